@@ -1,0 +1,3 @@
+//! The job's side: tunnel, apps, signals
+
+fn main() {}

@@ -1,0 +1,1 @@
+//! Services, reconcilers and HTTP: API, portal, proxy, tunnel

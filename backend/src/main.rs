@@ -1,0 +1,3 @@
+//! Services, reconcilers and HTTP: API, portal, proxy, tunnel
+
+fn main() {}

@@ -1,0 +1,1 @@
+//! Container engines: Apptainer specs to argv, Docker Engine for building images

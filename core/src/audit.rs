@@ -1,0 +1,46 @@
+//! Audit events: who did what to whom, kept append-only.
+
+use jiff::Timestamp;
+use serde::Serialize;
+
+/// One line of the audit log.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct AuditEvent {
+    /// Position in the log; later events have larger numbers.
+    pub id: i64,
+    /// When.
+    pub at: Timestamp,
+    /// Who: a user name, or `system:<reconciler>`; for failed log-ins the name as typed, cut to 64 characters.
+    pub actor: String,
+    /// What, `noun.verb`, for example `session.start`.
+    pub action: String,
+    /// To whom or what: a user name or an id.
+    pub target: String,
+    /// Whether it was allowed and happened: `ok`, `refused` or `failed`.
+    pub outcome: String,
+    /// Details as a JSON object; never a secret.
+    pub details: serde_json::Value,
+    /// The client's address, where there was one.
+    pub address: Option<String>,
+    /// The request's id, where there was one.
+    pub request_id: Option<String>,
+}
+
+/// An audit event about to be written; the log gives it its number and time.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NewAuditEvent {
+    /// See [`AuditEvent::actor`].
+    pub actor: String,
+    /// See [`AuditEvent::action`].
+    pub action: &'static str,
+    /// See [`AuditEvent::target`].
+    pub target: String,
+    /// See [`AuditEvent::outcome`].
+    pub outcome: &'static str,
+    /// See [`AuditEvent::details`].
+    pub details: serde_json::Value,
+    /// See [`AuditEvent::address`].
+    pub address: Option<String>,
+    /// See [`AuditEvent::request_id`].
+    pub request_id: Option<String>,
+}

@@ -1,0 +1,86 @@
+//! Typed ids: a UUID version 7 (RFC 9562) each, written as 32 lower-case hexadecimal digits so that it is also a DNS label.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+/// Text that is no id.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("not an id: 32 lower-case hexadecimal digits are expected")]
+pub struct IdError;
+
+macro_rules! typed_id {
+    ($($(#[$doc:meta])* $name:ident;)*) => {$(
+        $(#[$doc])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+        #[serde(try_from = "String", into = "String")]
+        pub struct $name(Uuid);
+
+        impl $name {
+            /// A new id; ids made later sort later.
+            pub fn generate() -> Self {
+                Self(Uuid::now_v7())
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, "{}", self.0.simple())
+            }
+        }
+
+        impl FromStr for $name {
+            type Err = IdError;
+            fn from_str(text: &str) -> Result<Self, IdError> {
+                let plain = text.len() == 32 && text.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
+                if !plain {
+                    return Err(IdError);
+                }
+                Uuid::try_parse(text).map(Self).map_err(|_| IdError)
+            }
+        }
+
+        impl TryFrom<String> for $name {
+            type Error = IdError;
+            fn try_from(text: String) -> Result<Self, IdError> {
+                text.parse()
+            }
+        }
+
+        impl From<$name> for String {
+            fn from(id: $name) -> String {
+                id.to_string()
+            }
+        }
+    )*};
+}
+
+typed_id! {
+    /// A user's id.
+    UserId;
+    /// A session's id; also the opaque label of its origin.
+    SessionId;
+    /// An API token's id.
+    TokenId;
+    /// A log-in's id: one browser that is signed in to the portal.
+    LoginId;
+    /// An image's id.
+    ImageId;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_read_back_and_refuse_other_spellings() {
+        let id = SessionId::generate();
+        assert_eq!(id.to_string().parse(), Ok(id));
+        let upper = id.to_string().to_uppercase();
+        for bad in ["", "x", upper.as_str(), "0190-", "../../../../../../../../../etc/pas"] {
+            assert!(bad.parse::<SessionId>() == Err(IdError) || bad.bytes().all(|b| b.is_ascii_digit()), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,74 @@
+//! The file the launcher writes as the person and the agent reads: all a job needs to find its way home.
+//!
+//! It is the only place where the job's secret lies; mode 0600, in a 0700 directory. See `ARCHITECTURE.md`, "the way of a job".
+
+use serde::{Deserialize, Serialize};
+
+use crate::id::SessionId;
+use crate::name::AppName;
+
+/// Name of the environment variable that tells the batch script where the job file lies.
+pub const JOB_FILE_VARIABLE: &str = "EIRENE_JOB_FILE";
+/// Name of the environment variable that tells the batch script where the agent lies.
+pub const AGENT_VARIABLE: &str = "EIRENE_AGENT";
+/// The batch script of every session: a constant, so nothing can be smuggled into it.
+pub const BATCH_SCRIPT: &str = "#!/bin/sh\nexec \"$EIRENE_AGENT\" run --job-file \"$EIRENE_JOB_FILE\"\n";
+
+/// Content of `job.json`.
+#[derive(Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct JobFile {
+    /// Session.
+    pub session: SessionId,
+    /// The restart count this secret is for; the agent waits for a file whose count is its own `SLURM_RESTART_COUNT`.
+    pub restart_count: u32,
+    /// The job's secret, exchanged for a tunnel key at the first connection.
+    pub secret: String,
+    /// `host:port` the agent dials.
+    pub portal: String,
+    /// SHA-256 of the portal's tunnel certificate (DER), lower-case hexadecimal.
+    pub portal_pin: String,
+    /// The container and app to start.
+    pub app: AppSpec,
+}
+
+/// What the agent starts.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct AppSpec {
+    /// App, for example `jupyterlab`.
+    pub app: AppName,
+    /// Absolute path of the SIF file.
+    pub image_path: String,
+    /// Whether GPUs are allocated.
+    pub gpus: bool,
+    /// Extra bind mounts, host path → container path, read-only or not; the person's home is always there.
+    pub binds: Vec<Bind>,
+    /// The app's own origin, for example `https://<id>.apps.example.org`: apps check WebSocket origins against it.
+    pub origin: String,
+    /// Seconds the app has to become ready.
+    pub ready_within_s: u32,
+}
+
+/// One bind mount.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Bind {
+    /// Path on the node.
+    pub source: String,
+    /// Path in the container.
+    pub target: String,
+    /// Whether it may be written to.
+    pub writable: bool,
+}
+
+impl std::fmt::Debug for JobFile {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("JobFile")
+            .field("session", &self.session)
+            .field("restart_count", &self.restart_count)
+            .field("portal", &self.portal)
+            .field("app", &self.app)
+            .finish_non_exhaustive()
+    }
+}

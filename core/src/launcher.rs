@@ -1,0 +1,152 @@
+//! What the one privileged process does for the others: the messages on its unix socket, and the port services use.
+//!
+//! One request per connection line: the client writes a [`LauncherRequest`] as one line of JSON (at most
+//! [`MAX_REQUEST_BYTES`]), the launcher answers a [`LauncherAnswer`] as one line and waits for the next request.
+
+use async_trait::async_trait;
+use serde::{Deserialize, Serialize};
+
+use crate::id::SessionId;
+use crate::name::Username;
+
+/// Longest request line, bytes.
+pub const MAX_REQUEST_BYTES: usize = 256 * 1024;
+
+/// Most bytes of a job's log the launcher reads at once.
+pub const MAX_LOG_BYTES: u64 = 64 * 1024;
+
+/// The fixed verb list.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "verb", rename_all = "snake_case", deny_unknown_fields)]
+pub enum LauncherRequest {
+    /// Sign a SLURM JWT for a person (user id at or above the configured minimum).
+    SignToken {
+        /// Person.
+        person: Username,
+    },
+    /// Sign a SLURM JWT for the one service account of the launcher's own config.
+    SignServiceToken,
+    /// As the person: make `~/.eirene/sessions/<session>/` (0700) and write `job.json` (0600) into it, replacing atomically.
+    WriteJobFile {
+        /// Person.
+        person: Username,
+        /// Session.
+        session: SessionId,
+        /// Whole content of the file.
+        content: String,
+    },
+    /// As the person: read the end of `~/.eirene/sessions/<session>/job.log`, at most [`MAX_LOG_BYTES`].
+    ReadJobLog {
+        /// Person.
+        person: Username,
+        /// Session.
+        session: SessionId,
+    },
+    /// As the person: remove `job.json` (the secret); the log stays.
+    RemoveJobFile {
+        /// Person.
+        person: Username,
+        /// Session.
+        session: SessionId,
+    },
+    /// Run one SLURM command as the person or as the service account, from a fixed list.
+    RunSlurm {
+        /// Person; none is the service account.
+        person: Option<Username>,
+        /// Program.
+        program: SlurmProgram,
+        /// Arguments; the launcher refuses what its own table does not know.
+        arguments: Vec<String>,
+        /// Standard input (the batch script for `sbatch`).
+        #[serde(default)]
+        input: String,
+    },
+}
+
+/// SLURM programs the launcher may run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SlurmProgram {
+    /// Submits.
+    Sbatch,
+    /// Cancels.
+    Scancel,
+    /// Lists jobs.
+    Squeue,
+    /// Lists accounted jobs.
+    Sacct,
+    /// Shows nodes, partitions, the config; pings.
+    Scontrol,
+    /// Lists partitions and nodes.
+    Sinfo,
+}
+
+/// The launcher's answer.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "answer", rename_all = "snake_case")]
+pub enum LauncherAnswer {
+    /// A token and how long it holds.
+    Token {
+        /// The JWT.
+        token: String,
+        /// Seconds until it expires.
+        expires_in_s: u64,
+    },
+    /// Done; the directory of the session as the person sees it.
+    Written {
+        /// Absolute path of `~/.eirene/sessions/<session>`.
+        directory: String,
+    },
+    /// End of a log.
+    Log {
+        /// Text; bytes that are not UTF-8 are replaced.
+        text: String,
+    },
+    /// Done.
+    Done,
+    /// A program ended.
+    Ran {
+        /// Exit status; -1 when ended by a signal.
+        status: i32,
+        /// Standard output, cut at 16 MiB.
+        stdout: String,
+        /// Standard error, cut at 64 KiB.
+        stderr: String,
+    },
+    /// Not done.
+    Refused {
+        /// Stable code: `unknown_person`, `forbidden_person`, `bad_request`, `failed`.
+        code: String,
+        /// One sentence.
+        text: String,
+    },
+}
+
+/// Why the launcher did not do it.
+#[derive(Debug, thiserror::Error)]
+pub enum LauncherError {
+    /// No launcher, or no answer: nothing is known.
+    #[error("the launcher cannot be reached: {what}")]
+    Unreachable {
+        /// What was tried.
+        what: String,
+        /// The cause.
+        #[source]
+        source: Option<std::io::Error>,
+    },
+    /// It answered and refused.
+    #[error("the launcher refused: {text}")]
+    Refused {
+        /// Stable code.
+        code: String,
+        /// One sentence.
+        text: String,
+    },
+}
+
+/// The launcher, as services and the SLURM adapter see it.
+#[async_trait]
+pub trait Launcher: Send + Sync + 'static {
+    /// Sends one request and waits for its answer; [`LauncherAnswer::Refused`] comes back as an error.
+    async fn call(&self, request: LauncherRequest) -> Result<LauncherAnswer, LauncherError>;
+}

@@ -1,0 +1,26 @@
+//! The words of Eirene: domain types, typed ids, the ports to the outside world and the clock.
+//!
+//! Nothing here does I/O or knows axum, sqlx or SLURM's own words. Adapters implement the ports in
+//! [`scheduler`] and [`launcher`]; services are written against them.
+
+pub mod account;
+pub mod audit;
+pub mod clock;
+pub mod id;
+pub mod image;
+pub mod job_file;
+pub mod launcher;
+pub mod name;
+pub mod scheduler;
+pub mod secret;
+pub mod session;
+
+pub use account::{Role, Scope, User, UserState};
+pub use clock::{Clock, SystemClock};
+pub use id::{ImageId, LoginId, SessionId, TokenId, UserId};
+pub use image::Image;
+pub use name::{
+    AccountName, AppName, GpuType, ImageName, NameError, NodeName, PartitionName, ProjectName, QosName, SessionName,
+    Username,
+};
+pub use session::{Desired, Reason, Resources, Session, SessionState};

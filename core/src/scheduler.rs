@@ -1,0 +1,266 @@
+//! The port to the batch scheduler. Adapters translate; no scheduler word crosses this border.
+//!
+//! The distinction the whole platform rests on: [`SchedulerError::Unreachable`] says that nothing is known, `Ok(None)` says that
+//! the scheduler answered and has no such job. An adapter must never turn the first into the second.
+
+use async_trait::async_trait;
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use crate::name::{AccountName, GpuType, NodeName, PartitionName, QosName, Username};
+use crate::session::Reason;
+
+/// What tells one job from every other: SLURM uses numbers again, so the number alone does not.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct JobIdentity {
+    /// Cluster.
+    pub cluster: String,
+    /// Job number.
+    pub id: u32,
+    /// When it was submitted; a requeue does not change it in our records.
+    pub submitted_at: Timestamp,
+}
+
+/// What to submit. CPUs, memory and GPUs are per node; there is one task per node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct JobSpec {
+    /// Job name: the session's marker.
+    pub name: String,
+    /// Account, when known.
+    pub account: Option<AccountName>,
+    /// Quality of service, when known.
+    pub qos: Option<QosName>,
+    /// Partition, or the default.
+    pub partition: Option<PartitionName>,
+    /// Number of nodes.
+    pub nodes: u32,
+    /// CPUs per node.
+    pub cpus: u32,
+    /// Memory per node, MiB.
+    pub memory_mib: u64,
+    /// GPUs per node.
+    pub gpus: u32,
+    /// GPU type, or any.
+    pub gpu_type: Option<GpuType>,
+    /// Time limit, minutes.
+    pub walltime_min: u32,
+    /// Whole text of the batch script: a constant of ours, never built from input.
+    pub script: String,
+    /// Environment of the job, nothing secret; `PATH` is included by the caller.
+    pub environment: Vec<(String, String)>,
+    /// Working directory.
+    pub directory: String,
+    /// File for standard output and error.
+    pub output: String,
+    /// Seconds before the time limit at which the batch shell gets SIGUSR1.
+    pub warn_before_end_s: u32,
+}
+
+/// Where a job is, in our words. Every state of the scheduler maps to one of these; `word` in [`Job`] keeps its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum JobState {
+    /// Waits (also requeued, held, suspended before its first start).
+    Pending,
+    /// Has nodes that are still being prepared.
+    Configuring,
+    /// Runs.
+    Running,
+    /// Stopped for the moment with its allocation kept or taken away; may go on.
+    Suspended,
+    /// Its processes are being ended.
+    Completing,
+    /// Ended with exit status 0.
+    Completed,
+    /// Ended by a cancel.
+    Cancelled,
+    /// Ended with another exit status, or could not be launched.
+    Failed,
+    /// Ended by the time limit.
+    TimedOut,
+    /// Ended because a node failed.
+    NodeFailed,
+    /// Ended for want of memory.
+    OutOfMemory,
+    /// Ended by preemption.
+    Preempted,
+}
+
+impl JobState {
+    /// Whether the job is over.
+    pub fn is_final(self) -> bool {
+        match self {
+            Self::Pending | Self::Configuring | Self::Running | Self::Suspended | Self::Completing => false,
+            Self::Completed
+            | Self::Cancelled
+            | Self::Failed
+            | Self::TimedOut
+            | Self::NodeFailed
+            | Self::OutOfMemory
+            | Self::Preempted => true,
+        }
+    }
+}
+
+/// A job as the scheduler shows it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Job {
+    /// Identity.
+    pub identity: JobIdentity,
+    /// Job name, hostile text: anyone may submit a job with any name.
+    pub name: String,
+    /// POSIX user id of its owner.
+    pub uid: u32,
+    /// State.
+    pub state: JobState,
+    /// The scheduler's own word for the state, for logs.
+    pub word: String,
+    /// Why it waits or ended, in plain words.
+    pub reason: Option<Reason>,
+    /// Partition.
+    pub partition: String,
+    /// Nodes of the allocation.
+    pub nodes: Vec<NodeName>,
+    /// How often it was restarted.
+    pub restart_count: u32,
+    /// When it started; the scheduler's estimate while it waits.
+    pub started_at: Option<Timestamp>,
+    /// When its time limit is over, or when it ended.
+    pub ends_at: Option<Timestamp>,
+    /// Exit status of the batch script, once over.
+    pub exit_code: Option<i32>,
+    /// GPUs on all its nodes, by type (`""` for no type).
+    pub gpus: Vec<(String, u32)>,
+}
+
+/// A node of the cluster.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Node {
+    /// Name.
+    pub name: NodeName,
+    /// Whether it takes jobs now.
+    pub available: bool,
+    /// State in plain words: `idle`, `mixed`, `allocated`, `down`, `drained`, `draining`, `reserved`, `unknown`.
+    pub state: String,
+    /// The operator's reason where it is down or drained.
+    pub reason: Option<String>,
+    /// CPUs.
+    pub cpus: u32,
+    /// CPUs allocated.
+    pub cpus_allocated: u32,
+    /// Memory, MiB.
+    pub memory_mib: u64,
+    /// Memory allocated, MiB.
+    pub memory_allocated_mib: u64,
+    /// GPUs by type: total and allocated.
+    pub gpus: Vec<NodeGpus>,
+    /// Partitions it belongs to.
+    pub partitions: Vec<PartitionName>,
+}
+
+/// GPUs of one type on one node.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeGpus {
+    /// Type; empty when the cluster does not name one.
+    pub gpu_type: String,
+    /// How many there are.
+    pub total: u32,
+    /// How many are allocated.
+    pub allocated: u32,
+}
+
+/// A partition of the cluster.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Partition {
+    /// Name.
+    pub name: PartitionName,
+    /// Whether jobs go here when they name none.
+    pub is_default: bool,
+    /// Whether it takes jobs.
+    pub available: bool,
+    /// Longest time limit, minutes; none means no limit.
+    pub max_walltime_min: Option<u32>,
+    /// Most nodes a job may have; none means no limit.
+    pub max_nodes: Option<u32>,
+    /// Nodes.
+    pub nodes: Vec<NodeName>,
+}
+
+/// Why the scheduler did not do it. Variants are what a caller decides on.
+#[derive(Debug, thiserror::Error)]
+pub enum SchedulerError {
+    /// No answer, or none that can be trusted: nothing is known about the outcome.
+    #[error("the scheduler cannot be reached: {what}")]
+    Unreachable {
+        /// What was tried.
+        what: String,
+        /// The cause.
+        #[source]
+        source: Option<Box<dyn std::error::Error + Send + Sync>>,
+    },
+    /// The scheduler answered and refused; trying the same again is useless.
+    #[error("the scheduler refused: {}", reason.text)]
+    Refused {
+        /// Why, in plain words.
+        reason: Reason,
+    },
+    /// The scheduler answered that it does not accept who we are.
+    #[error("the scheduler did not accept our identity: {what}")]
+    Unauthorised {
+        /// What it said.
+        what: String,
+    },
+    /// The answer could not be understood: nothing is known about the outcome.
+    #[error("the scheduler's answer was not understood: {what}")]
+    Malformed {
+        /// What was wrong with it.
+        what: String,
+    },
+}
+
+impl SchedulerError {
+    /// Whether the outcome is unknown, so that nothing may be concluded.
+    pub fn is_undetermined(&self) -> bool {
+        matches!(self, Self::Unreachable { .. } | Self::Malformed { .. } | Self::Unauthorised { .. })
+    }
+}
+
+/// Result of asking the scheduler.
+pub type SchedulerResult<T> = Result<T, SchedulerError>;
+
+/// Who a scheduler call is made as.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum CallAs {
+    /// The platform's service account: reads everything, cancels on the operator's behalf.
+    Service,
+    /// A person.
+    Person(Username),
+}
+
+/// The batch scheduler.
+#[async_trait]
+pub trait Scheduler: Send + Sync + 'static {
+    /// Whether the scheduler answers, and its version in words.
+    async fn ping(&self) -> SchedulerResult<String>;
+
+    /// Submits as `person`. An error for which [`SchedulerError::is_undetermined`] holds may hide a job that exists.
+    async fn submit(&self, person: &Username, spec: &JobSpec) -> SchedulerResult<JobIdentity>;
+
+    /// All jobs the scheduler remembers, in one call.
+    async fn jobs(&self) -> SchedulerResult<Vec<Job>>;
+
+    /// One job by its number; `Ok(None)` only when the scheduler itself said that it has none.
+    async fn job(&self, id: u32) -> SchedulerResult<Option<Job>>;
+
+    /// Jobs with this name in the accounting database, submitted at or after `since`; newest first.
+    async fn accounted_jobs(&self, name: &str, since: Timestamp) -> SchedulerResult<Vec<Job>>;
+
+    /// Cancels; a job that is already over or unknown is no error.
+    async fn cancel(&self, as_: &CallAs, id: u32) -> SchedulerResult<()>;
+
+    /// All nodes.
+    async fn nodes(&self) -> SchedulerResult<Vec<Node>>;
+
+    /// All partitions.
+    async fn partitions(&self) -> SchedulerResult<Vec<Partition>>;
+}

@@ -1,0 +1,1 @@
+//! Repositories over SQLite and PostgreSQL

@@ -1,0 +1,1 @@
+//! The only privileged process: signs SLURM tokens and acts as the person

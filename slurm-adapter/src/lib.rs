@@ -1,0 +1,1 @@
+//! The scheduler port over slurmrestd and over the SLURM command line

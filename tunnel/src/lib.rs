@@ -1,0 +1,1 @@
+//! One multiplexed connection between an agent and the portal
