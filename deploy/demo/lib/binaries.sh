@@ -1,0 +1,29 @@
+# shellcheck shell=bash
+# Eirene's own binaries, built with cargo and put into var/bin by rename, so that running programs keep their file.
+
+host_target=x86_64-unknown-linux-gnu
+changed_binaries=()
+
+build_binaries() {
+    local target=${CARGO_TARGET_DIR:-$repo_dir/target} name
+    mkdir -p "$bin_dir"
+    (
+        cd "$repo_dir" || exit
+        cargo build --release --locked --target-dir "$target" --bin eirened --bin eirene-launcher --bin eirene
+        # The agent goes to nodes whose libraries nobody promises: glibc is linked in.
+        RUSTFLAGS="-C target-feature=+crt-static" \
+            cargo build --release --locked --target-dir "$target/static" --target "$host_target" --bin eirene-agent
+    )
+    for name in eirened eirene-launcher eirene; do
+        install_binary "$target/release/$name"
+    done
+    install_binary "$target/static/$host_target/release/eirene-agent"
+}
+
+install_binary() {
+    local name=${1##*/}
+    cmp -s "$1" "$bin_dir/$name" && return 0
+    install -m 0755 "$1" "$bin_dir/.$name.new"
+    mv "$bin_dir/.$name.new" "$bin_dir/$name"
+    changed_binaries+=("$name")
+}

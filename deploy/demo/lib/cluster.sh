@@ -1,0 +1,64 @@
+# shellcheck shell=bash
+# The containers, and what must be true before the cluster counts as up.
+
+start_cluster() {
+    local file
+    mkdir -p "$state_dir/etc" "$bin_dir"
+    for file in eirened.toml launcher.toml; do
+        sed "s/@PORT@/$port/g" "$demo_dir/$file" >"$state_dir/etc/$file"
+    done
+    write_compose_env
+    compose up -d
+}
+
+on_head() { dk exec head "$@"; }
+
+controller_up() { on_head scontrol ping | grep -q 'is UP'; }
+
+wait_controller() { wait_until 90 "slurmctld answers (docker logs head)" controller_up; }
+
+node_ready() { # idle or busy; a node that somebody set down or draining is asked back, as this is what `up` is for
+    local state
+    state=$(on_head sinfo -h -N -p main -n "$1" -o %t)
+    case $state in
+    idle | mix | alloc | comp) return 0 ;;
+    down | drain | drng) on_head scontrol update "nodename=$1" state=resume || true ;;
+    esac
+    return 1
+}
+
+wait_nodes() {
+    local node
+    for node in c1 c2; do
+        wait_until 60 "node $node is idle (docker logs $node)" node_ready "$node"
+    done
+}
+
+# From where eirened will call it.
+slurmrestd_up() {
+    local token
+    token=$(on_head scontrol token username=eirene-op lifespan=60)
+    # The token goes by standard input, not by argument.
+    printf 'header = "X-SLURM-USER-TOKEN: %s"\n' "${token#SLURM_JWT=}" |
+        dk exec -i portal curl -sf -m 10 -o /dev/null -K - http://head:6820/openapi/v3
+}
+
+wait_slurmrestd() { wait_until 60 "slurmrestd answers" slurmrestd_up; }
+
+have_account() { [[ -n $(on_head sacctmgr -nP show account "$1") ]]; }
+have_association() { [[ -n $(on_head sacctmgr -nP show assoc "user=$1" "account=$2") ]]; }
+cluster_registered() { [[ -n $(on_head sacctmgr -nP show cluster demo) ]]; }
+
+make_accounts() {
+    local user
+    wait_until 60 "slurmctld is registered with slurmdbd" cluster_registered
+    have_account research || on_head sacctmgr -i add account research description=research organization=demo
+    # Everybody in slurmdbd needs an account; the service's own can run nothing.
+    have_account service || on_head sacctmgr -i add account service description=service organization=demo maxsubmitjobs=0
+    for user in ada grace; do
+        have_association "$user" research ||
+            on_head sacctmgr -i add user "$user" account=research defaultaccount=research
+    done
+    have_association eirene-op service ||
+        on_head sacctmgr -i add user eirene-op account=service defaultaccount=service adminlevel=operator
+}

@@ -1,0 +1,141 @@
+# shellcheck shell=bash
+# Paths, settings, progress lines and the two commands everything goes through (dk, compose). Sourced by up and down.
+
+demo_dir=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+repo_dir=$(cd "$demo_dir/../.." && pwd)
+var_dir=$repo_dir/var
+state_dir=$var_dir/demo        # everything that only the demo cluster needs; `down` removes it
+bin_dir=$var_dir/bin           # mounted at /opt/eirene/bin
+images_dir=$var_dir/images     # SIF files made from containers/images
+demo_json=$var_dir/demo.json
+log_file=$state_dir/up.log
+
+port=${EIRENE_DEMO_PORT:-8080}
+net=${EIRENE_DEMO_NET:-10.89.77}
+cluster_only=${EIRENE_DEMO_CLUSTER_ONLY:-0}
+project=eirene-demo
+base_image=debian:trixie-slim
+
+started_at=$SECONDS
+step_name=
+step_at=0
+ticker=
+
+exec 3>&1
+
+say() { printf '%s\n' "$*" >&3; }
+warn() { printf '      ! %s\n' "$*" >&3; }
+
+die() { # die WHAT CURE
+    step_name=
+    stop_ticker
+    printf '\n%s\n' "$1" >&3
+    [[ -z ${2:-} ]] || printf '  cure: %s\n' "$2" >&3
+    exit 1
+}
+
+stop_ticker() {
+    if [[ -n $ticker ]]; then
+        kill "$ticker" 2>/dev/null || true
+        wait "$ticker" 2>/dev/null || true
+        ticker=
+        printf '\r\033[K' >&3
+    fi
+}
+
+# step TEXT COMMAND...: one progress line with its seconds. The command's output goes to the log, `say` and `warn` to the screen.
+step() {
+    step_name=$1
+    step_at=$SECONDS
+    shift
+    if [[ -t 3 ]]; then
+        (while :; do
+            printf '\r\033[K  … %s  %d s' "$step_name" $((SECONDS - step_at)) >&3
+            sleep 1
+        done) &
+        ticker=$!
+    fi
+    printf '== %s\n' "$step_name" >>"$log_file"
+    "$@" >>"$log_file" 2>&1
+    stop_ticker
+    printf '  ✓ %-58s %4d s\n' "$step_name" $((SECONDS - step_at)) >&3
+    step_name=
+}
+
+on_exit() {
+    local status=$?
+    stop_ticker
+    if ((status != 0)) && [[ -n $step_name ]]; then
+        {
+            printf '  ✗ %s (after %d s). The end of %s:\n\n' "$step_name" $((SECONDS - step_at)) "$log_file"
+            tail -n 30 "$log_file" | sed 's/^/      /'
+        } >&3
+    fi
+    exit "$status"
+}
+
+have() { command -v "$1" >/dev/null 2>&1; }
+
+as_root() {
+    if ((EUID == 0)); then "$@"; else sudo "$@"; fi
+}
+
+# The docker client, through sudo where the socket asks for it.
+docker_command=(docker)
+dk() { "${docker_command[@]}" "$@"; }
+
+docker_answers() {
+    if docker info >/dev/null 2>&1; then
+        docker_command=(docker)
+    elif ((EUID != 0)) && have sudo && sudo docker info >/dev/null 2>&1; then
+        docker_command=(sudo docker)
+    else
+        return 1
+    fi
+}
+
+compose() {
+    local command=("${docker_command[@]}" compose)
+    if ! docker compose version >/dev/null 2>&1; then
+        command=("${docker_command[@]::${#docker_command[@]}-1}" docker-compose)
+    fi
+    "${command[@]}" --env-file "$state_dir/compose.env" -p "$project" -f "$demo_dir/compose.yaml" "$@"
+}
+
+# The variables of compose.yaml go through a file, so that sudo cannot lose them.
+write_compose_env() {
+    local common portal
+    common=$(hash_of "$demo_dir/slurm")
+    portal=$(hash_of "$demo_dir/slurm" "$state_dir/etc")
+    printf '%s=%s\n' \
+        EIRENE_DEMO_CONTEXT "$state_dir/context" \
+        EIRENE_DEMO_NET "$net" \
+        EIRENE_DEMO_PORT "$port" \
+        EIRENE_DEMO_CONFIG_HASH "$common" \
+        EIRENE_DEMO_PORTAL_HASH "$portal" >"$state_dir/compose.env"
+}
+
+# hash_of PATH...: one hash over names, modes and contents of all files below.
+hash_of() {
+    local path
+    for path in "$@"; do
+        (cd "$path" && find . -type f -printf '%P %m\n' | LC_ALL=C sort &&
+            find . -type f -print0 | LC_ALL=C sort -z | xargs -0r sha256sum)
+    done | sha256sum | cut -c1-32
+}
+
+running() { [[ $(dk inspect -f '{{.State.Running}}' "$1" 2>/dev/null) == true ]]; }
+
+# wait_until SECONDS WHAT COMMAND...
+wait_until() {
+    local limit=$1 what=$2 until
+    shift 2
+    until=$((SECONDS + limit))
+    until "$@" >/dev/null 2>&1; do
+        if ((SECONDS >= until)); then
+            echo "not within $limit s: $what" >&2
+            return 1
+        fi
+        sleep 0.3
+    done
+}
