@@ -1,3 +1,49 @@
-//! The user's and the admin's commands over the REST API
+//! `eirene`: the user's and the admin's commands, over the REST API alone.
+//!
+//! `main` parses and maps outcomes to exit codes; `api` speaks HTTP; `commands` hold one verb each; `output` prints. Nothing here
+//! knows the database or the scheduler.
 
-fn main() {}
+mod api;
+mod arguments;
+mod commands;
+mod credentials;
+mod output;
+
+use std::process::ExitCode;
+
+use clap::Parser as _;
+
+use crate::api::ApiError;
+use crate::arguments::Arguments;
+
+/// Refused by the portal, or a session that failed.
+const EXIT_REFUSED: u8 = 1;
+/// Wrong usage, or the portal could not be asked.
+const EXIT_FAILURE: u8 = 2;
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    if rustls::crypto::ring::default_provider().install_default().is_err() {
+        return output::fail("TLS could not be set up", EXIT_FAILURE);
+    }
+    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => return output::fail(&format!("no runtime: {error}"), EXIT_FAILURE),
+    };
+    match runtime.block_on(commands::run(arguments)) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            // A reader that went away (`| head`) is no failure.
+            if error.chain().any(|cause| {
+                cause.downcast_ref::<std::io::Error>().is_some_and(|e| e.kind() == std::io::ErrorKind::BrokenPipe)
+            }) {
+                return ExitCode::SUCCESS;
+            }
+            let refused = error.chain().any(|cause| {
+                matches!(cause.downcast_ref::<ApiError>(), Some(ApiError::Refused(_)))
+                    || cause.is::<commands::SessionFailed>()
+            });
+            output::fail(&format!("{error:#}"), if refused { EXIT_REFUSED } else { EXIT_FAILURE })
+        }
+    }
+}

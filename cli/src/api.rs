@@ -1,0 +1,272 @@
+//! The REST API over HTTP: one method a request, problems turned into errors people can read.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use reqwest::dns::{Addrs, Name, Resolve, Resolving};
+use reqwest::{Method, RequestBuilder, Response, StatusCode, Url};
+use serde::Deserialize;
+use serde_json::Value;
+
+/// The part of a session this program reads; `--json` prints everything the portal sent.
+#[derive(Debug, Clone, Deserialize)]
+pub(crate) struct Session {
+    pub(crate) id: String,
+    pub(crate) name: String,
+    pub(crate) owner: String,
+    pub(crate) app: String,
+    pub(crate) image: String,
+    pub(crate) state: String,
+    #[serde(default)]
+    pub(crate) undetermined: bool,
+    pub(crate) reason: Option<Reason>,
+    pub(crate) slurm_job_id: Option<u32>,
+    #[serde(default)]
+    pub(crate) nodes: Vec<String>,
+    pub(crate) created_at: String,
+    pub(crate) ends_at: Option<String>,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+pub(crate) struct Reason {
+    pub(crate) text: String,
+}
+
+impl Session {
+    /// Whether nothing will happen any more.
+    pub(crate) fn is_over(&self) -> bool {
+        matches!(self.state.as_str(), "ended" | "failed")
+    }
+}
+
+/// A refusal, as the portal words it (RFC 9457).
+#[derive(Debug, Default, Deserialize)]
+pub(crate) struct Problem {
+    #[serde(default)]
+    pub(crate) status: u16,
+    #[serde(default)]
+    title: String,
+    #[serde(default)]
+    detail: String,
+    #[serde(default)]
+    pub(crate) code: String,
+    #[serde(default)]
+    request_id: String,
+    #[serde(default)]
+    errors: Vec<FieldError>,
+}
+
+#[derive(Debug, Deserialize)]
+struct FieldError {
+    field: String,
+    message: String,
+}
+
+impl std::fmt::Display for Problem {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(if self.detail.is_empty() { &self.title } else { &self.detail })?;
+        for error in &self.errors {
+            write!(f, "\n  {}: {}", error.field, error.message)?;
+        }
+        if self.status >= 500 && !self.request_id.is_empty() {
+            write!(f, " (request {})", self.request_id)?;
+        }
+        match self.code.as_str() {
+            "unauthenticated" => write!(f, "\n  sign in with `eirene login`"),
+            "missing_scope" => write!(f, "\n  sign in again with `eirene login --admin`"),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Why a request came to nothing.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ApiError {
+    /// The portal answered and refused.
+    #[error("{0}")]
+    Refused(Problem),
+    /// The portal answered that it cannot at the moment.
+    #[error("{0}")]
+    Unavailable(Problem),
+}
+
+/// Names under `.localhost` are this machine (RFC 6761), whatever the C library thinks; the rest is asked as usual.
+struct LocalhostResolver;
+
+impl Resolve for LocalhostResolver {
+    fn resolve(&self, name: Name) -> Resolving {
+        Box::pin(async move {
+            let host = name.as_str().trim_end_matches('.').to_ascii_lowercase();
+            let found: Vec<SocketAddr> = if host == "localhost" || host.ends_with(".localhost") {
+                vec![SocketAddr::from((Ipv4Addr::LOCALHOST, 0))]
+            } else {
+                tokio::net::lookup_host((host.as_str(), 0)).await?.collect()
+            };
+            Ok(Box::new(found.into_iter()) as Addrs)
+        })
+    }
+}
+
+/// One portal, with or without a token.
+pub(crate) struct Api {
+    client: reqwest::Client,
+    base: Url,
+    token: Option<String>,
+}
+
+impl Api {
+    pub(crate) fn new(url: &str, token: Option<String>) -> anyhow::Result<Self> {
+        let base = Url::parse(url).with_context(|| format!("`{url}` is not an address"))?;
+        anyhow::ensure!(
+            matches!(base.scheme(), "http" | "https") && base.host_str().is_some(),
+            "`{url}` is not an address: begin with `https://`"
+        );
+        let local = base.host_str().is_some_and(|h| h == "127.0.0.1" || h == "localhost" || h.ends_with(".localhost"));
+        anyhow::ensure!(base.scheme() == "https" || local, "`{url}` would send your token unencrypted: use `https://`");
+        let client = reqwest::Client::builder()
+            .user_agent(concat!("eirene/", env!("CARGO_PKG_VERSION")))
+            .dns_resolver(Arc::new(LocalhostResolver))
+            .connect_timeout(Duration::from_secs(10))
+            .read_timeout(Duration::from_mins(1))
+            .redirect(reqwest::redirect::Policy::none())
+            .build()?;
+        Ok(Self { client, base, token })
+    }
+
+    /// Address of a page of the portal.
+    pub(crate) fn page(&self, path: &str) -> anyhow::Result<Url> {
+        Ok(self.base.join(path)?)
+    }
+
+    fn request(&self, method: Method, path: &str) -> anyhow::Result<RequestBuilder> {
+        let request = self.client.request(method, self.base.join("/api/v1/")?.join(path)?);
+        Ok(match &self.token {
+            Some(token) => request.bearer_auth(token),
+            None => request,
+        })
+    }
+
+    async fn send(&self, request: RequestBuilder) -> anyhow::Result<Response> {
+        let response = request.send().await.with_context(|| format!("the portal at {} does not answer", self.base))?;
+        let status = response.status();
+        if status.is_success() {
+            return Ok(response);
+        }
+        let mut problem: Problem = response.json().await.unwrap_or_default();
+        problem.status = status.as_u16();
+        if problem.title.is_empty() && problem.detail.is_empty() {
+            problem.title = format!("the portal answered {status}");
+        }
+        Err(match status {
+            StatusCode::SERVICE_UNAVAILABLE | StatusCode::BAD_GATEWAY | StatusCode::INTERNAL_SERVER_ERROR => {
+                ApiError::Unavailable(problem)
+            }
+            _ => ApiError::Refused(problem),
+        }
+        .into())
+    }
+
+    async fn json(&self, request: RequestBuilder) -> anyhow::Result<Value> {
+        let response = self.send(request).await?;
+        let text = response.text().await?;
+        if text.is_empty() {
+            return Ok(Value::Null);
+        }
+        serde_json::from_str(&text).context("the portal's answer was not understood; is this an Eirene portal?")
+    }
+
+    pub(crate) async fn get(&self, path: &str) -> anyhow::Result<Value> {
+        self.json(self.request(Method::GET, path)?).await
+    }
+
+    /// All items of a list, page after page.
+    pub(crate) async fn list(&self, path: &str) -> anyhow::Result<Vec<Value>> {
+        let mut items = Vec::new();
+        let mut cursor: Option<String> = None;
+        loop {
+            let mut request = self.request(Method::GET, path)?;
+            if let Some(cursor) = &cursor {
+                request = request.query_pair("cursor", cursor)?;
+            }
+            let mut page = self.json(request).await?;
+            if let Some(Value::Array(more)) = page.get_mut("items").map(Value::take) {
+                items.extend(more);
+            }
+            match page.get("next").and_then(Value::as_str) {
+                Some(next) => cursor = Some(next.to_owned()),
+                None => return Ok(items),
+            }
+        }
+    }
+
+    pub(crate) async fn post(&self, path: &str, body: &Value) -> anyhow::Result<Value> {
+        self.json(self.request(Method::POST, path)?.json(body)).await
+    }
+
+    pub(crate) async fn post_once(&self, path: &str, body: &Value, key: &str) -> anyhow::Result<Value> {
+        self.json(self.request(Method::POST, path)?.header("idempotency-key", key).json(body)).await
+    }
+
+    pub(crate) async fn post_basic(
+        &self,
+        path: &str,
+        body: &Value,
+        username: &str,
+        password: &str,
+    ) -> anyhow::Result<Value> {
+        self.json(self.request(Method::POST, path)?.basic_auth(username, Some(password)).json(body)).await
+    }
+
+    pub(crate) async fn delete(&self, path: &str) -> anyhow::Result<Value> {
+        self.json(self.request(Method::DELETE, path)?).await
+    }
+
+    /// A streaming answer.
+    pub(crate) async fn stream(&self, path: &str) -> anyhow::Result<Response> {
+        self.send(self.request(Method::GET, path)?).await
+    }
+
+    pub(crate) async fn session(&self, id: &str) -> anyhow::Result<Session> {
+        Ok(serde_json::from_value(self.get(&format!("sessions/{id}")).await?)?)
+    }
+}
+
+/// Adds one pair to the query of a request.
+trait QueryPair: Sized {
+    fn query_pair(self, key: &str, value: &str) -> anyhow::Result<Self>;
+}
+
+impl QueryPair for RequestBuilder {
+    fn query_pair(self, key: &str, value: &str) -> anyhow::Result<Self> {
+        let (client, request) = self.build_split();
+        let mut request = request?;
+        request.url_mut().query_pairs_mut().append_pair(key, value);
+        Ok(Self::from_parts(client, request))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_never_travels_unencrypted_to_another_machine() {
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        assert!(Api::new("http://eirene.example.org", None).is_err());
+        assert!(Api::new("ftp://eirene.example.org", None).is_err());
+        assert!(Api::new("eirene.example.org", None).is_err());
+        assert!(Api::new("http://eirene.localhost:8080", None).is_ok());
+        assert!(Api::new("http://evil.example/?localhost", None).is_err());
+    }
+
+    #[test]
+    fn problems_name_the_fields() {
+        let problem: Problem = serde_json::from_str(
+            r#"{"title":"Invalid","status":422,"detail":"2 fields are wrong","code":"invalid","errors":[{"field":"gpus","message":"no node has so many"}]}"#,
+        )
+        .unwrap();
+        assert_eq!(problem.to_string(), "2 fields are wrong\n  gpus: no node has so many");
+    }
+}

@@ -1,0 +1,290 @@
+//! The command line: what can be typed, with its help. Values are parsed here, so that commands see good ones only.
+
+use clap::{Args, Parser, Subcommand};
+use eirene_core::{AppName, GpuType, ImageName, PartitionName, ProjectName, SessionId, SessionName, Username};
+
+/// Interactive sessions on the cluster from the command line.
+///
+/// Exit status: 0 done, 1 refused by the portal (or the session failed), 2 wrong usage or no answer.
+#[derive(Debug, Parser)]
+#[command(name = "eirene", version, propagate_version = true)]
+pub(crate) struct Arguments {
+    /// Portal address, for example `https://eirene.example.org`; remembered by `eirene login`
+    #[arg(long, global = true, env = "EIRENE_URL", value_name = "URL")]
+    pub(crate) url: Option<String>,
+    /// Print JSON for programs instead of text for people
+    #[arg(long, global = true)]
+    pub(crate) json: bool,
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Sign in: get a token and keep it in your config directory
+    Login(Login),
+    /// Sign out: delete the token here and at the portal
+    Logout,
+    /// Show who you are signed in as
+    Whoami,
+    /// Start, watch and stop sessions
+    #[command(subcommand)]
+    Session(Session),
+    /// See the cluster's nodes
+    #[command(subcommand)]
+    Node(Node),
+    /// Run the platform (needs `eirene login --admin`)
+    #[command(subcommand)]
+    Admin(Admin),
+    /// Print a completion script for your shell
+    Completions {
+        /// Shell
+        shell: clap_complete::Shell,
+    },
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Login {
+    /// User name; asked for when left out
+    #[arg(long)]
+    pub(crate) username: Option<Username>,
+    /// Read the password from standard input instead of asking
+    #[arg(long)]
+    pub(crate) password_stdin: bool,
+    /// Ask for a token that may also run the platform
+    #[arg(long)]
+    pub(crate) admin: bool,
+    /// Days until the token expires
+    #[arg(long, default_value_t = 30, value_parser = clap::value_parser!(u32).range(1..=365))]
+    pub(crate) days: u32,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Session {
+    /// Start a session and wait until it runs
+    Start(Start),
+    /// List your sessions, newest first
+    #[command(alias = "ls")]
+    List {
+        /// Also the ones that are over
+        #[arg(long)]
+        all: bool,
+    },
+    /// Show one session
+    Show { session: SessionId },
+    /// Open a session in the browser
+    Open {
+        session: SessionId,
+        /// Only print the address
+        #[arg(long)]
+        print: bool,
+    },
+    /// Print a session's log
+    Logs {
+        session: SessionId,
+        /// Go on until the session is over
+        #[arg(long, short)]
+        follow: bool,
+    },
+    /// Stop a session and wait until it is over
+    Stop {
+        session: SessionId,
+        /// Do not wait
+        #[arg(long)]
+        no_wait: bool,
+    },
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Start {
+    /// What to call it
+    #[arg(long)]
+    pub(crate) name: Option<SessionName>,
+    /// App to run
+    #[arg(long, default_value = "jupyterlab")]
+    pub(crate) app: AppName,
+    /// Image to run it in
+    #[arg(long, default_value = "jupyter")]
+    pub(crate) image: ImageName,
+    /// Project it is for
+    #[arg(long)]
+    pub(crate) project: Option<ProjectName>,
+    /// Partition; the cluster's default when left out
+    #[arg(long)]
+    pub(crate) partition: Option<PartitionName>,
+    /// Number of nodes
+    #[arg(long, default_value_t = 1)]
+    pub(crate) nodes: u32,
+    /// CPUs per node
+    #[arg(long, default_value_t = 2)]
+    pub(crate) cpus: u32,
+    /// Memory per node, for example `4G` or `2048M`
+    #[arg(long, default_value = "2G", value_parser = memory_mib)]
+    pub(crate) memory: u64,
+    /// GPUs per node, for example `1` or `a100:2`
+    #[arg(long, default_value = "0", value_parser = gpus)]
+    pub(crate) gpus: Gpus,
+    /// Longest time, for example `90m` or `8h`
+    #[arg(long, default_value = "1h", value_parser = minutes)]
+    pub(crate) walltime: u32,
+    /// Use this key: the same start asked for twice starts once
+    #[arg(long, value_name = "KEY")]
+    pub(crate) idempotency_key: Option<String>,
+    /// Do not wait until it runs
+    #[arg(long)]
+    pub(crate) no_wait: bool,
+    /// Open it in the browser once it runs
+    #[arg(long, conflicts_with = "no_wait")]
+    pub(crate) open: bool,
+}
+
+/// GPUs asked for: a count, and a type or any.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Gpus {
+    pub(crate) count: u32,
+    pub(crate) gpu_type: Option<GpuType>,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Node {
+    /// List nodes with what is free on them
+    #[command(alias = "ls")]
+    List,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Admin {
+    /// People
+    #[command(subcommand)]
+    User(AdminUser),
+    /// Everybody's sessions
+    #[command(subcommand)]
+    Session(AdminSession),
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum AdminUser {
+    /// Give a POSIX account of the cluster an account here; prints the password once
+    Add {
+        username: Username,
+        /// Also let them run the platform
+        #[arg(long)]
+        admin: bool,
+        /// Read the password from standard input instead of making one
+        #[arg(long)]
+        password_stdin: bool,
+    },
+    /// List people
+    #[command(alias = "ls")]
+    List,
+    /// Stop somebody from signing in; their tokens and log-ins end at once
+    Disable {
+        username: Username,
+        /// Do not ask
+        #[arg(long)]
+        yes: bool,
+    },
+    /// Let somebody sign in again
+    Enable { username: Username },
+    /// Give somebody a new password; prints it once
+    ResetPassword {
+        username: Username,
+        /// Read the password from standard input instead of making one
+        #[arg(long)]
+        password_stdin: bool,
+        /// Do not ask
+        #[arg(long)]
+        yes: bool,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum AdminSession {
+    /// List everybody's sessions
+    #[command(alias = "ls")]
+    List {
+        /// Also the ones that are over
+        #[arg(long)]
+        all: bool,
+    },
+    /// Stop somebody's session
+    Stop {
+        session: SessionId,
+        /// Do not ask
+        #[arg(long)]
+        yes: bool,
+    },
+}
+
+fn memory_mib(text: &str) -> Result<u64, String> {
+    let (digits, factor) = match text
+        .trim_end_matches(['i', 'B'])
+        .split_at_checked(text.trim_end_matches(['i', 'B']).len().saturating_sub(1))
+    {
+        Some((digits, "G" | "g")) => (digits, 1024),
+        Some((digits, "M" | "m")) => (digits, 1),
+        Some((digits, "T" | "t")) => (digits, 1024 * 1024),
+        _ => return Err("give a unit: `4G` or `2048M`".to_owned()),
+    };
+    let number: u64 = digits.parse().map_err(|_| "a whole number and a unit, for example `4G`".to_owned())?;
+    number.checked_mul(factor).filter(|mib| *mib > 0).ok_or_else(|| "out of range".to_owned())
+}
+
+fn gpus(text: &str) -> Result<Gpus, String> {
+    let (gpu_type, count) = match text.split_once(':') {
+        Some((gpu_type, count)) => (Some(gpu_type.parse::<GpuType>().map_err(|e| e.to_string())?), count),
+        None => (None, text),
+    };
+    let count = count.parse().map_err(|_| "a number, or a type and a number: `a100:2`".to_owned())?;
+    Ok(Gpus { count, gpu_type })
+}
+
+fn minutes(text: &str) -> Result<u32, String> {
+    let problem = || "minutes or hours, for example `90m` or `8h`".to_owned();
+    let (digits, factor) = match text.as_bytes().last() {
+        Some(b'h') => (&text[..text.len() - 1], 60),
+        Some(b'm') => (&text[..text.len() - 1], 1),
+        Some(b'd') => (&text[..text.len() - 1], 24 * 60),
+        Some(_) => (text, 1),
+        None => return Err(problem()),
+    };
+    let number: u32 = digits.parse().map_err(|_| problem())?;
+    number.checked_mul(factor).filter(|m| *m > 0).ok_or_else(problem)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory as _;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Arguments::command().debug_assert();
+    }
+
+    #[test]
+    fn sizes_times_and_gpus_are_read_or_refused() {
+        assert_eq!(memory_mib("4G"), Ok(4096));
+        assert_eq!(memory_mib("512MiB"), Ok(512));
+        for bad in ["", "4", "G", "-1G", "99999999999999999999G", "0M", "4G; id"] {
+            assert!(memory_mib(bad).is_err(), "{bad}");
+        }
+        assert_eq!(minutes("90"), Ok(90));
+        assert_eq!(minutes("8h"), Ok(480));
+        for bad in ["", "h", "0m", "1.5h", "99999999h"] {
+            assert!(minutes(bad).is_err(), "{bad}");
+        }
+        assert_eq!(gpus("a100:2").map(|g| (g.count, g.gpu_type.map(String::from))), Ok((2, Some("a100".to_owned()))));
+        for bad in ["", "x", "a100", "-1", "$(id):1", "a:b:1"] {
+            assert!(gpus(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn hostile_names_are_refused_before_anything_is_sent() {
+        for bad in ["'; drop", "$(id)", "<script>", "a\u{0}"] {
+            assert!(Arguments::try_parse_from(["eirene", "session", "start", "--image", bad]).is_err(), "{bad}");
+        }
+        assert!(Arguments::try_parse_from(["eirene", "session", "stop", "../../users"]).is_err());
+    }
+}

@@ -1,0 +1,92 @@
+//! `eirene admin`: people and everybody's sessions.
+
+use serde_json::{Value, json};
+
+use super::{password, session, text_of};
+use crate::api::Api;
+use crate::arguments::{Admin, AdminSession, AdminUser};
+use crate::output;
+
+pub(super) async fn run(api: &Api, verb: Admin, as_json: bool) -> anyhow::Result<()> {
+    match verb {
+        Admin::User(verb) => user(api, verb, as_json).await,
+        Admin::Session(AdminSession::List { all }) => session::list(api, all, true, as_json).await,
+        Admin::Session(AdminSession::Stop { session, yes }) => {
+            let id = session.to_string();
+            let found = api.session(&id).await?;
+            if !yes && !output::confirm(&format!("Stop `{}` of {}?", output::printable(&found.name), found.owner))? {
+                return Ok(());
+            }
+            session::stop(api, &id, false, as_json).await
+        }
+    }
+}
+
+async fn user(api: &Api, verb: AdminUser, as_json: bool) -> anyhow::Result<()> {
+    match verb {
+        AdminUser::Add { username, admin, password_stdin } => {
+            let mut body = json!({"username": username, "role": if admin { "admin" } else { "researcher" }});
+            if password_stdin {
+                body["password"] = Value::String(password(true, "")?);
+            }
+            let answer = api.post("users", &body).await?;
+            password_answer(&answer, as_json, &format!("Added {username}."))
+        }
+        AdminUser::List => {
+            let users = api.list("users").await?;
+            if as_json {
+                return output::json(&Value::Array(users));
+            }
+            let rows = users
+                .iter()
+                .map(|user| ["username", "role", "state", "uid", "created_at"].map(|key| text_of(user, key)).to_vec())
+                .collect();
+            output::table(&["NAME", "ROLE", "STATE", "UID", "SINCE"], rows, "Nobody has an account yet.")
+        }
+        AdminUser::Disable { username, yes } => {
+            if !yes
+                && !output::confirm(&format!("Disable {username}? Tokens and log-ins end at once; sessions go on."))?
+            {
+                return Ok(());
+            }
+            let answer = api.post(&format!("users/{username}/disable"), &json!({})).await?;
+            done(&answer, as_json, &format!("Disabled {username}."))
+        }
+        AdminUser::Enable { username } => {
+            let answer = api.post(&format!("users/{username}/enable"), &json!({})).await?;
+            done(&answer, as_json, &format!("Enabled {username}."))
+        }
+        AdminUser::ResetPassword { username, password_stdin, yes } => {
+            if !yes
+                && !password_stdin
+                && !output::confirm(&format!("Give {username} a new password? The old one ends at once."))?
+            {
+                return Ok(());
+            }
+            let body = if password_stdin { json!({"password": password(true, "")?}) } else { json!({}) };
+            let answer = api.post(&format!("users/{username}/reset-password"), &body).await?;
+            password_answer(&answer, as_json, &format!("{username} has a new password."))
+        }
+    }
+}
+
+fn done(answer: &Value, as_json: bool, sentence: &str) -> anyhow::Result<()> {
+    if as_json {
+        return output::json(answer);
+    }
+    output::say(sentence);
+    Ok(())
+}
+
+/// A generated password is shown once, alone on standard output.
+fn password_answer(answer: &Value, as_json: bool, sentence: &str) -> anyhow::Result<()> {
+    if as_json {
+        return output::json(answer);
+    }
+    output::say(sentence);
+    if let Some(password) = answer.get("password").and_then(Value::as_str) {
+        output::say("Password, shown once:");
+        output::line(password)?;
+    }
+    Ok(())
+}
