@@ -65,6 +65,7 @@ check_versions() {
     local version
     version=$(dk run --rm --entrypoint apptainer eirene-demo-node version)
     check_version Apptainer "${version%%-*}" "$tested_apptainer" "Debian's unstable carries no other"
+    # shellcheck disable=SC2016  # dpkg-query expands it
     version=$(dk run --rm --entrypoint dpkg-query eirene-demo-node -W -f '${Version}' slurm-client)
     check_version SLURM "${version%%-*}" "$tested_slurm" "it is the base image's"
 }
