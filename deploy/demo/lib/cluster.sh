@@ -2,11 +2,7 @@
 # The containers, and what must be true before the cluster counts as up.
 
 start_cluster() {
-    local file
-    mkdir -p "$state_dir/etc" "$bin_dir"
-    for file in eirened.toml launcher.toml; do
-        sed "s/@PORT@/$port/g" "$demo_dir/$file" >"$state_dir/etc/$file"
-    done
+    mkdir -p "$bin_dir"
     write_compose_env
     compose up -d
 }

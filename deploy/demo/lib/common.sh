@@ -102,9 +102,14 @@ compose() {
     "${command[@]}" --env-file "$state_dir/compose.env" -p "$project" -f "$demo_dir/compose.yaml" "$@"
 }
 
-# The variables of compose.yaml go through a file, so that sudo cannot lose them.
+# The variables of compose.yaml go through a file, so that sudo cannot lose them. The two hashes make Compose replace the
+# containers whose configuration has changed, and no others.
 write_compose_env() {
-    local common portal
+    local common portal file
+    mkdir -p "$state_dir/etc"
+    for file in eirened.toml launcher.toml; do
+        sed "s/@PORT@/$port/g" "$demo_dir/$file" >"$state_dir/etc/$file"
+    done
     common=$(hash_of "$demo_dir/slurm")
     portal=$(hash_of "$demo_dir/slurm" "$state_dir/etc")
     printf '%s=%s\n' \
