@@ -1,0 +1,118 @@
+//! The demo cluster: its log-ins from `var/demo.json`, its containers through `docker exec`.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::process::Stdio;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use serde::Deserialize;
+use tokio::io::AsyncWriteExt as _;
+use tokio::process::Command;
+
+/// A log-in.
+#[derive(Debug, Clone, Deserialize)]
+pub struct Account {
+    /// User name.
+    pub username: String,
+    /// Password.
+    pub password: String,
+}
+
+/// `var/demo.json`.
+#[derive(Debug, Clone, Deserialize)]
+pub struct Demo {
+    /// Portal address.
+    pub portal_url: String,
+    /// Host and port under which session origins lie.
+    pub apps_domain: String,
+    /// The admin.
+    pub admin: Account,
+    /// Ordinary people, by name.
+    pub users: BTreeMap<String, Account>,
+}
+
+/// The checkout's root.
+pub fn root() -> PathBuf {
+    PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
+}
+
+impl Demo {
+    /// Reads the file; without it the cluster is not up.
+    pub fn load() -> anyhow::Result<Self> {
+        let path = root().join("var/demo.json");
+        let text = std::fs::read_to_string(&path)
+            .with_context(|| format!("no `{}`: bring the demo cluster up with `make demo`", path.display()))?;
+        Ok(serde_json::from_str(&text)?)
+    }
+
+    /// The log-in of `username`.
+    pub fn account(&self, username: &str) -> anyhow::Result<&Account> {
+        if username == self.admin.username {
+            return Ok(&self.admin);
+        }
+        self.users.get(username).with_context(|| format!("the demo has no `{username}`"))
+    }
+}
+
+/// Runs a program in a container as `user` and gives its output; another exit status than 0 is an error.
+pub async fn exec(container: &str, user: &str, arguments: &[&str]) -> anyhow::Result<String> {
+    exec_with_input(container, user, arguments, "").await
+}
+
+/// Like [`exec`], with text on standard input.
+pub async fn exec_with_input(container: &str, user: &str, arguments: &[&str], input: &str) -> anyhow::Result<String> {
+    let mut child = Command::new("docker")
+        .args(["exec", "-i", "-u", user, container])
+        .args(arguments)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()
+        .context("`docker` is needed")?;
+    if let Some(mut stdin) = child.stdin.take() {
+        stdin.write_all(input.as_bytes()).await?;
+    }
+    let output = tokio::time::timeout(Duration::from_mins(2), child.wait_with_output()).await??;
+    let stdout = String::from_utf8_lossy(&output.stdout).into_owned();
+    anyhow::ensure!(
+        output.status.success(),
+        "`{}` in {container} as {user}: {} {stdout}{}",
+        arguments.join(" "),
+        output.status,
+        String::from_utf8_lossy(&output.stderr)
+    );
+    Ok(stdout)
+}
+
+/// Stops or starts one daemon of a container.
+pub async fn daemon(container: &str, name: &str, verb: &str) -> anyhow::Result<()> {
+    exec(container, "root", &["demo-ctl", name, verb]).await.map(drop)
+}
+
+/// Numbers of the live jobs whose name is `name`, asked as the operator.
+pub async fn jobs_named(name: &str) -> anyhow::Result<Vec<u32>> {
+    let text = exec("head", "root", &["squeue", "--noheader", "--format=%A", &format!("--name={name}")]).await?;
+    text.split_whitespace().map(|word| Ok(word.parse()?)).collect()
+}
+
+/// Brings back whatever a test took away, also when the test fails half way.
+pub struct Restore(Vec<Vec<String>>);
+
+impl Restore {
+    /// Runs these `docker` argument vectors when dropped.
+    pub fn with(commands: &[&[&str]]) -> Self {
+        Self(commands.iter().map(|words| words.iter().map(ToString::to_string).collect()).collect())
+    }
+}
+
+impl Drop for Restore {
+    fn drop(&mut self) {
+        for words in &self.0 {
+            // Nothing can be done about a failure here; the next test's own checks will name it.
+            let _ =
+                std::process::Command::new("docker").args(words).stdout(Stdio::null()).stderr(Stdio::null()).status();
+        }
+    }
+}

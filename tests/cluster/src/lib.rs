@@ -1,0 +1,29 @@
+//! What the tests on the demo cluster share: the cluster's log-ins and containers, the API as a person sees it, and a Jupyter
+//! kernel reached as a browser reaches it. It leaves all judging to the tests.
+
+pub mod demo;
+pub mod kernel;
+pub mod portal;
+
+use std::time::{Duration, Instant};
+
+/// Waits until `probe` gives a value, asking four times a second; fails with `what` after `within`.
+pub async fn until<T, F>(what: &str, within: Duration, mut probe: impl FnMut() -> F) -> anyhow::Result<T>
+where
+    F: Future<Output = anyhow::Result<Option<T>>>,
+{
+    let begun = Instant::now();
+    let mut last = None;
+    loop {
+        match probe().await {
+            Ok(Some(value)) => return Ok(value),
+            Ok(None) => {}
+            Err(error) => last = Some(error),
+        }
+        if begun.elapsed() > within {
+            let why = last.map_or_else(String::new, |error| format!(" (last error: {error:#})"));
+            anyhow::bail!("not within {within:?}: {what}{why}");
+        }
+        tokio::time::sleep(Duration::from_millis(250)).await;
+    }
+}

@@ -1,0 +1,277 @@
+//! Everything a session must survive, each done for real to the demo cluster.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, ensure};
+use eirene_cluster_tests::demo::{Restore, daemon, exec};
+use eirene_cluster_tests::kernel::Kernel;
+use eirene_cluster_tests::portal::{NOTICE, Person, START, job_id, node};
+use eirene_cluster_tests::until;
+use reqwest::{Method, StatusCode};
+use serde_json::{Value, json};
+
+const SMALL: fn() -> Value = || json!({"cpus": 1, "memory_mib": 1024, "walltime_min": 30});
+
+async fn ada() -> anyhow::Result<Person> {
+    let ada = until("the portal answers", NOTICE, || async { Ok(Person::sign_in("ada").await.ok()) }).await?;
+    ada.stop_all().await?;
+    Ok(ada)
+}
+
+async fn kill_portal() -> anyhow::Result<()> {
+    exec("portal", "root", &["pkill", "-KILL", "-x", "eirened"]).await.map(drop)
+}
+
+async fn app_answers(person: &Person, session: &Value) -> anyhow::Result<bool> {
+    let (client, origin, _) = person.app(session)?;
+    let answer = client.get(format!("{origin}/api")).bearer_auth(&person.token).send().await?;
+    Ok(answer.status() == StatusCode::OK)
+}
+
+async fn live_jobs_of_ada() -> anyhow::Result<usize> {
+    let text = exec("head", "root", &["squeue", "--noheader", "--user=ada", "--states=PD,R,CF", "--format=%A"]).await?;
+    Ok(text.split_whitespace().count())
+}
+
+#[tokio::test]
+async fn kill_of_the_portal_while_a_submit_is_in_flight() -> anyhow::Result<()> {
+    let ada = ada().await?;
+    // slurmrestd is halted so that the submit hangs in flight; the portal dies; slurmrestd goes on and may still carry it out.
+    let _restore = Restore::with(&[&["exec", "head", "pkill", "-CONT", "-x", "slurmrestd"]]);
+    exec("head", "root", &["pkill", "-STOP", "-x", "slurmrestd"]).await?;
+    let id = ada.start(&SMALL()).await?;
+    until("the submit has begun", NOTICE, || async {
+        let session = ada.session(&id).await?;
+        Ok((session["state"] == "queued").then_some(()))
+    })
+    .await?;
+    tokio::time::sleep(Duration::from_millis(700)).await;
+    kill_portal().await?;
+    exec("head", "root", &["pkill", "-CONT", "-x", "slurmrestd"]).await?;
+    until("the portal is back", NOTICE, || async { Ok(ada.session(&id).await.ok()) }).await?;
+    let session = ada.wait_state(&id, "running", START).await?;
+    assert_eq!(live_jobs_of_ada().await?, 1, "one start is one job");
+    ensure!(app_answers(&ada, &session).await?, "the app answers");
+    ada.stop(&id).await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn kill_of_the_portal_while_a_cell_runs() -> anyhow::Result<()> {
+    let ada = ada().await?;
+    let session = ada.running(&SMALL()).await?;
+    let kernel = Kernel::start(&ada, &session).await?;
+    let mut channel = kernel.connect().await?;
+    channel.send("import time\nfor i in range(60):\n    time.sleep(0.1)\nresult = 6*7").await?;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    kill_portal().await?;
+    let killed = Instant::now();
+    until("the app answers again", Duration::from_secs(20), || async {
+        Ok(app_answers(&ada, &session).await?.then_some(()))
+    })
+    .await?;
+    let away = killed.elapsed();
+    assert_eq!(kernel.run("print(result)").await?.trim(), "42", "the cell finished and the kernel is the same");
+    ensure!(away < Duration::from_secs(6), "the app was away for {away:?}");
+    ada.stop(session["id"].as_str().context("id")?).await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn scheduler_away_for_a_minute() -> anyhow::Result<()> {
+    let ada = ada().await?;
+    let session = ada.running(&SMALL()).await?;
+    let id = session["id"].as_str().context("id")?;
+    let _restore = Restore::with(&[&["exec", "head", "demo-ctl", "slurmctld", "start"]]);
+    daemon("head", "slurmctld", "stop").await?;
+    ada.wait(id, "flagged undetermined", NOTICE, |s| s["undetermined"] == true).await?;
+    let until_then = Instant::now() + Duration::from_mins(1);
+    while Instant::now() < until_then {
+        let now = ada.session(id).await?;
+        ensure!(now["state"] == "running", "still running as far as is known: {now}");
+        ensure!(app_answers(&ada, &session).await?, "the app answers without the scheduler");
+        tokio::time::sleep(Duration::from_secs(5)).await;
+    }
+    daemon("head", "slurmctld", "start").await?;
+    let back = ada.wait(id, "determined again", NOTICE, |s| s["undetermined"] == false).await?;
+    assert_eq!(back["state"], "running");
+    ada.stop(id).await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn agent_killed() -> anyhow::Result<()> {
+    let ada = ada().await?;
+    let session = ada.running(&SMALL()).await?;
+    let (id, node) = (session["id"].as_str().context("id")?, node(&session)?);
+    exec(&node, "root", &["pkill", "-KILL", "-u", "ada", "eirene-agent"]).await?;
+    let over = ada.wait(id, "over", NOTICE, |s| matches!(s["state"].as_str(), Some("ended" | "failed"))).await?;
+    assert_eq!(over["state"], "failed", "{over}");
+    ensure!(over["reason"]["text"].as_str().is_some_and(|text| !text.is_empty()), "a reason: {over}");
+    until("nothing of the session is left on the node", NOTICE, || async {
+        let left = exec(&node, "root", &["sh", "-c", "pgrep -u ada || :"]).await?;
+        Ok(left.trim().is_empty().then_some(()))
+    })
+    .await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn cancelled_behind_our_back() -> anyhow::Result<()> {
+    let ada = ada().await?;
+    let session = ada.running(&SMALL()).await?;
+    let id = session["id"].as_str().context("id")?;
+    exec("head", "root", &["scancel", &job_id(&session)?]).await?;
+    let over = ada.wait(id, "over", NOTICE, |s| matches!(s["state"].as_str(), Some("ended" | "failed"))).await?;
+    ensure!(
+        over["reason"]["code"].as_str().is_some_and(|code| code.contains("cancel")),
+        "says it was cancelled: {over}"
+    );
+    Ok(())
+}
+
+#[tokio::test]
+async fn walltime_reached() -> anyhow::Result<()> {
+    let ada = ada().await?;
+    let session = ada.running(&json!({"cpus": 1, "memory_mib": 1024, "walltime_min": 1})).await?;
+    let id = session["id"].as_str().context("id")?;
+    // SLURM looks at time limits every half minute.
+    let over = ada
+        .wait(id, "over", Duration::from_mins(3), |s| matches!(s["state"].as_str(), Some("ended" | "failed")))
+        .await?;
+    assert_eq!(over["reason"]["code"], "walltime_reached", "{over}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn node_set_down() -> anyhow::Result<()> {
+    let ada = ada().await?;
+    let session = ada.running(&SMALL()).await?;
+    let (id, node) = (session["id"].as_str().context("id")?, node(&session)?);
+    let name = format!("nodename={node}");
+    let _restore = Restore::with(&[&["exec", "head", "scontrol", "update", &name, "state=resume"]]);
+    exec("head", "root", &["scontrol", "update", &name, "state=down", "reason=test"]).await?;
+    // SLURM requeues what a failed node ran; the session goes on elsewhere, or ends with the reason named.
+    let moved = ada
+        .wait(id, "moved or over", Duration::from_mins(4), |s| {
+            matches!(s["state"].as_str(), Some("ended" | "failed"))
+                || (s["state"] == "running" && s["nodes"][0] != node.as_str())
+        })
+        .await?;
+    if moved["state"] == "running" {
+        ensure!(app_answers(&ada, &moved).await?, "the app answers from the other node");
+        ada.stop(id).await?;
+    } else {
+        ensure!(moved["reason"]["code"].as_str().is_some_and(|code| code.contains("node")), "names the node: {moved}");
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn database_file_locked_for_five_seconds() -> anyhow::Result<()> {
+    use sqlx::Connection as _;
+    let ada = ada().await?;
+    let running = ada.running(&SMALL()).await?;
+    let mount = std::process::Command::new("docker")
+        .args([
+            "inspect",
+            "--format",
+            "{{range .Mounts}}{{if eq .Destination \"/var/lib/eirene\"}}{{.Source}}{{end}}{{end}}",
+            "portal",
+        ])
+        .output()?;
+    let file = format!("{}/eirene.db", String::from_utf8(mount.stdout)?.trim());
+    let mut lock = sqlx::SqliteConnection::connect(&format!("sqlite://{file}")).await?;
+    sqlx::query("BEGIN IMMEDIATE").execute(&mut lock).await?;
+    let begun = Instant::now();
+    let small = SMALL();
+    let start = ada.start(&small);
+    let release = async {
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        sqlx::query("ROLLBACK").execute(&mut lock).await.map(drop)
+    };
+    let (started, released) = tokio::join!(start, release);
+    released?;
+    let id = started.context("a start waits for the lock")?;
+    ensure!(begun.elapsed() >= Duration::from_secs(4), "the file was locked");
+    ada.wait_state(&id, "running", START).await?;
+    assert_eq!(ada.session(running["id"].as_str().context("id")?).await?["state"], "running");
+    ada.stop_all().await
+}
+
+#[tokio::test]
+async fn a_database_restored_while_sessions_run() -> anyhow::Result<()> {
+    let (ada, admin) = (ada().await?, Person::sign_in("admin").await?);
+    let before = ada.running(&SMALL()).await?;
+    let config = "--config=/etc/eirene/eirened.toml";
+    let backup = "/var/lib/eirene/test-backup.db";
+    exec("portal", "root", &["rm", "-f", backup]).await?;
+    exec("portal", "eirene", &["/opt/eirene/bin/eirened", "backup", config, backup]).await?;
+    let after = ada.running(&SMALL()).await?;
+    let (kept, lost) = (before["id"].as_str().context("id")?, after["id"].as_str().context("id")?);
+    let _restore = Restore::with(&[&["exec", "portal", "demo-ctl", "eirened", "start"]]);
+    daemon("portal", "eirened", "stop").await?;
+    exec("portal", "eirene", &["/opt/eirene/bin/eirened", "restore", config, backup]).await?;
+    daemon("portal", "eirened", "start").await?;
+
+    let ada = until("the portal is back", NOTICE, || async { Ok(Person::sign_in("ada").await.ok()) }).await?;
+    let session = ada.wait_state(kept, "running", NOTICE).await?;
+    ensure!(
+        until("the kept session's app answers", NOTICE, || async {
+            Ok(app_answers(&ada, &session).await?.then_some(()))
+        })
+        .await
+        .is_ok()
+    );
+    let (status, _) = ada.call(Method::GET, &format!("sessions/{lost}"), None).await?;
+    assert_eq!(status, StatusCode::NOT_FOUND, "the row is gone");
+    let job = job_id(&after)?;
+    until("the job without a row is shown to the admin", NOTICE, || async {
+        let (_, list) = admin.call(Method::GET, "adopted-jobs", None).await?;
+        Ok(list["items"].to_string().contains(&job).then_some(()))
+    })
+    .await?;
+    let state = exec("head", "root", &["squeue", "--noheader", "--format=%T", &format!("--jobs={job}")]).await?;
+    assert_eq!(state.trim(), "RUNNING", "it is never cancelled by itself");
+    exec("head", "root", &["scancel", &job]).await?;
+    ada.stop(kept).await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_requeued_job_comes_back_with_a_new_secret() -> anyhow::Result<()> {
+    let ada = ada().await?;
+    let session = ada.running(&SMALL()).await?;
+    let (id, job) = (session["id"].as_str().context("id")?, job_id(&session)?);
+    exec("head", "root", &["scontrol", "requeue", &job]).await?;
+    ada.wait(id, "left running", NOTICE, |s| s["state"] != "running").await?;
+    // SLURM holds a requeued job back for up to two minutes before it begins again.
+    let back = ada.wait_state(id, "running", Duration::from_mins(5)).await?;
+    assert_eq!(job_id(&back)?, job, "the same job");
+    ensure!(app_answers(&ada, &back).await?, "the app answers");
+    ada.stop(id).await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_session_that_never_becomes_ready() -> anyhow::Result<()> {
+    let ada = ada().await?;
+    // Her own Jupyter config hangs: the app starts and never answers.
+    let _restore = Restore::with(&[&["exec", "-u", "ada", "portal", "rm", "-rf", "/home/ada/.jupyter"]]);
+    exec("portal", "ada", &["mkdir", "-p", "/home/ada/.jupyter"]).await?;
+    exec(
+        "portal",
+        "ada",
+        &["sh", "-c", "echo 'import time; time.sleep(100000)' > /home/ada/.jupyter/jupyter_server_config.py"],
+    )
+    .await?;
+    let id = ada.start(&SMALL()).await?;
+    let over = ada
+        .wait(&id, "over", Duration::from_mins(4), |s| matches!(s["state"].as_str(), Some("ended" | "failed")))
+        .await?;
+    assert_eq!(over["state"], "failed", "{over}");
+    ensure!(over["reason"]["code"].as_str().is_some_and(|code| code.contains("ready")), "a clear reason: {over}");
+    until("the allocation is released", NOTICE, || async { Ok((live_jobs_of_ada().await? == 0).then_some(())) })
+        .await?;
+    Ok(())
+}
