@@ -15,6 +15,7 @@ wait_controller() { wait_until 90 "slurmctld answers (docker logs head)" control
 
 node_ready() { # idle or busy; a node that somebody set down or draining is asked back, as this is what `up` is for
     local state
+    dk exec "$1" demo-ctl slurmd | grep -q running || return 1
     state=$(on_head sinfo -h -N -p main -n "$1" -o %t)
     case $state in
     idle | mix | alloc | comp) return 0 ;;

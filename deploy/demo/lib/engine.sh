@@ -66,4 +66,5 @@ stop_engine() {
     fi
     as_root kill "$pid"
     wait_until 30 "dockerd ends" test ! -e "/proc/$pid"
+    as_root ip link delete docker0 2>/dev/null || true
 }
