@@ -57,6 +57,9 @@ pub enum LauncherRequest {
         program: SlurmProgram,
         /// Arguments; the launcher refuses what its own table does not know.
         arguments: Vec<String>,
+        /// Environment of the program beside the launcher's own small one (empty but for `sbatch`, which hands it to the job).
+        #[serde(default)]
+        environment: Vec<(String, String)>,
         /// Standard input (the batch script for `sbatch`).
         #[serde(default)]
         input: String,
