@@ -1,1 +1,16 @@
-//! Services, reconcilers and HTTP: API, portal, proxy, tunnel
+//! The portal: services, the reconcilers behind them, HTTP in front of them, and the tunnels agents dial in on.
+//!
+//! `http` knows services, services know the database and the ports, reconcilers know services. Services know no HTTP.
+//! How it fits together is told in `ARCHITECTURE.md`.
+
+pub mod app;
+pub mod commands;
+pub mod config;
+pub mod error;
+pub mod http;
+pub mod launcher_client;
+pub mod reconcilers;
+pub mod services;
+#[cfg(test)]
+mod testing;
+pub mod tunnel;

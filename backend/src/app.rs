@@ -1,0 +1,134 @@
+//! What everything else is given: the configuration, the services, and the ports to the outside world.
+
+use std::sync::Arc;
+
+use eirene_core::Clock;
+use eirene_core::launcher::Launcher;
+use eirene_core::scheduler::Scheduler;
+use eirene_database::Db;
+use tokio_util::sync::CancellationToken;
+
+use crate::config::Config;
+use crate::http::view::SessionView;
+use crate::reconcilers::Status;
+use crate::services::access::Access;
+use crate::services::accounts::Accounts;
+use crate::services::audit::Audit;
+use crate::services::cluster::Cluster;
+use crate::services::events::Events;
+use crate::services::images::Images;
+use crate::services::logins::Logins;
+use crate::services::logs::Logs;
+use crate::services::nudge::Nudges;
+use crate::services::passwords::Passwords;
+use crate::services::sessions::Sessions;
+use crate::services::tokens::Tokens;
+use crate::tunnel::TunnelRegistry;
+
+/// The ports to the outside world; tests put something else behind them.
+#[derive(Clone)]
+pub struct Ports {
+    /// The database.
+    pub db: Db,
+    /// The time.
+    pub clock: Arc<dyn Clock>,
+    /// The batch scheduler.
+    pub scheduler: Arc<dyn Scheduler>,
+    /// The privileged process.
+    pub launcher: Arc<dyn Launcher>,
+}
+
+/// Everything; cheap to clone.
+#[derive(Clone)]
+pub struct App {
+    /// Configuration.
+    pub config: Arc<Config>,
+    /// Database.
+    pub db: Db,
+    /// Time.
+    pub clock: Arc<dyn Clock>,
+    /// Batch scheduler; only the poller and the reconcilers ask it.
+    pub scheduler: Arc<dyn Scheduler>,
+    /// Privileged process.
+    pub launcher: Arc<dyn Launcher>,
+    /// Sessions.
+    pub sessions: Sessions,
+    /// The cluster as last seen.
+    pub cluster: Cluster,
+    /// Image catalogue.
+    pub images: Images,
+    /// Events for open pages.
+    pub events: Events,
+    /// Audit log.
+    pub audit: Audit,
+    /// Logs of sessions.
+    pub logs: Logs,
+    /// People.
+    pub accounts: Accounts,
+    /// Browsers that are signed in.
+    pub logins: Logins,
+    /// API tokens.
+    pub tokens: Tokens,
+    /// Who may reach which app.
+    pub access: Access,
+    /// Agents that are connected.
+    pub tunnels: TunnelRegistry,
+    /// Bells of the reconcilers.
+    pub nudges: Nudges,
+    /// How the reconcilers are doing.
+    pub status: Status,
+    /// Cancelled when eirened is to end.
+    pub shutdown: CancellationToken,
+}
+
+impl App {
+    /// Puts the services together. Starts nothing.
+    pub fn build(config: Arc<Config>, ports: Ports, passwords: Passwords) -> Self {
+        let Ports { db, clock, scheduler, launcher } = ports;
+        let nudges = Nudges::default();
+        let audit = Audit::new(db.clone(), clock.clone());
+        let events = Events::new(db.clone(), clock.clone());
+        let cluster = Cluster::default();
+        let images = Images::new(db.clone(), clock.clone(), audit.clone());
+        let logs = Logs::new(db.clone(), config.server.state_dir.join("logs"));
+        let tunnels = TunnelRegistry::default();
+        let shown = Arc::clone(&config);
+        let sessions = Sessions::new(crate::services::sessions::Parts {
+            db: db.clone(),
+            clock: clock.clone(),
+            audit: audit.clone(),
+            events: events.clone(),
+            cluster: cluster.clone(),
+            nudges: nudges.clone(),
+            most_live: config.limits.live_sessions,
+            show: Arc::new(move |session| {
+                serde_json::to_value(SessionView::new(session, &shown)).unwrap_or(serde_json::Value::Null)
+            }),
+        });
+        let access = Access::new(db.clone(), clock.clone(), audit.clone());
+        let accounts = Accounts::new(db.clone(), clock.clone(), audit.clone(), passwords, access.clone());
+        let logins = Logins::new(db.clone(), clock.clone(), audit.clone(), accounts.clone(), access.clone());
+        let tokens = Tokens::new(db.clone(), clock.clone(), audit.clone(), accounts.clone(), access.clone());
+        Self {
+            config,
+            db,
+            clock,
+            scheduler,
+            launcher,
+            sessions,
+            cluster,
+            images,
+            events,
+            audit,
+            logs,
+            accounts,
+            logins,
+            tokens,
+            access,
+            tunnels,
+            nudges,
+            status: Status::default(),
+            shutdown: CancellationToken::new(),
+        }
+    }
+}

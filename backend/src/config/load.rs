@@ -1,0 +1,207 @@
+//! Reading the configuration and refusing what cannot work.
+
+use std::path::{Path, PathBuf};
+
+use figment::Figment;
+use figment::providers::{Env, Format as _, Toml};
+
+use super::{Adapter, Config};
+
+/// A configuration with every key, its default and what it is for.
+pub const SAMPLE: &str = include_str!("../../../deploy/config.example.toml");
+
+/// Why there is no usable configuration.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    /// A file cannot be read.
+    #[error("`{}` cannot be read", path.display())]
+    File {
+        /// File.
+        path: PathBuf,
+        /// Cause.
+        #[source]
+        source: std::io::Error,
+    },
+    /// The text is not understood: wrong type, unknown key, missing key.
+    #[error("the configuration is not understood: {0}")]
+    Shape(Box<figment::Error>),
+    /// Understood, but it cannot work.
+    #[error("`{key}`: {message}")]
+    Value {
+        /// Key.
+        key: &'static str,
+        /// One sentence.
+        message: String,
+    },
+}
+
+impl Config {
+    /// Reads `path` and the environment.
+    pub fn load(path: &Path) -> Result<Self, ConfigError> {
+        let text = std::fs::read_to_string(path)
+            .map_err(|source| ConfigError::File { path: path.to_owned(), source })?;
+        let environment = Env::prefixed("EIRENE_").filter(|key| key.as_str().contains("__")).split("__");
+        Self::from_figment(&Figment::new().merge(Toml::string(&text)).merge(environment))
+    }
+
+    /// Reads a text alone.
+    pub fn from_text(text: &str) -> Result<Self, ConfigError> {
+        Self::from_figment(&Figment::new().merge(Toml::string(text)))
+    }
+
+    fn from_figment(figment: &Figment) -> Result<Self, ConfigError> {
+        let config: Self = figment.extract().map_err(|error| ConfigError::Shape(Box::new(error)))?;
+        config.check()?;
+        Ok(config)
+    }
+
+    fn check(&self) -> Result<(), ConfigError> {
+        let wrong = |key, message: String| Err(ConfigError::Value { key, message });
+        if !is_origin(self.portal_origin()) {
+            return wrong("server.portal_url", "a scheme, a host and perhaps a port, such as `https://eirene.example.org`".into());
+        }
+        if !is_authority(&self.server.apps_domain) {
+            return wrong("server.apps_domain", "a domain and perhaps a port, such as `apps.example.org`".into());
+        }
+        if !is_authority(&self.tunnel.advertise) || !self.tunnel.advertise.contains(':') {
+            return wrong("tunnel.advertise", "`host:port`, as compute nodes reach it".into());
+        }
+        if self.server.tls_cert.is_some() != self.server.tls_key.is_some() {
+            return wrong("server.tls_cert", "`tls_cert` and `tls_key` belong together".into());
+        }
+        if self.database.url.is_some() && self.database.url_file.is_some() {
+            return wrong("database.url", "give `url` or `url_file`, not both".into());
+        }
+        if self.slurm.adapter == Adapter::Slurmrestd && !self.slurm.slurmrestd_url.starts_with("http") {
+            return wrong("slurm.slurmrestd_url", "an address that begins with `http://` or `https://`".into());
+        }
+        if !(1..=300).contains(&self.slurm.poll_interval_s) {
+            return wrong("slurm.poll_interval_s", "1 to 300".into());
+        }
+        if !(10..=3600).contains(&self.agent.ready_within_s) {
+            return wrong("agent.ready_within_s", "10 to 3600".into());
+        }
+        for (key, path) in [
+            ("server.state_dir", &self.server.state_dir),
+            ("launcher.socket", &self.launcher.socket),
+            ("agent.path", &self.agent.path),
+            ("images.dir", &self.images.dir),
+        ] {
+            if !path.is_absolute() {
+                return wrong(key, format!("`{}` is not an absolute path", path.display()));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn is_origin(text: &str) -> bool {
+    text.split_once("://").is_some_and(|(scheme, rest)| matches!(scheme, "http" | "https") && is_authority(rest))
+}
+
+fn is_authority(text: &str) -> bool {
+    let plain = text.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || matches!(b, b'.' | b'-' | b':'));
+    plain && !text.starts_with(['.', ':']) && text.parse::<http::uri::Authority>().is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    const SMALL: &str = "[server]\nportal_url = \"https://e.example.org\"\napps_domain = \"apps.example.org\"\n[tunnel]\nadvertise = \"e.example.org:7443\"\n";
+
+    /// The sample with every commented-out setting switched on.
+    fn full_sample() -> String {
+        let setting = |line: &str| {
+            line.strip_prefix("#").is_some_and(|rest| {
+                rest.split_once(" = ").is_some_and(|(key, _)| key.bytes().all(|b| b.is_ascii_lowercase() || b == b'_'))
+            })
+        };
+        SAMPLE.lines().map(|line| if setting(line) { &line[1..] } else { line }).fold(String::new(), |text, line| text + line + "\n")
+    }
+
+    #[test]
+    fn the_sample_is_a_good_configuration() {
+        let config = Config::from_text(SAMPLE).unwrap();
+        assert_eq!(config.portal_origin(), "https://eirene.example.org");
+    }
+
+    #[test]
+    fn the_sample_names_every_key_there_is_and_no_other() {
+        let known = [
+            "server.listen", "server.portal_url", "server.apps_domain", "server.state_dir", "server.tls_cert",
+            "server.tls_key", "server.trusted_proxies", "database.url", "database.url_file", "tunnel.listen",
+            "tunnel.advertise", "launcher.socket", "slurm.adapter", "slurm.slurmrestd_url", "slurm.service_account",
+            "slurm.cluster", "slurm.poll_interval_s", "agent.path", "agent.ready_within_s", "agent.stop_within_s",
+            "images.dir", "metrics.listen", "metrics.allow", "limits.live_sessions", "limits.keep_events_days",
+            "limits.keep_logs_days", "log.filter", "log.format",
+        ];
+        let table: toml::Table = full_sample().parse().unwrap();
+        let mut found = BTreeSet::new();
+        for (section, keys) in &table {
+            found.extend(keys.as_table().unwrap().keys().map(|key| format!("{section}.{key}")));
+        }
+        assert_eq!(found, known.into_iter().map(str::to_owned).collect());
+        // Every key of the sample is one the types know, with a value of the right type.
+        let mut parsed = table;
+        parsed["database"].as_table_mut().unwrap().remove("url_file");
+        Config::from_text(&toml::to_string(&parsed).unwrap()).unwrap();
+        // And the list above is all the types know: an unknown key is answered with the known ones.
+        for section in ["server", "database", "tunnel", "launcher", "slurm", "agent", "images", "metrics", "limits", "log"] {
+            let mut table: toml::Table = SMALL.parse().unwrap();
+            let entry = table.entry(section).or_insert_with(|| toml::Value::Table(toml::Table::new()));
+            entry.as_table_mut().unwrap().insert("nonsense".into(), toml::Value::Integer(1));
+            let error = Config::from_text(&toml::to_string(&table).unwrap()).unwrap_err().to_string();
+            for key in error.split('`').skip(1).step_by(2).filter(|word| word.bytes().all(|b| b.is_ascii_lowercase() || b == b'_')) {
+                let key = format!("{section}.{key}");
+                assert!(key.ends_with(".nonsense") || known.contains(&key.as_str()), "{key} is not in the sample");
+            }
+        }
+    }
+
+    #[test]
+    fn what_cannot_work_is_refused_with_its_key() {
+        for (from, to, key) in [
+            ("https://e.example.org", "e.example.org", "server.portal_url"),
+            ("https://e.example.org", "https://e.example.org/x", "server.portal_url"),
+            ("\"apps.example.org\"", "\"apps.example.org/\"", "server.apps_domain"),
+            (":7443", "", "tunnel.advertise"),
+            ("[tunnel]", "tls_cert = \"/a\"\n[tunnel]", "server.tls_cert"),
+            ("[tunnel]", "state_dir = \"here\"\n[tunnel]", "server.state_dir"),
+            ("[tunnel]", "[slurm]\npoll_interval_s = 0\n[tunnel]", "slurm.poll_interval_s"),
+        ] {
+            let text = SMALL.replacen(from, to, 1);
+            assert_ne!(text, SMALL);
+            let error = Config::from_text(&text).unwrap_err();
+            assert!(error.to_string().contains(key), "{error}");
+        }
+        assert!(matches!(Config::from_text("[server]\nlistn = 1"), Err(ConfigError::Shape(_))));
+    }
+
+    #[test]
+    fn a_session_has_an_origin_of_its_own() {
+        let mut config = Config::from_text(SMALL).unwrap();
+        let session = eirene_core::SessionId::generate();
+        assert_eq!(config.session_origin(session), format!("https://{session}.apps.example.org"));
+        config.server.portal_url = "http://eirene.localhost:8080/".into();
+        assert_eq!(config.portal_origin(), "http://eirene.localhost:8080");
+        assert_eq!(config.apps_scheme(), "http");
+        assert_eq!(config.portal_authority(), "eirene.localhost:8080");
+    }
+
+    #[test]
+    fn the_database_address_may_lie_in_a_file() {
+        use secrecy::ExposeSecret as _;
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("url");
+        std::fs::write(&file, "postgres://u:p@h/d\n").unwrap();
+        let config = Config::from_text(&format!("{SMALL}[database]\nurl_file = {file:?}\n")).unwrap();
+        assert_eq!(config.database_url().unwrap().expose_secret(), "postgres://u:p@h/d");
+        assert!(!config.database_is_file().unwrap());
+        assert!(!format!("{config:?}").contains("u:p"));
+        let beside = Config::from_text(SMALL).unwrap();
+        assert_eq!(beside.database_url().unwrap().expose_secret(), "sqlite:///var/lib/eirene/eirene.db");
+    }
+}

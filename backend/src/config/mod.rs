@@ -1,0 +1,294 @@
+//! The configuration of `eirened`: one TOML file, and environment variables over it (`EIRENE_SERVER__LISTEN` is `server.listen`).
+//!
+//! Unknown keys are refused, so that a typing mistake is found at the start. Secrets may lie in files of their own.
+
+mod load;
+mod network;
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use eirene_core::SessionId;
+use secrecy::{ExposeSecret as _, SecretString};
+use serde::Deserialize;
+
+pub use load::{ConfigError, SAMPLE};
+pub use network::{Network, NetworkError};
+
+/// Everything that is configured.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Config {
+    /// The portal's listener and names.
+    pub server: Server,
+    /// Where the data lies.
+    #[serde(default)]
+    pub database: Database,
+    /// Where agents connect to.
+    pub tunnel: Tunnel,
+    /// The privileged process.
+    #[serde(default)]
+    pub launcher: Launcher,
+    /// The scheduler.
+    #[serde(default)]
+    pub slurm: Slurm,
+    /// The agent on the compute nodes.
+    #[serde(default)]
+    pub agent: Agent,
+    /// The image files.
+    #[serde(default)]
+    pub images: Images,
+    /// Prometheus metrics.
+    #[serde(default)]
+    pub metrics: Metrics,
+    /// What one person may have.
+    #[serde(default)]
+    pub limits: Limits,
+    /// Logging.
+    #[serde(default)]
+    pub log: Log,
+}
+
+/// The portal's listener and names.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Server {
+    /// Address the portal and the session origins are served on.
+    #[serde(default = "defaults::listen")]
+    pub listen: SocketAddr,
+    /// The portal's address in the browser: scheme, host and port, nothing more.
+    pub portal_url: String,
+    /// Domain under which each session has an origin of its own, with the port where it is not the scheme's.
+    pub apps_domain: String,
+    /// Where eirened keeps its keys, its database and the logs of sessions.
+    #[serde(default = "defaults::state_dir")]
+    pub state_dir: PathBuf,
+    /// Certificate chain, PEM; without it the portal speaks plain HTTP and belongs behind a proxy.
+    pub tls_cert: Option<PathBuf>,
+    /// Key of the certificate, PEM.
+    pub tls_key: Option<PathBuf>,
+    /// Proxies whose `X-Forwarded-For` and `X-Forwarded-Proto` are believed.
+    #[serde(default)]
+    pub trusted_proxies: Vec<Network>,
+}
+
+/// Where the data lies.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Database {
+    /// `sqlite:///path` or `postgres://…`; none is a SQLite file in the state directory.
+    pub url: Option<SecretString>,
+    /// File that holds the address, where it contains a password.
+    pub url_file: Option<PathBuf>,
+}
+
+/// Where agents connect to.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Tunnel {
+    /// Address agents are awaited on.
+    #[serde(default = "defaults::tunnel_listen")]
+    pub listen: SocketAddr,
+    /// `host:port` under which compute nodes reach it.
+    pub advertise: String,
+}
+
+/// The privileged process.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Launcher {
+    /// Its socket.
+    pub socket: PathBuf,
+}
+
+/// How SLURM is spoken to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Adapter {
+    /// Over slurmrestd.
+    Slurmrestd,
+    /// Over SLURM's own programs.
+    Cli,
+}
+
+/// The scheduler.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Slurm {
+    /// How it is spoken to.
+    pub adapter: Adapter,
+    /// Address of slurmrestd.
+    pub slurmrestd_url: String,
+    /// Account the poller reads as; SLURM operator level. The launcher's own config must name the same.
+    pub service_account: String,
+    /// Name of the cluster.
+    pub cluster: String,
+    /// Seconds between two looks at the scheduler.
+    pub poll_interval_s: u64,
+}
+
+/// The agent on the compute nodes.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Agent {
+    /// Path of `eirene-agent`, as the compute nodes see it.
+    pub path: PathBuf,
+    /// Seconds an app has to become ready once its allocation has begun.
+    pub ready_within_s: u32,
+    /// Seconds a session has to end by itself before its job is cancelled.
+    pub stop_within_s: u32,
+}
+
+/// The image files.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Images {
+    /// Directory of the SIF files, as the compute nodes see it.
+    pub dir: PathBuf,
+}
+
+/// Prometheus metrics.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Metrics {
+    /// Address of a listener for metrics alone.
+    pub listen: Option<SocketAddr>,
+    /// Who may read `/metrics` on the portal's own listener.
+    pub allow: Vec<Network>,
+}
+
+/// What one person may have.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Limits {
+    /// Sessions at once.
+    pub live_sessions: u32,
+    /// Days events are kept for browsers that come back.
+    pub keep_events_days: u32,
+    /// Days the log of a session is kept.
+    pub keep_logs_days: u32,
+}
+
+/// How log lines look.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum LogFormat {
+    /// For people.
+    Text,
+    /// For machines.
+    Json,
+}
+
+/// Logging.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Log {
+    /// Which lines: `info`, or per module as `tracing` filters are written.
+    pub filter: String,
+    /// How they look.
+    pub format: LogFormat,
+}
+
+mod defaults {
+    use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+    use std::path::PathBuf;
+
+    pub(super) fn listen() -> SocketAddr {
+        (Ipv4Addr::LOCALHOST, 8080).into()
+    }
+
+    pub(super) fn tunnel_listen() -> SocketAddr {
+        (Ipv6Addr::UNSPECIFIED, 7443).into()
+    }
+
+    pub(super) fn state_dir() -> PathBuf {
+        "/var/lib/eirene".into()
+    }
+}
+
+impl Default for Launcher {
+    fn default() -> Self {
+        Self { socket: "/run/eirene/launcher.sock".into() }
+    }
+}
+
+impl Default for Slurm {
+    fn default() -> Self {
+        Self {
+            adapter: Adapter::Slurmrestd,
+            slurmrestd_url: "http://127.0.0.1:6820".into(),
+            service_account: "eirene-op".into(),
+            cluster: "cluster".into(),
+            poll_interval_s: 2,
+        }
+    }
+}
+
+impl Default for Agent {
+    fn default() -> Self {
+        Self { path: "/opt/eirene/bin/eirene-agent".into(), ready_within_s: 120, stop_within_s: 15 }
+    }
+}
+
+impl Default for Images {
+    fn default() -> Self {
+        Self { dir: "/srv/eirene/images".into() }
+    }
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        let loopback = [std::net::IpAddr::from([127, 0, 0, 1]), std::net::Ipv6Addr::LOCALHOST.into()];
+        Self { listen: None, allow: loopback.map(Network::from).to_vec() }
+    }
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { live_sessions: 10, keep_events_days: 7, keep_logs_days: 90 }
+    }
+}
+
+impl Default for Log {
+    fn default() -> Self {
+        Self { filter: "info".into(), format: LogFormat::Text }
+    }
+}
+
+impl Config {
+    /// The portal's origin: scheme, host and port, no slash at the end.
+    pub fn portal_origin(&self) -> &str {
+        self.server.portal_url.trim_end_matches('/')
+    }
+
+    /// Scheme of the portal and of the session origins: `http` or `https`.
+    pub fn apps_scheme(&self) -> &str {
+        self.server.portal_url.split_once("://").map_or("https", |(scheme, _)| scheme)
+    }
+
+    /// The portal's host with the port where one is written.
+    pub fn portal_authority(&self) -> &str {
+        self.portal_origin().split_once("://").map_or("", |(_, authority)| authority)
+    }
+
+    /// The origin of one session.
+    pub fn session_origin(&self, session: SessionId) -> String {
+        format!("{}://{session}.{}", self.apps_scheme(), self.server.apps_domain)
+    }
+
+    /// Address of the database.
+    pub fn database_url(&self) -> Result<SecretString, ConfigError> {
+        if let Some(path) = &self.database.url_file {
+            let text = std::fs::read_to_string(path)
+                .map_err(|source| ConfigError::File { path: path.clone(), source })?;
+            return Ok(SecretString::from(text.trim()));
+        }
+        let beside = || SecretString::from(format!("sqlite://{}", self.server.state_dir.join("eirene.db").display()));
+        Ok(self.database.url.clone().unwrap_or_else(beside))
+    }
+
+    /// Whether the database is a SQLite file.
+    pub fn database_is_file(&self) -> Result<bool, ConfigError> {
+        Ok(self.database_url()?.expose_secret().starts_with("sqlite:"))
+    }
+}

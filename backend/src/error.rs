@@ -1,0 +1,91 @@
+//! What a service answers when it does not do what it was asked. Each variant is a decision of the caller; HTTP gives each one
+//! a status, the command line an exit code.
+
+use eirene_database::DbError;
+use serde::Serialize;
+
+/// What is wrong with one field of the input.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, utoipa::ToSchema)]
+pub struct FieldError {
+    /// Name of the field as the API calls it.
+    pub field: String,
+    /// One sentence, lower case, no full stop.
+    pub message: String,
+}
+
+impl FieldError {
+    /// From its two parts.
+    pub fn new(field: impl Into<String>, message: impl Into<String>) -> Self {
+        Self { field: field.into(), message: message.into() }
+    }
+}
+
+/// Why a service did not do it.
+#[derive(Debug, thiserror::Error)]
+pub enum AppError {
+    /// The input is wrong; each field is named.
+    #[error("{}", fields(.0))]
+    Invalid(Vec<FieldError>),
+    /// Nobody is signed in, or the credentials are not good.
+    #[error("not signed in")]
+    Unauthenticated,
+    /// The thing may be seen, but this may not be done to it.
+    #[error("{text}")]
+    Forbidden {
+        /// Stable code.
+        code: &'static str,
+        /// One sentence.
+        text: String,
+    },
+    /// It does not exist, or may not be seen.
+    #[error("not found")]
+    NotFound,
+    /// It contradicts what is there.
+    #[error("{text}")]
+    Conflict {
+        /// Stable code.
+        code: &'static str,
+        /// One sentence.
+        text: String,
+    },
+    /// More than may be sent at once.
+    #[error("too large")]
+    TooLarge,
+    /// Too often.
+    #[error("too many tries; wait {retry_after_s} s")]
+    RateLimited {
+        /// Seconds until it may be tried again.
+        retry_after_s: u64,
+    },
+    /// Something it needs is away for now.
+    #[error("{what} cannot be reached at the moment")]
+    Unavailable {
+        /// What is away, in plain words.
+        what: String,
+        /// Seconds after which it is worth trying again.
+        retry_after_s: u64,
+    },
+    /// A fault of ours. The text is for the log, never for the caller.
+    #[error("internal error")]
+    Internal(#[source] anyhow::Error),
+}
+
+fn fields(errors: &[FieldError]) -> String {
+    let lines: Vec<String> = errors.iter().map(|e| format!("`{}`: {}", e.field, e.message)).collect();
+    lines.join("; ")
+}
+
+impl From<DbError> for AppError {
+    fn from(error: DbError) -> Self {
+        match error {
+            DbError::Unavailable(source) => {
+                tracing::warn!(error = %source, "The database did not answer");
+                Self::Unavailable { what: "the database".into(), retry_after_s: 2 }
+            }
+            DbError::Conflict { what } => {
+                Self::Conflict { code: "conflict", text: format!("this {what} is there already") }
+            }
+            error @ (DbError::Inconsistent { .. } | DbError::Other(_)) => Self::Internal(error.into()),
+        }
+    }
+}

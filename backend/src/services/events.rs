@@ -1,0 +1,242 @@
+//! Events for open pages: what has changed, in an order that can be taken up again after a broken connection.
+//!
+//! State events are kept in the database, so that whoever comes back with the number of the last event gets the rest; log
+//! events are only passed on, because the log itself can be read. A reader that is too slow is brought back from the database.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use eirene_core::{Clock, Scope, SessionId, UserId};
+use eirene_database::Db;
+use futures_util::stream::{self, BoxStream, StreamExt as _};
+use jiff::Timestamp;
+use serde_json::Value;
+use tokio::sync::{Mutex, broadcast};
+
+use crate::error::AppError;
+use crate::services::actor::Actor;
+use crate::services::sessions;
+
+/// Events a slow reader may lag behind before it is brought back from the database.
+const IN_FLIGHT: usize = 1024;
+/// Events read from the database at once.
+const BATCH: u32 = 200;
+
+/// What an event is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum EventKind {
+    /// A session changed; the data is the session as the API shows it.
+    State,
+    /// A measurement of a running session.
+    Sample,
+    /// New lines of a session's log.
+    Log,
+    /// A message for people.
+    Notice,
+}
+
+impl EventKind {
+    /// The event's name in the stream.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::State => "state",
+            Self::Sample => "sample",
+            Self::Log => "log",
+            Self::Notice => "notice",
+        }
+    }
+
+    fn from_stored(word: &str) -> Self {
+        match word {
+            "state" => Self::State,
+            "sample" => Self::Sample,
+            "log" => Self::Log,
+            // Whatever a later version may have written is shown as a message.
+            _ => Self::Notice,
+        }
+    }
+}
+
+/// One event.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Event {
+    /// Number to take the stream up at; none for what is not kept.
+    pub id: Option<i64>,
+    /// Session it is about.
+    pub session: Option<SessionId>,
+    /// Who may see it; none is everybody.
+    pub owner: Option<UserId>,
+    /// What it is about.
+    pub kind: EventKind,
+    /// Content.
+    pub data: Value,
+    /// When.
+    pub at: Timestamp,
+}
+
+/// Which events a reader gets.
+#[derive(Debug, Clone, Copy)]
+enum Wanted {
+    Of(UserId),
+    Session(SessionId),
+    All,
+}
+
+impl Wanted {
+    fn includes(self, event: &Event) -> bool {
+        match self {
+            Self::All => true,
+            Self::Session(session) => event.session == Some(session),
+            Self::Of(user) => event.owner.is_none_or(|owner| owner == user),
+        }
+    }
+}
+
+/// The events.
+#[derive(Clone)]
+pub struct Events {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    db: Db,
+    clock: Arc<dyn Clock>,
+    sender: broadcast::Sender<Arc<Event>>,
+    /// Events are numbered and passed on in the same order.
+    order: Mutex<()>,
+}
+
+struct Reader {
+    events: Events,
+    receiver: broadcast::Receiver<Arc<Event>>,
+    wanted: Wanted,
+    last_id: i64,
+    behind: bool,
+    backlog: VecDeque<Event>,
+}
+
+impl Events {
+    /// Events kept in `db`.
+    pub fn new(db: Db, clock: Arc<dyn Clock>) -> Self {
+        let (sender, _) = broadcast::channel(IN_FLIGHT);
+        Self { inner: Arc::new(Inner { db, clock, sender, order: Mutex::new(()) }) }
+    }
+
+    /// Keeps an event and passes it on. A failing database costs the number, not the event.
+    pub async fn publish(&self, kind: EventKind, session: Option<SessionId>, owner: Option<UserId>, data: Value) {
+        let at = self.inner.clock.now();
+        let _order = self.inner.order.lock().await;
+        let id = match self.inner.db.append_event(session, owner, kind.as_str(), &data, at).await {
+            Ok(id) => Some(id),
+            Err(error) => {
+                tracing::warn!(%error, "An event could not be kept");
+                None
+            }
+        };
+        self.pass_on(Event { id, session, owner, kind, data, at });
+    }
+
+    /// Passes an event on without keeping it.
+    pub fn publish_transient(&self, kind: EventKind, session: SessionId, owner: UserId, data: Value) {
+        let at = self.inner.clock.now();
+        self.pass_on(Event { id: None, session: Some(session), owner: Some(owner), kind, data, at });
+    }
+
+    fn pass_on(&self, event: Event) {
+        // Nobody listening is no error.
+        let _ = self.inner.sender.send(Arc::new(event));
+    }
+
+    /// Events of one session, or of all of one's own; those after `last_id` first, when it is given.
+    pub async fn subscribe(
+        &self,
+        actor: &Actor,
+        session: Option<SessionId>,
+        last_id: Option<i64>,
+    ) -> Result<BoxStream<'static, Event>, AppError> {
+        actor.require(Scope::SessionsRead)?;
+        let wanted = match session {
+            None => Wanted::Of(actor.user.id),
+            Some(id) => Wanted::Session(sessions::visible(&self.inner.db, actor, id).await?.id),
+        };
+        self.reader(wanted, last_id).await
+    }
+
+    /// Everybody's events, for admins.
+    pub async fn subscribe_all(
+        &self,
+        actor: &Actor,
+        last_id: Option<i64>,
+    ) -> Result<BoxStream<'static, Event>, AppError> {
+        actor.require_admin()?;
+        self.reader(Wanted::All, last_id).await
+    }
+
+    async fn reader(&self, wanted: Wanted, last_id: Option<i64>) -> Result<BoxStream<'static, Event>, AppError> {
+        let receiver = self.inner.sender.subscribe();
+        let latest = self.inner.db.latest_event_id().await?;
+        // A number from a future that a restored database does not know means: from now on.
+        let from = last_id.filter(|id| *id < latest);
+        let reader = Reader {
+            events: self.clone(),
+            receiver,
+            wanted,
+            last_id: from.unwrap_or(latest),
+            behind: from.is_some(),
+            backlog: VecDeque::new(),
+        };
+        Ok(stream::unfold(reader, |mut reader| async move { reader.next().await.map(|event| (event, reader)) }).boxed())
+    }
+}
+
+impl Reader {
+    async fn next(&mut self) -> Option<Event> {
+        loop {
+            if let Some(event) = self.backlog.pop_front() {
+                return Some(event);
+            }
+            if self.behind {
+                self.catch_up().await?;
+                continue;
+            }
+            match self.receiver.recv().await {
+                Ok(event) if event.id.is_some_and(|id| id <= self.last_id) => {}
+                Ok(event) => {
+                    self.last_id = event.id.unwrap_or(self.last_id);
+                    if self.wanted.includes(&event) {
+                        return Some((*event).clone());
+                    }
+                }
+                Err(broadcast::error::RecvError::Lagged(_)) => self.behind = true,
+                Err(broadcast::error::RecvError::Closed) => return None,
+            }
+        }
+    }
+
+    /// Reads one batch; `None` ends the stream, and the browser comes back by itself.
+    async fn catch_up(&mut self) -> Option<()> {
+        let batch = match self.events.inner.db.events_after(self.last_id, BATCH).await {
+            Ok(batch) => batch,
+            Err(error) => {
+                tracing::warn!(%error, "Events could not be read");
+                return None;
+            }
+        };
+        self.behind = batch.len() == BATCH as usize;
+        for stored in batch {
+            self.last_id = stored.id;
+            let event = Event {
+                id: Some(stored.id),
+                session: stored.session,
+                owner: stored.owner,
+                kind: EventKind::from_stored(&stored.kind),
+                data: stored.data,
+                at: stored.at,
+            };
+            if self.wanted.includes(&event) {
+                self.backlog.push_back(event);
+            }
+        }
+        Some(())
+    }
+}

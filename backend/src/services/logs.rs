@@ -1,0 +1,217 @@
+//! The log of each session: what its agent sent, in one bounded file per session.
+//!
+//! The agent belongs to the person, so the content is hostile text and its amount is limited here whatever the tunnel let through.
+
+use std::collections::HashMap;
+use std::io;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, SystemTime};
+
+use bytes::Bytes;
+use eirene_core::{Scope, SessionId};
+use eirene_database::Db;
+use futures_util::stream::{self, BoxStream, StreamExt as _};
+use tokio::sync::broadcast;
+
+use crate::error::AppError;
+use crate::services::actor::Actor;
+use crate::services::sessions;
+
+/// Longest log kept of one session.
+pub const MAX_BYTES: u64 = 1024 * 1024;
+/// What is kept of a log that has grown too long.
+const KEEP_BYTES: usize = 512 * 1024;
+const CUT: &[u8] = b"[the beginning of this log was dropped]\n";
+/// Pieces a slow reader may lag behind before it is told so.
+const IN_FLIGHT: usize = 256;
+
+/// The logs.
+#[derive(Clone)]
+pub struct Logs {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    db: Db,
+    directory: PathBuf,
+    open: Mutex<HashMap<SessionId, Arc<Entry>>>,
+}
+
+struct Entry {
+    /// Held while the file is read or written, so that a reader misses nothing between file and channel.
+    file: tokio::sync::Mutex<()>,
+    sender: broadcast::Sender<Bytes>,
+}
+
+impl Logs {
+    /// Logs kept in `directory`, which is made when it is needed.
+    pub fn new(db: Db, directory: PathBuf) -> Self {
+        Self { inner: Arc::new(Inner { db, directory, open: Mutex::default() }) }
+    }
+
+    /// The whole log.
+    pub async fn read(&self, actor: &Actor, session: SessionId) -> Result<String, AppError> {
+        actor.require(Scope::SessionsRead)?;
+        let session = sessions::visible(&self.inner.db, actor, session).await?.id;
+        let entry = self.entry(session);
+        let bytes = {
+            let _file = entry.file.lock().await;
+            self.load(session).await.map_err(|e| AppError::Internal(e.into()))?
+        };
+        self.forget_unused(session);
+        Ok(String::from_utf8_lossy(&bytes).into_owned())
+    }
+
+    /// The whole log, then what is added, until the session is over.
+    pub async fn follow(&self, actor: &Actor, session: SessionId) -> Result<BoxStream<'static, Bytes>, AppError> {
+        actor.require(Scope::SessionsRead)?;
+        let seen = sessions::visible(&self.inner.db, actor, session).await?;
+        let entry = self.entry(seen.id);
+        let (bytes, receiver) = {
+            let _file = entry.file.lock().await;
+            let receiver = (!seen.state.is_final()).then(|| entry.sender.subscribe());
+            (self.load(seen.id).await.map_err(|e| AppError::Internal(e.into()))?, receiver)
+        };
+        drop(entry);
+        let before = stream::iter((!bytes.is_empty()).then(|| Bytes::from(bytes)));
+        let after = stream::unfold(receiver, |receiver| async move {
+            let mut receiver = receiver?;
+            match receiver.recv().await {
+                Ok(piece) => Some((piece, Some(receiver))),
+                Err(broadcast::error::RecvError::Lagged(_)) => {
+                    Some((Bytes::from_static(b"[some lines were left out here]\n"), Some(receiver)))
+                }
+                Err(broadcast::error::RecvError::Closed) => None,
+            }
+        });
+        Ok(before.chain(after).boxed())
+    }
+
+    /// Adds to the log; only the tunnel's control task and the reconcilers do.
+    pub(crate) async fn append(&self, session: SessionId, piece: Bytes) -> io::Result<()> {
+        let entry = self.entry(session);
+        let path = self.path(session);
+        let _file = entry.file.lock().await;
+        let written = piece.clone();
+        tokio::task::spawn_blocking(move || append_bounded(&path, &written)).await.map_err(io::Error::other)??;
+        // Nobody following is no error.
+        let _ = entry.sender.send(piece);
+        Ok(())
+    }
+
+    /// Ends all that follow: the session is over.
+    pub(crate) fn close(&self, session: SessionId) {
+        self.inner.open.lock().unwrap_or_else(PoisonError::into_inner).remove(&session);
+    }
+
+    /// Removes the logs that nobody has written to for `age`; at most a thousand at a time.
+    pub(crate) async fn remove_older_than(&self, age: Duration, now: SystemTime) -> io::Result<u64> {
+        let directory = self.inner.directory.clone();
+        tokio::task::spawn_blocking(move || remove_old(&directory, age, now)).await.map_err(io::Error::other)?
+    }
+
+    async fn load(&self, session: SessionId) -> io::Result<Vec<u8>> {
+        match tokio::fs::read(self.path(session)).await {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+            other => other,
+        }
+    }
+
+    fn path(&self, session: SessionId) -> PathBuf {
+        self.inner.directory.join(format!("{session}.log"))
+    }
+
+    fn entry(&self, session: SessionId) -> Arc<Entry> {
+        let mut open = self.inner.open.lock().unwrap_or_else(PoisonError::into_inner);
+        let entry = open.entry(session).or_insert_with(|| {
+            Arc::new(Entry { file: tokio::sync::Mutex::new(()), sender: broadcast::channel(IN_FLIGHT).0 })
+        });
+        Arc::clone(entry)
+    }
+
+    fn forget_unused(&self, session: SessionId) {
+        let mut open = self.inner.open.lock().unwrap_or_else(PoisonError::into_inner);
+        let unused =
+            open.get(&session).is_some_and(|entry| Arc::strong_count(entry) <= 2 && entry.sender.receiver_count() == 0);
+        if unused {
+            open.remove(&session);
+        }
+    }
+}
+
+fn append_bounded(path: &Path, piece: &[u8]) -> io::Result<()> {
+    use std::io::Write as _;
+    if let Some(directory) = path.parent() {
+        std::fs::create_dir_all(directory)?;
+    }
+    let mut file = std::fs::OpenOptions::new().create(true).append(true).mode(0o600).open(path)?;
+    let piece = &piece[piece.len().saturating_sub(KEEP_BYTES)..];
+    if file.metadata()?.len() + piece.len() as u64 <= MAX_BYTES {
+        return file.write_all(piece);
+    }
+    let old = std::fs::read(path)?;
+    let tail = &old[old.len().saturating_sub(KEEP_BYTES - CUT.len())..];
+    let tail = tail.iter().position(|b| *b == b'\n').map_or(tail, |end| &tail[end + 1..]);
+    let next = path.with_extension("new");
+    let mut file =
+        std::fs::OpenOptions::new().create(true).write(true).truncate(true).mode(0o600).open(&next)?;
+    file.write_all(CUT)?;
+    file.write_all(tail)?;
+    file.write_all(piece)?;
+    std::fs::rename(&next, path)
+}
+
+fn remove_old(directory: &Path, age: Duration, now: SystemTime) -> io::Result<u64> {
+    let entries = match std::fs::read_dir(directory) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(0),
+        other => other?,
+    };
+    let mut removed = 0;
+    for entry in entries {
+        let entry = entry?;
+        let modified = entry.metadata()?.modified()?;
+        if now.duration_since(modified).is_ok_and(|old| old > age) {
+            std::fs::remove_file(entry.path())?;
+            removed += 1;
+        }
+        if removed >= 1000 {
+            break;
+        }
+    }
+    Ok(removed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_log_keeps_its_end_and_stays_bounded() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("logs").join("x.log");
+        let line = [b"x".repeat(999), b"\n".to_vec()].concat();
+        for _ in 0..3000 {
+            append_bounded(&path, &line).unwrap();
+        }
+        append_bounded(&path, b"the end\n").unwrap();
+        let bytes = std::fs::read(&path).unwrap();
+        assert!(bytes.len() as u64 <= MAX_BYTES);
+        assert!(bytes.starts_with(CUT) && bytes.ends_with(b"\nthe end\n"));
+        let flood = b"y".repeat(3 * 1024 * 1024);
+        append_bounded(&path, &flood).unwrap();
+        assert!(std::fs::metadata(&path).unwrap().len() <= MAX_BYTES);
+    }
+
+    #[test]
+    fn only_old_logs_are_removed() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join("a.log"), "a").unwrap();
+        let modified = std::fs::metadata(dir.path().join("a.log")).unwrap().modified().unwrap();
+        let day = Duration::from_secs(86_400);
+        assert_eq!(remove_old(dir.path(), day, modified + day / 2).unwrap(), 0);
+        assert_eq!(remove_old(dir.path(), day, modified + day * 2).unwrap(), 1);
+        assert_eq!(remove_old(&dir.path().join("none"), day, modified).unwrap(), 0);
+    }
+}

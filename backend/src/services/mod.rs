@@ -1,0 +1,27 @@
+//! The rules. Each service authorises first, then decides, changes, and tells; none knows HTTP.
+//!
+//! What needs time or retries is not done here: a service writes down what is wanted and wakes the [reconciler](crate::reconcilers)
+//! concerned.
+
+pub mod access;
+pub mod accounts;
+pub mod actor;
+pub mod audit;
+pub mod cluster;
+pub mod events;
+pub mod images;
+pub mod logins;
+pub mod logs;
+pub mod nudge;
+pub mod passwords;
+pub mod sessions;
+pub mod tokens;
+
+/// One page of a list.
+#[derive(Debug, Clone)]
+pub struct Page<T> {
+    /// The items.
+    pub items: Vec<T>,
+    /// Where the next page begins, when there is one.
+    pub next: Option<String>,
+}

@@ -1,0 +1,157 @@
+//! Whether the cluster could ever give what is asked for, so that a wish that cannot come true is answered at once and by field.
+//!
+//! Limits of accounts and QOS are SLURM's to enforce; what is free at the moment does not matter here.
+
+use eirene_core::Resources;
+use eirene_core::scheduler::Node;
+
+use crate::error::FieldError;
+use crate::services::cluster::Snapshot;
+
+/// Sizes beyond which a request is a mistake on any cluster.
+const MOST_NODES: u32 = 100_000;
+const MOST_CPUS: u32 = 100_000;
+const MOST_MEMORY_MIB: u64 = 1 << 30;
+const MOST_GPUS: u32 = 1_024;
+const MOST_WALLTIME_MIN: u32 = 366 * 24 * 60;
+const LEAST_MEMORY_MIB: u64 = 64;
+
+/// Checks `wanted` against the cluster as last seen; while it has not been seen, against absurdity alone.
+pub fn fits(wanted: &Resources, cluster: &Snapshot) -> Result<(), Vec<FieldError>> {
+    let mut errors = absurd(wanted);
+    if errors.is_empty() && cluster.is_known() {
+        errors = impossible(wanted, cluster);
+    }
+    if errors.is_empty() { Ok(()) } else { Err(errors) }
+}
+
+fn absurd(wanted: &Resources) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    let mut within = |field: &str, value: u64, least: u64, most: u64| {
+        if !(least..=most).contains(&value) {
+            errors.push(FieldError::new(field, format!("must be between {least} and {most}")));
+        }
+    };
+    within("nodes", wanted.nodes.into(), 1, MOST_NODES.into());
+    within("cpus", wanted.cpus.into(), 1, MOST_CPUS.into());
+    within("memory_mib", wanted.memory_mib, LEAST_MEMORY_MIB, MOST_MEMORY_MIB);
+    within("gpus", wanted.gpus.into(), 0, MOST_GPUS.into());
+    within("walltime_min", wanted.walltime_min.into(), 1, MOST_WALLTIME_MIN.into());
+    if wanted.gpu_type.is_some() && wanted.gpus == 0 {
+        errors.push(FieldError::new("gpu_type", "a GPU type needs at least one GPU"));
+    }
+    errors
+}
+
+fn impossible(wanted: &Resources, cluster: &Snapshot) -> Vec<FieldError> {
+    let Some(partition) = cluster.partition(wanted.partition.as_ref()) else {
+        let message = match &wanted.partition {
+            Some(name) => format!("there is no partition `{name}`"),
+            None => "the cluster has no default partition; choose one".into(),
+        };
+        return vec![FieldError::new("partition", message)];
+    };
+    let name = &partition.name;
+    if !partition.available {
+        return vec![FieldError::new("partition", format!("partition `{name}` takes no jobs at the moment"))];
+    }
+    let mut errors = Vec::new();
+    let nodes: Vec<&Node> = cluster.nodes.iter().filter(|node| node.partitions.contains(name)).collect();
+    let most_nodes = (nodes.len() as u64).min(partition.max_nodes.map_or(u64::MAX, u64::from));
+    if u64::from(wanted.nodes) > most_nodes {
+        errors.push(FieldError::new("nodes", format!("partition `{name}` gives at most {most_nodes}")));
+    }
+    let most_cpus = nodes.iter().map(|node| node.cpus).max().unwrap_or(0);
+    if wanted.cpus > most_cpus {
+        errors.push(FieldError::new("cpus", format!("no node of partition `{name}` has more than {most_cpus} CPUs")));
+    }
+    let most_memory = nodes.iter().map(|node| node.memory_mib).max().unwrap_or(0);
+    if wanted.memory_mib > most_memory {
+        let message = format!("no node of partition `{name}` has more than {most_memory} MiB");
+        errors.push(FieldError::new("memory_mib", message));
+    }
+    errors.extend(missing_gpus(wanted, name.as_str(), &nodes));
+    if let Some(most) = partition.max_walltime_min.filter(|most| wanted.walltime_min > *most) {
+        let message = format!("partition `{name}` does not accept jobs over {most} minutes");
+        errors.push(FieldError::new("walltime_min", message));
+    }
+    if errors.is_empty() {
+        let able = nodes.iter().filter(|node| could_hold(node, wanted)).count() as u64;
+        if able < u64::from(wanted.nodes) {
+            let message = match able {
+                0 => format!("no node of partition `{name}` has all of that together"),
+                able => format!("only {able} nodes of partition `{name}` have all of that together"),
+            };
+            errors.push(FieldError::new("nodes", message));
+        }
+    }
+    errors
+}
+
+fn missing_gpus(wanted: &Resources, partition: &str, nodes: &[&Node]) -> Option<FieldError> {
+    let most = nodes.iter().map(|node| gpus_of(node, wanted)).max().unwrap_or(0);
+    if wanted.gpus <= most {
+        return None;
+    }
+    let field_error = match (&wanted.gpu_type, most) {
+        (Some(gpu_type), 0) => {
+            FieldError::new("gpu_type", format!("no node of partition `{partition}` has GPUs of type `{gpu_type}`"))
+        }
+        (None, 0) => FieldError::new("gpus", format!("no node of partition `{partition}` has GPUs")),
+        (_, most) => FieldError::new("gpus", format!("no node of partition `{partition}` has more than {most}")),
+    };
+    Some(field_error)
+}
+
+fn gpus_of(node: &Node, wanted: &Resources) -> u32 {
+    let counted = node.gpus.iter().filter(|gpus| wanted.gpu_type.as_ref().is_none_or(|t| gpus.gpu_type == t.as_str()));
+    counted.map(|gpus| gpus.total).sum()
+}
+
+fn could_hold(node: &Node, wanted: &Resources) -> bool {
+    node.cpus >= wanted.cpus && node.memory_mib >= wanted.memory_mib && gpus_of(node, wanted) >= wanted.gpus
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::testing;
+
+    use super::*;
+
+    fn fields(change: impl Fn(&mut Resources)) -> Vec<String> {
+        let mut wanted = testing::small();
+        change(&mut wanted);
+        match fits(&wanted, &testing::snapshot(vec![])) {
+            Ok(()) => vec![],
+            Err(errors) => errors.into_iter().map(|error| error.field).collect(),
+        }
+    }
+
+    #[test]
+    fn what_no_node_has_is_refused_by_field() {
+        assert_eq!(fields(|_| {}), Vec::<String>::new());
+        assert_eq!(fields(|r| r.partition = Some("nowhere".parse().unwrap())), ["partition"]);
+        assert_eq!(fields(|r| r.nodes = 3), ["nodes"]);
+        assert_eq!(fields(|r| r.cpus = 9), ["cpus"]);
+        assert_eq!(fields(|r| r.memory_mib = 16_001), ["memory_mib"]);
+        assert_eq!(fields(|r| r.gpus = 3), ["gpus"]);
+        assert_eq!(fields(|r| (r.gpus, r.gpu_type) = (1, Some("b200".parse().unwrap()))), ["gpu_type"]);
+        assert_eq!(fields(|r| (r.gpus, r.gpu_type) = (2, Some("a100".parse().unwrap()))), Vec::<String>::new());
+        assert_eq!(fields(|r| (r.nodes, r.gpus, r.gpu_type) = (2, 1, Some("a100".parse().unwrap()))), ["nodes"]);
+        assert_eq!(fields(|r| r.walltime_min = 481), ["walltime_min"]);
+        assert_eq!(fields(|r| (r.partition, r.nodes) = (Some("long".parse().unwrap()), 2)), ["nodes"]);
+        assert_eq!(fields(|r| (r.partition, r.walltime_min) = (Some("long".parse().unwrap()), 481)), Vec::<String>::new());
+    }
+
+    #[test]
+    fn absurd_sizes_are_refused_even_before_the_cluster_was_seen() {
+        let mut wanted = testing::small();
+        (wanted.nodes, wanted.cpus, wanted.gpus, wanted.walltime_min, wanted.memory_mib) =
+            (0, 0, 1_000_000_000, u32::MAX, u64::MAX);
+        wanted.gpu_type = Some("a100".parse().unwrap());
+        let errors = fits(&wanted, &Snapshot::default()).unwrap_err();
+        let fields: Vec<&str> = errors.iter().map(|error| error.field.as_str()).collect();
+        assert_eq!(fields, ["nodes", "cpus", "memory_mib", "gpus", "walltime_min"]);
+        assert!(fits(&testing::small(), &Snapshot::default()).is_ok());
+    }
+}

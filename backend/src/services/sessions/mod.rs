@@ -1,0 +1,157 @@
+//! Sessions: starting, showing and stopping them. What happens in between is the [reconcilers'](crate::reconcilers) work;
+//! they write through [`Sessions::change`] like everybody else.
+
+pub(crate) mod change;
+mod fits;
+pub(crate) mod start;
+
+use std::sync::Arc;
+
+use eirene_core::audit::NewAuditEvent;
+use eirene_core::{Clock, Desired, Scope, Session, SessionId, SessionState};
+use eirene_database::Db;
+use serde_json::{Value, json};
+
+pub use fits::fits;
+pub use start::{IdempotencyKey, StartSession};
+
+use crate::error::AppError;
+use crate::services::Page;
+use crate::services::actor::Actor;
+use crate::services::audit::Audit;
+use crate::services::cluster::Cluster;
+use crate::services::events::Events;
+use crate::services::nudge::Nudges;
+
+/// Longest page of a list.
+pub const MAX_PAGE: u32 = 200;
+
+/// What the service is made of.
+pub struct Parts {
+    /// Database.
+    pub db: Db,
+    /// Time.
+    pub clock: Arc<dyn Clock>,
+    /// Audit log.
+    pub audit: Audit,
+    /// Events.
+    pub events: Events,
+    /// The cluster as last seen.
+    pub cluster: Cluster,
+    /// Bells of the reconcilers.
+    pub nudges: Nudges,
+    /// Sessions one person may have at once.
+    pub most_live: u32,
+    /// A session as the API shows it: the data of its events.
+    pub show: Arc<dyn Fn(&Session) -> Value + Send + Sync>,
+}
+
+/// The sessions.
+#[derive(Clone)]
+pub struct Sessions {
+    parts: Arc<Parts>,
+}
+
+/// Which sessions.
+#[derive(Debug, Clone)]
+pub struct ListSessions {
+    /// Everybody's, for admins.
+    pub all: bool,
+    /// Only those that are not over.
+    pub live_only: bool,
+    /// Where the page begins.
+    pub cursor: Option<String>,
+    /// At most so many.
+    pub limit: u32,
+}
+
+/// A job that carries our mark and belongs to no session the database knows: it came back from a restored backup.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AdoptedJob {
+    /// Cluster.
+    pub cluster: String,
+    /// Job number.
+    pub job_id: u32,
+    /// POSIX user id of its owner.
+    pub uid: u32,
+    /// When it was last seen.
+    pub seen_at: jiff::Timestamp,
+}
+
+/// The session, if `actor` may see it: its owner and admins may.
+pub(crate) async fn visible(db: &Db, actor: &Actor, id: SessionId) -> Result<Session, AppError> {
+    let session = db.session(id).await?.ok_or(AppError::NotFound)?;
+    if session.owner != actor.user.id && !actor.acts_as_admin() {
+        return Err(AppError::NotFound);
+    }
+    Ok(session)
+}
+
+impl Sessions {
+    /// The service.
+    pub fn new(parts: Parts) -> Self {
+        Self { parts: Arc::new(parts) }
+    }
+
+    /// Newest first.
+    pub async fn list(&self, actor: &Actor, query: ListSessions) -> Result<Page<Session>, AppError> {
+        actor.require(Scope::SessionsRead)?;
+        if query.all {
+            actor.require_admin()?;
+        }
+        let owner = (!query.all).then_some(actor.user.id);
+        let limit = query.limit.clamp(1, MAX_PAGE);
+        let mut items = self.parts.db.sessions_of(owner, query.live_only, query.cursor.as_deref(), limit + 1).await?;
+        let more = items.len() > limit as usize;
+        items.truncate(limit as usize);
+        let next = if more { items.last().map(|session| session.id.to_string()) } else { None };
+        Ok(Page { items, next })
+    }
+
+    /// One session.
+    pub async fn get(&self, actor: &Actor, id: SessionId) -> Result<Session, AppError> {
+        actor.require(Scope::SessionsRead)?;
+        visible(&self.parts.db, actor, id).await
+    }
+
+    /// Asks a session to stop. A session that is over, or was asked already, stays as it is.
+    pub async fn stop(&self, actor: &Actor, id: SessionId) -> Result<Session, AppError> {
+        actor.require(Scope::SessionsWrite)?;
+        let before = visible(&self.parts.db, actor, id).await?;
+        if before.state.is_final() || before.desired == Desired::Ended {
+            return Ok(before);
+        }
+        let after = self
+            .change(id, |session| {
+                if session.state.is_final() {
+                    return;
+                }
+                session.desired = Desired::Ended;
+                session.state = SessionState::Stopping;
+            })
+            .await?
+            .ok_or(AppError::NotFound)?;
+        let details = json!({"owner": before.owner_name, "job_id": before.job.as_ref().map(|job| job.id)});
+        self.parts.audit.record(actor.audit("session.stop", &id.to_string(), "ok", details)).await;
+        self.parts.nudges.stop().notify_one();
+        Ok(after)
+    }
+
+    /// Jobs with our mark that belong to no session; for admins.
+    pub async fn adopted(&self, actor: &Actor) -> Result<Vec<AdoptedJob>, AppError> {
+        actor.require_admin()?;
+        let jobs = self.parts.db.adopted_jobs().await?;
+        let shown = |job: eirene_database::AdoptedJob| AdoptedJob {
+            cluster: job.cluster,
+            job_id: job.job_id,
+            uid: job.uid,
+            seen_at: job.seen_at,
+        };
+        Ok(jobs.into_iter().map(shown).collect())
+    }
+
+    /// Writes what the platform itself did to a session into the audit log.
+    pub(crate) async fn record(&self, event: NewAuditEvent) {
+        self.parts.audit.record(event).await;
+    }
+}
