@@ -1,1 +1,4 @@
-//! Container engines: Apptainer specs to argv, Docker Engine for building images
+//! Container engines: Apptainer specs to argument vectors, Docker Engine for building images.
+
+#[cfg(feature = "docker")]
+pub mod docker;
