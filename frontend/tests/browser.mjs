@@ -1,0 +1,72 @@
+// What all browser tests share: Debian's Chromium, pictures, accessibility checks, strict listening for anything that went wrong.
+import { mkdir } from "node:fs/promises";
+import { createRequire } from "node:module";
+import path from "node:path";
+import { fileURLToPath } from "node:url";
+
+import { chromium } from "playwright-core";
+
+const require = createRequire(import.meta.url);
+const axeSource = require("node:fs").readFileSync(require.resolve("axe-core/axe.min.js"), "utf8");
+
+/** The repository's root. */
+export const root = path.resolve(path.dirname(fileURLToPath(import.meta.url)), "../..");
+
+const ARGUMENTS = [
+  "--no-sandbox",
+  "--headless",
+  "--disable-gpu",
+  "--disable-quic",
+  "--no-first-run",
+  "--disable-background-networking",
+  "--disable-component-update",
+  "--disable-sync",
+];
+
+/** Sizes at which pages are looked at. */
+export const SIZES = { desk: { width: 1280, height: 900 }, phone: { width: 390, height: 844 } };
+
+/** Starts Chromium. */
+export function launch() {
+  return chromium.launch({ executablePath: process.env.EIRENE_TEST_CHROMIUM ?? "/usr/bin/chromium", args: ARGUMENTS });
+}
+
+/** Collects what a page must never do: throw, log errors, break the content security policy, ask other hosts. */
+export function listen(page, allowed = () => false) {
+  const faults = [];
+  page.on("pageerror", (error) => faults.push(`exception: ${error}`));
+  page.on("console", (message) => {
+    if (message.type() === "error" && !allowed(message.text())) faults.push(`console: ${message.text()}`);
+  });
+  return faults;
+}
+
+/** Accessibility violations, WCAG 2.2 A and AA. The checker is run by the debugger, so the page's own policy stays in force. */
+export async function accessibility(page) {
+  await page.evaluate(axeSource);
+  const result = await page.evaluate(() =>
+    axe.run(document, { runOnly: ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"] }),
+  );
+  return result.violations.map(
+    (fault) => `${fault.id}: ${fault.help} — ${fault.nodes.map((node) => `${node.target} ${node.failureSummary}`).join("; ")}`,
+  );
+}
+
+/** Whether anything is wider than the window: nobody should scroll sideways. */
+export function tooWide(page) {
+  return page.evaluate(() => {
+    const width = document.documentElement.clientWidth;
+    return document.documentElement.scrollWidth > width
+      ? [...document.querySelectorAll("body *")]
+          .filter((element) => element.getBoundingClientRect().right > width + 1 && !element.closest(".table-wrap, .sr-only"))
+          .map((element) => `${element.tagName}.${element.className}`)
+      : [];
+  });
+}
+
+/** Keeps a picture in var/screenshots. */
+export async function picture(page, name) {
+  const folder = path.join(root, "var", "screenshots");
+  await mkdir(folder, { recursive: true });
+  await page.screenshot({ path: path.join(folder, `${name}.png`), fullPage: true });
+}
