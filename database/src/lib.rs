@@ -1,1 +1,35 @@
-//! Repositories over SQLite and PostgreSQL
+#![doc = include_str!("../README.md")]
+
+#[macro_use]
+mod macros;
+
+mod adopted_jobs;
+mod app_access;
+mod audit;
+mod backup;
+mod credentials;
+mod db;
+mod dialect;
+mod error;
+mod events;
+mod expiry;
+mod images;
+mod logins;
+mod row;
+mod session_row;
+mod sessions;
+mod tokens;
+mod users;
+
+#[cfg(test)]
+mod tests;
+
+pub use adopted_jobs::AdoptedJob;
+pub use backup::BackupError;
+pub use credentials::AgentCredentials;
+pub use db::{Db, Limits};
+pub use error::DbError;
+pub use events::Event;
+pub use logins::Login;
+pub use sessions::{Inserted, StateFilter};
+pub use tokens::ApiToken;

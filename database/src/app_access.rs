@@ -1,0 +1,99 @@
+//! How a browser gets to a session's origin: a one-time code, exchanged for an app log-in that lives no longer than the log-in it came from.
+
+use eirene_core::secret::SecretHash;
+use eirene_core::{LoginId, SessionId, User, UserId};
+use jiff::Timestamp;
+
+use crate::db::Db;
+use crate::error::DbError;
+use crate::row::{Place, micros};
+use crate::users::{UserRow, user_columns};
+
+// Both inserts write nothing when the log-in is gone: it may be ended by another request at the same moment.
+statements! {
+    INSERT_HANDOVER = "INSERT INTO handovers (code_hash, session_id, user_id, login_id, expires_at)
+        SELECT CAST($1 AS TEXT), CAST($2 AS TEXT), user_id, id, CAST($5 AS BIGINT)
+        FROM logins WHERE id = $4 AND user_id = $3";
+    TAKE_HANDOVER = "DELETE FROM handovers WHERE code_hash = $1 AND session_id = $2 AND expires_at > $3
+        RETURNING user_id, login_id";
+    INSERT_APP_LOGIN = "INSERT INTO app_logins (secret_hash, session_id, user_id, login_id, expires_at)
+        SELECT CAST($1 AS TEXT), CAST($2 AS TEXT), user_id, id, CAST($5 AS BIGINT)
+        FROM logins WHERE id = $4 AND user_id = $3";
+    APP_LOGIN = concat!("SELECT ", user_columns!(), "
+        FROM app_logins JOIN logins ON logins.id = app_logins.login_id JOIN users ON users.id = app_logins.user_id
+        WHERE app_logins.secret_hash = $1 AND app_logins.session_id = $2 AND app_logins.expires_at > $3
+            AND logins.expires_at > $3 AND users.state = 'active'");
+}
+
+impl Db {
+    /// Keeps a one-time code. When the log-in is gone nothing is kept, and the code will not work.
+    pub async fn insert_handover(
+        &self,
+        code: &SecretHash,
+        session: SessionId,
+        user: UserId,
+        login: LoginId,
+        expires_at: Timestamp,
+    ) -> Result<(), DbError> {
+        on_db!(self, pool => sqlx::query(INSERT_HANDOVER)
+            .bind(code.as_str())
+            .bind(session.to_string())
+            .bind(user.to_string())
+            .bind(login.to_string())
+            .bind(micros(expires_at))
+            .execute(pool).await.map(drop))
+        .map_err(DbError::conflict("hand-over"))
+    }
+
+    /// Takes a one-time code of this session; of several callers one gets it.
+    pub async fn take_handover(
+        &self,
+        code: &SecretHash,
+        session: SessionId,
+        now: Timestamp,
+    ) -> Result<Option<(UserId, LoginId)>, DbError> {
+        let row: Option<(String, String)> = on_db!(self, pool => sqlx::query_as(TAKE_HANDOVER)
+            .bind(code.as_str())
+            .bind(session.to_string())
+            .bind(micros(now))
+            .fetch_optional(pool).await)?;
+        let Some((user, login)) = row else { return Ok(None) };
+        let row = session.to_string();
+        let place = Place { table: "handovers", row: &row };
+        Ok(Some((place.text("user_id", &user)?, place.text("login_id", &login)?)))
+    }
+
+    /// Keeps an app log-in under the hash of its cookie. When the log-in is gone nothing is kept, and the cookie will not work.
+    pub async fn insert_app_login(
+        &self,
+        secret: &SecretHash,
+        session: SessionId,
+        user: UserId,
+        login: LoginId,
+        expires_at: Timestamp,
+    ) -> Result<(), DbError> {
+        on_db!(self, pool => sqlx::query(INSERT_APP_LOGIN)
+            .bind(secret.as_str())
+            .bind(session.to_string())
+            .bind(user.to_string())
+            .bind(login.to_string())
+            .bind(micros(expires_at))
+            .execute(pool).await.map(drop))
+        .map_err(DbError::conflict("app log-in"))
+    }
+
+    /// The user behind an app cookie of this session; none once it or the log-in it came from is over, or the user is disabled.
+    pub async fn app_login(
+        &self,
+        secret: &SecretHash,
+        session: SessionId,
+        now: Timestamp,
+    ) -> Result<Option<User>, DbError> {
+        let row: Option<UserRow> = on_db!(self, pool => sqlx::query_as(APP_LOGIN)
+            .bind(secret.as_str())
+            .bind(session.to_string())
+            .bind(micros(now))
+            .fetch_optional(pool).await)?;
+        row.map(UserRow::into_user).transpose()
+    }
+}

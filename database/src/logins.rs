@@ -1,0 +1,107 @@
+//! Log-ins: browsers that are signed in to the portal.
+
+use eirene_core::secret::SecretHash;
+use eirene_core::{LoginId, User, UserId};
+use jiff::Timestamp;
+use sqlx::FromRow;
+
+use crate::db::Db;
+use crate::error::DbError;
+use crate::row::{Place, micros};
+use crate::users::{UserRow, user_columns};
+
+statements! {
+    INSERT = "INSERT INTO logins (id, secret_hash, user_id, created_at, last_seen_at, expires_at, address, user_agent)
+        VALUES ($1, $2, $3, $4, $5, $6, $7, $8)";
+    BY_HASH = concat!("SELECT logins.id, logins.created_at, logins.last_seen_at, logins.expires_at, logins.address,
+            logins.user_agent, ", user_columns!(), "
+        FROM logins JOIN users ON users.id = logins.user_id
+        WHERE logins.secret_hash = $1 AND logins.expires_at > $2 AND users.state = 'active'");
+    TOUCH = "UPDATE logins SET last_seen_at = $1 WHERE id = $2 AND last_seen_at < $1";
+    DELETE = "DELETE FROM logins WHERE id = $1";
+}
+
+/// One browser that is signed in to the portal.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Login {
+    /// Id.
+    pub id: LoginId,
+    /// Who signed in.
+    pub user: UserId,
+    /// When.
+    pub created_at: Timestamp,
+    /// When it was last used, to the minute or so: callers need not touch it at every request.
+    pub last_seen_at: Timestamp,
+    /// When it is over whatever happens.
+    pub expires_at: Timestamp,
+    /// The browser's address when it signed in.
+    pub address: Option<String>,
+    /// What the browser called itself: hostile text.
+    pub user_agent: Option<String>,
+}
+
+#[derive(FromRow)]
+struct LoginRow {
+    id: String,
+    created_at: i64,
+    last_seen_at: i64,
+    expires_at: i64,
+    address: Option<String>,
+    user_agent: Option<String>,
+    #[sqlx(flatten)]
+    user: UserRow,
+}
+
+impl LoginRow {
+    fn into_login(self) -> Result<(Login, User), DbError> {
+        let user = self.user.into_user()?;
+        let place = Place { table: "logins", row: &self.id };
+        let login = Login {
+            id: place.text("id", &self.id)?,
+            user: user.id,
+            created_at: place.time("created_at", self.created_at)?,
+            last_seen_at: place.time("last_seen_at", self.last_seen_at)?,
+            expires_at: place.time("expires_at", self.expires_at)?,
+            address: self.address,
+            user_agent: self.user_agent,
+        };
+        Ok((login, user))
+    }
+}
+
+impl Db {
+    /// Adds a log-in under the hash of its cookie.
+    pub async fn insert_login(&self, login: &Login, secret: &SecretHash) -> Result<(), DbError> {
+        on_db!(self, pool => sqlx::query(INSERT)
+            .bind(login.id.to_string())
+            .bind(secret.as_str())
+            .bind(login.user.to_string())
+            .bind(micros(login.created_at))
+            .bind(micros(login.last_seen_at))
+            .bind(micros(login.expires_at))
+            .bind(login.address.as_deref())
+            .bind(login.user_agent.as_deref())
+            .execute(pool).await.map(drop))
+        .map_err(DbError::conflict("log-in"))
+    }
+
+    /// A log-in that is not over, by the hash of its cookie, with its user; none while the user is disabled.
+    pub async fn login_by_hash(&self, secret: &SecretHash, now: Timestamp) -> Result<Option<(Login, User)>, DbError> {
+        let row: Option<LoginRow> = on_db!(self, pool =>
+            sqlx::query_as(BY_HASH).bind(secret.as_str()).bind(micros(now)).fetch_optional(pool).await)?;
+        row.map(LoginRow::into_login).transpose()
+    }
+
+    /// Notes that a log-in was used.
+    pub async fn touch_login(&self, id: LoginId, now: Timestamp) -> Result<(), DbError> {
+        on_db!(self, pool => sqlx::query(TOUCH).bind(micros(now)).bind(id.to_string()).execute(pool).await.map(drop))?;
+        Ok(())
+    }
+
+    /// Ends a log-in and all app log-ins that came from it. False when it was not there.
+    pub async fn delete_login(&self, id: LoginId) -> Result<bool, DbError> {
+        let deleted = on_db!(self, pool =>
+            sqlx::query(DELETE).bind(id.to_string()).execute(pool).await.map(|done| done.rows_affected()))?;
+        Ok(deleted > 0)
+    }
+}

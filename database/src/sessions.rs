@@ -1,0 +1,212 @@
+//! Sessions. Whoever changes one reads it, changes the copy and writes it back; the version tells whether somebody else was faster.
+
+use eirene_core::{Session, SessionId, UserId};
+
+use crate::db::Db;
+use crate::error::DbError;
+use crate::row::{maybe_micros, micros};
+use crate::session_row::{SessionRow, session_columns};
+
+/// Everything up to the condition. The literal condition for live sessions is that of the partial index.
+macro_rules! select {
+    ($($rest:expr),*) => {
+        concat!("SELECT ", session_columns!(), " FROM sessions JOIN users ON users.id = sessions.owner_id ", $($rest),*)
+    };
+}
+
+macro_rules! live {
+    () => {
+        "sessions.state NOT IN ('ended', 'failed')"
+    };
+}
+
+// `g` comes after every id.
+macro_rules! page {
+    () => {
+        " AND sessions.id < COALESCE(CAST($1 AS TEXT), 'g') ORDER BY sessions.id DESC LIMIT $2"
+    };
+}
+
+statements! {
+    INSERT = "INSERT INTO sessions (id, owner_id, owner_uid, name, app, image, image_path, project, partition_name,
+            node_count, cpus, memory_mib, gpus, gpu_type, walltime_min, desired, state, undetermined, reason_code,
+            reason_text, marker, submit_begun_at, job_cluster, job_id, job_submitted_at, restart_count, nodes,
+            start_estimate, created_at, started_at, ends_at, ended_at, version, idempotency_key, body_hash)
+        VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22,
+            $23, $24, $25, $26, $27, $28, $29, $30, $31, $32, $33, $34, $35)
+        ON CONFLICT (owner_id, idempotency_key) DO NOTHING";
+    BODY_HASH_BY_KEY = "SELECT id, body_hash FROM sessions WHERE owner_id = $1 AND idempotency_key = $2";
+    BY_ID = select!("WHERE sessions.id = $1");
+    BY_MARKER = select!("WHERE sessions.marker = $1");
+    PAGE = select!("WHERE TRUE", page!());
+    LIVE_PAGE = select!("WHERE ", live!(), page!());
+    PAGE_OF_OWNER = select!("WHERE sessions.owner_id = $3", page!());
+    LIVE_PAGE_OF_OWNER = select!("WHERE sessions.owner_id = $3 AND ", live!(), page!());
+    LIVE = select!("WHERE ", live!(), " ORDER BY sessions.id");
+    UPDATE = "UPDATE sessions SET name = $1, desired = $2, state = $3, undetermined = $4, reason_code = $5,
+            reason_text = $6, submit_begun_at = $7, job_cluster = $8, job_id = $9, job_submitted_at = $10,
+            restart_count = $11, nodes = $12, start_estimate = $13, started_at = $14, ends_at = $15, ended_at = $16,
+            version = version + 1
+        WHERE id = $17 AND version = $18";
+}
+
+/// What became of a new session.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[expect(clippy::large_enum_variant, reason = "there is one at a time, and it is taken apart at once")]
+pub enum Inserted {
+    /// It is new.
+    New,
+    /// The same key came with the same body before; this is the session it made.
+    Existing(Session),
+    /// The key came before with another body.
+    KeyConflict,
+}
+
+/// Which sessions to list.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StateFilter {
+    /// All.
+    All,
+    /// Those that are not over.
+    Live,
+}
+
+impl Db {
+    /// Adds a session. `idempotency` is the hash of the key the owner's program chose and the hash of its request: of several calls with
+    /// one key, also at the same moment, one makes a session and the others find it.
+    pub async fn insert_session(
+        &self,
+        session: &Session,
+        idempotency: Option<(&str, &str)>,
+    ) -> Result<Inserted, DbError> {
+        let nodes = serde_json::to_string(&session.nodes).map_err(DbError::encode)?;
+        let memory_mib = i64::try_from(session.resources.memory_mib).unwrap_or(i64::MAX);
+        let inserted = on_db!(self, pool => sqlx::query(INSERT)
+            .bind(session.id.to_string())
+            .bind(session.owner.to_string())
+            .bind(i64::from(session.owner_uid))
+            .bind(session.name.as_str())
+            .bind(session.app.as_str())
+            .bind(session.image.as_str())
+            .bind(session.image_path.as_str())
+            .bind(session.project.as_ref().map(AsRef::<str>::as_ref))
+            .bind(session.resources.partition.as_ref().map(AsRef::<str>::as_ref))
+            .bind(i64::from(session.resources.nodes))
+            .bind(i64::from(session.resources.cpus))
+            .bind(memory_mib)
+            .bind(i64::from(session.resources.gpus))
+            .bind(session.resources.gpu_type.as_ref().map(AsRef::<str>::as_ref))
+            .bind(i64::from(session.resources.walltime_min))
+            .bind(session.desired.as_str())
+            .bind(session.state.as_str())
+            .bind(session.undetermined)
+            .bind(session.reason.as_ref().map(|reason| reason.code.as_str()))
+            .bind(session.reason.as_ref().map(|reason| reason.text.as_str()))
+            .bind(session.marker.as_str())
+            .bind(maybe_micros(session.submit_begun_at))
+            .bind(session.job.as_ref().map(|job| job.cluster.as_str()))
+            .bind(session.job.as_ref().map(|job| i64::from(job.id)))
+            .bind(session.job.as_ref().map(|job| micros(job.submitted_at)))
+            .bind(i64::from(session.restart_count))
+            .bind(nodes.as_str())
+            .bind(maybe_micros(session.start_estimate))
+            .bind(micros(session.created_at))
+            .bind(maybe_micros(session.started_at))
+            .bind(maybe_micros(session.ends_at))
+            .bind(maybe_micros(session.ended_at))
+            .bind(session.version)
+            .bind(idempotency.map(|(key, _)| key))
+            .bind(idempotency.map(|(_, body)| body))
+            .execute(pool).await.map(|done| done.rows_affected()))
+        .map_err(DbError::conflict("session"))?;
+        match idempotency {
+            Some((key, body)) if inserted == 0 => self.made_before(session.owner, key, body).await,
+            _ => Ok(Inserted::New),
+        }
+    }
+
+    /// The session that made an insert do nothing. Sessions are never deleted and keys never change, so it is there.
+    async fn made_before(&self, owner: UserId, key: &str, body: &str) -> Result<Inserted, DbError> {
+        let (id, body_hash): (String, Option<String>) = on_db!(self, pool => sqlx::query_as(BODY_HASH_BY_KEY)
+            .bind(owner.to_string()).bind(key).fetch_one(pool).await)?;
+        if body_hash.as_deref() != Some(body) {
+            return Ok(Inserted::KeyConflict);
+        }
+        let row: SessionRow = on_db!(self, pool => sqlx::query_as(BY_ID).bind(id).fetch_one(pool).await)?;
+        Ok(Inserted::Existing(row.into_session()?))
+    }
+
+    /// A session by id.
+    pub async fn session(&self, id: SessionId) -> Result<Option<Session>, DbError> {
+        let row: Option<SessionRow> =
+            on_db!(self, pool => sqlx::query_as(BY_ID).bind(id.to_string()).fetch_optional(pool).await)?;
+        row.map(SessionRow::into_session).transpose()
+    }
+
+    /// A session by its marker.
+    pub async fn session_by_marker(&self, marker: &str) -> Result<Option<Session>, DbError> {
+        let row: Option<SessionRow> =
+            on_db!(self, pool => sqlx::query_as(BY_MARKER).bind(marker).fetch_optional(pool).await)?;
+        row.map(SessionRow::into_session).transpose()
+    }
+
+    /// Sessions of one owner or of everybody, newest first, from after the session `cursor` on.
+    pub async fn sessions_of(
+        &self,
+        owner: Option<UserId>,
+        filter: StateFilter,
+        cursor: Option<SessionId>,
+        limit: u32,
+    ) -> Result<Vec<Session>, DbError> {
+        let cursor = cursor.map(|id| id.to_string());
+        let limit = i64::from(limit);
+        let rows: Vec<SessionRow> = if let Some(owner) = owner {
+            let statement = match filter {
+                StateFilter::All => PAGE_OF_OWNER,
+                StateFilter::Live => LIVE_PAGE_OF_OWNER,
+            };
+            let owner = owner.to_string();
+            on_db!(self, pool => sqlx::query_as(statement).bind(cursor).bind(limit).bind(owner).fetch_all(pool).await)?
+        } else {
+            let statement = match filter {
+                StateFilter::All => PAGE,
+                StateFilter::Live => LIVE_PAGE,
+            };
+            on_db!(self, pool => sqlx::query_as(statement).bind(cursor).bind(limit).fetch_all(pool).await)?
+        };
+        rows.into_iter().map(SessionRow::into_session).collect()
+    }
+
+    /// All sessions that are not over, oldest first.
+    pub async fn live_sessions(&self) -> Result<Vec<Session>, DbError> {
+        let rows: Vec<SessionRow> = on_db!(self, pool => sqlx::query_as(LIVE).fetch_all(pool).await)?;
+        rows.into_iter().map(SessionRow::into_session).collect()
+    }
+
+    /// Writes a changed session back when its version is still the stored one, and counts the version up: the copy in the caller's hand has then
+    /// the number before. False, with nothing changed, when somebody else was faster. What was asked for, the owner and the marker stay.
+    pub async fn update_session(&self, session: &Session) -> Result<bool, DbError> {
+        let nodes = serde_json::to_string(&session.nodes).map_err(DbError::encode)?;
+        let changed = on_db!(self, pool => sqlx::query(UPDATE)
+            .bind(session.name.as_str())
+            .bind(session.desired.as_str())
+            .bind(session.state.as_str())
+            .bind(session.undetermined)
+            .bind(session.reason.as_ref().map(|reason| reason.code.as_str()))
+            .bind(session.reason.as_ref().map(|reason| reason.text.as_str()))
+            .bind(maybe_micros(session.submit_begun_at))
+            .bind(session.job.as_ref().map(|job| job.cluster.as_str()))
+            .bind(session.job.as_ref().map(|job| i64::from(job.id)))
+            .bind(session.job.as_ref().map(|job| micros(job.submitted_at)))
+            .bind(i64::from(session.restart_count))
+            .bind(nodes.as_str())
+            .bind(maybe_micros(session.start_estimate))
+            .bind(maybe_micros(session.started_at))
+            .bind(maybe_micros(session.ends_at))
+            .bind(maybe_micros(session.ended_at))
+            .bind(session.id.to_string())
+            .bind(session.version)
+            .execute(pool).await.map(|done| done.rows_affected()))?;
+        Ok(changed > 0)
+    }
+}
