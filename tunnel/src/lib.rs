@@ -1,1 +1,24 @@
-//! One multiplexed connection between an agent and the portal
+//! One connection from an agent to the portal that carries many byte streams.
+//!
+//! - [`handshake`]: who dials, proven before anything is multiplexed;
+//! - [`mux`]: the byte streams, each with flow control of its own; only the portal opens them, so an agent cannot flood it;
+//! - [`message`]: what is said on the control stream.
+//!
+//! TLS, sessions and what runs over a stream are left to the agent and the portal.
+//!
+//! The framing is HTTP/2 (RFC 9113) in reverse, by the `h2` crate: the portal, which accepted the connection, is the HTTP/2
+//! client, and a stream's DATA frames are its bytes. It brings per-stream windows, fair scheduling and hardening against
+//! hostile peers that a framing of our own would have to earn first; `bench/tunnel` measures it.
+
+pub mod handshake;
+pub mod message;
+pub mod mux;
+
+pub use handshake::{Credential, Greeting, HandshakeError, Hello};
+pub use mux::{Acceptor, Limits, Opener, StreamKind, TunnelError, TunnelStream};
+
+/// ALPN protocol name of a tunnel (RFC 7301).
+pub const ALPN: &[u8] = b"eirene-tunnel/1";
+
+/// Version of handshake and messages.
+pub const VERSION: u32 = 1;

@@ -1,0 +1,159 @@
+//! What is said on the control stream: one JSON object a line, at most [`MAX_LINE`] bytes.
+//!
+//! Unknown kinds are passed over by the reader, so that one side may be newer than the other.
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use tokio::io::{AsyncBufRead, AsyncBufReadExt as _, AsyncWrite, AsyncWriteExt as _};
+
+/// Longest line, bytes.
+pub const MAX_LINE: usize = 64 * 1024;
+
+/// Most bytes of log text in one message.
+pub const MAX_LOG_TEXT: usize = 8 * 1024;
+
+/// The agent's words.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub enum FromAgent {
+    /// The container is being started.
+    Starting {
+        /// Nodes of the allocation, from SLURM's variables.
+        nodes: Vec<String>,
+    },
+    /// The app answers on its socket.
+    Ready,
+    /// More of the job's log.
+    Log {
+        /// Where in the log this text begins, bytes.
+        offset: u64,
+        /// Text; bytes that are not UTF-8 are replaced.
+        text: String,
+    },
+    /// Still there.
+    Heartbeat,
+    /// The session is about to end.
+    Stopping {
+        /// Why.
+        why: StopCause,
+    },
+    /// The app has ended; the agent is about to.
+    Exited {
+        /// Exit status of the app; none when a signal ended it.
+        status: Option<i32>,
+        /// What went wrong, where something did: a stable code.
+        code: Option<String>,
+        /// The same as one sentence.
+        text: Option<String>,
+    },
+    /// A kind this side does not know.
+    #[serde(other)]
+    Unknown,
+}
+
+/// Why a session is about to end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum StopCause {
+    /// The portal asked.
+    Request,
+    /// The time limit is near.
+    Walltime,
+    /// The scheduler or the person sent a signal.
+    Signal,
+    /// A cause this side does not know.
+    #[serde(other)]
+    Unknown,
+}
+
+/// The portal's words.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub enum FromPortal {
+    /// End the app, give it `grace_s` seconds, then kill it.
+    Stop {
+        /// Seconds between asking and killing.
+        grace_s: u32,
+    },
+    /// Send the log again from this byte on, and go on.
+    SendLog {
+        /// Where to begin, bytes.
+        offset: u64,
+    },
+    /// A kind this side does not know.
+    #[serde(other)]
+    Unknown,
+}
+
+/// Writes one message and flushes it.
+pub async fn write<T: Serialize>(io: &mut (impl AsyncWrite + Unpin), message: &T) -> std::io::Result<()> {
+    let mut line = serde_json::to_vec(message)?;
+    line.push(b'\n');
+    io.write_all(&line).await?;
+    io.flush().await
+}
+
+/// Reads one message into `line`, a buffer the caller keeps so that reading can be cancelled without losing bytes; `None` at the
+/// end of the stream. A line that is too long or not understood is an error: the peer is broken or hostile.
+pub async fn read<T: DeserializeOwned>(
+    io: &mut (impl AsyncBufRead + Unpin),
+    line: &mut Vec<u8>,
+) -> std::io::Result<Option<T>> {
+    loop {
+        let available = io.fill_buf().await?;
+        if available.is_empty() {
+            return Ok(None);
+        }
+        let (taken, whole) = match available.iter().position(|byte| *byte == b'\n') {
+            Some(end) => (end + 1, true),
+            None => (available.len(), false),
+        };
+        if line.len() + taken > MAX_LINE {
+            return Err(std::io::Error::new(std::io::ErrorKind::InvalidData, "a control line is too long"));
+        }
+        line.extend_from_slice(&available[..taken]);
+        io.consume(taken);
+        if whole {
+            let message = serde_json::from_slice(line);
+            line.clear();
+            return Ok(Some(message?));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::io::BufReader;
+
+    #[tokio::test]
+    async fn messages_arrive_whole_and_unknown_kinds_are_no_error() {
+        let (mut a, b) = tokio::io::duplex(16);
+        let sender = tokio::spawn(async move {
+            write(&mut a, &FromAgent::Log { offset: 3, text: "x\n".repeat(100) }).await.unwrap();
+            a.write_all(b"{\"kind\":\"dance\",\"with\":1}\n").await.unwrap();
+            write(&mut a, &FromAgent::Stopping { why: StopCause::Walltime }).await.unwrap();
+        });
+        let (mut reader, mut line) = (BufReader::new(b), Vec::new());
+        let mut got = Vec::new();
+        while let Some(message) = read::<FromAgent>(&mut reader, &mut line).await.unwrap() {
+            got.push(message);
+        }
+        sender.await.unwrap();
+        assert_eq!(got[0], FromAgent::Log { offset: 3, text: "x\n".repeat(100) });
+        assert_eq!(got[1..], [FromAgent::Unknown, FromAgent::Stopping { why: StopCause::Walltime }]);
+    }
+
+    #[tokio::test]
+    async fn endless_lines_and_nonsense_are_errors() {
+        let (mut a, b) = tokio::io::duplex(1024);
+        let sender = tokio::spawn(async move { a.write_all(&vec![b'x'; MAX_LINE + 1]).await });
+        let (mut reader, mut line) = (BufReader::new(b), Vec::new());
+        assert!(read::<FromAgent>(&mut reader, &mut line).await.is_err());
+        assert!(line.len() <= MAX_LINE);
+        drop(reader);
+        let _ = sender.await;
+        let mut nonsense = BufReader::new(&b"{\"kind\":7}\n"[..]);
+        assert!(read::<FromAgent>(&mut nonsense, &mut Vec::new()).await.is_err());
+    }
+}
