@@ -81,7 +81,8 @@ async fn dropping_a_stream_ends_it_on_the_other_side() {
         let mut acceptor = Acceptor::start(b, Limits::default()).await.unwrap();
         let (_, mut stream) = acceptor.accept().await.unwrap().unwrap();
         let reading = tokio::spawn(async move {
-            stream.write_u8(stream.read_u8().await?).await?;
+            let byte = stream.read_u8().await?;
+            stream.write_u8(byte).await?;
             stream.read_u8().await
         });
         let moving = tokio::spawn(async move { while let Ok(Some(_)) = acceptor.accept().await {} });
