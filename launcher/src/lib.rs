@@ -1,1 +1,44 @@
-//! The only privileged process: signs SLURM tokens and acts as the person
+//! The only privileged process: signs SLURM tokens and acts as the person.
+//!
+//! It serves one client, the portal's own user, over a unix socket, with the fixed verbs of [`eirene_core::launcher`]. What is
+//! refused here is refused whatever the portal says: root, SLURM's user, system users, unknown people, unknown programs and
+//! arguments. Everything that touches a person's files or runs a program happens in a child that has become that person first; the
+//! privileged process itself opens nothing but its configuration, the signing key and the audit log. Each call leaves one line in
+//! the audit log. Whether a person may do something at all is the portal's to decide.
+
+pub mod as_person;
+pub mod audit;
+pub mod child;
+pub mod config;
+pub mod people;
+pub mod server;
+pub mod slurm;
+pub mod token;
+pub mod verbs;
+
+/// Why a call was refused: the code is stable, the text is for people.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Refusal {
+    /// `unknown_person`, `forbidden_person`, `bad_request` or `failed`.
+    pub code: &'static str,
+    /// One sentence without secrets.
+    pub text: String,
+}
+
+impl Refusal {
+    pub(crate) fn unknown_person(text: impl Into<String>) -> Self {
+        Self { code: "unknown_person", text: text.into() }
+    }
+
+    pub(crate) fn forbidden_person(text: impl Into<String>) -> Self {
+        Self { code: "forbidden_person", text: text.into() }
+    }
+
+    pub(crate) fn bad_request(text: impl Into<String>) -> Self {
+        Self { code: "bad_request", text: text.into() }
+    }
+
+    pub(crate) fn failed(text: impl Into<String>) -> Self {
+        Self { code: "failed", text: text.into() }
+    }
+}

@@ -1,0 +1,292 @@
+//! The parent's side of a child: starts it, feeds it, listens within bounds and ends it in time.
+//!
+//! A child whose file system hangs cannot be ended; it is left to a thread that waits for it, and after a few of those nothing more
+//! is started for that person, so one hung home never blocks the others.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use nix::fcntl::{FcntlArg, OFlag, fcntl};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::signal::{Signal, killpg};
+use nix::unistd::Pid;
+
+use crate::Refusal;
+use crate::as_person::{NOT_DONE, Task};
+use crate::people::Person;
+
+const MOST_STDOUT_BYTES: usize = 16 * 1024 * 1024;
+const MOST_STDERR_BYTES: usize = 64 * 1024;
+const MOST_REASON_CHARS: usize = 300;
+/// Children of one person at the same time.
+const MOST_CHILDREN: usize = 8;
+const EXIT_POLL: Duration = Duration::from_millis(2);
+
+/// How a child ended.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Ended {
+    /// Exit status; -1 when ended by a signal.
+    pub status: i32,
+    /// Standard output, cut.
+    pub stdout: Vec<u8>,
+    /// Standard error, cut.
+    pub stderr: Vec<u8>,
+}
+
+/// Children that have not ended, by person.
+#[derive(Debug, Default, Clone)]
+pub struct Children(Arc<Mutex<HashMap<u32, usize>>>);
+
+/// One place among a person's children.
+struct Place(Children, u32);
+
+impl Children {
+    fn take_place(&self, person: &Person) -> Result<Place, Refusal> {
+        let mut living = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let count = living.entry(person.uid).or_default();
+        if *count >= MOST_CHILDREN {
+            return Err(Refusal::failed(format!("earlier calls for `{}` have not ended yet", person.name)));
+        }
+        *count += 1;
+        Ok(Place(self.clone(), person.uid))
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let mut living = self.0.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(count) = living.get_mut(&self.1) {
+            *count -= 1;
+            if *count == 0 {
+                living.remove(&self.1);
+            }
+        }
+    }
+}
+
+/// Does a task as the person. `input` goes to the program behind the task.
+pub fn run(children: &Children, person: &Person, task: &Task, input: &str, limit: Duration) -> Result<Ended, Refusal> {
+    let place = children.take_place(person)?;
+    let failed = |error: io::Error| Refusal::failed(format!("could not act as `{}`: {error}", person.name));
+    let task = serde_json::to_vec(task).map_err(|error| failed(error.into()))?;
+    let message = [(task.len() as u64).to_be_bytes().as_slice(), &task, input.as_bytes()].concat();
+    let mut child = Command::new("/proc/self/exe")
+        .arg("as-person")
+        .arg(format!("--name={}", person.name))
+        .arg(format!("--uid={}", person.uid))
+        .arg(format!("--gid={}", person.gid))
+        .env_clear()
+        .current_dir("/")
+        .process_group(0)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .map_err(failed)?;
+    match converse(&mut child, &message, Instant::now() + limit) {
+        Ok(ended) if ended.status == i32::from(NOT_DONE) => Err(Refusal::failed(reason(&ended.stderr))),
+        Ok(ended) => Ok(ended),
+        Err(error) => {
+            end(child, place);
+            if error.kind() == io::ErrorKind::TimedOut {
+                Err(Refusal::failed(format!("acting as `{}` took longer than {} s", person.name, limit.as_secs())))
+            } else {
+                Err(failed(error))
+            }
+        }
+    }
+}
+
+fn reason(stderr: &[u8]) -> String {
+    let text = String::from_utf8_lossy(stderr);
+    let line = text.lines().next().unwrap_or("no reason given");
+    line.chars().filter(|c| !c.is_control()).take(MOST_REASON_CHARS).collect()
+}
+
+/// Kills the child with all it started; a thread waits for it and gives back its place.
+fn end(mut child: Child, place: Place) {
+    if let Ok(pid) = i32::try_from(child.id()) {
+        // It may have ended by itself in the meantime.
+        let _ = killpg(Pid::from_raw(pid), Signal::SIGKILL);
+    }
+    std::thread::spawn(move || {
+        if let Err(error) = child.wait() {
+            tracing::warn!(%error, "could not wait for a child");
+        }
+        drop(place);
+    });
+}
+
+/// Writes and reads until the child has closed its output and ended.
+fn converse(child: &mut Child, message: &[u8], deadline: Instant) -> io::Result<Ended> {
+    let mut stdin = child.stdin.take().map(|pipe| nonblocking(pipe.into())).transpose()?;
+    let mut outputs = [
+        (child.stdout.take().map(|pipe| nonblocking(pipe.into())).transpose()?, Vec::new(), MOST_STDOUT_BYTES),
+        (child.stderr.take().map(|pipe| nonblocking(pipe.into())).transpose()?, Vec::new(), MOST_STDERR_BYTES),
+    ];
+    let mut unsent = message;
+    while outputs.iter().any(|(pipe, ..)| pipe.is_some()) {
+        wait_for_any(stdin.as_ref(), outputs.iter().filter_map(|(pipe, ..)| pipe.as_ref()), deadline)?;
+        if let Some(pipe) = &mut stdin
+            && !write_some(pipe, &mut unsent)?
+        {
+            stdin = None;
+        }
+        for (pipe, text, limit) in &mut outputs {
+            if let Some(open) = pipe
+                && !read_some(open, text, *limit)?
+            {
+                *pipe = None;
+            }
+        }
+    }
+    drop(stdin);
+    let status = loop {
+        if let Some(status) = child.try_wait()? {
+            break status;
+        }
+        left(deadline)?;
+        std::thread::sleep(EXIT_POLL);
+    };
+    let status = if status.signal().is_some() { -1 } else { status.code().unwrap_or(-1) };
+    let [(_, stdout, _), (_, stderr, _)] = outputs;
+    Ok(Ended { status, stdout, stderr })
+}
+
+fn nonblocking(pipe: OwnedFd) -> io::Result<File> {
+    fcntl(&pipe, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
+    Ok(File::from(pipe))
+}
+
+fn left(deadline: Instant) -> io::Result<Duration> {
+    deadline
+        .checked_duration_since(Instant::now())
+        .filter(|left| !left.is_zero())
+        .ok_or_else(|| io::ErrorKind::TimedOut.into())
+}
+
+fn wait_for_any<'a>(stdin: Option<&File>, outputs: impl Iterator<Item = &'a File>, deadline: Instant) -> io::Result<()> {
+    let mut pipes: Vec<PollFd<'_>> = outputs.map(|pipe| PollFd::new(pipe.as_fd(), PollFlags::POLLIN)).collect();
+    pipes.extend(stdin.map(|pipe| PollFd::new(pipe.as_fd(), PollFlags::POLLOUT)));
+    let left = left(deadline)?.as_millis().saturating_add(1);
+    match poll(&mut pipes, PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX)) {
+        Ok(_) | Err(nix::errno::Errno::EINTR) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Writes what the pipe takes now; false when all is written or nobody reads.
+fn write_some(pipe: &mut File, unsent: &mut &[u8]) -> io::Result<bool> {
+    match pipe.write(unsent) {
+        Ok(written) => {
+            *unsent = &unsent[written..];
+            Ok(!unsent.is_empty())
+        }
+        Err(error) if would_wait(&error) => Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+/// Reads what the pipe holds now, keeping no more than `limit` bytes; false at its end.
+fn read_some(pipe: &mut File, text: &mut Vec<u8>, limit: usize) -> io::Result<bool> {
+    let mut buffer = [0; 16 * 1024];
+    match pipe.read(&mut buffer) {
+        Ok(0) => Ok(false),
+        Ok(read) => {
+            let kept = read.min(limit - text.len());
+            text.extend_from_slice(&buffer[..kept]);
+            Ok(true)
+        }
+        Err(error) if would_wait(&error) => Ok(true),
+        Err(error) => Err(error),
+    }
+}
+
+fn would_wait(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn start(script: &str) -> Child {
+        Command::new("/bin/sh")
+            .args(["-c", script])
+            .process_group(0)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap()
+    }
+
+    fn soon() -> Instant {
+        Instant::now() + Duration::from_secs(30)
+    }
+
+    #[test]
+    fn more_than_a_pipe_holds_goes_through_both_ways() {
+        let message = vec![b'x'; 1_000_000];
+        let ended = converse(&mut start("cat; echo oops >&2; exit 3"), &message, soon()).unwrap();
+        assert_eq!((ended.status, ended.stdout.len(), ended.stderr.as_slice()), (3, 1_000_000, b"oops\n".as_slice()));
+    }
+
+    #[test]
+    fn output_is_cut_and_a_program_that_reads_nothing_is_no_error() {
+        let script = "exec <&-; head -c 20000000 /dev/zero; head -c 200000 /dev/zero >&2";
+        let ended = converse(&mut start(script), &vec![b'x'; 200_000], soon()).unwrap();
+        assert_eq!((ended.status, ended.stdout.len(), ended.stderr.len()), (0, MOST_STDOUT_BYTES, MOST_STDERR_BYTES));
+    }
+
+    #[test]
+    fn a_signal_is_a_status_of_its_own() {
+        assert_eq!(converse(&mut start("kill -9 $$"), b"", soon()).unwrap().status, -1);
+    }
+
+    #[test]
+    fn a_child_that_hangs_is_ended_with_its_own_children() {
+        let children = Children::default();
+        let person =
+            Person { name: "ada".parse().unwrap(), uid: 2001, gid: 2001, home: std::path::PathBuf::from("/home/ada") };
+        let mut child = start("sleep 1000 & echo $!; wait");
+        let place = children.take_place(&person).unwrap();
+        let mut grandchild = String::new();
+        io::BufRead::read_line(&mut io::BufReader::new(child.stdout.take().unwrap()), &mut grandchild).unwrap();
+        let error = converse(&mut child, b"", Instant::now() + Duration::from_millis(50)).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+        end(child, place);
+        let until = soon();
+        let gone = || {
+            std::fs::read_to_string(format!("/proc/{}/stat", grandchild.trim()))
+                .map_or(true, |stat| stat.contains(") Z "))
+        };
+        while !(gone() && children.0.lock().unwrap().is_empty()) {
+            assert!(Instant::now() < until);
+            std::thread::sleep(EXIT_POLL);
+        }
+    }
+
+    #[test]
+    fn a_person_with_hung_children_gets_no_more_and_others_do() {
+        let children = Children::default();
+        let [ada, grace] = [("ada", 2001), ("grace", 2002)].map(|(name, uid)| Person {
+            name: name.parse().unwrap(),
+            uid,
+            gid: uid,
+            home: std::path::PathBuf::from("/home"),
+        });
+        let places: Vec<Place> = (0..MOST_CHILDREN).map(|_| children.take_place(&ada).unwrap()).collect();
+        assert!(children.take_place(&ada).is_err());
+        assert!(children.take_place(&grace).is_ok());
+        drop(places);
+        assert!(children.take_place(&ada).is_ok());
+    }
+}

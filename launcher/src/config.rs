@@ -1,0 +1,173 @@
+//! The launcher's own configuration: a file of root's, because whoever writes it decides whose tokens are signed.
+
+use std::io::Read;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use eirene_core::Username;
+use nix::unistd::User;
+use serde::Deserialize;
+
+/// Nobody below this is a person, whatever the configuration says.
+const LOWEST_UID: u32 = 1000;
+/// A token that outlives this is no short-lived token.
+const LONGEST_TOKEN_S: u64 = 3600;
+
+/// `launcher.toml`.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Config {
+    /// Where to listen.
+    pub socket: PathBuf,
+    /// The one user who may connect.
+    pub peer_user: Username,
+    /// File with the key SLURM's `auth/jwt` checks tokens with.
+    pub jwt_key: PathBuf,
+    /// The account for the snapshot of the whole cluster and for operator verbs.
+    pub service_account: Username,
+    /// Lowest user id of a person.
+    #[serde(default = "lowest_uid")]
+    pub min_uid: u32,
+    /// How long tokens hold.
+    #[serde(default = "token_lifetime")]
+    pub token_lifetime_s: u64,
+    /// Where SLURM's programs lie.
+    #[serde(default = "slurm_bin_dir")]
+    pub slurm_bin_dir: PathBuf,
+    /// One line for each call goes here.
+    pub audit_log: PathBuf,
+}
+
+fn lowest_uid() -> u32 {
+    LOWEST_UID
+}
+
+fn token_lifetime() -> u64 {
+    300
+}
+
+fn slurm_bin_dir() -> PathBuf {
+    PathBuf::from("/usr/bin")
+}
+
+/// Why the launcher does not start.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    /// The file cannot be read.
+    #[error("cannot read `{path}`")]
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// The cause.
+        #[source]
+        source: std::io::Error,
+    },
+    /// Somebody else could have written it.
+    #[error("`{0}` must belong to root and be writable by nobody else")]
+    Untrusted(PathBuf),
+    /// It is not what it should be.
+    #[error("`{path}` is wrong: {text}")]
+    Wrong {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        text: String,
+    },
+    /// The peer does not exist.
+    #[error("there is no user `{0}` to serve")]
+    NoPeer(Username),
+}
+
+impl Config {
+    /// Reads and checks the file.
+    pub fn load(path: &Path) -> Result<Self, ConfigError> {
+        let unreadable = |source| ConfigError::Unreadable { path: path.to_owned(), source };
+        // Opened once, so that what is checked is what is read.
+        let mut file = std::fs::File::open(path).map_err(unreadable)?;
+        let metadata = file.metadata().map_err(unreadable)?;
+        if metadata.uid() != 0 || metadata.mode() & 0o022 != 0 || !metadata.is_file() {
+            return Err(ConfigError::Untrusted(path.to_owned()));
+        }
+        let mut text = String::new();
+        file.read_to_string(&mut text).map_err(unreadable)?;
+        Self::parse(&text).map_err(|text| ConfigError::Wrong { path: path.to_owned(), text })
+    }
+
+    fn parse(text: &str) -> Result<Self, String> {
+        let config: Self = toml::from_str(text).map_err(|error| error.to_string())?;
+        let paths = [&config.socket, &config.jwt_key, &config.slurm_bin_dir, &config.audit_log];
+        if let Some(path) = paths.into_iter().find(|path| !path.is_absolute()) {
+            return Err(format!("`{}` is not an absolute path", path.display()));
+        }
+        if config.min_uid < LOWEST_UID {
+            return Err(format!("`min_uid` must be at least {LOWEST_UID}"));
+        }
+        if !(1..=LONGEST_TOKEN_S).contains(&config.token_lifetime_s) {
+            return Err(format!("`token_lifetime_s` must be 1 to {LONGEST_TOKEN_S}"));
+        }
+        if crate::people::SYSTEM_NAMES.contains(&config.service_account.as_str()) {
+            return Err(format!("`service_account` cannot be `{}`", config.service_account));
+        }
+        Ok(config)
+    }
+
+    /// The one user who may connect.
+    pub fn peer(&self) -> Result<User, ConfigError> {
+        User::from_name(self.peer_user.as_str())
+            .ok()
+            .flatten()
+            .ok_or_else(|| ConfigError::NoPeer(self.peer_user.clone()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    const GOOD: &str = "socket = \"/run/eirene/launcher.sock\"\npeer_user = \"eirene\"\njwt_key = \"/etc/slurm/jwt_hs256.key\"\n\
+                        service_account = \"eirene-op\"\naudit_log = \"/var/log/eirene/launcher.log\"\n";
+
+    #[test]
+    fn what_is_left_out_has_safe_values() {
+        let config = Config::parse(GOOD).unwrap();
+        assert_eq!((config.min_uid, config.token_lifetime_s), (1000, 300));
+        assert_eq!(config.slurm_bin_dir, Path::new("/usr/bin"));
+    }
+
+    #[test]
+    fn the_demos_configuration_is_a_good_one() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../deploy/demo/launcher.toml");
+        Config::parse(&std::fs::read_to_string(path).unwrap()).unwrap();
+    }
+
+    #[test]
+    fn unsafe_values_are_refused() {
+        for line in ["min_uid = 0", "min_uid = 999", "token_lifetime_s = 0", "token_lifetime_s = 86400", "shell = \"/bin/sh\""] {
+            assert!(Config::parse(&format!("{GOOD}{line}\n")).is_err(), "{line}");
+        }
+        assert!(Config::parse(&GOOD.replace("eirene-op", "root")).is_err());
+        assert!(Config::parse(&GOOD.replace("eirene-op", "slurm")).is_err());
+        assert!(Config::parse(&GOOD.replace("/run/eirene", "run/eirene")).is_err());
+        assert!(Config::parse("").is_err());
+    }
+
+    #[test]
+    fn a_file_that_others_can_write_is_not_trusted() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("launcher.toml");
+        std::fs::write(&path, GOOD).unwrap();
+        for mode in [0o620, 0o602, 0o666] {
+            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
+            assert!(matches!(Config::load(&path), Err(ConfigError::Untrusted(_))), "{mode:o}");
+        }
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o640)).unwrap();
+        if nix::unistd::geteuid().is_root() {
+            Config::load(&path).unwrap();
+            std::os::unix::fs::chown(&path, Some(1), None).unwrap();
+        }
+        assert!(matches!(Config::load(&path), Err(ConfigError::Untrusted(_))), "the file is not root's");
+        assert!(matches!(Config::load(directory.path()), Err(ConfigError::Untrusted(_) | ConfigError::Unreadable { .. })));
+    }
+}

@@ -1,0 +1,84 @@
+//! Who is a person, and who never is.
+
+use std::path::{Path, PathBuf};
+
+use eirene_core::Username;
+use nix::unistd::User;
+
+use crate::Refusal;
+use crate::config::Config;
+
+/// Accounts nobody is signed in as, whatever their user id.
+pub const SYSTEM_NAMES: [&str; 4] = ["root", "slurm", "munge", "nobody"];
+/// systemd's dynamic users, `nobody` and the old 16-bit "no user".
+const RESERVED_UIDS: std::ops::RangeInclusive<u32> = 61_184..=65_535;
+/// "No user" in 32 bits, and its neighbour.
+const NO_UIDS: std::ops::RangeInclusive<u32> = u32::MAX - 1..=u32::MAX;
+
+/// Somebody a child may become.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Person {
+    /// Log-in name.
+    pub name: Username,
+    /// User id.
+    pub uid: u32,
+    /// Primary group.
+    pub gid: u32,
+    /// Home directory, as the user database has it.
+    pub home: PathBuf,
+}
+
+/// Looks a person up and refuses everybody who is none.
+pub fn person(name: &Username, config: &Config) -> Result<Person, Refusal> {
+    let person = look_up(name)?;
+    let forbidden = |why: &str| Refusal::forbidden_person(format!("`{name}` {why}"));
+    if [&config.service_account, &config.peer_user].contains(&name) {
+        return Err(forbidden("is an account of the portal"));
+    }
+    if person.uid < config.min_uid {
+        return Err(forbidden(&format!("is a system user: the user id is below {}", config.min_uid)));
+    }
+    // Another name for one of those is no way around.
+    let reserved = ["slurm", config.service_account.as_str(), config.peer_user.as_str()];
+    if reserved.into_iter().any(|other| uid_of(other) == Some(person.uid)) {
+        return Err(forbidden("shares its user id with a system account"));
+    }
+    if person.gid == 0 {
+        return Err(forbidden("has root's group"));
+    }
+    if !person.home.is_absolute() || [Path::new("/"), Path::new("/nonexistent")].contains(&person.home.as_path()) {
+        return Err(forbidden("has no home directory"));
+    }
+    Ok(person)
+}
+
+/// The service account, as a child may become it.
+pub fn service_account(config: &Config) -> Result<Person, Refusal> {
+    let account = look_up(&config.service_account)?;
+    if uid_of("slurm") == Some(account.uid) {
+        return Err(Refusal::forbidden_person("the service account is SLURM's user"));
+    }
+    Ok(account)
+}
+
+fn look_up(name: &Username) -> Result<Person, Refusal> {
+    if SYSTEM_NAMES.contains(&name.as_str()) {
+        return Err(Refusal::forbidden_person(format!("`{name}` is a system user")));
+    }
+    let user = User::from_name(name.as_str())
+        .map_err(|error| Refusal::failed(format!("the user database did not answer for `{name}`: {}", error.desc())))?
+        .ok_or_else(|| Refusal::unknown_person(format!("there is no user `{name}`")))?;
+    let uid = user.uid.as_raw();
+    if uid == 0 || RESERVED_UIDS.contains(&uid) || NO_UIDS.contains(&uid) {
+        return Err(Refusal::forbidden_person(format!("`{name}` is a system user")));
+    }
+    // Some databases answer for another spelling; SLURM would take that for somebody else.
+    if user.name != name.as_str() {
+        return Err(Refusal::unknown_person(format!("there is no user `{name}`")));
+    }
+    Ok(Person { name: name.clone(), uid, gid: user.gid.as_raw(), home: user.dir })
+}
+
+fn uid_of(name: &str) -> Option<u32> {
+    User::from_name(name).ok().flatten().map(|user| user.uid.as_raw())
+}

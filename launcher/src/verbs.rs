@@ -1,0 +1,181 @@
+//! The verbs: a line in, an answer out, one audit line between them.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use eirene_core::clock::Clock;
+use eirene_core::launcher::{LauncherAnswer, LauncherRequest, SlurmProgram};
+use eirene_core::{SessionId, Username};
+
+use crate::as_person::Task;
+use crate::audit::{self, Entry, Peer};
+use crate::child::{self, Children};
+use crate::config::Config;
+use crate::people::{self, Person};
+use crate::{Refusal, slurm, token};
+
+/// Longest work in somebody's home directory.
+const FILE_LIMIT: Duration = Duration::from_secs(10);
+/// Longest run of a SLURM program.
+const SLURM_LIMIT: Duration = Duration::from_secs(20);
+
+/// Answers calls; shared by all connections.
+pub struct Verbs {
+    config: Config,
+    clock: Arc<dyn Clock>,
+    children: Children,
+}
+
+/// What the audit line says about a call.
+#[derive(Debug, Default)]
+struct Call {
+    verb: &'static str,
+    person: Option<Username>,
+    program: Option<SlurmProgram>,
+    target: Option<String>,
+}
+
+impl Verbs {
+    /// Verbs under one configuration.
+    pub fn new(config: Config, clock: Arc<dyn Clock>) -> Self {
+        Self { config, clock, children: Children::default() }
+    }
+
+    /// Answers one line.
+    pub fn answer(&self, peer: Peer, line: &[u8]) -> LauncherAnswer {
+        let begun = Instant::now();
+        let parsed = serde_json::from_slice(line)
+            // The parser's own words may repeat the input, which may hold a secret.
+            .map_err(|error| Refusal::bad_request(format!("no request, at column {}", error.column())));
+        let call = parsed.as_ref().map_or(Call { verb: "unknown", ..Call::default() }, describe);
+        let outcome = parsed.and_then(|request| self.perform(request));
+        self.close(peer, &call, outcome, begun)
+    }
+
+    /// Notes a call that was refused before it was read.
+    pub fn refuse(&self, peer: Peer, verb: &'static str, refusal: Refusal) -> LauncherAnswer {
+        self.close(peer, &Call { verb, ..Call::default() }, Err(refusal), Instant::now())
+    }
+
+    /// Writes the audit line; an answer that leaves no trace is not given.
+    fn close(&self, peer: Peer, call: &Call, outcome: Result<LauncherAnswer, Refusal>, begun: Instant) -> LauncherAnswer {
+        let entry = Entry {
+            time: self.clock.now().to_string(),
+            peer,
+            verb: call.verb,
+            person: call.person.as_ref().map(Username::as_str),
+            program: call.program.map(slurm::file_name),
+            target: call.target.clone(),
+            outcome: outcome.as_ref().map_or_else(|refusal| refusal.code, |_| "done"),
+            reason: outcome.as_ref().err().map(|refusal| refusal.text.as_str()),
+            status: match outcome {
+                Ok(LauncherAnswer::Ran { status, .. }) => Some(status),
+                _ => None,
+            },
+            duration_ms: u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX),
+        };
+        let noted = audit::write(&self.config.audit_log, &entry);
+        let outcome = match noted {
+            Ok(()) => outcome,
+            Err(error) => {
+                tracing::error!(%error, path = %self.config.audit_log.display(), "could not write the audit log");
+                Err(Refusal::failed("the launcher cannot write its audit log"))
+            }
+        };
+        outcome.unwrap_or_else(|refusal| LauncherAnswer::Refused { code: refusal.code.to_owned(), text: refusal.text })
+    }
+
+    fn perform(&self, request: LauncherRequest) -> Result<LauncherAnswer, Refusal> {
+        match request {
+            LauncherRequest::SignToken { person } => self.sign(&people::person(&person, &self.config)?.name),
+            LauncherRequest::SignServiceToken => self.sign(&people::service_account(&self.config)?.name),
+            LauncherRequest::WriteJobFile { person, session, content } => {
+                let person = people::person(&person, &self.config)?;
+                let directory = person.home.join(format!(".eirene/sessions/{session}")).display().to_string();
+                self.in_home(&person, &Task::Write { home: person.home.clone(), session, content })?;
+                Ok(LauncherAnswer::Written { directory })
+            }
+            LauncherRequest::ReadJobLog { person, session } => {
+                let person = people::person(&person, &self.config)?;
+                let log = self.in_home(&person, &Task::Read { home: person.home.clone(), session })?;
+                Ok(LauncherAnswer::Log { text: String::from_utf8_lossy(&log).into_owned() })
+            }
+            LauncherRequest::RemoveJobFile { person, session } => {
+                let person = people::person(&person, &self.config)?;
+                self.in_home(&person, &Task::Remove { home: person.home.clone(), session })?;
+                Ok(LauncherAnswer::Done)
+            }
+            LauncherRequest::RunSlurm { person, program, arguments, environment, input } => {
+                slurm::check(program, person.is_some(), &arguments, &environment, &input)?;
+                let person = match person {
+                    Some(name) => people::person(&name, &self.config)?,
+                    None => people::service_account(&self.config)?,
+                };
+                self.run_slurm(&person, program, arguments, environment, &input)
+            }
+        }
+    }
+
+    fn sign(&self, name: &Username) -> Result<LauncherAnswer, Refusal> {
+        let key = token::read_key(&self.config.jwt_key)?;
+        let expires_in_s = self.config.token_lifetime_s;
+        let token = token::sign(&key, name, self.clock.now(), expires_in_s)?;
+        Ok(LauncherAnswer::Token { token, expires_in_s })
+    }
+
+    fn in_home(&self, person: &Person, task: &Task) -> Result<Vec<u8>, Refusal> {
+        let ended = child::run(&self.children, person, task, "", FILE_LIMIT)?;
+        if ended.status == 0 { Ok(ended.stdout) } else { Err(Refusal::failed("the work in the home directory was cut short")) }
+    }
+
+    fn run_slurm(
+        &self,
+        person: &Person,
+        program: SlurmProgram,
+        arguments: Vec<String>,
+        given: Vec<(String, String)>,
+        input: &str,
+    ) -> Result<LauncherAnswer, Refusal> {
+        let name = person.name.to_string();
+        let home = person.home.display().to_string();
+        let own = [("PATH", "/usr/bin:/bin"), ("LANG", "C.UTF-8"), ("HOME", &home), ("USER", &name), ("LOGNAME", &name)];
+        let mut environment: Vec<_> = own.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec();
+        if let Ok(configuration) = std::env::var("SLURM_CONF") {
+            environment.push(("SLURM_CONF".to_owned(), configuration));
+        }
+        // Of two values of one name the later one holds.
+        environment.extend(given);
+        let task = Task::Run { program: slurm::path(&self.config.slurm_bin_dir, program), arguments, environment };
+        let ended = child::run(&self.children, person, &task, input, SLURM_LIMIT)?;
+        Ok(LauncherAnswer::Ran {
+            status: ended.status,
+            stdout: String::from_utf8_lossy(&ended.stdout).into_owned(),
+            stderr: String::from_utf8_lossy(&ended.stderr).into_owned(),
+        })
+    }
+}
+
+fn describe(request: &LauncherRequest) -> Call {
+    let in_home = |verb, person: &Username, session: &SessionId| Call {
+        verb,
+        person: Some(person.clone()),
+        target: Some(session.to_string()),
+        ..Call::default()
+    };
+    match request {
+        LauncherRequest::SignToken { person } => {
+            Call { verb: "sign_token", person: Some(person.clone()), ..Call::default() }
+        }
+        LauncherRequest::SignServiceToken => Call { verb: "sign_service_token", ..Call::default() },
+        LauncherRequest::WriteJobFile { person, session, .. } => in_home("write_job_file", person, session),
+        LauncherRequest::ReadJobLog { person, session } => in_home("read_job_log", person, session),
+        LauncherRequest::RemoveJobFile { person, session } => in_home("remove_job_file", person, session),
+        LauncherRequest::RunSlurm { person, program, arguments, .. } => Call {
+            verb: "run_slurm",
+            person: person.clone(),
+            program: Some(*program),
+            // Only a cancel changes a thing that is not named elsewhere; anything else may be long.
+            target: arguments.first().filter(|_| *program == SlurmProgram::Scancel).map(|job| job.chars().take(32).collect()),
+        },
+    }
+}

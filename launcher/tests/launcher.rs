@@ -1,0 +1,515 @@
+//! The whole launcher: a real process on a real socket, with real people and real files.
+//!
+//! Needs root, because nothing of what it does can be done without. The people live in a user database that only this test's mount
+//! namespace sees, so nothing on the machine changes. Without root the tests say so and check the one thing that is left: that a
+//! launcher without root does not start.
+#![expect(clippy::unwrap_used, reason = "helpers of tests")]
+
+use std::fs::Permissions;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use eirene_core::SessionId;
+use eirene_core::job_file::BATCH_SCRIPT;
+use eirene_core::launcher::{LauncherAnswer, LauncherRequest, MAX_REQUEST_BYTES, SlurmProgram};
+use nix::mount::{MsFlags, mount};
+use nix::sched::{CloneFlags, unshare};
+use proptest::prelude::*;
+use serde_json::Value;
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_eirene-launcher");
+const PATIENCE: Duration = Duration::from_secs(30);
+const KEY: &[u8] = b"a key that only tests sign with";
+const PEOPLE: &str = "root:x:0:0:root:/root:/bin/bash
+slurm:x:640:640::/var/lib/slurm:/usr/sbin/nologin
+nobody:x:65534:65534::/nonexistent:/usr/sbin/nologin
+daemon:x:1:1::/usr/sbin:/usr/sbin/nologin
+portal:x:990:990::/var/lib/eirene:/usr/sbin/nologin
+op:x:1900:1900::/nonexistent:/usr/sbin/nologin
+op-again:x:1900:1900::/home:/bin/bash
+portal-again:x:990:990::/home:/bin/bash
+dynamic:x:61200:61200::/home:/bin/bash
+homeless:x:2004:2004::/nonexistent:/bin/bash
+rootish:x:2005:0::/home:/bin/bash
+";
+const GROUPS: &str = "root:x:0:\nportal:x:990:\nada:x:2001:\ngrace:x:2002:\nresearch:x:2000:ada\n";
+/// Says who it is and what it got, as SLURM's programs would see it.
+const PROGRAM_STUB: &str = "#!/bin/sh
+echo \"ids $(id -u) $(id -g) $(id -G)\"
+echo \"umask $(umask)\"
+echo \"directory $(pwd)\"
+echo \"privileges $(grep -E 'NoNewPrivs|CapEff|CapPrm' /proc/self/status | tr -d '\\t\\n')\"
+echo \"descriptors $(ls /proc/self/fd | tr '\\n' ' ')\"
+for argument in \"$@\"; do echo \"argument $argument\"; done
+env | sort | sed 's/^/variable /'
+sed 's/^/input /'
+echo told >&2
+exit 4
+";
+
+/// Gives this thread, and what it starts, a user database of its own.
+fn private_people(directory: &Path) {
+    unshare(CloneFlags::CLONE_NEWNS).unwrap();
+    mount(None::<&str>, "/", None::<&str>, MsFlags::MS_REC | MsFlags::MS_PRIVATE, None::<&str>).unwrap();
+    let homes = directory.join("home");
+    let passwd = format!(
+        "{PEOPLE}ada:x:2001:2001::{0}/ada:/bin/bash\ngrace:x:2002:2002::{0}/grace:/bin/bash\n",
+        homes.display()
+    );
+    for (name, text) in [("passwd", passwd.as_str()), ("group", GROUPS)] {
+        let path = directory.join(name);
+        std::fs::write(&path, text).unwrap();
+        mount(Some(&path), &Path::new("/etc").join(name), None::<&str>, MsFlags::MS_BIND, None::<&str>).unwrap();
+    }
+    for (name, uid) in [("ada", 2001), ("grace", 2002)] {
+        let home = homes.join(name);
+        std::fs::create_dir_all(&home).unwrap();
+        std::fs::set_permissions(&home, Permissions::from_mode(0o700)).unwrap();
+        chown(&home, Some(uid), Some(uid)).unwrap();
+    }
+}
+
+struct Launcher {
+    directory: tempfile::TempDir,
+    process: Child,
+}
+
+impl Launcher {
+    /// A running launcher that serves root; `None`, with a word about it, where the tests do not run as root.
+    fn start() -> Option<Self> {
+        Self::start_for("root")
+    }
+
+    fn start_for(peer: &str) -> Option<Self> {
+        if !nix::unistd::geteuid().is_root() {
+            #[expect(clippy::print_stderr, reason = "whoever runs the tests must know")]
+            {
+                eprintln!("NOT ROOT: only the refusal to start is tested");
+            }
+            let output = Command::new(PROGRAM).arg("--config=/etc/passwd").output().unwrap();
+            assert!(!output.status.success());
+            return None;
+        }
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path();
+        // People must be able to go through it to their homes.
+        std::fs::set_permissions(path, Permissions::from_mode(0o755)).unwrap();
+        private_people(path);
+        std::fs::write(path.join("key"), KEY).unwrap();
+        std::fs::create_dir(path.join("bin")).unwrap();
+        for program in ["sbatch", "scancel", "squeue", "scontrol"] {
+            std::fs::write(path.join("bin").join(program), PROGRAM_STUB).unwrap();
+            std::fs::set_permissions(path.join("bin").join(program), Permissions::from_mode(0o755)).unwrap();
+        }
+        let config = format!(
+            "socket = \"{0}/launcher.sock\"\npeer_user = \"{peer}\"\njwt_key = \"{0}/key\"\nservice_account = \"op\"\n\
+             slurm_bin_dir = \"{0}/bin\"\naudit_log = \"{0}/audit.log\"\n",
+            path.display()
+        );
+        std::fs::write(path.join("launcher.toml"), config).unwrap();
+        std::fs::set_permissions(path.join("launcher.toml"), Permissions::from_mode(0o644)).unwrap();
+        let mut launcher = Self { process: Self::spawn(path), directory };
+        launcher.wait_until_ready();
+        Some(launcher)
+    }
+
+    fn spawn(path: &Path) -> Child {
+        Command::new(PROGRAM)
+            .arg("--config")
+            .arg(path.join("launcher.toml"))
+            .env("SLURM_CONF", "/etc/slurm/of-the-test.conf")
+            .env("SECRET_OF_THE_LAUNCHER", "1")
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap()
+    }
+
+    fn wait_until_ready(&mut self) {
+        wait_for("the socket", || UnixStream::connect(self.socket()).is_ok());
+    }
+
+    fn path(&self) -> &Path {
+        self.directory.path()
+    }
+
+    fn socket(&self) -> PathBuf {
+        self.path().join("launcher.sock")
+    }
+
+    fn home(&self, name: &str) -> PathBuf {
+        self.path().join("home").join(name)
+    }
+
+    fn say(&self, lines: &[u8]) -> Vec<LauncherAnswer> {
+        let mut stream = UnixStream::connect(self.socket()).unwrap();
+        stream.write_all(lines).unwrap();
+        stream.shutdown(std::net::Shutdown::Write).unwrap();
+        let answers = BufReader::new(stream).lines().map_while(Result::ok);
+        answers.map(|line| serde_json::from_str(&line).unwrap()).collect()
+    }
+
+    fn ask(&self, request: &LauncherRequest) -> LauncherAnswer {
+        let mut line = serde_json::to_vec(request).unwrap();
+        line.push(b'\n');
+        let mut answers = self.say(&line);
+        assert_eq!(answers.len(), 1, "{answers:?}");
+        answers.remove(0)
+    }
+
+    fn code(&self, request: &LauncherRequest) -> String {
+        match self.ask(request) {
+            LauncherAnswer::Refused { code, .. } => code,
+            other => panic!("not refused: {other:?}"),
+        }
+    }
+
+    fn audit(&self) -> Vec<Value> {
+        let text = std::fs::read_to_string(self.path().join("audit.log")).unwrap_or_default();
+        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    }
+}
+
+impl Drop for Launcher {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+fn wait_for(what: &str, mut condition: impl FnMut() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !condition() {
+        assert!(Instant::now() < deadline, "{what} did not come");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+fn sign(person: &str) -> LauncherRequest {
+    LauncherRequest::SignToken { person: person.parse().unwrap() }
+}
+
+fn write(person: &str, session: SessionId, content: &str) -> LauncherRequest {
+    LauncherRequest::WriteJobFile { person: person.parse().unwrap(), session, content: content.to_owned() }
+}
+
+fn slurm(person: Option<&str>, program: SlurmProgram, arguments: &str) -> LauncherRequest {
+    LauncherRequest::RunSlurm {
+        person: person.map(|name| name.parse().unwrap()),
+        program,
+        arguments: arguments.split_whitespace().map(str::to_owned).collect(),
+        environment: Vec::new(),
+        input: String::new(),
+    }
+}
+
+#[test]
+fn tokens_are_signed_for_people_and_the_service_account_only() {
+    let Some(launcher) = Launcher::start() else { return };
+    for request in [sign("ada"), LauncherRequest::SignServiceToken] {
+        let LauncherAnswer::Token { token, expires_in_s: 300 } = launcher.ask(&request) else { panic!() };
+        let payload = token.split('.').nth(1).unwrap();
+        let claims: Value =
+            serde_json::from_slice(&data_encoding::BASE64URL_NOPAD.decode(payload.as_bytes()).unwrap()).unwrap();
+        assert_eq!(claims["exp"].as_i64().unwrap() - claims["iat"].as_i64().unwrap(), 300);
+        let expected = if request == LauncherRequest::SignServiceToken { "op" } else { "ada" };
+        assert_eq!(claims["sun"], expected);
+    }
+    for system in ["root", "slurm", "nobody", "daemon", "portal", "op", "op-again", "portal-again", "dynamic", "homeless", "rootish"]
+    {
+        assert_eq!(launcher.code(&sign(system)), "forbidden_person", "{system}");
+        assert_eq!(launcher.code(&write(system, SessionId::generate(), "x")), "forbidden_person", "{system}");
+        let cancel = slurm(Some(system), SlurmProgram::Scancel, "17");
+        assert_eq!(launcher.code(&cancel), "forbidden_person", "{system}");
+    }
+    assert_eq!(launcher.code(&sign("unheard-of")), "unknown_person");
+    std::fs::write(launcher.path().join("key"), "").unwrap();
+    assert_eq!(launcher.code(&sign("ada")), "failed");
+}
+
+#[test]
+fn a_job_file_is_the_persons_own_and_nobody_elses() {
+    let Some(launcher) = Launcher::start() else { return };
+    let session = SessionId::generate();
+    let directory = launcher.home("ada").join(format!(".eirene/sessions/{session}"));
+    let answer = launcher.ask(&write("ada", session, "the secret"));
+    assert_eq!(answer, LauncherAnswer::Written { directory: directory.display().to_string() });
+    let file = std::fs::metadata(directory.join("job.json")).unwrap();
+    assert_eq!((file.uid(), file.gid(), file.mode() & 0o7777), (2001, 2001, 0o600));
+    let folder = std::fs::metadata(&directory).unwrap();
+    assert_eq!((folder.uid(), folder.mode() & 0o7777), (2001, 0o700));
+    assert_eq!(std::fs::read_to_string(directory.join("job.json")).unwrap(), "the secret");
+
+    let log = LauncherRequest::ReadJobLog { person: "ada".parse().unwrap(), session };
+    assert_eq!(launcher.ask(&log), LauncherAnswer::Log { text: String::new() });
+    std::fs::write(directory.join("job.log"), b"caf\xe9\n").unwrap();
+    chown(directory.join("job.log"), Some(2001), None).unwrap();
+    assert_eq!(launcher.ask(&log), LauncherAnswer::Log { text: "caf\u{fffd}\n".to_owned() });
+
+    let remove = LauncherRequest::RemoveJobFile { person: "ada".parse().unwrap(), session };
+    assert_eq!(launcher.ask(&remove), LauncherAnswer::Done);
+    assert!(!directory.join("job.json").exists() && directory.join("job.log").exists());
+}
+
+#[test]
+fn a_persons_links_lead_nowhere_the_person_cannot_go() {
+    let Some(launcher) = Launcher::start() else { return };
+    let session = SessionId::generate();
+    // Ada points her folder at Grace's home, and her log at root's file.
+    symlink(launcher.home("grace"), launcher.home("ada").join(".eirene")).unwrap();
+    assert_eq!(launcher.code(&write("ada", session, "x")), "failed");
+    assert_eq!(std::fs::read_dir(launcher.home("grace")).unwrap().count(), 0);
+    std::fs::remove_file(launcher.home("ada").join(".eirene")).unwrap();
+
+    launcher.ask(&write("ada", session, "x"));
+    let directory = launcher.home("ada").join(format!(".eirene/sessions/{session}"));
+    symlink(launcher.path().join("key"), directory.join("job.log")).unwrap();
+    let log = LauncherRequest::ReadJobLog { person: "ada".parse().unwrap(), session };
+    assert_eq!(launcher.code(&log), "failed");
+    std::fs::remove_file(directory.join("job.log")).unwrap();
+    std::fs::write(directory.join("job.log"), "root's").unwrap();
+    std::fs::set_permissions(directory.join("job.log"), Permissions::from_mode(0o600)).unwrap();
+    assert_eq!(launcher.code(&log), "failed", "the person may not read root's file");
+
+    std::fs::set_permissions(launcher.home("ada"), Permissions::from_mode(0o500)).unwrap();
+    std::fs::remove_dir_all(launcher.home("ada").join(".eirene")).unwrap();
+    assert_eq!(launcher.code(&write("ada", session, "x")), "failed", "the person may not write there, so neither may we");
+}
+
+#[test]
+fn programs_run_as_the_person_with_nothing_of_the_launcher() {
+    let Some(launcher) = Launcher::start() else { return };
+    let submit = "--parsable --job-name=eirene-0a --nodes=1 --ntasks=1 --ntasks-per-node=1 --cpus-per-task=1 --mem=512M --time=5 \
+                  --signal=B:USR1@60 --requeue --open-mode=append --chdir=/home/ada --output=/home/ada/log --error=/home/ada/log \
+                  --export=ALL";
+    let LauncherRequest::RunSlurm { person, program, arguments, .. } = slurm(Some("ada"), SlurmProgram::Sbatch, submit) else {
+        panic!()
+    };
+    let environment = vec![("EIRENE_AGENT".to_owned(), "/opt/agent".to_owned()), ("PATH".to_owned(), "/bin".to_owned())];
+    let request = LauncherRequest::RunSlurm { person, program, arguments, environment, input: BATCH_SCRIPT.to_owned() };
+    let LauncherAnswer::Ran { status: 4, stdout, stderr } = launcher.ask(&request) else { panic!() };
+    assert_eq!(stderr, "told\n");
+    let having = |begin: &str| {
+        stdout.lines().filter_map(|line| line.strip_prefix(begin)).map(str::trim_end).collect::<Vec<_>>()
+    };
+    assert_eq!(having("ids "), ["2001 2001 2001 2000"]);
+    assert_eq!(having("umask "), ["0022"]);
+    assert_eq!(having("directory "), ["/"]);
+    assert_eq!(having("privileges "), ["CapPrm:0000000000000000CapEff:0000000000000000NoNewPrivs:1"]);
+    assert_eq!(having("descriptors "), ["0 1 2 3"], "the three streams, and the listing itself");
+    assert_eq!(having("argument ").join(" "), submit.split_whitespace().collect::<Vec<_>>().join(" "));
+    assert_eq!(having("input ").join("\n") + "\n", BATCH_SCRIPT);
+    let variables = having("variable ");
+    let known = ["EIRENE_AGENT", "HOME", "LANG", "LOGNAME", "OLDPWD", "PATH", "PWD", "SLURM_CONF", "USER", "_"];
+    assert!(variables.iter().all(|line| known.contains(&line.split('=').next().unwrap())), "{variables:?}");
+    assert!(variables.contains(&"EIRENE_AGENT=/opt/agent") && variables.contains(&"PATH=/bin"), "{variables:?}");
+    assert!(variables.contains(&"SLURM_CONF=/etc/slurm/of-the-test.conf"), "{variables:?}");
+
+    let service = slurm(None, SlurmProgram::Scontrol, "--json ping");
+    let LauncherAnswer::Ran { stdout, .. } = launcher.ask(&service) else { panic!() };
+    assert!(stdout.starts_with("ids 1900 1900 1900\n"), "{stdout}");
+    assert_eq!(launcher.code(&slurm(None, SlurmProgram::Scontrol, "shutdown")), "bad_request");
+    assert_eq!(launcher.code(&slurm(None, SlurmProgram::Sacct, "--json")), "bad_request");
+    let missing = "--json --allusers --duplicates --name=x --starttime=uts1";
+    assert_eq!(launcher.code(&slurm(None, SlurmProgram::Sacct, missing)), "failed", "the program is not there");
+}
+
+#[test]
+fn every_call_leaves_one_line_and_no_secret() {
+    let Some(launcher) = Launcher::start() else { return };
+    let session = SessionId::generate();
+    let LauncherAnswer::Token { token, .. } = launcher.ask(&sign("ada")) else { panic!() };
+    launcher.ask(&write("ada", session, "very secret words"));
+    launcher.ask(&slurm(Some("ada"), SlurmProgram::Scancel, "17"));
+    launcher.ask(&sign("root"));
+    launcher.say(b"{\"verb\":\"sign_token\",\"person\":\"very secret words\"}\n");
+    let lines = launcher.audit();
+    let told = |line: &Value| [&line["verb"], &line["person"], &line["program"], &line["outcome"]].map(|v| v.as_str().map(str::to_owned));
+    let said = |words: [&str; 4]| words.map(|word| (!word.is_empty()).then(|| word.to_owned()));
+    assert_eq!(
+        lines.iter().map(told).collect::<Vec<_>>(),
+        [
+            said(["sign_token", "ada", "", "done"]),
+            said(["write_job_file", "ada", "", "done"]),
+            said(["run_slurm", "ada", "scancel", "done"]),
+            said(["sign_token", "root", "", "forbidden_person"]),
+            said(["unknown", "", "", "bad_request"]),
+        ]
+    );
+    assert_eq!(lines[1]["target"], session.to_string());
+    assert_eq!(lines[2]["target"], "17");
+    assert!(lines.iter().all(|line| line["peer"]["uid"] == 0 && line["duration_ms"].is_u64() && line["time"].is_string()));
+    let log = launcher.path().join("audit.log");
+    assert_eq!(std::fs::metadata(&log).unwrap().mode() & 0o7777, 0o600);
+    let text = std::fs::read_to_string(&log).unwrap();
+    assert!(!text.contains("very secret") && !text.contains(&token));
+
+    std::fs::remove_file(&log).unwrap();
+    std::fs::create_dir(&log).unwrap();
+    assert_eq!(launcher.code(&sign("ada")), "failed", "what cannot be audited is not done");
+}
+
+#[test]
+fn only_the_peer_may_connect_and_others_are_noted() {
+    let Some(launcher) = Launcher::start_for("portal") else { return };
+    let socket = std::fs::metadata(launcher.socket()).unwrap();
+    assert_eq!((socket.uid(), socket.gid(), socket.mode() & 0o777), (0, 990, 0o660));
+    // Root gets through the socket's mode, but is not the peer.
+    let before = launcher.audit().len();
+    let mut stream = UnixStream::connect(launcher.socket()).unwrap();
+    let _ = stream.write_all(b"{\"verb\":\"sign_service_token\"}\n");
+    let mut answer = Vec::new();
+    let _ = stream.read_to_end(&mut answer);
+    assert!(answer.is_empty());
+    wait_for("the audit line", || launcher.audit().len() > before);
+    let line = launcher.audit().pop().unwrap();
+    assert_eq!((&line["verb"], &line["outcome"], &line["peer"]["uid"]), (&"connect".into(), &"bad_request".into(), &0.into()));
+
+    for (uid, gid, answers) in [(990, 990, true), (2001, 2001, false), (2001, 990, false)] {
+        let client = "import socket,sys\ns=socket.socket(socket.AF_UNIX)\ns.connect(sys.argv[1])\n\
+                      s.sendall(b'{\"verb\":\"sign_service_token\"}\\n')\nprint(s.recv(99).decode())";
+        let output = Command::new("python3")
+            .args(["-c", client])
+            .arg(launcher.socket())
+            .uid(uid)
+            .gid(gid)
+            .current_dir("/")
+            .output()
+            .unwrap();
+        assert_eq!(String::from_utf8_lossy(&output.stdout).contains("\"token\""), answers, "{uid}:{gid} {output:?}");
+    }
+}
+
+#[test]
+fn too_much_and_too_odd_input_is_refused() {
+    let Some(launcher) = Launcher::start() else { return };
+    let code = |answer: &LauncherAnswer| match answer {
+        LauncherAnswer::Refused { code, .. } => code.clone(),
+        other => panic!("{other:?}"),
+    };
+    for line in [
+        "",
+        "null",
+        "[]",
+        "{}",
+        "\"sign_service_token\"",
+        "{\"verb\":\"sign_token\"}",
+        "{\"verb\":\"sign_token\",\"person\":\"../root\"}",
+        "{\"verb\":\"sign_token\",\"person\":\"ada/\"}",
+        "{\"verb\":\"sign_token\",\"person\":\"-ada\"}",
+        "{\"verb\":\"sign_token\",\"person\":\"ada\\u0000\"}",
+        "{\"verb\":\"sign_token\",\"person\":2001}",
+        "{\"verb\":\"sign_token\",\"person\":\"ada\",\"uid\":0}",
+        "{\"verb\":\"write_job_file\",\"person\":\"ada\",\"session\":\"../../x\",\"content\":\"\"}",
+        "{\"verb\":\"run_slurm\",\"person\":null,\"program\":\"sh\",\"arguments\":[]}",
+        "{\"verb\":\"run_slurm\",\"person\":null,\"program\":\"/bin/sh\",\"arguments\":[\"-c\",\"id\"]}",
+        "{\"verb\":\"shutdown\"}",
+    ] {
+        let answers = launcher.say(format!("{line}\n").as_bytes());
+        assert_eq!(answers.iter().map(code).collect::<Vec<_>>(), ["bad_request"], "{line}");
+    }
+    assert_eq!(launcher.say(b"{\"verb\":\"sign_serv").iter().map(code).collect::<Vec<_>>(), ["bad_request"]);
+    let mut stream = UnixStream::connect(launcher.socket()).unwrap();
+    // The launcher may close before all is written.
+    let _ = stream.write_all(&vec![b'['; 4 * MAX_REQUEST_BYTES]);
+    let mut answer = Vec::new();
+    let _ = stream.read_to_end(&mut answer);
+    wait_for("the audit line", || launcher.audit().iter().any(|line| line["reason"] == "the request is too long"));
+    let deep = vec![b'['; MAX_REQUEST_BYTES - 2];
+    assert_eq!(launcher.say(&[&deep, b"\n".as_slice()].concat()).iter().map(code).collect::<Vec<_>>(), ["bad_request"]);
+    assert!(matches!(launcher.ask(&sign("ada")), LauncherAnswer::Token { .. }), "it goes on for the next one");
+}
+
+#[test]
+fn random_requests_never_become_programs() {
+    let Some(launcher) = Launcher::start() else { return };
+    let marker = launcher.path().join("ran");
+    std::fs::create_dir(&marker).unwrap();
+    std::fs::set_permissions(&marker, Permissions::from_mode(0o777)).unwrap();
+    for program in ["sbatch", "scancel", "squeue", "sacct", "scontrol", "sinfo"] {
+        let path = launcher.path().join("bin").join(program);
+        std::fs::write(&path, format!("#!/bin/sh\necho \"$@\" > {}/$$\n", marker.display())).unwrap();
+        std::fs::set_permissions(&path, Permissions::from_mode(0o755)).unwrap();
+    }
+    let json = "[ -~]{0,60}".prop_map(|text| serde_json::to_string(&text).unwrap());
+    let verb = prop::sample::select(vec!["sign_token", "write_job_file", "read_job_log", "run_slurm", "remove_job_file"]);
+    let program = prop::sample::select(vec!["sbatch", "scancel", "squeue", "sacct", "scontrol", "sinfo", "bash"]);
+    let request = (verb, json.clone(), program, prop::collection::vec(json, 0..6)).prop_map(|(verb, text, program, arguments)| {
+        let arguments = arguments.join(",");
+        let line = format!(
+            "{{\"verb\":\"{verb}\",\"person\":\"ada\",\"program\":\"{program}\",\"arguments\":[{arguments}],\"input\":{text}}}\n"
+        );
+        line.into_bytes()
+    });
+    let noise = prop::collection::vec(any::<u8>(), 0..300).prop_map(|mut bytes| {
+        bytes.push(b'\n');
+        bytes
+    });
+    let mut runner = proptest::test_runner::TestRunner::new(ProptestConfig::with_cases(400));
+    runner
+        .run(&prop_oneof![request, noise], |bytes| {
+            for answer in launcher.say(&bytes) {
+                let refused = matches!(answer, LauncherAnswer::Refused { .. });
+                // A lone number is a job that may be cancelled.
+                let cancelled = bytes.windows(9).any(|window| window == b"\"scancel\"");
+                prop_assert!(refused || cancelled, "{answer:?}");
+            }
+            Ok(())
+        })
+        .unwrap();
+    for entry in std::fs::read_dir(&marker).unwrap() {
+        let arguments = std::fs::read_to_string(entry.unwrap().path()).unwrap();
+        assert!(arguments.trim().parse::<u64>().is_ok(), "{arguments}");
+    }
+}
+
+#[test]
+fn it_ends_on_request_and_starts_over_a_stale_socket() {
+    let Some(mut launcher) = Launcher::start() else { return };
+    let second = Command::new(PROGRAM).arg("--config").arg(launcher.path().join("launcher.toml")).output().unwrap();
+    assert!(!second.status.success(), "two launchers on one socket");
+    assert!(String::from_utf8_lossy(&second.stderr).contains("another launcher"), "{second:?}");
+
+    launcher.process.kill().unwrap();
+    launcher.process.wait().unwrap();
+    assert!(launcher.socket().exists(), "a killed launcher leaves its socket");
+    launcher.process = Launcher::spawn(launcher.directory.path());
+    launcher.wait_until_ready();
+    assert!(matches!(launcher.ask(&sign("ada")), LauncherAnswer::Token { .. }));
+
+    // A call is under way when the end is asked for: it is answered first.
+    let slow = "#!/bin/sh\nsleep 1\necho done\n";
+    std::fs::write(launcher.path().join("bin/scancel"), slow).unwrap();
+    let mut stream = UnixStream::connect(launcher.socket()).unwrap();
+    let request = serde_json::to_string(&slurm(Some("ada"), SlurmProgram::Scancel, "17")).unwrap();
+    stream.write_all(format!("{request}\n").as_bytes()).unwrap();
+    let child = format!("/proc/{0}/task/{0}/children", launcher.process.id());
+    let busy = || {
+        let tasks = std::fs::read_dir(format!("/proc/{}/task", launcher.process.id())).unwrap();
+        tasks.flatten().any(|task| std::fs::read_to_string(task.path().join("children")).is_ok_and(|list| !list.is_empty()))
+    };
+    assert!(Path::new(&child).exists());
+    wait_for("the program", busy);
+    let pid = nix::unistd::Pid::from_raw(i32::try_from(launcher.process.id()).unwrap());
+    nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGTERM).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    assert!(answer.contains("done"), "{answer}");
+    assert!(launcher.process.wait().unwrap().success());
+    assert!(!launcher.socket().exists());
+}
+
+#[test]
+fn a_child_does_nothing_as_root() {
+    let output = Command::new(PROGRAM)
+        .args(["as-person", "--name=root", "--uid=0", "--gid=0"])
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(125));
+    assert!(output.stdout.is_empty());
+}
