@@ -1,0 +1,173 @@
+//! The portal: pages for people, rendered on the server, made livelier by small modules, whole without them.
+//!
+//! A handler reads the request, calls one service and shows a [view](views). Words come from one catalogue ([`words`]), widgets from
+//! components below `frontend/templates`. What programs need is the API's; what keeps a page true is the live feed's, both next door.
+
+mod account;
+mod admin;
+mod assets;
+mod dashboard;
+mod login;
+mod pages;
+pub mod samples;
+mod session;
+mod start;
+mod views;
+mod words;
+
+use std::sync::LazyLock;
+
+use axum::Router;
+use axum::http::StatusCode;
+use axum::response::{Html, IntoResponse as _, Response};
+use axum::routing::{MethodFilter, on};
+use jiff::Timestamp;
+use serde::Deserialize;
+
+use self::pages::{Page, Pages};
+use self::views::layout::{Layout, Notice, Place, Tone};
+use self::views::session::sentence;
+use self::views::simple::ErrorPage;
+use self::words::Words;
+use crate::app::App;
+use crate::error::AppError;
+use crate::http::extract::SignedIn;
+use crate::http::problem::HttpError;
+
+/// What a handler answers.
+type Shown = Result<Response, HttpError>;
+
+/// Templates and words: constants of the binary, parsed on first use, which is when the router is built.
+#[expect(clippy::expect_used, reason = "embedded in the binary; a test loads and renders them all")]
+static PAGES: LazyLock<Pages> = LazyLock::new(|| Pages::load().expect("the embedded templates and words are good"));
+
+fn words() -> &'static Words {
+    PAGES.words()
+}
+
+/// Shows a view.
+fn show<P: Page>(page: &P) -> Result<Html<String>, HttpError> {
+    Ok(PAGES.render(page).map_err(|error| AppError::Internal(error.into()))?)
+}
+
+/// Shows a view with another status than 200.
+fn show_as<P: Page>(status: StatusCode, page: &P) -> Shown {
+    Ok((status, show(page)?).into_response())
+}
+
+/// The frame around a page for whoever is signed in.
+fn layout(signed_in: &SignedIn, place: Place, title: &str) -> Layout {
+    Layout::for_user(words(), &signed_in.actor.user, &signed_in.csrf, place, title)
+}
+
+fn now(app: &App) -> Timestamp {
+    app.clock.now()
+}
+
+/// What has just been done, carried over a redirection by its code alone.
+#[derive(Debug, Default, Deserialize)]
+pub(crate) struct Done {
+    done: Option<String>,
+}
+
+impl Done {
+    /// The notice for it; a code nobody knows says nothing.
+    fn notice(&self) -> Option<Notice> {
+        let key = match self.done.as_deref()? {
+            "stopping" => "notice.stopping",
+            "token_deleted" => "notice.token_deleted",
+            "password_changed" => "notice.password_changed",
+            "disabled" => "notice.disabled",
+            "enabled" => "notice.enabled",
+            "logged_out" => "notice.logged_out",
+            _ => return None,
+        };
+        Some(Notice { tone: Tone::Good, text: words().get(key) })
+    }
+}
+
+/// An error as a page. Texts of ours are shown; where a text could tell what should stay untold, the catalogue's is.
+pub(crate) fn error_page(status: StatusCode, _code: &str, text: &str, request_id: &str) -> Response {
+    let words = words();
+    let number = status.as_u16();
+    let general = || if status.is_server_error() { "500" } else { "400" }.to_owned();
+    let title = words
+        .find(&format!("error.title_{number}"))
+        .map_or_else(|| words.get(&format!("error.title_{}", general())), ToOwned::to_owned);
+    let text = match words.find(&format!("error.text_{number}")) {
+        Some(known) => known.to_owned(),
+        None if status.is_server_error() => words.get("error.text_500"),
+        None => sentence(text),
+    };
+    let layout = Layout::for_nobody(words, &title);
+    let page = ErrorPage { layout, status: number, title, text, request_id: request_id.to_owned() };
+    match PAGES.render(&page) {
+        Ok(html) => (status, html).into_response(),
+        Err(error) => {
+            tracing::error!(%error, "The error page could not be shown");
+            status.into_response()
+        }
+    }
+}
+
+/// One list for the router and for the test that knows who may do what on every route.
+macro_rules! routes {
+    ($($method:ident $path:literal => $handler:path;)*) => {
+        /// Every route of the portal: method and path.
+        pub(crate) const ROUTES: &[(&str, &str)] = &[$((stringify!($method), $path),)*];
+
+        /// The portal's pages, fragments and static files.
+        pub(crate) fn router() -> Router<App> {
+            let assets = PAGES.assets().clone();
+            Router::new()
+                $(.route($path, on(MethodFilter::$method, $handler)))*
+                .layer(axum::Extension(assets))
+        }
+    };
+}
+
+routes! {
+    GET "/static/{version}/{*name}" => assets::file;
+    GET "/favicon.ico" => assets::favicon;
+
+    GET "/login" => login::page;
+    POST "/login" => login::log_in;
+    POST "/logout" => login::log_out;
+
+    GET "/" => dashboard::page;
+    GET "/fragments/sessions" => dashboard::sessions_fragment;
+    GET "/fragments/free" => dashboard::free_fragment;
+
+    GET "/sessions/new" => start::page;
+    POST "/sessions" => start::start;
+    POST "/sessions/check" => start::check;
+    POST "/fragments/check" => start::check_fragment;
+
+    GET "/sessions/{id}" => session::page;
+    GET "/sessions/{id}/log" => session::log;
+    GET "/sessions/{id}/stop" => session::stop_page;
+    POST "/sessions/{id}/stop" => session::stop;
+    GET "/sessions/{id}/open" => session::open;
+    GET "/open" => session::open_from_origin;
+    GET "/fragments/sessions/{id}" => session::fragment;
+    GET "/fragments/waiting/{id}" => session::waiting_fragment;
+
+    GET "/account" => account::page;
+    POST "/account/tokens" => account::make_token;
+    GET "/account/tokens/{id}/delete" => account::delete_token_page;
+    POST "/account/tokens/{id}/delete" => account::delete_token;
+    POST "/account/password" => account::change_password;
+
+    GET "/admin/users" => admin::people::page;
+    POST "/admin/users" => admin::people::add;
+    GET "/admin/users/{username}/disable" => admin::people::disable_page;
+    POST "/admin/users/{username}/disable" => admin::people::disable;
+    GET "/admin/users/{username}/enable" => admin::people::enable_page;
+    POST "/admin/users/{username}/enable" => admin::people::enable;
+    GET "/admin/users/{username}/reset-password" => admin::people::reset_page;
+    POST "/admin/users/{username}/reset-password" => admin::people::reset;
+    GET "/admin/sessions" => admin::sessions::page;
+    GET "/fragments/admin/sessions" => admin::sessions::fragment;
+    GET "/admin/nodes" => admin::nodes::page;
+    GET "/admin/audit" => admin::audit::page;
+}

@@ -1,0 +1,192 @@
+//! The start form: what fits, what does not, and why.
+
+use axum::extract::{Query, State};
+use axum::http::StatusCode;
+use axum::response::{IntoResponse as _, Redirect};
+use eirene_core::image::Image;
+use eirene_core::secret::Secret;
+use eirene_core::session::Resources;
+use serde::Deserialize;
+use sha2::{Digest as _, Sha256};
+
+use super::views::FormError;
+use super::views::cluster::{FreeView, room_now};
+use super::views::layout::Place;
+use super::views::start::{Ground, StartInput, StartPage, Verdict, VerdictFragment, presets};
+use super::{Shown, layout, show, show_as, words};
+use crate::app::App;
+use crate::error::{AppError, FieldError};
+use crate::http::extract::{CsrfForm, SignedIn};
+use crate::services::cluster::ClusterView;
+use crate::services::sessions::{IdempotencyKey, StartSession};
+
+/// The size the form begins with.
+const FIRST_SIZE: &str = "small";
+
+/// What can be started and on what.
+pub(crate) struct Land {
+    pub(crate) images: Vec<Image>,
+    cluster: ClusterView,
+}
+
+impl Land {
+    /// Reads the catalogue and the snapshot; asks the scheduler nothing.
+    pub(crate) async fn read(app: &App, signed_in: &SignedIn) -> Result<Self, AppError> {
+        Ok(Self { images: app.images.list(&signed_in.actor).await?, cluster: app.cluster.view() })
+    }
+
+    /// For the views.
+    pub(crate) fn ground(&self) -> Ground<'_> {
+        Ground {
+            words: words(),
+            images: &self.images,
+            nodes: &self.cluster.nodes,
+            partitions: &self.cluster.partitions,
+        }
+    }
+
+    /// What is free.
+    pub(crate) fn free(&self) -> FreeView {
+        FreeView::new(words(), &self.cluster.nodes, self.cluster.at, self.cluster.reachable)
+    }
+
+    fn verdict(&self, app: &App, input: &StartInput) -> Verdict {
+        let resources = match input.resources(words()) {
+            Ok(resources) => resources,
+            Err(errors) => return Verdict::impossible(words(), errors),
+        };
+        if !self.cluster.reachable {
+            return Verdict::unknown(words());
+        }
+        match app.sessions.fits(&resources) {
+            Ok(()) => Verdict::possible(words(), self.room(&resources), &resources),
+            Err(errors) => Verdict::impossible(words(), form_errors(errors)),
+        }
+    }
+
+    fn room(&self, resources: &Resources) -> bool {
+        room_now(&self.cluster.nodes, &self.cluster.partitions, resources)
+    }
+
+    fn page(
+        &self,
+        app: &App,
+        signed_in: &SignedIn,
+        input: &StartInput,
+        size: &str,
+        errors: Vec<FormError>,
+    ) -> StartPage {
+        let ground = self.ground();
+        let mut verdict = self.verdict(app, input);
+        if !errors.is_empty() {
+            // Said once, above the form.
+            verdict.errors.clear();
+        }
+        StartPage {
+            layout: layout(signed_in, Place::Start, &words().get("start.page_title")),
+            form: ground.form(input, &errors),
+            presets: ground.presets(size, &String::new),
+            free: self.free(),
+            verdict,
+            errors,
+            has_images: !self.images.is_empty(),
+        }
+    }
+}
+
+/// A key that makes two clicks one start.
+pub(crate) fn new_key() -> String {
+    Secret::generate().expose().to_owned()
+}
+
+fn form_errors(errors: Vec<FieldError>) -> Vec<FormError> {
+    errors.iter().map(|error| FormError::from_service(words(), error)).collect()
+}
+
+/// What the form begins with.
+#[derive(Deserialize)]
+pub(crate) struct Beginning {
+    size: Option<String>,
+    from: Option<String>,
+}
+
+/// `GET /sessions/new`
+pub(crate) async fn page(State(app): State<App>, signed_in: SignedIn, Query(beginning): Query<Beginning>) -> Shown {
+    let land = Land::read(&app, &signed_in).await?;
+    let ground = land.ground();
+    let mut size = String::new();
+    let mut input = match beginning.from.and_then(|id| id.parse().ok()) {
+        Some(id) => StartInput::again(&app.sessions.get(&signed_in.actor, id).await?),
+        None => {
+            let wanted = beginning.size.as_deref().unwrap_or(FIRST_SIZE);
+            let sizes = presets(ground.nodes, ground.partitions);
+            let preset = sizes.iter().find(|preset| preset.code == wanted).or(sizes.first());
+            size = preset.map(|preset| preset.code.clone()).unwrap_or_default();
+            preset.map(|preset| StartInput::from_resources(&preset.resources)).unwrap_or_default()
+        }
+    };
+    input.key = new_key();
+    let input = ground.with_defaults(input);
+    Ok(show(&land.page(&app, &signed_in, &input, &size, Vec::new()))?.into_response())
+}
+
+/// `POST /sessions`: starts it, or shows the form again with what is wrong.
+pub(crate) async fn start(State(app): State<App>, CsrfForm(signed_in, input): CsrfForm<StartInput>) -> Shown {
+    let outcome = match wish(&input) {
+        Ok((wish, key)) => match app.sessions.start(&signed_in.actor, wish, Some(key)).await {
+            Ok((session, _)) => return Ok(Redirect::to(&format!("/sessions/{}", session.id)).into_response()),
+            Err(AppError::Invalid(errors)) => form_errors(errors),
+            Err(AppError::Conflict { code, text }) if code != "idempotency_key_reused" => {
+                vec![FormError::from_service(words(), &FieldError::new("", text))]
+            }
+            Err(error) => return Err(error.into()),
+        },
+        Err(errors) => errors,
+    };
+    let land = Land::read(&app, &signed_in).await?;
+    let mut again = land.ground().with_defaults(input);
+    again.key = new_key();
+    show_as(StatusCode::UNPROCESSABLE_ENTITY, &land.page(&app, &signed_in, &again, "", outcome))
+}
+
+/// What the service is asked for.
+fn wish(input: &StartInput) -> Result<(StartSession, IdempotencyKey), Vec<FormError>> {
+    let resources = input.resources(words());
+    let mut errors = resources.as_ref().err().cloned().unwrap_or_default();
+    let mut parse = |field: &str, problem: eirene_core::name::NameError| {
+        errors.push(FormError::from_service(words(), &FieldError::new(field, problem.to_string())));
+    };
+    let name = match input.name.trim() {
+        "" => None,
+        text => text.parse().map_err(|error| parse("name", error)).ok(),
+    };
+    let app = input.app.parse().map_err(|error| parse("app", error)).ok();
+    let image = input.image.parse().map_err(|error| parse("image", error)).ok();
+    let (Ok(resources), Some(app), Some(image), true) = (resources, app, image, errors.is_empty()) else {
+        return Err(errors);
+    };
+    let key = IdempotencyKey { key: input.key.clone(), body_sha256: input.fingerprint() };
+    Ok((StartSession { name, app, image, project: None, resources }, key))
+}
+
+impl StartInput {
+    /// What is the same for two sendings of one form and differs when anything in it does.
+    fn fingerprint(&self) -> String {
+        let mut plain = self.clone();
+        plain.key.clear();
+        let text = serde_json::to_vec(&plain).unwrap_or_default();
+        data_encoding::HEXLOWER.encode(&Sha256::digest(text))
+    }
+}
+
+/// `POST /sessions/check`: the form again, with a verdict; for browsers without scripts.
+pub(crate) async fn check(State(app): State<App>, CsrfForm(signed_in, input): CsrfForm<StartInput>) -> Shown {
+    let land = Land::read(&app, &signed_in).await?;
+    Ok(show(&land.page(&app, &signed_in, &input, "", Vec::new()))?.into_response())
+}
+
+/// `POST /fragments/check`: the verdict alone.
+pub(crate) async fn check_fragment(State(app): State<App>, CsrfForm(signed_in, input): CsrfForm<StartInput>) -> Shown {
+    let land = Land::read(&app, &signed_in).await?;
+    Ok(show(&VerdictFragment { verdict: land.verdict(&app, &input) })?.into_response())
+}

@@ -1,0 +1,93 @@
+//! What the pages show: plain data, every decision already made, every word already chosen.
+//!
+//! A view is built from domain types and the catalogue alone, so it can be tested without a server; templates only place it.
+
+pub(crate) mod account;
+pub(crate) mod admin;
+pub(crate) mod cluster;
+pub(crate) mod format;
+pub(crate) mod layout;
+pub(crate) mod session;
+pub(crate) mod simple;
+pub(crate) mod start;
+
+use serde::Serialize;
+
+use crate::error::FieldError;
+use crate::http::portal::words::Words;
+
+/// One value of a form and what was wrong with it.
+#[derive(Debug, Clone, Default, Serialize)]
+pub(crate) struct Field {
+    /// As typed, or the default.
+    pub(crate) value: String,
+    /// What was wrong; empty when nothing was.
+    pub(crate) error: String,
+}
+
+impl Field {
+    /// A value nobody has found fault with.
+    pub(crate) fn new(value: impl Into<String>) -> Self {
+        Self { value: value.into(), error: String::new() }
+    }
+}
+
+/// One entry of a choice.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct Choice {
+    /// What is sent.
+    pub(crate) value: String,
+    /// What is read.
+    pub(crate) label: String,
+    /// Whether it is chosen.
+    pub(crate) selected: bool,
+}
+
+impl Choice {
+    /// A choice that is selected when its value is `chosen`.
+    pub(crate) fn new(value: impl Into<String>, label: impl Into<String>, chosen: &str) -> Self {
+        let value = value.into();
+        let selected = value == chosen;
+        Self { value, label: label.into(), selected }
+    }
+}
+
+/// A line of the summary above a form that leads to the field concerned.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct FormError {
+    /// The field's name; empty when the error is about the whole form.
+    pub(crate) field: String,
+    /// What the field is called; empty when there is none.
+    pub(crate) label: String,
+    /// What is wrong.
+    pub(crate) text: String,
+}
+
+impl FormError {
+    /// Something wrong with `field`, which is called as the catalogue says.
+    pub(crate) fn new(words: &Words, field: &str, text: impl Into<String>) -> Self {
+        let label = words.find(&format!("field.{field}")).unwrap_or_default().to_owned();
+        Self { field: field.to_owned(), label, text: text.into() }
+    }
+
+    /// What a service found, under the form's name for the field.
+    pub(crate) fn from_service(words: &Words, error: &FieldError) -> Self {
+        Self::new(words, form_field(&error.field), session::sentence(&error.message))
+    }
+
+    /// What is wrong with `field`; empty when nothing is.
+    pub(crate) fn text_of(errors: &[Self], field: &str) -> String {
+        errors.iter().find(|error| error.field == field).map(|error| error.text.clone()).unwrap_or_default()
+    }
+}
+
+/// The forms' names for fields of the API and of the services.
+fn form_field(service_field: &str) -> &str {
+    match service_field {
+        "memory_mib" => "memory_gib",
+        "walltime_min" => "hours",
+        "present" => "current_password",
+        "new" => "new_password",
+        other => other,
+    }
+}

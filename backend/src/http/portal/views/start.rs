@@ -1,0 +1,527 @@
+//! The dashboard and the start form: sizes to choose from, sensible defaults, what fits and what does not.
+
+use serde::{Deserialize, Serialize};
+
+use eirene_core::image::Image;
+use eirene_core::name::{GpuType, PartitionName};
+use eirene_core::scheduler::{Node, Partition};
+use eirene_core::session::{Resources, Session};
+
+use super::cluster::{self, FreeView};
+use super::layout::{Layout, Tone};
+use super::session::{SessionView, app_label, sentence, size};
+use super::{Choice, Field, FormError, format};
+use crate::http::portal::pages::Page;
+use crate::http::portal::words::Words;
+
+/// The start form as it is sent: text as typed, so that it can be shown again.
+#[derive(Debug, Clone, Default, Deserialize, Serialize)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct StartInput {
+    /// What to call it; empty for a name of ours.
+    pub(crate) name: String,
+    /// App.
+    pub(crate) app: String,
+    /// Image.
+    pub(crate) image: String,
+    /// Partition; empty for the default.
+    pub(crate) partition: String,
+    /// Number of nodes.
+    pub(crate) nodes: String,
+    /// CPUs per node.
+    pub(crate) cpus: String,
+    /// Memory per node, GiB, decimals allowed.
+    pub(crate) memory_gib: String,
+    /// GPUs per node, when a type or any is chosen.
+    pub(crate) gpus: String,
+    /// `none`, `any`, or a type.
+    pub(crate) gpu_type: String,
+    /// Hours of the longest time.
+    pub(crate) hours: String,
+    /// Minutes of the longest time.
+    pub(crate) minutes: String,
+    /// What makes two clicks one start.
+    pub(crate) key: String,
+}
+
+/// No GPU, in the form.
+pub(crate) const NO_GPU: &str = "none";
+/// A GPU of any type, in the form.
+pub(crate) const ANY_GPU: &str = "any";
+
+impl StartInput {
+    /// The form for these resources.
+    pub(crate) fn from_resources(resources: &Resources) -> Self {
+        let gpu_type = match (&resources.gpu_type, resources.gpus) {
+            (_, 0) => NO_GPU.to_owned(),
+            (Some(kind), _) => kind.to_string(),
+            (None, _) => ANY_GPU.to_owned(),
+        };
+        Self {
+            partition: resources.partition.as_ref().map(ToString::to_string).unwrap_or_default(),
+            nodes: resources.nodes.to_string(),
+            cpus: resources.cpus.to_string(),
+            memory_gib: format::gib(resources.memory_mib),
+            gpus: resources.gpus.max(1).to_string(),
+            gpu_type,
+            hours: (resources.walltime_min / 60).to_string(),
+            minutes: (resources.walltime_min % 60).to_string(),
+            ..Self::default()
+        }
+    }
+
+    /// The form that starts the same as `session` did.
+    pub(crate) fn again(session: &Session) -> Self {
+        Self {
+            name: session.name.to_string(),
+            app: session.app.to_string(),
+            image: session.image.to_string(),
+            ..Self::from_resources(&session.resources)
+        }
+    }
+
+    /// Reads the numbers. Each fault names its field.
+    pub(crate) fn resources(&self, words: &Words) -> Result<Resources, Vec<FormError>> {
+        let mut errors = Vec::new();
+        let mut number = |field: &str, text: &str, blank: u32| match text.trim() {
+            "" => blank,
+            text => text.parse().unwrap_or_else(|_| {
+                errors.push(FormError::new(words, field, words.get("start.error.number")));
+                blank
+            }),
+        };
+        let nodes = number("nodes", &self.nodes, 1);
+        let cpus = number("cpus", &self.cpus, 1);
+        let gpus = if self.gpu_type == NO_GPU || self.gpu_type.is_empty() { 0 } else { number("gpus", &self.gpus, 1) };
+        let hours = number("hours", &self.hours, 0);
+        let minutes = number("hours", &self.minutes, 0);
+        let memory_mib = memory_mib(&self.memory_gib).unwrap_or_else(|| {
+            errors.push(FormError::new(words, "memory_gib", words.get("start.error.memory")));
+            0
+        });
+        let walltime_min = hours.checked_mul(60).and_then(|whole| whole.checked_add(minutes)).unwrap_or(u32::MAX);
+        let mut name = |field: &str, error: String| errors.push(FormError::new(words, field, sentence(&error)));
+        let partition = match self.partition.trim() {
+            "" => None,
+            text => text.parse::<PartitionName>().map_err(|error| name("partition", error.to_string())).ok(),
+        };
+        let gpu_type = match self.gpu_type.trim() {
+            "" | NO_GPU | ANY_GPU => None,
+            text => text.parse::<GpuType>().map_err(|error| name("gpu_type", error.to_string())).ok(),
+        };
+        if errors.is_empty() {
+            Ok(Resources { partition, nodes, cpus, memory_mib, gpus, gpu_type, walltime_min })
+        } else {
+            Err(errors)
+        }
+    }
+}
+
+/// GiB with at most three decimals, in MiB.
+fn memory_mib(text: &str) -> Option<u64> {
+    let (whole, part) = text.trim().split_once(['.', ',']).unwrap_or((text.trim(), "0"));
+    if part.is_empty() || part.len() > 3 || !part.bytes().all(|byte| byte.is_ascii_digit()) {
+        return None;
+    }
+    let thousandths = part.parse::<u64>().ok()? * 10_u64.pow(3 - u32::try_from(part.len()).ok()?);
+    whole.parse::<u64>().ok()?.checked_mul(1024)?.checked_add(thousandths * 1024 / 1000)
+}
+
+/// A ready-made size.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Preset {
+    /// Its name in addresses.
+    pub(crate) code: String,
+    /// What it asks for.
+    pub(crate) resources: Resources,
+}
+
+/// A ready-made size as a page shows it.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct PresetView {
+    /// What it is called.
+    pub(crate) name: String,
+    /// Icon.
+    pub(crate) icon: &'static str,
+    /// What it asks for.
+    pub(crate) size: String,
+    /// Whether there is room at this moment, in words.
+    pub(crate) now: String,
+    /// Whether there is.
+    pub(crate) room: bool,
+    /// Where the start form is with it filled in.
+    pub(crate) href: String,
+    /// Whether the form is filled in with it.
+    pub(crate) current: bool,
+    /// The whole form, for starting with one click.
+    pub(crate) input: StartInput,
+}
+
+/// At most this many GPU types get a ready-made size.
+const GPU_PRESETS: usize = 3;
+
+/// Sizes that this cluster has, by what its default partition allows.
+pub(crate) fn presets(nodes: &[Node], partitions: &[Partition]) -> Vec<Preset> {
+    let default = cluster::chosen_partition(partitions, None);
+    let longest = default.and_then(|partition| partition.max_walltime_min).unwrap_or(u32::MAX);
+    let inside: Vec<&Node> =
+        nodes.iter().filter(|node| default.is_none_or(|partition| node.partitions.contains(&partition.name))).collect();
+    let most_cpus = inside.iter().map(|node| node.cpus).max().unwrap_or(u32::MAX);
+    let most_memory = inside.iter().map(|node| node.memory_mib).max().unwrap_or(u64::MAX);
+    let make = |code: &str, cpus: u32, memory_gib: u64, gpu: Option<&str>, hours: u32| Preset {
+        code: code.to_owned(),
+        resources: Resources {
+            partition: None,
+            nodes: 1,
+            cpus: cpus.min(most_cpus),
+            memory_mib: (memory_gib * 1024).min(most_memory),
+            gpus: u32::from(gpu.is_some()),
+            gpu_type: gpu.and_then(|kind| kind.parse().ok()),
+            walltime_min: (hours * 60).min(longest),
+        },
+    };
+    let mut presets = vec![make("small", 2, 4, None, 2), make("medium", 4, 8, None, 4)];
+    let types: Vec<String> = inside.iter().flat_map(|node| &node.gpus).map(|gpus| gpus.gpu_type.clone()).collect();
+    let mut known: Vec<&String> = types.iter().collect();
+    known.sort();
+    known.dedup();
+    presets.extend(known.into_iter().take(GPU_PRESETS).map(|kind| {
+        let code = if kind.is_empty() { "gpu".to_owned() } else { format!("gpu-{kind}") };
+        make(&code, 4, 8, Some(kind), 4)
+    }));
+    presets
+}
+
+/// What a page about starting is made from.
+pub(crate) struct Ground<'a> {
+    /// The words.
+    pub(crate) words: &'a Words,
+    /// Images one may start.
+    pub(crate) images: &'a [Image],
+    /// Nodes.
+    pub(crate) nodes: &'a [Node],
+    /// Partitions.
+    pub(crate) partitions: &'a [Partition],
+}
+
+impl Ground<'_> {
+    /// The ready-made sizes; `current` is the one the form shows.
+    pub(crate) fn presets(&self, current: &str, key: &dyn Fn() -> String) -> Vec<PresetView> {
+        presets(self.nodes, self.partitions)
+            .into_iter()
+            .map(|preset| {
+                let room = cluster::room_now(self.nodes, self.partitions, &preset.resources);
+                let gpu = preset.resources.gpus > 0;
+                let name = match &preset.resources.gpu_type {
+                    Some(kind) => self.words.fill("preset.gpu_typed", &[("type", kind.as_str())]),
+                    None if gpu => self.words.get("preset.gpu"),
+                    None => self.words.get(&format!("preset.{}", preset.code)),
+                };
+                let time = format::minutes(self.words, u64::from(preset.resources.walltime_min));
+                let size = size(self.words, &preset.resources);
+                PresetView {
+                    name,
+                    icon: if gpu { "gpu" } else { "cpu" },
+                    size: self.words.fill("preset.size", &[("size", &size), ("time", &time)]),
+                    now: self.words.get(if room { "preset.room" } else { "preset.no_room" }),
+                    room,
+                    href: format!("/sessions/new?size={}", preset.code),
+                    current: preset.code == current,
+                    input: self
+                        .with_defaults(StartInput { key: key(), ..StartInput::from_resources(&preset.resources) }),
+                }
+            })
+            .collect()
+    }
+
+    /// Fills in app and image where nothing is chosen.
+    pub(crate) fn with_defaults(&self, mut input: StartInput) -> StartInput {
+        let image = self.images.iter().find(|image| image.name.as_str() == input.image).or(self.images.first());
+        if let Some(image) = image {
+            if input.image.is_empty() {
+                input.image = image.name.to_string();
+            }
+            if input.app.is_empty() {
+                input.app = image.apps.first().map(ToString::to_string).unwrap_or_default();
+            }
+        }
+        input
+    }
+
+    /// The form with what is in it and what is wrong with it.
+    pub(crate) fn form(&self, input: &StartInput, errors: &[FormError]) -> StartForm {
+        let field =
+            |name: &str, value: &str| Field { value: value.to_owned(), error: FormError::text_of(errors, name) };
+        let mut apps: Vec<String> = self.images.iter().flat_map(|image| &image.apps).map(ToString::to_string).collect();
+        apps.sort();
+        apps.dedup();
+        StartForm {
+            apps: apps
+                .into_iter()
+                .map(|app| Choice::new(app.clone(), app_label(self.words, &app), &input.app))
+                .collect(),
+            images: self
+                .images
+                .iter()
+                .map(|image| Choice::new(image.name.as_str(), self.image_label(image), &input.image))
+                .collect(),
+            gpu_types: self.gpu_choices(&input.gpu_type),
+            partitions: self.partition_choices(&input.partition),
+            name: field("name", &input.name),
+            app: field("app", &input.app),
+            image: field("image", &input.image),
+            partition: field("partition", &input.partition),
+            nodes: field("nodes", &input.nodes),
+            cpus: field("cpus", &input.cpus),
+            memory_gib: field("memory_gib", &input.memory_gib),
+            gpus: field("gpus", &input.gpus),
+            gpu_type: field("gpu_type", &input.gpu_type),
+            hours: field("hours", &input.hours),
+            minutes: field("minutes", &input.minutes),
+            key: input.key.clone(),
+            more_open: input.nodes != "1"
+                || !input.partition.is_empty()
+                || errors.iter().any(|error| error.field == "nodes" || error.field == "partition"),
+        }
+    }
+
+    fn image_label(&self, image: &Image) -> String {
+        if image.description.is_empty() {
+            return image.name.to_string();
+        }
+        self.words.fill("start.image_label", &[("name", image.name.as_str()), ("description", &image.description)])
+    }
+
+    fn gpu_choices(&self, chosen: &str) -> Vec<Choice> {
+        let chosen = if chosen.is_empty() { NO_GPU } else { chosen };
+        let mut choices = vec![Choice::new(NO_GPU, self.words.get("start.gpu_none"), chosen)];
+        let types = cluster::gpu_types(self.nodes);
+        if !types.is_empty() {
+            choices.push(Choice::new(ANY_GPU, self.words.get("start.gpu_any"), chosen));
+        }
+        for kind in types.into_iter().filter(|kind| !kind.is_empty()) {
+            let free: u64 = self
+                .nodes
+                .iter()
+                .filter(|node| node.available)
+                .flat_map(|node| &node.gpus)
+                .filter(|gpus| gpus.gpu_type == kind)
+                .map(|gpus| u64::from(gpus.total.saturating_sub(gpus.allocated)))
+                .sum();
+            let label = self.words.fill("start.gpu_label", &[("type", &kind), ("free", &free.to_string())]);
+            choices.push(Choice::new(kind, label, chosen));
+        }
+        choices
+    }
+
+    fn partition_choices(&self, chosen: &str) -> Vec<Choice> {
+        let mut choices = vec![Choice::new("", self.words.get("start.partition_default"), chosen)];
+        for partition in self.partitions {
+            let name = partition.name.as_str();
+            let label = match partition.max_walltime_min {
+                Some(longest) => {
+                    let longest = format::minutes(self.words, u64::from(longest));
+                    self.words.fill("start.partition_label", &[("name", name), ("longest", &longest)])
+                }
+                None => name.to_owned(),
+            };
+            choices.push(Choice::new(name, label, chosen));
+        }
+        choices
+    }
+}
+
+/// The start form as the page shows it.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct StartForm {
+    /// Apps.
+    pub(crate) apps: Vec<Choice>,
+    /// Images.
+    pub(crate) images: Vec<Choice>,
+    /// GPU types, none and any.
+    pub(crate) gpu_types: Vec<Choice>,
+    /// Partitions, the default first.
+    pub(crate) partitions: Vec<Choice>,
+    /// See [`StartInput`].
+    pub(crate) name: Field,
+    /// See [`StartInput`].
+    pub(crate) app: Field,
+    /// See [`StartInput`].
+    pub(crate) image: Field,
+    /// See [`StartInput`].
+    pub(crate) partition: Field,
+    /// See [`StartInput`].
+    pub(crate) nodes: Field,
+    /// See [`StartInput`].
+    pub(crate) cpus: Field,
+    /// See [`StartInput`].
+    pub(crate) memory_gib: Field,
+    /// See [`StartInput`].
+    pub(crate) gpus: Field,
+    /// See [`StartInput`].
+    pub(crate) gpu_type: Field,
+    /// See [`StartInput`].
+    pub(crate) hours: Field,
+    /// See [`StartInput`].
+    pub(crate) minutes: Field,
+    /// See [`StartInput`].
+    pub(crate) key: String,
+    /// Whether the seldom needed part is open.
+    pub(crate) more_open: bool,
+}
+
+/// Whether what the form asks for can start.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct Verdict {
+    /// Whether it would start now, later, or never; nothing is known without the scheduler.
+    pub(crate) tone: Tone,
+    /// Icon.
+    pub(crate) icon: &'static str,
+    /// In one line.
+    pub(crate) title: String,
+    /// What it is about, or what to do.
+    pub(crate) text: String,
+    /// What stands in the way.
+    pub(crate) errors: Vec<FormError>,
+}
+
+impl Verdict {
+    /// It cannot run here, and why.
+    pub(crate) fn impossible(words: &Words, errors: Vec<FormError>) -> Self {
+        Self { tone: Tone::Bad, icon: "alert", title: words.get("verdict.no"), text: String::new(), errors }
+    }
+
+    /// It can run; there is room for it now, or it would wait.
+    pub(crate) fn possible(words: &Words, room: bool, resources: &Resources) -> Self {
+        let asked = words.fill("verdict.asked", &[("size", &size(words, resources))]);
+        let (tone, icon, key) =
+            if room { (Tone::Good, "check", "verdict.now") } else { (Tone::Wait, "clock", "verdict.later") };
+        Self { tone, icon, title: words.get(key), text: asked, errors: Vec::new() }
+    }
+
+    /// The scheduler cannot be asked.
+    pub(crate) fn unknown(words: &Words) -> Self {
+        Self {
+            tone: Tone::Doubt,
+            icon: "alert",
+            title: words.get("verdict.unknown"),
+            text: words.get("verdict.unknown_text"),
+            errors: Vec::new(),
+        }
+    }
+}
+
+/// The dashboard.
+#[derive(Debug, Serialize)]
+pub(crate) struct DashboardPage {
+    /// Frame.
+    pub(crate) layout: Layout,
+    /// Sessions that live.
+    pub(crate) live: Vec<SessionView>,
+    /// The last ones that are over.
+    pub(crate) earlier: Vec<SessionView>,
+    /// What is free.
+    pub(crate) free: FreeView,
+    /// Sizes to start with one click; empty when there is no image.
+    pub(crate) presets: Vec<PresetView>,
+}
+
+impl Page for DashboardPage {
+    const TEMPLATE: &'static str = "pages/dashboard.html";
+}
+
+/// My sessions by themselves.
+#[derive(Debug, Serialize)]
+pub(crate) struct SessionsFragment {
+    /// Sessions that live.
+    pub(crate) live: Vec<SessionView>,
+    /// The last ones that are over.
+    pub(crate) earlier: Vec<SessionView>,
+}
+
+impl Page for SessionsFragment {
+    const TEMPLATE: &'static str = "fragments/sessions.html";
+}
+
+/// The start form's page.
+#[derive(Debug, Serialize)]
+pub(crate) struct StartPage {
+    /// Frame.
+    pub(crate) layout: Layout,
+    /// The form.
+    pub(crate) form: StartForm,
+    /// Ready-made sizes.
+    pub(crate) presets: Vec<PresetView>,
+    /// What is free.
+    pub(crate) free: FreeView,
+    /// What the form's content would do.
+    pub(crate) verdict: Verdict,
+    /// What was wrong when it was sent.
+    pub(crate) errors: Vec<FormError>,
+    /// Whether there is an image to start.
+    pub(crate) has_images: bool,
+}
+
+impl Page for StartPage {
+    const TEMPLATE: &'static str = "pages/start.html";
+}
+
+/// The verdict by itself.
+#[derive(Debug, Serialize)]
+pub(crate) struct VerdictFragment {
+    /// What the form's content would do.
+    pub(crate) verdict: Verdict,
+}
+
+impl Page for VerdictFragment {
+    const TEMPLATE: &'static str = "fragments/verdict.html";
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_is_read_with_decimals_and_without_surprises() {
+        assert_eq!(memory_mib("2"), Some(2048));
+        assert_eq!(memory_mib(" 1.5 "), Some(1536));
+        assert_eq!(memory_mib("0,25"), Some(256));
+        for bad in ["", "x", "1.", "1.2345", "-1", "1e3", "99999999999999999999", "1.x", "18446744073709551615"] {
+            assert_eq!(memory_mib(bad), None, "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn resources_survive_the_form() {
+        let resources = Resources {
+            partition: Some("main".parse().unwrap()),
+            nodes: 2,
+            cpus: 4,
+            memory_mib: 1536,
+            gpus: 1,
+            gpu_type: Some("a100".parse().unwrap()),
+            walltime_min: 90,
+        };
+        let words = Words::parse("").unwrap();
+        assert_eq!(StartInput::from_resources(&resources).resources(&words).unwrap(), resources);
+        let none = Resources { gpus: 0, gpu_type: None, partition: None, ..resources };
+        assert_eq!(StartInput::from_resources(&none).resources(&words).unwrap(), none);
+    }
+
+    #[test]
+    fn faults_name_their_field() {
+        let words = Words::parse("").unwrap();
+        let input = StartInput {
+            nodes: "two".into(),
+            cpus: "-1".into(),
+            memory_gib: "much".into(),
+            gpu_type: "a b".into(),
+            gpus: "99999999999".into(),
+            partition: "'; rm".into(),
+            hours: "1.5".into(),
+            ..StartInput::default()
+        };
+        let fields: Vec<String> = input.resources(&words).unwrap_err().into_iter().map(|error| error.field).collect();
+        assert_eq!(fields, ["nodes", "cpus", "gpus", "hours", "memory_gib", "partition", "gpu_type"]);
+    }
+}

@@ -1,0 +1,88 @@
+// The running demo (`make demo`) as these tests see it: its people, logging in, starting and stopping sessions.
+import assert from "node:assert/strict";
+import { readFileSync } from "node:fs";
+import path from "node:path";
+
+import { launch, listen, root } from "../browser.mjs";
+
+const demo = JSON.parse(readFileSync(process.env.EIRENE_TEST_CLUSTER ?? path.join(root, "var", "demo.json"), "utf8"));
+
+/** Where the portal is. */
+export const portal = demo.portal_url;
+/** Name and password of `ada`, `grace` or `admin`. */
+export const person = (name) => (name === "admin" ? demo.admin : demo.users[name]);
+
+/** A session that is not there after this long will not come. */
+export const PATIENCE_MS = 90_000;
+
+let browser;
+
+/** A browser profile of its own, closed at the end of the test. */
+export async function visitor(t, options = {}) {
+  browser ??= await launch();
+  const context = await browser.newContext({ baseURL: portal, ...options });
+  t.after(() => context.close());
+  return context;
+}
+
+/** Closes the browser; for the end of a file. */
+export async function closeBrowser() {
+  await browser?.close();
+  browser = undefined;
+}
+
+/** A page of somebody who has logged in through the form; `faults` collects what must not happen on it. */
+export async function signedIn(t, name, options) {
+  const context = await visitor(t, options);
+  const page = await context.newPage();
+  const faults = listen(page);
+  await logIn(page, person(name));
+  return { context, page, faults };
+}
+
+/** Logs in through the form. */
+export async function logIn(page, { username, password }) {
+  await page.goto("/login");
+  await page.getByLabel("User name").fill(username);
+  await page.getByLabel("Password").fill(password);
+  await page.getByRole("button", { name: "Log in" }).click();
+  await page.getByRole("heading", { level: 1, name: "My sessions" }).waitFor();
+}
+
+/** The id of the session whose page one is on. */
+export function sessionId(page) {
+  const id = new URL(page.url()).pathname.match(/^\/sessions\/([0-9a-f]{32})/)?.[1];
+  assert.ok(id, page.url());
+  return id;
+}
+
+/** Starts the smallest session through the form and stops it when the test is over, whatever became of it. */
+export async function startSession(t, page, name) {
+  await page.goto("/sessions/new");
+  await page.getByLabel("Name", { exact: true }).fill(name);
+  await page.getByLabel("CPUs").fill("1");
+  await page.getByLabel("Memory").fill("1");
+  await page.getByLabel("Hours").fill("0");
+  await page.getByLabel("Minutes").fill("20");
+  await page.getByRole("button", { name: "Start", exact: true }).click();
+  await page.waitForURL(/\/sessions\/[0-9a-f]{32}/);
+  const id = sessionId(page);
+  t.after(() => stopQuietly(page.context(), id));
+  return id;
+}
+
+async function stopQuietly(context, id) {
+  const page = await context.newPage();
+  try {
+    await page.goto(`/sessions/${id}/stop`);
+    const yes = page.getByRole("button", { name: "Stop the session" });
+    if (await yes.isVisible()) await yes.click();
+  } catch {
+    // The test has failed already, or the portal is gone; make demo-down ends everything.
+  }
+}
+
+/** Waits until the page one is on shows the session in this state, without loading it again. */
+export function shows(page, id, state) {
+  return page.locator(`[data-session="${id}"][data-state="${state}"]`).first().waitFor({ timeout: PATIENCE_MS, state: "attached" });
+}

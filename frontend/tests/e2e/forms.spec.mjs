@@ -1,0 +1,170 @@
+// Forms: what is wrong is said at the field, nothing typed is lost but the password, one click starts one thing.
+import assert from "node:assert/strict";
+import { after, test } from "node:test";
+
+import { SIZES, accessibility, listen, picture, tooWide } from "../browser.mjs";
+import { closeBrowser, person, sessionId, signedIn, startSession, visitor } from "./demo.mjs";
+
+after(closeBrowser);
+
+test("a wrong password keeps the name, says nothing more, and is not sent back", async (t) => {
+  const context = await visitor(t);
+  const page = await context.newPage();
+  const faults = listen(page, (text) => text.includes("401"));
+  await page.goto("/login?next=/account");
+  assert.deepEqual(await accessibility(page), []);
+  await picture(page, "e2e/login");
+  await page.getByLabel("User name").fill("ada");
+  await page.getByLabel("Password").fill("certainly wrong");
+  await page.getByRole("button", { name: "Log in" }).click();
+  await page.getByRole("alert").waitFor();
+  assert.deepEqual(await accessibility(page), []);
+  assert.equal(await page.getByLabel("User name").inputValue(), "ada");
+  assert.equal(await page.getByLabel("Password").inputValue(), "");
+  assert.ok(!(await page.content()).includes("certainly wrong"));
+  await page.getByLabel("Password").fill(person("ada").password);
+  await page.getByRole("button", { name: "Log in" }).click();
+  await page.getByRole("heading", { level: 1, name: "My account" }).waitFor();
+  assert.deepEqual(faults, []);
+});
+
+test("a page asks for the log-in and comes back to it; another host is never gone to", async (t) => {
+  const context = await visitor(t);
+  const page = await context.newPage();
+  await page.goto("/sessions/new");
+  assert.match(page.url(), /\/login\?next=%2Fsessions%2Fnew$/);
+  for (const next of ["//evil.example", "https://evil.example", "/\\evil.example", "javascript:alert(1)"]) {
+    await page.goto(`/login?next=${encodeURIComponent(next)}`);
+    assert.equal(await page.locator('input[name="next"]').inputValue(), "/", next);
+  }
+});
+
+test("the start form names the fields of what cannot be, live and when sent", async (t) => {
+  const { page, faults } = await signedIn(t, "ada");
+  await page.goto("/sessions/new");
+  for (const [size, viewport] of Object.entries(SIZES)) {
+    await page.setViewportSize(viewport);
+    assert.deepEqual(await tooWide(page), []);
+    await picture(page, `e2e/start-${size}`);
+  }
+  assert.deepEqual(await accessibility(page), []);
+  await page.getByText("There is room for this now", { exact: true }).or(page.getByText("This fits, but you may have to wait")).waitFor();
+  await page.getByLabel("CPUs").fill("1000000000");
+  const verdict = page.locator("[data-verdict]");
+  await verdict.getByText("This cannot run here").waitFor();
+  await verdict.getByRole("link", { name: /^CPUs:/ }).click();
+  assert.equal(await page.evaluate(() => document.activeElement.id), "f-cpus");
+
+  faults.length = 0;
+  await page.getByLabel("Name", { exact: true }).fill("'; $(id) <script>alert(1)</script>");
+  await page.getByRole("button", { name: "Start", exact: true }).click();
+  await page.getByRole("alert").waitFor();
+  assert.equal(await page.getByLabel("CPUs").getAttribute("aria-invalid"), "true");
+  assert.equal(await page.getByLabel("Name", { exact: true }).inputValue(), "'; $(id) <script>alert(1)</script>");
+  assert.deepEqual(await accessibility(page), []);
+  await picture(page, "e2e/start-errors");
+  assert.deepEqual(faults.filter((fault) => !fault.includes("422")), []);
+});
+
+test("a double click starts one session", { timeout: 120_000 }, async (t) => {
+  const { page } = await signedIn(t, "ada");
+  const name = `Twice ${Date.now()}`;
+  await page.goto("/sessions/new");
+  const form = await page.locator("form[data-check]").evaluate((form, name) => {
+    form.elements.name.value = name;
+    form.elements.cpus.value = "1";
+    form.elements.memory_gib.value = "1";
+    return new URLSearchParams(new FormData(form)).toString();
+  }, name);
+  // What two quick clicks send when nothing in the browser holds the second one back.
+  const send = () =>
+    page.evaluate(async (body) => {
+      const answer = await fetch("/sessions", { method: "POST", body: new URLSearchParams(body) });
+      return [answer.status, new URL(answer.url).pathname];
+    }, form);
+  const [[first, one], [second, two]] = await Promise.all([send(), send()]);
+  assert.deepEqual([first, second], [200, 200]);
+  assert.equal(one, two);
+  await page.goto("/");
+  assert.equal(await page.getByRole("link", { name, exact: true }).count(), 1);
+  await page.goto(`${one}/stop`);
+  await page.getByRole("button", { name: "Stop the session" }).click();
+  assert.equal(`/sessions/${sessionId(page)}`, one);
+});
+
+test("a ready-made size starts with one click, and an ended session starts again", { timeout: 120_000 }, async (t) => {
+  const { page } = await signedIn(t, "grace");
+  await page.goto("/");
+  await page.getByRole("button", { name: /^Small/ }).click();
+  await page.waitForURL(/\/sessions\/[0-9a-f]{32}/);
+  const id = sessionId(page);
+  await page.goto(`/sessions/${id}/stop`);
+  await page.getByRole("button", { name: "Stop the session" }).click();
+  await page.getByRole("link", { name: "Start again" }).click({ timeout: 60_000 });
+  await page.getByRole("heading", { level: 1, name: "Start a session" }).waitFor();
+  assert.equal(await page.getByLabel("CPUs").inputValue(), "2");
+});
+
+test("a form that was not made for this log-in is refused", async (t) => {
+  const { page } = await signedIn(t, "ada");
+  await page.goto("/sessions/new");
+  await page.locator('form[data-check] input[name="csrf"]').evaluate((field) => (field.value = "forged"));
+  const [answer] = await Promise.all([
+    page.waitForResponse((response) => response.request().method() === "POST" && response.url().endsWith("/sessions")),
+    page.getByRole("button", { name: "Start", exact: true }).click(),
+  ]);
+  assert.equal(answer.status(), 403);
+  await page.getByText("If you ask for help, give this number").waitFor();
+});
+
+test("an API token is shown once, works, and is gone when deleted", async (t) => {
+  const { page, context } = await signedIn(t, "ada");
+  const name = `laptop ${Date.now()}`;
+  await page.goto("/account");
+  assert.deepEqual(await accessibility(page), []);
+  await page.getByLabel("Name", { exact: true }).fill(name);
+  await page.getByRole("button", { name: "Make the token" }).click();
+  const token = (await page.locator("#new-token").innerText()).trim();
+  await picture(page, "e2e/account");
+  const me = () => context.request.get("/api/v1/me", { headers: { authorization: `Bearer ${token}` } });
+  assert.equal((await me()).status(), 200);
+  await page.goto("/account");
+  assert.ok(!(await page.content()).includes(token));
+  await page.getByRole("row", { name: new RegExp(name) }).getByRole("link", { name: /^Delete/ }).click();
+  await page.getByRole("dialog").getByRole("button", { name: "Delete" }).click();
+  await page.getByText("The token was deleted.").waitFor();
+  assert.equal((await me()).status(), 401);
+});
+
+test("logging out ends it, in every tab", async (t) => {
+  const { page, context } = await signedIn(t, "ada");
+  const other = await context.newPage();
+  await other.goto("/account");
+  await page.getByRole("button", { name: "Log out" }).click();
+  await page.getByText("You are logged out.").waitFor();
+  await other.goto("/account");
+  await other.getByRole("heading", { name: "Log in to Eirene" }).waitFor();
+});
+
+test("everything can be reached with the keyboard", { timeout: 120_000 }, async (t) => {
+  const { page } = await signedIn(t, "ada");
+  await startSession(t, page, "By keyboard");
+  await page.goto("/");
+  await page.keyboard.press("Tab");
+  assert.equal(await page.evaluate(() => document.activeElement.textContent), "Skip to content");
+  const wanted = new Set(await page.locator("a[href]:visible, button:visible").evaluateAll((all) => all.map((e) => e.textContent.trim())));
+  const reached = new Set();
+  for (let n = 0; n < 120 && reached.size < wanted.size; n += 1) {
+    const at = await page.evaluate(() => {
+      const element = document.activeElement;
+      const ring = getComputedStyle(element);
+      return { text: element.textContent.trim(), ring: ring.outlineStyle !== "none" && parseFloat(ring.outlineWidth) >= 2 };
+    });
+    if (wanted.has(at.text)) {
+      assert.ok(at.ring, `${at.text} shows where the keyboard is`);
+      reached.add(at.text);
+    }
+    await page.keyboard.press("Tab");
+  }
+  assert.deepEqual([...wanted].filter((text) => !reached.has(text)), []);
+});

@@ -1,0 +1,131 @@
+// From a click to a kernel, as a person would: nothing on this path is simulated.
+import assert from "node:assert/strict";
+import { after, test } from "node:test";
+
+import { accessibility, picture, tooWide } from "../browser.mjs";
+import { PATIENCE_MS, closeBrowser, portal, sessionId, shows, signedIn, startSession } from "./demo.mjs";
+
+const ADA_UID = 2001;
+const CELL = 'import os, socket\nprint("host", socket.gethostname(), "uid", os.getuid(), "product", 6*7)';
+
+after(closeBrowser);
+
+/** Runs `code` in a new notebook and gives back what it printed. */
+async function runCell(lab, code) {
+  await lab.locator('.jp-LauncherCard[data-category="Notebook"]').first().click({ timeout: PATIENCE_MS });
+  const editor = lab.locator(".jp-NotebookPanel:not(.lm-mod-hidden) .jp-Cell .cm-content").first();
+  await editor.click({ timeout: PATIENCE_MS });
+  await lab.keyboard.insertText(code);
+  await lab.keyboard.press("Shift+Enter");
+  const output = lab.locator(".jp-NotebookPanel:not(.lm-mod-hidden) .jp-OutputArea-output").first();
+  await output.waitFor({ timeout: PATIENCE_MS });
+  return output.innerText();
+}
+
+test("ada starts a session, runs a cell on a compute node and stops it", { timeout: 300_000 }, async (t) => {
+  const { context, page, faults } = await signedIn(t, "ada");
+  assert.deepEqual(await accessibility(page), []);
+  await picture(page, "e2e/dashboard-before");
+
+  const id = await startSession(t, page, "From a click to a kernel");
+  // Whoever loads the page again loses this; the states must arrive without.
+  await page.evaluate(() => {
+    globalThis.neverLoadedAgain = true;
+    globalThis.states = [];
+    const note = () => {
+      const state = document.querySelector("[data-session]")?.dataset.state;
+      if (state && globalThis.states.at(-1) !== state) globalThis.states.push(state);
+    };
+    note();
+    new MutationObserver(note).observe(document.querySelector("[data-live]"), { childList: true, subtree: true });
+  });
+  await picture(page, "e2e/session-queued");
+  await shows(page, id, "running");
+  const states = await page.evaluate(() => globalThis.states);
+  const order = ["queued", "starting", "running"];
+  assert.deepEqual(states, order.slice(order.indexOf(states[0])), "the way there was seen step by step");
+  assert.equal(await page.evaluate(() => globalThis.neverLoadedAgain), true);
+  assert.deepEqual(await accessibility(page), []);
+  assert.deepEqual(await tooWide(page), []);
+  await picture(page, "e2e/session-running");
+
+  await t.test("the app opens on an origin of its own", async () => {
+    const [lab] = await Promise.all([context.waitForEvent("page"), page.getByRole("link", { name: "Open JupyterLab" }).click()]);
+    await lab.waitForURL((url) => url.hostname.startsWith(id), { timeout: PATIENCE_MS });
+    assert.notEqual(new URL(lab.url()).origin, new URL(portal).origin);
+    assert.equal(new URL(lab.url()).search, "", "no secret in the address");
+    const printed = await runCell(lab, CELL);
+    await picture(lab, "e2e/lab");
+    assert.match(printed, new RegExp(`^host c[12] uid ${ADA_UID} product 42\\s*$`));
+    await lab.close();
+  });
+
+  await t.test("the dashboard shows it, and opening it again needs no more than a click", async () => {
+    await page.goto("/");
+    await shows(page, id, "running");
+    await picture(page, "e2e/dashboard-running");
+    assert.deepEqual(await accessibility(page), []);
+    const [lab] = await Promise.all([
+      context.waitForEvent("page"),
+      page.locator(`[data-session="${id}"]`).getByRole("link", { name: "Open" }).click(),
+    ]);
+    await lab.waitForURL((url) => url.hostname.startsWith(id), { timeout: PATIENCE_MS });
+    await lab.close();
+  });
+
+  await t.test("it stops when asked, and says so without a reload", async () => {
+    await page.goto(`/sessions/${id}`);
+    await page.getByRole("link", { name: "Stop", exact: false }).first().click();
+    const dialog = page.getByRole("dialog");
+    await dialog.waitFor();
+    assert.deepEqual(await accessibility(page), []);
+    await picture(page, "e2e/stop-dialog");
+    await dialog.getByRole("button", { name: "Cancel" }).click();
+    await dialog.waitFor({ state: "hidden" });
+    await shows(page, id, "running");
+    await page.getByRole("link", { name: "Stop", exact: false }).first().click();
+    await dialog.getByRole("button", { name: "Stop the session" }).click();
+    await page.waitForURL(/done=stopping/);
+    await shows(page, id, "ended");
+    await page.getByRole("link", { name: "Start again" }).waitFor();
+    await picture(page, "e2e/session-ended");
+  });
+  assert.deepEqual(faults, []);
+});
+
+test("a session can be asked for, waited for and opened in one tab", { timeout: 300_000 }, async (t) => {
+  const { page } = await signedIn(t, "ada");
+  const id = await startSession(t, page, "Waiting room");
+  await page.goto(`/sessions/${id}/open`);
+  await page.waitForURL((url) => url.hostname.startsWith(id), { timeout: PATIENCE_MS });
+});
+
+test("somebody else's session is not there", { timeout: 300_000 }, async (t) => {
+  const ada = await signedIn(t, "ada");
+  const id = await startSession(t, ada.page, "Mine alone");
+  const grace = await signedIn(t, "grace");
+  for (const address of [`/sessions/${id}`, `/sessions/${id}/log`, `/sessions/${id}/open`, `/sessions/${id}/stop`, `/open?session=${id}`, `/fragments/sessions/${id}`]) {
+    const answer = await grace.page.goto(address);
+    assert.equal(answer.status(), 404, address);
+    assert.ok(!(await grace.page.content()).includes("Mine alone"), address);
+  }
+  // Unknown ids look the same.
+  const unknown = await grace.page.goto(`/sessions/${"0".repeat(32)}`);
+  assert.equal(unknown.status(), 404);
+});
+
+test("without scripts one gets as far", { timeout: 300_000 }, async (t) => {
+  const { page } = await signedIn(t, "ada", { javaScriptEnabled: false });
+  const id = await startSession(t, page, "Without scripts");
+  await page.getByRole("heading", { level: 1, name: "Without scripts" }).waitFor();
+  // The page asks to be loaded again by itself.
+  await shows(page, id, "running");
+  await page.goto(`/sessions/${id}/open`);
+  await page.getByRole("button", { name: "Open" }).click();
+  await page.waitForURL((url) => url.hostname.startsWith(id), { timeout: PATIENCE_MS });
+  await page.goto(`/sessions/${id}/stop`);
+  assert.deepEqual(await accessibility(page), []);
+  await page.getByRole("button", { name: "Stop the session" }).click();
+  await shows(page, id, "ended");
+  assert.equal(sessionId(page), id);
+});
