@@ -12,6 +12,8 @@ mod pages;
 pub mod samples;
 mod session;
 mod start;
+#[cfg(test)]
+mod tests;
 mod views;
 mod words;
 

@@ -25,7 +25,7 @@ struct Messages;
 
 /// Why the pages could not be loaded or shown.
 #[derive(Debug, thiserror::Error)]
-pub enum PagesError {
+pub(crate) enum PagesError {
     /// The catalogue.
     #[error("the words of the portal could not be loaded")]
     Words(#[from] WordsError),
@@ -45,7 +45,7 @@ pub(crate) trait Page: Serialize {
 
 /// Templates, words and static files; cheap to clone.
 #[derive(Clone)]
-pub struct Pages(Arc<Inner>);
+pub(crate) struct Pages(Arc<Inner>);
 
 struct Inner {
     tera: Tera,
@@ -55,7 +55,7 @@ struct Inner {
 
 impl Pages {
     /// Loads everything, and fails when a template names an unknown filter, component or file.
-    pub fn load() -> Result<Self, PagesError> {
+    pub(crate) fn load() -> Result<Self, PagesError> {
         let text = |bytes: Option<rust_embed::EmbeddedFile>, name: &str| {
             let file = bytes.ok_or_else(|| PagesError::File(name.to_owned()))?;
             String::from_utf8(file.data.into_owned()).map_err(|_| PagesError::File(name.to_owned()))

@@ -42,14 +42,15 @@ pub fn files() -> Result<Vec<(String, Vec<u8>)>> {
     Ok(Pages::load()?.assets().all().collect())
 }
 
-struct Samples {
-    pages: Pages,
-    now: Timestamp,
+/// Makes the samples; the tests take single ones.
+pub(super) struct Samples {
+    pub(super) pages: Pages,
+    pub(super) now: Timestamp,
     out: Vec<(String, String)>,
 }
 
 impl Samples {
-    fn new() -> Result<Self> {
+    pub(super) fn new() -> Result<Self> {
         Ok(Self { pages: Pages::load()?, now: "2026-11-21T08:30:00Z".parse()?, out: Vec::new() })
     }
 
@@ -112,7 +113,7 @@ impl Samples {
         Ok(())
     }
 
-    fn session(&self, name: &str, state: SessionState) -> Result<Session> {
+    pub(super) fn session(&self, name: &str, state: SessionState) -> Result<Session> {
         let at = |minutes: i64| self.now + jiff::SignedDuration::from_mins(minutes);
         let placed = state != SessionState::Queued;
         Ok(Session {
@@ -224,7 +225,7 @@ impl Samples {
         Ok(())
     }
 
-    fn nodes() -> Result<Vec<Node>> {
+    pub(super) fn nodes() -> Result<Vec<Node>> {
         let node = |name: &str, gpu: &str, gpus_used: u32, cpus_used: u32| -> Result<Node> {
             Ok(Node {
                 name: name.parse()?,
@@ -241,17 +242,17 @@ impl Samples {
         };
         let mut down = node("gpu-node-with-a-rather-long-name-017", "", 0, 0)?;
         down.available = false;
-        down.state = "down".to_owned();
+        "down".clone_into(&mut down.state);
         down.reason = Some("not responding since the power cut".to_owned());
         down.gpus = vec![NodeGpus { gpu_type: "h100".to_owned(), total: 40, allocated: 0 }];
         let mut plain = node("c3", "", 0, 0)?;
         plain.gpus.clear();
         plain.cpus = 128;
-        plain.state = "idle".to_owned();
+        "idle".clone_into(&mut plain.state);
         Ok(vec![node("c1", "a100", 2, 6)?, node("c2", "h100", 1, 2)?, plain, down])
     }
 
-    fn partitions() -> Result<Vec<Partition>> {
+    pub(super) fn partitions() -> Result<Vec<Partition>> {
         let partition = |name: &str, is_default, longest| -> Result<Partition> {
             Ok(Partition {
                 name: name.parse()?,
@@ -465,102 +466,5 @@ impl Samples {
         };
         self.add("admin-audit", &page)?;
         Ok(())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::collections::BTreeSet;
-
-    use super::*;
-
-    /// Everything between `start` and `end` in `text`, as often as it occurs.
-    fn between<'a>(text: &'a str, start: &str, end: char) -> Vec<&'a str> {
-        text.split(start).skip(1).filter_map(|rest| rest.split_once(end).map(|(inside, _)| inside)).collect()
-    }
-
-    fn sources(folder: &std::path::Path, extension: &str, into: &mut String) {
-        for entry in std::fs::read_dir(folder).unwrap() {
-            let path = entry.unwrap().path();
-            if path.is_dir() {
-                sources(&path, extension, into);
-            } else if path.extension().is_some_and(|found| found == extension) {
-                into.push_str(&std::fs::read_to_string(path).unwrap());
-            }
-        }
-    }
-
-    #[test]
-    fn every_page_renders_and_nothing_hostile_gets_through() {
-        let pages = pages().unwrap();
-        assert!(pages.len() > 35);
-        for (name, html) in pages {
-            assert!(!html.contains("<script>alert"), "{name}");
-            assert!(!html.contains("style="), "{name} has an inline style");
-            assert!(!html.contains(" onclick"), "{name} has an inline script");
-            for script in between(&html, "<script", '>') {
-                assert!(script.contains("src=\"/static/"), "{name}: {script}");
-            }
-            for address in between(&html, "href=\"", '"').into_iter().chain(between(&html, "src=\"", '"')) {
-                assert!(address.starts_with(['/', '#']), "{name} leads elsewhere: {address}");
-            }
-        }
-    }
-
-    #[test]
-    fn every_template_is_rendered_by_a_sample() {
-        let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
-        let mut code = String::new();
-        sources(&root.join("src/http/portal/views"), "rs", &mut code);
-        let shown: BTreeSet<&str> = between(&code, "TEMPLATE: &'static str = \"", '"').into_iter().collect();
-        for folder in ["pages", "pages/admin", "fragments"] {
-            for entry in std::fs::read_dir(root.join("../frontend/templates").join(folder)).unwrap() {
-                let path = entry.unwrap().path();
-                if path.is_file() {
-                    let name = format!("{folder}/{}", path.file_name().unwrap().to_str().unwrap());
-                    assert!(shown.contains(name.as_str()), "no view shows {name}");
-                }
-            }
-        }
-    }
-
-    #[test]
-    fn no_word_is_missing_and_none_is_left_over() {
-        let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
-        let words = Pages::load().unwrap().words().clone();
-        let (mut templates, mut code, mut modules) = (String::new(), String::new(), String::new());
-        sources(&root.join("../frontend/templates"), "html", &mut templates);
-        sources(&root.join("src/http/portal"), "rs", &mut code);
-        sources(&root.join("../frontend/static/js"), "js", &mut modules);
-
-        for (index, _) in templates.match_indices("\" | t") {
-            let key = templates[..index].rsplit('"').next().unwrap();
-            assert!(words.find(key).is_some(), "the template asks for {key}");
-        }
-        // Words that code asks for by a name put together at run time.
-        let made = [
-            "state.",
-            "line.",
-            "steps.",
-            "app.",
-            "role.",
-            "scope.",
-            "preset.",
-            "error.title_",
-            "error.text_",
-            "field.",
-            "account.days_",
-        ];
-        for key in words.keys() {
-            let plain = key.trim_end_matches(".one").trim_end_matches(".other");
-            let used = templates.contains(&format!("\"{key}\" | t"))
-                || code.contains(&format!("\"{plain}\""))
-                || key.strip_prefix("js.").is_some_and(|name| modules.contains(&format!("say(\"{name}\"")))
-                || made.iter().any(|prefix| key.starts_with(prefix));
-            assert!(used, "nobody says {key}");
-        }
-        for key in between(&modules, "say(\"", '"') {
-            assert!(words.find(&format!("js.{key}")).is_some(), "a module asks for {key}");
-        }
     }
 }

@@ -12,7 +12,8 @@ use sha2::{Digest as _, Sha256};
 use super::views::FormError;
 use super::views::cluster::{FreeView, room_now};
 use super::views::layout::Place;
-use super::views::start::{Ground, StartInput, StartPage, Verdict, VerdictFragment, presets};
+use super::views::presets::presets;
+use super::views::start::{Ground, StartInput, StartPage, Verdict, VerdictFragment};
 use super::{Shown, layout, show, show_as, words};
 use crate::app::App;
 use crate::error::{AppError, FieldError};
@@ -60,7 +61,7 @@ impl Land {
         }
         match app.sessions.fits(&resources) {
             Ok(()) => Verdict::possible(words(), self.room(&resources), &resources),
-            Err(errors) => Verdict::impossible(words(), form_errors(errors)),
+            Err(errors) => Verdict::impossible(words(), form_errors(&errors)),
         }
     }
 
@@ -99,7 +100,7 @@ pub(crate) fn new_key() -> String {
     Secret::generate().expose().to_owned()
 }
 
-fn form_errors(errors: Vec<FieldError>) -> Vec<FormError> {
+fn form_errors(errors: &[FieldError]) -> Vec<FormError> {
     errors.iter().map(|error| FormError::from_service(words(), error)).collect()
 }
 
@@ -115,15 +116,14 @@ pub(crate) async fn page(State(app): State<App>, signed_in: SignedIn, Query(begi
     let land = Land::read(&app, &signed_in).await?;
     let ground = land.ground();
     let mut size = String::new();
-    let mut input = match beginning.from.and_then(|id| id.parse().ok()) {
-        Some(id) => StartInput::again(&app.sessions.get(&signed_in.actor, id).await?),
-        None => {
-            let wanted = beginning.size.as_deref().unwrap_or(FIRST_SIZE);
-            let sizes = presets(ground.nodes, ground.partitions);
-            let preset = sizes.iter().find(|preset| preset.code == wanted).or(sizes.first());
-            size = preset.map(|preset| preset.code.clone()).unwrap_or_default();
-            preset.map(|preset| StartInput::from_resources(&preset.resources)).unwrap_or_default()
-        }
+    let mut input = if let Some(id) = beginning.from.and_then(|id| id.parse().ok()) {
+        StartInput::again(&app.sessions.get(&signed_in.actor, id).await?)
+    } else {
+        let wanted = beginning.size.as_deref().unwrap_or(FIRST_SIZE);
+        let sizes = presets(ground.nodes, ground.partitions);
+        let preset = sizes.iter().find(|preset| preset.code == wanted).or(sizes.first());
+        size = preset.map(|preset| preset.code.clone()).unwrap_or_default();
+        preset.map(|preset| StartInput::from_resources(&preset.resources)).unwrap_or_default()
     };
     input.key = new_key();
     let input = ground.with_defaults(input);
@@ -133,10 +133,11 @@ pub(crate) async fn page(State(app): State<App>, signed_in: SignedIn, Query(begi
 /// `POST /sessions`: starts it, or shows the form again with what is wrong.
 pub(crate) async fn start(State(app): State<App>, CsrfForm(signed_in, input): CsrfForm<StartInput>) -> Shown {
     let outcome = match wish(&input) {
-        Ok((wish, key)) => match app.sessions.start(&signed_in.actor, wish, Some(key)).await {
+        Ok((wish, key)) => match app.sessions.start(&signed_in.actor, wish, key).await {
             Ok((session, _)) => return Ok(Redirect::to(&format!("/sessions/{}", session.id)).into_response()),
-            Err(AppError::Invalid(errors)) => form_errors(errors),
-            Err(AppError::Conflict { code, text }) if code != "idempotency_key_reused" => {
+            Err(AppError::Invalid(errors)) => form_errors(&errors),
+            // Also the same key for another form: whoever came back and changed something gets a new key with it.
+            Err(AppError::Conflict { text, .. } | AppError::Forbidden { text, .. }) => {
                 vec![FormError::from_service(words(), &FieldError::new("", text))]
             }
             Err(error) => return Err(error.into()),
@@ -150,7 +151,7 @@ pub(crate) async fn start(State(app): State<App>, CsrfForm(signed_in, input): Cs
 }
 
 /// What the service is asked for.
-fn wish(input: &StartInput) -> Result<(StartSession, IdempotencyKey), Vec<FormError>> {
+fn wish(input: &StartInput) -> Result<(StartSession, Option<IdempotencyKey>), Vec<FormError>> {
     let resources = input.resources(words());
     let mut errors = resources.as_ref().err().cloned().unwrap_or_default();
     let mut parse = |field: &str, problem: eirene_core::name::NameError| {
@@ -165,7 +166,8 @@ fn wish(input: &StartInput) -> Result<(StartSession, IdempotencyKey), Vec<FormEr
     let (Ok(resources), Some(app), Some(image), true) = (resources, app, image, errors.is_empty()) else {
         return Err(errors);
     };
-    let key = IdempotencyKey { key: input.key.clone(), body_sha256: input.fingerprint() };
+    let key =
+        (!input.key.is_empty()).then(|| IdempotencyKey { key: input.key.clone(), body_sha256: input.fingerprint() });
     Ok((StartSession { name, app, image, project: None, resources }, key))
 }
 

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 /// Why the catalogue could not be read.
 #[derive(Debug, thiserror::Error)]
-pub enum WordsError {
+pub(crate) enum WordsError {
     /// It is not TOML.
     #[error("the message catalogue is not TOML")]
     Syntax(#[from] toml::de::Error),

@@ -28,12 +28,11 @@ pub(crate) struct Part {
 
 impl Part {
     fn href(&self, before: Option<i64>) -> String {
-        let mut href =
-            format!("/admin/audit?actor={}&action={}", encode(self.actor.trim()), encode(self.action.trim()));
-        if let Some(before) = before {
-            href.push_str(&format!("&before={before}"));
+        let href = format!("/admin/audit?actor={}&action={}", encode(self.actor.trim()), encode(self.action.trim()));
+        match before {
+            Some(before) => format!("{href}&before={before}"),
+            None => href,
         }
-        href
     }
 }
 

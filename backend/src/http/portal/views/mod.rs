@@ -7,6 +7,7 @@ pub(crate) mod admin;
 pub(crate) mod cluster;
 pub(crate) mod format;
 pub(crate) mod layout;
+pub(crate) mod presets;
 pub(crate) mod session;
 pub(crate) mod simple;
 pub(crate) mod start;

@@ -9,6 +9,7 @@ use eirene_core::session::{Resources, Session};
 
 use super::cluster::{self, FreeView};
 use super::layout::{Layout, Tone};
+use super::presets::PresetView;
 use super::session::{SessionView, app_label, sentence, size};
 use super::{Choice, Field, FormError, format};
 use crate::http::portal::pages::Page;
@@ -127,71 +128,6 @@ fn memory_mib(text: &str) -> Option<u64> {
     whole.parse::<u64>().ok()?.checked_mul(1024)?.checked_add(thousandths * 1024 / 1000)
 }
 
-/// A ready-made size.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Preset {
-    /// Its name in addresses.
-    pub(crate) code: String,
-    /// What it asks for.
-    pub(crate) resources: Resources,
-}
-
-/// A ready-made size as a page shows it.
-#[derive(Debug, Clone, Serialize)]
-pub(crate) struct PresetView {
-    /// What it is called.
-    pub(crate) name: String,
-    /// Icon.
-    pub(crate) icon: &'static str,
-    /// What it asks for.
-    pub(crate) size: String,
-    /// Whether there is room at this moment, in words.
-    pub(crate) now: String,
-    /// Whether there is.
-    pub(crate) room: bool,
-    /// Where the start form is with it filled in.
-    pub(crate) href: String,
-    /// Whether the form is filled in with it.
-    pub(crate) current: bool,
-    /// The whole form, for starting with one click.
-    pub(crate) input: StartInput,
-}
-
-/// At most this many GPU types get a ready-made size.
-const GPU_PRESETS: usize = 3;
-
-/// Sizes that this cluster has, by what its default partition allows.
-pub(crate) fn presets(nodes: &[Node], partitions: &[Partition]) -> Vec<Preset> {
-    let default = cluster::chosen_partition(partitions, None);
-    let longest = default.and_then(|partition| partition.max_walltime_min).unwrap_or(u32::MAX);
-    let inside: Vec<&Node> =
-        nodes.iter().filter(|node| default.is_none_or(|partition| node.partitions.contains(&partition.name))).collect();
-    let most_cpus = inside.iter().map(|node| node.cpus).max().unwrap_or(u32::MAX);
-    let most_memory = inside.iter().map(|node| node.memory_mib).max().unwrap_or(u64::MAX);
-    let make = |code: &str, cpus: u32, memory_gib: u64, gpu: Option<&str>, hours: u32| Preset {
-        code: code.to_owned(),
-        resources: Resources {
-            partition: None,
-            nodes: 1,
-            cpus: cpus.min(most_cpus),
-            memory_mib: (memory_gib * 1024).min(most_memory),
-            gpus: u32::from(gpu.is_some()),
-            gpu_type: gpu.and_then(|kind| kind.parse().ok()),
-            walltime_min: (hours * 60).min(longest),
-        },
-    };
-    let mut presets = vec![make("small", 2, 4, None, 2), make("medium", 4, 8, None, 4)];
-    let types: Vec<String> = inside.iter().flat_map(|node| &node.gpus).map(|gpus| gpus.gpu_type.clone()).collect();
-    let mut known: Vec<&String> = types.iter().collect();
-    known.sort();
-    known.dedup();
-    presets.extend(known.into_iter().take(GPU_PRESETS).map(|kind| {
-        let code = if kind.is_empty() { "gpu".to_owned() } else { format!("gpu-{kind}") };
-        make(&code, 4, 8, Some(kind), 4)
-    }));
-    presets
-}
-
 /// What a page about starting is made from.
 pub(crate) struct Ground<'a> {
     /// The words.
@@ -205,35 +141,6 @@ pub(crate) struct Ground<'a> {
 }
 
 impl Ground<'_> {
-    /// The ready-made sizes; `current` is the one the form shows.
-    pub(crate) fn presets(&self, current: &str, key: &dyn Fn() -> String) -> Vec<PresetView> {
-        presets(self.nodes, self.partitions)
-            .into_iter()
-            .map(|preset| {
-                let room = cluster::room_now(self.nodes, self.partitions, &preset.resources);
-                let gpu = preset.resources.gpus > 0;
-                let name = match &preset.resources.gpu_type {
-                    Some(kind) => self.words.fill("preset.gpu_typed", &[("type", kind.as_str())]),
-                    None if gpu => self.words.get("preset.gpu"),
-                    None => self.words.get(&format!("preset.{}", preset.code)),
-                };
-                let time = format::minutes(self.words, u64::from(preset.resources.walltime_min));
-                let size = size(self.words, &preset.resources);
-                PresetView {
-                    name,
-                    icon: if gpu { "gpu" } else { "cpu" },
-                    size: self.words.fill("preset.size", &[("size", &size), ("time", &time)]),
-                    now: self.words.get(if room { "preset.room" } else { "preset.no_room" }),
-                    room,
-                    href: format!("/sessions/new?size={}", preset.code),
-                    current: preset.code == current,
-                    input: self
-                        .with_defaults(StartInput { key: key(), ..StartInput::from_resources(&preset.resources) }),
-                }
-            })
-            .collect()
-    }
-
     /// Fills in app and image where nothing is chosen.
     pub(crate) fn with_defaults(&self, mut input: StartInput) -> StartInput {
         let image = self.images.iter().find(|image| image.name.as_str() == input.image).or(self.images.first());

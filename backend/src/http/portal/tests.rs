@@ -1,0 +1,214 @@
+//! Every page, every template and every word, held against each other.
+
+use std::collections::BTreeSet;
+
+use super::pages::Pages;
+use super::samples::{Samples, pages};
+use super::views::cluster::{FreeView, room_now};
+use super::views::presets::presets;
+use super::views::session::SessionView;
+use eirene_core::session::{Desired, Reason, Resources, SessionState};
+
+/// Everything between `start` and `end` in `text`, as often as it occurs.
+fn between<'a>(text: &'a str, start: &str, end: char) -> Vec<&'a str> {
+    text.split(start).skip(1).filter_map(|rest| rest.split_once(end).map(|(inside, _)| inside)).collect()
+}
+
+fn sources(folder: &std::path::Path, extension: &str, into: &mut String) {
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            sources(&path, extension, into);
+        } else if path.extension().is_some_and(|found| found == extension) {
+            into.push_str(&std::fs::read_to_string(path).unwrap());
+        }
+    }
+}
+
+#[test]
+fn every_page_renders_and_nothing_hostile_gets_through() {
+    let pages = pages().unwrap();
+    assert!(pages.len() > 35);
+    for (name, html) in pages {
+        assert!(!html.contains("<script>alert"), "{name}");
+        assert!(!html.contains("style="), "{name} has an inline style");
+        assert!(!html.contains(" onclick"), "{name} has an inline script");
+        for script in between(&html, "<script", '>') {
+            assert!(script.contains("src=\"/static/"), "{name}: {script}");
+        }
+        for address in between(&html, "href=\"", '"').into_iter().chain(between(&html, "src=\"", '"')) {
+            assert!(address.starts_with(['/', '#']), "{name} leads elsewhere: {address}");
+        }
+    }
+}
+
+#[test]
+fn every_template_is_rendered_by_a_sample() {
+    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut code = String::new();
+    sources(&root.join("src/http/portal/views"), "rs", &mut code);
+    let shown: BTreeSet<&str> = between(&code, "TEMPLATE: &'static str = \"", '"').into_iter().collect();
+    for folder in ["pages", "pages/admin", "fragments"] {
+        for entry in std::fs::read_dir(root.join("../frontend/templates").join(folder)).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_file() {
+                let name = format!("{folder}/{}", path.file_name().unwrap().to_str().unwrap());
+                assert!(shown.contains(name.as_str()), "no view shows {name}");
+            }
+        }
+    }
+}
+
+#[test]
+fn no_word_is_missing_and_none_is_left_over() {
+    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
+    let words = Pages::load().unwrap().words().clone();
+    let (mut templates, mut code, mut modules) = (String::new(), String::new(), String::new());
+    sources(&root.join("../frontend/templates"), "html", &mut templates);
+    sources(&root.join("src/http/portal"), "rs", &mut code);
+    sources(&root.join("../frontend/static/js"), "js", &mut modules);
+
+    for (index, _) in templates.match_indices("\" | t") {
+        let key = templates[..index].rsplit('"').next().unwrap();
+        assert!(words.find(key).is_some(), "the template asks for {key}");
+    }
+    // Words that code asks for by a name put together at run time.
+    let made = [
+        "state.",
+        "line.",
+        "steps.",
+        "app.",
+        "role.",
+        "scope.",
+        "preset.",
+        "error.title_",
+        "error.text_",
+        "field.",
+        "account.days_",
+    ];
+    for key in words.keys() {
+        let plain = key.trim_end_matches(".one").trim_end_matches(".other");
+        let used = templates.contains(&format!("\"{key}\" | t"))
+            || code.contains(&format!("\"{plain}\""))
+            || key.strip_prefix("js.").is_some_and(|name| modules.contains(&format!("say(\"{name}\"")))
+            || made.iter().any(|prefix| key.starts_with(prefix));
+        assert!(used, "nobody says {key}");
+    }
+    for key in between(&modules, "say(\"", '"') {
+        assert!(words.find(&format!("js.{key}")).is_some(), "a module asks for {key}");
+    }
+}
+
+#[test]
+fn what_one_can_do_with_a_session_follows_from_its_state() {
+    let samples = Samples::new().unwrap();
+    let words = samples.pages.words();
+    for state in SessionState::ALL {
+        let mut session = samples.session("x", *state).unwrap();
+        let view = SessionView::new(words, &session, samples.now);
+        assert_eq!(!view.open_href.is_empty(), *state == SessionState::Running, "{state} opens");
+        assert_eq!(!view.again_href.is_empty(), state.is_final(), "{state} starts again");
+        let stops = matches!(state, SessionState::Queued | SessionState::Starting | SessionState::Running);
+        assert_eq!(!view.stop_href.is_empty(), stops, "{state} stops");
+        assert_eq!(
+            view.left.is_empty(),
+            !matches!(state, SessionState::Starting | SessionState::Running),
+            "{state} has time left"
+        );
+        assert!(view.doubt.is_empty());
+        let foreign = view.without_app();
+        assert!(foreign.open_href.is_empty() && foreign.again_href.is_empty(), "{state}: the app is the owner's");
+
+        session.undetermined = true;
+        assert_eq!(
+            SessionView::new(words, &session, samples.now).doubt.is_empty(),
+            state.is_final(),
+            "{state} is in doubt"
+        );
+        session.desired = Desired::Ended;
+        assert!(SessionView::new(words, &session, samples.now).stop_href.is_empty(), "{state} was asked already");
+    }
+}
+
+#[test]
+fn a_session_says_why_in_a_sentence_and_when_it_may_start() {
+    let samples = Samples::new().unwrap();
+    let words = samples.pages.words();
+    let mut session = samples.session("x", SessionState::Queued).unwrap();
+    session.reason = Some(Reason::new("priority", "others in `main` come first"));
+    session.start_estimate = Some(samples.now + jiff::SignedDuration::from_mins(5));
+    let view = SessionView::new(words, &session, samples.now);
+    assert_eq!((view.line, view.reason), (words.get("line.queued"), "Others in “main” come first.".to_owned()));
+    assert!(view.estimate.is_some());
+    let later = SessionView::new(words, &session, samples.now + jiff::SignedDuration::from_mins(6));
+    assert!(later.estimate.is_none(), "an estimate that has passed is none");
+
+    session.state = SessionState::Failed;
+    let failed = SessionView::new(words, &session, samples.now);
+    assert_eq!((failed.line.as_str(), failed.reason.as_str()), ("Others in “main” come first.", ""));
+}
+
+#[test]
+fn the_last_minutes_are_a_warning() {
+    let samples = Samples::new().unwrap();
+    let session = samples.session("x", SessionState::Running).unwrap();
+    let view = |before_end: i64| {
+        let now = session.ends_at.unwrap() - jiff::SignedDuration::from_mins(before_end);
+        SessionView::new(samples.pages.words(), &session, now)
+    };
+    assert!(!view(11).left_is_short);
+    assert!(view(9).left_is_short);
+    assert_eq!(view(-5).left, "0\u{a0}min left");
+}
+
+fn wish(gpus: u32, gpu_type: Option<&str>, nodes: u32) -> Resources {
+    Resources {
+        partition: None,
+        nodes,
+        cpus: 1,
+        memory_mib: 1024,
+        gpus,
+        gpu_type: gpu_type.map(|kind| kind.parse().unwrap()),
+        walltime_min: 60,
+    }
+}
+
+#[test]
+fn room_is_counted_on_nodes_that_take_jobs() {
+    let (nodes, partitions) = (Samples::nodes().unwrap(), Samples::partitions().unwrap());
+    let room = |resources: &Resources| room_now(&nodes, &partitions, resources);
+    assert!(room(&wish(0, None, 3)));
+    assert!(!room(&wish(0, None, 4)), "the fourth node is down");
+    assert!(room(&wish(1, None, 1)));
+    assert!(room(&wish(1, Some("h100"), 1)));
+    assert!(!room(&wish(2, Some("h100"), 1)), "one of two is taken, the others are on the node that is down");
+    assert!(!room(&wish(1, Some("a100"), 1)), "all taken");
+    assert!(!room(&Resources { partition: Some("nowhere".parse().unwrap()), ..wish(0, None, 1) }));
+    assert!(!room(&Resources { cpus: 1_000_000_000, ..wish(0, None, 1) }));
+
+    let samples = Samples::new().unwrap();
+    let free = FreeView::new(samples.pages.words(), &nodes, None, true);
+    let gpus: Vec<_> =
+        free.gpus.iter().map(|item| (item.label.as_str(), item.text.as_str(), item.slots.len())).collect();
+    assert_eq!(gpus, [("a100", "0 of 2", 2), ("h100", "1 of 2", 2)], "GPUs of a node that is down are not counted");
+}
+
+#[test]
+fn ready_made_sizes_are_cut_to_what_there_is() {
+    let (nodes, mut partitions) = (Samples::nodes().unwrap(), Samples::partitions().unwrap());
+    let codes =
+        |sizes: &[super::views::presets::Preset]| sizes.iter().map(|size| size.code.clone()).collect::<Vec<_>>();
+    assert_eq!(codes(&presets(&nodes, &partitions)), ["small", "medium", "gpu-a100", "gpu-h100"]);
+    partitions[0].max_walltime_min = Some(90);
+    let small = [nodes[2].clone()].map(|mut node| {
+        node.cpus = 1;
+        node.memory_mib = 2000;
+        node
+    });
+    let sizes = presets(&small, &partitions);
+    assert_eq!(codes(&sizes), ["small", "medium"]);
+    for size in sizes {
+        assert_eq!((size.resources.cpus, size.resources.memory_mib, size.resources.walltime_min), (1, 2000, 90));
+    }
+    assert_eq!(codes(&presets(&[], &[])), ["small", "medium"], "while the cluster has not been seen");
+}
