@@ -10,6 +10,7 @@ pub mod error;
 pub mod http;
 pub mod launcher_client;
 pub mod reconcilers;
+pub mod server;
 pub mod services;
 #[cfg(test)]
 mod testing;

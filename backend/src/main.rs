@@ -1,3 +1,7 @@
-//! Services, reconcilers and HTTP: API, portal, proxy, tunnel
+//! `eirened`: the portal, and the commands its operator needs on the same machine.
 
-fn main() {}
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    eirene_backend::commands::main()
+}

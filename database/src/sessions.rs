@@ -136,6 +136,21 @@ impl Db {
         Ok(Inserted::Existing(row.into_session()?))
     }
 
+    /// What an owner's idempotency key has made before; `None` when the key is new. Read-only, so it may be asked before anything is checked.
+    pub async fn session_by_key(
+        &self,
+        owner: UserId,
+        key_hash: &str,
+        body_hash: &str,
+    ) -> Result<Option<Inserted>, DbError> {
+        let made: Option<(String, Option<String>)> = on_db!(self, pool => sqlx::query_as(BODY_HASH_BY_KEY)
+            .bind(owner.to_string()).bind(key_hash).fetch_optional(pool).await)?;
+        match made {
+            None => Ok(None),
+            Some(_) => self.made_before(owner, key_hash, body_hash).await.map(Some),
+        }
+    }
+
     /// A session by id.
     pub async fn session(&self, id: SessionId) -> Result<Option<Session>, DbError> {
         let row: Option<SessionRow> =

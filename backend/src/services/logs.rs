@@ -27,6 +27,13 @@ const CUT: &[u8] = b"[the beginning of this log was dropped]\n";
 /// Pieces a slow reader may lag behind before it is told so.
 const IN_FLIGHT: usize = 256;
 
+/// How far the agent's own log has arrived: every restart of a job begins a new one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Position {
+    restart_count: u32,
+    offset: u64,
+}
+
 /// The logs.
 #[derive(Clone)]
 pub struct Logs {
@@ -41,7 +48,7 @@ struct Inner {
 
 struct Entry {
     /// Held while the file is read or written, so that a reader misses nothing between file and channel.
-    file: tokio::sync::Mutex<()>,
+    file: tokio::sync::Mutex<Option<Position>>,
     sender: broadcast::Sender<Bytes>,
 }
 
@@ -101,6 +108,59 @@ impl Logs {
         Ok(())
     }
 
+    /// Where the agent's log is to go on for this restart, bytes.
+    pub(crate) async fn position(&self, session: SessionId, restart_count: u32) -> u64 {
+        let entry = self.entry(session);
+        let mut position = entry.file.lock().await;
+        self.load_position(session, &mut position).await;
+        position.filter(|known| known.restart_count == restart_count).map_or(0, |known| known.offset)
+    }
+
+    /// Adds what is new of a piece that begins at `offset` of the agent's log; the answer is what was new. What has arrived before is
+    /// passed over, a gap is left as it is: the agent keeps no more than it can send.
+    pub(crate) async fn append_at(
+        &self,
+        session: SessionId,
+        restart_count: u32,
+        offset: u64,
+        piece: Bytes,
+    ) -> io::Result<Option<Bytes>> {
+        let entry = self.entry(session);
+        let mut position = entry.file.lock().await;
+        self.load_position(session, &mut position).await;
+        let end = offset.saturating_add(piece.len() as u64);
+        let known = position.filter(|known| known.restart_count == restart_count).map_or(0, |known| known.offset);
+        let skip = usize::try_from(known.saturating_sub(offset)).unwrap_or(usize::MAX);
+        if skip >= piece.len() {
+            return Ok(None);
+        }
+        let news = piece.slice(skip..);
+        let next = Position { restart_count, offset: end };
+        let (path, note, written) = (self.path(session), self.position_path(session), news.clone());
+        let write = move || {
+            append_bounded(&path, &written)?;
+            std::fs::write(note, format!("{} {}\n", next.restart_count, next.offset))
+        };
+        tokio::task::spawn_blocking(write).await.map_err(io::Error::other)??;
+        *position = Some(next);
+        // Nobody following is no error.
+        let _ = entry.sender.send(news.clone());
+        Ok(Some(news))
+    }
+
+    async fn load_position(&self, session: SessionId, position: &mut Option<Position>) {
+        if position.is_some() {
+            return;
+        }
+        let Ok(text) = tokio::fs::read_to_string(self.position_path(session)).await else { return };
+        let mut numbers = text.split_ascii_whitespace();
+        if let (Some(Ok(restart_count)), Some(Ok(offset))) =
+            (numbers.next().map(str::parse), numbers.next().map(str::parse))
+        {
+            *position = Some(Position { restart_count, offset });
+        }
+    }
+
     /// Ends all that follow: the session is over.
     pub(crate) fn close(&self, session: SessionId) {
         self.inner.open.lock().unwrap_or_else(PoisonError::into_inner).remove(&session);
@@ -119,6 +179,10 @@ impl Logs {
         }
     }
 
+    fn position_path(&self, session: SessionId) -> PathBuf {
+        self.inner.directory.join(format!("{session}.position"))
+    }
+
     fn path(&self, session: SessionId) -> PathBuf {
         self.inner.directory.join(format!("{session}.log"))
     }
@@ -126,7 +190,7 @@ impl Logs {
     fn entry(&self, session: SessionId) -> Arc<Entry> {
         let mut open = self.inner.open.lock().unwrap_or_else(PoisonError::into_inner);
         let entry = open.entry(session).or_insert_with(|| {
-            Arc::new(Entry { file: tokio::sync::Mutex::new(()), sender: broadcast::channel(IN_FLIGHT).0 })
+            Arc::new(Entry { file: tokio::sync::Mutex::new(None), sender: broadcast::channel(IN_FLIGHT).0 })
         });
         Arc::clone(entry)
     }
@@ -202,6 +266,22 @@ mod tests {
         let flood = b"y".repeat(3 * 1024 * 1024);
         append_bounded(&path, &flood).unwrap();
         assert!(std::fs::metadata(&path).unwrap().len() <= MAX_BYTES);
+    }
+
+    #[tokio::test]
+    async fn a_log_that_is_sent_again_is_taken_once() {
+        let test = crate::testing::TestApp::new().await;
+        let (logs, id) = (&test.app.logs, SessionId::generate());
+        let read = || std::fs::read_to_string(test.directory.path().join("logs").join(format!("{id}.log"))).unwrap();
+        logs.append_at(id, 0, 0, "one\ntwo\n".into()).await.unwrap();
+        assert_eq!(logs.append_at(id, 0, 4, "two\nthree\n".into()).await.unwrap().unwrap(), "three\n");
+        assert_eq!(logs.append_at(id, 0, 0, "one\n".into()).await.unwrap(), None);
+        assert_eq!(read(), "one\ntwo\nthree\n");
+        let after_a_start = Logs::new(test.app.db.clone(), test.directory.path().join("logs"));
+        assert_eq!(after_a_start.position(id, 0).await, 14);
+        assert_eq!(after_a_start.position(id, 1).await, 0, "a restart begins a new log");
+        after_a_start.append_at(id, 1, 0, "again\n".into()).await.unwrap();
+        assert_eq!(read(), "one\ntwo\nthree\nagain\n");
     }
 
     #[test]

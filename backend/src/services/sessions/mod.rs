@@ -1,21 +1,23 @@
 //! Sessions: starting, showing and stopping them. What happens in between is the [reconcilers'](crate::reconcilers) work;
 //! they write through [`Sessions::change`] like everybody else.
 
+pub(crate) mod agent;
 pub(crate) mod change;
 mod fits;
+pub(crate) mod reasons;
 pub(crate) mod start;
 
 use std::sync::Arc;
 
 use eirene_core::audit::NewAuditEvent;
 use eirene_core::{Clock, Desired, Scope, Session, SessionId, SessionState};
-use eirene_database::Db;
+use eirene_database::{Db, StateFilter};
 use serde_json::{Value, json};
 
 pub use fits::fits;
 pub use start::{IdempotencyKey, StartSession};
 
-use crate::error::AppError;
+use crate::error::{AppError, FieldError};
 use crate::services::Page;
 use crate::services::actor::Actor;
 use crate::services::audit::Audit;
@@ -101,7 +103,11 @@ impl Sessions {
         }
         let owner = (!query.all).then_some(actor.user.id);
         let limit = query.limit.clamp(1, MAX_PAGE);
-        let mut items = self.parts.db.sessions_of(owner, query.live_only, query.cursor.as_deref(), limit + 1).await?;
+        let filter = if query.live_only { StateFilter::Live } else { StateFilter::All };
+        let cursor = query.cursor.as_deref().map(str::parse).transpose();
+        let cursor =
+            cursor.map_err(|_| AppError::Invalid(vec![FieldError::new("cursor", "not one that a list has given out")]))?;
+        let mut items = self.parts.db.sessions_of(owner, filter, cursor, limit + 1).await?;
         let more = items.len() > limit as usize;
         items.truncate(limit as usize);
         let next = if more { items.last().map(|session| session.id.to_string()) } else { None };

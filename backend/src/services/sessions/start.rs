@@ -5,7 +5,7 @@ use eirene_core::secret::Secret;
 use eirene_core::{
     AppName, Desired, Image, ImageName, ProjectName, Resources, Scope, Session, SessionId, SessionName, SessionState,
 };
-use eirene_database::Inserted;
+use eirene_database::{Inserted, StateFilter};
 use serde_json::json;
 use sha2::{Digest as _, Sha256};
 
@@ -91,7 +91,7 @@ impl Sessions {
         }
         let Some(image) = image.filter(|_| errors.is_empty()) else { return Err(AppError::Invalid(errors)) };
         let most = self.parts.most_live;
-        let live = self.parts.db.sessions_of(Some(actor.user.id), true, None, most).await?;
+        let live = self.parts.db.sessions_of(Some(actor.user.id), StateFilter::Live, None, most).await?;
         if live.len() >= most as usize {
             let text = format!("{most} sessions at once are allowed; stop one before you start another");
             return Err(AppError::Conflict { code: "too_many_sessions", text });

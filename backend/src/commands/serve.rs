@@ -1,0 +1,143 @@
+//! `serve`: puts everything together, runs it, and ends it in order.
+
+use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use eirene_core::launcher::Launcher;
+use eirene_core::scheduler::Scheduler;
+use eirene_core::{Clock, SystemClock};
+use tokio::net::TcpListener;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio_util::task::TaskTracker;
+use tracing_subscriber::EnvFilter;
+
+use super::open;
+use crate::app::{App, Ports};
+use crate::config::{Adapter, Config, LogFormat};
+use crate::server;
+use crate::launcher_client::LauncherClient;
+use crate::reconcilers::{self, JobFiles};
+use crate::services::passwords::Passwords;
+use crate::tunnel::{self, TunnelIdentity};
+
+/// How long open connections and running work may take to end.
+const GOODBYE: Duration = Duration::from_secs(8);
+
+/// Runs the portal until it is told to end.
+pub(super) async fn serve(config: Config) -> anyhow::Result<()> {
+    log_to_stderr(&config)?;
+    install_tls_provider()?;
+    let config = Arc::new(config);
+    prepare_state_dir(&config.server.state_dir)?;
+    let listener = bind(config.server.listen, "the portal").await?;
+    let tunnel_listener = bind(config.tunnel.listen, "the tunnel").await?;
+    let metrics_listener = match config.metrics.listen {
+        Some(address) => Some(bind(address, "the metrics").await?),
+        None => None,
+    };
+    let db = open::database(&config).await?;
+    db.migrate().await.context("the database could not be brought up to date")?;
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+    let launcher: Arc<dyn Launcher> = Arc::new(LauncherClient::new(&config.launcher.socket));
+    let scheduler = scheduler(&config, &launcher, &clock)?;
+    let identity = TunnelIdentity::load_or_make(&config.server.state_dir)?;
+    let app = App::build(Arc::clone(&config), Ports { db, clock, scheduler, launcher }, Passwords::new()?);
+
+    let tracker = TaskTracker::new();
+    let job_files = JobFiles::new(&app, identity.pin());
+    reconcilers::start(&app, &job_files, &tracker);
+    tunnel::listen(&app, tunnel_listener, &identity, &tracker)?;
+    let tls = server::Tls::from_config(&config)?;
+    if let Some(tls) = &tls {
+        tracker.spawn(tls.clone().reload_until(app.shutdown.clone()));
+    }
+    tracker.spawn(server::serve(app.clone(), listener, tls, tracker.clone()));
+    if let Some(listener) = metrics_listener {
+        tracker.spawn(server::serve_metrics(app.clone(), listener));
+    }
+    tracing::info!(address = %config.server.listen, url = config.portal_origin(), "The portal answers");
+    // Without a service manager there is nobody to tell.
+    let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);
+
+    wait_for_end().await?;
+    let _ = sd_notify::notify(&[sd_notify::NotifyState::Stopping]);
+    tracing::info!("The portal ends; sessions go on");
+    app.shutdown.cancel();
+    tracker.close();
+    if tokio::time::timeout(GOODBYE, tracker.wait()).await.is_err() {
+        tracing::warn!(open = tracker.len(), "Some work did not end in time and is left to the next start");
+    }
+    app.db.close().await;
+    Ok(())
+}
+
+/// The scheduler the configuration names.
+pub(super) fn scheduler(
+    config: &Config,
+    launcher: &Arc<dyn Launcher>,
+    clock: &Arc<dyn Clock>,
+) -> anyhow::Result<Arc<dyn Scheduler>> {
+    let slurm = &config.slurm;
+    Ok(match slurm.adapter {
+        Adapter::Slurmrestd => Arc::new(eirene_slurm_adapter::SlurmRestd::new(
+            &slurm.slurmrestd_url,
+            &slurm.service_account,
+            &slurm.cluster,
+            Arc::clone(launcher),
+            Arc::clone(clock),
+        )?),
+        Adapter::Cli => {
+            Arc::new(eirene_slurm_adapter::SlurmCli::new(&slurm.cluster, Arc::clone(launcher), Arc::clone(clock)))
+        }
+    })
+}
+
+/// rustls asks for its provider once per process.
+pub(super) fn install_tls_provider() -> anyhow::Result<()> {
+    let installed = rustls::crypto::ring::default_provider().install_default();
+    anyhow::ensure!(installed.is_ok(), "another TLS provider is installed already");
+    Ok(())
+}
+
+async fn bind(address: std::net::SocketAddr, what: &str) -> anyhow::Result<TcpListener> {
+    TcpListener::bind(address).await.with_context(|| format!("{what} cannot listen on {address}"))
+}
+
+/// The state directory holds keys: nobody else may look into it.
+fn prepare_state_dir(path: &Path) -> anyhow::Result<()> {
+    let name = path.display();
+    std::fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(path)
+        .with_context(|| format!("the state directory `{name}` could not be made"))?;
+    let mode = std::fs::metadata(path).with_context(|| format!("`{name}` cannot be read"))?.permissions().mode();
+    if mode & 0o077 != 0 {
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode & 0o700))
+            .with_context(|| format!("the state directory `{name}` is open to others"))?;
+    }
+    Ok(())
+}
+
+fn log_to_stderr(config: &Config) -> anyhow::Result<()> {
+    let filter = EnvFilter::try_new(&config.log.filter).context("`log.filter` is not understood")?;
+    let lines = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    let done = match config.log.format {
+        LogFormat::Text => lines.with_target(false).try_init(),
+        LogFormat::Json => lines.json().flatten_event(true).try_init(),
+    };
+    done.map_err(|error| anyhow::anyhow!("the log could not be set up: {error}"))
+}
+
+async fn wait_for_end() -> anyhow::Result<()> {
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    tokio::select! {
+        _ = terminate.recv() => {}
+        _ = interrupt.recv() => {}
+    }
+    Ok(())
+}

@@ -1,0 +1,218 @@
+//! The launcher's port over its unix socket: a few connections that are kept and used again, one request at a time on each.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use eirene_core::launcher::{Launcher, LauncherAnswer, LauncherError, LauncherRequest, MAX_REQUEST_BYTES};
+use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
+use tokio::net::UnixStream;
+use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::sync::Semaphore;
+
+/// Requests at once.
+const CONNECTIONS: usize = 16;
+/// Longest answer: 16 MiB of output, in which nearly every character may be escaped.
+const MAX_ANSWER_BYTES: u64 = 64 * 1024 * 1024;
+/// How long a SLURM program may take.
+const SLURM_WAIT: Duration = Duration::from_mins(1);
+/// How long everything else may take; home directories may lie on a slow network.
+const WAIT: Duration = Duration::from_secs(20);
+/// How long a request waits for a free connection.
+const TURN: Duration = Duration::from_secs(30);
+
+/// The launcher behind a socket.
+pub struct LauncherClient {
+    socket: PathBuf,
+    idle: Mutex<Vec<Connection>>,
+    turns: Semaphore,
+}
+
+struct Connection {
+    reader: BufReader<OwnedReadHalf>,
+    writer: OwnedWriteHalf,
+}
+
+impl LauncherClient {
+    /// The launcher that listens on `socket`. Connects when it is first needed.
+    pub fn new(socket: impl Into<PathBuf>) -> Self {
+        Self { socket: socket.into(), idle: Mutex::default(), turns: Semaphore::new(CONNECTIONS) }
+    }
+
+    /// Whether somebody listens on the socket.
+    pub async fn reach(&self) -> Result<(), LauncherError> {
+        let connection = connect(&self.socket).await?;
+        self.put_back(connection);
+        Ok(())
+    }
+
+    fn take_idle(&self) -> Option<Connection> {
+        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        while let Some(connection) = idle.pop() {
+            if connection.is_open() {
+                return Some(connection);
+            }
+        }
+        None
+    }
+
+    fn put_back(&self, connection: Connection) {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner).push(connection);
+    }
+}
+
+impl Connection {
+    /// Between two requests nothing may come: a readable connection has been closed, or talks out of turn.
+    fn is_open(&self) -> bool {
+        let quiet = self.reader.get_ref().try_read(&mut [0_u8; 1]);
+        matches!(quiet, Err(error) if error.kind() == io::ErrorKind::WouldBlock) && self.reader.buffer().is_empty()
+    }
+
+    async fn exchange(&mut self, line: &[u8]) -> io::Result<LauncherAnswer> {
+        self.writer.write_all(line).await?;
+        let mut answer = Vec::new();
+        (&mut self.reader).take(MAX_ANSWER_BYTES).read_until(b'\n', &mut answer).await?;
+        if answer.last() != Some(&b'\n') {
+            return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the answer broke off"));
+        }
+        serde_json::from_slice(&answer).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
+    }
+}
+
+async fn connect(socket: &Path) -> Result<Connection, LauncherError> {
+    let stream = tokio::time::timeout(WAIT, UnixStream::connect(socket)).await.unwrap_or_else(|_| Err(timed_out()));
+    let stream = stream.map_err(|source| LauncherError::Unreachable {
+        what: format!("connecting to `{}`", socket.display()),
+        source: Some(source),
+    })?;
+    let (reader, writer) = stream.into_split();
+    Ok(Connection { reader: BufReader::new(reader), writer })
+}
+
+fn timed_out() -> io::Error {
+    io::Error::new(io::ErrorKind::TimedOut, "no answer in time")
+}
+
+#[async_trait]
+impl Launcher for LauncherClient {
+    async fn call(&self, request: LauncherRequest) -> Result<LauncherAnswer, LauncherError> {
+        let (verb, wait) = verb(&request);
+        let failed = |source: io::Error| LauncherError::Unreachable { what: verb.into(), source: Some(source) };
+        let mut line = serde_json::to_vec(&request).map_err(|error| failed(error.into()))?;
+        if line.len() >= MAX_REQUEST_BYTES {
+            let text = "the request is too long".into();
+            return Err(LauncherError::Refused { code: "bad_request".into(), text });
+        }
+        line.push(b'\n');
+        let turn = tokio::time::timeout(TURN, self.turns.acquire()).await.map_err(|_| failed(timed_out()))?;
+        let _turn = turn.map_err(|error| failed(io::Error::other(error)))?;
+        let mut connection = match self.take_idle() {
+            Some(connection) => connection,
+            None => connect(&self.socket).await?,
+        };
+        let answer = tokio::time::timeout(wait, connection.exchange(&line)).await;
+        let answer = answer.unwrap_or_else(|_| Err(timed_out())).map_err(failed)?;
+        self.put_back(connection);
+        match answer {
+            LauncherAnswer::Refused { code, text } => Err(LauncherError::Refused { code, text }),
+            answer @ (LauncherAnswer::Token { .. }
+            | LauncherAnswer::Written { .. }
+            | LauncherAnswer::Log { .. }
+            | LauncherAnswer::Done
+            | LauncherAnswer::Ran { .. }) => Ok(answer),
+        }
+    }
+}
+
+fn verb(request: &LauncherRequest) -> (&'static str, Duration) {
+    match request {
+        LauncherRequest::SignToken { .. } => ("signing a token", WAIT),
+        LauncherRequest::SignServiceToken => ("signing the service token", WAIT),
+        LauncherRequest::WriteJobFile { .. } => ("writing a job file", WAIT),
+        LauncherRequest::ReadJobLog { .. } => ("reading a job's log", WAIT),
+        LauncherRequest::RemoveJobFile { .. } => ("removing a job file", WAIT),
+        LauncherRequest::RunSlurm { .. } => ("running a SLURM program", SLURM_WAIT),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use tokio::net::UnixListener;
+
+    use super::*;
+
+    /// Answers each line with `answer`; hangs up after `per_connection` answers.
+    fn serve(socket: &Path, answer: &'static str, per_connection: usize) -> Arc<AtomicU32> {
+        let listener = UnixListener::bind(socket).unwrap();
+        let connections = Arc::new(AtomicU32::new(0));
+        let counted = Arc::clone(&connections);
+        tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                counted.fetch_add(1, Ordering::Relaxed);
+                tokio::spawn(async move {
+                    let (reader, mut writer) = stream.into_split();
+                    let mut lines = BufReader::new(reader).lines();
+                    for _ in 0..per_connection {
+                        let Ok(Some(_)) = lines.next_line().await else { return };
+                        writer.write_all(answer.as_bytes()).await.unwrap();
+                    }
+                });
+            }
+        });
+        connections
+    }
+
+    #[tokio::test]
+    async fn a_connection_is_used_again_and_replaced_when_it_is_gone() {
+        let dir = tempfile::tempdir().unwrap();
+        let socket = dir.path().join("s");
+        let connections = serve(&socket, "{\"answer\":\"done\"}\n", 2);
+        let client = LauncherClient::new(&socket);
+        for asked in 1..=4_u32 {
+            let answer = client.call(LauncherRequest::SignServiceToken).await.unwrap();
+            assert_eq!(answer, LauncherAnswer::Done);
+            if asked == 2 {
+                // The other side has hung up; wait until that has arrived here.
+                let gone = || client.idle.lock().unwrap().iter().all(|connection| !connection.is_open());
+                while !gone() {
+                    tokio::task::yield_now().await;
+                }
+            }
+        }
+        assert_eq!(connections.load(Ordering::Relaxed), 2);
+    }
+
+    #[tokio::test]
+    async fn refused_and_unreachable_are_told_apart() {
+        let dir = tempfile::tempdir().unwrap();
+        let socket = dir.path().join("s");
+        let client = LauncherClient::new(&socket);
+        let away = client.call(LauncherRequest::SignServiceToken).await;
+        assert!(matches!(away, Err(LauncherError::Unreachable { .. })), "{away:?}");
+        serve(&socket, "{\"answer\":\"refused\",\"code\":\"unknown_person\",\"text\":\"nobody\"}\n", 9);
+        let refused = client.call(LauncherRequest::SignServiceToken).await;
+        assert!(matches!(&refused, Err(LauncherError::Refused { code, .. }) if code == "unknown_person"), "{refused:?}");
+        let long = LauncherRequest::WriteJobFile {
+            person: "ada".parse().unwrap(),
+            session: eirene_core::SessionId::generate(),
+            content: "x".repeat(MAX_REQUEST_BYTES),
+        };
+        assert!(matches!(client.call(long).await, Err(LauncherError::Refused { .. })));
+    }
+
+    #[tokio::test]
+    async fn an_answer_that_is_none_is_unreachable() {
+        let dir = tempfile::tempdir().unwrap();
+        for (name, answer) in [("a", "nonsense\n"), ("b", "{\"answer\":\"done\"")] {
+            let socket = dir.path().join(name);
+            serve(&socket, answer, 1);
+            let result = LauncherClient::new(&socket).call(LauncherRequest::SignServiceToken).await;
+            assert!(matches!(result, Err(LauncherError::Unreachable { .. })), "{result:?}");
+        }
+    }
+}

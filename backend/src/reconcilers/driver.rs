@@ -1,0 +1,75 @@
+//! Wakes a reconciler, bounds its run, notes how it went.
+
+use std::time::{Duration, Instant};
+
+use async_trait::async_trait;
+
+use crate::app::App;
+
+/// Longest run.
+const RUN_WAIT: Duration = Duration::from_mins(2);
+
+/// Something that repairs what is, towards what is wanted.
+#[async_trait]
+pub(super) trait Reconciler: Send + Sync + 'static {
+    /// Its name in status and log.
+    fn name(&self) -> &'static str;
+
+    /// One run, from the rows and the snapshot alone.
+    async fn run(&self) -> anyhow::Result<()>;
+}
+
+/// What wakes it besides the timer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Wake {
+    /// Nothing.
+    Timer,
+    /// Somebody waits to be submitted, or there is a new snapshot.
+    Submit,
+    /// Somebody waits to be stopped, or there is a new snapshot.
+    Stop,
+    /// There is a new snapshot.
+    Snapshot,
+}
+
+/// Runs it until eirened ends.
+pub(super) async fn drive(app: App, reconciler: impl Reconciler, every: Duration, wake: Wake) {
+    let mut snapshots = app.cluster.watch();
+    loop {
+        run_once(&app, &reconciler).await;
+        let bell = async {
+            match wake {
+                Wake::Submit => app.nudges.submit().notified().await,
+                Wake::Stop => app.nudges.stop().notified().await,
+                Wake::Timer | Wake::Snapshot => std::future::pending().await,
+            }
+        };
+        let snapshot = async {
+            if wake == Wake::Timer || snapshots.changed().await.is_err() {
+                std::future::pending::<()>().await;
+            }
+        };
+        tokio::select! {
+            () = app.shutdown.cancelled() => return,
+            () = bell => {}
+            () = snapshot => {}
+            () = tokio::time::sleep(every) => {}
+        }
+    }
+}
+
+async fn run_once(app: &App, reconciler: &impl Reconciler) {
+    let begun = Instant::now();
+    let result = tokio::time::timeout(RUN_WAIT, reconciler.run()).await;
+    let trouble = match result {
+        Ok(Ok(())) => None,
+        Ok(Err(error)) => Some(format!("{error:#}")),
+        Err(_) => Some("the run took too long and was ended".into()),
+    };
+    let failures = app.status.note(reconciler.name(), app.clock.now(), begun.elapsed(), trouble.clone());
+    if let Some(trouble) = trouble
+        && failures == 1
+    {
+        tracing::warn!(reconciler = reconciler.name(), error = trouble, "A run failed; the next one goes on");
+    }
+}

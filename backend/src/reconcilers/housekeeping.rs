@@ -1,0 +1,61 @@
+//! What has to be done now and then: expired rows, old events and logs, rights that ended by themselves.
+
+use std::time::{Duration, SystemTime};
+
+use async_trait::async_trait;
+use jiff::SignedDuration;
+
+use super::driver::Reconciler;
+use crate::app::App;
+
+/// Removes what nobody needs any more.
+pub(super) struct Retention {
+    app: App,
+}
+
+impl Retention {
+    pub(super) fn new(app: App) -> Self {
+        Self { app }
+    }
+}
+
+#[async_trait]
+impl Reconciler for Retention {
+    fn name(&self) -> &'static str {
+        "retention"
+    }
+
+    async fn run(&self) -> anyhow::Result<()> {
+        let now = self.app.clock.now();
+        let limits = &self.app.config.limits;
+        self.app.db.delete_expired(now).await?;
+        let events_before = now - SignedDuration::from_hours(24 * i64::from(limits.keep_events_days));
+        self.app.db.prune_events(events_before).await?;
+        let keep_logs = Duration::from_hours(24 * u64::from(limits.keep_logs_days));
+        self.app.logs.remove_older_than(keep_logs, SystemTime::from(now)).await?;
+        Ok(())
+    }
+}
+
+/// Closes what was opened with rights that have ended since.
+pub(super) struct Rights {
+    app: App,
+}
+
+impl Rights {
+    pub(super) fn new(app: App) -> Self {
+        Self { app }
+    }
+}
+
+#[async_trait]
+impl Reconciler for Rights {
+    fn name(&self) -> &'static str {
+        "rights"
+    }
+
+    async fn run(&self) -> anyhow::Result<()> {
+        self.app.access.sweep().await;
+        Ok(())
+    }
+}

@@ -1,0 +1,109 @@
+//! Issues the job file: a new secret for one restart of one job, known to the database as a hash and to the person's file alone.
+
+use std::sync::Arc;
+
+use eirene_core::job_file::{AppSpec, JobFile};
+use eirene_core::launcher::{Launcher, LauncherAnswer, LauncherError, LauncherRequest};
+use eirene_core::secret::Secret;
+use eirene_core::{Clock, Session};
+use eirene_database::{Db, DbError};
+
+use crate::config::Config;
+
+/// Issues job files.
+#[derive(Clone)]
+pub struct JobFiles {
+    db: Db,
+    clock: Arc<dyn Clock>,
+    launcher: Arc<dyn Launcher>,
+    config: Arc<Config>,
+    portal_pin: Arc<str>,
+}
+
+/// Why a job file could not be issued.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum JobFileError {
+    /// The database could not note the secret.
+    #[error(transparent)]
+    Database(#[from] DbError),
+    /// The launcher did not answer: the same again, later.
+    #[error("the launcher did not answer")]
+    Away(#[source] LauncherError),
+    /// There is no such person on the cluster, or not one that may run jobs.
+    #[error("{0}")]
+    Person(String),
+    /// The person's home does not take the file.
+    #[error("{0}")]
+    Home(String),
+}
+
+impl JobFiles {
+    /// `portal_pin` is the fingerprint of the tunnel's certificate.
+    pub fn new(app: &crate::app::App, portal_pin: &str) -> Self {
+        Self {
+            db: app.db.clone(),
+            clock: Arc::clone(&app.clock),
+            launcher: Arc::clone(&app.launcher),
+            config: Arc::clone(&app.config),
+            portal_pin: portal_pin.into(),
+        }
+    }
+
+    /// Makes a new secret for this restart, notes its hash, then writes the file; the answer is the session's directory.
+    pub(crate) async fn issue(&self, session: &Session, restart_count: u32) -> Result<String, JobFileError> {
+        let secret = Secret::generate();
+        let file = JobFile {
+            session: session.id,
+            restart_count,
+            secret: secret.expose().to_owned(),
+            portal: self.config.tunnel.advertise.clone(),
+            portal_pin: self.portal_pin.to_string(),
+            app: AppSpec {
+                app: session.app.clone(),
+                image_path: session.image_path.clone(),
+                gpus: session.resources.gpus > 0,
+                binds: Vec::new(),
+                origin: self.config.session_origin(session.id),
+                ready_within_s: self.config.agent.ready_within_s,
+            },
+        };
+        let content = serde_json::to_string(&file).map_err(|error| JobFileError::Home(error.to_string()))?;
+        self.db.set_job_secret(session.id, restart_count, &secret.hash()).await?;
+        let request =
+            LauncherRequest::WriteJobFile { person: session.owner_name.clone(), session: session.id, content };
+        match self.launcher.call(request).await {
+            Ok(LauncherAnswer::Written { directory }) => Ok(directory),
+            Ok(_) => Err(JobFileError::Home("the launcher gave an answer to another question".into())),
+            Err(error @ LauncherError::Unreachable { .. }) => Err(JobFileError::Away(error)),
+            Err(LauncherError::Refused { code, text }) => match code.as_str() {
+                "unknown_person" | "forbidden_person" => Err(JobFileError::Person(text)),
+                _ => Err(JobFileError::Home(text)),
+            },
+        }
+    }
+
+    /// Removes the file of a session that is over. What is left behind otherwise is a secret that opens nothing any more.
+    pub(crate) async fn remove(&self, session: &Session) {
+        let request = LauncherRequest::RemoveJobFile { person: session.owner_name.clone(), session: session.id };
+        if let Err(error) = self.launcher.call(request).await {
+            tracing::info!(session.id = %session.id, %error, "The job file of session {} was not removed", session.id);
+        }
+    }
+
+    /// The end of what the job itself wrote, for a session whose agent never came.
+    pub(crate) async fn job_log(&self, session: &Session) -> Option<String> {
+        let request = LauncherRequest::ReadJobLog { person: session.owner_name.clone(), session: session.id };
+        match self.launcher.call(request).await {
+            Ok(LauncherAnswer::Log { text }) => Some(text),
+            Ok(_) => None,
+            Err(error) => {
+                tracing::info!(session.id = %session.id, %error, "The job's own log of session {} was not read", session.id);
+                None
+            }
+        }
+    }
+
+    pub(crate) fn now(&self) -> jiff::Timestamp {
+        self.clock.now()
+    }
+}

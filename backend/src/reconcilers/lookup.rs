@@ -1,0 +1,66 @@
+//! Finds the job of a submit whose answer was lost, by its marker: in the snapshot, then in the accounting database.
+//!
+//! A marker is believed only on a job of the owner's uid, because anybody may give a job any name. *Absent* is concluded late and only
+//! from answers: the lost submit may still be on its way inside the scheduler when we first look.
+
+use eirene_core::Session;
+use eirene_core::scheduler::{Job, JobIdentity, Scheduler};
+use jiff::{SignedDuration, Timestamp};
+
+use super::SCHEDULER_WAIT;
+use crate::services::cluster::Snapshot;
+
+/// A lost submit shows itself within this time after it was begun …
+const SETTLE: SignedDuration = SignedDuration::from_secs(12);
+/// … and within this time after the scheduler began to answer again.
+const GOOD_FOR: SignedDuration = SignedDuration::from_secs(4);
+/// Clocks of portal and scheduler may differ.
+const CLOCKS: SignedDuration = SignedDuration::from_hours(1);
+
+/// What was found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Found {
+    /// The job.
+    Job(JobIdentity),
+    /// Surely nothing: it may be submitted again.
+    Absent,
+    /// It cannot be said yet.
+    Unknown,
+}
+
+/// Whether a job is the session's: its mark, and its owner's.
+pub(super) fn is_ours(job: &Job, session: &Session) -> bool {
+    job.name == session.marker && job.uid == session.owner_uid
+}
+
+/// The session's job among `jobs`: one that still lives before one that is over, then the newest.
+pub(super) fn pick<'a>(jobs: impl IntoIterator<Item = &'a Job>, session: &Session) -> Option<&'a Job> {
+    jobs.into_iter()
+        .filter(|job| is_ours(job, session))
+        .max_by_key(|job| (!job.state.is_final(), job.identity.submitted_at, job.identity.id))
+}
+
+/// Looks for the job of `session`, whose submit has begun.
+pub(super) async fn find(session: &Session, snapshot: &Snapshot, scheduler: &dyn Scheduler) -> Found {
+    let Some(begun) = session.submit_begun_at else { return Found::Absent };
+    if let Some(job) = pick(snapshot.jobs.iter(), session) {
+        return Found::Job(job.identity.clone());
+    }
+    if !settled(snapshot, begun) {
+        return Found::Unknown;
+    }
+    let accounted = tokio::time::timeout(SCHEDULER_WAIT, scheduler.accounted_jobs(&session.marker, begun - CLOCKS)).await;
+    match accounted {
+        Ok(Ok(jobs)) => pick(&jobs, session).map_or(Found::Absent, |job| Found::Job(job.identity.clone())),
+        Ok(Err(error)) => {
+            tracing::debug!(session.id = %session.id, %error, "Accounting was not asked");
+            Found::Unknown
+        }
+        Err(_) => Found::Unknown,
+    }
+}
+
+fn settled(snapshot: &Snapshot, begun: Timestamp) -> bool {
+    let (Some(asked), Some(good)) = (snapshot.asked_at, snapshot.good_since) else { return false };
+    snapshot.reachable && asked >= begun + SETTLE && asked >= good + GOOD_FOR
+}

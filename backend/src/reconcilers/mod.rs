@@ -1,0 +1,47 @@
+//! What happens without anybody asking: submitting, watching, stopping, repairing.
+//!
+//! A reconciler takes no input. It is woken by a bell, by a new snapshot or by its timer, looks at the database and at the snapshot, does
+//! a bounded amount of work and reports. It may be killed at any line, because whatever it does is written so that the next run goes on from
+//! the rows alone. A failure is the next run's business. The [poller] is the only one that looks at the scheduler regularly.
+
+mod adopt;
+mod driver;
+mod housekeeping;
+mod job_files;
+mod lookup;
+mod observe;
+pub mod poller;
+mod ready;
+mod see;
+mod status;
+mod stop;
+mod submit;
+
+use std::time::Duration;
+
+use tokio_util::task::TaskTracker;
+
+pub use job_files::JobFiles;
+pub use status::{Health, Status};
+
+use crate::app::App;
+use driver::{Wake, drive};
+
+/// Longest wait for one answer of the scheduler, beyond what the adapter allows itself.
+const SCHEDULER_WAIT: Duration = Duration::from_mins(1);
+
+/// Starts all of them; they end when `app.shutdown` is cancelled.
+pub fn start(app: &App, job_files: &JobFiles, tracker: &TaskTracker) {
+    let every = Duration::from_secs;
+    tracker.spawn(poller::Poller::new(app).run());
+    let submit = submit::Submit::new(app.clone(), job_files.clone(), tracker.clone());
+    let busy = submit.busy();
+    tracker.spawn(drive(app.clone(), submit, every(5), Wake::Submit));
+    tracker.spawn(drive(app.clone(), observe::Observe::new(app.clone(), job_files.clone()), every(30), Wake::Snapshot));
+    tracker.spawn(drive(app.clone(), stop::Stop::new(app.clone(), job_files.clone(), busy), every(5), Wake::Stop));
+    tracker.spawn(drive(app.clone(), adopt::Adopt::new(app.clone()), every(60), Wake::Snapshot));
+    tracker.spawn(drive(app.clone(), ready::Ready::new(app.clone()), every(5), Wake::Timer));
+    tracker.spawn(drive(app.clone(), ready::Silence::new(app.clone()), every(5), Wake::Timer));
+    tracker.spawn(drive(app.clone(), housekeeping::Rights::new(app.clone()), every(30), Wake::Timer));
+    tracker.spawn(drive(app.clone(), housekeeping::Retention::new(app.clone()), every(600), Wake::Timer));
+}

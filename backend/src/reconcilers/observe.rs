@@ -1,0 +1,186 @@
+//! From the snapshot to the sessions: what each job says, restarts, jobs that are gone, and the flag *undetermined*.
+//!
+//! While the scheduler cannot be asked, flags are set and nothing else. A job that is missing from a good snapshot is asked for in the accounting
+//! database before anything is concluded, and as long as its agent is connected it is not gone, whatever the lists say.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::{Mutex, PoisonError};
+
+use anyhow::Context as _;
+use async_trait::async_trait;
+use eirene_core::scheduler::Job;
+use eirene_core::{Session, SessionId, SessionState};
+use jiff::{SignedDuration, Timestamp};
+
+use super::driver::Reconciler;
+use super::job_files::JobFiles;
+use super::lookup::is_ours;
+use super::{SCHEDULER_WAIT, see};
+use crate::app::App;
+use crate::services::cluster::Snapshot;
+
+/// A job that neither list knows is given up after it was missing for this long.
+const MISSING_FOR: SignedDuration = SignedDuration::from_mins(1);
+/// A job that is missing here and still lives in the accounting database is given up after this long.
+const STRANDED_FOR: SignedDuration = SignedDuration::from_mins(15);
+/// Accounting is asked for at most so many jobs in one run.
+const MOST_ASKED: usize = 20;
+
+/// The reconciler.
+pub(super) struct Observe {
+    app: App,
+    job_files: JobFiles,
+    missing: Mutex<HashMap<SessionId, Timestamp>>,
+}
+
+impl Observe {
+    pub(super) fn new(app: App, job_files: JobFiles) -> Self {
+        Self { app, job_files, missing: Mutex::default() }
+    }
+}
+
+#[async_trait]
+impl Reconciler for Observe {
+    fn name(&self) -> &'static str {
+        "observe"
+    }
+
+    async fn run(&self) -> anyhow::Result<()> {
+        let snapshot = self.app.cluster.snapshot();
+        if !snapshot.is_known() && snapshot.trouble.is_none() {
+            return Ok(());
+        }
+        let live = self.app.db.live_sessions().await?;
+        if !snapshot.reachable {
+            return self.flag(&live).await;
+        }
+        let mut trouble = None;
+        let mut missing = Vec::new();
+        let by_id: HashMap<u32, &Job> = snapshot.jobs.iter().map(|job| (job.identity.id, job)).collect();
+        for session in &live {
+            let Some(identity) = &session.job else {
+                self.unflag(session).await?;
+                continue;
+            };
+            match by_id.get(&identity.id).filter(|job| is_ours(job, session)) {
+                Some(job) => {
+                    if let Err(error) = self.seen(session, job).await {
+                        trouble = Some(error.context(format!("session {}", session.id)));
+                    }
+                }
+                None => missing.push(session),
+            }
+        }
+        self.forget_found(&missing);
+        for session in missing.into_iter().take(MOST_ASKED) {
+            if let Err(error) = self.gone(session, &snapshot).await {
+                trouble = Some(error.context(format!("session {}", session.id)));
+            }
+        }
+        trouble.map_or(Ok(()), Err)
+    }
+}
+
+impl Observe {
+    async fn flag(&self, live: &[Session]) -> anyhow::Result<()> {
+        for session in live.iter().filter(|session| !session.undetermined) {
+            self.app.sessions.change(session.id, |session| session.undetermined = !session.state.is_final()).await?;
+        }
+        Ok(())
+    }
+
+    async fn unflag(&self, session: &Session) -> anyhow::Result<()> {
+        if session.undetermined {
+            self.app.sessions.change(session.id, |session| session.undetermined = false).await?;
+        }
+        Ok(())
+    }
+
+    async fn seen(&self, session: &Session, job: &Job) -> anyhow::Result<()> {
+        if job.restart_count > session.restart_count && !job.state.is_final() {
+            self.restarted(session, job).await?;
+        }
+        // A change that changes nothing costs a read; most looks bring no news.
+        let mut after = session.clone();
+        see::see(&mut after, job);
+        if after == *session && job.restart_count == session.restart_count {
+            return Ok(());
+        }
+        let after = self.app.sessions.change(session.id, |session| see::see(session, job)).await?;
+        self.finished(session, after).await
+    }
+
+    /// A restart gets a secret of its own before the row says so; killed in between, the next run does both again.
+    async fn restarted(&self, session: &Session, job: &Job) -> anyhow::Result<()> {
+        if session.state != SessionState::Stopping {
+            let known = self.app.db.agent_credentials(session.id).await?;
+            let issued = known.is_some_and(|known| known.restart_count == job.restart_count && known.tunnel_key_hash.is_some());
+            if !issued {
+                self.job_files.issue(session, job.restart_count).await.context("the job file of a restart")?;
+            }
+        }
+        self.app.sessions.change(session.id, |session| see::restart(session, job)).await?;
+        self.app.tunnels.close_before(session.id, job.restart_count);
+        Ok(())
+    }
+
+    async fn gone(&self, session: &Session, snapshot: &Snapshot) -> anyhow::Result<()> {
+        let Some(asked_at) = snapshot.asked_at else { return Ok(()) };
+        let fresh = session.submit_begun_at.is_some_and(|begun| asked_at < begun + SignedDuration::from_secs(5));
+        if fresh || self.app.tunnels.is_live(session.id) {
+            return self.unflag(session).await;
+        }
+        let since = *self
+            .missing
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .entry(session.id)
+            .or_insert(asked_at);
+        let begun = session.submit_begun_at.unwrap_or(session.created_at) - SignedDuration::from_hours(1);
+        let asked = self.app.scheduler.accounted_jobs(&session.marker, begun);
+        let accounted = tokio::time::timeout(SCHEDULER_WAIT, asked).await.context("accounting did not answer")??;
+        let known = accounted.iter().find(|job| {
+            is_ours(job, session) && session.job.as_ref().is_some_and(|identity| identity.id == job.identity.id)
+        });
+        let missing_for = asked_at.duration_since(since);
+        let after = match known {
+            Some(job) if job.state.is_final() => {
+                let mut job = job.clone();
+                job.restart_count = job.restart_count.max(session.restart_count);
+                self.app.sessions.change(session.id, |session| see::see(session, &job)).await?
+            }
+            Some(_) if missing_for < STRANDED_FOR => return Ok(()),
+            None if missing_for < MISSING_FOR => return Ok(()),
+            Some(_) | None => self.app.sessions.change(session.id, see::vanish).await?,
+        };
+        self.finished(session, after).await
+    }
+
+    async fn finished(&self, before: &Session, after: Option<Session>) -> anyhow::Result<()> {
+        let Some(after) = after.filter(|after| after.state.is_final() && !before.state.is_final()) else {
+            return Ok(());
+        };
+        finish(&self.app, &self.job_files, &after).await;
+        Ok(())
+    }
+
+    fn forget_found(&self, missing: &[&Session]) {
+        let still: HashSet<SessionId> = missing.iter().map(|session| session.id).collect();
+        self.missing.lock().unwrap_or_else(PoisonError::into_inner).retain(|id, _| still.contains(id));
+    }
+}
+
+/// What is left to do when a session is over: streams, secret, log.
+pub(super) async fn finish(app: &App, job_files: &JobFiles, session: &Session) {
+    app.tunnels.close(session.id);
+    job_files.remove(session).await;
+    if session.state == SessionState::Failed
+        && let Some(text) = job_files.job_log(session).await.filter(|text| !text.trim().is_empty())
+    {
+        let piece = format!("--- the job's own log ---\n{}\n", text.trim_end());
+        if let Err(error) = app.logs.append(session.id, piece.into()).await {
+            tracing::warn!(session.id = %session.id, %error, "The log of session {} was not written", session.id);
+        }
+    }
+    app.logs.close(session.id);
+}

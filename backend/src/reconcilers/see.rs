@@ -1,0 +1,203 @@
+//! What a job in the snapshot means for its session: pure rules, from one row and one job to the next row.
+//!
+//! *Running* is never concluded here. News that is older than what is known is let go by: a job that waits while its agent has already been
+//! heard of can only be an old look, because a restart makes the restart count grow.
+
+use eirene_core::scheduler::{Job, JobState};
+use eirene_core::{Desired, Reason, Session, SessionState};
+
+use crate::services::sessions::change::advance;
+use crate::services::sessions::reasons;
+
+/// Changes `session` to what `job` says.
+pub(super) fn see(session: &mut Session, job: &Job) {
+    if session.state.is_final() || job.restart_count < session.restart_count {
+        return;
+    }
+    session.undetermined = false;
+    match job.state {
+        JobState::Pending => waiting(session, job),
+        JobState::Configuring => allocated(session, job, reasons::nodes_preparing),
+        JobState::Running => allocated(session, job, reasons::app_starting),
+        JobState::Suspended => {
+            allocated(session, job, reasons::app_starting);
+            if session.state != SessionState::Stopping {
+                session.reason = Some(reasons::suspended());
+            }
+        }
+        // Its processes are being ended; how it ended is said when they are.
+        JobState::Completing => {}
+        JobState::Completed
+        | JobState::Cancelled
+        | JobState::Failed
+        | JobState::TimedOut
+        | JobState::NodeFailed
+        | JobState::OutOfMemory
+        | JobState::Preempted => finish(session, job),
+    }
+}
+
+/// A restart: back to the queue, whatever was known of the allocation before is over.
+pub(super) fn restart(session: &mut Session, job: &Job) {
+    if session.state.is_final() || job.restart_count <= session.restart_count {
+        return;
+    }
+    session.restart_count = job.restart_count;
+    session.nodes.clear();
+    session.started_at = None;
+    session.ends_at = None;
+    session.start_estimate = None;
+    if advance(session, SessionState::Queued) || session.state == SessionState::Queued {
+        session.reason = Some(reasons::requeued());
+    }
+}
+
+/// The end of a session whose job neither scheduler nor accounting knows.
+pub(super) fn vanish(session: &mut Session) {
+    conclude(session, SessionState::Failed, Some(reasons::vanished()));
+}
+
+/// The end of a session that was to end and has no job.
+pub(super) fn end_without_job(session: &mut Session) {
+    conclude(session, SessionState::Ended, Some(reasons::stopped()));
+}
+
+fn waiting(session: &mut Session, job: &Job) {
+    if session.state != SessionState::Queued {
+        return;
+    }
+    session.start_estimate = job.started_at;
+    if job.reason.is_some() {
+        session.reason.clone_from(&job.reason);
+    }
+}
+
+fn allocated(session: &mut Session, job: &Job, starting: fn() -> Reason) {
+    session.nodes.clone_from(&job.nodes);
+    session.started_at = job.started_at.or(session.started_at);
+    session.ends_at = job.ends_at.or(session.ends_at);
+    session.start_estimate = None;
+    if session.state == SessionState::Queued {
+        advance(session, SessionState::Starting);
+    }
+    let silent = session.reason.as_ref().is_some_and(|reason| reason.code == "agent_silent");
+    if session.state == SessionState::Starting && !silent {
+        session.reason = Some(starting());
+    }
+    if session.state == SessionState::Running && session.reason.as_ref().is_some_and(|r| r.code == "suspended") {
+        session.reason = None;
+    }
+}
+
+fn finish(session: &mut Session, job: &Job) {
+    let ran = session.state != SessionState::Queued || !job.nodes.is_empty();
+    if ran {
+        session.started_at = job.started_at.or(session.started_at);
+        if !job.nodes.is_empty() {
+            session.nodes.clone_from(&job.nodes);
+        }
+    }
+    session.ended_at = job.ends_at.filter(|end| *end >= session.created_at);
+    let (state, reason) = judge(job);
+    conclude(session, state, Some(reason));
+}
+
+fn conclude(session: &mut Session, state: SessionState, reason: Option<Reason>) {
+    let (state, reason) = match reasons::verdict(session) {
+        Some(state) => (state, session.reason.clone()),
+        None if session.desired == Desired::Ended => (SessionState::Ended, Some(reasons::stopped())),
+        None => (state, reason),
+    };
+    session.state = state;
+    session.reason = reason;
+    session.undetermined = false;
+    session.start_estimate = None;
+}
+
+fn judge(job: &Job) -> (SessionState, Reason) {
+    use SessionState::{Ended, Failed};
+    match job.state {
+        JobState::Completed => (Ended, reasons::app_ended()),
+        JobState::Cancelled => (Ended, reasons::cancelled()),
+        JobState::TimedOut => (Ended, reasons::walltime_reached()),
+        JobState::NodeFailed => (Failed, reasons::node_failed()),
+        JobState::OutOfMemory => (Failed, reasons::out_of_memory()),
+        JobState::Preempted => (Failed, reasons::preempted()),
+        JobState::Failed
+        | JobState::Pending
+        | JobState::Configuring
+        | JobState::Running
+        | JobState::Suspended
+        | JobState::Completing => {
+            (Failed, job.reason.clone().unwrap_or_else(|| reasons::job_failed(job.exit_code)))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{job, session};
+
+    fn after(state: SessionState, desired: Desired, reason: Option<Reason>, seen: JobState) -> (SessionState, String) {
+        let mut session = session("ada");
+        (session.state, session.desired, session.reason) = (state, desired, reason);
+        see(&mut session, &job(&session, 7, seen));
+        (session.state, session.reason.map_or(String::new(), |reason| reason.code))
+    }
+
+    #[test]
+    fn running_is_never_concluded_and_old_news_takes_nothing_back() {
+        use SessionState::{Queued, Running, Starting, Stopping};
+        for (state, seen, next) in [
+            (Queued, JobState::Pending, Queued),
+            (Queued, JobState::Configuring, Starting),
+            (Queued, JobState::Running, Starting),
+            (Starting, JobState::Running, Starting),
+            (Starting, JobState::Pending, Starting),
+            (Running, JobState::Pending, Running),
+            (Running, JobState::Running, Running),
+            (Running, JobState::Completing, Running),
+            (Stopping, JobState::Running, Stopping),
+            (Stopping, JobState::Pending, Stopping),
+        ] {
+            assert_eq!(after(state, Desired::Running, None, seen).0, next, "{state} {seen:?}");
+        }
+    }
+
+    #[test]
+    fn how_it_ended_depends_on_the_wish_and_on_what_the_agent_said() {
+        use SessionState::{Ended, Failed, Queued, Running, Stopping};
+        let never = Some(reasons::never_ready(120));
+        for (state, desired, reason, seen, next, code) in [
+            (Running, Desired::Running, None, JobState::Cancelled, Ended, "cancelled"),
+            (Running, Desired::Running, None, JobState::TimedOut, Ended, "walltime_reached"),
+            (Running, Desired::Running, None, JobState::Completed, Ended, "app_ended"),
+            (Running, Desired::Running, None, JobState::Failed, Failed, "job_failed"),
+            (Running, Desired::Running, None, JobState::NodeFailed, Failed, "node_failed"),
+            (Running, Desired::Running, None, JobState::OutOfMemory, Failed, "out_of_memory"),
+            (Queued, Desired::Running, None, JobState::Cancelled, Ended, "cancelled"),
+            (Stopping, Desired::Ended, None, JobState::Cancelled, Ended, "stopped"),
+            (Stopping, Desired::Ended, None, JobState::Failed, Ended, "stopped"),
+            (Stopping, Desired::Ended, never.clone(), JobState::Cancelled, Failed, "never_ready"),
+            (Stopping, Desired::Ended, Some(reasons::app_failed(3)), JobState::Completed, Failed, "app_failed"),
+            (Stopping, Desired::Ended, Some(reasons::walltime_reached()), JobState::Completed, Ended, "walltime_reached"),
+            (Failed, Desired::Running, never, JobState::Running, Failed, "never_ready"),
+        ] {
+            assert_eq!(after(state, desired, reason, seen), (next, code.to_owned()), "{state} {seen:?}");
+        }
+    }
+
+    #[test]
+    fn a_restart_goes_back_to_the_queue_and_an_older_look_changes_nothing() {
+        let mut session = session("ada");
+        session.state = SessionState::Running;
+        let mut requeued = job(&session, 7, JobState::Pending);
+        requeued.restart_count = 1;
+        restart(&mut session, &requeued);
+        assert_eq!((session.state, session.restart_count), (SessionState::Queued, 1));
+        let before = session.clone();
+        see(&mut session, &job(&before, 7, JobState::Cancelled));
+        assert_eq!(session, before);
+    }
+}

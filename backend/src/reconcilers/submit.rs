@@ -1,0 +1,307 @@
+//! Submits what waits to be submitted, once.
+//!
+//! The order makes it safe to be killed anywhere: the job file first, because it can be written again; then the note that a submit has begun;
+//! then the submit; then the job's identity. A row with the note and without identity has a submit whose answer was lost, and is looked for
+//! before anything is submitted again. Each session is submitted by a task of its own, so that one that hangs holds up nobody else.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use eirene_core::job_file::{AGENT_VARIABLE, BATCH_SCRIPT, JOB_FILE_VARIABLE};
+use eirene_core::scheduler::{JobIdentity, JobSpec};
+use eirene_core::{Desired, Reason, Session, SessionId, SessionState};
+use tokio_util::task::TaskTracker;
+
+use super::driver::Reconciler;
+use super::job_files::{JobFileError, JobFiles};
+use super::lookup::{Found, find};
+use super::{SCHEDULER_WAIT, see};
+use crate::app::App;
+use crate::error::AppError;
+use crate::services::sessions::reasons;
+
+/// Submits at once.
+const AT_ONCE: usize = 32;
+/// How often a home that does not take the job file is tried.
+const HOME_TRIES: u32 = 3;
+/// How often an identity is tried to be stored before the marker has to find it again.
+const STORE_TRIES: u32 = 20;
+const STORE_PAUSE: Duration = Duration::from_millis(500);
+
+/// Sessions whose submit is under way in this process.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Busy(Arc<Mutex<HashSet<SessionId>>>);
+
+impl Busy {
+    pub(super) fn contains(&self, id: SessionId) -> bool {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).contains(&id)
+    }
+
+    fn begin(&self, id: SessionId) -> Option<BusyGuard> {
+        let mut busy = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let begun = busy.len() < AT_ONCE && busy.insert(id);
+        begun.then(|| BusyGuard { busy: self.clone(), id })
+    }
+
+    #[cfg(test)]
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
+    }
+}
+
+struct BusyGuard {
+    busy: Busy,
+    id: SessionId,
+}
+
+impl Drop for BusyGuard {
+    fn drop(&mut self) {
+        self.busy.0.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.id);
+    }
+}
+
+/// The reconciler.
+pub(super) struct Submit {
+    work: Work,
+    busy: Busy,
+    tracker: TaskTracker,
+}
+
+#[derive(Clone)]
+struct Work {
+    app: App,
+    job_files: JobFiles,
+    home_tries: Arc<Mutex<HashMap<SessionId, u32>>>,
+}
+
+impl Submit {
+    pub(super) fn new(app: App, job_files: JobFiles, tracker: TaskTracker) -> Self {
+        let work = Work { app, job_files, home_tries: Arc::default() };
+        Self { work, busy: Busy::default(), tracker }
+    }
+
+    /// Sessions whose submit is under way.
+    pub(super) fn busy(&self) -> Busy {
+        self.busy.clone()
+    }
+}
+
+fn waits(session: &Session) -> bool {
+    session.job.is_none() && session.state == SessionState::Queued && session.desired == Desired::Running
+}
+
+#[async_trait]
+impl Reconciler for Submit {
+    fn name(&self) -> &'static str {
+        "submit"
+    }
+
+    async fn run(&self) -> anyhow::Result<()> {
+        let live = self.work.app.db.live_sessions().await?;
+        let waiting: Vec<Session> = live.into_iter().filter(waits).collect();
+        let ids: HashSet<SessionId> = waiting.iter().map(|session| session.id).collect();
+        self.work.home_tries.lock().unwrap_or_else(PoisonError::into_inner).retain(|id, _| ids.contains(id));
+        for session in waiting {
+            let Some(guard) = self.busy.begin(session.id) else { continue };
+            let work = self.work.clone();
+            self.tracker.spawn(async move {
+                let id = session.id;
+                let result = work.submit(session).await;
+                drop(guard);
+                if let Err(error) = result {
+                    let cause = anyhow::Error::new(error);
+                    tracing::warn!(session.id = %id, error = format!("{cause:#}"), "Session {id} was not submitted; the next run goes on");
+                }
+            });
+        }
+        Ok(())
+    }
+}
+
+impl Work {
+    async fn submit(&self, seen: Session) -> Result<(), AppError> {
+        let app = &self.app;
+        // The list may be older than the end of the task that last worked on this session.
+        let Some(session) = app.db.session(seen.id).await?.filter(waits) else { return Ok(()) };
+        let snapshot = app.cluster.snapshot();
+        if session.submit_begun_at.is_some() {
+            match find(&session, &snapshot, app.scheduler.as_ref()).await {
+                Found::Job(identity) => return self.store(session.id, &identity).await,
+                Found::Unknown => return self.explain(session.id, reasons::submit_unsure()).await,
+                Found::Absent => tracing::info!(
+                    session.id = %session.id,
+                    "The lost submit of session {} left no job; it is submitted again",
+                    session.id
+                ),
+            }
+        } else if !snapshot.reachable && snapshot.trouble.is_some() {
+            return self.explain(session.id, reasons::scheduler_away()).await;
+        }
+        let directory = match self.job_files.issue(&session, 0).await {
+            Ok(directory) => directory,
+            Err(error) => return self.no_job_file(session.id, error).await,
+        };
+        let spec = job_spec(app, &session, &directory);
+        let Some(session) = self.begin(session.id).await? else { return Ok(()) };
+        let answer = tokio::time::timeout(SCHEDULER_WAIT, app.scheduler.submit(&session.owner_name, &spec)).await;
+        match answer {
+            Ok(Ok(identity)) => self.store(session.id, &identity).await,
+            Ok(Err(error)) if !error.is_undetermined() => {
+                let reason = match error {
+                    eirene_core::scheduler::SchedulerError::Refused { reason } => reason,
+                    other => Reason::new("submit_failed", other.to_string()),
+                };
+                self.fail(session, reason).await
+            }
+            Ok(Err(error)) => {
+                tracing::warn!(session.id = %session.id, %error, "The answer to the submit of session {} was lost", session.id);
+                self.explain(session.id, reasons::submit_unsure()).await
+            }
+            Err(_) => self.explain(session.id, reasons::submit_unsure()).await,
+        }
+    }
+
+    /// Notes that a submit begins; nothing when somebody was faster or the wish has changed.
+    async fn begin(&self, id: SessionId) -> Result<Option<Session>, AppError> {
+        let now = self.app.clock.now();
+        let noted = self
+            .app
+            .sessions
+            .change(id, |session| {
+                if waits(session) {
+                    session.submit_begun_at = Some(now);
+                    session.reason = None;
+                }
+            })
+            .await?;
+        Ok(noted.filter(|session| waits(session) && session.submit_begun_at == Some(now)))
+    }
+
+    /// Stores the identity even when the session is to stop by now: then it is what has to be cancelled.
+    async fn store(&self, id: SessionId, identity: &JobIdentity) -> Result<(), AppError> {
+        let mut tries = 0;
+        loop {
+            let stored = self
+                .app
+                .sessions
+                .change(id, |session| {
+                    if session.job.is_none() && !session.state.is_final() {
+                        session.job = Some(identity.clone());
+                        session.undetermined = false;
+                        if session.reason.as_ref().is_some_and(|reason| reason.code == "submit_undetermined") {
+                            session.reason = None;
+                        }
+                    }
+                })
+                .await;
+            tries += 1;
+            match stored {
+                Err(AppError::Unavailable { .. }) if tries < STORE_TRIES => tokio::time::sleep(STORE_PAUSE).await,
+                Err(error) => return Err(error),
+                Ok(session) => {
+                    tracing::info!(session.id = %id, job.id = identity.id, "Session {id} is job {}", identity.id);
+                    self.app.nudges.poll().notify_one();
+                    if session.is_some_and(|session| session.desired == Desired::Ended) {
+                        self.app.nudges.stop().notify_one();
+                    }
+                    return Ok(());
+                }
+            }
+        }
+    }
+
+    async fn no_job_file(&self, id: SessionId, error: JobFileError) -> Result<(), AppError> {
+        let reason = match error {
+            JobFileError::Database(error) => return Err(error.into()),
+            JobFileError::Away(error) => {
+                tracing::warn!(session.id = %id, %error, "The job file of session {id} was not written");
+                return self.explain(id, reasons::launcher_away()).await;
+            }
+            JobFileError::Person(text) => reasons::no_person(&text),
+            JobFileError::Home(text) => {
+                let tries = {
+                    let mut tries = self.home_tries.lock().unwrap_or_else(PoisonError::into_inner);
+                    let entry = tries.entry(id).or_insert(0);
+                    *entry += 1;
+                    *entry
+                };
+                if tries < HOME_TRIES {
+                    return self.explain(id, reasons::home_trouble(&text)).await;
+                }
+                reasons::home_trouble(&text)
+            }
+        };
+        let failed = self.app.sessions.change(id, |session| give_up(session, &reason)).await?;
+        drop(failed);
+        Ok(())
+    }
+
+    async fn fail(&self, session: Session, reason: Reason) -> Result<(), AppError> {
+        self.app.sessions.change(session.id, |session| give_up(session, &reason)).await?;
+        self.job_files.remove(&session).await;
+        Ok(())
+    }
+
+    async fn explain(&self, id: SessionId, reason: Reason) -> Result<(), AppError> {
+        self.app
+            .sessions
+            .change(id, |session| {
+                if waits(session) {
+                    session.reason = Some(reason.clone());
+                }
+            })
+            .await?;
+        Ok(())
+    }
+}
+
+/// No job was made and none will be.
+fn give_up(session: &mut Session, reason: &Reason) {
+    if session.job.is_some() || session.state.is_final() {
+        return;
+    }
+    if session.desired == Desired::Ended {
+        return see::end_without_job(session);
+    }
+    session.state = SessionState::Failed;
+    session.reason = Some(reason.clone());
+}
+
+fn job_spec(app: &App, session: &Session, directory: &str) -> JobSpec {
+    let resources = &session.resources;
+    let home = directory.split_once("/.eirene/").map_or(directory, |(home, _)| home);
+    let person = session.owner_name.as_str();
+    let environment = [
+        ("PATH", "/usr/local/bin:/usr/bin:/bin"),
+        ("HOME", home),
+        ("USER", person),
+        ("LOGNAME", person),
+        ("LANG", "C.UTF-8"),
+        (JOB_FILE_VARIABLE, &format!("{directory}/job.json")),
+        (AGENT_VARIABLE, &app.config.agent.path.display().to_string()),
+    ];
+    JobSpec {
+        name: session.marker.clone(),
+        account: session.project.as_ref().and_then(|project| project.as_str().parse().ok()),
+        qos: None,
+        partition: resources.partition.clone(),
+        nodes: resources.nodes,
+        cpus: resources.cpus,
+        memory_mib: resources.memory_mib,
+        gpus: resources.gpus,
+        gpu_type: resources.gpu_type.clone(),
+        walltime_min: resources.walltime_min,
+        script: BATCH_SCRIPT.to_owned(),
+        environment: environment.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec(),
+        directory: directory.to_owned(),
+        output: format!("{directory}/job.log"),
+        warn_before_end_s: warning(resources.walltime_min),
+    }
+}
+
+/// A twentieth of the time, between ten seconds and two minutes.
+fn warning(walltime_min: u32) -> u32 {
+    walltime_min.saturating_mul(3).clamp(10, 120)
+}

@@ -1,0 +1,94 @@
+//! What an agent says about its session. *Running* comes from here and from nowhere else.
+//!
+//! The caller has checked that the agent is the session's own; what it says can still be wrong, and harms its own session only.
+
+use eirene_core::{Desired, Session, SessionId, SessionState};
+
+use super::change::advance;
+use super::{Sessions, reasons};
+use crate::error::AppError;
+
+impl Sessions {
+    /// The agent is there and starts the app.
+    pub(crate) async fn agent_arrived(&self, id: SessionId) -> Result<Option<Session>, AppError> {
+        let now = self.parts.clock.now();
+        self.change(id, |session| {
+            if session.state == SessionState::Queued && advance(session, SessionState::Starting) {
+                session.started_at = session.started_at.or(Some(now));
+                session.start_estimate = None;
+                session.reason = Some(reasons::app_starting());
+            }
+            if session.reason.as_ref().is_some_and(|reason| reason.code == "agent_silent") {
+                session.reason = None;
+            }
+        })
+        .await
+    }
+
+    /// The app answers.
+    pub(crate) async fn agent_ready(&self, id: SessionId) -> Result<Option<Session>, AppError> {
+        self.agent_arrived(id).await?;
+        self.change(id, |session| {
+            if session.state == SessionState::Starting && advance(session, SessionState::Running) {
+                session.reason = None;
+            }
+        })
+        .await
+    }
+
+    /// The app is over; `code` is none when the agent gave up on it.
+    pub(crate) async fn app_exited(
+        &self,
+        id: SessionId,
+        outcome: AppOutcome,
+    ) -> Result<Option<Session>, AppError> {
+        let session = self
+            .change(id, |session| {
+                let stopping = session.state == SessionState::Stopping || session.desired == Desired::Ended;
+                if session.state.is_final() || (stopping && reasons::verdict(session).is_some()) {
+                    return;
+                }
+                if !stopping {
+                    session.reason = Some(match &outcome {
+                        AppOutcome::Ended => reasons::app_ended(),
+                        AppOutcome::Failed(code) => reasons::app_failed(*code),
+                        AppOutcome::NeverReady(limit_s) => reasons::never_ready(*limit_s),
+                        AppOutcome::WalltimeReached => reasons::walltime_reached(),
+                        AppOutcome::NotStarted(text) => eirene_core::Reason::new("agent_failed", text.clone()),
+                    });
+                }
+                // The wish follows what happened: whatever the app left of its allocation is to be given back.
+                session.desired = Desired::Ended;
+                session.state = SessionState::Stopping;
+            })
+            .await?;
+        self.parts.nudges.stop().notify_one();
+        self.parts.nudges.poll().notify_one();
+        Ok(session)
+    }
+
+    /// Nothing has been heard of the agent for a while; its job may well go on.
+    pub(crate) async fn agent_silent(&self, id: SessionId) -> Result<Option<Session>, AppError> {
+        self.change(id, |session| {
+            if matches!(session.state, SessionState::Starting | SessionState::Running) {
+                session.reason = Some(reasons::agent_silent());
+            }
+        })
+        .await
+    }
+}
+
+/// How an app ended, as its agent tells it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum AppOutcome {
+    /// With exit status 0, or because it was asked to.
+    Ended,
+    /// With another exit status.
+    Failed(i32),
+    /// It did not answer within so many seconds.
+    NeverReady(u32),
+    /// The time limit is near.
+    WalltimeReached,
+    /// It could not be started; a sentence that says why.
+    NotStarted(String),
+}

@@ -1,0 +1,394 @@
+//! What the tests of this crate are arranged with: a scheduler and a launcher in memory, a clock that is moved, a database in a temporary
+//! directory.
+
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use async_trait::async_trait;
+use eirene_core::clock::MockClock;
+use eirene_core::launcher::{Launcher, LauncherAnswer, LauncherError, LauncherRequest};
+use eirene_core::scheduler::{
+    CallAs, Job, JobIdentity, JobSpec, JobState, Node, NodeGpus, Partition, Scheduler, SchedulerError, SchedulerResult,
+};
+use eirene_core::{
+    Clock as _, Desired, Image, ImageId, Reason, Resources, Role, Session, SessionId, SessionState, User, UserId,
+    UserState, Username,
+};
+use eirene_database::Db;
+use jiff::Timestamp;
+
+use crate::app::{App, Ports};
+use crate::config::Config;
+use crate::services::actor::{Actor, Via};
+use crate::services::cluster::Snapshot;
+use crate::services::passwords::Passwords;
+use crate::services::sessions::StartSession;
+
+/// Where the clock of every test begins.
+pub(crate) fn start_time() -> Timestamp {
+    "2026-01-02T03:04:05Z".parse().unwrap()
+}
+
+/// A small wish.
+pub(crate) fn small() -> Resources {
+    Resources { partition: None, nodes: 1, cpus: 2, memory_mib: 2048, gpus: 0, gpu_type: None, walltime_min: 60 }
+}
+
+/// A session of `owner` that was just asked for.
+pub(crate) fn session(owner: &str) -> Session {
+    Session {
+        id: SessionId::generate(),
+        owner: UserId::generate(),
+        owner_name: owner.parse().unwrap(),
+        owner_uid: 2001,
+        name: "a session".parse().unwrap(),
+        app: "jupyterlab".parse().unwrap(),
+        image: "jupyter".parse().unwrap(),
+        image_path: "/images/a.sif".into(),
+        project: None,
+        resources: small(),
+        desired: Desired::Running,
+        state: SessionState::Queued,
+        undetermined: false,
+        reason: None,
+        marker: "eirene-mark".into(),
+        submit_begun_at: None,
+        job: None,
+        restart_count: 0,
+        nodes: vec![],
+        start_estimate: None,
+        created_at: start_time(),
+        started_at: None,
+        ends_at: None,
+        ended_at: None,
+        version: 1,
+    }
+}
+
+/// The job of `session` in some state.
+pub(crate) fn job(session: &Session, id: u32, state: JobState) -> Job {
+    let allocated = state != JobState::Pending;
+    Job {
+        identity: JobIdentity { cluster: "demo".into(), id, submitted_at: start_time() },
+        name: session.marker.clone(),
+        uid: session.owner_uid,
+        state,
+        word: format!("{state:?}"),
+        reason: (!allocated).then(|| Reason::new("waiting_for_resources", "waits")),
+        partition: "main".into(),
+        nodes: if allocated { vec!["c1".parse().unwrap()] } else { vec![] },
+        restart_count: 0,
+        started_at: allocated.then(start_time),
+        ends_at: None,
+        exit_code: None,
+        gpus: vec![],
+    }
+}
+
+/// The demo cluster, with these jobs on it.
+pub(crate) fn snapshot(jobs: Vec<Job>) -> Snapshot {
+    Snapshot {
+        asked_at: Some(start_time()),
+        good_since: Some(start_time()),
+        reachable: true,
+        trouble: None,
+        jobs: Arc::new(jobs),
+        nodes: Arc::new(nodes()),
+        partitions: Arc::new(partitions()),
+    }
+}
+
+fn nodes() -> Vec<Node> {
+    let node = |name: &str, gpu_type: &str, partitions: &[&str]| Node {
+        name: name.parse().unwrap(),
+        available: true,
+        state: "idle".into(),
+        reason: None,
+        cpus: 8,
+        cpus_allocated: 0,
+        memory_mib: 16_000,
+        memory_allocated_mib: 0,
+        gpus: vec![NodeGpus { gpu_type: gpu_type.into(), total: 2, allocated: 0 }],
+        partitions: partitions.iter().map(|name| name.parse().unwrap()).collect(),
+    };
+    vec![node("c1", "a100", &["main"]), node("c2", "h100", &["main", "long"])]
+}
+
+fn partitions() -> Vec<Partition> {
+    let partition = |name: &str, is_default, max_walltime_min, nodes: &[&str]| Partition {
+        name: name.parse().unwrap(),
+        is_default,
+        available: true,
+        max_walltime_min: Some(max_walltime_min),
+        max_nodes: None,
+        nodes: nodes.iter().map(|name| name.parse().unwrap()).collect(),
+    };
+    vec![partition("main", true, 480, &["c1", "c2"]), partition("long", false, 2880, &["c2"])]
+}
+
+/// What the next submit does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum SubmitMood {
+    /// Makes a job and says so.
+    Good,
+    /// Makes a job; the answer is lost.
+    AnswerLost,
+    /// Makes no job; there is no answer.
+    NothingHappens,
+    /// Refuses.
+    Refuses,
+}
+
+/// What the scheduler in memory knows.
+pub(crate) struct SchedulerState {
+    pub(crate) reachable: bool,
+    pub(crate) mood: SubmitMood,
+    pub(crate) jobs: Vec<Job>,
+    pub(crate) accounted: Vec<Job>,
+    pub(crate) accounting_reachable: bool,
+    pub(crate) submits: Vec<(Username, JobSpec)>,
+    pub(crate) cancels: Vec<(CallAs, u32)>,
+    pub(crate) person_may_cancel: bool,
+    next_id: u32,
+}
+
+/// A scheduler in memory.
+#[derive(Clone)]
+pub(crate) struct FakeScheduler {
+    state: Arc<Mutex<SchedulerState>>,
+    clock: MockClock,
+}
+
+impl FakeScheduler {
+    fn new(clock: MockClock) -> Self {
+        let state = SchedulerState {
+            reachable: true,
+            mood: SubmitMood::Good,
+            jobs: vec![],
+            accounted: vec![],
+            accounting_reachable: true,
+            submits: vec![],
+            cancels: vec![],
+            person_may_cancel: true,
+            next_id: 100,
+        };
+        Self { state: Arc::new(Mutex::new(state)), clock }
+    }
+
+    pub(crate) fn state(&self) -> MutexGuard<'_, SchedulerState> {
+        self.state.lock().unwrap()
+    }
+
+    /// Changes the one job.
+    pub(crate) fn change_job(&self, edit: impl FnOnce(&mut Job)) {
+        let mut state = self.state();
+        assert_eq!(state.jobs.len(), 1);
+        edit(&mut state.jobs[0]);
+    }
+
+    /// Puts the one job into a state.
+    pub(crate) fn job_becomes(&self, next: JobState) {
+        let now = self.clock.now();
+        self.change_job(|job| {
+            job.state = next;
+            if next != JobState::Pending {
+                job.nodes = vec!["c1".parse().unwrap()];
+                job.started_at = job.started_at.or(Some(now));
+            }
+        });
+    }
+
+    fn asked(&self) -> SchedulerResult<MutexGuard<'_, SchedulerState>> {
+        let state = self.state();
+        if state.reachable { Ok(state) } else { Err(away()) }
+    }
+}
+
+fn away() -> SchedulerError {
+    SchedulerError::Unreachable { what: "a test".into(), source: None }
+}
+
+#[async_trait]
+impl Scheduler for FakeScheduler {
+    async fn ping(&self) -> SchedulerResult<String> {
+        self.asked().map(|_| "fake".into())
+    }
+
+    async fn submit(&self, person: &Username, spec: &JobSpec) -> SchedulerResult<JobIdentity> {
+        // Another task may run here, as with a real scheduler.
+        tokio::task::yield_now().await;
+        let now = self.clock.now();
+        let mut state = self.asked()?;
+        state.submits.push((person.clone(), spec.clone()));
+        match state.mood {
+            SubmitMood::Refuses => {
+                return Err(SchedulerError::Refused { reason: Reason::new("no_account", "no such account") });
+            }
+            SubmitMood::NothingHappens => return Err(away()),
+            SubmitMood::Good | SubmitMood::AnswerLost => {}
+        }
+        state.next_id += 1;
+        let mut made = job(&session(person.as_str()), state.next_id, JobState::Pending);
+        made.name.clone_from(&spec.name);
+        made.identity.submitted_at = now;
+        let identity = made.identity.clone();
+        state.jobs.push(made);
+        if state.mood == SubmitMood::AnswerLost { Err(away()) } else { Ok(identity) }
+    }
+
+    async fn jobs(&self) -> SchedulerResult<Vec<Job>> {
+        Ok(self.asked()?.jobs.clone())
+    }
+
+    async fn job(&self, id: u32) -> SchedulerResult<Option<Job>> {
+        Ok(self.asked()?.jobs.iter().find(|job| job.identity.id == id).cloned())
+    }
+
+    async fn accounted_jobs(&self, name: &str, _since: Timestamp) -> SchedulerResult<Vec<Job>> {
+        let state = self.asked()?;
+        if !state.accounting_reachable {
+            return Err(away());
+        }
+        Ok(state.accounted.iter().filter(|job| job.name == name).cloned().collect())
+    }
+
+    async fn cancel(&self, as_: &CallAs, id: u32) -> SchedulerResult<()> {
+        let mut state = self.asked()?;
+        if !state.person_may_cancel && matches!(as_, CallAs::Person(_)) {
+            return Err(SchedulerError::Refused { reason: Reason::new("denied", "denied") });
+        }
+        state.cancels.push((as_.clone(), id));
+        for job in state.jobs.iter_mut().filter(|job| job.identity.id == id && !job.state.is_final()) {
+            job.state = JobState::Cancelled;
+        }
+        Ok(())
+    }
+
+    async fn nodes(&self) -> SchedulerResult<Vec<Node>> {
+        self.asked().map(|_| nodes())
+    }
+
+    async fn partitions(&self) -> SchedulerResult<Vec<Partition>> {
+        self.asked().map(|_| partitions())
+    }
+}
+
+/// A launcher in memory: keeps what it was asked.
+#[derive(Clone, Default)]
+pub(crate) struct FakeLauncher {
+    pub(crate) calls: Arc<Mutex<Vec<LauncherRequest>>>,
+    /// Refuses to write job files with this code.
+    pub(crate) refusal: Arc<Mutex<Option<&'static str>>>,
+}
+
+impl FakeLauncher {
+    /// Restart counts and secrets of the job files it wrote, oldest first.
+    pub(crate) fn job_files(&self) -> Vec<eirene_core::job_file::JobFile> {
+        let calls = self.calls.lock().unwrap();
+        calls
+            .iter()
+            .filter_map(|call| match call {
+                LauncherRequest::WriteJobFile { content, .. } => Some(serde_json::from_str(content).unwrap()),
+                _ => None,
+            })
+            .collect()
+    }
+}
+
+#[async_trait]
+impl Launcher for FakeLauncher {
+    async fn call(&self, request: LauncherRequest) -> Result<LauncherAnswer, LauncherError> {
+        let refusal = *self.refusal.lock().unwrap();
+        let answer = match &request {
+            LauncherRequest::WriteJobFile { person, session, .. } => match refusal {
+                Some("away") => return Err(LauncherError::Unreachable { what: "a test".into(), source: None }),
+                Some(code) => return Err(LauncherError::Refused { code: code.into(), text: "no space left".into() }),
+                None => LauncherAnswer::Written { directory: format!("/home/{person}/.eirene/sessions/{session}") },
+            },
+            LauncherRequest::ReadJobLog { .. } => LauncherAnswer::Log { text: "the last words\n".into() },
+            _ => LauncherAnswer::Done,
+        };
+        self.calls.lock().unwrap().push(request);
+        Ok(answer)
+    }
+}
+
+/// Everything, in memory and a temporary directory.
+pub(crate) struct TestApp {
+    pub(crate) app: App,
+    pub(crate) clock: MockClock,
+    pub(crate) scheduler: FakeScheduler,
+    pub(crate) launcher: FakeLauncher,
+    pub(crate) directory: tempfile::TempDir,
+}
+
+impl TestApp {
+    /// With one image in the catalogue and nobody in it.
+    pub(crate) async fn new() -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let text = format!(
+            "[server]\nportal_url = \"http://eirene.localhost:8080\"\napps_domain = \"apps.eirene.localhost:8080\"\nstate_dir = {:?}\n\
+             [tunnel]\nadvertise = \"portal:7443\"\n[limits]\nlive_sessions = 3\n",
+            directory.path()
+        );
+        let config = Arc::new(Config::from_text(&text).unwrap());
+        let db = Db::open(&format!("sqlite://{}", directory.path().join("test.db").display())).await.unwrap();
+        db.migrate().await.unwrap();
+        let clock = MockClock::new(start_time());
+        let scheduler = FakeScheduler::new(clock.clone());
+        let launcher = FakeLauncher::default();
+        let ports = Ports {
+            db: db.clone(),
+            clock: Arc::new(clock.clone()),
+            scheduler: Arc::new(scheduler.clone()),
+            launcher: Arc::new(launcher.clone()),
+        };
+        let app = App::build(config, ports, Passwords::for_tests().unwrap());
+        let image = Image {
+            id: ImageId::generate(),
+            name: "jupyter".parse().unwrap(),
+            description: "JupyterLab".into(),
+            path: "/images/a.sif".into(),
+            sha256: "0".repeat(64),
+            size_bytes: 1,
+            apps: vec!["jupyterlab".parse().unwrap()],
+            created_at: clock.now(),
+        };
+        db.insert_image(&image).await.unwrap();
+        Self { app, clock, scheduler, launcher, directory }
+    }
+
+    /// A person who is signed in with a browser.
+    pub(crate) async fn person(&self, name: &str, uid: u32, role: Role) -> Actor {
+        let user = User {
+            id: UserId::generate(),
+            username: name.parse().unwrap(),
+            role,
+            state: UserState::Active,
+            uid: Some(uid),
+            created_at: self.clock.now(),
+        };
+        self.app.db.insert_user(&user, "no hash").await.unwrap();
+        Actor { user, via: Via::Login(eirene_core::LoginId::generate()), address: None, request_id: None }
+    }
+
+    /// The one whose jobs the scheduler in memory makes.
+    pub(crate) async fn ada(&self) -> Actor {
+        self.person("ada", 2001, Role::Researcher).await
+    }
+
+    /// What most tests start.
+    pub(crate) fn wish() -> StartSession {
+        StartSession {
+            name: None,
+            app: "jupyterlab".parse().unwrap(),
+            image: "jupyter".parse().unwrap(),
+            project: None,
+            resources: small(),
+        }
+    }
+
+    /// The row now.
+    pub(crate) async fn row(&self, id: SessionId) -> Session {
+        self.app.db.session(id).await.unwrap().unwrap()
+    }
+}

@@ -1,0 +1,135 @@
+//! Who is let in: an agent that knows the secret of its session, for the job, restart and uid the session has.
+//!
+//! A refusal is permanent only where trying again can never help. In particular an agent whose session is unknown is told to try again:
+//! the database may have been restored, and nothing that runs is ended because of that.
+
+use eirene_core::Session;
+use eirene_core::secret::Secret;
+use eirene_database::AgentCredentials;
+use eirene_tunnel::handshake::{Credential, Greeting, Hello};
+
+use crate::app::App;
+use crate::error::AppError;
+
+/// Seconds between two heartbeats.
+pub(super) const HEARTBEAT_S: u32 = 10;
+
+/// What became of a hello.
+pub(super) enum Admission {
+    /// In; `key` is confirmed when the agent has it.
+    Welcome {
+        /// The session.
+        session: Box<Session>,
+        /// A key to send, when a secret was exchanged.
+        key: Option<Secret>,
+    },
+    /// Out.
+    Refused(Refusal),
+}
+
+/// Why not.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Refusal {
+    pub(super) code: &'static str,
+    pub(super) text: &'static str,
+    pub(super) permanent: bool,
+}
+
+impl Refusal {
+    const fn for_now(code: &'static str, text: &'static str) -> Self {
+        Self { code, text, permanent: false }
+    }
+
+    const fn for_good(code: &'static str, text: &'static str) -> Self {
+        Self { code, text, permanent: true }
+    }
+
+    pub(super) fn greeting(self) -> Greeting {
+        Greeting::Refused { code: self.code.into(), text: self.text.into(), permanent: self.permanent }
+    }
+}
+
+const WRONG_VERSION: Refusal = Refusal::for_good("wrong_version", "the portal speaks another version of the protocol");
+const UNKNOWN: Refusal = Refusal::for_now("unknown", "the portal does not know this session and secret");
+const OVER: Refusal = Refusal::for_good("session_over", "the session is over");
+const OLD_RESTART: Refusal = Refusal::for_good("old_restart", "a later run of the job has taken over");
+const NEW_RESTART: Refusal = Refusal::for_now("new_restart", "the portal has not seen this restart yet");
+const OTHER_JOB: Refusal = Refusal::for_now("other_job", "the session belongs to another job");
+const OTHER_USER: Refusal = Refusal::for_good("other_user", "the session belongs to somebody else");
+
+/// Decides. Who cannot show the secret learns nothing about the session.
+pub(super) async fn admit(app: &App, hello: &Hello) -> Result<Admission, AppError> {
+    if hello.version != eirene_tunnel::VERSION {
+        return Ok(Admission::Refused(WRONG_VERSION));
+    }
+    let Some(session) = app.db.session(hello.session).await? else { return Ok(Admission::Refused(UNKNOWN)) };
+    let Some(known) = app.db.agent_credentials(hello.session).await? else {
+        return Ok(Admission::Refused(UNKNOWN));
+    };
+    let shown = match shown(&known, &hello.credential) {
+        Shown::Nothing if hello.restart_count > known.restart_count => return Ok(Admission::Refused(NEW_RESTART)),
+        Shown::Nothing => return Ok(Admission::Refused(UNKNOWN)),
+        shown => shown,
+    };
+    if let Some(refusal) = contradiction(&session, &known, hello) {
+        return Ok(Admission::Refused(refusal));
+    }
+    let key = match shown {
+        Shown::JobSecret => {
+            let key = Secret::generate();
+            if !app.db.set_pending_tunnel_key(session.id, known.restart_count, &key.hash()).await? {
+                return Ok(Admission::Refused(UNKNOWN));
+            }
+            Some(key)
+        }
+        Shown::TunnelKey | Shown::Nothing => None,
+    };
+    Ok(Admission::Welcome { session: Box::new(session), key })
+}
+
+/// Notes that the agent holds the key, which voids the job's secret. Said again, it is true again.
+pub(super) async fn confirm(app: &App, hello: &Hello, key: Option<&Secret>) -> Result<bool, AppError> {
+    let hash = match (key, &hello.credential) {
+        (Some(key), _) => key.hash(),
+        (None, Credential::TunnelKey(key)) => Secret::from_text(key.as_str()).hash(),
+        (None, Credential::JobSecret(_)) => return Ok(false),
+    };
+    Ok(app.db.confirm_tunnel_key(hello.session, hello.restart_count, &hash).await?)
+}
+
+#[derive(Clone, Copy)]
+enum Shown {
+    JobSecret,
+    TunnelKey,
+    Nothing,
+}
+
+fn shown(known: &AgentCredentials, credential: &Credential) -> Shown {
+    let fits = |hash: &Option<eirene_core::secret::SecretHash>, text: &str| {
+        hash.as_ref().is_some_and(|hash| hash.matches(&Secret::from_text(text)))
+    };
+    match credential {
+        Credential::JobSecret(text) if fits(&known.secret_hash, text) => Shown::JobSecret,
+        Credential::TunnelKey(text) if fits(&known.tunnel_key_hash, text) || fits(&known.pending_key_hash, text) => {
+            Shown::TunnelKey
+        }
+        Credential::JobSecret(_) | Credential::TunnelKey(_) => Shown::Nothing,
+    }
+}
+
+fn contradiction(session: &Session, known: &AgentCredentials, hello: &Hello) -> Option<Refusal> {
+    if hello.uid != session.owner_uid {
+        return Some(OTHER_USER);
+    }
+    if session.state.is_final() {
+        return Some(OVER);
+    }
+    if hello.restart_count < known.restart_count {
+        return Some(OLD_RESTART);
+    }
+    if hello.restart_count > known.restart_count {
+        return Some(NEW_RESTART);
+    }
+    // While the submit's answer is on its way, the job is not known yet; the secret is what counts.
+    session.job.as_ref().is_some_and(|job| job.id != hello.slurm_job_id).then_some(OTHER_JOB)
+}

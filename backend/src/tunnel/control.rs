@@ -1,0 +1,161 @@
+//! The control stream of one tunnel: what the agent says about its session, and what the portal wants of it.
+
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use eirene_core::SessionId;
+use eirene_tunnel::handshake::Hello;
+use eirene_tunnel::message::{self, FromAgent, FromPortal, StopCause};
+use eirene_tunnel::{Opener, StreamKind};
+use serde_json::json;
+use tokio::io::BufReader;
+use tokio::sync::mpsc;
+
+use super::admission::HEARTBEAT_S;
+use super::pace::Pace;
+use crate::app::App;
+use crate::error::AppError;
+use crate::services::events::EventKind;
+use crate::services::sessions::agent::AppOutcome;
+
+/// So many heartbeats may be missing.
+const PATIENCE: u32 = 3;
+/// Messages in a second, and at once.
+const MESSAGES: (u32, u32) = (20, 200);
+/// Bytes of log in a second, and at once.
+const LOG_BYTES: (u32, u32) = (64 * 1024, 1024 * 1024);
+/// Longest sentence an agent may have shown on a session's page, in characters.
+const MAX_SENTENCE: usize = 300;
+
+/// Talks until the agent is silent or gone; the answer says why it ended.
+pub(super) async fn converse(
+    app: &App,
+    opener: &Opener,
+    hello: &Hello,
+    mut orders: mpsc::Receiver<FromPortal>,
+) -> &'static str {
+    let session = hello.session;
+    if let Err(error) = app.sessions.agent_arrived(session).await {
+        tracing::warn!(session.id = %session, %error, "The arrival of an agent was not noted");
+    }
+    let patience = Duration::from_secs(u64::from(HEARTBEAT_S * PATIENCE));
+    let Ok(Ok(stream)) = tokio::time::timeout(patience, opener.open(StreamKind::Control)).await else {
+        return "it took no control stream";
+    };
+    let (reader, mut writer) = tokio::io::split(stream);
+    let (mut reader, mut line) = (BufReader::new(reader), Vec::new());
+    let offset = app.logs.position(session, hello.restart_count).await;
+    if message::write(&mut writer, &FromPortal::SendLog { offset }).await.is_err() {
+        return "the connection ended";
+    }
+    let mut ear = Ear {
+        app,
+        session,
+        restart_count: hello.restart_count,
+        messages: Pace::new(MESSAGES.0, MESSAGES.1),
+        log_bytes: Pace::new(LOG_BYTES.0, LOG_BYTES.1),
+        stopping: None,
+    };
+    let mut heard = tokio::time::Instant::now();
+    loop {
+        tokio::select! {
+            said = message::read::<FromAgent>(&mut reader, &mut line) => match said {
+                Ok(Some(said)) => {
+                    heard = tokio::time::Instant::now();
+                    ear.hear(said).await;
+                }
+                Ok(None) => return "the agent ended the conversation",
+                Err(_) => return "the agent broke the rules",
+            },
+            order = orders.recv() => {
+                let Some(order) = order else { return "closed" };
+                let sent = tokio::time::timeout(patience, message::write(&mut writer, &order)).await;
+                if !matches!(sent, Ok(Ok(()))) {
+                    return "the agent does not listen";
+                }
+            }
+            () = tokio::time::sleep_until(heard + patience) => return "the agent is silent",
+        }
+    }
+}
+
+struct Ear<'a> {
+    app: &'a App,
+    session: SessionId,
+    restart_count: u32,
+    messages: Pace,
+    log_bytes: Pace,
+    stopping: Option<StopCause>,
+}
+
+impl Ear<'_> {
+    async fn hear(&mut self, said: FromAgent) {
+        tokio::time::sleep(self.messages.take(1, Instant::now())).await;
+        let sessions = &self.app.sessions;
+        let noted = match said {
+            FromAgent::Heartbeat | FromAgent::Unknown => return,
+            FromAgent::Log { offset, text } => return self.log(offset, text).await,
+            FromAgent::Starting { .. } => sessions.agent_arrived(self.session).await,
+            FromAgent::Ready => sessions.agent_ready(self.session).await,
+            FromAgent::Stopping { why } => {
+                self.stopping = Some(why);
+                match why {
+                    StopCause::Walltime => sessions.app_exited(self.session, AppOutcome::WalltimeReached).await,
+                    // What a signal means is said by how the job ends.
+                    StopCause::Request | StopCause::Signal | StopCause::Unknown => return,
+                }
+            }
+            FromAgent::Exited { status, code, text } => self.exited(status, code.as_deref(), text.as_deref()).await,
+        };
+        if let Err(error) = noted {
+            tracing::warn!(session.id = %self.session, %error, "What the agent of session {} said was not noted", self.session);
+        }
+    }
+
+    async fn exited(
+        &self,
+        status: Option<i32>,
+        code: Option<&str>,
+        text: Option<&str>,
+    ) -> Result<Option<eirene_core::Session>, AppError> {
+        if self.stopping.is_some() {
+            self.app.nudges.poll().notify_one();
+            return Ok(None);
+        }
+        let outcome = match (code, status) {
+            (Some("never_ready" | "not_ready"), _) => AppOutcome::NeverReady(self.app.config.agent.ready_within_s),
+            (Some(_), _) => AppOutcome::NotStarted(sentence(text.unwrap_or("The app could not be started."))),
+            (None, Some(0)) => AppOutcome::Ended,
+            (None, Some(status)) => AppOutcome::Failed(status),
+            (None, None) => AppOutcome::NotStarted(sentence(text.unwrap_or("The app was ended by a signal."))),
+        };
+        self.app.sessions.app_exited(self.session, outcome).await
+    }
+
+    async fn log(&mut self, offset: u64, text: String) {
+        if text.len() > message::MAX_LOG_TEXT * 4 {
+            return;
+        }
+        tokio::time::sleep(self.log_bytes.take(text.len(), Instant::now())).await;
+        let appended = self.app.logs.append_at(self.session, self.restart_count, offset, Bytes::from(text)).await;
+        match appended {
+            Ok(Some(piece)) => self.tell(&piece).await,
+            Ok(None) => {}
+            Err(error) => {
+                tracing::warn!(session.id = %self.session, %error, "The log of session {} was not written", self.session);
+            }
+        }
+    }
+
+    async fn tell(&self, piece: &[u8]) {
+        let Ok(Some(session)) = self.app.db.session(self.session).await else { return };
+        let data = json!({"session": self.session, "text": String::from_utf8_lossy(piece)});
+        self.app.events.publish_transient(EventKind::Log, session.id, session.owner, data);
+    }
+}
+
+/// One short printable line out of hostile text.
+fn sentence(text: &str) -> String {
+    let printable = text.chars().map(|c| if c.is_control() { ' ' } else { c });
+    printable.take(MAX_SENTENCE).collect::<String>().trim().to_owned()
+}

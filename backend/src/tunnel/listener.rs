@@ -1,0 +1,218 @@
+//! The listener: a connection has little time and little room until it has proven itself, and the newest come first.
+//!
+//! Many processes of many people share a node's address, so a full house does not keep newcomers out: it drops the oldest that has not proven
+//! itself yet, first of the same address. Proving oneself takes milliseconds, so who stalls loses its own place.
+
+use std::collections::VecDeque;
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use anyhow::Context as _;
+use eirene_tunnel::handshake::{self, Confirm, Greeting, Hello};
+use eirene_tunnel::{Limits, Opener};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::mpsc;
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use super::admission::{Admission, HEARTBEAT_S, Refusal, admit, confirm};
+use super::control;
+use super::identity::TunnelIdentity;
+use crate::app::App;
+
+/// Time to prove oneself, TLS included.
+const HANDSHAKE_WAIT: Duration = Duration::from_secs(10);
+/// Connections that have not proven themselves, at once.
+const MOST_PENDING: usize = 128;
+/// The same, from one address.
+const MOST_PENDING_PER_ADDRESS: usize = 32;
+/// Pause after an accept that failed.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// Messages waiting to be sent to one agent.
+const CONTROL_QUEUE: usize = 8;
+
+const BUSY: Refusal = Refusal { code: "unavailable", text: "the portal cannot look it up at the moment", permanent: false };
+
+/// Accepts agents until eirened ends.
+pub fn listen(
+    app: &App,
+    listener: TcpListener,
+    identity: &TunnelIdentity,
+    tracker: &TaskTracker,
+) -> anyhow::Result<()> {
+    let address = listener.local_addr().context("the tunnel's listener has no address")?;
+    let acceptor = TlsAcceptor::from(identity.server_config());
+    let (app, tracker_inside) = (app.clone(), tracker.clone());
+    tracker.spawn(async move {
+        let pending = Pending::default();
+        loop {
+            let accepted = tokio::select! {
+                () = app.shutdown.cancelled() => return,
+                accepted = listener.accept() => accepted,
+            };
+            match accepted {
+                Ok((stream, peer)) => {
+                    let place = pending.enter(peer.ip().to_canonical());
+                    let (app, acceptor, tracker) = (app.clone(), acceptor.clone(), tracker_inside.clone());
+                    tracker_inside.spawn(async move { welcome(app, acceptor, stream, place, tracker).await });
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "An agent's connection could not be accepted");
+                    tokio::time::sleep(ACCEPT_PAUSE).await;
+                }
+            }
+        }
+    });
+    tracing::info!(%address, "Agents are awaited");
+    Ok(())
+}
+
+async fn welcome(app: App, acceptor: TlsAcceptor, stream: TcpStream, place: Place, tracker: TaskTracker) {
+    let proven = tokio::select! {
+        () = app.shutdown.cancelled() => return,
+        () = place.dropped.cancelled() => return,
+        proven = tokio::time::timeout(HANDSHAKE_WAIT, prove(&app, acceptor, stream)) => proven,
+    };
+    let address = place.address;
+    drop(place);
+    match proven {
+        Ok(Ok(Some(agent))) => carry(app, agent, &tracker).await,
+        Ok(Ok(None)) => {}
+        Ok(Err(error)) => tracing::debug!(%address, error = format!("{error:#}"), "An agent did not get in"),
+        Err(_) => tracing::debug!(%address, "An agent took too long to prove itself"),
+    }
+}
+
+/// An agent that has proven itself.
+struct Agent {
+    io: TlsStream<TcpStream>,
+    hello: Hello,
+}
+
+async fn prove(app: &App, acceptor: TlsAcceptor, stream: TcpStream) -> anyhow::Result<Option<Agent>> {
+    stream.set_nodelay(true)?;
+    let mut io = acceptor.accept(stream).await?;
+    anyhow::ensure!(io.get_ref().1.alpn_protocol() == Some(eirene_tunnel::ALPN), "it does not speak our protocol");
+    let hello: Hello = handshake::receive(&mut io).await?;
+    let admission = match admit(app, &hello).await {
+        Ok(admission) => admission,
+        Err(error) => {
+            tracing::warn!(session.id = %hello.session, %error, "An agent could not be looked up");
+            Admission::Refused(BUSY)
+        }
+    };
+    let key = match admission {
+        Admission::Refused(refusal) => {
+            tracing::info!(session.id = %hello.session, code = refusal.code, "An agent of session {} was refused", hello.session);
+            handshake::send(&mut io, &refusal.greeting()).await?;
+            return Ok(None);
+        }
+        Admission::Welcome { session, key } => {
+            tracing::debug!(session.id = %session.id, agent = hello.agent_version, "An agent is let in");
+            key
+        }
+    };
+    let tunnel_key = key.as_ref().map(|key| key.expose().to_owned());
+    handshake::send(&mut io, &Greeting::Welcome { tunnel_key, heartbeat_s: HEARTBEAT_S }).await?;
+    let confirmed: Confirm = handshake::receive(&mut io).await?;
+    anyhow::ensure!(confirmed.confirmed, "it does not confirm");
+    anyhow::ensure!(confirm(app, &hello, key.as_ref()).await?, "another exchange came in between");
+    Ok(Some(Agent { io, hello }))
+}
+
+/// Runs one tunnel to its end.
+async fn carry(app: App, agent: Agent, tracker: &TaskTracker) {
+    let Agent { io, hello } = agent;
+    let session = hello.session;
+    let (opener, driver) = match Opener::start(io, Limits::default()).await {
+        Ok(started) => started,
+        Err(error) => {
+            tracing::debug!(session.id = %session, %error, "A tunnel did not begin");
+            return;
+        }
+    };
+    let (sender, receiver) = mpsc::channel(CONTROL_QUEUE);
+    let registration = app.tunnels.insert(session, hello.restart_count, opener.clone(), sender);
+    let closing = registration.closing.clone();
+    // The connection moves while anything is said on it, and ends with this token.
+    let moving = closing.clone();
+    tracker.spawn(async move {
+        tokio::select! {
+            () = moving.cancelled() => {}
+            result = driver => if let Err(error) = result {
+                tracing::debug!(session.id = %session, %error, "A tunnel broke");
+            },
+        }
+    });
+    tracing::info!(session.id = %session, "The agent of session {session} is connected");
+    let why = tokio::select! {
+        () = app.shutdown.cancelled() => "the portal ends",
+        () = closing.cancelled() => "closed",
+        () = opener.closed() => "the connection ended",
+        why = control::converse(&app, &opener, &hello, receiver) => why,
+    };
+    drop(registration);
+    tracing::info!(session.id = %session, why, "The agent of session {session} is no longer connected");
+}
+
+/// Connections that have not proven themselves.
+#[derive(Clone, Default)]
+struct Pending {
+    places: Arc<Mutex<VecDeque<(IpAddr, CancellationToken)>>>,
+}
+
+struct Place {
+    pending: Pending,
+    address: IpAddr,
+    dropped: CancellationToken,
+}
+
+impl Pending {
+    fn enter(&self, address: IpAddr) -> Place {
+        let dropped = CancellationToken::new();
+        let mut places = self.places.lock().unwrap_or_else(PoisonError::into_inner);
+        places.retain(|(_, dropped)| !dropped.is_cancelled());
+        let same = places.iter().filter(|(other, _)| *other == address).count();
+        let oldest = if same >= MOST_PENDING_PER_ADDRESS {
+            places.iter().position(|(other, _)| *other == address)
+        } else {
+            (places.len() >= MOST_PENDING).then_some(0)
+        };
+        if let Some((_, oldest)) = oldest.and_then(|index| places.remove(index)) {
+            oldest.cancel();
+        }
+        places.push_back((address, dropped.clone()));
+        Place { pending: self.clone(), address, dropped }
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.dropped.cancel();
+        let mut places = self.pending.places.lock().unwrap_or_else(PoisonError::into_inner);
+        places.retain(|(_, dropped)| !dropped.is_cancelled());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_full_house_drops_the_oldest_of_the_same_address() {
+        let pending = Pending::default();
+        let (hostile, honest): (IpAddr, IpAddr) = ([10, 0, 0, 1].into(), [10, 0, 0, 2].into());
+        let patient = pending.enter(honest);
+        let flood: Vec<Place> = (0..MOST_PENDING_PER_ADDRESS + 3).map(|_| pending.enter(hostile)).collect();
+        assert!(flood[..3].iter().all(|place| place.dropped.is_cancelled()));
+        assert!(flood[3..].iter().all(|place| !place.dropped.is_cancelled()));
+        assert!(!patient.dropped.is_cancelled(), "another address is not touched");
+        let newcomer = pending.enter(hostile);
+        assert!(!newcomer.dropped.is_cancelled() && flood[3].dropped.is_cancelled());
+        drop((flood, newcomer, patient));
+        assert!(pending.places.lock().unwrap().is_empty());
+    }
+}

@@ -1,0 +1,16 @@
+//! Where agents dial in: the TLS listener, who is let in, what is said on the control stream, and the register of those that are connected.
+//!
+//! The agent belongs to the person, so whatever comes from it is hostile: it is bounded in time, size and rate, and reaches its own
+//! session only. What it says about its session is written by [`crate::services::sessions`].
+
+mod admission;
+mod control;
+mod identity;
+mod listener;
+mod pace;
+mod registry;
+
+pub use eirene_tunnel::TunnelStream;
+pub use identity::TunnelIdentity;
+pub use listener::listen;
+pub use registry::{NoTunnel, TunnelRegistry};

@@ -1,0 +1,41 @@
+//! How fast an agent may talk: a bucket of tokens that fills with time. Who is too fast waits, and its own connection's flow control with it.
+
+use std::time::{Duration, Instant};
+
+/// A bucket.
+#[derive(Debug)]
+pub(super) struct Pace {
+    per_second: f64,
+    burst: f64,
+    level: f64,
+    at: Instant,
+}
+
+impl Pace {
+    pub(super) fn new(per_second: u32, burst: u32) -> Self {
+        Self { per_second: per_second.into(), burst: burst.into(), level: burst.into(), at: Instant::now() }
+    }
+
+    /// Takes `amount` and says how long to wait for it.
+    pub(super) fn take(&mut self, amount: usize, now: Instant) -> Duration {
+        let passed = now.saturating_duration_since(self.at).as_secs_f64();
+        self.at = now;
+        self.level = (self.level + passed * self.per_second).min(self.burst) - amount as f64;
+        if self.level >= 0.0 { Duration::ZERO } else { Duration::from_secs_f64(-self.level / self.per_second) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_takes_more_than_there_is_waits() {
+        let mut pace = Pace::new(10, 20);
+        let begun = pace.at;
+        assert_eq!(pace.take(20, begun), Duration::ZERO);
+        assert_eq!(pace.take(10, begun), Duration::from_secs(1));
+        assert_eq!(pace.take(10, begun + Duration::from_secs(2)), Duration::ZERO);
+        assert_eq!(pace.take(20, begun + Duration::from_secs(3600)), Duration::ZERO);
+    }
+}

@@ -1,0 +1,141 @@
+//! Which agents are connected. The newest connection of a session is the one that counts; an older one is closed.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use eirene_core::SessionId;
+use eirene_tunnel::message::FromPortal;
+use eirene_tunnel::{Opener, StreamKind, TunnelStream};
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+
+/// An agent that does not take a new stream within this time is not there.
+const OPEN_WAIT: Duration = Duration::from_secs(10);
+/// Seconds an app has between being asked to end and being killed.
+const STOP_GRACE_S: u32 = 10;
+
+/// There is no way to the session's app at the moment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the session's agent is not connected")]
+pub struct NoTunnel;
+
+/// The connected agents.
+#[derive(Clone, Default)]
+pub struct TunnelRegistry {
+    inner: Arc<Inner>,
+}
+
+#[derive(Default)]
+struct Inner {
+    live: Mutex<HashMap<SessionId, Live>>,
+    serial: AtomicU64,
+}
+
+struct Live {
+    serial: u64,
+    restart_count: u32,
+    opener: Opener,
+    control: mpsc::Sender<FromPortal>,
+    closing: CancellationToken,
+}
+
+/// A connection's place in the register; dropped, the place is free.
+pub(super) struct Registration {
+    registry: TunnelRegistry,
+    session: SessionId,
+    serial: u64,
+    /// Cancelled when the connection is to end.
+    pub(super) closing: CancellationToken,
+}
+
+impl Drop for Registration {
+    fn drop(&mut self) {
+        let mut live = self.registry.lock();
+        if live.get(&self.session).is_some_and(|entry| entry.serial == self.serial) {
+            live.remove(&self.session);
+        }
+        drop(live);
+        self.closing.cancel();
+    }
+}
+
+impl TunnelRegistry {
+    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<SessionId, Live>> {
+        self.inner.live.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Puts a connection in; the one that was there before is closed.
+    pub(super) fn insert(
+        &self,
+        session: SessionId,
+        restart_count: u32,
+        opener: Opener,
+        control: mpsc::Sender<FromPortal>,
+    ) -> Registration {
+        let serial = self.inner.serial.fetch_add(1, Ordering::Relaxed);
+        let closing = CancellationToken::new();
+        let entry = Live { serial, restart_count, opener, control, closing: closing.clone() };
+        if let Some(older) = self.lock().insert(session, entry) {
+            older.closing.cancel();
+        }
+        Registration { registry: self.clone(), session, serial, closing }
+    }
+
+    /// Opens a stream to the session's app.
+    pub async fn open_app(&self, session: SessionId) -> Result<TunnelStream, NoTunnel> {
+        let opener = self.lock().get(&session).map(|live| live.opener.clone()).ok_or(NoTunnel)?;
+        match tokio::time::timeout(OPEN_WAIT, opener.open(StreamKind::App)).await {
+            Ok(Ok(stream)) => Ok(stream),
+            Ok(Err(error)) => {
+                tracing::debug!(session.id = %session, %error, "A stream was not opened");
+                Err(NoTunnel)
+            }
+            Err(_) => Err(NoTunnel),
+        }
+    }
+
+    /// Cancelled when the session's streams have to end: it is over, or its agent has gone or been replaced.
+    pub fn revoked(&self, session: SessionId) -> CancellationToken {
+        let token = self.lock().get(&session).map(|live| live.closing.child_token());
+        token.unwrap_or_else(|| {
+            let gone = CancellationToken::new();
+            gone.cancel();
+            gone
+        })
+    }
+
+    /// Whether the session's agent is connected.
+    pub fn is_live(&self, session: SessionId) -> bool {
+        self.lock().get(&session).is_some_and(|live| !live.opener.is_closed())
+    }
+
+    /// How many are connected.
+    pub fn count(&self) -> usize {
+        self.lock().len()
+    }
+
+    /// Asks the agent to end its app; whether there was one to ask.
+    pub(crate) fn stop(&self, session: SessionId) -> bool {
+        let live = self.lock();
+        live.get(&session).is_some_and(|live| live.control.try_send(FromPortal::Stop { grace_s: STOP_GRACE_S }).is_ok())
+    }
+
+    /// Closes the session's connection and all its streams.
+    pub(crate) fn close(&self, session: SessionId) {
+        if let Some(live) = self.lock().remove(&session) {
+            live.closing.cancel();
+        }
+    }
+
+    /// Closes the connection of an earlier run of the session's job.
+    pub(crate) fn close_before(&self, session: SessionId, restart_count: u32) {
+        let mut live = self.lock();
+        if live.get(&session).is_some_and(|entry| entry.restart_count < restart_count)
+            && let Some(older) = live.remove(&session)
+        {
+            older.closing.cancel();
+        }
+    }
+}
