@@ -274,8 +274,12 @@ fn known_sif(request: &BuildRequest, recipe: &str) -> Option<Sif> {
     let note: Note = serde_json::from_slice(&std::fs::read(note_path(request)).ok()?).ok()?;
     let path = request.output_dir.join(format!("{}.sif", note.sha256));
     let size_bytes = std::fs::metadata(&path).ok()?.len();
-    (note.recipe == recipe && note.size_bytes == size_bytes)
-        .then_some(Sif { path, sha256: note.sha256, size_bytes, unchanged: true })
+    (note.recipe == recipe && note.size_bytes == size_bytes).then_some(Sif {
+        path,
+        sha256: note.sha256,
+        size_bytes,
+        unchanged: true,
+    })
 }
 
 fn write_note(path: &Path, note: &Note) -> Result<(), BuildError> {

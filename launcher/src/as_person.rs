@@ -18,7 +18,9 @@ use eirene_core::launcher::MAX_LOG_BYTES;
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, open, openat, renameat};
 use nix::sys::stat::{Mode, fchmod, mkdirat, umask};
-use nix::unistd::{Gid, Uid, UnlinkatFlags, fsync, getresgid, getresuid, initgroups, setresgid, setresuid, setuid, unlinkat};
+use nix::unistd::{
+    Gid, Uid, UnlinkatFlags, fsync, getresgid, getresuid, initgroups, setresgid, setresuid, setuid, unlinkat,
+};
 use serde::{Deserialize, Serialize};
 
 /// Exit status of a child that did not do its task; its standard error says why.
@@ -103,7 +105,8 @@ fn become_person(identity: &Identity) -> io::Result<()> {
     setresuid(uid, uid, uid)?;
     nix::sys::prctl::set_no_new_privs()?;
     let (uids, gids) = (getresuid()?, getresgid()?);
-    let is_person = [uids.real, uids.effective, uids.saved] == [uid; 3] && [gids.real, gids.effective, gids.saved] == [gid; 3];
+    let is_person =
+        [uids.real, uids.effective, uids.saved] == [uid; 3] && [gids.real, gids.effective, gids.saved] == [gid; 3];
     if !is_person || setuid(Uid::from_raw(0)).is_ok() {
         return Err(io::Error::other("root's rights are still there"));
     }
@@ -198,8 +201,9 @@ fn remove(directory: &OwnedFd, name: &str) -> io::Result<()> {
 fn session_directory(home: &Path, session: SessionId, make: bool) -> io::Result<OwnedFd> {
     let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
     let private = Mode::from_bits_truncate(0o700);
-    let mut directory = open(home, flags, Mode::empty())
-        .map_err(|error| io::Error::new(io::Error::from(error).kind(), format!("the home directory: {}", error.desc())))?;
+    let mut directory = open(home, flags, Mode::empty()).map_err(|error| {
+        io::Error::new(io::Error::from(error).kind(), format!("the home directory: {}", error.desc()))
+    })?;
     for name in [".eirene", "sessions", session.to_string().as_str()] {
         if make {
             match mkdirat(&directory, name, private) {

@@ -171,7 +171,11 @@ fn left(deadline: Instant) -> io::Result<Duration> {
         .ok_or_else(|| io::ErrorKind::TimedOut.into())
 }
 
-fn wait_for_any<'a>(stdin: Option<&File>, outputs: impl Iterator<Item = &'a File>, deadline: Instant) -> io::Result<()> {
+fn wait_for_any<'a>(
+    stdin: Option<&File>,
+    outputs: impl Iterator<Item = &'a File>,
+    deadline: Instant,
+) -> io::Result<()> {
     let mut pipes: Vec<PollFd<'_>> = outputs.map(|pipe| PollFd::new(pipe.as_fd(), PollFlags::POLLIN)).collect();
     pipes.extend(stdin.map(|pipe| PollFd::new(pipe.as_fd(), PollFlags::POLLOUT)));
     let left = left(deadline)?.as_millis().saturating_add(1);

@@ -144,7 +144,9 @@ mod tests {
 
     #[test]
     fn unsafe_values_are_refused() {
-        for line in ["min_uid = 0", "min_uid = 999", "token_lifetime_s = 0", "token_lifetime_s = 86400", "shell = \"/bin/sh\""] {
+        for line in
+            ["min_uid = 0", "min_uid = 999", "token_lifetime_s = 0", "token_lifetime_s = 86400", "shell = \"/bin/sh\""]
+        {
             assert!(Config::parse(&format!("{GOOD}{line}\n")).is_err(), "{line}");
         }
         assert!(Config::parse(&GOOD.replace("eirene-op", "root")).is_err());
@@ -168,6 +170,9 @@ mod tests {
             std::os::unix::fs::chown(&path, Some(1), None).unwrap();
         }
         assert!(matches!(Config::load(&path), Err(ConfigError::Untrusted(_))), "the file is not root's");
-        assert!(matches!(Config::load(directory.path()), Err(ConfigError::Untrusted(_) | ConfigError::Unreadable { .. })));
+        assert!(matches!(
+            Config::load(directory.path()),
+            Err(ConfigError::Untrusted(_) | ConfigError::Unreadable { .. })
+        ));
     }
 }

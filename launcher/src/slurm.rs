@@ -230,7 +230,8 @@ fn check_environment(environment: &[(String, String)]) -> Result<(), Refusal> {
 
 fn check_script(script: &str) -> Result<(), Refusal> {
     // A line `#SBATCH` (or `#PBS`, `#BSUB`) would be an argument that the table has not seen.
-    let directive = |line: &str| line.trim_start().strip_prefix('#').is_some_and(|rest| rest.starts_with(char::is_alphabetic));
+    let directive =
+        |line: &str| line.trim_start().strip_prefix('#').is_some_and(|rest| rest.starts_with(char::is_alphabetic));
     let good = script.starts_with("#!/")
         && script.len() <= LONGEST_SCRIPT_BYTES
         && !script.contains('\0')
@@ -272,7 +273,9 @@ mod tests {
         assert!(runs(SlurmProgram::Sbatch, true, SUBMIT));
         let least = words(SUBMIT)
             .into_iter()
-            .filter(|word| !["--account", "--qos", "--partition", "--gres"].iter().any(|optional| word.starts_with(optional)))
+            .filter(|word| {
+                !["--account", "--qos", "--partition", "--gres"].iter().any(|optional| word.starts_with(optional))
+            })
             .collect::<Vec<_>>();
         assert!(check(SlurmProgram::Sbatch, true, &least, &[], BATCH_SCRIPT).is_ok());
         assert!(runs(SlurmProgram::Sbatch, true, &SUBMIT.replace("gpu:a100:1", "gpu:2")));
@@ -282,7 +285,11 @@ mod tests {
             assert!(runs(SlurmProgram::Scancel, as_person, "17"));
         }
         assert!(runs(SlurmProgram::Squeue, false, "--json --all --states=all"));
-        assert!(runs(SlurmProgram::Sacct, false, "--json --allusers --duplicates --name=eirene-0a --starttime=uts1700000000"));
+        assert!(runs(
+            SlurmProgram::Sacct,
+            false,
+            "--json --allusers --duplicates --name=eirene-0a --starttime=uts1700000000"
+        ));
         assert!(runs(SlurmProgram::Scontrol, false, "--json ping"));
         assert!(runs(SlurmProgram::Scontrol, false, "--json --all show nodes"));
         assert!(runs(SlurmProgram::Scontrol, false, "--json --all show partitions"));
@@ -301,7 +308,13 @@ mod tests {
         for line in ["", "-1", "0", "17 18", "17_1", "--user=ada", "--signal=KILL 17", "99999999999", "17;id", "017"] {
             assert!(!runs(SlurmProgram::Scancel, true, line), "{line}");
         }
-        for line in ["update nodename=c1 state=down", "--json shutdown", "--json --all show config", "reconfigure", "--json ping x"] {
+        for line in [
+            "update nodename=c1 state=down",
+            "--json shutdown",
+            "--json --all show config",
+            "reconfigure",
+            "--json ping x",
+        ] {
             assert!(!runs(SlurmProgram::Scontrol, false, line), "{line}");
         }
         assert!(!runs(SlurmProgram::Sinfo, false, "--json"));
@@ -353,11 +366,16 @@ mod tests {
             ("GOOD", "nul\0"),
         ] {
             let environment = [(name.to_owned(), value.to_owned())];
-            assert!(check(SlurmProgram::Sbatch, true, &words(SUBMIT), &environment, BATCH_SCRIPT).is_err(), "{name}={value:?}");
+            assert!(
+                check(SlurmProgram::Sbatch, true, &words(SUBMIT), &environment, BATCH_SCRIPT).is_err(),
+                "{name}={value:?}"
+            );
         }
         let many = vec![("GOOD".to_owned(), "x".to_owned()); MOST_VARIABLES + 1];
         assert!(check(SlurmProgram::Sbatch, true, &words(SUBMIT), &many, BATCH_SCRIPT).is_err());
-        for script in ["", "id", "#!/bin/sh\n#SBATCH --uid=0\n", "#!/bin/sh\n  #PBS -l x\n", "#SBATCH --uid=0", "#!/bin/sh\n\0"] {
+        for script in
+            ["", "id", "#!/bin/sh\n#SBATCH --uid=0\n", "#!/bin/sh\n  #PBS -l x\n", "#SBATCH --uid=0", "#!/bin/sh\n\0"]
+        {
             assert!(check(SlurmProgram::Sbatch, true, &words(SUBMIT), &[], script).is_err(), "{script:?}");
         }
         assert!(check(SlurmProgram::Sbatch, true, &words(SUBMIT), &[], "#!/bin/sh\n# a remark\nsleep 1\n").is_ok());

@@ -58,7 +58,13 @@ impl Verbs {
     }
 
     /// Writes the audit line; an answer that leaves no trace is not given.
-    fn close(&self, peer: Peer, call: &Call, outcome: Result<LauncherAnswer, Refusal>, begun: Instant) -> LauncherAnswer {
+    fn close(
+        &self,
+        peer: Peer,
+        call: &Call,
+        outcome: Result<LauncherAnswer, Refusal>,
+        begun: Instant,
+    ) -> LauncherAnswer {
         let entry = Entry {
             time: self.clock.now().to_string(),
             peer,
@@ -125,7 +131,11 @@ impl Verbs {
 
     fn in_home(&self, person: &Person, task: &Task) -> Result<Vec<u8>, Refusal> {
         let ended = child::run(&self.children, person, task, "", FILE_LIMIT)?;
-        if ended.status == 0 { Ok(ended.stdout) } else { Err(Refusal::failed("the work in the home directory was cut short")) }
+        if ended.status == 0 {
+            Ok(ended.stdout)
+        } else {
+            Err(Refusal::failed("the work in the home directory was cut short"))
+        }
     }
 
     fn run_slurm(
@@ -138,7 +148,8 @@ impl Verbs {
     ) -> Result<LauncherAnswer, Refusal> {
         let name = person.name.to_string();
         let home = person.home.display().to_string();
-        let own = [("PATH", "/usr/bin:/bin"), ("LANG", "C.UTF-8"), ("HOME", &home), ("USER", &name), ("LOGNAME", &name)];
+        let own =
+            [("PATH", "/usr/bin:/bin"), ("LANG", "C.UTF-8"), ("HOME", &home), ("USER", &name), ("LOGNAME", &name)];
         let mut environment: Vec<_> = own.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec();
         if let Ok(configuration) = std::env::var("SLURM_CONF") {
             environment.push(("SLURM_CONF".to_owned(), configuration));
@@ -175,7 +186,10 @@ fn describe(request: &LauncherRequest) -> Call {
             person: person.clone(),
             program: Some(*program),
             // Only a cancel changes a thing that is not named elsewhere; anything else may be long.
-            target: arguments.first().filter(|_| *program == SlurmProgram::Scancel).map(|job| job.chars().take(32).collect()),
+            target: arguments
+                .first()
+                .filter(|_| *program == SlurmProgram::Scancel)
+                .map(|job| job.chars().take(32).collect()),
         },
     }
 }

@@ -219,8 +219,19 @@ fn tokens_are_signed_for_people_and_the_service_account_only() {
         let expected = if request == LauncherRequest::SignServiceToken { "op" } else { "ada" };
         assert_eq!(claims["sun"], expected);
     }
-    for system in ["root", "slurm", "nobody", "daemon", "portal", "op", "op-again", "portal-again", "dynamic", "homeless", "rootish"]
-    {
+    for system in [
+        "root",
+        "slurm",
+        "nobody",
+        "daemon",
+        "portal",
+        "op",
+        "op-again",
+        "portal-again",
+        "dynamic",
+        "homeless",
+        "rootish",
+    ] {
         assert_eq!(launcher.code(&sign(system)), "forbidden_person", "{system}");
         assert_eq!(launcher.code(&write(system, SessionId::generate(), "x")), "forbidden_person", "{system}");
         let cancel = slurm(Some(system), SlurmProgram::Scancel, "17");
@@ -277,7 +288,11 @@ fn a_persons_links_lead_nowhere_the_person_cannot_go() {
 
     std::fs::set_permissions(launcher.home("ada"), Permissions::from_mode(0o500)).unwrap();
     std::fs::remove_dir_all(launcher.home("ada").join(".eirene")).unwrap();
-    assert_eq!(launcher.code(&write("ada", session, "x")), "failed", "the person may not write there, so neither may we");
+    assert_eq!(
+        launcher.code(&write("ada", session, "x")),
+        "failed",
+        "the person may not write there, so neither may we"
+    );
 }
 
 #[test]
@@ -286,16 +301,17 @@ fn programs_run_as_the_person_with_nothing_of_the_launcher() {
     let submit = "--parsable --job-name=eirene-0a --nodes=1 --ntasks=1 --ntasks-per-node=1 --cpus-per-task=1 --mem=512M --time=5 \
                   --signal=B:USR1@60 --requeue --open-mode=append --chdir=/home/ada --output=/home/ada/log --error=/home/ada/log \
                   --export=ALL";
-    let LauncherRequest::RunSlurm { person, program, arguments, .. } = slurm(Some("ada"), SlurmProgram::Sbatch, submit) else {
+    let LauncherRequest::RunSlurm { person, program, arguments, .. } = slurm(Some("ada"), SlurmProgram::Sbatch, submit)
+    else {
         panic!()
     };
-    let environment = vec![("EIRENE_AGENT".to_owned(), "/opt/agent".to_owned()), ("PATH".to_owned(), "/bin".to_owned())];
+    let environment =
+        vec![("EIRENE_AGENT".to_owned(), "/opt/agent".to_owned()), ("PATH".to_owned(), "/bin".to_owned())];
     let request = LauncherRequest::RunSlurm { person, program, arguments, environment, input: BATCH_SCRIPT.to_owned() };
     let LauncherAnswer::Ran { status: 4, stdout, stderr } = launcher.ask(&request) else { panic!() };
     assert_eq!(stderr, "told\n");
-    let having = |begin: &str| {
-        stdout.lines().filter_map(|line| line.strip_prefix(begin)).map(str::trim_end).collect::<Vec<_>>()
-    };
+    let having =
+        |begin: &str| stdout.lines().filter_map(|line| line.strip_prefix(begin)).map(str::trim_end).collect::<Vec<_>>();
     assert_eq!(having("ids "), ["2001 2001 2001 2000"]);
     assert_eq!(having("umask "), ["0022"]);
     assert_eq!(having("directory "), ["/"]);
@@ -328,7 +344,9 @@ fn every_call_leaves_one_line_and_no_secret() {
     launcher.ask(&sign("root"));
     launcher.say(b"{\"verb\":\"sign_token\",\"person\":\"very secret words\"}\n");
     let lines = launcher.audit();
-    let told = |line: &Value| [&line["verb"], &line["person"], &line["program"], &line["outcome"]].map(|v| v.as_str().map(str::to_owned));
+    let told = |line: &Value| {
+        [&line["verb"], &line["person"], &line["program"], &line["outcome"]].map(|v| v.as_str().map(str::to_owned))
+    };
     let said = |words: [&str; 4]| words.map(|word| (!word.is_empty()).then(|| word.to_owned()));
     assert_eq!(
         lines.iter().map(told).collect::<Vec<_>>(),
@@ -342,7 +360,9 @@ fn every_call_leaves_one_line_and_no_secret() {
     );
     assert_eq!(lines[1]["target"], session.to_string());
     assert_eq!(lines[2]["target"], "17");
-    assert!(lines.iter().all(|line| line["peer"]["uid"] == 0 && line["duration_ms"].is_u64() && line["time"].is_string()));
+    assert!(
+        lines.iter().all(|line| line["peer"]["uid"] == 0 && line["duration_ms"].is_u64() && line["time"].is_string())
+    );
     let log = launcher.path().join("audit.log");
     assert_eq!(std::fs::metadata(&log).unwrap().mode() & 0o7777, 0o600);
     let text = std::fs::read_to_string(&log).unwrap();
@@ -367,7 +387,10 @@ fn only_the_peer_may_connect_and_others_are_noted() {
     assert!(answer.is_empty());
     wait_for("the audit line", || launcher.audit().len() > before);
     let line = launcher.audit().pop().unwrap();
-    assert_eq!((&line["verb"], &line["outcome"], &line["peer"]["uid"]), (&"connect".into(), &"bad_request".into(), &0.into()));
+    assert_eq!(
+        (&line["verb"], &line["outcome"], &line["peer"]["uid"]),
+        (&"connect".into(), &"bad_request".into(), &0.into())
+    );
 
     for (uid, gid, answers) in [(990, 990, true), (2001, 2001, false), (2001, 990, false)] {
         let client = "import socket,sys\ns=socket.socket(socket.AF_UNIX)\ns.connect(sys.argv[1])\n\
@@ -436,7 +459,8 @@ fn random_requests_never_become_programs() {
         std::fs::set_permissions(&path, Permissions::from_mode(0o755)).unwrap();
     }
     let json = "[ -~]{0,60}".prop_map(|text| serde_json::to_string(&text).unwrap());
-    let verb = prop::sample::select(vec!["sign_token", "write_job_file", "read_job_log", "run_slurm", "remove_job_file"]);
+    let verb =
+        prop::sample::select(vec!["sign_token", "write_job_file", "read_job_log", "run_slurm", "remove_job_file"]);
     let program = prop::sample::select(vec!["sbatch", "scancel", "squeue", "sacct", "scontrol", "sinfo", "bash"]);
     let request = (verb, json.clone(), program, prop::collection::vec(json, 0..6)).prop_map(|(verb, text, program, arguments)| {
         let arguments = arguments.join(",");
@@ -490,7 +514,9 @@ fn it_ends_on_request_and_starts_over_a_stale_socket() {
     let child = format!("/proc/{0}/task/{0}/children", launcher.process.id());
     let busy = || {
         let tasks = std::fs::read_dir(format!("/proc/{}/task", launcher.process.id())).unwrap();
-        tasks.flatten().any(|task| std::fs::read_to_string(task.path().join("children")).is_ok_and(|list| !list.is_empty()))
+        tasks
+            .flatten()
+            .any(|task| std::fs::read_to_string(task.path().join("children")).is_ok_and(|list| !list.is_empty()))
     };
     assert!(Path::new(&child).exists());
     wait_for("the program", busy);
