@@ -7,6 +7,8 @@ mod account;
 mod admin;
 mod assets;
 mod dashboard;
+#[cfg(test)]
+mod handler_tests;
 mod login;
 mod pages;
 pub mod samples;
