@@ -191,6 +191,7 @@ impl FakeScheduler {
         self.change_job(|job| {
             job.state = next;
             if next != JobState::Pending {
+                job.reason = None;
                 job.nodes = vec!["c1".parse().unwrap()];
                 job.started_at = job.started_at.or(Some(now));
             }

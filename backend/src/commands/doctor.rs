@@ -1,9 +1,214 @@
-//! `doctor`: looks at everything the portal depends on, one line each.
+//! `doctor`: looks at everything the portal depends on, one line each, with the cure where it knows one.
 
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
 
-/// Looks.
-pub(super) async fn doctor(_file: &Path) -> anyhow::Result<ExitCode> {
-    Ok(ExitCode::SUCCESS)
+use eirene_core::launcher::Launcher;
+use eirene_core::{Clock, SystemClock};
+use eirene_database::Db;
+use secrecy::ExposeSecret as _;
+
+use super::{open, say, serve};
+use crate::config::Config;
+use crate::launcher_client::LauncherClient;
+use crate::server::read_certificate;
+use crate::tunnel::TunnelIdentity;
+
+/// Longest wait for one of them.
+const WAIT: Duration = Duration::from_secs(15);
+
+/// What one look gave.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Finding {
+    Good(String),
+    Doubtful(String),
+    Broken(String),
+}
+
+impl Finding {
+    fn from_result<E: Into<anyhow::Error>>(result: Result<String, E>) -> Self {
+        match result {
+            Ok(text) => Self::Good(text),
+            Err(error) => Self::Broken(format!("{:#}", error.into())),
+        }
+    }
+
+    fn show(&self, what: &str) {
+        let (word, text) = match self {
+            Self::Good(text) => ("ok", text),
+            Self::Doubtful(text) => ("warning", text),
+            Self::Broken(text) => ("BROKEN", text),
+        };
+        say(&format!("{word:<8} {what:<13} {text}"));
+    }
+}
+
+/// Looks; exit code 1 when something is broken.
+pub(super) async fn doctor(path: &Path) -> anyhow::Result<ExitCode> {
+    let config = match Config::load(path) {
+        Ok(config) => config,
+        Err(error) => {
+            Finding::Broken(error.to_string()).show("config");
+            return Ok(ExitCode::from(1));
+        }
+    };
+    serve::install_tls_provider()?;
+    let mut findings = vec![
+        ("config", Finding::Good(format!("`{}` is understood", path.display()))),
+        ("state", state_dir(&config.server.state_dir)),
+        ("tunnel", tunnel(&config)),
+        ("tls", tls(&config)),
+        ("apps domain", apps_domain(&config)),
+    ];
+    let database = bounded(open_database(&config)).await;
+    findings.push(("images", bounded_finding(images(database.as_ref().ok())).await));
+    findings.push(("database", Finding::from_result(database.map(|(_, text)| text))));
+    let client = LauncherClient::new(&config.launcher.socket);
+    let reached = bounded(async { Ok(client.reach().await?) }).await;
+    let reached = reached.map(|()| format!("listens on `{}`", config.launcher.socket.display()));
+    findings.push(("launcher", Finding::from_result(reached)));
+    findings.push(("scheduler", Finding::from_result(bounded(scheduler(&config, Arc::new(client))).await)));
+    for (what, finding) in &findings {
+        finding.show(what);
+    }
+    let broken = findings.iter().any(|(_, finding)| matches!(finding, Finding::Broken(_)));
+    Ok(ExitCode::from(u8::from(broken)))
+}
+
+async fn bounded<T>(look: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
+    tokio::time::timeout(WAIT, look).await.unwrap_or_else(|_| Err(anyhow::anyhow!("no answer within {} s", WAIT.as_secs())))
+}
+
+async fn bounded_finding(look: impl Future<Output = Finding>) -> Finding {
+    let late = || Finding::Broken(format!("no answer within {} s", WAIT.as_secs()));
+    tokio::time::timeout(WAIT, look).await.unwrap_or_else(|_| late())
+}
+
+fn state_dir(path: &Path) -> Finding {
+    let name = path.display();
+    let metadata = match std::fs::metadata(path) {
+        Ok(metadata) => metadata,
+        Err(error) => return Finding::Broken(format!("`{name}`: {error}")),
+    };
+    let mode = metadata.permissions().mode() & 0o777;
+    if !metadata.is_dir() {
+        return Finding::Broken(format!("`{name}` is no directory"));
+    }
+    if mode & 0o077 != 0 {
+        return Finding::Broken(format!("`{name}` is open to others (mode {mode:o}): chmod 0700 {name}"));
+    }
+    Finding::Good(format!("`{name}` is private"))
+}
+
+fn tunnel(config: &Config) -> Finding {
+    let key = config.server.state_dir.join("tunnel.key");
+    let Ok(metadata) = std::fs::metadata(&key) else {
+        return Finding::Doubtful("no certificate yet; `serve` makes it at its first start".into());
+    };
+    let mode = metadata.permissions().mode() & 0o777;
+    if mode & 0o077 != 0 {
+        return Finding::Broken(format!("`{}` is open to others (mode {mode:o})", key.display()));
+    }
+    let loaded = TunnelIdentity::load(&config.server.state_dir);
+    Finding::from_result(loaded.map(|identity| format!("certificate {}…", &identity.pin()[..12])))
+}
+
+fn tls(config: &Config) -> Finding {
+    match (&config.server.tls_cert, &config.server.tls_key) {
+        (Some(certificate), Some(key)) => {
+            let read = read_certificate(certificate, key);
+            Finding::from_result(read.map(|_| format!("`{}` and its key belong together", certificate.display())))
+        }
+        _ if config.server.listen.ip().is_loopback() => {
+            Finding::Good("plain HTTP on loopback, for a proxy in front".into())
+        }
+        _ => Finding::Doubtful("plain HTTP on an address others may reach: only behind a proxy, or for a demo".into()),
+    }
+}
+
+/// Without a list of public suffixes the last two labels have to do.
+fn apps_domain(config: &Config) -> Finding {
+    let site = |authority: &str| -> Vec<String> {
+        let host = authority.split(':').next().unwrap_or_default();
+        host.rsplit('.').take(2).map(str::to_owned).collect()
+    };
+    let apps = &config.server.apps_domain;
+    if site(config.portal_authority()) == site(apps) {
+        return Finding::Doubtful(format!("`{apps}` seems to be of the same site as the portal; a domain of its own is safer"));
+    }
+    Finding::Good(format!("`{apps}` is a site of its own"))
+}
+
+async fn open_database(config: &Config) -> anyhow::Result<(Db, String)> {
+    let url = config.database_url()?;
+    if let Some(path) = url.expose_secret().strip_prefix("sqlite://") {
+        let path = path.split('?').next().unwrap_or(path);
+        anyhow::ensure!(Path::new(path).exists(), "`{path}` is not there yet: eirened migrate");
+    }
+    let db = open::database(config).await?;
+    db.ping().await?;
+    let (found, newest) = (db.schema_version().await?, Db::newest_schema_version());
+    anyhow::ensure!(found == Some(newest), "its form is {found:?}, this version's is {newest}: eirened migrate");
+    Ok((db, format!("answers; form {newest}")))
+}
+
+async fn images(database: Option<&(Db, String)>) -> Finding {
+    let Some((db, _)) = database else { return Finding::Doubtful("not looked at without the database".into()) };
+    let images = match db.images().await {
+        Ok(images) => images,
+        Err(error) => return Finding::Broken(error.to_string()),
+    };
+    for image in &images {
+        let looked = tokio::fs::metadata(&image.path).await;
+        let problem = match looked {
+            Err(error) => error.to_string(),
+            Ok(metadata) if i64::try_from(metadata.len()).ok() != Some(image.size_bytes) => "another size than when it was added".into(),
+            Ok(_) => continue,
+        };
+        return Finding::Broken(format!("`{}` ({}): {problem}", image.name, image.path));
+    }
+    match images.len() {
+        0 => Finding::Doubtful("the catalogue is empty: eirened image add".into()),
+        count => Finding::Good(format!("{count} in the catalogue, files in place")),
+    }
+}
+
+async fn scheduler(config: &Config, launcher: Arc<dyn Launcher>) -> anyhow::Result<String> {
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+    let scheduler = serve::scheduler(config, &launcher, &clock)?;
+    let version = scheduler.ping().await?;
+    let (nodes, jobs) = (scheduler.nodes().await?.len(), scheduler.jobs().await?.len());
+    Ok(format!("{version}; {nodes} nodes, {jobs} jobs seen"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn config(portal: &str, apps: &str) -> Config {
+        let text = format!("[server]\nportal_url = \"{portal}\"\napps_domain = \"{apps}\"\n[tunnel]\nadvertise = \"a:1\"\n");
+        Config::from_text(&text).unwrap()
+    }
+
+    #[test]
+    fn an_apps_domain_of_the_same_site_is_doubtful() {
+        let own = config("https://eirene.example.org", "apps.example.net");
+        assert!(matches!(apps_domain(&own), Finding::Good(_)));
+        let same = config("https://eirene.example.org:8443", "apps.example.org:8443");
+        assert!(matches!(apps_domain(&same), Finding::Doubtful(_)));
+    }
+
+    #[test]
+    fn a_state_directory_that_others_may_read_is_broken() {
+        let dir = tempfile::tempdir().unwrap();
+        let open_to = |mode| std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(mode)).unwrap();
+        open_to(0o755);
+        assert!(matches!(state_dir(dir.path()), Finding::Broken(_)));
+        open_to(0o700);
+        assert!(matches!(state_dir(dir.path()), Finding::Good(_)));
+        assert!(matches!(state_dir(&dir.path().join("none")), Finding::Broken(_)));
+    }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use eirene_core::job_file::{AppSpec, JobFile};
 use eirene_core::launcher::{Launcher, LauncherAnswer, LauncherError, LauncherRequest};
 use eirene_core::secret::Secret;
-use eirene_core::{Clock, Session};
+use eirene_core::Session;
 use eirene_database::{Db, DbError};
 
 use crate::config::Config;
@@ -14,7 +14,6 @@ use crate::config::Config;
 #[derive(Clone)]
 pub struct JobFiles {
     db: Db,
-    clock: Arc<dyn Clock>,
     launcher: Arc<dyn Launcher>,
     config: Arc<Config>,
     portal_pin: Arc<str>,
@@ -42,7 +41,6 @@ impl JobFiles {
     pub fn new(app: &crate::app::App, portal_pin: &str) -> Self {
         Self {
             db: app.db.clone(),
-            clock: Arc::clone(&app.clock),
             launcher: Arc::clone(&app.launcher),
             config: Arc::clone(&app.config),
             portal_pin: portal_pin.into(),
@@ -101,9 +99,5 @@ impl JobFiles {
                 None
             }
         }
-    }
-
-    pub(crate) fn now(&self) -> jiff::Timestamp {
-        self.clock.now()
     }
 }

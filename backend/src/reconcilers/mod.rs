@@ -16,6 +16,8 @@ mod see;
 mod status;
 mod stop;
 mod submit;
+#[cfg(test)]
+mod tests;
 
 use std::time::Duration;
 

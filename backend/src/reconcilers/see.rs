@@ -142,7 +142,8 @@ mod tests {
     fn after(state: SessionState, desired: Desired, reason: Option<Reason>, seen: JobState) -> (SessionState, String) {
         let mut session = session("ada");
         (session.state, session.desired, session.reason) = (state, desired, reason);
-        see(&mut session, &job(&session, 7, seen));
+        let job = job(&session, 7, seen);
+        see(&mut session, &job);
         (session.state, session.reason.map_or(String::new(), |reason| reason.code))
     }
 

@@ -240,3 +240,66 @@ impl Reader {
         Some(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use eirene_core::Role;
+    use serde_json::json;
+
+    use super::*;
+    use crate::testing::TestApp;
+
+    async fn publish(events: &Events, owner: Option<UserId>, number: i64) {
+        events.publish(EventKind::Notice, None, owner, json!(number)).await;
+    }
+
+    async fn numbers(stream: &mut BoxStream<'static, Event>, count: usize) -> Vec<i64> {
+        let taken = stream.take(count).collect::<Vec<Event>>();
+        let taken = tokio::time::timeout(std::time::Duration::from_secs(20), taken).await.expect("events come");
+        taken.into_iter().map(|event| event.data.as_i64().unwrap()).collect()
+    }
+
+    #[tokio::test]
+    async fn a_reader_goes_on_where_it_was_and_sees_its_own_only() {
+        let test = TestApp::new().await;
+        let (ada, grace) = (test.ada().await, test.person("grace", 2002, Role::Researcher).await);
+        let events = &test.app.events;
+        publish(events, Some(ada.user.id), 1).await;
+        let last = test.app.db.latest_event_id().await.unwrap();
+        publish(events, Some(ada.user.id), 2).await;
+        publish(events, Some(grace.user.id), 3).await;
+        let mut of_ada = events.subscribe(&ada, None, Some(last)).await.unwrap();
+        let mut of_grace = events.subscribe(&grace, None, None).await.unwrap();
+        publish(events, Some(ada.user.id), 4).await;
+        publish(events, None, 5).await;
+        assert_eq!(numbers(&mut of_ada, 3).await, [2, 4, 5]);
+        assert_eq!(numbers(&mut of_grace, 1).await, [5]);
+        assert!(matches!(events.subscribe_all(&ada, None).await, Err(AppError::Forbidden { .. })));
+    }
+
+    #[tokio::test]
+    async fn a_slow_reader_misses_nothing_that_is_kept() {
+        let test = TestApp::new().await;
+        let ada = test.ada().await;
+        let events = &test.app.events;
+        let mut stream = events.subscribe(&ada, None, None).await.unwrap();
+        let many = i64::try_from(IN_FLIGHT).unwrap() + 50;
+        for number in 0..many {
+            publish(events, Some(ada.user.id), number).await;
+        }
+        let all = numbers(&mut stream, usize::try_from(many).unwrap()).await;
+        assert_eq!(all, (0..many).collect::<Vec<_>>());
+        publish(events, None, many).await;
+        assert_eq!(numbers(&mut stream, 1).await, [many]);
+    }
+
+    #[tokio::test]
+    async fn a_number_from_the_future_means_from_now_on() {
+        let test = TestApp::new().await;
+        let ada = test.ada().await;
+        publish(&test.app.events, None, 1).await;
+        let mut stream = test.app.events.subscribe(&ada, None, Some(1_000_000)).await.unwrap();
+        publish(&test.app.events, None, 2).await;
+        assert_eq!(numbers(&mut stream, 1).await, [2]);
+    }
+}

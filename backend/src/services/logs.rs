@@ -289,7 +289,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         std::fs::write(dir.path().join("a.log"), "a").unwrap();
         let modified = std::fs::metadata(dir.path().join("a.log")).unwrap().modified().unwrap();
-        let day = Duration::from_secs(86_400);
+        let day = Duration::from_hours(24);
         assert_eq!(remove_old(dir.path(), day, modified + day / 2).unwrap(), 0);
         assert_eq!(remove_old(dir.path(), day, modified + day * 2).unwrap(), 1);
         assert_eq!(remove_old(&dir.path().join("none"), day, modified).unwrap(), 0);

@@ -9,6 +9,8 @@ mod identity;
 mod listener;
 mod pace;
 mod registry;
+#[cfg(test)]
+mod tests;
 
 pub use eirene_tunnel::TunnelStream;
 pub use identity::TunnelIdentity;

@@ -36,6 +36,6 @@ mod tests {
         assert_eq!(pace.take(20, begun), Duration::ZERO);
         assert_eq!(pace.take(10, begun), Duration::from_secs(1));
         assert_eq!(pace.take(10, begun + Duration::from_secs(2)), Duration::ZERO);
-        assert_eq!(pace.take(20, begun + Duration::from_secs(3600)), Duration::ZERO);
+        assert_eq!(pace.take(20, begun + Duration::from_hours(1)), Duration::ZERO);
     }
 }

@@ -1,0 +1,170 @@
+use eirene_core::scheduler::{CallAs, JobState};
+use eirene_core::{Role, SessionState};
+
+use super::*;
+use crate::error::AppError;
+use crate::services::sessions::agent::AppOutcome;
+use crate::testing::SubmitMood;
+
+impl Engine {
+    async fn ask_to_stop(&self, id: SessionId) {
+        self.test.app.sessions.stop(&self.ada, id).await.unwrap();
+        self.stop.run().await.unwrap();
+    }
+
+    fn cancels(&self) -> Vec<(CallAs, u32)> {
+        self.test.scheduler.state().cancels.clone()
+    }
+}
+
+fn as_ada() -> CallAs {
+    CallAs::Person("ada".parse().unwrap())
+}
+
+#[tokio::test]
+async fn a_session_that_was_never_submitted_ends_at_once() {
+    let engine = Engine::new().await;
+    let id = engine.start().await;
+    engine.ask_to_stop(id).await;
+    assert_eq!(engine.row(id).await.state, SessionState::Ended);
+    engine.submit().await;
+    assert!(engine.test.scheduler.state().submits.is_empty());
+}
+
+#[tokio::test]
+async fn a_waiting_job_is_cancelled_as_its_owner() {
+    let mut engine = Engine::new().await;
+    let id = engine.start().await;
+    engine.submit().await;
+    engine.tick().await;
+    engine.ask_to_stop(id).await;
+    assert_eq!(engine.cancels(), [(as_ada(), 101)]);
+    assert_eq!(engine.row(id).await.state, SessionState::Stopping);
+    engine.tick().await;
+    assert_eq!((engine.row(id).await.state, engine.reason(id).await.as_str()), (SessionState::Ended, "stopped"));
+    let again = engine.test.app.sessions.stop(&engine.ada, id).await.unwrap();
+    assert_eq!(again.state, SessionState::Ended);
+}
+
+#[tokio::test]
+async fn a_person_the_scheduler_no_longer_knows_is_cancelled_for() {
+    let mut engine = Engine::new().await;
+    let id = engine.running().await;
+    engine.test.scheduler.state().person_may_cancel = false;
+    engine.ask_to_stop(id).await;
+    assert_eq!(engine.cancels(), [(CallAs::Service, 101)]);
+}
+
+#[tokio::test]
+async fn a_cancel_that_was_not_answered_is_repeated() {
+    let mut engine = Engine::new().await;
+    let id = engine.running().await;
+    engine.test.scheduler.state().reachable = false;
+    engine.test.app.sessions.stop(&engine.ada, id).await.unwrap();
+    assert!(engine.stop.run().await.is_err());
+    engine.tick().await;
+    engine.tick().await;
+    assert_eq!(engine.row(id).await.state, SessionState::Stopping);
+    engine.test.scheduler.state().reachable = true;
+    engine.stop.run().await.unwrap();
+    engine.tick().await;
+    assert_eq!(engine.row(id).await.state, SessionState::Ended);
+}
+
+#[tokio::test]
+async fn a_stop_while_the_submits_answer_is_lost_still_ends_the_job() {
+    let mut engine = Engine::new().await;
+    engine.test.scheduler.state().mood = SubmitMood::AnswerLost;
+    let id = engine.start().await;
+    engine.submit().await;
+    engine.ask_to_stop(id).await;
+    assert_eq!(engine.row(id).await.state, SessionState::Stopping, "there may be a job");
+    engine.tick().await;
+    engine.stop.run().await.unwrap();
+    assert_eq!(engine.cancels(), [(as_ada(), 101)]);
+    engine.tick().await;
+    assert_eq!(engine.row(id).await.state, SessionState::Ended);
+}
+
+#[tokio::test]
+async fn a_stop_after_a_submit_that_left_nothing_ends_when_that_is_sure() {
+    let mut engine = Engine::new().await;
+    engine.test.scheduler.state().mood = SubmitMood::NothingHappens;
+    let id = engine.start().await;
+    engine.submit().await;
+    engine.ask_to_stop(id).await;
+    engine.tick().await;
+    engine.stop.run().await.unwrap();
+    assert_eq!(engine.row(id).await.state, SessionState::Stopping);
+    engine.pass(30).await;
+    engine.stop.run().await.unwrap();
+    assert_eq!(engine.row(id).await.state, SessionState::Ended);
+    assert!(engine.cancels().is_empty());
+}
+
+#[tokio::test]
+async fn only_owner_and_admin_may_stop() {
+    let mut engine = Engine::new().await;
+    let id = engine.running().await;
+    let grace = engine.test.person("grace", 2002, Role::Researcher).await;
+    let admin = engine.test.person("root-of-all", 2003, Role::Admin).await;
+    let sessions = &engine.test.app.sessions;
+    assert!(matches!(sessions.stop(&grace, id).await, Err(AppError::NotFound)));
+    assert!(matches!(sessions.get(&grace, id).await, Err(AppError::NotFound)));
+    assert!(matches!(engine.test.app.logs.read(&grace, id).await, Err(AppError::NotFound)));
+    assert!(matches!(engine.test.app.events.subscribe(&grace, Some(id), None).await, Err(AppError::NotFound)));
+    assert_eq!(sessions.stop(&admin, id).await.unwrap().state, SessionState::Stopping);
+    engine.stop.run().await.unwrap();
+    assert_eq!(engine.cancels(), [(as_ada(), 101)], "as the owner, not as the admin");
+}
+
+#[tokio::test]
+async fn a_session_that_never_becomes_ready_is_ended_with_its_reason() {
+    let mut engine = Engine::new().await;
+    let id = engine.start().await;
+    engine.submit().await;
+    engine.test.scheduler.job_becomes(JobState::Running);
+    engine.tick().await;
+    engine.pass(120).await;
+    engine.ready.run().await.unwrap();
+    assert_eq!(engine.row(id).await.state, SessionState::Starting, "the agent has the first word");
+    engine.pass(60).await;
+    engine.ready.run().await.unwrap();
+    engine.stop.run().await.unwrap();
+    assert_eq!(engine.cancels(), [(as_ada(), 101)]);
+    engine.tick().await;
+    assert_eq!((engine.row(id).await.state, engine.reason(id).await.as_str()), (SessionState::Failed, "never_ready"));
+}
+
+#[tokio::test]
+async fn what_the_agent_says_about_the_end_decides_how_it_is_judged() {
+    for (outcome, job, state, code) in [
+        (AppOutcome::Ended, JobState::Completed, SessionState::Ended, "app_ended"),
+        (AppOutcome::Failed(3), JobState::Failed, SessionState::Failed, "app_failed"),
+        (AppOutcome::NeverReady(120), JobState::Completed, SessionState::Failed, "never_ready"),
+        (AppOutcome::WalltimeReached, JobState::Completed, SessionState::Ended, "walltime_reached"),
+        (AppOutcome::NotStarted("no such image".into()), JobState::Failed, SessionState::Failed, "agent_failed"),
+    ] {
+        let mut engine = Engine::new().await;
+        let id = engine.running().await;
+        engine.test.app.sessions.app_exited(id, outcome).await.unwrap();
+        assert_eq!(engine.row(id).await.state, SessionState::Stopping);
+        engine.test.scheduler.job_becomes(job);
+        engine.tick().await;
+        assert_eq!((engine.row(id).await.state, engine.reason(id).await.as_str()), (state, code));
+    }
+}
+
+#[tokio::test]
+async fn an_agent_that_says_anything_after_the_end_changes_nothing() {
+    let mut engine = Engine::new().await;
+    let id = engine.running().await;
+    engine.test.scheduler.job_becomes(JobState::Cancelled);
+    engine.tick().await;
+    let over = engine.row(id).await;
+    let sessions = &engine.test.app.sessions;
+    sessions.agent_ready(id).await.unwrap();
+    sessions.app_exited(id, AppOutcome::Failed(1)).await.unwrap();
+    sessions.agent_silent(id).await.unwrap();
+    assert_eq!(engine.row(id).await, over);
+}

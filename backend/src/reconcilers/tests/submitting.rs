@@ -1,0 +1,211 @@
+use eirene_core::scheduler::JobState;
+use eirene_core::{Scope, SessionState};
+
+use super::*;
+use crate::error::AppError;
+use crate::services::actor::Via;
+use crate::services::sessions::IdempotencyKey;
+use crate::testing::SubmitMood;
+
+#[tokio::test]
+async fn a_start_becomes_one_job_of_the_size_asked_for() {
+    let engine = Engine::new().await;
+    let id = engine.start().await;
+    engine.submit().await;
+    engine.submit().await;
+    let row = engine.row(id).await;
+    let scheduler = engine.test.scheduler.state();
+    assert_eq!(scheduler.submits.len(), 1);
+    let (person, spec) = &scheduler.submits[0];
+    assert_eq!((person.as_str(), spec.name.as_str()), ("ada", row.marker.as_str()));
+    assert_eq!((spec.nodes, spec.cpus, spec.memory_mib, spec.walltime_min), (1, 2, 2048, 60));
+    assert_eq!(row.job, Some(scheduler.jobs[0].identity.clone()));
+    let files = engine.test.launcher.job_files();
+    assert_eq!((files.len(), files[0].session, files[0].restart_count), (1, id, 0));
+    let secret = &files[0].secret;
+    assert!(!format!("{spec:?}").contains(secret.as_str()), "the secret is in the file alone");
+    let job_file = format!("/home/ada/.eirene/sessions/{id}/job.json");
+    assert!(spec.environment.contains(&("EIRENE_JOB_FILE".into(), job_file)));
+}
+
+#[tokio::test]
+async fn two_starts_with_one_key_are_one_session_even_at_the_limit() {
+    let engine = Engine::new().await;
+    let (app, ada) = (&engine.test.app, &engine.ada);
+    let key = |body: &str| Some(IdempotencyKey { key: "k".into(), body_sha256: body.into() });
+    let (one, two) = tokio::join!(
+        app.sessions.start(ada, TestApp::wish(), key("b")),
+        app.sessions.start(ada, TestApp::wish(), key("b"))
+    );
+    let ((one, first), (two, second)) = (one.unwrap(), two.unwrap());
+    assert_eq!(one.id, two.id);
+    assert!(first != second, "one of them is new");
+    engine.submit().await;
+    assert_eq!(engine.test.scheduler.state().submits.len(), 1);
+    let other = app.sessions.start(ada, TestApp::wish(), key("c")).await;
+    assert!(matches!(other, Err(AppError::Conflict { code: "idempotency_key_reused", .. })));
+    for _ in 1..3 {
+        engine.start().await;
+    }
+    let over = app.sessions.start(ada, TestApp::wish(), None).await;
+    assert!(matches!(over, Err(AppError::Conflict { code: "too_many_sessions", .. })));
+    let again = app.sessions.start(ada, TestApp::wish(), key("b")).await.unwrap();
+    assert_eq!((again.0.id, again.1), (one.id, false), "the same request has the same answer");
+}
+
+#[tokio::test]
+async fn who_may_not_start_starts_nothing() {
+    let engine = Engine::new().await;
+    let sessions = &engine.test.app.sessions;
+    let mut reader = engine.ada.clone();
+    reader.via = Via::Token { id: eirene_core::TokenId::generate(), scopes: vec![Scope::Read] };
+    let refused = sessions.start(&reader, TestApp::wish(), None).await;
+    assert!(matches!(refused, Err(AppError::Forbidden { code: "insufficient_scope", .. })));
+    let mut nobody = engine.ada.clone();
+    nobody.user.uid = None;
+    let refused = sessions.start(&nobody, TestApp::wish(), None).await;
+    assert!(matches!(refused, Err(AppError::Forbidden { code: "no_cluster_user", .. })));
+    let mut wish = TestApp::wish();
+    wish.image = "nothing".parse().unwrap();
+    wish.resources.gpus = 1_000_000_000;
+    let Err(AppError::Invalid(errors)) = sessions.start(&engine.ada, wish, None).await else { panic!("accepted") };
+    let fields: Vec<&str> = errors.iter().map(|error| error.field.as_str()).collect();
+    assert_eq!(fields, ["gpus", "image"]);
+    assert!(engine.test.app.db.live_sessions().await.unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn a_lost_answer_is_found_again_and_not_repeated() {
+    let mut engine = Engine::new().await;
+    engine.test.scheduler.state().mood = SubmitMood::AnswerLost;
+    let id = engine.start().await;
+    engine.submit().await;
+    assert_eq!(engine.row(id).await.job, None);
+    assert_eq!(engine.reason(id).await, "submit_undetermined");
+    engine.tick().await;
+    engine.submit().await;
+    let job = engine.test.scheduler.state().jobs[0].identity.clone();
+    assert_eq!(engine.row(id).await.job, Some(job));
+    assert_eq!(engine.test.scheduler.state().submits.len(), 1);
+}
+
+#[tokio::test]
+async fn a_kill_between_submit_and_store_makes_no_second_job() {
+    let mut engine = Engine::new().await;
+    engine.test.scheduler.state().mood = SubmitMood::AnswerLost;
+    let id = engine.start().await;
+    engine.submit().await;
+    let mut engine = {
+        engine.test.scheduler.state().mood = SubmitMood::Good;
+        engine.tick().await;
+        engine.restarted()
+    };
+    engine.submit().await;
+    assert!(engine.row(id).await.job.is_some());
+    engine.pass(60).await;
+    engine.submit().await;
+    assert_eq!(engine.test.scheduler.state().jobs.len(), 1);
+    assert_eq!(engine.test.launcher.job_files().len(), 1, "the secret of the job that runs is not replaced");
+}
+
+#[tokio::test]
+async fn a_submit_that_left_nothing_is_repeated_only_when_both_lists_say_so() {
+    let mut engine = Engine::new().await;
+    engine.test.scheduler.state().mood = SubmitMood::NothingHappens;
+    let id = engine.start().await;
+    engine.submit().await;
+    engine.test.scheduler.state().mood = SubmitMood::Good;
+    engine.tick().await;
+    engine.submit().await;
+    assert_eq!(engine.test.scheduler.state().submits.len(), 1, "it may still be on its way");
+    engine.test.scheduler.state().accounting_reachable = false;
+    engine.pass(30).await;
+    engine.submit().await;
+    assert_eq!(engine.test.scheduler.state().submits.len(), 1, "accounting has not been asked");
+    engine.test.scheduler.state().accounting_reachable = true;
+    engine.tick().await;
+    engine.submit().await;
+    assert_eq!(engine.test.scheduler.state().submits.len(), 2);
+    let row = engine.row(id).await;
+    assert_eq!(row.job, Some(engine.test.scheduler.state().jobs[0].identity.clone()));
+    assert_eq!(row.state, SessionState::Queued);
+}
+
+#[tokio::test]
+async fn a_marker_on_somebody_elses_job_is_not_believed() {
+    let mut engine = Engine::new().await;
+    engine.test.scheduler.state().mood = SubmitMood::AnswerLost;
+    let id = engine.start().await;
+    engine.submit().await;
+    engine.test.scheduler.change_job(|job| job.uid = 2002);
+    engine.tick().await;
+    engine.submit().await;
+    assert_eq!(engine.row(id).await.job, None);
+}
+
+#[tokio::test]
+async fn a_refusal_ends_the_session_with_the_schedulers_reason() {
+    let engine = Engine::new().await;
+    engine.test.scheduler.state().mood = SubmitMood::Refuses;
+    let id = engine.start().await;
+    engine.submit().await;
+    assert_eq!(engine.row(id).await.state, SessionState::Failed);
+    assert_eq!(engine.reason(id).await, "no_account");
+    engine.submit().await;
+    assert_eq!(engine.test.scheduler.state().submits.len(), 1);
+}
+
+#[tokio::test]
+async fn a_full_home_is_tried_again_and_then_named() {
+    let engine = Engine::new().await;
+    *engine.test.launcher.refusal.lock().unwrap() = Some("failed");
+    let id = engine.start().await;
+    engine.submit().await;
+    assert_eq!(engine.row(id).await.state, SessionState::Queued);
+    assert_eq!(engine.reason(id).await, "home_unwritable");
+    engine.submit().await;
+    engine.submit().await;
+    assert_eq!(engine.row(id).await.state, SessionState::Failed);
+    assert_eq!(engine.reason(id).await, "home_unwritable");
+    assert!(engine.test.scheduler.state().submits.is_empty());
+}
+
+#[tokio::test]
+async fn a_launcher_that_is_away_is_waited_for() {
+    let engine = Engine::new().await;
+    *engine.test.launcher.refusal.lock().unwrap() = Some("away");
+    let id = engine.start().await;
+    for _ in 0..10 {
+        engine.submit().await;
+    }
+    assert_eq!((engine.row(id).await.state, engine.reason(id).await.as_str()), (SessionState::Queued, "launcher_unreachable"));
+    *engine.test.launcher.refusal.lock().unwrap() = None;
+    engine.submit().await;
+    assert!(engine.row(id).await.job.is_some());
+}
+
+#[tokio::test]
+async fn a_person_the_cluster_does_not_know_is_told_so_at_once() {
+    let engine = Engine::new().await;
+    *engine.test.launcher.refusal.lock().unwrap() = Some("unknown_person");
+    let id = engine.start().await;
+    engine.submit().await;
+    assert_eq!((engine.row(id).await.state, engine.reason(id).await.as_str()), (SessionState::Failed, "no_cluster_user"));
+}
+
+#[tokio::test]
+async fn a_scheduler_that_is_away_is_not_asked_and_the_session_says_so() {
+    let mut engine = Engine::new().await;
+    engine.test.scheduler.state().reachable = false;
+    engine.tick().await;
+    engine.tick().await;
+    let id = engine.start().await;
+    engine.submit().await;
+    assert_eq!(engine.reason(id).await, "scheduler_unreachable");
+    assert_eq!(engine.row(id).await.submit_begun_at, None);
+    engine.test.scheduler.state().reachable = true;
+    engine.tick().await;
+    engine.submit().await;
+    assert!(engine.row(id).await.job.is_some());
+    assert_eq!(engine.test.scheduler.state().jobs[0].state, JobState::Pending);
+}

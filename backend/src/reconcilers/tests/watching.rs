@@ -1,0 +1,168 @@
+use eirene_core::SessionState;
+use eirene_core::scheduler::JobState;
+
+use super::*;
+
+#[tokio::test]
+async fn a_session_goes_from_queued_to_running_and_running_is_said_by_the_agent() {
+    let mut engine = Engine::new().await;
+    let id = engine.start().await;
+    engine.submit().await;
+    engine.tick().await;
+    assert_eq!((engine.row(id).await.state, engine.reason(id).await.as_str()), (SessionState::Queued, "waiting_for_resources"));
+    engine.test.scheduler.job_becomes(JobState::Running);
+    engine.tick().await;
+    let row = engine.row(id).await;
+    assert_eq!((row.state, row.nodes.len()), (SessionState::Starting, 1));
+    engine.pass(60).await;
+    assert_eq!(engine.row(id).await.state, SessionState::Starting);
+    engine.test.app.sessions.agent_ready(id).await.unwrap();
+    engine.tick().await;
+    let row = engine.row(id).await;
+    assert_eq!((row.state, row.reason), (SessionState::Running, None));
+}
+
+#[tokio::test]
+async fn an_agent_may_be_faster_than_the_poller() {
+    let mut engine = Engine::new().await;
+    let id = engine.start().await;
+    engine.submit().await;
+    engine.test.app.sessions.agent_ready(id).await.unwrap();
+    assert_eq!(engine.row(id).await.state, SessionState::Running);
+    // The next look is older than what the agent said.
+    engine.tick().await;
+    assert_eq!(engine.row(id).await.state, SessionState::Running);
+}
+
+#[tokio::test]
+async fn a_scheduler_that_is_away_sets_flags_and_nothing_else() {
+    let mut engine = Engine::new().await;
+    let id = engine.running().await;
+    let before = engine.row(id).await;
+    engine.test.scheduler.state().reachable = false;
+    engine.tick().await;
+    assert!(!engine.row(id).await.undetermined, "one lost answer is looked over");
+    engine.tick().await;
+    let away = engine.row(id).await;
+    assert!(away.undetermined);
+    for _ in 0..30 {
+        engine.pass(60).await;
+    }
+    let later = engine.row(id).await;
+    assert_eq!((later.state, &later.nodes, later.version), (before.state, &before.nodes, away.version));
+    engine.test.scheduler.state().reachable = true;
+    engine.tick().await;
+    let back = engine.row(id).await;
+    assert!(!back.undetermined);
+    assert_eq!(back.state, SessionState::Running);
+}
+
+#[tokio::test]
+async fn a_session_ends_as_its_job_ended() {
+    for (ended, state, code) in [
+        (JobState::Cancelled, SessionState::Ended, "cancelled"),
+        (JobState::TimedOut, SessionState::Ended, "walltime_reached"),
+        (JobState::NodeFailed, SessionState::Failed, "node_failed"),
+        (JobState::Failed, SessionState::Failed, "job_failed"),
+        (JobState::OutOfMemory, SessionState::Failed, "out_of_memory"),
+    ] {
+        let mut engine = Engine::new().await;
+        let id = engine.running().await;
+        engine.test.scheduler.job_becomes(ended);
+        engine.tick().await;
+        let row = engine.row(id).await;
+        assert_eq!((row.state, engine.reason(id).await.as_str()), (state, code));
+        assert!(row.ended_at.is_some());
+        let log = engine.test.app.logs.read(&engine.ada, id).await.unwrap();
+        assert_eq!(log.contains("the last words"), state == SessionState::Failed, "{log}");
+    }
+}
+
+#[tokio::test]
+async fn a_requeued_job_gets_a_new_secret_and_starts_anew() {
+    let mut engine = Engine::new().await;
+    let id = engine.running().await;
+    engine.test.scheduler.change_job(|job| {
+        job.restart_count = 1;
+        job.state = JobState::Pending;
+        job.nodes.clear();
+    });
+    engine.tick().await;
+    let row = engine.row(id).await;
+    assert_eq!((row.state, row.restart_count, row.nodes.len()), (SessionState::Queued, 1, 0));
+    let files = engine.test.launcher.job_files();
+    assert_eq!((files.len(), files[1].restart_count), (2, 1));
+    assert_ne!(files[0].secret, files[1].secret);
+    engine.tick().await;
+    assert_eq!(engine.test.launcher.job_files().len(), 2, "one secret for one restart");
+    engine.test.scheduler.job_becomes(JobState::Running);
+    engine.tick().await;
+    assert_eq!(engine.row(id).await.state, SessionState::Starting);
+    engine.test.app.sessions.agent_ready(id).await.unwrap();
+    assert_eq!(engine.row(id).await.state, SessionState::Running);
+}
+
+#[tokio::test]
+async fn a_requeue_waits_for_a_launcher_that_is_away() {
+    let mut engine = Engine::new().await;
+    let id = engine.running().await;
+    *engine.test.launcher.refusal.lock().unwrap() = Some("away");
+    engine.test.scheduler.change_job(|job| {
+        job.restart_count = 1;
+        job.state = JobState::Pending;
+    });
+    engine.test.clock.advance_s(1);
+    engine.poller.look().await;
+    assert!(engine.observe.run().await.is_err(), "the trouble is shown");
+    assert_eq!(engine.row(id).await.restart_count, 0);
+    *engine.test.launcher.refusal.lock().unwrap() = None;
+    engine.tick().await;
+    assert_eq!(engine.row(id).await.restart_count, 1);
+}
+
+#[tokio::test]
+async fn a_job_the_scheduler_forgot_is_judged_by_its_accounting() {
+    let mut engine = Engine::new().await;
+    let id = engine.running().await;
+    let mut job = engine.test.scheduler.state().jobs.remove(0);
+    engine.tick().await;
+    engine.pass(30).await;
+    assert_eq!(engine.row(id).await.state, SessionState::Running, "missing for a while is not gone");
+    job.state = JobState::TimedOut;
+    engine.test.scheduler.state().accounted = vec![job];
+    engine.tick().await;
+    assert_eq!((engine.row(id).await.state, engine.reason(id).await.as_str()), (SessionState::Ended, "walltime_reached"));
+}
+
+#[tokio::test]
+async fn a_job_nobody_knows_is_given_up_late_and_only_when_accounting_was_asked() {
+    let mut engine = Engine::new().await;
+    let id = engine.running().await;
+    engine.test.scheduler.state().jobs.clear();
+    engine.test.scheduler.state().accounting_reachable = false;
+    engine.test.clock.advance_s(600);
+    engine.poller.look().await;
+    for _ in 0..3 {
+        assert!(engine.observe.run().await.is_err());
+        engine.test.clock.advance_s(600);
+        engine.poller.look().await;
+    }
+    assert_eq!(engine.row(id).await.state, SessionState::Running);
+    engine.test.scheduler.state().accounting_reachable = true;
+    engine.tick().await;
+    assert_eq!((engine.row(id).await.state, engine.reason(id).await.as_str()), (SessionState::Failed, "job_vanished"));
+}
+
+#[tokio::test]
+async fn an_agent_that_is_away_is_shown_and_nothing_is_concluded() {
+    let mut engine = Engine::new().await;
+    let id = engine.running().await;
+    engine.silence.run().await.unwrap();
+    assert_eq!(engine.row(id).await.reason, None);
+    engine.test.clock.advance_s(31);
+    engine.silence.run().await.unwrap();
+    engine.tick().await;
+    assert_eq!((engine.row(id).await.state, engine.reason(id).await.as_str()), (SessionState::Running, "agent_silent"));
+    engine.test.app.sessions.agent_arrived(id).await.unwrap();
+    assert_eq!(engine.row(id).await.reason, None);
+}
