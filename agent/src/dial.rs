@@ -1,0 +1,170 @@
+//! Dials the portal: TCP, TLS 1.3 to the one key the job file pins, and the tunnel's handshake.
+
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use data_encoding::HEXLOWER;
+use eirene_tunnel::handshake::{self, Credential, HandshakeError, Hello};
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::{CryptoProvider, verify_tls13_signature};
+use rustls::{ClientConfig, DigitallySignedStruct, SignatureScheme};
+use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
+use sha2::{Digest as _, Sha256};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+
+use crate::job::Job;
+
+/// Each of connecting and greeting takes at most this long.
+const WITHIN: Duration = Duration::from_secs(10);
+
+/// Why the portal was not reached.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum DialError {
+    /// No connection, or not to the portal.
+    #[error("no connection to the portal: {0}")]
+    Connect(#[source] io::Error),
+    /// The handshake came to nothing.
+    #[error("{0}")]
+    Handshake(#[from] HandshakeError),
+    /// The portal did not answer in time.
+    #[error("the portal does not answer")]
+    Silent,
+}
+
+/// Dials with what this agent has to prove itself.
+pub(crate) struct Dialer {
+    connector: TlsConnector,
+    portal: String,
+    hello: Hello,
+    tunnel_key: Option<String>,
+    secret: String,
+}
+
+impl Dialer {
+    /// A dialer for this job.
+    pub(crate) fn new(job: &Job) -> Result<Self, rustls::Error> {
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let pinned = Pinned { pin: job.file.portal_pin.to_ascii_lowercase(), provider: Arc::clone(&provider) };
+        let mut config = ClientConfig::builder_with_provider(provider)
+            .with_protocol_versions(&[&rustls::version::TLS13])?
+            .dangerous()
+            .with_custom_certificate_verifier(Arc::new(pinned))
+            .with_no_client_auth();
+        config.alpn_protocols = vec![eirene_tunnel::ALPN.to_vec()];
+        let hello = Hello {
+            version: eirene_tunnel::VERSION,
+            session: job.file.session,
+            credential: Credential::JobSecret(String::new()),
+            slurm_job_id: job.id,
+            restart_count: job.file.restart_count,
+            node: job.node.clone(),
+            uid: job.uid,
+            agent_version: env!("CARGO_PKG_VERSION").to_owned(),
+        };
+        Ok(Self {
+            connector: TlsConnector::from(Arc::new(config)),
+            portal: job.file.portal.clone(),
+            hello,
+            tunnel_key: None,
+            secret: job.file.secret.clone(),
+        })
+    }
+
+    /// One attempt. Gives the connection, ready to be multiplexed, and the seconds between heartbeats.
+    pub(crate) async fn dial(&mut self) -> Result<(TlsStream<TcpStream>, u32), DialError> {
+        let mut stream = tokio::time::timeout(WITHIN, self.connect())
+            .await
+            .map_err(|_| DialError::Silent)?
+            .map_err(DialError::Connect)?;
+        let heartbeat_s =
+            tokio::time::timeout(WITHIN, self.greet(&mut stream)).await.map_err(|_| DialError::Silent)??;
+        Ok((stream, heartbeat_s))
+    }
+
+    async fn connect(&self) -> io::Result<TlsStream<TcpStream>> {
+        let stream = connect(&self.portal).await?;
+        stream.set_nodelay(true)?;
+        // The pin says who the portal is; the name says nothing.
+        let name = ServerName::try_from("eirene-tunnel").map_err(io::Error::other)?;
+        self.connector.connect(name, stream).await
+    }
+
+    async fn greet(&mut self, stream: &mut TlsStream<TcpStream>) -> Result<u32, HandshakeError> {
+        self.hello.credential = match &self.tunnel_key {
+            Some(key) => Credential::TunnelKey(key.clone()),
+            None => Credential::JobSecret(self.secret.clone()),
+        };
+        let (key, heartbeat_s) = handshake::introduce(stream, &self.hello).await?;
+        handshake::confirm(stream).await?;
+        // Kept only when the confirmation left: until it arrives the secret can be exchanged again.
+        if key.is_some() {
+            self.tunnel_key = key;
+        }
+        Ok(heartbeat_s)
+    }
+
+    /// After a refusal of the key: the confirmation may never have arrived, so the secret is tried again.
+    pub(crate) fn forget_key(&mut self) {
+        self.tunnel_key = None;
+    }
+}
+
+/// Names under `.localhost` are this machine (RFC 6761), whatever the C library thinks.
+async fn connect(address: &str) -> io::Result<TcpStream> {
+    let (host, port) = address.rsplit_once(':').ok_or(io::ErrorKind::InvalidInput)?;
+    if host == "localhost" || host.ends_with(".localhost") {
+        let port = port.parse().map_err(|_| io::ErrorKind::InvalidInput)?;
+        return TcpStream::connect(SocketAddr::from((Ipv4Addr::LOCALHOST, port))).await;
+    }
+    TcpStream::connect(address).await
+}
+
+/// Believes one certificate, by its SHA-256.
+#[derive(Debug)]
+struct Pinned {
+    pin: String,
+    provider: Arc<CryptoProvider>,
+}
+
+impl ServerCertVerifier for Pinned {
+    fn verify_server_cert(
+        &self,
+        certificate: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        if HEXLOWER.encode(&Sha256::digest(certificate.as_ref())) == self.pin {
+            Ok(ServerCertVerified::assertion())
+        } else {
+            Err(rustls::Error::InvalidCertificate(rustls::CertificateError::ApplicationVerificationFailure))
+        }
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        _: &[u8],
+        _: &CertificateDer<'_>,
+        _: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        Err(rustls::Error::PeerIncompatible(rustls::PeerIncompatible::Tls12NotOffered))
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls13_signature(message, certificate, signature, &self.provider.signature_verification_algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.provider.signature_verification_algorithms.supported_schemes()
+    }
+}

@@ -1,0 +1,196 @@
+//! Who this job is: SLURM's variables, and the job file the launcher wrote as the person.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::Read as _;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::Path;
+use std::time::Duration;
+
+use eirene_core::job_file::JobFile;
+
+use crate::log::Log;
+
+/// Longest job file, bytes.
+const MAX_JOB_FILE: u64 = 256 * 1024;
+/// After a requeue the portal writes a file with a new secret; so long is it waited for.
+const NEW_FILE_WITHIN: Duration = Duration::from_mins(5);
+/// Pause between two looks at the file.
+const LOOK_AGAIN: Duration = Duration::from_millis(500);
+
+/// The process environment, read once.
+#[derive(Debug, Clone, Default)]
+pub struct Environment(BTreeMap<String, String>);
+
+impl Environment {
+    /// Takes pairs as [`std::env::vars`] gives them.
+    pub fn from_pairs(pairs: impl Iterator<Item = (String, String)>) -> Self {
+        Self(pairs.collect())
+    }
+
+    /// The value of a variable that is set and not empty.
+    pub(crate) fn get(&self, name: &str) -> Option<&str> {
+        self.0.get(name).map(String::as_str).filter(|value| !value.is_empty())
+    }
+
+    /// The variables whose names satisfy `wanted`.
+    pub(crate) fn select(&self, wanted: impl Fn(&str) -> bool) -> Vec<(String, String)> {
+        self.0.iter().filter(|(name, _)| wanted(name)).map(|(name, value)| (name.clone(), value.clone())).collect()
+    }
+}
+
+/// Why this is no job the agent can serve.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum JobError {
+    /// A variable every job has is missing or is not what it should be.
+    #[error("`{0}` is not set as SLURM sets it: the agent is started by a batch job")]
+    Variable(&'static str),
+    /// The job file cannot be read.
+    #[error("the job file cannot be read")]
+    Unreadable(#[source] std::io::Error),
+    /// Others could have read or written the job file.
+    #[error("the job file is not private: it must belong to this user and have mode 0600")]
+    NotPrivate,
+    /// The job file is damaged.
+    #[error("the job file was not understood")]
+    Damaged(#[source] serde_json::Error),
+    /// The portal wrote no file for this restart.
+    #[error("the job was started again, and the portal wrote no new job file in time")]
+    NoNewFile,
+}
+
+/// This job.
+#[derive(Debug, Clone)]
+pub(crate) struct Job {
+    /// The job file.
+    pub(crate) file: JobFile,
+    /// Number of the job.
+    pub(crate) id: u32,
+    /// Effective user id.
+    pub(crate) uid: u32,
+    /// This node.
+    pub(crate) node: String,
+    /// All nodes, as far as the variables say without a look-up.
+    pub(crate) nodes: Vec<String>,
+    /// When the time limit is over, Unix seconds.
+    pub(crate) ends_at: Option<u64>,
+}
+
+impl Job {
+    /// Reads variables and file; waits for the file of this restart.
+    pub(crate) async fn read(path: &Path, environment: &Environment, log: &Log) -> Result<Self, JobError> {
+        let number = |name: &'static str| environment.get(name)?.parse::<u32>().ok();
+        let id = number("SLURM_JOB_ID").ok_or(JobError::Variable("SLURM_JOB_ID"))?;
+        let restart_count = number("SLURM_RESTART_COUNT").unwrap_or(0);
+        let node = environment.get("SLURMD_NODENAME").ok_or(JobError::Variable("SLURMD_NODENAME"))?.to_owned();
+        let uid = nix::unistd::geteuid().as_raw();
+        let file = wait_for(path, uid, restart_count, log).await?;
+        let ends_at = environment.get("SLURM_JOB_END_TIME").and_then(|text| text.parse().ok());
+        Ok(Self { file, id, uid, nodes: vec![node.clone()], node, ends_at })
+    }
+}
+
+async fn wait_for(path: &Path, uid: u32, restart_count: u32, log: &Log) -> Result<JobFile, JobError> {
+    let begun = tokio::time::Instant::now();
+    let mut told = false;
+    loop {
+        let file = read_file(path, uid);
+        match file {
+            Ok(file) if file.restart_count == restart_count => return Ok(file),
+            // A file that is not there (any more) is written again after a requeue.
+            Err(error) if restart_count == 0 => return Err(error),
+            Err(error @ (JobError::NotPrivate | JobError::Damaged(_))) => return Err(error),
+            _ if begun.elapsed() > NEW_FILE_WITHIN => return Err(JobError::NoNewFile),
+            _ => {}
+        }
+        if !told {
+            log.say("started again; waiting for the portal's new job file");
+            told = true;
+        }
+        tokio::time::sleep(LOOK_AGAIN).await;
+    }
+}
+
+fn read_file(path: &Path, uid: u32) -> Result<JobFile, JobError> {
+    let mut file = File::open(path).map_err(JobError::Unreadable)?;
+    let metadata = file.metadata().map_err(JobError::Unreadable)?;
+    if metadata.uid() != uid || metadata.mode() & 0o077 != 0 || !metadata.is_file() {
+        return Err(JobError::NotPrivate);
+    }
+    let mut text = String::new();
+    file.by_ref().take(MAX_JOB_FILE).read_to_string(&mut text).map_err(JobError::Unreadable)?;
+    serde_json::from_str(&text).map_err(JobError::Damaged)
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use eirene_core::SessionId;
+    use eirene_core::job_file::AppSpec;
+
+    use super::*;
+
+    pub(crate) fn file(restart_count: u32) -> JobFile {
+        JobFile {
+            session: SessionId::generate(),
+            restart_count,
+            secret: "secret".into(),
+            portal: "127.0.0.1:1".into(),
+            portal_pin: "00".repeat(32),
+            app: AppSpec {
+                app: "jupyterlab".parse().unwrap(),
+                image_path: "/srv/x.sif".into(),
+                gpus: false,
+                binds: Vec::new(),
+                origin: "http://x.apps.eirene.localhost".into(),
+                ready_within_s: 5,
+            },
+        }
+    }
+
+    fn write(path: &Path, file: &JobFile, mode: u32) {
+        let fresh = path.with_extension("new");
+        std::fs::write(&fresh, serde_json::to_string(file).unwrap()).unwrap();
+        std::fs::set_permissions(&fresh, std::fs::Permissions::from_mode(mode)).unwrap();
+        std::fs::rename(fresh, path).unwrap();
+    }
+
+    fn environment(extra: &[(&str, &str)]) -> Environment {
+        let pairs = [("SLURM_JOB_ID", "7"), ("SLURMD_NODENAME", "c1")].iter().chain(extra);
+        Environment::from_pairs(pairs.map(|(name, value)| ((*name).to_owned(), (*value).to_owned())))
+    }
+
+    #[tokio::test]
+    async fn a_file_others_can_read_is_refused() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("job.json");
+        let log = Log::new(std::io::sink());
+        write(&path, &file(0), 0o644);
+        assert!(matches!(Job::read(&path, &environment(&[]), &log).await, Err(JobError::NotPrivate)));
+        write(&path, &file(0), 0o600);
+        assert_eq!(Job::read(&path, &environment(&[]), &log).await.unwrap().id, 7);
+        assert!(matches!(
+            Job::read(&path, &Environment::default(), &log).await,
+            Err(JobError::Variable("SLURM_JOB_ID"))
+        ));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_restarted_job_waits_for_its_own_file() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("job.json");
+        write(&path, &file(0), 0o600);
+        let again = path.clone();
+        let writer = tokio::spawn(async move {
+            tokio::time::sleep(Duration::from_secs(20)).await;
+            write(&again, &file(1), 0o600);
+        });
+        let log = Log::new(std::io::sink());
+        let restarted = environment(&[("SLURM_RESTART_COUNT", "1")]);
+        assert_eq!(Job::read(&path, &restarted, &log).await.unwrap().file.restart_count, 1);
+        writer.await.unwrap();
+        let twice = environment(&[("SLURM_RESTART_COUNT", "2")]);
+        assert!(matches!(Job::read(&path, &twice, &log).await, Err(JobError::NoNewFile)));
+    }
+}

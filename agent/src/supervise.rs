@@ -1,0 +1,210 @@
+//! From start to exit: the container and the connection begin at the same time, then signals, the portal, the app itself or the
+//! deadline for becoming ready decide how it ends.
+
+use std::path::Path;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use eirene_tunnel::message::StopCause;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::UnixStream;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::{mpsc, watch};
+use tokio::time::Instant;
+
+use crate::app::{self, SOCKET};
+use crate::container::{self, Container};
+use crate::dial::Dialer;
+use crate::job::{Environment, Job};
+use crate::link::{Link, Order, Phase};
+use crate::log::Log;
+use crate::runtime_directory::RuntimeDirectory;
+
+/// Exit status when the app could not be started.
+pub const EXIT_NOT_STARTED: u8 = 3;
+/// Exit status when the portal refused this job for good.
+const EXIT_REFUSED: u8 = 4;
+/// Exit status when a signal ended the app.
+const EXIT_SIGNAL: u8 = 5;
+
+/// Time between asking the app to end and killing it, when SLURM does the asking: well below its `KillWait` of 30 s.
+const GRACE: Duration = Duration::from_secs(5);
+/// The last words may take so long.
+const LAST_WORDS: Duration = Duration::from_secs(3);
+/// Pause between two looks whether the app answers.
+const LOOK: Duration = Duration::from_millis(15);
+/// A signal this close before the time limit is the time limit's, seconds.
+const LIMIT_IS_NEAR_S: u64 = 10;
+
+/// Runs the session of this job file to its end; gives the exit status.
+pub async fn run(job_file: &Path, environment: &Environment, log: &Log) -> u8 {
+    match prepare(job_file, environment, log).await {
+        Ok(session) => session.supervise().await,
+        Err(error) => {
+            log.say(&chain(error.as_ref()));
+            EXIT_NOT_STARTED
+        }
+    }
+}
+
+type AnyError = Box<dyn std::error::Error + Send + Sync>;
+
+fn chain(error: &(dyn std::error::Error + 'static)) -> String {
+    let mut text = error.to_string();
+    let mut next = error.source();
+    while let Some(cause) = next {
+        text = format!("{text}: {cause}");
+        next = cause.source();
+    }
+    text
+}
+
+async fn prepare(job_file: &Path, environment: &Environment, log: &Log) -> Result<Session, AnyError> {
+    container::adopt_orphans()?;
+    let job = Job::read(job_file, environment, log).await?;
+    let name = format!("{}.{}", job.file.session, job.file.restart_count);
+    let directory = RuntimeDirectory::make(Path::new("/tmp"), job.uid, &name)?;
+    let (phase, _) = watch::channel(Phase::Starting);
+    let (orders, inbox) = mpsc::channel(4);
+    let (told, _) = watch::channel(false);
+    let link = Link {
+        dialer: Dialer::new(&job)?,
+        socket: directory.path().join(SOCKET),
+        nodes: job.nodes.clone(),
+        phase: phase.subscribe(),
+        log: log.clone(),
+        orders,
+        told: told.clone(),
+    };
+    tokio::spawn(link.run());
+    Ok(Session { job, environment: environment.clone(), directory, phase, inbox, told, log: log.clone() })
+}
+
+struct Session {
+    job: Job,
+    environment: Environment,
+    directory: RuntimeDirectory,
+    phase: watch::Sender<Phase>,
+    inbox: mpsc::Receiver<Order>,
+    told: watch::Sender<bool>,
+    log: Log,
+}
+
+/// How it ended.
+struct End {
+    status: Option<i32>,
+    problem: Option<(&'static str, String)>,
+    exit: u8,
+}
+
+impl Session {
+    async fn supervise(mut self) -> u8 {
+        let end = match self.start() {
+            Ok((container, ready_path)) => self.watch(container, ready_path).await,
+            Err(error) => {
+                let text = chain(error.as_ref());
+                self.log.say(&text);
+                End { status: None, problem: Some(("not_started", text)), exit: EXIT_NOT_STARTED }
+            }
+        };
+        container::sweep().await;
+        let mut told = self.told.subscribe();
+        self.phase.send_replace(Phase::Exited { status: end.status, problem: end.problem });
+        if end.exit != EXIT_REFUSED {
+            // A portal that is away learns it from the scheduler.
+            let _ = tokio::time::timeout(LAST_WORDS, told.wait_for(|told| *told)).await;
+        }
+        end.exit
+    }
+
+    fn start(&self) -> Result<(Container, &'static str), AnyError> {
+        let name = &self.job.file.app.app;
+        let app = app::find(name).ok_or_else(|| format!("this agent does not know the app `{name}`"))?;
+        let container = Container::start(&self.job, app, &self.environment, &self.directory, &self.log)?;
+        Ok((container, app.ready_path))
+    }
+
+    async fn watch(&mut self, mut container: Container, ready_path: &'static str) -> End {
+        let socket = self.directory.path().join(SOCKET);
+        let limit = Duration::from_secs(u64::from(self.job.file.app.ready_within_s));
+        let deadline = Instant::now() + limit;
+        let mut ready = false;
+        let (Ok(mut terminate), Ok(mut interrupt), Ok(mut warning)) =
+            (signal(SignalKind::terminate()), signal(SignalKind::interrupt()), signal(SignalKind::user_defined1()))
+        else {
+            let text = "signals cannot be received".to_owned();
+            return End { status: None, problem: Some(("not_started", text)), exit: EXIT_NOT_STARTED };
+        };
+        let mut warned = false;
+        let grace = loop {
+            tokio::select! {
+                ended = container.wait() => {
+                    let status = ended.ok().and_then(container::code);
+                    self.log.say(&status.map_or("the app was ended by a signal".to_owned(), |s| format!("the app ended with status {s}")));
+                    return End { status, problem: None, exit: status.map_or(EXIT_SIGNAL, |s| u8::try_from(s).unwrap_or(1)) };
+                }
+                () = answers(&socket, ready_path), if !ready => {
+                    ready = true;
+                    self.phase.send_replace(Phase::Ready);
+                }
+                () = tokio::time::sleep_until(deadline), if !ready => {
+                    let text = format!("the app did not answer within {} seconds", limit.as_secs());
+                    self.log.say(&text);
+                    // Ending it is all that is left; how it takes that says nothing.
+                    let _ = container.end(GRACE).await;
+                    return End { status: None, problem: Some(("never_ready", text)), exit: EXIT_NOT_STARTED };
+                }
+                order = self.inbox.recv() => match order {
+                    Some(Order::Stop { grace }) => {
+                        self.phase.send_replace(Phase::Stopping(StopCause::Request));
+                        self.log.say("asked to stop");
+                        break grace;
+                    }
+                    Some(Order::Refused(text)) => {
+                        self.log.say(&format!("the portal refuses this job: {text}"));
+                        let _ = container.end(GRACE).await;
+                        return End { status: None, problem: None, exit: EXIT_REFUSED };
+                    }
+                    None => break GRACE,
+                },
+                _ = terminate.recv() => {
+                    let cause = if self.limit_is_near(warned) { StopCause::Walltime } else { StopCause::Signal };
+                    self.phase.send_replace(Phase::Stopping(cause));
+                    self.log.say(if cause == StopCause::Walltime { "the time limit is reached" } else { "asked to end by a signal" });
+                    break GRACE;
+                }
+                _ = interrupt.recv() => {
+                    self.phase.send_replace(Phase::Stopping(StopCause::Signal));
+                    break GRACE;
+                }
+                _ = warning.recv() => {
+                    warned = true;
+                    self.log.say("the time limit is near: save your work");
+                }
+            }
+        };
+        let status = container.end(grace).await.ok().and_then(container::code);
+        End { status, problem: None, exit: 0 }
+    }
+
+    fn limit_is_near(&self, warned: bool) -> bool {
+        match (self.job.ends_at, SystemTime::now().duration_since(UNIX_EPOCH)) {
+            (Some(ends_at), Ok(now)) => now.as_secs() + LIMIT_IS_NEAR_S >= ends_at,
+            _ => warned,
+        }
+    }
+}
+
+/// Waits until the app answers 200 on its socket.
+async fn answers(socket: &Path, path: &str) {
+    while !asked(socket, path).await.unwrap_or(false) {
+        tokio::time::sleep(LOOK).await;
+    }
+}
+
+async fn asked(socket: &Path, path: &str) -> std::io::Result<bool> {
+    let mut stream = UnixStream::connect(socket).await?;
+    stream.write_all(format!("GET {path} HTTP/1.0\r\nhost: localhost\r\n\r\n").as_bytes()).await?;
+    let mut status = [0; 12];
+    stream.read_exact(&mut status).await?;
+    Ok(status.starts_with(b"HTTP/1.") && status.ends_with(b" 200"))
+}
