@@ -1,0 +1,319 @@
+//! The real agent binary against a portal in this process and a container engine that is a small script: start, ready, streams,
+//! a portal that goes away, every way to end.
+
+#![expect(clippy::unwrap_used, reason = "helpers of tests panic like tests")]
+
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::PathBuf;
+use std::process::Stdio;
+use std::sync::Arc;
+use std::time::Duration;
+
+use data_encoding::HEXLOWER;
+use eirene_core::SessionId;
+use eirene_core::job_file::{AppSpec, JobFile};
+use eirene_tunnel::handshake::{self, Confirm, Credential, Greeting, Hello};
+use eirene_tunnel::message::{self, FromAgent, FromPortal, StopCause};
+use eirene_tunnel::{Limits, Opener, StreamKind, TunnelStream};
+use sha2::{Digest as _, Sha256};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, BufReader, ReadHalf, WriteHalf};
+use tokio::net::TcpListener;
+use tokio::process::{Child, Command};
+use tokio_rustls::TlsAcceptor;
+
+const WITHIN: Duration = Duration::from_secs(20);
+
+/// Stands in for Apptainer: answers HTTP on the socket of the directory bound to `/run/eirene`, as told by `BEHAVIOUR` beside it.
+const ENGINE: &str = r#"#!/usr/bin/env python3
+import os, signal, socket, subprocess, sys, time
+directory = next(a for a in sys.argv if a.endswith(":/run/eirene:rw"))[len("--bind="):-len(":/run/eirene:rw")]
+behaviour = open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "BEHAVIOUR")).read().strip()
+print("engine started", flush=True)
+if behaviour == "fail":
+    sys.exit(7)
+if behaviour == "stubborn":
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+if behaviour == "orphan":
+    pid = subprocess.Popen(["sh", "-c", "setsid sleep 1000 & echo $!"], stdout=subprocess.PIPE).stdout.readline().decode().strip()
+    print("orphan", pid, flush=True)
+if behaviour == "silent":
+    time.sleep(1000)
+server = socket.socket(socket.AF_UNIX)
+server.bind(os.path.join(directory, "app.sock"))
+server.listen(50)
+while True:
+    peer, _ = server.accept()
+    asked = peer.recv(65536)
+    peer.sendall(b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhello")
+    peer.close()
+"#;
+
+struct Portal {
+    acceptor: TlsAcceptor,
+    listener: TcpListener,
+    pin: String,
+}
+
+impl Portal {
+    async fn open() -> Self {
+        let made = rcgen::generate_simple_self_signed(vec!["portal".to_owned()]).unwrap();
+        let der = made.cert.der().clone();
+        let key = rustls_pki_types::PrivateKeyDer::try_from(made.signing_key.serialize_der()).unwrap();
+        let pin = HEXLOWER.encode(&Sha256::digest(der.as_ref()));
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let mut config = rustls::ServerConfig::builder_with_provider(provider)
+            .with_protocol_versions(&[&rustls::version::TLS13])
+            .unwrap()
+            .with_no_client_auth()
+            .with_single_cert(vec![der], key)
+            .unwrap();
+        config.alpn_protocols = vec![eirene_tunnel::ALPN.to_vec()];
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        Self { acceptor: TlsAcceptor::from(Arc::new(config)), listener, pin }
+    }
+
+    fn address(&self) -> String {
+        self.listener.local_addr().unwrap().to_string()
+    }
+
+    /// Waits for an agent and answers its hello.
+    async fn welcome(&self, tunnel_key: Option<&str>) -> (Hello, Opener) {
+        tokio::time::timeout(WITHIN, async {
+            let mut stream = loop {
+                let (stream, _) = self.listener.accept().await.unwrap();
+                // A broken attempt is the agent's to repeat.
+                if let Ok(stream) = self.acceptor.accept(stream).await {
+                    break stream;
+                }
+            };
+            let hello: Hello = handshake::receive(&mut stream).await.unwrap();
+            let greeting = Greeting::Welcome { tunnel_key: tunnel_key.map(ToOwned::to_owned), heartbeat_s: 1 };
+            handshake::send(&mut stream, &greeting).await.unwrap();
+            assert!(handshake::receive::<Confirm>(&mut stream).await.unwrap().confirmed);
+            let (opener, driver) = Opener::start(stream, Limits::default()).await.unwrap();
+            tokio::spawn(driver);
+            (hello, opener)
+        })
+        .await
+        .unwrap()
+    }
+}
+
+struct Control {
+    read: BufReader<ReadHalf<TunnelStream>>,
+    line: Vec<u8>,
+    write: WriteHalf<TunnelStream>,
+}
+
+impl Control {
+    async fn open(opener: &Opener) -> Self {
+        let (read, write) = tokio::io::split(opener.open(StreamKind::Control).await.unwrap());
+        Self { read: BufReader::new(read), line: Vec::new(), write }
+    }
+
+    async fn wait_for(&mut self, wanted: impl Fn(&FromAgent) -> bool) -> FromAgent {
+        tokio::time::timeout(WITHIN, async {
+            loop {
+                let said = message::read(&mut self.read, &mut self.line).await.unwrap().unwrap();
+                if wanted(&said) {
+                    return said;
+                }
+            }
+        })
+        .await
+        .unwrap()
+    }
+
+    async fn tell(&mut self, order: FromPortal) {
+        message::write(&mut self.write, &order).await.unwrap();
+    }
+}
+
+struct Job {
+    _directory: tempfile::TempDir,
+    home: PathBuf,
+    session: SessionId,
+    child: Child,
+}
+
+impl Job {
+    fn start(portal: &Portal, behaviour: &str, pin: Option<&str>, ready_within_s: u32) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let home = directory.path().to_owned();
+        let write = |name: &str, text: &str, mode: u32| {
+            let path = home.join(name);
+            std::fs::write(&path, text).unwrap();
+            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
+            path
+        };
+        let image = write("image.sif", "", 0o644);
+        write("apptainer", ENGINE, 0o755);
+        write("BEHAVIOUR", behaviour, 0o644);
+        let session = SessionId::generate();
+        let file = JobFile {
+            session,
+            restart_count: 0,
+            secret: "the-secret".into(),
+            portal: portal.address(),
+            portal_pin: pin.unwrap_or(&portal.pin).to_owned(),
+            app: AppSpec {
+                app: "jupyterlab".parse().unwrap(),
+                image_path: image.to_str().unwrap().to_owned(),
+                gpus: false,
+                binds: Vec::new(),
+                origin: "http://x.apps.eirene.localhost".into(),
+                ready_within_s,
+            },
+        };
+        let job_file = write("job.json", &serde_json::to_string(&file).unwrap(), 0o600);
+        let child = Command::new(env!("CARGO_BIN_EXE_eirene-agent"))
+            .args(["run", "--job-file"])
+            .arg(job_file)
+            .env_clear()
+            .env("PATH", format!("{}:/usr/local/bin:/usr/bin:/bin:{}", home.display(), std::env::var("PATH").unwrap()))
+            .env("HOME", &home)
+            .env("SLURM_JOB_ID", "7")
+            .env("SLURMD_NODENAME", "c1")
+            .stdout(std::fs::File::create(home.join("job.log")).unwrap())
+            .stderr(Stdio::inherit())
+            .kill_on_drop(true)
+            .spawn()
+            .unwrap();
+        Self { _directory: directory, home, session, child }
+    }
+
+    fn signal(&self, signal: nix::sys::signal::Signal) {
+        let pid = i32::try_from(self.child.id().unwrap()).unwrap();
+        nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), signal).unwrap();
+    }
+
+    async fn exit(&mut self) -> i32 {
+        let status = tokio::time::timeout(WITHIN, self.child.wait()).await.unwrap().unwrap();
+        let left = PathBuf::from(format!("/tmp/eirene-{}/{}.0", nix::unistd::geteuid(), self.session));
+        assert!(!left.exists(), "the runtime directory is gone");
+        status.code().unwrap()
+    }
+
+    fn log(&self) -> String {
+        std::fs::read_to_string(self.home.join("job.log")).unwrap()
+    }
+}
+
+async fn get(opener: &Opener) -> String {
+    let mut stream = opener.open(StreamKind::App).await.unwrap();
+    stream.write_all(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n").await.unwrap();
+    let mut answer = String::new();
+    tokio::time::timeout(WITHIN, stream.read_to_string(&mut answer)).await.unwrap().unwrap();
+    answer
+}
+
+fn is_ready(said: &FromAgent) -> bool {
+    *said == FromAgent::Ready
+}
+
+#[tokio::test]
+async fn it_starts_says_ready_forwards_and_stops_when_asked() {
+    let portal = Portal::open().await;
+    let mut job = Job::start(&portal, "serve", None, 20);
+    let (hello, opener) = portal.welcome(Some("key")).await;
+    assert_eq!((hello.session, hello.slurm_job_id, hello.node.as_str()), (job.session, 7, "c1"));
+    assert_eq!(hello.credential, Credential::JobSecret("the-secret".into()));
+    let mut control = Control::open(&opener).await;
+    control.wait_for(is_ready).await;
+    control.tell(FromPortal::SendLog { offset: 0 }).await;
+    assert!(get(&opener).await.ends_with("hello"));
+    let log = control.wait_for(|said| matches!(said, FromAgent::Log { .. })).await;
+    assert_eq!(log, FromAgent::Log { offset: 0, text: "engine started\n".into() });
+    control.wait_for(|said| *said == FromAgent::Heartbeat).await;
+    control.tell(FromPortal::Stop { grace_s: 5 }).await;
+    control.wait_for(|said| *said == FromAgent::Stopping { why: StopCause::Request }).await;
+    control.wait_for(|said| matches!(said, FromAgent::Exited { code: None, .. })).await;
+    assert_eq!(job.exit().await, 0);
+    assert!(!job.log().contains("the-secret"));
+}
+
+#[tokio::test]
+async fn a_portal_that_restarts_is_dialled_again_with_the_tunnel_key() {
+    let portal = Portal::open().await;
+    let mut job = Job::start(&portal, "serve", None, 20);
+    let (_, opener) = portal.welcome(Some("key")).await;
+    let mut control = Control::open(&opener).await;
+    control.wait_for(is_ready).await;
+    drop((control, opener));
+    let (hello, opener) = portal.welcome(None).await;
+    assert_eq!(hello.credential, Credential::TunnelKey("key".into()));
+    let mut control = Control::open(&opener).await;
+    control.wait_for(is_ready).await;
+    assert!(get(&opener).await.ends_with("hello"));
+    job.signal(nix::sys::signal::Signal::SIGTERM);
+    control.wait_for(|said| *said == FromAgent::Stopping { why: StopCause::Signal }).await;
+    assert_eq!(job.exit().await, 0);
+}
+
+#[tokio::test]
+async fn an_app_that_fails_says_its_status() {
+    let portal = Portal::open().await;
+    let mut job = Job::start(&portal, "fail", None, 20);
+    let (_, opener) = portal.welcome(Some("key")).await;
+    let mut control = Control::open(&opener).await;
+    let said = control.wait_for(|said| matches!(said, FromAgent::Exited { .. })).await;
+    assert_eq!(said, FromAgent::Exited { status: Some(7), code: None, text: None });
+    assert_eq!(job.exit().await, 7);
+}
+
+#[tokio::test]
+async fn an_app_that_never_answers_is_ended_with_a_reason() {
+    let portal = Portal::open().await;
+    let mut job = Job::start(&portal, "silent", None, 1);
+    let (_, opener) = portal.welcome(Some("key")).await;
+    let mut control = Control::open(&opener).await;
+    let said = control.wait_for(|said| matches!(said, FromAgent::Exited { .. })).await;
+    assert!(matches!(&said, FromAgent::Exited { code: Some(code), .. } if code == "never_ready"), "{said:?}");
+    assert_eq!(job.exit().await, 3);
+}
+
+#[tokio::test]
+async fn what_does_not_end_is_killed_and_orphans_are_swept() {
+    for behaviour in ["stubborn", "orphan"] {
+        let portal = Portal::open().await;
+        let mut job = Job::start(&portal, behaviour, None, 20);
+        let (_, opener) = portal.welcome(Some("key")).await;
+        let mut control = Control::open(&opener).await;
+        control.wait_for(is_ready).await;
+        control.tell(FromPortal::Stop { grace_s: 1 }).await;
+        assert_eq!(job.exit().await, 0, "{behaviour}");
+        if let Some(orphan) = job.log().lines().find_map(|line| line.strip_prefix("orphan ").map(ToOwned::to_owned)) {
+            assert!(!PathBuf::from(format!("/proc/{orphan}")).exists(), "the orphan {orphan} lives");
+        } else {
+            assert_eq!(behaviour, "stubborn");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_portal_with_another_key_learns_nothing() {
+    let portal = Portal::open().await;
+    let mut job = Job::start(&portal, "serve", Some(&"00".repeat(32)), 20);
+    let (stream, _) = tokio::time::timeout(WITHIN, portal.listener.accept()).await.unwrap().unwrap();
+    let accepted = portal.acceptor.accept(stream).await;
+    if let Ok(mut stream) = accepted {
+        let mut bytes = Vec::new();
+        let read = stream.read_to_end(&mut bytes).await;
+        assert!(read.is_err() || bytes.is_empty(), "{} bytes", bytes.len());
+    }
+    job.signal(nix::sys::signal::Signal::SIGTERM);
+    assert_eq!(job.exit().await, 0);
+}
+
+#[tokio::test]
+async fn a_refusal_for_good_ends_the_job() {
+    let portal = Portal::open().await;
+    let mut job = Job::start(&portal, "serve", None, 20);
+    let (stream, _) = tokio::time::timeout(WITHIN, portal.listener.accept()).await.unwrap().unwrap();
+    let mut stream = portal.acceptor.accept(stream).await.unwrap();
+    let _: Hello = handshake::receive(&mut stream).await.unwrap();
+    let refused = Greeting::Refused { code: "over".into(), text: "the session is over".into(), permanent: true };
+    handshake::send(&mut stream, &refused).await.unwrap();
+    assert_eq!(job.exit().await, 4);
+    assert!(job.log().contains("the session is over"));
+}
