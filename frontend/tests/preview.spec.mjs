@@ -1,40 +1,25 @@
 // Looks at every sample page (cargo run -p eirene-backend --example preview) under the portal's own content security policy: desk and
 // phone, light and dark, twice the text size; accessible, nothing wider than the window, nothing that the policy forbids.
 import assert from "node:assert/strict";
-import { readFile, readdir } from "node:fs/promises";
-import { createServer } from "node:http";
-import path from "node:path";
+import { readdir } from "node:fs/promises";
 import { after, before, test } from "node:test";
 
-import { SIZES, accessibility, launch, listen, picture, root, tooWide } from "./browser.mjs";
-
-const folder = path.join(root, "var", "preview");
-const TYPES = { ".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml" };
-const POLICY =
-  "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; font-src 'self'; connect-src 'self'; " +
-  "form-action 'self'; frame-ancestors 'none'; base-uri 'none'";
+import { SIZES, accessibility, launch, listen, picture, tooWide } from "./browser.mjs";
+import { folder, serve } from "./samples.mjs";
 
 const names = (await readdir(folder)).filter((name) => name.endsWith(".html") && !name.startsWith("fragment-")).sort();
+// Every page at both sizes and in both schemes, but in `make test` only one scheme for each size, which one by the printed seed.
+const deep = Boolean(process.env.EIRENE_TEST_DEEP);
+const seed = Number(process.env.EIRENE_TEST_SEED ?? 0);
+const schemes = (index, size) => (deep ? ["light", "dark"] : [(seed + index + (size === "desk" ? 0 : 1)) % 2 ? "dark" : "light"]);
+
 let browser;
 let server;
 let origin;
 
 before(async () => {
-  server = createServer(async (request, response) => {
-    const name = new URL(request.url, "http://x").pathname;
-    try {
-      const body = await readFile(path.join(folder, path.normalize(name)));
-      response.writeHead(200, {
-        "content-type": `${TYPES[path.extname(name)]}; charset=utf-8`,
-        "content-security-policy": POLICY,
-      });
-      response.end(body);
-    } catch {
-      response.writeHead(204).end();
-    }
-  });
-  await new Promise((done) => server.listen(0, "127.0.0.1", done));
-  origin = `http://127.0.0.1:${server.address().port}`;
+  server = await serve();
+  origin = server.origin;
   browser = await launch();
 });
 
@@ -45,10 +30,10 @@ after(async () => {
 
 test("there are samples to look at", () => assert.ok(names.length > 25, `run the preview example first: ${names.length}`));
 
-for (const name of names) {
+for (const [index, name] of names.entries()) {
   test(`sample ${name}`, async (t) => {
     for (const [size, viewport] of Object.entries(SIZES)) {
-      for (const colorScheme of ["light", "dark"]) {
+      for (const colorScheme of schemes(index, size)) {
         await t.test(`${size}, ${colorScheme}`, async () => {
           const page = await browser.newPage({ viewport, colorScheme, reducedMotion: "reduce" });
           try {
