@@ -196,7 +196,10 @@ mod tests {
         assert!(matches!(away, Err(LauncherError::Unreachable { .. })), "{away:?}");
         serve(&socket, "{\"answer\":\"refused\",\"code\":\"unknown_person\",\"text\":\"nobody\"}\n", 9);
         let refused = client.call(LauncherRequest::SignServiceToken).await;
-        assert!(matches!(&refused, Err(LauncherError::Refused { code, .. }) if code == "unknown_person"), "{refused:?}");
+        assert!(
+            matches!(&refused, Err(LauncherError::Refused { code, .. }) if code == "unknown_person"),
+            "{refused:?}"
+        );
         let long = LauncherRequest::WriteJobFile {
             person: "ada".parse().unwrap(),
             session: eirene_core::SessionId::generate(),

@@ -23,9 +23,9 @@ use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::http::{self, HttpService};
 use crate::app::App;
 use crate::config::Config;
+use crate::http::{self, HttpService};
 
 /// Connections at once.
 const MOST_CONNECTIONS: usize = 8192;

@@ -43,7 +43,10 @@ impl Restore {
         let db = Db::open(url.expose_secret()).await?;
         db.migrate().await?;
         db.close().await;
-        say(&format!("`{}` was restored (form {version}). Sessions that run are found again by the portal.", self.path.display()));
+        say(&format!(
+            "`{}` was restored (form {version}). Sessions that run are found again by the portal.",
+            self.path.display()
+        ));
         Ok(())
     }
 }

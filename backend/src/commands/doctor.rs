@@ -79,7 +79,9 @@ pub(super) async fn doctor(path: &Path) -> anyhow::Result<ExitCode> {
 }
 
 async fn bounded<T>(look: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
-    tokio::time::timeout(WAIT, look).await.unwrap_or_else(|_| Err(anyhow::anyhow!("no answer within {} s", WAIT.as_secs())))
+    tokio::time::timeout(WAIT, look)
+        .await
+        .unwrap_or_else(|_| Err(anyhow::anyhow!("no answer within {} s", WAIT.as_secs())))
 }
 
 async fn bounded_finding(look: impl Future<Output = Finding>) -> Finding {
@@ -137,7 +139,9 @@ fn apps_domain(config: &Config) -> Finding {
     };
     let apps = &config.server.apps_domain;
     if site(config.portal_authority()) == site(apps) {
-        return Finding::Doubtful(format!("`{apps}` seems to be of the same site as the portal; a domain of its own is safer"));
+        return Finding::Doubtful(format!(
+            "`{apps}` seems to be of the same site as the portal; a domain of its own is safer"
+        ));
     }
     Finding::Good(format!("`{apps}` is a site of its own"))
 }
@@ -165,7 +169,9 @@ async fn images(database: Option<&(Db, String)>) -> Finding {
         let looked = tokio::fs::metadata(&image.path).await;
         let problem = match looked {
             Err(error) => error.to_string(),
-            Ok(metadata) if i64::try_from(metadata.len()).ok() != Some(image.size_bytes) => "another size than when it was added".into(),
+            Ok(metadata) if i64::try_from(metadata.len()).ok() != Some(image.size_bytes) => {
+                "another size than when it was added".into()
+            }
             Ok(_) => continue,
         };
         return Finding::Broken(format!("`{}` ({}): {problem}", image.name, image.path));
@@ -189,7 +195,8 @@ mod tests {
     use super::*;
 
     fn config(portal: &str, apps: &str) -> Config {
-        let text = format!("[server]\nportal_url = \"{portal}\"\napps_domain = \"{apps}\"\n[tunnel]\nadvertise = \"a:1\"\n");
+        let text =
+            format!("[server]\nportal_url = \"{portal}\"\napps_domain = \"{apps}\"\n[tunnel]\nadvertise = \"a:1\"\n");
         Config::from_text(&text).unwrap()
     }
 

@@ -17,9 +17,9 @@ use tracing_subscriber::EnvFilter;
 use super::open;
 use crate::app::{App, Ports};
 use crate::config::{Adapter, Config, LogFormat};
-use crate::server;
 use crate::launcher_client::LauncherClient;
 use crate::reconcilers::{self, JobFiles};
+use crate::server;
 use crate::services::passwords::Passwords;
 use crate::tunnel::{self, TunnelIdentity};
 

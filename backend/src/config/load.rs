@@ -38,8 +38,8 @@ pub enum ConfigError {
 impl Config {
     /// Reads `path` and the environment.
     pub fn load(path: &Path) -> Result<Self, ConfigError> {
-        let text = std::fs::read_to_string(path)
-            .map_err(|source| ConfigError::File { path: path.to_owned(), source })?;
+        let text =
+            std::fs::read_to_string(path).map_err(|source| ConfigError::File { path: path.to_owned(), source })?;
         let environment = Env::prefixed("EIRENE_").filter(|key| key.as_str().contains("__")).split("__");
         Self::from_figment(&Figment::new().merge(Toml::string(&text)).merge(environment))
     }
@@ -58,7 +58,10 @@ impl Config {
     fn check(&self) -> Result<(), ConfigError> {
         let wrong = |key, message: String| Err(ConfigError::Value { key, message });
         if !is_origin(self.portal_origin()) {
-            return wrong("server.portal_url", "a scheme, a host and perhaps a port, such as `https://eirene.example.org`".into());
+            return wrong(
+                "server.portal_url",
+                "a scheme, a host and perhaps a port, such as `https://eirene.example.org`".into(),
+            );
         }
         if !is_authority(&self.server.apps_domain) {
             return wrong("server.apps_domain", "a domain and perhaps a port, such as `apps.example.org`".into());
@@ -119,7 +122,10 @@ mod tests {
                 rest.split_once(" = ").is_some_and(|(key, _)| key.bytes().all(|b| b.is_ascii_lowercase() || b == b'_'))
             })
         };
-        SAMPLE.lines().map(|line| if setting(line) { &line[1..] } else { line }).fold(String::new(), |text, line| text + line + "\n")
+        SAMPLE
+            .lines()
+            .map(|line| if setting(line) { &line[1..] } else { line })
+            .fold(String::new(), |text, line| text + line + "\n")
     }
 
     #[test]
@@ -131,12 +137,34 @@ mod tests {
     #[test]
     fn the_sample_names_every_key_there_is_and_no_other() {
         let known = [
-            "server.listen", "server.portal_url", "server.apps_domain", "server.state_dir", "server.tls_cert",
-            "server.tls_key", "server.trusted_proxies", "database.url", "database.url_file", "tunnel.listen",
-            "tunnel.advertise", "launcher.socket", "slurm.adapter", "slurm.slurmrestd_url", "slurm.service_account",
-            "slurm.cluster", "slurm.poll_interval_s", "agent.path", "agent.ready_within_s", "agent.stop_within_s",
-            "images.dir", "metrics.listen", "metrics.allow", "limits.live_sessions", "limits.keep_events_days",
-            "limits.keep_logs_days", "log.filter", "log.format",
+            "server.listen",
+            "server.portal_url",
+            "server.apps_domain",
+            "server.state_dir",
+            "server.tls_cert",
+            "server.tls_key",
+            "server.trusted_proxies",
+            "database.url",
+            "database.url_file",
+            "tunnel.listen",
+            "tunnel.advertise",
+            "launcher.socket",
+            "slurm.adapter",
+            "slurm.slurmrestd_url",
+            "slurm.service_account",
+            "slurm.cluster",
+            "slurm.poll_interval_s",
+            "agent.path",
+            "agent.ready_within_s",
+            "agent.stop_within_s",
+            "images.dir",
+            "metrics.listen",
+            "metrics.allow",
+            "limits.live_sessions",
+            "limits.keep_events_days",
+            "limits.keep_logs_days",
+            "log.filter",
+            "log.format",
         ];
         let table: toml::Table = full_sample().parse().unwrap();
         let mut found = BTreeSet::new();
@@ -149,12 +177,19 @@ mod tests {
         parsed["database"].as_table_mut().unwrap().remove("url_file");
         Config::from_text(&toml::to_string(&parsed).unwrap()).unwrap();
         // And the list above is all the types know: an unknown key is answered with the known ones.
-        for section in ["server", "database", "tunnel", "launcher", "slurm", "agent", "images", "metrics", "limits", "log"] {
+        for section in
+            ["server", "database", "tunnel", "launcher", "slurm", "agent", "images", "metrics", "limits", "log"]
+        {
             let mut table: toml::Table = SMALL.parse().unwrap();
             let entry = table.entry(section).or_insert_with(|| toml::Value::Table(toml::Table::new()));
             entry.as_table_mut().unwrap().insert("nonsense".into(), toml::Value::Integer(1));
             let error = Config::from_text(&toml::to_string(&table).unwrap()).unwrap_err().to_string();
-            for key in error.split('`').skip(1).step_by(2).filter(|word| !word.is_empty() && word.bytes().all(|b| b.is_ascii_lowercase() || b == b'_')) {
+            for key in error
+                .split('`')
+                .skip(1)
+                .step_by(2)
+                .filter(|word| !word.is_empty() && word.bytes().all(|b| b.is_ascii_lowercase() || b == b'_'))
+            {
                 let key = format!("{section}.{key}");
                 assert!(key.ends_with(".nonsense") || known.contains(&key.as_str()), "{key} is not in the sample");
             }

@@ -279,8 +279,8 @@ impl Config {
     /// Address of the database.
     pub fn database_url(&self) -> Result<SecretString, ConfigError> {
         if let Some(path) = &self.database.url_file {
-            let text = std::fs::read_to_string(path)
-                .map_err(|source| ConfigError::File { path: path.clone(), source })?;
+            let text =
+                std::fs::read_to_string(path).map_err(|source| ConfigError::File { path: path.clone(), source })?;
             return Ok(SecretString::from(text.trim()));
         }
         let beside = || SecretString::from(format!("sqlite://{}", self.server.state_dir.join("eirene.db").display()));

@@ -42,7 +42,8 @@ impl Reconciler for Adopt {
             return Ok(());
         }
         let live = self.app.db.live_sessions().await?;
-        let by_marker: HashMap<&str, &Session> = live.iter().map(|session| (session.marker.as_str(), session)).collect();
+        let by_marker: HashMap<&str, &Session> =
+            live.iter().map(|session| (session.marker.as_str(), session)).collect();
         let marked = snapshot.jobs.iter().filter(|job| !job.state.is_final() && job.name.starts_with(MARKER_PREFIX));
         let mut unclaimed = Vec::new();
         for job in marked {
@@ -67,7 +68,9 @@ impl Adopt {
             }
             return Ok(());
         };
-        let known_lives = jobs.iter().any(|other| other.identity.id == known.id && is_ours(other, session) && !other.state.is_final());
+        let known_lives = jobs
+            .iter()
+            .any(|other| other.identity.id == known.id && is_ours(other, session) && !other.state.is_final());
         if known_lives || pick(jobs, session).is_none_or(|newest| newest.identity.id != job.identity.id) {
             return Ok(());
         }

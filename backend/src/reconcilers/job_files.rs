@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
+use eirene_core::Session;
 use eirene_core::job_file::{AppSpec, JobFile};
 use eirene_core::launcher::{Launcher, LauncherAnswer, LauncherError, LauncherRequest};
 use eirene_core::secret::Secret;
-use eirene_core::Session;
 use eirene_database::{Db, DbError};
 
 use crate::config::Config;

@@ -49,7 +49,8 @@ pub(super) async fn find(session: &Session, snapshot: &Snapshot, scheduler: &dyn
     if !settled(snapshot, begun) {
         return Found::Unknown;
     }
-    let accounted = tokio::time::timeout(SCHEDULER_WAIT, scheduler.accounted_jobs(&session.marker, begun - CLOCKS)).await;
+    let accounted =
+        tokio::time::timeout(SCHEDULER_WAIT, scheduler.accounted_jobs(&session.marker, begun - CLOCKS)).await;
     match accounted {
         Ok(Ok(jobs)) => pick(&jobs, session).map_or(Found::Absent, |job| Found::Job(job.identity.clone())),
         Ok(Err(error)) => {

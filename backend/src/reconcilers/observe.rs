@@ -23,14 +23,23 @@ use crate::services::cluster::Snapshot;
 const MISSING_FOR: SignedDuration = SignedDuration::from_mins(1);
 /// A job that is missing here and still lives in the accounting database is given up after this long.
 const STRANDED_FOR: SignedDuration = SignedDuration::from_mins(15);
-/// Accounting is asked for at most so many jobs in one run.
+/// Accounting is asked for at most so many jobs in one run …
 const MOST_ASKED: usize = 20;
+/// … and for each of them this often.
+const ASK_EVERY: SignedDuration = SignedDuration::from_secs(10);
 
 /// The reconciler.
 pub(super) struct Observe {
     app: App,
     job_files: JobFiles,
-    missing: Mutex<HashMap<SessionId, Timestamp>>,
+    missing: Mutex<HashMap<SessionId, Missing>>,
+}
+
+/// A job that the scheduler does not show any more.
+#[derive(Debug, Clone, Copy)]
+struct Missing {
+    since: Timestamp,
+    asked: Option<Timestamp>,
 }
 
 impl Observe {
@@ -114,7 +123,8 @@ impl Observe {
     async fn restarted(&self, session: &Session, job: &Job) -> anyhow::Result<()> {
         if session.state != SessionState::Stopping {
             let known = self.app.db.agent_credentials(session.id).await?;
-            let issued = known.is_some_and(|known| known.restart_count == job.restart_count && known.tunnel_key_hash.is_some());
+            let issued =
+                known.is_some_and(|known| known.restart_count == job.restart_count && known.tunnel_key_hash.is_some());
             if !issued {
                 self.job_files.issue(session, job.restart_count).await.context("the job file of a restart")?;
             }
@@ -130,12 +140,7 @@ impl Observe {
         if fresh || self.app.tunnels.is_live(session.id) {
             return self.unflag(session).await;
         }
-        let since = *self
-            .missing
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .entry(session.id)
-            .or_insert(asked_at);
+        let Some(since) = self.due(session.id, asked_at) else { return Ok(()) };
         let begun = session.submit_begun_at.unwrap_or(session.created_at) - SignedDuration::from_hours(1);
         let asked = self.app.scheduler.accounted_jobs(&session.marker, begun);
         let accounted = tokio::time::timeout(SCHEDULER_WAIT, asked).await.context("accounting did not answer")??;
@@ -162,6 +167,17 @@ impl Observe {
         };
         finish(&self.app, &self.job_files, &after).await;
         Ok(())
+    }
+
+    /// Since when it is missing, when accounting is to be asked about it now.
+    fn due(&self, id: SessionId, now: Timestamp) -> Option<Timestamp> {
+        let mut missing = self.missing.lock().unwrap_or_else(PoisonError::into_inner);
+        let entry = missing.entry(id).or_insert(Missing { since: now, asked: None });
+        if entry.asked.is_some_and(|asked| now < asked + ASK_EVERY) {
+            return None;
+        }
+        entry.asked = Some(now);
+        Some(entry.since)
     }
 
     fn forget_found(&self, missing: &[&Session]) {

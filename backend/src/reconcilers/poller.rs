@@ -147,7 +147,10 @@ impl Poller {
 
 async fn bounded<T>(what: &str, call: impl Future<Output = SchedulerResult<T>>) -> SchedulerResult<T> {
     tokio::time::timeout(LOOK_WAIT, call).await.unwrap_or_else(|_| {
-        Err(SchedulerError::Unreachable { what: format!("{what}: no answer within {} s", LOOK_WAIT.as_secs()), source: None })
+        Err(SchedulerError::Unreachable {
+            what: format!("{what}: no answer within {} s", LOOK_WAIT.as_secs()),
+            source: None,
+        })
     })
 }
 

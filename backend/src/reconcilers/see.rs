@@ -128,9 +128,7 @@ fn judge(job: &Job) -> (SessionState, Reason) {
         | JobState::Configuring
         | JobState::Running
         | JobState::Suspended
-        | JobState::Completing => {
-            (Failed, job.reason.clone().unwrap_or_else(|| reasons::job_failed(job.exit_code)))
-        }
+        | JobState::Completing => (Failed, job.reason.clone().unwrap_or_else(|| reasons::job_failed(job.exit_code))),
     }
 }
 
@@ -182,7 +180,14 @@ mod tests {
             (Stopping, Desired::Ended, None, JobState::Failed, Ended, "stopped"),
             (Stopping, Desired::Ended, never.clone(), JobState::Cancelled, Failed, "never_ready"),
             (Stopping, Desired::Ended, Some(reasons::app_failed(3)), JobState::Completed, Failed, "app_failed"),
-            (Stopping, Desired::Ended, Some(reasons::walltime_reached()), JobState::Completed, Ended, "walltime_reached"),
+            (
+                Stopping,
+                Desired::Ended,
+                Some(reasons::walltime_reached()),
+                JobState::Completed,
+                Ended,
+                "walltime_reached",
+            ),
             (Failed, Desired::Running, never, JobState::Running, Failed, "never_ready"),
         ] {
             assert_eq!(after(state, desired, reason, seen), (next, code.to_owned()), "{state} {seen:?}");

@@ -94,7 +94,8 @@ async fn fingerprint(path: PathBuf) -> Result<(String, i64), AppError> {
         return Err(wrong("an absolute path without commas and colons".into()));
     }
     let shown = path.display().to_string();
-    let hashed = tokio::task::spawn_blocking(move || hash_file(&path)).await.map_err(|e| AppError::Internal(e.into()))?;
+    let hashed =
+        tokio::task::spawn_blocking(move || hash_file(&path)).await.map_err(|e| AppError::Internal(e.into()))?;
     hashed.map_err(|error| wrong(format!("`{shown}` cannot be read: {error}")))
 }
 

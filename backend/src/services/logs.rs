@@ -219,8 +219,7 @@ fn append_bounded(path: &Path, piece: &[u8]) -> io::Result<()> {
     let tail = &old[old.len().saturating_sub(KEEP_BYTES - CUT.len())..];
     let tail = tail.iter().position(|b| *b == b'\n').map_or(tail, |end| &tail[end + 1..]);
     let next = path.with_extension("new");
-    let mut file =
-        std::fs::OpenOptions::new().create(true).write(true).truncate(true).mode(0o600).open(&next)?;
+    let mut file = std::fs::OpenOptions::new().create(true).write(true).truncate(true).mode(0o600).open(&next)?;
     file.write_all(CUT)?;
     file.write_all(tail)?;
     file.write_all(piece)?;

@@ -24,6 +24,8 @@ const PATIENCE: u32 = 3;
 const MESSAGES: (u32, u32) = (20, 200);
 /// Bytes of log in a second, and at once.
 const LOG_BYTES: (u32, u32) = (64 * 1024, 1024 * 1024);
+/// Exit statuses of an app that a signal ended, as shells show them: what sent the signal is said by how the job ends.
+const BY_SIGNAL: &[i32] = &[130, 137, 143];
 /// Longest sentence an agent may have shown on a session's page, in characters.
 const MAX_SENTENCE: usize = 300;
 
@@ -118,18 +120,20 @@ impl Ear<'_> {
         code: Option<&str>,
         text: Option<&str>,
     ) -> Result<Option<eirene_core::Session>, AppError> {
-        if self.stopping.is_some() {
-            self.app.nudges.poll().notify_one();
-            return Ok(None);
-        }
         let outcome = match (code, status) {
-            (Some("never_ready" | "not_ready"), _) => AppOutcome::NeverReady(self.app.config.agent.ready_within_s),
-            (Some(_), _) => AppOutcome::NotStarted(sentence(text.unwrap_or("The app could not be started."))),
-            (None, Some(0)) => AppOutcome::Ended,
-            (None, Some(status)) => AppOutcome::Failed(status),
-            (None, None) => AppOutcome::NotStarted(sentence(text.unwrap_or("The app was ended by a signal."))),
+            (Some("never_ready"), _) => Some(AppOutcome::NeverReady(self.app.config.agent.ready_within_s)),
+            (Some(_), _) => Some(AppOutcome::NotStarted(sentence(text.unwrap_or("The app could not be started.")))),
+            (None, Some(0)) => Some(AppOutcome::Ended),
+            (None, Some(status)) if !BY_SIGNAL.contains(&status) => Some(AppOutcome::Failed(status)),
+            (None, Some(_) | None) => None,
         };
-        self.app.sessions.app_exited(self.session, outcome).await
+        match outcome.filter(|_| self.stopping.is_none()) {
+            Some(outcome) => self.app.sessions.app_exited(self.session, outcome).await,
+            None => {
+                self.app.nudges.poll().notify_one();
+                Ok(None)
+            }
+        }
     }
 
     async fn log(&mut self, offset: u64, text: String) {

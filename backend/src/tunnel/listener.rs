@@ -18,7 +18,7 @@ use tokio_rustls::server::TlsStream;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::admission::{Admission, HEARTBEAT_S, Refusal, admit, confirm};
+use super::admission::{Admission, HEARTBEAT_S, admit, confirm};
 use super::control;
 use super::identity::TunnelIdentity;
 use crate::app::App;
@@ -33,8 +33,6 @@ const MOST_PENDING_PER_ADDRESS: usize = 32;
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// Messages waiting to be sent to one agent.
 const CONTROL_QUEUE: usize = 8;
-
-const BUSY: Refusal = Refusal { code: "unavailable", text: "the portal cannot look it up at the moment", permanent: false };
 
 /// Accepts agents until eirened ends.
 pub fn listen(
@@ -97,14 +95,8 @@ async fn prove(app: &App, acceptor: TlsAcceptor, stream: TcpStream) -> anyhow::R
     let mut io = acceptor.accept(stream).await?;
     anyhow::ensure!(io.get_ref().1.alpn_protocol() == Some(eirene_tunnel::ALPN), "it does not speak our protocol");
     let hello: Hello = handshake::receive(&mut io).await?;
-    let admission = match admit(app, &hello).await {
-        Ok(admission) => admission,
-        Err(error) => {
-            tracing::warn!(session.id = %hello.session, %error, "An agent could not be looked up");
-            Admission::Refused(BUSY)
-        }
-    };
-    let key = match admission {
+    // While the database is away nothing is said: a refusal would say that the credential is not good.
+    let key = match admit(app, &hello).await? {
         Admission::Refused(refusal) => {
             tracing::info!(session.id = %hello.session, code = refusal.code, "An agent of session {} was refused", hello.session);
             handshake::send(&mut io, &refusal.greeting()).await?;

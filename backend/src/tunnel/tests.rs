@@ -368,7 +368,8 @@ async fn an_app_that_ended_is_judged_by_its_status_unless_a_signal_ended_it() {
         (vec![exited(None, Some("never_ready"))], SessionState::Stopping, Some("never_ready")),
         (vec![exited(None, Some("image_missing"))], SessionState::Stopping, Some("agent_failed")),
         (vec![stopping(message::StopCause::Walltime)], SessionState::Stopping, Some("walltime_reached")),
-        (vec![stopping(message::StopCause::Signal), exited(Some(143), None), log("end")], SessionState::Running, None),
+        (vec![stopping(message::StopCause::Signal), exited(Some(1), None), log("end")], SessionState::Running, None),
+        (vec![exited(None, None), exited(Some(143), None), log("end")], SessionState::Running, None),
     ] {
         let door = Door::open().await;
         let (mut agent, _) = door.agent().await;

@@ -8,6 +8,7 @@ mod watching;
 use eirene_core::{Session, SessionId};
 use tokio_util::task::TaskTracker;
 
+use super::JobFiles;
 use super::adopt::Adopt;
 use super::driver::Reconciler as _;
 use super::observe::Observe;
@@ -15,7 +16,6 @@ use super::poller::Poller;
 use super::ready::{Ready, Silence};
 use super::stop::Stop;
 use super::submit::Submit;
-use super::JobFiles;
 use crate::services::actor::Actor;
 use crate::testing::TestApp;
 

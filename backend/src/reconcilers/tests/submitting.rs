@@ -178,7 +178,10 @@ async fn a_launcher_that_is_away_is_waited_for() {
     for _ in 0..10 {
         engine.submit().await;
     }
-    assert_eq!((engine.row(id).await.state, engine.reason(id).await.as_str()), (SessionState::Queued, "launcher_unreachable"));
+    assert_eq!(
+        (engine.row(id).await.state, engine.reason(id).await.as_str()),
+        (SessionState::Queued, "launcher_unreachable")
+    );
     *engine.test.launcher.refusal.lock().unwrap() = None;
     engine.submit().await;
     assert!(engine.row(id).await.job.is_some());
@@ -190,7 +193,10 @@ async fn a_person_the_cluster_does_not_know_is_told_so_at_once() {
     *engine.test.launcher.refusal.lock().unwrap() = Some("unknown_person");
     let id = engine.start().await;
     engine.submit().await;
-    assert_eq!((engine.row(id).await.state, engine.reason(id).await.as_str()), (SessionState::Failed, "no_cluster_user"));
+    assert_eq!(
+        (engine.row(id).await.state, engine.reason(id).await.as_str()),
+        (SessionState::Failed, "no_cluster_user")
+    );
 }
 
 #[tokio::test]

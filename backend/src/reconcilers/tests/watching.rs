@@ -9,7 +9,10 @@ async fn a_session_goes_from_queued_to_running_and_running_is_said_by_the_agent(
     let id = engine.start().await;
     engine.submit().await;
     engine.tick().await;
-    assert_eq!((engine.row(id).await.state, engine.reason(id).await.as_str()), (SessionState::Queued, "waiting_for_resources"));
+    assert_eq!(
+        (engine.row(id).await.state, engine.reason(id).await.as_str()),
+        (SessionState::Queued, "waiting_for_resources")
+    );
     engine.test.scheduler.job_becomes(JobState::Running);
     engine.tick().await;
     let row = engine.row(id).await;
@@ -130,8 +133,11 @@ async fn a_job_the_scheduler_forgot_is_judged_by_its_accounting() {
     assert_eq!(engine.row(id).await.state, SessionState::Running, "missing for a while is not gone");
     job.state = JobState::TimedOut;
     engine.test.scheduler.state().accounted = vec![job];
-    engine.tick().await;
-    assert_eq!((engine.row(id).await.state, engine.reason(id).await.as_str()), (SessionState::Ended, "walltime_reached"));
+    engine.pass(10).await;
+    assert_eq!(
+        (engine.row(id).await.state, engine.reason(id).await.as_str()),
+        (SessionState::Ended, "walltime_reached")
+    );
 }
 
 #[tokio::test]
@@ -149,7 +155,7 @@ async fn a_job_nobody_knows_is_given_up_late_and_only_when_accounting_was_asked(
     }
     assert_eq!(engine.row(id).await.state, SessionState::Running);
     engine.test.scheduler.state().accounting_reachable = true;
-    engine.tick().await;
+    engine.pass(10).await;
     assert_eq!((engine.row(id).await.state, engine.reason(id).await.as_str()), (SessionState::Failed, "job_vanished"));
 }
 

@@ -37,11 +37,7 @@ impl Sessions {
     }
 
     /// The app is over; `code` is none when the agent gave up on it.
-    pub(crate) async fn app_exited(
-        &self,
-        id: SessionId,
-        outcome: AppOutcome,
-    ) -> Result<Option<Session>, AppError> {
+    pub(crate) async fn app_exited(&self, id: SessionId, outcome: AppOutcome) -> Result<Option<Session>, AppError> {
         let session = self
             .change(id, |session| {
                 let stopping = session.state == SessionState::Stopping || session.desired == Desired::Ended;

@@ -140,7 +140,10 @@ mod tests {
         assert_eq!(fields(|r| (r.nodes, r.gpus, r.gpu_type) = (2, 1, Some("a100".parse().unwrap()))), ["nodes"]);
         assert_eq!(fields(|r| r.walltime_min = 481), ["walltime_min"]);
         assert_eq!(fields(|r| (r.partition, r.nodes) = (Some("long".parse().unwrap()), 2)), ["nodes"]);
-        assert_eq!(fields(|r| (r.partition, r.walltime_min) = (Some("long".parse().unwrap()), 481)), Vec::<String>::new());
+        assert_eq!(
+            fields(|r| (r.partition, r.walltime_min) = (Some("long".parse().unwrap()), 481)),
+            Vec::<String>::new()
+        );
     }
 
     #[test]

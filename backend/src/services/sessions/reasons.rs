@@ -24,11 +24,15 @@ pub(crate) fn submit_unsure() -> Reason {
 }
 
 pub(crate) fn launcher_away() -> Reason {
-    Reason::new("launcher_unreachable", "A part of the platform does not answer; the session is submitted as soon as it does.")
+    Reason::new(
+        "launcher_unreachable",
+        "A part of the platform does not answer; the session is submitted as soon as it does.",
+    )
 }
 
 pub(crate) fn home_trouble(text: &str) -> Reason {
-    let text = format!("The session's file could not be written to your home directory ({text}). Is it full or missing?");
+    let text =
+        format!("The session's file could not be written to your home directory ({text}). Is it full or missing?");
     Reason::new("home_unwritable", text)
 }
 
@@ -49,7 +53,10 @@ pub(crate) fn suspended() -> Reason {
 }
 
 pub(crate) fn requeued() -> Reason {
-    Reason::new("requeued", "The scheduler put the job back into the queue; the session starts anew when its turn comes.")
+    Reason::new(
+        "requeued",
+        "The scheduler put the job back into the queue; the session starts anew when its turn comes.",
+    )
 }
 
 pub(crate) fn agent_silent() -> Reason {
@@ -57,7 +64,8 @@ pub(crate) fn agent_silent() -> Reason {
 }
 
 pub(crate) fn never_ready(limit_s: u32) -> Reason {
-    let text = format!("The app was not ready within {limit_s} seconds, so its resources were released. The log may say why.");
+    let text =
+        format!("The app was not ready within {limit_s} seconds, so its resources were released. The log may say why.");
     Reason::new("never_ready", text)
 }
 
