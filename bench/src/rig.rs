@@ -1,0 +1,321 @@
+//! eirened and agents as they are, without SLURM: the portal gets a database with a person, a token and sessions whose jobs it
+//! believes to exist, each session's agent is started by us instead of by a batch job, and instead of Apptainer it finds
+//! [`stand_in`], which becomes the benchmark's own app. Proxy, tunnel, TLS and authorisation are the real ones. The scheduler is out of
+//! reach, which changes no session.
+
+use std::net::SocketAddr;
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, bail};
+use data_encoding::HEXLOWER;
+use eirene_core::job_file::{AppSpec, JobFile};
+use eirene_core::scheduler::JobIdentity;
+use eirene_core::secret::Secret;
+use eirene_core::{
+    Clock as _, Desired, Resources, Role, Scope, Session, SessionId, SessionState, SystemClock, TokenId, User, UserId,
+    UserState,
+};
+use eirene_database::{ApiToken, Db};
+use hyper::StatusCode;
+use rustls_pki_types::CertificateDer;
+use rustls_pki_types::pem::PemObject as _;
+use sha2::{Digest as _, Sha256};
+use tokio::process::Command;
+
+use crate::http::Ask;
+use crate::load::Target;
+use crate::process::{Answers, Server, free_address};
+use crate::upstream;
+
+/// Longest wait for a session's app.
+const PATIENCE: Duration = Duration::from_mins(1);
+
+/// A portal with running sessions.
+pub(crate) struct Rig {
+    /// eirened.
+    pub(crate) portal: Server,
+    /// One a session.
+    pub(crate) agents: Vec<Server>,
+    address: SocketAddr,
+    apps_domain: String,
+    sessions: Vec<SessionId>,
+    token: Secret,
+    dir: PathBuf,
+}
+
+/// A program under test, where `bench/lib.sh` builds it: beside this one, the agent with glibc linked in.
+pub(crate) fn program(name: &str) -> anyhow::Result<PathBuf> {
+    let me = std::env::current_exe()?;
+    let beside = me.parent().context("a program lies in a directory")?;
+    let path = match name {
+        "eirene-agent" => beside.join("../static/x86_64-unknown-linux-gnu/release/eirene-agent"),
+        _ => beside.join(name),
+    };
+    path.canonicalize().with_context(|| format!("no `{}`: bench/lib.sh builds it", path.display()))
+}
+
+impl Rig {
+    /// Starts the portal and `count` sessions, and waits until all of their apps answer through the proxy.
+    pub(crate) async fn start(count: usize, dir: &Path) -> anyhow::Result<Self> {
+        let dir = dir.join("rig");
+        let state = dir.join("state");
+        std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&state)?;
+        let (address, tunnel) = (free_address()?, free_address()?);
+        let apps_domain = format!("apps.bench.localhost:{}", address.port());
+        // Nobody answers at these two.
+        let (slurmrestd, launcher) = (free_address()?, dir.join("launcher.sock"));
+        let config = format!(
+            "[server]\nlisten = \"{address}\"\nportal_url = \"http://bench.localhost:{}\"\napps_domain = \"{apps_domain}\"\n\
+             state_dir = \"{}\"\n[tunnel]\nlisten = \"{tunnel}\"\nadvertise = \"{tunnel}\"\n[launcher]\nsocket = \"{}\"\n\
+             [slurm]\nslurmrestd_url = \"http://{slurmrestd}\"\ncluster = \"bench\"\n",
+            address.port(),
+            state.display(),
+            launcher.display(),
+        );
+        let config_file = dir.join("eirened.toml");
+        std::fs::write(&config_file, config)?;
+        let seeded = seed(count, &state.join("eirene.db")).await?;
+        let mut command = Command::new(program("eirened")?);
+        command.arg("serve").arg("--config").arg(&config_file);
+        let mut portal = Server::start("eirened", command, &dir)?;
+        portal.wait(Answers::Tcp(address)).await?;
+
+        stand_in_for_apptainer(&dir)?;
+        let pin = pin(&state.join("tunnel.crt"))?;
+        let agent = program("eirene-agent")?;
+        let mut agents = Vec::with_capacity(count);
+        for (number, (session, secret)) in seeded.sessions.iter().enumerate() {
+            agents.push(start_agent(&agent, number, *session, secret, tunnel, &pin, &apps_domain, &dir)?);
+        }
+        let sessions = seeded.sessions.into_iter().map(|(session, _)| session).collect();
+        let rig = Self { portal, agents, address, apps_domain, sessions, token: seeded.token, dir };
+        rig.wait().await?;
+        Ok(rig)
+    }
+
+    /// The app of the first session, through the proxy.
+    pub(crate) fn target(&self) -> anyhow::Result<Target> {
+        let headers = self.dir.join("headers");
+        std::fs::write(&headers, format!("Host: {}\nAuthorization: {}\n", self.host(self.sessions[0]), self.bearer()))?;
+        Ok(Target { address: self.address, headers })
+    }
+
+    /// All processes, agents first: an agent says goodbye to its portal.
+    pub(crate) fn into_servers(self) -> Vec<Server> {
+        self.agents.into_iter().chain([self.portal]).collect()
+    }
+
+    fn host(&self, session: SessionId) -> String {
+        format!("{session}.{}", self.apps_domain)
+    }
+
+    fn bearer(&self) -> String {
+        format!("Bearer {}", self.token.expose())
+    }
+
+    async fn wait(&self) -> anyhow::Result<()> {
+        let begun = Instant::now();
+        for (number, session) in self.sessions.iter().enumerate() {
+            loop {
+                let (host, bearer) = (self.host(*session), self.bearer());
+                let ask = Ask {
+                    address: self.address,
+                    host: &host,
+                    method: "GET",
+                    path: "/small",
+                    authorization: Some(&bearer),
+                    body: None,
+                };
+                let answer = ask.send().await;
+                if answer.as_ref().is_ok_and(|(status, body)| *status == StatusCode::OK && body == upstream::SMALL) {
+                    break;
+                }
+                if begun.elapsed() > PATIENCE {
+                    let answer = answer.map(|(status, body)| format!("{status} {}", String::from_utf8_lossy(&body)));
+                    bail!(
+                        "session {number} does not answer: {answer:?}\neirened: {}\nagent: {}",
+                        self.portal.said(),
+                        self.agents[number].said()
+                    );
+                }
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+        }
+        Ok(())
+    }
+}
+
+struct Seeded {
+    token: Secret,
+    sessions: Vec<(SessionId, Secret)>,
+}
+
+/// A database with one person, a token and sessions that are about to start.
+async fn seed(count: usize, path: &Path) -> anyhow::Result<Seeded> {
+    let db = Db::open(&format!("sqlite://{}", path.display())).await?;
+    db.migrate().await?;
+    let now = SystemClock.now();
+    let uid = std::fs::metadata("/proc/self")?.uid();
+    let user = User {
+        id: UserId::generate(),
+        username: "bench".parse()?,
+        role: Role::Researcher,
+        state: UserState::Active,
+        uid: Some(uid),
+        created_at: now,
+    };
+    db.insert_user(&user, "no password").await?;
+    let token = Secret::from_text(format!("eir_{}", Secret::generate().expose()));
+    let row = ApiToken {
+        id: TokenId::generate(),
+        user: user.id,
+        name: "bench".to_owned(),
+        scopes: vec![Scope::SessionsConnect],
+        created_at: now,
+        expires_at: None,
+        last_used_at: None,
+    };
+    db.insert_token(&row, &token.hash()).await?;
+    let mut sessions = Vec::with_capacity(count);
+    for number in 0..count {
+        let session = session(number, &user, uid)?;
+        db.insert_session(&session, None).await?;
+        let secret = Secret::generate();
+        db.set_job_secret(session.id, 0, &secret.hash()).await?;
+        sessions.push((session.id, secret));
+    }
+    db.close().await;
+    Ok(Seeded { token, sessions })
+}
+
+/// Number of the job a session believes in.
+fn job_number(number: usize) -> u32 {
+    1000 + number as u32
+}
+
+fn session(number: usize, user: &User, uid: u32) -> anyhow::Result<Session> {
+    let now = SystemClock.now();
+    Ok(Session {
+        id: SessionId::generate(),
+        owner: user.id,
+        owner_name: user.username.clone(),
+        owner_uid: uid,
+        name: format!("bench {number}").parse()?,
+        app: "jupyterlab".parse()?,
+        image: "jupyter".parse()?,
+        image_path: "/srv/eirene/images/bench.sif".to_owned(),
+        project: None,
+        resources: Resources {
+            partition: None,
+            nodes: 1,
+            cpus: 1,
+            memory_mib: 1024,
+            gpus: 0,
+            gpu_type: None,
+            walltime_min: 600,
+        },
+        desired: Desired::Running,
+        state: SessionState::Starting,
+        undetermined: false,
+        reason: None,
+        marker: format!("eirene-{}", Secret::generate().expose()),
+        submit_begun_at: Some(now),
+        job: Some(JobIdentity { cluster: "bench".to_owned(), id: job_number(number), submitted_at: now }),
+        restart_count: 0,
+        nodes: vec!["c1".parse()?],
+        start_estimate: None,
+        created_at: now,
+        started_at: Some(now),
+        ends_at: None,
+        ended_at: None,
+        version: 1,
+    })
+}
+
+#[expect(clippy::too_many_arguments, reason = "all that a job file and its agent need")]
+fn start_agent(
+    program: &Path,
+    number: usize,
+    session: SessionId,
+    secret: &Secret,
+    tunnel: SocketAddr,
+    pin: &str,
+    apps_domain: &str,
+    dir: &Path,
+) -> anyhow::Result<Server> {
+    let home = dir.join(format!("home-{number}"));
+    std::fs::DirBuilder::new().mode(0o700).create(&home)?;
+    let file = JobFile {
+        session,
+        restart_count: 0,
+        secret: secret.expose().to_owned(),
+        portal: tunnel.to_string(),
+        portal_pin: pin.to_owned(),
+        app: AppSpec {
+            app: "jupyterlab".parse()?,
+            image_path: dir.join("bench.sif").display().to_string(),
+            gpus: false,
+            binds: Vec::new(),
+            origin: format!("http://{session}.{apps_domain}"),
+            ready_within_s: 60,
+        },
+    };
+    let path = home.join("job.json");
+    std::fs::write(&path, serde_json::to_string(&file)?)?;
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600))?;
+    let mut command = Command::new(program);
+    command
+        .arg("run")
+        .arg("--job-file")
+        .arg(&path)
+        .env_clear()
+        .env("PATH", format!("{}:/usr/bin:/bin", dir.join("bin").display()))
+        .env("HOME", &home)
+        .env("USER", "bench")
+        .env("SLURM_JOB_ID", job_number(number).to_string())
+        .env("SLURMD_NODENAME", "c1")
+        .env("SLURM_JOB_NODELIST", "c1")
+        .env("SLURM_RESTART_COUNT", "0");
+    Server::start(&format!("agent-{number}"), command, dir)
+}
+
+/// SHA-256 of a certificate, as job files carry it.
+fn pin(certificate: &Path) -> anyhow::Result<String> {
+    let der = CertificateDer::from_pem_file(certificate)
+        .map_err(|error| anyhow::anyhow!("{}: {error}", certificate.display()))?;
+    Ok(HEXLOWER.encode(&Sha256::digest(der.as_ref())))
+}
+
+/// A program `apptainer` that is this one, and a file for an image.
+fn stand_in_for_apptainer(dir: &Path) -> anyhow::Result<()> {
+    std::fs::write(dir.join("bench.sif"), "")?;
+    let bin = dir.join("bin");
+    std::fs::create_dir_all(&bin)?;
+    let path = bin.join("apptainer");
+    let me = std::env::current_exe()?;
+    std::fs::write(&path, format!("#!/bin/sh\nexec '{}' stand-in -- \"$@\"\n", me.display()))?;
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755))?;
+    Ok(())
+}
+
+/// What the agent starts instead of Apptainer: finds the socket the app was told to listen on, as it is called outside the container,
+/// and serves there.
+pub(crate) async fn stand_in(arguments: &[String]) -> anyhow::Result<()> {
+    let inside = arguments
+        .iter()
+        .rev()
+        .flat_map(|argument| argument.split('='))
+        .find(|word| word.starts_with('/') && Path::new(word).extension().is_some_and(|extension| extension == "sock"))
+        .with_context(|| format!("no socket in {arguments:?}"))?;
+    let binds = arguments.iter().filter_map(|argument| argument.strip_prefix("--bind="));
+    let outside = binds
+        .filter_map(|bind| bind.split_once(':'))
+        .find_map(|(source, rest)| {
+            let target = rest.split(':').next()?;
+            Some(Path::new(source).join(Path::new(inside).strip_prefix(target).ok()?))
+        })
+        .unwrap_or_else(|| PathBuf::from(inside));
+    upstream::serve(Some(&outside), None).await
+}
