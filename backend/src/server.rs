@@ -94,15 +94,20 @@ impl Tls {
             if !asked && modified == seen {
                 continue;
             }
-            match read_certificate(&self.shared.certificate, &self.shared.key) {
-                Ok(pair) => {
+            match self.reload() {
+                Ok(()) => {
                     seen = modified;
-                    *self.shared.current.0.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(pair);
                     tracing::info!("The certificate was read again");
                 }
                 Err(error) => tracing::warn!(error = format!("{error:#}"), "The new certificate is not used"),
             }
         }
+    }
+
+    fn reload(&self) -> anyhow::Result<()> {
+        let pair = read_certificate(&self.shared.certificate, &self.shared.key)?;
+        *self.shared.current.0.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(pair);
+        Ok(())
     }
 
     fn modified(&self) -> [Option<SystemTime>; 2] {
@@ -195,5 +200,41 @@ pub async fn serve_metrics(app: App, listener: TcpListener) {
     let served = axum::serve(listener, http::metrics_router(app)).with_graceful_shutdown(shutdown.cancelled_owned());
     if let Err(error) = served.await {
         tracing::warn!(%error, "The metrics are no longer served");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn make_pair(directory: &Path) {
+        let made = rcgen::generate_simple_self_signed(vec!["eirene.example.org".to_owned()]).unwrap();
+        std::fs::write(directory.join("c.pem"), made.cert.pem()).unwrap();
+        std::fs::write(directory.join("k.pem"), made.signing_key.serialize_pem()).unwrap();
+    }
+
+    #[test]
+    fn a_new_certificate_is_used_and_a_bad_one_is_not() {
+        // Another test of this process may have been first.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let dir = tempfile::tempdir().unwrap();
+        make_pair(dir.path());
+        let text = format!(
+            "[server]\nportal_url = \"https://e.example.org\"\napps_domain = \"apps.example.org\"\n\
+             tls_cert = {:?}\ntls_key = {:?}\n[tunnel]\nadvertise = \"a:1\"\n",
+            dir.path().join("c.pem"),
+            dir.path().join("k.pem")
+        );
+        let tls = Tls::from_config(&Config::from_text(&text).unwrap()).unwrap().unwrap();
+        let current = || tls.shared.current.0.read().unwrap().cert[0].to_vec();
+        let first = current();
+        make_pair(dir.path());
+        tls.reload().unwrap();
+        let second = current();
+        assert_ne!(first, second);
+        let other = rcgen::generate_simple_self_signed(vec!["eirene.example.org".to_owned()]).unwrap();
+        std::fs::write(dir.path().join("k.pem"), other.signing_key.serialize_pem()).unwrap();
+        assert!(tls.reload().is_err(), "the key belongs to another certificate");
+        assert_eq!(current(), second);
     }
 }

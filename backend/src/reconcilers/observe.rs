@@ -60,6 +60,7 @@ impl Reconciler for Observe {
             return Ok(());
         }
         let live = self.app.db.live_sessions().await?;
+        count(&self.app, &live);
         if !snapshot.reachable {
             return self.flag(&live).await;
         }
@@ -184,6 +185,14 @@ impl Observe {
         let still: HashSet<SessionId> = missing.iter().map(|session| session.id).collect();
         self.missing.lock().unwrap_or_else(PoisonError::into_inner).retain(|id, _| still.contains(id));
     }
+}
+
+fn count(app: &App, live: &[Session]) {
+    for &state in SessionState::ALL.iter().filter(|state| !state.is_final()) {
+        let sessions = live.iter().filter(|session| session.state == state).count();
+        metrics::gauge!("eirene_sessions", "state" => state.as_str()).set(sessions as f64);
+    }
+    metrics::gauge!("eirene_agents_connected").set(app.tunnels.count() as f64);
 }
 
 /// What is left to do when a session is over: streams, secret, log.

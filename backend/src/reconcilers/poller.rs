@@ -124,6 +124,8 @@ impl Poller {
                 Some(trouble)
             }
         };
+        metrics::histogram!("eirene_scheduler_poll_seconds").record(begun.elapsed().as_secs_f64());
+        metrics::gauge!("eirene_scheduler_reachable").set(f64::from(u8::from(self.cluster.snapshot().reachable)));
         self.status.note("poll", self.clock.now(), begun.elapsed(), trouble);
     }
 

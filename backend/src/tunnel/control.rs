@@ -63,8 +63,9 @@ pub(super) async fn converse(
         tokio::select! {
             said = message::read::<FromAgent>(&mut reader, &mut line) => match said {
                 Ok(Some(said)) => {
-                    heard = tokio::time::Instant::now();
                     ear.hear(said).await;
+                    // What took long was the writing down, not the agent.
+                    heard = tokio::time::Instant::now();
                 }
                 Ok(None) => return "the agent ended the conversation",
                 Err(_) => return "the agent broke the rules",

@@ -3,10 +3,10 @@
 //! Many processes of many people share a node's address, so a full house does not keep newcomers out: it drops the oldest that has not proven
 //! itself yet, first of the same address. Proving oneself takes milliseconds, so who stalls loses its own place.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use eirene_tunnel::handshake::{self, Confirm, Greeting, Hello};
@@ -21,6 +21,7 @@ use tokio_util::task::TaskTracker;
 use super::admission::{Admission, HEARTBEAT_S, admit, confirm};
 use super::control;
 use super::identity::TunnelIdentity;
+use super::pace::Pace;
 use crate::app::App;
 
 /// Time to prove oneself, TLS included.
@@ -29,6 +30,10 @@ const HANDSHAKE_WAIT: Duration = Duration::from_secs(10);
 const MOST_PENDING: usize = 128;
 /// The same, from one address.
 const MOST_PENDING_PER_ADDRESS: usize = 32;
+/// Handshakes begun for one address in a second, and at once; more have to wait.
+const HANDSHAKES: (u32, u32) = (50, 200);
+/// Addresses whose pace is remembered.
+const MOST_ADDRESSES: usize = 4096;
 /// Pause after an accept that failed.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// Messages waiting to be sent to one agent.
@@ -69,10 +74,14 @@ pub fn listen(
 }
 
 async fn welcome(app: App, acceptor: TlsAcceptor, stream: TcpStream, place: Place, tracker: TaskTracker) {
+    let prove = async {
+        tokio::time::sleep(place.wait).await;
+        tokio::time::timeout(HANDSHAKE_WAIT, prove(&app, acceptor, stream)).await
+    };
     let proven = tokio::select! {
         () = app.shutdown.cancelled() => return,
         () = place.dropped.cancelled() => return,
-        proven = tokio::time::timeout(HANDSHAKE_WAIT, prove(&app, acceptor, stream)) => proven,
+        proven = prove => proven,
     };
     let address = place.address;
     drop(place);
@@ -153,19 +162,33 @@ async fn carry(app: App, agent: Agent, tracker: &TaskTracker) {
 /// Connections that have not proven themselves.
 #[derive(Clone, Default)]
 struct Pending {
-    places: Arc<Mutex<VecDeque<(IpAddr, CancellationToken)>>>,
+    hall: Arc<Mutex<Hall>>,
+}
+
+#[derive(Default)]
+struct Hall {
+    places: VecDeque<(IpAddr, CancellationToken)>,
+    paces: HashMap<IpAddr, Pace>,
 }
 
 struct Place {
     pending: Pending,
     address: IpAddr,
+    /// How long its turn is away.
+    wait: Duration,
     dropped: CancellationToken,
 }
 
 impl Pending {
     fn enter(&self, address: IpAddr) -> Place {
         let dropped = CancellationToken::new();
-        let mut places = self.places.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut hall = self.hall.lock().unwrap_or_else(PoisonError::into_inner);
+        let Hall { places, paces } = &mut *hall;
+        if paces.len() >= MOST_ADDRESSES {
+            paces.clear();
+        }
+        let pace = paces.entry(address).or_insert_with(|| Pace::new(HANDSHAKES.0, HANDSHAKES.1));
+        let wait = pace.take(1, Instant::now()).min(HANDSHAKE_WAIT);
         places.retain(|(_, dropped)| !dropped.is_cancelled());
         let same = places.iter().filter(|(other, _)| *other == address).count();
         let oldest = if same >= MOST_PENDING_PER_ADDRESS {
@@ -177,21 +200,30 @@ impl Pending {
             oldest.cancel();
         }
         places.push_back((address, dropped.clone()));
-        Place { pending: self.clone(), address, dropped }
+        Place { pending: self.clone(), address, wait, dropped }
     }
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
         self.dropped.cancel();
-        let mut places = self.pending.places.lock().unwrap_or_else(PoisonError::into_inner);
-        places.retain(|(_, dropped)| !dropped.is_cancelled());
+        let mut hall = self.pending.hall.lock().unwrap_or_else(PoisonError::into_inner);
+        hall.places.retain(|(_, dropped)| !dropped.is_cancelled());
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn who_knocks_too_often_waits_and_others_do_not() {
+        let pending = Pending::default();
+        let (hostile, honest): (IpAddr, IpAddr) = ([10, 0, 0, 1].into(), [10, 0, 0, 2].into());
+        let knocks = (0..HANDSHAKES.1 + 20).map(|_| pending.enter(hostile).wait);
+        assert!(knocks.max().unwrap() > Duration::from_millis(100));
+        assert_eq!(pending.enter(honest).wait, Duration::ZERO);
+    }
 
     #[test]
     fn a_full_house_drops_the_oldest_of_the_same_address() {
@@ -205,6 +237,6 @@ mod tests {
         let newcomer = pending.enter(hostile);
         assert!(!newcomer.dropped.is_cancelled() && flood[3].dropped.is_cancelled());
         drop((flood, newcomer, patient));
-        assert!(pending.places.lock().unwrap().is_empty());
+        assert!(pending.hall.lock().unwrap().places.is_empty());
     }
 }

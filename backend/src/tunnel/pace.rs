@@ -20,7 +20,8 @@ impl Pace {
     pub(super) fn take(&mut self, amount: usize, now: Instant) -> Duration {
         let passed = now.saturating_duration_since(self.at).as_secs_f64();
         self.at = now;
-        self.level = (self.level + passed * self.per_second).min(self.burst) - amount as f64;
+        // Debt is bounded too: nobody waits for what others asked a minute ago.
+        self.level = ((self.level + passed * self.per_second).min(self.burst) - amount as f64).max(-10.0 * self.burst);
         if self.level >= 0.0 { Duration::ZERO } else { Duration::from_secs_f64(-self.level / self.per_second) }
     }
 }
