@@ -23,6 +23,10 @@ async function portal(t) {
       request.socket.destroy();
       return true;
     }
+    if (state.gone && (name.startsWith("/fragments/") || name === "/dashboard.html")) {
+      response.writeHead(303, { location: "/login.html" }).end();
+      return true;
+    }
     if (request.method === "POST") {
       let body = "";
       for await (const part of request) body += part;
@@ -87,8 +91,8 @@ test("an event changes the page without a reload, keeps the focus and is spoken"
   const server = await portal(t);
   const page = await open(t, server, "session-queued.html");
   const faults = listen(page);
-  await until("the stream is open", () => server.streams.size === 1);
   const address = await page.locator("[data-live]").first().getAttribute("data-live");
+  await until("what happened before the stream was open is asked for", () => server.asked.includes(address));
   const [, , , id] = address.split("/");
   const starting = (await part("session-starting.html")).replaceAll(/data-session="[0-9a-f]{32}"/g, `data-session="${id}"`).replaceAll(/\/sessions\/[0-9a-f]{32}/g, `/sessions/${id}`);
   server.fragments.set(address, starting);
@@ -106,7 +110,7 @@ test("an event changes the page without a reload, keeps the focus and is spoken"
     old.end();
     await until("it comes back", () => server.streams.size === 1);
     server.say("state", 8);
-    await until("it asks again", () => server.asked.filter((url) => url === address).length >= 2);
+    await until("it asks again", () => server.asked.filter((url) => url === address).length >= 3);
   });
   assert.deepEqual(faults, []);
 });
@@ -209,4 +213,13 @@ test("times are shown where the reader is, and the time left counts down", async
   const time = page.locator("time").first();
   const expected = await time.evaluate((e) => new Date(e.dateTime).toLocaleTimeString("en-GB", { timeZone: "Asia/Tokyo", hour: "2-digit", minute: "2-digit" }));
   assert.ok((await time.textContent()).includes(expected));
+});
+
+test("when the log-in is over, the page says so instead of waiting", async (t) => {
+  const server = await portal(t);
+  const page = await open(t, server, "dashboard.html");
+  await until("the stream is open", () => server.streams.size === 1);
+  server.gone = true;
+  server.say("state", 1);
+  await page.waitForURL("**/login.html");
 });

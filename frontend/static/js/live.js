@@ -13,6 +13,7 @@ const PATIENCE_MS = 3000;
 const source = document.body.dataset.events;
 const parts = [...document.querySelectorAll("[data-live]")];
 const waiting = new Map();
+const shown = new WeakMap();
 let stream = null;
 let seen = "";
 let lost = null;
@@ -24,7 +25,8 @@ function states(root) {
 
 /** Puts fresh HTML in place of a part's content and keeps the focus where it was. */
 function replace(part, html) {
-  if (part.dataset.html === html) return;
+  if (shown.get(part) === html) return;
+  shown.set(part, html);
   const fresh = document.createElement("template");
   fresh.innerHTML = html;
   const before = states(part);
@@ -35,7 +37,6 @@ function replace(part, html) {
   const focused = part.contains(document.activeElement) ? document.activeElement : null;
   const key = focused && (focused.id || focused.getAttribute("href"));
   part.replaceChildren(fresh.content);
-  part.dataset.html = html;
   localise(part);
   if (key) [...part.querySelectorAll("a[href], button, [tabindex]")].find((e) => e.id === key || e.getAttribute("href") === key)?.focus();
   const go = part.querySelector("[data-go]");
@@ -44,9 +45,10 @@ function replace(part, html) {
 
 async function refresh(part) {
   try {
-    const answer = await fetch(part.dataset.live, { headers: { accept: "text/html" }, redirect: "error" });
-    if (answer.status === 401 || answer.status === 404) return location.reload();
-    if (!answer.ok) throw new Error(String(answer.status));
+    const answer = await fetch(part.dataset.live, { headers: { accept: "text/html" }, redirect: "manual" });
+    // The log-in is over, or the thing is gone: the page itself says which.
+    if (answer.type === "opaqueredirect" || answer.status === 401 || answer.status === 404) return location.reload();
+    if (answer.status !== 200) throw new Error(String(answer.status));
     replace(part, await answer.text());
     connection(true);
   } catch {
@@ -86,13 +88,15 @@ function open() {
   const address = new URL(source, location.href);
   if (seen) address.searchParams.set("last_id", seen);
   stream = new EventSource(address);
-  stream.addEventListener("open", () => connection(true));
-  for (const kind of ["state", "notice"]) {
-    stream.addEventListener(kind, (event) => {
-      seen = event.lastEventId || seen;
-      on(kind);
-    });
-  }
+  stream.addEventListener("open", () => {
+    connection(true);
+    // Whatever happened between the page and the stream is in the parts by now.
+    on("state");
+  });
+  stream.addEventListener("state", (event) => {
+    seen = event.lastEventId || seen;
+    on("state");
+  });
   stream.addEventListener("error", () => {
     connection(false);
     if (stream?.readyState !== EventSource.CLOSED) return;

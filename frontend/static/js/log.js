@@ -18,7 +18,7 @@ async function follow() {
   const control = new AbortController();
   stop = () => control.abort();
   try {
-    const answer = await fetch(log.dataset.log, { signal: control.signal, redirect: "error" });
+    const answer = await fetch(log.dataset.log, { signal: control.signal, redirect: "manual" });
     if (!answer.ok || !answer.body) return;
     const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
     let first = true;
