@@ -56,7 +56,7 @@ struct Form {
     parts: &'static [Part],
 }
 
-const FORMS: [Form; 8] = [
+const FORMS: [Form; 9] = [
     Form {
         program: SlurmProgram::Sbatch,
         who: Who::Person,
@@ -114,6 +114,11 @@ const FORMS: [Form; 8] = [
         program: SlurmProgram::Scontrol,
         who: Who::Service,
         parts: &[Word("--json"), Word("--all"), Word("show"), Word("partitions")],
+    },
+    Form {
+        program: SlurmProgram::Sinfo,
+        who: Who::Service,
+        parts: &[Word("--noheader"), Word("--all"), Word("--format=%P")],
     },
 ];
 
@@ -295,6 +300,45 @@ mod tests {
         assert!(runs(SlurmProgram::Scontrol, false, "--json --all show partitions"));
     }
 
+    /// Reads the adapter's table, so that neither side can change alone.
+    #[test]
+    fn the_table_is_the_adapters() {
+        let readme = concat!(env!("CARGO_MANIFEST_DIR"), "/../slurm-adapter/README.md");
+        let readme = std::fs::read_to_string(readme).unwrap();
+        let mut forms = 0;
+        for line in readme.lines().filter(|line| line.starts_with("| `")) {
+            let cells: Vec<&str> = line.split('|').map(str::trim).collect();
+            let [_, program, who, arguments, ..] = cells[..] else { panic!("{line}") };
+            let program = program.trim_matches('`');
+            let program = PROGRAMS.into_iter().find(|known| file_name(*known) == program).unwrap();
+            let whole =
+                arguments.replace("NAME", "name").replace("PATH", "/home/ada").replace("ID", "17").replace('N', "5");
+            // `[a` or `b]` is one optional argument with two faces; the first is taken.
+            let quoted = |text: &str| text.split('`').skip(1).step_by(2).map(str::to_owned).collect::<Vec<_>>();
+            let (mut all, mut least) = (Vec::new(), Vec::new());
+            for word in quoted(&whole.replace(" or `", " `or ")) {
+                let plain = word.trim_matches(['[', ']']).to_owned();
+                if plain.starts_with("or ") {
+                    continue;
+                }
+                let optional = word.starts_with('[');
+                all.push(plain.clone());
+                if !optional {
+                    least.push(plain);
+                }
+            }
+            let input = if program == SlurmProgram::Sbatch { BATCH_SCRIPT } else { "" };
+            for (role, as_person) in [("person", true), ("service", false)] {
+                for arguments in [&all, &least] {
+                    let allowed = check(program, as_person, arguments, &[], input).is_ok();
+                    assert_eq!(allowed, who.contains(role), "{role}: {arguments:?}");
+                }
+            }
+            forms += 1;
+        }
+        assert_eq!(forms, FORMS.len());
+    }
+
     #[test]
     fn a_command_line_belongs_to_its_role() {
         assert!(!runs(SlurmProgram::Sbatch, false, SUBMIT));
@@ -397,9 +441,10 @@ mod tests {
     }
 
     fn is_tame(argument: &str) -> bool {
-        argument.len() <= LONGEST_PATH_BYTES + 20
-            && !argument.chars().any(|c| c.is_whitespace() || c.is_control() || "\\\"',".contains(c))
-            && !argument.replace("%j", "").contains('%')
+        argument == "--format=%P"
+            || argument.len() <= LONGEST_PATH_BYTES + 20
+                && !argument.chars().any(|c| c.is_whitespace() || c.is_control() || "\\\"',".contains(c))
+                && !argument.replace("%j", "").contains('%')
     }
 
     proptest! {
