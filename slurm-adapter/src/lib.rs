@@ -1,1 +1,31 @@
-//! The scheduler port over slurmrestd and over the SLURM command line
+//! The scheduler port over slurmrestd ([`SlurmRestd`]) and over SLURM's own programs ([`SlurmCli`]).
+//!
+//! Both read the JSON of SLURM's data parsers, so they share every parser; they differ in how they ask and in how a refusal
+//! looks. No SLURM word leaves this crate but [`eirene_core::scheduler::Job::word`], which is for logs.
+//!
+//! What it leaves to others: who may ask for what (the services), running programs and signing tokens (the launcher), and
+//! deciding what a lost answer means (the reconcilers, by the job's name).
+
+mod api;
+mod calls;
+mod cli;
+mod convert;
+mod default_partition;
+mod identity;
+mod owners;
+mod reasons;
+mod refusals;
+mod restd;
+mod state;
+mod text;
+mod tokens;
+mod wire;
+
+pub use cli::SlurmCli;
+pub use identity::{JOB_NAME_PREFIX, is_ours, same_job};
+pub use owners::{SystemUserIds, UserIds};
+pub use restd::{SetupError, SlurmRestd};
+
+/// How far the portal's clock and the cluster's may differ when the accounting database is asked for jobs since some time:
+/// a clock that is behind must not hide a job, and the name alone says whose it is.
+const CLOCK_SLACK_S: i64 = 600;

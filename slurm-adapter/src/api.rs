@@ -1,0 +1,102 @@
+//! What a slurmrestd offers: its newest data parser, and the paths under it as it lists them.
+
+/// Oldest data parser whose answers we read: SLURM 23.11.
+const OLDEST_PARSER: u32 = 40;
+
+/// Paths of one data parser.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Api {
+    version: u32,
+    pub(crate) jobs: String,
+    pub(crate) submit: String,
+    pub(crate) nodes: String,
+    pub(crate) partitions: String,
+    pub(crate) ping: String,
+    /// Jobs of the accounting database, where slurmrestd has one.
+    pub(crate) accounted: Option<String>,
+}
+
+impl Api {
+    /// The newest data parser in a list of paths that offers all we need.
+    pub(crate) fn newest<'a>(paths: impl Iterator<Item = &'a str>) -> Option<Self> {
+        let paths = paths.collect::<Vec<_>>();
+        let mut versions = paths.iter().filter_map(|path| version(path)).collect::<Vec<_>>();
+        versions.sort_unstable();
+        versions.dedup();
+        versions.into_iter().rev().find_map(|version| Self::of_version(version, &paths))
+    }
+
+    fn of_version(version: u32, paths: &[&str]) -> Option<Self> {
+        // The slash at the end comes and goes between versions, so paths are used as they are listed.
+        let listed = |wanted: String| {
+            paths.iter().find(|path| path.trim_end_matches('/') == wanted).map(|path| (*path).to_owned())
+        };
+        let slurm = |name: &str| listed(format!("/slurm/v0.0.{version}/{name}"));
+        slurm("job/{job_id}")?;
+        Some(Self {
+            version,
+            jobs: slurm("jobs")?,
+            submit: slurm("job/submit")?,
+            nodes: slurm("nodes")?,
+            partitions: slurm("partitions")?,
+            ping: slurm("ping")?,
+            accounted: listed(format!("/slurmdb/v0.0.{version}/jobs")),
+        })
+    }
+
+    /// Path of one job.
+    pub(crate) fn job(&self, id: u32) -> String {
+        format!("/slurm/{}/job/{id}", self.parser())
+    }
+
+    /// Name of the data parser.
+    pub(crate) fn parser(&self) -> String {
+        format!("v0.0.{}", self.version)
+    }
+}
+
+fn version(path: &str) -> Option<u32> {
+    let version = path.strip_prefix("/slurm/v0.0.")?.split('/').next()?.parse().ok()?;
+    (version >= OLDEST_PARSER).then_some(version)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn paths(version: u32, slash: &str) -> Vec<String> {
+        let slurm = ["jobs", "nodes", "partitions", "ping"].map(|name| format!("/slurm/v0.0.{version}/{name}{slash}"));
+        let plain = ["job/submit", "job/{job_id}"].map(|name| format!("/slurm/v0.0.{version}/{name}"));
+        slurm.into_iter().chain(plain).chain([format!("/slurmdb/v0.0.{version}/jobs{slash}")]).collect()
+    }
+
+    fn newest(paths: &[String]) -> Option<Api> {
+        Api::newest(paths.iter().map(String::as_str))
+    }
+
+    #[test]
+    fn the_newest_whole_parser_is_taken_as_listed() {
+        let all = [paths(39, "/"), paths(40, "/"), paths(42, "/"), paths(41, "")].concat();
+        let api = newest(&all).unwrap();
+        assert_eq!((api.parser().as_str(), api.jobs.as_str()), ("v0.0.42", "/slurm/v0.0.42/jobs/"));
+        assert_eq!(api.job(7), "/slurm/v0.0.42/job/7");
+        assert_eq!(api.accounted.as_deref(), Some("/slurmdb/v0.0.42/jobs/"));
+        assert_eq!(newest(&paths(43, "")).unwrap().jobs, "/slurm/v0.0.43/jobs");
+    }
+
+    #[test]
+    fn half_a_parser_and_old_ones_are_not_taken() {
+        let mut all = [paths(40, "/"), paths(41, "/")].concat();
+        all.retain(|path| path != "/slurm/v0.0.41/job/submit");
+        assert_eq!(newest(&all).unwrap().parser(), "v0.0.40");
+        assert_eq!(newest(&paths(39, "/")), None);
+        assert_eq!(newest(&["/slurm/v0.0.x/jobs".to_owned(), "/other".to_owned()]), None);
+    }
+
+    #[test]
+    fn a_slurmrestd_without_accounting_is_taken() {
+        let mut all = paths(42, "/");
+        all.retain(|path| !path.starts_with("/slurmdb"));
+        assert_eq!(newest(&all).unwrap().accounted, None);
+    }
+}

@@ -1,0 +1,159 @@
+//! What both implementations ask the launcher for, and how they read an answer: with a time limit on every call.
+
+use std::time::Duration;
+
+use eirene_core::launcher::{Launcher, LauncherAnswer, LauncherError, LauncherRequest, SlurmProgram};
+use eirene_core::scheduler::{CallAs, JobSpec, SchedulerError, SchedulerResult};
+use eirene_core::{Reason, Username};
+use serde::de::DeserializeOwned;
+
+use crate::refusals::{UNSPECIFIED, Verdict, verdict};
+use crate::wire::Failure;
+
+/// Longest time one call may take.
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Above this many bytes JSON is read off the async threads.
+const LARGE_BYTES: usize = 256 * 1024;
+
+/// Longest time limit that is passed on, minutes: below SLURM's marks for "none" and "no limit", and nine years.
+const LONGEST_WALLTIME_MIN: u32 = 5_000_000;
+
+/// How a program ended.
+#[derive(Debug)]
+pub(crate) struct Ran {
+    pub(crate) status: i32,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
+}
+
+/// A program to run.
+#[derive(Debug)]
+pub(crate) struct Program<'a> {
+    pub(crate) as_: &'a CallAs,
+    pub(crate) file: SlurmProgram,
+    pub(crate) arguments: Vec<String>,
+    pub(crate) environment: Vec<(String, String)>,
+    pub(crate) input: String,
+}
+
+impl<'a> Program<'a> {
+    /// A program without environment and input.
+    pub(crate) fn plain(as_: &'a CallAs, file: SlurmProgram, arguments: &[&str]) -> Self {
+        let arguments = arguments.iter().map(|argument| (*argument).to_owned()).collect();
+        Self { as_, file, arguments, environment: Vec::new(), input: String::new() }
+    }
+}
+
+/// Sends one request to the launcher.
+pub(crate) async fn ask(
+    launcher: &dyn Launcher,
+    request: LauncherRequest,
+    what: &str,
+) -> SchedulerResult<LauncherAnswer> {
+    let answer = tokio::time::timeout(TIMEOUT, launcher.call(request)).await;
+    let answer = answer.map_err(|_| unreachable(what, "the launcher took too long"))?;
+    answer.map_err(|error| match error {
+        LauncherError::Refused { code, text }
+            if matches!(code.as_str(), "unknown_person" | "forbidden_person" | "bad_request") =>
+        {
+            SchedulerError::Refused { reason: Reason::new(code, text) }
+        }
+        error => SchedulerError::Unreachable { what: what.to_owned(), source: Some(Box::new(error)) },
+    })
+}
+
+/// Has the launcher run a SLURM program.
+pub(crate) async fn run(launcher: &dyn Launcher, program: Program<'_>, what: &str) -> SchedulerResult<Ran> {
+    let person = match program.as_ {
+        CallAs::Service => None,
+        CallAs::Person(person) => Some(person.clone()),
+    };
+    let request = LauncherRequest::RunSlurm {
+        person,
+        program: program.file,
+        arguments: program.arguments,
+        environment: program.environment,
+        input: program.input,
+    };
+    match ask(launcher, request, what).await? {
+        LauncherAnswer::Ran { status, stdout, stderr } => Ok(Ran { status, stdout, stderr }),
+        _ => Err(SchedulerError::Malformed { what: format!("{what}: the launcher answered something else") }),
+    }
+}
+
+/// Reads JSON; what cannot be read says nothing about the outcome.
+pub(crate) async fn decode<T: DeserializeOwned + Send + 'static>(body: Vec<u8>, what: &str) -> SchedulerResult<T> {
+    let result = if body.len() < LARGE_BYTES {
+        serde_json::from_slice(&body)
+    } else {
+        tokio::task::spawn_blocking(move || serde_json::from_slice(&body))
+            .await
+            .map_err(|source| SchedulerError::Unreachable { what: what.to_owned(), source: Some(Box::new(source)) })?
+    };
+    result.map_err(|error| SchedulerError::Malformed { what: format!("{what}: {error}") })
+}
+
+/// What a list of failures decides together: an explicit refusal counts whatever stands beside it, "no such job" only alone.
+pub(crate) fn decide(failures: &[Failure]) -> Verdict {
+    let verdicts = failures.iter().map(|failure| failure.number.map_or(Verdict::Unknown, verdict)).collect::<Vec<_>>();
+    let all = |wanted: Verdict| verdicts.iter().all(|verdict| *verdict == wanted).then_some(wanted);
+    let not_accepted = verdicts.contains(&Verdict::NotAccepted).then_some(Verdict::NotAccepted);
+    let refused = || verdicts.iter().find(|verdict| matches!(verdict, Verdict::Refused(_))).cloned();
+    not_accepted
+        .or_else(refused)
+        .or_else(|| all(Verdict::NoSuchJob))
+        .or_else(|| all(Verdict::AlreadyOver))
+        .or_else(|| all(Verdict::NothingFound))
+        .or_else(|| failures.iter().all(|failure| failure.number == Some(UNSPECIFIED)).then_some(Verdict::Unspecified))
+        .unwrap_or(Verdict::Unknown)
+}
+
+/// What failures say, in one line.
+pub(crate) fn said(failures: &[Failure]) -> String {
+    failures.iter().map(|failure| failure.said.as_str()).collect::<Vec<_>>().join("; ")
+}
+
+/// An error that leaves everything open.
+pub(crate) fn unreachable(what: &str, why: &str) -> SchedulerError {
+    SchedulerError::Unreachable { what: format!("{what}: {why}"), source: None }
+}
+
+/// Refuses what no scheduler should be asked for: zero means "everything" to SLURM in places.
+pub(crate) fn check_spec(spec: &JobSpec) -> SchedulerResult<()> {
+    let refuse = |code: &str, text: &str| Err(SchedulerError::Refused { reason: Reason::new(code, text) });
+    if spec.nodes == 0 || spec.cpus == 0 || spec.memory_mib == 0 {
+        return refuse("size_missing", "A job needs at least one node, one CPU and some memory. Ask for more.");
+    }
+    if spec.walltime_min == 0 || spec.walltime_min > LONGEST_WALLTIME_MIN {
+        return refuse("bad_time_limit", "That is no time limit. Ask for at least a minute and at most a few years.");
+    }
+    if !is_job_name(&spec.name) {
+        return refuse("bad_name", "The job's name is not allowed. Tell the people who run the portal.");
+    }
+    let good_name = |name: &str| {
+        name.bytes().next().is_some_and(|first| first.is_ascii_uppercase() || first == b'_')
+            && name.bytes().all(|byte| byte.is_ascii_uppercase() || byte.is_ascii_digit() || byte == b'_')
+            && !["SLURM", "SBATCH", "LD_"].iter().any(|begin| name.starts_with(begin))
+    };
+    if spec.environment.iter().any(|(name, value)| !good_name(name) || value.chars().any(char::is_control)) {
+        return refuse("bad_environment", "A variable of the job is not allowed. Tell the people who run the portal.");
+    }
+    Ok(())
+}
+
+/// Whether a text may be a job name in an argument and in a query.
+pub(crate) fn is_job_name(name: &str) -> bool {
+    let good = |byte: u8| byte.is_ascii_alphanumeric() || b"_.-".contains(&byte);
+    name.len() <= 255
+        && name.bytes().next().is_some_and(|first| first.is_ascii_alphanumeric())
+        && name.bytes().all(good)
+}
+
+/// The user a call is made as, for logs and headers.
+pub(crate) fn user_name<'a>(as_: &'a CallAs, service_account: &'a str) -> &'a str {
+    match as_ {
+        CallAs::Service => service_account,
+        CallAs::Person(person) => Username::as_str(person),
+    }
+}

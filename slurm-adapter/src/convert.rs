@@ -1,0 +1,229 @@
+//! From the JSON of SLURM's data parsers to our types.
+//!
+//! What we must know of a job is required; a job of somebody else's that cannot be read is left out, one of ours makes the whole
+//! answer untrustworthy, because leaving it out would say that it is gone.
+
+use eirene_core::scheduler::{Job, JobIdentity, JobState, Node, NodeGpus, Partition, SchedulerError, SchedulerResult};
+use jiff::Timestamp;
+
+use crate::identity::is_ours;
+use crate::text::{parse_gres, parse_hostlist, parse_tres};
+use crate::wire::{
+    AccountedJob, AccountedJobs, ExitCode, Jobs, Nodes, Number, Partitions, TresCount, WireJob, WireNode, WirePartition,
+};
+use crate::{reasons, state};
+
+/// Jobs of slurmctld.
+pub(crate) fn jobs(cluster: &str, answer: &Jobs) -> SchedulerResult<Vec<Job>> {
+    let mut jobs = Vec::with_capacity(answer.jobs.len());
+    for wire in &answer.jobs {
+        match job(cluster, wire) {
+            Ok(job) => jobs.push(job),
+            Err(what) if is_ours(&wire.name.0) => return Err(SchedulerError::Malformed { what }),
+            Err(what) => tracing::debug!(what, "left out a job that could not be read"),
+        }
+    }
+    Ok(jobs)
+}
+
+/// One job of slurmctld, which must be in the answer.
+pub(crate) fn one_job(cluster: &str, answer: &Jobs, id: u32) -> SchedulerResult<Job> {
+    let wire = answer.jobs.iter().find(|job| job.job_id.value == Some(i64::from(id)));
+    let malformed = |what| SchedulerError::Malformed { what };
+    job(cluster, wire.ok_or_else(|| malformed(format!("job {id} is not in the answer about it")))?).map_err(malformed)
+}
+
+fn job(cluster: &str, wire: &WireJob) -> Result<Job, String> {
+    let id = u32_of(wire.job_id).filter(|id| *id > 0).ok_or("a job has no number")?;
+    let missing = |what: &str| format!("job {id} has no {what} that can be read");
+    let state = state::job_state(&wire.job_state.0).ok_or_else(|| missing("state"))?;
+    let tres = [&wire.tres_alloc_str, &wire.tres_req_str].into_iter().find(|text| !text.0.is_empty());
+    let counts = tres.map(|text| parse_tres(&text.0)).transpose().map_err(|_| missing("TRES"))?.unwrap_or_default();
+    Ok(Job {
+        identity: JobIdentity {
+            cluster: cluster.to_owned(),
+            id,
+            submitted_at: time(wire.submit_time).ok_or_else(|| missing("submit time"))?,
+        },
+        name: wire.name.0.clone(),
+        uid: u32_of(wire.user_id).ok_or_else(|| missing("user id"))?,
+        state,
+        word: wire.job_state.0.join("+"),
+        reason: reasons::of_job(state, &wire.state_reason.0),
+        partition: wire.partition.0.clone(),
+        nodes: node_names(&wire.nodes.0).ok_or_else(|| missing("list of nodes"))?,
+        restart_count: u32_of(wire.restart_cnt).unwrap_or(0),
+        started_at: time(wire.start_time),
+        ends_at: time(wire.end_time).filter(|_| state != JobState::Pending),
+        exit_code: exit_code(state, wire.exit_code),
+        gpus: gpus(counts.iter().map(|(name, count)| (name.as_str(), *count))),
+    })
+}
+
+/// Names of the owners in an answer of the accounting database.
+pub(crate) fn owners(answer: &AccountedJobs) -> Vec<String> {
+    let mut owners = answer.jobs.iter().map(|job| owner(job).to_owned()).collect::<Vec<_>>();
+    owners.sort_unstable();
+    owners.dedup();
+    owners
+}
+
+fn owner(job: &AccountedJob) -> &str {
+    if job.user.0.is_empty() { &job.association.user.0 } else { &job.user.0 }
+}
+
+/// Jobs of the accounting database with this very name, submitted in `since_s` (Unix seconds) or later, newest first; `uid_of`
+/// knows the owners.
+pub(crate) fn accounted_jobs(
+    cluster: &str,
+    answer: &AccountedJobs,
+    name: &str,
+    since_s: i64,
+    uid_of: impl Fn(&str) -> Option<u32>,
+) -> SchedulerResult<Vec<Job>> {
+    let mut jobs = Vec::new();
+    for wire in answer.jobs.iter().filter(|job| job.name.0 == name) {
+        let job = accounted_job(cluster, wire, &uid_of).map_err(|what| SchedulerError::Malformed { what })?;
+        if job.identity.submitted_at.as_second() >= since_s {
+            jobs.push(job);
+        }
+    }
+    jobs.sort_by_key(|job| std::cmp::Reverse((job.identity.submitted_at, job.restart_count, job.identity.id)));
+    Ok(jobs)
+}
+
+fn accounted_job(cluster: &str, wire: &AccountedJob, uid_of: impl Fn(&str) -> Option<u32>) -> Result<Job, String> {
+    let id = u32_of(wire.job_id).filter(|id| *id > 0).ok_or("an accounted job has no number")?;
+    let missing = |what: &str| format!("accounted job {id} has no {what} that can be read");
+    let state = state::job_state(&wire.state.current.0).ok_or_else(|| missing("state"))?;
+    let tres = if wire.tres.allocated.is_empty() { &wire.tres.requested } else { &wire.tres.allocated };
+    let name_of = |count: &TresCount| match count.name.0.as_str() {
+        "" => count.kind.0.clone(),
+        name => format!("{}/{name}", count.kind.0),
+    };
+    let counts = tres.iter().filter_map(|count| Some((name_of(count), count.count.unsigned()?))).collect::<Vec<_>>();
+    Ok(Job {
+        identity: JobIdentity {
+            cluster: cluster.to_owned(),
+            id,
+            submitted_at: time(wire.time.submission).ok_or_else(|| missing("submit time"))?,
+        },
+        name: wire.name.0.clone(),
+        uid: uid_of(owner(wire)).ok_or_else(|| missing("owner whose user id is known here"))?,
+        state,
+        word: wire.state.current.0.join("+"),
+        reason: reasons::of_job(state, &wire.state.reason.0),
+        partition: wire.partition.0.clone(),
+        nodes: node_names(&wire.nodes.0).ok_or_else(|| missing("list of nodes"))?,
+        restart_count: u32_of(wire.restart_cnt).unwrap_or(0),
+        started_at: time(wire.time.start),
+        ends_at: time(wire.time.end).filter(|_| state.is_final()),
+        exit_code: exit_code(state, wire.exit_code),
+        gpus: gpus(counts.iter().map(|(name, count)| (name.as_str(), *count))),
+    })
+}
+
+/// Nodes; one that cannot be named is left out.
+pub(crate) fn nodes(answer: &Nodes) -> Vec<Node> {
+    answer.nodes.iter().filter_map(node).collect()
+}
+
+fn node(wire: &WireNode) -> Option<Node> {
+    let words = [wire.state.0.as_slice(), wire.state_flags.0.as_slice()].concat();
+    let (state, available) = state::node_state(&words);
+    let used = parse_tres(&wire.tres_used.0).unwrap_or_default();
+    let used = |name: &str| used.iter().find(|(have, _)| have == name).map(|(_, count)| *count);
+    Some(Node {
+        name: wire.name.0.parse().ok()?,
+        available,
+        state: state.to_owned(),
+        reason: Some(crate::refusals::tame(&wire.reason.0)).filter(|reason| !reason.is_empty()),
+        cpus: u32_of(wire.cpus).unwrap_or(0),
+        cpus_allocated: u32_of(wire.alloc_cpus).or_else(|| used("cpu")?.try_into().ok()).unwrap_or(0),
+        memory_mib: wire.real_memory.unsigned().unwrap_or(0),
+        memory_allocated_mib: wire.alloc_memory.unsigned().or_else(|| used("mem")).unwrap_or(0),
+        gpus: node_gpus(&wire.gres.0, &wire.gres_used.0),
+        partitions: wire.partitions.0.iter().filter_map(|name| name.parse().ok()).collect(),
+    })
+}
+
+fn node_gpus(gres: &str, gres_used: &str) -> Vec<NodeGpus> {
+    let of_gpu = |text: &str| parse_gres(text).unwrap_or_default().into_iter().filter(|gres| gres.kind == "gpu");
+    let mut gpus = Vec::<NodeGpus>::new();
+    for gres in of_gpu(gres) {
+        let count = u32::try_from(gres.count).unwrap_or(u32::MAX);
+        match gpus.iter_mut().find(|gpus| gpus.gpu_type == gres.of_type) {
+            Some(gpus) => gpus.total = gpus.total.saturating_add(count),
+            None => gpus.push(NodeGpus { gpu_type: gres.of_type, total: count, allocated: 0 }),
+        }
+    }
+    for gres in of_gpu(gres_used) {
+        if let Some(gpus) = gpus.iter_mut().find(|gpus| gpus.gpu_type == gres.of_type) {
+            let count = u32::try_from(gres.count).unwrap_or(u32::MAX);
+            gpus.allocated = gpus.allocated.saturating_add(count).min(gpus.total);
+        }
+    }
+    gpus
+}
+
+/// Partitions; one that cannot be named is left out. `default` is the default partition, where the JSON does not say it.
+pub(crate) fn partitions(answer: &Partitions, default: Option<&str>) -> Vec<Partition> {
+    answer.partitions.iter().filter_map(|wire| partition(wire, default)).collect()
+}
+
+fn partition(wire: &WirePartition, default: Option<&str>) -> Option<Partition> {
+    let limit = |number: Number| if number.infinite { None } else { u32_of(number) };
+    Some(Partition {
+        name: wire.name.0.parse().ok()?,
+        is_default: wire.flags.0.iter().any(|flag| flag.eq_ignore_ascii_case("default"))
+            || default == Some(&wire.name.0),
+        available: wire.partition.state.0.iter().any(|word| word == "UP"),
+        max_walltime_min: limit(wire.maximums.time.0),
+        max_nodes: limit(wire.maximums.nodes),
+        nodes: parse_hostlist(&wire.nodes.configured.0).unwrap_or_default(),
+    })
+}
+
+fn u32_of(number: Number) -> Option<u32> {
+    number.value.and_then(|value| u32::try_from(value).ok())
+}
+
+fn time(number: Number) -> Option<Timestamp> {
+    number.value.filter(|second| *second > 0).and_then(|second| Timestamp::from_second(second).ok())
+}
+
+fn node_names(text: &str) -> Option<Vec<eirene_core::NodeName>> {
+    match text.trim() {
+        "" | "(null)" | "None assigned" => Some(Vec::new()),
+        text => parse_hostlist(text).ok(),
+    }
+}
+
+/// Exit status of a job that is over; 128 and the signal when a signal ended it, as a shell says it.
+fn exit_code(state: JobState, code: ExitCode) -> Option<i32> {
+    let code = match code.signal {
+        Some(signal) => signal.checked_add(128),
+        None => code.return_code,
+    };
+    code.filter(|_| state.is_final()).and_then(|code| i32::try_from(code).ok())
+}
+
+/// GPUs by type out of TRES counts; what has no type of its own is under `""`.
+fn gpus<'a>(counts: impl Iterator<Item = (&'a str, u64)>) -> Vec<(String, u32)> {
+    let mut all = 0;
+    let mut typed = Vec::new();
+    for (name, count) in counts {
+        let count = u32::try_from(count).unwrap_or(u32::MAX);
+        match name.strip_prefix("gres/gpu") {
+            Some("") => all = count,
+            Some(rest) => typed.extend(rest.strip_prefix(':').map(|gpu_type| (gpu_type.to_owned(), count))),
+            None => {}
+        }
+    }
+    let named = typed.iter().fold(0_u32, |sum, (_, count)| sum.saturating_add(*count));
+    if all > named {
+        typed.push((String::new(), all - named));
+    }
+    typed.retain(|(_, count)| *count > 0);
+    typed
+}
