@@ -20,6 +20,7 @@ test("the admin pages are whole, at the desk and on the phone", { timeout: 120_0
       await picture(page, `e2e/admin-${name}-${size}`);
     }
   }
+  await page.setViewportSize(SIZES.desk);
   await page.goto("/admin/nodes");
   for (const node of ["c1", "c2"]) await page.getByRole("rowheader", { name: node, exact: true }).waitFor();
   await page.goto("/admin/audit?action=login&actor=admin");

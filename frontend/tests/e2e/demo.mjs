@@ -1,6 +1,7 @@
 // The running demo (`make demo`) as these tests see it: its people, logging in, starting and stopping sessions.
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
+import http from "node:http";
 import path from "node:path";
 
 import { launch, listen, root } from "../browser.mjs";
@@ -17,11 +18,34 @@ export const PATIENCE_MS = 90_000;
 
 let browser;
 
+const endings = new WeakMap();
+
+/** Does `work` when the test is over, last things first: a page is used before its browser profile is closed. */
+function atEnd(t, work) {
+  if (!endings.has(t)) {
+    endings.set(t, []);
+    t.after(async () => {
+      for (const ending of endings.get(t).reverse()) await ending();
+    });
+  }
+  endings.get(t).push(work);
+}
+
+/** The status of an API answer. `*.localhost` is no name outside browsers, so the loopback is dialled with the portal's name. */
+export function apiStatus(pathname, token) {
+  const { host, port } = new URL(portal);
+  const headers = { host, authorization: `Bearer ${token}` };
+  return new Promise((done, failed) => {
+    const request = http.get({ host: "127.0.0.1", port, path: pathname, headers }, (answer) => done(answer.resume().statusCode));
+    request.on("error", failed);
+  });
+}
+
 /** A browser profile of its own, closed at the end of the test. */
 export async function visitor(t, options = {}) {
   browser ??= await launch();
   const context = await browser.newContext({ baseURL: portal, ...options });
-  t.after(() => context.close());
+  atEnd(t, () => context.close());
   return context;
 }
 
@@ -67,7 +91,7 @@ export async function startSession(t, page, name) {
   await page.getByRole("button", { name: "Start", exact: true }).click();
   await page.waitForURL(/\/sessions\/[0-9a-f]{32}/);
   const id = sessionId(page);
-  t.after(() => stopQuietly(page.context(), id));
+  atEnd(t, () => stopQuietly(page.context(), id));
   return id;
 }
 

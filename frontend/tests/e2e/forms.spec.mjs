@@ -3,7 +3,7 @@ import assert from "node:assert/strict";
 import { after, test } from "node:test";
 
 import { SIZES, accessibility, listen, picture, tooWide } from "../browser.mjs";
-import { closeBrowser, person, sessionId, signedIn, startSession, visitor } from "./demo.mjs";
+import { apiStatus, closeBrowser, person, sessionId, signedIn, startSession, visitor } from "./demo.mjs";
 
 after(closeBrowser);
 
@@ -118,7 +118,7 @@ test("a form that was not made for this log-in is refused", async (t) => {
 });
 
 test("an API token is shown once, works, and is gone when deleted", async (t) => {
-  const { page, context } = await signedIn(t, "ada");
+  const { page } = await signedIn(t, "ada");
   const name = `laptop ${Date.now()}`;
   await page.goto("/account");
   assert.deepEqual(await accessibility(page), []);
@@ -126,14 +126,13 @@ test("an API token is shown once, works, and is gone when deleted", async (t) =>
   await page.getByRole("button", { name: "Make the token" }).click();
   const token = (await page.locator("#new-token").innerText()).trim();
   await picture(page, "e2e/account");
-  const me = () => context.request.get("/api/v1/me", { headers: { authorization: `Bearer ${token}` } });
-  assert.equal((await me()).status(), 200);
+  assert.equal(await apiStatus("/api/v1/me", token), 200);
   await page.goto("/account");
   assert.ok(!(await page.content()).includes(token));
   await page.getByRole("row", { name: new RegExp(name) }).getByRole("link", { name: /^Delete/ }).click();
   await page.getByRole("dialog").getByRole("button", { name: "Delete" }).click();
   await page.getByText("The token was deleted.").waitFor();
-  assert.equal((await me()).status(), 401);
+  assert.equal(await apiStatus("/api/v1/me", token), 401);
 });
 
 test("logging out ends it, in every tab", async (t) => {

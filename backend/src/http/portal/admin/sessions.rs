@@ -55,7 +55,7 @@ pub(crate) async fn page(State(app): State<App>, SignedInAdmin(me): SignedInAdmi
     let (sessions, next) = list(&app, &me, &part).await?;
     let adopted = app.sessions.adopted(&me.actor).await?;
     let page = AllSessionsPage {
-        layout: layout(&me, Place::Sessions, &words().get("all.title")).live("/live/events", REFRESH_S),
+        layout: layout(&me, Place::Sessions, &words().get("all.title")).live("/live/events?all=true", REFRESH_S),
         sessions,
         live_only: part.live_only(),
         next_href: next.map(|next| format!("/admin/sessions{}", part.query(Some(&next)))).unwrap_or_default(),
