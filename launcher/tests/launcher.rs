@@ -145,8 +145,14 @@ impl Launcher {
         self.path().join("home").join(name)
     }
 
+    fn connect(&self) -> UnixStream {
+        let stream = UnixStream::connect(self.socket()).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream
+    }
+
     fn say(&self, lines: &[u8]) -> Vec<LauncherAnswer> {
-        let mut stream = UnixStream::connect(self.socket()).unwrap();
+        let mut stream = self.connect();
         stream.write_all(lines).unwrap();
         stream.shutdown(std::net::Shutdown::Write).unwrap();
         let answers = BufReader::new(stream).lines().map_while(Result::ok);
@@ -380,7 +386,7 @@ fn only_the_peer_may_connect_and_others_are_noted() {
     assert_eq!((socket.uid(), socket.gid(), socket.mode() & 0o777), (0, 990, 0o660));
     // Root gets through the socket's mode, but is not the peer.
     let before = launcher.audit().len();
-    let mut stream = UnixStream::connect(launcher.socket()).unwrap();
+    let mut stream = launcher.connect();
     let _ = stream.write_all(b"{\"verb\":\"sign_service_token\"}\n");
     let mut answer = Vec::new();
     let _ = stream.read_to_end(&mut answer);
@@ -436,7 +442,7 @@ fn too_much_and_too_odd_input_is_refused() {
         assert_eq!(answers.iter().map(code).collect::<Vec<_>>(), ["bad_request"], "{line}");
     }
     assert_eq!(launcher.say(b"{\"verb\":\"sign_serv").iter().map(code).collect::<Vec<_>>(), ["bad_request"]);
-    let mut stream = UnixStream::connect(launcher.socket()).unwrap();
+    let mut stream = launcher.connect();
     // The launcher may close before all is written.
     let _ = stream.write_all(&vec![b'['; 4 * MAX_REQUEST_BYTES]);
     let mut answer = Vec::new();
@@ -508,7 +514,7 @@ fn it_ends_on_request_and_starts_over_a_stale_socket() {
     // A call is under way when the end is asked for: it is answered first.
     let slow = "#!/bin/sh\nsleep 1\necho done\n";
     std::fs::write(launcher.path().join("bin/scancel"), slow).unwrap();
-    let mut stream = UnixStream::connect(launcher.socket()).unwrap();
+    let mut stream = launcher.connect();
     let request = serde_json::to_string(&slurm(Some("ada"), SlurmProgram::Scancel, "17")).unwrap();
     stream.write_all(format!("{request}\n").as_bytes()).unwrap();
     let child = format!("/proc/{0}/task/{0}/children", launcher.process.id());
