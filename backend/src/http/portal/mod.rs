@@ -118,7 +118,7 @@ pub(crate) fn error_page(status: StatusCode, _code: &str, text: &str, request_id
 macro_rules! routes {
     ($($method:ident $path:literal => $handler:path;)*) => {
         /// Every route of the portal: method and path.
-        pub(crate) const ROUTES: &[(&str, &str)] = &[$((stringify!($method), $path),)*];
+        pub const ROUTES: &[(&str, &str)] = &[$((stringify!($method), $path),)*];
 
         /// The portal's pages, fragments and static files.
         pub(crate) fn router() -> Router<App> {
