@@ -107,8 +107,9 @@ impl Stop {
             *steps.entry(session.id).or_insert(Steps { since: now, asked: false, cancelled: None })
         };
         let grace = SignedDuration::from_secs(self.app.config.agent.stop_within_s.into());
-        let gentle = !self.waits(identity) && self.app.tunnels.is_live(session.id) && now < steps.since + grace;
-        if gentle {
+        // An agent that was asked and has gone since is ending its job.
+        let asked_or_there = steps.asked || self.app.tunnels.is_live(session.id);
+        if !self.waits(identity) && asked_or_there && now < steps.since + grace {
             if !steps.asked {
                 steps.asked = self.app.tunnels.stop(session.id);
             }

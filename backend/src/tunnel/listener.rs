@@ -156,6 +156,8 @@ async fn carry(app: App, agent: Agent, tracker: &TaskTracker) {
         why = control::converse(&app, &opener, &hello, receiver) => why,
     };
     drop(registration);
+    // Its job may be over, or about to be.
+    app.nudges.poll().notify_one();
     tracing::info!(session.id = %session, why, "The agent of session {session} is no longer connected");
 }
 

@@ -45,11 +45,9 @@ fn absurd(wanted: &Resources) -> Vec<FieldError> {
 
 fn impossible(wanted: &Resources, cluster: &Snapshot) -> Vec<FieldError> {
     let Some(partition) = cluster.partition(wanted.partition.as_ref()) else {
-        let message = match &wanted.partition {
-            Some(name) => format!("there is no partition `{name}`"),
-            None => "the cluster has no default partition; choose one".into(),
-        };
-        return vec![FieldError::new("partition", message)];
+        // Where none is named and no default is known, the scheduler has the last word.
+        let unknown = wanted.partition.as_ref().map(|name| format!("there is no partition `{name}`"));
+        return unknown.map(|message| FieldError::new("partition", message)).into_iter().collect();
     };
     let name = &partition.name;
     if !partition.available {
