@@ -24,6 +24,12 @@ const FOREIGN_KEY_CHECK: &str = "SELECT COUNT(*) FROM pragma_foreign_key_check";
 const STORED_APPLICATION_ID: &str = "PRAGMA application_id";
 const APPLIED: &str = "SELECT version, checksum FROM _sqlx_migrations WHERE success = TRUE ORDER BY version";
 const LEAVE_WAL: &str = "PRAGMA journal_mode = DELETE";
+const BEGIN_EXCLUSIVE: &str = "BEGIN EXCLUSIVE";
+
+/// Every statement of this file; they are for SQLite alone.
+#[cfg(test)]
+pub(crate) const SQLITE_STATEMENTS: &[&str] =
+    &[VACUUM_INTO, INTEGRITY_CHECK, FOREIGN_KEY_CHECK, STORED_APPLICATION_ID, APPLIED, LEAVE_WAL, BEGIN_EXCLUSIVE];
 
 /// How long a restore waits for somebody else's short read of the target.
 const IN_USE_TIMEOUT: Duration = Duration::from_millis(500);
@@ -37,6 +43,9 @@ pub enum BackupError {
     /// The file to write is there already.
     #[error("`{}` exists already; name a new file", .0.display())]
     Exists(PathBuf),
+    /// A copy that a restore works on is there.
+    #[error("`{}` is there: another restore is running or was cut off; remove that file when none is running", .0.display())]
+    Unfinished(PathBuf),
     /// The database to restore into is open somewhere.
     #[error("`{}` is in use; stop eirened and try again", .0.display())]
     InUse(PathBuf),
@@ -129,11 +138,16 @@ impl Db {
         };
         let target = options.get_filename().to_owned();
         let copy = beside(&target, ".restoring");
+        create(&copy).map_err(|error| match error {
+            BackupError::Exists(copy) => BackupError::Unfinished(copy),
+            other => other,
+        })?;
         let restored = restore(backup, &copy, &target).await;
-        match fs::remove_file(&copy) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound && restored.is_ok() => Err(file_error(&copy)(error)),
-            _ => restored,
+        if restored.is_err() {
+            // Should this fail too, the next restore says so; the error that is returned is the one to mend.
+            let _ = fs::remove_file(&copy);
         }
+        restored
     }
 }
 
@@ -146,11 +160,7 @@ async fn restore(backup: &Path, copy: &Path, target: &Path) -> Result<i64, Backu
         );
         return Err(BackupError::NotABackup { path: backup.to_owned(), why });
     }
-    let mut source = File::open(backup).map_err(file_error(backup))?;
-    create(copy)?;
-    let mut written = OpenOptions::new().write(true).open(copy).map_err(file_error(copy))?;
-    io::copy(&mut source, &mut written).map_err(file_error(copy))?;
-    drop(written);
+    copy_content(backup, copy)?;
     let version = check(backup, copy).await?;
     make_durable(copy)?;
     let locked = lock(target).await?;
@@ -159,6 +169,13 @@ async fn restore(backup: &Path, copy: &Path, target: &Path) -> Result<i64, Backu
         locked.close().await?;
     }
     Ok(version)
+}
+
+fn copy_content(from: &Path, to: &Path) -> Result<(), BackupError> {
+    let mut source = File::open(from).map_err(file_error(from))?;
+    let mut written = OpenOptions::new().write(true).open(to).map_err(file_error(to))?;
+    io::copy(&mut source, &mut written).map_err(file_error(to))?;
+    Ok(())
 }
 
 /// Whether the copy of a backup is whole, ours, and of a schema that this program knows.
@@ -210,15 +227,16 @@ async fn lock(target: &Path) -> Result<Option<SqliteConnection>, BackupError> {
         .filename(target)
         .busy_timeout(IN_USE_TIMEOUT)
         .locking_mode(SqliteLockingMode::Exclusive);
-    let locked: Result<SqliteConnection, sqlx::Error> = async {
+    let locked: Result<Option<SqliteConnection>, sqlx::Error> = async {
         let mut connection = SqliteConnection::connect_with(&options).await?;
-        sqlx::query(LEAVE_WAL).execute(&mut connection).await?;
-        sqlx::query("BEGIN EXCLUSIVE").execute(&mut connection).await?;
-        Ok(connection)
+        let mode: String = sqlx::query_scalar(LEAVE_WAL).fetch_one(&mut connection).await?;
+        sqlx::query(BEGIN_EXCLUSIVE).execute(&mut connection).await?;
+        Ok((mode == "delete").then_some(connection))
     }
     .await;
     let error = match locked {
-        Ok(connection) => return Ok(Some(connection)),
+        Ok(Some(connection)) => return Ok(Some(connection)),
+        Ok(None) => return Err(BackupError::InUse(target.to_owned())),
         Err(error) => error,
     };
     let code = error.as_database_error().and_then(DatabaseError::code).and_then(|code| code.parse::<u32>().ok());

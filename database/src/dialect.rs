@@ -35,6 +35,12 @@ const POSTGRES_HAS_MIGRATIONS: &str =
     "SELECT COUNT(*) FROM pg_tables WHERE schemaname = CURRENT_SCHEMA() AND tablename = '_sqlx_migrations'";
 const POSTGRES_NO_STATEMENT_TIMEOUT: &str = "SET statement_timeout = 0";
 
+/// Every statement of this file, by engine.
+#[cfg(test)]
+pub(crate) const SQLITE_STATEMENTS: &[&str] = &[BEGIN_IMMEDIATE, SQLITE_HAS_MIGRATIONS];
+#[cfg(test)]
+pub(crate) const POSTGRES_STATEMENTS: &[&str] = &[LOCK_EVENTS, POSTGRES_HAS_MIGRATIONS, POSTGRES_NO_STATEMENT_TIMEOUT];
+
 /// Which engine a database URL is for.
 pub(crate) enum Target {
     Sqlite(Box<SqliteConnectOptions>),

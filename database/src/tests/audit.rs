@@ -1,0 +1,73 @@
+//! The audit log: what was written stays as it was written.
+
+use eirene_core::audit::{AuditEvent, NewAuditEvent};
+use serde_json::json;
+
+use super::*;
+
+fn event(actor: &str, action: &'static str) -> NewAuditEvent {
+    NewAuditEvent {
+        actor: actor.to_owned(),
+        action,
+        target: "grace".to_owned(),
+        outcome: "ok",
+        details: json!({"why": "'; DELETE FROM audit_events; --"}),
+        address: Some("192.0.2.1".to_owned()),
+        request_id: None,
+    }
+}
+
+fn numbers(events: &[AuditEvent]) -> Vec<i64> {
+    events.iter().map(|event| event.id).collect()
+}
+
+on_both! {
+    async fn events_come_back_newest_first_page_by_page_and_by_actor_and_action(db) {
+        let kinds = [("ada", "session.start"), ("ada", "session.stop"), ("grace", "session.start"), ("ada", "login")];
+        let mut ids = Vec::new();
+        for (n, (actor, action)) in kinds.into_iter().enumerate() {
+            ids.push(db.append_audit(&event(actor, action), at(i64::try_from(n).unwrap())).await.unwrap());
+        }
+        let all = db.audit_events(None, 10, None, None).await.unwrap();
+        assert_eq!(numbers(&all), ids.iter().rev().copied().collect::<Vec<_>>());
+        let expected = AuditEvent {
+            id: ids[3],
+            at: at(3),
+            actor: "ada".into(),
+            action: "login".into(),
+            target: "grace".into(),
+            outcome: "ok".into(),
+            details: json!({"why": "'; DELETE FROM audit_events; --"}),
+            address: Some("192.0.2.1".into()),
+            request_id: None,
+        };
+        assert_eq!(all[0], expected);
+        let page = db.audit_events(Some(ids[3]), 2, None, None).await.unwrap();
+        assert_eq!(numbers(&page), [ids[2], ids[1]]);
+        assert_eq!(numbers(&db.audit_events(Some(ids[1]), 2, None, None).await.unwrap()), [ids[0]]);
+        let starts = db.audit_events(None, 10, None, Some("session.start")).await.unwrap();
+        assert_eq!(numbers(&starts), [ids[2], ids[0]]);
+        let of_ada = db.audit_events(None, 10, Some("ada"), None).await.unwrap();
+        assert_eq!(numbers(&of_ada), [ids[3], ids[1], ids[0]]);
+        let both = db.audit_events(None, 10, Some("ada"), Some("session.start")).await.unwrap();
+        assert_eq!(numbers(&both), [ids[0]]);
+    }
+
+    async fn nobody_changes_or_removes_what_was_written(db) {
+        db.append_audit(&event("ada", "login"), at(0)).await.unwrap();
+        let before = db.audit_events(None, 10, None, None).await.unwrap();
+        for sql in [
+            "UPDATE audit_events SET actor = 'nobody'",
+            "UPDATE audit_events SET outcome = outcome",
+            "DELETE FROM audit_events",
+            "DELETE FROM audit_events WHERE id = 1",
+        ] {
+            let error = meddle(db, sql).await.expect_err(sql);
+            assert!(error.to_string().contains("audit events are append-only"), "{sql}: {error}");
+        }
+        if let Db::Postgres(_) = db {
+            meddle(db, "TRUNCATE audit_events").await.expect_err("TRUNCATE");
+        }
+        assert_eq!(db.audit_events(None, 10, None, None).await.unwrap(), before);
+    }
+}

@@ -1,0 +1,191 @@
+//! Sessions: one per idempotency key, no lost update, pages without gaps.
+
+use eirene_core::Reason;
+use eirene_core::scheduler::JobIdentity;
+
+use super::*;
+use crate::{DbError, Inserted, StateFilter};
+
+fn full(owner: &User) -> Session {
+    let mut session = session(owner);
+    session.project = Some("physics".parse().unwrap());
+    session.resources.partition = Some("GPU-a100".parse().unwrap());
+    session.resources.gpu_type = Some("a100".parse().unwrap());
+    session.resources.memory_mib = 4_000_000_000;
+    session.state = SessionState::Running;
+    session.desired = Desired::Ended;
+    session.undetermined = true;
+    session.reason = Some(Reason::new("waiting_for_resources", "It waits for a free GPU"));
+    session.submit_begun_at = Some(at(1));
+    session.job = Some(JobIdentity { cluster: "demo".to_owned(), id: u32::MAX, submitted_at: at(2) });
+    session.restart_count = 3;
+    session.nodes = vec!["c1".parse().unwrap(), "c2".parse().unwrap()];
+    session.start_estimate = Some(at(3));
+    session.started_at = Some(at(4));
+    session.ends_at = Some(at(5));
+    session.ended_at = Some(at(6));
+    session
+}
+
+on_both! {
+    async fn a_session_comes_back_as_it_went_in(db) {
+        let ada = add_user(db, "ada").await;
+        for session in [session(&ada), full(&ada)] {
+            assert_eq!(db.insert_session(&session, None).await.unwrap(), Inserted::New);
+            assert_eq!(db.session(session.id).await.unwrap().as_ref(), Some(&session));
+            assert_eq!(db.session_by_marker(&session.marker).await.unwrap(), Some(session));
+        }
+        assert_eq!(db.session(SessionId::generate()).await.unwrap(), None);
+        assert_eq!(db.session_by_marker("eirene-x").await.unwrap(), None);
+    }
+
+    async fn a_marker_is_used_once(db) {
+        let ada = add_user(db, "ada").await;
+        let first = add_session(db, &ada).await;
+        let second = Session { marker: first.marker.clone(), ..session(&ada) };
+        let inserted = db.insert_session(&second, Some(("key", "body"))).await;
+        assert!(matches!(inserted, Err(DbError::Conflict { what: "session" })), "{inserted:?}");
+        assert_eq!(db.session(second.id).await.unwrap(), None);
+    }
+
+    async fn of_identical_starts_at_once_one_makes_a_session(db) {
+        let ada = add_user(db, "ada").await;
+        let starts: Vec<_> = (0..8)
+            .map(|_| {
+                let (db, session) = (db.clone(), session(&ada));
+                tokio::spawn(async move {
+                    let inserted = db.insert_session(&session, Some(("key", "body"))).await.unwrap();
+                    (session, inserted)
+                })
+            })
+            .collect();
+        let (mut made, mut found) = (Vec::new(), Vec::new());
+        for start in starts {
+            match start.await.unwrap() {
+                (session, Inserted::New) => made.push(session),
+                (_, Inserted::Existing(session)) => found.push(session),
+                (_, Inserted::KeyConflict) => panic!("the bodies were the same"),
+            }
+        }
+        assert_eq!((made.len(), found.len()), (1, 7));
+        assert!(found.iter().all(|session| *session == made[0]));
+        assert_eq!(db.live_sessions().await.unwrap(), made);
+    }
+
+    async fn a_key_with_another_body_is_a_conflict_and_makes_nothing(db) {
+        let (ada, grace) = (add_user(db, "ada").await, add_user(db, "grace").await);
+        let first = session(&ada);
+        assert_eq!(db.insert_session(&first, Some(("key", "body"))).await.unwrap(), Inserted::New);
+        assert_eq!(db.insert_session(&session(&ada), Some(("key", "other"))).await.unwrap(), Inserted::KeyConflict);
+        assert_eq!(db.live_sessions().await.unwrap(), std::slice::from_ref(&first));
+        // A key is its owner's own, and without one every start is new.
+        assert_eq!(db.insert_session(&session(&grace), Some(("key", "other"))).await.unwrap(), Inserted::New);
+        assert_eq!(db.insert_session(&session(&ada), None).await.unwrap(), Inserted::New);
+        assert_eq!(db.insert_session(&session(&ada), None).await.unwrap(), Inserted::New);
+        let again = db.insert_session(&session(&ada), Some(("key", "body"))).await.unwrap();
+        assert_eq!(again, Inserted::Existing(first));
+    }
+
+    async fn everything_that_may_change_is_written_back(db) {
+        let ada = add_user(db, "ada").await;
+        let before = add_session(db, &ada).await;
+        let mut changed = Session { id: before.id, marker: before.marker.clone(), ..full(&ada) };
+        changed.project = None;
+        changed.resources = before.resources;
+        changed.name = "Renamed".parse().unwrap();
+        assert!(db.update_session(&changed).await.unwrap());
+        changed.version += 1;
+        assert_eq!(db.session(before.id).await.unwrap(), Some(changed.clone()));
+        // And back to nothing.
+        let emptied = Session { id: before.id, version: changed.version, marker: before.marker, ..session(&ada) };
+        assert!(db.update_session(&emptied).await.unwrap());
+        let stored = db.session(before.id).await.unwrap();
+        assert_eq!(stored, Some(Session { version: emptied.version + 1, ..emptied }));
+    }
+
+    async fn of_two_who_read_the_same_version_one_writes(db) {
+        let ada = add_user(db, "ada").await;
+        let read = add_session(db, &ada).await;
+        let writers: Vec<_> = (0..8)
+            .map(|n| {
+                let (db, mut copy) = (db.clone(), read.clone());
+                copy.restart_count = n;
+                tokio::spawn(async move { (n, db.update_session(&copy).await.unwrap()) })
+            })
+            .collect();
+        let mut winners = Vec::new();
+        for writer in writers {
+            let (n, written) = writer.await.unwrap();
+            winners.extend(written.then_some(n));
+        }
+        assert_eq!(winners.len(), 1);
+        let stored = db.session(read.id).await.unwrap().unwrap();
+        assert_eq!((stored.restart_count, stored.version), (winners[0], read.version + 1));
+        assert!(!db.update_session(&read).await.unwrap(), "the version read before is stale");
+        assert!(!db.update_session(&session(&ada)).await.unwrap(), "there is no such session");
+    }
+
+    async fn pages_have_no_gap_and_nothing_twice(db) {
+        let (ada, grace) = (add_user(db, "ada").await, add_user(db, "grace").await);
+        let mut all = Vec::new();
+        for n in 0..7 {
+            let mut session = session(if n % 3 == 2 { &grace } else { &ada });
+            session.state = if n % 2 == 1 { SessionState::Ended } else { SessionState::Running };
+            db.insert_session(&session, None).await.unwrap();
+            all.push(session);
+        }
+        all.reverse();
+        let live = |session: &&Session| !session.state.is_final();
+        let of_ada = |session: &&Session| session.owner == ada.id;
+        let ids = |sessions: Vec<&Session>| sessions.iter().map(|session| session.id).collect::<Vec<_>>();
+        let pages = [
+            (None, StateFilter::All, ids(all.iter().collect())),
+            (None, StateFilter::Live, ids(all.iter().filter(live).collect())),
+            (Some(ada.id), StateFilter::All, ids(all.iter().filter(of_ada).collect())),
+            (Some(ada.id), StateFilter::Live, ids(all.iter().filter(of_ada).filter(live).collect())),
+        ];
+        for (owner, filter, expected) in pages {
+            let (mut seen, mut cursor) = (Vec::new(), None);
+            loop {
+                let page = db.sessions_of(owner, filter, cursor, 2).await.unwrap();
+                assert!(page.len() <= 2);
+                let Some(last) = page.last() else { break };
+                cursor = Some(last.id);
+                seen.extend(page.iter().map(|session| session.id));
+                if seen.len() == 2 {
+                    // What comes new between two pages is on neither.
+                    add_session(db, &ada).await;
+                }
+            }
+            assert_eq!(seen, expected, "{owner:?} {filter:?}");
+            meddle(db, "DELETE FROM sessions WHERE state = 'queued'").await.unwrap();
+        }
+        let oldest_first: Vec<Session> = all.iter().filter(live).rev().cloned().collect();
+        assert_eq!(db.live_sessions().await.unwrap(), oldest_first);
+    }
+
+    async fn a_column_that_makes_no_sense_is_named(db) {
+        let ada = add_user(db, "ada").await;
+        let session = add_session(db, &ada).await;
+        let damage = [
+            ("state", "UPDATE sessions SET state = 'sleeping'", "UPDATE sessions SET state = 'queued'"),
+            ("desired", "UPDATE sessions SET desired = 'perhaps'", "UPDATE sessions SET desired = 'running'"),
+            ("nodes", "UPDATE sessions SET nodes = '[\"../x\"]'", "UPDATE sessions SET nodes = '[]'"),
+            ("cpus", "UPDATE sessions SET cpus = 4294967296", "UPDATE sessions SET cpus = 2"),
+            ("job_id", "UPDATE sessions SET job_id = 7", "UPDATE sessions SET job_id = NULL"),
+            ("reason_text", "UPDATE sessions SET reason_code = 'x'", "UPDATE sessions SET reason_code = NULL"),
+            ("app", "UPDATE sessions SET app = ''", "UPDATE sessions SET app = 'jupyterlab'"),
+        ];
+        for (wanted, break_it, mend_it) in damage {
+            meddle(db, break_it).await.unwrap();
+            match db.session(session.id).await {
+                Err(DbError::Inconsistent { table: "sessions", column, row }) => {
+                    assert_eq!((column, row), (wanted, session.id.to_string()));
+                }
+                other => panic!("{wanted}: {other:?}"),
+            }
+            meddle(db, mend_it).await.unwrap();
+        }
+        assert_eq!(db.session(session.id).await.unwrap(), Some(session));
+    }
+}
