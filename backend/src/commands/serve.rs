@@ -1,5 +1,6 @@
 //! `serve`: puts everything together, runs it, and ends it in order.
 
+use std::io::IsTerminal as _;
 use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
 use std::path::Path;
 use std::sync::Arc;
@@ -124,7 +125,7 @@ fn prepare_state_dir(path: &Path) -> anyhow::Result<()> {
 
 fn log_to_stderr(config: &Config) -> anyhow::Result<()> {
     let filter = EnvFilter::try_new(&config.log.filter).context("`log.filter` is not understood")?;
-    let lines = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    let lines = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(std::io::stderr().is_terminal());
     let done = match config.log.format {
         LogFormat::Text => lines.with_target(false).try_init(),
         LogFormat::Json => lines.json().flatten_event(true).try_init(),
