@@ -12,12 +12,13 @@
 mod builder;
 mod context;
 
+use std::collections::HashMap;
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 
 use bollard::Docker;
-use bollard::query_parameters::BuildImageOptionsBuilder;
+use bollard::query_parameters::{BuildImageOptionsBuilder, PruneImagesOptionsBuilder, RemoveImageOptionsBuilder};
 use eirene_core::ImageName;
 use futures_util::StreamExt;
 use serde::{Deserialize, Serialize};
@@ -30,13 +31,15 @@ pub use context::{RecipeError, recipe_hash};
 const SILENCE_S: u64 = 1800;
 /// Prefix of everything unfinished in the output directory.
 const UNFINISHED: &str = ".unfinished-";
+/// Label of everything the Engine keeps of a build; a recipe of several stages puts it on the others itself.
+const LABEL: &str = "org.eirene.image";
 
 /// What to build.
 #[derive(Debug, Clone)]
 pub struct BuildRequest {
     /// Folder with a `Dockerfile`.
     pub recipe_dir: PathBuf,
-    /// Name in the catalogue; the Docker image is tagged `eirene-image-<name>`.
+    /// Name in the catalogue.
     pub name: ImageName,
     /// A Docker image with Apptainer in it.
     pub builder_image: String,
@@ -127,12 +130,38 @@ pub async fn build_sif(request: &BuildRequest, progress: &mut (dyn FnMut(&str) +
 
     let docker = connect()?;
     let tag = format!("eirene-image-{}", request.name);
-    build_image(&docker, &request.recipe_dir, &tag, progress).await?;
-    let sif = to_sif(&docker, &tag, &request.builder_image, &request.output_dir, progress).await?;
+    let built = build_and_convert(&docker, request, &tag, progress).await;
+    forget_image(&docker, &tag).await;
+    let sif = built?;
     let note = Note { recipe, sha256: sif.sha256.clone(), size_bytes: sif.size_bytes };
     write_note(&note_path(request), &note)?;
     progress(&format!("{}: {} MiB, {}", request.name, sif.size_bytes >> 20, sif.path.display()));
     Ok(sif)
+}
+
+async fn build_and_convert(
+    docker: &Docker,
+    request: &BuildRequest,
+    tag: &str,
+    progress: &mut (dyn FnMut(&str) + Send),
+) -> Result<Sif, BuildError> {
+    build_image(docker, &request.recipe_dir, tag, progress).await?;
+    to_sif(docker, tag, &request.builder_image, &request.output_dir, progress).await
+}
+
+/// Removes what the Engine keeps of a build: the SIF is all anybody needs, and a changed recipe begins anew.
+async fn forget_image(docker: &Docker, tag: &str) {
+    let options = RemoveImageOptionsBuilder::default().force(true).build();
+    match docker.remove_image(tag, Some(options), None).await {
+        // A build that failed has no image.
+        Ok(_) | Err(bollard::errors::Error::DockerResponseServerError { status_code: 404, .. }) => {}
+        Err(error) => tracing::warn!(image = tag, %error, "could not remove a Docker image"),
+    }
+    let filters = HashMap::from([("dangling", vec!["true".to_owned()]), ("label", vec![format!("{LABEL}={tag}")])]);
+    let options = PruneImagesOptionsBuilder::default().filters(&filters).build();
+    if let Err(error) = docker.prune_images(Some(options)).await {
+        tracing::warn!(image = tag, %error, "could not remove the stages of a Docker image");
+    }
 }
 
 /// Docker Engine by the usual settings: `DOCKER_HOST`, else the socket of this machine.
@@ -153,7 +182,9 @@ async fn build_image(
     let proxies = context::proxies(|name| std::env::var(name).ok());
     let host_files = context::host_files(Path::new("/")).await;
     let (reader, writer) = context::stream(recipe_dir.to_owned(), host_files);
-    let options = BuildImageOptionsBuilder::default().t(tag).rm(true).forcerm(true).buildargs(&proxies).build();
+    let labels = HashMap::from([(LABEL, tag)]);
+    let options =
+        BuildImageOptionsBuilder::default().t(tag).rm(true).forcerm(true).buildargs(&proxies).labels(&labels).build();
     let body = bollard::body_try_stream(ReaderStream::new(reader));
     let mut answers = docker.build_image(options, None, Some(body));
     let mut last_words = LastWords::default();

@@ -63,6 +63,12 @@ impl Recipe {
         text(&docker(&["ps", "--all", "--quiet", "--filter", &label]))
     }
 
+    /// Docker images of this recipe.
+    fn images(&self) -> String {
+        let label = format!("label=org.eirene.image=eirene-image-{}", self.name);
+        text(&docker(&["images", "--all", "--quiet", "--filter", &label]))
+    }
+
     fn unfinished(&self) -> Vec<PathBuf> {
         std::fs::read_dir(self.output_dir())
             .unwrap()
@@ -93,7 +99,7 @@ fn run_in_sif(sif: &Path, command: &[&str]) -> String {
 async fn a_recipe_becomes_a_sif_that_apptainer_runs() {
     let Some(recipe) = Recipe::new(
         "test-tiny",
-        "FROM debian:trixie-slim AS build\nCOPY greeting host* /tmp/\nRUN ls /tmp > /listing\n\
+        "FROM debian:trixie-slim AS build\nLABEL org.eirene.image=eirene-image-test-tiny\nCOPY greeting host* /tmp/\nRUN ls /tmp > /listing\n\
          FROM debian:trixie-slim\nENV ANSWER=42\nCOPY --from=build /tmp/greeting /listing /\n",
     ) else {
         return;
@@ -114,6 +120,8 @@ async fn a_recipe_becomes_a_sif_that_apptainer_runs() {
     }
     assert_eq!(recipe.unfinished(), Vec::<PathBuf>::new());
 
+    assert_eq!(recipe.images(), "");
+
     let again = build_sif(&recipe.request(), &mut |_| {}).await.unwrap();
     assert!(again.unchanged && again.path == sif.path);
 }
@@ -127,6 +135,7 @@ async fn a_broken_recipe_says_what_failed() {
     let failed = build_sif(&recipe.request(), &mut |_| {}).await.unwrap_err();
     let BuildError::Failed { step: "the build", words } = &failed else { panic!("{failed:?}") };
     assert!(words.contains("it hurts here") && words.contains('3'), "{words}");
+    assert_eq!(recipe.images(), "");
     assert_eq!(recipe.unfinished(), Vec::<PathBuf>::new());
 }
 
@@ -139,7 +148,7 @@ async fn a_builder_without_apptainer_is_an_error_and_leaves_nothing() {
     let missing = BuildRequest { builder_image: "eirene-no-such-image".to_owned(), ..recipe.request() };
     let failed = build_sif(&missing, &mut |_| {}).await.unwrap_err();
     assert!(matches!(failed, BuildError::Engine { .. }), "{failed:?}");
-    assert_eq!(recipe.builders(), "");
+    assert_eq!(recipe.builders() + &recipe.images(), "");
     assert_eq!(recipe.unfinished(), Vec::<PathBuf>::new());
 }
 
