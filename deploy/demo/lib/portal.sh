@@ -15,7 +15,7 @@ restart_changed() {
     done
 }
 
-healthy() { curl -sf -m 5 -o /dev/null "http://127.0.0.1:$port/healthz"; }
+healthy() { curl -sf -m 5 -o /dev/null -H "Host: eirene.localhost:$port" "http://127.0.0.1:$port/healthz"; }
 
 wait_portal() { wait_until 60 "the portal answers at /healthz (docker logs portal)" healthy; }
 

@@ -1,0 +1,43 @@
+//! Events of all one's sessions.
+
+use axum::extract::State;
+use axum::response::Response;
+use http::HeaderMap;
+use serde::Deserialize;
+use utoipa::IntoParams;
+
+use crate::app::App;
+use crate::http::body;
+use crate::http::extract::Caller;
+use crate::http::problem::HttpResult;
+use crate::http::streams::{self, Wanted};
+
+/// Which events.
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct Which {
+    /// The last event you have; the header `Last-Event-ID` goes before it.
+    #[param(minimum = 0, nullable = false)]
+    last_id: Option<i64>,
+    /// Everybody's, for admins.
+    #[param(nullable = false, default = false)]
+    all: Option<bool>,
+}
+
+/// Follow the events of your sessions, as server-sent events: `state`, `sample`, `log` and `notice`.
+#[utoipa::path(
+    get, path = "/api/v1/events", tag = "events",
+    params(Which, ("Last-Event-ID" = Option<i64>, Header, description = "The last event you have", minimum = 0)),
+    responses((status = 200, content_type = "text/event-stream", body = String))
+)]
+pub(crate) async fn events(
+    State(app): State<App>,
+    caller: Caller,
+    headers: HeaderMap,
+    body::Query(which): body::Query<Which>,
+) -> HttpResult<Response> {
+    let last_id = streams::last_id(&headers, which.last_id)?;
+    let wanted = if which.all.unwrap_or(false) { Wanted::All } else { Wanted::Own };
+    streams::events(&app, &caller.actor, caller.ticket, wanted, last_id).await
+}

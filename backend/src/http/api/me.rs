@@ -1,0 +1,55 @@
+//! Whoever asks.
+
+use axum::Json;
+use axum::extract::State;
+use eirene_core::{Role, Scope};
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use crate::app::App;
+use crate::http::extract::Caller;
+use crate::http::problem::HttpResult;
+use crate::services::actor::Via;
+
+/// The caller.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct Me {
+    /// User name.
+    #[schema(example = "ada")]
+    name: String,
+    /// Roles.
+    roles: Vec<Role>,
+    /// POSIX user id; null for an account that runs nothing.
+    uid: Option<u32>,
+    /// Projects sessions may be started for.
+    projects: Vec<String>,
+    /// What the token may be used for.
+    scopes: Vec<Scope>,
+    /// What the caller may have.
+    limits: Limits,
+}
+
+/// What one person may have.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct Limits {
+    /// Sessions at once.
+    live_sessions: u32,
+}
+
+/// Who the caller is, and what they may do.
+#[utoipa::path(get, path = "/api/v1/me", tag = "account", responses((status = 200, body = Me)))]
+pub(crate) async fn me(State(app): State<App>, caller: Caller) -> HttpResult<Json<Me>> {
+    caller.actor.require(Scope::Read)?;
+    let scopes = match caller.actor.via {
+        Via::Token { scopes, .. } => scopes,
+        Via::Login(_) | Via::Cli => Vec::new(),
+    };
+    Ok(Json(Me {
+        name: caller.actor.user.username.to_string(),
+        roles: vec![caller.actor.user.role],
+        uid: caller.actor.user.uid,
+        projects: Vec::new(),
+        scopes,
+        limits: Limits { live_sessions: app.config.limits.live_sessions },
+    }))
+}

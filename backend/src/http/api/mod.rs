@@ -1,0 +1,106 @@
+//! The REST API, `/api/v1`: for programs, by token alone. Each file is one noun; the document that describes it all is
+//! made of the same routes ([`openapi`]).
+
+mod audit;
+mod cluster;
+mod events;
+mod images;
+mod me;
+pub mod openapi;
+mod sessions;
+mod tokens;
+mod users;
+
+use axum::Router;
+use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+use super::problem::{HttpError, HttpResult};
+use crate::app::App;
+use crate::error::FieldError;
+
+/// Items of a page when nothing is said.
+const DEFAULT_LIMIT: u32 = 50;
+/// Most items of a page.
+const MAX_LIMIT: u32 = 200;
+/// Longest cursor.
+const MAX_CURSOR: usize = 64;
+
+/// One page of a list.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct List<T> {
+    /// The items.
+    items: Vec<T>,
+    /// Give this as `cursor` for the next page; null after the last.
+    next: Option<String>,
+}
+
+/// Which part of a list.
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct Part {
+    /// Where to go on: the last answer's `next`.
+    #[param(max_length = 64, pattern = "^[a-z0-9_.-]*$", nullable = false)]
+    cursor: Option<String>,
+    /// Most items.
+    #[param(minimum = 1, maximum = 200, default = 50, nullable = false)]
+    limit: Option<u32>,
+}
+
+/// A limit within its bounds.
+fn limit(given: Option<u32>) -> HttpResult<u32> {
+    match given {
+        None => Ok(DEFAULT_LIMIT),
+        Some(limit) if (1..=MAX_LIMIT).contains(&limit) => Ok(limit),
+        Some(_) => Err(wrong("limit", format!("must be between 1 and {MAX_LIMIT}"))),
+    }
+}
+
+/// A cursor that could be one of ours.
+fn cursor(given: Option<String>) -> HttpResult<Option<String>> {
+    let plain = |text: &str| {
+        text.len() <= MAX_CURSOR
+            && text.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b"-_.".contains(&b))
+    };
+    match given {
+        Some(text) if text.is_empty() => Ok(None),
+        Some(text) if !plain(&text) => Err(wrong("cursor", "not a cursor of ours")),
+        other => Ok(other),
+    }
+}
+
+fn wrong(field: &str, message: impl Into<String>) -> HttpError {
+    HttpError::invalid(vec![FieldError::new(field, message)])
+}
+
+/// Routes and document together: neither can have what the other lacks.
+pub(crate) fn parts() -> (Router<App>, utoipa::openapi::OpenApi) {
+    let (router, document) = OpenApiRouter::with_openapi(openapi::frame())
+        .routes(routes!(me::me))
+        .routes(routes!(tokens::list, tokens::create))
+        .routes(routes!(tokens::delete))
+        .routes(routes!(sessions::list, sessions::start))
+        .routes(routes!(sessions::show, sessions::stop))
+        .routes(routes!(sessions::events))
+        .routes(routes!(sessions::logs))
+        .routes(routes!(events::events))
+        .routes(routes!(cluster::cluster))
+        .routes(routes!(cluster::nodes))
+        .routes(routes!(images::images))
+        .routes(routes!(users::list, users::create))
+        .routes(routes!(users::disable))
+        .routes(routes!(users::enable))
+        .routes(routes!(users::reset_password))
+        .routes(routes!(audit::list))
+        .routes(routes!(openapi::show))
+        .split_for_parts();
+    (router, openapi::finish(document))
+}
+
+/// The router.
+pub fn router() -> Router<App> {
+    parts().0
+}

@@ -1,0 +1,120 @@
+//! For whoever watches over eirened: alive, ready, and how much of what.
+
+use std::fmt::Write as _;
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use axum::Router;
+use axum::extract::State;
+use axum::response::{IntoResponse as _, Response};
+use axum::routing::get;
+use http::{HeaderValue, StatusCode, header};
+use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
+
+use super::extract::ClientAddress;
+use super::problem::{HttpError, HttpResult};
+use crate::app::App;
+use crate::error::AppError;
+
+/// The database has this long to answer.
+const DATABASE_WAIT: Duration = Duration::from_secs(3);
+
+/// Every route here, for the table of who may do what.
+pub const ROUTES: &[(&str, &str)] = &[("GET", "/healthz"), ("GET", "/readyz"), ("GET", "/metrics")];
+
+/// Metrics are counted for the whole process, as the facade everybody counts through is.
+static RECORDER: OnceLock<PrometheusHandle> = OnceLock::new();
+
+fn recorder() -> &'static PrometheusHandle {
+    RECORDER.get_or_init(|| {
+        let buckets = [0.001, 0.005, 0.02, 0.1, 0.5, 2.0, 10.0];
+        let builder = PrometheusBuilder::new();
+        let builder = builder.set_buckets(&buckets).unwrap_or_else(|_| PrometheusBuilder::new());
+        let recorder = builder.build_recorder();
+        let handle = recorder.handle();
+        if metrics::set_global_recorder(recorder).is_err() {
+            tracing::warn!("Somebody else counts the metrics; /metrics stays empty");
+        }
+        handle
+    })
+}
+
+/// Begins to count; before anything that counts runs.
+pub fn install() {
+    recorder();
+}
+
+/// The routes on the portal's origin.
+pub fn router() -> Router<App> {
+    Router::new().route("/healthz", get(alive)).route("/readyz", get(ready)).route("/metrics", get(metrics_for_listed))
+}
+
+/// The metrics on a listener of their own, which the configuration opened to whom it may concern.
+pub fn metrics_router(app: App) -> Router {
+    install();
+    Router::new().route("/metrics", get(metrics)).with_state(app)
+}
+
+async fn alive() -> &'static str {
+    "ok\n"
+}
+
+/// A line per dependency; 503 when one that nothing works without is away.
+async fn ready(State(app): State<App>) -> Response {
+    let database = match tokio::time::timeout(DATABASE_WAIT, app.db.ping()).await {
+        Ok(Ok(())) => Ok(()),
+        Ok(Err(_)) => Err("does not answer".to_owned()),
+        Err(_) => Err("answers too slowly".to_owned()),
+    };
+    let snapshot = app.cluster.snapshot();
+    let cluster = if snapshot.reachable { Ok(()) } else { Err("does not answer; sessions are shown as last seen") };
+    let mut text = String::new();
+    let mut line = |name: &str, state: Result<(), &str>| {
+        let _ = match state {
+            Ok(()) => writeln!(text, "ok   {name}"),
+            Err(why) => writeln!(text, "AWAY {name}: {why}"),
+        };
+    };
+    line("database", database.as_ref().map(|()| ()).map_err(String::as_str));
+    line("slurm", cluster);
+    for (name, health) in app.status.all() {
+        line(&format!("reconciler {name}"), if health.failures == 0 { Ok(()) } else { Err("its last run failed") });
+    }
+    let _ = writeln!(text, "     agents connected: {}", app.tunnels.count());
+    if database.is_ok() {
+        return text.into_response();
+    }
+    let retry = [(header::RETRY_AFTER, HeaderValue::from_static("2"))];
+    (StatusCode::SERVICE_UNAVAILABLE, retry, [("content-type", "text/plain; charset=utf-8")], KeepBody, text).into_response()
+}
+
+/// Marks an error that has its body already.
+#[derive(Debug, Clone, Copy)]
+pub struct KeepBody;
+
+impl axum::response::IntoResponseParts for KeepBody {
+    type Error = std::convert::Infallible;
+    fn into_response_parts(
+        self,
+        mut response: axum::response::ResponseParts,
+    ) -> Result<axum::response::ResponseParts, Self::Error> {
+        response.extensions_mut().insert(self);
+        Ok(response)
+    }
+}
+
+/// On the portal's own listener only the addresses of the list get an answer; for others there is nothing here.
+async fn metrics_for_listed(State(app): State<App>, ClientAddress(address): ClientAddress) -> HttpResult<Response> {
+    let listed = address.is_some_and(|address| app.config.metrics.allow.iter().any(|network| network.contains(address)));
+    if !listed {
+        return Err(HttpError::from(AppError::NotFound));
+    }
+    Ok(metrics().await)
+}
+
+async fn metrics() -> Response {
+    let kind = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
+    let recorder = recorder();
+    recorder.run_upkeep();
+    ([(header::CONTENT_TYPE, kind)], recorder.render()).into_response()
+}

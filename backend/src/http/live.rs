@@ -1,0 +1,92 @@
+//! What keeps open pages true: the API's own answers, for the cookie of the portal's pages. Kept apart from the API so
+//! that neither accepts the other's credentials; nothing here changes anything.
+
+use axum::extract::State;
+use axum::response::{IntoResponse as _, Response};
+use axum::routing::get;
+use axum::{Json, Router};
+use eirene_core::{Scope, SessionId};
+use http::HeaderMap;
+use serde::Deserialize;
+
+use super::body::Query;
+use super::extract::{Id, SignedIn};
+use super::problem::HttpResult;
+use super::streams::{self, Wanted};
+use super::view::{ClusterDocument, SessionView};
+use crate::app::App;
+
+/// Every route here, for the table of who may do what.
+pub const ROUTES: &[(&str, &str)] = &[
+    ("GET", "/live/events"),
+    ("GET", "/live/sessions/{id}"),
+    ("GET", "/live/sessions/{id}/events"),
+    ("GET", "/live/sessions/{id}/logs"),
+    ("GET", "/live/cluster"),
+];
+
+/// The router.
+pub fn router() -> Router<App> {
+    Router::new()
+        .route("/live/events", get(events))
+        .route("/live/sessions/{id}", get(session))
+        .route("/live/sessions/{id}/events", get(session_events))
+        .route("/live/sessions/{id}/logs", get(logs))
+        .route("/live/cluster", get(cluster))
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct From {
+    last_id: Option<i64>,
+    #[serde(default)]
+    all: bool,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct How {
+    #[serde(default)]
+    follow: bool,
+}
+
+async fn events(
+    State(app): State<App>,
+    person: SignedIn,
+    headers: HeaderMap,
+    Query(from): Query<From>,
+) -> HttpResult<Response> {
+    let last_id = streams::last_id(&headers, from.last_id)?;
+    let wanted = if from.all { Wanted::All } else { Wanted::Own };
+    streams::events(&app, &person.actor, person.ticket, wanted, last_id).await
+}
+
+async fn session_events(
+    State(app): State<App>,
+    person: SignedIn,
+    Id(id): Id<SessionId>,
+    headers: HeaderMap,
+    Query(from): Query<From>,
+) -> HttpResult<Response> {
+    let last_id = streams::last_id(&headers, from.last_id)?;
+    streams::events(&app, &person.actor, person.ticket, Wanted::Session(id), last_id).await
+}
+
+async fn logs(
+    State(app): State<App>,
+    person: SignedIn,
+    Id(id): Id<SessionId>,
+    Query(how): Query<How>,
+) -> HttpResult<Response> {
+    streams::log(&app, &person.actor, person.ticket, id, how.follow).await
+}
+
+async fn session(State(app): State<App>, person: SignedIn, Id(id): Id<SessionId>) -> HttpResult<Response> {
+    let session = app.sessions.get(&person.actor, id).await?;
+    Ok(Json(SessionView::new(&session, &app.config)).into_response())
+}
+
+async fn cluster(State(app): State<App>, person: SignedIn) -> HttpResult<Response> {
+    person.actor.require(Scope::Read)?;
+    Ok(Json(ClusterDocument::from(&app.cluster.view())).into_response())
+}

@@ -1,0 +1,144 @@
+//! What happens around every request of the portal's own origin, in one place and in this order: refuse what another
+//! site caused, run the handler without letting a panic or a wait without end through, give errors their body, put the
+//! security headers on, count and log.
+
+use std::panic::AssertUnwindSafe;
+use std::time::{Duration, Instant};
+
+use axum::extract::{MatchedPath, Request, State};
+use axum::middleware::Next;
+use axum::response::{IntoResponse as _, Response};
+use futures_util::FutureExt as _;
+use http::{HeaderValue, Method, StatusCode, header};
+
+use super::health::KeepBody;
+use super::problem::{HttpError, Problem};
+use super::request::{CausedBy, RequestInfo, caused_by};
+use super::{headers, portal};
+use crate::app::App;
+use crate::error::AppError;
+
+/// How long a handler may take until its answer begins.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// Everything below is for programs: it knows no cookie, and errors are JSON.
+const API: &str = "/api/";
+/// Where a program trades a password for a token.
+const TOKENS: &str = "/api/v1/tokens";
+
+/// The middleware; goes around the whole router.
+pub async fn guard(State(app): State<App>, request: Request, next: Next) -> Response {
+    let begun = Instant::now();
+    let (method, path) = (request.method().clone(), request.uri().path().to_owned());
+    let route = request.extensions().get::<MatchedPath>().cloned();
+    let info = request.extensions().get::<RequestInfo>().cloned().unwrap_or_else(|| RequestInfo::new(None));
+    let for_program = is_for_programs(&path);
+
+    let mut response = match refuse_foreign(&app, &request, for_program) {
+        Some(error) => error.into_response(),
+        None => run(request, next).await,
+    };
+    response = finish_error(response, for_program, &info);
+    if response.status() == StatusCode::UNAUTHORIZED && for_program {
+        let challenge = if path == TOKENS && method == Method::POST {
+            "Basic realm=\"eirene\", charset=\"UTF-8\""
+        } else {
+            "Bearer realm=\"eirene\""
+        };
+        response.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static(challenge));
+    }
+    headers::secure(&mut response, app.config.apps_scheme() == "https");
+    if let Ok(id) = HeaderValue::from_str(&info.id) {
+        response.headers_mut().insert("x-request-id", id);
+    }
+    note(&method, route.as_ref().map_or("none", MatchedPath::as_str), response.status(), begun, &info);
+    response
+}
+
+fn is_for_programs(path: &str) -> bool {
+    path.starts_with(API) || path.starts_with("/live/") || matches!(path, "/healthz" | "/readyz" | "/metrics")
+}
+
+/// Requests that change something and come with a cookie have to be caused by our own pages: `SameSite` does not tell
+/// session origins from the portal's.
+fn refuse_foreign(app: &App, request: &Request, for_program: bool) -> Option<HttpError> {
+    let safe = matches!(*request.method(), Method::GET | Method::HEAD | Method::OPTIONS);
+    if safe || (for_program && !request.uri().path().starts_with("/live/")) {
+        return None;
+    }
+    match caused_by(request.headers(), app.config.portal_origin()) {
+        CausedBy::Own => None,
+        CausedBy::Foreign | CausedBy::Unknown => {
+            let text = "this request does not come from a page of the portal";
+            Some(HttpError::new(StatusCode::FORBIDDEN, "foreign_origin", text))
+        }
+    }
+}
+
+async fn run(request: Request, next: Next) -> Response {
+    let handled = AssertUnwindSafe(next.run(request)).catch_unwind();
+    match tokio::time::timeout(PATIENCE, handled).await {
+        Ok(Ok(response)) => response,
+        Ok(Err(panic)) => {
+            let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+            let text = text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default();
+            HttpError::from(AppError::Internal(anyhow::anyhow!("a handler panicked: {text}"))).into_response()
+        }
+        Err(_) => {
+            HttpError::from(AppError::Unavailable { what: "the answer".into(), retry_after_s: 5 }).into_response()
+        }
+    }
+}
+
+/// Gives an error its body. Errors that the framework made become ours; a page that a handler rendered stays.
+fn finish_error(mut response: Response, for_program: bool, info: &RequestInfo) -> Response {
+    let status = response.status();
+    let failed = status.is_client_error() || status.is_server_error();
+    if !failed || response.extensions_mut().remove::<KeepBody>().is_some() {
+        return response;
+    }
+    let problem = response.extensions_mut().remove::<Problem>().or_else(|| {
+        let kind = response.headers().get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
+        let bare = kind.is_none_or(|kind| kind.starts_with("text/plain"));
+        (bare || for_program).then(|| from_framework(status))
+    });
+    let Some(problem) = problem else { return response };
+    if let Some(cause) = &problem.cause {
+        tracing::error!(request.id = %info.id, error = format!("{cause:#}"), "A request failed");
+    }
+    let mut finished = if for_program {
+        problem.into_json(&info.id)
+    } else {
+        let mut page = portal::error_page(problem.status_code(), problem.code, &problem.detail, &info.id);
+        problem.add_headers(&mut page);
+        page
+    };
+    if let Some(allow) = response.headers().get(header::ALLOW) {
+        finished.headers_mut().insert(header::ALLOW, allow.clone());
+    }
+    finished
+}
+
+fn from_framework(status: StatusCode) -> Problem {
+    match status {
+        StatusCode::METHOD_NOT_ALLOWED => Problem::new(status, "method_not_allowed", "this address does not know that verb"),
+        StatusCode::NOT_FOUND => HttpError::from(AppError::NotFound).problem().clone(),
+        _ => Problem::new(status, "bad_request", "the request was not understood"),
+    }
+}
+
+fn note(method: &Method, route: &str, status: StatusCode, begun: Instant, info: &RequestInfo) {
+    let took = begun.elapsed();
+    let labels = [("route", route.to_owned()), ("method", method.to_string()), ("status", status.as_str().to_owned())];
+    metrics::counter!("eirene_http_requests_total", &labels).increment(1);
+    metrics::histogram!("eirene_http_request_seconds").record(took.as_secs_f64());
+    let user = info.sender().map(|id| id.to_string());
+    tracing::info!(
+        request.id = %info.id,
+        method = %method,
+        route,
+        status = status.as_u16(),
+        duration_ms = took.as_millis() as u64,
+        user.id = user.as_deref().unwrap_or("-"),
+        "Answered a request"
+    );
+}

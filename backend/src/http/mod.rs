@@ -1,0 +1,189 @@
+//! HTTP: one listener for the portal's origin and all session origins.
+//!
+//! The `Host` header decides, by exact comparison: the portal's own name goes to the [router](portal_router) with the API, the pages
+//! and the live feed; `<session id>.<apps domain>` goes to the [proxy]; anything else is answered 421. Nothing here knows the
+//! database, and nothing decides what a service should decide.
+
+pub mod api;
+pub mod body;
+pub mod cookies;
+pub mod extract;
+pub mod headers;
+pub mod health;
+pub mod live;
+pub mod middleware;
+pub mod portal;
+pub mod problem;
+pub mod proxy;
+pub mod request;
+pub mod streams;
+#[cfg(test)]
+mod tests;
+pub mod view;
+
+use std::convert::Infallible;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use axum::Router;
+use axum::body::Body;
+use axum::response::{IntoResponse as _, Response};
+use eirene_core::SessionId;
+use futures_util::future::BoxFuture;
+use http::{Request, StatusCode, header};
+use hyper::body::Incoming;
+use tower::ServiceExt as _;
+
+use self::problem::{HttpError, Problem};
+use self::proxy::{Proxy, Upstreams};
+use self::request::{RequestInfo, client_address};
+use crate::app::App;
+use crate::error::AppError;
+
+pub use self::health::metrics_router;
+
+/// Answers the requests of all connections. Cheap to clone.
+#[derive(Clone)]
+pub struct HttpService {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    app: App,
+    portal: Router,
+    proxy: Proxy,
+}
+
+/// Answers the requests of one connection.
+#[derive(Clone)]
+pub struct Connection {
+    service: HttpService,
+    peer: IpAddr,
+}
+
+/// Where a request belongs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Place {
+    Portal,
+    Session(SessionId),
+    Nowhere,
+    Malformed,
+}
+
+/// The service for `app`, with the agents' tunnels behind the proxy.
+pub fn service(app: App) -> HttpService {
+    let upstreams: Arc<dyn Upstreams> = Arc::new(app.tunnels.clone());
+    service_with(app, upstreams)
+}
+
+/// The service for `app`, with something else behind the proxy: for measuring it alone.
+pub fn service_with(app: App, upstreams: Arc<dyn Upstreams>) -> HttpService {
+    health::install();
+    let portal = portal_router(app.clone());
+    let proxy = Proxy::new(app.clone(), upstreams);
+    HttpService { inner: Arc::new(Inner { app, portal, proxy }) }
+}
+
+/// Everything on the portal's own origin, with the middleware around it.
+pub fn portal_router(app: App) -> Router {
+    Router::new()
+        .merge(portal::router())
+        .merge(live::router())
+        .merge(api::router())
+        .merge(health::router())
+        .fallback(nothing_here)
+        .layer(axum::middleware::from_fn_with_state(app.clone(), middleware::guard))
+        .with_state(app)
+}
+
+async fn nothing_here() -> HttpError {
+    AppError::NotFound.into()
+}
+
+impl HttpService {
+    /// The service of one accepted connection from `peer`. The scheme is the configuration's, whether TLS ends here or before us.
+    pub fn connection(&self, peer: IpAddr, _tls: bool) -> Connection {
+        Connection { service: self.clone(), peer }
+    }
+
+    fn place<B>(&self, request: &Request<B>) -> Place {
+        let config = &self.inner.app.config;
+        let mut hosts = request.headers().get_all(header::HOST).iter();
+        let (host, more) = (hosts.next(), hosts.next());
+        let (Some(host), None) = (host.map(http::HeaderValue::as_bytes), more) else { return Place::Malformed };
+        if request.uri().authority().is_some_and(|authority| authority.as_str().as_bytes() != host) {
+            return Place::Malformed;
+        }
+        if host == config.portal_authority().as_bytes() {
+            return Place::Portal;
+        }
+        session_of(host, &config.server.apps_domain).map_or(Place::Nowhere, Place::Session)
+    }
+
+    async fn answer(self, peer: IpAddr, mut request: Request<Incoming>) -> Response {
+        let inner = &self.inner;
+        match self.place(&request) {
+            Place::Session(session) => inner.proxy.answer(session, peer, request).await,
+            Place::Portal => {
+                let address = client_address(peer, request.headers(), &inner.app.config.server.trusted_proxies);
+                request.extensions_mut().insert(RequestInfo::new(Some(address)));
+                let Ok(response) = inner.portal.clone().oneshot(request.map(Body::new)).await;
+                response
+            }
+            Place::Nowhere => {
+                let text = "this server answers for the portal and for sessions only";
+                problem(StatusCode::MISDIRECTED_REQUEST, "unknown_host", text)
+            }
+            Place::Malformed => problem(StatusCode::BAD_REQUEST, "bad_host", "one Host header is needed"),
+        }
+    }
+}
+
+fn problem(status: StatusCode, code: &'static str, text: &str) -> Response {
+    Problem::new(status, code, text).into_json(&RequestInfo::new(None).id).into_response()
+}
+
+/// The session a host name stands for.
+fn session_of(host: &[u8], apps_domain: &str) -> Option<SessionId> {
+    let (label, rest) = host.split_at_checked(32)?;
+    let domain = rest.strip_prefix(b".")?;
+    if domain != apps_domain.as_bytes() {
+        return None;
+    }
+    std::str::from_utf8(label).ok()?.parse().ok()
+}
+
+impl hyper::service::Service<Request<Incoming>> for Connection {
+    type Response = Response;
+    type Error = Infallible;
+    type Future = BoxFuture<'static, Result<Response, Infallible>>;
+
+    fn call(&self, request: Request<Incoming>) -> Self::Future {
+        let (service, peer) = (self.service.clone(), self.peer);
+        Box::pin(async move { Ok(service.answer(peer, request).await) })
+    }
+}
+
+#[cfg(test)]
+mod host_tests {
+    use super::*;
+
+    #[test]
+    fn only_an_id_before_the_whole_domain_is_a_session() {
+        let id = SessionId::generate();
+        let of = |host: &str| session_of(host.as_bytes(), "apps.example.org:8443");
+        assert_eq!(of(&format!("{id}.apps.example.org:8443")), Some(id));
+        for bad in [
+            format!("{id}.apps.example.org"),
+            format!("{id}.apps.example.org:8443.evil.example"),
+            format!("{id}xapps.example.org:8443"),
+            format!("x{id}.apps.example.org:8443"),
+            format!("{}.apps.example.org:8443", id.to_string().to_uppercase()),
+            "apps.example.org:8443".to_owned(),
+            String::new(),
+        ] {
+            // An id of digits alone has no upper case.
+            assert!(of(&bad).is_none() || bad.contains(&id.to_string()), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,207 @@
+//! The proxy: each session's app on an origin of its own.
+//!
+//! Every request is decided about ([`guard`]), made fit for the app ([`headers`]), sent over a kept connection
+//! ([`link`]) through the session's tunnel ([`upstream`]), and its answer passed on as it comes ([`body`]). Nothing is
+//! buffered, nothing waits for the database when the same browser was just here, and nothing is logged per request.
+//! What the origin says itself is in [`pages`].
+
+mod body;
+mod guard;
+mod headers;
+mod link;
+mod pages;
+mod upstream;
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::response::Response;
+use eirene_core::SessionId;
+use http::uri::PathAndQuery;
+use http::{Method, Request, StatusCode, Uri, Version};
+use hyper::body::Incoming;
+use hyper::upgrade::OnUpgrade;
+use hyper_util::rt::TokioIo;
+use tokio_util::task::TaskTracker;
+
+use self::body::{AppBody, Ends};
+use self::guard::Decision;
+use self::link::{Link, Pool, Unsent};
+pub use self::upstream::{ByteStream, Upstreams};
+use super::problem::{HttpError, Problem};
+use super::request::client_address;
+use crate::app::App;
+use crate::services::access::Grant;
+
+/// How often what is no longer used is dropped, and open streams are checked again.
+const SWEEP_EVERY: Duration = Duration::from_secs(15);
+/// A WebSocket's hand-over on both sides takes at most this long.
+const UPGRADE_WAIT: Duration = Duration::from_secs(10);
+/// Buffer of each direction of a WebSocket.
+const SOCKET_BUFFER: usize = 8 * 1024;
+
+/// The proxy. Cheap to clone.
+#[derive(Clone)]
+pub struct Proxy {
+    app: App,
+    upstreams: Arc<dyn Upstreams>,
+    pool: Arc<Pool>,
+    tracker: TaskTracker,
+    scheme: &'static str,
+    requests: metrics::Counter,
+    sockets: metrics::Gauge,
+}
+
+/// Why the app gave no answer.
+enum NoAnswer {
+    /// There is no way to it at the moment.
+    Away,
+    /// It broke off while it was asked.
+    Broken(hyper::Error),
+}
+
+impl Proxy {
+    /// A proxy to the apps behind `upstreams`.
+    pub fn new(app: App, upstreams: Arc<dyn Upstreams>) -> Self {
+        let scheme = if app.config.apps_scheme() == "https" { "https" } else { "http" };
+        let proxy = Self {
+            app,
+            upstreams,
+            pool: Arc::default(),
+            tracker: TaskTracker::new(),
+            scheme,
+            requests: metrics::counter!("eirene_proxy_requests_total"),
+            sockets: metrics::gauge!("eirene_proxy_websockets"),
+        };
+        proxy.tracker.spawn(sweep(proxy.clone()));
+        proxy
+    }
+
+    /// Answers one request to a session's origin.
+    pub(super) async fn answer(&self, session: SessionId, peer: IpAddr, request: Request<Incoming>) -> Response {
+        self.requests.increment(1);
+        let path = request.uri().path();
+        if path.starts_with(pages::OURS) {
+            return match (request.method(), path) {
+                (&Method::POST, pages::ENTER) => pages::enter(&self.app, session, request).await,
+                (&Method::GET, pages::STYLE) => pages::style(),
+                _ => pages::not_found(),
+            };
+        }
+        let navigation = guard::is_navigation(request.method(), request.headers());
+        let grant = match guard::decide(&self.app, session, request.method(), request.headers()).await {
+            Ok(Decision::Pass(grant)) => grant,
+            Ok(Decision::Nobody) if navigation => return pages::to_portal(&self.app, session),
+            Ok(Decision::Nobody) => return pages::not_found(),
+            Ok(Decision::Foreign) => return pages::foreign(),
+            Err(error) => return pages::finish(HttpError::from(error).problem().clone()),
+        };
+        match self.forward(session, peer, request, grant).await {
+            Ok(response) => response,
+            Err(NoAnswer::Away) => pages::not_there(&self.app, session, navigation).await,
+            Err(NoAnswer::Broken(error)) => {
+                tracing::debug!(session.id = %session, %error, "An app broke off");
+                let text = "the app did not answer properly";
+                pages::finish(Problem {
+                    retry_after_s: Some(1),
+                    ..Problem::new(StatusCode::BAD_GATEWAY, "app_broke_off", text)
+                })
+            }
+        }
+    }
+
+    async fn forward(
+        &self,
+        session: SessionId,
+        peer: IpAddr,
+        mut request: Request<Incoming>,
+        grant: Arc<Grant>,
+    ) -> Result<Response, NoAnswer> {
+        let websocket = request.method() == Method::GET && headers::wants_websocket(request.headers());
+        let browser_side = websocket.then(|| hyper::upgrade::on(&mut request));
+        let client = client_address(peer, request.headers(), &self.app.config.server.trusted_proxies);
+        headers::for_app(request.headers_mut(), websocket, client, self.scheme);
+        if request.uri().authority().is_some() {
+            let path = request.uri().path_and_query().cloned().unwrap_or(PathAndQuery::from_static("/"));
+            *request.uri_mut() = Uri::from(path);
+        }
+        *request.version_mut() = Version::HTTP_11;
+
+        let (response, link) = self.send(session, request).await?;
+        let ends = Ends { grant, gone: link.gone.clone(), shutdown: self.app.shutdown.clone() };
+        let (mut head, body) = response.into_parts();
+        if head.status != StatusCode::SWITCHING_PROTOCOLS {
+            headers::for_browser(&mut head.headers, false);
+            let body = AppBody::new(body, link, Arc::clone(&self.pool), session, ends).await;
+            return Ok(Response::from_parts(head, Body::new(body)));
+        }
+        let Some(browser_side) = browser_side else {
+            // An app that changes the protocol unasked is broken.
+            return Err(NoAnswer::Away);
+        };
+        let app_side = hyper::upgrade::on(Response::from_parts(head.clone(), body));
+        headers::for_browser(&mut head.headers, true);
+        self.tracker.spawn(join(link, browser_side, app_side, ends, self.sockets.clone()));
+        Ok(Response::from_parts(head, Body::empty()))
+    }
+
+    /// Sends over a kept connection, or a new one.
+    async fn send(
+        &self,
+        session: SessionId,
+        mut request: Request<Incoming>,
+    ) -> Result<(http::Response<Incoming>, Link), NoAnswer> {
+        while let Some(mut link) = self.pool.take(session).await {
+            match link.send(request).await {
+                Ok(response) => return Ok((response, link)),
+                Err(Unsent::Back(back)) => request = *back,
+                Err(Unsent::Lost(error)) => return Err(NoAnswer::Broken(error)),
+            }
+        }
+        let gone = self.upstreams.revoked(session);
+        let stream = self.upstreams.open(session).await.map_err(|_| NoAnswer::Away)?;
+        let mut link = Link::start(stream, gone).await.map_err(|_| NoAnswer::Away)?;
+        match link.send(request).await {
+            Ok(response) => Ok((response, link)),
+            // A new connection that breaks at once leads to an app that does not listen (any more).
+            Err(Unsent::Back(_)) => Err(NoAnswer::Away),
+            Err(Unsent::Lost(error)) if error.is_incomplete_message() || error.is_canceled() => Err(NoAnswer::Away),
+            Err(Unsent::Lost(error)) => Err(NoAnswer::Broken(error)),
+        }
+    }
+}
+
+/// Passes a WebSocket's bytes both ways until one side or the right to it is gone.
+async fn join(link: Link, browser_side: OnUpgrade, app_side: OnUpgrade, ends: Ends, sockets: metrics::Gauge) {
+    let both = async { tokio::join!(link.finish_upgrade(), app_side, browser_side) };
+    let (app, browser) = match tokio::time::timeout(UPGRADE_WAIT, both).await {
+        Ok(((), Ok(app), Ok(browser))) => (app, browser),
+        Ok((_, app, browser)) => {
+            tracing::debug!(app = app.is_ok(), browser = browser.is_ok(), "A WebSocket was not handed over");
+            return;
+        }
+        Err(_) => return,
+    };
+    sockets.increment(1);
+    let (mut app, mut browser) = (TokioIo::new(app), TokioIo::new(browser));
+    let copy = tokio::io::copy_bidirectional_with_sizes(&mut browser, &mut app, SOCKET_BUFFER, SOCKET_BUFFER);
+    tokio::select! {
+        _ = copy => {}
+        () = ends.wait() => {}
+    }
+    sockets.decrement(1);
+}
+
+/// Drops what is no longer used, and closes what was revoked behind our back.
+async fn sweep(proxy: Proxy) {
+    loop {
+        tokio::select! {
+            () = proxy.app.shutdown.cancelled() => return,
+            () = tokio::time::sleep(SWEEP_EVERY) => {}
+        }
+        proxy.pool.sweep();
+        proxy.app.access.sweep().await;
+    }
+}

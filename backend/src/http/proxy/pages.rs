@@ -1,0 +1,186 @@
+//! What a session's origin says itself: the hand-over, waiting, and that there is nothing.
+//!
+//! The portal's pages cannot be shown here: this origin belongs to the app, so there is no script and no picture, and
+//! all of it lies below `/.eirene/`, where the app is never asked.
+
+use axum::body::Body;
+use axum::extract::Request;
+use axum::response::{IntoResponse as _, Response};
+use eirene_core::secret::Secret;
+use eirene_core::{Session, SessionId, SessionState};
+use http::{HeaderMap, HeaderValue, StatusCode, header};
+use hyper::body::Incoming;
+use serde::Deserialize;
+
+use crate::app::App;
+use crate::error::AppError;
+use crate::http::extract::is_local_path;
+use crate::http::problem::{HttpError, Problem};
+use crate::http::{body, cookies};
+
+/// Where the portal's form brings the one-time code.
+pub(super) const ENTER: &str = "/.eirene/enter";
+/// The style of the pages here.
+pub(super) const STYLE: &str = "/.eirene/style.css";
+/// Everything below is ours.
+pub(super) const OURS: &str = "/.eirene/";
+
+const STYLE_TEXT: &str = "\
+:root { color-scheme: light dark; font: 1rem/1.5 system-ui, sans-serif; }
+body { margin: 15vh auto; max-width: 34rem; padding: 0 1.5rem; }
+h1 { font-size: 1.4rem; }
+";
+
+const POLICY: &str = "default-src 'none'; style-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'";
+
+/// Seconds between two looks of a waiting browser.
+const LOOK_AGAIN_S: u64 = 2;
+
+/// The form the portal's hand-over page sends.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Entering {
+    code: String,
+    #[serde(default)]
+    path: Option<String>,
+}
+
+/// The style sheet.
+pub(super) fn style() -> Response {
+    let css = [(header::CONTENT_TYPE, "text/css; charset=utf-8"), (header::CACHE_CONTROL, "max-age=3600")];
+    (css, [(header::X_CONTENT_TYPE_OPTIONS, "nosniff")], STYLE_TEXT).into_response()
+}
+
+/// Trades the one-time code for the app cookie. Only the portal's own page may send it.
+pub(super) async fn enter(app: &App, session: SessionId, request: http::Request<Incoming>) -> Response {
+    let mut origins = request.headers().get_all(header::ORIGIN).iter();
+    let from_portal = matches!((origins.next(), origins.next()),
+        (Some(origin), None) if origin.as_bytes() == app.config.portal_origin().as_bytes());
+    if !from_portal {
+        let text = "the way in is through the portal";
+        return finish(HttpError::new(StatusCode::FORBIDDEN, "foreign_origin", text).problem().clone());
+    }
+    match take_code(app, session, request.map(Body::new)).await {
+        Ok(response) => response,
+        Err(error) if error.problem().status_code() == StatusCode::NOT_FOUND => nothing(app, session),
+        Err(error) => finish(error.problem().clone()),
+    }
+}
+
+async fn take_code(app: &App, session: SessionId, request: Request) -> Result<Response, HttpError> {
+    let pairs = body::form_pairs(request).await?;
+    let Entering { code, path } = body::from_pairs(&pairs)?;
+    let (secret, _user) = app.access.finish_handover(&Secret::from_text(code), session).await?;
+    let known = app.access.session(session).await?.ok_or(AppError::NotFound)?;
+    let path = path.filter(|path| is_local_path(path)).unwrap_or_else(|| first_page(&known).to_owned());
+    let mut response = redirect(&path);
+    response.headers_mut().insert(header::SET_COOKIE, cookies::set_app(&secret));
+    Ok(response)
+}
+
+/// Where an app begins.
+fn first_page(session: &Session) -> &'static str {
+    if session.app.as_str() == "jupyterlab" { "/lab" } else { "/" }
+}
+
+fn redirect(to: &str) -> Response {
+    let mut response = StatusCode::SEE_OTHER.into_response();
+    if let Ok(to) = HeaderValue::from_str(to) {
+        response.headers_mut().insert(header::LOCATION, to);
+    }
+    guard(response.headers_mut());
+    response
+}
+
+/// To the portal, where it is decided who may go on: the same for every session, known or not.
+pub(super) fn to_portal(app: &App, session: SessionId) -> Response {
+    redirect(&format!("{}/open?session={session}", app.config.portal_origin()))
+}
+
+/// What those get who may not use the session.
+pub(super) fn not_found() -> Response {
+    finish(HttpError::from(AppError::NotFound).problem().clone())
+}
+
+/// What those get whom another origin sends.
+pub(super) fn foreign() -> Response {
+    let text = "another site caused this request";
+    finish(HttpError::new(StatusCode::FORBIDDEN, "foreign_origin", text).problem().clone())
+}
+
+/// A problem, for programs and scripts.
+pub(super) fn finish(problem: Problem) -> Response {
+    if let Some(cause) = &problem.cause {
+        tracing::error!(error = format!("{cause:#}"), "A request to a session's origin failed");
+    }
+    let id = crate::http::request::RequestInfo::new(None).id;
+    let mut response = problem.into_json(&id);
+    guard(response.headers_mut());
+    response
+}
+
+fn nothing(app: &App, session: SessionId) -> Response {
+    let portal = app.config.portal_origin();
+    let text = format!(
+        "<h1>This way in has been used</h1>\n<p>Open the session from <a href=\"{portal}/sessions/{session}\">its page in the \
+         portal</a>.</p>"
+    );
+    page(StatusCode::NOT_FOUND, "This way in has been used", &text, false)
+}
+
+/// While the app does not answer: a page that looks again by itself, or a problem that says when to.
+pub(super) async fn not_there(app: &App, session: SessionId, navigation: bool) -> Response {
+    let known = match app.access.session(session).await {
+        Ok(Some(known)) => known,
+        Ok(None) => return not_found(),
+        Err(error) => return finish(HttpError::from(error).problem().clone()),
+    };
+    if known.state.is_final() || known.state == SessionState::Stopping {
+        if navigation {
+            return redirect(&format!("{}/sessions/{session}", app.config.portal_origin()));
+        }
+        return finish(Problem::new(StatusCode::GONE, "session_over", "the session is over"));
+    }
+    let (title, text) = match known.state {
+        SessionState::Running => ("Reconnecting", "The connection to the session is being restored. Its work goes on."),
+        SessionState::Queued => ("Waiting", "The session waits for its place on the cluster."),
+        _ => ("Starting", "The session is starting."),
+    };
+    if navigation {
+        let portal = app.config.portal_origin();
+        let body = format!(
+            "<h1>{title} …</h1>\n<p>{text} This page looks again by itself.</p>\n\
+             <p><a href=\"{portal}/sessions/{session}\">To the session's page in the portal</a></p>"
+        );
+        return page(StatusCode::SERVICE_UNAVAILABLE, title, &body, true);
+    }
+    let problem = Problem::new(StatusCode::SERVICE_UNAVAILABLE, "not_ready", text);
+    finish(Problem { retry_after_s: Some(LOOK_AGAIN_S), ..problem })
+}
+
+/// All that is put in is our own or an id.
+fn page(status: StatusCode, title: &str, body: &str, again: bool) -> Response {
+    let refresh = if again { format!("<meta http-equiv=\"refresh\" content=\"{LOOK_AGAIN_S}\">\n") } else { String::new() };
+    let html = format!(
+        "<!doctype html>\n<html lang=\"en\">\n<meta charset=\"utf-8\">\n<title>{title}</title>\n\
+         <meta name=\"viewport\" content=\"width=device-width\">\n{refresh}\
+         <link rel=\"stylesheet\" href=\"{STYLE}\">\n<main>\n{body}\n</main>\n</html>\n"
+    );
+    let mut response = (status, [(header::CONTENT_TYPE, "text/html; charset=utf-8")], html).into_response();
+    if again {
+        response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(LOOK_AGAIN_S));
+    }
+    guard(response.headers_mut());
+    response
+}
+
+fn guard(headers: &mut HeaderMap) {
+    for (name, value) in [
+        (header::CONTENT_SECURITY_POLICY, POLICY),
+        (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+        (header::REFERRER_POLICY, "no-referrer"),
+        (header::CACHE_CONTROL, "no-store"),
+    ] {
+        headers.insert(name, HeaderValue::from_static(value));
+    }
+}

@@ -1,0 +1,129 @@
+//! What is known of a request before anybody looks at it: its id, where it comes from, and who turned out to send it.
+
+use std::net::IpAddr;
+use std::sync::{Arc, OnceLock};
+
+use eirene_core::UserId;
+use http::{HeaderMap, HeaderName, HeaderValue, header};
+use uuid::Uuid;
+
+use crate::config::Network;
+
+/// Where the client's address is read from behind a proxy.
+pub const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
+/// The browser's word on who caused a request.
+pub const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
+
+/// In the extensions of every request of the portal's origin.
+#[derive(Debug, Clone)]
+pub struct RequestInfo {
+    /// Our own id; one from outside is never taken over.
+    pub id: Arc<str>,
+    /// The client.
+    pub address: Option<IpAddr>,
+    user: Arc<OnceLock<UserId>>,
+}
+
+impl RequestInfo {
+    /// Of a request that came in from `address`.
+    pub fn new(address: Option<IpAddr>) -> Self {
+        Self { id: Uuid::now_v7().simple().to_string().into(), address, user: Arc::default() }
+    }
+
+    /// Notes who sends it, for the log.
+    pub fn sent_by(&self, user: UserId) {
+        let _ = self.user.set(user);
+    }
+
+    /// Who sends it, once that is known.
+    pub fn sender(&self) -> Option<UserId> {
+        self.user.get().copied()
+    }
+}
+
+/// The client's address: the last hop that is not one of our own proxies.
+pub fn client_address(peer: IpAddr, headers: &HeaderMap, trusted: &[Network]) -> IpAddr {
+    let is_proxy = |address: IpAddr| trusted.iter().any(|network| network.contains(address));
+    if trusted.is_empty() || !is_proxy(peer) {
+        return peer;
+    }
+    let hops: Vec<&str> = headers
+        .get_all(X_FORWARDED_FOR)
+        .iter()
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|text| text.split(','))
+        .map(str::trim)
+        .collect();
+    let mut client = peer;
+    for hop in hops.into_iter().rev() {
+        let Ok(address) = hop.parse::<IpAddr>() else { break };
+        client = address;
+        if !is_proxy(address) {
+            break;
+        }
+    }
+    client
+}
+
+/// What a request says about where it was caused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CausedBy {
+    /// A page of `own`.
+    Own,
+    /// Something else.
+    Foreign,
+    /// It does not say: no browser of our time sends that with an unsafe verb.
+    Unknown,
+}
+
+/// Where a request was caused, by `Origin`, exactly, and by `Sec-Fetch-Site` where there is no `Origin`.
+pub fn caused_by(headers: &HeaderMap, own: &str) -> CausedBy {
+    let mut origins = headers.get_all(header::ORIGIN).iter();
+    match (origins.next(), origins.next()) {
+        (Some(origin), None) if origin.as_bytes() == own.as_bytes() => CausedBy::Own,
+        (Some(_), _) => CausedBy::Foreign,
+        (None, _) => match headers.get(SEC_FETCH_SITE).map(HeaderValue::as_bytes) {
+            Some(b"same-origin") => CausedBy::Own,
+            Some(_) => CausedBy::Foreign,
+            None => CausedBy::Unknown,
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn headers(pairs: &[(&'static str, &'static str)]) -> HeaderMap {
+        pairs.iter().map(|(k, v)| (HeaderName::from_static(k), HeaderValue::from_static(v))).collect()
+    }
+
+    #[test]
+    fn only_listed_proxies_are_believed() {
+        let trusted: Vec<Network> = vec!["10.0.0.0/8".parse().unwrap()];
+        let of = |peer: &str, forwarded: &'static str, trusted: &[Network]| {
+            client_address(peer.parse().unwrap(), &headers(&[("x-forwarded-for", forwarded)]), trusted).to_string()
+        };
+        assert_eq!(of("203.0.113.9", "198.51.100.1", &trusted), "203.0.113.9");
+        assert_eq!(of("10.0.0.1", "198.51.100.1", &[]), "10.0.0.1");
+        assert_eq!(of("10.0.0.1", "198.51.100.1", &trusted), "198.51.100.1");
+        assert_eq!(of("10.0.0.1", "6.6.6.6, 198.51.100.1, 10.0.0.2", &trusted), "198.51.100.1");
+        assert_eq!(of("10.0.0.1", "nonsense", &trusted), "10.0.0.1");
+    }
+
+    #[test]
+    fn an_origin_is_compared_whole() {
+        let own = "https://eirene.example.org";
+        assert_eq!(caused_by(&headers(&[("origin", "https://eirene.example.org")]), own), CausedBy::Own);
+        for foreign in ["https://eirene.example.org.evil.example", "http://eirene.example.org", "null", ""] {
+            let with = HeaderMap::from_iter([(header::ORIGIN, HeaderValue::from_str(foreign).unwrap())]);
+            assert_eq!(caused_by(&with, own), CausedBy::Foreign, "{foreign}");
+        }
+        assert_eq!(caused_by(&headers(&[("sec-fetch-site", "same-origin")]), own), CausedBy::Own);
+        assert_eq!(caused_by(&headers(&[("sec-fetch-site", "same-site")]), own), CausedBy::Foreign);
+        assert_eq!(caused_by(&headers(&[("sec-fetch-site", "none")]), own), CausedBy::Foreign);
+        let both = headers(&[("origin", "https://evil.example"), ("sec-fetch-site", "same-origin")]);
+        assert_eq!(caused_by(&both, own), CausedBy::Foreign);
+        assert_eq!(caused_by(&HeaderMap::new(), own), CausedBy::Unknown);
+    }
+}

@@ -1,0 +1,92 @@
+//! Answers without an end: events as server-sent events, and a log that is followed. They end when the right they were
+//! opened with is gone, and when eirened ends; browsers and programs come back by themselves.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::response::sse::{Event, KeepAlive, Sse};
+use axum::response::{IntoResponse as _, Response};
+use eirene_core::SessionId;
+use futures_util::stream::{self, StreamExt as _};
+use http::{HeaderMap, HeaderValue, header};
+
+use super::problem::HttpError;
+use crate::app::App;
+use crate::error::{AppError, FieldError};
+use crate::services::access::{Grant, Ticket};
+use crate::services::actor::Actor;
+
+/// A comment is sent this often, so that nobody in between takes the connection for dead.
+const KEEP_ALIVE: Duration = Duration::from_secs(15);
+/// How long a browser waits before it comes back.
+const COME_BACK: Duration = Duration::from_secs(1);
+
+/// Which events.
+#[derive(Debug, Clone, Copy)]
+pub enum Wanted {
+    /// The caller's own.
+    Own,
+    /// One session's.
+    Session(SessionId),
+    /// Everybody's.
+    All,
+}
+
+/// Events as they happen, after those that happened since `last_id`.
+pub async fn events(
+    app: &App,
+    actor: &Actor,
+    ticket: Ticket,
+    wanted: Wanted,
+    last_id: Option<i64>,
+) -> Result<Response, HttpError> {
+    let grant = app.access.admit(ticket).await?.ok_or(AppError::Unauthenticated)?;
+    let events = match wanted {
+        Wanted::Own => app.events.subscribe(actor, None, last_id).await?,
+        Wanted::Session(id) => app.events.subscribe(actor, Some(id), last_id).await?,
+        Wanted::All => app.events.subscribe_all(actor, last_id).await?,
+    };
+    let first = stream::once(async { Ok::<_, Infallible>(Event::default().retry(COME_BACK)) });
+    let rest = events.map(|event| {
+        let shown = Event::default().event(event.kind.as_str()).data(event.data.to_string());
+        Ok(match event.id {
+            Some(id) => shown.id(id.to_string()),
+            None => shown,
+        })
+    });
+    let stream = first.chain(rest).take_until(end(app, grant));
+    Ok(Sse::new(stream).keep_alive(KeepAlive::new().interval(KEEP_ALIVE)).into_response())
+}
+
+/// The log so far, and what is added to it.
+pub async fn log(app: &App, actor: &Actor, ticket: Ticket, id: SessionId, follow: bool) -> Result<Response, HttpError> {
+    let body = if follow {
+        let grant = app.access.admit(ticket).await?.ok_or(AppError::Unauthenticated)?;
+        let pieces = app.logs.follow(actor, id).await?;
+        Body::from_stream(pieces.map(Ok::<_, Infallible>).take_until(end(app, grant)))
+    } else {
+        Body::from(app.logs.read(actor, id).await?)
+    };
+    let text = HeaderValue::from_static("text/plain; charset=utf-8");
+    Ok(([(header::CONTENT_TYPE, text)], body).into_response())
+}
+
+fn end(app: &App, grant: Arc<Grant>) -> impl Future<Output = ()> + Send + 'static {
+    let shutdown = app.shutdown.clone();
+    async move {
+        tokio::select! {
+            () = grant.revoked.cancelled() => {}
+            () = shutdown.cancelled() => {}
+        }
+    }
+}
+
+/// The number of the last event a client has: its header, else what its URL says.
+pub fn last_id(headers: &HeaderMap, in_url: Option<i64>) -> Result<Option<i64>, HttpError> {
+    let Some(value) = headers.get("last-event-id") else { return Ok(in_url) };
+    let number = value.to_str().ok().and_then(|text| text.trim().parse::<i64>().ok()).filter(|id| *id >= 0);
+    let wrong = || HttpError::invalid(vec![FieldError::new("Last-Event-ID", "a number of an event")]);
+    number.map(Some).ok_or_else(wrong)
+}
