@@ -17,10 +17,11 @@ pub(crate) struct Api {
 }
 
 impl Api {
-    /// The newest data parser in a list of paths that offers all we need.
-    pub(crate) fn newest<'a>(paths: impl Iterator<Item = &'a str>) -> Option<Self> {
+    /// The newest data parser in a list of paths that offers all we need and is no newer than `newest`.
+    pub(crate) fn newest<'a>(paths: impl Iterator<Item = &'a str>, newest: u32) -> Option<Self> {
         let paths = paths.collect::<Vec<_>>();
         let mut versions = paths.iter().filter_map(|path| version(path)).collect::<Vec<_>>();
+        versions.retain(|version| *version <= newest);
         versions.sort_unstable();
         versions.dedup();
         versions.into_iter().rev().find_map(|version| Self::of_version(version, &paths))
@@ -71,7 +72,7 @@ mod tests {
     }
 
     fn newest(paths: &[String]) -> Option<Api> {
-        Api::newest(paths.iter().map(String::as_str))
+        Api::newest(paths.iter().map(String::as_str), u32::MAX)
     }
 
     #[test]
@@ -82,6 +83,7 @@ mod tests {
         assert_eq!(api.job(7), "/slurm/v0.0.42/job/7");
         assert_eq!(api.accounted.as_deref(), Some("/slurmdb/v0.0.42/jobs/"));
         assert_eq!(newest(&paths(43, "")).unwrap().jobs, "/slurm/v0.0.43/jobs");
+        assert_eq!(Api::newest(all.iter().map(String::as_str), 41).unwrap().parser(), "v0.0.41");
     }
 
     #[test]

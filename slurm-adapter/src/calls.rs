@@ -5,6 +5,7 @@ use std::time::Duration;
 use eirene_core::launcher::{Launcher, LauncherAnswer, LauncherError, LauncherRequest, SlurmProgram};
 use eirene_core::scheduler::{CallAs, JobSpec, SchedulerError, SchedulerResult};
 use eirene_core::{Reason, Username};
+use jiff::Timestamp;
 use serde::de::DeserializeOwned;
 
 use crate::refusals::{UNSPECIFIED, Verdict, verdict};
@@ -15,6 +16,10 @@ pub(crate) const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Above this many bytes JSON is read off the async threads.
 const LARGE_BYTES: usize = 256 * 1024;
+
+/// How far the portal's clock and the cluster's may differ when the accounting database is asked for jobs since some time:
+/// a clock that is behind must not hide a job, and the name alone says whose it is.
+const CLOCK_SLACK_S: i64 = 600;
 
 /// Longest time limit that is passed on, minutes: below SLURM's marks for "none" and "no limit", and nine years.
 const LONGEST_WALLTIME_MIN: u32 = 5_000_000;
@@ -140,6 +145,13 @@ pub(crate) fn check_spec(spec: &JobSpec) -> SchedulerResult<()> {
         return refuse("bad_environment", "A variable of the job is not allowed. Tell the people who run the portal.");
     }
     Ok(())
+}
+
+/// For jobs accounted since `since`: from when to ask the database, which does not want to hear of the future, and since when a
+/// job counts, both in Unix seconds and with some slack for clocks that differ.
+pub(crate) fn accounted_from(since: Timestamp, now: Timestamp) -> (i64, i64) {
+    let with_slack = |time: Timestamp| time.as_second().saturating_sub(CLOCK_SLACK_S).max(1);
+    (with_slack(since.min(now)), with_slack(since))
 }
 
 /// Whether a text may be a job name in an argument and in a query.

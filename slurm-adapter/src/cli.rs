@@ -11,17 +11,18 @@ use eirene_core::scheduler::{
 use eirene_core::{Reason, Username};
 use jiff::Timestamp;
 
-use crate::calls::{Program, Ran, check_spec, decide, decode, is_job_name, run, said, unreachable};
+use crate::calls::{Program, Ran, accounted_from, check_spec, decide, decode, is_job_name, run, said, unreachable};
+use crate::convert;
 use crate::default_partition::DefaultPartition;
 use crate::owners::{self, SystemUserIds, UserIds};
 use crate::refusals::{Verdict, error, number_of, site_rule, verdict};
 use crate::wire::{AccountedJobs, Answer, Envelope, Jobs, Nodes, Partitions};
-use crate::{CLOCK_SLACK_S, convert};
 
 /// The scheduler over SLURM's own programs.
 pub struct SlurmCli {
     cluster: String,
     launcher: Arc<dyn Launcher>,
+    clock: Arc<dyn Clock>,
     default_partition: DefaultPartition,
     user_ids: Arc<dyn UserIds>,
 }
@@ -31,7 +32,8 @@ impl SlurmCli {
     pub fn new(cluster: &str, launcher: Arc<dyn Launcher>, clock: Arc<dyn Clock>) -> Self {
         Self {
             cluster: cluster.to_owned(),
-            default_partition: DefaultPartition::new(Arc::clone(&launcher), clock),
+            default_partition: DefaultPartition::new(Arc::clone(&launcher), Arc::clone(&clock)),
+            clock,
             launcher,
             user_ids: Arc::new(SystemUserIds),
         }
@@ -139,8 +141,8 @@ impl Scheduler for SlurmCli {
                 reason: Reason::new("bad_name", "The job's name is not allowed. Tell the people who run the portal."),
             });
         }
-        let since_s = since.as_second().saturating_sub(CLOCK_SLACK_S).max(1);
-        let (by_name, from) = (format!("--name={name}"), format!("--starttime=uts{since_s}"));
+        let (from_s, since_s) = accounted_from(since, self.clock.now());
+        let (by_name, from) = (format!("--name={name}"), format!("--starttime=uts{from_s}"));
         let arguments = ["--json", "--allusers", "--duplicates", &by_name, &from];
         let answer: AccountedJobs = self.list(SlurmProgram::Sacct, &arguments, what).await?;
         let uid_of = owners::look_up(&self.user_ids, convert::owners(&answer)).await?;

@@ -25,7 +25,3 @@ pub use cli::SlurmCli;
 pub use identity::{JOB_NAME_PREFIX, is_ours, same_job};
 pub use owners::{SystemUserIds, UserIds};
 pub use restd::{SetupError, SlurmRestd};
-
-/// How far the portal's clock and the cluster's may differ when the accounting database is asked for jobs since some time:
-/// a clock that is behind must not hide a job, and the name alone says whose it is.
-const CLOCK_SLACK_S: i64 = 600;

@@ -28,6 +28,9 @@ pub(crate) enum Verdict {
 /// The number that SLURM gives failures without a number.
 pub(crate) const UNSPECIFIED: i64 = -1;
 
+/// The number for "you may not".
+pub(crate) const ACCESS_DENIED: i64 = 2002;
+
 /// What `number` decides.
 pub(crate) fn verdict(number: i64) -> Verdict {
     match number {

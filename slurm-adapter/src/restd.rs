@@ -9,7 +9,7 @@ use async_trait::async_trait;
 use eirene_core::clock::Clock;
 use eirene_core::launcher::Launcher;
 use eirene_core::scheduler::{
-    CallAs, Job, JobIdentity, JobSpec, Node, Partition, Scheduler, SchedulerError, SchedulerResult,
+    CallAs, Job, JobIdentity, JobSpec, JobState, Node, Partition, Scheduler, SchedulerError, SchedulerResult,
 };
 use eirene_core::{Reason, Username};
 use jiff::Timestamp;
@@ -19,13 +19,13 @@ use secrecy::ExposeSecret as _;
 use serde_json::{Value, json};
 
 use crate::api::Api;
-use crate::calls::{self, TIMEOUT, check_spec, decide, decode, is_job_name, said, unreachable};
+use crate::calls::{self, TIMEOUT, accounted_from, check_spec, decide, decode, is_job_name, said, unreachable};
+use crate::convert;
 use crate::default_partition::DefaultPartition;
 use crate::owners::{self, SystemUserIds, UserIds};
-use crate::refusals::{Verdict, error, site_rule};
+use crate::refusals::{ACCESS_DENIED, Verdict, error, site_rule, verdict};
 use crate::tokens::Tokens;
 use crate::wire::{AccountedJobs, Answer, ApiDescription, Envelope, Jobs, Nodes, Partitions};
-use crate::{CLOCK_SLACK_S, convert};
 
 /// Largest answer, bytes.
 const LARGEST_BODY_BYTES: usize = 64 * 1024 * 1024;
@@ -36,9 +36,11 @@ pub struct SlurmRestd {
     http: reqwest::Client,
     service_account: String,
     cluster: String,
+    clock: Arc<dyn Clock>,
     tokens: Tokens,
     default_partition: DefaultPartition,
     user_ids: Arc<dyn UserIds>,
+    newest_parser: u32,
     api: Mutex<Option<Arc<Api>>>,
 }
 
@@ -93,8 +95,10 @@ impl SlurmRestd {
             service_account: service_account.to_owned(),
             cluster: cluster.to_owned(),
             tokens: Tokens::new(Arc::clone(&launcher), Arc::clone(&clock)),
-            default_partition: DefaultPartition::new(launcher, clock),
+            default_partition: DefaultPartition::new(launcher, Arc::clone(&clock)),
+            clock,
             user_ids: Arc::new(SystemUserIds),
+            newest_parser: u32::MAX,
             api: Mutex::default(),
         })
     }
@@ -103,6 +107,13 @@ impl SlurmRestd {
     #[must_use]
     pub fn with_user_ids(mut self, user_ids: Arc<dyn UserIds>) -> Self {
         self.user_ids = user_ids;
+        self
+    }
+
+    /// The same with no data parser newer than `v0.0.<newest>`, for a slurmrestd whose newest one misbehaves.
+    #[must_use]
+    pub fn with_newest_parser(mut self, newest: u32) -> Self {
+        self.newest_parser = newest;
         self
     }
 
@@ -121,7 +132,7 @@ impl SlurmRestd {
                 return Err(unreachable(what, reply.status.as_str()));
             }
             let described: ApiDescription = decode(reply.body, what).await?;
-            let api = Api::newest(described.paths.iter().map(String::as_str)).ok_or_else(|| {
+            let api = Api::newest(described.paths.iter().map(String::as_str), self.newest_parser).ok_or_else(|| {
                 SchedulerError::Malformed { what: format!("{what}: it offers no data parser from v0.0.40 on") }
             })?;
             tracing::info!(data_parser = api.parser(), "found the API of slurmrestd");
@@ -349,14 +360,14 @@ impl Scheduler for SlurmRestd {
                 reason: Reason::new("bad_name", "The job's name is not allowed. Tell the people who run the portal."),
             });
         }
-        let since_s = since.as_second().saturating_sub(CLOCK_SLACK_S).max(1);
+        let (from_s, since_s) = accounted_from(since, self.clock.now());
         let api = self.api().await?;
         if api.accounted.is_none() {
             return Err(unreachable(what, "slurmrestd has no accounting database"));
         }
         let path = |api: &Api| {
             let accounted = api.accounted.as_deref().unwrap_or("/slurmdb/none");
-            format!("{accounted}?job_name={name}&start_time=uts{since_s}&show_duplicates=true&skip_steps=true")
+            format!("{accounted}?job_name={name}&start_time=uts{from_s}&show_duplicates=true&skip_steps=true")
         };
         let answer: AccountedJobs = match self.get(&CallAs::Service, path, what).await? {
             Ok(answer) => answer,
@@ -371,7 +382,15 @@ impl Scheduler for SlurmRestd {
         let what = "cancel a job";
         let reply = self.call(as_, Method::DELETE, |api| api.job(id), None, what).await?;
         match self.read::<Envelope>(as_, reply, what).await? {
-            Ok(_) | Err((Verdict::NoSuchJob | Verdict::AlreadyOver, _)) => Ok(()),
+            Ok(answer) if answer.says_what_was_cancelled() => Ok(()),
+            // Up to v0.0.41 a cancel that was refused is answered like one that was not; a cancelled job is so at once.
+            Ok(_) => match self.job(id).await? {
+                Some(job) if !job.state.is_final() && job.state != JobState::Completing => {
+                    Err(error(verdict(ACCESS_DENIED), what, "the job goes on"))
+                }
+                Some(_) | None => Ok(()),
+            },
+            Err((Verdict::NoSuchJob | Verdict::AlreadyOver, _)) => Ok(()),
             Err((verdict, said)) => Err(error(verdict, what, &said)),
         }
     }

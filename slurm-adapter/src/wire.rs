@@ -286,6 +286,11 @@ impl Envelope {
         up.then(|| format!("SLURM {}", self.meta.slurm.release.0).trim_end().to_owned())
     }
 
+    /// Whether a cancel's answer tells what became of each job, as it does since v0.0.42.
+    pub(crate) fn says_what_was_cancelled(&self) -> bool {
+        !self.status.is_empty()
+    }
+
     /// The number of the job that a submit made.
     pub(crate) fn submitted_id(&self) -> Option<u32> {
         let id = self.job_id.value.or(self.result.job_id.value);

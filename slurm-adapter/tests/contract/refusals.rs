@@ -1,0 +1,46 @@
+//! Submits that are refused, with the same words by both implementations.
+
+use eirene_core::scheduler::{JobSpec, Scheduler, SchedulerError};
+
+use crate::cluster::{Cluster, ada, small_job};
+
+crate::contract! {
+    refusals_say_why;
+    a_refused_submit_leaves_nothing_that_may_run;
+}
+
+fn with(change: impl FnOnce(&mut JobSpec)) -> JobSpec {
+    let mut spec = small_job("exit 0");
+    change(&mut spec);
+    spec
+}
+
+async fn refusals_say_why(_: &Cluster, scheduler: &dyn Scheduler) {
+    for (what, spec, code) in [
+        ("account", with(|spec| spec.account = Some("nope".parse().unwrap())), "account_unknown"),
+        ("quality of service", with(|spec| spec.qos = Some("nope".parse().unwrap())), "quality_unknown"),
+        ("partition", with(|spec| spec.partition = Some("nope".parse().unwrap())), "partition_unknown"),
+        ("GPU type", with(|spec| (spec.gpus, spec.gpu_type) = (1, Some("zzz".parse().unwrap()))), "does_not_fit"),
+        ("number of GPUs", with(|spec| spec.gpus = 9), "does_not_fit"),
+        ("CPUs", with(|spec| spec.cpus = 900), "does_not_fit"),
+        ("memory", with(|spec| spec.memory_mib = 1_000_000), "does_not_fit"),
+        ("nodes", with(|spec| spec.nodes = 9), "does_not_fit"),
+        ("no memory", with(|spec| spec.memory_mib = 0), "size_missing"),
+        ("endless", with(|spec| spec.walltime_min = u32::MAX), "bad_time_limit"),
+        ("name", with(|spec| spec.name = "x'; $(id)".into()), "bad_name"),
+        ("environment", with(|spec| spec.environment.push(("LD_PRELOAD".into(), "/tmp/x".into()))), "bad_environment"),
+    ] {
+        let error = scheduler.submit(&ada(), &spec).await.unwrap_err();
+        let SchedulerError::Refused { reason } = error else { panic!("{what}: {error:?}") };
+        assert_eq!(reason.code, code, "{what}: {}", reason.text);
+        assert!(reason.text.ends_with('.'), "{}", reason.text);
+    }
+}
+
+async fn a_refused_submit_leaves_nothing_that_may_run(_: &Cluster, scheduler: &dyn Scheduler) {
+    let spec = with(|spec| spec.cpus = 900);
+    scheduler.submit(&ada(), &spec).await.unwrap_err();
+    let jobs = scheduler.jobs().await.unwrap();
+    // SLURM keeps a record of some of the jobs that it refuses.
+    assert!(jobs.iter().filter(|job| job.name == spec.name).all(|job| job.state.is_final()));
+}
