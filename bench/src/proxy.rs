@@ -2,12 +2,15 @@
 //! turns: in every round each case goes through every side, in another order each time.
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 use hyper::StatusCode;
 use rand::seq::SliceRandom as _;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
 use tokio::process::Command;
 
 use crate::http::Ask;
@@ -43,6 +46,9 @@ const RATIOS: [Ratio; 5] = [
     Ratio { title: "p99", ours: Side::Chain, peer: Side::TwoNginx, figure: |l| l.p99_us, goal: Goal::AtMost(1.0) },
     Ratio { title: "chain / CHP", ours: Side::Chain, peer: Side::Chp, figure: |l| l.per_s, goal: Goal::AtLeast(1.5) },
 ];
+
+/// Milliseconds a stalled download may add to an echo.
+const STALLED: Goal = Goal::AtMost(20.0);
 
 /// How much.
 #[derive(clap::Args)]
@@ -110,10 +116,18 @@ struct Measured {
     load: Load,
 }
 
+/// An echo on one connection through the chain, without and with a stalled download beside it.
+#[derive(Serialize, Deserialize)]
+struct Stalled {
+    alone: Load,
+    beside: Load,
+}
+
 #[derive(Serialize, Deserialize)]
 struct Figures {
     seconds: f64,
     measured: Vec<Measured>,
+    stalled: Vec<Stalled>,
 }
 
 /// A side that runs.
@@ -165,8 +179,13 @@ pub(crate) async fn run(options: &Options) -> anyhow::Result<()> {
     }
 
     let measured = measure(options, &mut sides, dir.path()).await;
+    let chain = sides.iter().find(|running| running.side == Side::Chain);
+    let stalled = match chain {
+        Some(chain) => stalled(options, &chain.target, dir.path()).await,
+        None => Ok(Vec::new()),
+    };
     stop(sides.into_iter().flat_map(|running| running.servers).chain([app]).collect()).await?;
-    let figures = Figures { seconds: options.seconds, measured: measured? };
+    let figures = Figures { seconds: options.seconds, measured: measured?, stalled: stalled? };
     let figures = serde_json::to_value(figures)?;
     results::write("proxy", &figures)?;
     show(&figures)
@@ -196,9 +215,28 @@ async fn measure(options: &Options, sides: &mut [Running], dir: &Path) -> anyhow
     Ok(measured)
 }
 
+/// Downloads 1 GiB and stops reading; the echo shares its session, its tunnel and its agent.
+async fn stalled(options: &Options, target: &Target, dir: &Path) -> anyhow::Result<Vec<Stalled>> {
+    let headers = std::fs::read_to_string(&target.headers)?.trim_end().replace('\n', "\r\n");
+    let mut rounds = Vec::new();
+    for _ in 0..options.rounds {
+        let alone = load::run(Case::WebSocket, target, 1, options.seconds, dir).await?;
+        let mut download = TcpStream::connect(target.address).await?;
+        download.write_all(format!("GET /huge HTTP/1.1\r\n{headers}\r\n\r\n").as_bytes()).await?;
+        let mut first = [0; 1024];
+        let read = download.read(&mut first).await?;
+        ensure!(first[..read].starts_with(b"HTTP/1.1 200"), "the download was refused");
+        // Long enough for every buffer on the way to fill.
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        let beside = load::run(Case::WebSocket, target, 1, options.seconds, dir).await?;
+        rounds.push(Stalled { alone, beside });
+    }
+    Ok(rounds)
+}
+
 /// Prints the tables of one run.
 pub(crate) fn show(figures: &Value) -> anyhow::Result<()> {
-    let Figures { measured, seconds } = Figures::deserialize(figures)?;
+    let Figures { measured, seconds, stalled } = Figures::deserialize(figures)?;
     let of = |(case, connections): (Case, usize), side: Side, figure: fn(&Load) -> f64| -> Option<f64> {
         let all: Vec<f64> = measured
             .iter()
@@ -236,6 +274,14 @@ pub(crate) fn show(figures: &Value) -> anyhow::Result<()> {
         ratios.add_row(name.iter().cloned().chain(marks));
     }
     println!("{absolute}\n\n{ratios}");
+    if !stalled.is_empty() {
+        let added = |figure: fn(&Load) -> f64| {
+            median(&stalled.iter().map(|s| (figure(&s.beside) - figure(&s.alone)) / 1000.0).collect::<Vec<_>>())
+        };
+        let (p50, p99) = (added(|l| l.p50_us), added(|l| l.p99_us));
+        let (p50, p99) = (STALLED.mark(p50), STALLED.mark(p99));
+        println!("\na stalled 1 GiB download adds to an echo, ms: p50 {p50}  p99 {p99}  (goal {STALLED})");
+    }
     Ok(())
 }
 

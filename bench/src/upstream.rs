@@ -1,16 +1,17 @@
 //! The app behind all proxies: answers at once from memory, so that what is measured is the proxy.
 //!
-//! `/large` is 1 MiB, a WebSocket upgrade on any path is an echo, everything else is a small answer with status 200.
+//! `/large` is 1 MiB, `/huge` 1 GiB, a WebSocket upgrade on any path is an echo, everything else is a small answer with status 200.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::path::Path;
+use std::pin::Pin;
+use std::task::{Context, Poll};
 
 use anyhow::ensure;
 use bytes::Bytes;
 use futures_util::{SinkExt as _, StreamExt as _};
-use http_body_util::Full;
-use hyper::body::Incoming;
+use hyper::body::{Body, Frame, Incoming, SizeHint};
 use hyper::header::{CONNECTION, CONTENT_TYPE, HeaderValue, SEC_WEBSOCKET_ACCEPT, SEC_WEBSOCKET_KEY, UPGRADE};
 use hyper::service::service_fn;
 use hyper::{Request, Response, StatusCode};
@@ -23,10 +24,40 @@ use tokio_tungstenite::tungstenite::protocol::Role;
 
 /// Bytes of the large answer.
 pub(crate) const LARGE: usize = 1024 * 1024;
+/// Bytes of the answer that nobody reads to its end.
+pub(crate) const HUGE: usize = 1024 * LARGE;
 /// The small answer.
 pub(crate) const SMALL: &[u8] = b"sixty-four bytes are enough to see that this came from upstream\n";
 
 static LARGE_BODY: [u8; LARGE] = [b'e'; LARGE];
+
+/// The same bytes again and again, without a copy.
+struct Repeat {
+    data: &'static [u8],
+    left: usize,
+}
+
+impl Body for Repeat {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        let length = self.left.min(self.data.len());
+        if length == 0 {
+            return Poll::Ready(None);
+        }
+        self.left -= length;
+        Poll::Ready(Some(Ok(Frame::data(Bytes::from_static(&self.data[..length])))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.left == 0
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        SizeHint::with_exact(self.left as u64)
+    }
+}
 
 /// Listens on a unix socket, a TCP address or both, until it is killed.
 pub(crate) async fn serve(socket: Option<&Path>, listen: Option<SocketAddr>) -> anyhow::Result<()> {
@@ -70,19 +101,23 @@ async fn connection(stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static
         .await;
 }
 
-fn answer(request: Request<Incoming>) -> Response<Full<Bytes>> {
+fn answer(request: Request<Incoming>) -> Response<Repeat> {
     if let Some(key) = request.headers().get(SEC_WEBSOCKET_KEY) {
         let accept = derive_accept_key(key.as_bytes());
         return upgrade(request, &accept);
     }
-    let body = if request.uri().path() == "/large" { &LARGE_BODY[..] } else { SMALL };
-    let mut response = Response::new(Full::new(Bytes::from_static(body)));
+    let (data, left) = match request.uri().path() {
+        "/large" => (&LARGE_BODY[..], LARGE),
+        "/huge" => (&LARGE_BODY[..], HUGE),
+        _ => (SMALL, SMALL.len()),
+    };
+    let mut response = Response::new(Repeat { data, left });
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/plain"));
     response
 }
 
-fn upgrade(request: Request<Incoming>, accept: &str) -> Response<Full<Bytes>> {
-    let mut response = Response::new(Full::default());
+fn upgrade(request: Request<Incoming>, accept: &str) -> Response<Repeat> {
+    let mut response = Response::new(Repeat { data: &[], left: 0 });
     let Ok(accept) = HeaderValue::from_str(accept) else {
         *response.status_mut() = StatusCode::BAD_REQUEST;
         return response;

@@ -1,0 +1,158 @@
+//! The proxy alone, for `bench/proxy`: eirened's own HTTP service with real authorisation, and a unix socket where the tunnel would be.
+//!
+//! `bench_proxy ADDRESS APP_SOCKET DIRECTORY` listens, and writes `DIRECTORY/headers`: the session's host and a token that lets in.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use eirene_backend::app::{App, Ports};
+use eirene_backend::config::Config;
+use eirene_backend::http::proxy::{ByteStream, Upstreams};
+use eirene_backend::http::service_with;
+use eirene_backend::launcher_client::LauncherClient;
+use eirene_backend::services::passwords::Passwords;
+use eirene_backend::tunnel::NoTunnel;
+use eirene_core::launcher::Launcher;
+use eirene_core::secret::Secret;
+use eirene_core::{
+    Clock, Desired, Resources, Role, Scope, Session, SessionId, SessionState, SystemClock, TokenId, User, UserId,
+    UserState,
+};
+use eirene_database::{ApiToken, Db};
+use eirene_slurm_adapter::SlurmCli;
+use futures_util::future::BoxFuture;
+use hyper::server::conn::http1;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::net::{TcpListener, UnixStream};
+use tokio_util::sync::CancellationToken;
+
+/// Every session's app is the one behind this socket.
+struct UnixSocket(PathBuf);
+
+impl Upstreams for UnixSocket {
+    fn open(&self, _: SessionId) -> BoxFuture<'_, Result<Box<dyn ByteStream>, NoTunnel>> {
+        Box::pin(async move {
+            let stream: Box<dyn ByteStream> = Box::new(UnixStream::connect(&self.0).await.map_err(|_| NoTunnel)?);
+            Ok(stream)
+        })
+    }
+
+    fn revoked(&self, _: SessionId) -> CancellationToken {
+        CancellationToken::new()
+    }
+}
+
+#[tokio::main]
+async fn main() -> anyhow::Result<()> {
+    let mut arguments = std::env::args().skip(1);
+    let usage = "usage: bench_proxy ADDRESS APP_SOCKET DIRECTORY";
+    let address: SocketAddr = arguments.next().context(usage)?.parse()?;
+    let socket = PathBuf::from(arguments.next().context(usage)?);
+    let directory = PathBuf::from(arguments.next().context(usage)?);
+
+    let app = app(address, &directory).await?;
+    let (session, token) = seed(&app.db).await?;
+    let headers = format!("Host: {session}.{}\nAuthorization: Bearer {token}\n", app.config.server.apps_domain);
+    let service = service_with(app, Arc::new(UnixSocket(socket)));
+    let listener = TcpListener::bind(address).await?;
+    std::fs::write(directory.join("headers"), headers)?;
+    loop {
+        let (stream, peer) = listener.accept().await?;
+        stream.set_nodelay(true)?;
+        let connection = service.connection(peer.ip(), false);
+        // As `eirene_backend::server` serves a connection.
+        tokio::spawn(async move {
+            let served = http1::Builder::new()
+                .timer(TokioTimer::new())
+                .header_read_timeout(Duration::from_secs(15))
+                .half_close(false)
+                .max_buf_size(64 * 1024)
+                .max_headers(128)
+                .serve_connection(TokioIo::new(stream), connection)
+                .with_upgrades();
+            // A client that goes away is no news.
+            let _ = served.await;
+        });
+    }
+}
+
+async fn app(address: SocketAddr, directory: &Path) -> anyhow::Result<App> {
+    let port = address.port();
+    let config = Config::from_text(&format!(
+        "[server]\nlisten = \"{address}\"\nportal_url = \"http://bench.localhost:{port}\"\n\
+         apps_domain = \"apps.bench.localhost:{port}\"\nstate_dir = {directory:?}\n\
+         [tunnel]\nadvertise = \"127.0.0.1:1\"\n"
+    ))?;
+    let db = Db::open(&format!("sqlite://{}", directory.join("bench.db").display())).await?;
+    db.migrate().await?;
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+    // Neither is asked: no reconciler runs.
+    let launcher: Arc<dyn Launcher> = Arc::new(LauncherClient::new(&directory.join("launcher.sock")));
+    let scheduler = Arc::new(SlurmCli::new("bench", Arc::clone(&launcher), Arc::clone(&clock)));
+    Ok(App::build(Arc::new(config), Ports { db, clock, scheduler, launcher }, Passwords::new()?))
+}
+
+/// One person with a token and a running session.
+async fn seed(db: &Db) -> anyhow::Result<(SessionId, String)> {
+    let now = SystemClock.now();
+    let user = User {
+        id: UserId::generate(),
+        username: "bench".parse()?,
+        role: Role::Researcher,
+        state: UserState::Active,
+        uid: Some(2001),
+        created_at: now,
+    };
+    db.insert_user(&user, "no password").await?;
+    let secret = Secret::from_text(format!("eir_{}", Secret::generate().expose()));
+    let token = ApiToken {
+        id: TokenId::generate(),
+        user: user.id,
+        name: "bench".to_owned(),
+        scopes: vec![Scope::SessionsConnect],
+        created_at: now,
+        expires_at: None,
+        last_used_at: None,
+    };
+    db.insert_token(&token, &secret.hash()).await?;
+    let session = Session {
+        id: SessionId::generate(),
+        owner: user.id,
+        owner_name: user.username,
+        owner_uid: 2001,
+        name: "bench".parse()?,
+        app: "jupyterlab".parse()?,
+        image: "jupyter".parse()?,
+        image_path: "/bench.sif".to_owned(),
+        project: None,
+        resources: Resources {
+            partition: None,
+            nodes: 1,
+            cpus: 1,
+            memory_mib: 1024,
+            gpus: 0,
+            gpu_type: None,
+            walltime_min: 60,
+        },
+        desired: Desired::Running,
+        state: SessionState::Running,
+        undetermined: false,
+        reason: None,
+        marker: "bench".to_owned(),
+        submit_begun_at: Some(now),
+        job: None,
+        restart_count: 0,
+        nodes: Vec::new(),
+        start_estimate: None,
+        created_at: now,
+        started_at: Some(now),
+        ends_at: None,
+        ended_at: None,
+        version: 1,
+    };
+    db.insert_session(&session, None).await?;
+    Ok((session.id, secret.expose().to_owned()))
+}
