@@ -17,10 +17,10 @@ impl Portal {
     fn new() -> Self {
         let directory = tempfile::tempdir().unwrap();
         let text = format!(
-            "[server]\nportal_url = \"https://e.example.org\"\napps_domain = \"apps.example.net\"\nstate_dir = {:?}\n\
-             [tunnel]\nadvertise = \"e.example.org:7443\"\n[launcher]\nsocket = {:?}\n[slurm]\nslurmrestd_url = \"http://127.0.0.1:1\"\n",
-            directory.path(),
-            directory.path().join("no-launcher.sock"),
+            "[server]\nportal_url = \"https://e.example.org\"\napps_domain = \"apps.example.net\"\nstate_dir = \"{}\"\n\
+             [tunnel]\nadvertise = \"e.example.org:7443\"\n[launcher]\nsocket = \"{}\"\n[slurm]\nslurmrestd_url = \"http://127.0.0.1:1\"\n",
+            directory.path().display(),
+            directory.path().join("no-launcher.sock").display(),
         );
         std::fs::write(directory.path().join("eirened.toml"), text).unwrap();
         Self { directory }

@@ -33,9 +33,8 @@ async fn read_bounded(mut body: Body) -> Result<Bytes, HttpError> {
     let mut collected = BytesMut::new();
     let mut seen = 0_usize;
     while let Some(frame) = body.frame().await {
-        let frame = frame.map_err(|_| {
-            HttpError::new(StatusCode::BAD_REQUEST, "broken_body", "the request's body broke off")
-        })?;
+        let frame = frame
+            .map_err(|_| HttpError::new(StatusCode::BAD_REQUEST, "broken_body", "the request's body broke off"))?;
         let Ok(data) = frame.into_data() else { continue };
         seen = seen.saturating_add(data.len());
         if seen > MAX_DRAINED {
@@ -109,7 +108,10 @@ fn field_error(path: &str, message: &str) -> FieldError {
     } else {
         (path.to_owned(), message)
     };
-    FieldError::new(field.chars().take(MAX_MESSAGE).collect::<String>(), message.chars().take(MAX_MESSAGE).collect::<String>())
+    FieldError::new(
+        field.chars().take(MAX_MESSAGE).collect::<String>(),
+        message.chars().take(MAX_MESSAGE).collect::<String>(),
+    )
 }
 
 /// The query of a URL. Unknown fields are refused where the type says so.
@@ -207,7 +209,10 @@ mod tests {
 
     #[tokio::test]
     async fn a_body_is_read_up_to_its_limit() {
-        assert_eq!(read(Body::from(vec![b'x'; MAX_BODY])).await.map_err(|e| e.problem().status).unwrap().len(), MAX_BODY);
+        assert_eq!(
+            read(Body::from(vec![b'x'; MAX_BODY])).await.map_err(|e| e.problem().status).unwrap().len(),
+            MAX_BODY
+        );
         let error = read(Body::from(vec![b'x'; MAX_BODY + 1])).await.unwrap_err();
         assert_eq!(error.problem().status, 413);
     }

@@ -33,7 +33,10 @@ pub fn pairs(headers: &HeaderMap) -> impl Iterator<Item = (&str, &str)> {
 
 /// Takes our cookies out of a request and leaves the others.
 pub fn strip(headers: &mut HeaderMap) {
-    if !headers.get_all(header::COOKIE).iter().any(|v| v.as_bytes().windows(PREFIX.len()).any(|w| w == PREFIX.as_bytes()))
+    if !headers
+        .get_all(header::COOKIE)
+        .iter()
+        .any(|v| v.as_bytes().windows(PREFIX.len()).any(|w| w == PREFIX.as_bytes()))
     {
         return;
     }

@@ -85,8 +85,7 @@ async fn signed_in(parts: &Parts, app: &App) -> Result<Option<SignedIn>, HttpErr
     let info = info(parts);
     info.sent_by(user.id);
     let ticket = Ticket::Login(Digest::of(secret.expose()));
-    let actor =
-        Actor { user, via: Via::Login(login.id), address: info.address, request_id: Some(info.id.to_string()) };
+    let actor = Actor { user, via: Via::Login(login.id), address: info.address, request_id: Some(info.id.to_string()) };
     Ok(Some(SignedIn { actor, login, csrf: logins::form_token(&secret), ticket, secret }))
 }
 
@@ -255,7 +254,8 @@ mod tests {
     #[test]
     fn only_paths_of_this_origin_are_gone_on_to() {
         assert_eq!(safe_next(Some("/sessions/1?x=y#z")), "/sessions/1?x=y#z");
-        for bad in ["", "//evil.example", "/\\evil.example", "https://evil.example", "evil", "/a b", "/\t/x", "/ä", "/\n"]
+        for bad in
+            ["", "//evil.example", "/\\evil.example", "https://evil.example", "evil", "/a b", "/\t/x", "/ä", "/\n"]
         {
             assert_eq!(safe_next(Some(bad)), "/", "{bad:?}");
         }

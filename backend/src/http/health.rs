@@ -75,7 +75,7 @@ async fn ready(State(app): State<App>) -> Response {
             Err(why) => writeln!(text, "AWAY {name}: {why}"),
         };
     };
-    line("database", database.as_ref().map(|()| ()).map_err(String::as_str));
+    line("database", database.as_ref().copied().map_err(String::as_str));
     line("slurm", cluster);
     for (name, health) in app.status.all() {
         line(&format!("reconciler {name}"), if health.failures == 0 { Ok(()) } else { Err("its last run failed") });
@@ -85,7 +85,8 @@ async fn ready(State(app): State<App>) -> Response {
         return text.into_response();
     }
     let retry = [(header::RETRY_AFTER, HeaderValue::from_static("2"))];
-    (StatusCode::SERVICE_UNAVAILABLE, retry, [("content-type", "text/plain; charset=utf-8")], KeepBody, text).into_response()
+    (StatusCode::SERVICE_UNAVAILABLE, retry, [("content-type", "text/plain; charset=utf-8")], KeepBody, text)
+        .into_response()
 }
 
 /// Marks an error that has its body already.
@@ -105,7 +106,8 @@ impl axum::response::IntoResponseParts for KeepBody {
 
 /// On the portal's own listener only the addresses of the list get an answer; for others there is nothing here.
 async fn metrics_for_listed(State(app): State<App>, ClientAddress(address): ClientAddress) -> HttpResult<Response> {
-    let listed = address.is_some_and(|address| app.config.metrics.allow.iter().any(|network| network.contains(address)));
+    let listed =
+        address.is_some_and(|address| app.config.metrics.allow.iter().any(|network| network.contains(address)));
     if !listed {
         return Err(HttpError::from(AppError::NotFound));
     }

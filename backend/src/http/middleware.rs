@@ -120,7 +120,9 @@ fn finish_error(mut response: Response, for_program: bool, info: &RequestInfo) -
 
 fn from_framework(status: StatusCode) -> Problem {
     match status {
-        StatusCode::METHOD_NOT_ALLOWED => Problem::new(status, "method_not_allowed", "this address does not know that verb"),
+        StatusCode::METHOD_NOT_ALLOWED => {
+            Problem::new(status, "method_not_allowed", "this address does not know that verb")
+        }
         StatusCode::NOT_FOUND => HttpError::from(AppError::NotFound).problem().clone(),
         _ => Problem::new(status, "bad_request", "the request was not understood"),
     }

@@ -14,7 +14,7 @@ use crate::error::{AppError, FieldError};
 
 /// An error on its way out of a handler.
 #[derive(Debug)]
-pub struct HttpError(Problem);
+pub struct HttpError(Box<Problem>);
 
 /// Result of a handler.
 pub type HttpResult<T> = Result<T, HttpError>;
@@ -97,7 +97,7 @@ impl Problem {
 impl HttpError {
     /// An error of this status.
     pub fn new(status: StatusCode, code: &'static str, detail: impl Into<String>) -> Self {
-        Self(Problem::new(status, code, detail))
+        Self(Box::new(Problem::new(status, code, detail)))
     }
 
     /// Wrong input, by field.
@@ -114,7 +114,7 @@ impl HttpError {
 impl From<AppError> for HttpError {
     fn from(error: AppError) -> Self {
         let text = error.to_string();
-        Self(match error {
+        Self(Box::new(match error {
             AppError::Invalid(errors) => {
                 let detail = match errors.len() {
                     1 => "one field is wrong".to_owned(),
@@ -126,11 +126,9 @@ impl From<AppError> for HttpError {
                 Problem::new(StatusCode::UNAUTHORIZED, "unauthenticated", "sign in, or send a valid token")
             }
             AppError::Forbidden { code, text } => Problem::new(StatusCode::FORBIDDEN, code, text),
-            AppError::NotFound => Problem::new(
-                StatusCode::NOT_FOUND,
-                "not_found",
-                "there is no such thing, or you may not see it",
-            ),
+            AppError::NotFound => {
+                Problem::new(StatusCode::NOT_FOUND, "not_found", "there is no such thing, or you may not see it")
+            }
             AppError::Conflict { code, text } => Problem::new(StatusCode::CONFLICT, code, text),
             AppError::TooLarge => Problem::new(
                 StatusCode::PAYLOAD_TOO_LARGE,
@@ -153,20 +151,20 @@ impl From<AppError> for HttpError {
                     "something went wrong on our side; the request's id helps to find it",
                 )
             },
-        })
+        }))
     }
 }
 
 impl From<Problem> for HttpError {
     fn from(problem: Problem) -> Self {
-        Self(problem)
+        Self(Box::new(problem))
     }
 }
 
 impl IntoResponse for HttpError {
     fn into_response(self) -> Response {
         let mut response = self.0.status_code().into_response();
-        response.extensions_mut().insert(self.0);
+        response.extensions_mut().insert(*self.0);
         response
     }
 }

@@ -117,8 +117,8 @@ impl Accounts {
     /// An unknown name, a wrong password and a disabled account are one and the same answer, at the same cost.
     pub async fn authenticate(&self, attempt: Attempt<'_>) -> Result<User, AppError> {
         let typed: String = attempt.username.chars().take(MAX_TYPED_NAME).collect();
-        self.limit(&self.inner.by_address, &network_of(attempt.address))?;
-        self.limit(&self.inner.by_name, &typed)?;
+        Self::limit(&self.inner.by_address, &network_of(attempt.address))?;
+        Self::limit(&self.inner.by_name, &typed)?;
         let name: Option<Username> = attempt.username.parse().ok();
         let found = match &name {
             Some(name) => self.inner.db.user_credentials(name).await?,
@@ -148,7 +148,7 @@ impl Accounts {
         Ok(user)
     }
 
-    fn limit<K: Hash + Eq + Clone>(&self, limiter: &DefaultKeyedRateLimiter<K>, key: &K) -> Result<(), AppError> {
+    fn limit<K: Hash + Eq + Clone>(limiter: &DefaultKeyedRateLimiter<K>, key: &K) -> Result<(), AppError> {
         if limiter.len() > SWEEP_FROM {
             limiter.retain_recent();
         }
@@ -190,7 +190,8 @@ impl Accounts {
             Err(eirene_database::DbError::Conflict { .. }) => return Err(taken(&user.username)),
             Err(error) => return Err(error.into()),
         }
-        let event = actor.audit("user.create", user.username.as_str(), "ok", json!({"role": user.role, "uid": user.uid}));
+        let event =
+            actor.audit("user.create", user.username.as_str(), "ok", json!({"role": user.role, "uid": user.uid}));
         self.inner.audit.record(event).await;
         Ok((user, generated))
     }
@@ -307,7 +308,9 @@ async fn system_uid(username: &Username) -> Result<Option<u32>, AppError> {
     let found = tokio::task::spawn_blocking(move || nix::unistd::User::from_name(&name))
         .await
         .map_err(|e| AppError::Internal(e.into()))?
-        .map_err(|e| AppError::Internal(anyhow::Error::from(e).context("the system's user database does not answer")))?;
+        .map_err(|e| {
+            AppError::Internal(anyhow::Error::from(e).context("the system's user database does not answer"))
+        })?;
     Ok(found.map(|user| user.uid.as_raw()))
 }
 

@@ -80,12 +80,8 @@ impl Logins {
             user_agent: Some(user_agent.chars().filter(|c| !c.is_control()).take(MAX_USER_AGENT).collect()),
         };
         self.db.insert_login(&login, &secret.hash()).await?;
-        let actor = Actor {
-            user: user.clone(),
-            via: Via::Login(login.id),
-            address,
-            request_id: request_id.map(str::to_owned),
-        };
+        let actor =
+            Actor { user: user.clone(), via: Via::Login(login.id), address, request_id: request_id.map(str::to_owned) };
         self.audit.record(actor.audit("login", user.username.as_str(), "ok", json!({}))).await;
         Ok(NewLogin { login, user, secret })
     }

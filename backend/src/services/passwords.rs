@@ -79,8 +79,7 @@ impl Passwords {
                 (p.m_cost(), p.t_cost(), p.p_cost())
                     == (inner.params.m_cost(), inner.params.t_cost(), inner.params.p_cost())
             });
-            let rehash =
-                if current { None } else { Some(hash_with(&inner.params, password.expose_secret())?) };
+            let rehash = if current { None } else { Some(hash_with(&inner.params, password.expose_secret())?) };
             Ok(Verdict::Right { rehash })
         })
         .await?
@@ -109,6 +108,7 @@ fn hash_with(params: &Params, password: &str) -> Result<String, String> {
     Ok(hash.to_string())
 }
 
+#[expect(clippy::needless_pass_by_value, reason = "called with the error that `map_err` gives")]
 fn internal(what: String) -> AppError {
     AppError::Internal(anyhow::anyhow!("password hashing: {what}"))
 }

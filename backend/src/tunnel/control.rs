@@ -128,12 +128,11 @@ impl Ear<'_> {
             (None, Some(status)) if !BY_SIGNAL.contains(&status) => Some(AppOutcome::Failed(status)),
             (None, Some(_) | None) => None,
         };
-        match outcome.filter(|_| self.stopping.is_none()) {
-            Some(outcome) => self.app.sessions.app_exited(self.session, outcome).await,
-            None => {
-                self.app.nudges.poll().notify_one();
-                Ok(None)
-            }
+        if let Some(outcome) = outcome.filter(|_| self.stopping.is_none()) {
+            self.app.sessions.app_exited(self.session, outcome).await
+        } else {
+            self.app.nudges.poll().notify_one();
+            Ok(None)
         }
     }
 

@@ -136,7 +136,7 @@ impl Door {
     async fn refusal(&self, change: impl FnOnce(&mut Hello)) -> (String, bool) {
         let mut hello = self.hello();
         change(&mut hello);
-        self.introduce(&hello).await.err().expect("it should have been refused")
+        self.introduce(&hello).await.map(|_| ()).expect_err("it should have been refused")
     }
 
     /// An agent that is let in and answers; `Agent::control` is its side of the control stream.

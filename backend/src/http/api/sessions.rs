@@ -28,7 +28,13 @@ const MAX_KEY: usize = 255;
 #[serde(deny_unknown_fields)]
 pub(crate) struct NewSession {
     /// What you call it; the app's name when nothing is given.
-    #[schema(nullable = false, min_length = 1, max_length = 80, pattern = r"^[!-~]([ -~]*[!-~])?$", example = "exercise 3")]
+    #[schema(
+        nullable = false,
+        min_length = 1,
+        max_length = 80,
+        pattern = r"^[!-~]([ -~]*[!-~])?$",
+        example = "exercise 3"
+    )]
     name: Option<String>,
     /// App, one of the image's.
     #[schema(pattern = "^[a-z0-9][a-z0-9-]{0,31}$", example = "jupyterlab")]

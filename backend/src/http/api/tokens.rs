@@ -60,7 +60,8 @@ pub(crate) async fn create(
 ) -> HttpResult<Response> {
     // Without credentials nothing is read; with them the body is checked before a password is, so that a wrong body costs no try.
     let (username, password) = basic(&headers).ok_or(AppError::Unauthenticated)?;
-    let body::Json(new) = <body::Json<NewToken> as axum::extract::FromRequest<App>>::from_request(request, &app).await?;
+    let body::Json(new) =
+        <body::Json<NewToken> as axum::extract::FromRequest<App>>::from_request(request, &app).await?;
     let NewToken { name, scopes, expires_in_s } = new;
     let wanted = Wanted { name, scopes, expires_in_s };
     let made = app.tokens.create_with_password(&username, password, address, Some(&request_id), wanted).await?;

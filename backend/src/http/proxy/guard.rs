@@ -51,7 +51,8 @@ pub(super) async fn decide(
 fn caused_elsewhere(app: &App, session: SessionId, method: &Method, headers: &HeaderMap, by_cookie: bool) -> bool {
     let safe = matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS);
     let websocket = wants_websocket(headers);
-    if !by_cookie && !(websocket && headers.contains_key(header::ORIGIN)) {
+    let from_browser = by_cookie || (websocket && headers.contains_key(header::ORIGIN));
+    if !from_browser {
         return false;
     }
     if !safe || websocket {

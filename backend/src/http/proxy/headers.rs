@@ -232,7 +232,8 @@ mod tests {
         assert!(wants_websocket(&map(&[("connection", "keep-alive, Upgrade"), ("upgrade", "WebSocket")])));
         assert!(!wants_websocket(&map(&[("connection", "Upgrade"), ("upgrade", "h2c")])));
         assert!(!wants_websocket(&map(&[("connection", "close"), ("upgrade", "websocket")])));
-        let mut headers = map(&[("connection", "Upgrade, HTTP2-Settings"), ("upgrade", "websocket"), ("http2-settings", "x")]);
+        let mut headers =
+            map(&[("connection", "Upgrade, HTTP2-Settings"), ("upgrade", "websocket"), ("http2-settings", "x")]);
         for_app(&mut headers, true, "203.0.113.9".parse().unwrap(), "http");
         assert_eq!(headers.get("connection").unwrap(), "upgrade");
         assert_eq!(headers.get("upgrade").unwrap(), "websocket");

@@ -178,7 +178,7 @@ async fn join(link: Link, browser_side: OnUpgrade, app_side: OnUpgrade, ends: En
     let both = async { tokio::join!(link.finish_upgrade(), app_side, browser_side) };
     let (app, browser) = match tokio::time::timeout(UPGRADE_WAIT, both).await {
         Ok(((), Ok(app), Ok(browser))) => (app, browser),
-        Ok((_, app, browser)) => {
+        Ok(((), app, browser)) => {
             tracing::debug!(app = app.is_ok(), browser = browser.is_ok(), "A WebSocket was not handed over");
             return;
         }

@@ -31,7 +31,8 @@ body { margin: 15vh auto; max-width: 34rem; padding: 0 1.5rem; }
 h1 { font-size: 1.4rem; }
 ";
 
-const POLICY: &str = "default-src 'none'; style-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'";
+const POLICY: &str =
+    "default-src 'none'; style-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'";
 
 /// Seconds between two looks of a waiting browser.
 const LOOK_AGAIN_S: u64 = 2;
@@ -160,7 +161,8 @@ pub(super) async fn not_there(app: &App, session: SessionId, navigation: bool) -
 
 /// All that is put in is our own or an id.
 fn page(status: StatusCode, title: &str, body: &str, again: bool) -> Response {
-    let refresh = if again { format!("<meta http-equiv=\"refresh\" content=\"{LOOK_AGAIN_S}\">\n") } else { String::new() };
+    let refresh =
+        if again { format!("<meta http-equiv=\"refresh\" content=\"{LOOK_AGAIN_S}\">\n") } else { String::new() };
     let html = format!(
         "<!doctype html>\n<html lang=\"en\">\n<meta charset=\"utf-8\">\n<title>{title}</title>\n\
          <meta name=\"viewport\" content=\"width=device-width\">\n{refresh}\
