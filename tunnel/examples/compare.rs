@@ -107,7 +107,7 @@ fn agent(side: Side, port: u16) {
                     for _ in 0..64 {
                         tokio::spawn(serve(dial().await));
                     }
-                    std::future::pending().await
+                    std::future::pending::<()>().await;
                 }
             }
         });
@@ -137,10 +137,10 @@ async fn portal(side: Side) -> Streams {
                 let mut waiting = None;
                 poll_fn(|cx| {
                     loop {
-                        if waiting.is_none() {
-                            if let std::task::Poll::Ready(Some(asker)) = asking.poll_recv(cx) {
-                                waiting = Some(asker);
-                            }
+                        if waiting.is_none()
+                            && let std::task::Poll::Ready(Some(asker)) = asking.poll_recv(cx)
+                        {
+                            waiting = Some(asker);
                         }
                         if waiting.is_some()
                             && let std::task::Poll::Ready(stream) = connection.poll_new_outbound(cx)
@@ -195,7 +195,7 @@ async fn requests(streams: &Streams, count: usize, time: Duration) -> Vec<(&'sta
     for task in tasks {
         took.extend(task.await.unwrap());
     }
-    let (elapsed, used) = (begun.elapsed(), cpu() - before);
+    let (elapsed, used) = (begun.elapsed(), cpu().saturating_sub(before));
     took.sort_unstable();
     vec![
         ("requests/s", took.len() as f64 / elapsed.as_secs_f64()),
@@ -218,7 +218,10 @@ async fn bulk(streams: &Streams, count: usize) -> Vec<(&'static str, f64)> {
         task.await.unwrap();
     }
     let gib = (BULK >> 20) as f64;
-    vec![("MiB/s", gib / begun.elapsed().as_secs_f64()), ("CPU ms/MiB", (cpu() - before).as_secs_f64() * 1000.0 / gib)]
+    vec![
+        ("MiB/s", gib / begun.elapsed().as_secs_f64()),
+        ("CPU ms/MiB", cpu().saturating_sub(before).as_secs_f64() * 1000.0 / gib),
+    ]
 }
 
 async fn take(mut stream: Stream, mut bytes: usize) {
