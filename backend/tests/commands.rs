@@ -1,4 +1,5 @@
 //! The offline commands of `eirened`, run as an operator runs them.
+#![expect(clippy::unwrap_used, reason = "helpers of tests may panic as tests do")]
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};

@@ -5,7 +5,7 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
@@ -18,7 +18,7 @@ use tokio_rustls::server::TlsStream;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::admission::{Admission, HEARTBEAT_S, admit, confirm};
+use super::admission::{Admission, HEARTBEAT_S, Refusal, admit, confirm};
 use super::control;
 use super::identity::TunnelIdentity;
 use super::pace::Pace;
@@ -32,6 +32,8 @@ const MOST_PENDING: usize = 128;
 const MOST_PENDING_PER_ADDRESS: usize = 32;
 /// Handshakes begun for one address in a second, and at once; more have to wait.
 const HANDSHAKES: (u32, u32) = (50, 200);
+/// Refusals in the log, in a minute and at once.
+const REFUSALS_LOGGED: (u32, u32) = (10, 20);
 /// Addresses whose pace is remembered.
 const MOST_ADDRESSES: usize = 4096;
 /// Pause after an accept that failed.
@@ -76,7 +78,7 @@ pub fn listen(
 async fn welcome(app: App, acceptor: TlsAcceptor, stream: TcpStream, place: Place, tracker: TaskTracker) {
     let prove = async {
         tokio::time::sleep(place.wait).await;
-        tokio::time::timeout(HANDSHAKE_WAIT, prove(&app, acceptor, stream)).await
+        tokio::time::timeout(HANDSHAKE_WAIT, prove(&app, acceptor, stream, &place.pending)).await
     };
     let proven = tokio::select! {
         () = app.shutdown.cancelled() => return,
@@ -99,7 +101,23 @@ struct Agent {
     hello: Hello,
 }
 
-async fn prove(app: &App, acceptor: TlsAcceptor, stream: TcpStream) -> anyhow::Result<Option<Agent>> {
+/// Agents that are refused come again every few seconds, and anybody can be refused: what that may write into the log is bounded.
+fn log_refusal(pending: &Pending, hello: &Hello, refusal: Refusal) {
+    let session = hello.session;
+    let wait = pending.lock().refusals.would_wait(Instant::now());
+    if wait {
+        tracing::debug!(session.id = %session, code = refusal.code, "An agent of session {session} was refused");
+    } else {
+        tracing::info!(session.id = %session, code = refusal.code, "An agent of session {session} was refused");
+    }
+}
+
+async fn prove(
+    app: &App,
+    acceptor: TlsAcceptor,
+    stream: TcpStream,
+    pending: &Pending,
+) -> anyhow::Result<Option<Agent>> {
     stream.set_nodelay(true)?;
     let mut io = acceptor.accept(stream).await?;
     anyhow::ensure!(io.get_ref().1.alpn_protocol() == Some(eirene_tunnel::ALPN), "it does not speak our protocol");
@@ -107,7 +125,7 @@ async fn prove(app: &App, acceptor: TlsAcceptor, stream: TcpStream) -> anyhow::R
     // While the database is away nothing is said: a refusal would say that the credential is not good.
     let key = match admit(app, &hello).await? {
         Admission::Refused(refusal) => {
-            tracing::info!(session.id = %hello.session, code = refusal.code, "An agent of session {} was refused", hello.session);
+            log_refusal(pending, &hello, refusal);
             handshake::send(&mut io, &refusal.greeting()).await?;
             return Ok(None);
         }
@@ -167,10 +185,17 @@ struct Pending {
     hall: Arc<Mutex<Hall>>,
 }
 
-#[derive(Default)]
 struct Hall {
     places: VecDeque<(IpAddr, CancellationToken)>,
     paces: HashMap<IpAddr, Pace>,
+    refusals: Pace,
+}
+
+impl Default for Hall {
+    fn default() -> Self {
+        let refusals = Pace::per_minute(REFUSALS_LOGGED.0, REFUSALS_LOGGED.1);
+        Self { places: VecDeque::new(), paces: HashMap::new(), refusals }
+    }
 }
 
 struct Place {
@@ -182,10 +207,14 @@ struct Place {
 }
 
 impl Pending {
+    fn lock(&self) -> MutexGuard<'_, Hall> {
+        self.hall.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn enter(&self, address: IpAddr) -> Place {
         let dropped = CancellationToken::new();
-        let mut hall = self.hall.lock().unwrap_or_else(PoisonError::into_inner);
-        let Hall { places, paces } = &mut *hall;
+        let mut hall = self.lock();
+        let Hall { places, paces, .. } = &mut *hall;
         if paces.len() >= MOST_ADDRESSES {
             paces.clear();
         }
@@ -209,8 +238,7 @@ impl Pending {
 impl Drop for Place {
     fn drop(&mut self) {
         self.dropped.cancel();
-        let mut hall = self.pending.hall.lock().unwrap_or_else(PoisonError::into_inner);
-        hall.places.retain(|(_, dropped)| !dropped.is_cancelled());
+        self.pending.lock().places.retain(|(_, dropped)| !dropped.is_cancelled());
     }
 }
 

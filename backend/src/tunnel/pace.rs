@@ -16,6 +16,22 @@ impl Pace {
         Self { per_second: per_second.into(), burst: burst.into(), level: burst.into(), at: Instant::now() }
     }
 
+    pub(super) fn per_minute(per_minute: u32, burst: u32) -> Self {
+        Self { per_second: f64::from(per_minute) / 60.0, ..Self::new(1, burst) }
+    }
+
+    /// Takes one if there is one; whether there was none.
+    pub(super) fn would_wait(&mut self, now: Instant) -> bool {
+        let passed = now.saturating_duration_since(self.at).as_secs_f64();
+        self.at = now;
+        self.level = (self.level + passed * self.per_second).min(self.burst);
+        let empty = self.level < 1.0;
+        if !empty {
+            self.level -= 1.0;
+        }
+        empty
+    }
+
     /// Takes `amount` and says how long to wait for it.
     pub(super) fn take(&mut self, amount: usize, now: Instant) -> Duration {
         let passed = now.saturating_duration_since(self.at).as_secs_f64();
@@ -29,6 +45,16 @@ impl Pace {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn who_may_do_without_takes_only_what_is_there() {
+        let mut pace = Pace::per_minute(6, 2);
+        let begun = pace.at;
+        let taken: Vec<bool> = (0..4).map(|_| pace.would_wait(begun)).collect();
+        assert_eq!(taken, [false, false, true, true]);
+        assert!(!pace.would_wait(begun + Duration::from_secs(10)));
+        assert!(pace.would_wait(begun + Duration::from_secs(11)));
+    }
 
     #[test]
     fn who_takes_more_than_there_is_waits() {
