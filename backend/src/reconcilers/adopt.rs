@@ -8,6 +8,8 @@ use std::collections::{HashMap, HashSet};
 use async_trait::async_trait;
 use eirene_core::Session;
 use eirene_core::scheduler::Job;
+use eirene_database::AdoptedJob;
+use jiff::{SignedDuration, Timestamp};
 use serde_json::json;
 
 use super::driver::Reconciler;
@@ -16,8 +18,12 @@ use crate::app::App;
 use crate::services::audit::by_system;
 use crate::services::sessions::start::MARKER_PREFIX;
 
-/// Markers looked up in the database in one run.
-const MOST_LOOKED_UP: usize = 200;
+/// Anybody may give jobs names like ours: so many are looked up in one run …
+const MOST_LOOKED_UP: usize = 50;
+/// … and so many are kept.
+const MOST_ADOPTED: usize = 1000;
+/// How often it is written down that one is still there.
+const SEEN_EVERY: SignedDuration = SignedDuration::from_mins(1);
 
 /// The reconciler.
 pub(super) struct Adopt {
@@ -97,29 +103,41 @@ impl Adopt {
 
     async fn adopt(&self, unclaimed: &[&Job]) -> anyhow::Result<()> {
         let known = self.app.db.adopted_jobs().await?;
-        let known_markers: HashSet<&str> = known.iter().map(|adopted| adopted.marker.as_str()).collect();
-        let mut present = HashSet::new();
-        for job in unclaimed.iter().take(MOST_LOOKED_UP) {
-            // A session that began after the list of live ones was read is no lost one.
-            let row = self.app.db.session_by_marker(&job.name).await?;
-            if row.is_some_and(|session| !session.state.is_final()) {
+        let known: HashMap<&str, &AdoptedJob> =
+            known.iter().map(|adopted| (adopted.marker.as_str(), adopted)).collect();
+        let now = self.app.clock.now();
+        let present: HashSet<&str> = unclaimed.iter().map(|job| job.name.as_str()).collect();
+        let mut looked_up = 0;
+        for job in unclaimed {
+            let before = known.get(job.name.as_str());
+            if before.is_some_and(|adopted| adopted.job_id == job.identity.id && now < adopted.seen_at + SEEN_EVERY) {
                 continue;
             }
-            present.insert(job.name.as_str());
-            let now = self.app.clock.now();
-            let identity = &job.identity;
-            self.app.db.upsert_adopted(&job.name, &identity.cluster, identity.id, job.uid, now).await?;
-            if !known_markers.contains(job.name.as_str()) {
-                let details = json!({"job_id": identity.id, "uid": job.uid});
-                let event = by_system("adopt", "job.adopt", &identity.id.to_string(), "ok", details);
-                self.app.sessions.record(event).await;
-                tracing::warn!(job.id = identity.id, "Job {} carries our mark and belongs to no session", identity.id);
+            looked_up += 1;
+            if looked_up > MOST_LOOKED_UP || (before.is_none() && known.len() + looked_up > MOST_ADOPTED) {
+                break;
             }
+            self.adopt_one(job, before.is_none(), now).await?;
         }
-        for gone in known.iter().filter(|adopted| !present.contains(adopted.marker.as_str())) {
-            if unclaimed.len() <= MOST_LOOKED_UP {
-                self.app.db.delete_adopted(&gone.marker).await?;
-            }
+        for gone in known.keys().filter(|marker| !present.contains(*marker)) {
+            self.app.db.delete_adopted(gone).await?;
+        }
+        Ok(())
+    }
+
+    async fn adopt_one(&self, job: &Job, is_new: bool, now: Timestamp) -> anyhow::Result<()> {
+        // A session that began after the list of live ones was read is no lost one.
+        let row = self.app.db.session_by_marker(&job.name).await?;
+        if row.is_some_and(|session| !session.state.is_final()) {
+            return Ok(());
+        }
+        let identity = &job.identity;
+        self.app.db.upsert_adopted(&job.name, &identity.cluster, identity.id, job.uid, now).await?;
+        if is_new {
+            let details = json!({"job_id": identity.id, "uid": job.uid});
+            let event = by_system("adopt", "job.adopt", &identity.id.to_string(), "ok", details);
+            self.app.sessions.record(event).await;
+            tracing::warn!(job.id = identity.id, "Job {} carries our mark and belongs to no session", identity.id);
         }
         Ok(())
     }
