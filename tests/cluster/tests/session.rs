@@ -69,7 +69,8 @@ async fn two_identical_starts_at_once_with_one_key_are_one_session() -> anyhow::
     assert_eq!(status, StatusCode::CONFLICT, "{problem}");
     let id = first.1["id"].as_str().context("id")?;
     ada.wait_state(id, "running", START).await?;
-    let queue = exec("head", "root", &["squeue", "--noheader", "--format=%A", "--user=ada"]).await?;
+    let queue =
+        exec("head", "root", &["squeue", "--noheader", "--format=%A", "--user=ada", "--states=PD,R,CF"]).await?;
     assert_eq!(queue.split_whitespace().count(), 1, "one job: {queue}");
     ada.stop(id).await?;
     Ok(())
