@@ -83,14 +83,15 @@ async fn app(address: SocketAddr, directory: &Path) -> anyhow::Result<App> {
     let port = address.port();
     let config = Config::from_text(&format!(
         "[server]\nlisten = \"{address}\"\nportal_url = \"http://bench.localhost:{port}\"\n\
-         apps_domain = \"apps.bench.localhost:{port}\"\nstate_dir = {directory:?}\n\
-         [tunnel]\nadvertise = \"127.0.0.1:1\"\n"
+         apps_domain = \"apps.bench.localhost:{port}\"\nstate_dir = \"{}\"\n\
+         [tunnel]\nadvertise = \"127.0.0.1:1\"\n",
+        directory.display()
     ))?;
     let db = Db::open(&format!("sqlite://{}", directory.join("bench.db").display())).await?;
     db.migrate().await?;
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
     // Neither is asked: no reconciler runs.
-    let launcher: Arc<dyn Launcher> = Arc::new(LauncherClient::new(&directory.join("launcher.sock")));
+    let launcher: Arc<dyn Launcher> = Arc::new(LauncherClient::new(directory.join("launcher.sock")));
     let scheduler = Arc::new(SlurmCli::new("bench", Arc::clone(&launcher), Arc::clone(&clock)));
     Ok(App::build(Arc::new(config), Ports { db, clock, scheduler, launcher }, Passwords::new()?))
 }
