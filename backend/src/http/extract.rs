@@ -51,6 +51,9 @@ pub struct MaybeSignedIn(pub Option<SignedIn>);
 /// A form of a signed-in person, with its token checked. `T` gets the other fields.
 pub struct CsrfForm<T>(pub SignedIn, pub T);
 
+/// A form of an admin. For everybody else there is nothing here, whatever they send.
+pub struct AdminForm<T>(pub SignedIn, pub T);
+
 /// A form of nobody in particular: the one to log in with. That it comes from our own page is checked by the middleware.
 #[derive(Debug)]
 pub struct PlainForm<T>(pub T);
@@ -63,6 +66,10 @@ pub struct Caller {
     /// What open streams of theirs hang on.
     pub ticket: Ticket,
 }
+
+/// A program with an admin's token; whoever else asks is told so before what they sent is looked at.
+#[derive(Debug, Clone)]
+pub struct AdminCaller(pub Caller);
 
 /// The request's id.
 #[derive(Debug, Clone)]
@@ -163,6 +170,17 @@ impl<T: DeserializeOwned> FromRequest<App> for CsrfForm<T> {
     }
 }
 
+impl<T: DeserializeOwned> FromRequest<App> for AdminForm<T> {
+    type Rejection = Response;
+
+    async fn from_request(request: Request, app: &App) -> Result<Self, Response> {
+        let (mut parts, body) = request.into_parts();
+        let SignedInAdmin(_) = SignedInAdmin::from_request_parts(&mut parts, app).await?;
+        let CsrfForm(person, form) = CsrfForm::from_request(Request::from_parts(parts, body), app).await?;
+        Ok(Self(person, form))
+    }
+}
+
 impl<T: DeserializeOwned> FromRequest<App> for PlainForm<T> {
     type Rejection = HttpError;
 
@@ -184,6 +202,16 @@ impl FromRequestParts<App> for Caller {
         let via = Via::Token { id: token.id, scopes: token.scopes };
         let actor = Actor { user, via, address: info.address, request_id: Some(info.id.to_string()) };
         Ok(Self { actor, ticket })
+    }
+}
+
+impl FromRequestParts<App> for AdminCaller {
+    type Rejection = HttpError;
+
+    async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, HttpError> {
+        let caller = Caller::from_request_parts(parts, app).await?;
+        caller.actor.require_admin()?;
+        Ok(Self(caller))
     }
 }
 

@@ -17,6 +17,8 @@ pub mod problem;
 pub mod proxy;
 pub mod request;
 pub mod streams;
+#[cfg(test)]
+mod tests;
 pub mod view;
 
 use std::convert::Infallible;

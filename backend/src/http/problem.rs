@@ -21,7 +21,6 @@ pub type HttpResult<T> = Result<T, HttpError>;
 
 /// An error as RFC 9457 has it.
 #[derive(Debug, Clone, Serialize, utoipa::ToSchema)]
-#[schema(title = "Problem")]
 pub struct Problem {
     /// A URI for the kind of problem: `about:blank`, the status says it all.
     #[serde(rename = "type")]

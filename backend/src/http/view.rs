@@ -9,10 +9,11 @@ use utoipa::ToSchema;
 
 use crate::config::Config;
 use crate::services::cluster::{ClusterView, GpuSupply};
+use crate::services::sessions::AdoptedJob;
 
 /// A session.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
-#[schema(title = "Session")]
+#[schema(as = Session)]
 pub struct SessionView {
     /// Id; also the label of its origin.
     #[schema(pattern = "^[0-9a-f]{32}$", example = "0190d2a4c3f87b1e8f0e6d2f4b5a6978")]
@@ -80,7 +81,7 @@ pub struct SessionView {
 
 /// What a session asked for.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
-#[schema(title = "Resources")]
+#[schema(as = Resources)]
 pub struct ResourcesView {
     /// Partition; none is the cluster's default.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -142,7 +143,7 @@ impl SessionView {
 
 /// An account.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
-#[schema(title = "User")]
+#[schema(as = User)]
 pub struct UserView {
     /// Id.
     #[schema(pattern = "^[0-9a-f]{32}$")]
@@ -176,7 +177,7 @@ impl From<&User> for UserView {
 
 /// An API token; its secret is shown only once, when it is made.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
-#[schema(title = "Token")]
+#[schema(as = Token)]
 pub struct TokenView {
     /// Id.
     #[schema(pattern = "^[0-9a-f]{32}$")]
@@ -211,7 +212,7 @@ impl From<&ApiToken> for TokenView {
 
 /// An image people may start.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
-#[schema(title = "Image")]
+#[schema(as = Image)]
 pub struct ImageView {
     /// Name.
     #[schema(example = "jupyter")]
@@ -245,7 +246,7 @@ impl From<&Image> for ImageView {
 
 /// The cluster as it was last seen.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
-#[schema(title = "Cluster")]
+#[schema(as = Cluster)]
 pub struct ClusterDocument {
     /// When it was last seen; null before the first time.
     #[schema(value_type = Option<String>, format = DateTime)]
@@ -262,7 +263,7 @@ pub struct ClusterDocument {
 
 /// A partition.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
-#[schema(title = "Partition")]
+#[schema(as = Partition)]
 pub struct PartitionView {
     /// Name.
     name: String,
@@ -280,7 +281,7 @@ pub struct PartitionView {
 
 /// A node.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
-#[schema(title = "Node")]
+#[schema(as = Node)]
 pub struct NodeView {
     /// Name.
     #[schema(example = "c1")]
@@ -308,7 +309,7 @@ pub struct NodeView {
 
 /// GPUs of one type on one node.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
-#[schema(title = "NodeGpus")]
+#[schema(as = NodeGpus)]
 pub struct NodeGpusView {
     /// Type; empty when the cluster does not name one.
     gpu_type: String,
@@ -367,7 +368,7 @@ impl From<&ClusterView> for ClusterDocument {
 
 /// One line of the audit log.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
-#[schema(title = "AuditEvent")]
+#[schema(as = AuditEvent)]
 pub struct AuditView {
     /// Position in the log.
     id: i64,
@@ -396,5 +397,26 @@ impl From<AuditEvent> for AuditView {
     fn from(event: AuditEvent) -> Self {
         let AuditEvent { id, at, actor, action, target, outcome, details, address, request_id } = event;
         Self { id, at, actor, action, target, outcome, details, address, request_id }
+    }
+}
+
+/// A job with our mark that belongs to no session the database knows: it came back with a restored backup.
+#[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
+#[schema(as = AdoptedJob)]
+pub struct AdoptedJobView {
+    /// Cluster.
+    cluster: String,
+    /// SLURM's number for it.
+    slurm_job_id: u32,
+    /// POSIX user id of its owner.
+    uid: u32,
+    /// When it was last seen.
+    #[schema(value_type = String, format = DateTime)]
+    seen_at: Timestamp,
+}
+
+impl From<AdoptedJob> for AdoptedJobView {
+    fn from(job: AdoptedJob) -> Self {
+        Self { cluster: job.cluster, slurm_job_id: job.job_id, uid: job.uid, seen_at: job.seen_at }
     }
 }

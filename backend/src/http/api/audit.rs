@@ -8,7 +8,7 @@ use utoipa::IntoParams;
 use super::{List, limit, wrong};
 use crate::app::App;
 use crate::http::body;
-use crate::http::extract::Caller;
+use crate::http::extract::AdminCaller;
 use crate::http::problem::HttpResult;
 use crate::http::view::AuditView;
 use crate::services::audit::AuditQuery;
@@ -41,7 +41,7 @@ pub(crate) struct Which {
 )]
 pub(crate) async fn list(
     State(app): State<App>,
-    caller: Caller,
+    AdminCaller(caller): AdminCaller,
     body::Query(which): body::Query<Which>,
 ) -> HttpResult<Json<List<AuditView>>> {
     let limit = limit(which.limit)?;

@@ -89,6 +89,7 @@ pub(crate) fn parts() -> (Router<App>, utoipa::openapi::OpenApi) {
         .routes(routes!(events::events))
         .routes(routes!(cluster::cluster))
         .routes(routes!(cluster::nodes))
+        .routes(routes!(cluster::adopted))
         .routes(routes!(images::images))
         .routes(routes!(users::list, users::create))
         .routes(routes!(users::disable))

@@ -6,11 +6,12 @@ use std::sync::LazyLock;
 use axum::response::{IntoResponse as _, Response};
 use http::{HeaderValue, header};
 use utoipa::openapi::header::HeaderBuilder;
-use utoipa::openapi::path::{Operation, PathItem};
+use utoipa::openapi::path::{Operation, Parameter, PathItem};
+use utoipa::openapi::schema::SchemaType;
 use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityRequirement, SecurityScheme};
 use utoipa::openapi::{
     ContentBuilder, InfoBuilder, License, ObjectBuilder, OpenApi, OpenApiBuilder, Ref, RefOr, Response as Documented,
-    ResponseBuilder, Type,
+    ResponseBuilder, Schema, Type,
 };
 use utoipa::{PartialSchema as _, ToSchema};
 
@@ -55,6 +56,9 @@ pub(crate) fn finish(mut document: OpenApi) -> OpenApi {
         let in_path = path.contains('{');
         let public = path == "/api/v1/openapi.json";
         for (method, operation) in operations(item) {
+            for parameter in operation.parameters.iter_mut().flatten() {
+                never_null(parameter);
+            }
             let name = path.trim_start_matches("/api/v1/").replace(|c: char| !c.is_ascii_alphanumeric(), "_");
             operation.operation_id = Some(format!("{method}_{}", name.replace("__", "_").trim_end_matches('_')));
             complete(operation, in_path, public);
@@ -66,6 +70,17 @@ pub(crate) fn finish(mut document: OpenApi) -> OpenApi {
 fn operations(item: &mut PathItem) -> impl Iterator<Item = (&'static str, &mut Operation)> {
     let all = [("get", &mut item.get), ("post", &mut item.post), ("put", &mut item.put), ("delete", &mut item.delete)];
     all.into_iter().filter_map(|(method, operation)| operation.as_mut().map(|operation| (method, operation)))
+}
+
+/// A parameter that is optional is left out, not null.
+fn never_null(parameter: &mut RefOr<Parameter>) {
+    if let RefOr::T(parameter) = parameter
+        && let Some(RefOr::T(Schema::Object(schema))) = &mut parameter.schema
+        && let SchemaType::Array(types) = &schema.schema_type
+        && let Some(one) = types.iter().find(|one| **one != Type::Null)
+    {
+        schema.schema_type = SchemaType::Type(one.clone());
+    }
 }
 
 fn complete(operation: &mut Operation, in_path: bool, public: bool) {

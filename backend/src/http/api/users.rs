@@ -12,7 +12,7 @@ use utoipa::ToSchema;
 use super::{List, Part, cursor, limit, wrong};
 use crate::app::App;
 use crate::http::body;
-use crate::http::extract::{Caller, Id};
+use crate::http::extract::{AdminCaller, Caller, Id};
 use crate::http::problem::HttpResult;
 use crate::http::view::UserView;
 use crate::services::accounts::{NewAccount, Uid};
@@ -77,7 +77,7 @@ fn shown(password: Option<SecretString>) -> Option<String> {
 )]
 pub(crate) async fn list(
     State(app): State<App>,
-    caller: Caller,
+    AdminCaller(caller): AdminCaller,
     body::Query(part): body::Query<Part>,
 ) -> HttpResult<Json<List<UserView>>> {
     let (users, next) = app.accounts.list(&caller.actor, cursor(part.cursor)?, limit(part.limit)?).await?;
@@ -90,10 +90,9 @@ pub(crate) async fn list(
 )]
 pub(crate) async fn create(
     State(app): State<App>,
-    caller: Caller,
+    AdminCaller(caller): AdminCaller,
     body::Json(new): body::Json<NewUser>,
 ) -> HttpResult<Response> {
-    caller.actor.require_admin()?;
     let username = new.username.parse().map_err(|e: eirene_core::NameError| wrong("username", e.to_string()))?;
     let role = new.role.unwrap_or(Role::Researcher);
     let account = NewAccount { username, role, uid: Uid::FromSystem, password: new.password };
@@ -115,7 +114,7 @@ async fn set_state(app: &App, caller: &Caller, username: &Username, state: UserS
 )]
 pub(crate) async fn disable(
     State(app): State<App>,
-    caller: Caller,
+    AdminCaller(caller): AdminCaller,
     Id(username): Id<Username>,
     body::Json(Nothing {}): body::Json<Nothing>,
 ) -> HttpResult<Json<UserView>> {
@@ -130,7 +129,7 @@ pub(crate) async fn disable(
 )]
 pub(crate) async fn enable(
     State(app): State<App>,
-    caller: Caller,
+    AdminCaller(caller): AdminCaller,
     Id(username): Id<Username>,
     body::Json(Nothing {}): body::Json<Nothing>,
 ) -> HttpResult<Json<UserView>> {
@@ -145,7 +144,7 @@ pub(crate) async fn enable(
 )]
 pub(crate) async fn reset_password(
     State(app): State<App>,
-    caller: Caller,
+    AdminCaller(caller): AdminCaller,
     Id(username): Id<Username>,
     body::Json(new): body::Json<NewPassword>,
 ) -> HttpResult<Json<MadePassword>> {

@@ -10,7 +10,7 @@ use serde::Deserialize;
 
 use crate::app::App;
 use crate::error::{AppError, FieldError};
-use crate::http::extract::{CsrfForm, SignedIn, SignedInAdmin};
+use crate::http::extract::{AdminForm, SignedIn, SignedInAdmin};
 use crate::http::portal::account::role_label;
 use crate::http::portal::login::Nothing;
 use crate::http::portal::views::admin::{NewPassword, PeoplePage, PersonView};
@@ -79,7 +79,7 @@ pub(crate) struct NewPerson {
 }
 
 /// `POST /admin/users`: adds a person and shows the password this once.
-pub(crate) async fn add(State(app): State<App>, CsrfForm(me, form): CsrfForm<NewPerson>) -> Shown {
+pub(crate) async fn add(State(app): State<App>, AdminForm(me, form): AdminForm<NewPerson>) -> Shown {
     let typed = form.username.trim().to_owned();
     let errors = match make(&app, &me, &typed, &form.role).await {
         Ok((username, password)) => {
@@ -148,7 +148,7 @@ pub(crate) async fn disable_page(SignedInAdmin(me): SignedInAdmin, Path(text): P
 pub(crate) async fn disable(
     State(app): State<App>,
     Path(text): Path<String>,
-    CsrfForm(me, Nothing {}): CsrfForm<Nothing>,
+    AdminForm(me, Nothing {}): AdminForm<Nothing>,
 ) -> Shown {
     set_state(&app, &me, &text, UserState::Disabled, "/admin/users?done=disabled").await
 }
@@ -162,7 +162,7 @@ pub(crate) async fn enable_page(SignedInAdmin(me): SignedInAdmin, Path(text): Pa
 pub(crate) async fn enable(
     State(app): State<App>,
     Path(text): Path<String>,
-    CsrfForm(me, Nothing {}): CsrfForm<Nothing>,
+    AdminForm(me, Nothing {}): AdminForm<Nothing>,
 ) -> Shown {
     set_state(&app, &me, &text, UserState::Active, "/admin/users?done=enabled").await
 }
@@ -182,7 +182,7 @@ pub(crate) async fn reset_page(SignedInAdmin(me): SignedInAdmin, Path(text): Pat
 pub(crate) async fn reset(
     State(app): State<App>,
     Path(text): Path<String>,
-    CsrfForm(me, Nothing {}): CsrfForm<Nothing>,
+    AdminForm(me, Nothing {}): AdminForm<Nothing>,
 ) -> Shown {
     me.actor.require_admin().map_err(|_| AppError::NotFound)?;
     let username = name(&text)?;

@@ -1,0 +1,179 @@
+//! Who may do what on every route. A route that is not in the table fails the test, and so does a line without a route.
+
+use std::collections::BTreeSet;
+
+use super::*;
+use crate::http::{api, health, live, portal};
+
+/// Method, path, and the status for nobody, another person, the owner (`ada`, whose things the path names), an admin.
+const TABLE: &[(&str, &str, [u16; 4])] = &[
+    // For everybody.
+    ("GET", "/static/{version}/{*name}", [404, 404, 404, 404]),
+    ("GET", "/favicon.ico", [200, 200, 200, 200]),
+    ("GET", "/healthz", [200, 200, 200, 200]),
+    ("GET", "/readyz", [200, 200, 200, 200]),
+    ("GET", "/metrics", [200, 200, 200, 200]),
+    ("GET", "/login", [200, 303, 303, 303]),
+    ("POST", "/login", [401, 401, 401, 401]),
+    ("GET", "/api/v1/openapi.json", [200, 200, 200, 200]),
+    // Pages of whoever is signed in.
+    ("POST", "/logout", [401, 303, 303, 303]),
+    ("GET", "/", [303, 200, 200, 200]),
+    ("GET", "/fragments/sessions", [303, 200, 200, 200]),
+    ("GET", "/fragments/free", [303, 200, 200, 200]),
+    ("GET", "/sessions/new", [303, 200, 200, 200]),
+    ("POST", "/sessions", [401, 422, 422, 422]),
+    ("POST", "/sessions/check", [401, 200, 200, 200]),
+    ("POST", "/fragments/check", [401, 200, 200, 200]),
+    ("GET", "/account", [303, 200, 200, 200]),
+    ("POST", "/account/tokens", [401, 422, 422, 422]),
+    ("POST", "/account/password", [401, 422, 422, 422]),
+    ("GET", "/live/events", [303, 200, 200, 200]),
+    ("GET", "/live/cluster", [303, 200, 200, 200]),
+    // Pages of ada's session: the owner's and the admins', but only the owner reaches the app.
+    ("GET", "/sessions/{id}", [303, 404, 200, 200]),
+    ("GET", "/sessions/{id}/log", [303, 404, 200, 200]),
+    ("GET", "/sessions/{id}/stop", [303, 404, 200, 200]),
+    ("POST", "/sessions/{id}/stop", [401, 404, 303, 303]),
+    ("GET", "/sessions/{id}/open", [303, 404, 200, 404]),
+    ("GET", "/open", [303, 404, 200, 404]),
+    ("GET", "/fragments/sessions/{id}", [303, 404, 200, 200]),
+    ("GET", "/fragments/waiting/{id}", [303, 404, 200, 404]),
+    ("GET", "/live/sessions/{id}", [303, 404, 200, 200]),
+    ("GET", "/live/sessions/{id}/events", [303, 404, 200, 200]),
+    ("GET", "/live/sessions/{id}/logs", [303, 404, 200, 200]),
+    // Pages of ada's token.
+    ("GET", "/account/tokens/{id}/delete", [303, 404, 200, 404]),
+    ("POST", "/account/tokens/{id}/delete", [401, 404, 303, 404]),
+    // Pages that do not exist for those who are no admins.
+    ("GET", "/admin/users", [303, 404, 404, 200]),
+    ("POST", "/admin/users", [401, 404, 404, 422]),
+    ("GET", "/admin/users/{username}/disable", [303, 404, 404, 200]),
+    ("POST", "/admin/users/{username}/disable", [401, 404, 404, 303]),
+    ("GET", "/admin/users/{username}/enable", [303, 404, 404, 200]),
+    ("POST", "/admin/users/{username}/enable", [401, 404, 404, 303]),
+    ("GET", "/admin/users/{username}/reset-password", [303, 404, 404, 200]),
+    ("POST", "/admin/users/{username}/reset-password", [401, 404, 404, 200]),
+    ("GET", "/admin/sessions", [303, 404, 404, 200]),
+    ("GET", "/fragments/admin/sessions", [303, 404, 404, 200]),
+    ("GET", "/admin/nodes", [303, 404, 404, 200]),
+    ("GET", "/admin/audit", [303, 404, 404, 200]),
+    // The API.
+    ("GET", "/api/v1/me", [401, 200, 200, 200]),
+    ("GET", "/api/v1/cluster", [401, 200, 200, 200]),
+    ("GET", "/api/v1/nodes", [401, 200, 200, 200]),
+    ("GET", "/api/v1/images", [401, 200, 200, 200]),
+    ("GET", "/api/v1/events", [401, 200, 200, 200]),
+    ("GET", "/api/v1/tokens", [401, 200, 200, 200]),
+    // A token is no password.
+    ("POST", "/api/v1/tokens", [401, 401, 401, 401]),
+    ("DELETE", "/api/v1/tokens/{id}", [401, 404, 204, 404]),
+    ("GET", "/api/v1/sessions", [401, 200, 200, 200]),
+    ("POST", "/api/v1/sessions", [401, 422, 422, 422]),
+    ("GET", "/api/v1/sessions/{id}", [401, 404, 200, 200]),
+    ("DELETE", "/api/v1/sessions/{id}", [401, 404, 202, 202]),
+    ("GET", "/api/v1/sessions/{id}/events", [401, 404, 200, 200]),
+    ("GET", "/api/v1/sessions/{id}/logs", [401, 404, 200, 200]),
+    ("GET", "/api/v1/adopted-jobs", [401, 403, 403, 200]),
+    ("GET", "/api/v1/audit", [401, 403, 403, 200]),
+    ("GET", "/api/v1/users", [401, 403, 403, 200]),
+    ("POST", "/api/v1/users", [401, 403, 403, 422]),
+    ("POST", "/api/v1/users/{username}/disable", [401, 403, 403, 200]),
+    ("POST", "/api/v1/users/{username}/enable", [401, 403, 403, 200]),
+    ("POST", "/api/v1/users/{username}/reset-password", [401, 403, 403, 200]),
+];
+
+/// Everything the router knows, by the lists it is built of.
+fn routes() -> BTreeSet<(String, String)> {
+    let pages = portal::ROUTES.iter().chain(live::ROUTES).chain(health::ROUTES);
+    let mut all: BTreeSet<(String, String)> =
+        pages.map(|(method, path)| ((*method).to_owned(), (*path).to_owned())).collect();
+    let document = serde_json::to_value(api::parts().1).unwrap();
+    for (path, item) in document["paths"].as_object().unwrap() {
+        for method in item.as_object().unwrap().keys().filter(|key| ["get", "post", "delete"].contains(&key.as_str())) {
+            all.insert((method.to_uppercase(), path.clone()));
+        }
+    }
+    all
+}
+
+#[test]
+fn every_route_has_its_line_and_every_line_its_route() {
+    let in_table: BTreeSet<(String, String)> =
+        TABLE.iter().map(|(method, path, _)| ((*method).to_owned(), (*path).to_owned())).collect();
+    let routes = routes();
+    let missing: Vec<_> = routes.difference(&in_table).collect();
+    let stale: Vec<_> = in_table.difference(&routes).collect();
+    assert!(missing.is_empty() && stale.is_empty(), "not in the table: {missing:#?}; no longer there: {stale:#?}");
+    assert_eq!(in_table.len(), TABLE.len(), "a route is in the table twice");
+}
+
+/// Fills a path with ada's things.
+async fn fill(server: &Server, ada: &Person, path: &str) -> String {
+    let mut path = path.replace("{username}", "ada").replace("{version}/{*name}", "0/nothing.css");
+    if path.contains("/tokens/{id}") {
+        let new = NewToken { name: "one".into(), scopes: None, expires_in_s: None };
+        let made = server.test.app.tokens.create(&ada.actor, new).await.unwrap();
+        path = path.replace("{id}", &made.token.id.to_string());
+    }
+    if path.contains("{id}") || path == "/open" {
+        let session = server.session(ada).await;
+        path = path.replace("{id}", &session.id.to_string());
+        if path == "/open" {
+            path = format!("/open?session={}", session.id);
+        }
+    }
+    path
+}
+
+/// The request as each of the four sends it: a body that says nothing, with the credentials this part of the site knows.
+fn ask(method: &str, path: &str, person: Option<&Person>) -> Ask {
+    let ask = Ask::new(method, path);
+    let program = path.starts_with("/api/");
+    match (person, method, program) {
+        (None, "POST", false) => {
+            ask.with("content-type", FORM).with("origin", PORTAL_ORIGIN).body("username=x&password=x")
+        }
+        (None, "POST", true) => ask.json(&serde_json::json!({})),
+        (None, _, _) => ask,
+        (Some(_), "POST", _) if path == "/login" => {
+            ask.with("content-type", FORM).with("origin", PORTAL_ORIGIN).body("username=x&password=x")
+        }
+        (Some(person), "POST", false) => ask.form(person, &[]),
+        (Some(person), "POST", true) => ask.bearer(person).json(&serde_json::json!({})),
+        (Some(person), _, true) => ask.bearer(person),
+        (Some(person), _, false) => ask.cookie(person),
+    }
+}
+
+#[tokio::test]
+async fn every_route_answers_each_of_the_four_as_the_table_says() {
+    let server = Server::start().await;
+    let (ada, grace, admin) = (server.ada().await, server.grace().await, server.admin().await);
+    let mut wrong = Vec::new();
+    for (method, path, expected) in TABLE {
+        let mut got = [0; 4];
+        for (status, user) in got.iter_mut().zip([None, Some(&grace), Some(&ada), Some(&admin)]) {
+            // Whatever a line before has ended is there again, and nothing piles up.
+            server.test.app.db.void_access(ada.actor.user.id).await.unwrap();
+            server.test.app.db.set_user_state(ada.actor.user.id, eirene_core::UserState::Active).await.unwrap();
+            let owner = server.sign_in(ada.actor.user.clone()).await;
+            let path = fill(&server, &owner, path).await;
+            let person = match user {
+                Some(person) if person.actor.user.id == ada.actor.user.id => {
+                    Some(server.sign_in(ada.actor.user.clone()).await)
+                }
+                Some(person) => {
+                    server.test.app.db.void_access(person.actor.user.id).await.unwrap();
+                    Some(server.sign_in(person.actor.user.clone()).await)
+                }
+                None => None,
+            };
+            *status = server.open(ask(method, &path, person.as_ref()).to(PORTAL)).await.status().as_u16();
+        }
+        if got != *expected {
+            wrong.push(format!("{method} {path}: {got:?} and not {expected:?}"));
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
