@@ -57,9 +57,9 @@ make_people() {
     if [[ $(on_portal cat /var/lib/eirene/.demo-people 2>/dev/null || true) == "$hash" ]]; then
         return 0
     fi
-    password_of admin | on_portal eirened create-admin --config "$portal_config" --username admin --password-stdin
+    password_of admin | on_portal eirened create-admin --config "$portal_config" --username admin --password-stdin --reset
     for name in ada grace; do
-        password_of "$name" | on_portal eirened create-user --config "$portal_config" --username "$name" --password-stdin
+        password_of "$name" | on_portal eirened create-user --config "$portal_config" --username "$name" --password-stdin --reset
     done
     echo "$hash" | on_portal tee /var/lib/eirene/.demo-people >/dev/null
 }
