@@ -84,30 +84,31 @@ fn agent(side: Side, port: u16) {
     std::thread::spawn(move || {
         tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async move {
             let connector = TlsConnector::from(Arc::new(client_config()));
+            // An error says that the round is over.
             let dial = || async {
-                let stream = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
-                stream.set_nodelay(true).unwrap();
-                connector.connect(ServerName::try_from("portal").unwrap(), stream).await.unwrap()
+                let stream = TcpStream::connect(("127.0.0.1", port)).await?;
+                stream.set_nodelay(true)?;
+                connector.connect(ServerName::try_from("portal").unwrap(), stream).await
             };
             match side {
                 Side::Http2 => {
-                    let mut acceptor = Acceptor::start(dial().await, Limits::default()).await.unwrap();
+                    let mut acceptor = Acceptor::start(dial().await.unwrap(), Limits::default()).await.unwrap();
                     while let Ok(Some((_, stream))) = acceptor.accept().await {
                         tokio::spawn(serve(stream));
                     }
                 }
                 Side::Yamux => {
                     let config = yamux::Config::default();
-                    let mut connection = yamux::Connection::new(dial().await.compat(), config, yamux::Mode::Server);
+                    let mut connection =
+                        yamux::Connection::new(dial().await.unwrap().compat(), config, yamux::Mode::Server);
                     while let Some(Ok(stream)) = poll_fn(|cx| connection.poll_next_inbound(cx)).await {
                         tokio::spawn(serve(stream.compat()));
                     }
                 }
                 Side::Bare => {
-                    for _ in 0..64 {
-                        tokio::spawn(serve(dial().await));
+                    while let Ok(stream) = dial().await {
+                        tokio::spawn(serve(stream));
                     }
-                    std::future::pending::<()>().await;
                 }
             }
         });

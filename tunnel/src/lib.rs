@@ -8,7 +8,17 @@
 //!
 //! The framing is HTTP/2 (RFC 9113) in reverse, by the `h2` crate: the portal, which accepted the connection, is the HTTP/2
 //! client, and a stream's DATA frames are its bytes. It brings per-stream windows, fair scheduling and hardening against
-//! hostile peers that a framing of our own would have to earn first; `bench/tunnel` measures it.
+//! hostile peers that a framing of our own would have to earn first, and it is faster than the raw-stream multiplexer `yamux`,
+//! close to having no multiplexing at all. `bench/tunnel` on two cores, TLS 1.3 over loopback, both ends on the same machine:
+//!
+//! | | this | yamux | a connection a stream |
+//! |---|---|---|---|
+//! | small requests a second, 1 stream | 32 800 | 19 500 | 40 600 |
+//! | small requests a second, 50 streams | 73 600 | 51 000 | 71 500 |
+//! | CPU time a request, 50 streams | 16 µs | 25 µs | 16 µs |
+//! | 1 GiB on 1 stream, MiB a second | 1170 | 790 | 1230 |
+//! | echo beside a stalled download, p99 | 0.12 ms | 0.16 ms | 0.14 ms |
+//! | echo beside a running download, p99 | 1.1 ms | 7.1 ms | 5.9 ms |
 
 pub mod handshake;
 pub mod message;

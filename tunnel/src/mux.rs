@@ -2,6 +2,7 @@
 
 use std::io;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use bytes::{Buf as _, Bytes};
@@ -9,13 +10,17 @@ use h2::client::{ResponseFuture, SendRequest};
 use h2::{Reason, RecvStream, SendStream};
 use http::{Request, Response};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::sync::watch;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
 /// What a peer may make this side keep in memory.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
     /// Bytes a stream may hold that nobody has read yet.
     pub stream_window: u32,
+    /// The same for all streams together. It has room for many stalled streams, so that one of them never holds up another.
+    pub connection_window: u32,
+    /// Bytes a stream may hold that are not sent yet.
+    pub send_buffer: u32,
     /// Streams open at once.
     pub max_streams: u32,
     /// Longest frame, bytes.
@@ -24,14 +29,13 @@ pub struct Limits {
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { stream_window: 256 * 1024, max_streams: 512, max_frame: 32 * 1024 }
-    }
-}
-
-impl Limits {
-    /// Room for every stream's window: a stream that nobody reads never holds up another.
-    fn connection_window(self) -> u32 {
-        self.stream_window.saturating_mul(self.max_streams).min(i32::MAX as u32)
+        Self {
+            stream_window: 256 * 1024,
+            connection_window: 64 * 1024 * 1024,
+            send_buffer: 256 * 1024,
+            max_streams: 512,
+            max_frame: 32 * 1024,
+        }
     }
 }
 
@@ -76,7 +80,21 @@ pub enum TunnelError {
 #[derive(Clone)]
 pub struct Opener {
     requests: SendRequest<Bytes>,
+    places: Arc<Semaphore>,
     closed: watch::Receiver<bool>,
+}
+
+/// Says that the connection is gone, however its driver ended.
+struct Closing {
+    places: Arc<Semaphore>,
+    closed: watch::Sender<bool>,
+}
+
+impl Drop for Closing {
+    fn drop(&mut self) {
+        self.places.close();
+        self.closed.send_replace(true);
+    }
 }
 
 impl Opener {
@@ -90,35 +108,34 @@ impl Opener {
     {
         let (requests, connection) = h2::client::Builder::new()
             .initial_window_size(limits.stream_window)
-            .initial_connection_window_size(limits.connection_window())
+            .initial_connection_window_size(limits.connection_window)
             .max_frame_size(limits.max_frame)
-            .max_send_buffer_size(limits.stream_window as usize)
+            .max_send_buffer_size(limits.send_buffer as usize)
             .max_header_list_size(4 * 1024)
             .enable_push(false)
             .handshake(io)
             .await?;
         let (sender, closed) = watch::channel(false);
+        let places = Arc::new(Semaphore::new(limits.max_streams as usize));
+        let closing = Closing { places: Arc::clone(&places), closed: sender };
         let driver = async move {
-            let result = connection.await;
-            // Nobody may be waiting any more.
-            let _ = sender.send(true);
-            result.map_err(TunnelError::from)
+            let _closing = closing;
+            connection.await.map_err(TunnelError::from)
         };
-        Ok((Self { requests, closed }, driver))
+        Ok((Self { requests, places, closed }, driver))
     }
 
-    /// Opens a stream; waits while the most streams allowed are open. The stream can be used at once: a peer that cannot serve it
+    /// Opens a stream; waits while the most streams allowed are open, so set a deadline. The stream can be used at once: a peer that cannot serve it
     /// resets it, which reads show.
     pub async fn open(&self, kind: StreamKind) -> Result<TunnelStream, TunnelError> {
-        if self.is_closed() {
-            return Err(TunnelError::Closed);
-        }
+        // What the peer allows is not enough: it could allow none and let the waiting ones pile up.
+        let place = Arc::clone(&self.places).acquire_owned().await.map_err(|_| TunnelError::Closed)?;
         let mut requests = self.requests.clone().ready().await?;
         let mut request = Request::new(());
         *request.method_mut() = http::Method::POST;
         *request.uri_mut() = http::Uri::from_static(kind.uri());
         let (response, send) = requests.send_request(request, false)?;
-        Ok(TunnelStream { receive: Receive::Opening(response), send, rest: Bytes::new() })
+        Ok(TunnelStream { receive: Receive::Opening(response), send, rest: Bytes::new(), _place: Some(place) })
     }
 
     /// Whether the connection is gone.
@@ -129,7 +146,7 @@ impl Opener {
     /// Waits until the connection is gone.
     pub async fn closed(&self) {
         let mut closed = self.closed.clone();
-        // An error says that the driver was dropped, which closes the connection too.
+        // An error means the same: the driver is gone.
         let _ = closed.wait_for(|closed| *closed).await;
     }
 }
@@ -144,10 +161,10 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Acceptor<T> {
     pub async fn start(io: T, limits: Limits) -> Result<Self, TunnelError> {
         let connection = h2::server::Builder::new()
             .initial_window_size(limits.stream_window)
-            .initial_connection_window_size(limits.connection_window())
+            .initial_connection_window_size(limits.connection_window)
             .max_frame_size(limits.max_frame)
             .max_concurrent_streams(limits.max_streams)
-            .max_send_buffer_size(limits.stream_window as usize)
+            .max_send_buffer_size(limits.send_buffer as usize)
             .max_header_list_size(4 * 1024)
             .handshake(io)
             .await?;
@@ -165,7 +182,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Acceptor<T> {
             let send = respond.send_response(Response::new(()), false)?;
             return Ok(Some((
                 kind,
-                TunnelStream { receive: Receive::Open(request.into_body()), send, rest: Bytes::new() },
+                TunnelStream { receive: Receive::Open(request.into_body()), send, rest: Bytes::new(), _place: None },
             )));
         }
         Ok(None)
@@ -188,6 +205,8 @@ pub struct TunnelStream {
     send: SendStream<Bytes>,
     /// Received and not yet read; its window is given back as it is read.
     rest: Bytes,
+    /// Its place among the most streams allowed, on the side that opened it.
+    _place: Option<OwnedSemaphorePermit>,
 }
 
 fn broken(error: h2::Error) -> io::Error {
