@@ -37,8 +37,9 @@ fn job(cluster: &str, wire: &WireJob) -> Result<Job, String> {
     let id = u32_of(wire.job_id).filter(|id| *id > 0).ok_or("a job has no number")?;
     let missing = |what: &str| format!("job {id} has no {what} that can be read");
     let state = state::job_state(&wire.job_state.0).ok_or_else(|| missing("state"))?;
+    // Counts are for show only, so one that cannot be read hides no job.
     let tres = [&wire.tres_alloc_str, &wire.tres_req_str].into_iter().find(|text| !text.0.is_empty());
-    let counts = tres.map(|text| parse_tres(&text.0)).transpose().map_err(|_| missing("TRES"))?.unwrap_or_default();
+    let counts = tres.and_then(|text| parse_tres(&text.0).ok()).unwrap_or_default();
     Ok(Job {
         identity: JobIdentity {
             cluster: cluster.to_owned(),

@@ -8,6 +8,8 @@
 
 mod api;
 mod calls;
+#[cfg(test)]
+mod captured;
 mod cli;
 mod convert;
 mod default_partition;

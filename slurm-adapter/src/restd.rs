@@ -382,7 +382,6 @@ impl Scheduler for SlurmRestd {
         let what = "cancel a job";
         let reply = self.call(as_, Method::DELETE, |api| api.job(id), None, what).await?;
         match self.read::<Envelope>(as_, reply, what).await? {
-            Ok(answer) if answer.says_what_was_cancelled() => Ok(()),
             // Up to v0.0.41 a cancel that was refused is answered like one that was not; a cancelled job is so at once.
             Ok(_) => match self.job(id).await? {
                 Some(job) if !job.state.is_final() && job.state != JobState::Completing => {

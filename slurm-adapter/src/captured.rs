@@ -1,0 +1,263 @@
+//! Tests with answers captured from a real SLURM, whose version is in the file names.
+
+use eirene_core::scheduler::{Job, JobState};
+use proptest::prelude::*;
+use serde_json::Value;
+
+use crate::api::Api;
+use crate::calls::decide;
+use crate::convert;
+use crate::refusals::Verdict;
+use crate::wire::{AccountedJobs, Answer, ApiDescription, Envelope, Jobs, Nodes, Partitions};
+
+macro_rules! captured {
+    ($file:literal) => {
+        include_str!(concat!("../tests/fixtures/", $file, ".json"))
+    };
+}
+
+/// The same answer by every data parser of slurmrestd.
+macro_rules! by_parser {
+    ($what:literal) => {
+        [
+            include_str!(concat!("../tests/fixtures/slurmrestd-24.11.5-v0.0.40-", $what, ".json")),
+            include_str!(concat!("../tests/fixtures/slurmrestd-24.11.5-v0.0.41-", $what, ".json")),
+            include_str!(concat!("../tests/fixtures/slurmrestd-24.11.5-v0.0.42-", $what, ".json")),
+        ]
+    };
+}
+
+fn read<T: Answer>(json: &str) -> T {
+    serde_json::from_str(json).unwrap()
+}
+
+fn verdict(json: &str) -> Verdict {
+    decide(&read::<Envelope>(json).errors())
+}
+
+fn code(job: &Job) -> &str {
+    job.reason.as_ref().map_or("", |reason| reason.code.as_str())
+}
+
+#[test]
+fn jobs_are_read_alike_from_every_parser_and_from_squeue() {
+    let mut lists = by_parser!("jobs").to_vec();
+    lists.push(captured!("squeue-24.11.5-jobs"));
+    let lists = lists.into_iter().map(|json| convert::jobs("demo", &read::<Jobs>(json)).unwrap()).collect::<Vec<_>>();
+    for list in &lists {
+        let seen = list
+            .iter()
+            .map(|job| (job.name.as_str(), job.state, code(job), job.nodes.len(), job.restart_count, job.exit_code))
+            .collect::<Vec<_>>();
+        assert_eq!(
+            seen,
+            [
+                ("eirene-timeout", JobState::TimedOut, "time_limit", 1, 0, Some(143)),
+                ("eirene-running", JobState::Running, "", 1, 0, None),
+                ("eirene-two", JobState::Running, "", 2, 0, None),
+                ("eirene-pending", JobState::Pending, "partition_time", 0, 0, None),
+                ("eirene-completed", JobState::Completed, "", 1, 0, Some(0)),
+                ("eirene-failed", JobState::Failed, "exit_status", 1, 0, Some(3)),
+                ("eirene-signalled", JobState::Failed, "signalled", 1, 0, Some(137)),
+                ("eirene-cancelled", JobState::Cancelled, "cancelled", 1, 0, Some(143)),
+                ("eirene-requeued", JobState::Pending, "not_before", 0, 1, None),
+                ("eirene-held", JobState::Pending, "held_by_owner", 0, 0, None),
+                ("odd\n\"name\"", JobState::Completed, "", 1, 0, Some(0)),
+            ]
+        );
+        assert_eq!(list, &lists[0], "all parsers say the same");
+    }
+    let running = &lists[0][1];
+    assert_eq!((running.uid, running.partition.as_str(), running.word.as_str()), (2001, "main", "RUNNING"));
+    assert_eq!(running.gpus, [("a100".to_owned(), 1)]);
+    let (started, ends) = (running.started_at.unwrap(), running.ends_at.unwrap());
+    assert_eq!((ends - started).get_seconds(), 600);
+    assert!(running.identity.submitted_at <= started && running.identity.id > 0);
+    assert_eq!(lists[0][10].uid, 2002);
+    assert_eq!(lists[0][3].ends_at, None, "a job that waits ends at no time");
+}
+
+#[test]
+fn an_unknown_job_is_the_only_answer_that_says_so() {
+    for json in by_parser!("job-unknown") {
+        assert_eq!(verdict(json), Verdict::NoSuchJob);
+    }
+    for json in by_parser!("not-accepted") {
+        assert_eq!(verdict(json), Verdict::NotAccepted);
+    }
+}
+
+#[test]
+fn submits_and_refusals_are_read_from_every_parser() {
+    for json in by_parser!("submit") {
+        let answer = read::<Envelope>(json);
+        assert!(answer.errors().is_empty());
+        assert!(answer.submitted_id().is_some_and(|id| id > 0));
+    }
+    for json in by_parser!("submit-refused") {
+        let Verdict::Refused(reason) = verdict(json) else { panic!("{json}") };
+        assert_eq!(reason.code, "account_unknown");
+        assert_eq!(read::<Envelope>(json).submitted_id(), None);
+    }
+}
+
+#[test]
+fn cancels_are_read_from_every_parser() {
+    for json in by_parser!("cancel") {
+        assert!(read::<Envelope>(json).errors().is_empty());
+    }
+    // The older two do not tell, which is why a cancelled job is read back.
+    let [silent, also_silent, clear] = by_parser!("cancel-not-permitted");
+    assert!(read::<Envelope>(silent).errors().is_empty() && read::<Envelope>(also_silent).errors().is_empty());
+    assert!(matches!(verdict(clear), Verdict::Refused(reason) if reason.code == "not_permitted"));
+}
+
+#[test]
+fn pings_and_the_api_are_read() {
+    for json in by_parser!("ping") {
+        assert_eq!(read::<Envelope>(json).version_if_up().as_deref(), Some("SLURM 24.11.5"));
+    }
+    let down = r#"{"pings":[{"hostname":"head","pinged":"DOWN","responding":false}],"meta":{},"errors":[]}"#;
+    assert_eq!(read::<Envelope>(down).version_if_up(), None);
+    let described: ApiDescription = serde_json::from_str(captured!("slurmrestd-24.11.5-openapi")).unwrap();
+    let api = Api::newest(described.paths.iter().map(String::as_str), u32::MAX).unwrap();
+    assert_eq!((api.parser().as_str(), api.accounted.is_some()), ("v0.0.42", true));
+}
+
+#[test]
+fn nodes_and_partitions_are_read_from_every_parser_and_from_scontrol() {
+    let mut lists = by_parser!("nodes").to_vec();
+    lists.push(captured!("scontrol-24.11.5-nodes"));
+    for json in lists {
+        let nodes = convert::nodes(&read::<Nodes>(json));
+        let seen = nodes
+            .iter()
+            .map(|node| {
+                let gpus = node
+                    .gpus
+                    .iter()
+                    .map(|gpus| (gpus.gpu_type.as_str(), gpus.total, gpus.allocated))
+                    .collect::<Vec<_>>();
+                (node.name.as_str(), node.available, node.state.as_str(), node.cpus, node.memory_mib, gpus)
+            })
+            .collect::<Vec<_>>();
+        assert_eq!(
+            seen,
+            [
+                ("c1", true, "mixed", 8, 16_000, vec![("a100", 2, 2)]),
+                ("c2", true, "mixed", 8, 16_000, vec![("h100", 2, 0)]),
+            ]
+        );
+        assert!(nodes.iter().all(|node| node.cpus_allocated > 0 && node.memory_allocated_mib > 0));
+        assert_eq!(
+            nodes[1].partitions.iter().map(eirene_core::PartitionName::as_str).collect::<Vec<_>>(),
+            ["main", "long"]
+        );
+    }
+    let mut lists = by_parser!("partitions").to_vec();
+    lists.push(captured!("scontrol-24.11.5-partitions"));
+    for json in lists {
+        let partitions = convert::partitions(&read::<Partitions>(json), Some("main"));
+        let seen = partitions
+            .iter()
+            .map(|p| (p.name.as_str(), p.is_default, p.available, p.max_walltime_min, p.max_nodes, p.nodes.len()))
+            .collect::<Vec<_>>();
+        assert_eq!(seen, [("main", true, true, Some(480), None, 2), ("long", false, true, Some(2880), None, 1)]);
+    }
+}
+
+#[test]
+fn accounted_jobs_are_read_from_every_parser_and_from_sacct() {
+    let uid_of = |name: &str| (name == "ada").then_some(2001);
+    for json in by_parser!("accounted-jobs") {
+        let answer = read::<AccountedJobs>(json);
+        assert_eq!(convert::owners(&answer), ["ada"]);
+        let find = |name| convert::accounted_jobs("demo", &answer, name, 0, uid_of).unwrap();
+        let failed = find("eirene-failed");
+        let [failed, ..] = failed.as_slice() else { panic!("one job is there") };
+        assert_eq!((failed.state, failed.exit_code, failed.uid), (JobState::Failed, Some(3), 2001));
+        assert_eq!(find("eirene-running").first().map(|job| job.gpus.clone()), Some(vec![("a100".to_owned(), 1)]));
+        assert_eq!(find("eirene-requeued").first().map(|job| job.state), Some(JobState::Pending));
+        assert_eq!(find("eirene-cancelled").first().map(|job| job.state), Some(JobState::Cancelled));
+        assert!(find("eirene-other").is_empty());
+        let from_then = failed.identity.submitted_at.as_second();
+        let since = |since_s| convert::accounted_jobs("demo", &answer, "eirene-failed", since_s, uid_of).unwrap().len();
+        assert_eq!((since(from_then), since(from_then + 1)), (1, 0), "the second itself counts");
+        assert!(
+            convert::accounted_jobs("demo", &answer, "eirene-failed", 0, |_| None).is_err(),
+            "an unknown owner is no nobody"
+        );
+    }
+    let answer = read::<AccountedJobs>(captured!("sacct-24.11.5-jobs"));
+    let found = convert::accounted_jobs("demo", &answer, "eirene-failed", 0, uid_of).unwrap();
+    assert!(matches!(found.as_slice(), [job] if job.state == JobState::Failed));
+}
+
+#[test]
+fn a_job_of_ours_that_cannot_be_read_spoils_the_list_and_another_does_not() {
+    let list = |name: &str| {
+        let json = format!(
+            r#"{{"jobs":[{{"job_id":7,"name":"{name}","user_id":2001,"job_state":["SLEEPING"],"submit_time":1795250479}}]}}"#
+        );
+        convert::jobs("demo", &read::<Jobs>(&json))
+    };
+    assert_eq!(list("other").unwrap(), []);
+    assert!(list("eirene-x").unwrap_err().is_undetermined());
+    let odd_counts = r#"{"jobs":[{"job_id":7,"name":"eirene-x","user_id":2001,"job_state":["RUNNING"],
+        "submit_time":1795250479,"tres_alloc_str":"cpu=1,bb/fast=1.50T"}]}"#;
+    assert_eq!(convert::jobs("demo", &read::<Jobs>(odd_counts)).unwrap().len(), 1);
+}
+
+#[test]
+fn a_job_without_what_must_be_known_is_not_guessed_at() {
+    let whole = r#""job_id":7,"name":"eirene-x","user_id":2001,"job_state":["RUNNING"],"submit_time":1795250479"#;
+    let read_one = |fields: &str| convert::one_job("demo", &read::<Jobs>(&format!(r#"{{"jobs":[{{{fields}}}]}}"#)), 7);
+    assert!(read_one(whole).is_ok());
+    for field in whole.split(',') {
+        let without = whole.split(',').filter(|other| *other != field).collect::<Vec<_>>().join(",");
+        assert_eq!(read_one(&without).is_err(), !field.contains("name"), "{field}");
+    }
+    assert!(convert::one_job("demo", &read::<Jobs>(r#"{"jobs":[]}"#), 7).is_err(), "an empty list is no answer");
+}
+
+/// Any JSON value.
+fn any_json() -> impl Strategy<Value = Value> {
+    let leaf = prop_oneof![
+        Just(Value::Null),
+        any::<bool>().prop_map(Value::from),
+        any::<i64>().prop_map(Value::from),
+        any::<f64>().prop_map(Value::from),
+        "[ -~]{0,12}".prop_map(Value::from),
+    ];
+    leaf.prop_recursive(2, 8, 3, |inner| {
+        prop_oneof![
+            prop::collection::vec(inner.clone(), 0..3).prop_map(Value::from),
+            prop::collection::hash_map("(set|number|infinite|id|name)", inner, 0..3)
+                .prop_map(|map| Value::Object(map.into_iter().collect())),
+        ]
+    })
+}
+
+proptest! {
+    /// One field of a captured job is replaced by anything: the job is read, or left out, or refused, but never another job.
+    #[test]
+    fn a_spoilt_field_does_no_harm(job in 0_usize..11, field in any::<prop::sample::Index>(), value in any_json()) {
+        let mut json: Value = serde_json::from_str(captured!("squeue-24.11.5-jobs")).unwrap();
+        let name = {
+            let fields = json["jobs"][job].as_object_mut().unwrap();
+            let name = fields.keys().nth(field.index(fields.len())).cloned().unwrap();
+            fields.insert(name.clone(), value);
+            name
+        };
+        let Ok(answer) = serde_json::from_value::<Jobs>(json) else { return Ok(()) };
+        if let Ok(jobs) = convert::jobs("demo", &answer) {
+            prop_assert!(jobs.len() == 11 || jobs.len() == 10);
+            let whole = convert::jobs("demo", &read::<Jobs>(captured!("squeue-24.11.5-jobs"))).unwrap();
+            let spoilt = whole[job].identity.id;
+            let others = |jobs: &[Job]| jobs.iter().filter(|other| other.identity.id != spoilt).cloned().collect::<Vec<_>>();
+            if name != "job_id" {
+                prop_assert_eq!(others(&jobs), others(&whole));
+            }
+        }
+    }
+}
