@@ -8,7 +8,7 @@ use bytes::{Bytes, BytesMut};
 use http::request::Parts;
 use http::{HeaderMap, StatusCode, header};
 use http_body_util::BodyExt as _;
-use serde::de::DeserializeOwned;
+use serde::de::{self, DeserializeOwned, Deserializer, Unexpected, Visitor};
 
 use super::problem::HttpError;
 use crate::error::{AppError, FieldError};
@@ -121,6 +121,41 @@ fn field_error(path: &str, message: &str) -> FieldError {
     )
 }
 
+/// Reads a whole number as JSON Schema has it: `2.0` is one too.
+pub fn whole<'de, D: Deserializer<'de>, T: TryFrom<u64>>(deserializer: D) -> Result<T, D::Error> {
+    struct Whole;
+
+    impl Visitor<'_> for Whole {
+        type Value = u64;
+
+        fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            f.write_str("a whole number, not negative")
+        }
+
+        fn visit_u64<E: de::Error>(self, number: u64) -> Result<u64, E> {
+            Ok(number)
+        }
+
+        fn visit_i64<E: de::Error>(self, number: i64) -> Result<u64, E> {
+            u64::try_from(number).map_err(|_| E::invalid_value(Unexpected::Signed(number), &self))
+        }
+
+        fn visit_f64<E: de::Error>(self, number: f64) -> Result<u64, E> {
+            // Beyond this not every whole number has a double of its own.
+            let exact = number.fract() == 0.0 && (0.0..=9_007_199_254_740_992.0).contains(&number);
+            if exact { Ok(number as u64) } else { Err(E::invalid_value(Unexpected::Float(number), &self)) }
+        }
+    }
+
+    let number = deserializer.deserialize_any(Whole)?;
+    T::try_from(number).map_err(|_| de::Error::custom("too large a number"))
+}
+
+/// [`whole`], where the field may be left out.
+pub fn some_whole<'de, D: Deserializer<'de>, T: TryFrom<u64>>(deserializer: D) -> Result<Option<T>, D::Error> {
+    whole(deserializer).map(Some)
+}
+
 /// The query of a URL. Unknown fields are refused where the type says so.
 pub struct Query<T>(pub T);
 
@@ -167,6 +202,15 @@ mod tests {
     #[derive(Debug, Deserialize)]
     #[serde(deny_unknown_fields)]
     struct Sample {
+        #[serde(deserialize_with = "whole")]
+        cpus: u32,
+        #[serde(default)]
+        names: Vec<String>,
+    }
+
+    #[derive(Debug, Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct Asked {
         cpus: u32,
         #[serde(default)]
         names: Vec<String>,
@@ -182,6 +226,10 @@ mod tests {
             (r#"{"cpus": "<script>"}"#, 422, "cpus"),
             (r#"{"cpus": -1}"#, 422, "cpus"),
             (r#"{"cpus": 1e30}"#, 422, "cpus"),
+            (r#"{"cpus": 1.5}"#, 422, "cpus"),
+            (r#"{"cpus": -0.5}"#, 422, "cpus"),
+            (r#"{"cpus": 4294967296}"#, 422, "cpus"),
+            (r#"{"cpus": null}"#, 422, "cpus"),
             (r#"{"cpus": 1, "x'; --": 1}"#, 422, "x'; --"),
             (r#"{"cpus": 1, "cpus": 2}"#, 422, "cpus"),
             (r#"{"names": []}"#, 422, "cpus"),
@@ -199,17 +247,17 @@ mod tests {
             assert_eq!(got, status, "{text}");
             assert_eq!(named, name, "{text}");
         }
-        let good: Sample = from_json(br#"{"cpus": 2, "names": ["a"]}"#).map_err(|e| format!("{e:?}")).unwrap();
+        let good: Sample = from_json(br#"{"cpus": 2.0, "names": ["a"]}"#).map_err(|e| format!("{e:?}")).unwrap();
         assert_eq!((good.cpus, good.names), (2, vec!["a".to_owned()]));
     }
 
     #[test]
     fn queries_name_their_fields_too() {
         for (text, name) in [("cpus=x", "cpus"), ("cpus=1&y=2", "y"), ("", "cpus"), ("cpus=1&cpus=2", "cpus")] {
-            let error = from_urlencoded::<Sample>(text.as_bytes()).map(|s| s.cpus).unwrap_err();
+            let error = from_urlencoded::<Asked>(text.as_bytes()).map(|s| s.cpus).unwrap_err();
             assert_eq!(field(&error), (422, name.to_owned()), "{text}");
         }
-        let good: Sample = from_urlencoded(b"cpus=3&names=a&names=b").map_err(|e| format!("{e:?}")).unwrap();
+        let good: Asked = from_urlencoded(b"cpus=3&names=a&names=b").map_err(|e| format!("{e:?}")).unwrap();
         assert_eq!(good.names, ["a", "b"]);
     }
 

@@ -49,26 +49,26 @@ pub(crate) struct NewSession {
     #[schema(nullable = false, pattern = "^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$")]
     partition: Option<String>,
     /// Number of nodes.
-    #[serde(default = "one")]
+    #[serde(default = "one", deserialize_with = "body::whole")]
     #[schema(minimum = 1, maximum = 100_000, default = 1)]
     nodes: u32,
     /// CPUs per node.
-    #[serde(default = "one")]
+    #[serde(default = "one", deserialize_with = "body::whole")]
     #[schema(minimum = 1, maximum = 100_000, default = 1, example = 2)]
     cpus: u32,
     /// Memory per node, MiB.
-    #[serde(default = "two_gib")]
+    #[serde(default = "two_gib", deserialize_with = "body::whole")]
     #[schema(minimum = 64, maximum = 1_073_741_824_u64, default = 2048)]
     memory_mib: u64,
     /// GPUs per node.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "body::whole")]
     #[schema(minimum = 0, maximum = 1024, default = 0)]
     gpus: u32,
     /// GPU type; needs at least one GPU.
     #[schema(nullable = false, pattern = "^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$")]
     gpu_type: Option<String>,
     /// Longest time, minutes.
-    #[serde(default = "an_hour")]
+    #[serde(default = "an_hour", deserialize_with = "body::whole")]
     #[schema(minimum = 1, maximum = 527_040, default = 60)]
     walltime_min: u32,
 }

@@ -31,6 +31,7 @@ pub(crate) struct NewToken {
     #[schema(nullable = false, min_items = 1, max_items = 16)]
     scopes: Option<Vec<Scope>>,
     /// Seconds until it ends; never when nothing is given.
+    #[serde(default, deserialize_with = "body::some_whole")]
     #[schema(nullable = false, minimum = 1, maximum = 31_622_400, example = 86_400)]
     expires_in_s: Option<u64>,
 }
