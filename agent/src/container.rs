@@ -1,7 +1,10 @@
 //! The app's process in its container: started with an environment of its own, watched, ended, and nothing of it left.
 //!
 //! The container has a PID namespace of its own, so ending its first process ends all. What escapes the direct child becomes a child
-//! of the agent, which is a subreaper (prctl(2)), and is swept at the end.
+//! of the agent, which is a subreaper (prctl(2)), and is swept at the end. An agent that is killed cannot sweep: then the [guard]
+//! ends the container.
+//!
+//! [guard]: crate::guard
 
 use std::io;
 use std::os::unix::process::ExitStatusExt as _;
@@ -10,19 +13,18 @@ use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
 use eirene_containers::apptainer::{self, BindMount, ContainerPath, Exec, SpecError};
-use nix::sys::signal::{Signal, kill, killpg};
+use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 use tokio::io::{AsyncRead, AsyncReadExt as _};
-use tokio::process::{Child, Command};
+use tokio::process::{Child, ChildStdin, Command};
 
 use crate::app::{App, AppContext, RUNTIME};
 use crate::job::{Environment, Job};
 use crate::log::Log;
 use crate::runtime_directory::RuntimeDirectory;
 
-/// Rounds of looking for what is left, and the pause between them.
-const SWEEPS: u32 = 50;
-const SWEEP_PAUSE: Duration = Duration::from_millis(20);
+/// Where the guard's program is seen in the container.
+const GUARD: &str = "/run/eirene-guard";
 
 /// Why the container could not be started.
 #[derive(Debug, thiserror::Error)]
@@ -45,6 +47,8 @@ pub(crate) enum ContainerError {
 pub(crate) struct Container {
     child: Child,
     group: Pid,
+    /// Closed by the kernel when the agent ends, however it ends.
+    _guard: Option<ChildStdin>,
 }
 
 impl Container {
@@ -71,8 +75,9 @@ impl Container {
             binds: binds(job, directory)?,
             environment: path(&file.to_string_lossy())?,
             nvidia: job.file.app.gpus,
+            writable_image: app.writable_image,
             directory: path(home)?,
-            command: (app.command)(context),
+            command: guarded((app.command)(context)),
         };
         let mut command = Command::new(engine);
         command
@@ -80,7 +85,7 @@ impl Container {
             .env_clear()
             .envs(environment.select(|name| matches!(name, "PATH" | "HOME" | "USER" | "LOGNAME" | "LANG" | "TMPDIR")))
             .envs(environment.select(|name| name.ends_with("_VISIBLE_DEVICES")))
-            .stdin(Stdio::null())
+            .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .process_group(0);
@@ -96,7 +101,8 @@ impl Container {
         {
             tokio::spawn(copy_to_log(output, log.clone()));
         }
-        Ok(Self { child, group })
+        let guard = child.stdin.take();
+        Ok(Self { child, group, _guard: guard })
     }
 
     /// Waits until the app has ended. Can be cancelled and called again.
@@ -131,7 +137,7 @@ fn path(text: &str) -> Result<ContainerPath, SpecError> {
     ContainerPath::try_from(text)
 }
 
-fn binds(job: &Job, directory: &RuntimeDirectory) -> Result<Vec<BindMount>, SpecError> {
+fn binds(job: &Job, directory: &RuntimeDirectory) -> Result<Vec<BindMount>, ContainerError> {
     let own = |part: &str, target: &str| {
         let source = directory.path().join(part);
         let source = source.to_string_lossy();
@@ -143,10 +149,16 @@ fn binds(job: &Job, directory: &RuntimeDirectory) -> Result<Vec<BindMount>, Spec
     };
     // The container's own /tmp would be a few megabytes of memory.
     let mut binds = vec![own("", RUNTIME)?, own("tmp", "/tmp")?, own("tmp", "/var/tmp")?];
+    let agent = std::env::current_exe().map_err(ContainerError::Start)?;
+    binds.push(BindMount { source: path(&agent.to_string_lossy())?, target: path(GUARD)?, writable: false });
     for bind in &job.file.app.binds {
         binds.push(BindMount { source: path(&bind.source)?, target: path(&bind.target)?, writable: bind.writable });
     }
     Ok(binds)
+}
+
+fn guarded(command: Vec<String>) -> Vec<String> {
+    [GUARD, "guard", "--"].into_iter().map(ToOwned::to_owned).chain(command).collect()
 }
 
 fn inside(app: &App, context: AppContext<'_>, environment: &Environment, job: &Job) -> Vec<(String, String)> {
@@ -198,49 +210,4 @@ fn die_with_agent(command: &mut Command) {
             if nix::unistd::getppid() == agent { Ok(()) } else { Err(io::ErrorKind::NotConnected.into()) }
         });
     }
-}
-
-/// Makes the agent the parent of what its children leave behind.
-pub(crate) fn adopt_orphans() -> io::Result<()> {
-    nix::sys::prctl::set_child_subreaper(true).map_err(io::Error::from)
-}
-
-/// Kills every process below this one, until there is none.
-pub(crate) async fn sweep() {
-    for _ in 0..SWEEPS {
-        let left = descendants(nix::unistd::getpid().as_raw());
-        if left.is_empty() {
-            return;
-        }
-        for pid in left {
-            // Gone already is what is wanted.
-            let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
-        }
-        while matches!(
-            nix::sys::wait::waitpid(None, Some(nix::sys::wait::WaitPidFlag::WNOHANG)),
-            Ok(status) if status != nix::sys::wait::WaitStatus::StillAlive
-        ) {}
-        tokio::time::sleep(SWEEP_PAUSE).await;
-    }
-}
-
-/// All processes below `ancestor`, from `/proc/<pid>/stat` (proc(5)).
-fn descendants(ancestor: i32) -> Vec<i32> {
-    let Ok(entries) = std::fs::read_dir("/proc") else { return Vec::new() };
-    let parents: Vec<(i32, i32)> = entries
-        .filter_map(|entry| {
-            let pid: i32 = entry.ok()?.file_name().to_str()?.parse().ok()?;
-            let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-            // The name may hold anything; what follows its last parenthesis is `state parent …`.
-            let parent = stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()?;
-            Some((pid, parent))
-        })
-        .collect();
-    let mut found = vec![ancestor];
-    let mut next = 0;
-    while let Some(parent) = found.get(next).copied() {
-        found.extend(parents.iter().filter(|(_, of)| *of == parent).map(|(pid, _)| *pid));
-        next += 1;
-    }
-    found.split_off(1)
 }

@@ -1,18 +1,22 @@
 //! Dials the portal: TCP, TLS 1.3 to the one key the job file pins, and the tunnel's handshake.
 
 use std::io;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::process::Stdio;
 use std::sync::Arc;
 use std::time::Duration;
 
 use data_encoding::HEXLOWER;
 use eirene_tunnel::handshake::{self, Credential, HandshakeError, Hello};
+use nix::sys::socket::setsockopt;
+use nix::sys::socket::sockopt::TcpUserTimeout;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::{CryptoProvider, verify_tls13_signature};
 use rustls::{ClientConfig, DigitallySignedStruct, SignatureScheme};
 use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
 use sha2::{Digest as _, Sha256};
 use tokio::net::TcpStream;
+use tokio::process::Command;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
@@ -20,6 +24,10 @@ use crate::job::Job;
 
 /// Each of connecting and greeting takes at most this long.
 const WITHIN: Duration = Duration::from_secs(10);
+/// Connecting to one of several addresses takes at most this long.
+const ADDRESS_WITHIN: Duration = Duration::from_secs(3);
+/// A portal that acknowledges nothing for so long is gone, milliseconds; heartbeats make sure that there is something to acknowledge.
+const UNHEARD_MS: u32 = 15_000;
 
 /// Why the portal was not reached.
 #[derive(Debug, thiserror::Error)]
@@ -88,6 +96,7 @@ impl Dialer {
     async fn connect(&self) -> io::Result<TlsStream<TcpStream>> {
         let stream = connect(&self.portal).await?;
         stream.set_nodelay(true)?;
+        setsockopt(&stream, TcpUserTimeout, &UNHEARD_MS)?;
         // The pin says who the portal is; the name says nothing.
         let name = ServerName::try_from("eirene-tunnel").map_err(io::Error::other)?;
         self.connector.connect(name, stream).await
@@ -113,14 +122,43 @@ impl Dialer {
     }
 }
 
-/// Names under `.localhost` are this machine (RFC 6761), whatever the C library thinks.
 async fn connect(address: &str) -> io::Result<TcpStream> {
     let (host, port) = address.rsplit_once(':').ok_or(io::ErrorKind::InvalidInput)?;
-    if host == "localhost" || host.ends_with(".localhost") {
-        let port = port.parse().map_err(|_| io::ErrorKind::InvalidInput)?;
-        return TcpStream::connect(SocketAddr::from((Ipv4Addr::LOCALHOST, port))).await;
+    let port = port.parse().map_err(|_| io::ErrorKind::InvalidInput)?;
+    let mut last = io::Error::new(io::ErrorKind::NotFound, format!("the node does not know the name `{host}`"));
+    for address in addresses(host).await? {
+        match tokio::time::timeout(ADDRESS_WITHIN, TcpStream::connect(SocketAddr::new(address, port))).await {
+            Ok(Ok(stream)) => return Ok(stream),
+            Ok(Err(error)) => last = error,
+            Err(_) => last = io::ErrorKind::TimedOut.into(),
+        }
     }
-    TcpStream::connect(address).await
+    Err(last)
+}
+
+/// Asks the node what a name means. The agent is linked statically, and the C library's name services (LDAP, mDNS and what else
+/// a site has) are loaded at run time in the node's own version: so a program of the node is asked. Names under `.localhost` are
+/// this machine (RFC 6761), whatever the node thinks.
+async fn addresses(host: &str) -> io::Result<Vec<IpAddr>> {
+    if host == "localhost" || host.ends_with(".localhost") {
+        return Ok(vec![IpAddr::V4(Ipv4Addr::LOCALHOST)]);
+    }
+    if let Ok(address) = host.trim_start_matches('[').trim_end_matches(']').parse() {
+        return Ok(vec![address]);
+    }
+    if !host.starts_with(|c: char| c.is_ascii_alphanumeric()) {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    let output = Command::new("getent").args(["ahosts", host]).stdin(Stdio::null()).kill_on_drop(true).output().await?;
+    let mut found = Vec::new();
+    for line in String::from_utf8_lossy(&output.stdout).lines() {
+        if let Some(Ok(address)) = line.split_whitespace().next().map(str::parse)
+            && !found.contains(&address)
+        {
+            found.push(address);
+        }
+    }
+    Ok(found)
 }
 
 /// Believes one certificate, by its SHA-256.
@@ -166,5 +204,21 @@ impl ServerCertVerifier for Pinned {
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
         self.provider.signature_verification_algorithms.supported_schemes()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn names_become_addresses_as_the_node_says() {
+        assert_eq!(addresses("127.0.0.9").await.unwrap(), ["127.0.0.9".parse::<IpAddr>().unwrap()]);
+        assert_eq!(addresses("[::1]").await.unwrap(), ["::1".parse::<IpAddr>().unwrap()]);
+        assert_eq!(addresses("x.apps.eirene.localhost").await.unwrap(), ["127.0.0.1".parse::<IpAddr>().unwrap()]);
+        // Only the C library reads an address like this.
+        assert_eq!(addresses("127.9").await.unwrap(), ["127.0.0.9".parse::<IpAddr>().unwrap()]);
+        assert!(addresses("--help").await.is_err());
+        assert_eq!(connect("no-such-name.invalid:1").await.unwrap_err().kind(), io::ErrorKind::NotFound);
     }
 }

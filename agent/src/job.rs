@@ -1,6 +1,7 @@
 //! Who this job is: SLURM's variables, and the job file the launcher wrote as the person.
 
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::fs::File;
 use std::io::Read as _;
 use std::os::unix::fs::MetadataExt as _;
@@ -23,9 +24,9 @@ const LOOK_AGAIN: Duration = Duration::from_millis(500);
 pub struct Environment(BTreeMap<String, String>);
 
 impl Environment {
-    /// Takes pairs as [`std::env::vars`] gives them.
-    pub fn from_pairs(pairs: impl Iterator<Item = (String, String)>) -> Self {
-        Self(pairs.collect())
+    /// Takes pairs as [`std::env::vars_os`] gives them. A person may have set variables that are no text; they are left out.
+    pub fn from_pairs(pairs: impl Iterator<Item = (OsString, OsString)>) -> Self {
+        Self(pairs.filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?))).collect())
     }
 
     /// The value of a variable that is set and not empty.
@@ -158,7 +159,15 @@ pub(crate) mod tests {
 
     fn environment(extra: &[(&str, &str)]) -> Environment {
         let pairs = [("SLURM_JOB_ID", "7"), ("SLURMD_NODENAME", "c1")].iter().chain(extra);
-        Environment::from_pairs(pairs.map(|(name, value)| ((*name).to_owned(), (*value).to_owned())))
+        Environment::from_pairs(pairs.map(|(name, value)| ((*name).into(), (*value).into())))
+    }
+
+    #[test]
+    fn variables_that_are_no_text_are_left_out() {
+        use std::os::unix::ffi::OsStringExt as _;
+        let pairs = [("A".into(), OsString::from_vec(vec![0xff])), ("B".into(), "b".into())];
+        let environment = Environment::from_pairs(pairs.into_iter());
+        assert_eq!(environment.select(|_| true), [("B".to_owned(), "b".to_owned())]);
     }
 
     #[tokio::test]

@@ -1,5 +1,6 @@
 //! `eirene-agent`: what the batch script of a session starts. It parses, reads its environment once and hands over.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -22,10 +23,17 @@ enum Command {
         #[arg(long)]
         job_file: PathBuf,
     },
+    /// Start an app in its container and end it with the agent
+    #[command(hide = true)]
+    Guard {
+        /// The app's program and arguments
+        #[arg(required = true, trailing_var_arg = true)]
+        command: Vec<OsString>,
+    },
 }
 
 fn main() -> ExitCode {
-    let Command::Run { job_file } = Arguments::parse().command;
+    let command = Arguments::parse().command;
     let log = Log::new(std::io::stdout());
     // One thread: the agent moves bytes, and the cores belong to the person.
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
@@ -35,8 +43,15 @@ fn main() -> ExitCode {
             return ExitCode::from(eirene_agent::EXIT_NOT_STARTED);
         }
     };
-    let environment = Environment::from_pairs(std::env::vars());
-    let code = runtime.block_on(eirene_agent::run(&job_file, &environment, &log));
+    let code = runtime.block_on(async {
+        match command {
+            Command::Run { job_file } => {
+                let environment = Environment::from_pairs(std::env::vars_os());
+                eirene_agent::run(&job_file, &environment, &log).await
+            }
+            Command::Guard { command } => eirene_agent::guard(&command, &log).await,
+        }
+    });
     // What still runs in the background has nothing left to say.
     runtime.shutdown_background();
     ExitCode::from(code)

@@ -10,43 +10,50 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
+use nix::fcntl::{Flock, FlockArg, OFlag};
+
 /// The directory; removed with all its contents when dropped.
 #[derive(Debug)]
-pub(crate) struct RuntimeDirectory(PathBuf);
+pub(crate) struct RuntimeDirectory {
+    path: PathBuf,
+    /// Held as long as the agent lives, so that another one knows which directories nobody needs any more.
+    _lock: Flock<File>,
+}
 
 impl RuntimeDirectory {
-    /// Makes `<base>/eirene-<uid>/<name>`, or `<base>/eirene-<random>` where the first cannot be trusted.
+    /// Makes `<base>/eirene-<uid>/<name>`, or `<base>/eirene-<random>` where the first cannot be trusted. What agents left behind that
+    /// were killed is removed.
     pub(crate) fn make(base: &Path, uid: u32, name: &str) -> io::Result<Self> {
         let own = base.join(format!("eirene-{uid}"));
-        let directory = match private(&own, uid) {
-            Ok(()) => {
-                let directory = own.join(name);
-                match std::fs::remove_dir_all(&directory) {
-                    Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-                    _ => directory,
-                }
-            }
-            Err(_) => return fresh(base),
-        };
-        DirBuilder::new().mode(0o700).create(&directory)?;
-        Self(directory).with_parts()
+        let Ok(parent) = private(&own, uid) else { return fresh(base) };
+        // One agent at a time: a directory must not be taken for a left one before it is locked.
+        let _one = lock(parent, FlockArg::LockExclusive)?;
+        let path = own.join(name);
+        remove_left(&own, &path);
+        match std::fs::remove_dir_all(&path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        DirBuilder::new().mode(0o700).create(&path)?;
+        Self::with_parts(path)
     }
 
-    fn with_parts(self) -> io::Result<Self> {
+    fn with_parts(path: PathBuf) -> io::Result<Self> {
+        let held = lock(open(&path)?, FlockArg::LockExclusive)?;
         for part in ["tmp", "jupyter"] {
-            DirBuilder::new().mode(0o700).create(self.0.join(part))?;
+            DirBuilder::new().mode(0o700).create(path.join(part))?;
         }
-        Ok(self)
+        Ok(Self { path, _lock: held })
     }
 
     /// The directory's path.
     pub(crate) fn path(&self) -> &Path {
-        &self.0
+        &self.path
     }
 
     /// Writes a private file into it.
     pub(crate) fn write(&self, name: &str, text: &str) -> io::Result<PathBuf> {
-        let path = self.0.join(name);
+        let path = self.path.join(name);
         let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path)?;
         io::Write::write_all(&mut file, text.as_bytes())?;
         Ok(path)
@@ -56,29 +63,57 @@ impl RuntimeDirectory {
 impl Drop for RuntimeDirectory {
     fn drop(&mut self) {
         // What cannot be removed is the node's clean-up's to remove; the session is over either way.
-        let _ = std::fs::remove_dir_all(&self.0);
+        let _ = std::fs::remove_dir_all(&self.path);
     }
 }
 
-fn private(path: &Path, uid: u32) -> io::Result<()> {
+fn open(directory: &Path) -> io::Result<File> {
+    let flags = OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW;
+    OpenOptions::new().read(true).custom_flags(flags.bits()).open(directory)
+}
+
+fn lock(file: File, how: FlockArg) -> io::Result<Flock<File>> {
+    Flock::lock(file, how).map_err(|(_, error)| error.into())
+}
+
+fn private(path: &Path, uid: u32) -> io::Result<File> {
     match DirBuilder::new().mode(0o700).create(path) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
         _ => {}
     }
-    let flags = nix::fcntl::OFlag::O_DIRECTORY | nix::fcntl::OFlag::O_NOFOLLOW;
-    let metadata =
-        OpenOptions::new().read(true).custom_flags(flags.bits()).open(path).and_then(|d: File| d.metadata())?;
+    let directory = open(path)?;
+    let metadata = directory.metadata()?;
     if metadata.uid() != uid || metadata.mode() & 0o077 != 0 {
         return Err(io::ErrorKind::PermissionDenied.into());
     }
-    Ok(())
+    Ok(directory)
+}
+
+/// Removes the directories in `parent` that no agent holds, in the background: a start does not wait for it.
+fn remove_left(parent: &Path, except: &Path) {
+    let Ok(entries) = std::fs::read_dir(parent) else { return };
+    let left: Vec<_> = entries
+        .filter_map(|entry| {
+            let path = entry.ok()?.path();
+            let held = (path != except).then(|| open(&path).ok())??;
+            Some((path, lock(held, FlockArg::LockExclusiveNonblock).ok()?))
+        })
+        .collect();
+    if !left.is_empty() {
+        std::thread::spawn(move || {
+            for (path, _held) in left {
+                // What cannot be removed is tried again by the next agent.
+                let _ = std::fs::remove_dir_all(path);
+            }
+        });
+    }
 }
 
 fn fresh(base: &Path) -> io::Result<RuntimeDirectory> {
     let template = CString::new(base.join("eirene-XXXXXX").into_os_string().into_encoded_bytes())?;
     let template = PathBuf::from(std::ffi::OsString::from(template.into_string().map_err(io::Error::other)?));
     let made = nix::unistd::mkdtemp(&template).map_err(io::Error::from)?;
-    RuntimeDirectory(made).with_parts()
+    RuntimeDirectory::with_parts(made)
 }
 
 #[cfg(test)]
@@ -101,6 +136,21 @@ mod tests {
         assert_eq!(std::fs::metadata(&file).unwrap().mode() & 0o777, 0o600);
         drop(directory);
         assert!(!path.exists());
+    }
+
+    #[test]
+    fn what_killed_agents_left_is_removed_and_what_is_in_use_stays() {
+        let base = tempfile::tempdir().unwrap();
+        let used = RuntimeDirectory::make(base.path(), uid(), "used.0").unwrap();
+        let left = used.path().with_file_name("left.0");
+        std::fs::create_dir_all(left.join("tmp/deep")).unwrap();
+        let _next = RuntimeDirectory::make(base.path(), uid(), "next.0").unwrap();
+        let begun = std::time::Instant::now();
+        while left.exists() {
+            assert!(begun.elapsed().as_secs() < 20, "what was left is still there");
+            std::thread::yield_now();
+        }
+        assert!(used.path().join("tmp").is_dir());
     }
 
     #[test]

@@ -17,6 +17,7 @@ use crate::dial::Dialer;
 use crate::job::{Environment, Job};
 use crate::link::{Link, Order, Phase};
 use crate::log::Log;
+use crate::processes;
 use crate::runtime_directory::RuntimeDirectory;
 
 /// Exit status when the app could not be started.
@@ -59,7 +60,7 @@ fn chain(error: &(dyn std::error::Error + 'static)) -> String {
 }
 
 async fn prepare(job_file: &Path, environment: &Environment, log: &Log) -> Result<Session, AnyError> {
-    container::adopt_orphans()?;
+    processes::adopt_orphans()?;
     let job = Job::read(job_file, environment, log).await?;
     let name = format!("{}.{}", job.file.session, job.file.restart_count);
     let directory = RuntimeDirectory::make(Path::new("/tmp"), job.uid, &name)?;
@@ -106,7 +107,7 @@ impl Session {
                 End { status: None, problem: Some(("not_started", text)), exit: EXIT_NOT_STARTED }
             }
         };
-        container::sweep().await;
+        processes::sweep().await;
         let mut told = self.told.subscribe();
         self.phase.send_replace(Phase::Exited { status: end.status, problem: end.problem });
         if end.exit != EXIT_REFUSED {

@@ -67,6 +67,9 @@ pub struct Exec {
     pub environment: ContainerPath,
     /// Whether NVIDIA's libraries and devices are brought in.
     pub nvidia: bool,
+    /// Whether the image's own directories can be written to; what is written is lost at the end. It takes a second FUSE layer, which
+    /// doubles the time Python needs to start.
+    pub writable_image: bool,
     /// Working directory in the container.
     pub directory: ContainerPath,
     /// Program and arguments in the container.
@@ -77,7 +80,10 @@ impl Exec {
     /// The arguments after the program name (`apptainer`, or `singularity` where that is what the node has).
     pub fn arguments(&self) -> Vec<String> {
         let mut arguments: Vec<String> =
-            ["--silent", "exec", "--containall", "--no-eval", "--writable-tmpfs"].map(ToOwned::to_owned).to_vec();
+            ["--silent", "exec", "--containall", "--no-eval"].map(ToOwned::to_owned).to_vec();
+        if self.writable_image {
+            arguments.push("--writable-tmpfs".to_owned());
+        }
         arguments.push(format!("--home={}", self.home.as_str()));
         arguments.push(format!("--pwd={}", self.directory.as_str()));
         for bind in &self.binds {
@@ -128,6 +134,7 @@ mod tests {
             binds: vec![BindMount { source: path("/tmp/r"), target: path("/run/eirene"), writable: true }],
             environment: path("/tmp/r/environment"),
             nvidia: true,
+            writable_image: true,
             directory: path("/home/ada"),
             command: vec!["jupyter".into(), "lab".into()],
         }

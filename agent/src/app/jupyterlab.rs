@@ -5,12 +5,13 @@
 
 use super::{App, AppContext, RUNTIME, SOCKET};
 
-pub(super) const APP: App = App { command, environment, ready_path: "/api" };
+/// Packages a person installs go to the home, where they last, and not into an image that forgets them.
+pub(super) const APP: App = App { command, environment, writable_image: false, ready_path: "/api" };
 
 fn command(context: AppContext<'_>) -> Vec<String> {
     vec![
-        "jupyter".to_owned(),
-        "lab".to_owned(),
+        // `jupyter lab` would start Python once more, only to find this program.
+        "jupyter-lab".to_owned(),
         "--no-browser".to_owned(),
         format!("--ServerApp.sock={RUNTIME}/{SOCKET}"),
         "--ServerApp.sock_mode=0600".to_owned(),

@@ -24,6 +24,8 @@ pub(crate) struct App {
     pub(crate) command: fn(AppContext<'_>) -> Vec<String>,
     /// Environment beside the session's own.
     pub(crate) environment: fn(AppContext<'_>) -> Vec<(&'static str, String)>,
+    /// Whether it writes into its image's own directories.
+    pub(crate) writable_image: bool,
     /// Path that answers 200 as soon as the app does.
     pub(crate) ready_path: &'static str,
 }

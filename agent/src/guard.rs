@@ -1,0 +1,70 @@
+//! The app's guard: the container's first program. It starts the app, and ends it and everything below it when the agent is gone.
+//!
+//! Whatever kills the agent cannot ask first, and the parent-death signal (prctl(2)) is lost while Apptainer changes its identity. But
+//! the guard's standard input is a pipe whose other end the agent alone holds: its end is the agent's end. The container's PID
+//! namespace ends with the guard, so nothing is left of the session.
+
+use std::ffi::OsString;
+use std::os::fd::AsFd as _;
+use std::os::unix::process::ExitStatusExt as _;
+use std::process::{ExitStatus, Stdio};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use tokio::io::AsyncReadExt as _;
+use tokio::net::unix::pipe::Receiver;
+use tokio::process::Command;
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::log::Log;
+use crate::processes;
+
+/// Exit status when the app could not be started, as shells say it.
+const EXIT_NOT_FOUND: u8 = 127;
+/// Exit status when the agent went away.
+const EXIT_ALONE: u8 = 128 + Signal::SIGKILL as u8;
+
+/// Runs the app until it ends or the agent does; gives the exit status to pass on.
+pub async fn guard(command: &[OsString], log: &Log) -> u8 {
+    let Some((program, arguments)) = command.split_first() else { return EXIT_NOT_FOUND };
+    match run(program, arguments).await {
+        Ok(status) => status,
+        Err(error) => {
+            log.say(&format!("the app could not be started: {}: {error}", program.to_string_lossy()));
+            EXIT_NOT_FOUND
+        }
+    }
+}
+
+async fn run(program: &OsString, arguments: &[OsString]) -> std::io::Result<u8> {
+    processes::adopt_orphans()?;
+    let mut agent = Receiver::from_owned_fd(std::io::stdin().as_fd().try_clone_to_owned()?)?;
+    let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+    let mut app = Command::new(program).args(arguments).stdin(Stdio::null()).process_group(0).spawn()?;
+    let pid = app.id().and_then(|id| i32::try_from(id).ok()).map(Pid::from_raw);
+    let mut asked = false;
+    let mut nothing = [0; 64];
+    loop {
+        tokio::select! {
+            ended = app.wait() => return ended.map(code),
+            // Apptainer passes on a signal that its whole group has got already; the app is told once.
+            _ = terminate.recv(), if !asked => asked = tell(pid, Signal::SIGTERM),
+            _ = interrupt.recv(), if !asked => asked = tell(pid, Signal::SIGINT),
+            read = agent.read(&mut nothing) => if !matches!(read, Ok(1..)) {
+                processes::sweep().await;
+                return Ok(EXIT_ALONE);
+            }
+        }
+    }
+}
+
+fn tell(pid: Option<Pid>, what: Signal) -> bool {
+    // It may have ended in between.
+    pid.is_some_and(|pid| kill(pid, what).is_ok())
+}
+
+/// The status, or 128 and the signal's number.
+fn code(status: ExitStatus) -> u8 {
+    let number = status.code().or_else(|| status.signal().map(|signal| 128 + signal));
+    number.and_then(|number| u8::try_from(number).ok()).unwrap_or(1)
+}
