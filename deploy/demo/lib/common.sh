@@ -76,9 +76,9 @@ on_exit() {
 
 have() { command -v "$1" >/dev/null 2>&1; }
 
-as_root() {
-    if ((EUID == 0)); then "$@"; else sudo "$@"; fi
-}
+as_root_command=()
+((EUID == 0)) || as_root_command=(sudo)
+as_root() { "${as_root_command[@]}" "$@"; }
 
 # The docker client, through sudo where the socket asks for it.
 docker_command=(docker)
@@ -106,7 +106,7 @@ compose() {
 # containers whose configuration has changed, and no others.
 write_compose_env() {
     local common portal file
-    mkdir -p "$state_dir/etc"
+    mkdir -p "$state_dir/etc" "$state_dir/context"
     for file in eirened.toml launcher.toml; do
         sed "s/@PORT@/$port/g" "$demo_dir/$file" >"$state_dir/etc/$file"
     done

@@ -45,8 +45,12 @@ start_engine() {
         as_root systemctl start docker
     else
         say "      no service manager here: starting dockerd (log: $state_dir/dockerd.log)"
+        # By `exec`, so that no shell stays and holds the caller's pipes open.
         # shellcheck disable=SC2024  # the log belongs to the caller
-        as_root setsid dockerd --pidfile "$state_dir/dockerd.pid" >"$state_dir/dockerd.log" 2>&1 </dev/null 3>&- &
+        (
+            exec 3>&- >"$state_dir/dockerd.log" 2>&1 </dev/null
+            exec "${as_root_command[@]}" setsid dockerd --pidfile "$state_dir/dockerd.pid"
+        ) &
     fi
     if ! wait_until 60 "the Docker daemon answers" docker_answers; then
         tail -n 20 "$state_dir/dockerd.log" 2>/dev/null || true

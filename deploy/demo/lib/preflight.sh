@@ -49,6 +49,10 @@ check_network() {
     if dk network inspect "${project}_cluster" >/dev/null 2>&1; then
         return 0
     fi
+    # A bridge outlives a daemon that was killed; whose it is, the daemon says once it runs again.
+    if ! docker_answers && ip -4 route 2>/dev/null | grep -F "$net." | grep -q ' dev br-'; then
+        return 0
+    fi
     if ip -4 route 2>/dev/null | grep -qF "$net."; then
         problem "the network $net.0/24 is in use on this machine" "EIRENE_DEMO_NET=10.89.78 make demo"
     fi
