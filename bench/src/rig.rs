@@ -81,6 +81,10 @@ impl Rig {
         command.arg("serve").arg("--config").arg(&config_file);
         let mut portal = Server::start("eirened", command, &dir)?;
         portal.wait(Answers::Tcp(address)).await?;
+        // The port is open before the first request is answered.
+        let host = format!("bench.localhost:{}", address.port());
+        let ask = Ask { address, host: &host, method: "GET", path: "/healthz", authorization: None, body: None };
+        ask.send().await.with_context(|| portal.said())?;
 
         stand_in_for_apptainer(&dir)?;
         let pin = pin(&state.join("tunnel.crt"))?;
