@@ -54,7 +54,8 @@ async fn how_the_app_ended_is_passed_on() {
 
 #[tokio::test]
 async fn the_app_is_told_once_to_end() {
-    let mut guard = Guard::start("trap 'echo told' TERM; echo up; while :; do sleep 0.05; [ -e /proc/$PPID/exe ] || exit; done");
+    let mut guard =
+        Guard::start("trap 'echo told' TERM; echo up; while :; do sleep 0.05; [ -e /proc/$PPID/exe ] || exit; done");
     assert_eq!(guard.line().await, "up");
     for _ in 0..3 {
         guard.signal(Signal::SIGTERM);
