@@ -62,7 +62,7 @@ async fn main() -> anyhow::Result<()> {
     loop {
         let (stream, peer) = listener.accept().await?;
         stream.set_nodelay(true)?;
-        let connection = service.connection(peer.ip(), false);
+        let connection = service.connection(peer.ip());
         // As `eirene_backend::server` serves a connection.
         tokio::spawn(async move {
             let served = http1::Builder::new()

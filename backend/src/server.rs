@@ -161,15 +161,15 @@ async fn connection(
 ) {
     // Small answers must not wait for the other side's delayed acknowledgement.
     let _ = stream.set_nodelay(true);
-    let Some(tls) = tls else { return exchange(service, stream, peer, false, shutdown).await };
+    let Some(tls) = tls else { return exchange(service, stream, peer, shutdown).await };
     match tokio::time::timeout(HANDSHAKE_WAIT, tls.acceptor.accept(stream)).await {
-        Ok(Ok(stream)) => exchange(service, stream, peer, true, shutdown).await,
+        Ok(Ok(stream)) => exchange(service, stream, peer, shutdown).await,
         Ok(Err(error)) => tracing::debug!(%error, "A TLS handshake failed"),
         Err(_) => tracing::debug!("A TLS handshake took too long"),
     }
 }
 
-async fn exchange<S>(service: HttpService, stream: S, peer: SocketAddr, tls: bool, shutdown: CancellationToken)
+async fn exchange<S>(service: HttpService, stream: S, peer: SocketAddr, shutdown: CancellationToken)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
@@ -179,7 +179,7 @@ where
         .half_close(false)
         .max_buf_size(MAX_BUFFER)
         .max_headers(MAX_HEADERS)
-        .serve_connection(TokioIo::new(stream), service.connection(peer.ip().to_canonical(), tls))
+        .serve_connection(TokioIo::new(stream), service.connection(peer.ip().to_canonical()))
         .with_upgrades();
     tokio::pin!(served);
     let result = tokio::select! {

@@ -1,7 +1,7 @@
 //! HTTP: one listener for the portal's origin and all session origins.
 //!
 //! The `Host` header decides, by exact comparison: the portal's own name goes to the [router](portal_router) with the API, the pages
-//! and the live feed; `<session id>.<apps domain>` goes to the [proxy]; anything else is answered 421. Nothing here knows the
+//! and the live feed; `<session id>.<apps domain>` goes to the [proxy]; anything else is answered 421, but for the health checks. Nothing here knows the
 //! database, and nothing decides what a service should decide.
 
 pub mod api;
@@ -102,7 +102,7 @@ async fn nothing_here() -> HttpError {
 
 impl HttpService {
     /// The service of one accepted connection from `peer`. The scheme is the configuration's, whether TLS ends here or before us.
-    pub fn connection(&self, peer: IpAddr, _tls: bool) -> Connection {
+    pub fn connection(&self, peer: IpAddr) -> Connection {
         Connection { service: self.clone(), peer }
     }
 
@@ -117,7 +117,12 @@ impl HttpService {
         if host == config.portal_authority().as_bytes() {
             return Place::Portal;
         }
-        session_of(host, &config.server.apps_domain).map_or(Place::Nowhere, Place::Session)
+        match session_of(host, &config.server.apps_domain) {
+            Some(session) => Place::Session(session),
+            // Load balancers ask by address; these answers hold nothing that a foreign page could use.
+            None if matches!(request.uri().path(), "/healthz" | "/readyz") => Place::Portal,
+            None => Place::Nowhere,
+        }
     }
 
     async fn answer(self, peer: IpAddr, mut request: Request<Incoming>) -> Response {

@@ -241,8 +241,12 @@ async fn only_our_own_host_names_are_answered_for() {
         (format!("{id}.apps.eirene.localhost:8080"), 404),
         (PORTAL.to_owned(), 200),
     ] {
-        let answer = server.send(Ask::get("/healthz").to(&host)).await;
+        let answer = server.send(Ask::get("/login").to(&host)).await;
         assert_eq!(answer.status.as_u16(), status, "{host}");
+    }
+    // Load balancers ask by address.
+    for path in ["/healthz", "/readyz"] {
+        assert_eq!(server.send(Ask::get(path).to("192.0.2.7:8080")).await.status, StatusCode::OK, "{path}");
     }
     let twice = Ask::get("/healthz").with("host", "evil.example");
     assert_eq!(server.portal(twice).await.status, StatusCode::BAD_REQUEST);
