@@ -106,6 +106,7 @@ async fn seed(db: &Db) -> anyhow::Result<(SessionId, String)> {
         state: UserState::Active,
         uid: Some(2001),
         created_at: now,
+        access_epoch: 0,
     };
     db.insert_user(&user, "no password").await?;
     let secret = Secret::from_text(format!("eir_{}", Secret::generate().expose()));
@@ -118,7 +119,7 @@ async fn seed(db: &Db) -> anyhow::Result<(SessionId, String)> {
         expires_at: None,
         last_used_at: None,
     };
-    db.insert_token(&token, &secret.hash()).await?;
+    db.insert_token(0, &token, &secret.hash()).await?;
     let session = Session {
         id: SessionId::generate(),
         owner: user.id,

@@ -367,6 +367,7 @@ impl TestApp {
             state: UserState::Active,
             uid: Some(uid),
             created_at: self.clock.now(),
+            access_epoch: 0,
         };
         self.app.db.insert_user(&user, "no hash").await.unwrap();
         Actor { user, via: Via::Login(eirene_core::LoginId::generate()), address: None, request_id: None }

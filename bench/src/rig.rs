@@ -169,6 +169,7 @@ async fn seed(count: usize, path: &Path) -> anyhow::Result<Seeded> {
         state: UserState::Active,
         uid: Some(uid),
         created_at: now,
+        access_epoch: 0,
     };
     db.insert_user(&user, "no password").await?;
     let token = Secret::from_text(format!("eir_{}", Secret::generate().expose()));
@@ -181,7 +182,7 @@ async fn seed(count: usize, path: &Path) -> anyhow::Result<Seeded> {
         expires_at: None,
         last_used_at: None,
     };
-    db.insert_token(&row, &token.hash()).await?;
+    db.insert_token(0, &row, &token.hash()).await?;
     let mut sessions = Vec::with_capacity(count);
     for number in 0..count {
         let session = session(number, &user, uid)?;

@@ -111,6 +111,8 @@ pub struct User {
     pub uid: Option<u32>,
     /// When the account was made.
     pub created_at: Timestamp,
+    /// How often all access was voided until this was read. What was authorised before the last time becomes no log-in and no token.
+    pub access_epoch: i64,
 }
 
 impl User {

@@ -8,7 +8,7 @@ use sqlx::FromRow;
 use crate::db::Db;
 use crate::error::DbError;
 use crate::row::{Place, micros};
-use crate::users::{UserRow, user_columns};
+use crate::users::{HOLD_EPOCH, UserRow, user_columns};
 
 statements! {
     INSERT = "INSERT INTO logins (id, secret_hash, user_id, created_at, last_seen_at, expires_at, address, user_agent)
@@ -70,19 +70,26 @@ impl LoginRow {
 }
 
 impl Db {
-    /// Adds a log-in under the hash of its cookie.
-    pub async fn insert_login(&self, login: &Login, secret: &SecretHash) -> Result<(), DbError> {
-        on_db!(self, pool => sqlx::query(INSERT)
-            .bind(login.id.to_string())
-            .bind(secret.as_str())
-            .bind(login.user.to_string())
-            .bind(micros(login.created_at))
-            .bind(micros(login.last_seen_at))
-            .bind(micros(login.expires_at))
-            .bind(login.address.as_deref())
-            .bind(login.user_agent.as_deref())
-            .execute(pool).await.map(drop))
-        .map_err(DbError::conflict("log-in"))
+    /// Adds a log-in under the hash of its cookie. False, and nothing is added, when access was voided since the user was read in `epoch`.
+    pub async fn insert_login(&self, epoch: i64, login: &Login, secret: &SecretHash) -> Result<bool, DbError> {
+        let user = login.user.to_string();
+        in_transaction!(self, tx => {
+            let held = sqlx::query(HOLD_EPOCH).bind(user.as_str()).bind(epoch).execute(&mut *tx).await?.rows_affected() > 0;
+            if held {
+                sqlx::query(INSERT)
+                    .bind(login.id.to_string())
+                    .bind(secret.as_str())
+                    .bind(user.as_str())
+                    .bind(micros(login.created_at))
+                    .bind(micros(login.last_seen_at))
+                    .bind(micros(login.expires_at))
+                    .bind(login.address.as_deref())
+                    .bind(login.user_agent.as_deref())
+                    .execute(&mut *tx).await
+                    .map_err(DbError::conflict("log-in"))?;
+            }
+            Ok::<bool, DbError>(held)
+        })
     }
 
     /// A log-in that is not over, by the hash of its cookie, with its user; none while the user is disabled.

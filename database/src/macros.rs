@@ -34,7 +34,7 @@ macro_rules! in_transaction {
 /// Declares a file's SQL statements and, for the test that prepares each of them on both engines, the list of them all.
 macro_rules! statements {
     ($($(#[$doc:meta])* $name:ident = $sql:expr;)*) => {
-        $($(#[$doc])* const $name: &str = $sql;)*
+        $($(#[$doc])* pub(crate) const $name: &str = $sql;)*
 
         /// Every statement of this file.
         #[cfg(test)]

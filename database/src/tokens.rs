@@ -8,7 +8,7 @@ use sqlx::FromRow;
 use crate::db::Db;
 use crate::error::DbError;
 use crate::row::{Place, maybe_micros, micros};
-use crate::users::{UserRow, user_columns};
+use crate::users::{HOLD_EPOCH, UserRow, user_columns};
 
 statements! {
     INSERT = "INSERT INTO tokens (id, secret_hash, user_id, name, scopes, created_at, expires_at, last_used_at)
@@ -75,20 +75,27 @@ impl TokenRow {
 }
 
 impl Db {
-    /// Adds a token under its hash.
-    pub async fn insert_token(&self, token: &ApiToken, secret: &SecretHash) -> Result<(), DbError> {
+    /// Adds a token under its hash. False, and nothing is added, when access was voided since the user was read in `epoch`.
+    pub async fn insert_token(&self, epoch: i64, token: &ApiToken, secret: &SecretHash) -> Result<bool, DbError> {
+        let user = token.user.to_string();
         let scopes = serde_json::to_string(&token.scopes).map_err(DbError::encode)?;
-        on_db!(self, pool => sqlx::query(INSERT)
-            .bind(token.id.to_string())
-            .bind(secret.as_str())
-            .bind(token.user.to_string())
-            .bind(token.name.as_str())
-            .bind(scopes)
-            .bind(micros(token.created_at))
-            .bind(maybe_micros(token.expires_at))
-            .bind(maybe_micros(token.last_used_at))
-            .execute(pool).await.map(drop))
-        .map_err(DbError::conflict("token"))
+        in_transaction!(self, tx => {
+            let held = sqlx::query(HOLD_EPOCH).bind(user.as_str()).bind(epoch).execute(&mut *tx).await?.rows_affected() > 0;
+            if held {
+                sqlx::query(INSERT)
+                    .bind(token.id.to_string())
+                    .bind(secret.as_str())
+                    .bind(user.as_str())
+                    .bind(token.name.as_str())
+                    .bind(scopes.as_str())
+                    .bind(micros(token.created_at))
+                    .bind(maybe_micros(token.expires_at))
+                    .bind(maybe_micros(token.last_used_at))
+                    .execute(&mut *tx).await
+                    .map_err(DbError::conflict("token"))?;
+            }
+            Ok::<bool, DbError>(held)
+        })
     }
 
     /// A token that is not over, by its hash, with its user; none while the user is disabled.

@@ -11,7 +11,7 @@ use crate::row::{Place, micros};
 macro_rules! user_columns {
     () => {
         "users.id AS user_id, users.username, users.role AS user_role, users.state AS user_state, users.uid AS user_uid, \
-         users.created_at AS user_created_at"
+         users.created_at AS user_created_at, users.access_epoch AS user_access_epoch"
     };
 }
 pub(crate) use user_columns;
@@ -27,6 +27,10 @@ statements! {
     SET_STATE = "UPDATE users SET state = $1 WHERE id = $2";
     SET_ROLE = "UPDATE users SET role = $1 WHERE id = $2";
     SET_PASSWORD_HASH = "UPDATE users SET password_hash = $1 WHERE id = $2";
+    REHASH = "UPDATE users SET password_hash = $1 WHERE id = $2 AND password_hash = $3";
+    NEXT_EPOCH = "UPDATE users SET access_epoch = access_epoch + 1 WHERE id = $1";
+    /// Changes nothing and holds the row until the end of the transaction: whoever voids access comes before or after.
+    HOLD_EPOCH = "UPDATE users SET access_epoch = access_epoch WHERE id = $1 AND access_epoch = $2 AND state = 'active'";
     COUNT_ADMINS = "SELECT COUNT(*) FROM users WHERE role = 'admin' AND state = 'active'";
     DELETE_APP_LOGINS = "DELETE FROM app_logins WHERE user_id = $1";
     DELETE_HANDOVERS = "DELETE FROM handovers WHERE user_id = $1";
@@ -34,8 +38,8 @@ statements! {
     DELETE_TOKENS = "DELETE FROM tokens WHERE user_id = $1";
 }
 
-/// All that lets a user in; the order is that of the foreign keys.
-const VOID_ACCESS: [&str; 4] = [DELETE_APP_LOGINS, DELETE_HANDOVERS, DELETE_LOGINS, DELETE_TOKENS];
+/// Ends all that lets a user in. The epoch comes first, because it holds the user's row; then the order is that of the foreign keys.
+const VOID_ACCESS: [&str; 5] = [NEXT_EPOCH, DELETE_APP_LOGINS, DELETE_HANDOVERS, DELETE_LOGINS, DELETE_TOKENS];
 
 /// A user as stored, under names that other nouns can join without a clash.
 #[derive(FromRow)]
@@ -46,6 +50,7 @@ pub(crate) struct UserRow {
     user_state: String,
     user_uid: Option<i64>,
     user_created_at: i64,
+    user_access_epoch: i64,
 }
 
 #[derive(FromRow)]
@@ -65,6 +70,7 @@ impl UserRow {
             state: place.text("state", &self.user_state)?,
             uid: self.user_uid.map(|uid| place.number("uid", uid)).transpose()?,
             created_at: place.time("created_at", self.user_created_at)?,
+            access_epoch: self.user_access_epoch,
         })
     }
 }
@@ -133,11 +139,22 @@ impl Db {
         Ok(changed > 0)
     }
 
-    /// Replaces the hash of the password. Access stays, because the same password may merely be hashed better: who changes the password
-    /// calls [`Db::void_access`] too. False when there is no such user.
-    pub async fn set_password_hash(&self, id: UserId, hash: &str) -> Result<bool, DbError> {
-        let changed = on_db!(self, pool => sqlx::query(SET_PASSWORD_HASH)
-            .bind(hash).bind(id.to_string()).execute(pool).await.map(|done| done.rows_affected()))?;
+    /// Gives a user another password and ends all access that the old one gave. False when there is no such user.
+    pub async fn replace_password(&self, id: UserId, hash: &str) -> Result<bool, DbError> {
+        let id = id.to_string();
+        in_transaction!(self, tx => {
+            let done = sqlx::query(SET_PASSWORD_HASH).bind(hash).bind(id.as_str()).execute(&mut *tx).await?;
+            for statement in VOID_ACCESS {
+                sqlx::query(statement).bind(id.as_str()).execute(&mut *tx).await?;
+            }
+            Ok::<bool, DbError>(done.rows_affected() > 0)
+        })
+    }
+
+    /// Stores a better hash of the same password; access stays. False when the password has changed since `old` was read.
+    pub async fn rehash_password(&self, id: UserId, old: &str, new: &str) -> Result<bool, DbError> {
+        let changed = on_db!(self, pool => sqlx::query(REHASH)
+            .bind(new).bind(id.to_string()).bind(old).execute(pool).await.map(|done| done.rows_affected()))?;
         Ok(changed > 0)
     }
 

@@ -45,6 +45,7 @@ pub(super) async fn offline(config: &Config) -> anyhow::Result<Offline> {
         state: UserState::Active,
         uid: None,
         created_at: clock.now(),
+        access_epoch: 0,
     };
     let operator = Actor { user, via: Via::Cli, address: None, request_id: None };
     Ok(Offline { db, accounts, images, operator })

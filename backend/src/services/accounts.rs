@@ -127,7 +127,7 @@ impl Accounts {
         let (user, stored) = found.unzip();
         let too_long = attempt.password.expose_secret().len() > MAX_PASSWORD;
         let password = if too_long { SecretString::from("") } else { attempt.password };
-        let verdict = self.inner.passwords.verify(password, stored).await?;
+        let verdict = self.inner.passwords.verify(password, stored.clone()).await?;
         let right = matches!(verdict, Verdict::Right { .. }) && !too_long;
         let Some(user) = user.filter(|user| right && user.state == UserState::Active) else {
             let event = NewAuditEvent {
@@ -142,8 +142,8 @@ impl Accounts {
             self.inner.audit.record(event).await;
             return Err(AppError::Unauthenticated);
         };
-        if let Verdict::Right { rehash: Some(hash) } = verdict {
-            self.inner.db.set_password_hash(user.id, &hash).await?;
+        if let (Verdict::Right { rehash: Some(hash) }, Some(stored)) = (verdict, stored) {
+            self.inner.db.rehash_password(user.id, &stored, &hash).await?;
         }
         Ok(user)
     }
@@ -181,6 +181,7 @@ impl Accounts {
             state: UserState::Active,
             uid,
             created_at: self.inner.clock.now(),
+            access_epoch: 0,
         };
         if self.inner.db.user_by_name(&user.username).await?.is_some() {
             return Err(taken(&user.username));
@@ -253,8 +254,7 @@ impl Accounts {
         let user = self.inner.db.user_by_name(username).await?.ok_or(AppError::NotFound)?;
         let (password, generated) = given_or_generated(password)?;
         let hash = self.inner.passwords.hash(password).await?;
-        self.inner.db.set_password_hash(user.id, &hash).await?;
-        self.inner.db.void_access(user.id).await?;
+        self.inner.db.replace_password(user.id, &hash).await?;
         self.inner.access.recheck(user.id).await;
         self.inner.audit.record(actor.audit("user.reset_password", username.as_str(), "ok", json!({}))).await;
         Ok(generated)
@@ -282,8 +282,7 @@ impl Accounts {
         }
         check_password("new", &new)?;
         let hash = self.inner.passwords.hash(new).await?;
-        self.inner.db.set_password_hash(actor.user.id, &hash).await?;
-        self.inner.db.void_access(actor.user.id).await?;
+        self.inner.db.replace_password(actor.user.id, &hash).await?;
         self.inner.access.recheck(actor.user.id).await;
         let event = actor.audit("user.change_password", actor.user.username.as_str(), "ok", json!({}));
         self.inner.audit.record(event).await;

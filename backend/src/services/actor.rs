@@ -99,6 +99,7 @@ mod tests {
             state: UserState::Active,
             uid: Some(2001),
             created_at: SystemClock.now(),
+            access_epoch: 0,
         };
         Actor { user, via, address: None, request_id: None }
     }

@@ -79,7 +79,10 @@ impl Logins {
             address: address.map(|a| a.to_string()),
             user_agent: Some(user_agent.chars().filter(|c| !c.is_control()).take(MAX_USER_AGENT).collect()),
         };
-        self.db.insert_login(&login, &secret.hash()).await?;
+        if !self.db.insert_login(user.access_epoch, &login, &secret.hash()).await? {
+            // The password was changed, or the account disabled, while it was being checked.
+            return Err(AppError::Unauthenticated);
+        }
         let actor =
             Actor { user: user.clone(), via: Via::Login(login.id), address, request_id: request_id.map(str::to_owned) };
         self.audit.record(actor.audit("login", user.username.as_str(), "ok", json!({}))).await;

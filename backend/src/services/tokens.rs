@@ -113,7 +113,10 @@ impl Tokens {
             expires_at: expires_in.and_then(|s| now.checked_add(s).ok()),
             last_used_at: None,
         };
-        self.db.insert_token(&token, &secret.hash()).await?;
+        if !self.db.insert_token(user.access_epoch, &token, &secret.hash()).await? {
+            // What the caller came in with was voided in between.
+            return Err(AppError::Unauthenticated);
+        }
         let actor = Actor {
             user,
             via: Via::Token { id: token.id, scopes: token.scopes.clone() },

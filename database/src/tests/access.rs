@@ -7,7 +7,7 @@ on_both! {
     async fn a_login_is_good_until_it_is_over(db) {
         let ada = add_user(db, "ada").await;
         let login = login(&ada);
-        db.insert_login(&login, &hash("cookie")).await.unwrap();
+        db.insert_login(0, &login, &hash("cookie")).await.unwrap();
         assert_eq!(db.login_by_hash(&hash("cookie"), at(999)).await.unwrap(), Some((login.clone(), ada)));
         assert_eq!(db.login_by_hash(&hash("cookie"), at(1000)).await.unwrap(), None);
         assert_eq!(db.login_by_hash(&hash("other"), at(0)).await.unwrap(), None);
@@ -19,8 +19,8 @@ on_both! {
     async fn touching_moves_forward_only(db) {
         let ada = add_user(db, "ada").await;
         let (login, token) = (login(&ada), token(&ada, None));
-        db.insert_login(&login, &hash("cookie")).await.unwrap();
-        db.insert_token(&token, &hash("token")).await.unwrap();
+        db.insert_login(0, &login, &hash("cookie")).await.unwrap();
+        db.insert_token(0, &token, &hash("token")).await.unwrap();
         for seen in [50, 20] {
             db.touch_login(login.id, at(seen)).await.unwrap();
             db.touch_token(token.id, at(seen)).await.unwrap();
@@ -33,9 +33,9 @@ on_both! {
     async fn a_token_is_good_until_it_is_over_and_belongs_to_its_user(db) {
         let (ada, grace) = (add_user(db, "ada").await, add_user(db, "grace").await);
         let (forever, short) = (token(&ada, None), token(&ada, Some(at(100))));
-        db.insert_token(&forever, &hash("forever")).await.unwrap();
-        db.insert_token(&short, &hash("short")).await.unwrap();
-        let second = db.insert_token(&token(&grace, None), &hash("short")).await;
+        db.insert_token(0, &forever, &hash("forever")).await.unwrap();
+        db.insert_token(0, &short, &hash("short")).await.unwrap();
+        let second = db.insert_token(0, &token(&grace, None), &hash("short")).await;
         assert!(matches!(second, Err(DbError::Conflict { what: "token" })), "{second:?}");
         assert_eq!(db.token_by_hash(&hash("short"), at(99)).await.unwrap(), Some((short.clone(), ada.clone())));
         assert_eq!(db.token_by_hash(&hash("short"), at(100)).await.unwrap(), None);
@@ -49,7 +49,7 @@ on_both! {
 
     async fn a_scope_nobody_knows_is_named(db) {
         let ada = add_user(db, "ada").await;
-        db.insert_token(&token(&ada, None), &hash("token")).await.unwrap();
+        db.insert_token(0, &token(&ada, None), &hash("token")).await.unwrap();
         meddle(db, "UPDATE tokens SET scopes = '[\"read\",\"everything\"]'").await.unwrap();
         let found = db.token_by_hash(&hash("token"), at(0)).await;
         assert!(matches!(found, Err(DbError::Inconsistent { table: "tokens", column: "scopes", .. })), "{found:?}");
@@ -59,7 +59,7 @@ on_both! {
         let ada = add_user(db, "ada").await;
         let session = add_session(db, &ada).await;
         let login = login(&ada);
-        db.insert_login(&login, &hash("cookie")).await.unwrap();
+        db.insert_login(0, &login, &hash("cookie")).await.unwrap();
         db.insert_handover(&hash("code"), session.id, ada.id, login.id, at(60)).await.unwrap();
         let takers: Vec<_> = (0..16)
             .map(|_| {
@@ -78,7 +78,7 @@ on_both! {
         let ada = add_user(db, "ada").await;
         let (session, other) = (add_session(db, &ada).await, add_session(db, &ada).await);
         let login = login(&ada);
-        db.insert_login(&login, &hash("cookie")).await.unwrap();
+        db.insert_login(0, &login, &hash("cookie")).await.unwrap();
         db.insert_handover(&hash("code"), session.id, ada.id, login.id, at(60)).await.unwrap();
         assert_eq!(db.take_handover(&hash("code"), other.id, at(1)).await.unwrap(), None);
         assert_eq!(db.take_handover(&hash("code"), session.id, at(60)).await.unwrap(), None);
@@ -90,7 +90,7 @@ on_both! {
         let ada = add_user(db, "ada").await;
         let (session, other) = (add_session(db, &ada).await, add_session(db, &ada).await);
         let login = login(&ada);
-        db.insert_login(&login, &hash("cookie")).await.unwrap();
+        db.insert_login(0, &login, &hash("cookie")).await.unwrap();
         db.insert_app_login(&hash("app"), session.id, ada.id, login.id, at(2000)).await.unwrap();
         assert_eq!(db.app_login(&hash("app"), session.id, at(999)).await.unwrap(), Some(ada.clone()));
         assert_eq!(db.app_login(&hash("app"), other.id, at(1)).await.unwrap(), None, "a cookie is for one session");
@@ -105,7 +105,7 @@ on_both! {
         let login = login(&ada);
         db.insert_handover(&hash("code"), session.id, ada.id, login.id, at(60)).await.unwrap();
         db.insert_app_login(&hash("app"), session.id, ada.id, login.id, at(60)).await.unwrap();
-        db.insert_login(&login, &hash("cookie")).await.unwrap();
+        db.insert_login(0, &login, &hash("cookie")).await.unwrap();
         db.insert_app_login(&hash("graces"), session.id, grace.id, login.id, at(60)).await.unwrap();
         assert_eq!(db.take_handover(&hash("code"), session.id, at(1)).await.unwrap(), None);
         assert_eq!(db.app_login(&hash("app"), session.id, at(1)).await.unwrap(), None);
@@ -118,8 +118,8 @@ on_both! {
         for user in [&ada, &grace] {
             let (session, login) = (add_session(db, user).await, login(user));
             let name = user.username.as_str();
-            db.insert_login(&login, &hash(&format!("{name} cookie"))).await.unwrap();
-            db.insert_token(&token(user, None), &hash(&format!("{name} token"))).await.unwrap();
+            db.insert_login(0, &login, &hash(&format!("{name} cookie"))).await.unwrap();
+            db.insert_token(0, &token(user, None), &hash(&format!("{name} token"))).await.unwrap();
             db.insert_handover(&hash(&format!("{name} code")), session.id, user.id, login.id, at(60)).await.unwrap();
             db.insert_app_login(&hash(&format!("{name} app")), session.id, user.id, login.id, at(60)).await.unwrap();
             sessions.push(session.id);
@@ -132,29 +132,44 @@ on_both! {
     async fn disabling_ends_everything_and_enabling_brings_nothing_back(db) {
         let ada = add_user(db, "ada").await;
         let (session, login) = (add_session(db, &ada).await, login(&ada));
-        db.insert_login(&login, &hash("ada cookie")).await.unwrap();
-        db.insert_token(&token(&ada, None), &hash("ada token")).await.unwrap();
+        db.insert_login(0, &login, &hash("ada cookie")).await.unwrap();
+        db.insert_token(0, &token(&ada, None), &hash("ada token")).await.unwrap();
         db.insert_app_login(&hash("ada app"), session.id, ada.id, login.id, at(60)).await.unwrap();
         db.set_user_state(ada.id, UserState::Disabled).await.unwrap();
         // A log-in whose password was checked just before.
-        db.insert_login(&super::login(&ada), &hash("late cookie")).await.unwrap();
+        assert!(!db.insert_login(0, &super::login(&ada), &hash("late cookie")).await.unwrap());
         assert_eq!(db.login_by_hash(&hash("late cookie"), at(1)).await.unwrap(), None);
         db.set_user_state(ada.id, UserState::Active).await.unwrap();
         assert_eq!(doors(db, "ada", session.id).await, [false; 4]);
+    }
+
+    async fn a_new_password_ends_everything_and_what_was_authorised_by_the_old_one_comes_too_late(db) {
+        let before = add_user(db, "ada").await;
+        db.insert_login(0, &login(&before), &hash("cookie")).await.unwrap();
+        assert!(db.replace_password(before.id, "new").await.unwrap());
+        assert_eq!(db.login_by_hash(&hash("cookie"), at(1)).await.unwrap(), None);
+        assert!(!db.insert_login(before.access_epoch, &login(&before), &hash("late cookie")).await.unwrap());
+        assert!(!db.insert_token(before.access_epoch, &token(&before, None), &hash("late token")).await.unwrap());
+        assert!(!db.rehash_password(before.id, "$argon2id$…", "better").await.unwrap(), "not the old one back");
+        let (now, stored) = db.user_credentials(&before.username).await.unwrap().unwrap();
+        assert_eq!(stored, "new");
+        assert!(db.insert_login(now.access_epoch, &login(&now), &hash("cookie")).await.unwrap());
+        assert!(db.rehash_password(now.id, "new", "better").await.unwrap());
+        assert!(db.login_by_hash(&hash("cookie"), at(1)).await.unwrap().is_some());
     }
 
     async fn what_is_over_is_removed_and_the_rest_stays(db) {
         let ada = add_user(db, "ada").await;
         let session = add_session(db, &ada).await;
         let (stays, goes) = (login(&ada), Login { expires_at: at(100), ..login(&ada) });
-        db.insert_login(&stays, &hash("stays")).await.unwrap();
-        db.insert_login(&goes, &hash("goes")).await.unwrap();
+        db.insert_login(0, &stays, &hash("stays")).await.unwrap();
+        db.insert_login(0, &goes, &hash("goes")).await.unwrap();
         for (name, until) in [("a", 100), ("b", 101)] {
             db.insert_handover(&hash(name), session.id, ada.id, stays.id, at(until)).await.unwrap();
             db.insert_app_login(&hash(name), session.id, ada.id, stays.id, at(until)).await.unwrap();
-            db.insert_token(&token(&ada, Some(at(until))), &hash(name)).await.unwrap();
+            db.insert_token(0, &token(&ada, Some(at(until))), &hash(name)).await.unwrap();
         }
-        db.insert_token(&token(&ada, None), &hash("forever")).await.unwrap();
+        db.insert_token(0, &token(&ada, None), &hash("forever")).await.unwrap();
         assert_eq!(db.delete_expired(at(100)).await.unwrap(), 4);
         assert_eq!(db.delete_expired(at(100)).await.unwrap(), 0);
         // Asked for an earlier moment, so only what is still stored is found.

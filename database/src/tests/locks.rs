@@ -151,7 +151,7 @@ on_both! {
                         match n % 3 {
                             0 => db.void_access(ada.id).await.map(drop),
                             1 => db.set_user_state(ada.id, UserState::Disabled).await.map(drop),
-                            _ => db.insert_login(&login(&ada), &hash(&format!("{n} {m}"))).await,
+                            _ => db.insert_login(0, &login(&ada), &hash(&format!("{n} {m}"))).await.map(drop),
                         }
                         .unwrap_or_else(|error| panic!("{error:?}"));
                     }

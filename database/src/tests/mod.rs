@@ -125,6 +125,7 @@ fn user(name: &str) -> User {
         state: UserState::Active,
         uid: Some(10_001),
         created_at: at(0),
+        access_epoch: 0,
     }
 }
 

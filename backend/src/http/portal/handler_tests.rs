@@ -45,7 +45,7 @@ impl<'a> Browser<'a> {
             address: None,
             user_agent: None,
         };
-        test.app.db.insert_login(&login, &secret.hash()).await.unwrap();
+        test.app.db.insert_login(0, &login, &secret.hash()).await.unwrap();
         Self { test, actor, secret }
     }
 

@@ -67,6 +67,7 @@ impl Samples {
             state: UserState::Active,
             uid: Some(2001),
             created_at: self.now,
+            access_epoch: 0,
         };
         Ok(Layout::for_user(self.pages.words(), &user, "sample-csrf", place, title))
     }

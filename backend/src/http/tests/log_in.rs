@@ -20,6 +20,7 @@ impl Server {
                 state: UserState::Active,
                 uid: None,
                 created_at: self.test.clock.now(),
+                access_epoch: 0,
             },
             via: Via::Cli,
             address: None,
