@@ -8,9 +8,7 @@ CREATE TABLE users (
     role          TEXT NOT NULL,
     state         TEXT NOT NULL,
     uid           BIGINT,
-    created_at    BIGINT NOT NULL,
-    -- Counts how often all access was voided: what was authorised before becomes no log-in and no token any more.
-    access_epoch  BIGINT NOT NULL DEFAULT 0
+    created_at    BIGINT NOT NULL
 );
 CREATE UNIQUE INDEX idx_users_username ON users (username);
 
