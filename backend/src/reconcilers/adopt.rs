@@ -1,7 +1,7 @@
 //! Jobs that carry our mark and that no row claims: what a restored database has forgotten.
 //!
-//! A row that has lost its job finds it again by the mark. A job whose row is gone is written down and shown to admins. Nothing is ever
-//! cancelled here.
+//! A row that has lost its job finds it again by the mark. A job whose row is gone is written down and shown to admins, and never
+//! cancelled. Only where one session has two jobs, because a submit that was believed lost arrived late, the one without the agent is.
 
 use std::collections::{HashMap, HashSet};
 
@@ -13,7 +13,9 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::json;
 
 use super::driver::Reconciler;
+use super::job_files::JobFiles;
 use super::lookup::{is_ours, pick};
+use super::stop;
 use crate::app::App;
 use crate::services::audit::by_system;
 use crate::services::sessions::start::MARKER_PREFIX;
@@ -28,11 +30,12 @@ const SEEN_EVERY: SignedDuration = SignedDuration::from_mins(1);
 /// The reconciler.
 pub(super) struct Adopt {
     app: App,
+    job_files: JobFiles,
 }
 
 impl Adopt {
-    pub(super) fn new(app: App) -> Self {
-        Self { app }
+    pub(super) fn new(app: App, job_files: JobFiles) -> Self {
+        Self { app, job_files }
     }
 }
 
@@ -74,22 +77,40 @@ impl Adopt {
             }
             return Ok(());
         };
-        let known_lives = jobs
-            .iter()
-            .any(|other| other.identity.id == known.id && is_ours(other, session) && !other.state.is_final());
-        if known_lives || pick(jobs, session).is_none_or(|newest| newest.identity.id != job.identity.id) {
+        let live =
+            |id: u32| jobs.iter().any(|job| job.identity.id == id && is_ours(job, session) && !job.state.is_final());
+        if known.id != job.identity.id && live(known.id) {
+            return match one_too_many(known.id, job.identity.id, self.app.tunnels.job_of(session.id)) {
+                Double::Unsure => Ok(()),
+                Double::KeepKnown => self.cancel_extra(session, job.identity.id).await,
+                Double::KeepOther => self.link(session, job).await,
+            };
+        }
+        if live(known.id) || pick(jobs, session).is_none_or(|newest| newest.identity.id != job.identity.id) {
             return Ok(());
         }
         self.link(session, job).await
     }
 
+    async fn cancel_extra(&self, session: &Session, id: u32) -> anyhow::Result<()> {
+        stop::cancel(&self.app, session, id).await?;
+        let event = by_system("adopt", "job.cancel_extra", &session.id.to_string(), "ok", json!({"job_id": id}));
+        self.app.sessions.record(event).await;
+        Ok(())
+    }
+
     async fn link(&self, session: &Session, job: &Job) -> anyhow::Result<()> {
+        if self.app.db.agent_credentials(session.id).await?.is_none() {
+            // A row from before its job file: the agent reads the new one when its old secret is refused.
+            self.job_files.issue(session, job.restart_count).await?;
+        }
         let before = session.job.clone();
         let now = self.app.clock.now();
         self.app
             .sessions
             .change(session.id, |session| {
                 if session.job == before && !session.state.is_final() {
+                    session.restart_count = session.restart_count.max(job.restart_count);
                     session.job = Some(job.identity.clone());
                     session.submit_begun_at = session.submit_begun_at.or(Some(now));
                 }
@@ -140,5 +161,37 @@ impl Adopt {
             tracing::warn!(job.id = identity.id, "Job {} carries our mark and belongs to no session", identity.id);
         }
         Ok(())
+    }
+}
+
+/// What to do about a second job of one session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Double {
+    /// The job the row names has the agent: the other one goes.
+    KeepKnown,
+    /// The other job has the agent: the row is linked to it, and the next run cancels the one it named.
+    KeepOther,
+    /// Neither has an agent yet: both stay.
+    Unsure,
+}
+
+fn one_too_many(known: u32, other: u32, connected: Option<u32>) -> Double {
+    match connected {
+        Some(job) if job == known => Double::KeepKnown,
+        Some(job) if job == other => Double::KeepOther,
+        Some(_) | None => Double::Unsure,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_two_jobs_the_one_with_the_agent_stays() {
+        assert_eq!(one_too_many(1, 2, Some(1)), Double::KeepKnown);
+        assert_eq!(one_too_many(1, 2, Some(2)), Double::KeepOther);
+        assert_eq!(one_too_many(1, 2, None), Double::Unsure);
+        assert_eq!(one_too_many(1, 2, Some(3)), Double::Unsure);
     }
 }

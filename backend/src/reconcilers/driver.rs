@@ -1,8 +1,10 @@
 //! Wakes a reconciler, bounds its run, notes how it went.
 
+use std::panic::AssertUnwindSafe;
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
+use futures_util::FutureExt as _;
 
 use crate::app::App;
 
@@ -60,10 +62,12 @@ pub(super) async fn drive(app: App, reconciler: impl Reconciler, every: Duration
 
 async fn run_once(app: &App, reconciler: &impl Reconciler) {
     let begun = Instant::now();
-    let result = tokio::time::timeout(RUN_WAIT, reconciler.run()).await;
-    let trouble = match result {
-        Ok(Ok(())) => None,
-        Ok(Err(error)) => Some(format!("{error:#}")),
+    // A panic is a fault of ours in one run; the others must not stop for ever because of it.
+    let run = AssertUnwindSafe(reconciler.run()).catch_unwind();
+    let trouble = match tokio::time::timeout(RUN_WAIT, run).await {
+        Ok(Ok(Ok(()))) => None,
+        Ok(Ok(Err(error))) => Some(format!("{error:#}")),
+        Ok(Err(_)) => Some("the run ended in a panic".into()),
         Err(_) => Some("the run took too long and was ended".into()),
     };
     let failures = app.status.note(reconciler.name(), app.clock.now(), begun.elapsed(), trouble.clone());

@@ -8,7 +8,7 @@ use eirene_core::launcher::{Launcher, LauncherAnswer, LauncherError, LauncherReq
 use eirene_core::secret::Secret;
 use eirene_database::{Db, DbError};
 
-use crate::config::Config;
+use crate::config::{BindPath, Config};
 
 /// Issues job files.
 #[derive(Clone)]
@@ -60,7 +60,7 @@ impl JobFiles {
                 app: session.app.clone(),
                 image_path: session.image_path.clone(),
                 gpus: session.resources.gpus > 0,
-                binds: Vec::new(),
+                binds: self.config.images.binds.iter().map(BindPath::to_bind).collect(),
                 origin: self.config.session_origin(session.id),
                 ready_within_s: self.config.agent.ready_within_s,
             },
@@ -75,6 +75,7 @@ impl JobFiles {
             Err(error @ LauncherError::Unreachable { .. }) => Err(JobFileError::Away(error)),
             Err(LauncherError::Refused { code, text }) => match code.as_str() {
                 "unknown_person" | "forbidden_person" => Err(JobFileError::Person(text)),
+                "away" => Err(JobFileError::Away(LauncherError::Refused { code, text })),
                 _ => Err(JobFileError::Home(text)),
             },
         }

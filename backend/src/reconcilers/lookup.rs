@@ -10,8 +10,8 @@ use jiff::{SignedDuration, Timestamp};
 use super::SCHEDULER_WAIT;
 use crate::services::cluster::Snapshot;
 
-/// A lost submit shows itself within this time after it was begun …
-const SETTLE: SignedDuration = SignedDuration::from_secs(12);
+/// A lost submit shows itself within this time after we have stopped waiting for its answer …
+const SETTLE: SignedDuration = SignedDuration::from_secs(15);
 /// … and within this time after the scheduler began to answer again.
 const GOOD_FOR: SignedDuration = SignedDuration::from_secs(4);
 /// Clocks of portal and scheduler may differ.
@@ -40,13 +40,24 @@ pub(super) fn pick<'a>(jobs: impl IntoIterator<Item = &'a Job>, session: &Sessio
         .max_by_key(|job| (!job.state.is_final(), job.identity.submitted_at, job.identity.id))
 }
 
-/// Looks for the job of `session`, whose submit has begun.
-pub(super) async fn find(session: &Session, snapshot: &Snapshot, scheduler: &dyn Scheduler) -> Found {
-    let Some(begun) = session.submit_begun_at else { return Found::Absent };
+/// When a job of `session` may have been submitted first; none when surely none was. A row that is older than this process (which began
+/// at `process`) may come from a backup that knows nothing of the submit.
+pub(super) fn may_have_begun(session: &Session, process: Timestamp) -> Option<Timestamp> {
+    session.submit_begun_at.or((session.created_at < process).then_some(session.created_at))
+}
+
+/// Looks for the job of `session`. What an earlier process had under way ended with it, when this one began at `process`, and not before.
+pub(super) async fn find(
+    session: &Session,
+    process: Timestamp,
+    snapshot: &Snapshot,
+    scheduler: &dyn Scheduler,
+) -> Found {
+    let Some(begun) = may_have_begun(session, process) else { return Found::Absent };
     if let Some(job) = pick(snapshot.jobs.iter(), session) {
         return Found::Job(job.identity.clone());
     }
-    if !settled(snapshot, begun) {
+    if !settled(snapshot, begun.max(process)) {
         return Found::Unknown;
     }
     let accounted =

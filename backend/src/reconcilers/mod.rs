@@ -41,7 +41,7 @@ pub fn start(app: &App, job_files: &JobFiles, tracker: &TaskTracker) {
     tracker.spawn(drive(app.clone(), submit, every(5), Wake::Submit));
     tracker.spawn(drive(app.clone(), observe::Observe::new(app.clone(), job_files.clone()), every(30), Wake::Snapshot));
     tracker.spawn(drive(app.clone(), stop::Stop::new(app.clone(), job_files.clone(), busy), every(5), Wake::Stop));
-    tracker.spawn(drive(app.clone(), adopt::Adopt::new(app.clone()), every(60), Wake::Snapshot));
+    tracker.spawn(drive(app.clone(), adopt::Adopt::new(app.clone(), job_files.clone()), every(60), Wake::Snapshot));
     tracker.spawn(drive(app.clone(), ready::Ready::new(app.clone()), every(5), Wake::Timer));
     tracker.spawn(drive(app.clone(), ready::Silence::new(app.clone()), every(5), Wake::Timer));
     tracker.spawn(drive(app.clone(), housekeeping::Rights::new(app.clone()), every(30), Wake::Timer));

@@ -82,8 +82,16 @@ impl Reconciler for Observe {
             }
         }
         self.forget_found(&missing);
-        for session in missing.into_iter().take(MOST_ASKED) {
-            if let Err(error) = self.gone(session, &snapshot).await {
+        let mut asked = 0;
+        for session in missing {
+            let looked_for = async {
+                let Some((asked_at, since)) = self.due(session, &snapshot, asked) else {
+                    return self.unflag(session).await;
+                };
+                asked += 1;
+                self.gone(session, asked_at, since).await
+            };
+            if let Err(error) = looked_for.await {
                 trouble = Some(error.context(format!("session {}", session.id)));
             }
         }
@@ -135,13 +143,8 @@ impl Observe {
         Ok(())
     }
 
-    async fn gone(&self, session: &Session, snapshot: &Snapshot) -> anyhow::Result<()> {
-        let Some(asked_at) = snapshot.asked_at else { return Ok(()) };
-        let fresh = session.submit_begun_at.is_some_and(|begun| asked_at < begun + SignedDuration::from_secs(5));
-        if fresh || self.app.tunnels.is_live(session.id) {
-            return self.unflag(session).await;
-        }
-        let Some(since) = self.due(session.id, asked_at) else { return Ok(()) };
+    /// A job that was not in the look of `asked_at` and has been missing since `since`.
+    async fn gone(&self, session: &Session, asked_at: Timestamp, since: Timestamp) -> anyhow::Result<()> {
         let begun = session.submit_begun_at.unwrap_or(session.created_at) - SignedDuration::from_hours(1);
         let asked = self.app.scheduler.accounted_jobs(&session.marker, begun);
         let accounted = tokio::time::timeout(SCHEDULER_WAIT, asked).await.context("accounting did not answer")??;
@@ -170,15 +173,21 @@ impl Observe {
         Ok(())
     }
 
-    /// Since when it is missing, when accounting is to be asked about it now.
-    fn due(&self, id: SessionId, now: Timestamp) -> Option<Timestamp> {
+    /// When it was looked for and since when it is missing, when accounting is to be asked about it now, after `asked` others. Whoever had
+    /// to wait is due before those who were asked.
+    fn due(&self, session: &Session, snapshot: &Snapshot, asked: usize) -> Option<(Timestamp, Timestamp)> {
+        let now = snapshot.asked_at?;
+        let fresh = session.submit_begun_at.is_some_and(|begun| now < begun + SignedDuration::from_secs(5));
+        if fresh || self.app.tunnels.is_live(session.id) {
+            return None;
+        }
         let mut missing = self.missing.lock().unwrap_or_else(PoisonError::into_inner);
-        let entry = missing.entry(id).or_insert(Missing { since: now, asked: None });
-        if entry.asked.is_some_and(|asked| now < asked + ASK_EVERY) {
+        let entry = missing.entry(session.id).or_insert(Missing { since: now, asked: None });
+        if asked >= MOST_ASKED || entry.asked.is_some_and(|asked| now < asked + ASK_EVERY) {
             return None;
         }
         entry.asked = Some(now);
-        Some(entry.since)
+        Some((now, entry.since))
     }
 
     fn forget_found(&self, missing: &[&Session]) {

@@ -75,12 +75,22 @@ impl Poller {
             tokio::select! {
                 () = shutdown.cancelled() => return,
                 () = tokio::time::sleep(wait) => {}
-                () = nudges.poll().notified() => {
+                () = self.nudged(&nudges) => {
                     brisk_until = Some(Instant::now() + BRISK_FOR);
-                    tokio::time::sleep(LEAST_GAP.saturating_sub(begun.elapsed())).await;
+                    // A scheduler that answers slowly is not asked more because somebody is in a hurry.
+                    let gap = LEAST_GAP.max(took.saturating_mul(3).min(LONGEST_BACKOFF));
+                    tokio::time::sleep(gap.saturating_sub(begun.elapsed())).await;
                 }
             }
         }
+    }
+
+    /// Comes when somebody waits for news; never while the scheduler is away.
+    async fn nudged(&self, nudges: &Nudges) {
+        if self.failures >= PATIENCE {
+            return std::future::pending().await;
+        }
+        nudges.poll().notified().await;
     }
 
     /// One look.
@@ -104,8 +114,12 @@ impl Poller {
                     nodes: Arc::clone(&before.nodes),
                     partitions: Arc::clone(&before.partitions),
                 };
+                // Whoever waits for a job does not wait for the nodes.
+                self.cluster.publish(next.clone());
                 let trouble = self.look_at_cluster(&mut next).await;
-                self.cluster.publish(next);
+                if trouble.is_none() {
+                    self.cluster.publish(next);
+                }
                 trouble
             }
             Err(error) => {
@@ -117,7 +131,8 @@ impl Poller {
                 let reachable = before.reachable && self.failures < PATIENCE;
                 self.cluster.publish(Snapshot {
                     reachable,
-                    good_since: before.good_since.filter(|_| reachable),
+                    // One look without an answer: what was on its way then may still arrive.
+                    good_since: None,
                     trouble: Some(trouble.clone()),
                     ..(*before).clone()
                 });

@@ -5,10 +5,12 @@ use std::collections::{HashMap, HashSet};
 use std::sync::{Mutex, PoisonError};
 
 use async_trait::async_trait;
+use eirene_core::scheduler::JobState;
 use eirene_core::{Desired, Session, SessionId, SessionState};
 use jiff::{SignedDuration, Timestamp};
 
 use super::driver::Reconciler;
+use super::lookup::is_ours;
 use crate::app::App;
 use crate::services::sessions::reasons;
 
@@ -18,21 +20,32 @@ const GRACE: SignedDuration = SignedDuration::from_secs(30);
 /// The reconciler.
 pub(super) struct Ready {
     app: App,
-    /// Agents need a moment to come back after the portal was away.
-    begun: Timestamp,
+    /// Since when each session has been seen starting on nodes that run its job, by our own clock: the scheduler's may differ, and after
+    /// a restart of ours agents need a moment to come back.
+    starting_since: Mutex<HashMap<SessionId, (u32, Timestamp)>>,
 }
 
 impl Ready {
     pub(super) fn new(app: App) -> Self {
-        let begun = app.clock.now();
-        Self { app, begun }
+        Self { app, starting_since: Mutex::default() }
     }
 
-    fn late(&self, session: &Session, now: Timestamp) -> bool {
+    /// The sessions that have been starting for too long.
+    fn late(&self, live: &[Session], now: Timestamp) -> Vec<SessionId> {
         let limit = SignedDuration::from_secs(self.app.config.agent.ready_within_s.into()) + GRACE;
-        session.state == SessionState::Starting
-            && now > self.begun + GRACE
-            && session.started_at.is_some_and(|started| now > started + limit)
+        let snapshot = self.app.cluster.snapshot();
+        let mut since = self.starting_since.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut starting = HashMap::new();
+        for session in live.iter().filter(|session| session.state == SessionState::Starting) {
+            let before = since.get(&session.id).filter(|(restart, _)| *restart == session.restart_count).copied();
+            let runs = snapshot.jobs.iter().any(|job| is_ours(job, session) && job.state == JobState::Running);
+            // Nodes that are being prepared and jobs that are suspended do not count; while the scheduler is away time goes on.
+            if runs || (!snapshot.reachable && before.is_some()) {
+                starting.insert(session.id, before.unwrap_or((session.restart_count, now)));
+            }
+        }
+        *since = starting;
+        since.iter().filter(|(_, (_, since))| now > *since + limit).map(|(id, _)| *id).collect()
     }
 }
 
@@ -46,11 +59,11 @@ impl Reconciler for Ready {
         let now = self.app.clock.now();
         let limit_s = self.app.config.agent.ready_within_s;
         let live = self.app.db.live_sessions().await?;
-        for session in live.iter().filter(|session| self.late(session, now)) {
+        for id in self.late(&live, now) {
             self.app
                 .sessions
-                .change(session.id, |session| {
-                    if self.late(session, now) {
+                .change(id, |session| {
+                    if session.state == SessionState::Starting {
                         session.state = SessionState::Stopping;
                         session.desired = Desired::Ended;
                         session.reason = Some(reasons::never_ready(limit_s));

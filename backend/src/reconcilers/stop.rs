@@ -3,26 +3,34 @@
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 
+use anyhow::Context as _;
 use async_trait::async_trait;
 use eirene_core::scheduler::{CallAs, JobIdentity, JobState, SchedulerError};
 use eirene_core::{Desired, Session, SessionId, SessionState};
+use futures_util::StreamExt as _;
 use jiff::{SignedDuration, Timestamp};
 
 use super::driver::Reconciler;
 use super::job_files::JobFiles;
-use super::lookup::{Found, find};
+use super::lookup::{Found, find, is_ours};
 use super::submit::Busy;
 use super::{SCHEDULER_WAIT, observe, see};
 use crate::app::App;
 
-/// A cancel is repeated after this time.
-const AGAIN: SignedDuration = SignedDuration::from_secs(10);
+/// A cancel is repeated after this time, doubled each time …
+const AGAIN: SignedDuration = SignedDuration::from_secs(5);
+/// … up to this.
+const LONGEST_AGAIN: SignedDuration = SignedDuration::from_mins(1);
+/// Sessions that are ended at once.
+const AT_ONCE: usize = 8;
 
 /// The reconciler.
 pub(super) struct Stop {
     app: App,
     job_files: JobFiles,
     busy: Busy,
+    /// When this process began.
+    began: Timestamp,
     steps: Mutex<HashMap<SessionId, Steps>>,
 }
 
@@ -31,12 +39,14 @@ pub(super) struct Stop {
 struct Steps {
     since: Timestamp,
     asked: bool,
-    cancelled: Option<Timestamp>,
+    /// When it was cancelled last, and how often.
+    cancelled: Option<(Timestamp, u32)>,
 }
 
 impl Stop {
     pub(super) fn new(app: App, job_files: JobFiles, busy: Busy) -> Self {
-        Self { app, job_files, busy, steps: Mutex::default() }
+        let began = app.clock.now();
+        Self { app, job_files, busy, began, steps: Mutex::default() }
     }
 }
 
@@ -53,17 +63,16 @@ impl Reconciler for Stop {
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .retain(|id, _| ending.iter().any(|session| session.id == *id));
-        let mut trouble = None;
-        for session in &ending {
+        // One that hangs holds up nobody else.
+        let results = futures_util::stream::iter(ending).map(|session: Session| async move {
             let result = match &session.job {
-                Some(identity) => self.end_job(session, identity).await,
-                None => self.end_without_job(session).await,
+                Some(identity) => self.end_job(&session, identity).await,
+                None => self.end_without_job(&session).await,
             };
-            if let Err(error) = result {
-                trouble = Some(error.context(format!("session {}", session.id)));
-            }
-        }
-        trouble.map_or(Ok(()), Err)
+            result.with_context(|| format!("session {}", session.id))
+        });
+        let results: Vec<anyhow::Result<()>> = results.buffer_unordered(AT_ONCE).collect().await;
+        results.into_iter().find(Result::is_err).unwrap_or(Ok(()))
     }
 }
 
@@ -73,7 +82,7 @@ impl Stop {
         if self.busy.contains(session.id) {
             return Ok(());
         }
-        match find(session, &self.app.cluster.snapshot(), self.app.scheduler.as_ref()).await {
+        match find(session, self.began, &self.app.cluster.snapshot(), self.app.scheduler.as_ref()).await {
             Found::Unknown => Ok(()),
             Found::Job(identity) => {
                 self.app
@@ -109,16 +118,18 @@ impl Stop {
         let grace = SignedDuration::from_secs(self.app.config.agent.stop_within_s.into());
         // An agent that was asked and has gone since is ending its job.
         let asked_or_there = steps.asked || self.app.tunnels.is_live(session.id);
-        if !self.waits(identity) && asked_or_there && now < steps.since + grace {
+        let mut answer = Ok(());
+        if !self.waits(session, identity) && asked_or_there && now < steps.since + grace {
             if !steps.asked {
                 steps.asked = self.app.tunnels.stop(session.id);
             }
-        } else if steps.cancelled.is_none_or(|cancelled| now >= cancelled + AGAIN) {
-            self.cancel(session, identity).await?;
-            steps.cancelled = Some(now);
+        } else if steps.cancelled.is_none_or(|(last, times)| now >= last + again(times)) {
+            steps.cancelled = Some((now, steps.cancelled.map_or(1, |(_, times)| times.saturating_add(1))));
+            answer = self.cancel_all(session, identity).await;
         }
         self.steps.lock().unwrap_or_else(PoisonError::into_inner).insert(session.id, steps);
-        self.show_stopping(session).await
+        self.show_stopping(session).await?;
+        answer
     }
 
     /// A wish that came from somewhere else than the stop verb shows as well.
@@ -137,28 +148,64 @@ impl Stop {
     }
 
     /// Whether the job has not begun, as far as is known: then there is nobody to ask.
-    fn waits(&self, identity: &JobIdentity) -> bool {
+    fn waits(&self, session: &Session, identity: &JobIdentity) -> bool {
         let snapshot = self.app.cluster.snapshot();
-        snapshot.jobs.iter().any(|job| job.identity.id == identity.id && job.state == JobState::Pending)
+        snapshot
+            .jobs
+            .iter()
+            .any(|job| job.identity.id == identity.id && is_ours(job, session) && job.state == JobState::Pending)
     }
 
-    async fn cancel(&self, session: &Session, identity: &JobIdentity) -> anyhow::Result<()> {
-        let person = CallAs::Person(session.owner_name.clone());
-        let mut answer = self.cancel_as(&person, identity).await;
-        if let Err(SchedulerError::Refused { .. } | SchedulerError::Unauthorised { .. }) = &answer {
-            // The person may be gone from the cluster; the allocation must be given back all the same.
-            answer = self.cancel_as(&CallAs::Service, identity).await;
+    /// Cancels the session's job, and whatever else lives under its mark: a submit that was believed lost may have left a second one.
+    async fn cancel_all(&self, session: &Session, identity: &JobIdentity) -> anyhow::Result<()> {
+        let snapshot = self.app.cluster.snapshot();
+        let mut ours: Vec<u32> = snapshot
+            .jobs
+            .iter()
+            .filter(|job| is_ours(job, session) && !job.state.is_final())
+            .map(|job| job.identity.id)
+            .collect();
+        if !ours.contains(&identity.id) && is_still_ours(&self.app, session, identity.id).await? {
+            ours.push(identity.id);
         }
-        self.app.nudges.poll().notify_one();
-        answer?;
-        tracing::info!(session.id = %session.id, job.id = identity.id, "Job {} of session {} was cancelled", identity.id, session.id);
+        for id in ours {
+            cancel(&self.app, session, id).await?;
+        }
         Ok(())
     }
+}
 
-    async fn cancel_as(&self, as_: &CallAs, identity: &JobIdentity) -> Result<(), SchedulerError> {
-        let call = self.app.scheduler.cancel(as_, identity.id);
-        tokio::time::timeout(SCHEDULER_WAIT, call)
-            .await
-            .unwrap_or_else(|_| Err(SchedulerError::Unreachable { what: "cancelling a job".into(), source: None }))
+/// Numbers of jobs begin anew when a scheduler's state is lost: what carries this one now may be somebody else's.
+async fn is_still_ours(app: &App, session: &Session, id: u32) -> anyhow::Result<bool> {
+    let asked = tokio::time::timeout(SCHEDULER_WAIT, app.scheduler.job(id));
+    let job = asked.await.context("reading a job: no answer")??;
+    Ok(job.is_some_and(|job| is_ours(&job, session) && !job.state.is_final()))
+}
+
+/// Cancels a job of the session as its owner, or with the service account's rights when the owner has none and the job is still ours.
+pub(super) async fn cancel(app: &App, session: &Session, id: u32) -> anyhow::Result<()> {
+    let person = CallAs::Person(session.owner_name.clone());
+    let mut answer = cancel_as(app, &person, id).await;
+    if let Err(SchedulerError::Refused { .. } | SchedulerError::Unauthorised { .. }) = &answer {
+        if !is_still_ours(app, session, id).await? {
+            return Ok(());
+        }
+        // The person may be gone from the cluster; the allocation must be given back all the same.
+        answer = cancel_as(app, &CallAs::Service, id).await;
     }
+    app.nudges.poll().notify_one();
+    answer?;
+    tracing::info!(session.id = %session.id, job.id = id, "Job {id} of session {} was cancelled", session.id);
+    Ok(())
+}
+
+async fn cancel_as(app: &App, as_: &CallAs, id: u32) -> Result<(), SchedulerError> {
+    tokio::time::timeout(SCHEDULER_WAIT, app.scheduler.cancel(as_, id))
+        .await
+        .unwrap_or_else(|_| Err(SchedulerError::Unreachable { what: "cancelling a job".into(), source: None }))
+}
+
+/// The pause after the cancel of this number.
+fn again(times: u32) -> SignedDuration {
+    AGAIN.saturating_mul(1 << times.saturating_sub(1).min(4)).min(LONGEST_AGAIN)
 }

@@ -12,23 +12,28 @@ use async_trait::async_trait;
 use eirene_core::job_file::{AGENT_VARIABLE, BATCH_SCRIPT, JOB_FILE_VARIABLE};
 use eirene_core::scheduler::{JobIdentity, JobSpec};
 use eirene_core::{Desired, Reason, Session, SessionId, SessionState};
+use jiff::{SignedDuration, Timestamp};
 use tokio_util::task::TaskTracker;
 
 use super::driver::Reconciler;
 use super::job_files::{JobFileError, JobFiles};
-use super::lookup::{Found, find};
-use super::{SCHEDULER_WAIT, see};
+use super::lookup::{Found, find, may_have_begun};
+use super::{SCHEDULER_WAIT, observe, see};
 use crate::app::App;
 use crate::error::AppError;
 use crate::services::sessions::reasons;
 
 /// Submits at once.
 const AT_ONCE: usize = 32;
-/// How often a home that does not take the job file is tried.
-const HOME_TRIES: u32 = 3;
+/// A home that does not take the job file is tried for so long: quotas are raised, servers come back.
+const HOME_PATIENCE: SignedDuration = SignedDuration::from_mins(2);
 /// How often an identity is tried to be stored before the marker has to find it again.
 const STORE_TRIES: u32 = 20;
 const STORE_PAUSE: Duration = Duration::from_millis(500);
+/// A submit that left nothing is repeated after this time, doubled each time …
+const FIRST_AGAIN: SignedDuration = SignedDuration::from_secs(5);
+/// … up to this.
+const LONGEST_AGAIN: SignedDuration = SignedDuration::from_mins(5);
 
 /// Sessions whose submit is under way in this process.
 #[derive(Debug, Clone, Default)]
@@ -73,12 +78,18 @@ pub(super) struct Submit {
 struct Work {
     app: App,
     job_files: JobFiles,
-    home_tries: Arc<Mutex<HashMap<SessionId, u32>>>,
+    /// When this process began.
+    began: Timestamp,
+    /// Homes that did not take the job file, since when.
+    home_trouble: Arc<Mutex<HashMap<SessionId, Timestamp>>>,
+    /// Submits that were lost: how often, and when the last one was.
+    lost: Arc<Mutex<HashMap<SessionId, (u32, Timestamp)>>>,
 }
 
 impl Submit {
     pub(super) fn new(app: App, job_files: JobFiles, tracker: TaskTracker) -> Self {
-        let work = Work { app, job_files, home_tries: Arc::default() };
+        let began = app.clock.now();
+        let work = Work { app, job_files, began, home_trouble: Arc::default(), lost: Arc::default() };
         Self { work, busy: Busy::default(), tracker }
     }
 
@@ -102,7 +113,8 @@ impl Reconciler for Submit {
         let live = self.work.app.db.live_sessions().await?;
         let waiting: Vec<Session> = live.into_iter().filter(waits).collect();
         let ids: HashSet<SessionId> = waiting.iter().map(|session| session.id).collect();
-        self.work.home_tries.lock().unwrap_or_else(PoisonError::into_inner).retain(|id, _| ids.contains(id));
+        self.work.home_trouble.lock().unwrap_or_else(PoisonError::into_inner).retain(|id, _| ids.contains(id));
+        self.work.lost.lock().unwrap_or_else(PoisonError::into_inner).retain(|id, _| ids.contains(id));
         for session in waiting {
             let Some(guard) = self.busy.begin(session.id) else { continue };
             let work = self.work.clone();
@@ -126,18 +138,19 @@ impl Work {
         // The list may be older than the end of the task that last worked on this session.
         let Some(session) = app.db.session(seen.id).await?.filter(waits) else { return Ok(()) };
         let snapshot = app.cluster.snapshot();
-        if session.submit_begun_at.is_some() {
-            match find(&session, &snapshot, app.scheduler.as_ref()).await {
-                Found::Job(identity) => return self.store(session.id, &identity).await,
-                Found::Unknown => return self.explain(session.id, reasons::submit_unsure()).await,
-                Found::Absent => tracing::info!(
-                    session.id = %session.id,
-                    "The lost submit of session {} left no job; it is submitted again",
-                    session.id
-                ),
-            }
-        } else if !snapshot.reachable && snapshot.trouble.is_some() {
+        if !snapshot.reachable && snapshot.trouble.is_some() && session.submit_begun_at.is_none() {
             return self.explain(session.id, reasons::scheduler_away()).await;
+        }
+        if may_have_begun(&session, self.began).is_some() {
+            match find(&session, self.began, &snapshot, app.scheduler.as_ref()).await {
+                Found::Job(identity) => return self.store(session.id, &identity).await,
+                Found::Unknown if session.submit_begun_at.is_none() => return Ok(()),
+                Found::Unknown => return self.explain(session.id, reasons::submit_unsure()).await,
+                Found::Absent if self.too_soon(session.id) => return Ok(()),
+                Found::Absent => {
+                    tracing::info!(session.id = %session.id, "Session {} has no job; it is submitted", session.id);
+                }
+            }
         }
         let directory = match self.job_files.issue(&session, 0).await {
             Ok(directory) => directory,
@@ -153,14 +166,45 @@ impl Work {
                     eirene_core::scheduler::SchedulerError::Refused { reason } => reason,
                     other => Reason::new("submit_failed", other.to_string()),
                 };
-                self.fail(session, reason).await
+                self.fail(session.id, reason).await
             }
             Ok(Err(error)) => {
                 tracing::warn!(session.id = %session.id, %error, "The answer to the submit of session {} was lost", session.id);
-                self.explain(session.id, reasons::submit_unsure()).await
+                self.lost(session.id).await
             }
-            Err(_) => self.explain(session.id, reasons::submit_unsure()).await,
+            Err(_) => self.lost(session.id).await,
         }
+    }
+
+    /// The answer was lost. The scheduler may have been given the job at any moment until now, so what is looked for counts from now.
+    async fn lost(&self, id: SessionId) -> Result<(), AppError> {
+        let now = self.app.clock.now();
+        {
+            let mut lost = self.lost.lock().unwrap_or_else(PoisonError::into_inner);
+            let entry = lost.entry(id).or_insert((0, now));
+            *entry = (entry.0.saturating_add(1), now);
+        }
+        self.app
+            .sessions
+            .change(id, |session| {
+                if session.job.is_none() && !session.state.is_final() {
+                    session.submit_begun_at = Some(now);
+                }
+                if waits(session) {
+                    session.reason = Some(reasons::submit_unsure());
+                }
+            })
+            .await?;
+        Ok(())
+    }
+
+    /// Whether a submit that leaves nothing again and again has to wait.
+    fn too_soon(&self, id: SessionId) -> bool {
+        let lost = self.lost.lock().unwrap_or_else(PoisonError::into_inner);
+        lost.get(&id).is_some_and(|(times, last)| {
+            let pause = FIRST_AGAIN.saturating_mul(1 << times.min(&8)).min(LONGEST_AGAIN);
+            self.app.clock.now() < *last + pause
+        })
     }
 
     /// Notes that a submit begins; nothing when somebody was faster or the wish has changed.
@@ -221,26 +265,22 @@ impl Work {
             }
             JobFileError::Person(text) => reasons::no_person(&text),
             JobFileError::Home(text) => {
-                let tries = {
-                    let mut tries = self.home_tries.lock().unwrap_or_else(PoisonError::into_inner);
-                    let entry = tries.entry(id).or_insert(0);
-                    *entry += 1;
-                    *entry
-                };
-                if tries < HOME_TRIES {
+                let now = self.app.clock.now();
+                let since = *self.home_trouble.lock().unwrap_or_else(PoisonError::into_inner).entry(id).or_insert(now);
+                if now < since + HOME_PATIENCE {
                     return self.explain(id, reasons::home_trouble(&text)).await;
                 }
                 reasons::home_trouble(&text)
             }
         };
-        let failed = self.app.sessions.change(id, |session| give_up(session, &reason)).await?;
-        drop(failed);
-        Ok(())
+        self.fail(id, reason).await
     }
 
-    async fn fail(&self, session: Session, reason: Reason) -> Result<(), AppError> {
-        self.app.sessions.change(session.id, |session| give_up(session, &reason)).await?;
-        self.job_files.remove(&session).await;
+    async fn fail(&self, id: SessionId, reason: Reason) -> Result<(), AppError> {
+        let after = self.app.sessions.change(id, |session| give_up(session, &reason)).await?;
+        if let Some(over) = after.filter(|session| session.state.is_final()) {
+            observe::finish(&self.app, &self.job_files, &over).await;
+        }
         Ok(())
     }
 

@@ -154,7 +154,7 @@ async fn carry(app: App, agent: Agent, tracker: &TaskTracker) {
         }
     };
     let (sender, receiver) = mpsc::channel(CONTROL_QUEUE);
-    let registration = app.tunnels.insert(session, hello.restart_count, opener.clone(), sender);
+    let registration = app.tunnels.insert(session, (hello.slurm_job_id, hello.restart_count), opener.clone(), sender);
     let closing = registration.closing.clone();
     // The connection moves while anything is said on it, and ends with this token.
     let moving = closing.clone();

@@ -35,6 +35,7 @@ struct Inner {
 
 struct Live {
     serial: u64,
+    job_id: u32,
     restart_count: u32,
     opener: Opener,
     control: mpsc::Sender<FromPortal>,
@@ -70,13 +71,13 @@ impl TunnelRegistry {
     pub(super) fn insert(
         &self,
         session: SessionId,
-        restart_count: u32,
+        (job_id, restart_count): (u32, u32),
         opener: Opener,
         control: mpsc::Sender<FromPortal>,
     ) -> Registration {
         let serial = self.inner.serial.fetch_add(1, Ordering::Relaxed);
         let closing = CancellationToken::new();
-        let entry = Live { serial, restart_count, opener, control, closing: closing.clone() };
+        let entry = Live { serial, job_id, restart_count, opener, control, closing: closing.clone() };
         if let Some(older) = self.lock().insert(session, entry) {
             older.closing.cancel();
         }
@@ -109,6 +110,11 @@ impl TunnelRegistry {
     /// Whether the session's agent is connected.
     pub fn is_live(&self, session: SessionId) -> bool {
         self.lock().get(&session).is_some_and(|live| !live.opener.is_closed())
+    }
+
+    /// The job the session's connected agent runs in.
+    pub(crate) fn job_of(&self, session: SessionId) -> Option<u32> {
+        self.lock().get(&session).filter(|live| !live.opener.is_closed()).map(|live| live.job_id)
     }
 
     /// How many are connected.

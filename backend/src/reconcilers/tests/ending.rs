@@ -67,6 +67,9 @@ async fn a_cancel_that_was_not_answered_is_repeated() {
     assert_eq!(engine.row(id).await.state, SessionState::Stopping);
     engine.test.scheduler.state().reachable = true;
     engine.stop.run().await.unwrap();
+    assert!(engine.cancels().is_empty(), "not in a hurry");
+    engine.pass(5).await;
+    engine.stop.run().await.unwrap();
     engine.tick().await;
     assert_eq!(engine.row(id).await.state, SessionState::Ended);
 }
@@ -125,6 +128,7 @@ async fn a_session_that_never_becomes_ready_is_ended_with_its_reason() {
     engine.submit().await;
     engine.test.scheduler.job_becomes(JobState::Running);
     engine.tick().await;
+    engine.ready.run().await.unwrap();
     engine.pass(120).await;
     engine.ready.run().await.unwrap();
     assert_eq!(engine.row(id).await.state, SessionState::Starting, "the agent has the first word");
@@ -134,6 +138,49 @@ async fn a_session_that_never_becomes_ready_is_ended_with_its_reason() {
     assert_eq!(engine.cancels(), [(as_ada(), 101)]);
     engine.tick().await;
     assert_eq!((engine.row(id).await.state, engine.reason(id).await.as_str()), (SessionState::Failed, "never_ready"));
+}
+
+#[tokio::test]
+async fn nodes_that_are_being_prepared_are_given_the_time_they_need() {
+    let mut engine = Engine::new().await;
+    let id = engine.start().await;
+    engine.submit().await;
+    engine.test.scheduler.job_becomes(JobState::Configuring);
+    for _ in 0..5 {
+        engine.pass(120).await;
+        engine.ready.run().await.unwrap();
+    }
+    assert_eq!(engine.row(id).await.state, SessionState::Starting);
+    // The scheduler's clock says it began long ago; ours has only now seen it run.
+    engine.test.scheduler.job_becomes(JobState::Running);
+    engine.tick().await;
+    engine.ready.run().await.unwrap();
+    assert_eq!(engine.row(id).await.state, SessionState::Starting);
+}
+
+#[tokio::test]
+async fn a_number_that_is_somebody_elses_job_by_now_is_not_cancelled() {
+    let mut engine = Engine::new().await;
+    let id = engine.running().await;
+    engine.test.scheduler.state().person_may_cancel = false;
+    engine.test.scheduler.change_job(|job| (job.name, job.uid) = ("hers".into(), 2002));
+    engine.ask_to_stop(id).await;
+    engine.pass(60).await;
+    engine.stop.run().await.unwrap();
+    assert!(engine.cancels().is_empty());
+}
+
+#[tokio::test]
+async fn a_second_job_of_one_session_ends_with_it() {
+    let mut engine = Engine::new().await;
+    let id = engine.running().await;
+    let late = crate::testing::job(&engine.row(id).await, 150, JobState::Pending);
+    engine.test.scheduler.state().jobs.push(late);
+    engine.tick().await;
+    engine.adopt.run().await.unwrap();
+    assert!(engine.cancels().is_empty(), "which of the two has the agent is not known");
+    engine.ask_to_stop(id).await;
+    assert_eq!(engine.cancels(), [(as_ada(), 101), (as_ada(), 150)]);
 }
 
 #[tokio::test]

@@ -46,8 +46,8 @@ impl Engine {
         let stop = Stop::new(app.clone(), files.clone(), submit.busy());
         Self {
             poller: Poller::new(app),
-            observe: Observe::new(app.clone(), files),
-            adopt: Adopt::new(app.clone()),
+            observe: Observe::new(app.clone(), files.clone()),
+            adopt: Adopt::new(app.clone(), files.clone()),
             ready: Ready::new(app.clone()),
             silence: Silence::new(app.clone()),
             submit,

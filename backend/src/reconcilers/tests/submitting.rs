@@ -132,6 +132,19 @@ async fn a_submit_that_left_nothing_is_repeated_only_when_both_lists_say_so() {
 }
 
 #[tokio::test]
+async fn a_submit_that_leaves_nothing_again_and_again_is_tried_ever_more_rarely() {
+    let mut engine = Engine::new().await;
+    engine.test.scheduler.state().mood = SubmitMood::NothingHappens;
+    engine.start().await;
+    for _ in 0..600 {
+        engine.submit().await;
+        engine.pass(2).await;
+    }
+    let submits = engine.test.scheduler.state().submits.len();
+    assert!((5..12).contains(&submits), "{submits} in twenty minutes");
+}
+
+#[tokio::test]
 async fn a_marker_on_somebody_elses_job_is_not_believed() {
     let mut engine = Engine::new().await;
     engine.test.scheduler.state().mood = SubmitMood::AnswerLost;
@@ -163,7 +176,10 @@ async fn a_full_home_is_tried_again_and_then_named() {
     engine.submit().await;
     assert_eq!(engine.row(id).await.state, SessionState::Queued);
     assert_eq!(engine.reason(id).await, "home_unwritable");
+    engine.test.clock.advance_s(60);
     engine.submit().await;
+    assert_eq!(engine.row(id).await.state, SessionState::Queued);
+    engine.test.clock.advance_s(60);
     engine.submit().await;
     assert_eq!(engine.row(id).await.state, SessionState::Failed);
     assert_eq!(engine.reason(id).await, "home_unwritable");
