@@ -71,16 +71,15 @@ check_disk() {
 }
 
 check_packages() {
-    if ! have docker || ! have_compose || ! have cc || ! have curl; then
+    if ! have docker || ! have_compose || ! have cc || ! have curl || { [[ $cluster_only != 1 ]] && ! have cargo; }; then
         have apt-get || problem "Docker, Compose, a C compiler or curl is missing and there is no apt-get to install it with" \
             "install Docker Engine with Compose, gcc and curl by hand"
         if ((EUID != 0)) && ! have sudo; then
             problem "packages are missing, and there is no sudo to install them with" "run it as root"
         fi
     fi
-    if [[ $cluster_only != 1 ]] && ! have cargo; then
-        problem "cargo is missing; it builds Eirene's binaries" \
-            "sudo apt-get install -y rustup && rustup default stable   (or, where apt has no rustup: see https://rustup.rs)"
+    if [[ $cluster_only != 1 ]] && ! have cargo && ! have apt-get; then
+        problem "cargo is missing; it builds Eirene's binaries" "install Rust: see https://rustup.rs"
     fi
 }
 

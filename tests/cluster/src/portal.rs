@@ -1,6 +1,8 @@
 //! The REST API as one person uses it.
 
+use std::io::Write as _;
 use std::net::{Ipv4Addr, SocketAddr};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
@@ -49,7 +51,7 @@ impl Person {
         let (host, port) = host_and_port(&demo.portal_url)?;
         let client = client(&[&host], port)?;
         let account = demo.account(username)?.clone();
-        let kept = root().join(format!("var/test-token-{username}"));
+        let kept = root().join(format!("var/demo/test-token-{username}"));
         if let Ok(token) = std::fs::read_to_string(&kept) {
             let person = Self { demo: demo.clone(), username: username.to_owned(), token, client: client.clone() };
             if person.call(Method::GET, "me", None).await?.0 == StatusCode::OK {
@@ -70,7 +72,13 @@ impl Person {
         let body: Value = response.json().await?;
         ensure!(status == StatusCode::CREATED, "token for {username}: {status} {body}");
         let token = body["token"].as_str().context("a token")?.to_owned();
-        std::fs::write(&kept, &token)?;
+        std::fs::OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .mode(0o600)
+            .open(&kept)?
+            .write_all(token.as_bytes())?;
         Ok(Self { demo, username: username.to_owned(), token, client })
     }
 
