@@ -147,6 +147,12 @@ async fn another_person_finds_nothing_of_a_session_anywhere() -> anyhow::Result<
         let seen = exec(&node, "grace", &["ls", directory]).await;
         ensure!(seen.is_err(), "grace can look into {directory}");
     }
+    let socket = exec(&node, "root", &["find", "/tmp", "-name", "app.sock", "-user", "ada"]).await?;
+    let connect = "use Socket; socket(S, PF_UNIX, SOCK_STREAM, 0); connect(S, sockaddr_un($ARGV[0])) or die $!";
+    for (who, may) in [("ada", true), ("grace", false)] {
+        let connected = exec(&node, who, &["perl", "-e", connect, socket.trim()]).await;
+        ensure!(connected.is_ok() == may, "{who} at ada's socket: {connected:?}");
+    }
     let secret = exec("portal", "grace", &["ls", "/home/ada/.eirene"]).await;
     ensure!(secret.is_err(), "grace can look into ada's home");
     let environment = exec(&node, "grace", &["sh", "-c", "cat /proc/$(pgrep -u ada | head -1)/environ"]).await;
