@@ -328,8 +328,9 @@ impl TestApp {
         let directory = tempfile::tempdir().unwrap();
         let text = format!(
             "[server]\nportal_url = \"http://eirene.localhost:8080\"\napps_domain = \"apps.eirene.localhost:8080\"\nstate_dir = {:?}\n\
-             [tunnel]\nadvertise = \"portal:7443\"\n[limits]\nlive_sessions = 3\n",
-            directory.path()
+             [launcher]\nsocket = {:?}\n[images]\nbinds = [\"/data:/data:ro\"]\n[tunnel]\nadvertise = \"portal:7443\"\n[limits]\nlive_sessions = 3\n",
+            directory.path(),
+            directory.path().join("launcher.sock")
         );
         let config = Arc::new(Config::from_text(&text).unwrap());
         let db = Db::open(&format!("sqlite://{}", directory.path().join("test.db").display())).await.unwrap();

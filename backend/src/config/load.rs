@@ -88,10 +88,14 @@ impl Config {
             ("server.state_dir", &self.server.state_dir),
             ("launcher.socket", &self.launcher.socket),
             ("agent.path", &self.agent.path),
-            ("images.dir", &self.images.dir),
         ] {
             if !path.is_absolute() {
                 return wrong(key, format!("`{}` is not an absolute path", path.display()));
+            }
+        }
+        for (at, bind) in self.images.binds.iter().enumerate() {
+            if self.images.binds[..at].iter().any(|other| other.target() == bind.target()) {
+                return wrong("images.binds", format!("two of them are seen as `{}`", bind.target()));
             }
         }
         Ok(())
@@ -153,11 +157,13 @@ mod tests {
             "slurm.slurmrestd_url",
             "slurm.service_account",
             "slurm.cluster",
+            "slurm.account",
+            "slurm.qos",
             "slurm.poll_interval_s",
             "agent.path",
             "agent.ready_within_s",
             "agent.stop_within_s",
-            "images.dir",
+            "images.binds",
             "metrics.listen",
             "metrics.allow",
             "limits.live_sessions",
@@ -206,6 +212,10 @@ mod tests {
             ("[tunnel]", "tls_cert = \"/a\"\n[tunnel]", "server.tls_cert"),
             ("[tunnel]", "state_dir = \"here\"\n[tunnel]", "server.state_dir"),
             ("[tunnel]", "[slurm]\npoll_interval_s = 0\n[tunnel]", "slurm.poll_interval_s"),
+            ("[tunnel]", "[slurm]\nqos = \"a b\"\n[tunnel]", "slurm.qos"),
+            ("[tunnel]", "[slurm]\naccount = \"--uid=0\"\n[tunnel]", "slurm.account"),
+            ("[tunnel]", "[images]\nbinds = [\"/a\", \"b\"]\n[tunnel]", "images.binds"),
+            ("[tunnel]", "[images]\nbinds = [\"/a\", \"/b:/a:ro\"]\n[tunnel]", "images.binds"),
         ] {
             let text = SMALL.replacen(from, to, 1);
             assert_ne!(text, SMALL);
@@ -213,6 +223,21 @@ mod tests {
             assert!(error.to_string().contains(key), "{error}");
         }
         assert!(matches!(Config::from_text("[server]\nlistn = 1"), Err(ConfigError::Shape(_))));
+    }
+
+    #[test]
+    fn binds_and_defaults_of_submits_are_read() {
+        let text = format!(
+            "{SMALL}[slurm]\naccount = \"physics\"\nqos = \"normal\"\n[images]\nbinds = [\"/scratch\", \"/data:/data:ro\"]\n"
+        );
+        let config = Config::from_text(&text).unwrap();
+        let binds: Vec<_> =
+            config.images.binds.iter().map(|bind| (bind.source(), bind.target(), bind.is_writable())).collect();
+        assert_eq!(binds, [("/scratch", "/scratch", true), ("/data", "/data", false)]);
+        assert_eq!(config.slurm.account.unwrap().as_str(), "physics");
+        assert_eq!(config.slurm.qos.unwrap().as_str(), "normal");
+        let plain = Config::from_text(SMALL).unwrap();
+        assert!(plain.images.binds.is_empty() && plain.slurm.account.is_none() && plain.slurm.qos.is_none());
     }
 
     #[test]
@@ -234,7 +259,6 @@ mod tests {
         std::fs::write(&file, "postgres://u:p@h/d\n").unwrap();
         let config = Config::from_text(&format!("{SMALL}[database]\nurl_file = {file:?}\n")).unwrap();
         assert_eq!(config.database_url().unwrap().expose_secret(), "postgres://u:p@h/d");
-        assert!(!config.database_is_file().unwrap());
         assert!(!format!("{config:?}").contains("u:p"));
         let beside = Config::from_text(SMALL).unwrap();
         assert_eq!(beside.database_url().unwrap().expose_secret(), "sqlite:///var/lib/eirene/eirene.db");

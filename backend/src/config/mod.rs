@@ -2,16 +2,18 @@
 //!
 //! Unknown keys are refused, so that a typing mistake is found at the start. Secrets may lie in files of their own.
 
+mod bind;
 mod load;
 mod network;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use eirene_core::SessionId;
-use secrecy::{ExposeSecret as _, SecretString};
+use eirene_core::{AccountName, QosName, SessionId};
+use secrecy::SecretString;
 use serde::Deserialize;
 
+pub use bind::{BindError, BindPath};
 pub use load::{ConfigError, SAMPLE};
 pub use network::{Network, NetworkError};
 
@@ -35,7 +37,7 @@ pub struct Config {
     /// The agent on the compute nodes.
     #[serde(default)]
     pub agent: Agent,
-    /// The image files.
+    /// What every image is run with.
     #[serde(default)]
     pub images: Images,
     /// Prometheus metrics.
@@ -123,6 +125,10 @@ pub struct Slurm {
     pub service_account: String,
     /// Name of the cluster.
     pub cluster: String,
+    /// Account jobs are submitted with when a session names no project; none is the person's default.
+    pub account: Option<AccountName>,
+    /// Quality of service jobs are submitted with; none is the account's or partition's default.
+    pub qos: Option<QosName>,
     /// Seconds between two looks at the scheduler.
     pub poll_interval_s: u64,
 }
@@ -139,12 +145,12 @@ pub struct Agent {
     pub stop_within_s: u32,
 }
 
-/// The image files.
-#[derive(Debug, Clone, Deserialize)]
+/// What every image is run with.
+#[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Images {
-    /// Directory of the SIF files, as the compute nodes see it.
-    pub dir: PathBuf,
+    /// Directories and files of the compute nodes that every session sees besides the person's home.
+    pub binds: Vec<BindPath>,
 }
 
 /// Prometheus metrics.
@@ -219,6 +225,8 @@ impl Default for Slurm {
             slurmrestd_url: "http://127.0.0.1:6820".into(),
             service_account: "eirene-op".into(),
             cluster: "cluster".into(),
+            account: None,
+            qos: None,
             poll_interval_s: 2,
         }
     }
@@ -227,12 +235,6 @@ impl Default for Slurm {
 impl Default for Agent {
     fn default() -> Self {
         Self { path: "/opt/eirene/bin/eirene-agent".into(), ready_within_s: 120, stop_within_s: 15 }
-    }
-}
-
-impl Default for Images {
-    fn default() -> Self {
-        Self { dir: "/srv/eirene/images".into() }
     }
 }
 
@@ -285,10 +287,5 @@ impl Config {
         }
         let beside = || SecretString::from(format!("sqlite://{}", self.server.state_dir.join("eirene.db").display()));
         Ok(self.database.url.clone().unwrap_or_else(beside))
-    }
-
-    /// Whether the database is a SQLite file.
-    pub fn database_is_file(&self) -> Result<bool, ConfigError> {
-        Ok(self.database_url()?.expose_secret().starts_with("sqlite:"))
     }
 }

@@ -309,7 +309,7 @@ fn give_up(session: &mut Session, reason: &Reason) {
     session.reason = Some(reason.clone());
 }
 
-fn job_spec(app: &App, session: &Session, directory: &str) -> JobSpec {
+pub(super) fn job_spec(app: &App, session: &Session, directory: &str) -> JobSpec {
     let resources = &session.resources;
     let home = directory.split_once("/.eirene/").map_or(directory, |(home, _)| home);
     let person = session.owner_name.as_str();
@@ -324,8 +324,11 @@ fn job_spec(app: &App, session: &Session, directory: &str) -> JobSpec {
     ];
     JobSpec {
         name: session.marker.clone(),
-        account: session.project.as_ref().and_then(|project| project.as_str().parse().ok()),
-        qos: None,
+        account: match &session.project {
+            Some(project) => project.as_str().parse().ok(),
+            None => app.config.slurm.account.clone(),
+        },
+        qos: app.config.slurm.qos.clone(),
         partition: resources.partition.clone(),
         nodes: resources.nodes,
         cpus: resources.cpus,

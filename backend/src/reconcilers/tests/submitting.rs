@@ -22,10 +22,33 @@ async fn a_start_becomes_one_job_of_the_size_asked_for() {
     assert_eq!(row.job, Some(scheduler.jobs[0].identity.clone()));
     let files = engine.test.launcher.job_files();
     assert_eq!((files.len(), files[0].session, files[0].restart_count), (1, id, 0));
+    let bind = eirene_core::job_file::Bind { source: "/data".into(), target: "/data".into(), writable: false };
+    assert_eq!(files[0].app.binds, [bind], "what the configuration says every session sees");
+    assert_eq!((&spec.account, &spec.qos), (&None, &None), "the person's own defaults");
     let secret = &files[0].secret;
     assert!(!format!("{spec:?}").contains(secret.as_str()), "the secret is in the file alone");
     let job_file = format!("/home/ada/.eirene/sessions/{id}/job.json");
     assert!(spec.environment.contains(&("EIRENE_JOB_FILE".into(), job_file)));
+}
+
+#[tokio::test]
+async fn account_and_qos_are_the_configurations_where_the_session_names_none() {
+    let mut engine = Engine::new().await;
+    let mut config = (*engine.test.app.config).clone();
+    config.slurm.account = Some("interactive".parse().unwrap());
+    config.slurm.qos = Some("short".parse().unwrap());
+    engine.test.app.config = std::sync::Arc::new(config);
+    let mut row = crate::testing::session("ada");
+    row.project = Some("physics".parse().unwrap());
+    let spec = |session: &eirene_core::Session| {
+        crate::reconcilers::submit::job_spec(&engine.test.app, session, "/home/ada/.eirene/sessions/x")
+    };
+    let named = |spec: &eirene_core::scheduler::JobSpec| {
+        (spec.account.as_ref().map(ToString::to_string), spec.qos.as_ref().map(ToString::to_string))
+    };
+    assert_eq!(named(&spec(&row)), (Some("physics".into()), Some("short".into())));
+    row.project = None;
+    assert_eq!(named(&spec(&row)), (Some("interactive".into()), Some("short".into())));
 }
 
 #[tokio::test]
