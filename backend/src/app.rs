@@ -87,10 +87,10 @@ impl App {
         let Ports { db, clock, scheduler, launcher } = ports;
         let nudges = Nudges::default();
         let audit = Audit::new(db.clone(), clock.clone());
-        let events = Events::new(db.clone(), clock.clone());
+        let events = Events::new(db.clone(), clock.clone(), audit.clone());
         let cluster = Cluster::default();
         let images = Images::new(db.clone(), clock.clone(), audit.clone());
-        let logs = Logs::new(db.clone(), config.server.state_dir.join("logs"));
+        let logs = Logs::new(db.clone(), audit.clone(), config.server.state_dir.join("logs"));
         let tunnels = TunnelRegistry::default();
         let shown = Arc::clone(&config);
         let sessions = Sessions::new(crate::services::sessions::Parts {

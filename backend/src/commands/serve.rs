@@ -22,6 +22,7 @@ use crate::launcher_client::LauncherClient;
 use crate::reconcilers::{self, JobFiles};
 use crate::server;
 use crate::services::passwords::Passwords;
+use crate::services::sessions::notices::Notices;
 use crate::tunnel::{self, TunnelIdentity};
 
 /// How long open connections and running work may take to end.
@@ -50,6 +51,7 @@ pub(super) async fn serve(config: Config) -> anyhow::Result<()> {
     let tracker = TaskTracker::new();
     let job_files = JobFiles::new(&app, identity.pin());
     reconcilers::start(&app, &job_files, &tracker);
+    tracker.spawn(Notices::new(app.sessions.clone()).run(app.shutdown.clone()));
     tunnel::listen(&app, tunnel_listener, &identity, &tracker)?;
     let tls = server::Tls::from_config(&config)?;
     if let Some(tls) = &tls {

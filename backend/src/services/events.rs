@@ -15,6 +15,7 @@ use tokio::sync::{Mutex, broadcast};
 
 use crate::error::AppError;
 use crate::services::actor::Actor;
+use crate::services::audit::{Audit, Look};
 use crate::services::sessions;
 
 /// Events a slow reader may lag behind before it is brought back from the database.
@@ -100,6 +101,7 @@ pub struct Events {
 
 struct Inner {
     db: Db,
+    audit: Audit,
     clock: Arc<dyn Clock>,
     sender: broadcast::Sender<Arc<Event>>,
     /// Events are numbered and passed on in the same order.
@@ -117,9 +119,9 @@ struct Reader {
 
 impl Events {
     /// Events kept in `db`.
-    pub fn new(db: Db, clock: Arc<dyn Clock>) -> Self {
+    pub fn new(db: Db, clock: Arc<dyn Clock>, audit: Audit) -> Self {
         let (sender, _) = broadcast::channel(IN_FLIGHT);
-        Self { inner: Arc::new(Inner { db, clock, sender, order: Mutex::new(()) }) }
+        Self { inner: Arc::new(Inner { db, audit, clock, sender, order: Mutex::new(()) }) }
     }
 
     /// Keeps an event and passes it on. A failing database costs the number, not the event.
@@ -157,7 +159,11 @@ impl Events {
         actor.require(Scope::SessionsRead)?;
         let wanted = match session {
             None => Wanted::Of(actor.user.id),
-            Some(id) => Wanted::Session(sessions::visible(&self.inner.db, actor, id).await?.id),
+            Some(id) => {
+                let session = sessions::visible(&self.inner.db, actor, id).await?;
+                self.inner.audit.looked(actor, &session, Look::Session).await;
+                Wanted::Session(session.id)
+            }
         };
         self.reader(wanted, last_id).await
     }

@@ -10,13 +10,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
-use eirene_core::{Scope, SessionId};
+use eirene_core::{Scope, Session, SessionId};
 use eirene_database::Db;
 use futures_util::stream::{self, BoxStream, StreamExt as _};
 use tokio::sync::broadcast;
 
 use crate::error::AppError;
 use crate::services::actor::Actor;
+use crate::services::audit::{Audit, Look};
 use crate::services::sessions;
 
 /// Longest log kept of one session.
@@ -42,6 +43,7 @@ pub struct Logs {
 
 struct Inner {
     db: Db,
+    audit: Audit,
     directory: PathBuf,
     open: Mutex<HashMap<SessionId, Arc<Entry>>>,
 }
@@ -54,14 +56,14 @@ struct Entry {
 
 impl Logs {
     /// Logs kept in `directory`, which is made when it is needed.
-    pub fn new(db: Db, directory: PathBuf) -> Self {
-        Self { inner: Arc::new(Inner { db, directory, open: Mutex::default() }) }
+    pub fn new(db: Db, audit: Audit, directory: PathBuf) -> Self {
+        Self { inner: Arc::new(Inner { db, audit, directory, open: Mutex::default() }) }
     }
 
     /// The whole log.
     pub async fn read(&self, actor: &Actor, session: SessionId) -> Result<String, AppError> {
         actor.require(Scope::SessionsRead)?;
-        let session = sessions::visible(&self.inner.db, actor, session).await?.id;
+        let session = self.visible(actor, session).await?.id;
         let entry = self.entry(session);
         let bytes = {
             let _file = entry.file.lock().await;
@@ -74,7 +76,7 @@ impl Logs {
     /// The whole log, then what is added, until the session is over.
     pub async fn follow(&self, actor: &Actor, session: SessionId) -> Result<BoxStream<'static, Bytes>, AppError> {
         actor.require(Scope::SessionsRead)?;
-        let seen = sessions::visible(&self.inner.db, actor, session).await?;
+        let seen = self.visible(actor, session).await?;
         let entry = self.entry(seen.id);
         let (bytes, receiver) = {
             let _file = entry.file.lock().await;
@@ -94,6 +96,12 @@ impl Logs {
             }
         });
         Ok(before.chain(after).boxed())
+    }
+
+    async fn visible(&self, actor: &Actor, session: SessionId) -> Result<Session, AppError> {
+        let session = sessions::visible(&self.inner.db, actor, session).await?;
+        self.inner.audit.looked(actor, &session, Look::Log).await;
+        Ok(session)
     }
 
     /// Adds to the log; only the tunnel's control task and the reconcilers do.
@@ -276,7 +284,7 @@ mod tests {
         assert_eq!(logs.append_at(id, 0, 4, "two\nthree\n".into()).await.unwrap().unwrap(), "three\n");
         assert_eq!(logs.append_at(id, 0, 0, "one\n".into()).await.unwrap(), None);
         assert_eq!(read(), "one\ntwo\nthree\n");
-        let after_a_start = Logs::new(test.app.db.clone(), test.directory.path().join("logs"));
+        let after_a_start = Logs::new(test.app.db.clone(), test.app.audit.clone(), test.directory.path().join("logs"));
         assert_eq!(after_a_start.position(id, 0).await, 14);
         assert_eq!(after_a_start.position(id, 1).await, 0, "a restart begins a new log");
         after_a_start.append_at(id, 1, 0, "again\n".into()).await.unwrap();

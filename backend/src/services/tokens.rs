@@ -147,6 +147,16 @@ impl Tokens {
         Ok(self.db.tokens_of(actor.user.id).await?)
     }
 
+    /// One of one's own tokens. A token may always see itself.
+    pub async fn get(&self, actor: &Actor, id: TokenId) -> Result<ApiToken, AppError> {
+        let itself = matches!(&actor.via, Via::Token { id: own, .. } if *own == id);
+        if !itself {
+            actor.require(Scope::Tokens)?;
+        }
+        let tokens = self.db.tokens_of(actor.user.id).await?;
+        tokens.into_iter().find(|token| token.id == id).ok_or(AppError::NotFound)
+    }
+
     /// Ends one of one's own tokens. A token may always end itself.
     pub async fn delete(&self, actor: &Actor, id: TokenId) -> Result<(), AppError> {
         let itself = matches!(&actor.via, Via::Token { id: own, .. } if *own == id);

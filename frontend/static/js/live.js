@@ -97,6 +97,13 @@ function open() {
     seen = event.lastEventId || seen;
     on("state");
   });
+  // Time is nearly over: the parts say so, and a screen reader says it for what is on this page.
+  stream.addEventListener("notice", (event) => {
+    seen = event.lastEventId || seen;
+    on("state");
+    const notice = JSON.parse(event.data);
+    if (notice.text && states(document).get(notice.session)?.dataset.announce) announce(notice.text);
+  });
   stream.addEventListener("error", () => {
     connection(false);
     if (stream?.readyState !== EventSource.CLOSED) return;

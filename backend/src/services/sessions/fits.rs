@@ -2,8 +2,10 @@
 //!
 //! Limits of accounts and QOS are SLURM's to enforce; what is free at the moment does not matter here.
 
+use std::cmp::Reverse;
+
 use eirene_core::Resources;
-use eirene_core::scheduler::Node;
+use eirene_core::scheduler::{Node, Partition};
 
 use crate::error::FieldError;
 use crate::services::cluster::Snapshot;
@@ -43,12 +45,42 @@ fn absurd(wanted: &Resources) -> Vec<FieldError> {
     errors
 }
 
+/// What the partition that is named, or the default, cannot give. Where the default is unknown, what no partition can.
 fn impossible(wanted: &Resources, cluster: &Snapshot) -> Vec<FieldError> {
-    let Some(partition) = cluster.partition(wanted.partition.as_ref()) else {
-        // Where none is named and no default is known, the scheduler has the last word.
-        let unknown = wanted.partition.as_ref().map(|name| format!("there is no partition `{name}`"));
-        return unknown.map(|message| FieldError::new("partition", message)).into_iter().collect();
-    };
+    match cluster.partition(wanted.partition.as_ref()) {
+        Some(partition) => impossible_in(partition, wanted, cluster),
+        None => match &wanted.partition {
+            Some(name) => vec![FieldError::new("partition", format!("there is no partition `{name}`"))],
+            None => impossible_everywhere(wanted, cluster),
+        },
+    }
+}
+
+/// The scheduler may put it into any partition: it is impossible where all say so, and the one that comes nearest tells why.
+fn impossible_everywhere(wanted: &Resources, cluster: &Snapshot) -> Vec<FieldError> {
+    let mut nearest: Option<(bool, Vec<FieldError>)> = None;
+    for partition in cluster.partitions.iter() {
+        let errors = impossible_in(partition, wanted, cluster);
+        if errors.is_empty() {
+            return errors;
+        }
+        let is_nearer = nearest.as_ref().is_none_or(|(available, known)| {
+            (partition.available, Reverse(errors.len())) > (*available, Reverse(known.len()))
+        });
+        if is_nearer {
+            nearest = Some((partition.available, errors));
+        }
+    }
+    let mut errors = nearest.map(|(_, errors)| errors).unwrap_or_default();
+    if cluster.partitions.len() > 1 {
+        for error in &mut errors {
+            error.message.push_str(", and no other partition can give it either");
+        }
+    }
+    errors
+}
+
+fn impossible_in(partition: &Partition, wanted: &Resources, cluster: &Snapshot) -> Vec<FieldError> {
     let name = &partition.name;
     if !partition.available {
         return vec![FieldError::new("partition", format!("partition `{name}` takes no jobs at the moment"))];
@@ -142,6 +174,39 @@ mod tests {
             fields(|r| (r.partition, r.walltime_min) = (Some("long".parse().unwrap()), 481)),
             Vec::<String>::new()
         );
+    }
+
+    #[test]
+    fn without_a_known_default_all_partitions_are_asked() {
+        let mut cluster = testing::snapshot(vec![]);
+        let change = |cluster: &mut Snapshot, edit: &dyn Fn(&mut Partition)| {
+            std::sync::Arc::make_mut(&mut cluster.partitions).iter_mut().for_each(edit);
+        };
+        change(&mut cluster, &|partition| partition.is_default = false);
+        let fields = |cluster: &Snapshot, edit: &dyn Fn(&mut Resources)| -> Vec<String> {
+            let mut wanted = testing::small();
+            edit(&mut wanted);
+            fits(&wanted, cluster).err().into_iter().flatten().map(|error| error.field).collect()
+        };
+        assert_eq!(fields(&cluster, &|_| {}), Vec::<String>::new());
+        assert_eq!(fields(&cluster, &|r| r.walltime_min = 2880), Vec::<String>::new(), "`long` allows it");
+        assert_eq!(fields(&cluster, &|r| r.nodes = 2), Vec::<String>::new(), "`main` has them");
+        assert_eq!(fields(&cluster, &|r| r.gpus = 3), ["gpus"]);
+        assert_eq!(fields(&cluster, &|r| r.gpus = 1_000_000_000), ["gpus"]);
+        assert_eq!(fields(&cluster, &|r| r.walltime_min = 2881), ["walltime_min"]);
+        assert_eq!(fields(&cluster, &|r| (r.nodes, r.walltime_min) = (2, 2880)).len(), 1, "neither has both");
+        let error = fits(&Resources { gpus: 3, ..testing::small() }, &cluster).unwrap_err().remove(0);
+        assert_eq!(
+            error.message,
+            "no node of partition `main` has more than 2, and no other partition can give it either"
+        );
+        change(&mut cluster, &|partition| partition.available = partition.name.as_str() == "long");
+        assert_eq!(fields(&cluster, &|r| r.nodes = 2), ["nodes"], "`main` takes no jobs");
+        change(&mut cluster, &|partition| partition.available = false);
+        assert_eq!(fields(&cluster, &|_| {}), ["partition"]);
+        cluster.partitions = std::sync::Arc::default();
+        assert_eq!(fields(&cluster, &|_| {}), Vec::<String>::new(), "the scheduler has the last word");
+        assert_eq!(fields(&cluster, &|r| r.gpus = 1_000_000_000), ["gpus"]);
     }
 
     #[test]

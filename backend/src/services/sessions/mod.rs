@@ -4,6 +4,7 @@
 pub(crate) mod agent;
 pub(crate) mod change;
 mod fits;
+pub mod notices;
 pub(crate) mod reasons;
 pub(crate) mod start;
 
@@ -15,12 +16,12 @@ use eirene_database::{Db, StateFilter};
 use serde_json::{Value, json};
 
 pub use fits::fits;
-pub use start::{IdempotencyKey, StartSession};
+pub use start::{IdempotencyKey, StartSession, defaults};
 
 use crate::error::{AppError, FieldError};
 use crate::services::Page;
 use crate::services::actor::Actor;
-use crate::services::audit::Audit;
+use crate::services::audit::{Audit, Look};
 use crate::services::cluster::Cluster;
 use crate::services::events::Events;
 use crate::services::nudge::Nudges;
@@ -117,7 +118,9 @@ impl Sessions {
     /// One session.
     pub async fn get(&self, actor: &Actor, id: SessionId) -> Result<Session, AppError> {
         actor.require(Scope::SessionsRead)?;
-        visible(&self.parts.db, actor, id).await
+        let session = visible(&self.parts.db, actor, id).await?;
+        self.parts.audit.looked(actor, &session, Look::Session).await;
+        Ok(session)
     }
 
     /// Asks a session to stop. A session that is over, or was asked already, stays as it is.

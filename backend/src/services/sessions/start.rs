@@ -16,6 +16,22 @@ use crate::services::actor::Actor;
 /// What every marker begins with: so our jobs are known in the scheduler.
 pub(crate) const MARKER_PREFIX: &str = "eirene-";
 
+/// What is started when a request does not say; the command line and the start form begin with the same.
+pub mod defaults {
+    /// App.
+    pub const APP: &str = "jupyterlab";
+    /// Image.
+    pub const IMAGE: &str = "jupyter";
+    /// Nodes.
+    pub const NODES: u32 = 1;
+    /// CPUs per node.
+    pub const CPUS: u32 = 2;
+    /// Memory per node, MiB.
+    pub const MEMORY_MIB: u64 = 2048;
+    /// Longest time, minutes.
+    pub const WALLTIME_MIN: u32 = 60;
+}
+
 /// What a session should be.
 #[derive(Debug, Clone)]
 pub struct StartSession {
