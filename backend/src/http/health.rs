@@ -15,12 +15,12 @@ use super::extract::ClientAddress;
 use super::problem::{HttpError, HttpResult};
 use crate::app::App;
 use crate::error::AppError;
+use crate::launcher_client::LauncherClient;
 
 /// The database has this long to answer.
 const DATABASE_WAIT: Duration = Duration::from_secs(3);
-
-/// Every route here, for the table of who may do what.
-pub const ROUTES: &[(&str, &str)] = &[("GET", "/healthz"), ("GET", "/readyz"), ("GET", "/metrics")];
+/// The launcher has this long to take a connection: it is a socket of this machine.
+const LAUNCHER_WAIT: Duration = Duration::from_secs(1);
 
 /// Metrics are counted for the whole process, as the facade everybody counts through is.
 static RECORDER: OnceLock<PrometheusHandle> = OnceLock::new();
@@ -46,7 +46,13 @@ pub fn install() {
 
 /// The routes on the portal's origin.
 pub fn router() -> Router<App> {
-    Router::new().route("/healthz", get(alive)).route("/readyz", get(ready)).route("/metrics", get(metrics_for_listed))
+    routes()
+}
+
+listed_routes! {
+    GET "/healthz" => alive;
+    GET "/readyz" => ready;
+    GET "/metrics" => metrics_for_listed;
 }
 
 /// The metrics on a listener of their own, which the configuration opened to whom it may concern.
@@ -66,6 +72,12 @@ async fn ready(State(app): State<App>) -> Response {
         Ok(Err(_)) => Err("does not answer".to_owned()),
         Err(_) => Err("answers too slowly".to_owned()),
     };
+    let launcher = LauncherClient::new(&app.config.launcher.socket);
+    let launcher = match tokio::time::timeout(LAUNCHER_WAIT, launcher.reach()).await {
+        Ok(Ok(())) => Ok(()),
+        Ok(Err(_)) => Err("takes no connections; nothing new is started"),
+        Err(_) => Err("takes connections too slowly"),
+    };
     let snapshot = app.cluster.snapshot();
     let cluster = if snapshot.reachable { Ok(()) } else { Err("does not answer; sessions are shown as last seen") };
     let mut text = String::new();
@@ -76,6 +88,7 @@ async fn ready(State(app): State<App>) -> Response {
         };
     };
     line("database", database.as_ref().copied().map_err(String::as_str));
+    line("launcher", launcher);
     line("slurm", cluster);
     for (name, health) in app.status.all() {
         line(&format!("reconciler {name}"), if health.failures == 0 { Ok(()) } else { Err("its last run failed") });

@@ -3,7 +3,6 @@
 
 use axum::extract::State;
 use axum::response::{IntoResponse as _, Response};
-use axum::routing::get;
 use axum::{Json, Router};
 use eirene_core::{Scope, SessionId};
 use http::HeaderMap;
@@ -16,23 +15,17 @@ use super::streams::{self, Wanted};
 use super::view::{ClusterDocument, SessionView};
 use crate::app::App;
 
-/// Every route here, for the table of who may do what.
-pub const ROUTES: &[(&str, &str)] = &[
-    ("GET", "/live/events"),
-    ("GET", "/live/sessions/{id}"),
-    ("GET", "/live/sessions/{id}/events"),
-    ("GET", "/live/sessions/{id}/logs"),
-    ("GET", "/live/cluster"),
-];
-
 /// The router.
 pub fn router() -> Router<App> {
-    Router::new()
-        .route("/live/events", get(events))
-        .route("/live/sessions/{id}", get(session))
-        .route("/live/sessions/{id}/events", get(session_events))
-        .route("/live/sessions/{id}/logs", get(logs))
-        .route("/live/cluster", get(cluster))
+    routes()
+}
+
+listed_routes! {
+    GET "/live/events" => events;
+    GET "/live/sessions/{id}" => session;
+    GET "/live/sessions/{id}/events" => session_events;
+    GET "/live/sessions/{id}/logs" => logs;
+    GET "/live/cluster" => cluster;
 }
 
 #[derive(Deserialize)]

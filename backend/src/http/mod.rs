@@ -4,6 +4,20 @@
 //! and the live feed; `<session id>.<apps domain>` goes to the [proxy]; anything else is answered 421, but for the health checks. Nothing here knows the
 //! database, and nothing decides what a service should decide.
 
+/// One list for a router and for the test that knows who may do what on every route. With it there is no route that the list
+/// lacks, so nothing else makes a router here.
+macro_rules! listed_routes {
+    ($($method:ident $path:literal => $handler:path;)*) => {
+        /// Every route here, for the table of who may do what.
+        pub const ROUTES: &[(&str, &str)] = &[$((stringify!($method), $path),)*];
+
+        fn routes() -> axum::Router<crate::app::App> {
+            axum::Router::new()
+                $(.route($path, axum::routing::on(axum::routing::MethodFilter::$method, $handler)))*
+        }
+    };
+}
+
 pub mod api;
 pub mod body;
 pub mod cookies;

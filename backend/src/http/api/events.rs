@@ -25,7 +25,7 @@ pub(crate) struct Which {
     all: Option<bool>,
 }
 
-/// Follow the events of your sessions, as server-sent events: `state`, `sample`, `log` and `notice`.
+/// Follow the events of your sessions, as server-sent events: `state`, `log` and `notice`.
 #[utoipa::path(
     get, path = "/api/v1/events", tag = "events",
     params(Which, ("Last-Event-ID" = Option<i64>, Header, description = "The last event you have", minimum = 0)),

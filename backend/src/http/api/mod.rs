@@ -81,7 +81,7 @@ pub(crate) fn parts() -> (Router<App>, utoipa::openapi::OpenApi) {
     let (router, document) = OpenApiRouter::with_openapi(openapi::frame())
         .routes(routes!(me::me))
         .routes(routes!(tokens::list, tokens::create))
-        .routes(routes!(tokens::delete))
+        .routes(routes!(tokens::show, tokens::delete))
         .routes(routes!(sessions::list, sessions::start))
         .routes(routes!(sessions::show, sessions::stop))
         .routes(routes!(sessions::events))

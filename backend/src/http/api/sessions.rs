@@ -18,7 +18,7 @@ use crate::http::extract::{Caller, Id};
 use crate::http::problem::{HttpError, HttpResult};
 use crate::http::streams::{self, Wanted};
 use crate::http::view::SessionView;
-use crate::services::sessions::{IdempotencyKey, ListSessions, StartSession};
+use crate::services::sessions::{IdempotencyKey, ListSessions, StartSession, defaults};
 
 /// Longest `Idempotency-Key`.
 const MAX_KEY: usize = 255;
@@ -37,10 +37,12 @@ pub(crate) struct NewSession {
     )]
     name: Option<String>,
     /// App, one of the image's.
-    #[schema(pattern = "^[a-z0-9][a-z0-9-]{0,31}$", example = "jupyterlab")]
+    #[serde(default = "app")]
+    #[schema(pattern = "^[a-z0-9][a-z0-9-]{0,31}$", default = "jupyterlab")]
     app: String,
     /// Image, by name.
-    #[schema(pattern = "^[a-z0-9][a-z0-9_.-]{0,63}$", example = "jupyter")]
+    #[serde(default = "image")]
+    #[schema(pattern = "^[a-z0-9][a-z0-9_.-]{0,63}$", default = "jupyter")]
     image: String,
     /// Project; it maps to a SLURM account.
     #[schema(nullable = false, pattern = "^[a-z0-9][a-z0-9_.-]{0,63}$")]
@@ -49,15 +51,15 @@ pub(crate) struct NewSession {
     #[schema(nullable = false, pattern = "^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$")]
     partition: Option<String>,
     /// Number of nodes.
-    #[serde(default = "one", deserialize_with = "body::whole")]
+    #[serde(default = "nodes", deserialize_with = "body::whole")]
     #[schema(minimum = 1, maximum = 100_000, default = 1)]
     nodes: u32,
     /// CPUs per node.
-    #[serde(default = "one", deserialize_with = "body::whole")]
-    #[schema(minimum = 1, maximum = 100_000, default = 1, example = 2)]
+    #[serde(default = "cpus", deserialize_with = "body::whole")]
+    #[schema(minimum = 1, maximum = 100_000, default = 2)]
     cpus: u32,
     /// Memory per node, MiB.
-    #[serde(default = "two_gib", deserialize_with = "body::whole")]
+    #[serde(default = "memory_mib", deserialize_with = "body::whole")]
     #[schema(minimum = 64, maximum = 1_073_741_824_u64, default = 2048)]
     memory_mib: u64,
     /// GPUs per node.
@@ -68,21 +70,33 @@ pub(crate) struct NewSession {
     #[schema(nullable = false, pattern = "^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$")]
     gpu_type: Option<String>,
     /// Longest time, minutes.
-    #[serde(default = "an_hour", deserialize_with = "body::whole")]
+    #[serde(default = "walltime_min", deserialize_with = "body::whole")]
     #[schema(minimum = 1, maximum = 527_040, default = 60)]
     walltime_min: u32,
 }
 
-fn one() -> u32 {
-    1
+fn app() -> String {
+    defaults::APP.to_owned()
 }
 
-fn two_gib() -> u64 {
-    2048
+fn image() -> String {
+    defaults::IMAGE.to_owned()
 }
 
-fn an_hour() -> u32 {
-    60
+fn nodes() -> u32 {
+    defaults::NODES
+}
+
+fn cpus() -> u32 {
+    defaults::CPUS
+}
+
+fn memory_mib() -> u64 {
+    defaults::MEMORY_MIB
+}
+
+fn walltime_min() -> u32 {
+    defaults::WALLTIME_MIN
 }
 
 /// Parses one name and notes its field when it is wrong.
@@ -126,7 +140,8 @@ impl NewSession {
     }
 }
 
-/// Start a session. The same `Idempotency-Key` and body again give the same session.
+/// Start a session. The same `Idempotency-Key` and body again give the same session. While SLURM is away it is taken all the same
+/// and waits as `queued`, with a reason.
 #[utoipa::path(
     post, path = "/api/v1/sessions", tag = "sessions", request_body = NewSession,
     params(("Idempotency-Key" = Option<String>, Header, description = "Any text of your choice, unguessable to others",
@@ -224,7 +239,7 @@ pub(crate) struct Since {
     last_id: Option<i64>,
 }
 
-/// Follow a session's events, as server-sent events: `state`, `sample`, `log` and `notice`.
+/// Follow a session's events, as server-sent events: `state`, `log` and `notice`.
 #[utoipa::path(
     get, path = "/api/v1/sessions/{id}/events", tag = "events",
     params(

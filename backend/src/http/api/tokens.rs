@@ -85,6 +85,16 @@ pub(crate) async fn list(State(app): State<App>, caller: Caller) -> HttpResult<J
     Ok(Json(List { items: tokens.iter().map(TokenView::from).collect(), next: None }))
 }
 
+/// Show one of your tokens. A token may always see itself.
+#[utoipa::path(
+    get, path = "/api/v1/tokens/{id}", tag = "tokens",
+    params(("id" = String, Path, description = "Token", pattern = "^[0-9a-f]{32}$")),
+    responses((status = 200, body = TokenView))
+)]
+pub(crate) async fn show(State(app): State<App>, caller: Caller, Id(id): Id<TokenId>) -> HttpResult<Json<TokenView>> {
+    Ok(Json(TokenView::from(&app.tokens.get(&caller.actor, id).await?)))
+}
+
 /// End one of your tokens. A token may always end itself.
 #[utoipa::path(
     delete, path = "/api/v1/tokens/{id}", tag = "tokens",

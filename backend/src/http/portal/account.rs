@@ -131,8 +131,7 @@ pub(crate) async fn make_token(
 
 async fn find_token(app: &App, signed_in: &SignedIn, text: &str) -> Result<ApiToken, AppError> {
     let id: TokenId = text.parse().map_err(|_| AppError::NotFound)?;
-    let tokens = app.tokens.list(&signed_in.actor).await?;
-    tokens.into_iter().find(|token| token.id == id).ok_or(AppError::NotFound)
+    app.tokens.get(&signed_in.actor, id).await
 }
 
 /// `GET /account/tokens/{id}/delete`: asks once more.

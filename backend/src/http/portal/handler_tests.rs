@@ -234,6 +234,33 @@ async fn somebody_elses_session_is_not_there() {
 }
 
 #[tokio::test]
+async fn all_ones_sessions_are_listed_page_by_page() {
+    let test = TestApp::new().await;
+    let (ada, grace) = (Browser::ada(&test).await, Browser::of(&test, "grace", 2002, Role::Researcher).await);
+    assert!(!ada.get("/").await.body.contains("href=\"/sessions\""), "there is nothing to show");
+    for number in 0..51 {
+        let mut session = crate::testing::session("ada");
+        session.owner = ada.actor.user.id;
+        session.marker = Secret::generate().expose().to_owned();
+        session.name = format!("number {number}.").parse().unwrap();
+        session.state = SessionState::Ended;
+        session.ended_at = Some(test.clock.now());
+        test.app.db.insert_session(&session, None).await.unwrap();
+    }
+    assert!(ada.get("/").await.body.contains("href=\"/sessions\""));
+    let first = ada.get("/sessions").await;
+    assert_eq!(first.status, StatusCode::OK);
+    assert!(first.body.contains("number 50.") && first.body.contains("number 1.") && !first.body.contains("number 0."));
+    let older = first.body.split("href=\"/sessions?cursor=").nth(1).unwrap().split('"').next().unwrap();
+    let last = ada.get(&format!("/sessions?cursor={older}")).await;
+    assert!(last.body.contains("number 0.") && !last.body.contains("number 1."));
+    assert!(last.body.contains("href=\"/sessions\"") && !last.body.contains("/sessions?cursor="));
+    assert!(last.body.contains("/sessions/new?from="), "each can be started again");
+    assert!(!grace.get("/sessions").await.body.contains("number"));
+    assert_eq!(ada.get("/sessions?cursor=nonsense").await.status, StatusCode::UNPROCESSABLE_ENTITY);
+}
+
+#[tokio::test]
 async fn opening_waits_hands_over_and_ends() {
     let test = TestApp::new().await;
     let ada = Browser::ada(&test).await;

@@ -9,6 +9,7 @@ mod assets;
 mod dashboard;
 #[cfg(test)]
 mod handler_tests;
+mod history;
 mod login;
 mod pages;
 pub mod samples;
@@ -24,7 +25,6 @@ use std::sync::LazyLock;
 use axum::Router;
 use axum::http::StatusCode;
 use axum::response::{Html, IntoResponse as _, Response};
-use axum::routing::{MethodFilter, on};
 use jiff::Timestamp;
 use serde::Deserialize;
 
@@ -114,23 +114,12 @@ pub(crate) fn error_page(status: StatusCode, _code: &str, text: &str, request_id
     }
 }
 
-/// One list for the router and for the test that knows who may do what on every route.
-macro_rules! routes {
-    ($($method:ident $path:literal => $handler:path;)*) => {
-        /// Every route of the portal: method and path.
-        pub const ROUTES: &[(&str, &str)] = &[$((stringify!($method), $path),)*];
-
-        /// The portal's pages, fragments and static files.
-        pub(crate) fn router() -> Router<App> {
-            let assets = PAGES.assets().clone();
-            Router::new()
-                $(.route($path, on(MethodFilter::$method, $handler)))*
-                .layer(axum::Extension(assets))
-        }
-    };
+/// The portal's pages, fragments and static files.
+pub(crate) fn router() -> Router<App> {
+    routes().layer(axum::Extension(PAGES.assets().clone()))
 }
 
-routes! {
+listed_routes! {
     GET "/static/{version}/{*name}" => assets::file;
     GET "/favicon.ico" => assets::favicon;
 
@@ -142,6 +131,7 @@ routes! {
     GET "/fragments/sessions" => dashboard::sessions_fragment;
     GET "/fragments/free" => dashboard::free_fragment;
 
+    GET "/sessions" => history::page;
     GET "/sessions/new" => start::page;
     POST "/sessions" => start::start;
     POST "/sessions/check" => start::check;

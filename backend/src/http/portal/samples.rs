@@ -20,7 +20,7 @@ use super::views::cluster::{FreeFragment, FreeView};
 use super::views::format::Time;
 use super::views::layout::{Layout, Notice, Place, Tone};
 use super::views::session::{
-    Chip, HandoverPage, SessionFragment, SessionPage, SessionView, WaitingFragment, WaitingPage,
+    Chip, HandoverPage, HistoryPage, SessionFragment, SessionPage, SessionView, WaitingFragment, WaitingPage,
 };
 use super::views::simple::{ConfirmPage, ErrorPage, LoginPage};
 use super::views::start::{DashboardPage, Ground, SessionsFragment, StartInput, StartPage, Verdict, VerdictFragment};
@@ -222,6 +222,18 @@ impl Samples {
             code: "one-time-code".to_owned(),
         };
         self.add("handover", &handover)?;
+        for (name, sessions, more) in
+            [("sessions", live.into_iter().chain(earlier).collect(), true), ("sessions-none", Vec::new(), false)]
+        {
+            let href = |href: &str| if more { href.to_owned() } else { String::new() };
+            let page = HistoryPage {
+                layout: layout(self, &words.get("history.title"))?,
+                sessions,
+                older_href: href("/sessions?cursor=x"),
+                newest_href: href("/sessions"),
+            };
+            self.add(name, &page)?;
+        }
         self.add("fragment-sessions", &SessionsFragment { live: Vec::new(), earlier: Vec::new() })?;
         Ok(())
     }

@@ -21,7 +21,7 @@ use crate::http::extract::{CsrfForm, SignedIn};
 use crate::services::cluster::ClusterView;
 use crate::services::sessions::{IdempotencyKey, StartSession};
 
-/// The size the form begins with.
+/// The size the form begins with: that of the API's defaults.
 const FIRST_SIZE: &str = "small";
 
 /// What can be started and on what.

@@ -199,7 +199,7 @@ fn ready_made_sizes_are_cut_to_what_there_is() {
     let codes =
         |sizes: &[super::views::presets::Preset]| sizes.iter().map(|size| size.code.clone()).collect::<Vec<_>>();
     assert_eq!(codes(&presets(&nodes, &partitions)), ["small", "medium", "gpu-a100", "gpu-h100"]);
-    partitions[0].max_walltime_min = Some(90);
+    partitions[0].max_walltime_min = Some(45);
     let small = [nodes[2].clone()].map(|mut node| {
         node.cpus = 1;
         node.memory_mib = 2000;
@@ -208,7 +208,7 @@ fn ready_made_sizes_are_cut_to_what_there_is() {
     let sizes = presets(&small, &partitions);
     assert_eq!(codes(&sizes), ["small", "medium"]);
     for size in sizes {
-        assert_eq!((size.resources.cpus, size.resources.memory_mib, size.resources.walltime_min), (1, 2000, 90));
+        assert_eq!((size.resources.cpus, size.resources.memory_mib, size.resources.walltime_min), (1, 2000, 45));
     }
     assert_eq!(codes(&presets(&[], &[])), ["small", "medium"], "while the cluster has not been seen");
 }

@@ -29,6 +29,8 @@ use tokio_util::task::TaskTracker;
 use self::body::{AppBody, Ends};
 use self::guard::Decision;
 use self::link::{Link, Pool, Unsent};
+#[cfg(test)]
+pub(super) use self::pages::ROUTES;
 pub use self::upstream::{ByteStream, Upstreams};
 use super::problem::{HttpError, Problem};
 use super::request::client_address;
@@ -82,13 +84,8 @@ impl Proxy {
     /// Answers one request to a session's origin.
     pub(super) async fn answer(&self, session: SessionId, peer: IpAddr, request: Request<Incoming>) -> Response {
         self.requests.increment(1);
-        let path = request.uri().path();
-        if path.starts_with(pages::OURS) {
-            return match (request.method(), path) {
-                (&Method::POST, pages::ENTER) => pages::enter(&self.app, session, request).await,
-                (&Method::GET, pages::STYLE) => pages::style(),
-                _ => pages::not_found(),
-            };
+        if request.uri().path().starts_with(pages::OURS) {
+            return pages::own(&self.app, session, request).await;
         }
         let navigation = guard::is_navigation(request.method(), request.headers());
         let grant = match guard::decide(&self.app, session, request.method(), request.headers()).await {

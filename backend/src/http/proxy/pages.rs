@@ -8,7 +8,7 @@ use axum::extract::Request;
 use axum::response::{IntoResponse as _, Response};
 use eirene_core::secret::Secret;
 use eirene_core::{Session, SessionId, SessionState};
-use http::{HeaderMap, HeaderValue, StatusCode, header};
+use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use hyper::body::Incoming;
 use serde::Deserialize;
 
@@ -18,10 +18,6 @@ use crate::http::extract::is_local_path;
 use crate::http::problem::{HttpError, Problem};
 use crate::http::{body, cookies};
 
-/// Where the portal's form brings the one-time code.
-pub(super) const ENTER: &str = "/.eirene/enter";
-/// The style of the pages here.
-pub(super) const STYLE: &str = "/.eirene/style.css";
 /// Everything below is ours.
 pub(super) const OURS: &str = "/.eirene/";
 
@@ -37,6 +33,28 @@ const POLICY: &str =
 /// Seconds between two looks of a waiting browser.
 const LOOK_AGAIN_S: u64 = 2;
 
+/// One list for what is answered and for the test that knows who may do what on every route.
+macro_rules! own_routes {
+    (|$app:ident, $session:ident, $request:ident| $($method:ident $path:literal => $answer:expr;)*) => {
+        /// Every route on a session's origin that is not the app's.
+        #[cfg(test)]
+        pub(in crate::http) const ROUTES: &[(&str, &str)] = &[$((stringify!($method), $path),)*];
+
+        /// Answers what lies below [`OURS`].
+        pub(super) async fn own($app: &App, $session: SessionId, $request: http::Request<Incoming>) -> Response {
+            match ($request.method(), $request.uri().path()) {
+                $((&Method::$method, $path) => $answer,)*
+                _ => not_found(),
+            }
+        }
+    };
+}
+
+own_routes! { |app, session, request|
+    POST "/.eirene/enter" => enter(app, session, request).await;
+    GET "/.eirene/style.css" => style();
+}
+
 /// The form the portal's hand-over page sends.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -47,13 +65,13 @@ struct Entering {
 }
 
 /// The style sheet.
-pub(super) fn style() -> Response {
+fn style() -> Response {
     let css = [(header::CONTENT_TYPE, "text/css; charset=utf-8"), (header::CACHE_CONTROL, "max-age=3600")];
     (css, [(header::X_CONTENT_TYPE_OPTIONS, "nosniff")], STYLE_TEXT).into_response()
 }
 
 /// Trades the one-time code for the app cookie. Only the portal's own page may send it.
-pub(super) async fn enter(app: &App, session: SessionId, request: http::Request<Incoming>) -> Response {
+async fn enter(app: &App, session: SessionId, request: http::Request<Incoming>) -> Response {
     let mut origins = request.headers().get_all(header::ORIGIN).iter();
     let from_portal = matches!((origins.next(), origins.next()),
         (Some(origin), None) if origin.as_bytes() == app.config.portal_origin().as_bytes());
@@ -166,7 +184,7 @@ fn page(status: StatusCode, title: &str, body: &str, again: bool) -> Response {
     let html = format!(
         "<!doctype html>\n<html lang=\"en\">\n<meta charset=\"utf-8\">\n<title>{title}</title>\n\
          <meta name=\"viewport\" content=\"width=device-width\">\n{refresh}\
-         <link rel=\"stylesheet\" href=\"{STYLE}\">\n<main>\n{body}\n</main>\n</html>\n"
+         <link rel=\"stylesheet\" href=\"/.eirene/style.css\">\n<main>\n{body}\n</main>\n</html>\n"
     );
     let mut response = (status, [(header::CONTENT_TYPE, "text/html; charset=utf-8")], html).into_response();
     if again {

@@ -61,6 +61,56 @@ async fn a_session_is_started_shown_and_stopped() {
 }
 
 #[tokio::test]
+async fn a_request_that_says_nothing_gets_what_the_document_promises() {
+    let server = Server::start().await;
+    let ada = server.ada().await;
+    let made = server.portal(start(&json!({})).bearer(&ada)).await;
+    assert_eq!(made.status, StatusCode::CREATED, "{}", made.body);
+    let made = made.json();
+    let document = server.portal(Ask::get("/api/v1/openapi.json")).await.json();
+    let fields = &document["components"]["schemas"]["NewSession"]["properties"];
+    for field in ["app", "image"] {
+        assert_eq!(made[field], fields[field]["default"], "{field}");
+    }
+    for field in ["nodes", "cpus", "memory_mib", "gpus", "walltime_min"] {
+        assert_eq!(made["resources"][field], fields[field]["default"], "{field}");
+    }
+    let asked = (&made["app"], &made["image"], &made["resources"]);
+    let resources = json!({"nodes": 1, "cpus": 2, "memory_mib": 2048, "gpus": 0, "walltime_min": 60});
+    assert_eq!(asked, (&json!("jupyterlab"), &json!("jupyter"), &resources));
+    // The start form begins with the same.
+    let form = server.portal(Ask::get("/sessions/new").cookie(&ada)).await.body;
+    for (name, value) in [("cpus", "2"), ("memory_gib", "2"), ("hours", "1"), ("minutes", "0"), ("nodes", "1")] {
+        let field = form.split(&format!("name=\"{name}\"")).nth(1).unwrap().split('>').next().unwrap();
+        assert!(field.contains(&format!("value=\"{value}\"")), "{name}: {field}");
+    }
+    assert!(
+        form.contains("<option value=\"jupyter\" selected>") && form.contains("<option value=\"jupyterlab\" selected>")
+    );
+}
+
+#[tokio::test]
+async fn a_token_sees_itself_and_with_its_scope_the_owners_others() {
+    let server = Server::start().await;
+    let (ada, grace) = (server.ada().await, server.grace().await);
+    let new = NewToken { name: "small".into(), scopes: Some(vec![Scope::Read]), expires_in_s: Some(60) };
+    let small = server.test.app.tokens.create(&ada.actor, new).await.unwrap();
+    let own = format!("/api/v1/tokens/{}", small.token.id);
+    let with = |path: &str| Ask::get(path).with("authorization", &format!("Bearer {}", small.secret.expose()));
+    let shown = server.portal(with(&own)).await;
+    assert_eq!(
+        (shown.status, &shown.json()["name"], &shown.json()["scopes"]),
+        (StatusCode::OK, &json!("small"), &json!(["read"]))
+    );
+    assert!(shown.json().get("token").is_none() && !shown.body.contains(small.secret.expose()));
+    assert_eq!(server.portal(Ask::get(&own).bearer(&ada)).await.json()["id"], shown.json()["id"]);
+    assert_eq!(server.portal(Ask::get(&own).bearer(&grace)).await.status, StatusCode::NOT_FOUND);
+    let other = server.portal(Ask::get("/api/v1/tokens").bearer(&ada)).await.json()["items"][1]["id"].clone();
+    let other = server.portal(with(&format!("/api/v1/tokens/{}", other.as_str().unwrap()))).await;
+    assert_eq!((other.status, &other.json()["code"]), (StatusCode::FORBIDDEN, &json!("insufficient_scope")));
+}
+
+#[tokio::test]
 async fn lists_come_in_pages_without_gaps() {
     let server = Server::start().await;
     let ada = server.ada().await;
@@ -328,6 +378,11 @@ async fn health_is_told_to_everybody_and_metrics_to_the_listed() {
     let ready = server.portal(Ask::get("/readyz")).await;
     assert_eq!(ready.status, StatusCode::OK);
     assert!(ready.body.contains("ok   database\n") && ready.body.contains("ok   slurm\n"), "{}", ready.body);
+    assert!(ready.body.contains("AWAY launcher: takes no connections"), "{}", ready.body);
+    let socket = tokio::net::UnixListener::bind(&server.test.app.config.launcher.socket).unwrap();
+    let ready = server.portal(Ask::get("/readyz")).await;
+    assert!(ready.body.contains("ok   launcher\n"), "{}", ready.body);
+    drop(socket);
     let metrics = server.portal(Ask::get("/metrics")).await;
     assert_eq!(metrics.status, StatusCode::OK);
     assert!(metrics.body.contains("eirene_http_requests_total"), "{}", metrics.body);

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::*;
-use crate::http::{api, health, live, portal};
+use crate::http::{api, health, live, portal, proxy};
 
 /// Method, path, and the status for nobody, another person, the owner (`ada`, whose things the path names), an admin.
 const TABLE: &[(&str, &str, [u16; 4])] = &[
@@ -21,6 +21,7 @@ const TABLE: &[(&str, &str, [u16; 4])] = &[
     ("GET", "/", [303, 200, 200, 200]),
     ("GET", "/fragments/sessions", [303, 200, 200, 200]),
     ("GET", "/fragments/free", [303, 200, 200, 200]),
+    ("GET", "/sessions", [303, 200, 200, 200]),
     ("GET", "/sessions/new", [303, 200, 200, 200]),
     ("POST", "/sessions", [401, 422, 422, 422]),
     ("POST", "/sessions/check", [401, 200, 200, 200]),
@@ -67,9 +68,11 @@ const TABLE: &[(&str, &str, [u16; 4])] = &[
     ("GET", "/api/v1/tokens", [401, 200, 200, 200]),
     // A token is no password.
     ("POST", "/api/v1/tokens", [401, 401, 401, 401]),
+    ("GET", "/api/v1/tokens/{id}", [401, 404, 200, 404]),
     ("DELETE", "/api/v1/tokens/{id}", [401, 404, 204, 404]),
     ("GET", "/api/v1/sessions", [401, 200, 200, 200]),
-    ("POST", "/api/v1/sessions", [401, 422, 422, 422]),
+    // A body that says nothing starts what is usual; ada has as many sessions by now as she may.
+    ("POST", "/api/v1/sessions", [401, 201, 409, 201]),
     ("GET", "/api/v1/sessions/{id}", [401, 404, 200, 200]),
     ("DELETE", "/api/v1/sessions/{id}", [401, 404, 202, 202]),
     ("GET", "/api/v1/sessions/{id}/events", [401, 404, 200, 200]),
@@ -83,6 +86,14 @@ const TABLE: &[(&str, &str, [u16; 4])] = &[
     ("POST", "/api/v1/users/{username}/reset-password", [401, 403, 403, 200]),
 ];
 
+/// The same on the origin of ada's session, for what is not the app's: who may enter is said by the one-time code alone, and only the
+/// portal's own page may bring it.
+const ORIGIN_TABLE: &[(&str, &str, [u16; 4])] =
+    &[("POST", "/.eirene/enter", [403, 403, 403, 403]), ("GET", "/.eirene/style.css", [200, 200, 200, 200])];
+
+/// What a path can be asked for.
+const METHODS: [&str; 8] = ["get", "put", "post", "delete", "options", "head", "patch", "trace"];
+
 /// Everything the router knows, by the lists it is built of.
 fn routes() -> BTreeSet<(String, String)> {
     let pages = portal::ROUTES.iter().chain(live::ROUTES).chain(health::ROUTES);
@@ -90,7 +101,7 @@ fn routes() -> BTreeSet<(String, String)> {
         pages.map(|(method, path)| ((*method).to_owned(), (*path).to_owned())).collect();
     let document = serde_json::to_value(api::parts().1).unwrap();
     for (path, item) in document["paths"].as_object().unwrap() {
-        for method in item.as_object().unwrap().keys().filter(|key| ["get", "post", "delete"].contains(&key.as_str())) {
+        for method in item.as_object().unwrap().keys().filter(|key| METHODS.contains(&key.as_str())) {
             all.insert((method.to_uppercase(), path.clone()));
         }
     }
@@ -99,13 +110,15 @@ fn routes() -> BTreeSet<(String, String)> {
 
 #[test]
 fn every_route_has_its_line_and_every_line_its_route() {
-    let in_table: BTreeSet<(String, String)> =
-        TABLE.iter().map(|(method, path, _)| ((*method).to_owned(), (*path).to_owned())).collect();
-    let routes = routes();
-    let missing: Vec<_> = routes.difference(&in_table).collect();
-    let stale: Vec<_> = in_table.difference(&routes).collect();
-    assert!(missing.is_empty() && stale.is_empty(), "not in the table: {missing:#?}; no longer there: {stale:#?}");
-    assert_eq!(in_table.len(), TABLE.len(), "a route is in the table twice");
+    let owned = |(method, path): &(&str, &str)| ((*method).to_owned(), (*path).to_owned());
+    for (table, routes) in [(TABLE, routes()), (ORIGIN_TABLE, proxy::ROUTES.iter().map(owned).collect())] {
+        let in_table: BTreeSet<(String, String)> =
+            table.iter().map(|(method, path, _)| owned(&(*method, *path))).collect();
+        let missing: Vec<_> = routes.difference(&in_table).collect();
+        let stale: Vec<_> = in_table.difference(&routes).collect();
+        assert!(missing.is_empty() && stale.is_empty(), "not in the table: {missing:#?}; no longer there: {stale:#?}");
+        assert_eq!(in_table.len(), table.len(), "a route is in the table twice");
+    }
 }
 
 /// Fills a path with ada's things.
@@ -176,4 +189,22 @@ async fn every_route_answers_each_of_the_four_as_the_table_says() {
         }
     }
     assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+#[tokio::test]
+async fn every_route_of_a_sessions_origin_answers_each_of_the_four_as_the_table_says() {
+    let server = Server::start().await;
+    let (ada, grace, admin) = (server.ada().await, server.grace().await, server.admin().await);
+    let session = server.session(&ada).await.id;
+    for (method, path, expected) in ORIGIN_TABLE {
+        for (expected, person) in expected.iter().zip([None, Some(&grace), Some(&ada), Some(&admin)]) {
+            let mut ask = Ask::new(method, path);
+            if let Some(person) = person {
+                ask = ask.bearer(person).cookie(person);
+            }
+            let answer = server.app(session, ask).await;
+            assert_eq!(answer.status.as_u16(), *expected, "{method} {path}: {}", answer.body);
+        }
+    }
+    assert_eq!(server.apps.opened(), 0, "these paths are not the app's");
 }

@@ -8,6 +8,7 @@ use super::cluster;
 use super::format;
 use super::session::size;
 use super::start::{Ground, StartInput};
+use crate::services::sessions::defaults;
 
 /// A ready-made size.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -62,7 +63,9 @@ pub(crate) fn presets(nodes: &[Node], partitions: &[Partition]) -> Vec<Preset> {
             walltime_min: (hours * 60).min(longest),
         },
     };
-    let mut presets = vec![make("small", 2, 4, None, 2), make("medium", 4, 8, None, 4)];
+    // The small one is what a request gets that says nothing.
+    let small = (defaults::CPUS, defaults::MEMORY_MIB / 1024, defaults::WALLTIME_MIN / 60);
+    let mut presets = vec![make("small", small.0, small.1, None, small.2), make("medium", 4, 8, None, 4)];
     let types: Vec<String> = inside.iter().flat_map(|node| &node.gpus).map(|gpus| gpus.gpu_type.clone()).collect();
     let mut known: Vec<&String> = types.iter().collect();
     known.sort();

@@ -290,6 +290,23 @@ impl Page for SessionFragment {
     const TEMPLATE: &'static str = "fragments/session.html";
 }
 
+/// All of one's sessions, page by page.
+#[derive(Debug, Serialize)]
+pub(crate) struct HistoryPage {
+    /// Frame.
+    pub(crate) layout: Layout,
+    /// The sessions, newest first.
+    pub(crate) sessions: Vec<SessionView>,
+    /// Older ones; empty on the last page.
+    pub(crate) older_href: String,
+    /// The newest ones; empty when they are shown.
+    pub(crate) newest_href: String,
+}
+
+impl Page for HistoryPage {
+    const TEMPLATE: &'static str = "pages/sessions.html";
+}
+
 /// What one sees in the tab that will become the app.
 #[derive(Debug, Serialize)]
 pub(crate) struct WaitingPage {

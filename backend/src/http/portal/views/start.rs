@@ -14,6 +14,7 @@ use super::session::{SessionView, app_label, sentence, size};
 use super::{Choice, Field, FormError, format};
 use crate::http::portal::pages::Page;
 use crate::http::portal::words::Words;
+use crate::services::sessions::defaults;
 
 /// The start form as it is sent: text as typed, so that it can be shown again.
 #[derive(Debug, Clone, Default, Deserialize, Serialize)]
@@ -91,8 +92,8 @@ impl StartInput {
                 blank
             }),
         };
-        let nodes = number("nodes", &self.nodes, 1);
-        let cpus = number("cpus", &self.cpus, 1);
+        let nodes = number("nodes", &self.nodes, defaults::NODES);
+        let cpus = number("cpus", &self.cpus, defaults::CPUS);
         let gpus = if self.gpu_type == NO_GPU || self.gpu_type.is_empty() { 0 } else { number("gpus", &self.gpus, 1) };
         let hours = number("hours", &self.hours, 0);
         let minutes = number("hours", &self.minutes, 0);
@@ -143,13 +144,15 @@ pub(crate) struct Ground<'a> {
 impl Ground<'_> {
     /// Fills in app and image where nothing is chosen.
     pub(crate) fn with_defaults(&self, mut input: StartInput) -> StartInput {
-        let image = self.images.iter().find(|image| image.name.as_str() == input.image).or(self.images.first());
+        let named = |name: &str| self.images.iter().find(|image| image.name.as_str() == name);
+        let image = named(&input.image).or_else(|| named(defaults::IMAGE)).or(self.images.first());
         if let Some(image) = image {
             if input.image.is_empty() {
                 input.image = image.name.to_string();
             }
             if input.app.is_empty() {
-                input.app = image.apps.first().map(ToString::to_string).unwrap_or_default();
+                let usual = image.apps.iter().find(|app| app.as_str() == defaults::APP);
+                input.app = usual.or(image.apps.first()).map(ToString::to_string).unwrap_or_default();
             }
         }
         input
