@@ -140,8 +140,9 @@ impl NewSession {
     }
 }
 
-/// Start a session. The same `Idempotency-Key` and body again give the same session. While SLURM is away it is taken all the same
-/// and waits as `queued`, with a reason.
+/// Start a session. The same `Idempotency-Key` and body again give the same session.
+///
+/// While SLURM is away the session is taken all the same and waits as `queued`, with the reason.
 #[utoipa::path(
     post, path = "/api/v1/sessions", tag = "sessions", request_body = NewSession,
     params(("Idempotency-Key" = Option<String>, Header, description = "Any text of your choice, unguessable to others",
@@ -240,6 +241,9 @@ pub(crate) struct Since {
 }
 
 /// Follow a session's events, as server-sent events: `state`, `log` and `notice`.
+///
+/// `state` carries the session as `GET /api/v1/sessions/{id}` shows it, `log` new text of its log, `notice` a `code`, a `text` for people and
+/// what belongs to it, such as `ends_soon` with `session`, `minutes_left` and `ends_at`.
 #[utoipa::path(
     get, path = "/api/v1/sessions/{id}/events", tag = "events",
     params(
