@@ -5,15 +5,20 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
+use eirene_core::SessionId;
+use jiff::Timestamp;
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
-use reqwest::{Method, RequestBuilder, Response, StatusCode, Url};
+use reqwest::{Method, RequestBuilder, Response, Url};
 use serde::Deserialize;
 use serde_json::Value;
+
+/// Longest silence of the portal in the middle of an answer. Event streams say something every 15 seconds.
+const SILENCE: Duration = Duration::from_mins(1);
 
 /// The part of a session this program reads; `--json` prints everything the portal sent.
 #[derive(Debug, Clone, Deserialize)]
 pub(crate) struct Session {
-    pub(crate) id: String,
+    pub(crate) id: SessionId,
     pub(crate) name: String,
     pub(crate) owner: String,
     pub(crate) app: String,
@@ -25,8 +30,9 @@ pub(crate) struct Session {
     pub(crate) slurm_job_id: Option<u32>,
     #[serde(default)]
     pub(crate) nodes: Vec<String>,
-    pub(crate) created_at: String,
-    pub(crate) ends_at: Option<String>,
+    pub(crate) created_at: Timestamp,
+    pub(crate) ends_at: Option<Timestamp>,
+    pub(crate) ended_at: Option<Timestamp>,
 }
 
 #[derive(Debug, Clone, Deserialize)]
@@ -75,7 +81,7 @@ impl std::fmt::Display for Problem {
         }
         match self.code.as_str() {
             "unauthenticated" => write!(f, "\n  sign in with `eirene login`"),
-            "missing_scope" => write!(f, "\n  sign in again with `eirene login --admin`"),
+            "insufficient_scope" => write!(f, "\n  sign in again with `eirene login --admin`"),
             _ => Ok(()),
         }
     }
@@ -90,6 +96,19 @@ pub(crate) enum ApiError {
     /// The portal answered that it cannot at the moment.
     #[error("{0}")]
     Unavailable(Problem),
+    /// There was no answer, or not all of it.
+    #[error("the portal at {portal} does not answer")]
+    Unreachable {
+        /// The portal's address.
+        portal: Url,
+        /// What was wrong; nothing where it only took too long.
+        source: Option<reqwest::Error>,
+    },
+}
+
+/// Whether the same request may well succeed a little later.
+pub(crate) fn may_pass(error: &anyhow::Error) -> bool {
+    matches!(error.downcast_ref(), Some(ApiError::Unavailable(_) | ApiError::Unreachable { .. }))
 }
 
 /// Names under `.localhost` are this machine (RFC 6761), whatever the C library thinks; the rest is asked as usual.
@@ -112,6 +131,8 @@ impl Resolve for LocalhostResolver {
 /// One portal, with or without a token.
 pub(crate) struct Api {
     client: reqwest::Client,
+    /// For answers that may say nothing for hours; a peer that is gone is noticed by TCP's keep-alive.
+    quiet_client: reqwest::Client,
     base: Url,
     token: Option<String>,
 }
@@ -125,14 +146,16 @@ impl Api {
         );
         let local = base.host_str().is_some_and(|h| h == "127.0.0.1" || h == "localhost" || h.ends_with(".localhost"));
         anyhow::ensure!(base.scheme() == "https" || local, "`{url}` would send your token unencrypted: use `https://`");
-        let client = reqwest::Client::builder()
-            .user_agent(concat!("eirene/", env!("CARGO_PKG_VERSION")))
-            .dns_resolver(Arc::new(LocalhostResolver))
-            .connect_timeout(Duration::from_secs(10))
-            .read_timeout(Duration::from_mins(1))
-            .redirect(reqwest::redirect::Policy::none())
-            .build()?;
-        Ok(Self { client, base, token })
+        let builder = || {
+            let builder = reqwest::Client::builder()
+                .user_agent(concat!("eirene/", env!("CARGO_PKG_VERSION")))
+                .dns_resolver(Arc::new(LocalhostResolver))
+                .connect_timeout(Duration::from_secs(10))
+                .redirect(reqwest::redirect::Policy::none());
+            // A proxy is another machine: what is meant for this one must not be sent there.
+            if local { builder.no_proxy() } else { builder }
+        };
+        Ok(Self { client: builder().read_timeout(SILENCE).build()?, quiet_client: builder().build()?, base, token })
     }
 
     /// Address of a page of the portal.
@@ -140,8 +163,17 @@ impl Api {
         Ok(self.base.join(path)?)
     }
 
+    /// The portal's address, as credentials keep it.
+    pub(crate) fn is_at(&self, url: &str) -> bool {
+        self.base.as_str().trim_end_matches('/') == url.trim_end_matches('/')
+    }
+
     fn request(&self, method: Method, path: &str) -> anyhow::Result<RequestBuilder> {
-        let request = self.client.request(method, self.base.join("/api/v1/")?.join(path)?);
+        self.request_by(&self.client, method, path)
+    }
+
+    fn request_by(&self, client: &reqwest::Client, method: Method, path: &str) -> anyhow::Result<RequestBuilder> {
+        let request = client.request(method, self.base.join("/api/v1/")?.join(path)?);
         Ok(match &self.token {
             Some(token) => request.bearer_auth(token),
             None => request,
@@ -149,7 +181,7 @@ impl Api {
     }
 
     async fn send(&self, request: RequestBuilder) -> anyhow::Result<Response> {
-        let response = request.send().await.with_context(|| format!("the portal at {} does not answer", self.base))?;
+        let response = request.send().await.map_err(|error| self.unreachable(error))?;
         let status = response.status();
         if status.is_success() {
             return Ok(response);
@@ -159,18 +191,17 @@ impl Api {
         if problem.title.is_empty() && problem.detail.is_empty() {
             problem.title = format!("the portal answered {status}");
         }
-        Err(match status {
-            StatusCode::SERVICE_UNAVAILABLE | StatusCode::BAD_GATEWAY | StatusCode::INTERNAL_SERVER_ERROR => {
-                ApiError::Unavailable(problem)
-            }
-            _ => ApiError::Refused(problem),
-        }
-        .into())
+        Err(if status.is_server_error() { ApiError::Unavailable(problem) } else { ApiError::Refused(problem) }.into())
+    }
+
+    /// What an answer that broke off, or never came, is.
+    pub(crate) fn unreachable(&self, error: reqwest::Error) -> ApiError {
+        ApiError::Unreachable { portal: self.base.clone(), source: Some(error) }
     }
 
     async fn json(&self, request: RequestBuilder) -> anyhow::Result<Value> {
         let response = self.send(request).await?;
-        let text = response.text().await?;
+        let text = response.text().await.map_err(|error| self.unreachable(error))?;
         if text.is_empty() {
             return Ok(Value::Null);
         }
@@ -223,13 +254,32 @@ impl Api {
         self.json(self.request(Method::DELETE, path)?).await
     }
 
-    /// A streaming answer.
-    pub(crate) async fn stream(&self, path: &str) -> anyhow::Result<Response> {
-        self.send(self.request(Method::GET, path)?).await
+    /// What happens to a session, as server-sent events.
+    pub(crate) async fn events(&self, id: SessionId) -> anyhow::Result<Response> {
+        self.send(self.request(Method::GET, &format!("sessions/{id}/events"))?).await
     }
 
-    pub(crate) async fn session(&self, id: &str) -> anyhow::Result<Session> {
-        Ok(serde_json::from_value(self.get(&format!("sessions/{id}")).await?)?)
+    /// A session's log as it is now.
+    pub(crate) async fn log(&self, id: SessionId) -> anyhow::Result<Response> {
+        self.send(self.request(Method::GET, &format!("sessions/{id}/logs"))?).await
+    }
+
+    /// A session's log and what is added to it, with silences of any length.
+    pub(crate) async fn follow_log(&self, id: SessionId) -> anyhow::Result<Response> {
+        let request = self.request_by(&self.quiet_client, Method::GET, &format!("sessions/{id}/logs?follow=true"))?;
+        match tokio::time::timeout(SILENCE, self.send(request)).await {
+            Ok(answer) => answer,
+            Err(_) => Err(ApiError::Unreachable { portal: self.base.clone(), source: None }.into()),
+        }
+    }
+
+    pub(crate) async fn session(&self, id: SessionId) -> anyhow::Result<Session> {
+        Ok(serde_json::from_value(self.session_json(id).await?)?)
+    }
+
+    /// Everything the portal says of a session.
+    pub(crate) async fn session_json(&self, id: SessionId) -> anyhow::Result<Value> {
+        self.get(&format!("sessions/{id}")).await
     }
 }
 
@@ -259,6 +309,21 @@ mod tests {
         assert!(Api::new("eirene.example.org", None).is_err());
         assert!(Api::new("http://eirene.localhost:8080", None).is_ok());
         assert!(Api::new("http://evil.example/?localhost", None).is_err());
+    }
+
+    #[test]
+    fn only_a_followed_log_may_be_silent_for_long() {
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let api = Api::new("https://eirene.example.org", None).unwrap();
+        assert!(format!("{:?}", api.client).contains("read_timeout"));
+        assert!(!format!("{:?}", api.quiet_client).contains("read_timeout"));
+    }
+
+    #[test]
+    fn what_is_lacking_is_said_with_what_to_do() {
+        let problem: Problem =
+            serde_json::from_str(r#"{"status":403,"detail":"no","code":"insufficient_scope"}"#).unwrap();
+        assert_eq!(problem.to_string(), "no\n  sign in again with `eirene login --admin`");
     }
 
     #[test]

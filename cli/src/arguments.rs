@@ -1,7 +1,9 @@
 //! The command line: what can be typed, with its help. Values are parsed here, so that commands see good ones only.
 
 use clap::{Args, Parser, Subcommand};
-use eirene_core::{AppName, GpuType, ImageName, PartitionName, ProjectName, SessionId, SessionName, Username};
+use eirene_core::{AppName, GpuType, ImageName, PartitionName, ProjectName, SessionId, SessionName, TokenId, Username};
+
+use crate::reference::Reference;
 
 /// Interactive sessions on the cluster from the command line.
 ///
@@ -33,6 +35,9 @@ pub(crate) enum Command {
     /// See the cluster's nodes
     #[command(subcommand)]
     Node(Node),
+    /// See and revoke your tokens
+    #[command(subcommand)]
+    Token(Token),
     /// Run the platform (needs `eirene login --admin`)
     #[command(subcommand)]
     Admin(Admin),
@@ -71,24 +76,30 @@ pub(crate) enum Session {
         all: bool,
     },
     /// Show one session
-    Show { session: SessionId },
+    Show {
+        /// Its name, its id, or how its id begins
+        session: Reference<SessionId>,
+    },
     /// Open a session in the browser
     Open {
-        session: SessionId,
+        /// Its name, its id, or how its id begins
+        session: Reference<SessionId>,
         /// Only print the address
         #[arg(long)]
         print: bool,
     },
     /// Print a session's log
     Logs {
-        session: SessionId,
+        /// Its name, its id, or how its id begins
+        session: Reference<SessionId>,
         /// Go on until the session is over
         #[arg(long, short)]
         follow: bool,
     },
     /// Stop a session and wait until it is over
     Stop {
-        session: SessionId,
+        /// Its name, its id, or how its id begins
+        session: Reference<SessionId>,
         /// Do not wait
         #[arg(long)]
         no_wait: bool,
@@ -150,6 +161,19 @@ pub(crate) enum Node {
     /// List nodes with what is free on them
     #[command(alias = "ls")]
     List,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Token {
+    /// List your tokens
+    #[command(alias = "ls")]
+    List,
+    /// End tokens: whoever uses one of them is signed out
+    Revoke {
+        /// Its name, its id, or how its id begins
+        #[arg(required = true)]
+        token: Vec<Reference<TokenId>>,
+    },
 }
 
 #[derive(Debug, Subcommand)]
@@ -285,6 +309,7 @@ mod tests {
         for bad in ["'; drop", "$(id)", "<script>", "a\u{0}"] {
             assert!(Arguments::try_parse_from(["eirene", "session", "start", "--image", bad]).is_err(), "{bad}");
         }
-        assert!(Arguments::try_parse_from(["eirene", "session", "stop", "../../users"]).is_err());
+        assert!(Arguments::try_parse_from(["eirene", "session", "stop", "a\u{1b}"]).is_err());
+        assert!(Arguments::try_parse_from(["eirene", "admin", "session", "stop", "../../users"]).is_err());
     }
 }

@@ -2,7 +2,9 @@
 
 mod admin;
 mod login;
+mod logs;
 mod session;
+mod token;
 
 use std::io::Read as _;
 
@@ -27,10 +29,11 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
             Ok(())
         }
         Command::Login(login) => login::login(url, &login, json).await,
-        Command::Logout => login::logout(url).await,
+        Command::Logout => login::logout(url, json).await,
         Command::Whoami => login::whoami(&connect(url)?, json).await,
         Command::Session(verb) => session::run(&connect(url)?, verb, json).await,
         Command::Node(Node::List) => node_list(&connect(url)?, json).await,
+        Command::Token(verb) => token::run(&connect(url)?, verb, json).await,
         Command::Admin(verb) => admin::run(&connect(url)?, verb, json).await,
     }
 }
@@ -71,6 +74,15 @@ fn text_of(value: &Value, key: &str) -> String {
         Some(Value::Null) | None => "–".to_owned(),
         Some(other) => other.to_string(),
     }
+}
+
+/// Says that it is done; programs get the portal's answer.
+fn done(answer: &Value, as_json: bool, sentence: &str) -> anyhow::Result<()> {
+    if as_json {
+        return output::json(answer);
+    }
+    output::say(sentence);
+    Ok(())
 }
 
 async fn node_list(api: &Api, json: bool) -> anyhow::Result<()> {

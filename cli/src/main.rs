@@ -8,6 +8,9 @@ mod arguments;
 mod commands;
 mod credentials;
 mod output;
+mod patience;
+mod reference;
+mod times;
 
 use std::process::ExitCode;
 
@@ -15,8 +18,9 @@ use clap::Parser as _;
 
 use crate::api::ApiError;
 use crate::arguments::Arguments;
+use crate::reference::ReferenceError;
 
-/// Refused by the portal, or a session that failed.
+/// Refused by the portal, nothing of that name, or a session that failed.
 const EXIT_REFUSED: u8 = 1;
 /// Wrong usage, or the portal could not be asked.
 const EXIT_FAILURE: u8 = 2;
@@ -42,6 +46,7 @@ fn main() -> ExitCode {
             let refused = error.chain().any(|cause| {
                 matches!(cause.downcast_ref::<ApiError>(), Some(ApiError::Refused(_)))
                     || cause.is::<commands::SessionFailed>()
+                    || matches!(cause.downcast_ref(), Some(ReferenceError::None { .. }))
             });
             output::fail(&format!("{error:#}"), if refused { EXIT_REFUSED } else { EXIT_FAILURE })
         }

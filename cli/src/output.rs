@@ -37,6 +37,12 @@ pub(crate) fn json(value: &Value) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// One of many JSON values, a line each.
+pub(crate) fn json_line(value: &Value) -> anyhow::Result<()> {
+    writeln!(std::io::stdout(), "{value}")?;
+    Ok(())
+}
+
 /// A table, or a sentence when there is nothing to show.
 pub(crate) fn table(header: &[&str], rows: Vec<Vec<String>>, when_empty: &str) -> anyhow::Result<()> {
     if rows.is_empty() {

@@ -2,22 +2,21 @@
 
 use serde_json::{Value, json};
 
-use super::{password, session, text_of};
+use super::{done, password, session, text_of};
 use crate::api::Api;
 use crate::arguments::{Admin, AdminSession, AdminUser};
-use crate::output;
+use crate::{output, times};
 
 pub(super) async fn run(api: &Api, verb: Admin, as_json: bool) -> anyhow::Result<()> {
     match verb {
         Admin::User(verb) => user(api, verb, as_json).await,
         Admin::Session(AdminSession::List { all }) => session::list(api, all, true, as_json).await,
         Admin::Session(AdminSession::Stop { session, yes }) => {
-            let id = session.to_string();
-            let found = api.session(&id).await?;
+            let found = api.session(session).await?;
             if !yes && !output::confirm(&format!("Stop `{}` of {}?", output::printable(&found.name), found.owner))? {
                 return Ok(());
             }
-            session::stop(api, &id, false, as_json).await
+            session::stop(api, session, false, as_json).await
         }
     }
 }
@@ -39,7 +38,12 @@ async fn user(api: &Api, verb: AdminUser, as_json: bool) -> anyhow::Result<()> {
             }
             let rows = users
                 .iter()
-                .map(|user| ["username", "role", "state", "uid", "created_at"].map(|key| text_of(user, key)).to_vec())
+                .map(|user| {
+                    let mut row = ["username", "role", "state", "uid"].map(|key| text_of(user, key)).to_vec();
+                    let since = text_of(user, "created_at");
+                    row.push(since.parse().map_or(since, times::local));
+                    row
+                })
                 .collect();
             output::table(&["NAME", "ROLE", "STATE", "UID", "SINCE"], rows, "Nobody has an account yet.")
         }
@@ -68,14 +72,6 @@ async fn user(api: &Api, verb: AdminUser, as_json: bool) -> anyhow::Result<()> {
             password_answer(&answer, as_json, &format!("{username} has a new password."))
         }
     }
-}
-
-fn done(answer: &Value, as_json: bool, sentence: &str) -> anyhow::Result<()> {
-    if as_json {
-        return output::json(answer);
-    }
-    output::say(sentence);
-    Ok(())
 }
 
 /// A generated password is shown once, alone on standard output.

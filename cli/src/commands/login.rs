@@ -1,22 +1,34 @@
 //! `eirene login`, `logout` and `whoami`.
 
 use std::io::Write as _;
+use std::time::Duration;
 
 use anyhow::Context as _;
 use serde_json::json;
 
-use super::{password, text_of};
-use crate::api::Api;
+use super::{done, password, text_of};
+use crate::api::{Api, ApiError};
 use crate::arguments::Login;
 use crate::credentials::{self, Credentials};
 use crate::output;
 
 const SCOPES: [&str; 5] = ["read", "sessions:read", "sessions:write", "sessions:connect", "tokens"];
+/// Longest time to wait for the old token's end.
+const RETIRING: Duration = Duration::from_secs(10);
 
 pub(super) async fn login(url: Option<String>, login: &Login, as_json: bool) -> anyhow::Result<()> {
-    let url = match (url, credentials::load()?) {
+    let old = match credentials::load() {
+        Ok(old) => old,
+        // What is wrong with the old credentials is repaired by new ones.
+        Err(error) if url.is_some() => {
+            output::say(&format!("{error:#}; new credentials take its place."));
+            None
+        }
+        Err(error) => return Err(error),
+    };
+    let url = match (url, &old) {
         (Some(url), _) => url,
-        (None, Some(stored)) => stored.url,
+        (None, Some(old)) => old.url.clone(),
         (None, None) => anyhow::bail!("which portal? Run `eirene login --url https://…`"),
     };
     let url = url.trim_end_matches('/').to_owned();
@@ -43,6 +55,9 @@ pub(super) async fn login(url: Option<String>, login: &Login, as_json: bool) -> 
         token: token.to_owned(),
     };
     let path = credentials::store(&stored)?;
+    if let Some(old) = old.filter(|old| old.token_id != stored.token_id) {
+        retire(&old, &url).await;
+    }
     if as_json {
         return output::json(&json!({"url": url, "username": username, "credentials": path}));
     }
@@ -50,10 +65,33 @@ pub(super) async fn login(url: Option<String>, login: &Login, as_json: bool) -> 
     Ok(())
 }
 
-pub(super) async fn logout(url: Option<String>) -> anyhow::Result<()> {
+/// Deletes the token that a new one has replaced, so that it does not live on unknown to anybody. That it cannot be deleted, because
+/// it has expired or the portal is busy, is no reason to fail.
+async fn retire(old: &Credentials, url: &str) {
+    if old.url != url {
+        output::say(&format!("Your token for {} is forgotten here; it lives on there until it expires.", old.url));
+        return;
+    }
+    let gone = tokio::time::timeout(RETIRING, delete(old)).await.is_ok_and(|deleted| deleted.is_ok());
+    if !gone {
+        output::say("Your old token could not be deleted; it ends by itself (see `eirene token list`).");
+    }
+}
+
+/// Deletes a token, with itself. One that the portal does not take is gone already.
+async fn delete(stored: &Credentials) -> anyhow::Result<()> {
+    let api = Api::new(&stored.url, Some(stored.token.clone()))?;
+    match api.delete(&format!("tokens/{}", stored.token_id)).await {
+        Err(error) if !matches!(error.downcast_ref(), Some(ApiError::Refused(p)) if p.code == "unauthenticated") => {
+            Err(error)
+        }
+        _ => Ok(()),
+    }
+}
+
+pub(super) async fn logout(url: Option<String>, as_json: bool) -> anyhow::Result<()> {
     let Some(stored) = credentials::load()? else {
-        output::say("You were not signed in.");
-        return Ok(());
+        return done(&json!({"logged_out": false}), as_json, "You were not signed in.");
     };
     if let Some(url) = url {
         anyhow::ensure!(
@@ -62,16 +100,12 @@ pub(super) async fn logout(url: Option<String>) -> anyhow::Result<()> {
             stored.url
         );
     }
-    let deleted =
-        Api::new(&stored.url, Some(stored.token.clone()))?.delete(&format!("tokens/{}", stored.token_id)).await;
+    let deleted = delete(&stored).await;
     credentials::forget()?;
-    match deleted {
-        Ok(_) => output::say("Signed out."),
-        Err(error) => {
-            output::say(&format!("Signed out here; the portal could not be told ({error}). The token ends by itself."));
-        }
+    if let Err(error) = deleted {
+        output::say(&format!("The portal could not be told ({error}); the token ends by itself."));
     }
-    Ok(())
+    done(&json!({"logged_out": true}), as_json, "Signed out.")
 }
 
 pub(super) async fn whoami(api: &Api, as_json: bool) -> anyhow::Result<()> {
