@@ -1,0 +1,7 @@
+//! The program itself, run against a small portal of these tests' own.
+
+mod errors;
+mod login;
+mod portal;
+mod sessions;
+mod waiting;
