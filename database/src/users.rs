@@ -139,15 +139,27 @@ impl Db {
         Ok(changed > 0)
     }
 
-    /// Gives a user another password and ends all access that the old one gave. False when there is no such user.
-    pub async fn replace_password(&self, id: UserId, hash: &str) -> Result<bool, DbError> {
+    /// Gives a user another password and ends all access that the old one gave. With `epoch`, only when nothing was voided since the user
+    /// was read in it: whoever changes a password must not take back what an admin has set meanwhile. False when nothing was changed.
+    pub async fn replace_password(&self, id: UserId, hash: &str, epoch: Option<i64>) -> Result<bool, DbError> {
         let id = id.to_string();
         in_transaction!(self, tx => {
-            let done = sqlx::query(SET_PASSWORD_HASH).bind(hash).bind(id.as_str()).execute(&mut *tx).await?;
-            for statement in VOID_ACCESS {
-                sqlx::query(statement).bind(id.as_str()).execute(&mut *tx).await?;
+            let held = match epoch {
+                Some(epoch) => {
+                    let held = sqlx::query(HOLD_EPOCH).bind(id.as_str()).bind(epoch).execute(&mut *tx).await?;
+                    held.rows_affected() > 0
+                }
+                None => true,
+            };
+            let mut changed = false;
+            if held {
+                let done = sqlx::query(SET_PASSWORD_HASH).bind(hash).bind(id.as_str()).execute(&mut *tx).await?;
+                changed = done.rows_affected() > 0;
+                for statement in VOID_ACCESS {
+                    sqlx::query(statement).bind(id.as_str()).execute(&mut *tx).await?;
+                }
             }
-            Ok::<bool, DbError>(done.rows_affected() > 0)
+            Ok::<bool, DbError>(changed)
         })
     }
 

@@ -89,6 +89,9 @@ struct Inner {
     passwords: Passwords,
     access: Access,
     by_address: DefaultKeyedRateLimiter<IpAddr>,
+    /// Tight, so that nobody guesses from one place …
+    by_name_and_address: DefaultKeyedRateLimiter<(String, IpAddr)>,
+    /// … and loose, so that others' attempts do not lock out whom the name belongs to.
     by_name: DefaultKeyedRateLimiter<String>,
 }
 
@@ -107,7 +110,8 @@ impl Accounts {
                 passwords,
                 access,
                 by_address: RateLimiter::keyed(per(2, 30)),
-                by_name: RateLimiter::keyed(per(5, 15)),
+                by_name_and_address: RateLimiter::keyed(per(5, 15)),
+                by_name: RateLimiter::keyed(per(1, 300)),
             }),
         }
     }
@@ -117,7 +121,9 @@ impl Accounts {
     /// An unknown name, a wrong password and a disabled account are one and the same answer, at the same cost.
     pub async fn authenticate(&self, attempt: Attempt<'_>) -> Result<User, AppError> {
         let typed: String = attempt.username.chars().take(MAX_TYPED_NAME).collect();
-        Self::limit(&self.inner.by_address, &network_of(attempt.address))?;
+        let network = network_of(attempt.address);
+        Self::limit(&self.inner.by_address, &network)?;
+        Self::limit(&self.inner.by_name_and_address, &(typed.clone(), network))?;
         Self::limit(&self.inner.by_name, &typed)?;
         let name: Option<Username> = attempt.username.parse().ok();
         let found = match &name {
@@ -254,7 +260,7 @@ impl Accounts {
         let user = self.inner.db.user_by_name(username).await?.ok_or(AppError::NotFound)?;
         let (password, generated) = given_or_generated(password)?;
         let hash = self.inner.passwords.hash(password).await?;
-        self.inner.db.replace_password(user.id, &hash).await?;
+        self.inner.db.replace_password(user.id, &hash, None).await?;
         self.inner.access.recheck(user.id).await;
         self.inner.audit.record(actor.audit("user.reset_password", username.as_str(), "ok", json!({}))).await;
         Ok(generated)
@@ -275,14 +281,17 @@ impl Accounts {
             request_id: actor.request_id.as_deref(),
             purpose: "user.change_password",
         };
-        match self.authenticate(attempt).await {
-            Ok(_) => {}
+        let user = match self.authenticate(attempt).await {
+            Ok(user) => user,
             Err(AppError::Unauthenticated) => return Err(invalid("present", "this is not your password")),
             Err(error) => return Err(error),
-        }
+        };
         check_password("new", &new)?;
         let hash = self.inner.passwords.hash(new).await?;
-        self.inner.db.replace_password(actor.user.id, &hash).await?;
+        if !self.inner.db.replace_password(user.id, &hash, Some(user.access_epoch)).await? {
+            // An admin was faster.
+            return Err(AppError::Unauthenticated);
+        }
         self.inner.access.recheck(actor.user.id).await;
         let event = actor.audit("user.change_password", actor.user.username.as_str(), "ok", json!({}));
         self.inner.audit.record(event).await;

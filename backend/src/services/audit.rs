@@ -157,15 +157,16 @@ mod tests {
         assert_eq!(lines().await, [], "nobody looked at what is not theirs");
         for _ in 0..3 {
             test.app.sessions.get(&root, session.id).await.unwrap();
-            drop(test.app.events.subscribe(&root, Some(session.id), None).await.unwrap());
         }
         assert_eq!(lines().await, [line("session.view")]);
+        // A session's events carry what its app prints.
+        drop(test.app.events.subscribe(&root, Some(session.id), None).await.unwrap());
         test.app.logs.read(&root, session.id).await.unwrap();
         drop(test.app.logs.follow(&root, session.id).await.unwrap());
         assert_eq!(lines().await, [line("session.view"), line("session.read_log")]);
         test.clock.advance_s(61 * 60);
         drop(test.app.logs.follow(&root, session.id).await.unwrap());
-        drop(test.app.events.subscribe(&root, Some(session.id), None).await.unwrap());
+        test.app.sessions.get(&root, session.id).await.unwrap();
         assert_eq!(lines().await.len(), 4);
     }
 

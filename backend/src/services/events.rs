@@ -86,7 +86,8 @@ enum Wanted {
 impl Wanted {
     fn includes(self, event: &Event) -> bool {
         match self {
-            Self::All => true,
+            // What people's apps print is read one session at a time, and written down.
+            Self::All => event.kind != EventKind::Log,
             Self::Session(session) => event.session == Some(session),
             Self::Of(user) => event.owner.is_none_or(|owner| owner == user),
         }
@@ -161,7 +162,7 @@ impl Events {
             None => Wanted::Of(actor.user.id),
             Some(id) => {
                 let session = sessions::visible(&self.inner.db, actor, id).await?;
-                self.inner.audit.looked(actor, &session, Look::Session).await;
+                self.inner.audit.looked(actor, &session, Look::Log).await;
                 Wanted::Session(session.id)
             }
         };

@@ -146,7 +146,8 @@ on_both! {
     async fn a_new_password_ends_everything_and_what_was_authorised_by_the_old_one_comes_too_late(db) {
         let before = add_user(db, "ada").await;
         db.insert_login(0, &login(&before), &hash("cookie")).await.unwrap();
-        assert!(db.replace_password(before.id, "new").await.unwrap());
+        assert!(db.replace_password(before.id, "new", None).await.unwrap());
+        assert!(!db.replace_password(before.id, "a thief's", Some(before.access_epoch)).await.unwrap());
         assert_eq!(db.login_by_hash(&hash("cookie"), at(1)).await.unwrap(), None);
         assert!(!db.insert_login(before.access_epoch, &login(&before), &hash("late cookie")).await.unwrap());
         assert!(!db.insert_token(before.access_epoch, &token(&before, None), &hash("late token")).await.unwrap());

@@ -229,8 +229,8 @@ async fn what_is_no_backup_of_ours_is_refused_and_nothing_is_touched() {
 
     for (sql, why) in [
         ("PRAGMA application_id = 1", "no database of Eirene"),
-        ("UPDATE _sqlx_migrations SET version = 9999", "schema 9999"),
-        ("UPDATE _sqlx_migrations SET checksum = x'00'", "schema 1"),
+        ("UPDATE _sqlx_migrations SET version = 9999 WHERE version = 1", "schema 9999"),
+        ("UPDATE _sqlx_migrations SET checksum = x'00' WHERE version = 1", "schema 1"),
         ("DELETE FROM _sqlx_migrations", "empty"),
     ] {
         fs::write(&backup.file, &good).unwrap();

@@ -63,7 +63,7 @@ on_both! {
         assert_eq!(db.count_admins().await.unwrap(), 0);
         assert!(db.set_user_role(ada.id, Role::Admin).await.unwrap());
         assert_eq!(db.count_admins().await.unwrap(), 1);
-        assert!(db.replace_password(ada.id, "new").await.unwrap());
+        assert!(db.replace_password(ada.id, "new", Some(ada.access_epoch)).await.unwrap());
         assert!(db.set_user_state(ada.id, UserState::Disabled).await.unwrap());
         assert_eq!(db.count_admins().await.unwrap(), 0, "a disabled admin cannot sign in");
         let (stored, password) = db.user_credentials(&ada.username).await.unwrap().unwrap();
@@ -71,7 +71,7 @@ on_both! {
         let nobody = UserId::generate();
         assert!(!db.set_user_role(nobody, Role::Admin).await.unwrap());
         assert!(!db.set_user_state(nobody, UserState::Disabled).await.unwrap());
-        assert!(!db.replace_password(nobody, "x").await.unwrap());
+        assert!(!db.replace_password(nobody, "x", None).await.unwrap());
     }
 
     async fn a_word_nobody_knows_is_named_and_not_guessed(db) {
