@@ -56,8 +56,8 @@ async function portal(t) {
   });
   t.after(() => server.close());
   state.origin = server.origin;
-  state.say = (kind, id) => {
-    for (const stream of state.streams) stream.write(`id: ${id}\nevent: ${kind}\ndata: {}\n\n`);
+  state.say = (kind, id, data = {}) => {
+    for (const stream of state.streams) stream.write(`id: ${id}\nevent: ${kind}\ndata: ${JSON.stringify(data)}\n\n`);
   };
   return state;
 }
@@ -86,6 +86,26 @@ async function part(name) {
   await page.close();
   return html;
 }
+
+test("that time is nearly over is shown, and spoken for what is on the page", async (t) => {
+  const server = await portal(t);
+  const page = await open(t, server, "session-running.html");
+  const faults = listen(page);
+  const address = await page.locator("[data-live]").first().getAttribute("data-live");
+  await until("the stream is open", () => server.streams.size === 1 && server.asked.includes(address));
+  server.fragments.set(address, '<p id="short">Little time is left</p><p data-session="mine" data-announce="x"></p>');
+  server.say("notice", 8, { code: "ends_soon", session: "mine", text: "10 minutes are left" });
+  await page.locator("#short").waitFor();
+  assert.equal(await page.locator("[data-announcer]").textContent(), "", "nobody's business before it is on the page");
+  server.say("notice", 9, { code: "ends_soon", session: "mine", text: "2 minutes <b>are</b> left" });
+  await until("it is spoken", async () => (await page.locator("[data-announcer]").textContent()) === "2 minutes <b>are</b> left");
+  server.say("notice", 10, { code: "ends_soon", session: "other", text: "other" });
+  server.say("notice", 11, {});
+  const before = server.asked.length;
+  await until("notices are taken", () => server.asked.length > before);
+  assert.equal(await page.locator("[data-announcer]").textContent(), "2 minutes <b>are</b> left");
+  assert.deepEqual(faults, []);
+});
 
 test("an event changes the page without a reload, keeps the focus and is spoken", async (t) => {
   const server = await portal(t);
