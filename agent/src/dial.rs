@@ -17,6 +17,7 @@ use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
 use sha2::{Digest as _, Sha256};
 use tokio::net::TcpStream;
 use tokio::process::Command;
+use tokio::task::JoinHandle;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
@@ -26,6 +27,8 @@ use crate::job::Job;
 const WITHIN: Duration = Duration::from_secs(10);
 /// Connecting to one of several addresses takes at most this long.
 const ADDRESS_WITHIN: Duration = Duration::from_secs(3);
+/// A home directory that hangs holds up the dialling for so long, and not more often than once at a time.
+const READ_WITHIN: Duration = Duration::from_secs(5);
 /// A portal that acknowledges nothing for so long is gone, milliseconds; heartbeats make sure that there is something to acknowledge.
 const UNHEARD_MS: u32 = 15_000;
 
@@ -50,6 +53,11 @@ pub(crate) struct Dialer {
     hello: Hello,
     tunnel_key: Option<String>,
     secret: String,
+    /// Whether the key is shown next, if there is one; the secret otherwise.
+    shows_key: bool,
+    job: Job,
+    /// A look into the job file that has not come to its end.
+    reading: Option<JoinHandle<Option<String>>>,
 }
 
 impl Dialer {
@@ -79,6 +87,9 @@ impl Dialer {
             hello,
             tunnel_key: None,
             secret: job.file.secret.clone(),
+            shows_key: false,
+            job: job.clone(),
+            reading: None,
         })
     }
 
@@ -104,21 +115,41 @@ impl Dialer {
 
     async fn greet(&mut self, stream: &mut TlsStream<TcpStream>) -> Result<u32, HandshakeError> {
         self.hello.credential = match &self.tunnel_key {
-            Some(key) => Credential::TunnelKey(key.clone()),
-            None => Credential::JobSecret(self.secret.clone()),
+            Some(key) if self.shows_key => Credential::TunnelKey(key.clone()),
+            _ => Credential::JobSecret(self.secret.clone()),
         };
         let (key, heartbeat_s) = handshake::introduce(stream, &self.hello).await?;
         handshake::confirm(stream).await?;
         // Kept only when the confirmation left: until it arrives the secret can be exchanged again.
         if key.is_some() {
             self.tunnel_key = key;
+            self.shows_key = true;
         }
         Ok(heartbeat_s)
     }
 
-    /// After a refusal of the key: the confirmation may never have arrived, so the secret is tried again.
-    pub(crate) fn forget_key(&mut self) {
-        self.tunnel_key = None;
+    /// After a refusal that may pass: a new secret in the job file is taken, or else the other of key and secret is shown next. Neither
+    /// is ever thrown away: the portal may have voided the secret, a restored database may not know the key, and either may come right.
+    pub(crate) async fn refused(&mut self) {
+        match self.secret_now().await {
+            Some(secret) if secret != self.secret => {
+                self.secret = secret;
+                self.shows_key = false;
+            }
+            _ => self.shows_key = !self.shows_key,
+        }
+    }
+
+    /// The file may be on a network file system that hangs, and the app's signals must be heard all the same.
+    async fn secret_now(&mut self) -> Option<String> {
+        let job = &self.job;
+        let reading = self.reading.get_or_insert_with(|| {
+            let job = job.clone();
+            tokio::task::spawn_blocking(move || job.secret_now())
+        });
+        let read = tokio::time::timeout(READ_WITHIN, reading).await.ok()?;
+        self.reading = None;
+        read.ok()?
     }
 }
 

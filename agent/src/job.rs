@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use std::fs::File;
 use std::io::Read as _;
 use std::os::unix::fs::MetadataExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use eirene_core::job_file::JobFile;
@@ -14,8 +14,9 @@ use crate::log::Log;
 
 /// Longest job file, bytes.
 const MAX_JOB_FILE: u64 = 256 * 1024;
-/// After a requeue the portal writes a file with a new secret; so long is it waited for.
-const NEW_FILE_WITHIN: Duration = Duration::from_mins(5);
+/// After a requeue the portal writes a file with a new secret; so long is it waited for. A job that waits costs its allocation, but one
+/// that gives up costs the session: a portal that is being repaired has half an hour.
+const NEW_FILE_WITHIN: Duration = Duration::from_mins(30);
 /// Pause between two looks at the file.
 const LOOK_AGAIN: Duration = Duration::from_millis(500);
 
@@ -65,6 +66,8 @@ pub(crate) enum JobError {
 pub(crate) struct Job {
     /// The job file.
     pub(crate) file: JobFile,
+    /// Where the job file is.
+    path: PathBuf,
     /// Number of the job.
     pub(crate) id: u32,
     /// Effective user id.
@@ -87,7 +90,15 @@ impl Job {
         let uid = nix::unistd::geteuid().as_raw();
         let file = wait_for(path, uid, restart_count, log).await?;
         let ends_at = environment.get("SLURM_JOB_END_TIME").and_then(|text| text.parse().ok());
-        Ok(Self { file, id, uid, nodes: vec![node.clone()], node, ends_at })
+        Ok(Self { file, path: path.to_owned(), id, uid, nodes: vec![node.clone()], node, ends_at })
+    }
+
+    /// The secret that is in the job file now, if that is still the file of this session and this restart. A portal whose database was
+    /// restored may have written a new one.
+    pub(crate) fn secret_now(&self) -> Option<String> {
+        let now = read_file(&self.path, self.uid).ok()?;
+        let same = (now.session, now.restart_count) == (self.file.session, self.file.restart_count);
+        same.then_some(now.secret)
     }
 }
 
@@ -192,7 +203,7 @@ pub(crate) mod tests {
         write(&path, &file(0), 0o600);
         let again = path.clone();
         let writer = tokio::spawn(async move {
-            tokio::time::sleep(Duration::from_secs(20)).await;
+            tokio::time::sleep(Duration::from_mins(29)).await;
             write(&again, &file(1), 0o600);
         });
         let log = Log::new(std::io::sink());

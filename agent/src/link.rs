@@ -33,6 +33,8 @@ pub(crate) enum Phase {
     Stopping(StopCause),
     /// Over.
     Exited {
+        /// Why it was ended, if it did not end by itself. Who missed [`Phase::Stopping`] must not take it for the app's own end.
+        why: Option<StopCause>,
         /// Exit status; none when a signal ended the app.
         status: Option<i32>,
         /// What went wrong, as code and sentence.
@@ -60,7 +62,7 @@ pub(crate) struct Link {
     pub(crate) phase: watch::Receiver<Phase>,
     pub(crate) log: Log,
     pub(crate) orders: mpsc::Sender<Order>,
-    /// Set once the portal has been told that the session is over.
+    /// Set once the portal has been told that the session is over, or does not want to hear it.
     pub(crate) told: watch::Sender<bool>,
 }
 
@@ -80,15 +82,16 @@ impl Link {
                 }
                 Err(DialError::Handshake(HandshakeError::Refused { code, text, permanent })) => {
                     if permanent {
-                        // The supervisor may be gone already.
+                        // The supervisor may be gone already, or wait to go.
                         let _ = self.orders.send(Order::Refused(text)).await;
+                        self.told.send_replace(true);
                         return;
                     }
                     self.note(
                         &mut silent_since,
                         &format!("the portal does not take this session yet: {text} ({code})"),
                     );
-                    self.dialer.forget_key();
+                    self.dialer.refused().await;
                 }
                 Err(error) => self.note(&mut silent_since, &error.to_string()),
             }
@@ -200,7 +203,8 @@ impl Conversation {
                         Phase::Starting => {}
                         Phase::Ready => say.push(FromAgent::Ready),
                         Phase::Stopping(why) => say.push(FromAgent::Stopping { why }),
-                        Phase::Exited { status, problem } => {
+                        Phase::Exited { why, status, problem } => {
+                            say.extend(why.map(|why| FromAgent::Stopping { why }));
                             let (code, text) = problem.map_or((None, None), |(code, text)| (Some(code.to_owned()), Some(text)));
                             say.push(FromAgent::Exited { status, code, text });
                         }
@@ -228,11 +232,19 @@ impl Conversation {
                 }
             }
             if over {
-                // Ends this direction; the portal ends the other when it has read everything.
+                // Ends this direction. The portal ends the other when it has noted everything; when it could not, it breaks the
+                // connection, and everything is said again on the next one. The supervisor does not wait for long.
                 let _ = tokio::io::AsyncWriteExt::shutdown(&mut write).await;
-                let _ = tokio::time::timeout(Duration::from_secs(1), message::read::<FromPortal>(&mut read, &mut line))
-                    .await;
-                self.told.send_replace(true);
+                let noted = loop {
+                    match message::read::<FromPortal>(&mut read, &mut line).await {
+                        Ok(Some(_)) => {}
+                        Ok(None) => break true,
+                        Err(_) => break false,
+                    }
+                };
+                if noted {
+                    self.told.send_replace(true);
+                }
                 return;
             }
         }

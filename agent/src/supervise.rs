@@ -92,6 +92,8 @@ struct Session {
 
 /// How it ended.
 struct End {
+    /// Why it was ended, if it did not end by itself.
+    why: Option<StopCause>,
     status: Option<i32>,
     problem: Option<(&'static str, String)>,
     exit: u8,
@@ -104,12 +106,12 @@ impl Session {
             Err(error) => {
                 let text = chain(error.as_ref());
                 self.log.say(&text);
-                End { status: None, problem: Some(("not_started", text)), exit: EXIT_NOT_STARTED }
+                End { why: None, status: None, problem: Some(("not_started", text)), exit: EXIT_NOT_STARTED }
             }
         };
         processes::sweep().await;
         let mut told = self.told.subscribe();
-        self.phase.send_replace(Phase::Exited { status: end.status, problem: end.problem });
+        self.phase.send_replace(Phase::Exited { why: end.why, status: end.status, problem: end.problem });
         if end.exit != EXIT_REFUSED {
             // A portal that is away learns it from the scheduler.
             let _ = tokio::time::timeout(LAST_WORDS, told.wait_for(|told| *told)).await;
@@ -133,15 +135,44 @@ impl Session {
             (signal(SignalKind::terminate()), signal(SignalKind::interrupt()), signal(SignalKind::user_defined1()))
         else {
             let text = "signals cannot be received".to_owned();
-            return End { status: None, problem: Some(("not_started", text)), exit: EXIT_NOT_STARTED };
+            return End { why: None, status: None, problem: Some(("not_started", text)), exit: EXIT_NOT_STARTED };
         };
         let mut warned = false;
-        let grace = loop {
+        let (why, grace) = loop {
             tokio::select! {
+                // A signal to the whole job ends the app as well: what was asked for comes before what came of it.
+                biased;
+                _ = warning.recv() => {
+                    warned = true;
+                    self.log.say("the time limit is near: save your work");
+                }
+                _ = terminate.recv() => {
+                    let cause = if self.limit_is_near(warned) { StopCause::Walltime } else { StopCause::Signal };
+                    self.phase.send_replace(Phase::Stopping(cause));
+                    self.log.say(if cause == StopCause::Walltime { "the time limit is reached" } else { "asked to end by a signal" });
+                    break (cause, GRACE);
+                }
+                _ = interrupt.recv() => {
+                    self.phase.send_replace(Phase::Stopping(StopCause::Signal));
+                    break (StopCause::Signal, GRACE);
+                }
+                order = self.inbox.recv() => match order {
+                    Some(Order::Stop { grace }) => {
+                        self.phase.send_replace(Phase::Stopping(StopCause::Request));
+                        self.log.say("asked to stop");
+                        break (StopCause::Request, grace);
+                    }
+                    Some(Order::Refused(text)) => {
+                        self.log.say(&format!("the portal refuses this job: {text}"));
+                        let _ = container.end(GRACE).await;
+                        return End { why: None, status: None, problem: None, exit: EXIT_REFUSED };
+                    }
+                    None => break (StopCause::Signal, GRACE),
+                },
                 ended = container.wait() => {
                     let status = ended.ok().and_then(container::code);
                     self.log.say(&status.map_or("the app was ended by a signal".to_owned(), |s| format!("the app ended with status {s}")));
-                    return End { status, problem: None, exit: status.map_or(EXIT_SIGNAL, |s| u8::try_from(s).unwrap_or(1)) };
+                    return End { why: None, status, problem: None, exit: status.map_or(EXIT_SIGNAL, |s| u8::try_from(s).unwrap_or(1)) };
                 }
                 () = answers(&socket, ready_path), if !ready => {
                     ready = true;
@@ -152,39 +183,12 @@ impl Session {
                     self.log.say(&text);
                     // Ending it is all that is left; how it takes that says nothing.
                     let _ = container.end(GRACE).await;
-                    return End { status: None, problem: Some(("never_ready", text)), exit: EXIT_NOT_STARTED };
-                }
-                order = self.inbox.recv() => match order {
-                    Some(Order::Stop { grace }) => {
-                        self.phase.send_replace(Phase::Stopping(StopCause::Request));
-                        self.log.say("asked to stop");
-                        break grace;
-                    }
-                    Some(Order::Refused(text)) => {
-                        self.log.say(&format!("the portal refuses this job: {text}"));
-                        let _ = container.end(GRACE).await;
-                        return End { status: None, problem: None, exit: EXIT_REFUSED };
-                    }
-                    None => break GRACE,
-                },
-                _ = terminate.recv() => {
-                    let cause = if self.limit_is_near(warned) { StopCause::Walltime } else { StopCause::Signal };
-                    self.phase.send_replace(Phase::Stopping(cause));
-                    self.log.say(if cause == StopCause::Walltime { "the time limit is reached" } else { "asked to end by a signal" });
-                    break GRACE;
-                }
-                _ = interrupt.recv() => {
-                    self.phase.send_replace(Phase::Stopping(StopCause::Signal));
-                    break GRACE;
-                }
-                _ = warning.recv() => {
-                    warned = true;
-                    self.log.say("the time limit is near: save your work");
+                    return End { why: None, status: None, problem: Some(("never_ready", text)), exit: EXIT_NOT_STARTED };
                 }
             }
         };
         let status = container.end(grace).await.ok().and_then(container::code);
-        End { status, problem: None, exit: 0 }
+        End { why: Some(why), status, problem: None, exit: 0 }
     }
 
     fn limit_is_near(&self, warned: bool) -> bool {

@@ -17,9 +17,10 @@ use eirene_tunnel::message::{self, FromAgent, FromPortal, StopCause};
 use eirene_tunnel::{Limits, Opener, StreamKind, TunnelStream};
 use sha2::{Digest as _, Sha256};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, BufReader, ReadHalf, WriteHalf};
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpStream, UnixStream};
 use tokio::process::{Child, Command};
 use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
 
 const WITHIN: Duration = Duration::from_secs(20);
 
@@ -44,6 +45,8 @@ server.listen(50)
 while True:
     peer, _ = server.accept()
     asked = peer.recv(65536)
+    if asked.startswith(b"GET /quit"):
+        sys.exit(0)
     peer.sendall(b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhello")
     peer.close()
 "#;
@@ -76,9 +79,9 @@ impl Portal {
         self.listener.local_addr().unwrap().to_string()
     }
 
-    /// Waits for an agent and answers its hello.
-    async fn welcome(&self, tunnel_key: Option<&str>) -> (Hello, Opener) {
-        tokio::time::timeout(WITHIN, async {
+    /// Waits for an agent and hears its hello.
+    async fn hear(&self) -> (Hello, TlsStream<TcpStream>) {
+        let hearing = async {
             let mut stream = loop {
                 let (stream, _) = self.listener.accept().await.unwrap();
                 // A broken attempt is the agent's to repeat.
@@ -87,6 +90,24 @@ impl Portal {
                 }
             };
             let hello: Hello = handshake::receive(&mut stream).await.unwrap();
+            (hello, stream)
+        };
+        tokio::time::timeout(WITHIN, hearing).await.unwrap()
+    }
+
+    /// Waits for an agent and refuses it, after `first` was done; the answer is what the agent showed.
+    async fn refuse(&self, permanent: bool, first: impl FnOnce()) -> Credential {
+        let (hello, mut stream) = self.hear().await;
+        first();
+        let refused = Greeting::Refused { code: "over".into(), text: "the session is over".into(), permanent };
+        handshake::send(&mut stream, &refused).await.unwrap();
+        hello.credential
+    }
+
+    /// Waits for an agent and answers its hello.
+    async fn welcome(&self, tunnel_key: Option<&str>) -> (Hello, Opener) {
+        let (hello, mut stream) = self.hear().await;
+        tokio::time::timeout(WITHIN, async {
             let greeting = Greeting::Welcome { tunnel_key: tunnel_key.map(ToOwned::to_owned), heartbeat_s: 1 };
             handshake::send(&mut stream, &greeting).await.unwrap();
             assert!(handshake::receive::<Confirm>(&mut stream).await.unwrap().confirmed);
@@ -124,6 +145,13 @@ impl Control {
         .unwrap()
     }
 
+    /// Waits for the last word and notes it.
+    async fn last_word(&mut self) -> FromAgent {
+        let said = self.wait_for(|said| matches!(said, FromAgent::Exited { .. })).await;
+        self.write.shutdown().await.unwrap();
+        said
+    }
+
     async fn tell(&mut self, order: FromPortal) {
         message::write(&mut self.write, &order).await.unwrap();
     }
@@ -132,6 +160,7 @@ impl Control {
 struct Job {
     _directory: tempfile::TempDir,
     home: PathBuf,
+    file: JobFile,
     session: SessionId,
     child: Child,
 }
@@ -179,7 +208,29 @@ impl Job {
             .kill_on_drop(true)
             .spawn()
             .unwrap();
-        Self { _directory: directory, home, session, child }
+        Self { _directory: directory, home, file, session, child }
+    }
+
+    /// Replaces the job file, as the launcher does.
+    fn write_file(&self, mode: u32, edit: impl FnOnce(&mut JobFile)) {
+        let mut file = self.file.clone();
+        edit(&mut file);
+        let fresh = self.home.join("job.json.new");
+        std::fs::write(&fresh, serde_json::to_string(&file).unwrap()).unwrap();
+        std::fs::set_permissions(&fresh, std::fs::Permissions::from_mode(mode)).unwrap();
+        std::fs::rename(fresh, self.home.join("job.json")).unwrap();
+    }
+
+    fn socket(&self) -> PathBuf {
+        PathBuf::from(format!("/tmp/eirene-{}/{}.0/app.sock", nix::unistd::geteuid(), self.session))
+    }
+
+    /// What the agent's one child is doing, as proc(5) has it.
+    fn state_of_child(&self) -> Option<char> {
+        let agent = self.child.id().unwrap();
+        let children = std::fs::read_to_string(format!("/proc/{agent}/task/{agent}/children")).unwrap();
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", children.trim())).ok()?;
+        stat.rsplit_once(") ")?.1.chars().next()
     }
 
     fn signal(&self, signal: nix::sys::signal::Signal) {
@@ -227,7 +278,7 @@ async fn it_starts_says_ready_forwards_and_stops_when_asked() {
     control.wait_for(|said| *said == FromAgent::Heartbeat).await;
     control.tell(FromPortal::Stop { grace_s: 5 }).await;
     control.wait_for(|said| *said == FromAgent::Stopping { why: StopCause::Request }).await;
-    control.wait_for(|said| matches!(said, FromAgent::Exited { code: None, .. })).await;
+    assert!(matches!(control.last_word().await, FromAgent::Exited { code: None, .. }));
     assert_eq!(job.exit().await, 0);
     assert!(!job.log().contains("the-secret"));
 }
@@ -247,6 +298,7 @@ async fn a_portal_that_restarts_is_dialled_again_with_the_tunnel_key() {
     assert!(get(&opener).await.ends_with("hello"));
     job.signal(nix::sys::signal::Signal::SIGTERM);
     control.wait_for(|said| *said == FromAgent::Stopping { why: StopCause::Signal }).await;
+    control.last_word().await;
     assert_eq!(job.exit().await, 0);
 }
 
@@ -256,7 +308,7 @@ async fn an_app_that_fails_says_its_status() {
     let mut job = Job::start(&portal, "fail", None, 20);
     let (_, opener) = portal.welcome(Some("key")).await;
     let mut control = Control::open(&opener).await;
-    let said = control.wait_for(|said| matches!(said, FromAgent::Exited { .. })).await;
+    let said = control.last_word().await;
     assert_eq!(said, FromAgent::Exited { status: Some(7), code: None, text: None });
     assert_eq!(job.exit().await, 7);
 }
@@ -267,7 +319,7 @@ async fn an_app_that_never_answers_is_ended_with_a_reason() {
     let mut job = Job::start(&portal, "silent", None, 1);
     let (_, opener) = portal.welcome(Some("key")).await;
     let mut control = Control::open(&opener).await;
-    let said = control.wait_for(|said| matches!(said, FromAgent::Exited { .. })).await;
+    let said = control.last_word().await;
     assert!(matches!(&said, FromAgent::Exited { code: Some(code), .. } if code == "never_ready"), "{said:?}");
     assert_eq!(job.exit().await, 3);
 }
@@ -281,6 +333,7 @@ async fn what_does_not_end_is_killed_and_orphans_are_swept() {
         let mut control = Control::open(&opener).await;
         control.wait_for(is_ready).await;
         control.tell(FromPortal::Stop { grace_s: 1 }).await;
+        control.last_word().await;
         assert_eq!(job.exit().await, 0, "{behaviour}");
         if let Some(orphan) = job.log().lines().find_map(|line| line.strip_prefix("orphan ").map(ToOwned::to_owned)) {
             assert!(!PathBuf::from(format!("/proc/{orphan}")).exists(), "the orphan {orphan} lives");
@@ -309,11 +362,82 @@ async fn a_portal_with_another_key_learns_nothing() {
 async fn a_refusal_for_good_ends_the_job() {
     let portal = Portal::open().await;
     let mut job = Job::start(&portal, "serve", None, 20);
-    let (stream, _) = tokio::time::timeout(WITHIN, portal.listener.accept()).await.unwrap().unwrap();
-    let mut stream = portal.acceptor.accept(stream).await.unwrap();
-    let _: Hello = handshake::receive(&mut stream).await.unwrap();
-    let refused = Greeting::Refused { code: "over".into(), text: "the session is over".into(), permanent: true };
-    handshake::send(&mut stream, &refused).await.unwrap();
+    portal.refuse(true, || {}).await;
     assert_eq!(job.exit().await, 4);
     assert!(job.log().contains("the session is over"));
+}
+
+#[tokio::test]
+async fn key_and_secret_are_shown_in_turn_and_a_new_secret_is_taken() {
+    let portal = Portal::open().await;
+    let mut job = Job::start(&portal, "serve", None, 20);
+    let (secret, key) = (Credential::JobSecret("the-secret".into()), Credential::TunnelKey("key".into()));
+    let fresh = Credential::JobSecret("fresh".into());
+    assert_eq!(portal.refuse(false, || {}).await, secret);
+    drop(portal.welcome(Some("key")).await);
+    // Files that are not this agent's, or that others could have written, change nothing.
+    let other_session =
+        || job.write_file(0o600, |file| (file.secret, file.session) = ("x".into(), SessionId::generate()));
+    assert_eq!(portal.refuse(false, other_session).await, key);
+    let other_run = || job.write_file(0o600, |file| (file.secret, file.restart_count) = ("x".into(), 1));
+    assert_eq!(portal.refuse(false, other_run).await, secret);
+    assert_eq!(portal.refuse(false, || job.write_file(0o644, |file| file.secret = "x".into())).await, key);
+    assert_eq!(portal.refuse(false, || job.write_file(0o600, |file| file.secret = "fresh".into())).await, secret);
+    let remove = || std::fs::remove_file(job.home.join("job.json")).unwrap();
+    assert_eq!(portal.refuse(false, remove).await, fresh);
+    assert_eq!(portal.refuse(false, || {}).await, key);
+    let (hello, opener) = portal.welcome(Some("another key")).await;
+    assert_eq!(hello.credential, fresh);
+    drop(opener);
+    let (hello, opener) = portal.welcome(None).await;
+    assert_eq!(hello.credential, Credential::TunnelKey("another key".into()));
+    let mut control = Control::open(&opener).await;
+    control.wait_for(is_ready).await;
+    job.signal(nix::sys::signal::Signal::SIGTERM);
+    control.last_word().await;
+    assert_eq!(job.exit().await, 0);
+}
+
+#[tokio::test]
+async fn a_last_word_that_was_not_noted_is_said_again() {
+    let portal = Portal::open().await;
+    let mut job = Job::start(&portal, "fail", None, 20);
+    let last = |said: &FromAgent| *said == FromAgent::Exited { status: Some(7), code: None, text: None };
+    let (_, opener) = portal.welcome(Some("key")).await;
+    let mut control = Control::open(&opener).await;
+    control.wait_for(last).await;
+    // The portal could not write it down.
+    drop((control, opener));
+    let (_, opener) = portal.welcome(None).await;
+    assert!(last(&Control::open(&opener).await.last_word().await));
+    assert_eq!(job.exit().await, 7);
+}
+
+#[tokio::test]
+async fn a_signal_counts_before_the_end_that_came_with_it() {
+    use nix::sys::signal::Signal;
+    // Which of the two is seen first must not be left to chance, so one time says little.
+    for _ in 0..6 {
+        let portal = Portal::open().await;
+        let mut job = Job::start(&portal, "serve", None, 20);
+        let (_, opener) = portal.welcome(Some("key")).await;
+        let mut control = Control::open(&opener).await;
+        control.wait_for(is_ready).await;
+        job.signal(Signal::SIGSTOP);
+        let mut app = UnixStream::connect(job.socket()).await.unwrap();
+        app.write_all(b"GET /quit HTTP/1.0\r\n\r\n").await.unwrap();
+        tokio::time::timeout(WITHIN, async {
+            while job.state_of_child() != Some('Z') {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        })
+        .await
+        .unwrap();
+        job.signal(Signal::SIGTERM);
+        job.signal(Signal::SIGCONT);
+        let said = |said: &FromAgent| matches!(said, FromAgent::Stopping { .. } | FromAgent::Exited { .. });
+        assert_eq!(control.wait_for(said).await, FromAgent::Stopping { why: StopCause::Signal });
+        control.last_word().await;
+        assert_eq!(job.exit().await, 0);
+    }
 }
