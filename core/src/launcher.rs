@@ -118,7 +118,8 @@ pub enum LauncherAnswer {
     },
     /// Not done.
     Refused {
-        /// Stable code: `unknown_person`, `forbidden_person`, `bad_request`, `failed`.
+        /// Stable code: `unknown_person`, `forbidden_person`, `bad_request`, `failed`, or `away` for what passes (a program or a home that
+        /// took too long, a user database or an audit log that is not there): whether it was done is not known, and it may be asked again.
         code: String,
         /// One sentence.
         text: String,

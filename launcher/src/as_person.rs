@@ -17,9 +17,10 @@ use eirene_core::SessionId;
 use eirene_core::launcher::MAX_LOG_BYTES;
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, open, openat, renameat};
+use nix::sys::signal::Signal;
 use nix::sys::stat::{Mode, fchmod, mkdirat, umask};
 use nix::unistd::{
-    Gid, Uid, UnlinkatFlags, fsync, getresgid, getresuid, initgroups, setresgid, setresuid, setuid, unlinkat,
+    Gid, Uid, UnlinkatFlags, fsync, getppid, getresgid, getresuid, initgroups, setresgid, setresuid, setuid, unlinkat,
 };
 use serde::{Deserialize, Serialize};
 
@@ -38,6 +39,8 @@ pub struct Identity {
     pub uid: u32,
     /// Primary group.
     pub gid: u32,
+    /// The launcher's process, with which everything done for it ends.
+    pub launcher: u32,
 }
 
 /// What to do; written to the child's standard input behind its length (eight bytes, big-endian).
@@ -104,6 +107,11 @@ fn become_person(identity: &Identity) -> io::Result<()> {
     setresgid(gid, gid, gid)?;
     setresuid(uid, uid, uid)?;
     nix::sys::prctl::set_no_new_privs()?;
+    // Only now: a change of identity undoes it (prctl(2)). A program that is run keeps it, because it gains no rights.
+    nix::sys::prctl::set_pdeathsig(Signal::SIGKILL)?;
+    if u32::try_from(getppid().as_raw()) != Ok(identity.launcher) {
+        return Err(io::Error::other("the launcher has gone"));
+    }
     let (uids, gids) = (getresuid()?, getresgid()?);
     let is_person =
         [uids.real, uids.effective, uids.saved] == [uid; 3] && [gids.real, gids.effective, gids.saved] == [gid; 3];

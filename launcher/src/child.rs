@@ -51,7 +51,7 @@ impl Children {
         let mut living = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let count = living.entry(person.uid).or_default();
         if *count >= MOST_CHILDREN {
-            return Err(Refusal::failed(format!("earlier calls for `{}` have not ended yet", person.name)));
+            return Err(Refusal::away(format!("earlier calls for `{}` have not ended yet", person.name)));
         }
         *count += 1;
         Ok(Place(self.clone(), person.uid))
@@ -73,7 +73,7 @@ impl Drop for Place {
 /// Does a task as the person. `input` goes to the program behind the task.
 pub fn run(children: &Children, person: &Person, task: &Task, input: &str, limit: Duration) -> Result<Ended, Refusal> {
     let place = children.take_place(person)?;
-    let failed = |error: io::Error| Refusal::failed(format!("could not act as `{}`: {error}", person.name));
+    let failed = |error: io::Error| Refusal::away(format!("could not act as `{}`: {error}", person.name));
     let task = serde_json::to_vec(task).map_err(|error| failed(error.into()))?;
     let message = [(task.len() as u64).to_be_bytes().as_slice(), &task, input.as_bytes()].concat();
     let mut child = Command::new("/proc/self/exe")
@@ -81,6 +81,7 @@ pub fn run(children: &Children, person: &Person, task: &Task, input: &str, limit
         .arg(format!("--name={}", person.name))
         .arg(format!("--uid={}", person.uid))
         .arg(format!("--gid={}", person.gid))
+        .arg(format!("--launcher={}", std::process::id()))
         .env_clear()
         .current_dir("/")
         .process_group(0)
@@ -95,7 +96,7 @@ pub fn run(children: &Children, person: &Person, task: &Task, input: &str, limit
         Err(error) => {
             end(child, place);
             if error.kind() == io::ErrorKind::TimedOut {
-                Err(Refusal::failed(format!("acting as `{}` took longer than {} s", person.name, limit.as_secs())))
+                Err(Refusal::away(format!("acting as `{}` took longer than {} s", person.name, limit.as_secs())))
             } else {
                 Err(failed(error))
             }
@@ -288,7 +289,7 @@ mod tests {
             home: std::path::PathBuf::from("/home"),
         });
         let places: Vec<Place> = (0..MOST_CHILDREN).map(|_| children.take_place(&ada).unwrap()).collect();
-        assert!(children.take_place(&ada).is_err());
+        assert_eq!(children.take_place(&ada).err().map(|refusal| refusal.code), Some("away"));
         assert!(children.take_place(&grace).is_ok());
         drop(places);
         assert!(children.take_place(&ada).is_ok());

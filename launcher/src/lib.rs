@@ -19,7 +19,7 @@ pub mod verbs;
 /// Why a call was refused: the code is stable, the text is for people.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refusal {
-    /// `unknown_person`, `forbidden_person`, `bad_request` or `failed`.
+    /// `unknown_person`, `forbidden_person`, `bad_request`, `failed` or, when the same may be done later, `away`.
     pub code: &'static str,
     /// One sentence without secrets.
     pub text: String,
@@ -40,5 +40,10 @@ impl Refusal {
 
     pub(crate) fn failed(text: impl Into<String>) -> Self {
         Self { code: "failed", text: text.into() }
+    }
+
+    /// Something passes, and the same call may be answered later.
+    pub(crate) fn away(text: impl Into<String>) -> Self {
+        Self { code: "away", text: text.into() }
     }
 }

@@ -33,13 +33,15 @@ enum Mode {
         uid: u32,
         #[arg(long)]
         gid: u32,
+        #[arg(long)]
+        launcher: u32,
     },
 }
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
-    if let Some(Mode::AsPerson { name, uid, gid }) = arguments.mode {
-        return as_person::main(&Identity { name, uid, gid });
+    if let Some(Mode::AsPerson { name, uid, gid, launcher }) = arguments.mode {
+        return as_person::main(&Identity { name, uid, gid, launcher });
     }
     tracing_subscriber::fmt().with_writer(std::io::stderr).with_ansi(false).init();
     match serve(&arguments.config) {

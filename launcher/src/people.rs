@@ -40,8 +40,10 @@ pub fn person(name: &Username, config: &Config) -> Result<Person, Refusal> {
     }
     // Another name for one of those is no way around.
     let reserved = ["slurm", config.service_account.as_str(), config.peer_user.as_str()];
-    if reserved.into_iter().any(|other| uid_of(other) == Some(person.uid)) {
-        return Err(forbidden("shares its user id with a system account"));
+    for other in reserved {
+        if uid_of(other)? == Some(person.uid) {
+            return Err(forbidden("shares its user id with a system account"));
+        }
     }
     if person.gid == 0 {
         return Err(forbidden("has root's group"));
@@ -55,7 +57,7 @@ pub fn person(name: &Username, config: &Config) -> Result<Person, Refusal> {
 /// The service account, as a child may become it.
 pub fn service_account(config: &Config) -> Result<Person, Refusal> {
     let account = look_up(&config.service_account)?;
-    if uid_of("slurm") == Some(account.uid) {
+    if uid_of("slurm")? == Some(account.uid) {
         return Err(Refusal::forbidden_person("the service account is SLURM's user"));
     }
     Ok(account)
@@ -65,9 +67,7 @@ fn look_up(name: &Username) -> Result<Person, Refusal> {
     if SYSTEM_NAMES.contains(&name.as_str()) {
         return Err(Refusal::forbidden_person(format!("`{name}` is a system user")));
     }
-    let user = User::from_name(name.as_str())
-        .map_err(|error| Refusal::failed(format!("the user database did not answer for `{name}`: {}", error.desc())))?
-        .ok_or_else(|| Refusal::unknown_person(format!("there is no user `{name}`")))?;
+    let user = ask(name.as_str())?.ok_or_else(|| Refusal::unknown_person(format!("there is no user `{name}`")))?;
     let uid = user.uid.as_raw();
     if uid == 0 || RESERVED_UIDS.contains(&uid) || NO_UIDS.contains(&uid) {
         return Err(Refusal::forbidden_person(format!("`{name}` is a system user")));
@@ -79,6 +79,11 @@ fn look_up(name: &Username) -> Result<Person, Refusal> {
     Ok(Person { name: name.clone(), uid, gid: user.gid.as_raw(), home: user.dir })
 }
 
-fn uid_of(name: &str) -> Option<u32> {
-    User::from_name(name).ok().flatten().map(|user| user.uid.as_raw())
+fn uid_of(name: &str) -> Result<Option<u32>, Refusal> {
+    Ok(ask(name)?.map(|user| user.uid.as_raw()))
+}
+
+fn ask(name: &str) -> Result<Option<User>, Refusal> {
+    User::from_name(name)
+        .map_err(|error| Refusal::away(format!("the user database did not answer for `{name}`: {}", error.desc())))
 }

@@ -27,8 +27,10 @@ use crate::verbs::Verbs;
 const MOST_CONNECTIONS: usize = 64;
 /// How long a request may take to arrive, and an answer to be taken.
 const LINE_LIMIT: Duration = Duration::from_secs(10);
-/// How long calls may go on after the end was asked for; then whatever they started is left to itself.
-const END_LIMIT: Duration = Duration::from_secs(5);
+/// How long calls may go on after the end was asked for, longer than any of them takes; whatever they started ends with the launcher.
+const END_LIMIT: Duration = Duration::from_secs(11);
+/// Pause after an accept that failed: without descriptors the connection stays in the queue, and the next one fails at once.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// What is going on.
 #[derive(Default)]
@@ -67,7 +69,10 @@ pub fn serve(path: &Path, peer: &User, verbs: &Arc<Verbs>) -> io::Result<()> {
     while accept_or_end(&listener, &signals)? {
         match listener.accept() {
             Ok((stream, _)) => admit(stream, peer.uid.as_raw(), verbs, &load),
-            Err(error) => tracing::warn!(%error, "could not accept a connection"),
+            Err(error) => {
+                tracing::warn!(%error, "could not accept a connection");
+                std::thread::sleep(ACCEPT_PAUSE);
+            }
         }
     }
     std::fs::remove_file(path)?;

@@ -16,8 +16,8 @@ use crate::{Refusal, slurm, token};
 
 /// Longest work in somebody's home directory.
 const FILE_LIMIT: Duration = Duration::from_secs(10);
-/// Longest run of a SLURM program.
-const SLURM_LIMIT: Duration = Duration::from_secs(20);
+/// Longest run of a SLURM program: the portal waits for ten seconds, and an answer that comes in time says what became of a submit.
+const SLURM_LIMIT: Duration = Duration::from_secs(8);
 
 /// Answers calls; shared by all connections.
 pub struct Verbs {
@@ -85,7 +85,7 @@ impl Verbs {
             Ok(()) => outcome,
             Err(error) => {
                 tracing::error!(%error, path = %self.config.audit_log.display(), "could not write the audit log");
-                Err(Refusal::failed("the launcher cannot write its audit log"))
+                Err(Refusal::away("the launcher cannot write its audit log"))
             }
         };
         outcome.unwrap_or_else(|refusal| LauncherAnswer::Refused { code: refusal.code.to_owned(), text: refusal.text })
@@ -134,7 +134,7 @@ impl Verbs {
         if ended.status == 0 {
             Ok(ended.stdout)
         } else {
-            Err(Refusal::failed("the work in the home directory was cut short"))
+            Err(Refusal::away("the work in the home directory was cut short"))
         }
     }
 

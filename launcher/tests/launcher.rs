@@ -376,7 +376,7 @@ fn every_call_leaves_one_line_and_no_secret() {
 
     std::fs::remove_file(&log).unwrap();
     std::fs::create_dir(&log).unwrap();
-    assert_eq!(launcher.code(&sign("ada")), "failed", "what cannot be audited is not done");
+    assert_eq!(launcher.code(&sign("ada")), "away", "what cannot be audited is not done");
 }
 
 #[test]
@@ -539,9 +539,97 @@ fn it_ends_on_request_and_starts_over_a_stale_socket() {
 fn a_child_does_nothing_as_root() {
     let output = Command::new(PROGRAM)
         .args(["as-person", "--name=root", "--uid=0", "--gid=0"])
+        .arg(format!("--launcher={}", std::process::id()))
         .stdin(Stdio::null())
         .output()
         .unwrap();
     assert_eq!(output.status.code(), Some(125));
     assert!(output.stdout.is_empty());
+}
+
+#[test]
+fn a_child_whose_launcher_has_gone_does_nothing() {
+    let Some(launcher) = Launcher::start() else { return };
+    let child = |parent: u32| {
+        let mut child = Command::new(PROGRAM)
+            .args(["as-person", "--name=ada", "--uid=2001", "--gid=2001"])
+            .arg(format!("--launcher={parent}"))
+            .stdin(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let task =
+            format!("{{\"read\":{{\"home\":{:?},\"session\":\"{}\"}}}}", launcher.home("ada"), SessionId::generate());
+        // It may have ended already.
+        let _ = child.stdin.take().unwrap().write_all(&[&(task.len() as u64).to_be_bytes(), task.as_bytes()].concat());
+        child.wait_with_output().unwrap()
+    };
+    let alone = child(1_000_000_000);
+    assert_eq!(alone.status.code(), Some(125));
+    assert!(String::from_utf8_lossy(&alone.stderr).contains("has gone"), "{alone:?}");
+    let accompanied = child(std::process::id());
+    assert!(accompanied.status.success(), "{accompanied:?}");
+}
+
+/// Has `scancel` say its process id and then hang; gives the path of what it said.
+fn hanging(launcher: &Launcher) -> PathBuf {
+    let said = launcher.home("ada").join("pid");
+    let script = format!("#!/bin/sh\necho $$ > {0}.new && mv {0}.new {0}\nexec sleep 1000\n", said.display());
+    std::fs::write(launcher.path().join("bin/scancel"), script).unwrap();
+    said
+}
+
+fn is_gone(said: &Path) -> bool {
+    let pid = std::fs::read_to_string(said).unwrap();
+    std::fs::read_to_string(format!("/proc/{}/stat", pid.trim())).map_or(true, |stat| stat.contains(") Z "))
+}
+
+#[test]
+fn a_program_that_hangs_is_ended_before_the_portal_gives_up() {
+    let Some(launcher) = Launcher::start() else { return };
+    let said = hanging(&launcher);
+    let begun = Instant::now();
+    assert_eq!(launcher.code(&slurm(Some("ada"), SlurmProgram::Scancel, "17")), "away");
+    assert!(begun.elapsed() < Duration::from_secs(10), "the portal's adapter waits for ten seconds");
+    wait_for("its end", || is_gone(&said));
+}
+
+#[test]
+fn a_launcher_that_is_killed_takes_its_programs_with_it() {
+    let Some(mut launcher) = Launcher::start() else { return };
+    let said = hanging(&launcher);
+    let mut stream = launcher.connect();
+    let request = serde_json::to_string(&slurm(Some("ada"), SlurmProgram::Scancel, "17")).unwrap();
+    stream.write_all(format!("{request}\n").as_bytes()).unwrap();
+    wait_for("the program", || said.exists());
+    assert!(!is_gone(&said));
+    launcher.process.kill().unwrap();
+    launcher.process.wait().unwrap();
+    let deadline = Instant::now() + Duration::from_secs(5);
+    while !is_gone(&said) {
+        assert!(Instant::now() < deadline, "the program goes on without its launcher");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn a_launcher_without_descriptors_waits_between_its_attempts() {
+    let Some(mut launcher) = Launcher::start() else { return };
+    launcher.process.kill().unwrap();
+    launcher.process.wait().unwrap();
+    let log = launcher.path().join("log");
+    launcher.process = Command::new("/bin/sh")
+        .args(["-c", "ulimit -n 16; exec \"$0\" --config \"$1\" 2> \"$2\""])
+        .args([Path::new(PROGRAM), &launcher.path().join("launcher.toml"), &log])
+        .spawn()
+        .unwrap();
+    launcher.wait_until_ready();
+    let failures = || std::fs::read_to_string(&log).unwrap_or_default().matches("could not accept").count();
+    let connections: Vec<UnixStream> = (0..20).map(|_| launcher.connect()).collect();
+    wait_for("a failure", || failures() > 0);
+    let (begun, before) = (Instant::now(), failures());
+    wait_for("more of them", || failures() >= before + 5);
+    assert!(begun.elapsed() > Duration::from_millis(300), "it spins");
+    drop(connections);
+    assert!(matches!(launcher.ask(&sign("ada")), LauncherAnswer::Token { .. }), "it goes on");
 }
