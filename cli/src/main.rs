@@ -37,10 +37,11 @@ fn main() -> ExitCode {
     match runtime.block_on(commands::run(arguments)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            // A reader that went away (`| head`) is no failure.
-            if error.chain().any(|cause| {
+            // A reader that went away (`| head`) is no failure; a connection that broke is one.
+            let broken_pipe = error.chain().any(|cause| {
                 cause.downcast_ref::<std::io::Error>().is_some_and(|e| e.kind() == std::io::ErrorKind::BrokenPipe)
-            }) {
+            });
+            if broken_pipe && error.downcast_ref::<ApiError>().is_none() {
                 return ExitCode::SUCCESS;
             }
             let refused = error.chain().any(|cause| {

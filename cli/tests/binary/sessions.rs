@@ -119,6 +119,16 @@ fn an_address_and_a_log_are_json_when_asked_for() {
 }
 
 #[test]
+fn a_reader_that_went_away_is_no_failure() {
+    let portal = portal();
+    let home = Home::signed_in(&portal);
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let done = home.eirene(&["session", "logs", MAPS]).stdout(writer).output().unwrap();
+    assert_eq!((done.status.code(), done.stderr.len()), (Some(0), 0), "{done:?}");
+}
+
+#[test]
 fn a_browser_is_opened_without_the_token_and_says_nothing_on_standard_output() {
     let portal = portal();
     let home = Home::signed_in(&portal);
