@@ -210,6 +210,10 @@ pub enum SchedulerError {
         /// What it said.
         what: String,
     },
+    /// The scheduler answered that the cluster keeps no accounting database: what it says itself about its jobs is all there is. Only
+    /// [`Scheduler::accounted_jobs`] says this, and never because an answer is late or missing.
+    #[error("the cluster keeps no accounting database")]
+    NoAccounting,
     /// The answer could not be understood: nothing is known about the outcome.
     #[error("the scheduler's answer was not understood: {what}")]
     Malformed {
@@ -246,13 +250,14 @@ pub trait Scheduler: Send + Sync + 'static {
     /// Submits as `person`. An error for which [`SchedulerError::is_undetermined`] holds may hide a job that exists.
     async fn submit(&self, person: &Username, spec: &JobSpec) -> SchedulerResult<JobIdentity>;
 
-    /// All jobs the scheduler remembers, in one call.
+    /// All jobs the scheduler remembers whose name begins like ours, in one call; others may be among them.
     async fn jobs(&self) -> SchedulerResult<Vec<Job>>;
 
     /// One job by its number; `Ok(None)` only when the scheduler itself said that it has none.
     async fn job(&self, id: u32) -> SchedulerResult<Option<Job>>;
 
-    /// Jobs with this name in the accounting database, submitted at or after `since`; newest first.
+    /// Jobs with this name in the accounting database, submitted at or after `since`; newest first. A cluster without
+    /// such a database is [`SchedulerError::NoAccounting`].
     async fn accounted_jobs(&self, name: &str, since: Timestamp) -> SchedulerResult<Vec<Job>>;
 
     /// Cancels; a job that is already over or unknown is no error.
