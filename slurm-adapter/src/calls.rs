@@ -124,6 +124,11 @@ pub(crate) fn unreachable(what: &str, why: &str) -> SchedulerError {
     SchedulerError::Unreachable { what: format!("{what}: {why}"), source: None }
 }
 
+/// An error after a submit that made a job: whatever it says, the job is there.
+pub(crate) fn after_submit(what: &str, error: SchedulerError) -> SchedulerError {
+    if error.is_undetermined() { error } else { unreachable(what, &error.to_string()) }
+}
+
 /// Refuses what no scheduler should be asked for: zero means "everything" to SLURM in places.
 pub(crate) fn check_spec(spec: &JobSpec) -> SchedulerResult<()> {
     let refuse = |code: &str, text: &str| Err(SchedulerError::Refused { reason: Reason::new(code, text) });

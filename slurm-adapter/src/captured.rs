@@ -183,14 +183,28 @@ fn accounted_jobs_are_read_from_every_parser_and_from_sacct() {
         let from_then = failed.identity.submitted_at.as_second();
         let since = |since_s| convert::accounted_jobs("demo", &answer, "eirene-failed", since_s, uid_of).unwrap().len();
         assert_eq!((since(from_then), since(from_then + 1)), (1, 0), "the second itself counts");
-        assert!(
-            convert::accounted_jobs("demo", &answer, "eirene-failed", 0, |_| None).is_err(),
-            "an unknown owner is no nobody"
-        );
+        assert_eq!(convert::accounted_jobs("demo", &answer, "eirene-failed", 0, |_| None).unwrap(), []);
     }
     let answer = read::<AccountedJobs>(captured!("sacct-24.11.5-jobs"));
     let found = convert::accounted_jobs("demo", &answer, "eirene-failed", 0, uid_of).unwrap();
     assert!(matches!(found.as_slice(), [job] if job.state == JobState::Failed));
+}
+
+#[test]
+fn an_owner_who_is_gone_hides_no_other_job() {
+    let list = |owner: &str| {
+        let job = |id: u32, owner: &str| {
+            format!(
+                r#"{{"job_id":{id},"name":"eirene-x","user":"{owner}","state":{{"current":["FAILED"]}},"time":{{"submission":1795250479}}}}"#
+            )
+        };
+        read::<AccountedJobs>(&format!(r#"{{"jobs":[{},{}]}}"#, job(1, owner), job(2, "ada")))
+    };
+    let uid_of = |name: &str| (name == "ada").then_some(2001);
+    let found = convert::accounted_jobs("demo", &list("left"), "eirene-x", 0, uid_of).unwrap();
+    assert!(matches!(found.as_slice(), [job] if job.identity.id == 2));
+    let nameless = convert::accounted_jobs("demo", &list(""), "eirene-x", 0, uid_of);
+    assert!(nameless.unwrap_err().is_undetermined(), "no name is not the name of somebody who is gone");
 }
 
 #[test]

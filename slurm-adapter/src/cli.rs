@@ -11,12 +11,16 @@ use eirene_core::scheduler::{
 use eirene_core::{Reason, Username};
 use jiff::Timestamp;
 
-use crate::calls::{Program, Ran, accounted_from, check_spec, decide, decode, is_job_name, run, said, unreachable};
+use crate::calls::{
+    Program, Ran, accounted_from, after_submit, check_spec, decide, decode, is_job_name, run, said, unreachable,
+};
 use crate::convert;
 use crate::default_partition::DefaultPartition;
+use crate::doubts::Doubts;
 use crate::owners::{self, SystemUserIds, UserIds};
-use crate::refusals::{Verdict, error, number_of, site_rule, verdict};
-use crate::wire::{AccountedJobs, Answer, Envelope, Jobs, Nodes, Partitions};
+use crate::places::Places;
+use crate::refusals::{Verdict, error, number_of, says_no_accounting, verdict};
+use crate::wire::{AccountedJobs, Answer, Envelope, Jobs, Nodes, OurJobs, Partitions};
 
 /// The scheduler over SLURM's own programs.
 pub struct SlurmCli {
@@ -25,6 +29,8 @@ pub struct SlurmCli {
     clock: Arc<dyn Clock>,
     default_partition: DefaultPartition,
     user_ids: Arc<dyn UserIds>,
+    places: Places,
+    doubts: Doubts,
 }
 
 impl SlurmCli {
@@ -36,6 +42,8 @@ impl SlurmCli {
             clock,
             launcher,
             user_ids: Arc::new(SystemUserIds),
+            places: Places::default(),
+            doubts: Doubts::default(),
         }
     }
 
@@ -75,6 +83,9 @@ impl SlurmCli {
 impl Ran {
     /// What a program that failed decided, by the last line of its errors that is known.
     fn failure(&self) -> (Verdict, String) {
+        if says_no_accounting(&self.stderr) {
+            return (Verdict::NoAccounting, self.stderr.clone());
+        }
         let number = self.stderr.lines().rev().find_map(number_of);
         (number.map_or(Verdict::Unknown, verdict), format!("exit status {}: {}", self.status, self.stderr))
     }
@@ -84,6 +95,7 @@ impl Ran {
 impl Scheduler for SlurmCli {
     async fn ping(&self) -> SchedulerResult<String> {
         let what = "ping the scheduler";
+        let _place = self.places.poll(what).await?;
         let answer: Envelope = self.list(SlurmProgram::Scontrol, &["--json", "ping"], what).await?;
         answer.version_if_up().ok_or_else(|| unreachable(what, "it does not answer"))
     }
@@ -105,27 +117,28 @@ impl Scheduler for SlurmCli {
             if verdict != Verdict::Unspecified {
                 return Err(error(verdict, what, &said));
             }
-            // A site's own submit rules answer so, and so does a failure in between: the list of jobs knows which it was.
-            let taken = self.jobs().await?.iter().any(|job| job.name == spec.name);
-            return Err(if taken { unreachable(what, &said) } else { SchedulerError::Refused { reason: site_rule() } });
+            return Err(self.doubts.judge(self, &spec.name, self.clock.now(), what, &said).await);
         }
         // `--parsable` prints the number, and the cluster behind a semicolon where there are several.
         let id = ran.stdout.trim().split(';').next().and_then(|id| id.parse::<u32>().ok());
         let id = id.ok_or_else(|| SchedulerError::Malformed { what: format!("{what}: no job number") })?;
-        match self.job(id).await? {
+        self.doubts.forget(&spec.name);
+        match self.job(id).await.map_err(|error| after_submit(what, error))? {
             Some(job) if job.name == spec.name => Ok(job.identity),
             Some(_) | None => Err(unreachable(what, &format!("job {id} was made but could not be read back"))),
         }
     }
 
     async fn jobs(&self) -> SchedulerResult<Vec<Job>> {
-        let answer: Jobs =
-            self.list(SlurmProgram::Squeue, &["--json", "--all", "--states=all"], "list all jobs").await?;
-        convert::jobs(&self.cluster, &answer)
+        let what = "list all jobs";
+        let _place = self.places.poll(what).await?;
+        let answer: OurJobs = self.list(SlurmProgram::Squeue, &["--json", "--all", "--states=all"], what).await?;
+        convert::jobs(&self.cluster, &answer.into())
     }
 
     async fn job(&self, id: u32) -> SchedulerResult<Option<Job>> {
         let what = "ask for a job";
+        let _place = self.places.other(what).await?;
         let arguments = ["--json", "--all", "--states=all", &format!("--jobs={id}")];
         match self.json::<Jobs>(SlurmProgram::Squeue, &arguments, what).await? {
             Ok(answer) => convert::one_job(&self.cluster, &answer, id).map(Some),
@@ -141,6 +154,7 @@ impl Scheduler for SlurmCli {
                 reason: Reason::new("bad_name", "The job's name is not allowed. Tell the people who run the portal."),
             });
         }
+        let _place = self.places.other(what).await?;
         let (from_s, since_s) = accounted_from(since, self.clock.now());
         let (by_name, from) = (format!("--name={name}"), format!("--starttime=uts{from_s}"));
         let arguments = ["--json", "--allusers", "--duplicates", &by_name, &from];
@@ -151,6 +165,10 @@ impl Scheduler for SlurmCli {
 
     async fn cancel(&self, as_: &CallAs, id: u32) -> SchedulerResult<()> {
         let what = "cancel a job";
+        let _place = match as_ {
+            CallAs::Service => Some(self.places.other(what).await?),
+            CallAs::Person(_) => None,
+        };
         let ran = self.run(Program::plain(as_, SlurmProgram::Scancel, &[&id.to_string()]), what).await?;
         if ran.status == 0 {
             return Ok(());
@@ -162,14 +180,17 @@ impl Scheduler for SlurmCli {
     }
 
     async fn nodes(&self) -> SchedulerResult<Vec<Node>> {
-        let answer: Nodes =
-            self.list(SlurmProgram::Scontrol, &["--json", "--all", "show", "nodes"], "list all nodes").await?;
+        let what = "list all nodes";
+        let _place = self.places.poll(what).await?;
+        let answer: Nodes = self.list(SlurmProgram::Scontrol, &["--json", "--all", "show", "nodes"], what).await?;
         Ok(convert::nodes(&answer))
     }
 
     async fn partitions(&self) -> SchedulerResult<Vec<Partition>> {
         let arguments = ["--json", "--all", "show", "partitions"];
-        let answer: Partitions = self.list(SlurmProgram::Scontrol, &arguments, "list all partitions").await?;
+        let what = "list all partitions";
+        let _place = self.places.poll(what).await?;
+        let answer: Partitions = self.list(SlurmProgram::Scontrol, &arguments, what).await?;
         Ok(convert::partitions(&answer, self.default_partition.name().await.as_deref()))
     }
 }

@@ -74,7 +74,7 @@ fn owner(job: &AccountedJob) -> &str {
 }
 
 /// Jobs of the accounting database with this very name, submitted in `since_s` (Unix seconds) or later, newest first; `uid_of`
-/// knows the owners.
+/// knows the owners. A job whose owner is no user any more can be nobody's session, so it is left out.
 pub(crate) fn accounted_jobs(
     cluster: &str,
     answer: &AccountedJobs,
@@ -83,17 +83,29 @@ pub(crate) fn accounted_jobs(
     uid_of: impl Fn(&str) -> Option<u32>,
 ) -> SchedulerResult<Vec<Job>> {
     let mut jobs = Vec::new();
+    let mut ownerless = 0_u32;
     for wire in answer.jobs.iter().filter(|job| job.name.0 == name) {
-        let job = accounted_job(cluster, wire, &uid_of).map_err(|what| SchedulerError::Malformed { what })?;
+        let owner = owner(wire);
+        if owner.is_empty() {
+            return Err(SchedulerError::Malformed { what: "an accounted job has no owner that can be read".into() });
+        }
+        let Some(uid) = uid_of(owner) else {
+            ownerless += 1;
+            continue;
+        };
+        let job = accounted_job(cluster, wire, uid).map_err(|what| SchedulerError::Malformed { what })?;
         if job.identity.submitted_at.as_second() >= since_s {
             jobs.push(job);
         }
+    }
+    if ownerless > 0 {
+        tracing::debug!(ownerless, "left out accounted jobs whose owners are no users any more");
     }
     jobs.sort_by_key(|job| std::cmp::Reverse((job.identity.submitted_at, job.restart_count, job.identity.id)));
     Ok(jobs)
 }
 
-fn accounted_job(cluster: &str, wire: &AccountedJob, uid_of: impl Fn(&str) -> Option<u32>) -> Result<Job, String> {
+fn accounted_job(cluster: &str, wire: &AccountedJob, uid: u32) -> Result<Job, String> {
     let id = u32_of(wire.job_id).filter(|id| *id > 0).ok_or("an accounted job has no number")?;
     let missing = |what: &str| format!("accounted job {id} has no {what} that can be read");
     let state = state::job_state(&wire.state.current.0).ok_or_else(|| missing("state"))?;
@@ -110,7 +122,7 @@ fn accounted_job(cluster: &str, wire: &AccountedJob, uid_of: impl Fn(&str) -> Op
             submitted_at: time(wire.time.submission).ok_or_else(|| missing("submit time"))?,
         },
         name: wire.name.0.clone(),
-        uid: uid_of(owner(wire)).ok_or_else(|| missing("owner whose user id is known here"))?,
+        uid,
         state,
         word: wire.state.current.0.join("+"),
         reason: reasons::of_job(state, &wire.state.reason.0),

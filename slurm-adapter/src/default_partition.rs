@@ -1,6 +1,7 @@
 //! Which partition is the default one: the data parsers up to v0.0.44 leave it out of their JSON, so `sinfo` is asked now and then.
 
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use eirene_core::clock::Clock;
 use eirene_core::launcher::{Launcher, SlurmProgram};
@@ -13,6 +14,8 @@ use crate::calls::{Program, run};
 const HOLDS: SignedDuration = SignedDuration::from_mins(10);
 /// How long to wait after a failure.
 const RETRY: SignedDuration = SignedDuration::from_secs(30);
+/// Longest wait for `sinfo`: the list of partitions waits behind it.
+const WAIT: Duration = Duration::from_secs(3);
 
 pub(crate) struct DefaultPartition {
     launcher: Arc<dyn Launcher>,
@@ -39,8 +42,9 @@ impl DefaultPartition {
             return known.name;
         }
         let program = Program::plain(&CallAs::Service, SlurmProgram::Sinfo, &["--noheader", "--all", "--format=%P"]);
-        let next = match run(self.launcher.as_ref(), program, "ask sinfo for the default partition").await {
-            Ok(ran) if ran.status == 0 => Known { name: starred(&ran.stdout), until: Some(now + HOLDS) },
+        let asked = run(self.launcher.as_ref(), program, "ask sinfo for the default partition");
+        let next = match tokio::time::timeout(WAIT, asked).await {
+            Ok(Ok(ran)) if ran.status == 0 => Known { name: starred(&ran.stdout), until: Some(now + HOLDS) },
             Ok(_) | Err(_) => Known { name: known.name, until: Some(now + RETRY) },
         };
         self.known.lock().unwrap_or_else(PoisonError::into_inner).clone_from(&next);

@@ -1,13 +1,14 @@
 //! The accounting database names a job's owner; the port speaks of user ids. This is where one becomes the other.
 
+use std::io;
 use std::sync::Arc;
 
 use eirene_core::scheduler::{SchedulerError, SchedulerResult};
 
 /// Knows user ids.
 pub trait UserIds: Send + Sync + 'static {
-    /// The user id of `name`; none when there is no such user. May block.
-    fn uid(&self, name: &str) -> Option<u32>;
+    /// The user id of `name`; none when there surely is no such user, an error when that cannot be said. May block.
+    fn uid(&self, name: &str) -> io::Result<Option<u32>>;
 }
 
 /// The operating system's users: the same that the launcher runs jobs as.
@@ -15,8 +16,8 @@ pub trait UserIds: Send + Sync + 'static {
 pub struct SystemUserIds;
 
 impl UserIds for SystemUserIds {
-    fn uid(&self, name: &str) -> Option<u32> {
-        nix::unistd::User::from_name(name).ok().flatten().map(|user| user.uid.as_raw())
+    fn uid(&self, name: &str) -> io::Result<Option<u32>> {
+        Ok(nix::unistd::User::from_name(name)?.map(|user| user.uid.as_raw()))
     }
 }
 
@@ -27,15 +28,17 @@ pub(crate) async fn look_up(
 ) -> SchedulerResult<impl Fn(&str) -> Option<u32> + use<>> {
     let user_ids = Arc::clone(user_ids);
     let known = tokio::task::spawn_blocking(move || {
-        let uid = |name: &str| name.parse().ok().or_else(|| user_ids.uid(name));
-        names.into_iter().filter_map(|name| Some((uid(&name)?, name))).collect::<Vec<_>>()
+        let uid = |name: &str| name.parse().map_or_else(|_| user_ids.uid(name), |uid| Ok(Some(uid)));
+        names.into_iter().map(|name| Ok((uid(&name)?, name))).collect::<io::Result<Vec<_>>>()
     })
     .await
-    .map_err(|source| SchedulerError::Unreachable {
-        what: "look up job owners".into(),
-        source: Some(Box::new(source)),
-    })?;
-    Ok(move |name: &str| known.iter().find(|(_, have)| have == name).map(|(uid, _)| *uid))
+    .map_err(|source| lost(Box::new(source)))?
+    .map_err(|source| lost(Box::new(source)))?;
+    Ok(move |name: &str| known.iter().find(|(_, have)| have == name).and_then(|(uid, _)| *uid))
+}
+
+fn lost(source: Box<dyn std::error::Error + Send + Sync>) -> SchedulerError {
+    SchedulerError::Unreachable { what: "look up job owners".into(), source: Some(source) }
 }
 
 #[cfg(test)]
@@ -50,5 +53,18 @@ mod tests {
         assert_eq!(uid_of("root"), Some(0));
         assert_eq!(uid_of("2001"), Some(2001));
         assert_eq!(uid_of("no-such-user-here"), None);
+    }
+
+    #[tokio::test]
+    async fn a_user_database_that_does_not_answer_says_nothing_about_a_user() {
+        struct Away;
+        impl UserIds for Away {
+            fn uid(&self, _: &str) -> io::Result<Option<u32>> {
+                Err(io::Error::other("no answer"))
+            }
+        }
+        let user_ids: Arc<dyn UserIds> = Arc::new(Away);
+        let Err(error) = look_up(&user_ids, vec!["ada".into()]).await else { panic!("nothing is known") };
+        assert!(matches!(error, SchedulerError::Unreachable { .. }));
     }
 }

@@ -19,6 +19,8 @@ pub(crate) enum Verdict {
     Refused(Reason),
     /// Nothing was found in the accounting database.
     NothingFound,
+    /// The cluster has no accounting database.
+    NoAccounting,
     /// A failure without a cause of its own: what a site's own submit rules answer, but also a lost connection.
     Unspecified,
     /// Nothing is known.
@@ -52,11 +54,17 @@ pub(crate) fn number_of(text: &str) -> Option<i64> {
     TEXTS.iter().find(|(known, _)| text.ends_with(known)).map(|(_, number)| *number)
 }
 
+/// Whether a SLURM program says that its cluster has no accounting database; there is no number for that.
+pub(crate) fn says_no_accounting(text: &str) -> bool {
+    text.lines().any(|line| line.trim().to_ascii_lowercase().ends_with("slurm accounting storage is disabled"))
+}
+
 /// The error for a verdict that is none of the special cases of the call; `what` was tried, `said` is what came back.
 pub(crate) fn error(verdict: Verdict, what: &str, said: &str) -> SchedulerError {
     let said = tame(said);
     match verdict {
         Verdict::Refused(reason) => SchedulerError::Refused { reason },
+        Verdict::NoAccounting => SchedulerError::NoAccounting,
         Verdict::NotAccepted => SchedulerError::Unauthorised { what: format!("{what}: {said}") },
         Verdict::NoSuchJob => SchedulerError::Refused {
             reason: Reason::new("no_such_job", "The scheduler has no such job. It may be over for some time."),
@@ -253,6 +261,20 @@ mod tests {
         assert_eq!(number_of("slurm_load_jobs error: Invalid job id specified"), Some(2017));
         assert_eq!(number_of("Unable to contact slurm controller (connect failure)"), None);
         assert_eq!(number_of(""), None);
+    }
+
+    #[test]
+    fn only_the_very_words_say_that_there_is_no_accounting() {
+        assert!(says_no_accounting("Slurm accounting storage is disabled\n"));
+        assert!(says_no_accounting("sacct: SLURM accounting storage is disabled\n"));
+        for text in [
+            "",
+            "sacct: error: Problem talking to the database: Connection refused",
+            "Slurm accounting storage is disabled. Could not query the following: [TRES].",
+            "sacct: error: slurm_persist_conn_open_without_init: failed to open persistent connection to host:head:6819",
+        ] {
+            assert!(!says_no_accounting(text), "{text}");
+        }
     }
 
     #[test]

@@ -4,6 +4,7 @@
 //! A connection is made per call: a kept one that is closed at the wrong moment would leave a submit undetermined for nothing.
 
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use eirene_core::clock::Clock;
@@ -14,21 +15,35 @@ use eirene_core::scheduler::{
 use eirene_core::{Reason, Username};
 use jiff::Timestamp;
 use reqwest::header::{ACCEPT, HeaderValue};
-use reqwest::{Method, StatusCode, Url};
+use reqwest::{Method, Response, StatusCode, Url};
 use secrecy::ExposeSecret as _;
 use serde_json::{Value, json};
 
 use crate::api::Api;
-use crate::calls::{self, TIMEOUT, accounted_from, check_spec, decide, decode, is_job_name, said, unreachable};
+use crate::calls::{self, TIMEOUT, accounted_from, after_submit, check_spec, decide, is_job_name, said, unreachable};
 use crate::convert;
 use crate::default_partition::DefaultPartition;
+use crate::doubts::Doubts;
 use crate::owners::{self, SystemUserIds, UserIds};
-use crate::refusals::{ACCESS_DENIED, Verdict, error, site_rule, verdict};
+use crate::refusals::{ACCESS_DENIED, Verdict, error, verdict};
+use crate::stream;
 use crate::tokens::Tokens;
-use crate::wire::{AccountedJobs, Answer, ApiDescription, Envelope, Jobs, Nodes, Partitions};
+use crate::wire::{AccountedJobs, Answer, ApiDescription, Envelope, Jobs, Nodes, OurJobs, Partitions};
 
-/// Largest answer, bytes.
-const LARGEST_BODY_BYTES: usize = 64 * 1024 * 1024;
+/// What an answer may cost.
+#[derive(Debug, Clone, Copy)]
+struct Limits {
+    time: Duration,
+    bytes: usize,
+}
+
+const ORDINARY: Limits = Limits { time: TIMEOUT, bytes: 64 * 1024 * 1024 };
+
+/// The list of all jobs has some 10 kB a job, of which little is kept; the poll waits 30 s for it.
+const ALL_JOBS: Limits = Limits { time: Duration::from_secs(25), bytes: 1024 * 1024 * 1024 };
+
+/// The body of an answer that reports a failure.
+const LARGEST_FAILURE_BYTES: usize = 1024 * 1024;
 
 /// The scheduler over slurmrestd.
 pub struct SlurmRestd {
@@ -41,6 +56,7 @@ pub struct SlurmRestd {
     default_partition: DefaultPartition,
     user_ids: Arc<dyn UserIds>,
     newest_parser: u32,
+    doubts: Doubts,
     api: Mutex<Option<Arc<Api>>>,
 }
 
@@ -57,10 +73,17 @@ pub enum SetupError {
     Client(#[source] reqwest::Error),
 }
 
-/// An answer whose body was read whole.
+/// An answer.
 struct Reply {
     status: StatusCode,
-    body: Vec<u8>,
+    body: Body,
+}
+
+enum Body {
+    /// Of a success, still to be read.
+    Coming(Response, Limits),
+    /// Of a failure, read whole.
+    Failure(Vec<u8>),
 }
 
 impl SlurmRestd {
@@ -82,7 +105,6 @@ impl SlurmRestd {
             return Err(SetupError::Address(base.host_str().unwrap_or("?").to_owned()));
         }
         let http = reqwest::Client::builder()
-            .timeout(TIMEOUT)
             .connect_timeout(TIMEOUT)
             .pool_max_idle_per_host(0)
             .redirect(reqwest::redirect::Policy::none())
@@ -99,6 +121,7 @@ impl SlurmRestd {
             clock,
             user_ids: Arc::new(SystemUserIds),
             newest_parser: u32::MAX,
+            doubts: Doubts::default(),
             api: Mutex::default(),
         })
     }
@@ -124,14 +147,14 @@ impl SlurmRestd {
         }
         let what = "ask slurmrestd for its API";
         for path in ["/openapi/v3", "/openapi"] {
-            let reply = self.request(&CallAs::Service, Method::GET, path, None, what).await?;
+            let reply = self.request(&CallAs::Service, Method::GET, path, None, ORDINARY, what).await?;
             if reply.status == StatusCode::NOT_FOUND {
                 continue;
             }
-            if !reply.status.is_success() {
+            let Body::Coming(response, limits) = reply.body else {
                 return Err(unreachable(what, reply.status.as_str()));
-            }
-            let described: ApiDescription = decode(reply.body, what).await?;
+            };
+            let described: ApiDescription = stream::decode(response, limits.bytes, what).await?;
             let api = Api::newest(described.paths.iter().map(String::as_str), self.newest_parser).ok_or_else(|| {
                 SchedulerError::Malformed { what: format!("{what}: it offers no data parser from v0.0.40 on") }
             })?;
@@ -158,15 +181,16 @@ impl SlurmRestd {
         method: Method,
         path: impl Fn(&Api) -> String,
         body: Option<&Value>,
+        limits: Limits,
         what: &str,
     ) -> SchedulerResult<Reply> {
         let path_now = path(self.api().await?.as_ref());
-        let result = self.request(as_, method.clone(), &path_now, body, what).await;
+        let result = self.request(as_, method.clone(), &path_now, body, limits, what).await;
         match result {
             Ok(reply) if reply.status == StatusCode::NOT_FOUND && !reply.looks_like_json() => {
                 self.forget_api();
                 let path_now = path(self.api().await?.as_ref());
-                self.request(as_, method, &path_now, body, what).await
+                self.request(as_, method, &path_now, body, limits, what).await
             }
             Err(error @ SchedulerError::Unreachable { .. }) => {
                 self.forget_api();
@@ -183,14 +207,15 @@ impl SlurmRestd {
         method: Method,
         path: &str,
         body: Option<&Value>,
+        limits: Limits,
         what: &str,
     ) -> SchedulerResult<Reply> {
-        let reply = self.request_once(as_, method.clone(), path, body, what).await?;
+        let reply = self.request_once(as_, method.clone(), path, body, limits, what).await?;
         if reply.status != StatusCode::UNAUTHORIZED {
             return Ok(reply);
         }
         self.tokens.forget(as_);
-        let reply = self.request_once(as_, method, path, body, what).await?;
+        let reply = self.request_once(as_, method, path, body, limits, what).await?;
         if reply.status == StatusCode::UNAUTHORIZED {
             self.tokens.forget(as_);
             return Err(SchedulerError::Unauthorised { what: format!("{what}: slurmrestd does not accept our token") });
@@ -204,6 +229,7 @@ impl SlurmRestd {
         method: Method,
         path: &str,
         body: Option<&Value>,
+        limits: Limits,
         what: &str,
     ) -> SchedulerResult<Reply> {
         let token = self.tokens.get(as_).await?;
@@ -221,26 +247,34 @@ impl SlurmRestd {
         let mut request = self
             .http
             .request(method, url)
+            .timeout(limits.time)
             .header(ACCEPT, "application/json")
             .header("X-SLURM-USER-NAME", header(name)?)
             .header("X-SLURM-USER-TOKEN", token);
         if let Some(body) = body {
             request = request.json(body);
         }
-        let lost = |source: reqwest::Error| SchedulerError::Unreachable {
-            what: what.to_owned(),
-            source: Some(Box::new(source.without_url())),
-        };
-        let mut response = request.send().await.map_err(lost)?;
+        let mut response = request.send().await.map_err(|source| stream::lost(source, what))?;
         let status = response.status();
+        if status.is_success() {
+            return Ok(Reply { status, body: Body::Coming(response, limits) });
+        }
         let mut body = Vec::new();
-        while let Some(chunk) = response.chunk().await.map_err(lost)? {
-            if body.len() + chunk.len() > LARGEST_BODY_BYTES {
+        while let Some(chunk) = response.chunk().await.map_err(|source| stream::lost(source, what))? {
+            if body.len() + chunk.len() > LARGEST_FAILURE_BYTES {
                 return Err(SchedulerError::Malformed { what: format!("{what}: the answer is too large") });
             }
             body.extend_from_slice(&chunk);
         }
-        Ok(Reply { status, body })
+        Ok(Reply { status, body: Body::Failure(body) })
+    }
+
+    /// Forgets the API when an answer broke off: slurmrestd may come back as another version.
+    fn finish<T>(&self, read: SchedulerResult<T>) -> SchedulerResult<T> {
+        if matches!(read, Err(SchedulerError::Unreachable { .. })) {
+            self.forget_api();
+        }
+        read
     }
 
     /// Reads an answer: the value, or what its failures decide and say.
@@ -251,17 +285,17 @@ impl SlurmRestd {
         what: &str,
     ) -> SchedulerResult<Result<T, (Verdict, String)>> {
         let status = reply.status;
-        let failures = if status.is_success() {
-            let value: T = decode(reply.body, what).await?;
-            let failures = value.errors();
-            if failures.is_empty() {
-                return Ok(Ok(value));
+        let failures = match reply.body {
+            Body::Coming(response, limits) => {
+                let value: T = self.finish(stream::decode(response, limits.bytes, what).await)?;
+                let failures = value.errors();
+                if failures.is_empty() {
+                    return Ok(Ok(value));
+                }
+                failures
             }
-            failures
-        } else {
-            match serde_json::from_slice::<Envelope>(&reply.body) {
-                Ok(envelope) => envelope.errors(),
-                Err(_) => Vec::new(),
+            Body::Failure(body) => {
+                serde_json::from_slice::<Envelope>(&body).map(|envelope| envelope.errors()).unwrap_or_default()
             }
         };
         if failures.is_empty() {
@@ -279,12 +313,13 @@ impl SlurmRestd {
         &self,
         as_: &CallAs,
         path: impl Fn(&Api) -> String,
+        limits: Limits,
         what: &str,
     ) -> SchedulerResult<Result<T, (Verdict, String)>> {
-        let reply = self.call(as_, Method::GET, &path, None, what).await?;
+        let reply = self.call(as_, Method::GET, &path, None, limits, what).await?;
         match self.read(as_, reply, what).await? {
             Err((Verdict::NotAccepted, _)) => {
-                let reply = self.call(as_, Method::GET, &path, None, what).await?;
+                let reply = self.call(as_, Method::GET, &path, None, limits, what).await?;
                 self.read(as_, reply, what).await
             }
             read => Ok(read),
@@ -292,14 +327,17 @@ impl SlurmRestd {
     }
 
     /// The same where every failure is an error.
-    async fn list<T: Answer>(&self, path: impl Fn(&Api) -> String, what: &str) -> SchedulerResult<T> {
-        self.get(&CallAs::Service, path, what).await?.map_err(|(verdict, said)| error(verdict, what, &said))
+    async fn list<T: Answer>(&self, path: impl Fn(&Api) -> String, limits: Limits, what: &str) -> SchedulerResult<T> {
+        self.get(&CallAs::Service, path, limits, what).await?.map_err(|(verdict, said)| error(verdict, what, &said))
     }
 }
 
 impl Reply {
     fn looks_like_json(&self) -> bool {
-        self.body.iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b'{')
+        match &self.body {
+            Body::Coming(..) => true,
+            Body::Failure(body) => body.iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b'{'),
+        }
     }
 }
 
@@ -307,7 +345,7 @@ impl Reply {
 impl Scheduler for SlurmRestd {
     async fn ping(&self) -> SchedulerResult<String> {
         let what = "ping the scheduler";
-        let answer: Envelope = self.list(|api| api.ping.clone(), what).await?;
+        let answer: Envelope = self.list(|api| api.ping.clone(), ORDINARY, what).await?;
         answer.version_if_up().ok_or_else(|| unreachable(what, "slurmrestd answers, the scheduler does not"))
     }
 
@@ -316,37 +354,32 @@ impl Scheduler for SlurmRestd {
         check_spec(spec)?;
         let as_ = CallAs::Person(person.clone());
         let body = submit_body(spec);
-        let reply = self.call(&as_, Method::POST, |api| api.submit.clone(), Some(&body), what).await?;
+        let reply = self.call(&as_, Method::POST, |api| api.submit.clone(), Some(&body), ORDINARY, what).await?;
         let answer: Envelope = match self.read(&as_, reply, what).await? {
             Ok(answer) => answer,
             Err((Verdict::Unspecified, said)) => {
-                // A site's own submit rules answer so, and so does a failure in between: the list of jobs knows which it was.
-                let taken = self.jobs().await?.iter().any(|job| job.name == spec.name);
-                return Err(if taken {
-                    unreachable(what, &said)
-                } else {
-                    SchedulerError::Refused { reason: site_rule() }
-                });
+                return Err(self.doubts.judge(self, &spec.name, self.clock.now(), what, &said).await);
             }
             Err((verdict, said)) => return Err(error(verdict, what, &said)),
         };
         let id = answer
             .submitted_id()
             .ok_or_else(|| SchedulerError::Malformed { what: format!("{what}: no job number") })?;
-        match self.job(id).await? {
+        self.doubts.forget(&spec.name);
+        match self.job(id).await.map_err(|error| after_submit(what, error))? {
             Some(job) if job.name == spec.name => Ok(job.identity),
             Some(_) | None => Err(unreachable(what, &format!("job {id} was made but could not be read back"))),
         }
     }
 
     async fn jobs(&self) -> SchedulerResult<Vec<Job>> {
-        let answer: Jobs = self.list(|api| api.jobs.clone(), "list all jobs").await?;
-        convert::jobs(&self.cluster, &answer)
+        let answer: OurJobs = self.list(|api| api.jobs.clone(), ALL_JOBS, "list all jobs").await?;
+        convert::jobs(&self.cluster, &answer.into())
     }
 
     async fn job(&self, id: u32) -> SchedulerResult<Option<Job>> {
         let what = "ask for a job";
-        match self.get::<Jobs>(&CallAs::Service, |api| api.job(id), what).await? {
+        match self.get::<Jobs>(&CallAs::Service, |api| api.job(id), ORDINARY, what).await? {
             Ok(answer) => convert::one_job(&self.cluster, &answer, id).map(Some),
             Err((Verdict::NoSuchJob, _)) => Ok(None),
             Err((verdict, said)) => Err(error(verdict, what, &said)),
@@ -361,15 +394,19 @@ impl Scheduler for SlurmRestd {
             });
         }
         let (from_s, since_s) = accounted_from(since, self.clock.now());
-        let api = self.api().await?;
-        if api.accounted.is_none() {
-            return Err(unreachable(what, "slurmrestd has no accounting database"));
+        if self.api().await?.accounted.is_none() {
+            // slurmrestd refuses to offer these paths where SLURM has no database. What it offered earlier proves nothing: it may have
+            // been started anew since.
+            self.forget_api();
+            if self.api().await?.accounted.is_none() {
+                return Err(SchedulerError::NoAccounting);
+            }
         }
         let path = |api: &Api| {
             let accounted = api.accounted.as_deref().unwrap_or("/slurmdb/none");
             format!("{accounted}?job_name={name}&start_time=uts{from_s}&show_duplicates=true&skip_steps=true")
         };
-        let answer: AccountedJobs = match self.get(&CallAs::Service, path, what).await? {
+        let answer: AccountedJobs = match self.get(&CallAs::Service, path, ORDINARY, what).await? {
             Ok(answer) => answer,
             Err((Verdict::NothingFound, _)) => return Ok(Vec::new()),
             Err((verdict, said)) => return Err(error(verdict, what, &said)),
@@ -380,7 +417,7 @@ impl Scheduler for SlurmRestd {
 
     async fn cancel(&self, as_: &CallAs, id: u32) -> SchedulerResult<()> {
         let what = "cancel a job";
-        let reply = self.call(as_, Method::DELETE, |api| api.job(id), None, what).await?;
+        let reply = self.call(as_, Method::DELETE, |api| api.job(id), None, ORDINARY, what).await?;
         match self.read::<Envelope>(as_, reply, what).await? {
             // Up to v0.0.41 a cancel that was refused is answered like one that was not; a cancelled job is so at once.
             Ok(_) => match self.job(id).await? {
@@ -395,12 +432,12 @@ impl Scheduler for SlurmRestd {
     }
 
     async fn nodes(&self) -> SchedulerResult<Vec<Node>> {
-        let answer: Nodes = self.list(|api| api.nodes.clone(), "list all nodes").await?;
+        let answer: Nodes = self.list(|api| api.nodes.clone(), ORDINARY, "list all nodes").await?;
         Ok(convert::nodes(&answer))
     }
 
     async fn partitions(&self) -> SchedulerResult<Vec<Partition>> {
-        let answer: Partitions = self.list(|api| api.partitions.clone(), "list all partitions").await?;
+        let answer: Partitions = self.list(|api| api.partitions.clone(), ORDINARY, "list all partitions").await?;
         Ok(convert::partitions(&answer, self.default_partition.name().await.as_deref()))
     }
 }

@@ -3,9 +3,11 @@
 
 mod lenient;
 
-use lenient::{Minutes, Text, Words, keys, list, structure};
-use serde::Deserialize;
+use lenient::{Minutes, Text, Words, keys, list, only, structure};
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Deserializer};
+
+use crate::identity::is_ours;
 
 pub(crate) use lenient::{ExitCode, Number};
 
@@ -146,6 +148,31 @@ impl Answer for Jobs {
     fn errors(&self) -> Vec<Failure> {
         failures(&self.errors)
     }
+}
+
+/// The same list of which only our jobs are kept: every other one is dropped as soon as it is read.
+#[derive(Debug, Deserialize)]
+pub(crate) struct OurJobs {
+    #[serde(deserialize_with = "ours")]
+    jobs: Vec<WireJob>,
+    #[serde(default, deserialize_with = "list")]
+    errors: Vec<WireError>,
+}
+
+impl Answer for OurJobs {
+    fn errors(&self) -> Vec<Failure> {
+        failures(&self.errors)
+    }
+}
+
+impl From<OurJobs> for Jobs {
+    fn from(ours: OurJobs) -> Self {
+        Self { jobs: ours.jobs, errors: ours.errors }
+    }
+}
+
+fn ours<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<WireJob>, D::Error> {
+    only(deserializer, |job: &WireJob| is_ours(&job.name.0))
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -321,6 +348,17 @@ pub(crate) struct PartitionMaximums {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn other_peoples_jobs_are_not_kept() {
+        let list = r#"{"jobs":[{"job_id":1,"name":"x"},{"job_id":2,"name":"eirene-a"},{"job_id":3},{"job_id":4,"name":"eirene-b"}]}"#;
+        let ours = serde_json::from_str::<OurJobs>(list).unwrap();
+        assert_eq!(ours.jobs.iter().map(|job| job.job_id.value).collect::<Vec<_>>(), [Some(2), Some(4)]);
+        assert!(ours.jobs.capacity() <= 4, "the list does not grow with jobs that are dropped");
+        for no_list in [r#"{"jobs":null}"#, r#"{"jobs":{}}"#, "{}", r#"{"jobs":[{"job_id":1,"name":"x"}"#] {
+            assert!(serde_json::from_str::<OurJobs>(no_list).is_err(), "{no_list}");
+        }
+    }
 
     #[test]
     fn odd_and_new_fields_do_not_spoil_a_job() {

@@ -179,9 +179,9 @@ struct DockerUserIds {
 }
 
 impl UserIds for DockerUserIds {
-    fn uid(&self, name: &str) -> Option<u32> {
-        let output = std::process::Command::new("docker").args(["exec", &self.head, "id", "-u", name]).output().ok()?;
-        String::from_utf8(output.stdout).ok()?.trim().parse().ok()
+    fn uid(&self, name: &str) -> std::io::Result<Option<u32>> {
+        let output = std::process::Command::new("docker").args(["exec", &self.head, "id", "-u", name]).output()?;
+        Ok(String::from_utf8_lossy(&output.stdout).trim().parse().ok())
     }
 }
 
