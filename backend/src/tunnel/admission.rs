@@ -49,7 +49,8 @@ impl Refusal {
     }
 }
 
-const WRONG_VERSION: Refusal = Refusal::for_good("wrong_version", "the portal speaks another version of the protocol");
+/// Another portal may be installed while the job runs, and taken back again: the app goes on meanwhile.
+const WRONG_VERSION: Refusal = Refusal::for_now("wrong_version", "the portal speaks another version of the protocol");
 const UNKNOWN: Refusal = Refusal::for_now("unknown", "the portal does not know this session and secret");
 const OVER: Refusal = Refusal::for_good("session_over", "the session is over");
 const OLD_RESTART: Refusal = Refusal::for_good("old_restart", "a later run of the job has taken over");

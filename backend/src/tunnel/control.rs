@@ -3,12 +3,12 @@
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use eirene_core::SessionId;
+use eirene_core::{Desired, Session, SessionId, SessionState};
 use eirene_tunnel::handshake::Hello;
 use eirene_tunnel::message::{self, FromAgent, FromPortal, StopCause};
 use eirene_tunnel::{Opener, StreamKind};
 use serde_json::json;
-use tokio::io::BufReader;
+use tokio::io::{AsyncWriteExt as _, BufReader};
 use tokio::sync::mpsc;
 
 use super::admission::HEARTBEAT_S;
@@ -26,8 +26,13 @@ const MESSAGES: (u32, u32) = (20, 200);
 const LOG_BYTES: (u32, u32) = (64 * 1024, 1024 * 1024);
 /// Exit statuses of an app that a signal ended, as shells show them: what sent the signal is said by how the job ends.
 const BY_SIGNAL: &[i32] = &[130, 137, 143];
+/// Why a conversation ends whose agent has to say it all again.
+const NOT_NOTED: &str = "what it said was not noted";
 /// Longest sentence an agent may have shown on a session's page, in characters.
 const MAX_SENTENCE: usize = 300;
+
+/// An agent that has said its last word hangs up within this time.
+const FAREWELL: Duration = Duration::from_secs(1);
 
 /// Talks until the agent is silent or gone; the answer says why it ended.
 pub(super) async fn converse(
@@ -38,7 +43,8 @@ pub(super) async fn converse(
 ) -> &'static str {
     let session = hello.session;
     if let Err(error) = app.sessions.agent_arrived(session).await {
-        tracing::warn!(session.id = %session, %error, "The arrival of an agent was not noted");
+        tracing::warn!(session.id = %session, %error, "The arrival of the agent of session {session} was not noted");
+        return NOT_NOTED;
     }
     let patience = Duration::from_secs(u64::from(HEARTBEAT_S * PATIENCE));
     let Ok(Ok(stream)) = tokio::time::timeout(patience, opener.open(StreamKind::Control)).await else {
@@ -63,11 +69,21 @@ pub(super) async fn converse(
         tokio::select! {
             said = message::read::<FromAgent>(&mut reader, &mut line) => match said {
                 Ok(Some(said)) => {
-                    ear.hear(said).await;
+                    if let Err(error) = ear.hear(said).await {
+                        tracing::warn!(session.id = %session, %error, "What the agent of session {session} said was not noted");
+                        return NOT_NOTED;
+                    }
                     // What took long was the writing down, not the agent.
                     heard = tokio::time::Instant::now();
                 }
-                Ok(None) => return "the agent ended the conversation",
+                Ok(None) => {
+                    // The end of this direction says that everything was noted; a connection that breaks says the contrary.
+                    if writer.shutdown().await.is_ok() {
+                        // Who stays is put out.
+                        let _ = tokio::time::timeout(FAREWELL, opener.closed()).await;
+                    }
+                    return "the agent ended the conversation";
+                }
                 Err(_) => return "the agent broke the rules",
             },
             order = orders.recv() => {
@@ -92,35 +108,45 @@ struct Ear<'a> {
 }
 
 impl Ear<'_> {
-    async fn hear(&mut self, said: FromAgent) {
+    /// An error means that nothing was noted: the connection has to end, so that the agent says it again on its next one.
+    async fn hear(&mut self, said: FromAgent) -> Result<(), AppError> {
         tokio::time::sleep(self.messages.take(1, Instant::now())).await;
         let sessions = &self.app.sessions;
-        let noted = match said {
-            FromAgent::Heartbeat | FromAgent::Unknown => return,
-            FromAgent::Log { offset, text } => return self.log(offset, text).await,
-            FromAgent::Starting { .. } => sessions.agent_arrived(self.session).await,
-            FromAgent::Ready => sessions.agent_ready(self.session).await,
+        match said {
+            FromAgent::Heartbeat | FromAgent::Unknown => {}
+            FromAgent::Log { offset, text } => self.log(offset, text).await,
+            FromAgent::Starting { .. } => drop(sessions.agent_arrived(self.session).await?),
+            FromAgent::Ready => drop(sessions.agent_ready(self.session).await?),
             FromAgent::Stopping { why } => {
                 self.stopping = Some(why);
                 match why {
-                    StopCause::Walltime => sessions.app_exited(self.session, AppOutcome::WalltimeReached).await,
+                    StopCause::Walltime => self.over(AppOutcome::WalltimeReached).await?,
                     // What a signal means is said by how the job ends.
-                    StopCause::Request | StopCause::Signal | StopCause::Unknown => return,
+                    StopCause::Request | StopCause::Signal | StopCause::Unknown => {}
                 }
             }
-            FromAgent::Exited { status, code, text } => self.exited(status, code.as_deref(), text.as_deref()).await,
-        };
-        if let Err(error) = noted {
-            tracing::warn!(session.id = %self.session, %error, "What the agent of session {} said was not noted", self.session);
+            FromAgent::Exited { status, code, text } => {
+                self.exited(status, code.as_deref(), text.as_deref()).await?;
+            }
         }
+        Ok(())
     }
 
-    async fn exited(
-        &self,
-        status: Option<i32>,
-        code: Option<&str>,
-        text: Option<&str>,
-    ) -> Result<Option<eirene_core::Session>, AppError> {
+    /// An agent says how its app ended as often as it likes; what has been noted once does not set everything in motion again.
+    async fn over(&self, outcome: AppOutcome) -> Result<(), AppError> {
+        let known = self.app.db.session(self.session).await?;
+        let noted = |session: &Session| {
+            session.state.is_final() || (session.state == SessionState::Stopping && session.desired == Desired::Ended)
+        };
+        if known.as_ref().is_some_and(noted) {
+            self.app.tunnels.nudge_poll(self.session, &self.app.nudges);
+        } else {
+            self.app.sessions.app_exited(self.session, outcome).await?;
+        }
+        Ok(())
+    }
+
+    async fn exited(&self, status: Option<i32>, code: Option<&str>, text: Option<&str>) -> Result<(), AppError> {
         let outcome = match (code, status) {
             (Some("never_ready"), _) => Some(AppOutcome::NeverReady(self.app.config.agent.ready_within_s)),
             (Some(_), _) => Some(AppOutcome::NotStarted(sentence(text.unwrap_or("The app could not be started.")))),
@@ -129,11 +155,10 @@ impl Ear<'_> {
             (None, Some(_) | None) => None,
         };
         if let Some(outcome) = outcome.filter(|_| self.stopping.is_none()) {
-            self.app.sessions.app_exited(self.session, outcome).await
-        } else {
-            self.app.nudges.poll().notify_one();
-            Ok(None)
+            return self.over(outcome).await;
         }
+        self.app.tunnels.nudge_poll(self.session, &self.app.nudges);
+        Ok(())
     }
 
     async fn log(&mut self, offset: u64, text: String) {

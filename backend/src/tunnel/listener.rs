@@ -175,7 +175,7 @@ async fn carry(app: App, agent: Agent, tracker: &TaskTracker) {
     };
     drop(registration);
     // Its job may be over, or about to be.
-    app.nudges.poll().notify_one();
+    app.tunnels.nudge_poll(session, &app.nudges);
     tracing::info!(session.id = %session, why, "The agent of session {session} is no longer connected");
 }
 

@@ -9,12 +9,17 @@ use eirene_core::SessionId;
 use eirene_tunnel::message::FromPortal;
 use eirene_tunnel::{Opener, StreamKind, TunnelStream};
 use tokio::sync::mpsc;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
+
+use crate::services::nudge::Nudges;
 
 /// An agent that does not take a new stream within this time is not there.
 const OPEN_WAIT: Duration = Duration::from_secs(10);
 /// Seconds an app has between being asked to end and being killed.
 const STOP_GRACE_S: u32 = 10;
+/// What one agent does makes the poller look at most once in this time: looking means listing everybody's jobs.
+const NUDGE_GAP: Duration = Duration::from_secs(5);
 
 /// There is no way to the session's app at the moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -31,6 +36,34 @@ pub struct TunnelRegistry {
 struct Inner {
     live: Mutex<HashMap<SessionId, Live>>,
     serial: AtomicU64,
+    turns: Mutex<Turns>,
+}
+
+/// Sessions for which the poller was woken a short while ago.
+#[derive(Default)]
+struct Turns(HashMap<SessionId, Turn>);
+
+struct Turn {
+    quiet_until: Instant,
+    /// Whether the poller is woken again then.
+    again: bool,
+}
+
+impl Turns {
+    /// When to wake the poller because of this session; never, when that is on its way.
+    fn take(&mut self, session: SessionId, now: Instant) -> Option<Instant> {
+        self.0.retain(|_, turn| turn.again || turn.quiet_until > now);
+        let Some(turn) = self.0.get_mut(&session) else {
+            self.0.insert(session, Turn { quiet_until: now + NUDGE_GAP, again: false });
+            return Some(now);
+        };
+        (!std::mem::replace(&mut turn.again, true)).then_some(turn.quiet_until)
+    }
+
+    /// The poller is woken for the second time.
+    fn again(&mut self, session: SessionId, now: Instant) {
+        self.0.insert(session, Turn { quiet_until: now + NUDGE_GAP, again: false });
+    }
 }
 
 struct Live {
@@ -128,6 +161,27 @@ impl TunnelRegistry {
         live.get(&session).is_some_and(|live| live.control.try_send(FromPortal::Stop { grace_s: STOP_GRACE_S }).is_ok())
     }
 
+    fn turns(&self) -> std::sync::MutexGuard<'_, Turns> {
+        self.inner.turns.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Wakes the poller because of this session: at once, or when its turn has come.
+    pub(super) fn nudge_poll(&self, session: SessionId, nudges: &Nudges) {
+        let now = Instant::now();
+        match self.turns().take(session, now) {
+            Some(at) if at <= now => nudges.poll().notify_one(),
+            Some(at) => {
+                let (registry, nudges) = (self.clone(), nudges.clone());
+                tokio::spawn(async move {
+                    tokio::time::sleep_until(at).await;
+                    registry.turns().again(session, Instant::now());
+                    nudges.poll().notify_one();
+                });
+            }
+            None => {}
+        }
+    }
+
     /// Closes the session's connection and all its streams.
     pub(crate) fn close(&self, session: SessionId) {
         if let Some(live) = self.lock().remove(&session) {
@@ -143,5 +197,29 @@ impl TunnelRegistry {
         {
             older.closing.cancel();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_session_wakes_the_poller_once_in_a_while_and_its_last_word_is_not_lost() {
+        let mut turns = Turns::default();
+        let (hostile, honest, begun) = (SessionId::generate(), SessionId::generate(), Instant::now());
+        assert_eq!(turns.take(hostile, begun), Some(begun));
+        let later = begun + NUDGE_GAP / 10;
+        assert_eq!(turns.take(hostile, later), Some(begun + NUDGE_GAP), "it is not forgotten");
+        assert_eq!(turns.take(hostile, later), None, "but once is enough");
+        assert_eq!(turns.take(honest, later), Some(later), "another session does not wait");
+        let second = begun + NUDGE_GAP;
+        assert_eq!(turns.take(hostile, second), None, "it is about to happen");
+        turns.again(hostile, second);
+        assert_eq!(turns.take(hostile, second), Some(second + NUDGE_GAP));
+        turns.again(hostile, second + NUDGE_GAP);
+        let much_later = second + NUDGE_GAP * 3;
+        assert_eq!(turns.take(honest, much_later), Some(much_later));
+        assert_eq!(turns.0.len(), 1, "nobody is remembered for longer");
     }
 }

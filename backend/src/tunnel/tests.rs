@@ -265,7 +265,7 @@ async fn who_does_not_belong_there_stays_out() {
     let as_key = door.secret.expose().to_owned();
     assert_eq!(door.refusal(|h| h.credential = Credential::TunnelKey(as_key)).await, refused("unknown", false));
     assert_eq!(door.refusal(|h| h.uid = 2002).await, refused("other_user", true));
-    assert_eq!(door.refusal(|h| h.version = 99).await, refused("wrong_version", true));
+    assert_eq!(door.refusal(|h| h.version = 99).await, refused("wrong_version", false));
     assert_eq!(door.refusal(|h| h.restart_count = 1).await, refused("new_restart", false));
     let row = door.row().await;
     assert_eq!((row.state, row.version), (SessionState::Queued, 1), "nothing was changed by any of them");
@@ -341,6 +341,65 @@ async fn the_log_arrives_and_is_bounded_in_what_one_message_may_hold() {
     let logs = &door.test.app.logs;
     door.until("logged", async || logs.read(&door.ada, door.session.id).await.unwrap().contains("second")).await;
     assert_eq!(logs.read(&door.ada, door.session.id).await.unwrap(), "first line\nsecond line\n");
+}
+
+#[tokio::test]
+async fn what_cannot_be_noted_ends_the_connection_so_that_it_is_said_again() {
+    for word in [FromAgent::Ready, exited(Some(0), None)] {
+        let door = Door::open().await;
+        let (mut agent, _) = door.agent().await;
+        door.until_state(SessionState::Starting).await;
+        door.test.app.db.close().await;
+        agent.say(&word).await;
+        tokio::time::timeout(Duration::from_secs(20), agent.moving).await.expect("the tunnel is closed").unwrap();
+        let heard = async {
+            while let Some(_order) = message::read::<FromPortal>(&mut agent.control, &mut Vec::new()).await? {}
+            Ok(())
+        };
+        let heard: Result<(), std::io::Error> = heard.await;
+        assert!(heard.is_err(), "a clean end would say that it was noted");
+    }
+}
+
+#[tokio::test]
+async fn a_last_word_that_was_noted_is_answered_with_a_clean_end() {
+    let door = Door::open().await;
+    let (mut agent, _) = door.agent().await;
+    agent.told().await;
+    agent.say(&exited(Some(3), None)).await;
+    agent.control.shutdown().await.unwrap();
+    assert_eq!(agent.told().await, None);
+    assert_eq!(door.row().await.reason.map(|reason| reason.code).as_deref(), Some("app_failed"));
+}
+
+#[tokio::test]
+async fn an_agent_that_comes_and_goes_does_not_keep_the_poller_busy() {
+    let door = Door::open().await;
+    let (woken, bell) = (Arc::new(std::sync::atomic::AtomicU32::new(0)), door.test.app.nudges.clone());
+    let counter = Arc::clone(&woken);
+    tokio::spawn(async move {
+        loop {
+            bell.poll().notified().await;
+            counter.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        }
+    });
+    let begun = std::time::Instant::now();
+    let (mut agent, key) = door.agent().await;
+    for _ in 0..10 {
+        for _ in 0..3 {
+            agent.say(&exited(Some(0), None)).await;
+        }
+        drop(agent.control);
+        agent.moving.abort();
+        door.until("gone", async || !door.test.app.tunnels.is_live(door.session.id)).await;
+        let again = Hello { credential: Credential::TunnelKey(key.clone()), ..door.hello() };
+        let (mut io, _) = door.introduce(&again).await.unwrap();
+        handshake::confirm(&mut io).await.unwrap();
+        agent = Agent::start(io).await;
+    }
+    let most = 3 + u32::try_from(begun.elapsed().as_secs() / 5).unwrap();
+    let times = woken.load(std::sync::atomic::Ordering::Relaxed);
+    assert!((1..=most).contains(&times), "{times} times");
 }
 
 #[tokio::test]
