@@ -23,6 +23,8 @@ pub struct Config {
     pub peer_user: Username,
     /// File with the key SLURM's `auth/jwt` checks tokens with.
     pub jwt_key: PathBuf,
+    /// `SlurmUser` of `slurm.conf`, who may do anything in the cluster: nobody is signed in as that user.
+    pub slurm_user: Username,
     /// The account for the snapshot of the whole cluster and for operator verbs.
     pub service_account: Username,
     /// Lowest user id of a person.
@@ -105,7 +107,8 @@ impl Config {
         if !(1..=LONGEST_TOKEN_S).contains(&config.token_lifetime_s) {
             return Err(format!("`token_lifetime_s` must be 1 to {LONGEST_TOKEN_S}"));
         }
-        if crate::people::SYSTEM_NAMES.contains(&config.service_account.as_str()) {
+        let account = &config.service_account;
+        if crate::people::SYSTEM_NAMES.contains(&account.as_str()) || *account == config.slurm_user {
             return Err(format!("`service_account` cannot be `{}`", config.service_account));
         }
         Ok(config)
@@ -127,7 +130,7 @@ mod tests {
     use super::*;
 
     const GOOD: &str = "socket = \"/run/eirene/launcher.sock\"\npeer_user = \"eirene\"\njwt_key = \"/etc/slurm/jwt_hs256.key\"\n\
-                        service_account = \"eirene-op\"\naudit_log = \"/var/log/eirene/launcher.log\"\n";
+                        slurm_user = \"slurm\"\nservice_account = \"eirene-op\"\naudit_log = \"/var/log/eirene/launcher.log\"\n";
 
     #[test]
     fn what_is_left_out_has_safe_values() {

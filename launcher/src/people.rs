@@ -32,16 +32,15 @@ pub struct Person {
 pub fn person(name: &Username, config: &Config) -> Result<Person, Refusal> {
     let person = look_up(name)?;
     let forbidden = |why: &str| Refusal::forbidden_person(format!("`{name}` {why}"));
-    if [&config.service_account, &config.peer_user].contains(&name) {
-        return Err(forbidden("is an account of the portal"));
+    if [&config.service_account, &config.peer_user, &config.slurm_user].contains(&name) {
+        return Err(forbidden("is an account of the portal or of SLURM"));
     }
     if person.uid < config.min_uid {
         return Err(forbidden(&format!("is a system user: the user id is below {}", config.min_uid)));
     }
     // Another name for one of those is no way around.
-    let reserved = ["slurm", config.service_account.as_str(), config.peer_user.as_str()];
-    for other in reserved {
-        if uid_of(other)? == Some(person.uid) {
+    for other in [&config.slurm_user, &config.service_account, &config.peer_user] {
+        if uid_of(other.as_str())? == Some(person.uid) {
             return Err(forbidden("shares its user id with a system account"));
         }
     }
@@ -57,7 +56,7 @@ pub fn person(name: &Username, config: &Config) -> Result<Person, Refusal> {
 /// The service account, as a child may become it.
 pub fn service_account(config: &Config) -> Result<Person, Refusal> {
     let account = look_up(&config.service_account)?;
-    if uid_of("slurm")? == Some(account.uid) {
+    if uid_of(config.slurm_user.as_str())? == Some(account.uid) {
         return Err(Refusal::forbidden_person("the service account is SLURM's user"));
     }
     Ok(account)

@@ -32,6 +32,8 @@ daemon:x:1:1::/usr/sbin:/usr/sbin/nologin
 portal:x:990:990::/var/lib/eirene:/usr/sbin/nologin
 op:x:1900:1900::/nonexistent:/usr/sbin/nologin
 op-again:x:1900:1900::/home:/bin/bash
+slurmadm:x:1901:1901::/home:/bin/bash
+slurmadm-again:x:1901:1901::/home:/bin/bash
 portal-again:x:990:990::/home:/bin/bash
 dynamic:x:61200:61200::/home:/bin/bash
 homeless:x:2004:2004::/nonexistent:/bin/bash
@@ -107,7 +109,7 @@ impl Launcher {
             std::fs::set_permissions(path.join("bin").join(program), Permissions::from_mode(0o755)).unwrap();
         }
         let config = format!(
-            "socket = \"{0}/launcher.sock\"\npeer_user = \"{peer}\"\njwt_key = \"{0}/key\"\nservice_account = \"op\"\n\
+            "socket = \"{0}/launcher.sock\"\npeer_user = \"{peer}\"\njwt_key = \"{0}/key\"\nslurm_user = \"slurmadm\"\nservice_account = \"op\"\n\
              slurm_bin_dir = \"{0}/bin\"\naudit_log = \"{0}/audit.log\"\n",
             path.display()
         );
@@ -233,6 +235,8 @@ fn tokens_are_signed_for_people_and_the_service_account_only() {
         "portal",
         "op",
         "op-again",
+        "slurmadm",
+        "slurmadm-again",
         "portal-again",
         "dynamic",
         "homeless",
