@@ -145,6 +145,8 @@ pub(crate) struct SchedulerState {
     pub(crate) jobs: Vec<Job>,
     pub(crate) accounted: Vec<Job>,
     pub(crate) accounting_reachable: bool,
+    /// Whether there is such a thing.
+    pub(crate) accounting: bool,
     pub(crate) submits: Vec<(Username, JobSpec)>,
     pub(crate) cancels: Vec<(CallAs, u32)>,
     pub(crate) person_may_cancel: bool,
@@ -166,6 +168,7 @@ impl FakeScheduler {
             jobs: vec![],
             accounted: vec![],
             accounting_reachable: true,
+            accounting: true,
             submits: vec![],
             cancels: vec![],
             person_may_cancel: true,
@@ -248,6 +251,9 @@ impl Scheduler for FakeScheduler {
         let state = self.asked()?;
         if !state.accounting_reachable {
             return Err(away());
+        }
+        if !state.accounting {
+            return Err(SchedulerError::NoAccounting);
         }
         Ok(state.accounted.iter().filter(|job| job.name == name).cloned().collect())
     }

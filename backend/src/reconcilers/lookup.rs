@@ -4,7 +4,7 @@
 //! from answers: the lost submit may still be on its way inside the scheduler when we first look.
 
 use eirene_core::Session;
-use eirene_core::scheduler::{Job, JobIdentity, Scheduler};
+use eirene_core::scheduler::{Job, JobIdentity, Scheduler, SchedulerError};
 use jiff::{SignedDuration, Timestamp};
 
 use super::SCHEDULER_WAIT;
@@ -14,6 +14,8 @@ use crate::services::cluster::Snapshot;
 const SETTLE: SignedDuration = SignedDuration::from_secs(15);
 /// … and within this time after the scheduler began to answer again.
 const GOOD_FOR: SignedDuration = SignedDuration::from_secs(4);
+/// Where there is no accounting to ask, the scheduler must have answered without a break for this long.
+const ALONE: SignedDuration = SignedDuration::from_mins(1);
 /// Clocks of portal and scheduler may differ.
 const CLOCKS: SignedDuration = SignedDuration::from_hours(1);
 
@@ -64,6 +66,8 @@ pub(super) async fn find(
         tokio::time::timeout(SCHEDULER_WAIT, scheduler.accounted_jobs(&session.marker, begun - CLOCKS)).await;
     match accounted {
         Ok(Ok(jobs)) => pick(&jobs, session).map_or(Found::Absent, |job| Found::Job(job.identity.clone())),
+        // Without accounting the scheduler's own list is all there is; it remembers jobs for minutes after their end.
+        Ok(Err(SchedulerError::NoAccounting)) if good_for(snapshot, ALONE) => Found::Absent,
         Ok(Err(error)) => {
             tracing::debug!(session.id = %session.id, %error, "Accounting was not asked");
             Found::Unknown
@@ -72,7 +76,11 @@ pub(super) async fn find(
     }
 }
 
+fn good_for(snapshot: &Snapshot, time: SignedDuration) -> bool {
+    matches!((snapshot.asked_at, snapshot.good_since), (Some(asked), Some(good)) if asked >= good + time)
+}
+
 fn settled(snapshot: &Snapshot, begun: Timestamp) -> bool {
-    let (Some(asked), Some(good)) = (snapshot.asked_at, snapshot.good_since) else { return false };
-    snapshot.reachable && asked >= begun + SETTLE && asked >= good + GOOD_FOR
+    let old = snapshot.asked_at.is_some_and(|asked| asked >= begun + SETTLE);
+    snapshot.reachable && old && good_for(snapshot, GOOD_FOR)
 }

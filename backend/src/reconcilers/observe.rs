@@ -8,7 +8,7 @@ use std::sync::{Mutex, PoisonError};
 
 use anyhow::Context as _;
 use async_trait::async_trait;
-use eirene_core::scheduler::Job;
+use eirene_core::scheduler::{Job, SchedulerError};
 use eirene_core::{Session, SessionId, SessionState};
 use jiff::{SignedDuration, Timestamp};
 
@@ -147,7 +147,11 @@ impl Observe {
     async fn gone(&self, session: &Session, asked_at: Timestamp, since: Timestamp) -> anyhow::Result<()> {
         let begun = session.submit_begun_at.unwrap_or(session.created_at) - SignedDuration::from_hours(1);
         let asked = self.app.scheduler.accounted_jobs(&session.marker, begun);
-        let accounted = tokio::time::timeout(SCHEDULER_WAIT, asked).await.context("accounting did not answer")??;
+        let accounted = match tokio::time::timeout(SCHEDULER_WAIT, asked).await.context("accounting did not answer")? {
+            // Then what the scheduler itself has not shown for a while is all that can be known.
+            Err(SchedulerError::NoAccounting) => Vec::new(),
+            answer => answer?,
+        };
         let known = accounted.iter().find(|job| {
             is_ours(job, session) && session.job.as_ref().is_some_and(|identity| identity.id == job.identity.id)
         });

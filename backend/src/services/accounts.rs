@@ -27,8 +27,8 @@ use crate::services::passwords::{Passwords, Verdict};
 
 /// Shortest password a person may choose, in characters.
 pub const MIN_PASSWORD: usize = 10;
-/// Longest password, in bytes: longer ones only cost time.
-pub const MAX_PASSWORD: usize = 1024;
+/// Longest password, in characters: longer ones only cost time.
+pub const MAX_PASSWORD: usize = 256;
 /// Longest text that is looked at, or written down, as the user name of an attempt.
 const MAX_TYPED_NAME: usize = 64;
 /// Length of a generated password: 120 bits.
@@ -131,7 +131,7 @@ impl Accounts {
             None => None,
         };
         let (user, stored) = found.unzip();
-        let too_long = attempt.password.expose_secret().len() > MAX_PASSWORD;
+        let too_long = attempt.password.expose_secret().chars().count() > MAX_PASSWORD;
         let password = if too_long { SecretString::from("") } else { attempt.password };
         let verdict = self.inner.passwords.verify(password, stored.clone()).await?;
         let right = matches!(verdict, Verdict::Right { .. }) && !too_long;
@@ -334,11 +334,12 @@ fn given_or_generated(password: Option<SecretString>) -> Result<(SecretString, O
 
 fn check_password(field: &str, password: &SecretString) -> Result<(), AppError> {
     let text = password.expose_secret();
-    if text.chars().count() < MIN_PASSWORD {
+    let characters = text.chars().count();
+    if characters < MIN_PASSWORD {
         return Err(invalid(field, format!("at least {MIN_PASSWORD} characters")));
     }
-    if text.len() > MAX_PASSWORD || text.contains('\0') {
-        return Err(invalid(field, format!("at most {MAX_PASSWORD} bytes, and no NUL")));
+    if characters > MAX_PASSWORD || text.contains('\0') {
+        return Err(invalid(field, format!("at most {MAX_PASSWORD} characters, and no NUL")));
     }
     Ok(())
 }

@@ -22,7 +22,7 @@ const MAX_FILTER: usize = 64;
 #[into_params(parameter_in = Query)]
 pub(crate) struct Which {
     /// Where to go on: the last answer's `next`.
-    #[param(nullable = false, pattern = "^[0-9]{1,18}$")]
+    #[param(nullable = false, pattern = "^[0-9]{0,18}$")]
     cursor: Option<String>,
     /// Most items.
     #[param(minimum = 1, maximum = 200, default = 50, nullable = false)]
@@ -47,7 +47,8 @@ pub(crate) async fn list(
     let limit = limit(which.limit)?;
     let before = match which.cursor.as_deref() {
         None | Some("") => None,
-        Some(text) => Some(text.parse().map_err(|_| wrong("cursor", "not a cursor of ours"))?),
+        Some(text) if text.len() <= 18 && text.bytes().all(|b| b.is_ascii_digit()) => text.parse().ok(),
+        Some(_) => return Err(wrong("cursor", "not a cursor of ours")),
     };
     for (field, value) in [("actor", &which.actor), ("action", &which.action)] {
         if value.as_ref().is_some_and(|text| text.chars().count() > MAX_FILTER || text.contains('\0')) {

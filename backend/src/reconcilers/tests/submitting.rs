@@ -155,6 +155,31 @@ async fn a_submit_that_left_nothing_is_repeated_only_when_both_lists_say_so() {
 }
 
 #[tokio::test]
+async fn a_cluster_without_accounting_is_believed_after_a_minute() {
+    let mut engine = Engine::new().await;
+    engine.test.scheduler.state().accounting = false;
+    engine.test.scheduler.state().mood = SubmitMood::NothingHappens;
+    let id = engine.start().await;
+    engine.submit().await;
+    engine.test.scheduler.state().mood = SubmitMood::Good;
+    for _ in 0..20 {
+        engine.tick().await;
+        engine.submit().await;
+    }
+    assert_eq!(engine.test.scheduler.state().submits.len(), 1, "not yet");
+    for _ in 0..60 {
+        engine.tick().await;
+        engine.submit().await;
+    }
+    assert_eq!(engine.test.scheduler.state().submits.len(), 2);
+    engine.test.scheduler.state().jobs.clear();
+    for _ in 0..90 {
+        engine.tick().await;
+    }
+    assert_eq!(engine.reason(id).await, "job_vanished");
+}
+
+#[tokio::test]
 async fn a_submit_that_leaves_nothing_again_and_again_is_tried_ever_more_rarely() {
     let mut engine = Engine::new().await;
     engine.test.scheduler.state().mood = SubmitMood::NothingHappens;
