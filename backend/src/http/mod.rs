@@ -145,7 +145,7 @@ impl HttpService {
             Place::Session(session) => inner.proxy.answer(session, peer, request).await,
             Place::Portal => {
                 let address = client_address(peer, request.headers(), &inner.app.config.server.trusted_proxies);
-                request.extensions_mut().insert(RequestInfo::new(Some(address)));
+                request.extensions_mut().insert(RequestInfo::new(address));
                 let Ok(response) = inner.portal.clone().oneshot(request.map(Body::new)).await;
                 response
             }

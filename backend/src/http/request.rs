@@ -41,28 +41,24 @@ impl RequestInfo {
     }
 }
 
-/// The client's address: the last hop that is not one of our own proxies.
-pub fn client_address(peer: IpAddr, headers: &HeaderMap, trusted: &[Network]) -> IpAddr {
+/// The client's address: the last hop that is not one of our own proxies. None when what a proxy says cannot be read, so
+/// that nobody is taken for the proxy.
+pub fn client_address(peer: IpAddr, headers: &HeaderMap, trusted: &[Network]) -> Option<IpAddr> {
     let is_proxy = |address: IpAddr| trusted.iter().any(|network| network.contains(address));
-    if trusted.is_empty() || !is_proxy(peer) {
-        return peer;
+    if !is_proxy(peer) {
+        return Some(peer);
     }
-    let hops: Vec<&str> = headers
-        .get_all(X_FORWARDED_FOR)
-        .iter()
-        .filter_map(|value| value.to_str().ok())
-        .flat_map(|text| text.split(','))
-        .map(str::trim)
-        .collect();
     let mut client = peer;
-    for hop in hops.into_iter().rev() {
-        let Ok(address) = hop.parse::<IpAddr>() else { break };
-        client = address;
-        if !is_proxy(address) {
-            break;
+    // From the right, each by itself: what is on the left of the client's own address may be anything.
+    for value in headers.get_all(X_FORWARDED_FOR).iter().rev() {
+        for hop in value.as_bytes().rsplit(|byte| *byte == b',') {
+            client = std::str::from_utf8(hop.trim_ascii()).ok()?.parse().ok()?;
+            if !is_proxy(client) {
+                return Some(client);
+            }
         }
     }
-    client
+    Some(client)
 }
 
 /// What a request says about where it was caused.
@@ -102,13 +98,35 @@ mod tests {
     fn only_listed_proxies_are_believed() {
         let trusted: Vec<Network> = vec!["10.0.0.0/8".parse().unwrap()];
         let of = |peer: &str, forwarded: &'static str, trusted: &[Network]| {
-            client_address(peer.parse().unwrap(), &headers(&[("x-forwarded-for", forwarded)]), trusted).to_string()
+            let address = client_address(peer.parse().unwrap(), &headers(&[("x-forwarded-for", forwarded)]), trusted);
+            address.map_or_else(|| "unknown".to_owned(), |address| address.to_string())
         };
         assert_eq!(of("203.0.113.9", "198.51.100.1", &trusted), "203.0.113.9");
         assert_eq!(of("10.0.0.1", "198.51.100.1", &[]), "10.0.0.1");
         assert_eq!(of("10.0.0.1", "198.51.100.1", &trusted), "198.51.100.1");
         assert_eq!(of("10.0.0.1", "6.6.6.6, 198.51.100.1, 10.0.0.2", &trusted), "198.51.100.1");
-        assert_eq!(of("10.0.0.1", "nonsense", &trusted), "10.0.0.1");
+        assert_eq!(of("10.0.0.1", "nonsense", &trusted), "unknown");
+        assert_eq!(of("10.0.0.1", "nonsense, 198.51.100.1", &trusted), "198.51.100.1");
+        assert_eq!(of("10.0.0.1", "nonsense, 10.0.0.2", &trusted), "unknown");
+    }
+
+    #[test]
+    fn a_byte_that_is_no_text_hides_nobody() {
+        let trusted: Vec<Network> = vec!["10.0.0.0/8".parse().unwrap()];
+        let of = |values: &[&[u8]]| {
+            let values = values.iter().map(|value| (X_FORWARDED_FOR, HeaderValue::from_bytes(value).unwrap()));
+            let mut headers = HeaderMap::new();
+            for (name, value) in values {
+                headers.append(name, value);
+            }
+            client_address("10.0.0.1".parse().unwrap(), &headers, &trusted)
+        };
+        let client = Some("198.51.100.1".parse().unwrap());
+        assert_eq!(of(&[b"\xff, 198.51.100.1"]), client);
+        assert_eq!(of(&[b"\xff", b"198.51.100.1, 10.0.0.2"]), client);
+        assert_eq!(of(&[b"198.51.100.1, \xff"]), None);
+        assert_eq!(of(&[b"198.51.100.1", b"\xff"]), None);
+        assert_eq!(of(&[]), "10.0.0.1".parse().ok(), "the proxy itself asks");
     }
 
     #[test]

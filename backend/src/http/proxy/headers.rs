@@ -34,7 +34,9 @@ const CLAIMS: [HeaderName; 6] = [
 ];
 
 /// What an app must not say: it would reach beyond its own origin, or loosen what guards it.
-const OVERREACH: [HeaderName; 10] = [
+const OVERREACH: [HeaderName; 11] = [
+    // It would end the browser's sign-in at this origin, and slow everything down.
+    HeaderName::from_static("clear-site-data"),
     HeaderName::from_static("service-worker-allowed"),
     header::ACCESS_CONTROL_ALLOW_ORIGIN,
     header::ACCESS_CONTROL_ALLOW_CREDENTIALS,
@@ -84,7 +86,7 @@ fn strip_hop_by_hop(headers: &mut HeaderMap) {
 }
 
 /// Makes a request fit for the app: nothing of ours in it, and true words about where it came from.
-pub(super) fn for_app(headers: &mut HeaderMap, websocket: bool, client: IpAddr, scheme: &'static str) {
+pub(super) fn for_app(headers: &mut HeaderMap, websocket: bool, client: Option<IpAddr>, scheme: &'static str) {
     strip_hop_by_hop(headers);
     headers.remove(header::AUTHORIZATION);
     // Our own listener answers that.
@@ -97,7 +99,8 @@ pub(super) fn for_app(headers: &mut HeaderMap, websocket: bool, client: IpAddr, 
         headers.insert(X_FORWARDED_HOST, host);
     }
     headers.insert(X_FORWARDED_PROTO, HeaderValue::from_static(scheme));
-    if let Ok(client) = HeaderValue::from_str(&client.to_string()) {
+    headers.remove(X_FORWARDED_FOR);
+    if let Some(Ok(client)) = client.map(|client| HeaderValue::from_str(&client.to_string())) {
         headers.insert(X_FORWARDED_FOR, client);
     }
     if websocket {
@@ -185,7 +188,7 @@ mod tests {
             ("accept", "*/*"),
             ("content-length", "3"),
         ]);
-        for_app(&mut headers, false, "203.0.113.9".parse().unwrap(), "https");
+        for_app(&mut headers, false, "203.0.113.9".parse().ok(), "https");
         assert_eq!(
             shown(&headers),
             [
@@ -210,6 +213,7 @@ mod tests {
             ("set-cookie", "plain=1; HttpOnly"),
             ("access-control-allow-origin", "*"),
             ("service-worker-allowed", "/"),
+            ("clear-site-data", "\"*\""),
             ("strict-transport-security", "max-age=1; includeSubDomains"),
             ("transfer-encoding", "chunked"),
             ("connection", "close"),
@@ -232,9 +236,14 @@ mod tests {
         assert!(wants_websocket(&map(&[("connection", "keep-alive, Upgrade"), ("upgrade", "WebSocket")])));
         assert!(!wants_websocket(&map(&[("connection", "Upgrade"), ("upgrade", "h2c")])));
         assert!(!wants_websocket(&map(&[("connection", "close"), ("upgrade", "websocket")])));
-        let mut headers =
-            map(&[("connection", "Upgrade, HTTP2-Settings"), ("upgrade", "websocket"), ("http2-settings", "x")]);
-        for_app(&mut headers, true, "203.0.113.9".parse().unwrap(), "http");
+        let mut headers = map(&[
+            ("connection", "Upgrade, HTTP2-Settings"),
+            ("upgrade", "websocket"),
+            ("http2-settings", "x"),
+            ("x-forwarded-for", "6.6.6.6"),
+        ]);
+        for_app(&mut headers, true, None, "http");
+        assert!(headers.get("x-forwarded-for").is_none(), "the client's own word is not passed on");
         assert_eq!(headers.get("connection").unwrap(), "upgrade");
         assert_eq!(headers.get("upgrade").unwrap(), "websocket");
         assert!(headers.get("http2-settings").is_none());
