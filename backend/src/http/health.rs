@@ -1,15 +1,17 @@
 //! For whoever watches over eirened: alive, ready, and how much of what.
 
 use std::fmt::Write as _;
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use axum::Router;
 use axum::extract::State;
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::get;
+use axum::{Extension, Router};
 use http::{HeaderValue, StatusCode, header};
+use jiff::{SignedDuration, Timestamp};
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
+use tokio::sync::Mutex;
 
 use super::extract::ClientAddress;
 use super::problem::{HttpError, HttpResult};
@@ -21,6 +23,9 @@ use crate::launcher_client::LauncherClient;
 const DATABASE_WAIT: Duration = Duration::from_secs(3);
 /// The launcher has this long to take a connection: it is a socket of this machine.
 const LAUNCHER_WAIT: Duration = Duration::from_secs(1);
+
+/// How long a report is good.
+const FRESH: SignedDuration = SignedDuration::from_secs(2);
 
 /// Metrics are counted for the whole process, as the facade everybody counts through is.
 static RECORDER: OnceLock<PrometheusHandle> = OnceLock::new();
@@ -46,7 +51,7 @@ pub fn install() {
 
 /// The routes on the portal's origin.
 pub fn router() -> Router<App> {
-    routes()
+    routes().layer(Extension(Readiness::default()))
 }
 
 listed_routes! {
@@ -65,8 +70,46 @@ async fn alive() -> &'static str {
     "ok\n"
 }
 
+/// What [`ready`] found out last. Anybody may ask, and finding out costs a connection to the launcher.
+#[derive(Clone, Default)]
+struct Readiness(Arc<Mutex<Option<(Timestamp, Report)>>>);
+
+#[derive(Clone)]
+struct Report {
+    usable: bool,
+    text: String,
+}
+
+impl Readiness {
+    /// The last report, or a new one: one at a time, the others wait for it.
+    async fn report(&self, app: &App) -> Report {
+        let mut last = self.0.lock().await;
+        if let Some((at, report)) = &*last {
+            let age = app.clock.now().duration_since(*at);
+            if !age.is_negative() && age < FRESH {
+                return report.clone();
+            }
+        }
+        let report = look(app).await;
+        *last = Some((app.clock.now(), report.clone()));
+        report
+    }
+}
+
 /// A line per dependency; 503 when one that nothing works without is away.
-async fn ready(State(app): State<App>) -> Response {
+async fn ready(State(app): State<App>, Extension(readiness): Extension<Readiness>) -> HttpResult<Response> {
+    // A task of its own, so that those who ask and go away at once do not each begin anew.
+    let report = tokio::spawn(async move { readiness.report(&app).await }).await;
+    let Report { usable, text } = report.map_err(|error| AppError::Internal(error.into()))?;
+    if usable {
+        return Ok(text.into_response());
+    }
+    let retry = [(header::RETRY_AFTER, HeaderValue::from_static("2"))];
+    let kind = [(header::CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"))];
+    Ok((StatusCode::SERVICE_UNAVAILABLE, retry, kind, KeepBody, text).into_response())
+}
+
+async fn look(app: &App) -> Report {
     let database = match tokio::time::timeout(DATABASE_WAIT, app.db.ping()).await {
         Ok(Ok(())) => Ok(()),
         Ok(Err(_)) => Err("does not answer".to_owned()),
@@ -94,12 +137,7 @@ async fn ready(State(app): State<App>) -> Response {
         line(&format!("reconciler {name}"), if health.failures == 0 { Ok(()) } else { Err("its last run failed") });
     }
     let _ = writeln!(text, "     agents connected: {}", app.tunnels.count());
-    if database.is_ok() {
-        return text.into_response();
-    }
-    let retry = [(header::RETRY_AFTER, HeaderValue::from_static("2"))];
-    (StatusCode::SERVICE_UNAVAILABLE, retry, [("content-type", "text/plain; charset=utf-8")], KeepBody, text)
-        .into_response()
+    Report { usable: database.is_ok(), text }
 }
 
 /// Marks an error that has its body already.

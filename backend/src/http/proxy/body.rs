@@ -35,6 +35,11 @@ pub(super) struct Ends {
 }
 
 impl Ends {
+    /// Whether the stream has to end now.
+    fn reached(&self) -> bool {
+        self.grant.revoked.is_cancelled() || self.gone.is_cancelled() || self.shutdown.is_cancelled()
+    }
+
     /// Waits until the stream has to end.
     pub(super) async fn wait(self) {
         tokio::select! {
@@ -95,6 +100,12 @@ impl Body for AppBody {
 
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Broken>>> {
         let this = &mut *self;
+        // Asked each time: an app that never lets us wait would otherwise outlive the right to it. Whoever is woken to
+        // be told so has waited, and so has come by the last arm.
+        if this.ends.reached() {
+            this.link = None;
+            return Poll::Ready(Some(Err(Broken::Revoked)));
+        }
         match this.poll_app(cx) {
             Poll::Ready(Some(Ok(frame))) => {
                 if this.body.is_end_stream() {
@@ -129,5 +140,65 @@ impl Body for AppBody {
 
     fn size_hint(&self) -> SizeHint {
         self.body.size_hint()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http::{Request, Response};
+    use hyper::client::conn::http1;
+    use hyper_util::rt::TokioIo;
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};
+
+    use super::*;
+    use crate::services::access::{Digest, Ticket};
+    use crate::services::tokens::NewToken;
+    use crate::testing::TestApp;
+
+    const HEAD: &[u8] = b"HTTP/1.1 200 OK\r\ncontent-length: 1000000\r\n\r\n";
+
+    /// Answers the one request that comes.
+    async fn answer_with(mut stream: DuplexStream, bytes: &[u8]) -> DuplexStream {
+        assert_ne!(stream.read(&mut [0; 1024]).await.unwrap(), 0);
+        stream.write_all(bytes).await.unwrap();
+        stream
+    }
+
+    /// A body of a request; only hyper makes those.
+    async fn nothing() -> Incoming {
+        let (ours, theirs) = tokio::io::duplex(1024);
+        let (mut sender, connection) = http1::handshake(TokioIo::new(ours)).await.unwrap();
+        tokio::spawn(connection);
+        sender.ready().await.unwrap();
+        let asked = sender.send_request(Request::new(String::new()));
+        let (answer, _) = tokio::join!(asked, answer_with(theirs, b"HTTP/1.1 204 No Content\r\n\r\n"));
+        answer.map(Response::into_body).unwrap()
+    }
+
+    #[tokio::test]
+    async fn an_app_that_always_has_more_does_not_outlive_the_right_to_it() {
+        let test = TestApp::new().await;
+        let actor = test.ada().await;
+        let new = NewToken { name: "a".into(), scopes: None, expires_in_s: None };
+        let token = test.app.tokens.create(&actor, new).await.unwrap().secret;
+        let grant = test.app.access.admit(Ticket::Token(Digest::of(token.expose()))).await.unwrap().unwrap();
+
+        // All of the answer is there at once, so that its body never has to wait.
+        let (ours, theirs) = tokio::io::duplex(2_000_000);
+        let bytes = [HEAD, &vec![b'x'; 1_000_000]].concat();
+        let mut link = Link::start(Box::new(ours), CancellationToken::new()).await.unwrap();
+        let request = Request::new(nothing().await);
+        let (answer, _theirs) = tokio::join!(link.send(request), answer_with(theirs, &bytes));
+        let Ok(answer) = answer else { panic!("no answer") };
+        let ends =
+            Ends { grant: Arc::clone(&grant), gone: CancellationToken::new(), shutdown: CancellationToken::new() };
+        let pool = Arc::new(Pool::default());
+        let mut body = AppBody::new(answer.into_body(), link, pool, SessionId::generate(), ends).await;
+        let mut next = async || poll_fn(|cx| Pin::new(&mut body).poll_frame(cx)).await;
+        assert!(matches!(next().await, Some(Ok(_))));
+        assert!(matches!(next().await, Some(Ok(_))));
+        grant.revoked.cancel();
+        assert!(matches!(next().await, Some(Err(Broken::Revoked))));
+        assert!(matches!(next().await, Some(Err(Broken::Revoked))));
     }
 }

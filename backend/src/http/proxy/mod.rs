@@ -60,6 +60,8 @@ pub struct Proxy {
 enum NoAnswer {
     /// There is no way to it at the moment.
     Away,
+    /// The right to it ended while it was asked.
+    Revoked,
     /// It broke off while it was asked.
     Broken(hyper::Error),
 }
@@ -98,6 +100,7 @@ impl Proxy {
         match self.forward(session, peer, request, grant).await {
             Ok(response) => response,
             Err(NoAnswer::Away) => pages::not_there(&self.app, session, navigation).await,
+            Err(NoAnswer::Revoked) => pages::not_found(),
             Err(NoAnswer::Broken(error)) => {
                 tracing::debug!(session.id = %session, %error, "An app broke off");
                 let text = "the app did not answer properly";
@@ -126,8 +129,7 @@ impl Proxy {
         }
         *request.version_mut() = Version::HTTP_11;
 
-        let (response, link) = self.send(session, request).await?;
-        let ends = Ends { grant, gone: link.gone.clone(), shutdown: self.app.shutdown.clone() };
+        let (response, link, ends) = self.send(session, request, grant).await?;
         let (mut head, body) = response.into_parts();
         if head.status != StatusCode::SWITCHING_PROTOCOLS {
             headers::for_browser(&mut head.headers, false);
@@ -149,10 +151,16 @@ impl Proxy {
         &self,
         session: SessionId,
         mut request: Request<Incoming>,
-    ) -> Result<(http::Response<Incoming>, Link), NoAnswer> {
+        grant: Arc<Grant>,
+    ) -> Result<(http::Response<Incoming>, Link, Ends), NoAnswer> {
+        let ends = |link: &Link| {
+            let (gone, shutdown) = (link.gone.clone(), self.app.shutdown.clone());
+            Ends { grant: Arc::clone(&grant), gone, shutdown }
+        };
         while let Some(mut link) = self.pool.take(session).await {
-            match link.send(request).await {
-                Ok(response) => return Ok((response, link)),
+            let ends = ends(&link);
+            match ask(&mut link, request, &ends).await? {
+                Ok(response) => return Ok((response, link, ends)),
                 Err(Unsent::Back(back)) => request = *back,
                 Err(Unsent::Lost(error)) => return Err(NoAnswer::Broken(error)),
             }
@@ -160,13 +168,30 @@ impl Proxy {
         let gone = self.upstreams.revoked(session);
         let stream = self.upstreams.open(session).await.map_err(|_| NoAnswer::Away)?;
         let mut link = Link::start(stream, gone).await.map_err(|_| NoAnswer::Away)?;
-        match link.send(request).await {
-            Ok(response) => Ok((response, link)),
+        let ends = ends(&link);
+        match ask(&mut link, request, &ends).await? {
+            Ok(response) => Ok((response, link, ends)),
             // A new connection that breaks at once leads to an app that does not listen (any more).
             Err(Unsent::Back(_)) => Err(NoAnswer::Away),
             Err(Unsent::Lost(error)) if error.is_incomplete_message() || error.is_canceled() => Err(NoAnswer::Away),
             Err(Unsent::Lost(error)) => Err(NoAnswer::Broken(error)),
         }
+    }
+}
+
+/// Asks the app and waits for the head of its answer, for as long as the right to it lasts: an upload or a long poll may
+/// take hours.
+async fn ask(
+    link: &mut Link,
+    request: Request<Incoming>,
+    ends: &Ends,
+) -> Result<Result<http::Response<Incoming>, Unsent>, NoAnswer> {
+    tokio::select! {
+        biased;
+        () = ends.clone().wait() => {
+            Err(if ends.grant.revoked.is_cancelled() { NoAnswer::Revoked } else { NoAnswer::Away })
+        }
+        sent = link.send(request) => Ok(sent),
     }
 }
 

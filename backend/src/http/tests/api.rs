@@ -380,6 +380,7 @@ async fn health_is_told_to_everybody_and_metrics_to_the_listed() {
     assert!(ready.body.contains("ok   database\n") && ready.body.contains("ok   slurm\n"), "{}", ready.body);
     assert!(ready.body.contains("AWAY launcher: takes no connections"), "{}", ready.body);
     let socket = tokio::net::UnixListener::bind(&server.test.app.config.launcher.socket).unwrap();
+    server.test.clock.advance_s(2);
     let ready = server.portal(Ask::get("/readyz")).await;
     assert!(ready.body.contains("ok   launcher\n"), "{}", ready.body);
     drop(socket);

@@ -82,6 +82,7 @@ async fn answer(request: Request<Incoming>) -> Result<Response, Infallible> {
             let first = stream::once(async { Ok::<_, Infallible>(Bytes::from_static(b"first")) });
             Body::from_stream(first.chain(stream::pending())).into_response()
         }
+        "/never" => std::future::pending().await,
         "/overreach" => {
             let headers = [
                 ("set-cookie", "__Host-eirene_app=evil; Path=/; Secure"),

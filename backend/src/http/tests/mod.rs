@@ -2,6 +2,7 @@
 
 mod api;
 mod app;
+mod limits;
 mod log_in;
 mod origins;
 mod pass;
