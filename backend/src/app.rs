@@ -9,6 +9,7 @@ use eirene_database::Db;
 use tokio_util::sync::CancellationToken;
 
 use crate::config::Config;
+use crate::http::streams::StreamPlaces;
 use crate::http::view::SessionView;
 use crate::reconcilers::Status;
 use crate::services::access::Access;
@@ -77,6 +78,8 @@ pub struct App {
     pub nudges: Nudges,
     /// How the reconcilers are doing.
     pub status: Status,
+    /// Who follows how much.
+    pub streams: StreamPlaces,
     /// Cancelled when eirened is to end.
     pub shutdown: CancellationToken,
 }
@@ -128,6 +131,7 @@ impl App {
             tunnels,
             nudges,
             status: Status::default(),
+            streams: StreamPlaces::default(),
             shutdown: CancellationToken::new(),
         }
     }

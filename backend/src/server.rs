@@ -2,7 +2,9 @@
 //!
 //! What is answered is decided in [`crate::http::service`]; here is only how connections come and go.
 
-use std::net::SocketAddr;
+mod progress;
+
+use std::net::{IpAddr, Ipv6Addr};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, SystemTime};
@@ -23,12 +25,18 @@ use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use self::progress::Progress;
 use crate::app::App;
-use crate::config::Config;
+use crate::config::{Config, Network};
+use crate::http::places::{Place, Places};
 use crate::http::{self, HttpService};
 
 /// Connections at once.
 const MOST_CONNECTIONS: usize = 8192;
+/// Connections at once of one address, or one IPv6 network; our own proxies may have all.
+const MOST_OF_ONE: usize = 512;
+/// How long a write may wait for the other side to read anything.
+const WRITE_WAIT: Duration = Duration::from_mins(1);
 /// Time for a TLS handshake.
 const HANDSHAKE_WAIT: Duration = Duration::from_secs(10);
 /// Time for the head of a request.
@@ -128,6 +136,36 @@ pub fn read_certificate(certificate: &Path, key: &Path) -> anyhow::Result<Certif
 
 /// Accepts until eirened ends.
 pub async fn serve(app: App, listener: TcpListener, tls: Option<Tls>, tracker: TaskTracker) {
+    let limits = Limits { of_one: Places::new(MOST_OF_ONE), write_wait: WRITE_WAIT };
+    serve_within(limits, app, listener, tls, tracker).await;
+}
+
+/// An address has as many connections as it may have.
+#[derive(Debug)]
+struct TooMany;
+
+/// What one peer may take up.
+struct Limits {
+    of_one: Places<IpAddr>,
+    write_wait: Duration,
+}
+
+impl Limits {
+    /// A place for a connection from `peer`; none for one that is not counted.
+    fn admit(&self, peer: IpAddr, trusted: &[Network]) -> Result<Option<Place<IpAddr>>, TooMany> {
+        if trusted.iter().any(|network| network.contains(peer)) {
+            return Ok(None);
+        }
+        let whole = match peer {
+            // Whoever has one address of a network there has them all.
+            IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() & !u128::from(u64::MAX)).into(),
+            IpAddr::V4(_) => peer,
+        };
+        self.of_one.take(whole).map(Some).ok_or(TooMany)
+    }
+}
+
+async fn serve_within(limits: Limits, app: App, listener: TcpListener, tls: Option<Tls>, tracker: TaskTracker) {
     let service = http::service(app.clone());
     let places = Arc::new(Semaphore::new(MOST_CONNECTIONS));
     loop {
@@ -144,23 +182,33 @@ pub async fn serve(app: App, listener: TcpListener, tls: Option<Tls>, tracker: T
                 continue;
             }
         };
+        let peer = peer.ip().to_canonical();
+        let Ok(own_place) = limits.admit(peer, &app.config.server.trusted_proxies) else {
+            tracing::debug!(%peer, "An address has too many connections");
+            continue;
+        };
+        let stream = progressing(stream, limits.write_wait);
         let (service, tls, shutdown) = (service.clone(), tls.clone(), app.shutdown.clone());
         tracker.spawn(async move {
             connection(service, stream, peer, tls, shutdown).await;
-            drop(place);
+            drop((place, own_place));
         });
     }
 }
 
+fn progressing(stream: TcpStream, write_wait: Duration) -> Progress<TcpStream> {
+    // Small answers must not wait for the other side's delayed acknowledgement.
+    let _ = stream.set_nodelay(true);
+    Progress::new(stream, write_wait)
+}
+
 async fn connection(
     service: HttpService,
-    stream: TcpStream,
-    peer: SocketAddr,
+    stream: Progress<TcpStream>,
+    peer: IpAddr,
     tls: Option<Tls>,
     shutdown: CancellationToken,
 ) {
-    // Small answers must not wait for the other side's delayed acknowledgement.
-    let _ = stream.set_nodelay(true);
     let Some(tls) = tls else { return exchange(service, stream, peer, shutdown).await };
     match tokio::time::timeout(HANDSHAKE_WAIT, tls.acceptor.accept(stream)).await {
         Ok(Ok(stream)) => exchange(service, stream, peer, shutdown).await,
@@ -169,7 +217,7 @@ async fn connection(
     }
 }
 
-async fn exchange<S>(service: HttpService, stream: S, peer: SocketAddr, shutdown: CancellationToken)
+async fn exchange<S>(service: HttpService, stream: S, peer: IpAddr, shutdown: CancellationToken)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
@@ -179,7 +227,7 @@ where
         .half_close(false)
         .max_buf_size(MAX_BUFFER)
         .max_headers(MAX_HEADERS)
-        .serve_connection(TokioIo::new(stream), service.connection(peer.ip().to_canonical()))
+        .serve_connection(TokioIo::new(stream), service.connection(peer))
         .with_upgrades();
     tokio::pin!(served);
     let result = tokio::select! {
@@ -205,7 +253,71 @@ pub async fn serve_metrics(app: App, listener: TcpListener) {
 
 #[cfg(test)]
 mod tests {
+    use std::net::{Ipv4Addr, SocketAddr};
+
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio::time::timeout;
+
     use super::*;
+    use crate::testing::TestApp;
+
+    const SOON: Duration = Duration::from_secs(20);
+
+    /// A portal with these limits; its connections' tasks, and itself.
+    async fn start(most: usize, write_wait: Duration) -> (TestApp, SocketAddr, TaskTracker) {
+        let test = TestApp::new().await;
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let (limits, tracker) = (Limits { of_one: Places::new(most), write_wait }, TaskTracker::new());
+        tokio::spawn(serve_within(limits, test.app.clone(), listener, None, tracker.clone()));
+        (test, address, tracker)
+    }
+
+    const ASK: &[u8] = b"GET /healthz HTTP/1.1\r\nhost: eirene.localhost:8080\r\n\r\n";
+
+    /// A connection that was answered; none when it was closed instead.
+    async fn answered(address: SocketAddr) -> Option<TcpStream> {
+        let mut stream = TcpStream::connect(address).await.unwrap();
+        stream.write_all(ASK).await.ok()?;
+        let read = timeout(SOON, stream.read(&mut [0; 4096])).await.unwrap();
+        matches!(read, Ok(count) if count > 0).then_some(stream)
+    }
+
+    #[tokio::test]
+    async fn an_address_has_so_many_connections_and_no_more() {
+        let (_test, address, _) = start(2, WRITE_WAIT).await;
+        let (first, second) = (answered(address).await, answered(address).await);
+        assert!(first.is_some() && second.is_some());
+        assert!(answered(address).await.is_none(), "a third");
+        drop(first);
+        let again = async { while answered(address).await.is_none() {} };
+        timeout(SOON, again).await.expect("its place is not free again");
+    }
+
+    #[tokio::test]
+    async fn who_asks_and_does_not_read_is_let_go_and_who_is_quiet_is_not() {
+        let (_test, address, tracker) = start(9, Duration::from_millis(100)).await;
+        let mut quiet = answered(address).await.unwrap();
+        let (_unread, mut asks) = TcpStream::connect(address).await.unwrap().into_split();
+        // Answers without end, until the connection breaks.
+        let asking = async { while asks.write_all(ASK).await.is_ok() {} };
+        timeout(SOON, asking).await.expect("it is still open");
+        assert!(!tracker.is_empty(), "the quiet one is");
+        quiet.write_all(ASK).await.unwrap();
+        assert!(quiet.read(&mut [0; 4096]).await.unwrap() > 0);
+    }
+
+    #[test]
+    fn a_network_counts_as_one_and_a_trusted_proxy_not_at_all() {
+        let limits = Limits { of_one: Places::new(1), write_wait: WRITE_WAIT };
+        let trusted: Vec<Network> = vec!["10.0.0.0/8".parse().unwrap()];
+        let admit = |peer: &str| limits.admit(peer.parse().unwrap(), &trusted);
+        let held = [admit("10.0.0.1"), admit("10.0.0.1"), admit("2001:db8::1"), admit("198.51.100.1")];
+        assert!(held.iter().all(Result::is_ok));
+        assert!(admit("2001:db8::ffff:1").is_err());
+        assert!(admit("198.51.100.1").is_err());
+        assert!(admit("2001:db8:0:1::1").is_ok() && admit("198.51.100.2").is_ok());
+    }
 
     fn make_pair(directory: &Path) {
         let made = rcgen::generate_simple_self_signed(vec!["eirene.example.org".to_owned()]).unwrap();

@@ -26,6 +26,7 @@ pub mod headers;
 pub mod health;
 pub mod live;
 pub mod middleware;
+pub mod places;
 pub mod portal;
 pub mod problem;
 pub mod proxy;

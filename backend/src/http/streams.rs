@@ -8,11 +8,12 @@ use std::time::Duration;
 use axum::body::Body;
 use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse as _, Response};
-use eirene_core::SessionId;
+use eirene_core::{SessionId, UserId};
 use futures_util::stream::{self, StreamExt as _};
-use http::{HeaderMap, HeaderValue, header};
+use http::{HeaderMap, HeaderValue, StatusCode, header};
 
-use super::problem::HttpError;
+use super::places::{Place, Places};
+use super::problem::{HttpError, Problem};
 use crate::app::App;
 use crate::error::{AppError, FieldError};
 use crate::services::access::{Grant, Ticket};
@@ -22,6 +23,33 @@ use crate::services::actor::Actor;
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 /// How long a browser waits before it comes back.
 const COME_BACK: Duration = Duration::from_secs(1);
+
+/// Streams a person may have open at once, over all pages and programs.
+const MOST_STREAMS: usize = 32;
+/// When somebody who has as many is to try again.
+const TRY_AGAIN_S: u64 = 10;
+
+/// Who has how many streams open.
+#[derive(Clone)]
+pub struct StreamPlaces(Places<UserId>);
+
+impl Default for StreamPlaces {
+    fn default() -> Self {
+        Self(Places::new(MOST_STREAMS))
+    }
+}
+
+impl StreamPlaces {
+    fn take(&self, user: UserId) -> Result<Place<UserId>, HttpError> {
+        self.0.take(user).ok_or_else(|| {
+            let text = "you follow too many things at once; close a page or a program that does";
+            HttpError::from(Problem {
+                retry_after_s: Some(TRY_AGAIN_S),
+                ..Problem::new(StatusCode::TOO_MANY_REQUESTS, "too_many_streams", text)
+            })
+        })
+    }
+}
 
 /// Which events.
 #[derive(Debug, Clone, Copy)]
@@ -43,6 +71,7 @@ pub async fn events(
     last_id: Option<i64>,
 ) -> Result<Response, HttpError> {
     let grant = app.access.admit(ticket).await?.ok_or(AppError::Unauthenticated)?;
+    let place = app.streams.take(grant.user)?;
     let events = match wanted {
         Wanted::Own => app.events.subscribe(actor, None, last_id).await?,
         Wanted::Session(id) => app.events.subscribe(actor, Some(id), last_id).await?,
@@ -56,7 +85,7 @@ pub async fn events(
             None => shown,
         })
     });
-    let stream = first.chain(rest).take_until(end(app, grant));
+    let stream = first.chain(rest).take_until(end(app, grant, place));
     Ok(Sse::new(stream).keep_alive(KeepAlive::new().interval(KEEP_ALIVE)).into_response())
 }
 
@@ -64,8 +93,9 @@ pub async fn events(
 pub async fn log(app: &App, actor: &Actor, ticket: Ticket, id: SessionId, follow: bool) -> Result<Response, HttpError> {
     let body = if follow {
         let grant = app.access.admit(ticket).await?.ok_or(AppError::Unauthenticated)?;
+        let place = app.streams.take(grant.user)?;
         let pieces = app.logs.follow(actor, id).await?;
-        Body::from_stream(pieces.map(Ok::<_, Infallible>).take_until(end(app, grant)))
+        Body::from_stream(pieces.map(Ok::<_, Infallible>).take_until(end(app, grant, place)))
     } else {
         Body::from(app.logs.read(actor, id).await?)
     };
@@ -73,9 +103,11 @@ pub async fn log(app: &App, actor: &Actor, ticket: Ticket, id: SessionId, follow
     Ok(([(header::CONTENT_TYPE, text)], body).into_response())
 }
 
-fn end(app: &App, grant: Arc<Grant>) -> impl Future<Output = ()> + Send + 'static {
+/// Waits until a stream has to end; its place is taken for as long.
+fn end(app: &App, grant: Arc<Grant>, place: Place<UserId>) -> impl Future<Output = ()> + Send + 'static {
     let shutdown = app.shutdown.clone();
     async move {
+        let _place = place;
         tokio::select! {
             () = grant.revoked.cancelled() => {}
             () = shutdown.cancelled() => {}

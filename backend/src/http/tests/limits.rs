@@ -55,3 +55,30 @@ async fn a_request_the_app_has_not_answered_ends_with_the_right_to_it() {
     let (answer, ()) = timeout(SOON, async { tokio::join!(asked, disabled) }).await.expect("it still waits");
     assert_eq!(answer.status, StatusCode::NOT_FOUND);
 }
+
+#[tokio::test]
+async fn a_person_follows_so_many_things_at_once_and_others_are_not_kept_from_it() {
+    let server = Server::start().await;
+    let (ada, grace) = (server.ada().await, server.grace().await);
+    let session = server.session(&ada).await.id;
+    let log = format!("/api/v1/sessions/{session}/logs?follow=true");
+    let asks = [Ask::get("/live/events").cookie(&ada), Ask::get("/api/v1/events").bearer(&ada)];
+    let asks = asks.into_iter().chain([Ask::get(&log).bearer(&ada), Ask::get(&log).bearer(&ada)]).cycle();
+    let mut streams = vec![];
+    for ask in asks.clone().take(32) {
+        let stream = server.open(ask.to(PORTAL)).await;
+        assert_eq!(stream.status(), StatusCode::OK);
+        streams.push(stream);
+    }
+    for ask in asks.take(3) {
+        let refused = server.portal(ask).await;
+        assert_eq!(refused.status, StatusCode::TOO_MANY_REQUESTS);
+        assert_eq!(refused.json()["code"], "too_many_streams");
+    }
+    assert_eq!(server.open(Ask::get("/live/events").cookie(&grace).to(PORTAL)).await.status(), StatusCode::OK);
+    streams.pop();
+    let again = async {
+        while server.open(Ask::get("/live/events").cookie(&ada).to(PORTAL)).await.status() != StatusCode::OK {}
+    };
+    timeout(SOON, again).await.expect("its place is not free again");
+}
