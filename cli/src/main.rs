@@ -10,6 +10,7 @@ mod credentials;
 mod output;
 mod patience;
 mod reference;
+mod terminal;
 mod times;
 
 use std::process::ExitCode;

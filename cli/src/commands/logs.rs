@@ -2,7 +2,7 @@
 //!
 //! The portal always sends a log from its beginning, so a reader that comes back passes over what it has printed already.
 
-use std::io::Write as _;
+use std::io::{IsTerminal as _, Write as _};
 use std::time::Duration;
 
 use eirene_core::SessionId;
@@ -13,6 +13,7 @@ use tokio::time::{Instant, timeout_at};
 use crate::api::{Api, may_pass};
 use crate::output;
 use crate::patience::Patience;
+use crate::terminal::Filter;
 
 /// Silence after which the log so far has arrived for sure.
 const ARRIVED: Duration = Duration::from_secs(3);
@@ -29,12 +30,13 @@ pub(super) async fn logs(api: &Api, id: SessionId, follow: bool, as_json: bool) 
     }
     let mut body = api.log(id).await?.bytes_stream();
     let mut whole = Vec::new();
+    let mut printer = Printer::new(false);
     while let Some(chunk) = body.next().await {
         let chunk = chunk.map_err(|error| api.unreachable(error))?;
         if as_json {
             whole.extend_from_slice(&chunk);
         } else {
-            write_out(&chunk)?;
+            printer.print(&chunk)?;
         }
     }
     if as_json {
@@ -168,15 +170,23 @@ impl Place {
 struct Printer {
     /// The line that is not complete yet; none for people, who get every byte at once.
     line: Option<Vec<u8>>,
+    /// Between an app's output and a terminal; none where a file or a program takes it.
+    filter: Option<Filter>,
 }
 
 impl Printer {
     fn new(as_json: bool) -> Self {
-        Self { line: as_json.then(Vec::new) }
+        let filter = std::io::stdout().is_terminal().then(Filter::default);
+        Self { line: as_json.then(Vec::new), filter }
     }
 
     fn print(&mut self, bytes: &[u8]) -> anyhow::Result<()> {
-        let Some(line) = &mut self.line else { return write_out(bytes) };
+        let Some(line) = &mut self.line else {
+            return match &mut self.filter {
+                Some(filter) => write_out(&filter.pass(bytes)),
+                None => write_out(bytes),
+            };
+        };
         for piece in bytes.split_inclusive(|b| *b == b'\n') {
             line.extend_from_slice(piece);
             if piece.ends_with(b"\n") || line.len() > MAX_LINE {
