@@ -90,7 +90,11 @@ fn never_null(parameter: &mut RefOr<Parameter>) {
 }
 
 fn complete(operation: &mut Operation, in_path: bool, public: bool) {
-    let mut statuses = vec![("500", "Something went wrong on our side"), ("503", "SLURM or the database is away")];
+    let mut statuses = vec![
+        ("429", "Too many tries, or too many streams at once"),
+        ("500", "Something went wrong on our side"),
+        ("503", "The database or the launcher is away"),
+    ];
     if public {
         operation.security = Some(vec![SecurityRequirement::default()]);
     } else {
@@ -111,7 +115,6 @@ fn complete(operation: &mut Operation, in_path: bool, public: bool) {
             ("409", "It contradicts what is there"),
             ("413", "The body is too large"),
             ("415", "The body is not JSON"),
-            ("429", "Too many tries"),
         ]);
     }
     for (status, text) in statuses {
