@@ -175,10 +175,9 @@ async fn node_set_down() -> anyhow::Result<()> {
     let _restore = Restore::with(&[&["exec", "head", "scontrol", "update", &name, "state=resume"]]);
     exec("head", "root", &["scontrol", "update", &name, "state=down", "reason=test"]).await?;
     ada.wait(id, "left running", NOTICE, |s| s["state"] != "running").await?;
-    // SLURM requeues what a failed node ran; which node it is given then is SLURM's to say, for one whose daemon still answers comes
-    // back by itself.
-    begin_now(&job_id(&session)?).await?;
-    let back = ada.wait_state(id, "running", START).await?;
+    // SLURM requeues what a failed node ran and holds it back for two minutes, in which the old run ends; let go earlier, it can meet
+    // that on a node that has come back by itself, and is held then. Which node it is given is SLURM's to say.
+    let back = ada.wait_state(id, "running", Duration::from_mins(5)).await?;
     ensure!(back["restart_count"].as_u64() > session["restart_count"].as_u64(), "it was started anew: {back}");
     ensure!(app_answers(&ada, &back).await?, "the app answers");
     ada.stop(id).await?;
