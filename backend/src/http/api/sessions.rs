@@ -28,13 +28,7 @@ const MAX_KEY: usize = 255;
 #[serde(deny_unknown_fields)]
 pub(crate) struct NewSession {
     /// What you call it; the app's name when nothing is given.
-    #[schema(
-        nullable = false,
-        min_length = 1,
-        max_length = 80,
-        pattern = r"^[!-~]([ -~]*[!-~])?$",
-        example = "exercise 3"
-    )]
+    #[schema(min_length = 1, max_length = 80, pattern = r"^[!-~]([ -~]*[!-~])?$", example = "exercise 3")]
     name: Option<String>,
     /// App, one of the image's.
     #[serde(default = "app")]
@@ -45,10 +39,10 @@ pub(crate) struct NewSession {
     #[schema(pattern = "^[a-z0-9][a-z0-9_.-]{0,63}$", default = "jupyter")]
     image: String,
     /// Project; it maps to a SLURM account.
-    #[schema(nullable = false, pattern = "^[a-z0-9][a-z0-9_.-]{0,63}$")]
+    #[schema(pattern = "^[a-z0-9][a-z0-9_.-]{0,63}$")]
     project: Option<String>,
     /// Partition; the cluster's default when nothing is given.
-    #[schema(nullable = false, pattern = "^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$")]
+    #[schema(pattern = "^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$")]
     partition: Option<String>,
     /// Number of nodes.
     #[serde(default = "nodes", deserialize_with = "body::whole")]
@@ -67,7 +61,7 @@ pub(crate) struct NewSession {
     #[schema(minimum = 0, maximum = 1024, default = 0)]
     gpus: u32,
     /// GPU type; needs at least one GPU.
-    #[schema(nullable = false, pattern = "^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$")]
+    #[schema(pattern = "^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$")]
     gpu_type: Option<String>,
     /// Longest time, minutes.
     #[serde(default = "walltime_min", deserialize_with = "body::whole")]

@@ -28,7 +28,7 @@ pub(crate) struct NewToken {
     #[schema(min_length = 1, max_length = 100, pattern = r"^[!-~]([ -~]*[!-~])?$", example = "laptop")]
     name: String,
     /// What it may be used for; everything but `tokens` and `admin` when nothing is given.
-    #[schema(nullable = false, min_items = 1, max_items = 16)]
+    #[schema(min_items = 1, max_items = 16)]
     scopes: Option<Vec<Scope>>,
     /// Seconds until it ends; never when nothing is given.
     #[serde(default, deserialize_with = "body::some_whole")]

@@ -25,10 +25,9 @@ pub(crate) struct NewUser {
     #[schema(pattern = "^[a-z0-9][a-z0-9_.-]{0,31}$", example = "ada")]
     username: String,
     /// Role; researcher when nothing is given.
-    #[schema(nullable = false)]
     role: Option<Role>,
     /// Password; one is generated when nothing is given.
-    #[schema(nullable = false, value_type = String, required = false, format = Password, min_length = 10, max_length = 256)]
+    #[schema(value_type = Option<String>, required = false, format = Password, min_length = 10, max_length = 256)]
     password: Option<SecretString>,
 }
 
@@ -54,7 +53,7 @@ pub(crate) struct Nothing {}
 #[serde(deny_unknown_fields)]
 pub(crate) struct NewPassword {
     /// Password; one is generated when nothing is given.
-    #[schema(nullable = false, value_type = String, required = false, format = Password, min_length = 10, max_length = 256)]
+    #[schema(value_type = Option<String>, required = false, format = Password, min_length = 10, max_length = 256)]
     password: Option<SecretString>,
 }
 
