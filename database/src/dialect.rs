@@ -15,7 +15,7 @@ use std::str::FromStr as _;
 use sqlx::migrate::Migrator;
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous};
-use sqlx::{PgPool, PgTransaction, SqlitePool, SqliteTransaction};
+use sqlx::{ConnectOptions as _, Connection as _, PgPool, PgTransaction, SqlitePool, SqliteTransaction};
 
 use crate::db::{Db, Limits};
 use crate::error::DbError;
@@ -83,6 +83,8 @@ pub(crate) fn sqlite_options(options: SqliteConnectOptions, limits: &Limits) -> 
 async fn open_sqlite(options: SqliteConnectOptions, in_memory: bool, limits: &Limits) -> Result<Db, DbError> {
     if !in_memory {
         make_private(options.get_filename()).map_err(|error| DbError::from(sqlx::Error::Io(error)))?;
+        // A new file is switched to its write-ahead log by one connection alone: of two that do it at once, SQLite fails one at once.
+        sqlite_options(options.clone(), limits).connect().await?.close().await?;
     }
     // A database in memory is gone with its last connection, and more than one would share a cache that locks whole tables. In
     // a file, one connection stays open for good: a restore sees by it that the file is in use.

@@ -56,6 +56,8 @@ test("ada starts a session, runs a cell on a compute node and stops it", { timeo
     await lab.waitForURL((url) => url.hostname.startsWith(id), { timeout: PATIENCE_MS });
     assert.notEqual(new URL(lab.url()).origin, new URL(portal).origin);
     assert.equal(new URL(lab.url()).search, "", "no secret in the address");
+    // Lab opens what was open last time; the test wants to begin anew.
+    await lab.goto(new URL("/lab?reset", lab.url()).href);
     const printed = await runCell(lab, CELL);
     await picture(lab, "e2e/lab");
     assert.match(printed, new RegExp(`^host c[12] uid ${ADA_UID} product 42\\s*$`));
