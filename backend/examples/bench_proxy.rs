@@ -5,7 +5,6 @@
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
 
 use anyhow::Context as _;
 use eirene_backend::app::{App, Ports};
@@ -13,8 +12,10 @@ use eirene_backend::config::Config;
 use eirene_backend::http::proxy::{ByteStream, Upstreams};
 use eirene_backend::http::service_with;
 use eirene_backend::launcher_client::LauncherClient;
+use eirene_backend::server;
 use eirene_backend::services::passwords::Passwords;
 use eirene_backend::tunnel::NoTunnel;
+use eirene_backend::workers::Workers;
 use eirene_core::launcher::Launcher;
 use eirene_core::secret::Secret;
 use eirene_core::{
@@ -24,10 +25,9 @@ use eirene_core::{
 use eirene_database::{ApiToken, Db};
 use eirene_slurm_adapter::SlurmCli;
 use futures_util::future::BoxFuture;
-use hyper::server::conn::http1;
-use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::{TcpListener, UnixStream};
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 
 /// Every session's app is the one behind this socket.
 struct UnixSocket(PathBuf);
@@ -56,27 +56,11 @@ async fn main() -> anyhow::Result<()> {
     let app = app(address, &directory).await?;
     let (session, token) = seed(&app.db).await?;
     let headers = format!("Host: {session}.{}\nAuthorization: Bearer {token}\n", app.config.server.apps_domain);
-    let service = service_with(app, Arc::new(UnixSocket(socket)));
+    let service = service_with(app.clone(), Arc::new(UnixSocket(socket)));
     let listener = TcpListener::bind(address).await?;
     std::fs::write(directory.join("headers"), headers)?;
-    loop {
-        let (stream, peer) = listener.accept().await?;
-        stream.set_nodelay(true)?;
-        let connection = service.connection(peer.ip());
-        // As `eirene_backend::server` serves a connection.
-        tokio::spawn(async move {
-            let served = http1::Builder::new()
-                .timer(TokioTimer::new())
-                .header_read_timeout(Duration::from_secs(15))
-                .half_close(false)
-                .max_buf_size(64 * 1024)
-                .max_headers(128)
-                .serve_connection(TokioIo::new(stream), connection)
-                .with_upgrades();
-            // A client that goes away is no news.
-            let _ = served.await;
-        });
-    }
+    server::serve(app, service, listener, None, TaskTracker::new()).await;
+    Ok(())
 }
 
 async fn app(address: SocketAddr, directory: &Path) -> anyhow::Result<App> {
@@ -93,7 +77,8 @@ async fn app(address: SocketAddr, directory: &Path) -> anyhow::Result<App> {
     // Neither is asked: no reconciler runs.
     let launcher: Arc<dyn Launcher> = Arc::new(LauncherClient::new(directory.join("launcher.sock")));
     let scheduler = Arc::new(SlurmCli::new("bench", Arc::clone(&launcher), Arc::clone(&clock)));
-    Ok(App::build(Arc::new(config), Ports { db, clock, scheduler, launcher }, Passwords::new()?))
+    let built = App::build(Arc::new(config), Ports { db, clock, scheduler, launcher }, Passwords::new()?);
+    Ok(App { workers: Workers::start()?, ..built })
 }
 
 /// One person with a token and a running session.

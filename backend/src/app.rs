@@ -25,6 +25,7 @@ use crate::services::passwords::Passwords;
 use crate::services::sessions::Sessions;
 use crate::services::tokens::Tokens;
 use crate::tunnel::TunnelRegistry;
+use crate::workers::Workers;
 
 /// The ports to the outside world; tests put something else behind them.
 #[derive(Clone)]
@@ -80,6 +81,8 @@ pub struct App {
     pub status: Status,
     /// Who follows how much.
     pub streams: StreamPlaces,
+    /// Threads that carry connections; none unless they were started.
+    pub workers: Workers,
     /// Cancelled when eirened is to end.
     pub shutdown: CancellationToken,
 }
@@ -132,6 +135,7 @@ impl App {
             nudges,
             status: Status::default(),
             streams: StreamPlaces::default(),
+            workers: Workers::none(),
             shutdown: CancellationToken::new(),
         }
     }

@@ -15,3 +15,4 @@ pub mod services;
 #[cfg(test)]
 mod testing;
 pub mod tunnel;
+pub mod workers;

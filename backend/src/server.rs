@@ -10,6 +10,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, SystemTime};
 
 use anyhow::Context as _;
+use eirene_core::SessionId;
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use rustls::ServerConfig;
@@ -30,6 +31,7 @@ use crate::app::App;
 use crate::config::{Config, Network};
 use crate::http::places::{Place, Places};
 use crate::http::{self, HttpService};
+use crate::workers::WorkerId;
 
 /// Connections at once.
 const MOST_CONNECTIONS: usize = 8192;
@@ -46,6 +48,10 @@ const MAX_BUFFER: usize = 64 * 1024;
 const MAX_HEADERS: usize = 128;
 /// How often the certificate's files are looked at.
 const LOOK_EVERY: Duration = Duration::from_secs(30);
+/// Most of what a connection says first that is looked at.
+const MOST_PEEKED: usize = 2048;
+/// Length of a session's id in a host name.
+const SESSION_LABEL: usize = 32;
 /// Pause after an accept that failed, for want of descriptors for example.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
@@ -134,10 +140,10 @@ pub fn read_certificate(certificate: &Path, key: &Path) -> anyhow::Result<Certif
     CertifiedKey::from_der(chain, key_der, &provider).context("certificate and key do not belong together")
 }
 
-/// Accepts until eirened ends.
-pub async fn serve(app: App, listener: TcpListener, tls: Option<Tls>, tracker: TaskTracker) {
+/// Accepts until eirened ends, and lets `service` answer.
+pub async fn serve(app: App, service: HttpService, listener: TcpListener, tls: Option<Tls>, tracker: TaskTracker) {
     let limits = Limits { of_one: Places::new(MOST_OF_ONE), write_wait: WRITE_WAIT };
-    serve_within(limits, app, listener, tls, tracker).await;
+    serve_within(limits, app, service, listener, tls, tracker).await;
 }
 
 /// An address has as many connections as it may have.
@@ -165,8 +171,14 @@ impl Limits {
     }
 }
 
-async fn serve_within(limits: Limits, app: App, listener: TcpListener, tls: Option<Tls>, tracker: TaskTracker) {
-    let service = http::service(app.clone());
+async fn serve_within(
+    limits: Limits,
+    app: App,
+    service: HttpService,
+    listener: TcpListener,
+    tls: Option<Tls>,
+    tracker: TaskTracker,
+) {
     let places = Arc::new(Semaphore::new(MOST_CONNECTIONS));
     loop {
         let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
@@ -187,19 +199,46 @@ async fn serve_within(limits: Limits, app: App, listener: TcpListener, tls: Opti
             tracing::debug!(%peer, "An address has too many connections");
             continue;
         };
-        let stream = progressing(stream, limits.write_wait);
-        let (service, tls, shutdown) = (service.clone(), tls.clone(), app.shutdown.clone());
+        // Small answers must not wait for the other side's delayed acknowledgement.
+        let _ = stream.set_nodelay(true);
+        let (service, tls, app, carrying) = (service.clone(), tls.clone(), app.clone(), tracker.clone());
+        let write_wait = limits.write_wait;
         tracker.spawn(async move {
-            connection(service, stream, peer, tls, shutdown).await;
-            drop((place, own_place));
+            let worker = tokio::select! {
+                () = app.shutdown.cancelled() => return,
+                worker = home(&app, &stream) => worker,
+            };
+            let Some(worker) = worker else { return };
+            let shutdown = app.shutdown.clone();
+            let carry = move |stream| async move {
+                connection(service, Progress::new(stream, write_wait), peer, tls, shutdown).await;
+                drop((place, own_place));
+            };
+            if let Err(error) = app.workers.hand_over(worker, &carrying, stream, carry) {
+                tracing::warn!(%error, "A connection could not be handed over");
+            }
         });
     }
 }
 
-fn progressing(stream: TcpStream, write_wait: Duration) -> Progress<TcpStream> {
-    // Small answers must not wait for the other side's delayed acknowledgement.
-    let _ = stream.set_nodelay(true);
-    Progress::new(stream, write_wait)
+/// The worker for a connection: the one that has the tunnel of the session asked for first, or else the one whose turn it
+/// is. None for a connection that says nothing. What is found out here decides about nothing but the place: whoever says
+/// something else later is served there as well.
+async fn home(app: &App, stream: &TcpStream) -> Option<WorkerId> {
+    let mut first = [0; MOST_PEEKED];
+    let said = tokio::time::timeout(HEAD_WAIT, stream.peek(&mut first)).await.ok()?.ok()?;
+    let said = first.get(..said).filter(|said| !said.is_empty())?;
+    let known = session_named(said, &app.config.server.apps_domain).and_then(|session| app.tunnels.worker(session));
+    Some(known.unwrap_or_else(|| app.workers.next()))
+}
+
+/// The session whose host name is among the first bytes of a connection: in the `Host` header, or with TLS in the client's
+/// hello (RFC 6066, section 3), which is not encrypted.
+fn session_named(bytes: &[u8], apps_domain: &str) -> Option<SessionId> {
+    let host = apps_domain.split(':').next()?.as_bytes();
+    let at = bytes.windows(host.len()).position(|window| window == host)?;
+    let label = bytes.get(at.checked_sub(SESSION_LABEL + 1)?..at)?.strip_suffix(b".")?;
+    std::str::from_utf8(label).ok()?.parse().ok()
 }
 
 async fn connection(
@@ -269,7 +308,8 @@ mod tests {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
         let address = listener.local_addr().unwrap();
         let (limits, tracker) = (Limits { of_one: Places::new(most), write_wait }, TaskTracker::new());
-        tokio::spawn(serve_within(limits, test.app.clone(), listener, None, tracker.clone()));
+        let service = http::service(test.app.clone());
+        tokio::spawn(serve_within(limits, test.app.clone(), service, listener, None, tracker.clone()));
         (test, address, tracker)
     }
 
@@ -317,6 +357,20 @@ mod tests {
         assert!(admit("2001:db8::ffff:1").is_err());
         assert!(admit("198.51.100.1").is_err());
         assert!(admit("2001:db8:0:1::1").is_ok() && admit("198.51.100.2").is_ok());
+    }
+
+    #[test]
+    fn the_session_is_found_in_what_a_connection_says_first() {
+        let id = SessionId::generate();
+        let in_head = format!("GET /lab HTTP/1.1\r\nHost: {id}.apps.example.org:8443\r\n\r\n");
+        let in_hello = [&[22, 3, 1, 2, 0, 0, 0, 64][..], format!("{id}.apps.example.org").as_bytes(), &[0, 5]].concat();
+        for said in [in_head.as_bytes(), &in_hello] {
+            assert_eq!(session_named(said, "apps.example.org:8443"), Some(id));
+            assert_eq!(session_named(said, "apps.example.com"), None);
+        }
+        for said in ["apps.example.org", "x.apps.example.org", "", &format!("{id}apps.example.org")] {
+            assert_eq!(session_named(said.as_bytes(), "apps.example.org"), None, "{said}");
+        }
     }
 
     fn make_pair(directory: &Path) {

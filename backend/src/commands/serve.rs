@@ -18,12 +18,14 @@ use tracing_subscriber::EnvFilter;
 use super::open;
 use crate::app::{App, Ports};
 use crate::config::{Adapter, Config, LogFormat};
+use crate::http;
 use crate::launcher_client::LauncherClient;
 use crate::reconcilers::{self, JobFiles};
 use crate::server;
 use crate::services::passwords::Passwords;
 use crate::services::sessions::notices::Notices;
 use crate::tunnel::{self, TunnelIdentity};
+use crate::workers::Workers;
 
 /// How long open connections and running work may take to end.
 const GOODBYE: Duration = Duration::from_secs(8);
@@ -46,7 +48,9 @@ pub(super) async fn serve(config: Config) -> anyhow::Result<()> {
     let launcher: Arc<dyn Launcher> = Arc::new(LauncherClient::new(&config.launcher.socket));
     let scheduler = scheduler(&config, &launcher, &clock)?;
     let identity = TunnelIdentity::load_or_make(&config.server.state_dir)?;
-    let app = App::build(Arc::clone(&config), Ports { db, clock, scheduler, launcher }, Passwords::new()?);
+    let built = App::build(Arc::clone(&config), Ports { db, clock, scheduler, launcher }, Passwords::new()?);
+    let workers = Workers::start().context("the threads for connections could not be started")?;
+    let app = App { workers, ..built };
 
     let tracker = TaskTracker::new();
     let job_files = JobFiles::new(&app, identity.pin());
@@ -57,7 +61,7 @@ pub(super) async fn serve(config: Config) -> anyhow::Result<()> {
     if let Some(tls) = &tls {
         tracker.spawn(tls.clone().reload_until(app.shutdown.clone()));
     }
-    tracker.spawn(server::serve(app.clone(), listener, tls, tracker.clone()));
+    tracker.spawn(server::serve(app.clone(), http::service(app.clone()), listener, tls, tracker.clone()));
     if let Some(listener) = metrics_listener {
         tracker.spawn(server::serve_metrics(app.clone(), listener));
     }

@@ -65,8 +65,12 @@ pub fn listen(
             match accepted {
                 Ok((stream, peer)) => {
                     let place = pending.enter(peer.ip().to_canonical());
-                    let (app, acceptor, tracker) = (app.clone(), acceptor.clone(), tracker_inside.clone());
-                    tracker_inside.spawn(async move { welcome(app, acceptor, stream, place, tracker).await });
+                    let (agent_app, acceptor, tracker) = (app.clone(), acceptor.clone(), tracker_inside.clone());
+                    let carry = |stream| welcome(agent_app, acceptor, stream, place, tracker);
+                    let workers = &app.workers;
+                    if let Err(error) = workers.hand_over(workers.next(), &tracker_inside, stream, carry) {
+                        tracing::warn!(%error, "An agent's connection could not be handed over");
+                    }
                 }
                 Err(error) => {
                     tracing::warn!(%error, "An agent's connection could not be accepted");

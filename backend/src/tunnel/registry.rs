@@ -13,6 +13,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::services::nudge::Nudges;
+use crate::workers::WorkerId;
 
 /// An agent that does not take a new stream within this time is not there.
 const OPEN_WAIT: Duration = Duration::from_secs(10);
@@ -70,6 +71,7 @@ struct Live {
     serial: u64,
     job_id: u32,
     restart_count: u32,
+    worker: WorkerId,
     opener: Opener,
     control: mpsc::Sender<FromPortal>,
     closing: CancellationToken,
@@ -100,7 +102,7 @@ impl TunnelRegistry {
         self.inner.live.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Puts a connection in; the one that was there before is closed.
+    /// Puts a connection in, which this thread carries; the one that was there before is closed.
     pub(super) fn insert(
         &self,
         session: SessionId,
@@ -110,7 +112,8 @@ impl TunnelRegistry {
     ) -> Registration {
         let serial = self.inner.serial.fetch_add(1, Ordering::Relaxed);
         let closing = CancellationToken::new();
-        let entry = Live { serial, job_id, restart_count, opener, control, closing: closing.clone() };
+        let worker = WorkerId::here();
+        let entry = Live { serial, job_id, restart_count, worker, opener, control, closing: closing.clone() };
         if let Some(older) = self.lock().insert(session, entry) {
             older.closing.cancel();
         }
@@ -148,6 +151,11 @@ impl TunnelRegistry {
     /// The job the session's connected agent runs in.
     pub(crate) fn job_of(&self, session: SessionId) -> Option<u32> {
         self.lock().get(&session).filter(|live| !live.opener.is_closed()).map(|live| live.job_id)
+    }
+
+    /// The worker that carries the session's connection.
+    pub(crate) fn worker(&self, session: SessionId) -> Option<WorkerId> {
+        self.lock().get(&session).map(|live| live.worker)
     }
 
     /// How many are connected.

@@ -36,6 +36,7 @@ use super::problem::{HttpError, Problem};
 use super::request::client_address;
 use crate::app::App;
 use crate::services::access::Grant;
+use crate::workers::WorkerId;
 
 /// How often what is no longer used is dropped, and open streams are checked again.
 const SWEEP_EVERY: Duration = Duration::from_secs(15);
@@ -49,7 +50,8 @@ const SOCKET_BUFFER: usize = 8 * 1024;
 pub struct Proxy {
     app: App,
     upstreams: Arc<dyn Upstreams>,
-    pool: Arc<Pool>,
+    /// One a worker: a kept connection is moved by the thread that made it.
+    pools: Arc<[Arc<Pool>]>,
     tracker: TaskTracker,
     scheme: &'static str,
     requests: metrics::Counter,
@@ -70,10 +72,11 @@ impl Proxy {
     /// A proxy to the apps behind `upstreams`.
     pub fn new(app: App, upstreams: Arc<dyn Upstreams>) -> Self {
         let scheme = if app.config.apps_scheme() == "https" { "https" } else { "http" };
+        let pools = (0..app.workers.count()).map(|_| Arc::default()).collect();
         let proxy = Self {
             app,
             upstreams,
-            pool: Arc::default(),
+            pools,
             tracker: TaskTracker::new(),
             scheme,
             requests: metrics::counter!("eirene_proxy_requests_total"),
@@ -81,6 +84,11 @@ impl Proxy {
         };
         proxy.tracker.spawn(sweep(proxy.clone()));
         proxy
+    }
+
+    /// The kept connections of this thread.
+    fn pool(&self) -> &Arc<Pool> {
+        &self.pools[WorkerId::here().index()]
     }
 
     /// Answers one request to a session's origin.
@@ -133,7 +141,7 @@ impl Proxy {
         let (mut head, body) = response.into_parts();
         if head.status != StatusCode::SWITCHING_PROTOCOLS {
             headers::for_browser(&mut head.headers, false);
-            let body = AppBody::new(body, link, Arc::clone(&self.pool), session, ends).await;
+            let body = AppBody::new(body, link, Arc::clone(self.pool()), session, ends).await;
             return Ok(Response::from_parts(head, Body::new(body)));
         }
         let Some(browser_side) = browser_side else {
@@ -157,7 +165,7 @@ impl Proxy {
             let (gone, shutdown) = (link.gone.clone(), self.app.shutdown.clone());
             Ends { grant: Arc::clone(&grant), gone, shutdown }
         };
-        while let Some(mut link) = self.pool.take(session).await {
+        while let Some(mut link) = self.pool().take(session).await {
             let ends = ends(&link);
             match ask(&mut link, request, &ends).await? {
                 Ok(response) => return Ok((response, link, ends)),
@@ -223,7 +231,9 @@ async fn sweep(proxy: Proxy) {
             () = proxy.app.shutdown.cancelled() => return,
             () = tokio::time::sleep(SWEEP_EVERY) => {}
         }
-        proxy.pool.sweep();
+        for pool in &*proxy.pools {
+            pool.sweep();
+        }
         proxy.app.access.sweep().await;
     }
 }

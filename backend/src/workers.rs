@@ -1,0 +1,140 @@
+//! The threads that carry connections: browsers' and agents'.
+//!
+//! Each worker is one thread with a runtime of its own, and a connection stays on the worker it was given to: nothing it
+//! does wakes another thread. A session's browsers are given to the worker that has its agent's tunnel, so that bytes go
+//! from one to the other without leaving the thread, and one session can never keep more than one thread busy. Everything
+//! else (reconcilers, accepting, maintenance) runs beside them on the runtime that started them.
+
+use std::cell::Cell;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use tokio::net::TcpStream;
+use tokio::runtime::{Builder, Handle};
+use tokio_util::task::TaskTracker;
+
+thread_local! {
+    static HERE: Cell<WorkerId> = const { Cell::new(WorkerId(0)) };
+}
+
+/// Which worker.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct WorkerId(usize);
+
+impl WorkerId {
+    /// The worker whose thread this is; the first one on any other thread.
+    pub(crate) fn here() -> Self {
+        HERE.get()
+    }
+
+    /// From 0, below [`Workers::count`].
+    pub(crate) fn index(self) -> usize {
+        self.0
+    }
+}
+
+/// The workers; cheap to clone.
+#[derive(Clone)]
+pub struct Workers {
+    handles: Arc<[Handle]>,
+    next: Arc<AtomicUsize>,
+}
+
+impl Workers {
+    /// No threads: every connection stays on the runtime it was accepted on.
+    pub fn none() -> Self {
+        Self { handles: Arc::new([]), next: Arc::default() }
+    }
+
+    /// Starts one worker for each CPU. They run until the process ends.
+    pub fn start() -> io::Result<Self> {
+        let count = std::thread::available_parallelism().map_or(1, usize::from);
+        let handles = (0..count).map(start_one).collect::<io::Result<_>>()?;
+        Ok(Self { handles, next: Arc::default() })
+    }
+
+    /// How many places a connection can be in.
+    pub(crate) fn count(&self) -> usize {
+        self.handles.len().max(1)
+    }
+
+    /// The one whose turn it is.
+    pub(crate) fn next(&self) -> WorkerId {
+        WorkerId(self.next.fetch_add(1, Ordering::Relaxed) % self.count())
+    }
+
+    /// Gives a connection to a worker, which runs what `task` makes of it.
+    pub(crate) fn hand_over<F>(
+        &self,
+        worker: WorkerId,
+        tracker: &TaskTracker,
+        stream: TcpStream,
+        task: impl FnOnce(TcpStream) -> F + Send + 'static,
+    ) -> io::Result<()>
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        let Some(handle) = self.handles.get(worker.0) else {
+            tracker.spawn(task(stream));
+            return Ok(());
+        };
+        // A stream is woken by the runtime it was made on: it is made again on the worker's.
+        let stream = stream.into_std()?;
+        let moved = async move {
+            match TcpStream::from_std(stream) {
+                Ok(stream) => task(stream).await,
+                Err(error) => tracing::warn!(%error, "A connection could not be taken over"),
+            }
+        };
+        tracker.spawn_on(moved, handle);
+        Ok(())
+    }
+}
+
+fn start_one(index: usize) -> io::Result<Handle> {
+    let runtime = Builder::new_current_thread().enable_all().build()?;
+    let handle = runtime.handle().clone();
+    std::thread::Builder::new().name(format!("worker-{index}")).spawn(move || {
+        HERE.set(WorkerId(index));
+        runtime.block_on(std::future::pending::<()>());
+    })?;
+    Ok(handle)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_connection_is_carried_where_it_was_given_to() {
+        let workers = Workers::start().unwrap();
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let tracker = TaskTracker::new();
+        for _ in 0..=workers.count() {
+            let mut client = TcpStream::connect(address).await.unwrap();
+            let (stream, _) = listener.accept().await.unwrap();
+            let worker = workers.next();
+            let echo = move |mut stream: TcpStream| async move {
+                assert_eq!(WorkerId::here(), worker);
+                let mut byte = [0];
+                stream.read_exact(&mut byte).await.unwrap();
+                assert_eq!(WorkerId::here(), worker);
+                stream.write_all(&byte).await.unwrap();
+            };
+            workers.hand_over(worker, &tracker, stream, echo).unwrap();
+            client.write_all(b"x").await.unwrap();
+            let mut byte = [0];
+            client.read_exact(&mut byte).await.unwrap();
+            assert_eq!(&byte, b"x");
+        }
+        tracker.close();
+        tracker.wait().await;
+    }
+}
