@@ -1,7 +1,9 @@
 //! What a service answers when it does not do what it was asked. Each variant is a decision of the caller; HTTP gives each one
 //! a status, the command line an exit code.
 
+use eirene_core::{NameError, Sentence};
 use eirene_database::DbError;
+use eirene_words::{say, say_with};
 use serde::Serialize;
 
 /// What is wrong with one field of the input.
@@ -15,8 +17,13 @@ pub struct FieldError {
 
 impl FieldError {
     /// From its two parts.
-    pub fn new(field: impl Into<String>, message: impl Into<String>) -> Self {
+    pub fn new(field: impl Into<String>, message: Sentence) -> Self {
         Self { field: field.into(), message: message.into() }
+    }
+
+    /// A field whose text is no name of the wanted kind.
+    pub fn no_name(field: impl Into<String>, error: NameError) -> Self {
+        Self::new(field, broken_rule(error))
     }
 }
 
@@ -35,7 +42,7 @@ pub enum AppError {
         /// Stable code.
         code: &'static str,
         /// One sentence.
-        text: String,
+        text: Sentence,
     },
     /// It does not exist, or may not be seen.
     #[error("not found")]
@@ -46,7 +53,7 @@ pub enum AppError {
         /// Stable code.
         code: &'static str,
         /// One sentence.
-        text: String,
+        text: Sentence,
     },
     /// More than may be sent at once.
     #[error("too large")]
@@ -61,13 +68,25 @@ pub enum AppError {
     #[error("{what} cannot be reached at the moment")]
     Unavailable {
         /// What is away, in plain words.
-        what: String,
+        what: Sentence,
         /// Seconds after which it is worth trying again.
         retry_after_s: u64,
     },
     /// A fault of ours. The text is for the log, never for the caller.
     #[error("internal error")]
     Internal(#[source] anyhow::Error),
+}
+
+/// The rule of a name in the catalogue's words.
+fn broken_rule(error: NameError) -> Sentence {
+    let longest = |key: &str, longest: usize| say_with(key, &[("n", &longest.to_string())]);
+    match error {
+        NameError::Lower(most) => longest("wrong.name.lower", most),
+        NameError::Dashed(most) => longest("wrong.name.dashed", most),
+        NameError::Word(most) => longest("wrong.name.word", most),
+        NameError::Printable(most) => longest("wrong.printable", most),
+        NameError::OneOf(words) => say_with("wrong.one_of", &[("words", words)]),
+    }
 }
 
 fn fields(errors: &[FieldError]) -> String {
@@ -80,12 +99,31 @@ impl From<DbError> for AppError {
         match error {
             DbError::Unavailable(source) => {
                 tracing::warn!(error = %source, "The database did not answer");
-                Self::Unavailable { what: "the database".into(), retry_after_s: 2 }
+                Self::Unavailable { what: say("away.database"), retry_after_s: 2 }
             }
             DbError::Conflict { what } => {
-                Self::Conflict { code: "conflict", text: format!("this {what} is there already") }
+                Self::Conflict { code: "conflict", text: say_with("problem.conflict", &[("what", what)]) }
             }
             error @ (DbError::Inconsistent { .. } | DbError::Other(_)) => Self::Internal(error.into()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rule_of_names_reads_the_same_in_the_catalogue_and_in_logs() {
+        let rules = [
+            NameError::Lower(32),
+            NameError::Dashed(32),
+            NameError::Word(255),
+            NameError::Printable(80),
+            NameError::OneOf("`a` `b`"),
+        ];
+        for rule in rules {
+            assert_eq!(broken_rule(rule).as_str(), rule.to_string());
         }
     }
 }

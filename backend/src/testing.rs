@@ -10,8 +10,8 @@ use eirene_core::scheduler::{
     CallAs, Job, JobIdentity, JobSpec, JobState, Node, NodeGpus, Partition, Scheduler, SchedulerError, SchedulerResult,
 };
 use eirene_core::{
-    Clock as _, Desired, Image, ImageId, Reason, Resources, Role, Session, SessionId, SessionState, User, UserId,
-    UserState, Username,
+    Clock as _, Desired, Image, ImageId, Reason, Resources, Role, Sentence, Session, SessionId, SessionState, User,
+    UserId, UserState, Username,
 };
 use eirene_database::Db;
 use jiff::Timestamp;
@@ -64,6 +64,11 @@ pub(crate) fn session(owner: &str) -> Session {
     }
 }
 
+/// What the scheduler of a test says.
+fn said(text: &str) -> Sentence {
+    Sentence::from_elsewhere(text.to_owned())
+}
+
 /// The job of `session` in some state.
 pub(crate) fn job(session: &Session, id: u32, state: JobState) -> Job {
     let allocated = state != JobState::Pending;
@@ -73,7 +78,7 @@ pub(crate) fn job(session: &Session, id: u32, state: JobState) -> Job {
         uid: session.owner_uid,
         state,
         word: format!("{state:?}"),
-        reason: (!allocated).then(|| Reason::new("waiting_for_resources", "waits")),
+        reason: (!allocated).then(|| Reason::new("waiting_for_resources", said("waits"))),
         partition: "main".into(),
         nodes: if allocated { vec!["c1".parse().unwrap()] } else { vec![] },
         restart_count: 0,
@@ -225,7 +230,7 @@ impl Scheduler for FakeScheduler {
         state.submits.push((person.clone(), spec.clone()));
         match state.mood {
             SubmitMood::Refuses => {
-                return Err(SchedulerError::Refused { reason: Reason::new("no_account", "no such account") });
+                return Err(SchedulerError::Refused { reason: Reason::new("no_account", said("no such account")) });
             }
             SubmitMood::NothingHappens => return Err(away()),
             SubmitMood::Good | SubmitMood::AnswerLost => {}
@@ -261,7 +266,7 @@ impl Scheduler for FakeScheduler {
     async fn cancel(&self, as_: &CallAs, id: u32) -> SchedulerResult<()> {
         let mut state = self.asked()?;
         if !state.person_may_cancel && matches!(as_, CallAs::Person(_)) {
-            return Err(SchedulerError::Refused { reason: Reason::new("denied", "denied") });
+            return Err(SchedulerError::Refused { reason: Reason::new("denied", said("denied")) });
         }
         state.cancels.push((as_.clone(), id));
         for job in state.jobs.iter_mut().filter(|job| job.identity.id == id && !job.state.is_final()) {

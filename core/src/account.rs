@@ -45,7 +45,7 @@ macro_rules! word_enum {
             fn from_str(text: &str) -> Result<Self, Self::Err> {
                 match text {
                     $($text => Ok(Self::$variant),)*
-                    _ => Err(crate::name::NameError(concat!("not one of:", $(" `", $text, "`",)*))),
+                    _ => Err(crate::name::NameError::OneOf(concat!($("`", $text, "` ",)*).trim_ascii_end())),
                 }
             }
         }

@@ -13,6 +13,7 @@ pub mod launcher;
 pub mod name;
 pub mod scheduler;
 pub mod secret;
+pub mod sentence;
 pub mod session;
 
 pub use account::{Role, Scope, User, UserState};
@@ -23,4 +24,5 @@ pub use name::{
     AccountName, AppName, GpuType, ImageName, NameError, NodeName, PartitionName, ProjectName, QosName, SessionName,
     Username,
 };
+pub use sentence::Sentence;
 pub use session::{Desired, Reason, Resources, Session, SessionState};

@@ -8,10 +8,41 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// Why a text is no name of the wanted kind.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub struct NameError(pub &'static str);
+/// Why a text is no name of the wanted kind: the rule it breaks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum NameError {
+    /// Small letters, digits and a few signs, at most so many.
+    #[error("1 to {0} of a–z, 0–9, `-`, `_` and `.`, beginning with a letter or digit")]
+    Lower(usize),
+    /// Small letters, digits and dashes, at most so many.
+    #[error("1 to {0} of a–z, 0–9 and `-`, beginning with a letter or digit")]
+    Dashed(usize),
+    /// Letters, digits and a few signs, at most so many.
+    #[error("1 to {0} letters, digits, `-`, `_` and `.`, beginning with a letter or digit")]
+    Word(usize),
+    /// Any printable text, at most so many characters.
+    #[error("1 to {0} printable characters, no white space at either end")]
+    Printable(usize),
+    /// One of these words, each in backticks.
+    #[error("not one of: {0}")]
+    OneOf(&'static str),
+}
+
+impl NameError {
+    /// Whether `text` keeps the rule.
+    fn allows(self, text: &str) -> bool {
+        match self {
+            Self::Lower(longest) => lower_word(text, longest, b"-_."),
+            Self::Dashed(longest) => lower_word(text, longest, b"-"),
+            Self::Word(longest) => word(text, longest, b"-_."),
+            Self::Printable(longest) => {
+                let ends_well = !text.is_empty() && text.trim() == text;
+                ends_well && text.chars().count() <= longest && !text.chars().any(char::is_control)
+            }
+            Self::OneOf(_) => false,
+        }
+    }
+}
 
 fn word(text: &str, longest: usize, extra: &[u8]) -> bool {
     let bytes = text.as_bytes();
@@ -26,7 +57,7 @@ fn lower_word(text: &str, longest: usize, extra: &[u8]) -> bool {
 }
 
 macro_rules! names {
-    ($($(#[$doc:meta])* $name:ident, $check:expr, $rule:literal;)*) => {$(
+    ($($(#[$doc:meta])* $name:ident, $rule:expr;)*) => {$(
         $(#[$doc])*
         #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
         #[serde(try_from = "String", into = "String")]
@@ -48,8 +79,8 @@ macro_rules! names {
         impl FromStr for $name {
             type Err = NameError;
             fn from_str(text: &str) -> Result<Self, NameError> {
-                let good: fn(&str) -> bool = $check;
-                if good(text) { Ok(Self(text.to_owned())) } else { Err(NameError($rule)) }
+                let rule: NameError = $rule;
+                if rule.allows(text) { Ok(Self(text.to_owned())) } else { Err(rule) }
             }
         }
 
@@ -76,26 +107,25 @@ macro_rules! names {
 
 names! {
     /// A person's POSIX log-in name; also the name in the portal.
-    Username, |t| lower_word(t, 32, b"-_."), "1 to 32 of a–z, 0–9, `-`, `_` and `.`, beginning with a letter or digit";
+    Username, NameError::Lower(32);
     /// A project; it maps to a SLURM account.
-    ProjectName, |t| lower_word(t, 64, b"-_."), "1 to 64 of a–z, 0–9, `-`, `_` and `.`, beginning with a letter or digit";
+    ProjectName, NameError::Lower(64);
     /// A SLURM account.
-    AccountName, |t| word(t, 64, b"-_."), "1 to 64 letters, digits, `-`, `_` and `.`, beginning with a letter or digit";
+    AccountName, NameError::Word(64);
     /// A SLURM quality of service.
-    QosName, |t| word(t, 64, b"-_."), "1 to 64 letters, digits, `-`, `_` and `.`, beginning with a letter or digit";
+    QosName, NameError::Word(64);
     /// A SLURM partition.
-    PartitionName, |t| word(t, 64, b"-_."), "1 to 64 letters, digits, `-`, `_` and `.`, beginning with a letter or digit";
+    PartitionName, NameError::Word(64);
     /// A GPU type as the cluster calls it.
-    GpuType, |t| word(t, 64, b"-_."), "1 to 64 letters, digits, `-`, `_` and `.`, beginning with a letter or digit";
+    GpuType, NameError::Word(64);
     /// A compute node.
-    NodeName, |t| word(t, 255, b"-_."), "1 to 255 letters, digits, `-`, `_` and `.`, beginning with a letter or digit";
+    NodeName, NameError::Word(255);
     /// An image of the catalogue.
-    ImageName, |t| lower_word(t, 64, b"-_."), "1 to 64 of a–z, 0–9, `-`, `_` and `.`, beginning with a letter or digit";
+    ImageName, NameError::Lower(64);
     /// An app of an image, for example `jupyterlab`.
-    AppName, |t| lower_word(t, 32, b"-"), "1 to 32 of a–z, 0–9 and `-`, beginning with a letter or digit";
+    AppName, NameError::Dashed(32);
     /// What a person calls a session: any printable text.
-    SessionName, |t| !t.trim().is_empty() && t.trim() == t && t.chars().count() <= 80 && !t.chars().any(char::is_control),
-        "1 to 80 printable characters, no white space at either end";
+    SessionName, NameError::Printable(80);
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@ use crate::account::word_enum;
 use crate::id::{SessionId, UserId};
 use crate::name::{AppName, GpuType, ImageName, NodeName, PartitionName, ProjectName, SessionName, Username};
 use crate::scheduler::JobIdentity;
+use crate::sentence::Sentence;
 
 word_enum! {
     /// Where a session is on its way.
@@ -58,6 +59,7 @@ word_enum! {
 
 /// Why a session is where it is: a stable code for programs, a sentence for people.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[non_exhaustive]
 pub struct Reason {
     /// Stable, lower-case with underscores, for example `waiting_for_resources`.
     pub code: String,
@@ -67,7 +69,7 @@ pub struct Reason {
 
 impl Reason {
     /// A reason from its two parts.
-    pub fn new(code: impl Into<String>, text: impl Into<String>) -> Self {
+    pub fn new(code: impl Into<String>, text: Sentence) -> Self {
         Self { code: code.into(), text: text.into() }
     }
 }

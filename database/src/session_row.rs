@@ -1,7 +1,7 @@
 //! A session as it is stored, and the way back.
 
 use eirene_core::scheduler::JobIdentity;
-use eirene_core::{Reason, Resources, Session};
+use eirene_core::{Reason, Resources, Sentence, Session};
 use sqlx::FromRow;
 
 use crate::error::DbError;
@@ -78,7 +78,7 @@ impl SessionRow {
             state: place.text("state", &self.state)?,
             undetermined: self.undetermined,
             reason: match (self.reason_code, self.reason_text) {
-                (Some(code), Some(text)) => Some(Reason { code, text }),
+                (Some(code), Some(text)) => Some(Reason::new(code, Sentence::from_elsewhere(text))),
                 (None, None) => None,
                 (Some(_), None) => return Err(place.wrong("reason_text")),
                 (None, Some(_)) => return Err(place.wrong("reason_code")),

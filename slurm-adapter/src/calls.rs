@@ -4,11 +4,12 @@ use std::time::Duration;
 
 use eirene_core::launcher::{Launcher, LauncherAnswer, LauncherError, LauncherRequest, SlurmProgram};
 use eirene_core::scheduler::{CallAs, JobSpec, SchedulerError, SchedulerResult};
-use eirene_core::{Reason, Username};
+use eirene_core::{Reason, Sentence, Username};
+use eirene_words::say;
 use jiff::Timestamp;
 use serde::de::DeserializeOwned;
 
-use crate::refusals::{UNSPECIFIED, Verdict, verdict};
+use crate::refusals::{UNSPECIFIED, Verdict, refused, verdict};
 use crate::wire::Failure;
 
 /// Longest time one call may take.
@@ -62,7 +63,7 @@ pub(crate) async fn ask(
         LauncherError::Refused { code, text }
             if matches!(code.as_str(), "unknown_person" | "forbidden_person" | "bad_request") =>
         {
-            SchedulerError::Refused { reason: Reason::new(code, text) }
+            SchedulerError::Refused { reason: Reason::new(code, Sentence::from_elsewhere(text)) }
         }
         error => SchedulerError::Unreachable { what: what.to_owned(), source: Some(Box::new(error)) },
     })
@@ -131,15 +132,15 @@ pub(crate) fn after_submit(what: &str, error: SchedulerError) -> SchedulerError 
 
 /// Refuses what no scheduler should be asked for: zero means "everything" to SLURM in places.
 pub(crate) fn check_spec(spec: &JobSpec) -> SchedulerResult<()> {
-    let refuse = |code: &str, text: &str| Err(SchedulerError::Refused { reason: Reason::new(code, text) });
+    let refuse = |code: &str, key: &str| Err(SchedulerError::Refused { reason: Reason::new(code, say(key)) });
     if spec.nodes == 0 || spec.cpus == 0 || spec.memory_mib == 0 {
-        return refuse("size_missing", "A job needs at least one node, one CPU and some memory. Ask for more.");
+        return refuse("size_missing", "refused.zero_size");
     }
     if spec.walltime_min == 0 || spec.walltime_min > LONGEST_WALLTIME_MIN {
-        return refuse("bad_time_limit", "That is no time limit. Ask for at least a minute and at most a few years.");
+        return refuse("bad_time_limit", "refused.no_time_limit");
     }
     if !is_job_name(&spec.name) {
-        return refuse("bad_name", "The job's name is not allowed. Tell the people who run the portal.");
+        return Err(bad_name());
     }
     let good_name = |name: &str| {
         name.bytes().next().is_some_and(|first| first.is_ascii_uppercase() || first == b'_')
@@ -147,9 +148,14 @@ pub(crate) fn check_spec(spec: &JobSpec) -> SchedulerResult<()> {
             && !["SLURM", "SBATCH", "LD_"].iter().any(|begin| name.starts_with(begin))
     };
     if spec.environment.iter().any(|(name, value)| !good_name(name) || value.chars().any(char::is_control)) {
-        return refuse("bad_environment", "A variable of the job is not allowed. Tell the people who run the portal.");
+        return refuse("bad_environment", "refused.bad_environment");
     }
     Ok(())
+}
+
+/// What a name that [`is_job_name`] does not let pass is answered with.
+pub(crate) fn bad_name() -> SchedulerError {
+    SchedulerError::Refused { reason: refused("bad_name") }
 }
 
 /// For jobs accounted since `since`: from when to ask the database, which does not want to hear of the future, and since when a

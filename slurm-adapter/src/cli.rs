@@ -3,16 +3,17 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use eirene_core::Username;
 use eirene_core::clock::Clock;
 use eirene_core::launcher::{Launcher, SlurmProgram};
 use eirene_core::scheduler::{
     CallAs, Job, JobIdentity, JobSpec, Node, Partition, Scheduler, SchedulerError, SchedulerResult,
 };
-use eirene_core::{Reason, Username};
 use jiff::Timestamp;
 
 use crate::calls::{
-    Program, Ran, accounted_from, after_submit, check_spec, decide, decode, is_job_name, run, said, unreachable,
+    Program, Ran, accounted_from, after_submit, bad_name, check_spec, decide, decode, is_job_name, run, said,
+    unreachable,
 };
 use crate::convert;
 use crate::default_partition::DefaultPartition;
@@ -150,9 +151,7 @@ impl Scheduler for SlurmCli {
     async fn accounted_jobs(&self, name: &str, since: Timestamp) -> SchedulerResult<Vec<Job>> {
         let what = "look a job up in the accounting database";
         if !is_job_name(name) {
-            return Err(SchedulerError::Refused {
-                reason: Reason::new("bad_name", "The job's name is not allowed. Tell the people who run the portal."),
-            });
+            return Err(bad_name());
         }
         let _place = self.places.other(what).await?;
         let (from_s, since_s) = accounted_from(since, self.clock.now());

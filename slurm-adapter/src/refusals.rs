@@ -5,6 +5,7 @@
 
 use eirene_core::Reason;
 use eirene_core::scheduler::SchedulerError;
+use eirene_words::say;
 
 /// What an error number decides.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -43,8 +44,8 @@ pub(crate) fn verdict(number: i64) -> Verdict {
         UNSPECIFIED => Verdict::Unspecified,
         _ => REFUSALS
             .iter()
-            .find(|(numbers, ..)| numbers.contains(&number))
-            .map_or(Verdict::Unknown, |(_, code, text)| Verdict::Refused(Reason::new(*code, *text))),
+            .find(|(numbers, _)| numbers.contains(&number))
+            .map_or(Verdict::Unknown, |(_, code)| Verdict::Refused(refused(code))),
     }
 }
 
@@ -66,12 +67,8 @@ pub(crate) fn error(verdict: Verdict, what: &str, said: &str) -> SchedulerError 
         Verdict::Refused(reason) => SchedulerError::Refused { reason },
         Verdict::NoAccounting => SchedulerError::NoAccounting,
         Verdict::NotAccepted => SchedulerError::Unauthorised { what: format!("{what}: {said}") },
-        Verdict::NoSuchJob => SchedulerError::Refused {
-            reason: Reason::new("no_such_job", "The scheduler has no such job. It may be over for some time."),
-        },
-        Verdict::AlreadyOver => SchedulerError::Refused {
-            reason: Reason::new("already_over", "The job is over already. Nothing is left to do."),
-        },
+        Verdict::NoSuchJob => SchedulerError::Refused { reason: refused("no_such_job") },
+        Verdict::AlreadyOver => SchedulerError::Refused { reason: refused("already_over") },
         Verdict::NothingFound | Verdict::Unspecified | Verdict::Unknown => {
             SchedulerError::Unreachable { what: format!("{what}: {said}"), source: None }
         }
@@ -86,53 +83,55 @@ pub(crate) fn tame(text: &str) -> String {
 
 /// What a submit rule of the site's own says.
 pub(crate) fn site_rule() -> Reason {
-    Reason::new(
-        "site_rule",
-        "A rule of the cluster's own does not let this job in. Ask for less, or ask the people who run the cluster which rule it is.",
-    )
+    refused("site_rule")
 }
 
-type Refusal = (&'static [i64], &'static str, &'static str);
+/// A refusal, in the catalogue's words for its code.
+pub(crate) fn refused(code: &str) -> Reason {
+    Reason::new(code, say(&format!("refused.{code}")))
+}
 
-#[rustfmt::skip]
+/// SLURM's numbers and our code, by which the catalogue has the sentence.
+type Refusal = (&'static [i64], &'static str);
+
 const REFUSALS: &[Refusal] = &[
-    (&[2000], "partition_unknown", "There is no such partition. Choose another one."),
-    (&[2001], "partition_missing", "The cluster has no default partition. Choose a partition."),
-    (&[2002, 2010, 2092], "not_permitted", "The scheduler does not permit this. Only the job's owner or an operator may do it."),
-    (&[2003], "partition_not_allowed", "You may not use this partition. Choose another one, or ask for the right to use it."),
-    (&[2004, 2018], "nodes_unknown", "The nodes asked for are not in this partition. Choose another partition."),
-    (&[2005, 2069], "too_many_cpus", "That is more CPUs than the partition allows. Ask for fewer CPUs or choose another partition."),
-    (&[2006], "bad_node_count", "The partition does not allow this number of nodes. Ask for another number of nodes or choose another partition."),
-    (&[2008], "size_missing", "The job does not say how much it needs. Say how many nodes and CPUs it needs."),
-    (&[2009, 2127], "script_missing", "The job has nothing to run. Tell the people who run the portal."),
-    (&[2012], "path_too_long", "A path of the job is too long. Use a shorter one."),
-    (&[2014, 2015, 2178], "does_not_fit", "No node of the partition can give that much at once. Ask for fewer CPUs or GPUs or less memory per node, or choose another partition or GPU type."),
-    (&[2023, 2025, 2132], "bad_task_count", "The number of tasks does not fit the nodes and CPUs. Ask for another number of nodes or CPUs."),
-    (&[2029, 2114, 2121, 2133, 2171], "bad_feature", "The cluster does not know a feature that the job asks for. Leave it out."),
-    (&[2036, 2122, 8001], "not_supported", "The cluster does not support what the job asks for. Leave it out, or ask the people who run the cluster."),
-    (&[2037, 2105], "submits_closed", "The cluster takes no new jobs at the moment. Try again later."),
-    (&[2038, 2071], "bad_dependency", "The condition on other jobs cannot be met. Leave it out."),
-    (&[2039], "batch_only", "The partition takes batch jobs only. Choose another partition."),
-    (&[2044], "too_much_memory", "That is more memory than a node of the partition has. Ask for less memory or choose another partition."),
-    (&[2045, 2167], "account_unknown", "The account is not known to the cluster, you are no member of it, or it may not use this partition. Choose another project or partition, or ask to be added."),
-    (&[2048], "bad_licence", "The cluster does not know a software licence that the job asks for. Leave it out."),
-    (&[2050], "accounting_policy", "It is against a limit of your account or its quality of service. Ask for less, or wait until some of your jobs have ended."),
-    (&[2051, 2054, 2124, 8000], "bad_time_limit", "The partition or your account does not allow this much time. Ask for less time."),
-    (&[2052, 2053, 2056, 2118], "bad_reservation", "The reservation cannot be used. Leave it out or choose another one."),
-    (&[2057], "bad_key", "The cluster does not know the accounting key of the job. Leave it out."),
-    (&[2063], "directory_missing", "The job does not say in which directory it runs. Tell the people who run the portal."),
-    (&[2066, 2170], "quality_unknown", "The quality of service is not known or you may not use it. Choose another one, or ask for the right to use it."),
-    (&[2068], "nodes_not_available", "Nodes that it needs are down, being serviced or set aside for others. Choose another partition or try again later."),
-    (&[2070, 2101], "partition_closed", "The partition takes no jobs at the moment. Choose another partition or try again later."),
-    (&[2072, 2102, 2115, 2119, 2134], "bad_gpu", "The cluster has no such GPUs, or not so many on a node. Choose another GPU type or fewer GPUs."),
-    (&[2074], "quality_usage", "Your use so far is above what the quality of service allows. Wait, or choose another one."),
-    (&[2081], "bad_array", "The job array is not valid. Leave it out."),
-    (&[2093, 2094], "burst_buffer", "The cluster cannot give the fast storage the job asks for. Leave it out."),
-    (&[2098], "scheduled_job", "The job belongs to a repeated schedule. Change that schedule instead."),
-    (&[2099], "bad_label", "The cluster does not accept the security label of the job. Ask the people who run the cluster."),
-    (&[2113, 2163, 2164, 2165, 2166], "person_unknown", "The cluster does not know your user or group. Ask the people who run the cluster."),
-    (&[2123], "bad_priority", "The cluster does not accept the priority asked for. Leave it out."),
-    (&[2130], "several_partitions", "Your account is tied to a partition, so only one may be named. Choose one partition."),
+    (&[2000], "partition_unknown"),
+    (&[2001], "partition_missing"),
+    (&[2002, 2010, 2092], "not_permitted"),
+    (&[2003], "partition_not_allowed"),
+    (&[2004, 2018], "nodes_unknown"),
+    (&[2005, 2069], "too_many_cpus"),
+    (&[2006], "bad_node_count"),
+    (&[2008], "size_missing"),
+    (&[2009, 2127], "script_missing"),
+    (&[2012], "path_too_long"),
+    (&[2014, 2015, 2178], "does_not_fit"),
+    (&[2023, 2025, 2132], "bad_task_count"),
+    (&[2029, 2114, 2121, 2133, 2171], "bad_feature"),
+    (&[2036, 2122, 8001], "not_supported"),
+    (&[2037, 2105], "submits_closed"),
+    (&[2038, 2071], "bad_dependency"),
+    (&[2039], "batch_only"),
+    (&[2044], "too_much_memory"),
+    (&[2045, 2167], "account_unknown"),
+    (&[2048], "bad_licence"),
+    (&[2050], "accounting_policy"),
+    (&[2051, 2054, 2124, 8000], "bad_time_limit"),
+    (&[2052, 2053, 2056, 2118], "bad_reservation"),
+    (&[2057], "bad_key"),
+    (&[2063], "directory_missing"),
+    (&[2066, 2170], "quality_unknown"),
+    (&[2068], "nodes_not_available"),
+    (&[2070, 2101], "partition_closed"),
+    (&[2072, 2102, 2115, 2119, 2134], "bad_gpu"),
+    (&[2074], "quality_usage"),
+    (&[2081], "bad_array"),
+    (&[2093, 2094], "burst_buffer"),
+    (&[2098], "scheduled_job"),
+    (&[2099], "bad_label"),
+    (&[2113, 2163, 2164, 2165, 2166], "person_unknown"),
+    (&[2123], "bad_priority"),
+    (&[2130], "several_partitions"),
 ];
 
 /// What SLURM's programs print for the numbers that decide something, as its error table has it since 22.05.
@@ -234,7 +233,7 @@ mod tests {
 
     #[test]
     fn numbers_stand_once_and_texts_lead_to_numbers_that_decide() {
-        let mut numbers = REFUSALS.iter().flat_map(|(numbers, ..)| numbers.iter()).collect::<Vec<_>>();
+        let mut numbers = REFUSALS.iter().flat_map(|(numbers, _)| numbers.iter()).collect::<Vec<_>>();
         let all = numbers.len();
         numbers.sort_unstable();
         numbers.dedup();
@@ -247,7 +246,8 @@ mod tests {
 
     #[test]
     fn refusals_are_plain_and_end_with_advice() {
-        for (numbers, code, text) in REFUSALS {
+        for (numbers, code) in REFUSALS {
+            let text = refused(code).text;
             assert!(text.matches(". ").count() >= 1 && text.ends_with('.'), "{numbers:?} {text}");
             assert!(!text.contains("QOS") && !text.contains("GRES") && !text.contains("SLURM"), "{text}");
             assert!(code.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_'), "{code}");

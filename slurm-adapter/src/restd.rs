@@ -7,12 +7,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use eirene_core::Username;
 use eirene_core::clock::Clock;
 use eirene_core::launcher::Launcher;
 use eirene_core::scheduler::{
     CallAs, Job, JobIdentity, JobSpec, JobState, Node, Partition, Scheduler, SchedulerError, SchedulerResult,
 };
-use eirene_core::{Reason, Username};
 use jiff::Timestamp;
 use reqwest::header::{ACCEPT, HeaderValue};
 use reqwest::{Method, Response, StatusCode, Url};
@@ -20,7 +20,9 @@ use secrecy::ExposeSecret as _;
 use serde_json::{Value, json};
 
 use crate::api::Api;
-use crate::calls::{self, TIMEOUT, accounted_from, after_submit, check_spec, decide, is_job_name, said, unreachable};
+use crate::calls::{
+    self, TIMEOUT, accounted_from, after_submit, bad_name, check_spec, decide, is_job_name, said, unreachable,
+};
 use crate::convert;
 use crate::default_partition::DefaultPartition;
 use crate::doubts::Doubts;
@@ -389,9 +391,7 @@ impl Scheduler for SlurmRestd {
     async fn accounted_jobs(&self, name: &str, since: Timestamp) -> SchedulerResult<Vec<Job>> {
         let what = "look a job up in the accounting database";
         if !is_job_name(name) {
-            return Err(SchedulerError::Refused {
-                reason: Reason::new("bad_name", "The job's name is not allowed. Tell the people who run the portal."),
-            });
+            return Err(bad_name());
         }
         let (from_s, since_s) = accounted_from(since, self.clock.now());
         if self.api().await?.accounted.is_none() {

@@ -5,6 +5,8 @@ use std::time::Duration;
 use axum::body::Body;
 use axum::extract::{FromRequest, FromRequestParts, Request};
 use bytes::{Bytes, BytesMut};
+use eirene_core::Sentence;
+use eirene_words::{say, say_with};
 use http::request::Parts;
 use http::{HeaderMap, StatusCode, header};
 use http_body_util::BodyExt as _;
@@ -26,15 +28,15 @@ const MAX_MESSAGE: usize = 200;
 pub async fn read(body: Body) -> Result<Bytes, HttpError> {
     tokio::time::timeout(PATIENCE, read_bounded(body))
         .await
-        .map_err(|_| HttpError::new(StatusCode::REQUEST_TIMEOUT, "too_slow", "the request's body did not arrive"))?
+        .map_err(|_| HttpError::new(StatusCode::REQUEST_TIMEOUT, "too_slow", say("problem.too_slow")))?
 }
 
 async fn read_bounded(mut body: Body) -> Result<Bytes, HttpError> {
     let mut collected = BytesMut::new();
     let mut seen = 0_usize;
     while let Some(frame) = body.frame().await {
-        let frame = frame
-            .map_err(|_| HttpError::new(StatusCode::BAD_REQUEST, "broken_body", "the request's body broke off"))?;
+        let frame =
+            frame.map_err(|_| HttpError::new(StatusCode::BAD_REQUEST, "broken_body", say("problem.broken_body")))?;
         let Ok(data) = frame.into_data() else { continue };
         seen = seen.saturating_add(data.len());
         if seen > MAX_DRAINED {
@@ -54,7 +56,7 @@ fn content_type_is(headers: &HeaderMap, wanted: &str) -> bool {
 }
 
 fn unsupported(wanted: &str) -> HttpError {
-    let text = format!("the body has to be `{wanted}`");
+    let text = say_with("problem.unsupported_media_type", &[("wanted", wanted)]);
     HttpError::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "unsupported_media_type", text)
 }
 
@@ -81,7 +83,7 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for Json<T> {
 pub fn from_json<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, HttpError> {
     if !bytes.trim_ascii_start().starts_with(b"{") {
         let json = serde_json::from_slice::<serde::de::IgnoredAny>(bytes).is_ok();
-        let wrong = || HttpError::invalid(vec![FieldError::new("body", "an object is expected")]);
+        let wrong = || HttpError::invalid(vec![FieldError::new("body", say("wrong.no_object"))]);
         return Err(if json { wrong() } else { malformed() });
     }
     let mut deserializer = serde_json::Deserializer::from_slice(bytes);
@@ -98,27 +100,26 @@ pub fn from_json<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, HttpError> {
 }
 
 fn malformed() -> HttpError {
-    HttpError::new(StatusCode::BAD_REQUEST, "malformed", "the body is not valid JSON")
+    HttpError::new(StatusCode::BAD_REQUEST, "malformed", say("problem.malformed"))
 }
 
 fn field_error(path: &str, message: &str) -> FieldError {
     let message = message.split(" at line ").next().unwrap_or(message);
     let quoted = || message.split('`').nth(1).unwrap_or("").to_owned();
+    // What serde says about a value is its own; about fields that are there or not we say it.
+    let theirs = || Sentence::from_elsewhere(message.chars().take(MAX_MESSAGE).collect());
     let (field, message) = if message.starts_with("unknown field") {
-        (quoted(), "this field is not known")
+        (quoted(), say("wrong.unknown_field"))
     } else if message.starts_with("missing field") {
-        (quoted(), "this field is missing")
+        (quoted(), say("wrong.missing_field"))
     } else if message.starts_with("duplicate field") {
-        (quoted(), "this field is there twice")
+        (quoted(), say("wrong.duplicate_field"))
     } else if path == "." {
-        ("body".to_owned(), message)
+        ("body".to_owned(), theirs())
     } else {
-        (path.to_owned(), message)
+        (path.to_owned(), theirs())
     };
-    FieldError::new(
-        field.chars().take(MAX_MESSAGE).collect::<String>(),
-        message.chars().take(MAX_MESSAGE).collect::<String>(),
-    )
+    FieldError::new(field.chars().take(MAX_MESSAGE).collect::<String>(), message)
 }
 
 /// Reads a whole number as JSON Schema has it: `2.0` is one too.
@@ -148,7 +149,7 @@ pub fn whole<'de, D: Deserializer<'de>, T: TryFrom<u64>>(deserializer: D) -> Res
     }
 
     let number = deserializer.deserialize_any(Whole)?;
-    T::try_from(number).map_err(|_| de::Error::custom("too large a number"))
+    T::try_from(number).map_err(|_| de::Error::custom(say("wrong.too_large")))
 }
 
 /// [`whole`], where the field may be left out.

@@ -7,6 +7,7 @@ use axum::extract::{FromRequest, FromRequestParts, OptionalFromRequestParts, Pat
 use axum::response::{IntoResponse as _, Redirect, Response};
 use eirene_core::secret::Secret;
 use eirene_database::Login;
+use eirene_words::say;
 use http::request::Parts;
 use http::{Method, StatusCode, header};
 use serde::de::DeserializeOwned;
@@ -160,8 +161,7 @@ impl<T: DeserializeOwned> FromRequest<App> for CsrfForm<T> {
             let (tokens, fields): (Vec<_>, Vec<_>) = pairs.into_iter().partition(|(name, _)| name == FORM_TOKEN);
             let good = matches!(&tokens[..], [(_, token)] if logins::form_token_matches(&person.secret, token));
             if !good {
-                let text = "this form is out of date: go back, reload the page and send it again";
-                return Err(HttpError::new(StatusCode::FORBIDDEN, "form_token", text));
+                return Err(HttpError::new(StatusCode::FORBIDDEN, "form_token", say("problem.form_token")));
             }
             body::from_pairs(&fields)
         };

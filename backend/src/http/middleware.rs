@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use axum::extract::{MatchedPath, Request, State};
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
+use eirene_words::say;
 use futures_util::FutureExt as _;
 use http::{HeaderValue, Method, StatusCode, header};
 
@@ -68,8 +69,7 @@ fn refuse_foreign(app: &App, request: &Request, for_program: bool) -> Option<Htt
     match caused_by(request.headers(), app.config.portal_origin()) {
         CausedBy::Own => None,
         CausedBy::Foreign | CausedBy::Unknown => {
-            let text = "this request does not come from a page of the portal";
-            Some(HttpError::new(StatusCode::FORBIDDEN, "foreign_origin", text))
+            Some(HttpError::new(StatusCode::FORBIDDEN, "foreign_origin", say("problem.foreign_page")))
         }
     }
 }
@@ -83,9 +83,7 @@ async fn run(request: Request, next: Next) -> Response {
             let text = text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default();
             HttpError::from(AppError::Internal(anyhow::anyhow!("a handler panicked: {text}"))).into_response()
         }
-        Err(_) => {
-            HttpError::from(AppError::Unavailable { what: "the answer".into(), retry_after_s: 5 }).into_response()
-        }
+        Err(_) => HttpError::from(AppError::Unavailable { what: say("away.answer"), retry_after_s: 5 }).into_response(),
     }
 }
 
@@ -120,11 +118,9 @@ fn finish_error(mut response: Response, for_program: bool, info: &RequestInfo) -
 
 fn from_framework(status: StatusCode) -> Problem {
     match status {
-        StatusCode::METHOD_NOT_ALLOWED => {
-            Problem::new(status, "method_not_allowed", "this address does not know that verb")
-        }
+        StatusCode::METHOD_NOT_ALLOWED => Problem::new(status, "method_not_allowed", say("problem.method_not_allowed")),
         StatusCode::NOT_FOUND => HttpError::from(AppError::NotFound).problem().clone(),
-        _ => Problem::new(status, "bad_request", "the request was not understood"),
+        _ => Problem::new(status, "bad_request", say("problem.bad_request")),
     }
 }
 

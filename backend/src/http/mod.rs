@@ -43,7 +43,8 @@ use std::sync::Arc;
 use axum::Router;
 use axum::body::Body;
 use axum::response::{IntoResponse as _, Response};
-use eirene_core::SessionId;
+use eirene_core::{Sentence, SessionId};
+use eirene_words::say;
 use futures_util::future::BoxFuture;
 use http::{Request, StatusCode, header};
 use hyper::body::Incoming;
@@ -150,16 +151,13 @@ impl HttpService {
                 let Ok(response) = inner.portal.clone().oneshot(request.map(Body::new)).await;
                 response
             }
-            Place::Nowhere => {
-                let text = "this server answers for the portal and for sessions only";
-                problem(StatusCode::MISDIRECTED_REQUEST, "unknown_host", text)
-            }
-            Place::Malformed => problem(StatusCode::BAD_REQUEST, "bad_host", "one Host header is needed"),
+            Place::Nowhere => problem(StatusCode::MISDIRECTED_REQUEST, "unknown_host", say("problem.unknown_host")),
+            Place::Malformed => problem(StatusCode::BAD_REQUEST, "bad_host", say("problem.bad_host")),
         }
     }
 }
 
-fn problem(status: StatusCode, code: &'static str, text: &str) -> Response {
+fn problem(status: StatusCode, code: &'static str, text: Sentence) -> Response {
     Problem::new(status, code, text).into_json(&RequestInfo::new(None).id).into_response()
 }
 

@@ -7,6 +7,8 @@
 use std::sync::Arc;
 
 use axum::response::{IntoResponse, Response};
+use eirene_core::Sentence;
+use eirene_words::{say, say_count, say_with};
 use http::{HeaderValue, StatusCode, header};
 use serde::Serialize;
 
@@ -56,7 +58,7 @@ pub struct Problem {
 
 impl Problem {
     /// A problem of this status.
-    pub fn new(status: StatusCode, code: &'static str, detail: impl Into<String>) -> Self {
+    pub fn new(status: StatusCode, code: &'static str, detail: Sentence) -> Self {
         Self {
             kind: "about:blank",
             title: status.canonical_reason().unwrap_or("Error"),
@@ -95,7 +97,7 @@ impl Problem {
 
 impl HttpError {
     /// An error of this status.
-    pub fn new(status: StatusCode, code: &'static str, detail: impl Into<String>) -> Self {
+    pub fn new(status: StatusCode, code: &'static str, detail: Sentence) -> Self {
         Self(Box::new(Problem::new(status, code, detail)))
     }
 
@@ -112,43 +114,37 @@ impl HttpError {
 
 impl From<AppError> for HttpError {
     fn from(error: AppError) -> Self {
-        let text = error.to_string();
         Self(Box::new(match error {
             AppError::Invalid(errors) => {
-                let detail = match errors.len() {
-                    1 => "one field is wrong".to_owned(),
-                    n => format!("{n} fields are wrong"),
-                };
+                let detail = say_count("problem.invalid", errors.len() as u64, &[]);
                 Problem { errors, ..Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "invalid", detail) }
             }
             AppError::Unauthenticated => {
-                Problem::new(StatusCode::UNAUTHORIZED, "unauthenticated", "sign in, or send a valid token")
+                Problem::new(StatusCode::UNAUTHORIZED, "unauthenticated", say("problem.unauthenticated"))
             }
             AppError::Forbidden { code, text } => Problem::new(StatusCode::FORBIDDEN, code, text),
-            AppError::NotFound => {
-                Problem::new(StatusCode::NOT_FOUND, "not_found", "there is no such thing, or you may not see it")
-            }
+            AppError::NotFound => Problem::new(StatusCode::NOT_FOUND, "not_found", say("problem.not_found")),
             AppError::Conflict { code, text } => Problem::new(StatusCode::CONFLICT, code, text),
-            AppError::TooLarge => Problem::new(
-                StatusCode::PAYLOAD_TOO_LARGE,
-                "too_large",
-                "the request is larger than this address accepts",
-            ),
+            AppError::TooLarge => Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "too_large", say("problem.too_large")),
             AppError::RateLimited { retry_after_s } => Problem {
                 retry_after_s: Some(retry_after_s),
-                ..Problem::new(StatusCode::TOO_MANY_REQUESTS, "rate_limited", text)
+                ..Problem::new(
+                    StatusCode::TOO_MANY_REQUESTS,
+                    "rate_limited",
+                    say_with("problem.rate_limited", &[("seconds", &retry_after_s.to_string())]),
+                )
             },
-            AppError::Unavailable { retry_after_s, .. } => Problem {
+            AppError::Unavailable { what, retry_after_s } => Problem {
                 retry_after_s: Some(retry_after_s),
-                ..Problem::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable", text)
+                ..Problem::new(
+                    StatusCode::SERVICE_UNAVAILABLE,
+                    "unavailable",
+                    say_with("problem.unavailable", &[("what", what.as_str())]),
+                )
             },
             AppError::Internal(cause) => Problem {
                 cause: Some(Arc::new(cause)),
-                ..Problem::new(
-                    StatusCode::INTERNAL_SERVER_ERROR,
-                    "internal",
-                    "something went wrong on our side; the request's id helps to find it",
-                )
+                ..Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", say("problem.internal"))
             },
         }))
     }

@@ -9,6 +9,7 @@ use axum::body::Body;
 use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse as _, Response};
 use eirene_core::{SessionId, UserId};
+use eirene_words::say;
 use futures_util::stream::{self, StreamExt as _};
 use http::{HeaderMap, HeaderValue, StatusCode, header};
 
@@ -42,10 +43,9 @@ impl Default for StreamPlaces {
 impl StreamPlaces {
     fn take(&self, user: UserId) -> Result<Place<UserId>, HttpError> {
         self.0.take(user).ok_or_else(|| {
-            let text = "you follow too many things at once; close a page or a program that does";
             HttpError::from(Problem {
                 retry_after_s: Some(TRY_AGAIN_S),
-                ..Problem::new(StatusCode::TOO_MANY_REQUESTS, "too_many_streams", text)
+                ..Problem::new(StatusCode::TOO_MANY_REQUESTS, "too_many_streams", say("problem.too_many_streams"))
             })
         })
     }
@@ -119,6 +119,6 @@ fn end(app: &App, grant: Arc<Grant>, place: Place<UserId>) -> impl Future<Output
 pub fn last_id(headers: &HeaderMap, in_url: Option<i64>) -> Result<Option<i64>, HttpError> {
     let Some(value) = headers.get("last-event-id") else { return Ok(in_url) };
     let number = value.to_str().ok().and_then(|text| text.trim().parse::<i64>().ok()).filter(|id| *id >= 0);
-    let wrong = || HttpError::invalid(vec![FieldError::new("Last-Event-ID", "a number of an event")]);
+    let wrong = || HttpError::invalid(vec![FieldError::new("Last-Event-ID", say("wrong.event"))]);
     number.map(Some).ok_or_else(wrong)
 }

@@ -7,6 +7,7 @@ use eirene_core::job_file::{AppSpec, JobFile};
 use eirene_core::launcher::{Launcher, LauncherAnswer, LauncherError, LauncherRequest};
 use eirene_core::secret::Secret;
 use eirene_database::{Db, DbError};
+use eirene_words::words;
 
 use crate::config::{BindPath, Config};
 
@@ -71,7 +72,7 @@ impl JobFiles {
             LauncherRequest::WriteJobFile { person: session.owner_name.clone(), session: session.id, content };
         match self.launcher.call(request).await {
             Ok(LauncherAnswer::Written { directory }) => Ok(directory),
-            Ok(_) => Err(JobFileError::Home("the launcher gave an answer to another question".into())),
+            Ok(_) => Err(JobFileError::Home(words().get("reason.foreign_answer"))),
             Err(error @ LauncherError::Unreachable { .. }) => Err(JobFileError::Away(error)),
             Err(LauncherError::Refused { code, text }) => match code.as_str() {
                 "unknown_person" | "forbidden_person" => Err(JobFileError::Person(text)),

@@ -10,6 +10,7 @@ use anyhow::Context as _;
 use async_trait::async_trait;
 use eirene_core::scheduler::{Job, SchedulerError};
 use eirene_core::{Session, SessionId, SessionState};
+use eirene_words::words;
 use jiff::{SignedDuration, Timestamp};
 
 use super::driver::Reconciler;
@@ -215,7 +216,7 @@ pub(super) async fn finish(app: &App, job_files: &JobFiles, session: &Session) {
     if session.state == SessionState::Failed
         && let Some(text) = job_files.job_log(session).await.filter(|text| !text.trim().is_empty())
     {
-        let piece = format!("--- the job's own log ---\n{}\n", text.trim_end());
+        let piece = format!("{}\n{}\n", words().get("log.of_job"), text.trim_end());
         if let Err(error) = app.logs.append(session.id, piece.into()).await {
             tracing::warn!(session.id = %session.id, %error, "The log of session {} was not written", session.id);
         }

@@ -164,7 +164,10 @@ impl Work {
             Ok(Err(error)) if !error.is_undetermined() => {
                 let reason = match error {
                     eirene_core::scheduler::SchedulerError::Refused { reason } => reason,
-                    other => Reason::new("submit_failed", other.to_string()),
+                    other => {
+                        tracing::warn!(session.id = %session.id, error = %other, "The submit of session {} failed", session.id);
+                        reasons::submit_failed()
+                    }
                 };
                 self.fail(session.id, reason).await
             }

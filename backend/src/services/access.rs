@@ -14,6 +14,7 @@ use data_encoding::HEXLOWER;
 use eirene_core::secret::{Secret, SecretHash};
 use eirene_core::{Clock, Scope, Session, SessionId, User, UserId, UserState};
 use eirene_database::Db;
+use eirene_words::say;
 use jiff::SignedDuration;
 use serde_json::json;
 use sha2::{Digest as _, Sha256};
@@ -206,8 +207,7 @@ impl Access {
     /// Makes the one-time code that takes a browser from the portal to the session's origin.
     pub async fn begin_handover(&self, actor: &Actor, session: SessionId) -> Result<Secret, AppError> {
         let Via::Login(login) = actor.via else {
-            let text = "only a browser that is signed in can be handed over".to_owned();
-            return Err(AppError::Forbidden { code: "browser_only", text });
+            return Err(AppError::Forbidden { code: "browser_only", text: say("problem.browser_only") });
         };
         if !self.may_connect(&actor.user, session).await? {
             return Err(AppError::NotFound);

@@ -12,8 +12,9 @@ use std::time::Duration;
 
 use eirene_core::audit::NewAuditEvent;
 use eirene_core::secret::Secret;
-use eirene_core::{Clock, Role, User, UserId, UserState, Username};
+use eirene_core::{Clock, Role, Sentence, User, UserId, UserState, Username};
 use eirene_database::Db;
+use eirene_words::{say, say_with};
 use governor::clock::Clock as _;
 use governor::{DefaultKeyedRateLimiter, Quota, RateLimiter};
 use secrecy::{ExposeSecret as _, SecretString};
@@ -173,10 +174,10 @@ impl Accounts {
             Uid::FromSystem => system_uid(&new.username).await?,
         };
         if uid.is_none() && new.role == Role::Researcher && new.uid == Uid::FromSystem {
-            return Err(invalid("username", format!("this machine knows no person `{}`", new.username)));
+            return Err(invalid("username", say_with("wrong.unknown_person", &[("name", new.username.as_str())])));
         }
         if uid.is_some_and(|uid| uid < 1000) {
-            return Err(invalid("username", format!("`{}` is a system account of this machine", new.username)));
+            return Err(invalid("username", say_with("wrong.system_account", &[("name", new.username.as_str())])));
         }
         let (password, generated) = given_or_generated(new.password)?;
         let hash = self.inner.passwords.hash(password).await?;
@@ -226,10 +227,10 @@ impl Accounts {
         let mut user = self.inner.db.user_by_name(username).await?.ok_or(AppError::NotFound)?;
         if state == UserState::Disabled && user.state == UserState::Active {
             if user.id == actor.user.id {
-                return Err(conflict("own_account", "you cannot disable your own account"));
+                return Err(conflict("own_account", say("problem.own_account")));
             }
             if user.is_admin() && self.inner.db.count_admins().await? <= 1 {
-                return Err(conflict("last_admin", "this is the last admin: make another one first"));
+                return Err(conflict("last_admin", say("problem.last_admin")));
             }
         }
         let action = match state {
@@ -283,7 +284,7 @@ impl Accounts {
         };
         let user = match self.authenticate(attempt).await {
             Ok(user) => user,
-            Err(AppError::Unauthenticated) => return Err(invalid("present", "this is not your password")),
+            Err(AppError::Unauthenticated) => return Err(invalid("present", say("wrong.password"))),
             Err(error) => return Err(error),
         };
         check_password("new", &new)?;
@@ -336,24 +337,24 @@ fn check_password(field: &str, password: &SecretString) -> Result<(), AppError> 
     let text = password.expose_secret();
     let characters = text.chars().count();
     if characters < MIN_PASSWORD {
-        return Err(invalid(field, format!("at least {MIN_PASSWORD} characters")));
+        return Err(invalid(field, say_with("wrong.too_short", &[("n", &MIN_PASSWORD.to_string())])));
     }
     if characters > MAX_PASSWORD || text.contains('\0') {
-        return Err(invalid(field, format!("at most {MAX_PASSWORD} characters, and no NUL")));
+        return Err(invalid(field, say_with("wrong.too_long", &[("n", &MAX_PASSWORD.to_string())])));
     }
     Ok(())
 }
 
-fn invalid(field: &str, message: impl Into<String>) -> AppError {
+fn invalid(field: &str, message: Sentence) -> AppError {
     AppError::Invalid(vec![FieldError::new(field, message)])
 }
 
-fn conflict(code: &'static str, text: &str) -> AppError {
-    AppError::Conflict { code, text: text.to_owned() }
+fn conflict(code: &'static str, text: Sentence) -> AppError {
+    AppError::Conflict { code, text }
 }
 
 fn taken(username: &Username) -> AppError {
-    conflict("username_taken", &format!("there is already an account `{username}`"))
+    conflict("username_taken", say_with("problem.username_taken", &[("name", username.as_str())]))
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@ use std::net::IpAddr;
 
 use eirene_core::audit::NewAuditEvent;
 use eirene_core::{LoginId, Scope, TokenId, User};
+use eirene_words::{say, say_with};
 
 use crate::error::AppError;
 
@@ -46,7 +47,8 @@ impl Actor {
         if allowed {
             return Ok(());
         }
-        Err(AppError::Forbidden { code: "insufficient_scope", text: format!("this token lacks the scope `{scope}`") })
+        let text = say_with("problem.insufficient_scope", &[("scope", scope.as_str())]);
+        Err(AppError::Forbidden { code: "insufficient_scope", text })
     }
 
     /// That the actor runs the platform, and that the means of signing in reach as far.
@@ -55,7 +57,7 @@ impl Actor {
             return Ok(());
         }
         if !self.user.is_admin() {
-            return Err(AppError::Forbidden { code: "not_admin", text: "only an admin may do this".into() });
+            return Err(AppError::Forbidden { code: "not_admin", text: say("problem.not_admin") });
         }
         self.require(Scope::Admin)
     }

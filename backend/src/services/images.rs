@@ -5,8 +5,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use data_encoding::HEXLOWER;
-use eirene_core::{AppName, Clock, Image, ImageId, ImageName, Scope};
+use eirene_core::{AppName, Clock, Image, ImageId, ImageName, Scope, Sentence};
 use eirene_database::Db;
+use eirene_words::{say, say_with};
 use serde_json::json;
 use sha2::{Digest as _, Sha256};
 
@@ -88,15 +89,15 @@ impl Images {
 }
 
 async fn fingerprint(path: PathBuf) -> Result<(String, i64), AppError> {
-    let wrong = |message: String| AppError::Invalid(vec![FieldError::new("sif", message)]);
+    let wrong = |message: Sentence| AppError::Invalid(vec![FieldError::new("sif", message)]);
     let plain = path.to_str().is_some_and(|text| !text.contains([',', ':']) && !text.chars().any(char::is_control));
     if !path.is_absolute() || !plain {
-        return Err(wrong("an absolute path without commas and colons".into()));
+        return Err(wrong(say("wrong.path")));
     }
     let shown = path.display().to_string();
     let hashed =
         tokio::task::spawn_blocking(move || hash_file(&path)).await.map_err(|e| AppError::Internal(e.into()))?;
-    hashed.map_err(|error| wrong(format!("`{shown}` cannot be read: {error}")))
+    hashed.map_err(|error| wrong(say_with("wrong.unreadable", &[("file", &shown), ("error", &error.to_string())])))
 }
 
 fn hash_file(path: &Path) -> std::io::Result<(String, i64)> {

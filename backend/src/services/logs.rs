@@ -12,6 +12,7 @@ use std::time::{Duration, SystemTime};
 use bytes::Bytes;
 use eirene_core::{Scope, Session, SessionId};
 use eirene_database::Db;
+use eirene_words::words;
 use futures_util::stream::{self, BoxStream, StreamExt as _};
 use tokio::sync::broadcast;
 
@@ -24,7 +25,6 @@ use crate::services::sessions;
 pub const MAX_BYTES: u64 = 1024 * 1024;
 /// What is kept of a log that has grown too long.
 const KEEP_BYTES: usize = 512 * 1024;
-const CUT: &[u8] = b"[the beginning of this log was dropped]\n";
 /// Pieces a slow reader may lag behind before it is told so.
 const IN_FLIGHT: usize = 256;
 
@@ -90,7 +90,7 @@ impl Logs {
             match receiver.recv().await {
                 Ok(piece) => Some((piece, Some(receiver))),
                 Err(broadcast::error::RecvError::Lagged(_)) => {
-                    Some((Bytes::from_static(b"[some lines were left out here]\n"), Some(receiver)))
+                    Some((Bytes::from(remark("log.skipped")), Some(receiver)))
                 }
                 Err(broadcast::error::RecvError::Closed) => None,
             }
@@ -213,6 +213,11 @@ impl Logs {
     }
 }
 
+/// A line of ours between those of the log.
+fn remark(key: &str) -> String {
+    words().get(key) + "\n"
+}
+
 fn append_bounded(path: &Path, piece: &[u8]) -> io::Result<()> {
     use std::io::Write as _;
     if let Some(directory) = path.parent() {
@@ -224,11 +229,12 @@ fn append_bounded(path: &Path, piece: &[u8]) -> io::Result<()> {
         return file.write_all(piece);
     }
     let old = std::fs::read(path)?;
-    let tail = &old[old.len().saturating_sub(KEEP_BYTES - CUT.len())..];
+    let cut = remark("log.cut");
+    let tail = &old[old.len().saturating_sub(KEEP_BYTES.saturating_sub(cut.len()))..];
     let tail = tail.iter().position(|b| *b == b'\n').map_or(tail, |end| &tail[end + 1..]);
     let next = path.with_extension("new");
     let mut file = std::fs::OpenOptions::new().create(true).write(true).truncate(true).mode(0o600).open(&next)?;
-    file.write_all(CUT)?;
+    file.write_all(cut.as_bytes())?;
     file.write_all(tail)?;
     file.write_all(piece)?;
     std::fs::rename(&next, path)
@@ -269,7 +275,7 @@ mod tests {
         append_bounded(&path, b"the end\n").unwrap();
         let bytes = std::fs::read(&path).unwrap();
         assert!(bytes.len() as u64 <= MAX_BYTES);
-        assert!(bytes.starts_with(CUT) && bytes.ends_with(b"\nthe end\n"));
+        assert!(bytes.starts_with(b"[the beginning of this log was dropped]\n") && bytes.ends_with(b"\nthe end\n"));
         let flood = b"y".repeat(3 * 1024 * 1024);
         append_bounded(&path, &flood).unwrap();
         assert!(std::fs::metadata(&path).unwrap().len() <= MAX_BYTES);

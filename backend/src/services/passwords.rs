@@ -9,6 +9,7 @@ use argon2::password_hash::phc::PasswordHash;
 use argon2::password_hash::{PasswordHasher as _, PasswordVerifier as _};
 use argon2::{Algorithm, Argon2, Params, Version};
 use eirene_core::secret::Secret;
+use eirene_words::say;
 use secrecy::{ExposeSecret as _, SecretString};
 use tokio::sync::Semaphore;
 
@@ -91,7 +92,7 @@ impl Passwords {
         work: impl FnOnce(&Inner) -> Result<T, String> + Send + 'static,
     ) -> Result<Result<T, String>, AppError> {
         let Ok(permit) = tokio::time::timeout(WAIT, self.inner.permits.acquire()).await else {
-            return Err(AppError::Unavailable { what: "the log-in".into(), retry_after_s: 5 });
+            return Err(AppError::Unavailable { what: say("away.login"), retry_after_s: 5 });
         };
         let _permit = permit.map_err(|e| AppError::Internal(e.into()))?;
         let inner = Arc::clone(&self.inner);

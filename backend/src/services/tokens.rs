@@ -4,8 +4,9 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use eirene_core::secret::Secret;
-use eirene_core::{Clock, Scope, TokenId, User};
+use eirene_core::{Clock, Scope, Sentence, TokenId, User};
 use eirene_database::{ApiToken, Db};
+use eirene_words::{say, say_with};
 use jiff::SignedDuration;
 use secrecy::SecretString;
 use serde_json::json;
@@ -94,11 +95,10 @@ impl Tokens {
         scopes.dedup();
         check(&new.name, new.expires_in_s, &scopes)?;
         if scopes.contains(&Scope::Admin) && !user.is_admin() {
-            let text = "the scope `admin` is for admins only".to_owned();
-            return Err(AppError::Forbidden { code: "not_admin", text });
+            return Err(AppError::Forbidden { code: "not_admin", text: say("problem.admin_scope") });
         }
         if self.db.tokens_of(user.id).await?.len() >= MAX_TOKENS {
-            let text = format!("you have {MAX_TOKENS} tokens: delete some first");
+            let text = say_with("problem.too_many_tokens", &[("n", &MAX_TOKENS.to_string())]);
             return Err(AppError::Conflict { code: "too_many_tokens", text });
         }
         let now = self.clock.now();
@@ -174,16 +174,16 @@ impl Tokens {
 
 fn check(name: &str, expires_in_s: Option<u64>, scopes: &[Scope]) -> Result<(), AppError> {
     let mut errors = Vec::new();
-    let mut wrong = |field: &str, message: String| errors.push(FieldError::new(field, message));
+    let mut wrong = |field: &str, message: Sentence| errors.push(FieldError::new(field, message));
     let length = name.chars().count();
     if length == 0 || length > MAX_NAME || name.trim() != name || name.chars().any(char::is_control) {
-        wrong("name", format!("1 to {MAX_NAME} printable characters, no white space at either end"));
+        wrong("name", say_with("wrong.printable", &[("n", &MAX_NAME.to_string())]));
     }
     if expires_in_s.is_some_and(|s| s == 0 || s > MAX_EXPIRES_IN_S) {
-        wrong("expires_in_s", format!("1 to {MAX_EXPIRES_IN_S}"));
+        wrong("expires_in_s", say_with("wrong.expires_in", &[("most", &MAX_EXPIRES_IN_S.to_string())]));
     }
     if scopes.is_empty() {
-        wrong("scopes", "at least one, or leave the field out".to_owned());
+        wrong("scopes", say("wrong.no_scopes"));
     }
     if errors.is_empty() { Ok(()) } else { Err(AppError::Invalid(errors)) }
 }

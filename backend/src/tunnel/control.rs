@@ -149,7 +149,7 @@ impl Ear<'_> {
     async fn exited(&self, status: Option<i32>, code: Option<&str>, text: Option<&str>) -> Result<(), AppError> {
         let outcome = match (code, status) {
             (Some("never_ready"), _) => Some(AppOutcome::NeverReady(self.app.config.agent.ready_within_s)),
-            (Some(_), _) => Some(AppOutcome::NotStarted(sentence(text.unwrap_or("The app could not be started.")))),
+            (Some(_), _) => Some(AppOutcome::NotStarted(text.map(sentence))),
             (None, Some(0)) => Some(AppOutcome::Ended),
             (None, Some(status)) if !BY_SIGNAL.contains(&status) => Some(AppOutcome::Failed(status)),
             (None, Some(_) | None) => None,

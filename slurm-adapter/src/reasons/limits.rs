@@ -1,7 +1,9 @@
 //! Reasons about limits. SLURM makes them of parts: whose limit (`Assoc`, `QOS`, or nothing where the end says it), of what sort
 //! (`Grp` for all together, `Max`, `Min`), of what (`Cpu`, `Mem`, `GRES` …), counted how (at once, or in minutes), and per what.
+//! The catalogue has a whole sentence for each owner and sort, which takes in what is counted and the advice.
 
 use eirene_core::Reason;
+use eirene_words::{say, say_with};
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Whose {
@@ -34,24 +36,24 @@ enum Per {
 
 struct What {
     words: &'static [&'static str],
+    /// Part of the reason's code, and of the key of its name.
     code: &'static str,
-    plain: &'static str,
 }
 
 /// What is limited; longer words stand before their beginnings.
 const WHAT: [What; 12] = [
-    What { words: &["CPU", "Cpu"], code: "cpu", plain: "CPUs" },
-    What { words: &["Memory", "Mem"], code: "memory", plain: "memory" },
-    What { words: &["Node"], code: "node", plain: "nodes" },
-    What { words: &["GRES"], code: "gpu", plain: "GPUs or similar devices" },
-    What { words: &["License"], code: "licence", plain: "software licences" },
-    What { words: &["BB"], code: "burst_buffer", plain: "burst buffer space" },
-    What { words: &["Billing"], code: "billing", plain: "billing units" },
-    What { words: &["Energy"], code: "energy", plain: "energy" },
-    What { words: &["Unknown"], code: "resource", plain: "some resource" },
-    What { words: &["SubmitJobs", "SubmitJob"], code: "submitted_jobs", plain: "jobs in the queue" },
-    What { words: &["Jobs"], code: "jobs", plain: "running jobs" },
-    What { words: &["WallDuration", "Wall"], code: "time", plain: "running time" },
+    What { words: &["CPU", "Cpu"], code: "cpu" },
+    What { words: &["Memory", "Mem"], code: "memory" },
+    What { words: &["Node"], code: "node" },
+    What { words: &["GRES"], code: "gpu" },
+    What { words: &["License"], code: "licence" },
+    What { words: &["BB"], code: "burst_buffer" },
+    What { words: &["Billing"], code: "billing" },
+    What { words: &["Energy"], code: "energy" },
+    What { words: &["Unknown"], code: "resource" },
+    What { words: &["SubmitJobs", "SubmitJob"], code: "submitted_jobs" },
+    What { words: &["Jobs"], code: "jobs" },
+    What { words: &["WallDuration", "Wall"], code: "time" },
 ];
 
 /// Reads a reason about a limit.
@@ -84,40 +86,41 @@ pub(super) fn read(word: &str) -> Option<Reason> {
 }
 
 fn explain(whose: Whose, sort: Sort, what: &What, counted: Counted, per: Per) -> Reason {
-    let owner = match whose {
-        Whose::Account => "your account",
-        Whose::Quality => "the quality of service",
-    };
-    let plain = what.plain;
     let is_time = what.code == "time";
-    let subject = match (counted, per) {
-        (Counted::AtOnce, Per::Job) => format!("{plain} in one job"),
-        (Counted::AtOnce, Per::Node) => format!("{plain} on one node"),
-        (Counted::AtOnce, Per::User) => format!("{plain} for one person"),
-        (Counted::AtOnce, Per::Account) => format!("{plain} for one account"),
-        (Counted::AtOnce, Per::Nothing) if is_time => format!("{plain} in all"),
-        (Counted::AtOnce, Per::Nothing) => format!("{plain} at one time"),
-        (Counted::Minutes, Per::Job) => format!("{plain} times minutes in one job"),
-        (Counted::Minutes, _) => format!("{plain} times minutes in all"),
-        (Counted::RunMinutes, Per::User) => format!("{plain} times the minutes still to run, for one person"),
-        (Counted::RunMinutes, Per::Account) => format!("{plain} times the minutes still to run, for one account"),
-        (Counted::RunMinutes, _) => format!("{plain} times the minutes still to run"),
+    let counted_as = match (counted, per) {
+        (Counted::AtOnce, Per::Job) => "limit.of.job",
+        (Counted::AtOnce, Per::Node) => "limit.of.node",
+        (Counted::AtOnce, Per::User) => "limit.of.person",
+        (Counted::AtOnce, Per::Account) => "limit.of.account",
+        (Counted::AtOnce, Per::Nothing) if is_time => "limit.of.all",
+        (Counted::AtOnce, Per::Nothing) => "limit.of.moment",
+        (Counted::Minutes, Per::Job) => "limit.of.minutes_job",
+        (Counted::Minutes, _) => "limit.of.minutes_all",
+        (Counted::RunMinutes, Per::User) => "limit.of.run_minutes_person",
+        (Counted::RunMinutes, Per::Account) => "limit.of.run_minutes_account",
+        (Counted::RunMinutes, _) => "limit.of.run_minutes",
     };
-    let sentence = match sort {
-        Sort::Together => format!("The limit of {owner} for {subject}, all its jobs together, is reached."),
-        Sort::Most => format!("The limit of {owner} for {subject} is reached."),
-        Sort::Least => format!("The job asks for less than the least that {owner} wants of {subject}."),
+    let sentence = match (whose, sort) {
+        (Whose::Account, Sort::Together) => "limit.account.together",
+        (Whose::Account, Sort::Most) => "limit.account.most",
+        (Whose::Account, Sort::Least) => "limit.account.least",
+        (Whose::Quality, Sort::Together) => "limit.quality.together",
+        (Whose::Quality, Sort::Most) => "limit.quality.most",
+        (Whose::Quality, Sort::Least) => "limit.quality.least",
     };
     let never = per == Per::Job || per == Per::Node;
-    let advice = match (sort, counted) {
-        (Sort::Least, _) => format!("Ask for more, or choose another {}.", choice(whose)),
-        (Sort::Most, _) if never => format!("Ask for less, or choose another {}.", choice(whose)),
-        (Sort::Together, Counted::Minutes) => budget(whose),
-        (Sort::Together, Counted::AtOnce) if is_time => budget(whose),
-        (Sort::Together | Sort::Most, _) => {
-            "It starts when other jobs under that limit end; asking for less may help.".to_owned()
-        }
+    let advice = match (sort, counted, whose) {
+        (Sort::Least, _, Whose::Account) => "limit.advice.more_account",
+        (Sort::Least, _, Whose::Quality) => "limit.advice.more_quality",
+        (Sort::Most, _, Whose::Account) if never => "limit.advice.less_account",
+        (Sort::Most, _, Whose::Quality) if never => "limit.advice.less_quality",
+        (Sort::Together, Counted::Minutes, _) => budget(whose),
+        (Sort::Together, Counted::AtOnce, _) if is_time => budget(whose),
+        (Sort::Together | Sort::Most, _, _) => "limit.advice.wait",
     };
+    let name = say(&format!("limit.what.{}", what.code));
+    let of = say_with(counted_as, &[("what", name.as_str())]);
+    let text = say_with(sentence, &[("what", of.as_str()), ("advice", say(advice).as_str())]);
     let code = [
         match whose {
             Whose::Account => "account",
@@ -143,18 +146,14 @@ fn explain(whose: Whose, sort: Sort, what: &What, counted: Counted, per: Per) ->
         },
     ];
     let code = code.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join("_");
-    Reason::new(format!("limit_{code}"), format!("{sentence} {advice}"))
+    Reason::new(format!("limit_{code}"), text)
 }
 
-fn choice(whose: Whose) -> &'static str {
+fn budget(whose: Whose) -> &'static str {
     match whose {
-        Whose::Account => "account",
-        Whose::Quality => "quality of service",
+        Whose::Account => "limit.advice.budget_account",
+        Whose::Quality => "limit.advice.budget_quality",
     }
-}
-
-fn budget(whose: Whose) -> String {
-    format!("Choose another {}, or ask the people who run the cluster for more.", choice(whose))
 }
 
 #[cfg(test)]

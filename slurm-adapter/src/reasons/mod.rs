@@ -1,4 +1,5 @@
-//! Why a job waits or ended, in plain words: SLURM's reasons as a stable code, one sentence and one piece of advice.
+//! Why a job waits or ended, in plain words: SLURM's reasons as a stable code, one sentence and one piece of advice. The words
+//! themselves are the catalogue's.
 //!
 //! The reasons about limits are built from parts in SLURM, so [`limits`] reads them by their parts; the others are in a table.
 
@@ -7,24 +8,19 @@ mod table;
 
 use eirene_core::Reason;
 use eirene_core::scheduler::JobState;
+use eirene_words::{say, say_with};
 
 /// The reason for a job in `state` whose SLURM reason is `word`; none when there is nothing to explain.
 pub(crate) fn of_job(state: JobState, word: &str) -> Option<Reason> {
     let word = first_word(word);
     match state {
         JobState::Running | JobState::Completing | JobState::Completed => None,
-        JobState::Pending if word.is_empty() || word == "None" => Some(Reason::new(
-            "not_considered_yet",
-            "The scheduler has not looked at the job yet. This takes a few seconds.",
-        )),
-        JobState::Pending => Some(of_word(&word)),
-        JobState::Configuring => {
-            Some(Reason::new("nodes_starting", "The nodes of the job are being prepared. This can take some minutes."))
+        JobState::Pending if word.is_empty() || word == "None" => {
+            Some(Reason::new("not_considered_yet", say("job.not_considered_yet")))
         }
-        JobState::Suspended => Some(Reason::new(
-            "suspended",
-            "The job was stopped for the moment. It goes on when the scheduler or an operator lets it.",
-        )),
+        JobState::Pending => Some(of_word(&word)),
+        JobState::Configuring => Some(Reason::new("nodes_starting", say("job.nodes_starting"))),
+        JobState::Suspended => Some(Reason::new("suspended", say("job.suspended"))),
         JobState::Cancelled
         | JobState::Failed
         | JobState::TimedOut
@@ -37,34 +33,29 @@ pub(crate) fn of_job(state: JobState, word: &str) -> Option<Reason> {
 /// What a reason word says.
 fn of_word(word: &str) -> Reason {
     table::lookup(word).or_else(|| limits::read(word)).unwrap_or_else(|| {
-        let shown = word.chars().filter(|c| c.is_ascii_alphanumeric() || "_-".contains(*c)).take(64).collect::<String>();
-        Reason::new(
-            "other",
-            format!("The scheduler gives a reason that is not known here: `{shown}`. Ask the people who run the cluster if it stays."),
-        )
+        let shown =
+            word.chars().filter(|c| c.is_ascii_alphanumeric() || "_-".contains(*c)).take(64).collect::<String>();
+        Reason::new("other", say_with("job.other", &[("word", &shown)]))
     })
 }
 
 /// What an end says for itself.
 fn of_end(state: JobState) -> Reason {
-    let (code, text) = match state {
-        JobState::Cancelled => ("cancelled", "The job was cancelled."),
-        JobState::TimedOut => ("time_limit", "The job reached its time limit. Ask for more time next time."),
-        JobState::NodeFailed => (
-            "node_failed",
-            "A node of the job failed. Start again; if it happens often, tell the people who run the cluster.",
-        ),
-        JobState::OutOfMemory => ("out_of_memory", "The job used more memory than it had. Ask for more memory."),
-        JobState::Preempted => ("preempted", "A job with more right to the nodes took them. Start again."),
+    let (code, key) = match state {
+        JobState::Cancelled => ("cancelled", "job.cancelled"),
+        JobState::TimedOut => ("time_limit", "job.time_limit"),
+        JobState::NodeFailed => ("node_failed", "job.node_failed"),
+        JobState::OutOfMemory => ("out_of_memory", "job.out_of_memory_end"),
+        JobState::Preempted => ("preempted", "job.preempted"),
         JobState::Failed
         | JobState::Pending
         | JobState::Configuring
         | JobState::Running
         | JobState::Suspended
         | JobState::Completing
-        | JobState::Completed => ("failed", "The job failed. Its log may say more."),
+        | JobState::Completed => ("failed", "job.failed"),
     };
-    Reason::new(code, text)
+    Reason::new(code, say(key))
 }
 
 /// The word itself: some reasons carry details behind a comma, a colon or in parentheses.

@@ -2,6 +2,7 @@
 
 use axum::Json;
 use axum::extract::State;
+use eirene_words::{say, say_with};
 use serde::Deserialize;
 use utoipa::IntoParams;
 
@@ -48,11 +49,11 @@ pub(crate) async fn list(
     let before = match which.cursor.as_deref() {
         None | Some("") => None,
         Some(text) if text.len() <= 18 && text.bytes().all(|b| b.is_ascii_digit()) => text.parse().ok(),
-        Some(_) => return Err(wrong("cursor", "not a cursor of ours")),
+        Some(_) => return Err(wrong("cursor", say("wrong.cursor"))),
     };
     for (field, value) in [("actor", &which.actor), ("action", &which.action)] {
         if value.as_ref().is_some_and(|text| text.chars().count() > MAX_FILTER || text.contains('\0')) {
-            return Err(wrong(field, format!("at most {MAX_FILTER} characters, and no NUL")));
+            return Err(wrong(field, say_with("wrong.too_long", &[("n", &MAX_FILTER.to_string())])));
         }
     }
     let query = AuditQuery { before, limit, actor: which.actor, action: which.action };

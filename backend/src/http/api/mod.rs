@@ -12,6 +12,8 @@ mod tokens;
 mod users;
 
 use axum::Router;
+use eirene_core::Sentence;
+use eirene_words::{say, say_with};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::router::OpenApiRouter;
@@ -55,7 +57,7 @@ fn limit(given: Option<u32>) -> HttpResult<u32> {
     match given {
         None => Ok(DEFAULT_LIMIT),
         Some(limit) if (1..=MAX_LIMIT).contains(&limit) => Ok(limit),
-        Some(_) => Err(wrong("limit", format!("must be between 1 and {MAX_LIMIT}"))),
+        Some(_) => Err(wrong("limit", say_with("wrong.between", &[("least", "1"), ("most", &MAX_LIMIT.to_string())]))),
     }
 }
 
@@ -67,12 +69,12 @@ fn cursor(given: Option<String>) -> HttpResult<Option<String>> {
     };
     match given {
         Some(text) if text.is_empty() => Ok(None),
-        Some(text) if !plain(&text) => Err(wrong("cursor", "not a cursor of ours")),
+        Some(text) if !plain(&text) => Err(wrong("cursor", say("wrong.cursor"))),
         other => Ok(other),
     }
 }
 
-fn wrong(field: &str, message: impl Into<String>) -> HttpError {
+fn wrong(field: &str, message: Sentence) -> HttpError {
     HttpError::invalid(vec![FieldError::new(field, message)])
 }
 

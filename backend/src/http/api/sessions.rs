@@ -5,6 +5,7 @@ use axum::extract::State;
 use axum::response::{IntoResponse as _, Response};
 use data_encoding::HEXLOWER;
 use eirene_core::{NameError, Resources, SessionId};
+use eirene_words::say_with;
 use http::{HeaderMap, HeaderValue, StatusCode, header};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
@@ -95,7 +96,7 @@ fn walltime_min() -> u32 {
 
 /// Parses one name and notes its field when it is wrong.
 fn name<T: std::str::FromStr<Err = NameError>>(errors: &mut Vec<FieldError>, field: &str, text: &str) -> Option<T> {
-    text.parse().map_err(|error: NameError| errors.push(FieldError::new(field, error.to_string()))).ok()
+    text.parse().map_err(|error: NameError| errors.push(FieldError::no_name(field, error))).ok()
 }
 
 impl NewSession {
@@ -127,7 +128,7 @@ impl NewSession {
         let Some(value) = values.next() else { return Ok(None) };
         let good = value.to_str().ok().filter(|text| !text.is_empty() && text.len() <= MAX_KEY);
         let (Some(key), None) = (good, values.next()) else {
-            return Err(wrong("Idempotency-Key", format!("1 to {MAX_KEY} visible ASCII characters, once")));
+            return Err(wrong("Idempotency-Key", say_with("wrong.idempotency_key", &[("n", &MAX_KEY.to_string())])));
         };
         let body = serde_json::to_vec(self).map_err(|e| AppError::Internal(e.into()))?;
         Ok(Some(IdempotencyKey { key: key.to_owned(), body_sha256: HEXLOWER.encode(&Sha256::digest(&body)) }))

@@ -9,11 +9,12 @@ use secrecy::{ExposeSecret as _, SecretString};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::{List, Part, cursor, limit, wrong};
+use super::{List, Part, cursor, limit};
 use crate::app::App;
+use crate::error::FieldError;
 use crate::http::body;
 use crate::http::extract::{AdminCaller, Caller, Id};
-use crate::http::problem::HttpResult;
+use crate::http::problem::{HttpError, HttpResult};
 use crate::http::view::UserView;
 use crate::services::accounts::{NewAccount, Uid};
 
@@ -92,7 +93,8 @@ pub(crate) async fn create(
     AdminCaller(caller): AdminCaller,
     body::Json(new): body::Json<NewUser>,
 ) -> HttpResult<Response> {
-    let username = new.username.parse().map_err(|e: eirene_core::NameError| wrong("username", e.to_string()))?;
+    let username =
+        new.username.parse().map_err(|error| HttpError::invalid(vec![FieldError::no_name("username", error)]))?;
     let role = new.role.unwrap_or(Role::Researcher);
     let account = NewAccount { username, role, uid: Uid::FromSystem, password: new.password };
     let (user, password) = app.accounts.create(&caller.actor, account).await?;

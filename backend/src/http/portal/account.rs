@@ -8,6 +8,7 @@ use axum::response::{IntoResponse as _, Redirect};
 use eirene_core::account::{Role, Scope};
 use eirene_core::id::TokenId;
 use eirene_database::ApiToken;
+use eirene_words::say;
 use secrecy::SecretString;
 use serde::Deserialize;
 
@@ -102,7 +103,7 @@ pub(crate) async fn make_token(
     let scopes: Vec<Scope> =
         Scope::ALL.iter().copied().filter(|scope| form.contains_key(&scope_field(*scope))).collect();
     let Some(days) = days else {
-        return Err(AppError::Invalid(vec![FieldError::new("lifetime_days", "choose how long the token lasts")]).into());
+        return Err(AppError::Invalid(vec![FieldError::new("lifetime_days", say("wrong.lifetime"))]).into());
     };
     let new = NewToken { name: name.clone(), scopes: Some(scopes.clone()), expires_in_s: Some(days * 24 * 60 * 60) };
     let errors = match app.tokens.create(&signed_in.actor, new).await {
@@ -115,8 +116,10 @@ pub(crate) async fn make_token(
         Err(AppError::Conflict { text, .. }) => vec![FieldError::new("", text)],
         Err(error) => return Err(error.into()),
     };
-    let named =
-        |error: FieldError| if error.field == "name" { FieldError::new("token_name", error.message) } else { error };
+    let named = |error: FieldError| match error.field.as_str() {
+        "name" => FieldError { field: "token_name".to_owned(), ..error },
+        _ => error,
+    };
     let errors: Vec<FormError> =
         errors.into_iter().map(|error| FormError::from_service(words(), &named(error))).collect();
     let mut page = view(&app, &signed_in).await?;

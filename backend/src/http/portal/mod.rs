@@ -1,6 +1,6 @@
 //! The portal: pages for people, rendered on the server, made livelier by small modules, whole without them.
 //!
-//! A handler reads the request, calls one service and shows a [view](views). Words come from one catalogue ([`words`]), widgets from
+//! A handler reads the request, calls one service and shows a [view](views). Words come from one catalogue (`eirene-words`), widgets from
 //! components below `frontend/templates`. What programs need is the API's; what keeps a page true is the live feed's, both next door.
 
 mod account;
@@ -18,13 +18,13 @@ mod start;
 #[cfg(test)]
 mod tests;
 mod views;
-mod words;
 
 use std::sync::LazyLock;
 
 use axum::Router;
 use axum::http::StatusCode;
 use axum::response::{Html, IntoResponse as _, Response};
+use eirene_words::words;
 use jiff::Timestamp;
 use serde::Deserialize;
 
@@ -32,7 +32,6 @@ use self::pages::{Page, Pages};
 use self::views::layout::{Layout, Notice, Place, Tone};
 use self::views::session::sentence;
 use self::views::simple::ErrorPage;
-use self::words::Words;
 use crate::app::App;
 use crate::error::AppError;
 use crate::http::extract::SignedIn;
@@ -41,13 +40,9 @@ use crate::http::problem::HttpError;
 /// What a handler answers.
 type Shown = Result<Response, HttpError>;
 
-/// Templates and words: constants of the binary, parsed on first use, which is when the router is built.
+/// Templates: constants of the binary, parsed on first use, which is when the router is built.
 #[expect(clippy::expect_used, reason = "embedded in the binary; a test loads and renders them all")]
-static PAGES: LazyLock<Pages> = LazyLock::new(|| Pages::load().expect("the embedded templates and words are good"));
-
-fn words() -> &'static Words {
-    PAGES.words()
-}
+static PAGES: LazyLock<Pages> = LazyLock::new(|| Pages::load().expect("the embedded templates are good"));
 
 /// Shows a view.
 fn show<P: Page>(page: &P) -> Result<Html<String>, HttpError> {

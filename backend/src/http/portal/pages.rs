@@ -1,4 +1,4 @@
-//! The template engine: templates and words embedded in the binary, loaded once at start, rendered from typed views.
+//! The template engine: templates embedded in the binary, loaded once at start, rendered from typed views.
 //!
 //! Templates are logic-free; a field a view does not have is an error, and so is a word the catalogue does not have. A test renders
 //! every page from the samples in [`super::samples`].
@@ -6,29 +6,21 @@
 use std::sync::Arc;
 
 use axum::response::Html;
+use eirene_words::{Words, words};
 use rust_embed::RustEmbed;
 use serde::Serialize;
 use tera::{Context, Kwargs, State, Tera};
 
 use super::assets::Assets;
-use super::words::{Words, WordsError};
 
 #[derive(RustEmbed)]
 #[folder = "$CARGO_MANIFEST_DIR/../frontend/templates"]
 #[include = "*.html"]
 struct Templates;
 
-#[derive(RustEmbed)]
-#[folder = "$CARGO_MANIFEST_DIR/../frontend/messages"]
-#[include = "*.toml"]
-struct Messages;
-
 /// Why the pages could not be loaded or shown.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum PagesError {
-    /// The catalogue.
-    #[error("the words of the portal could not be loaded")]
-    Words(#[from] WordsError),
     /// A template.
     #[error("a page of the portal could not be made")]
     Template(#[from] tera::Error),
@@ -43,13 +35,12 @@ pub(crate) trait Page: Serialize {
     const TEMPLATE: &'static str;
 }
 
-/// Templates, words and static files; cheap to clone.
+/// Templates and static files; cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Pages(Arc<Inner>);
 
 struct Inner {
     tera: Tera,
-    words: Words,
     assets: Assets,
 }
 
@@ -60,12 +51,10 @@ impl Pages {
             let file = bytes.ok_or_else(|| PagesError::File(name.to_owned()))?;
             String::from_utf8(file.data.into_owned()).map_err(|_| PagesError::File(name.to_owned()))
         };
-        let words = Words::parse(&text(Messages::get("en.toml"), "en.toml")?)?;
         let assets = Assets::load();
 
         let mut tera = Tera::new();
-        let known = words.clone();
-        tera.register_filter("t", move |key: &str, values: Kwargs, _: &State| translate(&known, key, &values));
+        tera.register_filter("t", |key: &str, values: Kwargs, _: &State| translate(words(), key, &values));
         let files = assets.clone();
         tera.register_filter("asset", move |name: &str, _: Kwargs, _: &State| {
             if Assets::contains(name) {
@@ -79,12 +68,7 @@ impl Pages {
             sources.push((name.to_string(), text(Templates::get(&name), &name)?));
         }
         tera.add_raw_templates(sources)?;
-        Ok(Self(Arc::new(Inner { tera, words, assets })))
-    }
-
-    /// The words.
-    pub(crate) fn words(&self) -> &Words {
-        &self.0.words
+        Ok(Self(Arc::new(Inner { tera, assets })))
     }
 
     /// The static files.
@@ -103,5 +87,5 @@ fn translate(words: &Words, key: &str, values: &Kwargs) -> Result<String, tera::
     let pairs: Vec<(String, String)> =
         values.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect();
     let pairs: Vec<(&str, &str)> = pairs.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
-    Ok(super::words::fill(text, &pairs))
+    Ok(eirene_words::fill(text, &pairs))
 }

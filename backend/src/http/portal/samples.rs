@@ -9,6 +9,7 @@ use eirene_core::id::{ImageId, SessionId, UserId};
 use eirene_core::image::Image;
 use eirene_core::scheduler::{JobIdentity, Node, NodeGpus, Partition};
 use eirene_core::session::{Desired, Reason, Resources, Session, SessionState};
+use eirene_words::{say, say_with, words};
 
 use super::pages::{Page, Pages, PagesError};
 use super::views::account::{AccountPage, ScopeChoice, TokenView};
@@ -69,7 +70,7 @@ impl Samples {
             created_at: self.now,
             access_epoch: 0,
         };
-        Ok(Layout::for_user(self.pages.words(), &user, "sample-csrf", place, title))
+        Ok(Layout::for_user(words(), &user, "sample-csrf", place, title))
     }
 
     fn all(mut self) -> Result<Vec<(String, String)>> {
@@ -82,8 +83,8 @@ impl Samples {
     }
 
     fn simple(&mut self) -> Result<()> {
-        let words = self.pages.words().clone();
-        let nobody = Layout::for_nobody(&words, &words.get("login.page_title"));
+        let words = words();
+        let nobody = Layout::for_nobody(words, &words.get("login.page_title"));
         let login = |error: &str, tone, username: &str| LoginPage {
             layout: nobody.clone(),
             username: Field::new(username),
@@ -97,7 +98,7 @@ impl Samples {
         for status in [404_u16, 403, 500, 503] {
             let text = words.find(&format!("error.text_{status}")).unwrap_or(HOSTILE).to_owned();
             let title = words.get(&format!("error.title_{status}"));
-            let layout = Layout::for_nobody(&words, &title);
+            let layout = Layout::for_nobody(words, &title);
             let request_id = "0198f3a2b4c67d1e8f90a1b2c3d4e5f6".to_owned();
             self.add(&format!("error-{status}"), &ErrorPage { layout, status, title, text, request_id })?;
         }
@@ -156,23 +157,19 @@ impl Samples {
 
     fn queued(&self) -> Result<Session> {
         let mut session = self.session("Protein folding", SessionState::Queued)?;
-        session.reason = Some(Reason::new(
-            "waiting_for_resources",
-            "all GPUs of this type are in use; it starts as soon as one is free, and sooner with fewer GPUs or another type",
-        ));
+        session.reason = Some(Reason::new("waiting_for_resources", say("job.waiting_for_resources")));
         session.start_estimate = Some(self.now + jiff::SignedDuration::from_mins(42));
         Ok(session)
     }
 
     fn failed(&self) -> Result<Session> {
         let mut session = self.session(HOSTILE, SessionState::Failed)?;
-        session.reason =
-            Some(Reason::new("out_of_memory", "it used more memory than was asked for; start again with more"));
+        session.reason = Some(Reason::new("out_of_memory", say("reason.out_of_memory")));
         Ok(session)
     }
 
     fn views(&self) -> Result<(Vec<SessionView>, Vec<SessionView>)> {
-        let words = self.pages.words();
+        let words = words();
         let mut doubtful = self.session("Reading group", SessionState::Running)?;
         doubtful.undetermined = true;
         doubtful.resources.nodes = 2;
@@ -185,14 +182,14 @@ impl Samples {
             doubtful,
         ];
         let mut ended = self.session("First steps", SessionState::Ended)?;
-        ended.reason = Some(Reason::new("stopped", "you stopped it"));
+        ended.reason = Some(Reason::new("stopped", say("reason.stopped")));
         let earlier = [ended, self.failed()?];
         let view = |session: &Session| SessionView::new(words, session, self.now);
         Ok((live.iter().map(view).collect(), earlier.iter().map(view).collect()))
     }
 
     fn sessions(&mut self) -> Result<()> {
-        let words = self.pages.words().clone();
+        let words = words();
         let (live, earlier) = self.views()?;
         let layout = |samples: &Self, title: &str| -> Result<Layout> {
             Ok(samples.layout(Place::Elsewhere, title, Role::Researcher)?.live("/live/events", 10))
@@ -284,7 +281,7 @@ impl Samples {
     }
 
     fn starting(&mut self) -> Result<()> {
-        let words = self.pages.words().clone();
+        let words = words();
         let (nodes, partitions) = (Self::nodes()?, Self::partitions()?);
         let images = [Image {
             id: ImageId::generate(),
@@ -296,9 +293,9 @@ impl Samples {
             apps: vec!["jupyterlab".parse()?],
             created_at: self.now,
         }];
-        let ground = Ground { words: &words, images: &images, nodes: &nodes, partitions: &partitions };
+        let ground = Ground { words, images: &images, nodes: &nodes, partitions: &partitions };
         let key = || "sample-key".to_owned();
-        let free = FreeView::new(&words, &nodes, Some(self.now), true);
+        let free = FreeView::new(words, &nodes, Some(self.now), true);
         let (live, earlier) = self.views()?;
         for (name, role, live, earlier, notice) in [
             ("dashboard", Role::Researcher, live, earlier, Some("notice.stopping")),
@@ -316,22 +313,22 @@ impl Samples {
         let input = ground.with_defaults(StartInput::from_resources(&self.queued()?.resources));
         let errors = vec![
             FormError::from_service(
-                &words,
-                &FieldError::new("cpus", "no node of partition `main` has more than 8 CPUs"),
+                words,
+                &FieldError::new("cpus", say_with("fits.cpus", &[("partition", "main"), ("most", "8")])),
             ),
-            FormError::new(&words, "nodes", words.get("start.error.number")),
-            FormError::new(&words, "", HOSTILE),
+            FormError::new(words, "nodes", words.get("start.error.number")),
+            FormError::new(words, "", HOSTILE),
         ];
         let resources = self.queued()?.resources;
         let cases = [
-            ("start", Verdict::possible(&words, true, &resources), Vec::new(), true),
-            ("start-later", Verdict::possible(&words, false, &resources), Vec::new(), true),
-            ("start-errors", Verdict::impossible(&words, Vec::new()), errors, true),
-            ("start-unknown", Verdict::unknown(&words), Vec::new(), true),
-            ("start-no-images", Verdict::unknown(&words), Vec::new(), false),
+            ("start", Verdict::possible(words, true, &resources), Vec::new(), true),
+            ("start-later", Verdict::possible(words, false, &resources), Vec::new(), true),
+            ("start-errors", Verdict::impossible(words, Vec::new()), errors, true),
+            ("start-unknown", Verdict::unknown(words), Vec::new(), true),
+            ("start-no-images", Verdict::unknown(words), Vec::new(), false),
         ];
         for (name, verdict, errors, has_images) in cases {
-            let free = if name == "start-unknown" { FreeView::new(&words, &[], None, false) } else { free.clone() };
+            let free = if name == "start-unknown" { FreeView::new(words, &[], None, false) } else { free.clone() };
             let page = StartPage {
                 layout: self.layout(Place::Start, &words.get("start.page_title"), Role::Researcher)?,
                 form: ground.form(&input, &errors),
@@ -343,13 +340,13 @@ impl Samples {
             };
             self.add(name, &page)?;
         }
-        self.add("fragment-verdict", &VerdictFragment { verdict: Verdict::possible(&words, true, &resources) })?;
+        self.add("fragment-verdict", &VerdictFragment { verdict: Verdict::possible(words, true, &resources) })?;
         self.add("fragment-free", &FreeFragment { free })?;
         Ok(())
     }
 
     fn account(&mut self) -> Result<()> {
-        let words = self.pages.words().clone();
+        let words = words();
         let token = |name: &str, expires: Option<Time>, last_used: Option<Time>| TokenView {
             name: name.to_owned(),
             scopes: ["scope.read", "scope.sessions_read", "scope.sessions_write"].map(|key| words.get(key)).join(", "),
@@ -395,13 +392,13 @@ impl Samples {
             "account-token",
             &account(layout.clone(), "eir_0000000000000000000000000000000000000000000", Vec::new()),
         )?;
-        let wrong = vec![FormError::from_service(&words, &FieldError::new("present", "this is not your password"))];
+        let wrong = vec![FormError::from_service(words, &FieldError::new("present", say("wrong.password")))];
         self.add("account-errors", &account(layout, "", wrong))?;
         Ok(())
     }
 
     fn admin(&mut self) -> Result<()> {
-        let words = self.pages.words().clone();
+        let words = words();
         let person = |username: &str, active: bool| PersonView {
             username: username.to_owned(),
             role: words.get("role.researcher"),
@@ -425,7 +422,7 @@ impl Samples {
             }),
             username: Field { value: HOSTILE.to_owned(), error: "1 to 32 of a–z, 0–9".to_owned() },
             roles: vec![Choice::new("researcher", words.get("role.researcher"), "researcher")],
-            errors: vec![FormError::new(&words, "username", "1 to 32 of a–z, 0–9")],
+            errors: vec![FormError::new(words, "username", "1 to 32 of a–z, 0–9")],
         };
         self.add("admin-people", &people)?;
 
@@ -446,7 +443,7 @@ impl Samples {
         for (name, nodes, reachable) in [("admin-nodes", nodes, true), ("admin-nodes-empty", Vec::new(), false)] {
             let page = NodesPage {
                 layout: self.layout(Place::Nodes, &words.get("nodes.title"), Role::Admin)?,
-                nodes: nodes.iter().map(|node| NodeView::new(&words, node)).collect(),
+                nodes: nodes.iter().map(|node| NodeView::new(words, node)).collect(),
                 at: reachable.then(|| Time::new(self.now)),
                 reachable,
             };
@@ -471,7 +468,7 @@ impl Samples {
         ];
         let page = AuditPage {
             layout: self.layout(Place::Audit, &words.get("audit.title"), Role::Admin)?,
-            events: events.iter().map(|event| AuditView::new(&words, event)).collect(),
+            events: events.iter().map(|event| AuditView::new(words, event)).collect(),
             actor: Field::new("ada"),
             action: Field::default(),
             older_href: "/admin/audit?before=1".to_owned(),

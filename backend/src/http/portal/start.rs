@@ -155,7 +155,7 @@ fn wish(input: &StartInput) -> Result<(StartSession, Option<IdempotencyKey>), Ve
     let resources = input.resources(words());
     let mut errors = resources.as_ref().err().cloned().unwrap_or_default();
     let mut parse = |field: &str, problem: eirene_core::name::NameError| {
-        errors.push(FormError::from_service(words(), &FieldError::new(field, problem.to_string())));
+        errors.push(FormError::from_service(words(), &FieldError::no_name(field, problem)));
     };
     let name = match input.name.trim() {
         "" => None,

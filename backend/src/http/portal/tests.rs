@@ -1,13 +1,14 @@
-//! Every page, every template and every word, held against each other.
+//! Every page and every template, held against each other.
 
 use std::collections::BTreeSet;
 
-use super::pages::Pages;
 use super::samples::{Samples, pages};
 use super::views::cluster::{FreeView, room_now};
 use super::views::presets::presets;
 use super::views::session::SessionView;
+use eirene_core::Sentence;
 use eirene_core::session::{Desired, Reason, Resources, SessionState};
+use eirene_words::words;
 
 /// Everything between `start` and `end` in `text`, as often as it occurs.
 fn between<'a>(text: &'a str, start: &str, end: char) -> Vec<&'a str> {
@@ -60,49 +61,9 @@ fn every_template_is_rendered_by_a_sample() {
 }
 
 #[test]
-fn no_word_is_missing_and_none_is_left_over() {
-    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
-    let words = Pages::load().unwrap().words().clone();
-    let (mut templates, mut code, mut modules) = (String::new(), String::new(), String::new());
-    sources(&root.join("../frontend/templates"), "html", &mut templates);
-    sources(&root.join("src/http/portal"), "rs", &mut code);
-    sources(&root.join("../frontend/static/js"), "js", &mut modules);
-
-    for (index, _) in templates.match_indices("\" | t") {
-        let key = templates[..index].rsplit('"').next().unwrap();
-        assert!(words.find(key).is_some(), "the template asks for {key}");
-    }
-    // Words that code asks for by a name put together at run time.
-    let made = [
-        "state.",
-        "line.",
-        "steps.",
-        "app.",
-        "role.",
-        "scope.",
-        "preset.",
-        "error.title_",
-        "error.text_",
-        "field.",
-        "account.days_",
-    ];
-    for key in words.keys() {
-        let plain = key.trim_end_matches(".one").trim_end_matches(".other");
-        let used = templates.contains(&format!("\"{key}\" | t"))
-            || code.contains(&format!("\"{plain}\""))
-            || key.strip_prefix("js.").is_some_and(|name| modules.contains(&format!("say(\"{name}\"")))
-            || made.iter().any(|prefix| key.starts_with(prefix));
-        assert!(used, "nobody says {key}");
-    }
-    for key in between(&modules, "say(\"", '"') {
-        assert!(words.find(&format!("js.{key}")).is_some(), "a module asks for {key}");
-    }
-}
-
-#[test]
 fn what_one_can_do_with_a_session_follows_from_its_state() {
     let samples = Samples::new().unwrap();
-    let words = samples.pages.words();
+    let words = words();
     for state in SessionState::ALL {
         let mut session = samples.session("x", *state).unwrap();
         let view = SessionView::new(words, &session, samples.now);
@@ -133,9 +94,9 @@ fn what_one_can_do_with_a_session_follows_from_its_state() {
 #[test]
 fn a_session_says_why_in_a_sentence_and_when_it_may_start() {
     let samples = Samples::new().unwrap();
-    let words = samples.pages.words();
+    let words = words();
     let mut session = samples.session("x", SessionState::Queued).unwrap();
-    session.reason = Some(Reason::new("priority", "others in `main` come first"));
+    session.reason = Some(Reason::new("priority", Sentence::from_elsewhere("others in `main` come first".to_owned())));
     session.start_estimate = Some(samples.now + jiff::SignedDuration::from_mins(5));
     let view = SessionView::new(words, &session, samples.now);
     assert_eq!((view.line, view.reason), (words.get("line.queued"), "Others in “main” come first.".to_owned()));
@@ -154,7 +115,7 @@ fn the_last_minutes_are_a_warning() {
     let session = samples.session("x", SessionState::Running).unwrap();
     let view = |before_end: i64| {
         let now = session.ends_at.unwrap() - jiff::SignedDuration::from_mins(before_end);
-        SessionView::new(samples.pages.words(), &session, now)
+        SessionView::new(words(), &session, now)
     };
     assert!(!view(11).left_is_short);
     assert!(view(9).left_is_short);
@@ -186,8 +147,7 @@ fn room_is_counted_on_nodes_that_take_jobs() {
     assert!(!room(&Resources { partition: Some("nowhere".parse().unwrap()), ..wish(0, None, 1) }));
     assert!(!room(&Resources { cpus: 1_000_000_000, ..wish(0, None, 1) }));
 
-    let samples = Samples::new().unwrap();
-    let free = FreeView::new(samples.pages.words(), &nodes, None, true);
+    let free = FreeView::new(words(), &nodes, None, true);
     let gpus: Vec<_> =
         free.gpus.iter().map(|item| (item.label.as_str(), item.text.as_str(), item.slots.len())).collect();
     assert_eq!(gpus, [("a100", "0 of 2", 2), ("h100", "1 of 2", 2)], "GPUs of a node that is down are not counted");

@@ -19,6 +19,7 @@ use std::time::Duration;
 use axum::body::Body;
 use axum::response::Response;
 use eirene_core::SessionId;
+use eirene_words::say;
 use http::uri::PathAndQuery;
 use http::{Method, Request, StatusCode, Uri, Version};
 use hyper::body::Incoming;
@@ -111,10 +112,9 @@ impl Proxy {
             Err(NoAnswer::Revoked) => pages::not_found(),
             Err(NoAnswer::Broken(error)) => {
                 tracing::debug!(session.id = %session, %error, "An app broke off");
-                let text = "the app did not answer properly";
                 pages::finish(Problem {
                     retry_after_s: Some(1),
-                    ..Problem::new(StatusCode::BAD_GATEWAY, "app_broke_off", text)
+                    ..Problem::new(StatusCode::BAD_GATEWAY, "app_broke_off", say("problem.app_broke_off"))
                 })
             }
         }

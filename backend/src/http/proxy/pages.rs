@@ -8,6 +8,7 @@ use axum::extract::Request;
 use axum::response::{IntoResponse as _, Response};
 use eirene_core::secret::Secret;
 use eirene_core::{Session, SessionId, SessionState};
+use eirene_words::{say, words};
 use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use hyper::body::Incoming;
 use serde::Deserialize;
@@ -76,8 +77,7 @@ async fn enter(app: &App, session: SessionId, request: http::Request<Incoming>) 
     let from_portal = matches!((origins.next(), origins.next()),
         (Some(origin), None) if origin.as_bytes() == app.config.portal_origin().as_bytes());
     if !from_portal {
-        let text = "the way in is through the portal";
-        return finish(HttpError::new(StatusCode::FORBIDDEN, "foreign_origin", text).problem().clone());
+        return finish(Problem::new(StatusCode::FORBIDDEN, "foreign_origin", say("problem.through_portal")));
     }
     match take_code(app, session, request.map(Body::new)).await {
         Ok(response) => response,
@@ -123,8 +123,7 @@ pub(super) fn not_found() -> Response {
 
 /// What those get whom another origin sends.
 pub(super) fn foreign() -> Response {
-    let text = "another site caused this request";
-    finish(HttpError::new(StatusCode::FORBIDDEN, "foreign_origin", text).problem().clone())
+    finish(Problem::new(StatusCode::FORBIDDEN, "foreign_origin", say("problem.other_site")))
 }
 
 /// A problem, for programs and scripts.
@@ -139,12 +138,10 @@ pub(super) fn finish(problem: Problem) -> Response {
 }
 
 fn nothing(app: &App, session: SessionId) -> Response {
-    let portal = app.config.portal_origin();
-    let text = format!(
-        "<h1>This way in has been used</h1>\n<p>Open the session from <a href=\"{portal}/sessions/{session}\">its page in the \
-         portal</a>.</p>"
-    );
-    page(StatusCode::NOT_FOUND, "This way in has been used", &text, false)
+    let title = words().get("origin.used.title");
+    let link = link(app, session, "origin.used.link");
+    let text = words().fill("origin.used.text", &[("link", &link)]);
+    page(StatusCode::NOT_FOUND, &title, &format!("<h1>{title}</h1>\n<p>{text}</p>"), false)
 }
 
 /// While the app does not answer: a page that looks again by itself, or a problem that says when to.
@@ -158,26 +155,31 @@ pub(super) async fn not_there(app: &App, session: SessionId, navigation: bool) -
         if navigation {
             return redirect(&format!("{}/sessions/{session}", app.config.portal_origin()));
         }
-        return finish(Problem::new(StatusCode::GONE, "session_over", "the session is over"));
+        return finish(Problem::new(StatusCode::GONE, "session_over", say("origin.over")));
     }
     let (title, text) = match known.state {
-        SessionState::Running => ("Reconnecting", "The connection to the session is being restored. Its work goes on."),
-        SessionState::Queued => ("Waiting", "The session waits for its place on the cluster."),
-        _ => ("Starting", "The session is starting."),
+        SessionState::Running => ("origin.reconnecting.title", "origin.reconnecting.text"),
+        SessionState::Queued => ("origin.waiting.title", "origin.waiting.text"),
+        _ => ("origin.starting.title", "origin.starting.text"),
     };
+    let (title, text) = (words().get(title), say(text));
     if navigation {
-        let portal = app.config.portal_origin();
-        let body = format!(
-            "<h1>{title} …</h1>\n<p>{text} This page looks again by itself.</p>\n\
-             <p><a href=\"{portal}/sessions/{session}\">To the session's page in the portal</a></p>"
-        );
-        return page(StatusCode::SERVICE_UNAVAILABLE, title, &body, true);
+        let heading = words().fill("origin.heading", &[("title", &title)]);
+        let again = words().fill("origin.again", &[("text", text.as_str())]);
+        let link = link(app, session, "origin.link");
+        let body = format!("<h1>{heading}</h1>\n<p>{again}</p>\n<p>{link}</p>");
+        return page(StatusCode::SERVICE_UNAVAILABLE, &title, &body, true);
     }
     let problem = Problem::new(StatusCode::SERVICE_UNAVAILABLE, "not_ready", text);
     finish(Problem { retry_after_s: Some(LOOK_AGAIN_S), ..problem })
 }
 
-/// All that is put in is our own or an id.
+/// A link to the session's page in the portal.
+fn link(app: &App, session: SessionId, key: &str) -> String {
+    format!("<a href=\"{}/sessions/{session}\">{}</a>", app.config.portal_origin(), words().get(key))
+}
+
+/// All that is put in is our own, of the catalogue or an id.
 fn page(status: StatusCode, title: &str, body: &str, again: bool) -> Response {
     let refresh =
         if again { format!("<meta http-equiv=\"refresh\" content=\"{LOOK_AGAIN_S}\">\n") } else { String::new() };

@@ -190,7 +190,7 @@ async fn what_the_agent_says_about_the_end_decides_how_it_is_judged() {
         (AppOutcome::Failed(3), JobState::Failed, SessionState::Failed, "app_failed"),
         (AppOutcome::NeverReady(120), JobState::Completed, SessionState::Failed, "never_ready"),
         (AppOutcome::WalltimeReached, JobState::Completed, SessionState::Ended, "walltime_reached"),
-        (AppOutcome::NotStarted("no such image".into()), JobState::Failed, SessionState::Failed, "agent_failed"),
+        (AppOutcome::NotStarted(Some("no such image".into())), JobState::Failed, SessionState::Failed, "agent_failed"),
     ] {
         let mut engine = Engine::new().await;
         let id = engine.running().await;

@@ -50,7 +50,7 @@ impl Sessions {
                         AppOutcome::Failed(code) => reasons::app_failed(*code),
                         AppOutcome::NeverReady(limit_s) => reasons::never_ready(*limit_s),
                         AppOutcome::WalltimeReached => reasons::walltime_reached(),
-                        AppOutcome::NotStarted(text) => eirene_core::Reason::new("agent_failed", text.clone()),
+                        AppOutcome::NotStarted(text) => reasons::agent_failed(text.as_deref()),
                     });
                 }
                 // The wish follows what happened: whatever the app left of its allocation is to be given back.
@@ -85,6 +85,6 @@ pub(crate) enum AppOutcome {
     NeverReady(u32),
     /// The time limit is near.
     WalltimeReached,
-    /// It could not be started; a sentence that says why.
-    NotStarted(String),
+    /// It could not be started; a sentence that says why, if the agent has one.
+    NotStarted(Option<String>),
 }

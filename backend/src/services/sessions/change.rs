@@ -1,6 +1,7 @@
 //! The one way a session's row changes: read, change, write if nobody was faster, tell the open pages.
 
 use eirene_core::{Session, SessionId, SessionState};
+use eirene_words::say;
 
 use super::Sessions;
 use crate::error::AppError;
@@ -49,7 +50,7 @@ impl Sessions {
             self.publish(&after).await;
             return Ok(Some(after));
         }
-        Err(AppError::Unavailable { what: "the session".into(), retry_after_s: 1 })
+        Err(AppError::Unavailable { what: say("away.session"), retry_after_s: 1 })
     }
 
     /// Tells the open pages what a session is now.

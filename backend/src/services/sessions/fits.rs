@@ -6,6 +6,7 @@ use std::cmp::Reverse;
 
 use eirene_core::Resources;
 use eirene_core::scheduler::{Node, Partition};
+use eirene_words::{say, say_count, say_with, words};
 
 use crate::error::FieldError;
 use crate::services::cluster::Snapshot;
@@ -31,7 +32,10 @@ fn absurd(wanted: &Resources) -> Vec<FieldError> {
     let mut errors = Vec::new();
     let mut within = |field: &str, value: u64, least: u64, most: u64| {
         if !(least..=most).contains(&value) {
-            errors.push(FieldError::new(field, format!("must be between {least} and {most}")));
+            errors.push(FieldError::new(
+                field,
+                say_with("wrong.between", &[("least", &least.to_string()), ("most", &most.to_string())]),
+            ));
         }
     };
     within("nodes", wanted.nodes.into(), 1, MOST_NODES.into());
@@ -40,7 +44,7 @@ fn absurd(wanted: &Resources) -> Vec<FieldError> {
     within("gpus", wanted.gpus.into(), 0, MOST_GPUS.into());
     within("walltime_min", wanted.walltime_min.into(), 1, MOST_WALLTIME_MIN.into());
     if wanted.gpu_type.is_some() && wanted.gpus == 0 {
-        errors.push(FieldError::new("gpu_type", "a GPU type needs at least one GPU"));
+        errors.push(FieldError::new("gpu_type", say("fits.type_without_gpu")));
     }
     errors
 }
@@ -50,7 +54,9 @@ fn impossible(wanted: &Resources, cluster: &Snapshot) -> Vec<FieldError> {
     match cluster.partition(wanted.partition.as_ref()) {
         Some(partition) => impossible_in(partition, wanted, cluster),
         None => match &wanted.partition {
-            Some(name) => vec![FieldError::new("partition", format!("there is no partition `{name}`"))],
+            Some(name) => {
+                vec![FieldError::new("partition", say_with("fits.no_partition", &[("partition", name.as_str())]))]
+            }
             None => impossible_everywhere(wanted, cluster),
         },
     }
@@ -74,7 +80,7 @@ fn impossible_everywhere(wanted: &Resources, cluster: &Snapshot) -> Vec<FieldErr
     let mut errors = nearest.map(|(_, errors)| errors).unwrap_or_default();
     if cluster.partitions.len() > 1 {
         for error in &mut errors {
-            error.message.push_str(", and no other partition can give it either");
+            error.message = words().fill("fits.nowhere", &[("message", &error.message)]);
         }
     }
     errors
@@ -82,35 +88,35 @@ fn impossible_everywhere(wanted: &Resources, cluster: &Snapshot) -> Vec<FieldErr
 
 fn impossible_in(partition: &Partition, wanted: &Resources, cluster: &Snapshot) -> Vec<FieldError> {
     let name = &partition.name;
+    let most_is = |key: &str, most: u64| say_with(key, &[("partition", name.as_str()), ("most", &most.to_string())]);
     if !partition.available {
-        return vec![FieldError::new("partition", format!("partition `{name}` takes no jobs at the moment"))];
+        return vec![FieldError::new("partition", say_with("fits.closed", &[("partition", name.as_str())]))];
     }
     let mut errors = Vec::new();
     let nodes: Vec<&Node> = cluster.nodes.iter().filter(|node| node.partitions.contains(name)).collect();
     let most_nodes = (nodes.len() as u64).min(partition.max_nodes.map_or(u64::MAX, u64::from));
     if u64::from(wanted.nodes) > most_nodes {
-        errors.push(FieldError::new("nodes", format!("partition `{name}` gives at most {most_nodes}")));
+        errors.push(FieldError::new("nodes", most_is("fits.nodes", most_nodes)));
     }
     let most_cpus = nodes.iter().map(|node| node.cpus).max().unwrap_or(0);
     if wanted.cpus > most_cpus {
-        errors.push(FieldError::new("cpus", format!("no node of partition `{name}` has more than {most_cpus} CPUs")));
+        errors.push(FieldError::new("cpus", most_is("fits.cpus", most_cpus.into())));
     }
     let most_memory = nodes.iter().map(|node| node.memory_mib).max().unwrap_or(0);
     if wanted.memory_mib > most_memory {
-        let message = format!("no node of partition `{name}` has more than {most_memory} MiB");
-        errors.push(FieldError::new("memory_mib", message));
+        errors.push(FieldError::new("memory_mib", most_is("fits.memory", most_memory)));
     }
     errors.extend(missing_gpus(wanted, name.as_str(), &nodes));
     if let Some(most) = partition.max_walltime_min.filter(|most| wanted.walltime_min > *most) {
-        let message = format!("partition `{name}` does not accept jobs over {most} minutes");
-        errors.push(FieldError::new("walltime_min", message));
+        errors.push(FieldError::new("walltime_min", most_is("fits.time", most.into())));
     }
     if errors.is_empty() {
         let able = nodes.iter().filter(|node| could_hold(node, wanted)).count() as u64;
         if able < u64::from(wanted.nodes) {
+            let names = [("partition", name.as_str())];
             let message = match able {
-                0 => format!("no node of partition `{name}` has all of that together"),
-                able => format!("only {able} nodes of partition `{name}` have all of that together"),
+                0 => say_with("fits.none_together", &names),
+                able => say_count("fits.together", able, &names),
             };
             errors.push(FieldError::new("nodes", message));
         }
@@ -125,10 +131,14 @@ fn missing_gpus(wanted: &Resources, partition: &str, nodes: &[&Node]) -> Option<
     }
     let field_error = match (&wanted.gpu_type, most) {
         (Some(gpu_type), 0) => {
-            FieldError::new("gpu_type", format!("no node of partition `{partition}` has GPUs of type `{gpu_type}`"))
+            let names = [("partition", partition), ("type", gpu_type.as_str())];
+            FieldError::new("gpu_type", say_with("fits.gpu_type", &names))
         }
-        (None, 0) => FieldError::new("gpus", format!("no node of partition `{partition}` has GPUs")),
-        (_, most) => FieldError::new("gpus", format!("no node of partition `{partition}` has more than {most}")),
+        (None, 0) => FieldError::new("gpus", say_with("fits.no_gpus", &[("partition", partition)])),
+        (_, most) => {
+            let names = [("partition", partition), ("most", &most.to_string())];
+            FieldError::new("gpus", say_with("fits.gpus", &names))
+        }
     };
     Some(field_error)
 }

@@ -13,6 +13,7 @@ use std::sync::Arc;
 use eirene_core::audit::NewAuditEvent;
 use eirene_core::{Clock, Desired, Scope, Session, SessionId, SessionState};
 use eirene_database::{Db, StateFilter};
+use eirene_words::say;
 use serde_json::{Value, json};
 
 pub use fits::fits;
@@ -106,8 +107,8 @@ impl Sessions {
         let limit = query.limit.clamp(1, MAX_PAGE);
         let filter = if query.live_only { StateFilter::Live } else { StateFilter::All };
         let cursor = query.cursor.as_deref().map(str::parse).transpose();
-        let cursor = cursor
-            .map_err(|_| AppError::Invalid(vec![FieldError::new("cursor", "not one that a list has given out")]))?;
+        let cursor =
+            cursor.map_err(|_| AppError::Invalid(vec![FieldError::new("cursor", say("wrong.list_cursor"))]))?;
         let mut items = self.parts.db.sessions_of(owner, filter, cursor, limit + 1).await?;
         let more = items.len() > limit as usize;
         items.truncate(limit as usize);

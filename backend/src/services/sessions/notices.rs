@@ -7,6 +7,7 @@ use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use eirene_core::{Desired, Session, SessionId, SessionState};
+use eirene_words::words;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
@@ -145,10 +146,10 @@ impl Notices {
 fn notice(session: &Session, ends_at: Timestamp, now: Timestamp) -> Value {
     let seconds = ends_at.duration_since(now).as_secs();
     let minutes = seconds / 60 + i64::from(seconds % 60 > 0);
-    let left = if minutes == 1 { "1 minute is".to_owned() } else { format!("{minutes} minutes are") };
+    let count = u64::try_from(minutes).unwrap_or(0);
     json!({
         "code": CODE,
-        "text": format!("{left} left of session `{}`: save your work now", session.name),
+        "text": words().count_with("notice.ends_soon", count, &[("name", session.name.as_str())]),
         "session": session.id,
         "minutes_left": minutes,
         "ends_at": ends_at,

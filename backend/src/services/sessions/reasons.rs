@@ -1,6 +1,7 @@
 //! Why a session is where it is, where it is us and not the scheduler who says so.
 
-use eirene_core::{Reason, Session, SessionState};
+use eirene_core::{Reason, Sentence, Session, SessionState};
+use eirene_words::say_with;
 
 /// Written down while a session is on its way to its end: how it is to be judged there.
 const FAILED: &[&str] = &["never_ready", "app_failed", "agent_failed"];
@@ -15,100 +16,110 @@ pub(crate) fn verdict(session: &Session) -> Option<SessionState> {
     ENDED.contains(&code).then_some(SessionState::Ended)
 }
 
+/// The reason with this code, in the catalogue's words for it.
+fn because(code: &str) -> Reason {
+    because_with(code, &[])
+}
+
+fn because_with(code: &str, values: &[(&str, &str)]) -> Reason {
+    Reason::new(code, say_with(&format!("reason.{code}"), values))
+}
+
 pub(crate) fn scheduler_away() -> Reason {
-    Reason::new("scheduler_unreachable", "The scheduler does not answer; the session is submitted as soon as it does.")
+    because("scheduler_unreachable")
 }
 
 pub(crate) fn submit_unsure() -> Reason {
-    Reason::new("submit_undetermined", "The scheduler's answer was lost; we are looking whether it took the job.")
+    because("submit_undetermined")
 }
 
 pub(crate) fn launcher_away() -> Reason {
-    Reason::new(
-        "launcher_unreachable",
-        "A part of the platform does not answer; the session is submitted as soon as it does.",
-    )
+    because("launcher_unreachable")
 }
 
 pub(crate) fn home_trouble(text: &str) -> Reason {
-    let text =
-        format!("The session's file could not be written to your home directory ({text}). Is it full or missing?");
-    Reason::new("home_unwritable", text)
+    because_with("home_unwritable", &[("text", text)])
 }
 
 pub(crate) fn no_person(text: &str) -> Reason {
-    Reason::new("no_cluster_user", format!("Your account cannot run jobs on this cluster: {text}."))
+    because_with("no_cluster_user", &[("text", text)])
 }
 
 pub(crate) fn app_starting() -> Reason {
-    Reason::new("app_starting", "The resources are yours; the app is being started.")
+    because("app_starting")
 }
 
 pub(crate) fn nodes_preparing() -> Reason {
-    Reason::new("nodes_preparing", "The nodes are being prepared.")
+    because("nodes_preparing")
 }
 
 pub(crate) fn suspended() -> Reason {
-    Reason::new("suspended", "The scheduler has suspended the job; it may go on later.")
+    because("suspended")
 }
 
 pub(crate) fn requeued() -> Reason {
-    Reason::new(
-        "requeued",
-        "The scheduler put the job back into the queue; the session starts anew when its turn comes.",
-    )
+    because("requeued")
 }
 
 pub(crate) fn agent_silent() -> Reason {
-    Reason::new("agent_silent", "The session's node has not been heard of for a while; it may come back.")
+    because("agent_silent")
 }
 
 pub(crate) fn never_ready(limit_s: u32) -> Reason {
-    let text =
-        format!("The app was not ready within {limit_s} seconds, so its resources were released. The log may say why.");
-    Reason::new("never_ready", text)
+    because_with("never_ready", &[("seconds", &limit_s.to_string())])
 }
 
 pub(crate) fn stopped() -> Reason {
-    Reason::new("stopped", "The session was stopped as asked.")
+    because("stopped")
 }
 
 pub(crate) fn app_ended() -> Reason {
-    Reason::new("app_ended", "The app ended by itself.")
+    because("app_ended")
 }
 
 pub(crate) fn app_failed(code: i32) -> Reason {
-    Reason::new("app_failed", format!("The app ended with exit status {code}. The log may say why."))
+    because_with("app_failed", &[("status", &code.to_string())])
 }
 
 pub(crate) fn walltime_reached() -> Reason {
-    Reason::new("walltime_reached", "The time asked for is over.")
+    because("walltime_reached")
 }
 
 pub(crate) fn cancelled() -> Reason {
-    Reason::new("cancelled", "The job was cancelled in the scheduler, not from the portal.")
+    because("cancelled")
 }
 
 pub(crate) fn node_failed() -> Reason {
-    Reason::new("node_failed", "A node of the session failed. Start a new one; files in your home directory are kept.")
+    because("node_failed")
 }
 
 pub(crate) fn out_of_memory() -> Reason {
-    Reason::new("out_of_memory", "The session used more memory than it asked for. Ask for more next time.")
+    because("out_of_memory")
 }
 
 pub(crate) fn preempted() -> Reason {
-    Reason::new("preempted", "The scheduler took the resources away for a more important job.")
+    because("preempted")
 }
 
 pub(crate) fn job_failed(exit_code: Option<i32>) -> Reason {
-    let text = match exit_code {
-        Some(code) => format!("The job ended with exit status {code} before it was stopped. The log may say why."),
-        None => "The job ended before it was stopped. The log may say why.".into(),
-    };
-    Reason::new("job_failed", text)
+    match exit_code {
+        Some(code) => Reason::new("job_failed", say_with("reason.job_failed_status", &[("status", &code.to_string())])),
+        None => because("job_failed"),
+    }
 }
 
 pub(crate) fn vanished() -> Reason {
-    Reason::new("job_vanished", "Neither the scheduler nor its accounting knows the job any more.")
+    because("job_vanished")
+}
+
+pub(crate) fn submit_failed() -> Reason {
+    because("submit_failed")
+}
+
+/// The agent gave up on the app; it says why or it does not.
+pub(crate) fn agent_failed(text: Option<&str>) -> Reason {
+    match text {
+        Some(text) => Reason::new("agent_failed", Sentence::from_elsewhere(text.to_owned())),
+        None => because("agent_failed"),
+    }
 }

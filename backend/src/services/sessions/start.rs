@@ -6,6 +6,7 @@ use eirene_core::{
     AppName, Desired, Image, ImageName, ProjectName, Resources, Scope, Session, SessionId, SessionName, SessionState,
 };
 use eirene_database::{Inserted, StateFilter};
+use eirene_words::{say, say_with};
 use serde_json::json;
 use sha2::{Digest as _, Sha256};
 
@@ -66,8 +67,7 @@ impl Sessions {
     ) -> Result<(Session, bool), AppError> {
         actor.require(Scope::SessionsWrite)?;
         let Some(uid) = actor.user.uid else {
-            let text = "this account has no user on the cluster, so it cannot start sessions".into();
-            return Err(AppError::Forbidden { code: "no_cluster_user", text });
+            return Err(AppError::Forbidden { code: "no_cluster_user", text: say("problem.no_cluster_user") });
         };
         let key = key.map(|key| (HEXLOWER.encode(&Sha256::digest(key.key.as_bytes())), key.body_sha256));
         let key = key.as_ref().map(|(key, body)| (key.as_str(), body.as_str()));
@@ -98,10 +98,13 @@ impl Sessions {
         let mut errors = self.fits(&wanted.resources).err().unwrap_or_default();
         let image = self.parts.db.image_by_name(&wanted.image).await?;
         match &image {
-            None => errors.push(FieldError::new("image", format!("there is no image `{}`", wanted.image))),
+            None => {
+                let names = [("image", wanted.image.as_str())];
+                errors.push(FieldError::new("image", say_with("wrong.no_image", &names)));
+            }
             Some(image) if !image.apps.contains(&wanted.app) => {
-                let message = format!("image `{}` has no app `{}`", wanted.image, wanted.app);
-                errors.push(FieldError::new("app", message));
+                let names = [("image", wanted.image.as_str()), ("app", wanted.app.as_str())];
+                errors.push(FieldError::new("app", say_with("wrong.no_app", &names)));
             }
             Some(_) => {}
         }
@@ -109,7 +112,7 @@ impl Sessions {
         let most = self.parts.most_live;
         let live = self.parts.db.sessions_of(Some(actor.user.id), StateFilter::Live, None, most).await?;
         if live.len() >= most as usize {
-            let text = format!("{most} sessions at once are allowed; stop one before you start another");
+            let text = say_with("problem.too_many_sessions", &[("n", &most.to_string())]);
             return Err(AppError::Conflict { code: "too_many_sessions", text });
         }
         Ok(image)
@@ -153,10 +156,9 @@ impl Sessions {
 fn existing(inserted: Inserted) -> Result<(Session, bool), AppError> {
     match inserted {
         Inserted::Existing(session) => Ok((session, false)),
-        Inserted::KeyConflict => Err(AppError::Conflict {
-            code: "idempotency_key_reused",
-            text: "this idempotency key was used for another request".into(),
-        }),
+        Inserted::KeyConflict => {
+            Err(AppError::Conflict { code: "idempotency_key_reused", text: say("problem.idempotency_key_reused") })
+        }
         Inserted::New => Err(AppError::Internal(anyhow::anyhow!("a new session was taken for an old one"))),
     }
 }

@@ -4,7 +4,7 @@ use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse as _, Redirect};
 use eirene_core::account::{Role, User, UserState};
-use eirene_core::name::Username;
+use eirene_core::name::{NameError, Username};
 use secrecy::{ExposeSecret as _, SecretString};
 use serde::Deserialize;
 
@@ -109,10 +109,9 @@ async fn make(
 ) -> Result<(Username, Option<SecretString>), AppError> {
     // Whoever may not add people learns nothing about what was wrong with the form.
     me.actor.require_admin().map_err(|_| AppError::NotFound)?;
-    let wrong = |field: &str, text: String| AppError::Invalid(vec![FieldError::new(field, text)]);
-    let username: Username =
-        username.parse().map_err(|error: eirene_core::name::NameError| wrong("username", error.to_string()))?;
-    let role: Role = role.parse().map_err(|error: eirene_core::name::NameError| wrong("role", error.to_string()))?;
+    let wrong = |field: &str, error: NameError| AppError::Invalid(vec![FieldError::no_name(field, error)]);
+    let username: Username = username.parse().map_err(|error| wrong("username", error))?;
+    let role: Role = role.parse().map_err(|error| wrong("role", error))?;
     let new = NewAccount { username: username.clone(), role, uid: Uid::FromSystem, password: None };
     let (_, password) = app.accounts.create(&me.actor, new).await?;
     Ok((username, password))

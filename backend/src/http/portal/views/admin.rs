@@ -4,13 +4,13 @@ use serde::Serialize;
 
 use eirene_core::audit::AuditEvent;
 use eirene_core::scheduler::Node;
+use eirene_words::Words;
 
 use super::format::{self, Time};
 use super::layout::{Layout, Tone};
 use super::session::{Chip, SessionView, sentence};
 use super::{Choice, Field, FormError};
 use crate::http::portal::pages::Page;
-use crate::http::portal::words::Words;
 
 /// A person in the list.
 #[derive(Debug, Clone, Serialize)]

@@ -6,10 +6,10 @@ use serde::Serialize;
 use eirene_core::name::PartitionName;
 use eirene_core::scheduler::{Node, Partition};
 use eirene_core::session::Resources;
+use eirene_words::Words;
 
 use super::format::{self, Time};
 use crate::http::portal::pages::Page;
-use crate::http::portal::words::Words;
 
 /// Up to this many things are drawn one by one, more as a bar.
 const SLOTS: u64 = 16;

@@ -1,9 +1,8 @@
 //! Times, sizes and durations in words.
 
+use eirene_words::Words;
 use jiff::Timestamp;
 use serde::Serialize;
-
-use crate::http::portal::words::Words;
 
 /// A point in time: for machines, and for people until the page's module shows it in their own time zone.
 #[derive(Debug, Clone, Serialize)]

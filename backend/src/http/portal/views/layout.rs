@@ -3,8 +3,7 @@
 use serde::Serialize;
 
 use eirene_core::account::User;
-
-use crate::http::portal::words::Words;
+use eirene_words::Words;
 
 /// The frame of a page.
 #[derive(Debug, Clone, Serialize)]

@@ -12,10 +12,10 @@ pub(crate) mod session;
 pub(crate) mod simple;
 pub(crate) mod start;
 
+use eirene_words::Words;
 use serde::Serialize;
 
 use crate::error::FieldError;
-use crate::http::portal::words::Words;
 
 /// One value of a form and what was wrong with it.
 #[derive(Debug, Clone, Default, Serialize)]

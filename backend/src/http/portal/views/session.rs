@@ -4,11 +4,11 @@ use jiff::Timestamp;
 use serde::Serialize;
 
 use eirene_core::session::{Desired, Resources, Session, SessionState};
+use eirene_words::Words;
 
 use super::format::{self, Time};
 use super::layout::{Layout, Tone};
 use crate::http::portal::pages::Page;
-use crate::http::portal::words::Words;
 
 /// A state as a coloured word.
 #[derive(Debug, Clone, Serialize)]

@@ -6,6 +6,7 @@ use eirene_core::image::Image;
 use eirene_core::name::{GpuType, PartitionName};
 use eirene_core::scheduler::{Node, Partition};
 use eirene_core::session::{Resources, Session};
+use eirene_words::Words;
 
 use super::cluster::{self, FreeView};
 use super::layout::{Layout, Tone};
@@ -13,7 +14,6 @@ use super::presets::PresetView;
 use super::session::{SessionView, app_label, sentence, size};
 use super::{Choice, Field, FormError, format};
 use crate::http::portal::pages::Page;
-use crate::http::portal::words::Words;
 use crate::services::sessions::defaults;
 
 /// The start form as it is sent: text as typed, so that it can be shown again.

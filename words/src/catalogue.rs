@@ -1,14 +1,10 @@
-//! The message catalogue: every word a person reads in the portal, from one file.
-//!
-//! Templates ask with the `t` filter, view structs with [`Words::get`], [`Words::fill`] and [`Words::count`]; the keys below `js`
-//! travel to the page for its modules. A key nobody defined is an error when a template is rendered, and a test finds both missing
-//! and unused keys, so that a second language is a second file.
+//! A catalogue as it is read from its file, and how its messages are filled in.
 
 use std::collections::BTreeMap;
 
 /// Why the catalogue could not be read.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum WordsError {
+pub enum WordsError {
     /// It is not TOML.
     #[error("the message catalogue is not TOML")]
     Syntax(#[from] toml::de::Error),
@@ -22,53 +18,59 @@ pub(crate) enum WordsError {
 
 /// All messages of one language, by dotted key.
 #[derive(Debug, Clone)]
-pub(crate) struct Words(BTreeMap<String, String>);
+pub struct Words(BTreeMap<String, String>);
 
 impl Words {
     /// Reads a catalogue: tables of texts, nested as deep as one likes.
-    pub(crate) fn parse(text: &str) -> Result<Self, WordsError> {
+    pub fn parse(text: &str) -> Result<Self, WordsError> {
         let mut messages = BTreeMap::new();
         flatten("", toml::from_str::<toml::Table>(text)?, &mut messages)?;
         Ok(Self(messages))
     }
 
     /// The message, when there is one.
-    pub(crate) fn find(&self, key: &str) -> Option<&str> {
+    pub fn find(&self, key: &str) -> Option<&str> {
         self.0.get(key).map(String::as_str)
     }
 
     /// The message; a missing one shows its key, which is ugly and safe.
-    pub(crate) fn get(&self, key: &str) -> String {
+    pub fn get(&self, key: &str) -> String {
         self.find(key).unwrap_or(key).to_owned()
     }
 
     /// The message with `{name}` replaced by the value given for it.
-    pub(crate) fn fill(&self, key: &str, values: &[(&str, &str)]) -> String {
+    pub fn fill(&self, key: &str, values: &[(&str, &str)]) -> String {
         fill(self.find(key).unwrap_or(key), values)
     }
 
     /// The message for a number of things: `key.one` or `key.other`, with `{n}` replaced.
-    pub(crate) fn count(&self, key: &str, n: u64) -> String {
+    pub fn count(&self, key: &str, n: u64) -> String {
+        self.count_with(key, n, &[])
+    }
+
+    /// [`Words::count`] with other values beside the number.
+    pub fn count_with(&self, key: &str, n: u64, values: &[(&str, &str)]) -> String {
         let form = if n == 1 { "one" } else { "other" };
-        self.fill(&format!("{key}.{form}"), &[("n", &n.to_string())])
+        let number = n.to_string();
+        let values: Vec<(&str, &str)> = [("n", number.as_str())].into_iter().chain(values.iter().copied()).collect();
+        self.fill(&format!("{key}.{form}"), &values)
     }
 
     /// The messages below `js`, as the JSON object that the page's modules read.
-    pub(crate) fn for_modules(&self) -> String {
+    pub fn for_modules(&self) -> String {
         let chosen: BTreeMap<&str, &str> =
             self.0.iter().filter_map(|(key, text)| Some((key.strip_prefix("js.")?, text.as_str()))).collect();
         serde_json::to_string(&chosen).unwrap_or_else(|_| "{}".to_owned())
     }
 
     /// All keys.
-    #[cfg(test)]
-    pub(crate) fn keys(&self) -> impl Iterator<Item = &str> {
+    pub fn keys(&self) -> impl Iterator<Item = &str> {
         self.0.keys().map(String::as_str)
     }
 }
 
 /// Replaces each `{name}` by its value in one pass, so that a value is never searched for names.
-pub(crate) fn fill(text: &str, values: &[(&str, &str)]) -> String {
+pub fn fill(text: &str, values: &[(&str, &str)]) -> String {
     let mut out = String::with_capacity(text.len() + 16);
     let mut rest = text;
     while let Some(start) = rest.find('{') {
@@ -110,6 +112,7 @@ mod tests {
         assert_eq!(words.fill("a.b", &[("x", "{y}"), ("y", "2")]), "{y} of 2, {z}");
         assert_eq!(words.count("a.n", 1), "1 thing");
         assert_eq!(words.count("a.n", 0), "0 things");
+        assert_eq!(words.count_with("a.n", 2, &[("n", "3")]), "2 things");
         assert_eq!(words.get("a.missing"), "a.missing");
         assert_eq!(fill("open { brace", &[("brace", "x")]), "open { brace");
     }
