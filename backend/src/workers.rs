@@ -9,10 +9,14 @@ use std::cell::Cell;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use tokio::net::TcpStream;
 use tokio::runtime::{Builder, Handle};
 use tokio_util::task::TaskTracker;
+
+/// Time between two of a worker's ticks.
+const TICK: Duration = Duration::from_secs(1);
 
 thread_local! {
     static HERE: Cell<WorkerId> = const { Cell::new(WorkerId(0)) };
@@ -97,9 +101,17 @@ fn start_one(index: usize) -> io::Result<Handle> {
     let handle = runtime.handle().clone();
     std::thread::Builder::new().name(format!("worker-{index}")).spawn(move || {
         HERE.set(WorkerId(index));
-        runtime.block_on(std::future::pending::<()>());
+        runtime.block_on(tick());
     })?;
     Ok(handle)
+}
+
+/// Keeps a timer running that is due sooner than those of requests. Without one, each request's timer would be the next
+/// to be due, and setting that makes tokio interrupt its own wait: a system call and an event for every request.
+async fn tick() {
+    loop {
+        tokio::time::sleep(TICK).await;
+    }
 }
 
 #[cfg(test)]
