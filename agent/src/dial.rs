@@ -15,6 +15,7 @@ use rustls::crypto::{CryptoProvider, verify_tls13_signature};
 use rustls::{ClientConfig, DigitallySignedStruct, SignatureScheme};
 use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
 use sha2::{Digest as _, Sha256};
+use tokio::io::BufReader;
 use tokio::net::TcpStream;
 use tokio::process::Command;
 use tokio::task::JoinHandle;
@@ -94,7 +95,7 @@ impl Dialer {
     }
 
     /// One attempt. Gives the connection, ready to be multiplexed, and the seconds between heartbeats.
-    pub(crate) async fn dial(&mut self) -> Result<(TlsStream<TcpStream>, u32), DialError> {
+    pub(crate) async fn dial(&mut self) -> Result<(TlsStream<BufReader<TcpStream>>, u32), DialError> {
         let mut stream = tokio::time::timeout(WITHIN, self.connect())
             .await
             .map_err(|_| DialError::Silent)?
@@ -104,16 +105,16 @@ impl Dialer {
         Ok((stream, heartbeat_s))
     }
 
-    async fn connect(&self) -> io::Result<TlsStream<TcpStream>> {
+    async fn connect(&self) -> io::Result<TlsStream<BufReader<TcpStream>>> {
         let stream = connect(&self.portal).await?;
         stream.set_nodelay(true)?;
         setsockopt(&stream, TcpUserTimeout, &UNHEARD_MS)?;
         // The pin says who the portal is; the name says nothing.
         let name = ServerName::try_from("eirene-tunnel").map_err(io::Error::other)?;
-        self.connector.connect(name, stream).await
+        self.connector.connect(name, eirene_tunnel::read_ahead(stream)).await
     }
 
-    async fn greet(&mut self, stream: &mut TlsStream<TcpStream>) -> Result<u32, HandshakeError> {
+    async fn greet(&mut self, stream: &mut TlsStream<BufReader<TcpStream>>) -> Result<u32, HandshakeError> {
         self.hello.credential = match &self.tunnel_key {
             Some(key) if self.shows_key => Credential::TunnelKey(key.clone()),
             _ => Credential::JobSecret(self.secret.clone()),

@@ -20,7 +20,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 /// A link that held so long was a good one: the next attempt comes at once.
 const GOOD: Duration = Duration::from_secs(10);
 /// Bytes of an app stream on their way, in each direction.
-const COPY_BUFFER: usize = 32 * 1024;
+const COPY_BUFFER: usize = 64 * 1024;
 
 /// Where the session is, as told to the portal.
 #[derive(Debug, Clone, PartialEq, Eq)]

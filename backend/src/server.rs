@@ -45,7 +45,6 @@ const HANDSHAKE_WAIT: Duration = Duration::from_secs(10);
 const HEAD_WAIT: Duration = Duration::from_secs(15);
 /// Longest head of a request, and most that is read ahead.
 const MAX_BUFFER: usize = 64 * 1024;
-const MAX_HEADERS: usize = 128;
 /// How often the certificate's files are looked at.
 const LOOK_EVERY: Duration = Duration::from_secs(30);
 /// Most of what a connection says first that is looked at.
@@ -265,7 +264,6 @@ where
         .header_read_timeout(HEAD_WAIT)
         .half_close(false)
         .max_buf_size(MAX_BUFFER)
-        .max_headers(MAX_HEADERS)
         .serve_connection(TokioIo::new(stream), service.connection(peer))
         .with_upgrades();
     tokio::pin!(served);

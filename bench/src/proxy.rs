@@ -62,6 +62,9 @@ pub(crate) struct Options {
     /// Only these sides.
     #[arg(long, value_enum, value_delimiter = ',')]
     sides: Vec<Side>,
+    /// Only these cases.
+    #[arg(long, value_enum, value_delimiter = ',')]
+    cases: Vec<Case>,
     /// Only these numbers of connections.
     #[arg(long, value_delimiter = ',')]
     connections: Vec<usize>,
@@ -192,11 +195,12 @@ pub(crate) async fn run(options: &Options) -> anyhow::Result<()> {
 }
 
 async fn measure(options: &Options, sides: &mut [Running], dir: &Path) -> anyhow::Result<Vec<Measured>> {
+    let cases = if options.cases.is_empty() { &Case::ALL[..] } else { &options.cases };
     let connections = if options.connections.is_empty() { &CONNECTIONS[..] } else { &options.connections };
     let mut measured = Vec::new();
     // Round 0 warms up and is not kept.
     for round in 0..=options.rounds {
-        for case in Case::ALL {
+        for &case in cases {
             for &connections in connections {
                 sides.shuffle(&mut rand::rng());
                 for running in &*sides {

@@ -27,6 +27,14 @@ pub mod mux;
 pub use handshake::{Credential, Greeting, HandshakeError, Hello};
 pub use mux::{Acceptor, Limits, Opener, StreamKind, TunnelError, TunnelStream};
 
+/// Bytes read from the network at once, below TLS, which by itself asks for one record of 16 KiB after the other.
+const READ_AHEAD: usize = 64 * 1024;
+
+/// The connection below TLS, read in long pieces.
+pub fn read_ahead<T: tokio::io::AsyncRead>(stream: T) -> tokio::io::BufReader<T> {
+    tokio::io::BufReader::with_capacity(READ_AHEAD, stream)
+}
+
 /// ALPN protocol name of a tunnel (RFC 7301).
 pub const ALPN: &[u8] = b"eirene-tunnel/1";
 

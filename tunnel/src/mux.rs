@@ -34,7 +34,7 @@ impl Default for Limits {
             connection_window: 64 * 1024 * 1024,
             send_buffer: 256 * 1024,
             max_streams: 512,
-            max_frame: 32 * 1024,
+            max_frame: 64 * 1024,
         }
     }
 }

@@ -13,6 +13,7 @@ use eirene_tunnel::handshake::{self, Confirm, Greeting, Hello};
 use eirene_tunnel::{Limits, Opener};
 use rand::RngExt as _;
 use rand::seq::IndexedRandom as _;
+use tokio::io::BufReader;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
 use tokio_rustls::TlsAcceptor;
@@ -105,7 +106,7 @@ async fn welcome(app: App, acceptor: TlsAcceptor, stream: TcpStream, place: Plac
 
 /// An agent that has proven itself.
 struct Agent {
-    io: TlsStream<TcpStream>,
+    io: TlsStream<BufReader<TcpStream>>,
     hello: Hello,
 }
 
@@ -127,7 +128,7 @@ async fn prove(
     pending: &Pending,
 ) -> anyhow::Result<Option<Agent>> {
     stream.set_nodelay(true)?;
-    let mut io = acceptor.accept(stream).await?;
+    let mut io = acceptor.accept(eirene_tunnel::read_ahead(stream)).await?;
     anyhow::ensure!(io.get_ref().1.alpn_protocol() == Some(eirene_tunnel::ALPN), "it does not speak our protocol");
     let hello: Hello = handshake::receive(&mut io).await?;
     // While the database is away nothing is said: a refusal would say that the credential is not good.

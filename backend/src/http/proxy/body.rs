@@ -10,10 +10,8 @@ use bytes::Bytes;
 use eirene_core::SessionId;
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
-use tokio_util::sync::CancellationToken;
 
 use super::link::{Link, Pool};
-use crate::services::access::Grant;
 
 /// Why a body broke off.
 #[derive(Debug, thiserror::Error)]
@@ -23,48 +21,31 @@ pub(super) enum Broken {
     App(#[from] hyper::Error),
     /// The right to it is gone, or eirened ends.
     #[error("the right to the app is gone")]
-    Revoked,
-}
-
-/// What ends a stream from our side.
-#[derive(Clone)]
-pub(super) struct Ends {
-    pub(super) grant: Arc<Grant>,
-    pub(super) gone: CancellationToken,
-    pub(super) shutdown: CancellationToken,
-}
-
-impl Ends {
-    /// Whether the stream has to end now.
-    fn reached(&self) -> bool {
-        self.grant.revoked.is_cancelled() || self.gone.is_cancelled() || self.shutdown.is_cancelled()
-    }
-
-    /// Waits until the stream has to end.
-    pub(super) async fn wait(self) {
-        tokio::select! {
-            () = self.grant.revoked.cancelled() => {}
-            () = self.gone.cancelled() => {}
-            () = self.shutdown.cancelled() => {}
-        }
-    }
+    Over,
 }
 
 /// The body.
 pub(super) struct AppBody {
     body: Incoming,
-    link: Option<Link>,
+    source: Source,
     pool: Arc<Pool>,
     session: SessionId,
-    ends: Ends,
-    /// Made when the body first makes us wait: most never do.
-    end: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
+}
+
+/// Where the rest of a body comes from.
+enum Source {
+    /// Over this connection.
+    Link(Link),
+    /// All of it is here.
+    Complete,
+    /// There will be no more.
+    Broken,
 }
 
 impl AppBody {
     /// The body that comes over `link`.
-    pub(super) async fn new(body: Incoming, link: Link, pool: Arc<Pool>, session: SessionId, ends: Ends) -> Self {
-        let mut this = Self { body, link: Some(link), pool, session, ends, end: None };
+    pub(super) async fn new(body: Incoming, link: Link, pool: Arc<Pool>, session: SessionId) -> Self {
+        let mut this = Self { body, source: Source::Link(link), pool, session };
         if this.body.is_end_stream() {
             // Nobody polls a body that is known to be empty.
             poll_fn(|cx| {
@@ -77,20 +58,34 @@ impl AppBody {
     }
 
     fn put_back(&mut self, cx: &mut Context<'_>) {
-        let Some(mut link) = self.link.take() else { return };
-        if link.drive(cx) && link.is_ready() {
+        if let Source::Link(mut link) = std::mem::replace(&mut self.source, Source::Complete)
+            && link.drive(cx)
+            && link.is_ready()
+        {
             self.pool.put(self.session, link);
         }
     }
 
-    fn poll_app(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
-        if let Poll::Ready(frame) = Pin::new(&mut self.body).poll_frame(cx) {
-            return Poll::Ready(frame);
+    fn poll_app(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Broken>>> {
+        if let Source::Link(link) = &self.source
+            && link.over().is_some()
+        {
+            // Asked each time: an app that never lets us wait would otherwise outlive the right to it.
+            return Poll::Ready(Some(Err(Broken::Over)));
         }
-        if let Some(link) = &mut self.link {
+        if let Poll::Ready(frame) = Pin::new(&mut self.body).poll_frame(cx) {
+            return Poll::Ready(frame.map(|frame| frame.map_err(Broken::App)));
+        }
+        if let Source::Link(link) = &mut self.source {
             link.drive(cx);
         }
-        Pin::new(&mut self.body).poll_frame(cx)
+        if let Poll::Ready(frame) = Pin::new(&mut self.body).poll_frame(cx) {
+            return Poll::Ready(frame.map(|frame| frame.map_err(Broken::App)));
+        }
+        match &mut self.source {
+            Source::Link(link) => link.poll_over(cx).map(|_| Some(Err(Broken::Over))),
+            Source::Complete | Source::Broken => Poll::Pending,
+        }
     }
 }
 
@@ -100,38 +95,17 @@ impl Body for AppBody {
 
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Broken>>> {
         let this = &mut *self;
-        // Asked each time: an app that never lets us wait would otherwise outlive the right to it. Whoever is woken to
-        // be told so has waited, and so has come by the last arm.
-        if this.ends.reached() {
-            this.link = None;
-            return Poll::Ready(Some(Err(Broken::Revoked)));
+        if matches!(this.source, Source::Broken) {
+            return Poll::Ready(Some(Err(Broken::Over)));
         }
-        match this.poll_app(cx) {
-            Poll::Ready(Some(Ok(frame))) => {
-                if this.body.is_end_stream() {
-                    this.put_back(cx);
-                }
-                Poll::Ready(Some(Ok(frame)))
-            }
-            Poll::Ready(Some(Err(error))) => {
-                this.link = None;
-                Poll::Ready(Some(Err(error.into())))
-            }
-            Poll::Ready(None) => {
-                this.put_back(cx);
-                Poll::Ready(None)
-            }
-            Poll::Pending => {
-                let end = this.end.get_or_insert_with(|| Box::pin(this.ends.clone().wait()));
-                match end.as_mut().poll(cx) {
-                    Poll::Ready(()) => {
-                        this.link = None;
-                        Poll::Ready(Some(Err(Broken::Revoked)))
-                    }
-                    Poll::Pending => Poll::Pending,
-                }
-            }
+        let frame = this.poll_app(cx);
+        match &frame {
+            Poll::Ready(Some(Err(_))) => this.source = Source::Broken,
+            Poll::Ready(None) => this.put_back(cx),
+            Poll::Ready(Some(Ok(_))) if this.body.is_end_stream() => this.put_back(cx),
+            Poll::Ready(Some(Ok(_))) | Poll::Pending => {}
         }
+        frame
     }
 
     fn is_end_stream(&self) -> bool {
@@ -149,6 +123,7 @@ mod tests {
     use hyper::client::conn::http1;
     use hyper_util::rt::TokioIo;
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};
+    use tokio_util::sync::CancellationToken;
 
     use super::*;
     use crate::services::access::{Digest, Ticket};
@@ -188,17 +163,15 @@ mod tests {
         let bytes = [HEAD, &vec![b'x'; 1_000_000]].concat();
         let mut link = Link::start(Box::new(ours), CancellationToken::new()).await.unwrap();
         let request = Request::new(nothing().await);
-        let (answer, _theirs) = tokio::join!(link.send(request), answer_with(theirs, &bytes));
+        let (answer, _theirs) = tokio::join!(link.send(request, &grant), answer_with(theirs, &bytes));
         let Ok(answer) = answer else { panic!("no answer") };
-        let ends =
-            Ends { grant: Arc::clone(&grant), gone: CancellationToken::new(), shutdown: CancellationToken::new() };
         let pool = Arc::new(Pool::default());
-        let mut body = AppBody::new(answer.into_body(), link, pool, SessionId::generate(), ends).await;
+        let mut body = AppBody::new(answer.into_body(), link, pool, SessionId::generate()).await;
         let mut next = async || poll_fn(|cx| Pin::new(&mut body).poll_frame(cx)).await;
         assert!(matches!(next().await, Some(Ok(_))));
         assert!(matches!(next().await, Some(Ok(_))));
         grant.revoked.cancel();
-        assert!(matches!(next().await, Some(Err(Broken::Revoked))));
-        assert!(matches!(next().await, Some(Err(Broken::Revoked))));
+        assert!(matches!(next().await, Some(Err(Broken::Over))));
+        assert!(matches!(next().await, Some(Err(Broken::Over))));
     }
 }

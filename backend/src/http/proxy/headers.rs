@@ -23,9 +23,13 @@ const HOP_BY_HOP: [HeaderName; 8] = [
     header::UPGRADE,
 ];
 
+/// For us and not for the app: our own listener answers `Expect`.
+const OURS: [HeaderName; 2] = [header::AUTHORIZATION, header::EXPECT];
+
 /// What a client may say about itself and must not be believed.
-const CLAIMS: [HeaderName; 6] = [
+const CLAIMS: [HeaderName; 7] = [
     header::FORWARDED,
+    X_FORWARDED_FOR,
     X_FORWARDED_HOST,
     X_FORWARDED_PROTO,
     HeaderName::from_static("x-forwarded-port"),
@@ -64,7 +68,8 @@ fn named_in_connection(headers: &HeaderMap, name: &str) -> bool {
         .any(|token| token.trim().eq_ignore_ascii_case(name))
 }
 
-fn strip_hop_by_hop(headers: &mut HeaderMap) {
+/// Takes out what the other side names in `Connection`, and that header.
+fn strip_named_hop_by_hop(headers: &mut HeaderMap) {
     if headers.contains_key(header::CONNECTION) {
         let named: Vec<HeaderName> = headers
             .get_all(header::CONNECTION)
@@ -80,26 +85,25 @@ fn strip_hop_by_hop(headers: &mut HeaderMap) {
         }
         headers.remove(header::CONNECTION);
     }
-    for name in &HOP_BY_HOP {
+}
+
+/// Takes out what is `unwanted`: one look at each header there is, instead of one search for each that there might be.
+fn strip(headers: &mut HeaderMap, unwanted: impl Fn(&HeaderName) -> bool) {
+    let found: Vec<HeaderName> = headers.keys().filter(|name| unwanted(name)).cloned().collect();
+    for name in found {
         headers.remove(name);
     }
 }
 
 /// Makes a request fit for the app: nothing of ours in it, and true words about where it came from.
 pub(super) fn for_app(headers: &mut HeaderMap, websocket: bool, client: Option<IpAddr>, scheme: &'static str) {
-    strip_hop_by_hop(headers);
-    headers.remove(header::AUTHORIZATION);
-    // Our own listener answers that.
-    headers.remove(header::EXPECT);
+    strip_named_hop_by_hop(headers);
+    strip(headers, |name| HOP_BY_HOP.contains(name) || CLAIMS.contains(name) || OURS.contains(name));
     cookies::strip(headers);
-    for name in &CLAIMS {
-        headers.remove(name);
-    }
     if let Some(host) = headers.get(header::HOST).cloned() {
         headers.insert(X_FORWARDED_HOST, host);
     }
     headers.insert(X_FORWARDED_PROTO, HeaderValue::from_static(scheme));
-    headers.remove(X_FORWARDED_FOR);
     if let Some(Ok(client)) = client.map(|client| HeaderValue::from_str(&client.to_string())) {
         headers.insert(X_FORWARDED_FOR, client);
     }
@@ -111,10 +115,8 @@ pub(super) fn for_app(headers: &mut HeaderMap, websocket: bool, client: Option<I
 
 /// Makes an answer fit for the browser.
 pub(super) fn for_browser(headers: &mut HeaderMap, websocket: bool) {
-    strip_hop_by_hop(headers);
-    for name in &OVERREACH {
-        headers.remove(name);
-    }
+    strip_named_hop_by_hop(headers);
+    strip(headers, |name| HOP_BY_HOP.contains(name) || OVERREACH.contains(name));
     if headers.contains_key(header::SET_COOKIE) {
         let kept: Vec<HeaderValue> = headers.get_all(header::SET_COOKIE).iter().filter_map(own_cookie).collect();
         headers.remove(header::SET_COOKIE);

@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 use std::future::poll_fn;
 use std::pin::Pin;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -19,6 +19,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::upstream::ByteStream;
+use crate::services::access::Grant;
 
 /// Connections kept per session.
 const MAX_IDLE: usize = 256;
@@ -26,8 +27,6 @@ const MAX_IDLE: usize = 256;
 const MAX_IDLE_TIME: Duration = Duration::from_secs(15);
 /// Most that is read ahead of an app's answer.
 const MAX_BUFFER: usize = 64 * 1024;
-/// Most headers of an app's answer.
-const MAX_HEADERS: usize = 128;
 
 type Driver = Pin<Box<dyn Future<Output = hyper::Result<()>> + Send>>;
 
@@ -37,11 +36,31 @@ pub(super) struct Link {
     /// Moves the bytes; none once the connection is over or belongs to a WebSocket.
     driver: Option<Driver>,
     /// Cancelled when the session's streams have to end.
-    pub(super) gone: CancellationToken,
+    gone: CancellationToken,
+    /// The wait for the end of the right by which it is used, or was last.
+    watch: Option<Watch>,
+}
+
+/// A wait for the end of a right. It is kept with the connection, for the next request mostly comes by the same right,
+/// and to begin the wait takes locks that all streams of that right share.
+struct Watch {
+    grant: Arc<Grant>,
+    over: Pin<Box<dyn Future<Output = ()> + Send>>,
+}
+
+/// Why a stream has to end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Over {
+    /// The right to it is gone.
+    Revoked,
+    /// The session is over, its agent has gone, or eirened ends.
+    Gone,
 }
 
 /// Why a request did not get an answer.
 pub(super) enum Unsent {
+    /// It must not go on.
+    Over(Over),
     /// It was not sent; here it is again.
     Back(Box<Request<Incoming>>),
     /// It may have been sent.
@@ -53,10 +72,9 @@ impl Link {
     pub(super) async fn start(stream: Box<dyn ByteStream>, gone: CancellationToken) -> hyper::Result<Self> {
         let (sender, connection) = http1::Builder::new()
             .max_buf_size(MAX_BUFFER)
-            .max_headers(MAX_HEADERS)
             .handshake(TokioIo::new(stream))
             .await?;
-        Ok(Self { sender, driver: Some(Box::pin(connection.with_upgrades())), gone })
+        Ok(Self { sender, driver: Some(Box::pin(connection.with_upgrades())), gone, watch: None })
     }
 
     /// Moves bytes; whether the connection is still there.
@@ -73,25 +91,66 @@ impl Link {
         self.driver.is_some() && self.sender.is_ready() && !self.gone.is_cancelled()
     }
 
-    /// Sends a request and waits for the head of its answer.
-    pub(super) async fn send(&mut self, request: Request<Incoming>) -> Result<Response<Incoming>, Unsent> {
+    /// Why a stream over it has to end now, if it has to.
+    pub(super) fn over(&self) -> Option<Over> {
+        if self.watch.as_ref().is_some_and(|watch| watch.grant.revoked.is_cancelled()) {
+            return Some(Over::Revoked);
+        }
+        self.gone.is_cancelled().then_some(Over::Gone)
+    }
+
+    /// Waits until a stream over it has to end.
+    pub(super) fn poll_over(&mut self, cx: &mut Context<'_>) -> Poll<Over> {
+        let Some(watch) = &mut self.watch else { return Poll::Pending };
+        watch.over.as_mut().poll(cx).map(|()| self.over().unwrap_or(Over::Gone))
+    }
+
+    /// From now on it is used by this right.
+    fn watch(&mut self, grant: &Arc<Grant>) {
+        if self.watch.as_ref().is_some_and(|watch| Arc::ptr_eq(&watch.grant, grant)) {
+            return;
+        }
+        let (revoked, gone) = (grant.revoked.clone(), self.gone.clone());
+        let over = Box::pin(async move {
+            tokio::select! {
+                () = revoked.cancelled() => {}
+                () = gone.cancelled() => {}
+            }
+        });
+        self.watch = Some(Watch { grant: Arc::clone(grant), over });
+    }
+
+    /// Sends a request and waits for the head of its answer, for as long as the right to it lasts: an upload or a long
+    /// poll may take hours.
+    pub(super) async fn send(
+        &mut self,
+        request: Request<Incoming>,
+        grant: &Arc<Grant>,
+    ) -> Result<Response<Incoming>, Unsent> {
+        self.watch(grant);
+        if let Some(over) = self.over() {
+            return Err(Unsent::Over(over));
+        }
         let answer = self.sender.try_send_request(request);
         tokio::pin!(answer);
         let sent = poll_fn(|cx| {
             if let Poll::Ready(sent) = answer.as_mut().poll(cx) {
-                return Poll::Ready(sent);
+                return Poll::Ready(Ok(sent));
             }
             self.drive(cx);
-            answer.as_mut().poll(cx)
+            match answer.as_mut().poll(cx) {
+                Poll::Ready(sent) => Poll::Ready(Ok(sent)),
+                Poll::Pending => self.poll_over(cx).map(Err),
+            }
         });
-        sent.await.map_err(|mut error| match error.take_message() {
+        sent.await.map_err(Unsent::Over)?.map_err(|mut error| match error.take_message() {
             Some(request) => Unsent::Back(Box::new(request)),
             None => Unsent::Lost(error.into_error()),
         })
     }
 
     /// Moves the connection until it has handed its stream over to a WebSocket.
-    pub(super) async fn finish_upgrade(mut self) {
+    pub(super) async fn finish_upgrade(&mut self) {
         if let Some(driver) = self.driver.take() {
             let _ = driver.await;
         }

@@ -12,6 +12,7 @@ mod link;
 mod pages;
 mod upstream;
 
+use std::future::poll_fn;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,9 +28,9 @@ use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
 use tokio_util::task::TaskTracker;
 
-use self::body::{AppBody, Ends};
+use self::body::AppBody;
 use self::guard::Decision;
-use self::link::{Link, Pool, Unsent};
+use self::link::{Link, Over, Pool, Unsent};
 #[cfg(test)]
 pub(super) use self::pages::ROUTES;
 pub use self::upstream::{ByteStream, Upstreams};
@@ -137,11 +138,11 @@ impl Proxy {
         }
         *request.version_mut() = Version::HTTP_11;
 
-        let (response, link, ends) = self.send(session, request, grant).await?;
+        let (response, link) = self.send(session, request, grant).await?;
         let (mut head, body) = response.into_parts();
         if head.status != StatusCode::SWITCHING_PROTOCOLS {
             headers::for_browser(&mut head.headers, false);
-            let body = AppBody::new(body, link, Arc::clone(self.pool()), session, ends).await;
+            let body = AppBody::new(body, link, Arc::clone(self.pool()), session).await;
             return Ok(Response::from_parts(head, Body::new(body)));
         }
         let Some(browser_side) = browser_side else {
@@ -150,7 +151,7 @@ impl Proxy {
         };
         let app_side = hyper::upgrade::on(Response::from_parts(head.clone(), body));
         headers::for_browser(&mut head.headers, true);
-        self.tracker.spawn(join(link, browser_side, app_side, ends, self.sockets.clone()));
+        self.tracker.spawn(join(link, browser_side, app_side, self.sockets.clone()));
         Ok(Response::from_parts(head, Body::empty()))
     }
 
@@ -160,51 +161,40 @@ impl Proxy {
         session: SessionId,
         mut request: Request<Incoming>,
         grant: Arc<Grant>,
-    ) -> Result<(http::Response<Incoming>, Link, Ends), NoAnswer> {
-        let ends = |link: &Link| {
-            let (gone, shutdown) = (link.gone.clone(), self.app.shutdown.clone());
-            Ends { grant: Arc::clone(&grant), gone, shutdown }
-        };
+    ) -> Result<(http::Response<Incoming>, Link), NoAnswer> {
         while let Some(mut link) = self.pool().take(session).await {
-            let ends = ends(&link);
-            match ask(&mut link, request, &ends).await? {
-                Ok(response) => return Ok((response, link, ends)),
+            match link.send(request, &grant).await {
+                Ok(response) => return Ok((response, link)),
                 Err(Unsent::Back(back)) => request = *back,
+                Err(Unsent::Over(over)) => return Err(over.into()),
                 Err(Unsent::Lost(error)) => return Err(NoAnswer::Broken(error)),
             }
         }
         let gone = self.upstreams.revoked(session);
         let stream = self.upstreams.open(session).await.map_err(|_| NoAnswer::Away)?;
         let mut link = Link::start(stream, gone).await.map_err(|_| NoAnswer::Away)?;
-        let ends = ends(&link);
-        match ask(&mut link, request, &ends).await? {
-            Ok(response) => Ok((response, link, ends)),
+        match link.send(request, &grant).await {
+            Ok(response) => Ok((response, link)),
             // A new connection that breaks at once leads to an app that does not listen (any more).
             Err(Unsent::Back(_)) => Err(NoAnswer::Away),
+            Err(Unsent::Over(over)) => Err(over.into()),
             Err(Unsent::Lost(error)) if error.is_incomplete_message() || error.is_canceled() => Err(NoAnswer::Away),
             Err(Unsent::Lost(error)) => Err(NoAnswer::Broken(error)),
         }
     }
 }
 
-/// Asks the app and waits for the head of its answer, for as long as the right to it lasts: an upload or a long poll may
-/// take hours.
-async fn ask(
-    link: &mut Link,
-    request: Request<Incoming>,
-    ends: &Ends,
-) -> Result<Result<http::Response<Incoming>, Unsent>, NoAnswer> {
-    tokio::select! {
-        biased;
-        () = ends.clone().wait() => {
-            Err(if ends.grant.revoked.is_cancelled() { NoAnswer::Revoked } else { NoAnswer::Away })
+impl From<Over> for NoAnswer {
+    fn from(over: Over) -> Self {
+        match over {
+            Over::Revoked => Self::Revoked,
+            Over::Gone => Self::Away,
         }
-        sent = link.send(request) => Ok(sent),
     }
 }
 
 /// Passes a WebSocket's bytes both ways until one side or the right to it is gone.
-async fn join(link: Link, browser_side: OnUpgrade, app_side: OnUpgrade, ends: Ends, sockets: metrics::Gauge) {
+async fn join(mut link: Link, browser_side: OnUpgrade, app_side: OnUpgrade, sockets: metrics::Gauge) {
     let both = async { tokio::join!(link.finish_upgrade(), app_side, browser_side) };
     let (app, browser) = match tokio::time::timeout(UPGRADE_WAIT, both).await {
         Ok(((), Ok(app), Ok(browser))) => (app, browser),
@@ -219,7 +209,7 @@ async fn join(link: Link, browser_side: OnUpgrade, app_side: OnUpgrade, ends: En
     let copy = tokio::io::copy_bidirectional_with_sizes(&mut browser, &mut app, SOCKET_BUFFER, SOCKET_BUFFER);
     tokio::select! {
         _ = copy => {}
-        () = ends.wait() => {}
+        _ = poll_fn(|cx| link.poll_over(cx)) => {}
     }
     sockets.decrement(1);
 }
