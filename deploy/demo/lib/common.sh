@@ -11,6 +11,7 @@ demo_json=$var_dir/demo.json
 log_file=$state_dir/up.log
 
 port=${EIRENE_DEMO_PORT:-8080}
+adapter=${EIRENE_DEMO_ADAPTER:-slurmrestd}
 net=${EIRENE_DEMO_NET:-10.89.77}
 cluster_only=${EIRENE_DEMO_CLUSTER_ONLY:-0}
 project=eirene-demo
@@ -108,7 +109,7 @@ write_compose_env() {
     local common portal file
     mkdir -p "$state_dir/etc" "$state_dir/context"
     for file in eirened.toml launcher.toml; do
-        sed "s/@PORT@/$port/g" "$demo_dir/$file" >"$state_dir/etc/$file"
+        sed "s/@PORT@/$port/g; s/@ADAPTER@/$adapter/g" "$demo_dir/$file" >"$state_dir/etc/$file"
     done
     common=$(hash_of "$demo_dir/slurm")
     portal=$(hash_of "$demo_dir/slurm" "$state_dir/etc")
