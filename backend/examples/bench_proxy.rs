@@ -78,7 +78,9 @@ async fn app(address: SocketAddr, directory: &Path) -> anyhow::Result<App> {
     let launcher: Arc<dyn Launcher> = Arc::new(LauncherClient::new(directory.join("launcher.sock")));
     let scheduler = Arc::new(SlurmCli::new("bench", Arc::clone(&launcher), Arc::clone(&clock)));
     let built = App::build(Arc::new(config), Ports { db, clock, scheduler, launcher }, Passwords::new()?);
-    Ok(App { workers: Workers::start()?, ..built })
+    // Its threads run until the process is killed.
+    let (workers, _threads) = Workers::start()?;
+    Ok(App { workers, ..built })
 }
 
 /// One person with a token and a running session.

@@ -48,7 +48,9 @@ const MAX_BUFFER: usize = 64 * 1024;
 /// How often the certificate's files are looked at.
 const LOOK_EVERY: Duration = Duration::from_secs(30);
 /// Most of what a connection says first that is looked at.
-const MOST_PEEKED: usize = 2048;
+const MOST_PEEKED: usize = 4096;
+/// Time for a connection to say anything before it is given a place without.
+const FIRST_WAIT: Duration = Duration::from_secs(5);
 /// Length of a session's id in a host name.
 const SESSION_LABEL: usize = 32;
 /// Pause after an accept that failed, for want of descriptors for example.
@@ -221,12 +223,14 @@ async fn serve_within(
 }
 
 /// The worker for a connection: the one that has the tunnel of the session asked for first, or else the one whose turn it
-/// is. None for a connection that says nothing. What is found out here decides about nothing but the place: whoever says
+/// is. None for a connection that ended. What is found out here decides about nothing but the place: whoever says
 /// something else later is served there as well.
 async fn home(app: &App, stream: &TcpStream) -> Option<WorkerId> {
     let mut first = [0; MOST_PEEKED];
-    let said = tokio::time::timeout(HEAD_WAIT, stream.peek(&mut first)).await.ok()?.ok()?;
-    let said = first.get(..said).filter(|said| !said.is_empty())?;
+    let Ok(said) = tokio::time::timeout(FIRST_WAIT, stream.peek(&mut first)).await else {
+        return Some(app.workers.next());
+    };
+    let said = first.get(..said.ok()?).filter(|said| !said.is_empty())?;
     let known = session_named(said, &app.config.server.apps_domain).and_then(|session| app.tunnels.worker(session));
     Some(known.unwrap_or_else(|| app.workers.next()))
 }

@@ -9,12 +9,16 @@ use std::cell::Cell;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use tokio::net::TcpStream;
 use tokio::runtime::{Builder, Handle};
+use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+/// How long blocking work that a connection has begun may go on after the end.
+const LAST_WORDS: Duration = Duration::from_secs(1);
 /// Time between two of a worker's ticks.
 const TICK: Duration = Duration::from_secs(1);
 
@@ -51,11 +55,12 @@ impl Workers {
         Self { handles: Arc::new([]), next: Arc::default() }
     }
 
-    /// Starts one worker for each CPU. They run until the process ends.
-    pub fn start() -> io::Result<Self> {
+    /// Starts one worker for each CPU. They run until their threads are ended.
+    pub fn start() -> io::Result<(Self, Threads)> {
         let count = std::thread::available_parallelism().map_or(1, usize::from);
-        let handles = (0..count).map(start_one).collect::<io::Result<_>>()?;
-        Ok(Self { handles, next: Arc::default() })
+        let mut started = Threads { end: CancellationToken::new(), threads: Vec::new() };
+        let handles = (0..count).map(|index| started.add(index)).collect::<io::Result<_>>()?;
+        Ok((Self { handles, next: Arc::default() }, started))
     }
 
     /// How many places a connection can be in.
@@ -96,19 +101,38 @@ impl Workers {
     }
 }
 
-fn start_one(index: usize) -> io::Result<Handle> {
-    let runtime = Builder::new_current_thread().enable_all().build()?;
-    let handle = runtime.handle().clone();
-    std::thread::Builder::new().name(format!("worker-{index}")).spawn(move || {
-        HERE.set(WorkerId(index));
-        runtime.block_on(tick());
-    })?;
-    Ok(handle)
+/// The workers' threads.
+pub struct Threads {
+    end: CancellationToken,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Threads {
+    fn add(&mut self, index: usize) -> io::Result<Handle> {
+        let runtime = Builder::new_current_thread().enable_all().build()?;
+        let (handle, end) = (runtime.handle().clone(), self.end.clone());
+        let thread = std::thread::Builder::new().name(format!("worker-{index}")).spawn(move || {
+            HERE.set(WorkerId(index));
+            runtime.block_on(end.run_until_cancelled(tick()));
+            runtime.shutdown_timeout(LAST_WORDS);
+        })?;
+        self.threads.push(thread);
+        Ok(handle)
+    }
+
+    /// Ends them, with whatever they still carry; what is being written to disk is waited for. Blocks.
+    pub fn end(self) {
+        self.end.cancel();
+        for thread in self.threads {
+            // One that panicked has ended as well.
+            let _ = thread.join();
+        }
+    }
 }
 
 /// Keeps a timer running that is due sooner than those of requests. Without one, each request's timer would be the next
 /// to be due, and setting that makes tokio interrupt its own wait: a system call and an event for every request.
-async fn tick() {
+async fn tick() -> ! {
     loop {
         tokio::time::sleep(TICK).await;
     }
@@ -125,7 +149,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_connection_is_carried_where_it_was_given_to() {
-        let workers = Workers::start().unwrap();
+        let (workers, threads) = Workers::start().unwrap();
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
         let address = listener.local_addr().unwrap();
         let tracker = TaskTracker::new();
@@ -148,5 +172,6 @@ mod tests {
         }
         tracker.close();
         tracker.wait().await;
+        threads.end();
     }
 }

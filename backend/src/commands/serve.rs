@@ -49,7 +49,7 @@ pub(super) async fn serve(config: Config) -> anyhow::Result<()> {
     let scheduler = scheduler(&config, &launcher, &clock)?;
     let identity = TunnelIdentity::load_or_make(&config.server.state_dir)?;
     let built = App::build(Arc::clone(&config), Ports { db, clock, scheduler, launcher }, Passwords::new()?);
-    let workers = Workers::start().context("the threads for connections could not be started")?;
+    let (workers, threads) = Workers::start().context("the threads for connections could not be started")?;
     let app = App { workers, ..built };
 
     let tracker = TaskTracker::new();
@@ -77,6 +77,7 @@ pub(super) async fn serve(config: Config) -> anyhow::Result<()> {
     if tokio::time::timeout(GOODBYE, tracker.wait()).await.is_err() {
         tracing::warn!(open = tracker.len(), "Some work did not end in time and is left to the next start");
     }
+    tokio::task::spawn_blocking(|| threads.end()).await.context("the threads for connections did not end")?;
     app.db.close().await;
     Ok(())
 }

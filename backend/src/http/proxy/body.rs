@@ -165,7 +165,7 @@ mod tests {
         let request = Request::new(nothing().await);
         let (answer, _theirs) = tokio::join!(link.send(request, &grant), answer_with(theirs, &bytes));
         let Ok(answer) = answer else { panic!("no answer") };
-        let pool = Arc::new(Pool::default());
+        let pool = Arc::new(Pool::one_of(1));
         let mut body = AppBody::new(answer.into_body(), link, pool, SessionId::generate()).await;
         let mut next = async || poll_fn(|cx| Pin::new(&mut body).poll_frame(cx)).await;
         assert!(matches!(next().await, Some(Ok(_))));

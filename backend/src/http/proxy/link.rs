@@ -21,7 +21,7 @@ use tokio_util::sync::CancellationToken;
 use super::upstream::ByteStream;
 use crate::services::access::Grant;
 
-/// Connections kept per session.
+/// Connections kept per session, on all threads together.
 const MAX_IDLE: usize = 256;
 /// How long one is kept.
 const MAX_IDLE_TIME: Duration = Duration::from_secs(15);
@@ -70,10 +70,8 @@ pub(super) enum Unsent {
 impl Link {
     /// Speaks HTTP on a new stream.
     pub(super) async fn start(stream: Box<dyn ByteStream>, gone: CancellationToken) -> hyper::Result<Self> {
-        let (sender, connection) = http1::Builder::new()
-            .max_buf_size(MAX_BUFFER)
-            .handshake(TokioIo::new(stream))
-            .await?;
+        let (sender, connection) =
+            http1::Builder::new().max_buf_size(MAX_BUFFER).handshake(TokioIo::new(stream)).await?;
         Ok(Self { sender, driver: Some(Box::pin(connection.with_upgrades())), gone, watch: None })
     }
 
@@ -145,7 +143,8 @@ impl Link {
         });
         sent.await.map_err(Unsent::Over)?.map_err(|mut error| match error.take_message() {
             Some(request) => Unsent::Back(Box::new(request)),
-            None => Unsent::Lost(error.into_error()),
+            // Where the end of the right is what broke it, that is the news.
+            None => self.over().map_or_else(|| Unsent::Lost(error.into_error()), Unsent::Over),
         })
     }
 
@@ -157,13 +156,19 @@ impl Link {
     }
 }
 
-/// Connections waiting for their next request.
-#[derive(Default)]
+/// Connections waiting for their next request on one thread.
 pub(super) struct Pool {
+    /// Most that are kept for a session. All of them take places in its tunnel, so the threads share what there is.
+    most: usize,
     idle: Mutex<HashMap<SessionId, Vec<(Instant, Link)>>>,
 }
 
 impl Pool {
+    /// One of `count` pools, each on a thread of its own.
+    pub(super) fn one_of(count: usize) -> Self {
+        Self { most: (MAX_IDLE / count.max(1)).max(1), idle: Mutex::default() }
+    }
+
     fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<SessionId, Vec<(Instant, Link)>>> {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -184,7 +189,7 @@ impl Pool {
     pub(super) fn put(&self, session: SessionId, link: Link) {
         let mut idle = self.lock();
         let links = idle.entry(session).or_default();
-        if links.len() < MAX_IDLE {
+        if links.len() < self.most {
             links.push((Instant::now(), link));
         }
     }

@@ -74,7 +74,8 @@ impl Proxy {
     /// A proxy to the apps behind `upstreams`.
     pub fn new(app: App, upstreams: Arc<dyn Upstreams>) -> Self {
         let scheme = if app.config.apps_scheme() == "https" { "https" } else { "http" };
-        let pools = (0..app.workers.count()).map(|_| Arc::default()).collect();
+        let count = app.workers.count();
+        let pools = (0..count).map(|_| Arc::new(Pool::one_of(count))).collect();
         let proxy = Self {
             app,
             upstreams,
