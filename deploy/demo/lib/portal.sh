@@ -89,7 +89,8 @@ make_jupyter() {
     # shellcheck disable=SC2016  # that shell expands them
     dk exec portal sh -c 'chown root:root "$1" && chmod 0644 "$1" && mv "$1" "$2"' sh \
         "/srv/eirene/images/.$sif.new" "/srv/eirene/images/$sif"
-    on_portal eirened image add jupyter --sif "/srv/eirene/images/$sif" --config "$portal_config"
+    on_portal eirened image add jupyter --sif "/srv/eirene/images/$sif" \
+        --description "JupyterLab 4 with Python 3.13, NumPy and Matplotlib" --config "$portal_config"
     echo "$sif" | on_portal tee /var/lib/eirene/.demo-jupyter >/dev/null
 }
 

@@ -77,6 +77,19 @@ async fn two_starts_with_one_key_are_one_session_even_at_the_limit() {
 }
 
 #[tokio::test]
+async fn starts_at_once_do_not_pass_the_limit_together() {
+    let engine = Engine::new().await;
+    let (app, ada) = (&engine.test.app, &engine.ada);
+    let starts = (0..9).map(|_| app.sessions.start(ada, TestApp::wish(), None));
+    let answers = futures_util::future::join_all(starts).await;
+    let most = app.config.limits.live_sessions as usize;
+    assert_eq!(answers.iter().filter(|answer| answer.is_ok()).count(), most);
+    let refused =
+        |answer: &Result<_, AppError>| matches!(answer, Err(AppError::Conflict { code: "too_many_sessions", .. }));
+    assert_eq!(answers.iter().filter(|answer| refused(answer)).count(), 9 - most);
+}
+
+#[tokio::test]
 async fn who_may_not_start_starts_nothing() {
     let engine = Engine::new().await;
     let sessions = &engine.test.app.sessions;

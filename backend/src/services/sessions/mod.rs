@@ -54,6 +54,8 @@ pub struct Parts {
 #[derive(Clone)]
 pub struct Sessions {
     parts: Arc<Parts>,
+    /// Held from counting a person's sessions to adding one, so that starts at once do not pass the limit together.
+    starting: Arc<tokio::sync::Mutex<()>>,
 }
 
 /// Which sessions.
@@ -94,7 +96,7 @@ pub(crate) async fn visible(db: &Db, actor: &Actor, id: SessionId) -> Result<Ses
 impl Sessions {
     /// The service.
     pub fn new(parts: Parts) -> Self {
-        Self { parts: Arc::new(parts) }
+        Self { parts: Arc::new(parts), starting: Arc::default() }
     }
 
     /// Newest first.

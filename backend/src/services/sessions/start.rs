@@ -71,6 +71,7 @@ impl Sessions {
         };
         let key = key.map(|key| (HEXLOWER.encode(&Sha256::digest(key.key.as_bytes())), key.body_sha256));
         let key = key.as_ref().map(|(key, body)| (key.as_str(), body.as_str()));
+        let _turn = self.starting.lock().await;
         if let Some((key_hash, body_hash)) = key
             && let Some(answer) = self.parts.db.session_by_key(actor.user.id, key_hash, body_hash).await?
         {
