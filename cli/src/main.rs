@@ -21,7 +21,7 @@ use crate::api::ApiError;
 use crate::arguments::Arguments;
 use crate::reference::ReferenceError;
 
-/// Refused by the portal, nothing of that name, or a session that failed.
+/// Refused by the portal, declined by the person, nothing of that name, or a session that failed.
 const EXIT_REFUSED: u8 = 1;
 /// Wrong usage, or the portal could not be asked.
 const EXIT_FAILURE: u8 = 2;
@@ -35,6 +35,7 @@ fn main() -> ExitCode {
         Ok(runtime) => runtime,
         Err(error) => return output::fail(&format!("no runtime: {error}"), EXIT_FAILURE),
     };
+    let as_json = arguments.json;
     match runtime.block_on(commands::run(arguments)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
@@ -48,9 +49,18 @@ fn main() -> ExitCode {
             let refused = error.chain().any(|cause| {
                 matches!(cause.downcast_ref::<ApiError>(), Some(ApiError::Refused(_)))
                     || cause.is::<commands::SessionFailed>()
+                    || cause.is::<output::Declined>()
                     || matches!(cause.downcast_ref(), Some(ReferenceError::None { .. }))
             });
-            output::fail(&format!("{error:#}"), if refused { EXIT_REFUSED } else { EXIT_FAILURE })
+            let (message, code) = (format!("{error:#}"), if refused { EXIT_REFUSED } else { EXIT_FAILURE });
+            if as_json {
+                let problem = error.chain().find_map(|cause| match cause.downcast_ref() {
+                    Some(ApiError::Refused(problem) | ApiError::Unavailable(problem)) => Some(problem.code.as_str()),
+                    _ => None,
+                });
+                return output::fail_as_json(&message, problem, code);
+            }
+            output::fail(&message, code)
         }
     }
 }

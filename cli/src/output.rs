@@ -8,9 +8,20 @@ use comfy_table::{ContentArrangement, Table, presets};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::Value;
 
+/// The person was asked and said no.
+#[derive(Debug, thiserror::Error)]
+#[error("nothing was changed")]
+pub(crate) struct Declined;
+
 /// Says what went wrong and gives the exit code.
 pub(crate) fn fail(message: &str, code: u8) -> ExitCode {
     let _ = writeln!(std::io::stderr(), "error: {}", printable(message));
+    ExitCode::from(code)
+}
+
+/// The same for programs: one JSON object on standard error, with the portal's own error code where it has one.
+pub(crate) fn fail_as_json(message: &str, portal_code: Option<&str>, code: u8) -> ExitCode {
+    let _ = writeln!(std::io::stderr(), "{}", serde_json::json!({"error": message, "code": portal_code}));
     ExitCode::from(code)
 }
 
@@ -82,7 +93,7 @@ pub(crate) fn spinner(quiet: bool) -> ProgressBar {
 }
 
 /// Asks a yes-or-no question; without a terminal the answer is no.
-pub(crate) fn confirm(question: &str) -> anyhow::Result<bool> {
+pub(crate) fn confirm(question: &str) -> anyhow::Result<()> {
     if !std::io::stdin().is_terminal() {
         anyhow::bail!("{question} Give `--yes` to go on without a terminal");
     }
@@ -90,7 +101,8 @@ pub(crate) fn confirm(question: &str) -> anyhow::Result<bool> {
     std::io::stderr().flush()?;
     let mut answer = String::new();
     std::io::stdin().read_line(&mut answer)?;
-    Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
+    anyhow::ensure!(matches!(answer.trim(), "y" | "Y" | "yes"), Declined);
+    Ok(())
 }
 
 #[cfg(test)]

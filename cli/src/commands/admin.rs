@@ -13,8 +13,8 @@ pub(super) async fn run(api: &Api, verb: Admin, as_json: bool) -> anyhow::Result
         Admin::Session(AdminSession::List { all }) => session::list(api, all, true, as_json).await,
         Admin::Session(AdminSession::Stop { session, yes }) => {
             let found = api.session(session).await?;
-            if !yes && !output::confirm(&format!("Stop `{}` of {}?", output::printable(&found.name), found.owner))? {
-                return Ok(());
+            if !yes {
+                output::confirm(&format!("Stop `{}` of {}?", output::printable(&found.name), found.owner))?;
             }
             session::stop(api, session, false, as_json).await
         }
@@ -48,10 +48,8 @@ async fn user(api: &Api, verb: AdminUser, as_json: bool) -> anyhow::Result<()> {
             output::table(&["NAME", "ROLE", "STATE", "UID", "SINCE"], rows, "Nobody has an account yet.")
         }
         AdminUser::Disable { username, yes } => {
-            if !yes
-                && !output::confirm(&format!("Disable {username}? Tokens and log-ins end at once; sessions go on."))?
-            {
-                return Ok(());
+            if !yes {
+                output::confirm(&format!("Disable {username}? Tokens and log-ins end at once; sessions go on."))?;
             }
             let answer = api.post(&format!("users/{username}/disable"), &json!({})).await?;
             done(&answer, as_json, &format!("Disabled {username}."))
@@ -61,11 +59,8 @@ async fn user(api: &Api, verb: AdminUser, as_json: bool) -> anyhow::Result<()> {
             done(&answer, as_json, &format!("Enabled {username}."))
         }
         AdminUser::ResetPassword { username, password_stdin, yes } => {
-            if !yes
-                && !password_stdin
-                && !output::confirm(&format!("Give {username} a new password? The old one ends at once."))?
-            {
-                return Ok(());
+            if !yes && !password_stdin {
+                output::confirm(&format!("Give {username} a new password? The old one ends at once."))?;
             }
             let body = if password_stdin { json!({"password": password(true, "")?}) } else { json!({}) };
             let answer = api.post(&format!("users/{username}/reset-password"), &body).await?;

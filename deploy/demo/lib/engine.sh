@@ -25,7 +25,8 @@ apt_install() {
 
 install_packages() {
     local missing=()
-    if have docker && have_compose && have cc && have curl && have_cargo; then
+    [[ $cluster_only == 1 ]] || "$repo_dir/deploy/toolchain" >&3
+    if have docker && have_compose && have curl; then
         return 0
     fi
     as_root apt-get update
@@ -34,18 +35,9 @@ install_packages() {
         ! candidate docker-cli || missing+=(docker-cli)
     fi
     have_compose || missing+=("$(first_candidate docker-compose-plugin docker-compose-v2 docker-compose)")
-    have cc || missing+=(gcc libc6-dev)
     have curl || missing+=(curl)
-    if ! have_cargo; then
-        candidate rustup || die "cargo is missing, and apt has no rustup to install it with" "see https://rustup.rs, then: make demo"
-        missing+=(rustup)
-    fi
     [[ ${#missing[@]} == 0 ]] || apt_install "${missing[@]}"
-    # The toolchain that rust-toolchain.toml names comes with the first call.
-    have_cargo || (cd "$repo_dir" && rustup show active-toolchain || rustup toolchain install)
 }
-
-have_cargo() { [[ $cluster_only == 1 ]] || cargo --version >/dev/null 2>&1; }
 
 start_engine() {
     docker_answers && return 0

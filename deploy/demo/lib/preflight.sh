@@ -71,7 +71,7 @@ check_disk() {
 }
 
 check_packages() {
-    if ! have docker || ! have_compose || ! have cc || ! have curl || { [[ $cluster_only != 1 ]] && ! have cargo; }; then
+    if ! have docker || ! have_compose || ! have curl || { [[ $cluster_only != 1 ]] && { ! have cc || ! have cargo; }; }; then
         have apt-get || problem "Docker, Compose, a C compiler or curl is missing and there is no apt-get to install it with" \
             "install Docker Engine with Compose, gcc and curl by hand"
         if ((EUID != 0)) && ! have sudo; then

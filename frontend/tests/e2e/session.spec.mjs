@@ -1,5 +1,6 @@
 // From a click to a kernel, as a person would: nothing on this path is simulated.
 import assert from "node:assert/strict";
+import { execFileSync } from "node:child_process";
 import { after, test } from "node:test";
 
 import { accessibility, picture, tooWide } from "../browser.mjs";
@@ -8,10 +9,21 @@ import { PATIENCE_MS, closeBrowser, portal, sessionId, shows, signedIn, startSes
 const ADA_UID = 2001;
 const CELL = 'import os, socket\nprint("host", socket.gethostname(), "uid", os.getuid(), "product", 6*7)';
 
+const SLOW_CELL = 'import time\nprint("begun", flush=True)\nfor second in range(20):\n    time.sleep(1)\nprint("product", 6*7)';
+const OUTPUT = ".jp-NotebookPanel:not(.lm-mod-hidden) .jp-OutputArea-output";
+
 after(closeBrowser);
 
-/** Runs `code` in a new notebook and gives back what it printed. */
+/** Runs `code` in a new notebook and gives back what it printed first. */
 async function runCell(lab, code) {
+  await beginCell(lab, code);
+  const output = lab.locator(OUTPUT).first();
+  await output.waitFor({ timeout: PATIENCE_MS });
+  return output.innerText();
+}
+
+/** Begins to run `code` in a new notebook. */
+async function beginCell(lab, code) {
   await lab.locator('.jp-LauncherCard[data-category="Notebook"]').first().click({ timeout: PATIENCE_MS });
   const editor = lab.locator(".jp-NotebookPanel:not(.lm-mod-hidden) .jp-Cell .cm-content").first();
   await editor.click({ timeout: PATIENCE_MS });
@@ -19,9 +31,6 @@ async function runCell(lab, code) {
   await lab.locator('.jp-NotebookPanel:not(.lm-mod-hidden) .jp-Notebook-ExecutionIndicator[data-status="idle"]').waitFor({ timeout: PATIENCE_MS });
   await lab.keyboard.insertText(code);
   await lab.keyboard.press("Shift+Enter");
-  const output = lab.locator(".jp-NotebookPanel:not(.lm-mod-hidden) .jp-OutputArea-output").first();
-  await output.waitFor({ timeout: PATIENCE_MS });
-  return output.innerText();
 }
 
 test("ada starts a session, runs a cell on a compute node and stops it", { timeout: 300_000 }, async (t) => {
@@ -95,6 +104,20 @@ test("ada starts a session, runs a cell on a compute node and stops it", { timeo
     await picture(page, "e2e/session-ended");
   });
   assert.deepEqual(faults, []);
+});
+
+test("a cell goes on while the portal is killed, and its output arrives in the same page", { timeout: 300_000 }, async (t) => {
+  const { page } = await signedIn(t, "ada");
+  const id = await startSession(t, page, "Killed meanwhile");
+  await page.goto(`/sessions/${id}/open`);
+  await page.waitForURL((url) => url.hostname.startsWith(id), { timeout: PATIENCE_MS });
+  await page.goto(new URL("/lab?reset", page.url()).href);
+  await beginCell(page, SLOW_CELL);
+  await page.locator(OUTPUT).first().getByText("begun").waitFor({ timeout: PATIENCE_MS });
+  await page.evaluate(() => (globalThis.neverLoadedAgain = true));
+  execFileSync("docker", ["exec", "portal", "pkill", "-KILL", "-x", "eirened"]);
+  await page.locator(OUTPUT).getByText("product 42").first().waitFor({ timeout: PATIENCE_MS });
+  assert.equal(await page.evaluate(() => globalThis.neverLoadedAgain), true);
 });
 
 test("a session can be asked for, waited for and opened in one tab", { timeout: 300_000 }, async (t) => {

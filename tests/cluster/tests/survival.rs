@@ -55,9 +55,11 @@ async fn begin_now(job: &str) -> anyhow::Result<()> {
 #[tokio::test]
 async fn kill_of_the_portal_while_a_submit_is_in_flight() -> anyhow::Result<()> {
     let ada = ada().await?;
-    // slurmrestd is halted so that the submit hangs in flight; the portal dies; slurmrestd goes on and may still carry it out.
-    let _restore = Restore::with(&[&["exec", "head", "pkill", "-CONT", "-x", "slurmrestd"]]);
-    exec("head", "root", &["pkill", "-STOP", "-x", "slurmrestd"]).await?;
+    // SLURM is halted so that the submit hangs in flight; the portal dies; SLURM goes on and may still carry it out. Both
+    // daemons, for the portal may ask either way.
+    let both = "slurmrestd|slurmctld";
+    let _restore = Restore::with(&[&["exec", "head", "pkill", "-CONT", "-x", both]]);
+    exec("head", "root", &["pkill", "-STOP", "-x", both]).await?;
     let id = ada.start(&SMALL()).await?;
     let database = tokio::sync::Mutex::new(database().await?);
     until("the submit has begun and has no answer", NOTICE, || async {
@@ -67,7 +69,7 @@ async fn kill_of_the_portal_while_a_submit_is_in_flight() -> anyhow::Result<()> 
     })
     .await?;
     kill_portal().await?;
-    exec("head", "root", &["pkill", "-CONT", "-x", "slurmrestd"]).await?;
+    exec("head", "root", &["pkill", "-CONT", "-x", both]).await?;
     until("the portal is back", NOTICE, || async { Ok(ada.session(&id).await.ok()) }).await?;
     let session = ada.wait_state(&id, "running", START).await?;
     assert_eq!(live_jobs_of_ada().await?, 1, "one start is one job");

@@ -1,0 +1,184 @@
+//! The command line as a person and as an admin use it, against the real portal: everything by `eirene`, nothing by HTTP.
+
+use std::path::PathBuf;
+use std::process::Stdio;
+
+use anyhow::{Context as _, ensure};
+use eirene_cluster_tests::demo::{Demo, exec, jobs_named, root};
+use eirene_cluster_tests::portal::{NOTICE, Person};
+use eirene_cluster_tests::until;
+use serde_json::Value;
+use tokio::io::AsyncWriteExt as _;
+use tokio::process::Command;
+
+/// One person's `eirene`, with a config directory of its own.
+struct Cli {
+    portal: String,
+    config: PathBuf,
+}
+
+struct Said {
+    code: i32,
+    out: String,
+    err: String,
+}
+
+impl Said {
+    fn json(&self) -> anyhow::Result<Value> {
+        serde_json::from_str(&self.out).with_context(|| format!("no JSON: {} {}", self.out, self.err))
+    }
+}
+
+impl Cli {
+    async fn sign_in(username: &str, more: &[&str]) -> anyhow::Result<Self> {
+        let demo = Demo::load()?;
+        let config = std::env::temp_dir().join(format!("eirene-cli-{}", uuid::Uuid::now_v7()));
+        let cli = Self { portal: demo.portal_url.clone(), config };
+        let words = [&["login", "--username", username, "--password-stdin"], more].concat();
+        cli.good_with(&words, &demo.account(username)?.password).await?;
+        Ok(cli)
+    }
+
+    async fn run(&self, words: &[&str], input: &str) -> anyhow::Result<Said> {
+        let mut child = Command::new(root().join("var/bin/eirene"))
+            .args(words)
+            .env_clear()
+            .env("EIRENE_URL", &self.portal)
+            .env("XDG_CONFIG_HOME", &self.config)
+            .env("HOME", &self.config)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .kill_on_drop(true)
+            .spawn()
+            .context("var/bin/eirene is made by `make demo`")?;
+        let mut stdin = child.stdin.take().context("piped")?;
+        stdin.write_all(input.as_bytes()).await?;
+        drop(stdin);
+        let output = tokio::time::timeout(NOTICE * 2, child.wait_with_output()).await??;
+        Ok(Said {
+            code: output.status.code().context("ended by a signal")?,
+            out: String::from_utf8(output.stdout)?,
+            err: String::from_utf8(output.stderr)?,
+        })
+    }
+
+    async fn good_with(&self, words: &[&str], input: &str) -> anyhow::Result<Said> {
+        let said = self.run(words, input).await?;
+        ensure!(said.code == 0, "{words:?} ended with {}: {}{}", said.code, said.out, said.err);
+        Ok(said)
+    }
+
+    async fn good(&self, words: &[&str]) -> anyhow::Result<Said> {
+        self.good_with(words, "").await
+    }
+
+    async fn json(&self, words: &[&str]) -> anyhow::Result<Value> {
+        self.good(&[words, &["--json"]].concat()).await?.json()
+    }
+}
+
+impl Drop for Cli {
+    fn drop(&mut self) {
+        // What is left is a directory of a few bytes below the temporary one.
+        let _ = std::fs::remove_dir_all(&self.config);
+    }
+}
+
+fn ids(list: &Value) -> Vec<&str> {
+    list["items"].as_array().into_iter().flatten().filter_map(|item| item["id"].as_str()).collect()
+}
+
+#[tokio::test]
+async fn a_session_from_start_to_stop() -> anyhow::Result<()> {
+    Person::sign_in("ada").await?.stop_all().await?;
+    let ada = Cli::sign_in("ada", &[]).await?;
+    let nodes = ada.good(&["node", "list"]).await?.out;
+    ensure!(nodes.contains("c1") && nodes.contains("c2") && nodes.contains("h100"), "{nodes}");
+    ensure!(ada.json(&["node", "list"]).await?.to_string().contains("a100"));
+
+    let start = ["session", "start", "--name", "by hand", "--cpus", "1", "--memory", "512M", "--walltime", "10m"];
+    let started = ada.json(&start).await?;
+    assert_eq!(started["state"], "running", "it waits until the app is there: {started}");
+    let id = started["id"].as_str().context("id")?;
+    let listed = ada.good(&["session", "list"]).await?.out;
+    ensure!(listed.contains("by hand") && listed.contains("running"), "{listed}");
+    ensure!(ids(&ada.json(&["session", "list"]).await?).contains(&id));
+    // A name or the beginning of an id is enough.
+    assert_eq!(ada.json(&["session", "show", "by hand"]).await?["id"], id);
+    ensure!(ada.good(&["session", "show", id]).await?.out.contains("running"));
+    let url = ada.good(&["session", "open", id, "--print"]).await?.out;
+    ensure!(url.contains(id) && url.starts_with("http"), "{url}");
+    let job = started["slurm_job_id"].to_string();
+    let shown = exec("head", "root", &["scontrol", "--oneliner", "show", "job", &job]).await?;
+    ensure!(shown.contains("UserId=ada(2001)") && shown.contains("MinMemoryNode=512M"), "{shown}");
+    until("the log has the app's first words", NOTICE, || async {
+        Ok(ada.good(&["session", "logs", id]).await?.out.contains("Jupyter").then_some(()))
+    })
+    .await?;
+
+    let stranger = Cli::sign_in("grace", &[]).await?;
+    for words in [["session", "show", id], ["session", "logs", id], ["session", "stop", id]] {
+        let said = stranger.run(&words, "").await?;
+        assert_eq!(said.code, 1, "{words:?}: {}{}", said.out, said.err);
+    }
+    let said = stranger.run(&["session", "show", id, "--json"], "").await?;
+    ensure!(serde_json::from_str::<Value>(&said.err)?["error"].is_string(), "errors are JSON too: {}", said.err);
+
+    assert_eq!(ada.json(&["session", "stop", id]).await?["state"], "ended");
+    let name = format!("--name={}", started["marker"].as_str().unwrap_or("none"));
+    ensure!(jobs_named(&name).await?.is_empty());
+    Ok(())
+}
+
+#[tokio::test]
+async fn bad_input_is_refused_in_words_and_starts_nothing() -> anyhow::Result<()> {
+    let ada = Cli::sign_in("ada", &[]).await?;
+    let before = ids(&ada.json(&["session", "list", "--all"]).await?).len();
+    let long = "x".repeat(100_000);
+    for more in [
+        ["--gpus", "1000000000"],
+        ["--cpus", "99999"],
+        ["--cpus", "many"],
+        ["--name", "'; $(touch /tmp/x) <script>\u{7}"],
+        ["--name", long.as_str()],
+        ["--image", "../../etc/passwd"],
+        ["--memory", "99999999999999999999G"],
+    ] {
+        let said = ada.run(&[&["session", "start"][..], &more].concat(), "").await?;
+        ensure!(matches!(said.code, 1 | 2), "{}: {}", more[0], said.code);
+        ensure!(said.err.starts_with("error: ") && !said.err.contains('\u{7}'), "{}", said.err);
+    }
+    assert_eq!(ids(&ada.json(&["session", "list", "--all"]).await?).len(), before, "nothing was created");
+    Ok(())
+}
+
+#[tokio::test]
+async fn an_admin_runs_the_platform() -> anyhow::Result<()> {
+    let ada = Person::sign_in("ada").await?;
+    ada.stop_all().await?;
+    let session = ada.running(&serde_json::json!({})).await?;
+    let id = session["id"].as_str().context("id")?;
+
+    let user = Cli::sign_in("ada", &[]).await?;
+    assert_eq!(user.run(&["admin", "user", "list"], "").await?.code, 1, "an ordinary person may not");
+    let admin = Cli::sign_in("admin", &["--admin"]).await?;
+    let people = admin.good(&["admin", "user", "list"]).await?.out;
+    ensure!(people.contains("ada") && people.contains("grace"), "{people}");
+    let taken = admin.run(&["admin", "user", "add", "ada", "--json"], "").await?;
+    assert_eq!(taken.code, 1, "{}{}", taken.out, taken.err);
+    assert_eq!(serde_json::from_str::<Value>(&taken.err)?["code"], "username_taken");
+
+    admin.good(&["admin", "user", "disable", "grace", "--yes"]).await?;
+    let locked = Cli::sign_in("grace", &[]).await;
+    admin.good(&["admin", "user", "enable", "grace"]).await?;
+    ensure!(locked.is_err(), "a disabled person signed in");
+    Cli::sign_in("grace", &[]).await?;
+    let unasked = admin.run(&["admin", "user", "disable", "grace"], "").await?;
+    assert_eq!(unasked.code, 2, "without a terminal it asks for --yes");
+
+    ensure!(ids(&admin.json(&["admin", "session", "list"]).await?).contains(&id));
+    admin.good(&["admin", "session", "stop", id, "--yes"]).await?;
+    ada.wait(id, "ended", NOTICE, |s| s["state"] == "ended").await?;
+    Ok(())
+}
