@@ -7,7 +7,7 @@ use crate::reference::Reference;
 
 /// Interactive sessions on the cluster from the command line.
 ///
-/// Exit status: 0 done, 1 refused by the portal (or the session failed), 2 wrong usage or no answer.
+/// Exit status: 0 done, 1 refused by the portal, answered with no, or the session failed, 2 wrong usage or no answer.
 #[derive(Debug, Parser)]
 #[command(name = "eirene", version, propagate_version = true)]
 pub(crate) struct Arguments {

@@ -18,9 +18,15 @@ fn a_refusal_is_1_and_no_answer_is_2() {
         (504, "", 2),
     ] {
         let portal = Portal::new(move |_, reply| reply.problem(status, code));
-        let done = Home::signed_in(&portal).run(&["whoami", "--json"]);
+        let home = Home::signed_in(&portal);
+        let done = home.run(&["whoami"]);
         assert_eq!((done.code, done.out.as_str()), (Some(exit), ""), "{status}: {done:?}");
         assert!(done.err.starts_with("error: it is refused"), "{done:?}");
+        let done = home.run(&["whoami", "--json"]);
+        assert_eq!((done.code, done.out.as_str()), (Some(exit), ""), "{status}: {done:?}");
+        let said: serde_json::Value = serde_json::from_str(&done.err).unwrap();
+        assert!(said["error"].as_str().unwrap().starts_with("it is refused"), "{done:?}");
+        assert_eq!(said["code"], code, "{done:?}");
     }
 }
 
