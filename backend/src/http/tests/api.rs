@@ -390,3 +390,19 @@ async fn health_is_told_to_everybody_and_metrics_to_the_listed() {
     let cluster = server.portal(Ask::get("/readyz")).await;
     assert!(cluster.header("content-type").starts_with("text/plain"));
 }
+
+#[tokio::test]
+async fn a_form_of_a_megabyte_is_refused_before_it_is_read_and_is_not_shown_again() {
+    let server = Server::start().await;
+    let ada = server.ada().await;
+    let much = "x".repeat(1_000_000);
+    for path in ["/sessions", "/sessions/check", "/fragments/check", "/account/tokens", "/account/password"] {
+        let answer = server.portal(Ask::new("POST", path).form(&ada, &[("name", &much)])).await;
+        assert_eq!(answer.status, StatusCode::PAYLOAD_TOO_LARGE, "{path}");
+        assert!(answer.body.len() < 100_000, "{path}");
+    }
+    let log_in = Ask::new("POST", "/login").with("content-type", FORM).with("origin", PORTAL_ORIGIN);
+    let answer = server.portal(log_in.body(format!("username=ada&password={much}"))).await;
+    assert_eq!(answer.status, StatusCode::PAYLOAD_TOO_LARGE);
+    assert_eq!(server.rows().await, 0);
+}
