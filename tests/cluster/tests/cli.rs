@@ -86,7 +86,7 @@ impl Drop for Cli {
 }
 
 fn ids(list: &Value) -> Vec<&str> {
-    list["items"].as_array().into_iter().flatten().filter_map(|item| item["id"].as_str()).collect()
+    list.as_array().into_iter().flatten().filter_map(|item| item["id"].as_str()).collect()
 }
 
 #[tokio::test]
