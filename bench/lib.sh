@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# What every benchmark needs: packages, a build, a quiet word about what is done. Sourced by the scripts beside it.
+# What every benchmark needs: a build, a quiet word about what is done. Sourced by the scripts beside it.
 set -euo pipefail
 bench_dir=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 repo_dir=$(cd "$bench_dir/.." && pwd)
@@ -10,19 +10,6 @@ target=${CARGO_TARGET_DIR:-$repo_dir/target}
 program=$target/release/eirene-bench
 
 say() { printf '==> %s\n' "$*"; }
-
-# packages COMMAND=PACKAGE …: installs the Debian packages whose command is missing, after saying so.
-packages() {
-    local wanted=() pair sudo=()
-    for pair in "$@"; do
-        command -v "${pair%%=*}" >/dev/null 2>&1 || wanted+=("${pair#*=}")
-    done
-    [[ ${#wanted[@]} -gt 0 ]] || return 0
-    ((EUID == 0)) || sudo=(sudo)
-    say "installing with apt: ${wanted[*]}"
-    "${sudo[@]}" apt-get update -qq
-    "${sudo[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${wanted[@]}" >/dev/null
-}
 
 build_bench() {
     say "building eirene-bench"

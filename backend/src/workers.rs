@@ -2,8 +2,9 @@
 //!
 //! Each worker is one thread with a runtime of its own, and a connection stays on the worker it was given to: nothing it
 //! does wakes another thread. A session's browsers are given to the worker that has its agent's tunnel, so that bytes go
-//! from one to the other without leaving the thread, and one session can never keep more than one thread busy. Everything
-//! else (reconcilers, accepting, maintenance) runs beside them on the runtime that started them.
+//! from one to the other without leaving the thread. Those that came before the tunnel did, or through a proxy that mixes
+//! sessions, are served where they are. Everything else (reconcilers, accepting, maintenance) runs beside them on the
+//! runtime that started them.
 
 use std::cell::Cell;
 use std::io;
