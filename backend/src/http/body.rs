@@ -1,5 +1,6 @@
 //! Reading what was sent: bounded, and every mistake named by its field.
 
+use std::str::FromStr;
 use std::time::Duration;
 
 use axum::body::Body;
@@ -10,6 +11,7 @@ use eirene_words::{say, say_with};
 use http::request::Parts;
 use http::{HeaderMap, StatusCode, header};
 use http_body_util::BodyExt as _;
+use serde::Deserialize as _;
 use serde::de::{self, DeserializeOwned, Deserializer, Unexpected, Visitor};
 
 use super::problem::HttpError;
@@ -157,6 +159,14 @@ pub fn some_whole<'de, D: Deserializer<'de>, T: TryFrom<u64>>(deserializer: D) -
     whole(deserializer).map(Some)
 }
 
+/// Reads a query's number or truth value, written the one way the document knows. What reads queries takes `limit=` for a limit left out
+/// and `+1` for a number; the published schema has neither.
+pub fn some_plain<'de, D: Deserializer<'de>, T: FromStr>(deserializer: D) -> Result<Option<T>, D::Error> {
+    let text = String::deserialize(deserializer)?;
+    let value = (!text.starts_with('+')).then(|| text.parse().ok()).flatten();
+    value.map(Some).ok_or_else(|| de::Error::custom(say("wrong.plain")))
+}
+
 /// The query of a URL. Unknown fields are refused where the type says so.
 pub struct Query<T>(pub T);
 
@@ -215,6 +225,8 @@ mod tests {
         cpus: u32,
         #[serde(default)]
         names: Vec<String>,
+        #[serde(default, deserialize_with = "some_plain")]
+        limit: Option<u32>,
     }
 
     fn field(error: &HttpError) -> (u16, String) {
@@ -258,8 +270,15 @@ mod tests {
             let error = from_urlencoded::<Asked>(text.as_bytes()).map(|s| s.cpus).unwrap_err();
             assert_eq!(field(&error), (422, name.to_owned()), "{text}");
         }
+        for text in ["cpus=1&limit=", "cpus=1&limit", "cpus=1&limit=%2B1", "cpus=1&limit=-1", "cpus=1&limit=1&limit=2"]
+        {
+            let error = from_urlencoded::<Asked>(text.as_bytes()).map(|s| s.limit).unwrap_err();
+            assert_eq!(field(&error), (422, "limit".to_owned()), "{text}");
+        }
         let good: Asked = from_urlencoded(b"cpus=3&names=a&names=b").map_err(|e| format!("{e:?}")).unwrap();
-        assert_eq!(good.names, ["a", "b"]);
+        assert_eq!((good.names, good.limit), (vec!["a".to_owned(), "b".to_owned()], None));
+        let good: Asked = from_urlencoded(b"cpus=3&limit=7").map_err(|e| format!("{e:?}")).unwrap();
+        assert_eq!(good.limit, Some(7));
     }
 
     #[tokio::test]

@@ -8,7 +8,7 @@ use eirene_core::{Scope, SessionId};
 use http::HeaderMap;
 use serde::Deserialize;
 
-use super::body::Query;
+use super::body::{Query, some_plain};
 use super::extract::{Id, SignedIn};
 use super::problem::HttpResult;
 use super::streams::{self, Wanted};
@@ -31,6 +31,7 @@ listed_routes! {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct From {
+    #[serde(default, deserialize_with = "some_plain")]
     last_id: Option<i64>,
     #[serde(default)]
     all: bool,

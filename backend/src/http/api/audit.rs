@@ -8,7 +8,7 @@ use utoipa::IntoParams;
 
 use super::{List, limit, wrong};
 use crate::app::App;
-use crate::http::body;
+use crate::http::body::{self, some_plain};
 use crate::http::extract::AdminCaller;
 use crate::http::problem::HttpResult;
 use crate::http::view::AuditView;
@@ -27,6 +27,7 @@ pub(crate) struct Which {
     cursor: Option<String>,
     /// Most items.
     #[param(minimum = 1, maximum = 200, default = 50, nullable = false)]
+    #[serde(default, deserialize_with = "some_plain")]
     limit: Option<u32>,
     /// Only this actor's.
     #[param(nullable = false, max_length = 64)]

@@ -7,7 +7,7 @@ use serde::Deserialize;
 use utoipa::IntoParams;
 
 use crate::app::App;
-use crate::http::body;
+use crate::http::body::{self, some_plain};
 use crate::http::extract::Caller;
 use crate::http::problem::HttpResult;
 use crate::http::streams::{self, Wanted};
@@ -19,9 +19,11 @@ use crate::http::streams::{self, Wanted};
 pub(crate) struct Which {
     /// The last event you have; the header `Last-Event-ID` goes before it.
     #[param(minimum = 0, nullable = false)]
+    #[serde(default, deserialize_with = "some_plain")]
     last_id: Option<i64>,
     /// Everybody's, for admins.
     #[param(nullable = false, default = false)]
+    #[serde(default, deserialize_with = "some_plain")]
     all: Option<bool>,
 }
 

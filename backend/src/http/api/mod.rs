@@ -19,6 +19,7 @@ use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
+use super::body::some_plain;
 use super::problem::{HttpError, HttpResult};
 use crate::app::App;
 use crate::error::FieldError;
@@ -49,6 +50,7 @@ pub struct Part {
     cursor: Option<String>,
     /// Most items.
     #[param(minimum = 1, maximum = 200, default = 50, nullable = false)]
+    #[serde(default, deserialize_with = "some_plain")]
     limit: Option<u32>,
 }
 

@@ -14,7 +14,7 @@ use utoipa::{IntoParams, ToSchema};
 use super::{List, cursor, limit, wrong};
 use crate::app::App;
 use crate::error::{AppError, FieldError};
-use crate::http::body;
+use crate::http::body::{self, some_plain};
 use crate::http::extract::{Caller, Id};
 use crate::http::problem::{HttpError, HttpResult};
 use crate::http::streams::{self, Wanted};
@@ -166,15 +166,18 @@ pub(crate) async fn start(
 pub(crate) struct Which {
     /// Everybody's, for admins.
     #[param(nullable = false, default = false)]
+    #[serde(default, deserialize_with = "some_plain")]
     all: Option<bool>,
     /// Only those that are not over.
     #[param(nullable = false, default = false)]
+    #[serde(default, deserialize_with = "some_plain")]
     live: Option<bool>,
     /// Where to go on: the last answer's `next`.
     #[param(max_length = 64, pattern = "^[a-z0-9_.-]*$", nullable = false)]
     cursor: Option<String>,
     /// Most items.
     #[param(minimum = 1, maximum = 200, default = 50, nullable = false)]
+    #[serde(default, deserialize_with = "some_plain")]
     limit: Option<u32>,
 }
 
@@ -232,6 +235,7 @@ pub(crate) async fn stop(State(app): State<App>, caller: Caller, Id(id): Id<Sess
 pub(crate) struct Since {
     /// The last event you have; the header `Last-Event-ID` goes before it.
     #[param(minimum = 0, nullable = false)]
+    #[serde(default, deserialize_with = "some_plain")]
     last_id: Option<i64>,
 }
 
@@ -266,6 +270,7 @@ pub(crate) async fn events(
 pub(crate) struct How {
     /// Stay, and send what is added, until the session is over.
     #[param(nullable = false, default = false)]
+    #[serde(default, deserialize_with = "some_plain")]
     follow: Option<bool>,
 }
 
