@@ -1,0 +1,5 @@
+//! Collectives as verified schedules.
+
+mod ir;
+
+pub use ir::*;
