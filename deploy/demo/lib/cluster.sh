@@ -17,8 +17,9 @@ node_ready() { # idle or busy; a node that somebody set down or draining is aske
     local state
     dk exec "$1" demo-ctl slurmd | grep -q running || return 1
     state=$(on_head sinfo -h -N -p main -n "$1" -o %t)
-    case $state in
-    idle | mix | alloc | comp) return 0 ;;
+    # `-`: planned for a job that waits. Other signs behind the word mean trouble.
+    case ${state%-} in
+    idle | mix | alloc | comp | plnd | resv) return 0 ;;
     down | drain | drng) on_head scontrol update "nodename=$1" state=resume || true ;;
     esac
     return 1
@@ -27,7 +28,7 @@ node_ready() { # idle or busy; a node that somebody set down or draining is aske
 wait_nodes() {
     local node
     for node in c1 c2; do
-        wait_until 60 "node $node is idle (docker logs $node)" node_ready "$node"
+        wait_until 60 "node $node takes jobs (docker logs $node)" node_ready "$node"
     done
 }
 
