@@ -2,7 +2,11 @@
 //!
 //! A collective over `p` ranks is `p` programs, one for each rank, over buffers cut into **chunks**. A chunk is the smallest thing a step
 //! names; how many elements it has is said when the schedule runs, so one schedule serves every length, also uneven ones and lengths below
-//! the number of chunks (a chunk may be empty; messages without elements are not sent).
+//! the number of chunks (a chunk may be empty; messages whose chunks have no elements are not sent, and not waited for). A message of **no
+//! chunks** is a token: it is really sent, and occurs in barriers only.
+//!
+//! Steps between memories ([`Step::Fence`], [`Step::RemoteCombine`], [`Step::RemoteCopy`]) and messages do not occur in one schedule.
+//! With one rank there is nothing to combine and nothing to finish: its schedule only copies.
 
 use std::ops::Range;
 
@@ -16,7 +20,7 @@ pub enum Space {
     Input,
     /// What the caller gets.
     Output,
-    /// Memory of the engine's, cut like the output; its content is undefined at the beginning.
+    /// Memory of the engine's, cut like the input or the output, whichever has more chunks; its content is undefined at the beginning.
     Scratch,
 }
 
@@ -68,8 +72,8 @@ pub enum Step {
     },
     /// Waits until every rank has come here. Only between ranks that share memory. Everything a rank did before it is seen by all behind it.
     Fence,
-    /// Reduces a span of the **inputs** of some ranks, read in place, in rank order, and writes the result into the same chunks of the
-    /// **outputs** of some ranks, in place. Only between ranks that share memory.
+    /// Reduces a span of the **inputs** of some ranks, read in place, in rank order, and writes the result into as many chunks of
+    /// the **outputs** of some ranks, in place. Only between ranks that share memory.
     RemoteCombine {
         /// Whose inputs, ascending, the rank itself among them.
         from: Vec<Rank>,
@@ -77,6 +81,8 @@ pub enum Step {
         chunks: Range<u32>,
         /// Whose outputs, ascending.
         into: Vec<Rank>,
+        /// The first chunk of the outputs that is written; the same as the first of `chunks`, except where outputs are shorter than inputs.
+        at: u32,
         /// As in [`Step::Combine`].
         finish: bool,
     },
@@ -130,7 +136,12 @@ pub enum Collective {
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Algorithm {
     /// Everybody's part goes straight to whoever needs it, all parts are combined at once.
-    Direct,
+    Direct {
+        /// Segments of each block, which follow each other.
+        segments: u32,
+    },
+    /// Everybody sends everything to everybody and combines it all: one round, for little data.
+    Exchange,
     /// As direct, reading and writing the other ranks' memory in place.
     Shared,
     /// Round a ring.
@@ -148,6 +159,8 @@ pub enum Algorithm {
     TwoLevel {
         /// Which node each rank is on.
         nodes: Vec<u32>,
+        /// Segments of the buffer, which go through the levels one behind the other.
+        segments: u32,
     },
     /// A binomial tree.
     Binomial,
@@ -162,6 +175,8 @@ pub enum Algorithm {
     ChainBinomial {
         /// Ranks of a chain.
         chain: u32,
+        /// Segments of the buffer.
+        segments: u32,
     },
     /// Bruck's, in a logarithmic number of rounds.
     Bruck,
@@ -182,8 +197,10 @@ pub struct Schedule {
     pub ranks: u32,
     /// Chunks of the input.
     pub input_chunks: u32,
-    /// Chunks of the output and of the scratch.
+    /// Chunks of the output.
     pub output_chunks: u32,
+    /// Chunks of the scratch: none where it is not used, else as many as the input or the output has, whichever has more.
+    pub scratch_chunks: u32,
     /// One program a rank.
     pub programs: Vec<Vec<Step>>,
 }
