@@ -23,6 +23,8 @@ mod number;
 mod path;
 mod reduction;
 mod types;
+#[cfg(target_arch = "x86_64")]
+mod x86;
 
 pub use copy::copy;
 pub use path::Path;

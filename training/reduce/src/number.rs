@@ -4,6 +4,8 @@
     reason = "inlined into functions compiled for more instructions, and only so uses them"
 )]
 
+use std::hint::select_unpredictable;
+
 use crate::half;
 
 /// Elements as they lie in memory, and the form in which they are folded.
@@ -22,6 +24,9 @@ pub(crate) trait Number {
 }
 
 /// An operation on two values, and what is done with the last result.
+///
+/// Nothing here is a choice whether a value stays as it lies: in place, it would become a store under a condition, and that
+/// is slow.
 pub(crate) trait Fold<Wide> {
     /// `left` comes from sources before `right`.
     fn fold(left: Wide, right: Wide) -> Wide;
@@ -166,14 +171,16 @@ macro_rules! floats {
         impl Fold<$type> for Min {
             #[inline(always)]
             fn fold(left: $type, right: $type) -> $type {
-                if left.is_nan() || left < right { left } else { right }
+                let number = select_unpredictable(left < right, left, right);
+                select_unpredictable(left.is_nan(), left + right, number)
             }
         }
 
         impl Fold<$type> for Max {
             #[inline(always)]
             fn fold(left: $type, right: $type) -> $type {
-                if left.is_nan() || left > right { left } else { right }
+                let number = select_unpredictable(left > right, left, right);
+                select_unpredictable(left.is_nan(), left + right, number)
             }
         }
     )+ };
@@ -221,9 +228,9 @@ macro_rules! wrapping {
 wrapping!(u8, u16, u32, u64);
 
 /// Several at once are folded side by side.
-impl<Op: Fold<f32>, const LANES: usize> Fold<[f32; LANES]> for Op {
+impl<Op: Fold<Wide>, Wide: Copy, const LANES: usize> Fold<[Wide; LANES]> for Op {
     #[inline(always)]
-    fn fold(left: [f32; LANES], right: [f32; LANES]) -> [f32; LANES] {
+    fn fold(left: [Wide; LANES], right: [Wide; LANES]) -> [Wide; LANES] {
         let mut total = left;
         for (total, right) in total.iter_mut().zip(right) {
             *total = Op::fold(*total, right);
@@ -232,7 +239,7 @@ impl<Op: Fold<f32>, const LANES: usize> Fold<[f32; LANES]> for Op {
     }
 
     #[inline(always)]
-    fn finish(total: [f32; LANES], factor: f64) -> [f32; LANES] {
+    fn finish(total: [Wide; LANES], factor: f64) -> [Wide; LANES] {
         total.map(|total| Op::finish(total, factor))
     }
 }

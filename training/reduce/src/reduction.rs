@@ -8,6 +8,8 @@ use crate::kernel::{Task, drive};
 use crate::number::{Brain, Fold, Half, Max, Min, Number, Prod, Sum, SumOver, SumTimes, Truth};
 use crate::path::Path;
 use crate::types::{DType, ReduceOp, Undefined};
+#[cfg(target_arch = "x86_64")]
+use crate::x86;
 
 /// Folds sources into outputs. Cheap to copy; as quick to make as to look up.
 #[derive(Clone, Copy, Debug)]
@@ -120,13 +122,53 @@ enum End {
     Over,
 }
 
+/// The operation's passes for floating point.
+macro_rules! float {
+    ($op:expr, $end:expr, $fold:ident => $pass:expr) => {
+        match ($op, $end) {
+            (ReduceOp::Sum | ReduceOp::Avg, End::Nothing) => {
+                type $fold = Sum;
+                $pass
+            }
+            (ReduceOp::Sum | ReduceOp::Avg, End::Times) => {
+                type $fold = SumTimes;
+                $pass
+            }
+            (ReduceOp::Sum | ReduceOp::Avg, End::Over) => {
+                type $fold = SumOver;
+                $pass
+            }
+            (ReduceOp::Min, _) => {
+                type $fold = Min;
+                $pass
+            }
+            (ReduceOp::Max, _) => {
+                type $fold = Max;
+                $pass
+            }
+            (ReduceOp::Prod, _) => {
+                type $fold = Prod;
+                $pass
+            }
+        }
+    };
+}
+
 /// The pass for a type, an operation it is defined for, and an end that is the operation's.
 fn kernel(path: Path, dtype: DType, op: ReduceOp, end: End) -> Kernel {
     match dtype {
-        DType::F32 => float::<f32>(path, op, end),
-        DType::F64 => float::<f64>(path, op, end),
-        DType::F16 => float::<Half>(path, op, end),
-        DType::BF16 => float::<Brain>(path, op, end),
+        DType::F32 => float!(op, end, F => on_path::<f32, F>(path)),
+        DType::F64 => float!(op, end, F => on_path::<f64, F>(path)),
+        DType::F16 => float!(op, end, F => match path {
+            #[cfg(target_arch = "x86_64")]
+            Path::Avx2 => x86::avx2_halves::<F>,
+            path => on_path::<Half, F>(path),
+        }),
+        DType::BF16 => float!(op, end, F => match path {
+            #[cfg(target_arch = "x86_64")]
+            Path::Avx2 => x86::avx2_brains::<F>,
+            path => on_path::<Brain, F>(path),
+        }),
         DType::I8 => integer::<i8, u8>(path, op),
         DType::U8 => integer::<u8, u8>(path, op),
         DType::I16 => integer::<i16, u16>(path, op),
@@ -139,25 +181,6 @@ fn kernel(path: Path, dtype: DType, op: ReduceOp, end: End) -> Kernel {
             ReduceOp::Sum | ReduceOp::Avg | ReduceOp::Max => on_path::<Truth, Max>(path),
             ReduceOp::Min | ReduceOp::Prod => on_path::<Truth, Min>(path),
         },
-    }
-}
-
-fn float<N: Number>(path: Path, op: ReduceOp, end: End) -> Kernel
-where
-    Sum: Fold<N::Wide>,
-    SumTimes: Fold<N::Wide>,
-    SumOver: Fold<N::Wide>,
-    Min: Fold<N::Wide>,
-    Max: Fold<N::Wide>,
-    Prod: Fold<N::Wide>,
-{
-    match (op, end) {
-        (ReduceOp::Sum | ReduceOp::Avg, End::Nothing) => on_path::<N, Sum>(path),
-        (ReduceOp::Sum | ReduceOp::Avg, End::Times) => on_path::<N, SumTimes>(path),
-        (ReduceOp::Sum | ReduceOp::Avg, End::Over) => on_path::<N, SumOver>(path),
-        (ReduceOp::Min, _) => on_path::<N, Min>(path),
-        (ReduceOp::Max, _) => on_path::<N, Max>(path),
-        (ReduceOp::Prod, _) => on_path::<N, Prod>(path),
     }
 }
 
@@ -177,10 +200,17 @@ where
     }
 }
 
+#[cfg(target_arch = "x86_64")]
 fn on_path<N: Number, F: Fold<N::Wide>>(path: Path) -> Kernel {
     match path {
-        Path::Portable | Path::Avx2 | Path::Avx512 => portable::<N, F>,
+        Path::Portable => portable::<N, F>,
+        Path::Avx2 => x86::avx2::<N, F>,
     }
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn on_path<N: Number, F: Fold<N::Wide>>(_: Path) -> Kernel {
+    portable::<N, F>
 }
 
 /// # Safety
