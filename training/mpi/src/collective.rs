@@ -1,0 +1,591 @@
+//! MPI's own collectives, on raw memory: one value says what, [`Communicator::run`] waits for it and
+//! [`Communicator::start`] does not.
+#![expect(unsafe_code, reason = "calls into MPI on raw memory")]
+
+use libc::{c_int, c_void};
+
+use crate::communicator::{Communicator, integer};
+use crate::error::Error;
+use crate::ffi::Handle;
+use crate::library::Family;
+use crate::number::{Number, Op, Width};
+use crate::request::{Kind, Request};
+
+/// Where a collective's input lies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Input {
+    /// In memory of its own.
+    At(*const u8),
+    /// In the output, as [`Collective`] says for each.
+    InPlace,
+}
+
+/// One block for each rank, in elements.
+#[derive(Debug, Clone, Copy)]
+pub struct Blocks<'a> {
+    /// Their lengths.
+    pub counts: &'a [usize],
+    /// Where each begins.
+    pub offsets: &'a [usize],
+}
+
+/// A collective and its memory. Counts are elements. `Blocks` and the output (for scatter: the input) that
+/// only the root uses may be empty and null elsewhere.
+#[derive(Debug, Clone, Copy)]
+#[expect(missing_docs, reason = "the fields are those of the MPI function of the same name")]
+pub enum Collective<'a> {
+    Barrier,
+    Broadcast {
+        data: *mut u8,
+        elements: usize,
+        width: Width,
+        root: u32,
+    },
+    /// In place: the input is in the output.
+    AllReduce {
+        input: Input,
+        output: *mut u8,
+        elements: usize,
+        number: Number,
+        op: Op,
+    },
+    /// In place: the input is in the output, at every rank; only the root's changes.
+    Reduce {
+        input: Input,
+        output: *mut u8,
+        elements: usize,
+        number: Number,
+        op: Op,
+        root: u32,
+    },
+    /// `elements` are those of one block. In place: all blocks are in the output, and the result at its start.
+    ReduceScatterBlock {
+        input: Input,
+        output: *mut u8,
+        elements: usize,
+        number: Number,
+        op: Op,
+    },
+    /// Never in place: MPICH copies a block over itself where it is longer than its offset.
+    ReduceScatter {
+        input: *const u8,
+        output: *mut u8,
+        counts: &'a [usize],
+        number: Number,
+        op: Op,
+    },
+    /// `elements` are those of one block. In place: the own block is at its place in the output.
+    AllGather {
+        input: Input,
+        output: *mut u8,
+        elements: usize,
+        width: Width,
+    },
+    /// In place: the own block is at its place in the output.
+    AllGatherV {
+        input: Input,
+        elements: usize,
+        output: *mut u8,
+        blocks: Blocks<'a>,
+        width: Width,
+    },
+    /// `elements` are those of one block. In place: the blocks to send are in the output.
+    AllToAll {
+        input: Input,
+        output: *mut u8,
+        elements: usize,
+        width: Width,
+    },
+    /// In place: the blocks to send are in the output, placed as `received`.
+    AllToAllV {
+        input: Input,
+        sent: Blocks<'a>,
+        output: *mut u8,
+        received: Blocks<'a>,
+        width: Width,
+    },
+    /// `elements` are those of one block. In place, at the root only: the own block is at its place.
+    Gather {
+        input: Input,
+        output: *mut u8,
+        elements: usize,
+        width: Width,
+        root: u32,
+    },
+    /// In place, at the root only: the own block is at its place.
+    GatherV {
+        input: Input,
+        elements: usize,
+        output: *mut u8,
+        blocks: Blocks<'a>,
+        width: Width,
+        root: u32,
+    },
+    /// `elements` are those of one block. No output, at the root only: the own block stays in the input.
+    Scatter {
+        input: *const u8,
+        output: Option<*mut u8>,
+        elements: usize,
+        width: Width,
+        root: u32,
+    },
+    /// No output, at the root only: the own block stays in the input.
+    ScatterV {
+        input: *const u8,
+        blocks: Blocks<'a>,
+        output: Option<*mut u8>,
+        elements: usize,
+        width: Width,
+        root: u32,
+    },
+}
+
+/// What MPI reads until a collective has ended, beside the caller's memory.
+#[derive(Debug, Default)]
+pub(crate) struct Kept {
+    lists: Vec<Box<[c_int]>>,
+    copies: Vec<Box<[u64]>>,
+}
+
+impl Kept {
+    /// Counts or offsets as MPI takes them, one for each rank; null where they are not wanted here.
+    fn list(&mut self, size: usize, values: &[usize], wanted: bool) -> Result<*const c_int, Error> {
+        if !wanted {
+            return Ok(std::ptr::null());
+        }
+        if values.len() != size {
+            return Err(Error::invalid(format!("{} blocks for {size} ranks", values.len())));
+        }
+        let list = values.iter().map(|value| integer(*value, "a block")).collect::<Result<Box<[c_int]>, _>>()?;
+        let address = list.as_ptr();
+        self.lists.push(list);
+        Ok(address)
+    }
+
+    /// A copy of the data, aligned for every number.
+    fn copy(&mut self, data: &[u8]) -> *const c_void {
+        let copy: Box<[u64]> = data
+            .chunks(8)
+            .map(|chunk| {
+                let mut word = [0; 8];
+                word[..chunk.len()].copy_from_slice(chunk);
+                u64::from_ne_bytes(word)
+            })
+            .collect();
+        let address = copy.as_ptr().cast();
+        self.copies.push(copy);
+        address
+    }
+}
+
+/// An address as MPI takes it. That of an empty slice may be 1, which is "in place" in two of the ABIs.
+fn place(address: *const u8) -> *const c_void {
+    static NOWHERE: u64 = 0;
+    if address.addr() < 4096 { (&raw const NOWHERE).cast() } else { address.cast() }
+}
+
+/// Elements that one call of MPI surely takes, where a longer one can be cut.
+const PIECE: usize = 1 << 30;
+
+macro_rules! issue {
+    ($api:expr, $slot:expr, $now:ident, $later:ident, $($argument:expr),+) => {
+        match $slot {
+            None => $api.$now($($argument),+),
+            Some(slot) => $api.$later($($argument),+, slot),
+        }
+    };
+}
+
+impl Communicator {
+    /// Runs a collective and waits for its end. All ranks of the group must call it, with matching values.
+    ///
+    /// # Safety
+    /// All memory named is good for what the collective reads and writes there, and used by nobody else until
+    /// this returns.
+    pub unsafe fn run(&self, collective: &Collective<'_>) -> Result<(), Error> {
+        // SAFETY: the caller keeps the rules.
+        unsafe {
+            if let Some(pieces) = pieces(collective) {
+                for piece in pieces {
+                    self.run(&piece)?;
+                }
+                return Ok(());
+            }
+            if self.session.one_at_a_time() {
+                return self.start(collective)?.wait(None).map(drop);
+            }
+            self.issue(collective, None, &mut Kept::default())
+        }
+    }
+
+    /// Starts a collective.
+    ///
+    /// # Safety
+    /// As for [`Self::run`], until the request is finished, even if it is dropped before.
+    pub unsafe fn start(&self, collective: &Collective<'_>) -> Result<Request, Error> {
+        let mut request = self.session.constants().no_request;
+        let mut kept = Kept::default();
+        // SAFETY: the caller keeps the rules; `kept` goes into the request.
+        unsafe { self.issue(collective, Some(&raw mut request), &mut kept) }?;
+        Ok(Request::new(&self.session, request, Kind::Collective, kept))
+    }
+
+    /// Calls MPI's function: the blocking one, or the one that gives a request to `slot`.
+    ///
+    /// # Safety
+    /// As for [`Self::run`]; `kept` lives until the end.
+    unsafe fn issue(
+        &self,
+        collective: &Collective<'_>,
+        slot: Option<*mut Handle>,
+        kept: &mut Kept,
+    ) -> Result<(), Error> {
+        let group = self.handle;
+        let constants = self.session.constants();
+        let in_place = constants.whole.in_place as *const c_void;
+        let from = |input: Input| match input {
+            Input::At(at) => place(at),
+            Input::InPlace => in_place,
+        };
+        let size = self.size() as usize;
+        let call =
+            |name, function: &dyn Fn(&dyn crate::ffi::Api) -> c_int| self.session.call(name, |api, _| function(api));
+        // SAFETY, for every call below: the caller vouches for the memory, the lists live in `kept`, and the
+        // handles are MPI's own.
+        match *collective {
+            Collective::Barrier => {
+                // SAFETY: see above.
+                call("MPI_Barrier", &|api| unsafe { issue!(api, slot, barrier, ibarrier, group) })
+            }
+            Collective::Broadcast { data, elements, width, root } => {
+                let (count, kind, root) = (integer(elements, "the data")?, constants.width(width), self.peer(root)?);
+                // SAFETY: see above.
+                call("MPI_Bcast", &|api| unsafe {
+                    issue!(api, slot, bcast, ibcast, place(data).cast_mut(), count, kind, root, group)
+                })
+            }
+            Collective::AllReduce { input, output, elements, number, op } => {
+                let (count, kind, op) = (integer(elements, "the data")?, constants.number(number), constants.op(op));
+                // SAFETY: see above.
+                call("MPI_Allreduce", &|api| unsafe {
+                    issue!(
+                        api,
+                        slot,
+                        allreduce,
+                        iallreduce,
+                        from(input),
+                        place(output).cast_mut(),
+                        count,
+                        kind,
+                        op,
+                        group
+                    )
+                })
+            }
+            Collective::Reduce { input, output, elements, number, op, root } => {
+                let (count, kind, op) = (integer(elements, "the data")?, constants.number(number), constants.op(op));
+                // Only the root may say "in place"; elsewhere the output is where the input lies. MPICH follows
+                // the word as an address where the root is not rank 0 (4.0.2, long data): it gets a copy.
+                let input = match input {
+                    Input::InPlace if self.rank() != root => output.cast_const().cast(),
+                    Input::InPlace
+                        if root != 0 && elements > 0 && self.session.library.identity().family == Family::Mpich =>
+                    {
+                        // SAFETY: the caller vouches for the output, which holds the input.
+                        let data = unsafe { std::slice::from_raw_parts(output, elements * number.size()) };
+                        kept.copy(data)
+                    }
+                    other => from(other),
+                };
+                let root = self.peer(root)?;
+                // SAFETY: see above.
+                call("MPI_Reduce", &|api| unsafe {
+                    issue!(api, slot, reduce, ireduce, input, place(output).cast_mut(), count, kind, op, root, group)
+                })
+            }
+            Collective::ReduceScatterBlock { input, output, elements, number, op } => {
+                let (count, kind, op) = (integer(elements, "a block")?, constants.number(number), constants.op(op));
+                // SAFETY: see above.
+                call("MPI_Reduce_scatter_block", &|api| unsafe {
+                    issue!(
+                        api,
+                        slot,
+                        reduce_scatter_block,
+                        ireduce_scatter_block,
+                        from(input),
+                        place(output).cast_mut(),
+                        count,
+                        kind,
+                        op,
+                        group
+                    )
+                })
+            }
+            Collective::ReduceScatter { input, output, counts, number, op } => {
+                let (counts, kind, op) = (kept.list(size, counts, true)?, constants.number(number), constants.op(op));
+                // SAFETY: see above.
+                call("MPI_Reduce_scatter", &|api| unsafe {
+                    issue!(
+                        api,
+                        slot,
+                        reduce_scatter,
+                        ireduce_scatter,
+                        place(input),
+                        place(output).cast_mut(),
+                        counts,
+                        kind,
+                        op,
+                        group
+                    )
+                })
+            }
+            Collective::AllGather { input, output, elements, width } => {
+                let (count, kind) = (integer(elements, "a block")?, constants.width(width));
+                // SAFETY: see above.
+                call("MPI_Allgather", &|api| unsafe {
+                    issue!(
+                        api,
+                        slot,
+                        allgather,
+                        iallgather,
+                        from(input),
+                        count,
+                        kind,
+                        place(output).cast_mut(),
+                        count,
+                        kind,
+                        group
+                    )
+                })
+            }
+            Collective::AllGatherV { input, elements, output, blocks, width } => {
+                let (count, kind) = (integer(elements, "the own block")?, constants.width(width));
+                let (counts, offsets) = (kept.list(size, blocks.counts, true)?, kept.list(size, blocks.offsets, true)?);
+                // SAFETY: see above.
+                call("MPI_Allgatherv", &|api| unsafe {
+                    issue!(
+                        api,
+                        slot,
+                        allgatherv,
+                        iallgatherv,
+                        from(input),
+                        count,
+                        kind,
+                        place(output).cast_mut(),
+                        counts,
+                        offsets,
+                        kind,
+                        group
+                    )
+                })
+            }
+            Collective::AllToAll { input, output, elements, width } => {
+                let (count, kind) = (integer(elements, "a block")?, constants.width(width));
+                // SAFETY: see above.
+                call("MPI_Alltoall", &|api| unsafe {
+                    issue!(
+                        api,
+                        slot,
+                        alltoall,
+                        ialltoall,
+                        from(input),
+                        count,
+                        kind,
+                        place(output).cast_mut(),
+                        count,
+                        kind,
+                        group
+                    )
+                })
+            }
+            Collective::AllToAllV { input, sent, output, received, width } => {
+                let kind = constants.width(width);
+                let apart = input != Input::InPlace;
+                let (sent, sent_offsets) =
+                    (kept.list(size, sent.counts, apart)?, kept.list(size, sent.offsets, apart)?);
+                let (received, offsets) =
+                    (kept.list(size, received.counts, true)?, kept.list(size, received.offsets, true)?);
+                // SAFETY: see above.
+                call("MPI_Alltoallv", &|api| unsafe {
+                    issue!(
+                        api,
+                        slot,
+                        alltoallv,
+                        ialltoallv,
+                        from(input),
+                        sent,
+                        sent_offsets,
+                        kind,
+                        place(output).cast_mut(),
+                        received,
+                        offsets,
+                        kind,
+                        group
+                    )
+                })
+            }
+            Collective::Gather { input, output, elements, width, root } => {
+                let (count, kind) = (integer(elements, "a block")?, constants.width(width));
+                self.only_root(input == Input::InPlace, root)?;
+                let root = self.peer(root)?;
+                // SAFETY: see above.
+                call("MPI_Gather", &|api| unsafe {
+                    issue!(
+                        api,
+                        slot,
+                        gather,
+                        igather,
+                        from(input),
+                        count,
+                        kind,
+                        place(output).cast_mut(),
+                        count,
+                        kind,
+                        root,
+                        group
+                    )
+                })
+            }
+            Collective::GatherV { input, elements, output, blocks, width, root } => {
+                let (count, kind) = (integer(elements, "the own block")?, constants.width(width));
+                self.only_root(input == Input::InPlace, root)?;
+                let here = self.rank() == root;
+                let (counts, offsets) = (kept.list(size, blocks.counts, here)?, kept.list(size, blocks.offsets, here)?);
+                let root = self.peer(root)?;
+                // SAFETY: see above.
+                call("MPI_Gatherv", &|api| unsafe {
+                    issue!(
+                        api,
+                        slot,
+                        gatherv,
+                        igatherv,
+                        from(input),
+                        count,
+                        kind,
+                        place(output).cast_mut(),
+                        counts,
+                        offsets,
+                        kind,
+                        root,
+                        group
+                    )
+                })
+            }
+            Collective::Scatter { input, output, elements, width, root } => {
+                let (count, kind) = (integer(elements, "a block")?, constants.width(width));
+                self.only_root(output.is_none(), root)?;
+                let output = output.map_or(in_place, |output| place(output)).cast_mut();
+                let root = self.peer(root)?;
+                // SAFETY: see above.
+                call("MPI_Scatter", &|api| unsafe {
+                    issue!(api, slot, scatter, iscatter, place(input), count, kind, output, count, kind, root, group)
+                })
+            }
+            Collective::ScatterV { input, blocks, output, elements, width, root } => {
+                let (count, kind) = (integer(elements, "the own block")?, constants.width(width));
+                self.only_root(output.is_none(), root)?;
+                let here = self.rank() == root;
+                let (counts, offsets) = (kept.list(size, blocks.counts, here)?, kept.list(size, blocks.offsets, here)?);
+                let output = output.map_or(in_place, |output| place(output)).cast_mut();
+                let root = self.peer(root)?;
+                // SAFETY: see above.
+                call("MPI_Scatterv", &|api| unsafe {
+                    issue!(
+                        api,
+                        slot,
+                        scatterv,
+                        iscatterv,
+                        place(input),
+                        counts,
+                        offsets,
+                        kind,
+                        output,
+                        count,
+                        kind,
+                        root,
+                        group
+                    )
+                })
+            }
+        }
+    }
+
+    fn only_root(&self, in_place: bool, root: u32) -> Result<(), Error> {
+        if in_place && self.rank() != root {
+            return Err(Error::invalid("only the root's block can stay in place"));
+        }
+        Ok(())
+    }
+}
+
+/// The pieces of a collective that is too long for one call and can be cut; none for all others.
+fn pieces<'a>(collective: &Collective<'a>) -> Option<Vec<Collective<'a>>> {
+    let (Collective::Broadcast { elements, .. }
+    | Collective::AllReduce { elements, .. }
+    | Collective::Reduce { elements, .. }) = *collective
+    else {
+        return None;
+    };
+    if c_int::try_from(elements).is_ok() {
+        return None;
+    }
+    let starts = (0..elements).step_by(PIECE);
+    Some(starts.map(|start| piece(collective, start, PIECE.min(elements - start))).collect())
+}
+
+/// The piece of `length` elements from `start` on.
+fn piece<'a>(collective: &Collective<'a>, start: usize, length: usize) -> Collective<'a> {
+    let later = |input: Input, bytes: usize| match input {
+        Input::At(at) => Input::At(at.wrapping_add(bytes)),
+        Input::InPlace => Input::InPlace,
+    };
+    let mut cut = *collective;
+    match &mut cut {
+        Collective::Broadcast { data, elements, width, .. } => {
+            *data = data.wrapping_add(start * width.size());
+            *elements = length;
+        }
+        Collective::AllReduce { input, output, elements, number, .. }
+        | Collective::Reduce { input, output, elements, number, .. } => {
+            let bytes = start * number.size();
+            *input = later(*input, bytes);
+            *output = output.wrapping_add(bytes);
+            *elements = length;
+        }
+        _ => {}
+    }
+    cut
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_is_too_long_is_cut_and_the_pieces_are_the_whole() {
+        let whole = |elements| Collective::AllReduce {
+            input: Input::At(std::ptr::without_provenance(4096)),
+            output: std::ptr::without_provenance_mut(8192),
+            elements,
+            number: Number::F64,
+            op: Op::Sum,
+        };
+        assert!(pieces(&whole(c_int::MAX as usize)).is_none());
+        assert!(pieces(&Collective::Barrier).is_none());
+        let cut = pieces(&whole((1 << 31) + 5)).unwrap();
+        let seen: Vec<(usize, usize, usize)> = cut
+            .iter()
+            .map(|piece| match *piece {
+                Collective::AllReduce { input: Input::At(input), output, elements, .. } => {
+                    (input.addr(), output.addr(), elements)
+                }
+                _ => panic!("{piece:?}"),
+            })
+            .collect();
+        let step = 8 << 30;
+        assert_eq!(
+            seen,
+            [(4096, 8192, 1 << 30), (4096 + step, 8192 + step, 1 << 30), (4096 + 2 * step, 8192 + 2 * step, 5)],
+        );
+    }
+}
