@@ -37,7 +37,8 @@ pub struct Span {
 /// long after the step: a later step that writes what is still being sent waits for it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Step {
-    /// Copies within the rank. Both spans have the same number of chunks.
+    /// Copies within the rank. Both spans have the same number of chunks. Where they are the same memory (in place) nothing is done, neither
+    /// read, written nor waited for.
     Copy {
         /// What.
         from: Span,
@@ -130,6 +131,23 @@ pub enum Collective {
     },
     /// Nobody goes on before everybody has come. No chunks.
     Barrier,
+}
+
+impl Collective {
+    /// The rank that gives or gets everything, where there is one.
+    pub fn root(self) -> Option<Rank> {
+        match self {
+            Self::Broadcast { root } | Self::Reduce { root } | Self::Gather { root } | Self::Scatter { root } => {
+                Some(root)
+            }
+            Self::AllReduce | Self::ReduceScatter | Self::AllGather | Self::AllToAll | Self::Barrier => None,
+        }
+    }
+
+    /// Whether contributions are reduced.
+    pub fn reduces(self) -> bool {
+        matches!(self, Self::AllReduce | Self::Reduce { .. } | Self::ReduceScatter)
+    }
 }
 
 /// How a schedule brings it about.

@@ -1,0 +1,243 @@
+//! Allreduce and broadcast for ranks on several nodes: little goes between nodes, the rest within.
+//!
+//! Allreduce, where all nodes have equally many ranks: reduce-scatter within the node, a ring between the ranks of the same number on all
+//! nodes, allgather within the node. So all ranks of a node share its link, and 2n(N−1)/N leaves a node of N, which is the least possible
+//! (Patarasuk and Yuan, 2009, with nodes as ranks). Where nodes differ, one rank of each leads: the same bytes, through one rank.
+//!
+//! Broadcast: between the leaders a binomial tree, or for several segments a chain; from each leader to its node.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use super::broadcast::{children, parent};
+use super::draft::{Draft, before, combine, copy, input, one, output, receive, send, share};
+use crate::ir::{Rank, Span, Step};
+
+/// The ranks of each node.
+fn members(nodes: &[u32]) -> Vec<Vec<Rank>> {
+    let mut members: BTreeMap<u32, Vec<Rank>> = BTreeMap::new();
+    for (rank, node) in (0..).zip(nodes) {
+        members.entry(*node).or_default().push(rank);
+    }
+    members.into_values().collect()
+}
+
+/// A rank's place: number of the node, number within it.
+fn place(members: &[Vec<Rank>], rank: Rank) -> (usize, usize) {
+    let find = |(node, list): (usize, &Vec<Rank>)| Some((node, list.iter().position(|member| *member == rank)?));
+    members.iter().enumerate().find_map(find).unwrap_or_default()
+}
+
+/// Segments go through the levels one behind the other: while one is between the nodes, the next is combined within them.
+pub(super) fn allreduce(nodes: &[u32], segments: u32) -> Draft {
+    let members = members(nodes);
+    let widest = members.iter().map(Vec::len).max().unwrap_or(1) as u32;
+    let size = widest * members.len() as u32;
+    let even = members.iter().all(|list| list.len() as u32 == widest);
+    Draft::whole(nodes.len() as u32, segments * size, |rank| {
+        let (node, index) = place(&members, rank);
+        let seat = Seat { members: &members, node, index: index as u32, rank, even };
+        let stages = stages(even);
+        let mut program = Vec::new();
+        for turn in 0..segments + 4 {
+            for (behind, stage) in &stages {
+                let segment = turn.checked_sub(*behind).filter(|segment| *segment < segments);
+                if let Some(segment) = segment {
+                    stage(&seat, &mut program, &(segment * size..(segment + 1) * size));
+                }
+            }
+        }
+        program
+    })
+}
+
+/// Writes what a rank does in one stage with the chunks of a segment.
+type Stage<'a> = fn(&Seat<'a>, &mut Vec<Step>, &Range<u32>);
+
+/// The stages of a turn, each with how many turns it is behind the first. Their order is the same on every rank, and so both sides of a pair
+/// see the messages between them in the same order.
+fn stages<'a>(even: bool) -> Vec<(u32, Stage<'a>)> {
+    let mut stages: Vec<(u32, Stage<'a>)> = vec![(0, Seat::give), (1, Seat::collect)];
+    if even {
+        stages.extend([(2, Seat::ring as Stage<'a>), (2, Seat::spread), (1, Seat::ring_start), (3, Seat::gather)]);
+    } else {
+        stages.extend([(1, Seat::follow as Stage<'a>), (2, Seat::lead), (3, Seat::pass_on), (4, Seat::rest)]);
+    }
+    stages
+}
+
+/// Where a rank sits, and what it does in each stage for the chunks of a segment.
+struct Seat<'a> {
+    members: &'a [Vec<Rank>],
+    node: usize,
+    index: u32,
+    rank: Rank,
+    even: bool,
+}
+
+impl Seat<'_> {
+    fn own_node(&self) -> &[Rank] {
+        &self.members[self.node]
+    }
+
+    /// The other ranks of the node with their numbers, those behind this one first.
+    fn neighbours(&self) -> impl Iterator<Item = (u32, Rank)> {
+        let count = self.own_node().len() as u32;
+        (1..count)
+            .map(move |distance| (self.index + distance) % count)
+            .map(|index| (index, self.own_node()[index as usize]))
+    }
+
+    /// The block of the rank of a number within this node.
+    fn block_of(&self, chunks: &Range<u32>, index: u32) -> Range<u32> {
+        share(chunks.clone(), self.own_node().len() as u32, index)
+    }
+
+    fn block(&self, chunks: &Range<u32>) -> Range<u32> {
+        self.block_of(chunks, self.index)
+    }
+
+    /// Neighbours' blocks to them.
+    fn give(&self, program: &mut Vec<Step>, chunks: &Range<u32>) {
+        program.extend(self.neighbours().map(|(index, to)| send(to, input(self.block_of(chunks, index)))));
+    }
+
+    /// The own block from all neighbours.
+    fn collect(&self, program: &mut Vec<Step>, chunks: &Range<u32>) {
+        let from: Vec<Rank> = self.own_node().iter().copied().filter(|member| *member != self.rank).collect();
+        if !from.is_empty() {
+            let own = self.block(chunks);
+            program.push(combine(from, input(own.clone()), output(own), self.members.len() == 1));
+        }
+    }
+
+    /// The own block to all neighbours.
+    fn spread(&self, program: &mut Vec<Step>, chunks: &Range<u32>) {
+        program.extend(self.neighbours().map(|(_, to)| send(to, output(self.block(chunks)))));
+    }
+
+    /// Their blocks from all neighbours.
+    fn gather(&self, program: &mut Vec<Step>, chunks: &Range<u32>) {
+        program.extend(self.neighbours().map(|(index, from)| receive(from, output(self.block_of(chunks, index)))));
+    }
+
+    /// Ranks of this number on the nodes before and behind this one.
+    fn across(&self) -> (Rank, Rank) {
+        let (count, node) = (self.members.len(), self.node);
+        let of = |node: usize| self.members[node % count][self.index as usize];
+        (of(node + count - 1), of(node + 1))
+    }
+
+    /// The part that begins at a node, of what this rank sends round the nodes.
+    fn part(&self, chunks: &Range<u32>, node: u32) -> Range<u32> {
+        let all = if self.even { self.block(chunks) } else { chunks.clone() };
+        share(all, self.members.len() as u32, node)
+    }
+
+    /// What a rank has before anything came from other nodes.
+    fn local(&self, part: Range<u32>) -> Span {
+        if self.own_node().len() > 1 { output(part) } else { input(part) }
+    }
+
+    /// The first message of the ring between nodes.
+    fn ring_start(&self, program: &mut Vec<Step>, chunks: &Range<u32>) {
+        if self.members.len() > 1 {
+            program.push(send(self.across().1, self.local(self.part(chunks, self.node as u32))));
+        }
+    }
+
+    /// The rest of the ring between nodes.
+    fn ring(&self, program: &mut Vec<Step>, chunks: &Range<u32>) {
+        let (count, node) = (self.members.len() as u32, self.node as u32);
+        let (left, right) = self.across();
+        for round in 1..count {
+            let part = self.part(chunks, before(node, round, count));
+            program.push(combine(vec![left], self.local(part.clone()), output(part.clone()), round == count - 1));
+            program.push(send(right, output(part)));
+        }
+        for round in 0..count - 1 {
+            let part = self.part(chunks, before(node, round, count));
+            program.push(receive(left, output(part.clone())));
+            if round + 2 < count {
+                program.push(send(right, output(part)));
+            }
+        }
+    }
+
+    fn leader(&self) -> Option<Rank> {
+        (self.index > 0).then(|| self.own_node()[0])
+    }
+
+    /// The own block to the leader.
+    fn follow(&self, program: &mut Vec<Step>, chunks: &Range<u32>) {
+        program.extend(self.leader().map(|leader| send(leader, output(self.block(chunks)))));
+    }
+
+    /// The leader collects the blocks, goes round the ring, gives everybody his block and all its own.
+    fn lead(&self, program: &mut Vec<Step>, chunks: &Range<u32>) {
+        if self.leader().is_some() {
+            return;
+        }
+        self.gather(program, chunks);
+        self.ring_start(program, chunks);
+        self.ring(program, chunks);
+        program.extend(self.neighbours().map(|(index, to)| send(to, output(self.block_of(chunks, index)))));
+        self.spread(program, chunks);
+    }
+
+    /// The others take theirs and pass it on.
+    fn pass_on(&self, program: &mut Vec<Step>, chunks: &Range<u32>) {
+        if let Some(leader) = self.leader() {
+            program.push(receive(leader, output(self.block(chunks))));
+            program.push(receive(leader, output(self.block_of(chunks, 0))));
+            let others = self.neighbours().filter(|(_, to)| *to != leader);
+            program.extend(others.map(|(_, to)| send(to, output(self.block(chunks)))));
+        }
+    }
+
+    /// The others take each other's.
+    fn rest(&self, program: &mut Vec<Step>, chunks: &Range<u32>) {
+        if let Some(leader) = self.leader() {
+            let others = self.neighbours().filter(|(_, from)| *from != leader);
+            program.extend(others.map(|(index, from)| receive(from, output(self.block_of(chunks, index)))));
+        }
+    }
+}
+
+/// From the root to the leaders, from them to their nodes.
+pub(super) fn broadcast(nodes: &[u32], root: Rank, segments: u32) -> Draft {
+    let mut members = members(nodes);
+    // The root leads its node, and its node comes first.
+    members.sort_by_key(|list| !list.contains(&root));
+    if let Some(first) = members.first_mut() {
+        first.sort_by_key(|rank| *rank != root);
+    }
+    let leaders: Vec<Rank> = members.iter().filter_map(|list| list.first().copied()).collect();
+    let count = leaders.len() as u32;
+    Draft::whole(nodes.len() as u32, segments, |rank| {
+        let (node, index) = place(&members, rank);
+        let above = match node.checked_sub(1) {
+            _ if index > 0 => Some(leaders[node]),
+            None => None,
+            Some(last) if segments > 1 => Some(leaders[last]),
+            Some(_) => parent(node as u32).map(|node| leaders[node as usize]),
+        };
+        let mut below: Vec<Rank> = Vec::new();
+        if index == 0 {
+            let next = leaders.get(node + 1).copied().filter(|_| segments > 1);
+            let tree = children(node as u32, count).map(|node| leaders[node as usize]).filter(|_| segments == 1);
+            below.extend(next.into_iter().chain(tree));
+            below.extend(&members[node][1..]);
+        }
+        let have = if rank == root { input } else { output };
+        let mut program = Vec::new();
+        for segment in 0..segments {
+            program.extend(above.map(|from| receive(from, output(one(segment)))));
+            program.extend(below.iter().map(|to| send(*to, have(one(segment)))));
+        }
+        if rank == root {
+            program.push(copy(input(0..segments), output(0..segments)));
+        }
+        program
+    })
+}
