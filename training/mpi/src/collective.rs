@@ -2,6 +2,8 @@
 //! [`Communicator::start`] does not.
 #![expect(unsafe_code, reason = "calls into MPI on raw memory")]
 
+use std::sync::atomic::AtomicU64;
+
 use libc::{c_int, c_void};
 
 use crate::communicator::{Communicator, integer};
@@ -178,10 +180,17 @@ impl Kept {
     }
 }
 
-/// An address as MPI takes it. That of an empty slice may be 1, which is "in place" in two of the ABIs.
-fn place(address: *const u8) -> *const c_void {
-    static NOWHERE: u64 = 0;
-    if address.addr() < 4096 { (&raw const NOWHERE).cast() } else { address.cast() }
+/// An address to read from, as MPI takes it. That of an empty slice may be 1, which is "in place" in two of
+/// the ABIs.
+fn source(address: *const u8) -> *const c_void {
+    static NOTHING: u64 = 0;
+    if address.addr() < 4096 { (&raw const NOTHING).cast() } else { address.cast() }
+}
+
+/// An address to write to; nothing's is another than that of nothing to read, for both may not be the same.
+fn target(address: *mut u8) -> *mut c_void {
+    static NOWHERE: AtomicU64 = AtomicU64::new(0);
+    if address.addr() < 4096 { NOWHERE.as_ptr().cast() } else { address.cast() }
 }
 
 /// Elements that one call of MPI surely takes, where a longer one can be cut.
@@ -244,7 +253,7 @@ impl Communicator {
         let constants = self.session.constants();
         let in_place = constants.whole.in_place as *const c_void;
         let from = |input: Input| match input {
-            Input::At(at) => place(at),
+            Input::At(at) => source(at),
             Input::InPlace => in_place,
         };
         let size = self.size() as usize;
@@ -261,33 +270,22 @@ impl Communicator {
                 let (count, kind, root) = (integer(elements, "the data")?, constants.width(width), self.peer(root)?);
                 // SAFETY: see above.
                 call("MPI_Bcast", &|api| unsafe {
-                    issue!(api, slot, bcast, ibcast, place(data).cast_mut(), count, kind, root, group)
+                    issue!(api, slot, bcast, ibcast, target(data), count, kind, root, group)
                 })
             }
             Collective::AllReduce { input, output, elements, number, op } => {
-                let (count, kind, op) = (integer(elements, "the data")?, constants.number(number), constants.op(op));
+                let (count, kind, op) = (integer(elements, "the data")?, self.sure(number, op)?, constants.op(op));
                 // SAFETY: see above.
                 call("MPI_Allreduce", &|api| unsafe {
-                    issue!(
-                        api,
-                        slot,
-                        allreduce,
-                        iallreduce,
-                        from(input),
-                        place(output).cast_mut(),
-                        count,
-                        kind,
-                        op,
-                        group
-                    )
+                    issue!(api, slot, allreduce, iallreduce, from(input), target(output), count, kind, op, group)
                 })
             }
             Collective::Reduce { input, output, elements, number, op, root } => {
-                let (count, kind, op) = (integer(elements, "the data")?, constants.number(number), constants.op(op));
+                let (count, kind, op) = (integer(elements, "the data")?, self.sure(number, op)?, constants.op(op));
                 // Only the root may say "in place"; elsewhere the output is where the input lies. MPICH follows
                 // the word as an address where the root is not rank 0 (4.0.2, long data): it gets a copy.
                 let input = match input {
-                    Input::InPlace if self.rank() != root => output.cast_const().cast(),
+                    Input::InPlace if self.rank() != root => source(output),
                     Input::InPlace
                         if root != 0 && elements > 0 && self.session.library.identity().family == Family::Mpich =>
                     {
@@ -300,11 +298,11 @@ impl Communicator {
                 let root = self.peer(root)?;
                 // SAFETY: see above.
                 call("MPI_Reduce", &|api| unsafe {
-                    issue!(api, slot, reduce, ireduce, input, place(output).cast_mut(), count, kind, op, root, group)
+                    issue!(api, slot, reduce, ireduce, input, target(output), count, kind, op, root, group)
                 })
             }
             Collective::ReduceScatterBlock { input, output, elements, number, op } => {
-                let (count, kind, op) = (integer(elements, "a block")?, constants.number(number), constants.op(op));
+                let (count, kind, op) = (integer(elements, "a block")?, self.sure(number, op)?, constants.op(op));
                 // SAFETY: see above.
                 call("MPI_Reduce_scatter_block", &|api| unsafe {
                     issue!(
@@ -313,7 +311,7 @@ impl Communicator {
                         reduce_scatter_block,
                         ireduce_scatter_block,
                         from(input),
-                        place(output).cast_mut(),
+                        target(output),
                         count,
                         kind,
                         op,
@@ -322,7 +320,7 @@ impl Communicator {
                 })
             }
             Collective::ReduceScatter { input, output, counts, number, op } => {
-                let (counts, kind, op) = (kept.list(size, counts, true)?, constants.number(number), constants.op(op));
+                let (counts, kind, op) = (kept.list(size, counts, true)?, self.sure(number, op)?, constants.op(op));
                 // SAFETY: see above.
                 call("MPI_Reduce_scatter", &|api| unsafe {
                     issue!(
@@ -330,8 +328,8 @@ impl Communicator {
                         slot,
                         reduce_scatter,
                         ireduce_scatter,
-                        place(input),
-                        place(output).cast_mut(),
+                        source(input),
+                        target(output),
                         counts,
                         kind,
                         op,
@@ -351,7 +349,7 @@ impl Communicator {
                         from(input),
                         count,
                         kind,
-                        place(output).cast_mut(),
+                        target(output),
                         count,
                         kind,
                         group
@@ -371,7 +369,7 @@ impl Communicator {
                         from(input),
                         count,
                         kind,
-                        place(output).cast_mut(),
+                        target(output),
                         counts,
                         offsets,
                         kind,
@@ -383,19 +381,7 @@ impl Communicator {
                 let (count, kind) = (integer(elements, "a block")?, constants.width(width));
                 // SAFETY: see above.
                 call("MPI_Alltoall", &|api| unsafe {
-                    issue!(
-                        api,
-                        slot,
-                        alltoall,
-                        ialltoall,
-                        from(input),
-                        count,
-                        kind,
-                        place(output).cast_mut(),
-                        count,
-                        kind,
-                        group
-                    )
+                    issue!(api, slot, alltoall, ialltoall, from(input), count, kind, target(output), count, kind, group)
                 })
             }
             Collective::AllToAllV { input, sent, output, received, width } => {
@@ -416,7 +402,7 @@ impl Communicator {
                         sent,
                         sent_offsets,
                         kind,
-                        place(output).cast_mut(),
+                        target(output),
                         received,
                         offsets,
                         kind,
@@ -438,7 +424,7 @@ impl Communicator {
                         from(input),
                         count,
                         kind,
-                        place(output).cast_mut(),
+                        target(output),
                         count,
                         kind,
                         root,
@@ -462,7 +448,7 @@ impl Communicator {
                         from(input),
                         count,
                         kind,
-                        place(output).cast_mut(),
+                        target(output),
                         counts,
                         offsets,
                         kind,
@@ -474,11 +460,11 @@ impl Communicator {
             Collective::Scatter { input, output, elements, width, root } => {
                 let (count, kind) = (integer(elements, "a block")?, constants.width(width));
                 self.only_root(output.is_none(), root)?;
-                let output = output.map_or(in_place, |output| place(output)).cast_mut();
+                let output = output.map_or(in_place.cast_mut(), target);
                 let root = self.peer(root)?;
                 // SAFETY: see above.
                 call("MPI_Scatter", &|api| unsafe {
-                    issue!(api, slot, scatter, iscatter, place(input), count, kind, output, count, kind, root, group)
+                    issue!(api, slot, scatter, iscatter, source(input), count, kind, output, count, kind, root, group)
                 })
             }
             Collective::ScatterV { input, blocks, output, elements, width, root } => {
@@ -486,7 +472,7 @@ impl Communicator {
                 self.only_root(output.is_none(), root)?;
                 let here = self.rank() == root;
                 let (counts, offsets) = (kept.list(size, blocks.counts, here)?, kept.list(size, blocks.offsets, here)?);
-                let output = output.map_or(in_place, |output| place(output)).cast_mut();
+                let output = output.map_or(in_place.cast_mut(), target);
                 let root = self.peer(root)?;
                 // SAFETY: see above.
                 call("MPI_Scatterv", &|api| unsafe {
@@ -495,7 +481,7 @@ impl Communicator {
                         slot,
                         scatterv,
                         iscatterv,
-                        place(input),
+                        source(input),
                         counts,
                         offsets,
                         kind,
@@ -508,6 +494,20 @@ impl Communicator {
                 })
             }
         }
+    }
+
+    /// Whether this MPI reduces these numbers rightly: tried once at the start, for MPICH 4.0 orders unsigned
+    /// numbers as if they were signed.
+    pub fn can_reduce(&self, number: Number, op: Op) -> bool {
+        !self.session.wrong.contains(&(number, op))
+    }
+
+    /// The type's handle, if it is reduced rightly.
+    fn sure(&self, number: Number, op: Op) -> Result<Handle, Error> {
+        if self.can_reduce(number, op) {
+            return Ok(self.session.constants().number(number));
+        }
+        Err(Error::Unreliable { library: self.session.library.identity().name.clone(), number, op })
     }
 
     fn only_root(&self, in_place: bool, root: u32) -> Result<(), Error> {

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::mismatch::Mismatch;
+use crate::number::{Number, Op};
 
 /// An error of this crate. `Disabled` and `NotFound` mean: go on without MPI. `Mismatch` means: stop and show
 /// the message, for going on would be many worlds of one.
@@ -62,6 +63,16 @@ pub enum Error {
         code: i32,
         /// MPI_Error_string of it.
         message: String,
+    },
+    /// This MPI gets this reduction wrong.
+    #[error("{library} gets {op:?} of {number:?} wrong; reduce it some other way")]
+    Unreliable {
+        /// The library.
+        library: String,
+        /// The type.
+        number: Number,
+        /// The operation.
+        op: Op,
     },
     /// Something did not finish in time.
     #[error("{what} has not finished after {waited:?}")]

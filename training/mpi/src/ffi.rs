@@ -164,6 +164,7 @@ functions! {
     iallreduce = c"MPI_Iallreduce" (input: *const c_void, output: *mut c_void, count: c_int, kind: Handle, op: Handle, communicator: Handle, request: *mut Handle);
     reduce = c"MPI_Reduce" (input: *const c_void, output: *mut c_void, count: c_int, kind: Handle, op: Handle, root: c_int, communicator: Handle);
     ireduce = c"MPI_Ireduce" (input: *const c_void, output: *mut c_void, count: c_int, kind: Handle, op: Handle, root: c_int, communicator: Handle, request: *mut Handle);
+    reduce_local = c"MPI_Reduce_local" (left: *const c_void, right: *mut c_void, count: c_int, kind: Handle, op: Handle);
     reduce_scatter_block = c"MPI_Reduce_scatter_block" (input: *const c_void, output: *mut c_void, count: c_int, kind: Handle, op: Handle, communicator: Handle);
     ireduce_scatter_block = c"MPI_Ireduce_scatter_block" (input: *const c_void, output: *mut c_void, count: c_int, kind: Handle, op: Handle, communicator: Handle, request: *mut Handle);
     reduce_scatter = c"MPI_Reduce_scatter" (input: *const c_void, output: *mut c_void, counts: *const c_int, kind: Handle, op: Handle, communicator: Handle);

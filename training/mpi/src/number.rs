@@ -2,7 +2,7 @@
 
 /// A type that MPI's own reductions know. There is no half precision here: MPI has no such type, so whoever
 /// holds float16 or bfloat16 cannot name it to a reduction, and reduces with a schedule instead. A truth
-/// value of one byte, 0 or 1, is reduced as [`Number::U8`] with [`Op::Max`] (or) and [`Op::Min`] (and).
+/// value of one byte, 0 or 1, is reduced as [`Number::I8`] with [`Op::Max`] (or) and [`Op::Min`] (and).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the names say it")]
 pub enum Number {
@@ -98,6 +98,45 @@ macro_rules! numeric {
         }
     )*};
 }
+
+/// Two numbers and what becomes of them, as bytes in memory.
+pub(crate) struct Probe {
+    pub(crate) number: Number,
+    pub(crate) op: Op,
+    pub(crate) left: [u8; 8],
+    pub(crate) right: [u8; 8],
+    pub(crate) joined: [u8; 8],
+}
+
+macro_rules! probes {
+    ($($rust:ty)*) => {
+        /// One try of every number and operation, with the greatest value where order matters.
+        pub(crate) fn probes() -> Vec<Probe> {
+            let mut all = Vec::new();
+            $({
+                let [small, two, three]: [$rust; 3] = [1 as $rust, 2 as $rust, 3 as $rust];
+                let great = <$rust>::MAX;
+                for (op, left, right, joined) in [
+                    (Op::Sum, small, two, three),
+                    (Op::Min, small, great, small),
+                    (Op::Max, great, small, great),
+                    (Op::Prod, three, two, two + two + two),
+                ] {
+                    let bytes = |value: $rust| {
+                        let mut word = [0; 8];
+                        word[..size_of::<$rust>()].copy_from_slice(&value.to_ne_bytes());
+                        word
+                    };
+                    let (left, right, joined) = (bytes(left), bytes(right), bytes(joined));
+                    all.push(Probe { number: <$rust as Numeric>::NUMBER, op, left, right, joined });
+                }
+            })*
+            all
+        }
+    };
+}
+probes! { f32 f64 i8 u8 i16 u16 i32 u32 i64 u64 }
+
 numeric! {
     f32 = F32 Four;
     f64 = F64 Eight;

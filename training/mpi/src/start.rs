@@ -19,6 +19,7 @@ use crate::error::Error;
 use crate::ffi::{Api, Handle};
 use crate::library::{Identity, Library};
 use crate::mismatch::{self, Mismatch};
+use crate::number::{Number, Op, Probe, probes};
 use crate::watch::Watch;
 
 /// How a start is guarded.
@@ -77,6 +78,8 @@ pub(crate) struct Session {
     pub(crate) rank: u32,
     pub(crate) size: u32,
     pub(crate) tag_limit: u32,
+    /// Reductions that this library gets wrong.
+    pub(crate) wrong: Vec<(Number, Op)>,
     farewell: Duration,
 }
 
@@ -112,10 +115,12 @@ impl Mpi {
             rank: 0,
             size: 0,
             tag_limit: 32767,
+            wrong: Vec::new(),
             farewell: options.farewell,
             library,
         };
         session.look()?;
+        session.wrong = session.try_reductions()?;
         if let Err(mismatch) = mismatch::check_size(promised, session.size, session.library.identity()) {
             // A world of one can be ended by itself; any other would wait for ranks that are not coming.
             session.forsaken.store(session.size > 1, Ordering::Relaxed);
@@ -333,6 +338,22 @@ impl Session {
             self.lock = Some(Mutex::new(()));
         }
         Ok(())
+    }
+
+    fn try_reductions(&self) -> Result<Vec<(Number, Op)>, Error> {
+        let mut wrong = Vec::new();
+        for Probe { number, op, left, right, joined } in probes() {
+            let (left, mut right) = (u64::from_ne_bytes(left), u64::from_ne_bytes(right));
+            let (from, to) = (&raw const left, &raw mut right);
+            // SAFETY: both words hold one number each.
+            self.call("MPI_Reduce_local", |api, constants| unsafe {
+                api.reduce_local(from.cast(), to.cast(), 1, constants.number(number), constants.op(op))
+            })?;
+            if right.to_ne_bytes() != joined {
+                wrong.push((number, op));
+            }
+        }
+        Ok(wrong)
     }
 
     pub(crate) fn free(&self, mut communicator: Handle) {
