@@ -126,7 +126,8 @@ impl NewSession {
     fn key(&self, headers: &HeaderMap) -> HttpResult<Option<IdempotencyKey>> {
         let mut values = headers.get_all("idempotency-key").iter();
         let Some(value) = values.next() else { return Ok(None) };
-        let good = value.to_str().ok().filter(|text| !text.is_empty() && text.len() <= MAX_KEY);
+        let is_visible = |text: &&str| text.bytes().all(|byte| byte.is_ascii_graphic());
+        let good = value.to_str().ok().filter(|text| !text.is_empty() && text.len() <= MAX_KEY).filter(is_visible);
         let (Some(key), None) = (good, values.next()) else {
             return Err(wrong("Idempotency-Key", say_with("wrong.idempotency_key", &[("n", &MAX_KEY.to_string())])));
         };

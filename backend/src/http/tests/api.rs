@@ -151,7 +151,7 @@ async fn the_same_key_and_body_is_the_same_session() {
         (StatusCode::CONFLICT, Some("idempotency_key_reused"))
     );
     assert_ne!(server.portal(ask(&grace, &wish())).await.json()["id"], first, "keys are one's own");
-    for bad in ["", &"x".repeat(256), "ä"] {
+    for bad in ["", &"x".repeat(256), "ä", "a key", "a\tkey"] {
         let mut request = start(&wish()).bearer(&ada).to(PORTAL);
         request.headers_mut().insert("idempotency-key", http::HeaderValue::from_bytes(bad.as_bytes()).unwrap());
         assert_eq!(server.send(request).await.fields(), ["Idempotency-Key"], "{bad:?}");
