@@ -1,1 +1,22 @@
-//! Launching.
+//! Launching: who started this process, as which rank of how many, where the ranks meet; and starting ranks ourselves.
+//!
+//! [`Launch::detect`] reads the environment and touches nothing. [`Launch::plan`] makes the place to meet ready and gives the plan by
+//! which the mesh joins. [`command`] is the command `eirene-train` with what belongs here: `run` and `node`.
+//!
+//! Joining, transports and MPI itself are left to others.
+
+pub mod command;
+mod descriptor;
+mod detect;
+mod environment;
+mod error;
+mod launch;
+mod meeting;
+mod plan;
+mod run;
+pub mod variables;
+
+pub use environment::Environment;
+pub use error::Error;
+pub use launch::{Launch, Mpi, Place, SecretSource, Starter};
+pub use run::{Bind, Ending, Hosts, Options, Output, node, run};

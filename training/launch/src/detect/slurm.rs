@@ -1,0 +1,75 @@
+//! SLURM's own variables, as `srun` sets them for each task of a step.
+//!
+//! A batch script and the shell of `salloc` see some of the same names, with the numbers of the whole job, but are no tasks of
+//! several: they are one process, started by nobody that counts.
+
+use crate::detect::claim::{Claim, malformed, needed, number, parse};
+use crate::environment::Environment;
+use crate::error::Error;
+use crate::launch::Starter;
+
+/// Step numbers from here on are SLURM's own: the batch script, the interactive and the extern step.
+const FIRST_OWN_STEP: u32 = 0xffff_fff0;
+
+/// What SLURM says of a task of a step.
+pub(super) fn step(environment: &Environment) -> Result<Option<Claim>, Error> {
+    let Some(job) = job(environment) else { return Ok(None) };
+    let step = number(environment, "SLURM_STEP_ID")?.or(number(environment, "SLURM_STEPID")?);
+    let Some(step) = step.filter(|step| *step < FIRST_OWN_STEP) else { return Ok(None) };
+
+    let rank = needed(environment, "SLURM_PROCID", &format!("this is in step {step} of SLURM's job {job}"))?;
+    let (size_variable, size) = match number(environment, "SLURM_STEP_NUM_TASKS")? {
+        Some(size) => ("SLURM_STEP_NUM_TASKS", size),
+        None => ("SLURM_NTASKS", needed(environment, "SLURM_NTASKS", &format!("SLURM_PROCID is {rank}"))?),
+    };
+    let mut claim = Claim::new(Starter::Slurm, rank, size, format!("SLURM_PROCID={rank}, {size_variable}={size}"));
+    claim.local_rank = number(environment, "SLURM_LOCALID")?;
+    claim.node = number(environment, "SLURM_NODEID")?;
+    claim.node_count = number(environment, "SLURM_STEP_NUM_NODES")?.or(number(environment, "SLURM_NNODES")?);
+    claim.nodes = nodes(environment)?;
+    claim.local_size = local_size(environment, claim.node)?;
+    claim.world = world(environment, job, step);
+    Ok(Some(claim))
+}
+
+/// The number of the job that this process belongs to, as a task or as its script or shell.
+pub(super) fn job(environment: &Environment) -> Option<&str> {
+    environment.get("SLURM_JOB_ID").or_else(|| environment.get("SLURM_JOBID"))
+}
+
+fn nodes(environment: &Environment) -> Result<Vec<String>, Error> {
+    let Some(list) = environment.get("SLURM_STEP_NODELIST") else { return Ok(Vec::new()) };
+    eirene_hostlist::expand(list)
+        .map_err(|_| malformed("SLURM_STEP_NODELIST", list, "must be a host list like `c[1-4]`"))
+}
+
+/// How many tasks this node has: `2(x3),1` are three nodes with two and one with one.
+fn local_size(environment: &Environment, node: Option<u32>) -> Result<Option<u32>, Error> {
+    let (Some(counts), Some(node)) = (environment.get("SLURM_STEP_TASKS_PER_NODE"), node) else { return Ok(None) };
+    let wrong = || malformed("SLURM_STEP_TASKS_PER_NODE", counts, "must be counts like `2(x3),1`, one for each node");
+    let mut before = 0_u32;
+    for item in counts.split(',') {
+        let (count, times) = match item.split_once("(x") {
+            Some((count, times)) => (count, times.strip_suffix(')').and_then(parse).ok_or_else(wrong)?),
+            None => (item, 1),
+        };
+        let count = parse(count).ok_or_else(wrong)?;
+        before = before.checked_add(times).ok_or_else(wrong)?;
+        if node < before {
+            return Ok(Some(count));
+        }
+    }
+    Err(wrong())
+}
+
+/// Job and step, and what tells a requeued job's step 0 from its first life's.
+fn world(environment: &Environment, job: &str, step: u32) -> String {
+    let mut world = format!("slurm-{job}.{step}");
+    for variable in ["SLURM_RESTART_COUNT", "SLURM_CLUSTER_NAME"] {
+        if let Some(value) = environment.get(variable) {
+            world.push('-');
+            world.push_str(value);
+        }
+    }
+    world
+}

@@ -1,0 +1,33 @@
+//! Our own variables: what `eirene-train run` tells its ranks, and what people may set.
+
+/// Rank in the world.
+pub const RANK: &str = "EIRENE_TRAIN_RANK";
+/// Ranks in the world. People set it where a launcher tells the rank only.
+pub const SIZE: &str = "EIRENE_TRAIN_SIZE";
+/// Rank among those on this node.
+pub const LOCAL_RANK: &str = "EIRENE_TRAIN_LOCAL_RANK";
+/// Ranks on this node.
+pub const LOCAL_SIZE: &str = "EIRENE_TRAIN_LOCAL_SIZE";
+/// This node's number.
+pub const NODE: &str = "EIRENE_TRAIN_NODE";
+/// The nodes' names, as a host list.
+pub const NODES: &str = "EIRENE_TRAIN_NODES";
+/// The world's name. People set it where a launcher gives none.
+pub const WORLD: &str = "EIRENE_TRAIN_WORLD";
+/// Number of an open descriptor that holds the world's secret.
+pub const SECRET_FD: &str = "EIRENE_TRAIN_SECRET_FD";
+/// Path of a file, readable by its owner only, that holds the world's secret.
+pub const SECRET_FILE: &str = "EIRENE_TRAIN_SECRET_FILE";
+/// Where ranks meet: `tcp://HOST:PORT`, `descriptor:N` (a listening socket), `directory:PATH` (one node), or the plain path of a
+/// directory that all nodes see.
+pub const MEETING: &str = "EIRENE_TRAIN_MEETING";
+/// A directory on this node, open to its owner only, for sockets.
+pub const DIRECTORY: &str = "EIRENE_TRAIN_DIRECTORY";
+/// `auto`, `mpi` or `builtin`.
+pub const TRANSPORT: &str = "EIRENE_TRAIN_TRANSPORT";
+/// Whom to believe when several launchers left their variables: `run`, `pmix`, `pmi`, `openmpi`, `slurm`, `torchrun`, `alone`.
+pub const STARTER: &str = "EIRENE_TRAIN_STARTER";
+/// The remote shell's command instead of `ssh`.
+pub const RSH: &str = "EIRENE_TRAIN_RSH";
+/// The node program's command on other hosts.
+pub const REMOTE: &str = "EIRENE_TRAIN_REMOTE";
