@@ -1,0 +1,89 @@
+//! Worlds of ranks as threads of one process, and what every test of them needs.
+
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use eirene_train_mesh::{Error, Meeting, Mesh, Plan, Secret};
+
+/// Long enough for a busy machine; a test that works never waits so long.
+pub fn soon() -> Instant {
+    Instant::now() + Duration::from_secs(30)
+}
+
+pub fn secret() -> Secret {
+    Secret::from_bytes(*b"sixteen bytes ok")
+}
+
+/// A private directory.
+pub fn private() -> tempfile::TempDir {
+    let directory = tempfile::tempdir().unwrap();
+    std::fs::set_permissions(directory.path(), std::fs::Permissions::from_mode(0o700)).unwrap();
+    directory
+}
+
+/// How the ranks of a test find each other.
+#[derive(Clone, Debug)]
+pub enum How {
+    Directory(PathBuf),
+    File(PathBuf),
+    Address(u16),
+}
+
+impl How {
+    pub fn meeting(&self) -> Meeting {
+        match self {
+            Self::Directory(path) => Meeting::Directory(path.clone()),
+            Self::File(path) => Meeting::File(path.clone()),
+            Self::Address(port) => Meeting::Address { host: "localhost".into(), port: *port },
+        }
+    }
+
+    pub fn plan(&self, rank: u32, size: u32) -> Plan {
+        let mut plan = Plan::new(rank, size, "test", self.meeting());
+        plan.timeout = Duration::from_secs(60);
+        if matches!(self, Self::Address(_)) {
+            plan.secret = Some(secret());
+        }
+        plan
+    }
+}
+
+/// A port that nobody listens on now.
+pub fn free_port() -> u16 {
+    std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
+/// Joins all plans, each in a thread, and gives what became of them in the same order.
+pub fn join_all(plans: Vec<Plan>) -> Vec<Result<Mesh, Error>> {
+    let threads: Vec<_> = plans.into_iter().map(|plan| std::thread::spawn(move || Mesh::join(plan))).collect();
+    threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+}
+
+/// A world whose ranks all came.
+pub fn world(how: &How, size: u32, change: impl Fn(&mut Plan)) -> Vec<Mesh> {
+    let plans = (0..size).map(|rank| {
+        let mut plan = how.plan(rank, size);
+        change(&mut plan);
+        plan
+    });
+    join_all(plans.collect()).into_iter().map(|mesh| mesh.unwrap()).collect()
+}
+
+/// Runs `act` for each rank in a thread of its own.
+pub fn each(meshes: &[Mesh], act: impl Fn(&Mesh) + Sync) {
+    std::thread::scope(|scope| {
+        for mesh in meshes {
+            scope.spawn(|| act(mesh));
+        }
+    });
+}
+
+/// Waits until something holds.
+pub fn until(what: &str, holds: impl Fn() -> bool) {
+    let end = soon();
+    while !holds() {
+        assert!(Instant::now() < end, "waited in vain: {what}");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
