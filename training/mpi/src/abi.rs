@@ -234,3 +234,140 @@ impl Constants {
         status.0[self.whole.status_places[1]]
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::path::{Path, PathBuf};
+    use std::process::Command;
+
+    use super::*;
+
+    /// Prints what a header says; handles too where they are numbers.
+    const PROGRAM: &str = r#"
+#include HEADER
+#include <stddef.h>
+#include <stdio.h>
+#define WHOLE(name) printf("%s %ld\n", #name, (long)(name))
+#define HANDLE(name) printf("%s %lu\n", #name, sizeof(name) == 4 ? (unsigned long)(unsigned)(size_t)(name) : (unsigned long)(size_t)(name))
+int main(void) {
+    WHOLE(MPI_ANY_SOURCE); WHOLE(MPI_ANY_TAG); WHOLE(MPI_UNDEFINED); WHOLE(MPI_IN_PLACE); WHOLE(MPI_STATUS_IGNORE);
+    WHOLE(MPI_THREAD_SINGLE); WHOLE(MPI_THREAD_FUNNELED); WHOLE(MPI_THREAD_SERIALIZED); WHOLE(MPI_THREAD_MULTIPLE);
+    WHOLE(MPI_COMM_TYPE_SHARED); WHOLE(MPI_TAG_UB); WHOLE(MPI_MAX_ERROR_STRING); WHOLE(MPI_MAX_LIBRARY_VERSION_STRING);
+    WHOLE(sizeof(MPI_Status)); WHOLE(offsetof(MPI_Status, MPI_SOURCE)); WHOLE(offsetof(MPI_Status, MPI_TAG));
+    WHOLE(offsetof(MPI_Status, MPI_ERROR)); WHOLE(sizeof(MPI_Comm));
+#ifdef NUMBERS
+    HANDLE(MPI_COMM_WORLD); HANDLE(MPI_COMM_NULL); HANDLE(MPI_REQUEST_NULL); HANDLE(MPI_INFO_NULL);
+    HANDLE(MPI_ERRORS_RETURN); HANDLE(MPI_FLOAT); HANDLE(MPI_DOUBLE); HANDLE(MPI_INT8_T); HANDLE(MPI_UINT8_T);
+    HANDLE(MPI_INT16_T); HANDLE(MPI_UINT16_T); HANDLE(MPI_INT32_T); HANDLE(MPI_UINT32_T); HANDLE(MPI_INT64_T);
+    HANDLE(MPI_UINT64_T); HANDLE(MPI_BYTE); HANDLE(MPI_SUM); HANDLE(MPI_MIN); HANDLE(MPI_MAX); HANDLE(MPI_PROD);
+#endif
+    return 0;
+}
+"#;
+
+    /// The folders of installed headers, with the interface each describes.
+    fn headers() -> Vec<(Abi, PathBuf, &'static str)> {
+        let mut found = Vec::new();
+        for compiler in ["mpicc.openmpi", "mpicc.mpich", "mpicc"] {
+            for question in ["--showme:compile", "-show"] {
+                let Ok(answer) = Command::new(compiler).arg(question).output() else { continue };
+                let text = String::from_utf8_lossy(&answer.stdout).into_owned();
+                for folder in text.split_whitespace().filter_map(|word| word.strip_prefix("-I")).map(PathBuf::from) {
+                    let Ok(header) = std::fs::read_to_string(folder.join("mpi.h")) else { continue };
+                    let abi = if header.contains("OMPI_MAJOR_VERSION") { Abi::OpenMpi } else { Abi::Mpich };
+                    if !found.iter().any(|(_, earlier, _)| *earlier == folder) {
+                        found.push((abi, folder, "mpi.h"));
+                    }
+                }
+            }
+        }
+        if let Some(wheels) = std::env::var_os("EIRENE_TEST_MPI_WHEELS") {
+            let folder = PathBuf::from(wheels).join("include");
+            if folder.join("mpi_abi.h").exists() {
+                found.push((Abi::Standard, folder, "mpi_abi.h"));
+            }
+        }
+        found
+    }
+
+    fn printed(folder: &Path, header: &str, numbers: bool) -> BTreeMap<String, i64> {
+        let place = tempfile::tempdir().unwrap();
+        let (source, program) = (place.path().join("print.c"), place.path().join("print"));
+        std::fs::write(&source, PROGRAM).unwrap();
+        let mut compiler = Command::new("cc");
+        compiler.arg(format!("-DHEADER=\"{header}\"")).arg("-I").arg(folder).arg("-o").arg(&program).arg(&source);
+        if numbers {
+            compiler.arg("-DNUMBERS");
+        }
+        let compiled = compiler.output().expect("the test of constants needs a C compiler `cc`");
+        assert!(compiled.status.success(), "{}", String::from_utf8_lossy(&compiled.stderr));
+        let text = Command::new(&program).output().unwrap();
+        String::from_utf8(text.stdout)
+            .unwrap()
+            .lines()
+            .map(|line| {
+                let (name, value) = line.rsplit_once(' ').unwrap();
+                (name.to_owned(), value.parse().unwrap())
+            })
+            .collect()
+    }
+
+    #[test]
+    fn constants_are_those_of_installed_headers() {
+        let headers = headers();
+        assert!(!headers.is_empty(), "no MPI header is installed (libopenmpi-dev or libmpich-dev) to compare with");
+        for (abi, folder, header) in headers {
+            let says = printed(&folder, header, abi != Abi::OpenMpi);
+            let place = |name: &str| usize::try_from(says[name]).unwrap() / size_of::<c_int>();
+            let whole = |name: &str| c_int::try_from(says[name]).unwrap();
+            let size = |name: &str| usize::try_from(says[name]).unwrap();
+            let expected = Integers {
+                any_source: whole("MPI_ANY_SOURCE"),
+                any_tag: whole("MPI_ANY_TAG"),
+                undefined: whole("MPI_UNDEFINED"),
+                in_place: says["MPI_IN_PLACE"] as isize,
+                status_ignore: says["MPI_STATUS_IGNORE"] as isize,
+                threads: [
+                    whole("MPI_THREAD_SINGLE"),
+                    whole("MPI_THREAD_FUNNELED"),
+                    whole("MPI_THREAD_SERIALIZED"),
+                    whole("MPI_THREAD_MULTIPLE"),
+                ],
+                shared: whole("MPI_COMM_TYPE_SHARED"),
+                tag_limit: whole("MPI_TAG_UB"),
+                status_bytes: size("sizeof(MPI_Status)"),
+                status_places: [
+                    place("offsetof(MPI_Status, MPI_SOURCE)"),
+                    place("offsetof(MPI_Status, MPI_TAG)"),
+                    place("offsetof(MPI_Status, MPI_ERROR)"),
+                ],
+                error_text: size("MPI_MAX_ERROR_STRING"),
+                version_text: size("MPI_MAX_LIBRARY_VERSION_STRING"),
+            };
+            assert_eq!(abi.integers(), expected, "{abi} by {}", folder.display());
+            assert!(expected.status_bytes <= size_of::<Status>());
+            assert_eq!(abi.handles() == Handles::Short, size("sizeof(MPI_Comm)") == size_of::<c_int>());
+            if abi == Abi::OpenMpi {
+                continue;
+            }
+            let constants = abi.constants(&|_| None).unwrap();
+            let handle = |name: &str| Handle(size(name));
+            assert_eq!(constants.world, handle("MPI_COMM_WORLD"));
+            assert_eq!(constants.no_communicator, handle("MPI_COMM_NULL"));
+            assert_eq!(constants.no_request, handle("MPI_REQUEST_NULL"));
+            assert_eq!(constants.no_info, handle("MPI_INFO_NULL"));
+            assert_eq!(constants.errors_return, handle("MPI_ERRORS_RETURN"));
+            assert_eq!(constants.byte, handle("MPI_BYTE"));
+            for (number, name) in Number::ALL.into_iter().zip([
+                "FLOAT", "DOUBLE", "INT8_T", "UINT8_T", "INT16_T", "UINT16_T", "INT32_T", "UINT32_T", "INT64_T",
+                "UINT64_T",
+            ]) {
+                assert_eq!(constants.number(number), handle(&format!("MPI_{name}")), "{abi}: {name}");
+            }
+            for (op, name) in [(Op::Sum, "SUM"), (Op::Min, "MIN"), (Op::Max, "MAX"), (Op::Prod, "PROD")] {
+                assert_eq!(constants.op(op), handle(&format!("MPI_{name}")), "{abi}: {name}");
+            }
+        }
+    }
+}

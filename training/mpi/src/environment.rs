@@ -65,6 +65,8 @@ pub struct Promise {
     pub launcher: Launcher,
     /// Tasks, with the variable that says so; none where nobody says.
     pub tasks: Option<(u32, &'static str)>,
+    /// This task's number, with the variable that says so.
+    pub rank: Option<(u32, &'static str)>,
 }
 
 impl Environment {
@@ -76,21 +78,24 @@ impl Environment {
         if self.get("PMIX_NAMESPACE").is_some() || self.get("PMIX_RANK").is_some() {
             let tasks = first(&["OMPI_COMM_WORLD_SIZE"])
                 .or_else(|| if self.get("PRTE_LAUNCHED").is_some() { None } else { slurm() });
-            return Promise { launcher: Launcher::Pmix, tasks };
+            return Promise { launcher: Launcher::Pmix, tasks, rank: first(&["PMIX_RANK"]) };
         }
         if ["PMI_RANK", "PMI_FD", "PMI_PORT", "PMI_SIZE"].iter().any(|name| self.get(name).is_some()) {
-            return Promise { launcher: Launcher::Pmi, tasks: first(&["PMI_SIZE"]).or_else(slurm) };
+            let tasks = first(&["PMI_SIZE"]).or_else(slurm);
+            return Promise { launcher: Launcher::Pmi, tasks, rank: first(&["PMI_RANK"]) };
         }
         if let Some(tasks) = first(&["OMPI_COMM_WORLD_SIZE"]) {
-            return Promise { launcher: Launcher::OpenMpi, tasks: Some(tasks) };
+            let rank = first(&["OMPI_COMM_WORLD_RANK"]);
+            return Promise { launcher: Launcher::OpenMpi, tasks: Some(tasks), rank };
         }
         if let Some(tasks) = slurm() {
-            return Promise { launcher: Launcher::Slurm, tasks: Some(tasks) };
+            return Promise { launcher: Launcher::Slurm, tasks: Some(tasks), rank: first(&["SLURM_PROCID"]) };
         }
         if self.get("RANK").is_some() && self.get("MASTER_ADDR").is_some() {
-            return Promise { launcher: Launcher::Torchrun, tasks: first(&["WORLD_SIZE"]) };
+            let tasks = first(&["WORLD_SIZE"]);
+            return Promise { launcher: Launcher::Torchrun, tasks, rank: first(&["RANK"]) };
         }
-        Promise { launcher: Launcher::Nobody, tasks: None }
+        Promise { launcher: Launcher::Nobody, tasks: None, rank: None }
     }
 }
 

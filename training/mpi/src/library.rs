@@ -61,6 +61,13 @@ pub struct Identity {
     pub pmi: bool,
 }
 
+impl Identity {
+    /// The library's own major version; 0 where its name does not tell.
+    pub(crate) fn major(&self) -> u32 {
+        version_in(&self.name).map_or(0, |(major, _)| major)
+    }
+}
+
 impl fmt::Display for Identity {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(to, "{} ({})", self.name, self.path.display())

@@ -174,6 +174,17 @@ fn check_pmix(around: &Surroundings, library: &Identity, promise: &Promise) -> R
             cure,
         });
     }
+    // PRRTE alone (without `--personality ompi`) is nothing to Open MPI 4, nor is the Open MPI 5 that it comes with.
+    if environment.get("PRTE_LAUNCHED").is_some() && library.family == Family::OpenMpi && library.major() < 5 {
+        let Some(consequence) = consequence(promise) else { return Ok(()) };
+        return Err(Mismatch::ForeignLauncher {
+            launcher: "Open MPI 5's mpirun".to_owned(),
+            spoken: "PMIx through PRRTE",
+            library: library.to_string(),
+            consequence,
+            cure: "start with this library's own mpirun, or use the launcher's Open MPI 5 (EIRENE_MPI=PATH)",
+        });
+    }
     let offers: Vec<(&str, &str)> = environment.starting_with("PMIX_SERVER_URI").collect();
     let server = environment.get("PMIX_VERSION").unwrap_or("of unknown version");
     let directory = environment.get("PMIX_SERVER_TMPDIR").unwrap_or("its directory");
@@ -277,14 +288,23 @@ pub(crate) fn doubt(environment: &Environment, library: &Identity) -> Option<Str
     }
 }
 
-/// Holds what MPI says of the world's size against the promise.
-pub(crate) fn check_size(promised: Option<(u32, &str)>, found: u32, library: &Identity) -> Result<(), Mismatch> {
-    match promised {
-        Some((promised, by)) if promised != found => {
-            Err(Mismatch::WorldSize { promised, by: by.to_owned(), found, library: library.to_string() })
+/// Holds what MPI says of the world's size against what was promised: the number of tasks or, where only that
+/// is known, a rank that such a world does not have.
+pub(crate) fn check_size(
+    expected: Option<u32>,
+    promise: &Promise,
+    found: u32,
+    library: &Identity,
+) -> Result<(), Mismatch> {
+    let (promised, by) = match (expected, promise.tasks, promise.rank) {
+        (Some(expected), _, _) if expected != found => (expected, "the caller".to_owned()),
+        (None, Some((tasks, variable)), _) if tasks != found => (tasks, format!("{variable}={tasks}")),
+        (None, None, Some((rank, variable))) if rank >= found => {
+            (rank.saturating_add(1), format!("at least, by {variable}={rank}"))
         }
-        _ => Ok(()),
-    }
+        _ => return Ok(()),
+    };
+    Err(Mismatch::WorldSize { promised, by, found, library: library.to_string() })
 }
 
 /// Which family of libraries the environment asks for, to look there first.
@@ -470,8 +490,24 @@ mod tests {
     #[test]
     fn a_world_of_another_size_names_both_sizes() {
         let identity = mpich();
-        assert_eq!(check_size(None, 1, &identity), Ok(()));
-        assert_eq!(check_size(Some((4, "PMI_SIZE")), 4, &identity), Ok(()));
-        says(&check_size(Some((4, "PMI_SIZE")), 1, &identity), &["4 tasks", "PMI_SIZE", "world of 1", "MPICH 4.0.2"]);
+        let size = |expected, pairs: &[(&str, &str)], found| {
+            check_size(expected, &pairs.iter().copied().collect::<Environment>().promise(), found, &identity)
+        };
+        assert_eq!(size(None, &[], 1), Ok(()));
+        assert_eq!(size(None, HYDRA, 2), Ok(()));
+        assert_eq!(size(Some(3), &[], 3), Ok(()));
+        says(&size(None, HYDRA, 1), &["2 tasks", "PMI_SIZE", "world of 1", "MPICH 4.0.2"]);
+        says(&size(Some(3), HYDRA, 2), &["3 tasks", "the caller", "world of 2"]);
+        says(&size(None, &[("PMIX_RANK", "1")], 1), &["PMIX_RANK=1", "world of 1"]);
+        assert_eq!(size(None, &[("PMIX_RANK", "0")], 1), Ok(()));
+    }
+
+    #[test]
+    fn open_mpi_4_under_open_mpi_5_s_mpirun_is_named() {
+        let mut pairs = PMIX.to_vec();
+        pairs.push(("PRTE_LAUNCHED", "1"));
+        says(&check(&around(&pairs), &open_mpi(Pmix::Version(4, 2))), &["Open MPI 5's mpirun", "Open MPI 4.1.4"]);
+        let five = Identity { name: "Open MPI 5.0.11".to_owned(), ..open_mpi(Pmix::Version(5, 0)) };
+        assert_eq!(check(&around(&pairs), &five), Ok(()));
     }
 }

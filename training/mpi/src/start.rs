@@ -96,10 +96,6 @@ impl Mpi {
             return Err(Error::Finalized);
         }
         library.keep()?;
-        let promised = match options.expected {
-            Some(expected) => Some((expected, "the caller")),
-            None => around.environment.promise().tasks,
-        };
         let library = Arc::new(library);
         let home = if library.is_running() {
             None
@@ -121,7 +117,9 @@ impl Mpi {
         };
         session.look()?;
         session.wrong = session.try_reductions()?;
-        if let Err(mismatch) = mismatch::check_size(promised, session.size, session.library.identity()) {
+        let promise = around.environment.promise();
+        let held = mismatch::check_size(options.expected, &promise, session.size, session.library.identity());
+        if let Err(mismatch) = held {
             // A world of one can be ended by itself; any other would wait for ranks that are not coming.
             session.forsaken.store(session.size > 1, Ordering::Relaxed);
             return Err(mismatch.into());
@@ -164,12 +162,14 @@ impl Mpi {
     }
 
     /// Ends the whole world at once, this process included.
-    pub fn abort(&self, code: i32) -> Error {
+    pub fn abort(&self, code: i32) -> ! {
         let world = self.0.constants().world;
         self.forsake();
         // SAFETY: as for every call on the world. No lock: a thread may hold it and hang.
-        let result = unsafe { self.0.library.api.abort(world, code) };
-        self.0.error("MPI_Abort", result)
+        unsafe { self.0.library.api.abort(world, code) };
+        // MPICH comes back from there and is killed by its launcher a little later: no step further.
+        // SAFETY: ends the process without running anything of it.
+        unsafe { libc::_exit(code) }
     }
 
     /// Gives MPI up: after a peer's death nothing here may wait for MPI any more, not even at the end.
