@@ -34,7 +34,7 @@ pub struct Span {
 }
 
 /// One step of a rank's program. Steps are executed in order; what a step says about a `Send` ends when the message has left, which may be
-/// long after the step: a later step that writes what is still being sent waits for it.
+/// long after the step: a later step that writes what is still being sent waits for it. A program has ended when all its messages have left.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Step {
     /// Copies within the rank. Both spans have the same number of chunks. Where they are the same memory (in place) nothing is done, neither

@@ -18,7 +18,7 @@ use crate::ir::{Algorithm, Collective, Rank, Schedule};
 use crate::verify::MAX_RANKS;
 
 /// Segments a schedule can have.
-const MAX_SEGMENTS: u32 = 4096;
+pub(crate) const MAX_SEGMENTS: u32 = 4096;
 /// Ranks times segments.
 const MAX_BLOCKS: u32 = 65536;
 

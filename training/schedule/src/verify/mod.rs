@@ -13,6 +13,7 @@
 
 mod flaw;
 mod machine;
+mod memory;
 mod set;
 
 use std::rc::Rc;
