@@ -18,7 +18,7 @@ use crate::room::Room;
 use crate::socket::{self, Flow, Way};
 
 /// How long a machine has to answer at one of its addresses.
-const CONNECT: Duration = Duration::from_millis(1000);
+const CONNECT: Duration = Duration::from_secs(1);
 /// How long the other end has for its part of the proof.
 const PROVE: Duration = Duration::from_secs(4);
 /// How long to wait before all addresses are tried again.
@@ -55,7 +55,7 @@ pub(crate) enum Outcome {
     /// It goes on.
     Pending,
     /// A proven connection.
-    Connected(Channel),
+    Connected(Box<Channel>),
     /// The other end is proven and does not want us.
     Denied(Verdict),
     /// The other end hung up after it had seen our proof.
@@ -98,7 +98,7 @@ impl Call {
         match call.advance(prover, now) {
             Ok(None) => (Some(call), Outcome::Pending),
             Ok(Some((Verdict::Welcome, keys))) => match Channel::new(call.fd, call.way, &keys) {
-                Ok(channel) => (None, Outcome::Connected(channel)),
+                Ok(channel) => (None, Outcome::Connected(Box::new(channel))),
                 Err(_) => (None, Outcome::Nobody),
             },
             Ok(Some((denied, _))) => (None, Outcome::Denied(denied)),
@@ -207,7 +207,7 @@ impl Dial {
         let (call, outcome) = self.call.take()?.step(prover, now);
         self.call = call;
         match outcome {
-            Outcome::Connected(channel) => return Some(channel),
+            Outcome::Connected(channel) => return Some(*channel),
             Outcome::Denied(_) | Outcome::Refused | Outcome::Nobody => self.next(now),
             Outcome::Pending => {}
         }

@@ -42,9 +42,8 @@ impl Ear {
         let length = match socket::read(fd, chunk, files) {
             Ok(Flow::Some(length)) => length,
             Ok(Flow::Nothing) => return Ok((Hearing::Open, 0)),
-            Ok(Flow::End) => return Ok((Hearing::Gone, 0)),
             Err(error) if error.kind() == io::ErrorKind::InvalidData => return Err(Corrupt),
-            Err(_) => return Ok((Hearing::Gone, 0)),
+            Ok(Flow::End) | Err(_) => return Ok((Hearing::Gone, 0)),
         };
         let (files, heard) = (&mut self.files, &mut self.heard);
         let mut short = false;

@@ -139,7 +139,9 @@ impl Floor {
         }
         let late = |dial: &Option<Dial>| dial.as_ref().and_then(Dial::deadline).is_some_and(|deadline| deadline <= now);
         let late: Vec<usize> = (0..self.dials.len()).filter(|&at| late(&self.dials[at])).collect();
-        late.into_iter().for_each(|at| self.call(at, now));
+        for at in late {
+            self.call(at, now);
+        }
         Ok(events)
     }
 

@@ -14,6 +14,8 @@ use crate::wire::{Entry, Reader, Writer, read_error, write_error, write_table};
 
 /// How long the others have to hear a verdict.
 const FAREWELL: Duration = Duration::from_millis(500);
+/// How long after a failure rank 0 stays to tell those who come only now.
+const LINGER: Duration = Duration::from_secs(1);
 /// How long ranks that are late have to say for whom they wait.
 const EXCUSE: Duration = Duration::from_secs(1);
 
@@ -58,13 +60,37 @@ impl<'a> Judge<'a> {
     /// Brings the world together, and gives each rank's node.
     pub(crate) fn preside(&mut self) -> Result<Vec<u32>, Error> {
         let result = self.sessions();
-        self.floor.shut();
-        let (kind, bytes) = match &result {
-            Ok(nodes) => (Kind::Go, Writer::default().ranks(nodes).done()),
-            Err(error) => (Kind::Failed, write_error(error, 0)),
-        };
-        self.floor.tell_all(kind, &bytes, Instant::now() + FAREWELL);
+        match &result {
+            Ok(nodes) => {
+                self.floor.shut();
+                let nodes = Writer::default().ranks(nodes).done();
+                self.floor.tell_all(Kind::Go, &nodes, Instant::now() + FAREWELL);
+            }
+            Err(error) => {
+                let word = write_error(error, 0);
+                self.floor.tell_all(Kind::Failed, &word, Instant::now() + FAREWELL);
+                self.linger(&word);
+                self.floor.shut();
+            }
+        }
         result
+    }
+
+    /// Tells those who come a little late why the world did not come about, lest they wait for it in vain.
+    fn linger(&mut self, word: &[u8]) {
+        let until = (Instant::now() + LINGER).min(self.until);
+        while self.seats.iter().skip(1).any(|seat| seat.life == 0) && Instant::now() < until {
+            let Ok(events) = self.floor.round(until) else { return };
+            for event in events {
+                let Event::Guest(guest) = event else { continue };
+                let at = guest.wish.from as usize;
+                // Whatever comes of it: the one who came hears of it one way or the other.
+                let _ = self.receive(guest);
+                if let Some(talk) = self.floor.talks.get_mut(at).and_then(Option::as_mut) {
+                    talk.say(Kind::Failed, word);
+                }
+            }
+        }
     }
 
     fn sessions(&mut self) -> Result<Vec<u32>, Error> {
@@ -138,6 +164,9 @@ impl<'a> Judge<'a> {
             return if taken { Err(Error::Duplicate { rank: 0 }) } else { Ok(()) };
         }
         if wish.size != self.plan.size {
+            if let Some(seat) = self.seats.get_mut(wish.from as usize) {
+                seat.life = wish.mark;
+            }
             guest.refuse(Verdict::WrongSize(self.plan.size));
             return Err(Error::WorldSize { rank: wish.from, theirs: wish.size, ours: self.plan.size });
         }

@@ -103,7 +103,7 @@ pub(crate) fn find(plan: &Plan, host: [u8; 16], life: u64, until: Instant) -> Re
             let prover = Prover::new(secret, &plan.world);
             for endpoint in endpoints {
                 match attempt(&endpoint, wish, &prover, until) {
-                    Outcome::Connected(channel) => return Ok(Found { channel, prover }),
+                    Outcome::Connected(channel) => return Ok(Found { channel: *channel, prover }),
                     Outcome::Denied(Verdict::WrongSize(ours)) => {
                         return Err(Error::WorldSize { rank: plan.rank, theirs: plan.size, ours });
                     }
@@ -117,11 +117,12 @@ pub(crate) fn find(plan: &Plan, host: [u8; 16], life: u64, until: Instant) -> Re
             }
         }
         // A file may still be an earlier world's, at whose address somebody else now listens.
-        let surely = |&(count, since): &(u32, Instant)| {
-            count >= REFUSALS.0 && since.elapsed() >= REFUSALS.1 && !matches!(plan.meeting, Meeting::File(_))
-        };
         let late = Instant::now() >= until;
-        if refusals.as_ref().is_some_and(|refusals| late || surely(refusals)) {
+        let sure = |(count, since): (u32, Instant)| {
+            let long = since.elapsed() >= REFUSALS.1 && !matches!(plan.meeting, Meeting::File(_));
+            count >= REFUSALS.0 && (long || late)
+        };
+        if refusals.is_some_and(sure) {
             return Err(Error::Refused { world: plan.world.clone() });
         }
         if late {

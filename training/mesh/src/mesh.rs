@@ -83,7 +83,9 @@ impl Shared {
         }
         self.links.iter().flatten().for_each(Link::ring);
         let callbacks = lock(&self.callbacks).clone();
-        callbacks.iter().for_each(|callback| callback());
+        for callback in callbacks {
+            callback();
+        }
     }
 
     /// Fails in a fork of the process that joined, and after leaving.

@@ -35,10 +35,12 @@ impl Notice {
     }
 
     fn to_text(&self) -> Zeroizing<String> {
-        let mut text = Zeroizing::new(format!("{FIRST_LINE}\n"));
-        text.push_str(&format!("world {}\nhost {}\n", to_hex(&self.world), to_hex(&self.host)));
-        for address in &self.addresses {
-            text.push_str(&format!("address {address}\n"));
+        let addresses: Vec<String> = self.addresses.iter().map(|address| format!("address {address}\n")).collect();
+        let addresses = addresses.concat();
+        let (world, host) = (to_hex(&self.world), to_hex(&self.host));
+        let mut text = Zeroizing::new(String::with_capacity(512 + addresses.len()));
+        for part in [FIRST_LINE, "\nworld ", &world, "\nhost ", &host, "\n", &addresses] {
+            text.push_str(part);
         }
         if let Some(secret) = &self.secret {
             text.push_str("secret ");

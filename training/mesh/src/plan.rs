@@ -106,7 +106,7 @@ impl Plan {
             world: world.into(),
             secret: None,
             meeting,
-            timeout: Duration::from_secs(300),
+            timeout: Duration::from_mins(5),
             directory: None,
             node: None,
             interfaces,

@@ -109,7 +109,7 @@ impl Verdict {
         bytes
     }
 
-    fn parse(bytes: &[u8; VERDICT]) -> Option<Self> {
+    fn parse(bytes: [u8; VERDICT]) -> Option<Self> {
         match bytes[0] {
             0 => Some(Self::Welcome),
             1 => Some(Self::WrongSize(u32::from_le_bytes(bytes[4..].try_into().ok()?))),
@@ -233,7 +233,7 @@ impl Caller {
             ours: prover.tag(CALLER_KEY, &[&self.challenge, wish]).into(),
             theirs: prover.tag(LISTENER_KEY, &[&self.challenge, wish]).into(),
         };
-        Some((Verdict::parse(verdict)?, keys))
+        Some((Verdict::parse(*verdict)?, keys))
     }
 }
 
@@ -327,7 +327,7 @@ mod tests {
             }
             let mut verdict = [0; VERDICT];
             verdict.copy_from_slice(&hello[..VERDICT]);
-            let _ = Verdict::parse(&verdict);
+            let _ = Verdict::parse(verdict);
         }
 
         #[test]

@@ -25,7 +25,7 @@ use crate::wire::Entry;
 
 const PREFIX: &str = "eirene-mesh-";
 /// Directories of dead meetings are swept when they are older than any meeting lasts.
-const OLD: Duration = Duration::from_secs(600);
+const OLD: Duration = Duration::from_mins(10);
 
 /// A private directory, open; what was put into it goes when this is dropped, the directory too if it was made here.
 #[derive(Debug)]

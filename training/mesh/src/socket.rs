@@ -183,7 +183,7 @@ pub(crate) fn read(fd: BorrowedFd<'_>, buffer: &mut [u8], files: Option<&mut Vec
 
 /// Writes what fits now; `files` go with the first byte.
 pub(crate) fn write(fd: BorrowedFd<'_>, bytes: &[u8], files: &[BorrowedFd<'_>]) -> io::Result<usize> {
-    let numbers: Vec<RawFd> = files.iter().map(|file| file.as_raw_fd()).collect();
+    let numbers: Vec<RawFd> = files.iter().map(std::os::fd::AsRawFd::as_raw_fd).collect();
     let rights = [ControlMessage::ScmRights(&numbers)];
     let rights = if numbers.is_empty() { &[][..] } else { &rights[..] };
     let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL;

@@ -7,16 +7,16 @@ use std::time::{Duration, Instant};
 use eirene_train_mesh::{Error, Meeting, Mesh, Plan, Secret};
 
 /// Long enough for a busy machine; a test that works never waits so long.
-pub fn soon() -> Instant {
+pub(crate) fn soon() -> Instant {
     Instant::now() + Duration::from_secs(30)
 }
 
-pub fn secret() -> Secret {
+pub(crate) fn secret() -> Secret {
     Secret::from_bytes(*b"sixteen bytes ok")
 }
 
 /// A private directory.
-pub fn private() -> tempfile::TempDir {
+pub(crate) fn private() -> tempfile::TempDir {
     let directory = tempfile::tempdir().unwrap();
     std::fs::set_permissions(directory.path(), std::fs::Permissions::from_mode(0o700)).unwrap();
     directory
@@ -24,14 +24,14 @@ pub fn private() -> tempfile::TempDir {
 
 /// How the ranks of a test find each other.
 #[derive(Clone, Debug)]
-pub enum How {
+pub(crate) enum How {
     Directory(PathBuf),
     File(PathBuf),
     Address(u16),
 }
 
 impl How {
-    pub fn meeting(&self) -> Meeting {
+    pub(crate) fn meeting(&self) -> Meeting {
         match self {
             Self::Directory(path) => Meeting::Directory(path.clone()),
             Self::File(path) => Meeting::File(path.clone()),
@@ -39,7 +39,7 @@ impl How {
         }
     }
 
-    pub fn plan(&self, rank: u32, size: u32) -> Plan {
+    pub(crate) fn plan(&self, rank: u32, size: u32) -> Plan {
         let mut plan = Plan::new(rank, size, "test", self.meeting());
         plan.timeout = Duration::from_secs(60);
         if matches!(self, Self::Address(_)) {
@@ -50,18 +50,18 @@ impl How {
 }
 
 /// A port that nobody listens on now.
-pub fn free_port() -> u16 {
+pub(crate) fn free_port() -> u16 {
     std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
 /// Joins all plans, each in a thread, and gives what became of them in the same order.
-pub fn join_all(plans: Vec<Plan>) -> Vec<Result<Mesh, Error>> {
+pub(crate) fn join_all(plans: Vec<Plan>) -> Vec<Result<Mesh, Error>> {
     let threads: Vec<_> = plans.into_iter().map(|plan| std::thread::spawn(move || Mesh::join(plan))).collect();
     threads.into_iter().map(|thread| thread.join().unwrap()).collect()
 }
 
 /// A world whose ranks all came.
-pub fn world(how: &How, size: u32, change: impl Fn(&mut Plan)) -> Vec<Mesh> {
+pub(crate) fn world(how: &How, size: u32, change: impl Fn(&mut Plan)) -> Vec<Mesh> {
     let plans = (0..size).map(|rank| {
         let mut plan = how.plan(rank, size);
         change(&mut plan);
@@ -71,7 +71,7 @@ pub fn world(how: &How, size: u32, change: impl Fn(&mut Plan)) -> Vec<Mesh> {
 }
 
 /// Runs `act` for each rank in a thread of its own.
-pub fn each(meshes: &[Mesh], act: impl Fn(&Mesh) + Sync) {
+pub(crate) fn each(meshes: &[Mesh], act: impl Fn(&Mesh) + Sync) {
     std::thread::scope(|scope| {
         for mesh in meshes {
             scope.spawn(|| act(mesh));
@@ -80,7 +80,7 @@ pub fn each(meshes: &[Mesh], act: impl Fn(&Mesh) + Sync) {
 }
 
 /// Waits until something holds.
-pub fn until(what: &str, holds: impl Fn() -> bool) {
+pub(crate) fn until(what: &str, holds: impl Fn() -> bool) {
     let end = soon();
     while !holds() {
         assert!(Instant::now() < end, "waited in vain: {what}");

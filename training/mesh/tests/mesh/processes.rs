@@ -1,0 +1,271 @@
+//! Ranks as processes: deaths in every phase, forks, stopped ranks, what is left behind, and many at once.
+
+use std::io::Read as _;
+use std::os::fd::AsFd as _;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use crate::process::{Orders, PHASES, Rank, say, serve};
+use crate::world::{How, free_port, private, soon, until};
+use eirene_train_mesh::{Mesh, Phase};
+use nix::sys::signal::Signal;
+
+/// Not a test: what the processes of the tests here run.
+#[test]
+#[ignore = "run by the other tests as a rank's process"]
+fn rank() {
+    serve(obey);
+}
+
+fn obey(mesh: &Mesh, line: &str) {
+    let others = (0..mesh.size()).filter(|&other| other != mesh.rank());
+    match line {
+        // With every other rank, two pieces of memory change hands.
+        "exchange" => {
+            for to in others.clone() {
+                let mut file = tempfile::tempfile().unwrap();
+                std::io::Write::write_all(&mut &file, format!("{} to {to}", mesh.rank()).as_bytes()).unwrap();
+                mesh.send(to, 3, b"", &[file.as_fd()]).unwrap();
+            }
+            for from in others {
+                let (_, mut fds) = mesh.receive(from, 3, soon()).unwrap();
+                let mut file = std::fs::File::from(fds.pop().unwrap());
+                let mut text = String::new();
+                std::io::Seek::rewind(&mut file).unwrap();
+                file.read_to_string(&mut text).unwrap();
+                assert_eq!(text, format!("{from} to {}", mesh.rank()));
+            }
+            say("exchanged");
+        }
+        "connect" => {
+            for other in others {
+                mesh.connect(other, 1, soon()).unwrap();
+            }
+            say("connected");
+        }
+        // Nothing that the meeting used is still open.
+        "sockets" => say(&format!("{}", sockets().len())),
+        "listeners" => say(&format!("{:?}", listeners())),
+        // A fork that lives on, as a data loader's worker does, and uses what it has inherited.
+        "fork" => match fork() {
+            0 => {
+                let refused = mesh.send(1 - mesh.rank(), 1, b"", &[]).is_err();
+                drop_copy(mesh);
+                say(&format!("fork refused {refused}, sockets {}", sockets().len()));
+                loop {
+                    nix::unistd::pause();
+                }
+            }
+            child => say(&format!("forked {child}")),
+        },
+        "abort" => mesh.abort("told to"),
+        other => panic!("unknown order {other}"),
+    }
+}
+
+/// Drops a mesh in a fork, as a language's own cleaning up would.
+#[expect(unsafe_code, reason = "the mesh of the forked child is a copy of its own")]
+fn drop_copy(mesh: &Mesh) {
+    // SAFETY: nobody uses the child's copy after this.
+    drop(unsafe { std::ptr::read(mesh) });
+}
+
+#[expect(unsafe_code, reason = "fork is what is tested")]
+fn fork() -> i32 {
+    // SAFETY: the child only uses what works in one: no locks of other threads are held, for the test has none.
+    match unsafe { nix::unistd::fork() }.unwrap() {
+        nix::unistd::ForkResult::Child => 0,
+        nix::unistd::ForkResult::Parent { child } => child.as_raw(),
+    }
+}
+
+/// The inodes of this process's sockets.
+fn sockets() -> Vec<String> {
+    let links = std::fs::read_dir("/proc/self/fd").unwrap().flatten();
+    let names = links.filter_map(|entry| std::fs::read_link(entry.path()).ok());
+    names.filter_map(|name| name.to_str()?.strip_prefix("socket:[")?.strip_suffix(']').map(String::from)).collect()
+}
+
+/// This process's sockets that listen.
+fn listeners() -> Vec<String> {
+    let own = sockets();
+    let listens = |path: &str, inode: usize, state: usize, value: &str| -> Vec<String> {
+        let table = std::fs::read_to_string(path).unwrap_or_default();
+        let rows = table.lines().skip(1).map(|line| line.split_whitespace().collect::<Vec<_>>());
+        let found = rows
+            .filter(|row| row.get(state) == Some(&value) && own.iter().any(|it| row.get(inode) == Some(&it.as_str())));
+        found.map(|row| row.join(" ")).collect()
+    };
+    // SO_ACCEPTCONN in the flags of a unix socket; state "listen" of one on the network.
+    let mut all = listens("/proc/self/net/unix", 6, 3, "00010000");
+    all.extend(listens("/proc/self/net/tcp", 9, 3, "0A"));
+    all.extend(listens("/proc/self/net/tcp6", 9, 3, "0A"));
+    all
+}
+
+fn is_empty(path: &Path) -> bool {
+    std::fs::read_dir(path).unwrap().count() == 0
+}
+
+fn meet(orders: &[Orders]) -> Vec<Rank> {
+    let ranks = Rank::start_all("processes::rank", orders);
+    ranks.iter().for_each(|rank| rank.expect("joined"));
+    ranks
+}
+
+fn orders(size: u32, how: &How) -> Vec<Orders> {
+    (0..size).map(|rank| Orders::new(rank, size, how)).collect()
+}
+
+#[test]
+fn processes_meet_in_every_way_and_leave_nothing() {
+    let (directory, rooms) = (private(), private());
+    let path = directory.path().to_path_buf();
+    for how in [How::Directory(path.clone()), How::File(path.join("meeting")), How::Address(free_port())] {
+        for size in [2, 5] {
+            let mut orders = orders(size, &how);
+            orders.iter_mut().for_each(|orders| orders.rooms = Some(rooms.path().into()));
+            let mut ranks = meet(&orders);
+            assert!(is_empty(&path) && is_empty(rooms.path()));
+            for what in ["exchange", "connect"] {
+                ranks.iter_mut().for_each(|rank| rank.tell(what));
+                ranks.iter().for_each(|rank| rank.expect(&format!("{what}d").replace("connectd", "connected")));
+            }
+            for rank in &mut ranks {
+                assert_eq!(rank.ask("listeners"), "[]");
+                assert_eq!(rank.ask("sockets"), (size - 1).to_string(), "only the control connections are open");
+                assert_eq!(rank.ask("quiet"), "None");
+            }
+            for rank in &mut ranks {
+                assert_eq!(rank.ask("leave"), "left");
+                assert!(rank.child.wait().unwrap().success());
+            }
+        }
+    }
+}
+
+#[test]
+fn a_rank_killed_while_meeting_is_named_and_nothing_is_left() {
+    let directory = private();
+    let path = directory.path().to_path_buf();
+    for how in [How::Directory(path.clone()), How::File(path.join("meeting"))] {
+        for dies_at in PHASES {
+            for victim in [0, 2] {
+                let rooms = private();
+                let mut orders = orders(4, &how);
+                orders.iter_mut().for_each(|orders| {
+                    orders.rooms = Some(rooms.path().into());
+                    orders.timeout = Duration::from_secs(if dies_at == Phase::Meeting { 2 } else { 60 });
+                });
+                orders[victim].dies_at = Some(dies_at);
+                let mut ranks = Rank::start_all("processes::rank", &orders);
+                let began = Instant::now();
+                for (at, rank) in ranks.iter_mut().enumerate().filter(|(at, _)| *at != victim) {
+                    let heard = rank.hear().unwrap();
+                    let named = if dies_at == Phase::Meeting {
+                        heard.contains(&format!("for rank {victim}"))
+                    } else if heard == "joined" {
+                        // The last word was out already: then it is a death like any other.
+                        rank.ask("trouble") == format!("Died {{ rank: {victim} }}")
+                    } else {
+                        heard == format!("failed: rank {victim} died")
+                    };
+                    assert!(named, "rank {at}, victim {victim} at {dies_at:?} by {how:?}: {heard}");
+                }
+                assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
+                assert!(is_empty(rooms.path()), "victim {victim} at {dies_at:?} by {how:?}");
+                assert!(is_empty(&path), "victim {victim} at {dies_at:?} by {how:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_killed_rank_is_named_on_all_others_at_once() {
+    let directory = private();
+    for apart in [false, true] {
+        for victim in [0, 1, 3] {
+            let mut orders = orders(4, &How::File(directory.path().join("meeting")));
+            orders.iter_mut().for_each(|orders| orders.apart = apart);
+            let mut ranks = meet(&orders);
+            let began = Instant::now();
+            ranks[victim].signal(Signal::SIGKILL);
+            for (_, rank) in ranks.iter_mut().enumerate().filter(|(at, _)| *at != victim) {
+                assert_eq!(rank.ask("trouble"), format!("Died {{ rank: {victim} }}"));
+            }
+            assert!(began.elapsed() < Duration::from_secs(1), "{:?}", began.elapsed());
+        }
+    }
+}
+
+#[test]
+fn an_abort_is_heard_by_processes_with_its_reason() {
+    let directory = private();
+    let mut ranks = meet(&orders(3, &How::Directory(directory.path().into())));
+    ranks[1].tell("abort");
+    for rank in &mut ranks {
+        assert_eq!(rank.ask("trouble"), r#"Aborted { rank: 1, reason: "told to" }"#);
+    }
+    // Who then ends, however roughly, changes nothing.
+    ranks[2].signal(Signal::SIGKILL);
+    ranks[2].child.wait().unwrap();
+    assert_eq!(ranks[0].ask("quiet"), r#"Some(Aborted { rank: 1, reason: "told to" })"#);
+}
+
+#[test]
+fn a_stopped_rank_is_not_dead() {
+    let directory = private();
+    let mut orders = orders(3, &How::File(directory.path().join("meeting")));
+    orders.iter_mut().for_each(|orders| orders.apart = true);
+    let mut ranks = meet(&orders);
+    ranks[1].signal(Signal::SIGSTOP);
+    // Longer than a machine that is gone would have.
+    let began = Instant::now();
+    until("time has passed", || began.elapsed() > Duration::from_secs(6));
+    assert_eq!(ranks[0].ask("quiet"), "None");
+    assert_eq!(ranks[2].ask("quiet"), "None");
+    ranks[1].signal(Signal::SIGCONT);
+    ranks.iter_mut().for_each(|rank| rank.tell("connect"));
+    ranks.iter().for_each(|rank| rank.expect("connected"));
+}
+
+#[test]
+fn a_fork_neither_speaks_for_its_parent_nor_hides_its_death() {
+    let directory = private();
+    for apart in [false, true] {
+        let mut orders = orders(2, &How::File(directory.path().join("meeting")));
+        orders.iter_mut().for_each(|orders| orders.apart = apart);
+        let mut ranks = meet(&orders);
+        ranks[1].tell("fork");
+        let mut said = [ranks[1].hear().unwrap(), ranks[1].hear().unwrap()];
+        said.sort();
+        assert_eq!(said[0], "fork refused true, sockets 0");
+        let fork: i32 = said[1].strip_prefix("forked ").unwrap().parse().unwrap();
+        // The fork has dropped its copy; its parent goes on.
+        ranks.iter_mut().for_each(|rank| rank.tell("connect"));
+        ranks.iter().for_each(|rank| rank.expect("connected"));
+        assert_eq!(ranks[0].ask("quiet"), "None");
+        let began = Instant::now();
+        ranks[1].signal(Signal::SIGKILL);
+        assert_eq!(ranks[0].ask("trouble"), "Died { rank: 1 }");
+        assert!(began.elapsed() < Duration::from_secs(1));
+        let fork = nix::unistd::Pid::from_raw(fork);
+        nix::sys::signal::kill(fork, Signal::SIGKILL).expect("the fork still lives");
+    }
+}
+
+#[test]
+fn sixty_four_processes_meet_in_five_seconds() {
+    let directory = private();
+    let path = directory.path().to_path_buf();
+    for how in [How::Directory(path.clone()), How::File(path.join("meeting"))] {
+        let began = Instant::now();
+        let mut ranks = meet(&orders(64, &how));
+        let took = began.elapsed();
+        assert!(took < Duration::from_secs(5), "{took:?}");
+        for rank in &mut ranks {
+            rank.tell("leave");
+        }
+        ranks.iter().for_each(|rank| rank.expect("left"));
+    }
+}
