@@ -9,12 +9,14 @@
 
 use std::env;
 use std::hint::black_box;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use eirene_train_reduce::{DType, Path, ReduceOp, Reduction, copy};
 
 const ROUNDS: usize = 9;
-const ROUND: Duration = Duration::from_millis(2);
+/// Seconds.
+const BATCH: f64 = 1e-4;
+const BATCHES: usize = 8;
 const PAGE: usize = 4096;
 const SIZES: [(usize, &str); 4] = [(16 << 10, "16K"), (256 << 10, "256K"), (4 << 20, "4M"), (64 << 20, "64M")];
 const SOURCES: [usize; 4] = [2, 3, 4, 8];
@@ -42,18 +44,18 @@ impl Buffer {
     }
 }
 
-/// How many times `work` runs in a second, if for about a [`ROUND`].
+/// How many times `work` runs in a second: the best of some batches, for the others met somebody else on the processor.
 fn rate(mut work: impl FnMut()) -> f64 {
-    let start = Instant::now();
-    let mut times = 0_u32;
-    loop {
-        work();
-        times += 1;
-        let spent = start.elapsed();
-        if spent >= ROUND {
-            return f64::from(times) / spent.as_secs_f64();
+    let mut batch = |times: u32| {
+        let start = Instant::now();
+        for _ in 0..times {
+            work();
         }
-    }
+        start.elapsed().as_secs_f64() / f64::from(times)
+    };
+    let once = batch(1).min(batch(1));
+    let times = (BATCH / once).clamp(1.0, 1e6) as u32;
+    1.0 / (0..BATCHES).map(|_| batch(times)).fold(once, f64::min)
 }
 
 fn median(mut values: Vec<f64>) -> f64 {
