@@ -35,6 +35,7 @@ const PIECE: usize = 64 * 1024;
 /// The ranks of this node.
 pub(crate) struct Crew {
     members: Vec<Member>,
+    bars: bool,
     buffer: Vec<u8>,
 }
 
@@ -72,7 +73,7 @@ impl Crew {
         keeper: &mut Keeper,
         events: &mut VecDeque<Event>,
     ) -> Result<Self, Error> {
-        let mut crew = Self { members: Vec::new(), buffer: vec![0; PIECE] };
+        let mut crew = Self { members: Vec::new(), bars: orders.bars, buffer: vec![0; PIECE] };
         for local in 0..orders.count {
             // Only rank 0 listens; the descriptor is closed here once it has it.
             let listener = if orders.first + local == 0 { listener.take() } else { None };
@@ -113,6 +114,9 @@ impl Crew {
     /// Looks who has ended, and buries those who are quite done.
     pub(crate) fn look(&mut self, keeper: &mut Keeper, events: &mut VecDeque<Event>) {
         for member in &mut self.members {
+            if self.bars {
+                member.show_bars(events);
+            }
             if member.state == State::Running
                 && let Some(end) = member.ended()
             {
@@ -138,7 +142,8 @@ impl Crew {
             State::Ended(since) => Some(since + LINGER),
             State::Running | State::Buried => None,
         });
-        ends.min()
+        let bars = self.members.iter().filter_map(Member::next_bar);
+        ends.chain(bars).min()
     }
 
     /// Sends a signal to every rank and its helpers.
@@ -201,6 +206,21 @@ impl Member {
                 return;
             }
         }
+    }
+
+    fn show_bars(&mut self, events: &mut VecDeque<Event>) {
+        let now = Instant::now();
+        if let Some(pipe) = self.stdout.as_mut() {
+            emit(self.rank, Stream::Stdout, pipe.lines.bar(now), events);
+        }
+        if let Some(pipe) = self.stderr.as_mut() {
+            emit(self.rank, Stream::Stderr, pipe.lines.bar(now), events);
+        }
+    }
+
+    fn next_bar(&self) -> Option<Instant> {
+        let stdout = self.stdout.as_ref().and_then(|pipe| pipe.lines.next_bar());
+        stdout.into_iter().chain(self.stderr.as_ref().and_then(|pipe| pipe.lines.next_bar())).min()
     }
 
     fn is_silent(&self) -> bool {

@@ -15,6 +15,7 @@ mod orders;
 mod printer;
 mod report;
 mod share;
+mod shell;
 mod signals;
 mod wire;
 
@@ -122,6 +123,7 @@ fn orders_here(options: &Options, placed: &Placed) -> Result<Orders, Error> {
         environment: options.environment.clone(),
         directory: None,
         bind: options.bind,
+        bars: options.shows_bars(),
     })
 }
 
@@ -145,7 +147,6 @@ fn free_port() -> Result<u16, Error> {
 }
 
 /// The ranks, wherever they are.
-#[expect(clippy::large_enum_variant, reason = "there is one of it in a process")]
 enum Workers {
     Here { crew: Crew, _share: Share, keeper: Keeper },
     There(Fleet),

@@ -81,4 +81,9 @@ impl Options {
             launcher,
         }
     }
+
+    /// Whether progress bars are shown as lines: where lines are labelled. Files and unlabelled output get every byte.
+    pub(crate) fn shows_bars(&self) -> bool {
+        self.labels && self.output.is_none()
+    }
 }

@@ -32,6 +32,8 @@ pub(crate) struct Orders {
     pub(crate) environment: Vec<(OsString, OsString)>,
     pub(crate) directory: Option<PathBuf>,
     pub(crate) bind: Bind,
+    /// Whether progress bars are shown as lines.
+    pub(crate) bars: bool,
 }
 
 /// Where the ranks meet.
@@ -74,6 +76,7 @@ impl Orders {
             Bind::None => 0,
             Bind::Core => 1,
         });
+        writer.number(u32::from(self.bars));
         writer.out
     }
 
@@ -103,6 +106,11 @@ impl Orders {
             1 => Bind::Core,
             _ => return None,
         };
+        let bars = match reader.number()? {
+            0 => false,
+            1 => true,
+            _ => return None,
+        };
         let fits = first.checked_add(count).is_some_and(|end| end <= size) && (node as usize) < hosts.len();
         let sound = fits && count as usize <= MOST_GROUPS && !program.is_empty() && reader.rest.is_empty();
         sound.then_some(Self {
@@ -119,6 +127,7 @@ impl Orders {
             environment,
             directory,
             bind,
+            bars,
         })
     }
 }
@@ -203,6 +212,7 @@ mod tests {
             environment: vec![(OsString::from("A"), OsString::from("b c"))],
             directory: Some(PathBuf::from("/home/ada")),
             bind: Bind::Core,
+            bars: true,
         }
     }
 

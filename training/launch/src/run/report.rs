@@ -83,7 +83,12 @@ impl Report {
                 let name = self.hosts.get(*host).map_or("host", String::as_str);
                 Some((Target::Stderr, label(lines, format!("[{name}] ").as_bytes())))
             }
-            Event::Lost { .. } => None,
+            Event::Lost { host, .. } => {
+                for known in self.ranks.iter_mut().filter(|known| known.host == *host) {
+                    known.ended = true;
+                }
+                None
+            }
         }
     }
 
@@ -193,12 +198,13 @@ fn remember(words: &mut VecDeque<Vec<u8>>, lines: &[u8]) {
     }
 }
 
-/// Puts a label before every line.
+/// Puts a label before every line. A progress bar that goes back to the begin of its line would hide it.
 fn label(lines: &[u8], mark: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(lines.len() + lines.len() / 8);
     for line in lines.split_inclusive(|byte| *byte == b'\n') {
         out.extend_from_slice(mark);
-        out.extend_from_slice(line);
+        let hiding = line.iter().take_while(|byte| **byte == b'\r').count();
+        out.extend_from_slice(if line.len() > hiding + 1 { &line[hiding..] } else { line });
     }
     out
 }
@@ -255,12 +261,12 @@ mod tests {
     #[test]
     fn the_last_words_are_the_last_twenty_lines_of_stderr() {
         let mut report = report(PLAIN);
-        let text: String = (0..30).map(|line| format!("line {line}\n")).collect();
+        let text = (0..30).map(|line| format!("line {line}\n")).collect::<Vec<_>>().concat();
         report.note(&lines(1, Stream::Stderr, text.as_bytes()));
         report.note(&lines(1, Stream::Stdout, b"not this\n"));
         report.first_failure(&[Event::Ended { rank: 1, end: End::Code(3) }]);
         let last = String::from_utf8(report.last().unwrap()).unwrap();
-        let expected: String = (10..30).map(|line| format!("    line {line}\n")).collect();
+        let expected = (10..30).map(|line| format!("    line {line}\n")).collect::<Vec<_>>().concat();
         assert_eq!(
             last,
             format!(

@@ -255,7 +255,7 @@ mod tests {
     fn frames_are_one_line_each_and_are_read_as_they_were_written() {
         for frame in frames() {
             let line = frame.encode();
-            assert_eq!(line.iter().filter(|byte| **byte == b'\n').count(), 1, "{frame:?}");
+            assert_eq!(line.split(|byte| *byte == b'\n').count(), 2, "{frame:?}");
             assert_eq!(Frame::decode(line.strip_suffix(b"\n").unwrap()), Ok(Some(frame)));
         }
     }
