@@ -1,6 +1,6 @@
 //! One rank of the tests on real processes: `rank WHAT`. It prints one line at the end and leaves with 0 if
 //! everything held; a start that fails leaves with 3 and the error's text.
-#![expect(clippy::print_stdout, reason = "a program for tests")]
+#![expect(unsafe_code, clippy::print_stdout, reason = "a program for tests")]
 
 #[path = "rank/collectives.rs"]
 mod collectives;
@@ -73,6 +73,20 @@ fn run(what: &str, options: &Options) -> Result<String, Error> {
             // The last to go ends MPI.
             world.barrier()?;
             drop(world);
+            return Ok(ok);
+        }
+        "forsake" => {
+            // Nothing of this can end by itself; whoever gives MPI up must not wait for it.
+            let mut never = Box::new([0_u8; 4]);
+            // SAFETY: the buffer is leaked.
+            let receive = unsafe { world.irecv(never.as_mut_ptr(), 4, None, Some(1)) }?;
+            std::mem::forget(never);
+            let barrier =
+                // SAFETY: no memory.
+                if rank == 0 { Some(unsafe { world.start(&eirene_train_mpi::Collective::Barrier) }?) } else { None };
+            mpi.forsake();
+            drop((receive, barrier, world));
+            mpi.finalize()?;
             return Ok(ok);
         }
         "abort" => {

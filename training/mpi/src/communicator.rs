@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use libc::c_int;
 
-use crate::collective::Kept;
 use crate::error::Error;
 use crate::ffi::{Handle, Status};
+use crate::issue::Kept;
 use crate::number::Width;
 use crate::request::{Done, Kind, Request};
 use crate::start::Session;

@@ -18,6 +18,7 @@ mod environment;
 mod error;
 mod ffi;
 mod find;
+mod issue;
 mod library;
 mod mismatch;
 mod number;

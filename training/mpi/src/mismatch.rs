@@ -39,6 +39,14 @@ pub enum Mismatch {
         /// What helps.
         cure: &'static str,
     },
+    /// The library would end the process in MPI_Init.
+    #[error("SLURM started this task without PMIx, and {library} ends a process where it finds that; {cure}")]
+    EndsProcess {
+        /// The library.
+        library: String,
+        /// What helps.
+        cure: &'static str,
+    },
     /// PMIx versions that share no protocol.
     #[error(
         "the launcher's PMIx {server} and the PMIx {client} of {library} share no protocol (the launcher offers {offered}); use an MPI with a newer PMIx, or start it with this library's own mpirun"
@@ -114,7 +122,7 @@ pub fn check(around: &Surroundings, library: &Identity) -> Result<(), Mismatch> 
         Launcher::Pmix => check_pmix(around, library, &promise),
         Launcher::Pmi => check_pmi(around, library, &promise),
         Launcher::OpenMpi => alone(library, &promise, "Open MPI's mpirun", CURE_HIDDEN),
-        Launcher::Slurm => alone(library, &promise, "SLURM", CURE_SLURM),
+        Launcher::Slurm => alone(library, &promise, "SLURM", CURE_SLURM).and_then(|()| survives(around, library)),
         Launcher::Torchrun => alone(library, &promise, "torchrun", CURE_TORCHRUN),
         Launcher::Nobody => Ok(()),
     }
@@ -132,6 +140,19 @@ fn alone(library: &Identity, promise: &Promise, launcher: &'static str, cure: &'
         }
         _ => Ok(()),
     }
+}
+
+/// Open MPI before 5 looks for SLURM itself, and ends the process where it finds a step without PMIx, even of
+/// one task.
+fn survives(around: &Surroundings, library: &Identity) -> Result<(), Mismatch> {
+    if in_step(&around.environment) && library.family == Family::OpenMpi && library.major() < 5 {
+        return Err(Mismatch::EndsProcess { library: library.to_string(), cure: CURE_SLURM });
+    }
+    Ok(())
+}
+
+fn in_step(environment: &Environment) -> bool {
+    environment.get("SLURM_STEP_ID").or_else(|| environment.get("SLURM_STEPID")).is_some()
 }
 
 /// What follows when the library ignores the launcher; none for one task, who needs nobody.
@@ -152,7 +173,7 @@ fn check_pmix(around: &Surroundings, library: &Identity, promise: &Promise) -> R
         }
         // Even one task is refused: MPICH 5 ends the process where it sees a PMIx that it was not built for.
         let consequence = consequence(promise).unwrap_or_else(|| "it may end the process at its start".to_owned());
-        let (launcher, cure) = if environment.get("SLURM_STEP_ID").is_some()
+        let (launcher, cure) = if in_step(environment)
             && environment.get("PRTE_LAUNCHED").is_none()
             && environment.get("OMPI_COMM_WORLD_SIZE").is_none()
         {
@@ -244,19 +265,18 @@ fn port(uri: &str) -> Option<u16> {
 fn check_pmi(around: &Surroundings, library: &Identity, promise: &Promise) -> Result<(), Mismatch> {
     let environment = &around.environment;
     if !library.pmi {
-        let Some(consequence) = consequence(promise) else { return Ok(()) };
-        let (launcher, cure) =
-            if environment.get("SLURM_STEP_ID").is_some() && environment.get("MPI_LOCALNRANKS").is_none() {
-                (
-                    "SLURM (srun --mpi=pmi2)",
-                    "start with `srun --mpi=pmix`, or use an MPI that knows PMI, such as MPICH (EIRENE_MPI=PATH)",
-                )
-            } else {
-                (
-                    "MPICH's mpiexec (Hydra)",
-                    "start with this library's own mpirun, or use the launcher's MPICH (EIRENE_MPI=PATH)",
-                )
-            };
+        let Some(consequence) = consequence(promise) else { return survives(around, library) };
+        let (launcher, cure) = if in_step(environment) && environment.get("MPI_LOCALNRANKS").is_none() {
+            (
+                "SLURM (srun --mpi=pmi2)",
+                "start with `srun --mpi=pmix`, or use an MPI that knows PMI, such as MPICH (EIRENE_MPI=PATH)",
+            )
+        } else {
+            (
+                "MPICH's mpiexec (Hydra)",
+                "start with this library's own mpirun, or use the launcher's MPICH (EIRENE_MPI=PATH)",
+            )
+        };
         return Err(Mismatch::ForeignLauncher {
             launcher: launcher.to_owned(),
             spoken: "PMI",
@@ -274,17 +294,27 @@ fn check_pmi(around: &Surroundings, library: &Identity, promise: &Promise) -> Re
     }
 }
 
-/// In what launcher and library differ without it being sure that they cannot meet: said when MPI_Init hangs.
-pub(crate) fn doubt(environment: &Environment, library: &Identity) -> Option<String> {
+/// In what launcher and library differ without it being sure that they cannot meet.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Doubt {
+    pub(crate) text: String,
+    /// Neighbouring major versions of PMIx talk to each other, so a slow start is likely just slow; farther ones
+    /// were never promised to.
+    pub(crate) grave: bool,
+}
+
+pub(crate) fn doubt(environment: &Environment, library: &Identity) -> Option<Doubt> {
     if environment.promise().launcher != Launcher::Pmix {
         return None;
     }
     let server = environment.get("PMIX_VERSION")?;
     let major: u32 = server.split('.').next()?.parse().ok()?;
     match library.pmix {
-        Pmix::Version(own, _) if own == major => None,
-        Pmix::Version(..) => Some(format!("the launcher's PMIx is {server}, the library's {}", library.pmix)),
-        Pmix::Unknown | Pmix::Absent => None,
+        Pmix::Version(own, _) if own != major => Some(Doubt {
+            text: format!("the launcher's PMIx is {server}, the library's {}", library.pmix),
+            grave: own.abs_diff(major) > 1,
+        }),
+        Pmix::Version(..) | Pmix::Unknown | Pmix::Absent => None,
     }
 }
 
@@ -405,6 +435,16 @@ mod tests {
         assert_eq!(check(&around(&pairs), &open_mpi(Pmix::Unknown)), Ok(()));
         let step = [("SLURM_STEP_ID", "0"), ("SLURM_NTASKS", "1")];
         assert_eq!(check(&around(&step), &mpich()), Ok(()));
+        let five = Identity { name: "Open MPI 5.0.11".to_owned(), ..open_mpi(Pmix::Version(5, 0)) };
+        assert_eq!(check(&around(&step), &five), Ok(()));
+    }
+
+    #[test]
+    fn open_mpi_4_is_kept_from_ending_the_process_in_a_step_without_pmix() {
+        let step = [("SLURM_STEP_ID", "0"), ("SLURM_NTASKS", "1")];
+        says(&check(&around(&step), &open_mpi(Pmix::Version(4, 2))), &["SLURM", "Open MPI 4.1.4", "srun --mpi=pmix"]);
+        let pmi2 = [("SLURM_STEPID", "0"), ("PMI_RANK", "0"), ("PMI_SIZE", "1")];
+        says(&check(&around(&pmi2), &open_mpi(Pmix::Version(4, 2))), &["without PMIx", "Open MPI 4.1.4"]);
     }
 
     #[test]
@@ -479,12 +519,13 @@ mod tests {
     }
 
     #[test]
-    fn doubt_is_about_major_versions_only() {
+    fn doubt_is_about_major_versions_and_grave_where_they_are_far_apart() {
         let environment: Environment = PMIX.iter().copied().collect();
         assert_eq!(doubt(&environment, &open_mpi(Pmix::Version(4, 0))), None);
         assert_eq!(doubt(&environment, &open_mpi(Pmix::Unknown)), None);
-        let text = doubt(&environment, &open_mpi(Pmix::Version(5, 0))).unwrap();
-        assert!(text.contains("4.2.2") && text.contains("5.0"), "{text}");
+        let near = doubt(&environment, &open_mpi(Pmix::Version(5, 0))).unwrap();
+        assert!(near.text.contains("4.2.2") && near.text.contains("5.0") && !near.grave, "{near:?}");
+        assert!(doubt(&environment, &open_mpi(Pmix::Version(2, 1))).unwrap().grave);
     }
 
     #[test]

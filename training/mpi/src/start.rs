@@ -25,7 +25,7 @@ use crate::watch::Watch;
 /// How a start is guarded.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// How long MPI_Init may take where launcher and library are known to differ.
+    /// How long MPI_Init may take where launcher and library are too far apart to be sure to meet.
     pub patience: Duration,
     /// How long MPI_Init may take at all: ranks start as late as their nodes let them.
     pub limit: Duration,
@@ -200,7 +200,8 @@ fn initialise(
         .spawn(move || live(&own, wanted, &ready, &inbox))
         .map_err(|cause| Error::System { what: "the thread for MPI does not start", cause })?;
     let doubt = mismatch::doubt(&around.environment, library.identity());
-    let wait = if doubt.is_some() { options.patience.min(options.limit) } else { options.limit };
+    let grave = doubt.as_ref().is_some_and(|doubt| doubt.grave);
+    let wait = if grave { options.patience.min(options.limit) } else { options.limit };
     match started.recv_timeout(wait) {
         Ok(0) => {
             drop(watch);
@@ -211,7 +212,7 @@ fn initialise(
         Err(RecvTimeoutError::Timeout) => {
             let name = library.identity().to_string();
             Err(match doubt {
-                Some(doubt) => Mismatch::Stuck { library: name, waited: wait, doubt }.into(),
+                Some(doubt) => Mismatch::Stuck { library: name, waited: wait, doubt: doubt.text }.into(),
                 None => Error::StartTimeout { library: name, waited: wait },
             })
         }

@@ -60,17 +60,19 @@ pub(crate) fn installed() -> Vec<Installed> {
     // SAFETY: only asks for the user's number.
     let root: &[&str] = if unsafe { libc::geteuid() } == 0 { &["--allow-run-as-root"] } else { &[] };
     let orte = [root, &["--oversubscribe", "-x", "EIRENE_MPI", "-x", "EIRENE_TEST_LIMIT_MS", "-n"]].concat();
-    if let Some(mpirun) = program(&["mpirun.openmpi", "mpirun"])
-        && version(&mpirun).contains("Open MPI) 4")
-    {
-        all.push(Installed {
-            name: "Open MPI 4",
-            abi: "Open MPI's ABI",
-            launcher: words(&mpirun, &orte),
-            kind: Kind::Orte,
-            library: "libmpi.so.40".into(),
-            found: true,
-        });
+    if let Some(mpirun) = program(&["mpirun.openmpi", "mpirun"]) {
+        let version = version(&mpirun);
+        let four = version.contains("(OpenRTE)") || version.contains("(Open MPI) 4");
+        if four || version.contains("(Open MPI) 5") {
+            all.push(Installed {
+                name: if four { "Open MPI 4" } else { "Open MPI 5" },
+                abi: "Open MPI's ABI",
+                launcher: words(&mpirun, &orte),
+                kind: if four { Kind::Orte } else { Kind::Prrte },
+                library: "libmpi.so.40".into(),
+                found: true,
+            });
+        }
     }
     if let Some(mpiexec) = program(&["mpiexec.mpich", "mpiexec"])
         && version(&mpiexec).contains("HYDRA")
@@ -228,13 +230,14 @@ pub(crate) fn deep() -> bool {
     std::env::var("EIRENE_TEST_DEEP").is_ok_and(|deep| deep == "1")
 }
 
-/// A sample of `count` of them, others for another `EIRENE_TEST_SEED`; all of them with `EIRENE_TEST_DEEP=1`.
-pub(crate) fn sample<T>(mut all: Vec<T>, count: usize) -> Vec<T> {
+/// A sample of `count` of them, others for another `EIRENE_TEST_SEED` and for another test's `salt`; all of them
+/// with `EIRENE_TEST_DEEP=1`.
+pub(crate) fn sample<T>(mut all: Vec<T>, count: usize, salt: u32) -> Vec<T> {
     if deep() {
         return all;
     }
     let seed = std::env::var("EIRENE_TEST_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(20_u64);
-    let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
+    let mut state = seed.wrapping_add(u64::from(salt) << 32).wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
     let mut taken = Vec::new();
     while taken.len() < count && !all.is_empty() {
         state ^= state << 13;
