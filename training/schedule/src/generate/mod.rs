@@ -26,7 +26,7 @@ const MAX_BLOCKS: u32 = 65536;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Refused {
     /// The algorithm does not do that collective.
-    #[error("{algorithm:?} does not do {collective:?}")]
+    #[error("`{algorithm}` does not do {collective}")]
     NotThis {
         /// Which collective.
         collective: Collective,
@@ -40,7 +40,7 @@ pub enum Refused {
         ranks: u32,
     },
     /// The algorithm does not do it for that number of ranks.
-    #[error("{algorithm:?} needs a power of two of ranks, not {ranks}")]
+    #[error("`{algorithm}` needs a power of two of ranks, not {ranks}")]
     PowerOfTwo {
         /// Which algorithm.
         algorithm: Algorithm,
@@ -164,6 +164,12 @@ fn writer(collective: Collective, algorithm: &Algorithm) -> Option<Writer<'_>> {
         (Collective::ReduceScatter, A::Pairwise) => Box::new(reduce_scatter::pairwise),
         (Collective::AllGather, A::Direct { segments }) => Box::new(|p| allgather::direct(p, *segments)),
         (Collective::AllGather, A::Shared) => Box::new(allgather::shared),
+        (Collective::ReduceScatter, A::TwoLevel { nodes, segments }) => {
+            Box::new(|_| two_level::reduce_scatter(nodes, *segments))
+        }
+        (Collective::AllGather, A::TwoLevel { nodes, segments }) => {
+            Box::new(|_| two_level::allgather(nodes, *segments))
+        }
         (Collective::AllGather, A::Ring) => Box::new(allgather::ring),
         (Collective::AllGather, A::Bruck) => Box::new(allgather::bruck),
         (Collective::AllGather, A::Doubling) => Box::new(allgather::doubling),
@@ -212,8 +218,8 @@ pub fn algorithms(collective: Collective, ranks: u32, nodes: &[u32], shared_memo
                 [(2, 8), (4, 8), (4, 32), (8, 32)].map(|(chain, segments)| A::ChainBinomial { chain, segments });
             [vec![A::Binomial], direct(&[1, 8]), chains.to_vec()].concat()
         }
-        Collective::ReduceScatter => [vec![A::Ring, A::Pairwise], direct(&[1, 4, 16])].concat(),
-        Collective::AllGather => [vec![A::Ring, A::Bruck, A::Doubling], direct(&[1, 4])].concat(),
+        Collective::ReduceScatter => [vec![A::Ring, A::Pairwise], direct(&[1, 4, 16]), two_level(&[1, 4])].concat(),
+        Collective::AllGather => [vec![A::Ring, A::Bruck, A::Doubling], direct(&[1, 4]), two_level(&[1, 4])].concat(),
         Collective::AllToAll => [vec![A::Pairwise], direct(&[1, 4])].concat(),
         Collective::Gather { .. } | Collective::Scatter { .. } => direct(&[1, 4]),
         Collective::Barrier => vec![A::Dissemination],

@@ -1,16 +1,19 @@
-//! Allreduce and broadcast for ranks on several nodes: little goes between nodes, the rest within.
+//! Collectives for ranks on several nodes: little goes between nodes, the rest within.
 //!
 //! Allreduce, where all nodes have equally many ranks: reduce-scatter within the node, a ring between the ranks of the same number on all
 //! nodes, allgather within the node. So all ranks of a node share its link, and 2n(N−1)/N leaves a node of N, which is the least possible
 //! (Patarasuk and Yuan, 2009, with nodes as ranks). Where nodes differ, one rank of each leads: the same bytes, through one rank.
 //!
 //! Broadcast: between the leaders a binomial tree, or for several segments a chain; from each leader to its node.
+//!
+//! Allgather and reduce-scatter: each block crosses to, or from, each other node once. For every block of the others a node has a carrier,
+//! so that its ranks share the work, however many they are.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 
 use super::broadcast::{children, parent};
-use super::draft::{Draft, before, combine, copy, input, one, output, receive, send, share};
+use super::draft::{Draft, before, combine, copy, input, one, output, receive, scratch, send, share};
 use crate::ir::{Rank, Span, Step};
 
 /// The ranks of each node.
@@ -202,6 +205,98 @@ impl Seat<'_> {
             program.extend(others.map(|(index, from)| receive(from, output(self.block_of(chunks, index)))));
         }
     }
+}
+
+/// For blocks that each rank has one of: who gives a block of another node to this node's ranks, or collects it from them.
+struct Carriers {
+    members: Vec<Vec<Rank>>,
+    /// For each owner of a block, the carrier on each node; at home, the owner.
+    carriers: Vec<Vec<Rank>>,
+}
+
+impl Carriers {
+    fn new(nodes: &[u32]) -> Self {
+        let members = members(nodes);
+        let carriers = (0..).zip(nodes).map(|(owner, _)| {
+            let (home, index) = place(&members, owner);
+            let carrier =
+                |(node, list): (usize, &Vec<Rank>)| if node == home { owner } else { list[index % list.len()] };
+            members.iter().enumerate().map(carrier).collect()
+        });
+        let carriers = carriers.collect();
+        Self { members, carriers }
+    }
+
+    /// The other ranks of a rank's node.
+    fn neighbours(&self, rank: Rank) -> Vec<Rank> {
+        let (node, _) = place(&self.members, rank);
+        self.members[node].iter().copied().filter(|other| *other != rank).collect()
+    }
+
+    /// The carriers of a rank's own block on the other nodes.
+    fn across(&self, rank: Rank) -> impl Iterator<Item = Rank> {
+        self.carriers[rank as usize].iter().copied().filter(move |carrier| *carrier != rank)
+    }
+
+    /// Owners on other nodes, each with its carrier on this rank's node.
+    fn far(&self, rank: Rank) -> impl Iterator<Item = (Rank, Rank)> {
+        let (node, _) = place(&self.members, rank);
+        (0..).zip(&self.carriers).map(move |(owner, carriers)| (owner, carriers[node])).filter(|(a, b)| a != b)
+    }
+}
+
+/// From the owner of a block to its carriers, from them to their nodes.
+pub(super) fn allgather(nodes: &[u32], segments: u32) -> Draft {
+    let carriers = Carriers::new(nodes);
+    let ranks = nodes.len() as u32;
+    Draft::new(ranks, (segments, ranks * segments), |rank| {
+        let neighbours = carriers.neighbours(rank);
+        let mut program = Vec::new();
+        for segment in 0..segments {
+            let block = |owner: Rank| output(one(owner * segments + segment));
+            let all = carriers.across(rank).chain(neighbours.iter().copied());
+            program.extend(all.map(|to| send(to, input(one(segment)))));
+            program.push(copy(input(one(segment)), block(rank)));
+            program.extend(neighbours.iter().map(|from| receive(*from, block(*from))));
+            for (owner, carrier) in carriers.far(rank) {
+                if carrier == rank {
+                    program.push(receive(owner, block(owner)));
+                    program.extend(neighbours.iter().map(|to| send(*to, block(owner))));
+                } else {
+                    program.push(receive(carrier, block(owner)));
+                }
+            }
+        }
+        program
+    })
+}
+
+/// From each node to its carrier of a block, from the carriers to the owner, who combines them with what his node has.
+pub(super) fn reduce_scatter(nodes: &[u32], segments: u32) -> Draft {
+    let carriers = Carriers::new(nodes);
+    let ranks = nodes.len() as u32;
+    Draft::new(ranks, (ranks * segments, segments), |rank| {
+        let neighbours = carriers.neighbours(rank);
+        let mut program = Vec::new();
+        for segment in 0..segments {
+            let block = |owner: Rank| one(owner * segments + segment);
+            let theirs = carriers.far(rank).filter(|(_, carrier)| *carrier != rank);
+            program.extend(theirs.map(|(owner, carrier)| send(carrier, input(block(owner)))));
+            program.extend(neighbours.iter().map(|owner| send(*owner, input(block(*owner)))));
+            for (owner, _) in carriers.far(rank).filter(|(_, carrier)| *carrier == rank) {
+                if neighbours.is_empty() {
+                    program.push(send(owner, input(block(owner))));
+                } else {
+                    program.push(combine(neighbours.clone(), input(block(owner)), scratch(block(owner)), false));
+                    program.push(send(owner, scratch(block(owner))));
+                }
+            }
+            let mut from: Vec<Rank> = carriers.across(rank).chain(neighbours.iter().copied()).collect();
+            from.sort_unstable();
+            program.push(combine(from, input(block(rank)), output(one(segment)), true));
+        }
+        program
+    })
 }
 
 /// From the root to the leaders, from them to their nodes.

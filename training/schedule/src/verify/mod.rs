@@ -117,3 +117,38 @@ fn run(schedule: &Schedule, geometry: Geometry, in_place: bool) -> Result<u32, F
         Machine::<Rc<[u64]>>::new(schedule, geometry, in_place).run()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::generate::{algorithms, generate};
+
+    #[test]
+    fn small_and_large_sets_come_to_the_same_verdict() {
+        let collectives =
+            [Collective::AllReduce, Collective::AllGather, Collective::ReduceScatter, Collective::Barrier];
+        let mut verdicts = [0, 0];
+        for collective in collectives {
+            for algorithm in algorithms(collective, 5, &[0, 0, 1, 1, 1], true) {
+                let right = generate(collective, &algorithm, 5).unwrap();
+                let geometry = Geometry::of(&right).unwrap();
+                for slip in 0..8 {
+                    let mut schedule = right.clone();
+                    let program = &mut schedule.programs[slip % 5];
+                    match slip {
+                        0 => {}
+                        1..5 => drop(program.remove(slip % program.len())),
+                        _ => program.reverse(),
+                    }
+                    for in_place in [false, true] {
+                        let small = Machine::<u64>::new(&schedule, geometry, in_place).run();
+                        let large = Machine::<Rc<[u64]>>::new(&schedule, geometry, in_place).run();
+                        assert_eq!(small, large, "{collective:?} {algorithm:?} {slip}");
+                        verdicts[usize::from(small.is_ok())] += 1;
+                    }
+                }
+            }
+        }
+        assert!(verdicts[0] > 100 && verdicts[1] > 50, "{verdicts:?}");
+    }
+}

@@ -72,7 +72,10 @@ pub(crate) fn every(collective: Collective, ranks: u32) -> Vec<Algorithm> {
             }
             _ => {}
         }
-        if matches!(collective, Collective::AllReduce | Collective::Broadcast { .. }) {
+        if matches!(
+            collective,
+            Collective::AllReduce | Collective::Broadcast { .. } | Collective::ReduceScatter | Collective::AllGather
+        ) {
             list.extend(nodes(ranks).into_iter().map(|nodes| Algorithm::TwoLevel { nodes, segments }));
         }
         if collective != Collective::Barrier {

@@ -87,6 +87,14 @@ fn two_levels_send_2n_nodes_minus_1_over_nodes_out_of_each_node() {
     let alternate = [0, 0, 1, 1];
     let flat = count(Collective::AllReduce, &Algorithm::Ring, 4, &Lengths::Whole(1000));
     assert_eq!(flat.leaving(&alternate, 0).elements, 1500);
+    // Each block of an allgather comes once to each other node, each of a reduce-scatter once from it.
+    let blocks = Lengths::Blocks(vec![10, 0, 30, 7, 50, 13]);
+    for segments in [1, 3] {
+        let algorithm = Algorithm::TwoLevel { nodes: nodes.clone(), segments };
+        for collective in [Collective::AllGather, Collective::ReduceScatter] {
+            assert_eq!(count(collective, &algorithm, 6, &blocks).between(&nodes).elements, 2 * 110);
+        }
+    }
     // Broadcast brings everything to each other node once.
     for segments in [1, 5] {
         let algorithm = Algorithm::TwoLevel { nodes: nodes.clone(), segments };

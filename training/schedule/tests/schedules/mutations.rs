@@ -367,7 +367,12 @@ fn must_be_right(schedule: &Schedule, in_place: bool, random: &mut Random) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: if deep() { 100_000 } else { 3_000 }, rng_seed: RngSeed::Fixed(seed()), failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig {
+        cases: if deep() { 1_000_000 } else { 10_000 },
+        rng_seed: RngSeed::Fixed(seed()),
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })]
 
     #[test]
     fn what_is_let_through_is_right(seed in any::<u64>(), ranks in 2_u32..=6, slips in 1_usize..=3) {

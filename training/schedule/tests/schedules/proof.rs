@@ -103,3 +103,18 @@ fn what_is_named_can_be_written_and_nothing_else() {
     );
     assert!(matches!(refused(Collective::AllGather, Algorithm::Doubling, 6), Refused::PowerOfTwo { .. }));
 }
+
+#[test]
+fn names_say_which_algorithm_is_meant() {
+    let nodes = [0, 0, 1, 1];
+    for collective in collectives(1) {
+        let list = algorithms(collective, 4, &nodes, true);
+        let names: Vec<String> = list.iter().map(ToString::to_string).collect();
+        assert_eq!(names.iter().filter_map(|name| Algorithm::named(name, &nodes)).collect::<Vec<_>>(), list);
+    }
+    for wrong in ["", "rings", "direct", "direct/", "direct/x", "direct/1/2", "bruck/1", "chain/-1"] {
+        assert_eq!(Algorithm::named(wrong, &nodes), None, "{wrong}");
+    }
+    assert_eq!(Collective::Reduce { root: 3 }.to_string(), "reduce with root 3");
+    assert_eq!(Collective::AllReduce.to_string(), "allreduce");
+}
