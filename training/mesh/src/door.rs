@@ -9,6 +9,7 @@ use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use nix::poll::{PollFd, PollFlags};
+use nix::sys::resource::{Resource, getrlimit};
 
 use crate::channel::Channel;
 use crate::error::Error;
@@ -124,6 +125,7 @@ impl Door {
     }
 
     fn open(&mut self, at: usize, now: Instant) -> Result<(), Error> {
+        let most = most_unproven();
         for _ in 0..AT_ONCE {
             let (listener, way) = &self.listeners[at];
             let way = *way;
@@ -142,7 +144,7 @@ impl Door {
                 self.strangers += 1;
                 continue;
             }
-            if self.knocks.iter().flatten().count() >= MOST_UNPROVEN {
+            if self.knocks.iter().flatten().count() >= most {
                 self.evict();
             }
             let keeper = Doorkeeper::new()?;
@@ -181,6 +183,12 @@ impl Door {
         };
         Some(Guest { knock, prover: self.prover.clone(), wish })
     }
+}
+
+/// So many unproven connections are held; fewer where the process may open few files, of which the ranks need most.
+fn most_unproven() -> usize {
+    let limit = getrlimit(Resource::RLIMIT_NOFILE).map_or(u64::MAX, |(soft, _)| soft);
+    usize::try_from(limit / 4).unwrap_or(MOST_UNPROVEN).clamp(8, MOST_UNPROVEN)
 }
 
 /// Makes sure that an inherited descriptor is a listening socket, and says of which kind.

@@ -17,6 +17,9 @@ use crate::socket::{self, Way};
 /// How often a sender who waits for room looks whether it still should.
 const LOOK: Duration = Duration::from_millis(20);
 
+/// How often a sender looks whether the one before it is done; that one may be waiting for room.
+const TURN: Duration = Duration::from_micros(100);
+
 struct Mouth {
     sealer: Sealer,
     /// Part of a message was sent and the rest cannot be: nothing more can.
@@ -94,7 +97,7 @@ impl Link {
                 Ok(mouth) => break mouth,
                 Err(std::sync::TryLockError::Poisoned(mouth)) => break mouth.into_inner(),
                 Err(std::sync::TryLockError::WouldBlock) if give_up() => return Err(Unsent::GivenUp),
-                Err(std::sync::TryLockError::WouldBlock) => std::thread::yield_now(),
+                Err(std::sync::TryLockError::WouldBlock) => std::thread::park_timeout(TURN),
             }
         };
         if mouth.broken {

@@ -219,7 +219,9 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn all(opener: &mut Opener, bytes: &[u8]) -> Result<Vec<(Kind, u64, Vec<u8>, usize)>, Corrupt> {
+    type Plain = (Kind, u64, Vec<u8>, usize);
+
+    fn all(opener: &mut Opener, bytes: &[u8]) -> Result<Vec<Plain>, Corrupt> {
         let mut got = Vec::new();
         opener.feed(bytes, |message| got.push((message.kind, message.topic, message.bytes, message.files)))?;
         Ok(got)

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use nix::poll::{PollFd, PollFlags};
+use nix::sys::signal::SigSet;
 
 use crate::channel::{CHUNK, Ear, Hearing};
 use crate::error::Trouble;
@@ -17,7 +18,7 @@ use crate::wire::{Reader, Writer, short};
 /// How often connections over the network are looked at.
 const LOOK: Duration = Duration::from_millis(500);
 /// A machine that owes an answer for this long is gone.
-const SILENCE: Duration = Duration::from_secs(4);
+const SILENCE: Duration = Duration::from_millis(3500);
 /// So many reads from one rank before the others have their turn.
 const AT_ONCE: usize = 32;
 
@@ -35,6 +36,8 @@ impl Watcher {
 
     /// Watches until this rank leaves.
     pub(crate) fn run(mut self) {
+        // Signals are for the program's own threads, whose waiting they are to end.
+        let _ = SigSet::all().thread_block();
         self.deliver_early();
         let mut looked = Instant::now();
         while !self.shared.is_leaving() {

@@ -2,5 +2,6 @@
 
 mod process;
 mod processes;
+mod strangers;
 mod together;
 mod world;

@@ -19,7 +19,10 @@ pub(crate) struct Orders {
     pub(crate) how: How,
     /// Each rank counts as a node of its own.
     pub(crate) apart: bool,
+    /// Where directories for sockets are made.
     pub(crate) rooms: Option<std::path::PathBuf>,
+    /// That is the directory for all sockets itself.
+    pub(crate) shared_rooms: bool,
     /// The rank kills itself when it gets here.
     pub(crate) dies_at: Option<Phase>,
     pub(crate) timeout: Duration,
@@ -27,8 +30,8 @@ pub(crate) struct Orders {
 
 impl Orders {
     pub(crate) fn new(rank: u32, size: u32, how: &How) -> Self {
-        let (how, timeout) = (how.clone(), Duration::from_secs(60));
-        Self { rank, size, how, apart: false, rooms: None, dies_at: None, timeout }
+        let (how, timeout) = (how.clone(), Duration::from_mins(1));
+        Self { rank, size, how, apart: false, rooms: None, shared_rooms: false, dies_at: None, timeout }
     }
 
     fn to_text(&self) -> String {
@@ -38,9 +41,13 @@ impl Orders {
             How::Address(port) => ("address", port.to_string()),
         };
         let rooms = self.rooms.as_ref().map_or_else(String::new, |path| path.display().to_string());
-        let dies_at = PHASES.iter().position(|phase| Some(*phase) == self.dies_at).map_or(-1, |at| at as i32);
+        let dies_at =
+            PHASES.iter().position(|phase| Some(*phase) == self.dies_at).map_or(-1, |at| i32::try_from(at).unwrap());
         let timeout = self.timeout.as_millis();
-        format!("{};{};{kind};{place};{};{rooms};{dies_at};{timeout}", self.rank, self.size, self.apart)
+        format!(
+            "{};{};{kind};{place};{};{rooms};{dies_at};{timeout};{}",
+            self.rank, self.size, self.apart, self.shared_rooms
+        )
     }
 
     fn parse(text: &str) -> Self {
@@ -58,13 +65,14 @@ impl Orders {
             rooms: Some(parts[5].into()).filter(|path: &std::path::PathBuf| !path.as_os_str().is_empty()),
             dies_at: usize::try_from(parts[6].parse::<i32>().unwrap()).ok().map(|at| PHASES[at]),
             timeout: Duration::from_millis(parts[7].parse().unwrap()),
+            shared_rooms: parts[8] == "true",
         }
     }
 
     fn plan(&self) -> Plan {
         let mut plan = self.how.plan(self.rank, self.size);
         plan.timeout = self.timeout;
-        plan.directory.clone_from(&self.rooms);
+        plan.directory = self.rooms.clone().filter(|_| self.shared_rooms);
         plan.node = self.apart.then(|| self.rank.to_string());
         let dies_at = self.dies_at;
         plan.progress = Some(Box::new(move |phase| {
@@ -100,7 +108,9 @@ pub(crate) fn serve(obey: impl Fn(&Mesh, &str)) {
             }
             "trouble" => {
                 let (rung, bell) = channel();
-                mesh.on_trouble(Box::new(move || drop(rung.send(()))));
+                mesh.on_trouble(Box::new(move || {
+                    let _ = rung.send(());
+                }));
                 bell.recv_timeout(Duration::from_secs(30)).unwrap();
                 say(&format!("{:?}", mesh.trouble().unwrap()));
             }
@@ -127,8 +137,21 @@ pub(crate) struct Rank {
 impl Rank {
     /// Starts a rank; `entry` names the test that calls [`serve`].
     pub(crate) fn start(entry: &str, orders: &Orders) -> Self {
-        let mut command = Command::new(std::env::current_exe().unwrap());
-        command.args([entry, "--exact", "--ignored", "--nocapture", "--test-threads=1"]);
+        Self::start_by(Command::new("env"), entry, orders)
+    }
+
+    /// Starts a rank by way of another program.
+    pub(crate) fn start_by(mut command: Command, entry: &str, orders: &Orders) -> Self {
+        command.arg(std::env::current_exe().unwrap()).args([
+            entry,
+            "--exact",
+            "--ignored",
+            "--nocapture",
+            "--test-threads=1",
+        ]);
+        if let Some(rooms) = &orders.rooms {
+            command.env("XDG_RUNTIME_DIR", rooms);
+        }
         command.env(VARIABLE, orders.to_text()).env_remove("EIRENE_TRAIN_INTERFACE");
         Self::spawn(command)
     }
@@ -175,7 +198,7 @@ impl Rank {
     }
 
     pub(crate) fn signal(&self, signal: nix::sys::signal::Signal) {
-        nix::sys::signal::kill(nix::unistd::Pid::from_raw(self.child.id() as i32), signal).unwrap();
+        nix::sys::signal::kill(nix::unistd::Pid::from_raw(self.child.id().cast_signed()), signal).unwrap();
     }
 }
 
@@ -185,4 +208,23 @@ impl Drop for Rank {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+pub(crate) fn tell_all(ranks: &mut [Rank], line: &str) {
+    for rank in ranks {
+        rank.tell(line);
+    }
+}
+
+pub(crate) fn expect_all(ranks: &[Rank], line: &str) {
+    for rank in ranks {
+        rank.expect(line);
+    }
+}
+
+/// The inodes of a process's sockets.
+pub(crate) fn sockets(process: &str) -> Vec<String> {
+    let links = std::fs::read_dir(format!("/proc/{process}/fd")).unwrap().flatten();
+    let names = links.filter_map(|entry| std::fs::read_link(entry.path()).ok());
+    names.filter_map(|name| name.to_str()?.strip_prefix("socket:[")?.strip_suffix(']').map(String::from)).collect()
 }

@@ -5,7 +5,7 @@ use std::os::fd::AsFd as _;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use crate::process::{Orders, PHASES, Rank, say, serve};
+use crate::process::{Orders, PHASES, Rank, expect_all, say, serve, sockets, tell_all};
 use crate::world::{How, free_port, private, soon, until};
 use eirene_train_mesh::{Mesh, Phase};
 use nix::sys::signal::Signal;
@@ -23,7 +23,7 @@ fn obey(mesh: &Mesh, line: &str) {
         // With every other rank, two pieces of memory change hands.
         "exchange" => {
             for to in others.clone() {
-                let mut file = tempfile::tempfile().unwrap();
+                let file = tempfile::tempfile().unwrap();
                 std::io::Write::write_all(&mut &file, format!("{} to {to}", mesh.rank()).as_bytes()).unwrap();
                 mesh.send(to, 3, b"", &[file.as_fd()]).unwrap();
             }
@@ -44,14 +44,14 @@ fn obey(mesh: &Mesh, line: &str) {
             say("connected");
         }
         // Nothing that the meeting used is still open.
-        "sockets" => say(&format!("{}", sockets().len())),
+        "sockets" => say(&format!("{}", sockets("self").len())),
         "listeners" => say(&format!("{:?}", listeners())),
         // A fork that lives on, as a data loader's worker does, and uses what it has inherited.
         "fork" => match fork() {
             0 => {
                 let refused = mesh.send(1 - mesh.rank(), 1, b"", &[]).is_err();
                 drop_copy(mesh);
-                say(&format!("fork refused {refused}, sockets {}", sockets().len()));
+                say(&format!("fork refused {refused}, sockets {}", sockets("self").len()));
                 loop {
                     nix::unistd::pause();
                 }
@@ -59,6 +59,8 @@ fn obey(mesh: &Mesh, line: &str) {
             child => say(&format!("forked {child}")),
         },
         "abort" => mesh.abort("told to"),
+        // More than the other machine has taken when it is gone.
+        "send" => others.for_each(|to| drop(mesh.send(to, 9, b"are you there?", &[]))),
         other => panic!("unknown order {other}"),
     }
 }
@@ -79,16 +81,9 @@ fn fork() -> i32 {
     }
 }
 
-/// The inodes of this process's sockets.
-fn sockets() -> Vec<String> {
-    let links = std::fs::read_dir("/proc/self/fd").unwrap().flatten();
-    let names = links.filter_map(|entry| std::fs::read_link(entry.path()).ok());
-    names.filter_map(|name| name.to_str()?.strip_prefix("socket:[")?.strip_suffix(']').map(String::from)).collect()
-}
-
 /// This process's sockets that listen.
 fn listeners() -> Vec<String> {
-    let own = sockets();
+    let own = sockets("self");
     let listens = |path: &str, inode: usize, state: usize, value: &str| -> Vec<String> {
         let table = std::fs::read_to_string(path).unwrap_or_default();
         let rows = table.lines().skip(1).map(|line| line.split_whitespace().collect::<Vec<_>>());
@@ -109,7 +104,7 @@ fn is_empty(path: &Path) -> bool {
 
 fn meet(orders: &[Orders]) -> Vec<Rank> {
     let ranks = Rank::start_all("processes::rank", orders);
-    ranks.iter().for_each(|rank| rank.expect("joined"));
+    expect_all(&ranks, "joined");
     ranks
 }
 
@@ -124,12 +119,14 @@ fn processes_meet_in_every_way_and_leave_nothing() {
     for how in [How::Directory(path.clone()), How::File(path.join("meeting")), How::Address(free_port())] {
         for size in [2, 5] {
             let mut orders = orders(size, &how);
-            orders.iter_mut().for_each(|orders| orders.rooms = Some(rooms.path().into()));
+            for orders in &mut orders {
+                orders.rooms = Some(rooms.path().into());
+            }
             let mut ranks = meet(&orders);
             assert!(is_empty(&path) && is_empty(rooms.path()));
-            for what in ["exchange", "connect"] {
-                ranks.iter_mut().for_each(|rank| rank.tell(what));
-                ranks.iter().for_each(|rank| rank.expect(&format!("{what}d").replace("connectd", "connected")));
+            for (what, done) in [("exchange", "exchanged"), ("connect", "connected")] {
+                tell_all(&mut ranks, what);
+                expect_all(&ranks, done);
             }
             for rank in &mut ranks {
                 assert_eq!(rank.ask("listeners"), "[]");
@@ -150,13 +147,14 @@ fn a_rank_killed_while_meeting_is_named_and_nothing_is_left() {
     let path = directory.path().to_path_buf();
     for how in [How::Directory(path.clone()), How::File(path.join("meeting"))] {
         for dies_at in PHASES {
-            for victim in [0, 2] {
+            for (victim, shared) in [(0, false), (2, false), (1, true)] {
                 let rooms = private();
                 let mut orders = orders(4, &how);
-                orders.iter_mut().for_each(|orders| {
+                for orders in &mut orders {
                     orders.rooms = Some(rooms.path().into());
+                    orders.shared_rooms = shared;
                     orders.timeout = Duration::from_secs(if dies_at == Phase::Meeting { 2 } else { 60 });
-                });
+                }
                 orders[victim].dies_at = Some(dies_at);
                 let mut ranks = Rank::start_all("processes::rank", &orders);
                 let began = Instant::now();
@@ -186,7 +184,9 @@ fn a_killed_rank_is_named_on_all_others_at_once() {
     for apart in [false, true] {
         for victim in [0, 1, 3] {
             let mut orders = orders(4, &How::File(directory.path().join("meeting")));
-            orders.iter_mut().for_each(|orders| orders.apart = apart);
+            for orders in &mut orders {
+                orders.apart = apart;
+            }
             let mut ranks = meet(&orders);
             let began = Instant::now();
             ranks[victim].signal(Signal::SIGKILL);
@@ -216,7 +216,9 @@ fn an_abort_is_heard_by_processes_with_its_reason() {
 fn a_stopped_rank_is_not_dead() {
     let directory = private();
     let mut orders = orders(3, &How::File(directory.path().join("meeting")));
-    orders.iter_mut().for_each(|orders| orders.apart = true);
+    for orders in &mut orders {
+        orders.apart = true;
+    }
     let mut ranks = meet(&orders);
     ranks[1].signal(Signal::SIGSTOP);
     // Longer than a machine that is gone would have.
@@ -225,8 +227,8 @@ fn a_stopped_rank_is_not_dead() {
     assert_eq!(ranks[0].ask("quiet"), "None");
     assert_eq!(ranks[2].ask("quiet"), "None");
     ranks[1].signal(Signal::SIGCONT);
-    ranks.iter_mut().for_each(|rank| rank.tell("connect"));
-    ranks.iter().for_each(|rank| rank.expect("connected"));
+    tell_all(&mut ranks, "connect");
+    expect_all(&ranks, "connected");
 }
 
 #[test]
@@ -234,7 +236,9 @@ fn a_fork_neither_speaks_for_its_parent_nor_hides_its_death() {
     let directory = private();
     for apart in [false, true] {
         let mut orders = orders(2, &How::File(directory.path().join("meeting")));
-        orders.iter_mut().for_each(|orders| orders.apart = apart);
+        for orders in &mut orders {
+            orders.apart = apart;
+        }
         let mut ranks = meet(&orders);
         ranks[1].tell("fork");
         let mut said = [ranks[1].hear().unwrap(), ranks[1].hear().unwrap()];
@@ -242,8 +246,8 @@ fn a_fork_neither_speaks_for_its_parent_nor_hides_its_death() {
         assert_eq!(said[0], "fork refused true, sockets 0");
         let fork: i32 = said[1].strip_prefix("forked ").unwrap().parse().unwrap();
         // The fork has dropped its copy; its parent goes on.
-        ranks.iter_mut().for_each(|rank| rank.tell("connect"));
-        ranks.iter().for_each(|rank| rank.expect("connected"));
+        tell_all(&mut ranks, "connect");
+        expect_all(&ranks, "connected");
         assert_eq!(ranks[0].ask("quiet"), "None");
         let began = Instant::now();
         ranks[1].signal(Signal::SIGKILL);
@@ -266,6 +270,62 @@ fn sixty_four_processes_meet_in_five_seconds() {
         for rank in &mut ranks {
             rank.tell("leave");
         }
-        ranks.iter().for_each(|rank| rank.expect("left"));
+        expect_all(&ranks, "left");
+    }
+}
+
+/// Runs a tool to its end.
+fn tool(line: &str) {
+    let mut words = line.split(' ');
+    let status = std::process::Command::new(words.next().unwrap()).args(words).status().unwrap();
+    assert!(status.success(), "{line}");
+}
+
+#[test]
+#[ignore = "needs network namespaces, and `ip`, `unshare` and `nsenter`"]
+fn a_machine_that_vanishes_is_noticed_in_five_seconds() {
+    let mut command = std::process::Command::new("unshare");
+    command.args(["--user", "--map-root-user", "--net"]).arg(std::env::current_exe().unwrap());
+    command.args(["processes::two_machines", "--exact", "--ignored", "--nocapture"]).env("MESH_TEST_MACHINES", "1");
+    assert!(command.status().unwrap().success());
+}
+
+/// Not a test by itself: runs in a network of its own.
+#[test]
+#[ignore = "run by another test in a network of its own"]
+fn two_machines() {
+    if std::env::var_os("MESH_TEST_MACHINES").is_none() {
+        return;
+    }
+    let directory = private();
+    tool("ip link set lo up");
+    for busy in [false, true] {
+        let orders = orders(2, &How::File(directory.path().join("meeting")));
+        let mut command = std::process::Command::new("unshare");
+        command.arg("--net");
+        let second = Rank::start_by(command, "processes::rank", &orders[1]);
+        let process = second.child.id();
+        let own = std::fs::read_link("/proc/self/ns/net").unwrap();
+        until("the other machine is there", || std::fs::read_link(format!("/proc/{process}/ns/net")).unwrap() != own);
+        tool(&format!("ip link add near type veth peer name far netns {process}"));
+        tool("ip addr add 10.9.9.1/24 dev near");
+        tool("ip link set near up");
+        tool(&format!("nsenter --target {process} --net ip addr add 10.9.9.2/24 dev far"));
+        tool(&format!("nsenter --target {process} --net ip link set far up"));
+        let first = Rank::start("processes::rank", &orders[0]);
+        first.expect("joined");
+        second.expect("joined");
+        let mut both = [first, second];
+        tell_all(&mut both, "connect");
+        expect_all(&both, "connected");
+        tool("ip link set near down");
+        let began = Instant::now();
+        if busy {
+            tell_all(&mut both, "send");
+        }
+        assert_eq!(both[0].ask("trouble"), "Died { rank: 1 }");
+        assert_eq!(both[1].ask("trouble"), "Died { rank: 0 }");
+        assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
+        tool("ip link del near");
     }
 }

@@ -331,7 +331,9 @@ fn a_second_rank_0_is_refused() {
     let directory = private();
     let how = How::Directory(directory.path().into());
     let mut plans = [0, 0].map(|rank| how.plan(rank, 2));
-    plans.iter_mut().for_each(|plan| plan.timeout = Duration::from_millis(500));
+    for plan in &mut plans {
+        plan.timeout = Duration::from_millis(500);
+    }
     let results = join_all(plans.into());
     let duplicates = results.iter().filter(|result| matches!(result, Err(Error::Duplicate { rank: 0 }))).count();
     assert_eq!(duplicates, 1, "{results:?}");
@@ -368,7 +370,9 @@ fn a_stale_file_is_waited_out() {
     std::thread::scope(|scope| {
         let (told, phase) = std::sync::mpsc::channel();
         let mut plan = how.plan(1, 2);
-        plan.progress = Some(Box::new(move |phase| drop(told.send(phase))));
+        plan.progress = Some(Box::new(move |phase| {
+            let _ = told.send(phase);
+        }));
         let member = scope.spawn(|| Mesh::join(plan));
         phase.recv().unwrap();
         let first = Mesh::join(how.plan(0, 2)).unwrap();
@@ -433,4 +437,49 @@ fn a_world_of_one_needs_nobody() {
     mesh.abort("done");
     assert!(matches!(mesh.trouble(), Some(Trouble::Aborted { rank: 0, .. })));
     let _: Vec<OwnedFd> = Vec::new();
+}
+
+/// A rank whose socket in `rooms` vanishes before anybody has called it.
+fn unreachable_inside(mut plan: Plan, rooms: &std::path::Path) -> Plan {
+    let rooms = rooms.to_path_buf();
+    let name = format!("rank{}-", plan.rank);
+    plan.progress = Some(Box::new(move |phase| {
+        let found = std::fs::read_dir(&rooms).unwrap().flatten();
+        for entry in found.filter(|entry| entry.file_name().to_str().unwrap().starts_with(&name)) {
+            if phase == eirene_train_mesh::Phase::Listening {
+                std::fs::remove_file(entry.path()).unwrap();
+            }
+        }
+    }));
+    plan
+}
+
+#[test]
+fn ranks_that_cannot_reach_each_other_are_named() {
+    let directory = private();
+    let how = How::Directory(directory.path().into());
+    let plans = (0..4).map(|rank| {
+        let mut plan = how.plan(rank, 4);
+        plan.timeout = Duration::from_secs(2);
+        if rank == 2 { unreachable_inside(plan, directory.path()) } else { plan }
+    });
+    for result in join_all(plans.collect()) {
+        assert!(matches!(result, Err(Error::Unreachable { from: 3, to: 2 })), "{result:?}");
+    }
+}
+
+#[test]
+fn ranks_that_cannot_reach_each_other_inside_the_node_meet_outside_it() {
+    let (directory, rooms) = (private(), private());
+    let how = How::File(directory.path().join("meeting"));
+    let plans = (0..4).map(|rank| {
+        let mut plan = how.plan(rank, 4);
+        plan.directory = Some(rooms.path().into());
+        if rank == 1 { unreachable_inside(plan, rooms.path()) } else { plan }
+    });
+    let meshes: Vec<Mesh> = join_all(plans.collect()).into_iter().map(Result::unwrap).collect();
+    for mesh in &meshes {
+        assert_eq!([0, 1, 2, 3].map(|rank| mesh.node_of(rank)), [0, 0, 1, 1]);
+    }
+    everybody_talks(&meshes);
 }

@@ -2,6 +2,7 @@
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::{Duration, Instant};
 
 use eirene_train_mesh::{Error, Meeting, Mesh, Plan, Secret};
@@ -41,7 +42,7 @@ impl How {
 
     pub(crate) fn plan(&self, rank: u32, size: u32) -> Plan {
         let mut plan = Plan::new(rank, size, "test", self.meeting());
-        plan.timeout = Duration::from_secs(60);
+        plan.timeout = Duration::from_mins(1);
         if matches!(self, Self::Address(_)) {
             plan.secret = Some(secret());
         }
@@ -49,9 +50,16 @@ impl How {
     }
 }
 
-/// A port that nobody listens on now.
+/// A port that nobody listens on and that the system gives to nobody who does not ask for it.
 pub(crate) fn free_port() -> u16 {
-    std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    let first = (std::process::id() % 400) as u16 * 50;
+    loop {
+        let port = 10_000 + (first + NEXT.fetch_add(1, Ordering::Relaxed)) % 20_000;
+        if std::net::TcpListener::bind(("0.0.0.0", port)).is_ok() {
+            return port;
+        }
+    }
 }
 
 /// Joins all plans, each in a thread, and gives what became of them in the same order.
