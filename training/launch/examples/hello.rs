@@ -14,8 +14,9 @@ const GREETING: u64 = 1;
 fn main() -> Result<(), Box<dyn Error>> {
     let launch = Launch::detect(&Environment::of_this_process())?;
     writeln!(std::io::stderr(), "{}", launch.explain())?;
-    let timeout = Duration::from_secs(20);
-    let mesh = Mesh::join(launch.plan(timeout)?)?;
+    let patience = std::env::args().nth(1).map_or(Ok(20), |seconds| seconds.parse())?;
+    let timeout = Duration::from_secs(patience);
+    let mesh = Mesh::join(launch.plan(timeout)?).map_err(|error| format!("{error}; {}", launch.advice()))?;
     launch.tidy();
 
     let (rank, size) = (mesh.rank(), mesh.size());

@@ -131,7 +131,11 @@ pub fn run(arguments: Run, context: &Context) -> Result<Ending, Error> {
     run::run(&options, Box::new(std::io::stdout()), Box::new(std::io::stderr()))
 }
 
-fn node(context: &Context) -> Result<(), Error> {
+/// `eirene-train node`, on this process's stdin and stdout.
+///
+/// # Errors
+/// As [`crate::node`].
+pub fn node(context: &Context) -> Result<(), Error> {
     let failed = "cannot read orders";
     let orders = std::io::stdin().as_fd().try_clone_to_owned().map_err(Error::system(failed))?;
     run::node(orders, Box::new(std::io::stdout()), &context.environment)

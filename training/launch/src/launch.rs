@@ -200,6 +200,32 @@ impl Launch {
         line
     }
 
+    /// What to look at when the ranks have waited for each other in vain, in one sentence.
+    pub fn advice(&self) -> String {
+        let cause = match &self.place {
+            Place::Nobody => return "a world of one waits for nobody".to_owned(),
+            Place::Directory(_) => {
+                let paths: Vec<String> = self.directory.iter().map(|path| format!("`{}`", path.display())).collect();
+                let paths = paths.join(" or ");
+                let cure = "are all of them running on this node, and do their containers share it? set EIRENE_TRAIN_DIRECTORY";
+                format!("in directory {paths}: {cure} to a directory that they do share")
+            }
+            Place::File(path) => format!(
+                "by file `{}`: do all nodes see its directory? set EIRENE_TRAIN_MEETING to a directory that they all see",
+                path.display()
+            ),
+            Place::Address { host, port } => format!(
+                "at {host}:{port}: can this node reach it? `eirene-train run --address` names rank 0's host in another way"
+            ),
+            Place::Listener(_) => {
+                "at this rank's socket: can the other nodes reach this one? `eirene-train run --address` names \
+                                   it in another way"
+                    .to_owned()
+            }
+        };
+        format!("the {} ranks of `{}` were to meet {cause}", self.size, self.world)
+    }
+
     /// What an MPI says of itself must be what the launcher said of us: an MPI that cannot talk to its launcher starts as many
     /// worlds of one as there are ranks, and would compute nonsense.
     ///

@@ -21,7 +21,7 @@ mod wire;
 
 use std::collections::VecDeque;
 use std::fmt::Write as _;
-use std::net::TcpListener;
+use std::net::{Ipv4Addr, TcpListener};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
@@ -142,7 +142,7 @@ fn world() -> Result<String, Error> {
 /// A port that is free now, for programs that meet in torch's own way; nothing of ours listens on it.
 fn free_port() -> Result<u16, Error> {
     let failed = "cannot find a free port";
-    let listener = TcpListener::bind(("127.0.0.1", 0)).map_err(Error::system(failed))?;
+    let listener = TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0)).map_err(Error::system(failed))?;
     Ok(listener.local_addr().map_err(Error::system(failed))?.port())
 }
 

@@ -55,7 +55,7 @@ impl Run {
         let stderr = Arc::default();
         let readers =
             vec![collect(child.stdout.take().unwrap(), &stdout), collect(child.stderr.take().unwrap(), &stderr)];
-        Started { base: self.base, child, stdout, stderr, readers }
+        Started { base: self.base, child: Watched(child), stdout, stderr, readers }
     }
 
     pub(crate) fn end(self) -> Ended {
@@ -75,9 +75,19 @@ fn collect(mut from: impl std::io::Read + Send + 'static, into: &Text) -> std::t
     })
 }
 
+/// Killed when a test fails before its end.
+struct Watched(Child);
+
+impl Drop for Watched {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
 pub(crate) struct Started {
     pub(crate) base: tempfile::TempDir,
-    child: Child,
+    child: Watched,
     stdout: Text,
     stderr: Text,
     readers: Vec<std::thread::JoinHandle<()>>,
@@ -93,7 +103,7 @@ pub(crate) struct Ended {
 
 impl Started {
     pub(crate) fn pid(&self) -> u32 {
-        self.child.id()
+        self.child.0.id()
     }
 
     pub(crate) fn signal(&self, signal: nix::sys::signal::Signal) {
@@ -120,7 +130,7 @@ impl Started {
     pub(crate) fn end(mut self) -> Ended {
         let mut status = None;
         wait_until("the run's end", || {
-            status = self.child.try_wait().unwrap();
+            status = self.child.0.try_wait().unwrap();
             status.is_some()
         });
         for reader in self.readers {

@@ -5,3 +5,4 @@ mod detect;
 mod hosts;
 mod meet;
 mod run;
+mod slurm;

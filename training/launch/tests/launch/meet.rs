@@ -7,20 +7,20 @@ use crate::common::{Run, marks};
 use crate::hosts::over_ssh;
 
 /// The program that every rank runs.
-fn hello() -> String {
+pub(crate) fn hello() -> String {
     let tests = std::env::current_exe().unwrap();
     let program = tests.parent().unwrap().parent().unwrap().join("examples/hello");
     program.to_str().unwrap().to_owned()
 }
 
-fn heard(ranks: u32) -> Vec<String> {
+pub(crate) fn heard(ranks: u32) -> Vec<String> {
     let mut lines: Vec<String> =
         (0..ranks).map(|rank| format!("rank {rank} of {ranks} heard {}", (rank + 1) % ranks)).collect();
     lines.sort();
     lines
 }
 
-fn sorted(text: &str) -> Vec<String> {
+pub(crate) fn sorted(text: &str) -> Vec<String> {
     let mut lines: Vec<String> = text.lines().filter(|line| line.starts_with("rank ")).map(str::to_owned).collect();
     lines.sort();
     lines
@@ -116,6 +116,32 @@ fn ranks_that_know_no_common_node_meet_by_a_file() {
 }
 
 #[test]
+fn ranks_that_wait_in_vain_say_where_and_what_to_do() {
+    let base = tempfile::tempdir().unwrap();
+    let wait = |local: &str| {
+        let mut command = Command::new(hello());
+        command.arg("1").env("XDG_RUNTIME_DIR", base.path()).env("EIRENE_TRAIN_MEETING", base.path().join("shared"));
+        command
+            .env("RANK", "1")
+            .env("WORLD_SIZE", "2")
+            .env("LOCAL_WORLD_SIZE", local)
+            .env("EIRENE_TRAIN_WORLD", "half");
+        let output = command.output().unwrap();
+        assert_eq!(output.status.code(), Some(1));
+        String::from_utf8_lossy(&output.stderr).into_owned()
+    };
+    let parts = [
+        "waited 1.0 s",
+        "the 2 ranks of `half` were to meet by file `",
+        "EIRENE_TRAIN_MEETING to a directory that they all see",
+    ];
+    let error = wait("1");
+    assert!(parts.iter().all(|part| error.contains(part)), "{error}");
+    let error = wait("2");
+    assert!(error.contains("were to meet in directory `") && error.contains("set EIRENE_TRAIN_DIRECTORY"), "{error}");
+}
+
+#[test]
 #[ignore = "needs Open MPI's mpirun; part of the deep tests"]
 fn ranks_under_open_mpi_s_mpirun_meet_without_its_library() {
     let (mut command, base) = command("mpirun.openmpi");
@@ -131,31 +157,4 @@ fn ranks_under_mpich_s_mpiexec_meet_without_its_library() {
     let (mut command, base) = command("mpiexec.mpich");
     command.args(["-n", "4", &hello()]);
     assert_met(&command.output().unwrap(), 4, &base);
-}
-
-#[test]
-#[ignore = "needs a SLURM cluster to submit to; part of the deep tests"]
-fn ranks_under_srun_meet_with_and_without_its_pmi() {
-    for kind in ["none", "pmi2", "pmix"] {
-        let (mut command, base) = command("srun");
-        command.args([&format!("--mpi={kind}"), "--overcommit", "-n", "4", &hello()]);
-        assert_met(&command.output().unwrap(), 4, &base);
-    }
-}
-
-#[test]
-#[ignore = "needs a SLURM cluster to submit to; part of the deep tests"]
-fn a_run_on_all_nodes_of_a_job_starts_by_srun() {
-    let (mut command, base) = command("salloc");
-    let program = hello();
-    let run = [crate::common::PROGRAM, "run", "--nodes", "all", "--ranks-per-node", "3", "--no-labels"];
-    // Another name than this host's own, so that its node is started by `srun`.
-    command.args(["-Q", "-n", "1"]).args([
-        "sh",
-        "-c",
-        "unshare -u sh -c 'hostname elsewhere; exec \"$@\"' - \"$@\"",
-        "-",
-    ]);
-    command.args(run).arg(&program);
-    assert_met(&command.output().unwrap(), 3, &base);
 }
