@@ -8,7 +8,8 @@ pub struct Environment {
     variables: BTreeMap<String, String>,
     hostname: String,
     uid: u32,
-    parent: u32,
+    /// The launcher's process that all ranks of this node descend from, as far as it can be seen.
+    parent: Option<u32>,
 }
 
 impl Environment {
@@ -18,7 +19,7 @@ impl Environment {
         let variables = std::env::vars_os()
             .map(|(name, value)| (name.to_string_lossy().into_owned(), value.to_string_lossy().into_owned()))
             .collect();
-        let parent = u32::try_from(nix::unistd::getppid().as_raw()).unwrap_or_default();
+        let parent = common_ancestor();
         Self { variables, hostname, uid: nix::unistd::getuid().as_raw(), parent }
     }
 
@@ -29,7 +30,7 @@ impl Environment {
         uid: u32,
     ) -> Self {
         let variables = variables.into_iter().map(|(name, value)| (name.into(), value.into())).collect();
-        Self { variables, hostname: hostname.to_owned(), uid, parent: 0 }
+        Self { variables, hostname: hostname.to_owned(), uid, parent: None }
     }
 
     /// The same, with a variable more (or another value for it).
@@ -64,8 +65,28 @@ impl Environment {
         self.uid
     }
 
-    /// The process that started this one.
-    pub(crate) fn parent(&self) -> u32 {
+    /// The launcher's process that all ranks of this node descend from, as far as it can be seen.
+    pub(crate) fn parent(&self) -> Option<u32> {
         self.parent
     }
+}
+
+/// The nearest ancestor with the name of MPICH's proxy (there may be shells in between); else the parent.
+fn common_ancestor() -> Option<u32> {
+    const MOST_BETWEEN: usize = 16;
+    let own_parent = u32::try_from(nix::unistd::getppid().as_raw()).ok().filter(|parent| *parent > 1)?;
+    let mut ancestor = own_parent;
+    for _ in 0..MOST_BETWEEN {
+        // `12 (name) S 7 …`: the name may hold anything but ends with the last bracket; the parent is the second word behind it.
+        let stat = std::fs::read_to_string(format!("/proc/{ancestor}/stat")).unwrap_or_default();
+        let Some((before, behind)) = stat.rsplit_once(')') else { break };
+        if before.contains("(hydra_pmi_proxy") || before.contains("(pmi_proxy") {
+            return Some(ancestor);
+        }
+        match behind.split_whitespace().nth(1).and_then(|parent| parent.parse().ok()) {
+            Some(parent) if parent > 1 => ancestor = parent,
+            Some(_) | None => break,
+        }
+    }
+    Some(own_parent)
 }

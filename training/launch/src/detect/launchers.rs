@@ -94,9 +94,9 @@ pub(super) fn pmi(environment: &Environment) -> Result<Option<Claim>, Error> {
         Some(job) => format!("pmi-{job}"),
         None => environment.get(variables::WORLD).unwrap_or_default().to_owned(),
     };
-    // One node: all ranks have one parent, the launcher's proxy.
-    if claim.world.is_empty() && claim.is_one_node() && environment.parent() > 1 {
-        claim.world = format!("pmi-under-{}", environment.parent());
+    // One node: all ranks descend from one proxy of the launcher's.
+    if let (true, true, Some(parent)) = (claim.world.is_empty(), claim.is_one_node(), environment.parent()) {
+        claim.world = format!("pmi-under-{parent}");
     }
     Ok(Some(claim))
 }

@@ -31,6 +31,9 @@ const LONGEST_FRAME: usize = 8 * 1024 * 1024;
 /// Lines of a remote shell's own that are shown when it fails.
 const LAST_WORDS: usize = 5;
 
+/// Pieces that are read of a host whose ranks were killed: a pipe's worth.
+const LAST_PIECES: usize = 4;
+
 /// How long a remote shell may take to end once its node has.
 const LINGER: Duration = Duration::from_secs(5);
 
@@ -62,6 +65,8 @@ struct Host {
     words: Lines,
     last_words: VecDeque<String>,
     state: State,
+    /// Whether its ranks were killed: nobody waits for their last output then.
+    killed: bool,
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -136,6 +141,13 @@ impl Fleet {
     pub(crate) fn look(&mut self, events: &mut VecDeque<Event>) {
         for (index, host) in self.hosts.iter_mut().enumerate() {
             host.send();
+            if host.killed && host.state != State::Gone && matches!(host.child.try_wait(), Ok(Some(_))) {
+                // Also where there is no room to print more: otherwise nobody would see that it is gone.
+                for _ in 0..LAST_PIECES {
+                    host.read(index, &mut self.buffer, events);
+                }
+                (host.stdout, host.stderr) = (None, None);
+            }
             host.look(index, events);
         }
         if self.deadline.is_some() && self.hosts.iter().all(|host| matches!(host.state, State::Ready(_))) {
@@ -166,6 +178,7 @@ impl Fleet {
                 State::Running => {
                     host.tell(&Message::Signal(signal as i32));
                     if signal == Signal::SIGKILL {
+                        host.killed = true;
                         // A node that still hears sees the end of its orders; one that does not is cut off.
                         host.outbox_then_close();
                     }
@@ -254,6 +267,7 @@ impl Host {
             words: Lines::default(),
             last_words: VecDeque::new(),
             state: State::Called,
+            killed: false,
         })
     }
 

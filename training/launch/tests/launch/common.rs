@@ -58,6 +58,12 @@ impl Run {
         Started { base: self.base, child: Watched(child), stdout, stderr, readers }
     }
 
+    /// Nobody reads its outputs; they are closed with the child.
+    pub(crate) fn start_unread(mut self) -> (tempfile::TempDir, Child) {
+        let child = self.command.spawn().unwrap();
+        (self.base, child)
+    }
+
     pub(crate) fn end(self) -> Ended {
         self.start().end()
     }

@@ -247,6 +247,30 @@ fn a_flood_from_another_host_loses_no_byte() {
 }
 
 #[test]
+fn nobody_reading_holds_ranks_on_other_hosts_but_not_ctrl_c() {
+    let run = two_hosts(
+        ": > $BASE/pid-$$; exec yes xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx",
+    );
+    let (base, mut child) = run.start_unread();
+    wait_until("ranks run", || marks(base.path(), "pid-").len() == 6);
+    let held = |path: &PathBuf| {
+        let pid = path.file_name().unwrap().to_string_lossy()[4..].to_owned();
+        let is_rank = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default().trim() == "yes";
+        is_rank && std::fs::read_to_string(format!("/proc/{pid}/wchan")).unwrap_or_default().contains("pipe")
+    };
+    wait_until("ranks are held by their pipes", || {
+        marks(base.path(), "pid-").iter().filter(|path| held(path)).count() == 4
+    });
+    for _ in 0..2 {
+        nix::sys::signal::kill(nix::unistd::Pid::from_raw(child.id().cast_signed()), Signal::SIGINT).unwrap();
+    }
+    wait_until("the run ends", || child.try_wait().unwrap().is_some());
+    assert_eq!(child.wait().unwrap().code(), Some(130));
+    wait_until("all are gone", || living(base.path()).is_empty());
+    wait_until("directories are gone", || marks(base.path(), "eirene-train-run.").is_empty());
+}
+
+#[test]
 fn this_host_needs_no_ssh() {
     let ended = over_ssh(["--hostfile", "/dev/stdin", "sh", "-c", "echo $EIRENE_TRAIN_RANK"]).end();
     assert_eq!(ended.code, 2);

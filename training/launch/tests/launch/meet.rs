@@ -155,6 +155,7 @@ fn ranks_under_open_mpi_s_mpirun_meet_without_its_library() {
 #[ignore = "needs MPICH's mpiexec; part of the deep tests"]
 fn ranks_under_mpich_s_mpiexec_meet_without_its_library() {
     let (mut command, base) = command("mpiexec.mpich");
-    command.args(["-n", "4", &hello()]);
+    // A shell that stays between the launcher and its ranks.
+    command.args(["-n", "4", "sh", "-c", &format!("{}; exit $?", hello())]);
     assert_met(&command.output().unwrap(), 4, &base);
 }

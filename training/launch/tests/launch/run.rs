@@ -1,10 +1,9 @@
 //! `eirene-train run` on this host: the real command, real processes.
 
 use std::io::Read as _;
-use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::common::{PROGRAM, Run, assert_nothing_left, is_running, living, marks, wait_until};
+use crate::common::{Run, assert_nothing_left, is_running, living, marks, wait_until};
 use nix::sys::signal::Signal;
 
 /// A rank's script that lets its processes be found again, and then does something.
@@ -272,22 +271,9 @@ fn a_flood_keeps_nobody_from_speaking_and_no_byte_is_lost() {
 
 #[test]
 fn nobody_reading_holds_the_ranks_but_not_ctrl_c() {
-    let base = tempfile::tempdir().unwrap();
-    let mut child = Command::new(PROGRAM)
-        .args([
-            "run",
-            "-n",
-            "2",
-            "sh",
-            "-c",
-            ": > $BASE/pid-$$; exec yes xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx",
-        ])
-        .env("XDG_RUNTIME_DIR", base.path())
-        .env("BASE", base.path())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap();
+    let (base, mut child) =
+        Run::script(2, &[], ": > $BASE/pid-$$; exec yes xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx")
+            .start_unread();
     // A held rank does not use its processor: its time stands still.
     let pids = || {
         marks(base.path(), "pid-")
@@ -311,15 +297,7 @@ fn nobody_reading_holds_the_ranks_but_not_ctrl_c() {
 
 #[test]
 fn a_reader_that_goes_away_ends_the_run() {
-    let base = tempfile::tempdir().unwrap();
-    let mut child = Command::new(PROGRAM)
-        .args(["run", "-n", "2", "sh", "-c", ": > $BASE/pid-$$; exec yes"])
-        .env("XDG_RUNTIME_DIR", base.path())
-        .env("BASE", base.path())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
+    let (base, mut child) = Run::script(2, &[], ": > $BASE/pid-$$; exec yes").start_unread();
     let mut some = [0; 100];
     child.stdout.take().unwrap().read_exact(&mut some).unwrap();
     wait_until("the run ends", || child.try_wait().unwrap().is_some());
