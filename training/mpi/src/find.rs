@@ -89,12 +89,16 @@ pub fn find(around: &Surroundings) -> Result<Vec<Candidate>, Error> {
 /// error is the mismatch of the first.
 pub fn choose(around: &Surroundings) -> Result<Library, Error> {
     let candidates = find(around)?;
-    let mut tried: Vec<String> = Vec::new();
+    let (mut tried, mut names): (Vec<String>, Vec<String>) = (Vec::new(), Vec::new());
     let mut mismatch: Option<Mismatch> = None;
     for candidate in candidates {
         let library = match Library::open(&candidate.library) {
             Ok(library) => library,
             Err(error) if candidate.origin == Origin::Variable => return Err(error),
+            Err(Error::Open { library, .. }) if candidate.origin == Origin::Loader => {
+                names.push(library.display().to_string());
+                continue;
+            }
             Err(error) => {
                 tried.push(error.to_string());
                 continue;
@@ -113,10 +117,13 @@ pub fn choose(around: &Surroundings) -> Result<Library, Error> {
             return Ok(library);
         }
     }
-    match mismatch {
-        Some(mismatch) => Err(mismatch.into()),
-        None => Err(Error::NotFound { tried: tried.join("; ") }),
+    if let Some(mismatch) = mismatch {
+        return Err(mismatch.into());
     }
+    if !names.is_empty() {
+        tried.push(format!("{} by the system's loader", names.join(", ")));
+    }
+    Err(Error::NotFound { tried: tried.join("; ") })
 }
 
 /// File names of MPI libraries, for the list of what is loaded.
