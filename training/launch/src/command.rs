@@ -56,7 +56,8 @@ enum Verb {
 /// Ranks find each other without an address or a port. Programs that call `init_process_group("gloo")` or the like find RANK,
 /// WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR and MASTER_PORT (a free port) as torchrun sets them.
 ///
-/// The first rank that fails ends all others; its code is the command's, 128 + N if signal N killed it.
+/// The first rank that fails ends all others; its code is the command's, 128 + N if signal N killed it. Code 113 says that a rank ended
+/// only because another one failed, which is then looked for.
 #[derive(Debug, Clone, Args)]
 #[command(
     after_help = "Examples:\n  eirene-train run -n 4 train.py --epochs 3\n  eirene-train run -n 2 -m my.module\n  \

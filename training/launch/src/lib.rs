@@ -19,4 +19,4 @@ pub mod variables;
 pub use environment::Environment;
 pub use error::Error;
 pub use launch::{Launch, Mpi, Place, SecretSource, Starter};
-pub use run::{Bind, Ending, Hosts, Options, Output, node, run};
+pub use run::{BECAUSE_OF_ANOTHER, Bind, Ending, Hosts, Options, Output, node, run};

@@ -9,6 +9,10 @@ pub(crate) enum Stream {
     Stderr,
 }
 
+/// What a rank exits with when it ends only because another one failed: a run goes on looking for that other one, for it may take
+/// longer to end than those that notice.
+pub const BECAUSE_OF_ANOTHER: u8 = 113;
+
 /// How a rank ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum End {
@@ -19,6 +23,11 @@ pub(crate) enum End {
 impl End {
     pub(crate) fn is_well(self) -> bool {
         self == Self::Code(0)
+    }
+
+    /// Whether another rank is to blame.
+    pub(crate) fn is_consequence(self) -> bool {
+        self == Self::Code(BECAUSE_OF_ANOTHER)
     }
 
     /// What a shell would say of it.

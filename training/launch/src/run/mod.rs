@@ -41,12 +41,16 @@ use report::{Look, Report};
 use share::Share;
 use signals::Signals;
 
+pub use event::BECAUSE_OF_ANOTHER;
 pub use node::serve as node;
 pub use options::{Bind, Hosts, Options};
 pub use printer::Output;
 
 /// How long ranks that were killed may take to be gone before they are given up.
 const GIVEN_UP_AFTER: Duration = Duration::from_secs(10);
+
+/// How long a run looks for the rank that failed when others end because of it.
+const ANOTHER_WITHIN: Duration = Duration::from_secs(3);
 
 /// How a run ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -105,7 +109,8 @@ pub fn run(options: &Options, stdout: Output, stderr: Output) -> Result<Ending, 
             (Workers::There(Fleet::call(options, placed)?), signals, printer)
         }
     };
-    Run { workers, signals, printer, report, events, grace: options.grace, stop: Stop::Not }.until_ended()
+    Run { workers, signals, printer, report, events, grace: options.grace, stop: Stop::Not, suspecting: None }
+        .until_ended()
 }
 
 fn orders_here(options: &Options, placed: &Placed) -> Result<Orders, Error> {
@@ -218,6 +223,8 @@ struct Run {
     events: VecDeque<Event>,
     grace: Duration,
     stop: Stop,
+    /// Until when to look for the rank that others blame.
+    suspecting: Option<Instant>,
 }
 
 impl Run {
@@ -257,7 +264,7 @@ impl Run {
             Stop::Not => None,
             Stop::Asked(at) | Stop::Killed(at) => Some(at),
         };
-        let next = deadline.into_iter().chain(self.workers.next_look()).min();
+        let next = deadline.into_iter().chain(self.workers.next_look()).chain(self.suspecting).min();
         let timeout = next.map_or(PollTimeout::NONE, |next| {
             let left = next.saturating_duration_since(Instant::now()) + Duration::from_millis(1);
             PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX)
@@ -280,11 +287,28 @@ impl Run {
             }
         }
         // What the failing rank said stands before the headline; what its failure does to the others stands behind it.
-        let headline = if self.stop == Stop::Not { self.report.first_failure(&events) } else { None };
+        let headline = match self.stop {
+            Stop::Not => self.report.first_failure(&events).or_else(|| self.blame_suspect()),
+            Stop::Asked(_) | Stop::Killed(_) => None,
+        };
         if let Some(headline) = headline {
             self.say(&headline);
             self.ask(Signal::SIGTERM);
         }
+    }
+
+    /// When nobody else failed for a while, or nobody is left, the rank that blamed another is all that is known.
+    fn blame_suspect(&mut self) -> Option<String> {
+        if !self.report.has_suspect() {
+            self.suspecting = None;
+            return None;
+        }
+        let until = *self.suspecting.get_or_insert_with(|| Instant::now() + ANOTHER_WITHIN);
+        if Instant::now() < until && !self.workers.is_done() {
+            return None;
+        }
+        self.suspecting = None;
+        self.report.blame_suspect()
     }
 
     fn say(&self, text: &str) {

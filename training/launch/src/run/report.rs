@@ -54,13 +54,15 @@ pub(crate) struct Report {
     hosts: Vec<String>,
     ranks: Vec<Known>,
     first: Option<Failure>,
+    /// The first rank that ended because of another, while that other is not known.
+    suspect: Option<Failure>,
 }
 
 impl Report {
     /// `host_of` says for each rank on which of `hosts` it runs.
     pub(crate) fn new(look: Look, hosts: Vec<String>, host_of: impl Iterator<Item = usize>) -> Self {
         let ranks = host_of.map(|host| Known { host, ..Known::default() }).collect();
-        Self { look, hosts, ranks, first: None }
+        Self { look, hosts, ranks, first: None, suspect: None }
     }
 
     /// Takes note of what happened; gives what is to be printed.
@@ -127,7 +129,27 @@ impl Report {
         let failures: Vec<Failure> = failures.collect();
         // Who was killed was not failed by others.
         let killed = failures.iter().find(|failure| matches!(failure, Failure::Rank { end: End::Signal(_), .. }));
-        let first = killed.or(failures.first())?.clone();
+        let own =
+            || failures.iter().find(|failure| !matches!(failure, Failure::Rank { end, .. } if end.is_consequence()));
+        let Some(first) = killed.or_else(own) else {
+            self.suspect = self.suspect.take().or_else(|| failures.into_iter().next());
+            return None;
+        };
+        Some(self.blame(first.clone()))
+    }
+
+    /// Whether a rank ended because of another that is not known yet.
+    pub(crate) fn has_suspect(&self) -> bool {
+        self.first.is_none() && self.suspect.is_some()
+    }
+
+    /// Nobody else failed: the rank that blamed another is all that is known.
+    pub(crate) fn blame_suspect(&mut self) -> Option<String> {
+        let suspect = self.suspect.take().filter(|_| self.first.is_none())?;
+        Some(self.blame(suspect))
+    }
+
+    fn blame(&mut self, first: Failure) -> String {
         let mut line = self.headline(&first);
         match self.unended().len() {
             0 => {}
@@ -137,7 +159,7 @@ impl Report {
             }
         }
         self.first = Some(first);
-        Some(line)
+        line
     }
 
     /// Why the run failed, if it did.
@@ -212,6 +234,7 @@ fn label(lines: &[u8], mark: &[u8]) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::run::event::BECAUSE_OF_ANOTHER;
 
     const PLAIN: Look = Look { labels: true, color: false, files: false };
 
@@ -256,6 +279,25 @@ mod tests {
         );
         assert_eq!(report.failure().unwrap().exit_code(), 137);
         assert_eq!(report.first_failure(&[Event::Ended { rank: 3, end: End::Code(1) }]), None);
+    }
+
+    #[test]
+    fn who_ends_because_of_another_is_blamed_only_when_there_is_no_other() {
+        let ended = |rank, code| [Event::Ended { rank, end: End::Code(code) }];
+        let mut with_other = report(PLAIN);
+        assert_eq!(with_other.first_failure(&ended(0, BECAUSE_OF_ANOTHER)), None);
+        assert!(with_other.has_suspect());
+        assert!(
+            with_other.first_failure(&ended(2, 1)).unwrap().starts_with("rank 2 (on b, pid 102) exited with code 1")
+        );
+        assert!(!with_other.has_suspect());
+        assert_eq!(with_other.blame_suspect(), None);
+
+        let mut alone = report(PLAIN);
+        alone.first_failure(&ended(3, BECAUSE_OF_ANOTHER));
+        alone.first_failure(&ended(0, BECAUSE_OF_ANOTHER));
+        assert!(alone.blame_suspect().unwrap().starts_with("rank 3 (on b, pid 103) exited with code 113"));
+        assert_eq!(alone.failure().unwrap().exit_code(), 113);
     }
 
     #[test]

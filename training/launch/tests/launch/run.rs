@@ -135,6 +135,22 @@ fn the_first_failure_ends_all_and_is_said_first_and_last() {
 }
 
 #[test]
+fn ranks_that_end_because_of_another_do_not_take_its_blame() {
+    let script = "case $RANK in 2) while [ $(ls $BASE | grep -c noticed) -lt 2 ]; do :; done; echo 'bad thing' >&2; exit 3;; \
+                  *) : > $BASE/noticed-$RANK; exit 113;; esac";
+    let ended = Run::script(3, &[], script).end();
+    assert_eq!(ended.code, 3, "{}", ended.stderr);
+    assert!(
+        ended.stderr.ends_with("exited with code 3\neirene-train: its last line on stderr:\n    bad thing\n"),
+        "{}",
+        ended.stderr
+    );
+    // Nobody else failed: it is not waited for without end, nor at all when nobody is left.
+    assert_eq!(Run::script(2, &[], "[ $RANK = 1 ] && exit 113; sleep 1000").end().code, 113);
+    assert_eq!(Run::script(2, &[], "exit 113").end().code, 113);
+}
+
+#[test]
 fn a_rank_that_ends_well_before_the_others_is_no_failure() {
     let ended = Run::script(
         2,
