@@ -141,7 +141,7 @@ impl Door {
                 },
             };
             if way == Way::Unix && !socket::same_user(&fd) {
-                self.strangers += 1;
+                self.strangers = self.strangers.saturating_add(1);
                 continue;
             }
             if self.knocks.iter().flatten().count() >= most {

@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::PathBuf;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::channel::Channel;
 use crate::door::inherited;
@@ -17,9 +17,13 @@ use crate::place;
 use crate::plan::{Meeting, Phase, Plan};
 use crate::proof::Prover;
 use crate::room::{self, Room};
+use crate::seal::Kind;
 use crate::secret::{Secret, random_u64};
 use crate::socket::{self, Way};
-use crate::wire::Entry;
+use crate::wire::{Entry, write_error};
+
+/// How long rank 0 has to hear why this rank cannot take part.
+const FAREWELL: Duration = Duration::from_millis(500);
 
 /// A world that has met.
 pub(crate) struct Joined {
@@ -119,7 +123,10 @@ fn as_member(plan: &Plan, mut own: Entry, began: Instant) -> Result<Joined, Erro
     let mut floor = Floor::new(found.prover.clone(), plan.rank, plan.size);
     floor.talks[0] = Some(found.channel);
     if !matches!(plan.meeting, Meeting::Directory(_)) && plan.rank + 1 < plan.size {
-        own.addresses = listen_outside(&mut floor, plan, 0)?;
+        own.addresses = listen_outside(&mut floor, plan, 0).inspect_err(|error| {
+            let word = write_error(error, plan.rank);
+            floor.tell_all(Kind::Failed, &word, Instant::now() + FAREWELL);
+        })?;
     }
     let mut member = Member { plan, floor, own, life, began, until, table: Vec::new() };
     let result = member.take_part();

@@ -175,8 +175,8 @@ impl Member<'_> {
             self.floor.tell_all(Kind::Failed, &word, Instant::now() + GRACE);
             return Err(error);
         }
-        self.say(Kind::Listening, &[]);
         self.plan.tell(Phase::Listening);
+        self.say(Kind::Listening, &[]);
 
         self.await_word(Kind::Dial)?;
         self.plan.tell(Phase::Calling);

@@ -301,7 +301,7 @@ impl Mesh {
 
     /// True if the rank has said goodbye. That is no trouble until somebody needs it.
     pub fn left(&self, rank: u32) -> bool {
-        self.shared.links.get(rank as usize).and_then(Option::as_ref).is_some_and(|link| link.inbox().left)
+        self.shared.link(rank).is_ok_and(|link| link.inbox().left)
     }
 
     /// Ends the work for everybody. Who is in trouble already passes that on instead of its own reason, so that all see

@@ -141,6 +141,7 @@ pub(crate) struct Opener {
     number: u64,
     buffer: Vec<u8>,
     header: Option<Header>,
+    dead: bool,
 }
 
 /// A message as it was opened: its descriptors, which came beside the bytes, are still to be added.
@@ -153,11 +154,20 @@ pub(crate) struct Opened {
 
 impl Opener {
     pub(crate) fn new(key: Zeroizing<[u8; 32]>) -> Self {
-        Self { key, number: 0, buffer: Vec::new(), header: None }
+        Self { key, number: 0, buffer: Vec::new(), header: None, dead: false }
     }
 
     /// Takes what came; `give` gets each message that is whole and proven. After an error the direction is dead.
-    pub(crate) fn feed(&mut self, mut bytes: &[u8], mut give: impl FnMut(Opened)) -> Result<(), Corrupt> {
+    pub(crate) fn feed(&mut self, bytes: &[u8], give: impl FnMut(Opened)) -> Result<(), Corrupt> {
+        if self.dead {
+            return Err(Corrupt);
+        }
+        let result = self.open(bytes, give);
+        self.dead = result.is_err();
+        result
+    }
+
+    fn open(&mut self, mut bytes: &[u8], mut give: impl FnMut(Opened)) -> Result<(), Corrupt> {
         loop {
             let wanted = match &self.header {
                 None => HEADER,
@@ -273,7 +283,9 @@ mod tests {
             let mut wire = sealer.seal(Kind::User, 9, &bytes, 0);
             let at = at.index(wire.len());
             wire[at] ^= flip;
-            prop_assert!(all(&mut Opener::new([5; 32].into()), &wire).is_err());
+            let mut opener = Opener::new([5; 32].into());
+            prop_assert!(all(&mut opener, &wire).is_err());
+            prop_assert!(all(&mut opener, &wire).is_err());
         }
 
         #[test]

@@ -483,3 +483,45 @@ fn ranks_that_cannot_reach_each_other_inside_the_node_meet_outside_it() {
     }
     everybody_talks(&meshes);
 }
+
+#[test]
+fn a_rank_with_an_interface_that_is_not_there_is_named_to_all() {
+    let directory = private();
+    let how = How::File(directory.path().join("meeting"));
+    let mut plans: Vec<Plan> = (0..3).map(|rank| how.plan(rank, 3)).collect();
+    plans[1].interfaces = vec!["nosuch0".into()];
+    let results = join_all(plans);
+    for at in [0, 2] {
+        match &results[at] {
+            Err(Error::Failed { rank: 1, reason }) => assert!(reason.contains("`nosuch0`"), "{reason}"),
+            other => panic!("{other:?}"),
+        }
+    }
+    assert!(matches!(&results[1], Err(Error::Invalid { .. })), "{:?}", results[1]);
+}
+
+#[test]
+fn ranks_kept_to_one_interface_listen_nowhere_else() {
+    let directory = private();
+    let path = directory.path().join("meeting");
+    let how = How::File(path.clone());
+    let plan = |rank: u32| {
+        let mut plan = how.plan(rank, 2);
+        plan.node = Some(rank.to_string());
+        plan.interfaces = vec!["lo".into()];
+        plan
+    };
+    std::thread::scope(|scope| {
+        let first = scope.spawn(|| Mesh::join(plan(0)));
+        until("the file is there", || path.exists());
+        let text = std::fs::read_to_string(&path).unwrap();
+        let addresses: Vec<std::net::SocketAddr> = text
+            .lines()
+            .filter_map(|line| line.strip_prefix("address "))
+            .map(|address| address.parse().unwrap())
+            .collect();
+        assert!(!addresses.is_empty() && addresses.iter().all(|address| address.ip().is_loopback()), "{addresses:?}");
+        let second = Mesh::join(plan(1)).unwrap();
+        everybody_talks(&[first.join().unwrap().unwrap(), second]);
+    });
+}
