@@ -166,8 +166,10 @@ pub struct Launch {
     pub place: Place,
     /// Where the secret comes from when no MPI is used.
     pub secret: SecretSource,
-    /// Where this node's sockets may lie, best first.
+    /// Where ranks of this node may meet, best first.
     pub(crate) directory: Vec<PathBuf>,
+    /// The directory on this node that somebody named for sockets.
+    pub(crate) own_directory: Option<PathBuf>,
     pub(crate) uid: u32,
     pub(crate) evidence: String,
     pub(crate) remarks: Vec<String>,

@@ -101,10 +101,14 @@ fn secret(environment: &Environment) -> Result<SecretSource, Error> {
     }
 }
 
-/// Where this node's sockets may lie, best first: what the launcher made, the user's run-time directory, the one for all.
+/// The directory on this node that `EIRENE_TRAIN_DIRECTORY` names.
+pub(crate) fn own_directory(environment: &Environment) -> Option<PathBuf> {
+    environment.get(variables::DIRECTORY).map(PathBuf::from).filter(|path| path.is_absolute())
+}
+
+/// Where ranks of this node may meet, best first: what the launcher made, the user's run-time directory, the one for all.
 pub(crate) fn directory(claim: &Claim, environment: &Environment) -> Vec<PathBuf> {
-    let given = environment.get(variables::DIRECTORY).map(PathBuf::from).filter(|path| path.is_absolute());
-    if let Some(path) = given {
+    if let Some(path) = own_directory(environment) {
         return vec![path];
     }
     let name = format!("eirene-train-{}-{}", environment.uid(), file_name(&claim.world));

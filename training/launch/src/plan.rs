@@ -39,7 +39,7 @@ impl Launch {
             Place::Address { host, port } => Meeting::Address { host: host.clone(), port: *port },
             Place::Listener(number) => Meeting::Listener(descriptor::take_listener(*number)?),
         };
-        if let (None, [own]) = (&directory, self.directory.as_slice()) {
+        if let (None, Some(own)) = (&directory, &self.own_directory) {
             make_private(own, self.uid)?;
             directory = Some(own.clone());
         }
@@ -50,11 +50,11 @@ impl Launch {
         Ok(plan)
     }
 
-    /// Removes the directory that ranks of one node met in, once they have met: a launcher's own directory stays. Whoever comes
+    /// Removes the directory that ranks of one node met in, once they have met; one that `EIRENE_TRAIN_DIRECTORY` names stays. Whoever comes
     /// second finds nothing, which is fine.
     pub fn tidy(&self) {
         if let Place::Directory(_) = self.place
-            && self.secret == SecretSource::Meeting
+            && self.own_directory.is_none()
         {
             for path in &self.directory {
                 let _ = fs::remove_dir(path);

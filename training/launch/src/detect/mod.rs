@@ -50,6 +50,7 @@ impl Launch {
             place,
             secret,
             directory,
+            own_directory: meeting::own_directory(environment),
             uid: environment.uid(),
             evidence: claim.evidence,
             remarks: claim.remarks.into_iter().chain(remarks).collect(),

@@ -1,6 +1,6 @@
 //! Ranks really meet, whoever started them: by the mesh, with the plan that was detected.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
 use crate::common::{Run, marks};
@@ -113,6 +113,13 @@ fn ranks_that_know_no_common_node_meet_by_a_file() {
     assert!(errors.contains("ranks meet by file "), "{errors}");
     assert_eq!(sorted(&text), heard(2), "{errors}");
     assert_eq!(std::fs::read_dir(base.path().join("shared")).unwrap().count(), 0);
+    // Whoever is alone, or meets by a file, makes no directory to meet in.
+    let output =
+        Command::new(hello()).env_remove("XDG_RUNTIME_DIR").env("EIRENE_TRAIN_STARTER", "alone").output().unwrap();
+    assert!(output.status.success());
+    let made = marks(Path::new("/tmp"), &format!("eirene-train-{}-", nix::unistd::getuid()));
+    let is_ours = |path: &PathBuf| ["-alone-", "-by-hand-"].iter().any(|name| path.to_string_lossy().contains(name));
+    assert_eq!(made.into_iter().filter(is_ours).collect::<Vec<_>>(), Vec::<PathBuf>::new());
 }
 
 #[test]
