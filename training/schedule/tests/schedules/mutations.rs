@@ -180,13 +180,18 @@ fn a_race() {
         }
     });
     assert!(matches!(both, Fault::Race { .. }), "{both:?}");
-    // One reads from an output what its owner writes between the same fences.
-    let reads = mutant(Collective::AllGather, &Algorithm::Shared, 2, |schedule| {
-        if let Step::RemoteCopy { from, .. } = &mut schedule.programs[0][2] {
-            *from = Span { space: Space::Output, chunks: 1..2 };
-        }
+    // Everybody reads the root's output, which the root writes between the same fences: right if the root is quick, and only then.
+    let reads = [0, 1, 2].map(|root| {
+        mutant(Collective::Broadcast { root }, &Algorithm::Shared, 3, |schedule| {
+            for step in schedule.programs.iter_mut().flatten() {
+                if let Step::RemoteCopy { from, .. } = step {
+                    from.space = Space::Output;
+                }
+            }
+        })
     });
-    assert!(matches!(reads, Fault::Race { .. } | Fault::Undefined { .. }), "{reads:?}");
+    assert!(reads.iter().all(|fault| matches!(fault, Fault::Race { .. } | Fault::Undefined { .. })), "{reads:?}");
+    assert!(reads.iter().any(|fault| matches!(fault, Fault::Race { .. })), "{reads:?}");
     let mixed = mutant(ALL, &Algorithm::Ring, 3, |schedule| {
         schedule.programs.iter_mut().for_each(|program| program.push(Step::Fence));
     });
