@@ -1,6 +1,6 @@
 //! From a plan to connections with every other rank, leaving nothing behind.
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::PathBuf;
@@ -12,7 +12,7 @@ use crate::error::Error;
 use crate::floor::Floor;
 use crate::judge::Judge;
 use crate::member::{FIRST, Member, NOTICE, find};
-use crate::notice::{Notice, Posted};
+use crate::notice::{Notice, Posted, remove_dead};
 use crate::place;
 use crate::plan::{Meeting, Phase, Plan};
 use crate::proof::Prover;
@@ -24,6 +24,9 @@ use crate::wire::{Entry, write_error};
 
 /// How long rank 0 has to hear why this rank cannot take part.
 const FAREWELL: Duration = Duration::from_millis(500);
+
+/// How long somebody who lives has to take a call.
+const CALL: Duration = Duration::from_millis(300);
 
 /// A world that has met.
 pub(crate) struct Joined {
@@ -119,7 +122,11 @@ fn as_first(plan: &mut Plan, mut own: Entry) -> Result<Joined, Error> {
 fn as_member(plan: &Plan, mut own: Entry, began: Instant) -> Result<Joined, Error> {
     let until = began + plan.timeout;
     let life = random_u64()?;
-    let found = find(plan, own.host, life, until)?;
+    let found = find(plan, own.host, life, until).inspect_err(|error| {
+        if matches!(error, Error::Timeout { .. }) {
+            clear_after_first(plan, &own, false);
+        }
+    })?;
     let mut floor = Floor::new(found.prover.clone(), plan.rank, plan.size);
     floor.talks[0] = Some(found.channel);
     if !matches!(plan.meeting, Meeting::Directory(_)) && plan.rank + 1 < plan.size {
@@ -135,7 +142,7 @@ fn as_member(plan: &Plan, mut own: Entry, began: Instant) -> Result<Joined, Erro
         Ok(nodes) => Ok(Joined { prover: found.prover, links: floor.into_links(), nodes, table }),
         Err(error) => {
             if matches!(error, Error::Died { rank: 0 }) {
-                clear_after_first(plan, &own);
+                clear_after_first(plan, &own, true);
             }
             clear_after(&table, &own);
             Err(error)
@@ -148,18 +155,28 @@ fn clear_after(table: &[Entry], own: &Entry) {
     table.iter().filter(|entry| entry.node == own.node).for_each(room::clear);
 }
 
-/// Rank 0 was killed before it could clear away where it was to be found.
-fn clear_after_first(plan: &Plan, own: &Entry) {
-    let file = match &plan.meeting {
+/// Rank 0 may have been killed before it could clear away where it was to be found. It surely was if nobody listens
+/// there, and it had been met or was to be found on this very host.
+fn clear_after_first(plan: &Plan, own: &Entry, met: bool) {
+    match &plan.meeting {
         Meeting::Directory(path) => {
-            room::clear(&Entry { name: FIRST.into(), ..own.clone() });
-            path.join(NOTICE)
+            let called = Room::open(path).map(|room| room.call(FIRST));
+            let dead = |error: std::io::Error| {
+                matches!(error.kind(), std::io::ErrorKind::ConnectionRefused | std::io::ErrorKind::NotFound)
+            };
+            if called.is_ok_and(|called| called.is_err_and(dead)) {
+                room::clear(&Entry { name: FIRST.into(), ..own.clone() });
+                remove_dead(&path.join(NOTICE));
+            }
         }
-        Meeting::File(path) => path.clone(),
-        Meeting::Nobody | Meeting::Address { .. } | Meeting::Listener(_) => return,
-    };
-    if Notice::read(&file, &plan.world).is_ok_and(|notice| notice.is_some()) {
-        let _ = std::fs::remove_file(file);
+        Meeting::File(path) => {
+            let Ok(Some(notice)) = Notice::read(path, &plan.world) else { return };
+            let alive = |endpoint: &SocketAddr| TcpStream::connect_timeout(endpoint, CALL).is_ok();
+            if (met || notice.host == own.host) && !notice.addresses.iter().any(alive) {
+                remove_dead(path);
+            }
+        }
+        Meeting::Nobody | Meeting::Address { .. } | Meeting::Listener(_) => {}
     }
 }
 

@@ -121,8 +121,20 @@ impl Posted {
             .open(draft)
             .map_err(Error::system("make the meeting file"))?;
         file.write_all(notice.to_text().as_bytes()).map_err(Error::system("write the meeting file"))?;
-        file.sync_all().map_err(Error::system("write the meeting file"))?;
         Ok(file.metadata().map_err(Error::system("look at the meeting file"))?.ino())
+    }
+}
+
+/// Removes a meeting file whose writer is dead, and what it may have been about to put in its place.
+pub(crate) fn remove_dead(path: &Path) {
+    let _ = fs::remove_file(path);
+    let (Some(parent), Some(name)) = (path.parent(), path.file_name().and_then(|name| name.to_str())) else { return };
+    for entry in fs::read_dir(parent).into_iter().flatten().flatten() {
+        let draft = entry.file_name();
+        let number = draft.to_str().and_then(|draft| draft.strip_prefix(name)?.strip_prefix('.'));
+        if number.is_some_and(|number| from_hex(number.as_bytes(), &mut [0; 8])) {
+            let _ = fs::remove_file(entry.path());
+        }
     }
 }
 

@@ -331,3 +331,39 @@ fn two_machines() {
         tool("ip link del near");
     }
 }
+
+#[test]
+#[ignore = "kills ranks at many moments, for minutes"]
+fn a_rank_killed_at_any_moment_is_named_and_nothing_is_left() {
+    let directory = private();
+    let path = directory.path().to_path_buf();
+    for round in 0..120_u64 {
+        let rooms = private();
+        let how = if round % 2 == 0 { How::Directory(path.clone()) } else { How::File(path.join("meeting")) };
+        let mut orders = orders(5, &how);
+        for orders in &mut orders {
+            orders.rooms = Some(rooms.path().into());
+            orders.timeout = Duration::from_secs(3);
+            orders.apart = round % 6 == 1;
+        }
+        let victim = (round * 7 % 5) as usize;
+        let mut ranks = Rank::start_all("processes::rank", &orders);
+        let moment = Instant::now() + Duration::from_micros(round * 7919 % 60_000);
+        until("the moment has come", || Instant::now() >= moment);
+        ranks[victim].signal(Signal::SIGKILL);
+        for (at, rank) in ranks.iter_mut().enumerate().filter(|(at, _)| *at != victim) {
+            let heard = rank.hear().unwrap();
+            let named = match heard.as_str() {
+                "joined" => rank.ask("trouble") == format!("Died {{ rank: {victim} }}"),
+                other => {
+                    other == format!("failed: rank {victim} died")
+                        || other.starts_with("failed: waited") && other.ends_with(&format!("for rank {victim}"))
+                }
+            };
+            assert!(named, "round {round}, rank {at}, victim {victim}: {heard}");
+        }
+        let left: Vec<_> =
+            [rooms.path(), &path].iter().flat_map(|path| std::fs::read_dir(path).unwrap().flatten()).collect();
+        assert!(left.is_empty(), "round {round}, victim {victim}: {left:?}");
+    }
+}
