@@ -158,25 +158,38 @@ fn clear_after(table: &[Entry], own: &Entry) {
 /// Rank 0 may have been killed before it could clear away where it was to be found. It surely was if nobody listens
 /// there, and it had been met or was to be found on this very host.
 fn clear_after_first(plan: &Plan, own: &Entry, met: bool) {
+    // A process that dies closes its sockets one after the other.
+    let until = Instant::now() + if met { CALL } else { Duration::ZERO };
+    while !clear_if_dead(plan, own, met) && Instant::now() < until {
+        std::thread::sleep(CALL / 100);
+    }
+}
+
+/// True if nothing is left to be cleared away.
+fn clear_if_dead(plan: &Plan, own: &Entry, met: bool) -> bool {
     match &plan.meeting {
         Meeting::Directory(path) => {
             let called = Room::open(path).map(|room| room.call(FIRST));
-            let dead = |error: std::io::Error| {
+            let is_dead = |error: std::io::Error| {
                 matches!(error.kind(), std::io::ErrorKind::ConnectionRefused | std::io::ErrorKind::NotFound)
             };
-            if called.is_ok_and(|called| called.is_err_and(dead)) {
+            let dead = called.is_ok_and(|called| called.is_err_and(is_dead));
+            if dead {
                 room::clear(&Entry { name: FIRST.into(), ..own.clone() });
                 remove_dead(&path.join(NOTICE));
             }
+            dead
         }
         Meeting::File(path) => {
-            let Ok(Some(notice)) = Notice::read(path, &plan.world) else { return };
+            let Ok(Some(notice)) = Notice::read(path, &plan.world) else { return true };
             let alive = |endpoint: &SocketAddr| TcpStream::connect_timeout(endpoint, CALL).is_ok();
-            if (met || notice.host == own.host) && !notice.addresses.iter().any(alive) {
+            let dead = (met || notice.host == own.host) && !notice.addresses.iter().any(alive);
+            if dead {
                 remove_dead(path);
             }
+            dead
         }
-        Meeting::Nobody | Meeting::Address { .. } | Meeting::Listener(_) => {}
+        Meeting::Nobody | Meeting::Address { .. } | Meeting::Listener(_) => true,
     }
 }
 
