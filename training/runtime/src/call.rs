@@ -1,0 +1,308 @@
+//! What a caller asks of a group, checked.
+
+use eirene_train_reduce::{DType, ReduceOp};
+use eirene_train_schedule::Collective;
+
+use crate::error::Error;
+use crate::extent::{Extent, Table};
+use crate::message::Head;
+
+/// A piece of the caller's memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Part {
+    /// Address of the first element.
+    pub address: usize,
+    /// Number of elements, which lie one after the other.
+    pub elements: usize,
+}
+
+impl Part {
+    /// As bytes.
+    pub(crate) fn extent(self, dtype: DType) -> Extent {
+        Extent { address: self.address as *mut u8, bytes: self.elements * dtype.size() }
+    }
+}
+
+/// One collective operation, as one rank of a group gives it.
+///
+/// | collective | input | output |
+/// |---|---|---|
+/// | allreduce, reduce, broadcast | one part | one part, as long (in place: the same address) |
+/// | reduce-scatter | a part for each rank | one part, as long as the rank's own input part |
+/// | allgather | one part | a part for each rank |
+/// | all-to-all | a part for each rank | a part for each rank |
+/// | gather | one part | a part for each rank at the root, none elsewhere |
+/// | scatter | a part for each rank at the root, none elsewhere | one part |
+/// | barrier | none | none |
+///
+/// Parts of different ranks may differ in length where there is one for each rank, as long as both sides of a transfer agree.
+#[derive(Debug, Clone)]
+pub struct Call {
+    /// What is to be done; the root is a rank of the group.
+    pub collective: Collective,
+    /// Type of all elements.
+    pub dtype: DType,
+    /// How elements are combined, where they are.
+    pub op: ReduceOp,
+    /// What the rank gives.
+    pub input: Vec<Part>,
+    /// What it gets.
+    pub output: Vec<Part>,
+}
+
+/// How many parts a side of a call has.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Parts {
+    None,
+    One,
+    Each,
+}
+
+impl Call {
+    /// A reduction of `elements` at one address into another (or the same), on every rank.
+    pub fn all_reduce(input: usize, output: usize, elements: usize, dtype: DType, op: ReduceOp) -> Self {
+        let part = |address| vec![Part { address, elements }];
+        Self { collective: Collective::AllReduce, dtype, op, input: part(input), output: part(output) }
+    }
+
+    /// A barrier.
+    pub fn barrier() -> Self {
+        Self {
+            collective: Collective::Barrier,
+            dtype: DType::U8,
+            op: ReduceOp::Sum,
+            input: Vec::new(),
+            output: Vec::new(),
+        }
+    }
+
+    fn shape(&self, me: u32) -> (Parts, Parts) {
+        match self.collective {
+            Collective::AllReduce | Collective::Broadcast { .. } | Collective::Reduce { .. } => {
+                (Parts::One, Parts::One)
+            }
+            Collective::ReduceScatter => (Parts::Each, Parts::One),
+            Collective::AllGather => (Parts::One, Parts::Each),
+            Collective::AllToAll => (Parts::Each, Parts::Each),
+            Collective::Gather { root } => (Parts::One, if root == me { Parts::Each } else { Parts::None }),
+            Collective::Scatter { root } => (if root == me { Parts::Each } else { Parts::None }, Parts::One),
+            Collective::Barrier => (Parts::None, Parts::None),
+        }
+    }
+
+    /// Refuses what cannot be carried out, before anybody else is bothered.
+    pub(crate) fn check(&self, me: u32, size: u32) -> Result<(), Error> {
+        let name = name(self.collective);
+        let wrong = |message: String| Err(Error::Invalid { message: format!("{name}: {message}") });
+        if root(self.collective).is_some_and(|root| root >= size) {
+            return wrong(format!("the root is none of the group's {size} ranks"));
+        }
+        if reduces(self.collective) && !self.op.defined_for(self.dtype) {
+            return wrong(format!("{} is not defined for {}", self.op.name(), self.dtype.name()));
+        }
+        let (input, output) = self.shape(me);
+        for (side, wanted, given) in [("input", input, &self.input), ("output", output, &self.output)] {
+            let count = match wanted {
+                Parts::None => 0,
+                Parts::One => 1,
+                Parts::Each => size as usize,
+            };
+            if given.len() != count {
+                return wrong(format!("{} {side} parts are wanted, {} are given", count, given.len()));
+            }
+        }
+        let own = |parts: &[Part], shape: Parts| match shape {
+            Parts::None => None,
+            Parts::One => Some(parts[0].elements),
+            Parts::Each => Some(parts[me as usize].elements),
+        };
+        if let (Some(gives), Some(gets)) = (own(&self.input, input), own(&self.output, output))
+            && gives != gets
+        {
+            return wrong(format!("the rank's own input has {gives} elements and its output {gets}"));
+        }
+        Ok(())
+    }
+
+    /// What messages of this call say of themselves.
+    pub(crate) fn head(&self, number: u64) -> Head {
+        let elements = match self.collective {
+            Collective::AllReduce | Collective::Broadcast { .. } | Collective::Reduce { .. } => {
+                self.input[0].elements as u64
+            }
+            _ => 0,
+        };
+        let op = if reduces(self.collective) { 1 + self.op as u8 } else { 0 };
+        Head {
+            call: number,
+            bytes: 0,
+            elements,
+            root: root(self.collective).unwrap_or(0),
+            kind: [kind(self.collective), self.dtype as u8, op, 0],
+        }
+    }
+
+    /// Bytes the call is about, of the whole buffer on one rank; 0 where ranks may differ in it, for everybody decides by this alone.
+    pub(crate) fn bytes(&self) -> usize {
+        let sum = |parts: &[Part]| parts.iter().map(|part| part.elements).sum::<usize>() * self.dtype.size();
+        match self.collective {
+            Collective::AllReduce
+            | Collective::Broadcast { .. }
+            | Collective::Reduce { .. }
+            | Collective::ReduceScatter => sum(&self.input),
+            Collective::AllGather => sum(&self.output),
+            Collective::AllToAll | Collective::Gather { .. } | Collective::Scatter { .. } | Collective::Barrier => 0,
+        }
+    }
+
+    /// Each side as one run of memory, if it is one and every rank's looks the same; what is needed to find others' memory from one's own.
+    pub(crate) fn wholes(&self) -> Option<(Extent, Extent)> {
+        let whole = |parts: &[Part]| {
+            let first = parts.first()?;
+            let mut end = first.address;
+            for part in parts {
+                if part.address != end || part.elements != first.elements {
+                    return None;
+                }
+                end += part.elements * self.dtype.size();
+            }
+            Some(Extent { address: first.address as *mut u8, bytes: end - first.address })
+        };
+        match (whole(&self.input), whole(&self.output)) {
+            (Some(input), Some(output)) => Some((input, output)),
+            _ => None,
+        }
+    }
+}
+
+/// The parts of one side, cut into as many chunks as a schedule has: one part evenly, a part for each rank each into as many.
+pub(crate) fn table(parts: &[Part], dtype: DType, ranks: u32, chunks: u32) -> Table {
+    match parts {
+        [] => Table::default(),
+        [part] => Table::even(part.extent(dtype), dtype.size(), chunks),
+        _ => Table::blocks(parts.iter().map(|part| part.extent(dtype)), dtype.size(), chunks / ranks),
+    }
+}
+
+/// The root, where there is one.
+pub(crate) fn root(collective: Collective) -> Option<u32> {
+    match collective {
+        Collective::Broadcast { root }
+        | Collective::Reduce { root }
+        | Collective::Gather { root }
+        | Collective::Scatter { root } => Some(root),
+        Collective::AllReduce
+        | Collective::ReduceScatter
+        | Collective::AllGather
+        | Collective::AllToAll
+        | Collective::Barrier => None,
+    }
+}
+
+/// Whether elements are combined.
+pub(crate) fn reduces(collective: Collective) -> bool {
+    matches!(collective, Collective::AllReduce | Collective::Reduce { .. } | Collective::ReduceScatter)
+}
+
+/// A collective's number in message heads.
+fn kind(collective: Collective) -> u8 {
+    match collective {
+        Collective::AllReduce => 1,
+        Collective::Broadcast { .. } => 2,
+        Collective::Reduce { .. } => 3,
+        Collective::ReduceScatter => 4,
+        Collective::AllGather => 5,
+        Collective::AllToAll => 6,
+        Collective::Gather { .. } => 7,
+        Collective::Scatter { .. } => 8,
+        Collective::Barrier => 9,
+    }
+}
+
+/// Names by number.
+const NAMES: [&str; 10] = [
+    "point to point",
+    "allreduce",
+    "broadcast",
+    "reduce",
+    "reduce-scatter",
+    "allgather",
+    "all-to-all",
+    "gather",
+    "scatter",
+    "barrier",
+];
+
+/// A collective's name.
+pub(crate) fn name(collective: Collective) -> &'static str {
+    NAMES[kind(collective) as usize]
+}
+
+/// A call in words, from a message's head.
+pub(crate) fn describe(head: &Head) -> String {
+    let [kind, dtype, op, _] = head.kind;
+    let text = format!("{} (call {})", NAMES.get(kind as usize).unwrap_or(&"something unknown"), head.call);
+    let dtype = DType::ALL.into_iter().find(|known| *known as u8 == dtype);
+    let mut details = Vec::new();
+    if let Some(op) = ReduceOp::ALL.into_iter().find(|known| 1 + *known as u8 == op) {
+        details.push(op.name().to_owned());
+    }
+    if head.elements > 0 {
+        details.push(format!("{} elements", head.elements));
+    }
+    if let Some(dtype) = dtype
+        && kind != 9
+    {
+        details.push(dtype.name().to_owned());
+    }
+    if matches!(kind, 2 | 3 | 7 | 8) {
+        details.push(format!("root {}", head.root));
+    }
+    if details.is_empty() { text } else { text + " of " + &details.join(", ") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn part(elements: usize) -> Part {
+        Part { address: 4096, elements }
+    }
+
+    #[test]
+    fn calls_that_cannot_be_are_refused_with_the_reason() {
+        let good = Call::all_reduce(4096, 4096, 8, DType::F32, ReduceOp::Sum);
+        assert!(good.check(0, 2).is_ok());
+        for (call, reason) in [
+            (Call { output: vec![part(7)], ..good.clone() }, "8 elements and its output 7"),
+            (Call { input: vec![], ..good.clone() }, "1 input parts are wanted, 0 are given"),
+            (Call { collective: Collective::Broadcast { root: 2 }, ..good.clone() }, "none of the group's 2 ranks"),
+            (Call { dtype: DType::I32, op: ReduceOp::Avg, ..good.clone() }, "not defined for int32"),
+            (Call { collective: Collective::AllGather, ..good.clone() }, "2 output parts are wanted, 1 are given"),
+        ] {
+            let error = call.check(0, 2).unwrap_err().to_string();
+            assert!(error.contains(reason), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_call_is_described_for_people() {
+        let call = Call::all_reduce(4096, 4096, 8, DType::F32, ReduceOp::Sum);
+        assert_eq!(describe(&call.head(3)), "allreduce (call 3) of sum, 8 elements, float32");
+        assert_eq!(describe(&Call::barrier().head(1)), "barrier (call 1)");
+    }
+
+    #[test]
+    fn parts_that_touch_are_one_run_of_memory() {
+        let each = |addresses: [usize; 2]| addresses.map(|address| Part { address, elements: 2 }).to_vec();
+        let call = |output| Call {
+            collective: Collective::AllGather,
+            dtype: DType::F32,
+            op: ReduceOp::Sum,
+            input: vec![Part { address: 64, elements: 2 }],
+            output,
+        };
+        assert_eq!(call(each([4096, 4104])).wholes().unwrap().1.bytes, 16);
+        assert!(call(each([4096, 4112])).wholes().is_none());
+    }
+}

@@ -1,0 +1,98 @@
+//! What can go wrong, by what a caller may do about it.
+
+use std::time::Duration;
+
+/// Why something did not happen. Ranks are those of the world, except where a message says otherwise.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum Error {
+    /// It took longer than allowed.
+    #[error("{what} did not end within {waited:?}{}", missing_ranks(missing))]
+    Timeout {
+        /// How long was waited.
+        waited: Duration,
+        /// What for.
+        what: String,
+        /// Who has not come, where that is known.
+        missing: Vec<u32>,
+    },
+    /// A rank has ended while it was needed.
+    #[error("rank {rank} has ended while {what}")]
+    PeerDied {
+        /// Which.
+        rank: u32,
+        /// What was going on.
+        what: String,
+    },
+    /// A rank has left the world in order while it was needed.
+    #[error("rank {rank} has left, but it was still needed: {what}")]
+    Left {
+        /// Which.
+        rank: u32,
+        /// What for.
+        what: String,
+    },
+    /// Ranks have called different things.
+    #[error("the ranks do not agree: {message}")]
+    Mismatch {
+        /// Who called what.
+        message: String,
+    },
+    /// Another rank has given up, and told why.
+    #[error("rank {rank} has given up: {reason}")]
+    Aborted {
+        /// Which.
+        rank: u32,
+        /// Why.
+        reason: String,
+    },
+    /// What was asked for makes no sense.
+    #[error("{message}")]
+    Invalid {
+        /// Why not.
+        message: String,
+    },
+    /// There is not enough memory, or it cannot be shared.
+    #[error("cannot {what} {bytes} bytes of shared memory: {reason}")]
+    Memory {
+        /// How much was wanted.
+        bytes: usize,
+        /// What failed.
+        what: String,
+        /// What the system says.
+        reason: String,
+    },
+    /// The world was left, or something failed in it before.
+    #[error("this world has ended: {reason}")]
+    Ended {
+        /// Why.
+        reason: String,
+    },
+    /// The ranks could not find or trust each other.
+    #[error("{0}")]
+    Meeting(String),
+    /// The connection to a rank failed.
+    #[error("the connection to rank {rank} failed: {reason}")]
+    Connection {
+        /// Which rank.
+        rank: u32,
+        /// What the system says.
+        reason: String,
+    },
+    /// The MPI library refused.
+    #[error("MPI: {0}")]
+    Mpi(String),
+}
+
+impl Error {
+    pub(crate) fn memory(bytes: usize, what: &str, errno: nix::Error) -> Self {
+        Self::Memory { bytes, what: what.to_owned(), reason: errno.desc().to_owned() }
+    }
+}
+
+fn missing_ranks(missing: &[u32]) -> String {
+    match missing {
+        [] => String::new(),
+        [one] => format!(": rank {one} has not come"),
+        many => format!(": ranks {} have not come", many.iter().map(u32::to_string).collect::<Vec<_>>().join(", ")),
+    }
+}

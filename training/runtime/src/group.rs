@@ -1,0 +1,694 @@
+//! A group of ranks that do things together, and the order in which they do them.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::time::{Duration, Instant};
+
+use eirene_train_reduce::{DType, ReduceOp, Reduction};
+use eirene_train_schedule::{Algorithm, Collective, Schedule, Verified};
+
+use crate::call::{self, Call, Part, describe};
+use crate::choice::{self, Topology};
+use crate::error::Error;
+use crate::extent::{Extent, Table};
+use crate::link::{Link, Outgoing};
+use crate::memory::bell::{Turn, Waiting, now};
+use crate::memory::meeting::{Meeting, Saying};
+use crate::message::Head;
+use crate::task::{Mapped, Parts, Progress, Task};
+use crate::transfers::{self, Receiving, Sending, Transfers};
+use crate::work::{Ticket, Work};
+use crate::world::Inner;
+
+/// From so many bytes on, ranks that share memory agree on how before they begin: a fence is cheap beside what it saves when all buffers lie
+/// in arenas, and everybody learns at once of a call that does not fit the others'.
+const AGREE_FROM: usize = 64 << 10;
+
+/// A group of ranks. Cheap to clone.
+///
+/// All its ranks must call the same collectives in the same order, from whatever threads. Transfers between two ranks keep an order of their
+/// own.
+#[derive(Clone)]
+pub struct Group {
+    shared: Arc<Shared>,
+    world: Arc<Inner>,
+}
+
+/// What the handles of a group, the progress thread and the helpers share.
+pub(crate) struct Shared {
+    topic: u64,
+    /// The last collective that was begun.
+    begun: AtomicU64,
+    /// The group's ranks, by their rank in the world.
+    ranks: Vec<u32>,
+    me: u32,
+    topology: Topology,
+    collectives: Mutex<Collectives>,
+    transfers: Mutex<(Transfers, Vec<Option<Link>>)>,
+    /// Collectives and transfers that are not done.
+    outstanding: AtomicUsize,
+}
+
+/// What a group is built from.
+pub(crate) struct Foundation {
+    /// Its number in messages of the mesh.
+    pub(crate) topic: u64,
+    pub(crate) ranks: Vec<u32>,
+    pub(crate) me: u32,
+    pub(crate) topology: Topology,
+    /// Links for collectives, by rank.
+    pub(crate) collectives: Vec<Option<Link>>,
+    /// Links for transfers, by rank.
+    pub(crate) transfers: Vec<Option<Link>>,
+    /// Where all ranks meet, if all share memory.
+    pub(crate) meeting: Option<Meeting>,
+}
+
+/// The collectives of a group, which are done one after the other.
+struct Collectives {
+    links: Vec<Option<Link>>,
+    meeting: Option<Meeting>,
+    queue: VecDeque<Queued>,
+    current: Option<Operation>,
+    /// Calls so far, and what the last one was.
+    number: u64,
+    last: Head,
+    schedules: HashMap<(Collective, Algorithm), Arc<Verified>>,
+    scratch: Vec<u64>,
+}
+
+struct Queued {
+    call: Call,
+    allowed: Duration,
+    ticket: Arc<Ticket>,
+}
+
+/// A collective under way.
+struct Operation {
+    call: Call,
+    head: Head,
+    stage: Stage,
+    allowed: Duration,
+    deadline: Instant,
+    ticket: Arc<Ticket>,
+}
+
+enum Stage {
+    /// The ranks tell each other what they have come with.
+    Agreeing,
+    /// They do it.
+    Running(Box<Task>),
+}
+
+// SAFETY: a call holds addresses of buffers which the caller has promised to leave alone until it is done.
+#[expect(unsafe_code, reason = "calls go from the caller to the progress thread")]
+unsafe impl Send for Collectives {}
+
+impl Group {
+    pub(crate) fn new(foundation: Foundation, world: Arc<Inner>) -> Self {
+        let Foundation { topic, ranks, me, topology, collectives, transfers, meeting } = foundation;
+        let size = ranks.len() as u32;
+        let shared = Arc::new(Shared {
+            topic,
+            begun: AtomicU64::new(0),
+            ranks,
+            me,
+            topology,
+            collectives: Mutex::new(Collectives {
+                links: collectives,
+                meeting,
+                queue: VecDeque::new(),
+                current: None,
+                number: 0,
+                last: Head::default(),
+                schedules: HashMap::new(),
+                scratch: Vec::new(),
+            }),
+            transfers: Mutex::new((Transfers::new(me, size), transfers)),
+            outstanding: AtomicUsize::new(0),
+        });
+        world.enter(&shared);
+        Self { shared, world }
+    }
+
+    /// This rank's number in the group, from 0.
+    pub fn rank(&self) -> u32 {
+        self.shared.me
+    }
+
+    /// Number of ranks.
+    pub fn size(&self) -> u32 {
+        self.shared.ranks.len() as u32
+    }
+
+    /// The group's ranks by their numbers in the world.
+    pub fn ranks(&self) -> &[u32] {
+        &self.shared.ranks
+    }
+
+    /// Does a collective and waits for it. Where nothing else of the world's is under way it is done in the calling thread.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for a call that cannot be, which nobody else notices; anything else ends the world for all ranks.
+    ///
+    /// # Safety
+    /// The call's parts must be memory of the given lengths that nobody else uses before this returns.
+    #[expect(unsafe_code, reason = "buffers are given by address")]
+    pub unsafe fn run(&self, call: &Call, allowed: Duration) -> Result<(), Error> {
+        call.check(self.rank(), self.size())?;
+        self.world.well()?;
+        if self.world.is_idle() {
+            let mut lane = lock(&self.shared.collectives);
+            if lane.is_idle() {
+                let outcome = self.run_here(&mut lane, call, allowed);
+                drop(lane);
+                self.world.done_here();
+                return outcome;
+            }
+        }
+        // SAFETY: as promised to us; we wait until it is done.
+        unsafe { self.start(call, allowed) }?.wait(None)
+    }
+
+    fn run_here(&self, lane: &mut Collectives, call: &Call, allowed: Duration) -> Result<(), Error> {
+        let queued = Queued { call: call.clone(), allowed, ticket: Ticket::new() };
+        let outcome = lane.begin(&self.shared, &self.world, queued).and_then(|()| self.finish_here(lane, allowed));
+        if outcome.is_err() {
+            lane.current = None;
+        }
+        outcome.map_err(|error| self.world.fail(error))
+    }
+
+    fn finish_here(&self, lane: &mut Collectives, allowed: Duration) -> Result<(), Error> {
+        let mut waiting = Waiting::new(self.world.bell(), self.world.patience(), Some(now() + allowed));
+        loop {
+            match lane.advance(&self.shared, &self.world)? {
+                Progress::Done => return Ok(()),
+                Progress::Some => waiting.progressed(),
+                Progress::Nothing => {
+                    if self.rest_here(lane, &mut waiting, allowed)? {
+                        return Ok(());
+                    }
+                }
+            }
+        }
+    }
+
+    /// Spends a moment waiting, and looks now and then whether it is in vain; true if the call has come to its end meanwhile.
+    fn rest_here(&self, lane: &mut Collectives, waiting: &mut Waiting<'_>, allowed: Duration) -> Result<bool, Error> {
+        let mut outcome = Ok(Progress::Nothing);
+        let turn = waiting.turn(|| {
+            outcome = lane.advance(&self.shared, &self.world);
+            !matches!(outcome, Ok(Progress::Nothing))
+        });
+        match (outcome?, turn) {
+            (Progress::Done, _) => return Ok(true),
+            (_, Turn::Again) => return Ok(false),
+            (_, Turn::TooLong) => return Err(lane.overdue(&self.shared, &self.world, allowed)),
+            (_, Turn::Slept) => {}
+        }
+        self.world.look_around(|| lane.doing())?;
+        lane.compare(&self.shared)?;
+        let gone = self.world.gone(&self.shared.ranks);
+        if gone.is_empty() {
+            return Ok(false);
+        }
+        // What they had sent was here when they were seen to have left.
+        match lane.advance(&self.shared, &self.world)? {
+            Progress::Done => Ok(true),
+            Progress::Some => Ok(false),
+            Progress::Nothing => lane.needs_none_of(&self.shared, &gone).map(|()| false),
+        }
+    }
+
+    /// Begins a collective.
+    ///
+    /// # Errors
+    /// As [`Self::run`]; what goes wrong later is told by the work.
+    ///
+    /// # Safety
+    /// The call's parts must be memory of the given lengths that nobody else uses before the work is done.
+    #[expect(unsafe_code, reason = "buffers are given by address")]
+    pub unsafe fn start(&self, call: &Call, allowed: Duration) -> Result<Work, Error> {
+        call.check(self.rank(), self.size())?;
+        self.world.well()?;
+        let ticket = Ticket::new();
+        let queued = Queued { call: call.clone(), allowed, ticket: Arc::clone(&ticket) };
+        self.begin_something();
+        lock(&self.shared.collectives).queue.push_back(queued);
+        self.world.wake_progress()?;
+        Ok(Work::new(ticket, Arc::clone(&self.world)))
+    }
+
+    /// Sends to a rank of the group.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if there is no such rank.
+    ///
+    /// # Safety
+    /// As [`Self::start`].
+    #[expect(unsafe_code, reason = "buffers are given by address")]
+    pub unsafe fn send(&self, to: u32, tag: u32, part: Part, dtype: DType, allowed: Duration) -> Result<Work, Error> {
+        self.has(to)?;
+        self.world.well()?;
+        let ticket = Ticket::new();
+        let message = Outgoing::new(transfers::head(tag, dtype), transfers::content(part, dtype));
+        let sending = Sending { to, message, began: now(), allowed, ticket: Arc::clone(&ticket) };
+        self.begin_something();
+        self.transfer(|transfers| transfers.send(sending))?;
+        Ok(Work::new(ticket, Arc::clone(&self.world)))
+    }
+
+    /// Receives from a rank of the group, or from whichever sends first.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if there is no such rank.
+    ///
+    /// # Safety
+    /// As [`Self::start`].
+    #[expect(unsafe_code, reason = "buffers are given by address")]
+    pub unsafe fn receive(
+        &self,
+        from: Option<u32>,
+        tag: u32,
+        part: Part,
+        dtype: DType,
+        allowed: Duration,
+    ) -> Result<Work, Error> {
+        from.map_or(Ok(()), |from| self.has(from))?;
+        self.world.well()?;
+        let ticket = Ticket::new();
+        let (head, into) = (transfers::head(tag, dtype), part.extent(dtype));
+        let receiving = Receiving { from, head, into, began: now(), allowed, ticket: Arc::clone(&ticket) };
+        self.begin_something();
+        self.transfer(|transfers| transfers.receive(receiving))?;
+        Ok(Work::new(ticket, Arc::clone(&self.world)))
+    }
+
+    fn has(&self, rank: u32) -> Result<(), Error> {
+        if rank < self.size() {
+            return Ok(());
+        }
+        Err(Error::Invalid { message: format!("there is no rank {rank} in a group of {}", self.size()) })
+    }
+
+    fn begin_something(&self) {
+        self.shared.outstanding.fetch_add(1, Ordering::AcqRel);
+        self.world.began();
+    }
+
+    /// Adds a transfer and does at once what can be done.
+    fn transfer(&self, add: impl FnOnce(&mut Transfers)) -> Result<(), Error> {
+        let mut lane = lock(&self.shared.transfers);
+        let before = lane.0.left();
+        add(&mut lane.0);
+        // A message to oneself is done by now.
+        self.shared.ended((before + 1).saturating_sub(lane.0.left()), &self.world);
+        let outcome = self.shared.advance_transfers(&mut lane, &self.world);
+        drop(lane);
+        outcome?;
+        self.world.wake_progress()
+    }
+
+    /// Why which algorithm would be taken for a call of so many elements, in words.
+    pub fn explain(&self, collective: Collective, dtype: DType, elements: usize) -> String {
+        let bytes = elements * dtype.size();
+        let staged = choice::choose(collective, bytes, &self.shared.topology, false);
+        let shared = choice::choose(collective, bytes, &self.shared.topology, true);
+        let text = format!(
+            "{} of {bytes} bytes on {} ranks of {} nodes: {}",
+            call::name(collective),
+            self.size(),
+            self.shared.topology.node_count(),
+            staged.because
+        );
+        if shared.algorithm != staged.algorithm && self.shared.topology.is_one_node() && bytes >= AGREE_FROM {
+            return text + "; if all buffers lie in arenas: " + &shared.because;
+        }
+        text
+    }
+}
+
+impl std::fmt::Debug for Group {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Group")
+            .field("ranks", &self.shared.ranks)
+            .field("rank", &self.shared.me)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A lock that a panic elsewhere does not take away: what it guards is then failed, not torn.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn try_lock<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
+    match mutex.try_lock() {
+        Ok(guard) => Some(guard),
+        Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+        Err(TryLockError::WouldBlock) => None,
+    }
+}
+
+impl Shared {
+    /// Does what can be done now, unless somebody else is at it; says whether that was anything.
+    pub(crate) fn poll(&self, world: &Arc<Inner>) -> Result<bool, Error> {
+        if self.outstanding.load(Ordering::Acquire) == 0 {
+            return Ok(false);
+        }
+        let mut moved = false;
+        if let Some(mut lane) = try_lock(&self.collectives) {
+            moved |= self.advance_collectives(&mut lane, world)?;
+        }
+        if let Some(mut lane) = try_lock(&self.transfers) {
+            moved |= self.advance_transfers(&mut lane, world)?;
+        }
+        Ok(moved)
+    }
+
+    fn advance_collectives(&self, lane: &mut Collectives, world: &Arc<Inner>) -> Result<bool, Error> {
+        let mut moved = false;
+        loop {
+            if lane.current.is_none() {
+                let Some(queued) = lane.queue.pop_front() else { return Ok(moved) };
+                let ticket = Arc::clone(&queued.ticket);
+                if let Err(error) = lane.begin(self, world, queued) {
+                    self.ended(1, world);
+                    ticket.finish(Err(error.clone()));
+                    return Err(error);
+                }
+            }
+            let ticket = lane.current.as_ref().map(|operation| Arc::clone(&operation.ticket));
+            match lane.advance(self, world) {
+                Ok(Progress::Nothing) => return Ok(moved),
+                Ok(Progress::Some) => moved = true,
+                Ok(Progress::Done) => {
+                    moved = true;
+                    self.ended(1, world);
+                    if let Some(ticket) = ticket {
+                        ticket.finish(Ok(()));
+                    }
+                }
+                Err(error) => {
+                    self.ended(1, world);
+                    if let Some(ticket) = ticket {
+                        ticket.finish(Err(error.clone()));
+                    }
+                    return Err(error);
+                }
+            }
+        }
+    }
+
+    fn advance_transfers(&self, lane: &mut (Transfers, Vec<Option<Link>>), world: &Arc<Inner>) -> Result<bool, Error> {
+        let (transfers, links) = lane;
+        let before = transfers.left();
+        let outcome = transfers.poll(links);
+        self.ended(before - transfers.left(), world);
+        outcome
+    }
+
+    fn ended(&self, count: usize, world: &Inner) {
+        if count > 0 {
+            self.outstanding.fetch_sub(count, Ordering::AcqRel);
+            world.ended(count);
+        }
+    }
+
+    /// What has taken too long or cannot come to an end, if anything.
+    pub(crate) fn overdue(&self, world: &Inner) -> Option<Error> {
+        if self.outstanding.load(Ordering::Acquire) == 0 {
+            return None;
+        }
+        let time = now();
+        if let Some(lane) = try_lock(&self.collectives)
+            && let Some(operation) = &lane.current
+        {
+            if operation.deadline <= time {
+                return Some(lane.overdue(self, world, operation.allowed));
+            }
+            if let Err(error) = lane.compare(self) {
+                return Some(error);
+            }
+        }
+        let lane = try_lock(&self.transfers)?;
+        let (rank, what, waited) = lane.0.overdue(time)?;
+        let missing = rank.map(|rank| self.ranks[rank as usize]).into_iter().collect();
+        Some(Error::Timeout { waited, what, missing })
+    }
+
+    /// An error if something waits for a rank that has left.
+    pub(crate) fn look_for_gone(&self, world: &Arc<Inner>) -> Result<(), Error> {
+        let gone = world.gone(&self.ranks);
+        // What they had sent was here when they were seen to have left.
+        if gone.is_empty() || self.poll(world)? {
+            return Ok(());
+        }
+        if let Some(mut lane) = try_lock(&self.collectives) {
+            lane.needs_none_of(self, &gone)?;
+        }
+        if let Some(mut lane) = try_lock(&self.transfers) {
+            let (transfers, links) = &mut *lane;
+            let waits = transfers.waits_for(links);
+            if let Some(rank) = waits.iter().map(|rank| self.ranks[*rank as usize]).find(|rank| gone.contains(rank)) {
+                return Err(Error::Left { rank, what: "a transfer was under way".to_owned() });
+            }
+        }
+        Ok(())
+    }
+
+    /// What is going on, in words.
+    pub(crate) fn doing(&self) -> Option<String> {
+        if self.outstanding.load(Ordering::Acquire) == 0 {
+            return None;
+        }
+        let collective = try_lock(&self.collectives).filter(|lane| lane.current.is_some()).map(|lane| lane.doing());
+        Some(collective.unwrap_or_else(|| "a transfer was under way".to_owned()))
+    }
+
+    pub(crate) fn topic(&self) -> u64 {
+        self.topic
+    }
+
+    /// The number of the last collective that was begun.
+    pub(crate) fn begun(&self) -> u64 {
+        self.begun.load(Ordering::Relaxed)
+    }
+
+    /// Ends everything with an error.
+    pub(crate) fn fail(&self, error: &Error, world: &Inner) {
+        if let Some(mut lane) = try_lock(&self.collectives) {
+            let current = lane.current.take().map(|operation| operation.ticket);
+            let tickets: Vec<_> = current.into_iter().chain(lane.queue.drain(..).map(|queued| queued.ticket)).collect();
+            self.ended(tickets.iter().filter(|ticket| !ticket.is_done()).count(), world);
+            for ticket in tickets {
+                ticket.finish(Err(error.clone()));
+            }
+        }
+        if let Some(mut lane) = try_lock(&self.transfers) {
+            let left = lane.0.left();
+            lane.0.fail(error);
+            self.ended(left, world);
+        }
+    }
+}
+
+impl Collectives {
+    fn is_idle(&self) -> bool {
+        self.current.is_none() && self.queue.is_empty()
+    }
+
+    /// An error if the current call waits for one of some ranks that have left.
+    fn needs_none_of(&mut self, group: &Shared, gone: &[u32]) -> Result<(), Error> {
+        let Some(operation) = &self.current else { return Ok(()) };
+        let waits = match &operation.stage {
+            Stage::Agreeing => self.meeting.as_ref().map(Meeting::not_arrived).unwrap_or_default(),
+            Stage::Running(task) => task.waits_for(&mut self.links, self.meeting.as_ref()),
+        };
+        match waits.iter().map(|rank| group.ranks[*rank as usize]).find(|rank| gone.contains(rank)) {
+            Some(rank) => Err(Error::Left { rank, what: self.doing() }),
+            None => Ok(()),
+        }
+    }
+
+    /// An error if a rank is seen to have called something else.
+    fn compare(&self, group: &Shared) -> Result<(), Error> {
+        let (Some(meeting), Some(operation)) = (&self.meeting, &self.current) else { return Ok(()) };
+        let Some((rank, theirs)) = meeting.disagreement(&operation.head) else { return Ok(()) };
+        Err(disagreement(group, &operation.head, rank, &theirs))
+    }
+
+    /// What is going on, in words.
+    fn doing(&self) -> String {
+        self.current.as_ref().map_or_else(|| "nothing was going on".to_owned(), |operation| describe(&operation.head))
+    }
+
+    /// Begins a call.
+    fn begin(&mut self, group: &Shared, world: &Arc<Inner>, queued: Queued) -> Result<(), Error> {
+        let Queued { call, allowed, ticket } = queued;
+        self.number += 1;
+        group.begun.store(self.number, Ordering::Relaxed);
+        let head = call.head(self.number);
+        let agrees = call.bytes() >= AGREE_FROM;
+        let stage = match &mut self.meeting {
+            Some(meeting) => {
+                meeting.begin(&head);
+                if agrees && group.ranks.len() > 1 {
+                    let place =
+                        |extent: Option<Extent>| extent.map(|extent| world.arena().place(extent)).unwrap_or_default();
+                    let wholes = call.wholes();
+                    let (input, output) = (place(wholes.map(|wholes| wholes.0)), place(wholes.map(|wholes| wholes.1)));
+                    meeting.arrive(Some(&Saying { head, input, output }));
+                    world.ring_others(&group.ranks);
+                    Stage::Agreeing
+                } else {
+                    Stage::Running(Box::new(self.task(group, &call, head, Vec::new())?))
+                }
+            }
+            None => Stage::Running(Box::new(self.task(group, &call, head, Vec::new())?)),
+        };
+        self.last = head;
+        self.current = Some(Operation { call, head, stage, allowed, deadline: now() + allowed, ticket });
+        Ok(())
+    }
+
+    /// Does what can be done now for the current call.
+    fn advance(&mut self, group: &Shared, world: &Arc<Inner>) -> Result<Progress, Error> {
+        let Some(mut operation) = self.current.take() else { return Ok(Progress::Done) };
+        if matches!(operation.stage, Stage::Agreeing) {
+            match &self.meeting {
+                Some(meeting) if meeting.complete() => {
+                    let mapped = agreed(meeting, group, &operation, world)?;
+                    let task = self.task(group, &operation.call, operation.head, mapped)?;
+                    operation.stage = Stage::Running(Box::new(task));
+                }
+                _ => {
+                    self.current = Some(operation);
+                    return Ok(Progress::Nothing);
+                }
+            }
+        }
+        let Stage::Running(task) = &mut operation.stage else { return Ok(Progress::Nothing) };
+        let arrivals = self.meeting.as_ref().map(Meeting::arrivals);
+        let progress = task.poll(&mut self.links, self.meeting.as_mut())?;
+        if self.meeting.as_ref().map(Meeting::arrivals) != arrivals {
+            world.ring_others(&group.ranks);
+        }
+        if progress != Progress::Done {
+            self.current = Some(operation);
+        }
+        Ok(progress)
+    }
+
+    /// A task for a call; `mapped` are all ranks' buffers, if they can be reached.
+    fn task(&mut self, group: &Shared, call: &Call, head: Head, mapped: Vec<Mapped>) -> Result<Task, Error> {
+        let choice = choice::choose(call.collective, call.bytes(), &group.topology, !mapped.is_empty());
+        let size = group.ranks.len() as u32;
+        let known = if let Some(known) = self.schedules.get(&(call.collective, choice.algorithm.clone())) {
+            Arc::clone(known)
+        } else {
+            let known = prove(call.collective, &choice.algorithm, size)?;
+            self.schedules.insert((call.collective, choice.algorithm), Arc::clone(&known));
+            known
+        };
+        let schedule = known.schedule();
+        let input = call::table(&call.input, call.dtype, size, schedule.input_chunks);
+        let output = call::table(&call.output, call.dtype, size, schedule.output_chunks);
+        let scratch = self.scratch(call, schedule);
+        let reductions = if call::reduces(call.collective) {
+            let make = |divisor| {
+                Reduction::new(call.dtype, call.op, divisor)
+                    .map_err(|undefined| Error::Invalid { message: undefined.to_string() })
+            };
+            let divisor = (call.op == ReduceOp::Avg).then_some(size);
+            Some((make(None)?, make(divisor)?))
+        } else {
+            None
+        };
+        let element = call.dtype.size();
+        Ok(Task::new(Parts {
+            schedule: known,
+            me: group.me,
+            head,
+            last: self.last,
+            size: element,
+            reductions,
+            input,
+            output,
+            scratch,
+            mapped,
+        }))
+    }
+
+    /// Memory of the engine's, cut like the caller's input or output, whichever has as many chunks.
+    fn scratch(&mut self, call: &Call, schedule: &Schedule) -> Table {
+        if schedule.scratch_chunks == 0 {
+            return Table::default();
+        }
+        let model = if schedule.scratch_chunks == schedule.input_chunks { &call.input } else { &call.output };
+        let size = call.dtype.size();
+        // Parts begin at whole words, as elements of any type may.
+        let room: usize = model.iter().map(|part| (part.elements * size).next_multiple_of(8)).sum();
+        if self.scratch.len() * 8 < room {
+            self.scratch = vec![0; room / 8];
+        }
+        let mut address = self.scratch.as_mut_ptr() as usize;
+        let parts: Vec<Part> = model
+            .iter()
+            .map(|part| {
+                let place = Part { address, elements: part.elements };
+                address += (part.elements * size).next_multiple_of(8);
+                place
+            })
+            .collect();
+        call::table(&parts, call.dtype, schedule.ranks, schedule.scratch_chunks)
+    }
+
+    /// That the current call has taken too long, and whose fault it is as far as can be seen.
+    fn overdue(&self, group: &Shared, world: &Inner, waited: Duration) -> Error {
+        let missing: Vec<u32> = match (&self.meeting, &self.current) {
+            (Some(meeting), Some(operation)) => {
+                meeting.not_begun(operation.head.call).into_iter().map(|rank| group.ranks[rank]).collect()
+            }
+            (None, Some(operation)) => world.ask_around(group.topic, &group.ranks, operation.head.call),
+            (_, None) => Vec::new(),
+        };
+        Error::Timeout { waited, what: self.doing(), missing }
+    }
+}
+
+/// Reads what everybody has come with: an error if it is not the same, else where everybody's buffers are, if all lie in arenas.
+fn agreed(meeting: &Meeting, group: &Shared, operation: &Operation, world: &Inner) -> Result<Vec<Mapped>, Error> {
+    let sayings: Vec<Saying> = (0..group.ranks.len()).map(|rank| meeting.saying(rank)).collect();
+    let me = group.me as usize;
+    if let Some(other) = (0..sayings.len()).find(|rank| sayings[*rank].head != sayings[me].head) {
+        return Err(disagreement(group, &sayings[me].head, other, &sayings[other].head));
+    }
+    let reachable = sayings.iter().all(|saying| saying.input.region > 0 && saying.output.region > 0);
+    let Some((input, output)) = operation.call.wholes().filter(|_| reachable) else { return Ok(Vec::new()) };
+    let find = |rank: usize| {
+        if rank == me {
+            return Ok(Mapped { input: input.address, output: output.address });
+        }
+        Ok(Mapped {
+            input: world.find(group.ranks[rank], sayings[rank].input, input.bytes)?,
+            output: world.find(group.ranks[rank], sayings[rank].output, output.bytes)?,
+        })
+    };
+    (0..sayings.len()).map(find).collect()
+}
+
+/// That two ranks of a group have called different things.
+fn disagreement(group: &Shared, mine: &Head, rank: usize, theirs: &Head) -> Error {
+    let (me, other) = (group.ranks[group.me as usize], group.ranks[rank]);
+    Error::Mismatch { message: format!("rank {me} has called {}, rank {other} {}", describe(mine), describe(theirs)) }
+}
+
+/// Works a schedule out and proves it.
+fn prove(collective: Collective, algorithm: &Algorithm, ranks: u32) -> Result<Arc<Verified>, Error> {
+    let refused = |reason: String| Error::Invalid { message: format!("{}: {reason}", call::name(collective)) };
+    let schedule = eirene_train_schedule::generate(collective, algorithm, ranks).map_err(|e| refused(e.to_string()))?;
+    eirene_train_schedule::verify(schedule).map(Arc::new).map_err(|flaw| refused(flaw.to_string()))
+}

@@ -1,0 +1,200 @@
+//! How a rank waits for what others do in shared memory: it spins for as long as a wake-up would take, lets others run, then sleeps on a
+//! futex. With more ranks than cores a spinning rank would keep the very one from running that it waits for, so there it hardly spins.
+
+use std::time::{Duration, Instant};
+
+use super::sync::{AtomicU32, Ordering, fence};
+
+/// The longest a sleeper goes without looking whether a rank has died; whoever does what is waited for wakes it at once.
+const NAP: Duration = Duration::from_millis(50);
+
+/// As [`NAP`], for those who also wait for what comes over the network: below the time in which a socket's buffer fills.
+const FAR_NAP: Duration = Duration::from_micros(200);
+
+/// The word on which the threads of one rank sleep.
+#[repr(C, align(128))]
+pub(crate) struct Bell {
+    rings: AtomicU32,
+    sleepers: AtomicU32,
+    #[cfg(loom)]
+    futex: super::sync::Futex,
+}
+
+impl Bell {
+    /// A bell in memory of this process.
+    #[cfg(test)]
+    pub(crate) fn new() -> Self {
+        Self {
+            rings: AtomicU32::new(0),
+            sleepers: AtomicU32::new(0),
+            #[cfg(loom)]
+            futex: super::sync::Futex::new(),
+        }
+    }
+
+    /// Wakes whoever sleeps here. To be called after what they wait for has been written.
+    pub(crate) fn ring(&self) {
+        // Pairs with the one in `sleep`: either the sleeper sees what was written, or we see the sleeper.
+        fence(Ordering::SeqCst);
+        if self.sleepers.load(Ordering::Relaxed) > 0 {
+            self.rings.fetch_add(1, Ordering::Release);
+            self.wake_all();
+        }
+    }
+
+    /// Sleeps until somebody rings, unless `ready` by now; at most `longest`.
+    pub(crate) fn sleep(&self, longest: Duration, mut ready: impl FnMut() -> bool) {
+        let seen = self.rings.load(Ordering::Acquire);
+        self.sleepers.fetch_add(1, Ordering::SeqCst);
+        fence(Ordering::SeqCst);
+        if !ready() {
+            self.wait(seen, longest);
+        }
+        self.sleepers.fetch_sub(1, Ordering::Release);
+    }
+}
+
+/// How long to spin and to yield before sleeping.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Patience {
+    spins: u32,
+    yields: u32,
+    nap: Duration,
+}
+
+impl Patience {
+    /// For `ranks` that share `cores`.
+    pub(crate) fn new(ranks: usize, cores: usize) -> Self {
+        // A futex's wake-up takes some 5 µs to 50 µs, a pause some 40 ns: spin about as long.
+        let (spins, yields) = if ranks <= cores { (1000, 200) } else { (8, 400) };
+        Self { spins, yields, nap: NAP }
+    }
+
+    /// The same, for a thread that must not keep others of its rank from running.
+    pub(crate) fn modest(self) -> Self {
+        Self { spins: self.spins.min(50), yields: self.yields.min(20), ..self }
+    }
+
+    /// The same, where some ranks are on other nodes and cannot ring.
+    pub(crate) fn with_far_ranks(self) -> Self {
+        Self { nap: FAR_NAP, ..self }
+    }
+}
+
+/// One wait.
+pub(crate) struct Waiting<'a> {
+    bell: &'a Bell,
+    patience: Patience,
+    turns: u32,
+    deadline: Option<Instant>,
+}
+
+/// What a wait has come to.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Turn {
+    /// Look again.
+    Again,
+    /// Look again, and whether all are well.
+    Slept,
+    /// It has taken too long.
+    TooLong,
+}
+
+impl<'a> Waiting<'a> {
+    /// Begins to wait.
+    pub(crate) fn new(bell: &'a Bell, patience: Patience, deadline: Option<Instant>) -> Self {
+        Self { bell, patience, turns: 0, deadline }
+    }
+
+    /// Something has happened: be quick again.
+    pub(crate) fn progressed(&mut self) {
+        self.turns = 0;
+    }
+
+    /// Spends a moment, however is right by now. `ready` says whether there is something to do, and is asked once more before sleeping.
+    pub(crate) fn turn(&mut self, ready: impl FnMut() -> bool) -> Turn {
+        self.turns = self.turns.saturating_add(1);
+        if self.turns <= self.patience.spins {
+            std::hint::spin_loop();
+            return Turn::Again;
+        }
+        if self.turns <= self.patience.spins + self.patience.yields {
+            std::thread::yield_now();
+            return Turn::Again;
+        }
+        self.rest(ready)
+    }
+
+    /// Sleeps right away.
+    pub(crate) fn rest(&mut self, ready: impl FnMut() -> bool) -> Turn {
+        let left = self.deadline.map(|deadline| deadline.saturating_duration_since(now()));
+        if left == Some(Duration::ZERO) {
+            return Turn::TooLong;
+        }
+        self.bell.sleep(left.map_or(self.patience.nap, |left| left.min(self.patience.nap)), ready);
+        Turn::Slept
+    }
+}
+
+/// The clock of waits.
+pub(crate) fn now() -> Instant {
+    Instant::now()
+}
+
+/// futex(2), for words that processes share.
+#[cfg(not(loom))]
+impl Bell {
+    fn wait(&self, seen: u32, longest: Duration) {
+        let longest = libc::timespec {
+            tv_sec: i64::try_from(longest.as_secs()).unwrap_or(i64::MAX),
+            tv_nsec: i64::from(longest.subsec_nanos()),
+        };
+        // SAFETY: the word outlives the call; the kernel only reads it and the time.
+        unsafe { libc::syscall(libc::SYS_futex, self.rings.as_ptr(), libc::FUTEX_WAIT, seen, &raw const longest) };
+    }
+
+    fn wake_all(&self) {
+        // SAFETY: the kernel only takes the address.
+        unsafe { libc::syscall(libc::SYS_futex, self.rings.as_ptr(), libc::FUTEX_WAKE, i32::MAX) };
+    }
+}
+
+/// For the model checker a sleep has no end of its own: a ring that is missed is a deadlock, which it finds.
+#[cfg(loom)]
+impl Bell {
+    fn wait(&self, seen: u32, _longest: Duration) {
+        self.futex.wait(&self.rings, seen);
+    }
+
+    fn wake_all(&self) {
+        self.futex.wake_all();
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::sync::atomic::AtomicBool;
+
+    use super::*;
+
+    #[test]
+    fn a_ring_wakes_a_sleeper_at_once() {
+        let (bell, done) = (Bell::new(), AtomicBool::new(false));
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !done.load(Ordering::Acquire) {
+                    bell.sleep(Duration::from_hours(1), || done.load(Ordering::Acquire));
+                }
+            });
+            done.store(true, Ordering::Release);
+            bell.ring();
+        });
+    }
+
+    #[test]
+    fn a_wait_ends_at_its_deadline() {
+        let bell = Bell::new();
+        let mut waiting = Waiting::new(&bell, Patience::new(2, 1), Some(now() + Duration::from_millis(20)));
+        while waiting.turn(|| false) != Turn::TooLong {}
+    }
+}

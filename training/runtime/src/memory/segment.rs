@@ -1,0 +1,195 @@
+//! One memfd, mapped.
+
+use std::ffi::CStr;
+use std::num::NonZeroUsize;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::ptr::NonNull;
+
+use nix::fcntl::{FallocateFlags, FcntlArg, SealFlag, fallocate, fcntl};
+use nix::sys::memfd::{MFdFlags, memfd_create};
+use nix::sys::mman::{MapFlags, ProtFlags, mmap, munmap};
+use nix::sys::stat::fstat;
+use nix::unistd::ftruncate;
+
+use crate::error::Error;
+
+/// What is shared between processes begins at multiples of this: a cache line, and the next one that is fetched with it.
+pub(crate) const LINE: usize = 128;
+
+/// Nobody may make it smaller under the others' feet (that would be a SIGBUS for them), or take the seals off.
+const SEALS: SealFlag = SealFlag::F_SEAL_SHRINK.union(SealFlag::F_SEAL_GROW).union(SealFlag::F_SEAL_SEAL);
+
+/// Memory shared with other processes. Zero when new.
+#[derive(Debug)]
+pub(crate) struct Segment {
+    address: NonNull<u8>,
+    bytes: NonZeroUsize,
+    descriptor: OwnedFd,
+}
+
+// SAFETY: it is plain memory; whoever writes to it answers for how.
+unsafe impl Send for Segment {}
+// SAFETY: as above.
+unsafe impl Sync for Segment {}
+
+impl Segment {
+    /// New memory, committed when it is first touched.
+    pub(crate) fn new(name: &CStr, bytes: usize) -> Result<Self, Error> {
+        Self::create(name, bytes, false)
+    }
+
+    /// New memory that is there now: too little is an error here and not a signal later.
+    pub(crate) fn committed(name: &CStr, bytes: usize) -> Result<Self, Error> {
+        Self::create(name, bytes, true)
+    }
+
+    fn create(name: &CStr, bytes: usize, commit: bool) -> Result<Self, Error> {
+        let refused = |what: &str, errno: nix::Error| Error::memory(bytes, what, errno);
+        let length = i64::try_from(bytes).map_err(|_| refused("size", nix::Error::EOVERFLOW))?;
+        let descriptor = memfd_create(name, MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING)
+            .map_err(|errno| refused("create", errno))?;
+        ftruncate(&descriptor, length).map_err(|errno| refused("size", errno))?;
+        if commit {
+            // The kernel would take what is left from everybody, and then end somebody, before it says no.
+            let left = available();
+            if left.is_some_and(|left| bytes > left) {
+                return Err(refused("commit", nix::Error::ENOMEM));
+            }
+            fallocate(&descriptor, FallocateFlags::empty(), 0, length).map_err(|errno| refused("commit", errno))?;
+        }
+        fcntl(&descriptor, FcntlArg::F_ADD_SEALS(SEALS)).map_err(|errno| refused("seal", errno))?;
+        Self::map(descriptor, bytes)
+    }
+
+    /// Somebody else's memory, of which `bytes` are wanted.
+    pub(crate) fn theirs(descriptor: OwnedFd, bytes: usize) -> Result<Self, Error> {
+        let refused = |what: &str, errno: nix::Error| Error::memory(bytes, what, errno);
+        let seals = fcntl(&descriptor, FcntlArg::F_GET_SEALS).map_err(|errno| refused("read the seals of", errno))?;
+        let there = fstat(&descriptor).map_err(|errno| refused("measure", errno))?.st_size;
+        if !SealFlag::from_bits_truncate(seals).contains(SealFlag::F_SEAL_SHRINK)
+            || usize::try_from(there).unwrap_or(0) < bytes
+        {
+            return Err(refused("trust", nix::Error::EINVAL));
+        }
+        Self::map(descriptor, bytes)
+    }
+
+    fn map(descriptor: OwnedFd, bytes: usize) -> Result<Self, Error> {
+        let length = NonZeroUsize::new(bytes).ok_or_else(|| Error::memory(0, "map", nix::Error::EINVAL))?;
+        // SAFETY: a new mapping at an address of the kernel's choice touches no memory of ours.
+        let address = unsafe {
+            mmap(None, length, ProtFlags::PROT_READ | ProtFlags::PROT_WRITE, MapFlags::MAP_SHARED, &descriptor, 0)
+        }
+        .map_err(|errno| Error::memory(bytes, "map", errno))?;
+        Ok(Self { address: address.cast(), bytes: length, descriptor })
+    }
+
+    /// Asks for large pages, where the machine gives them for such memory.
+    pub(crate) fn prefer_large_pages(&self) {
+        // SAFETY: advice about a mapping that is ours. A refusal leaves small pages, which is no error.
+        let _ = unsafe {
+            nix::sys::mman::madvise(self.address.cast(), self.bytes.get(), nix::sys::mman::MmapAdvise::MADV_HUGEPAGE)
+        };
+    }
+
+    /// Where it begins.
+    pub(crate) fn address(&self) -> *mut u8 {
+        self.address.as_ptr()
+    }
+
+    /// Its length in bytes.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes.get()
+    }
+
+    /// What to hand to another rank.
+    pub(crate) fn descriptor(&self) -> BorrowedFd<'_> {
+        self.descriptor.as_fd()
+    }
+
+    /// The `T` at an offset.
+    ///
+    /// # Safety
+    /// `T` must be valid for any bytes and for changes by others at any time: atomics, and structures of them.
+    pub(crate) unsafe fn at<T>(&self, offset: usize) -> &T {
+        assert!(
+            offset + size_of::<T>() <= self.bytes() && offset.is_multiple_of(align_of::<T>()),
+            "within the segment"
+        );
+        // SAFETY: within the mapping and aligned, as just seen (a mapping begins at a page); the rest is the caller's word.
+        unsafe { &*self.address().add(offset).cast() }
+    }
+}
+
+impl Drop for Segment {
+    fn drop(&mut self) {
+        // SAFETY: mapped by us with this length; whoever holds addresses into it holds the segment too.
+        let _ = unsafe { munmap(self.address.cast(), self.bytes.get()) };
+    }
+}
+
+/// Bytes that this process can still have: what the machine has, and what the control groups leave it. None where nobody says.
+fn available() -> Option<usize> {
+    let machine = std::fs::read_to_string("/proc/meminfo").ok().and_then(|text| {
+        let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+        line.trim().strip_suffix("kB")?.trim().parse::<usize>().ok()?.checked_mul(1024)
+    });
+    let groups = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+    let number = |path: std::path::PathBuf| std::fs::read_to_string(path).ok()?.trim().parse::<usize>().ok();
+    let rooms = groups.lines().flat_map(|line| {
+        // Version 2: `0::/path`; version 1: `n:memory:/path`.
+        let (root, limit, usage, path) = match line.split_once("::") {
+            Some((_, path)) => ("/sys/fs/cgroup", "memory.max", "memory.current", path),
+            None => match line.split_once(":memory:") {
+                Some((_, path)) => ("/sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes", path),
+                None => return Vec::new(),
+            },
+        };
+        let path = std::path::Path::new(path.trim_start_matches('/'));
+        let room = |group: &std::path::Path| {
+            let place = std::path::Path::new(root).join(group);
+            Some(number(place.join(limit))?.saturating_sub(number(place.join(usage))?))
+        };
+        path.ancestors().filter_map(room).collect()
+    });
+    rooms.chain(machine).min()
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::os::fd::AsFd;
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    use super::*;
+
+    #[test]
+    fn two_mappings_are_the_same_memory() {
+        let mine = Segment::new(c"test", 10_000).unwrap();
+        let theirs = Segment::theirs(mine.descriptor().try_clone_to_owned().unwrap(), 10_000).unwrap();
+        // SAFETY: atomics.
+        let (a, b) = unsafe { (mine.at::<AtomicU64>(8), theirs.at::<AtomicU64>(8)) };
+        a.store(7, Ordering::Release);
+        assert_eq!(b.load(Ordering::Acquire), 7);
+    }
+
+    #[test]
+    fn nobody_can_shrink_it() {
+        let segment = Segment::new(c"test", 10_000).unwrap();
+        assert!(ftruncate(segment.descriptor(), 100).is_err());
+    }
+
+    #[test]
+    fn memory_that_could_shrink_or_is_too_small_is_not_trusted() {
+        let open = memfd_create(c"test", MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING).unwrap();
+        ftruncate(&open, 10_000).unwrap();
+        assert!(Segment::theirs(open, 10_000).is_err());
+        let small = Segment::new(c"test", 4096).unwrap();
+        assert!(Segment::theirs(small.descriptor().as_fd().try_clone_to_owned().unwrap(), 10_000).is_err());
+    }
+
+    #[test]
+    fn too_much_is_an_error_that_says_how_much() {
+        let error = Segment::committed(c"test", 1 << 50).unwrap_err();
+        assert!(error.to_string().contains("1125899906842624"), "{error}");
+    }
+}

@@ -1,0 +1,48 @@
+//! Worlds whose ranks are threads of the test.
+
+use std::os::unix::fs::PermissionsExt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use eirene_train_mesh::{Meeting, Mesh, Plan, Secret};
+use eirene_train_runtime::{Options, World};
+
+/// Long enough for everything that goes well.
+pub(crate) const AMPLE: Duration = Duration::from_secs(20);
+
+/// A directory in which ranks may meet; it goes when this is dropped.
+pub(crate) fn meeting_place() -> tempfile::TempDir {
+    tempfile::Builder::new().permissions(PermissionsExt::from_mode(0o700)).tempdir().unwrap()
+}
+
+static WORLDS: AtomicU64 = AtomicU64::new(0);
+
+/// Runs `rank` once for each node named, as a rank on that node, and returns what they return, by rank. Ranks with the same name share
+/// memory; others talk over TCP.
+pub(crate) fn on_nodes<T: Send>(nodes: &[&str], rank: impl Fn(World) -> T + Sync) -> Vec<T> {
+    let directory = meeting_place();
+    let id = format!("test {} {}", std::process::id(), WORLDS.fetch_add(1, Ordering::Relaxed));
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..nodes.len())
+            .map(|number| {
+                let (rank, id, directory) = (&rank, id.clone(), directory.path().to_path_buf());
+                scope.spawn(move || {
+                    let mut plan = Plan::new(number as u32, nodes.len() as u32, id, Meeting::Directory(directory));
+                    plan.secret = Some(Secret::from_bytes([7; 16]));
+                    plan.node = Some(nodes[number].to_owned());
+                    plan.timeout = AMPLE;
+                    let world =
+                        World::over(Mesh::join(plan).unwrap(), &Options { timeout: AMPLE, ..Options::default() })
+                            .unwrap();
+                    rank(world)
+                })
+            })
+            .collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    })
+}
+
+/// As [`on_nodes`], all on one node.
+pub(crate) fn on_one_node<T: Send>(ranks: usize, rank: impl Fn(World) -> T + Sync) -> Vec<T> {
+    on_nodes(&vec!["here"; ranks], rank)
+}
