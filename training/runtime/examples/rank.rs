@@ -25,7 +25,7 @@ fn main() {
 
 #[expect(unsafe_code, reason = "the buffer outlives the calls")]
 fn reduce(world: &World, elements: usize) -> Result<(), String> {
-    let allowed = Duration::from_secs(60);
+    let allowed = Duration::from_mins(1);
     let group = world.everybody(allowed).map_err(|error| error.to_string())?;
     let mut buffer = vec![0_f32; elements];
     let address = buffer.as_mut_ptr() as usize;

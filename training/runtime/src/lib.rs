@@ -16,6 +16,7 @@ mod call;
 mod choice;
 mod error;
 mod extent;
+mod forks;
 mod group;
 mod link;
 mod memory;

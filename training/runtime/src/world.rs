@@ -11,6 +11,7 @@ use eirene_train_mesh::{Mesh, Trouble};
 use crate::arena::{Arena, Region};
 use crate::choice::Topology;
 use crate::error::Error;
+use crate::forks;
 use crate::group::{Foundation, Group, Shared};
 use crate::link::{BellAt, Link, Memory, Stream};
 use crate::memory::bell::{Bell, Patience, Turn, Waiting, now};
@@ -81,7 +82,7 @@ pub(crate) struct Inner {
     listened: Mutex<Instant>,
     progress: OnceLock<()>,
     stop: AtomicBool,
-    process: u32,
+    forks: u32,
 }
 
 impl std::fmt::Debug for Inner {
@@ -138,7 +139,7 @@ impl World {
             listened: Mutex::new(now()),
             progress: OnceLock::new(),
             stop: AtomicBool::new(false),
-            process: std::process::id(),
+            forks: forks::count(),
             mesh,
         };
         Ok(Self { inner: Arc::new(inner) })
@@ -387,7 +388,7 @@ impl Inner {
         if self.failed.load(Ordering::Acquire) {
             return Err(self.failure());
         }
-        if self.process != std::process::id() {
+        if self.forks != forks::count() {
             return Err(Error::Ended { reason: "this process was forked from the one that joined it".to_owned() });
         }
         match self.mesh.trouble() {
@@ -599,7 +600,7 @@ impl Inner {
         self.stop.store(true, Ordering::Release);
         self.failed.store(true, Ordering::Release);
         self.bell().ring();
-        if self.process == std::process::id() {
+        if self.forks == forks::count() {
             self.mesh.leave();
         }
     }

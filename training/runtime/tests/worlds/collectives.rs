@@ -170,7 +170,9 @@ fn what_is_begun_goes_on_and_ends_in_order() {
                 unsafe { group.start(&call, AMPLE) }.unwrap()
             })
             .collect();
-        works.iter().rev().for_each(|work| work.wait(Some(AMPLE)).unwrap());
+        for work in works.iter().rev() {
+            work.wait(Some(AMPLE)).unwrap();
+        }
         for (round, buffer) in buffers.iter().enumerate() {
             assert!(buffer.iter().all(|value| *value == 3.0 + 3.0 * round as f32));
         }
@@ -227,7 +229,9 @@ fn messages_find_their_receives_by_tag_and_rank() {
                     works.push(group.receive(Some(*other), 2, part(little), DType::F32, AMPLE).unwrap());
                     works.push(group.receive(Some(*other), 1, part(large), DType::F32, AMPLE).unwrap());
                 }
-                works.iter().for_each(|work| work.wait(Some(AMPLE)).unwrap());
+                for work in &works {
+                    work.wait(Some(AMPLE)).unwrap();
+                }
                 let next = group.send((me + 1) % 3, 9, part(&small[..1]), DType::F32, AMPLE).unwrap();
                 let last = group.receive(None, 9, part(&any), DType::F32, AMPLE).unwrap();
                 last.wait(Some(AMPLE)).unwrap();

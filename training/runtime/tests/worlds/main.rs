@@ -1,5 +1,7 @@
 //! Whole worlds: ranks as threads and as processes, on one pretended node or several.
 
+#![expect(clippy::float_cmp, reason = "sums of small whole numbers are exact in every order")]
+
 mod collectives;
 mod failures;
 mod ranks;
