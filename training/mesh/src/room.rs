@@ -14,7 +14,7 @@ use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use nix::fcntl::{OFlag, open};
+use nix::fcntl::{Flock, FlockArg, OFlag, open};
 use nix::sys::stat::{Mode, SFlag, fstat};
 use nix::unistd::{UnlinkatFlags, geteuid, getpid, unlinkat};
 
@@ -77,6 +77,8 @@ impl Room {
 
     /// Listens on a socket here; a dead one of the same name is replaced.
     pub(crate) fn listen(&mut self, name: &str) -> io::Result<OwnedFd> {
+        // Between its birth and its first ear a socket looks dead to others; so they wait.
+        let lock = fs::File::open(self.within(".")).map(|file| Flock::lock(file, FlockArg::LockExclusive));
         let path = self.within(name);
         let listener = match socket::listen_unix(&path) {
             Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
@@ -89,6 +91,7 @@ impl Room {
             }
             other => other,
         }?;
+        drop(lock);
         self.sockets.push(name.into());
         // The mode of a new socket follows the umask; the directory keeps others out, and so does this.
         let _ = nix::sys::stat::fchmodat(
@@ -229,6 +232,24 @@ mod tests {
         assert!(!path.join("a").exists());
         drop(room);
         assert!(!path.exists());
+    }
+
+    #[test]
+    fn of_many_listeners_of_one_name_one_remains() {
+        let base = private();
+        for _ in 0..50 {
+            let results: Vec<_> = std::thread::scope(|scope| {
+                let listen = || {
+                    let mut room = Room::open(base.path()).unwrap();
+                    let listener = room.listen("a");
+                    (room, listener)
+                };
+                let threads: Vec<_> = (0..4).map(|_| scope.spawn(listen)).collect();
+                threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+            });
+            assert_eq!(results.iter().filter(|(_, listener)| listener.is_ok()).count(), 1);
+            assert!(Room::open(base.path()).unwrap().call("a").is_ok());
+        }
     }
 
     #[test]
