@@ -20,6 +20,8 @@ use crate::run::options::Bind;
 use crate::run::orders::{Orders, Rendezvous};
 use crate::variables;
 
+/// The file in a run's directory that its launcher keeps locked. The directory itself is the ranks' to lock while they meet.
+const HELD: &str = "held";
 /// Beginning of the name of every run's directory.
 const PREFIX: &str = "eirene-train-run.";
 
@@ -73,7 +75,8 @@ impl Share {
         sweep(&base, uid);
         let directory = nix::unistd::mkdtemp(&base.join(format!("{PREFIX}XXXXXX")))
             .map_err(|errno| Error::system(format!("cannot make a directory in {}", base.display()))(errno.into()))?;
-        let lock = File::open(&directory).map_err(Error::system("cannot open the run's directory"))?;
+        let lock =
+            File::create_new(directory.join(HELD)).map_err(Error::system("cannot write to the run's directory"))?;
         let lock = Flock::lock(lock, FlockArg::LockExclusiveNonblock)
             .map_err(|(_, errno)| Error::system("cannot lock the run's directory")(errno.into()))?;
         Ok(Self {
@@ -217,8 +220,11 @@ fn sweep(base: &Path, uid: u32) {
         if !found.is_dir() || found.uid() != uid || age < SWEPT_AFTER {
             continue;
         }
-        let Ok(open) = File::open(entry.path()) else { continue };
-        if Flock::lock(open, FlockArg::LockExclusiveNonblock).is_ok() {
+        let is_dead = match File::open(entry.path().join(HELD)) {
+            Ok(open) => Flock::lock(open, FlockArg::LockExclusiveNonblock).is_ok(),
+            Err(error) => error.kind() == std::io::ErrorKind::NotFound,
+        };
+        if is_dead {
             let _ = fs::remove_dir_all(entry.path());
         }
     }
@@ -265,9 +271,9 @@ mod tests {
         let make = |name: &str| {
             let path = base.path().join(name);
             fs::create_dir(&path).unwrap();
-            let open = File::open(&path).unwrap();
-            open.set_modified(old).unwrap();
-            (path, open)
+            let held = File::create_new(path.join(HELD)).unwrap();
+            File::open(&path).unwrap().set_modified(old).unwrap();
+            (path, held)
         };
         let (dead, _) = make("eirene-train-run.dead");
         let (living, open) = make("eirene-train-run.living");

@@ -146,12 +146,12 @@ fn more_memory_than_there_is_is_an_error_and_the_world_goes_on() {
     });
 }
 
-/// The example program `rank`, which joins a world and reduces without end.
+/// The example program `reduce_without_end`, which joins a world and reduces without end.
 fn program() -> PathBuf {
     let mut path = std::env::current_exe().unwrap();
     path.pop();
     path.pop();
-    path.join("examples/rank")
+    path.join("examples/reduce_without_end")
 }
 
 struct Ranks(Vec<Child>);

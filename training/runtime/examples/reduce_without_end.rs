@@ -1,4 +1,4 @@
-//! A rank that reduces without end, for the test that kills one: `rank NUMBER NODES ELEMENTS DIRECTORY`, where NODES has one letter a rank.
+//! A rank that reduces without end, for the test that kills one: `reduce_without_end NUMBER NODES ELEMENTS DIRECTORY`, where NODES has one letter a rank.
 //! It says "under way" after its first round, and in the end why it ended.
 #![expect(clippy::print_stdout, reason = "what it says is what it is for")]
 
