@@ -1,0 +1,119 @@
+"""The runtime behind :mod:`eirene_train`.
+
+Memory is named by address and number of elements; whoever calls keeps it alive and untouched until the call or its :class:`Work` is over.
+Several parts are one flat list, ``[address, elements, address, elements, ...]``. Types, reductions and collectives are numbers that
+:func:`dtype`, :func:`op` and :func:`collective` give by name. Times are milliseconds.
+"""
+
+from collections.abc import Sequence
+from typing import final
+
+def dtype(name: str) -> int:
+    """The number of an element type: float32, float64, float16, bfloat16, int8, uint8 … uint64, bool."""
+
+def op(name: str) -> int:
+    """The number of a reduction: sum, avg, min, max, prod."""
+
+def collective(name: str) -> int:
+    """The number of a collective: all_reduce, broadcast, reduce, reduce_scatter, all_gather, all_to_all, gather, scatter, barrier."""
+
+def launched() -> str | None:
+    """Who started this process as a rank, as far as the environment tells; none when nobody did.
+
+    Raises:
+        LaunchError: the environment contradicts itself.
+    """
+
+def command(arguments: Sequence[str]) -> int:
+    """Runs ``eirene-train`` with these arguments and returns its exit code."""
+
+@final
+class World:
+    """All ranks of one run."""
+
+    @staticmethod
+    def join(timeout_ms: int) -> World:
+        """Finds out who started this process and meets the other ranks.
+
+        Raises:
+            LaunchError: how it was started makes no sense.
+            TimedOut: some ranks did not come.
+        """
+
+    @property
+    def rank(self) -> int: ...
+    @property
+    def size(self) -> int: ...
+    @property
+    def local_rank(self) -> int: ...
+    @property
+    def local_size(self) -> int: ...
+    @property
+    def node(self) -> int: ...
+    @property
+    def nodes(self) -> int: ...
+    def everybody(self, timeout_ms: int) -> Group:
+        """A group of all ranks. Every call builds another one, on all ranks."""
+
+    def group(self, ranks: Sequence[int], key: str, timeout_ms: int) -> Group:
+        """A group of some ranks, in this order. Called by its members only, with the same key."""
+
+    def arena(self, size: int) -> Region:
+        """Memory of this rank's that the other ranks of the node can reach in place."""
+
+    def leave(self) -> None:
+        """The orderly end; later calls fail."""
+
+@final
+class Group:
+    """Some ranks and their order of calls. Ranks in arguments are ranks within the group."""
+
+    @property
+    def rank(self) -> int: ...
+    @property
+    def size(self) -> int: ...
+    @property
+    def ranks(self) -> list[int]:
+        """The members, by their rank in the world."""
+
+    def allreduce(self, address: int, elements: int, dtype: int, op: int, timeout_ms: int) -> None:
+        """Reduces in place and waits: the shortest way for the most frequent call."""
+
+    def run(
+        self, collective: int, root: int, dtype: int, op: int, inputs: Sequence[int], outputs: Sequence[int], timeout_ms: int
+    ) -> None:
+        """A collective, to its end."""
+
+    def start(
+        self, collective: int, root: int, dtype: int, op: int, inputs: Sequence[int], outputs: Sequence[int], timeout_ms: int
+    ) -> Work:
+        """A collective, in the background."""
+
+    def send(self, to: int, tag: int, address: int, elements: int, dtype: int, timeout_ms: int) -> Work: ...
+    def receive(self, source: int | None, tag: int, address: int, elements: int, dtype: int, timeout_ms: int) -> Work:
+        """Receives from a rank, or from whoever sends first."""
+
+    def monitored_barrier(self, timeout_ms: int, wait_all: bool) -> None:
+        """A barrier whose failure names the ranks that are missing: all of them, or the first that is found."""
+
+    def explain(self, collective: int, dtype: int, elements: int) -> str:
+        """Which algorithm would run, and why."""
+
+@final
+class Work:
+    """Something under way."""
+
+    def wait(self, timeout_ms: int | None = None) -> None: ...
+    def is_done(self) -> bool:
+        """Whether it is over, well or badly."""
+
+    def source(self) -> int | None:
+        """Of a receive that is over: the group's rank it came from."""
+
+@final
+class Region:
+    """Shared memory, mapped as long as the object lives."""
+
+    @property
+    def address(self) -> int: ...
+    def __len__(self) -> int: ...

@@ -1,0 +1,394 @@
+"""A key-value store for torch, between the ranks of a world, without an address or a port to agree on.
+
+torch wants one for its own business (groups that mix backends, barriers at start); the collectives never touch it. Rank 0 keeps the table
+and answers in a thread. The other ranks each connect once, while the store is made; then nobody listens any more. Every connection proves
+both ways that it knows a secret, which the ranks got through the world they share, before anything else on it is looked at.
+Requests are answered at once; waiting is asking again, so that one rank's wait keeps nobody else from an answer.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import hmac
+import json
+import os
+import secrets
+import selectors
+import socket
+import struct
+import threading
+import time
+from datetime import timedelta
+from typing import Any
+
+from torch._C._distributed_c10d import Store
+
+from . import _native
+from ._world import broadcast_bytes
+from .errors import PeerDied, TimedOut
+
+__all__ = ["WorldStore"]
+
+_NONCE = 32
+_PROOF = 32
+_HANDSHAKE_SECONDS = 5.0
+_LARGEST_FRAME = 1 << 30
+_NOTHING = 0xFFFF_FFFF
+
+# One request is a verb, then fields; one answer is fields. A field is its length and its bytes.
+_SET, _GET, _ADD, _CHECK, _COMPARE, _DELETE, _COUNT, _APPEND, _LIST = range(9)
+
+
+def _pack(*fields: bytes | None) -> bytes:
+    return b"".join(struct.pack("<I", _NOTHING) if field is None else struct.pack("<I", len(field)) + field for field in fields)
+
+
+def _unpack(frame: bytes) -> list[bytes | None]:
+    fields: list[bytes | None] = []
+    at = 0
+    while at < len(frame):
+        (length,) = struct.unpack_from("<I", frame, at)
+        at += 4
+        if length == _NOTHING:
+            fields.append(None)
+        else:
+            fields.append(frame[at : at + length])
+            at += length
+    return fields
+
+
+def _exactly(connection: socket.socket, length: int) -> bytes:
+    parts = []
+    while length:
+        part = connection.recv(min(length, 1 << 20))
+        if not part:
+            raise ConnectionError("the connection ended")
+        parts.append(part)
+        length -= len(part)
+    return b"".join(parts)
+
+
+def _send_frame(connection: socket.socket, frame: bytes) -> None:
+    connection.sendall(struct.pack("<I", len(frame)) + frame)
+
+
+def _receive_frame(connection: socket.socket) -> bytes:
+    (length,) = struct.unpack("<I", _exactly(connection, 4))
+    if length > _LARGEST_FRAME:
+        raise ConnectionError("a frame too large")
+    return _exactly(connection, length)
+
+
+def _proof(secret: bytes, side: bytes, theirs: bytes, ours: bytes, rank: bytes) -> bytes:
+    return hmac.new(secret, side + theirs + ours + rank, hashlib.sha256).digest()
+
+
+class _Table:
+    """What rank 0 keeps."""
+
+    def __init__(self) -> None:
+        self._content: dict[bytes, bytes] = {}
+        self._lock = threading.Lock()
+
+    def answer(self, verb: int, fields: list[bytes | None]) -> bytes:
+        keys = [field for field in fields if field is not None]
+        with self._lock:
+            return self._answer(verb, keys, fields)
+
+    def _answer(self, verb: int, keys: list[bytes], fields: list[bytes | None]) -> bytes:
+        content = self._content
+        if verb == _GET:
+            return _pack(*(content.get(key) for key in keys))
+        if verb == _CHECK:
+            return _pack(b"1" if all(key in content for key in keys) else b"0")
+        if verb == _COUNT:
+            return _pack(str(len(content)).encode())
+        if verb == _LIST:
+            return _pack(*content)
+        key = keys[0]
+        if verb == _SET:
+            content[key] = keys[1]
+            return _pack()
+        if verb == _ADD:
+            value = int(content.get(key, b"0")) + int(keys[1])
+            content[key] = str(value).encode()
+            return _pack(content[key])
+        if verb == _COMPARE:
+            expected, desired = keys[1], keys[2]
+            if (key not in content and not expected) or content.get(key) == expected:
+                content[key] = desired
+            return _pack(content.get(key, expected))
+        if verb == _DELETE:
+            return _pack(b"0" if content.pop(key, None) is None else b"1")
+        if verb == _APPEND:
+            content[key] = content.get(key, b"") + keys[1]
+            return _pack()
+        raise ConnectionError("a request nobody knows")
+
+
+class _Server:
+    """Rank 0's side: lets each of the others in once, then answers them."""
+
+    def __init__(self, table: _Table, secret: bytes, clients: int, listener: socket.socket) -> None:
+        self._table = table
+        self._secret = secret
+        self._clients = clients
+        self._listener = listener
+        self.complete = threading.Event()
+        self._thread = threading.Thread(target=self._serve, name="eirene-store", daemon=True)
+        self._thread.start()
+
+    def _serve(self) -> None:
+        with selectors.DefaultSelector() as selector:
+            try:
+                self._admit_all(selector)
+            except OSError:
+                return
+            self.complete.set()
+            while selector.get_map():
+                for key, _ in selector.select():
+                    self._answer(selector, key.fileobj)
+
+    def _admit_all(self, selector: selectors.BaseSelector) -> None:
+        admitted: set[bytes] = set()
+        with self._listener:
+            while len(admitted) < self._clients:
+                connection, _ = self._listener.accept()
+                rank = self._admit(connection, admitted)
+                if rank is None:
+                    connection.close()
+                else:
+                    admitted.add(rank)
+                    selector.register(connection, selectors.EVENT_READ)
+
+    def _admit(self, connection: socket.socket, admitted: set[bytes]) -> bytes | None:
+        """The rank at the other end, once it has proved itself."""
+        if connection.family == socket.AF_UNIX and not _same_user(connection):
+            return None
+        connection.settimeout(_HANDSHAKE_SECONDS)
+        try:
+            theirs = _exactly(connection, _NONCE)
+            ours = secrets.token_bytes(_NONCE)
+            connection.sendall(ours + _proof(self._secret, b"server", theirs, ours, b""))
+            answer = _exactly(connection, 4 + _PROOF)
+        except OSError:
+            return None
+        rank = answer[:4]
+        if not hmac.compare_digest(answer[4:], _proof(self._secret, b"client", theirs, ours, rank)) or rank in admitted:
+            return None
+        connection.settimeout(None)
+        return rank
+
+    def _answer(self, selector: selectors.BaseSelector, connection: Any) -> None:
+        try:
+            request = _receive_frame(connection)
+            _send_frame(connection, self._table.answer(request[0], _unpack(request[1:])))
+        except (OSError, IndexError, ValueError, struct.error):
+            selector.unregister(connection)
+            connection.close()
+
+
+def _same_user(connection: socket.socket) -> bool:
+    _, user, _ = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i")))
+    return bool(user == os.geteuid())
+
+
+def _interface_addresses() -> list[str]:
+    """This machine's own IPv4 and IPv6 addresses, the loopback's last."""
+    found = []
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        for _, name in socket.if_nameindex():
+            request = struct.pack("256s", name.encode()[:15])
+            try:
+                found.append(socket.inet_ntoa(fcntl.ioctl(probe, 0x8915, request)[20:24]))  # SIOCGIFADDR
+            except OSError:
+                continue
+    try:
+        with open("/proc/net/if_inet6", encoding="ascii") as lines:
+            for line in lines:
+                address, _, _, scope, *_ = line.split()
+                if scope == "00":
+                    found.append(socket.inet_ntop(socket.AF_INET6, bytes.fromhex(address)))
+    except OSError:
+        pass
+    return sorted(found, key=lambda address: address.startswith("127."))
+
+
+def _listen(one_node: bool, clients: int) -> tuple[socket.socket, list[Any]]:
+    """A listener, and what others may try to reach it by."""
+    if one_node:
+        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        name = "eirene-store-" + secrets.token_hex(16)
+        listener.bind("\0" + name)
+        listener.listen(clients)
+        return listener, [name]
+    if socket.has_dualstack_ipv6():
+        listener = socket.create_server(("", 0), family=socket.AF_INET6, dualstack_ipv6=True, backlog=clients)
+    else:
+        listener = socket.create_server(("", 0), backlog=clients)
+    port = listener.getsockname()[1]
+    return listener, [[address, port] for address in _interface_addresses()]
+
+
+def _reach(target: Any, secret: bytes, rank: int, seconds: float) -> socket.socket:
+    """A connection to the rank 0 that is meant, and to nobody else."""
+    if isinstance(target, str):
+        connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        connection.settimeout(seconds)
+        connection.connect("\0" + target)
+    else:
+        connection = socket.create_connection((target[0], target[1]), timeout=seconds)
+    try:
+        connection.settimeout(seconds)
+        ours = secrets.token_bytes(_NONCE)
+        connection.sendall(ours)
+        answer = _exactly(connection, _NONCE + _PROOF)
+        theirs = answer[:_NONCE]
+        if not hmac.compare_digest(answer[_NONCE:], _proof(secret, b"server", ours, theirs, b"")):
+            raise ConnectionError("not the rank 0 that is meant")
+        me = struct.pack("<I", rank)
+        connection.sendall(me + _proof(secret, b"client", ours, theirs, me))
+        connection.settimeout(None)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+class WorldStore(Store):
+    """The store. Made by all ranks of the world together.
+
+    Args:
+        world: the world its users share.
+        timeout: how long `get` and `wait` wait, and how long making it may take.
+    """
+
+    def __init__(self, world: _native.World, timeout: timedelta) -> None:
+        super().__init__()
+        self._seconds = timeout.total_seconds()
+        self._table: _Table | None = None
+        self._connection: socket.socket | None = None
+        self._lock = threading.Lock()
+        milliseconds = int(self._seconds * 1000)
+        group = world.everybody(milliseconds)
+        clients = world.size - 1
+        if world.rank == 0:
+            self._table = _Table()
+            if clients:
+                secret = secrets.token_bytes(32)
+                listener, targets = _listen(world.nodes == 1, clients)
+                listener.settimeout(self._seconds)
+                server = _Server(self._table, secret, clients, listener)
+                broadcast_bytes(group, json.dumps([secret.hex(), targets]).encode(), milliseconds)
+                if not server.complete.wait(self._seconds):
+                    raise TimedOut("some ranks did not connect to the store of rank 0")
+        else:
+            secret_text, targets = json.loads(broadcast_bytes(group, b"", milliseconds))
+            self._connection = self._connect(targets, bytes.fromhex(secret_text), world.rank)
+
+    def _connect(self, targets: list[Any], secret: bytes, rank: int) -> socket.socket:
+        refusals = []
+        for target in targets:
+            try:
+                return _reach(target, secret, rank, min(self._seconds, _HANDSHAKE_SECONDS))
+            except OSError as error:
+                refusals.append(f"{target[0] if isinstance(target, list) else 'its socket'}: {error}")
+        raise TimedOut(f"rank {rank} could not reach the store of rank 0 ({'; '.join(refusals)})", (0,))
+
+    def _ask(self, verb: int, *fields: bytes) -> list[bytes | None]:
+        if self._table is not None:
+            return _unpack(self._table.answer(verb, list(fields)))
+        assert self._connection is not None
+        try:
+            with self._lock:
+                _send_frame(self._connection, bytes([verb]) + _pack(*fields))
+                return _unpack(_receive_frame(self._connection))
+        except OSError as error:
+            raise PeerDied(f"the store's keeper, rank 0, is gone: {error}", 0) from error
+
+    def _first(self, verb: int, *fields: bytes) -> bytes:
+        (answer,) = self._ask(verb, *fields)
+        assert answer is not None
+        return answer
+
+    def set(self, key: str, value: str | bytes) -> None:
+        """Sets a key."""
+        self._ask(_SET, key.encode(), _bytes(value))
+
+    def get(self, key: str) -> bytes:
+        """A key's value, as soon as it has one."""
+        self.wait([key])
+        return self._first(_GET, key.encode())
+
+    def add(self, key: str, value: int) -> int:
+        """Adds to a number, which is 0 at first, and returns it."""
+        return int(self._first(_ADD, key.encode(), str(value).encode()))
+
+    def check(self, keys: list[str]) -> bool:
+        """Whether all of these keys are set."""
+        return self._first(_CHECK, *(key.encode() for key in keys)) == b"1"
+
+    def compare_set(self, key: str, expected_value: str | bytes, desired_value: str | bytes) -> bytes:
+        """Sets a key if it has the expected value, or has none and none is expected; returns its value."""
+        return self._first(_COMPARE, key.encode(), _bytes(expected_value), _bytes(desired_value))
+
+    def delete_key(self, key: str) -> bool:
+        """Removes a key; whether there was one."""
+        return self._first(_DELETE, key.encode()) == b"1"
+
+    def num_keys(self) -> int:
+        """How many keys are set."""
+        return int(self._first(_COUNT))
+
+    def append(self, key: str, value: str | bytes) -> None:
+        """Appends to a key's value."""
+        self._ask(_APPEND, key.encode(), _bytes(value))
+
+    def multi_get(self, keys: list[str]) -> list[bytes]:
+        """The values of several keys, as soon as all are set."""
+        self.wait(keys)
+        return [value or b"" for value in self._ask(_GET, *(key.encode() for key in keys))]
+
+    def multi_set(self, keys: list[str], values: list[str | bytes]) -> None:
+        """Sets several keys."""
+        for key, value in zip(keys, values, strict=True):
+            self.set(key, value)
+
+    def wait(self, keys: list[str], timeout: timedelta | None = None) -> None:
+        """Waits until all of these keys are set."""
+        seconds = self._seconds if timeout is None else timeout.total_seconds()
+        deadline = time.monotonic() + seconds
+        pause = 0.0005
+        while not self.check(keys):
+            if time.monotonic() > deadline:
+                missing = [key for key in keys if not self.check([key])]
+                raise TimedOut(f"waited {seconds:g} s for {', '.join(missing)} in the store")
+            time.sleep(pause)
+            pause = min(pause * 1.5, 0.02)
+
+    def set_timeout(self, timeout: timedelta) -> None:
+        """How long `get` and `wait` wait from now on."""
+        self._seconds = timeout.total_seconds()
+
+    def has_extended_api(self) -> bool:
+        """It has append, multi_get and multi_set."""
+        return True
+
+    def list_keys(self) -> list[str]:
+        """All keys."""
+        return [key.decode() for key in self._ask(_LIST) if key is not None]
+
+    def clone(self) -> Store:
+        """The store itself: it may be used by several threads."""
+        return self
+
+    # torch's C++ side looks some of them up by the names of its own methods.
+    deleteKey = delete_key
+    getNumKeys = num_keys
+    listKeys = list_keys
+    setTimeout = set_timeout
+
+
+def _bytes(value: str | bytes) -> bytes:
+    return value.encode() if isinstance(value, str) else bytes(value)

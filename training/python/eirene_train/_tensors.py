@@ -1,0 +1,96 @@
+"""Tensors as the runtime sees them: addresses, numbers of elements, and numbers for their types."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+
+from . import _native
+from .errors import InvalidArgument
+
+__all__ = ["BYTE", "DTYPES", "blocks", "check", "contiguous", "copies", "flat", "moved", "one", "real", "same"]
+
+DTYPES: dict[torch.dtype, int] = {
+    torch.float32: _native.dtype("float32"),
+    torch.float64: _native.dtype("float64"),
+    torch.float16: _native.dtype("float16"),
+    torch.bfloat16: _native.dtype("bfloat16"),
+    torch.int8: _native.dtype("int8"),
+    torch.uint8: _native.dtype("uint8"),
+    torch.int16: _native.dtype("int16"),
+    torch.uint16: _native.dtype("uint16"),
+    torch.int32: _native.dtype("int32"),
+    torch.uint32: _native.dtype("uint32"),
+    torch.int64: _native.dtype("int64"),
+    torch.uint64: _native.dtype("uint64"),
+    torch.bool: _native.dtype("bool"),
+}
+BYTE = _native.dtype("uint8")
+
+
+def contiguous(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor if tensor.is_contiguous() else tensor.contiguous()
+
+
+def copies(pairs: list[tuple[torch.Tensor, torch.Tensor]]) -> Callable[[], None] | None:
+    if not pairs:
+        return None
+
+    def copy() -> None:
+        with torch.no_grad():
+            for target, source in pairs:
+                target.copy_(source)
+
+    return copy
+
+
+def moved(tensor: torch.Tensor) -> tuple[int, int]:
+    """The type to move a tensor's elements as, and how many of that make one of them."""
+    code = DTYPES.get(tensor.dtype)
+    return (code, 1) if code is not None else (BYTE, tensor.element_size())
+
+
+def flat(tensors: Sequence[torch.Tensor], factor: int) -> list[int]:
+    parts: list[int] = []
+    for tensor in tensors:
+        parts.append(tensor.data_ptr())
+        parts.append(tensor.numel() * factor)
+    return parts
+
+
+def blocks(tensor: torch.Tensor, counts: Sequence[int], factor: int) -> list[int]:
+    """The parts of a contiguous tensor that follow each other, by their numbers of elements."""
+    address, size = tensor.data_ptr(), tensor.element_size()
+    parts: list[int] = []
+    for count in counts:
+        parts.append(address)
+        parts.append(count * factor)
+        address += count * size
+    return parts
+
+
+def check(*tensors: torch.Tensor) -> None:
+    for tensor in tensors:
+        if not tensor.is_cpu or tensor.layout is not torch.strided:
+            what = f"on `{tensor.device}`" if not tensor.is_cpu else f"`{tensor.layout}`"
+            raise InvalidArgument(
+                f"`eirene` moves dense tensors in the CPU's memory, and this one of shape {list(tensor.shape)} is {what}; for tensors on a "
+                f"GPU beside it: init_process_group('cpu:eirene,cuda:nccl')"
+            )
+
+
+def same(name: str, first: torch.Tensor, *others: torch.Tensor) -> None:
+    for other in others:
+        if other.dtype != first.dtype:
+            raise InvalidArgument(f"{name}: tensors of one type are needed, and these are `{first.dtype}` and `{other.dtype}`")
+
+
+def one(name: str, tensors: Sequence[torch.Tensor]) -> torch.Tensor:
+    if len(tensors) != 1:
+        raise InvalidArgument(f"{name}: one tensor for each rank is needed, and these are {len(tensors)}")
+    return tensors[0]
+
+
+def real(tensor: torch.Tensor) -> torch.Tensor:
+    return torch.view_as_real(tensor) if tensor.is_complex() else tensor

@@ -1,0 +1,56 @@
+//! What is under way.
+
+use std::time::{Duration, Instant};
+
+use pyo3::prelude::*;
+
+use crate::error::raised;
+
+/// How long a wait goes on before it looks whether the interpreter wants to interrupt it.
+const SLICE: Duration = Duration::from_millis(100);
+
+/// Something under way.
+#[pyclass(frozen, module = "eirene_train._native")]
+pub(crate) struct Work {
+    inner: eirene_train_runtime::Work,
+}
+
+impl Work {
+    pub(crate) fn new(inner: eirene_train_runtime::Work) -> Self {
+        Self { inner }
+    }
+}
+
+#[pymethods]
+impl Work {
+    /// Waits until it is over.
+    #[pyo3(signature = (timeout_ms = None))]
+    fn wait(&self, py: Python<'_>, timeout_ms: Option<u64>) -> PyResult<()> {
+        let deadline = timeout_ms.map(|milliseconds| Instant::now() + Duration::from_millis(milliseconds));
+        loop {
+            let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+            let slice = left.map_or(SLICE, |left| left.min(SLICE));
+            let outcome = py.detach(|| self.inner.wait(Some(slice)));
+            match outcome {
+                Ok(()) => return Ok(()),
+                Err(error) if self.inner.is_done() || left.is_some_and(|left| left <= slice) => {
+                    // It may have ended just after the wait did; then what it says itself counts.
+                    let error =
+                        if self.inner.is_done() { self.inner.wait(Some(Duration::ZERO)).err() } else { Some(error) };
+                    return error.map_or(Ok(()), |error| Err(raised(&error)));
+                }
+                Err(_) => py.check_signals()?,
+            }
+        }
+    }
+
+    /// Whether it is over, well or badly.
+    fn is_done(&self) -> bool {
+        self.inner.is_done()
+    }
+
+    /// The group's rank that a message came from.
+    fn source(&self) -> Option<u32> {
+        self.inner.source()
+    }
+}

@@ -1,0 +1,129 @@
+//! All ranks, and how this process came to be one of them.
+
+use std::ffi::OsString;
+use std::time::Duration;
+
+use eirene_train_launch::command::Context;
+use eirene_train_launch::{Environment, Launch, Starter};
+use eirene_train_runtime::Options;
+use pyo3::prelude::*;
+
+use crate::error::{launch, raised};
+use crate::group::Group;
+
+/// Who started this process as a rank, if anybody did.
+#[pyfunction]
+pub(crate) fn launched() -> PyResult<Option<String>> {
+    let launch = Launch::detect(&Environment::of_this_process()).map_err(|error| launch(&error.to_string()))?;
+    Ok((launch.starter != Starter::Alone).then(|| launch.starter.to_string()))
+}
+
+/// Runs `eirene-train` with these arguments, the program's name first, and returns its exit code.
+#[pyfunction]
+pub(crate) fn command(py: Python<'_>, arguments: Vec<OsString>) -> PyResult<u8> {
+    let python: OsString = py.import("sys")?.getattr("executable")?.extract()?;
+    let node_command = vec![python.clone(), "-m".into(), "eirene_train".into(), "node".into()];
+    let context = Context { python, node_command, environment: Environment::of_this_process() };
+    Ok(py.detach(|| eirene_train_launch::command::main(arguments, &context)))
+}
+
+/// All ranks of one run.
+#[pyclass(frozen, module = "eirene_train._native")]
+pub(crate) struct World {
+    inner: eirene_train_runtime::World,
+}
+
+#[pymethods]
+impl World {
+    /// Finds out who started this process and meets the other ranks.
+    #[staticmethod]
+    fn join(py: Python<'_>, timeout_ms: u64) -> PyResult<Self> {
+        py.detach(|| {
+            let found = Launch::detect(&Environment::of_this_process()).map_err(|error| launch(&error.to_string()))?;
+            let options = Options { timeout: Duration::from_millis(timeout_ms), ..Options::default() };
+            let inner = eirene_train_runtime::World::join(&found, &options).map_err(|error| raised(&error))?;
+            // One handle is never let go of: a forked child that ends like an interpreter must not take apart what its parent uses. The
+            // orderly end is `leave`.
+            std::mem::forget(inner.clone());
+            Ok(Self { inner })
+        })
+    }
+
+    /// This rank's number.
+    #[getter]
+    fn rank(&self) -> u32 {
+        self.inner.rank()
+    }
+
+    /// Number of ranks.
+    #[getter]
+    fn size(&self) -> u32 {
+        self.inner.size()
+    }
+
+    /// This rank's number among those of its node.
+    #[getter]
+    fn local_rank(&self) -> u32 {
+        self.inner.local_rank()
+    }
+
+    /// Number of ranks on this node.
+    #[getter]
+    fn local_size(&self) -> u32 {
+        self.inner.local_size()
+    }
+
+    /// Number of this rank's node.
+    #[getter]
+    fn node(&self) -> u32 {
+        self.inner.node()
+    }
+
+    /// Number of nodes.
+    #[getter]
+    fn nodes(&self) -> u32 {
+        self.inner.nodes()
+    }
+
+    /// A group of all ranks. Every call builds another one, on all ranks.
+    fn everybody(&self, py: Python<'_>, timeout_ms: u64) -> PyResult<Group> {
+        let group = py.detach(|| self.inner.everybody(Duration::from_millis(timeout_ms)));
+        group.map(Group::new).map_err(|error| raised(&error))
+    }
+
+    /// A group of some ranks, in this order.
+    #[expect(clippy::needless_pass_by_value, reason = "Python's lists come by value")]
+    fn group(&self, py: Python<'_>, ranks: Vec<u32>, key: &str, timeout_ms: u64) -> PyResult<Group> {
+        let group = py.detach(|| self.inner.group(&ranks, key, Duration::from_millis(timeout_ms)));
+        group.map(Group::new).map_err(|error| raised(&error))
+    }
+
+    /// Memory of this rank's that the other ranks of the node can reach in place.
+    fn arena(&self, py: Python<'_>, size: usize) -> PyResult<Region> {
+        py.detach(|| self.inner.arena(size)).map(|inner| Region { inner }).map_err(|error| raised(&error))
+    }
+
+    /// The orderly end.
+    fn leave(&self, py: Python<'_>) {
+        py.detach(|| self.inner.leave());
+    }
+}
+
+/// Shared memory, mapped as long as the object lives.
+#[pyclass(frozen, module = "eirene_train._native")]
+pub(crate) struct Region {
+    inner: eirene_train_runtime::Region,
+}
+
+#[pymethods]
+impl Region {
+    /// Of its first byte.
+    #[getter]
+    fn address(&self) -> usize {
+        self.inner.address()
+    }
+
+    fn __len__(&self) -> usize {
+        self.inner.bytes()
+    }
+}

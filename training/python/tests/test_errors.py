@@ -1,0 +1,241 @@
+"""What goes wrong is an error on every surviving rank within seconds, and says which ranks it is about."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from typing import Any
+
+import pytest
+import ranks
+
+SOON = 5.0
+
+
+def start() -> tuple[Any, Any, int, int]:
+    import torch
+    import torch.distributed as dist
+
+    import eirene_train  # noqa: F401
+
+    dist.init_process_group("eirene")
+    dist.barrier()
+    return torch, dist, dist.get_rank(), dist.get_world_size()
+
+
+def timed(call: Any) -> tuple[str, str, dict[str, Any], float]:
+    """What a call raises, and after how many seconds."""
+    import eirene_train
+
+    began = time.monotonic()
+    try:
+        call()
+    except (eirene_train.EireneError, RuntimeError) as error:
+        attributes = {name: getattr(error, name) for name in ("rank", "missing") if hasattr(error, name)}
+        return type(error).__name__, str(error), attributes, time.monotonic() - began
+    return "", "nothing was raised", {}, time.monotonic() - began
+
+
+def other_shapes() -> Any:
+    torch, dist, rank, _ = start()
+    return timed(lambda: dist.all_reduce(torch.ones(1000 + rank)))
+
+
+def other_types() -> Any:
+    torch, dist, rank, _ = start()
+    return timed(lambda: dist.all_reduce(torch.ones(10, dtype=torch.float64 if rank else torch.float32)))
+
+
+def other_order() -> Any:
+    torch, dist, rank, _ = start()
+
+    def both() -> None:
+        first, second = (lambda: dist.all_reduce(torch.ones(8))), (lambda: dist.broadcast(torch.ones(8), 0))
+        if rank == 1:
+            first, second = second, first
+        first()
+        second()
+
+    return timed(both)
+
+
+def killed(asynchronous: bool) -> Any:
+    torch, dist, rank, size = start()
+    if rank == size - 1:
+        time.sleep(0.3)
+        os.kill(os.getpid(), signal.SIGKILL)
+    return timed(lambda: dist.all_reduce(torch.ones(100_000), async_op=asynchronous).wait() if asynchronous else dist.all_reduce(torch.ones(100_000)))
+
+
+def killed_in_backward() -> Any:
+    torch, dist, rank, size = start()
+    model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(64, 64))
+    model(torch.ones(4, 64)).sum().backward()
+    if rank == size - 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return timed(lambda: model(torch.ones(4, 64)).sum().backward())
+
+
+def missing() -> Any:
+    import datetime
+
+    torch, dist, rank, size = start()
+    late = dist.new_group(timeout=datetime.timedelta(seconds=1))
+    if rank == size - 1:
+        time.sleep(2.5)
+        return timed(lambda: dist.all_reduce(torch.ones(4)))
+    return timed(lambda: dist.all_reduce(torch.ones(4), group=late))
+
+
+def monitored(wait_all: bool) -> Any:
+    import datetime
+
+    _, dist, rank, size = start()
+    dist.monitored_barrier()
+    if rank in (1, size - 1):
+        time.sleep(2)
+        return None
+    return timed(lambda: dist.monitored_barrier(timeout=datetime.timedelta(seconds=1), wait_all_ranks=wait_all))
+
+
+def refused() -> list[str]:
+    """Calls that cannot be, which the other ranks do not notice."""
+    torch, dist, rank, size = start()
+    import eirene_train
+
+    said = []
+    calls = [
+        lambda: dist.all_reduce(torch.ones(2, 2).to_sparse()),
+        lambda: dist.all_reduce(torch.ones(2, device="meta")),
+        lambda: dist.all_reduce(torch.ones(2, dtype=torch.int32), dist.ReduceOp.AVG),
+        lambda: dist.all_reduce(torch.ones(2), dist.ReduceOp.BXOR),
+        lambda: dist.all_gather_single(torch.ones(3), torch.ones(2)),
+        lambda: dist.all_to_all_single(torch.ones(5 * size), torch.ones(size), [5] * size, [2] * size),
+        lambda: dist.reduce_scatter_single(torch.ones(3), torch.ones(2)),
+        lambda: eirene_train.world().group([0, 0, 1], "twice", 1000),
+    ]
+    for call in calls:
+        try:
+            call()
+            said.append("nothing")
+        except (eirene_train.InvalidArgument, RuntimeError, ValueError) as error:
+            said.append(str(error))
+    tensor = torch.ones(3)
+    dist.all_reduce(tensor)
+    assert tensor.eq(size).all()
+    return said
+
+
+def forked() -> str:
+    """A child of a rank is none, and leaves the rank undisturbed, however it ends."""
+    torch, dist, _, size = start()
+    import eirene_train
+
+    read, write = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            dist.all_reduce(torch.ones(2))
+        except eirene_train.EireneError as error:
+            os.write(write, f"{type(error).__name__}: {error}".encode())
+        try:
+            eirene_train.world()
+        except eirene_train.EireneError as error:
+            os.write(write, f"; {error}".encode())
+        raise SystemExit(0)
+    os.close(write)
+    said = os.read(read, 1000).decode()
+    os.waitpid(child, 0)
+    tensor = torch.ones(100_000)
+    dist.all_reduce(tensor)
+    assert tensor.eq(size).all()
+    return said
+
+
+class Numbers:
+    def __len__(self) -> int:
+        return 40
+
+    def __getitem__(self, index: int) -> float:
+        return float(index)
+
+
+def loaded() -> float:
+    """Workers of a data loader, forked after the world was joined, while gradients are averaged."""
+    torch, dist, rank, size = start()
+    sampler = torch.utils.data.distributed.DistributedSampler(Numbers(), shuffle=False)
+    total = torch.zeros(1, dtype=torch.float64)
+    for _ in range(2):
+        loader = torch.utils.data.DataLoader(Numbers(), batch_size=4, num_workers=2, sampler=sampler, multiprocessing_context="fork")
+        for batch in loader:
+            mine = batch.sum().reshape(1)
+            work = dist.all_reduce(mine, async_op=True)
+            work.wait()
+            total += mine
+    return float(total)
+
+
+def soon(answers: list[Any]) -> None:
+    for kind, message, _, seconds in answers:
+        assert kind, message
+        assert seconds < SOON, (kind, message, seconds)
+
+
+@pytest.mark.parametrize("function", [other_shapes, other_types, other_order])
+@pytest.mark.parametrize("size", [2, 3])
+def test_ranks_that_do_not_agree_are_told(function: Any, size: int) -> None:
+    answers = ranks.values(size, function)
+    soon(answers)
+    assert "Mismatch" in {kind for kind, *_ in answers}
+    assert {kind for kind, *_ in answers} <= {"Mismatch", "Aborted"}
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_a_killed_rank_is_named_by_all_others(asynchronous: bool) -> None:
+    answers = ranks.run(3, killed, asynchronous, alone=True)
+    soon(answers[:2])
+    assert isinstance(answers[2], ranks.Died)
+    for kind, message, attributes, _ in answers[:2]:
+        assert kind in ("PeerDied", "Aborted") and "rank 2" in message, (kind, message)
+        assert kind != "PeerDied" or attributes["rank"] == 2
+
+
+def test_a_killed_rank_is_named_where_ddp_waits_for_it() -> None:
+    answers = ranks.run(3, killed_in_backward, alone=True)
+    soon(answers[:2])
+    assert all("rank 2" in message for _, message, *_ in answers[:2]), answers
+
+
+def test_a_rank_that_does_not_come_is_named() -> None:
+    answers = ranks.run(3, missing, alone=True)
+    soon(answers)
+    assert all("rank 2" in message for _, message, *_ in answers[:2]), answers
+    assert all(attributes["missing"] == (2,) for kind, _, attributes, _ in answers[:2] if kind == "TimedOut")
+
+
+@pytest.mark.parametrize("wait_all", [False, True])
+def test_a_monitored_barrier_names_who_is_missing(wait_all: bool) -> None:
+    answers = ranks.run(4, monitored, wait_all, alone=True)
+    kind, _, attributes, seconds = answers[0]
+    assert (kind, attributes["missing"]) == ("TimedOut", (1, 3) if wait_all else (1,)) and seconds < SOON
+    assert answers[2][0] in ("TimedOut", "Aborted")
+
+
+def test_impossible_calls_are_refused_without_harm() -> None:
+    for said in ranks.values(2, refused):
+        assert "nothing" not in said
+        assert "`torch.sparse_coo`" in said[0] or "sparse" in said[0].lower()
+        assert "`meta`" in said[1] and "cpu:eirene,cuda:nccl" in said[1]
+        assert "avg" in said[2] and "int32" in said[2]
+
+
+@pytest.mark.skipif(ranks.REFERENCE, reason="the reference is only a process of its own")
+def test_a_forked_child_is_no_rank_and_does_no_harm() -> None:
+    for said in ranks.values(2, forked):
+        assert "WorldEnded" in said and "forked" in said, said
+
+
+def test_workers_of_a_data_loader_may_be_forked_after_the_start() -> None:
+    wanted = 2.0 * sum(range(40))
+    assert ranks.values(2, loaded) == [wanted, wanted]

@@ -1,0 +1,186 @@
+"""The package as others meet it: without torch, in any order of imports, by name only, typed."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import ranks
+
+ROOT = Path(__file__).parent.parent
+real = pytest.mark.skipif(ranks.REFERENCE, reason="about the real extension module")
+
+
+def python(program: str, *arguments: str, **options: object) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, *arguments, "-c", program], capture_output=True, text=True, timeout=120, cwd="/", **options)  # type: ignore[call-overload,no-any-return]
+
+
+WITHOUT_TORCH = """
+import sys
+class NoTorch:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] in ("torch", "numpy"):
+            raise ModuleNotFoundError(f"No module named '{name}'", name=name)
+sys.meta_path.insert(0, NoTorch())
+"""
+
+
+@real
+def test_everything_but_the_tensors_works_without_torch() -> None:
+    done = python(
+        WITHOUT_TORCH
+        + """
+import ctypes
+import eirene_train
+from eirene_train import _native
+world = eirene_train.world()
+numbers = (ctypes.c_float * 3)(1, 2, 3)
+world.everybody(1000).allreduce(ctypes.addressof(numbers), 3, _native.dtype("float32"), _native.op("sum"), 1000)
+assert (world.rank, world.size, list(numbers)) == (0, 1, [1, 2, 3])
+assert len(world.arena(1 << 16)) >= 1 << 16
+try:
+    eirene_train.GradArena
+except ImportError as error:
+    print(error)
+eirene_train.leave()
+try:
+    eirene_train.world()
+except eirene_train.InvalidArgument as error:
+    print(error)
+"""
+    )
+    assert done.returncode == 0, done.stderr
+    assert "GradArena` needs PyTorch" in done.stdout and "the world was left" in done.stdout
+
+
+@real
+@pytest.mark.parametrize("imports", ["import torch.distributed as dist, eirene_train", "import eirene_train, torch.distributed as dist"])
+def test_the_order_of_imports_does_not_matter(imports: str) -> None:
+    done = python(imports + "\ndist.init_process_group('eirene', init_method='eirene://')\nprint(dist.get_backend(), dist.get_world_size())")
+    assert done.stdout.split() == ["eirene", "1"], done.stderr
+
+
+@real
+def test_importing_it_does_not_import_torch() -> None:
+    assert python("import sys, eirene_train; print('torch' in sys.modules)").stdout.strip() == "False"
+
+
+@real
+def test_nobody_started_us_is_said_as_torch_says_it() -> None:
+    done = python("import torch.distributed as dist, eirene_train; dist.init_process_group('eirene')")
+    assert done.returncode != 0 and "RANK expected, but not set" in done.stderr
+
+
+@real
+def test_an_older_torch_is_told_what_works() -> None:
+    done = python(
+        "import torch; torch.__version__ = '2.14.1'; import torch.distributed as dist, eirene_train\n"
+        "dist.init_process_group('eirene', store=dist.HashStore(), rank=0, world_size=1)"
+    )
+    assert "needs torch 2.15 or newer, and this is 2.14.1" in done.stderr
+
+
+@real
+def test_the_command_has_honest_exit_codes() -> None:
+    command = [sys.executable, "-m", "eirene_train", "run", "-n", "2"]
+    good = subprocess.run([*command, "-c", "print('hello')"], capture_output=True, text=True, timeout=60, cwd="/")
+    assert good.returncode == 0 and sorted(good.stdout.split("\n")[:2]) == ["[0] hello", "[1] hello"]
+    bad = "import eirene_train, sys; sys.exit(7 if eirene_train.world().rank == 1 else 0)"
+    assert subprocess.run([*command, "-c", bad], capture_output=True, timeout=60, cwd="/").returncode == 7
+
+
+@real
+@pytest.mark.parametrize("checker", [["mypy", "--config-file", "pyproject.toml"], ["mypy.stubtest", "eirene_train._native"]])
+def test_types_are_as_the_stubs_say(checker: list[str]) -> None:
+    pytest.importorskip("mypy")
+    allowed = ROOT / "tests" / "stubtest_allowlist.txt"
+    extra = ["--allowlist", str(allowed)] if "stubtest" in checker[0] else []
+    done = subprocess.run([sys.executable, "-m", *checker, *extra], capture_output=True, text=True, timeout=300, cwd=ROOT)
+    assert done.returncode == 0, done.stdout
+
+
+def exchange() -> list[object]:
+    """The store: on rank 0's table, from everywhere."""
+    from datetime import timedelta
+
+    from eirene_train import EireneError, world
+    from eirene_train._store import WorldStore
+
+    here = world()
+    store = WorldStore(here, timedelta(seconds=10))
+    store.set(f"from{here.rank}", f"rank {here.rank}")
+    said = [store.get(f"from{rank}").decode() for rank in range(here.size)]
+    total = store.add("sum", here.rank + 1)
+    store.wait([f"from{rank}" for rank in range(here.size)])
+    assert 1 <= total <= 6
+    while store.add("sum", 0) != sum(range(1, here.size + 1)):
+        pass
+    store.append("list", "x")
+    while len(store.multi_get(["list"])[0]) < here.size:
+        pass
+    assert store.compare_set("once", "", str(here.rank)) == store.get("once")
+    store.set_timeout(timedelta(seconds=0.1))
+    try:
+        store.get("never")
+        late = "nothing"
+    except EireneError as error:
+        late = str(error)
+    gone = store.delete_key(f"from{here.rank}")
+    store.add("done", 1)
+    while store.add("done", 0) < here.size:
+        pass
+    return [said, late, gone, store.check(["from0"]), sorted(store.list_keys()), store.num_keys()]
+
+
+@pytest.mark.parametrize("size", [1, 3])
+def test_the_store_is_one_for_all_ranks(size: int) -> None:
+    for said, late, gone, still, keys, count in ranks.values(size, exchange):
+        assert said == [f"rank {rank}" for rank in range(size)]
+        assert "never" in late and gone and not still
+        assert keys == ["done", "list", "once", "sum"] and count == 4
+
+
+def strangers() -> list[str]:
+    """Who does not know the secret is refused, and does not disturb."""
+    import secrets
+    import socket
+    import threading
+
+    from eirene_train import _store
+
+    secret = secrets.token_bytes(32)
+    listener, (target,) = _store._listen(True, 1)
+    listener.settimeout(20)
+    server = _store._Server(_store._Table(), secret, 1, listener)
+    said = []
+    for content in (b"", b"x" * 32, b"x" * 200):
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as stranger:
+            stranger.connect("\0" + target)
+            stranger.sendall(content)
+            if not content:
+                stranger.shutdown(socket.SHUT_WR)
+            said.append("refused" if not stranger.recv(1000)[64:] else "let in")
+    try:
+        _store._reach(target, secrets.token_bytes(32), 1, 5.0)
+        said.append("believed")
+    except OSError as error:
+        said.append(str(error))
+    connection = _store._reach(target, secret, 1, 5.0)
+    assert server.complete.wait(10)
+    _store._send_frame(connection, bytes([_store._ADD]) + _store._pack(b"a", b"1"))
+    said.append(repr(_store._unpack(_store._receive_frame(connection))))
+    try:
+        _store._reach(target, secret, 2, 1.0)
+        said.append("still listening")
+    except OSError:
+        said.append("nobody listens")
+    assert threading.active_count() < 10
+    connection.close()
+    return said
+
+
+def test_strangers_are_refused_by_the_store() -> None:
+    (said,) = ranks.values(1, strangers)
+    assert said == ["refused"] * 3 + ["not the rank 0 that is meant", "[b'1']", "nobody listens"]
