@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use eirene_train_mesh::{Meeting, Mesh, Plan, Secret};
 use eirene_train_runtime::{Call, DType, Error, Group, Options, ReduceOp, World};
 
-const ALLOWED: Duration = Duration::from_secs(60);
+const ALLOWED: Duration = Duration::from_mins(1);
 
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
