@@ -6,15 +6,17 @@ A child made by ``fork`` (a data loader's worker) inherits nothing of it: there,
 from __future__ import annotations
 
 import atexit
+import contextlib
 import ctypes
 import os
 import threading
+from collections import deque
 from typing import Any
 
 from . import _native
-from .errors import InvalidArgument
+from .errors import EireneError, InvalidArgument
 
-__all__ = ["broadcast_bytes", "joined", "leave", "world"]
+__all__ = ["Outbox", "broadcast_bytes", "joined", "leave", "world"]
 
 _JOIN_SECONDS = 300.0
 
@@ -54,11 +56,46 @@ def joined() -> bool:
 
 
 def leave() -> None:
-    """Leaves the world in good order. Called at the end of the interpreter; calling it earlier is harmless, and final."""
+    """Leaves the world in good order. Called at the end of the interpreter; calling it earlier is harmless, and final.
+
+    What this rank has begun to send, and nobody has waited for, is sent first.
+    """
     global _left
     if _world is not None and not _left and _process == os.getpid():
         _left = True
+        for sends in list(_outboxes):
+            sends.flush()
         _world.leave()
+
+
+class Outbox:
+    """Sends that their callers may never wait for; others count on them all the same."""
+
+    def __init__(self) -> None:
+        self._under_way: deque[_native.Work] = deque()
+        _outboxes.add(self)
+
+    def add(self, work: _native.Work) -> None:
+        """Remembers a send until it is over."""
+        under_way = self._under_way
+        while under_way and under_way[0].is_done():
+            under_way.popleft()
+        under_way.append(work)
+
+    def flush(self) -> None:
+        """Waits for all of them, each as long as it may take; what went wrong with one is its receiver's to tell."""
+        while self._under_way:
+            with contextlib.suppress(EireneError):
+                self._under_way.popleft().wait(None)
+        _outboxes.discard(self)
+
+    def forget(self) -> None:
+        """Lets them be."""
+        self._under_way.clear()
+        _outboxes.discard(self)
+
+
+_outboxes: set[Outbox] = set()
 
 
 def broadcast_bytes(group: _native.Group, data: bytes, timeout_ms: int) -> bytes:

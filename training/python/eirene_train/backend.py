@@ -32,7 +32,7 @@ from . import _native
 from ._futures import Completer, future_of
 from ._memory import Pool
 from ._tensors import BYTE, DTYPES, blocks, check, contiguous, copies, flat, moved, one, real, same
-from ._world import world
+from ._world import Outbox, world
 from .errors import EireneError, InvalidArgument
 
 __all__ = ["EireneBackend", "EireneGroup", "EireneWork", "register"]
@@ -211,6 +211,7 @@ class EireneBackend(core.Backend):
         self._milliseconds = int(timeout.total_seconds() * 1000)
         self._pending: deque[EireneWork] = deque()
         self._completer = Completer()
+        self._outbox = Outbox()
         self._coalesced: list[EireneWork] | None = None
         self._pool: Pool | None = None
         self.last: EireneWork | None = None
@@ -269,11 +270,13 @@ class EireneBackend(core.Backend):
         return EireneBackend(group, timeout, prefix)
 
     def shutdown(self) -> None:
-        """The end, in good order."""
+        """The end, in good order: what was sent has left."""
+        self._outbox.flush()
         self._completer.stop()
 
     def abort(self) -> None:
-        """The end, in bad order: what is outstanding fails on every rank when this one leaves."""
+        """The end, in bad order: nobody waits for what is outstanding."""
+        self._outbox.forget()
         self._completer.stop()
 
     # Coalescing: what is issued between start and end is waited for as one.
@@ -424,6 +427,7 @@ class EireneBackend(core.Backend):
         code, factor = moved(tensor)
         memory = contiguous(tensor)
         native = self.group.send(destination, tag, memory.data_ptr(), memory.numel() * factor, code, self._milliseconds)
+        self._outbox.add(native)
         return self._track(EireneWork([native], tensors, memory, None, self._completer.message))
 
     def recv(self, tensors: list[torch.Tensor], source: int, tag: int) -> EireneWork:

@@ -99,7 +99,7 @@ impl Group {
         let call = call(collective, root, to_dtype(dtype)?, to_op(op)?, &inputs, &outputs)?;
         // SAFETY: the caller keeps the memory alive and untouched until the work is over.
         let work = py.detach(|| unsafe { self.inner.start(&call, Duration::from_millis(timeout_ms)) });
-        work.map(Work::new).map_err(|error| raised(&error))
+        work.map(|work| Work::new(work, &self.inner)).map_err(|error| raised(&error))
     }
 
     /// Sends to a rank of the group.
@@ -117,7 +117,7 @@ impl Group {
         let (part, dtype) = (Part { address, elements }, to_dtype(dtype)?);
         // SAFETY: the caller keeps the memory alive and untouched until the work is over.
         let work = py.detach(|| unsafe { self.inner.send(to, tag, part, dtype, Duration::from_millis(timeout_ms)) });
-        work.map(Work::new).map_err(|error| raised(&error))
+        work.map(|work| Work::new(work, &self.inner)).map_err(|error| raised(&error))
     }
 
     /// Receives from a rank of the group, or from whoever sends first.
@@ -137,7 +137,7 @@ impl Group {
         // SAFETY: the caller keeps the memory alive and untouched until the work is over.
         let work =
             py.detach(|| unsafe { self.inner.receive(source, tag, part, dtype, Duration::from_millis(timeout_ms)) });
-        work.map(Work::new).map_err(|error| raised(&error))
+        work.map(|work| Work::new(work, &self.inner)).map_err(|error| raised(&error))
     }
 
     /// A barrier whose failure names the missing ranks.

@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use eirene_train_runtime::Group;
 use pyo3::prelude::*;
 
 use crate::error::raised;
@@ -13,11 +14,13 @@ const SLICE: Duration = Duration::from_millis(100);
 #[pyclass(frozen, module = "eirene_train._native")]
 pub(crate) struct Work {
     inner: eirene_train_runtime::Work,
+    /// What it goes on in, so that it can end when Python lets go of the group first.
+    _group: Group,
 }
 
 impl Work {
-    pub(crate) fn new(inner: eirene_train_runtime::Work) -> Self {
-        Self { inner }
+    pub(crate) fn new(inner: eirene_train_runtime::Work, group: &Group) -> Self {
+        Self { inner, _group: group.clone() }
     }
 }
 

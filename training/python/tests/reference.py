@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 
-from eirene_train.errors import InvalidArgument, Mismatch, PeerDied, TimedOut
+from eirene_train.errors import Aborted, EireneError, InvalidArgument, Mismatch, PeerDied, TimedOut
 
 _DTYPES = "float32 float64 float16 bfloat16 int8 uint8 int16 uint16 int32 uint32 int64 uint64 bool".split()
 _OPS = "sum avg min max prod".split()
@@ -117,7 +117,7 @@ class _Hub:
         self._calls: dict[Any, _Call] = {}
         self._sent: dict[Any, list[tuple[int, int, bytes]]] = defaultdict(list)
         self._wanted: dict[Any, list[tuple[int, int | None, int, int]]] = defaultdict(list)
-        self._dead: PeerDied | None = None
+        self._dead: EireneError | None = None
         threading.Thread(target=self._accept, args=(size,), daemon=True).start()
         threading.Thread(target=self._watch, daemon=True).start()
 
@@ -154,13 +154,21 @@ class _Hub:
                 for key, call in list(self._calls.items()):
                     if now > min(call.deadlines):
                         missing = tuple(rank for index, rank in enumerate(call.ranks) if index not in call.come)
-                        late = f"{_COLLECTIVES[key[2]] if key[2] < _MONITORED else 'monitored barrier'}: no word of ranks {list(missing)}"
+                        if key[2] == _MONITORED and not next(iter(call.come.values()))[1][1]:
+                            missing = missing[:1]
+                        late = f"{_COLLECTIVES[key[2]] if key[2] < _MONITORED else 'monitored barrier'}: {', '.join(f'rank {rank}' for rank in missing)} not come"
                         self._fail(key, call, TimedOut(late, missing))
 
     def _fail(self, key: Any, call: _Call, error: Exception) -> None:
         del self._calls[key]
         for index, (number, *_) in call.come.items():
             self._tell(call.ranks[index], ("failed", number, error))
+        if key[2] != _MONITORED:
+            # As with the real one: half a collective cannot be taken back.
+            rank = call.ranks[next(iter(call.come))]
+            self._dead = Aborted(f"rank {rank} has given up: {error}", rank)
+            for other in self._clients:
+                self._tell(other, ("dead", self._dead))
 
     def call(self, rank: int, number: int, ranks: list[int], name: str, sequence: int, what: Any, inputs: Any, lengths: Any, until: float) -> None:
         if self._dead is not None:
@@ -290,6 +298,8 @@ class World:
         return Group(self, list(range(self.size)), f"everybody{self._everybody}")
 
     def group(self, ranks: list[int], key: str, timeout_ms: int) -> Group:
+        if len(set(ranks)) != len(ranks):
+            raise InvalidArgument(f"a group of {ranks}")
         return Group(self, list(ranks), key)
 
     def arena(self, size: int) -> Region:
@@ -297,8 +307,11 @@ class World:
 
     def leave(self) -> None:
         # Rank 0 keeps the hub, so it stays until the others are done.
-        self.everybody(0).run(collective("barrier"), 0, 0, 0, [], [], 20_000)
-        self._hub_connection.send(None)
+        try:
+            self.everybody(0).run(collective("barrier"), 0, 0, 0, [], [], 20_000)
+            self._hub_connection.send(None)
+        except (EireneError, OSError):
+            pass
 
     def ask(self, work: Work, verb: str, *arguments: Any) -> Work:
         with self._lock:
@@ -358,6 +371,8 @@ class Group:
         self.start(collective, root, dtype, op, inputs, outputs, timeout_ms).wait(None)
 
     def start(self, collective: int, root: int, dtype: int, op: int, inputs: list[int], outputs: list[int], timeout_ms: int) -> Work:
+        if collective in (0, 2, 3) and _OPS[op] == "avg" and "float" not in _DTYPES[dtype]:
+            raise InvalidArgument(f"avg is not defined for {_DTYPES[dtype]}")
         size = _size(dtype)
         given = [ctypes.string_at(address, count * size) for address, count in _pairs(inputs)]
         work = Work([(address, count * size) for address, count in _pairs(outputs)], timeout_ms)
@@ -375,7 +390,7 @@ class Group:
         return self._world.ask(Work([(address, length)], timeout_ms), "receive", self._key, self.rank, source, tag, length)
 
     def monitored_barrier(self, timeout_ms: int, wait_all: bool) -> None:
-        self.run(_MONITORED, 0, 0, 0, [], [], timeout_ms)
+        self.run(_MONITORED, int(wait_all), 0, 0, [], [], timeout_ms)
 
     def explain(self, collective: int, dtype: int, elements: int) -> str:
         return f"{_COLLECTIVES[collective]}: the hub, because it is all there is"
