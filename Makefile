@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
 
-.PHONY: help demo demo-down test test-deep test-unit test-cluster check bench
+.PHONY: help demo demo-down wheel test test-deep test-unit check bench
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -12,6 +12,9 @@ demo: ## Bring up the demo cluster and the portal; print the address and the log
 
 demo-down: ## Take the demo cluster down and leave nothing behind
 	@deploy/demo/down
+
+wheel: ## Build the training runtime's Python package into dist/
+	@training/wheel
 
 test: ## Run every test, on the real demo cluster (large matrices sampled by a printed seed)
 	@tests/run

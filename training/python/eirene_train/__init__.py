@@ -1,4 +1,4 @@
-"""Eirene's training runtime: stock PyTorch over any MPI, or over none.
+"""Eirene's training runtime: a process group for stock PyTorch that needs no MPI, no address and no port.
 
     import torch.distributed as dist
     import eirene_train
