@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 import mmap
 import os
+import queue
 import threading
 import time
 from collections import defaultdict
@@ -112,7 +113,7 @@ class _Hub:
 
     def __init__(self, path: str, size: int) -> None:
         self._listener = Listener(path, "AF_UNIX", backlog=size, authkey=_SECRET)
-        self._clients: dict[int, Connection] = {}
+        self._clients: dict[int, queue.SimpleQueue[Any]] = {}
         self._lock = threading.RLock()
         self._calls: dict[Any, _Call] = {}
         self._sent: dict[Any, list[tuple[int, int, bytes]]] = defaultdict(list)
@@ -125,8 +126,11 @@ class _Hub:
         for _ in range(size):
             client = self._listener.accept()
             rank = client.recv()
+            answers: queue.SimpleQueue[Any] = queue.SimpleQueue()
             with self._lock:
-                self._clients[rank] = client
+                self._clients[rank] = answers
+            # A thread for each direction: a client that is sending itself must not hold up the others.
+            threading.Thread(target=self._answer, args=(client, answers), daemon=True).start()
             threading.Thread(target=self._serve, args=(rank, client), daemon=True).start()
 
     def _serve(self, rank: int, client: Connection) -> None:
@@ -141,8 +145,13 @@ class _Hub:
                     self._tell(other, ("dead", self._dead))
 
     def _tell(self, rank: int, message: Any) -> None:
+        self._clients[rank].put(message)
+
+    @staticmethod
+    def _answer(client: Connection, answers: queue.SimpleQueue[Any]) -> None:
         try:
-            self._clients[rank].send(message)
+            while True:
+                client.send(answers.get())
         except OSError:
             pass
 
