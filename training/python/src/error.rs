@@ -1,7 +1,7 @@
 //! The runtime's errors as Python's exceptions, which `eirene_train/errors.py` defines.
 
 use eirene_train_runtime::Error;
-use pyo3::exceptions::PyRuntimeError;
+use pyo3::exceptions::{PyException, PyRuntimeError};
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 
@@ -41,6 +41,8 @@ fn exception<'py>(py: Python<'py>, name: &str, arguments: impl pyo3::call::PyCal
         .and_then(|class| class.call1(arguments))
     {
         Ok(value) => PyErr::from_value(value),
+        // Ctrl-C while the exception was made: that is what is to be raised.
+        Err(failure) if !failure.is_instance_of::<PyException>(py) => failure,
         Err(failure) => {
             let error = PyRuntimeError::new_err(format!("an error of the runtime's could not be raised as `{name}`"));
             error.set_cause(py, Some(failure));

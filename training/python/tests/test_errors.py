@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import time
 from typing import Any
 
@@ -239,3 +241,43 @@ def test_a_forked_child_is_no_rank_and_does_no_harm() -> None:
 def test_workers_of_a_data_loader_may_be_forked_after_the_start() -> None:
     wanted = 2.0 * sum(range(40))
     assert ranks.values(2, loaded) == [wanted, wanted]
+
+
+def interrupted(asynchronous: bool) -> None:
+    torch, dist, rank, _ = start()
+    print("ready", flush=True)
+    if rank == 1:
+        time.sleep(60)
+    elif asynchronous:
+        dist.all_reduce(torch.ones(4), async_op=True).wait()
+    else:
+        dist.all_reduce(torch.ones(4))
+
+
+@pytest.mark.skipif(ranks.REFERENCE, reason="about the launcher and the real runtime")
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_ctrl_c_ends_all_ranks_soon(asynchronous: bool) -> None:
+    program = [sys.executable, "-c", f"import test_errors; test_errors.interrupted({asynchronous})"]
+    run = subprocess.Popen(
+        [sys.executable, "-m", "eirene_train", "run", "-n", "2", *program],
+        env=os.environ | {"PYTHONPATH": os.path.dirname(__file__)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        # The test may itself run where Ctrl-C is ignored.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )
+    assert run.stdout is not None
+    try:
+        ready = 0
+        while ready < 2:
+            ready += "ready" in run.stdout.readline()
+        time.sleep(0.3)
+        began = time.monotonic()
+        run.send_signal(signal.SIGINT)
+        said = run.stdout.read()
+        assert run.wait(20) == 128 + signal.SIGINT and time.monotonic() - began < SOON, said
+        assert "KeyboardInterrupt" in said
+    finally:
+        run.kill()
+        run.wait()
