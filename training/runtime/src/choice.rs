@@ -47,8 +47,8 @@ pub(crate) struct Choice {
 
 /// Up to here everybody sends everything to everybody: one step, and no more bytes than what a head costs.
 const TINY: usize = 4 << 10;
-/// What two ranks pass on at a time: half of what a core keeps close.
-const PIECE: usize = 128 << 10;
+/// What two ranks pass on at a time: measured; it has to stay in a core's second-level cache together with what it is combined with.
+const PIECE: usize = 256 << 10;
 /// Most segments of a schedule; larger buffers get larger segments.
 const MOST_SEGMENTS: usize = 1024;
 

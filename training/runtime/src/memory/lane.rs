@@ -42,12 +42,12 @@ pub(crate) struct Shape {
 }
 
 impl Shape {
-    /// For rings to and from `peers` others: a few for whom it pays get slots of half a second-level cache, many share what that costs.
+    /// For rings to and from `peers` others: a few get slots of the size that was measured to be best, many share what that costs.
     pub(crate) fn for_peers(peers: usize) -> Self {
         /// What all rings into one rank may take once they have been used.
-        const BUDGET: usize = 8 << 20;
+        const BUDGET: usize = 16 << 20;
         let slot = BUDGET / peers.max(1) / SLOTS as usize;
-        Self { slot: (slot.clamp(8 << 10, 128 << 10) / LINE) * LINE }
+        Self { slot: (slot.clamp(8 << 10, 256 << 10) / LINE) * LINE }
     }
 
     /// Bytes that one ring takes.
