@@ -89,6 +89,22 @@ impl Error {
     }
 }
 
+/// What the mesh says, for those who decide by it; what it says of how ranks met stays in its words.
+impl From<eirene_train_mesh::Error> for Error {
+    fn from(error: eirene_train_mesh::Error) -> Self {
+        use eirene_train_mesh::Error as Mesh;
+        match error {
+            Mesh::Timeout { waited, missing, .. } if !missing.is_empty() => {
+                Self::Timeout { waited, what: "meeting the other ranks".to_owned(), missing }
+            }
+            Mesh::Died { rank } => Self::PeerDied { rank, what: "the ranks met".to_owned() },
+            Mesh::Aborted { rank, reason } => Self::Aborted { rank, reason },
+            Mesh::Left { rank } => Self::Left { rank, what: "the ranks met".to_owned() },
+            other => Self::Meeting(other.to_string()),
+        }
+    }
+}
+
 fn missing_ranks(missing: &[u32]) -> String {
     match missing {
         [] => String::new(),

@@ -101,9 +101,9 @@ impl World {
     /// [`Error::Meeting`] when the ranks do not find or trust each other in time; it names those that are missing.
     pub fn join(launch: &Launch, options: &Options) -> Result<Self, Error> {
         let plan = launch.plan(options.timeout).map_err(|error| Error::Meeting(error.to_string()))?;
-        let mesh = Mesh::join(plan).map_err(|error| Error::Meeting(error.to_string()));
+        let mesh = Mesh::join(plan);
         launch.tidy();
-        Self::over(mesh?, options)
+        Self::over(mesh.map_err(|error| advised(error, launch))?, options)
     }
 
     /// The world of a mesh.
@@ -214,10 +214,7 @@ impl World {
         let (region, number) = self.inner.arena.region(bytes)?;
         let says = [number.to_le_bytes(), (region.bytes() as u64).to_le_bytes()].concat();
         for rank in self.inner.local.iter().filter(|rank| **rank != self.rank()) {
-            self.inner
-                .mesh
-                .send(*rank, TOPIC_ARENA, &says, &[Arena::descriptor(&region)])
-                .map_err(|error| Error::Meeting(error.to_string()))?;
+            self.inner.mesh.send(*rank, TOPIC_ARENA, &says, &[Arena::descriptor(&region)])?;
         }
         Ok(region)
     }
@@ -225,6 +222,14 @@ impl World {
     /// Leaves the world in order. What is called later fails.
     pub fn leave(&self) {
         self.inner.leave();
+    }
+}
+
+/// Ranks that did not meet in time are told where they waited, and what to do about it.
+fn advised(error: eirene_train_mesh::Error, launch: &Launch) -> Error {
+    match error {
+        eirene_train_mesh::Error::Timeout { .. } => Error::Meeting(format!("{error}; {}", launch.advice())),
+        other => other.into(),
     }
 }
 
@@ -237,16 +242,15 @@ fn share(
     bytes: usize,
     deadline: Instant,
 ) -> Result<Segment, Error> {
-    let failed = |error: eirene_train_mesh::Error| Error::Meeting(error.to_string());
     let first = ranks.first().copied().unwrap_or(mesh.rank());
     if mesh.rank() == first {
         let segment = Segment::new(name, bytes)?;
         for rank in &ranks[1..] {
-            mesh.send(*rank, topic, &(bytes as u64).to_le_bytes(), &[segment.descriptor()]).map_err(failed)?;
+            mesh.send(*rank, topic, &(bytes as u64).to_le_bytes(), &[segment.descriptor()])?;
         }
         return Ok(segment);
     }
-    let (_, mut descriptors) = mesh.receive(first, topic, deadline).map_err(failed)?;
+    let (_, mut descriptors) = mesh.receive(first, topic, deadline)?;
     let descriptor = descriptors.pop().ok_or_else(|| Error::Meeting(format!("rank {first} sent no memory")))?;
     Segment::theirs(descriptor, bytes)
 }
@@ -254,7 +258,6 @@ fn share(
 impl Inner {
     /// Builds what a group stands on.
     fn build(&self, ranks: &[u32], me: usize, key: &str, deadline: Instant) -> Result<Foundation, Error> {
-        let failed = |error: eirene_train_mesh::Error| Error::Meeting(error.to_string());
         let topic = self.topic(ranks, key);
         let node = |rank: u32| self.mesh.node_of(rank);
         let mine = node(ranks[me]);
@@ -291,7 +294,7 @@ impl Inner {
             self.is_far.store(true, Ordering::Relaxed);
             for (lane, links) in lanes.iter_mut().enumerate() {
                 let rank = ranks[position];
-                let socket = self.mesh.connect(rank, topic + lane as u64, deadline).map_err(failed)?;
+                let socket = self.mesh.connect(rank, topic + lane as u64, deadline)?;
                 links[position] = Some(Link::Stream(Stream::new(rank, socket)?));
             }
         }
@@ -343,9 +346,8 @@ impl Inner {
 
     /// Where another rank's place is in this process.
     pub(crate) fn find(&self, rank: u32, place: Place, bytes: usize) -> Result<*mut u8, Error> {
-        let failed = |error: eirene_train_mesh::Error| Error::Meeting(error.to_string());
         self.arena.find(rank, place, bytes, |number| {
-            let (says, mut descriptors) = self.mesh.receive(rank, TOPIC_ARENA, now() + EXPLANATION).map_err(failed)?;
+            let (says, mut descriptors) = self.mesh.receive(rank, TOPIC_ARENA, now() + EXPLANATION)?;
             let word =
                 |at: usize| says.get(at..at + 8).and_then(|bytes| bytes.try_into().ok()).map_or(0, u64::from_le_bytes);
             let descriptor = descriptors.pop().ok_or_else(|| Error::Meeting(format!("rank {rank} sent no memory")))?;

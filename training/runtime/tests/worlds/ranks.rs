@@ -22,10 +22,12 @@ static WORLDS: AtomicU64 = AtomicU64::new(0);
 pub(crate) fn on_nodes<T: Send>(nodes: &[&str], rank: impl Fn(World) -> T + Sync) -> Vec<T> {
     let directory = meeting_place();
     let id = format!("test {} {}", std::process::id(), WORLDS.fetch_add(1, Ordering::Relaxed));
+    // Nobody fails before all have joined: who is late would hear of it instead.
+    let joined = std::sync::Barrier::new(nodes.len());
     std::thread::scope(|scope| {
         let threads: Vec<_> = (0..nodes.len())
             .map(|number| {
-                let (rank, id, directory) = (&rank, id.clone(), directory.path().to_path_buf());
+                let (rank, joined, id, directory) = (&rank, &joined, id.clone(), directory.path().to_path_buf());
                 scope.spawn(move || {
                     let mut plan = Plan::new(number as u32, nodes.len() as u32, id, Meeting::Directory(directory));
                     plan.secret = Some(Secret::from_bytes([7; 16]));
@@ -34,6 +36,7 @@ pub(crate) fn on_nodes<T: Send>(nodes: &[&str], rank: impl Fn(World) -> T + Sync
                     let world =
                         World::over(Mesh::join(plan).unwrap(), &Options { timeout: AMPLE, ..Options::default() })
                             .unwrap();
+                    joined.wait();
                     rank(world)
                 })
             })
