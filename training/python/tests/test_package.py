@@ -96,8 +96,9 @@ def test_the_command_has_honest_exit_codes() -> None:
 def test_types_are_as_the_stubs_say(checker: list[str]) -> None:
     pytest.importorskip("mypy")
     allowed = ROOT / "tests" / "stubtest_allowlist.txt"
-    extra = ["--allowlist", str(allowed)] if "stubtest" in checker[0] else []
-    done = subprocess.run([sys.executable, "-m", *checker, *extra], capture_output=True, text=True, timeout=300, cwd=ROOT)
+    # The stub is compared with the installed module; where the sources lie, they would be taken for it.
+    extra, place = (["--allowlist", str(allowed)], Path("/")) if "stubtest" in checker[0] else ([], ROOT)
+    done = subprocess.run([sys.executable, "-m", *checker, *extra], capture_output=True, text=True, timeout=300, cwd=place)
     assert done.returncode == 0, done.stdout
 
 
