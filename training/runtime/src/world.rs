@@ -80,7 +80,8 @@ pub(crate) struct Inner {
     is_far: AtomicBool,
     /// When questions were last looked for.
     listened: Mutex<Instant>,
-    progress: OnceLock<()>,
+    /// The progress thread has been started.
+    has_progress: AtomicBool,
     stop: AtomicBool,
     forks: u32,
 }
@@ -137,7 +138,7 @@ impl World {
             failure: OnceLock::new(),
             is_far: AtomicBool::new(false),
             listened: Mutex::new(now()),
-            progress: OnceLock::new(),
+            has_progress: AtomicBool::new(false),
             stop: AtomicBool::new(false),
             forks: forks::count(),
             mesh,
@@ -587,8 +588,7 @@ impl Inner {
 
     /// Sees to it that somebody works on what was begun.
     pub(crate) fn wake_progress(self: &Arc<Self>) -> Result<(), Error> {
-        if self.progress.get().is_none() {
-            self.progress.get_or_init(|| ());
+        if !self.has_progress.load(Ordering::Relaxed) && !self.has_progress.swap(true, Ordering::AcqRel) {
             let world = Arc::downgrade(self);
             std::thread::Builder::new().name("eirene-progress".to_owned()).spawn(move || progress(&world)).map_err(
                 |error| Error::Memory { bytes: 0, what: "start a thread in".to_owned(), reason: error.to_string() },

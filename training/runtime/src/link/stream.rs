@@ -2,6 +2,9 @@
 
 use std::io::{ErrorKind, IoSlice, Read, Write};
 use std::net::TcpStream;
+use std::os::fd::AsFd as _;
+
+use eirene_train_mesh::KeepFromForks;
 
 use super::Outgoing;
 use crate::error::Error;
@@ -13,6 +16,8 @@ const AHEAD: usize = 256 << 10;
 /// A connection to a rank of another node.
 pub(crate) struct Stream {
     rank: u32,
+    /// A forked data loader must not keep the connection open when this rank dies. Goes before the socket does.
+    _own: KeepFromForks,
     socket: TcpStream,
     /// The head of the message that is coming in, as far as it is here.
     head: [u8; HEAD],
@@ -31,7 +36,18 @@ impl Stream {
         let failed = |error: std::io::Error| Error::Connection { rank, reason: error.to_string() };
         socket.set_nonblocking(true).map_err(failed)?;
         socket.set_nodelay(true).map_err(failed)?;
-        Ok(Self { rank, socket, head: [0; HEAD], head_bytes: 0, taken: 0, ahead: Vec::new(), begin: 0, end: 0 })
+        let own = KeepFromForks::new(socket.as_fd());
+        Ok(Self {
+            rank,
+            _own: own,
+            socket,
+            head: [0; HEAD],
+            head_bytes: 0,
+            taken: 0,
+            ahead: Vec::new(),
+            begin: 0,
+            end: 0,
+        })
     }
 
     fn failed(&self, error: &std::io::Error) -> Error {
