@@ -1,29 +1,23 @@
 //! A group of ranks that do things together, and the order in which they do them.
 
-use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use eirene_train_reduce::{DType, ReduceOp, Reduction};
-use eirene_train_schedule::{Algorithm, Collective, Schedule, Verified};
+use eirene_train_reduce::DType;
+use eirene_train_schedule::Collective;
 
-use crate::call::{self, Call, Part, describe};
+use crate::call::{self, Call, Part};
 use crate::choice::{self, Topology};
+use crate::collectives::{AGREE_FROM, Collectives, Queued};
 use crate::error::Error;
-use crate::extent::{Extent, Table};
 use crate::link::{Link, Outgoing};
 use crate::memory::bell::{Turn, Waiting, now};
-use crate::memory::meeting::{Meeting, Saying};
-use crate::message::Head;
-use crate::task::{Mapped, Parts, Progress, Task};
+use crate::memory::meeting::Meeting;
+use crate::task::Progress;
 use crate::transfers::{self, Receiving, Sending, Transfers};
 use crate::work::{Ticket, Work};
 use crate::world::Inner;
-
-/// From so many bytes on, ranks that share memory agree on how before they begin: a fence is cheap beside what it saves when all buffers lie
-/// in arenas, and everybody learns at once of a call that does not fit the others'.
-const AGREE_FROM: usize = 64 << 10;
 
 /// A group of ranks. Cheap to clone.
 ///
@@ -37,13 +31,13 @@ pub struct Group {
 
 /// What the handles of a group, the progress thread and the helpers share.
 pub(crate) struct Shared {
-    topic: u64,
+    pub(crate) topic: u64,
     /// The last collective that was begun.
-    begun: AtomicU64,
+    pub(crate) begun: AtomicU64,
     /// The group's ranks, by their rank in the world.
-    ranks: Vec<u32>,
-    me: u32,
-    topology: Topology,
+    pub(crate) ranks: Vec<u32>,
+    pub(crate) me: u32,
+    pub(crate) topology: Topology,
     collectives: Mutex<Collectives>,
     transfers: Mutex<(Transfers, Vec<Option<Link>>)>,
     /// Collectives and transfers that are not done.
@@ -65,46 +59,6 @@ pub(crate) struct Foundation {
     pub(crate) meeting: Option<Meeting>,
 }
 
-/// The collectives of a group, which are done one after the other.
-struct Collectives {
-    links: Vec<Option<Link>>,
-    meeting: Option<Meeting>,
-    queue: VecDeque<Queued>,
-    current: Option<Operation>,
-    /// Calls so far, and what the last one was.
-    number: u64,
-    last: Head,
-    schedules: HashMap<(Collective, Algorithm), Arc<Verified>>,
-    scratch: Vec<u64>,
-}
-
-struct Queued {
-    call: Call,
-    allowed: Duration,
-    ticket: Arc<Ticket>,
-}
-
-/// A collective under way.
-struct Operation {
-    call: Call,
-    head: Head,
-    stage: Stage,
-    allowed: Duration,
-    deadline: Instant,
-    ticket: Arc<Ticket>,
-}
-
-enum Stage {
-    /// The ranks tell each other what they have come with.
-    Agreeing,
-    /// They do it.
-    Running(Box<Task>),
-}
-
-// SAFETY: a call holds addresses of buffers which the caller has promised to leave alone until it is done.
-#[expect(unsafe_code, reason = "calls go from the caller to the progress thread")]
-unsafe impl Send for Collectives {}
-
 impl Group {
     pub(crate) fn new(foundation: Foundation, world: Arc<Inner>) -> Self {
         let Foundation { topic, ranks, me, topology, collectives, transfers, meeting } = foundation;
@@ -115,16 +69,7 @@ impl Group {
             ranks,
             me,
             topology,
-            collectives: Mutex::new(Collectives {
-                links: collectives,
-                meeting,
-                queue: VecDeque::new(),
-                current: None,
-                number: 0,
-                last: Head::default(),
-                schedules: HashMap::new(),
-                scratch: Vec::new(),
-            }),
+            collectives: Mutex::new(Collectives::new(collectives, meeting)),
             transfers: Mutex::new((Transfers::new(me, size), transfers)),
             outstanding: AtomicUsize::new(0),
         });
@@ -493,202 +438,4 @@ impl Shared {
             self.ended(left, world);
         }
     }
-}
-
-impl Collectives {
-    fn is_idle(&self) -> bool {
-        self.current.is_none() && self.queue.is_empty()
-    }
-
-    /// An error if the current call waits for one of some ranks that have left.
-    fn needs_none_of(&mut self, group: &Shared, gone: &[u32]) -> Result<(), Error> {
-        let Some(operation) = &self.current else { return Ok(()) };
-        let waits = match &operation.stage {
-            Stage::Agreeing => self.meeting.as_ref().map(Meeting::not_arrived).unwrap_or_default(),
-            Stage::Running(task) => task.waits_for(&mut self.links, self.meeting.as_ref()),
-        };
-        match waits.iter().map(|rank| group.ranks[*rank as usize]).find(|rank| gone.contains(rank)) {
-            Some(rank) => Err(Error::Left { rank, what: self.doing() }),
-            None => Ok(()),
-        }
-    }
-
-    /// An error if a rank is seen to have called something else.
-    fn compare(&self, group: &Shared) -> Result<(), Error> {
-        let (Some(meeting), Some(operation)) = (&self.meeting, &self.current) else { return Ok(()) };
-        let Some((rank, theirs)) = meeting.disagreement(&operation.head) else { return Ok(()) };
-        Err(disagreement(group, &operation.head, rank, &theirs))
-    }
-
-    /// What is going on, in words.
-    fn doing(&self) -> String {
-        self.current.as_ref().map_or_else(|| "nothing was going on".to_owned(), |operation| describe(&operation.head))
-    }
-
-    /// Begins a call.
-    fn begin(&mut self, group: &Shared, world: &Arc<Inner>, queued: Queued) -> Result<(), Error> {
-        let Queued { call, allowed, ticket } = queued;
-        self.number += 1;
-        group.begun.store(self.number, Ordering::Relaxed);
-        let head = call.head(self.number);
-        let agrees = call.bytes() >= AGREE_FROM;
-        let stage = match &mut self.meeting {
-            Some(meeting) => {
-                meeting.begin(&head);
-                if agrees && group.ranks.len() > 1 {
-                    let place =
-                        |extent: Option<Extent>| extent.map(|extent| world.arena().place(extent)).unwrap_or_default();
-                    let wholes = call.wholes();
-                    let (input, output) = (place(wholes.map(|wholes| wholes.0)), place(wholes.map(|wholes| wholes.1)));
-                    meeting.arrive(Some(&Saying { head, input, output }));
-                    world.ring_others(&group.ranks);
-                    Stage::Agreeing
-                } else {
-                    Stage::Running(Box::new(self.task(group, &call, head, Vec::new())?))
-                }
-            }
-            None => Stage::Running(Box::new(self.task(group, &call, head, Vec::new())?)),
-        };
-        self.last = head;
-        self.current = Some(Operation { call, head, stage, allowed, deadline: now() + allowed, ticket });
-        Ok(())
-    }
-
-    /// Does what can be done now for the current call.
-    fn advance(&mut self, group: &Shared, world: &Arc<Inner>) -> Result<Progress, Error> {
-        let Some(mut operation) = self.current.take() else { return Ok(Progress::Done) };
-        if matches!(operation.stage, Stage::Agreeing) {
-            match &self.meeting {
-                Some(meeting) if meeting.complete() => {
-                    let mapped = agreed(meeting, group, &operation, world)?;
-                    let task = self.task(group, &operation.call, operation.head, mapped)?;
-                    operation.stage = Stage::Running(Box::new(task));
-                }
-                _ => {
-                    self.current = Some(operation);
-                    return Ok(Progress::Nothing);
-                }
-            }
-        }
-        let Stage::Running(task) = &mut operation.stage else { return Ok(Progress::Nothing) };
-        let arrivals = self.meeting.as_ref().map(Meeting::arrivals);
-        let progress = task.poll(&mut self.links, self.meeting.as_mut())?;
-        if self.meeting.as_ref().map(Meeting::arrivals) != arrivals {
-            world.ring_others(&group.ranks);
-        }
-        if progress != Progress::Done {
-            self.current = Some(operation);
-        }
-        Ok(progress)
-    }
-
-    /// A task for a call; `mapped` are all ranks' buffers, if they can be reached.
-    fn task(&mut self, group: &Shared, call: &Call, head: Head, mapped: Vec<Mapped>) -> Result<Task, Error> {
-        let choice = choice::choose(call.collective, call.bytes(), &group.topology, !mapped.is_empty());
-        let size = group.ranks.len() as u32;
-        let known = if let Some(known) = self.schedules.get(&(call.collective, choice.algorithm.clone())) {
-            Arc::clone(known)
-        } else {
-            let known = prove(call.collective, &choice.algorithm, size)?;
-            self.schedules.insert((call.collective, choice.algorithm), Arc::clone(&known));
-            known
-        };
-        let schedule = known.schedule();
-        let input = call::table(&call.input, call.dtype, size, schedule.input_chunks);
-        let output = call::table(&call.output, call.dtype, size, schedule.output_chunks);
-        let scratch = self.scratch(call, schedule);
-        let reductions = if call::reduces(call.collective) {
-            let make = |divisor| {
-                Reduction::new(call.dtype, call.op, divisor)
-                    .map_err(|undefined| Error::Invalid { message: undefined.to_string() })
-            };
-            let divisor = (call.op == ReduceOp::Avg).then_some(size);
-            Some((make(None)?, make(divisor)?))
-        } else {
-            None
-        };
-        let element = call.dtype.size();
-        Ok(Task::new(Parts {
-            schedule: known,
-            me: group.me,
-            head,
-            last: self.last,
-            size: element,
-            reductions,
-            input,
-            output,
-            scratch,
-            mapped,
-        }))
-    }
-
-    /// Memory of the engine's, cut like the caller's input or output, whichever has as many chunks.
-    fn scratch(&mut self, call: &Call, schedule: &Schedule) -> Table {
-        if schedule.scratch_chunks == 0 {
-            return Table::default();
-        }
-        let model = if schedule.scratch_chunks == schedule.input_chunks { &call.input } else { &call.output };
-        let size = call.dtype.size();
-        // Parts begin at whole words, as elements of any type may.
-        let room: usize = model.iter().map(|part| (part.elements * size).next_multiple_of(8)).sum();
-        if self.scratch.len() * 8 < room {
-            self.scratch = vec![0; room / 8];
-        }
-        let mut address = self.scratch.as_mut_ptr() as usize;
-        let parts: Vec<Part> = model
-            .iter()
-            .map(|part| {
-                let place = Part { address, elements: part.elements };
-                address += (part.elements * size).next_multiple_of(8);
-                place
-            })
-            .collect();
-        call::table(&parts, call.dtype, schedule.ranks, schedule.scratch_chunks)
-    }
-
-    /// That the current call has taken too long, and whose fault it is as far as can be seen.
-    fn overdue(&self, group: &Shared, world: &Inner, waited: Duration) -> Error {
-        let missing: Vec<u32> = match (&self.meeting, &self.current) {
-            (Some(meeting), Some(operation)) => {
-                meeting.not_begun(operation.head.call).into_iter().map(|rank| group.ranks[rank]).collect()
-            }
-            (None, Some(operation)) => world.ask_around(group.topic, &group.ranks, operation.head.call),
-            (_, None) => Vec::new(),
-        };
-        Error::Timeout { waited, what: self.doing(), missing }
-    }
-}
-
-/// Reads what everybody has come with: an error if it is not the same, else where everybody's buffers are, if all lie in arenas.
-fn agreed(meeting: &Meeting, group: &Shared, operation: &Operation, world: &Inner) -> Result<Vec<Mapped>, Error> {
-    let sayings: Vec<Saying> = (0..group.ranks.len()).map(|rank| meeting.saying(rank)).collect();
-    let me = group.me as usize;
-    if let Some(other) = (0..sayings.len()).find(|rank| sayings[*rank].head != sayings[me].head) {
-        return Err(disagreement(group, &sayings[me].head, other, &sayings[other].head));
-    }
-    let reachable = sayings.iter().all(|saying| saying.input.region > 0 && saying.output.region > 0);
-    let Some((input, output)) = operation.call.wholes().filter(|_| reachable) else { return Ok(Vec::new()) };
-    let find = |rank: usize| {
-        if rank == me {
-            return Ok(Mapped { input: input.address, output: output.address });
-        }
-        Ok(Mapped {
-            input: world.find(group.ranks[rank], sayings[rank].input, input.bytes)?,
-            output: world.find(group.ranks[rank], sayings[rank].output, output.bytes)?,
-        })
-    };
-    (0..sayings.len()).map(find).collect()
-}
-
-/// That two ranks of a group have called different things.
-fn disagreement(group: &Shared, mine: &Head, rank: usize, theirs: &Head) -> Error {
-    let (me, other) = (group.ranks[group.me as usize], group.ranks[rank]);
-    Error::Mismatch { message: format!("rank {me} has called {}, rank {other} {}", describe(mine), describe(theirs)) }
-}
-
-/// Works a schedule out and proves it.
-fn prove(collective: Collective, algorithm: &Algorithm, ranks: u32) -> Result<Arc<Verified>, Error> {
-    let refused = |reason: String| Error::Invalid { message: format!("{}: {reason}", call::name(collective)) };
-    let schedule = eirene_train_schedule::generate(collective, algorithm, ranks).map_err(|e| refused(e.to_string()))?;
-    eirene_train_schedule::verify(schedule).map(Arc::new).map_err(|flaw| refused(flaw.to_string()))
 }

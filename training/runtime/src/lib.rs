@@ -3,7 +3,7 @@
 //! A [`World`] is all ranks that were started together. Ranks of one node share memory ([`memory`]); ranks of different nodes are joined by
 //! connections that the mesh has proven. A [`Group`] is some of the ranks, with lanes of its own for collectives and for transfers, so that no
 //! two groups ever wait for each other's messages. What a group is asked for is checked ([`call`]), an algorithm is chosen for it ([`choice`]),
-//! its schedule is worked out and proven once, and then executed step by step ([`task`]) by whoever has time: the caller itself where nothing
+//! its schedule is worked out and proven once ([`collectives`]), and then executed step by step ([`task`]) by whoever has time: the caller itself where nothing
 //! else is under way, whoever waits for something, or a thread of the world's own.
 //!
 //! A world that has failed has failed for good, on all its ranks, with the same reason: half a collective cannot be taken back.
@@ -14,6 +14,7 @@
 mod arena;
 mod call;
 mod choice;
+mod collectives;
 mod error;
 mod extent;
 mod forks;
