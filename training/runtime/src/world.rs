@@ -1,5 +1,9 @@
 //! All ranks, and what they have in common: who is where, who is well, whose turn it is to work.
 
+mod building;
+mod inquiry;
+mod progress;
+
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, Weak};
@@ -9,14 +13,12 @@ use eirene_train_launch::Launch;
 use eirene_train_mesh::{Mesh, Trouble};
 
 use crate::arena::{Arena, Region};
-use crate::choice::Topology;
 use crate::error::Error;
 use crate::forks;
-use crate::group::{Foundation, Group, Shared};
-use crate::link::{BellAt, Link, Memory, Stream};
+use crate::group::{Group, Shared};
+use crate::link::BellAt;
 use crate::memory::bell::{Bell, Patience, Turn, Waiting, now};
-use crate::memory::lane::Shape;
-use crate::memory::meeting::{Meeting, Place};
+use crate::memory::meeting::Place;
 use crate::memory::segment::{LINE, Segment};
 
 /// What messages over the mesh are about, beside those of groups, whose numbers are larger.
@@ -30,9 +32,6 @@ const EXPLANATION: Duration = Duration::from_secs(2);
 
 /// How long the reason may take that made a rank leave, and that comes from another one.
 const RUMOUR: Duration = Duration::from_millis(300);
-
-/// How long the others may take to say where they are, when a collective has taken too long.
-const ANSWER: Duration = Duration::from_millis(500);
 
 /// How often those who wait look for such questions.
 const LISTEN: Duration = Duration::from_millis(20);
@@ -116,7 +115,7 @@ impl World {
         let node = mesh.node_of(mesh.rank());
         let local: Vec<u32> = (0..mesh.size()).filter(|rank| mesh.node_of(*rank) == node).collect();
         let bytes = local.len() * LINE;
-        let segment = Arc::new(share(&mesh, &local, TOPIC_BELLS, c"eirene-train-bells", bytes, deadline)?);
+        let segment = Arc::new(building::share(&mesh, &local, TOPIC_BELLS, c"eirene-train-bells", bytes, deadline)?);
         let bells: Vec<BellAt> =
             (0..local.len()).map(|index| BellAt::new(Arc::clone(&segment), index * LINE)).collect();
         let me = local.iter().position(|rank| *rank == mesh.rank()).unwrap_or(0);
@@ -234,91 +233,7 @@ fn advised(error: eirene_train_mesh::Error, launch: &Launch) -> Error {
     }
 }
 
-/// New memory that some ranks of a node share; the first of them makes it.
-fn share(
-    mesh: &Mesh,
-    ranks: &[u32],
-    topic: u64,
-    name: &std::ffi::CStr,
-    bytes: usize,
-    deadline: Instant,
-) -> Result<Segment, Error> {
-    let first = ranks.first().copied().unwrap_or(mesh.rank());
-    if mesh.rank() == first {
-        let segment = Segment::new(name, bytes)?;
-        for rank in &ranks[1..] {
-            mesh.send(*rank, topic, &(bytes as u64).to_le_bytes(), &[segment.descriptor()])?;
-        }
-        return Ok(segment);
-    }
-    let (_, mut descriptors) = mesh.receive(first, topic, deadline)?;
-    let descriptor = descriptors.pop().ok_or_else(|| Error::Meeting(format!("rank {first} sent no memory")))?;
-    Segment::theirs(descriptor, bytes)
-}
-
 impl Inner {
-    /// Builds what a group stands on.
-    fn build(&self, ranks: &[u32], me: usize, key: &str, deadline: Instant) -> Result<Foundation, Error> {
-        let topic = self.topic(ranks, key);
-        let node = |rank: u32| self.mesh.node_of(rank);
-        let mine = node(ranks[me]);
-        // Positions in the group of those who share this node's memory.
-        let near: Vec<usize> = (0..ranks.len()).filter(|position| node(ranks[*position]) == mine).collect();
-        let all_near = near.len() == ranks.len();
-        let shape = Shape::for_peers(near.len() - 1);
-        let meeting_bytes = Meeting::bytes(near.len()).next_multiple_of(LINE);
-        // A ring for each lane and each ordered pair.
-        let ring = |lane: usize, from: usize, to: usize| {
-            meeting_bytes + ((lane * near.len() + from) * near.len() + to) * shape.ring()
-        };
-        let bytes = ring(2, 0, 0);
-        let mut sorted: Vec<u32> = near.iter().map(|position| ranks[*position]).collect();
-        sorted.sort_unstable();
-        let segment = Arc::new(share(&self.mesh, &sorted, topic, c"eirene-train-group", bytes, deadline)?);
-        let seat = near.iter().position(|position| *position == me).unwrap_or(0);
-        let mut lanes: [Vec<Option<Link>>; 2] = std::array::from_fn(|_| (0..ranks.len()).map(|_| None).collect());
-        for (other, position) in near.iter().enumerate().filter(|(other, _)| *other != seat) {
-            let bell = self.bell_of(ranks[*position]);
-            for (lane, links) in lanes.iter_mut().enumerate() {
-                let (out, into) = (ring(lane, seat, other), ring(lane, other, seat));
-                let memory = Memory::new(Arc::clone(&segment), out, into, shape, bell.clone());
-                links[*position] = Some(Link::Memory(memory));
-            }
-        }
-        // Both sides of a connection come to it in the same order as everybody does: by the pair's lower rank, then the higher.
-        let mut far: Vec<usize> = (0..ranks.len()).filter(|position| node(ranks[*position]) != mine).collect();
-        far.sort_unstable_by_key(|position| {
-            let other = ranks[*position];
-            (other.min(ranks[me]), other.max(ranks[me]))
-        });
-        for position in far {
-            self.is_far.store(true, Ordering::Relaxed);
-            for (lane, links) in lanes.iter_mut().enumerate() {
-                let rank = ranks[position];
-                let socket = self.mesh.connect(rank, topic + lane as u64, deadline)?;
-                links[position] = Some(Link::Stream(Stream::new(rank, socket)?));
-            }
-        }
-        let meeting = all_near.then(|| Meeting::new(Arc::clone(&segment), 0, seat, near.len()));
-        let nodes: Vec<u32> = ranks.iter().map(|rank| node(*rank)).collect();
-        let [collectives, transfers] = lanes;
-        let (ranks, topology) = (ranks.to_vec(), Topology::new(&nodes));
-        Ok(Foundation { topic, ranks, me: me as u32, topology, collectives, transfers, meeting })
-    }
-
-    /// A number for a group's messages, the same on all its members and, as good as certainly, no other group's. Even.
-    fn topic(&self, ranks: &[u32], key: &str) -> u64 {
-        let name = format!("{key} {ranks:?}");
-        let mut built = self.built.lock().unwrap_or_else(PoisonError::into_inner);
-        let times = built.entry(name.clone()).or_default();
-        *times += 1;
-        // FNV-1a.
-        let hash = format!("{name} {times}")
-            .bytes()
-            .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3));
-        (hash | FIRST_GROUP_TOPIC) & !1
-    }
-
     fn bell_of(&self, rank: u32) -> BellAt {
         let index = self.local.iter().position(|local| *local == rank).unwrap_or(0);
         self.bells[index].clone()
@@ -466,45 +381,6 @@ impl Inner {
         Ok(())
     }
 
-    /// Who of a group has not come to a call, as far as they say themselves. Whoever waits for anything answers; a rank that is busy with
-    /// something else does not.
-    pub(crate) fn ask_around(&self, group: u64, ranks: &[u32], call: u64) -> Vec<u32> {
-        let mut missing: Vec<u32> = ranks.iter().copied().filter(|rank| *rank != self.mesh.rank()).collect();
-        for rank in &missing {
-            // Who cannot be asked is missing.
-            let _ = self.mesh.send(*rank, TOPIC_STATUS, &status(QUESTION, group, call), &[]);
-        }
-        let deadline = now() + ANSWER;
-        while now() < deadline && !missing.is_empty() {
-            self.listen(|rank, says| {
-                if says.1 == group && says.2 >= call {
-                    missing.retain(|other| *other != rank);
-                }
-            });
-            std::thread::sleep(Duration::from_millis(1));
-        }
-        missing
-    }
-
-    /// Answers who asks where we are, and takes the answers to our own questions.
-    fn listen(&self, mut take: impl FnMut(u32, (u8, u64, u64))) {
-        for rank in (0..self.mesh.size()).filter(|rank| *rank != self.mesh.rank()) {
-            while let Ok((says, _)) = self.mesh.receive(rank, TOPIC_STATUS, now()) {
-                let word = |at: usize| {
-                    says.get(at..at + 8).and_then(|bytes| bytes.try_into().ok()).map_or(0, u64::from_le_bytes)
-                };
-                let (kind, group, call) = (says.first().copied().unwrap_or(ANSWERED), word(1), word(9));
-                // A question says where its asker is, too.
-                take(rank, (kind, group, call));
-                if kind == QUESTION
-                    && let Some(known) = self.working().iter().find(|known| known.topic() == group)
-                {
-                    let _ = self.mesh.send(rank, TOPIC_STATUS, &status(ANSWERED, group, known.begun()), &[]);
-                }
-            }
-        }
-    }
-
     /// Those of some ranks that have left, and whose last messages are all here: ranks of this node. What one of another node has sent may be
     /// on its way; there the end of the connection says it.
     pub(crate) fn gone(&self, ranks: &[u32]) -> Vec<u32> {
@@ -590,9 +466,14 @@ impl Inner {
     pub(crate) fn wake_progress(self: &Arc<Self>) -> Result<(), Error> {
         if !self.has_progress.load(Ordering::Relaxed) && !self.has_progress.swap(true, Ordering::AcqRel) {
             let world = Arc::downgrade(self);
-            std::thread::Builder::new().name("eirene-progress".to_owned()).spawn(move || progress(&world)).map_err(
-                |error| Error::Memory { bytes: 0, what: "start a thread in".to_owned(), reason: error.to_string() },
-            )?;
+            std::thread::Builder::new()
+                .name("eirene-progress".to_owned())
+                .spawn(move || progress::progress(&world))
+                .map_err(|error| Error::Memory {
+                    bytes: 0,
+                    what: "start a thread in".to_owned(),
+                    reason: error.to_string(),
+                })?;
         }
         self.bell().ring();
         Ok(())
@@ -614,14 +495,6 @@ impl Drop for Inner {
     }
 }
 
-const QUESTION: u8 = 0;
-const ANSWERED: u8 = 1;
-
-/// A message about how far a rank is in a group: which call it has begun.
-fn status(kind: u8, group: u64, call: u64) -> Vec<u8> {
-    [&[kind][..], &group.to_le_bytes(), &call.to_le_bytes()].concat()
-}
-
 fn told(trouble: Trouble, doing: &str) -> Error {
     match trouble {
         Trouble::Died { rank } => Error::PeerDied { rank, what: doing.to_owned() },
@@ -631,42 +504,3 @@ fn told(trouble: Trouble, doing: &str) -> Error {
         }
     }
 }
-
-/// The progress thread: works on what is under way while nobody waits for it.
-fn progress(world: &Weak<Inner>) {
-    loop {
-        // It does not keep the world: between two looks the last user may let go of it.
-        let Some(world) = world.upgrade() else { return };
-        if world.stop.load(Ordering::Acquire) {
-            return;
-        }
-        let mut waiting = Waiting::new(world.bell(), world.patience().modest(), Some(now() + IDLE));
-        loop {
-            if world.stop.load(Ordering::Acquire) {
-                return;
-            }
-            let is_mine = !world.is_idle() && world.helpers.load(Ordering::Acquire) == 0;
-            if is_mine && world.poll() {
-                waiting.progressed();
-                continue;
-            }
-            let ready = || {
-                let is_mine = !world.is_idle() && world.helpers.load(Ordering::Acquire) == 0;
-                is_mine && world.poll()
-            };
-            let turn = if is_mine { waiting.turn(ready) } else { waiting.rest(ready) };
-            match turn {
-                Turn::Again => {}
-                Turn::Slept => {
-                    if is_mine {
-                        world.look_at_all();
-                    }
-                }
-                Turn::TooLong => break,
-            }
-        }
-    }
-}
-
-/// After so long without work the progress thread looks whether the world is still wanted.
-const IDLE: Duration = Duration::from_millis(200);
