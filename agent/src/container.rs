@@ -89,7 +89,6 @@ impl Container {
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .process_group(0);
-        die_with_agent(&mut command);
         let mut child = command.spawn().map_err(ContainerError::Start)?;
         let group = child.id().and_then(|id| i32::try_from(id).ok()).map_or(Pid::from_raw(0), Pid::from_raw);
         for output in [
@@ -196,18 +195,5 @@ async fn copy_to_log(mut output: Box<dyn AsyncRead + Send + Unpin>, log: Log) {
             return;
         }
         log.write(&buffer[..read]);
-    }
-}
-
-#[expect(unsafe_code, reason = "there is no safe way to run code between fork and exec")]
-fn die_with_agent(command: &mut Command) {
-    let agent = Pid::this();
-    // SAFETY: prctl(2) and getppid(2) are async-signal-safe, and nothing is allocated.
-    unsafe {
-        command.pre_exec(move || {
-            nix::sys::prctl::set_pdeathsig(Signal::SIGKILL)?;
-            // The agent may have died before the line above.
-            if nix::unistd::getppid() == agent { Ok(()) } else { Err(io::ErrorKind::NotConnected.into()) }
-        });
     }
 }

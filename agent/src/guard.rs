@@ -1,8 +1,8 @@
 //! The app's guard: the container's first program. It starts the app, and ends it and everything below it when the agent is gone.
 //!
-//! Whatever kills the agent cannot ask first, and the parent-death signal (prctl(2)) is lost while Apptainer changes its identity. But
-//! the guard's standard input is a pipe whose other end the agent alone holds: its end is the agent's end. The container's PID
-//! namespace ends with the guard, so nothing is left of the session.
+//! Whatever kills the agent cannot ask first. But the guard's standard input is a pipe whose other end the agent alone holds: its end
+//! is the agent's end. The container's PID namespace ends with the guard, and Apptainer, which lives on, then unmounts the image. (A
+//! parent-death signal, prctl(2), would kill Apptainer too, and leave the process that serves the image behind for good.)
 
 use std::ffi::OsString;
 use std::os::fd::AsFd as _;

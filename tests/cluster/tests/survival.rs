@@ -134,8 +134,10 @@ async fn agent_killed() -> anyhow::Result<()> {
     assert_eq!(over["state"], "failed", "{over}");
     ensure!(over["reason"]["text"].as_str().is_some_and(|text| !text.is_empty()), "a reason: {over}");
     until("nothing of the session is left on the node", NOTICE, || async {
-        let left = exec(&node, "root", &["sh", "-c", "pgrep -u ada || :"]).await?;
-        Ok(left.trim().is_empty().then_some(()))
+        let left =
+            exec(&node, "root", &["sh", "-c", "ps -u ada -o pid=,ppid=,stat=,etimes=,wchan=,args= || :"]).await?;
+        ensure!(left.trim().is_empty(), "left on {node}:\n{left}");
+        Ok(Some(()))
     })
     .await?;
     Ok(())
