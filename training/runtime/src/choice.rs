@@ -38,10 +38,17 @@ impl Topology {
     }
 }
 
-/// An algorithm, and the reason for it.
+/// How a call is carried out.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) enum Way {
+    /// By a schedule of ours.
+    Schedule(Algorithm),
+}
+
+/// A way, and the reason for it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Choice {
-    pub(crate) algorithm: Algorithm,
+    pub(crate) way: Way,
     pub(crate) because: String,
 }
 
@@ -55,7 +62,7 @@ const MOST_SEGMENTS: usize = 1024;
 /// Chooses. `shared`: all buffers lie where all ranks can reach them.
 pub(crate) fn choose(collective: Collective, bytes: usize, topology: &Topology, shared: bool) -> Choice {
     let ranks = topology.ranks() as usize;
-    let of = |algorithm, because: &str| Choice { algorithm, because: because.to_owned() };
+    let of = |algorithm, because: &str| Choice { way: Way::Schedule(algorithm), because: because.to_owned() };
     if shared {
         return of(
             Algorithm::Shared,
@@ -86,7 +93,7 @@ pub(crate) fn choose(collective: Collective, bytes: usize, topology: &Topology, 
 
 /// Between nodes.
 fn far(collective: Collective, bytes: usize, topology: &Topology) -> Choice {
-    let of = |algorithm, because: &str| Choice { algorithm, because: because.to_owned() };
+    let of = |algorithm, because: &str| Choice { way: Way::Schedule(algorithm), because: because.to_owned() };
     match collective {
         Collective::AllReduce if bytes <= 32 << 10 => {
             of(Algorithm::Doubling, "doubling: short, so few rounds count more than bytes")

@@ -10,7 +10,7 @@ use eirene_train_reduce::{ReduceOp, Reduction};
 use eirene_train_schedule::{Algorithm, Collective, Schedule, Verified};
 
 use crate::call::{self, Call, Part, describe};
-use crate::choice;
+use crate::choice::{self, Way};
 use crate::error::Error;
 use crate::extent::{Extent, Table};
 use crate::group::Shared;
@@ -172,11 +172,12 @@ impl Collectives {
     fn task(&mut self, group: &Shared, call: &Call, head: Head, mapped: Vec<Mapped>) -> Result<Task, Error> {
         let choice = choice::choose(call.collective, call.bytes(), &group.topology, !mapped.is_empty());
         let size = group.ranks.len() as u32;
-        let known = if let Some(known) = self.schedules.get(&(call.collective, choice.algorithm.clone())) {
+        let Way::Schedule(algorithm) = choice.way;
+        let known = if let Some(known) = self.schedules.get(&(call.collective, algorithm.clone())) {
             Arc::clone(known)
         } else {
-            let known = prove(call.collective, &choice.algorithm, size)?;
-            self.schedules.insert((call.collective, choice.algorithm), Arc::clone(&known));
+            let known = prove(call.collective, &algorithm, size)?;
+            self.schedules.insert((call.collective, algorithm), Arc::clone(&known));
             known
         };
         let schedule = known.schedule();

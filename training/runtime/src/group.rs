@@ -268,7 +268,7 @@ impl Group {
             self.shared.topology.node_count(),
             staged.because
         );
-        if shared.algorithm != staged.algorithm && self.shared.topology.is_one_node() && bytes >= AGREE_FROM {
+        if shared.way != staged.way && self.shared.topology.is_one_node() && bytes >= AGREE_FROM {
             return text + "; if all buffers lie in arenas: " + &shared.because;
         }
         text
