@@ -41,6 +41,8 @@ pub(crate) struct Shared {
     trouble: Mutex<Option<Trouble>>,
     callbacks: Mutex<Vec<Callback>>,
     wake: EventFd,
+    /// Goodbye has been said.
+    parted: AtomicBool,
     leaving: AtomicBool,
     process: u32,
 }
@@ -218,6 +220,7 @@ impl Mesh {
             trouble: Mutex::new(None),
             callbacks: Mutex::new(Vec::new()),
             wake,
+            parted: AtomicBool::new(false),
             leaving: AtomicBool::new(false),
             process: std::process::id(),
         });
@@ -323,13 +326,20 @@ impl Mesh {
         }
     }
 
+    /// Says goodbye to everybody, but goes on listening until [`Self::leave`]: for who has to know meanwhile how the others are.
+    pub fn part(&self) {
+        if self.shared.present().is_ok() && !self.shared.parted.swap(true, Ordering::AcqRel) {
+            self.last_words(Kind::Goodbye, &[]);
+        }
+    }
+
     /// Says goodbye to everybody. Later calls fail. Dropping the mesh does the same.
     pub fn leave(&self) {
         if self.shared.present().is_err() {
             return;
         }
         let watcher = lock(&self.watcher).take();
-        self.last_words(Kind::Goodbye, &[]);
+        self.part();
         self.shared.leaving.store(true, Ordering::Release);
         self.shared.links.iter().flatten().for_each(Link::finish);
         self.shared.wake();

@@ -10,8 +10,8 @@ use crate::number::{Number, Op};
 /// the message, for going on would be many worlds of one.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// `EIRENE_MPI=none`.
-    #[error("MPI is switched off by `EIRENE_MPI=none`")]
+    /// `EIRENE_TRAIN_MPI=none`.
+    #[error("MPI is switched off by `EIRENE_TRAIN_MPI=none`")]
     Disabled,
     /// No candidate could be opened.
     #[error("no MPI library was found; tried: {tried}")]

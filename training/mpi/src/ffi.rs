@@ -142,6 +142,10 @@ functions! {
     comm_dup = c"MPI_Comm_dup" (communicator: Handle, new: *mut Handle);
     comm_split = c"MPI_Comm_split" (communicator: Handle, colour: c_int, key: c_int, new: *mut Handle);
     comm_split_type = c"MPI_Comm_split_type" (communicator: Handle, kind: c_int, key: c_int, info: Handle, new: *mut Handle);
+    comm_group = c"MPI_Comm_group" (communicator: Handle, group: *mut Handle);
+    comm_create_group = c"MPI_Comm_create_group" (communicator: Handle, group: Handle, tag: c_int, new: *mut Handle);
+    group_incl = c"MPI_Group_incl" (group: Handle, count: c_int, ranks: *const c_int, new: *mut Handle);
+    group_free = c"MPI_Group_free" (group: *mut Handle);
     comm_free = c"MPI_Comm_free" (communicator: *mut Handle);
     comm_set_errhandler = c"MPI_Comm_set_errhandler" (communicator: Handle, handler: Handle);
     comm_get_attr = c"MPI_Comm_get_attr" (communicator: Handle, key: c_int, value: *mut c_void, flag: *mut c_int);

@@ -1,6 +1,6 @@
 //! Where an MPI may lie. The order, first that opens and fits the launcher wins:
 //!
-//! 1. `EIRENE_MPI`: a path (then nothing else is tried), or `none`;
+//! 1. `EIRENE_TRAIN_MPI`: a path (then nothing else is tried), or `none`;
 //! 2. already loaded into this process (mpi4py, a preload): then nothing else is tried either, for two MPIs in
 //!    one process is none;
 //! 3. beside the launcher: `OPAL_PREFIX`, `MPI_HOME`, `I_MPI_ROOT`, the prefixes of the parent processes that
@@ -28,7 +28,7 @@ pub struct Candidate {
 /// Why a library is tried.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Origin {
-    /// `EIRENE_MPI` names it.
+    /// `EIRENE_TRAIN_MPI` names it.
     Variable,
     /// It is in this process already.
     Loaded,
@@ -53,7 +53,7 @@ const TRIPLET: &str = "x86_64-linux-gnu";
 /// All candidates in their order.
 pub fn find(around: &Surroundings) -> Result<Vec<Candidate>, Error> {
     let environment = &around.environment;
-    match environment.get("EIRENE_MPI") {
+    match environment.get("EIRENE_TRAIN_MPI") {
         Some("none") => return Err(Error::Disabled),
         Some(path) => return Ok(vec![Candidate { library: path.into(), origin: Origin::Variable }]),
         None => {}
@@ -225,12 +225,12 @@ mod tests {
 
     #[test]
     fn none_switches_mpi_off() {
-        assert!(matches!(find(&seen(&[("EIRENE_MPI", "none")])), Err(Error::Disabled)));
+        assert!(matches!(find(&seen(&[("EIRENE_TRAIN_MPI", "none")])), Err(Error::Disabled)));
     }
 
     #[test]
     fn a_named_library_is_the_only_candidate() {
-        let mut around = seen(&[("EIRENE_MPI", "/x/libmpi.so")]);
+        let mut around = seen(&[("EIRENE_TRAIN_MPI", "/x/libmpi.so")]);
         around.loaded = vec!["/y/libmpi.so.12".into()];
         let found = find(&around).unwrap();
         assert_eq!(found, [Candidate { library: "/x/libmpi.so".into(), origin: Origin::Variable }]);
@@ -289,14 +289,14 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("libmpi.so");
         std::fs::write(&file, "INPUT(libmpi.so.40)").unwrap();
-        let error = choose(&seen(&[("EIRENE_MPI", file.to_str().unwrap())])).err().unwrap();
+        let error = choose(&seen(&[("EIRENE_TRAIN_MPI", file.to_str().unwrap())])).err().unwrap();
         assert!(matches!(error, Error::Open { .. }), "{error}");
         assert!(error.to_string().contains("libmpi.so"), "{error}");
     }
 
     #[test]
     fn a_library_that_is_no_mpi_is_said() {
-        let error = choose(&seen(&[("EIRENE_MPI", "libm.so.6")])).err().unwrap();
+        let error = choose(&seen(&[("EIRENE_TRAIN_MPI", "libm.so.6")])).err().unwrap();
         assert!(matches!(error, Error::NotMpi { .. }), "{error}");
     }
 }

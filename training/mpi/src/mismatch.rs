@@ -63,7 +63,7 @@ pub enum Mismatch {
     },
     /// The launcher's PMIx server cannot be reached from here.
     #[error(
-        "the launcher's PMIx server {server} cannot be reached by {library} from this process ({why}); a container must share the host's network and pass PMIX_* and {directory} through, or start with `srun --mpi=pmi2`, or set EIRENE_MPI=none"
+        "the launcher's PMIx server {server} cannot be reached by {library} from this process ({why}); a container must share the host's network and pass PMIX_* and {directory} through, or start with `srun --mpi=pmi2`, or set EIRENE_TRAIN_MPI=none"
     )]
     PmixHidden {
         /// Version and address.
@@ -77,7 +77,7 @@ pub enum Mismatch {
     },
     /// The connection to the launcher was closed on the way.
     #[error(
-        "the launcher gave {library} the connection {variable}={descriptor}, but that descriptor is not open here; a wrapper or container on the way closed it: let it pass descriptors on, or set EIRENE_MPI=none"
+        "the launcher gave {library} the connection {variable}={descriptor}, but that descriptor is not open here; a wrapper or container on the way closed it: let it pass descriptors on, or set EIRENE_TRAIN_MPI=none"
     )]
     PmiClosed {
         /// The library.
@@ -89,7 +89,7 @@ pub enum Mismatch {
     },
     /// MPI came up with another size than promised.
     #[error(
-        "{promised} tasks were asked for ({by}), but {library} came up with a world of {found}: launcher and library did not meet; start with this library's own mpirun or with `srun --mpi=pmix`, or choose the launcher's library by EIRENE_MPI"
+        "{promised} tasks were asked for ({by}), but {library} came up with a world of {found}: launcher and library did not meet; start with this library's own mpirun or with `srun --mpi=pmix`, or choose the launcher's library by EIRENE_TRAIN_MPI"
     )]
     WorldSize {
         /// Tasks promised.
@@ -103,7 +103,7 @@ pub enum Mismatch {
     },
     /// MPI_Init hangs where launcher and library differ.
     #[error(
-        "MPI_Init of {library} has not returned after {waited:?}, and {doubt}; use the MPI that belongs to the launcher (EIRENE_MPI=PATH), or start with this library's own mpirun"
+        "MPI_Init of {library} has not returned after {waited:?}, and {doubt}; use the MPI that belongs to the launcher (EIRENE_TRAIN_MPI=PATH), or start with this library's own mpirun"
     )]
     Stuck {
         /// The library.
@@ -128,9 +128,9 @@ pub fn check(around: &Surroundings, library: &Identity) -> Result<(), Mismatch> 
     }
 }
 
-const CURE_SLURM: &str = "start with `srun --mpi=pmix` (Open MPI) or `srun --mpi=pmi2` (MPICH); a container must pass their variables through; or set EIRENE_MPI=none to do without MPI";
-const CURE_HIDDEN: &str = "the PMIX_* variables were taken away on the way here: pass them through the wrapper or container, or set EIRENE_MPI=none to do without MPI";
-const CURE_TORCHRUN: &str = "torchrun starts no MPI: set EIRENE_MPI=none to do without, or start with mpirun or srun";
+const CURE_SLURM: &str = "start with `srun --mpi=pmix` (Open MPI) or `srun --mpi=pmi2` (MPICH); a container must pass their variables through; or set EIRENE_TRAIN_MPI=none to do without MPI";
+const CURE_HIDDEN: &str = "the PMIX_* variables were taken away on the way here: pass them through the wrapper or container, or set EIRENE_TRAIN_MPI=none to do without MPI";
+const CURE_TORCHRUN: &str = "torchrun starts no MPI: set EIRENE_TRAIN_MPI=none to do without, or start with mpirun or srun";
 
 /// Nothing helps the ranks to find each other: fine for one.
 fn alone(library: &Identity, promise: &Promise, launcher: &'static str, cure: &'static str) -> Result<(), Mismatch> {
@@ -179,12 +179,12 @@ fn check_pmix(around: &Surroundings, library: &Identity, promise: &Promise) -> R
         {
             (
                 "SLURM (srun --mpi=pmix)",
-                "start with `srun --mpi=pmi2`, or use an MPI that knows PMIx, such as Open MPI (EIRENE_MPI=PATH)",
+                "start with `srun --mpi=pmi2`, or use an MPI that knows PMIx, such as Open MPI (EIRENE_TRAIN_MPI=PATH)",
             )
         } else {
             (
                 "Open MPI's mpirun",
-                "start with this library's own mpiexec, or use the launcher's Open MPI (EIRENE_MPI=PATH)",
+                "start with this library's own mpiexec, or use the launcher's Open MPI (EIRENE_TRAIN_MPI=PATH)",
             )
         };
         return Err(Mismatch::ForeignLauncher {
@@ -203,7 +203,7 @@ fn check_pmix(around: &Surroundings, library: &Identity, promise: &Promise) -> R
             spoken: "PMIx through PRRTE",
             library: library.to_string(),
             consequence,
-            cure: "start with this library's own mpirun, or use the launcher's Open MPI 5 (EIRENE_MPI=PATH)",
+            cure: "start with this library's own mpirun, or use the launcher's Open MPI 5 (EIRENE_TRAIN_MPI=PATH)",
         });
     }
     let offers: Vec<(&str, &str)> = environment.starting_with("PMIX_SERVER_URI").collect();
@@ -269,12 +269,12 @@ fn check_pmi(around: &Surroundings, library: &Identity, promise: &Promise) -> Re
         let (launcher, cure) = if in_step(environment) && environment.get("MPI_LOCALNRANKS").is_none() {
             (
                 "SLURM (srun --mpi=pmi2)",
-                "start with `srun --mpi=pmix`, or use an MPI that knows PMI, such as MPICH (EIRENE_MPI=PATH)",
+                "start with `srun --mpi=pmix`, or use an MPI that knows PMI, such as MPICH (EIRENE_TRAIN_MPI=PATH)",
             )
         } else {
             (
                 "MPICH's mpiexec (Hydra)",
-                "start with this library's own mpirun, or use the launcher's MPICH (EIRENE_MPI=PATH)",
+                "start with this library's own mpirun, or use the launcher's MPICH (EIRENE_TRAIN_MPI=PATH)",
             )
         };
         return Err(Mismatch::ForeignLauncher {
@@ -459,7 +459,7 @@ mod tests {
         let step = [("SLURM_STEP_ID", "0"), ("SLURM_NTASKS", "8")];
         says(
             &check(&around(&step), &open_mpi(Pmix::Version(4, 2))),
-            &["SLURM", "SLURM_NTASKS=8", "Open MPI 4.1.4", "8 worlds of one", "srun --mpi=pmix", "EIRENE_MPI=none"],
+            &["SLURM", "SLURM_NTASKS=8", "Open MPI 4.1.4", "8 worlds of one", "srun --mpi=pmix", "EIRENE_TRAIN_MPI=none"],
         );
         let torchrun = [("RANK", "0"), ("WORLD_SIZE", "2"), ("MASTER_ADDR", "x")];
         says(&check(&around(&torchrun), &mpich()), &["torchrun", "WORLD_SIZE=2", "MPICH"]);

@@ -13,7 +13,7 @@ use std::time::Duration;
 use libc::c_int;
 
 use crate::abi::Constants;
-use crate::communicator::Communicator;
+use crate::communicator::{Communicator, integer};
 use crate::environment::{Launcher, Surroundings};
 use crate::error::Error;
 use crate::ffi::{Api, Handle};
@@ -161,6 +161,54 @@ impl Mpi {
         Communicator::adopt(&self.0, new)
     }
 
+    /// A communicator of some ranks of the world, in this order. Those ranks alone call this, with the same tag, and wait here for each
+    /// other.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for a rank or a tag that cannot be; [`Error::Call`] when MPI has no room for another communicator.
+    pub fn group(&self, ranks: &[u32], tag: u32) -> Result<Communicator, Error> {
+        if let Some(rank) = ranks.iter().find(|rank| **rank >= self.size()) {
+            return Err(Error::invalid(format!("rank {rank} is not among the {} of this world", self.size())));
+        }
+        if tag > self.0.tag_limit {
+            return Err(Error::invalid(format!("tag {tag} is over this MPI's greatest, {}", self.0.tag_limit)));
+        }
+        let tag = integer(tag as usize, "the tag")?;
+        let members = ranks.iter().map(|rank| integer(*rank as usize, "a rank")).collect::<Result<Vec<c_int>, _>>()?;
+        let count = integer(members.len(), "the group")?;
+        let Constants { world, no_communicator, .. } = *self.0.constants();
+        let (mut all, mut some, mut new) = (Handle(0), Handle(0), no_communicator);
+        // SAFETY: the world is a good communicator while MPI is on, and `all` a good place.
+        self.0.call("MPI_Comm_group", |api, _| unsafe { api.comm_group(world, &raw mut all) })?;
+        // SAFETY: the list is as long as said, and `some` a good place.
+        let chosen = self
+            .0
+            .call("MPI_Group_incl", |api, _| unsafe { api.group_incl(all, count, members.as_ptr(), &raw mut some) });
+        let created = chosen.and_then(|()| {
+            // SAFETY: both handles are good, and `new` a good place.
+            let created = self.0.call("MPI_Comm_create_group", |api, _| unsafe {
+                api.comm_create_group(world, some, tag, &raw mut new)
+            });
+            // SAFETY: the group is ours, and is not used behind this. An error has nobody to hear it.
+            self.0.call("MPI_Group_free", |api, _| unsafe { api.group_free(&raw mut some) }).ok();
+            created
+        });
+        // SAFETY: as above.
+        self.0.call("MPI_Group_free", |api, _| unsafe { api.group_free(&raw mut all) }).ok();
+        created?;
+        Communicator::adopt(&self.0, new)
+    }
+
+    /// Whether this MPI reduces these numbers rightly; see [`Communicator::can_reduce`].
+    pub fn can_reduce(&self, number: Number, op: Op) -> bool {
+        !self.0.wrong.contains(&(number, op))
+    }
+
+    /// The greatest tag that a message may carry.
+    pub fn greatest_tag(&self) -> u32 {
+        self.0.tag_limit
+    }
+
     /// Ends the whole world at once, this process included.
     pub fn abort(&self, code: i32) -> ! {
         let world = self.0.constants().world;
@@ -248,7 +296,7 @@ fn note(library: &Identity, around: &Surroundings) -> String {
         Launcher::Nobody => "no launcher".to_owned(),
     };
     format!(
-        "eirene-train: MPI_Init ended this process: {library} (its PMIx: {}) was started by {launcher}. If the two do not belong together, start with this library's own mpirun, choose the launcher's library by EIRENE_MPI=PATH, or set EIRENE_MPI=none to do without MPI.\n",
+        "eirene-train: MPI_Init ended this process: {library} (its PMIx: {}) was started by {launcher}. If the two do not belong together, start with this library's own mpirun, choose the launcher's library by EIRENE_TRAIN_MPI=PATH, or set EIRENE_TRAIN_MPI=none to do without MPI.\n",
         library.pmix
     )
 }

@@ -18,7 +18,7 @@ fn fine(outcome: &Outcome, installed: &Installed, ranks: u32) {
 
 /// Under its own launcher a library is found without being named, where it is the first choice.
 fn environment(installed: &Installed) -> Vec<(&'static str, &str)> {
-    if installed.found { Vec::new() } else { vec![("EIRENE_MPI", installed.library.to_str().unwrap())] }
+    if installed.found { Vec::new() } else { vec![("EIRENE_TRAIN_MPI", installed.library.to_str().unwrap())] }
 }
 
 /// All ranks failed with a text that has these words, each within three seconds of its start.
@@ -111,7 +111,7 @@ fn an_mpi_that_is_given_up_is_not_waited_for() {
 fn one_process_without_a_launcher_is_a_world_of_one() {
     for installed in sample(installed(), 3, 15) {
         let library = installed.library.to_str().unwrap();
-        fine(&run(None, "start", &[("EIRENE_MPI", library)]), &installed, 1);
+        fine(&run(None, "start", &[("EIRENE_TRAIN_MPI", library)]), &installed, 1);
     }
 }
 
@@ -121,13 +121,13 @@ fn a_launcher_and_another_s_library_meet_or_say_why_not() {
     let pairs: Vec<(&Installed, &Installed)> =
         all.iter().flat_map(|launcher| all.iter().map(move |library| (launcher, library))).collect();
     for (launcher, library) in sample(pairs, 6, 16) {
-        let outcome = run(Some((launcher, 2)), "start", &[("EIRENE_MPI", library.library.to_str().unwrap())]);
+        let outcome = run(Some((launcher, 2)), "start", &[("EIRENE_TRAIN_MPI", library.library.to_str().unwrap())]);
         let meet = launcher.kind == library.kind || (launcher.kind, library.kind) == (Kind::Orte, Kind::Prrte);
         if meet {
             fine(&outcome, library, 2);
         } else {
             let spoken = if launcher.kind == Kind::Hydra { "PMI" } else { "PMIx" };
-            refused(&outcome, 2, &[spoken, library.name, "2 worlds of one", "EIRENE_MPI"]);
+            refused(&outcome, 2, &[spoken, library.name, "2 worlds of one", "EIRENE_TRAIN_MPI"]);
         }
     }
 }
@@ -135,9 +135,9 @@ fn a_launcher_and_another_s_library_meet_or_say_why_not() {
 #[test]
 fn a_step_of_several_tasks_without_pmi_is_refused_by_every_library() {
     for installed in sample(installed(), 2, 17) {
-        let library = ("EIRENE_MPI", installed.library.to_str().unwrap());
+        let library = ("EIRENE_TRAIN_MPI", installed.library.to_str().unwrap());
         let step = [library, ("SLURM_STEP_ID", "0"), ("SLURM_NTASKS", "4"), ("SLURM_PROCID", "1")];
-        refused(&run(None, "start", &step), 1, &["SLURM_NTASKS=4", installed.name, "--mpi=pmix", "EIRENE_MPI=none"]);
+        refused(&run(None, "start", &step), 1, &["SLURM_NTASKS=4", installed.name, "--mpi=pmix", "EIRENE_TRAIN_MPI=none"]);
         let torchrun = [library, ("RANK", "0"), ("WORLD_SIZE", "2"), ("MASTER_ADDR", "localhost")];
         refused(&run(None, "start", &torchrun), 1, &["torchrun", "WORLD_SIZE=2", installed.name]);
     }
@@ -146,14 +146,14 @@ fn a_step_of_several_tasks_without_pmi_is_refused_by_every_library() {
 #[test]
 fn a_closed_or_wrong_pmi_connection_is_said_by_name() {
     for installed in installed().into_iter().filter(|installed| installed.kind == Kind::Hydra) {
-        let library = ("EIRENE_MPI", installed.library.to_str().unwrap());
+        let library = ("EIRENE_TRAIN_MPI", installed.library.to_str().unwrap());
         let closed = [library, ("PMI_FD", "77"), ("PMI_RANK", "0"), ("PMI_SIZE", "2")];
         refused(&run(None, "start", &closed), 1, &["PMI_FD=77", installed.name, "not open"]);
         // The descriptor is open, but nobody serves it: MPICH ends the process inside MPI_Init. Our word is there.
         let deaf = run(None, "start", &[library, ("PMI_FD", "0"), ("PMI_RANK", "0"), ("PMI_SIZE", "2")]);
         assert!(deaf.code.is_some_and(|code| code != 0), "{}", deaf.output);
         assert_eq!(deaf.lines("MPI_Init ended this process"), 1, "{}", deaf.output);
-        assert!(deaf.output.contains("EIRENE_MPI=none"), "{}", deaf.output);
+        assert!(deaf.output.contains("EIRENE_TRAIN_MPI=none"), "{}", deaf.output);
     }
 }
 
@@ -185,11 +185,11 @@ fn a_pmix_server_that_does_not_answer_is_an_error_and_the_process_ends() {
     for installed in installed().into_iter().filter(|installed| installed.kind != Kind::Hydra) {
         let (_server, pairs) = mute("9.1.0");
         let mut environment: Vec<(&str, &str)> = pairs.iter().map(|(name, value)| (*name, value.as_str())).collect();
-        environment.push(("EIRENE_MPI", installed.library.to_str().unwrap()));
+        environment.push(("EIRENE_TRAIN_MPI", installed.library.to_str().unwrap()));
         let outcome = run(None, "start", &environment);
         // Open MPI 5 waits for the server; Open MPI 4 takes itself for alone.
         let words: &[&str] = match installed.kind {
-            Kind::Prrte => &["MPI_Init", "9.1.0", "has not returned after 3s", "EIRENE_MPI"],
+            Kind::Prrte => &["MPI_Init", "9.1.0", "has not returned after 3s", "EIRENE_TRAIN_MPI"],
             Kind::Orte | Kind::Hydra => &["OMPI_COMM_WORLD_SIZE=2", "world of 1"],
         };
         refused(&outcome, 1, &[words, &[installed.name]].concat());
@@ -209,17 +209,17 @@ fn a_pmix_server_that_nobody_runs_is_said_before_the_start() {
         let (server, pairs) = mute("4.2.2");
         drop(server);
         let mut environment: Vec<(&str, &str)> = pairs.iter().map(|(name, value)| (*name, value.as_str())).collect();
-        environment.push(("EIRENE_MPI", installed.library.to_str().unwrap()));
+        environment.push(("EIRENE_TRAIN_MPI", installed.library.to_str().unwrap()));
         refused(&run(None, "start", &environment), 1, &["PMIx server 4.2.2", "nobody listens", installed.name]);
     }
 }
 
 #[test]
 fn mpi_can_be_switched_off_and_misnamed() {
-    let outcome = run(None, "open", &[("EIRENE_MPI", "none")]);
-    refused(&outcome, 1, &["switched off by `EIRENE_MPI=none`"]);
-    refused(&run(None, "open", &[("EIRENE_MPI", "/nowhere/libmpi.so")]), 1, &["/nowhere/libmpi.so", "does not open"]);
-    refused(&run(None, "open", &[("EIRENE_MPI", "libm.so.6")]), 1, &["libm.so.6", "no function MPI_Init_thread"]);
+    let outcome = run(None, "open", &[("EIRENE_TRAIN_MPI", "none")]);
+    refused(&outcome, 1, &["switched off by `EIRENE_TRAIN_MPI=none`"]);
+    refused(&run(None, "open", &[("EIRENE_TRAIN_MPI", "/nowhere/libmpi.so")]), 1, &["/nowhere/libmpi.so", "does not open"]);
+    refused(&run(None, "open", &[("EIRENE_TRAIN_MPI", "libm.so.6")]), 1, &["libm.so.6", "no function MPI_Init_thread"]);
 }
 
 #[test]

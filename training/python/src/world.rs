@@ -38,9 +38,11 @@ impl World {
     /// Finds out who started this process and meets the other ranks.
     #[staticmethod]
     fn join(py: Python<'_>, timeout_ms: u64) -> PyResult<Self> {
+        let prefix: OsString = py.import("sys")?.getattr("prefix")?.extract()?;
+        let timeout = Duration::from_millis(timeout_ms);
+        let options = Options { timeout, prefix: Some(prefix.into()), ..Options::default() };
         py.detach(|| {
             let found = Launch::detect(&Environment::of_this_process()).map_err(|error| launch(&error.to_string()))?;
-            let options = Options { timeout: Duration::from_millis(timeout_ms), ..Options::default() };
             let inner = eirene_train_runtime::World::join(&found, &options).map_err(|error| raised(&error))?;
             // One handle is never let go of: a forked child that ends like an interpreter must not take apart what its parent uses. The
             // orderly end is `leave`.

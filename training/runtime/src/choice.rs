@@ -43,6 +43,8 @@ impl Topology {
 pub(crate) enum Way {
     /// By a schedule of ours.
     Schedule(Algorithm),
+    /// By MPI's own collective.
+    Mpi,
 }
 
 /// A way, and the reason for it.

@@ -18,6 +18,7 @@ use crate::link::Link;
 use crate::memory::bell::now;
 use crate::memory::meeting::{Meeting, Saying};
 use crate::message::Head;
+use crate::mpi::{Room, Running};
 use crate::task::{Mapped, Parts, Progress, Task};
 use crate::work::Ticket;
 use crate::world::Inner;
@@ -30,6 +31,8 @@ pub(crate) const AGREE_FROM: usize = 64 << 10;
 pub(crate) struct Collectives {
     links: Vec<Option<Link>>,
     meeting: Option<Meeting>,
+    /// Where MPI does collectives in its own way.
+    room: Option<Arc<Room>>,
     pub(crate) queue: VecDeque<Queued>,
     pub(crate) current: Option<Operation>,
     /// Calls so far, and what the last one was.
@@ -61,6 +64,8 @@ enum Stage {
     Agreeing,
     /// They do it.
     Running(Box<Task>),
+    /// MPI does it.
+    Mpi(Box<Running>),
 }
 
 // SAFETY: a call holds addresses of buffers which the caller has promised to leave alone until it is done.
@@ -68,10 +73,11 @@ enum Stage {
 unsafe impl Send for Collectives {}
 impl Collectives {
     /// None yet.
-    pub(crate) fn new(links: Vec<Option<Link>>, meeting: Option<Meeting>) -> Self {
+    pub(crate) fn new(links: Vec<Option<Link>>, meeting: Option<Meeting>, room: Option<Arc<Room>>) -> Self {
         Self {
             links,
             meeting,
+            room,
             queue: VecDeque::new(),
             current: None,
             number: 0,
@@ -79,6 +85,13 @@ impl Collectives {
             schedules: HashMap::new(),
             scratch: Vec::new(),
         }
+    }
+
+    /// Lets go of all links and of MPI: the world was left.
+    pub(crate) fn close(&mut self) {
+        self.current = None;
+        self.links.iter_mut().for_each(|link| *link = None);
+        self.room = None;
     }
 
     /// Nothing is under way, and nothing waits.
@@ -92,8 +105,19 @@ impl Collectives {
         let waits = match &operation.stage {
             Stage::Agreeing => self.meeting.as_ref().map(Meeting::not_arrived).unwrap_or_default(),
             Stage::Running(task) => task.waits_for(&mut self.links, self.meeting.as_ref()),
+            // MPI does not say for whom it waits; `parted` does.
+            Stage::Mpi(_) => return Ok(()),
         };
         match waits.iter().map(|rank| group.ranks[*rank as usize]).find(|rank| gone.contains(rank)) {
+            Some(rank) => Err(Error::Left { rank, what: self.doing() }),
+            None => Ok(()),
+        }
+    }
+
+    /// An error if MPI waits for a rank that has left.
+    pub(crate) fn parted(&self, group: &Shared, world: &Inner) -> Result<(), Error> {
+        let Some(Operation { stage: Stage::Mpi(_), head, .. }) = &self.current else { return Ok(()) };
+        match world.parted_before(group.topic, &group.ranks, head.call) {
             Some(rank) => Err(Error::Left { rank, what: self.doing() }),
             None => Ok(()),
         }
@@ -130,10 +154,10 @@ impl Collectives {
                     world.ring_others(&group.ranks);
                     Stage::Agreeing
                 } else {
-                    Stage::Running(Box::new(self.task(group, &call, head, Vec::new())?))
+                    self.stage(group, world, &call, head, Vec::new())?
                 }
             }
-            None => Stage::Running(Box::new(self.task(group, &call, head, Vec::new())?)),
+            None => self.stage(group, world, &call, head, Vec::new())?,
         };
         self.last = head;
         self.current = Some(Operation { call, head, stage, allowed, deadline: now() + allowed, ticket });
@@ -147,8 +171,7 @@ impl Collectives {
             match &self.meeting {
                 Some(meeting) if meeting.complete() => {
                     let mapped = agreed(meeting, group, &operation, world)?;
-                    let task = self.task(group, &operation.call, operation.head, mapped)?;
-                    operation.stage = Stage::Running(Box::new(task));
+                    operation.stage = self.stage(group, world, &operation.call, operation.head, mapped)?;
                 }
                 _ => {
                     self.current = Some(operation);
@@ -156,9 +179,20 @@ impl Collectives {
                 }
             }
         }
-        let Stage::Running(task) = &mut operation.stage else { return Ok(Progress::Nothing) };
         let arrivals = self.meeting.as_ref().map(Meeting::arrivals);
-        let progress = task.poll(&mut self.links, self.meeting.as_mut())?;
+        let progress = match &mut operation.stage {
+            Stage::Agreeing => Progress::Nothing,
+            Stage::Running(task) => task.poll(&mut self.links, self.meeting.as_mut())?,
+            Stage::Mpi(running) => match running.poll() {
+                Ok(true) => Progress::Done,
+                Ok(false) => Progress::Nothing,
+                Err(error) => {
+                    // Another rank's call that does not fit is why MPI refused.
+                    self.current = Some(operation);
+                    return self.compare(group).and(Err(error));
+                }
+            },
+        };
         if self.meeting.as_ref().map(Meeting::arrivals) != arrivals {
             world.ring_others(&group.ranks);
         }
@@ -168,11 +202,43 @@ impl Collectives {
         Ok(progress)
     }
 
-    /// A task for a call; `mapped` are all ranks' buffers, if they can be reached.
-    fn task(&mut self, group: &Shared, call: &Call, head: Head, mapped: Vec<Mapped>) -> Result<Task, Error> {
-        let choice = choice::choose(call.collective, call.bytes(), &group.topology, !mapped.is_empty());
+    /// A call's way, begun; `mapped` are all ranks' buffers, if they can be reached.
+    fn stage(
+        &mut self,
+        group: &Shared,
+        world: &Inner,
+        call: &Call,
+        head: Head,
+        mapped: Vec<Mapped>,
+    ) -> Result<Stage, Error> {
+        let wished = self.room.as_ref().filter(|room| {
+            world.wish().wants(call.collective)
+                && room.engine.offers(call.collective, call.dtype, call.op, call.bytes())
+        });
+        let way = if wished.is_some() {
+            Way::Mpi
+        } else {
+            choice::choose(call.collective, call.bytes(), &group.topology, !mapped.is_empty()).way
+        };
+        match (way, &self.room) {
+            (Way::Schedule(algorithm), _) => {
+                self.task(group, call, algorithm, head, mapped).map(|task| Stage::Running(Box::new(task)))
+            }
+            (Way::Mpi, Some(room)) => Running::begin(room, call).map(|running| Stage::Mpi(Box::new(running))),
+            (Way::Mpi, None) => Err(Error::Mpi("this world has none".to_owned())),
+        }
+    }
+
+    /// A task for a call.
+    fn task(
+        &mut self,
+        group: &Shared,
+        call: &Call,
+        algorithm: Algorithm,
+        head: Head,
+        mapped: Vec<Mapped>,
+    ) -> Result<Task, Error> {
         let size = group.ranks.len() as u32;
-        let Way::Schedule(algorithm) = choice.way;
         let known = if let Some(known) = self.schedules.get(&(call.collective, algorithm.clone())) {
             Arc::clone(known)
         } else {

@@ -22,7 +22,7 @@ impl Extent {
     }
 
     /// Whether they have a byte in common.
-    fn meets(self, other: Self) -> bool {
+    pub(crate) fn meets(self, other: Self) -> bool {
         let end = |extent: Self| extent.address as usize + extent.bytes;
         self.bytes > 0
             && other.bytes > 0

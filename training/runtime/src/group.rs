@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Duration;
 
-use eirene_train_reduce::DType;
+use eirene_train_reduce::{DType, ReduceOp};
 use eirene_train_schedule::Collective;
 
 use crate::call::{self, Call, Part};
@@ -14,6 +14,7 @@ use crate::error::Error;
 use crate::link::{Link, Outgoing};
 use crate::memory::bell::{Turn, Waiting, now};
 use crate::memory::meeting::Meeting;
+use crate::mpi::Room;
 use crate::task::Progress;
 use crate::transfers::{self, Receiving, Sending, Transfers};
 use crate::work::{Ticket, Work};
@@ -57,11 +58,13 @@ pub(crate) struct Foundation {
     pub(crate) transfers: Vec<Option<Link>>,
     /// Where all ranks meet, if all share memory.
     pub(crate) meeting: Option<Meeting>,
+    /// Where MPI does collectives in its own way, if the world uses MPI.
+    pub(crate) room: Option<Arc<Room>>,
 }
 
 impl Group {
     pub(crate) fn new(foundation: Foundation, world: Arc<Inner>) -> Self {
-        let Foundation { topic, ranks, me, topology, collectives, transfers, meeting } = foundation;
+        let Foundation { topic, ranks, me, topology, collectives, transfers, meeting, room } = foundation;
         let size = ranks.len() as u32;
         let shared = Arc::new(Shared {
             topic,
@@ -69,7 +72,7 @@ impl Group {
             ranks,
             me,
             topology,
-            collectives: Mutex::new(Collectives::new(collectives, meeting)),
+            collectives: Mutex::new(Collectives::new(collectives, meeting, room)),
             transfers: Mutex::new((Transfers::new(me, size), transfers)),
             outstanding: AtomicUsize::new(0),
         });
@@ -155,6 +158,7 @@ impl Group {
         }
         self.world.look_around(|| lane.doing())?;
         lane.compare(&self.shared)?;
+        lane.parted(&self.shared, &self.world)?;
         let gone = self.world.gone(&self.shared.ranks);
         if gone.is_empty() {
             return Ok(false);
@@ -259,6 +263,18 @@ impl Group {
     /// Why which algorithm would be taken for a call of so many elements, in words.
     pub fn explain(&self, collective: Collective, dtype: DType, elements: usize) -> String {
         let bytes = elements * dtype.size();
+        if let Some(mpi) = self.world.mpi().filter(|_| self.size() > 1)
+            && self.world.wish().wants(collective)
+            && mpi.offers(collective, dtype, ReduceOp::Sum, bytes)
+        {
+            return format!(
+                "{} of {bytes} bytes on {} ranks of {} nodes: MPI's own: {}, as EIRENE_TRAIN_ALGORITHM says",
+                call::name(collective),
+                self.size(),
+                self.shared.topology.node_count(),
+                mpi.library()
+            );
+        }
         let staged = choice::choose(collective, bytes, &self.shared.topology, false);
         let shared = choice::choose(collective, bytes, &self.shared.topology, true);
         let text = format!(
@@ -374,7 +390,7 @@ impl Shared {
             if operation.deadline <= time {
                 return Some(lane.overdue(self, world, operation.allowed));
             }
-            if let Err(error) = lane.compare(self) {
+            if let Err(error) = lane.compare(self).and_then(|()| lane.parted(self, world)) {
                 return Some(error);
             }
         }
@@ -420,6 +436,12 @@ impl Shared {
     /// The number of the last collective that was begun.
     pub(crate) fn begun(&self) -> u64 {
         self.begun.load(Ordering::Relaxed)
+    }
+
+    /// Lets go of what joins this rank to the others, once whoever works with it has seen that the world was left.
+    pub(crate) fn close(&self) {
+        lock(&self.collectives).close();
+        lock(&self.transfers).1.iter_mut().for_each(|link| *link = None);
     }
 
     /// Ends everything with an error.

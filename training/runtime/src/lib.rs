@@ -22,6 +22,7 @@ mod group;
 mod link;
 mod memory;
 mod message;
+mod mpi;
 mod task;
 mod transfers;
 mod work;

@@ -1,9 +1,11 @@
 //! One rank's connection to another in one lane of a group: messages in order, cut as suits what carries them.
 
+mod mpi;
 mod stream;
 
 use std::sync::Arc;
 
+pub(crate) use mpi::Post;
 pub(crate) use stream::Stream;
 
 use crate::error::Error;
@@ -64,6 +66,8 @@ pub(crate) enum Link {
     Memory(Memory),
     /// Over TCP.
     Stream(Stream),
+    /// Over MPI.
+    Mpi(Box<Post>),
 }
 
 /// Through shared memory.
@@ -92,6 +96,7 @@ impl Link {
     pub(crate) fn push(&mut self, message: &mut Outgoing) -> Result<bool, Error> {
         match self {
             Self::Stream(stream) => stream.push(message),
+            Self::Mpi(post) => post.push(message),
             Self::Memory(memory) => {
                 let mut rang = false;
                 while !message.is_done() && memory.sender.has_room() {
@@ -124,6 +129,7 @@ impl Link {
     pub(crate) fn next(&mut self) -> Result<Option<Head>, Error> {
         match self {
             Self::Stream(stream) => stream.head(),
+            Self::Mpi(post) => post.head(),
             Self::Memory(memory) => Ok(memory.receiver.peek().map(|(head, _)| head)),
         }
     }
@@ -133,6 +139,7 @@ impl Link {
     pub(crate) fn peek(&mut self) -> Result<Option<(Head, &[u8])>, Error> {
         match self {
             Self::Stream(stream) => stream.peek(),
+            Self::Mpi(post) => post.peek(),
             Self::Memory(memory) => Ok(memory.receiver.peek()),
         }
     }
@@ -141,6 +148,7 @@ impl Link {
     pub(crate) fn take(&mut self, bytes: usize) {
         match self {
             Self::Stream(stream) => stream.take(bytes),
+            Self::Mpi(post) => post.take(bytes),
             Self::Memory(memory) => {
                 if memory.receiver.take(bytes) {
                     memory.bell.bell().ring();
@@ -152,8 +160,10 @@ impl Link {
     /// Stores bytes of the next message where they belong, without a stop where that is possible. Says how many.
     #[expect(unsafe_code, reason = "copies into the caller's memory")]
     pub(crate) fn store(&mut self, address: *mut u8, room: usize) -> Result<usize, Error> {
-        if let Self::Stream(stream) = self {
-            return stream.store(address, room);
+        match self {
+            Self::Stream(stream) => return stream.store(address, room),
+            Self::Mpi(post) => return post.store(address, room),
+            Self::Memory(_) => {}
         }
         let bytes = match self.peek()? {
             None => return Ok(0),

@@ -2,9 +2,11 @@
 
 mod building;
 mod inquiry;
+mod parting;
 mod progress;
 
 use std::collections::HashMap;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, Weak};
 use std::time::{Duration, Instant};
@@ -20,11 +22,13 @@ use crate::link::BellAt;
 use crate::memory::bell::{Bell, Patience, Turn, Waiting, now};
 use crate::memory::meeting::Place;
 use crate::memory::segment::{LINE, Segment};
+use crate::mpi::{Engine, Wish};
 
 /// What messages over the mesh are about, beside those of groups, whose numbers are larger.
 const TOPIC_BELLS: u64 = 1;
 const TOPIC_ARENA: u64 = 2;
 const TOPIC_STATUS: u64 = 3;
+const TOPIC_PARTED: u64 = 0x4d50_4901;
 const FIRST_GROUP_TOPIC: u64 = 1 << 32;
 
 /// How long an end is waited for that explains why a connection broke.
@@ -43,11 +47,15 @@ pub struct Options {
     pub timeout: Duration,
     /// Cores that the ranks of a node share; those this process may use, if none.
     pub cores: Option<usize>,
+    /// Where Python's packages lie (`sys.prefix`), which may bring an MPI.
+    pub prefix: Option<PathBuf>,
+    /// A name for this rank's node instead of its machine's: splits one machine into several nodes, as tests want it.
+    pub node: Option<String>,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { timeout: Duration::from_mins(1), cores: None }
+        Self { timeout: Duration::from_mins(1), cores: None, prefix: None, node: None }
     }
 }
 
@@ -60,6 +68,11 @@ pub struct World {
 /// What groups, works and the progress thread share.
 pub(crate) struct Inner {
     mesh: Mesh,
+    /// Where this world uses MPI.
+    mpi: Option<Arc<Engine>>,
+    wish: Wish,
+    /// How far ranks that have left had come, by rank and group.
+    parted: Mutex<HashMap<(u32, u64), u64>>,
     /// The ranks of this node, ascending.
     local: Vec<u32>,
     bells: Vec<BellAt>,
@@ -98,12 +111,16 @@ impl World {
     /// Joins the world that this process was started in.
     ///
     /// # Errors
-    /// [`Error::Meeting`] when the ranks do not find or trust each other in time; it names those that are missing.
+    /// [`Error::Meeting`] when the ranks do not find or trust each other in time; it names those that are missing. [`Error::Mpi`] when the
+    /// launcher and the MPI that is to be used cannot meet, or a rank has none; it names both sides and the cure.
     pub fn join(launch: &Launch, options: &Options) -> Result<Self, Error> {
-        let plan = launch.plan(options.timeout).map_err(|error| Error::Meeting(error.to_string()))?;
+        let mut plan = launch.plan(options.timeout).map_err(|error| Error::Meeting(error.to_string()))?;
+        plan.node.clone_from(&options.node);
         let mesh = Mesh::join(plan);
         launch.tidy();
-        Self::over(mesh.map_err(|error| advised(error, launch))?, options)
+        let mesh = mesh.map_err(|error| advised(error, launch))?;
+        let mpi = crate::mpi::open(&mesh, launch, options)?;
+        Self::with(mesh, mpi, Wish::of_process(), options)
     }
 
     /// The world of a mesh.
@@ -111,6 +128,10 @@ impl World {
     /// # Errors
     /// When memory cannot be shared within the node.
     pub fn over(mesh: Mesh, options: &Options) -> Result<Self, Error> {
+        Self::with(mesh, None, Wish::default(), options)
+    }
+
+    fn with(mesh: Mesh, mpi: Option<Arc<Engine>>, wish: Wish, options: &Options) -> Result<Self, Error> {
         let deadline = now() + options.timeout;
         let node = mesh.node_of(mesh.rank());
         let local: Vec<u32> = (0..mesh.size()).filter(|rank| mesh.node_of(*rank) == node).collect();
@@ -140,6 +161,9 @@ impl World {
             has_progress: AtomicBool::new(false),
             stop: AtomicBool::new(false),
             forks: forks::count(),
+            mpi,
+            wish,
+            parted: Mutex::default(),
             mesh,
         };
         Ok(Self { inner: Arc::new(inner) })
@@ -184,7 +208,7 @@ impl World {
     }
 
     /// Builds a group of some ranks, given in the order of their ranks in the group. Its members alone call this, with the same ranks and
-    /// the same key.
+    /// the same key. In a world that uses MPI, threads that build groups at the same time do so in the same order on all ranks.
     ///
     /// # Errors
     /// [`Error::Invalid`] for ranks that do not exist, are there twice, or of which this is none; [`Error::Meeting`] when the others do not
@@ -219,7 +243,13 @@ impl World {
         Ok(region)
     }
 
-    /// Leaves the world in order. What is called later fails.
+    /// The MPI that this world uses: its name, version and file.
+    pub fn mpi(&self) -> Option<&str> {
+        self.inner.mpi.as_deref().map(Engine::library)
+    }
+
+    /// Leaves the world in order. What is called later fails. A world that uses MPI is left by all ranks together: this waits for the
+    /// others as long as they are well.
     pub fn leave(&self) {
         self.inner.leave();
     }
@@ -279,6 +309,16 @@ impl Inner {
         groups.push(Arc::downgrade(group));
     }
 
+    /// MPI, where this world uses it.
+    pub(crate) fn mpi(&self) -> Option<&Arc<Engine>> {
+        self.mpi.as_ref()
+    }
+
+    /// What a person wants done by MPI itself.
+    pub(crate) fn wish(&self) -> &Wish {
+        &self.wish
+    }
+
     /// Nothing is under way.
     pub(crate) fn is_idle(&self) -> bool {
         self.outstanding.load(Ordering::Acquire) == 0
@@ -324,6 +364,10 @@ impl Inner {
         let error = self.failure();
         if first && !matches!(error, Error::PeerDied { .. } | Error::Aborted { .. }) {
             self.mesh.abort(&error.to_string());
+        }
+        // Before anybody is told that memory is the caller's again.
+        if let Some(mpi) = self.mpi.as_ref().filter(|_| first) {
+            mpi.give_up();
         }
         for group in self.working() {
             group.fail(&error, self);
@@ -484,6 +528,9 @@ impl Inner {
         self.failed.store(true, Ordering::Release);
         self.bell().ring();
         if self.forks == forks::count() {
+            if let Some(mpi) = &self.mpi {
+                self.part(mpi);
+            }
             self.mesh.leave();
         }
     }

@@ -59,7 +59,7 @@ pub(crate) fn installed() -> Vec<Installed> {
     let mut all = Vec::new();
     // SAFETY: only asks for the user's number.
     let root: &[&str] = if unsafe { libc::geteuid() } == 0 { &["--allow-run-as-root"] } else { &[] };
-    let orte = [root, &["--oversubscribe", "-x", "EIRENE_MPI", "-x", "EIRENE_TEST_LIMIT_MS", "-n"]].concat();
+    let orte = [root, &["--oversubscribe", "-x", "EIRENE_TRAIN_MPI", "-x", "EIRENE_TEST_LIMIT_MS", "-n"]].concat();
     if let Some(mpirun) = program(&["mpirun.openmpi", "mpirun"]) {
         let version = version(&mpirun);
         let four = version.contains("(OpenRTE)") || version.contains("(Open MPI) 4");
@@ -172,7 +172,7 @@ pub(crate) fn run_words(words: &[OsString], environment: &[(&str, &str)], limit:
     command.args(&words[1..]).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     for (name, _) in std::env::vars_os() {
         let inherited = name.to_string_lossy();
-        if ["SLURM_", "PMI", "OMPI_", "PRTE_", "EIRENE_MPI"].iter().any(|start| inherited.starts_with(start)) {
+        if ["SLURM_", "PMI", "OMPI_", "PRTE_", "EIRENE_TRAIN_"].iter().any(|start| inherited.starts_with(start)) {
             command.env_remove(&name);
         }
     }

@@ -216,7 +216,7 @@ impl Stream {
 }
 
 /// Words as bytes.
-fn bytes_of(words: &mut [u64]) -> &mut [u8] {
+pub(super) fn bytes_of(words: &mut [u64]) -> &mut [u8] {
     #[expect(unsafe_code, reason = "the standard library has no safe way to see words as bytes")]
     // SAFETY: any bytes are words and the other way round; the length is the same memory's.
     unsafe {

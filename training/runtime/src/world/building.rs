@@ -10,10 +10,11 @@ use super::{FIRST_GROUP_TOPIC, Inner};
 use crate::choice::Topology;
 use crate::error::Error;
 use crate::group::Foundation;
-use crate::link::{Link, Memory, Stream};
+use crate::link::{Link, Memory, Post, Stream};
 use crate::memory::lane::Shape;
 use crate::memory::meeting::Meeting;
 use crate::memory::segment::{LINE, Segment};
+use crate::mpi::Room;
 
 /// New memory that some ranks of a node share; the first of them makes it.
 pub(super) fn share(
@@ -66,6 +67,7 @@ impl Inner {
                 links[*position] = Some(Link::Memory(memory));
             }
         }
+        let room = self.room(ranks, topic, deadline)?;
         // Both sides of a connection come to it in the same order as everybody does: by the pair's lower rank, then the higher.
         let mut far: Vec<usize> = (0..ranks.len()).filter(|position| node(ranks[*position]) != mine).collect();
         far.sort_unstable_by_key(|position| {
@@ -76,6 +78,11 @@ impl Inner {
             self.is_far.store(true, Ordering::Relaxed);
             for (lane, links) in lanes.iter_mut().enumerate() {
                 let rank = ranks[position];
+                if let Some(room) = &room {
+                    let post = Post::new(Arc::clone(room), rank, position as u32, lane);
+                    links[position] = Some(Link::Mpi(Box::new(post)));
+                    continue;
+                }
                 let socket = self.mesh.connect(rank, topic + lane as u64, deadline)?;
                 links[position] = Some(Link::Stream(Stream::new(rank, socket)?));
             }
@@ -84,7 +91,23 @@ impl Inner {
         let nodes: Vec<u32> = ranks.iter().map(|rank| node(*rank)).collect();
         let [collectives, transfers] = lanes;
         let (ranks, topology) = (ranks.to_vec(), Topology::new(&nodes));
-        Ok(Foundation { topic, ranks, me: me as u32, topology, collectives, transfers, meeting })
+        Ok(Foundation { topic, ranks, me: me as u32, topology, collectives, transfers, meeting, room })
+    }
+
+    /// A communicator for a group, if the world uses MPI. MPI waits for all ranks of a group without an end, so they meet first.
+    fn room(&self, ranks: &[u32], topic: u64, deadline: Instant) -> Result<Option<Arc<Room>>, Error> {
+        let Some(mpi) = self.mpi.as_ref().filter(|_| ranks.len() > 1) else { return Ok(None) };
+        let _turn = mpi.build();
+        let others = || ranks.iter().filter(|rank| **rank != self.mesh.rank());
+        for rank in others() {
+            self.mesh.send(*rank, topic | 1, &[], &[])?;
+        }
+        for rank in others() {
+            self.mesh.receive(*rank, topic | 1, deadline)?;
+        }
+        // MPI's messages ring no bell.
+        self.is_far.store(true, Ordering::Relaxed);
+        mpi.room(&self.mesh, ranks, topic, deadline).map(Some)
     }
 
     /// A number for a group's messages, the same on all its members and, as good as certainly, no other group's. Even.
