@@ -11,6 +11,7 @@ use clap::{Args, Parser, Subcommand};
 use crate::environment::Environment;
 use crate::error::Error;
 use crate::run::{self, Bind, Ending, Hosts, Options};
+use crate::variables;
 
 /// What the command needs to know of the process it is in.
 #[derive(Debug, Clone)]
@@ -92,6 +93,9 @@ pub struct Run {
     /// A variable for all ranks; without a value, the one it has here
     #[arg(long = "env", value_name = "NAME[=VALUE]")]
     environment: Vec<OsString>,
+    /// Say which algorithm is chosen for each kind of collective, and why
+    #[arg(long)]
+    explain: bool,
     /// Do not write each line's rank before it
     #[arg(long)]
     no_labels: bool,
@@ -153,8 +157,11 @@ impl Run {
     /// [`Error::Usage`] for what does not go together.
     pub fn options(self, context: &Context) -> Result<Options, Error> {
         let program = resolve(self.program, &context.python)?;
-        let environment =
+        let mut environment: Vec<(OsString, OsString)> =
             self.environment.iter().map(|text| variable(text, &context.environment)).collect::<Result<_, _>>()?;
+        if self.explain {
+            environment.push((variables::EXPLAIN.into(), "1".into()));
+        }
         let hosts = match (self.nodes, self.hostfile) {
             (Some(list), _) => Hosts::List(list),
             (None, Some(file)) => Hosts::File(file),
@@ -258,6 +265,8 @@ mod tests {
         let given = options("-n 2 --env A=b=c --env HOME true").unwrap().environment;
         assert_eq!(given, [("A".into(), "b=c".into()), ("HOME".into(), "/home/ada".into())]);
         assert!(options("-n 2 --env NOT_THERE true").unwrap_err().contains("it is not set here"));
+        let explained = options("-n 2 --explain --env A=b true").unwrap().environment;
+        assert_eq!(explained, [("A".into(), "b".into()), ("EIRENE_TRAIN_EXPLAIN".into(), "1".into())]);
     }
 
     #[test]

@@ -27,6 +27,14 @@ pub const DIRECTORY: &str = "EIRENE_TRAIN_DIRECTORY";
 pub const TRANSPORT: &str = "EIRENE_TRAIN_TRANSPORT";
 /// Whom to believe when several launchers left their variables: `run`, `pmix`, `pmi`, `openmpi`, `slurm`, `torchrun`, `alone`.
 pub const STARTER: &str = "EIRENE_TRAIN_STARTER";
+/// Algorithms to take whatever is faster: `allreduce=ring:8;broadcast=binomial`, or one for all collectives that have it.
+pub const ALGORITHM: &str = "EIRENE_TRAIN_ALGORITHM";
+/// Whether algorithms are measured: `off`, `read` (what was measured before is used), `measure` (once for each topology), `again`.
+pub const TUNING: &str = "EIRENE_TRAIN_TUNING";
+/// The directory for what was measured, instead of `$XDG_CACHE_HOME/eirene-train` or `~/.cache/eirene-train`.
+pub const CACHE: &str = "EIRENE_TRAIN_CACHE";
+/// `1`: rank 0 says on stderr which algorithm is chosen and why, once for each kind of call.
+pub const EXPLAIN: &str = "EIRENE_TRAIN_EXPLAIN";
 /// The remote shell's command instead of `ssh`.
 pub const RSH: &str = "EIRENE_TRAIN_RSH";
 /// The node program's command on other hosts.

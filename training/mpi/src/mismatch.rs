@@ -130,7 +130,8 @@ pub fn check(around: &Surroundings, library: &Identity) -> Result<(), Mismatch> 
 
 const CURE_SLURM: &str = "start with `srun --mpi=pmix` (Open MPI) or `srun --mpi=pmi2` (MPICH); a container must pass their variables through; or set EIRENE_TRAIN_MPI=none to do without MPI";
 const CURE_HIDDEN: &str = "the PMIX_* variables were taken away on the way here: pass them through the wrapper or container, or set EIRENE_TRAIN_MPI=none to do without MPI";
-const CURE_TORCHRUN: &str = "torchrun starts no MPI: set EIRENE_TRAIN_MPI=none to do without, or start with mpirun or srun";
+const CURE_TORCHRUN: &str =
+    "torchrun starts no MPI: set EIRENE_TRAIN_MPI=none to do without, or start with mpirun or srun";
 
 /// Nothing helps the ranks to find each other: fine for one.
 fn alone(library: &Identity, promise: &Promise, launcher: &'static str, cure: &'static str) -> Result<(), Mismatch> {
@@ -459,7 +460,14 @@ mod tests {
         let step = [("SLURM_STEP_ID", "0"), ("SLURM_NTASKS", "8")];
         says(
             &check(&around(&step), &open_mpi(Pmix::Version(4, 2))),
-            &["SLURM", "SLURM_NTASKS=8", "Open MPI 4.1.4", "8 worlds of one", "srun --mpi=pmix", "EIRENE_TRAIN_MPI=none"],
+            &[
+                "SLURM",
+                "SLURM_NTASKS=8",
+                "Open MPI 4.1.4",
+                "8 worlds of one",
+                "srun --mpi=pmix",
+                "EIRENE_TRAIN_MPI=none",
+            ],
         );
         let torchrun = [("RANK", "0"), ("WORLD_SIZE", "2"), ("MASTER_ADDR", "x")];
         says(&check(&around(&torchrun), &mpich()), &["torchrun", "WORLD_SIZE=2", "MPICH"]);

@@ -137,7 +137,11 @@ fn a_step_of_several_tasks_without_pmi_is_refused_by_every_library() {
     for installed in sample(installed(), 2, 17) {
         let library = ("EIRENE_TRAIN_MPI", installed.library.to_str().unwrap());
         let step = [library, ("SLURM_STEP_ID", "0"), ("SLURM_NTASKS", "4"), ("SLURM_PROCID", "1")];
-        refused(&run(None, "start", &step), 1, &["SLURM_NTASKS=4", installed.name, "--mpi=pmix", "EIRENE_TRAIN_MPI=none"]);
+        refused(
+            &run(None, "start", &step),
+            1,
+            &["SLURM_NTASKS=4", installed.name, "--mpi=pmix", "EIRENE_TRAIN_MPI=none"],
+        );
         let torchrun = [library, ("RANK", "0"), ("WORLD_SIZE", "2"), ("MASTER_ADDR", "localhost")];
         refused(&run(None, "start", &torchrun), 1, &["torchrun", "WORLD_SIZE=2", installed.name]);
     }
@@ -218,7 +222,11 @@ fn a_pmix_server_that_nobody_runs_is_said_before_the_start() {
 fn mpi_can_be_switched_off_and_misnamed() {
     let outcome = run(None, "open", &[("EIRENE_TRAIN_MPI", "none")]);
     refused(&outcome, 1, &["switched off by `EIRENE_TRAIN_MPI=none`"]);
-    refused(&run(None, "open", &[("EIRENE_TRAIN_MPI", "/nowhere/libmpi.so")]), 1, &["/nowhere/libmpi.so", "does not open"]);
+    refused(
+        &run(None, "open", &[("EIRENE_TRAIN_MPI", "/nowhere/libmpi.so")]),
+        1,
+        &["/nowhere/libmpi.so", "does not open"],
+    );
     refused(&run(None, "open", &[("EIRENE_TRAIN_MPI", "libm.so.6")]), 1, &["libm.so.6", "no function MPI_Init_thread"]);
 }
 

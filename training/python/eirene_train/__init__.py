@@ -35,6 +35,8 @@ from .errors import (
     WorldEnded,
 )
 
+from .tuning import explain, tune
+
 if TYPE_CHECKING:
     from .arena import GradArena
     from .hook import comm_hook
@@ -58,9 +60,11 @@ __all__ = [
     "World",
     "WorldEnded",
     "comm_hook",
+    "explain",
     "joined",
     "launched",
     "leave",
+    "tune",
     "world",
 ]
 

@@ -52,6 +52,10 @@ class World:
     def node(self) -> int: ...
     @property
     def nodes(self) -> int: ...
+    @property
+    def remarks(self) -> list[str]:
+        """What people may want to know of how the world came about: variables that differ between ranks, files that are ignored."""
+
     def everybody(self, timeout_ms: int) -> Group:
         """A group of all ranks. Every call builds another one, on all ranks."""
 
@@ -96,8 +100,15 @@ class Group:
     def monitored_barrier(self, timeout_ms: int, wait_all: bool) -> None:
         """A barrier whose failure names the ranks that are missing: all of them, or the first that is found."""
 
+    def tune(self, budget_ms: int) -> str:
+        """Takes what was measured on such a topology before, or measures which algorithms are fast; says what became of it.
+
+        Called by all ranks of the group, while nothing else of the group's is under way. ``EIRENE_TRAIN_TUNING`` says what is done:
+        ``off`` nothing, ``read`` only what was measured before is used, ``measure`` (as if nothing was said), ``again`` always measures.
+        """
+
     def explain(self, collective: int, dtype: int, elements: int) -> str:
-        """Which algorithm would run, and why."""
+        """Which algorithm would run, and why: asked for, measured, or by a threshold."""
 
 @final
 class Work:

@@ -10,6 +10,7 @@ import contextlib
 import ctypes
 import os
 import threading
+import warnings
 from collections import deque
 from typing import Any
 
@@ -47,6 +48,8 @@ def world(timeout: float = _JOIN_SECONDS) -> _native.World:
             if _world is None:
                 _world = _native.World.join(int(timeout * 1000))
                 atexit.register(leave)
+                for remark in _world.remarks:
+                    warnings.warn(f"eirene_train: {remark}", RuntimeWarning, stacklevel=2)
     return _world
 
 

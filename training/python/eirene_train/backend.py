@@ -34,6 +34,7 @@ from ._memory import Pool
 from ._tensors import BYTE, DTYPES, blocks, check, contiguous, copies, flat, moved, one, real, same
 from ._world import Outbox, world
 from .errors import EireneError, InvalidArgument
+from .tuning import BUDGET_SECONDS
 
 __all__ = ["EireneBackend", "EireneGroup", "EireneWork", "register"]
 
@@ -864,6 +865,9 @@ def _create(opts: Any, backend_options: Any) -> EireneBackend | EireneGroup:
         _generation = next(_generations)
     key = f"torch{_generation}:{opts.group_id}"
     group = here.group(ranks, key, int(opts.timeout.total_seconds() * 1000))
+    if not opts.global_ranks_in_group:
+        # The default group: once for each topology it is measured what is fast on it.
+        group.tune(int(BUDGET_SECONDS * 1000))
     backend = EireneBackend(group, opts.timeout, key)
     return backend if _mixed(opts.process_group) else EireneGroup(opts.store, backend)
 

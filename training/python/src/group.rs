@@ -145,6 +145,12 @@ impl Group {
         py.detach(|| self.monitor(Duration::from_millis(timeout_ms), wait_all)).map_err(|error| raised(&error))
     }
 
+    /// Takes what was measured on this topology before, or measures; says what became of it.
+    fn tune(&self, py: Python<'_>, budget_ms: u64) -> PyResult<String> {
+        let tuned = py.detach(|| self.inner.tune(Duration::from_millis(budget_ms)));
+        tuned.map(|tuned| tuned.to_string()).map_err(|error| raised(&error))
+    }
+
     /// Which algorithm would run, and why.
     fn explain(&self, collective: usize, dtype: usize, elements: usize) -> PyResult<String> {
         Ok(self.inner.explain(to_collective(collective, 0)?, to_dtype(dtype)?, elements))

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use eirene_train_launch::command::Context;
 use eirene_train_launch::{Environment, Launch, Starter};
-use eirene_train_runtime::Options;
+use eirene_train_runtime::{Options, Tuning};
 use pyo3::prelude::*;
 
 use crate::error::{launch, raised};
@@ -39,10 +39,12 @@ impl World {
     #[staticmethod]
     fn join(py: Python<'_>, timeout_ms: u64) -> PyResult<Self> {
         let prefix: OsString = py.import("sys")?.getattr("prefix")?.extract()?;
-        let timeout = Duration::from_millis(timeout_ms);
-        let options = Options { timeout, prefix: Some(prefix.into()), ..Options::default() };
         py.detach(|| {
-            let found = Launch::detect(&Environment::of_this_process()).map_err(|error| launch(&error.to_string()))?;
+            let environment = Environment::of_this_process();
+            let found = Launch::detect(&environment).map_err(|error| launch(&error.to_string()))?;
+            let options = Options::of_environment(&environment, Tuning::Measure).map_err(|error| raised(&error))?;
+            let options =
+                Options { timeout: Duration::from_millis(timeout_ms), prefix: Some(prefix.into()), ..options };
             let inner = eirene_train_runtime::World::join(&found, &options).map_err(|error| raised(&error))?;
             // One handle is never let go of: a forked child that ends like an interpreter must not take apart what its parent uses. The
             // orderly end is `leave`.
@@ -85,6 +87,12 @@ impl World {
     #[getter]
     fn nodes(&self) -> u32 {
         self.inner.nodes()
+    }
+
+    /// What people may want to know of how the world came about.
+    #[getter]
+    fn remarks(&self) -> Vec<String> {
+        self.inner.remarks().to_vec()
     }
 
     /// A group of all ranks. Every call builds another one, on all ranks.

@@ -204,8 +204,11 @@ pub(crate) fn reduces(collective: Collective) -> bool {
     matches!(collective, Collective::AllReduce | Collective::Reduce { .. } | Collective::ReduceScatter)
 }
 
+/// Numbers of collectives in message heads are below this.
+pub(crate) const KINDS: usize = 10;
+
 /// A collective's number in message heads.
-fn kind(collective: Collective) -> u8 {
+pub(crate) fn kind(collective: Collective) -> u8 {
     match collective {
         Collective::AllReduce => 1,
         Collective::Broadcast { .. } => 2,
@@ -220,7 +223,7 @@ fn kind(collective: Collective) -> u8 {
 }
 
 /// Names by number.
-const NAMES: [&str; 10] = [
+const NAMES: [&str; KINDS] = [
     "point to point",
     "allreduce",
     "broadcast",

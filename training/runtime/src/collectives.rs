@@ -10,7 +10,7 @@ use eirene_train_reduce::{ReduceOp, Reduction};
 use eirene_train_schedule::{Algorithm, Collective, Schedule, Verified};
 
 use crate::call::{self, Call, Part, describe};
-use crate::choice::{self, Way};
+use crate::choice::{Given, Way};
 use crate::error::Error;
 use crate::extent::{Extent, Table};
 use crate::group::Shared;
@@ -45,6 +45,8 @@ pub(crate) struct Collectives {
 /// A call that waits for its turn.
 pub(crate) struct Queued {
     pub(crate) call: Call,
+    /// A way that is to be tried out, instead of the one that would be chosen.
+    pub(crate) tried: Option<Way>,
     pub(crate) allowed: Duration,
     pub(crate) ticket: Arc<Ticket>,
 }
@@ -52,6 +54,7 @@ pub(crate) struct Queued {
 /// A collective under way.
 pub(crate) struct Operation {
     call: Call,
+    tried: Option<Way>,
     head: Head,
     stage: Stage,
     pub(crate) allowed: Duration,
@@ -99,6 +102,14 @@ impl Collectives {
         self.current.is_none() && self.queue.is_empty()
     }
 
+    /// Lets go of what is kept for later calls: schedules, and the engine's own memory.
+    pub(crate) fn forget(&mut self) {
+        self.schedules = HashMap::new();
+        if self.current.is_none() {
+            self.scratch = Vec::new();
+        }
+    }
+
     /// An error if the current call waits for one of some ranks that have left.
     pub(crate) fn needs_none_of(&mut self, group: &Shared, gone: &[u32]) -> Result<(), Error> {
         let Some(operation) = &self.current else { return Ok(()) };
@@ -137,7 +148,7 @@ impl Collectives {
 
     /// Begins a call.
     pub(crate) fn begin(&mut self, group: &Shared, world: &Arc<Inner>, queued: Queued) -> Result<(), Error> {
-        let Queued { call, allowed, ticket } = queued;
+        let Queued { call, tried, allowed, ticket } = queued;
         self.number += 1;
         group.begun.store(self.number, Ordering::Relaxed);
         let head = call.head(self.number);
@@ -154,13 +165,13 @@ impl Collectives {
                     world.ring_others(&group.ranks);
                     Stage::Agreeing
                 } else {
-                    self.stage(group, world, &call, head, Vec::new())?
+                    self.stage(group, &call, tried.as_ref(), head, Vec::new())?
                 }
             }
-            None => self.stage(group, world, &call, head, Vec::new())?,
+            None => self.stage(group, &call, tried.as_ref(), head, Vec::new())?,
         };
         self.last = head;
-        self.current = Some(Operation { call, head, stage, allowed, deadline: now() + allowed, ticket });
+        self.current = Some(Operation { call, tried, head, stage, allowed, deadline: now() + allowed, ticket });
         Ok(())
     }
 
@@ -171,7 +182,8 @@ impl Collectives {
             match &self.meeting {
                 Some(meeting) if meeting.complete() => {
                     let mapped = agreed(meeting, group, &operation, world)?;
-                    operation.stage = self.stage(group, world, &operation.call, operation.head, mapped)?;
+                    let tried = operation.tried.as_ref();
+                    operation.stage = self.stage(group, &operation.call, tried, operation.head, mapped)?;
                 }
                 _ => {
                     self.current = Some(operation);
@@ -202,24 +214,26 @@ impl Collectives {
         Ok(progress)
     }
 
+    /// Whether MPI itself can do a call.
+    fn offers_mpi(&self, call: &Call) -> bool {
+        let offers = |room: &Arc<Room>| room.engine.offers(call.collective, call.dtype, call.op, call.bytes());
+        self.room.as_ref().is_some_and(offers)
+    }
+
     /// A call's way, begun; `mapped` are all ranks' buffers, if they can be reached.
     fn stage(
         &mut self,
         group: &Shared,
-        world: &Inner,
         call: &Call,
+        tried: Option<&Way>,
         head: Head,
         mapped: Vec<Mapped>,
     ) -> Result<Stage, Error> {
-        let wished = self.room.as_ref().filter(|room| {
-            world.wish().wants(call.collective)
-                && room.engine.offers(call.collective, call.dtype, call.op, call.bytes())
-        });
-        let way = if wished.is_some() {
-            Way::Mpi
-        } else {
-            choice::choose(call.collective, call.bytes(), &group.topology, !mapped.is_empty()).way
+        let choose = || {
+            let given = Given { bytes: call.bytes(), shared: !mapped.is_empty(), mpi: self.offers_mpi(call) };
+            group.chooser.choose_and_tell(call.collective, given).way
         };
+        let way = tried.cloned().unwrap_or_else(choose);
         match (way, &self.room) {
             (Way::Schedule(algorithm), _) => {
                 self.task(group, call, algorithm, head, mapped).map(|task| Stage::Running(Box::new(task)))

@@ -7,8 +7,8 @@ use std::time::Duration;
 use eirene_train_reduce::{DType, ReduceOp};
 use eirene_train_schedule::Collective;
 
-use crate::call::{self, Call, Part};
-use crate::choice::{self, Topology};
+use crate::call::{Call, Part};
+use crate::choice::{Chooser, Given, Topology, Way};
 use crate::collectives::{AGREE_FROM, Collectives, Queued};
 use crate::error::Error;
 use crate::link::{Link, Outgoing};
@@ -17,6 +17,9 @@ use crate::memory::meeting::Meeting;
 use crate::mpi::Room;
 use crate::task::Progress;
 use crate::transfers::{self, Receiving, Sending, Transfers};
+use crate::tuning::explain;
+use crate::tuning::policy::Policy;
+use crate::tuning::table::Table;
 use crate::work::{Ticket, Work};
 use crate::world::Inner;
 
@@ -38,7 +41,7 @@ pub(crate) struct Shared {
     /// The group's ranks, by their rank in the world.
     pub(crate) ranks: Vec<u32>,
     pub(crate) me: u32,
-    pub(crate) topology: Topology,
+    pub(crate) chooser: Chooser,
     collectives: Mutex<Collectives>,
     transfers: Mutex<(Transfers, Vec<Option<Link>>)>,
     /// Collectives and transfers that are not done.
@@ -71,7 +74,7 @@ impl Group {
             begun: AtomicU64::new(0),
             ranks,
             me,
-            topology,
+            chooser: Chooser::new(world.policy(), topology),
             collectives: Mutex::new(Collectives::new(collectives, meeting, room)),
             transfers: Mutex::new((Transfers::new(me, size), transfers)),
             outstanding: AtomicUsize::new(0),
@@ -104,23 +107,39 @@ impl Group {
     /// The call's parts must be memory of the given lengths that nobody else uses before this returns.
     #[expect(unsafe_code, reason = "buffers are given by address")]
     pub unsafe fn run(&self, call: &Call, allowed: Duration) -> Result<(), Error> {
+        // SAFETY: as promised to us.
+        unsafe { self.run_by(call, None, allowed) }
+    }
+
+    /// The same by a way that is to be tried out.
+    ///
+    /// # Safety
+    /// As [`Self::run`].
+    #[expect(unsafe_code, reason = "buffers are given by address")]
+    pub(crate) unsafe fn run_by(&self, call: &Call, tried: Option<&Way>, allowed: Duration) -> Result<(), Error> {
         call.check(self.rank(), self.size())?;
         self.world.well()?;
         if self.world.is_idle() {
             let mut lane = lock(&self.shared.collectives);
             if lane.is_idle() {
-                let outcome = self.run_here(&mut lane, call, allowed);
+                let outcome = self.run_here(&mut lane, call, tried, allowed);
                 drop(lane);
                 self.world.done_here();
                 return outcome;
             }
         }
-        // SAFETY: as promised to us; we wait until it is done.
-        unsafe { self.start(call, allowed) }?.wait(None)
+        // It is waited for until it is done.
+        self.enqueue(call, tried, allowed)?.wait(None)
     }
 
-    fn run_here(&self, lane: &mut Collectives, call: &Call, allowed: Duration) -> Result<(), Error> {
-        let queued = Queued { call: call.clone(), allowed, ticket: Ticket::new() };
+    fn run_here(
+        &self,
+        lane: &mut Collectives,
+        call: &Call,
+        tried: Option<&Way>,
+        allowed: Duration,
+    ) -> Result<(), Error> {
+        let queued = Queued { call: call.clone(), tried: tried.cloned(), allowed, ticket: Ticket::new() };
         let outcome = lane.begin(&self.shared, &self.world, queued).and_then(|()| self.finish_here(lane, allowed));
         if outcome.is_err() {
             lane.current = None;
@@ -182,8 +201,13 @@ impl Group {
     pub unsafe fn start(&self, call: &Call, allowed: Duration) -> Result<Work, Error> {
         call.check(self.rank(), self.size())?;
         self.world.well()?;
+        self.enqueue(call, None, allowed)
+    }
+
+    /// Begins a call that has been checked.
+    fn enqueue(&self, call: &Call, tried: Option<&Way>, allowed: Duration) -> Result<Work, Error> {
         let ticket = Ticket::new();
-        let queued = Queued { call: call.clone(), allowed, ticket: Arc::clone(&ticket) };
+        let queued = Queued { call: call.clone(), tried: tried.cloned(), allowed, ticket: Arc::clone(&ticket) };
         self.begin_something();
         lock(&self.shared.collectives).queue.push_back(queued);
         self.world.wake_progress()?;
@@ -260,34 +284,64 @@ impl Group {
         self.world.wake_progress()
     }
 
-    /// Why which algorithm would be taken for a call of so many elements, in words.
+    /// Which algorithm would be taken for a call of so many elements, and why, in words.
     pub fn explain(&self, collective: Collective, dtype: DType, elements: usize) -> String {
+        let chooser = &self.shared.chooser;
         let bytes = elements * dtype.size();
-        if let Some(mpi) = self.world.mpi().filter(|_| self.size() > 1)
-            && self.world.wish().wants(collective)
-            && mpi.offers(collective, dtype, ReduceOp::Sum, bytes)
-        {
-            return format!(
-                "{} of {bytes} bytes on {} ranks of {} nodes: MPI's own: {}, as EIRENE_TRAIN_ALGORITHM says",
-                call::name(collective),
-                self.size(),
-                self.shared.topology.node_count(),
-                mpi.library()
-            );
+        let mpi = self.has_mpi(collective, dtype, bytes);
+        let staged = chooser.choose(collective, Given { bytes, shared: false, mpi });
+        let mut parts = vec![format!("{}: {staged}", explain::what(collective, bytes, chooser.topology()))];
+        if chooser.topology().is_one_node() && self.size() > 1 && bytes >= AGREE_FROM {
+            let shared = chooser.choose(collective, Given { bytes, shared: true, mpi });
+            if shared.way != staged.way {
+                parts.push(format!("if all buffers lie in arenas: {shared}"));
+            }
         }
-        let staged = choice::choose(collective, bytes, &self.shared.topology, false);
-        let shared = choice::choose(collective, bytes, &self.shared.topology, true);
-        let text = format!(
-            "{} of {bytes} bytes on {} ranks of {} nodes: {}",
-            call::name(collective),
-            self.size(),
-            self.shared.topology.node_count(),
-            staged.because
-        );
-        if shared.way != staged.way && self.shared.topology.is_one_node() && bytes >= AGREE_FROM {
-            return text + "; if all buffers lie in arenas: " + &shared.because;
+        if let Some(mpi) = self.world.mpi().filter(|_| staged.way == Way::Mpi) {
+            parts.push(format!("that is {}", mpi.library()));
         }
-        text
+        parts.extend(self.policy().remarks().iter().cloned());
+        parts.join("; ")
+    }
+
+    /// Whether MPI itself can do such a call, a sum if it reduces.
+    pub(crate) fn has_mpi(&self, collective: Collective, dtype: DType, bytes: usize) -> bool {
+        self.size() > 1 && self.world.mpi().is_some_and(|mpi| mpi.offers(collective, dtype, ReduceOp::Sum, bytes))
+    }
+
+    pub(crate) fn topology(&self) -> &Topology {
+        self.shared.chooser.topology()
+    }
+
+    pub(crate) fn policy(&self) -> &Policy {
+        self.world.policy()
+    }
+
+    /// How many of its ranks are on this one's node.
+    pub(crate) fn near(&self) -> usize {
+        let nodes = self.topology().nodes();
+        nodes.iter().filter(|node| **node == nodes[self.shared.me as usize]).count()
+    }
+
+    /// What was measured for it, if anything was.
+    pub(crate) fn table(&self) -> Option<Arc<Table>> {
+        self.shared.chooser.table()
+    }
+
+    /// Goes by what was measured from now on.
+    pub(crate) fn adopt(&self, table: Arc<Table>) {
+        self.world.adopt(self.size(), &table);
+        self.shared.chooser.adopt(table);
+    }
+
+    /// Says something on the way, if that is wanted.
+    pub(crate) fn tell(&self, text: &str) {
+        self.shared.chooser.tell(text);
+    }
+
+    /// Lets go of schedules that were only tried, and of the memory they needed.
+    pub(crate) fn forget_schedules(&self) {
+        lock(&self.shared.collectives).forget();
     }
 }
 

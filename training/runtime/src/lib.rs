@@ -2,7 +2,7 @@
 //!
 //! A [`World`] is all ranks that were started together. Ranks of one node share memory ([`memory`]); ranks of different nodes are joined by
 //! connections that the mesh has proven. A [`Group`] is some of the ranks, with lanes of its own for collectives and for transfers, so that no
-//! two groups ever wait for each other's messages. What a group is asked for is checked ([`call`]), an algorithm is chosen for it ([`choice`]),
+//! two groups ever wait for each other's messages. What a group is asked for is checked ([`call`]), an algorithm is chosen for it ([`choice`], [`tuning`]),
 //! its schedule is worked out and proven once ([`collectives`]), and then executed step by step ([`task`]) by whoever has time: the caller itself where nothing
 //! else is under way, whoever waits for something, or a thread of the world's own.
 //!
@@ -25,6 +25,7 @@ mod message;
 mod mpi;
 mod task;
 mod transfers;
+mod tuning;
 mod work;
 mod world;
 
@@ -34,5 +35,7 @@ pub use eirene_train_reduce::{DType, ReduceOp};
 pub use eirene_train_schedule::Collective;
 pub use error::Error;
 pub use group::Group;
+pub use tuning::Tuned;
+pub use tuning::policy::Tuning;
 pub use work::Work;
 pub use world::{Options, World};

@@ -19,7 +19,7 @@ use eirene_train_mesh::Mesh;
 use eirene_train_mpi::{Communicator, Mpi, Number, Op};
 
 pub(crate) use opening::open;
-pub(crate) use running::{Running, Wish};
+pub(crate) use running::Running;
 
 use crate::error::Error;
 use crate::forks;
@@ -154,7 +154,9 @@ impl Engine {
             if mesh.trouble().is_some() || now() >= deadline {
                 self.give_up();
                 let why = format!("its communicator for the ranks {ranks:?} did not come about in time");
-                return Err(mesh.trouble().map_or(Error::Mpi(why), |trouble| eirene_train_mesh::Error::from(trouble).into()));
+                return Err(mesh
+                    .trouble()
+                    .map_or(Error::Mpi(why), |trouble| eirene_train_mesh::Error::from(trouble).into()));
             }
         }
     }

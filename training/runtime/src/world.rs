@@ -15,6 +15,7 @@ use eirene_train_launch::Launch;
 use eirene_train_mesh::{Mesh, Trouble};
 
 use crate::arena::{Arena, Region};
+use crate::choice::Topology;
 use crate::error::Error;
 use crate::forks;
 use crate::group::{Group, Shared};
@@ -22,12 +23,15 @@ use crate::link::BellAt;
 use crate::memory::bell::{Bell, Patience, Turn, Waiting, now};
 use crate::memory::meeting::Place;
 use crate::memory::segment::{LINE, Segment};
-use crate::mpi::{Engine, Wish};
+use crate::mpi::Engine;
+use crate::tuning::policy::{Policy, Tuning};
+use crate::tuning::table::Table;
 
 /// What messages over the mesh are about, beside those of groups, whose numbers are larger.
 const TOPIC_BELLS: u64 = 1;
 const TOPIC_ARENA: u64 = 2;
 const TOPIC_STATUS: u64 = 3;
+const TOPIC_POLICY: u64 = 4;
 const TOPIC_PARTED: u64 = 0x4d50_4901;
 const FIRST_GROUP_TOPIC: u64 = 1 << 32;
 
@@ -51,11 +55,28 @@ pub struct Options {
     pub prefix: Option<PathBuf>,
     /// A name for this rank's node instead of its machine's: splits one machine into several nodes, as tests want it.
     pub node: Option<String>,
+    /// Whether [`Group::tune`] measures which algorithms are fast. What rank 0 says holds for all; so it does for `algorithm`.
+    pub tuning: Tuning,
+    /// Algorithms to take whatever is faster: `allreduce=ring:8;broadcast=binomial`, or one for all collectives that have it.
+    pub algorithm: Option<String>,
+    /// The directory in which rank 0 keeps what was measured.
+    pub cache: Option<PathBuf>,
+    /// Rank 0 says on stderr what is chosen and why, once for each kind of call.
+    pub explain: bool,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { timeout: Duration::from_mins(1), cores: None, prefix: None, node: None }
+        Self {
+            timeout: Duration::from_mins(1),
+            cores: None,
+            prefix: None,
+            node: None,
+            tuning: Tuning::Off,
+            algorithm: None,
+            cache: None,
+            explain: false,
+        }
     }
 }
 
@@ -70,7 +91,6 @@ pub(crate) struct Inner {
     mesh: Mesh,
     /// Where this world uses MPI.
     mpi: Option<Arc<Engine>>,
-    wish: Wish,
     /// How far ranks that have left had come, by rank and group.
     parted: Mutex<HashMap<(u32, u64), u64>>,
     /// The ranks of this node, ascending.
@@ -78,6 +98,7 @@ pub(crate) struct Inner {
     bells: Vec<BellAt>,
     bell: BellAt,
     patience: Patience,
+    policy: Policy,
     arena: Arc<Arena>,
     groups: RwLock<Vec<Weak<Shared>>>,
     /// How often a group was built, by its key: the same number everywhere.
@@ -120,18 +141,18 @@ impl World {
         launch.tidy();
         let mesh = mesh.map_err(|error| advised(error, launch))?;
         let mpi = crate::mpi::open(&mesh, launch, options)?;
-        Self::with(mesh, mpi, Wish::of_process(), options)
+        Self::with(mesh, mpi, options)
     }
 
     /// The world of a mesh.
     ///
     /// # Errors
-    /// When memory cannot be shared within the node.
+    /// When memory cannot be shared within the node; [`Error::Invalid`] for algorithms that do not exist.
     pub fn over(mesh: Mesh, options: &Options) -> Result<Self, Error> {
-        Self::with(mesh, None, Wish::default(), options)
+        Self::with(mesh, None, options)
     }
 
-    fn with(mesh: Mesh, mpi: Option<Arc<Engine>>, wish: Wish, options: &Options) -> Result<Self, Error> {
+    fn with(mesh: Mesh, mpi: Option<Arc<Engine>>, options: &Options) -> Result<Self, Error> {
         let deadline = now() + options.timeout;
         let node = mesh.node_of(mesh.rank());
         let local: Vec<u32> = (0..mesh.size()).filter(|rank| mesh.node_of(*rank) == node).collect();
@@ -141,11 +162,15 @@ impl World {
             (0..local.len()).map(|index| BellAt::new(Arc::clone(&segment), index * LINE)).collect();
         let me = local.iter().position(|rank| *rank == mesh.rank()).unwrap_or(0);
         let cores = options.cores.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
+        let nodes: Vec<u32> = (0..mesh.size()).map(|rank| mesh.node_of(rank)).collect();
+        let library = mpi.as_deref().map(Engine::library);
+        let policy = Policy::agree(&mesh, TOPIC_POLICY, &Topology::new(&nodes), library, options, cores, deadline)?;
         let bell = bells[me].clone();
         let rung = bell.clone();
         mesh.on_trouble(Box::new(move || rung.bell().ring()));
         let inner = Inner {
             patience: Patience::new(local.len(), cores),
+            policy,
             local,
             bells,
             bell,
@@ -162,7 +187,6 @@ impl World {
             stop: AtomicBool::new(false),
             forks: forks::count(),
             mpi,
-            wish,
             parted: Mutex::default(),
             mesh,
         };
@@ -197,6 +221,11 @@ impl World {
     /// Number of nodes.
     pub fn nodes(&self) -> u32 {
         (0..self.size()).map(|rank| self.inner.mesh.node_of(rank)).max().unwrap_or(0) + 1
+    }
+
+    /// What people may want to know of how this world came about: variables that are not the same on all ranks, files that are ignored.
+    pub fn remarks(&self) -> &[String] {
+        self.inner.policy.remarks()
     }
 
     /// The group of all ranks. Every call builds another one, on all ranks.
@@ -302,6 +331,17 @@ impl Inner {
         })
     }
 
+    pub(crate) fn policy(&self) -> &Policy {
+        &self.policy
+    }
+
+    /// What `ranks` of the world have measured; later groups of all ranks go by it if those were all.
+    pub(crate) fn adopt(&self, ranks: u32, table: &Arc<Table>) {
+        if ranks == self.mesh.size() {
+            self.policy.adopt(Arc::clone(table));
+        }
+    }
+
     /// Adds a group to those that are worked for.
     pub(crate) fn enter(&self, group: &Arc<Shared>) {
         let mut groups = self.groups.write().unwrap_or_else(PoisonError::into_inner);
@@ -312,11 +352,6 @@ impl Inner {
     /// MPI, where this world uses it.
     pub(crate) fn mpi(&self) -> Option<&Arc<Engine>> {
         self.mpi.as_ref()
-    }
-
-    /// What a person wants done by MPI itself.
-    pub(crate) fn wish(&self) -> &Wish {
-        &self.wish
     }
 
     /// Nothing is under way.

@@ -145,8 +145,7 @@ fn moves(group: &Group, dtype: DType, elements: usize, root: u32) {
 
         // From i to j go as many as i's block, and j more.
         let extra = |rank: usize| if uneven { rank } else { 0 };
-        let sent: Vec<Vec<u8>> =
-            (0..size).map(|to| input(dtype, me * size + to, 0..length(me) + extra(to))).collect();
+        let sent: Vec<Vec<u8>> = (0..size).map(|to| input(dtype, me * size + to, 0..length(me) + extra(to))).collect();
         let received: Vec<Vec<u8>> = (0..size).map(|from| bytes(length(from) + extra(me))).collect();
         let parts = |blocks: &[Vec<u8>]| blocks.iter().map(|block| part(block, dtype)).collect::<Vec<_>>();
         run(group, Collective::AllToAll, dtype, op, parts(&sent), parts(&received));

@@ -1,8 +1,8 @@
 //! Whether a world uses MPI, on which all its ranks decide together: one that waits in MPI's start for another which will not come would
 //! wait for long.
 
-use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::sync::Arc;
+use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
 use eirene_train_launch::Launch;
@@ -158,7 +158,9 @@ fn start(
         if all[mesh.rank() as usize].is_none() {
             let said = match take.recv_timeout(LOOK) {
                 Err(RecvTimeoutError::Timeout) => None,
-                Err(RecvTimeoutError::Disconnected) => Some(Said::Bad("the thread that starts it has ended".to_owned())),
+                Err(RecvTimeoutError::Disconnected) => {
+                    Some(Said::Bad("the thread that starts it has ended".to_owned()))
+                }
                 Ok(Err(error)) => Some(Said::Bad(error.to_string())),
                 Ok(Ok(started)) => {
                     let held = launch.check_mpi(started.rank(), started.size(), &name);
@@ -234,7 +236,10 @@ mod tests {
         let all = [good("MPICH 4"), Said::None("no MPI library was found".to_owned())];
         assert!(objection(&all, false).is_none());
         let error = objection(&all, true).unwrap().to_string();
-        assert!(error.contains("rank 1: no MPI library") && error.contains("EIRENE_TRAIN_TRANSPORT=builtin"), "{error}");
+        assert!(
+            error.contains("rank 1: no MPI library") && error.contains("EIRENE_TRAIN_TRANSPORT=builtin"),
+            "{error}"
+        );
     }
 
     #[test]

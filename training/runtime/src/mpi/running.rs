@@ -3,7 +3,6 @@
 //! MPI takes a side of a call as one run of memory; parts that lie apart are copied together, and results back. What ranks have to give alike
 //! (which of MPI's functions, lengths where it wants them) is decided by what they all know.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use eirene_train_mpi::{Blocks, Collective as Own, Input, Number, Op, Request, Width};
@@ -14,32 +13,6 @@ use super::{Engine, Room, failed};
 use crate::call::{self, Call, Part};
 use crate::error::Error;
 use crate::extent::Extent;
-
-/// Which collectives a person wants done by MPI itself (`EIRENE_TRAIN_ALGORITHM`).
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Wish {
-    all: bool,
-    some: BTreeSet<String>,
-}
-
-impl Wish {
-    /// What this process's environment asks for.
-    pub(crate) fn of_process() -> Self {
-        Self::read(&std::env::var("EIRENE_TRAIN_ALGORITHM").unwrap_or_default())
-    }
-
-    /// What is asked for: `mpi`, or `allreduce=mpi;broadcast=mpi`, where what does not say `mpi` is left to others.
-    pub(crate) fn read(text: &str) -> Self {
-        let asked = text.split(';').filter_map(|one| one.trim().split_once('='));
-        let some = asked.filter(|(_, way)| way.trim() == "mpi").map(|(name, _)| name.trim().to_owned()).collect();
-        Self { all: text.trim() == "mpi", some }
-    }
-
-    /// Whether a collective is to be MPI's, where it can be.
-    pub(crate) fn wants(&self, collective: Collective) -> bool {
-        self.all || self.some.contains(call::name(collective))
-    }
-}
 
 /// How MPI's own reduction gives what is defined here, if it does.
 ///
@@ -77,8 +50,7 @@ impl Engine {
         if i32::try_from(bytes / dtype.size()).is_err() {
             return false;
         }
-        !call::reduces(collective)
-            || number(dtype, op).is_some_and(|known| !self.wrong.contains(&known))
+        !call::reduces(collective) || number(dtype, op).is_some_and(|known| !self.wrong.contains(&known))
     }
 }
 
@@ -136,7 +108,9 @@ impl Side {
             for (part, offset) in parts.iter().zip(&self.offsets).filter(|(part, _)| part.elements > 0) {
                 let extent = part.extent(dtype);
                 // SAFETY: the caller's part is as long, and our memory has its place; they are apart.
-                unsafe { self.address.add(offset * dtype.size()).copy_from_nonoverlapping(extent.address, extent.bytes) };
+                unsafe {
+                    self.address.add(offset * dtype.size()).copy_from_nonoverlapping(extent.address, extent.bytes)
+                };
             }
         }
     }
@@ -185,9 +159,7 @@ impl Running {
             Collective::AllGather | Collective::Gather { .. } => {
                 input.address != own_output.address && meet(&call.input, &call.output, dtype)
             }
-            Collective::Scatter { .. } => {
-                output.address != own_input.address && meet(&call.input, &call.output, dtype)
-            }
+            Collective::Scatter { .. } => output.address != own_input.address && meet(&call.input, &call.output, dtype),
         };
         let gives = Side::new(&call.input, dtype, truths || clash);
         let gets = Side::new(&call.output, dtype, false);
@@ -232,13 +204,9 @@ impl Running {
                 number,
                 op,
             },
-            Collective::ReduceScatter => Own::ReduceScatter {
-                input: gives.address,
-                output: gets.address,
-                counts: &gives.counts,
-                number,
-                op,
-            },
+            Collective::ReduceScatter => {
+                Own::ReduceScatter { input: gives.address, output: gets.address, counts: &gives.counts, number, op }
+            }
             Collective::AllGather => {
                 let (source, elements) = (from(input.address == own_output.address), input.elements);
                 let output = gets.address;
@@ -329,23 +297,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_wish_is_for_all_or_for_those_that_are_named() {
-        let all = Wish::read("mpi");
-        assert!(all.wants(Collective::AllReduce) && all.wants(Collective::Barrier));
-        let some = Wish::read("allreduce=mpi; reduce-scatter = mpi;broadcast=binomial");
-        assert!(some.wants(Collective::AllReduce) && some.wants(Collective::ReduceScatter));
-        assert!(!some.wants(Collective::Broadcast { root: 0 }) && !some.wants(Collective::Reduce { root: 0 }));
-        assert!(!Wish::read("").wants(Collective::AllReduce));
-    }
-
-    #[test]
     fn what_mpi_would_reduce_otherwise_is_not_asked_of_it() {
         assert_eq!(number(DType::F32, ReduceOp::Avg), Some((Number::F32, Op::Sum)));
         assert_eq!(number(DType::Bool, ReduceOp::Sum), Some((Number::I8, Op::Max)));
         assert_eq!(number(DType::Bool, ReduceOp::Prod), Some((Number::I8, Op::Min)));
-        for (dtype, op) in
-            [(DType::F16, ReduceOp::Sum), (DType::BF16, ReduceOp::Max), (DType::F64, ReduceOp::Min), (DType::F32, ReduceOp::Max)]
-        {
+        for (dtype, op) in [
+            (DType::F16, ReduceOp::Sum),
+            (DType::BF16, ReduceOp::Max),
+            (DType::F64, ReduceOp::Min),
+            (DType::F32, ReduceOp::Max),
+        ] {
             assert_eq!(number(dtype, op), None);
         }
     }

@@ -2,6 +2,8 @@
 
 #![expect(clippy::float_cmp, reason = "sums of small whole numbers are exact in every order")]
 
+mod algorithms;
 mod collectives;
 mod failures;
 mod ranks;
+mod tuning;

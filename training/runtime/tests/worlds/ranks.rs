@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use eirene_train_mesh::{Meeting, Mesh, Plan, Secret};
-use eirene_train_runtime::{Options, World};
+use eirene_train_runtime::{Error, Options, World};
 
 /// Long enough for everything that goes well.
 pub(crate) const AMPLE: Duration = Duration::from_secs(20);
@@ -17,9 +17,13 @@ pub(crate) fn meeting_place() -> tempfile::TempDir {
 
 static WORLDS: AtomicU64 = AtomicU64::new(0);
 
-/// Runs `rank` once for each node named, as a rank on that node, and returns what they return, by rank. Ranks with the same name share
-/// memory; others talk over TCP.
-pub(crate) fn on_nodes<T: Send>(nodes: &[&str], rank: impl Fn(World) -> T + Sync) -> Vec<T> {
+/// Runs `rank` once for each node named, as a rank on that node that has joined by its own options or could not, and returns what they
+/// return, by rank. Ranks with the same name share memory; others talk over TCP.
+pub(crate) fn joining<T: Send>(
+    nodes: &[&str],
+    options: impl Fn(u32) -> Options + Sync,
+    rank: impl Fn(Result<World, Error>) -> T + Sync,
+) -> Vec<T> {
     let directory = meeting_place();
     let id = format!("test {} {}", std::process::id(), WORLDS.fetch_add(1, Ordering::Relaxed));
     // Nobody fails before all have joined: who is late would hear of it instead.
@@ -27,15 +31,15 @@ pub(crate) fn on_nodes<T: Send>(nodes: &[&str], rank: impl Fn(World) -> T + Sync
     std::thread::scope(|scope| {
         let threads: Vec<_> = (0..nodes.len())
             .map(|number| {
-                let (rank, joined, id, directory) = (&rank, &joined, id.clone(), directory.path().to_path_buf());
+                let (rank, options, joined) = (&rank, &options, &joined);
+                let (id, directory) = (id.clone(), directory.path().to_path_buf());
                 scope.spawn(move || {
                     let mut plan = Plan::new(number as u32, nodes.len() as u32, id, Meeting::Directory(directory));
                     plan.secret = Some(Secret::from_bytes([7; 16]));
                     plan.node = Some(nodes[number].to_owned());
                     plan.timeout = AMPLE;
                     let world =
-                        World::over(Mesh::join(plan).unwrap(), &Options { timeout: AMPLE, ..Options::default() })
-                            .unwrap();
+                        World::over(Mesh::join(plan).unwrap(), &Options { timeout: AMPLE, ..options(number as u32) });
                     joined.wait();
                     rank(world)
                 })
@@ -43,6 +47,11 @@ pub(crate) fn on_nodes<T: Send>(nodes: &[&str], rank: impl Fn(World) -> T + Sync
             .collect();
         threads.into_iter().map(|thread| thread.join().unwrap()).collect()
     })
+}
+
+/// As [`joining`], for ranks that all join, by the options that hold unless said otherwise.
+pub(crate) fn on_nodes<T: Send>(nodes: &[&str], rank: impl Fn(World) -> T + Sync) -> Vec<T> {
+    joining(nodes, |_| Options::default(), |world| rank(world.unwrap()))
 }
 
 /// As [`on_nodes`], all on one node.
