@@ -1,11 +1,10 @@
 //! Launching: who started this process, as which rank of how many, where the ranks meet; and starting ranks ourselves.
 //!
 //! [`Launch::detect`] reads the environment and touches nothing. [`Launch::plan`] makes the place to meet ready and gives the plan by
-//! which the mesh joins. [`command`] is the command `eirene-train` with what belongs here: `run` and `node`.
+//! which the mesh joins. [`run`] starts ranks and looks after them, [`node`] does so on behalf of another host's `run`.
 //!
-//! Joining, transports and MPI itself are left to others.
+//! The command line, joining, transports and MPI itself are left to others.
 
-pub mod command;
 mod descriptor;
 mod detect;
 mod environment;

@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::time::Duration;
 
-use eirene_train_launch::command::Context;
+use eirene_train_command::Context;
 use eirene_train_launch::{Environment, Launch, Starter};
 use eirene_train_runtime::{Options, Tuning};
 use pyo3::prelude::*;
@@ -22,9 +22,9 @@ pub(crate) fn launched() -> PyResult<Option<String>> {
 #[pyfunction]
 pub(crate) fn command(py: Python<'_>, arguments: Vec<OsString>) -> PyResult<u8> {
     let python: OsString = py.import("sys")?.getattr("executable")?.extract()?;
-    let node_command = vec![python.clone(), "-m".into(), "eirene_train".into(), "node".into()];
-    let context = Context { python, node_command, environment: Environment::of_this_process() };
-    Ok(py.detach(|| eirene_train_launch::command::main(arguments, &context)))
+    let program = vec![python.clone(), "-m".into(), "eirene_train".into()];
+    let context = Context { python, program, environment: Environment::of_this_process() };
+    Ok(py.detach(|| eirene_train_command::main(arguments, &context)))
 }
 
 /// All ranks of one run.

@@ -19,7 +19,7 @@ pub enum Hosts {
 }
 
 /// Whether a rank is kept on processors of its own.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Bind {
     /// No: the system moves it as it likes.
     #[default]

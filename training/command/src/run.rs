@@ -1,56 +1,16 @@
-//! The command `eirene-train`, as far as it belongs here: `run`, and `node`, which `run` starts on other hosts.
+//! `eirene-train run`, and `node`, which `run` starts on other hosts: from words on the command line to what
+//! `eirene-train-launch` is asked to do.
 
 use std::ffi::{OsStr, OsString};
-use std::io::{IsTerminal as _, Write as _};
+use std::io::IsTerminal as _;
 use std::os::fd::AsFd as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, ValueEnum};
+use eirene_train_launch::{Ending, Environment, Error, Hosts, Options, variables};
 
-use crate::environment::Environment;
-use crate::error::Error;
-use crate::run::{self, Bind, Ending, Hosts, Options};
-use crate::variables;
-
-/// What the command needs to know of the process it is in.
-#[derive(Debug, Clone)]
-pub struct Context {
-    /// The interpreter for programs that end in `.py`, and for `-m` and `-c`.
-    pub python: OsString,
-    /// The command by which other hosts start this very program with `node`: `[python, -m, eirene_train, node]`.
-    pub node_command: Vec<OsString>,
-    /// The environment.
-    pub environment: Environment,
-}
-
-impl Context {
-    /// For a program of its own, without an interpreter around it.
-    pub fn of_this_program() -> Self {
-        let program = std::env::current_exe().unwrap_or_else(|_| PathBuf::from("eirene-train"));
-        Self {
-            python: "python3".into(),
-            node_command: vec![program.into_os_string(), "node".into()],
-            environment: Environment::of_this_process(),
-        }
-    }
-}
-
-/// Start, look after and end the ranks of a training program.
-#[derive(Debug, Parser)]
-#[command(name = "eirene-train", version)]
-struct Arguments {
-    #[command(subcommand)]
-    verb: Verb,
-}
-
-#[derive(Debug, Subcommand)]
-enum Verb {
-    Run(Box<Run>),
-    /// Run ranks of another host's `run`, which tells on stdin what to do.
-    #[command(hide = true)]
-    Node,
-}
+use crate::context::Context;
 
 /// Run a program as several ranks, here or on several hosts.
 ///
@@ -65,7 +25,7 @@ enum Verb {
                         eirene-train run --nodes 'c[1-4]' --ranks-per-node 2 train.py\n  \
                         eirene-train run --nodes all --ranks-per-node 2 train.py   (in a job of SLURM's)"
 )]
-pub struct Run {
+pub(crate) struct Run {
     /// How many ranks
     #[arg(short = 'n', long, value_name = "RANKS")]
     ranks: Option<u32>,
@@ -107,46 +67,37 @@ pub struct Run {
     program: Vec<OsString>,
 }
 
-/// The whole command: `arguments` with the program's name first. Gives the exit code.
-pub fn main(arguments: impl IntoIterator<Item = OsString>, context: &Context) -> u8 {
-    let parsed = match Arguments::try_parse_from(arguments) {
-        Ok(parsed) => parsed,
-        Err(answer) => {
-            let _ = answer.print();
-            return u8::try_from(answer.exit_code()).unwrap_or(2);
-        }
-    };
-    let done = match parsed.verb {
-        Verb::Run(arguments) => run(*arguments, context).map(Ending::exit_code),
-        Verb::Node => node(context).map(|()| 0),
-    };
-    done.unwrap_or_else(|error| {
-        let _ = writeln!(std::io::stderr(), "eirene-train: {error}");
-        error.exit_code()
-    })
+/// Whether a rank is kept on processors of its own.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum Bind {
+    /// No: the system moves it as it likes.
+    None,
+    /// Yes: the node's processors are dealt out among its ranks.
+    Core,
 }
 
 /// `eirene-train run`, to this process's stdout and stderr.
 ///
 /// # Errors
-/// As [`crate::run`].
-pub fn run(arguments: Run, context: &Context) -> Result<Ending, Error> {
+/// As [`eirene_train_launch::run`].
+pub(crate) fn run(arguments: Run, context: &Context) -> Result<Ending, Error> {
     let color = std::io::stdout().is_terminal() && wants_color(&context.environment);
     let options = Options { color, ..arguments.options(context)? };
-    run::run(&options, Box::new(std::io::stdout()), Box::new(std::io::stderr()))
+    eirene_train_launch::run(&options, Box::new(std::io::stdout()), Box::new(std::io::stderr()))
 }
 
 /// `eirene-train node`, on this process's stdin and stdout.
 ///
 /// # Errors
-/// As [`crate::node`].
-pub fn node(context: &Context) -> Result<(), Error> {
-    let failed = "cannot read orders";
-    let orders = std::io::stdin().as_fd().try_clone_to_owned().map_err(Error::system(failed))?;
-    run::node(orders, Box::new(std::io::stdout()), &context.environment)
+/// As [`eirene_train_launch::node`].
+pub(crate) fn node(context: &Context) -> Result<(), Error> {
+    let orders = std::io::stdin().as_fd().try_clone_to_owned();
+    let orders = orders.map_err(|source| Error::System { what: "cannot read orders".to_owned(), source })?;
+    eirene_train_launch::node(orders, Box::new(std::io::stdout()), &context.environment)
 }
 
-fn wants_color(environment: &Environment) -> bool {
+/// Whether a terminal is to get colours.
+pub(crate) fn wants_color(environment: &Environment) -> bool {
     environment.get("NO_COLOR").is_none() && environment.get("TERM").is_some_and(|term| term != "dumb")
 }
 
@@ -155,7 +106,7 @@ impl Run {
     ///
     /// # Errors
     /// [`Error::Usage`] for what does not go together.
-    pub fn options(self, context: &Context) -> Result<Options, Error> {
+    fn options(self, context: &Context) -> Result<Options, Error> {
         let program = resolve(self.program, &context.python)?;
         let mut environment: Vec<(OsString, OsString)> =
             self.environment.iter().map(|text| variable(text, &context.environment)).collect::<Result<_, _>>()?;
@@ -175,10 +126,13 @@ impl Run {
             grace: self.grace,
             labels: !self.no_labels,
             output: self.output,
-            bind: self.bind,
+            bind: match self.bind {
+                Bind::None => eirene_train_launch::Bind::None,
+                Bind::Core => eirene_train_launch::Bind::Core,
+            },
             environment,
             address: self.address,
-            ..Options::new(program, context.node_command.clone(), context.environment.clone())
+            ..Options::new(program, context.node_command(), context.environment.clone())
         })
     }
 }
@@ -220,18 +174,18 @@ fn seconds(text: &str) -> Result<Duration, String> {
 mod tests {
     use super::*;
 
+    #[derive(Debug, clap::Parser)]
+    struct Only {
+        #[command(flatten)]
+        run: Run,
+    }
+
     fn options(line: &str) -> Result<Options, String> {
-        let words = ["eirene-train", "run"].into_iter().chain(line.split(' ')).map(OsString::from);
-        let context = Context {
-            python: "/py".into(),
-            node_command: vec!["node".into()],
-            environment: Environment::new([("HOME", "/home/ada")], "here", 1000),
-        };
-        let parsed = Arguments::try_parse_from(words).map_err(|error| error.to_string())?;
-        match parsed.verb {
-            Verb::Run(arguments) => arguments.options(&context).map_err(|error| error.to_string()),
-            Verb::Node => Err("node".to_owned()),
-        }
+        let words = std::iter::once("eirene-train run").chain(line.split(' ')).map(OsString::from);
+        let environment = Environment::new([("HOME", "/home/ada")], "here", 1000);
+        let context = Context { python: "/py".into(), environment, ..Context::of_this_program() };
+        let parsed = <Only as clap::Parser>::try_parse_from(words).map_err(|error| error.to_string())?;
+        parsed.run.options(&context).map_err(|error| error.to_string())
     }
 
     fn program(line: &str) -> Vec<String> {
