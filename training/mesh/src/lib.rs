@@ -62,5 +62,6 @@ mod wire;
 pub use error::{Error, Trouble};
 pub use fork::KeepFromForks;
 pub use mesh::Mesh;
+pub use place::addresses;
 pub use plan::{Meeting, Phase, Plan, Progress};
 pub use secret::Secret;

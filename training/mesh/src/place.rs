@@ -42,7 +42,10 @@ fn half(digest: &[u8]) -> [u8; 16] {
 
 /// Addresses by which others may reach this machine, the likeliest first. `only`: interfaces (or addresses) to which
 /// that is limited.
-pub(crate) fn addresses(only: &[String]) -> Result<Vec<IpAddr>, Error> {
+///
+/// # Errors
+/// [`Error::Invalid`] for an interface that is not there, [`Error::System`] where the list cannot be had.
+pub fn addresses(only: &[String]) -> Result<Vec<IpAddr>, Error> {
     let mut found: Vec<(String, bool, IpAddr)> = Vec::new();
     for interface in getifaddrs().map_err(Error::system("list the network interfaces"))? {
         let Some(address) = interface.address else { continue };

@@ -21,9 +21,8 @@ pub(crate) fn launched() -> PyResult<Option<String>> {
 /// Runs `eirene-train` with these arguments, the program's name first, and returns its exit code.
 #[pyfunction]
 pub(crate) fn command(py: Python<'_>, arguments: Vec<OsString>) -> PyResult<u8> {
-    let python: OsString = py.import("sys")?.getattr("executable")?.extract()?;
-    let program = vec![python.clone(), "-m".into(), "eirene_train".into()];
-    let context = Context { python, program, environment: Environment::of_this_process() };
+    let sys = py.import("sys")?;
+    let context = Context::of_python(sys.getattr("executable")?.extract()?, sys.getattr("prefix")?.extract()?);
     Ok(py.detach(|| eirene_train_command::main(arguments, &context)))
 }
 
