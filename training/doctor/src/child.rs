@@ -92,15 +92,14 @@ pub(crate) fn run(words: &[OsString], variables: &[(&str, &OsStr)], limit: Durat
     // What the child started and left behind goes with it.
     // SAFETY: the group is the child's own.
     unsafe { libc::kill(-child.id().cast_signed(), libc::SIGKILL) };
-    let ending = match status {
-        Some(status) => status.code().map_or_else(|| Ending::Signal(status.signal().unwrap_or(0)), Ending::Code),
-        None => {
-            // It was killed, and is gone as soon as the system lets it.
-            let _ = child.wait();
-            Ending::TimedOut(limit)
-        }
+    let ending = if let Some(status) = status {
+        status.code().map_or_else(|| Ending::Signal(status.signal().unwrap_or(0)), Ending::Code)
+    } else {
+        // It was killed, and is gone as soon as the system lets it.
+        let _ = child.wait();
+        Ending::TimedOut(limit)
     };
-    let [stdout, stderr] = outputs.map(|output| output.map(heard).unwrap_or_default());
+    let [stdout, stderr] = outputs.map(|output| output.as_ref().map(heard).unwrap_or_default());
     ended(ending, stdout, stderr)
 }
 
@@ -132,7 +131,7 @@ fn read(mut from: impl Read + Send + 'static) -> Receiver<Vec<u8>> {
 }
 
 /// What was read. A process that left the group may hold the pipe: it is not waited for.
-fn heard(output: Receiver<Vec<u8>>) -> String {
+fn heard(output: &Receiver<Vec<u8>>) -> String {
     let bytes = output.recv_timeout(Duration::from_secs(1)).unwrap_or_default();
     String::from_utf8_lossy(&bytes).into_owned()
 }

@@ -109,7 +109,7 @@ pub(crate) fn judge(facts: &Facts) -> Section {
             "runs on one host work; for several, let the container see the network",
         )),
     }
-    for interface in all.iter().filter(|interface| !interface.loopback) {
+    for interface in all.iter().filter(|interface| !interface.loopback && interface.addresses.iter().any(is_routed)) {
         findings.push(Finding::ok("network.interface", describe(interface)).with(json!({
             "name": interface.name, "addresses": interface.addresses, "mbit": interface.speed, "mtu": interface.mtu,
         })));
@@ -132,6 +132,14 @@ pub(crate) fn judge(facts: &Facts) -> Section {
         findings.push(Finding::note("network.verbs", fact, cure));
     }
     Section { name: "network", title: "network", findings }
+}
+
+/// Containers' ends of a bridge have addresses for their own link only, and there may be hundreds of them.
+fn is_routed(ip: &IpAddr) -> bool {
+    match ip {
+        IpAddr::V4(ip) => !ip.is_link_local(),
+        IpAddr::V6(ip) => !ip.is_unicast_link_local(),
+    }
 }
 
 fn place(ip: IpAddr, all: &[Interface]) -> String {
@@ -177,7 +185,11 @@ mod tests {
 
     #[test]
     fn the_address_that_is_told_is_shown_with_its_interface() {
-        let section = judge(&facts());
+        let mut facts = facts();
+        let inner =
+            Interface { name: "veth1".into(), addresses: vec!["fe80::1".parse().unwrap()], ..Interface::default() };
+        facts.interfaces.as_mut().unwrap().push(inner);
+        let section = judge(&facts);
         assert!(section.findings[0].fact.ends_with("10.0.0.5 (eth0)"), "{section:?}");
         assert_eq!(section.findings[1].fact, "eth0: 10.0.0.5, 25 Gbit/s, MTU 9000");
         assert_eq!(section.findings.len(), 2);

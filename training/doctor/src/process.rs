@@ -12,8 +12,10 @@ use crate::finding::{Finding, Section, count};
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Pmix {
     pub(crate) version: Option<String>,
-    /// Variables that say where it listens, with the port and whether anybody listens there; none where that cannot be known.
-    pub(crate) servers: Vec<(String, Option<(u16, Option<bool>)>)>,
+    /// How many variables say where it listens.
+    pub(crate) addresses: usize,
+    /// The ports among them, and whether anybody listens there; none where that cannot be known.
+    pub(crate) ports: Vec<(u16, Option<bool>)>,
     /// Its directory, and whether that can be seen from here.
     pub(crate) directory: Option<(String, bool)>,
 }
@@ -54,14 +56,13 @@ fn pmix(environment: &Environment, around: &Surroundings) -> Option<Pmix> {
     if get("PMIX_RANK").is_none() && get("PMIX_NAMESPACE").is_none() {
         return None;
     }
-    let servers = environment.variables().filter(|(name, _)| name.starts_with("PMIX_SERVER_URI"));
-    let servers = servers.map(|(name, uri)| {
-        let listens = |port: u16| around.listening.as_ref().map(|ports| ports.contains(&port));
-        (name.to_owned(), port(uri).map(|port| (port, listens(port))))
-    });
+    let uris = environment.variables().filter(|(name, _)| name.starts_with("PMIX_SERVER_URI")).map(|(_, uri)| uri);
+    let uris: Vec<&str> = uris.collect();
+    let listens = |port: u16| around.listening.as_ref().map(|ports| ports.contains(&port));
     Some(Pmix {
         version: get("PMIX_VERSION"),
-        servers: servers.collect(),
+        addresses: uris.len(),
+        ports: uris.into_iter().filter_map(port).map(|port| (port, listens(port))).collect(),
         directory: get("PMIX_SERVER_TMPDIR").map(|path| {
             let is_there = Path::new(&path).is_dir();
             (path, is_there)
@@ -126,19 +127,20 @@ pub(crate) fn judge(facts: &Facts) -> Section {
 
 fn judge_pmix(pmix: &Pmix) -> Finding {
     let version = pmix.version.as_deref().unwrap_or("of unknown version");
-    if pmix.servers.is_empty() {
+    if pmix.addresses == 0 {
         let fact = "PMIX_RANK is set, but no PMIX_SERVER_URI: the PMIx server is hidden from this process".to_owned();
         return Finding::problem("process.pmix", fact, PASS_ON);
     }
-    let ports: Vec<(u16, Option<bool>)> = pmix.servers.iter().filter_map(|(_, port)| *port).collect();
-    let names = count(pmix.servers.len(), "address");
-    let names = names.replace("addresss", "addresses");
-    match ports.first() {
-        Some((port, _)) if ports.iter().all(|(_, listens)| *listens == Some(false)) => {
+    match pmix.ports.first() {
+        Some((port, _)) if pmix.ports.iter().all(|(_, listens)| *listens == Some(false)) => {
             let fact = format!("PMIx server {version}: nobody listens on port {port} in this network namespace");
             Finding::problem("process.pmix", fact, PASS_ON)
         }
-        _ => Finding::ok("process.pmix", format!("PMIx server {version} can be reached ({names})")).with(version),
+        _ => {
+            let ways = count(pmix.addresses, "variable");
+            Finding::ok("process.pmix", format!("PMIx server {version} can be reached ({ways} say where)"))
+                .with(version)
+        }
     }
 }
 

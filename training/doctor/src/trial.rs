@@ -66,13 +66,13 @@ pub(crate) fn rank(environment: &Environment) -> Result<serde_json::Value, Strin
     let world = World::join(&launch, &options).map_err(|error| error.to_string())?;
     let group = world.everybody(MEETING).map_err(|error| error.to_string())?;
     let met = begun.elapsed();
-    let own = (world.rank() + 1) as f32;
+    let own = (world.rank() + 1).cast_signed();
     let mut numbers = vec![own; ELEMENTS];
     let address = numbers.as_mut_ptr() as usize;
-    let call = Call::all_reduce(address, address, ELEMENTS, DType::F32, ReduceOp::Sum);
+    let call = Call::all_reduce(address, address, ELEMENTS, DType::I32, ReduceOp::Sum);
     // SAFETY: the buffer lives as long, and nobody else uses it.
     unsafe { group.run(&call, MEETING) }.map_err(|error| error.to_string())?;
-    let sum = (world.size() * (world.size() + 1) / 2) as f32;
+    let sum = (world.size() * (world.size() + 1) / 2).cast_signed();
     let wrong = numbers.iter().filter(|number| **number != sum).count();
     world.leave();
     if wrong > 0 {

@@ -35,6 +35,9 @@ pub(crate) fn writable(path: &Path) -> Result<(), String> {
     access(path, AccessFlags::W_OK | AccessFlags::X_OK).map_err(|errno| errno.desc().to_owned())
 }
 
+/// Less than this is soon used up.
+const LITTLE: u64 = 16 << 20;
+
 /// What to make of it.
 pub(crate) fn judge(facts: &Facts) -> Section {
     let mut findings = vec![
@@ -61,7 +64,6 @@ pub(crate) fn judge(facts: &Facts) -> Section {
             "set XDG_RUNTIME_DIR to a directory of your own on this node (mode 0700), or make /tmp writable",
         )),
     }
-    const LITTLE: u64 = 16 << 20;
     if let Some(room) = facts.room.filter(|room| *room < LITTLE) {
         let fact = format!("only {} are free in /tmp", bytes(room));
         findings.push(Finding::warning("used.room", fact, "make room: MPIs and torch write there when they start"));
@@ -130,7 +132,8 @@ mod tests {
         judge(facts).findings.iter().find(|finding| finding.id == id).unwrap().level
     }
 
-    const HYDRA: [(&str, &str); 2] = [("PMI_RANK", "0"), ("PMI_SIZE", "2")];
+    const HYDRA: [(&str, &str); 4] =
+        [("PMI_RANK", "0"), ("PMI_SIZE", "2"), ("MPI_LOCALRANKID", "0"), ("MPI_LOCALNRANKS", "2")];
 
     #[test]
     fn a_world_that_no_mpi_can_take_part_in_is_a_problem() {

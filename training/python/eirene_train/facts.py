@@ -62,8 +62,19 @@ def facts(quick: bool = False) -> dict[str, Any]:
             "ucc": distributed.is_ucc_available(),
         }
         found["backends"] = [name for name, there in has.items() if there]
-        found["py_backend"] = hasattr(torch._C._distributed_c10d, "PyBackend")
+        found["py_backend"] = _has_py_backend()
     return found
+
+
+def _has_py_backend() -> bool:
+    """Whether a class in Python can be a backend: torch's `Backend` can be made an instance of only where it can."""
+    from torch._C import _distributed_c10d as core
+
+    try:
+        type("Probe", (core.Backend,), {})(0, 1)
+    except (AttributeError, RuntimeError, TypeError):
+        return False
+    return True
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -89,6 +90,47 @@ def test_the_command_has_honest_exit_codes() -> None:
     assert good.returncode == 0 and sorted(good.stdout.split("\n")[:2]) == ["[0] hello", "[1] hello"]
     bad = "import eirene_train, sys; sys.exit(7 if eirene_train.world().rank == 1 else 0)"
     assert subprocess.run([*command, "-c", bad], capture_output=True, timeout=60, cwd="/").returncode == 7
+
+
+@real
+def test_the_doctor_sees_python_and_torch() -> None:
+    import torch
+
+    command = [sys.executable, "-m", "eirene_train", "doctor", "--json"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, cwd="/")
+    report = json.loads(done.stdout)
+    assert done.returncode == (0 if report["ok"] else 1)
+    found = {finding["id"]: finding for section in report["sections"] for finding in section["findings"]}
+    assert found["python.torch"]["level"] == "ok" and found["python.torch"]["value"] == torch.__version__
+    assert "PyBackend" in found["python.torch"]["fact"] and found["trial.ranks"]["level"] == "ok"
+    quick = subprocess.run([*command, "--quick"], capture_output=True, text=True, timeout=120, cwd="/")
+    assert "not imported, as asked" in quick.stdout and "trial.ranks" not in quick.stdout
+
+
+@real
+def test_facts_without_torch_or_with_a_broken_one() -> None:
+    import os
+    import tempfile
+
+    from eirene_train.facts import facts
+
+    assert facts(quick=True)["imported"] is False
+    with tempfile.TemporaryDirectory() as folder:
+        broken = Path(folder) / "torch.py"
+        broken.write_text("raise OSError('libc10.so: cannot open shared object file')")
+        environment = {**os.environ, "PYTHONPATH": folder}
+        command = [sys.executable, "-m", "eirene_train", "doctor", "--json"]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=120, cwd="/", env=environment)
+        assert done.returncode == 1 and "cannot be imported: OSError: libc10.so" in done.stdout, done.stderr
+        broken.write_text("import os, signal; os.kill(os.getpid(), signal.SIGSEGV)")
+        done = subprocess.run(command, capture_output=True, text=True, timeout=120, cwd="/", env=environment)
+        assert "Python does not answer" in done.stdout and "trial.ranks" in done.stdout, done.stderr
+
+
+@real
+def test_bench_belongs_to_python() -> None:
+    done = subprocess.run([sys.executable, "-m", "eirene_train", "bench", "--help"], capture_output=True, text=True, timeout=120, cwd="/")
+    assert "eirene_train.bench" in done.stdout + done.stderr or "usage" in done.stdout
 
 
 @real

@@ -1,6 +1,7 @@
 //! The command, as its users see it: real ranks, real launchers.
 
 mod common;
+mod doctor;
 mod hosts;
 mod meet;
 mod run;
