@@ -19,7 +19,8 @@ pub(crate) const LOOK: &str = "look";
 /// torch; then really starts the MPI and a run of two ranks. Needs no privileges. To see what ranks see, start it as they are started:
 /// `srun --mpi=pmix eirene-train doctor`.
 ///
-/// Exits with 0 where there is no problem, with 1 where there is one, with 2 when it cannot say.
+/// Exits with 0 where there is no problem, with 1 where there is one, with 2 when it cannot say. Of several tasks rank 0 reports; the others
+/// write their problems to stderr and exit with 0.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Doctor {
     /// Look only: start no MPI and no ranks, and do not import torch

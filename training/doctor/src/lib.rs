@@ -28,8 +28,9 @@ mod used;
 use std::ffi::OsString;
 use std::io::{self, Write};
 use std::path::PathBuf;
+use std::time::Duration;
 
-use eirene_train_launch::Environment;
+use eirene_train_launch::{Environment, Starter};
 
 use crate::finding::count;
 use crate::mpi::Choice;
@@ -65,12 +66,16 @@ pub struct Options {
     pub look: Look,
 }
 
+/// How long a rank with problems stays after its report: Open MPI 5's launcher throws away what it has not yet read of a task that fails.
+const LINGER: Duration = Duration::from_millis(500);
+
 /// What the command exits with where there is a problem.
 pub const PROBLEMS: u8 = 1;
 
 /// Examines, section by section, and writes what is found. Gives the exit code: 0, or [`PROBLEMS`].
 ///
-/// Where a launcher started several tasks, each must be examined; rank 0 writes the report, the others only their problems, to `aside`.
+/// Where a launcher started several tasks, each must be examined; rank 0 writes the report, the others only their problems, to `aside`, and
+/// end with 0: launchers end all tasks when one fails, and rank 0 would not get to its end.
 ///
 /// # Errors
 /// When the report cannot be written.
@@ -81,12 +86,15 @@ pub fn examine(patient: &Patient, options: Options, to: &mut dyn Write, aside: &
     let launch = process.launch.as_ref().ok();
     let (rank, size) = launch.map_or((0, 1), |launch| (launch.rank, launch.size));
     let speaks = rank == 0;
+    // Open MPI's mpirun gives its tasks a terminal at which nobody sits.
+    let looks =
+        if launch.is_some_and(|launch| launch.starter == Starter::Alone) { options.look } else { Look::default() };
 
     let mut sections: Vec<Section> = Vec::new();
     let mut add = |section: Section, to: &mut dyn Write| -> io::Result<()> {
         let section = secrets.hide_in(section);
         if speaks && !options.json {
-            report::write_section(to, &section, options.look)?;
+            report::write_section(to, &section, looks)?;
         }
         sections.push(section);
         Ok(())
@@ -105,7 +113,7 @@ pub fn examine(patient: &Patient, options: Options, to: &mut dyn Write, aside: &
     add(used::judge(&used::Facts::look(&patient.environment, launch, choice.clone())), to)?;
     let groups = group::Groups::look();
     let network = network::Facts::look();
-    add(node::judge(&node::Facts::look(&patient.environment, &groups)), to)?;
+    add(node::judge(&node::Facts::look(&patient.environment, launch, &groups)), to)?;
     add(memory::judge(&memory::Facts::look(&groups, !network.infiniband.is_empty())), to)?;
     add(network::judge(&network), to)?;
     add(devices::judge(&devices::Facts::look(&look, &patient.environment)), to)?;
@@ -140,5 +148,8 @@ pub fn examine(patient: &Patient, options: Options, to: &mut dyn Write, aside: &
         writeln!(to, "\n{}{others}", report::summary(problems, warnings))?;
     }
     to.flush()?;
-    Ok(if problems == 0 { 0 } else { PROBLEMS })
+    if speaks && size > 1 && problems > 0 {
+        std::thread::sleep(LINGER);
+    }
+    Ok(if problems == 0 || !speaks { 0 } else { PROBLEMS })
 }

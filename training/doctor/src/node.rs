@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::Path;
 
+use eirene_train_launch::{Environment, Launch};
 use eirene_train_reduce::Path as Instructions;
 use serde_json::json;
 
@@ -26,10 +27,12 @@ pub(crate) struct Facts {
     /// Huge pages for shared memory, as the kernel is set.
     pub(crate) huge: Option<String>,
     pub(crate) threads: Option<String>,
+    /// Whether a launcher started this process as one of several.
+    pub(crate) is_rank: bool,
 }
 
 impl Facts {
-    pub(crate) fn look(environment: &eirene_train_launch::Environment, groups: &Groups) -> Self {
+    pub(crate) fn look(environment: &Environment, launch: Option<&Launch>, groups: &Groups) -> Self {
         let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
         let usable = nix::sched::sched_getaffinity(nix::unistd::Pid::from_raw(0)).map_or(0, |set| {
             (0..nix::sched::CpuSet::count()).filter(|core| set.is_set(*core).unwrap_or(false)).count()
@@ -46,6 +49,7 @@ impl Facts {
             filtered: field(&status, "Seccomp").map(|mode| mode != "0"),
             huge: huge.and_then(|text| group::chosen(&text).map(str::to_owned)),
             threads: environment.get("OMP_NUM_THREADS").map(str::to_owned),
+            is_rank: launch.is_some_and(|launch| launch.size > 1),
         }
     }
 }
@@ -139,6 +143,10 @@ fn cores(facts: &Facts) -> Finding {
         fact = format!("{fact}; OMP_NUM_THREADS={threads}");
     }
     let value = json!({"usable": usable, "online": online, "allowed": allowed});
+    if *usable == 1 && *online > 1 && facts.is_rank {
+        let cure = "well for ranks that only compute; with data loaders or threads of their own, ask for more (`mpirun --bind-to none`)";
+        return Finding::note("node.cores", format!("{fact}: the launcher bound this rank to it"), cure).with(value);
+    }
     if *usable == 1 && *online > 1 {
         let cure = "all ranks started from here would share it: ask your launcher for more (`srun --cpus-per-task`, `mpirun --bind-to none`)";
         return Finding::warning("node.cores", fact, cure).with(value);
@@ -170,6 +178,7 @@ mod tests {
     fn what_holds_ranks_back_is_a_warning() {
         assert!(judge(&facts()).findings.iter().all(|finding| finding.level == Level::Ok));
         assert_eq!(level(&Facts { usable: 1, ..facts() }, "node.cores"), Level::Warning);
+        assert_eq!(level(&Facts { usable: 1, is_rank: true, ..facts() }, "node.cores"), Level::Note);
         assert_eq!(level(&Facts { quota: Some(2.0), ..facts() }, "node.quota"), Level::Warning);
         assert_eq!(level(&Facts { quota: Some(8.0), ..facts() }, "node.quota"), Level::Ok);
         assert_eq!(level(&Facts { numa: vec!["0-3".into(), "4-7".into()], ..facts() }, "node.numa"), Level::Note);
@@ -182,7 +191,7 @@ mod tests {
 
     #[test]
     fn this_machine_is_seen() {
-        let facts = Facts::look(&eirene_train_launch::Environment::default(), &Groups::look());
+        let facts = Facts::look(&Environment::default(), None, &Groups::look());
         assert!(facts.usable >= 1 && facts.online >= facts.usable, "{facts:?}");
     }
 }

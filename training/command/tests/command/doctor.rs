@@ -150,6 +150,11 @@ fn under_a_launcher_its_own_mpi_is_chosen_and_comes_up_whole() {
         assert_eq!(level, "ok", "{fact}");
         says(&fact, &[library, "rank 0 of 2"]);
         assert_eq!(findings(&report, "used.mpi")[0]["value"], "mpi");
+        let mut command = clean(&words[0]);
+        let output =
+            command.args(&words[1..]).args(["2", PROGRAM, "doctor", "--quick"]).env("TERM", "xterm").output().unwrap();
+        let text = String::from_utf8(output.stdout).unwrap();
+        assert!(!text.contains('\x1b') && text.matches("this process").count() == 1, "{text}");
     }
 }
 

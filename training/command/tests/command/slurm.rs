@@ -202,3 +202,29 @@ fn slurm_starts_ranks_and_carries_runs() {
         wait_until("the job ends", || job.try_wait().unwrap().is_some());
     }
 }
+
+#[test]
+#[ignore = "needs SLURM's daemons; part of the deep tests"]
+fn the_doctor_tells_steps_with_pmix_from_steps_without() {
+    let cluster = Cluster::start();
+    for (kind, level, word) in
+        [("pmix", "ok", "Open MPI"), ("pmi2", "ok", "MPICH"), ("none", "warning", "srun --mpi=pmix")]
+    {
+        let mut command = cluster.command("srun");
+        let step = [&format!("--mpi={kind}"), "--overcommit", "-N1", "-n", "2", PROGRAM, "doctor", "--json"];
+        let output = command.args(step).output().unwrap();
+        let all = text(&output.stdout);
+        let report: serde_json::Value =
+            serde_json::from_str(&all).unwrap_or_else(|error| panic!("{error}: {all}{}", text(&output.stderr)));
+        let sections = report["sections"].as_array().unwrap();
+        let findings: Vec<_> = sections.iter().flat_map(|section| section["findings"].as_array().unwrap()).collect();
+        let found = |id: &str| findings.iter().find(|finding| finding["id"] == id);
+        let chosen = found("mpi.chosen").unwrap();
+        assert_eq!((&report["size"], &chosen["level"]), (&2.into(), &level.into()), "{kind}: {chosen}");
+        assert!(chosen.to_string().contains(word), "{kind}: {chosen}");
+        assert_eq!(output.status.code(), Some(0), "{kind}: {all}");
+        let started = found("trial.mpi").map(|finding| finding["fact"].to_string());
+        assert_eq!(started.is_some_and(|fact| fact.contains("rank 0 of 2")), kind != "none", "{kind}: {all}");
+        cluster.assert_nothing_left();
+    }
+}
