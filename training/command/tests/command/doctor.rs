@@ -163,7 +163,7 @@ fn a_launcher_and_another_s_library_are_a_problem_on_every_rank() {
     for (words, library) in launchers() {
         let is_open = library.starts_with("Open MPI");
         let other = if is_open { "libmpich.so.12" } else { "libmpi.so.40" };
-        let named = format!("EIRENE_MPI={other}");
+        let named = format!("EIRENE_TRAIN_MPI={other}");
         let output = clean(&words[0])
             .args(&words[1..])
             .args(["2", "env", &named, PROGRAM, "doctor", "--json", "--quick"])
@@ -194,14 +194,14 @@ fn installed() -> &'static str {
 fn tasks_that_would_be_worlds_of_one_are_a_problem_that_names_both_sides_and_the_cure() {
     let step =
         [("SLURM_STEP_ID", "0"), ("SLURM_JOB_ID", "7"), ("SLURM_PROCID", "0"), ("SLURM_NTASKS", "4"), ("HOME", "/tmp")];
-    let asked = [&step[..], &[("EIRENE_MPI", installed())]].concat();
+    let asked = [&step[..], &[("EIRENE_TRAIN_MPI", installed())]].concat();
     let output = doctor(&["--json", "--quick"], &asked);
     assert_eq!(output.status.code(), Some(1));
     let report = report(&output);
     let (level, fact) = level_and_fact(&report, "mpi.chosen");
     assert_eq!(level, "problem");
     says(&fact, &["SLURM", "SLURM_NTASKS=4", "4 worlds of one", "MPI"]);
-    says(findings(&report, "mpi.chosen")[0]["cure"].as_str().unwrap(), &["srun --mpi=pmix", "EIRENE_MPI=none"]);
+    says(findings(&report, "mpi.chosen")[0]["cure"].as_str().unwrap(), &["srun --mpi=pmix", "EIRENE_TRAIN_MPI=none"]);
 }
 
 /// A library that is an installed MPI in everything but what this source says.
@@ -232,7 +232,7 @@ fn libraries_that_hang_or_end_the_process_are_problems_and_the_doctor_goes_on() 
     ] {
         let folder = tempfile::tempdir().unwrap();
         let library = misbehaving(folder.path(), &source);
-        let output = doctor(&["--json"], &[("EIRENE_MPI", &library)]);
+        let output = doctor(&["--json"], &[("EIRENE_TRAIN_MPI", &library)]);
         let report = report(&output);
         assert_eq!(output.status.code(), Some(1), "{source}");
         let (level, fact) = level_and_fact(&report, id);
