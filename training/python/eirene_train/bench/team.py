@@ -40,7 +40,7 @@ class Failure(Exception):
         name: whose.
         kind: `unstarted`, `died`, `hung`, `wrong` (a result was not what it must be) or `error`.
         reason: what happened.
-        tail: the last lines its processes wrote.
+        tail: the last lines its processes wrote; of an `error`, where it was raised.
         explained: whether the reason is a rank's own words, so that a reader need not see the tail.
     """
 
@@ -97,7 +97,7 @@ class Team:
         # Descriptors that become readable when the process ends, as those of ranks do.
         self._ends: list[int] = []
         self._ranks: dict[int, _Rank] = {}
-        # Something went wrong: ranks may wait for each other for ever, and are not asked to end.
+        # Ranks are busy, or wait for each other for ever: they are not asked to end.
         self._lost = False
         self._listener.bind(str(self._directory / "socket"))
         self._listener.listen(ranks)
@@ -233,6 +233,8 @@ class Team:
 
     def _answers(self, deadline: float, late: str) -> list[dict[str, Any]]:
         """One line from every rank; `late` is the kind of failure it is when there is none."""
+        # Until all have answered they are busy, or worse: no time for an orderly end.
+        self._lost = True
         answers: dict[int, dict[str, Any]] = {}
         gone: list[int] = []
         waiting = {rank.connection: number for number, rank in self._ranks.items()}
@@ -251,16 +253,18 @@ class Team:
                     # That this team is lost is known; the others, who may wait for the one for ever, may add their side.
                     deadline = min(deadline, time.monotonic() + _OTHERS_SECONDS)
         if wrong := _by_rank(answers, "wrong"):
-            raise self._failure("wrong", f"gave a wrong result: {wrong}", True)
+            raise Failure(self.name, "wrong", f"gave a wrong result: {wrong}", self._tail(), True)
         errors = _by_rank(answers, "error")
         unstarted = late == "unstarted"
         if gone:
             raise self._failure("unstarted" if unstarted else "died", f"died: rank {gone[0]} is gone{errors and f'; {errors}'}")
         if errors:
-            raise self._failure("unstarted" if unstarted else "error", f"failed: {errors}", True)
+            trace = _by_rank(answers, "trace")
+            raise Failure(self.name, "unstarted" if unstarted else "error", f"failed: {errors}", trace, True)
         if waiting:
             missing = ", ".join(str(number) for number in sorted(waiting.values()))
             raise self._failure(late, f"did not answer in time: rank {missing} is missing")
+        self._lost = False
         return [answers[number] for number in range(self.size)]
 
     def _receive(self, rank: _Rank) -> dict[str, Any] | None:
@@ -296,10 +300,12 @@ class Team:
                 with contextlib.suppress(ProcessLookupError):
                     os.killpg(process.pid, number)
 
-    def _failure(self, kind: str, reason: str, explained: bool = False) -> Failure:
-        self._lost = True
+    def _failure(self, kind: str, reason: str) -> Failure:
+        return Failure(self.name, kind, reason, self._tail(), False)
+
+    def _tail(self) -> str:
         written = (self._directory / "log").read_text(encoding="utf-8", errors="replace")
-        return Failure(self.name, kind, reason, "\n".join(written.splitlines()[-_TAIL_LINES:]), explained)
+        return "\n".join(written.splitlines()[-_TAIL_LINES:])
 
 
 def _by_rank(answers: dict[int, dict[str, Any]], key: str) -> str:

@@ -1,7 +1,7 @@
 """A rank of a contender: meets the others, then sleeps until the driver says what to do.
 
 Started as ``python -m eirene_train.bench.worker ORDER``, ORDER being JSON from `team`, by whatever launcher the contender has. An order is a line
-of JSON with a verb, `do`; the answer is a line, with `error` where the order failed and `wrong` where a result was not what it must be.
+of JSON with a verb, `do`; the answer is a line, with `error` and `trace` where the order failed and `wrong` where a result was not what it must be.
 """
 
 from __future__ import annotations
@@ -49,8 +49,7 @@ def main(arguments: list[str]) -> int:
     try:
         session = _join(order, rank)
     except Exception as error:  # noqa: BLE001 - whatever it is, the driver reports it
-        traceback.print_exc()
-        _send(connection, {"error": f"{type(error).__name__}: {error}"})
+        _send(connection, _failed(error))
         return 1
     _send(connection, session.facts())
     return _serve(connection, session)
@@ -89,11 +88,14 @@ def _serve(connection: socket.socket, session: Any) -> int:
         except WrongResult as error:
             answer = {"wrong": str(error)}
         except Exception as error:  # noqa: BLE001 - whatever it is, the driver reports it
-            traceback.print_exc()
-            answer = {"error": f"{type(error).__name__}: {error}"}
+            answer = _failed(error)
         _send(connection, answer | idle)
         slept_from = time.monotonic(), time.process_time()
     return 1
+
+
+def _failed(error: Exception) -> dict[str, Any]:
+    return {"error": f"{type(error).__name__}: {error}", "trace": "".join(traceback.format_exception(error))}
 
 
 def _send(connection: socket.socket, answer: dict[str, Any]) -> None:
