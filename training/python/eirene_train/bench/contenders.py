@@ -15,7 +15,7 @@ __all__ = ["CHOICES", "Contender", "Unknown", "clean_environment", "compared", "
 CHOICES = ("eirene", "arena", "memcpy", "mpi", "gloo", "nccl")
 
 # What launchers leave for their ranks: this may itself be started by one, and its own ranks are not that one's.
-_LAUNCHERS_OWN = ("EIRENE_TRAIN_", "EIRENE_MPI", "OMPI_", "PMI_", "PMIX_", "PRTE_", "HYDRA", "HYDI_", "MPI_LOCAL", "SLURM_", "TORCHELASTIC_")
+_LAUNCHERS_OWN = ("EIRENE_TRAIN_", "OMPI_", "PMI_", "PMIX_", "PRTE_", "HYDRA", "HYDI_", "MPI_LOCAL", "SLURM_", "TORCHELASTIC_")
 _RANKS_OWN = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "GROUP_RANK", "ROLE_RANK")
 
 
@@ -70,14 +70,7 @@ def nccl() -> Contender:
 
 def by_mpi(installed: mpis.Installed) -> Contender:
     """An MPI's own collectives, called by the same backend as Eirene's."""
-    library = str(installed.library)
-    variables = {
-        "EIRENE_TRAIN_TRANSPORT": "mpi",
-        "EIRENE_TRAIN_ALGORITHM": "mpi",
-        "EIRENE_TRAIN_MPI": library,
-        # The same for whoever opens the library without the rest of the runtime.
-        "EIRENE_MPI": library,
-    }
+    variables = {"EIRENE_TRAIN_TRANSPORT": "mpi", "EIRENE_TRAIN_ALGORITHM": "mpi", "EIRENE_TRAIN_MPI": str(installed.library)}
     name = f"mpi:{installed.name}"
     return Contender(name, "eirene", ((name, "tensor"),), installed.launcher, installed.environment | variables, installed.library)
 

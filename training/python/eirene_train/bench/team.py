@@ -175,6 +175,7 @@ class Team:
             try:
                 rank.connection.sendall(line)
             except OSError:
+                self._lost = True
                 raise self._failure("died", f"died: rank {number} is gone") from None
         return self._answers(time.monotonic() + seconds, "hung")
 
