@@ -128,6 +128,10 @@ def test_what_to_compare_is_chosen_by_name() -> None:
     assert [column for one in floor for column, _ in one.columns] == ["gloo", "memcpy"]
     _, left_out = contenders.compared("bcast", 2, 2, "eirene,nccl", "none", "cpu")
     assert left_out == [("nccl", "it is for GPUs; add `--device cuda`")]
+    # Which would be Eirene's own shared memory under an MPI's name.
+    installed = {f"mpi:{one.name}" for one in mpis.find(False)[0]}
+    between_two, without = contenders.compared("p2p", 2, 2, "eirene,mpi", "all", "cpu")
+    assert [one.name for one in between_two] == ["eirene"] and installed <= {name for name, _ in without}
     for chosen, mpi in (("horovod", "none"), ("mpi", "none"), ("mpi", "lam-7")):
         with pytest.raises(contenders.Unknown):
             contenders.compared("bcast", 2, 2, chosen, mpi, "cpu")
@@ -298,6 +302,17 @@ def test_contenders_that_lie_die_or_hang_are_named_and_the_others_go_on(tmp_path
     assert {one["name"]: one["kind"] for one in raw["failed"]} == {"liar": "wrong", "mortal": "died", "sleeper": "hung", "clumsy": "error"}
     assert [one["name"] for one in raw["left_out"]] == ["absent"]
     assert not living()
+
+
+@real
+def test_every_mpi_here_is_called_by_its_own_collective() -> None:
+    installed, _ = mpis.find(False)
+    if not installed:
+        pytest.skip("no MPI is here")
+    plan = micro.Plan("bcast", [cases.Case("bcast", 4096, iterations=2, warmup=1)], [contenders.by_mpi(one) for one in installed], rounds=1)
+    report = micro.measure(plan, lambda report, case: None)
+    assert report.left_out == [] and [failure.told() for failure in report.failed] == []
+    assert {sample.contender for sample in report.samples} == {f"mpi:{one.name}" for one in installed}
 
 
 @real

@@ -10,13 +10,15 @@ from pathlib import Path
 
 from . import mpis
 
-__all__ = ["CHOICES", "Contender", "Unknown", "clean_environment", "compared", "eirene", "gloo", "nccl"]
+__all__ = ["CHOICES", "Contender", "Unknown", "by_mpi", "clean_environment", "compared", "eirene", "gloo", "nccl"]
 
 CHOICES = ("eirene", "arena", "memcpy", "mpi", "gloo", "nccl")
 
 # What launchers leave for their ranks: this may itself be started by one, and its own ranks are not that one's.
 _LAUNCHERS_OWN = ("EIRENE_TRAIN_", "OMPI_", "PMI_", "PMIX_", "PRTE_", "HYDRA", "HYDI_", "MPI_LOCAL", "SLURM_", "TORCHELASTIC_")
 _RANKS_OWN = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "GROUP_RANK", "ROLE_RANK")
+
+_NO_MESSAGES = "in a node the runtime's messages go through shared memory whatever the transport, so they would not be this MPI's"
 
 
 class Unknown(ValueError):
@@ -107,7 +109,10 @@ def compared(
         found.append(eirene(*ours, *(["memcpy"] if memcpy else [])))
     if "mpi" in wanted and mpi != "none":
         chosen_mpis, left_out = _mpis(mpi, ranks > processors)
-        found += [by_mpi(installed) for installed in chosen_mpis]
+        if test == "p2p":
+            left_out += [(f"mpi:{installed.name}", _NO_MESSAGES) for installed in chosen_mpis]
+        else:
+            found += [by_mpi(installed) for installed in chosen_mpis]
     if "gloo" in wanted:
         found.append(gloo(memcpy and not ours))
     if "nccl" in wanted:

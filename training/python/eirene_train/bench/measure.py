@@ -28,7 +28,8 @@ __all__ = ["Session"]
 _PERIOD = 61
 _PIECE = _PERIOD * 4096
 _UNIT = 64
-_Check = Callable[[], None]
+# The call, what fills its buffers, the check, and after how many calls they must be filled again.
+_Prepared = tuple[Callable[[], Any], Callable[[], None], Callable[[], None], float]
 
 
 class Session:
@@ -50,8 +51,10 @@ class Session:
         self.rank = rank
         self.size = size
         self.device = torch.device("cpu")
-        self._backend = backend
-        self._buffers: tuple[Case, Any] | None = None
+        self._library = library
+        # Of the size that is being measured, by where the buffers lie.
+        self._prepared_for: tuple[str, int, str] | None = None
+        self._kept: dict[str, _Prepared] = {}
         if backend == "eirene":
             dist.init_process_group("eirene")
         else:
@@ -66,7 +69,8 @@ class Session:
             raise RuntimeError(f"this is rank {dist.get_rank()} of {dist.get_world_size()}, and should be {rank} of {size}")
         dist.barrier()
         if library is not None:
-            self._insist_on(library)
+            self._insist_on_library()
+            self._insist_on_its_own(Case("allreduce", 1 << 20))
 
     def facts(self) -> dict[str, Any]:
         """What this world is made of."""
@@ -99,16 +103,19 @@ class Session:
 
     def end(self) -> None:
         """Leaves the world in good order."""
-        self._buffers = None
+        self._kept.clear()
         dist.destroy_process_group()
 
-    def _insist_on(self, library: str) -> None:
-        """That the MPI of this name carries the calls, not something that was found instead."""
-        wanted = Path(library).resolve()
+    def _insist_on_library(self) -> None:
+        """That the MPI which is meant is in this process, not something that was found instead."""
+        wanted = Path(self._library or "").resolve()
         mapped = [line.split(maxsplit=5) for line in Path("/proc/self/maps").read_text(encoding="utf-8").splitlines()]
         if str(wanted) not in {fields[5] for fields in mapped if len(fields) == 6}:
-            raise RuntimeError(f"the runtime did not open {library}; its figures would not be this MPI's")
-        said = self.explain({"case": Case("allreduce", 1 << 20).wire()})["text"]
+            raise RuntimeError(f"the runtime did not open {self._library}; its figures would not be this MPI's")
+
+    def _insist_on_its_own(self, case: Case) -> None:
+        """That MPI's own collective is what carries out a case."""
+        said = self.explain({"case": case.wire()})["text"]
         if "MPI's own" not in said:
             raise RuntimeError(f"the runtime does not call MPI's own collective here, but: {said}")
 
@@ -131,16 +138,19 @@ class Session:
                 check()
         return _times(times)
 
-    def _prepared(self, case: Case) -> tuple[Callable[[], Any], Callable[[], None], _Check, float]:
-        """The call, what fills its buffers, the check, and after how many calls they must be filled again. Kept while the case stays the same."""
-        key = Case(case.kind, case.bytes, case.type, buffers=case.buffers)
-        if self._buffers is None or self._buffers[0] != key:
-            self._buffers = None
-            self._buffers = (key, self._prepare(case))
-        found: tuple[Callable[[], Any], Callable[[], None], _Check, float] = self._buffers[1]
-        return found
+    def _prepared(self, case: Case) -> _Prepared:
+        """What a case needs; kept as long as others of its size are measured, so that no round begins with new memory."""
+        wanted = (case.kind, case.bytes, case.type)
+        if self._prepared_for != wanted:
+            self._kept.clear()
+            self._prepared_for = wanted
+        if case.buffers not in self._kept:
+            if self._library is not None:
+                self._insist_on_its_own(case)
+            self._kept[case.buffers] = self._prepare(case)
+        return self._kept[case.buffers]
 
-    def _prepare(self, case: Case) -> tuple[Callable[[], Any], Callable[[], None], _Check, float]:
+    def _prepare(self, case: Case) -> _Prepared:
         length, rank, size = case.elements, self.rank, self.size
         if case.buffers == "memcpy":
             source, target = self._memory(case, length), self._memory(case, length)
