@@ -2,11 +2,11 @@
 
 mod building;
 mod inquiry;
+mod options;
 mod parting;
 mod progress;
 
 use std::collections::HashMap;
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, Weak};
 use std::time::{Duration, Instant};
@@ -24,8 +24,10 @@ use crate::memory::bell::{Bell, Patience, Turn, Waiting, now};
 use crate::memory::meeting::Place;
 use crate::memory::segment::{LINE, Segment};
 use crate::mpi::Engine;
-use crate::tuning::policy::{Policy, Tuning};
+use crate::tuning::policy::Policy;
 use crate::tuning::table::Table;
+
+pub use options::Options;
 
 /// What messages over the mesh are about, beside those of groups, whose numbers are larger.
 const TOPIC_BELLS: u64 = 1;
@@ -43,42 +45,6 @@ const RUMOUR: Duration = Duration::from_millis(300);
 
 /// How often those who wait look for such questions.
 const LISTEN: Duration = Duration::from_millis(20);
-
-/// How a world is joined.
-#[derive(Debug, Clone)]
-pub struct Options {
-    /// How long ranks may take to find each other.
-    pub timeout: Duration,
-    /// Cores that the ranks of a node share; those this process may use, if none.
-    pub cores: Option<usize>,
-    /// Where Python's packages lie (`sys.prefix`), which may bring an MPI.
-    pub prefix: Option<PathBuf>,
-    /// A name for this rank's node instead of its machine's: splits one machine into several nodes, as tests want it.
-    pub node: Option<String>,
-    /// Whether [`Group::tune`] measures which algorithms are fast. What rank 0 says holds for all; so it does for `algorithm`.
-    pub tuning: Tuning,
-    /// Algorithms to take whatever is faster: `allreduce=ring:8;broadcast=binomial`, or one for all collectives that have it.
-    pub algorithm: Option<String>,
-    /// The directory in which rank 0 keeps what was measured.
-    pub cache: Option<PathBuf>,
-    /// Rank 0 says on stderr what is chosen and why, once for each kind of call.
-    pub explain: bool,
-}
-
-impl Default for Options {
-    fn default() -> Self {
-        Self {
-            timeout: Duration::from_mins(1),
-            cores: None,
-            prefix: None,
-            node: None,
-            tuning: Tuning::Off,
-            algorithm: None,
-            cache: None,
-            explain: false,
-        }
-    }
-}
 
 /// All ranks that were started together. Cheap to clone.
 #[derive(Debug, Clone)]

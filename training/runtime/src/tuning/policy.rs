@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Instant;
 
-use eirene_train_launch::{Environment, variables};
+use eirene_train_launch::variables;
 use eirene_train_mesh::Mesh;
 use serde::{Deserialize, Serialize};
 
@@ -34,7 +34,7 @@ pub enum Tuning {
 }
 
 impl Tuning {
-    const ALL: [Self; 4] = [Self::Off, Self::Read, Self::Measure, Self::Again];
+    pub(crate) const ALL: [Self; 4] = [Self::Off, Self::Read, Self::Measure, Self::Again];
 
     /// The word for it in `EIRENE_TRAIN_TUNING`.
     pub fn name(self) -> &'static str {
@@ -44,41 +44,6 @@ impl Tuning {
             Self::Measure => "measure",
             Self::Again => "again",
         }
-    }
-}
-
-impl Options {
-    /// What the environment says; `tuning` where it says nothing of that.
-    ///
-    /// # Errors
-    /// [`Error::Invalid`] for a word that `EIRENE_TRAIN_TUNING` does not know.
-    pub fn of_environment(environment: &Environment, tuning: Tuning) -> Result<Self, Error> {
-        let text = |name: &str| environment.get(name);
-        let tuning = match text(variables::TUNING) {
-            None => tuning,
-            Some(word) => {
-                let known = Tuning::ALL.into_iter().find(|known| known.name() == word);
-                known.ok_or_else(|| Error::Invalid {
-                    message: format!(
-                        "{} is `{word}`; it may be {}",
-                        variables::TUNING,
-                        Tuning::ALL.map(Tuning::name).join(", ")
-                    ),
-                })?
-            }
-        };
-        let absolute = |name: &str| text(name).map(PathBuf::from).filter(|path| path.is_absolute());
-        let cache = text(variables::CACHE)
-            .map(PathBuf::from)
-            .or_else(|| absolute("XDG_CACHE_HOME").map(|path| path.join("eirene-train")))
-            .or_else(|| absolute("HOME").map(|path| path.join(".cache/eirene-train")));
-        Ok(Self {
-            tuning,
-            cache,
-            algorithm: text(variables::ALGORITHM).map(str::to_owned),
-            explain: text(variables::EXPLAIN).is_some_and(|value| value != "0"),
-            ..Self::default()
-        })
     }
 }
 
@@ -247,31 +212,6 @@ fn difference(rank: u32, options: &Options, tuning: Tuning, algorithm: Option<&s
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn options(variables: &[(&str, &str)]) -> Result<Options, Error> {
-        Options::of_environment(&Environment::new(variables.iter().copied(), "here", 1000), Tuning::Measure)
-    }
-
-    #[test]
-    fn the_environment_says_what_is_wanted() {
-        let none = options(&[]).unwrap();
-        assert_eq!((none.tuning, &none.cache, &none.algorithm, none.explain), (Tuning::Measure, &None, &None, false));
-        let all = options(&[
-            ("EIRENE_TRAIN_TUNING", "again"),
-            ("EIRENE_TRAIN_ALGORITHM", "ring"),
-            ("EIRENE_TRAIN_EXPLAIN", "1"),
-            ("HOME", "/home/ada"),
-        ])
-        .unwrap();
-        assert_eq!((all.tuning, all.algorithm.as_deref(), all.explain), (Tuning::Again, Some("ring"), true));
-        let cache = |more: &[(&str, &str)]| options(&[&[("HOME", "/home/ada")], more].concat()).unwrap().cache.unwrap();
-        assert_eq!(cache(&[]), PathBuf::from("/home/ada/.cache/eirene-train"));
-        assert_eq!(cache(&[("XDG_CACHE_HOME", "/var/c")]), PathBuf::from("/var/c/eirene-train"));
-        assert_eq!(cache(&[("XDG_CACHE_HOME", "c")]), PathBuf::from("/home/ada/.cache/eirene-train"));
-        assert_eq!(cache(&[("XDG_CACHE_HOME", "/c"), ("EIRENE_TRAIN_CACHE", "/d")]), PathBuf::from("/d"));
-        let error = options(&[("EIRENE_TRAIN_TUNING", "fast")]).unwrap_err().to_string();
-        assert_eq!(error, "EIRENE_TRAIN_TUNING is `fast`; it may be off, read, measure, again");
-    }
 
     #[test]
     fn a_rank_that_was_asked_for_something_else_is_told_both() {

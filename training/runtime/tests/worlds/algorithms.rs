@@ -269,15 +269,15 @@ fn check(case: &Case, group: &Group, memory: &mut [Memory; 2]) {
     unsafe { group.run(&call, AMPLE) }.unwrap();
 
     let target = if in_place { &mut *first } else { &mut *second };
-    let found = target.bytes();
+    let (found, untouched) = (target.bytes(), vec![UNTOUCHED; ROOM]);
     match &wanted {
         Some(wanted) => assert!(found[output_at..output_at + wanted.len()] == wanted[..], "{case:?} on rank {me}"),
         None if in_place => assert!(found[input_at..input_at + given.len()] == given[..], "{case:?} on rank {me}"),
-        None => assert!(*found == [UNTOUCHED; ROOM], "{case:?} on rank {me}"),
+        None => assert!(*found == untouched[..], "{case:?} on rank {me}"),
     }
     if !in_place {
         let end = output_at + wanted.map_or(0, |wanted| wanted.len());
-        let around = found[..output_at] == [UNTOUCHED; ROOM][..output_at] && found[end..] == [UNTOUCHED; ROOM][end..];
+        let around = found[..output_at] == untouched[..output_at] && found[end..] == untouched[end..];
         assert!(around, "{case:?} on rank {me}");
         assert!(first.bytes()[input_at..input_at + given.len()] == given[..], "{case:?} on rank {me}");
     }
@@ -300,7 +300,7 @@ fn settings() -> Vec<Setting> {
                 continue;
             }
             let numbers: Vec<u32> = nodes.iter().map(|node| u32::from(node.as_bytes()[0])).collect();
-            let shares = nodes.iter().all(|node| *node == nodes[0]);
+            let shares = ranks > 1 && nodes.iter().all(|node| *node == nodes[0]);
             let offered = |collective| algorithms(collective, ranks as u32, &numbers, shares);
             let names: BTreeSet<String> =
                 collectives(0).into_iter().flat_map(offered).map(|algorithm| algorithm.to_string()).collect();
@@ -314,7 +314,7 @@ fn settings() -> Vec<Setting> {
 fn check_setting((nodes, name): &Setting, salt: u64, times: usize) -> usize {
     let ranks = nodes.len();
     let options = |_| Options { algorithm: Some(name.clone()), ..Options::default() };
-    let shared = name == "shared" && ranks > 1;
+    let shared = name == "shared";
     let counts = joining(nodes, options, |world| {
         let world = world.unwrap();
         let group = world.everybody(AMPLE).unwrap();
@@ -345,7 +345,7 @@ fn every_collective_agrees_with_plain_loops_by_every_algorithm() {
     assert!(all.len() > 400, "{} settings", all.len());
     if deep() {
         for (salt, setting) in all.iter().enumerate() {
-            assert!(check_setting(setting, salt as u64, 12) > 0, "{setting:?}: no collective was done by it");
+            assert!(check_setting(setting, salt as u64, 4) > 0, "{setting:?}: no collective was done by it");
         }
         return;
     }
