@@ -31,22 +31,24 @@ fn place(members: &[Vec<Rank>], rank: Rank) -> (usize, usize) {
     members.iter().enumerate().find_map(find).unwrap_or_default()
 }
 
-/// Segments go through the levels one behind the other: while one is between the nodes, the next is combined within them.
+/// Segments go through the levels one behind the other. In each turn a rank does one thing for every segment that is under way, the newest
+/// first, and what it waits for was sent a turn before. So there is always more on its way between the nodes than what is waited for, and the
+/// wire never stands still while somebody turns round.
 pub(super) fn allreduce(nodes: &[u32], segments: u32) -> Draft {
     let members = members(nodes);
     let widest = members.iter().map(Vec::len).max().unwrap_or(1) as u32;
     let size = widest * members.len() as u32;
     let even = members.iter().all(|list| list.len() as u32 == widest);
+    let stages = stages(even, members.len() as u32);
     Draft::whole(nodes.len() as u32, segments * size, |rank| {
         let (node, index) = place(&members, rank);
         let seat = Seat { members: &members, node, index: index as u32, rank, even };
-        let stages = stages(even);
         let mut program = Vec::new();
-        for turn in 0..segments + 4 {
-            for (behind, stage) in &stages {
-                let segment = turn.checked_sub(*behind).filter(|segment| *segment < segments);
+        for turn in 0..segments + stages.len() as u32 {
+            for (behind, stage) in (0..).zip(&stages) {
+                let segment = turn.checked_sub(behind).filter(|segment| *segment < segments);
                 if let Some(segment) = segment {
-                    stage(&seat, &mut program, &(segment * size..(segment + 1) * size));
+                    seat.act(*stage, &mut program, &(segment * size..(segment + 1) * size));
                 }
             }
         }
@@ -54,19 +56,34 @@ pub(super) fn allreduce(nodes: &[u32], segments: u32) -> Draft {
     })
 }
 
-/// Writes what a rank does in one stage with the chunks of a segment.
-type Stage<'a> = fn(&Seat<'a>, &mut Vec<Step>, &Range<u32>);
+/// What is done with a segment, one turn after the other. What is sent in one stage is received in the next, everywhere, and the stages of a
+/// turn have the same order on every rank: so both sides of a pair see the messages between them in the same order.
+#[derive(Debug, Clone, Copy)]
+enum Stage {
+    /// Neighbours' blocks to them.
+    Give,
+    /// The own block from all neighbours. Where one leads, the others send him theirs.
+    Collect,
+    /// The leader has all blocks from the others.
+    Lead,
+    /// A step of the ring between nodes: what the node behind has sent in the step before comes in, and what follows from it goes out.
+    Ring(u32),
+    /// The others take what the leader gives them and pass it on.
+    PassOn,
+    /// What the others of the node have comes in.
+    Gather,
+}
 
-/// The stages of a turn, each with how many turns it is behind the first. Their order is the same on every rank, and so both sides of a pair
-/// see the messages between them in the same order.
-fn stages<'a>(even: bool) -> Vec<(u32, Stage<'a>)> {
-    let mut stages: Vec<(u32, Stage<'a>)> = vec![(0, Seat::give), (1, Seat::collect)];
-    if even {
-        stages.extend([(2, Seat::ring as Stage<'a>), (2, Seat::spread), (1, Seat::ring_start), (3, Seat::gather)]);
-    } else {
-        stages.extend([(1, Seat::follow as Stage<'a>), (2, Seat::lead), (3, Seat::pass_on), (4, Seat::rest)]);
-    }
-    stages
+/// All stages, in order. The first step of the ring is done with the stage before it, the last one gives the result to the node.
+fn stages(even: bool, nodes: u32) -> Vec<Stage> {
+    let before = if even { vec![Stage::Give, Stage::Collect] } else { vec![Stage::Give, Stage::Collect, Stage::Lead] };
+    let after = if even { vec![Stage::Gather] } else { vec![Stage::PassOn, Stage::Gather] };
+    before.into_iter().chain((1..=last_step(nodes)).map(Stage::Ring)).chain(after).collect()
+}
+
+/// Steps of a ring in which a node receives: to combine, then to copy. A ring of one has none.
+fn last_step(nodes: u32) -> u32 {
+    2 * (nodes - 1)
 }
 
 /// Where a rank sits, and what it does in each stage for the chunks of a segment.
@@ -100,6 +117,35 @@ impl Seat<'_> {
         self.block_of(chunks, self.index)
     }
 
+    /// Does what a stage is for.
+    fn act(&self, stage: Stage, program: &mut Vec<Step>, chunks: &Range<u32>) {
+        match stage {
+            Stage::Give => self.give(program, chunks),
+            Stage::Collect => {
+                self.collect(program, chunks);
+                match self.leader() {
+                    _ if self.even => self.ring_start(program, chunks),
+                    Some(leader) => program.push(send(leader, output(self.block(chunks)))),
+                    None => {}
+                }
+            }
+            Stage::Lead => {
+                if self.leader().is_none() {
+                    self.gather(program, chunks);
+                    self.ring_start(program, chunks);
+                }
+            }
+            Stage::Ring(step) => {
+                if self.even || self.leader().is_none() {
+                    self.ring(program, chunks, step);
+                }
+            }
+            Stage::PassOn => self.pass_on(program, chunks),
+            Stage::Gather if self.even => self.gather(program, chunks),
+            Stage::Gather => self.rest(program, chunks),
+        }
+    }
+
     /// Neighbours' blocks to them.
     fn give(&self, program: &mut Vec<Step>, chunks: &Range<u32>) {
         program.extend(self.neighbours().map(|(index, to)| send(to, input(self.block_of(chunks, index)))));
@@ -114,8 +160,11 @@ impl Seat<'_> {
         }
     }
 
-    /// The own block to all neighbours.
+    /// The own block to all neighbours; by one who leads, first theirs.
     fn spread(&self, program: &mut Vec<Step>, chunks: &Range<u32>) {
+        if !self.even {
+            program.extend(self.neighbours().map(|(index, to)| send(to, output(self.block_of(chunks, index)))));
+        }
         program.extend(self.neighbours().map(|(_, to)| send(to, output(self.block(chunks)))));
     }
 
@@ -142,50 +191,35 @@ impl Seat<'_> {
         if self.own_node().len() > 1 { output(part) } else { input(part) }
     }
 
-    /// The first message of the ring between nodes.
+    /// The first message of the ring between nodes; without other nodes, its end.
     fn ring_start(&self, program: &mut Vec<Step>, chunks: &Range<u32>) {
         if self.members.len() > 1 {
             program.push(send(self.across().1, self.local(self.part(chunks, self.node as u32))));
+        } else {
+            self.spread(program, chunks);
         }
     }
 
-    /// The rest of the ring between nodes.
-    fn ring(&self, program: &mut Vec<Step>, chunks: &Range<u32>) {
+    /// A step of the ring between nodes, from 1: what comes in, and what goes out because of it.
+    fn ring(&self, program: &mut Vec<Step>, chunks: &Range<u32>, step: u32) {
         let (count, node) = (self.members.len() as u32, self.node as u32);
         let (left, right) = self.across();
-        for round in 1..count {
-            let part = self.part(chunks, before(node, round, count));
-            program.push(combine(vec![left], self.local(part.clone()), output(part.clone()), round == count - 1));
-            program.push(send(right, output(part)));
-        }
-        for round in 0..count - 1 {
-            let part = self.part(chunks, before(node, round, count));
+        let part = self.part(chunks, before(node, step, count));
+        if step < count {
+            let (own, into) = (self.local(part.clone()), output(part.clone()));
+            program.push(combine(vec![left], own, into, step == count - 1));
+        } else {
             program.push(receive(left, output(part.clone())));
-            if round + 2 < count {
-                program.push(send(right, output(part)));
-            }
+        }
+        if step < last_step(count) {
+            program.push(send(right, output(part)));
+        } else {
+            self.spread(program, chunks);
         }
     }
 
     fn leader(&self) -> Option<Rank> {
         (self.index > 0).then(|| self.own_node()[0])
-    }
-
-    /// The own block to the leader.
-    fn follow(&self, program: &mut Vec<Step>, chunks: &Range<u32>) {
-        program.extend(self.leader().map(|leader| send(leader, output(self.block(chunks)))));
-    }
-
-    /// The leader collects the blocks, goes round the ring, gives everybody his block and all its own.
-    fn lead(&self, program: &mut Vec<Step>, chunks: &Range<u32>) {
-        if self.leader().is_some() {
-            return;
-        }
-        self.gather(program, chunks);
-        self.ring_start(program, chunks);
-        self.ring(program, chunks);
-        program.extend(self.neighbours().map(|(index, to)| send(to, output(self.block_of(chunks, index)))));
-        self.spread(program, chunks);
     }
 
     /// The others take theirs and pass it on.
