@@ -312,6 +312,13 @@ fn far(collective: Collective, bytes: usize, topology: &Topology) -> (Algorithm,
                 "as few bytes as possible between nodes, the rest within them",
             )
         }
+        Collective::Broadcast { .. } if bytes > 32 << 10 => {
+            let nodes = topology.nodes.clone();
+            (
+                Algorithm::TwoLevel { nodes, segments: (bytes / (512 << 10)).clamp(1, 256) as u32 },
+                "every node gets it once, and passes it on while it comes in",
+            )
+        }
         Collective::Broadcast { .. } | Collective::Reduce { .. } => (Algorithm::Binomial, "few rounds"),
         Collective::ReduceScatter | Collective::AllGather => (Algorithm::Ring, "every byte crosses each link once"),
         Collective::AllToAll => (Algorithm::Pairwise, "one partner after the other"),
