@@ -2,7 +2,7 @@
 
 use crate::common::{Random, collectives, every, lengths};
 use eirene_train_schedule::{
-    Algorithm, Collective, Costs, Counts, Lengths, Link, Verified, chain_segments, cut, generate, predict, verify,
+    Algorithm, Collective, Costs, Counts, Lengths, Link, Step, Verified, chain_segments, cut, generate, predict, verify,
 };
 
 fn verified(collective: Collective, algorithm: &Algorithm, ranks: u32) -> Verified {
@@ -51,6 +51,37 @@ fn halving_doubling_is_as_good_as_the_ring_for_powers_of_two() {
         }
         let doubling = count(Collective::AllReduce, &Algorithm::Doubling, p, &Lengths::Whole(n));
         assert_eq!(doubling.sent(1).elements, n * u64::from(p.ilog2()));
+    }
+}
+
+#[test]
+fn two_levels_never_wait_for_the_only_message_on_the_wire() {
+    for (width, count_of_nodes) in [(1, 2), (2, 2), (2, 3), (3, 4)] {
+        let ranks = width * count_of_nodes;
+        let nodes: Vec<u32> = (0..ranks).map(|rank| rank / width).collect();
+        let algorithm = Algorithm::TwoLevel { nodes: nodes.clone(), segments: 6 };
+        let schedule = verified(Collective::AllReduce, &algorithm, ranks);
+        for rank in 0..ranks {
+            let is_far = |other: &u32| nodes[*other as usize] != nodes[rank as usize];
+            // All ranks do the same: what this one has sent and not got back is what is under way.
+            let (mut sent, mut got, mut alone) = (0, 0, 0);
+            for step in schedule.program(rank) {
+                match step {
+                    Step::Send { to, .. } if is_far(to) => sent += 1,
+                    Step::Receive { from, .. } if is_far(from) => {
+                        alone += u32::from(sent - got < 2);
+                        got += 1;
+                    }
+                    Step::Combine { from, .. } if from.iter().any(is_far) => {
+                        alone += u32::from(sent - got < 2);
+                        got += 1;
+                    }
+                    _ => {}
+                }
+            }
+            assert_eq!(sent, got);
+            assert_eq!(alone, 1, "the last message of all: {width} ranks on each of {count_of_nodes} nodes");
+        }
     }
 }
 

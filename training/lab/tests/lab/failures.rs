@@ -1,0 +1,75 @@
+//! A rank or a node that fails is named on all that are left, soon.
+
+use std::time::{Duration, Instant};
+
+use crate::common::{Rank, lab};
+
+/// A rank that notices must have noticed by then.
+const SOON: Duration = Duration::from_secs(5);
+
+/// Four ranks on two nodes under way, then a misfortune; what the `survivors` say, and how long that took.
+fn after(
+    elements: &str,
+    survivors: &[usize],
+    misfortune: impl FnOnce(&eirene_train_lab::Nodes, &mut [Rank]),
+) -> Vec<String> {
+    let directory = tempfile::tempdir().unwrap();
+    let nodes = lab(2);
+    let mut ranks = Rank::two_by_two(&nodes, directory.path(), elements);
+    for rank in &ranks {
+        assert!(rank.hear().starts_with("under way"));
+    }
+    misfortune(&nodes, &mut ranks);
+    let began = Instant::now();
+    let said = survivors
+        .iter()
+        .map(|rank| {
+            let said = ranks[*rank].hear();
+            let took = began.elapsed();
+            assert!(took < SOON, "rank {rank} took {took:?}: {said}");
+            said
+        })
+        .collect();
+    for rank in survivors {
+        ranks[*rank].end();
+    }
+    nodes.down().unwrap();
+    said
+}
+
+#[test]
+fn a_rank_killed_on_one_node_is_named_on_both() {
+    for elements in ["10", "3000000"] {
+        for said in after(elements, &[0, 1, 3], |_, ranks| ranks[2].kill()) {
+            assert!(said.contains("rank 2 has ended"), "{said}");
+        }
+    }
+}
+
+#[test]
+fn a_node_whose_ranks_are_all_killed_is_named() {
+    let said = after("3000000", &[0, 1], |_, ranks| ranks[2..].iter_mut().for_each(Rank::kill));
+    for said in said {
+        assert!(said.contains("rank 2 has ended") || said.contains("rank 3 has ended"), "{said}");
+    }
+}
+
+#[test]
+fn a_cable_that_is_cut_is_noticed_on_both_sides() {
+    for elements in ["10", "3000000"] {
+        let said = after(elements, &[0, 1, 2, 3], |nodes, _| nodes.plug(2, false).unwrap());
+        for (rank, said) in said.iter().enumerate() {
+            let theirs = if rank < 2 { ["rank 2", "rank 3"] } else { ["rank 0", "rank 1"] };
+            assert!(theirs.iter().any(|theirs| said.contains(theirs)), "rank {rank}: {said}");
+        }
+    }
+}
+
+#[test]
+fn an_interface_that_is_set_down_is_noticed_on_both_sides() {
+    let said = after("3000000", &[0, 1, 2, 3], |nodes, _| nodes.link(2, false).unwrap());
+    for (rank, said) in said.iter().enumerate() {
+        let theirs = if rank < 2 { ["rank 2", "rank 3"] } else { ["rank 0", "rank 1"] };
+        assert!(theirs.iter().any(|theirs| said.contains(theirs)), "rank {rank}: {said}");
+    }
+}

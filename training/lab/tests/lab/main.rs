@@ -1,0 +1,7 @@
+//! Real ranks on emulated nodes: what goes over the wires, and what happens when one fails. Needs root.
+
+mod common;
+mod failures;
+mod nodes;
+mod strangers;
+mod wire;
