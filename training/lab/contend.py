@@ -168,6 +168,7 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
         "nodes": arguments.nodes,
         "ranks_per_node": arguments.ranks,
         "rate": arguments.rate,
+        "congestion": Path("/proc/sys/net/ipv4/tcp_congestion_control").read_text().strip(),
         "bytes": size,
         "load": load,
         "seconds": rounds,

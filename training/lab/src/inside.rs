@@ -3,25 +3,43 @@
 use std::fs::{self, File};
 use std::path::Path;
 
-use nix::sched::{CloneFlags, setns, unshare};
+use nix::sched::{CloneFlags, CpuSet, sched_getaffinity, sched_setaffinity, setns, unshare};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, sethostname};
 
 use crate::error::Error;
-use crate::names;
+use crate::{Nodes, names};
 
 fn open(namespace: &str) -> Result<File, Error> {
     File::open(Path::new(names::DIRECTORY).join(namespace)).map_err(Error::system("open the node's namespace"))
 }
 
-/// Moves the calling thread into a node, under a host name of its own, with all that it starts. A program does it before it has threads.
+/// Moves the calling thread into a node, under a host name of its own and on the node's processors, with all that it starts. A program does it
+/// before it has threads.
 ///
 /// # Errors
 /// When the node is gone, or this is not root.
-pub fn enter(namespace: &str, host: &str) -> Result<(), Error> {
-    setns(open(namespace)?, CloneFlags::CLONE_NEWNET).map_err(Error::system("enter the node"))?;
+pub fn enter(nodes: &Nodes, node: u32) -> Result<(), Error> {
+    let (namespace, host) = (nodes.namespace(node), crate::host(node));
+    setns(open(&namespace)?, CloneFlags::CLONE_NEWNET).map_err(Error::system("enter the node"))?;
     unshare(CloneFlags::CLONE_NEWUTS).map_err(Error::system("get a host name of its own"))?;
-    sethostname(host).map_err(Error::system("set the node's host name"))
+    sethostname(host).map_err(Error::system("set the node's host name"))?;
+    let failed = "keep the node on processors of its own";
+    let here = Pid::from_raw(0);
+    let all = sched_getaffinity(here).map_err(Error::system(failed))?;
+    let all: Vec<usize> = (0..CpuSet::count()).filter(|processor| all.is_set(*processor) == Ok(true)).collect();
+    let mut own = CpuSet::new();
+    for processor in share(&all, node, nodes.count()) {
+        own.set(*processor).map_err(Error::system(failed))?;
+    }
+    sched_setaffinity(here, &own).map_err(Error::system(failed))
+}
+
+/// The processors of a node: hosts share none, so neither do nodes where there is one for each. A rank that waits by spinning would take the time
+/// of the very ranks that it waits for.
+fn share(processors: &[usize], node: u32, nodes: u32) -> &[usize] {
+    let (each, index) = (processors.len() / nodes as usize, node as usize - 1);
+    if each == 0 { processors } else { &processors[index * each..(index + 1) * each] }
 }
 
 /// Does something in a node.
@@ -50,4 +68,17 @@ pub(crate) fn kill_all(namespace: &str) -> Result<usize, Error> {
         }
     }
     Ok(count)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nodes_share_no_processor_unless_they_must() {
+        assert_eq!(share(&[0, 1], 1, 2), [0]);
+        assert_eq!(share(&[0, 1], 2, 2), [1]);
+        assert_eq!(share(&[2, 3, 5, 7, 8], 2, 2), [5, 7]);
+        assert_eq!(share(&[0, 1], 3, 3), [0, 1]);
+    }
 }

@@ -2,7 +2,8 @@
 //!
 //! A node is a network namespace with one interface, `eth0`; all nodes of a lab hang on a bridge in a namespace of its own. A token bucket at
 //! both ends of each wire holds it to its rate, in each direction. To the kernel they are different hosts in everything that goes over the
-//! network; processor, memory and files they share. What runs in a node sees the node's name as host name.
+//! network. Each has processors of its own where there are enough; memory and files they share. What runs in a node sees the node's name as host
+//! name. Congestion is avoided as this machine does it: the kernel lets a namespace choose nothing else.
 //!
 //! Nothing outside the lab is touched. Names say who owns a lab: process and when it began. A lab whose owner is gone, however it went, is
 //! taken down by whoever sets up the next one.
@@ -50,8 +51,6 @@ pub const MOST_NODES: u32 = 100;
 const BURST: &str = "128kb";
 /// How long packets wait for a wire before they are dropped.
 const QUEUE: &str = "20ms";
-/// The way of avoiding congestion in all nodes: what Linux does unless told otherwise, whatever this machine was told.
-const CONGESTION: &str = "cubic";
 /// How long killed processes may take to be gone.
 const GONE_WITHIN: Duration = Duration::from_secs(5);
 
@@ -110,8 +109,6 @@ impl Nodes {
                 let bucket = ["tbf", "rate", rate, "burst", BURST, "latency", QUEUE];
                 tc(&[&["-n", namespace, "qdisc", "add", "dev", interface, "root"], &bucket[..]].concat())?;
             }
-            // Where the kernel does not have it, all nodes keep what the machine uses.
-            let _ = inside::within(&name, || std::fs::write("/proc/sys/net/ipv4/tcp_congestion_control", CONGESTION))?;
         }
         Ok(())
     }
@@ -126,12 +123,9 @@ impl Nodes {
         self.count
     }
 
-    /// The namespace of a node, given by its number or by its host name.
-    ///
-    /// # Errors
-    /// [`Error::NoNode`].
-    pub fn namespace(&self, node: &str) -> Result<String, Error> {
-        Ok(self.lab.node(self.number(node)?))
+    /// The namespace of a node, as `ip netns` knows it.
+    pub fn namespace(&self, node: u32) -> String {
+        self.lab.node(node)
     }
 
     /// The number of a node, given by number or by host name.

@@ -6,7 +6,7 @@ use std::os::unix::process::CommandExt as _;
 use std::process::{Command, ExitCode, ExitStatus};
 
 use clap::{Parser, Subcommand};
-use eirene_train_lab::{Error, Nodes, Owner, address, enter, host};
+use eirene_train_lab::{Error, Nodes, Owner, address, enter};
 
 /// The lab that is meant where none is named.
 const LAB: &str = "EIRENE_TRAIN_LAB";
@@ -138,7 +138,7 @@ fn act(verb: Verb) -> Result<ExitCode, Error> {
 fn into(lab: &str, node: &str) -> Result<u32, Error> {
     let nodes = Nodes::of(lab)?;
     let number = nodes.number(node)?;
-    enter(&nodes.namespace(node)?, &host(number))?;
+    enter(&nodes, number)?;
     Ok(number)
 }
 
