@@ -19,7 +19,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +29,7 @@ PATIENCE = 120.0
 INTERFACE = "eth0"
 
 
-def lines_of(connection: socket.socket) -> Iterator[Any]:
+def lines_of(connection: socket.socket) -> Generator[Any, None, None]:
     """What the other end says, one JSON value a line."""
     with connection.makefile("r", encoding="utf-8") as lines:
         for line in lines:
@@ -95,7 +95,7 @@ class World:
         self.backend = backend
         run = [sys.executable, "-m", "eirene_train", "run", "--nodes", f"node[1-{nodes}]", "--ranks-per-node", str(ranks)]
         self.process = subprocess.Popen([*run, "--", sys.executable, __file__, "rank", backend, path])
-        self.ranks: list[tuple[socket.socket, Iterator[Any]]] = []
+        self.ranks: list[tuple[socket.socket, Generator[Any, None, None]]] = []
 
     def round(self, size: int, calls: int) -> list[float]:
         """Measures some calls.
@@ -115,7 +115,7 @@ class World:
         """Lets the ranks go; their exit code."""
         for connection, lines in self.ranks:
             connection.shutdown(socket.SHUT_WR)
-            lines.close()  # type: ignore[attr-defined]
+            lines.close()
             connection.close()
         return self.process.wait(timeout=PATIENCE)
 
@@ -123,7 +123,8 @@ class World:
 def sent(nodes: int) -> int:
     """Bytes that all nodes have sent so far, as their interfaces count them."""
     tool = os.environ["EIRENE_TRAIN_RSH"].split()[0]
-    said = [subprocess.run([tool, "bytes", f"node{node}"], capture_output=True, text=True, check=True).stdout for node in range(1, nodes + 1)]
+    asked = [[tool, "bytes", f"node{node}"] for node in range(1, nodes + 1)]
+    said = [subprocess.run(words, capture_output=True, text=True, check=True).stdout for words in asked]
     return sum(int(re.findall(r"\d+", line)[0]) for line in said)
 
 
