@@ -1,0 +1,67 @@
+//! Every collective under every launcher, against plain loops.
+
+use crate::launcher::{Launcher, mpi_s, run, srun_s, wheels};
+use crate::slurm::Slurm;
+use crate::started::{deep, seed};
+
+/// Algorithms that are asked for, one row a run; the first is none. A launch takes the variable to the ranks as it is.
+const ALGORITHMS: [&str; 6] = [
+    "",
+    "allreduce=ring;broadcast=binomial;reduce=binomial;reduce-scatter=ring;allgather=ring;all-to-all=pairwise;gather=binomial;scatter=binomial",
+    "allreduce=ring/4;broadcast=chain/5;reduce=chain-binomial/2/3;reduce-scatter=pairwise;allgather=bruck;all-to-all=bruck",
+    "allreduce=halving-doubling;broadcast=scatter-allgather;reduce-scatter=halving-doubling;allgather=direct/1;all-to-all=direct/1",
+    "allreduce=doubling;broadcast=direct/3;reduce=direct/2;reduce-scatter=direct/3;gather=direct/1;scatter=direct/1",
+    "allreduce=exchange;barrier=dissemination",
+];
+
+/// So many cases of each collective with every launcher, one after the other.
+fn hold(launchers: &[Launcher], each: &str) {
+    for (number, launcher) in launchers.iter().enumerate() {
+        let counts: Vec<u32> = if deep() { (1..=5).collect() } else { vec![2 + ((seed() + number as u64) % 3) as u32] };
+        for ranks in counts {
+            let ended = launcher.start(ranks, &["cases", &seed().to_string(), each], &[]).end();
+            ended.assert_right(ranks, " cases right");
+        }
+    }
+}
+
+fn few() -> &'static str {
+    if deep() { "60" } else { "10" }
+}
+
+#[test]
+fn collectives_hold_under_our_own_run_by_every_algorithm() {
+    for (number, algorithms) in ALGORITHMS.iter().enumerate() {
+        let counts = if deep() { vec![2, 3, 4, 5] } else { vec![2 + ((seed() + number as u64) % 3) as u32] };
+        for ranks in counts {
+            let started =
+                run().start(ranks, &["cases", &seed().to_string(), few()], &[("EIRENE_TRAIN_ALGORITHM", algorithms)]);
+            started.end().assert_right(ranks, " cases right");
+        }
+    }
+}
+
+#[test]
+fn collectives_hold_under_the_launchers_of_open_mpi_and_mpich() {
+    hold(&mpi_s(), few());
+}
+
+#[test]
+fn collectives_hold_under_slurm_in_its_three_ways() {
+    let slurm = Slurm::start(1);
+    hold(&srun_s(&slurm.conf), few());
+}
+
+#[test]
+#[ignore = "needs torchrun and the MPIs from wheels; part of the deep tests"]
+fn collectives_hold_under_torchrun_and_the_launchers_from_wheels() {
+    hold(&wheels(), few());
+}
+
+#[test]
+#[ignore = "minutes; part of the deep tests"]
+fn every_case_there_is_holds_on_two_and_three_ranks() {
+    for ranks in [2, 3] {
+        run().start(ranks, &["cases", "1", "all"], &[]).end().assert_right(ranks, " cases right");
+    }
+}
