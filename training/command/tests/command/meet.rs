@@ -149,7 +149,6 @@ fn ranks_that_wait_in_vain_say_where_and_what_to_do() {
 }
 
 #[test]
-#[ignore = "needs Open MPI's mpirun; part of the deep tests"]
 fn ranks_under_open_mpi_s_mpirun_meet_without_its_library() {
     let (mut command, base) = command("mpirun.openmpi");
     command
@@ -159,7 +158,6 @@ fn ranks_under_open_mpi_s_mpirun_meet_without_its_library() {
 }
 
 #[test]
-#[ignore = "needs MPICH's mpiexec; part of the deep tests"]
 fn ranks_under_mpich_s_mpiexec_meet_without_its_library() {
     let (mut command, base) = command("mpiexec.mpich");
     // A shell that stays between the launcher and its ranks.

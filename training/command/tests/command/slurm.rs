@@ -1,81 +1,36 @@
 //! Under a real SLURM of two nodes, both on this host, started for the test: `srun` in its ways, and `run` within a job.
 
+#[path = "../fixture/slurm.rs"]
+mod fixture;
+
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Command, Output, Stdio};
 
 use crate::common::{PROGRAM, living, marks, wait_until};
 use crate::meet::{heard, hello, sorted};
+use fixture::Slurm;
 
-/// munged, slurmctld and two slurmd, with all their files in one directory.
+/// A SLURM, and a place for what its users leave.
 struct Cluster {
     base: tempfile::TempDir,
-    daemons: Vec<Child>,
+    slurm: Slurm,
 }
 
 impl Cluster {
     fn start() -> Self {
         let base = tempfile::tempdir().unwrap();
-        let at = |name: &str| base.path().join(name);
-        let user = nix::unistd::User::from_uid(nix::unistd::getuid()).unwrap().unwrap().name;
-        let hostname = nix::unistd::gethostname().unwrap().into_string().unwrap();
-        let short = hostname.split('.').next().unwrap();
-        for directory in ["state", "spool-n1", "spool-n2", "home"] {
-            std::fs::create_dir(at(directory)).unwrap();
-        }
-        std::fs::write(at("key"), [7; 64]).unwrap();
-        std::fs::set_permissions(at("key"), std::os::unix::fs::PermissionsExt::from_mode(0o400)).unwrap();
-        let [control, first, second] = ports();
-        let path = base.path().display();
-        let config = format!(
-            "ClusterName=two\nSlurmctldHost={short}(127.0.0.1)\nSlurmctldPort={control}\nAuthType=auth/munge\n\
-             AuthInfo=socket={path}/munge.sock\nCredType=cred/munge\nSlurmUser={user}\nSlurmdUser={user}\nStateSaveLocation={path}/state\n\
-             SlurmdSpoolDir={path}/spool-%n\nSlurmctldPidFile={path}/ctld.pid\nSlurmdPidFile={path}/d-%n.pid\n\
-             ProctrackType=proctrack/pgid\nTaskPlugin=task/none\nSchedulerType=sched/builtin\nSelectType=select/cons_tres\n\
-             MpiDefault=none\nNodeName=n1 NodeHostname={short} NodeAddr=127.0.0.1 Port={first} CPUs=2\n\
-             NodeName=n2 NodeHostname={short} NodeAddr=127.0.0.1 Port={second} CPUs=2\n\
-             PartitionName=p Nodes=n1,n2 Default=YES MaxTime=INFINITE State=UP OverSubscribe=YES\n"
-        );
-        std::fs::write(at("slurm.conf"), config).unwrap();
-        let mut cluster = Self { base, daemons: Vec::new() };
-        let munge = ["socket=munge.sock", "key-file=key", "pid-file=munge.pid", "seed-file=seed", "log-file=munge.log"];
-        let munge = munge.map(|option| {
-            option
-                .split_once('=')
-                .map(|(name, file)| format!("--{name}={path}/{file}", path = cluster.path().display()))
-        });
-        let munge = munge.into_iter().flatten().collect::<Vec<_>>();
-        cluster.daemon("munged", &[&["--foreground".to_owned(), "--force".to_owned()], munge.as_slice()].concat());
-        wait_until("munged listens", || cluster.path().join("munge.sock").exists());
-        cluster.daemon("slurmctld", &["-D".to_owned()]);
-        for node in ["n1", "n2"] {
-            cluster.daemon("slurmd", &["-D".to_owned(), "-N".to_owned(), node.to_owned()]);
-        }
-        wait_until("both nodes are idle", || {
-            let output = cluster.command("sinfo").args(["-h", "-t", "idle", "-o", "%D"]).output().unwrap();
-            output.stdout == b"2\n"
-        });
-        cluster
+        std::fs::create_dir(base.path().join("home")).unwrap();
+        Self { base, slurm: Slurm::start(2) }
     }
 
     fn path(&self) -> &Path {
         self.base.path()
     }
 
-    fn daemon(&mut self, name: &str, arguments: &[String]) {
-        let program =
-            ["/usr/sbin", "/usr/local/sbin", "/usr/bin"].iter().map(|directory| Path::new(directory).join(name));
-        let program =
-            program.into_iter().find(|path| path.exists()).unwrap_or_else(|| panic!("{name} is not installed"));
-        let log = std::fs::File::create(self.path().join(format!("{name}-{}.log", self.daemons.len()))).unwrap();
-        let mut command = self.command(program.to_str().unwrap());
-        let child = command.args(arguments).stdout(Stdio::null()).stderr(log).spawn().unwrap();
-        self.daemons.push(child);
-    }
-
     /// A program of SLURM's for this cluster.
     fn command(&self, program: &str) -> Command {
         let mut command = Command::new(program);
-        command.stdin(Stdio::null()).env("SLURM_CONF", self.path().join("slurm.conf")).env("BASE", self.path());
+        command.stdin(Stdio::null()).env("SLURM_CONF", &self.slurm.conf).env("BASE", self.path());
         command.env("HOME", self.path().join("home")).env("XDG_RUNTIME_DIR", self.path());
         command
     }
@@ -107,29 +62,11 @@ impl Cluster {
     }
 }
 
-impl Drop for Cluster {
-    fn drop(&mut self) {
-        for daemon in self.daemons.iter_mut().rev() {
-            let _ = nix::sys::signal::kill(
-                nix::unistd::Pid::from_raw(daemon.id().cast_signed()),
-                nix::sys::signal::Signal::SIGTERM,
-            );
-            let _ = daemon.wait();
-        }
-    }
-}
-
-fn ports() -> [u16; 3] {
-    let open = [0; 3].map(|_: i32| std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap());
-    open.map(|listener| listener.local_addr().unwrap().port())
-}
-
 fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
 #[test]
-#[ignore = "needs SLURM's daemons; part of the deep tests"]
 fn slurm_starts_ranks_and_carries_runs() {
     let cluster = Cluster::start();
     let program = hello();
