@@ -54,17 +54,19 @@ def run(
     timeout: float = 60.0,
     variables: dict[str, str] | None = None,
     alone: bool = False,
+    launcher: list[str] | None = None,
 ) -> list[Any]:
     """What each rank returned; `Failed` where it raised, `Died` where it ended without a word.
 
-    With `alone`, ranks are started one by one, as a batch system does, and nobody ends the others when one dies.
+    With `alone`, ranks are started one by one, as a batch system does, and nobody ends the others when one dies. `launcher` is the command,
+    up to the program, that starts them instead.
     """
     with tempfile.TemporaryDirectory() as directory:
         call = (function.__code__.co_filename, function.__name__, arguments)
         Path(directory, "call").write_bytes(pickle.dumps(call))
         environment = {key: value for key, value in os.environ.items() if key not in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")}
         environment |= {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path(__file__).parent), "PYTHONUNBUFFERED": "1"} | (variables or {})
-        processes = _start(size, directory, environment, alone)
+        processes = _start(size, directory, environment, alone, launcher)
         deadline = time.monotonic() + timeout
         try:
             outputs = [_wait(process, deadline) for process in processes]
@@ -91,9 +93,13 @@ def values(size: int, function: Callable[..., Any], *arguments: Any, **options: 
     return answers
 
 
-def _start(size: int, directory: str, environment: dict[str, str], alone: bool) -> list[subprocess.Popen[str]]:
+def _start(
+    size: int, directory: str, environment: dict[str, str], alone: bool, launcher: list[str] | None
+) -> list[subprocess.Popen[str]]:
     rank_program = [sys.executable, "-c", "import sys, ranks; ranks.be_a_rank(sys.argv[1])", directory]
     options: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE, "text": True, "start_new_session": True}
+    if launcher is not None:
+        return [subprocess.Popen([*launcher, *rank_program], env=environment, **options)]
     if not (REFERENCE or alone):
         program = [sys.executable, "-m", "eirene_train", "run", "-n", str(size), *rank_program]
         return [subprocess.Popen(program, env=environment, **options)]

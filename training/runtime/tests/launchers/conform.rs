@@ -4,14 +4,14 @@ use crate::launcher::{Launcher, mpi_s, run, srun_s, wheels};
 use crate::slurm::Slurm;
 use crate::started::{deep, seed};
 
-/// Algorithms that are asked for, one row a run; the first is none. A launch takes the variable to the ranks as it is.
+/// Algorithms that are asked for, one row a run; the first row asks for none.
 const ALGORITHMS: [&str; 6] = [
     "",
-    "allreduce=ring;broadcast=binomial;reduce=binomial;reduce-scatter=ring;allgather=ring;all-to-all=pairwise;gather=binomial;scatter=binomial",
-    "allreduce=ring/4;broadcast=chain/5;reduce=chain-binomial/2/3;reduce-scatter=pairwise;allgather=bruck;all-to-all=bruck",
-    "allreduce=halving-doubling;broadcast=scatter-allgather;reduce-scatter=halving-doubling;allgather=direct/1;all-to-all=direct/1",
-    "allreduce=doubling;broadcast=direct/3;reduce=direct/2;reduce-scatter=direct/3;gather=direct/1;scatter=direct/1",
-    "allreduce=exchange;barrier=dissemination",
+    "allreduce=ring;broadcast=binomial;reduce=binomial;reduce-scatter=ring;allgather=ring;all-to-all=pairwise;gather=direct:4;scatter=direct:4",
+    "allreduce=ring:4;broadcast=chain:4;reduce=chain-binomial:2:8;reduce-scatter=pairwise;allgather=bruck;all-to-all=direct:4",
+    "allreduce=halving-doubling;broadcast=scatter-allgather;reduce-scatter=direct:16;allgather=direct:4;all-to-all=direct:1",
+    "allreduce=doubling;broadcast=direct:8;reduce=direct:8;reduce-scatter=direct:4;allgather=doubling;gather=direct:1;scatter=direct:1",
+    "allreduce=exchange;broadcast=chain:128;reduce=chain-binomial:8:32;barrier=dissemination",
 ];
 
 /// So many cases of each collective with every launcher, one after the other.
@@ -19,8 +19,13 @@ fn hold(launchers: &[Launcher], each: &str) {
     for (number, launcher) in launchers.iter().enumerate() {
         let counts: Vec<u32> = if deep() { (1..=5).collect() } else { vec![2 + ((seed() + number as u64) % 3) as u32] };
         for ranks in counts {
-            let ended = launcher.start(ranks, &["cases", &seed().to_string(), each], &[]).end();
-            ended.assert_right(ranks, " cases right");
+            // By our own transport, and by what is chosen where nobody says.
+            let ways: &[&str] = if deep() { &["builtin", "auto"] } else { &[["builtin", "auto"][number % 2]] };
+            for way in ways {
+                let variables = [("EIRENE_TRAIN_TRANSPORT", *way)];
+                let ended = launcher.start(ranks, &["cases", &seed().to_string(), each], &variables).end();
+                ended.assert_right(ranks, " cases right");
+            }
         }
     }
 }

@@ -68,12 +68,12 @@ impl Library {
 
 /// The table: who meets whom, and what is said where they do not.
 fn expected(launcher: Kind, library: Library) -> Outcome {
-    let foreign_to_pmix = Outcome::Refused(&["PMIx", "worlds of one", "EIRENE_MPI"]);
-    let foreign_to_pmi = Outcome::Refused(&["PMI", "worlds of one", "EIRENE_MPI"]);
+    let foreign_to_pmix = Outcome::Refused(&["PMIx", "worlds of one", "_MPI"]);
+    let foreign_to_pmi = Outcome::Refused(&["PMI", "worlds of one", "_MPI"]);
     match (launcher, library) {
         (Kind::Orte | Kind::Prrte | Kind::SlurmPmix, library) if !library.is_open_mpi() => foreign_to_pmix,
         // Open MPI 4 does not find its own launcher in Open MPI 5's.
-        (Kind::Prrte, Library::OpenMpi4) => Outcome::Refused(&["PMIx", "worlds of one", "EIRENE_MPI"]),
+        (Kind::Prrte, Library::OpenMpi4) => Outcome::Refused(&["PMIx", "worlds of one", "_MPI"]),
         (Kind::Orte | Kind::Prrte | Kind::SlurmPmix, _) => Outcome::Meet,
         (Kind::Hydra | Kind::SlurmPmi2, library) if library.is_open_mpi() => foreign_to_pmi,
         (Kind::Hydra | Kind::SlurmPmi2, _) => Outcome::Meet,
@@ -83,10 +83,14 @@ fn expected(launcher: Kind, library: Library) -> Outcome {
     }
 }
 
+/// The variables by which a library is named.
+fn named(library: &str) -> [(&'static str, &str); 2] {
+    [("EIRENE_MPI", library), ("EIRENE_TRAIN_MPI", library)]
+}
+
 fn check(launcher: &Launcher, library: Library) -> Result<(), String> {
     let file = library.file();
-    let started = launcher.start(2, &["library"], &[("EIRENE_MPI", file.to_str().unwrap())]);
-    let ended = started.end();
+    let ended = launcher.start(2, &["library"], &named(file.to_str().unwrap())).end();
     let wrong = |what: &str| Err(format!("{} with {library:?}: {what}\n{}", launcher.name, ended.text));
     match expected(launcher.kind, library) {
         Outcome::Meet => {
@@ -97,7 +101,16 @@ fn check(launcher: &Launcher, library: Library) -> Result<(), String> {
                     return wrong(&format!("`{line} … by {}` is not said once", library.abi()));
                 }
             }
-            if ended.code == Some(0) { Ok(()) } else { wrong("did not end well") }
+            if ended.code != Some(0) {
+                return wrong("did not end well");
+            }
+            // Every collective as the library does it.
+            let variables = [
+                &named(file.to_str().unwrap())[..],
+                &[("EIRENE_TRAIN_TRANSPORT", "mpi"), ("EIRENE_TRAIN_ALGORITHM", "mpi")],
+            ];
+            launcher.start(2, &["cases", "1", "3"], &variables.concat()).end().assert_right(2, " cases right");
+            Ok(())
         }
         Outcome::Refused(words) => {
             if ended.text.contains(" of 1: ") || ended.text.contains(" of 2: ") {
@@ -124,7 +137,7 @@ fn all_libraries(launchers: &[Launcher]) {
     let mut problems = Vec::new();
     for launcher in launchers {
         // No library at all: the ranks meet by themselves.
-        let none = launcher.start(2, &["cases", "1", "1"], &[("EIRENE_MPI", "none")]).end();
+        let none = launcher.start(2, &["cases", "1", "1"], &named("none")).end();
         none.assert_right(2, " cases right");
         problems.extend(Library::ALL.into_iter().filter_map(|library| check(launcher, library).err()));
     }

@@ -1,0 +1,95 @@
+"""The launchers of this machine, a SLURM for a test, and what launchers and ranks leave behind."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+__all__ = ["NAMES", "Traces", "command", "slurm"]
+
+NAMES = ["run", "mpirun", "mpiexec", "srun", "torchrun"]
+_FIXTURE = Path(__file__).parents[2] / "launch" / "tests" / "fixture" / "slurm"
+
+
+def command(name: str, size: int) -> list[str]:
+    """The command of a launcher, up to the program, for so many ranks."""
+    if name == "run":
+        return [sys.executable, "-m", "eirene_train", "run", "-n", str(size)]
+    if name == "torchrun":
+        return [sys.executable, "-m", "torch.distributed.run", "--no-python", "--nproc-per-node", str(size)]
+    root = ["--allow-run-as-root"] if os.geteuid() == 0 else []
+    program, package, *options = {
+        "mpirun": ["mpirun.openmpi", "openmpi-bin", *root, "--oversubscribe", "-n", str(size)],
+        "mpiexec": ["mpiexec.mpich", "mpich", "-n", str(size)],
+        "srun": ["srun", "slurm-client", "--mpi=pmix", "--overcommit", "--nodes=1", "--ntasks", str(size)],
+    }[name]
+    assert shutil.which(program), f"`{program}` is not installed: deploy/packages {program}={package}"
+    return [program, *options]
+
+
+@contextmanager
+def slurm() -> Iterator[None]:
+    """A SLURM of its own; `srun` finds it by SLURM_CONF. It ends with this process at the latest."""
+    # Whoever kills this process's group leaves it the time to tidy up.
+    holder = subprocess.Popen([_FIXTURE, "1"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True)
+    assert holder.stdin is not None and holder.stdout is not None
+    try:
+        conf = holder.stdout.readline().strip()
+        assert conf, "SLURM does not start; it has said why on stderr"
+        os.environ["SLURM_CONF"] = conf
+        yield
+    finally:
+        os.environ.pop("SLURM_CONF", None)
+        holder.stdin.close()
+        holder.wait()
+
+
+class Traces:
+    """What is started with `variables` is known by a mark and keeps its files in a directory: afterwards, nothing of it may be left."""
+
+    def __init__(self) -> None:
+        self._mark = f"EIRENE_TEST_MARK={secrets.token_hex(8)}"
+        self._base = Path(tempfile.mkdtemp(prefix="eirene-traces."))
+
+    @property
+    def variables(self) -> dict[str, str]:
+        """For the environment of what is started."""
+        name, value = self._mark.split("=")
+        return {name: value} | {place: str(self._base) for place in ("XDG_RUNTIME_DIR", "HOME", "TMPDIR")}
+
+    def processes(self, which: Callable[[list[str]], bool] = lambda _: True) -> list[int]:
+        """Those that carry the mark, whoever their parents are, and whose command is like that."""
+        found = []
+        for entry in Path("/proc").iterdir():
+            try:
+                if entry.name.isdigit() and self._mark.encode() in (entry / "environ").read_bytes().split(b"\0"):
+                    words = (entry / "cmdline").read_text(errors="replace").split("\0")
+                    if which(words):
+                        found.append(int(entry.name))
+            except OSError:
+                continue  # It has ended meanwhile.
+        return sorted(found)
+
+    def assert_none(self, seconds: float = 5.0) -> None:
+        """No process within so many seconds, and then no directory and no socket. Shared memory has no name and goes with its processes."""
+        deadline = time.monotonic() + seconds
+        while self.processes() and time.monotonic() < deadline:
+            time.sleep(0.02)
+        assert not self.processes(), [Path(f"/proc/{process}/cmdline").read_bytes() for process in self.processes()]
+        assert not [path for path in self._base.iterdir() if path.name.startswith("eirene")], list(self._base.iterdir())
+        assert str(self._base) not in Path("/proc/net/unix").read_text()
+
+    def clear(self) -> None:
+        """Ends what is left all the same, at the end of a test."""
+        for process in self.processes():
+            os.kill(process, signal.SIGKILL)
+        shutil.rmtree(self._base, ignore_errors=True)

@@ -1,0 +1,167 @@
+"""Whoever starts the ranks: they are one world, a step of DDP is what one process computes, and when one is killed nothing is left."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import launchers
+import pytest
+import ranks
+
+pytestmark = pytest.mark.skipif(ranks.REFERENCE, reason="about real launchers and the real runtime")
+
+SOON = 5.0
+DEEP = bool(os.environ.get("EIRENE_TEST_DEEP"))
+
+
+@pytest.fixture(params=launchers.NAMES)
+def launcher(request: pytest.FixtureRequest) -> Iterator[str]:
+    if request.param == "srun":
+        with launchers.slurm():
+            yield request.param
+    else:
+        yield request.param
+
+
+@pytest.fixture
+def traces() -> Iterator[launchers.Traces]:
+    traces = launchers.Traces()
+    yield traces
+    traces.clear()
+
+
+def step() -> Any:
+    """Who this rank is, a sum over all ranks, and the gradients of one step of DDP beside those of one process on all ranks' data."""
+    import torch
+    import torch.distributed as dist
+
+    import eirene_train
+
+    dist.init_process_group("eirene")
+    rank, size = dist.get_rank(), dist.get_world_size()
+    total = torch.full((1001,), float(rank + 1))
+    dist.all_reduce(total)
+
+    torch.manual_seed(3)
+    layers = [torch.nn.Linear(7, 33), torch.nn.Tanh(), torch.nn.Linear(33, 1)]
+    model = torch.nn.Sequential(*layers).double()
+    data = torch.randn(4 * size, 7, dtype=torch.float64)
+    model(data).square().mean().backward()
+    wanted = [parameter.grad.clone() for parameter in model.parameters()]
+    model.zero_grad()
+    parallel = torch.nn.parallel.DistributedDataParallel(model)
+    parallel(data[4 * rank : 4 * rank + 4]).square().mean().backward()
+    difference = max(float((parameter.grad - right).abs().max()) for parameter, right in zip(model.parameters(), wanted, strict=True))
+    answer = rank, size, sorted(set(total.tolist())), difference, eirene_train.launched()
+    dist.destroy_process_group()
+    return answer
+
+
+SAYS = {"run": "eirene-train run", "mpirun": "PMIx", "mpiexec": "PMI", "srun": "PMIx", "torchrun": "torchrun"}
+
+
+@pytest.mark.parametrize("size", [2, 4] if DEEP else [2])
+def test_a_step_of_ddp_is_what_one_process_computes(launcher: str, size: int, traces: launchers.Traces) -> None:
+    answers = ranks.values(size, step, launcher=launchers.command(launcher, size), variables=traces.variables)
+    for rank, (said, of, totals, difference, launched) in enumerate(answers):
+        assert (said, of, totals) == (rank, size, [size * (size + 1) / 2])
+        assert difference < 1e-10
+        assert launched == SAYS[launcher]
+    traces.assert_none()
+
+
+def endless() -> None:
+    """Reduces without end; says which process this is when under way, and when an error came."""
+    import torch
+    import torch.distributed as dist
+
+    import eirene_train
+
+    torch.set_num_threads(1)
+    dist.init_process_group("eirene")
+    tensor = torch.ones(300_000)
+    dist.all_reduce(tensor)
+    # In one piece, for other ranks write to the same place.
+    os.write(1, f"rank {dist.get_rank()} is {os.getpid()}\n".encode())
+    try:
+        while True:
+            dist.all_reduce(tensor, dist.ReduceOp.MAX)
+    except eirene_train.EireneError as error:
+        # Whose clock is everybody's on this machine.
+        os.write(1, f"rank {dist.get_rank()} raised at {time.monotonic()} {type(error).__name__}: {error}\n".encode())
+        raise
+
+
+class Endless:
+    """Ranks that reduce without end under a launcher, in a group of their own."""
+
+    def __init__(self, launcher: str, size: int, traces: launchers.Traces) -> None:
+        program = [sys.executable, "-c", "import test_launchers; test_launchers.endless()"]
+        environment = {key: value for key, value in os.environ.items() if key not in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")}
+        environment |= traces.variables | {"PYTHONPATH": str(Path(__file__).parent), "PYTHONUNBUFFERED": "1", "OMP_NUM_THREADS": "1"}
+        self.launcher = subprocess.Popen(
+            [*launchers.command(launcher, size), *program],
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+            # The test may itself run where Ctrl-C is ignored.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+        )
+        assert self.launcher.stdout is not None
+        self.said = ""
+        self.processes: dict[int, int] = {}
+        while len(self.processes) < size:
+            line = self.launcher.stdout.readline()
+            assert line, self.said
+            self.said += line
+            words = line.split()
+            if "rank" in words and "is" in words and words[-1].isdigit():
+                self.processes[int(words[words.index("rank") + 1])] = int(words[-1])
+
+    def end(self) -> int:
+        """Waits for the launcher's end and reads what was said meanwhile."""
+        self.said += self.launcher.communicate(timeout=60)[0]
+        return self.launcher.returncode
+
+
+# The other launchers in `make test` with ranks that are no Python: training/runtime/tests/launchers/killed.rs.
+@pytest.mark.parametrize(("launcher", "size"), [(name, size) for name in launchers.NAMES for size in (2, 4)] if DEEP else [("torchrun", 2)], indirect=["launcher"])
+def test_when_a_rank_is_killed_the_others_are_told_soon_and_nothing_is_left(launcher: str, size: int, traces: launchers.Traces) -> None:
+    run = Endless(launcher, size, traces)
+    victim = size - 1
+    killed = time.monotonic()
+    os.kill(run.processes[victim], signal.SIGKILL)
+    code = run.end()
+    traces.assert_none()
+    assert code != 0, run.said
+    told = re.findall(r"rank (\d+) raised at ([\d.]+) (.*)", run.said)
+    for _, at, error in told:
+        assert float(at) - killed < SOON and f"rank {victim} has ended" in error, run.said
+    # Launchers may end the others before they have a word; srun leaves them be.
+    assert launcher != "srun" or len(told) == size - 1, run.said
+    # MPICH's knows processes, not ranks.
+    names = [f"rank {victim} ", f"rank      : {victim}", f"BAD TERMINATION OF ONE OF YOUR APPLICATION PROCESSES\n=   PID {run.processes[victim]} "]
+    assert told or any(name in run.said.split(f"is {run.processes[victim]}\n", 1)[1] for name in names), run.said
+
+
+@pytest.mark.parametrize("launcher", ["run", "torchrun"])
+def test_ctrl_c_to_the_terminal_s_group_ends_all_soon_and_nothing_is_left(launcher: str, traces: launchers.Traces) -> None:
+    run = Endless(launcher, 2, traces)
+    began = time.monotonic()
+    os.killpg(run.launcher.pid, signal.SIGINT)
+    code = run.end()
+    traces.assert_none()
+    # torchrun looks after its ranks now and then, and gives them time.
+    assert time.monotonic() - began < (SOON if launcher == "run" else 6 * SOON), run.said
+    assert code != 0, run.said
+    assert launcher != "run" or code == 128 + signal.SIGINT, (code, run.said)
