@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-__all__ = ["Died", "Failed", "REFERENCE", "run", "values"]
+__all__ = ["Died", "Failed", "REFERENCE", "meeting", "place", "run", "values"]
 
 # With EIRENE_TEST_REFERENCE set, ranks run on the reference instead of the real runtime.
 REFERENCE = bool(os.environ.get("EIRENE_TEST_REFERENCE"))
@@ -103,13 +103,13 @@ def _start(
     if not (REFERENCE or alone):
         program = [sys.executable, "-m", "eirene_train", "run", "-n", str(size), *rank_program]
         return [subprocess.Popen(program, env=environment, **options)]
-    given = {"EIRENE_REFERENCE": directory} if REFERENCE else _meeting(directory)
+    given = {"EIRENE_REFERENCE": directory} if REFERENCE else meeting(directory)
     return [
-        subprocess.Popen(rank_program, env=environment | given | _place(rank, size), **options) for rank in range(size)
+        subprocess.Popen(rank_program, env=environment | given | place(rank, size), **options) for rank in range(size)
     ]
 
 
-def _meeting(directory: str) -> dict[str, str]:
+def meeting(directory: str) -> dict[str, str]:
     """What ranks on one node need to find each other, in our own variables."""
     secret = Path(directory, "secret")
     secret.touch(0o600)
@@ -119,7 +119,8 @@ def _meeting(directory: str) -> dict[str, str]:
     return {"EIRENE_TRAIN_SECRET_FILE": str(secret), "EIRENE_TRAIN_MEETING": f"directory:{meeting}", "EIRENE_TRAIN_WORLD": "test"}
 
 
-def _place(rank: int, size: int) -> dict[str, str]:
+def place(rank: int, size: int) -> dict[str, str]:
+    """Which rank of how many, all on this node."""
     if REFERENCE:
         return {"RANK": str(rank), "WORLD_SIZE": str(size)}
     here = {"RANK": rank, "SIZE": size, "LOCAL_RANK": rank, "LOCAL_SIZE": size, "NODE": 0}

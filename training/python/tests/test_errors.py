@@ -7,12 +7,22 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
+import launchers
 import pytest
 import ranks
 
 SOON = 5.0
+
+
+@pytest.fixture
+def traces() -> Iterator[launchers.Traces]:
+    traces = launchers.Traces()
+    yield traces
+    traces.clear()
 
 
 def start() -> tuple[Any, Any, int, int]:
@@ -47,6 +57,11 @@ def other_shapes() -> Any:
 def other_types() -> Any:
     torch, dist, rank, _ = start()
     return timed(lambda: dist.all_reduce(torch.ones(10, dtype=torch.float64 if rank else torch.float32)))
+
+
+def other_roots() -> Any:
+    torch, dist, rank, _ = start()
+    return timed(lambda: dist.broadcast(torch.ones(10), rank % 2))
 
 
 def other_order() -> Any:
@@ -88,6 +103,31 @@ def missing() -> Any:
         time.sleep(2.5)
         return timed(lambda: dist.all_reduce(torch.ones(4)))
     return timed(lambda: dist.all_reduce(torch.ones(4), group=late))
+
+
+def short_of_memory(limit: str, largest: int) -> Any:
+    """One rank may have no more files, or memory, of any size, and is asked for a group, which shares memory."""
+    import resource
+
+    _, dist, rank, _ = start()
+    if rank == largest:
+        mapped = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+        most = {"RLIMIT_FSIZE": 4096, "RLIMIT_AS": mapped}[limit]
+        resource.setrlimit(getattr(resource, limit), (most, most))
+    return timed(lambda: dist.barrier(dist.new_group()))
+
+
+def wants_too_much() -> Any:
+    """More than there is, as one arena, is refused before a page of it is touched; the world goes on."""
+    torch, dist, rank, size = start()
+    import eirene_train
+
+    said = [timed(lambda bytes=bytes: eirene_train.world().arena(bytes)) for bytes in (1 << 50, 1 << 42)]
+    tensor = torch.ones(100_000)
+    dist.all_reduce(tensor)
+    assert tensor.eq(size).all()
+    dist.barrier()
+    return said
 
 
 def monitored(wait_all: bool) -> Any:
@@ -184,23 +224,26 @@ def soon(answers: list[Any]) -> None:
         assert seconds < SOON, (kind, message, seconds)
 
 
-@pytest.mark.parametrize("function", [other_shapes, other_types, other_order])
-@pytest.mark.parametrize("size", [2, 3])
-def test_ranks_that_do_not_agree_are_told(function: Any, size: int) -> None:
-    answers = ranks.values(size, function)
+@pytest.mark.parametrize("function", [other_shapes, other_types, other_roots, other_order])
+@pytest.mark.parametrize("size", [2, 4])
+def test_ranks_that_do_not_agree_are_told(function: Any, size: int, traces: launchers.Traces) -> None:
+    answers = ranks.values(size, function, variables=traces.variables)
+    traces.assert_none()
     soon(answers)
     assert "Mismatch" in {kind for kind, *_ in answers}
     assert {kind for kind, *_ in answers} <= {"Mismatch", "Aborted"}
 
 
 @pytest.mark.parametrize("asynchronous", [False, True])
-def test_a_killed_rank_is_named_by_all_others(asynchronous: bool) -> None:
-    answers = ranks.run(3, killed, asynchronous, alone=True)
-    soon(answers[:2])
-    assert isinstance(answers[2], ranks.Died)
-    for kind, message, attributes, _ in answers[:2]:
-        assert kind in ("PeerDied", "Aborted") and "rank 2" in message, (kind, message)
-        assert kind != "PeerDied" or attributes["rank"] == 2
+@pytest.mark.parametrize("size", [2, 4])
+def test_a_killed_rank_is_named_by_all_others(asynchronous: bool, size: int, traces: launchers.Traces) -> None:
+    *answers, last = ranks.run(size, killed, asynchronous, alone=True, variables=traces.variables)
+    traces.assert_none()
+    soon(answers)
+    assert isinstance(last, ranks.Died)
+    for kind, message, attributes, _ in answers:
+        assert kind in ("PeerDied", "Aborted") and f"rank {size - 1}" in message, (kind, message)
+        assert kind != "PeerDied" or attributes["rank"] == size - 1
 
 
 def test_a_killed_rank_is_named_where_ddp_waits_for_it() -> None:
@@ -214,6 +257,42 @@ def test_a_rank_that_does_not_come_is_named() -> None:
     soon(answers)
     assert all("rank 2" in message for _, message, *_ in answers[:2]), answers
     assert all(attributes["missing"] == (2,) for kind, _, attributes, _ in answers[:2] if kind == "TimedOut")
+
+
+@pytest.mark.skipif(ranks.REFERENCE, reason="about the memory that the real runtime shares")
+@pytest.mark.parametrize("limit", ["RLIMIT_FSIZE", "RLIMIT_AS"])
+@pytest.mark.parametrize("largest", [0, 2])
+def test_a_rank_that_gets_no_memory_is_named_by_all(limit: str, largest: int, traces: launchers.Traces) -> None:
+    answers = ranks.values(3, short_of_memory, limit, largest, variables=traces.variables)
+    traces.assert_none()
+    if limit == "RLIMIT_FSIZE" and not answers[largest][0]:
+        # Another rank made what is shared; this one only mapped it.
+        assert largest != 0 and not any(kind for kind, *_ in answers)
+        return
+    soon(answers)
+    assert answers[largest][0] == "MemoryShortage" and "shared memory" in answers[largest][1], answers[largest]
+    for kind, message, *_ in answers:
+        assert kind == "MemoryShortage" or f"rank {largest}" in message, answers
+
+
+@pytest.mark.skipif(ranks.REFERENCE, reason="about the memory that the real runtime shares")
+def test_more_memory_than_there_is_is_refused_and_the_world_goes_on() -> None:
+    for said in ranks.values(2, wants_too_much):
+        soon(said)
+        assert [kind for kind, *_ in said] == ["MemoryShortage"] * 2
+        assert str(1 << 50) in said[0][1] and str(1 << 42) in said[1][1]
+
+
+@pytest.mark.skipif(ranks.REFERENCE, reason="about how the real runtime meets")
+def test_a_rank_that_never_joins_is_named(tmp_path: Path, traces: launchers.Traces) -> None:
+    program = "import eirene_train\ntry:\n    eirene_train.world(1.0)\nexcept eirene_train.TimedOut as error:\n    print(error.missing, error)"
+    here = os.environ | traces.variables | ranks.meeting(str(tmp_path))
+    started = [subprocess.Popen([sys.executable, "-c", program], env=here | ranks.place(rank, 3), stdout=subprocess.PIPE, text=True) for rank in (0, 1)]
+    said = [process.communicate(timeout=60)[0] for process in started]
+    # Rank 0 knows; who waits for rank 0 has it from there.
+    assert said[0].startswith("(2,) ") and "rank 2" in said[1], said
+    assert "were to meet in directory" in said[0] or "EIRENE_TRAIN" in said[0], said
+    traces.assert_none()
 
 
 @pytest.mark.parametrize("wait_all", [False, True])

@@ -1,5 +1,7 @@
 //! One rank's connection to another in one lane of a group: messages in order, cut as suits what carries them.
 
+#[cfg(test)]
+mod fuzz;
 mod mpi;
 mod stream;
 
