@@ -2,8 +2,8 @@
 
 use std::process::ExitCode;
 
-use eirene_train_launch::command::{self, Context};
+use eirene_train_command::Context;
 
 fn main() -> ExitCode {
-    command::main(std::env::args_os(), &Context::of_this_program()).into()
+    eirene_train_command::main(std::env::args_os(), &Context::of_this_program()).into()
 }

@@ -58,8 +58,8 @@ fn named(text: &str, claim: &Claim, environment: &Environment) -> Result<Place, 
         let descriptor = crate::detect::parse(descriptor).and_then(|number| i32::try_from(number).ok());
         return descriptor.filter(|number| *number > 2).map(Place::Listener).ok_or_else(malformed);
     }
-    if let Some(path) = text.strip_prefix("directory:").map(Path::new).filter(|path| path.is_absolute()) {
-        return Ok(Place::Directory(path.to_owned()));
+    if let Some(path) = directory_named(text) {
+        return Ok(Place::Directory(path));
     }
     let path = Path::new(text);
     if path.is_absolute() { agreed(Some(path), claim, environment) } else { Err(malformed()) }
@@ -101,9 +101,14 @@ fn secret(environment: &Environment) -> Result<SecretSource, Error> {
     }
 }
 
-/// The directory on this node that `EIRENE_TRAIN_DIRECTORY` names.
+fn directory_named(meeting: &str) -> Option<PathBuf> {
+    meeting.strip_prefix("directory:").map(PathBuf::from).filter(|path| path.is_absolute())
+}
+
+/// The directory on this node that somebody has named: by `EIRENE_TRAIN_MEETING` to meet in, else by `EIRENE_TRAIN_DIRECTORY`.
 pub(crate) fn own_directory(environment: &Environment) -> Option<PathBuf> {
-    environment.get(variables::DIRECTORY).map(PathBuf::from).filter(|path| path.is_absolute())
+    let to_meet_in = environment.get(variables::MEETING).and_then(directory_named);
+    to_meet_in.or_else(|| environment.get(variables::DIRECTORY).map(PathBuf::from).filter(|path| path.is_absolute()))
 }
 
 /// Where ranks of this node may meet, best first: what the launcher made, the user's run-time directory, the one for all.

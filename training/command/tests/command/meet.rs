@@ -123,6 +123,28 @@ fn ranks_that_know_no_common_node_meet_by_a_file() {
 }
 
 #[test]
+fn ranks_meet_in_the_directory_that_they_are_told() {
+    let base = tempfile::tempdir().unwrap();
+    let place = base.path().join("here");
+    let start = |rank: u32, directory: &Path| {
+        let mut command = Command::new(hello());
+        command.arg("1").env("XDG_RUNTIME_DIR", base.path()).env("EIRENE_TRAIN_WORLD", "told");
+        command.env("EIRENE_TRAIN_MEETING", format!("directory:{}", directory.display()));
+        command.env("RANK", rank.to_string()).env("WORLD_SIZE", "2").env("LOCAL_WORLD_SIZE", "2");
+        command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+    };
+    let children: Vec<_> = (0..2).map(|rank| start(rank, &place)).collect();
+    let outputs: Vec<Output> = children.into_iter().map(|child| child.wait_with_output().unwrap()).collect();
+    assert!(outputs.iter().all(|output| output.status.success()), "{outputs:?}");
+    // It is not ours to remove; nothing is left in it, and there was no other.
+    assert_eq!(std::fs::read_dir(&place).unwrap().count(), 0);
+    assert_eq!(std::fs::read_dir(base.path()).unwrap().count(), 1);
+    let output = start(1, &base.path().join("elsewhere")).wait_with_output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains("elsewhere`") && output.status.code() == Some(1), "{said}");
+}
+
+#[test]
 fn ranks_that_wait_in_vain_say_where_and_what_to_do() {
     let base = tempfile::tempdir().unwrap();
     let wait = |local: &str| {
