@@ -303,8 +303,10 @@ mod tests {
         let named = facts(&[("EIRENE_TRAIN_MPI", "/x")], vec![(Origin::Variable, Opened::Refused("no".to_owned()))]);
         let section = judge(&named, Some(Mpi::Never));
         assert!(section.findings.iter().all(|finding| finding.level == Level::Problem), "{section:?}");
-        let off =
-            Facts { candidates: Err("MPI is switched off by `EIRENE_TRAIN_MPI=none`".to_owned()), ..facts(&[], Vec::new()) };
+        let off = Facts {
+            candidates: Err("MPI is switched off by `EIRENE_TRAIN_MPI=none`".to_owned()),
+            ..facts(&[], Vec::new())
+        };
         assert_eq!(chosen(&off, Some(Mpi::WhereThere)).level, Level::Ok);
     }
 }

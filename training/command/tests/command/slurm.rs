@@ -1,6 +1,6 @@
 //! Under a real SLURM of two nodes, both on this host, started for the test: `srun` in its ways, and `run` within a job.
 
-#[path = "../fixture/slurm.rs"]
+#[path = "../../../launch/tests/fixture/slurm.rs"]
 mod fixture;
 
 use std::path::{Path, PathBuf};

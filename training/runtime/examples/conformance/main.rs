@@ -16,7 +16,7 @@ use std::io::Write as _;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use eirene_train_launch::command::{self, Context};
+use eirene_train_command::Context;
 use eirene_train_launch::{Environment, Launch};
 use eirene_train_mpi::{Mpi, Surroundings};
 use eirene_train_runtime::{Call, DType, Error, Group, Options, ReduceOp, World};
@@ -42,7 +42,7 @@ fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     if let Some(&("run" | "node")) = words.first() {
-        return command::main(std::env::args_os(), &Context::of_this_program()).into();
+        return eirene_train_command::main(std::env::args_os(), &Context::of_this_program()).into();
     }
     let start = Instant::now();
     let rank = Launch::detect(&Environment::of_this_process()).map_or(0, |launch| launch.rank);
