@@ -128,7 +128,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """The options."""
     option = parser.add_argument
     option("--json", type=Path, default=Path("eirene-goals.json"), metavar="FILE", help="the raw data (default: eirene-goals.json)")
-    option("--rounds", type=int, default=7, help="rounds of each size (default: 7)")
+    option("--rounds", type=micro.positive, default=7, help="rounds of each size (default: 7)")
     option("--mpi", metavar="NAME,…", default="all", help="MPIs, as `openmpi-4.1.4`; `all` that are found (default), or `none`")
     option("--quick", action="store_true", help="fewer calls, smaller images: to see that it works, not to believe")
     option("--check", action="store_true", help="exit with 1 where a goal is missed")

@@ -27,7 +27,7 @@ from .contenders import CHOICES, Contender, compared
 from .figures import Sample, Summary, over_ranks, summarise
 from .team import Failure, Team, assemble
 
-__all__ = ["Plan", "Report", "add_options", "bound", "exit_code", "main", "measure", "say"]
+__all__ = ["Plan", "Report", "add_options", "bound", "exit_code", "main", "measure", "positive", "say"]
 
 # What a contender may use of the processors in the others' turns before a reader is told.
 _IDLE_SHARE = 0.05
@@ -191,15 +191,15 @@ def _described(contender: Contender, versions: dict[str, Any]) -> dict[str, Any]
 def add_options(parser: argparse.ArgumentParser) -> None:
     """The options of the tests of calls; those that OSU's have are spelt as there."""
     option = parser.add_argument
-    option("-n", "--ranks", type=_positive, default=2, help="ranks of each contender (default: 2)")
+    option("-n", "--ranks", type=positive, default=2, help="ranks of each contender (default: 2)")
     option("-m", "--message-size", metavar="[MIN:]MAX", help="message sizes in bytes, doubling")
-    option("-i", "--iterations", type=_positive, help="calls that count, a round (default: by size, 200 to 5)")
-    option("-x", "--warmup", type=int, help="calls before them (default: by size, 20 to 2)")
+    option("-i", "--iterations", type=positive, help="calls that count, a round (default: by size, 200 to 5)")
+    option("-x", "--warmup", type=_not_negative, help="calls before them (default: by size, 20 to 2)")
     option("-f", "--full", action="store_true", help="a table for each contender, with minimum, maximum and iterations")
     option("-T", "--type", choices=list(cases.ITEM_BYTES), default="float32", help="of the elements (default: float32)")
-    option("-W", "--window-size", type=_positive, default=64, help="messages under way in the bandwidth test (default: 64)")
+    option("-W", "--window-size", type=positive, default=64, help="messages under way in the bandwidth test (default: 64)")
     option("-d", "--device", choices=["cpu", "cuda"], default="cpu", help="cuda: NCCL on GPUs beside the others, which stay in host memory")
-    option("--rounds", type=_positive, default=7, help="rounds of each size, in which the contenders take turns (default: 7)")
+    option("--rounds", type=positive, default=7, help="rounds of each size, in which the contenders take turns (default: 7)")
     option("--contenders", metavar="NAME,…", help=f"some of {', '.join(CHOICES)} (default: all)")
     option("--mpi", metavar="NAME,…", default="all", help="MPIs, as `openmpi-4.1.4`; `all` that are found (default), or `none`")
     option("--bind", action=argparse.BooleanOptionalAction, help="keep rank i on processor i (default: where there are enough)")
@@ -307,8 +307,16 @@ def say(text: str) -> None:
     print("\n".join(f"# {line}" for line in text.splitlines()), file=sys.stderr, flush=True)
 
 
-def _positive(text: str) -> int:
+def positive(text: str) -> int:
+    """An option that is a number of things, at least one."""
     number = int(text)
     if number < 1:
         raise argparse.ArgumentTypeError(f"`{text}` is not at least 1")
+    return number
+
+
+def _not_negative(text: str) -> int:
+    number = int(text)
+    if number < 0:
+        raise argparse.ArgumentTypeError(f"`{text}` is less than 0")
     return number

@@ -19,7 +19,7 @@ from .. import launched
 from . import machine
 from .contenders import eirene, gloo, nccl
 from .figures import confidence
-from .micro import bound, say
+from .micro import bound, positive, say
 from .team import Failure, Team, assemble
 
 __all__ = ["DESCRIPTION", "MODELS", "Rates", "add_options", "lines_after", "lines_before", "main", "scaling", "trained", "wire"]
@@ -60,17 +60,17 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     option = parser.add_argument
     option("--fp16-allreduce", action="store_true", help="send gradients as 16-bit numbers")
     option("--model", choices=MODELS, default="resnet50", help="the model (default: resnet50)")
-    option("--batch-size", type=_positive, default=32, help="images in a batch of one rank's (default: 32)")
+    option("--batch-size", type=positive, default=32, help="images in a batch of one rank's (default: 32)")
     option("--num-warmup-batches", type=int, default=10, help="batches that do not count (default: 10)")
-    option("--num-batches-per-iter", type=_positive, default=10, help="batches in an iteration (default: 10)")
-    option("--num-iters", type=_positive, default=10, help="iterations (default: 10)")
+    option("--num-batches-per-iter", type=positive, default=10, help="batches in an iteration (default: 10)")
+    option("--num-iters", type=positive, default=10, help="iterations (default: 10)")
     option("--no-cuda", action="store_true", help="train on the processors; so it is here unless the backend is nccl")
     option("--use-adasum", action="store_true", help=argparse.SUPPRESS)
-    option("-n", "--ranks", type=_positive, help="ranks to start (default: one a processor)")
+    option("-n", "--ranks", type=positive, help="ranks to start (default: one a processor)")
     option("--backend", choices=_BACKENDS, default="eirene", help="who averages gradients (default: eirene); nccl trains on GPUs")
     option("--arena", action="store_true", help="gradients in a GradArena instead of DistributedDataParallel's buckets")
-    option("--image-size", type=_positive, default=224, help="height and width of the images (default: 224)")
-    option("--threads", type=_positive, default=1, help="threads of each rank (default: 1)")
+    option("--image-size", type=positive, default=224, help="height and width of the images (default: 224)")
+    option("--threads", type=positive, default=1, help="threads of each rank (default: 1)")
     option("--compare", action="store_true", help="one rank and all ranks in turns, and what the further ranks bring")
     option("--bind", action=argparse.BooleanOptionalAction, help="keep rank i on processor i (default: where there are enough)")
     option("--json", type=Path, metavar="FILE", help="keep the raw data of every iteration")
@@ -240,10 +240,3 @@ def _teams(options: argparse.Namespace, sizes: Sequence[int]) -> Iterator[list[T
                 raise failures[0]
             teams += ready
         yield teams
-
-
-def _positive(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"`{text}` is not at least 1")
-    return number
