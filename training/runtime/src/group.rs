@@ -298,7 +298,7 @@ impl Group {
             }
         }
         if let Some(mpi) = self.world.mpi().filter(|_| staged.way == Way::Mpi) {
-            parts.push(format!("that is {}", mpi.library()));
+            parts.push(format!("MPI's own: {}", mpi.library()));
         }
         parts.extend(self.policy().remarks().iter().cloned());
         parts.join("; ")
