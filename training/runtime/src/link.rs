@@ -15,6 +15,7 @@ use crate::extent::Extents;
 use crate::memory::bell::Bell;
 use crate::memory::lane;
 use crate::memory::segment::Segment;
+use crate::memory::stores::Stores;
 use crate::message::Head;
 
 /// A message on its way out.
@@ -76,6 +77,7 @@ pub(crate) enum Link {
 pub(crate) struct Memory {
     sender: lane::Sender,
     receiver: lane::Receiver,
+    stores: Stores,
     bell: BellAt,
     _segment: Arc<Segment>,
 }
@@ -86,6 +88,7 @@ impl Memory {
         Self {
             sender: lane::Sender::new(&segment, out, shape),
             receiver: lane::Receiver::new(&segment, into, shape),
+            stores: Stores::default(),
             bell,
             _segment: segment,
         }
@@ -104,13 +107,14 @@ impl Link {
                 while !message.is_done() && memory.sender.has_room() {
                     let capacity = memory.sender.capacity();
                     let Outgoing { what, sent, begun, head } = message;
+                    let stores = &mut memory.stores;
                     memory.sender.put(head, |slot| {
                         let mut filled = 0;
                         while filled < capacity && *sent < what.bytes() {
                             let run = what.at(*sent);
                             let bytes = run.bytes.min(capacity - filled);
                             // SAFETY: the caller's memory stays while its message is on its way; the slot has room for `capacity` bytes.
-                            unsafe { slot.add(filled).copy_from_nonoverlapping(run.address, bytes) };
+                            unsafe { stores.copy(slot.add(filled), run.address, bytes) };
                             filled += bytes;
                             *sent += bytes;
                         }
