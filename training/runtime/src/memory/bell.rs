@@ -1,6 +1,11 @@
 //! How a rank waits for what others do in shared memory: it spins for as long as a wake-up would take, lets others run, then sleeps on a
 //! futex. With more ranks than cores a spinning rank would keep the very one from running that it waits for, so there it hardly spins.
+//!
+//! Who lets others run gets the core back when they give it up. Another rank that waits does so in microseconds; a program that computes
+//! takes its whole time slice, and it can be on the same core again at the next wait. A sleeper is given the core as soon as it is woken. So
+//! whoever has lost the core to such a program sleeps right after spinning, for a while.
 
+use std::sync::atomic::AtomicU32 as Count;
 use std::time::{Duration, Instant};
 
 use super::sync::{AtomicU32, Ordering, fence};
@@ -10,6 +15,36 @@ const NAP: Duration = Duration::from_millis(50);
 
 /// As [`NAP`], for those who also wait for what comes over the network: below the time in which a socket's buffer fills.
 const FAR_NAP: Duration = Duration::from_micros(200);
+
+/// Longer away from the core than other ranks that wait would take it: somebody computes there.
+const TAKEN: Duration = Duration::from_micros(300);
+
+/// For so many waits nobody is let run before sleeping, once the core has been taken.
+const WARY: u32 = 256;
+
+/// Whether the core was taken from this process lately: how many waits are left for which it is remembered.
+struct Wary(Count);
+
+static WARY_LEFT: Wary = Wary(Count::new(0));
+
+impl Wary {
+    /// Another wait begins; whether it had better not let others run.
+    fn begins(&self) -> bool {
+        let left = self.0.load(std::sync::atomic::Ordering::Relaxed);
+        // Two threads that count the same wait do no harm.
+        self.0.store(left.saturating_sub(1), std::sync::atomic::Ordering::Relaxed);
+        left > 0
+    }
+
+    /// The core was given away for so long; whether it was taken.
+    fn was_away(&self, time: Duration) -> bool {
+        let is_taken = time > TAKEN;
+        if is_taken {
+            self.0.store(WARY, std::sync::atomic::Ordering::Relaxed);
+        }
+        is_taken
+    }
+}
 
 /// The word on which the threads of one rank sleep.
 #[repr(C, align(128))]
@@ -102,7 +137,10 @@ pub(crate) enum Turn {
 
 impl<'a> Waiting<'a> {
     /// Begins to wait.
-    pub(crate) fn new(bell: &'a Bell, patience: Patience, deadline: Option<Instant>) -> Self {
+    pub(crate) fn new(bell: &'a Bell, mut patience: Patience, deadline: Option<Instant>) -> Self {
+        if WARY_LEFT.begins() {
+            patience.yields = 0;
+        }
         Self { bell, patience, turns: 0, deadline }
     }
 
@@ -119,7 +157,11 @@ impl<'a> Waiting<'a> {
             return Turn::Again;
         }
         if self.turns <= self.patience.spins + self.patience.yields {
+            let left = now();
             std::thread::yield_now();
+            if WARY_LEFT.was_away(left.elapsed()) {
+                self.patience.yields = 0;
+            }
             return Turn::Again;
         }
         self.rest(ready)
@@ -189,6 +231,14 @@ mod tests {
             done.store(true, Ordering::Release);
             bell.ring();
         });
+    }
+
+    #[test]
+    fn a_core_that_was_taken_is_remembered_for_a_while() {
+        let wary = Wary(Count::new(0));
+        assert!(!wary.begins() && !wary.was_away(TAKEN) && !wary.begins());
+        assert!(wary.was_away(TAKEN * 2));
+        assert_eq!((0..2 * WARY).filter(|_| wary.begins()).count(), WARY as usize);
     }
 
     #[test]
