@@ -5,12 +5,16 @@ use pyo3::exceptions::{PyException, PyRuntimeError};
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 
+use crate::interrupt;
+
 /// The exception for an error of the runtime.
 pub(crate) fn raised(error: &Error) -> PyErr {
     let message = error.to_string();
     Python::attach(|py| match error {
         Error::Timeout { missing, .. } => PyTuple::new(py, missing)
             .map_or_else(|failure| failure, |missing| exception(py, "TimedOut", (message, missing))),
+        // What a handler raised goes on its way; the calls after that find the world ended.
+        Error::Interrupted { .. } => interrupt::raised().unwrap_or_else(|| exception(py, "WorldEnded", (message,))),
         Error::Left { rank, .. } => exception(py, "PeerLeft", (message, *rank)),
         Error::PeerDied { rank, .. } => exception(py, "PeerDied", (message, *rank)),
         Error::Connection { rank, .. } => exception(py, "ConnectionLost", (message, *rank)),

@@ -6,6 +6,7 @@
 mod codes;
 mod error;
 mod group;
+mod interrupt;
 mod work;
 mod world;
 

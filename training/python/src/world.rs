@@ -10,6 +10,7 @@ use pyo3::prelude::*;
 
 use crate::error::{launch, raised};
 use crate::group::Group;
+use crate::interrupt;
 
 /// Who started this process as a rank, if anybody did.
 #[pyfunction]
@@ -42,8 +43,12 @@ impl World {
             let environment = Environment::of_this_process();
             let found = Launch::detect(&environment).map_err(|error| launch(&error.to_string()))?;
             let options = Options::of_environment(&environment, Tuning::Measure).map_err(|error| raised(&error))?;
-            let options =
-                Options { timeout: Duration::from_millis(timeout_ms), prefix: Some(prefix.into()), ..options };
+            let options = Options {
+                timeout: Duration::from_millis(timeout_ms),
+                prefix: Some(prefix.into()),
+                interrupted: Some(interrupt::by_python()),
+                ..options
+            };
             let inner = eirene_train_runtime::World::join(&found, &options).map_err(|error| raised(&error))?;
             // One handle is never let go of: a forked child that ends like an interpreter must not take apart what its parent uses. The
             // orderly end is `leave`.

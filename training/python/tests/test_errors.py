@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -324,6 +325,25 @@ def test_a_forked_child_is_no_rank_and_does_no_harm() -> None:
 def test_workers_of_a_data_loader_may_be_forked_after_the_start() -> None:
     wanted = 2.0 * sum(range(40))
     assert ranks.values(2, loaded) == [wanted, wanted]
+
+
+def interrupted_alone() -> str:
+    torch, dist, rank, _ = start()
+    if rank == 1:
+        kind, message, attributes, _ = timed(lambda: dist.recv(torch.ones(1), 0))
+        return f"{kind} by rank {attributes['rank']}" if "interrupted" in message else message
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
+        dist.all_reduce(torch.ones(4))
+    except KeyboardInterrupt:
+        return timed(lambda: dist.all_reduce(torch.ones(4)))[0]
+    return "nothing was raised"
+
+
+@pytest.mark.skipif(ranks.REFERENCE, reason="about the real runtime")
+def test_ctrl_c_in_a_blocking_call_ends_the_world_and_the_others_hear_of_it() -> None:
+    assert ranks.values(2, interrupted_alone) == ["WorldEnded", "Aborted by rank 0"]
 
 
 def interrupted(asynchronous: bool) -> None:

@@ -31,6 +31,12 @@ pub enum Error {
         /// What for.
         what: String,
     },
+    /// The caller's own hook asked it to give up.
+    #[error("interrupted while {what}")]
+    Interrupted {
+        /// What was going on.
+        what: String,
+    },
     /// Ranks have called different things.
     #[error("the ranks do not agree: {message}")]
     Mismatch {

@@ -11,6 +11,7 @@ use crate::call::{Call, Part};
 use crate::choice::{Chooser, Given, Topology, Way};
 use crate::collectives::{AGREE_FROM, Collectives, Queued};
 use crate::error::Error;
+use crate::interrupted::{self, Asking};
 use crate::link::{Link, Outgoing};
 use crate::memory::bell::{Turn, Waiting, now};
 use crate::memory::meeting::Meeting;
@@ -129,7 +130,18 @@ impl Group {
             }
         }
         // It is waited for until it is done.
-        self.enqueue(call, tried, allowed)?.wait(None)
+        let work = self.enqueue(call, tried, allowed)?;
+        let mut asking = self.world.asking();
+        loop {
+            match work.wait(Some(interrupted::OFTEN)) {
+                Err(Error::Timeout { .. }) if !work.is_done() => {}
+                _ => return work.wait(None),
+            }
+            if asking.says_stop() {
+                let what = self.shared.doing().unwrap_or_else(|| "a collective was under way".to_owned());
+                self.world.fail(Error::Interrupted { what });
+            }
+        }
     }
 
     fn run_here(
@@ -149,12 +161,13 @@ impl Group {
 
     fn finish_here(&self, lane: &mut Collectives, allowed: Duration) -> Result<(), Error> {
         let mut waiting = Waiting::new(self.world.bell(), self.world.patience(), Some(now() + allowed));
+        let mut asking = self.world.asking();
         loop {
             match lane.advance(&self.shared, &self.world)? {
                 Progress::Done => return Ok(()),
                 Progress::Some => waiting.progressed(),
                 Progress::Nothing => {
-                    if self.rest_here(lane, &mut waiting, allowed)? {
+                    if self.rest_here(lane, &mut waiting, &mut asking, allowed)? {
                         return Ok(());
                     }
                 }
@@ -163,7 +176,13 @@ impl Group {
     }
 
     /// Spends a moment waiting, and looks now and then whether it is in vain; true if the call has come to its end meanwhile.
-    fn rest_here(&self, lane: &mut Collectives, waiting: &mut Waiting<'_>, allowed: Duration) -> Result<bool, Error> {
+    fn rest_here(
+        &self,
+        lane: &mut Collectives,
+        waiting: &mut Waiting<'_>,
+        asking: &mut Asking<'_>,
+        allowed: Duration,
+    ) -> Result<bool, Error> {
         let mut outcome = Ok(Progress::Nothing);
         let turn = waiting.turn(|| {
             outcome = lane.advance(&self.shared, &self.world);
@@ -174,6 +193,9 @@ impl Group {
             (_, Turn::Again) => return Ok(false),
             (_, Turn::TooLong) => return Err(lane.overdue(&self.shared, &self.world, allowed)),
             (_, Turn::Slept) => {}
+        }
+        if asking.says_stop() {
+            return Err(Error::Interrupted { what: lane.doing() });
         }
         self.world.look_around(|| lane.doing())?;
         lane.compare(&self.shared)?;

@@ -19,6 +19,7 @@ use crate::choice::Topology;
 use crate::error::Error;
 use crate::forks;
 use crate::group::{Group, Shared};
+use crate::interrupted::{Asking, Interrupted};
 use crate::link::BellAt;
 use crate::memory::bell::{Bell, Patience, Turn, Waiting, now};
 use crate::memory::meeting::Place;
@@ -65,6 +66,7 @@ pub(crate) struct Inner {
     bell: BellAt,
     patience: Patience,
     policy: Policy,
+    interrupted: Option<Interrupted>,
     arena: Arc<Arena>,
     groups: RwLock<Vec<Weak<Shared>>>,
     /// How often a group was built, by its key: the same number everywhere.
@@ -137,6 +139,7 @@ impl World {
         let inner = Inner {
             patience: Patience::new(local.len(), cores),
             policy,
+            interrupted: options.interrupted.clone(),
             local,
             bells,
             bell,
@@ -279,6 +282,11 @@ impl Inner {
 
     pub(crate) fn patience(&self) -> Patience {
         if self.is_far.load(Ordering::Relaxed) { self.patience.with_far_ranks() } else { self.patience }
+    }
+
+    /// For a wait of a blocking call.
+    pub(crate) fn asking(&self) -> Asking<'_> {
+        Asking::new(self.interrupted.as_ref())
     }
 
     pub(crate) fn arena(&self) -> &Arena {

@@ -6,6 +6,7 @@ use std::time::Duration;
 use eirene_train_launch::{Environment, variables};
 
 use crate::error::Error;
+use crate::interrupted::Interrupted;
 use crate::tuning::policy::Tuning;
 
 /// How a world is joined.
@@ -15,6 +16,8 @@ pub struct Options {
     pub timeout: Duration,
     /// Cores that the ranks of a node share; those this process may use, if none.
     pub cores: Option<usize>,
+    /// Asked at least every 100 ms by whoever waits in a blocking call.
+    pub interrupted: Option<Interrupted>,
     /// Where Python's packages lie (`sys.prefix`), which may bring an MPI.
     pub prefix: Option<PathBuf>,
     /// A name for this rank's node instead of its machine's: splits one machine into several nodes, as tests want it.
@@ -34,6 +37,7 @@ impl Default for Options {
         Self {
             timeout: Duration::from_mins(1),
             cores: None,
+            interrupted: None,
             prefix: None,
             node: None,
             tuning: Tuning::Off,

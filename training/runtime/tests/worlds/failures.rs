@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::ranks::{AMPLE, meeting_place, on_nodes};
-use eirene_train_runtime::{Call, Collective, DType, Error, Group, Part, ReduceOp};
+use crate::ranks::{AMPLE, meeting_place, on_nodes, on_nodes_until};
+use eirene_train_runtime::{Call, Collective, DType, Error, Group, Interrupted, Part, ReduceOp, Work};
 
 /// A rank that notices must have noticed by then.
 const SOON: Duration = Duration::from_secs(5);
@@ -38,6 +38,41 @@ fn everywhere(check: impl Fn(&[&str], usize)) {
             check(&nodes, elements);
         }
     }
+}
+
+#[test]
+fn a_rank_that_is_interrupted_while_it_waits_says_so_and_the_others_hear_of_it() {
+    // In the calling thread, and with something else under way.
+    for beside in [false, true] {
+        for nodes in [["a", "a"], ["a", "b"]] {
+            let stop = |rank: u32| (rank == 0).then(|| Interrupted::by(|| true));
+            let errors = on_nodes_until(&nodes, stop, |world| {
+                let group = world.everybody(AMPLE).unwrap();
+                if world.rank() == 1 {
+                    return receive(&group).and_then(|work| work.wait(None)).unwrap_err();
+                }
+                let began = Instant::now();
+                let other = beside.then(|| receive(&group).unwrap());
+                let error = all_reduce(&group, 10, DType::F32, AMPLE).unwrap_err();
+                assert!(began.elapsed() < SOON);
+                if let Some(other) = other {
+                    assert!(matches!(other.wait(None), Err(Error::Interrupted { .. })));
+                }
+                error
+            });
+            assert!(matches!(&errors[0], Error::Interrupted { what } if what.contains("allreduce")), "{}", errors[0]);
+            let heard = errors[1].to_string();
+            assert!(heard.contains("rank 0") && heard.contains("interrupted"), "{heard}");
+        }
+    }
+}
+
+/// Waits for a message that nobody sends.
+#[expect(unsafe_code, reason = "there is no buffer")]
+fn receive(group: &Group) -> Result<Work, Error> {
+    let nothing = Part { address: 0, elements: 0 };
+    // SAFETY: nothing is written.
+    unsafe { group.receive(Some(1 - group.rank()), 1, nothing, DType::U8, AMPLE) }
 }
 
 #[test]

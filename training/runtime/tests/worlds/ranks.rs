@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use eirene_train_mesh::{Meeting, Mesh, Plan, Secret};
-use eirene_train_runtime::{Error, Options, World};
+use eirene_train_runtime::{Error, Interrupted, Options, World};
 
 /// Long enough for everything that goes well.
 pub(crate) const AMPLE: Duration = Duration::from_secs(20);
@@ -57,4 +57,14 @@ pub(crate) fn on_nodes<T: Send>(nodes: &[&str], rank: impl Fn(World) -> T + Sync
 /// As [`on_nodes`], all on one node.
 pub(crate) fn on_one_node<T: Send>(ranks: usize, rank: impl Fn(World) -> T + Sync) -> Vec<T> {
     on_nodes(&vec!["here"; ranks], rank)
+}
+
+/// As [`on_nodes`], where ranks can be interrupted.
+pub(crate) fn on_nodes_until<T: Send>(
+    nodes: &[&str],
+    interrupted: impl Fn(u32) -> Option<Interrupted> + Sync,
+    rank: impl Fn(World) -> T + Sync,
+) -> Vec<T> {
+    let options = |number| Options { interrupted: interrupted(number), ..Options::default() };
+    joining(nodes, options, |world| rank(world.unwrap()))
 }
