@@ -37,6 +37,7 @@ impl Drop for Kept {
     fn drop(&mut self) {
         let mut own = self.arena.own.lock().unwrap_or_else(PoisonError::into_inner);
         own.retain(|region| region.number != self.number);
+        self.arena.given_back.lock().unwrap_or_else(PoisonError::into_inner).push(self.number);
     }
 }
 
@@ -53,7 +54,17 @@ struct Own {
 pub(crate) struct Arena {
     own: Mutex<Vec<Own>>,
     next: std::sync::atomic::AtomicU64,
+    /// Regions of ours that are gone, and of which the others have not been told.
+    given_back: Mutex<Vec<u64>>,
     theirs: Mutex<HashMap<(u32, u64), Segment>>,
+}
+
+/// What a rank says of a new region.
+pub(crate) struct Announced {
+    pub(crate) number: u64,
+    pub(crate) segment: Segment,
+    /// Its earlier regions that it has given back since it last spoke.
+    pub(crate) given_back: Vec<u64>,
 }
 
 impl Arena {
@@ -67,6 +78,11 @@ impl Arena {
         own.push(Own { number, begin, end: begin + segment.bytes() });
         drop(own);
         Ok((Region { kept: Arc::new(Kept { number, segment, arena: Arc::clone(self) }) }, number))
+    }
+
+    /// The regions that are gone and of which the others have not been told; they are told with the next region.
+    pub(crate) fn given_back(&self) -> Vec<u64> {
+        std::mem::take(&mut self.given_back.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// What to hand to the others.
@@ -83,19 +99,21 @@ impl Arena {
             .map_or(Place::default(), |region| Place { region: region.number, offset: (begin - region.begin) as u64 })
     }
 
-    /// Where another rank's place is in this process. Regions are announced in the order they were made; `next` takes the next announcement
-    /// and stores its number.
+    /// Where another rank's place is in this process. Regions are announced in the order they were made; `next` takes the next announcement.
+    /// What a rank has given back is unmapped then: all collectives on it have ended there, so nobody touches it here any more.
     pub(crate) fn find(
         &self,
         rank: u32,
         place: Place,
         bytes: usize,
-        mut next: impl FnMut(&mut u64) -> Result<Segment, Error>,
+        mut next: impl FnMut() -> Result<Announced, Error>,
     ) -> Result<*mut u8, Error> {
         let mut theirs = self.theirs.lock().unwrap_or_else(PoisonError::into_inner);
         while !theirs.contains_key(&(rank, place.region)) {
-            let mut number = 0;
-            let segment = next(&mut number)?;
+            let Announced { number, segment, given_back } = next()?;
+            for gone in given_back {
+                theirs.remove(&(rank, gone));
+            }
             theirs.insert((rank, number), segment);
         }
         let segment = &theirs[&(rank, place.region)];

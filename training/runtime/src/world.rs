@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use eirene_train_launch::Launch;
 use eirene_train_mesh::{Mesh, Trouble};
 
-use crate::arena::{Arena, Region};
+use crate::arena::{Announced, Arena, Region};
 use crate::choice::Topology;
 use crate::error::Error;
 use crate::forks;
@@ -234,7 +234,9 @@ impl World {
     pub fn arena(&self, bytes: usize) -> Result<Region, Error> {
         self.inner.well()?;
         let (region, number) = self.inner.arena.region(bytes)?;
-        let says = [number.to_le_bytes(), (region.bytes() as u64).to_le_bytes()].concat();
+        let mut says = vec![number, region.bytes() as u64];
+        says.extend(self.inner.arena.given_back());
+        let says: Vec<u8> = says.into_iter().flat_map(u64::to_le_bytes).collect();
         for rank in self.inner.local.iter().filter(|rank| **rank != self.rank()) {
             self.inner.mesh.send(*rank, TOPIC_ARENA, &says, &[Arena::descriptor(&region)])?;
         }
@@ -295,13 +297,13 @@ impl Inner {
 
     /// Where another rank's place is in this process.
     pub(crate) fn find(&self, rank: u32, place: Place, bytes: usize) -> Result<*mut u8, Error> {
-        self.arena.find(rank, place, bytes, |number| {
+        self.arena.find(rank, place, bytes, || {
             let (says, mut descriptors) = self.mesh.receive(rank, TOPIC_ARENA, now() + EXPLANATION)?;
-            let word =
-                |at: usize| says.get(at..at + 8).and_then(|bytes| bytes.try_into().ok()).map_or(0, u64::from_le_bytes);
+            let mut words = says.as_chunks().0.iter().map(|bytes| u64::from_le_bytes(*bytes));
+            let (number, bytes) = (words.next().unwrap_or(0), words.next().unwrap_or(u64::MAX));
             let descriptor = descriptors.pop().ok_or_else(|| Error::Meeting(format!("rank {rank} sent no memory")))?;
-            *number = word(0);
-            Segment::theirs(descriptor, usize::try_from(word(8)).unwrap_or(usize::MAX))
+            let segment = Segment::theirs(descriptor, usize::try_from(bytes).unwrap_or(usize::MAX))?;
+            Ok(Announced { number, segment, given_back: words.collect() })
         })
     }
 

@@ -130,6 +130,33 @@ proptest! {
 
 #[test]
 #[expect(unsafe_code, reason = "the buffers are arenas that outlive the calls")]
+fn memory_that_is_given_back_does_not_stay_mapped_at_the_others() {
+    // A length that no other test has, to find the mappings by.
+    const BYTES: usize = 245 * 4096;
+    on_one_node(2, |world| {
+        let group = everybody(&world);
+        for _ in 0..8 {
+            let region = world.arena(BYTES).unwrap();
+            let call = Call::all_reduce(region.address(), region.address(), BYTES / 4, DType::F32, ReduceOp::Sum);
+            // SAFETY: the region is as long, and zeros.
+            unsafe { group.run(&call, AMPLE) }.unwrap();
+        }
+        run(&group, Collective::Barrier, ReduceOp::Sum, Vec::new(), Vec::new()).unwrap();
+        let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+        let is_ours = |line: &&str| {
+            let (begin, end) = line.split(' ').next().and_then(|range| range.split_once('-')).unwrap();
+            let [begin, end] = [begin, end].map(|text| usize::from_str_radix(text, 16).unwrap());
+            line.contains("eirene-train-arena") && end - begin == BYTES
+        };
+        // Both ranks are in this process: each has the other's last region, of which it has heard nothing more.
+        let mapped = maps.lines().filter(is_ours).count();
+        assert_eq!(mapped, 2, "{maps}");
+        run(&group, Collective::Barrier, ReduceOp::Sum, Vec::new(), Vec::new()).unwrap();
+    });
+}
+
+#[test]
+#[expect(unsafe_code, reason = "the buffers are arenas that outlive the calls")]
 fn what_lies_in_arenas_is_reduced_in_place() {
     for (size, elements) in [(2, 40_000), (3, 100_001), (4, 1 << 20)] {
         on_one_node(size, |world| {
