@@ -318,6 +318,38 @@ mod tests {
         }
 
         #[test]
+        fn a_cut_or_changed_frame_is_another_or_refused(which: prop::sample::Index, at: prop::sample::Index, with: u8, cut: bool) {
+            let mut line = which.get(&frames()).encode();
+            line.pop();
+            let at = at.index(line.len());
+            if cut {
+                line.truncate(at);
+            } else {
+                line[at] = with;
+            }
+            let _ = Frame::decode(&line);
+        }
+
+        #[test]
+        fn cut_or_changed_messages_are_others_or_refused(at: prop::sample::Index, with: u8, cut: bool) {
+            let messages = [Message::Prepare { listen: true }, Message::Signal(2), Message::Prepare { listen: false }];
+            let mut bytes: Vec<u8> = messages.iter().flat_map(Message::encode).collect();
+            let at = at.index(bytes.len());
+            if cut {
+                bytes.truncate(at);
+            } else {
+                bytes[at] = with;
+            }
+            // Every message takes bytes, so there is an end.
+            let before = bytes.len();
+            let mut count = 0;
+            while let Ok(Some(_)) = Message::take(&mut bytes) {
+                count += 1;
+            }
+            prop_assert!(count <= before);
+        }
+
+        #[test]
         fn any_lines_survive(lines in prop::collection::vec(any::<u8>(), 0..100)) {
             let frame = Frame::Event(Event::Lines { rank: 9, stream: Stream::Stdout, lines });
             let line = frame.encode();

@@ -236,7 +236,6 @@ fn exchanged(case: &Case, from: usize, to: usize, size: usize) -> (usize, Vec<u8
 fn gives(case: &Case, me: usize, size: usize) -> Side {
     let one = |elements: usize| Side { parts: vec![elements], content: content(case, me, size, elements) };
     match case.collective {
-        Collective::Barrier => Side::none(),
         Collective::AllReduce | Collective::Reduce { .. } | Collective::Broadcast { .. } => one(case.elements),
         Collective::AllGather | Collective::Gather { .. } => one(length(case, me, size)),
         Collective::ReduceScatter => {
@@ -244,7 +243,7 @@ fn gives(case: &Case, me: usize, size: usize) -> Side {
             Side { content: content(case, me, size, parts.iter().sum()), parts }
         }
         Collective::Scatter { root } if root as usize == me => blocks(case, size),
-        Collective::Scatter { .. } => Side::none(),
+        Collective::Scatter { .. } | Collective::Barrier => Side::none(),
         Collective::AllToAll => joined((0..size).map(|to| exchanged(case, me, to, size))),
     }
 }
@@ -257,7 +256,6 @@ fn gets(case: &Case, me: usize, size: usize) -> Side {
     };
     let whole = |content: Vec<u8>| Side { parts: vec![case.elements], content };
     match case.collective {
-        Collective::Barrier => Side::none(),
         Collective::AllReduce => whole(sums(0, case.elements)),
         Collective::Reduce { root } if root as usize == me => whole(sums(0, case.elements)),
         Collective::Reduce { .. } => whole(Vec::new()),
@@ -268,7 +266,7 @@ fn gets(case: &Case, me: usize, size: usize) -> Side {
         }
         Collective::AllGather => blocks(case, size),
         Collective::Gather { root } if root as usize == me => blocks(case, size),
-        Collective::Gather { .. } => Side::none(),
+        Collective::Gather { .. } | Collective::Barrier => Side::none(),
         Collective::Scatter { .. } => {
             let count = length(case, me, size);
             Side { parts: vec![count], content: content(case, me, size, count) }

@@ -22,7 +22,7 @@ use eirene_train_mpi::{Mpi, Surroundings};
 use eirene_train_runtime::{Call, DType, Error, Group, Options, ReduceOp, World};
 
 /// Long enough for everything that goes well.
-const AMPLE: Duration = Duration::from_secs(60);
+const AMPLE: Duration = Duration::from_mins(1);
 
 /// Why a rank did not get to its end.
 enum Failure {

@@ -9,7 +9,7 @@ use crate::{AMPLE, Failure};
 const LENGTHS: [usize; 4] = [0, 3, 1001, 150_001];
 
 fn content(from: u32, to: u32, tag: usize) -> Vec<u8> {
-    let any = |index: usize| ((from as usize * 17 + to as usize * 5 + tag * 3 + index) % 100) as i64;
+    let any = |index: usize| i64::from(((from as usize * 17 + to as usize * 5 + tag * 3 + index) % 100) as u32);
     elements((0..LENGTHS[tag]).map(any), DType::I16)
 }
 

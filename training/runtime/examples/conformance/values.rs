@@ -8,8 +8,8 @@ fn is_signed(dtype: DType) -> bool {
 
 /// What rank `rank` of `size` gives as element `index`.
 pub(crate) fn given(rank: usize, size: usize, index: usize, dtype: DType, op: Option<ReduceOp>) -> i64 {
-    let any = ((rank * 31 + index * 7 + index / 64) % 64) as i64;
-    let below = if is_signed(dtype) { 1 } else { 0 };
+    let any = i64::from(((rank * 31 + index * 7 + index / 64) % 64) as u32);
+    let below = i64::from(is_signed(dtype));
     if dtype == DType::Bool {
         return any % 3 % 2;
     }
@@ -17,7 +17,7 @@ pub(crate) fn given(rank: usize, size: usize, index: usize, dtype: DType, op: Op
         None | Some(ReduceOp::Min | ReduceOp::Max) => any - 20 * below,
         Some(ReduceOp::Sum) => any % 16 - 8 * below,
         // Multiples of the number of ranks, whose average is whole.
-        Some(ReduceOp::Avg) => size as i64 * (any % 4),
+        Some(ReduceOp::Avg) => i64::from(size as u32) * (any % 4),
         Some(ReduceOp::Prod) => any % 2 + 1,
     }
 }
@@ -34,10 +34,10 @@ pub(crate) fn reduced(size: usize, index: usize, dtype: DType, op: ReduceOp) -> 
     }
     match op {
         ReduceOp::Sum => all.sum(),
-        ReduceOp::Avg => all.sum::<i64>() / size as i64,
+        ReduceOp::Avg => all.sum::<i64>() / i64::from(size as u32),
         ReduceOp::Min => all.min().unwrap_or(0),
         ReduceOp::Max => all.max().unwrap_or(0),
-        ReduceOp::Prod => all.fold(1_i64, |product, value| product.wrapping_mul(value)),
+        ReduceOp::Prod => all.fold(1, i64::wrapping_mul),
     }
 }
 

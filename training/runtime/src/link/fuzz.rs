@@ -10,6 +10,11 @@ use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 use super::Stream;
 use crate::message::{HEAD, Head};
 
+/// Messages with their content.
+type Messages = Vec<(Head, Vec<u8>)>;
+/// In pieces of what lengths bytes come, and whether what is read is stored or looked at; each again and again.
+type Ways = (Vec<usize>, Vec<bool>);
+
 /// Messages one after the other as they go over the wire.
 fn written(messages: &[(Head, Vec<u8>)]) -> Vec<u8> {
     let mut bytes = Vec::new();
@@ -21,14 +26,14 @@ fn written(messages: &[(Head, Vec<u8>)]) -> Vec<u8> {
 }
 
 /// What a peer that reads as it likes makes of bytes that come in these pieces and then end: messages, and the error at the end.
-fn read(bytes: &[u8], pieces: &[usize], stores: &[bool]) -> (Vec<(Head, Vec<u8>)>, String) {
+fn read(bytes: &[u8], pieces: &[usize], stores: &[bool]) -> (Messages, String) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let mut near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
     let mut far = Stream::new(7, listener.accept().unwrap().0).unwrap();
     let mut rest = bytes;
     let mut pieces = pieces.iter().cycle();
     let mut stores = stores.iter().cycle();
-    let mut messages: Vec<(Head, Vec<u8>)> = Vec::new();
+    let mut messages: Messages = Vec::new();
     let mut current: Option<(Head, Vec<u8>)> = None;
     loop {
         if rest.is_empty() {
@@ -61,7 +66,7 @@ fn read(bytes: &[u8], pieces: &[usize], stores: &[bool]) -> (Vec<(Head, Vec<u8>)
                     Err(error) => return (messages, error.to_string()),
                     Ok(None) => break,
                     Ok(Some((head, content))) => {
-                        assert!(content.as_ptr().cast::<u64>().is_aligned());
+                        assert!(content.as_ptr().addr().is_multiple_of(align_of::<u64>()));
                         let bytes = content.len();
                         current.get_or_insert((head, Vec::new())).1.extend(content);
                         if bytes > 0 || head.bytes == 0 {
@@ -87,7 +92,7 @@ fn message() -> impl Strategy<Value = (Head, Vec<u8>)> {
     (head, length.prop_flat_map(|length| prop::collection::vec(any::<u8>(), length)))
 }
 
-fn ways() -> impl Strategy<Value = (Vec<usize>, Vec<bool>)> {
+fn ways() -> impl Strategy<Value = Ways> {
     let piece = prop_oneof![0_usize..HEAD, 0_usize..5000];
     (prop::collection::vec(piece, 1..8), prop::collection::vec(any::<bool>(), 1..5))
 }
@@ -106,7 +111,7 @@ fn runner() -> TestRunner {
 }
 
 /// The messages that some bytes hold whole, by the plainest reading.
-fn whole(mut bytes: &[u8]) -> Vec<(Head, Vec<u8>)> {
+fn whole(mut bytes: &[u8]) -> Messages {
     let mut messages = Vec::new();
     while let Some((head, rest)) = bytes.split_first_chunk::<HEAD>() {
         let head = Head::from_bytes(head);
@@ -117,7 +122,7 @@ fn whole(mut bytes: &[u8]) -> Vec<(Head, Vec<u8>)> {
     messages
 }
 
-fn holds(bytes: &[u8], (pieces, stores): &(Vec<usize>, Vec<bool>)) {
+fn holds(bytes: &[u8], (pieces, stores): &Ways) {
     let (messages, error) = read(bytes, pieces, stores);
     assert!(messages == whole(bytes), "{} messages instead of {}", messages.len(), whole(bytes).len());
     assert!(error.contains("rank 7"), "{error}");
@@ -137,7 +142,7 @@ fn any_bytes_are_messages_or_an_error() {
 #[test]
 fn valid_messages_come_whole_in_whatever_pieces() {
     let messages = prop::collection::vec(message(), 0..6);
-    let check = |(messages, ways): (Vec<(Head, Vec<u8>)>, (Vec<usize>, Vec<bool>))| {
+    let check = |(messages, ways): (Messages, Ways)| {
         let bytes = written(&messages);
         let expected = whole(&bytes);
         assert!(expected.iter().map(|(_, content)| content).eq(messages.iter().map(|(_, content)| content)));
@@ -150,13 +155,7 @@ fn valid_messages_come_whole_in_whatever_pieces() {
 #[test]
 fn messages_that_were_cut_or_changed_are_others_or_an_error() {
     let messages = prop::collection::vec(message(), 1..5);
-    let check = |(messages, at, flip, cut, ways): (
-        Vec<(Head, Vec<u8>)>,
-        prop::sample::Index,
-        u8,
-        bool,
-        (Vec<usize>, Vec<bool>),
-    )| {
+    let check = |(messages, at, flip, cut, ways): (Messages, prop::sample::Index, u8, bool, Ways)| {
         let mut bytes = written(&messages);
         let at = at.index(bytes.len());
         if cut {

@@ -31,10 +31,6 @@ enum Outcome {
 impl Library {
     const ALL: [Self; 5] = [Self::OpenMpi4, Self::OpenMpi5, Self::Mpich4, Self::Mpich5, Self::Standard];
 
-    fn is_open_mpi(self) -> bool {
-        matches!(self, Self::OpenMpi4 | Self::OpenMpi5)
-    }
-
     /// What it calls itself.
     fn name(self) -> &'static str {
         match self {
@@ -71,12 +67,11 @@ fn expected(launcher: Kind, library: Library) -> Outcome {
     let foreign_to_pmix = Outcome::Refused(&["PMIx", "worlds of one", "_MPI"]);
     let foreign_to_pmi = Outcome::Refused(&["PMI", "worlds of one", "_MPI"]);
     match (launcher, library) {
-        (Kind::Orte | Kind::Prrte | Kind::SlurmPmix, library) if !library.is_open_mpi() => foreign_to_pmix,
         // Open MPI 4 does not find its own launcher in Open MPI 5's.
-        (Kind::Prrte, Library::OpenMpi4) => Outcome::Refused(&["PMIx", "worlds of one", "_MPI"]),
-        (Kind::Orte | Kind::Prrte | Kind::SlurmPmix, _) => Outcome::Meet,
-        (Kind::Hydra | Kind::SlurmPmi2, library) if library.is_open_mpi() => foreign_to_pmi,
-        (Kind::Hydra | Kind::SlurmPmi2, _) => Outcome::Meet,
+        (Kind::Orte | Kind::Prrte | Kind::SlurmPmix, Library::Mpich4 | Library::Mpich5 | Library::Standard)
+        | (Kind::Prrte, Library::OpenMpi4) => foreign_to_pmix,
+        (Kind::Hydra | Kind::SlurmPmi2, Library::OpenMpi4 | Library::OpenMpi5) => foreign_to_pmi,
+        (Kind::Orte | Kind::Prrte | Kind::SlurmPmix | Kind::Hydra | Kind::SlurmPmi2, _) => Outcome::Meet,
         (Kind::Slurm, Library::OpenMpi4) => Outcome::Refused(&["SLURM", "--mpi=pmix"]),
         (Kind::Slurm, _) => Outcome::Refused(&["SLURM_", "worlds of one", "--mpi=pmix"]),
         (Kind::Run | Kind::Torchrun, _) => Outcome::Refused(&["WORLD_SIZE=2", "worlds of one"]),

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 /// How long anything may take before a test fails.
-const PATIENCE: Duration = Duration::from_secs(300);
+const PATIENCE: Duration = Duration::from_mins(5);
 
 /// Waits until something is so.
 fn wait_until(longest: Duration, mut is_so: impl FnMut() -> bool, complain: impl Fn() -> String) {
