@@ -109,6 +109,11 @@ impl Started {
         (0..ranks).filter_map(find).collect()
     }
 
+    /// Waits until somebody says something.
+    pub(crate) fn wait_for(&self, what: &str, longest: Duration) {
+        wait_until(longest, || self.text().contains(what), || format!("nobody says `{what}`: {}", self.said()));
+    }
+
     fn said(&self) -> String {
         format!("{}\n{}", self.words, self.text())
     }
