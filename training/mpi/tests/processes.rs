@@ -5,7 +5,13 @@ mod common;
 use std::net::TcpListener;
 use std::time::Duration;
 
-use common::{Installed, Kind, Outcome, installed, run, sample};
+use common::{Installed, Kind, Outcome, installed, run_rank, sample};
+
+fn run(launcher: Option<(&Installed, u32)>, what: &str, environment: &[(&str, &str)]) -> Outcome {
+    let outcome = run_rank(launcher, &["rank", what], environment);
+    assert!(outcome.left.is_empty(), "{:?} are left of {what}", outcome.left);
+    outcome
+}
 
 fn fine(outcome: &Outcome, installed: &Installed, ranks: u32) {
     assert_eq!(outcome.code, Some(0), "{installed:?} with {ranks} ranks:\n{}", outcome.output);

@@ -32,7 +32,7 @@ impl Extent {
 }
 
 /// Extents one after the other, seen as one. Neighbours are joined; nearly always there is one.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Extents {
     first: Extent,
     more: Vec<Extent>,

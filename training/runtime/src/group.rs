@@ -38,7 +38,7 @@ pub struct Group {
 pub(crate) struct Shared {
     pub(crate) topic: u64,
     /// The last collective that was begun.
-    pub(crate) begun: AtomicU64,
+    pub(crate) begun: Arc<AtomicU64>,
     /// The group's ranks, by their rank in the world.
     pub(crate) ranks: Vec<u32>,
     pub(crate) me: u32,
@@ -72,7 +72,7 @@ impl Group {
         let size = ranks.len() as u32;
         let shared = Arc::new(Shared {
             topic,
-            begun: AtomicU64::new(0),
+            begun: Arc::default(),
             ranks,
             me,
             chooser: Chooser::new(world.policy(), topology),

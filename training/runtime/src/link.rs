@@ -131,6 +131,13 @@ impl Link {
         }
     }
 
+    /// Makes room for what comes, where the transport has none of its own. What is wrong with it shows when it is wanted.
+    pub(crate) fn absorb(&mut self) {
+        if let Self::Mpi(post) = self {
+            let _ = post.head();
+        }
+    }
+
     /// The head of the message that comes next, if it is here.
     pub(crate) fn next(&mut self) -> Result<Option<Head>, Error> {
         match self {

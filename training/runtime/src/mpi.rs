@@ -28,6 +28,9 @@ use crate::memory::bell::now;
 /// How long a call that is under way elsewhere is waited for when MPI is given up.
 const LAST_CALL: Duration = Duration::from_millis(500);
 
+/// How long nothing must have come before MPI is ended.
+const QUIET: Duration = Duration::from_millis(10);
+
 /// How long MPI may take to end once all ranks have said goodbye.
 const FAREWELL: Duration = Duration::from_secs(5);
 
@@ -73,7 +76,7 @@ impl Engine {
         let all = Number::ALL.into_iter().flat_map(|number| ops.map(|op| (number, op)));
         Arc::new(Self {
             wrong: all.filter(|(number, op)| !mpi.can_reduce(*number, *op)).collect(),
-            library: mpi.identity().to_string(),
+            library: format!("{}, spoken to in {}", mpi.identity(), mpi.identity().abi),
             mpi: Mutex::new(Some(Arc::new(mpi))),
             calls: Mutex::new(()),
             given_up: AtomicBool::new(false),
@@ -83,7 +86,7 @@ impl Engine {
         })
     }
 
-    /// Name, version and file of the library.
+    /// Name, version, file and interface of the library.
     pub(crate) fn library(&self) -> &str {
         &self.library
     }
@@ -170,35 +173,46 @@ impl Engine {
     pub(crate) fn end(&self, mesh: &Mesh) {
         let mpi = lock(&self.mpi).take();
         let rooms = std::mem::take(&mut *lock(&self.rooms));
-        if !self.is_usable() {
+        if !self.is_usable() || mpi.is_none() {
             return;
+        }
+        let others = || (0..mesh.size()).filter(|rank| *rank != mesh.rank());
+        let mut quiet_since = now();
+        while !others().all(|rank| mesh.left(rank)) || quiet_since.elapsed() < QUIET {
+            if mesh.trouble().is_some() {
+                return mpi.iter().for_each(|mpi| mpi.forsake());
+            }
+            if rooms.iter().any(|room| room.is_cleared()) {
+                quiet_since = now();
+            }
+            std::thread::sleep(LOOK);
         }
         // The same order on all ranks: that of their making.
         rooms.into_iter().for_each(drop);
-        let Some(mpi) = mpi else { return };
-        let mpi = match Arc::try_unwrap(mpi) {
-            Ok(mpi) => mpi,
-            // Somebody still waits within: it would not end.
-            Err(mpi) => return mpi.forsake(),
+        // Somebody may still wait within: then it would not end.
+        let mpi = match mpi.map(Arc::try_unwrap) {
+            Some(Ok(mpi)) => mpi,
+            Some(Err(mpi)) => return mpi.forsake(),
+            None => return,
         };
         let (done, ended) = channel();
         let spawned = std::thread::Builder::new().name("eirene-mpi-end".to_owned()).spawn(move || {
             // What MPI says at its end helps nobody; that it has ended counts.
             let _ = done.send(mpi.finalize().is_ok());
         });
-        let mut alone_since = None;
-        while spawned.is_ok() && matches!(ended.recv_timeout(LOOK), Err(RecvTimeoutError::Timeout)) {
-            let others = (0..mesh.size()).filter(|rank| *rank != mesh.rank());
-            let in_vain = others.into_iter().all(|rank| mesh.left(rank));
-            let since = *alone_since.get_or_insert_with(now);
-            if !in_vain {
-                alone_since = None;
-            } else if since.elapsed() >= FAREWELL {
-                return;
-            }
-            if mesh.trouble().is_some() {
-                return;
-            }
+        if spawned.is_ok() {
+            // Whoever is not there by now does not come.
+            let _ = ended.recv_timeout(FAREWELL);
         }
+    }
+}
+
+impl Room {
+    /// Takes goodbyes that nobody has waited for; some MPIs complain of what is left. Says whether there was one.
+    fn is_cleared(&self) -> bool {
+        let Ok(_turn) = self.engine.enter() else { return false };
+        let Ok(Some(arrived)) = self.communicator.iprobe(None, None) else { return false };
+        let mut into = vec![0; arrived.bytes];
+        self.communicator.receive(&mut into, Some(arrived.source), Some(arrived.tag), Some(LAST_CALL)).is_ok()
     }
 }

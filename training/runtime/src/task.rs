@@ -128,6 +128,10 @@ impl Task {
             };
             moved |= done || self.state.got > before;
             if !done {
+                if !moved && !self.pending.is_empty() {
+                    // What others send while they wait for us to take it must not wait for our turn to take it.
+                    links.iter_mut().flatten().for_each(Link::absorb);
+                }
                 return Ok(if moved { Progress::Some } else { Progress::Nothing });
             }
             self.at += 1;
@@ -204,6 +208,10 @@ impl Task {
 
     fn copy(&mut self, from: &Span, to: &Span) -> bool {
         let (from, to) = (self.span(from), self.span(to));
+        // In place there is nothing to copy, and nothing to wait for.
+        if from == to {
+            return true;
+        }
         if self.is_being_sent(&to) {
             return false;
         }

@@ -60,6 +60,8 @@ pub(crate) struct Inner {
     mpi: Option<Arc<Engine>>,
     /// How far ranks that have left had come, by rank and group.
     parted: Mutex<HashMap<(u32, u64), u64>>,
+    /// The groups that were built in a world that uses MPI, also those that are gone, and how far they had come.
+    built_with_mpi: Mutex<Vec<parting::Past>>,
     /// The ranks of this node, ascending.
     local: Vec<u32>,
     bells: Vec<BellAt>,
@@ -157,6 +159,7 @@ impl World {
             forks: forks::count(),
             mpi,
             parted: Mutex::default(),
+            built_with_mpi: Mutex::default(),
             mesh,
         };
         Ok(Self { inner: Arc::new(inner) })
@@ -243,7 +246,7 @@ impl World {
         Ok(region)
     }
 
-    /// The MPI that this world uses: its name, version and file.
+    /// The MPI that this world uses: its name, version, file and binary interface.
     pub fn mpi(&self) -> Option<&str> {
         self.inner.mpi.as_deref().map(Engine::library)
     }
@@ -283,7 +286,11 @@ impl Inner {
     }
 
     pub(crate) fn patience(&self) -> Patience {
-        if self.is_far.load(Ordering::Relaxed) { self.patience.with_far_ranks() } else { self.patience }
+        match (&self.mpi, self.is_far.load(Ordering::Relaxed)) {
+            (_, false) => self.patience,
+            (None, true) => self.patience.with_far_ranks(),
+            (Some(_), true) => self.patience.with_mpi(),
+        }
     }
 
     /// For a wait of a blocking call.
@@ -320,6 +327,7 @@ impl Inner {
 
     /// Adds a group to those that are worked for.
     pub(crate) fn enter(&self, group: &Arc<Shared>) {
+        self.remember(group);
         let mut groups = self.groups.write().unwrap_or_else(PoisonError::into_inner);
         groups.retain(|group| group.strong_count() > 0);
         groups.push(Arc::downgrade(group));

@@ -59,7 +59,22 @@ pub(crate) fn installed() -> Vec<Installed> {
     let mut all = Vec::new();
     // SAFETY: only asks for the user's number.
     let root: &[&str] = if unsafe { libc::geteuid() } == 0 { &["--allow-run-as-root"] } else { &[] };
-    let orte = [root, &["--oversubscribe", "-x", "EIRENE_TRAIN_MPI", "-x", "EIRENE_TEST_LIMIT_MS", "-n"]].concat();
+    let orte = [
+        root,
+        &[
+            "--oversubscribe",
+            "-x",
+            "EIRENE_TRAIN_MPI",
+            "-x",
+            "EIRENE_TEST_LIMIT_MS",
+            "-x",
+            "EIRENE_TRAIN_TRANSPORT",
+            "-x",
+            "EIRENE_TRAIN_ALGORITHM",
+            "-n",
+        ],
+    ]
+    .concat();
     if let Some(mpirun) = program(&["mpirun.openmpi", "mpirun"]) {
         let version = version(&mpirun);
         let four = version.contains("(OpenRTE)") || version.contains("(Open MPI) 4");
@@ -129,6 +144,8 @@ pub(crate) struct Outcome {
     pub(crate) code: Option<i32>,
     pub(crate) output: String,
     pub(crate) took: Duration,
+    /// Programs that were left when the first had ended; they are ended then.
+    pub(crate) left: Vec<String>,
 }
 
 impl Outcome {
@@ -146,23 +163,23 @@ impl Outcome {
     }
 }
 
-/// The program of one rank, which cargo builds beside the tests.
-fn rank_program() -> PathBuf {
+/// The program of one rank, an example of the tested crate, which cargo builds beside the tests.
+fn rank_program(name: &str) -> PathBuf {
     let own = std::env::current_exe().unwrap();
-    let program = own.parent().and_then(Path::parent).unwrap().join("examples/rank");
-    assert!(program.exists(), "{} is not built; `cargo build -p eirene-train-mpi --examples` does", program.display());
+    let program = own.parent().and_then(Path::parent).unwrap().join("examples").join(name);
+    assert!(program.exists(), "{} is not built; `cargo build --examples` of its crate does", program.display());
     program
 }
 
-/// Runs `rank what` by itself or, with a launcher, as `ranks` ranks.
-pub(crate) fn run(launcher: Option<(&Installed, u32)>, what: &str, environment: &[(&str, &str)]) -> Outcome {
+/// Runs a rank's program and its words by itself or, with a launcher, as `ranks` ranks.
+pub(crate) fn run_rank(launcher: Option<(&Installed, u32)>, rank: &[&str], environment: &[(&str, &str)]) -> Outcome {
     let mut words: Vec<OsString> = Vec::new();
     if let Some((installed, ranks)) = launcher {
         words.extend(installed.launcher.iter().cloned());
         words.push(ranks.to_string().into());
     }
-    words.push(rank_program().into());
-    words.push(what.into());
+    words.push(rank_program(rank[0]).into());
+    words.extend(rank[1..].iter().map(OsString::from));
     run_words(&words, environment, Duration::from_secs(150))
 }
 
@@ -205,15 +222,17 @@ pub(crate) fn run_words(words: &[OsString], environment: &[(&str, &str)], limit:
         Err(_) => None,
     };
     let took = start.elapsed();
-    end_session(session);
+    let left = end_session(session);
     waiter.join().unwrap().ok();
     let output = readers.into_iter().map(|reader| reader.join().unwrap()).collect::<Vec<_>>().join("\n");
     assert!(took < limit, "{words:?} has not ended in {limit:?}:\n{output}");
-    Outcome { code, output, took }
+    Outcome { code, output, took, left }
 }
 
-/// Ends all processes of a session, whatever groups they are in.
-fn end_session(session: u32) {
+/// Ends all processes of a session, whatever groups they are in, and says which there were. Those that have ended and wait for their parent
+/// do not count.
+fn end_session(session: u32) -> Vec<String> {
+    let mut found = Vec::new();
     for entry in std::fs::read_dir("/proc").unwrap().flatten() {
         let Some(process) = entry.file_name().to_str().and_then(|name| name.parse::<i32>().ok()) else { continue };
         let Ok(stat) = std::fs::read_to_string(entry.path().join("stat")) else { continue };
@@ -221,8 +240,12 @@ fn end_session(session: u32) {
         if fields.and_then(|fields| fields.get(3)?.parse::<u32>().ok()) == Some(session) {
             // SAFETY: the process belongs to the session that this test started.
             unsafe { libc::kill(process, libc::SIGKILL) };
+            if !stat.contains(") Z ") {
+                found.push(stat.chars().take(40).collect());
+            }
         }
     }
+    found
 }
 
 /// `EIRENE_TEST_DEEP=1`: everything instead of a sample.

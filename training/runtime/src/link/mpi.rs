@@ -248,12 +248,14 @@ impl Post {
         (self.at, self.asked, self.taken) = (HEAD, first, 0);
         self.head = Some(head);
         self.ask()?;
-        Ok(Some(head))
+        Ok(self.head)
     }
 
     /// As [`super::Link::peek`].
     pub(super) fn peek(&mut self) -> Result<Option<(Head, &[u8])>, Error> {
         let Some(head) = self.head()? else { return Ok(None) };
+        // What was taken has left room for another frame.
+        self.ask()?;
         let Some(bytes) = self.front()? else { return Ok(Some((head, &[]))) };
         let at = self.at;
         Ok(self.into.front_mut().map(|frame| (head, &bytes_of(&mut frame.buffer)[at..bytes])))
@@ -288,10 +290,6 @@ impl Post {
             unsafe { address.copy_from_nonoverlapping(content.as_ptr(), bytes) };
         }
         self.take(bytes);
-        // There is room for another frame.
-        if self.head.is_some() {
-            self.ask()?;
-        }
         Ok(bytes)
     }
 

@@ -114,6 +114,11 @@ impl Patience {
     pub(crate) fn with_far_ranks(self) -> Self {
         Self { nap: FAR_NAP, ..self }
     }
+
+    /// The same, where MPI carries messages: it moves only while it is called, so whoever sleeps stops what is under way.
+    pub(crate) fn with_mpi(self) -> Self {
+        Self { yields: self.yields * 20, ..self.with_far_ranks() }
+    }
 }
 
 /// One wait.

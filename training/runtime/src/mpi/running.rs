@@ -34,12 +34,10 @@ fn number(dtype: DType, op: ReduceOp) -> Option<(Number, Op)> {
     };
     let op = match (op, dtype) {
         (ReduceOp::Min | ReduceOp::Max, _) if dtype.is_float() => return None,
-        (ReduceOp::Sum | ReduceOp::Max, DType::Bool) => Op::Max,
-        (ReduceOp::Prod | ReduceOp::Min, DType::Bool) => Op::Min,
+        (ReduceOp::Max, _) | (ReduceOp::Sum, DType::Bool) => Op::Max,
+        (ReduceOp::Min, _) | (ReduceOp::Prod, DType::Bool) => Op::Min,
         (ReduceOp::Sum | ReduceOp::Avg, _) => Op::Sum,
         (ReduceOp::Prod, _) => Op::Prod,
-        (ReduceOp::Min, _) => Op::Min,
-        (ReduceOp::Max, _) => Op::Max,
     };
     Some((number, op))
 }
@@ -107,10 +105,9 @@ impl Side {
         if self.is_own() {
             for (part, offset) in parts.iter().zip(&self.offsets).filter(|(part, _)| part.elements > 0) {
                 let extent = part.extent(dtype);
+                let place = self.address.wrapping_add(offset * dtype.size());
                 // SAFETY: the caller's part is as long, and our memory has its place; they are apart.
-                unsafe {
-                    self.address.add(offset * dtype.size()).copy_from_nonoverlapping(extent.address, extent.bytes)
-                };
+                unsafe { place.copy_from_nonoverlapping(extent.address, extent.bytes) };
             }
         }
     }
@@ -153,8 +150,9 @@ impl Running {
         // Truth values become 0 or 1 in a copy; MPI wants input and output apart, except where it has a word for "in place".
         let truths = reduces && dtype == DType::Bool;
         let clash = match call.collective {
-            Collective::AllReduce => false,
-            Collective::Reduce { .. } | Collective::Broadcast { .. } | Collective::Barrier => false,
+            Collective::AllReduce | Collective::Reduce { .. } | Collective::Broadcast { .. } | Collective::Barrier => {
+                false
+            }
             Collective::ReduceScatter | Collective::AllToAll => meet(&call.input, &call.output, dtype),
             Collective::AllGather | Collective::Gather { .. } => {
                 input.address != own_output.address && meet(&call.input, &call.output, dtype)

@@ -1,0 +1,205 @@
+//! Worlds on real processes with the MPIs that are installed: MPI's own collectives, MPI between pretended nodes, launchers that meet the wrong
+//! library, and ranks that end.
+
+#[path = "../../../mpi/tests/common/mod.rs"]
+mod common;
+
+use std::time::Duration;
+
+use common::{Installed, Kind, Outcome, deep, installed, run_rank, sample};
+
+const BY_MPI: (&str, &str) = ("EIRENE_TRAIN_TRANSPORT", "mpi");
+const OWN: (&str, &str) = ("EIRENE_TRAIN_ALGORITHM", "mpi");
+
+/// Runs `mpi_rank` with these words as so many ranks, or without a launcher. What the ranks say comes before what the launcher says.
+fn run_file(launcher: Option<(&Installed, u32)>, words: &[&str], environment: &[(&str, &str)]) -> Outcome {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let mut outcome = run_rank(launcher, &[&["mpi_rank", file.path().to_str().unwrap()], words].concat(), environment);
+    outcome.output.insert_str(0, &std::fs::read_to_string(file.path()).unwrap());
+    outcome
+}
+
+fn run(installed: &Installed, ranks: u32, words: &[&str], environment: &[(&str, &str)]) -> Outcome {
+    run_file(Some((installed, ranks)), words, environment)
+}
+
+/// The same launcher, told to let the other ranks be when one has failed: they are to say what they see.
+fn patient(installed: &Installed) -> Installed {
+    let mut patient = installed.clone();
+    let words: &[&str] = match installed.kind {
+        Kind::Orte => &["--enable-recovery"],
+        Kind::Prrte => &["--runtime-options", "recoverable"],
+        Kind::Hydra => &["-disable-auto-cleanup"],
+    };
+    patient.launcher.splice(1..1, words.iter().map(Into::into));
+    patient
+}
+
+/// Under its own launcher a library is found without being named, where it is the first choice.
+fn with<'a>(installed: &'a Installed, more: &[(&'static str, &'static str)]) -> Vec<(&'static str, &'a str)> {
+    let mut pairs: Vec<(&str, &str)> = more.to_vec();
+    if !installed.found {
+        pairs.push(("EIRENE_TRAIN_MPI", installed.library.to_str().unwrap()));
+    }
+    pairs
+}
+
+fn fine(outcome: &Outcome, installed: &Installed, ranks: u32, nodes: usize) {
+    assert_eq!(outcome.code, Some(0), "{installed:?} with {ranks} ranks:\n{}", outcome.output);
+    for rank in 0..ranks {
+        let line = format!("ok rank {rank} of {ranks} on {nodes} nodes, MPI's own: {}", installed.name);
+        assert_eq!(outcome.lines(&line), 1, "`{line}` is not once in:\n{}", outcome.output);
+    }
+    assert_eq!(outcome.lines(installed.abi), ranks as usize, "{} is not in:\n{}", installed.abi, outcome.output);
+}
+
+/// All ranks that said anything said these words; at least one did, and none within more than the time.
+fn told(outcome: &Outcome, ranks: usize, words: &[&str]) {
+    assert_eq!(outcome.lines("ok rank"), 0, "{}", outcome.output);
+    let errors = outcome.errors();
+    assert_eq!(errors.len(), ranks, "{}", outcome.output);
+    for (took, text) in errors {
+        assert!(took < 4500, "after {took} ms: {text}");
+        for word in words {
+            assert!(text.contains(word), "`{word}` is not in: {text}");
+        }
+    }
+}
+
+#[test]
+fn mpi_s_own_collectives_agree_with_plain_loops() {
+    for ranks in if deep() { vec![2, 3, 4] } else { vec![3] } {
+        for installed in sample(installed(), 1, 1) {
+            let nodes = if ranks == 3 { "aba" } else { "aaaa" };
+            let outcome = run(&installed, ranks, &["collectives", nodes], &with(&installed, &[BY_MPI, OWN]));
+            fine(&outcome, &installed, ranks, if ranks == 3 { 2 } else { 1 });
+        }
+    }
+}
+
+#[test]
+fn schedules_over_mpi_agree_with_plain_loops() {
+    for (ranks, nodes, count) in [(2, "ab", 2), (3, "aab", 2), (4, "abab", 2)] {
+        if !deep() && ranks != 2 {
+            continue;
+        }
+        for installed in sample(installed(), 1, 2) {
+            let outcome = run(&installed, ranks, &["collectives", nodes], &with(&installed, &[]));
+            fine(&outcome, &installed, ranks, count);
+        }
+    }
+}
+
+#[test]
+fn messages_over_mpi_find_their_receives() {
+    for installed in sample(installed(), 2, 3) {
+        fine(&run(&installed, 3, &["transfers", "abc"], &with(&installed, &[])), &installed, 3, 3);
+    }
+}
+
+#[test]
+fn on_one_node_mpi_is_left_alone_unless_it_is_asked_for() {
+    for installed in sample(installed(), 1, 4) {
+        let outcome = run(&installed, 2, &["join"], &with(&installed, &[]));
+        assert_eq!((outcome.code, outcome.lines("on 1 nodes, no MPI")), (Some(0), 2), "{}", outcome.output);
+        fine(&run(&installed, 2, &["join"], &with(&installed, &[BY_MPI])), &installed, 2, 1);
+    }
+}
+
+#[test]
+fn a_world_without_a_library_does_without_or_says_so() {
+    for installed in sample(installed(), 1, 5) {
+        let none = ("EIRENE_TRAIN_MPI", "none");
+        let outcome = run(&installed, 2, &["transfers", "ab"], &[none]);
+        assert_eq!((outcome.code, outcome.lines("on 2 nodes, no MPI")), (Some(0), 2), "{}", outcome.output);
+        let outcome = run(&patient(&installed), 2, &["join"], &[none, BY_MPI]);
+        told(&outcome, 2, &["rank 0", "EIRENE_TRAIN_MPI=none", "EIRENE_TRAIN_TRANSPORT=builtin"]);
+    }
+}
+
+#[test]
+fn a_launcher_and_another_s_library_are_an_error_on_every_rank() {
+    let all = installed();
+    let apart = |one: &Installed, other: &Installed| {
+        one.kind != other.kind && (one.kind, other.kind) != (Kind::Orte, Kind::Prrte)
+    };
+    let pairs: Vec<(&Installed, &Installed)> = all
+        .iter()
+        .flat_map(|launcher| all.iter().map(move |library| (launcher, library)))
+        .filter(|(launcher, library)| apart(launcher, library))
+        .collect();
+    for (launcher, library) in sample(pairs, 4, 6) {
+        let name = ("EIRENE_TRAIN_MPI", library.library.to_str().unwrap());
+        for nodes in ["aa", "ab"] {
+            let transport = if nodes == "aa" { vec![name, BY_MPI] } else { vec![name] };
+            let outcome = run(&patient(launcher), 2, &["join", nodes], &transport);
+            let spoken = if launcher.kind == Kind::Hydra { "PMI" } else { "PMIx" };
+            told(&outcome, 2, &["MPI: rank 0", spoken, library.name, "2 worlds of one", "EIRENE_TRAIN_MPI"]);
+        }
+    }
+}
+
+#[test]
+fn a_step_whose_pmi_is_hidden_is_an_error_on_every_rank() {
+    for installed in sample(installed(), 2, 7) {
+        let library = installed.library.to_str().unwrap();
+        let step = [BY_MPI, ("EIRENE_TRAIN_MPI", library), ("SLURM_STEP_ID", "0"), ("SLURM_NTASKS", "2")];
+        let ranks: Vec<_> = ["0", "1"]
+            .map(|rank| {
+                let mut step: Vec<(&'static str, String)> = step.map(|(name, value)| (name, value.to_owned())).to_vec();
+                step.push(("SLURM_PROCID", rank.to_owned()));
+                std::thread::spawn(move || {
+                    let step: Vec<(&str, &str)> = step.iter().map(|(name, value)| (*name, value.as_str())).collect();
+                    run_file(None, &["join"], &step)
+                })
+            })
+            .into_iter()
+            .map(|rank| rank.join().unwrap())
+            .collect();
+        for outcome in ranks {
+            told(&outcome, 1, &["MPI: rank 0", "SLURM_NTASKS=2", installed.name, "--mpi=pmix"]);
+        }
+    }
+}
+
+#[test]
+fn a_rank_that_has_left_is_named() {
+    for installed in sample(installed(), 1, 8) {
+        for environment in [with(&installed, &[]), with(&installed, &[OWN])] {
+            let outcome = run(&patient(&installed), 3, &["left", "abb"], &environment);
+            // A world that has failed ends without MPI, which launchers call a failure: what the ranks found counts.
+            assert_eq!(outcome.lines("found rank"), 2, "{installed:?}: {}", outcome.output);
+            assert_eq!(outcome.lines("panicked"), 0, "{}", outcome.output);
+        }
+    }
+}
+
+#[test]
+fn ranks_that_call_different_lengths_are_told() {
+    for installed in sample(installed(), 1, 9) {
+        for environment in [with(&installed, &[BY_MPI, OWN]), with(&installed, &[])] {
+            let nodes = if environment.contains(&OWN) { "aaa" } else { "abc" };
+            let outcome = run(&patient(&installed), 3, &["differ", nodes], &environment);
+            assert_eq!(outcome.lines("found rank"), 3, "{installed:?}: {}", outcome.output);
+            assert_eq!(outcome.lines("panicked"), 0, "{}", outcome.output);
+        }
+    }
+}
+
+#[test]
+fn a_killed_rank_is_named_by_all_others_and_nothing_is_left() {
+    for installed in sample(installed(), 1, 10) {
+        for environment in [with(&installed, &[]), with(&installed, &[OWN])] {
+            let outcome = run(&patient(&installed), 3, &["killed", "abb"], &environment);
+            let errors = outcome.errors();
+            assert_eq!(errors.len(), 2, "{installed:?}: {}", outcome.output);
+            for (_, text) in errors {
+                let (took, text) = text.strip_prefix("after ").and_then(|text| text.split_once(" ms: ")).unwrap();
+                assert!(took.parse::<u64>().unwrap() < 5000, "{took} ms: {text}");
+                assert!(text.contains("rank 2 has ended"), "{text}");
+            }
+            assert!(outcome.took < Duration::from_secs(30), "{:?}", outcome.took);
+            assert!(outcome.left.is_empty(), "{:?} are left", outcome.left);
+        }
+    }
+}
