@@ -222,27 +222,47 @@ pub(crate) fn run_words(words: &[OsString], environment: &[(&str, &str)], limit:
         Err(_) => None,
     };
     let took = start.elapsed();
-    let left = end_session(session);
+    let grace = if code.is_some() { GRACE } else { Duration::ZERO };
+    let left = end_session(session, grace);
     waiter.join().unwrap().ok();
     let output = readers.into_iter().map(|reader| reader.join().unwrap()).collect::<Vec<_>>().join("\n");
     assert!(took < limit, "{words:?} has not ended in {limit:?}:\n{output}");
     Outcome { code, output, took, left }
 }
 
-/// Ends all processes of a session, whatever groups they are in, and says which there were. Those that have ended and wait for their parent
-/// do not count.
-fn end_session(session: u32) -> Vec<String> {
+/// How long what a launcher has left behind may take to end by itself.
+const GRACE: Duration = Duration::from_secs(5);
+
+/// Waits until all processes of a session have ended, whatever groups they are in; ends those that have not, and says which.
+fn end_session(session: u32, grace: Duration) -> Vec<String> {
+    let until = Instant::now() + grace;
+    loop {
+        let left = living(session);
+        if left.is_empty() {
+            return Vec::new();
+        }
+        if Instant::now() >= until {
+            for (process, _) in &left {
+                // SAFETY: the process belongs to the session that this test started.
+                unsafe { libc::kill(*process, libc::SIGKILL) };
+            }
+            return left.into_iter().map(|(_, name)| name).collect();
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// The processes of a session that have not ended.
+fn living(session: u32) -> Vec<(i32, String)> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir("/proc").unwrap().flatten() {
         let Some(process) = entry.file_name().to_str().and_then(|name| name.parse::<i32>().ok()) else { continue };
         let Ok(stat) = std::fs::read_to_string(entry.path().join("stat")) else { continue };
-        let fields = stat.rsplit_once(')').map(|(_, rest)| rest.split_whitespace().collect::<Vec<_>>());
-        if fields.and_then(|fields| fields.get(3)?.parse::<u32>().ok()) == Some(session) {
-            // SAFETY: the process belongs to the session that this test started.
-            unsafe { libc::kill(process, libc::SIGKILL) };
-            if !stat.contains(") Z ") {
-                found.push(stat.chars().take(40).collect());
-            }
+        let Some((name, rest)) = stat.rsplit_once(')') else { continue };
+        let fields: Vec<&str> = rest.split_whitespace().collect();
+        let is_alive = !matches!(fields.first(), Some(&"Z" | &"X"));
+        if is_alive && fields.get(3).and_then(|field| field.parse::<u32>().ok()) == Some(session) {
+            found.push((process, name.to_owned()));
         }
     }
     found

@@ -192,7 +192,10 @@ fn a_killed_rank_is_named_by_all_others_and_nothing_is_left() {
         for environment in [with(&installed, &[]), with(&installed, &[OWN])] {
             let outcome = run(&patient(&installed), 3, &["killed", "abb"], &environment);
             let errors = outcome.errors();
-            assert_eq!(errors.len(), 2, "{installed:?}: {}", outcome.output);
+            // Hydra, patient or not, may end the others when one that has not called MPI_Finalize is gone.
+            let least = if installed.kind == Kind::Hydra { 0 } else { 2 };
+            assert!((least..=2).contains(&errors.len()), "{installed:?}: {}", outcome.output);
+            assert_eq!(outcome.lines("ok rank"), 0, "{}", outcome.output);
             for (_, text) in errors {
                 let (took, text) = text.strip_prefix("after ").and_then(|text| text.split_once(" ms: ")).unwrap();
                 assert!(took.parse::<u64>().unwrap() < 5000, "{took} ms: {text}");
