@@ -11,7 +11,7 @@ use crate::interrupt;
 pub(crate) fn raised(error: &Error) -> PyErr {
     let message = error.to_string();
     Python::attach(|py| match error {
-        Error::Timeout { missing, .. } => PyTuple::new(py, missing)
+        Error::Timeout { missing, .. } | Error::Absent { missing, .. } => PyTuple::new(py, missing)
             .map_or_else(|failure| failure, |missing| exception(py, "TimedOut", (message, missing))),
         // What a handler raised goes on its way; the calls after that find the world ended.
         Error::Interrupted { .. } => interrupt::raised().unwrap_or_else(|| exception(py, "WorldEnded", (message,))),

@@ -294,11 +294,11 @@ def test_more_memory_than_there_is_is_refused_and_the_world_goes_on() -> None:
 
 @pytest.mark.skipif(ranks.REFERENCE, reason="about how the real runtime meets")
 def test_a_rank_that_never_joins_is_named(tmp_path: Path, traces: launchers.Traces) -> None:
-    program = "import eirene_train\ntry:\n    eirene_train.world(1.0)\nexcept eirene_train.EireneError as error:\n    print(error)"
+    program = "import eirene_train\ntry:\n    eirene_train.world(1.0)\nexcept eirene_train.TimedOut as error:\n    print(error.missing, error)"
     here = os.environ | traces.variables | ranks.meeting(str(tmp_path))
     started = [subprocess.Popen([sys.executable, "-c", program], env=here | ranks.place(rank, 3), stdout=subprocess.PIPE, text=True) for rank in (0, 1)]
     said = [process.communicate(timeout=60)[0] for process in started]
-    assert all("s for rank 2;" in text and "EIRENE_TRAIN_DIRECTORY" in text for text in said), said
+    assert all("(2,)" in text and "s for rank 2;" in text and "EIRENE_TRAIN_DIRECTORY" in text for text in said), said
     traces.assert_none()
 
 

@@ -15,6 +15,14 @@ pub enum Error {
         /// Who has not come, where that is known.
         missing: Vec<u32>,
     },
+    /// Ranks did not come when the world was to be joined.
+    #[error("{message}")]
+    Absent {
+        /// How long was waited for whom, where, and what to look at.
+        message: String,
+        /// Who has not come.
+        missing: Vec<u32>,
+    },
     /// A rank has ended while it was needed.
     #[error("rank {rank} has ended while {what}")]
     PeerDied {

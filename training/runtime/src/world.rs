@@ -261,7 +261,9 @@ impl World {
 /// Ranks that did not meet in time are told where they waited, and what to do about it.
 fn advised(error: eirene_train_mesh::Error, launch: &Launch) -> Error {
     match error {
-        eirene_train_mesh::Error::Timeout { .. } => Error::Meeting(format!("{error}; {}", launch.advice())),
+        eirene_train_mesh::Error::Timeout { ref missing, .. } => {
+            Error::Absent { message: format!("{error}; {}", launch.advice()), missing: missing.clone() }
+        }
         other => other.into(),
     }
 }
