@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 use eirene_train_command::Context;
 use eirene_train_launch::{Environment, Launch};
 use eirene_train_mpi::{Mpi, Surroundings};
-use eirene_train_runtime::{Call, DType, Error, Group, Options, ReduceOp, World};
+use eirene_train_runtime::{Call, Collective, DType, Error, Group, Options, ReduceOp, Tuning, World};
 
 /// Long enough for everything that goes well.
 const AMPLE: Duration = Duration::from_mins(1);
@@ -63,11 +63,13 @@ fn say(line: &str) {
 }
 
 fn be(words: &[&str]) -> Result<(), Failure> {
-    let launch = Launch::detect(&Environment::of_this_process()).map_err(|error| Failure::Error(error.to_string()))?;
+    let environment = Environment::of_this_process();
+    let launch = Launch::detect(&environment).map_err(|error| Failure::Error(error.to_string()))?;
     if words == ["library"] {
         return library().map_err(|error| Failure::Error(error.to_string()));
     }
-    let world = World::join(&launch, &Options { timeout: AMPLE, ..Options::default() })?;
+    let options = Options { timeout: AMPLE, ..Options::of_environment(&environment, Tuning::Off)? };
+    let world = World::join(&launch, &options)?;
     match words {
         ["cases", seed, each] => {
             let seed = seed.parse().map_err(|_| Failure::Error(format!("`{seed}` is no seed")))?;
@@ -88,6 +90,9 @@ fn be(words: &[&str]) -> Result<(), Failure> {
 fn check(world: &World, seed: u64, each: usize) -> Result<usize, Failure> {
     let backwards: Vec<u32> = (0..world.size()).rev().collect();
     let groups = [world.everybody(AMPLE)?, world.group(&backwards, "backwards", AMPLE)?];
+    if world.rank() == 0 {
+        say(&groups[0].explain(Collective::AllReduce, DType::F32, 1000));
+    }
     let mut memory = cases::Memory::new(world, world.size())?;
     let chosen = cases::choose(world.size(), seed, each);
     for (number, case) in chosen.iter().enumerate() {

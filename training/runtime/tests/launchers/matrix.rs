@@ -78,9 +78,9 @@ fn expected(launcher: Kind, library: Library) -> Outcome {
     }
 }
 
-/// The variables by which a library is named.
-fn named(library: &str) -> [(&'static str, &str); 2] {
-    [("EIRENE_MPI", library), ("EIRENE_TRAIN_MPI", library)]
+/// The variable by which a library is named.
+fn named(library: &str) -> [(&'static str, &str); 1] {
+    [("EIRENE_TRAIN_MPI", library)]
 }
 
 fn check(launcher: &Launcher, library: Library) -> Result<(), String> {
@@ -104,8 +104,10 @@ fn check(launcher: &Launcher, library: Library) -> Result<(), String> {
                 &named(file.to_str().unwrap())[..],
                 &[("EIRENE_TRAIN_TRANSPORT", "mpi"), ("EIRENE_TRAIN_ALGORITHM", "mpi")],
             ];
-            launcher.start(2, &["cases", "1", "3"], &variables.concat()).end().assert_right(2, " cases right");
-            Ok(())
+            let ended = launcher.start(2, &["cases", "1", "3"], &variables.concat()).end();
+            ended.assert_right(2, " cases right");
+            let own = format!("MPI's own: {}", library.name());
+            if ended.text.contains(&own) { Ok(()) } else { Err(format!("{own} is not in: {}", ended.text)) }
         }
         Outcome::Refused(words) => {
             if ended.text.contains(" of 1: ") || ended.text.contains(" of 2: ") {
@@ -122,6 +124,15 @@ fn check(launcher: &Launcher, library: Library) -> Result<(), String> {
                 if let Some(word) = words.iter().chain([&library.name()]).find(|word| !error.contains(*word)) {
                     return wrong(&format!("`{word}` is not in: {error}"));
                 }
+            }
+            // A world that is to go by this library is refused as well, on all ranks.
+            let variables = [&named(file.to_str().unwrap())[..], &[("EIRENE_TRAIN_TRANSPORT", "mpi")]];
+            let world = launcher.start(2, &["cases", "1", "1"], &variables.concat()).end();
+            if world.code == Some(0) || world.text.contains("cases right") || world.errors().is_empty() {
+                return Err(format!("{} with {library:?}: a world of it came up:\n{}", launcher.name, world.text));
+            }
+            if let Some((took, error)) = world.errors().into_iter().find(|(took, _)| *took > SOON_MS) {
+                return Err(format!("{} with {library:?}: took {took} ms to say: {error}", launcher.name));
             }
             Ok(())
         }
