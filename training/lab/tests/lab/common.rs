@@ -41,8 +41,8 @@ pub(crate) fn launcher(nodes: &Nodes, slots: &[usize], directory: &Path, rank: &
     let file = directory.join("hosts");
     let lines = (1..).zip(slots).map(|(node, slots)| format!("node{node} slots={slots}\n"));
     std::fs::write(&file, lines.collect::<String>()).unwrap();
-    let mut command = Command::new(program("launcher"));
-    command.args(["run", "--no-labels", "--hostfile"]).arg(file).arg(program("rank")).args(rank);
+    let mut command = Command::new(program("lab_launcher"));
+    command.args(["run", "--no-labels", "--hostfile"]).arg(file).arg(program("lab_rank")).args(rank);
     command.env("EIRENE_TRAIN_RSH", format!("{TOOL} rsh")).env("EIRENE_TRAIN_LAB", nodes.name());
     command.stdin(Stdio::null());
     command
@@ -67,7 +67,7 @@ impl Rank {
         let start = |rank: usize| {
             let mut command = Command::new(TOOL);
             command.args(["exec", "--lab", &nodes.name(), &format!("node{}", rank / 2 + 1), "--"]);
-            command.arg(program("rank")).args(["endless", elements]);
+            command.arg(program("lab_rank")).args(["endless", elements]);
             let place = [("RANK", rank), ("SIZE", 4), ("LOCAL_RANK", rank % 2), ("LOCAL_SIZE", 2), ("NODE", rank / 2)];
             command.envs(place.map(|(name, value)| (format!("EIRENE_TRAIN_{name}"), value.to_string())));
             command.env("EIRENE_TRAIN_NODES", "node[1-2]").env("EIRENE_TRAIN_WORLD", nodes.name());

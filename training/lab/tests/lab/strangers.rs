@@ -19,7 +19,7 @@ fn a_stranger_on_the_network_neither_joins_nor_disturbs() {
     let meeting = std::fs::read_to_string(&place).unwrap();
 
     let mut stranger = std::process::Command::new(TOOL);
-    stranger.args(["exec", "--lab", &nodes.name(), "node3", "--"]).arg(program("stranger")).arg(meeting.trim());
+    stranger.args(["exec", "--lab", &nodes.name(), "node3", "--"]).arg(program("lab_stranger")).arg(meeting.trim());
     let mut stranger = stranger.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
     let mut words = BufReader::new(stranger.stdout.take().unwrap()).lines();
     // Connections without a word, with noise, and with what the door itself has said to somebody else: none was let in.

@@ -1,9 +1,9 @@
 //! A rank for the lab: joins the world it was started in, as any program does, and says on stdout what it saw.
 //!
-//! - `rank wire COLLECTIVE ELEMENTS ROUNDS`: runs `allreduce` or `broadcast` of f32, checks each result, and says of its node `wire NODE SENT
+//! - `lab_rank wire COLLECTIVE ELEMENTS ROUNDS`: runs `allreduce` or `broadcast` of f32, checks each result, and says of its node `wire NODE SENT
 //!   RECEIVED`: bytes on the node's interface from the first round to the last. Rank 0 also says `seconds …`, one figure a round.
-//! - `rank endless ELEMENTS`: reduces until something is wrong, says `under way` after the first round, and then what is wrong.
-//! - `rank late RANK GO PLACE …`: as one of these; the rank of that number does not join before there is something at the path GO, and where the
+//! - `lab_rank endless ELEMENTS`: reduces until something is wrong, says `under way` after the first round, and then what is wrong.
+//! - `lab_rank late RANK GO PLACE …`: as one of these; the rank of that number does not join before there is something at the path GO, and where the
 //!   ranks meet is written to the path PLACE.
 #![expect(clippy::print_stdout, reason = "what it says is what it is for")]
 
