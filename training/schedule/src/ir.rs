@@ -134,6 +134,21 @@ pub enum Collective {
 }
 
 impl Collective {
+    /// All of them, for a root.
+    pub const fn all(root: Rank) -> [Self; 9] {
+        [
+            Self::AllReduce,
+            Self::Broadcast { root },
+            Self::Reduce { root },
+            Self::ReduceScatter,
+            Self::AllGather,
+            Self::AllToAll,
+            Self::Gather { root },
+            Self::Scatter { root },
+            Self::Barrier,
+        ]
+    }
+
     /// The rank that gives or gets everything, where there is one.
     pub fn root(self) -> Option<Rank> {
         match self {

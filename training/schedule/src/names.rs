@@ -51,6 +51,32 @@ impl fmt::Display for Algorithm {
 }
 
 impl Algorithm {
+    /// In how many segments it cuts what it moves, if it cuts.
+    pub fn segments(&self) -> Option<u32> {
+        self.clone().segments_mut().copied()
+    }
+
+    /// The same, to be changed.
+    pub fn segments_mut(&mut self) -> Option<&mut u32> {
+        match self {
+            Self::Direct { segments }
+            | Self::SegmentedRing { segments }
+            | Self::TwoLevel { segments, .. }
+            | Self::Chain { segments }
+            | Self::ChainBinomial { segments, .. } => Some(segments),
+            Self::Exchange
+            | Self::Shared
+            | Self::Ring
+            | Self::HalvingDoubling
+            | Self::Doubling
+            | Self::Binomial
+            | Self::ScatterAllGather
+            | Self::Bruck
+            | Self::Pairwise
+            | Self::Dissemination => None,
+        }
+    }
+
     /// The algorithm of a name, as it is displayed. `nodes` is for the one whose name does not say everything: the node of each rank.
     pub fn named(name: &str, nodes: &[u32]) -> Option<Self> {
         let mut words = name.split('/');

@@ -23,48 +23,13 @@ pub(super) struct Candidate {
     pub(super) way: Way,
 }
 
-/// Its segments, if it has any.
-pub(crate) fn segments(algorithm: &Algorithm) -> Option<u32> {
-    match algorithm {
-        Algorithm::Direct { segments }
-        | Algorithm::SegmentedRing { segments }
-        | Algorithm::TwoLevel { segments, .. }
-        | Algorithm::Chain { segments }
-        | Algorithm::ChainBinomial { segments, .. } => Some(*segments),
-        Algorithm::Exchange
-        | Algorithm::Shared
-        | Algorithm::Ring
-        | Algorithm::HalvingDoubling
-        | Algorithm::Doubling
-        | Algorithm::Binomial
-        | Algorithm::ScatterAllGather
-        | Algorithm::Bruck
-        | Algorithm::Pairwise
-        | Algorithm::Dissemination => None,
-    }
-}
-
 /// The same with so many segments, or with the nearest number there can be; unchanged if it has none.
 pub(crate) fn with_segments(algorithm: &Algorithm, wanted: usize, ranks: u32) -> Algorithm {
     let most = MOST_SEGMENTS.min(MOST_BLOCKS / ranks.max(1)).max(1);
     let wanted = u32::try_from(wanted).unwrap_or(u32::MAX).clamp(1, most);
     let mut algorithm = algorithm.clone();
-    match &mut algorithm {
-        Algorithm::Direct { segments }
-        | Algorithm::SegmentedRing { segments }
-        | Algorithm::TwoLevel { segments, .. }
-        | Algorithm::Chain { segments }
-        | Algorithm::ChainBinomial { segments, .. } => *segments = wanted,
-        Algorithm::Exchange
-        | Algorithm::Shared
-        | Algorithm::Ring
-        | Algorithm::HalvingDoubling
-        | Algorithm::Doubling
-        | Algorithm::Binomial
-        | Algorithm::ScatterAllGather
-        | Algorithm::Bruck
-        | Algorithm::Pairwise
-        | Algorithm::Dissemination => {}
+    if let Some(segments) = algorithm.segments_mut() {
+        *segments = wanted;
     }
     algorithm
 }
@@ -106,7 +71,7 @@ pub(crate) fn is_offered(collective: Collective, algorithm: &Algorithm, topology
         Algorithm::ChainBinomial { chain, .. } => *chain > 0,
         _ => true,
     };
-    let fits = segments(algorithm).is_none_or(|segments| {
+    let fits = algorithm.segments().is_none_or(|segments| {
         segments > 0 && segments <= MOST_SEGMENTS && segments.saturating_mul(ranks) <= MOST_BLOCKS
     });
     let wanted = family(algorithm);
@@ -128,7 +93,7 @@ pub(super) fn candidates(collective: Collective, bytes: usize, topology: &Topolo
     for offered in algorithms(collective, ranks, topology.nodes(), false) {
         let one = with_segments(&offered, 1, ranks);
         add(&one, None, one.clone());
-        let pieces: &[usize] = match (segments(&one), &one) {
+        let pieces: &[usize] = match (one.segments(), &one) {
             (None, _) => &[],
             (Some(_), Algorithm::TwoLevel { .. }) => &FAR_PIECES,
             (Some(_), _) => &PIECES,

@@ -10,17 +10,7 @@ use crate::choice::Topology;
 use crate::error::Error;
 
 /// Every collective, for any root.
-pub(crate) const COLLECTIVES: [Collective; 9] = [
-    Collective::AllReduce,
-    Collective::Broadcast { root: 0 },
-    Collective::Reduce { root: 0 },
-    Collective::ReduceScatter,
-    Collective::AllGather,
-    Collective::AllToAll,
-    Collective::Gather { root: 0 },
-    Collective::Scatter { root: 0 },
-    Collective::Barrier,
-];
+pub(crate) const COLLECTIVES: [Collective; 9] = Collective::all(0);
 
 /// A few ranks on a few nodes, on which there is everything.
 const SAMPLE: [u32; 4] = [0, 0, 1, 1];

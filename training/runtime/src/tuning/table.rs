@@ -6,7 +6,7 @@ use eirene_train_schedule::{Algorithm, Collective};
 use serde::{Deserialize, Serialize};
 
 use super::MEASURED;
-use super::candidates::{is_offered, segments, with_segments};
+use super::candidates::{is_offered, with_segments};
 use super::machine::Key;
 use crate::call;
 use crate::choice::{Topology, Way};
@@ -45,7 +45,7 @@ impl Case {
     /// The way for a call of so many bytes, in pieces as large as those that were measured.
     pub(crate) fn way(&self, bytes: usize, ranks: u32) -> Option<Way> {
         let Way::Schedule(chosen) = self.chosen.as_ref()? else { return Some(Way::Mpi) };
-        Some(Way::Schedule(match segments(chosen) {
+        Some(Way::Schedule(match chosen.segments() {
             Some(measured) if measured > 1 && self.bytes > 0 => {
                 with_segments(chosen, measured as usize * bytes / self.bytes, ranks)
             }

@@ -38,20 +38,6 @@ fn deep() -> bool {
     std::env::var("EIRENE_TEST_DEEP").is_ok_and(|deep| deep == "1")
 }
 
-fn collectives(root: u32) -> [Collective; 9] {
-    [
-        Collective::AllReduce,
-        Collective::Broadcast { root },
-        Collective::Reduce { root },
-        Collective::ReduceScatter,
-        Collective::AllGather,
-        Collective::AllToAll,
-        Collective::Gather { root },
-        Collective::Scatter { root },
-        Collective::Barrier,
-    ]
-}
-
 const OPS: [ReduceOp; 5] = [ReduceOp::Sum, ReduceOp::Avg, ReduceOp::Min, ReduceOp::Max, ReduceOp::Prod];
 
 /// One call, the same on all ranks.
@@ -303,7 +289,7 @@ fn settings() -> Vec<Setting> {
             let shares = ranks > 1 && nodes.iter().all(|node| *node == nodes[0]);
             let offered = |collective| algorithms(collective, ranks as u32, &numbers, shares);
             let names: BTreeSet<String> =
-                collectives(0).into_iter().flat_map(offered).map(|algorithm| algorithm.to_string()).collect();
+                Collective::all(0).into_iter().flat_map(offered).map(|algorithm| algorithm.to_string()).collect();
             all.extend(names.into_iter().map(|name| (nodes.clone(), name)));
         }
     }
@@ -322,7 +308,7 @@ fn check_setting((nodes, name): &Setting, salt: u64, times: usize) -> usize {
         // The same on all ranks.
         let mut random = Random::new(salt);
         let mut checked = 0;
-        for collective in collectives(random.below(ranks) as u32) {
+        for collective in Collective::all(random.below(ranks) as u32) {
             let explained = group.explain(collective, DType::F32, if shared { 100_000 } else { 1001 });
             if !explained.contains(&format!("{name}: asked for by `{name}`")) {
                 continue;

@@ -92,32 +92,17 @@ pub fn generate(collective: Collective, algorithm: &Algorithm, ranks: u32) -> Re
 }
 
 fn parameters(collective: Collective, algorithm: &Algorithm, ranks: u32) -> Result<(), Refused> {
-    let segments = match algorithm {
-        Algorithm::TwoLevel { nodes, segments } => {
-            if nodes.len() != ranks as usize {
-                return Err(Refused::Nodes { given: nodes.len(), ranks });
-            }
-            *segments
+    match algorithm {
+        Algorithm::TwoLevel { nodes, .. } if nodes.len() != ranks as usize => {
+            return Err(Refused::Nodes { given: nodes.len(), ranks });
         }
         Algorithm::ChainBinomial { chain: 0, .. } => return Err(Refused::Segments { segments: 0, ranks }),
-        Algorithm::Direct { segments }
-        | Algorithm::SegmentedRing { segments }
-        | Algorithm::Chain { segments }
-        | Algorithm::ChainBinomial { segments, .. } => *segments,
         Algorithm::Doubling if collective == Collective::AllGather && !ranks.is_power_of_two() => {
             return Err(Refused::PowerOfTwo { algorithm: algorithm.clone(), ranks });
         }
-        Algorithm::Exchange
-        | Algorithm::Shared
-        | Algorithm::Ring
-        | Algorithm::HalvingDoubling
-        | Algorithm::Doubling
-        | Algorithm::Binomial
-        | Algorithm::ScatterAllGather
-        | Algorithm::Bruck
-        | Algorithm::Pairwise
-        | Algorithm::Dissemination => 1,
-    };
+        _ => {}
+    }
+    let segments = algorithm.segments().unwrap_or(1);
     if segments == 0 || segments > MAX_SEGMENTS || segments * ranks > MAX_BLOCKS {
         return Err(Refused::Segments { segments, ranks });
     }

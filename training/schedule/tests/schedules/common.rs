@@ -33,20 +33,6 @@ pub(crate) fn deep() -> bool {
     std::env::var("EIRENE_TEST_DEEP").is_ok_and(|deep| deep == "1")
 }
 
-pub(crate) fn collectives(root: u32) -> [Collective; 9] {
-    [
-        Collective::AllReduce,
-        Collective::Broadcast { root },
-        Collective::Reduce { root },
-        Collective::ReduceScatter,
-        Collective::AllGather,
-        Collective::AllToAll,
-        Collective::Gather { root },
-        Collective::Scatter { root },
-        Collective::Barrier,
-    ]
-}
-
 /// Different ways in which ranks can lie on nodes.
 pub(crate) fn nodes(ranks: u32) -> Vec<Vec<u32>> {
     vec![

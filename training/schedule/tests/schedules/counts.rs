@@ -1,6 +1,6 @@
 //! What schedules move, against the formulas; and what the model predicts from it.
 
-use crate::common::{Random, collectives, every, lengths};
+use crate::common::{Random, every, lengths};
 use eirene_train_schedule::{
     Algorithm, Collective, Costs, Counts, Lengths, Link, Step, Verified, chain_segments, cut, generate, predict, verify,
 };
@@ -269,7 +269,7 @@ fn everything_can_be_predicted() {
     let mut random = Random::new(6);
     for p in [1, 2, 5, 8_u32] {
         let nodes: Vec<u32> = (0..p).map(|rank| rank / 2).collect();
-        for collective in collectives(p - 1) {
+        for collective in Collective::all(p - 1) {
             for algorithm in every(collective, p) {
                 let schedule = verified(collective, &algorithm, p);
                 let lengths = lengths(collective, p, 100, &mut random);

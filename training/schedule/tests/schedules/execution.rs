@@ -1,6 +1,6 @@
 //! Every algorithm of every collective, executed with numbers, against a plain computation.
 
-use crate::common::{MODES, Number, Random, Run, collectives, every, inputs, lengths, oracle};
+use crate::common::{MODES, Number, Random, Run, every, inputs, lengths, oracle};
 use eirene_train_schedule::{Collective, generate, verify};
 
 fn roots(collective: Collective, ranks: u32) -> Vec<u32> {
@@ -12,7 +12,7 @@ fn every_schedule_does_what_its_collective_says() {
     let mut random = Random::new(1);
     let mut executed = 0;
     for ranks in 1..=9_u32 {
-        for collective in collectives(0) {
+        for collective in Collective::all(0) {
             let mut roots = roots(collective, ranks);
             roots.dedup();
             for collective in roots.into_iter().map(|root| with_root(collective, root)) {
@@ -90,7 +90,7 @@ fn the_executor_sees_what_the_verifier_should() {
 }
 
 fn with_root(collective: Collective, root: u32) -> Collective {
-    collectives(root)
+    Collective::all(root)
         .into_iter()
         .find(|other| std::mem::discriminant(other) == std::mem::discriminant(&collective))
         .unwrap()

@@ -1,6 +1,6 @@
 //! The verifier catches what is wrong: mistakes of every kind by name, and thousands at random.
 
-use crate::common::{MODES, Random, Run, collectives, deep, every, inputs, lengths, oracle, seed};
+use crate::common::{MODES, Random, Run, deep, every, inputs, lengths, oracle, seed};
 use eirene_train_schedule::{Algorithm, Collective, Fault, Schedule, Space, Span, Step, generate, verify};
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
@@ -382,7 +382,7 @@ proptest! {
     #[test]
     fn what_is_let_through_is_right(seed in any::<u64>(), ranks in 2_u32..=6, slips in 1_usize..=3) {
         let mut random = Random::new(seed);
-        let collective = collectives(random.below(ranks as usize) as u32)[random.below(9)];
+        let collective = Collective::all(random.below(ranks as usize) as u32)[random.below(9)];
         let algorithms = every(collective, ranks);
         let algorithm = &algorithms[random.below(algorithms.len())];
         let mut schedule = generate(collective, algorithm, ranks).unwrap();
@@ -401,7 +401,7 @@ fn some_changes_are_harmless_and_most_are_not() {
     let mut random = Random::new(7);
     let (mut harmless, mut all) = (0, 0);
     for _ in 0..1000 {
-        let collective = collectives(1)[random.below(9)];
+        let collective = Collective::all(1)[random.below(9)];
         let algorithms = every(collective, 4);
         let mut schedule = generate(collective, &algorithms[random.below(algorithms.len())], 4).unwrap();
         let before = schedule.programs.clone();

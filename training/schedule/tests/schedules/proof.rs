@@ -1,6 +1,6 @@
 //! Every schedule that can be written is proven, for every number of ranks.
 
-use crate::common::{Random, collectives, deep, every, nodes};
+use crate::common::{Random, deep, every, nodes};
 use eirene_train_schedule::{Algorithm, Collective, Refused, algorithms, generate, verify};
 
 fn prove(collective: Collective, algorithm: &Algorithm, ranks: u32) {
@@ -23,7 +23,7 @@ fn all_algorithms_are_proven_up_to_64_ranks() {
             vec![0, ranks - 1, random.below(ranks as usize) as u32]
         };
         for root in roots {
-            for collective in collectives(root) {
+            for collective in Collective::all(root) {
                 if root == 0 || collective.root().is_some() {
                     for algorithm in every(collective, ranks) {
                         prove(collective, &algorithm, ranks);
@@ -38,7 +38,7 @@ fn all_algorithms_are_proven_up_to_64_ranks() {
 fn sets_of_more_than_64_ranks_are_proven_too() {
     let large: &[u32] = if deep() { &[65, 96, 127, 128, 129, 200, 256] } else { &[65, 67] };
     for &ranks in large {
-        for collective in collectives(ranks - 1) {
+        for collective in Collective::all(ranks - 1) {
             for algorithm in every(collective, ranks) {
                 let costly = matches!(&algorithm, Algorithm::Direct { segments } | Algorithm::SegmentedRing { segments } | Algorithm::TwoLevel { segments, .. } if *segments > 2);
                 if !costly {
@@ -80,7 +80,7 @@ fn depths_are_those_of_the_papers() {
 
 #[test]
 fn what_is_named_can_be_written_and_nothing_else() {
-    for collective in collectives(1) {
+    for collective in Collective::all(1) {
         for nodes in nodes(4) {
             for algorithm in algorithms(collective, 4, &nodes, false) {
                 assert_ne!(algorithm, Algorithm::Shared);
@@ -107,7 +107,7 @@ fn what_is_named_can_be_written_and_nothing_else() {
 #[test]
 fn names_say_which_algorithm_is_meant() {
     let nodes = [0, 0, 1, 1];
-    for collective in collectives(1) {
+    for collective in Collective::all(1) {
         let list = algorithms(collective, 4, &nodes, true);
         let names: Vec<String> = list.iter().map(ToString::to_string).collect();
         assert_eq!(names.iter().filter_map(|name| Algorithm::named(name, &nodes)).collect::<Vec<_>>(), list);
