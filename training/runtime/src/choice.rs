@@ -197,7 +197,8 @@ impl Chooser {
                 }
                 Ok(Wanted::Ours(algorithm, goes_with_size)) => {
                     let algorithm = if *goes_with_size {
-                        in_pieces(collective, algorithm, bytes, PIECE, self.topology.ranks())
+                        let ranks = self.topology.ranks();
+                        in_pieces(collective, algorithm, bytes, block(ranks as usize), ranks)
                     } else {
                         algorithm.clone()
                     };
@@ -262,8 +263,18 @@ impl Wish {
 
 /// Up to here everybody sends everything to everybody: one step, and no more bytes than what a head costs.
 const TINY: usize = 4 << 10;
-/// What two ranks pass on at a time: measured; it has to stay in a core's second-level cache together with what it is combined with.
+/// What one rank sends to others as it is at a time: measured.
 const PIECE: usize = 256 << 10;
+/// Of a buffer whose blocks are combined by their owners, what goes through the ranks at a time: measured on two and on four. It has to stay in
+/// a core's second-level cache together with what it is combined with.
+const SEGMENT: usize = 512 << 10;
+/// Blocks are not cut finer on account of that: a piece has its price.
+const LEAST_PIECE: usize = 32 << 10;
+
+/// What each of so many ranks owns of a segment.
+fn block(ranks: usize) -> usize {
+    (SEGMENT / ranks).max(LEAST_PIECE)
+}
 
 /// What thresholds say, and why. `shared`: all buffers lie where all ranks can reach them.
 pub(crate) fn by_thresholds(
@@ -286,7 +297,7 @@ pub(crate) fn by_thresholds(
             (Algorithm::Exchange, "so short that one step counts more than bytes")
         }
         Collective::AllReduce | Collective::ReduceScatter | Collective::Reduce { .. } => (
-            Algorithm::Direct { segments: segments(PIECE * ranks) },
+            Algorithm::Direct { segments: segments(block(ranks) * ranks) },
             "within a node every rank is one step away, and each block is combined once, by its owner",
         ),
         Collective::Barrier => (Algorithm::Dissemination, "the fewest rounds"),
