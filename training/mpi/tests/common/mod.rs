@@ -180,7 +180,9 @@ pub(crate) fn run_rank(launcher: Option<(&Installed, u32)>, rank: &[&str], envir
     }
     words.push(rank_program(rank[0]).into());
     words.extend(rank[1..].iter().map(OsString::from));
-    run_words(&words, environment, Duration::from_secs(150))
+    // All cases of a matrix take minutes.
+    let limit = if deep() { 1500 } else { 150 };
+    run_words(&words, environment, Duration::from_secs(limit))
 }
 
 /// Runs a program in a session of its own. At the limit, and at its end, what is left of the session is ended.
