@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use eirene_train_launch::{Environment, Launch, Mpi, Place, SecretSource};
+use eirene_train_launch::{Environment, Launch, Mpi, Place, SecretSource, variables};
 
 use crate::finding::{Finding, Section, bytes};
 use crate::mpi::Choice;
@@ -12,6 +12,8 @@ use crate::mpi::Choice;
 pub(crate) struct Facts {
     pub(crate) launch: Option<Launch>,
     pub(crate) choice: Choice,
+    /// What somebody said about encryption.
+    pub(crate) encryption: Option<String>,
     /// Where `run` makes its directory, and whether it can.
     pub(crate) base: (PathBuf, Result<(), String>),
     /// Bytes free in the file system of the system's temporary directory; none where it cannot be known.
@@ -25,7 +27,8 @@ impl Facts {
         let can = writable(&base);
         let room = nix::sys::statvfs::statvfs("/tmp").ok();
         let room = room.map(|found| found.blocks_available().saturating_mul(found.fragment_size()));
-        Self { launch: launch.cloned(), choice, base: (base, can), room }
+        let encryption = environment.get(variables::ENCRYPTION).map(str::to_owned);
+        Self { launch: launch.cloned(), choice, encryption, base: (base, can), room }
     }
 }
 
@@ -43,11 +46,7 @@ pub(crate) fn judge(facts: &Facts) -> Section {
     let mut findings = vec![
         Finding::ok("used.node", "within a node: shared memory (memfd), handed from rank to rank by descriptor")
             .with("memfd"),
-        Finding::ok(
-            "used.network",
-            "between nodes: TCP connections that prove the world's secret both ways; their bytes are not encrypted",
-        )
-        .with("tcp"),
+        network(facts.encryption.as_deref()),
         mpi(facts),
         secret(facts),
     ];
@@ -69,6 +68,25 @@ pub(crate) fn judge(facts: &Facts) -> Section {
         findings.push(Finding::warning("used.room", fact, "make room: MPIs and torch write there when they start"));
     }
     Section { name: "used", title: "what would be used", findings }
+}
+
+fn network(encryption: Option<&str>) -> Finding {
+    const ID: &str = "used.network";
+    const TCP: &str = "between nodes: TCP connections that prove the world's secret both ways";
+    match encryption {
+        None | Some("on") => Finding::ok(ID, format!("{TCP} and encrypt what goes over them")).with("tcp"),
+        Some("off") => Finding::note(
+            ID,
+            format!("{TCP}; data is not encrypted ({} is `off` here)", variables::ENCRYPTION),
+            "that suits a network that nobody else is on; elsewhere, unset it",
+        )
+        .with("tcp"),
+        Some(word) => Finding::problem(
+            ID,
+            format!("{} is `{word}`, which means nothing", variables::ENCRYPTION),
+            "set it to `on` or `off`, or unset it",
+        ),
+    }
 }
 
 fn mpi(facts: &Facts) -> Finding {
@@ -125,7 +143,8 @@ mod tests {
     fn facts(variables: &[(&str, &str)], choice: Choice) -> Facts {
         let environment = Environment::new(variables.iter().copied(), "c1", 1000);
         let launch = Launch::detect(&environment).unwrap();
-        Facts { launch: Some(launch), choice, base: ("/tmp".into(), Ok(())), room: Some(1 << 40) }
+        let encryption = environment.get("EIRENE_TRAIN_ENCRYPTION").map(str::to_owned);
+        Facts { launch: Some(launch), choice, encryption, base: ("/tmp".into(), Ok(())), room: Some(1 << 40) }
     }
 
     fn level(facts: &Facts, id: &str) -> Level {
@@ -142,6 +161,13 @@ mod tests {
         assert_eq!(level(&facts(&must, Choice::Nothing), "used.mpi"), Level::Problem);
         let builtin = [&HYDRA[..], &[("EIRENE_TRAIN_TRANSPORT", "builtin")]].concat();
         assert_eq!(level(&facts(&builtin, Choice::Nothing), "used.mpi"), Level::Ok);
+    }
+
+    #[test]
+    fn what_is_not_encrypted_is_noted() {
+        let network = |word: &str| level(&facts(&[("EIRENE_TRAIN_ENCRYPTION", word)], Choice::Nothing), "used.network");
+        assert_eq!([network(""), network("on")], [Level::Ok; 2]);
+        assert_eq!((network("off"), network("aes")), (Level::Note, Level::Problem));
     }
 
     #[test]

@@ -25,6 +25,8 @@ pub const MEETING: &str = "EIRENE_TRAIN_MEETING";
 pub const DIRECTORY: &str = "EIRENE_TRAIN_DIRECTORY";
 /// `auto`, `mpi` or `builtin`.
 pub const TRANSPORT: &str = "EIRENE_TRAIN_TRANSPORT";
+/// `on` or `off`: whether data that the built-in transport sends to other nodes is encrypted. Rank 0's holds for all.
+pub const ENCRYPTION: &str = "EIRENE_TRAIN_ENCRYPTION";
 /// Whom to believe when several launchers left their variables: `run`, `pmix`, `pmi`, `openmpi`, `slurm`, `torchrun`, `alone`.
 pub const STARTER: &str = "EIRENE_TRAIN_STARTER";
 /// Algorithms to take whatever is faster: `allreduce=ring:8;broadcast=binomial`, or one for all collectives that have it.

@@ -6,6 +6,7 @@ use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 
 use zeroize::Zeroizing;
 
+use crate::cipher::Cipher;
 use crate::proof::Keys;
 use crate::seal::{Corrupt, Kind, MOST_FILES, Message, Opener, Sealer};
 use crate::socket::{self, Flow, Way};
@@ -74,6 +75,11 @@ impl Channel {
         }
         let ear = Ear::new(keys.theirs.clone(), way);
         Ok(Self { fd, way, ear, sealer: Sealer::new(keys.ours.clone()), out: Vec::new(), out_at: 0 })
+    }
+
+    /// The connection and its ciphers, ours and theirs, for something else than messages.
+    pub(crate) fn into_parts(self) -> (OwnedFd, Cipher, Cipher) {
+        (self.fd, self.sealer.into_cipher(), self.ear.opener.into_cipher())
     }
 
     /// Queues a message and sends what can be sent now. A broken connection shows when it is listened to.

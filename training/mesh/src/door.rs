@@ -48,11 +48,6 @@ impl Guest {
         Channel::new(self.knock.fd, self.knock.way, &keys).ok()
     }
 
-    /// Lets the caller in whose connection is for data, and gives that.
-    pub(crate) fn hand_over(self) -> Option<OwnedFd> {
-        self.welcome().map(|channel| channel.fd)
-    }
-
     /// Tells the caller why it may not come in.
     pub(crate) fn refuse(self, verdict: Verdict) {
         let (answer, _) = self.knock.keeper.answer(&self.prover, &self.knock.hello, verdict);

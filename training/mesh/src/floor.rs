@@ -179,7 +179,7 @@ impl Floor {
         let at = wish.from as usize;
         match wish.purpose {
             Purpose::Meet => return Some(Event::Guest(guest)),
-            Purpose::Data => guest.refuse(Verdict::Unwanted),
+            Purpose::Data | Purpose::Clear => guest.refuse(Verdict::Unwanted),
             Purpose::Link if wish.to != self.rank || wish.from <= self.rank || wish.from >= self.size => {
                 guest.refuse(Verdict::Unwanted);
             }

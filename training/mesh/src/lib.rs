@@ -18,8 +18,11 @@
 //! - nobody joins the world, claims a rank, or learns from a listener more than that it listens;
 //! - nobody replays, reflects or diverts a proof: both random values are fresh, and direction, world, ranks and purpose
 //!   are in it;
-//! - nobody alters, adds, drops, repeats or reorders a control message unnoticed: each carries a proof of 128 bits under
-//!   the connection's own key. What cannot be proven ends the connection and is [`Trouble::Corrupt`];
+//! - nobody reads a control message, or alters, adds, drops, repeats or reorders one unnoticed: each is sealed
+//!   (AES-256-GCM) under the connection's own key, by the number that both ends count. What was not sealed so ends the
+//!   connection and is [`Trouble::Corrupt`];
+//! - the connections that [`Mesh::connect`] gives come with keys of their own for the same ([`Sealing`], [`Opening`]),
+//!   unless both ranks have asked for one in the clear, which is in the proof: nobody else can make them do without;
 //! - nobody keeps true ranks out by connecting in great numbers, staying silent or guessing: who has not proven itself
 //!   has three seconds, there are at most 256 of them, and the oldest goes when one more comes.
 //!
@@ -27,16 +30,19 @@
 //! other end runs as the same user.
 //!
 //! # What is not protected
-//! - Nothing is encrypted. Who can read the wire reads control messages and data; inside a node that is the
-//!   same user and root.
-//! - The connections that [`Mesh::connect`] gives are proven when they begin and not checked after that: who can change
-//!   packets on their way can change the data.
+//! - A connection in the clear is proven when it begins and not checked after that: who can read the wire reads the data,
+//!   and who can change packets on their way can change it.
+//! - Keys follow from the world's secret and from what the ends said to each other in the clear. Who records the wire and
+//!   learns the secret later can read what was recorded: there is no forward secrecy. A secret is one run's, and is kept
+//!   in memory and in files that go with the run.
+//! - Who is on the wire sees who talks to whom, when and how much.
 //! - The same user on the same machine can read the ranks' memory, and so the secret. A rank that has the secret is
 //!   trusted to speak for itself only in its own name, but it can end the work for all.
 //! - Who can change packets can always break connections.
 
 mod call;
 mod channel;
+mod cipher;
 mod data;
 mod door;
 mod error;
@@ -59,6 +65,8 @@ mod socket;
 mod watch;
 mod wire;
 
+pub use cipher::{Altered, Opening, Sealing, TAG};
+pub use data::{Connection, Secrecy};
 pub use error::{Error, Trouble};
 pub use fork::KeepFromForks;
 pub use mesh::Mesh;

@@ -25,12 +25,13 @@ const WISH: usize = HELLO - 32;
 const VERDICT: usize = ANSWER - 32;
 
 /// The name of the protocol and its version.
-const MAGIC: [u8; 8] = *b"EIRMESH\x01";
+const MAGIC: [u8; 8] = *b"EIRMESH\x02";
 
-const CALLER: &[u8] = b"eirene-train-mesh 1 caller proves";
-const LISTENER: &[u8] = b"eirene-train-mesh 1 listener proves";
-const CALLER_KEY: &[u8] = b"eirene-train-mesh 1 caller to listener";
-const LISTENER_KEY: &[u8] = b"eirene-train-mesh 1 listener to caller";
+const CALLER: &[u8] = b"eirene-train-mesh 2 caller proves";
+const LISTENER: &[u8] = b"eirene-train-mesh 2 listener proves";
+const CALLER_KEY: &[u8] = b"eirene-train-mesh 2 caller to listener";
+const LISTENER_KEY: &[u8] = b"eirene-train-mesh 2 listener to caller";
+const OTHERS: &[u8] = b"eirene-train-mesh 2 for another use";
 
 /// What a connection is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,8 +40,10 @@ pub(crate) enum Purpose {
     Meet = 1,
     /// The control connection of two ranks.
     Link = 2,
-    /// A connection for the runtime's data.
+    /// A connection for the runtime's data, which is sealed.
     Data = 3,
+    /// One whose data nobody else is on the wire to see.
+    Clear = 4,
 }
 
 /// What a caller wants.
@@ -73,6 +76,7 @@ impl Wish {
             1 => Purpose::Meet,
             2 => Purpose::Link,
             3 => Purpose::Data,
+            4 => Purpose::Clear,
             _ => return None,
         };
         let word = |at: usize| bytes[at..at + 4].try_into().ok().map(u32::from_le_bytes);
@@ -136,6 +140,11 @@ pub(crate) struct Prover {
 impl Prover {
     pub(crate) fn new(secret: Secret, world: &str) -> Self {
         Self { secret, world: digest(world) }
+    }
+
+    /// A key for another use, which says nothing about the secret or about keys for other uses.
+    pub(crate) fn derive(&self, purpose: &str) -> Zeroizing<[u8; 32]> {
+        self.tag(OTHERS, &[purpose.as_bytes()]).into()
     }
 
     fn tag(&self, label: &[u8], parts: &[&[u8]]) -> [u8; 32] {
@@ -296,6 +305,15 @@ mod tests {
         assert!(caller.check(&prover, &answer).is_none());
     }
 
+    #[test]
+    fn keys_for_other_uses_differ_by_use_world_and_secret() {
+        let key = |secret, world, purpose| *prover(secret, world).derive(purpose);
+        assert_eq!(key(1, "w", "store"), key(1, "w", "store"));
+        for other in [key(1, "w", "shop"), key(1, "v", "store"), key(2, "w", "store")] {
+            assert_ne!(key(1, "w", "store"), other);
+        }
+    }
+
     proptest! {
         #[test]
         fn a_changed_hello_is_refused(at in 0..HELLO, flip in 1..=255_u8) {
@@ -331,8 +349,8 @@ mod tests {
         }
 
         #[test]
-        fn a_wish_is_read_as_it_was_written(purpose in 0..3_u8, from: u32, to: u32, size: u32, mark: u64, nonce in proptest::array::uniform32(any::<u8>())) {
-            let purpose = [Purpose::Meet, Purpose::Link, Purpose::Data][usize::from(purpose)];
+        fn a_wish_is_read_as_it_was_written(purpose in 0..4_u8, from: u32, to: u32, size: u32, mark: u64, nonce in proptest::array::uniform32(any::<u8>())) {
+            let purpose = [Purpose::Meet, Purpose::Link, Purpose::Data, Purpose::Clear][usize::from(purpose)];
             let wish = Wish { purpose, from, to, size, mark };
             prop_assert_eq!(Wish::parse(&wish.encode(&nonce)), Some(wish));
         }

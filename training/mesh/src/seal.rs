@@ -1,25 +1,24 @@
-//! Messages on a proven connection: each carries proof that the other end sent it, as the next one in its order.
+//! Messages on a proven connection: nobody else can read them, and each proves that the other end sent it, as the next
+//! one in its order.
 //!
-//! A message is a header of 16 bytes and its 16 proof bytes, then, if it has a body, the body and its 16 proof bytes.
-//! A proof is the first half of an HMAC-SHA256 under the key of that direction over the message's number and the bytes.
-//! The number is counted by both ends and not sent, so a message that is missing, doubled or moved is refused like one
-//! that was altered. The header is proven by itself, so not even a length is believed unproven.
+//! A message is a header of 16 bytes and its 16 proof bytes, then, if it has a body, the body and its 16 proof bytes;
+//! header and body are sealed as the module `cipher` says, under the key of that direction. Their numbers are twice the
+//! message's and the one after that. Both ends count, so a message that is missing, doubled or moved is refused like one
+//! that was altered. The header is sealed by itself, so not even a length is believed unproven.
 
 use std::os::fd::OwnedFd;
 
-use subtle::ConstantTimeEq as _;
 use zeroize::Zeroizing;
 
-use crate::proof::tag;
+use crate::cipher::{Altered, Cipher, TAG};
 
 /// The most a message may carry.
 pub(crate) const MOST_BYTES: usize = 1 << 20;
 /// The most descriptors a message may carry.
 pub(crate) const MOST_FILES: usize = 32;
 
-const PROOF: usize = 16;
 const PLAIN: usize = 16;
-const HEADER: usize = PLAIN + PROOF;
+const HEADER: usize = PLAIN + TAG;
 
 /// What a message is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -86,35 +85,46 @@ pub(crate) struct Message {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Corrupt;
 
-fn proof(key: &[u8; 32], number: u64, part: &[u8], bytes: &[u8]) -> [u8; PROOF] {
-    let whole = tag(key, part, &[&number.to_le_bytes(), bytes]);
-    let mut half = [0; PROOF];
-    half.copy_from_slice(&whole[..PROOF]);
-    half
+impl From<Altered> for Corrupt {
+    fn from(_: Altered) -> Self {
+        Self
+    }
+}
+
+/// The numbers of a message's header and body.
+fn numbers(message: u64) -> [u64; 2] {
+    [2 * message, 2 * message + 1]
 }
 
 /// The sending end of one direction.
 pub(crate) struct Sealer {
-    key: Zeroizing<[u8; 32]>,
+    cipher: Cipher,
     number: u64,
 }
 
 impl Sealer {
     pub(crate) fn new(key: Zeroizing<[u8; 32]>) -> Self {
-        Self { key, number: 0 }
+        Self { cipher: Cipher::new(key), number: 0 }
+    }
+
+    /// The cipher, for a connection that carries no messages.
+    pub(crate) fn into_cipher(self) -> Cipher {
+        self.cipher
     }
 
     /// The next message as it goes over the wire. The caller has seen to the bounds.
     pub(crate) fn seal(&mut self, kind: Kind, topic: u64, bytes: &[u8], files: usize) -> Vec<u8> {
-        let mut sealed = Vec::with_capacity(HEADER + bytes.len() + PROOF);
+        let [of_header, of_body] = numbers(self.number);
+        let mut sealed = Vec::with_capacity(HEADER + bytes.len() + TAG);
         sealed.extend_from_slice(&(bytes.len() as u32).to_le_bytes());
         sealed.extend_from_slice(&[kind as u8, files as u8, 0, 0]);
         sealed.extend_from_slice(&topic.to_le_bytes());
-        let header = proof(&self.key, self.number, b"header", &sealed);
-        sealed.extend_from_slice(&header);
+        let tag = self.cipher.seal(of_header, &[], &mut sealed);
+        sealed.extend_from_slice(&tag);
         if !bytes.is_empty() {
             sealed.extend_from_slice(bytes);
-            sealed.extend_from_slice(&proof(&self.key, self.number, b"body", bytes));
+            let tag = self.cipher.seal(of_body, &[], &mut sealed[HEADER..]);
+            sealed.extend_from_slice(&tag);
         }
         self.number += 1;
         sealed
@@ -122,7 +132,8 @@ impl Sealer {
 }
 
 impl Sealer {
-    /// The message sealed last has not been sent, not even in part: its number is free again.
+    /// The message sealed last has not been sent, not even in part: its number is free again, for nobody has seen anything
+    /// that was sealed under it.
     pub(crate) fn take_back(&mut self) {
         self.number -= 1;
     }
@@ -137,7 +148,7 @@ struct Header {
 
 /// The receiving end of one direction: takes bytes as they come and gives messages.
 pub(crate) struct Opener {
-    key: Zeroizing<[u8; 32]>,
+    cipher: Cipher,
     number: u64,
     buffer: Vec<u8>,
     header: Option<Header>,
@@ -154,7 +165,12 @@ pub(crate) struct Opened {
 
 impl Opener {
     pub(crate) fn new(key: Zeroizing<[u8; 32]>) -> Self {
-        Self { key, number: 0, buffer: Vec::new(), header: None, dead: false }
+        Self { cipher: Cipher::new(key), number: 0, buffer: Vec::new(), header: None, dead: false }
+    }
+
+    /// The cipher, for a connection that carries no messages.
+    pub(crate) fn into_cipher(self) -> Cipher {
+        self.cipher
     }
 
     /// Takes what came; `give` gets each message that is whole and proven. After an error the direction is dead.
@@ -171,7 +187,7 @@ impl Opener {
         loop {
             let wanted = match &self.header {
                 None => HEADER,
-                Some(header) => header.length + PROOF,
+                Some(header) => header.length + TAG,
             };
             let missing = wanted - self.buffer.len();
             let (now, later) = bytes.split_at(missing.min(bytes.len()));
@@ -191,11 +207,7 @@ impl Opener {
                     Opened { kind: header.kind, topic: header.topic, bytes: Vec::new(), files: header.files }
                 }
                 Some(header) => {
-                    let (body, given) = self.buffer.split_at(header.length);
-                    let right = proof(&self.key, self.number, b"body", body);
-                    if !bool::from(right.ct_eq(given)) {
-                        return Err(Corrupt);
-                    }
+                    self.open_buffer(numbers(self.number)[1], header.length)?;
                     let mut bytes = std::mem::take(&mut self.buffer);
                     bytes.truncate(header.length);
                     Opened { kind: header.kind, topic: header.topic, bytes, files: header.files }
@@ -206,12 +218,17 @@ impl Opener {
         }
     }
 
-    fn open_header(&self) -> Result<Header, Corrupt> {
-        let (plain, given) = self.buffer.split_at(PLAIN);
-        let right = proof(&self.key, self.number, b"header", plain);
-        if !bool::from(right.ct_eq(given)) {
-            return Err(Corrupt);
-        }
+    /// Opens what lies in the buffer, of this length, and after it the proof.
+    fn open_buffer(&mut self, number: u64, length: usize) -> Result<(), Corrupt> {
+        let (sealed, tag) = self.buffer.split_at_mut(length);
+        let tag = tag.first_chunk().ok_or(Corrupt)?;
+        self.cipher.open(number, &[], sealed, 0, tag)?;
+        Ok(())
+    }
+
+    fn open_header(&mut self) -> Result<Header, Corrupt> {
+        self.open_buffer(numbers(self.number)[0], PLAIN)?;
+        let plain = &self.buffer[..PLAIN];
         let word = |at: usize| plain[at..at + 4].try_into().map(u32::from_le_bytes).map_err(|_| Corrupt);
         let length = word(0)? as usize;
         let files = usize::from(plain[5]);
@@ -246,6 +263,27 @@ mod tests {
         assert!(all(&mut Opener::new([5; 32].into()), &[first.clone(), first.clone()].concat()).is_err());
         assert!(all(&mut Opener::new([5; 32].into()), &second).is_err());
         assert!(all(&mut Opener::new([6; 32].into()), &first).is_err());
+    }
+
+    #[test]
+    fn a_message_shows_nothing_of_itself() {
+        let mut sealer = Sealer::new([5; 32].into());
+        let body = b"gradients of the first layer".repeat(3);
+        let wire = sealer.seal(Kind::User, 0x0123_4567_89ab_cdef, &body, 0);
+        let shows = |part: &[u8]| wire.windows(part.len()).any(|window| window == part);
+        assert!(!shows(b"first") && !shows(&0x0123_4567_89ab_cdef_u64.to_le_bytes()[..4]));
+        assert_eq!(wire.len(), HEADER + body.len() + TAG);
+        assert_ne!(wire, sealer.seal(Kind::User, 0x0123_4567_89ab_cdef, &body, 0));
+    }
+
+    #[test]
+    fn a_number_taken_back_is_the_next_message_s() {
+        let mut sealer = Sealer::new([5; 32].into());
+        let mut opener = Opener::new([5; 32].into());
+        assert!(all(&mut opener, &sealer.seal(Kind::User, 1, b"one", 0)).is_ok());
+        sealer.seal(Kind::User, 1, b"never sent", 0);
+        sealer.take_back();
+        assert_eq!(all(&mut opener, &sealer.seal(Kind::User, 1, b"two", 0)).unwrap().len(), 1);
     }
 
     #[test]

@@ -40,4 +40,4 @@ pub use interrupted::Interrupted;
 pub use tuning::Tuned;
 pub use tuning::policy::Tuning;
 pub use work::Work;
-pub use world::{Options, World};
+pub use world::{Encryption, Options, World};

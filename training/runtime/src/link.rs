@@ -3,11 +3,13 @@
 #[cfg(test)]
 mod fuzz;
 mod mpi;
+mod sealed;
 mod stream;
 
 use std::sync::Arc;
 
 pub(crate) use mpi::Post;
+pub(crate) use sealed::Sealed;
 pub(crate) use stream::Stream;
 
 use crate::error::Error;
@@ -69,6 +71,8 @@ pub(crate) enum Link {
     Memory(Memory),
     /// Over TCP.
     Stream(Stream),
+    /// Over TCP, where others may be on the wire.
+    Sealed(Box<Sealed>),
     /// Over MPI.
     Mpi(Box<Post>),
 }
@@ -101,6 +105,7 @@ impl Link {
     pub(crate) fn push(&mut self, message: &mut Outgoing) -> Result<bool, Error> {
         match self {
             Self::Stream(stream) => stream.push(message),
+            Self::Sealed(sealed) => sealed.push(message),
             Self::Mpi(post) => post.push(message),
             Self::Memory(memory) => {
                 let mut rang = false;
@@ -142,6 +147,7 @@ impl Link {
     pub(crate) fn next(&mut self) -> Result<Option<Head>, Error> {
         match self {
             Self::Stream(stream) => stream.head(),
+            Self::Sealed(sealed) => sealed.head(),
             Self::Mpi(post) => post.head(),
             Self::Memory(memory) => Ok(memory.receiver.peek().map(|(head, _)| head)),
         }
@@ -152,6 +158,7 @@ impl Link {
     pub(crate) fn peek(&mut self) -> Result<Option<(Head, &[u8])>, Error> {
         match self {
             Self::Stream(stream) => stream.peek(),
+            Self::Sealed(sealed) => sealed.peek(),
             Self::Mpi(post) => post.peek(),
             Self::Memory(memory) => Ok(memory.receiver.peek()),
         }
@@ -161,6 +168,7 @@ impl Link {
     pub(crate) fn take(&mut self, bytes: usize) {
         match self {
             Self::Stream(stream) => stream.take(bytes),
+            Self::Sealed(sealed) => sealed.take(bytes),
             Self::Mpi(post) => post.take(bytes),
             Self::Memory(memory) => {
                 if memory.receiver.take(bytes) {
@@ -175,6 +183,7 @@ impl Link {
     pub(crate) fn store(&mut self, address: *mut u8, room: usize) -> Result<usize, Error> {
         match self {
             Self::Stream(stream) => return stream.store(address, room),
+            Self::Sealed(sealed) => return sealed.store(address, room),
             Self::Mpi(post) => return post.store(address, room),
             Self::Memory(_) => {}
         }

@@ -28,7 +28,7 @@ use crate::mpi::Engine;
 use crate::tuning::policy::Policy;
 use crate::tuning::table::Table;
 
-pub use options::Options;
+pub use options::{Encryption, Options};
 
 /// What messages over the mesh are about, beside those of groups, whose numbers are larger.
 const TOPIC_BELLS: u64 = 1;
@@ -244,6 +244,14 @@ impl World {
             self.inner.mesh.send(*rank, TOPIC_ARENA, &says, &[Arena::descriptor(&region)])?;
         }
         Ok(region)
+    }
+
+    /// A key that only the ranks of this world have, for a use of its own; the same on all of them. It never goes over the network.
+    ///
+    /// # Errors
+    /// [`Error::Meeting`] in a world of one rank, which shares nothing with anybody.
+    pub fn derive(&self, purpose: &str) -> Result<zeroize::Zeroizing<[u8; 32]>, Error> {
+        Ok(self.inner.mesh.derive(purpose)?)
     }
 
     /// The MPI that this world uses: its name, version, file and binary interface.

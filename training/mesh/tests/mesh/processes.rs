@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use crate::process::{Orders, PHASES, Rank, expect_all, say, serve, sockets, tell_all};
 use crate::world::{How, free_port, private, soon, until};
-use eirene_train_mesh::{Mesh, Phase};
+use eirene_train_mesh::{Mesh, Phase, Secrecy};
 use nix::sys::signal::Signal;
 
 /// Not a test: what the processes of the tests here run.
@@ -39,7 +39,7 @@ fn obey(mesh: &Mesh, line: &str) {
         }
         "connect" => {
             for other in others {
-                mesh.connect(other, 1, soon()).unwrap();
+                mesh.connect(other, 1, Secrecy::Sealed, soon()).unwrap();
             }
             say("connected");
         }

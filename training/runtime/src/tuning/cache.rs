@@ -118,7 +118,10 @@ mod tests {
         assert!(reason().contains("EOF") && reason().contains(path.to_str().unwrap()), "{}", reason());
         fs::write(&path, " ".repeat(LONGEST as usize + 1)).unwrap();
         assert!(reason().contains("too long"), "{}", reason());
-        let other = Key::of(&crate::choice::Topology::new(&[0, 0, 0]), &Machine { cores: 7, mpi: None });
+        let other = Key::of(
+            &crate::choice::Topology::new(&[0, 0, 0]),
+            &Machine { cores: 7, mpi: None, encryption: crate::world::Encryption::On },
+        );
         fs::write(base.path().join(other.file_name()), table.write()).unwrap();
         assert!(read(base.path(), &other).unwrap_err().contains("another topology"));
         fs::remove_file(&path).unwrap();

@@ -5,6 +5,7 @@ use std::fs;
 use serde::{Deserialize, Serialize};
 
 use crate::choice::Topology;
+use crate::world::Encryption;
 
 /// What is known of where ranks run before anything is measured.
 #[derive(Debug, Clone)]
@@ -13,6 +14,8 @@ pub(crate) struct Machine {
     pub(crate) cores: usize,
     /// The MPI in use: its name, version and file.
     pub(crate) mpi: Option<String>,
+    /// Whether what goes to other nodes without MPI is encrypted.
+    pub(crate) encryption: Encryption,
 }
 
 /// What measurements are valid for. Where anything of it differs they are made again.
@@ -29,6 +32,8 @@ pub(crate) struct Key {
     memories: usize,
     /// The MPI that carries messages between nodes and has collectives of its own; none if there is none.
     pub(crate) mpi: Option<String>,
+    /// Whether what goes between nodes is encrypted; none where nothing goes there without MPI.
+    encryption: Option<Encryption>,
     /// Of this package.
     version: String,
 }
@@ -42,6 +47,8 @@ impl Key {
             cores: machine.cores,
             memories: memories(),
             mpi: machine.mpi.clone(),
+            encryption: (machine.mpi.is_none() && topology.nodes().iter().any(|node| *node > 0))
+                .then_some(machine.encryption),
             version: env!("CARGO_PKG_VERSION").to_owned(),
         }
     }
@@ -116,15 +123,26 @@ mod tests {
         assert!(memory_left(2) > 0);
     }
 
+    fn machine(cores: usize, mpi: Option<&str>, encryption: Encryption) -> Machine {
+        Machine { cores, mpi: mpi.map(str::to_owned), encryption }
+    }
+
     #[test]
     fn another_shape_or_machine_is_another_file() {
-        let key = |nodes: &[u32], cores| Key::of(&Topology::new(nodes), &Machine { cores, mpi: None });
+        let key = |nodes: &[u32], cores| Key::of(&Topology::new(nodes), &machine(cores, None, Encryption::On));
         let name = key(&[0, 0, 1, 1], 2).file_name();
         assert_eq!(name, key(&[5, 5, 9, 9], 2).file_name(), "nodes are told apart, not named");
         for other in [key(&[0, 1, 0, 1], 2), key(&[0, 0, 1], 2), key(&[0, 0, 1, 1], 3)] {
             assert_ne!(name, other.file_name());
         }
-        let machine = Machine { cores: 2, mpi: Some("MPICH 4".to_owned()) };
-        assert_ne!(name, Key::of(&Topology::new(&[0, 0, 1, 1]), &machine).file_name());
+        let nodes = Topology::new(&[0, 0, 1, 1]);
+        for other in [machine(2, Some("MPICH 4"), Encryption::On), machine(2, None, Encryption::Off)] {
+            assert_ne!(name, Key::of(&nodes, &other).file_name());
+        }
+        // In a node, or where MPI carries everything, it is all the same.
+        for (nodes, mpi) in [(&[0, 0][..], None), (&[0, 1], Some("MPICH 4"))] {
+            let name = |encryption| Key::of(&Topology::new(nodes), &machine(2, mpi, encryption)).file_name();
+            assert_eq!(name(Encryption::On), name(Encryption::Off));
+        }
     }
 }

@@ -16,7 +16,7 @@ use super::overrides::{self, Forced, Override};
 use super::table::Table;
 use crate::choice::Topology;
 use crate::error::Error;
-use crate::world::Options;
+use crate::world::{Encryption, Options};
 
 /// Whether algorithms are measured.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -54,6 +54,7 @@ struct Decision {
     algorithm: Option<String>,
     table: Option<String>,
     remarks: Vec<String>,
+    encryption: Encryption,
 }
 
 /// What all ranks of a world go by.
@@ -74,7 +75,8 @@ impl Policy {
     /// Agrees on it with all ranks.
     ///
     /// # Errors
-    /// [`Error::Invalid`] on rank 0 for algorithms that do not exist; the others are told.
+    /// [`Error::Invalid`] on rank 0 for algorithms that do not exist, and on a rank that was told to keep encryption on where rank 0 goes without;
+    /// the others are told.
     pub(crate) fn agree(
         mesh: &Mesh,
         topic: u64,
@@ -84,23 +86,33 @@ impl Policy {
         cores: usize,
         deadline: Instant,
     ) -> Result<Self, Error> {
-        let machine = Machine { cores, mpi: mpi.map(str::to_owned) };
+        let encryption = options.encryption.unwrap_or_default();
+        let machine = Machine { cores, mpi: mpi.map(str::to_owned), encryption };
         let decision = if mesh.rank() == 0 {
             decide(mesh, topic, topology, options, &machine)?
         } else {
             let (bytes, _) = mesh.receive(0, topic, deadline)?;
             serde_json::from_slice(&bytes).map_err(|error| unreadable(&error.to_string()))?
         };
-        let Decision { tuning, algorithm, table, mut remarks } = decision;
+        let Decision { tuning, algorithm, table, mut remarks, encryption } = decision;
+        if options.encryption == Some(Encryption::On) && encryption == Encryption::Off {
+            let message = format!(
+                "{variable} is `on` on rank {} and `off` on rank 0, whose word holds for all: set it to the same on both",
+                mesh.rank(),
+                variable = variables::ENCRYPTION
+            );
+            mesh.abort(&message);
+            return Err(Error::Invalid { message });
+        }
         let overrides = algorithm.as_deref().map_or(Ok(Vec::new()), overrides::parse)?;
         let table = table.as_deref().map(Table::read).transpose().map_err(|reason| unreadable(&reason))?.map(Arc::new);
-        remarks.extend(difference(mesh.rank(), options, tuning, algorithm.as_deref()));
+        remarks.extend(difference(mesh.rank(), options, tuning, algorithm.as_deref(), encryption));
         Ok(Self {
             tuning,
             overrides,
             table: RwLock::new(table),
             cache: options.cache.clone(),
-            machine,
+            machine: Machine { encryption, ..machine },
             remarks,
             explained: (mesh.rank() == 0 && options.explain).then(Arc::default),
         })
@@ -138,6 +150,11 @@ impl Policy {
         &self.remarks
     }
 
+    /// Whether data that goes to other nodes over TCP is encrypted.
+    pub(crate) fn encryption(&self) -> Encryption {
+        self.machine.encryption
+    }
+
     pub(crate) fn explained(&self) -> Option<Arc<Explained>> {
         self.explained.clone()
     }
@@ -173,7 +190,7 @@ fn decide(
             Err(reason) => remarks.push(reason),
         }
     }
-    let decision = Decision { tuning: options.tuning, algorithm, table, remarks };
+    let decision = Decision { tuning: options.tuning, algorithm, table, remarks, encryption: machine.encryption };
     let says = serde_json::to_vec(&decision).map_err(|error| unreadable(&error.to_string()))?;
     for rank in 1..mesh.size() {
         mesh.send(rank, topic, &says, &[])?;
@@ -196,7 +213,13 @@ fn served(overrides: &[Override], machine: &Machine) -> Result<(), Error> {
 }
 
 /// That a rank has been asked for something else than what rank 0 has decided. A rank that was asked for nothing goes by that silently.
-fn difference(rank: u32, options: &Options, tuning: Tuning, algorithm: Option<&str>) -> Option<String> {
+fn difference(
+    rank: u32,
+    options: &Options,
+    tuning: Tuning,
+    algorithm: Option<&str>,
+    encryption: Encryption,
+) -> Option<String> {
     let mut parts = Vec::new();
     if let Some(mine) = options.algorithm.as_deref().filter(|mine| Some(*mine) != algorithm) {
         let first = algorithm.map_or_else(|| "nothing".to_owned(), |algorithm| format!("`{algorithm}`"));
@@ -205,6 +228,10 @@ fn difference(rank: u32, options: &Options, tuning: Tuning, algorithm: Option<&s
     if options.tuning != tuning && options.tuning != Tuning::default() {
         let (mine, first) = (options.tuning.name(), tuning.name());
         parts.push(format!("{} `{mine}` on rank {rank} and `{first}` on rank 0", variables::TUNING));
+    }
+    if let Some(mine) = options.encryption.filter(|mine| *mine != encryption) {
+        let (mine, first) = (mine.name(), encryption.name());
+        parts.push(format!("{} `{mine}` on rank {rank} and `{first}` on rank 0", variables::ENCRYPTION));
     }
     (!parts.is_empty()).then(|| format!("{}; rank 0's holds for all", parts.join(", ")))
 }
@@ -220,12 +247,17 @@ mod tests {
             tuning,
             ..Options::default()
         };
-        assert_eq!(difference(3, &asked(None, Tuning::Off), Tuning::Measure, Some("ring")), None);
-        assert_eq!(difference(3, &asked(Some("ring"), Tuning::Read), Tuning::Read, Some("ring")), None);
+        assert_eq!(difference(3, &asked(None, Tuning::Off), Tuning::Measure, Some("ring"), Encryption::Off), None);
+        assert_eq!(difference(3, &asked(Some("ring"), Tuning::Read), Tuning::Read, Some("ring"), Encryption::On), None);
         assert_eq!(
-            difference(3, &asked(Some("direct"), Tuning::Read), Tuning::Off, None).unwrap(),
+            difference(3, &asked(Some("direct"), Tuning::Read), Tuning::Off, None, Encryption::On).unwrap(),
             "EIRENE_TRAIN_ALGORITHM `direct` on rank 3 and nothing on rank 0, EIRENE_TRAIN_TUNING `read` on rank 3 and `off` on rank 0; \
              rank 0's holds for all"
+        );
+        let off = Options { encryption: Some(Encryption::Off), ..Options::default() };
+        assert_eq!(
+            difference(3, &off, Tuning::Off, None, Encryption::On).unwrap(),
+            "EIRENE_TRAIN_ENCRYPTION `off` on rank 3 and `on` on rank 0; rank 0's holds for all"
         );
     }
 }

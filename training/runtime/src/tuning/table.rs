@@ -226,7 +226,10 @@ pub(super) mod tests {
 
     /// A small table.
     pub(in super::super) fn sample() -> Table {
-        let key = Key::of(&Topology::new(&[0, 0]), &Machine { cores: 2, mpi: None });
+        let key = Key::of(
+            &Topology::new(&[0, 0]),
+            &Machine { cores: 2, mpi: None, encryption: crate::world::Encryption::On },
+        );
         let ring = Way::Schedule(Algorithm::SegmentedRing { segments: 4 });
         let direct = Way::Schedule(Algorithm::Direct { segments: 2 });
         let case = |collective, bytes, chosen: Option<&Way>| Case {
@@ -241,7 +244,7 @@ pub(super) mod tests {
 
     #[test]
     fn mpi_is_in_a_table_only_where_it_is_in_use() {
-        let machine = Machine { cores: 2, mpi: Some("MPICH 4".to_owned()) };
+        let machine = Machine { cores: 2, mpi: Some("MPICH 4".to_owned()), encryption: crate::world::Encryption::On };
         let case = Case {
             collective: Collective::AllReduce,
             bytes: 4096,

@@ -4,13 +4,13 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 use std::time::Instant;
 
-use eirene_train_mesh::Mesh;
+use eirene_train_mesh::{Connection, Mesh};
 
 use super::{FIRST_GROUP_TOPIC, Inner};
 use crate::choice::Topology;
 use crate::error::Error;
 use crate::group::Foundation;
-use crate::link::{Link, Memory, Post, Stream};
+use crate::link::{Link, Memory, Post, Sealed, Stream};
 use crate::memory::lane::Shape;
 use crate::memory::meeting::Meeting;
 use crate::memory::segment::{LINE, Segment};
@@ -83,8 +83,12 @@ impl Inner {
                     links[position] = Some(Link::Mpi(Box::new(post)));
                     continue;
                 }
-                let socket = self.mesh.connect(rank, topic + lane as u64, deadline)?;
-                links[position] = Some(Link::Stream(Stream::new(rank, socket)?));
+                let secrecy = self.policy.encryption().secrecy();
+                let Connection { stream, ends } = self.mesh.connect(rank, topic + lane as u64, secrecy, deadline)?;
+                links[position] = Some(match ends {
+                    Some(ends) => Link::Sealed(Box::new(Sealed::new(rank, stream, ends)?)),
+                    None => Link::Stream(Stream::new(rank, stream)?),
+                });
             }
         }
         let meeting = all_near.then(|| Meeting::new(Arc::clone(&segment), 0, seat, near.len()));

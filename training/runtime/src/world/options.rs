@@ -4,6 +4,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use eirene_train_launch::{Environment, variables};
+use eirene_train_mesh::Secrecy;
+use serde::{Deserialize, Serialize};
 
 use crate::error::Error;
 use crate::interrupted::Interrupted;
@@ -30,6 +32,39 @@ pub struct Options {
     pub cache: Option<PathBuf>,
     /// Rank 0 says on stderr what is chosen and why, once for each kind of call.
     pub explain: bool,
+    /// Whether data that goes to other nodes over TCP is encrypted. What rank 0 says holds for all; it is on where nothing is said. A rank that
+    /// was told to keep it on joins no world that goes without.
+    pub encryption: Option<Encryption>,
+}
+
+/// Whether data that goes to other nodes over TCP is encrypted. What ranks say to each other beside it always is.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Encryption {
+    /// Yes, and nobody can change it unnoticed.
+    #[default]
+    On,
+    /// No: nobody else is on the network between the nodes.
+    Off,
+}
+
+impl Encryption {
+    const ALL: [Self; 2] = [Self::On, Self::Off];
+
+    /// The word for it in `EIRENE_TRAIN_ENCRYPTION`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::On => "on",
+            Self::Off => "off",
+        }
+    }
+
+    pub(super) fn secrecy(self) -> Secrecy {
+        match self {
+            Self::On => Secrecy::Sealed,
+            Self::Off => Secrecy::Clear,
+        }
+    }
 }
 
 impl Default for Options {
@@ -44,6 +79,7 @@ impl Default for Options {
             algorithm: None,
             cache: None,
             explain: false,
+            encryption: None,
         }
     }
 }
@@ -52,22 +88,11 @@ impl Options {
     /// What the environment says; `tuning` where it says nothing of that.
     ///
     /// # Errors
-    /// [`Error::Invalid`] for a word that `EIRENE_TRAIN_TUNING` does not know.
+    /// [`Error::Invalid`] for a word that `EIRENE_TRAIN_TUNING` or `EIRENE_TRAIN_ENCRYPTION` does not know.
     pub fn of_environment(environment: &Environment, tuning: Tuning) -> Result<Self, Error> {
         let text = |name: &str| environment.get(name);
-        let tuning = match text(variables::TUNING) {
-            None => tuning,
-            Some(word) => {
-                let known = Tuning::ALL.into_iter().find(|known| known.name() == word);
-                known.ok_or_else(|| Error::Invalid {
-                    message: format!(
-                        "{} is `{word}`; it may be {}",
-                        variables::TUNING,
-                        Tuning::ALL.map(Tuning::name).join(", ")
-                    ),
-                })?
-            }
-        };
+        let tuning = word(environment, variables::TUNING, &Tuning::ALL, Tuning::name)?.unwrap_or(tuning);
+        let encryption = word(environment, variables::ENCRYPTION, &Encryption::ALL, Encryption::name)?;
         let absolute = |name: &str| text(name).map(PathBuf::from).filter(|path| path.is_absolute());
         let cache = text(variables::CACHE)
             .map(PathBuf::from)
@@ -75,12 +100,28 @@ impl Options {
             .or_else(|| absolute("HOME").map(|path| path.join(".cache/eirene-train")));
         Ok(Self {
             tuning,
+            encryption,
             cache,
             algorithm: text(variables::ALGORITHM).map(str::to_owned),
             explain: text(variables::EXPLAIN).is_some_and(|value| value != "0"),
             ..Self::default()
         })
     }
+}
+
+/// What a variable says, of some words that it may say.
+fn word<T: Copy>(
+    environment: &Environment,
+    variable: &str,
+    all: &[T],
+    name: impl Fn(T) -> &'static str,
+) -> Result<Option<T>, Error> {
+    let Some(word) = environment.get(variable) else { return Ok(None) };
+    let known = all.iter().copied().find(|known| name(*known) == word);
+    known.map(Some).ok_or_else(|| {
+        let words: Vec<_> = all.iter().copied().map(name).collect();
+        Error::Invalid { message: format!("{variable} is `{word}`; it may be {}", words.join(", ")) }
+    })
 }
 
 #[cfg(test)]
@@ -110,5 +151,10 @@ mod tests {
         assert_eq!(cache(&[("XDG_CACHE_HOME", "/c"), ("EIRENE_TRAIN_CACHE", "/d")]), PathBuf::from("/d"));
         let error = options(&[("EIRENE_TRAIN_TUNING", "fast")]).unwrap_err().to_string();
         assert_eq!(error, "EIRENE_TRAIN_TUNING is `fast`; it may be off, read, measure, again");
+        let encryption = |word| options(&[("EIRENE_TRAIN_ENCRYPTION", word)]).map(|options| options.encryption);
+        assert_eq!(encryption("").unwrap(), None);
+        assert_eq!(encryption("on").unwrap(), Some(Encryption::On));
+        assert_eq!(encryption("off").unwrap(), Some(Encryption::Off));
+        assert_eq!(encryption("0").unwrap_err().to_string(), "EIRENE_TRAIN_ENCRYPTION is `0`; it may be on, off");
     }
 }

@@ -6,4 +6,5 @@ mod algorithms;
 mod collectives;
 mod failures;
 mod ranks;
+mod secrecy;
 mod tuning;
