@@ -25,9 +25,12 @@ use crate::watch::Watch;
 /// How a start is guarded.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// How long MPI_Init may take where launcher and library are too far apart to be sure to meet.
+    /// How long MPI_Init may take where launcher and library are too far apart to be sure to meet: PMIx versions whose majors are no
+    /// neighbours. What there is to say then is said within three seconds, opening the library included.
     pub patience: Duration,
-    /// How long MPI_Init may take at all: ranks start as late as their nodes let them.
+    /// How long MPI_Init may take at all. It returns when the last rank has come, and ranks start as late as their nodes let them, so no
+    /// short time tells a hang from a late rank. It holds as well between neighbouring majors of PMIx: those talk to each other, and one
+    /// that waits mostly waits for a rank. Both versions are named when it ends.
     pub limit: Duration,
     /// The number of ranks, where the caller knows it better than the environment.
     pub expected: Option<u32>,
@@ -40,7 +43,7 @@ pub struct Options {
 impl Default for Options {
     fn default() -> Self {
         Self {
-            patience: Duration::from_secs(3),
+            patience: Duration::from_millis(2300),
             limit: Duration::from_mins(1),
             expected: None,
             farewell: Duration::from_secs(5),
@@ -433,5 +436,18 @@ impl Drop for Session {
     fn drop(&mut self) {
         // An error at the end has nobody to hear it; `Mpi::finalize` is for those who want it.
         self.end().ok();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_default_patience_leaves_time_to_say_so_within_three_seconds_and_stays_below_the_limit() {
+        let Options { patience, limit, .. } = Options::default();
+        assert!(patience + Duration::from_millis(500) <= Duration::from_secs(3), "{patience:?}");
+        assert!(patience >= Duration::from_secs(2), "a loaded machine starts MPI in less: {patience:?}");
+        assert!(limit >= 10 * patience, "tests tell the one from the other: {limit:?}");
     }
 }

@@ -27,7 +27,11 @@ fn environment(installed: &Installed) -> Vec<(&'static str, &str)> {
     if installed.found { Vec::new() } else { vec![("EIRENE_TRAIN_MPI", installed.library.to_str().unwrap())] }
 }
 
-/// All ranks failed with a text that has these words, each within three seconds of its start.
+/// A rank whose error comes later than this has waited for the limit of a minute, not for the patience of some two seconds; that a busy
+/// machine takes its time is no error.
+const PATIENT_MS: u64 = 20_000;
+
+/// All ranks failed with a text that has these words, none by the limit for those that wait for late ranks.
 fn refused(outcome: &Outcome, ranks: usize, words: &[&str]) {
     assert!(outcome.code.is_some_and(|code| code != 0), "{:?}:\n{}", outcome.code, outcome.output);
     assert_eq!(outcome.lines("ok rank"), 0, "{}", outcome.output);
@@ -35,7 +39,7 @@ fn refused(outcome: &Outcome, ranks: usize, words: &[&str]) {
     // A launcher may end the other ranks at the first that fails.
     assert!((1..=ranks).contains(&errors.len()), "{}", outcome.output);
     for (took, text) in errors {
-        assert!(took < 3500, "after {took} ms: {text}");
+        assert!(took < PATIENT_MS, "after {took} ms: {text}");
         for word in words {
             assert!(text.contains(word), "`{word}` is not in: {text}");
         }
@@ -199,11 +203,11 @@ fn a_pmix_server_that_does_not_answer_is_an_error_and_the_process_ends() {
         let outcome = run(None, "start", &environment);
         // Open MPI 5 waits for the server; Open MPI 4 takes itself for alone.
         let words: &[&str] = match installed.kind {
-            Kind::Prrte => &["MPI_Init", "9.1.0", "has not returned after 3s", "EIRENE_TRAIN_MPI"],
+            Kind::Prrte => &["MPI_Init", "9.1.0", "has not returned after 2.3s", "EIRENE_TRAIN_MPI"],
             Kind::Orte | Kind::Hydra => &["OMPI_COMM_WORLD_SIZE=2", "world of 1"],
         };
         refused(&outcome, 1, &[words, &[installed.name]].concat());
-        assert!(outcome.took < Duration::from_secs(10), "{:?}", outcome.took);
+        assert!(outcome.took < Duration::from_millis(PATIENT_MS), "{:?}", outcome.took);
         if installed.kind == Kind::Prrte {
             // A neighbouring version is given all the time there is, and then named as well.
             environment.push(("PMIX_VERSION", "4.2.2"));

@@ -53,13 +53,16 @@ fn fine(outcome: &Outcome, installed: &Installed, ranks: u32, nodes: usize) {
     assert_eq!(outcome.lines(installed.abi), ranks as usize, "{} is not in:\n{}", installed.abi, outcome.output);
 }
 
-/// All ranks that said anything said these words; at least one did, and none within more than the time.
+/// A rank whose error comes later than this has waited for the limit of a minute; that a busy machine takes its time is no error.
+const PATIENT_MS: u64 = 20_000;
+
+/// All ranks said these words, none by the limit for those that wait for late ranks.
 fn told(outcome: &Outcome, ranks: usize, words: &[&str]) {
     assert_eq!(outcome.lines("ok rank"), 0, "{}", outcome.output);
     let errors = outcome.errors();
     assert_eq!(errors.len(), ranks, "{}", outcome.output);
     for (took, text) in errors {
-        assert!(took < 4500, "after {took} ms: {text}");
+        assert!(took < PATIENT_MS, "after {took} ms: {text}");
         for word in words {
             assert!(text.contains(word), "`{word}` is not in: {text}");
         }
