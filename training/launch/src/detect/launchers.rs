@@ -149,6 +149,28 @@ pub(super) fn torchrun(environment: &Environment) -> Result<Option<Claim>, Error
     Ok(Some(claim))
 }
 
+/// What a launcher left of itself in this process although none can be read in full: as an error that names what is there, what is
+/// missing and the cure. Without it, each of several tasks would be a world of one.
+pub(super) fn remains(environment: &Environment) -> Result<Option<Error>, Error> {
+    const CURE: &str = "a wrapper or container on the way keeps it back, and each task would be a world of its own: pass all the \
+                        launcher's variables on, or set EIRENE_TRAIN_STARTER=alone if one process is meant";
+    const SIZES: [(&str, &str); 3] = [
+        (variables::SIZE, variables::RANK),
+        ("OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK"),
+        ("PMI_SIZE", "PMI_RANK"),
+    ];
+    let missing = |found, variable| Some(Error::Missing { found, variable, cure: CURE });
+    if let (Some(rank), None) = (number(environment, "PMIX_RANK")?, environment.get("PMIX_NAMESPACE")) {
+        return Ok(missing(format!("PMIX_RANK is {rank}"), "PMIX_NAMESPACE"));
+    }
+    for (size, rank) in SIZES {
+        if let (Some(tasks @ 2..), None) = (number(environment, size)?, environment.get(rank)) {
+            return Ok(missing(format!("{size} is {tasks}"), rank));
+        }
+    }
+    Ok(slurm::hidden_step(environment)?.and_then(|(found, variable)| missing(found, variable)))
+}
+
 /// Nobody: a world of one.
 pub(super) fn alone(environment: &Environment) -> Claim {
     let mut claim = Claim::new(Starter::Alone, 0, 1, "no launcher's variables are set".to_owned());

@@ -74,8 +74,13 @@ fn forced(environment: &Environment) -> Result<Option<Starter>, Error> {
 
 /// What one launcher claims, for those that a person named.
 fn claimed_by(starter: Starter, environment: &Environment) -> Result<Claim, Error> {
-    let claim = read(starter, environment)?;
-    claim.ok_or_else(|| Error::Missing {
+    if let Some(claim) = read(starter, environment)? {
+        return Ok(claim);
+    }
+    if let (Starter::Slurm, Some((found, variable))) = (starter, slurm::hidden_step(environment)?) {
+        return Err(Error::Missing { found, variable, cure: "pass all of SLURM's variables into the container" });
+    }
+    Err(Error::Missing {
         found: format!("{} is `{}`", variables::STARTER, starter.word()),
         variable: launchers::first_variable(starter),
         cure: "start the program by that launcher, or unset EIRENE_TRAIN_STARTER",
@@ -105,7 +110,7 @@ fn believed(environment: &Environment) -> Result<(Claim, Vec<String>), Error> {
     }
 }
 
-/// The first claim in the order, checked against those behind it.
+/// The first claim in the order, checked against those behind it; nobody's where none left anything.
 fn first_of_order(environment: &Environment, with_torchrun: bool) -> Result<(Claim, Vec<String>), Error> {
     const ORDER: [Starter; 6] =
         [Starter::Run, Starter::Pmix, Starter::Pmi, Starter::OpenMpi, Starter::Slurm, Starter::Torchrun];
@@ -129,7 +134,16 @@ fn first_of_order(environment: &Environment, with_torchrun: bool) -> Result<(Cla
             (Some(claim), Some(first)) => remarks.extend(agree(first, &claim)?),
         }
     }
-    Ok((found.unwrap_or_else(|| launchers::alone(environment)), remarks))
+    let claim = match found {
+        Some(claim) => claim,
+        None if with_torchrun => match launchers::remains(environment)? {
+            Some(error) => return Err(error),
+            None => launchers::alone(environment),
+        },
+        // torchrun is the innermost, and knows its ranks.
+        None => launchers::alone(environment),
+    };
+    Ok((claim, remarks))
 }
 
 /// Whether two claims can both be true; a remark where they can although they differ.

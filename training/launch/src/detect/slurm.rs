@@ -1,7 +1,8 @@
 //! SLURM's own variables, as `srun` sets them for each task of a step.
 //!
 //! A batch script and the shell of `salloc` see some of the same names, with the numbers of the whole job, but are no tasks of
-//! several: they are one process, started by nobody that counts.
+//! several: they are one process, started by nobody that counts. A task whose step's number was lost on the way (a container that passes only
+//! some variables) is not taken for one.
 
 use crate::detect::claim::{Claim, malformed, needed, number, parse};
 use crate::environment::Environment;
@@ -30,6 +31,27 @@ pub(super) fn step(environment: &Environment) -> Result<Option<Claim>, Error> {
     claim.local_size = local_size(environment, claim.node)?;
     claim.world = world(environment, job, step);
     Ok(Some(claim))
+}
+
+/// What makes this process a task of a step whose number is not there: a rank other than 0, which no batch script has, or the step's own
+/// number of tasks. As what was found, and which variable is missing.
+pub(super) fn hidden_step(environment: &Environment) -> Result<Option<(String, &'static str)>, Error> {
+    let missing = if job(environment).is_none() { "SLURM_JOB_ID" } else { "SLURM_STEP_ID" };
+    let step = number(environment, "SLURM_STEP_ID")?.or(number(environment, "SLURM_STEPID")?);
+    if missing == "SLURM_STEP_ID" && step.is_some() {
+        return Ok(None);
+    }
+    let rank = number(environment, "SLURM_PROCID")?.filter(|rank| *rank > 0);
+    let tasks = number(environment, "SLURM_STEP_NUM_TASKS")?.filter(|tasks| *tasks > 1);
+    let found = match (rank, tasks) {
+        (Some(rank), _) => match number(environment, "SLURM_NTASKS")? {
+            Some(tasks) => format!("SLURM_PROCID is {rank} (SLURM_NTASKS={tasks}), which no batch script has"),
+            None => format!("SLURM_PROCID is {rank}, which no batch script has"),
+        },
+        (None, Some(tasks)) => format!("SLURM_STEP_NUM_TASKS is {tasks}, which no batch script has"),
+        (None, None) => return Ok(None),
+    };
+    Ok(Some((found, missing)))
 }
 
 /// The number of the job that this process belongs to, as a task or as its script or shell.

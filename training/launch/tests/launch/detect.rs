@@ -247,6 +247,64 @@ fn slurm_s_own_steps_are_no_tasks() {
 }
 
 #[test]
+fn a_task_whose_launcher_is_half_hidden_is_no_world_of_one() {
+    let table: [(&[(&str, &str)], &str, &str); 9] = [
+        (
+            &[("SLURM_JOB_ID", "7"), ("SLURM_PROCID", "1"), ("SLURM_NTASKS", "4")],
+            "SLURM_PROCID is 1 (SLURM_NTASKS=4), which no batch script has",
+            "SLURM_STEP_ID",
+        ),
+        (
+            &[("SLURM_JOBID", "7"), ("SLURM_PROCID", "3")],
+            "SLURM_PROCID is 3, which no batch script has",
+            "SLURM_STEP_ID",
+        ),
+        (
+            &[("SLURM_STEP_ID", "0"), ("SLURM_PROCID", "1"), ("SLURM_NTASKS", "4")],
+            "SLURM_PROCID is 1 (SLURM_NTASKS=4), which no batch script has",
+            "SLURM_JOB_ID",
+        ),
+        // Rank 0 of the same step.
+        (
+            &[("SLURM_JOB_ID", "7"), ("SLURM_PROCID", "0"), ("SLURM_NTASKS", "4"), ("SLURM_STEP_NUM_TASKS", "4")],
+            "SLURM_STEP_NUM_TASKS is 4, which no batch script has",
+            "SLURM_STEP_ID",
+        ),
+        (&[("PMIX_RANK", "0")], "PMIX_RANK is 0", "PMIX_NAMESPACE"),
+        (&[("PMIX_RANK", "3"), ("PMIX_VERSION", "4.2.2")], "PMIX_RANK is 3", "PMIX_NAMESPACE"),
+        (&[("OMPI_COMM_WORLD_SIZE", "2")], "OMPI_COMM_WORLD_SIZE is 2", "OMPI_COMM_WORLD_RANK"),
+        (&[("PMI_SIZE", "2")], "PMI_SIZE is 2", "PMI_RANK"),
+        (&[("EIRENE_TRAIN_SIZE", "2")], "EIRENE_TRAIN_SIZE is 2", "EIRENE_TRAIN_RANK"),
+    ];
+    for (variables, found, missing) in table {
+        let environment = set(variables);
+        assert!(matches!(Launch::detect(&environment), Err(Error::Missing { .. })), "{variables:?}");
+        let error = refused(&environment);
+        assert!(error.starts_with(&format!("{found}, but `{missing}` is not set; ")), "{error}");
+        assert!(error.contains("container") && error.contains("EIRENE_TRAIN_STARTER=alone"), "{error}");
+        let alone = detect(&environment.clone().with("EIRENE_TRAIN_STARTER", "alone"));
+        assert_eq!((alone.starter, alone.rank, alone.size), (Starter::Alone, 0, 1), "{variables:?}");
+        // Whoever is there in full is believed.
+        let inner = [("TORCHELASTIC_RUN_ID", "x"), ("RANK", "1"), ("WORLD_SIZE", "2"), ("LOCAL_WORLD_SIZE", "2")];
+        let torchrun = inner.iter().fold(environment, |environment, (name, value)| environment.with(name, value));
+        assert_eq!(detect(&torchrun).starter, Starter::Torchrun, "{variables:?}");
+    }
+    let slurm = set(&[("SLURM_JOB_ID", "7"), ("SLURM_PROCID", "1"), ("EIRENE_TRAIN_STARTER", "slurm")]);
+    assert!(refused(&slurm).contains("`SLURM_STEP_ID` is not set"), "{}", refused(&slurm));
+}
+
+#[test]
+fn the_script_of_a_job_is_no_task_although_it_has_some_of_a_task_s_variables() {
+    let batch = [("SLURM_JOB_ID", "7"), ("SLURM_PROCID", "0"), ("SLURM_NTASKS", "4"), ("SLURM_NODEID", "0")];
+    let launch = detect(&set(&batch));
+    assert_eq!((launch.starter, launch.rank, launch.size), (Starter::Alone, 0, 1));
+    // One task is a world of one in either case.
+    for one in [("OMPI_COMM_WORLD_SIZE", "1"), ("PMI_SIZE", "1"), ("SLURM_STEP_NUM_TASKS", "1")] {
+        assert_eq!(detect(&set(&[one])).starter, Starter::Alone, "{one:?}");
+    }
+}
+
+#[test]
 fn worlds_that_could_meet_each_other_have_other_places() {
     let place = |environment: &Environment| detect(environment).place;
     let slurm = captured("srun-slurm-22.05.8");

@@ -146,10 +146,15 @@ fn a_launcher_and_another_s_library_are_an_error_on_every_rank() {
 fn a_step_whose_pmi_is_hidden_is_an_error_on_every_rank() {
     for installed in sample(installed(), 2, 7) {
         let library = installed.library.to_str().unwrap();
-        let step = [BY_MPI, ("EIRENE_TRAIN_MPI", library), ("SLURM_STEP_ID", "0"), ("SLURM_NTASKS", "2")];
+        // A job of this test's own: its ranks meet by the step's name.
+        let job = std::process::id().to_string();
+        let slurm =
+            [("SLURM_JOB_ID", job.as_str()), ("SLURM_STEP_ID", "0"), ("SLURM_NTASKS", "2"), ("SLURM_NNODES", "1")];
+        let step = [&slurm[..], &[BY_MPI, ("EIRENE_TRAIN_MPI", library)]].concat();
         let ranks: Vec<_> = ["0", "1"]
             .map(|rank| {
-                let mut step: Vec<(&'static str, String)> = step.map(|(name, value)| (name, value.to_owned())).to_vec();
+                let mut step: Vec<(&str, String)> =
+                    step.iter().map(|(name, value)| (*name, (*value).to_owned())).collect();
                 step.push(("SLURM_PROCID", rank.to_owned()));
                 std::thread::spawn(move || {
                     let step: Vec<(&str, &str)> = step.iter().map(|(name, value)| (*name, value.as_str())).collect();
