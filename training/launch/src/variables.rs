@@ -1,6 +1,8 @@
-//! Our own variables: what `eirene-train run` tells its ranks, and what people may set.
+//! Our own variables, all of them: what `eirene-train run` tells its ranks, and what people may set. The table in `training/README.md` says
+//! the same to people, and a test of this crate holds the two, and all code that reads a variable, against each other. Those that crates
+//! below this one read stand here for that alone.
 
-/// Rank in the world.
+/// Rank in the world. Only launchers set it.
 pub const RANK: &str = "EIRENE_TRAIN_RANK";
 /// Ranks in the world. People set it where a launcher tells the rank only.
 pub const SIZE: &str = "EIRENE_TRAIN_SIZE";
@@ -41,3 +43,9 @@ pub const EXPLAIN: &str = "EIRENE_TRAIN_EXPLAIN";
 pub const RSH: &str = "EIRENE_TRAIN_RSH";
 /// The node program's command on other hosts.
 pub const REMOTE: &str = "EIRENE_TRAIN_REMOTE";
+/// The MPI library's path, or `none`. The crate `mpi` reads it.
+pub const MPI: &str = "EIRENE_TRAIN_MPI";
+/// The network interfaces that ranks may use, with commas between them. The crate `mesh` reads it.
+pub const INTERFACE: &str = "EIRENE_TRAIN_INTERFACE";
+/// The emulated nodes that `eirene-train-nodes` means where none are named.
+pub const LAB: &str = "EIRENE_TRAIN_LAB";

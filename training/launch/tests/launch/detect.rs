@@ -248,7 +248,9 @@ fn slurm_s_own_steps_are_no_tasks() {
 
 #[test]
 fn a_task_whose_launcher_is_half_hidden_is_no_world_of_one() {
-    let table: [(&[(&str, &str)], &str, &str); 9] = [
+    // What is there, what is said of it, and what is missing.
+    type Half<'a> = (&'a [(&'a str, &'a str)], &'a str, &'a str);
+    let table: [Half; 9] = [
         (
             &[("SLURM_JOB_ID", "7"), ("SLURM_PROCID", "1"), ("SLURM_NTASKS", "4")],
             "SLURM_PROCID is 1 (SLURM_NTASKS=4), which no batch script has",

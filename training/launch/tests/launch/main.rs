@@ -1,3 +1,4 @@
 //! Detection, as its users see it.
 
 mod detect;
+mod variables;
