@@ -53,6 +53,8 @@ pub(crate) struct Integers {
     pub(crate) threads: [c_int; 4],
     pub(crate) shared: c_int,
     pub(crate) tag_limit: c_int,
+    /// The class of errors that says: a message was longer than the memory for it.
+    pub(crate) truncated: c_int,
     pub(crate) status_bytes: usize,
     /// Places of source, tag and error in a status, counted in C ints.
     pub(crate) status_places: [usize; 3],
@@ -69,6 +71,7 @@ const OPEN_MPI: Integers = Integers {
     threads: [0, 1, 2, 3],
     shared: 0,
     tag_limit: 0,
+    truncated: 15,
     status_bytes: 24,
     status_places: [0, 1, 2],
     error_text: 256,
@@ -84,6 +87,7 @@ const MPICH: Integers = Integers {
     threads: [0, 1, 2, 3],
     shared: 1,
     tag_limit: 0x6440_0001,
+    truncated: 14,
     status_bytes: 20,
     status_places: [2, 3, 4],
     error_text: 512,
@@ -99,6 +103,7 @@ const STANDARD: Integers = Integers {
     threads: [0, 1024, 2048, 4096],
     shared: 221,
     tag_limit: 501,
+    truncated: 15,
     status_bytes: 32,
     status_places: [0, 1, 2],
     error_text: 512,
@@ -253,7 +258,7 @@ mod tests {
 int main(void) {
     WHOLE(MPI_ANY_SOURCE); WHOLE(MPI_ANY_TAG); WHOLE(MPI_UNDEFINED); WHOLE(MPI_IN_PLACE); WHOLE(MPI_STATUS_IGNORE);
     WHOLE(MPI_THREAD_SINGLE); WHOLE(MPI_THREAD_FUNNELED); WHOLE(MPI_THREAD_SERIALIZED); WHOLE(MPI_THREAD_MULTIPLE);
-    WHOLE(MPI_COMM_TYPE_SHARED); WHOLE(MPI_TAG_UB); WHOLE(MPI_MAX_ERROR_STRING); WHOLE(MPI_MAX_LIBRARY_VERSION_STRING);
+    WHOLE(MPI_COMM_TYPE_SHARED); WHOLE(MPI_TAG_UB); WHOLE(MPI_ERR_TRUNCATE); WHOLE(MPI_MAX_ERROR_STRING); WHOLE(MPI_MAX_LIBRARY_VERSION_STRING);
     WHOLE(sizeof(MPI_Status)); WHOLE(offsetof(MPI_Status, MPI_SOURCE)); WHOLE(offsetof(MPI_Status, MPI_TAG));
     WHOLE(offsetof(MPI_Status, MPI_ERROR)); WHOLE(sizeof(MPI_Comm));
 #ifdef NUMBERS
@@ -336,6 +341,7 @@ int main(void) {
                 ],
                 shared: whole("MPI_COMM_TYPE_SHARED"),
                 tag_limit: whole("MPI_TAG_UB"),
+                truncated: whole("MPI_ERR_TRUNCATE"),
                 status_bytes: size("sizeof(MPI_Status)"),
                 status_places: [
                     place("offsetof(MPI_Status, MPI_SOURCE)"),

@@ -64,6 +64,14 @@ pub enum Error {
         /// MPI_Error_string of it.
         message: String,
     },
+    /// A message was longer than the memory it was to be received into.
+    #[error("{call}: a message is longer than the memory for it: {message}")]
+    Truncated {
+        /// The function.
+        call: &'static str,
+        /// MPI_Error_string of it.
+        message: String,
+    },
     /// This MPI gets this reduction wrong.
     #[error("{library} gets {op:?} of {number:?} wrong; reduce it some other way")]
     Unreliable {

@@ -136,6 +136,7 @@ functions! {
     finalize = c"MPI_Finalize" ();
     abort = c"MPI_Abort" (communicator: Handle, code: c_int);
     error_string = c"MPI_Error_string" (code: c_int, text: *mut c_char, length: *mut c_int);
+    error_class = c"MPI_Error_class" (code: c_int, class: *mut c_int);
 
     comm_rank = c"MPI_Comm_rank" (communicator: Handle, rank: *mut c_int);
     comm_size = c"MPI_Comm_size" (communicator: Handle, size: *mut c_int);

@@ -311,6 +311,12 @@ fn error(library: &Library, call: &'static str, code: c_int) -> Error {
     let known = unsafe { library.api.error_string(code, text.as_mut_ptr().cast(), &raw mut length) } == 0;
     text.truncate(usize::try_from(length).unwrap_or(0));
     let message = if known { String::from_utf8_lossy(&text).trim().to_owned() } else { "unknown error".to_owned() };
+    let mut class: c_int = 0;
+    // SAFETY: the class is a good place.
+    let is_known = unsafe { library.api.error_class(code, &raw mut class) } == 0;
+    if is_known && class == library.constants.whole.truncated {
+        return Error::Truncated { call, message };
+    }
     Error::Call { call, code, message }
 }
 

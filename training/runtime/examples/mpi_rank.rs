@@ -4,6 +4,10 @@
 
 #[path = "mpi_rank/checks.rs"]
 mod checks;
+#[path = "mpi_rank/messages.rs"]
+mod messages;
+#[path = "mpi_rank/mismatches.rs"]
+mod mismatches;
 #[path = "mpi_rank/oracle.rs"]
 mod oracle;
 
@@ -12,7 +16,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use eirene_train_launch::{Environment, Launch};
-use eirene_train_runtime::{Call, DType, Options, ReduceOp, World};
+use eirene_train_runtime::{Call, DType, Options, ReduceOp, Tuning, World};
 
 /// Long enough for everything that goes well.
 const AMPLE: Duration = Duration::from_mins(1);
@@ -42,11 +46,13 @@ fn say(line: &str) {
 }
 
 fn run(what: &str, nodes: &str) -> Result<String, String> {
-    let launch = Launch::detect(&Environment::of_this_process()).map_err(|error| error.to_string())?;
+    let environment = Environment::of_this_process();
+    let launch = Launch::detect(&environment).map_err(|error| error.to_string())?;
     let rank = launch.rank as usize;
     let prefix = std::env::var_os("EIRENE_TEST_MPI_WHEELS").map(Into::into);
     let node = nodes.get(rank..=rank).map(str::to_owned);
-    let options = Options { timeout: AMPLE, prefix, node, ..Options::default() };
+    let asked = Options::of_environment(&environment, Tuning::Off).map_err(|error| error.to_string())?;
+    let options = Options { timeout: AMPLE, prefix, node, ..asked };
     let world = World::join(&launch, &options).map_err(|error| error.to_string())?;
     let by = world.mpi().map_or_else(|| "no MPI".to_owned(), |library| format!("MPI's own: {library}"));
     let ok = format!("ok rank {rank} of {} on {} nodes, {by}", world.size(), world.nodes());
@@ -55,9 +61,17 @@ fn run(what: &str, nodes: &str) -> Result<String, String> {
         "collectives" => checks::collectives(&world),
         "transfers" => checks::transfers(&world),
         "left" => checks::left(&world),
-        "differ" => checks::differ(&world),
+        "absent" => mismatches::absent(&world),
+        "messages" => messages::all_kinds(&world),
+        "too-long" => messages::misfit(&world, false),
+        "too-short" => messages::misfit(&world, true),
+        "silent" => messages::in_vain(&world, false),
+        "silenced" => messages::in_vain(&world, true),
         "killed" => return killed(&world),
-        other => panic!("mpi_rank does not know `{other}`"),
+        other => match other.strip_prefix("differ-") {
+            Some(how) => mismatches::differ(&world, how),
+            None => panic!("mpi_rank does not know `{other}`"),
+        },
     }
     world.leave();
     Ok(ok)

@@ -3,7 +3,6 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use eirene_train_reduce::{ReduceOp, Reduction};
@@ -19,6 +18,7 @@ use crate::memory::bell::now;
 use crate::memory::meeting::{Meeting, Saying};
 use crate::message::Head;
 use crate::mpi::{Room, Running};
+use crate::record::disagreement;
 use crate::task::{Mapped, Parts, Progress, Task};
 use crate::work::Ticket;
 use crate::world::Inner;
@@ -26,6 +26,11 @@ use crate::world::Inner;
 /// From so many bytes on, ranks that share memory agree on how before they begin: a fence is cheap beside what it saves when all buffers lie
 /// in arenas, and everybody learns at once of a call that does not fit the others'.
 pub(crate) const AGREE_FROM: usize = 64 << 10;
+
+/// After so long the others are asked what they have called, where that is not seen in shared memory; and so often again, as long as some have
+/// not come to it.
+const ASK_AFTER: Duration = Duration::from_secs(1);
+const ASK_AGAIN: Duration = Duration::from_secs(2);
 
 /// The collectives of a group, which are done one after the other.
 pub(crate) struct Collectives {
@@ -59,6 +64,8 @@ pub(crate) struct Operation {
     stage: Stage,
     pub(crate) allowed: Duration,
     pub(crate) deadline: Instant,
+    /// When the others are asked what they have called.
+    ask: Instant,
     pub(crate) ticket: Arc<Ticket>,
 }
 
@@ -138,7 +145,29 @@ impl Collectives {
     pub(crate) fn compare(&self, group: &Shared) -> Result<(), Error> {
         let (Some(meeting), Some(operation)) = (&self.meeting, &self.current) else { return Ok(()) };
         let Some((rank, theirs)) = meeting.disagreement(&operation.head) else { return Ok(()) };
-        Err(disagreement(group, &operation.head, rank, &theirs))
+        Err(unlike(group, &operation.head, rank, &theirs))
+    }
+
+    /// Asks the others what they have called once the current call takes long, where only asking tells.
+    pub(crate) fn inquire(&mut self, group: &Shared, world: &Inner) {
+        let is_seen = self.meeting.is_some();
+        let Some(operation) = &mut self.current else { return };
+        let is_to_be_asked = !is_seen || matches!(operation.stage, Stage::Mpi(_));
+        if is_to_be_asked && operation.ask <= now() {
+            operation.ask = now() + ASK_AGAIN;
+            world.ask(group.topic, &group.record, operation.head.call);
+        }
+    }
+
+    /// Why MPI has refused a call: because of another rank's that does not fit, if there is one.
+    fn refused(&self, group: &Shared, world: &Inner, error: Error) -> Error {
+        let is_usable = self.room.as_ref().is_some_and(|room| room.engine.is_usable());
+        if !is_usable || !matches!(error, Error::Mpi(_)) {
+            return error;
+        }
+        let found =
+            self.compare(group).and_then(|()| world.look_for_disagreement(group.topic, &group.record, self.number));
+        found.err().unwrap_or(error)
     }
 
     /// What is going on, in words.
@@ -150,7 +179,11 @@ impl Collectives {
     pub(crate) fn begin(&mut self, group: &Shared, world: &Arc<Inner>, queued: Queued) -> Result<(), Error> {
         let Queued { call, tried, allowed, ticket } = queued;
         self.number += 1;
-        group.begun.store(self.number, Ordering::Relaxed);
+        if self.meeting.is_some() && self.room.is_none() {
+            group.record.count(self.number);
+        } else {
+            group.record.begin(&call, self.number);
+        }
         let head = call.head(self.number);
         let agrees = call.bytes() >= AGREE_FROM;
         let stage = match &mut self.meeting {
@@ -165,13 +198,18 @@ impl Collectives {
                     world.ring_others(&group.ranks);
                     Stage::Agreeing
                 } else {
-                    self.stage(group, &call, tried.as_ref(), head, Vec::new())?
+                    self.stage(group, &call, tried.as_ref(), head, Vec::new())
+                        .map_err(|error| self.refused(group, world, error))?
                 }
             }
-            None => self.stage(group, &call, tried.as_ref(), head, Vec::new())?,
+            None => self
+                .stage(group, &call, tried.as_ref(), head, Vec::new())
+                .map_err(|error| self.refused(group, world, error))?,
         };
         self.last = head;
-        self.current = Some(Operation { call, tried, head, stage, allowed, deadline: now() + allowed, ticket });
+        let began = now();
+        let (deadline, ask) = (began + allowed, began + ASK_AFTER);
+        self.current = Some(Operation { call, tried, head, stage, allowed, deadline, ask, ticket });
         Ok(())
     }
 
@@ -199,9 +237,8 @@ impl Collectives {
                 Ok(true) => Progress::Done,
                 Ok(false) => Progress::Nothing,
                 Err(error) => {
-                    // Another rank's call that does not fit is why MPI refused.
                     self.current = Some(operation);
-                    return self.compare(group).and(Err(error));
+                    return Err(self.refused(group, world, error));
                 }
             },
         };
@@ -315,14 +352,14 @@ impl Collectives {
 
     /// That the current call has taken too long, and whose fault it is as far as can be seen.
     pub(crate) fn overdue(&self, group: &Shared, world: &Inner, waited: Duration) -> Error {
-        let missing: Vec<u32> = match (&self.meeting, &self.current) {
+        let missing = match (&self.meeting, &self.current) {
             (Some(meeting), Some(operation)) => {
-                meeting.not_begun(operation.head.call).into_iter().map(|rank| group.ranks[rank]).collect()
+                Ok(meeting.not_begun(operation.head.call).into_iter().map(|rank| group.ranks[rank]).collect())
             }
-            (None, Some(operation)) => world.ask_around(group.topic, &group.ranks, operation.head.call),
-            (_, None) => Vec::new(),
+            (None, Some(operation)) => world.ask_around(group.topic, &group.record, operation.head.call),
+            (_, None) => Ok(Vec::new()),
         };
-        Error::Timeout { waited, what: self.doing(), missing }
+        missing.map_or_else(|error| error, |missing| Error::Timeout { waited, what: self.doing(), missing })
     }
 }
 
@@ -331,7 +368,7 @@ fn agreed(meeting: &Meeting, group: &Shared, operation: &Operation, world: &Inne
     let sayings: Vec<Saying> = (0..group.ranks.len()).map(|rank| meeting.saying(rank)).collect();
     let me = group.me as usize;
     if let Some(other) = (0..sayings.len()).find(|rank| sayings[*rank].head != sayings[me].head) {
-        return Err(disagreement(group, &sayings[me].head, other, &sayings[other].head));
+        return Err(unlike(group, &sayings[me].head, other, &sayings[other].head));
     }
     let reachable = sayings.iter().all(|saying| saying.input.region > 0 && saying.output.region > 0);
     let Some((input, output)) = operation.call.wholes().filter(|_| reachable) else { return Ok(Vec::new()) };
@@ -348,9 +385,8 @@ fn agreed(meeting: &Meeting, group: &Shared, operation: &Operation, world: &Inne
 }
 
 /// That two ranks of a group have called different things.
-fn disagreement(group: &Shared, mine: &Head, rank: usize, theirs: &Head) -> Error {
-    let (me, other) = (group.ranks[group.me as usize], group.ranks[rank]);
-    Error::Mismatch { message: format!("rank {me} has called {}, rank {other} {}", describe(mine), describe(theirs)) }
+fn unlike(group: &Shared, mine: &Head, rank: usize, theirs: &Head) -> Error {
+    disagreement(group.ranks[group.me as usize], mine, group.ranks[rank], theirs)
 }
 
 /// Works a schedule out and proves it.

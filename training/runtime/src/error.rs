@@ -2,6 +2,9 @@
 
 use std::time::Duration;
 
+/// How a mismatch begins, also when another rank tells of it.
+const DISAGREE: &str = "the ranks do not agree: ";
+
 /// Why something did not happen. Ranks are those of the world, except where a message says otherwise.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum Error {
@@ -46,7 +49,7 @@ pub enum Error {
         what: String,
     },
     /// Ranks have called different things.
-    #[error("the ranks do not agree: {message}")]
+    #[error("{DISAGREE}{message}")]
     Mismatch {
         /// Who called what.
         message: String,
@@ -98,6 +101,14 @@ pub enum Error {
 }
 
 impl Error {
+    /// That a rank has given up for a reason. Calls that do not match are everybody's error, whoever has found it.
+    pub(crate) fn aborted(rank: u32, reason: String) -> Self {
+        match reason.strip_prefix(DISAGREE) {
+            Some(message) => Self::Mismatch { message: message.to_owned() },
+            None => Self::Aborted { rank, reason },
+        }
+    }
+
     pub(crate) fn memory(bytes: usize, what: &str, errno: nix::Error) -> Self {
         Self::Memory { bytes, what: what.to_owned(), reason: errno.desc().to_owned() }
     }
@@ -112,7 +123,7 @@ impl From<eirene_train_mesh::Error> for Error {
                 Self::Timeout { waited, what: "meeting the other ranks".to_owned(), missing }
             }
             Mesh::Died { rank } => Self::PeerDied { rank, what: "the ranks met".to_owned() },
-            Mesh::Aborted { rank, reason } => Self::Aborted { rank, reason },
+            Mesh::Aborted { rank, reason } => Self::aborted(rank, reason),
             Mesh::Left { rank } => Self::Left { rank, what: "the ranks met".to_owned() },
             other => Self::Meeting(other.to_string()),
         }

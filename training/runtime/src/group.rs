@@ -1,6 +1,6 @@
 //! A group of ranks that do things together, and the order in which they do them.
 
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Duration;
 
@@ -13,9 +13,11 @@ use crate::collectives::{AGREE_FROM, Collectives, Queued};
 use crate::error::Error;
 use crate::interrupted::{self, Asking};
 use crate::link::{Link, Outgoing};
+use crate::mail::Mail;
 use crate::memory::bell::{Turn, Waiting, now};
 use crate::memory::meeting::Meeting;
-use crate::mpi::Room;
+use crate::mpi::{Messages, Room};
+use crate::record::Record;
 use crate::task::Progress;
 use crate::transfers::{self, Receiving, Sending, Transfers};
 use crate::tuning::explain;
@@ -37,14 +39,14 @@ pub struct Group {
 /// What the handles of a group, the progress thread and the helpers share.
 pub(crate) struct Shared {
     pub(crate) topic: u64,
-    /// The last collective that was begun.
-    pub(crate) begun: Arc<AtomicU64>,
+    /// The last collectives that were begun.
+    pub(crate) record: Arc<Record>,
     /// The group's ranks, by their rank in the world.
     pub(crate) ranks: Vec<u32>,
     pub(crate) me: u32,
     pub(crate) chooser: Chooser,
     collectives: Mutex<Collectives>,
-    transfers: Mutex<(Transfers, Vec<Option<Link>>)>,
+    transfers: Mutex<Mail>,
     /// Collectives and transfers that are not done.
     outstanding: AtomicUsize,
 }
@@ -58,26 +60,32 @@ pub(crate) struct Foundation {
     pub(crate) topology: Topology,
     /// Links for collectives, by rank.
     pub(crate) collectives: Vec<Option<Link>>,
-    /// Links for transfers, by rank.
+    /// Links for transfers, by rank, where they do not go through MPI as they are.
     pub(crate) transfers: Vec<Option<Link>>,
     /// Where all ranks meet, if all share memory.
     pub(crate) meeting: Option<Meeting>,
     /// Where MPI does collectives in its own way, if the world uses MPI.
     pub(crate) room: Option<Arc<Room>>,
+    /// Transfers go through MPI as they are.
+    pub(crate) by_mpi: bool,
 }
 
 impl Group {
     pub(crate) fn new(foundation: Foundation, world: Arc<Inner>) -> Self {
-        let Foundation { topic, ranks, me, topology, collectives, transfers, meeting, room } = foundation;
+        let Foundation { topic, ranks, me, topology, collectives, transfers, meeting, room, by_mpi } = foundation;
         let size = ranks.len() as u32;
+        let mail = match room.as_ref().filter(|_| by_mpi) {
+            Some(room) => Mail::Mpi(Messages::new(Arc::clone(room), ranks.clone())),
+            None => Mail::Links(Transfers::new(me, size), transfers),
+        };
         let shared = Arc::new(Shared {
             topic,
-            begun: Arc::default(),
+            record: Arc::new(Record::new(ranks.clone(), ranks[me as usize])),
             ranks,
             me,
             chooser: Chooser::new(world.policy(), topology),
             collectives: Mutex::new(Collectives::new(collectives, meeting, room)),
-            transfers: Mutex::new((Transfers::new(me, size), transfers)),
+            transfers: Mutex::new(mail),
             outstanding: AtomicUsize::new(0),
         });
         world.enter(&shared);
@@ -199,6 +207,7 @@ impl Group {
         }
         self.world.look_around(|| lane.doing())?;
         lane.compare(&self.shared)?;
+        lane.inquire(&self.shared, &self.world);
         lane.parted(&self.shared, &self.world)?;
         let gone = self.world.gone(&self.shared.ranks);
         if gone.is_empty() {
@@ -246,6 +255,7 @@ impl Group {
     #[expect(unsafe_code, reason = "buffers are given by address")]
     pub unsafe fn send(&self, to: u32, tag: u32, part: Part, dtype: DType, allowed: Duration) -> Result<Work, Error> {
         self.has(to)?;
+        lock(&self.shared.transfers).check(tag)?;
         self.world.well()?;
         let ticket = Ticket::new();
         let message = Outgoing::new(transfers::head(tag, dtype), transfers::content(part, dtype));
@@ -272,6 +282,7 @@ impl Group {
         allowed: Duration,
     ) -> Result<Work, Error> {
         from.map_or(Ok(()), |from| self.has(from))?;
+        lock(&self.shared.transfers).check(tag)?;
         self.world.well()?;
         let ticket = Ticket::new();
         let (head, into) = (transfers::head(tag, dtype), part.extent(dtype));
@@ -294,15 +305,15 @@ impl Group {
     }
 
     /// Adds a transfer and does at once what can be done.
-    fn transfer(&self, add: impl FnOnce(&mut Transfers)) -> Result<(), Error> {
+    fn transfer(&self, add: impl FnOnce(&mut Mail)) -> Result<(), Error> {
         let mut lane = lock(&self.shared.transfers);
-        let before = lane.0.left();
-        add(&mut lane.0);
+        let before = lane.left();
+        add(&mut lane);
         // A message to oneself is done by now.
-        self.shared.ended((before + 1).saturating_sub(lane.0.left()), &self.world);
+        self.shared.ended((before + 1).saturating_sub(lane.left()), &self.world);
         let outcome = self.shared.advance_transfers(&mut lane, &self.world);
         drop(lane);
-        outcome?;
+        outcome.map_err(|error| self.world.fail(error))?;
         self.world.wake_progress()
     }
 
@@ -324,6 +335,21 @@ impl Group {
         }
         parts.extend(self.policy().remarks().iter().cloned());
         parts.join("; ")
+    }
+
+    /// How a message between two ranks goes, and why, in words.
+    pub fn explain_messages(&self) -> String {
+        let how = match (&*lock(&self.shared.transfers), self.world.mpi(), self.policy().messages()) {
+            (Mail::Mpi(_), Some(mpi), Some(words)) => {
+                format!("mpi: asked for by `{words}`; MPI's own: {}", mpi.library())
+            }
+            (_, Some(_), _) if !self.topology().is_one_node() => {
+                "through shared memory in a node, over MPI between nodes".to_owned()
+            }
+            _ if !self.topology().is_one_node() => "through shared memory in a node, over TCP between nodes".to_owned(),
+            _ => "through shared memory".to_owned(),
+        };
+        format!("a message between two ranks: {how}")
     }
 
     /// Whether MPI itself can do such a call, a sum if it reduces.
@@ -439,11 +465,10 @@ impl Shared {
         }
     }
 
-    fn advance_transfers(&self, lane: &mut (Transfers, Vec<Option<Link>>), world: &Arc<Inner>) -> Result<bool, Error> {
-        let (transfers, links) = lane;
-        let before = transfers.left();
-        let outcome = transfers.poll(links);
-        self.ended(before - transfers.left(), world);
+    fn advance_transfers(&self, lane: &mut Mail, world: &Arc<Inner>) -> Result<bool, Error> {
+        let before = lane.left();
+        let outcome = lane.poll();
+        self.ended(before - lane.left(), world);
         outcome
     }
 
@@ -460,24 +485,31 @@ impl Shared {
             return None;
         }
         let time = now();
-        if let Some(lane) = try_lock(&self.collectives)
+        if let Some(mut lane) = try_lock(&self.collectives)
             && let Some(operation) = &lane.current
         {
             if operation.deadline <= time {
                 return Some(lane.overdue(self, world, operation.allowed));
             }
+            lane.inquire(self, world);
             if let Err(error) = lane.compare(self).and_then(|()| lane.parted(self, world)) {
                 return Some(error);
             }
         }
         let lane = try_lock(&self.transfers)?;
-        let (rank, what, waited) = lane.0.overdue(time)?;
+        let (rank, what, waited) = lane.overdue(time)?;
         let missing = rank.map(|rank| self.ranks[rank as usize]).into_iter().collect();
         Some(Error::Timeout { waited, what, missing })
     }
 
     /// An error if something waits for a rank that has left.
     pub(crate) fn look_for_gone(&self, world: &Arc<Inner>) -> Result<(), Error> {
+        if let Some(mut lane) = try_lock(&self.transfers) {
+            let before = lane.left();
+            let outcome = lane.look_for_closed();
+            self.ended(before - lane.left(), world);
+            outcome?;
+        }
         let gone = world.gone(&self.ranks);
         // What they had sent was here when they were seen to have left.
         if gone.is_empty() || self.poll(world)? {
@@ -487,8 +519,7 @@ impl Shared {
             lane.needs_none_of(self, &gone)?;
         }
         if let Some(mut lane) = try_lock(&self.transfers) {
-            let (transfers, links) = &mut *lane;
-            let waits = transfers.waits_for(links);
+            let waits = lane.waits_for();
             if let Some(rank) = waits.iter().map(|rank| self.ranks[*rank as usize]).find(|rank| gone.contains(rank)) {
                 return Err(Error::Left { rank, what: "a transfer was under way".to_owned() });
             }
@@ -509,15 +540,13 @@ impl Shared {
         self.topic
     }
 
-    /// The number of the last collective that was begun.
-    pub(crate) fn begun(&self) -> u64 {
-        self.begun.load(Ordering::Relaxed)
-    }
-
     /// Lets go of what joins this rank to the others, once whoever works with it has seen that the world was left.
-    pub(crate) fn close(&self) {
+    pub(crate) fn close(&self, world: &Inner) {
         lock(&self.collectives).close();
-        lock(&self.transfers).1.iter_mut().for_each(|link| *link = None);
+        let mut lane = lock(&self.transfers);
+        let before = lane.left();
+        lane.close(Transfers::new(self.me, self.ranks.len() as u32));
+        self.ended(before - lane.left(), world);
     }
 
     /// Ends everything with an error.
@@ -531,8 +560,8 @@ impl Shared {
             }
         }
         if let Some(mut lane) = try_lock(&self.transfers) {
-            let left = lane.0.left();
-            lane.0.fail(error);
+            let left = lane.left();
+            lane.fail(error);
             self.ended(left, world);
         }
     }

@@ -1,5 +1,5 @@
-//! The MPI that a world uses, where it uses one: what carries messages between nodes ([`crate::link`]), and does collectives in its own way
-//! ([`running`]).
+//! The MPI that a world uses, where it uses one: what carries messages between nodes ([`crate::link`]), and does collectives and messages in its
+//! own way ([`running`], [`messages`]).
 //!
 //! One engine for the world, one room (a communicator) for each group. All calls go through the engine, one at a time, so that MPI can be
 //! given up at once: a world that has failed calls nothing of it again, for a peer that is dead would be waited for without end, and what is
@@ -7,6 +7,7 @@
 //!
 //! Left to others: which library, and everything about how it is spoken to (`eirene-train-mpi`); whether a rank is alive (the mesh).
 
+mod messages;
 mod opening;
 mod running;
 
@@ -18,6 +19,7 @@ use std::time::{Duration, Instant};
 use eirene_train_mesh::Mesh;
 use eirene_train_mpi::{Communicator, Mpi, Number, Op};
 
+pub(crate) use messages::Messages;
 pub(crate) use opening::open;
 pub(crate) use running::Running;
 
@@ -169,8 +171,9 @@ impl Engine {
         lock(&self.building)
     }
 
-    /// Ends MPI, for which all ranks have to come: as long as they are well they are waited for. Who has given it up waits for nobody.
-    pub(crate) fn end(&self, mesh: &Mesh) {
+    /// Ends MPI, for which all ranks have to come: as long as they are well they are waited for, and `meanwhile` is done. Who has given it up
+    /// waits for nobody.
+    pub(crate) fn end(&self, mesh: &Mesh, meanwhile: impl Fn()) {
         let mpi = lock(&self.mpi).take();
         let rooms = std::mem::take(&mut *lock(&self.rooms));
         if !self.is_usable() || mpi.is_none() {
@@ -185,6 +188,7 @@ impl Engine {
             if rooms.iter().any(|room| room.is_cleared()) {
                 quiet_since = now();
             }
+            meanwhile();
             std::thread::sleep(LOOK);
         }
         // The same order on all ranks: that of their making.

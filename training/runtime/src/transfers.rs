@@ -47,9 +47,23 @@ pub(crate) struct Receiving {
 }
 
 /// A message that came before anybody asked for it.
-struct Kept {
-    head: Head,
-    content: Vec<u8>,
+pub(crate) struct Kept {
+    pub(crate) head: Head,
+    pub(crate) content: Vec<u8>,
+}
+
+impl Kept {
+    /// A copy of a message that is sent.
+    #[expect(unsafe_code, reason = "copies the caller's memory")]
+    pub(crate) fn copy_of(message: &Outgoing) -> Self {
+        let run = message.what.at(0);
+        let content = match run.bytes {
+            0 => Vec::new(),
+            // SAFETY: the caller's memory stays until the ticket is finished.
+            bytes => unsafe { std::slice::from_raw_parts(run.address, bytes) }.to_vec(),
+        };
+        Self { head: message.head, content }
+    }
 }
 
 /// What is coming in from one rank.
@@ -103,19 +117,12 @@ impl Transfers {
     }
 
     /// Sends.
-    #[expect(unsafe_code, reason = "copies the caller's memory")]
     pub(crate) fn send(&mut self, sending: Sending) {
         if sending.to != self.me {
             self.sends.push(sending);
             return;
         }
-        let run = sending.message.what.at(0);
-        let content = match run.bytes {
-            0 => Vec::new(),
-            // SAFETY: the caller's memory stays until the ticket is finished.
-            bytes => unsafe { std::slice::from_raw_parts(run.address, bytes) }.to_vec(),
-        };
-        self.own.push_back(Kept { head: sending.message.head, content });
+        self.own.push_back(Kept::copy_of(&sending.message));
         sending.ticket.finish(Ok(()));
     }
 
@@ -300,7 +307,8 @@ pub(crate) fn content(part: Part, dtype: eirene_train_reduce::DType) -> Extents 
     what
 }
 
-fn fits(rank: u32, head: &Head, receiving: &Receiving) -> Result<(), Error> {
+/// An error if a message is not as long as what is received.
+pub(crate) fn fits(rank: u32, head: &Head, receiving: &Receiving) -> Result<(), Error> {
     if head.bytes == receiving.into.bytes as u64 {
         return Ok(());
     }

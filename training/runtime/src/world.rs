@@ -62,6 +62,8 @@ pub(crate) struct Inner {
     parted: Mutex<HashMap<(u32, u64), u64>>,
     /// The groups that were built in a world that uses MPI, also those that are gone, and how far they had come.
     built_with_mpi: Mutex<Vec<parting::Past>>,
+    /// What other ranks have said of how far they are.
+    heard: Mutex<inquiry::Heard>,
     /// The ranks of this node, ascending.
     local: Vec<u32>,
     bells: Vec<BellAt>,
@@ -83,6 +85,8 @@ pub(crate) struct Inner {
     is_far: AtomicBool,
     /// When questions were last looked for.
     listened: Mutex<Instant>,
+    /// When calls were last compared with other ranks'.
+    compared: Mutex<Instant>,
     /// The progress thread has been started.
     has_progress: AtomicBool,
     stop: AtomicBool,
@@ -154,12 +158,14 @@ impl World {
             failure: OnceLock::new(),
             is_far: AtomicBool::new(false),
             listened: Mutex::new(now()),
+            compared: Mutex::new(now()),
             has_progress: AtomicBool::new(false),
             stop: AtomicBool::new(false),
             forks: forks::count(),
             mpi,
             parted: Mutex::default(),
             built_with_mpi: Mutex::default(),
+            heard: Mutex::default(),
             mesh,
         };
         Ok(Self { inner: Arc::new(inner) })
@@ -226,7 +232,12 @@ impl World {
             return wrong(format!("a group of {ranks:?} in a world of {} ranks", self.size()));
         }
         let foundation = self.inner.build(ranks, me, key, now() + allowed)?;
-        Ok(Group::new(foundation, Arc::clone(&self.inner)))
+        let group = Group::new(foundation, Arc::clone(&self.inner));
+        if self.inner.mpi.is_some() {
+            // MPI does not say who has called what: somebody has to answer for this rank while its program computes.
+            self.inner.wake_progress()?;
+        }
+        Ok(group)
     }
 
     /// Memory that the other ranks of this node can reach into. Collectives of ranks of one node whose buffers all lie in such memory work on
@@ -293,6 +304,15 @@ impl Inner {
 
     pub(crate) fn bell(&self) -> &Bell {
         self.bell.bell()
+    }
+
+    /// For a thread that has nothing to do until somebody rings.
+    fn idle_patience(&self) -> Patience {
+        self.patience.modest()
+    }
+
+    fn has_failed(&self) -> bool {
+        self.failed.load(Ordering::Acquire)
     }
 
     pub(crate) fn patience(&self) -> Patience {
@@ -445,11 +465,7 @@ impl Inner {
             return self.well();
         }
         if self.is_far.load(Ordering::Relaxed) {
-            let mut listened = self.listened.lock().unwrap_or_else(PoisonError::into_inner);
-            if listened.elapsed() >= LISTEN {
-                self.listen(|_, _| {});
-                *listened = now();
-            }
+            self.listen_now_and_then()?;
         }
         Ok(())
     }
@@ -574,7 +590,7 @@ impl Drop for Inner {
 fn told(trouble: Trouble, doing: &str) -> Error {
     match trouble {
         Trouble::Died { rank } => Error::PeerDied { rank, what: doing.to_owned() },
-        Trouble::Aborted { rank, reason } => Error::Aborted { rank, reason },
+        Trouble::Aborted { rank, reason } => Error::aborted(rank, reason),
         Trouble::Corrupt { rank } => {
             Error::Connection { rank, reason: "somebody has tampered with what it sends".to_owned() }
         }

@@ -130,7 +130,7 @@ fn too_long(world: &Communicator) -> Result<(), Error> {
         (world.isend(b"far too long".as_ptr(), 12, (rank + 1) % size, 8)?, receive)
     };
     match receive.wait(SOON) {
-        Err(Error::Call { message, .. }) => assert!(message.to_lowercase().contains("trunc"), "{message}"),
+        Err(Error::Truncated { message, .. }) => assert!(message.to_lowercase().contains("trunc"), "{message}"),
         other => panic!("{other:?}"),
     }
     assert!(receive.test().is_err(), "a failed request stays failed");

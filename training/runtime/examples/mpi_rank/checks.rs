@@ -242,16 +242,3 @@ pub(crate) fn left(world: &World) {
     assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
     say(&format!("found rank {}: {error}", world.rank()));
 }
-
-/// The last rank calls for another length.
-pub(crate) fn differ(world: &World) {
-    let group = world.everybody(AMPLE).expect("a group of all");
-    let began = Instant::now();
-    let elements = 20_000 + usize::from(world.rank() + 1 == world.size());
-    // Who has not left the first call yet when the others find out is told there.
-    let outcome = reduce(&group, 10).and_then(|()| reduce(&group, elements));
-    let error = outcome.expect_err("they differ").to_string();
-    assert!(error.contains("20000 elements") && error.contains("20001 elements"), "{error}");
-    assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
-    say(&format!("found rank {}: {error}", world.rank()));
-}

@@ -45,23 +45,55 @@ impl Name {
     }
 }
 
+/// Everything that is asked for.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Asked {
+    pub(crate) collectives: Vec<Override>,
+    /// Messages between two ranks are MPI's own, in the words in which it was asked for.
+    pub(crate) messages: Option<Arc<str>>,
+}
+
+impl Asked {
+    /// The words that ask for something of MPI's, if any do.
+    pub(crate) fn mpi(&self) -> Option<&Arc<str>> {
+        let collective =
+            self.collectives.iter().find(|wanted| wanted.forced == Forced::Mpi).map(|wanted| &wanted.words);
+        collective.or(self.messages.as_ref())
+    }
+}
+
+/// What messages between two ranks are called beside the collectives.
+const MESSAGES: &str = "p2p";
+
 /// Reads what is asked for.
 ///
 /// # Errors
 /// [`Error::Invalid`] for collectives that do not exist and algorithms that they do not have; it lists those there are.
-pub(crate) fn parse(text: &str) -> Result<Vec<Override>, Error> {
-    let mut all: Vec<Override> = Vec::new();
+pub(crate) fn parse(text: &str) -> Result<Asked, Error> {
+    let mut asked = Asked::default();
+    let all = &mut asked.collectives;
     let items = text.split([';', ',']).map(str::trim).filter(|item| !item.is_empty());
     for item in items {
         let words: Arc<str> = item.into();
         let of = |collective, forced| Override { collective, forced, words: Arc::clone(&words) };
         let found = if let Some((collective, algorithm)) = item.split_once('=') {
+            if collective.trim() == MESSAGES {
+                let name = algorithm.trim();
+                if name != "mpi" {
+                    return Err(refused(&format!("{MESSAGES} has no algorithm `{name}`; it has mpi")));
+                }
+                asked.messages = Some(words);
+                continue;
+            }
             let collective = collective_named(collective.trim())?;
             vec![of(collective, forced(collective, algorithm.trim())?)]
         } else {
             let having = |collective| forced(collective, item).ok().map(|forced| of(collective, forced));
             COLLECTIVES.into_iter().filter_map(having).collect()
         };
+        if item == "mpi" {
+            asked.messages = Some(Arc::clone(&words));
+        }
         if found.is_empty() {
             return Err(refused(&format!("no collective has an algorithm `{item}`; {}", everything())));
         }
@@ -70,7 +102,7 @@ pub(crate) fn parse(text: &str) -> Result<Vec<Override>, Error> {
             all.push(wanted);
         }
     }
-    Ok(all)
+    Ok(asked)
 }
 
 fn refused(reason: &str) -> Error {
@@ -82,7 +114,7 @@ fn collective_named(name: &str) -> Result<Collective, Error> {
     let found = COLLECTIVES.into_iter().find(|collective| plain(collective.name()) == plain(name));
     found.ok_or_else(|| {
         let names: Vec<&str> = COLLECTIVES.iter().map(|collective| collective.name()).collect();
-        refused(&format!("there is no collective `{name}`; there are {}", names.join(", ")))
+        refused(&format!("there is no collective `{name}`; there are {}, {MESSAGES}", names.join(", ")))
     })
 }
 
@@ -128,7 +160,7 @@ fn names(collective: Collective) -> String {
 
 fn everything() -> String {
     let each = COLLECTIVES.map(|collective| format!("{}: {}", collective.name(), names(collective)));
-    format!("there are {}", each.join("; "))
+    format!("there are {}; {MESSAGES}: mpi", each.join("; "))
 }
 
 #[cfg(test)]
@@ -136,7 +168,7 @@ mod tests {
     use super::*;
 
     fn of(text: &str) -> Vec<(Collective, Forced)> {
-        parse(text).unwrap().into_iter().map(|wanted| (wanted.collective, wanted.forced)).collect()
+        parse(text).unwrap().collectives.into_iter().map(|wanted| (wanted.collective, wanted.forced)).collect()
     }
 
     fn named(name: &str) -> Forced {
@@ -159,6 +191,16 @@ mod tests {
     }
 
     #[test]
+    fn messages_are_mpi_s_where_they_or_everything_is_asked_of_it() {
+        let of = |text| parse(text).unwrap().messages.map(|words| words.to_string());
+        assert_eq!(of("allreduce=mpi;ring"), None);
+        assert_eq!(of("p2p = mpi; ring").unwrap(), "p2p = mpi");
+        assert_eq!(of("mpi;allreduce=ring").unwrap(), "mpi");
+        assert_eq!(parse("ring;p2p=mpi").unwrap().mpi().unwrap().as_ref(), "p2p=mpi");
+        assert!(parse("ring").unwrap().mpi().is_none());
+    }
+
+    #[test]
     fn segments_may_be_left_out() {
         let resolve = |name: &str| Name(name.to_owned()).resolve(&[0, 0]);
         assert_eq!(resolve("direct"), Some((Algorithm::Direct { segments: 1 }, true)));
@@ -176,6 +218,7 @@ mod tests {
             ("reduce=quick", &["reduce has no algorithm `quick`", "chain-binomial:RANKS:SEGMENTS"]),
             ("gossip=ring", &["there is no collective `gossip`", "reduce-scatter"]),
             ("quick", &["no collective has an algorithm `quick`", "barrier: dissemination"]),
+            ("p2p=ring", &["p2p has no algorithm `ring`", "it has mpi"]),
             ("allreduce=ring:0", &["`ring:0`", "not a sensible number of segments"]),
         ] {
             let error = parse(text).unwrap_err().to_string();

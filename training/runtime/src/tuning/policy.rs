@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use super::cache;
 use super::explain::Explained;
 use super::machine::{Key, Machine};
-use super::overrides::{self, Forced, Override};
+use super::overrides::{self, Asked, Override};
 use super::table::Table;
 use crate::choice::Topology;
 use crate::error::Error;
@@ -61,7 +61,7 @@ struct Decision {
 #[derive(Debug)]
 pub(crate) struct Policy {
     tuning: Tuning,
-    overrides: Vec<Override>,
+    asked: Asked,
     /// What was measured on all ranks.
     table: RwLock<Option<Arc<Table>>>,
     /// This rank's own: only that of a group's rank 0 is used.
@@ -104,12 +104,12 @@ impl Policy {
             mesh.abort(&message);
             return Err(Error::Invalid { message });
         }
-        let overrides = algorithm.as_deref().map_or(Ok(Vec::new()), overrides::parse)?;
+        let asked = algorithm.as_deref().map_or(Ok(Asked::default()), overrides::parse)?;
         let table = table.as_deref().map(Table::read).transpose().map_err(|reason| unreadable(&reason))?.map(Arc::new);
         remarks.extend(difference(mesh.rank(), options, tuning, algorithm.as_deref(), encryption));
         Ok(Self {
             tuning,
-            overrides,
+            asked,
             table: RwLock::new(table),
             cache: options.cache.clone(),
             machine: Machine { encryption, ..machine },
@@ -123,7 +123,12 @@ impl Policy {
     }
 
     pub(crate) fn overrides(&self) -> &[Override] {
-        &self.overrides
+        &self.asked.collectives
+    }
+
+    /// The words that ask for messages between two ranks to be MPI's own, if any do.
+    pub(crate) fn messages(&self) -> Option<&Arc<str>> {
+        self.asked.messages.as_ref()
     }
 
     /// What was measured on all ranks, if anything was.
@@ -174,7 +179,7 @@ fn decide(
 ) -> Result<Decision, Error> {
     let algorithm = options.algorithm.clone();
     if let Err(error) =
-        algorithm.as_deref().map_or(Ok(Vec::new()), overrides::parse).and_then(|all| served(&all, machine))
+        algorithm.as_deref().map_or(Ok(Asked::default()), overrides::parse).and_then(|asked| served(&asked, machine))
     {
         // The others need not wait to learn it.
         mesh.abort(&error.to_string());
@@ -199,14 +204,13 @@ fn decide(
 }
 
 /// That everything that is asked for can be had in this world.
-fn served(overrides: &[Override], machine: &Machine) -> Result<(), Error> {
-    match overrides.iter().find(|wanted| wanted.forced == Forced::Mpi && machine.mpi.is_none()) {
+fn served(asked: &Asked, machine: &Machine) -> Result<(), Error> {
+    match asked.mpi().filter(|_| machine.mpi.is_none()) {
         None => Ok(()),
-        Some(wanted) => Err(Error::Invalid {
+        Some(words) => Err(Error::Invalid {
             message: format!(
-                "{}: `{}` cannot be: MPI is not in use; EIRENE_TRAIN_TRANSPORT=mpi uses it",
-                variables::ALGORITHM,
-                wanted.words
+                "{}: `{words}` cannot be: MPI is not in use; EIRENE_TRAIN_TRANSPORT=mpi uses it",
+                variables::ALGORITHM
             ),
         }),
     }

@@ -38,6 +38,9 @@ pub(super) fn share(
     Segment::theirs(descriptor, bytes)
 }
 
+/// The lane of transfers; the other one is the collectives'.
+const TRANSFERS: usize = 1;
+
 impl Inner {
     /// Builds what a group stands on.
     pub(super) fn build(&self, ranks: &[u32], me: usize, key: &str, deadline: Instant) -> Result<Foundation, Error> {
@@ -68,6 +71,7 @@ impl Inner {
             }
         }
         let room = self.room(ranks, topic, deadline)?;
+        let by_mpi = room.is_some() && self.policy.messages().is_some();
         // Both sides of a connection come to it in the same order as everybody does: by the pair's lower rank, then the higher.
         let mut far: Vec<usize> = (0..ranks.len()).filter(|position| node(ranks[*position]) != mine).collect();
         far.sort_unstable_by_key(|position| {
@@ -78,6 +82,9 @@ impl Inner {
             self.is_far.store(true, Ordering::Relaxed);
             for (lane, links) in lanes.iter_mut().enumerate() {
                 let rank = ranks[position];
+                if by_mpi && lane == TRANSFERS {
+                    continue;
+                }
                 if let Some(room) = &room {
                     let post = Post::new(Arc::clone(room), rank, position as u32, lane);
                     links[position] = Some(Link::Mpi(Box::new(post)));
@@ -95,7 +102,7 @@ impl Inner {
         let nodes: Vec<u32> = ranks.iter().map(|rank| node(*rank)).collect();
         let [collectives, transfers] = lanes;
         let (ranks, topology) = (ranks.to_vec(), Topology::new(&nodes));
-        Ok(Foundation { topic, ranks, me: me as u32, topology, collectives, transfers, meeting, room })
+        Ok(Foundation { topic, ranks, me: me as u32, topology, collectives, transfers, meeting, room, by_mpi })
     }
 
     /// A communicator for a group, if the world uses MPI. MPI waits for all ranks of a group without an end, so they meet first.

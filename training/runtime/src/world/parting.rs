@@ -1,13 +1,13 @@
 //! Leaving a world that uses MPI: MPI ends on all ranks together or not at all, so whoever leaves waits for the others, and tells them how far
 //! it has come, lest they wait for it.
 
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError};
 
 use super::{Inner, TOPIC_PARTED};
 use crate::group::Shared;
 use crate::memory::bell::now;
 use crate::mpi::Engine;
+use crate::record::Record;
 
 /// Bytes that say how far a rank has come in a group.
 const SAYING: usize = 16;
@@ -15,17 +15,22 @@ const SAYING: usize = 16;
 /// A group that was built.
 pub(super) struct Past {
     topic: u64,
-    ranks: Vec<u32>,
-    begun: Arc<AtomicU64>,
+    record: Arc<Record>,
 }
 
 impl Inner {
     /// Keeps in mind how far a group comes, for those who may wait for MPI when this rank has left.
     pub(super) fn remember(&self, group: &Shared) {
         if self.mpi.is_some() {
-            let (topic, ranks, begun) = (group.topic(), group.ranks.clone(), Arc::clone(&group.begun));
-            self.built_with_mpi.lock().unwrap_or_else(PoisonError::into_inner).push(Past { topic, ranks, begun });
+            let past = Past { topic: group.topic(), record: Arc::clone(&group.record) };
+            self.built_with_mpi.lock().unwrap_or_else(PoisonError::into_inner).push(past);
         }
+    }
+
+    /// What this rank has called in a group of a world that uses MPI.
+    pub(super) fn past_record(&self, topic: u64) -> Option<Arc<Record>> {
+        let past = self.built_with_mpi.lock().unwrap_or_else(PoisonError::into_inner);
+        past.iter().find(|past| past.topic == topic).map(|past| Arc::clone(&past.record))
     }
 
     /// Tells a rank how far this one has come in all groups that they share.
@@ -33,8 +38,8 @@ impl Inner {
         let past = self.built_with_mpi.lock().unwrap_or_else(PoisonError::into_inner);
         let shared: Vec<u8> = past
             .iter()
-            .filter(|past| past.ranks.contains(&rank))
-            .flat_map(|past| [past.topic, past.begun.load(Ordering::Relaxed)])
+            .filter(|past| past.record.ranks().contains(&rank))
+            .flat_map(|past| [past.topic, past.record.begun()])
             .flat_map(u64::to_le_bytes)
             .collect();
         // Many groups take several messages. Who has left already needs none of them.
@@ -46,11 +51,12 @@ impl Inner {
     /// Leaves all groups, and ends MPI once all ranks are here. They are waited for as long as they are well.
     pub(super) fn part(&self, engine: &Engine) {
         if engine.is_usable() {
-            self.working().iter().for_each(|group| group.close());
+            self.working().iter().for_each(|group| group.close(self));
             (0..self.mesh.size()).filter(|rank| *rank != self.mesh.rank()).for_each(|rank| self.say_how_far(rank));
             self.mesh.part();
         }
-        engine.end(&self.mesh);
+        // Others may still wait in a call that does not fit ours: they find that out by asking, and this world is over.
+        engine.end(&self.mesh, || drop(self.listen()));
     }
 
     /// The ranks of a group that have left before they began a call, as they have said themselves.

@@ -18,7 +18,9 @@ pub(super) fn progress(world: &Weak<Inner>) {
         if world.stop.load(Ordering::Acquire) {
             return;
         }
-        let mut waiting = Waiting::new(world.bell(), world.patience().modest(), Some(now() + IDLE));
+        let until = Some(now() + IDLE);
+        let mut waiting = Waiting::new(world.bell(), world.patience().modest(), until);
+        let mut idling = Waiting::new(world.bell(), world.idle_patience(), until);
         loop {
             if world.stop.load(Ordering::Acquire) {
                 return;
@@ -32,14 +34,11 @@ pub(super) fn progress(world: &Weak<Inner>) {
                 let is_mine = !world.is_idle() && world.helpers.load(Ordering::Acquire) == 0;
                 is_mine && world.poll()
             };
-            let turn = if is_mine { waiting.turn(ready) } else { waiting.rest(ready) };
+            let turn = if is_mine { waiting.turn(ready) } else { idling.rest(ready) };
             match turn {
                 Turn::Again => {}
-                Turn::Slept => {
-                    if is_mine {
-                        world.look_at_all();
-                    }
-                }
+                Turn::Slept if is_mine => world.look_at_all(),
+                Turn::Slept => world.answer(),
                 Turn::TooLong => break,
             }
         }

@@ -10,6 +10,7 @@ use common::{Installed, Kind, Outcome, deep, installed, run_rank, sample};
 
 const BY_MPI: (&str, &str) = ("EIRENE_TRAIN_TRANSPORT", "mpi");
 const OWN: (&str, &str) = ("EIRENE_TRAIN_ALGORITHM", "mpi");
+const OWN_MESSAGES: (&str, &str) = ("EIRENE_TRAIN_ALGORITHM", "p2p=mpi");
 
 /// Runs `mpi_rank` with these words as so many ranks, or without a launcher. What the ranks say comes before what the launcher says.
 fn run_file(launcher: Option<(&Installed, u32)>, words: &[&str], environment: &[(&str, &str)]) -> Outcome {
@@ -182,15 +183,68 @@ fn a_rank_that_has_left_is_named() {
     }
 }
 
+/// So many ranks found what they were to find, and no other panicked.
+fn found(installed: &Installed, ranks: usize, words: &[&str], environment: &[(&str, &str)]) {
+    let outcome = run(&patient(installed), 3, words, environment);
+    // A world that has failed ends without MPI, which launchers call a failure: what the ranks found counts.
+    assert_eq!(
+        outcome.lines("found rank"),
+        ranks,
+        "{words:?} with {environment:?} on {installed:?}: {}",
+        outcome.output
+    );
+    assert_eq!(outcome.lines("panicked"), 0, "{words:?} with {environment:?} on {installed:?}: {}", outcome.output);
+    assert!(outcome.left.is_empty(), "{:?} are left", outcome.left);
+}
+
 #[test]
-fn ranks_that_call_different_lengths_are_told() {
-    for installed in sample(installed(), 1, 9) {
-        for environment in [with(&installed, &[BY_MPI, OWN]), with(&installed, &[])] {
-            let nodes = if environment.contains(&OWN) { "aaa" } else { "abc" };
-            let outcome = run(&patient(&installed), 3, &["differ", nodes], &environment);
-            assert_eq!(outcome.lines("found rank"), 3, "{installed:?}: {}", outcome.output);
-            assert_eq!(outcome.lines("panicked"), 0, "{}", outcome.output);
+fn ranks_that_call_something_else_are_named_by_all_whoever_carries_the_call() {
+    let differences = ["length", "op", "type", "root", "order", "blocks", "busy"];
+    for (salt, difference) in (20..).zip(differences) {
+        let words = format!("differ-{difference}");
+        for installed in sample(installed(), 1, salt) {
+            // MPI's own collectives in a node and between nodes, and our schedules.
+            for (nodes, more) in [("aaa", &[BY_MPI, OWN][..]), ("abb", &[OWN]), ("abc", &[])] {
+                // A schedule's messages say what they are of; in them nobody runs ahead.
+                if more.is_empty() && !["length", "order"].contains(&difference) {
+                    continue;
+                }
+                found(&installed, 3, &[&words, nodes], &with(&installed, more));
+            }
         }
+    }
+}
+
+#[test]
+fn a_rank_that_never_comes_is_named() {
+    for installed in sample(installed(), 1, 12) {
+        for (nodes, more) in [("aaa", &[BY_MPI, OWN][..]), ("abb", &[OWN]), ("abc", &[])] {
+            found(&installed, 3, &["absent", nodes], &with(&installed, more));
+        }
+    }
+}
+
+#[test]
+fn messages_are_mpi_s_own_where_that_is_asked_for() {
+    for installed in sample(installed(), 2, 13) {
+        let environment = with(&installed, &[BY_MPI, OWN_MESSAGES]);
+        fine(&run(&installed, 3, &["messages", "aaa"], &environment), &installed, 3, 1);
+        fine(&run(&installed, 3, &["transfers", "abb"], &environment), &installed, 3, 2);
+    }
+}
+
+#[test]
+fn messages_of_mpi_s_own_that_do_not_fit_or_do_not_come_are_named() {
+    for (salt, words) in (14..).zip(["too-long", "too-short", "silent"]) {
+        for installed in sample(installed(), 1, salt) {
+            let ranks = if words == "silent" { 2 } else { 3 };
+            found(&installed, ranks, &[words, "aab"], &with(&installed, &[OWN_MESSAGES]));
+        }
+    }
+    // Hydra, patient or not, may end the others when one that has not called MPI_Finalize is gone.
+    let others: Vec<Installed> = installed().into_iter().filter(|installed| installed.kind != Kind::Hydra).collect();
+    for installed in sample(others, 1, 17) {
+        found(&installed, 2, &["silenced", "aab"], &with(&installed, &[OWN_MESSAGES]));
     }
 }
 

@@ -1,0 +1,126 @@
+//! Messages between two ranks that MPI carries as they are.
+
+use std::time::{Duration, Instant};
+
+use eirene_train_runtime::{DType, Error, Group, Part, Work, World};
+
+use crate::oracle::input;
+use crate::{AMPLE, say};
+
+const TYPE: DType = DType::U8;
+
+fn part(memory: &[u8]) -> Part {
+    Part { address: memory.as_ptr() as usize, elements: memory.len() }
+}
+
+fn send(group: &Group, to: u32, tag: u32, memory: &[u8]) -> Work {
+    // SAFETY: the callers keep the memory until the work is over.
+    unsafe { group.send(to, tag, part(memory), TYPE, AMPLE) }.expect("it begins")
+}
+
+fn receive(group: &Group, from: Option<u32>, tag: u32, memory: &[u8]) -> Work {
+    // SAFETY: as above.
+    unsafe { group.receive(from, tag, part(memory), TYPE, AMPLE) }.expect("it begins")
+}
+
+fn done(work: &Work) {
+    work.wait(Some(AMPLE)).expect("it ends");
+}
+
+/// Messages from anybody and to oneself, of the same tag, in their order; and the tags there are.
+pub(crate) fn all_kinds(world: &World) {
+    let group = world.everybody(AMPLE).expect("a group of all");
+    let said = group.explain_messages();
+    assert!(said.contains("MPI's own"), "{said}");
+    let (me, size) = (group.rank(), group.size());
+    // Everybody sends one to rank 0, itself, too; it takes them from whomever they come.
+    let mine = [me as u8; 3];
+    let sent = send(&group, 0, 5, &mine);
+    if me == 0 {
+        let into: Vec<[u8; 3]> = (0..size).map(|_| [9; 3]).collect();
+        let works: Vec<Work> = into.iter().map(|place| receive(&group, None, 5, place)).collect();
+        works.iter().for_each(done);
+        let mut sources: Vec<u32> = works.iter().map(|work| work.source().expect("it has come")).collect();
+        assert!(
+            sources.iter().zip(&into).all(|(source, place)| *place == [*source as u8; 3]),
+            "{into:?} from {sources:?}"
+        );
+        sources.sort_unstable();
+        assert_eq!(sources, (0..size).collect::<Vec<_>>());
+    }
+    done(&sent);
+    // Around a ring, many of one tag at once: they keep their order, short and long.
+    let (next, before) = ((me + 1) % size, (me + size - 1) % size);
+    let length = |turn: usize| [3, 70_000, 0, 300_000][turn % 4];
+    let out: Vec<Vec<u8>> = (0..40).map(|turn| input(TYPE, me as usize + turn, 0..length(turn))).collect();
+    let into: Vec<Vec<u8>> = (0..40).map(|turn| vec![0xAA; length(turn)]).collect();
+    let mut works: Vec<Work> = into.iter().map(|place| receive(&group, Some(before), 7, place)).collect();
+    works.extend(out.iter().map(|message| send(&group, next, 7, message)));
+    works.iter().rev().for_each(done);
+    for (turn, place) in into.iter().enumerate() {
+        assert!(*place == input(TYPE, before as usize + turn, 0..length(turn)), "message {turn}");
+    }
+    // The greatest tag is one of ours; what MPI cannot count to is refused before anybody else is bothered.
+    let (word, place) = ([me as u8], [0xAA]);
+    let works = [receive(&group, Some(before), u32::MAX, &place), send(&group, next, u32::MAX, &word)];
+    works.iter().for_each(done);
+    assert_eq!(place, [before as u8]);
+    // SAFETY: there is no memory.
+    let refused = unsafe { group.send(next, u32::MAX - 1, part(&[]), TYPE, AMPLE) };
+    assert!(matches!(refused, Err(Error::Invalid { .. })), "{refused:?}");
+}
+
+/// The first rank sends the second one a message of another length than it receives: longer, or `shorter`.
+pub(crate) fn misfit(world: &World, shorter: bool) {
+    let group = world.everybody(AMPLE).expect("a group of all");
+    let lengths = if shorter { [10, 20] } else { [20, 10] };
+    let memory = vec![0_u8; 20];
+    let began = Instant::now();
+    let send = |to: u32, tag: u32, memory: &[u8]| {
+        // SAFETY: the memory lives as long as the program.
+        unsafe { group.send(to, tag, part(memory), TYPE, AMPLE) }.and_then(|work| work.wait(Some(AMPLE)))
+    };
+    let receive = |from: u32, tag: u32, memory: &[u8]| {
+        // SAFETY: as above.
+        unsafe { group.receive(Some(from), tag, part(memory), TYPE, AMPLE) }.and_then(|work| work.wait(Some(AMPLE)))
+    };
+    let outcome = match group.rank() {
+        // What is sent may be MPI's to deliver; then this waits for something that does not come.
+        0 => send(1, 3, &memory[..lengths[0]]).and_then(|()| receive(1, 4, &memory)),
+        1 => receive(0, 3, &memory[..lengths[1]]),
+        _ => receive(0, 4, &memory),
+    };
+    std::mem::forget(memory);
+    let error = outcome.expect_err("they do not fit");
+    assert!(matches!(error, Error::Mismatch { .. }), "{error:?}");
+    assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
+    let text = error.to_string();
+    assert!(text.contains("rank 0 of the group sends") && text.contains("tag 3"), "{text}");
+    say(&format!("found rank {}: {text}", world.rank()));
+}
+
+/// The last rank leaves or dies, and the others wait for a message of its.
+pub(crate) fn in_vain(world: &World, dies: bool) {
+    let group = world.everybody(AMPLE).expect("a group of all");
+    let last = world.size() - 1;
+    let memory = vec![0_u8; 1 << 20];
+    // Its last words are not lost.
+    if world.rank() == last {
+        (0..last).map(|rank| send(&group, rank, 1, &memory[..100])).for_each(|work| done(&work));
+        if dies {
+            // SAFETY: ends this process at once, as a crash does.
+            unsafe { libc::kill(libc::getpid(), libc::SIGKILL) };
+        }
+        return;
+    }
+    if !dies {
+        done(&receive(&group, Some(last), 1, &memory[..100]));
+    }
+    let began = Instant::now();
+    let error = receive(&group, Some(last), 2, &memory).wait(Some(AMPLE)).expect_err("nothing comes");
+    std::mem::forget(memory);
+    let text = error.to_string();
+    assert!(text.contains(&format!("rank {last}")), "{text}");
+    assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
+    say(&format!("found rank {}: {text}", world.rank()));
+}

@@ -1,0 +1,144 @@
+//! Calls that do not match the others', and ranks that do not come.
+
+use std::time::{Duration, Instant};
+
+use eirene_train_runtime::{Call, Collective, DType, Error, Group, Part, ReduceOp, World};
+
+use crate::{AMPLE, say};
+
+/// By when everybody knows what is wrong.
+const SOON: Duration = Duration::from_secs(5);
+
+/// Calls and waits; memory is given up where it fails, for MPI may have it.
+fn run(
+    group: &Group,
+    collective: Collective,
+    dtype: DType,
+    op: ReduceOp,
+    input: &[usize],
+    output: &[usize],
+) -> Result<(), Error> {
+    let mut memory = vec![0_u64; 200_000];
+    let mut address = memory.as_mut_ptr() as usize;
+    let mut parts = |lengths: &[usize]| -> Vec<Part> {
+        let mut part = |elements: usize| {
+            let part = Part { address, elements };
+            address += elements * 8;
+            part
+        };
+        lengths.iter().map(|elements| part(*elements)).collect()
+    };
+    let call = Call { collective, dtype, op, input: parts(input), output: parts(output) };
+    // SAFETY: the memory is long enough for all parts, and lives until the call is over, or as long as the program if it fails.
+    let outcome = unsafe { group.run(&call, AMPLE) };
+    if outcome.is_err() {
+        std::mem::forget(memory);
+    }
+    outcome
+}
+
+/// The last rank calls something else than the others: `how` says what. All of them learn what both have called.
+pub(crate) fn differ(world: &World, how: &str) {
+    let group = world.everybody(AMPLE).expect("a group of all");
+    let (float, sum) = (DType::F32, ReduceOp::Sum);
+    let all = Collective::AllReduce;
+    run(&group, all, float, sum, &[10], &[10]).expect("all call the same");
+    let began = Instant::now();
+    let size = world.size() as usize;
+    let is_last = world.rank() + 1 == world.size();
+    let each = |lengths: usize| vec![lengths; size];
+    let (outcome, words) = match (how, is_last) {
+        ("length", _) => {
+            let length = 20_000 + usize::from(is_last);
+            (run(&group, all, float, sum, &[length], &[length]), ["20000 elements", "20001 elements"])
+        }
+        ("root", _) => {
+            // Each root sends and is done; nobody waits for what does not come.
+            let root = if is_last { world.rank() } else { 0 };
+            (run(&group, Collective::Broadcast { root }, float, sum, &[10], &[10]), ["root 0", "root 2"])
+        }
+        ("op", _) => {
+            let op = if is_last { ReduceOp::Prod } else { sum };
+            (run(&group, all, float, op, &[50], &[50]), ["of sum", "of prod"])
+        }
+        ("type", _) => {
+            let dtype = if is_last { DType::F64 } else { float };
+            (run(&group, all, dtype, sum, &[50], &[50]), ["float32", "float64"])
+        }
+        ("order", false) => {
+            (run(&group, all, float, sum, &[1000], &[1000]), ["allreduce (call 2)", "allgather (call 2)"])
+        }
+        ("order", true) => {
+            let gathered = run(&group, Collective::AllGather, float, sum, &[500], &each(500));
+            (gathered, ["allreduce (call 2)", "allgather (call 2)"])
+        }
+        ("blocks", _) => {
+            // Rank 0 gives 1000 elements, of which the last rank wants 900.
+            let lengths: Vec<usize> = (0..size).map(|rank| if is_last && rank == 0 { 900 } else { 1000 }).collect();
+            let gathered = run(&group, Collective::AllGather, float, sum, &[1000], &lengths);
+            (gathered, ["3000 elements", "2900 elements"])
+        }
+        ("busy", false) => {
+            (run(&group, all, float, sum, &[1000], &[1000]), ["allreduce (call 2)", "broadcast (call 2)"])
+        }
+        ("busy", true) => {
+            // Short enough to be MPI's to deliver; then the program computes and asks nothing of the runtime until it is told.
+            let root = world.rank();
+            let sent = run(&group, Collective::Broadcast { root }, float, sum, &[10], &[10]);
+            let told = sent.and_then(|()| {
+                while began.elapsed() < SOON {
+                    std::thread::sleep(Duration::from_millis(50));
+                    world.arena(4096)?;
+                }
+                Ok(())
+            });
+            (told, ["allreduce (call 2)", "broadcast (call 2)"])
+        }
+        (other, _) => panic!("there is no difference `{other}`"),
+    };
+    // MPI may have given a rank what it wanted of the others' call, or something else: it is told nevertheless.
+    let outcome = outcome.and_then(|()| {
+        while began.elapsed() < SOON {
+            run(&group, Collective::Barrier, DType::U8, sum, &[], &[])?;
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        Ok(())
+    });
+    let error = outcome.expect_err("they differ");
+    assert!(began.elapsed() < SOON, "{:?}", began.elapsed());
+    assert!(matches!(error, Error::Mismatch { .. }), "{error:?}");
+    let text = error.to_string();
+    let words = if text.contains("different things before") { ["rank", "(call"] } else { words };
+    assert!(words.iter().all(|word| text.contains(word)), "{text}");
+    say(&format!("found rank {}: {text}", world.rank()));
+}
+
+/// The last rank does not come; the others say who is missing.
+pub(crate) fn absent(world: &World) {
+    let group = world.everybody(AMPLE).expect("a group of all");
+    let last = world.size() - 1;
+    if world.rank() == last {
+        // Until the others have given up.
+        let began = Instant::now();
+        while world.arena(4096).is_ok() {
+            assert!(began.elapsed() < AMPLE, "the others wait for ever");
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        say(&format!("found rank {last}: it has not come"));
+        return;
+    }
+    let mut memory = vec![0_f32; 1000];
+    let address = memory.as_mut_ptr() as usize;
+    let call = Call::all_reduce(address, address, memory.len(), DType::F32, ReduceOp::Sum);
+    // SAFETY: the memory lives as long as the program: MPI may have it when the call has failed.
+    let error = unsafe { group.run(&call, Duration::from_millis(2500)) }.expect_err("one is missing");
+    std::mem::forget(memory);
+    let text = error.to_string();
+    assert!(text.contains(&format!("rank {last} has not come")), "{text}");
+    match error {
+        Error::Timeout { missing, .. } => assert_eq!(missing, [last]),
+        Error::Aborted { .. } => {}
+        other => panic!("{other:?}"),
+    }
+    say(&format!("found rank {}: {text}", world.rank()));
+}
