@@ -110,6 +110,9 @@ class Group:
     def explain(self, collective: int, dtype: int, elements: int) -> str:
         """Which algorithm would run, and why: asked for, measured, or by a threshold."""
 
+    def explain_messages(self) -> str:
+        """How a message between two ranks goes: through shared memory, over the network, or by MPI's own where that is asked for."""
+
 @final
 class Work:
     """Something under way."""

@@ -2,7 +2,8 @@
 
 What is taken rests on three things, the first that has an answer:
 
-1. ``EIRENE_TRAIN_ALGORITHM``: ``allreduce=ring:8;broadcast=binomial``, or one name for all collectives that have it.
+1. ``EIRENE_TRAIN_ALGORITHM``: ``allreduce=ring:8;broadcast=binomial``, or one name for all collectives that have it. ``p2p=mpi`` gives messages
+   between two ranks to MPI as they are, also within a node; ``mpi`` does so for everything.
 2. What was measured. Once for each topology (ranks on nodes, processor, cores) the first default group measures for about two seconds, and
    rank 0 keeps the table in ``$EIRENE_TRAIN_CACHE``, ``$XDG_CACHE_HOME/eirene-train`` or ``~/.cache/eirene-train``. ``EIRENE_TRAIN_TUNING``
    says otherwise: ``off``, ``read`` (only what was measured before is used) or ``again``.

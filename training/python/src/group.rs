@@ -155,6 +155,11 @@ impl Group {
     fn explain(&self, collective: usize, dtype: usize, elements: usize) -> PyResult<String> {
         Ok(self.inner.explain(to_collective(collective, 0)?, to_dtype(dtype)?, elements))
     }
+
+    /// How a message between two ranks goes, and why.
+    fn explain_messages(&self) -> String {
+        self.inner.explain_messages()
+    }
 }
 
 /// The tag of a monitored barrier's messages, which nobody else uses.

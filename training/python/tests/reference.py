@@ -408,6 +408,9 @@ class Group:
     def explain(self, collective: int, dtype: int, elements: int) -> str:
         return f"{_COLLECTIVES[collective]}: the hub, because it is all there is"
 
+    def explain_messages(self) -> str:
+        return "a message between two ranks: through the hub, because it is all there is"
+
 
 def _size(dtype: int) -> int:
     return int(getattr(torch, _DTYPES[dtype]).itemsize)

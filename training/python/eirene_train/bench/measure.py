@@ -70,7 +70,8 @@ class Session:
         dist.barrier()
         if library is not None:
             self._insist_on_library()
-            self._insist_on_its_own(Case("allreduce", 1 << 20))
+            for kind in ("allreduce", "latency"):
+                self._insist_on_its_own(Case(kind, 1 << 20))
 
     def facts(self) -> dict[str, Any]:
         """What this world is made of."""
@@ -80,9 +81,9 @@ class Session:
         """How the runtime carries out a case, and why: order `case`."""
         case = Case(**order["case"])
         collective = COLLECTIVES.get(case.kind)
-        if collective is None:
-            return {"text": "a message between two ranks has no algorithm"}
         backend: Any = dist.group.WORLD._get_backend(torch.device("cpu"))  # type: ignore[union-attr]
+        if collective is None:
+            return {"text": backend.group.explain_messages()}
         return {"text": backend.explain(collective, getattr(torch, case.type), case.elements)}
 
     def measure(self, order: dict[str, Any]) -> dict[str, Any]:
@@ -114,10 +115,10 @@ class Session:
             raise RuntimeError(f"the runtime did not open {self._library}; its figures would not be this MPI's")
 
     def _insist_on_its_own(self, case: Case) -> None:
-        """That MPI's own collective is what carries out a case."""
+        """That MPI's own collective, or its own message, is what carries out a case."""
         said = self.explain({"case": case.wire()})["text"]
         if "MPI's own" not in said:
-            raise RuntimeError(f"the runtime does not call MPI's own collective here, but: {said}")
+            raise RuntimeError(f"the runtime does not call MPI's own here, but: {said}")
 
     def _collective(self, case: Case) -> dict[str, float]:
         call, fill, check, period = self._prepared(case)

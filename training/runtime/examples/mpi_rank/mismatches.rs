@@ -37,80 +37,68 @@ fn run(
     outcome
 }
 
-/// The last rank calls something else than the others: `how` says what. All of them learn what both have called.
+/// The last rank calls something else than the others in its second call: `how` says what. All of them learn what both have called.
 pub(crate) fn differ(world: &World, how: &str) {
     let group = world.everybody(AMPLE).expect("a group of all");
-    let (float, sum) = (DType::F32, ReduceOp::Sum);
-    let all = Collective::AllReduce;
-    run(&group, all, float, sum, &[10], &[10]).expect("all call the same");
-    let began = Instant::now();
-    let size = world.size() as usize;
-    let is_last = world.rank() + 1 == world.size();
-    let each = |lengths: usize| vec![lengths; size];
-    let (outcome, words) = match (how, is_last) {
-        ("length", _) => {
-            let length = 20_000 + usize::from(is_last);
-            (run(&group, all, float, sum, &[length], &[length]), ["20000 elements", "20001 elements"])
-        }
-        ("root", _) => {
-            // Each root sends and is done; nobody waits for what does not come.
-            let root = if is_last { world.rank() } else { 0 };
-            (run(&group, Collective::Broadcast { root }, float, sum, &[10], &[10]), ["root 0", "root 2"])
-        }
-        ("op", _) => {
-            let op = if is_last { ReduceOp::Prod } else { sum };
-            (run(&group, all, float, op, &[50], &[50]), ["of sum", "of prod"])
-        }
-        ("type", _) => {
-            let dtype = if is_last { DType::F64 } else { float };
-            (run(&group, all, dtype, sum, &[50], &[50]), ["float32", "float64"])
-        }
-        ("order", false) => {
-            (run(&group, all, float, sum, &[1000], &[1000]), ["allreduce (call 2)", "allgather (call 2)"])
-        }
-        ("order", true) => {
-            let gathered = run(&group, Collective::AllGather, float, sum, &[500], &each(500));
-            (gathered, ["allreduce (call 2)", "allgather (call 2)"])
-        }
-        ("blocks", _) => {
-            // Rank 0 gives 1000 elements, of which the last rank wants 900.
-            let lengths: Vec<usize> = (0..size).map(|rank| if is_last && rank == 0 { 900 } else { 1000 }).collect();
-            let gathered = run(&group, Collective::AllGather, float, sum, &[1000], &lengths);
-            (gathered, ["3000 elements", "2900 elements"])
-        }
-        ("busy", false) => {
-            (run(&group, all, float, sum, &[1000], &[1000]), ["allreduce (call 2)", "broadcast (call 2)"])
-        }
-        ("busy", true) => {
-            // Short enough to be MPI's to deliver; then the program computes and asks nothing of the runtime until it is told.
-            let root = world.rank();
-            let sent = run(&group, Collective::Broadcast { root }, float, sum, &[10], &[10]);
-            let told = sent.and_then(|()| {
-                while began.elapsed() < SOON {
-                    std::thread::sleep(Duration::from_millis(50));
-                    world.arena(4096)?;
-                }
-                Ok(())
-            });
-            (told, ["allreduce (call 2)", "broadcast (call 2)"])
-        }
-        (other, _) => panic!("there is no difference `{other}`"),
+    let words = match how {
+        "length" => ["20000 elements", "20001 elements"],
+        "op" => ["of sum", "of prod"],
+        "type" => ["float32", "float64"],
+        "root" => ["root 0", "root 2"],
+        "order" => ["allreduce (call 2)", "allgather (call 2)"],
+        "blocks" => ["3000 elements", "2900 elements"],
+        "busy" => ["allreduce (call 2)", "broadcast (call 2)"],
+        other => panic!("there is no difference `{other}`"),
     };
-    // MPI may have given a rank what it wanted of the others' call, or something else: it is told nevertheless.
-    let outcome = outcome.and_then(|()| {
-        while began.elapsed() < SOON {
-            run(&group, Collective::Barrier, DType::U8, sum, &[], &[])?;
-            std::thread::sleep(Duration::from_millis(50));
-        }
-        Ok(())
-    });
-    let error = outcome.expect_err("they differ");
+    let began = Instant::now();
+    // Whoever is late hears of the end in its first call.
+    let error = one_then_another(&group, world, how).expect_err("they differ");
     assert!(began.elapsed() < SOON, "{:?}", began.elapsed());
     assert!(matches!(error, Error::Mismatch { .. }), "{error:?}");
     let text = error.to_string();
     let words = if text.contains("different things before") { ["rank", "(call"] } else { words };
     assert!(words.iter().all(|word| text.contains(word)), "{text}");
     say(&format!("found rank {}: {text}", world.rank()));
+}
+
+/// A call that is everybody's, one that is not, and then the same again until somebody is told.
+fn one_then_another(group: &Group, world: &World, how: &str) -> Result<(), Error> {
+    let (float, sum, all) = (DType::F32, ReduceOp::Sum, Collective::AllReduce);
+    let is_last = world.rank() + 1 == world.size();
+    let size = world.size() as usize;
+    run(group, all, float, sum, &[10], &[10])?;
+    let began = Instant::now();
+    match (how, is_last) {
+        ("length", true) => run(group, all, float, sum, &[20_001], &[20_001]),
+        ("length", false) => run(group, all, float, sum, &[20_000], &[20_000]),
+        ("op", true) => run(group, all, float, ReduceOp::Prod, &[50], &[50]),
+        ("type", true) => run(group, all, DType::F64, sum, &[50], &[50]),
+        // Each root sends and is done; nobody waits for what does not come.
+        ("root", true) => run(group, Collective::Broadcast { root: world.rank() }, float, sum, &[10], &[10]),
+        ("root", false) => run(group, Collective::Broadcast { root: 0 }, float, sum, &[10], &[10]),
+        ("order", true) => run(group, Collective::AllGather, float, sum, &[500], &vec![500; size]),
+        // Rank 0 gives 1000 elements, of which the last rank wants 900.
+        ("blocks", _) => {
+            let lengths: Vec<usize> = (0..size).map(|rank| if is_last && rank == 0 { 900 } else { 1000 }).collect();
+            run(group, Collective::AllGather, float, sum, &[1000], &lengths)
+        }
+        // Short enough to be MPI's to deliver; then the program computes and asks nothing of the runtime until it is told.
+        ("busy", true) => {
+            run(group, Collective::Broadcast { root: world.rank() }, float, sum, &[10], &[10])?;
+            while began.elapsed() < SOON {
+                std::thread::sleep(Duration::from_millis(50));
+                world.arena(4096)?;
+            }
+            Ok(())
+        }
+        _ => run(group, all, float, sum, &[50], &[50]),
+    }?;
+    // MPI may have given a rank what it wanted of the others' call, or something else: it is told nevertheless.
+    while began.elapsed() < SOON {
+        run(group, Collective::Barrier, DType::U8, sum, &[], &[])?;
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    Ok(())
 }
 
 /// The last rank does not come; the others say who is missing.

@@ -5,7 +5,7 @@
 //! has called, so that what they got is not used for long.
 //!
 //! A question says what its asker has called, and the answer what the other rank has: whoever sees that they differ ends the world. Whoever
-//! waits for something answers; where MPI is in use the thread that works in the background does, also while the program computes.
+//! waits for something answers; where MPI is in use a thread does, also while the program computes.
 
 use std::collections::HashMap;
 use std::sync::atomic::Ordering;
@@ -26,6 +26,9 @@ const COMPARE: Duration = Duration::from_secs(1);
 
 const QUESTION: u8 = 0;
 const ANSWERED: u8 = 1;
+
+/// How often somebody answers for a rank that computes.
+const ANSWERS: Duration = Duration::from_millis(50);
 
 /// Bytes of a question or an answer.
 const STATUS: usize = 1 + 8 + 8 + HEAD + 8 + 8 + 8;
@@ -81,6 +84,25 @@ impl Status {
         let said = (head.kind[0] > 0).then_some(Said { head, share: Share { gives, gets }, history });
         Some(Self { kind: *kind, group, begun, about: head.call, said })
     }
+}
+
+/// Starts a thread that answers for this rank as long as the world is wanted, whatever else its threads do. It sleeps by itself, not with
+/// those whom others ring for.
+pub(super) fn begin_to_answer(world: &Arc<Inner>) -> Result<(), Error> {
+    let world = Arc::downgrade(world);
+    let answer = move || {
+        loop {
+            std::thread::sleep(ANSWERS);
+            let Some(world) = world.upgrade().filter(|world| !world.stop.load(Ordering::Acquire)) else { return };
+            world.answer();
+        }
+    };
+    let spawned = std::thread::Builder::new().name("eirene-answers".to_owned()).spawn(answer);
+    spawned.map(drop).map_err(|error| Error::Memory {
+        bytes: 0,
+        what: "start a thread in".to_owned(),
+        reason: error.to_string(),
+    })
 }
 
 impl Inner {
@@ -200,7 +222,7 @@ impl Inner {
     }
 
     /// Answers who asks, now and then, while nothing is waited for here.
-    pub(super) fn answer(&self) {
+    fn answer(&self) {
         if self.is_far.load(Ordering::Relaxed)
             && let Err(error) = self.listen_now_and_then()
         {

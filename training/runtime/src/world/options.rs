@@ -26,7 +26,8 @@ pub struct Options {
     pub node: Option<String>,
     /// Whether [`Group::tune`](crate::Group::tune) measures which algorithms are fast. What rank 0 says holds for all; so it does for `algorithm`.
     pub tuning: Tuning,
-    /// Algorithms to take whatever is faster: `allreduce=ring:8;broadcast=binomial`, or one for all collectives that have it.
+    /// Algorithms to take whatever is faster: `allreduce=ring:8;broadcast=binomial`, or one for all collectives that have it. `p2p=mpi` has
+    /// messages between two ranks carried by MPI as they are, also within a node, and `mpi` everything.
     pub algorithm: Option<String>,
     /// The directory in which rank 0 keeps what was measured.
     pub cache: Option<PathBuf>,

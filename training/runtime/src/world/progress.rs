@@ -18,9 +18,7 @@ pub(super) fn progress(world: &Weak<Inner>) {
         if world.stop.load(Ordering::Acquire) {
             return;
         }
-        let until = Some(now() + IDLE);
-        let mut waiting = Waiting::new(world.bell(), world.patience().modest(), until);
-        let mut idling = Waiting::new(world.bell(), world.idle_patience(), until);
+        let mut waiting = Waiting::new(world.bell(), world.patience().modest(), Some(now() + IDLE));
         loop {
             if world.stop.load(Ordering::Acquire) {
                 return;
@@ -34,11 +32,14 @@ pub(super) fn progress(world: &Weak<Inner>) {
                 let is_mine = !world.is_idle() && world.helpers.load(Ordering::Acquire) == 0;
                 is_mine && world.poll()
             };
-            let turn = if is_mine { waiting.turn(ready) } else { idling.rest(ready) };
+            let turn = if is_mine { waiting.turn(ready) } else { waiting.rest(ready) };
             match turn {
                 Turn::Again => {}
-                Turn::Slept if is_mine => world.look_at_all(),
-                Turn::Slept => world.answer(),
+                Turn::Slept => {
+                    if is_mine {
+                        world.look_at_all();
+                    }
+                }
                 Turn::TooLong => break,
             }
         }
