@@ -70,28 +70,31 @@ pub(crate) fn all_kinds(world: &World) {
     assert!(matches!(refused, Err(Error::Invalid { .. })), "{refused:?}");
 }
 
+/// Sends and waits; the memory lives as long as the program.
+fn give(group: &Group, to: u32, tag: u32, memory: &'static [u8]) -> Result<(), Error> {
+    // SAFETY: nobody writes to it.
+    unsafe { group.send(to, tag, part(memory), TYPE, AMPLE) }?.wait(Some(AMPLE))
+}
+
+/// Receives and waits, into memory that lives as long as the program.
+fn take(group: &Group, from: u32, tag: u32, bytes: usize) -> Result<(), Error> {
+    let memory = vec![0_u8; bytes].leak();
+    // SAFETY: nobody else has it.
+    unsafe { group.receive(Some(from), tag, part(memory), TYPE, AMPLE) }?.wait(Some(AMPLE))
+}
+
 /// The first rank sends the second one a message of another length than it receives: longer, or `shorter`.
 pub(crate) fn misfit(world: &World, shorter: bool) {
-    let group = world.everybody(AMPLE).expect("a group of all");
     let lengths = if shorter { [10, 20] } else { [20, 10] };
-    let memory = vec![0_u8; 20];
     let began = Instant::now();
-    let send = |to: u32, tag: u32, memory: &[u8]| {
-        // SAFETY: the memory lives as long as the program.
-        unsafe { group.send(to, tag, part(memory), TYPE, AMPLE) }.and_then(|work| work.wait(Some(AMPLE)))
-    };
-    let receive = |from: u32, tag: u32, memory: &[u8]| {
-        // SAFETY: as above.
-        unsafe { group.receive(Some(from), tag, part(memory), TYPE, AMPLE) }.and_then(|work| work.wait(Some(AMPLE)))
-    };
-    let outcome = match group.rank() {
+    let exchange = |group: Group| match group.rank() {
         // What is sent may be MPI's to deliver; then this waits for something that does not come.
-        0 => send(1, 3, &memory[..lengths[0]]).and_then(|()| receive(1, 4, &memory)),
-        1 => receive(0, 3, &memory[..lengths[1]]),
-        _ => receive(0, 4, &memory),
+        0 => give(&group, 1, 3, &[7; 20][..lengths[0]]).and_then(|()| take(&group, 1, 4, 20)),
+        1 => take(&group, 0, 3, lengths[1]),
+        _ => take(&group, 0, 4, 20),
     };
-    std::mem::forget(memory);
-    let error = outcome.expect_err("they do not fit");
+    // Whoever is late hears of the end while the group is made.
+    let error = world.everybody(AMPLE).and_then(exchange).expect_err("they do not fit");
     assert!(matches!(error, Error::Mismatch { .. }), "{error:?}");
     assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
     let text = error.to_string();
@@ -99,26 +102,26 @@ pub(crate) fn misfit(world: &World, shorter: bool) {
     say(&format!("found rank {}: {text}", world.rank()));
 }
 
-/// The last rank leaves or dies, and the others wait for a message of its.
+/// The last rank leaves or dies when all are there, and the others wait for a message of its.
 pub(crate) fn in_vain(world: &World, dies: bool) {
     let group = world.everybody(AMPLE).expect("a group of all");
     let last = world.size() - 1;
-    let memory = vec![0_u8; 1 << 20];
-    // Its last words are not lost.
     if world.rank() == last {
-        (0..last).map(|rank| send(&group, rank, 1, &memory[..100])).for_each(|work| done(&work));
+        (0..last).for_each(|rank| take(&group, rank, 9, 1).expect("all are there"));
         if dies {
             // SAFETY: ends this process at once, as a crash does.
             unsafe { libc::kill(libc::getpid(), libc::SIGKILL) };
         }
+        // Its last words are not lost.
+        (0..last).for_each(|rank| give(&group, rank, 1, &[7; 100]).expect("all are there"));
         return;
     }
-    if !dies {
-        done(&receive(&group, Some(last), 1, &memory[..100]));
-    }
+    give(&group, last, 9, &[7]).expect("all are there");
     let began = Instant::now();
-    let error = receive(&group, Some(last), 2, &memory).wait(Some(AMPLE)).expect_err("nothing comes");
-    std::mem::forget(memory);
+    if !dies {
+        take(&group, last, 1, 100).expect("its last words come");
+    }
+    let error = take(&group, last, 2, 1 << 20).expect_err("nothing more comes");
     let text = error.to_string();
     assert!(text.contains(&format!("rank {last}")), "{text}");
     assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());

@@ -39,7 +39,6 @@ fn run(
 
 /// The last rank calls something else than the others in its second call: `how` says what. All of them learn what both have called.
 pub(crate) fn differ(world: &World, how: &str) {
-    let group = world.everybody(AMPLE).expect("a group of all");
     let words = match how {
         "length" => ["20000 elements", "20001 elements"],
         "op" => ["of sum", "of prod"],
@@ -51,8 +50,9 @@ pub(crate) fn differ(world: &World, how: &str) {
         other => panic!("there is no difference `{other}`"),
     };
     let began = Instant::now();
-    // Whoever is late hears of the end in its first call.
-    let error = one_then_another(&group, world, how).expect_err("they differ");
+    // Whoever is late hears of the end in its first call, or while the group is made.
+    let calls = |group: Group| one_then_another(&group, world, how);
+    let error = world.everybody(AMPLE).and_then(calls).expect_err("they differ");
     assert!(began.elapsed() < SOON, "{:?}", began.elapsed());
     assert!(matches!(error, Error::Mismatch { .. }), "{error:?}");
     let text = error.to_string();
