@@ -98,7 +98,14 @@ class Group:
         """Receives from a rank, or from whoever sends first."""
 
     def monitored_barrier(self, timeout_ms: int, wait_all: bool) -> None:
-        """A barrier whose failure names the ranks that are missing: all of them, or the first that is found."""
+        """A barrier whose failure names the ranks that are missing: all of them, or the first that is found.
+
+        Every rank is told what rank 0 finds, and where rank 0 does not come, that it is missing. A rank that comes when rank 0 has given up
+        is told at once; the next barrier is another one.
+
+        Raises:
+            TimedOut: somebody did not come.
+        """
 
     def tune(self, budget_ms: int) -> str:
         """Takes what was measured on such a topology before, or measures which algorithms are fast; says what became of it.

@@ -5,6 +5,7 @@
     reason = "calls as Python makes them: gathering arguments into objects would cost what is saved, and lists come by value"
 )]
 
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use eirene_train_runtime::{Call, DType, Error, Part, ReduceOp};
@@ -18,11 +19,13 @@ use crate::work::Work;
 #[pyclass(frozen, module = "eirene_train._native")]
 pub(crate) struct Group {
     inner: eirene_train_runtime::Group,
+    /// What monitored barriers have under way.
+    passing: Mutex<Vec<Passing>>,
 }
 
 impl Group {
     pub(crate) fn new(inner: eirene_train_runtime::Group) -> Self {
-        Self { inner }
+        Self { inner, passing: Mutex::new(Vec::new()) }
     }
 }
 
@@ -169,52 +172,124 @@ const MONITOR: u32 = u32::MAX;
 /// the world.
 const LONG: Duration = Duration::from_hours(7 * 24);
 
+/// What is under way in a monitored barrier, with the memory it reads or writes.
+struct Passing {
+    work: eirene_train_runtime::Work,
+    memory: Vec<u8>,
+}
+
 impl Group {
-    /// Rank 0 hears of everybody, then everybody hears of rank 0.
+    /// Rank 0 hears of everybody; everybody hears that rank 0 is there, and then from it who is missing.
+    ///
+    /// Each barrier, well or not, is one message to rank 0 and two from it, for every other rank. A message cannot be called back, so this is
+    /// what keeps barriers apart: one that is late goes to the barrier it belongs to, and the next one begins anew.
     fn monitor(&self, allowed: Duration, wait_all: bool) -> Result<(), Error> {
         let begun = Instant::now();
-        let left = || allowed.saturating_sub(begun.elapsed());
         let late = |missing: Vec<u32>| Error::Timeout {
-            waited: begun.elapsed(),
+            // Whoever comes late is told at once that rank 0 has waited long enough.
+            waited: begun.elapsed().max(allowed),
             what: "a monitored barrier".to_owned(),
             missing,
         };
-        if self.inner.rank() != 0 {
-            self.pass(0, false)?;
-            return match self.pass(0, true)?.wait(Some(left())) {
-                Err(Error::Timeout { .. }) => Err(late(Vec::new())),
-                outcome => outcome,
-            };
-        }
-        let others: Vec<_> =
-            (1..self.inner.size()).map(|rank| Ok((rank, self.pass(rank, true)?))).collect::<Result<_, Error>>()?;
-        let mut missing = Vec::new();
-        for (rank, work) in others {
-            match work.wait(Some(left())) {
-                Err(Error::Timeout { .. }) => missing.push(self.inner.ranks()[rank as usize]),
-                outcome => outcome?,
+        let ranks = self.inner.ranks();
+        let absent = if self.inner.rank() == 0 {
+            self.hear_of_all(begun + allowed, wait_all)?
+        } else {
+            self.pass(0, &[])?;
+            let present = self.expect(0, 0)?;
+            let verdict = self.expect(0, ranks.len())?;
+            // Rank 0 may have begun after us: it is waited for as long as itself waits.
+            if !arrived(&verdict.work, allowed)? && present.work.is_done() && !arrived(&verdict.work, allowed)? {
+                self.keep(verdict);
+                return Err(late(Vec::new()));
             }
-            if !missing.is_empty() && !wait_all {
-                break;
+            if verdict.work.is_done() {
+                verdict.memory
+            } else {
+                self.keep(verdict);
+                let mut nobody = vec![0; ranks.len()];
+                nobody[0] = 1;
+                nobody
             }
-        }
-        if !missing.is_empty() {
-            return Err(late(missing));
-        }
-        (1..self.inner.size()).try_for_each(|rank| self.pass(rank, false).map(|_| ()))
+        };
+        let missing: Vec<u32> =
+            ranks.iter().zip(absent).filter(|(_, absent)| *absent != 0).map(|(rank, _)| *rank).collect();
+        if missing.is_empty() { Ok(()) } else { Err(late(missing)) }
     }
 
-    /// A message without content, to a rank or from it.
-    #[expect(unsafe_code, reason = "the runtime takes memory by address")]
-    fn pass(&self, rank: u32, receive: bool) -> Result<eirene_train_runtime::Work, Error> {
-        let nothing = Part { address: 0, elements: 0 };
-        if receive {
-            // SAFETY: there is no memory.
-            unsafe { self.inner.receive(Some(rank), MONITOR, nothing, DType::U8, LONG) }
-        } else {
-            // SAFETY: there is no memory.
-            unsafe { self.inner.send(rank, MONITOR, nothing, DType::U8, LONG) }
+    /// Of each rank whether it is missing, as rank 0 finds and tells all others.
+    fn hear_of_all(&self, deadline: Instant, wait_all: bool) -> Result<Vec<u8>, Error> {
+        let others = 1..self.inner.size();
+        let works = others
+            .clone()
+            .map(|rank| {
+                self.pass(rank, &[])?;
+                Ok((rank, self.expect(rank, 0)?.work))
+            })
+            .collect::<Result<Vec<_>, Error>>()?;
+        let mut absent = vec![0; self.inner.ranks().len()];
+        for (rank, work) in works {
+            if !arrived(&work, deadline.saturating_duration_since(Instant::now()))? {
+                absent[rank as usize] = 1;
+                if !wait_all {
+                    break;
+                }
+            }
         }
+        others.map(|rank| self.pass(rank, &absent)).collect::<Result<(), Error>>()?;
+        Ok(absent)
+    }
+
+    /// Sends to a rank.
+    #[expect(unsafe_code, reason = "the runtime takes memory by address")]
+    fn pass(&self, rank: u32, content: &[u8]) -> Result<(), Error> {
+        let memory = content.to_vec();
+        let part = Part { address: memory.as_ptr().expose_provenance(), elements: memory.len() };
+        // SAFETY: the memory is kept until the work is over.
+        let work = unsafe { self.inner.send(rank, MONITOR, part, DType::U8, LONG) }?;
+        self.keep(Passing { work, memory });
+        Ok(())
+    }
+
+    /// Receives so many bytes from a rank. Whoever gives up waiting gives it to [`Self::keep`].
+    #[expect(unsafe_code, reason = "the runtime takes memory by address")]
+    fn expect(&self, rank: u32, bytes: usize) -> Result<Passing, Error> {
+        let mut memory = vec![0; bytes];
+        let part = Part { address: memory.as_mut_ptr().expose_provenance(), elements: bytes };
+        // SAFETY: the memory is kept until the work is over.
+        let work = unsafe { self.inner.receive(Some(rank), MONITOR, part, DType::U8, LONG) }?;
+        Ok(Passing { work, memory })
+    }
+
+    /// Keeps the memory of what is under way.
+    fn keep(&self, passing: Passing) {
+        let mut kept = self.passing.lock().unwrap_or_else(PoisonError::into_inner);
+        kept.retain(|passing| !passing.work.is_done());
+        if !passing.memory.is_empty() && !passing.work.is_done() {
+            kept.push(passing);
+        }
+    }
+}
+
+impl Drop for Group {
+    /// What is still under way goes on without us, and so does its memory: a few bytes.
+    fn drop(&mut self) {
+        let kept = self.passing.get_mut().unwrap_or_else(PoisonError::into_inner);
+        for passing in kept.drain(..) {
+            if !passing.work.is_done() {
+                passing.memory.leak();
+            }
+        }
+    }
+}
+
+/// Whether it is over within a time.
+fn arrived(work: &eirene_train_runtime::Work, longest: Duration) -> Result<bool, Error> {
+    match work.wait(Some(longest)) {
+        Err(Error::Timeout { .. }) if !work.is_done() => Ok(false),
+        // It may have ended just after the wait did; then what it says itself counts.
+        Err(Error::Timeout { .. }) => work.wait(Some(Duration::ZERO)).map(|()| true),
+        outcome => outcome.map(|()| true),
     }
 }
 

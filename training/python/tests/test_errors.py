@@ -148,6 +148,21 @@ def monitored(wait_all: bool) -> Any:
     return timed(lambda: dist.monitored_barrier(timeout=datetime.timedelta(seconds=1), wait_all_ranks=wait_all))
 
 
+def monitored_again(late: int) -> tuple[Any, list[str]]:
+    """A monitored barrier that one rank comes to when all others have given up, and two that everybody comes to."""
+    import datetime
+
+    torch, dist, rank, size = start()
+    others = [other for other in range(size) if other != late]
+    if rank == late:
+        for other in others:
+            dist.recv(torch.empty(1), other)
+    first = timed(lambda: dist.monitored_barrier(timeout=datetime.timedelta(seconds=1)))
+    if rank != late:
+        dist.send(torch.ones(1), late)
+    return first, [timed(dist.monitored_barrier)[1] for _ in range(2)]
+
+
 def refused() -> list[str]:
     """Calls that cannot be, which the other ranks do not notice."""
     torch, dist, rank, size = start()
@@ -307,7 +322,20 @@ def test_a_monitored_barrier_names_who_is_missing(wait_all: bool) -> None:
     answers = ranks.run(4, monitored, wait_all, alone=True)
     kind, _, attributes, seconds = answers[0]
     assert (kind, attributes["missing"]) == ("TimedOut", (1, 3) if wait_all else (1,)) and seconds < SOON
-    assert answers[2][0] in ("TimedOut", "Aborted")
+    kind, _, others, _ = answers[2]
+    assert (kind, others["missing"]) == ("TimedOut", attributes["missing"])
+
+
+@pytest.mark.skipif(ranks.REFERENCE, reason="about the real runtime's messages")
+@pytest.mark.parametrize("late", [0, 1])
+def test_after_a_monitored_barrier_that_failed_the_next_one_works(late: int) -> None:
+    for rank, ((kind, message, attributes, _), later) in enumerate(ranks.values(3, monitored_again, late)):
+        if rank == late == 0:
+            # The others had come, and gone again.
+            assert message == "nothing was raised"
+        else:
+            assert (kind, attributes["missing"]) == ("TimedOut", (late,)) and f"rank {late} has not come" in message
+        assert later == ["nothing was raised"] * 2
 
 
 def test_impossible_calls_are_refused_without_harm() -> None:
