@@ -17,15 +17,18 @@ __all__ = ["Completer", "future_of"]
 Future = torch.futures.Future
 
 
-def future_of(wait: Callable[[], Any], over: bool, complete: Callable[[Callable[[], Any], Any], None]) -> Any:
+def future_of(
+    wait: Callable[[], Any], over: bool, complete: Callable[[Callable[[], Any], Any], None], devices: list[torch.device] | None = None
+) -> Any:
     """A future with what `wait` returns, or what it raises.
 
     Args:
         wait: waits for the end; called again by whoever is told of it.
         over: whether it is over already.
         complete: who waits otherwise, one of a `Completer`'s.
+        devices: the accelerators that tensors in the result are on.
     """
-    source: Any = Future()
+    source: Any = Future(devices=devices)
     # What a callback raises reaches C++ waiters as an error; `set_exception` would look like a result to them.
     future = source.then(lambda _: wait())
     if over:

@@ -9,28 +9,41 @@ import torch
 from . import _native
 from .errors import InvalidArgument
 
-__all__ = ["BYTE", "DTYPES", "blocks", "check", "contiguous", "copies", "flat", "moved", "one", "real", "same"]
+__all__ = ["BYTE", "DTYPES", "blocks", "check", "contiguous", "copies", "flat", "moved", "one", "plain", "real", "room", "same"]
 
-DTYPES: dict[torch.dtype, int] = {
-    torch.float32: _native.dtype("float32"),
-    torch.float64: _native.dtype("float64"),
-    torch.float16: _native.dtype("float16"),
-    torch.bfloat16: _native.dtype("bfloat16"),
-    torch.int8: _native.dtype("int8"),
-    torch.uint8: _native.dtype("uint8"),
-    torch.int16: _native.dtype("int16"),
-    torch.uint16: _native.dtype("uint16"),
-    torch.int32: _native.dtype("int32"),
-    torch.uint32: _native.dtype("uint32"),
-    torch.int64: _native.dtype("int64"),
-    torch.uint64: _native.dtype("uint64"),
-    torch.bool: _native.dtype("bool"),
-}
+_NAMES = (
+    "float32",
+    "float64",
+    "float16",
+    "bfloat16",
+    "int8",
+    "uint8",
+    "int16",
+    "uint16",
+    "int32",
+    "uint32",
+    "int64",
+    "uint64",
+    "bool",
+)
+# torch has the wider unsigned ones from 2.3 on, and `comm_hook` works with older ones.
+DTYPES: dict[torch.dtype, int] = {getattr(torch, name): _native.dtype(name) for name in _NAMES if hasattr(torch, name)}
 BYTE = _native.dtype("uint8")
 
 
+def plain(tensor: torch.Tensor) -> bool:
+    """Whether its memory is its content: in order, and neither negated nor conjugated by a mark that torch keeps beside it."""
+    return tensor.is_contiguous() and not tensor.is_neg() and not tensor.is_conj()
+
+
 def contiguous(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor if tensor.is_contiguous() else tensor.contiguous()
+    """The tensor itself where it is plain, else a copy that is."""
+    return tensor if plain(tensor) else tensor.resolve_conj().resolve_neg().contiguous()
+
+
+def room(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor itself where it is plain, else a plain one like it, its content undefined, to be copied back from."""
+    return tensor if plain(tensor) else torch.empty(tensor.shape, dtype=tensor.dtype, device=tensor.device)
 
 
 def copies(pairs: list[tuple[torch.Tensor, torch.Tensor]]) -> Callable[[], None] | None:

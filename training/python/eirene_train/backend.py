@@ -31,7 +31,7 @@ from torch.distributed import distributed_c10d as c10d
 from . import _native
 from ._futures import Completer, future_of
 from ._memory import Pool
-from ._tensors import BYTE, DTYPES, blocks, check, contiguous, copies, flat, moved, one, real, same
+from ._tensors import BYTE, DTYPES, blocks, check, contiguous, copies, flat, moved, one, real, room, same
 from ._world import Outbox, world
 from .errors import EireneError, InvalidArgument
 from .tuning import BUDGET_SECONDS
@@ -83,7 +83,7 @@ class EireneWork(dist.Work):
     """A collective or message under way, or over.
 
     It keeps the tensors alive that the runtime reads and writes. What has to happen at its end in Python (copying into tensors that are not
-    contiguous) happens once, in whichever of `wait`, `is_completed` and the future first sees the end.
+    plain) happens once, in whichever of `wait`, `is_completed` and the future first sees the end.
     """
 
     def __init__(
@@ -302,7 +302,7 @@ class EireneBackend(core.Backend):
         tensor = tensors[0]
         code = DTYPES.get(tensor.dtype)
         op = _OPS.get(opts.reduceOp.op)
-        if code is None or op is None or not tensor.is_cpu or not tensor.is_contiguous():
+        if code is None or op is None or not tensor.is_cpu or not tensor.is_contiguous() or tensor.is_neg():
             return self._reduction(_ALL_REDUCE, 0, opts, tensor, [tensor])
         timeout = opts.timeout
         milliseconds = self._milliseconds if timeout.days < 0 else int(timeout.total_seconds() * 1000)
@@ -445,7 +445,7 @@ class EireneBackend(core.Backend):
         tensor = one("recv", tensors)
         check(tensor)
         code, factor = moved(tensor)
-        memory = tensor if tensor.is_contiguous() else torch.empty_like(tensor, memory_format=torch.contiguous_format)
+        memory = room(tensor)
         native = self.group.receive(source, tag, memory.data_ptr(), memory.numel() * factor, code, self._milliseconds)
         after = None if memory is tensor else copies([(tensor, memory)])
         return self._track(EireneWork([native], tensors, memory, after, self._completer.message))
@@ -517,9 +517,7 @@ class EireneBackend(core.Backend):
         first = (outputs or inputs)[0]
         same("this collective", first, *inputs, *outputs)
         code, factor = moved(first)
-        memory = [
-            tensor if tensor.is_contiguous() else torch.empty_like(tensor, memory_format=torch.contiguous_format) for tensor in outputs
-        ]
+        memory = [room(tensor) for tensor in outputs]
         pairs = [(tensor, copy) for tensor, copy in zip(outputs, memory, strict=True) if tensor is not copy]
         if collective == _BROADCAST:
             for tensor, copy in pairs:
@@ -543,7 +541,7 @@ class EireneBackend(core.Backend):
         """A collective between blocks of one tensor each."""
         code, factor = moved(output)
         given = contiguous(tensor)
-        memory = output if output.is_contiguous() else torch.empty_like(output, memory_format=torch.contiguous_format)
+        memory = room(output)
         inputs = flat([given], factor) if input_counts is None else blocks(given, input_counts, factor)
         after = None if memory is output else copies([(output, memory)])
         return self._issue(
@@ -572,10 +570,10 @@ class EireneBackend(core.Backend):
         if bitwise is not None:
             return self._bitwise(bitwise, opts, tensor, tensor if collective == _ALL_REDUCE or self._rank == root else None, 0, tensor.numel())
         op, factor = self._operator(opts, tensor)
-        code = DTYPES.get(real(tensor).dtype)
+        memory = contiguous(tensor)
+        code = DTYPES.get(real(memory).dtype)
         if code is None:
             raise InvalidArgument(f"there is no reduction of `{tensor.dtype}`")
-        memory = contiguous(tensor)
         if factor is not None:
             memory = memory * factor if memory is tensor else memory.mul_(factor)
         wanted = collective == _ALL_REDUCE or self._rank == root
@@ -592,13 +590,13 @@ class EireneBackend(core.Backend):
         if counts[self._rank] != output.numel():
             raise InvalidArgument(f"reduce_scatter: rank {self._rank} gets {counts[self._rank]} elements, and its output has {output.numel()}")
         op, factor = self._operator(opts, tensor)
-        code = DTYPES.get(real(tensor).dtype)
+        given = contiguous(tensor)
+        code = DTYPES.get(real(given).dtype)
         if code is None:
             raise InvalidArgument(f"there is no reduction of `{tensor.dtype}`")
-        given = contiguous(tensor)
         if factor is not None:
             given = given * factor
-        memory = output if output.is_contiguous() else torch.empty_like(output, memory_format=torch.contiguous_format)
+        memory = room(output)
         pairs = 2 if tensor.is_complex() else 1
         after = None if memory is output else copies([(output, memory)])
         numbers = real(given)

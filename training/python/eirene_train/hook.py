@@ -2,6 +2,7 @@
 
 # torch looks at the hook's annotations and wants types there, not their names: so no `from __future__ import annotations`.
 
+import threading
 from typing import Any
 
 import torch
@@ -10,8 +11,9 @@ from torch._C._distributed_c10d import GradBucket
 
 from . import _native
 from ._futures import Completer, future_of
-from ._tensors import DTYPES
+from ._tensors import DTYPES, contiguous
 from ._world import world
+from .errors import InvalidArgument
 
 __all__ = ["comm_hook"]
 
@@ -28,16 +30,46 @@ class _Averager:
         self._average = _native.op("avg")
 
     def start(self, tensor: torch.Tensor) -> Any:
-        """A future with the tensor, averaged in place."""
-        dtype = DTYPES[tensor.dtype]
-        part = [tensor.data_ptr(), tensor.numel()]
+        """A future with the tensor, averaged in place.
+
+        Raises:
+            InvalidArgument: there is no average of such a tensor.
+        """
+        dtype = DTYPES.get(tensor.dtype) if tensor.is_floating_point() else None
+        if dtype is None:
+            raise InvalidArgument(
+                f"comm_hook averages gradients of type float32, float64, float16 and bfloat16, and these are `{tensor.dtype}`; keep the "
+                "parameters in one of those"
+            )
+        if tensor.is_meta or tensor.layout is not torch.strided:
+            what = f"`{tensor.layout}`" if tensor.layout is not torch.strided else f"on `{tensor.device}`, which has no memory"
+            raise InvalidArgument(f"comm_hook averages dense gradients on a CPU or a GPU, and these are {what}; make them such before DDP")
+        memory = _reachable(tensor)
+        part = [memory.data_ptr(), memory.numel()]
         work = self._group.start(self._collective, 0, dtype, self._average, part, part, _TIMEOUT_MS)
+        lock = threading.Lock()
+        left = [] if memory is tensor else [memory]
 
         def wait() -> torch.Tensor:
             work.wait(None)
+            # Whoever waits first copies back, and the others wait for that.
+            with lock, torch.no_grad():
+                while left:
+                    tensor.copy_(left.pop())
             return tensor
 
-        return future_of(wait, work.is_done(), self._completer.collective)
+        return future_of(wait, work.is_done(), self._completer.collective, None if tensor.is_cpu else [tensor.device])
+
+
+def _reachable(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor itself where the runtime can work in its memory, else a copy in the CPU's, pinned for a GPU.
+
+    The copy waits for what was asked of the GPU before, so the gradients are there.
+    """
+    if tensor.is_cpu:
+        return contiguous(tensor)
+    memory = torch.empty(tensor.shape, dtype=tensor.dtype, device="cpu", pin_memory=tensor.is_cuda)
+    return memory.copy_(tensor.detach())
 
 
 _averagers: dict[tuple[int, ...], _Averager] = {}
@@ -45,6 +77,9 @@ _averagers: dict[tuple[int, ...], _Averager] = {}
 
 def comm_hook(state: dist.ProcessGroup | None, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
     """Averages DistributedDataParallel's gradients by Eirene while another backend, gloo for one, does everything else.
+
+    It works in the CPU's memory: a GPU's gradients are copied there, averaged and copied back, and the copies hold up the backward pass.
+    Where NCCL works between the GPUs, it is faster.
 
         model = DistributedDataParallel(model)
         model.register_comm_hook(None, eirene_train.comm_hook)
@@ -59,6 +94,7 @@ def comm_hook(state: dist.ProcessGroup | None, bucket: GradBucket) -> torch.futu
         A future with the same tensor, averaged.
 
     Raises:
+        InvalidArgument: the gradients are of another type, sparse, or without memory.
         EireneError: through the future; the message names the ranks it is about.
     """
     group = state if state is not None else dist.group.WORLD

@@ -133,7 +133,7 @@ def misused() -> tuple[str, str]:
     return twice, meta
 
 
-def hooked() -> None:
+def hooked(device: str) -> None:
     """DDP over gloo, its gradients averaged by the hook."""
     import torch
     import torch.distributed as dist
@@ -144,19 +144,52 @@ def hooked() -> None:
     rank, size = dist.get_rank(), dist.get_world_size()
     assert rank == eirene_train.world().rank
     torch.manual_seed(1)
-    model = torch.nn.Sequential(*(torch.nn.Linear(32, 32) for _ in range(4)))
+    model = torch.nn.Sequential(*(torch.nn.Linear(32, 32) for _ in range(4))).to(device)
     plain = torch.nn.parallel.DistributedDataParallel(model, bucket_cap_mb=0.01)
     import copy
 
     hooked = torch.nn.parallel.DistributedDataParallel(copy.deepcopy(model), bucket_cap_mb=0.01)
     hooked.register_comm_hook(None, eirene_train.comm_hook)
     for step in range(4):
-        inputs = torch.randn(4, 32, generator=torch.Generator().manual_seed(step * size + rank))
+        inputs = torch.randn(4, 32, generator=torch.Generator().manual_seed(step * size + rank)).to(device)
         for wrapped in (plain, hooked):
             wrapped.zero_grad()
             wrapped(inputs).square().mean().backward()
         for one, other in zip(plain.parameters(), hooked.parameters(), strict=True):
             torch.testing.assert_close(one.grad, other.grad)
+
+
+def hooked_by_itself() -> list[str]:
+    """What the hook averages by way of a copy, what it refuses, and that it goes on afterwards."""
+    import torch
+
+    import eirene_train
+    from eirene_train import hook
+
+    world = eirene_train.world()
+    averager = hook._Averager(tuple(range(world.size)))
+    mean = sum(range(world.size)) / world.size
+    refused = []
+    for tensor in (
+        torch.empty(100, device="meta"),
+        torch.zeros(4, dtype=torch.int32),
+        torch.zeros(4, dtype=torch.float8_e4m3fn),
+        torch.zeros(4, dtype=torch.complex64),
+        torch.zeros(2, 2).to_sparse(),
+    ):
+        try:
+            averager.start(tensor)
+            refused.append("nothing")
+        except eirene_train.InvalidArgument as error:
+            refused.append(str(error))
+        whole = torch.zeros(3, 2)
+        whole[:, 1] = world.rank
+        # Not in order in memory: averaged in a copy, and copied back.
+        assert averager.start(whole[:, 1]).wait().tolist() == [mean] * 3
+        assert whole.tolist() == [[0.0, mean]] * 3
+        negated = torch._neg_view(torch.full((1000,), -float(world.rank)))
+        assert averager.start(negated).wait() is negated and negated.eq(mean).all()
+    return refused
 
 
 MATRIX = list(itertools.product([True, False], [1, 2], [False, True]))
@@ -198,5 +231,17 @@ def test_misuse_is_refused_with_the_cure() -> None:
 
 
 @pytest.mark.skipif(ranks.REFERENCE, reason="gloo needs a rendezvous of the launcher's")
-def test_the_hook_averages_beside_gloo() -> None:
-    ranks.values(2, hooked)
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_the_hook_averages_beside_gloo(device: str) -> None:
+    import torch
+
+    if device == "cuda" and not torch.cuda.is_available():
+        pytest.skip("needs a GPU")
+    ranks.values(2, hooked, device)
+
+
+def test_the_hook_refuses_what_it_cannot_average_and_averages_the_rest() -> None:
+    for meta, integer, eighth, complex_, sparse in ranks.values(2, hooked_by_itself):
+        assert "on `meta`, which has no memory" in meta and "`torch.sparse_coo`" in sparse
+        for said, kind in ((integer, "int32"), (eighth, "float8_e4m3fn"), (complex_, "complex64")):
+            assert f"`torch.{kind}`" in said and "bfloat16" in said
