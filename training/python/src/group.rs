@@ -236,7 +236,9 @@ impl Group {
                 }
             }
         }
-        others.map(|rank| self.pass(rank, &absent)).collect::<Result<(), Error>>()?;
+        for rank in others {
+            self.pass(rank, &absent)?;
+        }
         Ok(absent)
     }
 

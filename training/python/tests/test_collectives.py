@@ -244,10 +244,76 @@ def shapes_and_layouts() -> None:
         else:
             dist.send(torch.full((2,), float(rank)), 0, tag=9)
     tensor = torch.full((3,), float(rank + 1))
-    doubled = dist.distributed_c10d._make_nccl_premul_sum(2.0) if hasattr(dist.distributed_c10d, "_make_nccl_premul_sum") else None
-    if doubled is not None:
-        dist.all_reduce(tensor, doubled)
+    dist.all_reduce(tensor, dist._make_nccl_premul_sum(2.0))
+    assert tensor.eq(2 * total).all()
+
+
+def marked() -> None:
+    """Tensors that torch says are negated, while their memory is not, in and out of every collective."""
+    torch, dist, rank, size = start()
+
+    def turned(number: float, gaps: bool) -> Any:
+        """That number four times, negated by a mark; with gaps in its memory or without."""
+        tensor = torch.full((4,), complex(7, -number)).conj().imag if gaps else torch._neg_view(torch.full((4,), -number))
+        assert tensor.is_neg() and tensor.is_contiguous() != gaps and tensor.eq(number).all()
+        return tensor
+
+    total = size * (size + 1) / 2
+    for gaps in (False, True):
+        mine, result, each = turned(rank + 1.0, gaps), turned(0.0, gaps), [turned(0.0, gaps) for _ in range(size)]
+        everybodys = [turned(one + 1.0, gaps) for one in range(size)]
+        for asynchronous in (False, True):
+            tensor = turned(rank + 1.0, gaps)
+            work = dist.all_reduce(tensor, async_op=asynchronous)
+            if asynchronous:
+                work.wait()
+            assert tensor.eq(total).all()
+        tensor = turned(rank + 1.0, gaps)
+        dist.all_reduce(tensor, dist._make_nccl_premul_sum(2.0))
         assert tensor.eq(2 * total).all()
+        tensor = turned(rank + 1.0, gaps)
+        dist.reduce(tensor, size - 1)
+        assert rank != size - 1 or tensor.eq(total).all()
+        # Marked at the root, at all the others, at all.
+        for marked_at in ([0], range(1, size), range(size)):
+            tensor = turned(rank + 1.0, gaps) if rank in marked_at else torch.full((4,), rank + 1.0)
+            dist.broadcast(tensor, 0)
+            assert tensor.eq(1).all(), (marked_at, tensor)
+        dist.all_gather(each, mine)
+        assert all(tensor.eq(one + 1).all() for one, tensor in enumerate(each)), each
+        single = torch.zeros(4 * size)
+        dist.all_gather_single(single, mine)
+        assert single.equal(torch.cat(everybodys))
+        dist.reduce_scatter(result, everybodys)
+        assert result.eq(size * (rank + 1)).all()
+        dist.scatter(result, [-tensor for tensor in everybodys] if rank == 0 else None, 0)
+        assert result.eq(-rank - 1).all()
+        dist.scatter(result, everybodys if rank == 0 else None, 0)
+        assert result.eq(rank + 1).all()
+        each = [turned(0.0, gaps) for _ in range(size)]
+        dist.gather(mine, each if rank == 0 else None, 0)
+        assert all(tensor.eq(one + 1 if rank == 0 else 0).all() for one, tensor in enumerate(each)), each
+        dist.all_to_all(each, [mine] * size)
+        assert all(tensor.eq(one + 1).all() for one, tensor in enumerate(each)), each
+        dist.all_to_all_single(single, torch._neg_view(torch.full((4 * size,), -rank - 1.0)))
+        assert single.equal(torch.cat(everybodys))
+        if size > 1:
+            request = dist.irecv(result, (rank - 1) % size)
+            dist.send(mine, (rank + 1) % size)
+            request.wait()
+            assert result.eq((rank - 1) % size + 1).all()
+    bits = torch._neg_view(torch.full((3,), -(1 << rank)))
+    dist.all_reduce(bits, dist.ReduceOp.BOR)
+    assert bits.tolist() == [(1 << size) - 1] * 3
+    # torch.distributed itself refuses most conjugated tensors; its process groups do not.
+    group, wanted = dist.group.WORLD, torch.full((4,), complex(total, -total), dtype=torch.complex128)
+    conjugated = torch.full((4,), complex(rank + 1, rank + 1), dtype=torch.complex128).conj()
+    group.allreduce([conjugated], dist.distributed_c10d.AllreduceOptions()).wait()
+    assert conjugated.is_conj() and conjugated.equal(wanted)
+    tensor = torch.zeros(4, dtype=torch.complex128)
+    tensor = tensor if rank else torch._neg_view(tensor.add(complex(-1, 2)).conj())
+    group.broadcast([tensor], dist.distributed_c10d.BroadcastOptions()).wait()
+    assert tensor.eq(complex(1, 2)).all()
 
 
 def functional_and_watched() -> None:
@@ -321,6 +387,11 @@ def test_tensors_arrive_where_they_are_sent(size: int) -> None:
 @pytest.mark.parametrize("size", [1, 2, 4])
 def test_uneven_strided_and_coalesced_tensors(size: int) -> None:
     ranks.values(size, shapes_and_layouts)
+
+
+@pytest.mark.parametrize("size", [1, 3])
+def test_tensors_that_are_marked_as_negated_or_conjugated(size: int) -> None:
+    ranks.values(size, marked)
 
 
 def test_watched_calls_take_torchs_way_with_the_same_results() -> None:
