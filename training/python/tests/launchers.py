@@ -6,6 +6,7 @@ import os
 import secrets
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -13,6 +14,8 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+import forkserver
 
 __all__ = ["NAMES", "Traces", "command", "slurm"]
 
@@ -25,7 +28,10 @@ def command(name: str, size: int) -> list[str]:
     if name == "run":
         return [sys.executable, "-m", "eirene_train", "run", "-n", str(size)]
     if name == "torchrun":
-        return [sys.executable, "-m", "torch.distributed.run", "--no-python", "--nproc-per-node", str(size)]
+        # Its own default port may be somebody's.
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            port = free.getsockname()[1]
+        return [sys.executable, "-m", "torch.distributed.run", "--no-python", "--master-port", str(port), "--nproc-per-node", str(size)]
     root = ["--allow-run-as-root"] if os.geteuid() == 0 else []
     program, package, *options = {
         "mpirun": ["mpirun.openmpi", "openmpi-bin", *root, "--oversubscribe", "-n", str(size)],
@@ -57,7 +63,7 @@ class Traces:
     """What is started with `variables` is known by a mark and keeps its files in a directory: afterwards, nothing of it may be left."""
 
     def __init__(self) -> None:
-        self._mark = f"EIRENE_TEST_MARK={secrets.token_hex(8)}"
+        self._mark = f"{forkserver.MARK}={secrets.token_hex(8)}"
         self._base = Path(tempfile.mkdtemp(prefix="eirene-traces."))
 
     @property
@@ -79,7 +85,7 @@ class Traces:
                 continue  # It has ended meanwhile.
         return sorted(found)
 
-    def assert_none(self, seconds: float = 5.0) -> None:
+    def assert_none(self, seconds: float = 20.0) -> None:
         """No process within so many seconds, and then no directory and no socket. Shared memory has no name and goes with its processes."""
         deadline = time.monotonic() + seconds
         while self.processes() and time.monotonic() < deadline:

@@ -1,7 +1,8 @@
 """Starting real ranks for a test, and what each of them returned.
 
-A test gives a function at the top level of its file; every rank is a process of its own that imports the file and calls it. What it returns,
-or raises, comes back in rank order.
+A test gives a function at the top level of its file; every rank is a process of its own, new for the test, that imports the file and calls it.
+What it returns, or raises, comes back in rank order. Ranks are started by `eirene-train run`, and forked by the `forkserver` behind a stand-in; where
+another launcher is given, they are new interpreters.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import forkserver
 
 __all__ = ["Died", "Failed", "REFERENCE", "meeting", "place", "run", "values"]
 
@@ -51,7 +54,7 @@ def run(
     size: int,
     function: Callable[..., Any],
     *arguments: Any,
-    timeout: float = 60.0,
+    timeout: float = 240.0,
     variables: dict[str, str] | None = None,
     alone: bool = False,
     launcher: list[str] | None = None,
@@ -59,7 +62,7 @@ def run(
     """What each rank returned; `Failed` where it raised, `Died` where it ended without a word.
 
     With `alone`, ranks are started one by one, as a batch system does, and nobody ends the others when one dies. `launcher` is the command,
-    up to the program, that starts them instead.
+    up to the program, that starts them instead, each as an interpreter of its own.
     """
     with tempfile.TemporaryDirectory() as directory:
         call = (function.__code__.co_filename, function.__name__, arguments)
@@ -96,10 +99,11 @@ def values(size: int, function: Callable[..., Any], *arguments: Any, **options: 
 def _start(
     size: int, directory: str, environment: dict[str, str], alone: bool, launcher: list[str] | None
 ) -> list[subprocess.Popen[str]]:
-    rank_program = [sys.executable, "-c", "import sys, ranks; ranks.be_a_rank(sys.argv[1])", directory]
     options: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE, "text": True, "start_new_session": True}
     if launcher is not None:
-        return [subprocess.Popen([*launcher, *rank_program], env=environment, **options)]
+        interpreter = [sys.executable, "-c", "import sys, ranks; ranks.be_a_rank(sys.argv[1])", directory]
+        return [subprocess.Popen([*launcher, *interpreter], env=environment, **options)]
+    rank_program = forkserver.command("ranks:be_a_rank", directory)
     if not (REFERENCE or alone):
         program = [sys.executable, "-m", "eirene_train", "run", "-n", str(size), *rank_program]
         return [subprocess.Popen(program, env=environment, **options)]

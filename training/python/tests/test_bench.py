@@ -12,9 +12,11 @@ import sys
 import time
 import uuid
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import forkserver
 import pytest
 import ranks
 from eirene_train.bench import cases, contenders, figures, goals, micro, mpis, synthetic, table
@@ -23,25 +25,48 @@ from eirene_train.bench.figures import Sample, Summary
 real = pytest.mark.skipif(ranks.REFERENCE, reason="the benchmark starts ranks of its own, which do not know the reference")
 BENCH = [sys.executable, "-m", "eirene_train.bench"]
 SHORT = ["--rounds", "1", "-i", "2", "-x", "1"]
-# In which a contender's rank 1 misbehaves once it has started; a rank is told nothing of it.
-MISBEHAVE = """
-import os, sys, time
-import torch.distributed as dist
-from eirene_train.bench import worker
-honest = dist.all_reduce
-def all_reduce(tensor, **options):
-    honest(tensor, **options)
-    if dist.get_rank() == 1:
-        {deed}
-dist.all_reduce = all_reduce
-sys.exit(worker.main(sys.argv[1:]))
-"""
-DEEDS = {
-    "liar": "tensor[-1] += 1",
-    "mortal": "print('goodbye from a rank', file=sys.stderr, flush=True); os._exit(7)",
-    "sleeper": "time.sleep(600)",
-    "clumsy": "raise MemoryError('no room')",
-}
+
+
+def work(order: str) -> None:
+    """Is a contender's rank."""
+    from eirene_train.bench import worker
+
+    sys.exit(worker.main([order]))
+
+
+def misbehave(deed: str, order: str) -> None:
+    """Is a contender's rank; rank 1 misbehaves once it has started, and is told nothing of it."""
+    import torch.distributed as dist
+
+    honest = dist.all_reduce
+
+    def all_reduce(tensor: Any, **options: Any) -> None:
+        honest(tensor, **options)
+        if dist.get_rank() == 1:
+            DEEDS[deed](tensor)
+
+    dist.all_reduce = all_reduce
+    work(order)
+
+
+def lie(tensor: Any) -> None:
+    tensor[-1] += 1
+
+
+def die(_: Any) -> None:
+    print("goodbye from a rank", file=sys.stderr, flush=True)
+    os._exit(7)
+
+
+def sleep(_: Any) -> None:
+    time.sleep(600)
+
+
+def stumble(_: Any) -> None:
+    raise MemoryError("no room")
+
+
+DEEDS = {"liar": lie, "mortal": die, "sleeper": sleep, "clumsy": stumble}
 
 
 def summary(contender: str, value: float, kind: str = "allreduce") -> Summary:
@@ -262,7 +287,9 @@ def test_a_run_prints_a_table_and_keeps_every_round(tmp_path: Path, marked: Any)
 def test_every_test_gives_right_results_with_every_kind_of_memory() -> None:
     kinds = [name for test in cases.TESTS for name in cases.TESTS[test]]
     chosen = [cases.Case(kind, size, iterations=3, warmup=1, window=4) for kind in kinds for size in (4096, 300_000)]
-    plan = micro.Plan("all", chosen, [contenders.eirene("tensor", "arena"), contenders.gloo()], rounds=1)
+    program = tuple(forkserver.command("test_bench:work"))
+    compared = [replace(one, program=program) for one in (contenders.eirene("tensor", "arena"), contenders.gloo())]
+    plan = micro.Plan("all", chosen, compared, rounds=1)
     report = micro.measure(plan, lambda report, case: None)
     assert [failure.told() for failure in report.failed] == [] and report.left_out == []
     assert {(one.kind, one.bytes, one.contender) for one in report.samples} == {
@@ -276,12 +303,9 @@ def test_every_test_gives_right_results_with_every_kind_of_memory() -> None:
 def test_contenders_that_lie_die_or_hang_are_named_and_the_others_go_on(tmp_path: Path, marked: Any, capfd: pytest.CaptureFixture[str]) -> None:
     environment, living = marked
     compared = [contenders.gloo()]
-    for name, deed in DEEDS.items():
-        program = tmp_path / f"{name}.py"
-        program.write_text(MISBEHAVE.format(deed=deed))
-        compared.append(
-            contenders.Contender(name, "gloo", ((name, "tensor"),), None, {"GLOO_SOCKET_IFNAME": "lo"}, None, (sys.executable, str(program)))
-        )
+    for name in DEEDS:
+        program = tuple(forkserver.command("test_bench:misbehave", name))
+        compared.append(contenders.Contender(name, "gloo", ((name, "tensor"),), environment={"GLOO_SOCKET_IFNAME": "lo"}, program=program))
     compared.append(contenders.Contender("absent", "gloo", (("absent", "tensor"),), ("/nowhere/mpirun",)))
     with pytest.MonkeyPatch.context() as patch:
         for name in set(environment) - set(os.environ):
