@@ -94,7 +94,7 @@ def endless() -> None:
     try:
         while True:
             dist.all_reduce(tensor, dist.ReduceOp.MAX)
-    except eirene_train.EireneError as error:
+    except (eirene_train.EireneError, KeyboardInterrupt) as error:
         # Whose clock is everybody's on this machine.
         os.write(1, f"rank {dist.get_rank()} raised at {time.monotonic()} {type(error).__name__}: {error}\n".encode())
         raise
@@ -161,7 +161,9 @@ def test_ctrl_c_to_the_terminal_s_group_ends_all_soon_and_nothing_is_left(launch
     os.killpg(run.launcher.pid, signal.SIGINT)
     code = run.end()
     traces.assert_none()
-    # torchrun looks after its ranks now and then, and gives them time.
-    assert time.monotonic() - began < (SOON if launcher == "run" else 6 * SOON), run.said
     assert code != 0, run.said
-    assert launcher != "run" or code == 128 + signal.SIGINT, (code, run.said)
+    # torchrun looks after its ranks now and then.
+    if launcher == "run":
+        assert code == 128 + signal.SIGINT, (code, run.said)
+        raised = [float(at) for at in re.findall(r"raised at ([\d.]+)", run.said)]
+        assert len(raised) == 2 and max(raised) - began < SOON, run.said
