@@ -22,6 +22,7 @@ import mmap
 import os
 import random
 import selectors
+import shutil
 import signal
 import socket
 import subprocess
@@ -50,8 +51,7 @@ _IMPORTS = ["pytest", "torch", "torch._dynamo", "torch.distributed.fsdp", "torch
 @functools.cache
 def address() -> str:
     """Where stand-ins ask for ranks. The first call starts the server; it ends with this process, and its ranks with it."""
-    directory = tempfile.TemporaryDirectory(prefix="forkserver.")
-    path = str(Path(directory.name, "socket"))
+    path = str(Path(tempfile.mkdtemp(prefix="forkserver."), "socket"))
     environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path(__file__).parent), "PYTHONUNBUFFERED": "1", MARK: "-" * _ROOM_FOR_MARK}
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
         listener.bind(path)
@@ -65,12 +65,7 @@ def address() -> str:
             pass_fds=[listener.fileno()],
             start_new_session=True,
         )
-
-    def end() -> None:
-        server.communicate()
-        directory.cleanup()
-
-    atexit.register(end)
+    atexit.register(server.communicate)
     return path
 
 
@@ -94,8 +89,12 @@ def serve(listener: int) -> None:
     gc.collect()
     gc.freeze()
     with socket.socket(fileno=listener) as listening:
+        path = Path(listening.getsockname())
         order = _Nursery(listening).run()
-    if order is not None:
+    if order is None:
+        # Whoever made it may have been killed.
+        shutil.rmtree(path.parent)
+    else:
         order.take_effect()
         module, _, function = order.call[0].partition(":")
         with _gap():
