@@ -45,7 +45,9 @@ fn results(world: &World) -> Vec<Vec<u32>> {
                 let received = group.receive(Some(from), 3, part(got.as_mut_ptr() as usize), DType::F32, AMPLE);
                 [group.send(to, 3, part(own.as_ptr() as usize), DType::F32, AMPLE), received]
             };
-            works.map(|work| work.unwrap().wait(None).unwrap());
+            for work in works {
+                work.unwrap().wait(None).unwrap();
+            }
             all.push(got);
         }
     }
