@@ -65,6 +65,14 @@ class World:
     def arena(self, size: int) -> Region:
         """Memory of this rank's that the other ranks of the node can reach in place."""
 
+    def well(self) -> None:
+        """For who waits for something that is none of the world's calls.
+
+        Raises:
+            PeerDied: a rank has died.
+            EireneError: the world has ended otherwise.
+        """
+
     def leave(self) -> None:
         """The orderly end; later calls fail."""
 

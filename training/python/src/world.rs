@@ -117,6 +117,11 @@ impl World {
         py.detach(|| self.inner.arena(size)).map(|inner| Region { inner }).map_err(|error| raised(&error))
     }
 
+    /// An error once a rank has died, or the world has ended otherwise.
+    fn well(&self, py: Python<'_>) -> PyResult<()> {
+        py.detach(|| self.inner.well()).map_err(|error| raised(&error))
+    }
+
     /// The orderly end.
     fn leave(&self, py: Python<'_>) {
         py.detach(|| self.inner.leave());

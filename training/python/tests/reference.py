@@ -315,6 +315,9 @@ class World:
     def arena(self, size: int) -> Region:
         return Region(size)
 
+    def well(self) -> None:
+        pass
+
     def leave(self) -> None:
         # Rank 0 keeps the hub, so it stays until the others are done.
         try:

@@ -269,6 +269,14 @@ impl World {
         self.inner.mpi.as_deref().map(Engine::library)
     }
 
+    /// Whether all ranks are well, for who waits for something that is none of the world's calls.
+    ///
+    /// # Errors
+    /// Why the world has ended: a rank has died, another has given up, or it was left.
+    pub fn well(&self) -> Result<(), Error> {
+        self.inner.well()
+    }
+
     /// Leaves the world in order. What is called later fails. A world that uses MPI is left by all ranks together: this waits for the
     /// others as long as they are well.
     pub fn leave(&self) {
