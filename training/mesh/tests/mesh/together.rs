@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::world::{How, each, free_port, join_all, private, secret, soon, until, world};
+use crate::world::{AT_ONCE, How, each, free_port, join_all, private, secret, soon, until, world};
 use eirene_train_mesh::{Error, Meeting, Mesh, Opening, Plan, Sealing, Secrecy, Trouble};
 
 /// Every rank sends to every other and gets what was sent to it.
@@ -284,7 +284,7 @@ fn an_abort_reaches_everybody_at_once_and_rings_their_bells() {
             Err(Error::Aborted { rank: 2, reason }) => assert_eq!(reason, "loss is not a number"),
             other => panic!("{other:?}"),
         }
-        assert!(began.elapsed() < Duration::from_secs(1), "{:?}", began.elapsed());
+        assert!(began.elapsed() < AT_ONCE, "{:?}", began.elapsed());
     });
     let expected = Some(Trouble::Aborted { rank: 2, reason: "loss is not a number".into() });
     until("everybody knows", || meshes.iter().all(|mesh| mesh.trouble() == expected));
@@ -341,8 +341,8 @@ fn a_missing_rank_is_named_by_all_who_came() {
     for how in [How::Directory(path.clone()), How::File(path.join("meeting")), How::Address(free_port())] {
         let plans = [0, 1, 3].map(|rank| {
             let mut plan = how.plan(rank, 5);
-            // The most impatient sets the time for all.
-            plan.timeout = Duration::from_secs(if rank == 3 { 1 } else { 40 });
+            // The most impatient sets the time for all, by when those who come have come.
+            plan.timeout = Duration::from_secs(if rank == 3 { 4 } else { 60 });
             plan
         });
         let began = Instant::now();
@@ -352,7 +352,7 @@ fn a_missing_rank_is_named_by_all_who_came() {
                 other => panic!("{other:?}"),
             }
         }
-        assert!(began.elapsed() < Duration::from_secs(10));
+        assert!(began.elapsed() < Duration::from_secs(40), "{:?}", began.elapsed());
         assert_eq!(std::fs::read_dir(&path).unwrap().count(), 0, "nothing is left");
     }
 }
@@ -366,7 +366,7 @@ fn a_missing_rank_0_is_named() {
         let mut plan = how.plan(1, 2);
         plan.timeout = Duration::from_millis(200);
         match Mesh::join(plan) {
-            Err(Error::Timeout { missing, waited, .. }) => assert!(missing == [0] && waited < Duration::from_secs(5)),
+            Err(Error::Timeout { missing, waited, .. }) => assert!(missing == [0] && waited < Duration::from_secs(30)),
             other => panic!("{other:?}"),
         }
     }
@@ -387,7 +387,8 @@ fn a_second_rank_0_is_refused() {
     let how = How::Directory(directory.path().into());
     let mut plans = [0, 0].map(|rank| how.plan(rank, 2));
     for plan in &mut plans {
-        plan.timeout = Duration::from_millis(500);
+        // Both are there before the first gives up.
+        plan.timeout = Duration::from_secs(4);
     }
     let results = join_all(plans.into());
     let duplicates = results.iter().filter(|result| matches!(result, Err(Error::Duplicate { rank: 0 }))).count();
@@ -442,7 +443,8 @@ fn another_secret_is_refused_and_rank_0_says_that_somebody_came() {
     let how = How::Address(free_port());
     let mut plans: Vec<Plan> = (0..2).map(|rank| how.plan(rank, 2)).collect();
     plans[1].secret = Some(eirene_train_mesh::Secret::from_bytes([1; 16]));
-    plans[0].timeout = Duration::from_secs(4);
+    // Long enough for rank 1 to be refused as often as it takes to be sure.
+    plans[0].timeout = Duration::from_secs(8);
     let results = join_all(plans);
     match &results[0] {
         Err(Error::Timeout { missing, strangers, .. }) => assert!(missing == &[1] && *strangers >= 20),
@@ -515,7 +517,7 @@ fn ranks_that_cannot_reach_each_other_are_named() {
     let how = How::Directory(directory.path().into());
     let plans = (0..4).map(|rank| {
         let mut plan = how.plan(rank, 4);
-        plan.timeout = Duration::from_secs(2);
+        plan.timeout = Duration::from_secs(5);
         if rank == 2 { unreachable_inside(plan, directory.path()) } else { plan }
     });
     for result in join_all(plans.collect()) {

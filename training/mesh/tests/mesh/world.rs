@@ -12,6 +12,9 @@ pub(crate) fn soon() -> Instant {
     Instant::now() + Duration::from_secs(30)
 }
 
+/// What is to be heard of a death or an abort must be heard by then; far less than anybody waits for what does not come.
+pub(crate) const AT_ONCE: Duration = Duration::from_secs(5);
+
 pub(crate) fn secret() -> Secret {
     Secret::from_bytes(*b"sixteen bytes ok")
 }

@@ -218,7 +218,7 @@ fn an_algorithm_that_there_is_not_ends_the_world_on_all_ranks_with_what_there_is
             let options = |rank| Options { algorithm: (rank == 0).then(|| algorithm.to_owned()), ..Options::default() };
             let began = Instant::now();
             let errors = joining(&nodes, options, |world| world.err().unwrap());
-            assert!(began.elapsed() < SOON);
+            assert!(began.elapsed() < AMPLE, "somebody waited for the end of its time");
             assert!(matches!(errors[0], Error::Invalid { .. }), "{errors:?}");
             for (rank, error) in errors.iter().enumerate() {
                 assert!(error.to_string().contains(reason), "rank {rank}: {error}");
