@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import os
 import secrets
 import shutil
@@ -17,7 +18,7 @@ from pathlib import Path
 
 import forkserver
 
-__all__ = ["NAMES", "Traces", "command", "slurm"]
+__all__ = ["NAMES", "Traces", "command", "of_wheel", "slurm"]
 
 NAMES = ["run", "mpirun", "mpiexec", "srun", "torchrun"]
 _FIXTURE = Path(__file__).parents[2] / "launch" / "tests" / "fixture" / "slurm"
@@ -40,6 +41,12 @@ def command(name: str, size: int) -> list[str]:
     }[name]
     assert shutil.which(program), f"`{program}` is not installed: deploy/packages {program}={package}"
     return [program, *options]
+
+
+def of_wheel(package: str, name: str) -> Path:
+    """A file of a Python package, by its name."""
+    files = importlib.metadata.files(package) or []
+    return next(Path(file.locate()).resolve() for file in files if file.name == name)
 
 
 @contextmanager

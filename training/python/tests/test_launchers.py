@@ -78,6 +78,30 @@ def test_a_step_of_ddp_is_what_one_process_computes(launcher: str, size: int, tr
     traces.assert_none()
 
 
+def step_by_mpi() -> Any:
+    """The same, who carries out an allreduce, and which of the libraries in this process are an MPI."""
+    import eirene_train
+
+    answer = step()
+    explained = eirene_train.explain("allreduce", 1001, group=eirene_train.world().everybody(60_000))
+    mapped = [line.split(maxsplit=5) for line in Path("/proc/self/maps").read_text().splitlines()]
+    libraries = {fields[5] for fields in mapped if len(fields) == 6 and "/libmpi" in fields[5]}
+    return *answer, explained, libraries
+
+
+def test_by_the_standard_abi_of_mpi_5(traces: launchers.Traces) -> None:
+    library = launchers.of_wheel("mpich", "libmpi_abi.so.1")
+    asked = {"EIRENE_TRAIN_MPI": str(library), "EIRENE_TRAIN_TRANSPORT": "mpi", "EIRENE_TRAIN_ALGORITHM": "allreduce=mpi"}
+    command = [str(launchers.of_wheel("mpich", "mpiexec.hydra")), "-n", "2"]
+    answers = ranks.values(2, step_by_mpi, launcher=command, variables=traces.variables | asked)
+    for rank, (said, of, totals, difference, launched, explained, libraries) in enumerate(answers):
+        assert (said, of, totals, launched) == (rank, 2, [3.0], "PMI")
+        assert difference < 1e-10
+        assert "MPI's own" in explained
+        assert libraries == {str(library)}
+    traces.assert_none()
+
+
 def endless() -> None:
     """Reduces without end; says which process this is when under way, and when an error came."""
     import torch
