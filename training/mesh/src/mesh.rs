@@ -114,12 +114,33 @@ impl Shared {
         bytes: &[u8],
         files: &[BorrowedFd<'_>],
     ) -> Result<(), Error> {
+        self.send_unless(link, kind, topic, bytes, files, || false)
+    }
+
+    fn send_unless(
+        &self,
+        link: &Link,
+        kind: Kind,
+        topic: u64,
+        bytes: &[u8],
+        files: &[BorrowedFd<'_>],
+        mut give_up: impl FnMut() -> bool,
+    ) -> Result<(), Error> {
         if let Some(trouble) = self.trouble() {
             return Err(trouble.into());
         }
-        let given_up = || self.troubled.load(Ordering::Acquire) || self.is_leaving() || link.inbox().left;
+        let began = Instant::now();
+        let mut too_long = false;
+        let given_up = || {
+            let in_vain = self.troubled.load(Ordering::Acquire) || self.is_leaving() || link.inbox().left;
+            too_long = !in_vain && give_up();
+            in_vain || too_long
+        };
         match link.send(kind, topic, bytes, files, given_up) {
             Ok(()) => Ok(()),
+            Err(Unsent::GivenUp) if too_long => {
+                Err(Error::Timeout { waited: began.elapsed(), missing: vec![link.rank], strangers: 0 })
+            }
             Err(Unsent::GivenUp | Unsent::Broken) => Err(self.inquest(link)),
         }
     }
@@ -262,6 +283,19 @@ impl Mesh {
     /// Sends a message of at most 1 MiB, with descriptors if the rank is on the same node. Messages of one topic arrive
     /// in their order. Returns when the system has taken it, which may be before it is received.
     pub fn send(&self, to: u32, topic: u64, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> Result<(), Error> {
+        self.send_unless(to, topic, bytes, fds, || false)
+    }
+
+    /// The same, but while the rank takes no more messages `give_up` is asked now and then; once it says yes, that is
+    /// [`Error::Timeout`].
+    pub fn send_unless(
+        &self,
+        to: u32,
+        topic: u64,
+        bytes: &[u8],
+        fds: &[BorrowedFd<'_>],
+        give_up: impl FnMut() -> bool,
+    ) -> Result<(), Error> {
         let link = self.shared.link(to)?;
         if bytes.len() > MOST_BYTES {
             return Err(Error::invalid(format!(
@@ -278,7 +312,7 @@ impl Mesh {
         if !fds.is_empty() && (self.node_of(to) != self.node_of(self.rank()) || link.way != Way::Unix) {
             return Err(Error::OtherNode { rank: to });
         }
-        self.shared.send(link, Kind::User, topic, bytes, fds)
+        self.shared.send_unless(link, Kind::User, topic, bytes, fds, give_up)
     }
 
     /// Waits for a rank's next message of a topic. Messages of other topics are kept for who asks for them. Fails early

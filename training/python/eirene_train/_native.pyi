@@ -139,6 +139,14 @@ class Work:
     def source(self) -> int | None:
         """Of a receive that is over: the group's rank it came from."""
 
+    def manner(self) -> tuple[str, int | None] | None:
+        """Of a collective that has really begun: how the ranks come to each other's data, the same on all of them.
+
+        ``in_place``: each reads and writes the others' memory. Otherwise by messages, because: ``small``: it is so little that they are quicker;
+        ``chosen``: that was asked for or measured to be quicker; ``nodes``: not all ranks are on one node; ``unshared``: the buffers of a rank
+        do not lie in an arena, and the number says which rank of the world.
+        """
+
 @final
 class Region:
     """Shared memory, mapped as long as the object lives."""

@@ -17,6 +17,7 @@ __all__ = [
     "Mismatch",
     "PeerDied",
     "PeerLeft",
+    "ResourceExhausted",
     "SystemFailure",
     "TimedOut",
     "WorldEnded",
@@ -116,6 +117,21 @@ class WorldEnded(EireneError):
 
 class MemoryShortage(EireneError, MemoryError):
     """The system gave no memory to share."""
+
+
+class ResourceExhausted(EireneError):
+    """This rank is so far behind another that no more of what that one sends is kept for it.
+
+    Attributes:
+        rank: whom it is behind, in the world.
+    """
+
+    def __init__(self, message: str, rank: int) -> None:
+        super().__init__(message)
+        self.rank = rank
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (type(self), (str(self), self.rank))
 
 
 class SystemFailure(EireneError):

@@ -22,6 +22,7 @@ pub(crate) fn raised(error: &Error) -> PyErr {
         Error::Mismatch { .. } => exception(py, "Mismatch", (message,)),
         Error::Invalid { .. } => exception(py, "InvalidArgument", (message,)),
         Error::Memory { .. } => exception(py, "MemoryShortage", (message,)),
+        Error::Behind { rank } => exception(py, "ResourceExhausted", (message, *rank)),
         Error::Ended { .. } => exception(py, "WorldEnded", (message,)),
         Error::Meeting(_) => exception(py, "LaunchError", (message,)),
         Error::Mpi(_) => exception(py, "SystemFailure", (message,)),

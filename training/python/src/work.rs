@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use eirene_train_runtime::Group;
+use eirene_train_runtime::{Group, Manner};
 use pyo3::prelude::*;
 
 use crate::error::raised;
@@ -55,5 +55,16 @@ impl Work {
     /// The group's rank that a message came from.
     fn source(&self) -> Option<u32> {
         self.inner.source()
+    }
+
+    /// How the ranks come to each other's data, and the rank of the world whose memory cannot be reached, if that is why.
+    fn manner(&self) -> Option<(&'static str, Option<u32>)> {
+        self.inner.manner().map(|manner| match manner {
+            Manner::InPlace => ("in_place", None),
+            Manner::Small => ("small", None),
+            Manner::Chosen => ("chosen", None),
+            Manner::Nodes => ("nodes", None),
+            Manner::Unshared { rank } => ("unshared", Some(rank)),
+        })
     }
 }

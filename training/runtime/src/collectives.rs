@@ -15,12 +15,12 @@ use crate::extent::{Extent, Table};
 use crate::group::Shared;
 use crate::link::Link;
 use crate::memory::bell::now;
-use crate::memory::meeting::{Meeting, Saying};
+use crate::memory::meeting::{Meeting, Place, Saying};
 use crate::message::Head;
 use crate::mpi::{Room, Running};
 use crate::record::disagreement;
 use crate::task::{Mapped, Parts, Progress, Task};
-use crate::work::Ticket;
+use crate::work::{Manner, Ticket};
 use crate::world::Inner;
 
 /// From so many bytes on, ranks that share memory agree on how before they begin: a fence is cheap beside what it saves when all buffers lie
@@ -190,10 +190,13 @@ impl Collectives {
             Some(meeting) => {
                 meeting.begin(&head);
                 if agrees && group.ranks.len() > 1 {
-                    let place =
-                        |extent: Option<Extent>| extent.map(|extent| world.arena().place(extent)).unwrap_or_default();
+                    let place = |extent: Option<Extent>| {
+                        let place = |extent| world.place(extent, &group.ranks, allowed);
+                        extent.map_or(Ok(Place::default()), place)
+                    };
                     let wholes = call.wholes();
-                    let (input, output) = (place(wholes.map(|wholes| wholes.0)), place(wholes.map(|wholes| wholes.1)));
+                    let (input, output) =
+                        (place(wholes.map(|wholes| wholes.0))?, place(wholes.map(|wholes| wholes.1))?);
                     meeting.arrive(Some(&Saying { head, input, output }));
                     world.ring_others(&group.ranks);
                     Stage::Agreeing
@@ -206,6 +209,9 @@ impl Collectives {
                 .stage(group, &call, tried.as_ref(), head, Vec::new())
                 .map_err(|error| self.refused(group, world, error))?,
         };
+        if !matches!(stage, Stage::Agreeing) {
+            ticket.is_done_by(self.manner(group, &stage, Manner::Small));
+        }
         self.last = head;
         let began = now();
         let (deadline, ask) = (began + allowed, began + ASK_AFTER);
@@ -219,9 +225,13 @@ impl Collectives {
         if matches!(operation.stage, Stage::Agreeing) {
             match &self.meeting {
                 Some(meeting) if meeting.complete() => {
-                    let mapped = agreed(meeting, group, &operation, world)?;
+                    let (mapped, otherwise) = match agreed(meeting, group, &operation, world)? {
+                        Agreed::Mapped(mapped) => (mapped, Manner::Chosen),
+                        Agreed::Unshared { rank } => (Vec::new(), Manner::Unshared { rank }),
+                    };
                     let tried = operation.tried.as_ref();
                     operation.stage = self.stage(group, &operation.call, tried, operation.head, mapped)?;
+                    operation.ticket.is_done_by(self.manner(group, &operation.stage, otherwise));
                 }
                 _ => {
                     self.current = Some(operation);
@@ -277,6 +287,16 @@ impl Collectives {
             }
             (Way::Mpi, Some(room)) => Running::begin(room, call).map(|running| Stage::Mpi(Box::new(running))),
             (Way::Mpi, None) => Err(Error::Mpi("this world has none".to_owned())),
+        }
+    }
+
+    /// How a call is done that has this stage; what else than in place, if it could be in place.
+    fn manner(&self, group: &Shared, stage: &Stage, otherwise: Manner) -> Manner {
+        match stage {
+            _ if group.ranks.len() == 1 => Manner::InPlace,
+            Stage::Running(task) if task.reaches() => Manner::InPlace,
+            _ if self.meeting.is_none() => Manner::Nodes,
+            _ => otherwise,
         }
     }
 
@@ -363,15 +383,28 @@ impl Collectives {
     }
 }
 
+/// What the ranks have come to a call with, if it was the same call.
+enum Agreed {
+    /// Where everybody's buffers are.
+    Mapped(Vec<Mapped>),
+    /// A rank of the world whose buffers cannot be reached.
+    Unshared { rank: u32 },
+}
+
 /// Reads what everybody has come with: an error if it is not the same, else where everybody's buffers are, if all lie in arenas.
-fn agreed(meeting: &Meeting, group: &Shared, operation: &Operation, world: &Inner) -> Result<Vec<Mapped>, Error> {
+fn agreed(meeting: &Meeting, group: &Shared, operation: &Operation, world: &Inner) -> Result<Agreed, Error> {
     let sayings: Vec<Saying> = (0..group.ranks.len()).map(|rank| meeting.saying(rank)).collect();
     let me = group.me as usize;
     if let Some(other) = (0..sayings.len()).find(|rank| sayings[*rank].head != sayings[me].head) {
         return Err(unlike(group, &sayings[me].head, other, &sayings[other].head));
     }
-    let reachable = sayings.iter().all(|saying| saying.input.region > 0 && saying.output.region > 0);
-    let Some((input, output)) = operation.call.wholes().filter(|_| reachable) else { return Ok(Vec::new()) };
+    let unshared = sayings.iter().position(|saying| saying.input.region == 0 || saying.output.region == 0);
+    // Without wholes ours would be among the unshared.
+    let (None, Some((input, output))) = (unshared, operation.call.wholes()) else {
+        // Those whose buffers do lie in an arena have told of it.
+        group.ranks.iter().filter(|rank| **rank != group.ranks[me]).try_for_each(|rank| world.hear(*rank))?;
+        return Ok(Agreed::Unshared { rank: group.ranks[unshared.unwrap_or(me)] });
+    };
     let find = |rank: usize| {
         if rank == me {
             return Ok(Mapped { input: input.address, output: output.address });
@@ -381,7 +414,7 @@ fn agreed(meeting: &Meeting, group: &Shared, operation: &Operation, world: &Inne
             output: world.find(group.ranks[rank], sayings[rank].output, output.bytes)?,
         })
     };
-    (0..sayings.len()).map(find).collect()
+    (0..sayings.len()).map(find).collect::<Result<_, _>>().map(Agreed::Mapped)
 }
 
 /// That two ranks of a group have called different things.

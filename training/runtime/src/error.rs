@@ -78,6 +78,15 @@ pub enum Error {
         /// What the system says.
         reason: String,
     },
+    /// A rank is so far behind another that no more is kept for it.
+    #[error(
+        "rank {rank} has sent so much that waits here unread that no more is taken from it: let this rank take part in what rank {rank} \
+         has begun (groups it has built, above all) before it begins more"
+    )]
+    Behind {
+        /// Whom it is behind.
+        rank: u32,
+    },
     /// The world was left, or something failed in it before.
     #[error("this world has ended: {reason}")]
     Ended {
@@ -125,6 +134,7 @@ impl From<eirene_train_mesh::Error> for Error {
             Mesh::Died { rank } => Self::PeerDied { rank, what: "the ranks met".to_owned() },
             Mesh::Aborted { rank, reason } => Self::aborted(rank, reason),
             Mesh::Left { rank } => Self::Left { rank, what: "the ranks met".to_owned() },
+            Mesh::Full { rank } => Self::Behind { rank },
             other => Self::Meeting(other.to_string()),
         }
     }

@@ -41,5 +41,5 @@ pub use group::Group;
 pub use interrupted::Interrupted;
 pub use tuning::Tuned;
 pub use tuning::policy::Tuning;
-pub use work::Work;
+pub use work::{Manner, Work};
 pub use world::{Encryption, Options, World};

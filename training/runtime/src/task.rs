@@ -108,6 +108,13 @@ impl Task {
         Self { schedule, me, head, last, size, reductions, input, output, scratch, mapped, at, state, pending }
     }
 
+    /// Whether it reaches into the others' memory, instead of exchanging messages with them.
+    pub(crate) fn reaches(&self) -> bool {
+        let between_memories = |step: &Step| matches!(step, Step::RemoteCombine { .. } | Step::RemoteCopy { .. });
+        let schedule = self.schedule.schedule();
+        schedule.programs.iter().any(|program| program.iter().any(between_memories))
+    }
+
     /// Does what can be done now.
     pub(crate) fn poll(&mut self, links: &mut Links, mut meeting: Option<&mut Meeting>) -> Result<Progress, Error> {
         let schedule = Arc::clone(&self.schedule);

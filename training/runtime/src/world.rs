@@ -1,5 +1,6 @@
 //! All ranks, and what they have in common: who is where, who is well, whose turn it is to work.
 
+mod announcing;
 mod building;
 mod inquiry;
 mod options;
@@ -14,7 +15,7 @@ use std::time::{Duration, Instant};
 use eirene_train_launch::Launch;
 use eirene_train_mesh::{Mesh, Trouble};
 
-use crate::arena::{Announced, Arena, Region};
+use crate::arena::{Arena, Region};
 use crate::choice::Topology;
 use crate::error::Error;
 use crate::forks;
@@ -22,8 +23,7 @@ use crate::group::{Group, Shared};
 use crate::interrupted::{Asking, Interrupted};
 use crate::link::BellAt;
 use crate::memory::bell::{Bell, Patience, Turn, Waiting, now};
-use crate::memory::meeting::Place;
-use crate::memory::segment::{LINE, Segment};
+use crate::memory::segment::LINE;
 use crate::mpi::Engine;
 use crate::tuning::policy::Policy;
 use crate::tuning::table::Table;
@@ -246,14 +246,7 @@ impl World {
     /// [`Error::Memory`] when there is not as much.
     pub fn arena(&self, bytes: usize) -> Result<Region, Error> {
         self.inner.well()?;
-        let (region, number) = self.inner.arena.region(bytes)?;
-        let mut says = vec![number, region.bytes() as u64];
-        says.extend(self.inner.arena.given_back());
-        let says: Vec<u8> = says.into_iter().flat_map(u64::to_le_bytes).collect();
-        for rank in self.inner.local.iter().filter(|rank| **rank != self.rank()) {
-            self.inner.mesh.send(*rank, TOPIC_ARENA, &says, &[Arena::descriptor(&region)])?;
-        }
-        Ok(region)
+        self.inner.arena.region(bytes)
     }
 
     /// A key that only the ranks of this world have, for a use of its own; the same on all of them. It never goes over the network.
@@ -328,22 +321,6 @@ impl Inner {
     /// For a wait of a blocking call.
     pub(crate) fn asking(&self) -> Asking<'_> {
         Asking::new(self.interrupted.as_ref())
-    }
-
-    pub(crate) fn arena(&self) -> &Arena {
-        &self.arena
-    }
-
-    /// Where another rank's place is in this process.
-    pub(crate) fn find(&self, rank: u32, place: Place, bytes: usize) -> Result<*mut u8, Error> {
-        self.arena.find(rank, place, bytes, || {
-            let (says, mut descriptors) = self.mesh.receive(rank, TOPIC_ARENA, now() + EXPLANATION)?;
-            let mut words = says.as_chunks().0.iter().map(|bytes| u64::from_le_bytes(*bytes));
-            let (number, bytes) = (words.next().unwrap_or(0), words.next().unwrap_or(u64::MAX));
-            let descriptor = descriptors.pop().ok_or_else(|| Error::Meeting(format!("rank {rank} sent no memory")))?;
-            let segment = Segment::theirs(descriptor, usize::try_from(bytes).unwrap_or(usize::MAX))?;
-            Ok(Announced { number, segment, given_back: words.collect() })
-        })
     }
 
     pub(crate) fn policy(&self) -> &Policy {

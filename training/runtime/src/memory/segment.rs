@@ -8,6 +8,7 @@ use std::ptr::NonNull;
 use nix::fcntl::{FallocateFlags, FcntlArg, SealFlag, fallocate, fcntl};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::mman::{MapFlags, ProtFlags, mmap, munmap};
+use nix::sys::resource::{Resource, getrlimit};
 use nix::sys::stat::fstat;
 use nix::unistd::ftruncate;
 
@@ -24,7 +25,8 @@ const SEALS: SealFlag = SealFlag::F_SEAL_SHRINK.union(SealFlag::F_SEAL_GROW).uni
 pub(crate) struct Segment {
     address: NonNull<u8>,
     bytes: NonZeroUsize,
-    descriptor: OwnedFd,
+    /// None for somebody else's: the mapping is all that is needed of it, and a process may not have many open.
+    descriptor: Option<OwnedFd>,
 }
 
 // SAFETY: it is plain memory; whoever writes to it answers for how.
@@ -33,39 +35,51 @@ unsafe impl Send for Segment {}
 unsafe impl Sync for Segment {}
 
 impl Segment {
-    /// New memory, committed when it is first touched.
+    /// New memory, committed when it is first touched, or by [`Self::commit`].
     pub(crate) fn new(name: &CStr, bytes: usize) -> Result<Self, Error> {
-        Self::create(name, bytes, false)
-    }
-
-    /// New memory that is there now: too little is an error here and not a signal later.
-    pub(crate) fn committed(name: &CStr, bytes: usize) -> Result<Self, Error> {
-        Self::create(name, bytes, true)
-    }
-
-    fn create(name: &CStr, bytes: usize, commit: bool) -> Result<Self, Error> {
         let refused = |what: &str, errno: nix::Error| Error::memory(bytes, what, errno);
         let length = i64::try_from(bytes).map_err(|_| refused("size", nix::Error::EOVERFLOW))?;
         let descriptor = memfd_create(name, MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING)
             .map_err(|errno| refused("create", errno))?;
         ftruncate(&descriptor, length).map_err(|errno| refused("size", errno))?;
-        if commit {
-            // The kernel would take what is left from everybody, and then end somebody, before it says no.
-            let left = available();
-            if left.is_some_and(|left| bytes > left) {
-                return Err(refused("commit", nix::Error::ENOMEM));
-            }
-            fallocate(&descriptor, FallocateFlags::empty(), 0, length).map_err(|errno| refused("commit", errno))?;
-        }
         fcntl(&descriptor, FcntlArg::F_ADD_SEALS(SEALS)).map_err(|errno| refused("seal", errno))?;
-        Self::map(descriptor, bytes)
+        let mut segment = Self::map(&descriptor, bytes)?;
+        segment.descriptor = Some(descriptor);
+        Ok(segment)
+    }
+
+    /// Whether a file may be so long: the system's answer to trying would be a signal.
+    pub(crate) fn may_be(bytes: usize) -> bool {
+        getrlimit(Resource::RLIMIT_FSIZE).is_ok_and(|(soft, _)| bytes as u64 <= soft)
+    }
+
+    /// Sees to it that some of our own memory is there now: too little is an error here and not a signal later.
+    pub(crate) fn commit(&self, begin: usize, bytes: usize) -> Result<(), Error> {
+        // The kernel would take what is left from everybody, and then end somebody, before it says no.
+        if available().is_some_and(|left| bytes > left) {
+            return Err(Error::memory(bytes, "commit", nix::Error::ENOMEM));
+        }
+        self.allocate(FallocateFlags::empty(), begin, bytes).map_err(|errno| Error::memory(bytes, "commit", errno))
+    }
+
+    /// Gives some of our own memory back to the system, for all who have mapped it; it is zero when it is used again.
+    pub(crate) fn give_back(&self, begin: usize, bytes: usize) {
+        let hole = FallocateFlags::FALLOC_FL_PUNCH_HOLE | FallocateFlags::FALLOC_FL_KEEP_SIZE;
+        // Where that is refused, it goes with the last mapping.
+        let _ = self.allocate(hole, begin, bytes);
+    }
+
+    fn allocate(&self, flags: FallocateFlags, begin: usize, bytes: usize) -> Result<(), nix::Error> {
+        let descriptor = self.descriptor.as_ref().ok_or(nix::Error::EBADF)?;
+        let number = |value: usize| i64::try_from(value).map_err(|_| nix::Error::EOVERFLOW);
+        fallocate(descriptor, flags, number(begin)?, number(bytes)?)
     }
 
     /// Somebody else's memory, of which `bytes` are wanted.
-    pub(crate) fn theirs(descriptor: OwnedFd, bytes: usize) -> Result<Self, Error> {
+    pub(crate) fn theirs(descriptor: &OwnedFd, bytes: usize) -> Result<Self, Error> {
         let refused = |what: &str, errno: nix::Error| Error::memory(bytes, what, errno);
-        let seals = fcntl(&descriptor, FcntlArg::F_GET_SEALS).map_err(|errno| refused("read the seals of", errno))?;
-        let there = fstat(&descriptor).map_err(|errno| refused("measure", errno))?.st_size;
+        let seals = fcntl(descriptor, FcntlArg::F_GET_SEALS).map_err(|errno| refused("read the seals of", errno))?;
+        let there = fstat(descriptor).map_err(|errno| refused("measure", errno))?.st_size;
         if !SealFlag::from_bits_truncate(seals).contains(SealFlag::F_SEAL_SHRINK)
             || usize::try_from(there).unwrap_or(0) < bytes
         {
@@ -74,14 +88,14 @@ impl Segment {
         Self::map(descriptor, bytes)
     }
 
-    fn map(descriptor: OwnedFd, bytes: usize) -> Result<Self, Error> {
+    fn map(descriptor: &OwnedFd, bytes: usize) -> Result<Self, Error> {
         let length = NonZeroUsize::new(bytes).ok_or_else(|| Error::memory(0, "map", nix::Error::EINVAL))?;
         // SAFETY: a new mapping at an address of the kernel's choice touches no memory of ours.
         let address = unsafe {
-            mmap(None, length, ProtFlags::PROT_READ | ProtFlags::PROT_WRITE, MapFlags::MAP_SHARED, &descriptor, 0)
+            mmap(None, length, ProtFlags::PROT_READ | ProtFlags::PROT_WRITE, MapFlags::MAP_SHARED, descriptor, 0)
         }
         .map_err(|errno| Error::memory(bytes, "map", errno))?;
-        Ok(Self { address: address.cast(), bytes: length, descriptor })
+        Ok(Self { address: address.cast(), bytes: length, descriptor: None })
     }
 
     /// Asks for large pages, where the machine gives them for such memory.
@@ -102,9 +116,9 @@ impl Segment {
         self.bytes.get()
     }
 
-    /// What to hand to another rank.
-    pub(crate) fn descriptor(&self) -> BorrowedFd<'_> {
-        self.descriptor.as_fd()
+    /// What to hand to another rank; none if this is another rank's.
+    pub(crate) fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        self.descriptor.as_ref().map(AsFd::as_fd)
     }
 
     /// The `T` at an offset.
@@ -157,7 +171,6 @@ fn available() -> Option<usize> {
 
 #[cfg(all(test, not(loom)))]
 mod tests {
-    use std::os::fd::AsFd;
     use std::sync::atomic::{AtomicU64, Ordering};
 
     use super::*;
@@ -165,7 +178,7 @@ mod tests {
     #[test]
     fn two_mappings_are_the_same_memory() {
         let mine = Segment::new(c"test", 10_000).unwrap();
-        let theirs = Segment::theirs(mine.descriptor().try_clone_to_owned().unwrap(), 10_000).unwrap();
+        let theirs = Segment::theirs(&mine.descriptor().unwrap().try_clone_to_owned().unwrap(), 10_000).unwrap();
         // SAFETY: atomics.
         let (a, b) = unsafe { (mine.at::<AtomicU64>(8), theirs.at::<AtomicU64>(8)) };
         a.store(7, Ordering::Release);
@@ -175,21 +188,37 @@ mod tests {
     #[test]
     fn nobody_can_shrink_it() {
         let segment = Segment::new(c"test", 10_000).unwrap();
-        assert!(ftruncate(segment.descriptor(), 100).is_err());
+        assert!(ftruncate(segment.descriptor().unwrap(), 100).is_err());
     }
 
     #[test]
     fn memory_that_could_shrink_or_is_too_small_is_not_trusted() {
         let open = memfd_create(c"test", MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING).unwrap();
         ftruncate(&open, 10_000).unwrap();
-        assert!(Segment::theirs(open, 10_000).is_err());
+        assert!(Segment::theirs(&open, 10_000).is_err());
         let small = Segment::new(c"test", 4096).unwrap();
-        assert!(Segment::theirs(small.descriptor().as_fd().try_clone_to_owned().unwrap(), 10_000).is_err());
+        assert!(Segment::theirs(&small.descriptor().unwrap().try_clone_to_owned().unwrap(), 10_000).is_err());
+    }
+
+    #[test]
+    fn what_is_given_back_is_gone_for_all_who_have_it_mapped() {
+        let mine = Segment::new(c"test", 1 << 20).unwrap();
+        let theirs = Segment::theirs(&mine.descriptor().unwrap().try_clone_to_owned().unwrap(), 1 << 20).unwrap();
+        let pages = || fstat(mine.descriptor().unwrap()).unwrap().st_blocks;
+        mine.commit(4096, 8192).unwrap();
+        assert!(pages() > 0);
+        // SAFETY: atomics.
+        let (a, b) = unsafe { (mine.at::<AtomicU64>(4096), theirs.at::<AtomicU64>(4096)) };
+        a.store(7, Ordering::Release);
+        mine.give_back(4096, 8192);
+        assert_eq!(pages(), 0);
+        assert_eq!(b.load(Ordering::Acquire), 0);
     }
 
     #[test]
     fn too_much_is_an_error_that_says_how_much() {
-        let error = Segment::committed(c"test", 1 << 50).unwrap_err();
-        assert!(error.to_string().contains("1125899906842624"), "{error}");
+        let segment = Segment::new(c"test", 1 << 42).unwrap();
+        let error = segment.commit(0, 1 << 42).unwrap_err();
+        assert!(error.to_string().contains("4398046511104"), "{error}");
     }
 }

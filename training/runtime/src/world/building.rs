@@ -11,6 +11,7 @@ use crate::choice::Topology;
 use crate::error::Error;
 use crate::group::Foundation;
 use crate::link::{Link, Memory, Post, Sealed, Stream};
+use crate::memory::bell::now;
 use crate::memory::lane::Shape;
 use crate::memory::meeting::Meeting;
 use crate::memory::segment::{LINE, Segment};
@@ -29,13 +30,15 @@ pub(super) fn share(
     if mesh.rank() == first {
         let segment = Segment::new(name, bytes)?;
         for rank in &ranks[1..] {
-            mesh.send(*rank, topic, &(bytes as u64).to_le_bytes(), &[segment.descriptor()])?;
+            mesh.send_unless(*rank, topic, &(bytes as u64).to_le_bytes(), segment.descriptor().as_slice(), || {
+                now() >= deadline
+            })?;
         }
         return Ok(segment);
     }
     let (_, mut descriptors) = mesh.receive(first, topic, deadline)?;
     let descriptor = descriptors.pop().ok_or_else(|| Error::Meeting(format!("rank {first} sent no memory")))?;
-    Segment::theirs(descriptor, bytes)
+    Segment::theirs(&descriptor, bytes)
 }
 
 /// The lane of transfers; the other one is the collectives'.

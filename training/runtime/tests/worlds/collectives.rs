@@ -1,7 +1,7 @@
 //! Every collective on ranks that share memory, on ranks that do not, and on both, against plain loops.
 
 use crate::ranks::{AMPLE, on_nodes, on_one_node};
-use eirene_train_runtime::{Call, Collective, DType, Error, Group, Part, ReduceOp, World};
+use eirene_train_runtime::{Call, Collective, DType, Error, Group, Manner, Part, ReduceOp, Region, World};
 use proptest::prelude::*;
 
 /// What rank `rank` gives as element `index`: small whole numbers, so that sums are exact in any order.
@@ -128,30 +128,135 @@ proptest! {
     }
 }
 
-#[test]
+/// The mappings of the memory that an address lies in, by its inode: how many, and at which addresses.
+fn mappings(address: usize) -> (u64, usize) {
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+    let inode = |line: &str| line.split_whitespace().nth(4).unwrap().parse::<u64>().unwrap();
+    let holds = |line: &&str| {
+        let (begin, end) = line.split(' ').next().and_then(|range| range.split_once('-')).unwrap();
+        let [begin, end] = [begin, end].map(|text| usize::from_str_radix(text, 16).unwrap());
+        (begin..end).contains(&address)
+    };
+    let ours = inode(maps.lines().find(holds).unwrap());
+    (ours, mappings_of(ours))
+}
+
+fn mappings_of(inode: u64) -> usize {
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+    let is_it = |line: &&str| line.contains("eirene-train-arena") && line.contains(&format!(" {inode} "));
+    maps.lines().filter(is_it).count()
+}
+
 #[expect(unsafe_code, reason = "the buffers are arenas that outlive the calls")]
+fn reduce_region(group: &Group, region: &Region) {
+    let elements = region.bytes() / 4;
+    let call = Call::all_reduce(region.address(), region.address(), elements, DType::F32, ReduceOp::Sum);
+    // SAFETY: the region is as long, and zeros.
+    unsafe { group.run(&call, AMPLE) }.unwrap();
+}
+
+fn fence(group: &Group) {
+    run(group, Collective::Barrier, ReduceOp::Sum, Vec::new(), Vec::new()).unwrap();
+}
+
+#[test]
 fn memory_that_is_given_back_does_not_stay_mapped_at_the_others() {
-    // A length that no other test has, to find the mappings by.
-    const BYTES: usize = 245 * 4096;
     on_one_node(2, |world| {
         let group = everybody(&world);
-        for _ in 0..8 {
-            let region = world.arena(BYTES).unwrap();
-            let call = Call::all_reduce(region.address(), region.address(), BYTES / 4, DType::F32, ReduceOp::Sum);
-            // SAFETY: the region is as long, and zeros.
-            unsafe { group.run(&call, AMPLE) }.unwrap();
+        let inodes: Vec<u64> = (0..8)
+            .map(|_| {
+                let region = world.arena(245 * 4096).unwrap();
+                reduce_region(&group, &region);
+                fence(&group);
+                // Both ranks are in this process.
+                let (inode, mapped) = mappings(region.address());
+                assert_eq!(mapped, 2);
+                fence(&group);
+                inode
+            })
+            .collect();
+        fence(&group);
+        // The other has the last one, of which it has heard nothing more; its pages are gone all the same.
+        assert_eq!(inodes.iter().map(|inode| mappings_of(*inode)).sum::<usize>(), 1);
+        fence(&group);
+    });
+}
+
+#[test]
+fn any_number_of_regions_is_no_burden_for_those_who_do_something_else() {
+    const MANY: usize = 600;
+    on_one_node(2, |world| {
+        let group = everybody(&world);
+        let regions: Vec<Region> =
+            (0..if world.rank() == 0 { MANY } else { 1 }).map(|_| world.arena(64 << 10).unwrap()).collect();
+        // Rank 1 has heard of none of them when the next group is built, and none is in the way.
+        let another = everybody(&world);
+        for round in 0..MANY {
+            reduce_region(if round % 2 == 0 { &group } else { &another }, &regions[round % regions.len()]);
         }
-        run(&group, Collective::Barrier, ReduceOp::Sum, Vec::new(), Vec::new()).unwrap();
-        let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
-        let is_ours = |line: &&str| {
-            let (begin, end) = line.split(' ').next().and_then(|range| range.split_once('-')).unwrap();
-            let [begin, end] = [begin, end].map(|text| usize::from_str_radix(text, 16).unwrap());
-            line.contains("eirene-train-arena") && end - begin == BYTES
-        };
-        // Both ranks are in this process: each has the other's last region, of which it has heard nothing more.
-        let mapped = maps.lines().filter(is_ours).count();
-        assert_eq!(mapped, 2, "{maps}");
-        run(&group, Collective::Barrier, ReduceOp::Sum, Vec::new(), Vec::new()).unwrap();
+        fence(&group);
+        // They lie in one file, which the other has mapped once.
+        let all: std::collections::HashSet<_> = regions.iter().map(|region| mappings(region.address())).collect();
+        assert_eq!(all.len(), 1);
+        assert!(all.iter().all(|(_, mapped)| *mapped == 2));
+        fence(&group);
+        drop(regions);
+        fence(&group);
+        assert_eq!(all.iter().map(|(inode, _)| mappings_of(*inode)).sum::<usize>(), 1);
+        fence(&group);
+    });
+}
+
+/// How a sum in place of so many f32 is done.
+#[expect(unsafe_code, reason = "the buffers outlive the works")]
+fn manner(group: &Group, address: usize, elements: usize) -> Option<Manner> {
+    let call = Call::all_reduce(address, address, elements, DType::F32, ReduceOp::Sum);
+    // SAFETY: the caller's buffers are as long, and are let go of later.
+    let work = unsafe { group.start(&call, AMPLE) }.unwrap();
+    work.wait(None).unwrap();
+    work.manner()
+}
+
+#[test]
+fn all_ranks_know_how_a_collective_was_really_done() {
+    const ELEMENTS: usize = 32 << 10;
+    on_one_node(3, |world| {
+        let group = everybody(&world);
+        let region = world.arena(ELEMENTS * 4).unwrap();
+        let elsewhere = vec![0_f32; ELEMENTS];
+        assert_eq!(manner(&group, region.address(), ELEMENTS), Some(Manner::InPlace));
+        assert_eq!(manner(&group, region.address(), 100), Some(Manner::Small));
+        let address = if world.rank() == 1 { elsewhere.as_ptr() as usize } else { region.address() };
+        assert_eq!(manner(&group, address, ELEMENTS), Some(Manner::Unshared { rank: 1 }));
+        let alone = world.group(&[world.rank()], &format!("alone {}", world.rank()), AMPLE).unwrap();
+        assert_eq!(manner(&alone, elsewhere.as_ptr() as usize, ELEMENTS), Some(Manner::InPlace));
+        fence(&group);
+    });
+    on_nodes(&["a", "b"], |world| {
+        let group = everybody(&world);
+        let region = world.arena(ELEMENTS * 4).unwrap();
+        assert_eq!(manner(&group, region.address(), ELEMENTS), Some(Manner::Nodes));
+        fence(&group);
+    });
+}
+
+#[test]
+fn chunks_that_only_one_rank_has_are_taken_in_all_the_same() {
+    on_one_node(2, |world| {
+        let group = everybody(&world);
+        let mut elsewhere = vec![0_f32; 16 << 10];
+        for _ in 0..600 {
+            // Each round has a file of its own, since the last round's is gone by then.
+            if world.rank() == 0 {
+                reduce_region(&group, &world.arena(64 << 10).unwrap());
+            } else {
+                let place = part(&elsewhere);
+                run(&group, Collective::AllReduce, ReduceOp::Sum, vec![place], vec![place]).unwrap();
+            }
+        }
+        elsewhere.clear();
+        everybody(&world);
+        fence(&group);
     });
 }
 

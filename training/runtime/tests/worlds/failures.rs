@@ -183,6 +183,24 @@ fn a_rank_that_has_left_is_named() {
 }
 
 #[test]
+fn a_rank_that_is_too_far_behind_another_is_told_what_to_do() {
+    const MANY: usize = 260;
+    on_nodes(&["a", "a"], |world| {
+        // Every group that rank 0 builds sends one descriptor, of which only some are kept unread.
+        let groups: Vec<_> = if world.rank() == 0 {
+            (0..MANY).map(|number| world.group(&[0, 1], &number.to_string(), AMPLE).unwrap()).collect()
+        } else {
+            let error = world.group(&[0, 1], "another", AMPLE).unwrap_err();
+            assert!(matches!(error, Error::Behind { rank: 0 }), "{error}");
+            // Whoever takes what was begun can go on.
+            (0..MANY).map(|number| world.group(&[0, 1], &number.to_string(), AMPLE).unwrap()).collect()
+        };
+        all_reduce(&groups[MANY - 1], 1, DType::F32, AMPLE).unwrap();
+        all_reduce(&groups[0], 1, DType::F32, AMPLE).unwrap();
+    });
+}
+
+#[test]
 fn more_memory_than_there_is_is_an_error_and_the_world_goes_on() {
     on_nodes(&["a", "a"], |world| {
         let group = world.everybody(AMPLE).unwrap();
