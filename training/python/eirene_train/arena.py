@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import warnings
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -38,6 +39,20 @@ _ALIGNMENT = 64
 _TIMEOUT_MS = 30 * 60 * 1000
 _names = itertools.count()
 
+# What is warned of once in a process, by how the runtime calls it.
+_COSTS = "gradients are averaged through messages, which copies them; results are the same"
+_WARNINGS = {
+    "nodes": f"the ranks are on several nodes, which share no memory: {_COSTS}. To average in place, make a GradArena for the ranks of one node",
+    "unshared": f"rank {{rank}} has no shared memory for its gradients: {_COSTS}. Its own warning says why",
+}
+_warned: set[str] = set()
+
+
+def _warn_once(reason: str, message: str) -> None:
+    if reason not in _warned:
+        _warned.add(reason)
+        warnings.warn(f"eirene_train: GradArena: {message}", RuntimeWarning, stacklevel=3)
+
 
 @dataclass
 class _Bucket:
@@ -48,8 +63,9 @@ class _Bucket:
     views: list[torch.Tensor]
     # One element for each parameter at the end of the same memory: whether a rank used it. Averaged with the rest, it says whether any did.
     used: torch.Tensor
-    shared: bool
     ready: set[int] = field(default_factory=set)
+    # How gradients came into the views since the bucket was last averaged.
+    came: dict[str, int] = field(default_factory=lambda: {"in_place": 0, "copied": 0})
     work: _native.Work | None = None
 
 
@@ -72,7 +88,12 @@ class GradArena:
         broadcast: whether rank 0's parameters and buffers are copied to all ranks now, so that all begin alike.
 
     Raises:
-        InvalidArgument: a parameter is not a dense floating-point tensor in the CPU's memory, or there is none.
+        InvalidArgument: a parameter is not a dense floating-point tensor in the CPU's memory, or there is none; or a layer makes sparse
+            gradients.
+
+    Warns:
+        RuntimeWarning: gradients are not averaged in place, because the system gave no memory to share or the ranks are on several nodes. Once
+            in a process for each reason.
     """
 
     def __init__(
@@ -86,6 +107,11 @@ class GradArena:
         parameters = [parameter for parameter in everything if parameter.requires_grad]
         if not parameters:
             raise InvalidArgument("there is no parameter that needs a gradient")
+        self._parameter_names = _names_of(model, parameters)
+        if isinstance(model, torch.nn.Module):
+            for layer in model.modules():
+                if isinstance(layer, (torch.nn.Embedding, torch.nn.EmbeddingBag)) and layer.sparse and layer.weight.requires_grad:
+                    raise self._sparse(layer.weight)
         for parameter in parameters:
             if not parameter.is_cpu or parameter.layout is not torch.strided or not parameter.is_floating_point():
                 raise InvalidArgument(
@@ -100,7 +126,7 @@ class GradArena:
         self._average = _native.op("avg")
         self._sync = True
         self._next = 0
-        self._counts = {"in_place": 0, "copied": 0, "fallback": 0}
+        self._counts = {"in_place": 0, "copied": 0, "staged": 0, "fallback": 0}
         self._buckets = self._lay_out(parameters, bucket_bytes)
         self._place = {
             id(parameter): (number, index) for number, bucket in enumerate(self._buckets) for index, parameter in enumerate(bucket.parameters)
@@ -130,6 +156,10 @@ class GradArena:
                 bucket.work.wait(None)
             except Exception as error:  # noqa: BLE001 - raised below
                 failure = failure or error
+            else:
+                manner = bucket.work.manner()
+                assert manner is not None
+                self._count(bucket, *manner)
             bucket.work = None
         self._next = 0
         try:
@@ -151,11 +181,13 @@ class GradArena:
             self._sync = before
 
     def stats(self) -> dict[str, int]:
-        """How gradients came into the shared memory, counted by gradient and backward pass.
+        """How gradients were averaged, counted by gradient and backward pass when their bucket is averaged.
 
         Returns:
-            `in_place`: autograd added to the view; `copied`: autograd had made a tensor of its own, which was copied;
-            `fallback`: the memory is not shared, because the system gave none, so averaging stages it.
+            Averaged where they lie: `in_place`, autograd added to the view; `copied`, autograd had made a tensor of its own, which was
+            copied into it once. Averaged through messages: `staged`, because those are quicker for so little (less than 64 KiB), or were
+            measured to be or asked for; `fallback`, because memory cannot be shared, which is also warned of. The last two are the same
+            on all ranks that have as many gradients.
         """
         return dict(self._counts)
 
@@ -164,6 +196,17 @@ class GradArena:
         for hook in self._hooks:
             hook.remove()
         self._hooks = []
+
+    def _count(self, bucket: _Bucket, manner: str, rank: int | None) -> None:
+        """Counts what came into a bucket by how it was averaged."""
+        for way, count in bucket.came.items():
+            if manner == "in_place":
+                self._counts[way] += count
+            else:
+                self._counts["staged" if manner in ("small", "chosen") else "fallback"] += count
+            bucket.came[way] = 0
+        if manner in _WARNINGS and not (manner == "unshared" and rank == world().rank):
+            _warn_once(manner, _WARNINGS[manner].format(rank=rank))
 
     def _lay_out(self, parameters: list[torch.nn.Parameter], bucket_bytes: int) -> list[_Bucket]:
         """Buckets in about the order in which gradients come: the last parameters' first."""
@@ -185,11 +228,11 @@ class GradArena:
         for parameter in parameters:
             offsets.append(-(-(offsets[-1] + parameter.numel()) // step) * step)
         length = offsets[-1] + len(parameters)
-        shared = True
         try:
             flat = tensor_in(world().arena(length * dtype.itemsize), dtype, length)
-        except MemoryShortage:
-            shared = False
+        except MemoryShortage as shortage:
+            cure = "Raise the limit that is in the way (`ulimit -f`, `ulimit -v`, `ulimit -n`, the memory of the job or the container)"
+            _warn_once("own", f"this rank has no shared memory for its gradients ({shortage}): {_COSTS}. {cure}")
             flat = torch.empty(length, dtype=dtype)
         flat.zero_()
         views = [
@@ -197,9 +240,8 @@ class GradArena:
         ]
         for parameter, view in zip(parameters, views, strict=True):
             if parameter.grad is not None:
-                view.copy_(parameter.grad)
-                parameter.grad = view
-        return _Bucket(parameters, flat, views, flat[offsets[-1] :], shared)
+                self._adopt(parameter, parameter.grad, view)
+        return _Bucket(parameters, flat, views, flat[offsets[-1] :])
 
     def _broadcast(self, tensors: list[torch.Tensor]) -> None:
         collective, byte, total = _native.collective("broadcast"), _native.dtype("uint8"), _native.op("sum")
@@ -219,12 +261,7 @@ class GradArena:
             raise InvalidArgument("a second backward pass began before `reduce`; use `no_sync` for all passes but the last")
         view, grad = bucket.views[index], parameter.grad
         assert grad is not None
-        if grad.data_ptr() == view.data_ptr() and grad.stride() == view.stride():
-            self._counts["in_place" if bucket.shared else "fallback"] += 1
-        else:
-            view.copy_(grad.detach())
-            parameter.grad = view
-            self._counts["copied" if bucket.shared else "fallback"] += 1
+        bucket.came["copied" if self._adopt(parameter, grad, view) else "in_place"] += 1
         if self._sync:
             bucket.ready.add(index)
             while self._next < len(self._buckets) and len(self._buckets[self._next].ready) == len(self._buckets[self._next].parameters):
@@ -236,13 +273,29 @@ class GradArena:
             grad, view = parameter.grad, bucket.views[index]
             if grad is None:
                 view.zero_()
-            elif grad.data_ptr() != view.data_ptr():
-                view.copy_(grad.detach())
-                parameter.grad = view
+            else:
+                self._adopt(parameter, grad, view)
             bucket.used[index] = 0.0 if grad is None else 1.0
         part = [bucket.flat.data_ptr(), bucket.flat.numel()]
         bucket.work = self._group.start(self._all_reduce, 0, DTYPES[bucket.flat.dtype], self._average, part, part, _TIMEOUT_MS)
         self._next += 1
+
+    def _adopt(self, parameter: torch.Tensor, grad: torch.Tensor, view: torch.Tensor) -> bool:
+        """Sees to it that a gradient is its view; says whether it had to be copied."""
+        if grad.layout is not torch.strided:
+            raise self._sparse(parameter)
+        if grad.data_ptr() == view.data_ptr() and grad.stride() == view.stride():
+            return False
+        view.copy_(grad.detach())
+        parameter.grad = view
+        return True
+
+    def _sparse(self, parameter: torch.Tensor) -> InvalidArgument:
+        name = self._parameter_names.get(id(parameter), "a parameter")
+        return InvalidArgument(
+            f"the gradient of {name} is sparse, and a GradArena keeps dense gradients: make its layer with `sparse=False`, or give the GradArena "
+            "only the other parameters"
+        )
 
     def _attach_used(self, bucket: _Bucket) -> None:
         missing = [index for index, parameter in enumerate(bucket.parameters) if parameter.grad is None]
@@ -254,3 +307,10 @@ class GradArena:
 def _dense_strides(parameter: torch.Tensor) -> tuple[int, ...]:
     """The parameter's own order of dimensions, so that autograd accumulates in place (channels-last weights have channels-last gradients)."""
     return torch.empty_like(parameter, memory_format=torch.preserve_format, device="meta").stride()
+
+
+def _names_of(model: torch.nn.Module | Iterable[torch.nn.Parameter], parameters: list[torch.nn.Parameter]) -> dict[int, str]:
+    """What messages call the parameters: as the model does, or by their number among those that were given."""
+    if isinstance(model, torch.nn.Module):
+        return {id(parameter): f"`{name}`" for name, parameter in model.named_parameters()}
+    return {id(parameter): f"parameter {number} of shape {tuple(parameter.shape)}" for number, parameter in enumerate(parameters)}

@@ -266,6 +266,9 @@ class Work:
     def source(self) -> int | None:
         return self.from_
 
+    def manner(self) -> tuple[str, int | None] | None:
+        return ("chosen", None)
+
 
 class Region:
     def __init__(self, size: int) -> None:

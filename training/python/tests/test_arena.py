@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import itertools
+import os
+import secrets
+import socket
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,9 +22,10 @@ def model_of(torch: Any, kind: str) -> Any:
         torch.nn.Conv2d(2, 4, 3).to(memory_format=torch.channels_last),
         torch.nn.Tanh(),
         torch.nn.Flatten(),
-        torch.nn.Linear(4 * 4 * 4, 8),
+        # Large enough to be averaged in place.
+        torch.nn.Linear(4 * 4 * 4, 512),
         torch.nn.Tanh(),
-        torch.nn.Linear(8, 3),
+        torch.nn.Linear(512, 3),
     ).to(getattr(torch, kind))
 
 
@@ -192,6 +198,116 @@ def hooked_by_itself() -> list[str]:
     return refused
 
 
+def descriptors() -> int:
+    return len(os.listdir("/proc/self/fd"))
+
+
+def summed(group: Any, address: int, elements: int) -> None:
+    from eirene_train import _native
+
+    group.allreduce(address, elements, _native.dtype("float32"), _native.op("sum"), 20_000)
+
+
+def many_regions(count: int) -> tuple[int, int]:
+    """How many descriptors come with many regions of one rank's that the other hears nothing of, and how many stay when all are gone."""
+    import ctypes
+
+    import eirene_train
+
+    world = eirene_train.world()
+    number = (ctypes.c_float * 1)(1)
+    first = world.everybody(20_000)
+    summed(first, ctypes.addressof(number), 1)
+    before = descriptors()
+    regions = [world.arena(1 << 16) for _ in range(count if world.rank == 0 else 1)]
+    with_regions = descriptors() - before
+    # The next group is built all the same, and every region can be used.
+    group = world.everybody(20_000)
+    summed(group, ctypes.addressof(number), 1)
+    assert number[0] == 4
+    for index in range(count):
+        address = regions[index % len(regions)].address
+        values = (ctypes.c_float * (1 << 14)).from_address(address)
+        values[5] = 1 + index
+        summed(group, address, 1 << 14)
+        assert values[5] == 2 + 2 * index
+    del values, regions, group
+    summed(first, ctypes.addressof(number), 1)
+    return with_regions, descriptors() - before
+
+
+def many_buckets(count: int) -> dict[str, int]:
+    import torch
+    import torch.distributed as dist
+
+    import eirene_train
+
+    dist.init_process_group("eirene")
+    rank = dist.get_rank()
+    before = descriptors()
+    # One in a hundred is worth a fence.
+    parameters = [torch.nn.Parameter(torch.ones(20_000 if index % 100 == 0 else 16)) for index in range(count)]
+    arena = eirene_train.GradArena(parameters, bucket_bytes=1)
+    sum(((parameter * (rank + 1)).sum() for parameter in parameters), torch.zeros(())).backward()
+    arena.reduce()
+    assert descriptors() - before <= 8
+    for parameter in parameters:
+        assert parameter.grad is not None and parameter.grad.eq(1.5).all()
+    value = torch.ones(3)
+    dist.all_reduce(value, group=dist.new_group())
+    assert value.tolist() == [2, 2, 2]
+    stats = arena.stats()
+    dist.destroy_process_group()
+    return stats
+
+
+def fallen_back(short: bool) -> tuple[dict[str, int], list[str]]:
+    """Counts and warnings of two arenas, the second rank's under a limit if that is wanted."""
+    import resource
+    import warnings
+
+    import torch
+
+    import eirene_train
+
+    rank = eirene_train.world().rank
+    eirene_train.world().everybody(20_000)
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for _ in range(2):
+            model = torch.nn.Linear(200, 200)
+            if short and rank == 1:
+                resource.setrlimit(resource.RLIMIT_FSIZE, (4096, limits[1]))
+            try:
+                arena = eirene_train.GradArena(model)
+            finally:
+                resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+            for _ in range(2):
+                model.zero_grad(set_to_none=False)
+                model(torch.full((1, 200), rank + 1.0)).sum().backward()
+                arena.reduce()
+                assert model.weight.grad is not None and model.weight.grad.eq(1.5).all()
+    return arena.stats(), [str(warning.message) for warning in caught]
+
+
+def sparse() -> tuple[str, str]:
+    import torch
+
+    import eirene_train
+
+    model = torch.nn.ModuleDict({"words": torch.nn.Embedding(10, 4, sparse=True), "out": torch.nn.Linear(4, 2)})
+    said = []
+    for given in (model, list(model.parameters())):
+        try:
+            eirene_train.GradArena(given)
+            model["out"](model["words"](torch.tensor([1, 2]))).sum().backward()
+            said.append("nothing")
+        except eirene_train.InvalidArgument as error:
+            said.append(str(error))
+    return said[0], said[1]
+
+
 MATRIX = list(itertools.product([True, False], [1, 2], [False, True]))
 
 
@@ -206,11 +322,16 @@ def matrix(kind: str, bucket_bytes: int) -> list[tuple[bool, int, dict[str, int]
 @pytest.mark.parametrize(("kind", "bucket_bytes"), [("float64", 1 << 10), ("float32", 1 << 20)])
 def test_training_with_gradients_in_the_arena_equals_one_process(size: int, kind: str, bucket_bytes: int) -> None:
     parameters = 6
+    # Of small buckets, only that of the large layer's weights is worth a fence.
+    in_place = 1 if bucket_bytes == 1 << 10 and size > 1 else parameters
+    if ranks.REFERENCE:
+        in_place = 0
     for set_to_none, passes, stats in ranks.values(size, matrix, kind, bucket_bytes)[0]:
         assert stats["fallback"] == 0
         # Only a gradient that autograd made anew is copied: after zero_grad(set_to_none=True), and in the very first pass.
-        assert stats["copied"] == parameters * (STEPS if set_to_none else 1)
-        assert stats["copied"] + stats["in_place"] == parameters * STEPS * passes
+        assert stats["copied"] == in_place * (STEPS if set_to_none else 1)
+        assert stats["copied"] + stats["in_place"] == in_place * STEPS * passes
+        assert stats["staged"] == (parameters - in_place) * STEPS * passes
 
 
 def test_half_precision() -> None:
@@ -245,3 +366,59 @@ def test_the_hook_refuses_what_it_cannot_average_and_averages_the_rest() -> None
         assert "on `meta`, which has no memory" in meta and "`torch.sparse_coo`" in sparse
         for said, kind in ((integer, "int32"), (eighth, "float8_e4m3fn"), (complex_, "complex64")):
             assert f"`torch.{kind}`" in said and "bfloat16" in said
+
+
+@pytest.mark.skipif(ranks.REFERENCE, reason="the reference has no shared memory")
+def test_any_number_of_regions_costs_few_descriptors_and_leaves_none() -> None:
+    for with_regions, left in ranks.values(2, many_regions, 600):
+        assert with_regions <= 4
+        assert left <= 0
+
+
+@pytest.mark.skipif(ranks.REFERENCE, reason="the reference has no shared memory")
+def test_an_arena_may_have_any_number_of_buckets() -> None:
+    for stats in ranks.values(2, many_buckets, 600, variables={"EIRENE_TRAIN_TUNING": "off"}):
+        assert stats == {"in_place": 0, "copied": 6, "staged": 594, "fallback": 0}
+
+
+@pytest.mark.skipif(ranks.REFERENCE, reason="the reference has no shared memory")
+def test_a_rank_without_memory_to_share_is_counted_and_told_of_on_all() -> None:
+    (stats, said), (other_stats, other_said) = ranks.values(2, fallen_back, True)
+    assert stats == other_stats == {"in_place": 0, "copied": 0, "staged": 0, "fallback": 4}
+    assert len(said) == 1 and "rank 1 has no shared memory" in said[0]
+    assert len(other_said) == 1 and "this rank" in other_said[0] and "ulimit -f" in other_said[0]
+
+
+@pytest.mark.skipif(ranks.REFERENCE, reason="the reference has no shared memory")
+def test_with_memory_to_share_nothing_is_warned_of() -> None:
+    for stats, said in ranks.values(2, fallen_back, False):
+        assert (stats, said) == ({"in_place": 2, "copied": 2, "staged": 0, "fallback": 0}, [])
+
+
+# Starts its arguments as two ranks that say they are on two nodes.
+ON_TWO_NODES = """
+import os, subprocess, sys
+places = [dict(RANK=str(rank), SIZE="2", LOCAL_RANK="0", LOCAL_SIZE="1", NODE=str(rank), NODES="a,b") for rank in range(2)]
+environments = [os.environ | {f"EIRENE_TRAIN_{name}": value for name, value in place.items()} for place in places]
+started = [subprocess.Popen(sys.argv[1:], env=environment) for environment in environments]
+sys.exit(max(process.wait() for process in started))
+"""
+
+
+@pytest.mark.skipif(ranks.REFERENCE, reason="the reference has no nodes")
+def test_between_nodes_nothing_is_in_place_and_that_is_told_once(tmp_path: Path) -> None:
+    secret = tmp_path / "secret"
+    secret.touch(0o600)
+    secret.write_text(secrets.token_hex(16))
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    meeting = {"EIRENE_TRAIN_SECRET_FILE": str(secret), "EIRENE_TRAIN_MEETING": f"tcp://127.0.0.1:{port}", "EIRENE_TRAIN_WORLD": "test"}
+    for stats, said in ranks.values(2, fallen_back, False, variables=meeting, launcher=[sys.executable, "-c", ON_TWO_NODES]):
+        assert stats == {"in_place": 0, "copied": 0, "staged": 0, "fallback": 4}
+        assert len(said) == 1 and "several nodes" in said[0]
+
+
+def test_sparse_gradients_are_refused_by_name() -> None:
+    for named, numbered in ranks.values(2, sparse):
+        assert "`words.weight`" in named and "sparse=False" in named
+        assert "parameter 0 of shape (10, 4)" in numbered
