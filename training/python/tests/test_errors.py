@@ -145,15 +145,20 @@ def monitored(wait_all: bool, directory: str) -> Any:
 
     _, dist, rank, size = start()
     dist.monitored_barrier()
-    if rank in (1, size - 1):
-        # Away, but not gone, until the others have given up.
-        while len(os.listdir(directory)) < size - 2:
+
+    def wait_for(*what: str) -> None:
+        while not {*what} <= set(os.listdir(directory)):
             time.sleep(0.02)
-        return None
-    try:
-        return timed(lambda: dist.monitored_barrier(timeout=datetime.timedelta(seconds=2), wait_all_ranks=wait_all))
-    finally:
-        Path(directory, str(rank)).touch()
+
+    answer = None
+    if rank in (0, 2):
+        Path(directory, f"rank {rank} comes").touch()
+        wait_for("rank 0 comes", "rank 2 comes")
+        answer = timed(lambda: dist.monitored_barrier(timeout=datetime.timedelta(seconds=2), wait_all_ranks=wait_all))
+        Path(directory, f"rank {rank} has given up").touch()
+    # Nobody leaves before: then they would be told of that.
+    wait_for("rank 0 has given up", "rank 2 has given up")
+    return answer
 
 
 def monitored_again(late: int) -> tuple[Any, list[str]]:
