@@ -395,12 +395,18 @@ def test_with_memory_to_share_nothing_is_warned_of() -> None:
         assert (stats, said) == ({"in_place": 2, "copied": 2, "staged": 0, "fallback": 0}, [])
 
 
-# Starts its arguments as two ranks that say they are on two nodes.
+# Starts its arguments as two ranks; each sees a boot id of its own, by which the runtime knows machines apart.
 ON_TWO_NODES = """
 import os, subprocess, sys
-places = [dict(RANK=str(rank), SIZE="2", LOCAL_RANK="0", LOCAL_SIZE="1", NODE=str(rank), NODES="a,b") for rank in range(2)]
-environments = [os.environ | {f"EIRENE_TRAIN_{name}": value for name, value in place.items()} for place in places]
-started = [subprocess.Popen(sys.argv[1:], env=environment) for environment in environments]
+from pathlib import Path
+started = []
+for rank in range(2):
+    boot = Path(sys.argv[1], f"boot{rank}")
+    boot.write_text(f"00000000-0000-0000-0000-00000000000{rank}")
+    place = dict(RANK=str(rank), SIZE="2", LOCAL_RANK="0", LOCAL_SIZE="1", NODE=str(rank), NODES="a,b")
+    environment = os.environ | {f"EIRENE_TRAIN_{name}": value for name, value in place.items()}
+    script = 'mount --bind "$0" /proc/sys/kernel/random/boot_id && exec "$@"'
+    started.append(subprocess.Popen(["unshare", "-rm", "sh", "-c", script, str(boot), *sys.argv[2:]], env=environment))
 sys.exit(max(process.wait() for process in started))
 """
 
@@ -413,7 +419,8 @@ def test_between_nodes_nothing_is_in_place_and_that_is_told_once(tmp_path: Path)
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     meeting = {"EIRENE_TRAIN_SECRET_FILE": str(secret), "EIRENE_TRAIN_MEETING": f"tcp://127.0.0.1:{port}", "EIRENE_TRAIN_WORLD": "test"}
-    for stats, said in ranks.values(2, fallen_back, False, variables=meeting, launcher=[sys.executable, "-c", ON_TWO_NODES]):
+    launcher = [sys.executable, "-c", ON_TWO_NODES, str(tmp_path)]
+    for stats, said in ranks.values(2, fallen_back, False, variables=meeting, launcher=launcher):
         assert stats == {"in_place": 0, "copied": 0, "staged": 0, "fallback": 4}
         assert len(said) == 1 and "several nodes" in said[0]
 
