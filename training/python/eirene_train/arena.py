@@ -6,7 +6,7 @@ runs, in the same order on every rank.
 
 Where zero-copy holds:
 
-- **Plain** (a model without a wrapper): it holds, for every gradient that autograd accumulates into its view. After
+- **Plain** (a model without a wrapper): on one node it holds, for every gradient that autograd accumulates into its view. After
   ``zero_grad(set_to_none=True)``, torch's default, autograd makes a new tensor for the first gradient of a step; it is copied into the view
   and counted as `copied`. With ``zero_grad(set_to_none=False)`` nothing is copied.
 - **DistributedDataParallel**: it does not hold. DDP keeps gradients in buckets of its own and lets nobody choose their memory; use the

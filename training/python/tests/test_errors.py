@@ -51,6 +51,22 @@ def timed(call: Any) -> tuple[str, str, dict[str, Any], float]:
     return "", "nothing was raised", {}, time.monotonic() - began
 
 
+def run_ahead(count: int) -> tuple[str, int] | None:
+    """Rank 0 builds groups that rank 1 does not take part in at first."""
+    import eirene_train
+
+    world = eirene_train.world()
+    said = None
+    if world.rank == 1:
+        try:
+            world.group([0, 1], "another", 20_000)
+        except eirene_train.ResourceExhausted as error:
+            said = str(error), error.rank
+    groups = [world.group([0, 1], str(number), 20_000) for number in range(count)]
+    groups[-1].monitored_barrier(20_000, True)
+    return said
+
+
 def other_shapes() -> Any:
     torch, dist, rank, _ = start()
     return timed(lambda: dist.all_reduce(torch.ones(1000 + rank)))
@@ -468,3 +484,10 @@ def test_ctrl_c_ends_all_ranks_soon(asynchronous: bool) -> None:
     finally:
         run.kill()
         run.wait()
+
+
+@pytest.mark.skipif(ranks.REFERENCE, reason="the reference keeps everything")
+def test_a_rank_that_is_too_far_behind_is_told_whom_and_what_to_do() -> None:
+    ahead, behind = ranks.values(2, run_ahead, 260)
+    assert ahead is None
+    assert behind is not None and behind[1] == 0 and "let this rank take part" in behind[0]
