@@ -18,7 +18,10 @@ Future = torch.futures.Future
 
 
 def future_of(
-    wait: Callable[[], Any], over: bool, complete: Callable[[Callable[[], Any], Any], None], devices: list[int | str | torch.device] | None = None
+    wait: Callable[[], Any],
+    over: bool,
+    complete: Callable[[Callable[[], Any], Any], None],
+    devices: list[int | str | torch.device] | None = None,
 ) -> Any:
     """A future with what `wait` returns, or what it raises.
 

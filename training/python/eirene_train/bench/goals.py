@@ -77,7 +77,7 @@ GOALS = (
 _SCALING = 1.89
 _SCALING_TEXT = f"synthetic benchmark, 2 ranks of one thread each: at least {_SCALING:g} x one rank"
 # Goals that need more than this machine as it is, and where they are measured.
-ELSEWHERE = {"two emulated nodes of 2 ranks, 100 MB over 1 Gbit/s: at least 1.45 x gloo": "needs network namespaces; see training/lab"}
+ELSEWHERE = {"two emulated nodes of 2 ranks, 100 MB over 1 Gbit/s: at least 1.45 x gloo": "`bench/nodes` in Eirene's source measures it, as root"}
 
 
 @dataclass(frozen=True)

@@ -188,6 +188,9 @@ def _described(contender: Contender, versions: dict[str, Any]) -> dict[str, Any]
     }
 
 
+_FLOOR = "memcpy is the floor: as much copied by the C library, in ordinary memory or an arena, whichever a rank does faster"
+
+
 def add_options(parser: argparse.ArgumentParser) -> None:
     """The options of the tests of calls; those that OSU's have are spelt as there."""
     option = parser.add_argument
@@ -200,7 +203,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     option("-W", "--window-size", type=positive, default=64, help="messages under way in the bandwidth test (default: 64)")
     option("-d", "--device", choices=["cpu", "cuda"], default="cpu", help="cuda: NCCL on GPUs beside the others, which stay in host memory")
     option("--rounds", type=positive, default=7, help="rounds of each size, in which the contenders take turns (default: 7)")
-    option("--contenders", metavar="NAME,…", help=f"some of {', '.join(CHOICES)} (default: all)")
+    option("--contenders", metavar="NAME,…", help=f"some of {', '.join(CHOICES)} (default: all); {_FLOOR}")
     option("--mpi", metavar="NAME,…", default="all", help="MPIs, as `openmpi-4.1.4`; `all` that are found (default), or `none`")
     option("--bind", action=argparse.BooleanOptionalAction, help="keep rank i on processor i (default: where there are enough)")
     option("--json", type=Path, metavar="FILE", help="keep the raw data of every round")
