@@ -31,7 +31,8 @@ pub const TRANSPORT: &str = "EIRENE_TRAIN_TRANSPORT";
 pub const ENCRYPTION: &str = "EIRENE_TRAIN_ENCRYPTION";
 /// Whom to believe when several launchers left their variables: `run`, `pmix`, `pmi`, `openmpi`, `slurm`, `torchrun`, `alone`.
 pub const STARTER: &str = "EIRENE_TRAIN_STARTER";
-/// Algorithms to take whatever is faster: `allreduce=ring:8;broadcast=binomial`, or one for all collectives that have it.
+/// Algorithms to take whatever is faster: `allreduce=ring:8;broadcast=binomial`, or one for all collectives that have it. `p2p=mpi`: messages by
+/// MPI as they are; `mpi`: everything.
 pub const ALGORITHM: &str = "EIRENE_TRAIN_ALGORITHM";
 /// Whether algorithms are measured: `off`, `read` (what was measured before is used), `measure` (once for each topology), `again`.
 pub const TUNING: &str = "EIRENE_TRAIN_TUNING";
