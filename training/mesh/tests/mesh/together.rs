@@ -163,6 +163,33 @@ fn unread_messages_stop_at_a_bound_and_go_on_when_read() {
 }
 
 #[test]
+fn whoever_need_not_wait_for_a_rank_that_reads_nothing_gives_up() {
+    let directory = private();
+    let meshes = world(&How::Directory(directory.path().into()), 2, |_| {});
+    let mut asked = 0;
+    let mut sent = 0_u32;
+    // The first that finds no room gives up when it is asked for the third time.
+    let error = loop {
+        let give_up = || {
+            asked += 1;
+            asked == 3
+        };
+        match meshes[0].send_unless(1, 1, &sent.to_le_bytes(), &[], give_up) {
+            Ok(()) => sent += 1,
+            Err(error) => break error,
+        }
+    };
+    assert!(matches!(&error, Error::Timeout { missing, .. } if *missing == [1]), "{error}");
+    for number in 0..sent {
+        assert_eq!(meshes[1].receive(0, 1, soon()).unwrap().0, number.to_le_bytes());
+    }
+    assert_eq!(meshes.iter().find_map(Mesh::trouble), None);
+    // What was given up was not sent, and nothing is torn.
+    meshes[0].send(1, 1, b"last", &[]).unwrap();
+    assert_eq!(meshes[1].receive(0, 1, soon()).unwrap().0, b"last");
+}
+
+#[test]
 fn data_connections_reach_the_rank_that_asked_for_them() {
     let directory = private();
     let how = How::File(directory.path().join("meeting"));
