@@ -2,6 +2,7 @@
 //!
 //! - `lab_rank wire COLLECTIVE ELEMENTS ROUNDS`: runs `allreduce` or `broadcast` of f32, checks each result, and says of its node `wire NODE SENT
 //!   RECEIVED`: bytes on the node's interface from the first round to the last. Rank 0 also says `seconds …`, one figure a round.
+//! - `lab_rank marked ELEMENTS`: reduces, broadcasts and sends f32 that all are [`MARK`].
 //! - `lab_rank endless ELEMENTS`: reduces until something is wrong, says `under way` after the first round, and then what is wrong.
 //! - `lab_rank late RANK GO PLACE …`: as one of these; the rank of that number does not join before there is something at the path GO, and where the
 //!   ranks meet is written to the path PLACE.
@@ -13,9 +14,12 @@ use std::time::{Duration, Instant};
 
 use eirene_train_lab::INTERFACE;
 use eirene_train_launch::{Environment, Launch, variables};
-use eirene_train_runtime::{Call, Collective, DType, Group, Options, Part, ReduceOp, World};
+use eirene_train_runtime::{Call, Collective, DType, Group, Options, Part, ReduceOp, Tuning, World};
 
 type Outcome = Result<(), Box<dyn std::error::Error>>;
+
+/// What is looked for on the wire: four times this in a row.
+const MARK: f32 = f32::from_bits(u32::from_le_bytes(*b"MARK"));
 
 const ALLOWED: Duration = Duration::from_mins(1);
 
@@ -26,11 +30,14 @@ fn main() -> Outcome {
         late(rank, Path::new(go), Path::new(place))?;
         words = rest.to_vec();
     }
-    let launch = Launch::detect(&Environment::of_this_process())?;
-    let world = World::join(&launch, &Options { timeout: ALLOWED, ..Options::default() })?;
+    let environment = Environment::of_this_process();
+    let launch = Launch::detect(&environment)?;
+    let options = Options { timeout: ALLOWED, ..Options::of_environment(&environment, Tuning::Off)? };
+    let world = World::join(&launch, &options)?;
     let group = world.everybody(ALLOWED)?;
     match words.as_slice() {
         ["wire", collective, elements, rounds] => wire(&world, &group, collective, elements.parse()?, rounds.parse()?)?,
+        ["marked", elements] => marked(&group, elements.parse()?)?,
         ["endless", elements] => endless(&world, &group, elements.parse()?),
         _ => return Err("the head of this file says how it is used".into()),
     }
@@ -98,6 +105,28 @@ fn wire(world: &World, group: &Group, collective: &str, elements: usize, rounds:
     }
     // Nobody leaves while another still needs it.
     barrier()?;
+    Ok(())
+}
+
+#[expect(unsafe_code, reason = "the buffers outlive the works")]
+fn marked(group: &Group, elements: usize) -> Outcome {
+    let mut buffer = vec![MARK; elements];
+    run(group, Collective::AllReduce, &mut buffer)?;
+    buffer.fill(MARK);
+    run(group, Collective::Broadcast { root: 0 }, &mut buffer)?;
+    let (size, mut got) = (group.size(), vec![0.0_f32; elements]);
+    let (to, from) = ((group.rank() + 1) % size, (group.rank() + size - 1) % size);
+    // SAFETY: both buffers live until the works are over.
+    let works = unsafe {
+        let part = |address| Part { address, elements };
+        let received = group.receive(Some(from), 1, part(got.as_mut_ptr() as usize), DType::F32, ALLOWED)?;
+        [group.send(to, 1, part(buffer.as_ptr() as usize), DType::F32, ALLOWED)?, received]
+    };
+    works.map(|work| work.wait(None)).into_iter().collect::<Result<(), _>>()?;
+    if got != buffer {
+        return Err("what was received is not what was sent".into());
+    }
+    run(group, Collective::Barrier, &mut [])?;
     Ok(())
 }
 

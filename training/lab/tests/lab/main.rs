@@ -3,5 +3,6 @@
 mod common;
 mod failures;
 mod nodes;
+mod secrecy;
 mod strangers;
 mod wire;
