@@ -73,8 +73,37 @@ class World:
             EireneError: the world has ended otherwise.
         """
 
+    def derive(self, purpose: str) -> bytes:
+        """A key of 32 bytes that only the ranks of this world have, for a use of its own. It never goes over the network.
+
+        Raises:
+            LaunchError: the world has one rank, which shares nothing with anybody.
+        """
+
     def leave(self) -> None:
         """The orderly end; later calls fail."""
+
+@final
+class Seal:
+    """One end of a connection whose frames nobody else can read or change (AES-256-GCM). Both ends count frames, so one that is missing,
+    doubled or moved is refused like one that was altered; then the direction is dead."""
+
+    def __new__(cls, ours: bytes, theirs: bytes) -> Seal:
+        """With a key of 32 bytes for each direction, which nothing else uses.
+
+        Raises:
+            ValueError: a key of another length, or one key for both directions.
+        """
+
+    def seal(self, frame: bytes) -> bytes:
+        """A frame as it goes over the wire, 16 bytes longer."""
+
+    def open(self, sealed: bytes) -> bytes:
+        """The frame that the other end sealed next.
+
+        Raises:
+            ConnectionError: what came is not that.
+        """
 
 @final
 class Group:

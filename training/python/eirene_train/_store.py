@@ -2,7 +2,8 @@
 
 torch wants one for its own business (groups that mix backends, barriers at start); the collectives never touch it. Rank 0 keeps the table
 and answers in a thread. The other ranks each connect once, while the store is made; then nobody listens any more. Every connection proves
-both ways that it knows a secret, which the ranks got through the world they share, before anything else on it is looked at.
+both ways that it knows a key, which the ranks have through the world they share, before anything else on it is looked at; from then on what
+goes over it is sealed.
 Requests are answered at once; waiting is asking again, so that one rank's wait keeps nobody else from an answer.
 """
 
@@ -32,6 +33,7 @@ __all__ = ["WorldStore"]
 
 _NONCE = 32
 _PROOF = 32
+_TAG = 16
 _HANDSHAKE_SECONDS = 5.0
 _LARGEST_FRAME = 1 << 30
 _NOTHING = 0xFFFF_FFFF
@@ -69,15 +71,25 @@ def _exactly(connection: socket.socket, length: int) -> bytes:
     return b"".join(parts)
 
 
-def _send_frame(connection: socket.socket, frame: bytes) -> None:
-    connection.sendall(struct.pack("<I", len(frame)) + frame)
+class _Frames:
+    """A connection that has proven itself. A frame goes as its length and its content, each sealed, so that not even a length is believed
+    of anybody else."""
 
+    def __init__(self, connection: socket.socket, secret: bytes, ours: bytes, theirs: bytes, nonces: bytes) -> None:
+        self.connection = connection
+        keys = (hmac.new(secret, b"sealed by " + side + nonces, hashlib.sha256).digest() for side in (ours, theirs))
+        self._seal = _native.Seal(*keys)
 
-def _receive_frame(connection: socket.socket) -> bytes:
-    (length,) = struct.unpack("<I", _exactly(connection, 4))
-    if length > _LARGEST_FRAME:
-        raise ConnectionError("a frame too large")
-    return _exactly(connection, length)
+    def send(self, frame: bytes) -> None:
+        """Sends a frame."""
+        self.connection.sendall(self._seal.seal(struct.pack("<I", len(frame))) + self._seal.seal(frame))
+
+    def receive(self) -> bytes:
+        """The next frame."""
+        (length,) = struct.unpack("<I", self._seal.open(_exactly(self.connection, 4 + _TAG)))
+        if length > _LARGEST_FRAME:
+            raise ConnectionError("a frame too large")
+        return self._seal.open(_exactly(self.connection, length + _TAG))
 
 
 def _proof(secret: bytes, side: bytes, theirs: bytes, ours: bytes, rank: bytes) -> bytes:
@@ -148,22 +160,23 @@ class _Server:
             self.complete.set()
             while selector.get_map():
                 for key, _ in selector.select():
-                    self._answer(selector, key.fileobj)
+                    self._answer(selector, key.data)
 
     def _admit_all(self, selector: selectors.BaseSelector) -> None:
         admitted: set[bytes] = set()
         with self._listener:
             while len(admitted) < self._clients:
                 connection, _ = self._listener.accept()
-                rank = self._admit(connection, admitted)
-                if rank is None:
+                guest = self._admit(connection, admitted)
+                if guest is None:
                     connection.close()
                 else:
+                    rank, frames = guest
                     admitted.add(rank)
-                    selector.register(connection, selectors.EVENT_READ)
+                    selector.register(connection, selectors.EVENT_READ, frames)
 
-    def _admit(self, connection: socket.socket, admitted: set[bytes]) -> bytes | None:
-        """The rank at the other end, once it has proved itself."""
+    def _admit(self, connection: socket.socket, admitted: set[bytes]) -> tuple[bytes, _Frames] | None:
+        """The rank at the other end, once it has proved itself, and what it is talked to by."""
         if connection.family == socket.AF_UNIX and not _same_user(connection):
             return None
         connection.settimeout(_HANDSHAKE_SECONDS)
@@ -178,15 +191,15 @@ class _Server:
         if not hmac.compare_digest(answer[4:], _proof(self._secret, b"client", theirs, ours, rank)) or rank in admitted:
             return None
         connection.settimeout(None)
-        return rank
+        return rank, _Frames(connection, self._secret, b"server", b"client", theirs + ours + rank)
 
-    def _answer(self, selector: selectors.BaseSelector, connection: Any) -> None:
+    def _answer(self, selector: selectors.BaseSelector, frames: _Frames) -> None:
         try:
-            request = _receive_frame(connection)
-            _send_frame(connection, self._table.answer(request[0], _unpack(request[1:])))
+            request = frames.receive()
+            frames.send(self._table.answer(request[0], _unpack(request[1:])))
         except (OSError, IndexError, ValueError, struct.error):
-            selector.unregister(connection)
-            connection.close()
+            selector.unregister(frames.connection)
+            frames.connection.close()
 
 
 def _same_user(connection: socket.socket) -> bool:
@@ -231,7 +244,7 @@ def _listen(one_node: bool, clients: int) -> tuple[socket.socket, list[Any]]:
     return listener, [[address, port] for address in _interface_addresses()]
 
 
-def _reach(target: Any, secret: bytes, rank: int, seconds: float) -> socket.socket:
+def _reach(target: Any, secret: bytes, rank: int, seconds: float) -> _Frames:
     """A connection to the rank 0 that is meant, and to nobody else."""
     if isinstance(target, str):
         connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -253,7 +266,7 @@ def _reach(target: Any, secret: bytes, rank: int, seconds: float) -> socket.sock
     except BaseException:
         connection.close()
         raise
-    return connection
+    return _Frames(connection, secret, b"client", b"server", ours + theirs + me)
 
 
 class WorldStore(Store):
@@ -268,7 +281,7 @@ class WorldStore(Store):
         super().__init__()
         self._seconds = timeout.total_seconds()
         self._table: _Table | None = None
-        self._connection: socket.socket | None = None
+        self._frames: _Frames | None = None
         self._lock = threading.Lock()
         milliseconds = int(self._seconds * 1000)
         group = world.everybody(milliseconds)
@@ -276,18 +289,18 @@ class WorldStore(Store):
         if world.rank == 0:
             self._table = _Table()
             if clients:
-                secret = secrets.token_bytes(32)
+                name = secrets.token_bytes(16)
                 listener, targets = _listen(world.nodes == 1, clients)
                 listener.settimeout(self._seconds)
-                server = _Server(self._table, secret, clients, listener)
-                broadcast_bytes(group, json.dumps([secret.hex(), targets]).encode(), milliseconds)
+                server = _Server(self._table, _secret(world, name), clients, listener)
+                broadcast_bytes(group, json.dumps([name.hex(), targets]).encode(), milliseconds)
                 if not server.complete.wait(self._seconds):
                     raise TimedOut("some ranks did not connect to the store of rank 0")
         else:
-            secret_text, targets = json.loads(broadcast_bytes(group, b"", milliseconds))
-            self._connection = self._connect(targets, bytes.fromhex(secret_text), world.rank)
+            name_text, targets = json.loads(broadcast_bytes(group, b"", milliseconds))
+            self._frames = self._connect(targets, _secret(world, bytes.fromhex(name_text)), world.rank)
 
-    def _connect(self, targets: list[Any], secret: bytes, rank: int) -> socket.socket:
+    def _connect(self, targets: list[Any], secret: bytes, rank: int) -> _Frames:
         refusals = []
         for target in targets:
             try:
@@ -299,11 +312,11 @@ class WorldStore(Store):
     def _ask(self, verb: int, *fields: bytes) -> list[bytes | None]:
         if self._table is not None:
             return _unpack(self._table.answer(verb, list(fields)))
-        assert self._connection is not None
+        assert self._frames is not None
         try:
             with self._lock:
-                _send_frame(self._connection, bytes([verb]) + _pack(*fields))
-                return _unpack(_receive_frame(self._connection))
+                self._frames.send(bytes([verb]) + _pack(*fields))
+                return _unpack(self._frames.receive())
         except OSError as error:
             raise PeerDied(f"the store's keeper, rank 0, is gone: {error}", 0) from error
 
@@ -388,6 +401,11 @@ class WorldStore(Store):
     getNumKeys = num_keys
     listKeys = list_keys
     setTimeout = set_timeout
+
+
+def _secret(world: _native.World, name: bytes) -> bytes:
+    """What the two sides of a connection to the store of this name prove to know. It follows from the world's secret and is never sent."""
+    return hmac.new(world.derive("store"), name, hashlib.sha256).digest()
 
 
 def _bytes(value: str | bytes) -> bytes:

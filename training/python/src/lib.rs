@@ -7,6 +7,7 @@ mod codes;
 mod error;
 mod group;
 mod interrupt;
+mod seal;
 mod work;
 mod world;
 
@@ -19,6 +20,8 @@ mod _native {
     use crate::codes::{collective, dtype, op};
     #[pymodule_export]
     use crate::group::Group;
+    #[pymodule_export]
+    use crate::seal::Seal;
     #[pymodule_export]
     use crate::work::Work;
     #[pymodule_export]

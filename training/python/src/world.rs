@@ -7,6 +7,7 @@ use eirene_train_command::Context;
 use eirene_train_launch::{Environment, Launch, Starter};
 use eirene_train_runtime::{Options, Tuning};
 use pyo3::prelude::*;
+use pyo3::types::PyBytes;
 
 use crate::error::{launch, raised};
 use crate::group::Group;
@@ -120,6 +121,12 @@ impl World {
     /// An error once a rank has died, or the world has ended otherwise.
     fn well(&self, py: Python<'_>) -> PyResult<()> {
         py.detach(|| self.inner.well()).map_err(|error| raised(&error))
+    }
+
+    /// A key that only the ranks of this world have, for a use of its own.
+    fn derive<'py>(&self, py: Python<'py>, purpose: &str) -> PyResult<Bound<'py, PyBytes>> {
+        let key = self.inner.derive(purpose).map_err(|error| raised(&error))?;
+        Ok(PyBytes::new(py, key.as_slice()))
     }
 
     /// The orderly end.

@@ -57,7 +57,7 @@ fn records(messages: &mut [(Head, Vec<u8>)]) -> Vec<(usize, Vec<u8>)> {
             what.push(Extent { address: part.as_mut_ptr(), bytes: part.len() });
         }
         let mut message = Outgoing::new(*head, what);
-        let mut part = [0; 1 << 16];
+        let mut part = vec![0; 1 << 16];
         while !near.push(&mut message).unwrap() {
             wire.extend_from_slice(far.read(&mut part).map_or(&[], |bytes| &part[..bytes]));
         }
@@ -349,7 +349,7 @@ fn records_that_do_not_fit_their_message_are_an_error() {
     let head = |bytes: u64| Head { bytes, ..Head::default() }.to_bytes();
     let cases: [(&[&[u8]], &str); 7] = [
         (&[&[]], "not what the other side sent"),
-        (&[&[0; RECORD + 1]], "not what the other side sent"),
+        (&[&vec![0; RECORD + 1]], "not what the other side sent"),
         (&[&head(100)[..31]], "31 bytes came where a message begins"),
         (&[&[&head(4)[..], &[0; 5]].concat()], "5 bytes came where 4 are missing"),
         (&[&[&head(100)[..], &[0; 12]].concat()], "12 bytes came where 100 are missing"),
