@@ -9,11 +9,9 @@ Requests are answered at once; waiting is asking again, so that one rank's wait 
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import hmac
 import json
-import os
 import secrets
 import selectors
 import socket
@@ -26,16 +24,14 @@ from typing import Any
 from torch._C._distributed_c10d import Store
 
 from . import _native
+from ._wire import Frames, admitted, listen, reach
 from ._world import broadcast_bytes
 from .errors import PeerDied, TimedOut
 
 __all__ = ["WorldStore"]
 
-_NONCE = 32
-_PROOF = 32
-_TAG = 16
-_HANDSHAKE_SECONDS = 5.0
-_LARGEST_FRAME = 1 << 30
+# How often to look whether all ranks are well.
+_LOOK_SECONDS = 0.1
 _NOTHING = 0xFFFF_FFFF
 
 # One request is a verb, then fields; one answer is fields. A field is its length and its bytes.
@@ -58,42 +54,6 @@ def _unpack(frame: bytes) -> list[bytes | None]:
             fields.append(frame[at : at + length])
             at += length
     return fields
-
-
-def _exactly(connection: socket.socket, length: int) -> bytes:
-    parts = []
-    while length:
-        part = connection.recv(min(length, 1 << 20))
-        if not part:
-            raise ConnectionError("the connection ended")
-        parts.append(part)
-        length -= len(part)
-    return b"".join(parts)
-
-
-class _Frames:
-    """A connection that has proven itself. A frame goes as its length and its content, each sealed, so that not even a length is believed
-    of anybody else."""
-
-    def __init__(self, connection: socket.socket, secret: bytes, ours: bytes, theirs: bytes, nonces: bytes) -> None:
-        self.connection = connection
-        keys = (hmac.new(secret, b"sealed by " + side + nonces, hashlib.sha256).digest() for side in (ours, theirs))
-        self._seal = _native.Seal(*keys)
-
-    def send(self, frame: bytes) -> None:
-        """Sends a frame."""
-        self.connection.sendall(self._seal.seal(struct.pack("<I", len(frame))) + self._seal.seal(frame))
-
-    def receive(self) -> bytes:
-        """The next frame."""
-        (length,) = struct.unpack("<I", self._seal.open(_exactly(self.connection, 4 + _TAG)))
-        if length > _LARGEST_FRAME:
-            raise ConnectionError("a frame too large")
-        return self._seal.open(_exactly(self.connection, length + _TAG))
-
-
-def _proof(secret: bytes, side: bytes, theirs: bytes, ours: bytes, rank: bytes) -> bytes:
-    return hmac.new(secret, side + theirs + ours + rank, hashlib.sha256).digest()
 
 
 class _Table:
@@ -142,11 +102,12 @@ class _Table:
 class _Server:
     """Rank 0's side: lets each of the others in once, then answers them."""
 
-    def __init__(self, table: _Table, secret: bytes, clients: int, listener: socket.socket) -> None:
+    def __init__(self, table: _Table, secret: bytes, clients: int, listener: socket.socket, seconds: float) -> None:
         self._table = table
         self._secret = secret
         self._clients = clients
         self._listener = listener
+        self._seconds = seconds
         self.complete = threading.Event()
         self._thread = threading.Thread(target=self._serve, name="eirene-store", daemon=True)
         self._thread.start()
@@ -154,7 +115,9 @@ class _Server:
     def _serve(self) -> None:
         with selectors.DefaultSelector() as selector:
             try:
-                self._admit_all(selector)
+                with self._listener:
+                    for frames in admitted(self._listener, self._secret, self._clients, self._seconds):
+                        selector.register(frames.connection, selectors.EVENT_READ, frames)
             except OSError:
                 return
             self.complete.set()
@@ -162,111 +125,13 @@ class _Server:
                 for key, _ in selector.select():
                     self._answer(selector, key.data)
 
-    def _admit_all(self, selector: selectors.BaseSelector) -> None:
-        admitted: set[bytes] = set()
-        with self._listener:
-            while len(admitted) < self._clients:
-                connection, _ = self._listener.accept()
-                guest = self._admit(connection, admitted)
-                if guest is None:
-                    connection.close()
-                else:
-                    rank, frames = guest
-                    admitted.add(rank)
-                    selector.register(connection, selectors.EVENT_READ, frames)
-
-    def _admit(self, connection: socket.socket, admitted: set[bytes]) -> tuple[bytes, _Frames] | None:
-        """The rank at the other end, once it has proved itself, and what it is talked to by."""
-        if connection.family == socket.AF_UNIX and not _same_user(connection):
-            return None
-        connection.settimeout(_HANDSHAKE_SECONDS)
-        try:
-            theirs = _exactly(connection, _NONCE)
-            ours = secrets.token_bytes(_NONCE)
-            connection.sendall(ours + _proof(self._secret, b"server", theirs, ours, b""))
-            answer = _exactly(connection, 4 + _PROOF)
-        except OSError:
-            return None
-        rank = answer[:4]
-        if not hmac.compare_digest(answer[4:], _proof(self._secret, b"client", theirs, ours, rank)) or rank in admitted:
-            return None
-        connection.settimeout(None)
-        return rank, _Frames(connection, self._secret, b"server", b"client", theirs + ours + rank)
-
-    def _answer(self, selector: selectors.BaseSelector, frames: _Frames) -> None:
+    def _answer(self, selector: selectors.BaseSelector, frames: Frames) -> None:
         try:
             request = frames.receive()
             frames.send(self._table.answer(request[0], _unpack(request[1:])))
         except (OSError, IndexError, ValueError, struct.error):
             selector.unregister(frames.connection)
             frames.connection.close()
-
-
-def _same_user(connection: socket.socket) -> bool:
-    _, user, _ = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i")))
-    return bool(user == os.geteuid())
-
-
-def _interface_addresses() -> list[str]:
-    """This machine's own IPv4 and IPv6 addresses, the loopback's last."""
-    found = []
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        for _, name in socket.if_nameindex():
-            request = struct.pack("256s", name.encode()[:15])
-            try:
-                found.append(socket.inet_ntoa(fcntl.ioctl(probe, 0x8915, request)[20:24]))  # SIOCGIFADDR
-            except OSError:
-                continue
-    try:
-        with open("/proc/net/if_inet6", encoding="ascii") as lines:
-            for line in lines:
-                address, _, _, scope, *_ = line.split()
-                if scope == "00":
-                    found.append(socket.inet_ntop(socket.AF_INET6, bytes.fromhex(address)))
-    except OSError:
-        pass
-    return sorted(found, key=lambda address: address.startswith("127."))
-
-
-def _listen(one_node: bool, clients: int) -> tuple[socket.socket, list[Any]]:
-    """A listener, and what others may try to reach it by."""
-    if one_node:
-        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        name = "eirene-store-" + secrets.token_hex(16)
-        listener.bind("\0" + name)
-        listener.listen(clients)
-        return listener, [name]
-    if socket.has_dualstack_ipv6():
-        listener = socket.create_server(("", 0), family=socket.AF_INET6, dualstack_ipv6=True, backlog=clients)
-    else:
-        listener = socket.create_server(("", 0), backlog=clients)
-    port = listener.getsockname()[1]
-    return listener, [[address, port] for address in _interface_addresses()]
-
-
-def _reach(target: Any, secret: bytes, rank: int, seconds: float) -> _Frames:
-    """A connection to the rank 0 that is meant, and to nobody else."""
-    if isinstance(target, str):
-        connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        connection.settimeout(seconds)
-        connection.connect("\0" + target)
-    else:
-        connection = socket.create_connection((target[0], target[1]), timeout=seconds)
-    try:
-        connection.settimeout(seconds)
-        ours = secrets.token_bytes(_NONCE)
-        connection.sendall(ours)
-        answer = _exactly(connection, _NONCE + _PROOF)
-        theirs = answer[:_NONCE]
-        if not hmac.compare_digest(answer[_NONCE:], _proof(secret, b"server", ours, theirs, b"")):
-            raise ConnectionError("not the rank 0 that is meant")
-        me = struct.pack("<I", rank)
-        connection.sendall(me + _proof(secret, b"client", ours, theirs, me))
-        connection.settimeout(None)
-    except BaseException:
-        connection.close()
-        raise
-    return _Frames(connection, secret, b"client", b"server", ours + theirs + me)
 
 
 class WorldStore(Store):
@@ -279,9 +144,10 @@ class WorldStore(Store):
 
     def __init__(self, world: _native.World, timeout: timedelta) -> None:
         super().__init__()
+        self._world = world
         self._seconds = timeout.total_seconds()
         self._table: _Table | None = None
-        self._frames: _Frames | None = None
+        self._frames: Frames | None = None
         self._lock = threading.Lock()
         milliseconds = int(self._seconds * 1000)
         group = world.everybody(milliseconds)
@@ -290,24 +156,24 @@ class WorldStore(Store):
             self._table = _Table()
             if clients:
                 name = secrets.token_bytes(16)
-                listener, targets = _listen(world.nodes == 1, clients)
-                listener.settimeout(self._seconds)
-                server = _Server(self._table, _secret(world, name), clients, listener)
+                listener, targets = listen(world.nodes == 1, clients)
+                server = _Server(self._table, _secret(world, name), clients, listener, self._seconds)
                 broadcast_bytes(group, json.dumps([name.hex(), targets]).encode(), milliseconds)
-                if not server.complete.wait(self._seconds):
-                    raise TimedOut("some ranks did not connect to the store of rank 0")
+                self._await(server)
         else:
             name_text, targets = json.loads(broadcast_bytes(group, b"", milliseconds))
-            self._frames = self._connect(targets, _secret(world, bytes.fromhex(name_text)), world.rank)
-
-    def _connect(self, targets: list[Any], secret: bytes, rank: int) -> _Frames:
-        refusals = []
-        for target in targets:
+            secret = _secret(world, bytes.fromhex(name_text))
             try:
-                return _reach(target, secret, rank, min(self._seconds, _HANDSHAKE_SECONDS))
-            except OSError as error:
-                refusals.append(f"{target[0] if isinstance(target, list) else 'its socket'}: {error}")
-        raise TimedOut(f"rank {rank} could not reach the store of rank 0 ({'; '.join(refusals)})", (0,))
+                self._frames = reach(targets, secret, world.rank, self._seconds, world.well)
+            except TimeoutError as error:
+                raise TimedOut(f"rank {world.rank} could not reach the store of rank 0 ({error})", (0,)) from error
+
+    def _await(self, server: _Server) -> None:
+        deadline = time.monotonic() + self._seconds
+        while not server.complete.wait(_LOOK_SECONDS):
+            self._world.well()
+            if time.monotonic() > deadline:
+                raise TimedOut("some ranks did not connect to the store of rank 0")
 
     def _ask(self, verb: int, *fields: bytes) -> list[bytes | None]:
         if self._table is not None:
@@ -369,11 +235,17 @@ class WorldStore(Store):
             self.set(key, value)
 
     def wait(self, keys: list[str], timeout: timedelta | None = None) -> None:
-        """Waits until all of these keys are set."""
+        """Waits until all of these keys are set.
+
+        Raises:
+            TimedOut: they were not set in time.
+            PeerDied: a rank died meanwhile, whichever it was.
+        """
         seconds = self._seconds if timeout is None else timeout.total_seconds()
         deadline = time.monotonic() + seconds
         pause = 0.0005
         while not self.check(keys):
+            self._world.well()
             if time.monotonic() > deadline:
                 missing = [key for key in keys if not self.check([key])]
                 raise TimedOut(f"waited {seconds:g} s for {', '.join(missing)} in the store")
