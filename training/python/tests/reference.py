@@ -8,6 +8,7 @@ are given by the variables RANK and WORLD_SIZE, and EIRENE_REFERENCE names a dir
 from __future__ import annotations
 
 import ctypes
+import hashlib
 import mmap
 import os
 import queue
@@ -280,6 +281,19 @@ class Region:
         return self._size
 
 
+class Seal:
+    """Frames as they are, with room for the tag."""
+
+    def __init__(self, ours: bytes, theirs: bytes) -> None:
+        pass
+
+    def seal(self, frame: bytes) -> bytes:
+        return frame + bytes(16)
+
+    def open(self, sealed: bytes) -> bytes:
+        return sealed[:-16]
+
+
 class World:
     def __init__(self, rank: int, size: int) -> None:
         self.rank, self.size = rank, size
@@ -320,6 +334,9 @@ class World:
 
     def well(self) -> None:
         pass
+
+    def derive(self, purpose: str) -> bytes:
+        return hashlib.sha256(_SECRET + purpose.encode()).digest()
 
     def leave(self) -> None:
         # Rank 0 keeps the hub, so it stays until the others are done.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import subprocess
 import sys
@@ -192,17 +193,19 @@ def test_the_store_is_one_for_all_ranks(size: int) -> None:
 
 
 def strangers() -> list[str]:
-    """Who does not know the secret is refused, and does not disturb."""
+    """Who does not know the secret is refused, and does not disturb, however many say nothing at all."""
     import secrets
     import socket
     import threading
 
-    from eirene_train import _store
+    from eirene_train import _store, _wire
+
+    def well() -> None:
+        pass
 
     secret = secrets.token_bytes(32)
-    listener, (target,) = _store._listen(True, 1)
-    listener.settimeout(20)
-    server = _store._Server(_store._Table(), secret, 1, listener)
+    listener, (target,) = _wire.listen(True, 1)
+    server = _store._Server(_store._Table(), secret, 1, listener, 20.0)
     said = []
     for content in (b"", b"x" * 32, b"x" * 200):
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as stranger:
@@ -212,22 +215,68 @@ def strangers() -> list[str]:
                 stranger.shutdown(socket.SHUT_WR)
             said.append("refused" if not stranger.recv(1000)[64:] else "let in")
     try:
-        _store._reach(target, secrets.token_bytes(32), 1, 5.0)
+        _wire._reached(target, secrets.token_bytes(32), 1, 5.0)
         said.append("believed")
     except OSError as error:
         said.append(str(error))
-    connection = _store._reach(target, secret, 1, 5.0)
+    # More than may stand there at a time, and all stay.
+    silent = []
+    for _ in range(2 * _wire._MOST_KNOCKS):
+        silent.append(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
+        silent[-1].connect("\0" + target)
+        silent[-1].sendall(b"x")
+    frames = _wire.reach([target], secret, 1, 15.0, well)
     assert server.complete.wait(10)
-    _store._send_frame(connection, bytes([_store._ADD]) + _store._pack(b"a", b"1"))
-    said.append(repr(_store._unpack(_store._receive_frame(connection))))
+    frames.send(bytes([_store._ADD]) + _store._pack(b"a", b"1"))
+    said.append(repr(_store._unpack(frames.receive())))
     try:
-        _store._reach(target, secret, 2, 1.0)
+        _wire.reach([target], secret, 2, 0.5, well)
         said.append("still listening")
-    except OSError:
+    except TimeoutError:
         said.append("nobody listens")
+    # Nobody keeps a stranger: each is told that it is over.
+    for stranger in silent:
+        stranger.settimeout(10)
+        with contextlib.suppress(ConnectionResetError):
+            assert stranger.recv(1) == b""
+        stranger.close()
     assert threading.active_count() < 10
-    connection.close()
+    frames.connection.close()
     return said
+
+
+def bereft() -> tuple[str, int, float]:
+    """One rank dies while the others wait for something in the store."""
+    import os
+    import signal
+    import time
+    from datetime import timedelta
+
+    from eirene_train import EireneError, world
+    from eirene_train._store import WorldStore
+
+    here = world()
+    store = WorldStore(here, timedelta(seconds=120))
+    store.set(f"here{here.rank}", b"")
+    store.wait([f"here{rank}" for rank in range(here.size)])
+    if here.rank == here.size - 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    begin = time.monotonic()
+    try:
+        store.wait(["never"])
+    except EireneError as error:
+        return type(error).__name__, getattr(error, "rank", -1), time.monotonic() - begin
+    return "nothing", -1, 0.0
+
+
+@real
+def test_who_waits_in_the_store_hears_of_a_death() -> None:
+    *answers, dead = ranks.run(3, bereft, alone=True)
+    assert isinstance(dead, ranks.Died)
+    for answer in answers:
+        assert not isinstance(answer, (ranks.Failed, ranks.Died)), answer
+        kind, rank, seconds = answer
+        assert (kind, rank) == ("PeerDied", 2) and seconds < 5
 
 
 def test_strangers_are_refused_by_the_store() -> None:
