@@ -347,9 +347,10 @@ fn record(sealing: &mut Sealing, bytes: &[u8]) -> Vec<u8> {
 #[test]
 fn records_that_do_not_fit_their_message_are_an_error() {
     let head = |bytes: u64| Head { bytes, ..Head::default() }.to_bytes();
+    let long = vec![0; RECORD + 1];
     let cases: [(&[&[u8]], &str); 7] = [
         (&[&[]], "not what the other side sent"),
-        (&[&vec![0; RECORD + 1]], "not what the other side sent"),
+        (&[&long], "not what the other side sent"),
         (&[&head(100)[..31]], "31 bytes came where a message begins"),
         (&[&[&head(4)[..], &[0; 5]].concat()], "5 bytes came where 4 are missing"),
         (&[&[&head(100)[..], &[0; 12]].concat()], "12 bytes came where 100 are missing"),

@@ -21,7 +21,8 @@ pub(super) const RECORD: usize = 64 << 10;
 pub(super) const LENGTH: usize = 8;
 /// A whole record as it goes over the wire.
 pub(super) const WIRE: usize = LENGTH + RECORD + TAG;
-/// Records that are read at once. A row of full ones leaves no part of a record behind.
+/// Records that are sent or read at once, where there are as many. A row of full ones leaves no part of a record behind, and fewer of the small
+/// packets with which a system call ends.
 const AT_ONCE: usize = 4;
 
 /// A sealed connection to a rank of another node.
@@ -32,7 +33,7 @@ pub(crate) struct Sealed {
     socket: TcpStream,
     sealing: Sealing,
     opening: Opening,
-    /// The record that is going out: bytes up to `full`, of which those before `gone` have left.
+    /// The records that are going out: bytes up to `full`, of which those before `gone` have left.
     out: Vec<u8>,
     gone: usize,
     full: usize,
@@ -96,18 +97,22 @@ impl Sealed {
             if message.is_done() {
                 return Ok(true);
             }
-            self.seal(message);
+            (self.gone, self.full) = (0, 0);
+            while !message.is_done() && self.full < AT_ONCE * WIRE {
+                self.seal(message);
+            }
         }
     }
 
-    /// Seals the next record of a message.
+    /// Seals the next record of a message, behind those that are sealed already.
     fn seal(&mut self, message: &mut Outgoing) {
         if self.out.is_empty() {
-            self.out = vec![0; WIRE];
+            self.out = vec![0; AT_ONCE * WIRE];
         }
+        let out = &mut self.out[self.full..];
         let mut end = LENGTH;
         if !message.begun {
-            self.out[end..end + HEAD].copy_from_slice(&message.head.to_bytes());
+            out[end..end + HEAD].copy_from_slice(&message.head.to_bytes());
             end += HEAD;
             message.begun = true;
         }
@@ -117,15 +122,15 @@ impl Sealed {
             #[expect(unsafe_code, reason = "reads the caller's memory")]
             // SAFETY: the caller's memory stays and is not written while its message is on its way.
             let content = unsafe { std::slice::from_raw_parts(run.address, bytes) };
-            self.out[end..end + bytes].copy_from_slice(content);
+            out[end..end + bytes].copy_from_slice(content);
             end += bytes;
             message.sent += bytes;
         }
         let length = ((end - LENGTH) as u64).to_le_bytes();
-        self.out[..LENGTH].copy_from_slice(&length);
-        let tag = self.sealing.seal(&length, &mut self.out[LENGTH..end]);
-        self.out[end..end + TAG].copy_from_slice(&tag);
-        (self.gone, self.full) = (0, end + TAG);
+        out[..LENGTH].copy_from_slice(&length);
+        let tag = self.sealing.seal(&length, &mut out[LENGTH..end]);
+        out[end..end + TAG].copy_from_slice(&tag);
+        self.full += end + TAG;
     }
 
     /// How long the record is that comes next, as far as it says so.
