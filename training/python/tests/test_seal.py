@@ -6,7 +6,7 @@ import socket
 
 import pytest
 
-from eirene_train import _native, _store
+from eirene_train import _native, _wire
 
 
 def ends() -> tuple[_native.Seal, _native.Seal]:
@@ -54,11 +54,11 @@ def test_the_store_shows_nothing_on_its_connection() -> None:
     near, far = socket.socketpair()
     secret, nonces = b"s" * 32, b"n" * 64
     with near, far:
-        _store._Frames(near, secret, b"client", b"server", nonces).send(b"the value of a key")
+        _wire.Frames(near, secret, b"client", b"server", nonces).send(b"the value of a key")
         wire = far.recv(1000)
         assert len(wire) == 4 + 16 + 18 + 16 and b"value" not in wire and wire[:4] != (18).to_bytes(4, "little")
         near.sendall(wire)
-        assert _store._Frames(far, secret, b"server", b"client", nonces).receive() == b"the value of a key"
+        assert _wire.Frames(far, secret, b"server", b"client", nonces).receive() == b"the value of a key"
         near.sendall(wire)
         with pytest.raises(ConnectionError):
-            _store._Frames(far, secret, b"server", b"client", nonces + b"other").receive()
+            _wire.Frames(far, secret, b"server", b"client", nonces + b"other").receive()
