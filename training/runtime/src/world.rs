@@ -131,14 +131,16 @@ impl World {
         let node = mesh.node_of(mesh.rank());
         let local: Vec<u32> = (0..mesh.size()).filter(|rank| mesh.node_of(*rank) == node).collect();
         let bytes = local.len() * LINE;
-        let segment = Arc::new(building::share(&mesh, &local, TOPIC_BELLS, c"eirene-train-bells", bytes, deadline)?);
+        let segment = building::share(&mesh, &local, TOPIC_BELLS, c"eirene-train-bells", bytes, deadline);
+        let segment = Arc::new(segment.map_err(|error| not_made(&mesh, error))?);
         let bells: Vec<BellAt> =
             (0..local.len()).map(|index| BellAt::new(Arc::clone(&segment), index * LINE)).collect();
         let me = local.iter().position(|rank| *rank == mesh.rank()).unwrap_or(0);
         let cores = options.cores.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
         let nodes: Vec<u32> = (0..mesh.size()).map(|rank| mesh.node_of(rank)).collect();
         let library = mpi.as_deref().map(Engine::library);
-        let policy = Policy::agree(&mesh, TOPIC_POLICY, &Topology::new(&nodes), library, options, cores, deadline)?;
+        let policy = Policy::agree(&mesh, TOPIC_POLICY, &Topology::new(&nodes), library, options, cores, deadline)
+            .map_err(|error| not_made(&mesh, error))?;
         let bell = bells[me].clone();
         let rung = bell.clone();
         mesh.on_trouble(Box::new(move || rung.bell().ring()));
@@ -564,6 +566,18 @@ impl Drop for Inner {
     fn drop(&mut self) {
         self.leave();
     }
+}
+
+/// Why a world could not be made: where a rank has left, the reason may still be on its way from another one.
+fn not_made(mesh: &Mesh, error: Error) -> Error {
+    let until = now() + RUMOUR;
+    while matches!(error, Error::Left { .. }) && now() < until {
+        if let Some(trouble) = mesh.trouble() {
+            return told(trouble, "the world was being made");
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    error
 }
 
 fn told(trouble: Trouble, doing: &str) -> Error {
