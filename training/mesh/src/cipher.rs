@@ -2,9 +2,9 @@
 //!
 //! Both ends count what they seal and open, and the count is the nonce. So it is never used twice under one key, it need not be sent, and what
 //! is missing, doubled or moved is refused like what was altered. After [`TURN`] pieces the key is replaced by one derived from it, before so
-//! much lies under one key that chance could tell anything about it; the bound is that of TLS 1.3 (RFC 8446, section 5.5).
+//! much lies under one key that chance could tell anything about it; it stays below the bound of TLS 1.3 (RFC 8446, section 5.5), 2^34.5 blocks.
 //!
-//! Keys and what is worked out of them are wiped when they are dropped. Whoever learns the world's secret later can read what was recorded
+//! Keys and what is worked out of them are wiped where they are kept, when they are dropped; copies that the compiler makes on the stack are not. Whoever learns the world's secret later can read what was recorded
 //! before: there is no forward secrecy.
 
 use std::mem::MaybeUninit;
@@ -17,8 +17,8 @@ use crate::proof::tag;
 /// Bytes that prove a piece.
 pub const TAG: usize = 16;
 
-/// So many pieces are sealed under one key: of 64 KiB, so many are 2^36 blocks of the cipher. Even, so that pairs stay together.
-const TURN: u64 = 1 << 24;
+/// So many pieces are sealed under one key: of 64 KiB, so many are 2^34 blocks of the cipher. Even, so that pairs stay together.
+const TURN: u64 = 1 << 22;
 
 const NEXT: &[u8] = b"eirene-train-mesh 2 next key";
 

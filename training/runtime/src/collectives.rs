@@ -402,7 +402,9 @@ fn agreed(meeting: &Meeting, group: &Shared, operation: &Operation, world: &Inne
     // Without wholes ours would be among the unshared.
     let (None, Some((input, output))) = (unshared, operation.call.wholes()) else {
         // Those whose buffers do lie in an arena have told of it.
-        group.ranks.iter().filter(|rank| **rank != group.ranks[me]).try_for_each(|rank| world.hear(*rank))?;
+        let has_told =
+            |rank: &usize| *rank != me && (sayings[*rank].input.region > 0 || sayings[*rank].output.region > 0);
+        (0..sayings.len()).filter(has_told).try_for_each(|rank| world.hear(group.ranks[rank]))?;
         return Ok(Agreed::Unshared { rank: group.ranks[unshared.unwrap_or(me)] });
     };
     let find = |rank: usize| {

@@ -146,12 +146,12 @@ impl Record {
         let place = &self.calls[(number % CALLS) as usize];
         let head = Head::from_words(std::array::from_fn(|word| place[word].load(Ordering::Acquire)));
         let history = place[WORDS].load(Ordering::Acquire);
-        // Whoever overwrites it had begun the call before that one.
+        let other = self.ranks.iter().position(|rank| *rank == to)?;
+        let share = self.shares().iter().find(|(call, _)| *call == number).map(|(_, shares)| shares[other]);
+        // Whoever overwrites any of it had begun the call before that one; asked last, or it might have happened since.
         if head.call != number || self.begun() >= number + CALLS - 1 {
             return None;
         }
-        let other = self.ranks.iter().position(|rank| *rank == to)?;
-        let share = self.shares().iter().find(|(call, _)| *call == number).map(|(_, shares)| shares[other]);
         Some(Said { head, share: share.unwrap_or(Share::NONE), history })
     }
 

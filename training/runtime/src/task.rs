@@ -112,7 +112,8 @@ impl Task {
     pub(crate) fn reaches(&self) -> bool {
         let between_memories = |step: &Step| matches!(step, Step::RemoteCombine { .. } | Step::RemoteCopy { .. });
         let schedule = self.schedule.schedule();
-        schedule.programs.iter().any(|program| program.iter().any(between_memories))
+        // Programs are long where there are many ranks: most calls need no look at them.
+        !self.mapped.is_empty() && schedule.programs.iter().any(|program| program.iter().any(between_memories))
     }
 
     /// Does what can be done now.

@@ -95,6 +95,17 @@ impl Policy {
             serde_json::from_slice(&bytes).map_err(|error| unreadable(&error.to_string()))?
         };
         let Decision { tuning, algorithm, table, mut remarks, encryption } = decision;
+        if options.encryption == Some(Encryption::On) && mpi.is_some() && !topology.is_one_node() {
+            let message = format!(
+                "{encryption} is `on` on rank {rank}, and MPI carries the messages between nodes, which nobody encrypts: take the built-in \
+                 transport ({transport}=builtin), or leave {encryption} unset if MPI's network is your own",
+                encryption = variables::ENCRYPTION,
+                rank = mesh.rank(),
+                transport = variables::TRANSPORT,
+            );
+            mesh.abort(&message);
+            return Err(Error::Invalid { message });
+        }
         if options.encryption == Some(Encryption::On) && encryption == Encryption::Off {
             let message = format!(
                 "{variable} is `on` on rank {} and `off` on rank 0, whose word holds for all: set it to the same on both",

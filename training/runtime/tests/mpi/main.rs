@@ -122,6 +122,17 @@ fn a_world_without_a_library_does_without_or_says_so() {
 }
 
 #[test]
+fn encryption_that_mpi_does_not_give_is_refused_with_the_cure() {
+    let wanted = ("EIRENE_TRAIN_ENCRYPTION", "on");
+    for installed in sample(installed(), 1, 9) {
+        let outcome = run(&patient(&installed), 2, &["collectives", "ab"], &with(&installed, &[wanted]));
+        told(&outcome, 2, &["EIRENE_TRAIN_ENCRYPTION", "nobody encrypts", "EIRENE_TRAIN_TRANSPORT=builtin"]);
+        // In a node nothing goes over MPI.
+        fine(&run(&installed, 2, &["join"], &with(&installed, &[wanted, BY_MPI])), &installed, 2, 1);
+    }
+}
+
+#[test]
 fn a_launcher_and_another_s_library_are_an_error_on_every_rank() {
     let all = installed();
     let apart = |one: &Installed, other: &Installed| {
