@@ -26,7 +26,7 @@ from torch._C._distributed_c10d import Store
 from . import _native
 from ._wire import Frames, admitted, listen, reach
 from ._world import broadcast_bytes
-from .errors import PeerDied, TimedOut
+from .errors import PeerDied, SystemFailure, TimedOut
 
 __all__ = ["WorldStore"]
 
@@ -108,19 +108,28 @@ class _Server:
         self._clients = clients
         self._listener = listener
         self._seconds = seconds
+        # Set when nobody more is let in: all are there, or `failure` says why not.
         self.complete = threading.Event()
+        self.failure: Exception | None = None
         self._thread = threading.Thread(target=self._serve, name="eirene-store", daemon=True)
         self._thread.start()
 
     def _serve(self) -> None:
-        with selectors.DefaultSelector() as selector:
-            try:
-                with self._listener:
-                    for frames in admitted(self._listener, self._secret, self._clients, self._seconds):
-                        selector.register(frames.connection, selectors.EVENT_READ, frames)
-            except OSError:
-                return
+        guests: list[Frames] = []
+        try:
+            with self._listener:
+                guests.extend(admitted(self._listener, self._secret, self._clients, self._seconds))
+            selector = selectors.DefaultSelector()
+        except Exception as failure:  # Whoever waits raises it.
+            self.failure = failure
             self.complete.set()
+            for frames in guests:
+                frames.connection.close()
+            return
+        self.complete.set()
+        with selector:
+            for frames in guests:
+                selector.register(frames.connection, selectors.EVENT_READ, frames)
             while selector.get_map():
                 for key, _ in selector.select():
                     self._answer(selector, key.data)
@@ -169,11 +178,12 @@ class WorldStore(Store):
                 raise TimedOut(f"rank {world.rank} could not reach the store of rank 0 ({error})", (0,)) from error
 
     def _await(self, server: _Server) -> None:
-        deadline = time.monotonic() + self._seconds
         while not server.complete.wait(_LOOK_SECONDS):
             self._world.well()
-            if time.monotonic() > deadline:
-                raise TimedOut("some ranks did not connect to the store of rank 0")
+        if isinstance(server.failure, TimedOut):
+            raise server.failure
+        if server.failure is not None:
+            raise SystemFailure(f"rank 0 could not let the others in to its store: {server.failure}") from server.failure
 
     def _ask(self, verb: int, *fields: bytes) -> list[bytes | None]:
         if self._table is not None:

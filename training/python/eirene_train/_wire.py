@@ -2,6 +2,7 @@
 
 Rank 0 listens only until the others are there. Strangers may knock as well: nothing of them is looked at but whether they know the key, each
 has a few seconds for that beside all others, and who knocks while too many stand there takes the place of who has stood there longest.
+Neither side takes the other's word for being in: rank 0 says so once it has read the proof, and counts a rank when that has heard it.
 The verbs and the table are `_store`'s.
 """
 
@@ -11,6 +12,7 @@ import contextlib
 import fcntl
 import hashlib
 import hmac
+import ipaddress
 import os
 import secrets
 import selectors
@@ -21,6 +23,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from . import _native
+from .errors import InvalidArgument, TimedOut
 
 __all__ = ["Frames", "admitted", "listen", "reach"]
 
@@ -86,13 +89,25 @@ class _Knock:
         self._secret = secret
         self._said = b""
         self._ours = b""
+        self._guest: tuple[int, Frames] | None = None
+
+    @property
+    def proven(self) -> bool:
+        """Whether it is one of ours, who only has to hear that it is in."""
+        return self._guest is not None
 
     def heard(self) -> tuple[int, Frames] | None:
-        """What has come: who it is, once that is proven; none while more is to come.
+        """What has come: who it is, once that is proven and it knows; none while more is to come.
 
         Raises:
             OSError: it is nobody of ours, or has gone.
         """
+        if self._guest is not None:
+            # One of ours may be waited for.
+            self.connection.settimeout(_HANDSHAKE_SECONDS)
+            self._guest[1].receive()
+            self.connection.settimeout(None)
+            return self._guest
         wanted = _NONCE + (_RANK + _PROOF if self._ours else 0)
         try:
             part = self.connection.recv(wanted - len(self._said))
@@ -110,16 +125,19 @@ class _Knock:
             return None
         if not hmac.compare_digest(proof, _proof(self._secret, b"client", theirs, self._ours, rank)):
             raise ConnectionError("a stranger")
-        self.connection.setblocking(True)
         frames = Frames(self.connection, self._secret, b"server", b"client", theirs + self._ours + rank)
-        return struct.unpack("<I", rank)[0], frames
+        frames.send(b"")
+        self._guest = struct.unpack("<I", rank)[0], frames
+        return None
 
 
 def admitted(listener: socket.socket, secret: bytes, clients: int, seconds: float) -> Iterator[Frames]:
-    """Each of so many clients, once it has proven itself.
+    """Each of the ranks from 1 to so many, once it has proven itself and knows that it is in.
+
+    A rank that gave up before it heard that may knock again; one that has heard it does not.
 
     Raises:
-        TimeoutError: not all came in time.
+        TimedOut: not all came in time; it says which did not.
     """
     deadline = time.monotonic() + seconds
     ranks: set[int] = set()
@@ -140,17 +158,19 @@ def admitted(listener: socket.socket, secret: bytes, clients: int, seconds: floa
         selector.register(listener, selectors.EVENT_READ)
         while len(ranks) < clients:
             now = time.monotonic()
-            for knock in [knock for knock in knocks.values() if now - knock.since > _HANDSHAKE_SECONDS]:
+            for knock in [knock for knock in knocks.values() if not knock.proven and now - knock.since > _HANDSHAKE_SECONDS]:
                 turn_away(knock.connection)
             if now > deadline:
-                raise TimeoutError("not all ranks came")
+                missing = tuple(rank for rank in range(1, clients + 1) if rank not in ranks)
+                raise TimedOut(f"in {seconds:g} s these ranks did not connect to the store of rank 0: {', '.join(map(str, missing))}", missing)
             for key, _ in selector.select(min(deadline - now, _HANDSHAKE_SECONDS / 10) + 0.001):
                 if key.fileobj is listener:
                     connection = _knocked(listener)
                     if connection is None:
                         continue
-                    if len(knocks) >= _MOST_KNOCKS:
-                        turn_away(next(iter(knocks)))
+                    strangers = [knock for knock in knocks.values() if not knock.proven]
+                    if len(strangers) >= _MOST_KNOCKS:
+                        turn_away(strangers[0].connection)
                     knocks[connection] = _Knock(connection, secret)
                     selector.register(connection, selectors.EVENT_READ)
                     continue
@@ -278,8 +298,12 @@ def _reached(target: Any, secret: bytes, rank: int, seconds: float) -> Frames:
             raise ConnectionError("not the rank 0 that is meant")
         me = struct.pack("<I", rank)
         connection.sendall(me + _proof(secret, b"client", ours, theirs, me))
+        frames = Frames(connection, secret, b"client", b"server", ours + theirs + me)
+        # It may have been turned away meanwhile, for having taken too long or for another.
+        frames.receive()
+        frames.send(b"")
         connection.settimeout(None)
     except BaseException:
         connection.close()
         raise
-    return Frames(connection, secret, b"client", b"server", ours + theirs + me)
+    return frames

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import json
+import socket
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -195,8 +197,6 @@ def test_the_store_is_one_for_all_ranks(size: int) -> None:
 def strangers() -> list[str]:
     """Who does not know the secret is refused, and does not disturb, however many say nothing at all."""
     import secrets
-    import socket
-    import threading
 
     from eirene_train import _store, _wire
 
@@ -245,6 +245,71 @@ def strangers() -> list[str]:
     return said
 
 
+def hasty() -> list[str]:
+    """A rank that gives up before it hears that it is in is not taken for one that is, and may knock again; who never comes is named."""
+    import secrets
+    import struct
+
+    from eirene_train import _store, _wire
+    from eirene_train.errors import TimedOut
+
+    def well() -> None:
+        pass
+
+    secret = secrets.token_bytes(32)
+    listener, (target,) = _wire.listen(True, 1)
+    server = _store._Server(_store._Table(), secret, 1, listener, 60.0)
+    ours, me = secrets.token_bytes(32), struct.pack("<I", 1)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as first:
+        first.connect("\0" + target)
+        first.sendall(ours)
+        theirs = first.recv(64)[:32]
+        first.sendall(me + _wire._proof(secret, b"client", ours, theirs, me))
+        # Rank 0 has let it in, but it does not say that it knows.
+        said = [str(len(first.recv(100))), str(server.complete.is_set())]
+    frames = _wire.reach([target], secret, 1, 30.0, well)
+    assert server.complete.wait(30) and server.failure is None
+    frames.send(bytes([_store._COUNT]))
+    said.append(repr(_store._unpack(frames.receive())))
+    frames.connection.close()
+
+    # Two are awaited, and one comes.
+    listener, (target,) = _wire.listen(True, 2)
+    server = _store._Server(_store._Table(), secret, 2, listener, 3.0)
+    frames = _wire.reach([target], secret, 1, 30.0, well)
+    assert server.complete.wait(30) and isinstance(server.failure, TimedOut)
+    said += [str(server.failure), repr(server.failure.missing)]
+    frames.connection.settimeout(30)
+    said.append(repr(frames.connection.recv(1)))
+    frames.connection.close()
+
+    # A rank whose proof is read, and who is not told that it is in, does not take itself to be.
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
+        name = "eirene-test-" + secrets.token_hex(16)
+        listener.bind("\0" + name)
+        listener.listen()
+        knock = threading.Thread(target=answer_and_close, args=(listener, secret))
+        knock.start()
+        try:
+            _wire._reached(name, secret, 1, 30.0)
+            said.append("in")
+        except ConnectionError as error:
+            said.append(str(error))
+        knock.join()
+    return said
+
+
+def answer_and_close(listener: socket.socket, secret: bytes) -> None:
+    """Rank 0 up to the proof, which it reads, and does not let in whose it is."""
+    from eirene_train import _wire
+
+    connection, _ = listener.accept()
+    with connection:
+        theirs, ours = connection.recv(32), b"n" * 32
+        connection.sendall(ours + _wire._proof(secret, b"server", theirs, ours, b""))
+        connection.recv(100)
+
+
 def bereft() -> tuple[str, int, float]:
     """One rank dies while the others wait for something in the store."""
     import os
@@ -277,6 +342,13 @@ def test_who_waits_in_the_store_hears_of_a_death() -> None:
         assert not isinstance(answer, (ranks.Failed, ranks.Died)), answer
         kind, rank, seconds = answer
         assert (kind, rank) == ("PeerDied", 2) and seconds < 5
+
+
+def test_a_rank_is_in_the_store_when_both_sides_know_it() -> None:
+    (said,) = ranks.values(1, hasty)
+    assert said[:3] == ["36", "False", "[b'0']"]
+    assert said[3] == "in 3 s these ranks did not connect to the store of rank 0: 2"
+    assert said[4:] == ["(2,)", "b''", "the connection ended"]
 
 
 def test_strangers_are_refused_by_the_store() -> None:
