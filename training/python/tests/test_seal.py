@@ -1,12 +1,13 @@
-"""What the package sends between ranks itself: nobody else reads or changes it."""
+"""What the package sends between ranks itself: nobody else reads or changes it, and it goes by the interfaces that are meant."""
 
 from __future__ import annotations
 
+import ipaddress
 import socket
 
 import pytest
 
-from eirene_train import _native, _wire
+from eirene_train import InvalidArgument, _native, _wire
 
 
 def ends() -> tuple[_native.Seal, _native.Seal]:
@@ -62,3 +63,39 @@ def test_the_store_shows_nothing_on_its_connection() -> None:
         near.sendall(wire)
         with pytest.raises(ConnectionError):
             _wire.Frames(far, secret, b"server", b"client", nonces + b"other").receive()
+
+
+def test_interfaces_are_chosen_by_name_or_address(monkeypatch: pytest.MonkeyPatch) -> None:
+    def chosen(listed: str) -> list[str]:
+        monkeypatch.setenv("EIRENE_TRAIN_INTERFACE", listed)
+        return _wire._addresses()
+
+    assert "127.0.0.1" in chosen("lo") and chosen("127.0.0.1") == ["127.0.0.1"]
+    assert chosen(" 127.0.0.1 , lo,")[:2] == ["127.0.0.1"] * 2
+    everywhere = chosen("")
+    assert everywhere and not any(address.startswith(("169.254.", "fe80:")) for address in everywhere)
+    # The loopback leads nowhere, unless nothing else does.
+    assert "127.0.0.1" not in everywhere or set(everywhere) <= set(chosen("lo"))
+    for address in everywhere:
+        assert set(chosen(address)) == {address}
+    for wrong in ("nosuch0", "lo,nosuch0", "192.0.2.250"):
+        with pytest.raises(InvalidArgument, match=f"`{wrong.rpartition(',')[2]}`.* lo"):
+            chosen(wrong)
+
+
+def test_bridges_of_containers_are_tried_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    ip = ipaddress.ip_address
+    there = [("lo", ip("127.0.0.1")), ("docker0", ip("172.17.0.1")), ("eth0", ip("fd00::2")), ("br-1", ip("fd01::2")), ("eth0", ip("192.0.2.2"))]
+    monkeypatch.setattr(_wire, "_interfaces", lambda: list(there))
+    monkeypatch.delenv("EIRENE_TRAIN_INTERFACE", raising=False)
+    assert _wire._addresses() == ["192.0.2.2", "fd00::2", "172.17.0.1", "fd01::2"]
+    monkeypatch.setenv("EIRENE_TRAIN_INTERFACE", "docker0,fd00:0::2")
+    assert _wire._addresses() == ["172.17.0.1", "fd00::2"]
+    monkeypatch.delenv("EIRENE_TRAIN_INTERFACE")
+    del there[1:]
+    assert _wire._addresses() == ["127.0.0.1"]
+
+
+def test_nobody_waits_for_a_store_without_an_address() -> None:
+    with pytest.raises(InvalidArgument, match="no address"):
+        _wire.reach([], b"s" * 32, 1, 3600.0, lambda: None)
