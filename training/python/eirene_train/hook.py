@@ -54,8 +54,10 @@ class _Averager:
             work.wait(None)
             # Whoever waits first copies back, and the others wait for that.
             with lock, torch.no_grad():
-                while left:
-                    tensor.copy_(left.pop())
+                if left:
+                    tensor.copy_(left[0])
+                    # Not before: where copying fails, whoever waits again copies again.
+                    left.clear()
             return tensor
 
         return future_of(wait, work.is_done(), self._completer.collective, None if tensor.is_cpu else [tensor.device])

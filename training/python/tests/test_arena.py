@@ -198,6 +198,37 @@ def hooked_by_itself() -> list[str]:
     return refused
 
 
+def hooked_and_not_copied() -> list[Any]:
+    """The average could not be copied back at first; whoever waits again has it."""
+    import torch
+
+    import eirene_train
+    from eirene_train import hook
+
+    class Stubborn(torch.Tensor):
+        refusals = 1
+
+        def copy_(self, *arguments: Any, **named: Any) -> torch.Tensor:
+            if self.refusals:
+                self.refusals -= 1
+                raise RuntimeError("not yet")
+            return super().copy_(*arguments, **named)
+
+    world = eirene_train.world()
+    averager = hook._Averager(tuple(range(world.size)))
+    # Waiting itself, as often as the test likes.
+    hook.future_of = lambda wait, *_: wait  # type: ignore[assignment]
+    whole = torch.zeros(3, 2)
+    whole[:, 1] = world.rank
+    wait = averager.start(whole[:, 1].as_subclass(Stubborn))
+    try:
+        wait()
+        said = "copied"
+    except RuntimeError as error:
+        said = str(error)
+    return [said, wait().tolist(), wait().tolist(), whole.tolist()]
+
+
 def descriptors() -> int:
     return len(os.listdir("/proc/self/fd"))
 
@@ -366,6 +397,11 @@ def test_the_hook_refuses_what_it_cannot_average_and_averages_the_rest() -> None
         assert "on `meta`, which has no memory" in meta and "`torch.sparse_coo`" in sparse
         for said, kind in ((integer, "int32"), (eighth, "float8_e4m3fn"), (complex_, "complex64")):
             assert f"`torch.{kind}`" in said and "bfloat16" in said
+
+
+def test_the_hook_keeps_an_average_until_it_is_copied_back() -> None:
+    for answer in ranks.values(2, hooked_and_not_copied):
+        assert answer == ["not yet", [0.5] * 3, [0.5] * 3, [[0.0, 0.5]] * 3]
 
 
 @pytest.mark.skipif(ranks.REFERENCE, reason="the reference has no shared memory")
