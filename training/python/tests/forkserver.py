@@ -218,7 +218,9 @@ class _Nursery:
         self._ranks.append(rank)
         self._selector.register(connection, selectors.EVENT_READ, rank)
         self._selector.register(rank.end, selectors.EVENT_READ, rank)
-        connection.send(str(process).encode())
+        # The stand-in may have ended since it asked; then its rank is buried next.
+        with contextlib.suppress(OSError):
+            connection.send(str(process).encode())
         return None
 
     def _tell(self, rank: _Rank) -> None:
@@ -232,7 +234,8 @@ class _Nursery:
 
     def _bury(self, rank: _Rank) -> None:
         """Ends a rank and its helpers, when its stand-in has ended. Until here the rank keeps its number, whether it has ended or not."""
-        os.killpg(rank.process, signal.SIGKILL)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(rank.process, signal.SIGKILL)
         os.waitpid(rank.process, 0)
         self._ranks.remove(rank)
         self._selector.unregister(rank.connection)

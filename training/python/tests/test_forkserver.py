@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import marshal
 import os
 import pickle
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -93,3 +95,14 @@ def test_the_server_ends_with_whoever_started_it() -> None:
         while Path(path).parent.exists():
             assert time.monotonic() < deadline
             time.sleep(0.05)
+
+
+def test_a_stand_in_that_ends_before_it_is_answered_disturbs_nobody(tmp_path: Path) -> None:
+    variables = {key: value for key, value in os.environb.items() if key != forkserver.MARK.encode()}
+    order = marshal.dumps((("test_forkserver:waiting", str(tmp_path / "process")), str(tmp_path), variables, [0]))
+    for _ in range(20):
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as server:
+            server.connect(forkserver.address())
+            with open(os.devnull) as nothing:
+                socket.send_fds(server, [order], [nothing.fileno()])
+    assert ranks.values(1, who, alone=True)
