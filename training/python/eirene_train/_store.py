@@ -12,6 +12,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
+import os
 import secrets
 import selectors
 import socket
@@ -26,7 +27,7 @@ from torch._C._distributed_c10d import Store
 from . import _native
 from ._wire import Frames, admitted, listen, reach
 from ._world import broadcast_bytes
-from .errors import PeerDied, SystemFailure, TimedOut
+from .errors import EireneError, PeerDied, SystemFailure, TimedOut
 
 __all__ = ["WorldStore"]
 
@@ -120,7 +121,7 @@ class _Server:
             with self._listener:
                 guests.extend(admitted(self._listener, self._secret, self._clients, self._seconds))
             selector = selectors.DefaultSelector()
-        except Exception as failure:  # Whoever waits raises it.
+        except Exception as failure:  # noqa: BLE001 - whatever it is, whoever waits raises it
             self.failure = failure
             self.complete.set()
             for frames in guests:
@@ -154,6 +155,7 @@ class WorldStore(Store):
     def __init__(self, world: _native.World, timeout: timedelta) -> None:
         super().__init__()
         self._world = world
+        self._process = os.getpid()
         self._seconds = timeout.total_seconds()
         self._table: _Table | None = None
         self._frames: Frames | None = None
@@ -186,6 +188,12 @@ class WorldStore(Store):
             raise SystemFailure(f"rank 0 could not let the others in to its store: {server.failure}") from server.failure
 
     def _ask(self, verb: int, *fields: bytes) -> list[bytes | None]:
+        # A forked child has the parent's place on the connection, or a copy of the table, and the locks as they were just then.
+        if os.getpid() != self._process:
+            raise EireneError(
+                f"this process was forked from the one that is rank {self._world.rank} (process {self._process}), and only that one may use the "
+                "world's store; ask it before forking, or leave it to that one"
+            )
         if self._table is not None:
             return _unpack(self._table.answer(verb, list(fields)))
         assert self._frames is not None

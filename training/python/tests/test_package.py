@@ -245,6 +245,49 @@ def strangers() -> list[str]:
     return said
 
 
+def forked() -> tuple[str, list[str]]:
+    """What a forked child is told by the store, and what is in it afterwards."""
+    import os
+    from datetime import timedelta
+
+    from eirene_train import EireneError, _native, world
+    from eirene_train._store import WorldStore
+
+    here = world()
+    store = WorldStore(here, timedelta(seconds=60))
+    near, far = os.pipe()
+    child = os.fork()
+    if child == 0:
+        said = b""
+        for ask in (lambda: store.set("child", b"1"), lambda: store.get("parent"), store.num_keys):
+            try:
+                ask()
+                said += b"answered"
+            except EireneError as error:
+                said += str(error).encode()
+            said += b"|"
+        os.write(far, said)
+        os._exit(0)
+    os.close(far)
+    assert os.waitpid(child, 0)[1] == 0
+    with open(near, encoding="utf-8") as heard:
+        told = heard.read()
+    # The parent's connection is as it was.
+    store.set(f"parent{here.rank}", b"1")
+    store.wait([f"parent{rank}" for rank in range(here.size)])
+    keys = sorted(store.list_keys())
+    here.everybody(60_000).run(_native.collective("barrier"), 0, _native.dtype("uint8"), _native.op("sum"), [], [], 60_000)
+    return told, keys
+
+
+def test_a_forked_child_has_no_part_in_the_store() -> None:
+    for rank, (told, keys) in enumerate(ranks.values(2, forked)):
+        *answers, rest = told.split("|")
+        assert rest == "" and len(answers) == 3
+        assert all(f"forked from the one that is rank {rank} " in answer for answer in answers), told
+        assert keys == ["parent0", "parent1"]
+
+
 def hasty() -> list[str]:
     """A rank that gives up before it hears that it is in is not taken for one that is, and may knock again; who never comes is named."""
     import secrets

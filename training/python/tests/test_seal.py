@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import os
 import socket
 
 import pytest
@@ -49,6 +50,22 @@ def test_keys_are_of_one_length_and_two() -> None:
     for ours, theirs in ((b"1" * 32, b"1" * 32), (b"1" * 31, b"2" * 32), (b"1" * 32, b"")):
         with pytest.raises(ValueError, match="a key is 32 bytes"):
             _native.Seal(ours, theirs)
+
+
+def test_a_forked_child_neither_seals_nor_opens() -> None:
+    near, far = ends()
+    sealed = near.seal(b"one")
+    child = os.fork()
+    if child == 0:
+        refused = 0
+        for call in (lambda: near.seal(b"two"), lambda: far.open(sealed)):
+            try:
+                call()
+            except RuntimeError as error:
+                refused += "forked" in str(error)
+        os._exit(refused)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 2
+    assert far.open(sealed) == b"one"
 
 
 def test_the_store_shows_nothing_on_its_connection() -> None:
