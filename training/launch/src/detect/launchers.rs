@@ -153,7 +153,7 @@ pub(super) fn torchrun(environment: &Environment) -> Result<Option<Claim>, Error
 /// missing and the cure. Without it, each of several tasks would be a world of one.
 pub(super) fn remains(environment: &Environment) -> Result<Option<Error>, Error> {
     const CURE: &str = "a wrapper or container on the way keeps it back, and each task would be a world of its own: pass all the \
-                        launcher's variables on, or set EIRENE_TRAIN_STARTER=alone if one process is meant";
+                        launcher's variables on; or, if one process is meant, set EIRENE_TRAIN_STARTER=alone or unset what is left";
     const SIZES: [(&str, &str); 3] = [
         (variables::SIZE, variables::RANK),
         ("OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK"),
