@@ -113,9 +113,9 @@ def endless() -> None:
     dist.init_process_group("eirene")
     tensor = torch.ones(300_000)
     dist.all_reduce(tensor)
-    # In one piece, for other ranks write to the same place.
-    os.write(1, f"rank {dist.get_rank()} is {os.getpid()}\n".encode())
     try:
+        # In one piece, for other ranks write to the same place. Who reads it may send a signal before this goes on.
+        os.write(1, f"rank {dist.get_rank()} is {os.getpid()}\n".encode())
         while True:
             dist.all_reduce(tensor, dist.ReduceOp.MAX)
     except (eirene_train.EireneError, KeyboardInterrupt) as error:
