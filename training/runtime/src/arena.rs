@@ -15,8 +15,9 @@ use crate::memory::segment::Segment;
 
 /// Addresses that a chunk takes; memory it takes only where regions are.
 const CHUNK: usize = 1 << 30;
-/// What is larger, and has no place in a chunk that is there, has a chunk of its own.
-const LARGE: usize = CHUNK / 4;
+/// What is as large has a chunk of its own, as long as there are descriptors for that. Measured: an allreduce in place of 1 MiB takes 19 µs in
+/// memory of its own and 40 µs in a part of a large chunk, one of 64 MiB 5 ms and 9 ms.
+const LARGE: usize = 256 << 10;
 const PAGE: usize = 4096;
 /// Regions of this size and more begin where large pages do.
 const LARGE_PAGE: usize = 2 << 20;
@@ -102,15 +103,24 @@ struct Own {
 impl Own {
     /// A place for a region: the chunk's number, its memory, and where in it.
     fn take(&mut self, bytes: usize) -> Result<(u64, Arc<Segment>, usize), Error> {
-        for chunk in &mut self.chunks {
-            if let Some(begin) = chunk.take(bytes) {
-                return Ok((chunk.number, Arc::clone(&chunk.segment), begin));
-            }
-        }
         let make = |bytes| Segment::new(c"eirene-train-arena", bytes);
-        // Where a limit forbids so many addresses, or so long a file, the region itself may still be possible.
-        let alone = bytes > LARGE || !Segment::may_be(CHUNK);
-        let segment = if alone { make(bytes)? } else { make(CHUNK).or_else(|_| make(bytes))? };
+        // Without a descriptor left it may still have a place among others.
+        let alone = if bytes >= LARGE { make(bytes).ok() } else { None };
+        let segment = if let Some(segment) = alone {
+            segment
+        } else {
+            for chunk in &mut self.chunks {
+                if let Some(begin) = chunk.take(bytes) {
+                    return Ok((chunk.number, Arc::clone(&chunk.segment), begin));
+                }
+            }
+            // Where a limit forbids so many addresses, or so long a file, the region itself may still be possible.
+            if bytes > CHUNK || !Segment::may_be(CHUNK) {
+                make(bytes)?
+            } else {
+                make(CHUNK).or_else(|_| make(bytes))?
+            }
+        };
         segment.prefer_large_pages();
         self.next += 1;
         let segment = Arc::new(segment);
