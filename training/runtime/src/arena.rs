@@ -1,7 +1,7 @@
 //! Memory that the ranks of a node can reach into: what lies there is reduced where it is.
 //!
-//! Regions are cut from large chunks whose pages come and go with the regions, so that a rank with thousands of regions has few descriptors
-//! and few mappings. The others hear of a chunk when something in it is first to be reduced, and not before.
+//! Small regions are cut from large chunks whose pages come and go with the regions, so that a rank with thousands of them has few descriptors
+//! and few mappings; a large region has a chunk of its own. The others hear of a chunk when something in it is first to be reduced, and not before.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::os::fd::BorrowedFd;
