@@ -5,6 +5,7 @@ use std::fs;
 use std::net::IpAddr;
 use std::path::Path;
 
+use eirene_train_mesh::{addresses, listed_interfaces};
 use nix::ifaddrs::getifaddrs;
 use nix::net::if_::InterfaceFlags;
 use serde_json::json;
@@ -43,7 +44,7 @@ impl Facts {
     pub(crate) fn look() -> Self {
         Self {
             interfaces: interfaces(),
-            told: eirene_train_mesh::addresses(&[]).map_err(|error| error.to_string()),
+            told: addresses(&listed_interfaces()).map_err(|error| error.to_string()),
             infiniband: infiniband(Path::new("/sys/class/infiniband")),
         }
     }

@@ -110,7 +110,7 @@ impl Shared {
         };
         let (listener, ips) = match known {
             Some(ip) => (socket::listen_tcp(SocketAddr::new(ip, 0)).map_err(Error::system(what))?, vec![ip]),
-            None => (socket::listen_everywhere(0).map_err(Error::system(what))?, place::addresses(&self.interfaces)?),
+            None => (socket::listen_everywhere(0).map_err(Error::system(what))?, place::reachable(&self.interfaces)?),
         };
         let port = socket::local(listener.as_fd()).map_or(0, |address| address.port());
         Ok((listener, ips.into_iter().map(|ip| SocketAddr::new(ip, port)).collect()))

@@ -1,6 +1,6 @@
 //! From a plan to connections with every other rank, leaving nothing behind.
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::PathBuf;
@@ -101,7 +101,9 @@ fn as_first(plan: &mut Plan, mut own: Entry) -> Result<Joined, Error> {
             let way = inherited(&listener)?;
             let port = socket::local(listener.as_fd()).map(|address| address.port());
             own.addresses = match port {
-                Some(port) => reachable(plan)?.into_iter().map(|ip| SocketAddr::new(ip, port)).collect(),
+                Some(port) => {
+                    place::reachable(&plan.interfaces)?.into_iter().map(|ip| SocketAddr::new(ip, port)).collect()
+                }
                 None => listen_outside(&mut floor, plan, 0)?,
             };
             floor.door.add(listener, way);
@@ -224,7 +226,7 @@ fn listen_outside(floor: &mut Floor, plan: &Plan, port: u16) -> Result<Vec<Socke
         floor.door.add(listener, Way::Tcp);
         port
     };
-    let addresses = reachable(plan)?;
+    let addresses = place::reachable(&plan.interfaces)?;
     if plan.interfaces.is_empty() {
         let port = add(floor, socket::listen_everywhere(port).map_err(Error::system(what))?);
         return Ok(addresses.into_iter().map(|ip| SocketAddr::new(ip, port)).collect());
@@ -235,13 +237,4 @@ fn listen_outside(floor: &mut Floor, plan: &Plan, port: u16) -> Result<Vec<Socke
         all.push(SocketAddr::new(ip, add(floor, listener)));
     }
     Ok(all)
-}
-
-/// The machine's addresses; its loopback, if it has no others.
-fn reachable(plan: &Plan) -> Result<Vec<IpAddr>, Error> {
-    let mut addresses = place::addresses(&plan.interfaces)?;
-    if addresses.is_empty() {
-        addresses.push(IpAddr::V4(Ipv4Addr::LOCALHOST));
-    }
-    Ok(addresses)
 }

@@ -70,6 +70,6 @@ pub use data::{Connection, Secrecy};
 pub use error::{Error, Trouble};
 pub use fork::KeepFromForks;
 pub use mesh::Mesh;
-pub use place::addresses;
+pub use place::{addresses, listed_interfaces, reachable};
 pub use plan::{Meeting, Phase, Plan, Progress};
 pub use secret::Secret;

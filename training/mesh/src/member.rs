@@ -1,6 +1,7 @@
 //! The part of every rank but 0 in a meeting: find rank 0, say who and where one is, call the lower ranks, be called by
 //! the higher ones, and believe rank 0's word on how it ended.
 
+use std::io::ErrorKind;
 use std::net::{SocketAddr, ToSocketAddrs as _};
 use std::os::fd::AsFd as _;
 use std::os::unix::ffi::OsStrExt as _;
@@ -33,6 +34,9 @@ const NAMES: Duration = Duration::from_secs(5);
 const REFUSALS: (u32, Duration) = (20, Duration::from_secs(2));
 /// How much longer than for the others to wait for rank 0's word about them.
 const GRACE: Duration = Duration::from_secs(3);
+
+/// How long rank 0's word that it is over may be on its way when somebody else has heard it.
+const SOON: Duration = Duration::from_secs(1);
 
 /// Where rank 0 was found, and who proves there.
 pub(crate) struct Found {
@@ -171,6 +175,10 @@ impl Member<'_> {
         let table = self.await_word(Kind::Table)?;
         self.table = read_table(&table.bytes, self.plan.size).ok_or(Error::Corrupt { rank: 0 })?;
         if let Err(error) = listen_inside(&mut self.floor, self.plan, &self.own, &self.table) {
+            let error = match error {
+                Error::System { ref source, .. } if source.kind() == ErrorKind::NotFound => self.reason(error)?,
+                other => other,
+            };
             let word = write_error(&error, self.plan.rank);
             self.floor.tell_all(Kind::Failed, &word, Instant::now() + GRACE);
             return Err(error);
@@ -209,12 +217,26 @@ impl Member<'_> {
         }
     }
 
+    /// Somebody has cleared away what this rank was making: the world has failed meanwhile, and why is on its way here, as the error. If nothing
+    /// comes, the failure is this rank's own.
+    fn reason(&mut self, own: Error) -> Result<Error, Error> {
+        let end = Instant::now() + SOON;
+        while Instant::now() < end {
+            self.round(end)?;
+        }
+        Ok(own)
+    }
+
     /// One round; what rank 0 has said that this rank is to act on.
     fn word(&mut self) -> Result<Option<Message>, Error> {
         let end = self.until + GRACE;
         if Instant::now() >= end {
             return Err(Error::Timeout { waited: self.began.elapsed(), missing: vec![0], strangers: 0 });
         }
+        self.round(end)
+    }
+
+    fn round(&mut self, end: Instant) -> Result<Option<Message>, Error> {
         let mut word = None;
         for event in self.floor.round(end)? {
             match event {

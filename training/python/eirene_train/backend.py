@@ -31,8 +31,8 @@ from torch.distributed import distributed_c10d as c10d
 from . import _native
 from ._futures import Completer, future_of
 from ._memory import Pool
-from ._tensors import BYTE, DTYPES, blocks, check, contiguous, copies, flat, moved, one, real, room, same
-from ._world import Outbox, world
+from ._tensors import BYTE, DTYPES, blocks, check, contiguous, copies, flat, moved, multiplied, one, real, room, same
+from ._world import Outbox, joined, world
 from .errors import EireneError, InvalidArgument
 from .tuning import BUDGET_SECONDS
 
@@ -186,6 +186,30 @@ _DONE = EireneWork([], [])
 class EireneBackend(core.Backend):
     """One group's collectives and messages, on tensors in the CPU's memory, by the runtime.
 
+    Tensors may have any layout that is strided. n is the number of ranks; "alike" is: of one type and number of elements on all ranks.
+
+    ================================================  =============================================================================
+    operation                                         types
+    ================================================  =============================================================================
+    reductions: SUM                                   float16, bfloat16, float32, float64, int8 to int64, uint8 to uint64, bool ("any"),
+                                                      complex64, complex128
+    reductions: AVG, PREMUL_SUM                       the floating-point and complex ones of these
+    reductions: MIN, MAX, PRODUCT                     all of these but the complex ones
+    reductions: BAND, BOR, BXOR                       integers and bool; every rank's tensor goes to all
+    whatever moves tensors; send and recv             every type; one that the runtime does not know goes byte by byte
+    ================================================  =============================================================================
+
+    What a call that waits raises, an asynchronous one raises where its work or future is waited for:
+
+    - `InvalidArgument`: the call cannot be: tensors elsewhere than in the CPU's memory, sparse, of several types in one call, too many, too
+      few or of lengths that do not fit each other; a reduction the type does not have; a rank that is none. Raised at once, on this rank alone,
+      which goes on; whether ranks are alike is not seen before they meet.
+    - `Mismatch`: ranks called other things, or with other shapes, types, reductions or roots.
+    - `TimedOut`: `missing` ranks did not come within the call's time-out.
+    - `PeerDied`, `PeerLeft`, `Aborted`, `ConnectionLost`: `rank` has ended, has left, gave up, or cannot be reached.
+    - `MemoryShortage`, `ResourceExhausted`, `SystemFailure`: memory to share, room for what comes early, or MPI's or the system's help is missing.
+    - `WorldEnded`: one of these has come before, and but for `InvalidArgument` the first of them ends the world for all ranks.
+
     Args:
         group: the runtime's group.
         timeout: how long a call waits for the others when it does not say itself.
@@ -214,7 +238,7 @@ class EireneBackend(core.Backend):
         self._completer = Completer()
         self._outbox = Outbox()
         self._coalesced: list[EireneWork] | None = None
-        self._pool: Pool | None = None
+        self._pool = Pool(group)
         self.last: EireneWork | None = None
 
     # What torch asks about a backend.
@@ -252,14 +276,37 @@ class EireneBackend(core.Backend):
             device: the CPU.
 
         Returns:
-            A tensor of shape (size,), its content undefined.
+            A tensor of shape (size,), its content undefined. It lies in ordinary memory where it is too small to be worth it; where none can be
+            shared, between nodes or under a limit, also, and that is warned of, once for each reason.
         """
-        if self._pool is None:
-            self._pool = Pool(world())
         return self._pool.tensor(size, dtype)
 
-    def split(self, store: Any, ranks: list[int], options: Any) -> EireneBackend | None:
-        """The backend of a sub-group of this group's ranks."""
+    def stats(self) -> dict[str, int]:
+        """How many tensors `allocate_tensor` gave, by their memory.
+
+        Returns:
+            `shared`: the node's other ranks reach them in place; `small`: ordinary memory, because they are; `fallback`: ordinary memory,
+            because none can be shared, which is also warned of.
+        """
+        return self._pool.stats()
+
+    def split(self, store: Any, ranks: list[int], options: Any) -> EireneBackend:
+        """The backend of a sub-group of this group's ranks, as torch asks for it where backends are mixed.
+
+        Raises:
+            InvalidArgument: this rank is none of them.
+        """
+        backend = self.part(ranks, options)
+        if backend is None:
+            # In Python that would be no backend, which torch 2.15 takes for one and ends the process.
+            raise InvalidArgument(
+                f"split_group: rank {self._rank} is in none of the groups, which torch cannot do with backends side by side; use new_group, or give "
+                "this rank a group too"
+            )
+        return backend
+
+    def part(self, ranks: list[int], options: Any) -> EireneBackend | None:
+        """The backend of a sub-group, where this rank is a member; called by all ranks of this group."""
         self._splits += 1
         if self._rank not in ranks:
             return None
@@ -293,10 +340,10 @@ class EireneBackend(core.Backend):
         self.last = work
         return work
 
-    # Collectives. Shapes are as torch.distributed's documentation has them.
+    # Collectives. Types and errors are those of the class.
 
     def allreduce(self, tensors: list[torch.Tensor], opts: Any) -> EireneWork:
-        """Reduces a tensor over all ranks, in place."""
+        """Reduces a tensor of any shape, alike, over all ranks, in place."""
         if len(tensors) != 1:
             return self.allreduce_coalesced(tensors, opts)
         tensor = tensors[0]
@@ -318,25 +365,25 @@ class EireneBackend(core.Backend):
         return _DONE
 
     def allreduce_coalesced(self, tensors: list[torch.Tensor], opts: Any) -> EireneWork:
-        """Reduces several tensors over all ranks, in place."""
+        """Reduces several tensors, each of any shape and alike, over all ranks, in place."""
         return self._together([self._reduction(_ALL_REDUCE, 0, opts, tensor, [tensor]) for tensor in tensors])
 
     def allreduce_sparse(self, tensors: list[torch.Tensor], opts: Any) -> EireneWork:
-        """Refused: there are no sparse tensors here."""
+        """Refused with `InvalidArgument`: there are no sparse tensors here."""
         check(*tensors)
         return self.allreduce(tensors, opts)
 
     def broadcast(self, tensors: list[torch.Tensor], opts: Any) -> EireneWork:
-        """Everybody gets the root's tensors."""
+        """Everybody gets the root's tensors, of any shapes, alike."""
         return self._together([self._move(_BROADCAST, opts.rootRank, opts, [tensor], [tensor]) for tensor in tensors])
 
     def reduce(self, tensors: list[torch.Tensor], opts: Any) -> EireneWork:
-        """Reduces a tensor over all ranks; only the root's becomes the result."""
+        """Reduces a tensor of any shape, alike, over all ranks; only the root's becomes the result."""
         tensor = one("reduce", tensors)
         return self._reduction(_REDUCE, opts.rootRank, opts, tensor, [tensor])
 
     def allgather(self, output_tensors: list[list[torch.Tensor]], input_tensors: list[torch.Tensor], opts: Any) -> EireneWork:
-        """Everybody gets everybody's tensor; they may differ in length."""
+        """Everybody gets everybody's tensor, of any shape, in n tensors of its own: the r-th is as long as rank r's. They may differ in length."""
         works = []
         for outputs, tensor in zip(output_tensors, input_tensors, strict=True):
             self._each("all_gather", outputs)
@@ -346,7 +393,7 @@ class EireneBackend(core.Backend):
     allgather_coalesced = allgather
 
     def all_gather_single(self, output: torch.Tensor, tensor: torch.Tensor, opts: Any) -> EireneWork:
-        """Everybody gets everybody's tensor, one after the other in one."""
+        """Everybody gets everybody's tensor, of any shape, alike, one after the other in one of n times as many elements, of any shape."""
         check(output, tensor)
         same("all_gather_single", output, tensor)
         counts = self._even("all_gather_single", output, tensor.numel())
@@ -357,7 +404,7 @@ class EireneBackend(core.Backend):
         return self._together([self.all_gather_single(*pair, opts) for pair in zip(outputs, tensors, strict=True)])
 
     def gather(self, output_tensors: list[list[torch.Tensor]], input_tensors: list[torch.Tensor], opts: Any) -> EireneWork:
-        """The root gets everybody's tensor; they may differ in length."""
+        """The root gets everybody's tensor, of any shape, in n tensors of its own: the r-th is as long as rank r's. They may differ in length."""
         tensor = one("gather", input_tensors)
         outputs = output_tensors[0] if output_tensors else []
         if self._rank == opts.rootRank:
@@ -365,7 +412,7 @@ class EireneBackend(core.Backend):
         return self._move(_GATHER, opts.rootRank, opts, [tensor], outputs)
 
     def scatter(self, output_tensors: list[torch.Tensor], input_tensors: list[list[torch.Tensor]], opts: Any) -> EireneWork:
-        """Everybody gets one of the root's tensors; they may differ in length."""
+        """Everybody gets one of the root's n tensors, of any shapes: rank r one as long as its own. They may differ in length."""
         output = one("scatter", output_tensors)
         tensors = input_tensors[0] if input_tensors else []
         if self._rank == opts.rootRank:
@@ -373,7 +420,7 @@ class EireneBackend(core.Backend):
         return self._move(_SCATTER, opts.rootRank, opts, tensors, [output])
 
     def reduce_scatter(self, output_tensors: list[torch.Tensor], input_tensors: list[list[torch.Tensor]], opts: Any) -> EireneWork:
-        """Rank r gets the reduction of everybody's tensor r; they may differ in length."""
+        """Rank r gets the reduction of everybody's tensor r of n, of any shape, alike; the n may differ in length among themselves."""
         works = []
         for output, tensors in zip(output_tensors, input_tensors, strict=True):
             self._each("reduce_scatter", tensors)
@@ -384,7 +431,7 @@ class EireneBackend(core.Backend):
         return self._together(works)
 
     def reduce_scatter_single(self, output: torch.Tensor, tensor: torch.Tensor, opts: Any) -> EireneWork:
-        """Rank r gets the reduction of everybody's block r of one tensor."""
+        """Rank r gets the reduction of everybody's block r of one tensor of any shape, alike, with n times the elements of the output."""
         check(output, tensor)
         same("reduce_scatter_single", output, tensor)
         return self._scattered(opts, tensor, self._even("reduce_scatter_single", tensor, output.numel()), output)
@@ -394,7 +441,7 @@ class EireneBackend(core.Backend):
         return self._together([self.reduce_scatter_single(*pair, opts) for pair in zip(outputs, tensors, strict=True)])
 
     def alltoall(self, output_tensors: list[torch.Tensor], input_tensors: list[torch.Tensor], opts: Any) -> EireneWork:
-        """Rank i's tensor j goes to rank j's tensor i; they may differ in length."""
+        """Rank i's tensor j of n goes to rank j's tensor i of n, which is as long; of any shapes. They may differ in length."""
         self._each("all_to_all", output_tensors)
         self._each("all_to_all", input_tensors)
         return self._move(_ALL_TO_ALL, 0, opts, input_tensors, output_tensors)
@@ -402,7 +449,8 @@ class EireneBackend(core.Backend):
     def all_to_all_single(
         self, output: torch.Tensor, tensor: torch.Tensor, output_splits: list[int], input_splits: list[int], opts: Any
     ) -> EireneWork:
-        """Rank i's block j goes to rank j's block i; blocks are rows, even ones where no numbers of rows are given."""
+        """Rank i's block j goes to rank j's block i, which is as long. Blocks are runs of rows, of tensors of shape (rows, …): as many as the n
+        numbers of the splits say, as many for each rank where there are none."""
         check(output, tensor)
         same("all_to_all_single", output, tensor)
         return self._single(
@@ -414,13 +462,13 @@ class EireneBackend(core.Backend):
         return self._issue(_BARRIER, 0, BYTE, _SUM, [], [], opts, [], None, None)
 
     def monitored_barrier(self, opts: Any, wait_all_ranks: bool = False) -> None:
-        """A barrier whose failure names the missing ranks."""
+        """A barrier whose failure, `TimedOut`, names the missing ranks, all or the first of them, and does not end the world."""
         self.group.monitored_barrier(self._timeout(opts), wait_all_ranks)
 
     # Messages.
 
     def send(self, tensors: list[torch.Tensor], destination: int, tag: int) -> EireneWork:
-        """Sends a tensor to a rank of the group."""
+        """Sends a tensor of any shape to another rank of the group, which receives one of as many elements and the same type."""
         tensor = one("send", tensors)
         check(tensor)
         if not 0 <= destination < self._size or destination == self._rank:
@@ -432,13 +480,13 @@ class EireneBackend(core.Backend):
         return self._track(EireneWork([native], tensors, memory, None, self._completer.message))
 
     def recv(self, tensors: list[torch.Tensor], source: int, tag: int) -> EireneWork:
-        """Receives a tensor from a rank of the group."""
+        """Receives a tensor of any shape from another rank of the group, which sends one of as many elements and the same type."""
         if not 0 <= source < self._size or source == self._rank:
             raise InvalidArgument(f"recv: there is no other rank {source} in a group of {self._size}")
         return self._receive(tensors, source, tag)
 
     def recv_anysource(self, tensors: list[torch.Tensor], tag: int) -> EireneWork:
-        """Receives a tensor from whichever rank sends first; the work says which."""
+        """Receives a tensor of any shape from whichever rank sends first; the work says which."""
         return self._receive(tensors, None, tag)
 
     def _receive(self, tensors: list[torch.Tensor], source: int | None, tag: int) -> EireneWork:
@@ -554,6 +602,8 @@ class EireneBackend(core.Backend):
         kind = op.op
         code = _OPS.get(kind)
         if code is None and kind == _ReduceOp.PREMUL_SUM:
+            if not (tensor.is_floating_point() or tensor.is_complex()):
+                raise InvalidArgument(f"`{tensor.dtype}` times a factor is none of that type; multiply first, and sum")
             return _SUM, op.factor
         if code is None:
             raise InvalidArgument(f"there is no reduction `{kind.name}` of `{tensor.dtype}`")
@@ -575,7 +625,7 @@ class EireneBackend(core.Backend):
         if code is None:
             raise InvalidArgument(f"there is no reduction of `{tensor.dtype}`")
         if factor is not None:
-            memory = memory * factor if memory is tensor else memory.mul_(factor)
+            memory = multiplied(memory, factor)
         wanted = collective == _ALL_REDUCE or self._rank == root
         after = copies([(tensor, memory)]) if memory is not tensor and wanted else None
         part = flat([real(memory)], 1)
@@ -584,18 +634,20 @@ class EireneBackend(core.Backend):
     def _scattered(self, opts: Any, tensor: torch.Tensor, counts: list[int], output: torch.Tensor) -> EireneWork:
         """Reduces a tensor of which every rank gets a block."""
         bitwise = _BITWISE.get(opts.reduceOp.op)
+        if counts[self._rank] != output.numel():
+            raise InvalidArgument(f"reduce_scatter: rank {self._rank} gets {counts[self._rank]} elements, and its output has {output.numel()}")
         if bitwise is not None:
             begin = sum(counts[: self._rank])
             return self._bitwise(bitwise, opts, tensor, output, begin, begin + counts[self._rank])
-        if counts[self._rank] != output.numel():
-            raise InvalidArgument(f"reduce_scatter: rank {self._rank} gets {counts[self._rank]} elements, and its output has {output.numel()}")
         op, factor = self._operator(opts, tensor)
         given = contiguous(tensor)
         code = DTYPES.get(real(given).dtype)
         if code is None:
             raise InvalidArgument(f"there is no reduction of `{tensor.dtype}`")
         if factor is not None:
-            given = given * factor
+            # Where the group's tensors are shared, this one is as well.
+            into = None if self._pool is None else self._pool.tensor(given.numel(), given.dtype).view(given.shape)
+            given = multiplied(given, factor, into)
         memory = room(output)
         pairs = 2 if tensor.is_complex() else 1
         after = None if memory is output else copies([(output, memory)])
@@ -808,7 +860,7 @@ class EireneGroup(dist.ProcessGroup):
         device_types: Any = None,
     ) -> EireneGroup | None:
         options = core.Backend.Options(NAME, timeout=timeout or self._backend.options._timeout) if opts is None else opts
-        backend = self._backend.split(None, list(new_ranks), options)
+        backend = self._backend.part(list(new_ranks), options)
         if backend is None:
             return None
         name = f"{self.group_name}:split:{self._backend._splits}" if group_name is None else group_name
@@ -851,14 +903,9 @@ def _direct(group: EireneGroup, arguments: tuple[Any, ...], named: dict[str, Any
 def _create(opts: Any, backend_options: Any) -> EireneBackend | EireneGroup:
     """What torch calls to make a group."""
     global _generation
-    here = world(opts.timeout.total_seconds())
     ranks = list(opts.global_ranks_in_group)
+    here = world(opts.timeout.total_seconds()) if ranks else _world_of(opts.group_rank, opts.group_size, opts.timeout)
     if not ranks:
-        if (opts.group_rank, opts.group_size) != (here.rank, here.size):
-            raise InvalidArgument(
-                f"init_process_group was told to be rank {opts.group_rank} of {opts.group_size}, and this process is rank {here.rank} of "
-                f"{here.size}; leave rank and world_size out"
-            )
         ranks = list(range(here.size))
         _generation = next(_generations)
     key = f"torch{_generation}:{opts.group_id}"
@@ -868,6 +915,24 @@ def _create(opts: Any, backend_options: Any) -> EireneBackend | EireneGroup:
         group.tune(int(BUDGET_SECONDS * 1000))
     backend = EireneBackend(group, opts.timeout, key)
     return backend if _mixed(opts.process_group) else EireneGroup(opts.store, backend)
+
+
+def _world_of(rank: int, size: int, timeout: timedelta) -> _native.World:
+    """The world, as whose rank this process was told to begin; -1 is what it was not told."""
+    told = f"init_process_group was told to be rank {rank} of {size}"
+    alone = (
+        f"{told}, and nobody has started this process as one of several ranks; set RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT in each process "
+        f"before that, or start the program by `eirene-train run -n {size}` or torchrun"
+    )
+    if size > 1 and not joined() and _native.launched() is None:
+        # Looked at first: whoever has joined as the only rank can never be one of several.
+        raise InvalidArgument(alone)
+    here = world(timeout.total_seconds())
+    if here.size == 1 < size:
+        raise InvalidArgument(alone)
+    if rank not in (-1, here.rank) or size not in (-1, here.size):
+        raise InvalidArgument(f"{told}, and this process is rank {here.rank} of {here.size}; leave rank and world_size out")
+    return here
 
 
 def _mixed(process_group: Any) -> bool:
@@ -883,14 +948,8 @@ def _rendezvous(url: str, timeout: timedelta | None = None, **_: Any) -> Any:
     from ._store import WorldStore
 
     timeout = timeout or c10d.default_pg_timeout
-    here = world(timeout.total_seconds())
     query = _rendezvous_module._query_to_dict(urlparse(url).query)
-    said = (int(query.get("rank", here.rank)), int(query.get("world_size", here.size)))
-    if said not in ((here.rank, here.size), (here.rank, -1)):
-        raise InvalidArgument(
-            f"init_process_group was told to be rank {said[0]} of {said[1]}, and this process is rank {here.rank} of {here.size}; leave "
-            "rank and world_size out"
-        )
+    here = _world_of(int(query.get("rank", -1)), int(query.get("world_size", -1)), timeout)
     store = WorldStore(here, timeout)
     # torch's C++ side does not keep the Python half of a store alive.
     _stores.append(store)
@@ -915,9 +974,7 @@ def _env_rendezvous(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def register() -> None:
-    """Makes ``eirene`` known to torch. Importing `eirene_train` does it; again does no harm.
-
-    """
+    """Makes ``eirene`` known to torch. Importing `eirene_train` does it; again does no harm."""
     if NAME.upper() in dist.Backend._plugins:
         return
     dist.Backend.register_backend(NAME, _create, extended_api=True, devices=["cpu"])

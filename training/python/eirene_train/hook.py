@@ -12,25 +12,24 @@ from torch._C._distributed_c10d import GradBucket
 from . import _native
 from ._futures import Completer, future_of
 from ._tensors import DTYPES, contiguous
+from ._timeouts import milliseconds_of
 from ._world import world
 from .errors import InvalidArgument
 
 __all__ = ["comm_hook"]
 
-_TIMEOUT_MS = 30 * 60 * 1000
-
 
 class _Averager:
     """Averages tensors over some ranks of the world, in a lane of its own."""
 
-    def __init__(self, ranks: tuple[int, ...]) -> None:
-        self._group = world().group(ranks, "comm_hook:" + ",".join(map(str, ranks)), _TIMEOUT_MS)
+    def __init__(self, ranks: tuple[int, ...], milliseconds: int) -> None:
+        self._group = world().group(ranks, "comm_hook:" + ",".join(map(str, ranks)), milliseconds)
         self._completer = Completer()
         self._collective = _native.collective("all_reduce")
         self._average = _native.op("avg")
 
-    def start(self, tensor: torch.Tensor) -> Any:
-        """A future with the tensor, averaged in place.
+    def start(self, tensor: torch.Tensor, milliseconds: int) -> Any:
+        """A future with the tensor, averaged in place; how long it may wait for the other ranks is milliseconds.
 
         Raises:
             InvalidArgument: there is no average of such a tensor.
@@ -46,7 +45,7 @@ class _Averager:
             raise InvalidArgument(f"comm_hook averages dense gradients on a CPU or a GPU, and these are {what}; make them such before DDP")
         memory = _reachable(tensor)
         part = [memory.data_ptr(), memory.numel()]
-        work = self._group.start(self._collective, 0, dtype, self._average, part, part, _TIMEOUT_MS)
+        work = self._group.start(self._collective, 0, dtype, self._average, part, part, milliseconds)
         lock = threading.Lock()
         left = [] if memory is tensor else [memory]
 
@@ -88,6 +87,8 @@ def comm_hook(state: dist.ProcessGroup | None, bucket: GradBucket) -> torch.futu
 
     The ranks of the process group must be the ranks of the world Eirene finds, as they are when one launcher started them.
 
+    A bucket waits for the other ranks as long as the process group's own calls do.
+
     Args:
         state: the process group whose ranks average; none: all.
         bucket: what torch gives: a flat tensor of gradients, of shape (elements,) and float32, float64, float16 or bfloat16.
@@ -97,12 +98,13 @@ def comm_hook(state: dist.ProcessGroup | None, bucket: GradBucket) -> torch.futu
 
     Raises:
         InvalidArgument: the gradients are of another type, sparse, or without memory.
-        EireneError: through the future; the message names the ranks it is about.
+        EireneError: through the future; the message names the ranks it is about. `TimedOut`: they did not come within the group's time-out.
     """
     group = state if state is not None else dist.group.WORLD
     ranks = tuple(dist.get_process_group_ranks(group))
+    milliseconds = milliseconds_of(group)
     averager = _averagers.get(ranks)
     if averager is None:
-        averager = _averagers[ranks] = _Averager(ranks)
-    future: torch.futures.Future[torch.Tensor] = averager.start(bucket.buffer())
+        averager = _averagers[ranks] = _Averager(ranks, milliseconds)
+    future: torch.futures.Future[torch.Tensor] = averager.start(bucket.buffer(), milliseconds)
     return future

@@ -9,12 +9,14 @@ use crate::interrupt;
 
 /// The exception for an error of the runtime.
 pub(crate) fn raised(error: &Error) -> PyErr {
+    // What a handler has raised goes before whatever the call has come to, which may be what the world ended for just then.
+    if let Some(raised) = interrupt::raised() {
+        return raised;
+    }
     let message = error.to_string();
     Python::attach(|py| match error {
         Error::Timeout { missing, .. } | Error::Absent { missing, .. } => PyTuple::new(py, missing)
             .map_or_else(|failure| failure, |missing| exception(py, "TimedOut", (message, missing))),
-        // What a handler raised goes on its way; the calls after that find the world ended.
-        Error::Interrupted { .. } => interrupt::raised().unwrap_or_else(|| exception(py, "WorldEnded", (message,))),
         Error::Left { rank, .. } => exception(py, "PeerLeft", (message, *rank)),
         Error::PeerDied { rank, .. } => exception(py, "PeerDied", (message, *rank)),
         Error::Connection { rank, .. } => exception(py, "ConnectionLost", (message, *rank)),
@@ -23,7 +25,8 @@ pub(crate) fn raised(error: &Error) -> PyErr {
         Error::Invalid { .. } => exception(py, "InvalidArgument", (message,)),
         Error::Memory { .. } => exception(py, "MemoryShortage", (message,)),
         Error::Behind { rank } => exception(py, "ResourceExhausted", (message, *rank)),
-        Error::Ended { .. } => exception(py, "WorldEnded", (message,)),
+        // What a handler raised has gone on its way; the calls after that find the world ended.
+        Error::Interrupted { .. } | Error::Ended { .. } => exception(py, "WorldEnded", (message,)),
         Error::Meeting(_) => exception(py, "LaunchError", (message,)),
         Error::Mpi(_) => exception(py, "SystemFailure", (message,)),
     })

@@ -13,7 +13,8 @@ use pyo3::prelude::*;
 
 use crate::codes::{to_collective, to_dtype, to_op};
 use crate::error::{invalid, raised};
-use crate::work::Work;
+use crate::interrupt;
+use crate::work::{SLICE, Work};
 
 /// Some ranks and their order of calls.
 #[pyclass(frozen, module = "eirene_train._native")]
@@ -47,6 +48,12 @@ impl Group {
     #[getter]
     fn ranks(&self) -> Vec<u32> {
         self.inner.ranks().to_vec()
+    }
+
+    /// Whether all its ranks are on one node.
+    #[getter]
+    fn one_node(&self) -> bool {
+        self.inner.is_one_node()
     }
 
     /// Reduces in place and waits.
@@ -178,6 +185,15 @@ struct Passing {
     memory: Vec<u8>,
 }
 
+impl Drop for Passing {
+    /// What is still under way goes on without us, and so does its memory: a few bytes.
+    fn drop(&mut self) {
+        if !self.work.is_done() {
+            std::mem::take(&mut self.memory).leak();
+        }
+    }
+}
+
 impl Group {
     /// Rank 0 hears of everybody; everybody hears that rank 0 is there, and then from it who is missing.
     ///
@@ -197,14 +213,17 @@ impl Group {
         } else {
             self.pass(0, &[])?;
             let present = self.expect(0, 0)?;
-            let verdict = self.expect(0, ranks.len())?;
+            let mut verdict = self.expect(0, ranks.len())?;
             // Rank 0 may have begun after us: it is waited for as long as itself waits.
-            if !arrived(&verdict.work, allowed)? && present.work.is_done() && !arrived(&verdict.work, allowed)? {
+            if !self.arrived(&verdict.work, allowed)?
+                && present.work.is_done()
+                && !self.arrived(&verdict.work, allowed)?
+            {
                 self.keep(verdict);
                 return Err(late(Vec::new()));
             }
             if verdict.work.is_done() {
-                verdict.memory
+                std::mem::take(&mut verdict.memory)
             } else {
                 self.keep(verdict);
                 let mut nobody = vec![0; ranks.len()];
@@ -224,12 +243,12 @@ impl Group {
             .clone()
             .map(|rank| {
                 self.pass(rank, &[])?;
-                Ok((rank, self.expect(rank, 0)?.work))
+                Ok((rank, self.expect(rank, 0)?))
             })
             .collect::<Result<Vec<_>, Error>>()?;
         let mut absent = vec![0; self.inner.ranks().len()];
-        for (rank, work) in works {
-            if !arrived(&work, deadline.saturating_duration_since(Instant::now()))? {
+        for (rank, present) in works {
+            if !self.arrived(&present.work, deadline.saturating_duration_since(Instant::now()))? {
                 absent[rank as usize] = 1;
                 if !wait_all {
                     break;
@@ -263,35 +282,34 @@ impl Group {
         Ok(Passing { work, memory })
     }
 
-    /// Keeps the memory of what is under way.
+    /// Whether it is over within a time. Ctrl-C ends the wait, and the world, as it does in any call that blocks: this rank's part in the
+    /// barrier cannot be taken back.
+    fn arrived(&self, work: &eirene_train_runtime::Work, longest: Duration) -> Result<bool, Error> {
+        let deadline = Instant::now() + longest;
+        loop {
+            let slice = deadline.saturating_duration_since(Instant::now()).min(SLICE);
+            match work.wait(Some(slice)) {
+                Err(Error::Timeout { .. }) if !work.is_done() => {}
+                // It may have ended just after the wait did; then what it says itself counts.
+                Err(Error::Timeout { .. }) => return work.wait(Some(Duration::ZERO)).map(|()| true),
+                outcome => return outcome.map(|()| true),
+            }
+            if interrupt::asked() {
+                return Err(self.inner.give_up("it was in a monitored barrier"));
+            }
+            if slice < SLICE {
+                return Ok(false);
+            }
+        }
+    }
+
+    /// Keeps what is under way.
     fn keep(&self, passing: Passing) {
         let mut kept = self.passing.lock().unwrap_or_else(PoisonError::into_inner);
         kept.retain(|passing| !passing.work.is_done());
         if !passing.memory.is_empty() && !passing.work.is_done() {
             kept.push(passing);
         }
-    }
-}
-
-impl Drop for Group {
-    /// What is still under way goes on without us, and so does its memory: a few bytes.
-    fn drop(&mut self) {
-        let kept = self.passing.get_mut().unwrap_or_else(PoisonError::into_inner);
-        for passing in kept.drain(..) {
-            if !passing.work.is_done() {
-                passing.memory.leak();
-            }
-        }
-    }
-}
-
-/// Whether it is over within a time.
-fn arrived(work: &eirene_train_runtime::Work, longest: Duration) -> Result<bool, Error> {
-    match work.wait(Some(longest)) {
-        Err(Error::Timeout { .. }) if !work.is_done() => Ok(false),
-        // It may have ended just after the wait did; then what it says itself counts.
-        Err(Error::Timeout { .. }) => work.wait(Some(Duration::ZERO)).map(|()| true),
-        outcome => outcome.map(|()| true),
     }
 }
 

@@ -10,14 +10,17 @@ thread_local! {
     static RAISED: RefCell<Option<PyErr>> = const { RefCell::new(None) };
 }
 
-/// Asks the interpreter, which runs handlers in its main thread alone; nobody is asked once it ends.
+/// For the runtime's blocking calls.
 pub(crate) fn by_python() -> Interrupted {
-    Interrupted::by(|| {
-        let raised = Python::try_attach(|py| py.check_signals().err()).flatten();
-        let is_raised = raised.is_some();
-        RAISED.with(|place| place.replace(raised));
-        is_raised
-    })
+    Interrupted::by(asked)
+}
+
+/// Whether a handler has raised something. Asks the interpreter, which runs handlers in its main thread alone; nobody is asked once it ends.
+pub(crate) fn asked() -> bool {
+    let raised = Python::try_attach(|py| py.check_signals().err()).flatten();
+    let is_raised = raised.is_some();
+    RAISED.with(|place| place.replace(raised));
+    is_raised
 }
 
 /// What made this thread give up.

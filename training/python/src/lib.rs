@@ -25,5 +25,5 @@ mod _native {
     #[pymodule_export]
     use crate::work::Work;
     #[pymodule_export]
-    use crate::world::{Region, World, command, launched};
+    use crate::world::{Region, World, addresses, command, launched};
 }

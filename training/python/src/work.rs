@@ -8,7 +8,7 @@ use pyo3::prelude::*;
 use crate::error::raised;
 
 /// How long a wait goes on before it looks whether the interpreter wants to interrupt it.
-const SLICE: Duration = Duration::from_millis(100);
+pub(crate) const SLICE: Duration = Duration::from_millis(100);
 
 /// Something under way.
 #[pyclass(frozen, module = "eirene_train._native")]

@@ -1,6 +1,7 @@
 //! All ranks, and how this process came to be one of them.
 
 use std::ffi::OsString;
+use std::net::IpAddr;
 use std::time::Duration;
 
 use eirene_train_command::Context;
@@ -9,7 +10,7 @@ use eirene_train_runtime::{Options, Tuning};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
-use crate::error::{launch, raised};
+use crate::error::{invalid, launch, raised};
 use crate::group::Group;
 use crate::interrupt;
 
@@ -18,6 +19,17 @@ use crate::interrupt;
 pub(crate) fn launched() -> PyResult<Option<String>> {
     let launch = Launch::detect(&Environment::of_this_process()).map_err(|error| launch(&error.to_string()))?;
     Ok((launch.starter != Starter::Alone).then(|| launch.starter.to_string()))
+}
+
+/// Addresses by which other ranks may reach this machine, the likeliest first.
+#[pyfunction]
+pub(crate) fn addresses() -> PyResult<Vec<String>> {
+    let found = eirene_train_mesh::reachable(&eirene_train_mesh::listed_interfaces());
+    let found = found.map_err(|error| match error {
+        eirene_train_mesh::Error::Invalid { .. } => invalid(&format!("EIRENE_TRAIN_INTERFACE: {error}")),
+        other => launch(&other.to_string()),
+    })?;
+    Ok(found.iter().map(IpAddr::to_string).collect())
 }
 
 /// Runs `eirene-train` with these arguments, the program's name first, and returns its exit code.

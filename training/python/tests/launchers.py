@@ -18,7 +18,7 @@ from pathlib import Path
 
 import forkserver
 
-__all__ = ["NAMES", "Traces", "command", "of_wheel", "slurm"]
+__all__ = ["NAMES", "Traces", "command", "of_wheel", "slurm", "two_nodes"]
 
 NAMES = ["run", "mpirun", "mpiexec", "srun", "torchrun"]
 _FIXTURE = Path(__file__).parents[2] / "launch" / "tests" / "fixture" / "slurm"
@@ -64,6 +64,37 @@ def slurm() -> Iterator[None]:
         os.environ.pop("SLURM_CONF", None)
         holder.stdin.close()
         holder.wait()
+
+
+# Starts its arguments as two ranks; each sees a boot id of its own, by which the runtime knows machines apart.
+_ON_TWO_NODES = """
+import os, subprocess, sys
+from pathlib import Path
+started = []
+for rank in range(2):
+    boot = Path(sys.argv[1], f"boot{rank}")
+    boot.write_text(f"00000000-0000-0000-0000-00000000000{rank}")
+    place = dict(RANK=str(rank), SIZE="2", LOCAL_RANK="0", LOCAL_SIZE="1", NODE=str(rank), NODES="a,b")
+    environment = os.environ | {f"EIRENE_TRAIN_{name}": value for name, value in place.items()}
+    script = 'mount --bind "$0" /proc/sys/kernel/random/boot_id && exec "$@"'
+    started.append(subprocess.Popen(["unshare", "-rm", "sh", "-c", script, str(boot), *sys.argv[2:]], env=environment))
+sys.exit(max(process.wait() for process in started))
+"""
+
+
+def two_nodes(directory: Path) -> tuple[list[str], dict[str, str]]:
+    """The command, up to the program, that starts two ranks which take each other for another node's, and the variables it needs.
+
+    Args:
+        directory: an empty one, for as long as the ranks run.
+    """
+    secret = directory / "secret"
+    secret.touch(0o600)
+    secret.write_text(secrets.token_hex(16))
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    meeting = {"EIRENE_TRAIN_SECRET_FILE": str(secret), "EIRENE_TRAIN_MEETING": f"tcp://127.0.0.1:{port}", "EIRENE_TRAIN_WORLD": "test"}
+    return [sys.executable, "-c", _ON_TWO_NODES, str(directory)], meeting
 
 
 class Traces:

@@ -26,8 +26,10 @@ from typing import Any
 
 import forkserver
 
-__all__ = ["Died", "Failed", "REFERENCE", "meeting", "place", "run", "values"]
+__all__ = ["ALONE", "Died", "Failed", "MIXED", "REFERENCE", "meeting", "place", "run", "values"]
 
+# The backend alone, and beside another one, for tensors there are none of.
+ALONE, MIXED = "eirene", "cpu:eirene,cuda:gloo"
 # With EIRENE_TEST_REFERENCE set, ranks run on the reference instead of the real runtime.
 REFERENCE = bool(os.environ.get("EIRENE_TEST_REFERENCE"))
 

@@ -394,7 +394,7 @@ def _pairs(flat: list[int]) -> list[tuple[int, int]]:
 class Group:
     def __init__(self, world: World, ranks: list[int], key: str) -> None:
         self._world, self.ranks, self._key = world, ranks, key
-        self.rank, self.size = ranks.index(world.rank), len(ranks)
+        self.rank, self.size, self.one_node = ranks.index(world.rank), len(ranks), True
         self._sequence = 0
 
     def allreduce(self, address: int, elements: int, dtype: int, op: int, timeout_ms: int) -> None:

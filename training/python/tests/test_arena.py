@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import itertools
 import os
-import secrets
-import socket
-import sys
 from pathlib import Path
 from typing import Any
 
+import launchers
 import pytest
 import ranks
 
@@ -173,7 +171,7 @@ def hooked_by_itself() -> list[str]:
     from eirene_train import hook
 
     world = eirene_train.world()
-    averager = hook._Averager(tuple(range(world.size)))
+    averager = hook._Averager(tuple(range(world.size)), 60_000)
     mean = sum(range(world.size)) / world.size
     refused = []
     for tensor in (
@@ -184,17 +182,17 @@ def hooked_by_itself() -> list[str]:
         torch.zeros(2, 2).to_sparse(),
     ):
         try:
-            averager.start(tensor)
+            averager.start(tensor, 60_000)
             refused.append("nothing")
         except eirene_train.InvalidArgument as error:
             refused.append(str(error))
         whole = torch.zeros(3, 2)
         whole[:, 1] = world.rank
         # Not in order in memory: averaged in a copy, and copied back.
-        assert averager.start(whole[:, 1]).wait().tolist() == [mean] * 3
+        assert averager.start(whole[:, 1], 60_000).wait().tolist() == [mean] * 3
         assert whole.tolist() == [[0.0, mean]] * 3
         negated = torch._neg_view(torch.full((1000,), -float(world.rank)))
-        assert averager.start(negated).wait() is negated and negated.eq(mean).all()
+        assert averager.start(negated, 60_000).wait() is negated and negated.eq(mean).all()
     return refused
 
 
@@ -215,12 +213,12 @@ def hooked_and_not_copied() -> list[Any]:
             return super().copy_(*arguments, **named)
 
     world = eirene_train.world()
-    averager = hook._Averager(tuple(range(world.size)))
+    averager = hook._Averager(tuple(range(world.size)), 60_000)
     # Waiting itself, as often as the test likes.
     hook.future_of = lambda wait, *_: wait  # type: ignore[assignment]
     whole = torch.zeros(3, 2)
     whole[:, 1] = world.rank
-    wait = averager.start(whole[:, 1].as_subclass(Stubborn))
+    wait = averager.start(whole[:, 1].as_subclass(Stubborn), 60_000)
     try:
         wait()
         said = "copied"
@@ -431,32 +429,10 @@ def test_with_memory_to_share_nothing_is_warned_of() -> None:
         assert (stats, said) == ({"in_place": 2, "copied": 2, "staged": 0, "fallback": 0}, [])
 
 
-# Starts its arguments as two ranks; each sees a boot id of its own, by which the runtime knows machines apart.
-ON_TWO_NODES = """
-import os, subprocess, sys
-from pathlib import Path
-started = []
-for rank in range(2):
-    boot = Path(sys.argv[1], f"boot{rank}")
-    boot.write_text(f"00000000-0000-0000-0000-00000000000{rank}")
-    place = dict(RANK=str(rank), SIZE="2", LOCAL_RANK="0", LOCAL_SIZE="1", NODE=str(rank), NODES="a,b")
-    environment = os.environ | {f"EIRENE_TRAIN_{name}": value for name, value in place.items()}
-    script = 'mount --bind "$0" /proc/sys/kernel/random/boot_id && exec "$@"'
-    started.append(subprocess.Popen(["unshare", "-rm", "sh", "-c", script, str(boot), *sys.argv[2:]], env=environment))
-sys.exit(max(process.wait() for process in started))
-"""
-
-
 @pytest.mark.skipif(ranks.REFERENCE, reason="the reference has no nodes")
 def test_between_nodes_nothing_is_in_place_and_that_is_told_once(tmp_path: Path) -> None:
-    secret = tmp_path / "secret"
-    secret.touch(0o600)
-    secret.write_text(secrets.token_hex(16))
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    meeting = {"EIRENE_TRAIN_SECRET_FILE": str(secret), "EIRENE_TRAIN_MEETING": f"tcp://127.0.0.1:{port}", "EIRENE_TRAIN_WORLD": "test"}
-    launcher = [sys.executable, "-c", ON_TWO_NODES, str(tmp_path)]
-    for stats, said in ranks.values(2, fallen_back, False, variables=meeting, launcher=launcher):
+    launcher, variables = launchers.two_nodes(tmp_path)
+    for stats, said in ranks.values(2, fallen_back, False, variables=variables, launcher=launcher):
         assert stats == {"in_place": 0, "copied": 0, "staged": 0, "fallback": 4}
         assert len(said) == 1 and "several nodes" in said[0]
 

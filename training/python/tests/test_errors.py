@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,20 +20,13 @@ import ranks
 SOON = 5.0
 
 
-@pytest.fixture
-def traces() -> Iterator[launchers.Traces]:
-    traces = launchers.Traces()
-    yield traces
-    traces.clear()
-
-
-def start() -> tuple[Any, Any, int, int]:
+def start(backend: str = "eirene") -> tuple[Any, Any, int, int]:
     import torch
     import torch.distributed as dist
 
     import eirene_train  # noqa: F401
 
-    dist.init_process_group("eirene")
+    dist.init_process_group(backend)
     dist.barrier()
     return torch, dist, dist.get_rank(), dist.get_world_size()
 
@@ -67,9 +60,32 @@ def run_ahead(count: int) -> tuple[str, int] | None:
     return said
 
 
-def other_shapes() -> Any:
-    torch, dist, rank, _ = start()
-    return timed(lambda: dist.all_reduce(torch.ones(1000 + rank)))
+def other_shapes(name: str, elements: int, odd: int) -> Any:
+    """Rank 1 has `odd` elements where all others have as many as are said: in its tensor, or in what each rank gives it or gets from it."""
+    torch, dist, rank, size = start()
+    mine = odd if rank == 1 else elements
+    one, all_ = torch.ones(mine), torch.ones(mine * size)
+    each = [torch.ones(mine) for _ in range(size)] if rank == 0 else None
+    # What rank 0 has for rank 1 is not what that takes; everything else fits.
+    gives = [elements if rank == 0 and other == 1 else 5 for other in range(size)]
+    takes = [odd if rank == 1 and other == 0 else 5 for other in range(size)]
+    calls: dict[str, Callable[[], object]] = {
+        "all_reduce": lambda: dist.all_reduce(one),
+        "broadcast": lambda: dist.broadcast(one, 0),
+        "reduce": lambda: dist.reduce(one, 0),
+        "all_gather": lambda: dist.all_gather_into_tensor(all_, one),
+        "reduce_scatter": lambda: dist.reduce_scatter_tensor(one, all_),
+        "all_to_all": lambda: dist.all_to_all_single(torch.ones(sum(takes)), torch.ones(sum(gives)), takes, gives),
+        "gather": lambda: dist.gather(one, each, 0),
+        "scatter": lambda: dist.scatter(one, each, 0),
+    }
+
+    def both() -> None:
+        calls[name]()
+        # Who is done before the others have come to it learns of it here.
+        dist.barrier()
+
+    return timed(both)
 
 
 def other_types() -> Any:
@@ -118,10 +134,10 @@ def killed_in_backward() -> Any:
     return timed(lambda: model(torch.ones(4, 64)).sum().backward())
 
 
-def missing() -> Any:
+def missing(backend: str) -> Any:
     import datetime
 
-    torch, dist, rank, size = start()
+    torch, dist, rank, size = start(backend)
     late = dist.new_group()
     # Only from now on: to make the group may take longer on a busy machine.
     dist.distributed_c10d._set_pg_timeout(datetime.timedelta(seconds=2), late)
@@ -203,6 +219,8 @@ def refused() -> list[str]:
         lambda: dist.all_reduce(torch.ones(2, device="meta")),
         lambda: dist.all_reduce(torch.ones(2, dtype=torch.int32), dist.ReduceOp.AVG),
         lambda: dist.all_reduce(torch.ones(2), dist.ReduceOp.BXOR),
+        lambda: dist.all_reduce(torch.ones(1000, dtype=torch.int64), dist._make_nccl_premul_sum(2.0)),
+        lambda: dist.reduce_scatter_single(torch.ones(1, dtype=torch.uint8), torch.ones(size, dtype=torch.uint8), dist._make_nccl_premul_sum(2.0)),
         lambda: dist.all_gather_single(torch.ones(3), torch.ones(2)),
         lambda: dist.all_to_all_single(torch.ones(5 * size), torch.ones(size), [5] * size, [2] * size),
         lambda: dist.reduce_scatter_single(torch.ones(3), torch.ones(2)),
@@ -220,72 +238,37 @@ def refused() -> list[str]:
     return said
 
 
-def forked() -> str:
-    """A child of a rank is none, and leaves the rank undisturbed, however it ends."""
-    torch, dist, _, size = start()
-    import eirene_train
-
-    read, write = os.pipe()
-    child = os.fork()
-    if child == 0:
-        try:
-            dist.all_reduce(torch.ones(2))
-        except eirene_train.EireneError as error:
-            os.write(write, f"{type(error).__name__}: {error}".encode())
-        try:
-            eirene_train.world()
-        except eirene_train.EireneError as error:
-            os.write(write, f"; {error}".encode())
-        raise SystemExit(0)
-    os.close(write)
-    with open(read) as pipe:
-        said = pipe.read()
-    os.waitpid(child, 0)
-    tensor = torch.ones(100_000)
-    dist.all_reduce(tensor)
-    assert tensor.eq(size).all()
-    return said
-
-
-class Numbers:
-    def __len__(self) -> int:
-        return 40
-
-    def __getitem__(self, index: int) -> float:
-        return float(index)
-
-
-def loaded() -> float:
-    """Workers of a data loader, forked after the world was joined, while gradients are averaged."""
-    torch, dist, rank, size = start()
-    sampler = torch.utils.data.distributed.DistributedSampler(Numbers(), shuffle=False)
-    total = torch.zeros(1, dtype=torch.float64)
-    for _ in range(2):
-        loader = torch.utils.data.DataLoader(Numbers(), batch_size=4, num_workers=2, sampler=sampler, multiprocessing_context="fork")
-        for batch in loader:
-            mine = batch.sum().reshape(1)
-            work = dist.all_reduce(mine, async_op=True)
-            work.wait()
-            total += mine
-    return float(total)
-
-
 def soon(answers: list[Any]) -> None:
     for kind, message, _, seconds in answers:
         assert kind, message
         assert seconds < SOON, (kind, message, seconds)
 
 
-@pytest.mark.parametrize("function", [other_shapes, other_types, other_roots, other_order])
-@pytest.mark.parametrize("size", [2, 4])
-def test_ranks_that_do_not_agree_are_told(function: Any, size: int, traces: launchers.Traces) -> None:
-    answers = ranks.run(size, function, variables=traces.variables)
+def disagree(traces: launchers.Traces, size: int, function: Any, *arguments: Any) -> list[tuple[str, str, dict[str, Any], float]]:
+    """What the ranks were told, all of them soon."""
+    answers = ranks.run(size, function, *arguments, variables=traces.variables)
     traces.assert_none()
     # A rank that has not left the barrier of the beginning yet is told there.
     answers = [(answer.kind, answer.message, answer.attributes, 0.0) if isinstance(answer, ranks.Failed) else answer for answer in answers]
     soon(answers)
     assert "Mismatch" in {kind for kind, *_ in answers}
     assert {kind for kind, *_ in answers} <= {"Mismatch", "Aborted"}
+    return answers
+
+
+@pytest.mark.parametrize("function", [other_types, other_roots, other_order])
+@pytest.mark.parametrize("size", [2, 4])
+def test_ranks_that_do_not_agree_are_told(function: Any, size: int, traces: launchers.Traces) -> None:
+    disagree(traces, size, function)
+
+
+# Small; of all together, less and more than 64 KiB, from which ranks of a node agree before they begin; large; nothing on one side.
+@pytest.mark.parametrize("lengths", [(10, 11), (5461, 5462), (100_000, 99_999), (0, 100_000)])
+@pytest.mark.parametrize("name", ["all_reduce", "broadcast", "reduce", "all_gather", "reduce_scatter", "all_to_all", "gather", "scatter"])
+def test_lengths_that_differ_are_told(name: str, lengths: tuple[int, int], traces: launchers.Traces) -> None:
+    answers = disagree(traces, 3, other_shapes, name, *lengths)
+    for _, message, *_ in answers:
+        assert ranks.REFERENCE or "rank 1" in message, message
 
 
 @pytest.mark.parametrize("asynchronous", [False, True])
@@ -306,8 +289,9 @@ def test_a_killed_rank_is_named_where_ddp_waits_for_it() -> None:
     assert all("rank 2" in message for _, message, *_ in answers[:2]), answers
 
 
-def test_a_rank_that_does_not_come_is_named() -> None:
-    answers = ranks.run(3, missing, alone=True)
+@pytest.mark.parametrize("backend", ["eirene", "cpu:eirene,cuda:gloo"])
+def test_a_rank_that_does_not_come_is_named(backend: str) -> None:
+    answers = ranks.run(3, missing, backend, alone=True)
     soon(answers)
     assert all("rank 2" in message for _, message, *_ in answers[:2]), answers
     assert all(attributes["missing"] == (2,) for kind, _, attributes, _ in answers[:2] if kind == "TimedOut")
@@ -387,17 +371,7 @@ def test_impossible_calls_are_refused_without_harm() -> None:
         assert "`torch.sparse_coo`" in said[0] or "sparse" in said[0].lower()
         assert "`meta`" in said[1] and "cpu:eirene,cuda:nccl" in said[1]
         assert "avg" in said[2] and "int32" in said[2]
-
-
-@pytest.mark.skipif(ranks.REFERENCE, reason="the reference is only a process of its own")
-def test_a_forked_child_is_no_rank_and_does_no_harm() -> None:
-    for said in ranks.values(2, forked):
-        assert "WorldEnded" in said and "forked" in said, said
-
-
-def test_workers_of_a_data_loader_may_be_forked_after_the_start() -> None:
-    wanted = 2.0 * sum(range(40))
-    assert ranks.values(2, loaded) == [wanted, wanted]
+        assert "`torch.int64` times a factor" in said[4] and "`torch.uint8` times a factor" in said[5]
 
 
 def when_this_thread_waits(do: Callable[[], Any]) -> None:
@@ -417,23 +391,28 @@ def when_this_thread_waits(do: Callable[[], Any]) -> None:
     threading.Thread(target=look, daemon=True).start()
 
 
-def interrupted_alone() -> str:
+def interrupted_alone(call: str, victim: int) -> str:
     torch, dist, rank, _ = start()
-    if rank == 1:
-        kind, message, attributes, _ = timed(lambda: dist.recv(torch.ones(1), 0))
+    if rank != victim:
+        kind, message, attributes, _ = timed(lambda: dist.recv(torch.ones(1), victim))
         return f"{kind} by rank {attributes['rank']}" if "interrupted" in message else message
     signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         when_this_thread_waits(lambda: os.kill(os.getpid(), signal.SIGINT))
-        dist.all_reduce(torch.ones(4))
+        if call == "all_reduce":
+            dist.all_reduce(torch.ones(4))
+        else:
+            dist.monitored_barrier()
     except KeyboardInterrupt:
         return timed(lambda: dist.all_reduce(torch.ones(4)))[0]
     return "nothing was raised"
 
 
 @pytest.mark.skipif(ranks.REFERENCE, reason="about the real runtime")
-def test_ctrl_c_in_a_blocking_call_ends_the_world_and_the_others_hear_of_it() -> None:
-    assert ranks.values(2, interrupted_alone) == ["WorldEnded", "Aborted by rank 0"]
+@pytest.mark.parametrize(("call", "victim"), [("all_reduce", 0), ("monitored_barrier", 0), ("monitored_barrier", 1)])
+def test_ctrl_c_in_a_blocking_call_ends_the_world_and_the_others_hear_of_it(call: str, victim: int) -> None:
+    said = ranks.values(2, interrupted_alone, call, victim)
+    assert said.pop(victim) == "WorldEnded" and said == [f"Aborted by rank {victim}"]
 
 
 def interrupted(asynchronous: bool) -> None:

@@ -11,20 +11,12 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import forkserver
 import launchers
 import pytest
 import ranks
-
-
-@pytest.fixture
-def traces() -> Iterator[launchers.Traces]:
-    traces = launchers.Traces()
-    yield traces
-    traces.clear()
 
 
 def who() -> tuple[int, bytes, str, str | None, bool]:

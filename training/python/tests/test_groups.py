@@ -7,24 +7,25 @@ from typing import Any
 
 import pytest
 import ranks
+from ranks import ALONE, MIXED
 
 
-def start() -> tuple[Any, Any, int, int]:
+def start(backend: str = ALONE) -> tuple[Any, Any, int, int]:
     import torch
     import torch.distributed as dist
 
     import eirene_train  # noqa: F401
 
-    dist.init_process_group("eirene")
+    dist.init_process_group(backend)
     return torch, dist, dist.get_rank(), dist.get_world_size()
 
 
-def interleaved() -> int:
+def interleaved(backend: str) -> int:
     """Collectives of several groups under way together, begun in another order on each rank, and waited for in yet another."""
     import itertools
     import random
 
-    torch, dist, rank, size = start()
+    torch, dist, rank, size = start(backend)
     members = [ranks for count in (2, 3, size) for ranks in itertools.combinations(range(size), count)]
     groups = [(list(ranks), dist.new_group(list(ranks))) for ranks in members]
     groups = [(ranks, group) for ranks, group in groups if rank in ranks]
@@ -57,8 +58,8 @@ def interleaved() -> int:
     return checked
 
 
-def made_in_every_way() -> None:
-    torch, dist, rank, size = start()
+def made_in_every_way(backend: str) -> None:
+    torch, dist, rank, size = start(backend)
     from torch.distributed.device_mesh import init_device_mesh
 
     def total(group: Any) -> float:
@@ -77,9 +78,13 @@ def made_in_every_way() -> None:
     dist.all_gather(gathered, torch.full((1,), float(rank)), group=backwards)
     assert [float(tensor) for tensor in gathered] == [3.0, 2.0, 1.0, 0.0]
     split = dist.split_group(None, [[0, 2], [3, 1]])
-    assert type(split).__name__ == "EireneGroup" and total(split) == (2.0 if rank % 2 == 0 else 4.0)
+    assert type(split).__name__ == ("EireneGroup" if backend == ALONE else "ProcessGroup") and total(split) == (2.0 if rank % 2 == 0 else 4.0)
     assert dist.get_rank(split) == {0: 0, 2: 1, 3: 0, 1: 1}[rank]
-    one = dist.split_group(None, [[1, 2]])
+    try:
+        one = dist.split_group(None, [[1, 2]])
+    except ValueError as error:
+        assert backend == MIXED and rank in (0, 3) and f"rank {rank} is in none of the groups" in str(error) and "new_group" in str(error)
+        one = dist.GroupMember.NON_GROUP_MEMBER
     if rank in (1, 2):
         assert total(one) == 3.0
     else:
@@ -93,16 +98,17 @@ def made_in_every_way() -> None:
         dist.broadcast(tensor, group=mine, group_src=root)
         assert float(tensor[0]) == 2 * (rank // 2) + root
     dist.destroy_process_group(mine)
+    dist.monitored_barrier()
     assert total(None) == 6.0
 
 
-def again_and_again() -> list[str]:
+def again_and_again(backend: str) -> list[str]:
     """A default group after another, and a store under each."""
-    torch, dist, rank, size = start()
+    torch, dist, rank, size = start(backend)
     names = []
     for turn in range(3):
         if turn:
-            dist.init_process_group("eirene", init_method="eirene://")
+            dist.init_process_group(backend, init_method="eirene://")
         dist.barrier()
         store = dist.distributed_c10d._get_default_store()
         store.set(f"{rank}", str(turn))
@@ -114,6 +120,27 @@ def again_and_again() -> list[str]:
         dist.barrier()
         dist.destroy_process_group()
     return names
+
+
+def told_otherwise() -> list[str]:
+    """Ranks that are told, by whoever calls, that they are others than they are."""
+    import torch.distributed as dist
+
+    import eirene_train
+
+    said = []
+    me = eirene_train.world().rank
+    # On all ranks as often: torch numbers its groups by what it has tried.
+    for rank, size in ((0, 3), (1 - me, 2), (me, 2)):
+        try:
+            dist.init_process_group("eirene", init_method="eirene://", rank=rank, world_size=size)
+            said.append(f"{dist.get_rank()} of {dist.get_world_size()}")
+            # Nobody leaves while the other still meets it.
+            dist.barrier()
+            break
+        except eirene_train.InvalidArgument as error:
+            said.append(str(error))
+    return said
 
 
 def left_early() -> float:
@@ -152,17 +179,31 @@ def dropped() -> None:
     dist.barrier()
 
 
-def test_groups_do_not_wait_for_each_other() -> None:
-    assert all(count > 0 for count in ranks.values(4, interleaved))
+@pytest.mark.parametrize("backend", [ALONE, MIXED])
+def test_groups_do_not_wait_for_each_other(backend: str) -> None:
+    assert all(count > 0 for count in ranks.values(4, interleaved, backend))
 
 
-def test_groups_are_made_in_every_way() -> None:
-    ranks.values(4, made_in_every_way)
+@pytest.mark.parametrize("backend", [ALONE, MIXED])
+def test_groups_are_made_in_every_way(backend: str) -> None:
+    ranks.values(4, made_in_every_way, backend)
 
 
-@pytest.mark.parametrize("size", [1, 2])
-def test_a_process_may_begin_again(size: int) -> None:
-    assert ranks.values(size, again_and_again) == [["eirene"] * 3] * size
+@pytest.mark.parametrize(("size", "backend"), [(1, ALONE), (2, ALONE), (2, MIXED)])
+def test_a_process_may_begin_again(size: int, backend: str) -> None:
+    assert ranks.values(size, again_and_again, backend) == [[backend] * 3] * size
+
+
+def test_a_rank_can_only_be_told_what_it_is() -> None:
+    for me, said in enumerate(ranks.values(2, told_otherwise)):
+        assert "rank 0 of 3" in said[0] and f"this process is rank {me} of 2; leave rank and world_size out" in said[0]
+        assert f"rank {1 - me} of 2" in said[1] and said[2:] == [f"{me} of 2"]
+
+
+def test_an_only_rank_that_is_told_to_be_one_of_several_hears_what_to_set() -> None:
+    (said,) = ranks.values(1, told_otherwise)
+    assert said[-1] != "0 of 2"
+    assert "rank 0 of 3" in said[0] and "set RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT" in said[0]
 
 
 def test_what_was_sent_arrives_after_its_sender_left() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -29,13 +30,6 @@ def launcher(request: pytest.FixtureRequest) -> Iterator[str]:
             yield request.param
     else:
         yield request.param
-
-
-@pytest.fixture
-def traces() -> Iterator[launchers.Traces]:
-    traces = launchers.Traces()
-    yield traces
-    traces.clear()
 
 
 def step() -> Any:
@@ -99,6 +93,70 @@ def test_by_the_standard_abi_of_mpi_5(traces: launchers.Traces) -> None:
         assert difference < 1e-10
         assert "MPI's own" in explained
         assert libraries == {str(library)}
+    traces.assert_none()
+
+
+def spawned(program: str, directory: Path, variables: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    """A program that calls torch.multiprocessing.spawn, run as its own; spawned processes read its file again."""
+    file = directory / "program.py"
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        file.write_text(program.replace("29500", str(free.getsockname()[1])))
+    environment = {key: value for key, value in os.environ.items() if key not in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")}
+    environment |= variables | {"OMP_NUM_THREADS": "1"}
+    return subprocess.run([sys.executable, file], env=environment, capture_output=True, text=True, timeout=240, cwd=directory)
+
+
+def test_spawned_processes_are_ranks_as_the_readme_has_it(tmp_path: Path, traces: launchers.Traces) -> None:
+    readme = (Path(__file__).parents[1] / "README.md").read_text()
+    program = next(block for block in re.findall(r"```python\n(.*?)```", readme, re.DOTALL) if "multiprocessing.spawn" in block)
+    begin = '    dist.init_process_group("eirene")\n'
+    assert begin in program
+    step = (
+        "    total = torch.full((1001,), rank + 1.0)\n    dist.all_reduce(total)\n"
+        "    open(f'said{rank}', 'w').write(f'{dist.get_rank()} of {dist.get_world_size()}: {total.unique().tolist()} by {eirene_train.launched()}')\n"
+    )
+    done = spawned(program.replace(begin, begin + step), tmp_path, traces.variables)
+    assert done.returncode == 0, done.stderr
+    assert [(tmp_path / f"said{rank}").read_text() for rank in range(2)] == [f"{rank} of 2: [3.0] by torchrun" for rank in range(2)]
+    traces.assert_none()
+
+
+WITHOUT_VARIABLES = """
+import torch
+import torch.distributed as dist
+import eirene_train
+
+def train(rank, size):
+    how = {
+        "tcp": {"init_method": "tcp://127.0.0.1:29500"},
+        "eirene": {"init_method": "eirene://"},
+        "store": {"store": dist.HashStore()},
+    }
+    said = []
+    for name, given in how.items():
+        try:
+            dist.init_process_group("eirene", rank=rank, world_size=size, **given)
+        except eirene_train.InvalidArgument as error:
+            said.append(f"{name}: {error}")
+    said.append(f"joined: {eirene_train.joined()}")
+    open(f"said{rank}", "w").write("\\n".join(said))
+
+if __name__ == "__main__":
+    torch.multiprocessing.spawn(train, args=(2,), nprocs=2)
+"""
+
+
+def test_spawned_processes_that_nobody_tells_their_rank_are_told_how(tmp_path: Path, traces: launchers.Traces) -> None:
+    done = spawned(WITHOUT_VARIABLES, tmp_path, traces.variables)
+    assert done.returncode == 0, done.stderr
+    for rank in range(2):
+        *refused, joined = (tmp_path / f"said{rank}").read_text().splitlines()
+        assert [line.split(":")[0] for line in refused] == ["tcp", "eirene", "store"]
+        for line in refused:
+            assert f"rank {rank} of 2" in line and "leave" not in line
+            assert all(word in line for word in ("RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT", "eirene-train run -n 2", "torchrun"))
+        # They may still become ranks of that world.
+        assert joined == "joined: False"
     traces.assert_none()
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 import os
 import socket
 
@@ -85,7 +84,7 @@ def test_the_store_shows_nothing_on_its_connection() -> None:
 def test_interfaces_are_chosen_by_name_or_address(monkeypatch: pytest.MonkeyPatch) -> None:
     def chosen(listed: str) -> list[str]:
         monkeypatch.setenv("EIRENE_TRAIN_INTERFACE", listed)
-        return _wire._addresses()
+        return _native.addresses()
 
     assert "127.0.0.1" in chosen("lo") and chosen("127.0.0.1") == ["127.0.0.1"]
     assert chosen(" 127.0.0.1 , lo,")[:2] == ["127.0.0.1"] * 2
@@ -98,21 +97,3 @@ def test_interfaces_are_chosen_by_name_or_address(monkeypatch: pytest.MonkeyPatc
     for wrong in ("nosuch0", "lo,nosuch0", "192.0.2.250"):
         with pytest.raises(InvalidArgument, match=f"`{wrong.rpartition(',')[2]}`.* lo"):
             chosen(wrong)
-
-
-def test_bridges_of_containers_are_tried_last(monkeypatch: pytest.MonkeyPatch) -> None:
-    ip = ipaddress.ip_address
-    there = [("lo", ip("127.0.0.1")), ("docker0", ip("172.17.0.1")), ("eth0", ip("fd00::2")), ("br-1", ip("fd01::2")), ("eth0", ip("192.0.2.2"))]
-    monkeypatch.setattr(_wire, "_interfaces", lambda: list(there))
-    monkeypatch.delenv("EIRENE_TRAIN_INTERFACE", raising=False)
-    assert _wire._addresses() == ["192.0.2.2", "fd00::2", "172.17.0.1", "fd01::2"]
-    monkeypatch.setenv("EIRENE_TRAIN_INTERFACE", "docker0,fd00:0::2")
-    assert _wire._addresses() == ["172.17.0.1", "fd00::2"]
-    monkeypatch.delenv("EIRENE_TRAIN_INTERFACE")
-    del there[1:]
-    assert _wire._addresses() == ["127.0.0.1"]
-
-
-def test_nobody_waits_for_a_store_without_an_address() -> None:
-    with pytest.raises(InvalidArgument, match="no address"):
-        _wire.reach([], b"s" * 32, 1, 3600.0, lambda: None)

@@ -1,11 +1,13 @@
 //! What a caller asks of a group, checked.
 
+use std::fmt::Display;
+
 use eirene_train_reduce::{DType, ReduceOp};
 use eirene_train_schedule::Collective;
 
 use crate::error::Error;
 use crate::extent::{Extent, Table};
-use crate::message::Head;
+use crate::message::{Head, mix};
 
 /// A piece of the caller's memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -126,25 +128,29 @@ impl Call {
 
     /// What messages of this call say of themselves.
     pub(crate) fn head(&self, number: u64) -> Head {
-        let elements = match self.collective {
-            Collective::AllReduce | Collective::Broadcast { .. } | Collective::Reduce { .. } => {
-                self.input[0].elements as u64
-            }
+        let blocks = match self.collective {
+            Collective::AllGather => lengths(&self.output),
+            Collective::ReduceScatter => lengths(&self.input),
             _ => 0,
         };
         let op = if reduces(self.collective) { 1 + self.op as u8 } else { 0 };
         Head {
             call: number,
             bytes: 0,
-            elements,
-            root: root(self.collective).unwrap_or(0),
+            elements: self.elements() as u64,
+            root: root(self.collective).unwrap_or(blocks),
             kind: [kind(self.collective), self.dtype as u8, op, 0],
         }
     }
 
     /// Bytes the call is about, of the whole buffer on one rank; 0 where ranks may differ in it, for everybody decides by this alone.
     pub(crate) fn bytes(&self) -> usize {
-        let sum = |parts: &[Part]| parts.iter().map(|part| part.elements).sum::<usize>() * self.dtype.size();
+        self.elements() * self.dtype.size()
+    }
+
+    /// The same in elements.
+    fn elements(&self) -> usize {
+        let sum = |parts: &[Part]| parts.iter().map(|part| part.elements).sum::<usize>();
         match self.collective {
             Collective::AllReduce
             | Collective::Broadcast { .. }
@@ -182,6 +188,15 @@ pub(crate) fn table(parts: &[Part], dtype: DType, ranks: u32, chunks: u32) -> Ta
         [part] => Table::even(part.extent(dtype), dtype.size(), chunks),
         _ => Table::blocks(parts.iter().map(|part| part.extent(dtype)), dtype.size(), chunks / ranks),
     }
+}
+
+/// What stands for the lengths of blocks that are not all the same.
+fn lengths(blocks: &[Part]) -> u32 {
+    if blocks.iter().all(|block| block.elements == blocks[0].elements) {
+        return 0;
+    }
+    let all = blocks.iter().fold(0, |before, block| mix(before, block.elements as u64));
+    (all >> 32) as u32 | 1
 }
 
 /// The root, where there is one.
@@ -250,7 +265,7 @@ pub(crate) fn describe(head: &Head) -> String {
     if let Some(op) = ReduceOp::ALL.into_iter().find(|known| 1 + *known as u8 == op) {
         details.push(op.name().to_owned());
     }
-    if head.elements > 0 {
+    if (1..=5).contains(&kind) {
         details.push(format!("{} elements", head.elements));
     }
     if let Some(dtype) = dtype
@@ -262,6 +277,26 @@ pub(crate) fn describe(head: &Head) -> String {
         details.push(format!("root {}", head.root));
     }
     if details.is_empty() { text } else { text + " of " + &details.join(", ") }
+}
+
+/// What differs between calls of two ranks, in words.
+pub(crate) fn difference(me: impl Display, mine: &Head, other: impl Display, theirs: &Head) -> String {
+    // Without what stands for the calls before, and then without what stands for the lengths of blocks.
+    let alone = |head: &Head| Head { bytes: 0, kind: [head.kind[0], head.kind[1], head.kind[2], 0], ..*head };
+    let blind = |head: &Head| if is_in_blocks(head) { Head { root: 0, ..alone(head) } } else { alone(head) };
+    let what = describe(mine);
+    if alone(mine) == alone(theirs) {
+        return format!("rank {me} and rank {other} have called different things before their {what}");
+    }
+    if blind(mine) == blind(theirs) {
+        return format!("rank {me} and rank {other} give blocks other lengths in their {what}");
+    }
+    format!("rank {me} has called {what}, rank {other} {}", describe(theirs))
+}
+
+/// Whether all ranks know the lengths of all blocks of such a call, and a head has what stands for them.
+pub(crate) fn is_in_blocks(head: &Head) -> bool {
+    matches!(head.kind[0], 4 | 5)
 }
 
 #[cfg(test)]
@@ -293,6 +328,33 @@ mod tests {
         let call = Call::all_reduce(4096, 4096, 8, DType::F32, ReduceOp::Sum);
         assert_eq!(describe(&call.head(3)), "allreduce (call 3) of sum, 8 elements, float32");
         assert_eq!(describe(&Call::barrier().head(1)), "barrier (call 1)");
+        let none = Call::all_reduce(4096, 4096, 0, DType::F32, ReduceOp::Sum);
+        assert_eq!(describe(&none.head(1)), "allreduce (call 1) of sum, 0 elements, float32");
+    }
+
+    #[test]
+    fn heads_of_calls_that_do_not_fit_differ_and_it_is_said_how() {
+        let said = |collective, ours: &[usize], theirs: &[usize]| {
+            let head = |lengths: &[usize]| {
+                let (blocks, block) = (lengths.iter().map(|elements| part(*elements)).collect(), vec![part(1)]);
+                let (input, output) =
+                    if collective == Collective::AllGather { (block, blocks) } else { (blocks, block) };
+                Call { collective, input, output, ..Call::barrier() }.head(1)
+            };
+            (head(ours) != head(theirs)).then(|| difference(0, &head(ours), "1 of the group", &head(theirs)))
+        };
+        for collective in [Collective::AllGather, Collective::ReduceScatter] {
+            assert_eq!(said(collective, &[1, 2, 3], &[1, 2, 3]), None);
+            for other in [[3, 2, 1], [2, 2, 2]] {
+                let said = said(collective, &[1, 2, 3], &other).unwrap();
+                assert!(said.contains("rank 0 and rank 1 of the group give blocks other lengths"), "{said}");
+            }
+            let said = said(collective, &[2, 2, 2], &[2, 2, 3]).unwrap();
+            assert!(said.contains("6 elements") && said.contains("rank 1 of the group") && said.contains("7 elements"));
+        }
+        let head = Call::barrier().head(4);
+        let other = Head { kind: [head.kind[0], head.kind[1], head.kind[2], 7], ..head };
+        assert!(difference(0, &head, 1, &other).contains("different things before their barrier (call 4)"));
     }
 
     #[test]

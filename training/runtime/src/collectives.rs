@@ -18,7 +18,7 @@ use crate::memory::bell::now;
 use crate::memory::meeting::{Meeting, Place, Saying};
 use crate::message::Head;
 use crate::mpi::{Room, Running};
-use crate::record::disagreement;
+use crate::record;
 use crate::task::{Mapped, Parts, Progress, Task};
 use crate::work::{Manner, Ticket};
 use crate::world::Inner;
@@ -40,9 +40,12 @@ pub(crate) struct Collectives {
     room: Option<Arc<Room>>,
     pub(crate) queue: VecDeque<Queued>,
     pub(crate) current: Option<Operation>,
-    /// Calls so far, and what the last one was.
+    /// Of what has failed and is told why once that is known: a broken connection may be what follows from it.
+    pub(crate) failed: Vec<Arc<Ticket>>,
+    /// Calls so far, what the last one was, and what stands for all of them.
     number: u64,
     last: Head,
+    history: u64,
     schedules: HashMap<(Collective, Algorithm), Arc<Verified>>,
     scratch: Vec<u64>,
 }
@@ -90,8 +93,10 @@ impl Collectives {
             room,
             queue: VecDeque::new(),
             current: None,
+            failed: Vec::new(),
             number: 0,
             last: Head::default(),
+            history: 0,
             schedules: HashMap::new(),
             scratch: Vec::new(),
         }
@@ -142,10 +147,24 @@ impl Collectives {
     }
 
     /// An error if a rank is seen to have called something else.
-    pub(crate) fn compare(&self, group: &Shared) -> Result<(), Error> {
+    pub(crate) fn compare(&mut self, group: &Shared) -> Result<(), Error> {
         let (Some(meeting), Some(operation)) = (&self.meeting, &self.current) else { return Ok(()) };
-        let Some((rank, theirs)) = meeting.disagreement(&operation.head) else { return Ok(()) };
-        Err(unlike(group, &operation.head, rank, &theirs))
+        let mine = operation.head;
+        if let Some((mine, rank, theirs)) = meeting.disagreement(mine.call) {
+            return Err(unlike(group, &mine, rank, &theirs));
+        }
+        // Who is so far ahead that it is not known any more has left a message, here or where somebody else finds it.
+        let agrees = matches!(operation.stage, Stage::Agreeing);
+        for (rank, link) in self.links.iter_mut().enumerate() {
+            let Some(head) = link.as_mut().map_or(Ok(None), Link::next)? else { continue };
+            let theirs = Head { bytes: 0, ..head };
+            // It may be ahead, but not of what nobody does alone.
+            let is_ahead = theirs.call > mine.call && (!agrees || meeting.complete());
+            if theirs != mine && !is_ahead {
+                return Err(unlike(group, &mine, rank, &theirs));
+            }
+        }
+        Ok(())
     }
 
     /// Asks the others what they have called once the current call takes long, where only asking tells.
@@ -159,8 +178,20 @@ impl Collectives {
         }
     }
 
+    /// What the ranks do not agree about, where a message that does not fit shows only that there is something.
+    fn earlier(&self, group: &Shared, world: &Inner, head: &Head, in_question: Option<u64>) -> Option<Error> {
+        if let Some(meeting) = &self.meeting {
+            let (mine, rank, theirs) = meeting.disagreement(head.call)?;
+            return Some(unlike(group, &mine, rank, &theirs));
+        }
+        let found = world.look_for_disagreement(group.topic, &group.record, in_question?);
+        // Another rank may have found it meanwhile.
+        let found = found.and_then(|()| world.look_around(|| describe(head))).err();
+        found.filter(|error| matches!(error, Error::Mismatch { .. }))
+    }
+
     /// Why MPI has refused a call: because of another rank's that does not fit, if there is one.
-    fn refused(&self, group: &Shared, world: &Inner, error: Error) -> Error {
+    fn refused(&mut self, group: &Shared, world: &Inner, error: Error) -> Error {
         let is_usable = self.room.as_ref().is_some_and(|room| room.engine.is_usable());
         if !is_usable || !matches!(error, Error::Mpi(_)) {
             return error;
@@ -184,7 +215,11 @@ impl Collectives {
         } else {
             group.record.begin(&call, self.number);
         }
-        let head = call.head(self.number);
+        let mut head = call.head(self.number);
+        // A message has room for a part of it only, of bits that every bit of the last call has a say in; and the next call's will have another.
+        let history = self.history;
+        head.kind[3] = (history >> 21) as u8;
+        self.history = head.history(history);
         let agrees = call.bytes() >= AGREE_FROM;
         let stage = match &mut self.meeting {
             Some(meeting) => {
@@ -197,7 +232,7 @@ impl Collectives {
                     let wholes = call.wholes();
                     let (input, output) =
                         (place(wholes.map(|wholes| wholes.0))?, place(wholes.map(|wholes| wholes.1))?);
-                    meeting.arrive(Some(&Saying { head, input, output }));
+                    meeting.arrive(Some(&Saying { head, history, input, output }));
                     world.ring_others(&group.ranks);
                     Stage::Agreeing
                 } else {
@@ -242,7 +277,13 @@ impl Collectives {
         let arrivals = self.meeting.as_ref().map(Meeting::arrivals);
         let progress = match &mut operation.stage {
             Stage::Agreeing => Progress::Nothing,
-            Stage::Running(task) => task.poll(&mut self.links, self.meeting.as_mut())?,
+            Stage::Running(task) => match task.poll(&mut self.links, self.meeting.as_mut()) {
+                Ok(progress) => progress,
+                Err(error) => {
+                    let earlier = self.earlier(group, world, &operation.head, task.in_question());
+                    return Err(earlier.unwrap_or(error));
+                }
+            },
             Stage::Mpi(running) => match running.poll() {
                 Ok(true) => Progress::Done,
                 Ok(false) => Progress::Nothing,
@@ -395,8 +436,12 @@ enum Agreed {
 fn agreed(meeting: &Meeting, group: &Shared, operation: &Operation, world: &Inner) -> Result<Agreed, Error> {
     let sayings: Vec<Saying> = (0..group.ranks.len()).map(|rank| meeting.saying(rank)).collect();
     let me = group.me as usize;
-    if let Some(other) = (0..sayings.len()).find(|rank| sayings[*rank].head != sayings[me].head) {
-        return Err(unlike(group, &sayings[me].head, other, &sayings[other].head));
+    let says = |rank: usize| (sayings[rank].head, sayings[rank].history);
+    if let Some(other) = (0..sayings.len()).find(|rank| says(*rank) != says(me)) {
+        // It may have begun before this call.
+        let (mine, other, theirs) =
+            meeting.disagreement(sayings[me].head.call).unwrap_or((sayings[me].head, other, sayings[other].head));
+        return Err(unlike(group, &mine, other, &theirs));
     }
     let unshared = sayings.iter().position(|saying| saying.input.region == 0 || saying.output.region == 0);
     // Without wholes ours would be among the unshared.
@@ -421,7 +466,7 @@ fn agreed(meeting: &Meeting, group: &Shared, operation: &Operation, world: &Inne
 
 /// That two ranks of a group have called different things.
 fn unlike(group: &Shared, mine: &Head, rank: usize, theirs: &Head) -> Error {
-    disagreement(group.ranks[group.me as usize], mine, group.ranks[rank], theirs)
+    record::disagreement(group.ranks[group.me as usize], mine, group.ranks[rank], theirs)
 }
 
 /// Works a schedule out and proves it.

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Duration;
 
 use eirene_train_reduce::{DType, ReduceOp};
-use eirene_train_schedule::Collective;
+use eirene_train_schedule::{Algorithm, Collective};
 
 use crate::call::{Call, Part};
 use crate::choice::{Chooser, Given, Topology, Way};
@@ -20,6 +20,7 @@ use crate::mpi::{Messages, Room};
 use crate::record::Record;
 use crate::task::Progress;
 use crate::transfers::{self, Receiving, Sending, Transfers};
+use crate::tuning::candidates::is_offered;
 use crate::tuning::explain;
 use crate::tuning::policy::Policy;
 use crate::tuning::table::Table;
@@ -105,6 +106,11 @@ impl Group {
     /// The group's ranks by their numbers in the world.
     pub fn ranks(&self) -> &[u32] {
         &self.shared.ranks
+    }
+
+    /// Whether all its ranks are on one node.
+    pub fn is_one_node(&self) -> bool {
+        self.topology().is_one_node()
     }
 
     /// Does a collective and waits for it. Where nothing else of the world's is under way it is done in the calling thread.
@@ -317,6 +323,12 @@ impl Group {
         self.world.wake_progress()
     }
 
+    /// For callers that wait in slices for something they do together, and are asked to stop: ends the world for everybody, as giving up one of
+    /// our own blocking calls does. Returns what is to be said of it.
+    pub fn give_up(&self, what: &str) -> Error {
+        self.world.fail(Error::Interrupted { what: what.to_owned() })
+    }
+
     /// Which algorithm would be taken for a call of so many elements, and why, in words.
     pub fn explain(&self, collective: Collective, dtype: DType, elements: usize) -> String {
         let chooser = &self.shared.chooser;
@@ -324,7 +336,8 @@ impl Group {
         let mpi = self.has_mpi(collective, dtype, bytes);
         let staged = chooser.choose(collective, Given { bytes, shared: false, mpi });
         let mut parts = vec![format!("{}: {staged}", explain::what(collective, bytes, chooser.topology()))];
-        if chooser.topology().is_one_node() && self.size() > 1 && bytes >= AGREE_FROM {
+        let can_share = self.size() > 1 && is_offered(collective, &Algorithm::Shared, chooser.topology());
+        if can_share && chooser.topology().is_one_node() && bytes >= AGREE_FROM {
             let shared = chooser.choose(collective, Given { bytes, shared: true, mpi });
             if shared.way != staged.way {
                 parts.push(format!("if all buffers lie in arenas: {shared}"));
@@ -438,8 +451,7 @@ impl Shared {
                 let Some(queued) = lane.queue.pop_front() else { return Ok(moved) };
                 let ticket = Arc::clone(&queued.ticket);
                 if let Err(error) = lane.begin(self, world, queued) {
-                    self.ended(1, world);
-                    ticket.finish(Err(error.clone()));
+                    lane.failed.push(ticket);
                     return Err(error);
                 }
             }
@@ -455,9 +467,8 @@ impl Shared {
                     }
                 }
                 Err(error) => {
-                    self.ended(1, world);
-                    if let Some(ticket) = ticket {
-                        ticket.finish(Err(error.clone()));
+                    if lane.current.is_none() {
+                        lane.failed.extend(ticket);
                     }
                     return Err(error);
                 }
@@ -553,7 +564,9 @@ impl Shared {
     pub(crate) fn fail(&self, error: &Error, world: &Inner) {
         if let Some(mut lane) = try_lock(&self.collectives) {
             let current = lane.current.take().map(|operation| operation.ticket);
-            let tickets: Vec<_> = current.into_iter().chain(lane.queue.drain(..).map(|queued| queued.ticket)).collect();
+            let failed = std::mem::take(&mut lane.failed);
+            let queued = lane.queue.drain(..).map(|queued| queued.ticket);
+            let tickets: Vec<_> = current.into_iter().chain(failed).chain(queued).collect();
             self.ended(tickets.iter().filter(|ticket| !ticket.is_done()).count(), world);
             for ticket in tickets {
                 ticket.finish(Err(error.clone()));

@@ -12,10 +12,16 @@ pub(crate) struct Head {
     pub(crate) bytes: u64,
     /// Elements the whole call is about; 0 where ranks may differ.
     pub(crate) elements: u64,
-    /// The root's rank in the group, where there is one.
+    /// The root's rank in the group, where there is one. Where all ranks know the lengths of all blocks, what stands for these: 0 if they are
+    /// the same.
     pub(crate) root: u32,
-    /// Which collective, element type and reduction, by their numbers in [`crate::call`].
+    /// Which collective, element type and reduction, by their numbers in [`crate::call`]; and what stands for the calls before.
     pub(crate) kind: [u8; 4],
+}
+
+/// Stands for some words, one after the other.
+pub(crate) fn mix(before: u64, word: u64) -> u64 {
+    (before ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29)
 }
 
 /// Bytes of a head on the wire.
@@ -37,6 +43,11 @@ impl Head {
     pub(crate) fn to_words(self) -> [u64; HEAD / 8] {
         let bytes = self.to_bytes();
         std::array::from_fn(|word| u64::from_le_bytes(std::array::from_fn(|i| bytes[word * 8 + i])))
+    }
+
+    /// Stands for this call and all before it, by what stands for those.
+    pub(crate) fn history(self, before: u64) -> u64 {
+        self.to_words().into_iter().fold(before, mix)
     }
 
     /// From words.

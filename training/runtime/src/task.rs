@@ -4,9 +4,9 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use eirene_train_reduce::Reduction;
-use eirene_train_schedule::{Collective, Space, Span, Step, Verified};
+use eirene_train_schedule::{Space, Span, Step, Verified, sends_empty};
 
-use crate::call::describe;
+use crate::call::{describe, difference, is_in_blocks};
 use crate::error::Error;
 use crate::extent::{Extents, Table};
 use crate::link::{Link, Outgoing};
@@ -42,6 +42,8 @@ pub(crate) struct Task {
     me: u32,
     head: Head,
     last: Head,
+    /// Messages without content are sent, too, so that it is seen where a rank takes for empty what is not.
+    sends_empty: bool,
     /// Bytes of an element.
     size: usize,
     /// For parts that more will be added to, and for those that are complete then.
@@ -55,6 +57,8 @@ pub(crate) struct Task {
     at: usize,
     state: State,
     pending: Vec<(u32, Outgoing)>,
+    /// The call as which another rank has called something else, if the message that shows it does not say what.
+    in_question: Option<u64>,
 }
 
 // SAFETY: addresses of buffers which the caller has promised to leave alone until the task is done.
@@ -104,8 +108,26 @@ impl Task {
     /// At its beginning.
     pub(crate) fn new(parts: Parts) -> Self {
         let Parts { schedule, me, head, last, size, reductions, input, output, scratch, mapped } = parts;
-        let (at, state, pending) = (0, State::fresh(), Vec::new());
-        Self { schedule, me, head, last, size, reductions, input, output, scratch, mapped, at, state, pending }
+        let (at, state, pending, in_question) = (0, State::fresh(), Vec::new(), None);
+        let even = !is_in_blocks(&head) || head.root == 0;
+        let sends_empty = sends_empty(schedule.collective(), even, head.elements);
+        Self {
+            schedule,
+            me,
+            head,
+            last,
+            sends_empty,
+            size,
+            reductions,
+            input,
+            output,
+            scratch,
+            mapped,
+            at,
+            state,
+            pending,
+            in_question,
+        }
     }
 
     /// Whether it reaches into the others' memory, instead of exchanging messages with them.
@@ -114,6 +136,11 @@ impl Task {
         let schedule = self.schedule.schedule();
         // Programs are long where there are many ranks: most calls need no look at them.
         !self.mapped.is_empty() && schedule.programs.iter().any(|program| program.iter().any(between_memories))
+    }
+
+    /// The call as which another rank has called something else, if the message for which it has failed does not say what.
+    pub(crate) fn in_question(&self) -> Option<u64> {
+        self.in_question
     }
 
     /// Does what can be done now.
@@ -172,9 +199,9 @@ impl Task {
         table.span(&span.chunks)
     }
 
-    /// Messages without content are sent in barriers alone.
+    /// Whether a message of so many bytes is sent, and waited for.
     fn is_sent(&self, bytes: usize) -> bool {
-        bytes > 0 || self.schedule.collective() == Collective::Barrier
+        bytes > 0 || self.sends_empty
     }
 
     fn push_pending(&mut self, links: &mut Links) -> Result<bool, Error> {
@@ -240,32 +267,33 @@ impl Task {
     }
 
     /// Checks that the next message of a rank is the one that is expected. False if it is not here yet.
-    fn expects(&self, from: u32, bytes: usize, links: &mut Links) -> Result<bool, Error> {
+    fn expects(&mut self, from: u32, bytes: usize, links: &mut Links) -> Result<bool, Error> {
         let Some(head) = link(links, from).next()? else { return Ok(false) };
         let wanted = Head { bytes: bytes as u64, ..self.head };
         if head == wanted {
             return Ok(true);
         }
         let same_call = Head { bytes: wanted.bytes, ..head } == wanted;
+        let me = format!("{} of the group", self.me);
         let message = if same_call {
             format!(
-                "in {}, rank {from} of the group sends {} bytes where rank {} expects {bytes}",
+                "in {}, rank {from} of the group sends {} bytes where rank {me} expects {bytes}",
                 describe(&wanted),
-                head.bytes,
-                self.me
+                head.bytes
             )
-        } else {
-            let before = if head.call < wanted.call && self.last.call > 0 {
-                format!(", after {}", describe(&self.last))
-            } else {
-                String::new()
-            };
+        } else if head.call < wanted.call && self.last.call > 0 {
             format!(
-                "rank {} has called {}{before}, rank {from} of the group {}",
-                self.me,
+                "rank {me} has called {}, after {}, rank {from} of the group {}",
                 describe(&wanted),
+                describe(&self.last),
                 describe(&head)
             )
+        } else {
+            let [kind, dtype, op, _] = wanted.kind;
+            let alike = Head { bytes: head.bytes, kind: [kind, dtype, op, head.kind[3]], ..wanted };
+            let later = head.call > wanted.call;
+            self.in_question = (later || head == alike).then_some(if later { wanted.call } else { wanted.call - 1 });
+            difference(me, &wanted, format!("{from} of the group"), &head)
         };
         Err(Error::Mismatch { message })
     }
@@ -322,6 +350,11 @@ impl Task {
             self.state.begun = true;
         }
         let total = self.state.into.bytes();
+        if total == 0 {
+            for rank in from {
+                link(links, *rank).take(0);
+            }
+        }
         while self.state.got < total {
             let (own, into) = (self.state.own.at(self.state.got), self.state.into.at(self.state.got));
             let mut bytes = own.bytes.min(into.bytes);

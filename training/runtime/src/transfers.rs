@@ -188,7 +188,10 @@ impl Transfers {
                 continue;
             };
             if let Some(receiving) = self.receives.remove(at) {
-                fits(rank, &kept.head, &receiving)?;
+                if let Err(error) = fits(rank, &kept.head, &receiving) {
+                    receiving.ticket.finish(Err(error.clone()));
+                    return Err(error);
+                }
                 // SAFETY: the caller's memory has room for what was asked for, which is as long, and is nobody else's until the ticket is
                 // finished.
                 unsafe { receiving.into.address.copy_from_nonoverlapping(kept.content.as_ptr(), kept.content.len()) };
@@ -318,4 +321,58 @@ pub(crate) fn fits(rank: u32, head: &Head, receiving: &Receiving) -> Result<(), 
             head.bytes, head.call, receiving.into.bytes
         ),
     })
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use eirene_train_reduce::DType;
+
+    use super::*;
+    use crate::link::{BellAt, Link, Memory};
+    use crate::memory::lane::Shape;
+    use crate::memory::segment::{LINE, Segment};
+
+    /// Both ends of a link through shared memory.
+    fn pair(shape: Shape) -> [Link; 2] {
+        let ring = shape.ring();
+        let segment = Arc::new(Segment::new(c"test", LINE + 2 * ring).unwrap());
+        let end = |out, into| {
+            let bell = BellAt::new(Arc::clone(&segment), 0);
+            Link::Memory(Memory::new(Arc::clone(&segment), LINE + out * ring, LINE + into * ring, shape, bell))
+        };
+        [end(0, 1), end(1, 0)]
+    }
+
+    fn receiving(tag: u32, memory: &mut [u8]) -> (Receiving, Arc<Ticket>) {
+        let into = Extent { address: memory.as_mut_ptr(), bytes: memory.len() };
+        let (began, allowed, ticket) = (Instant::now(), Duration::MAX, Ticket::new());
+        let (from, head) = (Some(1), head(tag, DType::U8));
+        (Receiving { from, head, into, began, allowed, ticket: Arc::clone(&ticket) }, ticket)
+    }
+
+    #[test]
+    fn who_asks_for_another_length_while_the_message_is_put_aside_is_told() {
+        let [near, mut far] = pair(Shape { slot: 256 });
+        let mut links = [None, Some(near)];
+        let mut transfers = Transfers::new(0, 2);
+        let mut long = vec![0; 10_000];
+        let part = Part { address: long.as_mut_ptr() as usize, elements: long.len() };
+        let mut message = Outgoing::new(head(1, DType::U8), content(part, DType::U8));
+        assert!(!far.push(&mut message).unwrap(), "it does not fit the ring");
+        let (mut other, mut shorter) = ([0; 3], [0; 9_999]);
+        let (awaited, _) = receiving(2, &mut other);
+        transfers.receive(awaited);
+        assert!(transfers.poll(&mut links).unwrap());
+        let (late, ticket) = receiving(1, &mut shorter);
+        transfers.receive(late);
+        let error = loop {
+            let is_sent = far.push(&mut message).unwrap();
+            match transfers.poll(&mut links) {
+                Ok(_) => assert!(!is_sent, "it was not noticed"),
+                Err(error) => break error,
+            }
+        };
+        assert!(matches!(&error, Error::Mismatch { message } if message.contains("10000") && message.contains("9999")));
+        assert!(ticket.is_done());
+    }
 }

@@ -471,16 +471,14 @@ impl Inner {
             self.working().iter().for_each(|group| group.fail(&error, self));
             return false;
         }
-        let groups = self.groups.read().unwrap_or_else(PoisonError::into_inner);
-        let mut failure = None;
-        let mut moved = false;
-        for group in groups.iter().filter_map(Weak::upgrade) {
+        let (mut failure, mut moved) = (None, false);
+        // Not under the lock on the groups: whoever finds that calls do not fit asks for them again.
+        for group in self.working() {
             match group.poll(self) {
                 Ok(some) => moved |= some,
                 Err(error) => failure = Some(error),
             }
         }
-        drop(groups);
         if let Some(error) = failure {
             self.fail(error);
             return true;

@@ -1,7 +1,7 @@
 //! What a schedule moves: messages, chunks and elements, exactly.
 //!
 //! Counted is what leaves a rank for another: messages, and what is read from or written to another rank's memory. Messages without
-//! elements are not sent and not counted, except a barrier's tokens.
+//! elements are counted where they are sent, see [`crate::sends_empty`].
 
 use crate::geometry::Lengths;
 use crate::ir::{Rank, Space, Span, Step};
@@ -40,6 +40,7 @@ impl std::iter::Sum for Moved {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Counts {
     ranks: u32,
+    sends_empty: bool,
     pairs: Vec<Moved>,
     reduced: Vec<u64>,
 }
@@ -51,6 +52,7 @@ impl Counts {
         let ranks = schedule.ranks();
         let mut counts = Self {
             ranks,
+            sends_empty: lengths.sends_empty(schedule.collective()),
             pairs: vec![Moved::default(); ranks as usize * ranks as usize],
             reduced: vec![0; ranks as usize],
         };
@@ -67,7 +69,7 @@ impl Counts {
         match step {
             Step::Send { to, what } => {
                 let moved = span(rank, what);
-                let sent = moved.elements > 0 || what.chunks.is_empty();
+                let sent = moved.elements > 0 || self.sends_empty;
                 self.add(rank, *to, Moved { messages: u64::from(sent), ..moved });
             }
             Step::Combine { from, own, .. } => {

@@ -20,6 +20,29 @@ pub enum Lengths {
     Nothing,
 }
 
+/// Whether messages without elements are sent as well. Which ones have none all ranks know where the message before says how long everything
+/// is: one buffer, or blocks of one length. What only the two ranks at its ends know, each learns from the other; and who calls for nothing at
+/// all still has to hear what the others call for.
+pub fn sends_empty(collective: Collective, even: bool, elements: u64) -> bool {
+    match collective {
+        Collective::AllReduce | Collective::Broadcast { .. } | Collective::Reduce { .. } => elements == 0,
+        Collective::ReduceScatter | Collective::AllGather => !even || elements == 0,
+        Collective::AllToAll | Collective::Gather { .. } | Collective::Scatter { .. } | Collective::Barrier => true,
+    }
+}
+
+impl Lengths {
+    /// As the function of this name, for a call of these lengths.
+    pub(crate) fn sends_empty(&self, collective: Collective) -> bool {
+        let (even, elements) = match self {
+            Self::Whole(elements) => (true, *elements),
+            Self::Blocks(list) => (list.windows(2).all(|pair| pair[0] == pair[1]), list.iter().sum()),
+            Self::Pairs(_) | Self::Nothing => (true, 0),
+        };
+        sends_empty(collective, even, elements)
+    }
+}
+
 /// The part number `index` of `elements` cut into `pieces`: as even as can be, the longer ones first.
 pub fn cut(elements: u64, pieces: u32, index: u32) -> Range<u64> {
     let (pieces, index) = (u64::from(pieces.max(1)), u64::from(index));

@@ -2,8 +2,8 @@
 //!
 //! A collective over `p` ranks is `p` programs, one for each rank, over buffers cut into **chunks**. A chunk is the smallest thing a step
 //! names; how many elements it has is said when the schedule runs, so one schedule serves every length, also uneven ones and lengths below
-//! the number of chunks (a chunk may be empty; messages whose chunks have no elements are not sent, and not waited for). A message of **no
-//! chunks** is a token: it is really sent, and occurs in barriers only.
+//! the number of chunks (a chunk may be empty; messages whose chunks have no elements need not be sent, nor waited for, where both sides know
+//! that they have none). A message of **no chunks** is a token: it is really sent, and occurs in barriers only.
 //!
 //! Steps between memories ([`Step::Fence`], [`Step::RemoteCombine`], [`Step::RemoteCopy`]) and messages do not occur in one schedule.
 //! With one rank there is nothing to combine and nothing to finish: its schedule only copies.
@@ -175,7 +175,7 @@ pub enum Algorithm {
     },
     /// Everybody sends everything to everybody and combines it all: one round, for little data.
     Exchange,
-    /// As direct, reading and writing the other ranks' memory in place.
+    /// As direct, reading and writing the other ranks' memory in place. Not for collectives whose blocks may differ without all ranks' knowing.
     Shared,
     /// Round a ring.
     Ring,

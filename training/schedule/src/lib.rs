@@ -26,7 +26,7 @@ mod verify;
 
 pub use counts::{Counts, Moved};
 pub use generate::{Refused, algorithms, generate};
-pub use geometry::{Geometry, Lengths, cut};
+pub use geometry::{Geometry, Lengths, cut, sends_empty};
 pub use ir::*;
 pub use predict::{Costs, Link, chain_segments, predict};
 pub use verify::{Fault, Flaw, MAX_RANKS, Verified, verify};

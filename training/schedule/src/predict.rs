@@ -51,6 +51,7 @@ pub fn predict(
     let simulation = Simulation {
         schedule,
         bytes,
+        sends_empty: lengths.sends_empty(schedule.collective()),
         nodes,
         costs,
         at: vec![0; ranks],
@@ -105,6 +106,7 @@ struct Simulation<'a> {
     schedule: &'a Verified,
     /// Of each class.
     bytes: Vec<u64>,
+    sends_empty: bool,
     nodes: &'a [u32],
     costs: &'a Costs,
     at: Vec<usize>,
@@ -194,7 +196,7 @@ impl Simulation<'_> {
     }
 
     fn is_sent(&self, rank: Rank, span: &Span) -> bool {
-        span.chunks.is_empty() || self.size(rank, span) > 0.0
+        self.sends_empty || self.size(rank, span) > 0.0
     }
 
     /// Whether messages of all of them are there; if not, the next message makes the rank try again.

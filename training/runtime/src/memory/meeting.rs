@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::segment::{LINE, Segment};
-use super::sync::{AtomicU64, Ordering, Shared};
+use super::sync::{AtomicU64, Ordering, Shared, fence};
 use crate::message::{HEAD, Head};
 
 /// Where a buffer lies in the shared memory of its rank.
@@ -22,6 +22,8 @@ pub(crate) struct Place {
 pub(crate) struct Saying {
     /// The call.
     pub(crate) head: Head,
+    /// Stands for all calls before it.
+    pub(crate) history: u64,
     /// Where its input lies.
     pub(crate) input: Place,
     /// Where its output lies.
@@ -29,7 +31,7 @@ pub(crate) struct Saying {
 }
 
 /// How many calls back a rank can be asked for.
-const CALLS: u64 = 4;
+const CALLS: u64 = if cfg!(loom) { 2 } else { 8 };
 
 /// What a rank writes and all others read.
 #[repr(C, align(128))]
@@ -96,26 +98,39 @@ impl Meeting {
 
     /// Notes that a call has begun, for those who ask who is missing, and who has called something else.
     pub(crate) fn begin(&self, head: &Head) {
+        // Whoever sees a word of this call sees that the one before it had begun. After Boehm, "Can seqlocks get along with programming
+        // language memory models?" (MSPC 2012), where a counter tells readers that what they have read was being overwritten.
+        fence(Ordering::Release);
         for (place, word) in self.call(self.me, head.call).iter().zip(head.to_words()) {
             place.store(word, Ordering::Relaxed);
         }
         self.begun(self.me).store(head.call, Ordering::Release);
     }
 
-    /// A rank whose call of the same number is another one, and what it is.
-    pub(crate) fn disagreement(&self, head: &Head) -> Option<(usize, Head)> {
-        (0..self.size).find_map(|rank| {
-            if self.begun(rank).load(Ordering::Acquire) < head.call {
-                return None;
-            }
-            let theirs =
-                Head::from_words(std::array::from_fn(|word| self.call(rank, head.call)[word].load(Ordering::Relaxed)));
-            // The number within says whether it was overwritten by a later one.
-            (theirs.call == head.call
-                && theirs != *head
-                && self.begun(rank).load(Ordering::Acquire) < head.call + CALLS - 1)
-                .then_some((rank, theirs))
+    /// A rank whose call was another one than this rank's of the same number, as far as both are known: of the first rank whose latest
+    /// call up to this number differs, the oldest that does. This rank's, the rank, and its.
+    pub(crate) fn disagreement(&self, number: u64) -> Option<(Head, usize, Head)> {
+        let differ = |rank: usize, number: u64| {
+            let (mine, theirs) = (self.said(self.me, number)?, self.said(rank, number)?);
+            (mine != theirs).then_some((mine, rank, theirs))
+        };
+        (0..self.size).filter(|rank| *rank != self.me).find_map(|rank| {
+            // Heads have something of what was called before: who has the same now mostly had it then.
+            let last = self.begun(rank).load(Ordering::Acquire).min(number);
+            let latest = differ(rank, last)?;
+            (last.saturating_sub(CALLS - 2)..last).find_map(|number| differ(rank, number)).or(Some(latest))
         })
+    }
+
+    /// A call of a rank's, if it has begun it and it is not too long ago.
+    fn said(&self, rank: usize, number: u64) -> Option<Head> {
+        if self.begun(rank).load(Ordering::Acquire) < number {
+            return None;
+        }
+        let head = Head::from_words(std::array::from_fn(|word| self.call(rank, number)[word].load(Ordering::Relaxed)));
+        // Pairs with the one in `begin`. A call is overwritten once the one before the overwriting one has begun.
+        fence(Ordering::Acquire);
+        (head.call == number && self.begun(rank).load(Ordering::Relaxed) < number + CALLS - 1).then_some(head)
     }
 
     /// The ranks that have not begun a call.
@@ -205,14 +220,15 @@ mod tests {
         let [one, two] = [0, 1].map(|me| Meeting::new(Arc::clone(&segment), 0, me, 2));
         let head = |call, elements| Head { call, elements, ..Head::default() };
         one.begin(&head(1, 10));
-        assert_eq!(one.disagreement(&head(1, 10)), None);
+        assert_eq!(one.disagreement(1), None);
         two.begin(&head(1, 11));
-        assert_eq!(one.disagreement(&head(1, 10)), Some((1, head(1, 11))));
-        assert_eq!(two.disagreement(&head(1, 11)), Some((0, head(1, 10))));
-        for call in 2..=1 + CALLS {
-            two.begin(&head(call, 11));
-        }
-        assert_eq!(one.disagreement(&head(1, 10)), None);
+        assert_eq!(one.disagreement(1), Some((head(1, 10), 1, head(1, 11))));
+        assert_eq!(two.disagreement(1), Some((head(1, 11), 0, head(1, 10))));
+        // Who is ahead sees it, too, as long as it knows what it had called then.
+        (2..CALLS).for_each(|call| two.begin(&head(call, 11)));
+        assert_eq!(two.disagreement(CALLS - 1), Some((head(1, 11), 0, head(1, 10))));
+        two.begin(&head(CALLS, 11));
+        assert_eq!((one.disagreement(1), two.disagreement(CALLS)), (None, None));
     }
 
     #[test]

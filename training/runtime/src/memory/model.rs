@@ -87,3 +87,17 @@ fn whoever_passes_a_fence_sees_what_the_others_said() {
         there.join().unwrap();
     });
 }
+
+#[test]
+fn a_call_that_is_being_overwritten_is_not_taken_for_another() {
+    loom::model(|| {
+        let call = |number: u64| Head { call: number, elements: number, ..Head::default() };
+        let mut meetings = meeting::model(2);
+        let ahead = meetings.pop().unwrap();
+        meetings[0].begin(&call(1));
+        ahead.begin(&call(1));
+        let going_on = thread::spawn(move || (2..=3).for_each(|number| ahead.begin(&call(number))));
+        assert_eq!(meetings[0].disagreement(1), None);
+        going_on.join().unwrap();
+    });
+}

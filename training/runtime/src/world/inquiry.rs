@@ -18,7 +18,7 @@ use crate::memory::bell::now;
 use crate::message::{HEAD, Head};
 use crate::record::{Record, Said, Share};
 
-/// How long the others may take to say where they are, when a collective has taken too long or MPI has refused it.
+/// How long the others may take to say where they are, when a collective has taken too long, MPI has refused it, or a message does not fit.
 const ANSWER: Duration = Duration::from_millis(500);
 
 /// How often ranks compare what they have called where MPI would not say that it differs.
@@ -123,7 +123,7 @@ impl Inner {
         }
     }
 
-    /// An error if another rank of a group is found to have called something else, which is why MPI has refused a call.
+    /// An error if another rank of a group is found to have called something else, which is why a message does not fit or MPI has refused a call.
     pub(crate) fn look_for_disagreement(&self, group: u64, record: &Record, call: u64) -> Result<(), Error> {
         self.ask(group, record, call);
         let deadline = now() + ANSWER;

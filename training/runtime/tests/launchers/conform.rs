@@ -1,6 +1,6 @@
 //! Every collective under every launcher, against plain loops.
 
-use crate::launcher::{Launcher, mpi_s, run, srun_s, wheels};
+use crate::launcher::{Kind, Launcher, mpi_s, run, srun_s, wheels, wheels_root};
 use crate::slurm::Slurm;
 use crate::started::{deep, seed};
 
@@ -61,8 +61,33 @@ fn collectives_hold_under_slurm_in_its_three_ways() {
     hold(&srun_s(&slurm.conf), few());
 }
 
+/// MPI does every collective itself, and carries messages.
+fn hold_by(launcher: &Launcher, library: &str, own: &str) {
+    let ranks = if deep() { 4 } else { 2 + (seed() % 3) as u32 };
+    let variables =
+        [("EIRENE_TRAIN_MPI", library), ("EIRENE_TRAIN_TRANSPORT", "mpi"), ("EIRENE_TRAIN_ALGORITHM", "mpi")];
+    let ended = launcher.start(ranks, &["cases", &seed().to_string(), few()], &variables).end();
+    ended.assert_right(ranks, " cases right");
+    assert!(ended.text.contains(own), "{own} is not in: {}", ended.text);
+}
+
 #[test]
-#[ignore = "needs torchrun and the MPIs from wheels; part of the deep tests"]
+fn collectives_hold_by_open_mpi_under_slurm_s_pmix() {
+    let slurm = Slurm::start(1);
+    let pmix = srun_s(&slurm.conf).into_iter().find(|launcher| launcher.kind == Kind::SlurmPmix).unwrap();
+    hold_by(&pmix, "libmpi.so.40", "MPI's own: Open MPI 4");
+}
+
+#[test]
+#[ignore = "needs the MPIs from wheels; tests/run runs it"]
+fn collectives_hold_by_the_standard_abi_of_mpi_5() {
+    let hydra = wheels().into_iter().find(|launcher| launcher.kind == Kind::Hydra).unwrap();
+    let library = wheels_root().join("lib/libmpi_abi.so.1");
+    hold_by(&hydra, library.to_str().unwrap(), "in the standard MPI ABI");
+}
+
+#[test]
+#[ignore = "needs torchrun and the MPIs from wheels; tests/run runs it"]
 fn collectives_hold_under_torchrun_and_the_launchers_from_wheels() {
     hold(&wheels(), few());
 }

@@ -1,7 +1,7 @@
 //! Ranks that were started: what they say, how they end, and that nothing of them is left.
 
 use std::io::Read;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -77,6 +77,11 @@ impl Started {
         command.env(name, value).env("RUST_BACKTRACE", "0").env("OMP_NUM_THREADS", "1");
         for name in ["XDG_RUNTIME_DIR", "HOME", "TMPDIR"] {
             command.env(name, base.path());
+        }
+        // Open MPI 5 does not learn from a SLURM with PMIx 4 who is on its node, and takes TCP there; of Docker's bridge, which leads nowhere,
+        // it waits for ever.
+        if Path::new("/sys/class/net/docker0").exists() {
+            command.env("OMPI_MCA_btl_tcp_if_exclude", "127.0.0.1/8,sppp,docker0");
         }
         command.envs(variables.iter().copied());
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());

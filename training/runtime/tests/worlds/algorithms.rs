@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 
 use crate::ranks::{AMPLE, joining};
-use eirene_train_runtime::{Call, Collective, DType, Group, Options, Part, ReduceOp, Region, World};
+use eirene_train_runtime::{Call, Collective, DType, Group, Manner, Options, Part, ReduceOp, Region, World};
 use eirene_train_schedule::algorithms;
 
 /// Random numbers that can be had again: SplitMix64.
@@ -249,10 +249,18 @@ fn check(case: &Case, group: &Group, memory: &mut [Memory; 2]) {
     first.bytes()[input_at..input_at + given.len()].copy_from_slice(&given);
     let input = parts(first.bytes().as_ptr() as usize + input_at, size, &gives);
     let target = if in_place { &mut *first } else { &mut *second };
+    let target_is_shared = matches!(target, Memory::Arena(_));
     let output = parts(target.bytes().as_ptr() as usize + output_at, size, &room);
     let call = Call { collective: case.collective, dtype: case.dtype, op: case.op, input, output };
-    // SAFETY: the memory is longer than what is named of it, and nobody else's.
-    unsafe { group.run(&call, AMPLE) }.unwrap();
+    if target_is_shared {
+        // SAFETY: the memory is longer than what is named of it, and nobody else's.
+        let work = unsafe { group.start(&call, AMPLE) }.unwrap();
+        work.wait(None).unwrap();
+        assert_eq!(work.manner(), Some(Manner::InPlace), "{case:?} on rank {me}");
+    } else {
+        // SAFETY: as above.
+        unsafe { group.run(&call, AMPLE) }.unwrap();
+    }
 
     let target = if in_place { &mut *first } else { &mut *second };
     let (found, untouched) = (target.bytes(), vec![UNTOUCHED; ROOM]);

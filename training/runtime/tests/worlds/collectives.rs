@@ -129,7 +129,7 @@ proptest! {
 }
 
 /// The mappings of the memory that an address lies in, by its inode: how many, and at which addresses.
-fn mappings(address: usize) -> (u64, usize) {
+pub(crate) fn mappings(address: usize) -> (u64, usize) {
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
     let inode = |line: &str| line.split_whitespace().nth(4).unwrap().parse::<u64>().unwrap();
     let holds = |line: &&str| {
@@ -141,7 +141,8 @@ fn mappings(address: usize) -> (u64, usize) {
     (ours, mappings_of(ours))
 }
 
-fn mappings_of(inode: u64) -> usize {
+/// How many mappings there are of an arena, by its inode.
+pub(crate) fn mappings_of(inode: u64) -> usize {
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
     let is_it = |line: &&str| line.contains("eirene-train-arena") && line.contains(&format!(" {inode} "));
     maps.lines().filter(is_it).count()

@@ -7,4 +7,5 @@ mod collectives;
 mod failures;
 mod ranks;
 mod secrecy;
+mod shapes;
 mod tuning;

@@ -45,7 +45,9 @@ pub(crate) fn joining<T: Send>(
                 })
             })
             .collect();
-        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+        let said = threads.into_iter().map(|thread| thread.join().unwrap()).collect();
+        assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0, "nothing is left in the directory");
+        said
     })
 }
 

@@ -242,7 +242,11 @@ fn what_is_asked_for_and_not_possible_is_passed_over_with_the_reason() {
         said
     });
     for [gather, reduce, broadcast] in &said {
-        assert!(gather.contains("direct/1") && gather.contains("`allgather=doubling` is not possible: not on 3 ranks"));
+        assert!(
+            gather.contains("direct/1")
+                && gather
+                    .contains("`allgather=doubling` is not possible: the collective has no such algorithm on 3 ranks")
+        );
         assert!(reduce.contains("`allreduce=shared` is for buffers that all lie in arenas"), "{reduce}");
         assert!(reduce.contains("in arenas: shared: asked for by"), "{reduce}");
         assert!(broadcast.contains("`broadcast=two-level:4` is not possible: all ranks of this group are on one node"));

@@ -1,10 +1,9 @@
 //! All-to-all.
 //!
 //! Every block goes straight to where it belongs: all at once, or with one partner after the other (Thakur, Rabenseifner and Gropp, 2005).
-//! Blocks can be of all lengths, so there is no algorithm here that puts several into one message.
+//! Blocks can be of all lengths, so there is no algorithm here that puts several into one message, and none in place in others' memory.
 
 use super::draft::{Draft, before, copy, input, one, others, output, receive, send};
-use crate::ir::Step;
 
 /// All at once, segment by segment.
 pub(super) fn direct(ranks: u32, segments: u32) -> Draft {
@@ -24,20 +23,6 @@ pub(super) fn direct(ranks: u32, segments: u32) -> Draft {
                 }
             }
         }
-        program
-    })
-}
-
-/// Everybody reads what is his from everybody's input.
-pub(super) fn shared(ranks: u32) -> Draft {
-    Draft::whole(ranks, ranks, |rank| {
-        let mut program = vec![Step::Fence, copy(input(one(rank)), output(one(rank)))];
-        program.extend(others(rank, ranks).map(|of| Step::RemoteCopy {
-            of,
-            from: input(one(rank)),
-            to: output(one(of)),
-        }));
-        program.push(Step::Fence);
         program
     })
 }

@@ -3,7 +3,6 @@
 //! Dissemination: Hensgen, Finkel and Manber, "Two algorithms for barrier synchronization", 1988.
 
 use super::draft::{Draft, before, input, receive, send};
-use crate::ir::Step;
 
 /// Tokens to ranks at distances 1, 2, 4, …: whoever has heard of some tells of all of them.
 pub(super) fn dissemination(ranks: u32) -> Draft {
@@ -16,9 +15,4 @@ pub(super) fn dissemination(ranks: u32) -> Draft {
             })
             .collect()
     })
-}
-
-/// One fence.
-pub(super) fn shared(ranks: u32) -> Draft {
-    Draft::whole(ranks, 0, |_| vec![Step::Fence])
 }

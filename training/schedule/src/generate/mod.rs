@@ -159,16 +159,12 @@ fn writer(collective: Collective, algorithm: &Algorithm) -> Option<Writer<'_>> {
         (Collective::AllGather, A::Bruck) => Box::new(allgather::bruck),
         (Collective::AllGather, A::Doubling) => Box::new(allgather::doubling),
         (Collective::AllToAll, A::Direct { segments }) => Box::new(|p| alltoall::direct(p, *segments)),
-        (Collective::AllToAll, A::Shared) => Box::new(alltoall::shared),
         (Collective::AllToAll, A::Pairwise) => Box::new(alltoall::pairwise),
         (Collective::Gather { root }, A::Direct { segments }) => Box::new(move |p| rooted::gather(p, root, *segments)),
-        (Collective::Gather { root }, A::Shared) => Box::new(move |p| rooted::gather_shared(p, root)),
         (Collective::Scatter { root }, A::Direct { segments }) => {
             Box::new(move |p| rooted::scatter(p, root, *segments))
         }
-        (Collective::Scatter { root }, A::Shared) => Box::new(move |p| rooted::scatter_shared(p, root)),
         (Collective::Barrier, A::Dissemination) => Box::new(barrier::dissemination),
-        (Collective::Barrier, A::Shared) => Box::new(barrier::shared),
         _ => return None,
     })
 }
@@ -209,7 +205,7 @@ pub fn algorithms(collective: Collective, ranks: u32, nodes: &[u32], shared_memo
         Collective::Gather { .. } | Collective::Scatter { .. } => direct(&[1, 4]),
         Collective::Barrier => vec![A::Dissemination],
     };
-    if shared_memory {
+    if shared_memory && writer(collective, &A::Shared).is_some() {
         list.push(A::Shared);
     }
     list.retain(|algorithm| parameters(collective, algorithm, ranks).is_ok());

@@ -1,9 +1,10 @@
 //! Gather to one rank and scatter from it.
 //!
-//! Only the root knows how long the other ranks' blocks are, so nobody else can pass them on: there are no trees here.
+//! Only the root knows how long the other ranks' blocks are, so nobody else can pass them on or find them in place: there are no trees here,
+//! and nothing between memories.
 
 use super::draft::{Draft, copy, input, one, others, output, receive, send};
-use crate::ir::{Rank, Step};
+use crate::ir::Rank;
 
 /// Everybody's block to the root.
 pub(super) fn gather(ranks: u32, root: Rank, segments: u32) -> Draft {
@@ -20,23 +21,6 @@ pub(super) fn gather(ranks: u32, root: Rank, segments: u32) -> Draft {
     })
 }
 
-/// The root reads everybody's input.
-pub(super) fn gather_shared(ranks: u32, root: Rank) -> Draft {
-    Draft::new(ranks, (1, ranks), |rank| {
-        let mut program = vec![Step::Fence];
-        if rank == root {
-            program.push(copy(input(one(0)), output(one(root))));
-            program.extend(others(root, ranks).map(|of| Step::RemoteCopy {
-                of,
-                from: input(one(0)),
-                to: output(one(of)),
-            }));
-        }
-        program.push(Step::Fence);
-        program
-    })
-}
-
 /// The root's blocks to everybody.
 pub(super) fn scatter(ranks: u32, root: Rank, segments: u32) -> Draft {
     Draft::new(ranks, (ranks * segments, segments), |rank| {
@@ -47,17 +31,5 @@ pub(super) fn scatter(ranks: u32, root: Rank, segments: u32) -> Draft {
         let sends = (0..segments).flat_map(|segment| others(root, ranks).map(move |to| send(to, block(to, segment))));
         let own = input(root * segments..(root + 1) * segments);
         sends.chain([copy(own, output(0..segments))]).collect()
-    })
-}
-
-/// Everybody reads what is his from the root's input.
-pub(super) fn scatter_shared(ranks: u32, root: Rank) -> Draft {
-    Draft::new(ranks, (ranks, 1), |rank| {
-        let get = if rank == root {
-            copy(input(one(root)), output(one(0)))
-        } else {
-            Step::RemoteCopy { of: root, from: input(one(rank)), to: output(one(0)) }
-        };
-        vec![Step::Fence, get, Step::Fence]
     })
 }

@@ -165,7 +165,7 @@ fn a_fence_left_out() {
         });
         assert!(matches!(last, Fault::Unfenced { .. }), "{last:?}");
     }
-    let barrier = mutant(Collective::Barrier, &Algorithm::Shared, 3, |schedule| {
+    let barrier = mutant(Collective::Barrier, &Algorithm::Dissemination, 3, |schedule| {
         schedule.programs.iter_mut().for_each(Vec::clear);
     });
     assert!(matches!(barrier, Fault::Unheard { .. }));
