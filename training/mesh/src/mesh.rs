@@ -341,6 +341,14 @@ impl Mesh {
         self.shared.link(rank).is_ok_and(|link| link.inbox().left)
     }
 
+    /// True if nothing more is to be expected of the rank: it has said goodbye, has ended the work for everybody, or is gone.
+    pub fn is_over(&self, rank: u32) -> bool {
+        self.shared.link(rank).is_ok_and(|link| {
+            let inbox = link.inbox();
+            inbox.left || inbox.gone
+        })
+    }
+
     /// Ends the work for everybody. Who is in trouble already passes that on instead of its own reason, so that all see
     /// the first cause.
     pub fn abort(&self, reason: &str) {

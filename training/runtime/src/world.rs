@@ -2,6 +2,7 @@
 
 mod announcing;
 mod building;
+mod failing;
 mod inquiry;
 mod options;
 mod parting;
@@ -13,7 +14,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, Weak};
 use std::time::{Duration, Instant};
 
 use eirene_train_launch::Launch;
-use eirene_train_mesh::{Mesh, Trouble};
+use eirene_train_mesh::Mesh;
 
 use crate::arena::{Arena, Region};
 use crate::choice::Topology;
@@ -28,6 +29,8 @@ use crate::mpi::Engine;
 use crate::tuning::policy::Policy;
 use crate::tuning::table::Table;
 
+use failing::{EXPLANATION, not_made, told};
+
 pub use options::{Encryption, Options};
 
 /// What messages over the mesh are about, beside those of groups, whose numbers are larger.
@@ -37,12 +40,6 @@ const TOPIC_STATUS: u64 = 3;
 const TOPIC_POLICY: u64 = 4;
 const TOPIC_PARTED: u64 = 0x4d50_4901;
 const FIRST_GROUP_TOPIC: u64 = 1 << 32;
-
-/// How long an end is waited for that explains why a connection broke.
-const EXPLANATION: Duration = Duration::from_secs(2);
-
-/// How long the reason may take that made a rank leave, and that comes from another one.
-const RUMOUR: Duration = Duration::from_millis(300);
 
 /// How often those who wait look for such questions.
 const LISTEN: Duration = Duration::from_millis(20);
@@ -385,58 +382,6 @@ impl Inner {
         }
     }
 
-    /// Ends the world for everybody. Returns the error that explains it best: a rank that has died is the reason for a broken connection,
-    /// and what another rank has said comes before what follows from it.
-    pub(crate) fn fail(&self, error: Error) -> Error {
-        let error = self.explained(error);
-        let first = self.failure.set(error).is_ok();
-        self.failed.store(true, Ordering::Release);
-        let error = self.failure();
-        if first && !matches!(error, Error::PeerDied { .. } | Error::Aborted { .. }) {
-            self.mesh.abort(&error.to_string());
-        }
-        // Before anybody is told that memory is the caller's again.
-        if let Some(mpi) = self.mpi.as_ref().filter(|_| first) {
-            mpi.give_up();
-        }
-        for group in self.working() {
-            group.fail(&error, self);
-        }
-        self.bell().ring();
-        error
-    }
-
-    /// Why the world has ended.
-    fn failure(&self) -> Error {
-        self.failure.get().cloned().unwrap_or(Error::Ended { reason: "it was left".to_owned() })
-    }
-
-    /// Why a rank is not to be talked to any more: if others know a reason, it is on its way.
-    fn explained(&self, error: Error) -> Error {
-        let deadline = now() + EXPLANATION;
-        let rank = match &error {
-            Error::Connection { rank, .. } | Error::Left { rank, .. } => *rank,
-            _ => return error,
-        };
-        let mut left_until = None;
-        while now() < deadline {
-            if let Some(trouble) = self.mesh.trouble() {
-                return told(trouble, "a message was under way");
-            }
-            if left_until.is_none() && self.mesh.left(rank) {
-                left_until = Some(now() + RUMOUR);
-            }
-            if left_until.is_some_and(|until| until < now()) {
-                return match error {
-                    Error::Left { .. } => error,
-                    _ => Error::Left { rank, what: "it was still talked to".to_owned() },
-                };
-            }
-            std::thread::sleep(Duration::from_millis(1));
-        }
-        error
-    }
-
     /// Looks whether all ranks are well.
     pub(crate) fn look_around(&self, doing: impl Fn() -> String) -> Result<(), Error> {
         if let Some(trouble) = self.mesh.trouble() {
@@ -563,27 +508,5 @@ impl Inner {
 impl Drop for Inner {
     fn drop(&mut self) {
         self.leave();
-    }
-}
-
-/// Why a world could not be made: where a rank has left, the reason may still be on its way from another one.
-fn not_made(mesh: &Mesh, error: Error) -> Error {
-    let until = now() + RUMOUR;
-    while matches!(error, Error::Left { .. }) && now() < until {
-        if let Some(trouble) = mesh.trouble() {
-            return told(trouble, "the world was being made");
-        }
-        std::thread::sleep(Duration::from_millis(1));
-    }
-    error
-}
-
-fn told(trouble: Trouble, doing: &str) -> Error {
-    match trouble {
-        Trouble::Died { rank } => Error::PeerDied { rank, what: doing.to_owned() },
-        Trouble::Aborted { rank, reason } => Error::aborted(rank, reason),
-        Trouble::Corrupt { rank } => {
-            Error::Connection { rank, reason: "somebody has tampered with what it sends".to_owned() }
-        }
     }
 }

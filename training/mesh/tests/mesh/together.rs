@@ -213,6 +213,10 @@ fn an_abort_reaches_everybody_at_once_and_rings_their_bells() {
     until("everybody knows", || meshes.iter().all(|mesh| mesh.trouble() == expected));
     until("every bell was rung", || rung.load(Ordering::SeqCst) == 4);
     assert!(matches!(meshes[0].send(1, 1, b"", &[]), Err(Error::Aborted { rank: 2, .. })));
+    // Nothing more is to be expected of who has ended it, nor of who says goodbye in spite of it.
+    assert!(meshes[0].is_over(2) && !meshes[0].is_over(1));
+    meshes[3].part();
+    until("the goodbye is heard", || meshes[0].is_over(3));
     // Who fails because of it passes the first cause on.
     meshes[1].abort("rank 2 gave up");
     drop(meshes);

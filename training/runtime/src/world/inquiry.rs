@@ -86,7 +86,8 @@ impl Status {
     }
 }
 
-/// Starts a thread that answers for this rank as long as the world is wanted, whatever else its threads do. It sleeps by itself, not with
+/// Starts a thread that answers for this rank as long as the world is wanted, and gives MPI up when the others have to, whatever else its
+/// threads do. It sleeps by itself, not with
 /// those whom others ring for.
 pub(super) fn begin_to_answer(world: &Arc<Inner>) -> Result<(), Error> {
     let world = Arc::downgrade(world);
@@ -94,6 +95,7 @@ pub(super) fn begin_to_answer(world: &Arc<Inner>) -> Result<(), Error> {
         loop {
             std::thread::sleep(ANSWERS);
             let Some(world) = world.upgrade().filter(|world| !world.stop.load(Ordering::Acquire)) else { return };
+            world.heed();
             world.answer();
         }
     };

@@ -225,7 +225,10 @@ fn ranks_that_call_something_else_are_named_by_all_whoever_carries_the_call() {
                 if more.is_empty() && !["length", "order"].contains(&difference) {
                     continue;
                 }
-                found(&installed, 3, &[&words, nodes], &with(&installed, more));
+                // Some MPIs end a rank that reads the memory of one that has found it out and is gone: seldom, and only large messages.
+                for _ in 0..if deep() && difference == "length" { 40 } else { 1 } {
+                    found(&installed, 3, &[&words, nodes], &with(&installed, more));
+                }
             }
         }
     }
