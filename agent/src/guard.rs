@@ -7,15 +7,19 @@
 use std::ffi::OsString;
 use std::os::fd::AsFd as _;
 use std::os::unix::process::ExitStatusExt as _;
+use std::path::Path;
 use std::process::{ExitStatus, Stdio};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use tokio::io::AsyncReadExt as _;
+use tokio::net::UnixStream;
 use tokio::net::unix::pipe::Receiver;
 use tokio::process::Command;
 use tokio::signal::unix::{SignalKind, signal};
 
+use crate::app::RUNTIME;
+use crate::container::GUARD_SOCKET;
 use crate::log::Log;
 use crate::processes;
 
@@ -24,21 +28,46 @@ const EXIT_NOT_FOUND: u8 = 127;
 /// Exit status when the agent went away.
 const EXIT_ALONE: u8 = 128 + Signal::SIGKILL as u8;
 
-/// Runs the app until it ends or the agent does; gives the exit status to pass on.
+/// Runs the app until it ends or the agent does; gives the exit status to pass on. Without an app it holds the container ready.
 pub async fn guard(command: &[OsString], log: &Log) -> u8 {
-    let Some((program, arguments)) = command.split_first() else { return EXIT_NOT_FOUND };
-    match run(program, arguments).await {
-        Ok(status) => status,
-        Err(error) => {
-            log.say(&format!("the app could not be started: {}: {error}", program.to_string_lossy()));
-            EXIT_NOT_FOUND
+    // Whoever started the container learns by this where its ranks may enter it. The app does not need that.
+    let _shown = UnixStream::connect(Path::new(RUNTIME).join(GUARD_SOCKET)).await;
+    let outcome = match command.split_first() {
+        Some((program, arguments)) => run(program, arguments).await,
+        None => hold().await,
+    };
+    outcome.unwrap_or_else(|error| {
+        let what = command.first().map_or("the container".into(), |program| program.to_string_lossy());
+        log.say(&format!("the app could not be started: {what}: {error}"));
+        EXIT_NOT_FOUND
+    })
+}
+
+/// The pipe whose other end the agent alone holds.
+fn agent() -> std::io::Result<Receiver> {
+    Receiver::from_owned_fd(std::io::stdin().as_fd().try_clone_to_owned()?)
+}
+
+/// Until the agent ends, or asks.
+async fn hold() -> std::io::Result<u8> {
+    processes::adopt_orphans()?;
+    let mut agent = agent()?;
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut nothing = [0; 64];
+    let asked = loop {
+        tokio::select! {
+            _ = terminate.recv() => break true,
+            read = agent.read(&mut nothing) => if !matches!(read, Ok(1..)) { break false },
         }
-    }
+    };
+    // What ranks have left behind was adopted here.
+    processes::sweep().await;
+    Ok(if asked { 0 } else { EXIT_ALONE })
 }
 
 async fn run(program: &OsString, arguments: &[OsString]) -> std::io::Result<u8> {
     processes::adopt_orphans()?;
-    let mut agent = Receiver::from_owned_fd(std::io::stdin().as_fd().try_clone_to_owned()?)?;
+    let mut agent = agent()?;
     let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     let mut app = Command::new(program).args(arguments).stdin(Stdio::null()).process_group(0).spawn()?;
     let pid = app.id().and_then(|id| i32::try_from(id).ok()).map(Pid::from_raw);
@@ -64,7 +93,7 @@ fn tell(pid: Option<Pid>, what: Signal) -> bool {
 }
 
 /// The status, or 128 and the signal's number.
-fn code(status: ExitStatus) -> u8 {
+pub(crate) fn code(status: ExitStatus) -> u8 {
     let number = status.code().or_else(|| status.signal().map(|signal| 128 + signal));
     number.and_then(|number| u8::try_from(number).ok()).unwrap_or(1)
 }

@@ -2,14 +2,15 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
-use std::fs::File;
-use std::io::Read as _;
-use std::os::unix::fs::MetadataExt as _;
+use std::fs::{File, OpenOptions};
+use std::io::{Read, Write as _};
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use eirene_core::job_file::JobFile;
 
+use crate::allocation::Allocation;
 use crate::log::Log;
 
 /// Longest job file, bytes.
@@ -33,6 +34,18 @@ impl Environment {
     /// The value of a variable that is set and not empty.
     pub(crate) fn get(&self, name: &str) -> Option<&str> {
         self.0.get(name).map(String::as_str).filter(|value| !value.is_empty())
+    }
+
+    /// A program in the job's PATH.
+    pub(crate) fn find_program(&self, name: &str) -> Option<PathBuf> {
+        let path = self.get("PATH").unwrap_or("/usr/local/bin:/usr/bin:/bin");
+        let mut candidates = path.split(':').map(|directory| Path::new(directory).join(name));
+        candidates.find(|candidate| candidate.is_absolute() && candidate.is_file())
+    }
+
+    /// The variables that programs of the node get which the agent starts.
+    pub(crate) fn of_programs(&self) -> Vec<(String, String)> {
+        self.select(|name| matches!(name, "PATH" | "HOME" | "USER" | "LOGNAME" | "LANG" | "TMPDIR"))
     }
 
     /// The variables whose names satisfy `wanted`.
@@ -74,8 +87,8 @@ pub(crate) struct Job {
     pub(crate) uid: u32,
     /// This node.
     pub(crate) node: String,
-    /// All nodes, as far as the variables say without a look-up.
-    pub(crate) nodes: Vec<String>,
+    /// All nodes and what the job has of them.
+    pub(crate) allocation: Allocation,
     /// When the time limit is over, Unix seconds.
     pub(crate) ends_at: Option<u64>,
 }
@@ -90,7 +103,18 @@ impl Job {
         let uid = nix::unistd::geteuid().as_raw();
         let file = wait_for(path, uid, restart_count, log).await?;
         let ends_at = environment.get("SLURM_JOB_END_TIME").and_then(|text| text.parse().ok());
-        Ok(Self { file, path: path.to_owned(), id, uid, nodes: vec![node.clone()], node, ends_at })
+        let allocation = Allocation::read(environment, &node).ok_or(JobError::Variable("SLURM_JOB_NODELIST"))?;
+        Ok(Self { file, path: path.to_owned(), id, uid, allocation, node, ends_at })
+    }
+
+    /// The session's directory in the person's home, which all nodes see.
+    pub(crate) fn home_directory(&self) -> &Path {
+        self.path.parent().unwrap_or(Path::new("/"))
+    }
+
+    /// What tells this start of this session from every other: names what it leaves on nodes.
+    pub(crate) fn name(&self) -> String {
+        format!("{}.{}", self.file.session, self.file.restart_count)
     }
 
     /// The secret that is in the job file now, if that is still the file of this session and this restart. A portal whose database was
@@ -124,14 +148,30 @@ async fn wait_for(path: &Path, uid: u32, restart_count: u32, log: &Log) -> Resul
 }
 
 fn read_file(path: &Path, uid: u32) -> Result<JobFile, JobError> {
+    let text = read_private(path, uid, MAX_JOB_FILE)?;
+    serde_json::from_str(&text).map_err(JobError::Damaged)
+}
+
+/// The text of a file that only this person may read or write.
+pub(crate) fn read_private(path: &Path, uid: u32, most: u64) -> Result<String, JobError> {
     let mut file = File::open(path).map_err(JobError::Unreadable)?;
     let metadata = file.metadata().map_err(JobError::Unreadable)?;
     if metadata.uid() != uid || metadata.mode() & 0o077 != 0 || !metadata.is_file() {
         return Err(JobError::NotPrivate);
     }
     let mut text = String::new();
-    file.by_ref().take(MAX_JOB_FILE).read_to_string(&mut text).map_err(JobError::Unreadable)?;
-    serde_json::from_str(&text).map_err(JobError::Damaged)
+    Read::by_ref(&mut file).take(most).read_to_string(&mut text).map_err(JobError::Unreadable)?;
+    Ok(text)
+}
+
+/// Makes a file that only this person may read or write, in place of an earlier one.
+pub(crate) fn write_private(path: &Path, text: &str) -> std::io::Result<()> {
+    match std::fs::remove_file(path) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
+    file.write_all(text.as_bytes())
 }
 
 #[cfg(test)]
@@ -168,7 +208,7 @@ pub(crate) mod tests {
         std::fs::rename(fresh, path).unwrap();
     }
 
-    fn environment(extra: &[(&str, &str)]) -> Environment {
+    pub(crate) fn environment(extra: &[(&str, &str)]) -> Environment {
         let pairs = [("SLURM_JOB_ID", "7"), ("SLURMD_NODENAME", "c1")].iter().chain(extra);
         Environment::from_pairs(pairs.map(|(name, value)| ((*name).into(), (*value).into())))
     }

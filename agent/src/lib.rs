@@ -2,24 +2,35 @@
 //!
 //! - [`job`]: who this job is, from SLURM's variables and the job file;
 //! - [`app`]: what can be started, one file an app;
-//! - [`container`]: the app's process in its container, and that nothing of it is left;
+//! - [`allocation`]: the job's nodes;
+//! - [`container`]: the app's process in its container, that nothing of it is left, and how others enter it;
+//! - [`helper`] and [`helpers`]: the container on the other nodes, and the agent's way to them;
+//! - [`steps`], [`srun`] and [`ranks`]: programs in the container have ranks started on all nodes;
 //! - [`guard`] and [`processes`]: the container's first program, which ends with the agent, and the processes below one;
 //! - [`dial`] and [`link`]: the connection to the portal, and what runs over it;
 //! - [`log`]: what the app wrote, in the job's own log and on its way to the portal;
 //! - [`supervise`]: the order of things from start to exit.
 
+mod allocation;
 mod app;
 mod container;
 mod dial;
 mod guard;
+mod helper;
+mod helpers;
 mod job;
 mod link;
 mod log;
 mod processes;
+mod ranks;
 mod runtime_directory;
+mod srun;
+mod steps;
 mod supervise;
 
 pub use guard::guard;
+pub use helper::helper;
 pub use job::Environment;
 pub use log::Log;
+pub use ranks::{inside, rank};
 pub use supervise::{EXIT_NOT_STARTED, run};

@@ -26,33 +26,70 @@ enum Command {
     /// Start an app in its container and end it with the agent
     #[command(hide = true)]
     Guard {
-        /// The app's program and arguments
+        /// The app's program and arguments; without any, the container is held ready
+        #[arg(trailing_var_arg = true)]
+        command: Vec<OsString>,
+    },
+    /// Hold the session's container ready on another node
+    #[command(hide = true)]
+    Helper {
+        /// What the agent wrote for this node
+        #[arg(long)]
+        file: PathBuf,
+    },
+    /// Run a rank's program, inside of the container
+    #[command(hide = true)]
+    Inside {
+        /// Program and arguments
         #[arg(required = true, trailing_var_arg = true)]
         command: Vec<OsString>,
+    },
+    /// Run a rank of a step in the session's container
+    #[command(hide = true)]
+    Rank {
+        /// What the agent wrote for this step
+        #[arg(long)]
+        step: PathBuf,
     },
 }
 
 fn main() -> ExitCode {
-    let command = Arguments::parse().command;
-    let log = Log::new(std::io::stdout());
+    let code = match Arguments::parse().command {
+        Command::Run { job_file } => {
+            let log = Log::new(std::io::stdout());
+            let environment = Environment::from_pairs(std::env::vars_os());
+            in_runtime(&log, eirene_agent::run(&job_file, &environment, &log))
+        }
+        Command::Guard { command } => {
+            let log = Log::new(std::io::stdout());
+            in_runtime(&log, eirene_agent::guard(&command, &log))
+        }
+        // Their standard output is the agent's, and the program's own.
+        Command::Helper { file } => {
+            let log = Log::new(std::io::stderr());
+            in_runtime(&log, eirene_agent::helper(&file, &log))
+        }
+        Command::Inside { command } => {
+            let log = Log::new(std::io::stderr());
+            in_runtime(&log, eirene_agent::inside(&command, &log))
+        }
+        // Enters the container before there is a second thread, or anything that wants one.
+        Command::Rank { step } => eirene_agent::rank(&step, &Log::new(std::io::stderr())),
+    };
+    ExitCode::from(code)
+}
+
+fn in_runtime(log: &Log, work: impl Future<Output = u8>) -> u8 {
     // One thread: the agent moves bytes, and the cores belong to the person.
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => {
             log.say(&format!("no runtime: {error}"));
-            return ExitCode::from(eirene_agent::EXIT_NOT_STARTED);
+            return eirene_agent::EXIT_NOT_STARTED;
         }
     };
-    let code = runtime.block_on(async {
-        match command {
-            Command::Run { job_file } => {
-                let environment = Environment::from_pairs(std::env::vars_os());
-                eirene_agent::run(&job_file, &environment, &log).await
-            }
-            Command::Guard { command } => eirene_agent::guard(&command, &log).await,
-        }
-    });
+    let code = runtime.block_on(work);
     // What still runs in the background has nothing left to say.
     runtime.shutdown_background();
-    ExitCode::from(code)
+    code
 }

@@ -5,10 +5,52 @@ use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use serde::{Deserialize, Serialize};
 
 /// Rounds of looking for what is left, and the pause between them.
 const SWEEPS: u32 = 50;
 const SWEEP_PAUSE: Duration = Duration::from_millis(20);
+
+/// A process as one can find it again: numbers are used anew.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Process {
+    /// Its number, as seen from outside of containers.
+    pub(crate) pid: i32,
+    /// When it began, in clock ticks since boot.
+    started: u64,
+}
+
+impl Process {
+    /// The process that has this number now.
+    pub(crate) fn of(pid: i32) -> io::Result<Self> {
+        Ok(Self { pid, started: started(&std::fs::read_to_string(format!("/proc/{pid}/stat"))?)? })
+    }
+
+    /// This one.
+    pub(crate) fn own() -> io::Result<Self> {
+        Self::of(nix::unistd::getpid().as_raw())
+    }
+
+    /// Whether what a `stat` file says is about this process.
+    pub(crate) fn is(&self, stat: &str) -> bool {
+        started(stat).is_ok_and(|started| started == self.started)
+    }
+
+    /// Sends a signal, if it is still there.
+    pub(crate) fn signal(&self, signal: Signal) {
+        if Self::of(self.pid).is_ok_and(|now| now == *self) {
+            // It may have ended in between.
+            let _ = kill(Pid::from_raw(self.pid), signal);
+        }
+    }
+}
+
+/// When a process began (proc(5), `stat`, field 22). The name before it may hold anything.
+fn started(stat: &str) -> io::Result<u64> {
+    let field = stat.rsplit_once(')').and_then(|(_, rest)| rest.split_whitespace().nth(19)?.parse().ok());
+    field.ok_or_else(|| io::ErrorKind::InvalidData.into())
+}
 
 /// Makes this process the parent of what its children leave behind (prctl(2)).
 pub(crate) fn adopt_orphans() -> io::Result<()> {
@@ -53,4 +95,24 @@ fn descendants(ancestor: i32) -> Vec<i32> {
         next += 1;
     }
     found.split_off(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_is_known_by_its_number_and_its_beginning() {
+        let own = Process::own().unwrap();
+        let stat = std::fs::read_to_string("/proc/self/stat").unwrap();
+        assert!(own.is(&stat));
+        assert!(!Process { started: own.started + 1, ..own }.is(&stat));
+    }
+
+    #[test]
+    fn names_with_parentheses_do_not_confuse() {
+        let fields = (4..=25).map(|number| number.to_string()).collect::<Vec<_>>().join(" ");
+        assert_eq!(started(&format!("7 (a) b) S {fields}")).unwrap(), 22);
+        assert!(started("7 (a").is_err());
+    }
 }

@@ -12,6 +12,11 @@ use std::path::{Path, PathBuf};
 
 use nix::fcntl::{Flock, FlockArg, OFlag};
 
+use crate::job::write_private;
+
+/// Where the ranks of this node leave word of themselves.
+pub(crate) const RANKS: &str = "ranks";
+
 /// The directory; removed with all its contents when dropped.
 #[derive(Debug)]
 pub(crate) struct RuntimeDirectory {
@@ -40,7 +45,7 @@ impl RuntimeDirectory {
 
     fn with_parts(path: PathBuf) -> io::Result<Self> {
         let held = lock(open(&path)?, FlockArg::LockExclusive)?;
-        for part in ["tmp", "jupyter"] {
+        for part in ["tmp", "jupyter", RANKS, "bin"] {
             DirBuilder::new().mode(0o700).create(path.join(part))?;
         }
         Ok(Self { path, _lock: held })
@@ -54,8 +59,7 @@ impl RuntimeDirectory {
     /// Writes a private file into it.
     pub(crate) fn write(&self, name: &str, text: &str) -> io::Result<PathBuf> {
         let path = self.path.join(name);
-        let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path)?;
-        io::Write::write_all(&mut file, text.as_bytes())?;
+        write_private(&path, text)?;
         Ok(path)
     }
 }

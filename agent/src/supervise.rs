@@ -1,24 +1,28 @@
 //! From start to exit: the container and the connection begin at the same time, then signals, the portal, the app itself or the
 //! deadline for becoming ready decide how it ends.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use eirene_tunnel::message::StopCause;
+use nix::sys::signal::Signal;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::UnixStream;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
-use crate::app::{self, SOCKET};
-use crate::container::{self, Container};
+use crate::app::{self, AppContext, SOCKET};
+use crate::container::{self, Announcement, Container, Content, Spec};
 use crate::dial::Dialer;
+use crate::helpers::{Helpers, NodeState};
 use crate::job::{Environment, Job};
 use crate::link::{Link, Order, Phase};
 use crate::log::Log;
 use crate::processes;
 use crate::runtime_directory::RuntimeDirectory;
+use crate::srun::Srun;
+use crate::steps::Steps;
 
 /// Exit status when the app could not be started.
 pub const EXIT_NOT_STARTED: u8 = 3;
@@ -62,27 +66,36 @@ fn chain(error: &(dyn std::error::Error + 'static)) -> String {
 async fn prepare(job_file: &Path, environment: &Environment, log: &Log) -> Result<Session, AnyError> {
     processes::adopt_orphans()?;
     let job = Job::read(job_file, environment, log).await?;
-    let name = format!("{}.{}", job.file.session, job.file.restart_count);
-    let directory = RuntimeDirectory::make(Path::new("/tmp"), job.uid, &name)?;
+    let directory = RuntimeDirectory::make(Path::new("/tmp"), job.uid, &job.name())?;
+    let container = Spec::new(&job.file.app, environment.get("HOME").unwrap_or("/"));
+    let srun = Srun::find(job.id, environment);
+    let helpers = Helpers::new(&job, directory.path());
     let (phase, _) = watch::channel(Phase::Starting);
     let (orders, inbox) = mpsc::channel(4);
     let (told, _) = watch::channel(false);
     let link = Link {
         dialer: Dialer::new(&job)?,
         socket: directory.path().join(SOCKET),
-        nodes: job.nodes.clone(),
+        nodes: job.allocation.names(),
         phase: phase.subscribe(),
         log: log.clone(),
         orders,
         told: told.clone(),
     };
     tokio::spawn(link.run());
-    Ok(Session { job, environment: environment.clone(), directory, phase, inbox, told, log: log.clone() })
+    let steps = Steps::new(&job, directory.path(), container.clone(), srun.clone(), helpers.clone(), log.clone());
+    let environment = environment.clone();
+    let log = log.clone();
+    Ok(Session { job, environment, container, srun, helpers, steps, directory, phase, inbox, told, log })
 }
 
 struct Session {
     job: Job,
     environment: Environment,
+    container: Spec,
+    srun: Option<Srun>,
+    helpers: Helpers,
+    steps: Steps,
     directory: RuntimeDirectory,
     phase: watch::Sender<Phase>,
     inbox: mpsc::Receiver<Order>,
@@ -122,7 +135,20 @@ impl Session {
     fn start(&self) -> Result<(Container, &'static str), AnyError> {
         let name = &self.job.file.app.app;
         let app = app::find(name).ok_or_else(|| format!("this agent does not know the app `{name}`"))?;
-        let container = Container::start(&self.job, app, &self.environment, &self.directory, &self.log)?;
+        let context =
+            AppContext { home: self.environment.get("HOME").unwrap_or("/"), origin: &self.job.file.app.origin };
+        let content = Content {
+            command: (app.command)(context),
+            environment: app::environment(app, context, &self.environment, &self.job),
+            writable_image: app.writable_image,
+        };
+        let announcement = Announcement::expect(self.directory.path())?;
+        self.steps.listen()?;
+        let container = Container::start(&self.container, content, &self.environment, &self.directory, &self.log)?;
+        tokio::spawn(show(announcement, self.job.clone(), self.directory.path().to_owned(), self.helpers.clone()));
+        if let Some(srun) = &self.srun {
+            self.helpers.start(&self.job, &self.container, srun, &self.log);
+        }
         Ok((container, app.ready_path))
     }
 
@@ -145,6 +171,7 @@ impl Session {
                 _ = warning.recv() => {
                     warned = true;
                     self.log.say("the time limit is near: save your work");
+                    self.steps.warn(Signal::SIGUSR1);
                 }
                 _ = terminate.recv() => {
                     let cause = if self.limit_is_near(warned) { StopCause::Walltime } else { StopCause::Signal };
@@ -197,6 +224,13 @@ impl Session {
             _ => warned,
         }
     }
+}
+
+/// Lets ranks in once the app's container is there.
+async fn show(announcement: Announcement, job: Job, directory: PathBuf, helpers: Helpers) {
+    let shown = announcement.wait(job.uid).await.and_then(|place| place.write(&directory));
+    let state = shown.map_or_else(|error| NodeState::Lost(error.to_string()), |()| NodeState::Ready);
+    helpers.set(&job.node, state, None);
 }
 
 /// Waits until the app answers 200 on its socket.

@@ -63,8 +63,8 @@ pub struct Exec {
     pub home: ContainerPath,
     /// What else of the node is seen.
     pub binds: Vec<BindMount>,
-    /// File of environment variables, see [`environment_file`].
-    pub environment: ContainerPath,
+    /// File of environment variables, see [`environment_file`]; without one the process gets what the caller's own variables say.
+    pub environment: Option<ContainerPath>,
     /// Whether NVIDIA's libraries and devices are brought in.
     pub nvidia: bool,
     /// Whether the image's own directories can be written to; what is written is lost at the end. It takes a second FUSE layer, which
@@ -90,7 +90,9 @@ impl Exec {
             let mode = if bind.writable { "rw" } else { "ro" };
             arguments.push(format!("--bind={}:{}:{mode}", bind.source.as_str(), bind.target.as_str()));
         }
-        arguments.push(format!("--env-file={}", self.environment.as_str()));
+        if let Some(file) = &self.environment {
+            arguments.push(format!("--env-file={}", file.as_str()));
+        }
         if self.nvidia {
             arguments.push("--nv".to_owned());
         }
@@ -132,7 +134,7 @@ mod tests {
             image: path("/srv/images/x.sif"),
             home: path("/home/ada"),
             binds: vec![BindMount { source: path("/tmp/r"), target: path("/run/eirene"), writable: true }],
-            environment: path("/tmp/r/environment"),
+            environment: Some(path("/tmp/r/environment")),
             nvidia: true,
             writable_image: true,
             directory: path("/home/ada"),

@@ -46,9 +46,11 @@ enum Part {
     Must(&'static str, Value, &'static str),
     /// The same, but it may be missing.
     May(&'static str, Value, &'static str),
+    /// This very argument, or none.
+    MayWord(&'static str),
 }
 
-use Part::{May, Must, Word};
+use Part::{May, MayWord, Must, Word};
 
 struct Form {
     program: SlurmProgram,
@@ -75,6 +77,7 @@ const FORMS: [Form; 9] = [
             Must("--time=", Value::Number, ""),
             Must("--signal=B:USR1@", Value::Number, ""),
             Word("--requeue"),
+            MayWord("--no-kill"),
             Word("--open-mode=append"),
             Must("--chdir=", Value::Path, ""),
             Must("--output=", Value::Path, ""),
@@ -174,6 +177,7 @@ fn fits(parts: &[Part], arguments: &[String]) -> bool {
     for part in parts {
         let (good, optional): (&dyn Fn(&str) -> bool, bool) = match *part {
             Word(word) => (&move |argument| argument == word, false),
+            MayWord(word) => (&move |argument| argument == word, true),
             Must(begin, value, end) => (&move |argument| has_value(argument, begin, value, end), false),
             May(begin, value, end) => (&move |argument| has_value(argument, begin, value, end), true),
         };

@@ -216,6 +216,8 @@ fn submit_arguments(spec: &JobSpec) -> Vec<String> {
         Some(format!("--time={}", spec.walltime_min)),
         Some(format!("--signal=B:USR1@{}", spec.warn_before_end_s.clamp(1, u16::MAX.into()))),
         Some("--requeue".to_owned()),
+        // The other nodes, and the app on the first, go on without one that fails.
+        (spec.nodes > 1).then(|| "--no-kill".to_owned()),
         Some("--open-mode=append".to_owned()),
         Some(format!("--chdir={}", spec.directory)),
         Some(format!("--output={}", spec.output)),

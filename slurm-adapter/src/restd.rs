@@ -460,6 +460,8 @@ fn submit_body(spec: &JobSpec) -> Value {
         "standard_error": spec.output,
         "open_mode": ["APPEND"],
         "requeue": true,
+        // The other nodes, and the app on the first, go on without one that fails.
+        "kill_on_node_fail": spec.nodes == 1,
         "kill_warning_flags": ["BATCH_JOB"],
         "kill_warning_signal": "USR1",
         "kill_warning_delay": number(spec.warn_before_end_s.clamp(1, u16::MAX.into()).into()),

@@ -4,6 +4,9 @@ mod jupyterlab;
 
 use eirene_core::AppName;
 
+use crate::job::{Environment, Job};
+use crate::steps::STEPS_SOCKET;
+
 /// Where the runtime directory is seen in the container.
 pub(crate) const RUNTIME: &str = "/run/eirene";
 /// Name of the app's socket in the runtime directory.
@@ -36,4 +39,31 @@ pub(crate) fn find(name: &AppName) -> Option<&'static App> {
         "jupyterlab" => Some(&jupyterlab::APP),
         _ => None,
     }
+}
+
+/// The environment of an app in its container: a small one, made anew.
+pub(crate) fn environment(
+    app: &App,
+    context: AppContext<'_>,
+    environment: &Environment,
+    job: &Job,
+) -> Vec<(String, String)> {
+    let mut variables = environment.select(|name| {
+        matches!(name, "USER" | "LOGNAME" | "TZ" | "SLURM_JOB_ID" | "SLURM_JOB_NODELIST" | "SLURM_JOB_NUM_NODES")
+            || matches!(
+                name,
+                "SLURM_CPUS_PER_TASK" | "SLURM_CPUS_ON_NODE" | "SLURM_MEM_PER_NODE" | "SLURM_JOB_PARTITION"
+            )
+            || name.ends_with("_VISIBLE_DEVICES")
+    });
+    variables.retain(|(_, value)| !value.contains(['\n', '\r', '\0']));
+    variables.push(("SHELL".to_owned(), "/bin/bash".to_owned()));
+    variables.push(("EIRENE_SESSION".to_owned(), job.file.session.to_string()));
+    variables.push((eirene_steps::SOCKET_VARIABLE.to_owned(), format!("{RUNTIME}/{STEPS_SOCKET}")));
+    if let Some(cpus) = environment.get("SLURM_CPUS_PER_TASK") {
+        // Libraries otherwise start a thread for every core of the node.
+        variables.push(("OMP_NUM_THREADS".to_owned(), cpus.to_owned()));
+    }
+    variables.extend((app.environment)(context).into_iter().map(|(name, value)| (name.to_owned(), value)));
+    variables
 }

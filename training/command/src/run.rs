@@ -8,7 +8,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use eirene_train_launch::{Ending, Environment, Error, Hosts, Options, variables};
+use eirene_train_launch::{Ending, Environment, Error, Hosts, ImageMpi, Options, SessionOptions, variables};
+use eirene_train_mpi::{Family, Surroundings};
 
 use crate::context::Context;
 
@@ -23,7 +24,8 @@ use crate::context::Context;
 #[command(
     after_help = "Examples:\n  eirene-train run -n 4 train.py --epochs 3\n  eirene-train run -n 2 -m my.module\n  \
                         eirene-train run --nodes 'c[1-4]' --ranks-per-node 2 train.py\n  \
-                        eirene-train run --nodes all --ranks-per-node 2 train.py   (in a job of SLURM's)"
+                        eirene-train run --nodes all --ranks-per-node 2 train.py   (in a job of SLURM's)\n\nIn a session of Eirene's the \
+                        session's agent starts the ranks, on all its nodes unless told otherwise."
 )]
 pub(crate) struct Run {
     /// How many ranks
@@ -59,6 +61,15 @@ pub(crate) struct Run {
     /// Do not write each line's rank before it
     #[arg(long)]
     no_labels: bool,
+    /// In a session: start the ranks in this container, without the session's agent
+    #[arg(long, conflicts_with_all = ["nodes", "hostfile"])]
+    here: bool,
+    /// In a session: leave these nodes out
+    #[arg(long, value_name = "LIST", value_delimiter = ',', conflicts_with = "here")]
+    exclude: Vec<String>,
+    /// In a session: allow more ranks than processors
+    #[arg(long, conflicts_with = "here")]
+    oversubscribe: bool,
     /// Write each rank's output to a file of its own in this directory
     #[arg(long, value_name = "DIRECTORY")]
     output: Option<PathBuf>,
@@ -82,8 +93,26 @@ enum Bind {
 /// As [`eirene_train_launch::run`].
 pub(crate) fn run(arguments: Run, context: &Context) -> Result<Ending, Error> {
     let color = std::io::stdout().is_terminal() && wants_color(&context.environment);
+    let socket = context.environment.get(variables::STEPS).filter(|_| !arguments.here).map(PathBuf::from);
+    let (exclude, oversubscribe) = (arguments.exclude.clone(), arguments.oversubscribe);
     let options = Options { color, ..arguments.options(context)? };
-    eirene_train_launch::run(&options, Box::new(std::io::stdout()), Box::new(std::io::stderr()))
+    let (stdout, stderr) = (Box::new(std::io::stdout()), Box::new(std::io::stderr()));
+    let Some(socket) = socket else {
+        if !exclude.is_empty() {
+            return Err(Error::Usage("`--exclude` is for sessions: name the hosts that are wanted".to_owned()));
+        }
+        return eirene_train_launch::run(&options, stdout, stderr);
+    };
+    let session = SessionOptions { mpi: image_mpi(context), exclude, oversubscribe };
+    eirene_train_launch::in_session(&options, &socket, session, stdout, stderr)
+}
+
+/// The MPI that ranks of this image would find, and what it meets its ranks by.
+fn image_mpi(context: &Context) -> Option<ImageMpi> {
+    // None, one that does not open, or one that the person does not want: ranks do without.
+    let library = eirene_train_mpi::choose(&Surroundings::of_process(context.prefix.clone())).ok()?;
+    let identity = library.identity();
+    Some(ImageMpi { name: identity.name.clone(), pmix: !identity.pmi || identity.family == Family::OpenMpi })
 }
 
 /// `eirene-train node`, on this process's stdin and stdout.

@@ -50,3 +50,5 @@ pub const MPI: &str = "EIRENE_TRAIN_MPI";
 pub const INTERFACE: &str = "EIRENE_TRAIN_INTERFACE";
 /// The emulated nodes that `eirene-train-nodes` means where none are named.
 pub const LAB: &str = "EIRENE_TRAIN_LAB";
+/// The socket at which a session's agent takes requests for ranks on the session's nodes; set in the session's container.
+pub const STEPS: &str = "EIRENE_TRAIN_STEPS";

@@ -19,8 +19,8 @@ pub(crate) struct Placed {
 
 /// A host and how many ranks it takes, where that was said.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Slots {
-    host: String,
+pub(super) struct Slots {
+    pub(super) host: String,
     slots: Option<u32>,
 }
 
@@ -114,7 +114,7 @@ fn from_list(list: &str, launcher: &Environment) -> Result<Vec<Slots>, Error> {
     Ok(hosts)
 }
 
-fn from_file(path: &Path) -> Result<Vec<Slots>, Error> {
+pub(super) fn from_file(path: &Path) -> Result<Vec<Slots>, Error> {
     let text = std::fs::read_to_string(path)
         .map_err(|source| Error::System { what: format!("cannot read host file `{}`", path.display()), source })?;
     let hosts =

@@ -14,6 +14,7 @@ mod options;
 mod orders;
 mod printer;
 mod report;
+mod session;
 mod share;
 mod shell;
 mod signals;
@@ -45,6 +46,7 @@ pub use event::BECAUSE_OF_ANOTHER;
 pub use node::serve as node;
 pub use options::{Bind, Hosts, Options};
 pub use printer::Output;
+pub use session::{SessionOptions, in_session};
 
 /// How long ranks that were killed may take to be gone before they are given up.
 const GIVEN_UP_AFTER: Duration = Duration::from_secs(10);

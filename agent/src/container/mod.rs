@@ -6,6 +6,8 @@
 //!
 //! [guard]: crate::guard
 
+mod place;
+
 use std::io;
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
@@ -13,18 +15,22 @@ use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
 use eirene_containers::apptainer::{self, BindMount, ContainerPath, Exec, SpecError};
+use eirene_core::job_file::{AppSpec, Bind};
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
+use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncRead, AsyncReadExt as _};
 use tokio::process::{Child, ChildStdin, Command};
 
-use crate::app::{App, AppContext, RUNTIME};
-use crate::job::{Environment, Job};
+use crate::app::RUNTIME;
+use crate::job::Environment;
 use crate::log::Log;
 use crate::runtime_directory::RuntimeDirectory;
 
+pub(crate) use place::{Announcement, GUARD_SOCKET, Place};
+
 /// Where the guard's program is seen in the container.
-const GUARD: &str = "/run/eirene-guard";
+pub(crate) const GUARD: &str = "/run/eirene-guard";
 
 /// Why the container could not be started.
 #[derive(Debug, thiserror::Error)]
@@ -43,7 +49,90 @@ pub(crate) enum ContainerError {
     Start(#[source] io::Error),
 }
 
-/// A started app.
+/// A session's container, the same on all its nodes.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Spec {
+    image: String,
+    home: String,
+    binds: Vec<Bind>,
+    gpus: bool,
+}
+
+/// What runs in it.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Content {
+    /// Program and arguments; without any, the container is only held ready.
+    pub(crate) command: Vec<String>,
+    /// Its environment beside the image's.
+    pub(crate) environment: Vec<(String, String)>,
+    /// Whether it writes into its image's own directories.
+    pub(crate) writable_image: bool,
+}
+
+impl Spec {
+    /// As the job file says.
+    pub(crate) fn new(app: &AppSpec, home: &str) -> Self {
+        Self { image: app.image_path.clone(), home: home.to_owned(), binds: app.binds.clone(), gpus: app.gpus }
+    }
+
+    /// The program that runs containers, and its arguments for a command of one's own in a container of its own, which gets its environment
+    /// from [`in_container`].
+    pub(crate) fn alone(
+        &self,
+        environment: &Environment,
+        directory: &Path,
+        working_directory: &str,
+        command: Vec<String>,
+    ) -> Result<(PathBuf, Vec<String>), ContainerError> {
+        let exec = Exec {
+            image: path(&self.image)?,
+            home: path(&self.home)?,
+            binds: self.all_binds(directory)?,
+            environment: None,
+            nvidia: self.gpus,
+            writable_image: false,
+            directory: path(working_directory)?,
+            command,
+        };
+        Ok((self.engine(environment)?, exec.arguments()))
+    }
+
+    fn engine(&self, environment: &Environment) -> Result<PathBuf, ContainerError> {
+        if !Path::new(&self.image).is_file() {
+            return Err(ContainerError::NoImage(self.image.clone()));
+        }
+        let found = ["apptainer", "singularity"].iter().find_map(|name| environment.find_program(name));
+        found.ok_or(ContainerError::NoEngine)
+    }
+
+    fn all_binds(&self, directory: &Path) -> Result<Vec<BindMount>, ContainerError> {
+        let own = |part: &str, target: &str| {
+            let source = directory.join(part);
+            let source = source.to_string_lossy();
+            Ok::<_, SpecError>(BindMount {
+                source: path(source.trim_end_matches('/'))?,
+                target: path(target)?,
+                writable: true,
+            })
+        };
+        // The container's own /tmp would be a few megabytes of memory.
+        let mut binds = vec![own("", RUNTIME)?, own("tmp", "/tmp")?, own("tmp", "/var/tmp")?];
+        let agent = std::env::current_exe().map_err(ContainerError::Start)?;
+        binds.push(BindMount { source: path(&agent.to_string_lossy())?, target: path(GUARD)?, writable: false });
+        for bind in &self.binds {
+            binds.push(BindMount { source: path(&bind.source)?, target: path(&bind.target)?, writable: bind.writable });
+        }
+        Ok(binds)
+    }
+}
+
+/// The variables that give a process in a container of its own this environment (apptainer-exec(1), "--env").
+pub(crate) fn in_container(variables: Vec<(String, String)>) -> Vec<(String, String)> {
+    variables.into_iter().map(|(name, value)| (format!("APPTAINERENV_{name}"), value)).collect()
+}
+
+/// A container whose first program is the guard.
 pub(crate) struct Container {
     child: Child,
     group: Pid,
@@ -52,38 +141,32 @@ pub(crate) struct Container {
 }
 
 impl Container {
-    /// Starts the app; its output goes to the log.
+    /// Starts it; what its content writes goes to the log.
     pub(crate) fn start(
-        job: &Job,
-        app: &App,
+        spec: &Spec,
+        content: Content,
         environment: &Environment,
         directory: &RuntimeDirectory,
         log: &Log,
     ) -> Result<Self, ContainerError> {
-        let home = environment.get("HOME").unwrap_or("/");
-        let context = AppContext { home, origin: &job.file.app.origin };
-        let image = &job.file.app.image_path;
-        if !Path::new(image).is_file() {
-            return Err(ContainerError::NoImage(image.clone()));
-        }
-        let engine = engine(environment).ok_or(ContainerError::NoEngine)?;
-        let text = apptainer::environment_file(&inside(app, context, environment, job))?;
+        let engine = spec.engine(environment)?;
+        let text = apptainer::environment_file(&content.environment)?;
         let file = directory.write("environment", &text).map_err(ContainerError::Start)?;
         let exec = Exec {
-            image: path(image)?,
-            home: path(home)?,
-            binds: binds(job, directory)?,
-            environment: path(&file.to_string_lossy())?,
-            nvidia: job.file.app.gpus,
-            writable_image: app.writable_image,
-            directory: path(home)?,
-            command: guarded((app.command)(context)),
+            image: path(&spec.image)?,
+            home: path(&spec.home)?,
+            binds: spec.all_binds(directory.path())?,
+            environment: Some(path(&file.to_string_lossy())?),
+            nvidia: spec.gpus,
+            writable_image: content.writable_image,
+            directory: path(&spec.home)?,
+            command: guarded(content.command),
         };
         let mut command = Command::new(engine);
         command
             .args(exec.arguments())
             .env_clear()
-            .envs(environment.select(|name| matches!(name, "PATH" | "HOME" | "USER" | "LOGNAME" | "LANG" | "TMPDIR")))
+            .envs(environment.of_programs())
             .envs(environment.select(|name| name.ends_with("_VISIBLE_DEVICES")))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -136,56 +219,8 @@ fn path(text: &str) -> Result<ContainerPath, SpecError> {
     ContainerPath::try_from(text)
 }
 
-fn binds(job: &Job, directory: &RuntimeDirectory) -> Result<Vec<BindMount>, ContainerError> {
-    let own = |part: &str, target: &str| {
-        let source = directory.path().join(part);
-        let source = source.to_string_lossy();
-        Ok::<_, SpecError>(BindMount {
-            source: path(source.trim_end_matches('/'))?,
-            target: path(target)?,
-            writable: true,
-        })
-    };
-    // The container's own /tmp would be a few megabytes of memory.
-    let mut binds = vec![own("", RUNTIME)?, own("tmp", "/tmp")?, own("tmp", "/var/tmp")?];
-    let agent = std::env::current_exe().map_err(ContainerError::Start)?;
-    binds.push(BindMount { source: path(&agent.to_string_lossy())?, target: path(GUARD)?, writable: false });
-    for bind in &job.file.app.binds {
-        binds.push(BindMount { source: path(&bind.source)?, target: path(&bind.target)?, writable: bind.writable });
-    }
-    Ok(binds)
-}
-
 fn guarded(command: Vec<String>) -> Vec<String> {
     [GUARD, "guard", "--"].into_iter().map(ToOwned::to_owned).chain(command).collect()
-}
-
-fn inside(app: &App, context: AppContext<'_>, environment: &Environment, job: &Job) -> Vec<(String, String)> {
-    let mut variables = environment.select(|name| {
-        matches!(name, "USER" | "LOGNAME" | "TZ" | "SLURM_JOB_ID" | "SLURM_JOB_NODELIST" | "SLURM_JOB_NUM_NODES")
-            || matches!(
-                name,
-                "SLURM_CPUS_PER_TASK" | "SLURM_CPUS_ON_NODE" | "SLURM_MEM_PER_NODE" | "SLURM_JOB_PARTITION"
-            )
-            || name.ends_with("_VISIBLE_DEVICES")
-    });
-    variables.retain(|(_, value)| !value.contains(['\n', '\r', '\0']));
-    variables.push(("SHELL".to_owned(), "/bin/bash".to_owned()));
-    variables.push(("EIRENE_SESSION".to_owned(), job.file.session.to_string()));
-    if let Some(cpus) = environment.get("SLURM_CPUS_PER_TASK") {
-        // Libraries otherwise start a thread for every core of the node.
-        variables.push(("OMP_NUM_THREADS".to_owned(), cpus.to_owned()));
-    }
-    variables.extend((app.environment)(context).into_iter().map(|(name, value)| (name.to_owned(), value)));
-    variables
-}
-
-fn engine(environment: &Environment) -> Option<PathBuf> {
-    let path = environment.get("PATH").unwrap_or("/usr/local/bin:/usr/bin:/bin");
-    ["apptainer", "singularity"]
-        .iter()
-        .flat_map(|name| path.split(':').map(move |directory| Path::new(directory).join(name)))
-        .find(|candidate| candidate.is_absolute() && candidate.is_file())
 }
 
 async fn copy_to_log(mut output: Box<dyn AsyncRead + Send + Unpin>, log: Log) {

@@ -1,0 +1,88 @@
+//! What the job has of the cluster, from SLURM's variables: no look-up, no program.
+
+use crate::job::Environment;
+
+/// The nodes, in SLURM's order: the first runs the app.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Allocation {
+    /// Every node with its processors.
+    pub(crate) nodes: Vec<(String, u32)>,
+    /// GPUs on each node.
+    pub(crate) gpus: u32,
+}
+
+impl Allocation {
+    /// Reads the variables of a batch step on `here`; none where they contradict themselves.
+    pub(crate) fn read(environment: &Environment, here: &str) -> Option<Self> {
+        // A job that was not started by `sbatch` may lack the list; it is on this node at least.
+        let names = match environment.get("SLURM_JOB_NODELIST") {
+            Some(list) => eirene_hostlist::expand(list).ok()?,
+            None => vec![here.to_owned()],
+        };
+        let per_node = environment.get("SLURM_JOB_CPUS_PER_NODE").and_then(processors).unwrap_or_default();
+        let most = |index: usize| per_node.get(index).or(per_node.last()).copied().unwrap_or(1);
+        let nodes: Vec<_> = names.into_iter().enumerate().map(|(index, name)| (name, most(index))).collect();
+        let is_first = nodes.first().is_some_and(|(name, _)| name == here);
+        let gpus = environment.get("SLURM_GPUS_ON_NODE").and_then(|count| count.parse().ok()).unwrap_or(0);
+        is_first.then_some(Self { nodes, gpus })
+    }
+
+    /// The names alone.
+    pub(crate) fn names(&self) -> Vec<String> {
+        self.nodes.iter().map(|(name, _)| name.clone()).collect()
+    }
+
+    /// The nodes behind the first.
+    pub(crate) fn others(&self) -> &[(String, u32)] {
+        self.nodes.get(1..).unwrap_or_default()
+    }
+}
+
+/// `8(x2),4`: eight on the first two nodes, four on the third.
+fn processors(text: &str) -> Option<Vec<u32>> {
+    let mut all = Vec::new();
+    for part in text.split(',') {
+        let (count, times) = match part.split_once("(x") {
+            Some((count, times)) => (count, times.strip_suffix(')')?.parse::<usize>().ok()?),
+            None => (part, 1),
+        };
+        let count = count.parse::<u32>().ok().filter(|count| *count > 0)?;
+        if times > eirene_hostlist::MOST_NAMES {
+            return None;
+        }
+        all.extend(std::iter::repeat_n(count, times));
+    }
+    Some(all)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::job::tests::environment;
+
+    #[test]
+    fn nodes_come_with_their_processors() {
+        let read = |list, processors| {
+            let environment = environment(&[
+                ("SLURM_JOB_NODELIST", list),
+                ("SLURM_JOB_CPUS_PER_NODE", processors),
+                ("SLURM_GPUS_ON_NODE", "2"),
+            ]);
+            Allocation::read(&environment, "c1")
+        };
+        let three = read("c[1-2],d7", "8(x2),4").unwrap();
+        assert_eq!(three.nodes, [("c1".into(), 8), ("c2".into(), 8), ("d7".into(), 4)]);
+        assert_eq!((three.gpus, three.others().len()), (2, 2));
+        assert_eq!(read("c1", "").unwrap().nodes, [("c1".into(), 1)]);
+        assert!(read("c2,c1", "4(x2)").is_none(), "the app's node is the first");
+        assert!(read("c[1", "4").is_none());
+        assert_eq!(Allocation::read(&environment(&[]), "c1").unwrap().names(), ["c1"]);
+    }
+
+    #[test]
+    fn counts_that_are_none_are_not_believed() {
+        for bad in ["x", "4(x", "4(xy)", "0", "4,,4", "1(x99999999999)"] {
+            assert_eq!(processors(bad), None, "{bad}");
+        }
+    }
+}

@@ -1,0 +1,225 @@
+//! The session on its other nodes: a step of its own holds the container ready there, hands signals to ranks, and leaves nothing.
+//!
+//! A helper proves to the agent that it can read the file that was written for it: its node's own secret, used once. It ends when its standard
+//! input does, which is when the agent ends, however it ends.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use hmac::{Hmac, KeyInit as _, Mac as _};
+use nix::sys::signal::Signal;
+use serde::{Deserialize, Serialize};
+use sha2::Sha256;
+use tokio::io::{AsyncBufReadExt as _, BufReader};
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::container::{Announcement, Container, Content, Spec};
+use crate::job::{Environment, read_private};
+use crate::log::Log;
+use crate::processes;
+use crate::ranks;
+use crate::runtime_directory::RuntimeDirectory;
+
+/// Longest file for a helper, bytes.
+const MOST_BYTES: u64 = 256 * 1024;
+/// Time between asking the container to end and killing it.
+const GRACE: Duration = Duration::from_secs(2);
+/// Pause before a container that has ended is started again.
+const AGAIN: Duration = Duration::from_secs(2);
+
+/// What a helper finds in its private file.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct HelperFile {
+    /// What names this start of the session on nodes.
+    pub(crate) name: String,
+    /// The node it is for.
+    pub(crate) node: String,
+    /// What proves it.
+    pub(crate) secret: String,
+    /// The container.
+    pub(crate) container: Spec,
+}
+
+/// A helper's words, one JSON object a line.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub(crate) enum FromHelper {
+    /// First of all.
+    Hello {
+        /// What shows that it knows its secret.
+        proof: String,
+        /// Its runtime directory.
+        directory: PathBuf,
+    },
+    /// The container is ready.
+    Ready,
+    /// The container has ended, and is started again.
+    Lost {
+        /// One sentence.
+        text: String,
+    },
+}
+
+/// The agent's words.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub(crate) enum ToHelper {
+    /// Hand a signal to this node's ranks of a step.
+    Signal {
+        /// The step.
+        step: u32,
+        /// The signal's number.
+        signal: i32,
+    },
+}
+
+/// What shows that one knows a helper's secret, without saying it: HMAC-SHA-256 (RFC 2104), in hexadecimal.
+fn proof(secret: &str, name: &str, node: &str) -> String {
+    data_encoding::HEXLOWER.encode(&mac(secret, name, node).finalize().into_bytes())
+}
+
+/// Whether that is shown, in constant time.
+pub(crate) fn is_proven(said: &str, secret: &str, name: &str, node: &str) -> bool {
+    let said = data_encoding::HEXLOWER.decode(said.as_bytes());
+    said.is_ok_and(|said| mac(secret, name, node).verify_slice(&said).is_ok())
+}
+
+#[expect(clippy::expect_used, reason = "HMAC takes keys of every length")]
+fn mac(secret: &str, name: &str, node: &str) -> Hmac<Sha256> {
+    let mac = Hmac::<Sha256>::new_from_slice(secret.as_bytes()).expect("a key of any length");
+    mac.chain_update(format!("eirene helper\n{name}\n{node}"))
+}
+
+/// Serves until the agent is gone; gives the exit status.
+pub async fn helper(file: &Path, log: &Log) -> u8 {
+    match serve(file, log).await {
+        Ok(()) => 0,
+        Err(error) => {
+            log.say(&error.to_string());
+            1
+        }
+    }
+}
+
+type AnyError = Box<dyn std::error::Error + Send + Sync>;
+
+async fn serve(path: &Path, log: &Log) -> Result<(), AnyError> {
+    processes::adopt_orphans()?;
+    let uid = nix::unistd::geteuid().as_raw();
+    let file: HelperFile = serde_json::from_str(&read_private(path, uid, MOST_BYTES)?)?;
+    // Its secret has served when it is proven.
+    std::fs::remove_file(path)?;
+    let environment = Environment::from_pairs(std::env::vars_os());
+    if environment.get("SLURMD_NODENAME") != Some(&file.node) {
+        return Err(format!("this is not the node `{}`", file.node).into());
+    }
+    let directory = RuntimeDirectory::make(Path::new("/tmp"), uid, &file.name)?;
+    let proof = proof(&file.secret, &file.name, &file.node);
+    say(&FromHelper::Hello { proof, directory: directory.path().to_owned() })?;
+    let mut orders = Orders::new()?;
+    while !orders.over {
+        hold(&file, &environment, &directory, log, &mut orders).await?;
+        processes::sweep().await;
+        orders.follow(directory.path(), AGAIN).await;
+    }
+    Ok(())
+}
+
+/// One container, until it ends or the agent is gone.
+async fn hold(
+    file: &HelperFile,
+    environment: &Environment,
+    directory: &RuntimeDirectory,
+    log: &Log,
+    orders: &mut Orders,
+) -> Result<(), AnyError> {
+    let announcement = Announcement::expect(directory.path())?;
+    let mut container = Container::start(&file.container, Content::default(), environment, directory, log)?;
+    let uid = nix::unistd::geteuid().as_raw();
+    let shown = announcement.wait(uid);
+    tokio::pin!(shown);
+    let mut ready = false;
+    loop {
+        tokio::select! {
+            place = &mut shown, if !ready => {
+                place?.write(directory.path())?;
+                ready = true;
+                say(&FromHelper::Ready)?;
+            }
+            ended = container.wait() => {
+                let text = ended.map_or_else(|error| error.to_string(), |status| status.to_string());
+                return Ok(say(&FromHelper::Lost { text: format!("the container has ended: {text}") })?);
+            }
+            () = orders.next(directory.path()) => {
+                // How the container takes it says nothing.
+                let _ = container.end(GRACE).await;
+                return Ok(());
+            }
+        }
+    }
+}
+
+/// What comes on standard input, and signals to this process.
+struct Orders {
+    lines: tokio::io::Lines<BufReader<tokio::net::unix::pipe::Receiver>>,
+    terminate: tokio::signal::unix::Signal,
+    over: bool,
+}
+
+impl Orders {
+    fn new() -> std::io::Result<Self> {
+        use std::os::fd::AsFd as _;
+        let input = std::io::stdin().as_fd().try_clone_to_owned()?;
+        let input = tokio::net::unix::pipe::Receiver::from_owned_fd_unchecked(input)?;
+        Ok(Self { lines: BufReader::new(input).lines(), terminate: signal(SignalKind::terminate())?, over: false })
+    }
+
+    /// Follows what comes until there is to be an end. Can be cancelled.
+    async fn next(&mut self, directory: &Path) {
+        while !self.over {
+            tokio::select! {
+                _ = self.terminate.recv() => self.over = true,
+                line = self.lines.next_line() => match line {
+                    Ok(Some(line)) => {
+                        if let Ok(ToHelper::Signal { step, signal }) = serde_json::from_str(&line)
+                            && let Ok(signal) = Signal::try_from(signal)
+                        {
+                            ranks::signal_all(directory, step, signal);
+                        }
+                    }
+                    Ok(None) | Err(_) => self.over = true,
+                },
+            }
+        }
+    }
+
+    /// The same for so long.
+    async fn follow(&mut self, directory: &Path, time: Duration) {
+        let _ = tokio::time::timeout(time, self.next(directory)).await;
+    }
+}
+
+fn say(words: &FromHelper) -> std::io::Result<()> {
+    use std::io::Write as _;
+    let mut out = std::io::stdout().lock();
+    let mut line = serde_json::to_vec(words)?;
+    line.push(b'\n');
+    out.write_all(&line)?;
+    out.flush()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_proof_is_of_one_secret_one_start_and_one_node() {
+        let said = proof("s", "n.0", "c2");
+        assert!(is_proven(&said, "s", "n.0", "c2"));
+        for (secret, name, node) in [("t", "n.0", "c2"), ("s", "n.1", "c2"), ("s", "n.0", "c3")] {
+            assert!(!is_proven(&said, secret, name, node));
+        }
+        assert!(!is_proven("", "s", "n.0", "c2") && !is_proven("zz", "s", "n.0", "c2"));
+    }
+}

@@ -1,0 +1,390 @@
+//! The step socket: who in the container may have ranks started, what is started for whom, and that it ends with the asker.
+//!
+//! The socket lies in the runtime directory, which only this person can enter and only this session's container sees; the peer's user is
+//! checked all the same. A request is typed, and what it starts is an argument vector from beginning to end.
+
+mod plan;
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use eirene_steps::{
+    Answer, Descriptors, Program, Receiver, RemoteRequest, Request, StepRequest, StepSignal, Word, frame, parse,
+};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use tokio::io::{AsyncWriteExt as _, Interest};
+use tokio::net::{UnixListener, UnixStream};
+use tokio::process::Child;
+use tokio::sync::{OnceCell, broadcast};
+
+use crate::allocation::Allocation;
+use crate::container::Spec;
+use crate::helpers::{Helpers, NodeState, Nodes};
+use crate::job::{Job, write_private};
+use crate::log::Log;
+use crate::ranks::{self, Step};
+use crate::srun::Srun;
+
+use plan::{Plan, Refusal, plan};
+
+/// Name of the socket in the runtime directory.
+pub(crate) const STEPS_SOCKET: &str = "steps.sock";
+
+/// How long a request may take to arrive.
+const REQUEST: Duration = Duration::from_secs(10);
+/// How long a step waits for containers that are being started.
+const READY: Duration = Duration::from_mins(1);
+/// How long SLURM may take to end a step it was told to end.
+const END: Duration = Duration::from_secs(40);
+/// Warnings that a step may be behind.
+const WARNINGS: usize = 8;
+
+/// Everything steps need to know of their session. Cheap to clone.
+#[derive(Clone)]
+pub(crate) struct Steps {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    allocation: Allocation,
+    own_directory: PathBuf,
+    home_directory: PathBuf,
+    name: String,
+    uid: u32,
+    container: Spec,
+    srun: Option<Srun>,
+    helpers: Helpers,
+    ways: OnceCell<Vec<String>>,
+    log: Log,
+    running: Mutex<Running>,
+    warnings: broadcast::Sender<Signal>,
+}
+
+/// Steps so far.
+#[derive(Default)]
+struct Running {
+    last: u32,
+    current: Option<String>,
+}
+
+/// The turn of the one step a session runs at a time.
+struct Turn {
+    steps: Steps,
+    number: u32,
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        self.steps.running().current = None;
+    }
+}
+
+impl Steps {
+    /// For a session whose containers the helpers hold ready.
+    pub(crate) fn new(
+        job: &Job,
+        directory: &Path,
+        container: Spec,
+        srun: Option<Srun>,
+        helpers: Helpers,
+        log: Log,
+    ) -> Self {
+        let inner = Inner {
+            allocation: job.allocation.clone(),
+            own_directory: directory.to_owned(),
+            home_directory: job.home_directory().to_owned(),
+            name: job.name(),
+            uid: job.uid,
+            container,
+            srun,
+            helpers,
+            ways: OnceCell::new(),
+            log,
+            running: Mutex::default(),
+            warnings: broadcast::channel(WARNINGS).0,
+        };
+        Self { inner: Arc::new(inner) }
+    }
+
+    /// Listens, and serves until the agent ends.
+    pub(crate) fn listen(&self) -> io::Result<()> {
+        let listener = UnixListener::bind(self.inner.own_directory.join(STEPS_SOCKET))?;
+        let steps = self.clone();
+        tokio::spawn(async move {
+            while let Ok((socket, _)) = listener.accept().await {
+                tokio::spawn(steps.clone().serve(socket));
+            }
+        });
+        // So that the first step does not wait for it.
+        let steps = self.clone();
+        tokio::spawn(async move { steps.ways().await.len() });
+        Ok(())
+    }
+
+    /// Tells all ranks early that the session is about to end.
+    pub(crate) fn warn(&self, signal: Signal) {
+        // Mostly no step runs.
+        let _ = self.inner.warnings.send(signal);
+    }
+
+    fn running(&self) -> std::sync::MutexGuard<'_, Running> {
+        self.inner.running.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn ways(&self) -> &[String] {
+        let ask = || async {
+            match &self.inner.srun {
+                Some(srun) => srun.ways().await,
+                None => Vec::new(),
+            }
+        };
+        self.inner.ways.get_or_init(ask).await
+    }
+
+    async fn serve(self, socket: UnixStream) {
+        if !socket.peer_cred().is_ok_and(|peer| peer.uid() == self.inner.uid) {
+            return;
+        }
+        let mut asker = Asker { socket, receiver: Receiver::default() };
+        // Whoever does not say what it wants, or goes, wants nothing.
+        let Ok(Some(request)) = tokio::time::timeout(REQUEST, asker.hear::<Request>()).await.unwrap_or(Ok(None)) else {
+            return;
+        };
+        let Ok(descriptors) = asker.receiver.descriptors() else { return };
+        let outcome = match request {
+            Request::Step(request) => self.step(&mut asker, request, descriptors).await,
+            Request::Remote(request) => self.remote(&mut asker, request, descriptors).await,
+        };
+        let last = outcome.unwrap_or_else(|Refusal(code, text)| Answer::Refused { code: code.to_owned(), text });
+        // Who has gone needs no answer.
+        let _ = asker.say(&last).await;
+    }
+
+    /// Waits until containers that are being started are ready, as long as somebody waits for this.
+    async fn nodes(&self, asker: &mut Asker) -> Result<Nodes, Refusal> {
+        let mut nodes = self.inner.helpers.watch();
+        let settled = |nodes: &Nodes| nodes.values().all(|node| node.state != NodeState::Starting);
+        tokio::select! {
+            // At the limit the plan names who is not ready.
+            _ = tokio::time::timeout(READY, nodes.wait_for(settled)) => {}
+            () = asker.gone() => return Err(Refusal("gone", "the asker has gone".to_owned())),
+        }
+        let now = nodes.borrow().clone();
+        Ok(now)
+    }
+
+    fn turn(&self, what: String) -> Result<Turn, Refusal> {
+        let mut running = self.running();
+        if let Some(current) = &running.current {
+            let text =
+                format!("a step runs already: {current}. Wait for it, or end it first (Ctrl-C where it was started)");
+            return Err(Refusal("busy", text));
+        }
+        running.last += 1;
+        running.current = Some(what);
+        Ok(Turn { steps: self.clone(), number: running.last })
+    }
+
+    async fn step(&self, asker: &mut Asker, request: StepRequest, standard: Descriptors) -> Result<Answer, Refusal> {
+        let turn = self.turn(shown(&request.program))?;
+        let nodes = self.nodes(asker).await?;
+        let Plan { options, text, ranks, threads, .. } =
+            plan(&request, &self.inner.allocation, &nodes, self.ways().await)?;
+        let _ = asker.say(&Answer::Starting { text }).await;
+        let step = Step {
+            number: turn.number,
+            directories: directories(&nodes),
+            container: self.inner.container.clone(),
+            threads: self.threads(&request.program).then_some(threads),
+            program: request.program,
+            output: request.output,
+            together: ranks > 1,
+        };
+        self.carry_out(asker, &step, &options, standard).await
+    }
+
+    async fn remote(
+        &self,
+        asker: &mut Asker,
+        request: RemoteRequest,
+        standard: Descriptors,
+    ) -> Result<Answer, Refusal> {
+        let nodes = self.nodes(asker).await?;
+        let asked = StepRequest { ranks: Some(1), nodes: vec![request.node], ..StepRequest::default() };
+        let Plan { mut options, .. } = plan(&asked, &self.inner.allocation, &nodes, &[])?;
+        // As with ssh, what is behind it may end in its own time and way.
+        options.retain(|option| !option.starts_with("--kill-on-bad-exit"));
+        let number = {
+            let mut running = self.running();
+            running.last += 1;
+            running.last
+        };
+        let step = Step {
+            number,
+            directories: directories(&nodes),
+            container: self.inner.container.clone(),
+            program: request.program,
+            threads: None,
+            output: None,
+            together: false,
+        };
+        self.carry_out(asker, &step, &options, standard).await
+    }
+
+    /// Whether ranks get a number of threads of their own: not where the asker has chosen one.
+    fn threads(&self, program: &Program) -> bool {
+        let own = self.inner.allocation.nodes.first().map(|(_, processors)| processors.to_string());
+        let chosen = program.environment.iter().find(|(name, _)| name == "OMP_NUM_THREADS").map(|(_, value)| value);
+        chosen.is_none() || chosen == own.as_ref()
+    }
+
+    /// Starts a step and stays with it to its end.
+    async fn carry_out(
+        &self,
+        asker: &mut Asker,
+        step: &Step,
+        options: &[String],
+        standard: Descriptors,
+    ) -> Result<Answer, Refusal> {
+        let failed = |error: io::Error| Refusal("not_started", format!("the step could not be started: {error}"));
+        let Some(srun) = &self.inner.srun else {
+            return Err(Refusal("no_srun", "this node has no `srun` in the PATH of jobs".to_owned()));
+        };
+        let file = StepFile::write(&self.inner, step).map_err(failed)?;
+        let words = ["rank".into(), "--step".into(), file.0.clone().into_os_string()];
+        let Descriptors([input, output, errors]) = standard;
+        let mut command = srun.step(options, &words.each_ref());
+        command.stdin(Stdio::from(input)).stdout(Stdio::from(output)).stderr(Stdio::from(errors));
+        // Ctrl-C in the asker's terminal is the asker's to pass on.
+        let mut child = command.process_group(0).spawn().map_err(failed)?;
+        // The descriptors are the step's alone now.
+        drop(command);
+        let mut warnings = self.inner.warnings.subscribe();
+        loop {
+            tokio::select! {
+                ended = child.wait() => {
+                    let status = ended.map_or(1, crate::guard::code);
+                    return Ok(Answer::Ended { status });
+                }
+                heard = asker.hear::<Word>() => match heard {
+                    Ok(Some(Word::Signal { signal })) => self.signal(step.number, of(signal)),
+                    Ok(Some(Word::End)) => ask_to_end(&child),
+                    // The asker is gone, or talks nonsense.
+                    Ok(None) | Err(_) => {
+                        self.end(child, step.number).await;
+                        return Ok(Answer::Ended { status: 1 });
+                    }
+                },
+                warning = warnings.recv() => if let Ok(signal) = warning {
+                    self.signal(step.number, signal);
+                }
+            }
+        }
+    }
+
+    fn signal(&self, step: u32, signal: Signal) {
+        ranks::signal_all(&self.inner.own_directory, step, signal);
+        self.inner.helpers.signal(step, signal);
+    }
+
+    async fn end(&self, mut child: Child, step: u32) {
+        ask_to_end(&child);
+        if tokio::time::timeout(END, child.wait()).await.is_err() {
+            self.inner.log.say(&format!("step {step} does not end: SLURM is left to it"));
+        }
+    }
+}
+
+/// SLURM's step ends when its `srun` is asked to: all ranks are killed.
+fn ask_to_end(child: &Child) {
+    if let Some(pid) = child.id().and_then(|id| i32::try_from(id).ok()) {
+        // It may have ended in between.
+        let _ = kill(Pid::from_raw(pid), Signal::SIGTERM);
+    }
+}
+
+fn of(signal: StepSignal) -> Signal {
+    match signal {
+        StepSignal::Interrupt => Signal::SIGINT,
+        StepSignal::User1 => Signal::SIGUSR1,
+        StepSignal::User2 => Signal::SIGUSR2,
+    }
+}
+
+fn directories(nodes: &Nodes) -> std::collections::BTreeMap<String, PathBuf> {
+    nodes.iter().filter_map(|(name, node)| Some((name.clone(), node.directory.clone()?))).collect()
+}
+
+/// A program as people know it again.
+fn shown(program: &Program) -> String {
+    const MOST: usize = 60;
+    let text = program.command.join(" ");
+    let short: String = text.chars().filter(|c| !c.is_control()).take(MOST).collect();
+    if short.len() < text.len() { format!("`{short}…`") } else { format!("`{short}`") }
+}
+
+/// What the ranks of a step read, removed at its end.
+struct StepFile(PathBuf);
+
+impl StepFile {
+    fn write(inner: &Inner, step: &Step) -> io::Result<Self> {
+        let path = inner.home_directory.join(format!(
+            "step-{}-{}.json",
+            inner.name.rsplit('.').next().unwrap_or("0"),
+            step.number
+        ));
+        write_private(&path, &serde_json::to_string(step)?)?;
+        Ok(Self(path))
+    }
+}
+
+impl Drop for StepFile {
+    fn drop(&mut self) {
+        // What cannot be removed holds no secret of the session's, and lies in the person's own directory.
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+/// The other end.
+struct Asker {
+    socket: UnixStream,
+    receiver: Receiver,
+}
+
+impl Asker {
+    /// The next message; none at the end. Can be cancelled.
+    async fn hear<T: serde::de::DeserializeOwned>(&mut self) -> Result<Option<T>, eirene_steps::WireError> {
+        loop {
+            if let Some(message) = parse(&mut self.receiver.bytes)? {
+                return Ok(Some(message));
+            }
+            if !self.more().await? {
+                return Ok(None);
+            }
+        }
+    }
+
+    async fn more(&mut self) -> io::Result<bool> {
+        loop {
+            self.socket.ready(Interest::READABLE).await?;
+            match self.socket.try_io(Interest::READABLE, || self.receiver.receive(&self.socket)) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                read => return read,
+            }
+        }
+    }
+
+    /// Waits until the asker has gone.
+    async fn gone(&mut self) {
+        while self.more().await.unwrap_or(false) {}
+    }
+
+    async fn say(&mut self, answer: &Answer) -> io::Result<()> {
+        let bytes = frame(answer).map_err(io::Error::other)?;
+        self.socket.write_all(&bytes).await
+    }
+}

@@ -1,0 +1,234 @@
+//! Steps in a session of several nodes, on the real cluster: asked for in the container, started on all nodes, kept apart from others', and
+//! gone without a trace.
+
+use anyhow::{Context as _, ensure};
+use eirene_cluster_tests::demo::{Restore, exec};
+use eirene_cluster_tests::kernel::Kernel;
+use eirene_cluster_tests::portal::{NOTICE, Person, START};
+use eirene_cluster_tests::until;
+use serde_json::{Value, json};
+
+/// What a cell needs to ask for steps, by the protocol itself.
+const ASKER: &str = r#"
+import array, json, os, signal, socket, struct, subprocess, sys, threading
+
+def ask(request, out):
+    peer = socket.socket(socket.AF_UNIX)
+    peer.connect(os.environ["EIRENE_TRAIN_STEPS"])
+    null = os.open("/dev/null", os.O_RDONLY)
+    body = json.dumps(request).encode()
+    rights = array.array("i", [null, out, out])
+    peer.sendmsg([struct.pack("<I", len(body)) + body], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)])
+    os.close(null)
+    return peer
+
+def say(peer, word):
+    body = json.dumps(word).encode()
+    peer.sendall(struct.pack("<I", len(body)) + body)
+
+def answers(peer):
+    stream = peer.makefile("rb")
+    while head := stream.read(4):
+        yield json.loads(stream.read(struct.unpack("<I", head)[0]))
+
+def request(ranks, *command, **more):
+    program = {"command": list(command), "directory": os.getcwd(), "environment": sorted(os.environ.items())}
+    step = {"kind": "step", "ranks": ranks, "ranks_per_node": None, "nodes": [], "exclude": [], "oversubscribe": False, "bind": False,
+            "labels": False, "output": None, "mpi": None, "program": program}
+    return step | more
+
+def step(ranks, *command, **more):
+    read, write = os.pipe()
+    peer = ask(request(ranks, *command, **more), write)
+    os.close(write)
+    with os.fdopen(read) as output:
+        text = output.read()
+    *_, last = answers(peer)
+    return last, text
+
+def begin(ranks, *command):
+    read, write = os.pipe()
+    peer = ask(request(ranks, *command), write)
+    os.close(write)
+    return peer, os.fdopen(read)
+"#;
+
+async fn open(person: &Person, changes: Value) -> anyhow::Result<(String, Kernel)> {
+    let mut wanted = json!({"nodes": 2, "cpus": 2, "memory_mib": 1000});
+    for (name, value) in changes.as_object().into_iter().flatten() {
+        wanted[name] = value.clone();
+    }
+    let session = person.running(&wanted).await?;
+    let kernel = Kernel::start(person, &session).await?;
+    kernel.run(ASKER).await?;
+    Ok((session["id"].as_str().context("id")?.to_owned(), kernel))
+}
+
+async fn nothing_is_left_of(user: &str) -> anyhow::Result<()> {
+    for node in ["c1", "c2"] {
+        until("nothing is left on any node", NOTICE, || async {
+            let left =
+                exec(node, "root", &["sh", "-c", &format!("ps -o args= -u {user}; ls -A /tmp/eirene-$(id -u {user})")])
+                    .await?;
+            Ok(left.trim().is_empty().then_some(()))
+        })
+        .await
+        .with_context(|| format!("on {node}"))?;
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn ranks_run_on_all_nodes_in_the_session_s_container_and_leave_nothing() -> anyhow::Result<()> {
+    let ada = Person::sign_in("ada").await?;
+    ada.stop_all().await?;
+    let (id, kernel) = open(&ada, json!({})).await?;
+    assert_eq!(ada.session(&id).await?["nodes"], json!(["c1", "c2"]));
+
+    let said = kernel
+        .run(
+            r#"
+os.environ["MINE"] = "a value; with $(words)"
+last, text = step(4, "sh", "-c", 'echo "$SLURM_PROCID $(hostname) $(id -un) $MINE $OMP_NUM_THREADS $PWD ${EIRENE_TRAIN_STEPS:-none} $(test -d /.singularity.d && echo inside)"')
+print(last, *sorted(text.splitlines()), sep="\n")
+"#,
+        )
+        .await?;
+    let lines: Vec<&str> = said.lines().collect();
+    let rank = |rank: u32, node: &str| format!("{rank} {node} ada a value; with $(words) 1 /home/ada none inside");
+    assert_eq!(lines[0], "{'kind': 'ended', 'status': 0}");
+    assert_eq!(lines[1..], [rank(0, "c1"), rank(1, "c1"), rank(2, "c2"), rank(3, "c2")]);
+
+    // A step's first sentence says which way is taken and why.
+    let said = kernel.run("peer, output = begin(2, 'true')\nprint(*answers(peer), sep='\\n')").await?;
+    ensure!(said.contains("2 ranks on 2 nodes (c1, c2), the image has no MPI, so ranks meet by themselves"), "{said}");
+
+    // Bad input is one sentence each, before anything starts.
+    let refusals = [
+        ("step(5, 'true')", "5 ranks are more than the 4 processors this session has on 2 nodes"),
+        ("step(0, 'true')", "there must be one rank at least"),
+        ("step(None, 'true')", "say how many ranks"),
+        ("step(2, 'true', nodes=['c9'])", "`c9` is not a node of this session, which has c1, c2"),
+        ("step(2, 'true', exclude=['c1', 'c2'])", "no node is left"),
+    ];
+    for (cell, sentence) in refusals {
+        let said = kernel.run(&format!("print({cell})")).await?;
+        ensure!(said.contains("'refused'") && said.contains(sentence), "{cell}: {said}");
+    }
+    let said = kernel.run("print(step(2, 'no-such-program'))").await?;
+    ensure!(said.contains("'status': 127") && said.contains("`no-such-program` cannot be started"), "{said}");
+    let said = kernel.run("print(step(1, 'hostname', nodes=['c2']))").await?;
+    ensure!(said.contains("'status': 0") && said.contains("c2"), "{said}");
+
+    // The first rank that fails ends the others, and its status is the step's.
+    let said = kernel.run("print(step(4, 'sh', '-c', 'test $SLURM_PROCID = 2 && exit 7; exec sleep 1000'))").await?;
+    ensure!(said.contains("'status': 7") && said.contains("rank 2 on c2 ended with status 7"), "{said}");
+
+    // One step at a time; a signal reaches every rank, and the program alone.
+    let said = kernel
+        .run(
+            r#"
+peer, output = begin(4, "sh", "-c", 'trap "echo told; exit 0" USR1; sleep 1000 & echo up; wait')
+assert [output.readline() for _ in range(4)] == ["up\n"] * 4
+print(step(1, "true"))
+say(peer, {"kind": "signal", "signal": "user1"})
+print(output.read().split(), *answers(peer))
+"#,
+        )
+        .await?;
+    ensure!(said.contains("a step runs already: `sh -c trap"), "{said}");
+    ensure!(said.contains("['told', 'told', 'told', 'told']") && said.contains("'status': 0"), "{said}");
+
+    // Who asks and goes takes the ranks along.
+    kernel
+        .run("peer, output = begin(4, 'sh', '-c', 'echo up; exec sleep 1001')\nassert output.readline() == 'up\\n'\npeer.close()")
+        .await?;
+    for node in ["c1", "c2"] {
+        until("the ranks are gone", NOTICE, || async {
+            let left = exec(node, "root", &["sh", "-c", "pgrep -u ada -xf 'sleep 1001' || :"]).await?;
+            Ok(left.trim().is_empty().then_some(()))
+        })
+        .await?;
+    }
+    let said = kernel.run("print(step(2, 'true'))").await?;
+    ensure!(said.contains("'status': 0"), "the session goes on: {said}");
+    ada.stop(&id).await?;
+    nothing_is_left_of("ada").await
+}
+
+#[tokio::test]
+async fn sessions_on_the_same_nodes_do_not_see_each_other_s_ranks_segments_or_sockets() -> anyhow::Result<()> {
+    let (ada, grace) = (Person::sign_in("ada").await?, Person::sign_in("grace").await?);
+    ada.stop_all().await?;
+    grace.stop_all().await?;
+    let (first, one) = open(&ada, json!({"cpus": 1})).await?;
+    let (second, two) = open(&ada, json!({"cpus": 1})).await?;
+    let (third, three) = open(&grace, json!({"cpus": 1})).await?;
+    let hide = r#"
+peer, output = begin(2, "sh", "-c", 'echo secret > /dev/shm/mine; echo secret > /tmp/mine; echo up; exec sleep 1002')
+assert [output.readline() for _ in range(2)] == ["up\n"] * 2
+"#;
+    one.run(hide).await?;
+    let look = r#"print(step(2, "sh", "-c", 'cat /dev/shm/mine /tmp/mine; ls /proc | grep -c "^[0-9]"; for p in /proc/[0-9]*; do tr "\\0" " " < $p/cmdline; done; ls /run/eirene'))"#;
+    for other in [&two, &three] {
+        let said = other.run(look).await?;
+        ensure!(said.contains("'status': 0"), "{said}");
+        for secret in ["secret", "sleep 1002"] {
+            ensure!(!said.contains(secret), "`{secret}` is seen: {said}");
+        }
+    }
+    // The same look in the first session sees all of it: the test could fail.
+    let said = one.run(r#"print(subprocess.run(["sh", "-c", 'cat /dev/shm/mine /tmp/mine; for p in /proc/[0-9]*; do tr "\\0" " " < $p/cmdline; done'], capture_output=True, text=True).stdout)"#).await?;
+    ensure!(said.matches("secret").count() >= 2 && said.contains("sleep 1002"), "{said}");
+    // From outside of containers the socket is as closed to another person as the directory it is in.
+    for node in ["c1", "c2"] {
+        let said = exec(node, "grace", &["sh", "-c", "ls /tmp/eirene-2001 2>&1 || :"]).await?;
+        ensure!(said.contains("Permission denied"), "{said}");
+    }
+    one.run("peer.close()").await?;
+    for (person, id) in [(&ada, &first), (&ada, &second), (&grace, &third)] {
+        person.stop(id).await?;
+    }
+    nothing_is_left_of("ada").await?;
+    nothing_is_left_of("grace").await
+}
+
+#[tokio::test]
+async fn a_helper_that_is_killed_and_a_node_that_fails_leave_the_notebook_usable() -> anyhow::Result<()> {
+    let ada = Person::sign_in("ada").await?;
+    ada.stop_all().await?;
+    let (id, kernel) = open(&ada, json!({})).await?;
+    let said = kernel.run("print(step(2, 'true'))").await?;
+    ensure!(said.contains("'status': 0"), "{said}");
+
+    // With its helper the container of a node ends, and the ranks in it; both come back.
+    kernel.run("peer, output = begin(2, 'sh', '-c', 'echo up; exec sleep 1003')\nassert [output.readline() for _ in range(2)] == ['up\\n'] * 2").await?;
+    exec("c2", "root", &["pkill", "-KILL", "-f", "eirene-agent helper"]).await?;
+    let said = kernel.run("*_, last = answers(peer)\nprint(last)").await?;
+    ensure!(said.contains("'ended'") && !said.contains("'status': 0"), "{said}");
+    until("the node is ready again", START, || async {
+        let said = kernel.run("print(step(4, 'hostname'))").await?;
+        Ok((said.contains("'status': 0") && said.matches("c2").count() == 2).then_some(()))
+    })
+    .await?;
+
+    // A node that fails is not the end of the others.
+    let restored = Restore::with(&[&["exec", "head", "scontrol", "update", "nodename=c2", "state=resume"]]);
+    exec("head", "root", &["scontrol", "update", "nodename=c2", "state=down", "reason=test"]).await?;
+    until("the node's loss is seen", START, || async {
+        let said = kernel.run("print(step(4, 'hostname'))").await?;
+        Ok(said.contains("'refused'").then_some(()))
+    })
+    .await?;
+    let said = kernel.run("print(step(2, 'hostname', exclude=['c2']))").await?;
+    ensure!(said.contains("'status': 0") && said.matches("c1").count() == 2, "{said}");
+    assert_eq!(kernel.run("print(6 * 7)").await?.trim(), "42");
+    let state = ada.session(&id).await?["state"].clone();
+    assert_eq!(state, "running");
+    ada.stop(&id).await?;
+    drop(restored);
+    // Whoever was killed with its node left a directory there: the next session of hers removes it.
+    let (next, _) = open(&ada, json!({})).await?;
+    ada.stop(&next).await?;
+    nothing_is_left_of("ada").await
+}

@@ -1,0 +1,347 @@
+//! A run in a session of a cluster's: who starts the ranks is the session's agent, outside of the container, on all the session's nodes.
+//!
+//! What people see is what they see elsewhere: labelled lines, Ctrl-C for all ranks, one exit status. Which way the ranks take to find each other
+//! is the agent's choice, and said in one line.
+
+use std::collections::BTreeMap;
+use std::io::{PipeReader, Read as _};
+use std::os::fd::AsFd;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use eirene_steps::{Answer, Asker, ImageMpi, Program, Request, StepRequest, StepSignal, WireError, Word};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::signal::Signal;
+
+use super::event::{Event, Stream};
+use super::lines::Lines;
+use super::options::{Bind, Hosts, Options};
+use super::printer::{Output, Printer};
+use super::report::{Look, Report};
+use super::signals::Signals;
+use super::{Ending, Stop};
+use crate::error::Error;
+
+/// How long the last lines may take after the step has ended.
+const LAST_LINES: Duration = Duration::from_secs(5);
+
+/// Has the session's agent, which listens at `socket`, run the ranks. `mpi` is the image's, `exclude` names nodes that are left out.
+///
+/// # Errors
+/// As [`super::run`]; what the agent refuses is [`Error::Usage`].
+pub fn in_session(
+    options: &Options,
+    socket: &Path,
+    session: SessionOptions,
+    stdout: Output,
+    stderr: Output,
+) -> Result<Ending, Error> {
+    let request = request(options, session)?;
+    let signals = Signals::listen()?;
+    let printer = Printer::start(stdout, stderr, None, 0)?;
+    let failed = "cannot make a pipe";
+    let (out, out_end) = std::io::pipe().map_err(Error::system(failed))?;
+    let (err, err_end) = std::io::pipe().map_err(Error::system(failed))?;
+    let standard = [std::io::stdin().as_fd().try_clone_to_owned(), Ok(out_end.into()), Ok(err_end.into())];
+    let [Ok(input), Ok(output), Ok(errors)] = standard else {
+        return Err(Error::Usage("standard input is closed".to_owned()));
+    };
+    let borrowed = [input.as_fd(), output.as_fd(), errors.as_fd()];
+    let asker = Asker::ask(socket, &Request::Step(request), &borrowed).map_err(|error| gone(&error))?;
+    // The step alone holds them now: their end is the step's.
+    drop((input, output, errors));
+    let look = Look { labels: options.labels, color: options.color, files: false };
+    let outputs = [Source::new(out, Stream::Stdout), Source::new(err, Stream::Stderr)];
+    let report = Report::new(look, Vec::new(), std::iter::empty());
+    let labelled = options.labels && options.output.is_none();
+    Waiting { asker, signals, printer, outputs, report, labelled, grace: options.grace, stop: Stop::Not }.until_ended()
+}
+
+/// What only a session has.
+#[derive(Debug, Clone, Default)]
+pub struct SessionOptions {
+    /// The image's MPI.
+    pub mpi: Option<ImageMpi>,
+    /// Nodes of the session that are left out.
+    pub exclude: Vec<String>,
+    /// Whether there may be more ranks than processors.
+    pub oversubscribe: bool,
+}
+
+fn gone(error: &WireError) -> Error {
+    let source = std::io::Error::other(error.to_string());
+    Error::System { what: "the session's agent cannot be asked to start ranks".to_owned(), source }
+}
+
+/// The request that options stand for.
+fn request(options: &Options, session: SessionOptions) -> Result<StepRequest, Error> {
+    let text = |word: &std::ffi::OsStr| {
+        let text = word.to_str().map(ToOwned::to_owned);
+        text.ok_or_else(|| Error::Usage(format!("`{}` is no text in UTF-8", word.to_string_lossy())))
+    };
+    let nodes = match &options.hosts {
+        Hosts::Here => Vec::new(),
+        Hosts::List(list) if list == "all" => Vec::new(),
+        Hosts::List(list) => eirene_hostlist::expand(list)
+            .map_err(|_| Error::Usage(format!("`{list}` is no list of nodes; write `c1,c2` or `c[1-4]`")))?,
+        Hosts::File(path) => super::hosts::from_file(path)?.into_iter().map(|slots| slots.host).collect(),
+    };
+    let mut environment: BTreeMap<String, String> =
+        options.launcher.variables().map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
+    for (name, value) in &options.environment {
+        environment.insert(text(name)?, text(value)?);
+    }
+    let directory = std::env::current_dir().map_err(Error::system("the working directory is gone"))?;
+    // Where the ranks' directory is another one, a path that begins here would be another file.
+    let output = options.output.as_ref().map(|output| text(directory.join(output).as_os_str())).transpose()?;
+    Ok(StepRequest {
+        ranks: options.ranks,
+        ranks_per_node: options.ranks_per_node,
+        nodes,
+        exclude: session.exclude,
+        oversubscribe: session.oversubscribe,
+        bind: options.bind == Bind::Core,
+        labels: options.labels && options.output.is_none(),
+        output,
+        mpi: session.mpi,
+        program: Program {
+            command: options.program.iter().map(|word| text(word)).collect::<Result<_, _>>()?,
+            directory: text(directory.as_os_str())?,
+            environment: environment.into_iter().collect(),
+        },
+    })
+}
+
+/// One of the step's outputs.
+struct Source {
+    pipe: Option<PipeReader>,
+    stream: Stream,
+    lines: Lines,
+}
+
+impl Source {
+    fn new(pipe: PipeReader, stream: Stream) -> Self {
+        Self { pipe: Some(pipe), stream, lines: Lines::default() }
+    }
+
+    /// Reads once; whole lines, or pieces where nobody labels them.
+    fn read(&mut self, whole: bool) -> Vec<u8> {
+        let mut buffer = vec![0; 64 * 1024];
+        let read = self.pipe.as_mut().map_or(0, |pipe| pipe.read(&mut buffer).unwrap_or(0));
+        if read == 0 {
+            self.pipe = None;
+            return self.lines.finish();
+        }
+        if whole { self.lines.push(&buffer[..read]) } else { buffer[..read].to_vec() }
+    }
+}
+
+struct Waiting {
+    asker: Asker,
+    signals: Signals,
+    printer: Printer,
+    outputs: [Source; 2],
+    report: Report,
+    labelled: bool,
+    grace: Duration,
+    stop: Stop,
+}
+
+impl Waiting {
+    fn until_ended(mut self) -> Result<Ending, Error> {
+        let (mut ending, mut interrupted, mut over_by) = (None, None, None);
+        while ending.is_none() || self.outputs.iter().any(|source| source.pipe.is_some()) {
+            if over_by.is_some_and(|by| Instant::now() >= by) {
+                break;
+            }
+            let ready = self.wait(ending.is_none(), over_by)?;
+            for signal in self.signals.take() {
+                if signal != Signal::SIGCHLD && ending.is_none() {
+                    interrupted.get_or_insert(signal);
+                    self.interrupt(signal);
+                }
+            }
+            self.printer.heard();
+            if matches!(self.stop, Stop::Asked(by) if Instant::now() >= by) {
+                self.end();
+            }
+            for (at, _) in ready.outputs.iter().enumerate().filter(|(_, ready)| **ready) {
+                self.show(at);
+            }
+            if ready.asker && ending.is_none() {
+                match self.asker.hear().map_err(|error| gone(&error))? {
+                    Answer::Starting { text } => self.say(&text),
+                    Answer::Refused { text, .. } => return Err(Error::Usage(text)),
+                    Answer::Ended { status } => {
+                        ending = Some(status);
+                        over_by = Some(Instant::now() + LAST_LINES);
+                    }
+                }
+            }
+        }
+        self.printer.is_written(LAST_LINES);
+        Ok(match (interrupted, ending) {
+            (Some(signal), _) => Ending::Interrupted(signal as i32),
+            (None, Some(0)) => Ending::Well,
+            (None, status) => Ending::Failed(status.unwrap_or(1)),
+        })
+    }
+
+    /// Waits until something can be done, and says what.
+    fn wait(&self, with_asker: bool, over_by: Option<Instant>) -> Result<Ready, Error> {
+        if with_asker && self.asker.has_more() {
+            return Ok(Ready { asker: true, outputs: [false; 2] });
+        }
+        let asked = match self.stop {
+            Stop::Asked(by) => Some(by),
+            Stop::Not | Stop::Killed(_) => None,
+        };
+        let timeout = over_by.into_iter().chain(asked).min().map_or(PollTimeout::NONE, |by| {
+            let left = by.saturating_duration_since(Instant::now()) + Duration::from_millis(1);
+            PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX)
+        });
+        let full = self.printer.is_full();
+        let pipes = self.outputs.each_ref().map(|source| source.pipe.as_ref().filter(|_| !full));
+        let all = [Some(self.signals.as_fd()), Some(self.printer.as_fd()), with_asker.then(|| self.asker.as_fd())];
+        let all = all.into_iter().chain(pipes.map(|pipe| pipe.map(AsFd::as_fd)));
+        let (places, mut waited): (Vec<usize>, Vec<PollFd<'_>>) = all
+            .enumerate()
+            .filter_map(|(place, descriptor)| Some((place, PollFd::new(descriptor?, PollFlags::POLLIN))))
+            .unzip();
+        match poll(&mut waited, timeout) {
+            Ok(_) | Err(nix::errno::Errno::EINTR) => {}
+            Err(errno) => return Err(Error::system("cannot wait for ranks")(errno.into())),
+        }
+        let mut ready = [false; 5];
+        for (place, descriptor) in places.into_iter().zip(&waited) {
+            ready[place] = descriptor.any().unwrap_or(false);
+        }
+        let [_, _, asker, out, err] = ready;
+        Ok(Ready { asker, outputs: [out, err] })
+    }
+
+    /// Shows what has come on one of the outputs.
+    fn show(&mut self, at: usize) {
+        let source = &mut self.outputs[at];
+        let stream = source.stream;
+        let text = source.read(self.labelled);
+        if !self.labelled {
+            let target = match stream {
+                Stream::Stdout => super::Target::Stdout,
+                Stream::Stderr => super::Target::Stderr,
+            };
+            return self.printer.print(target, text);
+        }
+        for line in text.split_inclusive(|byte| *byte == b'\n') {
+            let (target, bytes) = match rank_of(line) {
+                Some((_, rest)) if rest.starts_with(b"slurmstepd-") && contains(rest, b": error: *** STEP ") => {
+                    continue;
+                }
+                Some((rank, rest)) => {
+                    let event = Event::Lines { rank, stream, lines: rest.to_vec() };
+                    let Some(printed) = self.report.note(&event) else { continue };
+                    printed
+                }
+                None if is_noise(line) => continue,
+                None => (super::Target::Stderr, line.to_vec()),
+            };
+            self.printer.print(target, bytes);
+        }
+    }
+
+    fn say(&self, text: &str) {
+        self.printer.print(super::Target::Stderr, format!("eirene-train: {text}\n").into_bytes());
+    }
+
+    /// Ctrl-C is for the ranks, and after the time they have for it the end; a second one, or another signal, is the end at once.
+    fn interrupt(&mut self, signal: Signal) {
+        if signal == Signal::SIGINT && self.stop == Stop::Not {
+            self.tell(Word::Signal { signal: StepSignal::Interrupt });
+            self.stop = Stop::Asked(Instant::now() + self.grace);
+        } else {
+            self.end();
+        }
+    }
+
+    fn end(&mut self) {
+        self.tell(Word::End);
+        self.stop = Stop::Killed(Instant::now());
+    }
+
+    fn tell(&mut self, word: Word) {
+        // An agent that is gone is noticed where it is listened to.
+        let _ = self.asker.say(word);
+    }
+}
+
+struct Ready {
+    asker: bool,
+    outputs: [bool; 2],
+}
+
+/// The rank that has written a line, as `srun --label` shows it, and the line.
+fn rank_of(line: &[u8]) -> Option<(u32, &[u8])> {
+    let end = line.iter().position(|byte| *byte == b':')?;
+    let rank = std::str::from_utf8(&line[..end]).ok()?.trim_start().parse().ok()?;
+    let rest = &line[end + 1..];
+    Some((rank, rest.strip_prefix(b" ").unwrap_or(rest)))
+}
+
+fn contains(line: &[u8], words: &[u8]) -> bool {
+    line.windows(words.len()).any(|part| part == words)
+}
+
+/// SLURM's account of how tasks ended: what is of interest in it, ranks and the exit status say.
+fn is_noise(line: &[u8]) -> bool {
+    let line = String::from_utf8_lossy(line);
+    let about_tasks = line.starts_with("srun: error: ") && (line.contains(": task ") || line.contains(": tasks "));
+    about_tasks || line.starts_with("srun: Job step aborted") || line.starts_with("srun: forcing job termination")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::environment::Environment;
+
+    #[test]
+    fn the_agent_names_the_socket_as_it_is_looked_for() {
+        assert_eq!(crate::variables::STEPS, eirene_steps::SOCKET_VARIABLE);
+    }
+
+    #[test]
+    fn lines_tell_their_rank() {
+        assert_eq!(rank_of(b" 3: hello: you\n"), Some((3, &b"hello: you\n"[..])));
+        assert_eq!(rank_of(b"12:\n"), Some((12, &b"\n"[..])));
+        assert_eq!(rank_of(b"srun: error: c2: task 1: Killed\n"), None);
+        assert_eq!(rank_of(b"nothing\n"), None);
+        assert!(is_noise(b"srun: error: c2: task 1: Killed\n"));
+        assert!(is_noise(b"srun: error: c2: tasks 0-1: Exited with exit code 3\n"));
+        assert!(!is_noise(b"srun: error: Unable to create step for job 8: More processors requested than permitted\n"));
+    }
+
+    #[test]
+    fn a_request_says_what_the_options_say() {
+        let launcher = Environment::new([("HOME", "/home/ada"), ("A", "1")], "here", 1000);
+        let options = Options {
+            ranks: Some(4),
+            hosts: Hosts::List("c[1-2]".into()),
+            environment: vec![("A".into(), "2".into())],
+            output: Some("logs".into()),
+            bind: Bind::Core,
+            ..Options::new(vec!["python".into(), "train.py".into()], Vec::new(), launcher)
+        };
+        let session = SessionOptions { exclude: vec!["c2".into()], ..SessionOptions::default() };
+        let asked = request(&options, session).unwrap();
+        assert_eq!(
+            (asked.ranks, asked.nodes, asked.exclude),
+            (Some(4), vec!["c1".into(), "c2".into()], vec!["c2".into()])
+        );
+        assert!(asked.bind && !asked.labels);
+        let directory = std::env::current_dir().unwrap();
+        assert_eq!(asked.output.as_deref(), directory.join("logs").to_str());
+        assert_eq!(asked.program.command, ["python", "train.py"]);
+        assert_eq!(asked.program.environment, [("A".into(), "2".into()), ("HOME".into(), "/home/ada".into())]);
+        let all = Options { hosts: Hosts::List("all".into()), ..options };
+        assert!(request(&all, SessionOptions::default()).unwrap().nodes.is_empty());
+    }
+}
