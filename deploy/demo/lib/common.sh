@@ -14,6 +14,7 @@ port=${EIRENE_DEMO_PORT:-8080}
 adapter=${EIRENE_DEMO_ADAPTER:-slurmrestd}
 net=${EIRENE_DEMO_NET:-10.89.77}
 cluster_only=${EIRENE_DEMO_CLUSTER_ONLY:-0}
+with_pytorch=${EIRENE_DEMO_PYTORCH:-1}
 project=eirene-demo
 base_image=debian:trixie-slim
 
@@ -121,12 +122,12 @@ write_compose_env() {
         EIRENE_DEMO_PORTAL_HASH "$portal" >"$state_dir/compose.env"
 }
 
-# hash_of PATH...: one hash over names, modes and contents of all files below.
+# hash_of PATH...: one hash over names, modes and contents of all files below, but for the byte code that Python leaves there.
 hash_of() {
     local path
     for path in "$@"; do
-        (cd "$path" && find . -type f -printf '%P %m\n' | LC_ALL=C sort &&
-            find . -type f -print0 | LC_ALL=C sort -z | xargs -0r sha256sum)
+        (cd "$path" && find . -name __pycache__ -prune -o -type f -printf '%P %m\n' | LC_ALL=C sort &&
+            find . -name __pycache__ -prune -o -type f -print0 | LC_ALL=C sort -z | xargs -0r sha256sum)
     done | sha256sum | cut -c1-32
 }
 

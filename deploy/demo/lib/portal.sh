@@ -1,7 +1,6 @@
 # shellcheck shell=bash
-# The portal's part: its people, its first image, var/demo.json.
+# The portal's part: its people, var/demo.json.
 
-recipe_dir=$repo_dir/containers/images/jupyter
 portal_config=/etc/eirene/eirened.toml
 
 on_portal() { dk exec -i -u eirene portal "$@"; }
@@ -62,44 +61,6 @@ make_people() {
         password_of "$name" | on_portal eirened create-user --config "$portal_config" --username "$name" --password-stdin --reset
     done
     echo "$hash" | on_portal tee /var/lib/eirene/.demo-people >/dev/null
-}
-
-# The catalogue's first image: recipe -> Docker image -> SIF named by its sha256, all in `eirened image build`.
-make_jupyter() {
-    local recipe sif known
-    if [[ ! -d $recipe_dir ]]; then
-        warn "no recipe in $recipe_dir yet: the catalogue stays empty"
-        return 0
-    fi
-    mkdir -p "$images_dir"
-    recipe=$(hash_of "$recipe_dir")
-    read -r known sif <"$images_dir/jupyter.built" 2>/dev/null || true
-    if [[ ${known:-} != "$recipe" || ! -s $images_dir/${sif:-none} ]]; then
-        sif=$(build_sif)
-        [[ $sif =~ ^[0-9a-f]{64}\.sif$ && -s $images_dir/$sif ]] || {
-            echo "eirened image build printed no <sha256>.sif in $images_dir: $sif" >&2
-            return 1
-        }
-        printf '%s %s\n' "$recipe" "$sif" >"$images_dir/jupyter.built"
-    fi
-    if [[ $(on_portal cat /var/lib/eirene/.demo-jupyter 2>/dev/null || true) == "$sif" ]]; then
-        return 0
-    fi
-    dk cp "$images_dir/$sif" "portal:/srv/eirene/images/.$sif.new"
-    # shellcheck disable=SC2016  # that shell expands them
-    dk exec portal sh -c 'chown root:root "$1" && chmod 0644 "$1" && mv "$1" "$2"' sh \
-        "/srv/eirene/images/.$sif.new" "/srv/eirene/images/$sif"
-    on_portal eirened image add jupyter --sif "/srv/eirene/images/$sif" \
-        --description "JupyterLab 4 with Python 3.13, NumPy and Matplotlib" --config "$portal_config"
-    echo "$sif" | on_portal tee /var/lib/eirene/.demo-jupyter >/dev/null
-}
-
-build_sif() {
-    local command=("$bin_dir/eirened")
-    [[ ${docker_command[0]} != sudo ]] || command=(sudo "${command[@]}")
-    # The last line it prints is the path.
-    "${command[@]}" image build "$recipe_dir" --name jupyter --builder-image eirene-demo-node --output "$images_dir" |
-        tail -n 1 | sed 's#.*/##'
 }
 
 print_people() {

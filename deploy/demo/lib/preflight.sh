@@ -59,13 +59,16 @@ check_network() {
 }
 
 check_disk() {
-    local place free
+    local place free needed=8
+    # Its layers, its archive and its file are there at once for a moment.
+    [[ $with_pytorch != 1 || $cluster_only == 1 ]] || needed=14
     dk image inspect eirene-demo-head eirene-demo-node eirene-demo-portal >/dev/null 2>&1 && return 0
     for place in /var/lib/docker "$repo_dir"; do
         while [[ ! -d $place ]]; do place=$(dirname "$place"); done
         free=$(df -Pk "$place" | awk 'NR == 2 {print int($4 / 1048576)}')
-        if ((free < 8)); then
-            problem "only $free GB are free under $place; images and build need 8 GB" "make room there, for instance: docker system prune"
+        if ((free < needed)); then
+            problem "only $free GB are free under $place; images and build need $needed GB" \
+                "make room there, for instance: docker system prune$( ((needed == 8)) || echo '; or EIRENE_DEMO_PYTORCH=0, which needs 8 GB')"
         fi
     done
 }
