@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import errno
+import io
 import json
 import os
 import subprocess
@@ -23,21 +25,36 @@ def whole(directory: Path | str) -> list[str]:
 
 
 @contextlib.contextmanager
-def gate(raises: OSError | None = None) -> Iterator[threading.Event]:
-    """A slow disk: nothing is on it before the event is set, and then perhaps with an error. It is set at the end."""
-    opened, sync = threading.Event(), os.fsync
+def slow_disk() -> Iterator[threading.Event]:
+    """As long as this is entered no tensor is written. The event is set when one would be."""
+    reached, ready, original = threading.Event(), threading.Event(), io.open
 
-    def slow(descriptor: int) -> None:
-        opened.wait()
-        if raises is not None:
-            raise raises
-        sync(descriptor)
+    def slow(path: Any, mode: str = "r", *arguments: Any) -> Any:
+        if mode == "wb" and str(path).endswith(".distcp"):
+            reached.set()
+            ready.wait()
+        return original(path, mode, *arguments)
 
-    os.fsync = slow
+    io.open = slow
     try:
-        yield opened
+        yield reached
     finally:
-        opened.set()
+        ready.set()
+        io.open = original
+
+
+@contextlib.contextmanager
+def full_disk() -> Iterator[None]:
+    """What is written does not come to the disk."""
+    sync = os.fsync
+
+    def full(_: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    os.fsync = full
+    try:
+        yield
+    finally:
         os.fsync = sync
 
 
@@ -114,11 +131,13 @@ def values_alone(directory: str) -> list[Any]:
     # Tensors where they are; values of their own type, keys too.
     assert loaded["tensor"] is kept and kept.tolist() == [1, 1, 1] and loaded["own"].restored is True
     first, second, word = loaded["nested"]["list"]
-    return [first.tolist(), second["deep"].tolist(), word, loaded["nested"][4], loaded["nested"]["a", 1], loaded["own"].value, loaded["words"], loaded["none"]]
+    nested = [first.tolist(), second["deep"].tolist(), word, loaded["nested"][4], loaded["nested"]["a", 1]]
+    return [*nested, loaded["own"].value, loaded["words"], loaded["none"]]
 
 
 def test_values_of_every_kind_are_as_they_were(tmp_path: Path) -> None:
-    assert ranks.values(1, values_alone, str(tmp_path))[0] == [[2, 2], [3], "another word", "changed", {1: [2]}, "still mine", {5: "five", "five": 5}, None]
+    (answer,) = ranks.values(1, values_alone, str(tmp_path))
+    assert answer == [[2, 2], [3], "another word", "changed", {1: [2]}, "still mine", {5: "five", "five": 5}, None]
     record = json.loads((tmp_path / "step-000007" / "complete.json").read_bytes())
     assert {key: record[key] for key in ("step", "ranks", "number")} == {"step": 7, "ranks": 1, "number": 1}
     assert {"torch", "eirene_train", "time", "files"} < set(record)
@@ -197,8 +216,9 @@ def overlapped(directory: str, backend: str) -> list[Any]:
     with Checkpointer(directory) as checkpointer, Checkpointer(directory + "-skip", busy="skip") as skipping:
         trained.step(0)
         wanted = trained.everything()
-        with gate():
+        with slow_disk() as reached:
             checkpointer.save(1, trained.state)
+            assert reached.wait(60)
             begun = [skipping.save(number, trained.state) for number in (1, 2)]
             for number in range(1, 5):
                 trained.step(number)
@@ -223,25 +243,23 @@ def test_the_training_goes_on_while_a_checkpoint_is_written(backend: str, tmp_pa
 
 def failing(directory: str, how: str) -> list[Any]:
     """One rank's disk fails under the second checkpoint: who hears of it in which call, and what of it the third one minds."""
-    import errno
-
     import eirene_train  # noqa: F401
     from eirene_train.checkpoint import Checkpointer, CheckpointError
 
     trained = Trained(FSDP)
-    broken = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     said: list[Any] = []
     with Checkpointer(directory) as checkpointer:
         checkpointer.save(1, trained.state, wait=True)
         with contextlib.ExitStack() as stack:
             if trained.rank == 1:
-                stack.enter_context(gate(broken)).set()
+                stack.enter_context(full_disk())
             checkpointer.save(2, trained.state)
             call, calls = {"stop": checkpointer.should_stop, "save": lambda: checkpointer.save(3, trained.state), "wait": checkpointer.wait}[how], 0
             try:
                 # A rank that heard it before the others would leave them alone in the next step.
                 while True:
                     calls += 1
+                    assert calls < 10_000
                     trained.step(calls)
                     call()
             except CheckpointError as error:

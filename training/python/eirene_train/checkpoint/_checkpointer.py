@@ -82,7 +82,7 @@ class Checkpointer:
 
     Args:
         directory: where. One training at a time writes there; evaluation reads by `load_latest` of this module.
-        keep: how many complete checkpoints stay.
+        keep: how many complete checkpoints stay; while the next is written, there is room needed for one more.
         group: the ranks that make checkpoints together; none: all.
         every: how often `due` says yes: a number of steps, or a time by rank 0's clock; none: never.
         busy: what a `save` does while the earlier checkpoint is still being written.
@@ -144,9 +144,9 @@ class Checkpointer:
         if self._ranks.rank == 0:
             try:
                 taken = Directory(self._path, run, keep)
-            except CheckpointError as error:
+            except Exception as error:
                 failure = error
-        self._ranks.check(failure, "no checkpoints")
+        self._ranks.check(failure, f"checkpoints cannot be written in `{self._path}`")
         try:
             refusal = None if taken is not None else sees(self._path, run)
             self._ranks.check(refusal, "checkpoints cannot be written")

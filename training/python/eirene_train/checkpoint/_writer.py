@@ -65,7 +65,7 @@ class _Writer(FileSystemWriter):
 
 
 class _Reader(FileSystemReader):
-    """torch's reader of files, of checkpoints with one table of contents: it takes no number of a rank, so torch looks for no table of a rank's own."""
+    """torch's reader of files; it takes no number of a rank, so torch looks for no table of contents of a rank's own, as there is one for all."""
 
     def read_metadata(self) -> Metadata:
         try:
