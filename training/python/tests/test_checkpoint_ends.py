@@ -306,7 +306,10 @@ def test_the_example_goes_on_where_it_was(tmp_path: Path) -> None:
     assert "on from step 30" in run(3, "--steps", "40")
     # Without end, until a batch system wants the run to end.
     endless = subprocess.Popen(
-        [*command, "2", EXAMPLE, "--directory", tmp_path / "checkpoints", "--steps", "1000000000"], stdout=subprocess.PIPE, text=True, cwd=tmp_path
+        [*command, "2", "--grace", "60", EXAMPLE, "--directory", tmp_path / "checkpoints", "--steps", "1000000000"],
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=tmp_path,
     )
     assert endless.stdout is not None
     said = []

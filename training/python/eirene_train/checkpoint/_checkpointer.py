@@ -88,7 +88,7 @@ class Checkpointer:
         busy: what a `save` does while the earlier checkpoint is still being written.
         signals: by which schedulers say that the end is near. SLURM sends SIGTERM before it ends a job by time limit, preemption or scancel, and what
             ``--signal`` asks for before that.
-        timeout: how long ranks wait for each other's writing; none: as long as the group's calls.
+        timeout: how long a rank that has written waits for the others to.
 
     Attributes:
         last: the checkpoint that was begun last; none: there is none.
@@ -107,7 +107,7 @@ class Checkpointer:
         every: int | timedelta | None = None,
         busy: Literal["wait", "skip"] = "wait",
         signals: Iterable[int] = (signal.SIGTERM, signal.SIGUSR1),
-        timeout: timedelta | None = None,
+        timeout: timedelta = timedelta(minutes=30),
     ) -> None:
         if keep < 1:
             raise InvalidArgument(f"`keep` is {keep}; at least one checkpoint has to stay")

@@ -58,7 +58,7 @@ class Ranks:
         else:
             self.group = self._another(None)
 
-    def make_writing(self, timeout: timedelta | None) -> None:
+    def make_writing(self, timeout: timedelta) -> None:
         """Makes the group for what is written in the background."""
         if not self.alone:
             self.writing = self._another(timeout)
