@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use nix::fcntl::{FcntlArg, FdFlag, OFlag, fcntl};
 use nix::sched::CpuSet;
-use nix::sys::signal::{Signal, killpg};
+use nix::sys::signal::{Signal, kill, killpg};
 use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
 use nix::unistd::Pid;
 
@@ -146,10 +146,11 @@ impl Crew {
         ends.chain(bars).min()
     }
 
-    /// Sends a signal to every rank and its helpers.
+    /// Sends a signal to every rank and its helpers; what programs may take for a warning, to the rank alone: its helpers would die of it.
     pub(crate) fn signal(&self, signal: Signal) {
+        let send = if matches!(signal, Signal::SIGUSR1 | Signal::SIGUSR2) { kill } else { killpg };
         for member in self.members.iter().filter(|member| member.state != State::Buried) {
-            let _ = killpg(member.pid, signal);
+            let _ = send(member.pid, signal);
         }
     }
 

@@ -240,9 +240,13 @@ impl Run {
             }
             self.wait()?;
             for signal in self.signals.take() {
-                if signal != Signal::SIGCHLD {
-                    interrupted.get_or_insert(signal);
-                    self.interrupt(signal);
+                match signal {
+                    Signal::SIGCHLD => {}
+                    Signal::SIGUSR1 | Signal::SIGUSR2 => self.workers.signal(signal),
+                    _ => {
+                        interrupted.get_or_insert(signal);
+                        self.interrupt(signal);
+                    }
                 }
             }
             self.printer.heard();

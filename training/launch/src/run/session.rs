@@ -156,9 +156,15 @@ impl Waiting {
             }
             let ready = self.wait(ending.is_none(), over_by)?;
             for signal in self.signals.take() {
-                if signal != Signal::SIGCHLD && ending.is_none() {
-                    interrupted.get_or_insert(signal);
-                    self.interrupt(signal);
+                match signal {
+                    Signal::SIGCHLD => {}
+                    _ if ending.is_some() => {}
+                    Signal::SIGUSR1 => self.tell(Word::Signal { signal: StepSignal::User1 }),
+                    Signal::SIGUSR2 => self.tell(Word::Signal { signal: StepSignal::User2 }),
+                    _ => {
+                        interrupted.get_or_insert(signal);
+                        self.interrupt(signal);
+                    }
                 }
             }
             self.printer.heard();

@@ -14,8 +14,9 @@ use crate::error::Error;
 /// Where the handler writes; -1 while nobody listens.
 static PIPE: AtomicI32 = AtomicI32::new(-1);
 
-/// What is listened to: children's ends, and everybody who wants the run to end.
-const HEARD: [Signal; 4] = [Signal::SIGCHLD, Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP];
+/// What is listened to: children's ends, everybody who wants the run to end, and what is the ranks' to take (schedulers warn by it).
+const HEARD: [Signal; 6] =
+    [Signal::SIGCHLD, Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP, Signal::SIGUSR1, Signal::SIGUSR2];
 
 /// Signals that came, as long as it lives; the former handlers are put back then.
 pub(crate) struct Signals {
