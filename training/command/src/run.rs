@@ -58,6 +58,9 @@ pub(crate) struct Run {
     /// Say which algorithm is chosen for each kind of collective, and why
     #[arg(long)]
     explain: bool,
+    /// Give rank 0 what comes on standard input; without it, no rank has any
+    #[arg(long)]
+    stdin: bool,
     /// Do not write each line's rank before it
     #[arg(long)]
     no_labels: bool,
@@ -154,6 +157,7 @@ impl Run {
             timeout: self.timeout,
             grace: self.grace,
             labels: !self.no_labels,
+            stdin: self.stdin,
             output: self.output,
             bind: match self.bind {
                 Bind::None => eirene_train_launch::Bind::None,

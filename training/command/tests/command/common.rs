@@ -49,6 +49,14 @@ impl Run {
         self
     }
 
+    /// What stands on its standard input.
+    pub(crate) fn input(mut self, text: &str) -> Self {
+        let path = self.base.path().join("input");
+        std::fs::write(&path, text).unwrap();
+        self.command.stdin(std::fs::File::open(path).unwrap());
+        self
+    }
+
     pub(crate) fn start(mut self) -> Started {
         let mut child = self.command.spawn().unwrap();
         let stdout = Arc::default();

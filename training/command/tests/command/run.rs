@@ -361,6 +361,18 @@ fn variables_and_threads_are_dealt_out() {
 }
 
 #[test]
+fn rank_0_alone_has_the_standard_input_and_only_where_that_is_asked_for() {
+    let script = "echo \"$RANK:$(cat)\"";
+    let ended = Run::script(3, &["--stdin"], script).input("words\n").end();
+    assert_eq!(sorted(&ended.stdout()), ["[0] 0:words", "[1] 1:", "[2] 2:"]);
+    ended.assert_nothing_left();
+    let ended = Run::script(2, &[], script).input("words\n").end();
+    assert_eq!(sorted(&ended.stdout()), ["[0] 0:", "[1] 1:"]);
+    let ended = Run::script(2, &["--stdin", "--nodes", "no-such-host"], script).input("words\n").end();
+    assert_eq!((ended.code, ended.stderr.as_str()), (2, "eirene-train: `--stdin` is for ranks on this host alone\n"));
+}
+
+#[test]
 fn mistakes_on_the_command_line_have_their_own_code() {
     let usage = |arguments: &[&str]| {
         let ended = Run::new(arguments).end();

@@ -70,14 +70,17 @@ impl Crew {
         orders: &Orders,
         share: &Share,
         mut listener: Option<OwnedFd>,
+        mut input: Option<OwnedFd>,
         keeper: &mut Keeper,
         events: &mut VecDeque<Event>,
     ) -> Result<Self, Error> {
         let mut crew = Self { members: Vec::new(), bars: orders.bars, buffer: vec![0; PIECE] };
         for local in 0..orders.count {
-            // Only rank 0 listens; the descriptor is closed here once it has it.
-            let listener = if orders.first + local == 0 { listener.take() } else { None };
-            match Member::start(orders, share, local, listener.as_ref()) {
+            // Only rank 0 listens and is spoken to; the descriptors are closed here once it has them.
+            let is_first = orders.first + local == 0;
+            let listener = if is_first { listener.take() } else { None };
+            let input = if is_first { input.take() } else { None };
+            match Member::start(orders, share, local, listener.as_ref(), input) {
                 Ok(member) => {
                     keeper.watch(member.pid);
                     events.push_back(Event::Started { rank: member.rank, pid: member.pid.as_raw().unsigned_abs() });
@@ -161,12 +164,19 @@ impl Crew {
 }
 
 impl Member {
-    fn start(orders: &Orders, share: &Share, local: u32, listener: Option<&OwnedFd>) -> Result<Self, Error> {
+    fn start(
+        orders: &Orders,
+        share: &Share,
+        local: u32,
+        listener: Option<&OwnedFd>,
+        input: Option<OwnedFd>,
+    ) -> Result<Self, Error> {
         let rank = orders.first + local;
         let (program, arguments) = orders.program.split_first().ok_or_else(|| Error::Usage("no program".to_owned()))?;
         let secret = share::secret_descriptor(&orders.secret)?;
         let mut command = Command::new(program);
-        command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
+        let stdin = input.map_or_else(Stdio::null, Stdio::from);
+        command.args(arguments).stdin(stdin).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
         if let Some(directory) = orders.directory.as_ref() {
             command.current_dir(directory);
         }

@@ -22,8 +22,9 @@ mod wire;
 
 use std::collections::VecDeque;
 use std::fmt::Write as _;
+use std::io::IsTerminal as _;
 use std::net::{Ipv4Addr, TcpListener};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use eirene_train_mesh::Secret;
@@ -91,6 +92,7 @@ pub fn run(options: &Options, stdout: Output, stderr: Output) -> Result<Ending, 
     let host_of = placed.iter().enumerate().flat_map(|(host, placed)| std::iter::repeat_n(host, placed.count as usize));
     let report = Report::new(look, names, host_of);
     let size = placed.iter().map(|placed| placed.count).sum();
+    let input = input(options, &placed)?;
     let mut events = VecDeque::new();
 
     // The keeper is forked before there are threads, and ranks are started once somebody listens for their ends.
@@ -102,7 +104,7 @@ pub fn run(options: &Options, stdout: Output, stderr: Output) -> Result<Ending, 
             let printer = Printer::start(stdout, stderr, options.output.as_deref(), size)?;
             let orders = orders_here(options, only)?;
             share.prepare(&orders)?;
-            let crew = Crew::start(&orders, &share, None, &mut keeper, &mut events)?;
+            let crew = Crew::start(&orders, &share, None, input, &mut keeper, &mut events)?;
             (Workers::Here { crew, _share: share, keeper }, signals, printer)
         }
         _ => {
@@ -132,6 +134,22 @@ fn orders_here(options: &Options, placed: &Placed) -> Result<Orders, Error> {
         bind: options.bind,
         bars: options.shows_bars(),
     })
+}
+
+/// What rank 0 reads, where that is asked for.
+fn input(options: &Options, placed: &[Placed]) -> Result<Option<OwnedFd>, Error> {
+    if !options.stdin {
+        return Ok(None);
+    }
+    if !matches!(placed, [only] if only.here) {
+        return Err(Error::Usage("`--stdin` is for ranks on this host alone".to_owned()));
+    }
+    let stdin = std::io::stdin();
+    if stdin.is_terminal() {
+        // Ranks are groups of their own, and whoever reads a terminal in the background is stopped.
+        return Err(Error::Usage("`--stdin` takes a pipe or a file, and standard input is a terminal".to_owned()));
+    }
+    stdin.as_fd().try_clone_to_owned().map(Some).map_err(Error::system("cannot pass standard input on"))
 }
 
 fn new_secret() -> Result<Secret, Error> {

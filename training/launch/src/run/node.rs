@@ -202,7 +202,7 @@ impl Node {
         let started = self
             .share
             .prepare(orders)
-            .and_then(|()| Crew::start(orders, &self.share, listener, &mut self.keeper, events));
+            .and_then(|()| Crew::start(orders, &self.share, listener, None, &mut self.keeper, events));
         match started {
             Ok(crew) => self.crew = Some(crew),
             Err(error) => {

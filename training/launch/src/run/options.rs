@@ -49,6 +49,8 @@ pub struct Options {
     pub output: Option<PathBuf>,
     /// Whether ranks are kept on processors of their own.
     pub bind: Bind,
+    /// Whether rank 0 has this process's standard input; otherwise no rank has any.
+    pub stdin: bool,
     /// Variables for the ranks, before ours.
     pub environment: Vec<(OsString, OsString)>,
     /// How other hosts reach rank 0's host, where its name in the list is not the way.
@@ -74,6 +76,7 @@ impl Options {
             color: false,
             output: None,
             bind: Bind::None,
+            stdin: false,
             environment: Vec::new(),
             address: None,
             program,

@@ -1,0 +1,184 @@
+"""The ranks of a notebook: started by a launcher, spoken to through its standard input, heard through its outputs, ended with it.
+
+The launcher is a program of its own with a session (setsid) of its own, so what Jupyter does to its kernel's processes does not reach it. It has its
+standard input from this process alone: when this process ends, however that happens, the ranks see the end of their input and end as well.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import queue
+import re
+import secrets
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import deque
+from dataclasses import dataclass
+from typing import IO, Any
+
+from ._failures import names
+from ._messages import LONGEST, Message, Parts, pack
+from ._streams import as_seen
+
+__all__ = ["Event", "Session", "Wanted"]
+
+# What is read and not yet shown; then the ranks wait.
+_MOST_EVENTS = 512
+_LAUNCHERS_WORDS = 60
+_LONGEST_LINE = 1 << 20
+_END_SECONDS = 8.0
+_LABEL = re.compile(rb"\[(\d+)\] ")
+_DEATH = re.compile(r"rank (\d+) \(on .*, pid \d+\) (?:was killed by signal (\d+)|exited with code (\d+))")
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """Which ranks were asked for."""
+
+    ranks: int
+    nodes: str | None = None
+
+    def command(self) -> list[str]:
+        """What starts them."""
+        nodes = [] if self.nodes is None else ["--nodes", self.nodes]
+        program = ["-m", "eirene_train.notebook.rank"]
+        return [sys.executable, "-m", "eirene_train", "run", "--stdin", "--ranks", str(self.ranks), *nodes, *program]
+
+
+@dataclass
+class Event:
+    """Something that was heard: a message or a line of a rank (none: the launcher itself), or the end of an output."""
+
+    rank: int | None = None
+    message: Message | None = None
+    stream: str = "stdout"
+    line: str | None = None
+    interrupt: bool = False
+
+
+class Session:
+    """Ranks that were started, until they end."""
+
+    def __init__(self, wanted: Wanted) -> None:
+        self.wanted = wanted
+        self.started = time.monotonic()
+        self.events: queue.SimpleQueue[Event] = queue.SimpleQueue()
+        self.hosts: dict[int, str] = {}
+        self.deaths: dict[int, str] = {}
+        self.words: deque[str] = deque(maxlen=_LAUNCHERS_WORDS)
+        self.open_outputs = 2
+        self._room = threading.Semaphore(_MOST_EVENTS)
+        self._is_closed, self._is_whole = False, True
+        self._requests = 0
+        token = secrets.token_hex(16)
+        # A notebook's own way to show figures is none for the ranks.
+        environment = {name: value for name, value in os.environ.items() if not (name == "MPLBACKEND" and value.startswith("module://"))}
+        self._process = subprocess.Popen(
+            wanted.command(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True, env=environment
+        )
+        for name, pipe in (("stdout", self._process.stdout), ("stderr", self._process.stderr)):
+            assert pipe is not None
+            threading.Thread(target=self._read, args=(name, pipe, Parts(token)), name=f"eirene-{name}", daemon=True).start()
+        self.send(Message("hello", {"token": token}))
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all ranks are there, as far as is known."""
+        return self._is_whole and self._process.poll() is None
+
+    def request(self, kind: str, fields: dict[str, Any], content: bytes = b"") -> int:
+        """Asks all ranks for something; the number by which they answer."""
+        self._requests += 1
+        self.send(Message(kind, {**fields, "request": self._requests}, content))
+        return self._requests
+
+    def send(self, message: Message) -> None:
+        """Tells rank 0. Whether it hears it is seen by its answer, or its end.
+
+        Raises:
+            ValueError: it is too much.
+        """
+        data = pack(message)
+        if len(data) > LONGEST:
+            raise ValueError(f"{len(data) / 1e9:.1f} GB are more than ranks are sent at once ({LONGEST / 1e9:.1f} GB)")
+        pipe = self._process.stdin
+        assert pipe is not None
+        with contextlib.suppress(OSError, ValueError):
+            pipe.write(len(data).to_bytes(8, "little") + data)
+            pipe.flush()
+
+    def taken(self) -> None:
+        """Says that an event was taken and dealt with, so that there is room for another."""
+        self._room.release()
+
+    def note(self, word: str) -> None:
+        """Takes a word of the launcher's own, which may tell of a death."""
+        self.words.append(word)
+        if word.startswith("eirene-train: ") and (found := _DEATH.search(word)):
+            rank, number, code = found.groups()
+            how = f"rank {rank} was killed (signal {number})" if number else f"rank {rank} ended with exit code {code}"
+            self.deaths.setdefault(int(rank), how)
+
+    def last_words(self) -> str:
+        """What the launcher had to say, in one line, where no rank's death says it all."""
+        return " ".join(word.removeprefix("eirene-train: ").strip() for word in self.words if word.strip())
+
+    def where(self) -> str:
+        """Which ranks are on which hosts, for people."""
+        hosts: dict[str, list[int]] = {}
+        for rank, host in sorted(self.hosts.items()):
+            hosts.setdefault(host, []).append(rank)
+        return "; ".join(f"{host}: {names(ranks)}" for host, ranks in hosts.items())
+
+    def kill(self) -> None:
+        """Ends the ranks without asking them."""
+        # The launcher takes the first signal for a wish, and the second, whichever it is, for impatience. Two of one kind may come as one.
+        for number in (signal.SIGINT, signal.SIGTERM):
+            with contextlib.suppress(ProcessLookupError):
+                self._process.send_signal(number)
+
+    def close(self) -> None:
+        """Ends the ranks and waits until they are gone; harmless where they are."""
+        # Nobody shows what is still said, and nobody waits for that.
+        self._is_closed = True
+        self._room.release(2)
+        with contextlib.suppress(OSError):
+            assert self._process.stdin is not None
+            self._process.stdin.close()
+        for end in (None, self.kill, self._process.kill):
+            if end is not None:
+                end()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(_END_SECONDS)
+                return
+
+    def _read(self, stream: str, pipe: IO[bytes], parts: Parts) -> None:
+        with pipe:
+            while line := pipe.readline(_LONGEST_LINE):
+                text, found = parts.take(line.rstrip(b"\n"))
+                label = _LABEL.match(text)
+                rank = None if label is None else int(label[1])
+                said = text if label is None else text[label.end() :]
+                if (found is not None and found[1].kind == "ended") or (label is None and _DEATH.search(_as_text(said))):
+                    self._is_whole = False
+                if found is not None:
+                    if said:
+                        self._put(Event(rank=rank, stream=stream, line=_as_text(said)))
+                    self._put(Event(rank=found[0], stream=stream, message=found[1]))
+                elif said or len(text) == len(line.rstrip(b"\n")):
+                    self._put(Event(rank=rank, stream=stream, line=_as_text(said)))
+        self._is_whole = False
+        self._put(Event(stream=stream))
+
+    def _put(self, event: Event) -> None:
+        if not self._is_closed:
+            self._room.acquire()
+        self.events.put(event)
+
+
+def _as_text(line: bytes) -> str:
+    return as_seen(line.decode("utf-8", "replace"))
