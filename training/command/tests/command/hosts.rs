@@ -271,6 +271,21 @@ fn nobody_reading_holds_ranks_on_other_hosts_but_not_ctrl_c() {
 }
 
 #[test]
+fn rank_0_of_several_hosts_has_the_launcher_s_standard_input() {
+    let words: String = (0..50_000).map(|number| format!("word {number}\n")).collect();
+    let script = "echo $RANK $(cksum | cut -d' ' -f2)";
+    let hosts =
+        ["--stdin", "--nodes", "alpha,beta", "--ranks-per-node", "2", "--address", "127.0.0.1", "sh", "-c", script];
+    let ended = over_ssh(hosts).input(&words).end();
+    assert_eq!(ended.code, 0, "{}", ended.stderr);
+    let all = format!("[0] 0 {}", words.len());
+    assert_eq!(ranks_lines(&ended.stdout()), [all.as_str(), "[1] 1 0", "[2] 2 0", "[3] 3 0"]);
+    // A rank that reads nothing, and ends, keeps nobody waiting.
+    let ended = over_ssh([&hosts[..7], &["true"]].concat()).input(&words).end();
+    assert_eq!(ended.code, 0, "{}", ended.stderr);
+}
+
+#[test]
 fn this_host_needs_no_ssh() {
     let ended = over_ssh(["--hostfile", "/dev/stdin", "sh", "-c", "echo $EIRENE_TRAIN_RANK"]).end();
     assert_eq!(ended.code, 2);

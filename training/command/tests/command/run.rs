@@ -368,8 +368,6 @@ fn rank_0_alone_has_the_standard_input_and_only_where_that_is_asked_for() {
     ended.assert_nothing_left();
     let ended = Run::script(2, &[], script).input("words\n").end();
     assert_eq!(sorted(&ended.stdout()), ["[0] 0:", "[1] 1:"]);
-    let ended = Run::script(2, &["--stdin", "--nodes", "no-such-host"], script).input("words\n").end();
-    assert_eq!((ended.code, ended.stderr.as_str()), (2, "eirene-train: `--stdin` is for ranks on this host alone\n"));
 }
 
 #[test]

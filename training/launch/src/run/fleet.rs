@@ -5,14 +5,15 @@
 //! host need not be reachable from the others.
 
 use std::collections::VecDeque;
+use std::fs::File;
 use std::io::{self, Read as _, Write as _};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::process::CommandExt as _;
 use std::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
-use nix::poll::PollFlags;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 
@@ -34,6 +35,9 @@ const LAST_WORDS: usize = 5;
 /// Pieces that are read of a host whose ranks were killed: a pipe's worth.
 const LAST_PIECES: usize = 4;
 
+/// Most that is on its way to rank 0's standard input before more is read here.
+const MOST_INPUT: usize = 64 * 1024;
+
 /// How long a remote shell may take to end once its node has.
 const LINGER: Duration = Duration::from_secs(5);
 
@@ -44,6 +48,8 @@ pub(crate) struct Fleet {
     deadline: Option<Instant>,
     timeout: Duration,
     buffer: Vec<u8>,
+    /// What rank 0 is to read, until its end.
+    input: Option<File>,
 }
 
 /// What the orders are made of once all have answered.
@@ -82,7 +88,7 @@ enum State {
 
 impl Fleet {
     /// Calls all hosts.
-    pub(crate) fn call(options: &Options, placed: Vec<Placed>) -> Result<Self, Error> {
+    pub(crate) fn call(options: &Options, placed: Vec<Placed>, input: Option<OwnedFd>) -> Result<Self, Error> {
         let template = Orders {
             world: super::world()?,
             size: placed.iter().map(|placed| placed.count).sum(),
@@ -98,6 +104,7 @@ impl Fleet {
             directory: std::env::current_dir().ok(),
             bind: options.bind,
             bars: options.shows_bars(),
+            stdin: options.stdin,
         };
         let shell = Shell::of(options);
         let several = placed.len() > 1;
@@ -106,6 +113,7 @@ impl Fleet {
             deadline: Some(Instant::now() + options.timeout),
             timeout: options.timeout,
             buffer: vec![0; 64 * 1024],
+            input: input.map(File::from),
             plan: Plan { placed: Vec::new(), template, address: options.address.clone() },
         };
         for (index, placed) in placed.iter().enumerate() {
@@ -128,7 +136,33 @@ impl Fleet {
                 all.extend(host.stderr.as_ref().map(|pipe| (pipe.as_fd(), PollFlags::POLLIN)));
             }
         }
+        all.extend(self.wanted_input().map(|input| (input.as_fd(), PollFlags::POLLIN)));
         all
+    }
+
+    /// What rank 0 is to read, where its host has room for it.
+    fn wanted_input(&self) -> Option<&File> {
+        let first = self.hosts.first().filter(|host| host.state == State::Running && host.outbox.len() < MOST_INPUT)?;
+        self.input.as_ref().filter(|_| first.stdin.is_some())
+    }
+
+    /// Sends rank 0's host a piece of what is there to be read.
+    fn pass_input_on(&mut self) {
+        let Some(mut input) = self.wanted_input() else { return };
+        let mut asked = [PollFd::new(input.as_fd(), PollFlags::POLLIN)];
+        // It is shared with whoever started this process, so it must not be made one that never waits.
+        if !matches!(poll(&mut asked, PollTimeout::ZERO), Ok(1..)) {
+            return;
+        }
+        let mut piece = vec![0; MOST_INPUT];
+        let count = input.read(&mut piece).unwrap_or(0);
+        piece.truncate(count);
+        if count == 0 {
+            self.input = None;
+        }
+        if let Some(first) = self.hosts.first_mut() {
+            first.tell(&Message::Input(piece));
+        }
     }
 
     pub(crate) fn read(&mut self, events: &mut VecDeque<Event>) {
@@ -139,6 +173,7 @@ impl Fleet {
 
     /// Sends what could not be sent before, starts the ranks once all hosts have answered, and sees who is gone.
     pub(crate) fn look(&mut self, events: &mut VecDeque<Event>) {
+        self.pass_input_on();
         for (index, host) in self.hosts.iter_mut().enumerate() {
             host.send();
             if host.killed && host.state != State::Gone && matches!(host.child.try_wait(), Ok(Some(_))) {

@@ -5,6 +5,7 @@
 
 mod crew;
 mod event;
+mod feed;
 mod fleet;
 mod hosts;
 mod keeper;
@@ -92,7 +93,7 @@ pub fn run(options: &Options, stdout: Output, stderr: Output) -> Result<Ending, 
     let host_of = placed.iter().enumerate().flat_map(|(host, placed)| std::iter::repeat_n(host, placed.count as usize));
     let report = Report::new(look, names, host_of);
     let size = placed.iter().map(|placed| placed.count).sum();
-    let input = input(options, &placed)?;
+    let input = input(options)?;
     let mut events = VecDeque::new();
 
     // The keeper is forked before there are threads, and ranks are started once somebody listens for their ends.
@@ -110,7 +111,7 @@ pub fn run(options: &Options, stdout: Output, stderr: Output) -> Result<Ending, 
         _ => {
             let signals = Signals::listen()?;
             let printer = Printer::start(stdout, stderr, options.output.as_deref(), size)?;
-            (Workers::There(Fleet::call(options, placed)?), signals, printer)
+            (Workers::There(Fleet::call(options, placed, input)?), signals, printer)
         }
     };
     Run { workers, signals, printer, report, events, grace: options.grace, stop: Stop::Not, suspecting: None }
@@ -133,16 +134,14 @@ fn orders_here(options: &Options, placed: &Placed) -> Result<Orders, Error> {
         directory: None,
         bind: options.bind,
         bars: options.shows_bars(),
+        stdin: options.stdin,
     })
 }
 
 /// What rank 0 reads, where that is asked for.
-fn input(options: &Options, placed: &[Placed]) -> Result<Option<OwnedFd>, Error> {
+fn input(options: &Options) -> Result<Option<OwnedFd>, Error> {
     if !options.stdin {
         return Ok(None);
-    }
-    if !matches!(placed, [only] if only.here) {
-        return Err(Error::Usage("`--stdin` is for ranks on this host alone".to_owned()));
     }
     let stdin = std::io::stdin();
     if stdin.is_terminal() {

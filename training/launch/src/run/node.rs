@@ -15,6 +15,7 @@ use crate::environment::Environment;
 use crate::error::Error;
 use crate::run::crew::Crew;
 use crate::run::event::Event;
+use crate::run::feed::Feed;
 use crate::run::keeper::Keeper;
 use crate::run::orders::Orders;
 use crate::run::printer::{Output, Printer, Target};
@@ -39,6 +40,7 @@ pub fn serve(orders: OwnedFd, stdout: Output, environment: &Environment) -> Resu
         share,
         keeper,
         listener: None,
+        feed: None,
         signals,
         printer,
         input: Some(std::fs::File::from(orders)),
@@ -53,6 +55,8 @@ struct Node {
     share: Share,
     keeper: Keeper,
     listener: Option<TcpListener>,
+    /// Rank 0's standard input, where it has one.
+    feed: Option<Feed>,
     signals: Signals,
     printer: Printer,
     /// None once the launcher is gone.
@@ -76,6 +80,9 @@ impl Node {
             let has_orders = self.wait()?;
             self.hear_signals();
             self.printer.heard();
+            if let Some(feed) = self.feed.as_mut() {
+                feed.pass_on();
+            }
             if has_orders {
                 self.read_orders(environment, &mut events)?;
             }
@@ -116,6 +123,8 @@ impl Node {
             crew.filter(|_| !self.printer.is_full()).map(|crew| crew.descriptors().collect()).unwrap_or_default();
         let all = input.into_iter().chain([self.signals.as_fd(), self.printer.as_fd()]).chain(outputs);
         let mut polled: Vec<PollFd<'_>> = all.map(|descriptor| PollFd::new(descriptor, PollFlags::POLLIN)).collect();
+        let feed = self.feed.as_ref().and_then(Feed::descriptor);
+        polled.extend(feed.map(|descriptor| PollFd::new(descriptor, PollFlags::POLLOUT)));
         match poll(&mut polled, timeout) {
             Ok(_) => Ok(input.is_some() && polled.first().and_then(PollFd::any).unwrap_or(false)),
             Err(nix::errno::Errno::EINTR) => Ok(false),
@@ -171,6 +180,11 @@ impl Node {
                         crew.signal(signal);
                     }
                 }
+                Some(Message::Input(bytes)) => {
+                    if let Some(feed) = self.feed.as_mut() {
+                        feed.take(&bytes);
+                    }
+                }
             }
         }
     }
@@ -199,10 +213,14 @@ impl Node {
             return;
         }
         let listener = self.listener.take().map(OwnedFd::from);
-        let started = self
-            .share
-            .prepare(orders)
-            .and_then(|()| Crew::start(orders, &self.share, listener, None, &mut self.keeper, events));
+        let started = self.share.prepare(orders).and_then(|()| {
+            let mut input = None;
+            if orders.stdin && orders.first == 0 {
+                let (feed, reader) = Feed::new()?;
+                (self.feed, input) = (Some(feed), Some(reader));
+            }
+            Crew::start(orders, &self.share, listener, input, &mut self.keeper, events)
+        });
         match started {
             Ok(crew) => self.crew = Some(crew),
             Err(error) => {

@@ -34,6 +34,8 @@ pub(crate) struct Orders {
     pub(crate) bind: Bind,
     /// Whether progress bars are shown as lines.
     pub(crate) bars: bool,
+    /// Whether rank 0 is told what comes on the launcher's standard input.
+    pub(crate) stdin: bool,
 }
 
 /// Where the ranks meet.
@@ -77,6 +79,7 @@ impl Orders {
             Bind::Core => 1,
         });
         writer.number(u32::from(self.bars));
+        writer.number(u32::from(self.stdin));
         writer.out
     }
 
@@ -106,11 +109,7 @@ impl Orders {
             1 => Bind::Core,
             _ => return None,
         };
-        let bars = match reader.number()? {
-            0 => false,
-            1 => true,
-            _ => return None,
-        };
+        let (bars, stdin) = (reader.flag()?, reader.flag()?);
         let fits = first.checked_add(count).is_some_and(|end| end <= size) && (node as usize) < hosts.len();
         let sound = fits && count as usize <= MOST_GROUPS && !program.is_empty() && reader.rest.is_empty();
         sound.then_some(Self {
@@ -128,6 +127,7 @@ impl Orders {
             directory,
             bind,
             bars,
+            stdin,
         })
     }
 }
@@ -169,6 +169,14 @@ impl<'a> Reader<'a> {
         let (number, rest) = self.rest.split_first_chunk::<4>()?;
         self.rest = rest;
         Some(u32::from_le_bytes(*number))
+    }
+
+    fn flag(&mut self) -> Option<bool> {
+        match self.number()? {
+            0 => Some(false),
+            1 => Some(true),
+            _ => None,
+        }
     }
 
     fn bytes(&mut self) -> Option<&'a [u8]> {
@@ -213,6 +221,7 @@ mod tests {
             directory: Some(PathBuf::from("/home/ada")),
             bind: Bind::Core,
             bars: true,
+            stdin: true,
         }
     }
 

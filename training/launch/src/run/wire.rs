@@ -22,6 +22,8 @@ pub(crate) enum Message {
     Start(Box<Orders>),
     /// Send all ranks a signal.
     Signal(i32),
+    /// Rank 0 is to read this; nothing at all is the end.
+    Input(Vec<u8>),
 }
 
 impl Message {
@@ -31,6 +33,7 @@ impl Message {
             Self::Prepare { listen } => (b'P', vec![u8::from(*listen)]),
             Self::Start(orders) => (b'S', orders.encode()),
             Self::Signal(signal) => (b'K', signal.to_le_bytes().to_vec()),
+            Self::Input(bytes) => (b'I', bytes.clone()),
         };
         let mut out = ((body.len() + 1) as u32).to_le_bytes().to_vec();
         out.push(kind);
@@ -54,6 +57,7 @@ impl Message {
             [b'K', signal @ ..] => {
                 Self::Signal(i32::from_le_bytes(signal.try_into().map_err(|_| "a signal came that is none")?))
             }
+            [b'I', bytes @ ..] => Self::Input(bytes.to_vec()),
             _ => return Err("a message came that is not known"),
         };
         buffer.drain(..4 + length);
@@ -332,7 +336,8 @@ mod tests {
 
         #[test]
         fn cut_or_changed_messages_are_others_or_refused(at: prop::sample::Index, with: u8, cut: bool) {
-            let messages = [Message::Prepare { listen: true }, Message::Signal(2), Message::Prepare { listen: false }];
+            let input = Message::Input(b"words".to_vec());
+            let messages = [Message::Prepare { listen: true }, Message::Signal(2), input, Message::Prepare { listen: false }];
             let mut bytes: Vec<u8> = messages.iter().flat_map(Message::encode).collect();
             let at = at.index(bytes.len());
             if cut {
