@@ -97,6 +97,12 @@ def test_stderr_and_programs_and_all_scripts_come_through(notebook: Notebook) ->
     assert "token" not in shown.stdout
 
 
+def test_a_forked_child_writes_as_a_program_does(notebook: Notebook) -> None:
+    code = "import multiprocessing\nprint('unfinished ', end='')\nchild = multiprocessing.get_context('fork').Process(target=print, args=('from a child',))"
+    shown = notebook.fine(f"%%eirene -n 2\n{code}\nchild.start(); child.join()\nprint('and finished', child.exitcode)")
+    assert sorted(shown.lines) == ["[0-1] from a child", "[0-1] unfinished and finished 0"]
+
+
 def test_progress_bars_of_ranks_are_shown_in_one_place(notebook: Notebook, tmp_path: Path) -> None:
     seen = tmp_path / "seen"
     bar = f"import sys\nprint('\\r10%\\r20%', end='', file=sys.stderr, flush=True)\n{wait_for(str(seen))}print('\\r100%', file=sys.stderr)"
@@ -137,7 +143,7 @@ def test_values_go_to_ranks_and_come_back(notebook: Notebook) -> None:
         ("%%eirene -n '\n1", "no closing quotation"),
         ("%%eirene\nfine = 1\nx = = 1", "line 3 of the cell: invalid syntax: `x = = 1`"),
         ("%%eirene\n!ls", "shell and magic commands are the notebook's own"),
-        ("%%eirene --nodes no.such.host -n 2\n1", "the ranks did not start: "),
+        ("%%eirene --nodes c[1- -n 2\n1", "the ranks did not start: "),
     ],
 )
 def test_what_makes_no_sense_is_told_in_one_sentence(notebook: Notebook, line: str, sentence: str) -> None:
@@ -297,6 +303,24 @@ def test_two_notebooks_do_not_see_each_other(notebook: Notebook, processes: laun
         assert not set(ranks_of(processes)) & set(ranks_of(traces)) and len(ranks_of(traces)) == 2
         other.fine("%eirene stop")
         assert notebook.fine("%%eirene\nprint(mine)").lines == ["[0-1] 1"]
+    traces.assert_none()
+
+
+def test_ranks_may_be_on_several_hosts(traces: launchers.Traces, tmp_path: Path) -> None:
+    # As ssh does: a host, and words for a shell there.
+    shell = tmp_path / "shell"
+    shell.write_text('#!/bin/sh\nshift\nexec sh -c "$*"\n')
+    shell.chmod(0o755)
+    with notebooks.notebook(traces.variables | {"EIRENE_TRAIN_RSH": str(shell)}) as notebook:
+        shown = notebook.fine(f"%%eirene -n 4 --nodes 127.0.0.2,127.0.0.3\n{WHO}import os, time\nprint('node', os.environ['EIRENE_TRAIN_NODE'])")
+        assert sorted(shown.lines) == ["[0] node 0", "[1] node 0", "[2] node 1", "[3] node 1"]
+        notebook.fine("given = list(range(100_000))\n%eirene push given")
+        assert notebook.fine("%eirene pull rank given --rank all\nrank, [len(one) for one in given]").value == f"([0, 1, 2, 3], {[100_000] * 4})"
+        begun = "[0-3] begun"
+        shown = notebook.run("%%eirene\nprint('begun')\nwhile True: time.sleep(0.1)", when={begun: notebook.interrupt})
+        assert shown.error.startswith("ranks 0-3: KeyboardInterrupt")
+        shown = notebook.run("%%eirene\nif rank == 3: os.kill(os.getpid(), 9)\nwhile True: time.sleep(0.1)")
+        assert shown.error.startswith("rank 3 was killed (signal 9)\nranks 0-2 were ended because of that")
     traces.assert_none()
 
 

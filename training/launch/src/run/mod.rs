@@ -111,7 +111,7 @@ pub fn run(options: &Options, stdout: Output, stderr: Output) -> Result<Ending, 
         _ => {
             let signals = Signals::listen()?;
             let printer = Printer::start(stdout, stderr, options.output.as_deref(), size)?;
-            (Workers::There(Fleet::call(options, placed, input)?), signals, printer)
+            (Workers::There(Box::new(Fleet::call(options, placed, input)?)), signals, printer)
         }
     };
     Run { workers, signals, printer, report, events, grace: options.grace, stop: Stop::Not, suspecting: None }
@@ -173,7 +173,7 @@ fn free_port() -> Result<u16, Error> {
 /// The ranks, wherever they are.
 enum Workers {
     Here { crew: Crew, _share: Share, keeper: Keeper },
-    There(Fleet),
+    There(Box<Fleet>),
 }
 
 impl Workers {

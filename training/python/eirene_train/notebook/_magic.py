@@ -115,7 +115,7 @@ class Notebook:
         wanted = self._wanted_by(options)
         name = f"<cell {self._shell.execution_count}>"
         # The magic's own line is the cell's first; so lines have the numbers that the notebook shows.
-        cell = "\n" + cell
+        cell = f"\n{cell}" if cell.endswith("\n") else f"\n{cell}\n"
         _compiles(cell, name)
         session = self._ranks(wanted, options.fresh)
         screen = Screen(self._shell)
@@ -145,11 +145,14 @@ class Notebook:
             screen.say(f"new ranks are started, for those of before are gone: {self._lost}")
         self.stop()
         self._lost = None
-        self._wanted = wanted
         session = Session(wanted)
-        Following(session, screen).until_ready()
+        try:
+            Following(session, screen).until_ready()
+        except BaseException:
+            session.close()
+            raise
         screen.end(f"{_ranks_of(wanted)} started")
-        self._session = session
+        self._session, self._wanted = session, wanted
         return session
 
     def _follow(self, following: Following, request: int, screen: Screen, does: str = "running") -> Answers:

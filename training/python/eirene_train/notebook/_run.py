@@ -22,6 +22,8 @@ __all__ = ["Answers", "Following"]
 # How long ranks may take to heed Ctrl-C before people are told, and before a cell whose time is over is ended all the same.
 _HEED_SECONDS = 3.0
 _OVERDUE_SECONDS = 10.0
+# How often is looked at what is true now, if nothing comes.
+_LOOK_SECONDS = 0.5
 # How long the launcher's last words are awaited once it has ended.
 _LAST_WORDS_SECONDS = 6.0
 # How long after the first failure people are told that others still run.
@@ -72,7 +74,6 @@ class Following:
                     self._kill()
         if len(self._session.hosts) < self._size:
             self._flush()
-            self._session.close()
             deaths = [self._session.deaths[rank] for rank in sorted(self._session.deaths)]
             why = "; ".join(deaths) or self._session.last_words() or "the launcher ended without a word"
             why = "the start was interrupted" if self._killed else why
@@ -120,15 +121,17 @@ class Following:
 
     def _next(self) -> Event | None:
         now, folded = time.monotonic(), self._folding.next()
-        times = [folded and max(folded, self._shown_at + _BETWEEN_LINES_SECONDS), self._screen.next(), now + 1.0]
-        if self._interrupted_at is not None and not self._warned:
+        times = [now + _LOOK_SECONDS, self._screen.next()]
+        if self._interrupted_at is not None:
             times.append(self._interrupted_at + _HEED_SECONDS)
         if self._timeout is not None:
             times.append(self._begin + self._timeout)
-        wait = min(at for at in times if at is not None) - now
+        # What is past was looked at in the round before.
+        wait = min(at for at in times if at > now)
+        if folded is not None:
+            wait = min(wait, max(folded, self._shown_at + _BETWEEN_LINES_SECONDS))
         try:
-            # Not less than a moment: what is overdue was looked at in the round before.
-            return self._session.events.get(timeout=max(0.01, wait))
+            return self._session.events.get(timeout=max(0.001, wait - now))
         except queue.Empty:
             return None
 

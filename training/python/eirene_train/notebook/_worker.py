@@ -1,8 +1,8 @@
 """A rank's life: wait for what the notebook wants, carry it out, say how it ended.
 
 A thread hears the notebook: on rank 0 from standard input, and passed on from there to all others through a group of the world that nothing else
-uses. Nothing else goes from the notebook to ranks, so any launcher will do that gives rank 0 its standard input and passes outputs on. The main thread
-runs cells, as programs expect it. When standard input ends, the notebook is gone, and so are the ranks, at once.
+uses. Nothing else goes from the notebook to ranks, so any launcher will do that gives rank 0 its standard input and passes outputs on. The main
+thread runs cells, as programs expect it. When standard input ends, the notebook is gone, and so are the ranks, at once.
 """
 
 from __future__ import annotations
