@@ -272,7 +272,7 @@ fn nobody_reading_holds_ranks_on_other_hosts_but_not_ctrl_c() {
 
 #[test]
 fn rank_0_of_several_hosts_has_the_launcher_s_standard_input() {
-    let words: String = (0..50_000).map(|number| format!("word {number}\n")).collect();
+    let words = (0..50_000).fold(String::new(), |text, number| text + "word " + &number.to_string() + "\n");
     let script = "echo $RANK $(cksum | cut -d' ' -f2)";
     let hosts =
         ["--stdin", "--nodes", "alpha,beta", "--ranks-per-node", "2", "--address", "127.0.0.1", "sh", "-c", script];

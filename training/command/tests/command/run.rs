@@ -210,6 +210,23 @@ fn signals_reach_all_ranks_and_the_exit_code_says_so() {
 }
 
 #[test]
+fn what_warns_is_the_rank_s_own_to_take_and_ends_nothing() {
+    for (signal, name) in [(Signal::SIGUSR1, "USR1"), (Signal::SIGUSR2, "USR2")] {
+        // A helper of a rank's, as a data loader has them, takes no warnings.
+        let script = marked(&format!(
+            "sleep 1000 & trap 'echo got {name}; kill $!; exit 0' {name}; : > $BASE/ready-$$; while kill -0 $!; do sleep 0.01; done; echo lost"
+        ));
+        let started = Run::script(2, &[], &script).start();
+        started.wait_for_marks("ready-", 2);
+        started.signal(signal);
+        let ended = started.end();
+        assert_eq!(ended.code, 0, "{}", ended.stderr);
+        assert_eq!(sorted(&ended.stdout()), [format!("[0] got {name}"), format!("[1] got {name}")]);
+        ended.assert_nothing_left();
+    }
+}
+
+#[test]
 fn a_second_signal_kills_at_once() {
     let script = marked("trap 'echo no' INT; : > $BASE/ready-$$; while :; do sleep 0.01; done");
     let started = Run::script(2, &["--grace", "1000"], &script).start();

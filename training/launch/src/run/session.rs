@@ -42,14 +42,15 @@ pub fn in_session(
     let failed = "cannot make a pipe";
     let (out, out_end) = std::io::pipe().map_err(Error::system(failed))?;
     let (err, err_end) = std::io::pipe().map_err(Error::system(failed))?;
-    let standard = [std::io::stdin().as_fd().try_clone_to_owned(), Ok(out_end.into()), Ok(err_end.into())];
-    let [Ok(input), Ok(output), Ok(errors)] = standard else {
-        return Err(Error::Usage("standard input is closed".to_owned()));
+    let input = if options.stdin {
+        std::io::stdin().as_fd().try_clone_to_owned().map_err(Error::system("standard input is closed"))?
+    } else {
+        std::fs::File::open("/dev/null").map_err(Error::system("cannot open /dev/null"))?.into()
     };
-    let borrowed = [input.as_fd(), output.as_fd(), errors.as_fd()];
+    let borrowed = [input.as_fd(), out_end.as_fd(), err_end.as_fd()];
     let asker = Asker::ask(socket, &Request::Step(request), &borrowed).map_err(|error| gone(&error))?;
     // The step alone holds them now: their end is the step's.
-    drop((input, output, errors));
+    drop((input, out_end, err_end));
     let look = Look { labels: options.labels, color: options.color, files: false };
     let outputs = [Source::new(out, Stream::Stdout), Source::new(err, Stream::Stderr)];
     let report = Report::new(look, Vec::new(), std::iter::empty());
