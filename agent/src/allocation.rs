@@ -19,7 +19,7 @@ impl Allocation {
             Some(list) => eirene_hostlist::expand(list).ok()?,
             None => vec![here.to_owned()],
         };
-        let per_node = environment.get("SLURM_JOB_CPUS_PER_NODE").and_then(processors).unwrap_or_default();
+        let per_node = environment.get("SLURM_JOB_CPUS_PER_NODE").and_then(repeated).unwrap_or_default();
         let most = |index: usize| per_node.get(index).or(per_node.last()).copied().unwrap_or(1);
         let nodes: Vec<_> = names.into_iter().enumerate().map(|(index, name)| (name, most(index))).collect();
         let is_first = nodes.first().is_some_and(|(name, _)| name == here);
@@ -38,8 +38,8 @@ impl Allocation {
     }
 }
 
-/// `8(x2),4`: eight on the first two nodes, four on the third.
-fn processors(text: &str) -> Option<Vec<u32>> {
+/// Counts by node, as SLURM writes them. `8(x2),4`: eight on the first two nodes, four on the third.
+pub(crate) fn repeated(text: &str) -> Option<Vec<u32>> {
     let mut all = Vec::new();
     for part in text.split(',') {
         let (count, times) = match part.split_once("(x") {
@@ -82,7 +82,7 @@ mod tests {
     #[test]
     fn counts_that_are_none_are_not_believed() {
         for bad in ["x", "4(x", "4(xy)", "0", "4,,4", "1(x99999999999)"] {
-            assert_eq!(processors(bad), None, "{bad}");
+            assert_eq!(repeated(bad), None, "{bad}");
         }
     }
 }

@@ -19,6 +19,7 @@ use nix::sys::signal::Signal;
 use serde::{Deserialize, Serialize};
 use tokio::signal::unix::{SignalKind, signal};
 
+use crate::allocation::repeated;
 use crate::container::{GUARD, Place, Spec, in_container};
 use crate::guard;
 use crate::job::{Environment, read_private};
@@ -59,6 +60,8 @@ pub(crate) struct Step {
     pub(crate) output: Option<String>,
     /// Whether others are told and ended when this rank fails.
     pub(crate) together: bool,
+    /// Where ranks that know torch's own variables meet: rank 0's node, and a port that was free there.
+    pub(crate) master: Option<(String, u16)>,
 }
 
 /// Why a rank was not started.
@@ -205,10 +208,26 @@ fn variables(step: &Step, environment: &Environment) -> Vec<(String, String)> {
     if let Some(threads) = step.threads {
         all.insert("OMP_NUM_THREADS".to_owned(), threads.to_string());
     }
+    if let Some((node, port)) = &step.master {
+        all.insert("MASTER_ADDR".to_owned(), node.clone());
+        all.insert("MASTER_PORT".to_owned(), port.to_string());
+        let here = environment.get("SLURM_NODEID").and_then(|node| node.parse().ok());
+        let local = here.zip(environment.get("SLURM_STEP_TASKS_PER_NODE")).and_then(|(here, text)| on_node(text, here));
+        let of_slurm = [("RANK", "SLURM_PROCID"), ("WORLD_SIZE", "SLURM_NTASKS"), ("LOCAL_RANK", "SLURM_LOCALID")];
+        for (name, slurm) in of_slurm {
+            all.extend(environment.get(slurm).map(|value| (name.to_owned(), value.to_owned())));
+        }
+        all.extend(local.map(|count| ("LOCAL_WORLD_SIZE".to_owned(), count.to_string())));
+    }
     if let Some(node) = environment.get("SLURMD_NODENAME") {
         all.insert("HOSTNAME".to_owned(), node.to_owned());
     }
     all.into_iter().filter(|(_, value)| !value.contains('\0')).collect()
+}
+
+/// The tasks of one node in `2(x3),1`.
+fn on_node(text: &str, node: usize) -> Option<u32> {
+    repeated(text)?.get(node).copied()
 }
 
 /// Waits for the program, and passes on what is meant for it alone.
@@ -295,6 +314,7 @@ mod tests {
             threads: Some(2),
             output: None,
             together: false,
+            master: Some(("c1".into(), 4711)),
         }
     }
 
@@ -306,11 +326,19 @@ mod tests {
             ("PMI_RANK", "9"),
             ("OMP_NUM_THREADS", "64"),
         ]);
-        let given = environment(&[("SLURM_PROCID", "3"), ("PMIX_NAMESPACE", "slurm.pmix.7.1"), ("LD_PRELOAD", "x")]);
+        let given = environment(&[
+            ("SLURM_PROCID", "3"),
+            ("SLURM_NODEID", "1"),
+            ("SLURM_STEP_TASKS_PER_NODE", "2,1"),
+            ("PMIX_NAMESPACE", "slurm.pmix.7.1"),
+            ("LD_PRELOAD", "x"),
+        ]);
         let all: BTreeMap<_, _> = variables(&step, &given).into_iter().collect();
         let get = |name: &str| all.get(name).map(String::as_str);
         assert_eq!((get("WANDB_MODE"), get("SLURM_PROCID"), get("HOSTNAME")), (Some("offline"), Some("3"), Some("c1")));
         assert_eq!((get("SLURM_STEP_ID"), get("PMI_RANK"), get("LD_PRELOAD")), (None, None, None));
+        assert_eq!((get("RANK"), get("LOCAL_WORLD_SIZE")), (Some("3"), Some("1")));
+        assert_eq!((get("MASTER_ADDR"), get("MASTER_PORT")), (Some("c1"), Some("4711")));
         assert_eq!((get("PMIX_MCA_gds"), get("OMP_NUM_THREADS")), (Some("hash"), Some("2")));
     }
 

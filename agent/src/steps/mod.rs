@@ -192,7 +192,7 @@ impl Steps {
     async fn step(&self, asker: &mut Asker, request: StepRequest, standard: Descriptors) -> Result<Answer, Refusal> {
         let turn = self.turn(shown(&request.program))?;
         let nodes = self.nodes(asker).await?;
-        let Plan { options, text, ranks, threads, .. } =
+        let Plan { options, text, ranks, threads, nodes: used } =
             plan(&request, &self.inner.allocation, &nodes, self.ways().await)?;
         let _ = asker.say(&Answer::Starting { text }).await;
         let step = Step {
@@ -203,6 +203,7 @@ impl Steps {
             program: request.program,
             output: request.output,
             together: ranks > 1,
+            master: used.into_iter().next().zip(free_port()),
         };
         self.carry_out(asker, &step, &options, standard).await
     }
@@ -231,6 +232,7 @@ impl Steps {
             threads: None,
             output: None,
             together: false,
+            master: None,
         };
         self.carry_out(asker, &step, &options, standard).await
     }
@@ -317,6 +319,12 @@ fn of(signal: StepSignal) -> Signal {
 
 fn directories(nodes: &Nodes) -> std::collections::BTreeMap<String, PathBuf> {
     nodes.iter().filter_map(|(name, node)| Some((name.clone(), node.directory.clone()?))).collect()
+}
+
+/// A port that is free here now, for programs that meet in torch's own way; nothing of ours listens on it.
+fn free_port() -> Option<u16> {
+    let listener = std::net::TcpListener::bind((std::net::Ipv4Addr::UNSPECIFIED, 0)).ok()?;
+    Some(listener.local_addr().ok()?.port())
 }
 
 /// A program as people know it again.
