@@ -12,9 +12,10 @@ use serde::{Deserialize, Serialize};
 use sha2::Sha256;
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::time::Instant;
 
-use crate::container::{Announcement, Container, Content, Spec};
-use crate::job::{Environment, read_private};
+use crate::container::{Announcement, Container, Content, Place, Spec};
+use crate::job::{Environment, read_exactly};
 use crate::log::Log;
 use crate::processes;
 use crate::ranks;
@@ -24,6 +25,9 @@ use crate::runtime_directory::RuntimeDirectory;
 const MOST_BYTES: u64 = 256 * 1024;
 /// Time between asking the container to end and killing it.
 const GRACE: Duration = Duration::from_secs(2);
+/// How often the agent says that it is there, and after how long without a word it is taken for gone.
+pub(crate) const BEAT: Duration = Duration::from_secs(15);
+const SILENCE: Duration = Duration::from_mins(3);
 /// Pause before a container that has ended is started again.
 const AGAIN: Duration = Duration::from_secs(2);
 
@@ -72,6 +76,8 @@ pub(crate) enum ToHelper {
         /// The signal's number.
         signal: i32,
     },
+    /// The agent is there.
+    Beat,
 }
 
 /// What shows that one knows a helper's secret, without saying it: HMAC-SHA-256 (RFC 2104), in hexadecimal.
@@ -92,10 +98,12 @@ fn mac(secret: &str, name: &str, node: &str) -> Hmac<Sha256> {
 }
 
 /// Serves until the agent is gone; gives the exit status.
-pub async fn helper(file: &Path, log: &Log) -> u8 {
-    match serve(file, log).await {
+pub async fn helper(file: &Path, digest: &str, log: &Log) -> u8 {
+    match serve(file, digest, log).await {
         Ok(()) => 0,
         Err(error) => {
+            // Before it has proven itself nobody takes its word, but the log does.
+            let _ = say(&FromHelper::Lost { text: error.to_string() });
             log.say(&error.to_string());
             1
         }
@@ -104,10 +112,10 @@ pub async fn helper(file: &Path, log: &Log) -> u8 {
 
 type AnyError = Box<dyn std::error::Error + Send + Sync>;
 
-async fn serve(path: &Path, log: &Log) -> Result<(), AnyError> {
+async fn serve(path: &Path, digest: &str, log: &Log) -> Result<(), AnyError> {
     processes::adopt_orphans()?;
     let uid = nix::unistd::geteuid().as_raw();
-    let file: HelperFile = serde_json::from_str(&read_private(path, uid, MOST_BYTES)?)?;
+    let file: HelperFile = serde_json::from_str(&read_exactly(path, uid, MOST_BYTES, digest)?)?;
     // Its secret has served when it is proven.
     std::fs::remove_file(path)?;
     let environment = Environment::from_pairs(std::env::vars_os());
@@ -134,7 +142,8 @@ async fn hold(
     log: &Log,
     orders: &mut Orders,
 ) -> Result<(), AnyError> {
-    let announcement = Announcement::expect(directory.path())?;
+    let announcement = Announcement::expect(&directory.inside())?;
+    Place::forget(directory.path());
     let mut container = Container::start(&file.container, Content::default(), environment, directory, log)?;
     let uid = nix::unistd::geteuid().as_raw();
     let shown = announcement.wait(uid);
@@ -164,6 +173,7 @@ async fn hold(
 struct Orders {
     lines: tokio::io::Lines<BufReader<tokio::net::unix::pipe::Receiver>>,
     terminate: tokio::signal::unix::Signal,
+    heard: Instant,
     over: bool,
 }
 
@@ -171,8 +181,9 @@ impl Orders {
     fn new() -> std::io::Result<Self> {
         use std::os::fd::AsFd as _;
         let input = std::io::stdin().as_fd().try_clone_to_owned()?;
-        let input = tokio::net::unix::pipe::Receiver::from_owned_fd_unchecked(input)?;
-        Ok(Self { lines: BufReader::new(input).lines(), terminate: signal(SignalKind::terminate())?, over: false })
+        let input = tokio::net::unix::pipe::Receiver::from_owned_fd(input)?;
+        let terminate = signal(SignalKind::terminate())?;
+        Ok(Self { lines: BufReader::new(input).lines(), terminate, heard: Instant::now(), over: false })
     }
 
     /// Follows what comes until there is to be an end. Can be cancelled.
@@ -182,6 +193,7 @@ impl Orders {
                 _ = self.terminate.recv() => self.over = true,
                 line = self.lines.next_line() => match line {
                     Ok(Some(line)) => {
+                        self.heard = Instant::now();
                         if let Ok(ToHelper::Signal { step, signal }) = serde_json::from_str(&line)
                             && let Ok(signal) = Signal::try_from(signal)
                         {
@@ -190,6 +202,8 @@ impl Orders {
                     }
                     Ok(None) | Err(_) => self.over = true,
                 },
+                // An srun that was killed does not end this pipe, nor does a first node that is gone.
+                () = tokio::time::sleep_until(self.heard + SILENCE) => self.over = true,
             }
         }
     }

@@ -13,14 +13,19 @@ use tokio::process::{Child, ChildStdin, ChildStdout};
 use tokio::sync::{broadcast, watch};
 
 use crate::container::Spec;
-use crate::helper::{FromHelper, HelperFile, ToHelper, is_proven};
-use crate::job::{Job, write_private};
+use crate::helper::{BEAT, FromHelper, HelperFile, ToHelper, is_proven};
+use crate::job::{Job, digest, write_private};
 use crate::log::Log;
 use crate::srun::Srun;
 
 /// Pauses before a helper that has gone is started again.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+/// How the names of files for helpers and for ranks begin, in the session's directory.
+const HELPER_FILE: &str = "helper-";
+pub(crate) const STEP_FILE: &str = "step-";
+/// How long SLURM may take to end a helper's step.
+const GONE: Duration = Duration::from_secs(5);
 /// Orders that a helper may be behind.
 const ORDERS: usize = 64;
 
@@ -52,6 +57,7 @@ pub(crate) type Nodes = BTreeMap<String, Node>;
 pub(crate) struct Helpers {
     nodes: watch::Sender<Nodes>,
     orders: broadcast::Sender<ToHelper>,
+    over: watch::Sender<bool>,
 }
 
 impl Helpers {
@@ -62,7 +68,7 @@ impl Helpers {
             (name.clone(), Node { state: NodeState::Starting, directory })
         };
         let (nodes, _) = watch::channel(job.allocation.names().iter().map(node).collect());
-        Self { nodes, orders: broadcast::channel(ORDERS).0 }
+        Self { nodes, orders: broadcast::channel(ORDERS).0, over: watch::channel(false).0 }
     }
 
     /// Starts a helper on every node behind the first. They live as long as the job's side does.
@@ -77,7 +83,26 @@ impl Helpers {
                 srun: srun.clone(),
                 log: log.clone(),
             };
-            tokio::spawn(keeper.keep());
+            let mut over = self.over.subscribe();
+            tokio::spawn(async move {
+                tokio::select! {
+                    () = keeper.keep() => {}
+                    // With its srun's input the helper ends; whoever is gone counts as that.
+                    _ = over.wait_for(|over| *over) => {}
+                }
+            });
+        }
+    }
+
+    /// Starts no helper any more; those that are there end.
+    pub(crate) fn end(&self) {
+        self.over.send_replace(true);
+    }
+
+    /// Says that nothing can be started on the other nodes.
+    pub(crate) fn none(&self, job: &Job) {
+        for (node, _) in job.allocation.others() {
+            self.set(node, NodeState::Lost("this cluster's jobs have no `srun` in their PATH".to_owned()), None);
         }
     }
 
@@ -104,6 +129,19 @@ impl Helpers {
     }
 }
 
+/// Removes what was written for helpers and ranks that never read it, from the session's directory.
+pub(crate) fn tidy(directory: &Path) {
+    let Ok(entries) = std::fs::read_dir(directory) else { return };
+    for entry in entries.flatten() {
+        let name = entry.file_name();
+        let name = name.to_string_lossy();
+        if name.ends_with(".json") && (name.starts_with(HELPER_FILE) || name.starts_with(STEP_FILE)) {
+            // What cannot be removed opens nothing any more.
+            let _ = std::fs::remove_file(entry.path());
+        }
+    }
+}
+
 /// Keeps the helper of one node.
 struct Keeper {
     helpers: Helpers,
@@ -117,48 +155,60 @@ struct Keeper {
 
 impl Keeper {
     async fn keep(self) {
-        let mut pause = FIRST_PAUSE;
-        loop {
-            let why = match self.start() {
+        let (mut pause, mut said) = (FIRST_PAUSE, String::new());
+        for attempt in 0_u32.. {
+            let why = match self.start(attempt) {
                 Ok((child, secret)) => {
-                    let was_ready = self.attend(child, &secret).await;
-                    if was_ready {
+                    let end = self.attend(child, &secret, attempt).await;
+                    if end.was_ready {
                         pause = FIRST_PAUSE;
                     }
-                    "its helper has ended".to_owned()
+                    end.why.unwrap_or_else(|| "its helper has ended".to_owned())
                 }
                 Err(error) => error.to_string(),
             };
-            self.log.say(&format!("node {}: {why}; trying again", self.node));
+            // One line for an outage, not one for an attempt.
+            if said != why {
+                self.log.say(&format!("node {}: {why}; trying again", self.node));
+                said.clone_from(&why);
+            }
             self.helpers.set(&self.node, NodeState::Lost(why), None);
             tokio::time::sleep(pause).await;
             pause = (pause * 2).min(LONGEST_PAUSE);
         }
     }
 
-    fn start(&self) -> std::io::Result<(Child, String)> {
+    /// Names what an attempt leaves: an earlier one may still be on its way to its end.
+    fn attempt_name(&self, attempt: u32) -> String {
+        format!("{}.{attempt}", self.name)
+    }
+
+    fn start(&self, attempt: u32) -> std::io::Result<(Child, String)> {
         let secret = Secret::generate().expose().to_owned();
         let file = HelperFile {
-            name: self.name.clone(),
+            name: self.attempt_name(attempt),
             node: self.node.clone(),
             secret: secret.clone(),
             container: self.container.clone(),
         };
-        let path = self.directory.join(format!("helper-{}.json", self.node));
-        write_private(&path, &serde_json::to_string(&file)?)?;
+        // A name of its own: nodes may remember for a while that an earlier one is not there any more.
+        let path = self.directory.join(format!("{HELPER_FILE}{}-{attempt}.json", self.node));
+        let text = serde_json::to_string(&file)?;
+        write_private(&path, &text)?;
         let options =
             [format!("--nodelist={}", self.node), "--nodes=1".into(), "--ntasks=1".into(), "--mpi=none".into()];
-        let words = ["helper".into(), "--file".into(), path.into_os_string()];
+        let digest = digest(&text).into();
+        let words = ["helper".into(), "--file".into(), path.into_os_string(), "--digest".into(), digest];
         let mut command = self.srun.step(&options, &words.each_ref());
         let child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
         Ok((child, secret))
     }
 
-    /// Listens to it until it ends; whether it was ready once.
-    async fn attend(&self, mut child: Child, secret: &str) -> bool {
+    /// Listens to it until it ends.
+    async fn attend(&self, mut child: Child, secret: &str, attempt: u32) -> End {
         let (Some(input), Some(output), Some(errors)) = (child.stdin.take(), child.stdout.take(), child.stderr.take())
         else {
-            return false;
+            return End::default();
         };
         let log = self.log.clone();
         let node = self.node.clone();
@@ -169,50 +219,88 @@ impl Keeper {
             }
         });
         let orders = tokio::spawn(pass_on(self.helpers.orders.subscribe(), input));
-        let was_ready = self.listen(output, secret).await;
+        let end = self.listen(output, secret, attempt).await;
         orders.abort();
-        // Its process goes with it: nothing of a helper that is not believed stays.
-        drop(child);
-        was_ready
+        // SLURM ends the step when its srun is asked to: nothing of a helper that is not believed stays.
+        if let Some(pid) = child.id().and_then(|id| i32::try_from(id).ok()) {
+            let _ = nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), Signal::SIGTERM);
+        }
+        let _ = tokio::time::timeout(GONE, child.wait()).await;
+        end
     }
 
-    async fn listen(&self, output: ChildStdout, secret: &str) -> bool {
-        let (mut lines, mut proven, mut was_ready) = (BufReader::new(output).lines(), false, false);
+    async fn listen(&self, output: ChildStdout, secret: &str, attempt: u32) -> End {
+        let name = self.attempt_name(attempt);
+        let (mut lines, mut proven, mut end) = (BufReader::new(output).lines(), false, End::default());
         while let Ok(Some(line)) = lines.next_line().await {
             match serde_json::from_str(&line) {
-                Ok(FromHelper::Hello { proof, directory }) if is_proven(&proof, secret, &self.name, &self.node) => {
+                Ok(FromHelper::Hello { proof, directory }) if is_proven(&proof, secret, &name, &self.node) => {
                     proven = true;
                     self.helpers.set(&self.node, NodeState::Starting, Some(directory));
                 }
                 Ok(FromHelper::Ready) if proven => {
-                    was_ready = true;
+                    end.was_ready = true;
+                    end.why = None;
                     self.helpers.set(&self.node, NodeState::Ready, None);
                 }
-                Ok(FromHelper::Lost { text }) if proven => self.helpers.set(&self.node, NodeState::Lost(text), None),
+                Ok(FromHelper::Lost { text }) => {
+                    end.why = Some(text.clone());
+                    self.helpers.set(&self.node, NodeState::Lost(text), None);
+                }
                 Ok(_) => {
                     self.log
                         .say(&format!("node {}: somebody who could not prove to be its helper was refused", self.node));
-                    return was_ready;
+                    return end;
                 }
                 // The container's own words.
                 Err(_) => self.log.say(&format!("node {}: {line}", self.node)),
             }
         }
-        was_ready
+        end
     }
 }
 
+/// How a helper has ended.
+#[derive(Default)]
+struct End {
+    was_ready: bool,
+    /// In its own words.
+    why: Option<String>,
+}
+
 async fn pass_on(mut orders: broadcast::Receiver<ToHelper>, mut input: ChildStdin) {
+    let mut beat = tokio::time::interval(BEAT);
     loop {
-        let order = match orders.recv().await {
-            Ok(order) => order,
-            Err(broadcast::error::RecvError::Lagged(_)) => continue,
-            Err(broadcast::error::RecvError::Closed) => return,
+        let order = tokio::select! {
+            order = orders.recv() => match order {
+                Ok(order) => order,
+                Err(broadcast::error::RecvError::Lagged(_)) => continue,
+                Err(broadcast::error::RecvError::Closed) => return,
+            },
+            _ = beat.tick() => ToHelper::Beat,
         };
         let Ok(mut line) = serde_json::to_vec(&order) else { continue };
         line.push(b'\n');
         if input.write_all(&line).await.is_err() {
             return;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_was_written_for_helpers_and_ranks_is_tidied_away() {
+        let directory = tempfile::tempdir().unwrap();
+        for name in ["helper-c2.json", "step-0-1.json", "job.json", "job.log", "step-notes.txt"] {
+            std::fs::write(directory.path().join(name), "").unwrap();
+        }
+        tidy(directory.path());
+        let mut left: Vec<_> =
+            std::fs::read_dir(directory.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        left.sort();
+        assert_eq!(left, ["job.json", "job.log", "step-notes.txt"]);
     }
 }

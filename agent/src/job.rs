@@ -10,6 +10,8 @@ use std::time::Duration;
 
 use eirene_core::job_file::JobFile;
 
+use sha2::{Digest as _, Sha256};
+
 use crate::allocation::Allocation;
 use crate::log::Log;
 
@@ -66,6 +68,9 @@ pub(crate) enum JobError {
     /// Others could have read or written the job file.
     #[error("the job file is not private: it must belong to this user and have mode 0600")]
     NotPrivate,
+    /// A file for a helper or for ranks is not as the agent wrote it.
+    #[error("the file was changed after it was written")]
+    Replaced,
     /// The job file is damaged.
     #[error("the job file was not understood")]
     Damaged(#[source] serde_json::Error),
@@ -171,7 +176,21 @@ pub(crate) fn write_private(path: &Path, text: &str) -> std::io::Result<()> {
         _ => {}
     }
     let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
-    file.write_all(text.as_bytes())
+    file.write_all(text.as_bytes())?;
+    // A file system of the network may say only now that there is no room.
+    file.sync_all()
+}
+
+/// SHA-256 of a text, in hexadecimal.
+pub(crate) fn digest(text: &str) -> String {
+    data_encoding::HEXLOWER.encode(&Sha256::digest(text.as_bytes()))
+}
+
+/// The text of a private file that is to have this digest: every program of the person's may write where it lies, and what is not as it was
+/// written is not followed.
+pub(crate) fn read_exactly(path: &Path, uid: u32, most: u64, expected: &str) -> Result<String, JobError> {
+    let text = read_private(path, uid, most)?;
+    if digest(&text) == expected { Ok(text) } else { Err(JobError::Replaced) }
 }
 
 #[cfg(test)]

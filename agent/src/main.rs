@@ -36,6 +36,9 @@ enum Command {
         /// What the agent wrote for this node
         #[arg(long)]
         file: PathBuf,
+        /// Its SHA-256
+        #[arg(long)]
+        digest: String,
     },
     /// Run a rank's program, inside of the container
     #[command(hide = true)]
@@ -50,6 +53,9 @@ enum Command {
         /// What the agent wrote for this step
         #[arg(long)]
         step: PathBuf,
+        /// Its SHA-256
+        #[arg(long)]
+        digest: String,
     },
 }
 
@@ -65,16 +71,16 @@ fn main() -> ExitCode {
             in_runtime(&log, eirene_agent::guard(&command, &log))
         }
         // Their standard output is the agent's, and the program's own.
-        Command::Helper { file } => {
+        Command::Helper { file, digest } => {
             let log = Log::new(std::io::stderr());
-            in_runtime(&log, eirene_agent::helper(&file, &log))
+            in_runtime(&log, eirene_agent::helper(&file, &digest, &log))
         }
         Command::Inside { command } => {
             let log = Log::new(std::io::stderr());
             in_runtime(&log, eirene_agent::inside(&command, &log))
         }
         // Enters the container before there is a second thread, or anything that wants one.
-        Command::Rank { step } => eirene_agent::rank(&step, &Log::new(std::io::stderr())),
+        Command::Rank { step, digest } => eirene_agent::rank(&step, &digest, &Log::new(std::io::stderr())),
     };
     ExitCode::from(code)
 }

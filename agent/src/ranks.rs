@@ -22,7 +22,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use crate::allocation::repeated;
 use crate::container::{GUARD, Place, Spec, in_container};
 use crate::guard;
-use crate::job::{Environment, read_private};
+use crate::job::{Environment, JobError, read_exactly};
 use crate::log::Log;
 use crate::processes::{self, Process};
 use crate::runtime_directory::RANKS;
@@ -35,6 +35,8 @@ const EXIT_NOT_READY: u8 = 126;
 const EXIT_WITH_OTHERS: u8 = 1;
 /// How far two deliveries of a signal to a whole step lie apart.
 const SAME: Duration = Duration::from_millis(200);
+/// By this the training runtime knows that a session's agent has started a rank, and that torch's variables are there for others.
+const STEP_VARIABLE: &str = "EIRENE_TRAIN_STEP";
 /// What a rank of the training runtime ends with when another one is to blame.
 const BECAUSE_OF_ANOTHER: u8 = 113;
 /// Longest file of a step, bytes: a request and a little more.
@@ -78,14 +80,21 @@ enum NotStarted {
 }
 
 /// Runs one rank of the step of this file; gives its exit status. To be called while the process has one thread.
-pub fn rank(file: &Path, log: &Log) -> u8 {
+pub fn rank(file: &Path, digest: &str, log: &Log) -> u8 {
     let environment = Environment::from_pairs(std::env::vars_os());
     let own = environment.get("SLURM_PROCID").unwrap_or("0").to_owned();
     let uid = nix::unistd::geteuid().as_raw();
-    let step: Step = match read_private(file, uid, MOST_BYTES).map(|text| serde_json::from_str(&text)) {
-        Ok(Ok(step)) => step,
-        // Nobody asked for this step, or it was ended before it began.
-        _ => return EXIT_NOT_READY,
+    let text = read_exactly(file, uid, MOST_BYTES, digest);
+    let step: Step = match text.and_then(|text| serde_json::from_str(&text).map_err(JobError::Damaged)) {
+        Ok(step) => step,
+        Err(error) => {
+            let source = std::error::Error::source(&error).map(|source| format!(": {source}")).unwrap_or_default();
+            let node = environment.get("SLURMD_NODENAME").unwrap_or("?");
+            log.say(&format!(
+                "rank {own} on {node}: what it is to do cannot be read from the home directory: {error}{source}"
+            ));
+            return EXIT_NOT_READY;
+        }
     };
     let outcome = begin(&step, &environment, &own);
     let (command, registered) = match outcome {
@@ -97,7 +106,7 @@ pub fn rank(file: &Path, log: &Log) -> u8 {
         }
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let ended = runtime.and_then(|runtime| runtime.block_on(watch(command)));
+    let ended = runtime.and_then(|runtime| runtime.block_on(watch(command, Child::Task)));
     drop(registered);
     let (status, asked) = match ended {
         Ok(End { status, asked }) => (status, asked),
@@ -122,7 +131,7 @@ pub async fn inside(command: &[OsString], log: &Log) -> u8 {
     let mut command = Command::new(program);
     command.args(arguments);
     let ended = match alone {
-        Ok(()) => watch(command).await,
+        Ok(()) => watch(command, Child::Program).await,
         Err(error) => Err(error),
     };
     processes::sweep().await;
@@ -205,6 +214,7 @@ fn variables(step: &Step, environment: &Environment) -> Vec<(String, String)> {
         // PMIx's files lie in a directory of the node that the container has not; its connection has all that is in them.
         all.insert("PMIX_MCA_gds".to_owned(), "hash".to_owned());
     }
+    all.insert(STEP_VARIABLE.to_owned(), step.number.to_string());
     if let Some(threads) = step.threads {
         all.insert("OMP_NUM_THREADS".to_owned(), threads.to_string());
     }
@@ -230,8 +240,17 @@ fn on_node(text: &str, node: usize) -> Option<u32> {
     repeated(text)?.get(node).copied()
 }
 
-/// Waits for the program, and passes on what is meant for it alone.
-async fn watch(command: Command) -> io::Result<End> {
+/// Who is waited for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Child {
+    /// The rank's program.
+    Program,
+    /// The task that stands before it, in the container, and takes every signal.
+    Task,
+}
+
+/// Waits for a child, and passes on what is meant for it alone.
+async fn watch(command: Command, kind: Child) -> io::Result<End> {
     let kinds = [SignalKind::interrupt(), SignalKind::user_defined1(), SignalKind::user_defined2()];
     let [mut interrupt, mut user1, mut user2] = [signal(kinds[0])?, signal(kinds[1])?, signal(kinds[2])?];
     // The first is SLURM's, which sends it to the program as well; the second says that the parent is gone.
@@ -240,8 +259,11 @@ async fn watch(command: Command) -> io::Result<End> {
     let mut child = tokio::process::Command::from(command).spawn()?;
     let pid = child.id().and_then(|id| i32::try_from(id).ok()).map(nix::unistd::Pid::from_raw);
     let tell = |signal| {
-        // It may have ended in between.
-        let _ = pid.map(|pid| nix::sys::signal::kill(pid, signal));
+        // What warns would be the end of a program that has nothing to say to it. It may have ended in between.
+        let is_taken = |pid| signal == Signal::SIGINT || kind == Child::Task || takes(pid, signal);
+        if let Some(pid) = pid.filter(|pid| is_taken(*pid)) {
+            let _ = nix::sys::signal::kill(pid, signal);
+        }
     };
     loop {
         tokio::select! {
@@ -259,6 +281,14 @@ async fn watch(command: Command) -> io::Result<End> {
             _ = hang_up.recv() => return Ok(End { status: EXIT_WITH_OTHERS, asked: true }),
         }
     }
+}
+
+/// Whether a process has a handler for a signal (proc(5), `SigCgt`).
+fn takes(pid: nix::unistd::Pid, signal: Signal) -> bool {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
+    let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    mask.is_some_and(|mask| mask & (1 << (signal as i32 - 1)) != 0)
 }
 
 /// Word of a rank in its node's runtime directory, so that it can be sent signals. Taken back when dropped.
@@ -291,7 +321,10 @@ pub(crate) fn signal_all(directory: &Path, step: u32, signal: Signal) {
         if !entry.file_name().to_string_lossy().starts_with(&prefix) {
             continue;
         }
-        let process = std::fs::read(entry.path()).ok().and_then(|text| serde_json::from_slice::<Process>(&text).ok());
+        // Ranks write small files; whatever else there is must not hold up who asks.
+        let text =
+            entry.file_type().is_ok_and(|kind| kind.is_file()).then(|| std::fs::read(entry.path()).ok()).flatten();
+        let process = text.and_then(|text| serde_json::from_slice::<Process>(&text).ok());
         if let Some(process) = process {
             process.signal(signal);
         }
@@ -340,6 +373,27 @@ mod tests {
         assert_eq!((get("RANK"), get("LOCAL_WORLD_SIZE")), (Some("3"), Some("1")));
         assert_eq!((get("MASTER_ADDR"), get("MASTER_PORT")), (Some("c1"), Some("4711")));
         assert_eq!((get("PMIX_MCA_gds"), get("OMP_NUM_THREADS")), (Some("hash"), Some("2")));
+    }
+
+    #[test]
+    fn a_warning_is_for_programs_that_take_it() {
+        let mut sleeper = Command::new("sleep").arg("1000").spawn().unwrap();
+        let pid = nix::unistd::Pid::from_raw(i32::try_from(sleeper.id()).unwrap());
+        assert!(!takes(pid, Signal::SIGUSR1));
+        sleeper.kill().unwrap();
+        sleeper.wait().unwrap();
+        assert!(!takes(pid, Signal::SIGUSR1), "it is gone");
+        let mut shell = Command::new("sh")
+            .args(["-c", "trap 'exit 3' USR1; echo up; while :; do sleep 0.01; done"])
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut up = [0; 3];
+        io::Read::read_exact(shell.stdout.as_mut().unwrap(), &mut up).unwrap();
+        let pid = nix::unistd::Pid::from_raw(i32::try_from(shell.id()).unwrap());
+        assert!(takes(pid, Signal::SIGUSR1) && !takes(pid, Signal::SIGUSR2));
+        nix::sys::signal::kill(pid, Signal::SIGUSR1).unwrap();
+        assert_eq!(shell.wait().unwrap().code(), Some(3));
     }
 
     #[tokio::test]

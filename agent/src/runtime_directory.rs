@@ -16,6 +16,9 @@ use crate::job::write_private;
 
 /// Where the ranks of this node leave word of themselves.
 pub(crate) const RANKS: &str = "ranks";
+/// What of the directory the container sees. What lies beside it is for the agent, its helpers and ranks: programs in the container must not
+/// put something else in its place.
+const INSIDE: &str = "inside";
 
 /// The directory; removed with all its contents when dropped.
 #[derive(Debug)]
@@ -45,7 +48,7 @@ impl RuntimeDirectory {
 
     fn with_parts(path: PathBuf) -> io::Result<Self> {
         let held = lock(open(&path)?, FlockArg::LockExclusive)?;
-        for part in ["tmp", "jupyter", RANKS, "bin"] {
+        for part in [RANKS, INSIDE, "inside/tmp", "inside/jupyter"] {
             DirBuilder::new().mode(0o700).create(path.join(part))?;
         }
         Ok(Self { path, _lock: held })
@@ -56,12 +59,22 @@ impl RuntimeDirectory {
         &self.path
     }
 
+    /// The part that is bound into the container.
+    pub(crate) fn inside(&self) -> PathBuf {
+        inside(&self.path)
+    }
+
     /// Writes a private file into it.
     pub(crate) fn write(&self, name: &str, text: &str) -> io::Result<PathBuf> {
         let path = self.path.join(name);
         write_private(&path, text)?;
         Ok(path)
     }
+}
+
+/// The part of a runtime directory that is bound into the container.
+pub(crate) fn inside(directory: &Path) -> PathBuf {
+    directory.join(INSIDE)
 }
 
 impl Drop for RuntimeDirectory {
@@ -154,7 +167,7 @@ mod tests {
             assert!(begun.elapsed().as_secs() < 20, "what was left is still there");
             std::thread::yield_now();
         }
-        assert!(used.path().join("tmp").is_dir());
+        assert!(used.inside().join("tmp").is_dir());
     }
 
     #[test]

@@ -15,7 +15,7 @@ use tokio::time::Instant;
 use crate::app::{self, AppContext, SOCKET};
 use crate::container::{self, Announcement, Container, Content, Spec};
 use crate::dial::Dialer;
-use crate::helpers::{Helpers, NodeState};
+use crate::helpers::{self, Helpers, NodeState};
 use crate::job::{Environment, Job};
 use crate::link::{Link, Order, Phase};
 use crate::log::Log;
@@ -67,6 +67,8 @@ async fn prepare(job_file: &Path, environment: &Environment, log: &Log) -> Resul
     processes::adopt_orphans()?;
     let job = Job::read(job_file, environment, log).await?;
     let directory = RuntimeDirectory::make(Path::new("/tmp"), job.uid, &job.name())?;
+    // An agent that was killed could not.
+    helpers::tidy(job.home_directory());
     let container = Spec::new(&job.file.app, environment.get("HOME").unwrap_or("/"));
     let srun = Srun::find(job.id, environment);
     let helpers = Helpers::new(&job, directory.path());
@@ -75,7 +77,7 @@ async fn prepare(job_file: &Path, environment: &Environment, log: &Log) -> Resul
     let (told, _) = watch::channel(false);
     let link = Link {
         dialer: Dialer::new(&job)?,
-        socket: directory.path().join(SOCKET),
+        socket: directory.inside().join(SOCKET),
         nodes: job.allocation.names(),
         phase: phase.subscribe(),
         log: log.clone(),
@@ -122,7 +124,9 @@ impl Session {
                 End { why: None, status: None, problem: Some(("not_started", text)), exit: EXIT_NOT_STARTED }
             }
         };
+        self.helpers.end();
         processes::sweep().await;
+        helpers::tidy(self.job.home_directory());
         let mut told = self.told.subscribe();
         self.phase.send_replace(Phase::Exited { why: end.why, status: end.status, problem: end.problem });
         if end.exit != EXIT_REFUSED {
@@ -142,18 +146,19 @@ impl Session {
             environment: app::environment(app, context, &self.environment, &self.job),
             writable_image: app.writable_image,
         };
-        let announcement = Announcement::expect(self.directory.path())?;
+        let announcement = Announcement::expect(&self.directory.inside())?;
         self.steps.listen()?;
         let container = Container::start(&self.container, content, &self.environment, &self.directory, &self.log)?;
         tokio::spawn(show(announcement, self.job.clone(), self.directory.path().to_owned(), self.helpers.clone()));
-        if let Some(srun) = &self.srun {
-            self.helpers.start(&self.job, &self.container, srun, &self.log);
+        match &self.srun {
+            Some(srun) => self.helpers.start(&self.job, &self.container, srun, &self.log),
+            None => self.helpers.none(&self.job),
         }
         Ok((container, app.ready_path))
     }
 
     async fn watch(&mut self, mut container: Container, ready_path: &'static str) -> End {
-        let socket = self.directory.path().join(SOCKET);
+        let socket = self.directory.inside().join(SOCKET);
         let limit = Duration::from_secs(u64::from(self.job.file.app.ready_within_s));
         let deadline = Instant::now() + limit;
         let mut ready = false;

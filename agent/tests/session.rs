@@ -222,7 +222,7 @@ impl Job {
     }
 
     fn socket(&self) -> PathBuf {
-        PathBuf::from(format!("/tmp/eirene-{}/{}.0/app.sock", nix::unistd::geteuid(), self.session))
+        PathBuf::from(format!("/tmp/eirene-{}/{}.0/inside/app.sock", nix::unistd::geteuid(), self.session))
     }
 
     /// What the agent's one child is doing, as proc(5) has it.

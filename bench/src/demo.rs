@@ -76,17 +76,30 @@ impl Demo {
         Ok(Token { id: text("id")?, secret: text("token")? })
     }
 
-    /// Deletes a token.
-    pub(crate) async fn forget(&self, token: &Token) -> anyhow::Result<()> {
+    /// Asks the API as the token's person.
+    pub(crate) async fn ask(
+        &self,
+        token: &Token,
+        method: &str,
+        path: &str,
+        body: Option<&Value>,
+    ) -> anyhow::Result<(StatusCode, Value)> {
         let ask = Ask {
             address: self.address()?,
             host: self.portal_host()?,
-            method: "DELETE",
-            path: &format!("/api/v1/tokens/{}", token.id),
+            method,
+            path,
             authorization: Some(&format!("Bearer {}", token.secret)),
-            body: None,
+            body: body.map(ToString::to_string),
         };
-        ask.send().await.map(drop)
+        let (status, body) = ask.send().await?;
+        // Some answers have nothing in them.
+        Ok((status, serde_json::from_slice(&body).unwrap_or_default()))
+    }
+
+    /// Deletes a token.
+    pub(crate) async fn forget(&self, token: &Token) -> anyhow::Result<()> {
+        self.ask(token, "DELETE", &format!("/api/v1/tokens/{}", token.id), None).await.map(drop)
     }
 }
 

@@ -17,6 +17,7 @@ mod proxy;
 mod results;
 mod rig;
 mod stats;
+mod steps;
 mod summary;
 mod table;
 mod upstream;
@@ -52,6 +53,8 @@ enum Command {
         #[arg(last = true)]
         arguments: Vec<String>,
     },
+    /// A step of a session's that does nothing, against bare `srun` and `apptainer exec`.
+    Steps(steps::Options),
     /// The newest results side by side with the goals.
     Summary,
     /// The app behind all proxies: small and large answers, a WebSocket echo.
@@ -76,6 +79,7 @@ fn main() -> anyhow::Result<()> {
             Command::Launch(options) => launch::run(&options).await,
             Command::Memory(options) => memory::run(&options).await,
             Command::Probe => probe::run().await,
+            Command::Steps(options) => steps::run(&options).await,
             Command::Proxy(options) => proxy::run(&options).await,
             Command::StandIn { arguments } => rig::stand_in(&arguments).await,
             Command::Summary => summary::run(),

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::{launch, memory, proxy, results};
+use crate::{launch, memory, proxy, results, steps};
 
 /// What a figure should be.
 #[derive(Debug, Clone, Copy)]
@@ -36,6 +36,7 @@ impl std::fmt::Display for Goal {
 /// Prints the newest run of every benchmark.
 pub(crate) fn run() -> anyhow::Result<()> {
     newest("launch", launch::show)?;
+    newest("steps", steps::show)?;
     newest("proxy", proxy::show)?;
     newest("memory", memory::show)
 }

@@ -39,7 +39,7 @@ pub struct StepRequest {
     pub ranks: Option<u32>,
     /// How many on each node; none: dealt out evenly.
     pub ranks_per_node: Option<u32>,
-    /// On these nodes of the session only, in this order; empty: on all.
+    /// On these nodes of the session only; empty: on all.
     pub nodes: Vec<String>,
     /// Not on these.
     pub exclude: Vec<String>,
@@ -55,6 +55,14 @@ pub struct StepRequest {
     pub mpi: Option<ImageMpi>,
     /// What every rank runs.
     pub program: Program,
+}
+
+impl StepRequest {
+    /// Whether ranks may be started on a node of this name.
+    pub fn wants(&self, node: &str) -> bool {
+        let named = |names: &[String]| names.iter().any(|name| name == node);
+        (self.nodes.is_empty() || named(&self.nodes)) && !named(&self.exclude)
+    }
 }
 
 /// A program as it is started in the container.

@@ -25,7 +25,7 @@ use tokio::process::{Child, ChildStdin, Command};
 use crate::app::RUNTIME;
 use crate::job::Environment;
 use crate::log::Log;
-use crate::runtime_directory::RuntimeDirectory;
+use crate::runtime_directory::{RuntimeDirectory, inside};
 
 pub(crate) use place::{Announcement, GUARD_SOCKET, Place};
 
@@ -108,7 +108,7 @@ impl Spec {
 
     fn all_binds(&self, directory: &Path) -> Result<Vec<BindMount>, ContainerError> {
         let own = |part: &str, target: &str| {
-            let source = directory.join(part);
+            let source = inside(directory).join(part);
             let source = source.to_string_lossy();
             Ok::<_, SpecError>(BindMount {
                 source: path(source.trim_end_matches('/'))?,
@@ -127,9 +127,13 @@ impl Spec {
     }
 }
 
-/// The variables that give a process in a container of its own this environment (apptainer-exec(1), "--env").
+/// The variables that give a process in a container of its own this environment (apptainer-exec(1), "--env"), whichever of the two programs
+/// starts it.
 pub(crate) fn in_container(variables: Vec<(String, String)>) -> Vec<(String, String)> {
-    variables.into_iter().map(|(name, value)| (format!("APPTAINERENV_{name}"), value)).collect()
+    let both = |(name, value): (String, String)| {
+        [(format!("SINGULARITYENV_{name}"), value.clone()), (format!("APPTAINERENV_{name}"), value)]
+    };
+    variables.into_iter().flat_map(both).collect()
 }
 
 /// A container whose first program is the guard.

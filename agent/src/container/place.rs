@@ -42,9 +42,14 @@ pub(crate) struct Place {
 pub(crate) struct Announcement(UnixListener);
 
 impl Announcement {
-    /// Listens in the runtime directory.
+    /// Listens in the runtime directory, in place of who listened for an earlier container.
     pub(crate) fn expect(directory: &Path) -> io::Result<Self> {
-        Ok(Self(UnixListener::bind(directory.join(GUARD_SOCKET))?))
+        let path = directory.join(GUARD_SOCKET);
+        match std::fs::remove_file(&path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        Ok(Self(UnixListener::bind(path)?))
     }
 
     /// The first program of this person's that shows itself. Its number comes from the kernel, which knows it by another one inside.
@@ -64,6 +69,12 @@ impl Place {
         let namespace = |of: &str| std::fs::read_link(format!("/proc/{of}/ns/user"));
         let open = namespace(&pid.to_string())? != namespace("self")?;
         Ok(Self { process: Process::of(pid)?, open })
+    }
+
+    /// Takes back what was left for ranks.
+    pub(crate) fn forget(directory: &Path) {
+        // What is not there is forgotten.
+        let _ = std::fs::remove_file(directory.join(FILE));
     }
 
     /// Leaves word for ranks.

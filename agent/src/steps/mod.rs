@@ -19,14 +19,15 @@ use nix::unistd::Pid;
 use tokio::io::{AsyncWriteExt as _, Interest};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::process::Child;
-use tokio::sync::{OnceCell, broadcast};
+use tokio::sync::{OnceCell, Semaphore, broadcast};
 
 use crate::allocation::Allocation;
 use crate::container::Spec;
-use crate::helpers::{Helpers, NodeState, Nodes};
-use crate::job::{Job, write_private};
+use crate::helpers::{Helpers, NodeState, Nodes, STEP_FILE};
+use crate::job::{Job, digest, write_private};
 use crate::log::Log;
 use crate::ranks::{self, Step};
+use crate::runtime_directory::inside;
 use crate::srun::Srun;
 
 use plan::{Plan, Refusal, plan};
@@ -36,8 +37,16 @@ pub(crate) const STEPS_SOCKET: &str = "steps.sock";
 
 /// How long a request may take to arrive.
 const REQUEST: Duration = Duration::from_secs(10);
+/// Programs that may ask at once.
+const ASKERS: usize = 64;
+/// Pause before the next connection is taken where none could be.
+const AGAIN: Duration = Duration::from_millis(100);
+/// How long SLURM may take to say what it offers.
+const WAYS: Duration = Duration::from_secs(10);
 /// How long a step waits for containers that are being started.
 const READY: Duration = Duration::from_mins(1);
+/// What a step that was told to end has for its status: SIGKILL's.
+const EXIT_ENDED: u8 = 128 + Signal::SIGKILL as u8;
 /// How long SLURM may take to end a step it was told to end.
 const END: Duration = Duration::from_secs(40);
 /// Warnings that a step may be behind.
@@ -112,16 +121,24 @@ impl Steps {
 
     /// Listens, and serves until the agent ends.
     pub(crate) fn listen(&self) -> io::Result<()> {
-        let listener = UnixListener::bind(self.inner.own_directory.join(STEPS_SOCKET))?;
+        let listener = UnixListener::bind(inside(&self.inner.own_directory).join(STEPS_SOCKET))?;
         let steps = self.clone();
         tokio::spawn(async move {
-            while let Ok((socket, _)) = listener.accept().await {
-                tokio::spawn(steps.clone().serve(socket));
+            let places = Arc::new(Semaphore::new(ASKERS));
+            while let Ok(place) = Arc::clone(&places).acquire_owned().await {
+                match listener.accept().await {
+                    Ok((socket, _)) => {
+                        let steps = steps.clone();
+                        tokio::spawn(async move {
+                            steps.serve(socket).await;
+                            drop(place);
+                        });
+                    }
+                    // Too many files are open, by whomever: that passes.
+                    Err(_) => tokio::time::sleep(AGAIN).await,
+                }
             }
         });
-        // So that the first step does not wait for it.
-        let steps = self.clone();
-        tokio::spawn(async move { steps.ways().await.len() });
         Ok(())
     }
 
@@ -135,14 +152,14 @@ impl Steps {
         self.inner.running.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Ways in which SLURM helps ranks find each other; nothing where it does not say in time, which is asked again the next time.
     async fn ways(&self) -> &[String] {
         let ask = || async {
-            match &self.inner.srun {
-                Some(srun) => srun.ways().await,
-                None => Vec::new(),
-            }
+            let srun = self.inner.srun.as_ref().ok_or(())?;
+            let ways = tokio::time::timeout(WAYS, srun.ways()).await.unwrap_or_default();
+            if ways.is_empty() { Err(()) } else { Ok(ways) }
         };
-        self.inner.ways.get_or_init(ask).await
+        self.inner.ways.get_or_try_init(ask).await.map_or(&[], Vec::as_slice)
     }
 
     async fn serve(self, socket: UnixStream) {
@@ -164,10 +181,11 @@ impl Steps {
         let _ = asker.say(&last).await;
     }
 
-    /// Waits until containers that are being started are ready, as long as somebody waits for this.
-    async fn nodes(&self, asker: &mut Asker) -> Result<Nodes, Refusal> {
+    /// Waits until the containers of wanted nodes that are being started are ready, as long as somebody waits for this.
+    async fn nodes(&self, asker: &mut Asker, wanted: impl Fn(&str) -> bool) -> Result<Nodes, Refusal> {
         let mut nodes = self.inner.helpers.watch();
-        let settled = |nodes: &Nodes| nodes.values().all(|node| node.state != NodeState::Starting);
+        let settled =
+            |nodes: &Nodes| nodes.iter().all(|(name, node)| node.state != NodeState::Starting || !wanted(name));
         tokio::select! {
             // At the limit the plan names who is not ready.
             _ = tokio::time::timeout(READY, nodes.wait_for(settled)) => {}
@@ -191,7 +209,7 @@ impl Steps {
 
     async fn step(&self, asker: &mut Asker, request: StepRequest, standard: Descriptors) -> Result<Answer, Refusal> {
         let turn = self.turn(shown(&request.program))?;
-        let nodes = self.nodes(asker).await?;
+        let nodes = self.nodes(asker, |name| request.wants(name)).await?;
         let Plan { options, text, ranks, threads, nodes: used } =
             plan(&request, &self.inner.allocation, &nodes, self.ways().await)?;
         let _ = asker.say(&Answer::Starting { text }).await;
@@ -214,7 +232,7 @@ impl Steps {
         request: RemoteRequest,
         standard: Descriptors,
     ) -> Result<Answer, Refusal> {
-        let nodes = self.nodes(asker).await?;
+        let nodes = self.nodes(asker, |name| name == request.node).await?;
         let asked = StepRequest { ranks: Some(1), nodes: vec![request.node], ..StepRequest::default() };
         let Plan { mut options, .. } = plan(&asked, &self.inner.allocation, &nodes, &[])?;
         // As with ssh, what is behind it may end in its own time and way.
@@ -254,10 +272,12 @@ impl Steps {
     ) -> Result<Answer, Refusal> {
         let failed = |error: io::Error| Refusal("not_started", format!("the step could not be started: {error}"));
         let Some(srun) = &self.inner.srun else {
-            return Err(Refusal("no_srun", "this node has no `srun` in the PATH of jobs".to_owned()));
+            let text = "this node has no `srun` in the PATH of jobs: `--here` starts the ranks in this container";
+            return Err(Refusal("no_srun", text.to_owned()));
         };
         let file = StepFile::write(&self.inner, step).map_err(failed)?;
-        let words = ["rank".into(), "--step".into(), file.0.clone().into_os_string()];
+        let (path, digest) = (file.path.clone().into_os_string(), file.digest.clone().into());
+        let words = ["rank".into(), "--step".into(), path, "--digest".into(), digest];
         let Descriptors([input, output, errors]) = standard;
         let mut command = srun.step(options, &words.each_ref());
         command.stdin(Stdio::from(input)).stdout(Stdio::from(output)).stderr(Stdio::from(errors));
@@ -274,11 +294,10 @@ impl Steps {
                 }
                 heard = asker.hear::<Word>() => match heard {
                     Ok(Some(Word::Signal { signal })) => self.signal(step.number, of(signal)),
-                    Ok(Some(Word::End)) => ask_to_end(&child),
-                    // The asker is gone, or talks nonsense.
-                    Ok(None) | Err(_) => {
+                    // It wants the end, is gone, or talks nonsense.
+                    Ok(Some(Word::End) | None) | Err(_) => {
                         self.end(child, step.number).await;
-                        return Ok(Answer::Ended { status: 1 });
+                        return Ok(Answer::Ended { status: EXIT_ENDED });
                     }
                 },
                 warning = warnings.recv() => if let Ok(signal) = warning {
@@ -336,24 +355,25 @@ fn shown(program: &Program) -> String {
 }
 
 /// What the ranks of a step read, removed at its end.
-struct StepFile(PathBuf);
+struct StepFile {
+    path: PathBuf,
+    digest: String,
+}
 
 impl StepFile {
     fn write(inner: &Inner, step: &Step) -> io::Result<Self> {
-        let path = inner.home_directory.join(format!(
-            "step-{}-{}.json",
-            inner.name.rsplit('.').next().unwrap_or("0"),
-            step.number
-        ));
-        write_private(&path, &serde_json::to_string(step)?)?;
-        Ok(Self(path))
+        let restart = inner.name.rsplit('.').next().unwrap_or("0");
+        let path = inner.home_directory.join(format!("{STEP_FILE}{restart}-{}.json", step.number));
+        let text = serde_json::to_string(step)?;
+        write_private(&path, &text)?;
+        Ok(Self { path, digest: digest(&text) })
     }
 }
 
 impl Drop for StepFile {
     fn drop(&mut self) {
         // What cannot be removed holds no secret of the session's, and lies in the person's own directory.
-        let _ = std::fs::remove_file(&self.0);
+        let _ = std::fs::remove_file(&self.path);
     }
 }
 
@@ -386,9 +406,9 @@ impl Asker {
         }
     }
 
-    /// Waits until the asker has gone.
+    /// Waits until the asker has gone, or wants nothing any more.
     async fn gone(&mut self) {
-        while self.more().await.unwrap_or(false) {}
+        while let Ok(Some(Word::Signal { signal: StepSignal::User1 | StepSignal::User2 })) = self.hear().await {}
     }
 
     async fn say(&mut self, answer: &Answer) -> io::Result<()> {

@@ -75,9 +75,7 @@ fn chosen(request: &StepRequest, job: &Allocation, nodes: &Nodes) -> Result<Vec<
         let text = format!("`{strange}` is not a node of this session, which has {}", own());
         return Err(Refusal("no_such_node", text));
     }
-    let wanted = |name: &String| request.nodes.is_empty() || request.nodes.contains(name);
-    let used: Vec<_> =
-        job.nodes.iter().filter(|(name, _)| wanted(name) && !request.exclude.contains(name)).cloned().collect();
+    let used: Vec<_> = job.nodes.iter().filter(|(name, _)| request.wants(name)).cloned().collect();
     if used.is_empty() {
         return Err(Refusal("no_nodes", format!("no node is left: this session has {}", own())));
     }

@@ -15,6 +15,12 @@ pub(super) fn see(session: &mut Session, job: &Job) {
         return;
     }
     session.undetermined = false;
+    if lost_the_app(session, job) {
+        session.state = SessionState::Stopping;
+        session.desired = Desired::Ended;
+        session.reason = Some(reasons::node_failed());
+        return;
+    }
     match job.state {
         JobState::Pending => waiting(session, job),
         JobState::Configuring => allocated(session, job, reasons::nodes_preparing),
@@ -35,6 +41,14 @@ pub(super) fn see(session: &mut Session, job: &Job) {
         | JobState::OutOfMemory
         | JobState::Preempted => finish(session, job),
     }
+}
+
+/// Whether the scheduler has taken the first node, on which agent and app are, out of a job that goes on without it. A job of several nodes
+/// survives the loss of one: of this one it is only an allocation that nobody uses any more.
+fn lost_the_app(session: &Session, job: &Job) -> bool {
+    let lives = matches!(session.state, SessionState::Starting | SessionState::Running);
+    let first = session.nodes.first().filter(|_| lives && session.nodes.len() > 1 && !job.nodes.is_empty());
+    first.is_some_and(|first| !job.nodes.contains(first)) && !job.state.is_final()
 }
 
 /// A restart: back to the queue, whatever was known of the allocation before is over.
@@ -192,6 +206,26 @@ mod tests {
         ] {
             assert_eq!(after(state, desired, reason, seen), (next, code.to_owned()), "{state} {seen:?}");
         }
+    }
+
+    #[test]
+    fn a_job_that_goes_on_without_its_first_node_has_lost_the_app() {
+        let after = |nodes: &[&str], seen: &[&str]| {
+            let mut session = session("ada");
+            session.state = SessionState::Running;
+            session.nodes = nodes.iter().map(|name| name.parse().unwrap()).collect();
+            let mut job = job(&session, 7, JobState::Running);
+            job.nodes = seen.iter().map(|name| name.parse().unwrap()).collect();
+            see(&mut session, &job);
+            (session.state, session.desired, session.reason.map(|reason| reason.code))
+        };
+        let lost = (SessionState::Stopping, Desired::Ended, Some("node_failed".to_owned()));
+        let well = (SessionState::Running, Desired::Running, None);
+        assert_eq!(after(&["c1", "c2"], &["c2"]), lost);
+        assert_eq!(after(&["c1", "c2"], &["c1"]), well, "the notebook goes on");
+        assert_eq!(after(&["c1", "c2"], &["c1", "c2"]), well);
+        assert_eq!(after(&["c1"], &["c2"]), well, "a restart is not seen here");
+        assert_eq!(after(&["c1", "c2"], &[]), well, "an answer without nodes says nothing");
     }
 
     #[test]

@@ -50,5 +50,7 @@ pub const MPI: &str = "EIRENE_TRAIN_MPI";
 pub const INTERFACE: &str = "EIRENE_TRAIN_INTERFACE";
 /// The emulated nodes that `eirene-train-nodes` means where none are named.
 pub const LAB: &str = "EIRENE_TRAIN_LAB";
+/// The step's number, where a session's agent has started the ranks. The Python package reads it.
+pub const STEP: &str = "EIRENE_TRAIN_STEP";
 /// The socket at which a session's agent takes requests for ranks on the session's nodes; set in the session's container.
 pub const STEPS: &str = "EIRENE_TRAIN_STEPS";

@@ -964,8 +964,9 @@ def _env_rendezvous(original: Callable[..., Any]) -> Callable[..., Any]:
         named |= {} if timeout is None else {"timeout": timeout}
         launcher = _native.launched()
         complete = all(os.environ.get(name) for name in ("MASTER_ADDR", "MASTER_PORT"))
-        # Our own launcher sets torch's variables for programs that know nothing of us; here we are.
-        if launcher is None or (complete and launcher != "eirene-train run"):
+        # Our own launcher and a session's agent set torch's variables for programs that know nothing of us; here we are, and need no port.
+        ours = launcher == "eirene-train run" or bool(os.environ.get("EIRENE_TRAIN_STEP"))
+        if launcher is None or (complete and not ours):
             yield from original(url, **named)
         else:
             yield from _rendezvous(url, **named)

@@ -4,7 +4,7 @@ use eirene_core::{Reason, Sentence, Session, SessionState};
 use eirene_words::say_with;
 
 /// Written down while a session is on its way to its end: how it is to be judged there.
-const FAILED: &[&str] = &["never_ready", "app_failed", "agent_failed"];
+const FAILED: &[&str] = &["never_ready", "app_failed", "agent_failed", "node_failed"];
 const ENDED: &[&str] = &["app_ended", "walltime_reached"];
 
 /// The final state a session's reason already decides, if it does.

@@ -175,6 +175,10 @@ impl Waiting {
             for (at, _) in ready.outputs.iter().enumerate().filter(|(_, ready)| **ready) {
                 self.show(at);
             }
+            if over_by.is_some() && (self.printer.is_full() || ready.outputs.contains(&true)) {
+                // Who reads slowly still gets everything.
+                over_by = Some(Instant::now() + LAST_LINES);
+            }
             if ready.asker && ending.is_none() {
                 match self.asker.hear().map_err(|error| gone(&error))? {
                     Answer::Starting { text } => self.say(&text),
