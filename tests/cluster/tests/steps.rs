@@ -4,7 +4,7 @@
 use anyhow::{Context as _, ensure};
 use eirene_cluster_tests::demo::{Restore, exec};
 use eirene_cluster_tests::kernel::Kernel;
-use eirene_cluster_tests::portal::{NOTICE, Person, START};
+use eirene_cluster_tests::portal::{NOTICE, Person, START, job_id};
 use eirene_cluster_tests::until;
 use serde_json::{Value, json};
 
@@ -228,6 +228,33 @@ async fn a_helper_that_is_killed_and_a_node_that_fails_leave_the_notebook_usable
     ada.stop(&id).await?;
     drop(restored);
     // Whoever was killed with its node left a directory there: the next session of hers removes it.
+    let (next, _) = open(&ada, json!({})).await?;
+    ada.stop(&next).await?;
+    nothing_is_left_of("ada").await
+}
+
+#[tokio::test]
+async fn a_session_that_loses_its_first_node_is_over_and_says_why() -> anyhow::Result<()> {
+    let ada = Person::sign_in("ada").await?;
+    ada.stop_all().await?;
+    let (id, _) = open(&ada, json!({})).await?;
+    let job = job_id(&ada.session(&id).await?)?;
+    let restored = Restore::with(&[&["exec", "head", "scontrol", "update", "nodename=c1", "state=resume"]]);
+    exec("head", "root", &["scontrol", "update", "nodename=c1", "state=down", "reason=test"]).await?;
+    let over = ada
+        .wait(&id, "it is over", START, |session| session["state"] == "failed" || session["state"] == "ended")
+        .await?;
+    assert_eq!(
+        (over["state"].as_str(), over["reason"]["code"].as_str()),
+        (Some("failed"), Some("node_failed")),
+        "{over}"
+    );
+    until("the job does not go on without it", NOTICE, || async {
+        let shown = exec("head", "root", &["squeue", "--noheader", "--jobs", &job, "--format=%T"]).await;
+        Ok(shown.map_or(true, |state| state.trim().is_empty()).then_some(()))
+    })
+    .await?;
+    drop(restored);
     let (next, _) = open(&ada, json!({})).await?;
     ada.stop(&next).await?;
     nothing_is_left_of("ada").await
