@@ -7,8 +7,6 @@ use crate::job::Environment;
 pub(crate) struct Allocation {
     /// Every node with its processors.
     pub(crate) nodes: Vec<(String, u32)>,
-    /// GPUs on each node.
-    pub(crate) gpus: u32,
 }
 
 impl Allocation {
@@ -23,8 +21,7 @@ impl Allocation {
         let most = |index: usize| per_node.get(index).or(per_node.last()).copied().unwrap_or(1);
         let nodes: Vec<_> = names.into_iter().enumerate().map(|(index, name)| (name, most(index))).collect();
         let is_first = nodes.first().is_some_and(|(name, _)| name == here);
-        let gpus = environment.get("SLURM_GPUS_ON_NODE").and_then(|count| count.parse().ok()).unwrap_or(0);
-        is_first.then_some(Self { nodes, gpus })
+        is_first.then_some(Self { nodes })
     }
 
     /// The names alone.
@@ -63,16 +60,12 @@ mod tests {
     #[test]
     fn nodes_come_with_their_processors() {
         let read = |list, processors| {
-            let environment = environment(&[
-                ("SLURM_JOB_NODELIST", list),
-                ("SLURM_JOB_CPUS_PER_NODE", processors),
-                ("SLURM_GPUS_ON_NODE", "2"),
-            ]);
+            let environment = environment(&[("SLURM_JOB_NODELIST", list), ("SLURM_JOB_CPUS_PER_NODE", processors)]);
             Allocation::read(&environment, "c1")
         };
         let three = read("c[1-2],d7", "8(x2),4").unwrap();
         assert_eq!(three.nodes, [("c1".into(), 8), ("c2".into(), 8), ("d7".into(), 4)]);
-        assert_eq!((three.gpus, three.others().len()), (2, 2));
+        assert_eq!(three.others().len(), 2);
         assert_eq!(read("c1", "").unwrap().nodes, [("c1".into(), 1)]);
         assert!(read("c2,c1", "4(x2)").is_none(), "the app's node is the first");
         assert!(read("c[1", "4").is_none());

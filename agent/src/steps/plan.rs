@@ -149,7 +149,7 @@ mod tests {
     use crate::helpers::Node;
 
     fn job() -> Allocation {
-        Allocation { nodes: vec![("c1".into(), 4), ("c2".into(), 4)], gpus: 0 }
+        Allocation { nodes: vec![("c1".into(), 4), ("c2".into(), 4)] }
     }
 
     fn ready() -> Nodes {

@@ -8,6 +8,7 @@ make_image() {
     local name=$1 description=$2 digest known sif
     mkdir -p "$images_dir"
     digest=$(recipe_digest "$name")
+    # The first time there is no such file, and nothing is known.
     read -r known sif 2>/dev/null <"$images_dir/$name.built" || true
     if [[ ${known:-} != "$digest" || ! -s $images_dir/${sif:-none} ]]; then
         ! needs_wheel "$name" || "$repo_dir/training/wheel"
