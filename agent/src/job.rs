@@ -216,6 +216,7 @@ pub(crate) mod tests {
                 binds: Vec::new(),
                 origin: "http://x.apps.eirene.localhost".into(),
                 ready_within_s: 5,
+                run: None,
             },
         }
     }

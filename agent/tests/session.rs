@@ -192,6 +192,7 @@ impl Job {
                 binds: Vec::new(),
                 origin: "http://x.apps.eirene.localhost".into(),
                 ready_within_s,
+                run: None,
             },
         };
         let job_file = write("job.json", &serde_json::to_string(&file).unwrap(), 0o600);

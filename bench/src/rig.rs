@@ -265,6 +265,7 @@ fn start_agent(
             binds: Vec::new(),
             origin: format!("http://{session}.{apps_domain}"),
             ready_within_s: 60,
+            run: None,
         },
     };
     let path = home.join("job.json");

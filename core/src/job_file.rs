@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::id::SessionId;
 use crate::name::AppName;
+use crate::run::RunProgram;
 
 /// Name of the environment variable that tells the batch script where the job file lies.
 pub const JOB_FILE_VARIABLE: &str = "EIRENE_JOB_FILE";
@@ -48,6 +49,9 @@ pub struct AppSpec {
     pub origin: String,
     /// Seconds the app has to become ready.
     pub ready_within_s: u32,
+    /// What a run carries out in the app's place.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub run: Option<RunProgram>,
 }
 
 /// One bind mount.

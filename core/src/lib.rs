@@ -11,6 +11,7 @@ pub mod image;
 pub mod job_file;
 pub mod launcher;
 pub mod name;
+pub mod run;
 pub mod scheduler;
 pub mod secret;
 pub mod sentence;
@@ -24,5 +25,6 @@ pub use name::{
     AccountName, AppName, GpuType, ImageName, NameError, NodeName, PartitionName, ProjectName, QosName, SessionName,
     Username,
 };
+pub use run::RunProgram;
 pub use sentence::Sentence;
 pub use session::{Desired, Reason, Resources, Session, SessionState};
