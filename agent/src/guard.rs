@@ -19,7 +19,7 @@ use tokio::process::Command;
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::app::RUNTIME;
-use crate::container::GUARD_SOCKET;
+use crate::container::{GUARD_SOCKET, WARNING};
 use crate::log::Log;
 use crate::processes;
 
@@ -72,18 +72,31 @@ async fn run(program: &OsString, arguments: &[OsString]) -> std::io::Result<u8> 
     let mut app = Command::new(program).args(arguments).stdin(Stdio::null()).process_group(0).spawn()?;
     let pid = app.id().and_then(|id| i32::try_from(id).ok()).map(Pid::from_raw);
     let mut asked = false;
-    let mut nothing = [0; 64];
+    let mut words = [0; 64];
     loop {
         tokio::select! {
             ended = app.wait() => return ended.map(code),
             // Apptainer passes on a signal that its whole group has got already; the app is told once.
             _ = terminate.recv(), if !asked => asked = tell(pid, Signal::SIGTERM),
             _ = interrupt.recv(), if !asked => asked = tell(pid, Signal::SIGINT),
-            read = agent.read(&mut nothing) => if !matches!(read, Ok(1..)) {
-                processes::sweep().await;
-                return Ok(EXIT_ALONE);
+            read = agent.read(&mut words) => match read {
+                Ok(count @ 1..) => if words[..count].contains(&WARNING) {
+                    warn(pid);
+                },
+                Ok(0) | Err(_) => {
+                    processes::sweep().await;
+                    return Ok(EXIT_ALONE);
+                }
             }
         }
+    }
+}
+
+fn warn(pid: Option<Pid>) {
+    // The signal's default is to end what has no use for it.
+    if let Some(pid) = pid.filter(|pid| processes::handles(*pid, Signal::SIGUSR1)) {
+        // It may have ended in between.
+        let _ = kill(pid, Signal::SIGUSR1);
     }
 }
 

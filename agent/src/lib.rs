@@ -23,6 +23,8 @@ mod link;
 mod log;
 mod processes;
 mod ranks;
+mod report;
+mod run;
 mod runtime_directory;
 mod srun;
 mod steps;

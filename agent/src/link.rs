@@ -14,6 +14,7 @@ use tokio::time::Instant;
 
 use crate::dial::{DialError, Dialer};
 use crate::log::Log;
+use crate::report::Report;
 
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
@@ -60,6 +61,7 @@ pub(crate) struct Link {
     pub(crate) socket: PathBuf,
     pub(crate) nodes: Vec<String>,
     pub(crate) phase: watch::Receiver<Phase>,
+    pub(crate) report: Report,
     pub(crate) log: Log,
     pub(crate) orders: mpsc::Sender<Order>,
     /// Set once the portal has been told that the session is over, or does not want to hear it.
@@ -128,6 +130,7 @@ impl Link {
                         let conversation = Conversation {
                             nodes: self.nodes.clone(),
                             phase: self.phase.clone(),
+                            report: self.report.clone(),
                             log: self.log.clone(),
                             orders: self.orders.clone(),
                             told: self.told.clone(),
@@ -164,6 +167,7 @@ async fn forward(mut stream: TunnelStream, socket: PathBuf) {
 struct Conversation {
     nodes: Vec<String>,
     phase: watch::Receiver<Phase>,
+    report: Report,
     log: Log,
     orders: mpsc::Sender<Order>,
     told: watch::Sender<bool>,
@@ -215,6 +219,7 @@ impl Conversation {
                         return;
                     }
                 }
+                message = self.report.next() => say.push(message),
                 _ = beat.tick() => say.push(FromAgent::Heartbeat),
             }
             let over = say.iter().any(|message| matches!(message, FromAgent::Exited { .. }));

@@ -52,6 +52,14 @@ fn started(stat: &str) -> io::Result<u64> {
     field.ok_or_else(|| io::ErrorKind::InvalidData.into())
 }
 
+/// Whether a process has a handler for a signal (proc(5), `SigCgt`).
+pub(crate) fn handles(pid: Pid, signal: Signal) -> bool {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
+    let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    mask.is_some_and(|mask| mask & (1 << (signal as i32 - 1)) != 0)
+}
+
 /// Makes this process the parent of what its children leave behind (prctl(2)).
 pub(crate) fn adopt_orphans() -> io::Result<()> {
     nix::sys::prctl::set_child_subreaper(true).map_err(io::Error::from)

@@ -260,7 +260,7 @@ async fn watch(command: Command, kind: Child) -> io::Result<End> {
     let pid = child.id().and_then(|id| i32::try_from(id).ok()).map(nix::unistd::Pid::from_raw);
     let tell = |signal| {
         // What warns would be the end of a program that has nothing to say to it. It may have ended in between.
-        let is_taken = |pid| signal == Signal::SIGINT || kind == Child::Task || takes(pid, signal);
+        let is_taken = |pid| signal == Signal::SIGINT || kind == Child::Task || processes::handles(pid, signal);
         if let Some(pid) = pid.filter(|pid| is_taken(*pid)) {
             let _ = nix::sys::signal::kill(pid, signal);
         }
@@ -281,14 +281,6 @@ async fn watch(command: Command, kind: Child) -> io::Result<End> {
             _ = hang_up.recv() => return Ok(End { status: EXIT_WITH_OTHERS, asked: true }),
         }
     }
-}
-
-/// Whether a process has a handler for a signal (proc(5), `SigCgt`).
-fn takes(pid: nix::unistd::Pid, signal: Signal) -> bool {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-    let mask = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
-    let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
-    mask.is_some_and(|mask| mask & (1 << (signal as i32 - 1)) != 0)
 }
 
 /// Word of a rank in its node's runtime directory, so that it can be sent signals. Taken back when dropped.
@@ -379,10 +371,10 @@ mod tests {
     fn a_warning_is_for_programs_that_take_it() {
         let mut sleeper = Command::new("sleep").arg("1000").spawn().unwrap();
         let pid = nix::unistd::Pid::from_raw(i32::try_from(sleeper.id()).unwrap());
-        assert!(!takes(pid, Signal::SIGUSR1));
+        assert!(!processes::handles(pid, Signal::SIGUSR1));
         sleeper.kill().unwrap();
         sleeper.wait().unwrap();
-        assert!(!takes(pid, Signal::SIGUSR1), "it is gone");
+        assert!(!processes::handles(pid, Signal::SIGUSR1), "it is gone");
         let mut shell = Command::new("sh")
             .args(["-c", "trap 'exit 3' USR1; echo up; while :; do sleep 0.01; done"])
             .stdout(Stdio::piped())
@@ -391,7 +383,7 @@ mod tests {
         let mut up = [0; 3];
         io::Read::read_exact(shell.stdout.as_mut().unwrap(), &mut up).unwrap();
         let pid = nix::unistd::Pid::from_raw(i32::try_from(shell.id()).unwrap());
-        assert!(takes(pid, Signal::SIGUSR1) && !takes(pid, Signal::SIGUSR2));
+        assert!(processes::handles(pid, Signal::SIGUSR1) && !processes::handles(pid, Signal::SIGUSR2));
         nix::sys::signal::kill(pid, Signal::SIGUSR1).unwrap();
         assert_eq!(shell.wait().unwrap().code(), Some(3));
     }

@@ -15,11 +15,13 @@ use tokio::time::Instant;
 use crate::app::{self, AppContext, SOCKET};
 use crate::container::{self, Announcement, Container, Content, Spec};
 use crate::dial::Dialer;
-use crate::helpers::{self, Helpers, NodeState};
+use crate::helpers::{self, Helpers, NodeState, Nodes};
 use crate::job::{Environment, Job};
 use crate::link::{Link, Order, Phase};
 use crate::log::Log;
 use crate::processes;
+use crate::report::Report;
+use crate::run::content;
 use crate::runtime_directory::RuntimeDirectory;
 use crate::srun::Srun;
 use crate::steps::Steps;
@@ -33,6 +35,8 @@ const EXIT_SIGNAL: u8 = 5;
 
 /// Time between asking the app to end and killing it, when SLURM does the asking: well below its `KillWait` of 30 s.
 const GRACE: Duration = Duration::from_secs(5);
+/// The same for a run, whose ranks write a checkpoint in it; still below `KillWait`.
+const RUN_GRACE: Duration = Duration::from_secs(25);
 /// The last words may take so long.
 const LAST_WORDS: Duration = Duration::from_secs(3);
 /// Pause between two looks whether the app answers.
@@ -72,6 +76,7 @@ async fn prepare(job_file: &Path, environment: &Environment, log: &Log) -> Resul
     let container = Spec::new(&job.file.app, environment.get("HOME").unwrap_or("/"));
     let srun = Srun::find(job.id, environment);
     let helpers = Helpers::new(&job, directory.path());
+    let steps = Steps::new(&job, directory.path(), container.clone(), srun.clone(), helpers.clone(), log.clone());
     let (phase, _) = watch::channel(Phase::Starting);
     let (orders, inbox) = mpsc::channel(4);
     let (told, _) = watch::channel(false);
@@ -80,12 +85,12 @@ async fn prepare(job_file: &Path, environment: &Environment, log: &Log) -> Resul
         socket: directory.inside().join(SOCKET),
         nodes: job.allocation.names(),
         phase: phase.subscribe(),
+        report: Report::new(helpers.watch(), steps.watch()),
         log: log.clone(),
         orders,
         told: told.clone(),
     };
     tokio::spawn(link.run());
-    let steps = Steps::new(&job, directory.path(), container.clone(), srun.clone(), helpers.clone(), log.clone());
     let environment = environment.clone();
     let log = log.clone();
     Ok(Session { job, environment, container, srun, helpers, steps, directory, phase, inbox, told, log })
@@ -117,7 +122,7 @@ struct End {
 impl Session {
     async fn supervise(mut self) -> u8 {
         let end = match self.start() {
-            Ok((container, ready_path)) => self.watch(container, ready_path).await,
+            Ok((container, readiness)) => self.watch(container, readiness).await,
             Err(error) => {
                 let text = chain(error.as_ref());
                 self.log.say(&text);
@@ -136,15 +141,10 @@ impl Session {
         end.exit
     }
 
-    fn start(&self) -> Result<(Container, &'static str), AnyError> {
-        let name = &self.job.file.app.app;
-        let app = app::find(name).ok_or_else(|| format!("this agent does not know the app `{name}`"))?;
-        let context =
-            AppContext { home: self.environment.get("HOME").unwrap_or("/"), origin: &self.job.file.app.origin };
-        let content = Content {
-            command: (app.command)(context),
-            environment: app::environment(app, context, &self.environment, &self.job),
-            writable_image: app.writable_image,
+    fn start(&self) -> Result<(Container, Readiness), AnyError> {
+        let (content, ready) = match &self.job.file.app.run {
+            Some(run) => (content(run, &self.environment, &self.job)?, Readiness::Started),
+            None => self.app()?,
         };
         let announcement = Announcement::expect(&self.directory.inside())?;
         self.steps.listen()?;
@@ -154,10 +154,34 @@ impl Session {
             Some(srun) => self.helpers.start(&self.job, &self.container, srun, &self.log),
             None => self.helpers.none(&self.job),
         }
-        Ok((container, app.ready_path))
+        Ok((container, ready))
     }
 
-    async fn watch(&mut self, mut container: Container, ready_path: &'static str) -> End {
+    fn app(&self) -> Result<(Content, Readiness), AnyError> {
+        let name = &self.job.file.app.app;
+        let app = app::find(name).ok_or_else(|| format!("this agent does not know the app `{name}`"))?;
+        let context =
+            AppContext { home: self.environment.get("HOME").unwrap_or("/"), origin: &self.job.file.app.origin };
+        let content = Content {
+            command: (app.command)(context),
+            environment: app::environment((app.environment)(context), &self.environment, &self.job),
+            writable_image: app.writable_image,
+            directory: None,
+        };
+        Ok((content, Readiness::Answers(app.ready_path)))
+    }
+
+    /// What runs here, in words.
+    fn noun(&self) -> &'static str {
+        if self.job.file.app.run.is_some() { "program" } else { "app" }
+    }
+
+    /// Time between asking what runs to end and killing it, when SLURM does the asking.
+    fn grace(&self) -> Duration {
+        if self.job.file.app.run.is_some() { RUN_GRACE } else { GRACE }
+    }
+
+    async fn watch(&mut self, mut container: Container, readiness: Readiness) -> End {
         let socket = self.directory.inside().join(SOCKET);
         let limit = Duration::from_secs(u64::from(self.job.file.app.ready_within_s));
         let deadline = Instant::now() + limit;
@@ -177,16 +201,17 @@ impl Session {
                     warned = true;
                     self.log.say("the time limit is near: save your work");
                     self.steps.warn(Signal::SIGUSR1);
+                    container.warn().await;
                 }
                 _ = terminate.recv() => {
                     let cause = if self.limit_is_near(warned) { StopCause::Walltime } else { StopCause::Signal };
                     self.phase.send_replace(Phase::Stopping(cause));
                     self.log.say(if cause == StopCause::Walltime { "the time limit is reached" } else { "asked to end by a signal" });
-                    break (cause, GRACE);
+                    break (cause, self.grace());
                 }
                 _ = interrupt.recv() => {
                     self.phase.send_replace(Phase::Stopping(StopCause::Signal));
-                    break (StopCause::Signal, GRACE);
+                    break (StopCause::Signal, self.grace());
                 }
                 order = self.inbox.recv() => match order {
                     Some(Order::Stop { grace }) => {
@@ -199,19 +224,20 @@ impl Session {
                         let _ = container.end(GRACE).await;
                         return End { why: None, status: None, problem: None, exit: EXIT_REFUSED };
                     }
-                    None => break (StopCause::Signal, GRACE),
+                    None => break (StopCause::Signal, self.grace()),
                 },
                 ended = container.wait() => {
                     let status = ended.ok().and_then(container::code);
-                    self.log.say(&status.map_or("the app was ended by a signal".to_owned(), |s| format!("the app ended with status {s}")));
+                    let noun = self.noun();
+                    self.log.say(&status.map_or(format!("the {noun} was ended by a signal"), |s| format!("the {noun} ended with status {s}")));
                     return End { why: None, status, problem: None, exit: status.map_or(EXIT_SIGNAL, |s| u8::try_from(s).unwrap_or(1)) };
                 }
-                () = answers(&socket, ready_path), if !ready => {
+                () = is_ready(&socket, readiness, &self.helpers, &self.job.node), if !ready => {
                     ready = true;
                     self.phase.send_replace(Phase::Ready);
                 }
                 () = tokio::time::sleep_until(deadline), if !ready => {
-                    let text = format!("the app did not answer within {} seconds", limit.as_secs());
+                    let text = format!("the {} did not answer within {} seconds", self.noun(), limit.as_secs());
                     self.log.say(&text);
                     // Ending it is all that is left; how it takes that says nothing.
                     let _ = container.end(GRACE).await;
@@ -236,6 +262,26 @@ async fn show(announcement: Announcement, job: Job, directory: PathBuf, helpers:
     let shown = announcement.wait(job.uid).await.and_then(|place| place.write(&directory));
     let state = shown.map_or_else(|error| NodeState::Lost(error.to_string()), |()| NodeState::Ready);
     helpers.set(&job.node, state, None);
+}
+
+/// When what runs here is ready.
+#[derive(Debug, Clone, Copy)]
+enum Readiness {
+    /// As soon as it answers on this path of its socket.
+    Answers(&'static str),
+    /// As soon as its container is there.
+    Started,
+}
+
+async fn is_ready(socket: &Path, readiness: Readiness, helpers: &Helpers, node: &str) {
+    match readiness {
+        Readiness::Answers(path) => answers(socket, path).await,
+        Readiness::Started => {
+            let here = |nodes: &Nodes| nodes.get(node).is_some_and(|node| node.state != NodeState::Starting);
+            // Its sender lives as long as this does.
+            let _ = helpers.watch().wait_for(here).await;
+        }
+    }
 }
 
 /// Waits until the app answers 200 on its socket.

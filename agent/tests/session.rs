@@ -12,6 +12,7 @@ use std::time::Duration;
 use data_encoding::HEXLOWER;
 use eirene_core::SessionId;
 use eirene_core::job_file::{AppSpec, JobFile};
+use eirene_core::run::RunProgram;
 use eirene_tunnel::handshake::{self, Confirm, Credential, Greeting, Hello};
 use eirene_tunnel::message::{self, FromAgent, FromPortal, StopCause};
 use eirene_tunnel::{Limits, Opener, StreamKind, TunnelStream};
@@ -39,6 +40,15 @@ if behaviour == "orphan":
     print("orphan", pid, flush=True)
 if behaviour == "silent":
     time.sleep(1000)
+if behaviour == "run":
+    with socket.socket(socket.AF_UNIX) as guard:
+        guard.connect(os.path.join(directory, "guard.sock"))
+    program = subprocess.Popen(sys.argv[sys.argv.index("--") + 1:], cwd=next(a for a in sys.argv if a.startswith("--pwd="))[6:])
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    if sys.stdin.buffer.raw.read(1) == b"w":
+        print("warned", flush=True)
+        program.terminate()
+    sys.exit(program.wait())
 server = socket.socket(socket.AF_UNIX)
 server.bind(os.path.join(directory, "app.sock"))
 server.listen(50)
@@ -167,6 +177,22 @@ struct Job {
 
 impl Job {
     fn start(portal: &Portal, behaviour: &str, pin: Option<&str>, ready_within_s: u32) -> Self {
+        Self::start_with(portal, behaviour, pin, ready_within_s, None)
+    }
+
+    /// A run of this script, which lies in the home.
+    fn start_run(portal: &Portal, script: &str) -> Self {
+        let run = RunProgram { file: "tool".into(), arguments: vec!["a b".into()], ranks: None, preflight: true };
+        Self::start_with(portal, "run", None, 20, Some((run, script)))
+    }
+
+    fn start_with(
+        portal: &Portal,
+        behaviour: &str,
+        pin: Option<&str>,
+        ready_within_s: u32,
+        run: Option<(RunProgram, &str)>,
+    ) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let home = directory.path().to_owned();
         let write = |name: &str, text: &str, mode: u32| {
@@ -178,6 +204,9 @@ impl Job {
         let image = write("image.sif", "", 0o644);
         write("apptainer", ENGINE, 0o755);
         write("BEHAVIOUR", behaviour, 0o644);
+        if let Some((run, script)) = run.as_ref().filter(|(_, script)| !script.is_empty()) {
+            write(&run.file, script, 0o755);
+        }
         let session = SessionId::generate();
         let file = JobFile {
             session,
@@ -192,7 +221,7 @@ impl Job {
                 binds: Vec::new(),
                 origin: "http://x.apps.eirene.localhost".into(),
                 ready_within_s,
-                run: None,
+                run: run.map(|(run, _)| run),
             },
         };
         let job_file = write("job.json", &serde_json::to_string(&file).unwrap(), 0o600);
@@ -282,6 +311,40 @@ async fn it_starts_says_ready_forwards_and_stops_when_asked() {
     assert!(matches!(control.last_word().await, FromAgent::Exited { code: None, .. }));
     assert_eq!(job.exit().await, 0);
     assert!(!job.log().contains("the-secret"));
+}
+
+#[tokio::test]
+async fn a_run_is_ready_once_it_has_begun_is_warned_and_ends_with_its_own_status() {
+    let portal = Portal::open().await;
+    let script = "#!/bin/sh\necho \"run $1 in $PWD\"\ntrap 'echo saving; exit 9' TERM\nwhile :; do sleep 0.05; done\n";
+    let mut job = Job::start_run(&portal, script);
+    let (_, opener) = portal.welcome(Some("key")).await;
+    let mut control = Control::open(&opener).await;
+    control.wait_for(is_ready).await;
+    let begun = tokio::time::timeout(WITHIN, async {
+        while !job.log().contains("run a b in ") {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    });
+    begun.await.unwrap();
+    job.signal(nix::sys::signal::Signal::SIGUSR1);
+    assert_eq!(control.last_word().await, FromAgent::Exited { status: Some(9), code: None, text: None });
+    assert_eq!(job.exit().await, 9);
+    let log = job.log();
+    assert!(log.contains(&format!("run a b in {}", job.home.display())) && log.contains("saving"), "{log}");
+    assert!(log.contains("warned") && log.contains("the program ended with status 9"), "{log}");
+}
+
+#[tokio::test]
+async fn a_run_whose_file_is_not_there_says_so() {
+    let portal = Portal::open().await;
+    let run = RunProgram { file: "gone.py".into(), arguments: Vec::new(), ranks: None, preflight: true };
+    let mut job = Job::start_with(&portal, "run", None, 20, Some((run, "")));
+    let (_, opener) = portal.welcome(Some("key")).await;
+    let said = Control::open(&opener).await.last_word().await;
+    let FromAgent::Exited { code: Some(code), text: Some(text), .. } = said else { panic!("{said:?}") };
+    assert_eq!((code.as_str(), text.as_str()), ("not_started", "there is no file `gone.py` in the home directory"));
+    assert_eq!(job.exit().await, 3);
 }
 
 #[tokio::test]

@@ -20,6 +20,7 @@ use crate::services::events::Events;
 use crate::services::images::Images;
 use crate::services::logins::Logins;
 use crate::services::logs::Logs;
+use crate::services::nodes::NodeReports;
 use crate::services::nudge::Nudges;
 use crate::services::passwords::Passwords;
 use crate::services::sessions::Sessions;
@@ -65,6 +66,8 @@ pub struct App {
     pub audit: Audit,
     /// Logs of sessions.
     pub logs: Logs,
+    /// What runs on the nodes of sessions.
+    pub nodes: NodeReports,
     /// People.
     pub accounts: Accounts,
     /// Browsers that are signed in.
@@ -127,6 +130,7 @@ impl App {
             events,
             audit,
             logs,
+            nodes: NodeReports::default(),
             accounts,
             logins,
             tokens,

@@ -30,9 +30,29 @@ pub(crate) struct Session {
     pub(crate) slurm_job_id: Option<u32>,
     #[serde(default)]
     pub(crate) nodes: Vec<String>,
+    #[serde(default)]
+    pub(crate) node_details: Vec<NodeDetail>,
     pub(crate) created_at: Timestamp,
     pub(crate) ends_at: Option<Timestamp>,
     pub(crate) ended_at: Option<Timestamp>,
+}
+
+/// What runs on one of a session's nodes.
+#[derive(Debug, Clone, Deserialize)]
+pub(crate) struct NodeDetail {
+    pub(crate) name: String,
+    pub(crate) state: Option<String>,
+    pub(crate) text: Option<String>,
+    pub(crate) app: bool,
+    pub(crate) steps: Vec<Step>,
+}
+
+/// A step that runs in a session.
+#[derive(Debug, Clone, Deserialize)]
+pub(crate) struct Step {
+    pub(crate) number: u32,
+    pub(crate) command: String,
+    pub(crate) ranks: u32,
 }
 
 #[derive(Debug, Clone, Deserialize)]

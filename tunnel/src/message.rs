@@ -12,6 +12,15 @@ pub const MAX_LINE: usize = 64 * 1024;
 /// Most bytes of log text in one message.
 pub const MAX_LOG_TEXT: usize = 8 * 1024;
 
+/// Most nodes in one list of a message: with names of 64 bytes and a sentence for each, all lists together stay below [`MAX_LINE`].
+pub const MAX_NODES: usize = 64;
+
+/// Longest sentence about a node, bytes.
+pub const MAX_NODE_TEXT: usize = 200;
+
+/// Most steps in one message.
+pub const MAX_STEPS: usize = 8;
+
 /// The agent's words.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
@@ -23,6 +32,13 @@ pub enum FromAgent {
     },
     /// The app answers on its socket.
     Ready,
+    /// How the session's nodes are and which steps run on them, whenever that has changed.
+    Nodes {
+        /// Nodes behind which there is something to say, at most [`MAX_NODES`].
+        nodes: Vec<NodeReport>,
+        /// Steps that run, at most [`MAX_STEPS`].
+        steps: Vec<StepReport>,
+    },
     /// More of the job's log.
     Log {
         /// Where in the log this text begins, bytes.
@@ -49,6 +65,46 @@ pub enum FromAgent {
     /// A kind this side does not know.
     #[serde(other)]
     Unknown,
+}
+
+/// How a node of a session is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeReport {
+    /// Its name.
+    pub name: String,
+    /// Whether ranks can be started there.
+    pub state: NodeState,
+    /// Why not, as one sentence.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub text: Option<String>,
+}
+
+/// Whether a node can be used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum NodeState {
+    /// The container is being started.
+    Starting,
+    /// Ranks can be started there.
+    Ready,
+    /// Not now.
+    Lost,
+    /// A word this side does not know.
+    #[serde(other)]
+    Unknown,
+}
+
+/// A step that runs.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StepReport {
+    /// The session's own number for it.
+    pub number: u32,
+    /// Program and arguments, shortened.
+    pub command: String,
+    /// Ranks on all its nodes together.
+    pub ranks: u32,
+    /// Its nodes, at most [`MAX_NODES`].
+    pub nodes: Vec<String>,
 }
 
 /// Why a session is about to end.

@@ -41,10 +41,9 @@ pub(crate) fn find(name: &AppName) -> Option<&'static App> {
     }
 }
 
-/// The environment of an app in its container: a small one, made anew.
+/// The environment of what runs in a container: a small one, made anew, and what is this program's `own`.
 pub(crate) fn environment(
-    app: &App,
-    context: AppContext<'_>,
+    own: Vec<(&'static str, String)>,
     environment: &Environment,
     job: &Job,
 ) -> Vec<(String, String)> {
@@ -64,6 +63,6 @@ pub(crate) fn environment(
         // Libraries otherwise start a thread for every core of the node.
         variables.push(("OMP_NUM_THREADS".to_owned(), cpus.to_owned()));
     }
-    variables.extend((app.environment)(context).into_iter().map(|(name, value)| (name.to_owned(), value)));
+    variables.extend(own.into_iter().map(|(name, value)| (name.to_owned(), value)));
     variables
 }

@@ -19,7 +19,7 @@ use eirene_core::job_file::{AppSpec, Bind};
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 use serde::{Deserialize, Serialize};
-use tokio::io::{AsyncRead, AsyncReadExt as _};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::process::{Child, ChildStdin, Command};
 
 use crate::app::RUNTIME;
@@ -31,6 +31,9 @@ pub(crate) use place::{Announcement, GUARD_SOCKET, Place};
 
 /// Where the guard's program is seen in the container.
 pub(crate) const GUARD: &str = "/run/eirene-guard";
+
+/// What the guard reads when the end is near: the app gets SIGUSR1, if it has a handler.
+pub(crate) const WARNING: u8 = b'w';
 
 /// Why the container could not be started.
 #[derive(Debug, thiserror::Error)]
@@ -68,6 +71,8 @@ pub(crate) struct Content {
     pub(crate) environment: Vec<(String, String)>,
     /// Whether it writes into its image's own directories.
     pub(crate) writable_image: bool,
+    /// Working directory; none is the home.
+    pub(crate) directory: Option<String>,
 }
 
 impl Spec {
@@ -141,7 +146,7 @@ pub(crate) struct Container {
     child: Child,
     group: Pid,
     /// Closed by the kernel when the agent ends, however it ends.
-    _guard: Option<ChildStdin>,
+    guard: Option<ChildStdin>,
 }
 
 impl Container {
@@ -163,7 +168,7 @@ impl Container {
             environment: Some(path(&file.to_string_lossy())?),
             nvidia: spec.gpus,
             writable_image: content.writable_image,
-            directory: path(&spec.home)?,
+            directory: path(content.directory.as_deref().unwrap_or(&spec.home))?,
             command: guarded(content.command),
         };
         let mut command = Command::new(engine);
@@ -188,7 +193,7 @@ impl Container {
             tokio::spawn(copy_to_log(output, log.clone()));
         }
         let guard = child.stdin.take();
-        Ok(Self { child, group, _guard: guard })
+        Ok(Self { child, group, guard })
     }
 
     /// Waits until the app has ended. Can be cancelled and called again.
@@ -204,6 +209,14 @@ impl Container {
         }
         self.signal(Signal::SIGKILL);
         self.child.wait().await
+    }
+
+    /// Tells the program early that the end is near, if it can hear that.
+    pub(crate) async fn warn(&mut self) {
+        if let Some(guard) = &mut self.guard {
+            // It may have ended in between.
+            let _ = guard.write_all(&[WARNING]).await;
+        }
     }
 
     fn signal(&self, signal: Signal) {

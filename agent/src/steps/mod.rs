@@ -14,12 +14,13 @@ use std::time::Duration;
 use eirene_steps::{
     Answer, Descriptors, Program, Receiver, RemoteRequest, Request, StepRequest, StepSignal, Word, frame, parse,
 };
+use eirene_tunnel::message::StepReport;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use tokio::io::{AsyncWriteExt as _, Interest};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::process::Child;
-use tokio::sync::{OnceCell, Semaphore, broadcast};
+use tokio::sync::{OnceCell, Semaphore, broadcast, watch};
 
 use crate::allocation::Allocation;
 use crate::container::Spec;
@@ -71,6 +72,19 @@ struct Inner {
     log: Log,
     running: Mutex<Running>,
     warnings: broadcast::Sender<Signal>,
+    reports: watch::Sender<Vec<StepReport>>,
+}
+
+/// A step among those that are told of, as long as it runs.
+struct Told {
+    steps: Steps,
+    number: u32,
+}
+
+impl Drop for Told {
+    fn drop(&mut self) {
+        self.steps.inner.reports.send_modify(|reports| reports.retain(|report| report.number != self.number));
+    }
 }
 
 /// Steps so far.
@@ -115,6 +129,7 @@ impl Steps {
             log,
             running: Mutex::default(),
             warnings: broadcast::channel(WARNINGS).0,
+            reports: watch::channel(Vec::new()).0,
         };
         Self { inner: Arc::new(inner) }
     }
@@ -146,6 +161,17 @@ impl Steps {
     pub(crate) fn warn(&self, signal: Signal) {
         // Mostly no step runs.
         let _ = self.inner.warnings.send(signal);
+    }
+
+    /// The steps that run, and those that will.
+    pub(crate) fn watch(&self) -> watch::Receiver<Vec<StepReport>> {
+        self.inner.reports.subscribe()
+    }
+
+    fn tell(&self, report: StepReport) -> Told {
+        let number = report.number;
+        self.inner.reports.send_modify(|reports| reports.push(report));
+        Told { steps: self.clone(), number }
     }
 
     fn running(&self) -> std::sync::MutexGuard<'_, Running> {
@@ -208,11 +234,13 @@ impl Steps {
     }
 
     async fn step(&self, asker: &mut Asker, request: StepRequest, standard: Descriptors) -> Result<Answer, Refusal> {
-        let turn = self.turn(shown(&request.program))?;
+        let turn = self.turn(format!("`{}`", shown(&request.program)))?;
         let nodes = self.nodes(asker, |name| request.wants(name)).await?;
         let Plan { options, text, ranks, threads, nodes: used } =
             plan(&request, &self.inner.allocation, &nodes, self.ways().await)?;
         let _ = asker.say(&Answer::Starting { text }).await;
+        let command = shown(&request.program);
+        let _told = self.tell(StepReport { number: turn.number, command, ranks, nodes: used.clone() });
         let step = Step {
             number: turn.number,
             directories: directories(&nodes),
@@ -234,7 +262,7 @@ impl Steps {
     ) -> Result<Answer, Refusal> {
         let nodes = self.nodes(asker, |name| name == request.node).await?;
         let asked = StepRequest { ranks: Some(1), nodes: vec![request.node], ..StepRequest::default() };
-        let Plan { mut options, .. } = plan(&asked, &self.inner.allocation, &nodes, &[])?;
+        let Plan { mut options, nodes: used, .. } = plan(&asked, &self.inner.allocation, &nodes, &[])?;
         // As with ssh, what is behind it may end in its own time and way.
         options.retain(|option| !option.starts_with("--kill-on-bad-exit"));
         let number = {
@@ -242,6 +270,7 @@ impl Steps {
             running.last += 1;
             running.last
         };
+        let _told = self.tell(StepReport { number, command: shown(&request.program), ranks: 1, nodes: used });
         let step = Step {
             number,
             directories: directories(&nodes),
@@ -351,7 +380,7 @@ fn shown(program: &Program) -> String {
     const MOST: usize = 60;
     let text = program.command.join(" ");
     let short: String = text.chars().filter(|c| !c.is_control()).take(MOST).collect();
-    if short.len() < text.len() { format!("`{short}…`") } else { format!("`{short}`") }
+    if short.len() < text.len() { format!("{short}…") } else { short }
 }
 
 /// What the ranks of a step read, removed at its end.

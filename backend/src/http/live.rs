@@ -77,7 +77,7 @@ async fn logs(
 
 async fn session(State(app): State<App>, person: SignedIn, Id(id): Id<SessionId>) -> HttpResult<Response> {
     let session = app.sessions.get(&person.actor, id).await?;
-    Ok(Json(SessionView::new(&session, &app.config)).into_response())
+    Ok(Json(SessionView::new(&session, &app.config).with_nodes(&app.nodes.of(&session))).into_response())
 }
 
 async fn cluster(State(app): State<App>, person: SignedIn) -> HttpResult<Response> {

@@ -3,12 +3,14 @@
 use eirene_core::audit::AuditEvent;
 use eirene_core::{Image, Reason, Role, Scope, Session, SessionState, User, UserState, scheduler};
 use eirene_database::ApiToken;
+use eirene_tunnel::message::NodeState;
 use jiff::Timestamp;
 use serde::Serialize;
 use utoipa::ToSchema;
 
 use crate::config::Config;
 use crate::services::cluster::{ClusterView, GpuSupply};
+use crate::services::nodes::{self, NodeStatus};
 use crate::services::sessions::AdoptedJob;
 
 /// A session.
@@ -52,6 +54,10 @@ pub struct SessionView {
     slurm_job_id: Option<u32>,
     /// Nodes of its allocation.
     nodes: Vec<String>,
+    /// What runs on each of its nodes, where a single session is asked for.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schema(required = false)]
+    node_details: Vec<NodeDetail>,
     /// What was asked for; CPUs, memory and GPUs are per node.
     resources: ResourcesView,
     /// How often SLURM has restarted its job.
@@ -121,6 +127,7 @@ impl SessionView {
             url: (!session.state.is_final()).then(|| format!("{}/", config.session_origin(session.id))),
             slurm_job_id: session.job.as_ref().map(|job| job.id),
             nodes: session.nodes.iter().map(|name| text(name)).collect(),
+            node_details: Vec::new(),
             resources: ResourcesView {
                 partition: wanted.partition.as_ref().map(|name| text(name)),
                 nodes: wanted.nodes,
@@ -139,6 +146,82 @@ impl SessionView {
             version: session.version,
         }
     }
+
+    /// The same, with what runs on its nodes.
+    pub(crate) fn with_nodes(mut self, nodes: &[NodeStatus]) -> Self {
+        self.node_details = node_details(nodes);
+        self
+    }
+}
+
+/// A node of a session, and what runs there.
+#[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
+pub struct NodeDetail {
+    /// Name.
+    #[schema(example = "c1")]
+    name: String,
+    /// Whether ranks can be started there; absent while its agent is not connected.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    state: Option<NodeWord>,
+    /// Why they cannot.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    text: Option<String>,
+    /// Whether the session's app runs there.
+    app: bool,
+    /// Steps with ranks there.
+    steps: Vec<RunningStep>,
+}
+
+/// Whether ranks can be started on a node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum NodeWord {
+    /// Its container is being started.
+    Starting,
+    /// They can.
+    Ready,
+    /// Not now.
+    Lost,
+}
+
+/// A step that runs.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
+pub struct RunningStep {
+    /// The session's own number for it.
+    number: u32,
+    /// What it runs, shortened.
+    #[schema(example = "python3 train.py")]
+    command: String,
+    /// Ranks on all its nodes together.
+    ranks: u32,
+    /// How many nodes it has.
+    nodes: u32,
+}
+
+/// What runs on a session's nodes.
+fn node_details(nodes: &[NodeStatus]) -> Vec<NodeDetail> {
+    let step = |step: &nodes::RunningStep| RunningStep {
+        number: step.number,
+        command: step.command.clone(),
+        ranks: step.ranks,
+        nodes: step.nodes,
+    };
+    let word = |state| match state {
+        NodeState::Starting => Some(NodeWord::Starting),
+        NodeState::Ready => Some(NodeWord::Ready),
+        NodeState::Lost => Some(NodeWord::Lost),
+        NodeState::Unknown => None,
+    };
+    let detail = |node: &NodeStatus| NodeDetail {
+        name: node.name.to_string(),
+        state: node.state.and_then(word),
+        text: node.text.clone(),
+        app: node.has_app,
+        steps: node.steps.iter().map(step).collect(),
+    };
+    nodes.iter().map(detail).collect()
 }
 
 /// An account.

@@ -32,6 +32,8 @@ pub enum EventKind {
     Sample,
     /// New lines of a session's log.
     Log,
+    /// What runs on a session's nodes changed.
+    Nodes,
     /// A message for people.
     Notice,
 }
@@ -43,6 +45,7 @@ impl EventKind {
             Self::State => "state",
             Self::Sample => "sample",
             Self::Log => "log",
+            Self::Nodes => "nodes",
             Self::Notice => "notice",
         }
     }

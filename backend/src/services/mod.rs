@@ -12,6 +12,7 @@ pub mod events;
 pub mod images;
 pub mod logins;
 pub mod logs;
+pub mod nodes;
 pub mod nudge;
 pub mod passwords;
 pub mod sessions;

@@ -16,6 +16,7 @@ use super::pace::Pace;
 use crate::app::App;
 use crate::error::AppError;
 use crate::services::events::EventKind;
+use crate::services::nodes::{Reporter, clean};
 use crate::services::sessions::agent::AppOutcome;
 
 /// So many heartbeats may be missing.
@@ -28,8 +29,6 @@ const LOG_BYTES: (u32, u32) = (64 * 1024, 1024 * 1024);
 const BY_SIGNAL: &[i32] = &[130, 137, 143];
 /// Why a conversation ends whose agent has to say it all again.
 const NOT_NOTED: &str = "what it said was not noted";
-/// Longest sentence an agent may have shown on a session's page, in characters.
-const MAX_SENTENCE: usize = 300;
 
 /// An agent that has said its last word hangs up within this time.
 const FAREWELL: Duration = Duration::from_secs(1);
@@ -60,6 +59,7 @@ pub(super) async fn converse(
         app,
         session,
         restart_count: hello.restart_count,
+        nodes: app.nodes.open(session),
         messages: Pace::new(MESSAGES.0, MESSAGES.1),
         log_bytes: Pace::new(LOG_BYTES.0, LOG_BYTES.1),
         stopping: None,
@@ -102,6 +102,7 @@ struct Ear<'a> {
     app: &'a App,
     session: SessionId,
     restart_count: u32,
+    nodes: Reporter,
     messages: Pace,
     log_bytes: Pace,
     stopping: Option<StopCause>,
@@ -116,6 +117,11 @@ impl Ear<'_> {
             FromAgent::Heartbeat | FromAgent::Unknown => {}
             FromAgent::Log { offset, text } => self.log(offset, text).await,
             FromAgent::Starting { .. } => drop(sessions.agent_arrived(self.session).await?),
+            FromAgent::Nodes { nodes, steps } => {
+                if self.nodes.note(nodes, steps) {
+                    self.tell_nodes().await;
+                }
+            }
             FromAgent::Ready => drop(sessions.agent_ready(self.session).await?),
             FromAgent::Stopping { why } => {
                 self.stopping = Some(why);
@@ -149,7 +155,7 @@ impl Ear<'_> {
     async fn exited(&self, status: Option<i32>, code: Option<&str>, text: Option<&str>) -> Result<(), AppError> {
         let outcome = match (code, status) {
             (Some("never_ready"), _) => Some(AppOutcome::NeverReady(self.app.config.agent.ready_within_s)),
-            (Some(_), _) => Some(AppOutcome::NotStarted(text.map(sentence))),
+            (Some(_), _) => Some(AppOutcome::NotStarted(text.map(clean))),
             (None, Some(0)) => Some(AppOutcome::Ended),
             (None, Some(status)) if !BY_SIGNAL.contains(&status) => Some(AppOutcome::Failed(status)),
             (None, Some(_) | None) => None,
@@ -176,15 +182,16 @@ impl Ear<'_> {
         }
     }
 
+    async fn tell_nodes(&self) {
+        let Ok(Some(session)) = self.app.db.session(self.session).await else { return };
+        // What runs there is asked for by those who look.
+        let data = json!({"session": self.session});
+        self.app.events.publish_transient(EventKind::Nodes, session.id, session.owner, data);
+    }
+
     async fn tell(&self, piece: &[u8]) {
         let Ok(Some(session)) = self.app.db.session(self.session).await else { return };
         let data = json!({"session": self.session, "text": String::from_utf8_lossy(piece)});
         self.app.events.publish_transient(EventKind::Log, session.id, session.owner, data);
     }
-}
-
-/// One short printable line out of hostile text.
-fn sentence(text: &str) -> String {
-    let printable = text.chars().map(|c| if c.is_control() { ' ' } else { c });
-    printable.take(MAX_SENTENCE).collect::<String>().trim().to_owned()
 }

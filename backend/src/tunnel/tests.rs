@@ -8,8 +8,9 @@ use data_encoding::HEXLOWER;
 use eirene_core::secret::Secret;
 use eirene_core::{Session, SessionId, SessionState};
 use eirene_tunnel::handshake::{self, Credential, HandshakeError, Hello};
-use eirene_tunnel::message::{self, FromAgent, FromPortal};
+use eirene_tunnel::message::{self, FromAgent, FromPortal, NodeReport, NodeState, StepReport};
 use eirene_tunnel::{Acceptor, Limits, StreamKind, TunnelStream};
+use futures_util::StreamExt as _;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::{WebPkiSupportedAlgorithms, verify_tls13_signature};
 use rustls::{ClientConfig, DigitallySignedStruct, SignatureScheme};
@@ -23,6 +24,7 @@ use tokio_util::task::TaskTracker;
 
 use super::{NoTunnel, TunnelIdentity, listen};
 use crate::services::actor::Actor;
+use crate::services::events::EventKind;
 use crate::testing::TestApp;
 
 /// A portal that awaits agents, and one session whose agent may come.
@@ -341,6 +343,25 @@ async fn the_log_arrives_and_is_bounded_in_what_one_message_may_hold() {
     let logs = &door.test.app.logs;
     door.until("logged", async || logs.read(&door.ada, door.session.id).await.unwrap().contains("second")).await;
     assert_eq!(logs.read(&door.ada, door.session.id).await.unwrap(), "first line\nsecond line\n");
+}
+
+#[tokio::test]
+async fn what_runs_on_the_nodes_is_told_to_who_may_see_the_session_and_forgotten_with_the_agent() {
+    let door = Door::open().await;
+    let (mut agent, _) = door.agent().await;
+    let nodes = &door.test.app.nodes;
+    let change = door.test.app.sessions.change(door.session.id, |session| session.nodes = vec!["c1".parse().unwrap()]);
+    change.await.unwrap();
+    let mut events = door.test.app.events.subscribe(&door.ada, Some(door.session.id), None).await.unwrap();
+    let report = NodeReport { name: "c1".into(), state: NodeState::Ready, text: None };
+    let step = StepReport { number: 1, command: "python3 train.py".into(), ranks: 2, nodes: vec!["c1".into()] };
+    agent.say(&FromAgent::Nodes { nodes: vec![report], steps: vec![step] }).await;
+    let told = async || nodes.of(&door.row().await).first().is_some_and(|node| !node.steps.is_empty());
+    door.until("told", told).await;
+    let event = async { while events.next().await.is_some_and(|event| event.kind != EventKind::Nodes) {} };
+    tokio::time::timeout(Duration::from_secs(20), event).await.expect("an event");
+    drop(agent);
+    door.until("forgotten", async || nodes.of(&door.row().await)[0].state.is_none()).await;
 }
 
 #[tokio::test]

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::logs::logs;
 use super::{SessionFailed, done};
-use crate::api::{Api, Session, may_pass};
+use crate::api::{Api, NodeDetail, Session, Step, may_pass};
 use crate::arguments::{self, Start};
 use crate::patience::Patience;
 use crate::reference::{Candidate, Reference, choose, named, only};
@@ -163,7 +163,23 @@ async fn show(api: &Api, id: SessionId, as_json: bool) -> anyhow::Result<()> {
     for (label, value) in rows {
         output::line(&format!("{label:<10} {value}"))?;
     }
+    for node in &session.node_details {
+        output::line(&output::printable(&format!("  {}", describe_node(node, &session.app))))?;
+    }
     Ok(())
+}
+
+/// A node, how it is, and what runs there, in one line.
+fn describe_node(node: &NodeDetail, app: &str) -> String {
+    let state = node.state.as_deref().unwrap_or("not known");
+    let why = node.text.as_ref().map(|text| format!(" ({text})")).unwrap_or_default();
+    let step = |step: &Step| {
+        let ranks = if step.ranks == 1 { "rank" } else { "ranks" };
+        format!("step {}: {} ({} {ranks} in all)", step.number, step.command, step.ranks)
+    };
+    let runs: Vec<String> = node.app.then(|| app.to_owned()).into_iter().chain(node.steps.iter().map(step)).collect();
+    let runs = if runs.is_empty() { "nothing runs".to_owned() } else { runs.join("; ") };
+    format!("{}: {state}{why}: {runs}", node.name)
 }
 
 async fn open(api: &Api, id: SessionId, print: bool, as_json: bool) -> anyhow::Result<()> {

@@ -97,6 +97,7 @@ function open() {
     seen = event.lastEventId || seen;
     on("state");
   });
+  stream.addEventListener("nodes", () => on("state"));
   // Time is nearly over: the parts say so, and a screen reader says it for what is on this page.
   stream.addEventListener("notice", (event) => {
     seen = event.lastEventId || seen;

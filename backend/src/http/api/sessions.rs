@@ -215,7 +215,7 @@ pub(crate) async fn show(
     Id(id): Id<SessionId>,
 ) -> HttpResult<Json<SessionView>> {
     let session = app.sessions.get(&caller.actor, id).await?;
-    Ok(Json(SessionView::new(&session, &app.config)))
+    Ok(Json(SessionView::new(&session, &app.config).with_nodes(&app.nodes.of(&session))))
 }
 
 /// Ask a session to stop. Asking again changes nothing.

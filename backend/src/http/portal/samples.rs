@@ -7,8 +7,10 @@ use eirene_core::account::{Role, User, UserState};
 use eirene_core::audit::AuditEvent;
 use eirene_core::id::{ImageId, SessionId, UserId};
 use eirene_core::image::Image;
+use eirene_core::name::NodeName;
 use eirene_core::scheduler::{JobIdentity, Node, NodeGpus, Partition};
 use eirene_core::session::{Desired, Reason, Resources, Session, SessionState};
+use eirene_tunnel::message::NodeState;
 use eirene_words::{say, say_with, words};
 
 use super::pages::{Page, Pages, PagesError};
@@ -27,6 +29,7 @@ use super::views::simple::{ConfirmPage, ErrorPage, LoginPage};
 use super::views::start::{DashboardPage, Ground, SessionsFragment, StartInput, StartPage, Verdict, VerdictFragment};
 use super::views::{Choice, Field, FormError};
 use crate::error::FieldError;
+use crate::services::nodes::{NodeStatus, RunningStep};
 
 /// A name that would run as a script if anything forgot to escape it.
 const HOSTILE: &str = "<script>alert(1)</script>'\"&";
@@ -41,6 +44,20 @@ pub fn pages() -> Result<Vec<(String, String)>> {
 /// Every static file: its address and its content.
 pub fn files() -> Result<Vec<(String, Vec<u8>)>> {
     Ok(Pages::load()?.assets().all().collect())
+}
+
+/// A step on all nodes of a session, the last of which has been lost.
+fn on_nodes(session: &Session) -> Vec<NodeStatus> {
+    let count = session.nodes.len();
+    let step = RunningStep { number: 3, command: format!("python3 {HOSTILE}"), ranks: 4, nodes: 2 };
+    let status = |(place, name): (usize, &NodeName)| NodeStatus {
+        name: name.clone(),
+        state: Some(if place + 1 == count { NodeState::Lost } else { NodeState::Ready }),
+        text: (place + 1 == count).then(|| "its helper has ended".to_owned()),
+        has_app: place == 0,
+        steps: if count > 1 && place == 0 { vec![step.clone()] } else { Vec::new() },
+    };
+    session.nodes.iter().enumerate().map(status).collect()
 }
 
 /// Makes the samples; the tests take single ones.
@@ -173,6 +190,7 @@ impl Samples {
         let mut doubtful = self.session("Reading group", SessionState::Running)?;
         doubtful.undetermined = true;
         doubtful.resources.nodes = 2;
+        doubtful.nodes = vec!["c1".parse()?, "c2".parse()?];
         doubtful.resources.gpus = 0;
         let live = [
             self.session("Thesis, chapter 3", SessionState::Running)?,
@@ -184,7 +202,7 @@ impl Samples {
         let mut ended = self.session("First steps", SessionState::Ended)?;
         ended.reason = Some(Reason::new("stopped", say("reason.stopped")));
         let earlier = [ended, self.failed()?];
-        let view = |session: &Session| SessionView::new(words, session, self.now);
+        let view = |session: &Session| SessionView::new(words, session, self.now).with_nodes(words, &on_nodes(session));
         Ok((live.iter().map(view).collect(), earlier.iter().map(view).collect()))
     }
 

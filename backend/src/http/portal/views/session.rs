@@ -4,11 +4,13 @@ use jiff::Timestamp;
 use serde::Serialize;
 
 use eirene_core::session::{Desired, Resources, Session, SessionState};
+use eirene_tunnel::message::NodeState;
 use eirene_words::Words;
 
 use super::format::{self, Time};
 use super::layout::{Layout, Tone};
 use crate::http::portal::pages::Page;
+use crate::services::nodes::{NodeStatus, RunningStep};
 
 /// A state as a coloured word.
 #[derive(Debug, Clone, Serialize)]
@@ -30,6 +32,43 @@ pub(crate) struct Step {
     pub(crate) moving: bool,
     /// What has been reached, for those who do not see the bar.
     pub(crate) status_text: String,
+}
+
+/// A node of a session and what runs there.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct NodeRow {
+    /// Its name.
+    pub(crate) name: String,
+    /// How it is.
+    pub(crate) chip: Chip,
+    /// Why it cannot be used; empty when it can.
+    pub(crate) text: String,
+    /// What runs there, one line each.
+    pub(crate) runs: Vec<String>,
+}
+
+impl NodeRow {
+    fn new(words: &Words, node: &NodeStatus, app: &str) -> Self {
+        let (key, tone) = match node.state {
+            Some(NodeState::Ready) => ("session_nodes.ready", Tone::Good),
+            Some(NodeState::Starting) => ("session_nodes.starting", Tone::Busy),
+            Some(NodeState::Lost) => ("session_nodes.lost", Tone::Bad),
+            Some(NodeState::Unknown) | None => ("session_nodes.unknown", Tone::Still),
+        };
+        let step = |step: &RunningStep| {
+            let ranks = words.count("session_nodes.ranks", u64::from(step.ranks));
+            let (number, on) = (step.number.to_string(), words.count("session_nodes.on", u64::from(step.nodes)));
+            let names = [("n", number.as_str()), ("command", &step.command), ("ranks", &ranks), ("on", &on)];
+            words.fill("session_nodes.step", &names)
+        };
+        let runs = node.has_app.then(|| app.to_owned()).into_iter().chain(node.steps.iter().map(step));
+        Self {
+            name: node.name.to_string(),
+            chip: Chip { label: words.get(key), tone },
+            text: node.text.as_deref().map(sentence).unwrap_or_default(),
+            runs: runs.collect(),
+        }
+    }
 }
 
 /// A session on any page.
@@ -67,6 +106,8 @@ pub(crate) struct SessionView {
     pub(crate) walltime: String,
     /// Nodes it has.
     pub(crate) nodes: String,
+    /// Its nodes one by one, on its own page, where there is more to say than their names.
+    pub(crate) node_rows: Vec<NodeRow>,
     /// Job number; empty before there is one.
     pub(crate) job: String,
     /// When it was asked for.
@@ -128,6 +169,7 @@ impl SessionView {
             size: size(words, &session.resources),
             walltime: format::minutes(words, u64::from(session.resources.walltime_min)),
             nodes: session.nodes.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "),
+            node_rows: Vec::new(),
             job: session.job.as_ref().map(|job| job.id.to_string()).unwrap_or_default(),
             created: Time::new(session.created_at),
             started: session.started_at.map(Time::new),
@@ -153,6 +195,14 @@ impl SessionView {
             href,
             id,
         }
+    }
+
+    /// The same, with what runs on its nodes.
+    pub(crate) fn with_nodes(mut self, words: &Words, nodes: &[NodeStatus]) -> Self {
+        if !self.over && (nodes.len() > 1 || nodes.iter().any(|node| !node.steps.is_empty())) {
+            self.node_rows = nodes.iter().map(|node| NodeRow::new(words, node, &self.app)).collect();
+        }
+        self
     }
 
     /// The same for an admin who is not the owner: the app is the owner's alone.
