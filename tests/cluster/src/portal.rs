@@ -14,6 +14,8 @@ use crate::until;
 
 /// A session takes at most this long from start to running here; the machine may be busy.
 pub const START: Duration = Duration::from_secs(90);
+/// A small run takes at most this long from the question to its end.
+pub const RUN: Duration = Duration::from_mins(4);
 /// Everything else the platform notices by itself.
 pub const NOTICE: Duration = Duration::from_mins(1);
 
@@ -172,8 +174,74 @@ impl Person {
         self.wait(id, "over", NOTICE, |s| matches!(s["state"].as_str(), Some("ended" | "failed"))).await
     }
 
-    /// Stops every live session of this person, so that a test begins with a free cluster.
+    /// Asks for a small run of `file`, which lies in the person's home; gives its id.
+    pub async fn start_run(&self, file: &str, changes: &Value) -> anyhow::Result<String> {
+        let mut body =
+            json!({"file": file, "image": "jupyter", "nodes": 1, "cpus": 1, "memory_mib": 1024, "walltime_min": 30});
+        if let (Some(body), Some(changes)) = (body.as_object_mut(), changes.as_object()) {
+            body.extend(changes.clone());
+        }
+        let (status, run) = self.call(Method::POST, "runs", Some(&body)).await?;
+        ensure!(status == StatusCode::CREATED, "run: {status} {run}");
+        run["id"].as_str().map(ToOwned::to_owned).context("an id")
+    }
+
+    /// The run as the API shows it.
+    pub async fn run(&self, id: &str) -> anyhow::Result<Value> {
+        let (status, run) = self.call(Method::GET, &format!("runs/{id}"), None).await?;
+        ensure!(status == StatusCode::OK, "run: {status} {run}");
+        Ok(run)
+    }
+
+    /// Waits until the run satisfies `wanted`; the log is told when it never does.
+    pub async fn wait_run(&self, id: &str, what: &str, wanted: impl Fn(&Value) -> bool) -> anyhow::Result<Value> {
+        let found = until(what, RUN, || async {
+            let run = self.run(id).await?;
+            Ok(wanted(&run).then_some(run))
+        })
+        .await;
+        if found.is_err() {
+            let (run, log) = (self.run(id).await.unwrap_or_default(), self.run_log(id, "").await.unwrap_or_default());
+            return found.with_context(|| format!("run is {run}, its log: {log}"));
+        }
+        found
+    }
+
+    /// Waits until the run is over.
+    pub async fn over(&self, id: &str) -> anyhow::Result<Value> {
+        self.wait_run(id, "the run is over", |run| matches!(run["state"].as_str(), Some("ended" | "failed"))).await
+    }
+
+    /// The log of a run; `query` is nothing or for example `?rank=1`.
+    pub async fn run_log(&self, id: &str, query: &str) -> anyhow::Result<String> {
+        let url = format!("{}/api/v1/runs/{id}/logs{query}", self.demo.portal_url);
+        let response = self.client.get(url).bearer_auth(&self.token).send().await?;
+        ensure!(response.status() == StatusCode::OK, "log: {}", response.status());
+        Ok(response.text().await?)
+    }
+
+    /// Waits until the log of a run holds `text`; gives all of it.
+    pub async fn logged(&self, id: &str, text: &str) -> anyhow::Result<String> {
+        let found = until(&format!("the log says `{text}`"), RUN, || async {
+            let log = self.run_log(id, "").await?;
+            Ok(log.contains(text).then_some(log))
+        })
+        .await;
+        match found {
+            Ok(log) => Ok(log),
+            Err(error) => Err(error.context(format!("{} {}", self.run(id).await?, self.run_log(id, "").await?))),
+        }
+    }
+
+    /// Stops every live session and run of this person, so that a test begins with a free cluster.
     pub async fn stop_all(&self) -> anyhow::Result<()> {
+        let (_, list) = self.call(Method::GET, "runs?live=true", None).await?;
+        for run in list["items"].as_array().into_iter().flatten() {
+            if let Some(id) = run["id"].as_str() {
+                self.call(Method::DELETE, &format!("runs/{id}"), None).await?;
+                self.over(id).await?;
+            }
+        }
         let (_, list) = self.call(Method::GET, "sessions?live=true", None).await?;
         for session in list["items"].as_array().into_iter().flatten() {
             if let Some(id) = session["id"].as_str() {

@@ -1,0 +1,128 @@
+//! Runs on the real cluster: scripts and notebooks without a browser, their logs, their ends, and starting them again.
+
+use anyhow::ensure;
+use eirene_cluster_tests::demo::{exec, exec_with_input};
+use eirene_cluster_tests::portal::{NOTICE, Person, job_id};
+use eirene_cluster_tests::until;
+use reqwest::{Method, StatusCode};
+use serde_json::{Value, json};
+
+/// Puts a file into a person's home, which all nodes see.
+async fn put(user: &str, name: &str, text: &str) -> anyhow::Result<()> {
+    let path = format!("/home/{user}/{name}");
+    exec_with_input("c1", user, &["sh", "-c", "mkdir -p \"$(dirname \"$0\")\" && cat > \"$0\"", &path], text)
+        .await
+        .map(drop)
+}
+
+#[tokio::test]
+async fn a_script_runs_as_the_person_and_its_end_is_the_run_s() -> anyhow::Result<()> {
+    let (ada, grace) = (Person::sign_in("ada").await?, Person::sign_in("grace").await?);
+    ada.stop_all().await?;
+    put(
+        "ada",
+        "tests/run.py",
+        "import getpass, os, sys\nprint(getpass.getuser(), os.getcwd(), sys.argv[1:])\nsys.exit(int(sys.argv[1]))\n",
+    )
+    .await?;
+    let good = ada.start_run("tests/run.py", &json!({"arguments": ["0", "a b; $(id)"]})).await?;
+    let bad = ada.start_run("tests/run.py", &json!({"arguments": ["3"]})).await?;
+    let gone = ada.start_run("tests/gone.py", &json!({})).await?;
+
+    let run = ada.over(&good).await?;
+    assert_eq!(run["state"], "ended", "{run}");
+    let log = ada.logged(&good, "ada /home/ada/tests").await?;
+    ensure!(log.contains("ada /home/ada/tests ['0', 'a b; $(id)']"), "{log}");
+    let run = ada.over(&bad).await?;
+    assert_eq!((&run["state"], &run["reason"]["code"]), (&json!("failed"), &json!("program_failed")), "{run}");
+    ensure!(run["reason"]["text"].as_str().is_some_and(|text| text.contains("status 3")), "{run}");
+    let run = ada.over(&gone).await?;
+    assert_eq!(run["state"], "failed");
+    ensure!(
+        run["reason"]["text"].as_str().is_some_and(|text| text.contains("there is no file `tests/gone.py`")),
+        "{run}"
+    );
+
+    // A run has no app, and nobody else's it is.
+    let (status, _) = ada.call(Method::GET, &format!("sessions/{good}"), None).await?;
+    assert_eq!(status, StatusCode::NOT_FOUND);
+    for path in [format!("runs/{good}"), format!("runs/{good}/logs")] {
+        assert_eq!(grace.call(Method::GET, &path, None).await?.0, StatusCode::NOT_FOUND, "{path}");
+    }
+    for (method, path) in [(Method::DELETE, format!("runs/{good}")), (Method::POST, format!("runs/{good}/requeue"))] {
+        assert_eq!(grace.call(method, &path, None).await?.0, StatusCode::NOT_FOUND, "{path}");
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_notebook_is_executed_and_left_with_its_outputs() -> anyhow::Result<()> {
+    let ada = Person::sign_in("ada").await?;
+    ada.stop_all().await?;
+    let cell = |source: &str| json!({"cell_type": "code", "id": format!("c{}", source.len()), "metadata": {}, "source": source, "outputs": [], "execution_count": null});
+    let cells = [cell("print('the', 6 * 7)"), cell("1 / 0"), cell("print('never')")];
+    let notebook = json!({"cells": cells, "metadata": {}, "nbformat": 4, "nbformat_minor": 5});
+    put("ada", "tests/run.ipynb", &notebook.to_string()).await?;
+    let id = ada.start_run("tests/run.ipynb", &json!({})).await?;
+    let run = ada.over(&id).await?;
+    assert_eq!(run["state"], "failed", "{run}");
+    let log = ada.logged(&id, "failed").await?;
+    ensure!(log.contains("the 42") && log.contains("ZeroDivisionError") && log.contains("cell 2 of 3 failed"), "{log}");
+    ensure!(!log.contains("never"), "{log}");
+    let executed = run["executed_notebook"].as_str().unwrap_or_default().to_owned();
+    let left: Value = serde_json::from_str(&exec("c1", "ada", &["cat", &format!("/home/ada/{executed}")]).await?)?;
+    assert_eq!(left["cells"][0]["outputs"][0]["text"], json!("the 42\n"));
+    assert_eq!(left["cells"][1]["outputs"][0]["ename"], "ZeroDivisionError");
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_run_is_cancelled_and_another_takes_its_place_only_then() -> anyhow::Result<()> {
+    let ada = Person::sign_in("ada").await?;
+    ada.stop_all().await?;
+    // Whoever runs beside another one of these would see its mark.
+    let script = "import os, sys, time\nmark = 'mark'\nos.close(os.open(mark, os.O_CREAT | os.O_EXCL))\nprint('alone', flush=True)\ntry:\n    time.sleep(float(sys.argv[1]))\nfinally:\n    os.unlink(mark)\n";
+    put(
+        "ada",
+        "tests/alone.py",
+        &format!("import signal\nsignal.signal(signal.SIGTERM, lambda *_: exit(5))\n{script}"),
+    )
+    .await?;
+    exec("c1", "ada", &["rm", "-f", "/home/ada/tests/mark"]).await?;
+    let first = ada.start_run("tests/alone.py", &json!({"arguments": ["1000"]})).await?;
+    ada.logged(&first, "alone").await?;
+    let (status, second) = ada.call(Method::POST, &format!("runs/{first}/requeue"), None).await?;
+    assert_eq!(status, StatusCode::CREATED, "{second}");
+    let second = second["id"].as_str().unwrap_or_default().to_owned();
+    ensure!(second != first, "a new run");
+    ada.over(&first).await?;
+    ada.logged(&second, "alone").await?;
+    assert_eq!(ada.call(Method::DELETE, &format!("runs/{second}"), None).await?.0, StatusCode::ACCEPTED);
+    let run = ada.over(&second).await?;
+    assert_eq!(run["state"], "ended", "{run}");
+    until("nothing is left", NOTICE, || async {
+        let left =
+            exec("c1", "root", &["sh", "-c", "ps -o args= -u ada; ls -A /tmp/eirene-2001 2>/dev/null || :"]).await?;
+        Ok(left.trim().is_empty().then_some(()))
+    })
+    .await
+}
+
+#[tokio::test]
+async fn a_run_that_slurm_puts_back_into_the_queue_starts_again() -> anyhow::Result<()> {
+    let ada = Person::sign_in("ada").await?;
+    ada.stop_all().await?;
+    let script = "import os, time\nfirst = not os.path.exists('again')\nopen('again', 'w').close()\nprint('first' if first else 'second', flush=True)\ntime.sleep(1000 if first else 0)\n";
+    put("ada", "tests/again.py", script).await?;
+    exec("c1", "ada", &["rm", "-f", "/home/ada/tests/again"]).await?;
+    let id = ada.start_run("tests/again.py", &json!({})).await?;
+    ada.logged(&id, "first").await?;
+    let job = job_id(&ada.run(&id).await?)?;
+    exec("head", "root", &["scontrol", "requeue", &job]).await?;
+    ada.wait_run(&id, "the run is queued again", |run| run["state"] == "queued").await?;
+    // SLURM itself would wait for two minutes.
+    exec("head", "root", &["scontrol", "update", &format!("jobid={job}"), "starttime=now"]).await?;
+    let run = ada.over(&id).await?;
+    assert_eq!((&run["state"], &run["restart_count"]), (&json!("ended"), &json!(1)), "{run}");
+    ada.logged(&id, "second").await.map(drop)
+}
