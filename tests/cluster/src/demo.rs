@@ -10,6 +10,11 @@ use serde::Deserialize;
 use tokio::io::AsyncWriteExt as _;
 use tokio::process::Command;
 
+use crate::until;
+
+/// A requeued job is back in the queue within this time.
+const BACK: Duration = Duration::from_secs(90);
+
 /// A log-in.
 #[derive(Debug, Clone, Deserialize)]
 pub struct Account {
@@ -95,6 +100,16 @@ pub async fn daemon(container: &str, name: &str, verb: &str) -> anyhow::Result<(
 pub async fn jobs_named(name: &str) -> anyhow::Result<Vec<u32>> {
     let text = exec("head", "root", &["squeue", "--noheader", "--format=%A", &format!("--name={name}")]).await?;
     text.split_whitespace().map(|word| Ok(word.parse()?)).collect()
+}
+
+/// SLURM holds a requeued job back for two minutes; an operator can let it go at once.
+pub async fn begin_now(job: &str) -> anyhow::Result<()> {
+    until("the job is back in the queue", BACK, || async {
+        let state = exec("head", "root", &["squeue", "--noheader", "--format=%T", &format!("--jobs={job}")]).await?;
+        Ok((state.trim() == "PENDING").then_some(()))
+    })
+    .await?;
+    exec("head", "root", &["scontrol", "update", &format!("jobid={job}"), "starttime=now"]).await.map(drop)
 }
 
 /// Brings back whatever a test took away, also when the test fails half way.

@@ -1,7 +1,7 @@
 //! Runs on the real cluster: scripts and notebooks without a browser, their logs, their ends, and starting them again.
 
 use anyhow::ensure;
-use eirene_cluster_tests::demo::{exec, exec_with_input};
+use eirene_cluster_tests::demo::{begin_now, exec, exec_with_input};
 use eirene_cluster_tests::portal::{NOTICE, Person, job_id};
 use eirene_cluster_tests::until;
 use reqwest::{Method, StatusCode};
@@ -119,9 +119,7 @@ async fn a_run_that_slurm_puts_back_into_the_queue_starts_again() -> anyhow::Res
     ada.logged(&id, "first").await?;
     let job = job_id(&ada.run(&id).await?)?;
     exec("head", "root", &["scontrol", "requeue", &job]).await?;
-    ada.wait_run(&id, "the run is queued again", |run| run["state"] == "queued").await?;
-    // SLURM itself would wait for two minutes.
-    exec("head", "root", &["scontrol", "update", &format!("jobid={job}"), "starttime=now"]).await?;
+    begin_now(&job).await?;
     let run = ada.over(&id).await?;
     assert_eq!((&run["state"], &run["restart_count"]), (&json!("ended"), &json!(1)), "{run}");
     ada.logged(&id, "second").await.map(drop)

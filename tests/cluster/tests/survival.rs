@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
-use eirene_cluster_tests::demo::{Restore, daemon, exec};
+use eirene_cluster_tests::demo::{Restore, begin_now, daemon, exec};
 use eirene_cluster_tests::kernel::Kernel;
 use eirene_cluster_tests::portal::{NOTICE, Person, START, job_id, node};
 use eirene_cluster_tests::until;
@@ -40,16 +40,6 @@ async fn app_answers(person: &Person, session: &Value) -> anyhow::Result<bool> {
 async fn live_jobs_of_ada() -> anyhow::Result<usize> {
     let text = exec("head", "root", &["squeue", "--noheader", "--user=ada", "--states=PD,R,CF", "--format=%A"]).await?;
     Ok(text.split_whitespace().count())
-}
-
-/// SLURM holds a requeued job back for two minutes; an operator can let it go at once.
-async fn begin_now(job: &str) -> anyhow::Result<()> {
-    until("the job is back in the queue", START, || async {
-        let state = exec("head", "root", &["squeue", "--noheader", "--format=%T", &format!("--jobs={job}")]).await?;
-        Ok((state.trim() == "PENDING").then_some(()))
-    })
-    .await?;
-    exec("head", "root", &["scontrol", "update", &format!("jobid={job}"), "starttime=now"]).await.map(drop)
 }
 
 #[tokio::test]

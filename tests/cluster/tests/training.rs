@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use anyhow::{Context as _, ensure};
-use eirene_cluster_tests::demo::{Restore, exec, exec_with_input};
+use eirene_cluster_tests::demo::{Restore, begin_now, exec, exec_with_input};
 use eirene_cluster_tests::portal::{NOTICE, Person, job_id};
 use eirene_cluster_tests::until;
 use reqwest::{Method, StatusCode};
@@ -130,9 +130,8 @@ async fn a_training_whose_rank_node_or_step_is_lost_ends_up_where_an_undisturbed
     ada.logged(&id, "step 12 ").await?;
     let job = job_id(&ada.run(&id).await?)?;
     exec("head", "root", &["scontrol", "requeue", &job]).await?;
-    ada.wait_run(&id, "the run is queued again", |run| run["state"] == "queued").await?;
     losses(&ada, &id, &mut requeued).await?;
-    exec("head", "root", &["scontrol", "update", &format!("jobid={job}"), "starttime=now"]).await?;
+    begin_now(&job).await?;
     let run = ada.over(&id).await?;
     let log = losses(&ada, &id, &mut requeued).await?;
     assert_eq!((&run["state"], &run["restart_count"]), (&json!("ended"), &json!(1)), "{run} {log}");
