@@ -8,6 +8,9 @@ pub(crate) enum Error {
     /// Ranks could not be started.
     #[error(transparent)]
     Launch(#[from] eirene_train_launch::Error),
+    /// A node or a link is sick, and nothing was started.
+    #[error("{0}")]
+    Sick(String),
     /// There is no Python around this program.
     #[error(
         "bench needs the Python package eirene_train with torch: `pip install eirene-train torch`, then the `eirene-train` that comes with it"
@@ -31,6 +34,7 @@ impl Error {
     pub(crate) fn exit_code(&self) -> u8 {
         match self {
             Self::Launch(error) => error.exit_code(),
+            Self::Sick(_) => 1,
             Self::NeedsPython | Self::Output(_) => 2,
             Self::NotStarted { .. } => 127,
         }

@@ -7,6 +7,7 @@ mod bench;
 mod context;
 mod doctor;
 mod error;
+mod preflight;
 mod run;
 
 use std::ffi::OsString;
@@ -34,6 +35,7 @@ struct Arguments {
 enum Verb {
     Run(Box<run::Run>),
     Doctor(doctor::Doctor),
+    Preflight(preflight::Preflight),
     /// Measure collectives and training steps beside what else is here (in Python; `bench --help` says more)
     #[command(disable_help_flag = true)]
     Bench {
@@ -50,6 +52,9 @@ enum Verb {
     /// Run ranks of another host's `run`, which tells on stdin what to do.
     #[command(hide = true)]
     Node,
+    /// What each of the preflight's ranks does.
+    #[command(hide = true, name = preflight::RANK)]
+    PreflightRank,
     /// What the doctor's children do.
     #[command(hide = true, name = doctor::LOOK)]
     Look {
@@ -75,8 +80,10 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>, context: &Context) ->
 
 fn carry_out(verb: Verb, context: &Context) -> Result<u8, Error> {
     match verb {
-        Verb::Run(arguments) => Ok(run::run(*arguments, context).map(Ending::exit_code)?),
+        Verb::Run(arguments) => run::run(*arguments, context).map(Ending::exit_code),
         Verb::Doctor(arguments) => Ok(doctor::doctor(&arguments, context)?),
+        Verb::Preflight(arguments) => preflight::preflight(arguments, context),
+        Verb::PreflightRank => Ok(preflight::rank(context)?),
         Verb::Bench { arguments } => match bench::bench(&arguments, context)? {},
         Verb::Completions { shell } => {
             let mut script = Vec::new();

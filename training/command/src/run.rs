@@ -12,6 +12,7 @@ use eirene_train_launch::{Ending, Environment, Error, Hosts, ImageMpi, Options, 
 use eirene_train_mpi::{Family, Surroundings};
 
 use crate::context::Context;
+use crate::preflight::{self, Gate, How};
 
 /// Run a program as several ranks, here or on several hosts.
 ///
@@ -73,6 +74,12 @@ pub(crate) struct Run {
     /// In a session: allow more ranks than processors
     #[arg(long, conflicts_with = "here")]
     oversubscribe: bool,
+    /// In a session: what is done before ranks start on several nodes
+    #[arg(long, value_name = "HOW", default_value = "once", conflicts_with_all = ["here", "no_preflight"])]
+    preflight: How,
+    /// In a session: start the ranks without trying nodes and links first
+    #[arg(long)]
+    no_preflight: bool,
     /// Write each rank's output to a file of its own in this directory
     #[arg(long, value_name = "DIRECTORY")]
     output: Option<PathBuf>,
@@ -93,21 +100,30 @@ enum Bind {
 /// `eirene-train run`, to this process's stdout and stderr.
 ///
 /// # Errors
-/// As [`eirene_train_launch::run`].
-pub(crate) fn run(arguments: Run, context: &Context) -> Result<Ending, Error> {
+/// As [`eirene_train_launch::run`]; [`crate::error::Error::Sick`] where a node of a session is.
+pub(crate) fn run(arguments: Run, context: &Context) -> Result<Ending, crate::error::Error> {
     let color = std::io::stdout().is_terminal() && wants_color(&context.environment);
     let socket = context.environment.get(variables::STEPS).filter(|_| !arguments.here).map(PathBuf::from);
-    let (exclude, oversubscribe) = (arguments.exclude.clone(), arguments.oversubscribe);
+    let (mut exclude, oversubscribe) = (arguments.exclude.clone(), arguments.oversubscribe);
+    let how = (!arguments.no_preflight).then_some(arguments.preflight);
     let options = Options { color, ..arguments.options(context)? };
     let (stdout, stderr) = (Box::new(std::io::stdout()), Box::new(std::io::stderr()));
     let Some(socket) = socket else {
         if !exclude.is_empty() {
-            return Err(Error::Usage("`--exclude` is for sessions: name the hosts that are wanted".to_owned()));
+            return Err(Error::Usage("`--exclude` is for sessions: name the hosts that are wanted".to_owned()).into());
         }
-        return eirene_train_launch::run(&options, stdout, stderr);
+        return Ok(eirene_train_launch::run(&options, stdout, stderr)?);
     };
+    if let Some(how) = how {
+        exclude = match preflight::before(&options, &exclude, how, &socket, context)? {
+            Gate::Open(exclude) => exclude,
+            Gate::Shut(ending) => return Ok(ending),
+        };
+    }
     let session = SessionOptions { mpi: image_mpi(context), exclude, oversubscribe };
-    eirene_train_launch::in_session(&options, &socket, session, stdout, stderr)
+    let outcome = eirene_train_launch::in_session(&options, &socket, session, stdout, stderr);
+    preflight::after(&socket, &outcome);
+    Ok(outcome?)
 }
 
 /// The MPI that ranks of this image would find, and what it meets its ranks by.

@@ -4,6 +4,8 @@
 //! (facts in, [`Finding`]s out: tested with made-up facts). What may hang, crash or end the process (other people's libraries, Python, whole
 //! runs) is done by children of this very program, which call [`look`].
 //!
+//! [`preflight`] does the same for several nodes, seconds before a program's ranks start on them.
+//!
 //! Nothing here needs privileges, and no value of a variable whose name says that it is secret is ever shown.
 //!
 //! Left to others: what counts as a launcher (`eirene-train-launch`), which MPI fits (`eirene-train-mpi`).
@@ -19,6 +21,7 @@ mod memory;
 mod mpi;
 mod network;
 mod node;
+pub mod preflight;
 mod process;
 mod python;
 mod report;

@@ -50,7 +50,7 @@ impl Facts {
         let shm = nix::sys::statvfs::statvfs("/dev/shm").ok();
         Self {
             total: kibibytes(&info, "MemTotal"),
-            available: kibibytes(&info, "MemAvailable"),
+            available: available(),
             group: groups.memory(),
             locked: limit(Resource::RLIMIT_MEMLOCK),
             address_space: limit(Resource::RLIMIT_AS),
@@ -62,6 +62,11 @@ impl Facts {
             infiniband,
         }
     }
+}
+
+/// Bytes that new programs may take, as the system estimates it.
+pub(crate) fn available() -> Option<u64> {
+    kibibytes(&fs::read_to_string("/proc/meminfo").unwrap_or_default(), "MemAvailable")
 }
 
 /// A line `Name:   123 kB`.

@@ -48,7 +48,7 @@ pub use event::BECAUSE_OF_ANOTHER;
 pub use node::serve as node;
 pub use options::{Bind, Hosts, Options};
 pub use printer::Output;
-pub use session::{SessionOptions, in_session};
+pub use session::{SessionOptions, in_session, session_nodes};
 
 /// How long ranks that were killed may take to be gone before they are given up.
 const GIVEN_UP_AFTER: Duration = Duration::from_secs(10);
@@ -114,7 +114,8 @@ pub fn run(options: &Options, stdout: Output, stderr: Output) -> Result<Ending, 
             (Workers::There(Box::new(Fleet::call(options, placed, input)?)), signals, printer)
         }
     };
-    Run { workers, signals, printer, report, events, grace: options.grace, stop: Stop::Not, suspecting: None }
+    let limit = options.limit.map(|limit| Instant::now() + limit);
+    Run { workers, signals, printer, report, events, grace: options.grace, limit, stop: Stop::Not, suspecting: None }
         .until_ended()
 }
 
@@ -241,6 +242,8 @@ struct Run {
     report: Report,
     events: VecDeque<Event>,
     grace: Duration,
+    /// When all is ended, however far it is.
+    limit: Option<Instant>,
     stop: Stop,
     /// Until when to look for the rank that others blame.
     suspecting: Option<Instant>,
@@ -274,6 +277,10 @@ impl Run {
             if !self.printer.is_full() {
                 self.workers.read(&mut self.events);
             }
+            if self.stop == Stop::Not && self.limit.is_some_and(|limit| Instant::now() >= limit) {
+                interrupted.get_or_insert(Signal::SIGALRM);
+                self.ask(Signal::SIGTERM);
+            }
             if self.is_given_up() {
                 break;
             }
@@ -284,7 +291,7 @@ impl Run {
     /// Waits until something can be done.
     fn wait(&self) -> Result<(), Error> {
         let deadline = match self.stop {
-            Stop::Not => None,
+            Stop::Not => self.limit,
             Stop::Asked(at) | Stop::Killed(at) => Some(at),
         };
         let next = deadline.into_iter().chain(self.workers.next_look()).chain(self.suspecting).min();

@@ -41,6 +41,8 @@ pub struct Options {
     pub timeout: Duration,
     /// How long ranks may take to end when asked.
     pub grace: Duration,
+    /// How long ranks may run at all; then they are ended as if SIGALRM had been sent to the run.
+    pub limit: Option<Duration>,
     /// Whether every line is labelled with its rank.
     pub labels: bool,
     /// Whether labels are coloured.
@@ -72,6 +74,7 @@ impl Options {
             ranks_per_node: None,
             timeout: Duration::from_secs(30),
             grace: Duration::from_secs(5),
+            limit: None,
             labels: true,
             color: false,
             output: None,

@@ -55,7 +55,38 @@ pub fn in_session(
     let outputs = [Source::new(out, Stream::Stdout), Source::new(err, Stream::Stderr)];
     let report = Report::new(look, Vec::new(), std::iter::empty());
     let labelled = options.labels && options.output.is_none();
-    Waiting { asker, signals, printer, outputs, report, labelled, grace: options.grace, stop: Stop::Not }.until_ended()
+    let limit = options.limit.map(|limit| Instant::now() + limit);
+    Waiting { asker, signals, printer, outputs, report, labelled, grace: options.grace, limit, stop: Stop::Not }.until_ended()
+}
+
+/// The nodes of its session that a run uses, in the session's order; none where that is not known here, or is for the agent to refuse.
+///
+/// # Errors
+/// [`Error::Usage`] for what is no list of nodes, and what is wrong with a host file.
+pub fn session_nodes(options: &Options, exclude: &[String]) -> Result<Vec<String>, Error> {
+    let all = options.launcher.get("SLURM_JOB_NODELIST").and_then(|list| eirene_hostlist::expand(list).ok());
+    let (all, named) = (all.unwrap_or_default(), named(&options.hosts)?);
+    if named.iter().chain(exclude).any(|node| !all.contains(node)) {
+        return Ok(Vec::new());
+    }
+    let mut nodes: Vec<String> =
+        all.into_iter().filter(|node| (named.is_empty() || named.contains(node)) && !exclude.contains(node)).collect();
+    if let Some(ranks) = options.ranks {
+        let each = options.ranks_per_node.unwrap_or(1).max(1);
+        nodes.truncate(usize::try_from(ranks.div_ceil(each)).unwrap_or(usize::MAX));
+    }
+    Ok(nodes)
+}
+
+/// The nodes that hosts are in a session; none are all.
+fn named(hosts: &Hosts) -> Result<Vec<String>, Error> {
+    match hosts {
+        Hosts::Here => Ok(Vec::new()),
+        Hosts::List(list) if list == "all" => Ok(Vec::new()),
+        Hosts::List(list) => eirene_hostlist::expand(list)
+            .map_err(|_| Error::Usage(format!("`{list}` is no list of nodes; write `c1,c2` or `c[1-4]`"))),
+        Hosts::File(path) => Ok(super::hosts::from_file(path)?.into_iter().map(|slots| slots.host).collect()),
+    }
 }
 
 /// What only a session has.
@@ -80,13 +111,7 @@ fn request(options: &Options, session: SessionOptions) -> Result<StepRequest, Er
         let text = word.to_str().map(ToOwned::to_owned);
         text.ok_or_else(|| Error::Usage(format!("`{}` is no text in UTF-8", word.to_string_lossy())))
     };
-    let nodes = match &options.hosts {
-        Hosts::Here => Vec::new(),
-        Hosts::List(list) if list == "all" => Vec::new(),
-        Hosts::List(list) => eirene_hostlist::expand(list)
-            .map_err(|_| Error::Usage(format!("`{list}` is no list of nodes; write `c1,c2` or `c[1-4]`")))?,
-        Hosts::File(path) => super::hosts::from_file(path)?.into_iter().map(|slots| slots.host).collect(),
-    };
+    let nodes = named(&options.hosts)?;
     let mut environment: BTreeMap<String, String> =
         options.launcher.variables().map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
     for (name, value) in &options.environment {
@@ -145,6 +170,8 @@ struct Waiting {
     report: Report,
     labelled: bool,
     grace: Duration,
+    /// When all is ended, however far it is.
+    limit: Option<Instant>,
     stop: Stop,
 }
 
@@ -154,6 +181,12 @@ impl Waiting {
         while ending.is_none() || self.outputs.iter().any(|source| source.pipe.is_some()) {
             if over_by.is_some_and(|by| Instant::now() >= by) {
                 break;
+            }
+            if self.stop == Stop::Not && ending.is_none() && self.limit.is_some_and(|limit| Instant::now() >= limit) {
+                interrupted.get_or_insert(Signal::SIGALRM);
+                self.end();
+                // An agent that cannot end it goes on trying; it is not waited for.
+                over_by = Some(Instant::now() + LAST_LINES);
             }
             let ready = self.wait(ending.is_none(), over_by)?;
             for signal in self.signals.take() {
@@ -205,7 +238,8 @@ impl Waiting {
         }
         let asked = match self.stop {
             Stop::Asked(by) => Some(by),
-            Stop::Not | Stop::Killed(_) => None,
+            Stop::Not => self.limit.filter(|_| with_asker),
+            Stop::Killed(_) => None,
         };
         let timeout = over_by.into_iter().chain(asked).min().map_or(PollTimeout::NONE, |by| {
             let left = by.saturating_duration_since(Instant::now()) + Duration::from_millis(1);
@@ -354,5 +388,26 @@ mod tests {
         assert_eq!(asked.program.environment, [("A".into(), "2".into()), ("HOME".into(), "/home/ada".into())]);
         let all = Options { hosts: Hosts::List("all".into()), ..options };
         assert!(request(&all, SessionOptions::default()).unwrap().nodes.is_empty());
+    }
+
+    #[test]
+    fn the_nodes_of_a_run_are_those_that_get_ranks() {
+        let launcher = Environment::new([("SLURM_JOB_NODELIST", "c[1-4]")], "here", 1000);
+        let options = Options::new(vec!["train".into()], Vec::new(), launcher);
+        let nodes = |options: &Options, exclude: &[&str]| {
+            let exclude: Vec<String> = exclude.iter().map(|name| (*name).to_owned()).collect();
+            session_nodes(options, &exclude).unwrap().join(",")
+        };
+        let ranks = |ranks, ranks_per_node| Options { ranks: Some(ranks), ranks_per_node, ..options.clone() };
+        assert_eq!(nodes(&ranks(8, None), &[]), "c1,c2,c3,c4");
+        assert_eq!(nodes(&ranks(8, None), &["c2"]), "c1,c3,c4");
+        assert_eq!(nodes(&ranks(1, None), &[]), "c1");
+        assert_eq!(nodes(&ranks(3, Some(2)), &[]), "c1,c2");
+        let two = Options { hosts: Hosts::List("c4,c3".into()), ..options.clone() };
+        assert_eq!(nodes(&two, &[]), "c3,c4");
+        // What is no node of the session is the agent's to refuse.
+        assert_eq!(nodes(&two, &["d1"]), "");
+        assert_eq!(nodes(&Options { hosts: Hosts::List("c1,d1".into()), ..options.clone() }, &[]), "");
+        assert_eq!(nodes(&Options { launcher: Environment::new([("A", "1")], "here", 1000), ..options }, &[]), "");
     }
 }

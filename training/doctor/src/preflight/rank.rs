@@ -1,0 +1,81 @@
+//! What one rank of the preflight does, from its first word to its last.
+
+use std::io::{self, Write};
+use std::time::Instant;
+
+use eirene_train_launch::{Environment, Launch};
+use eirene_train_mesh::{Error as Refused, Mesh};
+use eirene_train_runtime::{Options, Tuning, World};
+
+use super::links::{self, Broken};
+use super::words::{Said, Why, Word};
+use super::{LINKS, MEET, memory};
+use crate::group::Groups;
+
+/// Tries this node and its links, and says to `to` what is found. What goes wrong is said as well: a rank that failed would have its launcher end
+/// the others before they have said what they saw.
+///
+/// # Errors
+/// When nobody takes what there is to say.
+pub fn rank(environment: &Environment, to: &mut dyn Write) -> io::Result<()> {
+    let launch = Launch::detect(environment).map_err(|error| io::Error::other(error.to_string()))?;
+    let mut unsaid = Ok(());
+    let mut tell = |word: Word| {
+        let line = Said { rank: launch.rank, word }.line();
+        let said = to.write_all(line.as_bytes()).and_then(|()| to.flush());
+        if unsaid.is_ok() {
+            unsaid = said;
+        }
+    };
+    let own = launch.node.and_then(|node| launch.nodes.get(node as usize)).cloned();
+    let node = own.unwrap_or_else(|| environment.hostname().to_owned());
+    tell(Word::Here { nodes: launch.nodes.clone(), node });
+    tell(Word::Memory(memory::check(room(), memory::read)));
+    tell(Word::Processor { milliseconds: memory::processor() });
+    let outcome = if launch.size > 1 { meet(&launch, environment, &mut tell) } else { Ok(()) };
+    tell(match outcome {
+        Ok(()) => Word::Done,
+        Err(Broken { why, with, text }) => Word::Failed { why, with, text },
+    });
+    unsaid
+}
+
+/// Bytes that this job may still take: what its control group leaves, or the machine.
+fn room() -> Option<u64> {
+    let group = Groups::look().memory().map(|(allowed, used)| allowed.saturating_sub(used));
+    group.into_iter().chain(crate::memory::available()).min()
+}
+
+fn meet(launch: &Launch, environment: &Environment, tell: &mut dyn FnMut(Word)) -> Result<(), Broken> {
+    let own = |text: String| Broken { why: Why::Own, with: Vec::new(), text };
+    let plan = launch.plan(MEET).map_err(|error| own(error.to_string()))?;
+    let mesh = Mesh::join(plan);
+    launch.tidy();
+    let mesh = mesh.map_err(|error| refused(&error))?;
+    let by = Instant::now() + LINKS;
+    // A training's own choices but for algorithms, which may want an MPI that is not started here.
+    let options = Options::of_environment(environment, Tuning::Off).map_err(|error| own(error.to_string()))?;
+    let options = Options { timeout: LINKS, algorithm: None, explain: false, ..options };
+    let broken = |error| Broken::of(&error, None);
+    let world = World::over(mesh, &options).map_err(broken)?;
+    let group = world.everybody(LINKS).map_err(broken)?;
+    tell(Word::Met);
+    links::measure(&group, by, tell)?;
+    tell(links::add_up(&group, by)?);
+    world.leave();
+    Ok(())
+}
+
+/// What the mesh says: all ranks that came are told the same by rank 0.
+fn refused(error: &Refused) -> Broken {
+    let (why, with) = match error {
+        Refused::Timeout { missing, .. } => (Why::Absent, missing.clone()),
+        Refused::Died { rank } => (Why::Died, vec![*rank]),
+        // Which of the two it was that told is not needed: the link is theirs.
+        Refused::Unreachable { from, to } => (Why::Link, vec![*from, *to]),
+        Refused::Corrupt { rank } => (Why::Link, vec![*rank]),
+        Refused::Aborted { rank, .. } | Refused::Left { rank } => (Why::Follows, vec![*rank]),
+        _ => (Why::Own, Vec::new()),
+    };
+    Broken { why, with, text: error.to_string() }
+}
