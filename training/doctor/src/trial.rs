@@ -44,7 +44,8 @@ impl Facts {
         let mpi = mpi.map(|identity| (identity.clone(), library::start(look, &identity.path, prefix, limit)));
         let is_first = launch.is_none_or(|launch| launch.rank == 0);
         let ranks = is_first.then(|| {
-            let run = ["run", "-n", "2", "--no-labels", "--"].map(OsString::from);
+            // On this node: in a session its agent would start them on others as well, or refuse while a step runs.
+            let run = ["run", "--here", "-n", "2", "--no-labels", "--"].map(OsString::from);
             child::run(&[program, &run, look, &["rank".into()]].concat(), &[], MEETING)
         });
         Self { mpi, ranks }

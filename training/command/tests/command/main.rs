@@ -4,5 +4,6 @@ mod common;
 mod doctor;
 mod hosts;
 mod meet;
+mod preflight;
 mod run;
 mod slurm;

@@ -415,3 +415,6 @@ fn median(mut numbers: Vec<f64>) -> Option<f64> {
     numbers.sort_by(f64::total_cmp);
     numbers.get(numbers.len() / 2).copied()
 }
+
+#[cfg(test)]
+mod tests;

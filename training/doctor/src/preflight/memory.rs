@@ -16,7 +16,7 @@ const SHARE: u64 = 20;
 /// Words that are written and read at a time: more than caches hold, little enough to look at the clock in between.
 const BLOCK: usize = 2 << 20;
 /// When no further block is begun.
-const ENOUGH: Duration = Duration::from_millis(400);
+const ENOUGH: Duration = Duration::from_millis(300);
 /// Bytes that are shared by descriptor: more than the bells and lanes of a rank take.
 const SHARED: usize = 16 << 20;
 

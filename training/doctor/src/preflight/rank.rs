@@ -30,7 +30,7 @@ pub fn rank(environment: &Environment, to: &mut dyn Write) -> io::Result<()> {
     let own = launch.node.and_then(|node| launch.nodes.get(node as usize)).cloned();
     let node = own.unwrap_or_else(|| environment.hostname().to_owned());
     tell(Word::Here { nodes: launch.nodes.clone(), node });
-    tell(Word::Memory(memory::check(room(), memory::read)));
+    tell(Word::Memory(memory::check(room(environment), memory::read)));
     tell(Word::Processor { milliseconds: memory::processor() });
     let outcome = if launch.size > 1 { meet(&launch, environment, &mut tell) } else { Ok(()) };
     tell(match outcome {
@@ -40,10 +40,13 @@ pub fn rank(environment: &Environment, to: &mut dyn Write) -> io::Result<()> {
     unsaid
 }
 
-/// Bytes that this job may still take: what its control group leaves, or the machine.
-fn room() -> Option<u64> {
+/// Bytes that this job may still take: what its control group leaves, or the machine, and never more than SLURM has given it on this node, which is
+/// all that can be known where a container hides the group.
+fn room(environment: &Environment) -> Option<u64> {
     let group = Groups::look().memory().map(|(allowed, used)| allowed.saturating_sub(used));
-    group.into_iter().chain(crate::memory::available()).min()
+    let given = environment.get("SLURM_MEM_PER_NODE").and_then(|mebibytes| mebibytes.parse::<u64>().ok());
+    let given = given.filter(|mebibytes| *mebibytes > 0).map(|mebibytes| mebibytes.saturating_mul(1 << 20));
+    group.into_iter().chain(crate::memory::available()).chain(given).min()
 }
 
 fn meet(launch: &Launch, environment: &Environment, tell: &mut dyn FnMut(Word)) -> Result<(), Broken> {
@@ -78,4 +81,32 @@ fn refused(error: &Refused) -> Broken {
         _ => (Why::Own, Vec::new()),
     };
     Broken { why, with, text: error.to_string() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::preflight::{State, Words, judge};
+
+    #[test]
+    fn a_node_alone_is_tried_without_links() {
+        let mut said = Vec::new();
+        let environment = Environment::new([("HOME", "/"), ("SLURM_MEM_PER_NODE", "100")], "c1", 0);
+        rank(&environment, &mut said).unwrap();
+        let verdict = judge(&Words::read(&said, b""), &[]);
+        assert_eq!((verdict.nodes[0].name.as_str(), verdict.links.len()), ("c1", 0));
+        assert_eq!(verdict.nodes[0].free_bytes, Some(100 << 20), "SLURM gives no more");
+        assert_eq!(verdict.state, State::Slow, "{verdict:?}");
+    }
+
+    #[test]
+    fn what_the_mesh_says_names_ranks() {
+        let waited = std::time::Duration::from_secs(9);
+        let absent = refused(&Refused::Timeout { waited, missing: vec![2], strangers: 0 });
+        assert_eq!((absent.why, absent.with), (Why::Absent, vec![2]));
+        let cut = refused(&Refused::Unreachable { from: 1, to: 2 });
+        assert_eq!((cut.why, cut.with), (Why::Link, vec![1, 2]));
+        let own = refused(&Refused::Invalid { what: "nonsense".to_owned() });
+        assert_eq!((own.why, own.with.len(), own.text.as_str()), (Why::Own, 0, "nonsense"));
+    }
 }

@@ -3,6 +3,7 @@
 mod common;
 mod failures;
 mod nodes;
+mod preflight;
 mod secrecy;
 mod strangers;
 mod wire;

@@ -56,7 +56,7 @@ def _cell_parser() -> _Parser:
     parser.add_argument("--fresh", action="store_true", help="with new ranks, which have no variables")
     parser.add_argument("--all", action="store_true", help="show the value of the last line of every rank, not rank 0's alone")
     parser.add_argument("--timeout", type=_seconds, metavar="SECONDS", help="interrupt the ranks when the cell takes longer")
-    parser.add_argument("--no-preflight", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--no-preflight", action="store_true", help="in a session: start the ranks without trying nodes and links first")
     return parser
 
 
@@ -124,11 +124,12 @@ class Notebook:
         self._follow(following, request, screen)
 
     def _wanted_by(self, options: argparse.Namespace) -> Wanted:
+        preflight = not options.no_preflight
         if options.ranks is None and self._wanted is not None:
-            return self._wanted if options.nodes is None else Wanted(self._wanted.ranks, options.nodes)
+            return Wanted(self._wanted.ranks, self._wanted.nodes if options.nodes is None else options.nodes, preflight)
         if options.ranks is None:
             raise Refused("%%eirene: say on how many ranks the cell is to run: %%eirene -n 4")
-        return Wanted(options.ranks, options.nodes)
+        return Wanted(options.ranks, options.nodes, preflight)
 
     def _ranks(self, wanted: Wanted, fresh: bool) -> Session:
         """The ranks that are there, or new ones."""

@@ -29,6 +29,9 @@ _LAST_WORDS_SECONDS = 6.0
 # How long after the first failure people are told that others still run.
 _HINT_SECONDS = 3.0
 _BAR = 24
+# How the launcher begins what it says of nodes and links, and what is in it where it starts nothing.
+_PREFLIGHT = "eirene-train: preflight: "
+_NOT_STARTED = "Nothing was started"
 # Events that are dealt with before something is shown, and the time that passes then before more is: a flood comes in large pieces.
 _MOST_AT_ONCE = 500
 _BETWEEN_LINES_SECONDS = 0.05
@@ -149,6 +152,9 @@ class Following:
             self._folding.add(event.rank, event.stream, event.line, now)
         else:
             self._session.note(event.line)
+            # What was found of nodes is shown while the ranks start; why none do is said by the one who waits for them.
+            if event.line.startswith(_PREFLIGHT) and _NOT_STARTED not in event.line:
+                self._screen.say(event.line.removeprefix("eirene-train: "))
 
     def _message(self, rank: int, message: Message, request: int | None, now: float) -> None:
         fields = message.fields

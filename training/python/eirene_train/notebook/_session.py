@@ -17,7 +17,7 @@ import sys
 import threading
 import time
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import IO, Any
 
 from ._failures import names
@@ -41,12 +41,15 @@ class Wanted:
 
     ranks: int
     nodes: str | None = None
+    # Whether nodes are tried before they start; of ranks that run it makes no others.
+    preflight: bool = field(default=True, compare=False)
 
     def command(self) -> list[str]:
         """What starts them."""
         nodes = [] if self.nodes is None else ["--nodes", self.nodes]
+        preflight = [] if self.preflight else ["--no-preflight"]
         program = ["-m", "eirene_train.notebook.rank"]
-        return [sys.executable, "-m", "eirene_train", "run", "--stdin", "--ranks", str(self.ranks), *nodes, *program]
+        return [sys.executable, "-m", "eirene_train", "run", "--stdin", "--ranks", str(self.ranks), *nodes, *preflight, *program]
 
 
 @dataclass
