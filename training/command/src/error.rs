@@ -34,8 +34,7 @@ impl Error {
     pub(crate) fn exit_code(&self) -> u8 {
         match self {
             Self::Launch(error) => error.exit_code(),
-            Self::Sick(_) => 1,
-            Self::NeedsPython | Self::Output(_) => 2,
+            Self::NeedsPython | Self::Output(_) | Self::Sick(_) => 2,
             Self::NotStarted { .. } => 127,
         }
     }

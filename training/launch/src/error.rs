@@ -67,6 +67,14 @@ pub enum Error {
     /// What was asked for cannot be done.
     #[error("{0}")]
     Usage(String),
+    /// A session's agent starts nothing.
+    #[error("{text}")]
+    Refused {
+        /// Its stable code for why.
+        code: String,
+        /// What is wrong, and what to do.
+        text: String,
+    },
     /// The program could not be started.
     #[error("`{program}` cannot be started on {host}: {problem}")]
     NotStarted {
@@ -115,6 +123,7 @@ impl Error {
             | Self::Secret { .. }
             | Self::HostFile { .. }
             | Self::Usage(_)
+            | Self::Refused { .. }
             | Self::Host { .. }
             | Self::System { .. } => 2,
         }

@@ -19,4 +19,6 @@ pub use eirene_steps::ImageMpi;
 pub use environment::Environment;
 pub use error::Error;
 pub use launch::{Launch, Mpi, Place, SecretSource, Starter};
-pub use run::{BECAUSE_OF_ANOTHER, Bind, Ending, Hosts, Options, Output, SessionOptions, in_session, node, run, session_nodes};
+pub use run::{
+    BECAUSE_OF_ANOTHER, Bind, Ending, Hosts, Options, Output, SessionOptions, in_session, node, run, session_nodes,
+};

@@ -7,10 +7,13 @@ import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any, cast
 
 import launchers
 import notebooks
 import pytest
+from eirene_train.notebook._run import Following
+from eirene_train.notebook._session import Event, Wanted
 from notebooks import Notebook
 
 RANKS = "eirene_train.notebook.rank"
@@ -347,3 +350,41 @@ def test_unloading_ends_the_ranks(traces: launchers.Traces) -> None:
         assert ranks_of(traces) == []
         assert notebook.run("%%eirene -n 2\n1").status == "error"
     traces.assert_none()
+
+
+def test_ranks_that_run_are_the_same_whether_nodes_were_tried_before() -> None:
+    tried, untried = Wanted(2, "c[1-2]"), Wanted(2, "c[1-2]", preflight=False)
+    assert tried == untried
+    assert "--no-preflight" not in tried.command() and "--no-preflight" in untried.command()
+
+
+class _Heard:
+    """A session that only takes words, and a screen that only keeps sentences."""
+
+    wanted = Wanted(1)
+
+    def __init__(self) -> None:
+        self.noted: list[str] = []
+        self.said: list[str] = []
+
+    def taken(self) -> None: ...
+
+    def note(self, word: str) -> None:
+        self.noted.append(word)
+
+    def say(self, sentence: str) -> None:
+        self.said.append(sentence)
+
+
+def test_what_was_found_of_nodes_is_shown_and_why_none_start_only_once() -> None:
+    heard = _Heard()
+    following = Following(cast(Any, heard), cast(Any, heard))
+    lines = [
+        "eirene-train: preflight: 2 nodes, 1 link fine (0.6 GB/s, 67 us), 1.8 s",
+        "eirene-train: 2 ranks on 2 nodes (c1, c2)",
+        "eirene-train: preflight: node c2 is sick: it stopped. Nothing was started: leave out what is sick",
+    ]
+    for line in lines:
+        following._deal(Event(stream="stderr", line=line), None)
+    assert heard.noted == lines
+    assert heard.said == ["preflight: 2 nodes, 1 link fine (0.6 GB/s, 67 us), 1.8 s"]

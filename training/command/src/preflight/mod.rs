@@ -159,6 +159,15 @@ pub(crate) fn before(
             break;
         }
         let outcome = fly(Hosts::List(nodes.join(",")), Vec::new(), None, Some(socket), &nodes, context);
+        if let (How::Exclude, Err(error)) = (how, &outcome)
+            && let Some(node) = lost(error, &nodes)
+        {
+            let why = error.to_string();
+            let why = why.split(". ").next().unwrap_or_default();
+            say(&format!("preflight: {why}; left out: {node}"));
+            exclude.push(node);
+            continue;
+        }
         let (verdict, took) = match outcome? {
             Outcome::Judged(verdict, took) => (verdict, took),
             Outcome::Interrupted(ending) => return Ok(Gate::Shut(ending)),
@@ -182,6 +191,13 @@ pub(crate) fn before(
         exclude.extend(verdict.exclude);
     }
     Ok(Gate::Open(exclude))
+}
+
+/// The node for which the agent has refused a step.
+fn lost(error: &Error, nodes: &[String]) -> Option<String> {
+    let Error::Launch(eirene_train_launch::Error::Refused { code, text }) = error else { return None };
+    let node = text.strip_prefix("node ")?.split(' ').next()?;
+    (code == "node_not_ready" && nodes.iter().any(|name| name == node)).then(|| node.to_owned())
 }
 
 /// Forgets that the nodes were well, where a step has ended as it does when one is not.

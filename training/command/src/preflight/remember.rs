@@ -40,7 +40,8 @@ impl Memory {
 
     /// What is to be said of these nodes, where they were well together not long ago.
     pub(super) fn of(&self, nodes: &[String]) -> Option<Vec<String>> {
-        let about = fs::symlink_metadata(&self.path).ok().filter(|about| about.is_file() && about.len() <= MOST_BYTES)?;
+        let about =
+            fs::symlink_metadata(&self.path).ok().filter(|about| about.is_file() && about.len() <= MOST_BYTES)?;
         // A time to come is a clock's that was set.
         let age = SystemTime::now().duration_since(about.modified().ok()?).ok()?;
         let found: Found = serde_json::from_slice(&fs::read(&self.path).ok()?).ok()?;

@@ -23,6 +23,8 @@ enum Fate {
     Stopped,
     /// It is killed.
     Killed,
+    /// Its node is lost, and no step is started there.
+    Lost,
 }
 
 /// The agent of a session with some nodes.
@@ -85,6 +87,13 @@ fn serve(
     let Descriptors([_, output, errors]) = receiver.descriptors().unwrap();
     asked.lock().unwrap().push(step.clone());
     let say = |answer: &Answer| drop((&mut &*socket).write_all(&frame(answer).unwrap()));
+    if let Some((node, Fate::Lost)) = fate
+        && step.wants(node)
+    {
+        let text =
+            format!("node {node} cannot be used now: its helper has ended. Leave it out with `--exclude {node}`");
+        return say(&Answer::Refused { code: "node_not_ready".to_owned(), text });
+    }
     say(&Answer::Starting { text: "as wanted".to_owned() });
     let is_preflight = step.program.command.iter().any(|word| word == "preflight-rank");
     let used: Vec<&String> = nodes.iter().filter(|name| step.wants(name)).collect();
@@ -95,7 +104,11 @@ fn serve(
         let absent = ["sleep".to_owned(), "1000".to_owned()];
         let words = if matches!(fate, Some(Fate::Absent)) { &absent[..] } else { &step.program.command };
         let mut command = Command::new(&words[0]);
-        command.args(&words[1..]).env_clear().envs(step.program.environment.iter().cloned()).env_remove("EIRENE_TRAIN_STEPS");
+        command
+            .args(&words[1..])
+            .env_clear()
+            .envs(step.program.environment.iter().cloned())
+            .env_remove("EIRENE_TRAIN_STEPS");
         let place = [("RANK", rank), ("SIZE", used.len()), ("LOCAL_RANK", 0), ("LOCAL_SIZE", 1), ("NODE", rank)];
         command.envs(place.map(|(name, value)| (format!("EIRENE_TRAIN_{name}"), value.to_string())));
         let names: Vec<&str> = used.iter().map(|name| name.as_str()).collect();
@@ -164,12 +177,17 @@ fn nodes_that_are_well_are_tried_once_and_said_in_a_line() {
     let [line] = lines.as_slice() else { panic!("{}", ended.stderr) };
     assert!(line.starts_with("eirene-train: preflight: 2 nodes, 1 link fine ("), "{line}");
     // What is known need not be tried again, nor what nobody wants tried, nor a node alone.
-    for words in [&["-n", "2", "true"][..], &["--exclude", "c2", "-n", "1", "true"], &["--no-preflight", "-n", "2", "true"]] {
+    for words in
+        [&["-n", "2", "true"][..], &["--exclude", "c2", "-n", "1", "true"], &["--no-preflight", "-n", "2", "true"]]
+    {
         let ended = agent.run("c[1-2]", words.iter().copied()).end();
         assert!(ended.code == 0 && !ended.stderr.contains("preflight"), "{}", ended.stderr);
     }
     let tried = "preflight-rank on c1,c2 without ";
-    assert_eq!(agent.started(), [tried, "echo on  without ", "true on  without ", "true on  without c2", "true on  without "]);
+    assert_eq!(
+        agent.started(),
+        [tried, "echo on  without ", "true on  without ", "true on  without c2", "true on  without "]
+    );
     // A step that a signal has ended may have met a node that is not well any more.
     assert_eq!(agent.run("c[1-2]", ["-n", "2", "sh", "-c", "kill -9 $$"]).end().code, 137);
     let ended = agent.run("c[1-2]", ["-n", "2", "true"]).end();
@@ -183,7 +201,7 @@ fn a_node_whose_rank_stops_is_named_and_nothing_is_started() {
     let agent = Agent::start(&["c1", "c2"], Some(("c2", Fate::Stopped)));
     let began = Instant::now();
     let ended = agent.run("c[1-2]", ["-n", "2", "echo", "hello"]).end();
-    assert_eq!((ended.code, ended.stdout().as_str()), (1, ""), "{}", ended.stderr);
+    assert_eq!((ended.code, ended.stdout().as_str()), (2, ""), "{}", ended.stderr);
     let line = ended.stderr.lines().last().unwrap();
     assert!(line.starts_with("eirene-train: preflight: node c2 is sick: it stopped answering while "), "{line}");
     assert!(line.contains("Nothing was started") && line.contains("`--exclude c2`"), "{line}");
@@ -204,10 +222,25 @@ fn a_node_where_nothing_begins_is_left_out_where_that_is_wanted() {
 }
 
 #[test]
+fn a_node_that_is_lost_is_left_out_where_that_is_wanted() {
+    let agent = Agent::start(&["c1", "c2", "c3"], Some(("c2", Fate::Lost)));
+    let refused = agent.run("c[1-3]", ["-n", "3", "echo", "hello"]).end();
+    assert_eq!(refused.code, 2);
+    assert!(refused.stderr.starts_with("eirene-train: node c2 cannot be used now: "), "{}", refused.stderr);
+    let ended = agent.run("c[1-3]", ["--preflight", "exclude", "-n", "3", "echo", "hello"]).end();
+    assert_eq!((ended.code, ended.stdout().matches("hello").count()), (0, 2), "{}", ended.stderr);
+    assert!(
+        ended.stderr.contains("preflight: node c2 cannot be used now: its helper has ended; left out: c2\n"),
+        "{}",
+        ended.stderr
+    );
+}
+
+#[test]
 fn a_rank_that_is_killed_is_told_from_those_that_are_ended_with_it() {
     let agent = Agent::start(&["c1", "c2", "c3"], Some(("c2", Fate::Killed)));
     let ended = agent.run("c[1-3]", ["-n", "3", "echo", "hello"]).end();
-    assert_eq!(ended.code, 1, "{}", ended.stderr);
+    assert_eq!(ended.code, 2, "{}", ended.stderr);
     assert!(ended.stderr.contains("node c2 is sick: its process was ended while "), "{}", ended.stderr);
     assert!(!ended.stderr.contains("node c1") && !ended.stderr.contains("node c3"), "{}", ended.stderr);
 }

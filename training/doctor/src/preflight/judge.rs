@@ -151,18 +151,19 @@ impl Judging<'_> {
 
     /// Nodes that never began, or were not heard to the end.
     fn silence(&mut self, ended: &BTreeSet<u32>) {
-        let silent: BTreeSet<u32> = self.ranks.iter().filter(|(_, heard)| !heard.is_over()).map(|(rank, _)| *rank).collect();
+        let silent: BTreeSet<u32> =
+            self.ranks.iter().filter(|(_, heard)| !heard.is_over()).map(|(rank, _)| *rank).collect();
         let died = self.ranks.values().filter_map(|heard| match heard.failed {
             Some((Why::Died, with, _)) => Some(with),
             _ => None,
         });
-        let dead: BTreeSet<u32> =
-            died.flatten().chain(ended).copied().filter(|rank| silent.contains(rank)).collect();
+        let dead: BTreeSet<u32> = died.flatten().chain(ended).copied().filter(|rank| silent.contains(rank)).collect();
         // Launchers end all others when one rank dies: who is known to have died first is to blame.
         let blamed = if dead.is_empty() { silent } else { dead.clone() };
         if blamed.len() > 1 && blamed.len() == self.ranks.len() {
             let doing = self.ranks.values().map(Heard::doing).next().unwrap_or_default();
-            let fact = format!("no node came to the end of the preflight within {} s; on the first {doing}", LIMIT.as_secs());
+            let fact =
+                format!("no node came to the end of the preflight within {} s; on the first {doing}", LIMIT.as_secs());
             self.findings.push((State::Sick, self.all(), fact));
             return;
         }
@@ -182,7 +183,9 @@ impl Judging<'_> {
         let failed: Vec<(u32, Why, Vec<u32>, String)> = self
             .ranks
             .iter()
-            .filter_map(|(rank, heard)| heard.failed.map(|(why, with, text)| (*rank, why, with.to_vec(), text.to_owned())))
+            .filter_map(|(rank, heard)| {
+                heard.failed.map(|(why, with, text)| (*rank, why, with.to_vec(), text.to_owned()))
+            })
             .collect();
         let is_over = |judging: &Self, rank: u32| judging.ranks.get(&rank).is_some_and(Heard::is_over);
         let mut met_nobody = false;
@@ -239,7 +242,11 @@ impl Judging<'_> {
                 }
                 if memory.wrong > 0 {
                     let all = memory.bytes / 8;
-                    found.push((State::Sick, rank, format!("memory gave back {} of {all} words other than they were written", memory.wrong)));
+                    found.push((
+                        State::Sick,
+                        rank,
+                        format!("memory gave back {} of {all} words other than they were written", memory.wrong),
+                    ));
                 }
                 if let Some(room) = memory.room.filter(|room| *room < LITTLE) {
                     found.push((State::Slow, rank, format!("only {} of memory are left to this job", bytes(room))));
@@ -249,12 +256,20 @@ impl Judging<'_> {
             if let (Some(own), Some(others)) = (speeds(heard), self.others(rank, speeds))
                 && own * SLOWER_MEMORY < others
             {
-                found.push((State::Slow, rank, format!("memory is read at {own:.1} GB/s, that of the others at {others:.1} GB/s")));
+                found.push((
+                    State::Slow,
+                    rank,
+                    format!("memory is read at {own:.1} GB/s, that of the others at {others:.1} GB/s"),
+                ));
             }
             if let (Some(own), Some(others)) = (heard.processor, self.others(rank, |heard| heard.processor))
                 && own > SLOWER * others
             {
-                found.push((State::Slow, rank, format!("it computes {:.1} times slower than the others", own / others)));
+                found.push((
+                    State::Slow,
+                    rank,
+                    format!("it computes {:.1} times slower than the others", own / others),
+                ));
             }
             if heard.wrong_sums > 0 {
                 found.push((State::Sick, rank, format!("{} sums of an allreduce were wrong there", heard.wrong_sums)));
@@ -294,7 +309,8 @@ impl Judging<'_> {
         for (ends, pair) in &pairs {
             let speed = pair.out.min(pair.back);
             let others = |of: fn(&Pair) -> f64| {
-                let others: Vec<f64> = pairs.iter().filter(|(other, _)| *other != ends).map(|(_, pair)| of(pair)).collect();
+                let others: Vec<f64> =
+                    pairs.iter().filter(|(other, _)| *other != ends).map(|(_, pair)| of(pair)).collect();
                 (others.len() > 1).then(|| median(others)).flatten()
             };
             let beside = others(|pair| pair.out.min(pair.back));

@@ -132,7 +132,9 @@ impl Verdict {
     pub fn refusal(&self) -> String {
         let cure = match self.exclude.join(",") {
             none if none.is_empty() => "no node alone can be blamed".to_owned(),
-            nodes => format!("leave out what is sick with `--exclude {nodes}` (`--preflight exclude` does so by itself)"),
+            nodes => {
+                format!("leave out what is sick with `--exclude {nodes}` (`--preflight exclude` does so by itself)")
+            }
         };
         format!("preflight: {}. Nothing was started: {cure}; `--no-preflight` starts all the same", self.illness())
     }
@@ -166,7 +168,8 @@ impl Verdict {
         let widths: Vec<usize> = (0..5).map(width).collect();
         let mut text = String::new();
         for row in &rows {
-            let line = row.iter().zip(&widths).fold(String::new(), |line, (cell, width)| format!("{line}{cell:<width$}  "));
+            let line =
+                row.iter().zip(&widths).fold(String::new(), |line, (cell, width)| format!("{line}{cell:<width$}  "));
             let _ = writeln!(text, "{}", line.trim_end());
         }
         text

@@ -130,7 +130,8 @@ impl Words {
 /// The rank of a line like `rank 1 on c2 was killed by signal SIGKILL` or `rank 1 (on c2, pid 7) exited with code 3`.
 fn ended(line: &str) -> Option<u32> {
     let (number, rest) = line.split_once("rank ")?.1.split_once(' ')?;
-    let is_about_its_end = ["was killed by signal", "exited with code", "ended with status"].iter().any(|how| rest.contains(how));
+    let is_about_its_end =
+        ["was killed by signal", "exited with code", "ended with status"].iter().any(|how| rest.contains(how));
     (is_about_its_end && rest.trim_start_matches('(').starts_with("on ")).then(|| number.parse().ok()).flatten()
 }
 

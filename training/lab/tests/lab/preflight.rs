@@ -50,7 +50,10 @@ fn a_wire_that_is_slow_is_said_of_its_node() {
     shape(&nodes, 3, &["tbf", "rate", "60mbit", "burst", "256kb", "latency", "100ms"]);
     let (code, verdict, errors) = preflight(&nodes, &[]);
     assert_eq!(code, Some(0), "{verdict}{errors}");
-    assert!(verdict.contains(r#""state":"slow","nodes":["node3"],"link":false,"fact":"allitslinksarebad"#), "{verdict}");
+    assert!(
+        verdict.contains(r#""state":"slow","nodes":["node3"],"link":false,"fact":"allitslinksarebad"#),
+        "{verdict}"
+    );
 }
 
 #[test]

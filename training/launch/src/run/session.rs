@@ -28,7 +28,7 @@ const LAST_LINES: Duration = Duration::from_secs(5);
 /// Has the session's agent, which listens at `socket`, run the ranks. `mpi` is the image's, `exclude` names nodes that are left out.
 ///
 /// # Errors
-/// As [`super::run`]; what the agent refuses is [`Error::Usage`].
+/// As [`super::run`]; what the agent refuses is [`Error::Refused`].
 pub fn in_session(
     options: &Options,
     socket: &Path,
@@ -56,7 +56,8 @@ pub fn in_session(
     let report = Report::new(look, Vec::new(), std::iter::empty());
     let labelled = options.labels && options.output.is_none();
     let limit = options.limit.map(|limit| Instant::now() + limit);
-    Waiting { asker, signals, printer, outputs, report, labelled, grace: options.grace, limit, stop: Stop::Not }.until_ended()
+    Waiting { asker, signals, printer, outputs, report, labelled, grace: options.grace, limit, stop: Stop::Not }
+        .until_ended()
 }
 
 /// The nodes of its session that a run uses, in the session's order; none where that is not known here, or is for the agent to refuse.
@@ -215,7 +216,7 @@ impl Waiting {
             if ready.asker && ending.is_none() {
                 match self.asker.hear().map_err(|error| gone(&error))? {
                     Answer::Starting { text } => self.say(&text),
-                    Answer::Refused { text, .. } => return Err(Error::Usage(text)),
+                    Answer::Refused { code, text } => return Err(Error::Refused { code, text }),
                     Answer::Ended { status } => {
                         ending = Some(status);
                         over_by = Some(Instant::now() + LAST_LINES);

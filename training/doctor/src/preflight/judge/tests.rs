@@ -85,7 +85,10 @@ fn a_node_that_hangs_is_named_and_not_those_who_wait_for_it() {
         all.push(failing(rank, Why::Absent, &[1], "waited 9.0 s for rank 1"));
     }
     let verdict = of(all);
-    assert_eq!(only(&verdict), ("c2", State::Sick, "it stopped answering while its memory was tried", &["c2".to_owned()][..]));
+    assert_eq!(
+        only(&verdict),
+        ("c2", State::Sick, "it stopped answering while its memory was tried", &["c2".to_owned()][..])
+    );
     // It stops among the links: the first who waits gives up, and the others because of that.
     let mut all = until(well(4), 3, |word| matches!(word, Word::Received { .. }));
     for rank in 0..3 {
@@ -95,7 +98,11 @@ fn a_node_that_hangs_is_named_and_not_those_who_wait_for_it() {
     all.push(failing(1, Why::Follows, &[0], "rank 0 has given up"));
     all.push(failing(2, Why::Late, &[0], "a receive with tag 1 did not end within 4s"));
     let verdict = of(all);
-    assert!(said(&verdict).contains(&("c4".to_owned(), State::Sick, "it stopped answering while the links were tried")));
+    assert!(said(&verdict).contains(&(
+        "c4".to_owned(),
+        State::Sick,
+        "it stopped answering while the links were tried"
+    )));
     assert_eq!(verdict.exclude[0], "c4");
 }
 
@@ -107,7 +114,10 @@ fn a_node_that_never_began_is_named() {
     let verdict = of(all);
     assert_eq!(only(&verdict), ("c2", State::Sick, "nothing began there within 15 s", &["c2".to_owned()][..]));
     let refusal = verdict.refusal();
-    assert!(refusal.contains("node c2 is sick: nothing began there") && refusal.contains("`--exclude c2`"), "{refusal}");
+    assert!(
+        refusal.contains("node c2 is sick: nothing began there") && refusal.contains("`--exclude c2`"),
+        "{refusal}"
+    );
     assert!(refusal.contains("`--no-preflight`"), "{refusal}");
 }
 
@@ -188,7 +198,13 @@ fn links(size: u32, change: impl Fn(u32, &mut Pair)) -> Verdict {
 
 #[test]
 fn a_link_is_slow_beside_the_others_and_sick_where_hardly_anything_moves() {
-    let one = |speed: f64| links(4, move |rank, pair| if (rank, pair.with) == (1, 2) { pair.back = speed });
+    let one = |speed: f64| {
+        links(4, move |rank, pair| {
+            if (rank, pair.with) == (1, 2) {
+                pair.back = speed
+            }
+        })
+    };
     assert_eq!(one(0.25).state, State::Ok);
     let slow = one(0.15);
     assert_eq!(said(&slow), [("c2-c3".to_owned(), State::Slow, "it moves 0.1 GB/s, the others 1.1 GB/s")]);
@@ -217,16 +233,30 @@ fn a_link_that_changes_data_is_sick_whoever_sees_it() {
 
 #[test]
 fn what_is_true_of_all_links_of_a_node_is_said_of_the_node() {
-    let verdict = links(4, |rank, pair| if rank == 2 || pair.with == 2 { pair.out = 0.01 });
+    let verdict = links(4, |rank, pair| {
+        if rank == 2 || pair.with == 2 {
+            pair.out = 0.01
+        }
+    });
     let fact = "all its links are bad; of the first: it moves 10.0 MB/s, the others 1.1 GB/s";
     assert_eq!(only(&verdict), ("c3", State::Slow, fact, &[][..]));
-    let verdict = links(4, |rank, pair| if rank == 0 { pair.wrong = 1 });
+    let verdict = links(4, |rank, pair| {
+        if rank == 0 {
+            pair.wrong = 1
+        }
+    });
     assert_eq!((only(&verdict).0, only(&verdict).3), ("c1", &["c1".to_owned()][..]));
 }
 
 #[test]
 fn messages_that_take_long_and_clocks_that_differ_are_said() {
-    let late = |latency: f64| links(3, move |rank, pair| if rank == 1 { pair.latency = latency });
+    let late = |latency: f64| {
+        links(3, move |rank, pair| {
+            if rank == 1 {
+                pair.latency = latency
+            }
+        })
+    };
     assert_eq!(late(1_900.0).state, State::Ok);
     assert_eq!(said(&late(2_500.0)), [("c2-c3".to_owned(), State::Slow, "a message takes 2.5 ms")]);
     assert_eq!(links(2, |_, pair| pair.latency = 15_000.0).state, State::Ok, "nothing to compare it with");
@@ -289,11 +319,20 @@ fn any_word() -> impl Strategy<Value = Word> {
     prop_oneof![
         Just(Word::Here { nodes: ["a", "b", "c", "d"].map(str::to_owned).to_vec(), node: "a".to_owned() }),
         Just(Word::Here { nodes: Vec::new(), node: "x".to_owned() }),
-        (any::<u64>(), any::<f64>()).prop_map(|(wrong, speed)| Word::Memory(Memory { wrong, speed, ..Memory::default() })),
+        (any::<u64>(), any::<f64>()).prop_map(|(wrong, speed)| Word::Memory(Memory {
+            wrong,
+            speed,
+            ..Memory::default()
+        })),
         any::<f64>().prop_map(|milliseconds| Word::Processor { milliseconds }),
         Just(Word::Met),
-        (0_u32..7, any::<f64>(), any::<f64>(), 0_u64..2)
-            .prop_map(|(with, out, latency, wrong)| Word::Link(Pair { with, out, latency, wrong, ..Pair::default() })),
+        (0_u32..7, any::<f64>(), any::<f64>(), 0_u64..2).prop_map(|(with, out, latency, wrong)| Word::Link(Pair {
+            with,
+            out,
+            latency,
+            wrong,
+            ..Pair::default()
+        })),
         (0_u32..7, 0_u64..2).prop_map(|(with, wrong)| Word::Received { with, wrong }),
         (0_u64..2).prop_map(|wrong| Word::Sum { milliseconds: 1.0, wrong }),
         (why, with).prop_map(|(why, with)| Word::Failed { why, with, text: "x".to_owned() }),
