@@ -11,7 +11,7 @@ use super::words::{Memory, Pair, Why, Word, Words};
 use crate::finding::bytes;
 
 /// How many times slower than the others a node may compute, and read memory.
-const SLOWER: f64 = 2.0;
+const SLOWER: f64 = 2.5;
 const SLOWER_MEMORY: f64 = 4.0;
 /// How many times slower than the others a link may be.
 const SLOWER_LINK: f64 = 5.0;
@@ -188,7 +188,7 @@ impl Judging<'_> {
             })
             .collect();
         let is_over = |judging: &Self, rank: u32| judging.ranks.get(&rank).is_some_and(Heard::is_over);
-        let mut met_nobody = false;
+        let (mut met_nobody, hangs) = (false, !self.findings.is_empty());
         for (rank, why, with, text) in &failed {
             match (why, with.as_slice()) {
                 // Ranks that came are all told the same; what the missing themselves say is the other side of it.
@@ -201,7 +201,8 @@ impl Judging<'_> {
                     self.sick_link(*one, *other, Trouble::Dead, "no connection is made");
                 }
                 (Why::Link, [other]) => self.sick_link(*rank, *other, Trouble::Dead, format!("it broke: {text}")),
-                (Why::Late, [other]) if is_over(self, *other) => {
+                // Where one hangs, those who wait for it are waited for by others, and no link is to blame.
+                (Why::Late, [other]) if !hangs && is_over(self, *other) => {
                     self.sick_link(*rank, *other, Trouble::Dead, "data stopped moving in the midst of it");
                 }
                 _ => {}
@@ -209,7 +210,8 @@ impl Judging<'_> {
         }
         let own: Vec<_> = failed.iter().filter(|(_, why, ..)| *why == Why::Own).collect();
         if own.len() > 1 && own.len() == self.ranks.len() {
-            self.findings.push((State::Sick, self.all(), own[0].3.clone()));
+            // No illness of a node's: whether a program can do without is its own to find out.
+            self.findings.push((State::Slow, self.all(), format!("the links could not be tried: {}", own[0].3)));
         } else {
             own.iter().for_each(|(rank, _, _, text)| self.find(State::Sick, *rank, text.clone()));
         }

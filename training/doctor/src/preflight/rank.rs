@@ -56,9 +56,9 @@ fn meet(launch: &Launch, environment: &Environment, tell: &mut dyn FnMut(Word)) 
     launch.tidy();
     let mesh = mesh.map_err(|error| refused(&error))?;
     let by = Instant::now() + LINKS;
-    // A training's own choices but for algorithms, which may want an MPI that is not started here.
-    let options = Options::of_environment(environment, Tuning::Off).map_err(|error| own(error.to_string()))?;
-    let options = Options { timeout: LINKS, algorithm: None, explain: false, ..options };
+    // Of a training's own choices only this one matters; what is wrong with them is the program's to say, which may not even be one.
+    let encryption = Options::of_environment(environment, Tuning::Off).ok().and_then(|options| options.encryption);
+    let options = Options { timeout: LINKS, encryption, ..Options::default() };
     let broken = |error| Broken::of(&error, None);
     let world = World::over(mesh, &options).map_err(broken)?;
     let group = world.everybody(LINKS).map_err(broken)?;

@@ -78,7 +78,7 @@ impl Finding {
         let names = match (self.link, self.nodes.as_slice()) {
             (true, nodes) => format!("the link {}", nodes.join("-")),
             (false, [one]) => format!("node {one}"),
-            (false, nodes) => format!("one of {}", nodes.join(", ")),
+            (false, nodes) => return format!("{}: {}", nodes.join(", "), self.fact),
         };
         format!("{names} is {}: {}", self.state.word().to_lowercase(), self.fact)
     }

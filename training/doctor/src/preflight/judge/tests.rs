@@ -98,12 +98,8 @@ fn a_node_that_hangs_is_named_and_not_those_who_wait_for_it() {
     all.push(failing(1, Why::Follows, &[0], "rank 0 has given up"));
     all.push(failing(2, Why::Late, &[0], "a receive with tag 1 did not end within 4s"));
     let verdict = of(all);
-    assert!(said(&verdict).contains(&(
-        "c4".to_owned(),
-        State::Sick,
-        "it stopped answering while the links were tried"
-    )));
-    assert_eq!(verdict.exclude[0], "c4");
+    let fact = "it stopped answering while the links were tried";
+    assert_eq!(only(&verdict), ("c4", State::Sick, fact, &["c4".to_owned()][..]));
 }
 
 #[test]
@@ -177,7 +173,7 @@ fn a_node_is_slow_beside_the_others() {
             }
         }))
     };
-    assert_eq!(slower(1.9).state, State::Ok);
+    assert_eq!(slower(2.4).state, State::Ok);
     assert_eq!(only(&slower(2.7)), ("c2", State::Slow, "it computes 2.7 times slower than the others", &[][..]));
     let memory = of(with(2, |rank, word| {
         if let (0, Word::Memory(memory)) = (rank, word) {
@@ -287,7 +283,7 @@ fn nodes_that_do_not_find_each_other_are_told_apart() {
     let own = failed(2, &[failing(1, Why::Own, &[], "no room in /home"), failing(0, Why::Follows, &[1], "x")]);
     assert_eq!(only(&own), ("c2", State::Sick, "no room in /home", &["c2".to_owned()][..]));
     let both = failed(2, &[failing(1, Why::Own, &[], "what is X"), failing(0, Why::Own, &[], "what is X")]);
-    assert_eq!((only(&both).2, both.exclude.len()), ("what is X", 0));
+    assert_eq!((only(&both).1, only(&both).2), (State::Slow, "the links could not be tried: what is X"));
 }
 
 #[test]
