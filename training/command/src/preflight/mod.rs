@@ -155,7 +155,7 @@ pub(crate) fn before(
         if how != How::Always
             && let Some(warnings) = memory.of(&nodes)
         {
-            warnings.iter().for_each(|warning| say(warning));
+            say_all(&warnings);
             break;
         }
         let outcome = fly(Hosts::List(nodes.join(",")), Vec::new(), None, Some(socket), &nodes, context);
@@ -177,7 +177,7 @@ pub(crate) fn before(
             }
         };
         let warnings = verdict.warnings();
-        warnings.iter().for_each(|warning| say(warning));
+        say_all(&warnings);
         if verdict.state < State::Sick {
             say(&verdict.summary(took));
             memory.keep(&nodes, &warnings);
@@ -217,6 +217,12 @@ pub(crate) fn after(socket: &Path, outcome: &Result<Ending, eirene_train_launch:
 fn say(text: &str) {
     // Who does not read stderr does not want to know.
     let _ = writeln!(io::stderr(), "eirene-train: {text}");
+}
+
+fn say_all(texts: &[String]) {
+    for text in texts {
+        say(text);
+    }
 }
 
 /// Starts the ranks, and waits for what they say.

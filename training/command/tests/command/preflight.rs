@@ -162,7 +162,9 @@ fn watch(socket: &UnixStream, children: &mut [Child], mut errors: File) -> u8 {
         };
         if is_told || end.is_some_and(|end| Instant::now() >= end) {
             status = if status == 0 { 137 } else { status };
-            children.iter_mut().for_each(|child| drop(child.kill()));
+            for child in children.iter_mut() {
+                let _ = child.kill();
+            }
         }
         std::thread::sleep(Duration::from_millis(5));
     }

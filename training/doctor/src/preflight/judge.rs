@@ -213,7 +213,9 @@ impl Judging<'_> {
             // No illness of a node's: whether a program can do without is its own to find out.
             self.findings.push((State::Slow, self.all(), format!("the links could not be tried: {}", own[0].3)));
         } else {
-            own.iter().for_each(|(rank, _, _, text)| self.find(State::Sick, *rank, text.clone()));
+            for (rank, _, _, text) in own {
+                self.find(State::Sick, *rank, text.clone());
+            }
         }
         if let (Some((.., text)), true, true) = (failed.first(), self.findings.is_empty(), self.bad.is_empty()) {
             self.findings.push((State::Sick, self.all(), text.clone()));
@@ -230,7 +232,11 @@ impl Judging<'_> {
             }
             // Nobody has met it: it is the one that is not reached.
             all if all.len() > 1 && all.len() + 1 == self.ranks.len() => self.find(State::Sick, by, FACT),
-            some => some.iter().for_each(|rank| self.find(State::Sick, *rank, FACT)),
+            some => {
+                for rank in some {
+                    self.find(State::Sick, *rank, FACT);
+                }
+            }
         }
     }
 

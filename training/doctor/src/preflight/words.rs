@@ -152,7 +152,8 @@ mod tests {
         ];
         let mut text = String::from("bash: warning: setlocale\n");
         for (at, word) in said.iter().enumerate() {
-            text += &format!("{}{}", ["", "[1] ", "  1: "][at % 3], word.line());
+            text.push_str(["", "[1] ", "  1: "][at % 3]);
+            text.push_str(&word.line());
         }
         text += "[0] eirene-preflight {\"rank\":1,\"word\":\"do";
         assert_eq!(Words::read(text.as_bytes(), b"").all, said);

@@ -18,7 +18,9 @@ fn well(size: u32) -> Vec<Said> {
         for with in rank + 1..size {
             say(Word::Link(Pair { with, latency: 40.0, out: 1.2, back: 1.1, ..Pair::default() }));
         }
-        (0..rank).for_each(|with| say(Word::Received { with, wrong: 0 }));
+        for with in 0..rank {
+            say(Word::Received { with, wrong: 0 });
+        }
         say(Word::Sum { milliseconds: 5.0, wrong: 0 });
         say(Word::Done);
     }
@@ -28,7 +30,9 @@ fn well(size: u32) -> Vec<Said> {
 /// The words with some of them changed.
 fn with(size: u32, mut change: impl FnMut(u32, &mut Word)) -> Vec<Said> {
     let mut all = well(size);
-    all.iter_mut().for_each(|said| change(said.rank, &mut said.word));
+    for said in &mut all {
+        change(said.rank, &mut said.word);
+    }
     all
 }
 
@@ -197,7 +201,7 @@ fn a_link_is_slow_beside_the_others_and_sick_where_hardly_anything_moves() {
     let one = |speed: f64| {
         links(4, move |rank, pair| {
             if (rank, pair.with) == (1, 2) {
-                pair.back = speed
+                pair.back = speed;
             }
         })
     };
@@ -231,14 +235,14 @@ fn a_link_that_changes_data_is_sick_whoever_sees_it() {
 fn what_is_true_of_all_links_of_a_node_is_said_of_the_node() {
     let verdict = links(4, |rank, pair| {
         if rank == 2 || pair.with == 2 {
-            pair.out = 0.01
+            pair.out = 0.01;
         }
     });
     let fact = "all its links are bad; of the first: it moves 10.0 MB/s, the others 1.1 GB/s";
     assert_eq!(only(&verdict), ("c3", State::Slow, fact, &[][..]));
     let verdict = links(4, |rank, pair| {
         if rank == 0 {
-            pair.wrong = 1
+            pair.wrong = 1;
         }
     });
     assert_eq!((only(&verdict).0, only(&verdict).3), ("c1", &["c1".to_owned()][..]));
@@ -249,7 +253,7 @@ fn messages_that_take_long_and_clocks_that_differ_are_said() {
     let late = |latency: f64| {
         links(3, move |rank, pair| {
             if rank == 1 {
-                pair.latency = latency
+                pair.latency = latency;
             }
         })
     };
@@ -324,8 +328,8 @@ fn any_word() -> impl Strategy<Value = Word> {
         Just(Word::Met),
         (0_u32..7, any::<f64>(), any::<f64>(), 0_u64..2).prop_map(|(with, out, latency, wrong)| Word::Link(Pair {
             with,
-            out,
             latency,
+            out,
             wrong,
             ..Pair::default()
         })),
