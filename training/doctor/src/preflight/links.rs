@@ -12,17 +12,17 @@ use super::words::{Pair, Why, Word};
 /// Most others that a node is paired with: in a large world every link would take too long.
 const MOST_ROUNDS: u32 = 7;
 /// How long one pair may take once it has found together. What is stuck must be noticed by those it sticks to, before others who wait for them.
-const PAIR: Duration = Duration::from_millis(2500);
+const PAIR: Duration = Duration::from_secs(5);
 /// Small messages there and back; the quickest counts.
 const PINGS: usize = 20;
 /// Transfers each way; the quickest counts.
 const TIMES: u64 = 3;
 /// Words of the first transfer, which says how long the others may be, and of the longest.
 const FIRST: usize = 32 << 10;
-const LONGEST: usize = 1 << 20;
-/// How long a transfer is to take, seconds; and after what time one is enough.
+const LONGEST: usize = 512 << 10;
+/// How long a transfer is to take, seconds; and when no further one is begun.
 const WANTED: f64 = 0.015;
-const ENOUGH: f64 = 0.05;
+const ENOUGH: Duration = Duration::from_millis(100);
 /// Numbers that all add up.
 const ELEMENTS: usize = 1 << 20;
 
@@ -159,14 +159,14 @@ impl Line<'_> {
             }
         }
         let mut pair = Pair { with: self.with, latency: latency * 1e6, clock, ..Pair::default() };
-        let mut length = FIRST;
+        let (mut length, began) = (FIRST, Instant::now());
         for time in 0..=TIMES {
             line.say(length as u64)?;
             let (out, back, wrong) = line.both_ways(length, time, latency)?;
             pair.wrong += wrong;
             let speed = |seconds: f64| (length * 8) as f64 / seconds / 1e9;
             (pair.out, pair.back) = (pair.out.max(speed(out)), pair.back.max(speed(back)));
-            if out.max(back) > ENOUGH {
+            if began.elapsed() > ENOUGH {
                 break;
             }
             length = ((length as f64 * WANTED / out.max(back)) as usize).clamp(FIRST, LONGEST);

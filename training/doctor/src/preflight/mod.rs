@@ -22,7 +22,7 @@ pub use words::{Said, Words};
 
 /// How long the ranks have for finding each other: nodes begin one after the other, and read the program from a disk that all share.
 const MEET: Duration = Duration::from_secs(9);
-/// How long all links may take together. One that is well takes a tenth of a second.
-const LINKS: Duration = Duration::from_secs(4);
+/// When all that a rank does is over, from its beginning: a link that is well takes a tenth of a second, on a machine that has nothing else to do.
+const ALL: Duration = Duration::from_secs(13);
 /// After so long nothing more is heard: who has not said its last word by then never will.
 pub const LIMIT: Duration = Duration::from_secs(15);

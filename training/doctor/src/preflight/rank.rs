@@ -9,7 +9,7 @@ use eirene_train_runtime::{Options, Tuning, World};
 
 use super::links::{self, Broken};
 use super::words::{Said, Why, Word};
-use super::{LINKS, MEET, memory};
+use super::{ALL, MEET, memory};
 use crate::group::Groups;
 
 /// Tries this node and its links, and says to `to` what is found. What goes wrong is said as well: a rank that failed would have its launcher end
@@ -18,6 +18,7 @@ use crate::group::Groups;
 /// # Errors
 /// When nobody takes what there is to say.
 pub fn rank(environment: &Environment, to: &mut dyn Write) -> io::Result<()> {
+    let by = Instant::now() + ALL;
     let launch = Launch::detect(environment).map_err(|error| io::Error::other(error.to_string()))?;
     let mut unsaid = Ok(());
     let mut tell = |word: Word| {
@@ -32,7 +33,7 @@ pub fn rank(environment: &Environment, to: &mut dyn Write) -> io::Result<()> {
     tell(Word::Here { nodes: launch.nodes.clone(), node });
     tell(Word::Memory(memory::check(room(environment), memory::read)));
     tell(Word::Processor { milliseconds: memory::processor() });
-    let outcome = if launch.size > 1 { meet(&launch, environment, &mut tell) } else { Ok(()) };
+    let outcome = if launch.size > 1 { meet(&launch, environment, by, &mut tell) } else { Ok(()) };
     tell(match outcome {
         Ok(()) => Word::Done,
         Err(Broken { why, with, text }) => Word::Failed { why, with, text },
@@ -49,19 +50,19 @@ fn room(environment: &Environment) -> Option<u64> {
     group.into_iter().chain(crate::memory::available()).chain(given).min()
 }
 
-fn meet(launch: &Launch, environment: &Environment, tell: &mut dyn FnMut(Word)) -> Result<(), Broken> {
+fn meet(launch: &Launch, environment: &Environment, by: Instant, tell: &mut dyn FnMut(Word)) -> Result<(), Broken> {
     let own = |text: String| Broken { why: Why::Own, with: Vec::new(), text };
     let plan = launch.plan(MEET).map_err(|error| own(error.to_string()))?;
     let mesh = Mesh::join(plan);
     launch.tidy();
     let mesh = mesh.map_err(|error| refused(&error))?;
-    let by = Instant::now() + LINKS;
     // Of a training's own choices only this one matters; what is wrong with them is the program's to say, which may not even be one.
     let encryption = Options::of_environment(environment, Tuning::Off).ok().and_then(|options| options.encryption);
-    let options = Options { timeout: LINKS, encryption, ..Options::default() };
+    let allowed = by.saturating_duration_since(Instant::now());
+    let options = Options { timeout: allowed, encryption, ..Options::default() };
     let broken = |error| Broken::of(&error, None);
     let world = World::over(mesh, &options).map_err(broken)?;
-    let group = world.everybody(LINKS).map_err(broken)?;
+    let group = world.everybody(allowed).map_err(broken)?;
     tell(Word::Met);
     links::measure(&group, by, tell)?;
     tell(links::add_up(&group, by)?);
