@@ -224,8 +224,9 @@ impl Steps {
     fn turn(&self, what: String) -> Result<Turn, Refusal> {
         let mut running = self.running();
         if let Some(current) = &running.current {
-            let text =
-                format!("a step runs already: {current}. Wait for it, or end it first (Ctrl-C where it was started)");
+            let text = format!(
+                "a step runs already: {current}. Wait for it, or end it first: Ctrl-C where it was started, `%eirene stop` in its notebook"
+            );
             return Err(Refusal("busy", text));
         }
         running.last += 1;

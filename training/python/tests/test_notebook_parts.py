@@ -13,6 +13,7 @@ from eirene_train.notebook._allowance import Allowance
 from eirene_train.notebook._failures import Failure
 from eirene_train.notebook._folding import PATIENCE_SECONDS, Folding, Line
 from eirene_train.notebook._messages import Message, Parts, Sender
+from eirene_train.notebook._session import Session, Wanted
 from eirene_train.notebook._streams import as_seen
 
 TOKEN = "0123456789abcdef"
@@ -36,10 +37,10 @@ def sent(*messages: Message, rank: int = 3) -> list[bytes]:
     return lines
 
 
-def test_messages_come_out_as_they_went_in_and_no_line_is_longer_than_a_pipe_takes_at_once() -> None:
+def test_messages_come_out_as_they_went_in_and_no_line_is_longer_than_a_pipe_and_srun_take_at_once() -> None:
     messages = [Message("a"), Message("b", {"x": [1, "ü\n", None]}, b"\x00\n" * 50_000), Message("c", {}, os.urandom(4096))]
     lines, parts = sent(*messages), Parts(TOKEN)
-    assert len(lines) > 25 and max(map(len, lines)) <= 4096
+    assert len(lines) > 100 and max(map(len, lines)) <= 1024
     taken = [parts.take(line.rstrip(b"\n")) for line in lines]
     assert [found for _, found in taken if found] == [(3, message) for message in messages]
     assert all(before == b"" for before, _ in taken)
@@ -69,6 +70,48 @@ def test_a_message_of_impossible_size_is_refused(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(_messages, "LONGEST", 1000)
     with pytest.raises(ValueError, match="more than a notebook is sent at once"):
         Sender(TOKEN, 0).send(Message("a", {}, b"x" * 1000), -1)
+
+
+class Said(Wanted):
+    """Ranks in a session of which this was said on stderr, and no more."""
+
+    lines: list[str] = []
+
+    def command(self) -> list[str]:
+        return ["sh", "-c", 'printf "%s\\n" "$@" >&2', "sh", *self.lines]
+
+
+def heard(*lines: str) -> tuple[Session, list[tuple[int | None, str]]]:
+    """What becomes of these lines of the launcher's: which are whose."""
+    Said.lines = list(lines)
+    session, shown = Session(Said(2)), []
+    while session.open_outputs:
+        event = session.events.get(timeout=20)
+        session.taken()
+        if event.line is None:
+            session.open_outputs -= 1
+        elif event.rank is None:
+            session.note(event.line)
+        else:
+            shown.append((event.rank, event.line))
+    session.close()
+    return session, shown
+
+
+WAY = "2 ranks on 2 nodes (c1, c2), by PMIx, for the image's Open MPI 5.0.7"
+
+
+@pytest.mark.parametrize("how", ["was killed by signal SIGKILL", "ended with status 3"])
+def test_in_a_session_the_agent_s_word_of_a_death_is_understood_and_no_rank_s_line(how: str) -> None:
+    session, shown = heard(f"eirene-train: {WAY}", "[1] last words", f"[1] [eirene] rank 1 on c2 {how}")
+    assert session.way == WAY and session.deaths == {1: f"rank 1 on c2 {how}"}
+    assert shown == [(1, "last words")] and not session.is_whole
+    # Who is killed for another's sake is no cause.
+    session, _ = heard(f"[1] [eirene] rank 1 on c2 {how}", "[0] [eirene] rank 0 on c1 was killed by signal SIGKILL")
+    assert list(session.deaths) == [1]
+    # Nobody speaks for another rank, and who says only nearly the same is not dead.
+    _, shown = heard(f"[0] [eirene] rank 1 on c2 {how}", f"[1] [eirene] rank 1 on c2 {how}?")
+    assert [rank for rank, _ in shown] == [0, 1]
 
 
 def texts(folding: Folding, now: float) -> list[str]:

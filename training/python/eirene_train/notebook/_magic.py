@@ -152,7 +152,7 @@ class Notebook:
         except BaseException:
             session.close()
             raise
-        screen.end(f"{_ranks_of(wanted)} started")
+        screen.end(session.way or f"{_ranks_of(wanted)} started", always=session.way is not None)
         self._session, self._wanted = session, wanted
         return session
 

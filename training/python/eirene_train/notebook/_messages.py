@@ -3,7 +3,8 @@
 To rank 0 they go over its standard input, each with its length before it. From every rank they come as lines among whatever the cell's code, and
 programs that it starts, write to the same output: each line begins with a token that is drawn for every start of ranks and is in no argument and no
 variable, so nothing else can be taken for one by accident. A line is not longer than what a pipe takes in one piece, so that nobody writes into the
-midst of it. Who writes the token on purpose is the person's own program: there is nobody to be protected from.
+midst of it, nor than what srun passes on in one piece, which cuts longer lines where it labels them. Who writes the token on purpose is the person's
+own program: there is nobody to be protected from.
 """
 
 from __future__ import annotations
@@ -21,8 +22,9 @@ __all__ = ["LONGEST", "Message", "Parts", "Sender", "pack", "unpack"]
 LONGEST = 1 << 30
 """Bytes of a message: what is more does not belong in a notebook's memory, and is refused."""
 
-# A pipe takes 4096 bytes in one piece (PIPE_BUF). The token, the rank, the mark and the end of the line have their share of that.
-_PIECE = (4096 - 64) // 4 * 3
+# A pipe takes 4096 bytes in one piece (PIPE_BUF), srun 1024 (MAX_MSG_LEN of slurmstepd, in SLURM 22.05 as in 24.11). The token, the rank, the mark
+# and the end of the line have their share of that.
+_PIECE = (1024 - 64) // 4 * 3
 
 
 @dataclass

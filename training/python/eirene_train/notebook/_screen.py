@@ -65,10 +65,10 @@ class Screen:
         if text != self._shown and time.monotonic() >= self.next():
             self._show(text)
 
-    def end(self, text: str) -> None:
-        """Shows how it ended, where there was a status."""
+    def end(self, text: str, always: bool = False) -> None:
+        """Shows how it ended, where there was a status, or `always`."""
         self._tell_missing()
-        if self._identity is not None or (self._is_terminal and self._shown):
+        if always or self._identity is not None or (self._is_terminal and self._shown):
             self._show(text)
         if self._is_terminal and self._shown:
             sys.stdout.write("\n")

@@ -32,7 +32,10 @@ _LAUNCHERS_WORDS = 60
 _LONGEST_LINE = 1 << 20
 _END_SECONDS = 8.0
 _LABEL = re.compile(rb"\[(\d+)\] ")
-_DEATH = re.compile(r"rank (\d+) \(on .*, pid \d+\) (?:was killed by signal (\d+)|exited with code (\d+))")
+_DEATH = re.compile(r"eirene-train: .*rank (\d+) \(on .*, pid \d+\) (?:was killed by signal (\d+)|exited with code (\d+))")
+# In a session the agent says it, on the node, among the rank's own lines on stderr.
+_DEATH_IN_SESSION = re.compile(r"\[eirene\] (rank (\d+) on \S+ (?:was killed by signal SIG\w+|ended with status \d+))")
+_WAY = re.compile(r"eirene-train: (\d+ ranks? on .+)")
 
 
 @dataclass(frozen=True)
@@ -73,6 +76,8 @@ class Session:
         self.hosts: dict[int, str] = {}
         self.deaths: dict[int, str] = {}
         self.words: deque[str] = deque(maxlen=_LAUNCHERS_WORDS)
+        # In a session: on which nodes the ranks are, how they find each other and why so.
+        self.way: str | None = None
         self.open_outputs = 2
         self._room = threading.Semaphore(_MOST_EVENTS)
         self._is_closed, self._is_whole = False, True
@@ -121,14 +126,20 @@ class Session:
     def note(self, word: str) -> None:
         """Takes a word of the launcher's own, which may tell of a death."""
         self.words.append(word)
-        if word.startswith("eirene-train: ") and (found := _DEATH.search(word)):
+        if found := _DEATH.match(word):
             rank, number, code = found.groups()
             how = f"rank {rank} was killed (signal {number})" if number else f"rank {rank} ended with exit code {code}"
             self.deaths.setdefault(int(rank), how)
+        elif found := _DEATH_IN_SESSION.fullmatch(word):
+            # SLURM kills the others for the first one's sake, and the agent tells of them as well.
+            if not self.deaths or not found[1].endswith(" SIGKILL"):
+                self.deaths.setdefault(int(found[2]), found[1])
+        elif found := _WAY.fullmatch(word):
+            self.way = self.way or found[1]
 
     def last_words(self) -> str:
         """What the launcher had to say, in one line, where no rank's death says it all."""
-        return " ".join(word.removeprefix("eirene-train: ").strip() for word in self.words if word.strip())
+        return " ".join(word.removeprefix("eirene-train: ").removeprefix("[eirene] ").strip() for word in self.words if word.strip())
 
     def where(self) -> str:
         """Which ranks are on which hosts, for people."""
@@ -166,7 +177,10 @@ class Session:
                 label = _LABEL.match(text)
                 rank = None if label is None else int(label[1])
                 said = text if label is None else text[label.end() :]
-                if (found is not None and found[1].kind == "ended") or (label is None and _DEATH.search(_as_text(said))):
+                if stream == "stderr" and (death := _DEATH_IN_SESSION.fullmatch(_as_text(said))) and int(death[2]) == rank:
+                    # Not the rank's word.
+                    rank = None
+                if (found is not None and found[1].kind == "ended") or (rank is None and _tells_of_death(_as_text(said))):
                     self._is_whole = False
                 if found is not None:
                     if said:
@@ -181,6 +195,10 @@ class Session:
         if not self._is_closed:
             self._room.acquire()
         self.events.put(event)
+
+
+def _tells_of_death(word: str) -> bool:
+    return bool(_DEATH.match(word) or _DEATH_IN_SESSION.fullmatch(word))
 
 
 def _as_text(line: bytes) -> str:
