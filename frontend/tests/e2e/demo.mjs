@@ -80,12 +80,17 @@ export function sessionId(page) {
   return id;
 }
 
-/** Starts the smallest session through the form and stops it when the test is over, whatever became of it. */
-export async function startSession(t, page, name) {
+/** Starts a session through the form, the smallest unless told otherwise, and stops it when the test is over, whatever became of it. */
+export async function startSession(t, page, name, { image, nodes, cpus = 1, gib = 1 } = {}) {
   await page.goto("/sessions/new");
   await page.getByLabel("Name", { exact: true }).fill(name);
-  await page.getByLabel("CPUs").fill("1");
-  await page.getByLabel("Memory").fill("1");
+  if (image) await page.getByLabel("Image").selectOption(image);
+  await page.getByLabel("CPUs").fill(`${cpus}`);
+  await page.getByLabel("Memory").fill(`${gib}`);
+  if (nodes) {
+    await page.getByText("More choices").click();
+    await page.getByLabel("Nodes").fill(`${nodes}`);
+  }
   await page.getByLabel("Hours").fill("0");
   await page.getByLabel("Minutes").fill("20");
   await page.getByRole("button", { name: "Start", exact: true }).click();
