@@ -33,6 +33,13 @@ async function openNotebook(page, id, address) {
 /** The code cell that begins like this. */
 const cell = (page, begin) => page.locator(`${PANEL} .jp-CodeCell`).filter({ has: page.locator(".cm-content", { hasText: begin }) }).first();
 
+/** Runs a cell that is there, until the kernel has done it. */
+async function runCell(page, begin) {
+  await cell(page, begin).locator(".cm-content").click();
+  await page.keyboard.press("Shift+Enter");
+  await cell(page, begin).locator(".jp-InputPrompt", { hasText: /\[\d+\]/ }).waitFor({ timeout: TRAINING_MS });
+}
+
 /** Puts a cell before the first code cell and runs it. */
 async function runNewCell(page, code) {
   await cell(page, "%load_ext").locator(".jp-InputPrompt").click();
@@ -71,8 +78,7 @@ test("ada trains on two nodes from a notebook, and closes the browser meanwhile"
   await t.test("four ranks on both nodes begin, and wait while the browser is closed", async () => {
     await lab.goto(new URL(NOTEBOOK, lab.url()).href);
     await lab.locator(IDLE).waitFor({ timeout: PATIENCE_MS });
-    await cell(lab, "%load_ext").locator(".cm-content").click();
-    for (let step = 0; step < 3; step += 1) await lab.keyboard.press("Shift+Enter");
+    for (const begin of ["%load_ext", "%%eirene -n 4"]) await runCell(lab, begin);
     const hosts = ["c1", "c1", "c2", "c2"].map((host, rank) => `[${rank}] rank ${rank} of 4 on ${host}`);
     await says(lab, "%%eirene -n 4", "4 ranks on 2 nodes (c1, c2)", ...hosts);
     await lab.locator(IDLE).waitFor({ timeout: PATIENCE_MS });
