@@ -14,12 +14,17 @@ use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::Instant;
 
+use crate::app;
 use crate::container::{Announcement, Container, Content, Place, Spec};
 use crate::job::{Environment, read_exactly};
+use crate::launchers;
 use crate::log::Log;
+use crate::names;
 use crate::processes;
 use crate::ranks;
 use crate::runtime_directory::RuntimeDirectory;
+use crate::srun::Srun;
+use crate::steps::{Questions, Remotes, STEPS_SOCKET, Way, Where};
 
 /// Longest file for a helper, bytes.
 const MOST_BYTES: u64 = 256 * 1024;
@@ -43,6 +48,8 @@ pub(crate) struct HelperFile {
     pub(crate) secret: String,
     /// The container.
     pub(crate) container: Spec,
+    /// All nodes of the session with their processors.
+    pub(crate) nodes: Vec<(String, u32)>,
 }
 
 /// A helper's words, one JSON object a line.
@@ -55,9 +62,18 @@ pub(crate) enum FromHelper {
         proof: String,
         /// Its runtime directory.
         directory: PathBuf,
+        /// What else its node is called.
+        names: Vec<String>,
     },
     /// The container is ready.
     Ready,
+    /// Which node is meant by a host's name, once it is ready?
+    Where {
+        /// The question's number.
+        question: u64,
+        /// As a program has called it.
+        host: String,
+    },
     /// The container has ended, and is started again.
     Lost {
         /// One sentence.
@@ -66,7 +82,7 @@ pub(crate) enum FromHelper {
 }
 
 /// The agent's words.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub(crate) enum ToHelper {
     /// Hand a signal to this node's ranks of a step.
@@ -75,6 +91,13 @@ pub(crate) enum ToHelper {
         step: u32,
         /// The signal's number.
         signal: i32,
+    },
+    /// The answer to a question.
+    There {
+        /// Its number.
+        question: u64,
+        /// What is known of the host.
+        answer: Where,
     },
     /// The agent is there.
     Beat,
@@ -124,14 +147,33 @@ async fn serve(path: &Path, digest: &str, log: &Log) -> Result<(), AnyError> {
     }
     let directory = RuntimeDirectory::make(Path::new("/tmp"), uid, &file.name)?;
     let proof = proof(&file.secret, &file.name, &file.node);
-    say(&FromHelper::Hello { proof, directory: directory.path().to_owned() })?;
-    let mut orders = Orders::new()?;
+    launchers::furnish(&directory.inside(), &file.nodes)?;
+    say(&FromHelper::Hello { proof, directory: directory.path().to_owned(), names: names::own() })?;
+    let questions = Questions::default();
+    serve_launchers(path, &file, &environment, &directory, questions.clone())?;
+    let mut orders = Orders::new(questions)?;
     while !orders.over {
         hold(&file, &environment, &directory, log, &mut orders).await?;
         processes::sweep().await;
         orders.follow(directory.path(), AGAIN).await;
     }
     Ok(())
+}
+
+/// Listens to launchers in this node's container: some start programs on third nodes from here.
+fn serve_launchers(
+    path: &Path,
+    file: &HelperFile,
+    environment: &Environment,
+    directory: &RuntimeDirectory,
+    questions: Questions,
+) -> Result<(), AnyError> {
+    let job = environment.get("SLURM_JOB_ID").and_then(|job| job.parse().ok());
+    let srun = job.and_then(|job| Srun::find(job, environment));
+    let name = format!("{}-{}", file.name.split_once('.').map_or("0", |(_, start)| start), file.node);
+    let remotes = Remotes::new(Way::Helper(questions), srun, path.parent().unwrap_or(Path::new("/")), &name);
+    let first = file.nodes.first().map_or("", |(first, _)| first);
+    Ok(remotes.listen(&directory.inside().join(STEPS_SOCKET), nix::unistd::geteuid().as_raw(), first)?)
 }
 
 /// One container, until it ends or the agent is gone.
@@ -144,7 +186,8 @@ async fn hold(
 ) -> Result<(), AnyError> {
     let announcement = Announcement::expect(&directory.inside())?;
     Place::forget(directory.path());
-    let mut container = Container::start(&file.container, Content::default(), environment, directory, log)?;
+    let content = Content { environment: variables(file, environment), ..Content::default() };
+    let mut container = Container::start(&file.container, content, environment, directory, log)?;
     let uid = nix::unistd::geteuid().as_raw();
     let shown = announcement.wait(uid);
     tokio::pin!(shown);
@@ -169,21 +212,30 @@ async fn hold(
     }
 }
 
+/// What programs in the container find: the app's variables, as far as they are not about its node.
+fn variables(file: &HelperFile, environment: &Environment) -> Vec<(String, String)> {
+    let session = file.name.split('.').next().unwrap_or_default().to_owned();
+    let mut all = app::session(environment, &file.nodes, &file.node);
+    all.push((app::SESSION.to_owned(), session));
+    all
+}
+
 /// What comes on standard input, and signals to this process.
 struct Orders {
     lines: tokio::io::Lines<BufReader<tokio::net::unix::pipe::Receiver>>,
     terminate: tokio::signal::unix::Signal,
     heard: Instant,
     over: bool,
+    questions: Questions,
 }
 
 impl Orders {
-    fn new() -> std::io::Result<Self> {
+    fn new(questions: Questions) -> std::io::Result<Self> {
         use std::os::fd::AsFd as _;
         let input = std::io::stdin().as_fd().try_clone_to_owned()?;
         let input = tokio::net::unix::pipe::Receiver::from_owned_fd(input)?;
         let terminate = signal(SignalKind::terminate())?;
-        Ok(Self { lines: BufReader::new(input).lines(), terminate, heard: Instant::now(), over: false })
+        Ok(Self { lines: BufReader::new(input).lines(), terminate, heard: Instant::now(), over: false, questions })
     }
 
     /// Follows what comes until there is to be an end. Can be cancelled.
@@ -194,10 +246,12 @@ impl Orders {
                 line = self.lines.next_line() => match line {
                     Ok(Some(line)) => {
                         self.heard = Instant::now();
-                        if let Ok(ToHelper::Signal { step, signal }) = serde_json::from_str(&line)
-                            && let Ok(signal) = Signal::try_from(signal)
-                        {
-                            ranks::signal_all(directory, step, signal);
+                        match serde_json::from_str(&line) {
+                            Ok(ToHelper::Signal { step, signal }) => if let Ok(signal) = Signal::try_from(signal) {
+                                ranks::signal_all(directory, step, signal);
+                            },
+                            Ok(ToHelper::There { question, answer }) => self.questions.answer(question, answer),
+                            Ok(ToHelper::Beat) | Err(_) => {}
                         }
                     }
                     Ok(None) | Err(_) => self.over = true,
@@ -214,7 +268,8 @@ impl Orders {
     }
 }
 
-fn say(words: &FromHelper) -> std::io::Result<()> {
+/// Tells the agent.
+pub(crate) fn say(words: &FromHelper) -> std::io::Result<()> {
     use std::io::Write as _;
     let mut out = std::io::stdout().lock();
     let mut line = serde_json::to_vec(words)?;

@@ -10,13 +10,15 @@ use eirene_core::secret::Secret;
 use nix::sys::signal::Signal;
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::process::{Child, ChildStdin, ChildStdout};
-use tokio::sync::{broadcast, watch};
+use tokio::sync::{broadcast, mpsc, watch};
 
 use crate::container::Spec;
 use crate::helper::{BEAT, FromHelper, HelperFile, ToHelper, is_proven};
 use crate::job::{Job, digest, write_private};
 use crate::log::Log;
+use crate::names;
 use crate::srun::Srun;
+use crate::steps::where_is;
 
 /// Pauses before a helper that has gone is started again.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
@@ -47,6 +49,8 @@ pub(crate) struct Node {
     pub(crate) state: NodeState,
     /// Its runtime directory, once known.
     pub(crate) directory: Option<PathBuf>,
+    /// What else it is called: full names and addresses.
+    pub(crate) names: Vec<String>,
 }
 
 /// All nodes by name.
@@ -65,7 +69,8 @@ impl Helpers {
     pub(crate) fn new(job: &Job, directory: &Path) -> Self {
         let node = |name: &String| {
             let directory = (*name == job.node).then(|| directory.to_owned());
-            (name.clone(), Node { state: NodeState::Starting, directory })
+            let names = if *name == job.node { names::own() } else { Vec::new() };
+            (name.clone(), Node { state: NodeState::Starting, directory, names })
         };
         let (nodes, _) = watch::channel(job.allocation.names().iter().map(node).collect());
         Self { nodes, orders: broadcast::channel(ORDERS).0, over: watch::channel(false).0 }
@@ -80,6 +85,7 @@ impl Helpers {
                 name: job.name(),
                 directory: job.home_directory().to_owned(),
                 container: container.clone(),
+                nodes: job.allocation.nodes.clone(),
                 srun: srun.clone(),
                 log: log.clone(),
             };
@@ -115,10 +121,19 @@ impl Helpers {
     pub(crate) fn set(&self, node: &str, state: NodeState, directory: Option<PathBuf>) {
         self.nodes.send_if_modified(|nodes| {
             let Some(known) = nodes.get_mut(node) else { return false };
-            let new = Node { state, directory: directory.or(known.directory.clone()) };
+            let new = Node { state, directory: directory.or(known.directory.clone()), names: known.names.clone() };
             let changed = *known != new;
             *known = new;
             changed
+        });
+    }
+
+    /// Says what else a node is called.
+    fn call(&self, node: &str, names: Vec<String>) {
+        self.nodes.send_modify(|nodes| {
+            if let Some(known) = nodes.get_mut(node) {
+                known.names = names;
+            }
         });
     }
 
@@ -149,6 +164,7 @@ struct Keeper {
     name: String,
     directory: PathBuf,
     container: Spec,
+    nodes: Vec<(String, u32)>,
     srun: Srun,
     log: Log,
 }
@@ -190,13 +206,20 @@ impl Keeper {
             node: self.node.clone(),
             secret: secret.clone(),
             container: self.container.clone(),
+            nodes: self.nodes.clone(),
         };
         // A name of its own: nodes may remember for a while that an earlier one is not there any more.
         let path = self.directory.join(format!("{HELPER_FILE}{}-{attempt}.json", self.node));
         let text = serde_json::to_string(&file)?;
         write_private(&path, &text)?;
-        let options =
-            [format!("--nodelist={}", self.node), "--nodes=1".into(), "--ntasks=1".into(), "--mpi=none".into()];
+        // Programs of other nodes' launchers are below it, with all processors.
+        let options = [
+            format!("--nodelist={}", self.node),
+            "--nodes=1".into(),
+            "--ntasks=1".into(),
+            "--mpi=none".into(),
+            "--cpu-bind=none".into(),
+        ];
         let digest = digest(&text).into();
         let words = ["helper".into(), "--file".into(), path.into_os_string(), "--digest".into(), digest];
         let mut command = self.srun.step(&options, &words.each_ref());
@@ -218,8 +241,9 @@ impl Keeper {
                 log.say(&format!("node {node}: {line}"));
             }
         });
-        let orders = tokio::spawn(pass_on(self.helpers.orders.subscribe(), input));
-        let end = self.listen(output, secret, attempt).await;
+        let (answers, answered) = mpsc::channel(ORDERS);
+        let orders = tokio::spawn(pass_on(self.helpers.orders.subscribe(), answered, input));
+        let end = self.listen(output, secret, attempt, &answers).await;
         orders.abort();
         // SLURM ends the step when its srun is asked to: nothing of a helper that is not believed stays.
         if let Some(pid) = child.id().and_then(|id| i32::try_from(id).ok()) {
@@ -229,19 +253,28 @@ impl Keeper {
         end
     }
 
-    async fn listen(&self, output: ChildStdout, secret: &str, attempt: u32) -> End {
+    async fn listen(&self, output: ChildStdout, secret: &str, attempt: u32, answers: &mpsc::Sender<ToHelper>) -> End {
         let name = self.attempt_name(attempt);
         let (mut lines, mut proven, mut end) = (BufReader::new(output).lines(), false, End::default());
         while let Ok(Some(line)) = lines.next_line().await {
             match serde_json::from_str(&line) {
-                Ok(FromHelper::Hello { proof, directory }) if is_proven(&proof, secret, &name, &self.node) => {
+                Ok(FromHelper::Hello { proof, directory, names }) if is_proven(&proof, secret, &name, &self.node) => {
                     proven = true;
+                    self.helpers.call(&self.node, names);
                     self.helpers.set(&self.node, NodeState::Starting, Some(directory));
                 }
                 Ok(FromHelper::Ready) if proven => {
                     end.was_ready = true;
                     end.why = None;
                     self.helpers.set(&self.node, NodeState::Ready, None);
+                }
+                Ok(FromHelper::Where { question, host }) if proven => {
+                    let (helpers, here, answers) = (self.helpers.clone(), self.node.clone(), answers.clone());
+                    tokio::spawn(async move {
+                        let answer = where_is(&helpers, &here, &host).await;
+                        // It may have ended in between.
+                        let _ = answers.send(ToHelper::There { question, answer }).await;
+                    });
                 }
                 Ok(FromHelper::Lost { text }) => {
                     end.why = Some(text.clone());
@@ -268,7 +301,11 @@ struct End {
     why: Option<String>,
 }
 
-async fn pass_on(mut orders: broadcast::Receiver<ToHelper>, mut input: ChildStdin) {
+async fn pass_on(
+    mut orders: broadcast::Receiver<ToHelper>,
+    mut answers: mpsc::Receiver<ToHelper>,
+    mut input: ChildStdin,
+) {
     let mut beat = tokio::time::interval(BEAT);
     loop {
         let order = tokio::select! {
@@ -277,6 +314,7 @@ async fn pass_on(mut orders: broadcast::Receiver<ToHelper>, mut input: ChildStdi
                 Err(broadcast::error::RecvError::Lagged(_)) => continue,
                 Err(broadcast::error::RecvError::Closed) => return,
             },
+            Some(answer) = answers.recv() => answer,
             _ = beat.tick() => ToHelper::Beat,
         };
         let Ok(mut line) = serde_json::to_vec(&order) else { continue };

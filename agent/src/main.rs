@@ -40,6 +40,16 @@ enum Command {
         #[arg(long)]
         digest: String,
     },
+    /// Run a program on this node, for a launcher on another one
+    #[command(hide = true)]
+    Remote {
+        /// What the agent wrote for it
+        #[arg(long)]
+        file: PathBuf,
+        /// Its SHA-256
+        #[arg(long)]
+        digest: String,
+    },
     /// Run a rank's program, inside of the container
     #[command(hide = true)]
     Inside {
@@ -60,6 +70,10 @@ enum Command {
 }
 
 fn main() -> ExitCode {
+    let words: Vec<OsString> = std::env::args_os().collect();
+    if let Some((name, words)) = words.split_first().and_then(|(own, rest)| Some((eirene_agent::name(own)?, rest))) {
+        return ExitCode::from(eirene_agent::rsh(name, words));
+    }
     let code = match Arguments::parse().command {
         Command::Run { job_file } => {
             let log = Log::new(std::io::stdout());
@@ -81,6 +95,7 @@ fn main() -> ExitCode {
         }
         // Enters the container before there is a second thread, or anything that wants one.
         Command::Rank { step, digest } => eirene_agent::rank(&step, &digest, &Log::new(std::io::stderr())),
+        Command::Remote { file, digest } => eirene_agent::remote(&file, &digest, &Log::new(std::io::stderr())),
     };
     ExitCode::from(code)
 }

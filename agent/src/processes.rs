@@ -84,25 +84,44 @@ pub(crate) async fn sweep() {
     }
 }
 
+/// This process's children that have ended and were not waited for.
+pub(crate) fn ended_children() -> Vec<i32> {
+    let own = nix::unistd::getpid().as_raw();
+    all().into_iter().filter(|process| process.parent == own && process.ended).map(|process| process.pid).collect()
+}
+
 /// All processes below `ancestor`, from `/proc/<pid>/stat` (proc(5)).
 fn descendants(ancestor: i32) -> Vec<i32> {
+    let processes = all();
+    let mut found = vec![ancestor];
+    let mut next = 0;
+    while let Some(parent) = found.get(next).copied() {
+        found.extend(processes.iter().filter(|process| process.parent == parent).map(|process| process.pid));
+        next += 1;
+    }
+    found.split_off(1)
+}
+
+/// A process's place among others.
+struct Kin {
+    pid: i32,
+    parent: i32,
+    ended: bool,
+}
+
+/// All processes that can be seen.
+fn all() -> Vec<Kin> {
     let Ok(entries) = std::fs::read_dir("/proc") else { return Vec::new() };
-    let parents: Vec<(i32, i32)> = entries
+    entries
         .filter_map(|entry| {
             let pid: i32 = entry.ok()?.file_name().to_str()?.parse().ok()?;
             let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
             // The name may hold anything; what follows its last parenthesis is `state parent …`.
-            let parent = stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()?;
-            Some((pid, parent))
+            let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
+            let ended = fields.next()? == "Z";
+            Some(Kin { pid, parent: fields.next()?.parse().ok()?, ended })
         })
-        .collect();
-    let mut found = vec![ancestor];
-    let mut next = 0;
-    while let Some(parent) = found.get(next).copied() {
-        found.extend(parents.iter().filter(|(_, of)| *of == parent).map(|(pid, _)| *pid));
-        next += 1;
-    }
-    found.split_off(1)
+        .collect()
 }
 
 #[cfg(test)]

@@ -23,6 +23,7 @@ use crate::allocation::repeated;
 use crate::container::{GUARD, Place, Spec, in_container};
 use crate::guard;
 use crate::job::{Environment, JobError, read_exactly};
+use crate::launchers::NODE_RANK;
 use crate::log::Log;
 use crate::processes::{self, Process};
 use crate::runtime_directory::RANKS;
@@ -203,6 +204,8 @@ fn variables(step: &Step, environment: &Environment) -> Vec<(String, String)> {
             || name == "SLURMD_NODENAME"
             || name.ends_with("_VISIBLE_DEVICES")
             || name == "GPU_DEVICE_ORDINAL"
+            // The asker's node is not the rank's.
+            || name == NODE_RANK
             // The socket is the app's: a rank's own ranks would wait for the step that it is of.
             || name == eirene_steps::SOCKET_VARIABLE
     };

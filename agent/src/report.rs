@@ -85,7 +85,7 @@ mod tests {
     use super::*;
 
     fn node(state: NodeState) -> Node {
-        Node { state, directory: None }
+        Node { state, directory: None, names: Vec::new() }
     }
 
     fn step(number: u32) -> StepReport {

@@ -17,6 +17,7 @@ use crate::container::{self, Announcement, Container, Content, Spec};
 use crate::dial::Dialer;
 use crate::helpers::{self, Helpers, NodeState, Nodes};
 use crate::job::{Environment, Job};
+use crate::launchers;
 use crate::link::{Link, Order, Phase};
 use crate::log::Log;
 use crate::processes;
@@ -73,6 +74,7 @@ async fn prepare(job_file: &Path, environment: &Environment, log: &Log) -> Resul
     let directory = RuntimeDirectory::make(Path::new("/tmp"), job.uid, &job.name())?;
     // An agent that was killed could not.
     helpers::tidy(job.home_directory());
+    launchers::furnish(&directory.inside(), &job.allocation.nodes)?;
     let container = Spec::new(&job.file.app, environment.get("HOME").unwrap_or("/"));
     let srun = Srun::find(job.id, environment);
     let helpers = Helpers::new(&job, directory.path());

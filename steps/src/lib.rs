@@ -91,9 +91,10 @@ pub struct ImageMpi {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RemoteRequest {
-    /// The node.
+    /// The node, by any of its names.
     pub node: String,
-    /// What it runs: one argument of the container's own shell where it came as one, as with `ssh`.
+    /// What the container's own shell there runs: its command is one argument, or none, and then the shell reads its standard input. Without a
+    /// directory it begins in the home; the environment comes beside that of the container.
     pub program: Program,
 }
 

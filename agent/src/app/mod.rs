@@ -5,8 +5,11 @@ mod jupyterlab;
 use eirene_core::AppName;
 
 use crate::job::{Environment, Job};
+use crate::launchers;
 use crate::steps::STEPS_SOCKET;
 
+/// The variable that says which session this is.
+pub(crate) const SESSION: &str = "EIRENE_SESSION";
 /// Where the runtime directory is seen in the container.
 pub(crate) const RUNTIME: &str = "/run/eirene";
 /// Name of the app's socket in the runtime directory.
@@ -47,6 +50,14 @@ pub(crate) fn environment(
     environment: &Environment,
     job: &Job,
 ) -> Vec<(String, String)> {
+    let mut variables = session(environment, &job.allocation.nodes, &job.node);
+    variables.push((SESSION.to_owned(), job.file.session.to_string()));
+    variables.extend(own.into_iter().map(|(name, value)| (name.to_owned(), value)));
+    variables
+}
+
+/// The part of it that is the session's, on each of its nodes.
+pub(crate) fn session(environment: &Environment, nodes: &[(String, u32)], here: &str) -> Vec<(String, String)> {
     let mut variables = environment.select(|name| {
         matches!(name, "USER" | "LOGNAME" | "TZ" | "SLURM_JOB_ID" | "SLURM_JOB_NODELIST" | "SLURM_JOB_NUM_NODES")
             || matches!(
@@ -57,12 +68,11 @@ pub(crate) fn environment(
     });
     variables.retain(|(_, value)| !value.contains(['\n', '\r', '\0']));
     variables.push(("SHELL".to_owned(), "/bin/bash".to_owned()));
-    variables.push(("EIRENE_SESSION".to_owned(), job.file.session.to_string()));
     variables.push((eirene_steps::SOCKET_VARIABLE.to_owned(), format!("{RUNTIME}/{STEPS_SOCKET}")));
     if let Some(cpus) = environment.get("SLURM_CPUS_PER_TASK") {
         // Libraries otherwise start a thread for every core of the node.
         variables.push(("OMP_NUM_THREADS".to_owned(), cpus.to_owned()));
     }
-    variables.extend(own.into_iter().map(|(name, value)| (name.to_owned(), value)));
+    variables.extend(launchers::variables(nodes, here));
     variables
 }

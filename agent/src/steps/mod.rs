@@ -4,6 +4,8 @@
 //! checked all the same. A request is typed, and what it starts is an argument vector from beginning to end.
 
 mod plan;
+mod remote;
+mod socket;
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -11,16 +13,12 @@ use std::process::Stdio;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use eirene_steps::{
-    Answer, Descriptors, Program, Receiver, RemoteRequest, Request, StepRequest, StepSignal, Word, frame, parse,
-};
+use eirene_steps::{Answer, Descriptors, Program, Request, StepRequest, StepSignal, Word};
 use eirene_tunnel::message::StepReport;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use tokio::io::{AsyncWriteExt as _, Interest};
-use tokio::net::{UnixListener, UnixStream};
 use tokio::process::Child;
-use tokio::sync::{OnceCell, Semaphore, broadcast, watch};
+use tokio::sync::{OnceCell, broadcast, watch};
 
 use crate::allocation::Allocation;
 use crate::container::Spec;
@@ -31,17 +29,15 @@ use crate::ranks::{self, Step};
 use crate::runtime_directory::inside;
 use crate::srun::Srun;
 
-use plan::{Plan, Refusal, plan};
+pub(crate) use remote::{Questions, Remotes, Way, Where, where_is};
+pub(crate) use socket::{Asker, listen};
+
+pub(crate) use plan::Refusal;
+use plan::{Plan, plan};
 
 /// Name of the socket in the runtime directory.
 pub(crate) const STEPS_SOCKET: &str = "steps.sock";
 
-/// How long a request may take to arrive.
-const REQUEST: Duration = Duration::from_secs(10);
-/// Programs that may ask at once.
-const ASKERS: usize = 64;
-/// Pause before the next connection is taken where none could be.
-const AGAIN: Duration = Duration::from_millis(100);
 /// How long SLURM may take to say what it offers.
 const WAYS: Duration = Duration::from_secs(10);
 /// How long a step waits for containers that are being started.
@@ -68,6 +64,7 @@ struct Inner {
     container: Spec,
     srun: Option<Srun>,
     helpers: Helpers,
+    remotes: Remotes,
     ways: OnceCell<Vec<String>>,
     log: Log,
     running: Mutex<Running>,
@@ -116,6 +113,8 @@ impl Steps {
         helpers: Helpers,
         log: Log,
     ) -> Self {
+        let way = Way::Agent { helpers: helpers.clone(), here: job.node.clone() };
+        let remotes = Remotes::new(way, srun.clone(), job.home_directory(), &job.file.restart_count.to_string());
         let inner = Inner {
             allocation: job.allocation.clone(),
             own_directory: directory.to_owned(),
@@ -125,6 +124,7 @@ impl Steps {
             container,
             srun,
             helpers,
+            remotes,
             ways: OnceCell::new(),
             log,
             running: Mutex::default(),
@@ -136,25 +136,12 @@ impl Steps {
 
     /// Listens, and serves until the agent ends.
     pub(crate) fn listen(&self) -> io::Result<()> {
-        let listener = UnixListener::bind(inside(&self.inner.own_directory).join(STEPS_SOCKET))?;
         let steps = self.clone();
-        tokio::spawn(async move {
-            let places = Arc::new(Semaphore::new(ASKERS));
-            while let Ok(place) = Arc::clone(&places).acquire_owned().await {
-                match listener.accept().await {
-                    Ok((socket, _)) => {
-                        let steps = steps.clone();
-                        tokio::spawn(async move {
-                            steps.serve(socket).await;
-                            drop(place);
-                        });
-                    }
-                    // Too many files are open, by whomever: that passes.
-                    Err(_) => tokio::time::sleep(AGAIN).await,
-                }
-            }
-        });
-        Ok(())
+        listen(
+            &inside(&self.inner.own_directory).join(STEPS_SOCKET),
+            self.inner.uid,
+            move |asker, request, standard| steps.clone().serve(asker, request, standard),
+        )
     }
 
     /// Tells all ranks early that the session is about to end.
@@ -188,23 +175,12 @@ impl Steps {
         self.inner.ways.get_or_try_init(ask).await.map_or(&[], Vec::as_slice)
     }
 
-    async fn serve(self, socket: UnixStream) {
-        if !socket.peer_cred().is_ok_and(|peer| peer.uid() == self.inner.uid) {
-            return;
-        }
-        let mut asker = Asker { socket, receiver: Receiver::default() };
-        // Whoever does not say what it wants, or goes, wants nothing.
-        let Ok(Some(request)) = tokio::time::timeout(REQUEST, asker.hear::<Request>()).await.unwrap_or(Ok(None)) else {
-            return;
-        };
-        let Ok(descriptors) = asker.receiver.descriptors() else { return };
+    async fn serve(self, mut asker: Asker, request: Request, standard: Descriptors) {
         let outcome = match request {
-            Request::Step(request) => self.step(&mut asker, request, descriptors).await,
-            Request::Remote(request) => self.remote(&mut asker, request, descriptors).await,
+            Request::Step(request) => self.step(&mut asker, request, standard).await,
+            Request::Remote(request) => self.inner.remotes.start(&mut asker, request, standard).await,
         };
-        let last = outcome.unwrap_or_else(|Refusal(code, text)| Answer::Refused { code: code.to_owned(), text });
-        // Who has gone needs no answer.
-        let _ = asker.say(&last).await;
+        asker.end(outcome).await;
     }
 
     /// Waits until the containers of wanted nodes that are being started are ready, as long as somebody waits for this.
@@ -251,36 +227,6 @@ impl Steps {
             output: request.output,
             together: ranks > 1,
             master: used.into_iter().next().zip(free_port()),
-        };
-        self.carry_out(asker, &step, &options, standard).await
-    }
-
-    async fn remote(
-        &self,
-        asker: &mut Asker,
-        request: RemoteRequest,
-        standard: Descriptors,
-    ) -> Result<Answer, Refusal> {
-        let nodes = self.nodes(asker, |name| name == request.node).await?;
-        let asked = StepRequest { ranks: Some(1), nodes: vec![request.node], ..StepRequest::default() };
-        let Plan { mut options, nodes: used, .. } = plan(&asked, &self.inner.allocation, &nodes, &[])?;
-        // As with ssh, what is behind it may end in its own time and way.
-        options.retain(|option| !option.starts_with("--kill-on-bad-exit"));
-        let number = {
-            let mut running = self.running();
-            running.last += 1;
-            running.last
-        };
-        let _told = self.tell(StepReport { number, command: shown(&request.program), ranks: 1, nodes: used });
-        let step = Step {
-            number,
-            directories: directories(&nodes),
-            container: self.inner.container.clone(),
-            program: request.program,
-            threads: None,
-            output: None,
-            together: false,
-            master: None,
         };
         self.carry_out(asker, &step, &options, standard).await
     }
@@ -404,45 +350,5 @@ impl Drop for StepFile {
     fn drop(&mut self) {
         // What cannot be removed holds no secret of the session's, and lies in the person's own directory.
         let _ = std::fs::remove_file(&self.path);
-    }
-}
-
-/// The other end.
-struct Asker {
-    socket: UnixStream,
-    receiver: Receiver,
-}
-
-impl Asker {
-    /// The next message; none at the end. Can be cancelled.
-    async fn hear<T: serde::de::DeserializeOwned>(&mut self) -> Result<Option<T>, eirene_steps::WireError> {
-        loop {
-            if let Some(message) = parse(&mut self.receiver.bytes)? {
-                return Ok(Some(message));
-            }
-            if !self.more().await? {
-                return Ok(None);
-            }
-        }
-    }
-
-    async fn more(&mut self) -> io::Result<bool> {
-        loop {
-            self.socket.ready(Interest::READABLE).await?;
-            match self.socket.try_io(Interest::READABLE, || self.receiver.receive(&self.socket)) {
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                read => return read,
-            }
-        }
-    }
-
-    /// Waits until the asker has gone, or wants nothing any more.
-    async fn gone(&mut self) {
-        while let Ok(Some(Word::Signal { signal: StepSignal::User1 | StepSignal::User2 })) = self.hear().await {}
-    }
-
-    async fn say(&mut self, answer: &Answer) -> io::Result<()> {
-        let bytes = frame(answer).map_err(io::Error::other)?;
-        self.socket.write_all(&bytes).await
     }
 }

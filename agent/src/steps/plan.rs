@@ -24,7 +24,7 @@ pub(super) struct Plan {
 
 /// Why nothing is started: a stable code and a sentence.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Refusal(pub(super) &'static str, pub(super) String);
+pub(crate) struct Refusal(pub(crate) &'static str, pub(crate) String);
 
 /// How ranks find each other.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -153,7 +153,7 @@ mod tests {
     }
 
     fn ready() -> Nodes {
-        let node = || Node { state: NodeState::Ready, directory: Some("/tmp/x".into()) };
+        let node = || Node { state: NodeState::Ready, directory: Some("/tmp/x".into()), names: Vec::new() };
         [("c1".to_owned(), node()), ("c2".to_owned(), node())].into()
     }
 
