@@ -216,6 +216,11 @@ async fn hold(
 fn variables(file: &HelperFile, environment: &Environment) -> Vec<(String, String)> {
     let session = file.name.split('.').next().unwrap_or_default().to_owned();
     let mut all = app::session(environment, &file.nodes, &file.node);
+    // What SLURM says here is about the helper's own step.
+    all.retain(|(name, _)| name != "SLURM_JOB_NODELIST" && name != "SLURM_JOB_NUM_NODES");
+    let names: Vec<&str> = file.nodes.iter().map(|(name, _)| name.as_str()).collect();
+    all.push(("SLURM_JOB_NODELIST".to_owned(), names.join(",")));
+    all.push(("SLURM_JOB_NUM_NODES".to_owned(), names.len().to_string()));
     all.push((app::SESSION.to_owned(), session));
     all
 }

@@ -32,7 +32,7 @@ pub fn name(program: &OsString) -> Option<&'static str> {
 pub fn rsh(name: &str, words: &[OsString]) -> u8 {
     let outcome = match line::read(words.iter().cloned()) {
         Ok(Line::Version) => {
-            say(name, &format!("eirene-rsh {}, with ssh's command line", env!("CARGO_PKG_VERSION")));
+            say(launchers::RSH, &format!("version {}, with ssh's command line", env!("CARGO_PKG_VERSION")));
             return 0;
         }
         Ok(Line::Call(call)) => carry_out(&call),

@@ -19,8 +19,8 @@ use super::{Asker, READY, Refusal, ask_to_end, listen};
 use crate::helper::{FromHelper, say};
 use crate::helpers::{Helpers, NodeState, Nodes, STEP_FILE};
 use crate::job::{digest, write_private};
-use crate::remote::RemoteFile;
-use crate::rsh::NO_SUCH_NODE;
+use crate::remote::{RemoteFile, ended};
+use crate::rsh::{EXIT_FAILED, NO_SUCH_NODE};
 use crate::srun::Srun;
 
 /// Who starts programs on the session's nodes. Cheap to clone.
@@ -148,6 +148,7 @@ impl Remotes {
             "--mpi=none".to_owned(),
             "--cpu-bind=none".to_owned(),
         ];
+        let uid = nix::unistd::geteuid().as_raw();
         let digest = digest(&text).into();
         let words = ["remote".into(), "--file".into(), path.clone().into_os_string(), "--digest".into(), digest];
         let Descriptors([input, output, errors]) = standard;
@@ -160,12 +161,13 @@ impl Remotes {
         let _ = asker.say(&Answer::Starting { text: format!("on {}", found.node) }).await;
         loop {
             tokio::select! {
-                ended = child.wait() => return Ok(Answer::Ended { status: ended.map_or(1, crate::guard::code) }),
+                // Without a status SLURM has failed, or the task, and has said why.
+                _ = child.wait() => return Ok(Answer::Ended { status: ended(&path, uid).unwrap_or(EXIT_FAILED) }),
                 heard = asker.hear::<Word>() => if !matches!(heard, Ok(Some(Word::Signal { .. }))) {
                     // It is gone, or wants to be. With its task the program over there is hung up.
                     ask_to_end(&child);
-                    let ended = child.wait().await;
-                    return Ok(Answer::Ended { status: ended.map_or(1, crate::guard::code) });
+                    let _ = child.wait().await;
+                    return Ok(Answer::Ended { status: EXIT_FAILED });
                 },
             }
         }
