@@ -178,7 +178,11 @@ impl Steps {
     async fn serve(self, mut asker: Asker, request: Request, standard: Descriptors) {
         let outcome = match request {
             Request::Step(request) => self.step(&mut asker, request, standard).await,
-            Request::Remote(request) => self.inner.remotes.start(&mut asker, request, standard).await,
+            Request::Remote(request) => {
+                let (number, nodes) = (self.next(), vec![request.node.clone()]);
+                let _told = self.tell(StepReport { number, command: shown(&request.program), ranks: 1, nodes });
+                self.inner.remotes.start(&mut asker, request, standard).await
+            }
         };
         asker.end(outcome).await;
     }
@@ -197,6 +201,13 @@ impl Steps {
         Ok(now)
     }
 
+    /// A number for a step or for a program on another node.
+    fn next(&self) -> u32 {
+        let mut running = self.running();
+        running.last += 1;
+        running.last
+    }
+
     fn turn(&self, what: String) -> Result<Turn, Refusal> {
         let mut running = self.running();
         if let Some(current) = &running.current {
@@ -205,9 +216,9 @@ impl Steps {
             );
             return Err(Refusal("busy", text));
         }
-        running.last += 1;
         running.current = Some(what);
-        Ok(Turn { steps: self.clone(), number: running.last })
+        drop(running);
+        Ok(Turn { steps: self.clone(), number: self.next() })
     }
 
     async fn step(&self, asker: &mut Asker, request: StepRequest, standard: Descriptors) -> Result<Answer, Refusal> {
