@@ -140,6 +140,9 @@ async fn seed(db: &Db) -> anyhow::Result<(SessionId, String)> {
         started_at: Some(now),
         ends_at: None,
         ended_at: None,
+        program: None,
+        requeue_of: None,
+        exit_status: None,
         version: 1,
     };
     db.insert_session(&session, None).await?;

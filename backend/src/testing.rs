@@ -60,6 +60,9 @@ pub(crate) fn session(owner: &str) -> Session {
         started_at: None,
         ends_at: None,
         ended_at: None,
+        program: None,
+        requeue_of: None,
+        exit_status: None,
         version: 1,
     }
 }

@@ -235,6 +235,9 @@ fn session(number: usize, user: &User, uid: u32) -> anyhow::Result<Session> {
         started_at: Some(now),
         ends_at: None,
         ended_at: None,
+        program: None,
+        requeue_of: None,
+        exit_status: None,
         version: 1,
     })
 }

@@ -27,4 +27,4 @@ pub use name::{
 };
 pub use run::RunProgram;
 pub use sentence::Sentence;
-pub use session::{Desired, Reason, Resources, Session, SessionState};
+pub use session::{Desired, JobKind, Reason, Resources, Session, SessionState};

@@ -1,4 +1,5 @@
-//! Sessions: interactive allocations, with what is wanted and what was seen kept apart.
+//! Sessions: interactive allocations, with what is wanted and what was seen kept apart. A run is one without a browser: a program in the
+//! app's place.
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -6,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::account::word_enum;
 use crate::id::{SessionId, UserId};
 use crate::name::{AppName, GpuType, ImageName, NodeName, PartitionName, ProjectName, SessionName, Username};
+use crate::run::RunProgram;
 use crate::scheduler::JobIdentity;
 use crate::sentence::Sentence;
 
@@ -93,7 +95,19 @@ pub struct Resources {
     pub walltime_min: u32,
 }
 
-/// A session as the platform knows it.
+/// The app of every run; no image has to offer it.
+pub const RUN_APP: &str = "run";
+
+/// What a row of [`Session`] is to people.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum JobKind {
+    /// A session: its app is opened in a browser.
+    Session,
+    /// A run: its program is carried out and nobody opens it.
+    Run,
+}
+
+/// A session, or a run, as the platform knows it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Session {
     /// Id.
@@ -106,8 +120,14 @@ pub struct Session {
     pub owner_uid: u32,
     /// What the owner calls it.
     pub name: SessionName,
-    /// App.
+    /// App; [`RUN_APP`] for a run.
     pub app: AppName,
+    /// What a run carries out; none is a session.
+    pub program: Option<RunProgram>,
+    /// The run that this one repeats: it is not submitted before that one is over.
+    pub requeue_of: Option<SessionId>,
+    /// The exit status of a run's program, once the agent has said it.
+    pub exit_status: Option<i32>,
     /// Image, by name.
     pub image: ImageName,
     /// The SIF file it runs, as the compute nodes see it: a new version of the image does not change a session.
@@ -146,6 +166,13 @@ pub struct Session {
     pub ended_at: Option<Timestamp>,
     /// Grows with every change; lists and pages use it to tell old from new.
     pub version: i64,
+}
+
+impl Session {
+    /// What this row is to people.
+    pub fn kind(&self) -> JobKind {
+        if self.program.is_some() { JobKind::Run } else { JobKind::Session }
+    }
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
-//! Sessions. Whoever changes one reads it, changes the copy and writes it back; the version tells whether somebody else was faster.
+//! Sessions and runs. Whoever changes one reads it, changes the copy and writes it back; the version tells whether somebody else was faster.
 
-use eirene_core::{Session, SessionId, UserId};
+use eirene_core::{JobKind, Session, SessionId, UserId};
 
 use crate::db::Db;
 use crate::error::DbError;
@@ -20,6 +20,19 @@ macro_rules! live {
     };
 }
 
+// The literal conditions that tell runs from sessions are those of the partial indexes.
+macro_rules! session {
+    () => {
+        "sessions.program IS NULL"
+    };
+}
+
+macro_rules! run {
+    () => {
+        "sessions.program IS NOT NULL"
+    };
+}
+
 // `g` comes after every id.
 macro_rules! page {
     () => {
@@ -31,23 +44,39 @@ statements! {
     INSERT = "INSERT INTO sessions (id, owner_id, owner_uid, name, app, image, image_path, project, partition_name,
             node_count, cpus, memory_mib, gpus, gpu_type, walltime_min, desired, state, undetermined, reason_code,
             reason_text, marker, submit_begun_at, job_cluster, job_id, job_submitted_at, restart_count, nodes,
-            start_estimate, created_at, started_at, ends_at, ended_at, version, idempotency_key, body_hash)
+            start_estimate, created_at, started_at, ends_at, ended_at, version, idempotency_key, body_hash, program,
+            requeue_of, exit_status)
         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22,
-            $23, $24, $25, $26, $27, $28, $29, $30, $31, $32, $33, $34, $35)
+            $23, $24, $25, $26, $27, $28, $29, $30, $31, $32, $33, $34, $35, $36, $37, $38)
         ON CONFLICT (owner_id, idempotency_key) DO NOTHING";
     BODY_HASH_BY_KEY = "SELECT id, body_hash FROM sessions WHERE owner_id = $1 AND idempotency_key = $2";
     BY_ID = select!("WHERE sessions.id = $1");
     BY_MARKER = select!("WHERE sessions.marker = $1");
-    PAGE = select!("WHERE TRUE", page!());
-    LIVE_PAGE = select!("WHERE ", live!(), page!());
-    PAGE_OF_OWNER = select!("WHERE sessions.owner_id = $3", page!());
-    LIVE_PAGE_OF_OWNER = select!("WHERE sessions.owner_id = $3 AND ", live!(), page!());
+    PAGE = select!("WHERE ", session!(), page!());
+    LIVE_PAGE = select!("WHERE ", session!(), " AND ", live!(), page!());
+    PAGE_OF_OWNER = select!("WHERE sessions.owner_id = $3 AND ", session!(), page!());
+    LIVE_PAGE_OF_OWNER = select!("WHERE sessions.owner_id = $3 AND ", session!(), " AND ", live!(), page!());
+    RUNS = select!("WHERE ", run!(), page!());
+    LIVE_RUNS = select!("WHERE ", run!(), " AND ", live!(), page!());
+    RUNS_OF_OWNER = select!("WHERE sessions.owner_id = $3 AND ", run!(), page!());
+    LIVE_RUNS_OF_OWNER = select!("WHERE sessions.owner_id = $3 AND ", run!(), " AND ", live!(), page!());
+    REQUEUED_AS = select!("WHERE sessions.requeue_of = $1");
+    /// All that a run repeats, through any number of requeues, and of these the oldest that is not over.
+    LIVE_BEFORE = concat!("WITH RECURSIVE earlier (id, requeue_of, state) AS (
+            SELECT sessions.id, sessions.requeue_of, sessions.state FROM sessions
+            WHERE sessions.id = (SELECT later.requeue_of FROM sessions AS later WHERE later.id = $1)
+            UNION
+            SELECT sessions.id, sessions.requeue_of, sessions.state
+            FROM sessions JOIN earlier ON sessions.id = earlier.requeue_of)
+        SELECT ", session_columns!(), " FROM earlier JOIN sessions ON sessions.id = earlier.id
+            JOIN users ON users.id = sessions.owner_id
+        WHERE ", live!(), " ORDER BY sessions.id LIMIT 1");
     LIVE = select!("WHERE ", live!(), " ORDER BY sessions.id");
     UPDATE = "UPDATE sessions SET name = $1, desired = $2, state = $3, undetermined = $4, reason_code = $5,
             reason_text = $6, submit_begun_at = $7, job_cluster = $8, job_id = $9, job_submitted_at = $10,
             restart_count = $11, nodes = $12, start_estimate = $13, started_at = $14, ends_at = $15, ended_at = $16,
-            version = version + 1
-        WHERE id = $17 AND version = $18";
+            exit_status = $17, version = version + 1
+        WHERE id = $18 AND version = $19";
 }
 
 /// What became of a new session.
@@ -80,6 +109,7 @@ impl Db {
         idempotency: Option<(&str, &str)>,
     ) -> Result<Inserted, DbError> {
         let nodes = serde_json::to_string(&session.nodes).map_err(DbError::encode)?;
+        let program = session.program.as_ref().map(serde_json::to_string).transpose().map_err(DbError::encode)?;
         let memory_mib = i64::try_from(session.resources.memory_mib).unwrap_or(i64::MAX);
         let inserted = on_db!(self, pool => sqlx::query(INSERT)
             .bind(session.id.to_string())
@@ -117,6 +147,9 @@ impl Db {
             .bind(session.version)
             .bind(idempotency.map(|(key, _)| key))
             .bind(idempotency.map(|(_, body)| body))
+            .bind(program)
+            .bind(session.requeue_of.map(|id| id.to_string()))
+            .bind(session.exit_status.map(i64::from))
             .execute(pool).await.map(|done| done.rows_affected()))
         .map_err(DbError::conflict("session"))?;
         match idempotency {
@@ -165,41 +198,62 @@ impl Db {
         row.map(SessionRow::into_session).transpose()
     }
 
-    /// Sessions of one owner or of everybody, newest first, from after the session `cursor` on.
+    /// Sessions, or runs, of one owner or of everybody, newest first, from after the one with the id `cursor` on.
     pub async fn sessions_of(
         &self,
+        kind: JobKind,
         owner: Option<UserId>,
         filter: StateFilter,
         cursor: Option<SessionId>,
         limit: u32,
     ) -> Result<Vec<Session>, DbError> {
+        use StateFilter::{All, Live};
         let cursor = cursor.map(|id| id.to_string());
         let limit = i64::from(limit);
         let rows: Vec<SessionRow> = if let Some(owner) = owner {
-            let statement = match filter {
-                StateFilter::All => PAGE_OF_OWNER,
-                StateFilter::Live => LIVE_PAGE_OF_OWNER,
+            let statement = match (kind, filter) {
+                (JobKind::Session, All) => PAGE_OF_OWNER,
+                (JobKind::Session, Live) => LIVE_PAGE_OF_OWNER,
+                (JobKind::Run, All) => RUNS_OF_OWNER,
+                (JobKind::Run, Live) => LIVE_RUNS_OF_OWNER,
             };
             let owner = owner.to_string();
             on_db!(self, pool => sqlx::query_as(statement).bind(cursor).bind(limit).bind(owner).fetch_all(pool).await)?
         } else {
-            let statement = match filter {
-                StateFilter::All => PAGE,
-                StateFilter::Live => LIVE_PAGE,
+            let statement = match (kind, filter) {
+                (JobKind::Session, All) => PAGE,
+                (JobKind::Session, Live) => LIVE_PAGE,
+                (JobKind::Run, All) => RUNS,
+                (JobKind::Run, Live) => LIVE_RUNS,
             };
             on_db!(self, pool => sqlx::query_as(statement).bind(cursor).bind(limit).fetch_all(pool).await)?
         };
         rows.into_iter().map(SessionRow::into_session).collect()
     }
 
-    /// All sessions that are not over, oldest first.
+    /// The run that repeats `id`, if one does: there is one at most.
+    pub async fn requeued_as(&self, id: SessionId) -> Result<Option<Session>, DbError> {
+        let row: Option<SessionRow> =
+            on_db!(self, pool => sqlx::query_as(REQUEUED_AS).bind(id.to_string()).fetch_optional(pool).await)?;
+        row.map(SessionRow::into_session).transpose()
+    }
+
+    /// The oldest of the runs that `id` repeats, through any number of requeues, that is not over.
+    pub async fn live_before(&self, id: SessionId) -> Result<Option<Session>, DbError> {
+        let row: Option<SessionRow> =
+            on_db!(self, pool => sqlx::query_as(LIVE_BEFORE).bind(id.to_string()).fetch_optional(pool).await)?;
+        row.map(SessionRow::into_session).transpose()
+    }
+
+    /// All sessions and runs that are not over, oldest first.
     pub async fn live_sessions(&self) -> Result<Vec<Session>, DbError> {
         let rows: Vec<SessionRow> = on_db!(self, pool => sqlx::query_as(LIVE).fetch_all(pool).await)?;
         rows.into_iter().map(SessionRow::into_session).collect()
     }
 
     /// Writes a changed session back when its version is still the stored one, and counts the version up: the copy in the caller's hand has then
-    /// the number before. False, with nothing changed, when somebody else was faster. What was asked for, the owner and the marker stay.
+    /// the number before. False, with nothing changed, when somebody else was faster. What was asked for (a run's program and
+    /// what it repeats too), the owner and the marker stay.
     pub async fn update_session(&self, session: &Session) -> Result<bool, DbError> {
         let nodes = serde_json::to_string(&session.nodes).map_err(DbError::encode)?;
         let changed = on_db!(self, pool => sqlx::query(UPDATE)
@@ -219,6 +273,7 @@ impl Db {
             .bind(maybe_micros(session.started_at))
             .bind(maybe_micros(session.ends_at))
             .bind(maybe_micros(session.ended_at))
+            .bind(session.exit_status.map(i64::from))
             .bind(session.id.to_string())
             .bind(session.version)
             .execute(pool).await.map(|done| done.rows_affected()))?;

@@ -13,7 +13,8 @@ mod users;
 
 use eirene_core::secret::{Secret, SecretHash};
 use eirene_core::{
-    Desired, LoginId, Resources, Role, Scope, Session, SessionId, SessionState, TokenId, User, UserId, UserState,
+    Desired, LoginId, Resources, Role, RunProgram, Scope, Session, SessionId, SessionState, TokenId, User, UserId,
+    UserState,
 };
 use jiff::Timestamp;
 use sqlx::{AssertSqlSafe, Connection as _, PgConnection};
@@ -169,6 +170,9 @@ fn session(owner: &User) -> Session {
         owner_uid: 10_001,
         name: "Übung 3: <b>'; $(x)".parse().unwrap(),
         app: "jupyterlab".parse().unwrap(),
+        program: None,
+        requeue_of: None,
+        exit_status: None,
         image: "jupyter".parse().unwrap(),
         image_path: "/shared/images/jupyter.sif".to_owned(),
         project: None,
@@ -197,6 +201,17 @@ fn session(owner: &User) -> Session {
         ended_at: None,
         version: 1,
     }
+}
+
+/// A run.
+fn a_run(owner: &User) -> Session {
+    let program = RunProgram {
+        file: "Übung 3/'; $(x).py".to_owned(),
+        arguments: vec!["--lr".to_owned(), "a\nb \"c\"".to_owned()],
+        ranks: Some(8),
+        preflight: false,
+    };
+    Session { app: "run".parse().unwrap(), program: Some(program), ..session(owner) }
 }
 
 /// A session that is there.

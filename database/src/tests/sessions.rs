@@ -1,7 +1,7 @@
 //! Sessions: one per idempotency key, no lost update, pages without gaps.
 
 use eirene_core::scheduler::JobIdentity;
-use eirene_core::{Reason, Sentence};
+use eirene_core::{JobKind, Reason, Sentence};
 
 use super::*;
 use crate::{DbError, Inserted, StateFilter};
@@ -25,13 +25,16 @@ fn full(owner: &User) -> Session {
     session.started_at = Some(at(4));
     session.ends_at = Some(at(5));
     session.ended_at = Some(at(6));
+    session.exit_status = Some(-1);
     session
 }
 
 on_both! {
     async fn a_session_comes_back_as_it_went_in(db) {
         let ada = add_user(db, "ada").await;
-        for session in [session(&ada), full(&ada)] {
+        let earlier = add_session(db, &ada).await;
+        let run = Session { requeue_of: Some(earlier.id), exit_status: Some(3), ..a_run(&ada) };
+        for session in [session(&ada), full(&ada), run] {
             assert_eq!(db.insert_session(&session, None).await.unwrap(), Inserted::New);
             assert_eq!(db.session(session.id).await.unwrap().as_ref(), Some(&session));
             assert_eq!(db.session_by_marker(&session.marker).await.unwrap(), Some(session));
@@ -129,8 +132,9 @@ on_both! {
     async fn pages_have_no_gap_and_nothing_twice(db) {
         let (ada, grace) = (add_user(db, "ada").await, add_user(db, "grace").await);
         let mut all = Vec::new();
-        for n in 0..7 {
-            let mut session = session(if n % 3 == 2 { &grace } else { &ada });
+        for n in 0..14 {
+            let owner = if n % 3 == 2 { &grace } else { &ada };
+            let mut session = if n % 7 < 4 { session(owner) } else { a_run(owner) };
             session.state = if n % 2 == 1 { SessionState::Ended } else { SessionState::Running };
             db.insert_session(&session, None).await.unwrap();
             all.push(session);
@@ -139,16 +143,21 @@ on_both! {
         let live = |session: &&Session| !session.state.is_final();
         let of_ada = |session: &&Session| session.owner == ada.id;
         let ids = |sessions: Vec<&Session>| sessions.iter().map(|session| session.id).collect::<Vec<_>>();
-        let pages = [
-            (None, StateFilter::All, ids(all.iter().collect())),
-            (None, StateFilter::Live, ids(all.iter().filter(live).collect())),
-            (Some(ada.id), StateFilter::All, ids(all.iter().filter(of_ada).collect())),
-            (Some(ada.id), StateFilter::Live, ids(all.iter().filter(of_ada).filter(live).collect())),
-        ];
-        for (owner, filter, expected) in pages {
+        let mut pages = Vec::new();
+        for kind in [JobKind::Session, JobKind::Run] {
+            let of_kind = |session: &&Session| session.kind() == kind;
+            let all = || all.iter().filter(of_kind);
+            pages.extend([
+                (kind, None, StateFilter::All, ids(all().collect())),
+                (kind, None, StateFilter::Live, ids(all().filter(live).collect())),
+                (kind, Some(ada.id), StateFilter::All, ids(all().filter(of_ada).collect())),
+                (kind, Some(ada.id), StateFilter::Live, ids(all().filter(of_ada).filter(live).collect())),
+            ]);
+        }
+        for (kind, owner, filter, expected) in pages {
             let (mut seen, mut cursor) = (Vec::new(), None);
             loop {
-                let page = db.sessions_of(owner, filter, cursor, 2).await.unwrap();
+                let page = db.sessions_of(kind, owner, filter, cursor, 2).await.unwrap();
                 assert!(page.len() <= 2);
                 let Some(last) = page.last() else { break };
                 cursor = Some(last.id);
@@ -156,13 +165,48 @@ on_both! {
                 if seen.len() == 2 {
                     // What comes new between two pages is on neither.
                     add_session(db, &ada).await;
+                    db.insert_session(&a_run(&ada), None).await.unwrap();
                 }
             }
-            assert_eq!(seen, expected, "{owner:?} {filter:?}");
+            assert_eq!(seen, expected, "{kind:?} {owner:?} {filter:?}");
             meddle(db, "DELETE FROM sessions WHERE state = 'queued'").await.unwrap();
         }
         let oldest_first: Vec<Session> = all.iter().filter(live).rev().cloned().collect();
         assert_eq!(db.live_sessions().await.unwrap(), oldest_first);
+    }
+
+    async fn what_a_run_repeats_is_found_through_any_number_of_requeues(db) {
+        let ada = add_user(db, "ada").await;
+        let mut line = vec![a_run(&ada)];
+        for n in 0..3 {
+            line.push(Session { requeue_of: Some(line[n].id), ..a_run(&ada) });
+        }
+        for run in &line {
+            db.insert_session(run, None).await.unwrap();
+        }
+        let last = line[3].id;
+        let before = async || db.live_before(last).await.unwrap().map(|run| run.id);
+        assert_eq!(before().await, Some(line[0].id));
+        // One in the middle is over first: it was asked to stop before it was submitted.
+        for (over, expected) in [(1, Some(line[0].id)), (0, Some(line[2].id)), (2, None)] {
+            let mut run = line[over].clone();
+            run.state = SessionState::Ended;
+            assert!(db.update_session(&run).await.unwrap());
+            assert_eq!(before().await, expected, "{over}");
+        }
+        assert_eq!(db.live_before(line[0].id).await.unwrap(), None);
+        assert_eq!(db.requeued_as(line[0].id).await.unwrap().map(|run| run.id), Some(line[1].id));
+        assert_eq!(db.requeued_as(last).await.unwrap(), None);
+    }
+
+    async fn a_run_is_repeated_once(db) {
+        let ada = add_user(db, "ada").await;
+        let first = a_run(&ada);
+        db.insert_session(&first, None).await.unwrap();
+        let repeats = || Session { requeue_of: Some(first.id), ..a_run(&ada) };
+        db.insert_session(&repeats(), None).await.unwrap();
+        let again = db.insert_session(&repeats(), None).await;
+        assert!(matches!(again, Err(DbError::Conflict { what: "session" })), "{again:?}");
     }
 
     async fn a_column_that_makes_no_sense_is_named(db) {
@@ -175,6 +219,8 @@ on_both! {
             ("cpus", "UPDATE sessions SET cpus = 4294967296", "UPDATE sessions SET cpus = 2"),
             ("job_id", "UPDATE sessions SET job_id = 7", "UPDATE sessions SET job_id = NULL"),
             ("reason_text", "UPDATE sessions SET reason_code = 'x'", "UPDATE sessions SET reason_code = NULL"),
+            ("program", "UPDATE sessions SET program = '{\"file\": 1}'", "UPDATE sessions SET program = NULL"),
+            ("exit_status", "UPDATE sessions SET exit_status = 4294967296", "UPDATE sessions SET exit_status = NULL"),
             ("app", "UPDATE sessions SET app = ''", "UPDATE sessions SET app = 'jupyterlab'"),
         ];
         for (wanted, break_it, mend_it) in damage {

@@ -63,6 +63,28 @@ async fn every_statement_for_one_engine_prepares_there() {
     postgres.finish().await;
 }
 
+/// SQLite does without statistics; PostgreSQL chooses by the size of the tables.
+#[tokio::test]
+async fn a_page_of_a_list_is_read_from_an_index_of_its_own() {
+    use crate::sessions::{PAGE, PAGE_OF_OWNER, REQUEUED_AS, RUNS, RUNS_OF_OWNER};
+    let test = TestDb::sqlite().await;
+    let Db::Sqlite(pool) = &test.db else { panic!("this is SQLite") };
+    for (sql, index) in [
+        (PAGE, "idx_sessions_id_session"),
+        (RUNS, "idx_sessions_id_run"),
+        (PAGE_OF_OWNER, "idx_sessions_owner_id_id_session"),
+        (RUNS_OF_OWNER, "idx_sessions_owner_id_id_run"),
+        (REQUEUED_AS, "idx_sessions_requeue_of"),
+    ] {
+        let plan: Vec<(i64, i64, i64, String)> =
+            sqlx::query_as(AssertSqlSafe(format!("EXPLAIN QUERY PLAN {sql}"))).fetch_all(pool).await.unwrap();
+        let plan: Vec<String> = plan.into_iter().map(|(_, _, _, step)| step).collect();
+        assert!(plan.iter().any(|step| step.contains(&format!("{index} ("))), "{sql}: {plan:#?}");
+        assert!(!plan.iter().any(|step| step.contains("TEMP B-TREE")), "nothing is sorted: {plan:#?}");
+    }
+    test.finish().await;
+}
+
 #[test]
 fn no_statement_hides_from_these_tests() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
