@@ -2,15 +2,15 @@
 
 use std::sync::Arc;
 
-use eirene_core::Clock;
 use eirene_core::launcher::Launcher;
 use eirene_core::scheduler::Scheduler;
+use eirene_core::{Clock, JobKind};
 use eirene_database::Db;
 use tokio_util::sync::CancellationToken;
 
 use crate::config::Config;
 use crate::http::streams::StreamPlaces;
-use crate::http::view::SessionView;
+use crate::http::view::{RunView, SessionView};
 use crate::reconcilers::Status;
 use crate::services::access::Access;
 use crate::services::accounts::Accounts;
@@ -23,6 +23,7 @@ use crate::services::logs::Logs;
 use crate::services::nodes::NodeReports;
 use crate::services::nudge::Nudges;
 use crate::services::passwords::Passwords;
+use crate::services::runs::Runs;
 use crate::services::sessions::Sessions;
 use crate::services::tokens::Tokens;
 use crate::tunnel::TunnelRegistry;
@@ -56,6 +57,8 @@ pub struct App {
     pub launcher: Arc<dyn Launcher>,
     /// Sessions.
     pub sessions: Sessions,
+    /// Runs.
+    pub runs: Runs,
     /// The cluster as last seen.
     pub cluster: Cluster,
     /// Image catalogue.
@@ -110,10 +113,16 @@ impl App {
             cluster: cluster.clone(),
             nudges: nudges.clone(),
             most_live: config.limits.live_sessions,
+            most_runs: config.limits.live_runs,
             show: Arc::new(move |session| {
-                serde_json::to_value(SessionView::new(session, &shown)).unwrap_or(serde_json::Value::Null)
+                let view = match session.kind() {
+                    JobKind::Session => serde_json::to_value(SessionView::new(session, &shown)),
+                    JobKind::Run => serde_json::to_value(RunView::new(session)),
+                };
+                view.unwrap_or(serde_json::Value::Null)
             }),
         });
+        let runs = Runs::new(sessions.clone(), logs.clone());
         let access = Access::new(db.clone(), clock.clone(), audit.clone());
         let accounts = Accounts::new(db.clone(), clock.clone(), audit.clone(), passwords, access.clone());
         let logins = Logins::new(db.clone(), clock.clone(), audit.clone(), accounts.clone(), access.clone());
@@ -125,6 +134,7 @@ impl App {
             scheduler,
             launcher,
             sessions,
+            runs,
             cluster,
             images,
             events,

@@ -10,8 +10,8 @@ use eirene_core::scheduler::{
     CallAs, Job, JobIdentity, JobSpec, JobState, Node, NodeGpus, Partition, Scheduler, SchedulerError, SchedulerResult,
 };
 use eirene_core::{
-    Clock as _, Desired, Image, ImageId, Reason, Resources, Role, Sentence, Session, SessionId, SessionState, User,
-    UserId, UserState, Username,
+    Clock as _, Desired, Image, ImageId, Reason, Resources, Role, RunProgram, Sentence, Session, SessionId,
+    SessionState, User, UserId, UserState, Username,
 };
 use eirene_database::Db;
 use jiff::Timestamp;
@@ -21,6 +21,7 @@ use crate::config::Config;
 use crate::services::actor::{Actor, Via};
 use crate::services::cluster::Snapshot;
 use crate::services::passwords::Passwords;
+use crate::services::runs::StartRun;
 use crate::services::sessions::StartSession;
 
 /// Where the clock of every test begins.
@@ -64,6 +65,16 @@ pub(crate) fn session(owner: &str) -> Session {
         requeue_of: None,
         exit_status: None,
         version: 1,
+    }
+}
+
+/// What most tests run: two ranks of a script.
+pub(crate) fn program() -> RunProgram {
+    RunProgram {
+        file: "work/train.py".into(),
+        arguments: vec!["--lr".into(), "0.1".into()],
+        ranks: Some(2),
+        preflight: true,
     }
 }
 
@@ -342,7 +353,7 @@ impl TestApp {
         let directory = tempfile::tempdir().unwrap();
         let text = format!(
             "[server]\nportal_url = \"http://eirene.localhost:8080\"\napps_domain = \"apps.eirene.localhost:8080\"\nstate_dir = {:?}\n\
-             [launcher]\nsocket = {:?}\n[images]\nbinds = [\"/data:/data:ro\"]\n[tunnel]\nadvertise = \"portal:7443\"\n[limits]\nlive_sessions = 3\n",
+             [launcher]\nsocket = {:?}\n[images]\nbinds = [\"/data:/data:ro\"]\n[tunnel]\nadvertise = \"portal:7443\"\n[limits]\nlive_sessions = 3\nlive_runs = 4\n",
             directory.path(),
             directory.path().join("launcher.sock")
         );
@@ -398,6 +409,17 @@ impl TestApp {
         StartSession {
             name: None,
             app: "jupyterlab".parse().unwrap(),
+            image: "jupyter".parse().unwrap(),
+            project: None,
+            resources: small(),
+        }
+    }
+
+    /// What most tests run.
+    pub(crate) fn run_wish() -> StartRun {
+        StartRun {
+            name: None,
+            program: program(),
             image: "jupyter".parse().unwrap(),
             project: None,
             resources: small(),

@@ -48,7 +48,7 @@ mod tests {
 
     #[test]
     fn sentences_are_those_of_the_catalogue() {
-        assert_eq!(say("reason.stopped").as_str(), "The session was stopped as asked.");
+        assert_eq!(say("reason.stopped").as_str(), "It was stopped as asked.");
         assert_eq!(say_with("wrong.between", &[("least", "1"), ("most", "9")]).as_str(), "must be between 1 and 9");
         assert_eq!(say_count("problem.invalid", 1, &[]).as_str(), "one field is wrong");
         assert_eq!(say_count("problem.invalid", 3, &[]).as_str(), "3 fields are wrong");

@@ -167,6 +167,7 @@ mod tests {
             "metrics.listen",
             "metrics.allow",
             "limits.live_sessions",
+            "limits.live_runs",
             "limits.keep_events_days",
             "limits.keep_logs_days",
             "log.filter",

@@ -169,6 +169,8 @@ pub struct Metrics {
 pub struct Limits {
     /// Sessions at once.
     pub live_sessions: u32,
+    /// Runs at once, waiting ones among them.
+    pub live_runs: u32,
     /// Days events are kept for browsers that come back.
     pub keep_events_days: u32,
     /// Days the log of a session is kept.
@@ -247,7 +249,7 @@ impl Default for Metrics {
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { live_sessions: 10, keep_events_days: 7, keep_logs_days: 90 }
+        Self { live_sessions: 10, live_runs: 50, keep_events_days: 7, keep_logs_days: 90 }
     }
 }
 

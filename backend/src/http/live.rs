@@ -4,14 +4,14 @@
 use axum::extract::State;
 use axum::response::{IntoResponse as _, Response};
 use axum::{Json, Router};
-use eirene_core::{Scope, SessionId};
+use eirene_core::{JobKind, Scope, SessionId};
 use http::HeaderMap;
 use serde::Deserialize;
 
 use super::body::{Query, some_plain};
 use super::extract::{Id, SignedIn};
 use super::problem::HttpResult;
-use super::streams::{self, Wanted};
+use super::streams::{self, LogOf, Wanted};
 use super::view::{ClusterDocument, SessionView};
 use crate::app::App;
 
@@ -63,7 +63,7 @@ async fn session_events(
     Query(from): Query<From>,
 ) -> HttpResult<Response> {
     let last_id = streams::last_id(&headers, from.last_id)?;
-    streams::events(&app, &person.actor, person.ticket, Wanted::Session(id), last_id).await
+    streams::events(&app, &person.actor, person.ticket, Wanted::One(JobKind::Session, id), last_id).await
 }
 
 async fn logs(
@@ -72,7 +72,7 @@ async fn logs(
     Id(id): Id<SessionId>,
     Query(how): Query<How>,
 ) -> HttpResult<Response> {
-    streams::log(&app, &person.actor, person.ticket, id, how.follow).await
+    streams::log(&app, &person.actor, person.ticket, LogOf::Session(id), how.follow).await
 }
 
 async fn session(State(app): State<App>, person: SignedIn, Id(id): Id<SessionId>) -> HttpResult<Response> {

@@ -8,7 +8,7 @@ use std::time::Duration;
 use axum::body::Body;
 use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse as _, Response};
-use eirene_core::{SessionId, UserId};
+use eirene_core::{JobKind, SessionId, UserId};
 use eirene_words::say;
 use futures_util::stream::{self, StreamExt as _};
 use http::{HeaderMap, HeaderValue, StatusCode, header};
@@ -56,10 +56,19 @@ impl StreamPlaces {
 pub enum Wanted {
     /// The caller's own.
     Own,
-    /// One session's.
-    Session(SessionId),
+    /// One session's or run's.
+    One(JobKind, SessionId),
     /// Everybody's.
     All,
+}
+
+/// Whose log.
+#[derive(Debug, Clone, Copy)]
+pub enum LogOf {
+    /// A session's.
+    Session(SessionId),
+    /// A run's, or one rank's of it.
+    Run(SessionId, Option<u32>),
 }
 
 /// Events as they happen, after those that happened since `last_id`.
@@ -74,7 +83,7 @@ pub async fn events(
     let place = app.streams.take(grant.user)?;
     let events = match wanted {
         Wanted::Own => app.events.subscribe(actor, None, last_id).await?,
-        Wanted::Session(id) => app.events.subscribe(actor, Some(id), last_id).await?,
+        Wanted::One(kind, id) => app.events.subscribe(actor, Some((kind, id)), last_id).await?,
         Wanted::All => app.events.subscribe_all(actor, last_id).await?,
     };
     let first = stream::once(async { Ok::<_, Infallible>(Event::default().retry(COME_BACK)) });
@@ -90,14 +99,20 @@ pub async fn events(
 }
 
 /// The log so far, and what is added to it.
-pub async fn log(app: &App, actor: &Actor, ticket: Ticket, id: SessionId, follow: bool) -> Result<Response, HttpError> {
+pub async fn log(app: &App, actor: &Actor, ticket: Ticket, of: LogOf, follow: bool) -> Result<Response, HttpError> {
     let body = if follow {
         let grant = app.access.admit(ticket).await?.ok_or(AppError::Unauthenticated)?;
         let place = app.streams.take(grant.user)?;
-        let pieces = app.logs.follow(actor, id).await?;
+        let pieces = match of {
+            LogOf::Session(id) => app.logs.follow(actor, JobKind::Session, id).await?,
+            LogOf::Run(id, rank) => app.runs.follow_log(actor, id, rank).await?,
+        };
         Body::from_stream(pieces.map(Ok::<_, Infallible>).take_until(end(app, grant, place)))
     } else {
-        Body::from(app.logs.read(actor, id).await?)
+        Body::from(match of {
+            LogOf::Session(id) => app.logs.read(actor, JobKind::Session, id).await?,
+            LogOf::Run(id, rank) => app.runs.read_log(actor, id, rank).await?,
+        })
     };
     let text = HeaderValue::from_static("text/plain; charset=utf-8");
     Ok(([(header::CONTENT_TYPE, text)], body).into_response())

@@ -64,7 +64,7 @@ impl JobFiles {
                 binds: self.config.images.binds.iter().map(BindPath::to_bind).collect(),
                 origin: self.config.session_origin(session.id),
                 ready_within_s: self.config.agent.ready_within_s,
-                run: None,
+                run: session.program.clone(),
             },
         };
         let content = serde_json::to_string(&file).map_err(|error| JobFileError::Home(error.to_string()))?;

@@ -9,7 +9,7 @@ use std::sync::{Mutex, PoisonError};
 use anyhow::Context as _;
 use async_trait::async_trait;
 use eirene_core::scheduler::{Job, SchedulerError};
-use eirene_core::{Session, SessionId, SessionState};
+use eirene_core::{JobKind, Session, SessionId, SessionState};
 use eirene_words::words;
 use jiff::{SignedDuration, Timestamp};
 
@@ -203,8 +203,10 @@ impl Observe {
 
 fn count(app: &App, live: &[Session]) {
     for &state in SessionState::ALL.iter().filter(|state| !state.is_final()) {
-        let sessions = live.iter().filter(|session| session.state == state).count();
-        metrics::gauge!("eirene_sessions", "state" => state.as_str()).set(sessions as f64);
+        for (name, kind) in [("eirene_sessions", JobKind::Session), ("eirene_runs", JobKind::Run)] {
+            let there = live.iter().filter(|session| session.state == state && session.kind() == kind).count();
+            metrics::gauge!(name, "state" => state.as_str()).set(there as f64);
+        }
     }
     metrics::gauge!("eirene_agents_connected").set(app.tunnels.count() as f64);
 }
@@ -212,6 +214,8 @@ fn count(app: &App, live: &[Session]) {
 /// What is left to do when a session is over: streams, secret, log.
 pub(super) async fn finish(app: &App, job_files: &JobFiles, session: &Session) {
     app.tunnels.close(session.id);
+    // A run may have waited for this one.
+    app.nudges.submit().notify_one();
     job_files.remove(session).await;
     if session.state == SessionState::Failed
         && let Some(text) = job_files.job_log(session).await.filter(|text| !text.trim().is_empty())

@@ -66,7 +66,7 @@ impl Reconciler for Ready {
                     if session.state == SessionState::Starting {
                         session.state = SessionState::Stopping;
                         session.desired = Desired::Ended;
-                        session.reason = Some(reasons::never_ready(limit_s));
+                        session.reason = Some(reasons::never_ready(session.kind(), limit_s));
                     }
                 })
                 .await?;

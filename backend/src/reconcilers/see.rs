@@ -1,10 +1,10 @@
-//! What a job in the snapshot means for its session: pure rules, from one row and one job to the next row.
+//! What a job in the snapshot means for its session or run: pure rules, from one row and one job to the next row.
 //!
 //! *Running* is never concluded here. News that is older than what is known is let go by: a job that waits while its agent has already been
 //! heard of can only be an old look, because a restart makes the restart count grow.
 
 use eirene_core::scheduler::{Job, JobState};
-use eirene_core::{Desired, Reason, Session, SessionState};
+use eirene_core::{Desired, JobKind, Reason, Session, SessionState};
 
 use crate::services::sessions::change::advance;
 use crate::services::sessions::reasons;
@@ -23,10 +23,10 @@ pub(super) fn see(session: &mut Session, job: &Job) {
     }
     match job.state {
         JobState::Pending => waiting(session, job),
-        JobState::Configuring => allocated(session, job, reasons::nodes_preparing),
-        JobState::Running => allocated(session, job, reasons::app_starting),
+        JobState::Configuring => allocated(session, job, |_| reasons::nodes_preparing()),
+        JobState::Running => allocated(session, job, reasons::starting),
         JobState::Suspended => {
-            allocated(session, job, reasons::app_starting);
+            allocated(session, job, reasons::starting);
             if session.state != SessionState::Stopping {
                 session.reason = Some(reasons::suspended());
             }
@@ -86,7 +86,7 @@ fn waiting(session: &mut Session, job: &Job) {
     }
 }
 
-fn allocated(session: &mut Session, job: &Job, starting: fn() -> Reason) {
+fn allocated(session: &mut Session, job: &Job, starting: fn(JobKind) -> Reason) {
     session.nodes.clone_from(&job.nodes);
     session.started_at = job.started_at.or(session.started_at);
     session.ends_at = job.ends_at.or(session.ends_at);
@@ -96,7 +96,7 @@ fn allocated(session: &mut Session, job: &Job, starting: fn() -> Reason) {
     }
     let silent = session.reason.as_ref().is_some_and(|reason| reason.code == "agent_silent");
     if session.state == SessionState::Starting && !silent {
-        session.reason = Some(starting());
+        session.reason = Some(starting(session.kind()));
     }
     if session.state == SessionState::Running && session.reason.as_ref().is_some_and(|r| r.code == "suspended") {
         session.reason = None;
@@ -112,7 +112,7 @@ fn finish(session: &mut Session, job: &Job) {
         }
     }
     session.ended_at = job.ends_at.filter(|end| *end >= session.created_at);
-    let (state, reason) = judge(job);
+    let (state, reason) = judge(session, job);
     conclude(session, state, Some(reason));
 }
 
@@ -128,12 +128,19 @@ fn conclude(session: &mut Session, state: SessionState, reason: Option<Reason>) 
     session.start_estimate = None;
 }
 
-fn judge(job: &Job) -> (SessionState, Reason) {
+fn judge(session: &Session, job: &Job) -> (SessionState, Reason) {
     use SessionState::{Ended, Failed};
+    let kind = session.kind();
+    let status = session.exit_status.filter(|status| *status != 0);
     match job.state {
-        JobState::Completed => (Ended, reasons::app_ended()),
+        // A program that a signal ended: had the scheduler known why, it would have said so.
+        JobState::Completed | JobState::Failed if let Some(status) = status => (Failed, reasons::failed(kind, status)),
+        JobState::Completed => (Ended, reasons::ended(kind)),
         JobState::Cancelled => (Ended, reasons::cancelled()),
-        JobState::TimedOut => (Ended, reasons::walltime_reached()),
+        JobState::TimedOut => match kind {
+            JobKind::Session => (Ended, reasons::walltime_reached(kind)),
+            JobKind::Run => (Failed, reasons::walltime_reached(kind)),
+        },
         JobState::NodeFailed => (Failed, reasons::node_failed()),
         JobState::OutOfMemory => (Failed, reasons::out_of_memory()),
         JobState::Preempted => (Failed, reasons::preempted()),
@@ -181,7 +188,7 @@ mod tests {
     #[test]
     fn how_it_ended_depends_on_the_wish_and_on_what_the_agent_said() {
         use SessionState::{Ended, Failed, Queued, Running, Stopping};
-        let never = Some(reasons::never_ready(120));
+        let never = Some(reasons::never_ready(JobKind::Session, 120));
         for (state, desired, reason, seen, next, code) in [
             (Running, Desired::Running, None, JobState::Cancelled, Ended, "cancelled"),
             (Running, Desired::Running, None, JobState::TimedOut, Ended, "walltime_reached"),
@@ -193,11 +200,18 @@ mod tests {
             (Stopping, Desired::Ended, None, JobState::Cancelled, Ended, "stopped"),
             (Stopping, Desired::Ended, None, JobState::Failed, Ended, "stopped"),
             (Stopping, Desired::Ended, never.clone(), JobState::Cancelled, Failed, "never_ready"),
-            (Stopping, Desired::Ended, Some(reasons::app_failed(3)), JobState::Completed, Failed, "app_failed"),
             (
                 Stopping,
                 Desired::Ended,
-                Some(reasons::walltime_reached()),
+                Some(reasons::failed(JobKind::Session, 3)),
+                JobState::Completed,
+                Failed,
+                "app_failed",
+            ),
+            (
+                Stopping,
+                Desired::Ended,
+                Some(reasons::walltime_reached(JobKind::Session)),
                 JobState::Completed,
                 Ended,
                 "walltime_reached",

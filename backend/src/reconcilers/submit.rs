@@ -103,6 +103,11 @@ fn waits(session: &Session) -> bool {
     session.job.is_none() && session.state == SessionState::Queued && session.desired == Desired::Running
 }
 
+/// Whether the run that `session` repeats is one of those that go on: it takes nobody's turn then.
+fn repeats_one_of(session: &Session, going_on: &HashMap<SessionId, Desired>) -> bool {
+    session.requeue_of.is_some_and(|earlier| going_on.contains_key(&earlier))
+}
+
 #[async_trait]
 impl Reconciler for Submit {
     fn name(&self) -> &'static str {
@@ -111,7 +116,15 @@ impl Reconciler for Submit {
 
     async fn run(&self) -> anyhow::Result<()> {
         let live = self.work.app.db.live_sessions().await?;
-        let waiting: Vec<Session> = live.into_iter().filter(waits).collect();
+        let going_on: HashMap<SessionId, Desired> = live.iter().map(|session| (session.id, session.desired)).collect();
+        let (waiting, repeating): (Vec<Session>, Vec<Session>) =
+            live.into_iter().filter(waits).partition(|session| !repeats_one_of(session, &going_on));
+        for earlier in repeating.iter().filter_map(|session| session.requeue_of) {
+            // Whoever asked for the repetition may have been killed before it could say so.
+            if going_on.get(&earlier) == Some(&Desired::Running) {
+                self.work.app.sessions.ask_to_end(earlier).await?;
+            }
+        }
         let ids: HashSet<SessionId> = waiting.iter().map(|session| session.id).collect();
         self.work.home_trouble.lock().unwrap_or_else(PoisonError::into_inner).retain(|id, _| ids.contains(id));
         self.work.lost.lock().unwrap_or_else(PoisonError::into_inner).retain(|id, _| ids.contains(id));
@@ -137,6 +150,10 @@ impl Work {
         let app = &self.app;
         // The list may be older than the end of the task that last worked on this session.
         let Some(session) = app.db.session(seen.id).await?.filter(waits) else { return Ok(()) };
+        // One that was repeated before it was submitted is over at once, and what it waited for may still go on.
+        if session.requeue_of.is_some() && app.db.live_before(session.id).await?.is_some() {
+            return self.explain(session.id, reasons::earlier_run()).await;
+        }
         let snapshot = app.cluster.snapshot();
         if !snapshot.reachable && snapshot.trouble.is_some() && session.submit_begun_at.is_none() {
             return self.explain(session.id, reasons::scheduler_away()).await;

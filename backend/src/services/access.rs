@@ -12,7 +12,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use data_encoding::HEXLOWER;
 use eirene_core::secret::{Secret, SecretHash};
-use eirene_core::{Clock, Scope, Session, SessionId, User, UserId, UserState};
+use eirene_core::{Clock, JobKind, Scope, Session, SessionId, User, UserId, UserState};
 use eirene_database::Db;
 use eirene_words::say;
 use jiff::SignedDuration;
@@ -194,14 +194,19 @@ impl Access {
         }
     }
 
-    /// Whether `user` may reach the app of `session`: its owner may.
+    /// Whether `user` may reach the app of `session`: its owner may. A run has none.
     pub async fn may_connect(&self, user: &User, session: SessionId) -> Result<bool, AppError> {
-        Ok(self.inner.db.session(session).await?.is_some_and(|session| session.owner == user.id))
+        Ok(self
+            .inner
+            .db
+            .session(session)
+            .await?
+            .is_some_and(|session| session.owner == user.id && session.kind() == JobKind::Session))
     }
 
     /// The session behind an origin, for the page that is shown while its app does not answer.
     pub async fn session(&self, session: SessionId) -> Result<Option<Session>, AppError> {
-        Ok(self.inner.db.session(session).await?)
+        Ok(self.inner.db.session(session).await?.filter(|session| session.kind() == JobKind::Session))
     }
 
     /// Makes the one-time code that takes a browser from the portal to the session's origin.

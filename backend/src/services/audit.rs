@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use eirene_core::audit::{AuditEvent, NewAuditEvent};
-use eirene_core::{Clock, Session, SessionId, UserId};
+use eirene_core::{Clock, JobKind, Session, SessionId, UserId};
 use eirene_database::Db;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::json;
@@ -20,7 +20,7 @@ const LOOK_EVERY: SignedDuration = SignedDuration::from_hours(1);
 /// From this many remembered looks on, those that are over are forgotten.
 const MANY_LOOKS: usize = 1_000;
 
-/// At what of somebody else's session an admin looks.
+/// At what of somebody else's session or run an admin looks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Look {
     /// Where it is and what it asked for.
@@ -30,10 +30,12 @@ pub enum Look {
 }
 
 impl Look {
-    fn action(self) -> &'static str {
-        match self {
-            Self::Session => "session.view",
-            Self::Log => "session.read_log",
+    fn action(self, kind: JobKind) -> &'static str {
+        match (self, kind) {
+            (Self::Session, JobKind::Session) => "session.view",
+            (Self::Log, JobKind::Session) => "session.read_log",
+            (Self::Session, JobKind::Run) => "run.view",
+            (Self::Log, JobKind::Run) => "run.read_log",
         }
     }
 }
@@ -74,7 +76,7 @@ impl Audit {
             return;
         }
         let details = json!({"owner": session.owner_name});
-        self.record(actor.audit(at.action(), &session.id.to_string(), "ok", details)).await;
+        self.record(actor.audit(at.action(session.kind()), &session.id.to_string(), "ok", details)).await;
     }
 
     fn is_news(&self, who: UserId, session: SessionId, at: Look) -> bool {
@@ -152,7 +154,7 @@ mod tests {
         let line = |action: &str| ("root-admin".to_owned(), action.to_owned());
 
         test.app.sessions.get(&ada, session.id).await.unwrap();
-        test.app.logs.read(&ada, session.id).await.unwrap();
+        test.app.logs.read(&ada, JobKind::Session, session.id).await.unwrap();
         assert!(test.app.sessions.get(&test.person("grace", 2002, Role::Researcher).await, session.id).await.is_err());
         assert_eq!(lines().await, [], "nobody looked at what is not theirs");
         for _ in 0..3 {
@@ -160,12 +162,12 @@ mod tests {
         }
         assert_eq!(lines().await, [line("session.view")]);
         // A session's events carry what its app prints.
-        drop(test.app.events.subscribe(&root, Some(session.id), None).await.unwrap());
-        test.app.logs.read(&root, session.id).await.unwrap();
-        drop(test.app.logs.follow(&root, session.id).await.unwrap());
+        drop(test.app.events.subscribe(&root, Some((JobKind::Session, session.id)), None).await.unwrap());
+        test.app.logs.read(&root, JobKind::Session, session.id).await.unwrap();
+        drop(test.app.logs.follow(&root, JobKind::Session, session.id).await.unwrap());
         assert_eq!(lines().await, [line("session.view"), line("session.read_log")]);
         test.clock.advance_s(61 * 60);
-        drop(test.app.logs.follow(&root, session.id).await.unwrap());
+        drop(test.app.logs.follow(&root, JobKind::Session, session.id).await.unwrap());
         test.app.sessions.get(&root, session.id).await.unwrap();
         assert_eq!(lines().await.len(), 4);
     }

@@ -6,7 +6,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use eirene_core::{Clock, Scope, SessionId, UserId};
+use eirene_core::{Clock, JobKind, Scope, SessionId, UserId};
 use eirene_database::Db;
 use futures_util::stream::{self, BoxStream, StreamExt as _};
 use jiff::Timestamp;
@@ -26,7 +26,7 @@ const BATCH: u32 = 200;
 /// What an event is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum EventKind {
-    /// A session changed; the data is the session as the API shows it.
+    /// A session or a run changed; the data is what the API shows of it.
     State,
     /// A measurement of a running session.
     Sample,
@@ -153,18 +153,18 @@ impl Events {
         let _ = self.inner.sender.send(Arc::new(event));
     }
 
-    /// Events of one session, or of all of one's own; those after `last_id` first, when it is given.
+    /// Events of one session or run, or of all of one's own; those after `last_id` first, when it is given.
     pub async fn subscribe(
         &self,
         actor: &Actor,
-        session: Option<SessionId>,
+        of: Option<(JobKind, SessionId)>,
         last_id: Option<i64>,
     ) -> Result<BoxStream<'static, Event>, AppError> {
         actor.require(Scope::SessionsRead)?;
-        let wanted = match session {
+        let wanted = match of {
             None => Wanted::Of(actor.user.id),
-            Some(id) => {
-                let session = sessions::visible(&self.inner.db, actor, id).await?;
+            Some((kind, id)) => {
+                let session = sessions::visible(&self.inner.db, actor, kind, id).await?;
                 self.inner.audit.looked(actor, &session, Look::Log).await;
                 Wanted::Session(session.id)
             }

@@ -1,4 +1,4 @@
-//! The log of each session: what its agent sent, in one bounded file per session.
+//! The log of each session and run: what its agent sent, in one bounded file each.
 //!
 //! The agent belongs to the person, so the content is hostile text and its amount is limited here whatever the tunnel let through.
 
@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
-use eirene_core::{Scope, Session, SessionId};
+use eirene_core::{JobKind, Scope, Session, SessionId};
 use eirene_database::Db;
 use eirene_words::words;
 use futures_util::stream::{self, BoxStream, StreamExt as _};
@@ -61,9 +61,9 @@ impl Logs {
     }
 
     /// The whole log.
-    pub async fn read(&self, actor: &Actor, session: SessionId) -> Result<String, AppError> {
+    pub async fn read(&self, actor: &Actor, kind: JobKind, session: SessionId) -> Result<String, AppError> {
         actor.require(Scope::SessionsRead)?;
-        let session = self.visible(actor, session).await?.id;
+        let session = self.visible(actor, kind, session).await?.id;
         let entry = self.entry(session);
         let bytes = {
             let _file = entry.file.lock().await;
@@ -74,9 +74,14 @@ impl Logs {
     }
 
     /// The whole log, then what is added, until the session is over.
-    pub async fn follow(&self, actor: &Actor, session: SessionId) -> Result<BoxStream<'static, Bytes>, AppError> {
+    pub async fn follow(
+        &self,
+        actor: &Actor,
+        kind: JobKind,
+        session: SessionId,
+    ) -> Result<BoxStream<'static, Bytes>, AppError> {
         actor.require(Scope::SessionsRead)?;
-        let seen = self.visible(actor, session).await?;
+        let seen = self.visible(actor, kind, session).await?;
         let entry = self.entry(seen.id);
         let (bytes, receiver) = {
             let _file = entry.file.lock().await;
@@ -98,8 +103,8 @@ impl Logs {
         Ok(before.chain(after).boxed())
     }
 
-    async fn visible(&self, actor: &Actor, session: SessionId) -> Result<Session, AppError> {
-        let session = sessions::visible(&self.inner.db, actor, session).await?;
+    async fn visible(&self, actor: &Actor, kind: JobKind, session: SessionId) -> Result<Session, AppError> {
+        let session = sessions::visible(&self.inner.db, actor, kind, session).await?;
         self.inner.audit.looked(actor, &session, Look::Log).await;
         Ok(session)
     }

@@ -15,6 +15,7 @@ pub mod logs;
 pub mod nodes;
 pub mod nudge;
 pub mod passwords;
+pub mod runs;
 pub mod sessions;
 pub mod tokens;
 

@@ -160,6 +160,9 @@ impl Ear<'_> {
             (None, Some(status)) if !BY_SIGNAL.contains(&status) => Some(AppOutcome::Failed(status)),
             (None, Some(_) | None) => None,
         };
+        if let (None, Some(status)) = (&outcome, status) {
+            self.app.sessions.program_killed(self.session, status).await?;
+        }
         if let Some(outcome) = outcome.filter(|_| self.stopping.is_none()) {
             return self.over(outcome).await;
         }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use data_encoding::HEXLOWER;
 use eirene_core::secret::Secret;
-use eirene_core::{Session, SessionId, SessionState};
+use eirene_core::{JobKind, Session, SessionId, SessionState};
 use eirene_tunnel::handshake::{self, Credential, HandshakeError, Hello};
 use eirene_tunnel::message::{self, FromAgent, FromPortal, NodeReport, NodeState, StepReport};
 use eirene_tunnel::{Acceptor, Limits, StreamKind, TunnelStream};
@@ -341,8 +341,11 @@ async fn the_log_arrives_and_is_bounded_in_what_one_message_may_hold() {
     agent.say(&FromAgent::Log { offset: 0, text: "first line\n".into() }).await;
     agent.say(&FromAgent::Log { offset: 0, text: "first line\nsecond line\n".into() }).await;
     let logs = &door.test.app.logs;
-    door.until("logged", async || logs.read(&door.ada, door.session.id).await.unwrap().contains("second")).await;
-    assert_eq!(logs.read(&door.ada, door.session.id).await.unwrap(), "first line\nsecond line\n");
+    door.until("logged", async || {
+        logs.read(&door.ada, JobKind::Session, door.session.id).await.unwrap().contains("second")
+    })
+    .await;
+    assert_eq!(logs.read(&door.ada, JobKind::Session, door.session.id).await.unwrap(), "first line\nsecond line\n");
 }
 
 #[tokio::test]
@@ -461,7 +464,10 @@ async fn an_app_that_ended_is_judged_by_its_status_unless_a_signal_ended_it() {
         }
         if waits_for_log {
             let logs = &door.test.app.logs;
-            door.until("all heard", async || logs.read(&door.ada, door.session.id).await.unwrap() == "end").await;
+            door.until("all heard", async || {
+                logs.read(&door.ada, JobKind::Session, door.session.id).await.unwrap() == "end"
+            })
+            .await;
         }
         door.until_state(state).await;
         assert_eq!(door.row().await.reason.map(|reason| reason.code).as_deref(), code);

@@ -1,4 +1,4 @@
-//! Events of all one's sessions.
+//! Events of all one's sessions and runs.
 
 use axum::extract::State;
 use axum::response::Response;
@@ -27,9 +27,9 @@ pub(crate) struct Which {
     all: Option<bool>,
 }
 
-/// Follow the events of your sessions, as server-sent events: `state`, `log` and `notice`.
+/// Follow the events of your sessions and runs, as server-sent events: `state`, `log` and `notice`.
 ///
-/// `state` carries the session as `GET /api/v1/sessions/{id}` shows it, `log` new text of its log, `notice` a `code`, a `text` for people and
+/// `state` carries the session as `GET /api/v1/sessions/{id}` shows it, or the run as `GET /api/v1/runs/{id}` does, `log` new text of its log, `notice` a `code`, a `text` for people and
 /// what belongs to it, such as `ends_soon` with `session`, `minutes_left` and `ends_at`.
 #[utoipa::path(
     get, path = "/api/v1/events", tag = "events",

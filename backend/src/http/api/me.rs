@@ -34,6 +34,8 @@ pub(crate) struct Me {
 pub(crate) struct Limits {
     /// Sessions at once.
     live_sessions: u32,
+    /// Runs at once, those that wait among them.
+    live_runs: u32,
 }
 
 /// Who the caller is, and what they may do.
@@ -50,6 +52,6 @@ pub(crate) async fn me(State(app): State<App>, caller: Caller) -> HttpResult<Jso
         uid: caller.actor.user.uid,
         projects: Vec::new(),
         scopes,
-        limits: Limits { live_sessions: app.config.limits.live_sessions },
+        limits: Limits { live_sessions: app.config.limits.live_sessions, live_runs: app.config.limits.live_runs },
     }))
 }

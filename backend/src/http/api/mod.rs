@@ -7,9 +7,11 @@ mod events;
 mod images;
 mod me;
 pub mod openapi;
+mod runs;
 mod sessions;
 mod tokens;
 mod users;
+mod wanted;
 
 use axum::Router;
 use eirene_core::Sentence;
@@ -90,6 +92,11 @@ pub(crate) fn parts() -> (Router<App>, utoipa::openapi::OpenApi) {
         .routes(routes!(sessions::show, sessions::stop))
         .routes(routes!(sessions::events))
         .routes(routes!(sessions::logs))
+        .routes(routes!(runs::list, runs::start))
+        .routes(routes!(runs::show, runs::cancel))
+        .routes(routes!(runs::requeue))
+        .routes(routes!(runs::events))
+        .routes(routes!(runs::logs))
         .routes(routes!(events::events))
         .routes(routes!(cluster::cluster))
         .routes(routes!(cluster::nodes))

@@ -28,7 +28,7 @@ pub(crate) fn frame() -> OpenApi {
         .title("Eirene")
         .version(env!("CARGO_PKG_VERSION"))
         .description(Some(
-            "Interactive sessions on a SLURM cluster. Times are RFC 3339 in UTC; errors are `application/problem+json` \
+            "Interactive sessions and runs on a SLURM cluster. Times are RFC 3339 in UTC; errors are `application/problem+json` \
              with a stable `code`; unknown fields are refused.",
         ))
         .license(Some(license))

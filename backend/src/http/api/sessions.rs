@@ -3,26 +3,20 @@
 use axum::Json;
 use axum::extract::State;
 use axum::response::{IntoResponse as _, Response};
-use data_encoding::HEXLOWER;
-use eirene_core::{NameError, Resources, SessionId};
-use eirene_words::say_with;
-use http::{HeaderMap, HeaderValue, StatusCode, header};
+use eirene_core::{JobKind, Resources, SessionId};
+use http::{HeaderMap, StatusCode};
 use serde::{Deserialize, Serialize};
-use sha2::{Digest as _, Sha256};
 use utoipa::{IntoParams, ToSchema};
 
-use super::{List, cursor, limit, wrong};
+use super::List;
+use super::wanted::{self, Since, Which, name};
 use crate::app::App;
-use crate::error::{AppError, FieldError};
 use crate::http::body::{self, some_plain};
 use crate::http::extract::{Caller, Id};
 use crate::http::problem::{HttpError, HttpResult};
-use crate::http::streams::{self, Wanted};
+use crate::http::streams::{self, LogOf, Wanted};
 use crate::http::view::SessionView;
-use crate::services::sessions::{IdempotencyKey, ListSessions, StartSession, defaults};
-
-/// Longest `Idempotency-Key`.
-const MAX_KEY: usize = 255;
+use crate::services::sessions::StartSession;
 
 /// A session to be started. CPUs, memory and GPUs are per node.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
@@ -32,11 +26,11 @@ pub(crate) struct NewSession {
     #[schema(min_length = 1, max_length = 80, pattern = r"^[!-~]([ -~]*[!-~])?$", example = "exercise 3")]
     name: Option<String>,
     /// App, one of the image's.
-    #[serde(default = "app")]
+    #[serde(default = "wanted::app")]
     #[schema(pattern = "^[a-z0-9][a-z0-9-]{0,31}$", default = "jupyterlab")]
     app: String,
     /// Image, by name.
-    #[serde(default = "image")]
+    #[serde(default = "wanted::image")]
     #[schema(pattern = "^[a-z0-9][a-z0-9_.-]{0,63}$", default = "jupyter")]
     image: String,
     /// Project; it maps to a SLURM account.
@@ -46,15 +40,15 @@ pub(crate) struct NewSession {
     #[schema(pattern = "^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$")]
     partition: Option<String>,
     /// Number of nodes.
-    #[serde(default = "nodes", deserialize_with = "body::whole")]
+    #[serde(default = "wanted::nodes", deserialize_with = "body::whole")]
     #[schema(minimum = 1, maximum = 100_000, default = 1)]
     nodes: u32,
     /// CPUs per node.
-    #[serde(default = "cpus", deserialize_with = "body::whole")]
+    #[serde(default = "wanted::cpus", deserialize_with = "body::whole")]
     #[schema(minimum = 1, maximum = 100_000, default = 2)]
     cpus: u32,
     /// Memory per node, MiB.
-    #[serde(default = "memory_mib", deserialize_with = "body::whole")]
+    #[serde(default = "wanted::memory_mib", deserialize_with = "body::whole")]
     #[schema(minimum = 64, maximum = 1_073_741_824_u64, default = 2048)]
     memory_mib: u64,
     /// GPUs per node.
@@ -65,38 +59,9 @@ pub(crate) struct NewSession {
     #[schema(pattern = "^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$")]
     gpu_type: Option<String>,
     /// Longest time, minutes.
-    #[serde(default = "walltime_min", deserialize_with = "body::whole")]
+    #[serde(default = "wanted::walltime_min", deserialize_with = "body::whole")]
     #[schema(minimum = 1, maximum = 527_040, default = 60)]
     walltime_min: u32,
-}
-
-fn app() -> String {
-    defaults::APP.to_owned()
-}
-
-fn image() -> String {
-    defaults::IMAGE.to_owned()
-}
-
-fn nodes() -> u32 {
-    defaults::NODES
-}
-
-fn cpus() -> u32 {
-    defaults::CPUS
-}
-
-fn memory_mib() -> u64 {
-    defaults::MEMORY_MIB
-}
-
-fn walltime_min() -> u32 {
-    defaults::WALLTIME_MIN
-}
-
-/// Parses one name and notes its field when it is wrong.
-fn name<T: std::str::FromStr<Err = NameError>>(errors: &mut Vec<FieldError>, field: &str, text: &str) -> Option<T> {
-    text.parse().map_err(|error: NameError| errors.push(FieldError::no_name(field, error))).ok()
 }
 
 impl NewSession {
@@ -122,18 +87,6 @@ impl NewSession {
         };
         Ok(StartSession { name: title, app, image, project, resources })
     }
-
-    fn key(&self, headers: &HeaderMap) -> HttpResult<Option<IdempotencyKey>> {
-        let mut values = headers.get_all("idempotency-key").iter();
-        let Some(value) = values.next() else { return Ok(None) };
-        let is_visible = |text: &&str| text.bytes().all(|byte| byte.is_ascii_graphic());
-        let good = value.to_str().ok().filter(|text| !text.is_empty() && text.len() <= MAX_KEY).filter(is_visible);
-        let (Some(key), None) = (good, values.next()) else {
-            return Err(wrong("Idempotency-Key", say_with("wrong.idempotency_key", &[("n", &MAX_KEY.to_string())])));
-        };
-        let body = serde_json::to_vec(self).map_err(|e| AppError::Internal(e.into()))?;
-        Ok(Some(IdempotencyKey { key: key.to_owned(), body_sha256: HEXLOWER.encode(&Sha256::digest(&body)) }))
-    }
 }
 
 /// Start a session. The same `Idempotency-Key` and body again give the same session.
@@ -151,35 +104,9 @@ pub(crate) async fn start(
     headers: HeaderMap,
     body::Json(new): body::Json<NewSession>,
 ) -> HttpResult<Response> {
-    let key = new.key(&headers)?;
+    let key = wanted::key(&headers, &new)?;
     let (session, _new) = app.sessions.start(&caller.actor, new.parse()?, key).await?;
-    let mut response = (StatusCode::CREATED, Json(SessionView::new(&session, &app.config))).into_response();
-    if let Ok(location) = HeaderValue::from_str(&format!("/api/v1/sessions/{}", session.id)) {
-        response.headers_mut().insert(header::LOCATION, location);
-    }
-    Ok(response)
-}
-
-/// Which sessions.
-#[derive(Debug, Deserialize, IntoParams)]
-#[serde(deny_unknown_fields)]
-#[into_params(parameter_in = Query)]
-pub(crate) struct Which {
-    /// Everybody's, for admins.
-    #[param(nullable = false, default = false)]
-    #[serde(default, deserialize_with = "some_plain")]
-    all: Option<bool>,
-    /// Only those that are not over.
-    #[param(nullable = false, default = false)]
-    #[serde(default, deserialize_with = "some_plain")]
-    live: Option<bool>,
-    /// Where to go on: the last answer's `next`.
-    #[param(max_length = 64, pattern = "^[a-z0-9_.-]*$", nullable = false)]
-    cursor: Option<String>,
-    /// Most items.
-    #[param(minimum = 1, maximum = 200, default = 50, nullable = false)]
-    #[serde(default, deserialize_with = "some_plain")]
-    limit: Option<u32>,
+    Ok(wanted::created(&format!("/api/v1/sessions/{}", session.id), SessionView::new(&session, &app.config)))
 }
 
 /// List sessions, newest first.
@@ -192,13 +119,7 @@ pub(crate) async fn list(
     caller: Caller,
     body::Query(which): body::Query<Which>,
 ) -> HttpResult<Json<List<SessionView>>> {
-    let query = ListSessions {
-        all: which.all.unwrap_or(false),
-        live_only: which.live.unwrap_or(false),
-        cursor: cursor(which.cursor)?,
-        limit: limit(which.limit)?,
-    };
-    let page = app.sessions.list(&caller.actor, query).await?;
+    let page = app.sessions.list(&caller.actor, which.query()?).await?;
     let items = page.items.iter().map(|session| SessionView::new(session, &app.config)).collect();
     Ok(Json(List { items, next: page.next }))
 }
@@ -229,17 +150,6 @@ pub(crate) async fn stop(State(app): State<App>, caller: Caller, Id(id): Id<Sess
     Ok((StatusCode::ACCEPTED, Json(SessionView::new(&session, &app.config))).into_response())
 }
 
-/// Where a stream of events begins.
-#[derive(Debug, Deserialize, IntoParams)]
-#[serde(deny_unknown_fields)]
-#[into_params(parameter_in = Query)]
-pub(crate) struct Since {
-    /// The last event you have; the header `Last-Event-ID` goes before it.
-    #[param(minimum = 0, nullable = false)]
-    #[serde(default, deserialize_with = "some_plain")]
-    last_id: Option<i64>,
-}
-
 /// Follow a session's events, as server-sent events: `state`, `log` and `notice`.
 ///
 /// `state` carries the session as `GET /api/v1/sessions/{id}` shows it, `log` new text of its log, `notice` a `code`, a `text` for people and
@@ -261,7 +171,7 @@ pub(crate) async fn events(
     body::Query(since): body::Query<Since>,
 ) -> HttpResult<Response> {
     let last_id = streams::last_id(&headers, since.last_id)?;
-    streams::events(&app, &caller.actor, caller.ticket, Wanted::Session(id), last_id).await
+    streams::events(&app, &caller.actor, caller.ticket, Wanted::One(JobKind::Session, id), last_id).await
 }
 
 /// How a log is read.
@@ -287,5 +197,6 @@ pub(crate) async fn logs(
     Id(id): Id<SessionId>,
     body::Query(how): body::Query<How>,
 ) -> HttpResult<Response> {
-    streams::log(&app, &caller.actor, caller.ticket, id, how.follow.unwrap_or(false)).await
+    let of = LogOf::Session(id);
+    streams::log(&app, &caller.actor, caller.ticket, of, how.follow.unwrap_or(false)).await
 }

@@ -4,7 +4,7 @@ use axum::extract::{Path, Query, State};
 use axum::http::header;
 use axum::response::{IntoResponse as _, Redirect};
 use eirene_core::id::SessionId;
-use eirene_core::session::{Session, SessionState};
+use eirene_core::session::{JobKind, Session, SessionState};
 use serde::Deserialize;
 
 use super::login::Nothing;
@@ -52,7 +52,7 @@ pub(crate) async fn page(
     Query(done): Query<Done>,
 ) -> Shown {
     let session = find(&app, &signed_in, &text).await?;
-    let log = app.logs.read(&signed_in.actor, session.id).await?;
+    let log = app.logs.read(&signed_in.actor, JobKind::Session, session.id).await?;
     let over = session.state.is_final();
     let mut layout = layout(&signed_in, Place::Elsewhere, session.name.as_str()).with_notice(done.notice());
     if !over {
@@ -73,7 +73,7 @@ pub(crate) async fn fragment(State(app): State<App>, signed_in: SignedIn, Path(t
 
 /// `GET /sessions/{id}/log`: the log as text.
 pub(crate) async fn log(State(app): State<App>, signed_in: SignedIn, Path(text): Path<String>) -> Shown {
-    let log = app.logs.read(&signed_in.actor, id(&text)?).await?;
+    let log = app.logs.read(&signed_in.actor, JobKind::Session, id(&text)?).await?;
     Ok(([(header::CONTENT_TYPE, "text/plain; charset=utf-8")], log).into_response())
 }
 

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use eirene_core::JobKind;
 use serde_json::json;
 use tokio::time::timeout;
 
@@ -19,7 +20,12 @@ fn wish() -> Value {
 
 impl Server {
     async fn rows(&self) -> usize {
-        self.test.app.db.sessions_of(None, eirene_database::StateFilter::All, None, 100).await.unwrap().len()
+        let mut rows = 0;
+        for kind in [JobKind::Session, JobKind::Run] {
+            let all = eirene_database::StateFilter::All;
+            rows += self.test.app.db.sessions_of(kind, None, all, None, 100).await.unwrap().len();
+        }
+        rows
     }
 }
 

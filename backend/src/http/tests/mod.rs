@@ -7,6 +7,7 @@ mod log_in;
 mod origins;
 mod pass;
 mod routes;
+mod runs;
 mod sockets;
 
 use std::net::{Ipv4Addr, SocketAddr};
@@ -142,6 +143,17 @@ impl Server {
         assert!(matches!(self.test.app.db.insert_session(&session, None).await.unwrap(), Inserted::New));
         self.apps.run(session.id);
         session
+    }
+
+    /// A run of this person, of two ranks.
+    async fn run(&self, owner: &Person) -> Session {
+        let mut run = testing::session(owner.actor.user.username.as_str());
+        run.owner = owner.actor.user.id;
+        run.marker = Secret::generate().expose().to_owned();
+        run.state = eirene_core::SessionState::Running;
+        run.program = Some(testing::program());
+        assert!(matches!(self.test.app.db.insert_session(&run, None).await.unwrap(), Inserted::New));
+        run
     }
 
     /// A browser that was handed over to this session: its app cookie.

@@ -77,6 +77,14 @@ const TABLE: &[(&str, &str, [u16; 4])] = &[
     ("DELETE", "/api/v1/sessions/{id}", [401, 404, 202, 202]),
     ("GET", "/api/v1/sessions/{id}/events", [401, 404, 200, 200]),
     ("GET", "/api/v1/sessions/{id}/logs", [401, 404, 200, 200]),
+    ("GET", "/api/v1/runs", [401, 200, 200, 200]),
+    ("POST", "/api/v1/runs", [401, 422, 422, 422]),
+    ("GET", "/api/v1/runs/{id}", [401, 404, 200, 200]),
+    ("DELETE", "/api/v1/runs/{id}", [401, 404, 202, 202]),
+    // Ada has as many runs by now as she may, and an admin repeats nobody else's.
+    ("POST", "/api/v1/runs/{id}/requeue", [401, 404, 409, 403]),
+    ("GET", "/api/v1/runs/{id}/events", [401, 404, 200, 200]),
+    ("GET", "/api/v1/runs/{id}/logs", [401, 404, 200, 200]),
     ("GET", "/api/v1/adopted-jobs", [401, 403, 403, 200]),
     ("GET", "/api/v1/audit", [401, 403, 403, 200]),
     ("GET", "/api/v1/users", [401, 403, 403, 200]),
@@ -128,6 +136,9 @@ async fn fill(server: &Server, ada: &Person, path: &str) -> String {
         let new = NewToken { name: "one".into(), scopes: None, expires_in_s: None };
         let made = server.test.app.tokens.create(&ada.actor, new).await.unwrap();
         path = path.replace("{id}", &made.token.id.to_string());
+    }
+    if path.contains("/runs/{id}") {
+        path = path.replace("{id}", &server.run(ada).await.id.to_string());
     }
     if path.contains("{id}") || path == "/open" {
         let session = server.session(ada).await;

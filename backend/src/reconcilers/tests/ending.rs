@@ -1,5 +1,5 @@
 use eirene_core::scheduler::{CallAs, JobState};
-use eirene_core::{Role, SessionState};
+use eirene_core::{JobKind, Role, SessionState};
 
 use super::*;
 use crate::error::AppError;
@@ -114,8 +114,11 @@ async fn only_owner_and_admin_may_stop() {
     let sessions = &engine.test.app.sessions;
     assert!(matches!(sessions.stop(&grace, id).await, Err(AppError::NotFound)));
     assert!(matches!(sessions.get(&grace, id).await, Err(AppError::NotFound)));
-    assert!(matches!(engine.test.app.logs.read(&grace, id).await, Err(AppError::NotFound)));
-    assert!(matches!(engine.test.app.events.subscribe(&grace, Some(id), None).await, Err(AppError::NotFound)));
+    assert!(matches!(engine.test.app.logs.read(&grace, JobKind::Session, id).await, Err(AppError::NotFound)));
+    assert!(matches!(
+        engine.test.app.events.subscribe(&grace, Some((JobKind::Session, id)), None).await,
+        Err(AppError::NotFound)
+    ));
     assert_eq!(sessions.stop(&admin, id).await.unwrap().state, SessionState::Stopping);
     engine.stop.run().await.unwrap();
     assert_eq!(engine.cancels(), [(as_ada(), 101)], "as the owner, not as the admin");

@@ -2,6 +2,7 @@
 
 mod adopting;
 mod ending;
+mod runs;
 mod submitting;
 mod watching;
 

@@ -76,7 +76,7 @@ async fn a_session_ends_as_its_job_ended() {
         let row = engine.row(id).await;
         assert_eq!((row.state, engine.reason(id).await.as_str()), (state, code));
         assert!(row.ended_at.is_some());
-        let log = engine.test.app.logs.read(&engine.ada, id).await.unwrap();
+        let log = engine.test.app.logs.read(&engine.ada, eirene_core::JobKind::Session, id).await.unwrap();
         assert_eq!(log.contains("the last words"), state == SessionState::Failed, "{log}");
     }
 }

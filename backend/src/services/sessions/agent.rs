@@ -1,8 +1,8 @@
-//! What an agent says about its session. *Running* comes from here and from nowhere else.
+//! What an agent says about its session or run. *Running* comes from here and from nowhere else.
 //!
 //! The caller has checked that the agent is the session's own; what it says can still be wrong, and harms its own session only.
 
-use eirene_core::{Desired, Session, SessionId, SessionState};
+use eirene_core::{Desired, JobKind, Session, SessionId, SessionState};
 
 use super::change::advance;
 use super::{Sessions, reasons};
@@ -16,7 +16,7 @@ impl Sessions {
             if session.state == SessionState::Queued && advance(session, SessionState::Starting) {
                 session.started_at = session.started_at.or(Some(now));
                 session.start_estimate = None;
-                session.reason = Some(reasons::app_starting());
+                session.reason = Some(reasons::starting(session.kind()));
             }
             if session.reason.as_ref().is_some_and(|reason| reason.code == "agent_silent") {
                 session.reason = None;
@@ -44,13 +44,15 @@ impl Sessions {
                 if session.state.is_final() || (stopping && reasons::verdict(session).is_some()) {
                     return;
                 }
+                let kind = session.kind();
+                note_status(session, outcome.status());
                 if !stopping {
                     session.reason = Some(match &outcome {
-                        AppOutcome::Ended => reasons::app_ended(),
-                        AppOutcome::Failed(code) => reasons::app_failed(*code),
-                        AppOutcome::NeverReady(limit_s) => reasons::never_ready(*limit_s),
-                        AppOutcome::WalltimeReached => reasons::walltime_reached(),
-                        AppOutcome::NotStarted(text) => reasons::agent_failed(text.as_deref()),
+                        AppOutcome::Ended => reasons::ended(kind),
+                        AppOutcome::Failed(code) => reasons::failed(kind, *code),
+                        AppOutcome::NeverReady(limit_s) => reasons::never_ready(kind, *limit_s),
+                        AppOutcome::WalltimeReached => reasons::walltime_reached(kind),
+                        AppOutcome::NotStarted(text) => reasons::agent_failed(kind, text.as_deref()),
                     });
                 }
                 // The wish follows what happened: whatever the app left of its allocation is to be given back.
@@ -61,6 +63,16 @@ impl Sessions {
         self.parts.nudges.stop().notify_one();
         self.parts.nudges.poll().notify_one();
         Ok(session)
+    }
+
+    /// A signal ended the program: its status is noted, and how the job ends says what it means.
+    pub(crate) async fn program_killed(&self, id: SessionId, status: i32) -> Result<Option<Session>, AppError> {
+        self.change(id, |session| {
+            if !session.state.is_final() {
+                note_status(session, Some(status));
+            }
+        })
+        .await
     }
 
     /// Nothing has been heard of the agent for a while; its job may well go on.
@@ -74,7 +86,14 @@ impl Sessions {
     }
 }
 
-/// How an app ended, as its agent tells it.
+/// Only a run's status is kept: an app is not started for what it ends with.
+fn note_status(session: &mut Session, status: Option<i32>) {
+    if session.kind() == JobKind::Run {
+        session.exit_status = session.exit_status.or(status);
+    }
+}
+
+/// How an app or a run's program ended, as its agent tells it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum AppOutcome {
     /// With exit status 0, or because it was asked to.
@@ -87,4 +106,15 @@ pub(crate) enum AppOutcome {
     WalltimeReached,
     /// It could not be started; a sentence that says why, if the agent has one.
     NotStarted(Option<String>),
+}
+
+impl AppOutcome {
+    /// The exit status, where it has one.
+    fn status(&self) -> Option<i32> {
+        match self {
+            Self::Ended => Some(0),
+            Self::Failed(status) => Some(*status),
+            Self::NeverReady(_) | Self::WalltimeReached | Self::NotStarted(_) => None,
+        }
+    }
 }

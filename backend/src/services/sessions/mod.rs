@@ -1,4 +1,4 @@
-//! Sessions: starting, showing and stopping them. What happens in between is the [reconcilers'](crate::reconcilers) work;
+//! Sessions: starting, showing and stopping them; and what runs have in common with them. What happens in between is the [reconcilers'](crate::reconcilers) work;
 //! they write through [`Sessions::change`] like everybody else.
 
 pub(crate) mod agent;
@@ -11,7 +11,7 @@ pub(crate) mod start;
 use std::sync::Arc;
 
 use eirene_core::audit::NewAuditEvent;
-use eirene_core::{Clock, Desired, Scope, Session, SessionId, SessionState};
+use eirene_core::{Clock, Desired, JobKind, Scope, Session, SessionId, SessionState};
 use eirene_database::{Db, StateFilter};
 use eirene_words::say;
 use serde_json::{Value, json};
@@ -46,19 +46,21 @@ pub struct Parts {
     pub nudges: Nudges,
     /// Sessions one person may have at once.
     pub most_live: u32,
-    /// A session as the API shows it: the data of its events.
+    /// Runs one person may have at once.
+    pub most_runs: u32,
+    /// A session or a run as the API shows it: the data of its events.
     pub show: Arc<dyn Fn(&Session) -> Value + Send + Sync>,
 }
 
 /// The sessions.
 #[derive(Clone)]
 pub struct Sessions {
-    parts: Arc<Parts>,
+    pub(super) parts: Arc<Parts>,
     /// Held from counting a person's sessions to adding one, so that starts at once do not pass the limit together.
     starting: Arc<tokio::sync::Mutex<()>>,
 }
 
-/// Which sessions.
+/// Which sessions, or runs.
 #[derive(Debug, Clone)]
 pub struct ListSessions {
     /// Everybody's, for admins.
@@ -84,9 +86,9 @@ pub struct AdoptedJob {
     pub seen_at: jiff::Timestamp,
 }
 
-/// The session, if `actor` may see it: its owner and admins may.
-pub(crate) async fn visible(db: &Db, actor: &Actor, id: SessionId) -> Result<Session, AppError> {
-    let session = db.session(id).await?.ok_or(AppError::NotFound)?;
+/// The session, or the run, if `actor` may see it: its owner and admins may. Neither is ever taken for the other.
+pub(crate) async fn visible(db: &Db, actor: &Actor, kind: JobKind, id: SessionId) -> Result<Session, AppError> {
+    let session = db.session(id).await?.filter(|session| session.kind() == kind).ok_or(AppError::NotFound)?;
     if session.owner != actor.user.id && !actor.acts_as_admin() {
         return Err(AppError::NotFound);
     }
@@ -101,6 +103,16 @@ impl Sessions {
 
     /// Newest first.
     pub async fn list(&self, actor: &Actor, query: ListSessions) -> Result<Page<Session>, AppError> {
+        self.page(actor, JobKind::Session, query).await
+    }
+
+    /// One page of sessions or of runs.
+    pub(super) async fn page(
+        &self,
+        actor: &Actor,
+        kind: JobKind,
+        query: ListSessions,
+    ) -> Result<Page<Session>, AppError> {
         actor.require(Scope::SessionsRead)?;
         if query.all {
             actor.require_admin()?;
@@ -111,7 +123,7 @@ impl Sessions {
         let cursor = query.cursor.as_deref().map(str::parse).transpose();
         let cursor =
             cursor.map_err(|_| AppError::Invalid(vec![FieldError::new("cursor", say("wrong.list_cursor"))]))?;
-        let mut items = self.parts.db.sessions_of(owner, filter, cursor, limit + 1).await?;
+        let mut items = self.parts.db.sessions_of(kind, owner, filter, cursor, limit + 1).await?;
         let more = items.len() > limit as usize;
         items.truncate(limit as usize);
         let next = if more { items.last().map(|session| session.id.to_string()) } else { None };
@@ -120,19 +132,41 @@ impl Sessions {
 
     /// One session.
     pub async fn get(&self, actor: &Actor, id: SessionId) -> Result<Session, AppError> {
+        self.one(actor, JobKind::Session, id).await
+    }
+
+    /// One session or run.
+    pub(super) async fn one(&self, actor: &Actor, kind: JobKind, id: SessionId) -> Result<Session, AppError> {
         actor.require(Scope::SessionsRead)?;
-        let session = visible(&self.parts.db, actor, id).await?;
+        let session = visible(&self.parts.db, actor, kind, id).await?;
         self.parts.audit.looked(actor, &session, Look::Session).await;
         Ok(session)
     }
 
     /// Asks a session to stop. A session that is over, or was asked already, stays as it is.
     pub async fn stop(&self, actor: &Actor, id: SessionId) -> Result<Session, AppError> {
+        self.end(actor, JobKind::Session, id).await
+    }
+
+    /// Asks a session or a run to end.
+    pub(super) async fn end(&self, actor: &Actor, kind: JobKind, id: SessionId) -> Result<Session, AppError> {
         actor.require(Scope::SessionsWrite)?;
-        let before = visible(&self.parts.db, actor, id).await?;
+        let before = visible(&self.parts.db, actor, kind, id).await?;
         if before.state.is_final() || before.desired == Desired::Ended {
             return Ok(before);
         }
+        let after = self.ask_to_end(id).await?.ok_or(AppError::NotFound)?;
+        let details = json!({"owner": before.owner_name, "job_id": before.job.as_ref().map(|job| job.id)});
+        let event = match kind {
+            JobKind::Session => actor.audit("session.stop", &id.to_string(), "ok", details),
+            JobKind::Run => actor.audit("run.cancel", &id.to_string(), "ok", details),
+        };
+        self.parts.audit.record(event).await;
+        Ok(after)
+    }
+
+    /// Writes down that it is to end, and wakes who sees to it.
+    pub(crate) async fn ask_to_end(&self, id: SessionId) -> Result<Option<Session>, AppError> {
         let after = self
             .change(id, |session| {
                 if session.state.is_final() {
@@ -141,10 +175,7 @@ impl Sessions {
                 session.desired = Desired::Ended;
                 session.state = SessionState::Stopping;
             })
-            .await?
-            .ok_or(AppError::NotFound)?;
-        let details = json!({"owner": before.owner_name, "job_id": before.job.as_ref().map(|job| job.id)});
-        self.parts.audit.record(actor.audit("session.stop", &id.to_string(), "ok", details)).await;
+            .await?;
         self.parts.nudges.stop().notify_one();
         Ok(after)
     }

@@ -1,4 +1,5 @@
-//! Tells the owner of a session that its time is nearly over, so that nothing is lost by surprise.
+//! Tells the owner of a session that its time is nearly over, so that nothing is lost by surprise. Nobody sits at a run: its program is
+//! warned by the agent, and no person.
 //!
 //! This is the one place that decides about it. What was told already is read back from the kept events at the start, so a restart of
 //! the portal neither repeats a notice nor swallows one whose moment has come meanwhile. A session that is given more time is told anew.
@@ -6,7 +7,7 @@
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
-use eirene_core::{Desired, Session, SessionId, SessionState};
+use eirene_core::{Desired, JobKind, Session, SessionId, SessionState};
 use eirene_words::words;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
@@ -55,7 +56,8 @@ fn moment(left: SignedDuration) -> Option<i64> {
 
 /// What there is to tell about `session` now.
 fn due(session: &Session, now: Timestamp) -> Option<Told> {
-    let lives = matches!(session.state, SessionState::Starting | SessionState::Running);
+    let is_session = session.kind() == JobKind::Session;
+    let lives = is_session && matches!(session.state, SessionState::Starting | SessionState::Running);
     let ends_at = session.ends_at.filter(|_| lives && session.desired == Desired::Running)?;
     let left = ends_at.duration_since(now);
     let moment_min = moment(left).filter(|_| left.is_positive())?;

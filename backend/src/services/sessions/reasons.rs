@@ -1,11 +1,12 @@
-//! Why a session is where it is, where it is us and not the scheduler who says so.
+//! Why a session or a run is where it is, where it is us and not the scheduler who says so.
 
-use eirene_core::{Reason, Sentence, Session, SessionState};
-use eirene_words::say_with;
+use eirene_core::{JobKind, Reason, Sentence, Session, SessionState};
+use eirene_words::{say, say_with};
 
 /// Written down while a session is on its way to its end: how it is to be judged there.
-const FAILED: &[&str] = &["never_ready", "app_failed", "agent_failed", "node_failed"];
-const ENDED: &[&str] = &["app_ended", "walltime_reached"];
+const FAILED: &[&str] =
+    &["never_ready", "app_failed", "program_failed", "agent_failed", "node_failed", "time_too_short"];
+const ENDED: &[&str] = &["app_ended", "program_ended", "walltime_reached"];
 
 /// The final state a session's reason already decides, if it does.
 pub(crate) fn verdict(session: &Session) -> Option<SessionState> {
@@ -45,8 +46,17 @@ pub(crate) fn no_person(text: &str) -> Reason {
     because_with("no_cluster_user", &[("text", text)])
 }
 
-pub(crate) fn app_starting() -> Reason {
-    because("app_starting")
+/// App or program is being started.
+pub(crate) fn starting(kind: JobKind) -> Reason {
+    match kind {
+        JobKind::Session => because("app_starting"),
+        JobKind::Run => because("program_starting"),
+    }
+}
+
+/// A run waits until the one it repeats is over.
+pub(crate) fn earlier_run() -> Reason {
+    because("earlier_run")
 }
 
 pub(crate) fn nodes_preparing() -> Reason {
@@ -65,24 +75,41 @@ pub(crate) fn agent_silent() -> Reason {
     because("agent_silent")
 }
 
-pub(crate) fn never_ready(limit_s: u32) -> Reason {
-    because_with("never_ready", &[("seconds", &limit_s.to_string())])
+pub(crate) fn never_ready(kind: JobKind, limit_s: u32) -> Reason {
+    let values = [("seconds", &*limit_s.to_string())];
+    match kind {
+        JobKind::Session => because_with("never_ready", &values),
+        JobKind::Run => Reason::new("never_ready", say_with("reason.program_never_ready", &values)),
+    }
 }
 
 pub(crate) fn stopped() -> Reason {
     because("stopped")
 }
 
-pub(crate) fn app_ended() -> Reason {
-    because("app_ended")
+/// App or program ended by itself, and well.
+pub(crate) fn ended(kind: JobKind) -> Reason {
+    match kind {
+        JobKind::Session => because("app_ended"),
+        JobKind::Run => because("program_ended"),
+    }
 }
 
-pub(crate) fn app_failed(code: i32) -> Reason {
-    because_with("app_failed", &[("status", &code.to_string())])
+/// App or program ended with an exit status other than 0.
+pub(crate) fn failed(kind: JobKind, status: i32) -> Reason {
+    let values = [("status", &*status.to_string())];
+    match kind {
+        JobKind::Session => because_with("app_failed", &values),
+        JobKind::Run => because_with("program_failed", &values),
+    }
 }
 
-pub(crate) fn walltime_reached() -> Reason {
-    because("walltime_reached")
+/// The time is over. That is how sessions end; a run has not done what it was to do.
+pub(crate) fn walltime_reached(kind: JobKind) -> Reason {
+    match kind {
+        JobKind::Session => because("walltime_reached"),
+        JobKind::Run => because("time_too_short"),
+    }
 }
 
 pub(crate) fn cancelled() -> Reason {
@@ -116,10 +143,11 @@ pub(crate) fn submit_failed() -> Reason {
     because("submit_failed")
 }
 
-/// The agent gave up on the app; it says why or it does not.
-pub(crate) fn agent_failed(text: Option<&str>) -> Reason {
-    match text {
-        Some(text) => Reason::new("agent_failed", Sentence::from_elsewhere(text.to_owned())),
-        None => because("agent_failed"),
+/// The agent gave up on app or program; it says why or it does not.
+pub(crate) fn agent_failed(kind: JobKind, text: Option<&str>) -> Reason {
+    match (text, kind) {
+        (Some(text), _) => Reason::new("agent_failed", Sentence::from_elsewhere(text.to_owned())),
+        (None, JobKind::Session) => because("agent_failed"),
+        (None, JobKind::Run) => Reason::new("agent_failed", say("reason.program_not_started")),
     }
 }

@@ -1,16 +1,17 @@
-//! Starting a session: one row that says what is wanted. The reconciler `submit` takes it from there.
+//! Starting a session or a run: one row that says what is wanted. The reconciler `submit` takes it from there.
 
 use data_encoding::HEXLOWER;
 use eirene_core::secret::Secret;
 use eirene_core::{
-    AppName, Desired, Image, ImageName, ProjectName, Resources, Scope, Session, SessionId, SessionName, SessionState,
+    AppName, Desired, Image, ImageName, JobKind, ProjectName, Resources, RunProgram, Scope, Session, SessionId,
+    SessionName, SessionState,
 };
 use eirene_database::{Inserted, StateFilter};
 use eirene_words::{say, say_with};
 use serde_json::json;
 use sha2::{Digest as _, Sha256};
 
-use super::{Sessions, fits};
+use super::{Sessions, fits, reasons};
 use crate::error::{AppError, FieldError};
 use crate::services::actor::Actor;
 
@@ -57,6 +58,20 @@ pub struct IdempotencyKey {
     pub body_sha256: String,
 }
 
+/// A row about to be made, of a session or a run; what cannot be has been refused.
+pub(in crate::services) struct NewJob {
+    /// What the audit log calls this start.
+    pub(in crate::services) action: &'static str,
+    pub(in crate::services) name: SessionName,
+    pub(in crate::services) app: AppName,
+    pub(in crate::services) program: Option<RunProgram>,
+    pub(in crate::services) requeue_of: Option<Session>,
+    pub(in crate::services) image: ImageName,
+    pub(in crate::services) image_path: String,
+    pub(in crate::services) project: Option<ProjectName>,
+    pub(in crate::services) resources: Resources,
+}
+
 impl Sessions {
     /// Starts a session, or finds the one that was started with the same key; says whether it is new.
     pub async fn start(
@@ -64,6 +79,34 @@ impl Sessions {
         actor: &Actor,
         wanted: StartSession,
         key: Option<IdempotencyKey>,
+    ) -> Result<(Session, bool), AppError> {
+        let checked = async {
+            let image = self.image_for(&wanted.image, Some(&wanted.app), &wanted.resources, Vec::new()).await?;
+            let name = match wanted.name {
+                Some(name) => name,
+                None => wanted.app.as_str().parse().map_err(|e| AppError::Internal(anyhow::Error::new(e)))?,
+            };
+            Ok(NewJob {
+                action: "session.start",
+                name,
+                app: wanted.app,
+                program: None,
+                requeue_of: None,
+                image: image.name,
+                image_path: image.path,
+                project: wanted.project,
+                resources: wanted.resources,
+            })
+        };
+        self.add(actor, key, checked).await
+    }
+
+    /// Makes the row that `checked` has found possible, or finds the one that was made with the same key, whatever may be possible by now.
+    pub(in crate::services) async fn add(
+        &self,
+        actor: &Actor,
+        key: Option<IdempotencyKey>,
+        checked: impl Future<Output = Result<NewJob, AppError>> + Send,
     ) -> Result<(Session, bool), AppError> {
         actor.require(Scope::SessionsWrite)?;
         let Some(uid) = actor.user.uid else {
@@ -77,15 +120,24 @@ impl Sessions {
         {
             return existing(answer);
         }
-        let image = self.check(actor, &wanted).await?;
-        let session = self.row(actor, uid, wanted, image)?;
+        let new = checked.await?;
+        self.has_room(actor, &new).await?;
+        let action = new.action;
+        let session = self.row(actor, uid, new);
         match self.parts.db.insert_session(&session, key).await? {
             Inserted::New => {}
             other => return existing(other),
         }
         self.parts.nudges.submit().notify_one();
-        let details = json!({"image": session.image, "app": session.app, "resources": session.resources});
-        self.parts.audit.record(actor.audit("session.start", &session.id.to_string(), "ok", details)).await;
+        let details = match &session.program {
+            None => json!({"image": session.image, "app": session.app, "resources": session.resources}),
+            // Arguments may be anything, a key of somebody's too: the log that is never changed does without them.
+            Some(program) => json!({
+                "image": session.image, "file": program.file, "ranks": program.ranks, "requeue_of": session.requeue_of,
+                "resources": session.resources,
+            }),
+        };
+        self.parts.audit.record(actor.audit(action, &session.id.to_string(), "ok", details)).await;
         self.publish(&session).await;
         Ok((session, true))
     }
@@ -95,50 +147,72 @@ impl Sessions {
         fits(resources, &self.parts.cluster.snapshot())
     }
 
-    async fn check(&self, actor: &Actor, wanted: &StartSession) -> Result<Image, AppError> {
-        let mut errors = self.fits(&wanted.resources).err().unwrap_or_default();
-        let image = self.parts.db.image_by_name(&wanted.image).await?;
-        match &image {
-            None => {
-                let names = [("image", wanted.image.as_str())];
-                errors.push(FieldError::new("image", say_with("wrong.no_image", &names)));
+    /// The image, where the cluster could ever give `resources`, the image has `app`, and `errors` has none yet.
+    pub(in crate::services) async fn image_for(
+        &self,
+        name: &ImageName,
+        app: Option<&AppName>,
+        resources: &Resources,
+        mut errors: Vec<FieldError>,
+    ) -> Result<Image, AppError> {
+        errors.extend(self.fits(resources).err().unwrap_or_default());
+        let image = self.parts.db.image_by_name(name).await?;
+        match (&image, app) {
+            (None, _) => {
+                errors.push(FieldError::new("image", say_with("wrong.no_image", &[("image", name.as_str())])));
             }
-            Some(image) if !image.apps.contains(&wanted.app) => {
-                let names = [("image", wanted.image.as_str()), ("app", wanted.app.as_str())];
+            (Some(image), Some(app)) if !image.apps.contains(app) => {
+                let names = [("image", name.as_str()), ("app", app.as_str())];
                 errors.push(FieldError::new("app", say_with("wrong.no_app", &names)));
             }
-            Some(_) => {}
+            (Some(_), _) => {}
         }
-        let Some(image) = image.filter(|_| errors.is_empty()) else { return Err(AppError::Invalid(errors)) };
-        let most = self.parts.most_live;
-        let live = self.parts.db.sessions_of(Some(actor.user.id), StateFilter::Live, None, most).await?;
-        if live.len() >= most as usize {
-            let text = say_with("problem.too_many_sessions", &[("n", &most.to_string())]);
-            return Err(AppError::Conflict { code: "too_many_sessions", text });
-        }
-        Ok(image)
+        image.filter(|_| errors.is_empty()).ok_or(AppError::Invalid(errors))
     }
 
-    fn row(&self, actor: &Actor, uid: u32, wanted: StartSession, image: Image) -> Result<Session, AppError> {
-        let name = match wanted.name {
-            Some(name) => name,
-            None => wanted.app.as_str().parse().map_err(|e| AppError::Internal(anyhow::Error::new(e)))?,
+    /// That the person has not as many as they may. A run that is repeated makes room for the one that repeats it.
+    async fn has_room(&self, actor: &Actor, new: &NewJob) -> Result<(), AppError> {
+        let (kind, most) = match new.program {
+            None => (JobKind::Session, self.parts.most_live),
+            Some(_) => (JobKind::Run, self.parts.most_runs),
         };
-        Ok(Session {
+        let live = self.parts.db.sessions_of(kind, Some(actor.user.id), StateFilter::Live, None, most + 1).await?;
+        let others = live.iter().filter(|live| new.requeue_of.as_ref().is_none_or(|earlier| earlier.id != live.id));
+        if others.count() < most as usize {
+            return Ok(());
+        }
+        let count = [("n", &*most.to_string())];
+        Err(match kind {
+            JobKind::Session => {
+                let text = say_with("problem.too_many_sessions", &count);
+                AppError::Conflict { code: "too_many_sessions", text }
+            }
+            JobKind::Run => {
+                AppError::Conflict { code: "too_many_runs", text: say_with("problem.too_many_runs", &count) }
+            }
+        })
+    }
+
+    fn row(&self, actor: &Actor, uid: u32, new: NewJob) -> Session {
+        let waits = new.requeue_of.as_ref().is_some_and(|earlier| !earlier.state.is_final());
+        Session {
             id: SessionId::generate(),
             owner: actor.user.id,
             owner_name: actor.user.username.clone(),
             owner_uid: uid,
-            name,
-            app: wanted.app,
-            image: image.name,
-            image_path: image.path,
-            project: wanted.project,
-            resources: wanted.resources,
+            name: new.name,
+            app: new.app,
+            program: new.program,
+            requeue_of: new.requeue_of.map(|earlier| earlier.id),
+            exit_status: None,
+            image: new.image,
+            image_path: new.image_path,
+            project: new.project,
+            resources: new.resources,
             desired: Desired::Running,
             state: SessionState::Queued,
             undetermined: false,
-            reason: None,
+            reason: waits.then(reasons::earlier_run),
             marker: format!("{MARKER_PREFIX}{}", Secret::generate().expose()),
             submit_begun_at: None,
             job: None,
@@ -150,7 +224,7 @@ impl Sessions {
             ends_at: None,
             ended_at: None,
             version: 1,
-        })
+        }
     }
 }
 

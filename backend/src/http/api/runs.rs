@@ -1,0 +1,243 @@
+//! Runs: starting, listing, showing, cancelling, requeueing; their events and logs.
+
+use axum::Json;
+use axum::extract::State;
+use axum::response::{IntoResponse as _, Response};
+use eirene_core::{JobKind, Resources, RunProgram, SessionId};
+use http::{HeaderMap, StatusCode};
+use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
+
+use super::List;
+use super::wanted::{self, Since, Which, name};
+use crate::app::App;
+use crate::http::body::{self, some_plain};
+use crate::http::extract::{Caller, Id};
+use crate::http::problem::{HttpError, HttpResult, Problem};
+use crate::http::streams::{self, LogOf, Wanted};
+use crate::http::view::RunView;
+use crate::services::runs::StartRun;
+
+/// A run to be started. CPUs, memory and GPUs are per node.
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct NewRun {
+    /// What you call it; the file's name when nothing is given.
+    #[schema(min_length = 1, max_length = 80, pattern = r"^[!-~]([ -~]*[!-~])?$", example = "epoch 3")]
+    name: Option<String>,
+    /// What to run, as the container sees it: absolute, or relative to your home. `.ipynb` is executed as a notebook, `.py` by the image's
+    /// Python, anything else as it is. Its directory is the working directory.
+    #[schema(min_length = 1, max_length = 4096, pattern = "^[ -~]*[ -.0-~]$", example = "train.py")]
+    file: String,
+    /// Arguments; a notebook takes none.
+    #[serde(default)]
+    #[schema(max_items = 256)]
+    arguments: Vec<String>,
+    /// Ranks on all nodes together, at most as many as there are CPUs; one process on the first node when nothing is given. A notebook is
+    /// one process, whose cells start ranks.
+    #[serde(default, deserialize_with = "body::some_whole")]
+    #[schema(minimum = 1, nullable = false)]
+    ranks: Option<u32>,
+    /// Whether nodes and the links between them are tried before ranks start on several nodes.
+    #[serde(default = "preflight")]
+    #[schema(default = true)]
+    preflight: bool,
+    /// Image, by name.
+    #[serde(default = "wanted::image")]
+    #[schema(pattern = "^[a-z0-9][a-z0-9_.-]{0,63}$", default = "jupyter")]
+    image: String,
+    /// Project; it maps to a SLURM account.
+    #[schema(pattern = "^[a-z0-9][a-z0-9_.-]{0,63}$")]
+    project: Option<String>,
+    /// Partition; the cluster's default when nothing is given.
+    #[schema(pattern = "^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$")]
+    partition: Option<String>,
+    /// Number of nodes.
+    #[serde(default = "wanted::nodes", deserialize_with = "body::whole")]
+    #[schema(minimum = 1, maximum = 100_000, default = 1)]
+    nodes: u32,
+    /// CPUs per node.
+    #[serde(default = "wanted::cpus", deserialize_with = "body::whole")]
+    #[schema(minimum = 1, maximum = 100_000, default = 2)]
+    cpus: u32,
+    /// Memory per node, MiB.
+    #[serde(default = "wanted::memory_mib", deserialize_with = "body::whole")]
+    #[schema(minimum = 64, maximum = 1_073_741_824_u64, default = 2048)]
+    memory_mib: u64,
+    /// GPUs per node.
+    #[serde(default, deserialize_with = "body::whole")]
+    #[schema(minimum = 0, maximum = 1024, default = 0)]
+    gpus: u32,
+    /// GPU type; needs at least one GPU.
+    #[schema(pattern = "^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$")]
+    gpu_type: Option<String>,
+    /// Longest time, minutes.
+    #[serde(default = "wanted::walltime_min", deserialize_with = "body::whole")]
+    #[schema(minimum = 1, maximum = 527_040, default = 60)]
+    walltime_min: u32,
+}
+
+fn preflight() -> bool {
+    true
+}
+
+impl NewRun {
+    fn parse(self) -> HttpResult<StartRun> {
+        let mut errors = Vec::new();
+        let image = name(&mut errors, "image", &self.image);
+        let title = self.name.as_deref().and_then(|text| name(&mut errors, "name", text));
+        let project = self.project.as_deref().and_then(|text| name(&mut errors, "project", text));
+        let partition = self.partition.as_deref().and_then(|text| name(&mut errors, "partition", text));
+        let gpu_type = self.gpu_type.as_deref().and_then(|text| name(&mut errors, "gpu_type", text));
+        let (Some(image), true) = (image, errors.is_empty()) else {
+            return Err(HttpError::invalid(errors));
+        };
+        let resources = Resources {
+            partition,
+            nodes: self.nodes,
+            cpus: self.cpus,
+            memory_mib: self.memory_mib,
+            gpus: self.gpus,
+            gpu_type,
+            walltime_min: self.walltime_min,
+        };
+        let program =
+            RunProgram { file: self.file, arguments: self.arguments, ranks: self.ranks, preflight: self.preflight };
+        Ok(StartRun { name: title, program, image, project, resources })
+    }
+}
+
+/// Start a run: a script or a notebook, without a browser. The same `Idempotency-Key` and body again give the same run.
+///
+/// While SLURM is away the run is taken all the same and waits as `queued`, with the reason.
+#[utoipa::path(
+    post, path = "/api/v1/runs", tag = "runs", request_body = NewRun,
+    params(("Idempotency-Key" = Option<String>, Header, description = "Any text of your choice, unguessable to others",
+        min_length = 1, max_length = 255, pattern = "^[!-~]+$")),
+    responses((status = 201, body = RunView, headers(("Location" = String, description = "The run"))))
+)]
+pub(crate) async fn start(
+    State(app): State<App>,
+    caller: Caller,
+    headers: HeaderMap,
+    body::Json(new): body::Json<NewRun>,
+) -> HttpResult<Response> {
+    let key = wanted::key(&headers, &new)?;
+    let (run, _new) = app.runs.start(&caller.actor, new.parse()?, key).await?;
+    Ok(wanted::created(&format!("/api/v1/runs/{}", run.id), RunView::new(&run)))
+}
+
+/// List runs, newest first.
+#[utoipa::path(
+    get, path = "/api/v1/runs", tag = "runs", params(Which), responses((status = 200, body = List<RunView>))
+)]
+pub(crate) async fn list(
+    State(app): State<App>,
+    caller: Caller,
+    body::Query(which): body::Query<Which>,
+) -> HttpResult<Json<List<RunView>>> {
+    let page = app.runs.list(&caller.actor, which.query()?).await?;
+    Ok(Json(List { items: page.items.iter().map(RunView::new).collect(), next: page.next }))
+}
+
+/// Show a run.
+#[utoipa::path(
+    get, path = "/api/v1/runs/{id}", tag = "runs",
+    params(("id" = String, Path, description = "Run", pattern = "^[0-9a-f]{32}$")),
+    responses((status = 200, body = RunView))
+)]
+pub(crate) async fn show(State(app): State<App>, caller: Caller, Id(id): Id<SessionId>) -> HttpResult<Json<RunView>> {
+    Ok(Json(RunView::new(&app.runs.get(&caller.actor, id).await?)))
+}
+
+/// Cancel a run. Asking again changes nothing.
+#[utoipa::path(
+    delete, path = "/api/v1/runs/{id}", tag = "runs",
+    params(("id" = String, Path, description = "Run", pattern = "^[0-9a-f]{32}$")),
+    responses((status = 202, body = RunView))
+)]
+pub(crate) async fn cancel(State(app): State<App>, caller: Caller, Id(id): Id<SessionId>) -> HttpResult<Response> {
+    let run = app.runs.cancel(&caller.actor, id).await?;
+    Ok((StatusCode::ACCEPTED, Json(RunView::new(&run))).into_response())
+}
+
+/// Start a run anew, with everything as it was. One that is not over is cancelled, and the new one waits until it has ended.
+///
+/// A run is requeued once; after that what was made of it is. The same `Idempotency-Key` again gives the same run.
+#[utoipa::path(
+    post, path = "/api/v1/runs/{id}/requeue", tag = "runs",
+    params(
+        ("id" = String, Path, description = "Run", pattern = "^[0-9a-f]{32}$"),
+        ("Idempotency-Key" = Option<String>, Header, description = "Any text of your choice, unguessable to others",
+            min_length = 1, max_length = 255, pattern = "^[!-~]+$"),
+    ),
+    responses(
+        (status = 201, body = RunView, headers(("Location" = String, description = "The new run"))),
+        (status = 409, description = "It was requeued already, or you have as many runs as you may", body = Problem,
+            content_type = "application/problem+json"),
+    )
+)]
+pub(crate) async fn requeue(
+    State(app): State<App>,
+    caller: Caller,
+    Id(id): Id<SessionId>,
+    headers: HeaderMap,
+) -> HttpResult<Response> {
+    let key = wanted::key(&headers, &("requeue", id))?;
+    let (run, _new) = app.runs.requeue(&caller.actor, id, key).await?;
+    Ok(wanted::created(&format!("/api/v1/runs/{}", run.id), RunView::new(&run)))
+}
+
+/// Follow a run's events, as server-sent events: `state` and `log`.
+///
+/// `state` carries the run as `GET /api/v1/runs/{id}` shows it, `log` new text of its log.
+#[utoipa::path(
+    get, path = "/api/v1/runs/{id}/events", tag = "events",
+    params(
+        ("id" = String, Path, description = "Run", pattern = "^[0-9a-f]{32}$"),
+        Since,
+        ("Last-Event-ID" = Option<i64>, Header, description = "The last event you have", minimum = 0),
+    ),
+    responses((status = 200, content_type = "text/event-stream", body = String))
+)]
+pub(crate) async fn events(
+    State(app): State<App>,
+    caller: Caller,
+    Id(id): Id<SessionId>,
+    headers: HeaderMap,
+    body::Query(since): body::Query<Since>,
+) -> HttpResult<Response> {
+    let last_id = streams::last_id(&headers, since.last_id)?;
+    streams::events(&app, &caller.actor, caller.ticket, Wanted::One(JobKind::Run, id), last_id).await
+}
+
+/// How a run's log is read.
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct How {
+    /// Only the lines of this rank, without the `[N] ` they begin with.
+    #[param(minimum = 0, nullable = false)]
+    #[serde(default, deserialize_with = "some_plain")]
+    rank: Option<u32>,
+    /// Stay, and send what is added, until the run is over.
+    #[param(nullable = false, default = false)]
+    #[serde(default, deserialize_with = "some_plain")]
+    follow: Option<bool>,
+}
+
+/// Read a run's log. Where it has ranks, every line of one begins with `[N] `; other lines are not a rank's.
+#[utoipa::path(
+    get, path = "/api/v1/runs/{id}/logs", tag = "runs",
+    params(("id" = String, Path, description = "Run", pattern = "^[0-9a-f]{32}$"), How),
+    responses((status = 200, content_type = "text/plain", body = String))
+)]
+pub(crate) async fn logs(
+    State(app): State<App>,
+    caller: Caller,
+    Id(id): Id<SessionId>,
+    body::Query(how): body::Query<How>,
+) -> HttpResult<Response> {
+    let of = LogOf::Run(id, how.rank);
+    streams::log(&app, &caller.actor, caller.ticket, of, how.follow.unwrap_or(false)).await
+}

@@ -1,0 +1,212 @@
+//! Runs: jobs without a browser. A run is a session's row with a program in the app's place, so queue, agent and log are the sessions';
+//! here is what is a run's own: what may be asked for, doing it again, and whose lines of the log are whose.
+
+mod rank_log;
+
+use bytes::Bytes;
+use eirene_core::run::{FileKind, RunError};
+use eirene_core::session::RUN_APP;
+use eirene_core::{
+    AppName, ImageName, JobKind, ProjectName, Resources, RunProgram, Scope, Session, SessionId, SessionName,
+};
+use eirene_words::{say, say_with};
+use futures_util::future;
+use futures_util::stream::{BoxStream, StreamExt as _};
+
+use self::rank_log::RankLines;
+use crate::error::{AppError, FieldError};
+use crate::services::Page;
+use crate::services::actor::Actor;
+use crate::services::logs::Logs;
+use crate::services::sessions::start::NewJob;
+use crate::services::sessions::{IdempotencyKey, ListSessions, Sessions, visible};
+
+/// Longest name that is made of a file's, characters.
+const MAX_NAME: usize = 80;
+
+/// What a run should be.
+#[derive(Debug, Clone)]
+pub struct StartRun {
+    /// What its owner calls it; the file's name when nothing is given.
+    pub name: Option<SessionName>,
+    /// What it carries out.
+    pub program: RunProgram,
+    /// Image.
+    pub image: ImageName,
+    /// Project.
+    pub project: Option<ProjectName>,
+    /// What it asks the cluster for.
+    pub resources: Resources,
+}
+
+/// The runs.
+#[derive(Clone)]
+pub struct Runs {
+    sessions: Sessions,
+    logs: Logs,
+}
+
+impl Runs {
+    /// Runs among the rows of `sessions`.
+    pub fn new(sessions: Sessions, logs: Logs) -> Self {
+        Self { sessions, logs }
+    }
+
+    /// Newest first.
+    pub async fn list(&self, actor: &Actor, query: ListSessions) -> Result<Page<Session>, AppError> {
+        self.sessions.page(actor, JobKind::Run, query).await
+    }
+
+    /// One run.
+    pub async fn get(&self, actor: &Actor, id: SessionId) -> Result<Session, AppError> {
+        self.sessions.one(actor, JobKind::Run, id).await
+    }
+
+    /// Asks a run to end. One that is over, or was asked already, stays as it is.
+    pub async fn cancel(&self, actor: &Actor, id: SessionId) -> Result<Session, AppError> {
+        self.sessions.end(actor, JobKind::Run, id).await
+    }
+
+    /// Starts a run, or finds the one that was started with the same key; says whether it is new.
+    pub async fn start(
+        &self,
+        actor: &Actor,
+        wanted: StartRun,
+        key: Option<IdempotencyKey>,
+    ) -> Result<(Session, bool), AppError> {
+        let checked = async {
+            let errors = wrong_program(&wanted.program, &wanted.resources);
+            let image = self.sessions.image_for(&wanted.image, None, &wanted.resources, errors).await?;
+            Ok(NewJob {
+                action: "run.start",
+                name: wanted.name.unwrap_or_else(|| name_of(&wanted.program)),
+                app: run_app()?,
+                program: Some(wanted.program),
+                requeue_of: None,
+                image: image.name,
+                image_path: image.path,
+                project: wanted.project,
+                resources: wanted.resources,
+            })
+        };
+        self.sessions.add(actor, key, checked).await
+    }
+
+    /// Starts a run anew with everything as it was, its image's file too. One that is not over is asked to end, and what repeats it waits until
+    /// it has: two never write the same checkpoint. For the same reason a run is repeated once, and then what repeats it is.
+    pub async fn requeue(
+        &self,
+        actor: &Actor,
+        id: SessionId,
+        key: Option<IdempotencyKey>,
+    ) -> Result<(Session, bool), AppError> {
+        actor.require(Scope::SessionsWrite)?;
+        let db = &self.sessions.parts.db;
+        let earlier = visible(db, actor, JobKind::Run, id).await?;
+        if earlier.owner != actor.user.id {
+            return Err(AppError::Forbidden { code: "not_owner", text: say("problem.requeue_not_owner") });
+        }
+        let checked = async {
+            if let Some(later) = db.requeued_as(id).await? {
+                let text = say_with("problem.already_requeued", &[("run", &later.id.to_string())]);
+                return Err(AppError::Conflict { code: "already_requeued", text });
+            }
+            // Read again: what was seen before waiting for this turn may be over.
+            let earlier = visible(db, actor, JobKind::Run, id).await?;
+            self.sessions.fits(&earlier.resources).map_err(AppError::Invalid)?;
+            Ok(NewJob {
+                action: "run.requeue",
+                name: earlier.name.clone(),
+                app: earlier.app.clone(),
+                program: earlier.program.clone(),
+                image: earlier.image.clone(),
+                image_path: earlier.image_path.clone(),
+                project: earlier.project.clone(),
+                resources: earlier.resources.clone(),
+                requeue_of: Some(earlier),
+            })
+        };
+        let made = self.sessions.add(actor, key, checked).await?;
+        // Killed before this line, the reconciler that lets the new one wait does it.
+        if made.1 {
+            self.sessions.ask_to_end(id).await?;
+        }
+        Ok(made)
+    }
+
+    /// The whole log, or the lines of one rank without its label.
+    pub async fn read_log(&self, actor: &Actor, id: SessionId, rank: Option<u32>) -> Result<String, AppError> {
+        let lines = self.lines_of(actor, id, rank).await?;
+        let whole = self.logs.read(actor, JobKind::Run, id).await?;
+        Ok(match lines {
+            Some(mut lines) => String::from_utf8_lossy(&lines.pass(whole.as_bytes())).into_owned(),
+            None => whole,
+        })
+    }
+
+    /// The same, then what is added, until the run is over.
+    pub async fn follow_log(
+        &self,
+        actor: &Actor,
+        id: SessionId,
+        rank: Option<u32>,
+    ) -> Result<BoxStream<'static, Bytes>, AppError> {
+        let lines = self.lines_of(actor, id, rank).await?;
+        let pieces = self.logs.follow(actor, JobKind::Run, id).await?;
+        let Some(mut lines) = lines else { return Ok(pieces) };
+        let of_rank = pieces.map(move |piece| Bytes::from(lines.pass(&piece)));
+        Ok(of_rank.filter(|piece| future::ready(!piece.is_empty())).boxed())
+    }
+
+    /// What picks the lines of `rank`, where one is asked for and the run has it.
+    async fn lines_of(&self, actor: &Actor, id: SessionId, rank: Option<u32>) -> Result<Option<RankLines>, AppError> {
+        let Some(rank) = rank else { return Ok(None) };
+        actor.require(Scope::SessionsRead)?;
+        let run = visible(&self.sessions.parts.db, actor, JobKind::Run, id).await?;
+        let message = match run.program.and_then(|program| program.ranks) {
+            Some(ranks) if rank < ranks => return Ok(Some(RankLines::new(rank))),
+            Some(ranks) => say_with("wrong.no_such_rank", &[("last", &(ranks - 1).to_string())]),
+            None => say("wrong.no_ranks"),
+        };
+        Err(AppError::Invalid(vec![FieldError::new("rank", message)]))
+    }
+}
+
+fn run_app() -> Result<AppName, AppError> {
+    RUN_APP.parse().map_err(|error| AppError::Internal(anyhow::Error::new(error)))
+}
+
+/// The file's name, as far as it is one for people.
+fn name_of(program: &RunProgram) -> SessionName {
+    let cut: String = program.name().chars().take(MAX_NAME).collect();
+    let fallback = || match program.kind() {
+        FileKind::Notebook => "notebook",
+        FileKind::Python | FileKind::Program => "run",
+    };
+    cut.trim().parse().or_else(|_| fallback().parse()).unwrap_or_else(|_| unreachable!("these words are names"))
+}
+
+/// What is wrong with a program on this many nodes and CPUs.
+fn wrong_program(program: &RunProgram, resources: &Resources) -> Vec<FieldError> {
+    let broken = program.check().err().map(|error| match error {
+        RunError::File => FieldError::new("file", say("wrong.run_file")),
+        RunError::Arguments => FieldError::new("arguments", say("wrong.run_arguments")),
+        RunError::NotebookArguments => FieldError::new("arguments", say("wrong.notebook_arguments")),
+        RunError::NotebookRanks => FieldError::new("ranks", say("wrong.notebook_ranks")),
+        RunError::NoRanks => FieldError::new("ranks", say("wrong.zero_ranks")),
+    });
+    let room = u64::from(resources.nodes) * u64::from(resources.cpus);
+    let crowd = program.ranks.filter(|ranks| room > 0 && u64::from(*ranks) > room).map(|ranks| {
+        let values = [
+            ("ranks", &*ranks.to_string()),
+            ("room", &*room.to_string()),
+            ("nodes", &*resources.nodes.to_string()),
+            ("cpus", &*resources.cpus.to_string()),
+        ];
+        FieldError::new("ranks", say_with("wrong.too_many_ranks", &values))
+    });
+    broken.into_iter().chain(crowd).collect()
+}
+
+#[cfg(test)]
+mod tests;
