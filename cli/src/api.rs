@@ -15,13 +15,52 @@ use serde_json::Value;
 /// Longest silence of the portal in the middle of an answer. Event streams say something every 15 seconds.
 const SILENCE: Duration = Duration::from_mins(1);
 
-/// The part of a session this program reads; `--json` prints everything the portal sent.
+/// What of the portal's a command is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Noun {
+    Session,
+    Run,
+}
+
+impl Noun {
+    /// As people read it, and as JSON has it.
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Self::Session => "session",
+            Self::Run => "run",
+        }
+    }
+
+    /// Where the portal has them.
+    pub(crate) fn path(self) -> &'static str {
+        match self {
+            Self::Session => "sessions",
+            Self::Run => "runs",
+        }
+    }
+}
+
+/// One session or run.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Target {
+    pub(crate) noun: Noun,
+    pub(crate) id: SessionId,
+}
+
+impl Target {
+    /// Where the portal has it.
+    pub(crate) fn path(self) -> String {
+        format!("{}/{}", self.noun.path(), self.id)
+    }
+}
+
+/// The part of a session or a run this program reads; `--json` prints everything the portal sent.
 #[derive(Debug, Clone, Deserialize)]
-pub(crate) struct Session {
+pub(crate) struct Job {
     pub(crate) id: SessionId,
     pub(crate) name: String,
     pub(crate) owner: String,
-    pub(crate) app: String,
+    pub(crate) app: Option<String>,
     pub(crate) image: String,
     pub(crate) state: String,
     #[serde(default)]
@@ -35,6 +74,13 @@ pub(crate) struct Session {
     pub(crate) created_at: Timestamp,
     pub(crate) ends_at: Option<Timestamp>,
     pub(crate) ended_at: Option<Timestamp>,
+    pub(crate) file: Option<String>,
+    #[serde(default)]
+    pub(crate) arguments: Vec<String>,
+    pub(crate) ranks: Option<u32>,
+    pub(crate) exit_status: Option<i32>,
+    pub(crate) executed_notebook: Option<String>,
+    pub(crate) requeue_of: Option<SessionId>,
 }
 
 /// What runs on one of a session's nodes.
@@ -57,13 +103,20 @@ pub(crate) struct Step {
 
 #[derive(Debug, Clone, Deserialize)]
 pub(crate) struct Reason {
+    #[serde(default)]
+    pub(crate) code: String,
     pub(crate) text: String,
 }
 
-impl Session {
+impl Job {
     /// Whether nothing will happen any more.
     pub(crate) fn is_over(&self) -> bool {
         matches!(self.state.as_str(), "ended" | "failed")
+    }
+
+    /// Whether a run has done what it was started for.
+    pub(crate) fn went_well(&self) -> bool {
+        self.state == "ended" && self.reason.as_ref().is_some_and(|reason| reason.code == "program_ended")
     }
 }
 
@@ -274,32 +327,35 @@ impl Api {
         self.json(self.request(Method::DELETE, path)?).await
     }
 
-    /// What happens to a session, as server-sent events.
-    pub(crate) async fn events(&self, id: SessionId) -> anyhow::Result<Response> {
-        self.send(self.request(Method::GET, &format!("sessions/{id}/events"))?).await
+    /// What happens to a session or a run, as server-sent events.
+    pub(crate) async fn events(&self, of: Target) -> anyhow::Result<Response> {
+        self.send(self.request(Method::GET, &format!("{}/events", of.path()))?).await
     }
 
-    /// A session's log as it is now.
-    pub(crate) async fn log(&self, id: SessionId) -> anyhow::Result<Response> {
-        self.send(self.request(Method::GET, &format!("sessions/{id}/logs"))?).await
+    /// A log as it is now; of a run, one rank's lines where a rank is given.
+    pub(crate) async fn log(&self, of: Target, rank: Option<u32>) -> anyhow::Result<Response> {
+        let query = rank.map(|rank| format!("?rank={rank}")).unwrap_or_default();
+        self.send(self.request(Method::GET, &format!("{}/logs{query}", of.path()))?).await
     }
 
-    /// A session's log and what is added to it, with silences of any length.
-    pub(crate) async fn follow_log(&self, id: SessionId) -> anyhow::Result<Response> {
-        let request = self.request_by(&self.quiet_client, Method::GET, &format!("sessions/{id}/logs?follow=true"))?;
+    /// A log and what is added to it, with silences of any length.
+    pub(crate) async fn follow_log(&self, of: Target, rank: Option<u32>) -> anyhow::Result<Response> {
+        let query = rank.map(|rank| format!("&rank={rank}")).unwrap_or_default();
+        let path = format!("{}/logs?follow=true{query}", of.path());
+        let request = self.request_by(&self.quiet_client, Method::GET, &path)?;
         match tokio::time::timeout(SILENCE, self.send(request)).await {
             Ok(answer) => answer,
             Err(_) => Err(ApiError::Unreachable { portal: self.base.clone(), source: None }.into()),
         }
     }
 
-    pub(crate) async fn session(&self, id: SessionId) -> anyhow::Result<Session> {
-        Ok(serde_json::from_value(self.session_json(id).await?)?)
+    pub(crate) async fn job(&self, of: Target) -> anyhow::Result<Job> {
+        Ok(serde_json::from_value(self.job_json(of).await?)?)
     }
 
-    /// Everything the portal says of a session.
-    pub(crate) async fn session_json(&self, id: SessionId) -> anyhow::Result<Value> {
-        self.get(&format!("sessions/{id}")).await
+    /// Everything the portal says of a session or a run.
+    pub(crate) async fn job_json(&self, of: Target) -> anyhow::Result<Value> {
+        self.get(&of.path()).await
     }
 }
 

@@ -5,9 +5,9 @@ use eirene_core::{AppName, GpuType, ImageName, PartitionName, ProjectName, Sessi
 
 use crate::reference::Reference;
 
-/// Interactive sessions on the cluster from the command line.
+/// Interactive sessions and runs on the cluster from the command line.
 ///
-/// Exit status: 0 done, 1 refused by the portal, answered with no, or the session failed, 2 wrong usage or no answer.
+/// Exit status: 0 done, 1 refused by the portal, answered with no, or the session or run failed, 2 wrong usage or no answer.
 #[derive(Debug, Parser)]
 #[command(name = "eirene", version, propagate_version = true)]
 pub(crate) struct Arguments {
@@ -32,6 +32,9 @@ pub(crate) enum Command {
     /// Start, watch and stop sessions
     #[command(subcommand)]
     Session(Session),
+    /// Run scripts and notebooks without a browser
+    #[command(subcommand)]
+    Run(Run),
     /// See the cluster's nodes
     #[command(subcommand)]
     Node(Node),
@@ -114,6 +117,105 @@ pub(crate) struct Start {
     /// App to run
     #[arg(long, default_value = "jupyterlab")]
     pub(crate) app: AppName,
+    #[command(flatten)]
+    pub(crate) size: Size,
+    /// Use this key: the same start asked for twice starts once
+    #[arg(long, value_name = "KEY")]
+    pub(crate) idempotency_key: Option<String>,
+    /// Do not wait until it runs
+    #[arg(long)]
+    pub(crate) no_wait: bool,
+    /// Open it in the browser once it runs
+    #[arg(long, conflicts_with = "no_wait")]
+    pub(crate) open: bool,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Run {
+    /// Start a run of a script or a notebook
+    Start(StartRun),
+    /// List your runs, newest first
+    #[command(alias = "ls")]
+    List {
+        /// Also the ones that are over
+        #[arg(long)]
+        all: bool,
+    },
+    /// Show one run
+    Show {
+        /// Its name, its id, or how its id begins
+        run: Reference<SessionId>,
+    },
+    /// Print a run's log
+    Logs {
+        /// Its name, its id, or how its id begins
+        run: Reference<SessionId>,
+        /// Only the lines of this rank
+        #[arg(long, value_name = "N")]
+        rank: Option<u32>,
+        /// Go on until the run is over
+        #[arg(long, short)]
+        follow: bool,
+    },
+    /// Cancel a run and wait until it is over
+    Cancel {
+        /// Its name, its id, or how its id begins
+        run: Reference<SessionId>,
+        /// Do not wait
+        #[arg(long)]
+        no_wait: bool,
+    },
+    /// Start a run anew with everything as it was; one that is not over is cancelled first
+    Requeue {
+        /// Its name, its id, or how its id begins
+        run: Reference<SessionId>,
+        /// Use this key: the same requeue asked for twice happens once
+        #[arg(long, value_name = "KEY")]
+        idempotency_key: Option<String>,
+        #[command(flatten)]
+        watch: Watch,
+    },
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct StartRun {
+    /// Script or notebook, as the container sees it: absolute, or relative to your home. `.ipynb` is executed as a notebook, `.py` by the
+    /// image's Python, anything else as it is; the working directory is the file's
+    pub(crate) file: String,
+    /// Arguments for the script; those that begin with a dash go after `--`
+    pub(crate) arguments: Vec<String>,
+    /// Ranks on all nodes together; one process when left out
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) ranks: Option<u32>,
+    /// Do not try nodes and links before ranks start on several nodes
+    #[arg(long)]
+    pub(crate) no_preflight: bool,
+    /// What to call it; the file's name when left out
+    #[arg(long)]
+    pub(crate) name: Option<SessionName>,
+    #[command(flatten)]
+    pub(crate) size: Size,
+    /// Use this key: the same start asked for twice starts once
+    #[arg(long, value_name = "KEY")]
+    pub(crate) idempotency_key: Option<String>,
+    #[command(flatten)]
+    pub(crate) watch: Watch,
+}
+
+/// How long a command stays with a run.
+#[derive(Debug, Clone, Copy, Args)]
+pub(crate) struct Watch {
+    /// Wait until it is over; the exit status is 0 when its program ended well, else 1
+    #[arg(long)]
+    pub(crate) wait: bool,
+    /// Print its log until it is over; the exit status is that of `--wait`
+    #[arg(long, short)]
+    pub(crate) follow: bool,
+}
+
+/// Where it runs and on how much.
+#[derive(Debug, Args)]
+pub(crate) struct Size {
     /// Image to run it in
     #[arg(long, default_value = "jupyter")]
     pub(crate) image: ImageName,
@@ -138,15 +240,6 @@ pub(crate) struct Start {
     /// Longest time, for example `90m` or `8h`
     #[arg(long, default_value = "1h", value_parser = minutes)]
     pub(crate) walltime: u32,
-    /// Use this key: the same start asked for twice starts once
-    #[arg(long, value_name = "KEY")]
-    pub(crate) idempotency_key: Option<String>,
-    /// Do not wait until it runs
-    #[arg(long)]
-    pub(crate) no_wait: bool,
-    /// Open it in the browser once it runs
-    #[arg(long, conflicts_with = "no_wait")]
-    pub(crate) open: bool,
 }
 
 /// GPUs asked for: a count, and a type or any.
@@ -184,6 +277,9 @@ pub(crate) enum Admin {
     /// Everybody's sessions
     #[command(subcommand)]
     Session(AdminSession),
+    /// Everybody's runs
+    #[command(subcommand)]
+    Run(AdminRun),
 }
 
 #[derive(Debug, Subcommand)]
@@ -234,6 +330,24 @@ pub(crate) enum AdminSession {
     /// Stop somebody's session
     Stop {
         session: SessionId,
+        /// Do not ask
+        #[arg(long)]
+        yes: bool,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum AdminRun {
+    /// List everybody's runs
+    #[command(alias = "ls")]
+    List {
+        /// Also the ones that are over
+        #[arg(long)]
+        all: bool,
+    },
+    /// Cancel somebody's run
+    Cancel {
+        run: SessionId,
         /// Do not ask
         #[arg(long)]
         yes: bool,
@@ -302,6 +416,20 @@ mod tests {
         for bad in ["", "x", "a100", "-1", "$(id):1", "a:b:1"] {
             assert!(gpus(bad).is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn a_programs_own_options_come_after_two_dashes() {
+        let parse = |words: &[&str]| match Arguments::try_parse_from(words).map(|arguments| arguments.command) {
+            Ok(Command::Run(Run::Start(start))) => Some((start.file, start.arguments, start.ranks)),
+            _ => None,
+        };
+        let words = ["eirene", "run", "start", "train.py", "data", "--ranks", "8", "--", "--lr", "0.1", "--ranks"];
+        let arguments = ["data", "--lr", "0.1", "--ranks"].map(str::to_owned).to_vec();
+        assert_eq!(parse(&words), Some(("train.py".to_owned(), arguments, Some(8))));
+        assert_eq!(parse(&["eirene", "run", "start", "train.py", "--lr", "0.1"]), None, "no option is guessed at");
+        assert_eq!(parse(&["eirene", "run", "start", "train.py", "--ranks", "0"]), None);
+        assert_eq!(parse(&["eirene", "run", "start"]), None);
     }
 
     #[test]

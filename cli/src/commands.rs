@@ -1,8 +1,10 @@
 //! The commands. Each reads its arguments, asks the portal and prints.
 
 mod admin;
+mod jobs;
 mod login;
 mod logs;
+mod run;
 mod session;
 mod token;
 
@@ -16,7 +18,7 @@ use crate::api::Api;
 use crate::arguments::{Arguments, Command, Node};
 use crate::{credentials, output};
 
-/// The session came to an end that was not asked for.
+/// The session or the run came to an end that was not asked for.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub(crate) struct SessionFailed(pub(crate) String);
@@ -32,6 +34,7 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
         Command::Logout => login::logout(url, json).await,
         Command::Whoami => login::whoami(&connect(url)?, json).await,
         Command::Session(verb) => session::run(&connect(url)?, verb, json).await,
+        Command::Run(verb) => run::run(&connect(url)?, verb, json).await,
         Command::Node(Node::List) => node_list(&connect(url)?, json).await,
         Command::Token(verb) => token::run(&connect(url)?, verb, json).await,
         Command::Admin(verb) => admin::run(&connect(url)?, verb, json).await,

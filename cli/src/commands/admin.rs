@@ -1,24 +1,33 @@
-//! `eirene admin`: people and everybody's sessions.
+//! `eirene admin`: people and everybody's sessions and runs.
 
 use serde_json::{Value, json};
 
-use super::{done, password, session, text_of};
-use crate::api::Api;
-use crate::arguments::{Admin, AdminSession, AdminUser};
+use super::{done, jobs, password, text_of};
+use crate::api::{Api, Noun, Target};
+use crate::arguments::{Admin, AdminRun, AdminSession, AdminUser};
 use crate::{output, times};
 
 pub(super) async fn run(api: &Api, verb: Admin, as_json: bool) -> anyhow::Result<()> {
     match verb {
         Admin::User(verb) => user(api, verb, as_json).await,
-        Admin::Session(AdminSession::List { all }) => session::list(api, all, true, as_json).await,
+        Admin::Session(AdminSession::List { all }) => jobs::list(api, Noun::Session, all, true, as_json).await,
         Admin::Session(AdminSession::Stop { session, yes }) => {
-            let found = api.session(session).await?;
-            if !yes {
-                output::confirm(&format!("Stop `{}` of {}?", output::printable(&found.name), found.owner))?;
-            }
-            session::stop(api, session, false, as_json).await
+            end(api, Target { noun: Noun::Session, id: session }, "Stop", yes, as_json).await
+        }
+        Admin::Run(AdminRun::List { all }) => jobs::list(api, Noun::Run, all, true, as_json).await,
+        Admin::Run(AdminRun::Cancel { run, yes }) => {
+            end(api, Target { noun: Noun::Run, id: run }, "Cancel", yes, as_json).await
         }
     }
+}
+
+/// Ends somebody's session or run, once more asked for.
+async fn end(api: &Api, target: Target, verb: &str, yes: bool, as_json: bool) -> anyhow::Result<()> {
+    let found = api.job(target).await?;
+    if !yes {
+        output::confirm(&format!("{verb} `{}` of {}?", output::printable(&found.name), found.owner))?;
+    }
+    jobs::end(api, target, false, as_json).await
 }
 
 async fn user(api: &Api, verb: AdminUser, as_json: bool) -> anyhow::Result<()> {

@@ -1,16 +1,15 @@
-//! `eirene session logs`: a log as it is, or followed to its end through restarts of the portal and lost connections.
+//! `eirene session logs` and `eirene run logs`: a log as it is, or followed to its end through restarts of the portal and lost connections.
 //!
 //! The portal always sends a log from its beginning, so a reader that comes back passes over what it has printed already.
 
 use std::io::{IsTerminal as _, Write as _};
 use std::time::Duration;
 
-use eirene_core::SessionId;
 use futures_util::StreamExt as _;
 use serde_json::json;
 use tokio::time::{Instant, timeout_at};
 
-use crate::api::{Api, may_pass};
+use crate::api::{Api, Target, may_pass};
 use crate::output;
 use crate::patience::Patience;
 use crate::terminal::Filter;
@@ -24,11 +23,25 @@ const QUIET: Duration = Duration::from_mins(1);
 /// Most that is kept of a line for a program.
 const MAX_LINE: usize = 1024 * 1024;
 
-pub(super) async fn logs(api: &Api, id: SessionId, follow: bool, as_json: bool) -> anyhow::Result<()> {
-    if follow {
-        return self::follow(api, id, Printer::new(as_json)).await;
+/// Whose log.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Source {
+    pub(super) of: Target,
+    /// Of a run, one rank's lines alone.
+    pub(super) rank: Option<u32>,
+}
+
+impl From<Target> for Source {
+    fn from(of: Target) -> Self {
+        Self { of, rank: None }
     }
-    let mut body = api.log(id).await?.bytes_stream();
+}
+
+pub(super) async fn logs(api: &Api, source: Source, follow: bool, as_json: bool) -> anyhow::Result<()> {
+    if follow {
+        return self::follow(api, source, Printer::new(as_json)).await;
+    }
+    let mut body = api.log(source.of, source.rank).await?.bytes_stream();
     let mut whole = Vec::new();
     let mut printer = Printer::new(false);
     while let Some(chunk) = body.next().await {
@@ -40,18 +53,18 @@ pub(super) async fn logs(api: &Api, id: SessionId, follow: bool, as_json: bool) 
         }
     }
     if as_json {
-        output::json(&json!({"session": id, "log": String::from_utf8_lossy(&whole)}))?;
+        output::json(&json!({source.of.noun.word(): source.of.id, "log": String::from_utf8_lossy(&whole)}))?;
     }
     Ok(())
 }
 
-async fn follow(api: &Api, id: SessionId, mut printer: Printer) -> anyhow::Result<()> {
+async fn follow(api: &Api, source: Source, mut printer: Printer) -> anyhow::Result<()> {
     let mut place = Place::default();
     let mut patience = Patience::new();
-    let mut over = api.session(id).await?.is_over();
+    let mut over = api.job(source.of).await?.is_over();
     loop {
         let before = place.printed;
-        let outcome = read_on(api, id, over, &mut place, &mut printer).await;
+        let outcome = read_on(api, source, over, &mut place, &mut printer).await;
         if place.printed > before {
             patience.restore();
         }
@@ -63,8 +76,8 @@ async fn follow(api: &Api, id: SessionId, mut printer: Printer) -> anyhow::Resul
             Err(error) => patience.bear(error).await?,
         }
         over = loop {
-            match api.session(id).await {
-                Ok(session) => break session.is_over(),
+            match api.job(source.of).await {
+                Ok(job) => break job.is_over(),
                 Err(error) => patience.bear(error).await?,
             }
         };
@@ -72,8 +85,14 @@ async fn follow(api: &Api, id: SessionId, mut printer: Printer) -> anyhow::Resul
 }
 
 /// Prints what is new until the portal ends the answer; nothing more comes when the session was `over` before.
-async fn read_on(api: &Api, id: SessionId, over: bool, place: &mut Place, printer: &mut Printer) -> anyhow::Result<()> {
-    let mut body = api.follow_log(id).await?.bytes_stream();
+async fn read_on(
+    api: &Api,
+    source: Source,
+    over: bool,
+    place: &mut Place,
+    printer: &mut Printer,
+) -> anyhow::Result<()> {
+    let mut body = api.follow_log(source.of, source.rank).await?.bytes_stream();
     place.begin();
     let opened = Instant::now();
     loop {
@@ -85,8 +104,8 @@ async fn read_on(api: &Api, id: SessionId, over: bool, place: &mut Place, printe
             Ok(None) if over => return printer.print(&place.settle()),
             Ok(None) => return Ok(()),
             Err(_) if place.is_sought() => printer.print(&place.settle())?,
-            Err(_) => match api.session(id).await {
-                Ok(session) if session.is_over() => return Ok(()),
+            Err(_) => match api.job(source.of).await {
+                Ok(job) if job.is_over() => return Ok(()),
                 Err(error) if !may_pass(&error) => return Err(error),
                 _ => {}
             },

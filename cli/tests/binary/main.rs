@@ -3,5 +3,6 @@
 mod errors;
 mod login;
 mod portal;
+mod runs;
 mod sessions;
 mod waiting;
