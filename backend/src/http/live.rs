@@ -25,6 +25,8 @@ listed_routes! {
     GET "/live/sessions/{id}" => session;
     GET "/live/sessions/{id}/events" => session_events;
     GET "/live/sessions/{id}/logs" => logs;
+    GET "/live/runs/{id}/events" => run_events;
+    GET "/live/runs/{id}/logs" => run_logs;
     GET "/live/cluster" => cluster;
 }
 
@@ -40,6 +42,15 @@ struct From {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct How {
+    #[serde(default)]
+    follow: bool,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct HowRun {
+    #[serde(default, deserialize_with = "some_plain")]
+    rank: Option<u32>,
     #[serde(default)]
     follow: bool,
 }
@@ -73,6 +84,26 @@ async fn logs(
     Query(how): Query<How>,
 ) -> HttpResult<Response> {
     streams::log(&app, &person.actor, person.ticket, LogOf::Session(id), how.follow).await
+}
+
+async fn run_events(
+    State(app): State<App>,
+    person: SignedIn,
+    Id(id): Id<SessionId>,
+    headers: HeaderMap,
+    Query(from): Query<From>,
+) -> HttpResult<Response> {
+    let last_id = streams::last_id(&headers, from.last_id)?;
+    streams::events(&app, &person.actor, person.ticket, Wanted::One(JobKind::Run, id), last_id).await
+}
+
+async fn run_logs(
+    State(app): State<App>,
+    person: SignedIn,
+    Id(id): Id<SessionId>,
+    Query(how): Query<HowRun>,
+) -> HttpResult<Response> {
+    streams::log(&app, &person.actor, person.ticket, LogOf::Run(id, how.rank), how.follow).await
 }
 
 async fn session(State(app): State<App>, person: SignedIn, Id(id): Id<SessionId>) -> HttpResult<Response> {

@@ -12,6 +12,7 @@ mod handler_tests;
 mod history;
 mod login;
 mod pages;
+mod runs;
 pub mod samples;
 mod session;
 mod start;
@@ -74,6 +75,8 @@ impl Done {
     fn notice(&self) -> Option<Notice> {
         let key = match self.done.as_deref()? {
             "stopping" => "notice.stopping",
+            "cancelling" => "notice.cancelling",
+            "requeued" => "notice.requeued",
             "token_deleted" => "notice.token_deleted",
             "password_changed" => "notice.password_changed",
             "disabled" => "notice.disabled",
@@ -140,6 +143,18 @@ listed_routes! {
     GET "/open" => session::open_from_origin;
     GET "/fragments/sessions/{id}" => session::fragment;
     GET "/fragments/waiting/{id}" => session::waiting_fragment;
+
+    GET "/runs" => runs::list;
+    GET "/runs/new" => runs::form;
+    POST "/runs" => runs::start;
+    GET "/runs/{id}" => runs::page;
+    GET "/runs/{id}/log" => runs::log;
+    GET "/runs/{id}/cancel" => runs::cancel_page;
+    POST "/runs/{id}/cancel" => runs::cancel;
+    GET "/runs/{id}/requeue" => runs::requeue_page;
+    POST "/runs/{id}/requeue" => runs::requeue;
+    GET "/fragments/runs" => runs::list_fragment;
+    GET "/fragments/runs/{id}" => runs::fragment;
 
     GET "/account" => account::page;
     POST "/account/tokens" => account::make_token;

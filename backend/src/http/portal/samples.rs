@@ -8,6 +8,7 @@ use eirene_core::audit::AuditEvent;
 use eirene_core::id::{ImageId, SessionId, UserId};
 use eirene_core::image::Image;
 use eirene_core::name::NodeName;
+use eirene_core::run::RunProgram;
 use eirene_core::scheduler::{JobIdentity, Node, NodeGpus, Partition};
 use eirene_core::session::{Desired, Reason, Resources, Session, SessionState};
 use eirene_tunnel::message::NodeState;
@@ -22,6 +23,7 @@ use super::views::admin::{
 use super::views::cluster::{FreeFragment, FreeView};
 use super::views::format::Time;
 use super::views::layout::{Layout, Notice, Place, Tone};
+use super::views::run::{RunFragment, RunInput, RunPage, RunView, RunsFragment, RunsPage, StartRunPage};
 use super::views::session::{
     Chip, HandoverPage, HistoryPage, SessionFragment, SessionPage, SessionView, WaitingFragment, WaitingPage,
 };
@@ -93,6 +95,7 @@ impl Samples {
     fn all(mut self) -> Result<Vec<(String, String)>> {
         self.simple()?;
         self.sessions()?;
+        self.runs()?;
         self.starting()?;
         self.account()?;
         self.admin()?;
@@ -256,6 +259,64 @@ impl Samples {
         Ok(())
     }
 
+    /// A run of as many ranks; of a notebook without any.
+    pub(super) fn run(&self, name: &str, state: SessionState, ranks: Option<u32>) -> Result<Session> {
+        let file = if ranks.is_some() { "thesis/chapter 3/train.py" } else { "thesis/figures.ipynb" };
+        let arguments = if ranks.is_some() { vec!["--name".to_owned(), HOSTILE.repeat(4)] } else { Vec::new() };
+        let mut run = self.session(name, state)?;
+        run.program = Some(RunProgram { file: file.to_owned(), arguments, ranks, preflight: true });
+        run.resources.nodes = 2;
+        Ok(run)
+    }
+
+    fn runs(&mut self) -> Result<()> {
+        let words = words();
+        let mut queued = self.run("train.py", SessionState::Queued, Some(8))?;
+        queued.requeue_of = Some(SessionId::generate());
+        queued.reason = Some(Reason::new("earlier_run", say("reason.earlier_run")));
+        let running = self.run("train.py", SessionState::Running, Some(8))?;
+        let mut failed = self.run(HOSTILE, SessionState::Failed, Some(16))?;
+        failed.exit_status = Some(3);
+        failed.reason = Some(Reason::new("program_failed", say_with("reason.program_failed", &[("status", "3")])));
+        let mut ended = self.run("figures.ipynb", SessionState::Ended, None)?;
+        ended.exit_status = Some(0);
+        ended.reason = Some(Reason::new("program_ended", say("reason.program_ended")));
+        let all = [queued, running, failed, ended];
+        let view = |run: &Session| RunView::new(words, run, None, self.now);
+        let runs: Vec<RunView> = all.iter().map(view).collect();
+        let repeated = RunView::new(words, &all[2], Some(&all[0]), self.now);
+        let layout = |samples: &Self, title: &str| -> Result<Layout> {
+            Ok(samples.layout(Place::Runs, title, Role::Researcher)?.live("/live/events", 15))
+        };
+        for run in runs.iter().chain([&repeated]) {
+            let name = format!("run-{}{}", run.job.state, if run.later_href.is_empty() { "" } else { "-repeated" });
+            let page = RunPage {
+                layout: layout(self, &run.job.name)?,
+                rank: if run.job.state == "running" { "3".to_owned() } else { String::new() },
+                log: "[0] epoch 1\n[1] <b>not bold</b>\n".to_owned(),
+                log_href: String::new(),
+                whole_href: format!("{}/log", run.job.href),
+                foreign: run.job.state == "ended",
+                run: if run.job.state == "ended" { run.clone().foreign() } else { run.clone() },
+            };
+            self.add(&name, &page)?;
+        }
+        self.add("fragment-run", &RunFragment { run: runs[0].clone(), foreign: false })?;
+        for (name, runs, more) in [("runs", runs.clone(), true), ("runs-none", Vec::new(), false)] {
+            let href = |href: &str| if more { href.to_owned() } else { String::new() };
+            let page = RunsPage {
+                layout: layout(self, &words.get("runs.title"))?,
+                runs,
+                fragment_href: "/fragments/runs".to_owned(),
+                older_href: href("/runs?cursor=x"),
+                newest_href: href("/runs"),
+            };
+            self.add(name, &page)?;
+        }
+        self.add("fragment-runs", &RunsFragment { runs })?;
+        Ok(())
+    }
+
     pub(super) fn nodes() -> Result<Vec<Node>> {
         let node = |name: &str, gpu: &str, gpus_used: u32, cpus_used: u32| -> Result<Node> {
             Ok(Node {
@@ -356,6 +417,25 @@ impl Samples {
                 presets: ground.presets("gpu-a100", &key),
                 free,
                 verdict,
+                errors,
+                has_images,
+            };
+            self.add(name, &page)?;
+        }
+        let run = RunInput::again(&self.run("train.py", SessionState::Ended, Some(8))?);
+        let wrong = vec![
+            FormError::from_service(words, &FieldError::new("file", say("wrong.run_file"))),
+            FormError::from_service(words, &FieldError::new("arguments", say("wrong.run_arguments"))),
+            FormError::from_service(words, &FieldError::new("ranks", say("wrong.notebook_ranks"))),
+        ];
+        let cases =
+            [("run-new", Vec::new(), true), ("run-new-errors", wrong, true), ("run-new-no-images", vec![], false)];
+        for (name, errors, has_images) in cases {
+            let page = StartRunPage {
+                layout: self.layout(Place::Runs, &words.get("start_run.page_title"), Role::Researcher)?,
+                form: ground.form(&ground.with_defaults(run.size()), &errors),
+                run: run.fields(&errors),
+                free: free.clone(),
                 errors,
                 has_images,
             };

@@ -6,7 +6,7 @@ use axum::response::{IntoResponse as _, Redirect};
 use eirene_core::image::Image;
 use eirene_core::secret::Secret;
 use eirene_core::session::Resources;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
 use super::views::FormError;
@@ -22,7 +22,7 @@ use crate::services::cluster::ClusterView;
 use crate::services::sessions::{IdempotencyKey, StartSession};
 
 /// The size the form begins with: that of the API's defaults.
-const FIRST_SIZE: &str = "small";
+pub(super) const FIRST_SIZE: &str = "small";
 
 /// What can be started and on what.
 pub(crate) struct Land {
@@ -100,7 +100,7 @@ pub(crate) fn new_key() -> String {
     Secret::generate().expose().to_owned()
 }
 
-fn form_errors(errors: &[FieldError]) -> Vec<FormError> {
+pub(super) fn form_errors(errors: &[FieldError]) -> Vec<FormError> {
     errors.iter().map(|error| FormError::from_service(words(), error)).collect()
 }
 
@@ -176,9 +176,14 @@ impl StartInput {
     fn fingerprint(&self) -> String {
         let mut plain = self.clone();
         plain.key.clear();
-        let text = serde_json::to_vec(&plain).unwrap_or_default();
-        data_encoding::HEXLOWER.encode(&Sha256::digest(text))
+        fingerprint(&plain)
     }
+}
+
+/// The same of any form without its key.
+pub(super) fn fingerprint(form: &impl Serialize) -> String {
+    let text = serde_json::to_vec(form).unwrap_or_default();
+    data_encoding::HEXLOWER.encode(&Sha256::digest(text))
 }
 
 /// `POST /sessions/check`: the form again, with a verdict; for browsers without scripts.

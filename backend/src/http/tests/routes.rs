@@ -43,6 +43,21 @@ const TABLE: &[(&str, &str, [u16; 4])] = &[
     ("GET", "/live/sessions/{id}", [303, 404, 200, 200]),
     ("GET", "/live/sessions/{id}/events", [303, 404, 200, 200]),
     ("GET", "/live/sessions/{id}/logs", [303, 404, 200, 200]),
+    // Pages of runs; only its owner starts one anew.
+    ("GET", "/runs", [303, 200, 200, 200]),
+    ("GET", "/fragments/runs", [303, 200, 200, 200]),
+    ("GET", "/runs/new", [303, 200, 200, 200]),
+    ("POST", "/runs", [401, 422, 422, 422]),
+    ("GET", "/runs/{id}", [303, 404, 200, 200]),
+    ("GET", "/runs/{id}/log", [303, 404, 200, 200]),
+    ("GET", "/runs/{id}/cancel", [303, 404, 200, 200]),
+    ("POST", "/runs/{id}/cancel", [401, 404, 303, 303]),
+    ("GET", "/runs/{id}/requeue", [303, 404, 200, 404]),
+    // Ada has as many runs by now as she may.
+    ("POST", "/runs/{id}/requeue", [401, 404, 409, 403]),
+    ("GET", "/fragments/runs/{id}", [303, 404, 200, 200]),
+    ("GET", "/live/runs/{id}/events", [303, 404, 200, 200]),
+    ("GET", "/live/runs/{id}/logs", [303, 404, 200, 200]),
     // Pages of ada's token.
     ("GET", "/account/tokens/{id}/delete", [303, 404, 200, 404]),
     ("POST", "/account/tokens/{id}/delete", [401, 404, 303, 404]),

@@ -167,3 +167,126 @@ async fn no_way_leads_to_an_app_of_a_run() {
     }
     assert_eq!(server.apps.opened(), 0);
 }
+
+#[tokio::test]
+async fn a_run_is_started_looked_at_requeued_and_cancelled_on_pages() {
+    let server = Server::start().await;
+    let ada = server.ada().await;
+    let page = async |path: &str| {
+        let answer = server.portal(Ask::get(path).cookie(&ada).page()).await;
+        assert_eq!(answer.status, StatusCode::OK, "{path}: {}", answer.body);
+        answer.body
+    };
+    assert!(page("/runs").await.contains("href=\"/runs/new\""));
+    let form = page("/runs/new").await;
+    assert!(form.contains("name=\"preflight\" value=\"on\" checked"), "{form}");
+    let fields = [
+        ("file", "work/train.py"),
+        ("arguments", "--lr\r\n0.1; $(id)\r\n"),
+        ("ranks", "2"),
+        ("preflight", "on"),
+        ("name", ""),
+        ("image", "jupyter"),
+        ("nodes", "1"),
+        ("cpus", "2"),
+        ("memory_gib", "2"),
+        ("gpu_type", "none"),
+        ("hours", "1"),
+        ("minutes", "0"),
+        ("key", "form-key"),
+    ];
+    let send = async |fields: &[(&str, &str)]| server.portal(Ask::new("POST", "/runs").form(&ada, fields)).await;
+    let made = send(&fields).await;
+    assert_eq!(made.status, StatusCode::SEE_OTHER, "{}", made.body);
+    let path = made.header("location").to_owned();
+    assert_eq!(send(&fields).await.header("location"), path, "two clicks are one start");
+    let id: SessionId = path.rsplit('/').next().unwrap().parse().unwrap();
+    let row = server.test.row(id).await;
+    let program = row.program.clone().unwrap();
+    assert_eq!(
+        (program.arguments.as_slice(), program.ranks, program.preflight),
+        (&["--lr".into(), "0.1; $(id)".into()][..], Some(2), true)
+    );
+
+    server.test.app.logs.append(id, Bytes::from_static(b"[0] zero <b>\n[1] one\n")).await.unwrap();
+    let shown = page(&path).await;
+    assert!(
+        shown.contains("[0] zero &lt;b&gt;")
+            && shown.contains(&format!("data-log=\"/live/runs/{id}/logs?follow=true\""))
+    );
+    let of_one = page(&format!("{path}?rank=1")).await;
+    assert!(of_one.contains(">one\n</pre>") && of_one.contains("logs?follow=true&amp;rank=1"), "{of_one}");
+    assert_eq!(page(&format!("{path}/log?rank=0")).await, "zero <b>\n");
+    assert!(page(&format!("{path}?rank=")).await.contains("[1] one"), "an empty field is all ranks");
+    for wrong in ["?rank=2", "?rank=x", "?rank=-1"] {
+        let answer = server.portal(Ask::get(&format!("{path}{wrong}")).cookie(&ada).page()).await;
+        assert_eq!(answer.status, StatusCode::UNPROCESSABLE_ENTITY, "{wrong}");
+    }
+    assert!(page("/runs").await.contains(&path));
+    assert!(!page("/").await.contains(&path) && !page("/sessions").await.contains(&path), "sessions are sessions");
+
+    assert!(page(&format!("{path}/requeue")).await.contains("once it has ended"));
+    let requeue = async || server.portal(Ask::new("POST", &format!("{path}/requeue")).form(&ada, &[])).await;
+    let later = requeue().await.header("location").to_owned();
+    assert!(later.ends_with("?done=requeued"), "{later}");
+    assert_eq!(requeue().await.header("location"), later, "whoever presses twice gets there too");
+    let later = later.split('?').next().unwrap().to_owned();
+    assert!(page(&path).await.contains(&format!("href=\"{later}\"")));
+    assert!(page(&later).await.contains(&format!("href=\"{path}\"")));
+    let gone = server.portal(Ask::get(&format!("{path}/requeue")).cookie(&ada).page()).await;
+    assert_eq!(gone.status, StatusCode::NOT_FOUND, "it was requeued already");
+
+    assert!(page(&format!("{later}/cancel")).await.contains("Its program is ended"));
+    let cancelled = server.portal(Ask::new("POST", &format!("{later}/cancel")).form(&ada, &[])).await;
+    assert_eq!(cancelled.header("location"), format!("{later}?done=cancelling"));
+    let again = page(&format!("/runs/new?from={id}")).await;
+    assert!(again.contains("--lr\n0.1; $(id)</textarea>"), "{again}");
+}
+
+#[tokio::test]
+async fn a_form_with_mistakes_is_shown_again_as_typed() {
+    let server = Server::start().await;
+    let ada = server.ada().await;
+    let fields = [
+        ("file", "a.ipynb"),
+        ("arguments", "<b>'x'"),
+        ("ranks", "2"),
+        ("image", "jupyter"),
+        ("memory_gib", "2"),
+        ("hours", "1"),
+    ];
+    let answer = server.portal(Ask::new("POST", "/runs").form(&ada, &fields)).await;
+    assert_eq!(answer.status, StatusCode::UNPROCESSABLE_ENTITY);
+    assert!(answer.body.contains("&lt;b&gt;") && !answer.body.contains("<b>'x'"), "{}", answer.body);
+    assert!(answer.body.contains("A notebook takes no arguments."), "{}", answer.body);
+    assert!(!answer.body.contains("name=\"preflight\" value=\"on\" checked"), "unticked stays unticked");
+    let much = "x".repeat(1_000_000);
+    let answer = server.portal(Ask::new("POST", "/runs").form(&ada, &[("arguments", &much)])).await;
+    assert_eq!(answer.status, StatusCode::PAYLOAD_TOO_LARGE);
+    let list = server.portal(Ask::get("/api/v1/runs").bearer(&ada)).await.json();
+    assert_eq!(list["items"].as_array().unwrap().len(), 0);
+}
+
+#[tokio::test]
+async fn nobody_else_gets_at_a_run_on_pages_and_an_admin_starts_nothing() {
+    let server = Server::start().await;
+    let (ada, grace, admin) = (server.ada().await, server.grace().await, server.admin().await);
+    let id = server.run(&ada).await.id;
+    for path in ["", "/log", "/cancel", "/requeue", "?rank=0"] {
+        let answer = server.portal(Ask::get(&format!("/runs/{id}{path}")).cookie(&grace).page()).await;
+        assert_eq!(answer.status, StatusCode::NOT_FOUND, "{path}");
+    }
+    assert!(!server.portal(Ask::get("/runs").cookie(&grace)).await.body.contains(&id.to_string()));
+    let from = server.portal(Ask::get(&format!("/runs/new?from={id}")).cookie(&grace).page()).await;
+    assert_eq!(from.status, StatusCode::NOT_FOUND);
+    for path in [format!("/live/runs/{id}/logs?follow=true"), format!("/live/runs/{id}/events")] {
+        assert_eq!(server.portal(Ask::get(&path).cookie(&grace)).await.status, StatusCode::NOT_FOUND, "{path}");
+    }
+    let looked = server.portal(Ask::get(&format!("/runs/{id}")).cookie(&admin).page()).await;
+    assert!(looked.body.contains("belongs to ada") && !looked.body.contains("/requeue"), "{}", looked.body);
+    let session = server.session(&ada).await.id;
+    for path in [format!("/runs/{session}"), format!("/live/runs/{session}/logs"), format!("/runs/new?from={session}")]
+    {
+        assert_eq!(server.portal(Ask::get(&path).cookie(&ada).page()).await.status, StatusCode::NOT_FOUND, "{path}");
+    }
+}

@@ -134,6 +134,14 @@ impl Runs {
         Ok(made)
     }
 
+    /// The run that repeats this one, if there is one.
+    pub async fn later(&self, actor: &Actor, id: SessionId) -> Result<Option<Session>, AppError> {
+        actor.require(Scope::SessionsRead)?;
+        let db = &self.sessions.parts.db;
+        visible(db, actor, JobKind::Run, id).await?;
+        Ok(db.requeued_as(id).await?)
+    }
+
     /// The whole log, or the lines of one rank without its label.
     pub async fn read_log(&self, actor: &Actor, id: SessionId, rank: Option<u32>) -> Result<String, AppError> {
         let lines = self.lines_of(actor, id, rank).await?;

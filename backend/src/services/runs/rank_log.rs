@@ -39,7 +39,7 @@ impl RankLines {
 
     /// The same for a piece of one line.
     fn pass_in_line<'a>(&mut self, part: &'a [u8]) -> &'a [u8] {
-        let rest = match self.place {
+        match self.place {
             Place::Wanted => part,
             Place::Other => &[],
             Place::Label(matched) => {
@@ -56,8 +56,7 @@ impl RankLines {
                     &part[length..]
                 }
             }
-        };
-        rest
+        }
     }
 }
 

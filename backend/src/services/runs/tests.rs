@@ -25,8 +25,8 @@ fn code<T>(answer: Result<T, AppError>) -> &'static str {
     }
 }
 
-fn key(name: &str) -> Option<IdempotencyKey> {
-    Some(IdempotencyKey { key: name.into(), body_sha256: "requeue".into() })
+fn key(name: &str) -> IdempotencyKey {
+    IdempotencyKey { key: name.into(), body_sha256: "requeue".into() }
 }
 
 /// What has happened to the row since.
@@ -173,17 +173,17 @@ async fn a_requeue_has_everything_as_it_was_and_happens_once() {
     is_over(&test, run.id).await;
     // Even if the image was given another file since, or its name is gone.
     test.app.db.retire_image(&"jupyter".parse().unwrap()).await.unwrap();
-    let (again, is_new) = runs.requeue(&ada, run.id, key("k")).await.unwrap();
+    let (again, is_new) = runs.requeue(&ada, run.id, Some(key("k"))).await.unwrap();
     assert!(is_new && again.id != run.id && again.marker != run.marker);
     assert_eq!((again.requeue_of, again.state, &again.reason), (Some(run.id), SessionState::Queued, &None));
     let same = |run: &Session| {
         (run.program.clone(), run.name.clone(), run.image.clone(), run.image_path.clone(), run.resources.clone())
     };
     assert_eq!(same(&again), same(&run));
-    let (replayed, is_new) = runs.requeue(&ada, run.id, key("k")).await.unwrap();
+    let (replayed, is_new) = runs.requeue(&ada, run.id, Some(key("k"))).await.unwrap();
     assert_eq!((replayed.id, is_new), (again.id, false));
     assert_eq!(code(runs.requeue(&ada, run.id, None).await), "already_requeued");
-    assert_eq!(code(runs.requeue(&ada, again.id, key("k2")).await), "done");
+    assert_eq!(code(runs.requeue(&ada, again.id, Some(key("k2"))).await), "done");
 }
 
 #[tokio::test]

@@ -80,6 +80,8 @@ pub(crate) struct Notice {
 pub(crate) enum Place {
     /// My sessions.
     Dashboard,
+    /// My runs.
+    Runs,
     /// The start form.
     Start,
     /// My account.
@@ -96,8 +98,11 @@ pub(crate) enum Place {
     Elsewhere,
 }
 
-const NAV: [(Place, &str, &str); 2] =
-    [(Place::Dashboard, "/", "nav.dashboard"), (Place::Start, "/sessions/new", "nav.start")];
+const NAV: [(Place, &str, &str); 3] = [
+    (Place::Dashboard, "/", "nav.dashboard"),
+    (Place::Runs, "/runs", "nav.runs"),
+    (Place::Start, "/sessions/new", "nav.start"),
+];
 const ADMIN_NAV: [(Place, &str, &str); 4] = [
     (Place::People, "/admin/users", "nav.people"),
     (Place::Sessions, "/admin/sessions", "nav.sessions"),

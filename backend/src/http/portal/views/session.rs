@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use serde::Serialize;
 
-use eirene_core::session::{Desired, Resources, Session, SessionState};
+use eirene_core::session::{Desired, JobKind, Resources, Session, SessionState};
 use eirene_tunnel::message::NodeState;
 use eirene_words::Words;
 
@@ -228,11 +228,14 @@ fn chip(words: &Words, session: &Session) -> Chip {
 
 /// The sentence for the state, and the reason where it adds something. A session that is over is explained by its reason alone.
 fn lines(words: &Words, session: &Session) -> (String, String) {
-    let key = match session.state {
-        SessionState::Stopping if session.desired == Desired::Running => "line.finishing".to_owned(),
-        state => format!("line.{state}"),
+    let state = match session.state {
+        SessionState::Stopping if session.desired == Desired::Running => "finishing",
+        state => state.as_str(),
     };
-    let general = words.get(&key);
+    let general = words.get(&match session.kind() {
+        JobKind::Session => format!("line.{state}"),
+        JobKind::Run => format!("line.run_{state}"),
+    });
     let reason = session.reason.as_ref().map(|reason| sentence(&reason.text)).unwrap_or_default();
     match session.state {
         SessionState::Failed | SessionState::Ended if !reason.is_empty() => (reason, String::new()),

@@ -1,0 +1,282 @@
+//! Runs: the list, the form, one run's page and log, cancelling and requeueing.
+
+use axum::extract::{Path, Query, State};
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse as _, Redirect};
+use eirene_core::id::SessionId;
+use eirene_core::session::Session;
+use eirene_words::say;
+use serde::Deserialize;
+
+use super::login::Nothing;
+use super::start::{FIRST_SIZE, Land, fingerprint, form_errors, new_key};
+use super::views::FormError;
+use super::views::layout::Place;
+use super::views::presets::presets;
+use super::views::run::{RunFragment, RunInput, RunPage, RunView, RunsFragment, RunsPage, StartRunPage};
+use super::views::simple::ConfirmPage;
+use super::views::start::StartInput;
+use super::{Done, Shown, admin, layout, now, show, show_as, words};
+use crate::app::App;
+use crate::error::{AppError, FieldError};
+use crate::http::extract::{CsrfForm, SignedIn};
+use crate::services::runs::StartRun;
+use crate::services::sessions::{IdempotencyKey, ListSessions};
+
+/// Runs on one page.
+const PAGE: u32 = 50;
+/// Seconds after which a browser without scripts looks again.
+const REFRESH_S: u32 = 15;
+
+/// Which part of the list.
+#[derive(Deserialize)]
+pub(crate) struct Part {
+    cursor: Option<String>,
+}
+
+impl Part {
+    fn query(&self) -> String {
+        self.cursor.as_deref().map(|cursor| format!("?cursor={}", admin::encode(cursor))).unwrap_or_default()
+    }
+}
+
+/// A part of my runs, and where the next one begins.
+async fn mine(app: &App, signed_in: &SignedIn, part: &Part) -> Result<(Vec<RunView>, Option<String>), AppError> {
+    let ask = ListSessions { all: false, live_only: false, cursor: part.cursor.clone(), limit: PAGE };
+    let found = app.runs.list(&signed_in.actor, ask).await?;
+    let view = |run: &_| RunView::new(words(), run, None, now(app));
+    Ok((found.items.iter().map(view).collect(), found.next))
+}
+
+/// `GET /runs`
+pub(crate) async fn list(State(app): State<App>, signed_in: SignedIn, Query(part): Query<Part>) -> Shown {
+    let (runs, next) = mine(&app, &signed_in, &part).await?;
+    let page = RunsPage {
+        layout: layout(&signed_in, Place::Runs, &words().get("runs.title")).live("/live/events", REFRESH_S),
+        runs,
+        fragment_href: format!("/fragments/runs{}", part.query()),
+        older_href: next.map(|next| format!("/runs?cursor={next}")).unwrap_or_default(),
+        newest_href: if part.cursor.is_some() { "/runs".to_owned() } else { String::new() },
+    };
+    Ok(show(&page)?.into_response())
+}
+
+/// `GET /fragments/runs`
+pub(crate) async fn list_fragment(State(app): State<App>, signed_in: SignedIn, Query(part): Query<Part>) -> Shown {
+    let (runs, _) = mine(&app, &signed_in, &part).await?;
+    Ok(show(&RunsFragment { runs })?.into_response())
+}
+
+/// What the form begins with.
+#[derive(Deserialize)]
+pub(crate) struct Beginning {
+    from: Option<String>,
+}
+
+fn form_page(land: &Land, signed_in: &SignedIn, input: &RunInput, errors: Vec<FormError>) -> StartRunPage {
+    let ground = land.ground();
+    StartRunPage {
+        layout: layout(signed_in, Place::Runs, &words().get("start_run.page_title")),
+        form: ground.form(&ground.with_defaults(input.size()), &errors),
+        run: input.fields(&errors),
+        free: land.free(),
+        errors,
+        has_images: !land.images.is_empty(),
+    }
+}
+
+/// `GET /runs/new`
+pub(crate) async fn form(State(app): State<App>, signed_in: SignedIn, Query(beginning): Query<Beginning>) -> Shown {
+    let land = Land::read(&app, &signed_in).await?;
+    let mut input = if let Some(id) = beginning.from.and_then(|id| id.parse().ok()) {
+        RunInput::again(&app.runs.get(&signed_in.actor, id).await?)
+    } else {
+        let ground = land.ground();
+        let sizes = presets(ground.nodes, ground.partitions);
+        let first = sizes.iter().find(|size| size.code == FIRST_SIZE).or(sizes.first());
+        RunInput::of_size(first.map(|size| StartInput::from_resources(&size.resources)).unwrap_or_default())
+    };
+    input.key = new_key();
+    Ok(show(&form_page(&land, &signed_in, &input, Vec::new()))?.into_response())
+}
+
+/// `POST /runs`: starts it, or shows the form again with what is wrong.
+pub(crate) async fn start(State(app): State<App>, CsrfForm(signed_in, input): CsrfForm<RunInput>) -> Shown {
+    let outcome = match wish(&input) {
+        Ok((wish, key)) => match app.runs.start(&signed_in.actor, wish, key).await {
+            Ok((run, _)) => return Ok(Redirect::to(&format!("/runs/{}", run.id)).into_response()),
+            Err(AppError::Invalid(errors)) => form_errors(&errors),
+            Err(AppError::Conflict { text, .. } | AppError::Forbidden { text, .. }) => {
+                vec![FormError::from_service(words(), &FieldError::new("", text))]
+            }
+            Err(error) => return Err(error.into()),
+        },
+        Err(errors) => errors,
+    };
+    let land = Land::read(&app, &signed_in).await?;
+    let again = RunInput { key: new_key(), ..input };
+    show_as(StatusCode::UNPROCESSABLE_ENTITY, &form_page(&land, &signed_in, &again, outcome))
+}
+
+/// What the service is asked for.
+fn wish(input: &RunInput) -> Result<(StartRun, Option<IdempotencyKey>), Vec<FormError>> {
+    let resources = input.size().resources(words());
+    let program = input.program(words());
+    let mut errors = resources.as_ref().err().cloned().unwrap_or_default();
+    errors.extend(program.as_ref().err().cloned());
+    let mut parse = |field: &str, problem: eirene_core::name::NameError| {
+        errors.push(FormError::from_service(words(), &FieldError::no_name(field, problem)));
+    };
+    let name = match input.name.trim() {
+        "" => None,
+        text => text.parse().map_err(|error| parse("name", error)).ok(),
+    };
+    let image = input.image.parse().map_err(|error| parse("image", error)).ok();
+    let (Ok(resources), Ok(program), Some(image), true) = (resources, program, image, errors.is_empty()) else {
+        return Err(errors);
+    };
+    let plain = RunInput { key: String::new(), ..input.clone() };
+    let key =
+        (!input.key.is_empty()).then(|| IdempotencyKey { key: input.key.clone(), body_sha256: fingerprint(&plain) });
+    Ok((StartRun { name, program, image, project: None, resources }, key))
+}
+
+/// An id as typed; what is no id is not there.
+fn id(text: &str) -> Result<SessionId, AppError> {
+    text.parse().map_err(|_| AppError::NotFound)
+}
+
+/// One run, how it is shown to whoever looks, and whether it is somebody else's.
+async fn find(app: &App, signed_in: &SignedIn, text: &str) -> Result<(Session, RunView, bool), AppError> {
+    let run = app.runs.get(&signed_in.actor, id(text)?).await?;
+    let later = app.runs.later(&signed_in.actor, run.id).await?;
+    let view = RunView::new(words(), &run, later.as_ref(), now(app));
+    let foreign = run.owner != signed_in.actor.user.id;
+    let view = if foreign { view.foreign() } else { view };
+    Ok((run, view, foreign))
+}
+
+/// Which part of the log.
+#[derive(Deserialize)]
+pub(crate) struct Which {
+    rank: Option<String>,
+    done: Option<String>,
+}
+
+impl Which {
+    fn rank(&self) -> Result<Option<u32>, AppError> {
+        match self.rank.as_deref().map(str::trim) {
+            None | Some("") => Ok(None),
+            Some(text) => {
+                let wrong = |_| AppError::Invalid(vec![FieldError::new("rank", say("wrong.plain"))]);
+                text.parse().map(Some).map_err(wrong)
+            }
+        }
+    }
+}
+
+/// `GET /runs/{id}`
+pub(crate) async fn page(
+    State(app): State<App>,
+    signed_in: SignedIn,
+    Path(text): Path<String>,
+    Query(which): Query<Which>,
+) -> Shown {
+    let (run, view, foreign) = find(&app, &signed_in, &text).await?;
+    let rank = which.rank()?;
+    let log = app.runs.read_log(&signed_in.actor, run.id, rank).await?;
+    let over = run.state.is_final();
+    let done = Done { done: which.done };
+    let mut layout = layout(&signed_in, Place::Runs, run.name.as_str()).with_notice(done.notice());
+    if !over {
+        layout = layout.live(format!("/live/runs/{}/events", run.id), REFRESH_S);
+    }
+    let of_rank = |before: char| rank.map(|rank| format!("{before}rank={rank}")).unwrap_or_default();
+    let page = RunPage {
+        layout,
+        rank: rank.map(|rank| rank.to_string()).unwrap_or_default(),
+        log,
+        log_href: if over { String::new() } else { format!("/live/runs/{}/logs?follow=true{}", run.id, of_rank('&')) },
+        whole_href: format!("/runs/{}/log{}", run.id, of_rank('?')),
+        run: view,
+        foreign,
+    };
+    Ok(show(&page)?.into_response())
+}
+
+/// `GET /fragments/runs/{id}`
+pub(crate) async fn fragment(State(app): State<App>, signed_in: SignedIn, Path(text): Path<String>) -> Shown {
+    let (_, run, foreign) = find(&app, &signed_in, &text).await?;
+    Ok(show(&RunFragment { run, foreign })?.into_response())
+}
+
+/// `GET /runs/{id}/log`: the log as text.
+pub(crate) async fn log(
+    State(app): State<App>,
+    signed_in: SignedIn,
+    Path(text): Path<String>,
+    Query(which): Query<Which>,
+) -> Shown {
+    let log = app.runs.read_log(&signed_in.actor, id(&text)?, which.rank()?).await?;
+    Ok(([(header::CONTENT_TYPE, "text/plain; charset=utf-8")], log).into_response())
+}
+
+/// `GET /runs/{id}/cancel`: asks once more.
+pub(crate) async fn cancel_page(State(app): State<App>, signed_in: SignedIn, Path(text): Path<String>) -> Shown {
+    let (run, view, _) = find(&app, &signed_in, &text).await?;
+    let title = words().fill("run.cancel_title", &[("name", run.name.as_str())]);
+    let page = ConfirmPage {
+        layout: layout(&signed_in, Place::Runs, &title),
+        title,
+        text: words().get("run.cancel_text"),
+        action: format!("{}/cancel", view.job.href),
+        yes: words().get("run.cancel_yes"),
+        back_href: view.job.href,
+    };
+    Ok(show(&page)?.into_response())
+}
+
+/// `POST /runs/{id}/cancel`
+pub(crate) async fn cancel(
+    State(app): State<App>,
+    Path(text): Path<String>,
+    CsrfForm(signed_in, Nothing {}): CsrfForm<Nothing>,
+) -> Shown {
+    let run = app.runs.cancel(&signed_in.actor, id(&text)?).await?;
+    Ok(Redirect::to(&format!("/runs/{}?done=cancelling", run.id)).into_response())
+}
+
+/// `GET /runs/{id}/requeue`: asks once more.
+pub(crate) async fn requeue_page(State(app): State<App>, signed_in: SignedIn, Path(text): Path<String>) -> Shown {
+    let (run, view, _) = find(&app, &signed_in, &text).await?;
+    if view.requeue_href.is_empty() {
+        return Err(AppError::NotFound.into());
+    }
+    let title = words().fill("run.requeue_title", &[("name", run.name.as_str())]);
+    let page = ConfirmPage {
+        layout: layout(&signed_in, Place::Runs, &title),
+        title,
+        text: view.requeue_text,
+        action: view.requeue_href,
+        yes: words().get("run.requeue_yes"),
+        back_href: view.job.href,
+    };
+    Ok(show(&page)?.into_response())
+}
+
+/// `POST /runs/{id}/requeue`: over to the new run, also for whoever pressed twice.
+pub(crate) async fn requeue(
+    State(app): State<App>,
+    Path(text): Path<String>,
+    CsrfForm(signed_in, Nothing {}): CsrfForm<Nothing>,
+) -> Shown {
+    let id = id(&text)?;
+    let new = match app.runs.requeue(&signed_in.actor, id, None).await {
+        Ok((run, _)) => run,
+        Err(error @ AppError::Conflict { code: "already_requeued", .. }) => {
+            app.runs.later(&signed_in.actor, id).await?.ok_or(error)?
+        }
+        Err(error) => return Err(error.into()),
+    };
+    Ok(Redirect::to(&format!("/runs/{}?done=requeued", new.id)).into_response())
+}
