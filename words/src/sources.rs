@@ -144,9 +144,13 @@ fn actions(code: &[Source]) -> BTreeSet<&str> {
     let mut found = BTreeSet::new();
     for text in code.iter().map(Source::running) {
         found.extend(first_literals(text, "audit"));
-        for (before, literals) in
-            [("action: ", 1), ("purpose: ", 1), ("JobKind::Session) => ", 1), ("JobKind::Run) => ", 1), ("by_system(", 2)]
-        {
+        for (before, literals) in [
+            ("action: ", 1),
+            ("purpose: ", 1),
+            ("JobKind::Session) => ", 1),
+            ("JobKind::Run) => ", 1),
+            ("by_system(", 2),
+        ] {
             let behind = text.split(before).skip(1);
             found.extend(behind.flat_map(|rest| rest.split('"').skip(1).step_by(2).take(literals)));
         }

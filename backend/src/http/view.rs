@@ -161,7 +161,7 @@ pub struct NodeDetail {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     text: Option<String>,
-    /// Whether the session's app runs there.
+    /// Whether the session's app, or the run's program, is there.
     app: bool,
     /// Steps with ranks there.
     steps: Vec<RunningStep>,
@@ -288,6 +288,10 @@ pub struct RunView {
     slurm_job_id: Option<u32>,
     /// Nodes of its allocation.
     nodes: Vec<String>,
+    /// What runs on each of its nodes, where a single run is asked for.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schema(required = false)]
+    node_details: Vec<NodeDetail>,
     /// What was asked for; CPUs, memory and GPUs are per node.
     resources: ResourcesView,
     /// How often SLURM has restarted its job.
@@ -316,6 +320,12 @@ pub struct RunView {
 }
 
 impl RunView {
+    /// The same, with what runs on its nodes.
+    pub(crate) fn with_nodes(mut self, nodes: &[NodeStatus]) -> Self {
+        self.node_details = node_details(nodes);
+        self
+    }
+
     /// Of a run.
     pub fn new(run: &Session) -> Self {
         // A row without a program is a session, and services never hand one out as a run.
@@ -339,6 +349,7 @@ impl RunView {
             requeue_of: run.requeue_of.map(|id| id.to_string()),
             slurm_job_id: run.job.as_ref().map(|job| job.id),
             nodes: run.nodes.iter().map(ToString::to_string).collect(),
+            node_details: Vec::new(),
             resources: ResourcesView::from(&run.resources),
             restart_count: run.restart_count,
             created_at: run.created_at,

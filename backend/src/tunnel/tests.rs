@@ -355,7 +355,8 @@ async fn what_runs_on_the_nodes_is_told_to_who_may_see_the_session_and_forgotten
     let nodes = &door.test.app.nodes;
     let change = door.test.app.sessions.change(door.session.id, |session| session.nodes = vec!["c1".parse().unwrap()]);
     change.await.unwrap();
-    let mut events = door.test.app.events.subscribe(&door.ada, Some(door.session.id), None).await.unwrap();
+    let mut events =
+        door.test.app.events.subscribe(&door.ada, Some((JobKind::Session, door.session.id)), None).await.unwrap();
     let report = NodeReport { name: "c1".into(), state: NodeState::Ready, text: None };
     let step = StepReport { number: 1, command: "python3 train.py".into(), ranks: 2, nodes: vec!["c1".into()] };
     agent.say(&FromAgent::Nodes { nodes: vec![report], steps: vec![step] }).await;

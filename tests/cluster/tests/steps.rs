@@ -136,7 +136,10 @@ print(output.read().split(), *answers(peer))
 "#,
         )
         .await?;
-    ensure!(said.contains("a step runs already: `sh -c trap") && said.contains("`%eirene stop` in its notebook"), "{said}");
+    ensure!(
+        said.contains("a step runs already: `sh -c trap") && said.contains("`%eirene stop` in its notebook"),
+        "{said}"
+    );
     ensure!(said.contains("['told', 'told', 'told', 'told']") && said.contains("'status': 0"), "{said}");
 
     // Who asks and goes takes the ranks along.

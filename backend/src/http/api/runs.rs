@@ -27,7 +27,12 @@ pub(crate) struct NewRun {
     name: Option<String>,
     /// What to run, as the container sees it: absolute, or relative to your home. `.ipynb` is executed as a notebook, `.py` by the image's
     /// Python, anything else as it is. Its directory is the working directory.
-    #[schema(min_length = 1, max_length = 4096, pattern = "^[ -~]*[ -.0-~]$", example = "train.py")]
+    #[schema(
+        min_length = 1,
+        max_length = 4096,
+        pattern = r"^[^\x00-\x1f\x7f-\x9f]*[^/\x00-\x1f\x7f-\x9f]$",
+        example = "train.py"
+    )]
     file: String,
     /// Arguments; a notebook takes none.
     #[serde(default)]
@@ -147,7 +152,8 @@ pub(crate) async fn list(
     responses((status = 200, body = RunView))
 )]
 pub(crate) async fn show(State(app): State<App>, caller: Caller, Id(id): Id<SessionId>) -> HttpResult<Json<RunView>> {
-    Ok(Json(RunView::new(&app.runs.get(&caller.actor, id).await?)))
+    let run = app.runs.get(&caller.actor, id).await?;
+    Ok(Json(RunView::new(&run).with_nodes(&app.nodes.of(&run))))
 }
 
 /// Cancel a run. Asking again changes nothing.

@@ -150,7 +150,7 @@ fn id(text: &str) -> Result<SessionId, AppError> {
 async fn find(app: &App, signed_in: &SignedIn, text: &str) -> Result<(Session, RunView, bool), AppError> {
     let run = app.runs.get(&signed_in.actor, id(text)?).await?;
     let later = app.runs.later(&signed_in.actor, run.id).await?;
-    let view = RunView::new(words(), &run, later.as_ref(), now(app));
+    let view = RunView::new(words(), &run, later.as_ref(), now(app)).with_nodes(words(), &app.nodes.of(&run));
     let foreign = run.owner != signed_in.actor.user.id;
     let view = if foreign { view.foreign() } else { view };
     Ok((run, view, foreign))

@@ -208,7 +208,9 @@ impl Samples {
         let mut ended = self.session("First steps", SessionState::Ended)?;
         ended.reason = Some(Reason::new("stopped", say("reason.stopped")));
         let earlier = [ended, self.failed()?];
-        let view = |session: &Session| SessionView::new(words, session, self.now).with_nodes(words, &on_nodes(session));
+        let view = |session: &Session| {
+            SessionView::new(words, session, self.now).with_nodes(words, &on_nodes(session), "JupyterLab")
+        };
         Ok((live.iter().map(view).collect(), earlier.iter().map(view).collect()))
     }
 

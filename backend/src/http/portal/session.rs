@@ -36,7 +36,9 @@ fn is_foreign(session: &Session, signed_in: &SignedIn) -> bool {
 }
 
 fn view(app: &App, session: &Session, signed_in: &SignedIn) -> SessionView {
-    let view = SessionView::new(words(), session, now(app)).with_nodes(words(), &app.nodes.of(session));
+    let view = SessionView::new(words(), session, now(app));
+    let app_label = view.app.clone();
+    let view = view.with_nodes(words(), &app.nodes.of(session), &app_label);
     if is_foreign(session, signed_in) { view.without_app() } else { view }
 }
 

@@ -13,6 +13,7 @@ use super::session::SessionView;
 use super::start::{StartForm, StartInput};
 use super::{Field, FormError};
 use crate::http::portal::pages::Page;
+use crate::services::nodes::NodeStatus;
 
 /// A run on any page.
 #[derive(Debug, Clone, Serialize)]
@@ -75,6 +76,12 @@ impl RunView {
             requeue_text: words.get(text),
             job: SessionView { href: own, ..job },
         }
+    }
+
+    /// The same, with what runs on its nodes.
+    pub(crate) fn with_nodes(mut self, words: &Words, nodes: &[NodeStatus]) -> Self {
+        self.job = self.job.with_nodes(words, nodes, &self.file);
+        self
     }
 
     /// The same for an admin who is not the owner: starting anything is the owner's alone.

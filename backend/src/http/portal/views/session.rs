@@ -197,10 +197,10 @@ impl SessionView {
         }
     }
 
-    /// The same, with what runs on its nodes.
-    pub(crate) fn with_nodes(mut self, words: &Words, nodes: &[NodeStatus]) -> Self {
+    /// The same, with what runs on its nodes; `program` is its app, or what a run runs.
+    pub(crate) fn with_nodes(mut self, words: &Words, nodes: &[NodeStatus], program: &str) -> Self {
         if !self.over && (nodes.len() > 1 || nodes.iter().any(|node| !node.steps.is_empty())) {
-            self.node_rows = nodes.iter().map(|node| NodeRow::new(words, node, &self.app)).collect();
+            self.node_rows = nodes.iter().map(|node| NodeRow::new(words, node, program)).collect();
         }
         self
     }
