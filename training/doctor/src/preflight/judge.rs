@@ -1,13 +1,13 @@
 //! From what the ranks said to a verdict: nothing else is looked at, so every illness can be tried out in words.
 //!
 //! What is slow is so beside the median of the others, and by much: two nodes on one busy machine must pass. Sick is what hangs, dies, loses or
-//! changes data; a link also where it moves less than a megabyte a second, with which nobody trains.
+//! changes data, and nothing else.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::LIMIT;
 use super::verdict::{Finding, Link, Node, State, Verdict, shown};
 use super::words::{Memory, Pair, Why, Word, Words};
+use super::{ALL, LIMIT};
 use crate::finding::bytes;
 
 /// How many times slower than the others a node may compute, and read memory.
@@ -15,9 +15,8 @@ const SLOWER: f64 = 2.5;
 const SLOWER_MEMORY: f64 = 4.0;
 /// How many times slower than the others a link may be.
 const SLOWER_LINK: f64 = 5.0;
-/// Gigabytes a second below which a link is slow whatever others are, a quarter of gigabit Ethernet; and below which it is sick.
+/// Gigabytes a second below which a link is slow whatever others are: a quarter of gigabit Ethernet.
 const SLOW_LINK: f64 = 0.03;
-const SICK_LINK: f64 = 0.001;
 /// Microseconds that a message may take; where the others are ten times quicker, the lesser.
 const LATE: f64 = 20_000.0;
 const LATER: f64 = 2_000.0;
@@ -62,7 +61,6 @@ impl Heard<'_> {
 enum Trouble {
     Wrong,
     Dead,
-    Narrow,
     Slow,
     Late,
     Clock,
@@ -208,6 +206,10 @@ impl Judging<'_> {
                 _ => {}
             }
         }
+        if !hangs && failed.iter().any(|(_, why, ..)| *why == Why::Over) {
+            let fact = format!("not everything could be tried within {} s", ALL.as_secs());
+            self.findings.push((State::Slow, self.all(), fact));
+        }
         let own: Vec<_> = failed.iter().filter(|(_, why, ..)| *why == Why::Own).collect();
         if own.len() > 1 && own.len() == self.ranks.len() {
             // No illness of a node's: whether a program can do without is its own to find out.
@@ -328,9 +330,7 @@ impl Judging<'_> {
             if pair.wrong > 0 {
                 find(Trouble::Wrong, format!("{} words arrived other than they were sent", pair.wrong));
             }
-            if speed < SICK_LINK {
-                find(Trouble::Narrow, format!("it moves {}{beside_others}", shown(speed)));
-            } else if speed < SLOW_LINK || beside.is_some_and(|others| speed * SLOWER_LINK < others) {
+            if speed < SLOW_LINK || beside.is_some_and(|others| speed * SLOWER_LINK < others) {
                 find(Trouble::Slow, format!("it moves {}{beside_others}", shown(speed)));
             }
             let limit = if later.is_some_and(|others| pair.latency > TIMES_LATER * others) { LATER } else { LATE };
@@ -430,7 +430,7 @@ impl Judging<'_> {
 
 fn state(trouble: Trouble) -> State {
     match trouble {
-        Trouble::Wrong | Trouble::Dead | Trouble::Narrow => State::Sick,
+        Trouble::Wrong | Trouble::Dead => State::Sick,
         Trouble::Slow | Trouble::Late | Trouble::Clock => State::Slow,
     }
 }

@@ -49,6 +49,12 @@ impl Broken {
         };
         Self { why, with, text: error.to_string() }
     }
+
+    /// Who was late when the time for all was over need not be stuck: the machine may be busy, or it waits for others in turn.
+    fn or_over(self, by: Instant) -> Self {
+        let why = if self.why == Why::Late && Instant::now() >= by { Why::Over } else { self.why };
+        Self { why, ..self }
+    }
 }
 
 /// With whom a rank is paired in a round: in `size - 1` rounds (`size`, if it is odd) everybody is with everybody once.
@@ -73,7 +79,7 @@ pub(super) fn measure(group: &Group, by: Instant, tell: &mut dyn FnMut(Word)) ->
         let Some(with) = partner(me, size, round) else { continue };
         let line = Line { group, with, by };
         let word = if me < with { line.lead().map(Word::Link) } else { line.follow() };
-        tell(word.map_err(|error| Broken::of(&error, Some(with)))?);
+        tell(word.map_err(|error| Broken::of(&error, Some(with)).or_over(by))?);
     }
     Ok(())
 }
@@ -85,13 +91,14 @@ pub(super) fn add_up(group: &Group, by: Instant) -> Result<Word, Broken> {
     let address = numbers.as_mut_ptr() as usize;
     let call = Call::all_reduce(address, address, ELEMENTS, DType::I32, ReduceOp::Sum);
     let began = Instant::now();
-    run(group, &call, by).map_err(|error| Broken::of(&error, None))?;
+    let broken = |error| Broken::of(&error, None).or_over(by);
+    run(group, &call, by).map_err(broken)?;
     let milliseconds = began.elapsed().as_secs_f64() * 1e3;
     let all = (0..group.size()).fold(0_i32, |sum, rank| sum.wrapping_add(rank.cast_signed() + 1));
     let sum = |at: usize| (pattern(at as u64) as i32).wrapping_mul(all);
     let wrong = numbers.iter().enumerate().filter(|(at, is)| **is != sum(*at)).count() as u64;
     // Nobody leaves before all have what they came for.
-    run(group, &Call::barrier(), by).map_err(|error| Broken::of(&error, None))?;
+    run(group, &Call::barrier(), by).map_err(broken)?;
     Ok(Word::Sum { milliseconds, wrong })
 }
 

@@ -23,6 +23,6 @@ pub use words::{Said, Words};
 /// How long the ranks have for finding each other: nodes begin one after the other, and read the program from a disk that all share.
 const MEET: Duration = Duration::from_secs(9);
 /// When all that a rank does is over, from its beginning: a link that is well takes a tenth of a second, on a machine that has nothing else to do.
-const ALL: Duration = Duration::from_secs(13);
+const ALL: Duration = Duration::from_secs(12);
 /// After so long nothing more is heard: who has not said its last word by then never will.
-pub const LIMIT: Duration = Duration::from_secs(15);
+pub const LIMIT: Duration = Duration::from_secs(18);

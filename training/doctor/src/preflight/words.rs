@@ -81,8 +81,10 @@ pub(super) enum Why {
     Absent,
     /// It could not reach that rank, or what came from it was broken.
     Link,
-    /// That rank did not answer in time.
+    /// That rank has begun with a transfer and stopped in the midst of it.
     Late,
+    /// The time for all was over before all was tried.
+    Over,
     /// That rank's process is gone.
     Died,
     /// Another rank has given up before.
