@@ -33,11 +33,20 @@ async function openNotebook(page, id, address) {
 /** The code cell that begins like this. */
 const cell = (page, begin) => page.locator(`${PANEL} .jp-CodeCell`).filter({ has: page.locator(".cm-content", { hasText: begin }) }).first();
 
-/** Runs a cell that is there, until the kernel has done it. */
+/** Runs a cell that is there. */
 async function runCell(page, begin) {
   await cell(page, begin).locator(".cm-content").click();
   await page.keyboard.press("Shift+Enter");
-  await cell(page, begin).locator(".jp-InputPrompt", { hasText: /\[\d+\]/ }).waitFor({ timeout: TRAINING_MS });
+}
+
+/** Runs the first cell, which may be run any number of times, until the kernel has: it says that it is idle before it hears. */
+async function loadExtension(page) {
+  const done = cell(page, "%load_ext").locator(".jp-InputPrompt", { hasText: /\[\d+\]/ });
+  const until = Date.now() + PATIENCE_MS;
+  do {
+    await runCell(page, "%load_ext");
+    await done.waitFor({ timeout: 3000 }).catch(() => undefined);
+  } while (!(await done.isVisible()) && Date.now() < until);
 }
 
 /** Puts a cell before the first code cell and runs it. */
@@ -78,7 +87,8 @@ test("ada trains on two nodes from a notebook, and closes the browser meanwhile"
   await t.test("four ranks on both nodes begin, and wait while the browser is closed", async () => {
     await lab.goto(new URL(NOTEBOOK, lab.url()).href);
     await lab.locator(IDLE).waitFor({ timeout: PATIENCE_MS });
-    for (const begin of ["%load_ext", "%%eirene -n 4"]) await runCell(lab, begin);
+    await loadExtension(lab);
+    await runCell(lab, "%%eirene -n 4");
     const hosts = ["c1", "c1", "c2", "c2"].map((host, rank) => `[${rank}] rank ${rank} of 4 on ${host}`);
     await says(lab, "%%eirene -n 4", "4 ranks on 2 nodes (c1, c2)", ...hosts);
     await lab.locator(IDLE).waitFor({ timeout: PATIENCE_MS });
@@ -92,9 +102,11 @@ test("ada trains on two nodes from a notebook, and closes the browser meanwhile"
   await t.test("another browser finds the notebook, its ranks, and goes on", async () => {
     const { page } = await signedIn(t, "ada");
     await openNotebook(page, id, NOTEBOOK);
-    await page.locator(`${PANEL} .jp-Notebook-ExecutionIndicator[data-status="busy"]`).waitFor({ timeout: PATIENCE_MS });
+    await says(page, "waits", "rank 3 waits");
+    await picture(page, "e2e/training-again");
     asAda("touch", "examples/go-on");
     await page.locator(IDLE).waitFor({ timeout: PATIENCE_MS });
+    await loadExtension(page);
     await runNewCell(page, "%eirene status");
     assert.match(await says(page, "%eirene status", "started"), /4 ranks, started \d+ min \d+ s ago; c1: 0-1; c2: 2-3/);
 
