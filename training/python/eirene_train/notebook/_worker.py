@@ -8,6 +8,7 @@ thread runs cells, as programs expect it. When standard input ends, the notebook
 from __future__ import annotations
 
 import ast
+import atexit
 import base64
 import contextlib
 import ctypes
@@ -63,6 +64,7 @@ def main() -> None:
     os.close(nothing)
     _worker = _Worker(orders)
     _worker.serve()
+    _leave()
 
 
 def tell_progress(done: int, total: int | None) -> None:
@@ -313,6 +315,16 @@ _UINT8 = _native.dtype("uint8")
 
 def _reason(error: EireneError) -> dict[str, Any]:
     return {"reason": str(error), "gone": error.rank if isinstance(error, PeerDied) else None}
+
+
+def _leave() -> None:
+    """Ends this process without taking the interpreter apart: the threads that hear messages are in native code, and would come back into what
+    is gone, when the other ranks' ends wake them."""
+    atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):
+            stream.flush()
+    os._exit(0)
 
 
 def _end_soon() -> None:
