@@ -156,3 +156,88 @@ fn shell() -> OsString {
     let own = std::env::var_os("SHELL").filter(|shell| Path::new(shell).is_absolute() && Path::new(shell).is_file());
     own.unwrap_or_else(|| "/bin/sh".into())
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::{PipeReader, Read as _};
+    use std::os::fd::AsFd as _;
+    use std::path::PathBuf;
+
+    use eirene_steps::RemoteRequest;
+
+    use super::*;
+
+    const WITHIN: Duration = Duration::from_secs(20);
+
+    /// A connection, and what its program writes.
+    struct Asked(eirene_steps::Asker, PipeReader);
+
+    impl Asked {
+        fn new(directory: &Path, line: &str) -> Self {
+            let (reader, writer) = std::io::pipe().unwrap();
+            let null = std::fs::File::open("/dev/null").unwrap();
+            let program = Program { command: vec![line.to_owned()], ..Program::default() };
+            let request = Request::Remote(RemoteRequest { node: "c2".into(), program });
+            let standard = [null.as_fd(), writer.as_fd(), writer.as_fd()];
+            let asker = eirene_steps::Asker::ask(&directory.join(PROGRAMS_SOCKET), &request, &standard).unwrap();
+            Self(asker, reader)
+        }
+
+        fn line(&mut self) -> String {
+            let mut line = Vec::new();
+            let mut byte = [0];
+            while self.1.read(&mut byte).unwrap() == 1 && byte != *b"\n" {
+                line.push(byte[0]);
+            }
+            String::from_utf8(line).unwrap()
+        }
+    }
+
+    async fn gone(pid: &str) {
+        let process = PathBuf::from(format!("/proc/{pid}/root"));
+        tokio::time::timeout(WITHIN, async {
+            // A process that has ended has no root any more, whoever has yet to wait for it.
+            while std::fs::read_link(&process).is_ok() {
+                tokio::time::sleep(LOOK).await;
+            }
+        })
+        .await
+        .unwrap();
+    }
+
+    fn serving() -> tempfile::TempDir {
+        let directory = tempfile::tempdir().unwrap();
+        serve(directory.path(), &Children::default()).unwrap();
+        directory
+    }
+
+    #[tokio::test]
+    async fn a_program_has_its_own_status_and_its_line_is_one_argument() {
+        let directory = serving();
+        let path = directory.path().to_owned();
+        let asked = tokio::task::spawn_blocking(move || {
+            let mut asked = Asked::new(&path, "printf '%s|' \"a  b\" '*' \"$((6 * 7))\"; echo; exit 7");
+            (asked.line(), asked.0.hear().unwrap())
+        });
+        let (line, last) = tokio::time::timeout(WITHIN, asked).await.unwrap().unwrap();
+        assert_eq!((line.as_str(), last), ("a  b|*|42|", Answer::Ended { status: 7 }));
+    }
+
+    #[tokio::test]
+    async fn with_its_connection_a_program_ends_and_what_has_made_itself_independent_stays() {
+        let directory = serving();
+        let path = directory.path().to_owned();
+        let asked = tokio::task::spawn_blocking(move || {
+            let line = "trap '' HUP; sleep 1000 & echo $!; setsid sleep 1000 & echo $!; echo $$; wait";
+            let mut asked = Asked::new(&path, line);
+            let pids = [asked.line(), asked.line(), asked.line()];
+            (asked, pids)
+        });
+        let (asked, [child, daemon, shell]) = tokio::time::timeout(WITHIN, asked).await.unwrap().unwrap();
+        drop(asked);
+        gone(&shell).await;
+        gone(&child).await;
+        assert!(std::fs::read_link(format!("/proc/{daemon}/root")).is_ok(), "a daemon was ended with the connection");
+        nix::sys::signal::kill(Pid::from_raw(daemon.parse().unwrap()), Signal::SIGKILL).unwrap();
+    }
+}

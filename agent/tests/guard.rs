@@ -77,3 +77,21 @@ async fn nothing_is_left_when_the_agent_goes() {
     assert_eq!(tokio::time::timeout(WITHIN, guard.child.wait()).await.unwrap().unwrap().code(), Some(137));
     assert!(!pids.iter().any(lives), "{pids:?}");
 }
+
+#[tokio::test]
+async fn what_was_left_behind_is_buried_while_the_app_goes_on() {
+    let mut guard = Guard::start("(sleep 0.1 & echo $!); echo up; exec sleep 1000");
+    let orphan = PathBuf::from(format!("/proc/{}", guard.line().await.trim()));
+    assert_eq!(guard.line().await, "up");
+    // A process that nobody has waited for stays in the list after its end.
+    tokio::time::timeout(WITHIN, async {
+        while orphan.exists() {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    })
+    .await
+    .unwrap();
+    assert!(guard.child.try_wait().unwrap().is_none(), "the app goes on");
+    drop(guard.agent);
+    assert_eq!(tokio::time::timeout(WITHIN, guard.child.wait()).await.unwrap().unwrap().code(), Some(137));
+}

@@ -19,6 +19,8 @@ fn command(context: AppContext<'_>) -> Vec<String> {
         format!("--ServerApp.allow_origin={}", context.origin),
         // The host name is the portal's to check.
         "--ServerApp.allow_remote_access=True".to_owned(),
+        // By itself it would start login shells, whose profile takes the image's and the launchers' programs out of the PATH.
+        "--ServerApp.terminado_settings={'shell_command': ['/bin/bash']}".to_owned(),
         // Stopping is done in the portal, where it gives the allocation back.
         "--ServerApp.quit_button=False".to_owned(),
         "--IdentityProvider.token=".to_owned(),
