@@ -9,13 +9,13 @@ use eirene_cluster_tests::until;
 use serde_json::json;
 
 /// What a cell needs: a program, run as it is.
-const RUN: &str = r#"
+const RUN: &str = r"
 import os, signal, subprocess, sys
 
 def run(*command, **more):
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, **more)
     return done.returncode, done.stdout, done.stderr
-"#;
+";
 
 async fn open(person: &Person) -> anyhow::Result<(String, Kernel)> {
     let session = person.running(&json!({"nodes": 2, "cpus": 1, "memory_mib": 1000})).await?;
@@ -159,7 +159,7 @@ async fn nobody_else_and_no_other_session_reaches_the_programs_socket() -> anyho
     kernel.run("one = subprocess.Popen(['eirene-rsh', 'c2', 'echo secret > /tmp/mine; echo up; exec sleep 4004'], stdout=subprocess.PIPE, text=True)\nprint(one.stdout.readline())").await?;
     let look = "cat /tmp/mine; cat /proc/[0-9]*/cmdline | tr \"\\\\0\" \" \"";
     let said = others.run(&format!("print(run('eirene-rsh', 'c2', '{look}'))")).await?;
-    ensure!(said.starts_with("(") && !said.contains("secret") && !said.contains("sleep 4004"), "{said}");
+    ensure!(said.starts_with('(') && !said.contains("secret") && !said.contains("sleep 4004"), "{said}");
     // The same look from the session itself sees both: the test could fail.
     let said = kernel.run(&format!("print(run('eirene-rsh', 'c2', '{look}'))")).await?;
     ensure!(said.contains("secret") && said.contains("sleep 4004"), "{said}");
