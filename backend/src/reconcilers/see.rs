@@ -57,6 +57,7 @@ pub(super) fn restart(session: &mut Session, job: &Job) {
         return;
     }
     session.restart_count = job.restart_count;
+    session.exit_status = None;
     session.nodes.clear();
     session.started_at = None;
     session.ends_at = None;

@@ -88,6 +88,18 @@ impl Door {
         let test = TestApp::new().await;
         let ada = test.ada().await;
         let (session, _) = test.app.sessions.start(&ada, TestApp::wish(), None).await.unwrap();
+        Self::before(test, ada, session).await
+    }
+
+    /// With a run in the session's place.
+    async fn open_for_run() -> Self {
+        let test = TestApp::new().await;
+        let ada = test.ada().await;
+        let (run, _) = test.app.runs.start(&ada, TestApp::run_wish(), None).await.unwrap();
+        Self::before(test, ada, run).await
+    }
+
+    async fn before(test: TestApp, ada: Actor, session: Session) -> Self {
         let secret = Secret::generate();
         test.app.db.set_job_secret(session.id, 0, &secret.hash()).await.unwrap();
         let identity = TunnelIdentity::load_or_make(test.directory.path()).unwrap();
@@ -472,6 +484,24 @@ async fn an_app_that_ended_is_judged_by_its_status_unless_a_signal_ended_it() {
         }
         door.until_state(state).await;
         assert_eq!(door.row().await.reason.map(|reason| reason.code).as_deref(), code);
+    }
+}
+
+#[tokio::test]
+async fn how_a_runs_program_ended_is_kept_also_when_a_signal_ended_it() {
+    for (status, state, code) in [
+        (0, SessionState::Stopping, Some("program_ended")),
+        (3, SessionState::Stopping, Some("program_failed")),
+        (137, SessionState::Running, None),
+    ] {
+        let door = Door::open_for_run().await;
+        let (mut agent, _) = door.agent().await;
+        agent.say(&FromAgent::Ready).await;
+        door.until_state(SessionState::Running).await;
+        agent.say(&exited(Some(status), None)).await;
+        door.until("its status is kept", async || door.row().await.exit_status == Some(status)).await;
+        let row = door.row().await;
+        assert_eq!((row.state, row.reason.map(|reason| reason.code).as_deref()), (state, code));
     }
 }
 

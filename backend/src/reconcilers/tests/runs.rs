@@ -104,6 +104,7 @@ async fn a_program_that_a_signal_ended_has_failed_and_the_scheduler_may_say_why(
 async fn a_preempted_run_goes_back_to_the_queue_and_starts_again() {
     let mut engine = Engine::new().await;
     let id = engine.running_run().await;
+    engine.test.app.sessions.program_killed(id, 143).await.unwrap();
     engine.test.scheduler.change_job(|job| {
         job.restart_count = 1;
         job.state = JobState::Pending;
@@ -120,6 +121,10 @@ async fn a_preempted_run_goes_back_to_the_queue_and_starts_again() {
     assert_eq!(files[1].app.run, files[0].app.run, "the same program again");
     assert_ne!(files[0].secret, files[1].secret);
     assert_eq!(engine.submits(), 1, "it is the scheduler that starts it again");
+    engine.test.scheduler.job_becomes(JobState::Completed);
+    engine.tick().await;
+    let ended = (SessionState::Ended, "program_ended".to_owned(), None);
+    assert_eq!(engine.end(id).await, ended, "how the first start ended says nothing");
 }
 
 #[tokio::test]

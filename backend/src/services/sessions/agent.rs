@@ -89,7 +89,7 @@ impl Sessions {
 /// Only a run's status is kept: an app is not started for what it ends with.
 fn note_status(session: &mut Session, status: Option<i32>) {
     if session.kind() == JobKind::Run {
-        session.exit_status = session.exit_status.or(status);
+        session.exit_status = status.or(session.exit_status);
     }
 }
 
