@@ -11,7 +11,8 @@ use crate::row::Place;
 macro_rules! session_columns {
     () => {
         "sessions.id, sessions.owner_id, users.username AS owner_name, sessions.owner_uid, sessions.name, sessions.app, \
-         sessions.program, sessions.requeue_of, sessions.exit_status, sessions.image, sessions.image_path, sessions.project, sessions.partition_name, sessions.node_count, \
+         sessions.program, sessions.requeue_of, sessions.exit_status, sessions.image, sessions.image_path, \
+         sessions.project, sessions.partition_name, sessions.node_count, \
          sessions.cpus, sessions.memory_mib, sessions.gpus, sessions.gpu_type, sessions.walltime_min, sessions.desired, \
          sessions.state, sessions.undetermined, sessions.reason_code, sessions.reason_text, sessions.marker, \
          sessions.submit_begun_at, sessions.job_cluster, sessions.job_id, sessions.job_submitted_at, \

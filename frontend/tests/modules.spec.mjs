@@ -174,7 +174,7 @@ test("what cannot be taken back is asked in a dialog, and Escape is no", async (
   await page.getByRole("link", { name: /^Stop/ }).click();
   const dialog = page.getByRole("dialog");
   await dialog.waitFor();
-  assert.equal(await page.evaluate(() => document.activeElement.textContent), "Cancel");
+  assert.equal(await page.evaluate(() => document.activeElement.textContent), "Go back");
   await page.keyboard.press("Escape");
   await dialog.waitFor({ state: "hidden" });
   assert.equal(server.posts.length, 0);

@@ -93,7 +93,7 @@ test("ada starts a session, runs a cell on a compute node and stops it", { timeo
     await dialog.waitFor();
     assert.deepEqual(await accessibility(page), []);
     await picture(page, "e2e/stop-dialog");
-    await dialog.getByRole("button", { name: "Cancel" }).click();
+    await dialog.getByRole("button", { name: "Go back" }).click();
     await dialog.waitFor({ state: "hidden" });
     await shows(page, id, "running");
     await page.getByRole("link", { name: "Stop", exact: false }).first().click();

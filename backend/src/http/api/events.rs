@@ -29,8 +29,8 @@ pub(crate) struct Which {
 
 /// Follow the events of your sessions and runs, as server-sent events: `state`, `log` and `notice`.
 ///
-/// `state` carries the session as `GET /api/v1/sessions/{id}` shows it, or the run as `GET /api/v1/runs/{id}` does, `log` new text of its log, `notice` a `code`, a `text` for people and
-/// what belongs to it, such as `ends_soon` with `session`, `minutes_left` and `ends_at`.
+/// `state` carries the session as `GET /api/v1/sessions/{id}` shows it, or the run as `GET /api/v1/runs/{id}` does, `log` new text of its log,
+/// `notice` a `code`, a `text` for people and what belongs to it, such as `ends_soon` with `session`, `minutes_left` and `ends_at`.
 #[utoipa::path(
     get, path = "/api/v1/events", tag = "events",
     params(Which, ("Last-Event-ID" = Option<i64>, Header, description = "The last event you have", minimum = 0)),

@@ -172,6 +172,8 @@ listed_routes! {
     POST "/admin/users/{username}/reset-password" => admin::people::reset;
     GET "/admin/sessions" => admin::sessions::page;
     GET "/fragments/admin/sessions" => admin::sessions::fragment;
+    GET "/admin/runs" => admin::runs::page;
+    GET "/fragments/admin/runs" => admin::runs::fragment;
     GET "/admin/nodes" => admin::nodes::page;
     GET "/admin/audit" => admin::audit::page;
 }

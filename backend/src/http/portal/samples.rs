@@ -23,7 +23,9 @@ use super::views::admin::{
 use super::views::cluster::{FreeFragment, FreeView};
 use super::views::format::Time;
 use super::views::layout::{Layout, Notice, Place, Tone};
-use super::views::run::{RunFragment, RunInput, RunPage, RunView, RunsFragment, RunsPage, StartRunPage};
+use super::views::run::{
+    AllRunsFragment, AllRunsPage, RunFragment, RunInput, RunPage, RunView, RunsFragment, RunsPage, StartRunPage,
+};
 use super::views::session::{
     Chip, HandoverPage, HistoryPage, SessionFragment, SessionPage, SessionView, WaitingFragment, WaitingPage,
 };
@@ -315,7 +317,18 @@ impl Samples {
             };
             self.add(name, &page)?;
         }
-        self.add("fragment-runs", &RunsFragment { runs })?;
+        self.add("fragment-runs", &RunsFragment { runs: runs.clone() })?;
+        for (name, runs) in [("admin-runs", runs.clone()), ("admin-runs-none", Vec::new())] {
+            let page = AllRunsPage {
+                layout: self.layout(Place::AllRuns, &words.get("all_runs.title"), Role::Admin)?,
+                live_only: runs.is_empty(),
+                runs: runs.into_iter().map(RunView::foreign).collect(),
+                next_href: "/admin/runs?cursor=x".to_owned(),
+                fragment_href: "/fragments/admin/runs".to_owned(),
+            };
+            self.add(name, &page)?;
+        }
+        self.add("fragment-all-runs", &AllRunsFragment { runs })?;
         Ok(())
     }
 

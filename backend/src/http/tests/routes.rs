@@ -72,6 +72,8 @@ const TABLE: &[(&str, &str, [u16; 4])] = &[
     ("POST", "/admin/users/{username}/reset-password", [401, 404, 404, 200]),
     ("GET", "/admin/sessions", [303, 404, 404, 200]),
     ("GET", "/fragments/admin/sessions", [303, 404, 404, 200]),
+    ("GET", "/admin/runs", [303, 404, 404, 200]),
+    ("GET", "/fragments/admin/runs", [303, 404, 404, 200]),
     ("GET", "/admin/nodes", [303, 404, 404, 200]),
     ("GET", "/admin/audit", [303, 404, 404, 200]),
     // The API.

@@ -282,6 +282,8 @@ async fn nobody_else_gets_at_a_run_on_pages_and_an_admin_starts_nothing() {
     for path in [format!("/live/runs/{id}/logs?follow=true"), format!("/live/runs/{id}/events")] {
         assert_eq!(server.portal(Ask::get(&path).cookie(&grace)).await.status, StatusCode::NOT_FOUND, "{path}");
     }
+    let all = server.portal(Ask::get("/admin/runs").cookie(&admin).page()).await.body;
+    assert!(all.contains(&format!("/runs/{id}/cancel")) && !all.contains("/runs/new"), "{all}");
     let looked = server.portal(Ask::get(&format!("/runs/{id}")).cookie(&admin).page()).await;
     assert!(looked.body.contains("belongs to ada") && !looked.body.contains("/requeue"), "{}", looked.body);
     let session = server.session(&ada).await.id;

@@ -3,6 +3,7 @@
 pub(crate) mod audit;
 pub(crate) mod nodes;
 pub(crate) mod people;
+pub(crate) mod runs;
 pub(crate) mod sessions;
 
 /// Text as a part of a query: everything but letters, digits and `-._~` as `%XX`.

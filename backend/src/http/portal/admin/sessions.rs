@@ -15,23 +15,23 @@ use crate::http::portal::{Shown, layout, now, show, words};
 use crate::services::sessions::ListSessions;
 
 /// Sessions on one page.
-const PAGE: u32 = 50;
+pub(super) const PAGE: u32 = 50;
 /// Seconds after which a browser without scripts looks again.
-const REFRESH_S: u32 = 30;
+pub(super) const REFRESH_S: u32 = 30;
 
 /// Which part of the list.
 #[derive(Deserialize)]
 pub(crate) struct Part {
     show: Option<String>,
-    cursor: Option<String>,
+    pub(super) cursor: Option<String>,
 }
 
 impl Part {
-    fn live_only(&self) -> bool {
+    pub(super) fn live_only(&self) -> bool {
         self.show.as_deref() != Some("all")
     }
 
-    fn query(&self, cursor: Option<&str>) -> String {
+    pub(super) fn query(&self, cursor: Option<&str>) -> String {
         let mut parts = Vec::new();
         if !self.live_only() {
             parts.push("show=all".to_owned());

@@ -90,6 +90,8 @@ pub(crate) enum Place {
     People,
     /// Admin: all sessions.
     Sessions,
+    /// Admin: all runs.
+    AllRuns,
     /// Admin: nodes.
     Nodes,
     /// Admin: the audit log.
@@ -103,9 +105,10 @@ const NAV: [(Place, &str, &str); 3] = [
     (Place::Runs, "/runs", "nav.runs"),
     (Place::Start, "/sessions/new", "nav.start"),
 ];
-const ADMIN_NAV: [(Place, &str, &str); 4] = [
+const ADMIN_NAV: [(Place, &str, &str); 5] = [
     (Place::People, "/admin/users", "nav.people"),
     (Place::Sessions, "/admin/sessions", "nav.sessions"),
+    (Place::AllRuns, "/admin/runs", "nav.all_runs"),
     (Place::Nodes, "/admin/nodes", "nav.nodes"),
     (Place::Audit, "/admin/audit", "nav.audit"),
 ];

@@ -253,6 +253,36 @@ impl Page for RunsFragment {
     const TEMPLATE: &'static str = "fragments/runs.html";
 }
 
+/// Everybody's runs.
+#[derive(Debug, Serialize)]
+pub(crate) struct AllRunsPage {
+    /// Frame.
+    pub(crate) layout: Layout,
+    /// The list.
+    pub(crate) runs: Vec<RunView>,
+    /// Whether only those that live are shown.
+    pub(crate) live_only: bool,
+    /// The next page; empty on the last.
+    pub(crate) next_href: String,
+    /// Where the list is fetched again.
+    pub(crate) fragment_href: String,
+}
+
+impl Page for AllRunsPage {
+    const TEMPLATE: &'static str = "pages/admin/runs.html";
+}
+
+/// The list of all runs by itself.
+#[derive(Debug, Serialize)]
+pub(crate) struct AllRunsFragment {
+    /// The list.
+    pub(crate) runs: Vec<RunView>,
+}
+
+impl Page for AllRunsFragment {
+    const TEMPLATE: &'static str = "fragments/all_runs.html";
+}
+
 /// The page of one run.
 #[derive(Debug, Serialize)]
 pub(crate) struct RunPage {
