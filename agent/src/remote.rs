@@ -5,7 +5,10 @@ use std::io::Write as _;
 use std::os::fd::AsFd as _;
 use std::path::{Path, PathBuf};
 
-use eirene_steps::{Answer, Asker, Program, RemoteRequest, Request};
+use eirene_steps::{Answer, Asker, Program, RemoteRequest, Request, WireError};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::signal::{SigSet, Signal};
+use nix::sys::signalfd::{SfdFlags, SignalFd};
 use serde::{Deserialize, Serialize};
 
 use crate::job::{JobError, read_exactly, read_private};
@@ -27,6 +30,31 @@ pub(crate) struct RemoteFile {
     pub(crate) directory: PathBuf,
     /// What is run there.
     pub(crate) program: Program,
+}
+
+/// The signal by which a task is told that its caller has gone.
+pub(crate) const HANG_UP: Signal = Signal::SIGUSR1;
+
+/// Listens for [`HANG_UP`].
+struct HangUp(SignalFd);
+
+impl HangUp {
+    fn expect() -> std::io::Result<Self> {
+        let signals = SigSet::from(HANG_UP);
+        signals.thread_block()?;
+        Ok(Self(SignalFd::with_flags(&signals, SfdFlags::SFD_CLOEXEC)?))
+    }
+
+    /// Waits for it, or for something that is said.
+    fn comes_before(&self, asker: &Asker) -> std::io::Result<bool> {
+        let mut both = [PollFd::new(self.0.as_fd(), PollFlags::POLLIN), PollFd::new(asker.as_fd(), PollFlags::POLLIN)];
+        while let Err(error) = poll(&mut both, PollTimeout::NONE) {
+            if error != nix::errno::Errno::EINTR {
+                return Err(error.into());
+            }
+        }
+        Ok(both[0].any() == Some(true))
+    }
 }
 
 /// How a program ended, in place of what the task was told: an exit status of the task's own would be an error to SLURM, which says so to the
@@ -66,15 +94,19 @@ pub fn remote(file: &Path, digest: &str, log: &Log) -> u8 {
     let (input, output, errors) = (std::io::stdin(), std::io::stdout(), std::io::stderr());
     let standard = [input.as_fd(), output.as_fd(), errors.as_fd()];
     let request = Request::Remote(RemoteRequest { node: node.clone(), program });
-    let outcome = Asker::ask(&inside(&directory).join(PROGRAMS_SOCKET), &request, &standard).and_then(|mut asker| {
+    let outcome = HangUp::expect().map_err(WireError::from).and_then(|hang_up| {
+        let mut asker = Asker::ask(&inside(&directory).join(PROGRAMS_SOCKET), &request, &standard)?;
         loop {
+            if !asker.has_more() && hang_up.comes_before(&asker)? {
+                return Ok(None);
+            }
             match asker.hear()? {
                 Answer::Starting { .. } => {}
-                last => return Ok(last),
+                last => return Ok(Some(last)),
             }
         }
     });
-    match outcome {
+    match outcome.map(|last| last.unwrap_or(Answer::Ended { status: EXIT_FAILED })) {
         Ok(Answer::Ended { status }) => match leave(file, status) {
             Ok(()) => return 0,
             Err(error) => log.say(&format!("how the program ended cannot be written to the home directory: {error}")),

@@ -10,18 +10,25 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use eirene_steps::{Answer, Descriptors, RemoteRequest, Request, Word};
+use nix::sys::signal::kill;
+use nix::unistd::Pid;
 use serde::{Deserialize, Serialize};
+use tokio::process::Child;
 use tokio::sync::oneshot;
 
 use super::{Asker, READY, Refusal, ask_to_end, listen};
 use crate::helper::{FromHelper, say};
 use crate::helpers::{Helpers, NodeState, Nodes, STEP_FILE};
 use crate::job::{digest, write_private};
-use crate::remote::{RemoteFile, ended};
+use crate::remote::{HANG_UP, RemoteFile, ended};
 use crate::rsh::{EXIT_FAILED, NO_SUCH_NODE};
 use crate::srun::Srun;
+
+/// How long a task may take to end by itself.
+const QUIETLY: Duration = Duration::from_secs(2);
 
 /// Who starts programs on the session's nodes. Cheap to clone.
 #[derive(Clone)]
@@ -165,8 +172,10 @@ impl Remotes {
                 _ = child.wait() => return Ok(Answer::Ended { status: ended(&path, uid).unwrap_or(EXIT_FAILED) }),
                 heard = asker.hear::<Word>() => if !matches!(heard, Ok(Some(Word::Signal { .. }))) {
                     // It is gone, or wants to be. With its task the program over there is hung up.
-                    ask_to_end(&child);
-                    let _ = child.wait().await;
+                    if !asked_quietly(&mut child).await {
+                        ask_to_end(&child);
+                        let _ = child.wait().await;
+                    }
                     return Ok(Answer::Ended { status: EXIT_FAILED });
                 },
             }
@@ -239,6 +248,16 @@ fn named(nodes: &Nodes, here: &str, host: &str) -> Result<String, Refusal> {
         let own: Vec<&str> = nodes.keys().map(String::as_str).collect();
         Refusal(NO_SUCH_NODE, format!("`{host}` is not a node of this session, which has {}", own.join(", ")))
     })
+}
+
+/// Has the task end by itself, by a signal that `srun` hands on: a step that is ended says so on its standard error. False where that takes too
+/// long, as with a task that does not listen yet.
+async fn asked_quietly(child: &mut Child) -> bool {
+    if let Some(pid) = child.id().and_then(|id| i32::try_from(id).ok()) {
+        // It may have ended in between.
+        let _ = kill(Pid::from_raw(pid), HANG_UP);
+    }
+    tokio::time::timeout(QUIETLY, child.wait()).await.is_ok()
 }
 
 /// What a task reads, removed when it has ended.
