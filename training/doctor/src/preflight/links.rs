@@ -51,7 +51,7 @@ impl Broken {
     }
 
     /// Who was late when the time for all was over need not be stuck: the machine may be busy, or it waits for others in turn.
-    fn or_over(self, by: Instant) -> Self {
+    pub(super) fn or_over(self, by: Instant) -> Self {
         let why = if self.why == Why::Late && Instant::now() >= by { Why::Over } else { self.why };
         Self { why, ..self }
     }

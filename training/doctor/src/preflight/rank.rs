@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use eirene_train_launch::{Environment, Launch};
 use eirene_train_mesh::{Error as Refused, Mesh};
-use eirene_train_runtime::{Options, Tuning, World};
+use eirene_train_runtime::{Group, Options, Tuning, World};
 
 use super::links::{self, Broken};
 use super::words::{Said, Why, Word};
@@ -31,9 +31,7 @@ pub fn rank(environment: &Environment, to: &mut dyn Write) -> io::Result<()> {
     let own = launch.node.and_then(|node| launch.nodes.get(node as usize)).cloned();
     let node = own.unwrap_or_else(|| environment.hostname().to_owned());
     tell(Word::Here { nodes: launch.nodes.clone(), node });
-    tell(Word::Memory(memory::check(room(environment), memory::read)));
-    tell(Word::Processor { milliseconds: memory::processor() });
-    let outcome = if launch.size > 1 { meet(&launch, environment, by, &mut tell) } else { Ok(()) };
+    let outcome = try_all(&launch, environment, by, &mut tell);
     tell(match outcome {
         Ok(()) => Word::Done,
         Err(Broken { why, with, text }) => Word::Failed { why, with, text },
@@ -50,7 +48,22 @@ fn room(environment: &Environment) -> Option<u64> {
     group.into_iter().chain(crate::memory::available()).chain(given).min()
 }
 
-fn meet(launch: &Launch, environment: &Environment, by: Instant, tell: &mut dyn FnMut(Word)) -> Result<(), Broken> {
+/// The ranks meet first: what takes a busy node long is then no reason for the others to miss it.
+fn try_all(launch: &Launch, environment: &Environment, by: Instant, tell: &mut dyn FnMut(Word)) -> Result<(), Broken> {
+    let met = if launch.size > 1 { Some(meet(launch, environment, by)?) } else { None };
+    if met.is_some() {
+        tell(Word::Met);
+    }
+    tell(Word::Memory(memory::check(room(environment), memory::read)));
+    tell(Word::Processor { milliseconds: memory::processor() });
+    let Some((world, group)) = met else { return Ok(()) };
+    links::measure(&group, by, tell)?;
+    tell(links::add_up(&group, by)?);
+    world.leave();
+    Ok(())
+}
+
+fn meet(launch: &Launch, environment: &Environment, by: Instant) -> Result<(World, Group), Broken> {
     let own = |text: String| Broken { why: Why::Own, with: Vec::new(), text };
     let plan = launch.plan(MEET).map_err(|error| own(error.to_string()))?;
     let mesh = Mesh::join(plan);
@@ -60,14 +73,10 @@ fn meet(launch: &Launch, environment: &Environment, by: Instant, tell: &mut dyn 
     let encryption = Options::of_environment(environment, Tuning::Off).ok().and_then(|options| options.encryption);
     let allowed = by.saturating_duration_since(Instant::now());
     let options = Options { timeout: allowed, encryption, ..Options::default() };
-    let broken = |error| Broken::of(&error, None);
+    let broken = |error| Broken::of(&error, None).or_over(by);
     let world = World::over(mesh, &options).map_err(broken)?;
     let group = world.everybody(allowed).map_err(broken)?;
-    tell(Word::Met);
-    links::measure(&group, by, tell)?;
-    tell(links::add_up(&group, by)?);
-    world.leave();
-    Ok(())
+    Ok((world, group))
 }
 
 /// What the mesh says: all ranks that came are told the same by rank 0.

@@ -23,12 +23,12 @@ pub struct Said {
 pub(super) enum Word {
     /// It has begun: the nodes' names, as its launcher told them, and its own.
     Here { nodes: Vec<String>, node: String },
+    /// It has found the others.
+    Met,
     /// What its memory is like.
     Memory(Memory),
     /// How long a fixed computation takes at best, milliseconds.
     Processor { milliseconds: f64 },
-    /// It has found the others.
-    Met,
     /// What the lower rank of two has measured.
     Link(Pair),
     /// What the higher one has received wrongly.

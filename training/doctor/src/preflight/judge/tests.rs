@@ -12,9 +12,9 @@ fn well(size: u32) -> Vec<Said> {
     for rank in 0..size {
         let mut say = |word| all.push(Said { rank, word });
         say(Word::Here { nodes: nodes.clone(), node: nodes[rank as usize].clone() });
+        say(Word::Met);
         say(Word::Memory(Memory { bytes: 64 << 20, speed: 8.0, room: Some(2 << 30), ..Memory::default() }));
         say(Word::Processor { milliseconds: 6.0 });
-        say(Word::Met);
         for with in rank + 1..size {
             say(Word::Link(Pair { with, latency: 40.0, out: 1.2, back: 1.1, ..Pair::default() }));
         }
@@ -137,8 +137,7 @@ fn a_process_that_dies_takes_the_blame_for_those_who_are_ended_with_it() {
     assert_eq!(only(&verdict), ("c2", State::Sick, fact, &["c2".to_owned()][..]));
     // Nobody knows: nobody is left out for it.
     let verdict = of(all);
-    assert_eq!((verdict.state, verdict.exclude.len()), (State::Sick, 0));
-    assert!(verdict.refusal().contains("no node alone can be blamed"), "{}", verdict.refusal());
+    assert_eq!((verdict.state, verdict.exclude.len()), (State::Slow, 0));
 }
 
 #[test]
