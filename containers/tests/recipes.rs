@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-/// A repository that holds the recipes and nothing else; removed when dropped.
+/// A repository that holds the recipes, the examples and nothing else; removed when dropped.
 struct Repository {
     directory: tempfile::TempDir,
 }
@@ -13,11 +13,13 @@ struct Repository {
 impl Repository {
     fn new() -> Self {
         let directory = tempfile::tempdir().unwrap();
-        let images = Path::new(env!("CARGO_MANIFEST_DIR")).join("images");
-        fs::create_dir(directory.path().join("containers")).unwrap();
-        let copied =
-            Command::new("cp").arg("-R").arg(images).arg(directory.path().join("containers")).status().unwrap();
-        assert!(copied.success());
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+        for (folder, name) in [("containers", "images"), ("training", "examples")] {
+            let target = directory.path().join(folder);
+            fs::create_dir(&target).unwrap();
+            let copied = Command::new("cp").arg("-R").arg(root.join(folder).join(name)).arg(target).status().unwrap();
+            assert!(copied.success());
+        }
         Self { directory }
     }
 
@@ -53,12 +55,13 @@ fn a_recipe_that_needs_nothing_is_its_own_files() {
 }
 
 #[test]
-fn pytorch_gets_the_recipe_it_builds_on_and_the_wheel() {
+fn pytorch_gets_the_recipe_it_builds_on_the_wheel_and_the_examples() {
     let repository = Repository::new();
     repository.add_wheel("eirene_train-0.1.0-cp310-abi3-any.whl");
     for _ in 0..2 {
         assert!(repository.assemble("pytorch").status.success());
-        for name in ["Dockerfile", "jupyter/install.sh", "jupyter/check.py", "eirene_train-0.1.0-cp310-abi3-any.whl"] {
+        let recipe = ["Dockerfile", "jupyter/install.sh", "jupyter/check.py"];
+        for name in recipe.into_iter().chain(["eirene_train-0.1.0-cp310-abi3-any.whl", "examples/ddp-digits.ipynb"]) {
             assert!(repository.target().join(name).is_file(), "{name}");
         }
     }
