@@ -166,8 +166,11 @@ impl Run {
             (None, Some(file)) => Hosts::File(file),
             (None, None) => Hosts::Here,
         };
+        // A session without names is all its nodes, and its agent counts them.
+        let in_session = context.environment.get(variables::STEPS).is_some() && !self.here;
+        let one_node = hosts == Hosts::Here && !in_session;
         Ok(Options {
-            ranks: if hosts == Hosts::Here { self.ranks.or(self.ranks_per_node) } else { self.ranks },
+            ranks: if one_node { self.ranks.or(self.ranks_per_node) } else { self.ranks },
             hosts,
             ranks_per_node: self.ranks_per_node,
             timeout: self.timeout,
@@ -230,11 +233,24 @@ mod tests {
     }
 
     fn options(line: &str) -> Result<Options, String> {
+        options_with(("HOME", "/home/ada"), line)
+    }
+
+    fn options_with(variable: (&str, &str), line: &str) -> Result<Options, String> {
         let words = std::iter::once("eirene-train run").chain(line.split(' ')).map(OsString::from);
-        let environment = Environment::new([("HOME", "/home/ada")], "here", 1000);
+        let environment = Environment::new([variable], "here", 1000);
         let context = Context { python: "/py".into(), environment, ..Context::of_this_program() };
         let parsed = <Only as clap::Parser>::try_parse_from(words).map_err(|error| error.to_string())?;
         parsed.run.options(&context).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn ranks_per_node_are_all_there_are_on_one_host_and_counted_by_a_session() {
+        let ranks = |options: Result<Options, String>| options.map(|options| (options.ranks, options.ranks_per_node));
+        assert_eq!(ranks(options("--ranks-per-node 2 x")), Ok((Some(2), Some(2))));
+        let session = (variables::STEPS, "/run/eirene/steps.sock");
+        assert_eq!(ranks(options_with(session, "--ranks-per-node 2 x")), Ok((None, Some(2))));
+        assert_eq!(ranks(options_with(session, "--here --ranks-per-node 2 x")), Ok((Some(2), Some(2))));
     }
 
     fn program(line: &str) -> Vec<String> {
