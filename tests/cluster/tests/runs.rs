@@ -71,7 +71,7 @@ async fn a_notebook_is_executed_and_left_with_its_outputs() -> anyhow::Result<()
     ensure!(!log.contains("never"), "{log}");
     let executed = run["executed_notebook"].as_str().unwrap_or_default().to_owned();
     let left: Value = serde_json::from_str(&exec("c1", "ada", &["cat", &format!("/home/ada/{executed}")]).await?)?;
-    assert_eq!(left["cells"][0]["outputs"][0]["text"], json!("the 42\n"));
+    assert_eq!(left["cells"][0]["outputs"][0]["text"], json!(["the 42\n"]));
     assert_eq!(left["cells"][1]["outputs"][0]["ename"], "ZeroDivisionError");
     Ok(())
 }
@@ -81,22 +81,26 @@ async fn a_run_is_cancelled_and_another_takes_its_place_only_then() -> anyhow::R
     let ada = Person::sign_in("ada").await?;
     ada.stop_all().await?;
     // Whoever runs beside another one of these would see its mark.
-    let script = "import os, sys, time\nmark = 'mark'\nos.close(os.open(mark, os.O_CREAT | os.O_EXCL))\nprint('alone', flush=True)\ntry:\n    time.sleep(float(sys.argv[1]))\nfinally:\n    os.unlink(mark)\n";
-    put(
-        "ada",
-        "tests/alone.py",
-        &format!("import signal\nsignal.signal(signal.SIGTERM, lambda *_: exit(5))\n{script}"),
-    )
-    .await?;
+    let script = r#"
+import os, signal, sys, time
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(5))
+mark = os.open("mark", os.O_CREAT | os.O_EXCL)
+try:
+    print("nobody", "else", flush=True)
+    time.sleep(1000)
+finally:
+    os.unlink("mark")
+"#;
+    put("ada", "tests/alone.py", script).await?;
     exec("c1", "ada", &["rm", "-f", "/home/ada/tests/mark"]).await?;
-    let first = ada.start_run("tests/alone.py", &json!({"arguments": ["1000"]})).await?;
-    ada.logged(&first, "alone").await?;
+    let first = ada.start_run("tests/alone.py", &json!({})).await?;
+    ada.logged(&first, "nobody else").await?;
     let (status, second) = ada.call(Method::POST, &format!("runs/{first}/requeue"), None).await?;
     assert_eq!(status, StatusCode::CREATED, "{second}");
     let second = second["id"].as_str().unwrap_or_default().to_owned();
     ensure!(second != first, "a new run");
     ada.over(&first).await?;
-    ada.logged(&second, "alone").await?;
+    ada.logged(&second, "nobody else").await?;
     assert_eq!(ada.call(Method::DELETE, &format!("runs/{second}"), None).await?.0, StatusCode::ACCEPTED);
     let run = ada.over(&second).await?;
     assert_eq!(run["state"], "ended", "{run}");
