@@ -92,13 +92,13 @@ async fn run(program: &OsString, arguments: &[OsString], children: &Children) ->
             // Apptainer passes on a signal that its whole group has got already; the app is told once.
             _ = terminate.recv(), if !asked => asked = tell(pid, Signal::SIGTERM),
             _ = interrupt.recv(), if !asked => asked = tell(pid, Signal::SIGINT),
-            read = agent.read(&mut words) => match read {
-                Ok(count @ 1..) => if words[..count].contains(&WARNING) {
-                    warn(pid);
-                },
-                Ok(0) | Err(_) => {
+            read = agent.read(&mut words) => {
+                let Ok(count @ 1..) = read else {
                     processes::sweep().await;
                     return Ok(EXIT_ALONE);
+                };
+                if words[..count].contains(&WARNING) {
+                    warn(pid);
                 }
             }
         }

@@ -38,10 +38,14 @@ impl Environment {
         self.0.get(name).map(String::as_str).filter(|value| !value.is_empty())
     }
 
+    /// Where programs are looked for.
+    pub(crate) fn path(&self) -> &str {
+        self.get("PATH").unwrap_or("/usr/local/bin:/usr/bin:/bin")
+    }
+
     /// A program in the job's PATH.
     pub(crate) fn find_program(&self, name: &str) -> Option<PathBuf> {
-        let path = self.get("PATH").unwrap_or("/usr/local/bin:/usr/bin:/bin");
-        let mut candidates = path.split(':').map(|directory| Path::new(directory).join(name));
+        let mut candidates = self.path().split(':').map(|directory| Path::new(directory).join(name));
         candidates.find(|candidate| candidate.is_absolute() && candidate.is_file())
     }
 

@@ -19,6 +19,7 @@ mod dial;
 mod guard;
 mod helper;
 mod helpers;
+mod image_mount;
 mod job;
 mod launchers;
 mod link;
@@ -38,6 +39,7 @@ mod supervise;
 
 pub use guard::guard;
 pub use helper::helper;
+pub use image_mount::{serve_image, server};
 pub use job::Environment;
 pub use log::Log;
 pub use ranks::{inside, rank};

@@ -74,6 +74,11 @@ fn main() -> ExitCode {
     if let Some((name, words)) = words.split_first().and_then(|(own, rest)| Some((eirene_agent::name(own)?, rest))) {
         return ExitCode::from(eirene_agent::rsh(name, words));
     }
+    if let Some(name) = words.first().and_then(|own| eirene_agent::server(own)) {
+        let Err(error) = eirene_agent::serve_image(name, &words[1..]);
+        Log::new(std::io::stderr()).say(&format!("the image cannot be served by `{name}`: {error}"));
+        return ExitCode::from(eirene_agent::EXIT_NOT_STARTED);
+    }
     let code = match Arguments::parse().command {
         Command::Run { job_file } => {
             let log = Log::new(std::io::stdout());

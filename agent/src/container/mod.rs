@@ -23,6 +23,7 @@ use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::process::{Child, ChildStdin, Command};
 
 use crate::app::RUNTIME;
+use crate::image_mount;
 use crate::job::Environment;
 use crate::log::Log;
 use crate::runtime_directory::{RuntimeDirectory, inside};
@@ -176,6 +177,7 @@ impl Container {
             .args(exec.arguments())
             .env_clear()
             .envs(environment.of_programs())
+            .env("PATH", image_mount::prepare(directory.path(), environment.path()).map_err(ContainerError::Start)?)
             .envs(environment.select(|name| name.ends_with("_VISIBLE_DEVICES")))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())

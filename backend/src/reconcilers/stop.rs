@@ -116,10 +116,10 @@ impl Stop {
             *steps.entry(session.id).or_insert(Steps { since: now, asked: false, cancelled: None })
         };
         let grace = SignedDuration::from_secs(self.app.config.agent.stop_within_s.into());
-        // An agent that was asked and has gone since is ending its job.
-        let asked_or_there = steps.asked || self.app.tunnels.is_live(session.id);
+        // The snapshot may still have the job in the queue whose agent is there; one that was asked and has gone since is ending its job.
+        let may_end = self.app.tunnels.is_live(session.id) || (steps.asked && !self.waits(session, identity));
         let mut answer = Ok(());
-        if !self.waits(session, identity) && asked_or_there && now < steps.since + grace {
+        if may_end && now < steps.since + grace {
             if !steps.asked {
                 steps.asked = self.app.tunnels.stop(session.id);
             }

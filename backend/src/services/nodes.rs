@@ -12,10 +12,13 @@ use eirene_tunnel::message::{MAX_NODES, MAX_STEPS, NodeReport, NodeState, StepRe
 /// Longest text from an agent, in characters.
 const MAX_TEXT: usize = 300;
 
+/// What the last connection that spoke has said of each session.
+type Last = HashMap<SessionId, (u64, Arc<Report>)>;
+
 /// The last report of each connected agent. Cheap to clone.
 #[derive(Clone, Default)]
 pub struct NodeReports {
-    last: Arc<Mutex<HashMap<SessionId, (u64, Arc<Report>)>>>,
+    last: Arc<Mutex<Last>>,
     connections: Arc<AtomicU64>,
 }
 
@@ -95,7 +98,7 @@ impl NodeReports {
         Reporter { reports: self.clone(), session, connection: self.connections.fetch_add(1, Ordering::Relaxed) }
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<SessionId, (u64, Arc<Report>)>> {
+    fn lock(&self) -> MutexGuard<'_, Last> {
         self.last.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
