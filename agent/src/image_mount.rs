@@ -19,10 +19,12 @@ const SERVERS: [&str; 2] = ["squashfuse_ll", "squashfuse"];
 /// Where in the agent's own runtime directory they stand.
 const DIRECTORY: &str = "mount";
 
-/// The name of such a program, where this process was started under it.
-pub fn server(own: &OsStr) -> Option<&'static str> {
-    let own = Path::new(own).file_name()?;
-    SERVERS.into_iter().find(|name| own == OsStr::new(name))
+/// What the link to the program itself has behind its name.
+const PROGRAM: &str = ".program";
+
+/// Whether this process was started under the name of such a program.
+pub fn is_server(own: &OsStr) -> bool {
+    Path::new(own).file_name().is_some_and(|own| SERVERS.iter().any(|name| own == OsStr::new(name)))
 }
 
 /// Makes the stand-ins in a runtime directory; gives the PATH with which Apptainer finds them first.
@@ -32,24 +34,33 @@ pub(crate) fn prepare(directory: &Path, path: &str) -> io::Result<String> {
     let agent = std::env::current_exe()?;
     for name in SERVERS {
         // Without the program there is nothing to stand in for, and Apptainer has another way.
-        if find(name, path, &agent).is_some() {
-            match std::os::unix::fs::symlink(&agent, own.join(name)) {
-                Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
-                _ => {}
-            }
+        if let Some(program) = find(name, path, &agent) {
+            // Apptainer gives its programs no PATH.
+            link(&program, &own.join(format!("{name}{PROGRAM}")))?;
+            link(&agent, &own.join(name))?;
         }
     }
     Ok(format!("{}:{path}", own.display()))
 }
 
-/// Becomes the program of this name, without a use for SIGTERM. Returns only if that fails.
-pub fn serve_image(name: &str, words: &[OsString]) -> io::Result<Infallible> {
-    let path = std::env::var("PATH").unwrap_or_default();
-    let program = find(name, &path, &std::env::current_exe()?).ok_or(io::ErrorKind::NotFound)?;
+fn link(to: &Path, at: &Path) -> io::Result<()> {
+    match std::os::unix::fs::symlink(to, at) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
+        _ => Ok(()),
+    }
+}
+
+/// Becomes the program for which this process stands in, without a use for SIGTERM: `words` are its own name and its arguments. Returns only if
+/// that fails.
+pub fn serve_image(words: &[OsString]) -> io::Result<Infallible> {
+    let (own, rest) = words.split_first().ok_or(io::ErrorKind::InvalidInput)?;
+    let mut program = own.clone();
+    program.push(PROGRAM);
+    let program = std::fs::read_link(program)?;
     ignore(Signal::SIGTERM)?;
     let text = |word: &OsStr| CString::new(word.as_bytes()).map_err(io::Error::from);
     let mut arguments = vec![text(program.as_os_str())?];
-    for word in words {
+    for word in rest {
         arguments.push(text(word)?);
     }
     // Not std's, which sets signals back.
@@ -87,9 +98,9 @@ mod tests {
         let agent = std::env::current_exe().unwrap();
         assert_eq!(own.join("squashfuse_ll").canonicalize().unwrap(), agent.canonicalize().unwrap());
         assert!(!own.join("squashfuse").exists());
-        assert_eq!(find("squashfuse_ll", &path, &agent), Some(program));
+        assert_eq!(find("squashfuse_ll", &path, &agent).as_ref(), Some(&program));
+        assert_eq!(std::fs::read_link(own.join("squashfuse_ll.program")).unwrap(), program);
         assert_eq!(find("squashfuse", &path, &agent), None);
-        assert_eq!(server(OsStr::new("/x/squashfuse_ll")), Some("squashfuse_ll"));
-        assert_eq!(server(OsStr::new("/x/eirene-agent")), None);
+        assert!(is_server(OsStr::new("/x/squashfuse_ll")) && !is_server(OsStr::new("/x/eirene-agent")));
     }
 }

@@ -39,7 +39,7 @@ mod supervise;
 
 pub use guard::guard;
 pub use helper::helper;
-pub use image_mount::{serve_image, server};
+pub use image_mount::{is_server, serve_image};
 pub use job::Environment;
 pub use log::Log;
 pub use ranks::{inside, rank};

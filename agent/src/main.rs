@@ -74,9 +74,9 @@ fn main() -> ExitCode {
     if let Some((name, words)) = words.split_first().and_then(|(own, rest)| Some((eirene_agent::name(own)?, rest))) {
         return ExitCode::from(eirene_agent::rsh(name, words));
     }
-    if let Some(name) = words.first().and_then(|own| eirene_agent::server(own)) {
-        let Err(error) = eirene_agent::serve_image(name, &words[1..]);
-        Log::new(std::io::stderr()).say(&format!("the image cannot be served by `{name}`: {error}"));
+    if words.first().is_some_and(|own| eirene_agent::is_server(own)) {
+        let Err(error) = eirene_agent::serve_image(&words);
+        Log::new(std::io::stderr()).say(&format!("the image cannot be served: {error}"));
         return ExitCode::from(eirene_agent::EXIT_NOT_STARTED);
     }
     let code = match Arguments::parse().command {
