@@ -42,6 +42,8 @@ const STEP_VARIABLE: &str = "EIRENE_TRAIN_STEP";
 const BECAUSE_OF_ANOTHER: u8 = 113;
 /// Longest file of a step, bytes: a request and a little more.
 const MOST_BYTES: u64 = 2 << 20;
+/// What tells a rank's task to hand SIGTERM to its program: SIGTERM itself comes from SLURM, to all processes alike.
+pub(crate) const TERMINATE: Signal = Signal::SIGQUIT;
 /// How long a task that has failed stays, so that the other ranks can say what they saw before SLURM ends them.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
@@ -256,6 +258,7 @@ enum Child {
 async fn watch(command: Command, kind: Child) -> io::Result<End> {
     let kinds = [SignalKind::interrupt(), SignalKind::user_defined1(), SignalKind::user_defined2()];
     let [mut interrupt, mut user1, mut user2] = [signal(kinds[0])?, signal(kinds[1])?, signal(kinds[2])?];
+    let mut end = signal(SignalKind::quit())?;
     // The first is SLURM's, which sends it to the program as well; the second says that the parent is gone.
     let (mut terminate, mut hang_up) = (signal(SignalKind::terminate())?, signal(SignalKind::hangup())?);
     let mut asked = false;
@@ -263,7 +266,8 @@ async fn watch(command: Command, kind: Child) -> io::Result<End> {
     let pid = child.id().and_then(|id| i32::try_from(id).ok()).map(nix::unistd::Pid::from_raw);
     let tell = |signal| {
         // What warns would be the end of a program that has nothing to say to it. It may have ended in between.
-        let is_taken = |pid| signal == Signal::SIGINT || kind == Child::Task || processes::handles(pid, signal);
+        let is_asked = matches!(signal, Signal::SIGINT | Signal::SIGTERM);
+        let is_taken = |pid| is_asked || kind == Child::Task || processes::handles(pid, signal);
         if let Some(pid) = pid.filter(|pid| is_taken(*pid)) {
             let _ = nix::sys::signal::kill(pid, signal);
         }
@@ -280,6 +284,10 @@ async fn watch(command: Command, kind: Child) -> io::Result<End> {
             _ = interrupt.recv() => tell(Signal::SIGINT),
             _ = user1.recv() => tell(Signal::SIGUSR1),
             _ = user2.recv() => tell(Signal::SIGUSR2),
+            _ = end.recv() => {
+                asked = true;
+                tell(if kind == Child::Task { TERMINATE } else { Signal::SIGTERM });
+            }
             _ = terminate.recv() => asked = true,
             _ = hang_up.recv() => return Ok(End { status: EXIT_WITH_OTHERS, asked: true }),
         }

@@ -117,6 +117,8 @@ pub enum Word {
 pub enum StepSignal {
     /// SIGINT: Ctrl-C.
     Interrupt,
+    /// SIGTERM: save and end.
+    Terminate,
     /// SIGUSR1.
     User1,
     /// SIGUSR2.

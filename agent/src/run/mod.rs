@@ -15,6 +15,9 @@ use crate::job::{Environment, Job};
 /// Executes a notebook with the image's own Jupyter.
 const NOTEBOOK: &str = include_str!("notebook.py");
 
+/// How long ranks may take to end when they are asked, seconds: less than what SLURM leaves to the job.
+const GRACE_S: &str = "20";
+
 /// Why a run cannot begin.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub(crate) enum RunError {
@@ -83,7 +86,8 @@ fn command(run: &RunProgram, file: &Path, job: &Job) -> Vec<String> {
             say(&["python3", "-c", NOTEBOOK, &text, &executed.to_string_lossy()]);
         }
         (_, Some(ranks)) => {
-            say(&["eirene-train", "run", "-n", &ranks.to_string()]);
+            // Ranks that are told to end may write a checkpoint first.
+            say(&["eirene-train", "run", "-n", &ranks.to_string(), "--grace", GRACE_S]);
             if !run.preflight {
                 say(&["--no-preflight"]);
             }
@@ -133,7 +137,7 @@ mod tests {
         let mut many = wanted("a/train.py", Some(8));
         (many.preflight, many.arguments) = (false, vec!["--epochs".into(), "3".into()]);
         let script = format!("{home}/a/train.py");
-        let words = ["eirene-train", "run", "-n", "8", "--no-preflight", &script, "--epochs", "3"];
+        let words = ["eirene-train", "run", "-n", "8", "--grace", "20", "--no-preflight", &script, "--epochs", "3"];
         assert_eq!(content(&many).command, words);
         assert_eq!(content(&wanted("a/tool", None)).command, [format!("{home}/a/tool")]);
         assert_eq!(content(&wanted("/opt/images/own", None)).command, ["/opt/images/own"]);

@@ -318,6 +318,7 @@ fn ask_to_end(child: &Child) {
 fn of(signal: StepSignal) -> Signal {
     match signal {
         StepSignal::Interrupt => Signal::SIGINT,
+        StepSignal::Terminate => ranks::TERMINATE,
         StepSignal::User1 => Signal::SIGUSR1,
         StepSignal::User2 => Signal::SIGUSR2,
     }

@@ -178,7 +178,7 @@ mod tests {
         let reports = NodeReports::default();
         let nodes = (0..10_000).map(|n| report(&format!("n{n}"), NodeState::Ready, Some(&"x".repeat(9_000)))).collect();
         let agent = reports.open(session.id);
-        agent.note(nodes, vec![step(&["c1"; 5_000]); 5_000]);
+        agent.note(nodes, vec![step(&["c1"; 500]); 5_000]);
         let last = Arc::clone(&reports.lock()[&session.id].1);
         assert_eq!((last.nodes.len(), last.steps.len(), last.steps[0].nodes.len()), (MAX_NODES, MAX_STEPS, MAX_NODES));
         assert!(last.nodes.values().all(|(_, text)| text.as_ref().unwrap().len() == MAX_TEXT));

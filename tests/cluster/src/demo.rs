@@ -102,13 +102,20 @@ pub async fn jobs_named(name: &str) -> anyhow::Result<Vec<u32>> {
     text.split_whitespace().map(|word| Ok(word.parse()?)).collect()
 }
 
-/// SLURM holds a requeued job back for two minutes; an operator can let it go at once.
+/// SLURM holds a requeued job back for two minutes, in which its earlier run ends; an operator can let it go as soon as that has.
 pub async fn begin_now(job: &str) -> anyhow::Result<()> {
     until("the job is back in the queue", BACK, || async {
         let state = exec("head", "root", &["squeue", "--noheader", "--format=%T", &format!("--jobs={job}")]).await?;
         Ok((state.trim() == "PENDING").then_some(()))
     })
     .await?;
+    for node in ["c1", "c2"] {
+        until("its earlier run is gone", BACK, || async {
+            let left = exec(node, "root", &["sh", "-c", &format!("pgrep -f '^slurmstepd: .{job}[.]' || :")]).await?;
+            Ok(left.trim().is_empty().then_some(()))
+        })
+        .await?;
+    }
     exec("head", "root", &["scontrol", "update", &format!("jobid={job}"), "starttime=now"]).await.map(drop)
 }
 

@@ -8,7 +8,7 @@ use crate::services::nodes::{NodeStatus, RunningStep as Running};
 
 /// A node of a session, and what runs there.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
-pub struct NodeDetail {
+pub(crate) struct NodeDetail {
     /// Name.
     #[schema(example = "c1")]
     name: String,
@@ -29,7 +29,7 @@ pub struct NodeDetail {
 /// Whether ranks can be started on a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum NodeWord {
+pub(crate) enum NodeWord {
     /// Its container is being started.
     Starting,
     /// They can.
@@ -40,7 +40,7 @@ pub enum NodeWord {
 
 /// A step that runs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
-pub struct RunningStep {
+pub(crate) struct RunningStep {
     /// The session's own number for it.
     number: u32,
     /// What it runs, shortened.

@@ -301,12 +301,17 @@ impl Waiting {
 
     /// Ctrl-C is for the ranks, and after the time they have for it the end; a second one, or another signal, is the end at once.
     fn interrupt(&mut self, signal: Signal) {
-        if signal == Signal::SIGINT && self.stop == Stop::Not {
-            self.tell(Word::Signal { signal: StepSignal::Interrupt });
-            self.stop = Stop::Asked(Instant::now() + self.grace);
-        } else {
-            self.end();
+        let word = match signal {
+            Signal::SIGINT => StepSignal::Interrupt,
+            Signal::SIGTERM => StepSignal::Terminate,
+            // The terminal has gone, or whoever waited here.
+            _ => return self.end(),
+        };
+        if self.stop != Stop::Not {
+            return self.end();
         }
+        self.tell(Word::Signal { signal: word });
+        self.stop = Stop::Asked(Instant::now() + self.grace);
     }
 
     fn end(&mut self) {
