@@ -122,7 +122,8 @@ async fn a_training_whose_rank_node_or_step_is_lost_ends_up_where_an_undisturbed
     assert_eq!(run["state"], "failed", "{run}");
     losses(&ada, &id, &mut killed).await?;
     let log = ada.run_log(&id, "").await?;
-    ensure!(log.contains("on c2 was killed by signal 9"), "{log}");
+    // SLURM may end the task of a rank that was killed before its last line comes; the others have noticed too.
+    ensure!(log.contains("on c2 was killed by signal SIGKILL") || log.contains("PeerDied: rank "), "{log}");
     let id = train(&ada, "killed", json!({"nodes": 1, "ranks": 2})).await?;
     let run = ada.over(&id).await?;
     let log = losses(&ada, &id, &mut killed).await?;
