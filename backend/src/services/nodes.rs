@@ -102,8 +102,11 @@ impl NodeReports {
         self.last.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The nodes of a session, in its own order. Nodes that only the agent names are not the session's.
+    /// The nodes of a session that is not over, in its own order. Nodes that only the agent names are not the session's.
     pub fn of(&self, session: &Session) -> Vec<NodeStatus> {
+        if session.state.is_final() {
+            return Vec::new();
+        }
         let report = self.lock().get(&session.id).map(|(_, report)| Arc::clone(report)).unwrap_or_default();
         let runs = session.state == SessionState::Running;
         let status = |(place, name): (usize, &NodeName)| {
@@ -170,6 +173,8 @@ mod tests {
         assert_eq!(reports.of(&session), told, "the newer connection counts");
         drop(second);
         assert_eq!(reports.of(&session), silent);
+        session.state = SessionState::Ended;
+        assert!(reports.of(&session).is_empty());
     }
 
     #[test]
