@@ -69,7 +69,7 @@ test("ada trains on two nodes from a notebook, and closes the browser meanwhile"
   const portal = await signedIn(t, "ada");
   const id = await startSession(t, portal.page, "My first training", { image: IMAGE, nodes: 2, cpus: 2, gib: 4 });
   await shows(portal.page, id, "running");
-  await portal.page.getByText("c1, c2").first().waitFor();
+  for (const node of ["c1", "c2"]) await portal.page.getByRole("row", { name: new RegExp(`${node}.*Ready`) }).waitFor();
   assert.deepEqual(await accessibility(portal.page), []);
   await picture(portal.page, "e2e/training-session");
   const { context, page: lab } = await signedIn(t, "ada");
