@@ -406,12 +406,12 @@ impl Host {
             }
             (Frame::Event(event), State::Running) => events.push_back(event),
             (Frame::Failed { code, problem }, State::Running) => {
-                self.lose(index, format!("could not start its ranks: {problem}"), code, events);
+                // It ends by itself, and removes what it made; killed now, that would be done after this run's end.
+                let problem = format!("could not start its ranks: {problem}");
+                events.push_back(Event::Lost { host: index, problem, code });
+                self.end_well();
             }
-            (Frame::Done, State::Running) => {
-                self.state = State::Done(Instant::now());
-                self.stdin = None;
-            }
+            (Frame::Done, State::Running) => self.end_well(),
             // What comes after the end, or out of turn from a host that was given up, counts no more.
             (Frame::Ready(_) | Frame::Event(_) | Frame::Failed { .. } | Frame::Done, _) => {}
         }
@@ -438,6 +438,13 @@ impl Host {
     fn said(&self) -> String {
         let words: Vec<&str> = self.last_words.iter().map(String::as_str).collect();
         if words.is_empty() { String::new() } else { format!(": {}", words.join("; ")) }
+    }
+
+    /// Nothing is left there; its shell is about to end.
+    fn end_well(&mut self) {
+        self.state = State::Done(Instant::now());
+        self.stdin = None;
+        self.outbox.clear();
     }
 
     fn lose(&mut self, index: usize, problem: String, code: u8, events: &mut VecDeque<Event>) {
