@@ -1,0 +1,57 @@
+// A notebook in a session's JupyterLab as these tests use it: opened, its cells run, their outputs read.
+import { execFileSync } from "node:child_process";
+
+import { PATIENCE_MS } from "./demo.mjs";
+
+const PANEL = ".jp-NotebookPanel:not(.lm-mod-hidden)";
+const IDLE = `${PANEL} .jp-Notebook-ExecutionIndicator[data-status="idle"]`;
+// Ranks begin on busy machines, and each of them imports torch.
+const TRAINING_MS = 150_000;
+
+/** As ada on one of the nodes, outside of her session; her home is the same everywhere. */
+export const asAda = (...command) => execFileSync("docker", ["exec", "--user", "ada", "--workdir", "/home/ada", "c1", ...command], { encoding: "utf8" });
+
+/** Opens an address of the session's JupyterLab. */
+export async function openLab(page, id, address) {
+  await page.goto(`/sessions/${id}/open`);
+  await page.waitForURL((url) => url.hostname.startsWith(id), { timeout: PATIENCE_MS });
+  await page.goto(new URL(address, page.url()).href);
+}
+
+/** Waits until the notebook's kernel has nothing to do. */
+export const idle = (page) => page.locator(IDLE).waitFor({ timeout: PATIENCE_MS });
+
+/** The code cell that begins like this. */
+export const cell = (page, begin) => page.locator(`${PANEL} .jp-CodeCell`).filter({ has: page.locator(".cm-content", { hasText: begin }) }).first();
+
+/** Runs a cell that is there. */
+export async function runCell(page, begin) {
+  await cell(page, begin).locator(".cm-content").click();
+  await page.keyboard.press("Shift+Enter");
+}
+
+/** Runs the first cell, which may be run any number of times, until the kernel has: it says that it is idle before it hears. */
+export async function loadExtension(page) {
+  const done = cell(page, "%load_ext").locator(".jp-InputPrompt", { hasText: /\[\d+\]/ });
+  const until = Date.now() + PATIENCE_MS;
+  do {
+    await runCell(page, "%load_ext");
+    await done.waitFor({ timeout: 3000 }).catch(() => undefined);
+  } while (!(await done.isVisible()) && Date.now() < until);
+}
+
+/** Puts a cell before the first code cell and runs it. */
+export async function runNewCell(page, code) {
+  await cell(page, "%load_ext").locator(".jp-InputPrompt").click();
+  await page.keyboard.press("a");
+  await page.keyboard.press("Enter");
+  await page.keyboard.insertText(code);
+  await page.keyboard.press("Shift+Enter");
+}
+
+/** What the output of a cell says, once it says all of this. */
+export async function says(page, begin, ...texts) {
+  const outputs = cell(page, begin).locator(".jp-OutputArea-output");
+  for (const text of texts) await outputs.filter({ hasText: text }).first().waitFor({ timeout: TRAINING_MS });
+  return (await outputs.allInnerTexts()).join("\n");
+}
