@@ -7,6 +7,7 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -19,12 +20,23 @@ from typing import Any
 import forkserver
 import pytest
 import ranks
-from eirene_train.bench import cases, contenders, figures, goals, micro, mpis, synthetic, table
+from eirene_train.bench import cases, contenders, figures, goals, micro, mpis, places, synthetic, table
 from eirene_train.bench.figures import Sample, Summary
+from eirene_train.bench.places import Places
+from eirene_train.bench.team import Team
 
 real = pytest.mark.skipif(ranks.REFERENCE, reason="the benchmark starts ranks of its own, which do not know the reference")
 BENCH = [sys.executable, "-m", "eirene_train.bench"]
 SHORT = ["--rounds", "1", "-i", "2", "-x", "1"]
+# In place of ssh: without its options and the host, it runs the command here.
+SSH = """#!/bin/sh
+echo "$@" >> "$SSH_LOG"
+while case $1 in -o) shift;; -*) ;; *) false;; esac do shift; done
+shift
+exec sh -c "$*"
+"""
+# Addresses of this machine's under names that are not its own.
+ELSEWHERE = "127.0.0.2,127.0.0.3"
 
 
 def work(order: str) -> None:
@@ -208,6 +220,12 @@ def test_models_have_the_parameters_they_are_known_for() -> None:
         (["allreduce", "-m", "8:4"], "8:4"),
         (["bcast", "-n", "1"], "at least 2 ranks"),
         (["bcast", "--contenders", "horovod"], "there are eirene"),
+        (["bcast", "--nodes", "c[1-2]"], "as `c1,c2`"),
+        (["bcast", "--nodes", "c1,c1"], "each once"),
+        (["bcast", "--nodes=-oProxyCommand=x"], "no list of nodes"),
+        (["bcast", "--nodes", "c1,c2", "--here"], "contradict"),
+        (["bcast", "--nodes", "c1,c2", "--bind"], "on one machine"),
+        (["bcast", "--nodes", "all"], "name them"),
     ],
 )
 def test_a_command_line_without_sense_is_refused(arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -215,6 +233,34 @@ def test_a_command_line_without_sense_is_refused(arguments: list[str], said: str
 
     assert main(arguments) == 2
     assert said in capsys.readouterr().err
+
+
+def test_ranks_are_dealt_out_over_nodes_as_by_our_launcher(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("EIRENE_NODES", raising=False)
+    assert places.chosen(None, False, 4) == places.HERE and not places.HERE.several
+    three = places.chosen("a, b,c", False, 4)
+    assert (three.nodes, three.counts, three.text) == (("a", "b", "c"), (2, 1, 1), " on 3 nodes (a, b, c)")
+    assert [three.node_of(rank) for rank in range(4)] == ["a", "a", "b", "c"]
+    assert [three.number_on_its_node(rank) for rank in range(4)] == [0, 1, 0, 0]
+    assert places.chosen("a,b,c", False, 2).nodes == ("a", "b")
+    assert places.chosen("localhost,b", False, 2).node_of(0) is None
+    monkeypatch.setenv("EIRENE_NODES", "c1 c2")
+    assert places.chosen(None, False, 2).nodes == places.chosen("all", False, 2).nodes == ("c1", "c2")
+    assert places.chosen(None, True, 2) == places.HERE
+    # A session of one node is this machine.
+    monkeypatch.setenv("EIRENE_NODES", "c1")
+    assert places.chosen(None, False, 2) == places.HERE
+
+
+def test_launchers_are_told_of_nodes_in_their_own_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "environ", {"PATH": "/a b", "EIRENE_TRAIN_RSH": "rsh -q"})
+    two = places.chosen("c1,c2", False, 3)
+    assert two.for_launcher("eirene", {}) == ["--nodes", "c1,c2"]
+    assert two.for_launcher("mpich", {"A": "1"}) == ["-hosts", "c1:2,c2:1"]
+    assert two.for_launcher("openmpi", {"A": "1"}) == ["--host", "c1:2,c2:1", "-x", "PATH", "-x", "A"]
+    assert places.HERE.for_launcher("openmpi", {"A": "1"}) == []
+    assert two.command(2, ["python", "a b"], {"A": "1 2"}) == ["rsh", "-q", "c2", "exec env 'PATH=/a b' 'A=1 2' python 'a b'"]
+    assert places.HERE.command(0, ["python"], {"A": "1"}) == ["python"]
 
 
 # Real runs.
@@ -281,6 +327,52 @@ def test_a_run_prints_a_table_and_keeps_every_round(tmp_path: Path, marked: Any)
     assert all(len(one["ranks"]) == 2 and one["figures"]["fastest"] > 0 and one["iterations"] == 2 for one in raw["samples"])
     assert len(raw["summaries"]) == 8 and raw["ratios"][0]["gloo/eirene"] > 0
     assert not living() and not list(tmp_path.glob("eirene-bench-*"))
+
+
+@pytest.fixture
+def by_ssh(tmp_path: Path, marked: Any) -> tuple[dict[str, str], Path]:
+    """The marked environment with a double of ssh in its PATH and a home of its own, and the file in which the double writes its arguments."""
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    (programs / "ssh").write_text(SSH)
+    (programs / "ssh").chmod(0o755)
+    log = tmp_path / "ssh.log"
+    environment = {name: value for name, value in marked[0].items() if name != "XDG_CACHE_HOME"}
+    return environment | {"PATH": f"{programs}:{environment['PATH']}", "HOME": str(tmp_path), "SSH_LOG": str(log)}, log
+
+
+@real
+def test_ranks_on_other_nodes_are_measured_too(tmp_path: Path, by_ssh: tuple[dict[str, str], Path], marked: Any) -> None:
+    environment, log = by_ssh
+    kept = tmp_path / "raw.json"
+    command = [*BENCH, "allreduce", "--nodes", ELSEWHERE, "-n", "3", "--contenders", "eirene,gloo", "-m", "512:512", *SHORT, "--json", str(kept)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=200)
+    assert done.returncode == 0, done.stderr
+    assert "# 3 ranks on 2 nodes (127.0.0.2, 127.0.0.3), float32, ranks not bound" in done.stdout
+    (found,) = rows(done.stdout).values()
+    assert found[0] == ["Size", "eirene", "gloo", "gloo/eirene"] and all(float(cell) > 0 for cell in found[1])
+    raw = json.loads(kept.read_text())
+    assert raw["nodes"] == [{"name": "127.0.0.2", "ranks": 2}, {"name": "127.0.0.3", "ranks": 1}]
+    # The secret is in a file alone: what is told over the shell, anybody on either machine can read.
+    told = log.read_text()
+    assert told.count("127.0.0.2 ") >= 3 and not re.search(r"\b[0-9a-f]{64}\b", told)
+    assert not marked[1]() and not list((tmp_path / ".cache").glob("eirene-bench-*"))
+
+
+@real
+def test_strangers_on_the_network_are_no_ranks(by_ssh: tuple[dict[str, str], Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in by_ssh[0].items():
+        monkeypatch.setenv(name, value)
+    elsewhere = Places(tuple(ELSEWHERE.split(",")), (1, 1))
+    with Team(contenders.gloo(places=elsewhere), 2, None, elsewhere) as team:
+        for said in (b"", b"nonsense\n", b'{"rank": 0, "pid": 1, "space": ""}\n', b'{"rank": 0, "pid": 1, "space": "", "secret": "guess"}\n'):
+            stranger = socket.create_connection(("127.0.0.1", team.port))
+            stranger.sendall(said)
+            stranger.shutdown(socket.SHUT_WR)
+        team.start()
+        team.meet(time.monotonic() + 120)
+        case = cases.Case("allreduce", 64, iterations=1, warmup=0)
+        assert len(team.ask({"do": "measure", "case": case.wire()}, 60)) == 2
 
 
 @real

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import secrets
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from . import mpis
+from .places import HERE, Places
 
 __all__ = ["CHOICES", "Contender", "Unknown", "by_mpi", "clean_environment", "compared", "eirene", "gloo", "nccl"]
 
@@ -16,6 +18,8 @@ CHOICES = ("eirene", "arena", "memcpy", "mpi", "gloo", "nccl")
 
 # What launchers leave for their ranks: this may itself be started by one, and its own ranks are not that one's.
 _LAUNCHERS_OWN = ("EIRENE_TRAIN_", "OMPI_", "PMI_", "PMIX_", "PRTE_", "HYDRA", "HYDI_", "MPI_LOCAL", "SLURM_", "TORCHELASTIC_")
+# One thread a rank, and what it says at once.
+_QUIET = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
 _RANKS_OWN = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "GROUP_RANK", "ROLE_RANK")
 
 
@@ -31,10 +35,11 @@ class Contender:
         name: `eirene`, `mpi:openmpi-4.1.4`, `gloo`, `nccl`.
         backend: torch's name of it.
         columns: what is measured in this world, as names of columns, each with where its buffers lie (`Case.buffers`).
-        launcher: starts all ranks, given ``-n RANKS`` and a program; none: each rank is started by itself, with a file to meet in.
+        launcher: starts all ranks, given ``-n RANKS`` and a program; none: each rank is started by itself, and told where to meet.
         environment: variables for it.
         library: the file that has to be in the ranks' memory, or the contender is not what its name says.
         program: what a rank is.
+        family: whose command line the launcher has: `eirene`, `openmpi` or `mpich`.
     """
 
     name: str
@@ -44,6 +49,23 @@ class Contender:
     environment: Mapping[str, str] = field(default_factory=dict)
     library: Path | None = None
     program: tuple[str, ...] = (sys.executable, "-m", "eirene_train.bench.worker")
+    family: str = "eirene"
+
+    def started(self, ranks: int, places: Places, order: str) -> list[tuple[list[str], dict[str, str]]]:
+        """The processes that bring its ranks up: words and variables of each.
+
+        Args:
+            ranks: how many.
+            places: where.
+            order: what each rank is told.
+        """
+        own, clean = dict(self.environment), clean_environment()
+        rank = [*self.program, order]
+        if self.launcher is not None:
+            there = places.for_launcher(self.family, _QUIET | own)
+            return [([*self.launcher, *there, "-n", str(ranks), *rank], clean | own)]
+        numbered = [own | {"RANK": str(number)} for number in range(ranks)]
+        return [(places.command(number, rank, _QUIET | variables), clean | variables) for number, variables in enumerate(numbered)]
 
 
 def eirene(*buffers: str) -> Contender:
@@ -57,10 +79,10 @@ def eirene(*buffers: str) -> Contender:
     return Contender("eirene", "eirene", columns, (sys.executable, "-m", "eirene_train", "run", "--no-labels"))
 
 
-def gloo(memcpy: bool = False) -> Contender:
-    """Torch's gloo, over this machine's loopback."""
+def gloo(memcpy: bool = False, places: Places = HERE) -> Contender:
+    """Torch's gloo, over this machine's loopback, or between nodes over what their names stand for."""
     columns = (("gloo", "tensor"), *((("memcpy", "memcpy"),) if memcpy else ()))
-    return Contender("gloo", "gloo", columns, environment={"GLOO_SOCKET_IFNAME": "lo"})
+    return Contender("gloo", "gloo", columns, environment={} if places.several else {"GLOO_SOCKET_IFNAME": "lo"})
 
 
 def nccl() -> Contender:
@@ -68,15 +90,20 @@ def nccl() -> Contender:
     return Contender("nccl", "nccl", (("nccl", "tensor"),))
 
 
-def by_mpi(installed: mpis.Installed) -> Contender:
+def by_mpi(installed: mpis.Installed, places: Places = HERE) -> Contender:
     """An MPI's own collectives and messages, called by the same backend as Eirene's, on the caller's memory."""
     variables = {"EIRENE_TRAIN_TRANSPORT": "mpi", "EIRENE_TRAIN_ALGORITHM": "mpi", "EIRENE_TRAIN_MPI": str(installed.library)}
     name = f"mpi:{installed.name}"
-    return Contender(name, "eirene", ((name, "tensor"),), installed.launcher, installed.environment | variables, installed.library)
+    environment = installed.environment | variables
+    family = installed.name.partition("-")[0]
+    if places.several and family == "mpich":
+        # Hydra gives a world no name, by which ranks on several nodes know each other.
+        environment = environment | {"EIRENE_TRAIN_WORLD": secrets.token_hex(8)}
+    return Contender(name, "eirene", ((name, "tensor"),), installed.launcher, environment, installed.library, family=family)
 
 
 def compared(
-    test: str, ranks: int, processors: int, chosen: str | None, mpi: str, device: str
+    test: str, ranks: int, processors: int, chosen: str | None, mpi: str, device: str, places: Places = HERE
 ) -> tuple[list[Contender], list[tuple[str, str]]]:
     """The contenders of a test.
 
@@ -87,6 +114,7 @@ def compared(
         chosen: some of `CHOICES`, with commas; none: all that fit.
         mpi: `all`, `none`, or names as they are printed, with commas.
         device: `cpu`, or `cuda` to add NCCL.
+        places: where ranks are.
 
     Returns:
         Them, and what was left out, each with the reason.
@@ -106,10 +134,10 @@ def compared(
     if ours or (memcpy and "gloo" not in wanted):
         found.append(eirene(*ours, *(["memcpy"] if memcpy else [])))
     if "mpi" in wanted and mpi != "none":
-        chosen_mpis, left_out = _mpis(mpi, ranks > processors)
-        found += [by_mpi(installed) for installed in chosen_mpis]
+        chosen_mpis, left_out = _mpis(mpi, max(places.counts, default=ranks) > processors)
+        found += [by_mpi(installed, places) for installed in chosen_mpis]
     if "gloo" in wanted:
-        found.append(gloo(memcpy and not ours))
+        found.append(gloo(memcpy and not ours, places))
     if "nccl" in wanted:
         if device == "cuda":
             found.append(nccl())
@@ -138,4 +166,4 @@ def _mpis(mpi: str, oversubscribed: bool) -> tuple[list[mpis.Installed], list[tu
 def clean_environment() -> dict[str, str]:
     """This process's variables without those by which a launcher says that it started this process; one thread a rank."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(_LAUNCHERS_OWN) and name not in _RANKS_OWN}
-    return kept | {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
+    return kept | _QUIET

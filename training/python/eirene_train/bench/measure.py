@@ -18,6 +18,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch._C._distributed_c10d import TCPStore
 
 from .. import __version__, world
 from .._memory import tensor_in
@@ -43,14 +44,15 @@ class Session:
         backend: torch's name.
         rank: this one.
         size: of the world.
-        store: a file that ranks without a launcher meet by.
+        local: its number on its node, which is that of its GPU.
+        meeting: where ranks without a launcher meet, ``file://…`` or ``tcp://…`` for a store that is served already.
         library: the MPI that must be the one in use; none: no MPI.
 
     Raises:
         RuntimeError: the world is not what the contender's name says.
     """
 
-    def __init__(self, backend: str, rank: int, size: int, store: Path, library: str | None) -> None:
+    def __init__(self, backend: str, rank: int, size: int, local: int, meeting: str, library: str | None) -> None:
         torch.set_num_threads(1)
         self.rank = rank
         self.size = size
@@ -64,11 +66,11 @@ class Session:
         else:
             if backend == "nccl":
                 found = torch.cuda.device_count()
-                if found < size:
-                    raise RuntimeError(f"torch sees {found} GPUs, and {size} ranks need one each")
-                self.device = torch.device("cuda", rank)
+                if found <= local:
+                    raise RuntimeError(f"torch sees {found} GPUs here, and each rank of this node needs one")
+                self.device = torch.device("cuda", local)
                 torch.cuda.set_device(self.device)
-            dist.init_process_group(backend, init_method=f"file://{store}", rank=rank, world_size=size)
+            _meet(backend, rank, size, meeting)
         if (dist.get_rank(), dist.get_world_size()) != (rank, size):
             raise RuntimeError(f"this is rank {dist.get_rank()} of {dist.get_world_size()}, and should be {rank} of {size}")
         dist.barrier()
@@ -315,6 +317,16 @@ class Session:
     def _synchronize(self) -> None:
         if self.device.type == "cuda":
             torch.cuda.synchronize()
+
+
+def _meet(backend: str, rank: int, size: int, meeting: str) -> None:
+    address = meeting.removeprefix("tcp://")
+    if address == meeting:
+        dist.init_process_group(backend, init_method=meeting, rank=rank, world_size=size)
+        return
+    # With the address alone, torch would have rank 0 serve the store.
+    host, _, port = address.rpartition(":")
+    dist.init_process_group(backend, store=TCPStore(host, int(port), is_master=False), rank=rank, world_size=size)
 
 
 def _times(nanoseconds: list[Any]) -> dict[str, float]:

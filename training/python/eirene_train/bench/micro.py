@@ -2,7 +2,8 @@
 
 The JSON (`Report.wire`), every time in microseconds and every size in bytes:
 
-- `schema`: ``eirene-train-bench/1``; `test`; `ranks`; `type` of the elements; `device`; `bound_to`: the processor of each rank, or none.
+- `schema`: ``eirene-train-bench/1``; `test`; `ranks`; `type` of the elements; `device`; `bound_to`: the processor of each rank, or none;
+  `nodes`: each with its `ranks`, none where all are on this machine.
 - `machine`: see `machine.facts`; `load`: load averages at `start` and `end`.
 - `contenders`: `name`, the `columns` measured in it, `launcher`, `library`, `environment`, and its `versions`.
 - `left_out`: contenders that did not take part: `name`, `reason`; `failed`: those that dropped out: `name`, `kind`, `reason`, `tail`.
@@ -21,10 +22,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from . import cases, machine, table
+from . import cases, machine, places, table
 from .cases import Case
 from .contenders import CHOICES, Contender, compared
 from .figures import Sample, Summary, over_ranks, summarise
+from .places import HERE, Places
 from .team import Failure, Team, assemble
 
 __all__ = ["Plan", "Report", "add_options", "bound", "exit_code", "main", "measure", "positive", "say"]
@@ -50,6 +52,7 @@ class Plan:
         start_seconds: how long all contenders may take to start.
         round_seconds: how long one may take for a round.
         explain: whether to ask Eirene how it carries each case out.
+        places: where the ranks are.
     """
 
     test: str
@@ -63,6 +66,7 @@ class Plan:
     start_seconds: float = 180.0
     round_seconds: float = 120.0
     explain: bool = False
+    places: Places = HERE
 
 
 @dataclass
@@ -95,6 +99,7 @@ class Report:
             "device": plan.device,
             "rounds": plan.rounds,
             "bound_to": plan.cores,
+            "nodes": [{"name": name, "ranks": count} for name, count in zip(plan.places.nodes, plan.places.counts, strict=True)] or None,
             "machine": self.machine,
             "load": self.load,
             "contenders": [_described(contender, self.versions[contender.name]) for contender in plan.contenders if contender.name in self.versions],
@@ -124,7 +129,7 @@ def measure(plan: Plan, done: Callable[[Report, Case], None]) -> Report:
     report.load["start"] = machine.load()
     for name, reason in plan.left_out:
         say(f"{name} left out: {reason}")
-    with assemble(plan.contenders, plan.ranks, plan.cores, plan.start_seconds) as (teams, failures):
+    with assemble(plan.contenders, plan.ranks, plan.cores, plan.start_seconds, plan.places) as (teams, failures):
         for failure in failures:
             report.left_out.append((failure.name, failure.reason))
             say(failure.told("left out"))
@@ -195,6 +200,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """The options of the tests of calls; those that OSU's have are spelt as there."""
     option = parser.add_argument
     option("-n", "--ranks", type=positive, default=2, help="ranks of each contender (default: 2)")
+    option("--nodes", metavar="NODE,…", help="nodes the ranks are on, or `all` (default: a session's nodes, where it has several, else this machine)")
+    option("--here", action="store_true", help="all ranks on this machine, in a session of several nodes too")
     option("-m", "--message-size", metavar="[MIN:]MAX", help="message sizes in bytes, doubling")
     option("-i", "--iterations", type=positive, help="calls that count, a round (default: by size, 200 to 5)")
     option("-x", "--warmup", type=_not_negative, help="calls before them (default: by size, 20 to 2)")
@@ -205,15 +212,23 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     option("--rounds", type=positive, default=7, help="rounds of each size, in which the contenders take turns (default: 7)")
     option("--contenders", metavar="NAME,…", help=f"some of {', '.join(CHOICES)} (default: all); {_FLOOR}")
     option("--mpi", metavar="NAME,…", default="all", help="MPIs, as `openmpi-4.1.4`; `all` that are found (default), or `none`")
-    option("--bind", action=argparse.BooleanOptionalAction, help="keep rank i on processor i (default: where there are enough)")
+    option("--bind", action=argparse.BooleanOptionalAction, help="keep rank i on processor i (default: on one machine, with enough)")
     option("--json", type=Path, metavar="FILE", help="keep the raw data of every round")
     option("--explain", action="store_true", help="say how Eirene carries out each size, and why")
     option("--time-limit", type=float, default=120.0, metavar="SECONDS", help="for one round of one contender (default: 120)")
     option("--start-limit", type=float, default=180.0, metavar="SECONDS", help="for the start of all contenders (default: 180)")
 
 
-def bound(ranks: int, bind: bool | None) -> list[int] | None:
-    """The processor of each rank, or none when they are not kept on one."""
+def bound(ranks: int, bind: bool | None, places: Places = HERE) -> list[int] | None:
+    """The processor of each rank, or none when they are not kept on one.
+
+    Raises:
+        ValueError: the processors are other nodes'.
+    """
+    if places.several:
+        if bind:
+            raise ValueError("`--bind` is for ranks on one machine: the processors of other nodes are not known here")
+        return None
     here = machine.cores()
     if bind is False or (bind is None and ranks > len(here)):
         return None
@@ -237,8 +252,9 @@ def main(test: str, options: argparse.Namespace, contenders: list[Contender] | N
     if options.ranks < 2:
         raise ValueError("a collective needs at least 2 ranks")
     left_out: list[tuple[str, str]] = []
+    where = places.chosen(options.nodes, options.here, options.ranks)
     if contenders is None:
-        contenders, left_out = compared(test, options.ranks, len(machine.cores()), options.contenders, options.mpi, options.device)
+        contenders, left_out = compared(test, options.ranks, len(machine.cores()), options.contenders, options.mpi, options.device, where)
     chosen = cases.cases_of(test, options.message_size, options.type, options.iterations, options.warmup, options.window_size, options.ranks)
     plan = Plan(
         test,
@@ -247,11 +263,12 @@ def main(test: str, options: argparse.Namespace, contenders: list[Contender] | N
         left_out,
         options.ranks,
         options.rounds,
-        bound(options.ranks, options.bind),
+        bound(options.ranks, options.bind, where),
         options.device,
         options.start_limit,
         options.time_limit,
         options.explain,
+        where,
     )
     report = measure(plan, _Printer(plan, options.full))
     if options.json is not None:
@@ -302,7 +319,7 @@ class _Printer:
         where = "each rank on a processor of its own" if plan.cores and len(set(plan.cores)) == plan.ranks else "ranks share processors"
         if plan.cores is None:
             where = "ranks not bound"
-        return [f"{plan.ranks} ranks, {plan.cases[0].type}, {where}; medians of {plan.rounds} interleaved rounds"]
+        return [f"{plan.ranks} ranks{plan.places.text}, {plan.cases[0].type}, {where}; medians of {plan.rounds} interleaved rounds"]
 
 
 def say(text: str) -> None:

@@ -1,7 +1,7 @@
 """A team from the driver's side: its processes, what they are told, and their end.
 
-Ranks connect to a socket in a directory only this user can enter, whoever started them, and are spoken to in lines of JSON. Between two orders they
-sleep in a read. A rank that dies, says nothing for too long or fails is an error with its name and the last it wrote; however the driver ends, the
+Ranks connect to a socket in a directory only this user can enter, or where some are on other nodes to a port, with a secret out of such a directory
+that all nodes see. They are spoken to in lines of JSON; between two orders they sleep in a read. A rank that dies, says nothing for too long or fails is an error with its name and the last it wrote; however the driver ends, the
 ranks end with it, for they watch their connection.
 """
 
@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import secrets
 import select
 import signal
 import socket
@@ -21,7 +22,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from .contenders import Contender, clean_environment
+from .contenders import Contender
+from .places import HERE, Places
+from .worker import SECRET, SOCKET, pid_space
 
 __all__ = ["Failure", "Team", "assemble"]
 
@@ -29,6 +32,7 @@ _TAIL_LINES = 15
 _ORDERLY_SECONDS = 8.0
 _KILLED_SECONDS = 5.0
 _HELLO_SECONDS = 10.0
+_LONGEST_HELLO = 4096
 # When one rank has failed, how long the others are given to say that they have too.
 _OTHERS_SECONDS = 1.0
 
@@ -61,7 +65,7 @@ class Failure(Exception):
 @dataclass
 class _Rank:
     connection: socket.socket
-    # Not a number that may be another process's by now; none where it had ended before it could be asked for.
+    # Not a number that may be another process's by now; none where it had ended before it could be asked for, or is another node's.
     process: int | None
     buffer: bytes = b""
 
@@ -82,30 +86,57 @@ class Team:
         contender: what they are.
         ranks: how many.
         cores: the processor each rank is kept on; none: the system moves them.
+        places: where they are.
     """
 
-    def __init__(self, contender: Contender, ranks: int, cores: Sequence[int] | None) -> None:
+    def __init__(self, contender: Contender, ranks: int, cores: Sequence[int] | None, places: Places = HERE) -> None:
         self.contender = contender
         self.size = ranks
         self.versions: dict[str, Any] = {}
         self._cores = cores
+        self._places = places
         self._stack = contextlib.ExitStack()
-        self._directory = Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="eirene-bench-")))
+        self._directory = Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="eirene-bench-", dir=places.directory())))
         self._log = self._stack.enter_context(open(self._directory / "log", "w+b"))  # noqa: SIM115 - closed by the stack
-        self._listener = self._stack.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
+        # What a rank on another node must know to be taken for one.
+        self._secret = secrets.token_hex(32)
+        # Where ranks that nobody launches meet, when not all are here.
+        self._store: Any = None
+        self._listener = self._stack.enter_context(self._listen())
         self._processes: list[subprocess.Popen[bytes]] = []
         # Descriptors that become readable when the process ends, as those of ranks do.
         self._ends: list[int] = []
         self._ranks: dict[int, _Rank] = {}
         # Ranks are busy, or wait for each other for ever: they are not asked to end.
         self._lost = False
-        self._listener.bind(str(self._directory / "socket"))
-        self._listener.listen(ranks)
+
+    def _listen(self) -> socket.socket:
+        if self._places.several:
+            secret = self._directory / SECRET
+            secret.touch(mode=0o600)
+            secret.write_text(self._secret, encoding="ascii")
+            # Room for strangers, too.
+            return socket.create_server(("", 0), backlog=self.size + 128)
+        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        listener.bind(str(self._directory / SOCKET))
+        listener.listen(self.size)
+        return listener
 
     @property
     def name(self) -> str:
         """The contender's."""
         return self.contender.name
+
+    @property
+    def port(self) -> int | None:
+        """Where ranks on other nodes come; none where all are here."""
+        return self._listener.getsockname()[1] if self._places.several else None
+
+    def __enter__(self) -> Team:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     def start(self) -> None:
         """Starts the processes, and does not wait for them.
@@ -115,17 +146,15 @@ class Team:
         """
         order = {
             "directory": str(self._directory),
+            "address": [socket.gethostname(), self.port] if self._places.several else None,
+            "store": self._store_port() if self._places.several and self.contender.launcher is None else None,
             "backend": self.contender.backend,
             "ranks": self.size,
+            "local": [self._places.number_on_its_node(rank) for rank in range(self.size)],
             "cores": self._cores,
             "library": str(self.contender.library) if self.contender.library else None,
         }
-        rank = [*self.contender.program, json.dumps(order)]
-        environment = clean_environment() | dict(self.contender.environment)
-        if self.contender.launcher is not None:
-            commands = [([*self.contender.launcher, "-n", str(self.size), *rank], environment)]
-        else:
-            commands = [(rank, environment | {"RANK": str(number)}) for number in range(self.size)]
+        commands = self.contender.started(self.size, self._places, json.dumps(order))
         try:
             for command, variables in commands:
                 process = subprocess.Popen(
@@ -208,6 +237,14 @@ class Team:
             self._processes.clear()
             self._stack.close()
 
+    def _store_port(self) -> int:
+        # Torch takes seconds to import, and is needed here for nothing else.
+        from torch._C._distributed_c10d import TCPStore
+
+        self._store = TCPStore("localhost", 0, is_master=True, wait_for_workers=False)
+        port: int = self._store.port
+        return port
+
     def _kill_ranks(self) -> None:
         for rank in self._ranks.values():
             if rank.process is not None:
@@ -218,18 +255,24 @@ class Team:
         connection, _ = self._listener.accept()
         connection.settimeout(_HELLO_SECONDS)
         try:
-            hello = json.loads(connection.makefile("rb", buffering=0).readline())
-        except (OSError, ValueError) as error:
+            hello = json.loads(connection.makefile("rb", buffering=0).readline(_LONGEST_HELLO))
+            if self._places.several and not secrets.compare_digest(str(hello.get("secret")), self._secret):
+                # A stranger on the network, of whom nobody needs to hear.
+                connection.close()
+                return
+        except (OSError, ValueError, AttributeError) as error:
             connection.close()
+            if self._places.several:
+                return
             raise self._failure("unstarted", f"sent a rank that did not say who it is: {error}") from error
         connection.settimeout(None)
         if hello["rank"] in self._ranks:
             connection.close()
             raise self._failure("unstarted", f"sent two processes that call themselves rank {hello['rank']}: worlds of their own")
-        try:
-            process = os.pidfd_open(hello["pid"])
-        except ProcessLookupError:
-            process = None
+        process = None
+        if hello["space"] == pid_space():
+            with contextlib.suppress(ProcessLookupError):
+                process = os.pidfd_open(hello["pid"])
         self._ranks[hello["rank"]] = _Rank(connection, process)
 
     def _answers(self, deadline: float, late: str) -> list[dict[str, Any]]:
@@ -319,7 +362,9 @@ def _by_rank(answers: dict[int, dict[str, Any]], key: str) -> str:
 
 
 @contextlib.contextmanager
-def assemble(contenders: Sequence[Contender], ranks: int, cores: Sequence[int] | None, seconds: float) -> Iterator[tuple[list[Team], list[Failure]]]:
+def assemble(
+    contenders: Sequence[Contender], ranks: int, cores: Sequence[int] | None, seconds: float, places: Places = HERE
+) -> Iterator[tuple[list[Team], list[Failure]]]:
     """Teams of these contenders, ended at the end however it comes.
 
     Args:
@@ -327,6 +372,7 @@ def assemble(contenders: Sequence[Contender], ranks: int, cores: Sequence[int] |
         ranks: in each.
         cores: the processors that ranks are kept on; none: they are not.
         seconds: how long they may take to start, together.
+        places: where the ranks are.
 
     Returns:
         Those that are ready, and why the others are not.
@@ -336,8 +382,7 @@ def assemble(contenders: Sequence[Contender], ranks: int, cores: Sequence[int] |
     with contextlib.ExitStack() as stack:
         starting: list[Team] = []
         for contender in contenders:
-            team = Team(contender, ranks, cores)
-            stack.callback(team.close)
+            team = stack.enter_context(Team(contender, ranks, cores, places))
             try:
                 team.start()
                 starting.append(team)

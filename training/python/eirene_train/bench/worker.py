@@ -18,7 +18,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-__all__ = ["WrongResult", "main"]
+__all__ = ["SECRET", "SOCKET", "WrongResult", "main", "pid_space"]
+
+# In the directory of a team: where it is reached by ranks of this machine, and what those of others must know.
+SOCKET = "socket"
+SECRET = "secret"
 
 # Who started this process, by what it left: our own launcher, Open MPI's, any PMIx, Hydra, or the driver itself.
 _RANK_VARIABLES = ("EIRENE_TRAIN_RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "RANK")
@@ -42,9 +46,7 @@ def main(arguments: list[str]) -> int:
     if order["cores"]:
         # Before anything starts a thread, so that all threads stay there.
         os.sched_setaffinity(0, {order["cores"][rank % len(order["cores"])]})
-    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    connection.connect(str(Path(order["directory"], "socket")))
-    _send(connection, {"rank": rank, "pid": os.getpid()})
+    connection = _connect(order, rank)
     threading.Thread(target=_end_with_the_driver, args=(connection,), daemon=True).start()
     try:
         session = _join(order, rank)
@@ -53,6 +55,31 @@ def main(arguments: list[str]) -> int:
         return 1
     _send(connection, session.facts())
     return _serve(connection, session)
+
+
+def pid_space() -> str:
+    """Where this process's number means this process: the machine's boot, and the space of process numbers in it."""
+    boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    return f"{boot} {os.readlink('/proc/self/ns/pid')}"
+
+
+def _connect(order: dict[str, Any], rank: int) -> socket.socket:
+    """The driver, which then knows of this process."""
+    directory = Path(order["directory"])
+    hello = {"rank": rank, "pid": os.getpid(), "space": pid_space()}
+    if order["address"] is None:
+        connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        connection.connect(str(directory / SOCKET))
+    else:
+        try:
+            hello["secret"] = (directory / SECRET).read_text(encoding="ascii")
+        except OSError as error:
+            raise SystemExit(f"rank {rank} on {socket.gethostname()}: all nodes must have the same home directory: {error}") from error
+        host, port = order["address"]
+        connection = socket.create_connection((host, port))
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    _send(connection, hello)
+    return connection
 
 
 def _rank() -> int:
@@ -66,7 +93,12 @@ def _join(order: dict[str, Any], rank: int) -> Any:
     # Torch is imported here, after the driver knows of this process.
     from .measure import Session
 
-    return Session(order["backend"], rank, order["ranks"], Path(order["directory"], "store"), order["library"])
+    if order["store"] is None:
+        meeting = f"file://{Path(order['directory'], 'store')}"
+    else:
+        # The driver serves the store, and no rank need be where it is.
+        meeting = f"tcp://{order['address'][0]}:{order['store']}"
+    return Session(order["backend"], rank, order["ranks"], order["local"][rank], meeting, order["library"])
 
 
 def _serve(connection: socket.socket, session: Any) -> int:
