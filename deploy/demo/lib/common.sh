@@ -15,6 +15,7 @@ adapter=${EIRENE_DEMO_ADAPTER:-slurmrestd}
 net=${EIRENE_DEMO_NET:-10.89.77}
 cluster_only=${EIRENE_DEMO_CLUSTER_ONLY:-0}
 with_pytorch=${EIRENE_DEMO_PYTORCH:-1}
+with_mpis=${EIRENE_DEMO_MPIS:-0}
 project=eirene-demo
 base_image=debian:trixie-slim
 
