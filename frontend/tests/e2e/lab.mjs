@@ -18,6 +18,21 @@ export async function openLab(page, id, address) {
   await page.goto(new URL(address, page.url()).href);
 }
 
+/** Types a line into a new terminal of the session's JupyterLab. */
+export async function typeInTerminal(page, id, line) {
+  await openLab(page, id, "/lab?reset");
+  await page.locator('.jp-LauncherCard[title="Start a new terminal session"]').click({ timeout: PATIENCE_MS });
+  await page.locator(".jp-Terminal .xterm-screen").click({ timeout: PATIENCE_MS });
+  await page.keyboard.insertText(line);
+  await page.keyboard.press("Enter");
+}
+
+/** Copies the image's examples into the person's home, under this name. */
+export async function copyExamples(page, id, name) {
+  await typeInTerminal(page, id, `cp -r /opt/eirene/examples ${name}`);
+  await page.locator(".jp-DirListing-itemText", { hasText: new RegExp(`^${name}$`) }).waitFor({ timeout: PATIENCE_MS });
+}
+
 /** Waits until the notebook's kernel has nothing to do. */
 export const idle = (page) => page.locator(IDLE).waitFor({ timeout: PATIENCE_MS });
 
@@ -55,3 +70,6 @@ export async function says(page, begin, ...texts) {
   for (const text of texts) await outputs.filter({ hasText: text }).first().waitFor({ timeout: TRAINING_MS });
   return (await outputs.allInnerTexts()).join("\n");
 }
+
+/** The losses that a training printed, an epoch each. */
+export const losses = (text) => [...text.matchAll(/epoch \d: loss ([\d.]+)/g)].map((found) => Number(found[1]));

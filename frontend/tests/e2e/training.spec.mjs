@@ -4,7 +4,7 @@ import { after, test } from "node:test";
 
 import { accessibility, picture } from "../browser.mjs";
 import { PATIENCE_MS, closeBrowser, shows, signedIn, startSession } from "./demo.mjs";
-import { asAda, cell, idle, loadExtension, openLab, runCell, runNewCell, says } from "./lab.mjs";
+import { asAda, cell, copyExamples, idle, loadExtension, losses, openLab, runCell, runNewCell, says } from "./lab.mjs";
 
 const IMAGE = "pytorch";
 const NOTEBOOK = "/lab/tree/examples/ddp-digits.ipynb";
@@ -27,12 +27,7 @@ test("ada trains on two nodes from a notebook, and closes the browser meanwhile"
 
   await t.test("the examples come into her home from a terminal", async () => {
     asAda("rm", "-rf", "examples");
-    await openLab(lab, id, "/lab?reset");
-    await lab.locator('.jp-LauncherCard[title="Start a new terminal session"]').click({ timeout: PATIENCE_MS });
-    await lab.locator(".jp-Terminal .xterm-screen").click({ timeout: PATIENCE_MS });
-    await lab.keyboard.insertText("cp -r /opt/eirene/examples .");
-    await lab.keyboard.press("Enter");
-    await lab.locator('.jp-DirListing-item[title^="Name: examples"]').waitFor({ timeout: PATIENCE_MS });
+    await copyExamples(lab, id, "examples");
   });
 
   await t.test("four ranks on both nodes begin, and wait while the browser is closed", async () => {
@@ -68,9 +63,9 @@ test("ada trains on two nodes from a notebook, and closes the browser meanwhile"
     const learnt = await says(page, "DistributedDataParallel(nn", "epoch 8");
     await cell(page, "DistributedDataParallel(nn").scrollIntoViewIfNeeded();
     await picture(page, "e2e/training-learnt");
-    const losses = [...learnt.matchAll(/epoch \d: loss ([\d.]+)/g)].map((found) => Number(found[1]));
-    assert.equal(losses.length, 8, learnt);
-    assert.ok(losses.at(-1) < 0.3 * losses[0], `the loss falls: ${losses}`);
+    const seen = losses(learnt);
+    assert.equal(seen.length, 8, learnt);
+    assert.ok(seen.at(-1) < 0.3 * seen[0], `the loss falls: ${seen}`);
     // Ranks that crash at their end leave their memory behind, where the system keeps it.
     assert.doesNotMatch(asAda("ls", "examples"), /^core/m);
   });
