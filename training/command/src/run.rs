@@ -2,14 +2,14 @@
 //! `eirene-train-launch` is asked to do.
 
 use std::ffi::{OsStr, OsString};
-use std::io::IsTerminal as _;
+use std::io::{self, IsTerminal as _, Write as _};
 use std::os::fd::AsFd as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use eirene_train_launch::{Ending, Environment, Error, Hosts, ImageMpi, Options, SessionOptions, variables};
-use eirene_train_mpi::{Family, Surroundings};
+use eirene_train_mpi::{Error as MpiError, Family, Surroundings};
 
 use crate::context::Context;
 use crate::preflight::{self, Gate, How};
@@ -102,36 +102,65 @@ enum Bind {
 /// # Errors
 /// As [`eirene_train_launch::run`]; [`crate::error::Error::Sick`] where a node of a session is.
 pub(crate) fn run(arguments: Run, context: &Context) -> Result<Ending, crate::error::Error> {
-    let color = std::io::stdout().is_terminal() && wants_color(&context.environment);
+    let color = io::stdout().is_terminal() && wants_color(&context.environment);
     let socket = context.environment.get(variables::STEPS).filter(|_| !arguments.here).map(PathBuf::from);
     let (mut exclude, oversubscribe) = (arguments.exclude.clone(), arguments.oversubscribe);
     let how = (!arguments.no_preflight).then_some(arguments.preflight);
     let options = Options { color, ..arguments.options(context)? };
-    let (stdout, stderr) = (Box::new(std::io::stdout()), Box::new(std::io::stderr()));
+    let (stdout, stderr) = (Box::new(io::stdout()), Box::new(io::stderr()));
     let Some(socket) = socket else {
         if !exclude.is_empty() {
             return Err(Error::Usage("`--exclude` is for sessions: name the hosts that are wanted".to_owned()).into());
         }
         return Ok(eirene_train_launch::run(&options, stdout, stderr)?);
     };
+    let mpi = image_mpi(context)?;
     if let Some(how) = how {
         exclude = match preflight::before(&options, &exclude, how, &socket, context)? {
             Gate::Open(exclude) => exclude,
             Gate::Shut(ending) => return Ok(ending),
         };
     }
-    let session = SessionOptions { mpi: image_mpi(context), exclude, oversubscribe };
+    let session = SessionOptions { mpi, exclude, oversubscribe };
     let outcome = eirene_train_launch::in_session(&options, &socket, session, stdout, stderr);
     preflight::after(&socket, &outcome);
     Ok(outcome?)
 }
 
-/// The MPI that ranks of this image would find, and what it meets its ranks by.
-fn image_mpi(context: &Context) -> Option<ImageMpi> {
-    // None, one that does not open, or one that the person does not want: ranks do without.
-    let library = eirene_train_mpi::choose(&Surroundings::of_process(context.prefix.clone())).ok()?;
-    let identity = library.identity();
-    Some(ImageMpi { name: identity.name.clone(), pmix: !identity.pmi || identity.family == Family::OpenMpi })
+/// The MPI that ranks of this image would find, and what it meets its ranks by. One that lies there and does not open is said, and done without.
+///
+/// # Errors
+/// [`Error::Usage`] where the person has asked for an MPI that the image does not have.
+fn image_mpi(context: &Context) -> Result<Option<ImageMpi>, Error> {
+    let wants_one = context.environment.get(variables::TRANSPORT) == Some("mpi");
+    let why = match eirene_train_mpi::choose(&Surroundings::of_process(context.prefix.clone())) {
+        Ok(library) => {
+            let identity = library.identity();
+            let pmix = !identity.pmi || identity.family == Family::OpenMpi;
+            return Ok(Some(ImageMpi { name: identity.name.clone(), pmix }));
+        }
+        Err(why) => why,
+    };
+    match why {
+        // Only of a library that was asked for by name is this the last word.
+        MpiError::Open { .. } | MpiError::NotMpi { .. } => {
+            let cure = "name one that the image has, or unset it, and ranks use what they find";
+            return Err(Error::Usage(format!("EIRENE_TRAIN_MPI names a library that cannot be used: {why}; {cure}")));
+        }
+        MpiError::Disabled | MpiError::NotFound { .. } if wants_one => {
+            let cure = "unset it, and ranks meet by themselves, or start the session with an image that has an MPI";
+            return Err(Error::Usage(format!("EIRENE_TRAIN_TRANSPORT=mpi asks for an MPI, and {why}; {cure}")));
+        }
+        MpiError::NotFound { broken: Some(broken), .. } => {
+            // Who does not read stderr does not want to know.
+            let _ = writeln!(
+                io::stderr(),
+                "eirene-train: an MPI of the image's is of no use: {broken}; ranks do without it"
+            );
+        }
+        _ => {}
+    }
+    Ok(None)
 }
 
 /// `eirene-train node`, on this process's stdin and stdout.
@@ -139,9 +168,9 @@ fn image_mpi(context: &Context) -> Option<ImageMpi> {
 /// # Errors
 /// As [`eirene_train_launch::node`].
 pub(crate) fn node(context: &Context) -> Result<(), Error> {
-    let orders = std::io::stdin().as_fd().try_clone_to_owned();
+    let orders = io::stdin().as_fd().try_clone_to_owned();
     let orders = orders.map_err(|source| Error::System { what: "cannot read orders".to_owned(), source })?;
-    eirene_train_launch::node(orders, Box::new(std::io::stdout()), &context.environment)
+    eirene_train_launch::node(orders, Box::new(io::stdout()), &context.environment)
 }
 
 /// Whether a terminal is to get colours.

@@ -18,6 +18,8 @@ pub enum Error {
     NotFound {
         /// The candidates with the reason of each.
         tried: String,
+        /// The first that is there and does not open, with the reason.
+        broken: Option<String>,
     },
     /// The loader refused a library.
     #[error("`{}` does not open: {message}", library.display())]

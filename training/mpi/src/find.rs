@@ -95,17 +95,21 @@ pub fn find(around: &Surroundings) -> Result<Vec<Candidate>, Error> {
 pub fn choose(around: &Surroundings) -> Result<Library, Error> {
     let candidates = find(around)?;
     let (mut tried, mut names): (Vec<String>, Vec<String>) = (Vec::new(), Vec::new());
+    let mut broken: Option<String> = None;
     let mut mismatch: Option<Mismatch> = None;
     for candidate in candidates {
         let library = match Library::open(&candidate.library) {
             Ok(library) => library,
             Err(error) if candidate.origin == Origin::Variable => return Err(error),
-            Err(Error::Open { library, .. }) if candidate.origin == Origin::Loader => {
+            Err(Error::Open { library, message })
+                if candidate.origin == Origin::Loader && is_absent(&library, &message) =>
+            {
                 names.push(library.display().to_string());
                 continue;
             }
             Err(error) => {
                 tried.push(error.to_string());
+                broken.get_or_insert_with(|| error.to_string());
                 continue;
             }
         };
@@ -128,7 +132,12 @@ pub fn choose(around: &Surroundings) -> Result<Library, Error> {
     if !names.is_empty() {
         tried.push(format!("{} by the system's loader", names.join(", ")));
     }
-    Err(Error::NotFound { tried: tried.join("; ") })
+    Err(Error::NotFound { tried: tried.join("; "), broken })
+}
+
+/// Whether these words of the loader's say that there is no such library, and not that there is one which lacks another.
+fn is_absent(library: &Path, message: &str) -> bool {
+    message.strip_prefix(&format!("{}: ", library.display())).is_some_and(|why| why.contains("No such file"))
 }
 
 /// File names of MPI libraries, for the list of what is loaded.
@@ -233,6 +242,16 @@ mod tests {
             .iter()
             .map(|candidate| (candidate.library.file_name().unwrap().to_str().unwrap(), candidate.origin))
             .collect()
+    }
+
+    #[test]
+    fn a_library_that_lacks_another_is_there() {
+        let library = Path::new("libmpi.so.40");
+        let missing = "cannot open shared object file: No such file or directory";
+        assert!(is_absent(library, &format!("libmpi.so.40: {missing}")));
+        for there in [format!("libucp.so.0: {missing}"), "/lib/libmpi.so.40: invalid ELF header".to_owned()] {
+            assert!(!is_absent(library, &there), "{there}");
+        }
     }
 
     #[test]

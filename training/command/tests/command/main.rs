@@ -3,6 +3,7 @@
 mod common;
 mod doctor;
 mod hosts;
+mod image_mpi;
 mod meet;
 mod preflight;
 mod run;

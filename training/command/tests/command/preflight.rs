@@ -19,7 +19,7 @@ const TRIED: &str = "eirene-train: preflight: 2 nodes, 1 link";
 
 /// What becomes of a node's rank once it has said its first word.
 #[derive(Debug, Clone, Copy)]
-enum Fate {
+pub(crate) enum Fate {
     /// It says none: something else runs in its place.
     Absent,
     /// It stops.
@@ -31,14 +31,14 @@ enum Fate {
 }
 
 /// The agent of a session with some nodes.
-struct Agent {
+pub(crate) struct Agent {
     directory: tempfile::TempDir,
-    asked: Arc<Mutex<Vec<StepRequest>>>,
+    pub(crate) asked: Arc<Mutex<Vec<StepRequest>>>,
 }
 
 impl Agent {
     /// On these nodes; ranks of a preflight on one of them may have a fate.
-    fn start(nodes: &[&str], fate: Option<(&str, Fate)>) -> Self {
+    pub(crate) fn start(nodes: &[&str], fate: Option<(&str, Fate)>) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let listener = UnixListener::bind(directory.path().join("steps.sock")).unwrap();
         let asked: Arc<Mutex<Vec<StepRequest>>> = Arc::default();
@@ -54,7 +54,7 @@ impl Agent {
     }
 
     /// `eirene-train run` in the session.
-    fn run<'a>(&self, nodes: &str, words: impl IntoIterator<Item = &'a str>) -> Run {
+    pub(crate) fn run<'a>(&self, nodes: &str, words: impl IntoIterator<Item = &'a str>) -> Run {
         let home = self.directory.path();
         let run = Run::new(words).env("EIRENE_TRAIN_STEPS", home.join("steps.sock"));
         run.env("SLURM_JOB_NODELIST", nodes).env("HOME", home)
