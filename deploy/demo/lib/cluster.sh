@@ -44,6 +44,7 @@ slurmrestd_up() {
 wait_slurmrestd() { wait_until 60 "slurmrestd answers" slurmrestd_up; }
 
 have_account() { [[ -n $(on_head sacctmgr -nP show account "$1") ]]; }
+have_qos() { [[ -n $(on_head sacctmgr -nP show qos "$1") ]]; }
 have_association() { [[ -n $(on_head sacctmgr -nP show assoc "user=$1" "account=$2") ]]; }
 cluster_registered() { [[ -n $(on_head sacctmgr -nP show cluster demo) ]]; }
 
@@ -57,6 +58,19 @@ make_accounts() {
         have_association "$user" research ||
             on_head sacctmgr -i add user "$user" account=research defaultaccount=research
     done
+    make_spare
     have_association eirene-op service ||
         on_head sacctmgr -i add user eirene-op account=service defaultaccount=service adminlevel=operator
+}
+
+# What is left over, for work that can wait: the account `spare` has the QOS `scavenger` alone, which gives way to `normal` after half a minute.
+make_spare() {
+    local user
+    have_qos scavenger || on_head sacctmgr -i add qos scavenger gracetime=30 preemptmode=requeue
+    on_head sacctmgr -nP show qos normal format=preempt | grep -qw scavenger || on_head sacctmgr -i modify qos normal set preempt=scavenger
+    have_account spare ||
+        on_head sacctmgr -i add account spare description=spare organization=demo qos=scavenger defaultqos=scavenger
+    for user in ada grace; do
+        have_association "$user" spare || on_head sacctmgr -i add user "$user" account=spare
+    done
 }
