@@ -98,6 +98,7 @@ pub(crate) fn job(session: &Session, id: u32, state: JobState) -> Job {
         restart_count: 0,
         started_at: allocated.then(start_time),
         ends_at: None,
+        preempted_at: None,
         exit_code: None,
         gpus: vec![],
     }

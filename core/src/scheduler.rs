@@ -127,6 +127,8 @@ pub struct Job {
     pub started_at: Option<Timestamp>,
     /// When its time limit is over, or when it ended.
     pub ends_at: Option<Timestamp>,
+    /// When it was chosen to give its nodes to another job; it may have some time left.
+    pub preempted_at: Option<Timestamp>,
     /// Exit status of the batch script, once over.
     pub exit_code: Option<i32>,
     /// GPUs on all its nodes, by type (`""` for no type).

@@ -167,6 +167,20 @@ fn nodes_and_partitions_are_read_from_every_parser_and_from_scontrol() {
 }
 
 #[test]
+fn a_job_that_gives_way_says_since_when() {
+    let mut list: Value = serde_json::from_str(captured!("squeue-24.11.5-jobs")).unwrap();
+    let given = |list: &Value| {
+        let jobs = convert::jobs("demo", &read::<Jobs>(&list.to_string())).unwrap();
+        jobs.iter().take(2).map(|job| job.preempted_at.map(jiff::Timestamp::as_second)).collect::<Vec<_>>()
+    };
+    assert_eq!(given(&list), [None, None]);
+    // As SLURM 24.11 writes it; no preemption is the second 0.
+    list["jobs"][0]["preempt_time"] = serde_json::json!({"set": true, "infinite": false, "number": 0});
+    list["jobs"][1]["preempt_time"] = serde_json::json!({"set": true, "infinite": false, "number": 1_795_361_313});
+    assert_eq!(given(&list), [None, Some(1_795_361_313)]);
+}
+
+#[test]
 fn accounted_jobs_are_read_from_every_parser_and_from_sacct() {
     let uid_of = |name: &str| (name == "ada").then_some(2001);
     for json in by_parser!("accounted-jobs") {

@@ -56,6 +56,7 @@ fn job(cluster: &str, wire: &WireJob) -> Result<Job, String> {
         restart_count: u32_of(wire.restart_cnt).unwrap_or(0),
         started_at: time(wire.start_time),
         ends_at: time(wire.end_time).filter(|_| state != JobState::Pending),
+        preempted_at: time(wire.preempt_time),
         exit_code: exit_code(state, wire.exit_code),
         gpus: gpus(counts.iter().map(|(name, count)| (name.as_str(), *count))),
     })
@@ -131,6 +132,7 @@ fn accounted_job(cluster: &str, wire: &AccountedJob, uid: u32) -> Result<Job, St
         restart_count: u32_of(wire.restart_cnt).unwrap_or(0),
         started_at: time(wire.time.start),
         ends_at: time(wire.time.end).filter(|_| state.is_final()),
+        preempted_at: None,
         exit_code: exit_code(state, wire.exit_code),
         gpus: gpus(counts.iter().map(|(name, count)| (name.as_str(), *count))),
     })

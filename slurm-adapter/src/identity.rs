@@ -42,6 +42,7 @@ mod tests {
             restart_count,
             started_at: None,
             ends_at: None,
+            preempted_at: None,
             exit_code: None,
             gpus: Vec::new(),
         }

@@ -9,6 +9,9 @@ use eirene_core::{Desired, JobKind, Reason, Session, SessionState};
 use crate::services::sessions::change::advance;
 use crate::services::sessions::reasons;
 
+/// Why a job waits that has nothing but its turn to wait for.
+const ITS_TURN: [&str; 4] = ["not_before", "not_considered_yet", "priority", "waiting_for_resources"];
+
 /// Changes `session` to what `job` says.
 pub(super) fn see(session: &mut Session, job: &Job) {
     if session.state.is_final() || job.restart_count < session.restart_count {
@@ -56,6 +59,9 @@ pub(super) fn restart(session: &mut Session, job: &Job) {
     if session.state.is_final() || job.restart_count <= session.restart_count {
         return;
     }
+    // Its last moments were seen, or the scheduler still remembers.
+    let preempted = has_code(session, &["giving_way"])
+        || job.preempted_at.zip(session.started_at).is_some_and(|(preempted, started)| preempted >= started);
     session.restart_count = job.restart_count;
     session.exit_status = None;
     session.nodes.clear();
@@ -63,7 +69,7 @@ pub(super) fn restart(session: &mut Session, job: &Job) {
     session.ends_at = None;
     session.start_estimate = None;
     if advance(session, SessionState::Queued) || session.state == SessionState::Queued {
-        session.reason = Some(reasons::requeued());
+        session.reason = Some(if preempted { reasons::preempted(session.kind()) } else { reasons::requeued() });
     }
 }
 
@@ -82,7 +88,10 @@ fn waiting(session: &mut Session, job: &Job) {
         return;
     }
     session.start_estimate = job.started_at;
-    if job.reason.is_some() {
+    // That it waits for its turn again is said by what put it back, and why that was.
+    let said = has_code(session, &["preempted", "requeued"])
+        && job.reason.as_ref().is_some_and(|reason| ITS_TURN.contains(&reason.code.as_str()));
+    if job.reason.is_some() && !said {
         session.reason.clone_from(&job.reason);
     }
 }
@@ -95,13 +104,23 @@ fn allocated(session: &mut Session, job: &Job, starting: fn(JobKind) -> Reason) 
     if session.state == SessionState::Queued {
         advance(session, SessionState::Starting);
     }
-    let silent = session.reason.as_ref().is_some_and(|reason| reason.code == "agent_silent");
+    let silent = has_code(session, &["agent_silent"]);
     if session.state == SessionState::Starting && !silent {
         session.reason = Some(starting(session.kind()));
     }
-    if session.state == SessionState::Running && session.reason.as_ref().is_some_and(|r| r.code == "suspended") {
+    if session.state == SessionState::Running && has_code(session, &["suspended", "giving_way"]) {
         session.reason = None;
     }
+    let lives = matches!(session.state, SessionState::Starting | SessionState::Running);
+    // What the scheduler remembers may be of an earlier start.
+    let gives_way = job.preempted_at.is_some_and(|at| job.started_at.is_none_or(|started| at >= started));
+    if lives && gives_way && session.desired == Desired::Running {
+        session.reason = Some(reasons::giving_way(session.kind()));
+    }
+}
+
+fn has_code(session: &Session, codes: &[&str]) -> bool {
+    session.reason.as_ref().is_some_and(|reason| codes.contains(&reason.code.as_str()))
 }
 
 fn finish(session: &mut Session, job: &Job) {
@@ -144,7 +163,7 @@ fn judge(session: &Session, job: &Job) -> (SessionState, Reason) {
         },
         JobState::NodeFailed => (Failed, reasons::node_failed()),
         JobState::OutOfMemory => (Failed, reasons::out_of_memory()),
-        JobState::Preempted => (Failed, reasons::preempted()),
+        JobState::Preempted => (Failed, reasons::preempted_for_good()),
         JobState::Failed
         | JobState::Pending
         | JobState::Configuring
@@ -156,6 +175,8 @@ fn judge(session: &Session, job: &Job) -> (SessionState, Reason) {
 
 #[cfg(test)]
 mod tests {
+    use eirene_core::Sentence;
+
     use super::*;
     use crate::testing::{job, session};
 
@@ -241,6 +262,51 @@ mod tests {
         assert_eq!(after(&["c1", "c2"], &["c1", "c2"]), well);
         assert_eq!(after(&["c1"], &["c2"]), well, "a restart is not seen here");
         assert_eq!(after(&["c1", "c2"], &[]), well, "an answer without nodes says nothing");
+    }
+
+    #[test]
+    fn a_session_gives_way_waits_again_and_says_why_as_long_as_it_does() {
+        let second = |second: i64| jiff::Timestamp::from_second(second).unwrap();
+        let code = |session: &Session| session.reason.clone().map_or(String::new(), |reason| reason.code);
+        for seen_before in [true, false] {
+            let mut session = session("ada");
+            (session.state, session.started_at) = (SessionState::Running, Some(second(100)));
+            let mut taken = job(&session, 7, JobState::Running);
+            (taken.started_at, taken.preempted_at) = (Some(second(100)), Some(second(200)));
+            if seen_before {
+                see(&mut session, &taken);
+                assert_eq!((session.state, code(&session).as_str()), (SessionState::Running, "giving_way"));
+            }
+            (taken.state, taken.started_at, taken.restart_count) = (JobState::Pending, None, 1);
+            taken.reason = Some(Reason::new("not_before", Sentence::from_elsewhere("Later.".into())));
+            restart(&mut session, &taken);
+            see(&mut session, &taken);
+            assert_eq!((session.state, code(&session).as_str()), (SessionState::Queued, "preempted"));
+            taken.reason = Some(Reason::new("held_by_operator", Sentence::from_elsewhere("Held.".into())));
+            see(&mut session, &taken);
+            assert_eq!(code(&session), "held_by_operator", "what needs somebody's help is told");
+            // The scheduler still remembers the preemption of the earlier start.
+            (taken.state, taken.started_at, taken.reason) = (JobState::Running, Some(second(300)), None);
+            see(&mut session, &taken);
+            assert_eq!((session.state, code(&session).as_str()), (SessionState::Starting, "app_starting"));
+            session.started_at = Some(second(300));
+            (taken.state, taken.restart_count) = (JobState::Pending, 2);
+            restart(&mut session, &taken);
+            assert_eq!(code(&session), "requeued", "this time an operator did it");
+        }
+    }
+
+    #[test]
+    fn a_job_that_goes_on_after_all_gives_way_no_more() {
+        let mut session = session("ada");
+        session.state = SessionState::Running;
+        let mut job = job(&session, 7, JobState::Running);
+        job.preempted_at = job.started_at;
+        see(&mut session, &job);
+        assert!(has_code(&session, &["giving_way"]));
+        job.preempted_at = None;
+        see(&mut session, &job);
+        assert_eq!(session.reason, None);
     }
 
     #[test]

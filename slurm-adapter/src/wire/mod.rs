@@ -189,6 +189,7 @@ pub(crate) struct WireJob {
     pub(crate) submit_time: Number,
     pub(crate) start_time: Number,
     pub(crate) end_time: Number,
+    pub(crate) preempt_time: Number,
     pub(crate) exit_code: ExitCode,
     pub(crate) tres_alloc_str: Text,
     pub(crate) tres_req_str: Text,

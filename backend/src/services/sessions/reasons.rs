@@ -124,8 +124,25 @@ pub(crate) fn out_of_memory() -> Reason {
     because("out_of_memory")
 }
 
-pub(crate) fn preempted() -> Reason {
-    because("preempted")
+/// Another job is about to take the nodes.
+pub(crate) fn giving_way(kind: JobKind) -> Reason {
+    match kind {
+        JobKind::Session => because("giving_way"),
+        JobKind::Run => Reason::new("giving_way", say("reason.program_giving_way")),
+    }
+}
+
+/// Another job took the nodes, and this one waits for its turn again.
+pub(crate) fn preempted(kind: JobKind) -> Reason {
+    match kind {
+        JobKind::Session => because("preempted"),
+        JobKind::Run => Reason::new("preempted", say("reason.program_preempted")),
+    }
+}
+
+/// Another job took the nodes, and that was the end of this one.
+pub(crate) fn preempted_for_good() -> Reason {
+    Reason::new("preempted", say("reason.preempted_for_good"))
 }
 
 pub(crate) fn job_failed(exit_code: Option<i32>) -> Reason {

@@ -239,8 +239,10 @@ fn lines(words: &Words, session: &Session) -> (String, String) {
     let reason = session.reason.as_ref().map(|reason| sentence(&reason.text)).unwrap_or_default();
     match session.state {
         SessionState::Failed | SessionState::Ended if !reason.is_empty() => (reason, String::new()),
-        SessionState::Running => (general, String::new()),
-        SessionState::Queued
+        // Whoever comes back to it has to know why nothing is as they left it.
+        SessionState::Running if reason.is_empty() && session.restart_count > 0 => (general, words.get("line.anew")),
+        SessionState::Running
+        | SessionState::Queued
         | SessionState::Starting
         | SessionState::Stopping
         | SessionState::Ended
@@ -410,5 +412,17 @@ mod tests {
         assert_eq!(sentence(" the node `c1` failed "), "The node “c1” failed.");
         assert_eq!(sentence("Über alles!"), "Über alles!");
         assert_eq!(sentence(""), "");
+    }
+
+    #[test]
+    fn what_runs_says_that_it_is_about_to_give_way_and_that_it_began_anew() {
+        let words = eirene_words::words();
+        let mut session = crate::testing::session("ada");
+        session.state = SessionState::Running;
+        assert_eq!(lines(words, &session).1, "");
+        session.restart_count = 1;
+        assert!(lines(words, &session).1.contains("began anew"));
+        session.reason = Some(crate::services::sessions::reasons::giving_way(session.kind()));
+        assert!(lines(words, &session).1.contains("Save your work now"));
     }
 }
