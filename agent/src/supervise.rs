@@ -8,7 +8,7 @@ use eirene_tunnel::message::StopCause;
 use nix::sys::signal::Signal;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::UnixStream;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal as Signals, SignalKind, signal};
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
@@ -44,6 +44,10 @@ const LAST_WORDS: Duration = Duration::from_secs(3);
 const LOOK: Duration = Duration::from_millis(15);
 /// A signal this close before the time limit is the time limit's, seconds.
 const LIMIT_IS_NEAR_S: u64 = 10;
+/// So is a warning this close: it comes up to two minutes before, and SLURM may be up to a minute early. Any other is of a preemption.
+const WARNED_OF_LIMIT_S: u64 = 180;
+/// A program that made room for another job waits this long to be put back into the queue, longer than the grace that clusters give.
+const TAKEN_WITHIN: Duration = Duration::from_mins(10);
 
 /// Runs the session of this job file to its end; gives the exit status.
 pub async fn run(job_file: &Path, environment: &Environment, log: &Log) -> u8 {
@@ -206,7 +210,7 @@ impl Session {
                     container.warn().await;
                 }
                 _ = terminate.recv() => {
-                    let cause = if self.limit_is_near(warned) { StopCause::Walltime } else { StopCause::Signal };
+                    let cause = if self.limit_is_near(LIMIT_IS_NEAR_S, warned) { StopCause::Walltime } else { StopCause::Signal };
                     self.phase.send_replace(Phase::Stopping(cause));
                     self.log.say(if cause == StopCause::Walltime { "the time limit is reached" } else { "asked to end by a signal" });
                     break (cause, self.grace());
@@ -232,7 +236,9 @@ impl Session {
                     let status = ended.ok().and_then(container::code);
                     let noun = self.noun();
                     self.log.say(&status.map_or(format!("the {noun} was ended by a signal"), |s| format!("the {noun} ended with status {s}")));
-                    return End { why: None, status, problem: None, exit: status.map_or(EXIT_SIGNAL, |s| u8::try_from(s).unwrap_or(1)) };
+                    let broke_off = warned && self.job.file.app.run.is_some() && status != Some(0);
+                    let why = if broke_off { self.made_room(&mut terminate, &mut interrupt).await } else { None };
+                    return End { why, status, problem: None, exit: status.map_or(EXIT_SIGNAL, |s| u8::try_from(s).unwrap_or(1)) };
                 }
                 () = is_ready(&socket, readiness, &self.helpers, &self.job.node), if !ready => {
                     ready = true;
@@ -251,10 +257,29 @@ impl Session {
         End { why: Some(why), status, problem: None, exit: 0 }
     }
 
-    fn limit_is_near(&self, warned: bool) -> bool {
+    /// A program that was warned and then ended before it was done has saved and made room. Its end must not be the job's own where SLURM is
+    /// about to put the job back into the queue, because SLURM does so only with jobs that run. Gives why it ended; none: that is not known.
+    async fn made_room(&mut self, terminate: &mut Signals, interrupt: &mut Signals) -> Option<StopCause> {
+        if self.limit_is_near(WARNED_OF_LIMIT_S, true) {
+            self.phase.send_replace(Phase::Stopping(StopCause::Walltime));
+            self.log.say("the time limit is all but reached");
+            return Some(StopCause::Walltime);
+        }
+        self.log.say("waits for the scheduler to take the nodes");
+        let why = tokio::select! {
+            _ = terminate.recv() => StopCause::Signal,
+            _ = interrupt.recv() => StopCause::Signal,
+            order = self.inbox.recv() => if matches!(order, Some(Order::Stop { .. })) { StopCause::Request } else { StopCause::Signal },
+            () = tokio::time::sleep(TAKEN_WITHIN) => return None,
+        };
+        self.phase.send_replace(Phase::Stopping(why));
+        Some(why)
+    }
+
+    fn limit_is_near(&self, within_s: u64, otherwise: bool) -> bool {
         match (self.job.ends_at, SystemTime::now().duration_since(UNIX_EPOCH)) {
-            (Some(ends_at), Ok(now)) => now.as_secs() + LIMIT_IS_NEAR_S >= ends_at,
-            _ => warned,
+            (Some(ends_at), Ok(now)) => now.as_secs() + within_s >= ends_at,
+            _ => otherwise,
         }
     }
 }

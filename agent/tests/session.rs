@@ -7,7 +7,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 use std::process::Stdio;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use data_encoding::HEXLOWER;
 use eirene_core::SessionId;
@@ -24,6 +24,11 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
 const WITHIN: Duration = Duration::from_secs(20);
+const HOUR: Duration = Duration::from_hours(1);
+
+/// A run that saves when it is warned, and then ends with status 9.
+const SAVES: &str =
+    "#!/bin/sh\necho \"run $1 in $PWD\"\ntrap 'echo saving; exit 9' TERM\nwhile :; do sleep 0.05; done\n";
 
 /// Stands in for Apptainer: answers HTTP on the socket of the directory bound to `/run/eirene`, as told by `BEHAVIOUR` beside it.
 const ENGINE: &str = r#"#!/usr/bin/env python3
@@ -177,13 +182,13 @@ struct Job {
 
 impl Job {
     fn start(portal: &Portal, behaviour: &str, pin: Option<&str>, ready_within_s: u32) -> Self {
-        Self::start_with(portal, behaviour, pin, ready_within_s, None)
+        Self::start_with(portal, behaviour, pin, ready_within_s, None, HOUR)
     }
 
-    /// A run of this script, which lies in the home.
-    fn start_run(portal: &Portal, script: &str) -> Self {
+    /// A run of this script, which lies in the home, in a job whose time limit is over after `ends_in`.
+    fn start_run(portal: &Portal, script: &str, ends_in: Duration) -> Self {
         let run = RunProgram { file: "tool".into(), arguments: vec!["a b".into()], ranks: None, preflight: true };
-        Self::start_with(portal, "run", None, 20, Some((run, script)))
+        Self::start_with(portal, "run", None, 20, Some((run, script)), ends_in)
     }
 
     fn start_with(
@@ -192,6 +197,7 @@ impl Job {
         pin: Option<&str>,
         ready_within_s: u32,
         run: Option<(RunProgram, &str)>,
+        ends_in: Duration,
     ) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let home = directory.path().to_owned();
@@ -224,6 +230,7 @@ impl Job {
                 run: run.map(|(run, _)| run),
             },
         };
+        let ends_at = SystemTime::now().duration_since(UNIX_EPOCH).unwrap() + ends_in;
         let job_file = write("job.json", &serde_json::to_string(&file).unwrap(), 0o600);
         let child = Command::new(env!("CARGO_BIN_EXE_eirene-agent"))
             .args(["run", "--job-file"])
@@ -232,6 +239,7 @@ impl Job {
             .env("PATH", format!("{}:/usr/local/bin:/usr/bin:/bin:{}", home.display(), std::env::var("PATH").unwrap()))
             .env("HOME", &home)
             .env("SLURM_JOB_ID", "7")
+            .env("SLURM_JOB_END_TIME", ends_at.as_secs().to_string())
             .env("SLURMD_NODENAME", "c1")
             .stdout(std::fs::File::create(home.join("job.log")).unwrap())
             .stderr(Stdio::inherit())
@@ -275,6 +283,16 @@ impl Job {
         status.code().unwrap()
     }
 
+    /// Waits until its log holds `text`.
+    async fn logged(&self, text: &str) {
+        let there = async {
+            while !self.log().contains(text) {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        };
+        tokio::time::timeout(WITHIN, there).await.unwrap();
+    }
+
     fn log(&self) -> String {
         std::fs::read_to_string(self.home.join("job.log")).unwrap()
     }
@@ -316,18 +334,13 @@ async fn it_starts_says_ready_forwards_and_stops_when_asked() {
 #[tokio::test]
 async fn a_run_is_ready_once_it_has_begun_is_warned_and_ends_with_its_own_status() {
     let portal = Portal::open().await;
-    let script = "#!/bin/sh\necho \"run $1 in $PWD\"\ntrap 'echo saving; exit 9' TERM\nwhile :; do sleep 0.05; done\n";
-    let mut job = Job::start_run(&portal, script);
+    let mut job = Job::start_run(&portal, SAVES, Duration::from_mins(2));
     let (_, opener) = portal.welcome(Some("key")).await;
     let mut control = Control::open(&opener).await;
     control.wait_for(is_ready).await;
-    let begun = tokio::time::timeout(WITHIN, async {
-        while !job.log().contains("run a b in ") {
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
-    });
-    begun.await.unwrap();
+    job.logged("run a b in ").await;
     job.signal(nix::sys::signal::Signal::SIGUSR1);
+    control.wait_for(|said| *said == FromAgent::Stopping { why: StopCause::Walltime }).await;
     assert_eq!(control.last_word().await, FromAgent::Exited { status: Some(9), code: None, text: None });
     assert_eq!(job.exit().await, 9);
     let log = job.log();
@@ -339,12 +352,30 @@ async fn a_run_is_ready_once_it_has_begun_is_warned_and_ends_with_its_own_status
 async fn a_run_whose_file_is_not_there_says_so() {
     let portal = Portal::open().await;
     let run = RunProgram { file: "gone.py".into(), arguments: Vec::new(), ranks: None, preflight: true };
-    let mut job = Job::start_with(&portal, "run", None, 20, Some((run, "")));
+    let mut job = Job::start_with(&portal, "run", None, 20, Some((run, "")), HOUR);
     let (_, opener) = portal.welcome(Some("key")).await;
     let said = Control::open(&opener).await.last_word().await;
     let FromAgent::Exited { code: Some(code), text: Some(text), .. } = said else { panic!("{said:?}") };
     assert_eq!((code.as_str(), text.as_str()), ("not_started", "there is no file `gone.py` in the home directory"));
     assert_eq!(job.exit().await, 3);
+}
+
+#[tokio::test]
+async fn a_run_that_makes_room_for_another_job_leaves_its_own_to_the_scheduler() {
+    let portal = Portal::open().await;
+    let mut job = Job::start_run(&portal, SAVES, HOUR);
+    let (_, opener) = portal.welcome(Some("key")).await;
+    let mut control = Control::open(&opener).await;
+    control.wait_for(is_ready).await;
+    job.logged("run a b in ").await;
+    job.signal(nix::sys::signal::Signal::SIGUSR1);
+    job.logged("waits for the scheduler to take the nodes").await;
+    // Had it said that it is over, the portal would have ended the job.
+    let said = |said: &FromAgent| matches!(said, FromAgent::Stopping { .. } | FromAgent::Exited { .. });
+    job.signal(nix::sys::signal::Signal::SIGTERM);
+    assert_eq!(control.wait_for(said).await, FromAgent::Stopping { why: StopCause::Signal });
+    assert_eq!(control.last_word().await, FromAgent::Exited { status: Some(9), code: None, text: None });
+    job.exit().await;
 }
 
 #[tokio::test]
