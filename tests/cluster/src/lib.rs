@@ -1,9 +1,10 @@
-//! What the tests on the demo cluster share: the cluster's log-ins and containers, the API as a person sees it, and a Jupyter
-//! kernel reached as a browser reaches it. It leaves all judging to the tests.
+//! What the tests on the demo cluster share: the cluster's log-ins and containers, the API as a person sees it, a Jupyter
+//! kernel reached as a browser reaches it, and a training that may be disturbed. It leaves all judging to the tests.
 
 pub mod demo;
 pub mod kernel;
 pub mod portal;
+pub mod training;
 
 use std::time::{Duration, Instant};
 
