@@ -16,6 +16,7 @@ use tokio::time::Instant;
 
 use crate::app;
 use crate::container::{Announcement, Container, Content, Place, Spec};
+use crate::ends::{self, RankEnd};
 use crate::job::{Environment, read_exactly};
 use crate::launchers;
 use crate::log::Log;
@@ -73,6 +74,11 @@ pub(crate) enum FromHelper {
         question: u64,
         /// As a program has called it.
         host: String,
+    },
+    /// A rank of its node has not ended well.
+    Ended {
+        /// Which, and how.
+        end: RankEnd,
     },
     /// The container has ended, and is started again.
     Lost {
@@ -150,6 +156,8 @@ async fn serve(path: &Path, digest: &str, log: &Log) -> Result<(), AnyError> {
     launchers::furnish(&directory.inside(), &file.nodes)?;
     say(&FromHelper::Hello { proof, directory: directory.path().to_owned(), names: names::own() })?;
     let questions = Questions::default();
+    // Whoever cannot tell the agent has nobody left to tell.
+    ends::listen(&directory.inside(), |end| drop(say(&FromHelper::Ended { end })))?;
     serve_launchers(path, &file, &environment, &directory, questions.clone())?;
     let mut orders = Orders::new(questions)?;
     while !orders.over {

@@ -13,6 +13,7 @@ use tokio::process::{Child, ChildStdin, ChildStdout};
 use tokio::sync::{broadcast, mpsc, watch};
 
 use crate::container::Spec;
+use crate::ends::RankEnd;
 use crate::helper::{BEAT, FromHelper, HelperFile, ToHelper, is_proven};
 use crate::job::{Job, digest, write_private};
 use crate::log::Log;
@@ -30,6 +31,9 @@ pub(crate) const STEP_FILE: &str = "step-";
 const GONE: Duration = Duration::from_secs(5);
 /// Orders that a helper may be behind.
 const ORDERS: usize = 64;
+
+/// Ends of ranks that a step may be behind.
+const ENDS: usize = 1024;
 
 /// How a node of the session is.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -61,6 +65,7 @@ pub(crate) type Nodes = BTreeMap<String, Node>;
 pub(crate) struct Helpers {
     nodes: watch::Sender<Nodes>,
     orders: broadcast::Sender<ToHelper>,
+    ends: broadcast::Sender<(String, RankEnd)>,
     over: watch::Sender<bool>,
 }
 
@@ -73,7 +78,8 @@ impl Helpers {
             (name.clone(), Node { state: NodeState::Starting, directory, names })
         };
         let (nodes, _) = watch::channel(job.allocation.names().iter().map(node).collect());
-        Self { nodes, orders: broadcast::channel(ORDERS).0, over: watch::channel(false).0 }
+        let (orders, ends) = (broadcast::channel(ORDERS).0, broadcast::channel(ENDS).0);
+        Self { nodes, orders, ends, over: watch::channel(false).0 }
     }
 
     /// Starts a helper on every node behind the first. They live as long as the job's side does.
@@ -135,6 +141,17 @@ impl Helpers {
                 known.names = names;
             }
         });
+    }
+
+    /// Says how a rank on a node has ended.
+    pub(crate) fn ended(&self, node: &str, end: RankEnd) {
+        // Mostly no step runs any more where a word comes late.
+        let _ = self.ends.send((node.to_owned(), end));
+    }
+
+    /// Ends of ranks from now on, each with its node.
+    pub(crate) fn ends(&self) -> broadcast::Receiver<(String, RankEnd)> {
+        self.ends.subscribe()
     }
 
     /// Hands a signal to the ranks of a step, on all nodes behind the first.
@@ -276,6 +293,7 @@ impl Keeper {
                         let _ = answers.send(ToHelper::There { question, answer }).await;
                     });
                 }
+                Ok(FromHelper::Ended { end }) if proven => self.helpers.ended(&self.node, end),
                 Ok(FromHelper::Lost { text }) => {
                     end.why = Some(text.clone());
                     self.helpers.set(&self.node, NodeState::Lost(text), None);

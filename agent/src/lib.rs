@@ -16,6 +16,7 @@ mod allocation;
 mod app;
 mod container;
 mod dial;
+mod ends;
 mod guard;
 mod helper;
 mod helpers;

@@ -20,13 +20,15 @@ use serde::{Deserialize, Serialize};
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::allocation::repeated;
+use crate::app::RUNTIME;
 use crate::container::{GUARD, Place, Spec, in_container};
+use crate::ends::{Asked, Teller, how};
 use crate::guard;
 use crate::job::{Environment, JobError, read_exactly};
 use crate::launchers::NODE_RANK;
 use crate::log::Log;
 use crate::processes::{self, Process};
-use crate::runtime_directory::RANKS;
+use crate::runtime_directory::{RANKS, inside as seen_inside};
 
 /// Exit status when the program could not be started, as shells say it.
 const EXIT_NOT_FOUND: u8 = 127;
@@ -39,7 +41,7 @@ const SAME: Duration = Duration::from_millis(200);
 /// By this the training runtime knows that a session's agent has started a rank, and that torch's variables are there for others.
 const STEP_VARIABLE: &str = "EIRENE_TRAIN_STEP";
 /// What a rank of the training runtime ends with when another one is to blame.
-const BECAUSE_OF_ANOTHER: u8 = 113;
+pub(crate) const BECAUSE_OF_ANOTHER: u8 = 113;
 /// Longest file of a step, bytes: a request and a little more.
 const MOST_BYTES: u64 = 2 << 20;
 /// What tells a rank's task to hand SIGTERM to its program: SIGTERM itself comes from SLURM, to all processes alike.
@@ -100,7 +102,7 @@ pub fn rank(file: &Path, digest: &str, log: &Log) -> u8 {
         }
     };
     let outcome = begin(&step, &environment, &own);
-    let (command, registered) = match outcome {
+    let (command, registered, teller) = match outcome {
         Ok(begun) => begun,
         Err(error) => {
             let source = std::error::Error::source(&error).map(|source| format!(": {source}")).unwrap_or_default();
@@ -109,17 +111,18 @@ pub fn rank(file: &Path, digest: &str, log: &Log) -> u8 {
         }
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let ended = runtime.and_then(|runtime| runtime.block_on(watch(command, Child::Task)));
+    let ended = runtime.and_then(|runtime| runtime.block_on(watch(command, Child::Task, &teller)));
     drop(registered);
-    let (status, asked) = match ended {
-        Ok(End { status, asked }) => (status, asked),
+    let (status, asked, told) = match ended {
+        Ok(End { status, asked, told }) => (status, asked, told),
         Err(error) => {
             log.say(&format!("rank {own} could not be started: {error}"));
             return EXIT_NOT_READY;
         }
     };
     if status != 0 && step.together && !asked {
-        if status != BECAUSE_OF_ANOTHER {
+        // The agent says it of the rank that failed first. Where it cannot be told, nobody else does.
+        if status != BECAUSE_OF_ANOTHER && !told {
             log.say(&format!("rank {own} on {} {}", environment.get("SLURMD_NODENAME").unwrap_or("?"), how(status)));
         }
         std::thread::sleep(LAST_WORDS);
@@ -134,7 +137,12 @@ pub async fn inside(command: &[OsString], log: &Log) -> u8 {
     let mut command = Command::new(program);
     command.args(arguments);
     let ended = match alone {
-        Ok(()) => watch(command, Child::Program).await,
+        Ok(()) => {
+            let number = |name: &str| std::env::var(name).ok()?.parse().ok();
+            let own = number(STEP_VARIABLE).zip(number("SLURM_PROCID"));
+            let (step, rank) = own.unwrap_or_default();
+            watch(command, Child::Program, &Teller::new(Path::new(RUNTIME), step, rank)).await
+        }
         Err(error) => Err(error),
     };
     processes::sweep().await;
@@ -148,26 +156,24 @@ pub async fn inside(command: &[OsString], log: &Log) -> u8 {
     )
 }
 
-/// How a program ended, as people say it.
-fn how(status: u8) -> String {
-    let signal = status.checked_sub(128).and_then(|number| Signal::try_from(i32::from(number)).ok());
-    signal.map_or(format!("ended with status {status}"), |signal| format!("was killed by signal {signal}"))
-}
-
 /// How a rank ended.
 struct End {
     status: u8,
     /// SLURM had asked the step to end before.
     asked: bool,
+    /// The agent knows, as far as there was something to tell.
+    told: bool,
 }
 
 /// Everything up to the start: where, as what, with which environment.
-fn begin(step: &Step, environment: &Environment, own: &str) -> Result<(Command, Registered), NotStarted> {
+fn begin(step: &Step, environment: &Environment, own: &str) -> Result<(Command, Registered, Teller), NotStarted> {
     let node = environment.get("SLURMD_NODENAME").unwrap_or_default();
     let not_ready = || NotStarted::NotReady(io::ErrorKind::NotFound.into());
     let directory = step.directories.get(node).ok_or_else(not_ready)?;
     let place = Place::read(directory).map_err(NotStarted::NotReady)?;
     let registered = Registered::new(directory, step.number, own).map_err(NotStarted::NotReady)?;
+    // From in the container the path is another one.
+    let teller = Teller::new(&seen_inside(directory), step.number, own.parse().unwrap_or_default());
     let variables = variables(step, environment);
     let inside: Vec<String> =
         [GUARD, "inside", "--"].map(ToOwned::to_owned).into_iter().chain(step.program.command.clone()).collect();
@@ -195,7 +201,7 @@ fn begin(step: &Step, environment: &Environment, own: &str) -> Result<(Command, 
         let file = OpenOptions::new().append(true).create(true).open(&path).map_err(failed)?;
         command.stdout(file.try_clone().map_err(failed)?).stderr(Stdio::from(file));
     }
-    Ok((command, registered))
+    Ok((command, registered, teller))
 }
 
 /// What the asker has, and over it what SLURM has set for this rank.
@@ -255,7 +261,7 @@ enum Child {
 }
 
 /// Waits for a child, and passes on what is meant for it alone.
-async fn watch(command: Command, kind: Child) -> io::Result<End> {
+async fn watch(command: Command, kind: Child, teller: &Teller) -> io::Result<End> {
     let kinds = [SignalKind::interrupt(), SignalKind::user_defined1(), SignalKind::user_defined2()];
     let [mut interrupt, mut user1, mut user2] = [signal(kinds[0])?, signal(kinds[1])?, signal(kinds[2])?];
     let mut end = signal(SignalKind::quit())?;
@@ -278,8 +284,15 @@ async fn watch(command: Command, kind: Child) -> io::Result<End> {
                 let status = guard::code(ended?);
                 // The same signal has come, or comes, to this process.
                 let by_signal = status == 128 + Signal::SIGTERM as u8;
-                let asked = asked || (by_signal && tokio::time::timeout(SAME, terminate.recv()).await.is_ok());
-                return Ok(End { status, asked });
+                let mut told = true;
+                if status != 0 && !asked {
+                    told = teller.tell(status, if by_signal { Asked::Perhaps } else { Asked::No });
+                }
+                if by_signal && !asked {
+                    asked = tokio::time::timeout(SAME, terminate.recv()).await.is_ok();
+                    told = teller.tell(status, if asked { Asked::Yes } else { Asked::No });
+                }
+                return Ok(End { status, asked, told });
             }
             _ = interrupt.recv() => tell(Signal::SIGINT),
             _ = user1.recv() => tell(Signal::SIGUSR1),
@@ -289,7 +302,7 @@ async fn watch(command: Command, kind: Child) -> io::Result<End> {
                 tell(if kind == Child::Task { TERMINATE } else { Signal::SIGTERM });
             }
             _ = terminate.recv() => asked = true,
-            _ = hang_up.recv() => return Ok(End { status: EXIT_WITH_OTHERS, asked: true }),
+            _ = hang_up.recv() => return Ok(End { status: EXIT_WITH_OTHERS, asked: true, told: true }),
         }
     }
 }

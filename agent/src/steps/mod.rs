@@ -3,11 +3,13 @@
 //! The socket lies in the runtime directory, which only this person can enter and only this session's container sees; the peer's user is
 //! checked all the same. A request is typed, and what it starts is an argument vector from beginning to end.
 
+mod account;
 mod plan;
 mod remote;
 mod socket;
 
-use std::io;
+use std::io::{self, Write as _};
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -22,6 +24,7 @@ use tokio::sync::{OnceCell, broadcast, watch};
 
 use crate::allocation::Allocation;
 use crate::container::Spec;
+use crate::ends;
 use crate::helpers::{Helpers, NodeState, Nodes, STEP_FILE};
 use crate::job::{Job, digest, write_private};
 use crate::log::Log;
@@ -32,6 +35,7 @@ use crate::srun::Srun;
 pub(crate) use remote::{Questions, Remotes, Way, Where, where_is};
 pub(crate) use socket::{Asker, listen};
 
+use account::Account;
 pub(crate) use plan::Refusal;
 use plan::{Plan, plan};
 
@@ -46,6 +50,10 @@ const READY: Duration = Duration::from_mins(1);
 const EXIT_ENDED: u8 = 128 + Signal::SIGKILL as u8;
 /// How long SLURM may take to end a step it was told to end.
 const END: Duration = Duration::from_secs(40);
+/// How long word of a rank's end may take after SLURM's end of the step.
+const WORD: Duration = Duration::from_millis(500);
+/// How long who reads a step's errors may take for the last line, until it is left to it.
+const LAST_LINE: Duration = Duration::from_secs(1);
 /// Warnings that a step may be behind.
 const WARNINGS: usize = 8;
 
@@ -58,6 +66,7 @@ pub(crate) struct Steps {
 struct Inner {
     allocation: Allocation,
     own_directory: PathBuf,
+    own_node: String,
     home_directory: PathBuf,
     name: String,
     uid: u32,
@@ -118,6 +127,7 @@ impl Steps {
         let inner = Inner {
             allocation: job.allocation.clone(),
             own_directory: directory.to_owned(),
+            own_node: job.node.clone(),
             home_directory: job.home_directory().to_owned(),
             name: job.name(),
             uid: job.uid,
@@ -136,6 +146,8 @@ impl Steps {
 
     /// Listens, and serves until the agent ends.
     pub(crate) fn listen(&self) -> io::Result<()> {
+        let (helpers, node) = (self.inner.helpers.clone(), self.inner.own_node.clone());
+        ends::listen(&inside(&self.inner.own_directory), move |end| helpers.ended(&node, end))?;
         let steps = self.clone();
         listen(
             &inside(&self.inner.own_directory).join(STEPS_SOCKET),
@@ -266,6 +278,9 @@ impl Steps {
         let (path, digest) = (file.path.clone().into_os_string(), file.digest.clone().into());
         let words = ["rank".into(), "--step".into(), path, "--digest".into(), digest];
         let Descriptors([input, output, errors]) = standard;
+        let labels = options.iter().any(|option| option == "--label");
+        let mut first = First::new(step, labels, errors.try_clone().map_err(failed)?);
+        let mut ends = self.inner.helpers.ends();
         let mut command = srun.step(options, &words.each_ref());
         command.stdin(Stdio::from(input)).stdout(Stdio::from(output)).stderr(Stdio::from(errors));
         // Ctrl-C in the asker's terminal is the asker's to pass on.
@@ -277,8 +292,11 @@ impl Steps {
             tokio::select! {
                 ended = child.wait() => {
                     let status = ended.map_or(1, crate::guard::code);
-                    return Ok(Answer::Ended { status });
+                    return Ok(Answer::Ended { status: first.status(status, &mut ends).await });
                 }
+                end = ends.recv() => if let Ok((node, end)) = end {
+                    first.note(node, &end);
+                },
                 heard = asker.hear::<Word>() => match heard {
                     Ok(Some(Word::Signal { signal })) => self.signal(step.number, of(signal)),
                     // It wants the end, is gone, or talks nonsense.
@@ -303,6 +321,63 @@ impl Steps {
         ask_to_end(&child);
         if tokio::time::timeout(END, child.wait()).await.is_err() {
             self.inner.log.say(&format!("step {step} does not end: SLURM is left to it"));
+        }
+    }
+}
+
+/// The rank that fails first: said among its lines, and its status is the step's.
+struct First {
+    account: Account,
+    /// Whether there are others.
+    together: bool,
+    labels: bool,
+    /// The step's standard error.
+    errors: Option<OwnedFd>,
+    line: Option<tokio::task::JoinHandle<()>>,
+}
+
+impl First {
+    fn new(step: &Step, labels: bool, errors: OwnedFd) -> Self {
+        let account = Account::of(step.number);
+        Self { account, together: step.together, labels, errors: Some(errors), line: None }
+    }
+
+    fn note(&mut self, node: String, end: &ends::RankEnd) {
+        self.account.note(node, end);
+        let sentence = self.account.sentence(false);
+        self.say(sentence);
+    }
+
+    /// The step's status, where SLURM's is this.
+    async fn status(mut self, status: u8, ends: &mut broadcast::Receiver<(String, ends::RankEnd)>) -> u8 {
+        if status == 0 {
+            return status;
+        }
+        // Another node's word may be on its way still.
+        let _ = tokio::time::timeout(WORD, async {
+            while !self.account.is_settled() {
+                let Ok((node, end)) = ends.recv().await else { return };
+                self.note(node, &end);
+            }
+        })
+        .await;
+        let sentence = self.account.sentence(true);
+        self.say(sentence);
+        if let Some(line) = self.line.take() {
+            let _ = tokio::time::timeout(LAST_LINE, line).await;
+        }
+        self.account.status().unwrap_or(status)
+    }
+
+    fn say(&mut self, sentence: Option<(u32, String)>) {
+        let Some((rank, sentence)) = sentence.filter(|_| self.together) else { return };
+        let label = if self.labels { format!("{rank}: ") } else { String::new() };
+        if let Some(errors) = self.errors.take() {
+            // Whoever does not read keeps a thread waiting, and not the agent.
+            self.line = Some(tokio::task::spawn_blocking(move || {
+                // Who has gone needs no line.
+                let _ = std::fs::File::from(errors).write_all(format!("{label}[eirene] {sentence}\n").as_bytes());
+            }));
         }
     }
 }

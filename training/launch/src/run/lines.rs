@@ -61,6 +61,11 @@ impl Lines {
         shown
     }
 
+    /// How many bytes are kept.
+    pub(crate) fn len(&self) -> usize {
+        self.rest.len()
+    }
+
     /// When a progress bar is to be shown.
     pub(crate) fn next_bar(&self) -> Option<Instant> {
         self.bar_since.filter(|_| self.rest.contains(&b'\r')).map(|since| since + SHOWN_EVERY)

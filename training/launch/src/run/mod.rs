@@ -9,6 +9,7 @@ mod feed;
 mod fleet;
 mod hosts;
 mod keeper;
+mod labelled;
 mod lines;
 mod node;
 mod options;

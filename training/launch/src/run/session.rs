@@ -14,7 +14,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::Signal;
 
 use super::event::{Event, Stream};
-use super::lines::Lines;
+use super::labelled::{Labelled, Line};
 use super::options::{Bind, Hosts, Options};
 use super::printer::{Output, Printer};
 use super::report::{Look, Report};
@@ -56,8 +56,19 @@ pub fn in_session(
     let report = Report::new(look, Vec::new(), std::iter::empty());
     let labelled = options.labels && options.output.is_none();
     let limit = options.limit.map(|limit| Instant::now() + limit);
-    Waiting { asker, signals, printer, outputs, report, labelled, grace: options.grace, limit, stop: Stop::Not }
-        .until_ended()
+    Waiting {
+        asker,
+        signals,
+        printer,
+        outputs,
+        report,
+        labelled,
+        failure: None,
+        grace: options.grace,
+        limit,
+        stop: Stop::Not,
+    }
+    .until_ended()
 }
 
 /// The nodes of its session that a run uses, in the session's order; none where that is not known here, or is for the agent to refuse.
@@ -143,23 +154,23 @@ fn request(options: &Options, session: SessionOptions) -> Result<StepRequest, Er
 struct Source {
     pipe: Option<PipeReader>,
     stream: Stream,
-    lines: Lines,
+    labelled: Labelled,
 }
 
 impl Source {
     fn new(pipe: PipeReader, stream: Stream) -> Self {
-        Self { pipe: Some(pipe), stream, lines: Lines::default() }
+        Self { pipe: Some(pipe), stream, labelled: Labelled::default() }
     }
 
-    /// Reads once; whole lines, or pieces where nobody labels them.
-    fn read(&mut self, whole: bool) -> Vec<u8> {
+    /// Reads once; nothing at the end.
+    fn read(&mut self) -> Vec<u8> {
         let mut buffer = vec![0; 64 * 1024];
         let read = self.pipe.as_mut().map_or(0, |pipe| pipe.read(&mut buffer).unwrap_or(0));
         if read == 0 {
             self.pipe = None;
-            return self.lines.finish();
         }
-        if whole { self.lines.push(&buffer[..read]) } else { buffer[..read].to_vec() }
+        buffer.truncate(read);
+        buffer
     }
 }
 
@@ -170,6 +181,8 @@ struct Waiting {
     outputs: [Source; 2],
     report: Report,
     labelled: bool,
+    /// The rank that failed first, and how, as the agent has said.
+    failure: Option<String>,
     grace: Duration,
     /// When all is ended, however far it is.
     limit: Option<Instant>,
@@ -206,6 +219,7 @@ impl Waiting {
             if matches!(self.stop, Stop::Asked(by) if Instant::now() >= by) {
                 self.end();
             }
+            self.show_bars();
             for (at, _) in ready.outputs.iter().enumerate().filter(|(_, ready)| **ready) {
                 self.show(at);
             }
@@ -223,6 +237,14 @@ impl Waiting {
                     }
                 }
             }
+        }
+        for at in 0..self.outputs.len() {
+            // Whoever has not closed an output leaves nothing in it unseen.
+            let rest = self.outputs[at].labelled.finish();
+            self.print(at, rest);
+        }
+        if let Some(failure) = self.failure.take().filter(|_| interrupted.is_none() && ending != Some(0)) {
+            self.say(&format!("the run failed: {failure}"));
         }
         self.printer.is_written(LAST_LINES);
         Ok(match (interrupted, ending) {
@@ -242,7 +264,8 @@ impl Waiting {
             Stop::Not => self.limit.filter(|_| with_asker),
             Stop::Killed(_) => None,
         };
-        let timeout = over_by.into_iter().chain(asked).min().map_or(PollTimeout::NONE, |by| {
+        let bar = self.outputs.iter().filter_map(|source| source.labelled.next_bar()).min();
+        let timeout = over_by.into_iter().chain(asked).chain(bar).min().map_or(PollTimeout::NONE, |by| {
             let left = by.saturating_duration_since(Instant::now()) + Duration::from_millis(1);
             PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX)
         });
@@ -269,29 +292,40 @@ impl Waiting {
     /// Shows what has come on one of the outputs.
     fn show(&mut self, at: usize) {
         let source = &mut self.outputs[at];
-        let stream = source.stream;
-        let text = source.read(self.labelled);
+        let text = source.read();
         if !self.labelled {
-            let target = match stream {
+            let target = match source.stream {
                 Stream::Stdout => super::Target::Stdout,
                 Stream::Stderr => super::Target::Stderr,
             };
             return self.printer.print(target, text);
         }
-        for line in text.split_inclusive(|byte| *byte == b'\n') {
-            let (target, bytes) = match rank_of(line) {
-                Some((_, rest)) if rest.starts_with(b"slurmstepd-") && contains(rest, b": error: *** STEP ") => {
-                    continue;
-                }
-                Some((rank, rest)) => {
-                    let event = Event::Lines { rank, stream, lines: rest.to_vec() };
-                    let Some(printed) = self.report.note(&event) else { continue };
-                    printed
-                }
-                None if is_noise(line) => continue,
-                None => (super::Target::Stderr, line.to_vec()),
+        let lines = if source.pipe.is_some() { source.labelled.push(&text) } else { source.labelled.finish() };
+        self.print(at, lines);
+    }
+
+    /// Shows progress bars that are to be shown now.
+    fn show_bars(&mut self) {
+        let now = Instant::now();
+        for at in 0..self.outputs.len() {
+            let bars = self.outputs[at].labelled.bars(now);
+            self.print(at, bars);
+        }
+    }
+
+    fn print(&mut self, at: usize, lines: Vec<Line>) {
+        let stream = self.outputs[at].stream;
+        for (rank, line) in lines {
+            let Some(rank) = rank else {
+                self.printer.print(super::Target::Stderr, line);
+                continue;
             };
-            self.printer.print(target, bytes);
+            if stream == Stream::Stderr {
+                self.failure = self.failure.take().or_else(|| failure(rank, &line));
+            }
+            if let Some((target, bytes)) = self.report.note(&Event::Lines { rank, stream, lines: line }) {
+                self.printer.print(target, bytes);
+            }
         }
     }
 
@@ -330,23 +364,12 @@ struct Ready {
     outputs: [bool; 2],
 }
 
-/// The rank that has written a line, as `srun --label` shows it, and the line.
-fn rank_of(line: &[u8]) -> Option<(u32, &[u8])> {
-    let end = line.iter().position(|byte| *byte == b':')?;
-    let rank = std::str::from_utf8(&line[..end]).ok()?.trim_start().parse().ok()?;
-    let rest = &line[end + 1..];
-    Some((rank, rest.strip_prefix(b" ").unwrap_or(rest)))
-}
-
-fn contains(line: &[u8], words: &[u8]) -> bool {
-    line.windows(words.len()).any(|part| part == words)
-}
-
-/// SLURM's account of how tasks ended: what is of interest in it, ranks and the exit status say.
-fn is_noise(line: &[u8]) -> bool {
-    let line = String::from_utf8_lossy(line);
-    let about_tasks = line.starts_with("srun: error: ") && (line.contains(": task ") || line.contains(": tasks "));
-    about_tasks || line.starts_with("srun: Job step aborted") || line.starts_with("srun: forcing job termination")
+/// How the rank that failed first has ended, where this line of it is the agent's that says so.
+fn failure(rank: u32, line: &[u8]) -> Option<String> {
+    let text = std::str::from_utf8(line).ok()?.trim_end().strip_prefix("[eirene] ")?;
+    let how = text.strip_prefix(&format!("rank {rank} on "))?.split_once(' ')?.1;
+    let is_its_end = how.starts_with("was killed by signal ") || how.starts_with("ended with status ");
+    is_its_end.then(|| text.to_owned())
 }
 
 #[cfg(test)]
@@ -360,14 +383,16 @@ mod tests {
     }
 
     #[test]
-    fn lines_tell_their_rank() {
-        assert_eq!(rank_of(b" 3: hello: you\n"), Some((3, &b"hello: you\n"[..])));
-        assert_eq!(rank_of(b"12:\n"), Some((12, &b"\n"[..])));
-        assert_eq!(rank_of(b"srun: error: c2: task 1: Killed\n"), None);
-        assert_eq!(rank_of(b"nothing\n"), None);
-        assert!(is_noise(b"srun: error: c2: task 1: Killed\n"));
-        assert!(is_noise(b"srun: error: c2: tasks 0-1: Exited with exit code 3\n"));
-        assert!(!is_noise(b"srun: error: Unable to create step for job 8: More processors requested than permitted\n"));
+    fn the_agent_s_line_on_a_rank_s_end_is_known() {
+        let killed = b"[eirene] rank 3 on c2 was killed by signal SIGKILL\n";
+        assert_eq!(failure(3, killed).as_deref(), Some("rank 3 on c2 was killed by signal SIGKILL"));
+        assert_eq!(
+            failure(1, b"[eirene] rank 1 on c2 ended with status 3\n").as_deref(),
+            Some("rank 1 on c2 ended with status 3")
+        );
+        assert_eq!(failure(2, killed), None, "it is another's");
+        assert_eq!(failure(3, b"rank 3 on c2 was killed by signal SIGKILL\n"), None);
+        assert_eq!(failure(3, b"[eirene] rank 3: `x` cannot be started: no such file\n"), None);
     }
 
     #[test]

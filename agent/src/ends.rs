@@ -1,0 +1,126 @@
+//! How ranks have ended, said at once: by who waits for the program, to the agent or helper of its node, which passes it on.
+//!
+//! SLURM's own account cannot tell. By PMIx it kills a whole step as soon as one rank's connection is gone, often before that rank's task has
+//! ended, and `srun` then gives the largest status of all tasks. So the process that waits for the program says how it ended the moment it knows:
+//! a datagram to a socket in the runtime directory, which arrives whatever becomes of its sender. Nothing of it happens before a rank ends, and
+//! nothing at all where it ends well. Who failed first is the agent's to judge.
+
+use std::io;
+use std::os::unix::net::UnixDatagram;
+use std::path::Path;
+use std::time::Duration;
+
+use nix::sys::signal::Signal;
+use serde::{Deserialize, Serialize};
+
+/// The socket's name, in the part of the runtime directory that the container sees.
+pub(crate) const ENDS_SOCKET: &str = "ends.sock";
+
+/// How long who listens may take to make room: the system keeps a few datagrams only.
+const ROOM: Duration = Duration::from_millis(200);
+/// Longest word, bytes.
+const MOST_BYTES: usize = 512;
+
+/// How a rank has ended that has not ended well.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct RankEnd {
+    /// Of which step.
+    pub(crate) step: u32,
+    /// Which.
+    pub(crate) rank: u32,
+    /// Its status, 128 + N if signal N ended it.
+    pub(crate) status: u8,
+    /// Whether it was asked to.
+    pub(crate) asked: Asked,
+}
+
+/// Whether a rank ended because it was told to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Asked {
+    /// No: it is the rank's own end.
+    No,
+    /// By SIGTERM, which may have been SLURM's to the whole step; that is said next.
+    Perhaps,
+    /// It was.
+    Yes,
+}
+
+/// How a status came about, as people say it.
+pub(crate) fn how(status: u8) -> String {
+    let signal = status.checked_sub(128).and_then(|number| Signal::try_from(i32::from(number)).ok());
+    signal.map_or(format!("ended with status {status}"), |signal| format!("was killed by signal {signal}"))
+}
+
+/// A rank's way to say it.
+pub(crate) struct Teller {
+    socket: Option<UnixDatagram>,
+    step: u32,
+    rank: u32,
+}
+
+impl Teller {
+    /// To the socket in this directory. Where nobody listens nothing can be told.
+    pub(crate) fn new(inside: &Path, step: u32, rank: u32) -> Self {
+        let connect = || {
+            let socket = UnixDatagram::unbound()?;
+            socket.connect(inside.join(ENDS_SOCKET))?;
+            socket.set_write_timeout(Some(ROOM))?;
+            io::Result::Ok(socket)
+        };
+        Self { socket: connect().ok(), step, rank }
+    }
+
+    /// Says it; whether it could.
+    pub(crate) fn tell(&self, status: u8, asked: Asked) -> bool {
+        let word = serde_json::to_vec(&RankEnd { step: self.step, rank: self.rank, status, asked });
+        self.socket.as_ref().zip(word.ok()).is_some_and(|(socket, word)| socket.send(&word).is_ok())
+    }
+}
+
+/// Hears this node's ranks at the socket in this directory, as long as the runtime lives.
+pub(crate) fn listen(inside: &Path, mut heard: impl FnMut(RankEnd) + Send + 'static) -> io::Result<()> {
+    let socket = tokio::net::UnixDatagram::bind(inside.join(ENDS_SOCKET))?;
+    tokio::spawn(async move {
+        let mut word = [0; MOST_BYTES];
+        while let Ok(length) = socket.recv(&mut word).await {
+            // Whatever else comes is nobody's end.
+            if let Ok(end) = serde_json::from_slice(&word[..length]) {
+                heard(end);
+            }
+        }
+    });
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_rank_s_word_arrives_though_the_rank_is_gone() {
+        let directory = tempfile::tempdir().unwrap();
+        let (sender, mut receiver) = tokio::sync::mpsc::unbounded_channel();
+        listen(directory.path(), move |end| drop(sender.send(end))).unwrap();
+        let stranger = UnixDatagram::unbound().unwrap();
+        stranger.send_to(b"{\"step\": 1}", directory.path().join(ENDS_SOCKET)).unwrap();
+        let teller = Teller::new(directory.path(), 7, 3);
+        assert!(teller.tell(137, Asked::No));
+        drop(teller);
+        assert_eq!(receiver.recv().await, Some(RankEnd { step: 7, rank: 3, status: 137, asked: Asked::No }));
+    }
+
+    #[test]
+    fn where_nobody_listens_a_rank_knows_that_it_was_not_heard() {
+        let directory = tempfile::tempdir().unwrap();
+        assert!(!Teller::new(directory.path(), 7, 3).tell(1, Asked::No));
+    }
+
+    #[test]
+    fn an_end_is_said_as_people_say_it() {
+        assert_eq!(how(137), "was killed by signal SIGKILL");
+        assert_eq!(how(3), "ended with status 3");
+        assert_eq!(how(255), "ended with status 255");
+    }
+}

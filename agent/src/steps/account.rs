@@ -1,0 +1,124 @@
+//! Who failed first in a step, from what ranks have said of their ends: its status is the step's.
+
+use crate::ends::{Asked, RankEnd, how};
+use crate::ranks::BECAUSE_OF_ANOTHER;
+
+/// What is known of the ranks that have not ended well, in the order in which it was heard.
+#[derive(Debug, Default)]
+pub(super) struct Account {
+    step: u32,
+    ends: Vec<Known>,
+    said: bool,
+}
+
+#[derive(Debug)]
+struct Known {
+    node: String,
+    rank: u32,
+    status: u8,
+    /// Whether nobody had asked it to end.
+    sure: bool,
+}
+
+impl Account {
+    /// Of the step of this number.
+    pub(super) fn of(step: u32) -> Self {
+        Self { step, ..Self::default() }
+    }
+
+    /// Takes note of what a rank on this node has said.
+    pub(super) fn note(&mut self, node: String, end: &RankEnd) {
+        if end.step != self.step {
+            return;
+        }
+        let known = self.ends.iter().position(|known| known.rank == end.rank);
+        match (known, end.asked) {
+            (Some(at), Asked::Yes) if !self.ends[at].sure => drop(self.ends.remove(at)),
+            (Some(at), Asked::No) => self.ends[at].sure = true,
+            (None, Asked::No | Asked::Perhaps) => {
+                let sure = end.asked == Asked::No;
+                self.ends.push(Known { node, rank: end.rank, status: end.status, sure });
+            }
+            _ => {}
+        }
+    }
+
+    /// Whether it is certain who failed first, and for reasons of its own.
+    pub(super) fn is_settled(&self) -> bool {
+        self.first().is_some_and(|first| first.sure && first.status != BECAUSE_OF_ANOTHER)
+    }
+
+    /// The rank that failed first and a sentence on it: once, when it is certain, or with what there is at the `end`.
+    pub(super) fn sentence(&mut self, end: bool) -> Option<(u32, String)> {
+        if self.said || !(end || self.is_settled()) {
+            return None;
+        }
+        let first = self.first()?;
+        let said = (first.rank, format!("rank {} on {} {}", first.rank, first.node, how(first.status)));
+        self.said = true;
+        Some(said)
+    }
+
+    /// The status of the rank that failed first.
+    pub(super) fn status(&self) -> Option<u8> {
+        self.first().map(|first| first.status)
+    }
+
+    /// Who blames another is to blame only where there is no other.
+    fn first(&self) -> Option<&Known> {
+        self.ends.iter().find(|known| known.status != BECAUSE_OF_ANOTHER).or(self.ends.first())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn account(ends: &[(u32, u8, Asked)]) -> Account {
+        let mut account = Account::of(7);
+        for (rank, status, asked) in ends {
+            account
+                .note(format!("c{}", rank / 2 + 1), &RankEnd { step: 7, rank: *rank, status: *status, asked: *asked });
+        }
+        account
+    }
+
+    #[test]
+    fn the_rank_that_failed_first_is_said_once_and_its_status_is_the_step_s() {
+        let mut account = account(&[(3, 137, Asked::No), (3, 137, Asked::No), (1, 14, Asked::No), (0, 137, Asked::No)]);
+        assert_eq!(account.sentence(false), Some((3, "rank 3 on c2 was killed by signal SIGKILL".to_owned())));
+        assert_eq!((account.sentence(false), account.sentence(true), account.status()), (None, None, Some(137)));
+    }
+
+    #[test]
+    fn who_ends_because_of_another_is_blamed_only_when_there_is_no_other() {
+        let mut alone = account(&[(0, BECAUSE_OF_ANOTHER, Asked::No), (1, BECAUSE_OF_ANOTHER, Asked::No)]);
+        assert!(!alone.is_settled() && alone.sentence(false).is_none());
+        assert_eq!(alone.status(), Some(BECAUSE_OF_ANOTHER));
+        assert!(alone.sentence(true).unwrap().1.starts_with("rank 0 on c1 ended with status 113"));
+        let with_other = account(&[(0, BECAUSE_OF_ANOTHER, Asked::No), (2, 7, Asked::No)]);
+        assert!(with_other.is_settled());
+        assert_eq!(with_other.status(), Some(7));
+    }
+
+    #[test]
+    fn a_rank_that_was_asked_to_end_has_not_failed() {
+        // The whole step was: each says so a moment later.
+        let asked =
+            account(&[(0, 143, Asked::Perhaps), (1, 143, Asked::Perhaps), (0, 143, Asked::Yes), (1, 143, Asked::Yes)]);
+        assert_eq!(asked.status(), None);
+        // Somebody ended this one, and SLURM the others before it was certain.
+        let mut killed = account(&[(3, 143, Asked::Perhaps), (1, 14, Asked::No)]);
+        assert!(!killed.is_settled() && killed.sentence(false).is_none());
+        assert_eq!(killed.sentence(true), Some((3, "rank 3 on c2 was killed by signal SIGTERM".to_owned())));
+        killed.note("c2".to_owned(), &RankEnd { step: 7, rank: 3, status: 143, asked: Asked::No });
+        assert!(killed.is_settled());
+    }
+
+    #[test]
+    fn ends_of_other_steps_are_nothing_to_this_one() {
+        let mut account = account(&[]);
+        account.note("c1".to_owned(), &RankEnd { step: 6, rank: 0, status: 1, asked: Asked::No });
+        assert_eq!((account.status(), account.sentence(true)), (None, None));
+    }
+}
