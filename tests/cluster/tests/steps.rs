@@ -162,6 +162,73 @@ for name in ["user1", "terminate"]:
 }
 
 #[tokio::test]
+async fn long_lines_of_ranks_arrive_whole_and_in_order() -> anyhow::Result<()> {
+    let ada = Person::sign_in("ada").await?;
+    ada.stop_all().await?;
+    let (id, kernel) = open(&ada, json!({"image": "pytorch"})).await?;
+    let said = kernel
+        .run(
+            r#"
+lengths = [1, 1023, 1024, 1025, 5000, 1_000_000]
+write = f"""
+import os, sys
+own = "ab"[int(os.environ["SLURM_PROCID"])]
+for output in (sys.stdout, sys.stderr):
+    for length in {lengths}:
+        print(own * length, file=output, flush=True)
+"""
+ran = subprocess.run(["eirene-train", "run", "--no-preflight", "-n", "2", "-c", write], capture_output=True, text=True)
+for output in (ran.stdout, ran.stderr):
+    for rank, own in enumerate("ab"):
+        lines = [line for line in output.splitlines() if line.startswith(f"[{rank}] ")]
+        print(lines == [f"[{rank}] {own * length}" for length in lengths], [len(line) - 4 for line in lines])
+print("status", ran.returncode)
+"#,
+        )
+        .await?;
+    ensure!(said.matches("True [1, 1023, 1024, 1025, 5000, 1000000]").count() == 4, "{said}");
+    ensure!(said.contains("status 0"), "{said}");
+    ada.stop(&id).await?;
+    nothing_is_left_of("ada").await
+}
+
+#[tokio::test]
+async fn a_killed_rank_is_named_and_its_status_is_the_step_s_whoever_ends_the_others() -> anyhow::Result<()> {
+    let ada = Person::sign_in("ada").await?;
+    ada.stop_all().await?;
+    let (id, kernel) = open(&ada, json!({"image": "pytorch"})).await?;
+    // By PMIx SLURM ends the step itself, and the other ranks' MPI ends them: both may be faster than the killed rank's task.
+    kernel
+        .run(
+            r#"
+killed = """
+import ctypes, os, signal, time
+rank = int(os.environ["SLURM_PROCID"])
+if "PMIX_NAMESPACE" in os.environ:
+    mpi = ctypes.CDLL("libmpi.so.40", ctypes.RTLD_GLOBAL)
+    mpi.MPI_Init(None, None)
+    mpi.MPI_Barrier(ctypes.byref(ctypes.c_char.in_dll(mpi, "ompi_mpi_comm_world")))
+if rank == 3:
+    os.kill(os.getpid(), signal.SIGKILL)
+time.sleep(1000)
+"""
+def kill_one(**more):
+    for _ in range(5):
+        last, text = step(4, "python3", "-c", killed, **more)
+        print(last["status"], [line for line in text.splitlines() if line.startswith("[eirene]")])
+"#,
+        )
+        .await?;
+    for way in ["", "mpi={'name': 'Open MPI', 'pmix': True}"] {
+        let said = kernel.run(&format!("kill_one({way})")).await?;
+        let expected = "137 ['[eirene] rank 3 on c2 was killed by signal SIGKILL']";
+        ensure!(said.matches(expected).count() == 5, "{way}: {said}");
+    }
+    ada.stop(&id).await?;
+    nothing_is_left_of("ada").await
+}
+
+#[tokio::test]
 async fn sessions_on_the_same_nodes_do_not_see_each_other_s_ranks_segments_or_sockets() -> anyhow::Result<()> {
     let (ada, grace) = (Person::sign_in("ada").await?, Person::sign_in("grace").await?);
     ada.stop_all().await?;
