@@ -219,10 +219,10 @@ impl Waiting {
             if matches!(self.stop, Stop::Asked(by) if Instant::now() >= by) {
                 self.end();
             }
-            self.show_bars();
             for (at, _) in ready.outputs.iter().enumerate().filter(|(_, ready)| **ready) {
                 self.show(at);
             }
+            self.show_bars();
             if over_by.is_some() && (self.printer.is_full() || ready.outputs.contains(&true)) {
                 // Who reads slowly still gets everything.
                 over_by = Some(Instant::now() + LAST_LINES);
