@@ -11,7 +11,7 @@
 //! only where SLURM could not send as fast as the rank wrote: then one of the last four kilobytes can stay in two, for nothing in what `srun`
 //! writes says where a message ended.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
 use super::lines::Lines;
@@ -34,6 +34,8 @@ pub(super) struct Labelled {
     /// Of each rank's line, what has come.
     unfinished: BTreeMap<u32, Lines>,
     held: usize,
+    /// Ranks whose unfinished line has gone back to its begin: only there is looked for progress bars.
+    with_bar: BTreeSet<u32>,
 }
 
 impl Labelled {
@@ -56,7 +58,8 @@ impl Labelled {
     /// Progress bars as they look now, where it is time to show them.
     pub(super) fn bars(&mut self, now: Instant) -> Vec<Line> {
         let mut shown = Vec::new();
-        for (rank, lines) in &mut self.unfinished {
+        for rank in &self.with_bar {
+            let Some(lines) = self.unfinished.get_mut(rank) else { continue };
             let before = lines.len();
             let bar = lines.bar(now);
             self.held -= before - lines.len();
@@ -69,7 +72,8 @@ impl Labelled {
 
     /// When a progress bar is to be shown.
     pub(super) fn next_bar(&self) -> Option<Instant> {
-        self.unfinished.values().filter_map(Lines::next_bar).min()
+        let lines = self.with_bar.iter().filter_map(|rank| self.unfinished.get(rank));
+        lines.filter_map(Lines::next_bar).min()
     }
 
     fn line(&mut self, line: &[u8]) -> Option<Line> {
@@ -93,6 +97,9 @@ impl Labelled {
         self.held = self.held - before + lines.len();
         if lines.len() == 0 {
             self.unfinished.remove(&rank);
+            self.with_bar.remove(&rank);
+        } else if piece.is_some_and(|piece| piece.contains(&b'\r')) {
+            self.with_bar.insert(rank);
         }
         (!whole.is_empty()).then_some((Some(rank), whole))
     }
