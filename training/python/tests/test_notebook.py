@@ -12,6 +12,8 @@ from typing import Any, cast
 import launchers
 import notebooks
 import pytest
+from eirene_train.notebook._magic import Notebook as Magic
+from eirene_train.notebook._magic import _cell_parser
 from eirene_train.notebook._run import Following
 from eirene_train.notebook._session import Event, Wanted
 from notebooks import Notebook
@@ -356,6 +358,23 @@ def test_ranks_that_run_are_the_same_whether_nodes_were_tried_before() -> None:
     tried, untried = Wanted(2, "c[1-2]"), Wanted(2, "c[1-2]", preflight=False)
     assert tried == untried
     assert "--no-preflight" not in tried.command() and "--no-preflight" in untried.command()
+
+
+@pytest.mark.parametrize(
+    ("before", "line", "asked"),
+    [
+        ("-n 4", "-n 2 --exclude c2", ["--ranks", "2", "--exclude", "c2"]),
+        ("-n 2 --exclude c2", "", ["--ranks", "2", "--exclude", "c2"]),
+        ("-n 2 --exclude c2", "--nodes c1,c2", ["--ranks", "2", "--nodes", "c1,c2"]),
+        ("-n 2 --nodes c1", "--exclude c2", ["--ranks", "2", "--exclude", "c2"]),
+        ("-n 2 --exclude c2", "-n 4", ["--ranks", "4"]),
+    ],
+)
+def test_a_node_is_left_out_as_its_refusal_says_until_somebody_says_otherwise(before: str, line: str, asked: list[str]) -> None:
+    magic = Magic(None)
+    magic._wanted = magic._wanted_by(_cell_parser().read(before.split()))
+    command = magic._wanted_by(_cell_parser().read(line.split())).command()
+    assert command[command.index("--ranks") : command.index("-m", command.index("--ranks"))] == asked
 
 
 class _Heard:

@@ -53,6 +53,7 @@ def _cell_parser() -> _Parser:
     parser = _Parser(prog="%%eirene", allow_abbrev=False, description="Runs the cell on several ranks, which keep their variables for the next cell.")
     parser.add_argument("-n", "--ranks", type=_number, metavar="N", help="how many ranks; left out: those of the cell before")
     parser.add_argument("--nodes", metavar="LIST", help="on these hosts, as `eirene-train run` takes them: c[1-4], or all of SLURM's job")
+    parser.add_argument("--exclude", metavar="LIST", help="in a session: on its nodes but these, as c2")
     parser.add_argument("--fresh", action="store_true", help="with new ranks, which have no variables")
     parser.add_argument("--all", action="store_true", help="show the value of the last line of every rank, not rank 0's alone")
     parser.add_argument("--timeout", type=_seconds, metavar="SECONDS", help="interrupt the ranks when the cell takes longer")
@@ -124,12 +125,15 @@ class Notebook:
         self._follow(following, request, screen)
 
     def _wanted_by(self, options: argparse.Namespace) -> Wanted:
-        preflight = not options.no_preflight
-        if options.ranks is None and self._wanted is not None:
-            return Wanted(self._wanted.ranks, self._wanted.nodes if options.nodes is None else options.nodes, preflight)
-        if options.ranks is None:
+        ranks, nodes, exclude = options.ranks, options.nodes, options.exclude
+        if ranks is None and self._wanted is not None:
+            ranks = self._wanted.ranks
+            # Who says where, says all of it.
+            if nodes is None and exclude is None:
+                nodes, exclude = self._wanted.nodes, self._wanted.exclude
+        if ranks is None:
             raise Refused("%%eirene: say on how many ranks the cell is to run: %%eirene -n 4")
-        return Wanted(options.ranks, options.nodes, preflight)
+        return Wanted(ranks, nodes, exclude, preflight=not options.no_preflight)
 
     def _ranks(self, wanted: Wanted, fresh: bool) -> Session:
         """The ranks that are there, or new ones."""
@@ -241,7 +245,8 @@ class Notebook:
 
 def _ranks_of(wanted: Wanted) -> str:
     ranks = "1 rank" if wanted.ranks == 1 else f"{wanted.ranks} ranks"
-    return ranks if wanted.nodes is None else f"{ranks} on {wanted.nodes}"
+    nodes = "" if wanted.nodes is None else f" on {wanted.nodes}"
+    return f"{ranks}{nodes}" if wanted.exclude is None else f"{ranks}{nodes} without {wanted.exclude}"
 
 
 def _name(word: str) -> str:

@@ -44,15 +44,17 @@ class Wanted:
 
     ranks: int
     nodes: str | None = None
+    exclude: str | None = None
     # Whether nodes are tried before they start; of ranks that run it makes no others.
     preflight: bool = field(default=True, compare=False)
 
     def command(self) -> list[str]:
         """What starts them."""
         nodes = [] if self.nodes is None else ["--nodes", self.nodes]
+        exclude = [] if self.exclude is None else ["--exclude", self.exclude]
         preflight = [] if self.preflight else ["--no-preflight"]
         program = ["-m", "eirene_train.notebook.rank"]
-        return [sys.executable, "-m", "eirene_train", "run", "--stdin", "--ranks", str(self.ranks), *nodes, *preflight, *program]
+        return [sys.executable, "-m", "eirene_train", "run", "--stdin", "--ranks", str(self.ranks), *nodes, *exclude, *preflight, *program]
 
 
 @dataclass
