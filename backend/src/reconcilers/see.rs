@@ -97,7 +97,10 @@ fn waiting(session: &mut Session, job: &Job) {
 }
 
 fn allocated(session: &mut Session, job: &Job, starting: fn(JobKind) -> Reason) {
-    session.nodes.clone_from(&job.nodes);
+    // A node that fails is taken out of the job. It stays among the session's, or its page could not say that it is lost.
+    if !job.nodes.iter().all(|node| session.nodes.contains(node)) {
+        session.nodes.clone_from(&job.nodes);
+    }
     session.started_at = job.started_at.or(session.started_at);
     session.ends_at = job.ends_at.or(session.ends_at);
     session.start_estimate = None;
@@ -307,6 +310,24 @@ mod tests {
         job.preempted_at = None;
         see(&mut session, &job);
         assert_eq!(session.reason, None);
+    }
+
+    #[test]
+    fn a_node_that_a_job_has_lost_stays_among_the_session_s_until_a_restart() {
+        let mut session = session("ada");
+        session.state = SessionState::Running;
+        let mut job = job(&session, 7, JobState::Running);
+        let mut after = |restarts, seen: &[&str]| {
+            job.restart_count = restarts;
+            job.nodes = seen.iter().map(|name| name.parse().unwrap()).collect();
+            restart(&mut session, &job);
+            see(&mut session, &job);
+            session.nodes.iter().map(|name| name.as_str().to_owned()).collect::<Vec<_>>()
+        };
+        assert_eq!(after(0, &["c1", "c2"]), ["c1", "c2"]);
+        assert_eq!(after(0, &["c1"]), ["c1", "c2"]);
+        assert_eq!(after(1, &["c1"]), ["c1"], "another start has other nodes");
+        assert_eq!(after(1, &["c2", "c3"]), ["c2", "c3"]);
     }
 
     #[test]
