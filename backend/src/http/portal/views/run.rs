@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use eirene_core::run::RunProgram;
+use eirene_core::run::{FileKind, RunProgram};
 use eirene_core::session::Session;
 use eirene_words::Words;
 
@@ -60,13 +60,15 @@ impl RunView {
         job.left_is_short = false;
         let program = run.program.as_ref();
         let ranks = program.and_then(|program| program.ranks);
+        let is_notebook = program.is_some_and(|program| program.kind() == FileKind::Notebook);
+        let alone = if is_notebook { "run.notebook_ranks" } else { "run.no_ranks" };
         let number = |number: Option<u32>| number.map(|number| number.to_string()).unwrap_or_default();
         let text = if run.state.is_final() { "run.requeue_text" } else { "run.requeue_live_text" };
         Self {
             file: program.map(|program| program.file.clone()).unwrap_or_default(),
             arguments: program.map(|program| program.arguments.clone()).unwrap_or_default(),
             ranks: number(ranks),
-            ranks_text: ranks.map_or_else(|| words.get("run.no_ranks"), |ranks| ranks.to_string()),
+            ranks_text: ranks.map_or_else(|| words.get(alone), |ranks| ranks.to_string()),
             last_rank: number(ranks.map(|ranks| ranks.saturating_sub(1))),
             notebook: program.and_then(|program| program.executed(run.id)).unwrap_or_default(),
             exit_status: run.exit_status.map(|status| status.to_string()).unwrap_or_default(),
