@@ -115,3 +115,23 @@ async function stopQuietly(context, id) {
 export function shows(page, id, state) {
   return page.locator(`[data-session="${id}"][data-state="${state}"]`).first().waitFor({ timeout: PATIENCE_MS, state: "attached" });
 }
+
+/** From now on, the states that the page shows are noted as they come; whoever loads the page again loses them. */
+export function noteStates(page) {
+  return page.evaluate(() => {
+    globalThis.states = [];
+    const note = () => {
+      const state = document.querySelector("[data-session]")?.dataset.state;
+      if (state && globalThis.states.at(-1) !== state) globalThis.states.push(state);
+    };
+    note();
+    new MutationObserver(note).observe(document.querySelector("[data-live]"), { childList: true, subtree: true });
+  });
+}
+
+/** What was noted on a page that was not loaded again. */
+export async function notedStates(page) {
+  const states = await page.evaluate(() => globalThis.states);
+  assert.ok(states, "the page was not loaded again");
+  return states;
+}

@@ -11,6 +11,16 @@ const TRAINING_MS = 150_000;
 /** As ada on one of the nodes, outside of her session; her home is the same everywhere. */
 export const asAda = (...command) => execFileSync("docker", ["exec", "--user", "ada", "--workdir", "/home/ada", "c1", ...command], { encoding: "utf8" });
 
+/** Writes a file of hers, of a path in her home whose folder is there. */
+export const putFile = (path, text) => asAda("sh", "-c", 'printf %s "$2" > "$1"', "sh", path, text);
+
+/** A notebook of these code cells, as its file is written. */
+export function notebook(...sources) {
+  const cell = (source, number) => ({ cell_type: "code", id: `cell-${number}`, metadata: {}, source, outputs: [], execution_count: null });
+  const kernelspec = { display_name: "Python 3", language: "python", name: "python3" };
+  return JSON.stringify({ cells: sources.map(cell), metadata: { kernelspec, language_info: { name: "python" } }, nbformat: 4, nbformat_minor: 5 });
+}
+
 /** Opens an address of the session's JupyterLab. */
 export async function openLab(page, id, address) {
   await page.goto(`/sessions/${id}/open`);

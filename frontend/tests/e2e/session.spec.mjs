@@ -4,7 +4,7 @@ import { execFileSync } from "node:child_process";
 import { after, test } from "node:test";
 
 import { accessibility, picture, tooWide } from "../browser.mjs";
-import { PATIENCE_MS, closeBrowser, portal, sessionId, shows, signedIn, startSession, visitor } from "./demo.mjs";
+import { PATIENCE_MS, closeBrowser, notedStates, noteStates, portal, sessionId, shows, signedIn, startSession, visitor } from "./demo.mjs";
 
 const ADA_UID = 2001;
 const CELL = 'import os, socket\nprint("host", socket.gethostname(), "uid", os.getuid(), "product", 6*7)';
@@ -39,23 +39,12 @@ test("ada starts a session, runs a cell on a compute node and stops it", { timeo
   await picture(page, "e2e/dashboard-before");
 
   const id = await startSession(t, page, "From a click to a kernel");
-  // Whoever loads the page again loses this; the states must arrive without.
-  await page.evaluate(() => {
-    globalThis.neverLoadedAgain = true;
-    globalThis.states = [];
-    const note = () => {
-      const state = document.querySelector("[data-session]")?.dataset.state;
-      if (state && globalThis.states.at(-1) !== state) globalThis.states.push(state);
-    };
-    note();
-    new MutationObserver(note).observe(document.querySelector("[data-live]"), { childList: true, subtree: true });
-  });
+  await noteStates(page);
   await picture(page, "e2e/session-queued");
   await shows(page, id, "running");
-  const states = await page.evaluate(() => globalThis.states);
+  const states = await notedStates(page);
   const order = ["queued", "starting", "running"];
   assert.deepEqual(states, order.slice(order.indexOf(states[0])), "the way there was seen step by step");
-  assert.equal(await page.evaluate(() => globalThis.neverLoadedAgain), true);
   assert.deepEqual(await accessibility(page), []);
   assert.deepEqual(await tooWide(page), []);
   await picture(page, "e2e/session-running");
