@@ -106,7 +106,9 @@ fn finish_error(mut response: Response, for_program: bool, info: &RequestInfo) -
     let mut finished = if for_program {
         problem.into_json(&info.id)
     } else {
-        let mut page = portal::error_page(problem.status_code(), problem.code, &problem.detail, &info.id);
+        // A page has no list of fields; what is wrong with the only one says all of it.
+        let text = if let [only] = problem.errors.as_slice() { &only.message } else { &problem.detail };
+        let mut page = portal::error_page(problem.status_code(), problem.code, text, &info.id);
         problem.add_headers(&mut page);
         page
     };
