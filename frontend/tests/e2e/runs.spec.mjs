@@ -279,6 +279,7 @@ test("what cannot be is said at its field, and nothing typed is lost", async (t)
   await wrong("ranks", "A notebook is one process: its cells start ranks.");
   await page.getByLabel("File", { exact: true }).fill("a.py");
   await page.getByLabel("Ranks", { exact: true }).fill("99");
+  await page.getByText("More choices").click();
   await page.getByLabel("Nodes", { exact: true }).fill("2");
   await wrong("ranks", "99 ranks are more than the 2 processors of 2 × 1: ask for 2 at most, or for more nodes or CPUs.");
   await pictures(page, "runs-wrong");
