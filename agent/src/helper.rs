@@ -143,6 +143,7 @@ type AnyError = Box<dyn std::error::Error + Send + Sync>;
 
 async fn serve(path: &Path, digest: &str, log: &Log) -> Result<(), AnyError> {
     processes::adopt_orphans()?;
+    processes::reap_adopted()?;
     let uid = nix::unistd::geteuid().as_raw();
     let file: HelperFile = serde_json::from_str(&read_exactly(path, uid, MOST_BYTES, digest)?)?;
     // Its secret has served when it is proven.

@@ -90,6 +90,22 @@ pub(crate) fn ended_children() -> Vec<i32> {
     all().into_iter().filter(|process| process.parent == own && process.ended).map(|process| process.pid).collect()
 }
 
+/// From now on adopted children that have ended are taken leave of, as long as the runtime lives: a session lasts, its processes are limited in
+/// number, and each `srun` leaves one that watches over it. This process's own children, for which their starters wait, are in its process group
+/// or lead one.
+pub(crate) fn reap_adopted() -> io::Result<()> {
+    let mut ended = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::child())?;
+    let (own, group) = (nix::unistd::getpid().as_raw(), nix::unistd::getpgrp().as_raw());
+    tokio::spawn(async move {
+        while ended.recv().await.is_some() {
+            for kin in all().into_iter().filter(|kin| kin.parent == own && kin.ended && kin.is_adopted(group)) {
+                let _ = nix::sys::wait::waitpid(Pid::from_raw(kin.pid), Some(nix::sys::wait::WaitPidFlag::WNOHANG));
+            }
+        }
+    });
+    Ok(())
+}
+
 /// All processes below `ancestor`, from `/proc/<pid>/stat` (proc(5)).
 fn descendants(ancestor: i32) -> Vec<i32> {
     let processes = all();
@@ -106,7 +122,15 @@ fn descendants(ancestor: i32) -> Vec<i32> {
 struct Kin {
     pid: i32,
     parent: i32,
+    group: i32,
     ended: bool,
+}
+
+impl Kin {
+    /// Whether a child was somebody else's before, as far as its process group tells; `group` is the parent's.
+    fn is_adopted(&self, group: i32) -> bool {
+        self.group != group && self.group != self.pid
+    }
 }
 
 /// All processes that can be seen.
@@ -116,10 +140,11 @@ fn all() -> Vec<Kin> {
         .filter_map(|entry| {
             let pid: i32 = entry.ok()?.file_name().to_str()?.parse().ok()?;
             let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-            // The name may hold anything; what follows its last parenthesis is `state parent …`.
+            // The name may hold anything; what follows its last parenthesis is `state parent group …`.
             let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
             let ended = fields.next()? == "Z";
-            Some(Kin { pid, parent: fields.next()?.parse().ok()?, ended })
+            let mut number = || fields.next()?.parse().ok();
+            Some(Kin { pid, parent: number()?, group: number()?, ended })
         })
         .collect()
 }
@@ -134,6 +159,28 @@ mod tests {
         let stat = std::fs::read_to_string("/proc/self/stat").unwrap();
         assert!(own.is(&stat));
         assert!(!Process { started: own.started + 1, ..own }.is(&stat));
+    }
+
+    #[tokio::test]
+    async fn what_a_child_leaves_behind_is_taken_leave_of_and_a_child_is_not() {
+        adopt_orphans().unwrap();
+        reap_adopted().unwrap();
+        // Both end at once; the one is a child of this process's, the other one that child's, in its group.
+        let mut command = tokio::process::Command::new("sh");
+        command.args(["-c", "sleep 0.1 & exit 3"]).process_group(0);
+        let mut child = command.spawn().unwrap();
+        let group = i32::try_from(child.id().unwrap()).unwrap();
+        let mut adopted = false;
+        for _ in 0..1000 {
+            let left: Vec<Kin> = all().into_iter().filter(|kin| kin.group == group && kin.pid != group).collect();
+            adopted |= left.iter().any(|kin| kin.parent == nix::unistd::getpid().as_raw());
+            if adopted && left.is_empty() {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        assert!(adopted && !all().iter().any(|kin| kin.group == group && kin.pid != group));
+        assert_eq!(child.wait().await.unwrap().code(), Some(3));
     }
 
     #[test]

@@ -74,6 +74,7 @@ fn chain(error: &(dyn std::error::Error + 'static)) -> String {
 
 async fn prepare(job_file: &Path, environment: &Environment, log: &Log) -> Result<Session, AnyError> {
     processes::adopt_orphans()?;
+    processes::reap_adopted()?;
     let job = Job::read(job_file, environment, log).await?;
     let directory = RuntimeDirectory::make(Path::new("/tmp"), job.uid, &job.name())?;
     // An agent that was killed could not.

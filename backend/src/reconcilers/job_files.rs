@@ -91,7 +91,7 @@ impl JobFiles {
         }
     }
 
-    /// The end of what the job itself wrote, for a session whose agent never came.
+    /// The end of what the job itself wrote, SLURM's words and the agent's: all there is of a session whose agent never came.
     pub(crate) async fn job_log(&self, session: &Session) -> Option<String> {
         let request = LauncherRequest::ReadJobLog { person: session.owner_name.clone(), session: session.id };
         match self.launcher.call(request).await {

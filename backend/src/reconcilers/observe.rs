@@ -10,7 +10,6 @@ use anyhow::Context as _;
 use async_trait::async_trait;
 use eirene_core::scheduler::{Job, SchedulerError};
 use eirene_core::{JobKind, Session, SessionId, SessionState};
-use eirene_words::words;
 use jiff::{SignedDuration, Timestamp};
 
 use super::driver::Reconciler;
@@ -218,12 +217,10 @@ pub(super) async fn finish(app: &App, job_files: &JobFiles, session: &Session) {
     app.nudges.submit().notify_one();
     job_files.remove(session).await;
     if session.state == SessionState::Failed
-        && let Some(text) = job_files.job_log(session).await.filter(|text| !text.trim().is_empty())
+        && let Some(text) = job_files.job_log(session).await
+        && let Err(error) = app.logs.append_job_log(session.id, &text).await
     {
-        let piece = format!("{}\n{}\n", words().get("log.of_job"), text.trim_end());
-        if let Err(error) = app.logs.append(session.id, piece.into()).await {
-            tracing::warn!(session.id = %session.id, %error, "The log of session {} was not written", session.id);
-        }
+        tracing::warn!(session.id = %session.id, %error, "The log of session {} was not written", session.id);
     }
     app.logs.close(session.id);
 }

@@ -2,7 +2,7 @@
 //!
 //! The agent belongs to the person, so the content is hostile text and its amount is limited here whatever the tunnel let through.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::io;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
@@ -119,6 +119,19 @@ impl Logs {
         // Nobody following is no error.
         let _ = entry.sender.send(piece);
         Ok(())
+    }
+
+    /// Adds what the job's own log has that is not here: SLURM's words, and the agent's where it never came.
+    pub(crate) async fn append_job_log(&self, session: SessionId, text: &str) -> io::Result<()> {
+        let here = self.load(session).await?;
+        let here = String::from_utf8_lossy(&here);
+        let known: HashSet<&str> = here.lines().map(str::trim_end).collect();
+        let new: Vec<&str> = text.lines().map(str::trim_end).filter(|line| !known.contains(line)).collect();
+        let new = new.join("\n");
+        if new.trim().is_empty() {
+            return Ok(());
+        }
+        self.append(session, format!("{}\n{}\n", words().get("log.of_job"), new.trim_end()).into()).await
     }
 
     /// Where the agent's log is to go on for this restart, bytes.
@@ -300,6 +313,18 @@ mod tests {
         assert_eq!(after_a_start.position(id, 1).await, 0, "a restart begins a new log");
         after_a_start.append_at(id, 1, 0, "again\n".into()).await.unwrap();
         assert_eq!(read(), "one\ntwo\nthree\nagain\n");
+    }
+
+    #[tokio::test]
+    async fn of_the_job_s_own_log_only_what_is_new_is_added() {
+        let test = crate::testing::TestApp::new().await;
+        let (logs, id) = (&test.app.logs, SessionId::generate());
+        let read = || std::fs::read_to_string(test.directory.path().join("logs").join(format!("{id}.log"))).unwrap();
+        logs.append_at(id, 0, 0, "one\ntwo\n".into()).await.unwrap();
+        logs.append_job_log(id, "one\ntwo\n\n").await.unwrap();
+        assert_eq!(read(), "one\ntwo\n");
+        logs.append_job_log(id, "one\ntwo\nslurmstepd: error: out of time\n").await.unwrap();
+        assert_eq!(read(), "one\ntwo\n--- the job's own log ---\nslurmstepd: error: out of time\n");
     }
 
     #[test]
