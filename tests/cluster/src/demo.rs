@@ -116,6 +116,10 @@ pub async fn begin_now(job: &str) -> anyhow::Result<()> {
         })
         .await?;
     }
+    // Nodes take the credential of a start within the same second for the revoked one of the earlier run; what is told them may be a second late.
+    let second = || async { anyhow::Ok(exec("head", "root", &["date", "+%s"]).await?.trim().parse::<u64>()?) };
+    let gone = second().await?;
+    until("a later second", BACK, || async { Ok((second().await? > gone + 1).then_some(())) }).await?;
     exec("head", "root", &["scontrol", "update", &format!("jobid={job}"), "starttime=now"]).await.map(drop)
 }
 
