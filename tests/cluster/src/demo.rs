@@ -123,6 +123,25 @@ pub async fn begin_now(job: &str) -> anyhow::Result<()> {
     exec("head", "root", &["scontrol", "update", &format!("jobid={job}"), "starttime=now"]).await.map(drop)
 }
 
+/// A job of this person's in the ordinary QOS, for both nodes and with so much memory on each, MB, that nothing else has room beside it.
+pub async fn take_the_nodes(username: &str, memory: u32) -> anyhow::Result<String> {
+    let (memory, home) = (format!("--mem={memory}M"), format!("--chdir=/home/{username}"));
+    let job = ["sbatch", "--parsable", "--account=research", "--nodes=2", "--ntasks-per-node=1", &memory, "--time=5"];
+    let rest = [&home, "--output=/dev/null", "--wrap=sleep 240"];
+    Ok(exec("head", username, &[&job[..], &rest[..]].concat()).await?.trim().to_owned())
+}
+
+/// Ends the job that took the nodes, once it has them, and lets the one that gave way begin again.
+pub async fn give_back(taker: &str, job: &str) -> anyhow::Result<()> {
+    until("the nodes were taken", BACK, || async {
+        let state = exec("head", "root", &["squeue", "--noheader", "--format=%T", &format!("--jobs={taker}")]).await?;
+        Ok((state.trim() == "RUNNING").then_some(()))
+    })
+    .await?;
+    exec("head", "root", &["scancel", taker]).await?;
+    begin_now(job).await
+}
+
 /// Brings back whatever a test took away, also when the test fails half way.
 pub struct Restore(Vec<Vec<String>>);
 

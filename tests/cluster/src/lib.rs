@@ -28,3 +28,12 @@ where
         tokio::time::sleep(Duration::from_millis(250)).await;
     }
 }
+
+/// Some of these, others for another `EIRENE_TEST_SEED`; all of them with `EIRENE_TEST_DEEP=1`.
+pub fn sample<T: Copy>(all: &[T], count: usize) -> Vec<T> {
+    if std::env::var("EIRENE_TEST_DEEP").is_ok_and(|deep| deep == "1") {
+        return all.to_vec();
+    }
+    let seed: usize = std::env::var("EIRENE_TEST_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(20);
+    (0..count.min(all.len())).map(|number| all[(seed + number) % all.len()]).collect()
+}

@@ -54,6 +54,9 @@ with Checkpointer(sys.argv[1], every=5) as checkpointer:
 dist.destroy_process_group()
 "#;
 
+/// The loss after each step.
+pub type Learned = BTreeMap<u32, f64>;
+
 /// A run of the training on both nodes, with its checkpoints in a directory of this name.
 pub async fn train(person: &Person, directory: &str, changes: Value) -> anyhow::Result<String> {
     let mut wanted =
@@ -64,18 +67,18 @@ pub async fn train(person: &Person, directory: &str, changes: Value) -> anyhow::
     person.start_run("tests/learn.py", &wanted).await
 }
 
-/// This person with nothing running, the script, and none of these directories.
-pub async fn prepare(username: &str, directories: &str) -> anyhow::Result<Person> {
+/// This person with nothing running, the script, and no checkpoints.
+pub async fn prepare(username: &str) -> anyhow::Result<Person> {
     let person = Person::sign_in(username).await?;
     person.stop_all().await?;
     let tests = format!("/home/{username}/tests");
-    let fresh = format!("mkdir -p {tests} && cd {tests} && rm -rf {directories} && cat > learn.py");
+    let fresh = format!("rm -rf {tests} && mkdir {tests} && cd {tests} && cat > learn.py");
     exec_with_input("c1", username, &["sh", "-c", &fresh], SCRIPT).await?;
     Ok(person)
 }
 
 /// The loss after each step, as the log of a run tells it; what was learned twice has to be the same.
-pub async fn losses(person: &Person, run: &str, into: &mut BTreeMap<u32, f64>) -> anyhow::Result<String> {
+pub async fn losses(person: &Person, run: &str, into: &mut Learned) -> anyhow::Result<String> {
     let log = person.run_log(run, "?rank=0").await?;
     for line in log.lines() {
         let words: Vec<&str> = line.split(' ').collect();
@@ -104,7 +107,7 @@ fn last_step(log: &str, before: &str) -> anyhow::Result<u32> {
 }
 
 /// Whether two trainings learned the same, and anything.
-pub fn same_curve(one: &BTreeMap<u32, f64>, other: &BTreeMap<u32, f64>) -> anyhow::Result<()> {
+pub fn same_curve(one: &Learned, other: &Learned) -> anyhow::Result<()> {
     ensure!(one.len() == 60 && other.len() == 60, "{} and {} steps", one.len(), other.len());
     for (step, loss) in one {
         ensure!((loss - other[step]).abs() < 1e-3, "step {step}: {loss} and {}", other[step]);

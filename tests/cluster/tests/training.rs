@@ -1,94 +1,180 @@
-//! Training that is killed, requeued and moved, on the real cluster: it goes on from its newest checkpoint, and its loss is that of a training
-//! nobody disturbed.
+//! Training that is killed, requeued, moved or out of time, on the real cluster: it goes on from its newest checkpoint, and its loss is that of a
+//! training nobody disturbed. Two of the disturbances, others for another `EIRENE_TEST_SEED`; all of them with `EIRENE_TEST_DEEP=1`.
 
 use std::collections::BTreeMap;
 
 use anyhow::{Context as _, ensure};
-use eirene_cluster_tests::demo::{Restore, begin_now, exec};
-use eirene_cluster_tests::portal::{NOTICE, job_id};
-use eirene_cluster_tests::training::{began_at, losses, prepare, requeue, same_curve, train};
-use eirene_cluster_tests::until;
+use eirene_cluster_tests::demo::{Restore, begin_now, exec, give_back, take_the_nodes};
+use eirene_cluster_tests::portal::{NOTICE, Person, job_id};
+use eirene_cluster_tests::training::{Learned, began_at, losses, prepare, requeue, same_curve, stopped_at, train};
+use eirene_cluster_tests::{sample, until};
 use serde_json::json;
 
-#[tokio::test]
-async fn a_training_whose_rank_node_or_step_is_lost_ends_up_where_an_undisturbed_one_does() -> anyhow::Result<()> {
-    let ada = prepare("ada", "undisturbed killed stopped requeued lost").await?;
-    let mut undisturbed = BTreeMap::new();
-    let id = train(&ada, "undisturbed", json!({})).await?;
-    let run = ada.over(&id).await?;
-    let log = losses(&ada, &id, &mut undisturbed).await?;
-    assert_eq!(run["state"], "ended", "{run} {log}");
+/// What happens to a training.
+#[derive(Debug, Clone, Copy)]
+enum Disturbance {
+    RankKilled,
+    PutBackByOwner,
+    PutBackByScheduler,
+    NodeLost,
+    Preempted,
+    OutOfTime,
+}
 
-    // A rank is killed: the run says which one, and a new one goes on, on fewer ranks.
-    let mut killed = BTreeMap::new();
-    let id = train(&ada, "killed", json!({})).await?;
+const ALL: [Disturbance; 6] = [
+    Disturbance::RankKilled,
+    Disturbance::PutBackByOwner,
+    Disturbance::PutBackByScheduler,
+    Disturbance::NodeLost,
+    Disturbance::Preempted,
+    Disturbance::OutOfTime,
+];
+/// Of which so many at a time: each takes a minute.
+const SAMPLE: usize = 2;
+
+#[tokio::test]
+async fn a_training_that_is_disturbed_ends_up_where_an_undisturbed_one_does() -> anyhow::Result<()> {
+    let ada = prepare("ada").await?;
+    // Work of the account that gives way is hers, where ada's takes the nodes.
+    let grace = prepare("grace").await?;
+    let mut undisturbed = Learned::new();
+    let id = train(&ada, "undisturbed", json!({})).await?;
+    ended(&ada, &id, &mut undisturbed).await?;
+
+    for disturbance in sample(&ALL, SAMPLE) {
+        let learned = match disturbance {
+            Disturbance::RankKilled => rank_killed(&ada).await,
+            Disturbance::PutBackByOwner => put_back_by_owner(&ada).await,
+            Disturbance::PutBackByScheduler => put_back_by_scheduler(&ada).await,
+            Disturbance::NodeLost => node_lost(&ada).await,
+            Disturbance::Preempted => preempted(&grace).await,
+            Disturbance::OutOfTime => out_of_time(&grace).await,
+        };
+        let same = learned.and_then(|learned| same_curve(&undisturbed, &learned));
+        same.with_context(|| format!("{disturbance:?}"))?;
+    }
+    for (node, user) in [("c1", "ada"), ("c2", "ada"), ("c1", "grace"), ("c2", "grace")] {
+        until("nothing is left on any node", NOTICE, || async {
+            let look = format!("ps -o args= -u {user}; ls -A /tmp/eirene-$(id -u {user}) 2>/dev/null || :");
+            Ok(exec(node, "root", &["sh", "-c", &look]).await?.trim().is_empty().then_some(()))
+        })
+        .await
+        .with_context(|| format!("{user} on {node}"))?;
+    }
+    Ok(())
+}
+
+/// Waits for a run's good end; gives its log.
+async fn ended(person: &Person, run: &str, learned: &mut Learned) -> anyhow::Result<String> {
+    let over = person.over(run).await?;
+    let log = losses(person, run, learned).await?;
+    ensure!(over["state"] == "ended", "{over} {log}");
+    Ok(log)
+}
+
+/// A run says which rank was killed, and a new one goes on, on fewer ranks.
+async fn rank_killed(ada: &Person) -> anyhow::Result<Learned> {
+    let mut learned = BTreeMap::new();
+    let id = train(ada, "killed", json!({})).await?;
     ada.logged(&id, "step 12 ").await?;
     exec("c2", "root", &["pkill", "-KILL", "-n", "-u", "ada", "-f", "learn.py"]).await?;
     let run = ada.over(&id).await?;
     assert_eq!(run["state"], "failed", "{run}");
-    losses(&ada, &id, &mut killed).await?;
+    losses(ada, &id, &mut learned).await?;
     let log = ada.run_log(&id, "").await?;
-    // SLURM may end the task of a rank that was killed before its last line comes; the others have noticed too.
-    ensure!(log.contains("on c2 was killed by signal SIGKILL") || log.contains("PeerDied: rank "), "{log}");
-    let id = train(&ada, "killed", json!({"nodes": 1, "ranks": 2})).await?;
-    let run = ada.over(&id).await?;
-    let log = losses(&ada, &id, &mut killed).await?;
-    assert_eq!(run["state"], "ended", "{run} {log}");
+    ensure!(log.contains("on c2 was killed by signal SIGKILL"), "{log}");
+    let id = train(ada, "killed", json!({"nodes": 1, "ranks": 2})).await?;
+    let log = ended(ada, &id, &mut learned).await?;
     ensure!(log.contains("from 10 on 2 ranks"), "{log}");
-    same_curve(&undisturbed, &killed)?;
+    Ok(learned)
+}
 
-    // It is put into the queue by its owner: its ranks save when they are told to end, not only when the next checkpoint is due.
-    let mut stopped = BTreeMap::new();
-    let id = train(&ada, "stopped", json!({})).await?;
+/// Ranks save when they are told to end, not only when the next checkpoint is due.
+async fn put_back_by_owner(ada: &Person) -> anyhow::Result<Learned> {
+    let mut learned = BTreeMap::new();
+    let id = train(ada, "stopped", json!({})).await?;
     ada.logged(&id, "step 12 ").await?;
-    let next = requeue(&ada, &id).await?;
+    let next = requeue(ada, &id).await?;
     ada.over(&id).await?;
-    losses(&ada, &id, &mut stopped).await?;
-    let run = ada.over(&next).await?;
-    let log = losses(&ada, &next, &mut stopped).await?;
-    assert_eq!(run["state"], "ended", "{run} {log}");
+    losses(ada, &id, &mut learned).await?;
+    let log = ended(ada, &next, &mut learned).await?;
     ensure!(began_at(&log)? >= 12, "{log}");
-    same_curve(&undisturbed, &stopped)?;
+    Ok(learned)
+}
 
-    // The scheduler takes the nodes away and gives them back: the same run goes on.
-    let mut requeued = BTreeMap::new();
-    let id = train(&ada, "requeued", json!({})).await?;
+/// The scheduler takes the nodes away and gives them back: the same run goes on.
+async fn put_back_by_scheduler(ada: &Person) -> anyhow::Result<Learned> {
+    let mut learned = BTreeMap::new();
+    let id = train(ada, "requeued", json!({})).await?;
     ada.logged(&id, "step 12 ").await?;
     let job = job_id(&ada.run(&id).await?)?;
     exec("head", "root", &["scontrol", "requeue", &job]).await?;
-    losses(&ada, &id, &mut requeued).await?;
+    losses(ada, &id, &mut learned).await?;
     begin_now(&job).await?;
-    let run = ada.over(&id).await?;
-    let log = losses(&ada, &id, &mut requeued).await?;
-    assert_eq!((&run["state"], &run["restart_count"]), (&json!("ended"), &json!(1)), "{run} {log}");
+    let log = ended(ada, &id, &mut learned).await?;
+    assert_eq!(ada.run(&id).await?["restart_count"], 1, "{log}");
     ensure!(began_at(&log)? >= 10, "{log}");
-    same_curve(&undisturbed, &requeued)?;
+    Ok(learned)
+}
 
-    // A node fails: the run ends and says so, and is started again when the node is back.
-    let mut lost = BTreeMap::new();
-    let id = train(&ada, "lost", json!({})).await?;
+/// The run ends and says so, and is started again when the node is back.
+async fn node_lost(ada: &Person) -> anyhow::Result<Learned> {
+    let mut learned = BTreeMap::new();
+    let id = train(ada, "lost", json!({})).await?;
     ada.logged(&id, "step 12 ").await?;
     let restored = Restore::with(&[&["exec", "head", "scontrol", "update", "nodename=c2", "state=resume"]]);
     exec("head", "root", &["scontrol", "update", "nodename=c2", "state=down", "reason=test"]).await?;
     let run = ada.over(&id).await?;
     assert_eq!(run["state"], "failed", "{run}");
-    losses(&ada, &id, &mut lost).await?;
+    losses(ada, &id, &mut learned).await?;
     drop(restored);
-    let id = requeue(&ada, &id).await?;
-    let run = ada.over(&id).await?;
-    let log = losses(&ada, &id, &mut lost).await?;
-    assert_eq!(run["state"], "ended", "{run} {log}");
+    let id = requeue(ada, &id).await?;
+    let log = ended(ada, &id, &mut learned).await?;
     ensure!(began_at(&log)? >= 10, "{log}");
-    same_curve(&undisturbed, &lost)?;
+    Ok(learned)
+}
 
-    for node in ["c1", "c2"] {
-        until("nothing is left on any node", NOTICE, || async {
-            let left = exec(node, "root", &["sh", "-c", "ps -o args= -u ada; ls -A /tmp/eirene-2001 2>/dev/null || :"])
-                .await?;
-            Ok(left.trim().is_empty().then_some(()))
-        })
-        .await
-        .with_context(|| format!("on {node}"))?;
+/// A job with more right to the nodes takes them: ranks save within the grace, and the same run goes on when there is room.
+async fn preempted(grace: &Person) -> anyhow::Result<Learned> {
+    let mut learned = BTreeMap::new();
+    let changes = json!({"project": "spare", "memory_mib": 9000, "arguments": ["preempted", "1"]});
+    let id = train(grace, "preempted", changes).await?;
+    grace.logged(&id, "step 12 ").await?;
+    let job = job_id(&grace.run(&id).await?)?;
+    let taker = take_the_nodes("ada", 9000).await?;
+    let _restore = Restore::with(&[&["exec", "head", "scancel", &taker]]);
+    let reason = |run: &serde_json::Value| (run["state"].clone(), run["reason"]["code"].clone());
+    let gives_way = |run: &serde_json::Value| reason(run) == (json!("running"), json!("giving_way"));
+    grace.wait_run(&id, "it is about to give way", gives_way).await?;
+    let waits = |run: &serde_json::Value| reason(run) == (json!("queued"), json!("preempted"));
+    let run = grace.wait_run(&id, "it waits again", waits).await?;
+    assert_eq!(run["restart_count"], 1, "{run}");
+    let stopped = stopped_at(&losses(grace, &id, &mut learned).await?)?;
+    give_back(&taker, &job).await?;
+    // How often it was restarted says nothing any more: SLURM 24.11 puts a job that has used up its grace back once more when it is done.
+    let log = ended(grace, &id, &mut learned).await?;
+    ensure!(stopped >= 12 && began_at(&log)? == stopped, "stopped after {stopped}: {log}");
+    Ok(learned)
+}
+
+/// Ranks are warned and save; each next run goes on from there, until one has enough of the minute that each gets.
+async fn out_of_time(grace: &Person) -> anyhow::Result<Learned> {
+    const MOST: u32 = 6;
+    let mut learned = BTreeMap::new();
+    let mut id = train(grace, "too-long", json!({"walltime_min": 1, "arguments": ["too-long", "1"]})).await?;
+    let (mut from, mut runs) = (0, 0);
+    loop {
+        let run = grace.over(&id).await?;
+        let log = losses(grace, &id, &mut learned).await?;
+        assert_eq!(began_at(&log)?, from, "{log}");
+        runs += 1;
+        if run["state"] == "ended" {
+            ensure!(runs > 1, "the time was enough: {log}");
+            return Ok(learned);
+        }
+        assert_eq!((&run["state"], &run["reason"]["code"]), (&json!("failed"), &json!("time_too_short")), "{run}");
+        from = stopped_at(&log)?;
+        ensure!(runs < MOST && from > 0, "{run} {log}");
+        id = requeue(grace, &id).await?;
     }
-    Ok(())
 }
