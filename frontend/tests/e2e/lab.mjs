@@ -81,5 +81,5 @@ export async function says(page, begin, ...texts) {
   return (await outputs.allInnerTexts()).join("\n");
 }
 
-/** The losses that a training printed, an epoch each. */
-export const losses = (text) => [...text.matchAll(/epoch \d: loss ([\d.]+)/g)].map((found) => Number(found[1]));
+/** The losses that rank 0 of a training printed, an epoch each: by itself, or in a line that all ranks have alike. */
+export const losses = (text) => [...text.matchAll(/^\[0(?:[-,][^\]]*)?\] epoch \d: loss ([\d.]+)/gm)].map((found) => Number(found[1]));
