@@ -7,6 +7,7 @@ import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import launchers
@@ -15,7 +16,7 @@ import pytest
 from eirene_train.notebook._magic import Notebook as Magic
 from eirene_train.notebook._magic import _cell_parser
 from eirene_train.notebook._run import Following
-from eirene_train.notebook._session import Event, Wanted
+from eirene_train.notebook._session import Event, Session, Wanted
 from notebooks import Notebook
 
 RANKS = "eirene_train.notebook.rank"
@@ -393,6 +394,17 @@ class _Heard:
 
     def say(self, sentence: str) -> None:
         self.said.append(sentence)
+
+
+def test_why_the_launcher_ended_is_its_reason_or_what_it_said_beside_the_start() -> None:
+    start = ["eirene-train: preflight: 2 nodes, 1 link fine (0.6 GB/s, 67 us), 1.8 s", "eirene-train: 4 ranks on 2 nodes (c1, c2), by PMIx"]
+
+    def last_words(*words: str) -> str:
+        return Session.last_words(cast(Any, SimpleNamespace(words=[*start, *words])))
+
+    assert last_words() == ""
+    assert last_words("eirene-train: the run failed: the step was cancelled in SLURM") == "the step was cancelled in SLURM"
+    assert last_words("eirene-train: preflight: node c2 is sick: it stopped", "srun: error: x") == "preflight: node c2 is sick: it stopped srun: error: x"
 
 
 def test_what_was_found_of_nodes_is_shown_and_why_none_start_only_once() -> None:

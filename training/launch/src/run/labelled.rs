@@ -36,6 +36,7 @@ pub(super) struct Labelled {
     held: usize,
     /// Ranks whose unfinished line has gone back to its begin: only there is looked for progress bars.
     with_bar: BTreeSet<u32>,
+    cancelled: bool,
 }
 
 impl Labelled {
@@ -53,6 +54,11 @@ impl Labelled {
         let unfinished = std::mem::take(&mut self.unfinished);
         let rests = unfinished.into_iter().map(|(rank, mut lines)| (Some(rank), lines.finish()));
         last.into_iter().chain(rests).filter(|(_, line)| !line.is_empty()).collect()
+    }
+
+    /// Whether SLURM has said that it cancelled the step. It says so too where it only ends the other ranks of one that has failed.
+    pub(super) fn was_cancelled(&self) -> bool {
+        self.cancelled
     }
 
     /// Progress bars as they look now, where it is time to show them.
@@ -81,7 +87,8 @@ impl Labelled {
             return (!repeats(line)).then(|| (None, line.to_vec()));
         };
         // In the middle of a rank's line, too: it is not the rank's.
-        if is_of_slurm_s_end(text) {
+        if let Some(end) = of_slurm_s_end(text) {
+            self.cancelled |= end == SlurmsEnd::Cancelled;
             return None;
         }
         let piece = text.strip_suffix(b"\n").filter(|piece| piece.len() == PIECE);
@@ -131,27 +138,32 @@ fn repeats(line: &[u8]) -> bool {
     numbers.is_some_and(is_list) && how != "Out Of Memory"
 }
 
+/// What slurmstepd says of a step's end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum SlurmsEnd {
+    /// The step was cancelled.
+    Cancelled,
+    /// A rank's connection has gone, for the rank has.
+    Disconnected,
+}
+
 /// What slurmstepd writes among the lines of a node's first rank when a step is ended, and where the end has no reason of its own that is said
 /// only here. The whole line must be that: what a program writes of such lines is the program's.
-fn is_of_slurm_s_end(line: &[u8]) -> bool {
-    let Ok(line) = std::str::from_utf8(line) else { return false };
-    let text = line.trim_end().strip_prefix("slurmstepd").and_then(|rest| rest.split_once(": error: "));
-    let Some((node, text)) = text.filter(|(node, _)| node.is_empty() || node.starts_with('-')) else { return false };
-    if node.contains(' ') {
-        return false;
+fn of_slurm_s_end(line: &[u8]) -> Option<SlurmsEnd> {
+    let text = std::str::from_utf8(line).ok()?.trim_end();
+    let (node, text) = text.strip_prefix("slurmstepd")?.split_once(": error: ")?;
+    if !(node.is_empty() || node.starts_with('-')) || node.contains(' ') {
+        return None;
     }
     // `*** STEP 71.5 ON c1 CANCELLED AT 2026-11-22T15:23:56 ***`
     let cancelled = text.strip_prefix("*** STEP ").and_then(|rest| rest.strip_suffix(" ***"));
     if let Some((_, at)) = cancelled.and_then(|rest| rest.split_once(" CANCELLED AT ")) {
-        return !at.contains(" DUE TO ");
+        return (!at.contains(" DUE TO ")).then_some(SlurmsEnd::Cancelled);
     }
-    // ` mpi/pmix_v5: _errhandler: c2 [1]: pmixp_client_v2.c:211: Error handler invoked: status = -61, source = [slurm.pmix.71.5:3]`: a rank's
-    // connection has gone, for the rank has.
-    let pmix =
-        text.strip_prefix(' ').and_then(|rest| rest.strip_prefix("mpi/pmix")).and_then(|rest| rest.split_once(": "));
-    pmix.is_some_and(|(_, rest)| {
-        rest.starts_with("_errhandler: ") && rest.contains(": Error handler invoked: status = ")
-    })
+    // ` mpi/pmix_v5: _errhandler: c2 [1]: pmixp_client_v2.c:211: Error handler invoked: status = -61, source = [slurm.pmix.71.5:3]`
+    let (_, text) = text.strip_prefix(' ')?.strip_prefix("mpi/pmix")?.split_once(": ")?;
+    let is_end = text.starts_with("_errhandler: ") && text.contains(": Error handler invoked: status = ");
+    is_end.then_some(SlurmsEnd::Disconnected)
 }
 
 #[cfg(test)]
@@ -273,7 +285,9 @@ mod tests {
             "2: slurmstepd-c2: error:  mpi/pmix_v5: _errhandler: c2 [1]: pmixp_client_v2.c:211: Error handler invoked: status = -61, \
              source = [slurm.pmix.71.19:3]\n",
         ] {
-            assert_eq!(read(&mut Labelled::default(), line.as_bytes()), [], "{line}");
+            let mut output = Labelled::default();
+            assert_eq!(read(&mut output, line.as_bytes()), [], "{line}");
+            assert_eq!(output.was_cancelled(), line.contains("CANCELLED"), "{line}");
         }
     }
 

@@ -243,8 +243,13 @@ impl Waiting {
             let rest = self.outputs[at].labelled.finish();
             self.print(at, rest);
         }
-        if let Some(failure) = self.failure.take().filter(|_| interrupted.is_none() && ending != Some(0)) {
-            self.say(&format!("the run failed: {failure}"));
+        if interrupted.is_none() && ending != Some(0) {
+            // With a rank that failed first, SLURM has cancelled what was left.
+            let cancelled = self.outputs.iter().any(|source| source.labelled.was_cancelled());
+            let cancelled = || cancelled.then(|| "the step was cancelled in SLURM".to_owned());
+            if let Some(failure) = self.failure.take().or_else(cancelled) {
+                self.say(&format!("the run failed: {failure}"));
+            }
         }
         self.printer.is_written(LAST_LINES);
         Ok(match (interrupted, ending) {

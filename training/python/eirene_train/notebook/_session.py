@@ -36,6 +36,8 @@ _DEATH = re.compile(r"eirene-train: .*rank (\d+) \(on .*, pid \d+\) (?:was kille
 # In a session the agent says it, on the node, among the rank's own lines on stderr.
 _DEATH_IN_SESSION = re.compile(r"\[eirene\] (rank (\d+) on \S+ (?:was killed by signal SIG\w+|ended with status \d+))")
 _WAY = re.compile(r"eirene-train: (\d+ ranks? on .+)")
+_FINE = re.compile(r"eirene-train: preflight: .+ fine \(.+")
+_FAILURE = re.compile(r"eirene-train: the run failed: (.+)")
 
 
 @dataclass(frozen=True)
@@ -140,8 +142,12 @@ class Session:
             self.way = self.way or found[1]
 
     def last_words(self) -> str:
-        """What the launcher had to say, in one line, where no rank's death says it all."""
-        return " ".join(word.removeprefix("eirene-train: ").removeprefix("[eirene] ").strip() for word in self.words if word.strip())
+        """Why the launcher has ended, in one line, where no rank's death says it all: its reason, or else what it said of anything but the start."""
+        for word in self.words:
+            if found := _FAILURE.fullmatch(word):
+                return found[1]
+        rest = [word for word in self.words if word.strip() and not _WAY.fullmatch(word) and not _FINE.fullmatch(word)]
+        return " ".join(word.removeprefix("eirene-train: ").removeprefix("[eirene] ").strip() for word in rest)
 
     def where(self) -> str:
         """Which ranks are on which hosts, for people."""
