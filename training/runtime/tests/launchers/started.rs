@@ -1,7 +1,7 @@
 //! Ranks that were started: what they say, how they end, and that nothing of them is left.
 
 use std::io::Read;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -34,6 +34,13 @@ pub(crate) fn program() -> PathBuf {
 /// `EIRENE_TEST_SEED`.
 pub(crate) fn seed() -> u64 {
     std::env::var("EIRENE_TEST_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(20)
+}
+
+/// The network bridges of this machine.
+fn bridges() -> Vec<String> {
+    let Ok(interfaces) = std::fs::read_dir("/sys/class/net") else { return Vec::new() };
+    let bridges = interfaces.flatten().filter(|interface| interface.path().join("bridge").is_dir());
+    bridges.map(|interface| interface.file_name().to_string_lossy().into_owned()).collect()
 }
 
 /// `EIRENE_TEST_DEEP=1`: everything instead of a sample.
@@ -78,10 +85,11 @@ impl Started {
         for name in ["XDG_RUNTIME_DIR", "HOME", "TMPDIR"] {
             command.env(name, base.path());
         }
-        // Open MPI 5 does not learn from a SLURM with PMIx 4 who is on its node, and takes TCP there; of Docker's bridge, which leads nowhere,
+        // Open MPI 5 does not learn from a SLURM with PMIx 4 who is on its node, and takes TCP there; of Docker's bridges, which lead nowhere,
         // it waits for ever.
-        if Path::new("/sys/class/net/docker0").exists() {
-            command.env("OMPI_MCA_btl_tcp_if_exclude", "127.0.0.1/8,sppp,docker0");
+        let bridges = bridges();
+        if !bridges.is_empty() {
+            command.env("OMPI_MCA_btl_tcp_if_exclude", format!("127.0.0.1/8,sppp,{}", bridges.join(",")));
         }
         command.envs(variables.iter().copied());
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
