@@ -1,7 +1,7 @@
 //! The words of Eirene: domain types, typed ids, the ports to the outside world and the clock.
 //!
 //! Nothing here does I/O or knows axum, sqlx or SLURM's own words. Adapters implement the ports in
-//! [`scheduler`] and [`launcher`]; services are written against them.
+//! [`scheduler`], [`launcher`] and [`storage`]; services are written against them.
 
 pub mod account;
 pub mod audit;
@@ -16,14 +16,15 @@ pub mod scheduler;
 pub mod secret;
 pub mod sentence;
 pub mod session;
+pub mod storage;
 
 pub use account::{Role, Scope, User, UserState};
 pub use clock::{Clock, SystemClock};
 pub use id::{ImageId, LoginId, SessionId, TokenId, UserId};
 pub use image::Image;
 pub use name::{
-    AccountName, AppName, GpuType, ImageName, NameError, NodeName, PartitionName, ProjectName, QosName, SessionName,
-    Username,
+    AccountName, AppName, GpuType, ImageName, NameError, NodeName, PartitionName, ProjectName, QosName, RootName,
+    SessionName, SpaceName, Username,
 };
 pub use run::RunProgram;
 pub use sentence::Sentence;

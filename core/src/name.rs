@@ -124,6 +124,10 @@ names! {
     ImageName, NameError::Lower(64);
     /// An app of an image, for example `jupyterlab`.
     AppName, NameError::Dashed(32);
+    /// A directory in which spaces are made, as the administrator calls it.
+    RootName, NameError::Lower(32);
+    /// A space; also the name of its directory.
+    SpaceName, NameError::Lower(64);
     /// What a person calls a session: any printable text.
     SessionName, NameError::Printable(80);
 }
