@@ -1,0 +1,147 @@
+//! What BeeGFS's tools print beside their answer: a banner, blank lines, sentences that say what went wrong. Takes the answer out of it and
+//! says what the sentences mean.
+
+use eirene_core::storage::{StorageError, Why};
+
+use crate::doubts::{Doubts, printable};
+
+/// Seconds after which a storage that was away is asked again.
+const RETRY_AFTER_S: u64 = 10;
+/// A line of the banner's frame, as `beegfs-ctl` 7 prints it.
+const FRAME: &str = "--------------------------------------------------------------------------------";
+
+/// What a sentence of a tool means. The tools print them with an exit status of zero, too.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Trouble {
+    /// A server did not answer.
+    Away,
+    /// Rights, a licence, a feature that is off.
+    Refused(Why),
+    /// A name, id or path that is not there.
+    NoSuchPlace,
+}
+
+impl Trouble {
+    /// As an error of the port; `said` is the sentence.
+    pub(crate) fn error(self, said: &str) -> StorageError {
+        let said = printable(said);
+        match self {
+            Self::Away => StorageError::Away { source: Some(said.into()), retry_after_s: RETRY_AFTER_S },
+            Self::Refused(why) => StorageError::Refused { why, text: said },
+            Self::NoSuchPlace => StorageError::NoSuchPlace { path: said },
+        }
+    }
+}
+
+/// Sentences by how they begin, and what each means (branch 7.4.x of ThinkParQ/beegfs, beegfs-go 8.4.0).
+const BEGINNINGS: [(&str, Trouble); 17] = [
+    ("Communication with server failed", Trouble::Away),
+    ("Failed to communicate with node", Trouble::Away),
+    ("Could not gather quota information from all storage nodes", Trouble::Away),
+    ("Refusing to display incorrect information", Trouble::Away),
+    ("Couldn't receive valid quota data", Trouble::Away),
+    ("Management node not defined", Trouble::Away),
+    ("Unable to connect", Trouble::Away),
+    ("[ERROR from", Trouble::Away),
+    ("[ERROR:", Trouble::Away),
+    ("This mode requires root privileges", Trouble::Refused(Why::Refused)),
+    ("only root can", Trouble::Refused(Why::Refused)),
+    ("Insufficient privileges", Trouble::Refused(Why::Refused)),
+    ("Quota is not enabled", Trouble::Refused(Why::NotEnabled)),
+    ("WARNING: No information found", Trouble::Refused(Why::NotEnabled)),
+    ("Unable to resolve given name", Trouble::NoSuchPlace),
+    ("Storage pool ID doesn't exist", Trouble::NoSuchPlace),
+    ("No such", Trouble::NoSuchPlace),
+];
+
+/// Words anywhere in what 8 prints on standard error, where its sentences are put together from several.
+const WORDS: [(&str, Trouble); 10] = [
+    ("only root can", Trouble::Refused(Why::Refused)),
+    ("PermissionDenied", Trouble::Refused(Why::Refused)),
+    ("Unauthenticated", Trouble::Refused(Why::Refused)),
+    ("license", Trouble::Refused(Why::Refused)),
+    ("not configured to query/enforce", Trouble::Refused(Why::NotEnabled)),
+    ("Unavailable", Trouble::Away),
+    ("connect", Trouble::Away),
+    ("deadline exceeded", Trouble::Away),
+    ("unreachable", Trouble::Away),
+    ("not exist", Trouble::NoSuchPlace),
+];
+
+/// What a line of an answer means, if it is one of the sentences.
+pub(crate) fn trouble(line: &str) -> Option<Trouble> {
+    let line = line.trim_start();
+    BEGINNINGS.iter().find(|(beginning, _)| line.starts_with(beginning)).map(|(_, trouble)| *trouble)
+}
+
+/// What standard error means: its first line that is a sentence we know.
+pub(crate) fn complaint(stderr: &str) -> Option<(Trouble, &str)> {
+    let known = |line: &str| {
+        let line = line.strip_prefix("Error: ").unwrap_or(line);
+        trouble(line).or_else(|| WORDS.iter().find(|(word, _)| line.contains(word)).map(|(_, trouble)| *trouble))
+    };
+    stderr.lines().find_map(|line| known(line).map(|trouble| (trouble, line)))
+}
+
+/// The lines of an answer with their numbers, counted from 1: without the banner, blank lines and sentences of trouble, which become
+/// doubts. A last line without an end was cut, and is a doubt as well: half a number is a wrong number.
+pub(crate) fn lines<'a>(text: &'a str, doubts: &mut Doubts) -> Vec<(u32, &'a str)> {
+    let mut all: Vec<(u32, &str)> = (1..).zip(text.split('\n')).collect();
+    if let Some((number, rest)) = all.pop()
+        && !rest.is_empty()
+    {
+        doubts.line(number, "the line has no end");
+    }
+    let from = banner_end(&all).unwrap_or(0);
+    let mut kept = Vec::new();
+    for &(number, line) in &all[from..] {
+        if line.trim().is_empty() {
+            continue;
+        }
+        if trouble(line).is_some() {
+            doubts.line(number, line);
+        } else {
+            kept.push((number, line));
+        }
+    }
+    kept
+}
+
+/// Where the answer begins behind the banner, if it begins with one.
+fn banner_end(all: &[(u32, &str)]) -> Option<usize> {
+    let first = all.iter().position(|(_, line)| !line.trim().is_empty())?;
+    if all[first].1 != FRAME {
+        return None;
+    }
+    let inside = all[first + 1..].iter().take_while(|(_, line)| line.starts_with("| ")).count();
+    let end = first + 1 + inside;
+    (all.get(end)?.1 == FRAME).then_some(end + 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_banner_is_skipped_as_a_block_and_only_at_the_beginning() {
+        let text = format!("\n{FRAME}\n| Enterprise |\n{FRAME}\n\na\n{FRAME}\n");
+        let mut doubts = Doubts::default();
+        assert_eq!(lines(&text, &mut doubts), [(6, "a"), (7, FRAME)]);
+        assert!(doubts.with(()).doubts.is_empty());
+    }
+
+    #[test]
+    fn a_line_without_an_end_is_a_doubt() {
+        let mut doubts = Doubts::default();
+        assert_eq!(lines("a,1\nb,10", &mut doubts), [(1, "a,1")]);
+        assert_eq!(doubts.with(()).doubts.len(), 1);
+    }
+
+    #[test]
+    fn sentences_have_a_meaning() {
+        assert_eq!(trouble(" [ERROR from beegfs-storage vm [ID: 1]: Communication error]"), Some(Trouble::Away));
+        assert_eq!(trouble("cloudsdk,1000,0,10737418240,0,100000"), None);
+        let said = complaint("warning\nError: rpc error: code = PermissionDenied desc = no\n").unwrap();
+        assert_eq!(said.0, Trouble::Refused(Why::Refused));
+    }
+}

@@ -1,0 +1,223 @@
+//! Looks at places from this process, each time in a thread of its own that is given up when it takes too long. For hosts where this
+//! process may see the mounts; a thread that hangs in a dead mount stays until the mount comes back.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::Read;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use eirene_core::name::RootName;
+use eirene_core::storage::{Identity, Place, StorageError, Why};
+use nix::errno::Errno;
+use nix::fcntl::{OFlag, OpenHow, ResolveFlag, open, openat2};
+use nix::sys::stat::Mode;
+use nix::sys::statvfs::{FsFlags, fstatvfs};
+
+use super::mounts::{self, Mount};
+use super::{Look, Probe, Project, Room};
+
+/// How long a look may take.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Seconds after which a place that was away is looked at again.
+const RETRY_AFTER_S: u64 = 10;
+/// The administrator's marker in a root of spaces, and the most it may hold, bytes.
+const MARKER: &str = ".eirene-root";
+const LONGEST_MARKER: u64 = 64;
+
+/// Looks from this process at directories that root's configuration names.
+#[derive(Debug, Clone)]
+pub struct LocalProbe {
+    roots: BTreeMap<RootName, PathBuf>,
+}
+
+impl LocalProbe {
+    /// Knows these roots of spaces; homes are asked of the user database.
+    pub fn new(roots: BTreeMap<RootName, PathBuf>) -> Self {
+        Self { roots }
+    }
+
+    /// The directory that is opened as it is, and what is opened beneath it without following a link.
+    fn paths(&self, place: &Place) -> Result<(PathBuf, PathBuf), StorageError> {
+        let root = |name: &RootName| {
+            self.roots.get(name).cloned().ok_or_else(|| StorageError::NoSuchPlace { path: name.to_string() })
+        };
+        Ok(match place {
+            Place::Home(person) => {
+                let user = nix::unistd::User::from_name(person.as_str()).map_err(away)?;
+                let home = user.ok_or_else(|| StorageError::NoSuchPlace { path: format!("~{person}") })?.dir;
+                (home, PathBuf::new())
+            }
+            Place::Root(name) => (root(name)?, PathBuf::new()),
+            Place::Space { root: name, name: space, below } => {
+                let beneath = below
+                    .as_ref()
+                    .map_or_else(|| space.as_str().into(), |b| Path::new(space.as_str()).join(b.as_str()));
+                (root(name)?, beneath)
+            }
+        })
+    }
+
+    fn look_now(&self, place: &Place) -> Result<Look, StorageError> {
+        let (base, beneath) = self.paths(place)?;
+        let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC | OFlag::O_NONBLOCK;
+        let shown = base.join(&beneath);
+        let root = open(&base, flags, Mode::empty()).map_err(|error| wrong(error, &shown))?;
+        let marker = if matches!(place, Place::Home(_)) { None } else { marker(&root) };
+        let directory = if beneath.as_os_str().is_empty() {
+            root
+        } else {
+            let how =
+                OpenHow::new().flags(flags).resolve(ResolveFlag::RESOLVE_BENEATH | ResolveFlag::RESOLVE_NO_SYMLINKS);
+            openat2(&root, &beneath, how).map_err(|error| wrong(error, &shown))?
+        };
+        let mount = mount_of(&directory)?;
+        let point = open(Path::new(&mount.point), flags, Mode::empty())
+            .ok()
+            .filter(|point| mount_id(point).is_some_and(|id| id == mount.id));
+        let statistics = fstatvfs(&directory).map_err(|error| wrong(error, &shown))?;
+        let root_inode = point.as_ref().and_then(inode);
+        Ok(Look {
+            path: of_descriptor(&directory)?.to_string_lossy().into_owned(),
+            directory: room(&directory).map_err(|error| wrong(error, &shown))?,
+            mount: point.as_ref().and_then(|point| room(point).ok()),
+            project: project(&directory),
+            mount_point: mount.point,
+            mounted: mount.root,
+            identity: Identity {
+                kind: mount.kind,
+                source: mount.source,
+                root_inode,
+                marker,
+                fs_id: statistics.filesystem_id(),
+                mount_id: mount.id,
+            },
+        })
+    }
+}
+
+#[async_trait]
+impl Probe for LocalProbe {
+    async fn look(&self, place: &Place) -> Result<Look, StorageError> {
+        let (probe, place) = (self.clone(), place.clone());
+        let look = tokio::task::spawn_blocking(move || probe.look_now(&place));
+        match tokio::time::timeout(PATIENCE, look).await {
+            Ok(Ok(look)) => look,
+            Ok(Err(error)) => Err(StorageError::Away { source: Some(error.into()), retry_after_s: RETRY_AFTER_S }),
+            Err(error) => Err(StorageError::Away { source: Some(error.into()), retry_after_s: RETRY_AFTER_S }),
+        }
+    }
+}
+
+/// What an error of the kernel means: a stale or dead mount is away, nothing else is.
+fn wrong(error: Errno, path: &Path) -> StorageError {
+    let path = path.to_string_lossy().into_owned();
+    match error {
+        Errno::ENOENT | Errno::ENOTDIR | Errno::ENAMETOOLONG => StorageError::NoSuchPlace { path },
+        Errno::EACCES | Errno::EPERM | Errno::ELOOP | Errno::EXDEV => {
+            StorageError::Refused { why: Why::Refused, text: format!("`{path}`: {}", error.desc()) }
+        }
+        other => away(other),
+    }
+}
+
+fn away(error: Errno) -> StorageError {
+    StorageError::Away { source: Some(error.into()), retry_after_s: RETRY_AFTER_S }
+}
+
+fn of_descriptor(file: &OwnedFd) -> Result<PathBuf, StorageError> {
+    fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd()))
+        .map_err(|error| StorageError::Away { source: Some(error.into()), retry_after_s: RETRY_AFTER_S })
+}
+
+fn mount_of(file: &OwnedFd) -> Result<Mount, StorageError> {
+    let mountinfo = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    mount_id(file).and_then(|id| mounts::by_id(&mountinfo, id)).ok_or_else(|| StorageError::Malformed {
+        what: "the mount of a directory is not in `/proc/self/mountinfo`".into(),
+    })
+}
+
+fn mount_id(file: &OwnedFd) -> Option<u64> {
+    let about = fs::read_to_string(format!("/proc/self/fdinfo/{}", file.as_raw_fd())).ok()?;
+    about.lines().find_map(|line| line.strip_prefix("mnt_id:")?.trim().parse().ok())
+}
+
+fn inode(file: &OwnedFd) -> Option<u64> {
+    Some(fs::File::from(file.try_clone().ok()?).metadata().ok()?.ino())
+}
+
+fn room(file: &OwnedFd) -> Result<Room, Errno> {
+    let said = fstatvfs(file)?;
+    let block = said.fragment_size();
+    Ok(Room {
+        total: said.blocks().saturating_mul(block),
+        free: said.blocks_free().saturating_mul(block),
+        available: said.blocks_available().saturating_mul(block),
+        files: said.files(),
+        files_free: said.files_free(),
+        read_only: said.flags().contains(FsFlags::ST_RDONLY),
+    })
+}
+
+/// The marker of a root, if it is a small plain file in it.
+fn marker(root: &OwnedFd) -> Option<String> {
+    let flags = OFlag::O_RDONLY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC | OFlag::O_NONBLOCK;
+    let file = fs::File::from(nix::fcntl::openat(root, MARKER, flags, Mode::empty()).ok()?);
+    if !file.metadata().ok()?.is_file() {
+        return None;
+    }
+    let mut text = String::new();
+    file.take(LONGEST_MARKER).read_to_string(&mut text).ok()?;
+    let word = text.trim();
+    (!word.is_empty() && word.bytes().all(|b| b.is_ascii_hexdigit())).then(|| word.to_owned())
+}
+
+/// `struct fsxattr` of `linux/fs.h`.
+#[repr(C)]
+#[derive(Default)]
+struct Attributes {
+    flags: u32,
+    extent_size: u32,
+    extents: u32,
+    project: u32,
+    copy_on_write_extent_size: u32,
+    padding: [u8; 8],
+}
+
+/// `_IOR('X', 31, struct fsxattr)` and the flag that what is made below gets the project, of `linux/fs.h`.
+const FS_IOC_FSGETXATTR: u32 = 0x801c_581f;
+const FS_XFLAG_PROJINHERIT: u32 = 0x0000_0200;
+
+#[expect(unsafe_code, reason = "nix knows no ioctl for project ids")]
+fn project(directory: &OwnedFd) -> Option<Project> {
+    let mut attributes = Attributes::default();
+    // SAFETY: the descriptor is open for the whole call, and the kernel writes at most the 28 bytes of `Attributes`, which are all plain numbers.
+    let status = unsafe {
+        libc::ioctl(directory.as_fd().as_raw_fd(), FS_IOC_FSGETXATTR.into(), std::ptr::from_mut(&mut attributes))
+    };
+    (status == 0).then_some(Project { id: attributes.project, inherited: attributes.flags & FS_XFLAG_PROJINHERIT != 0 })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_kernel_writes_no_more_than_fits() {
+        assert_eq!(size_of::<Attributes>(), 28);
+        assert_eq!(FS_IOC_FSGETXATTR >> 16 & 0x3fff, 28);
+    }
+
+    #[test]
+    fn a_dead_mount_is_away_and_a_missing_directory_is_not() {
+        let path = Path::new("/x");
+        for dead in [Errno::ESTALE, Errno::EHOSTDOWN, Errno::ENOTCONN, Errno::ETIMEDOUT, Errno::EIO] {
+            assert!(matches!(wrong(dead, path), StorageError::Away { .. }), "{dead}");
+        }
+        assert!(matches!(wrong(Errno::ENOENT, path), StorageError::NoSuchPlace { .. }));
+        assert!(matches!(wrong(Errno::EACCES, path), StorageError::Refused { .. }));
+    }
+}

@@ -1,0 +1,239 @@
+//! Any mounted file system: how full it is, whether it is the one that was there before, and the quota of a directory where the kernel
+//! tells it to everybody.
+//!
+//! This only judges. Looking is a [`Probe`]'s, because a mount that hangs hangs whoever looks at it, and because homes are hidden from the
+//! portal. Users' quotas are not asked for: the kernel tells a person's own at most, and of network file systems none.
+
+mod local;
+mod mounts;
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use eirene_core::storage::{
+    Ability, Bytes, Capabilities, Counted, FileSystem, Files, Identity, Known, Limit, Place, Quota, QuotaId,
+    SharedStorage, StorageError, Why,
+};
+
+pub use local::LocalProbe;
+
+/// What a look at a directory saw.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Look {
+    /// The directory with all links resolved.
+    pub path: String,
+    /// statvfs(3) of the directory.
+    pub directory: Room,
+    /// statvfs(3) of its mount point; `None` where something else is mounted over that.
+    pub mount: Option<Room>,
+    /// Project id and whether what is made below gets it, where the file system has project ids.
+    pub project: Option<Project>,
+    /// Mount point.
+    pub mount_point: String,
+    /// The directory of the file system that is mounted there, `/` for all of it.
+    pub mounted: String,
+    /// Which file system.
+    pub identity: Identity,
+}
+
+/// What statvfs(3) says, in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Room {
+    /// Size.
+    pub total: u64,
+    /// Free.
+    pub free: u64,
+    /// Free for who is not root.
+    pub available: u64,
+    /// Inodes; 0 where the file system does not count them.
+    pub files: u64,
+    /// Free inodes.
+    pub files_free: u64,
+    /// Mounted read-only.
+    pub read_only: bool,
+}
+
+/// `FS_IOC_FSGETXATTR`: the project of a directory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Project {
+    /// Number; 0 is none.
+    pub id: u32,
+    /// What is made in the directory belongs to the project.
+    pub inherited: bool,
+}
+
+/// Looks at places. In the portal that is the launcher's work; [`LocalProbe`] looks from this process.
+#[async_trait]
+pub trait Probe: Send + Sync + 'static {
+    /// One look. Without an answer in time it is [`StorageError::Away`].
+    async fn look(&self, place: &Place) -> Result<Look, StorageError>;
+}
+
+/// The port over a mounted file system.
+pub struct Posix {
+    probe: Arc<dyn Probe>,
+}
+
+impl Posix {
+    /// Judges what `probe` sees.
+    pub fn new(probe: Arc<dyn Probe>) -> Self {
+        Self { probe }
+    }
+
+    /// One look, for adapters that need the path of a place.
+    pub(crate) async fn look(&self, place: &Place) -> Result<Look, StorageError> {
+        self.probe.look(place).await
+    }
+}
+
+#[async_trait]
+impl SharedStorage for Posix {
+    fn name(&self) -> &'static str {
+        "posix"
+    }
+
+    async fn capabilities(&self) -> Capabilities {
+        // Whether a directory has a quota is each directory's own affair.
+        Capabilities { project_quota: Ability::Unknown, ..Capabilities::none("posix") }
+    }
+
+    async fn file_system(&self, place: &Place) -> Result<FileSystem, StorageError> {
+        Ok(file_system(self.look(place).await?))
+    }
+
+    async fn directory_quota(&self, place: &Place) -> Result<Known<Quota>, StorageError> {
+        Ok(directory_quota(&self.look(place).await?))
+    }
+}
+
+/// The file system of a look. In a directory with a project quota the kernel gives the project's numbers for the directory, so the mount
+/// point's are taken.
+fn file_system(look: Look) -> FileSystem {
+    let room = look.mount.unwrap_or(look.directory);
+    let counted = |files| if room.files == 0 { Known::Missing(Why::NotSupported) } else { Known::Known(Files(files)) };
+    FileSystem {
+        total: Bytes(room.total),
+        available: Bytes(room.available),
+        inodes_total: counted(room.files),
+        inodes_available: counted(room.files_free),
+        read_only: look.directory.read_only,
+        identity: look.identity,
+    }
+}
+
+/// File systems whose statvfs(3) of a directory with a project answers for the project.
+const WITH_PROJECTS: [&str; 2] = ["xfs", "ext4"];
+
+/// The quota of the directory of a look.
+///
+/// XFS and ext4 answer statvfs(3) of a directory that hands its project on with the project's limit as size and what is left of it as free
+/// (the soft limit where there is one); so everybody may read it. Without a limit they answer as for the mount point, which is how one knows.
+/// What is used is then not told.
+fn directory_quota(look: &Look) -> Known<Quota> {
+    let (Some(project), Some(mount)) = (look.project, look.mount) else { return Known::Missing(Why::NotSupported) };
+    if !WITH_PROJECTS.contains(&look.identity.kind.as_str()) {
+        return Known::Missing(Why::NotSupported);
+    }
+    if project.id == 0 || !project.inherited {
+        return Known::Missing(Why::NotEnabled);
+    }
+    let directory = look.directory;
+    let (sized, counted) = (directory.total != mount.total, directory.files != mount.files && directory.files != 0);
+    if !sized && !counted {
+        return Known::Missing(Why::NotEnabled);
+    }
+    let no_limit = Known::Missing(Why::NotEnabled);
+    let used = |total: u64, free: u64| total.checked_sub(free).ok_or(Why::NotUnderstood);
+    Known::Known(Quota {
+        id: QuotaId::Project(project.id),
+        pool: None,
+        used: if sized { known(used(directory.total, directory.free).map(Bytes)) } else { no_limit },
+        limit: Known::Known(if sized { Limit::At(Bytes(directory.total)) } else { Limit::Unlimited }),
+        files_used: if counted { known(used(directory.files, directory.files_free).map(Files)) } else { no_files() },
+        files_limit: Known::Known(if counted { Limit::At(Files(directory.files)) } else { Limit::Unlimited }),
+        counted: Counted::Inodes,
+        files_at_least: false,
+        measured_every_s: Known::Missing(Why::NotSupported),
+    })
+}
+
+fn known<T>(value: Result<T, Why>) -> Known<T> {
+    value.map_or_else(Known::Missing, Known::Known)
+}
+
+fn no_files() -> Known<Files> {
+    Known::Missing(Why::NotEnabled)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+
+    fn room(total: u64, free: u64) -> Room {
+        Room { total, free, available: free, files: 1000, files_free: 900, read_only: false }
+    }
+
+    /// As measured on XFS: a file system of 336 MiB, in it a directory with a limit of 50 MiB of which 10 are used.
+    fn limited() -> Look {
+        Look {
+            path: "/data/projects/a".into(),
+            directory: room(50 * MIB, 40 * MIB),
+            mount: Some(room(336 * MIB, 300 * MIB)),
+            project: Some(Project { id: 100_000, inherited: true }),
+            mount_point: "/data".into(),
+            mounted: "/".into(),
+            identity: Identity {
+                kind: "xfs".into(),
+                source: "/dev/sdb1".into(),
+                root_inode: Some(128),
+                marker: None,
+                fs_id: 1,
+                mount_id: 2,
+            },
+        }
+    }
+
+    #[test]
+    fn a_directory_with_a_project_quota_has_its_numbers_and_the_file_system_has_its_own() {
+        let Known::Known(quota) = directory_quota(&limited()) else { panic!() };
+        assert_eq!(quota.id, QuotaId::Project(100_000));
+        assert_eq!(quota.used, Known::Known(Bytes(10 * MIB)));
+        assert_eq!(quota.limit, Known::Known(Limit::At(Bytes(50 * MIB))));
+        assert_eq!(quota.files_limit, Known::Known(Limit::Unlimited));
+        assert_eq!(quota.files_used, Known::Missing(Why::NotEnabled));
+        assert_eq!(file_system(limited()).total, Bytes(336 * MIB));
+    }
+
+    #[test]
+    fn no_limit_no_project_and_other_file_systems_have_no_quota() {
+        let mut look = limited();
+        look.directory = look.mount.unwrap();
+        assert_eq!(directory_quota(&look), Known::Missing(Why::NotEnabled));
+        let mut look = limited();
+        look.project = Some(Project { id: 0, inherited: false });
+        assert_eq!(directory_quota(&look), Known::Missing(Why::NotEnabled));
+        let mut look = limited();
+        look.identity.kind = "nfs4".into();
+        assert_eq!(directory_quota(&look), Known::Missing(Why::NotSupported));
+        let mut look = limited();
+        look.mount = None;
+        assert_eq!(directory_quota(&look), Known::Missing(Why::NotSupported));
+    }
+
+    #[test]
+    fn more_free_than_there_is_gives_no_usage() {
+        let mut look = limited();
+        look.directory.free = 51 * MIB;
+        let Known::Known(quota) = directory_quota(&look) else { panic!() };
+        assert_eq!(quota.used, Known::Missing(Why::NotUnderstood));
+    }
+
+    #[test]
+    fn a_file_system_that_does_not_count_inodes_has_none_to_show() {
+        let mut look = limited();
+        look.mount = Some(Room { files: 0, files_free: 0, ..room(336 * MIB, 300 * MIB) });
+        assert_eq!(file_system(look).inodes_total, Known::Missing(Why::NotSupported));
+    }
+}

@@ -1,0 +1,35 @@
+//! One contract for all implementations of the storage port: POSIX on a temporary directory, BeeGFS 7 on answers that were captured, BeeGFS 8 on
+//! answers that are written from its source. The assertions are the same for all; what a storage does not have it must say by
+//! `Unsupported`, and by its capabilities.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod benches;
+mod reads;
+mod trouble;
+mod writes;
+
+/// Makes one test for each implementation out of a function that takes the bench.
+macro_rules! contract {
+    ($($name:ident;)*) => {
+        mod posix {
+            $(#[tokio::test]
+            async fn $name() {
+                super::$name(&crate::benches::posix()).await;
+            })*
+        }
+        mod beegfs7_captured {
+            $(#[tokio::test]
+            async fn $name() {
+                super::$name(&crate::benches::beegfs7()).await;
+            })*
+        }
+        mod beegfs8_written {
+            $(#[tokio::test]
+            async fn $name() {
+                super::$name(&crate::benches::beegfs8()).await;
+            })*
+        }
+    };
+}
+pub(crate) use contract;

@@ -1,0 +1,67 @@
+//! Trouble is data: each kind of it is a clear state, and none is a number.
+
+use eirene_core::storage::{Ability, Bytes, Known, OperationsKind, QuotaId, Role, StorageError, Why};
+
+use crate::benches::{Bench, Trouble};
+use crate::contract;
+
+contract! {
+    a_target_whose_server_is_down_is_listed_without_numbers;
+    half_an_answer_is_shown_with_its_doubts;
+    a_refused_quota_query_is_a_refusal;
+    silence_is_no_answer_and_nothing_else;
+}
+
+async fn a_target_whose_server_is_down_is_listed_without_numbers(bench: &Bench) {
+    let targets = match bench.with(Trouble::TargetAway).targets().await {
+        Err(StorageError::Unsupported(_)) => return,
+        other => other.unwrap(),
+    };
+    let away: Vec<_> =
+        targets.value.iter().filter(|target| target.total == Known::Missing(Why::DidNotAnswer)).collect();
+    assert_eq!(away.len(), 1, "{targets:?}");
+    assert_eq!(away[0].free, Known::Missing(Why::DidNotAnswer));
+    assert_eq!(away[0].inodes_free, Known::Missing(Why::DidNotAnswer));
+    assert!(targets.value.iter().all(|target| target.total != Known::Known(Bytes(0))));
+    assert_eq!(targets.value.len(), 3, "the others are there");
+    assert!(!targets.doubts.is_empty());
+}
+
+async fn half_an_answer_is_shown_with_its_doubts(bench: &Bench) {
+    let nodes = match bench.with(Trouble::HalfAnswer).nodes().await {
+        Err(StorageError::Unsupported(_)) => return,
+        other => other.unwrap(),
+    };
+    assert!(!nodes.value.is_empty());
+    assert!(!nodes.doubts.is_empty());
+}
+
+async fn a_refused_quota_query_is_a_refusal(bench: &Bench) {
+    let storage = bench.with(Trouble::QuotaRefused);
+    match storage.quota(QuotaId::User(1000)).await {
+        Err(StorageError::Unsupported(_)) => return,
+        Err(StorageError::Refused { why: Why::Refused, text }) => assert!(text.contains("root"), "{text}"),
+        other => panic!("{other:?}"),
+    }
+    let can = storage.capabilities().await;
+    assert_eq!((can.quota_read, can.quota_write), (Ability::No(Why::Refused), Ability::No(Why::Refused)));
+    assert_eq!(can.targets, Ability::Yes, "the rest goes on");
+}
+
+async fn silence_is_no_answer_and_nothing_else(bench: &Bench) {
+    let storage = bench.with(Trouble::Silence);
+    let nothing = |error: Option<StorageError>| {
+        assert!(matches!(error, Some(StorageError::Away { .. } | StorageError::Unsupported(_))), "{error:?}");
+    };
+    nothing(storage.targets().await.err());
+    nothing(storage.nodes().await.err());
+    nothing(storage.pools().await.err());
+    nothing(storage.quota(QuotaId::User(1000)).await.err());
+    nothing(storage.entry(&Bench::home()).await.err());
+    nothing(storage.server_stats(Role::Storage, 3).await.err());
+    nothing(storage.operations(Role::Metadata, OperationsKind::Users).await.err());
+    let error = storage.file_system(&Bench::home()).await.err();
+    assert!(matches!(error, Some(StorageError::Away { .. })), "{error:?}");
+    let can = storage.capabilities().await;
+    assert!(matches!(can.targets, Ability::Unknown | Ability::No(Why::NotSupported)), "{can:?}");
+}
