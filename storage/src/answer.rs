@@ -49,11 +49,18 @@ pub(crate) fn rows<T>(
     Ok(doubts.with(parsed.value))
 }
 
-/// Judges an answer that is a success or not, and holds nothing else.
+/// Judges an answer that is a success or not, and holds nothing else. Beside a success only whole sentences of trouble count: remarks about
+/// licences and connections are made there, too, and what was set is read back anyway.
 pub(crate) fn done(ran: &Ran) -> Result<(), StorageError> {
+    if ran.status == 0 {
+        let mut lines = ran.stderr.lines().chain(ran.stdout.lines());
+        return match lines.find_map(|line| noise::trouble(line).map(|trouble| trouble.error(line))) {
+            Some(error) => Err(error),
+            None => Ok(()),
+        };
+    }
     match said(ran) {
         Some((trouble, line)) => Err(trouble.error(line)),
-        None if ran.status == 0 => Ok(()),
         None => Err(StorageError::Malformed { what: no_rows(ran) }),
     }
 }
@@ -116,5 +123,10 @@ mod tests {
             Err(StorageError::Refused { .. })
         ));
         assert!(matches!(done(&ran(1, "", "what")), Err(StorageError::Malformed { .. })));
+        assert!(
+            matches!(done(&ran(0, "Unable to resolve given name: ada\n", "")), Err(StorageError::NoSuchPlace { path }) if path == "ada")
+        );
+        assert!(done(&ran(0, "", "the license ends in 30 days\n")).is_ok());
+        assert!(matches!(done(&ran(1, "", "the license has ended\n")), Err(StorageError::Refused { .. })));
     }
 }

@@ -1,5 +1,9 @@
 //! Collects what is doubtful about an answer, in bounded and printable words: the text comes from a tool and may hold anything.
 
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::hash::Hash;
+
 use eirene_core::storage::{Doubt, DoubtAbout, Partial};
 
 /// Longest text of one doubt, characters.
@@ -46,12 +50,17 @@ impl Doubts {
     }
 
     /// Rows by a key that must be unique. A row that came twice is kept once; rows that contradict each other are all left out.
-    pub(crate) fn unique<T: PartialEq, K: PartialEq>(&mut self, rows: Vec<T>, key: impl Fn(&T) -> K) -> Vec<T> {
+    pub(crate) fn unique<T: PartialEq, K: Eq + Hash>(&mut self, rows: Vec<T>, key: impl Fn(&T) -> K) -> Vec<T> {
+        let mut places: HashMap<K, usize> = HashMap::with_capacity(rows.len());
         let mut kept: Vec<(T, bool)> = Vec::with_capacity(rows.len());
         for row in rows {
-            match kept.iter_mut().find(|(other, _)| key(other) == key(&row)) {
-                None => kept.push((row, true)),
-                Some((other, agree)) => {
+            match places.entry(key(&row)) {
+                Entry::Vacant(place) => {
+                    place.insert(kept.len());
+                    kept.push((row, true));
+                }
+                Entry::Occupied(place) => {
+                    let (other, agree) = &mut kept[*place.get()];
                     *agree &= *other == row;
                     self.whole("a row came more than once");
                 }

@@ -28,18 +28,23 @@ impl Trouble {
         match self {
             Self::Away => StorageError::Away { source: Some(said.into()), retry_after_s: RETRY_AFTER_S },
             Self::Refused(why) => StorageError::Refused { why, text: said },
-            Self::NoSuchPlace => StorageError::NoSuchPlace { path: said },
+            // `Unable to resolve given name: ada`
+            Self::NoSuchPlace => {
+                let path = said.rsplit_once(": ").map_or(said.as_str(), |(_, path)| path).to_owned();
+                StorageError::NoSuchPlace { path }
+            }
         }
     }
 }
 
 /// Sentences by how they begin, and what each means (branch 7.4.x of ThinkParQ/beegfs, beegfs-go 8.4.0).
-const BEGINNINGS: [(&str, Trouble); 17] = [
+const BEGINNINGS: [(&str, Trouble); 18] = [
     ("Communication with server failed", Trouble::Away),
     ("Failed to communicate with node", Trouble::Away),
     ("Could not gather quota information from all storage nodes", Trouble::Away),
     ("Refusing to display incorrect information", Trouble::Away),
     ("Couldn't receive valid quota data", Trouble::Away),
+    ("Some IDs were skipped because of invalid values", Trouble::Away),
     ("Management node not defined", Trouble::Away),
     ("Unable to connect", Trouble::Away),
     ("[ERROR from", Trouble::Away),

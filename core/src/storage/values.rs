@@ -62,8 +62,6 @@ pub struct Doubt {
 pub enum DoubtAbout {
     /// One target.
     Target(TargetId),
-    /// One pool.
-    Pool(PoolId),
     /// One user, group or project.
     Id(QuotaId),
     /// One line of an answer, counted from 1.
@@ -424,7 +422,7 @@ pub struct OperationCounts {
 }
 
 /// Whose operations.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum OperationsOf {
     /// A user id.
     User(u32),

@@ -145,6 +145,22 @@ fn quotas_are_numbers_and_unlimited_is_none() {
 }
 
 #[test]
+fn the_largest_range_is_read() {
+    use std::fmt::Write as _;
+    let mut answer = String::new();
+    for pool in 1..=2 {
+        write!(answer, "\nQuota information for storage pool p (ID: {pool}):\n\nname,id,size,hard,files,hard\n")
+            .unwrap();
+        for id in 0..QuotaRange::MOST {
+            writeln!(answer, "{id},{id},{pool},unlimited,{id},unlimited").unwrap();
+        }
+    }
+    let quotas = no_doubts(quota::parse(&answer, users(0, QuotaRange::MOST - 1)));
+    assert_eq!(quotas.len(), 2 * QuotaRange::MOST as usize);
+    assert_eq!(quotas[QuotaRange::MOST as usize + 7].used, Known::Known(Bytes(2)));
+}
+
+#[test]
 fn a_quota_that_did_not_come_is_missing_and_not_zero() {
     // Without `--withzero` the answer is a header and nothing.
     let none = answer::rows(&capture("getquota-range-csv"), Empty::Wrong, |text| quota::parse(text, users(1000, 1003)));

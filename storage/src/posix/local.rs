@@ -170,9 +170,10 @@ fn marker(root: &OwnedFd) -> Option<String> {
         return None;
     }
     let mut text = String::new();
-    file.take(LONGEST_MARKER).read_to_string(&mut text).ok()?;
+    file.take(LONGEST_MARKER + 1).read_to_string(&mut text).ok()?;
     let word = text.trim();
-    (!word.is_empty() && word.bytes().all(|b| b.is_ascii_hexdigit())).then(|| word.to_owned())
+    (!word.is_empty() && text.len() as u64 <= LONGEST_MARKER && word.bytes().all(|b| b.is_ascii_hexdigit()))
+        .then(|| word.to_owned())
 }
 
 /// `struct fsxattr` of `linux/fs.h`.
@@ -209,6 +210,51 @@ mod tests {
     fn the_kernel_writes_no_more_than_fits() {
         assert_eq!(size_of::<Attributes>(), 28);
         assert_eq!(FS_IOC_FSGETXATTR >> 16 & 0x3fff, 28);
+    }
+
+    fn probe(folder: &Path) -> (LocalProbe, Place) {
+        let name: RootName = "all".parse().unwrap();
+        (LocalProbe::new(BTreeMap::from([(name.clone(), folder.to_owned())])), Place::Root(name))
+    }
+
+    #[test]
+    fn a_marker_is_a_small_file_of_hex_digits_and_nothing_else() {
+        let folder = tempfile::tempdir().unwrap();
+        let (probe, root) = probe(folder.path());
+        let marker = || probe.look_now(&root).unwrap().identity.marker;
+        let file = folder.path().join(MARKER);
+        assert_eq!(marker(), None);
+        fs::write(&file, "0123456789abcdef\n").unwrap();
+        assert_eq!(marker().as_deref(), Some("0123456789abcdef"));
+        for bad in ["", "not hex", &"a".repeat(65)] {
+            fs::write(&file, bad).unwrap();
+            assert_eq!(marker(), None, "{bad:?}");
+        }
+        fs::write(folder.path().join("other"), "0123").unwrap();
+        fs::remove_file(&file).unwrap();
+        std::os::unix::fs::symlink("other", &file).unwrap();
+        assert_eq!(marker(), None, "a link");
+        fs::remove_file(&file).unwrap();
+        nix::unistd::mkfifo(&file, Mode::S_IRWXU).unwrap();
+        assert_eq!(marker(), None, "a pipe, which nobody waits for");
+    }
+
+    #[test]
+    fn a_look_tells_the_mount_and_what_it_says_is_what_the_system_says() {
+        let folder = tempfile::tempdir().unwrap();
+        let (probe, root) = probe(folder.path());
+        let look = probe.look_now(&root).unwrap();
+        assert_eq!(Path::new(&look.path), folder.path().canonicalize().unwrap());
+        assert!(look.path.starts_with(look.mount_point.trim_end_matches('/')), "{look:?}");
+        assert_eq!(look.identity.root_inode, Some(fs::metadata(&look.mount_point).unwrap().ino()));
+        assert_eq!(look.directory.total, look.mount.unwrap().total, "no project quota here");
+    }
+
+    #[test]
+    fn a_person_nobody_knows_has_no_home() {
+        let (probe, _) = probe(Path::new("/"));
+        let look = probe.look_now(&Place::Home("nobody.knows.them".parse().unwrap()));
+        assert!(matches!(look, Err(StorageError::NoSuchPlace { .. })), "{look:?}");
     }
 
     #[test]
