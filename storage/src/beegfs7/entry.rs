@@ -67,8 +67,9 @@ fn stripe(read: &mut Reader<'_, '_>) -> Known<Stripe> {
         Some("RAID0") => Pattern::Raid0,
         Some("RAID10") => Pattern::Raid10,
         Some("Buddy Mirror") => Pattern::BuddyMirror,
-        Some(other) => Pattern::Other(printable(other)),
-        None => {
+        Some(other) if !other.contains(':') => Pattern::Other(printable(other)),
+        // Two lines that ran together, or none.
+        Some(_) | None => {
             read.doubts.whole("the stripe pattern is not told");
             return missing();
         }

@@ -222,6 +222,12 @@ fn entries_have_their_stripe_pattern() {
 }
 
 #[test]
+fn two_lines_that_ran_together_are_no_pattern() {
+    let answer = text("getentryinfo-home").replace("+ Type: RAID0\n", "+ Type: Metadata node: vm [ID: 1]\n");
+    assert_eq!(entry::parse(&answer).value[0].stripe, Known::Missing(Why::NotUnderstood));
+}
+
+#[test]
 fn a_mirrored_file_has_its_primary_node_and_its_targets() {
     let answer = "Entry type: file\nEntryID: 1-2-3\nMetadata buddy group: 1\nCurrent primary metadata node: m b [ID: 7]\n\
                   Stripe pattern details:\n+ Type: Buddy Mirror\n+ Chunksize: 512K\n+ Number of storage targets: desired: 4; actual: 2\n\
