@@ -38,7 +38,7 @@ impl Trouble {
 }
 
 /// Sentences by how they begin, and what each means (branch 7.4.x of ThinkParQ/beegfs, beegfs-go 8.4.0).
-const BEGINNINGS: [(&str, Trouble); 18] = [
+const BEGINNINGS: [(&str, Trouble); 17] = [
     ("Communication with server failed", Trouble::Away),
     ("Failed to communicate with node", Trouble::Away),
     ("Could not gather quota information from all storage nodes", Trouble::Away),
@@ -53,7 +53,6 @@ const BEGINNINGS: [(&str, Trouble); 18] = [
     ("only root can", Trouble::Refused(Why::Refused)),
     ("Insufficient privileges", Trouble::Refused(Why::Refused)),
     ("Quota is not enabled", Trouble::Refused(Why::NotEnabled)),
-    ("WARNING: No information found", Trouble::Refused(Why::NotEnabled)),
     ("Unable to resolve given name", Trouble::NoSuchPlace),
     ("Storage pool ID doesn't exist", Trouble::NoSuchPlace),
     ("No such", Trouble::NoSuchPlace),

@@ -60,6 +60,10 @@ fn row(line: &str) -> Option<Row> {
     }
     let (id, name) = (head.get(..ID)?, head.get(ID..)?.strip_prefix(' ')?);
     let (targets, mirrors) = (numbers(targets)?, numbers(mirrors)?);
+    // What is too long and padded all the same is two lines that ran together.
+    if name.len() > NAME && (name.starts_with(' ') || name.contains("   ")) {
+        return None;
+    }
     if id.trim().is_empty() && name.trim().is_empty() {
         return Some((None, String::new(), targets, mirrors));
     }

@@ -72,7 +72,13 @@ impl SharedStorage for Beegfs8 {
             Err(_) => Known::Missing(Why::DidNotAnswer),
         };
         let root = QuotaRange { of: QuotaOf::User, first: 0, last: 0 };
-        let quota_read = ability(&self.quotas(root).await);
+        let quota_read = match self.quotas(root).await {
+            // Quotas are off, or root has none.
+            Ok(quotas) if quotas.value.iter().all(|quota| quota.used == Known::Missing(Why::NotEnabled)) => {
+                Ability::Unknown
+            }
+            answer => ability(&answer),
+        };
         let pools = ability(&self.pools_with_limits().await);
         let stripe_read = ability(&self.entry_at("/").await);
         let writes = |read: Ability| if matches!(read, Ability::No(_)) { read } else { Ability::Unknown };
@@ -122,7 +128,10 @@ impl SharedStorage for Beegfs8 {
         let pools = self.pools().await?;
         let ran = self.tool.run(&call::quotas(range)).await?;
         let every = usage::every(&ran.stderr);
-        let mut answer = answer::rows(&ran, Empty::Wrong, |text| usage::quotas(text, range, &pools.value, every))?;
+        let mut answer = match usage::nothing_known(&ran, range, &pools.value) {
+            Some(nothing) => nothing,
+            None => answer::rows(&ran, Empty::Wrong, |text| usage::quotas(text, range, &pools.value, every))?,
+        };
         answer.doubts.extend(pools.doubts);
         Ok(answer)
     }

@@ -87,12 +87,14 @@ fn a_pool_nobody_knows_is_a_doubt() {
 }
 
 #[test]
-fn nothing_found_means_that_quotas_are_off_and_not_zero() {
+fn nothing_found_is_said_of_each_id_and_is_not_zero() {
     let said = "WARNING: No information found for the specified ID(s). Either these ID(s) do not exist, or the management \
                 is not configured to query/enforce their quotas.\n";
     let ran = Ran { status: 0, stdout: String::new(), stderr: said.into() };
-    let answer = answer::rows(&ran, Empty::Wrong, quotas);
-    assert!(matches!(answer, Err(StorageError::Refused { why: Why::NotEnabled, .. })), "{answer:?}");
+    let answer = usage::nothing_known(&ran, users(1000, 1001), &pools()).unwrap();
+    assert_eq!((answer.value.len(), answer.doubts.len()), (4, 1));
+    assert!(answer.value.iter().all(|quota| quota.used == Known::Missing(Why::NotEnabled)));
+    assert_eq!(usage::nothing_known(&Ran { status: 1, ..ran }, users(1000, 1001), &pools()), None);
 }
 
 #[test]

@@ -2,13 +2,13 @@
 
 use eirene_core::storage::{
     Bytes, Counted, DoubtAbout, Known, NodeId, OperationCounts, OperationsKind, OperationsOf, Partial, Pool, Quota,
-    QuotaOf, QuotaRange, Role, ServerSample, Why,
+    QuotaOf, QuotaRange, Ran, Role, ServerSample, Why,
 };
 
 use super::lists::each;
 use super::rows;
 use crate::beegfs::missing_quota;
-use crate::doubts::printable;
+use crate::doubts::{Doubts, printable};
 use crate::units::digits;
 
 /// `quota list-usage`. Pools come by their aliases, so `pools` says which they are. An id that uses nothing may be left out by the servers,
@@ -49,16 +49,32 @@ pub(super) fn quotas(text: &str, range: QuotaRange, pools: &[Pool], every_s: Kno
     if rows.is_empty() {
         return doubts.with(rows);
     }
-    let mut all = rows;
+    doubts.with(with_the_others(rows, range, pools, Why::NeverMeasured))
+}
+
+/// What `list-usage` says when it has nothing: either nobody has these ids, or quotas are off. Which of them it does not know.
+pub(super) fn nothing_known(ran: &Ran, range: QuotaRange, pools: &[Pool]) -> Option<Partial<Vec<Quota>>> {
+    let warning = ran.stderr.lines().find(|line| line.starts_with("WARNING: No information found"))?;
+    if ran.status != 0 || !ran.stdout.trim().is_empty() {
+        return None;
+    }
+    let mut doubts = Doubts::default();
+    doubts.whole(warning);
+    Some(doubts.with(with_the_others(Vec::new(), range, pools, Why::NotEnabled)))
+}
+
+/// The quotas, and for each id and pool without one that it is missing.
+fn with_the_others(quotas: Vec<Quota>, range: QuotaRange, pools: &[Pool], why: Why) -> Vec<Quota> {
+    let mut all = quotas;
     let come: std::collections::HashSet<_> = all.iter().map(|quota| (quota.id, quota.pool)).collect();
     for pool in pools {
         for id in (range.first..=range.last).map(|id| range.of.id(id)) {
             if !come.contains(&(id, Some(pool.id))) {
-                all.push(missing_quota(id, Some(pool.id), Why::NeverMeasured));
+                all.push(missing_quota(id, Some(pool.id), why));
             }
         }
     }
-    doubts.with(all)
+    all
 }
 
 /// The period of measurement, which is told beside the answer: `fetched every 30s`.

@@ -21,6 +21,8 @@ pub(crate) enum Trouble {
     HalfAnswer,
     /// Quotas are refused.
     QuotaRefused,
+    /// Nothing is known of anybody's quota.
+    QuotaUnknown,
     /// Nobody answers anything.
     Silence,
 }
@@ -134,6 +136,7 @@ fn captured(asked: &str, trouble: Trouble) -> Option<Ran> {
         return Some(bad("This mode requires root privileges.\n"));
     }
     let name = match asked {
+        asked if trouble == Trouble::QuotaUnknown && asked.contains("--range") => "getquota-range-csv",
         "--version" => "version",
         "--listnodes --nodetype=meta --details" => "listnodes-meta",
         "--listnodes --nodetype=management --details" if trouble == Trouble::HalfAnswer => return None,
@@ -194,6 +197,11 @@ fn written(asked: &str, trouble: Trouble) -> Option<Ran> {
     let has = |words: &str| asked.contains(words);
     if trouble == Trouble::QuotaRefused && has("quota ") {
         return Some(bad("Error: only root can query arbitrary user ids\n"));
+    }
+    if trouble == Trouble::QuotaUnknown && has("quota list-usage") {
+        let stderr =
+            "WARNING: No information found for the specified ID(s). Either these ID(s) do not exist, or …\n".into();
+        return Some(Ran { status: 0, stdout: String::new(), stderr });
     }
     let name = match asked {
         "version" => "version",

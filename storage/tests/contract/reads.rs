@@ -31,7 +31,9 @@ fn keeps<T: std::fmt::Debug>(ability: Ability, answer: &Result<T, StorageError>)
 }
 
 async fn what_it_can_is_what_its_methods_do(bench: &Bench) {
-    for trouble in [Trouble::None, Trouble::TargetAway, Trouble::HalfAnswer, Trouble::QuotaRefused, Trouble::Silence] {
+    let every_trouble =
+        [Trouble::TargetAway, Trouble::HalfAnswer, Trouble::QuotaRefused, Trouble::QuotaUnknown, Trouble::Silence];
+    for trouble in [Trouble::None].into_iter().chain(every_trouble) {
         let storage = bench.with(trouble);
         let can = storage.capabilities().await;
         assert_eq!(can.name, storage.name());

@@ -9,6 +9,7 @@ contract! {
     a_target_whose_server_is_down_is_listed_without_numbers;
     half_an_answer_is_shown_with_its_doubts;
     a_refused_quota_query_is_a_refusal;
+    a_quota_of_which_nothing_is_known_is_not_zero;
     silence_is_no_answer_and_nothing_else;
 }
 
@@ -46,6 +47,18 @@ async fn a_refused_quota_query_is_a_refusal(bench: &Bench) {
     let can = storage.capabilities().await;
     assert_eq!((can.quota_read, can.quota_write), (Ability::No(Why::Refused), Ability::No(Why::Refused)));
     assert_eq!(can.targets, Ability::Yes, "the rest goes on");
+}
+
+async fn a_quota_of_which_nothing_is_known_is_not_zero(bench: &Bench) {
+    match bench.with(Trouble::QuotaUnknown).quota(QuotaId::User(1000)).await {
+        Err(error) => {
+            assert!(matches!(error, StorageError::Unsupported(_) | StorageError::Malformed { .. }), "{error:?}");
+        }
+        Ok(quotas) => {
+            assert!(quotas.value.iter().all(|quota| quota.used.value().is_none()), "{quotas:?}");
+            assert!(!quotas.value.is_empty() && !quotas.doubts.is_empty(), "{quotas:?}");
+        }
+    }
 }
 
 async fn silence_is_no_answer_and_nothing_else(bench: &Bench) {
