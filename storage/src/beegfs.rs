@@ -187,6 +187,7 @@ mod tests {
             path: path.into(),
             directory: room,
             mount: Some(room),
+            steady: true,
             project: None,
             mount_point: point.into(),
             mounted: mounted.into(),

@@ -80,10 +80,14 @@ impl LocalProbe {
             .filter(|point| mount_id(point).is_some_and(|id| id == mount.id));
         let statistics = fstatvfs(&directory).map_err(|error| wrong(error, &shown))?;
         let root_inode = point.as_ref().and_then(inode);
+        let before = point.as_ref().and_then(|point| room(point).ok());
+        let here = room(&directory).map_err(|error| wrong(error, &shown))?;
+        let after = point.as_ref().and_then(|point| room(point).ok());
         Ok(Look {
             path: of_descriptor(&directory)?.to_string_lossy().into_owned(),
-            directory: room(&directory).map_err(|error| wrong(error, &shown))?,
-            mount: point.as_ref().and_then(|point| room(point).ok()),
+            directory: here,
+            mount: after,
+            steady: before.map(|room| room.files) == after.map(|room| room.files),
             project: project(&directory),
             mount_point: mount.point,
             mounted: mount.root,

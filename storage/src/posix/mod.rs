@@ -26,6 +26,8 @@ pub struct Look {
     pub directory: Room,
     /// statvfs(3) of its mount point; `None` where something else is mounted over that.
     pub mount: Option<Room>,
+    /// The mount point counted the same inodes before and after the directory was asked: XFS makes them as needed, so their number moves.
+    pub steady: bool,
     /// Project id and whether what is made below gets it, where the file system has project ids.
     pub project: Option<Project>,
     /// Mount point.
@@ -138,9 +140,10 @@ fn directory_quota(look: &Look) -> Known<Quota> {
         return Known::Missing(Why::NotEnabled);
     }
     let directory = look.directory;
-    let (sized, counted) = (directory.total != mount.total, directory.files != mount.files && directory.files != 0);
+    let (sized, other) = (directory.total != mount.total, directory.files != mount.files && directory.files != 0);
+    let counted = other && look.steady;
     if !sized && !counted {
-        return Known::Missing(Why::NotEnabled);
+        return Known::Missing(if other { Why::DidNotAnswer } else { Why::NotEnabled });
     }
     let no_limit = Known::Missing(Why::NotEnabled);
     let used = |total: u64, free: u64| total.checked_sub(free).ok_or(Why::NotUnderstood);
@@ -150,7 +153,12 @@ fn directory_quota(look: &Look) -> Known<Quota> {
         used: if sized { known(used(directory.total, directory.free).map(Bytes)) } else { no_limit },
         limit: Known::Known(if sized { Limit::At(Bytes(directory.total)) } else { Limit::Unlimited }),
         files_used: if counted { known(used(directory.files, directory.files_free).map(Files)) } else { no_files() },
-        files_limit: Known::Known(if counted { Limit::At(Files(directory.files)) } else { Limit::Unlimited }),
+        files_limit: match (counted, other) {
+            (true, _) => Known::Known(Limit::At(Files(directory.files))),
+            (false, false) => Known::Known(Limit::Unlimited),
+            // Whether it is a limit or the file system's own number that moved, nobody can tell now.
+            (false, true) => Known::Missing(Why::DidNotAnswer),
+        },
         counted: Counted::Inodes,
         files_at_least: false,
         measured_every_s: Known::Missing(Why::NotSupported),
@@ -181,6 +189,7 @@ mod tests {
             path: "/data/projects/a".into(),
             directory: room(50 * MIB, 40 * MIB),
             mount: Some(room(336 * MIB, 300 * MIB)),
+            steady: true,
             project: Some(Project { id: 100_000, inherited: true }),
             mount_point: "/data".into(),
             mounted: "/".into(),
@@ -220,6 +229,24 @@ mod tests {
         let mut look = limited();
         look.mount = None;
         assert_eq!(directory_quota(&look), Known::Missing(Why::NotSupported));
+    }
+
+    #[test]
+    fn a_limit_of_files_is_believed_only_while_the_file_system_s_own_number_rests() {
+        let mut look = limited();
+        look.directory.files = 500;
+        look.directory.files_free = 480;
+        let Known::Known(quota) = directory_quota(&look) else { panic!() };
+        assert_eq!(
+            (quota.files_used, quota.files_limit),
+            (Known::Known(Files(20)), Known::Known(Limit::At(Files(500))))
+        );
+        look.steady = false;
+        let Known::Known(quota) = directory_quota(&look) else { panic!() };
+        assert_eq!(quota.files_limit, Known::Missing(Why::DidNotAnswer));
+        assert_eq!(quota.limit, Known::Known(Limit::At(Bytes(50 * MIB))));
+        look.directory.total = look.mount.unwrap().total;
+        assert_eq!(directory_quota(&look), Known::Missing(Why::DidNotAnswer));
     }
 
     #[test]
