@@ -75,7 +75,9 @@ impl LocalProbe {
             openat2(&root, &beneath, how).map_err(|error| wrong(error, &shown))?
         };
         let mount = mount_of(&directory)?;
-        let point = open(Path::new(&mount.point), flags, Mode::empty())
+        // Nothing in it is read, so it need not be readable.
+        let only_there = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
+        let point = open(Path::new(&mount.point), only_there, Mode::empty())
             .ok()
             .filter(|point| mount_id(point).is_some_and(|id| id == mount.id));
         let statistics = fstatvfs(&directory).map_err(|error| wrong(error, &shown))?;
