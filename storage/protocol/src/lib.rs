@@ -1,0 +1,44 @@
+//! What the portal and a person's file process say to each other: frames, verbs, names, limits, and the socket that carries them.
+//!
+//! One frame is one packet of a `SOCK_SEQPACKET` socket, at most [`MOST_BYTES`]. The portal begins with [`Open`], the process answers
+//! [`Hello`]; then come requests, each with a number of the portal's choosing, and for each any number of [`Part`]s and exactly one
+//! [`Outcome`]. Bytes of files never go in frames: such a request brings one descriptor, the process's end of a stream, and what was written
+//! to it counts only once the outcome says so. The portal cancels by number, and ends everything by closing the socket.
+//!
+//! Both sides take the other for hostile: decoding never panics and never takes more memory than a small multiple of a packet. What a verb
+//! does is the file process's (`storage/files`), who may ask is the portal's; nothing here opens a file.
+
+mod channel;
+mod frame;
+mod name;
+mod verbs;
+
+pub use channel::{Channel, ChannelError, Packet};
+pub use frame::{FromFiles, Kind, ProtocolError, RequestNumber, ToFiles};
+pub use name::{HostileText, Name, PathError, RelativePath};
+pub use verbs::{
+    Answer, Archive, ArchiveFormat, Code, Cursor, CursorError, Entry, EntryKind, Hello, Link, List, Listed, Moment,
+    Open, OpenSpace, OpenedSpace, Outcome, Part, Problem, Progress, Read, ReadBegins, Skipped, Sort, SpaceNumber, Stat,
+    Stated, Verb, Version,
+};
+
+/// Most bytes of one frame, its head included.
+pub const MOST_BYTES: usize = 128 * 1024;
+
+/// Most requests that may be under way at once.
+pub const MOST_REQUESTS: usize = 64;
+
+/// Most spaces one process opens.
+pub const MOST_SPACES: usize = 256;
+
+/// Most entries one page of a listing has.
+pub const MOST_ENTRIES: u32 = 5_000;
+
+/// Most skipped entries an archive names; the rest is only counted.
+pub const MOST_SKIPPED: usize = 100;
+
+/// The trash of a space: its own verbs reach it, no other does.
+pub const TRASH: &[u8] = b".eirene-trash";
+
+/// How the names of files begin that an upload has not finished: shown as uploads, never as files.
+pub const UPLOAD_PREFIX: &[u8] = b".eirene-upload-";

@@ -1,0 +1,490 @@
+//! What can be asked of the file process, and what it answers.
+//!
+//! Requests name a space by the number the portal gave it in [`Open`] and a path below it. Problems are codes: the words for people are the
+//! portal's.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+use crate::{HostileText, Name, RelativePath};
+
+/// A space within one process, numbered by the portal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct SpaceNumber(pub u32);
+
+/// The first thing said: where the spaces lie. The process opens them and confines itself to them, so this cannot be said twice.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Open {
+    /// At most [`crate::MOST_SPACES`].
+    pub spaces: Vec<OpenSpace>,
+}
+
+/// One space.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct OpenSpace {
+    /// How requests name it.
+    pub number: SpaceNumber,
+    /// Absolute path of its directory.
+    pub root: HostileText,
+    /// Whether anything may be changed in it.
+    pub writable: bool,
+    /// Directories directly below the root that no verb reaches, as `.eirene` of a home; the trash is one without being named.
+    pub reserved: Vec<Name>,
+}
+
+/// The answer to [`Open`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Hello {
+    /// Who the process is.
+    pub uid: u32,
+    /// The version of Landlock that confines it; none where the kernel has none.
+    pub landlock: Option<u32>,
+    /// What became of each space, in the order of [`Open`].
+    pub spaces: Vec<OpenedSpace>,
+}
+
+/// What became of a space.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct OpenedSpace {
+    /// Which.
+    pub number: SpaceNumber,
+    /// Why it cannot be used; none: it can.
+    pub problem: Option<Problem>,
+}
+
+/// What is asked.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum Verb {
+    /// A page of a directory; answers [`Part::Entries`] and [`Answer::Listed`].
+    List(List),
+    /// One entry; answers [`Answer::Stated`].
+    Stat(Stat),
+    /// Bytes of a file into the stream; answers [`Part::ReadBegins`] before the first byte and [`Answer::Written`].
+    Read(Read),
+    /// A file or a directory with all in it, as one archive into the stream; answers [`Answer::Written`].
+    Archive(Archive),
+}
+
+impl Verb {
+    /// Whether the request brings a stream.
+    pub fn has_stream(&self) -> bool {
+        match self {
+            Self::List(_) | Self::Stat(_) => false,
+            Self::Read(_) | Self::Archive(_) => true,
+        }
+    }
+}
+
+/// A page of a directory.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct List {
+    /// In which space.
+    pub space: SpaceNumber,
+    /// The directory; links that stay in the space are followed.
+    pub path: RelativePath,
+    /// By what.
+    pub sort: Sort,
+    /// Largest first.
+    pub descending: bool,
+    /// Whether names that begin with a dot are wanted.
+    pub hidden: bool,
+    /// Only names that contain this, whatever the case.
+    pub filter: Option<String>,
+    /// Behind this, as the page before said.
+    pub after: Option<Cursor>,
+    /// How many, 1 to [`crate::MOST_ENTRIES`].
+    pub limit: u32,
+}
+
+/// By what a directory is sorted; equal ones by name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Sort {
+    /// By the bytes of the name: nothing needs to be known of an entry that is not on the page.
+    Name,
+    /// By size in bytes.
+    Bytes,
+    /// By time of the last change of content.
+    Modified,
+}
+
+/// Where the next page begins: how many entries came before, and a mark of the last of them, by which it is found again where others
+/// have come or gone. Written `OFFSET.16 hex digits`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct Cursor {
+    /// Entries before.
+    pub offset: u64,
+    /// First eight bytes of the SHA-256 of the last name.
+    pub mark: u64,
+}
+
+/// Not a cursor.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("no such place in the list: begin it anew")]
+pub struct CursorError;
+
+impl fmt::Display for Cursor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{:016x}", self.offset, self.mark)
+    }
+}
+
+impl FromStr for Cursor {
+    type Err = CursorError;
+
+    fn from_str(text: &str) -> Result<Self, CursorError> {
+        let (offset, mark) = text.split_once('.').ok_or(CursorError)?;
+        let cursor = Self {
+            offset: offset.parse().map_err(|_| CursorError)?,
+            mark: u64::from_str_radix(mark, 16).map_err(|_| CursorError)?,
+        };
+        // One way to write it: no plus, no leading zeros, small digits.
+        if cursor.to_string() == text { Ok(cursor) } else { Err(CursorError) }
+    }
+}
+
+impl TryFrom<String> for Cursor {
+    type Error = CursorError;
+
+    fn try_from(text: String) -> Result<Self, CursorError> {
+        text.parse()
+    }
+}
+
+impl From<Cursor> for String {
+    fn from(cursor: Cursor) -> Self {
+        cursor.to_string()
+    }
+}
+
+/// One entry.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Stat {
+    /// In which space.
+    pub space: SpaceNumber,
+    /// Which; a link is not followed in the last place.
+    pub path: RelativePath,
+}
+
+/// Bytes of a file.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Read {
+    /// In which space.
+    pub space: SpaceNumber,
+    /// Which; links that stay in the space are followed.
+    pub path: RelativePath,
+    /// The first byte wanted.
+    pub from: u64,
+    /// The byte behind the last one wanted; none, or more than there are: to the end.
+    pub to: Option<u64>,
+}
+
+/// A file, or a directory with all in it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Archive {
+    /// In which space.
+    pub space: SpaceNumber,
+    /// Which; links that stay in the space are followed here, none below.
+    pub path: RelativePath,
+    /// What it is called in the archive.
+    pub top: Name,
+    /// How it is written.
+    pub format: ArchiveFormat,
+}
+
+/// How an archive is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ArchiveFormat {
+    /// POSIX tar with extended headers where a name or a number needs one.
+    Tar,
+}
+
+/// What an entry is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum EntryKind {
+    /// A regular file.
+    File,
+    /// A directory.
+    Directory,
+    /// A symbolic link.
+    Link,
+    /// Something else is mounted here: not entered, and nothing more is said of it.
+    Mount,
+    /// A named pipe, a socket or a device: never opened.
+    Special,
+    /// It went, or could not be looked at.
+    Unknown,
+}
+
+/// A point in time, since 1970 in UTC.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Moment {
+    /// Seconds; negative before 1970.
+    pub seconds: i64,
+    /// Nanoseconds of the second.
+    pub nanoseconds: u32,
+}
+
+/// What is in a directory. Of a mount, and of what could not be looked at, there are no numbers.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Entry {
+    /// Its name.
+    pub name: Name,
+    /// What it is.
+    pub kind: EntryKind,
+    /// Size, where it has one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bytes: Option<u64>,
+    /// Last change of content.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub modified: Option<Moment>,
+    /// Permission bits.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mode: Option<u16>,
+    /// Owner's id.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub owner: Option<u32>,
+    /// Group's id.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub group: Option<u32>,
+    /// Hard links.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub links: Option<u32>,
+}
+
+/// Which content this was: any change of it changes one of these.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Version {
+    /// Device.
+    pub device: u64,
+    /// Inode.
+    pub inode: u64,
+    /// Size.
+    pub bytes: u64,
+    /// Last change of content.
+    pub modified: Moment,
+    /// Last change of anything.
+    pub changed: Moment,
+}
+
+/// Where a link leads.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Link {
+    /// Its text.
+    pub target: HostileText,
+    /// What it leads to, followed to the end; none where that is not in the space, not there or reserved.
+    pub leads_to: Option<EntryKind>,
+}
+
+/// What comes before an answer, any number of times.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum Part {
+    /// Entries of the page, in order; as many as a frame takes.
+    Entries(Vec<Entry>),
+    /// Bytes begin to flow.
+    ReadBegins(ReadBegins),
+}
+
+/// What is about to be read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ReadBegins {
+    /// The content; its `bytes` is the whole file's size.
+    pub version: Version,
+    /// First byte that comes.
+    pub from: u64,
+    /// The byte behind the last one that comes.
+    pub to: u64,
+}
+
+/// How far it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Progress {
+    /// Entries done with.
+    pub entries: u64,
+    /// Bytes written to the stream.
+    pub bytes: u64,
+}
+
+/// The last word on a request.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum Outcome {
+    /// It was done.
+    Done(Answer),
+    /// It was not, or not to the end.
+    Problem(Problem),
+}
+
+/// What was done.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum Answer {
+    /// The page is complete.
+    Listed(Listed),
+    /// The entry.
+    Stated(Stated),
+    /// The stream has it all.
+    Written {
+        /// Bytes that were written to the stream.
+        bytes: u64,
+        /// Entries of an archive.
+        entries: u64,
+        /// What is not in the archive, the first [`crate::MOST_SKIPPED`].
+        skipped: Vec<Skipped>,
+        /// How many are not.
+        skipped_in_all: u64,
+    },
+}
+
+/// What belongs to a page.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Listed {
+    /// Entries in all, by the request's filter.
+    pub entries: u64,
+    /// Whether there are more than were looked at, so that `entries` is only the least there are.
+    pub at_least: bool,
+    /// Where the next page begins; none: this was the last.
+    pub next: Option<Cursor>,
+}
+
+/// One entry, closely.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Stated {
+    /// What it is; its name is none for the space itself.
+    pub kind: EntryKind,
+    /// Which content.
+    pub version: Version,
+    /// Permission bits.
+    pub mode: u16,
+    /// Owner's id.
+    pub owner: u32,
+    /// Group's id.
+    pub group: u32,
+    /// Hard links.
+    pub links: u32,
+    /// Space it takes on disk, in bytes.
+    pub on_disk: u64,
+    /// Where it leads, if it is a link.
+    pub link: Option<Link>,
+}
+
+/// What an archive leaves out.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Skipped {
+    /// Path below what was asked for.
+    pub path: RelativePath,
+    /// Why.
+    pub why: Code,
+}
+
+/// Why a request was not done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Problem {
+    /// What is wrong.
+    pub code: Code,
+    /// The file's size, where a range was asked for that it does not have.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bytes: Option<u64>,
+}
+
+impl From<Code> for Problem {
+    fn from(code: Code) -> Self {
+        Self { code, bytes: None }
+    }
+}
+
+/// What is wrong; each is a decision of whoever asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Code {
+    /// No such space in this process.
+    NoSuchSpace,
+    /// Nothing there.
+    NotFound,
+    /// The person may not.
+    Forbidden,
+    /// A link on the way leads out of the space.
+    LeadsOut,
+    /// Something else is mounted on the way.
+    CrossesAMount,
+    /// Belongs to the platform.
+    Reserved,
+    /// A directory is needed.
+    NotADirectory,
+    /// A directory cannot be read as a file.
+    IsADirectory,
+    /// Pipes, sockets and devices, and what the file system does not do.
+    NotSupported,
+    /// Links that lead to each other, or too many.
+    TooManyLinks,
+    /// Deeper or longer than can be gone into.
+    TooDeep,
+    /// The file has no such bytes.
+    OutOfRange,
+    /// It changed while it was read.
+    ChangedMeanwhile,
+    /// It changes so often that it could not be opened; ask again.
+    Busy,
+    /// The reader closed the stream.
+    CutOff,
+    /// As asked.
+    Cancelled,
+    /// The file system does not answer, or has lost this.
+    Away,
+    /// No more can be opened now.
+    TooMany,
+    /// The request contradicts itself.
+    Invalid,
+    /// Anything else the system said.
+    Failed,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cursor_is_written_in_exactly_one_way() {
+        let cursor = Cursor { offset: 500, mark: 0xab };
+        assert_eq!(cursor.to_string(), "500.00000000000000ab");
+        assert_eq!("500.00000000000000ab".parse(), Ok(cursor));
+        for bad in [
+            "",
+            "500",
+            "500.ab",
+            "+5.00000000000000ab",
+            "05.00000000000000ab",
+            "5.00000000000000AB",
+            "-1.0000000000000000",
+            "5.+0000000000000ab",
+        ] {
+            assert_eq!(bad.parse::<Cursor>(), Err(CursorError), "{bad}");
+        }
+    }
+}
