@@ -1,0 +1,75 @@
+//! Landlock: takes away the file system but for the spaces, the network, and other processes. The second wall behind `beneath.rs`.
+
+use landlock::{
+    ABI, Access, AccessFs, AccessNet, BitFlags, LandlockStatus, PathBeneath, Ruleset, RulesetAttr, RulesetCreatedAttr,
+    RulesetError, Scope,
+};
+
+use crate::beneath::Space;
+
+/// The newest that is known here; older kernels confine as far as they can.
+const NEWEST: ABI = ABI::V10;
+
+/// What may be done in a space. Programs are never run, devices never made or spoken to.
+fn rights(writable: bool) -> BitFlags<AccessFs> {
+    let read = AccessFs::ReadFile | AccessFs::ReadDir;
+    let write = AccessFs::WriteFile
+        | AccessFs::RemoveDir
+        | AccessFs::RemoveFile
+        | AccessFs::MakeDir
+        | AccessFs::MakeReg
+        | AccessFs::MakeSym
+        | AccessFs::Refer
+        | AccessFs::Truncate;
+    if writable { read | write } else { read }
+}
+
+/// Confines this thread and all it starts, for good. The version of Landlock that does it; none where the kernel has none.
+pub(crate) fn confine<'a>(spaces: impl Iterator<Item = &'a Space>) -> Result<Option<u32>, RulesetError> {
+    let rules = Ruleset::default()
+        .handle_access(AccessFs::from_all(NEWEST))?
+        .handle_access(AccessNet::from_all(NEWEST))?
+        .scope(Scope::from_all(NEWEST))?
+        .create()?;
+    let rules = spaces
+        .map(|space| Ok(PathBeneath::new(space.root(), rights(space.writable))))
+        .try_fold(rules, |rules, rule: Result<_, RulesetError>| rules.add_rule(rule?))?;
+    let status = rules.restrict_self()?;
+    Ok(match status.landlock {
+        LandlockStatus::Available { effective_abi, .. } => u32::try_from(effective_abi as i32).ok(),
+        LandlockStatus::NotEnabled | LandlockStatus::NotImplemented => None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use eirene_files_protocol::{HostileText, OpenSpace, SpaceNumber};
+
+    use super::*;
+    use crate::beneath::Descriptors;
+
+    #[test]
+    fn what_lies_outside_of_the_spaces_is_gone_and_what_is_read_only_stays_as_it_is() {
+        let base = tempfile::tempdir().unwrap();
+        let (inside, outside) = (base.path().join("inside"), base.path().join("outside"));
+        for directory in [&inside, &outside] {
+            std::fs::create_dir(directory).unwrap();
+            std::fs::write(directory.join("file"), "text").unwrap();
+        }
+        let root = HostileText(inside.to_str().unwrap().into());
+        let space = OpenSpace { number: SpaceNumber(1), root, writable: false, reserved: Vec::new() };
+        let space = Space::open(&space, Arc::new(Descriptors::open().unwrap())).unwrap();
+        // A thread of its own: what it loses it does not get back.
+        let tried = std::thread::spawn(move || {
+            let confined = confine([&space].into_iter()).unwrap();
+            let read = |directory: &std::path::Path| std::fs::read_to_string(directory.join("file")).ok();
+            let written = std::fs::write(inside.join("file"), "other").is_ok();
+            (confined, read(&inside), read(&outside), written)
+        });
+        let (confined, inside, outside, written) = tried.join().unwrap();
+        assert_eq!(inside.as_deref(), Some("text"));
+        assert_eq!((outside.is_none(), written), (confined.is_some(), confined.is_none()), "Landlock {confined:?}");
+    }
+}

@@ -1,0 +1,65 @@
+//! The names in a directory, read in one go and kept close together: a hundred thousand of them are a few megabytes.
+
+use std::os::fd::OwnedFd;
+
+use eirene_files_protocol::Code;
+use rustix::fs::RawDir;
+
+use crate::beneath::code;
+use crate::server::Cancelled;
+
+/// Bytes asked for at once.
+const BUFFER: usize = 64 * 1024;
+/// Most names, and most bytes of names, that are looked at: what is beyond is only known to be there.
+const MOST_NAMES: usize = 2_000_000;
+const MOST_NAME_BYTES: usize = 48 * 1024 * 1024;
+
+/// Names of a directory, in its own order, without `.` and `..`.
+#[derive(Debug, Default)]
+pub(crate) struct Names {
+    bytes: Vec<u8>,
+    ends: Vec<u32>,
+    at_least: bool,
+}
+
+impl Names {
+    pub(crate) fn read(directory: &OwnedFd, cancelled: &Cancelled) -> Result<Self, Code> {
+        let mut names = Self::default();
+        let mut buffer = Vec::with_capacity(BUFFER);
+        let mut entries = RawDir::new(directory, buffer.spare_capacity_mut());
+        while let Some(entry) = entries.next() {
+            let entry = entry.map_err(code)?;
+            let name = entry.file_name().to_bytes();
+            if name == b"." || name == b".." {
+                continue;
+            }
+            if names.ends.len() == MOST_NAMES || names.bytes.len() + name.len() > MOST_NAME_BYTES {
+                names.at_least = true;
+                break;
+            }
+            names.bytes.extend_from_slice(name);
+            names.ends.push(names.bytes.len() as u32);
+            if names.ends.len().is_multiple_of(1024) {
+                cancelled.check()?;
+            }
+        }
+        Ok(names)
+    }
+
+    /// How many.
+    pub(crate) fn len(&self) -> usize {
+        self.ends.len()
+    }
+
+    /// Whether there are more.
+    pub(crate) fn at_least(&self) -> bool {
+        self.at_least
+    }
+
+    /// The name at a place, as the directory has it.
+    pub(crate) fn get(&self, place: u32) -> &[u8] {
+        let place = place as usize;
+        let start = if place == 0 { 0 } else { self.ends[place - 1] as usize };
+        &self.bytes[start..self.ends[place] as usize]
+    }
+}

@@ -1,0 +1,255 @@
+//! The process's side of the channel: opens the spaces, confines itself, then hands requests to a fixed number of threads.
+//!
+//! Metadata and streams have threads of their own, so a listing never waits behind a download. Nothing is queued beyond what the protocol
+//! allows to be under way.
+
+use std::collections::HashMap;
+use std::os::fd::OwnedFd;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use eirene_files_protocol::{
+    Channel, ChannelError, Code, FromFiles, Hello, MOST_REQUESTS, MOST_SPACES, Open, OpenedSpace, Outcome, Part,
+    Problem, Progress, ProtocolError, RequestNumber, SpaceNumber, ToFiles, Verb,
+};
+use rustix::io::Errno;
+
+use crate::beneath::{Descriptors, Space, can_resolve_beneath};
+use crate::confine::confine;
+use crate::verbs;
+
+/// Threads for what answers at once.
+const METADATA_THREADS: usize = 4;
+/// Threads for what fills a stream: eight transfers, and two more so that an archive does not keep the last file waiting.
+const STREAM_THREADS: usize = 10;
+/// The process's data is limited; its threads need little.
+const STACK_BYTES: usize = 512 * 1024;
+
+/// What a caller of the library may ask for otherwise; the program takes the default.
+#[derive(Debug, Clone, Copy)]
+pub struct Settings {
+    /// The smallest user id that is a person.
+    pub least_uid: u32,
+    /// Whether Landlock confines the process. Without it one wall is left, which tests try alone.
+    pub landlock: bool,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self { least_uid: 1000, landlock: true }
+    }
+}
+
+/// Why nothing is served.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// Root, or a system account.
+    #[error("user {0} is not a person: the launcher starts this as whoever the files belong to")]
+    NotAPerson(u32),
+    /// `/proc` is missing or something else.
+    #[error("`/proc` is not there, and files cannot be opened safely without it")]
+    NoProc(#[source] Errno),
+    /// No openat2.
+    #[error("this kernel cannot resolve paths beneath a directory: Linux 5.6 or newer is needed")]
+    OldKernel,
+    /// The portal began with something else.
+    #[error("the channel did not begin with the spaces to open")]
+    NoOpen,
+    /// Too many spaces.
+    #[error("more than {MOST_SPACES} spaces")]
+    TooManySpaces,
+    /// The channel cannot go on.
+    #[error("the channel cannot be used: {0}")]
+    Channel(#[from] ChannelError),
+    /// The portal said what it cannot say.
+    #[error("the portal said what cannot be understood: {0}")]
+    Protocol(#[from] ProtocolError),
+    /// The portal used a number twice, or sent a descriptor where none belongs.
+    #[error("the portal broke the protocol: {0}")]
+    Broken(&'static str),
+    /// Landlock is there and refused.
+    #[error("the process could not be confined: {0}")]
+    Confine(#[from] landlock::RulesetError),
+    /// No thread.
+    #[error("no thread could be started")]
+    Threads(#[source] std::io::Error),
+}
+
+/// Whether a request is still wanted.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Cancelled(Arc<AtomicBool>);
+
+impl Cancelled {
+    /// Looked at for each buffer and each batch of entries.
+    pub(crate) fn check(&self) -> Result<(), Code> {
+        if self.0.load(Ordering::Relaxed) { Err(Code::Cancelled) } else { Ok(()) }
+    }
+
+    fn cancel(&self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// A request on its way.
+pub(crate) struct Job {
+    pub(crate) verb: Verb,
+    pub(crate) stream: Option<OwnedFd>,
+    pub(crate) cancelled: Cancelled,
+    number: RequestNumber,
+    server: Arc<Server>,
+}
+
+impl Job {
+    /// Sends a part of the answer.
+    pub(crate) fn part(&self, part: Part) -> Result<(), Code> {
+        self.server.send(&FromFiles::More(self.number, part))
+    }
+
+    /// Says how far it is.
+    pub(crate) fn progress(&self, progress: Progress) -> Result<(), Code> {
+        self.server.send(&FromFiles::Progress(self.number, progress))
+    }
+
+    /// The space of that number.
+    pub(crate) fn space(&self, number: SpaceNumber) -> Result<&Space, Code> {
+        self.server.spaces.iter().find(|space| space.number == number).ok_or(Code::NoSuchSpace)
+    }
+
+    fn run(mut self) {
+        let outcome = catch_unwind(AssertUnwindSafe(|| verbs::run(&mut self)));
+        // A mistake of ours costs the request, not the process.
+        let outcome = match outcome.unwrap_or_else(|_| Err(Code::Failed.into())) {
+            Ok(answer) => Outcome::Done(answer),
+            Err(problem) => Outcome::Problem(problem),
+        };
+        // The stream ends before its last word comes.
+        drop(self.stream.take());
+        let outcome = FromFiles::Reply(self.number, outcome);
+        self.server.running().remove(&self.number);
+        if self.server.send(&outcome).is_err() {
+            // The portal has gone, or a part of the answer is too long for a frame.
+            let _ = self.server.send(&FromFiles::Reply(self.number, Outcome::Problem(Code::Failed.into())));
+        }
+    }
+}
+
+struct Server {
+    channel: Channel,
+    spaces: Vec<Space>,
+    running: Mutex<HashMap<RequestNumber, Cancelled>>,
+}
+
+impl Server {
+    fn send(&self, frame: &FromFiles) -> Result<(), Code> {
+        let bytes = frame.encode().map_err(|_| Code::Failed)?;
+        self.channel.send(&bytes, None).map_err(|_| Code::CutOff)
+    }
+
+    fn running(&self) -> std::sync::MutexGuard<'_, HashMap<RequestNumber, Cancelled>> {
+        self.running.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Serves the portal until it closes the channel.
+///
+/// Confines the calling thread for good, so a caller that wants to do something else afterwards gives it a thread of its own.
+///
+/// # Errors
+/// Why it could not begin, or what the portal did that it must not.
+pub fn serve(channel: Channel, settings: &Settings) -> Result<(), StartError> {
+    let uid = rustix::process::geteuid().as_raw().min(rustix::process::getuid().as_raw());
+    if uid < settings.least_uid {
+        return Err(StartError::NotAPerson(uid));
+    }
+    let descriptors = Arc::new(Descriptors::open().map_err(StartError::NoProc)?);
+    if !can_resolve_beneath(&descriptors) {
+        return Err(StartError::OldKernel);
+    }
+    let mut buffer = Vec::new();
+    let Some(packet) = channel.receive(&mut buffer)? else { return Ok(()) };
+    let ToFiles::Open(Open { spaces: wanted }) = ToFiles::decode(packet.bytes)? else { return Err(StartError::NoOpen) };
+    if wanted.len() > MOST_SPACES {
+        return Err(StartError::TooManySpaces);
+    }
+    let mut spaces: Vec<Space> = Vec::new();
+    let mut opened = Vec::new();
+    for space in &wanted {
+        let known = spaces.iter().any(|known| known.number == space.number);
+        let result = if known { Err(Code::Invalid) } else { Space::open(space, descriptors.clone()) };
+        let problem = result.map(|space| spaces.push(space)).err().map(Problem::from);
+        opened.push(OpenedSpace { number: space.number, problem });
+    }
+    // Before any thread is started: a thread is confined as the one that started it.
+    let landlock = if settings.landlock { confine(spaces.iter())? } else { None };
+    let server = Arc::new(Server { channel, spaces, running: Mutex::default() });
+    let (metadata, streams) = (threads(METADATA_THREADS)?, threads(STREAM_THREADS)?);
+    let hello = FromFiles::Hello(Hello { uid, landlock, spaces: opened });
+    server.channel.send(&hello.encode()?, None)?;
+    let ended = listen(&server, &metadata, &streams, &mut buffer);
+    // Whatever is under way has nobody to answer to.
+    server.running().values().for_each(Cancelled::cancel);
+    ended
+}
+
+fn threads(many: usize) -> Result<SyncSender<Job>, StartError> {
+    let (sender, receiver) = sync_channel::<Job>(MOST_REQUESTS);
+    let receiver = Arc::new(Mutex::new(receiver));
+    for _ in 0..many {
+        let receiver = receiver.clone();
+        let work = move || {
+            while let Some(job) = next(&receiver) {
+                job.run();
+            }
+        };
+        std::thread::Builder::new().stack_size(STACK_BYTES).spawn(work).map_err(StartError::Threads)?;
+    }
+    Ok(sender)
+}
+
+fn next(receiver: &Mutex<Receiver<Job>>) -> Option<Job> {
+    receiver.lock().unwrap_or_else(PoisonError::into_inner).recv().ok()
+}
+
+fn listen(
+    server: &Arc<Server>,
+    metadata: &SyncSender<Job>,
+    streams: &SyncSender<Job>,
+    buffer: &mut Vec<u8>,
+) -> Result<(), StartError> {
+    loop {
+        let packet = match server.channel.receive(buffer) {
+            Ok(Some(packet)) => packet,
+            Ok(None) | Err(ChannelError::Broken(Errno::CONNRESET)) => return Ok(()),
+            Err(error) => return Err(error.into()),
+        };
+        match ToFiles::decode(packet.bytes)? {
+            ToFiles::Open(_) => return Err(StartError::Broken("spaces are opened once")),
+            ToFiles::Cancel(number) => {
+                // An answer may have crossed it.
+                server.running().get(&number).inspect(|cancelled| cancelled.cancel());
+            }
+            ToFiles::Request(number, verb) => {
+                if verb.has_stream() != packet.descriptor.is_some() {
+                    return Err(StartError::Broken("a descriptor comes with each stream, and with nothing else"));
+                }
+                let cancelled = Cancelled::default();
+                let mut running = server.running();
+                if running.len() >= MOST_REQUESTS {
+                    drop(running);
+                    let _ = server.send(&FromFiles::Reply(number, Outcome::Problem(Code::TooMany.into())));
+                    continue;
+                }
+                if running.insert(number, cancelled.clone()).is_some() {
+                    return Err(StartError::Broken("a number is used twice at once"));
+                }
+                drop(running);
+                let queue = if verb.has_stream() { streams } else { metadata };
+                let job = Job { verb, stream: packet.descriptor, cancelled, number, server: server.clone() };
+                // There is room: no more are running than the queue has places.
+                let _ = queue.send(job);
+            }
+        }
+    }
+}

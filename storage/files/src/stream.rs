@@ -1,0 +1,102 @@
+//! The person's end of a stream: bytes go out as fast as the reader takes them, and not longer than somebody wants them.
+
+use std::os::fd::OwnedFd;
+
+use eirene_files_protocol::Code;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{OFlags, fcntl_setfl, sendfile};
+use rustix::io::Errno;
+use rustix::net::{SendFlags, SocketType, send, sockopt};
+
+use crate::beneath::code;
+use crate::server::Cancelled;
+
+/// Most bytes handed to the kernel at once.
+const CHUNK: usize = 1024 * 1024;
+/// Bytes of the buffer where a file system cannot send by itself.
+const BUFFER: usize = 256 * 1024;
+/// How long to wait for the reader before looking whether anybody still wants this.
+const LOOK_UP: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
+
+/// A stream to the portal.
+#[derive(Debug)]
+pub(crate) struct Stream {
+    socket: OwnedFd,
+    cancelled: Cancelled,
+    written: u64,
+}
+
+impl Stream {
+    /// Takes the descriptor that came with a request: a stream socket, or nothing is written.
+    pub(crate) fn new(socket: OwnedFd, cancelled: Cancelled) -> Result<Self, Code> {
+        if sockopt::socket_type(&socket) != Ok(SocketType::STREAM) {
+            return Err(Code::Invalid);
+        }
+        fcntl_setfl(&socket, OFlags::NONBLOCK).map_err(code)?;
+        Ok(Self { socket, cancelled, written: 0 })
+    }
+
+    /// Bytes so far.
+    pub(crate) fn written(&self) -> u64 {
+        self.written
+    }
+
+    pub(crate) fn write(&mut self, mut bytes: &[u8]) -> Result<(), Code> {
+        while !bytes.is_empty() {
+            self.cancelled.check()?;
+            match send(&self.socket, bytes, SendFlags::NOSIGNAL) {
+                Ok(sent) => {
+                    bytes = &bytes[sent..];
+                    self.written += sent as u64;
+                }
+                Err(Errno::AGAIN) => self.wait()?,
+                Err(Errno::INTR) => {}
+                Err(errno) => return Err(code(errno)),
+            }
+        }
+        Ok(())
+    }
+
+    /// Sends a part of a file; where it ends before `to`, that is how far it went.
+    pub(crate) fn send_file(&mut self, file: &OwnedFd, from: u64, to: u64) -> Result<u64, Code> {
+        let mut at = from;
+        while at < to {
+            self.cancelled.check()?;
+            let count = usize::try_from(to - at).map_or(CHUNK, |left| left.min(CHUNK));
+            match sendfile(&self.socket, file, Some(&mut at), count) {
+                Ok(0) => break,
+                Ok(sent) => self.written += sent as u64,
+                Err(Errno::AGAIN) => self.wait()?,
+                Err(Errno::INTR) => {}
+                Err(Errno::INVAL | Errno::NOSYS) => return self.copy_file(file, at, to),
+                Err(errno) => return Err(code(errno)),
+            }
+        }
+        Ok(at)
+    }
+
+    fn copy_file(&mut self, file: &OwnedFd, mut at: u64, to: u64) -> Result<u64, Code> {
+        let mut buffer = vec![0; BUFFER];
+        while at < to {
+            let count = usize::try_from(to - at).map_or(BUFFER, |left| left.min(BUFFER));
+            let read = rustix::io::retry_on_intr(|| rustix::io::pread(file, &mut buffer[..count], at)).map_err(code)?;
+            if read == 0 {
+                break;
+            }
+            self.write(&buffer[..read])?;
+            at += read as u64;
+        }
+        Ok(at)
+    }
+
+    fn wait(&self) -> Result<(), Code> {
+        loop {
+            self.cancelled.check()?;
+            match poll(&mut [PollFd::new(&self.socket, PollFlags::OUT)], Some(&LOOK_UP)) {
+                Ok(0) | Err(Errno::INTR) => {}
+                Ok(_) => return Ok(()),
+                Err(errno) => return Err(code(errno)),
+            }
+        }
+    }
+}

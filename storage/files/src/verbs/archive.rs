@@ -1,0 +1,203 @@
+//! A file or a directory with all in it, as one stream.
+//!
+//! The walk goes by descriptors: what lies under a name is found once, looked at, and opened by what was found; no link is followed and no
+//! mount entered below the top. Pipes, sockets and devices, what may not be read and what goes meanwhile are left out and named in the
+//! answer. A file that shrinks is filled up with zeros, because its size is said already, and named too.
+
+use std::os::fd::OwnedFd;
+use std::time::{Duration, Instant};
+
+use eirene_files_protocol::{
+    Answer, Archive, ArchiveFormat, Code, EntryKind, MOST_SKIPPED, Name, Progress, RelativePath, Skipped, UPLOAD_PREFIX,
+};
+use rustix::fs::Statx;
+use tar::EntryType;
+
+use super::tar_writer::{END, Head, padding};
+use crate::beneath::{Last, Place, Space, modified};
+use crate::directory::Names;
+use crate::server::Job;
+use crate::stream::Stream;
+
+/// How deep a walk goes: each level holds a descriptor, and ten walks have to share a thousand.
+const MOST_DEPTH: usize = 80;
+/// Most bytes of skipped paths: all that is said of them has to fit into a frame.
+const MOST_SKIPPED_BYTES: usize = 16 * 1024;
+/// How often to say how far it is.
+const SAY: Duration = Duration::from_secs(1);
+/// Zeros written at once.
+static ZEROS: [u8; 64 * 1024] = [0; 64 * 1024];
+
+/// A directory that is being walked.
+struct Level {
+    place: Place,
+    names: Names,
+    next: u32,
+    /// Below what was asked for.
+    path: RelativePath,
+}
+
+struct Walk<'a> {
+    job: &'a Job,
+    space: &'a Space,
+    stream: &'a mut Stream,
+    top: &'a Name,
+    entries: u64,
+    skipped: Vec<Skipped>,
+    skipped_in_all: u64,
+    said: Instant,
+}
+
+pub(super) fn run(job: &Job, archive: &Archive, stream: &mut Stream) -> Result<Answer, Code> {
+    let ArchiveFormat::Tar = archive.format;
+    let space = job.space(archive.space)?;
+    let place = space.find(&archive.path, Last::Followed)?;
+    // What cannot be archived at all is no archive of nothing.
+    match place.look()?.0 {
+        EntryKind::Directory => drop(place.list()?),
+        EntryKind::File => drop(place.read()?),
+        EntryKind::Link | EntryKind::Mount | EntryKind::Special | EntryKind::Unknown => return Err(Code::NotSupported),
+    }
+    let top = &archive.top;
+    let mut walk =
+        Walk { job, space, stream, top, entries: 0, skipped: Vec::new(), skipped_in_all: 0, said: Instant::now() };
+    walk.walk(place)?;
+    let Walk { entries, skipped, skipped_in_all, .. } = walk;
+    stream.write(&END)?;
+    Ok(Answer::Written { bytes: stream.written(), entries, skipped, skipped_in_all })
+}
+
+impl Walk<'_> {
+    fn walk(&mut self, top: Place) -> Result<(), Code> {
+        let mut levels: Vec<Level> = self.enter(top, RelativePath::default(), 0)?.into_iter().collect();
+        while let Some(level) = levels.last_mut() {
+            if level.next as usize == level.names.len() {
+                if level.names.at_least() {
+                    let path = level.path.clone();
+                    self.skip(path, Code::TooMany);
+                }
+                levels.pop();
+                continue;
+            }
+            self.job.cancelled.check()?;
+            let name = level.names.get(level.next);
+            let of_the_platform =
+                name.starts_with(UPLOAD_PREFIX) || (level.place.is_root() && self.space.reserves(name));
+            let name = Name::parse(name);
+            level.next += 1;
+            let Ok(name) = name else { continue };
+            if of_the_platform {
+                continue;
+            }
+            let Ok(path) = level.path.join(&name) else {
+                let path = level.path.clone();
+                self.skip(path, Code::TooDeep);
+                continue;
+            };
+            match level.place.child(&name) {
+                Ok(place) => {
+                    let depth = levels.len();
+                    levels.extend(self.enter(place, path, depth)?);
+                }
+                Err(why) => self.skip(path, why),
+            }
+            self.say()?;
+        }
+        Ok(())
+    }
+
+    /// Writes one entry; the level to walk, if it is a directory. Only what concerns the stream is an error.
+    fn enter(&mut self, place: Place, path: RelativePath, depth: usize) -> Result<Option<Level>, Code> {
+        let (kind, found) = match place.look() {
+            Ok(looked) => looked,
+            Err(why) => {
+                self.skip(path, why);
+                return Ok(None);
+            }
+        };
+        match kind {
+            EntryKind::Directory if depth >= MOST_DEPTH => self.skip(path, Code::TooDeep),
+            EntryKind::Directory => {
+                match place.list().and_then(|directory| Names::read(&directory, &self.job.cancelled)) {
+                    Ok(names) => {
+                        self.head(&path, EntryType::Directory, b"", 0, &found)?;
+                        return Ok(Some(Level { place, names, next: 0, path }));
+                    }
+                    Err(Code::Cancelled) => return Err(Code::Cancelled),
+                    Err(why) => self.skip(path, why),
+                }
+            }
+            EntryKind::File => match place.read() {
+                Ok((file, found)) => self.file(path, &file, &found)?,
+                Err(why) => self.skip(path, why),
+            },
+            EntryKind::Link => match place.link_text() {
+                Ok(text) => self.head(&path, EntryType::Symlink, &text, 0, &found)?,
+                Err(why) => self.skip(path, why),
+            },
+            EntryKind::Mount | EntryKind::Special | EntryKind::Unknown => self.skip(path, Code::NotSupported),
+        }
+        Ok(None)
+    }
+
+    fn file(&mut self, path: RelativePath, file: &OwnedFd, found: &Statx) -> Result<(), Code> {
+        let bytes = found.stx_size;
+        self.head(&path, EntryType::Regular, b"", bytes, found)?;
+        let before = self.stream.written();
+        let sent = match self.stream.send_file(file, 0, bytes) {
+            Ok(reached) => reached,
+            Err(why @ (Code::CutOff | Code::Cancelled)) => return Err(why),
+            // The head is out: what the file system does not give any more is filled up.
+            Err(_) => self.stream.written() - before,
+        };
+        if sent < bytes {
+            self.skip(path, Code::ChangedMeanwhile);
+            let mut left = bytes - sent;
+            while left > 0 {
+                let now = usize::try_from(left).map_or(ZEROS.len(), |left| left.min(ZEROS.len()));
+                self.stream.write(&ZEROS[..now])?;
+                left -= now as u64;
+            }
+        }
+        self.stream.write(padding(bytes))
+    }
+
+    fn head(
+        &mut self,
+        path: &RelativePath,
+        kind: EntryType,
+        link: &[u8],
+        bytes: u64,
+        found: &Statx,
+    ) -> Result<(), Code> {
+        let mut name = self.top.as_bytes().to_vec();
+        if !path.is_space() {
+            name.push(b'/');
+            name.extend_from_slice(path.as_bytes());
+        }
+        if kind == EntryType::Directory {
+            name.push(b'/');
+        }
+        let owner = (found.stx_uid, found.stx_gid);
+        let head =
+            Head { path: &name, kind, link, bytes, mode: found.stx_mode, owner, modified: modified(found).seconds };
+        self.entries += 1;
+        self.stream.write(&head.blocks()?)
+    }
+
+    fn skip(&mut self, path: RelativePath, why: Code) {
+        self.skipped_in_all += 1;
+        let bytes: usize = self.skipped.iter().map(|skipped| skipped.path.as_bytes().len()).sum();
+        if self.skipped.len() < MOST_SKIPPED && bytes + path.as_bytes().len() <= MOST_SKIPPED_BYTES {
+            self.skipped.push(Skipped { path, why });
+        }
+    }
+
+    fn say(&mut self) -> Result<(), Code> {
+        if self.said.elapsed() < SAY {
+            return Ok(());
+        }
+        self.said = Instant::now();
+        self.job.progress(Progress { entries: self.entries, bytes: self.stream.written() })
+    }
+}
