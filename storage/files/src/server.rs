@@ -61,10 +61,10 @@ pub enum StartError {
     #[error("more than {MOST_SPACES} spaces")]
     TooManySpaces,
     /// The channel cannot go on.
-    #[error("the channel cannot be used: {0}")]
+    #[error(transparent)]
     Channel(#[from] ChannelError),
     /// The portal said what it cannot say.
-    #[error("the portal said what cannot be understood: {0}")]
+    #[error(transparent)]
     Protocol(#[from] ProtocolError),
     /// The portal used a number twice, or sent a descriptor where none belongs.
     #[error("the portal broke the protocol: {0}")]

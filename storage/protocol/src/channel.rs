@@ -2,7 +2,7 @@
 
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 
 use rustix::io::Errno;
 use rustix::net::{
@@ -92,6 +92,12 @@ impl Channel {
     /// # Errors
     /// As [`ChannelError`] says; descriptors that came with what is refused are closed.
     pub fn receive<'a>(&self, buffer: &'a mut Vec<u8>) -> Result<Option<Packet<'a>>, ChannelError> {
+        let received = self.receive_into(buffer)?;
+        Ok(received.map(|(length, descriptor)| Packet { bytes: &buffer[..length], descriptor }))
+    }
+
+    /// As [`Self::receive`]: the length of what is in the buffer.
+    pub(crate) fn receive_into(&self, buffer: &mut Vec<u8>) -> Result<Option<(usize, Option<OwnedFd>)>, ChannelError> {
         buffer.resize(MOST_BYTES, 0);
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
         let mut control = RecvAncillaryBuffer::new(&mut space);
@@ -113,13 +119,19 @@ impl Channel {
         if message.bytes == 0 {
             return Ok(None);
         }
-        Ok(Some(Packet { bytes: &buffer[..message.bytes], descriptor: descriptors.pop() }))
+        Ok(Some((message.bytes, descriptors.pop())))
     }
 }
 
 impl AsFd for Channel {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
+    }
+}
+
+impl AsRawFd for Channel {
+    fn as_raw_fd(&self) -> RawFd {
+        self.socket.as_raw_fd()
     }
 }
 

@@ -58,8 +58,8 @@ pub enum ProtocolError {
     /// Bytes behind a frame that has none.
     #[error("a frame has bytes that it cannot have")]
     Surplus,
-    /// Something else than what the kind says.
-    #[error("a frame was not understood: {0}")]
+    /// Something else than what the kind says; the source may quote it, and belongs into no log.
+    #[error("a frame was not understood")]
     NotUnderstood(#[from] serde_json::Error),
 }
 

@@ -8,11 +8,15 @@
 //! Both sides take the other for hostile: decoding never panics and never takes more memory than a small multiple of a packet. What a verb
 //! does is the file process's (`storage/files`), who may ask is the portal's; nothing here opens a file.
 
+#[cfg(feature = "tokio")]
+mod asynchronous;
 mod channel;
 mod frame;
 mod name;
 mod verbs;
 
+#[cfg(feature = "tokio")]
+pub use asynchronous::AsyncChannel;
 pub use channel::{Channel, ChannelError, Packet};
 pub use frame::{FromFiles, Kind, ProtocolError, RequestNumber, ToFiles};
 pub use name::{HostileText, Name, PathError, RelativePath};
