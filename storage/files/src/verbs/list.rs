@@ -65,20 +65,19 @@ fn begin(
 ) -> Result<usize, Code> {
     let limit = list.limit as usize;
     let Some(after) = list.after else {
-        // The first page needs no more than itself sorted.
-        if limit < order.len() {
-            order.select_nth_unstable_by(limit, &compare);
-        }
-        let first = limit.min(order.len());
-        order[..first].sort_unstable_by(&compare);
+        sort_first(order, limit, &compare);
         return Ok(0);
     };
-    order.sort_unstable_by(&compare);
     let offset = usize::try_from(after.offset).unwrap_or(usize::MAX).min(order.len());
     let is_last = |entry: u32| mark(names.get(entry)) == after.mark;
-    if offset > 0 && is_last(order[offset - 1]) {
-        return Ok(offset);
+    if offset > 0 {
+        order.select_nth_unstable_by(offset - 1, &compare);
+        if is_last(order[offset - 1]) {
+            sort_first(&mut order[offset..], limit, &compare);
+            return Ok(offset);
+        }
     }
+    order.sort_unstable_by(&compare);
     // Others have come or gone before it.
     for (place, entry) in order.iter().enumerate() {
         if place.is_multiple_of(1024) {
@@ -89,6 +88,15 @@ fn begin(
         }
     }
     Ok(offset)
+}
+
+/// Brings the first `many` to the front, in order: a page needs no more than itself sorted.
+fn sort_first(order: &mut [u32], many: usize, compare: impl Fn(&u32, &u32) -> Ordering) {
+    if many < order.len() {
+        order.select_nth_unstable_by(many, &compare);
+    }
+    let first = many.min(order.len());
+    order[..first].sort_unstable_by(&compare);
 }
 
 /// What entries are sorted by, at the place of their name; nothing where that is the name.

@@ -68,6 +68,20 @@ fn a_page_goes_on_behind_its_last_name_though_others_came_and_went() {
 }
 
 #[test]
+fn a_page_of_the_longest_names_comes_in_as_many_frames_as_it_needs() {
+    let world = World::new();
+    // Each of these bytes is six in JSON.
+    let evil = "\u{1}".repeat(250);
+    for number in 0..500 {
+        write(world.at(format!("{evil}{number:05}")), "").unwrap();
+    }
+    let mut portal = world.portal(Way::Program);
+    let heard = portal.list(b"");
+    assert!(heard.parts.len() > 1, "one frame cannot take them");
+    assert_eq!(heard.entries().len(), 500);
+}
+
+#[test]
 fn entries_are_sorted_filtered_and_hidden_as_asked() {
     let world = World::new();
     for (name, bytes) in [("small", 1), ("Large", 300), (".hidden", 20), ("\u{c4}pfel", 4000)] {
