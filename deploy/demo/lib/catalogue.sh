@@ -3,14 +3,21 @@
 
 recipes_dir=$repo_dir/containers/images
 
+# known_of NAME: what the image was built from, and its file, in the caller's `known` and `sif`; nothing where it was never built, or the note of it
+# was cut off.
+known_of() {
+    if [[ ! -s $images_dir/$1.built ]] || ! read -r known sif <"$images_dir/$1.built"; then
+        known='' sif=''
+    fi
+}
+
 # make_image RECIPE DESCRIPTION: builds containers/images/RECIPE unless that was done before, and puts it into the catalogue by that name.
 make_image() {
     local name=$1 description=$2 digest known sif
     mkdir -p "$images_dir"
     digest=$(recipe_digest "$name")
-    # The first time there is no such file, and nothing is known.
-    read -r known sif 2>/dev/null <"$images_dir/$name.built" || true
-    if [[ ${known:-} != "$digest" || ! -s $images_dir/${sif:-none} ]]; then
+    known_of "$name"
+    if [[ $known != "$digest" || ! -s $images_dir/${sif:-none} ]]; then
         ! needs_wheel "$name" || "$repo_dir/training/wheel"
         "$recipes_dir/assemble" "$name" "$state_dir/recipes/$name"
         sif=$(build_sif "$name")

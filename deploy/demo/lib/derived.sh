@@ -7,11 +7,10 @@ derive_image() {
     local name=$1 base=$2 description=$3 definition=$recipes_dir/derived/$1.def base_sif digest known sif
     read -r _ base_sif <"$images_dir/$base.built"
     digest=$({ echo "$base_sif" && cat "$definition"; } | sha256sum | cut -c1-32)
-    # The first time there is no such file, and nothing is known.
-    read -r known sif 2>/dev/null <"$images_dir/$name.built" || true
-    if [[ ${known:-} != "$digest" || ! -s $images_dir/${sif:-none} ]]; then
+    known_of "$name"
+    if [[ $known != "$digest" || ! -s $images_dir/${sif:-none} ]]; then
         # What it replaces is of no use to anybody: it is made for tests.
-        [[ -z ${sif:-} ]] || rm -f "$images_dir/$sif" "$images_dir/$name.built"
+        [[ -z $sif ]] || rm -f "$images_dir/$sif" "$images_dir/$name.built"
         sif=$(derive_sif "$definition" "$images_dir/$base_sif")
         [[ $sif =~ ^[0-9a-f]{64}\.sif$ ]] || return 1
         printf '%s %s\n' "$digest" "$sif" >"$images_dir/$name.built"
