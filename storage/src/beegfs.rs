@@ -1,13 +1,41 @@
 //! What both generations of BeeGFS have in common: how questions are checked before they are asked, how answers of several questions become
 //! one, and whether what was set is what is there.
 
+use std::sync::Arc;
+
 use eirene_core::storage::{
-    Ability, Bytes, DefaultQuota, Entry, Files, Known, Limit, Partial, Pattern, PoolId, Quota, QuotaId, QuotaOf,
-    QuotaRange, Role, SetStripe, StorageError, Why,
+    Ability, BeegfsTool, Bytes, DefaultQuota, Entry, Files, Known, Limit, Partial, Pattern, PoolId, Quota, QuotaId,
+    QuotaOf, QuotaRange, Ran, Role, SetStripe, StorageError, Why,
 };
 
+use crate::answer::{self, Empty};
 use crate::doubts::Doubts;
 use crate::posix::Look;
+
+/// A generation's tool, whose answers are judged.
+pub(crate) struct Tool(pub(crate) Arc<dyn BeegfsTool>);
+
+impl Tool {
+    /// What it said, as it is.
+    pub(crate) async fn run(&self, arguments: &[String]) -> Result<Ran, StorageError> {
+        self.0.run(arguments).await
+    }
+
+    /// The rows of its answer.
+    pub(crate) async fn ask<T>(
+        &self,
+        arguments: Vec<String>,
+        empty: Empty,
+        parse: impl FnOnce(&str) -> Partial<Vec<T>>,
+    ) -> Result<Partial<Vec<T>>, StorageError> {
+        answer::rows(&self.run(&arguments).await?, empty, parse)
+    }
+
+    /// Has it change something.
+    pub(crate) async fn change(&self, arguments: Vec<String>) -> Result<(), StorageError> {
+        answer::done(&self.run(&arguments).await?)
+    }
+}
 
 /// What a call that changes nothing says of the ability it tried.
 pub(crate) fn ability<T>(answer: &Result<T, StorageError>) -> Ability {

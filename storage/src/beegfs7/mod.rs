@@ -21,8 +21,8 @@ use eirene_core::storage::{
     ServerSample, SetStripe, SharedStorage, StorageError, Target, Why,
 };
 
-use crate::answer::{self, Empty};
-use crate::beegfs::{self, ability, below_mount, check_range, check_stripe, merge};
+use crate::answer::Empty;
+use crate::beegfs::{self, Tool, ability, below_mount, check_range, check_stripe, merge};
 use crate::doubts::Doubts;
 use crate::posix::Posix;
 
@@ -31,31 +31,18 @@ const DEFAULT_POOL: PoolId = PoolId(1);
 
 /// The port over `beegfs-ctl`.
 pub struct Beegfs7 {
-    tool: Arc<dyn BeegfsTool>,
+    tool: Tool,
     posix: Posix,
 }
 
 impl Beegfs7 {
     /// Asks `tool`; what is asked of the mounted file system is `posix`'s.
     pub fn new(tool: Arc<dyn BeegfsTool>, posix: Posix) -> Self {
-        Self { tool, posix }
-    }
-
-    async fn ask<T>(
-        &self,
-        arguments: Vec<String>,
-        empty: Empty,
-        parse: impl FnOnce(&str) -> Partial<Vec<T>>,
-    ) -> Result<Partial<Vec<T>>, StorageError> {
-        answer::rows(&self.tool.run(&arguments).await?, empty, parse)
-    }
-
-    async fn change(&self, arguments: Vec<String>) -> Result<(), StorageError> {
-        answer::done(&self.tool.run(&arguments).await?)
+        Self { tool: Tool(tool), posix }
     }
 
     async fn entry_at(&self, path: &str) -> Result<Entry, StorageError> {
-        let answer = self.ask(call::entry(path), Empty::Wrong, entry::parse).await?;
+        let answer = self.tool.ask(call::entry(path), Empty::Wrong, entry::parse).await?;
         beegfs::only(answer.value)
     }
 }
@@ -101,7 +88,7 @@ impl SharedStorage for Beegfs7 {
     async fn nodes(&self) -> Result<Partial<Vec<ServerNode>>, StorageError> {
         let mut answers = Vec::new();
         for role in [Role::Management, Role::Metadata, Role::Storage] {
-            answers.push(self.ask(call::nodes(role), Empty::Wrong, |text| nodes::parse(text, role)).await);
+            answers.push(self.tool.ask(call::nodes(role), Empty::Wrong, |text| nodes::parse(text, role)).await);
         }
         merge(answers)
     }
@@ -109,7 +96,7 @@ impl SharedStorage for Beegfs7 {
     async fn targets(&self) -> Result<Partial<Vec<Target>>, StorageError> {
         let mut answers = Vec::new();
         for role in [Role::Metadata, Role::Storage] {
-            answers.push(self.ask(call::targets(role), Empty::Wrong, |text| targets::parse(text, role)).await);
+            answers.push(self.tool.ask(call::targets(role), Empty::Wrong, |text| targets::parse(text, role)).await);
         }
         let Partial { mut value, doubts: mut all } = merge(answers)?;
         // The table of targets does not name their pools.
@@ -129,7 +116,7 @@ impl SharedStorage for Beegfs7 {
     }
 
     async fn pools(&self) -> Result<Partial<Vec<Pool>>, StorageError> {
-        self.ask(call::pools(), Empty::Wrong, pools::parse).await
+        self.tool.ask(call::pools(), Empty::Wrong, pools::parse).await
     }
 
     async fn quota(&self, id: QuotaId) -> Result<Partial<Vec<Quota>>, StorageError> {
@@ -139,11 +126,11 @@ impl SharedStorage for Beegfs7 {
 
     async fn quotas(&self, range: QuotaRange) -> Result<Partial<Vec<Quota>>, StorageError> {
         check_range(range)?;
-        self.ask(call::quotas(range), Empty::Wrong, |text| quota::parse(text, range)).await
+        self.tool.ask(call::quotas(range), Empty::Wrong, |text| quota::parse(text, range)).await
     }
 
     async fn default_quota(&self, pool: PoolId) -> Result<DefaultQuota, StorageError> {
-        let answer = self.ask(call::default_quota(pool), Empty::Wrong, quota::parse_defaults).await?;
+        let answer = self.tool.ask(call::default_quota(pool), Empty::Wrong, quota::parse_defaults).await?;
         beegfs::only(answer.value)
     }
 
@@ -158,7 +145,7 @@ impl SharedStorage for Beegfs7 {
         let pool = pool.unwrap_or(DEFAULT_POOL);
         let now = beegfs::in_pool(self.quota(id).await?.value, pool)?;
         let (size, files) = both(size, files, now.limit, now.files_limit)?;
-        self.change(call::set_quota(of, number, pool, size, files)).await?;
+        self.tool.change(call::set_quota(of, number, pool, size, files)).await?;
         let after = beegfs::in_pool(self.quota(id).await?.value, pool)?;
         beegfs::agree((size, files), (after.limit, after.files_limit))
     }
@@ -172,7 +159,7 @@ impl SharedStorage for Beegfs7 {
     ) -> Result<(), StorageError> {
         let (now_size, now_files) = beegfs::defaults_of(self.default_quota(pool).await?, of);
         let (size, files) = both(size, files, now_size, now_files)?;
-        self.change(call::set_default_quota(of, pool, size, files)).await?;
+        self.tool.change(call::set_default_quota(of, pool, size, files)).await?;
         beegfs::agree((size, files), beegfs::defaults_of(self.default_quota(pool).await?, of))
     }
 
@@ -183,21 +170,24 @@ impl SharedStorage for Beegfs7 {
     async fn set_stripe(&self, place: &Place, wanted: &SetStripe) -> Result<(), StorageError> {
         check_stripe(wanted)?;
         let path = below_mount(&self.posix.look(place).await?)?;
-        self.change(call::set_stripe(&path, wanted)).await?;
+        self.tool.change(call::set_stripe(&path, wanted)).await?;
         beegfs::same_stripe(wanted, &self.entry_at(&path).await?)
     }
 
     async fn server_stats(&self, role: Role, seconds: u32) -> Result<Partial<Vec<ServerSample>>, StorageError> {
         beegfs::has_work(role)?;
         if seconds == 0 {
-            return self.ask(call::server_stats_now(role), Empty::Wrong, |text| stats::parse_now(text, role)).await;
+            return self
+                .tool
+                .ask(call::server_stats_now(role), Empty::Wrong, |text| stats::parse_now(text, role))
+                .await;
         }
-        self.ask(call::server_stats(role, seconds), Empty::Wrong, stats::parse_history).await
+        self.tool.ask(call::server_stats(role, seconds), Empty::Wrong, stats::parse_history).await
     }
 
     async fn operations(&self, role: Role, of: OperationsKind) -> Result<Partial<Vec<OperationCounts>>, StorageError> {
         beegfs::has_work(role)?;
-        self.ask(call::operations(role, of), Empty::Fine, |text| stats::parse_operations(text, of)).await
+        self.tool.ask(call::operations(role, of), Empty::Fine, |text| stats::parse_operations(text, of)).await
     }
 }
 

@@ -9,6 +9,7 @@ use proptest::prelude::*;
 use proptest::sample::Index;
 
 use super::*;
+use crate::answer;
 
 /// A capture without its first line (the command) and its last one, which is the status.
 fn capture(name: &str) -> Ran {

@@ -19,7 +19,7 @@ use eirene_core::storage::{
 };
 
 use crate::answer::{self, Empty};
-use crate::beegfs::{self, ability, below_mount, check_range, check_stripe, merge};
+use crate::beegfs::{self, Tool, ability, below_mount, check_range, check_stripe, merge};
 use crate::doubts::printable;
 use crate::posix::Posix;
 
@@ -28,35 +28,22 @@ const DEFAULT_POOL: PoolId = PoolId(1);
 
 /// The port over `beegfs`.
 pub struct Beegfs8 {
-    tool: Arc<dyn BeegfsTool>,
+    tool: Tool,
     posix: Posix,
 }
 
 impl Beegfs8 {
     /// Asks `tool`; what is asked of the mounted file system is `posix`'s.
     pub fn new(tool: Arc<dyn BeegfsTool>, posix: Posix) -> Self {
-        Self { tool, posix }
-    }
-
-    async fn ask<T>(
-        &self,
-        arguments: Vec<String>,
-        empty: Empty,
-        parse: impl FnOnce(&str) -> Partial<Vec<T>>,
-    ) -> Result<Partial<Vec<T>>, StorageError> {
-        answer::rows(&self.tool.run(&arguments).await?, empty, parse)
-    }
-
-    async fn change(&self, arguments: Vec<String>) -> Result<(), StorageError> {
-        answer::done(&self.tool.run(&arguments).await?)
+        Self { tool: Tool(tool), posix }
     }
 
     async fn entry_at(&self, path: &str) -> Result<Entry, StorageError> {
-        beegfs::only(self.ask(call::entry(path), Empty::Wrong, lists::entry).await?.value)
+        beegfs::only(self.tool.ask(call::entry(path), Empty::Wrong, lists::entry).await?.value)
     }
 
     async fn pools_with_limits(&self) -> Result<Partial<Vec<(Pool, DefaultQuota)>>, StorageError> {
-        self.ask(call::pools(), Empty::Wrong, lists::pools).await
+        self.tool.ask(call::pools(), Empty::Wrong, lists::pools).await
     }
 }
 
@@ -106,11 +93,11 @@ impl SharedStorage for Beegfs8 {
     }
 
     async fn nodes(&self) -> Result<Partial<Vec<ServerNode>>, StorageError> {
-        self.ask(call::nodes(), Empty::Wrong, lists::nodes).await
+        self.tool.ask(call::nodes(), Empty::Wrong, lists::nodes).await
     }
 
     async fn targets(&self) -> Result<Partial<Vec<Target>>, StorageError> {
-        self.ask(call::targets(), Empty::Wrong, lists::targets).await
+        self.tool.ask(call::targets(), Empty::Wrong, lists::targets).await
     }
 
     async fn pools(&self) -> Result<Partial<Vec<Pool>>, StorageError> {
@@ -154,7 +141,7 @@ impl SharedStorage for Beegfs8 {
         let (of, number) = beegfs::of(id)?;
         let pool = pool.unwrap_or(DEFAULT_POOL);
         something(size, files)?;
-        self.change(call::set_quota(of, number, pool, size, files)).await?;
+        self.tool.change(call::set_quota(of, number, pool, size, files)).await?;
         let after = beegfs::in_pool(self.quota(id).await?.value, pool)?;
         as_set(size, files, after.limit, after.files_limit)
     }
@@ -167,7 +154,7 @@ impl SharedStorage for Beegfs8 {
         files: Option<Limit<Files>>,
     ) -> Result<(), StorageError> {
         something(size, files)?;
-        self.change(call::set_default_quota(of, pool, size, files)).await?;
+        self.tool.change(call::set_default_quota(of, pool, size, files)).await?;
         let (now_size, now_files) = beegfs::defaults_of(self.default_quota(pool).await?, of);
         as_set(size, files, now_size, now_files)
     }
@@ -179,20 +166,20 @@ impl SharedStorage for Beegfs8 {
     async fn set_stripe(&self, place: &Place, wanted: &SetStripe) -> Result<(), StorageError> {
         check_stripe(wanted)?;
         let path = below_mount(&self.posix.look(place).await?)?;
-        self.change(call::set_stripe(&path, wanted)).await?;
+        self.tool.change(call::set_stripe(&path, wanted)).await?;
         beegfs::same_stripe(wanted, &self.entry_at(&path).await?)
     }
 
     async fn server_stats(&self, role: Role, seconds: u32) -> Result<Partial<Vec<ServerSample>>, StorageError> {
         beegfs::has_work(role)?;
         if seconds == 0 {
-            return self.ask(call::server_stats_now(role), Empty::Wrong, usage::samples).await;
+            return self.tool.ask(call::server_stats_now(role), Empty::Wrong, usage::samples).await;
         }
         // Only one server at a time has a history.
         let nodes = self.nodes().await?.value;
         let mut answers = Vec::new();
         for node in lists::numbers(&nodes, role) {
-            answers.push(self.ask(call::server_stats(role, node, seconds), Empty::Wrong, usage::samples).await);
+            answers.push(self.tool.ask(call::server_stats(role, node, seconds), Empty::Wrong, usage::samples).await);
         }
         merge(answers)
     }
