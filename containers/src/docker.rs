@@ -146,7 +146,14 @@ async fn build_and_convert(
     progress: &mut (dyn FnMut(&str) + Send),
 ) -> Result<Sif, BuildError> {
     build_image(docker, &request.recipe_dir, tag, progress).await?;
-    to_sif(docker, tag, &request.builder_image, &request.output_dir, progress).await
+    let archive = export(docker, tag, &request.output_dir, progress).await?;
+    // An image is some gigabytes, and the conversion unpacks it: no copy stays longer than it is needed.
+    forget_image(docker, tag).await;
+    progress("converting it");
+    let builder = builder::Builder::start(docker, &request.builder_image, tag).await?;
+    let converted = convert(&builder, archive, &request.output_dir, progress).await;
+    builder.remove().await;
+    converted
 }
 
 /// Removes what the Engine keeps of a build: the SIF is all anybody needs, and a changed recipe begins anew.
@@ -220,14 +227,13 @@ async fn build_image(
     failure.map_or(Ok(()), Err)
 }
 
-/// Converts the Docker image `tag` in a container of `builder_image`.
-async fn to_sif(
+/// Writes the Docker image `tag` into a file, as `docker save` does.
+async fn export(
     docker: &Docker,
     tag: &str,
-    builder_image: &str,
     output_dir: &Path,
     progress: &mut (dyn FnMut(&str) + Send),
-) -> Result<Sif, BuildError> {
+) -> Result<tempfile::NamedTempFile, BuildError> {
     progress("fetching the image");
     let archive = unfinished_file(output_dir)?;
     let mut file = tokio::fs::File::from_std(archive.reopen().map_err(BuildError::output(archive.path()))?);
@@ -237,21 +243,18 @@ async fn to_sif(
         file.write_all(&chunk).await.map_err(BuildError::output(archive.path()))?;
     }
     file.flush().await.map_err(BuildError::output(archive.path()))?;
-
-    progress("converting it");
-    let builder = builder::Builder::start(docker, builder_image, tag).await?;
-    let converted = convert(&builder, archive.path(), output_dir, progress).await;
-    builder.remove().await;
-    converted
+    Ok(archive)
 }
 
+/// Has `builder` make a SIF of what [`export`] wrote.
 async fn convert(
     builder: &builder::Builder,
-    archive: &Path,
+    archive: tempfile::NamedTempFile,
     output_dir: &Path,
     progress: &mut (dyn FnMut(&str) + Send),
 ) -> Result<Sif, BuildError> {
-    builder.put(archive).await?;
+    builder.put(archive.path()).await?;
+    drop(archive);
     builder.convert(progress).await?;
     let unfinished = unfinished_file(output_dir)?;
     let (sha256, size_bytes) = builder.fetch(unfinished.path()).await?;
