@@ -385,15 +385,15 @@ class _Heard:
 
     def __init__(self) -> None:
         self.noted: list[str] = []
-        self.said: list[str] = []
+        self.said: list[tuple[str, bool]] = []
 
     def taken(self) -> None: ...
 
     def note(self, word: str) -> None:
         self.noted.append(word)
 
-    def say(self, sentence: str) -> None:
-        self.said.append(sentence)
+    def say(self, sentence: str, wrong: bool = True) -> None:
+        self.said.append((sentence, wrong))
 
 
 def test_why_the_launcher_ended_is_its_reason_or_what_it_said_beside_the_start() -> None:
@@ -414,8 +414,12 @@ def test_what_was_found_of_nodes_is_shown_and_why_none_start_only_once() -> None
         "eirene-train: preflight: 2 nodes, 1 link fine (0.6 GB/s, 67 us), 1.8 s",
         "eirene-train: 2 ranks on 2 nodes (c1, c2)",
         "eirene-train: preflight: node c2 is sick: it stopped. Nothing was started: leave out what is sick",
+        "eirene-train: preflight: the link between c1 and c2 is slow (0.1 GB/s)",
     ]
     for line in lines:
         following._deal(Event(stream="stderr", line=line), None)
     assert heard.noted == lines
-    assert heard.said == ["preflight: 2 nodes, 1 link fine (0.6 GB/s, 67 us), 1.8 s"]
+    assert heard.said == [
+        ("preflight: 2 nodes, 1 link fine (0.6 GB/s, 67 us), 1.8 s", False),
+        ("preflight: the link between c1 and c2 is slow (0.1 GB/s)", True),
+    ]

@@ -15,7 +15,7 @@ from ._failures import Failure, RanksFailed, Refused, names, told, who
 from ._folding import Folding, Line
 from ._messages import Message
 from ._screen import Screen, amount
-from ._session import Event, Session
+from ._session import FINE, Event, Session
 
 __all__ = ["Answers", "Following"]
 
@@ -154,7 +154,7 @@ class Following:
             self._session.note(event.line)
             # What was found of nodes is shown while the ranks start; why none do is said by the one who waits for them.
             if event.line.startswith(_PREFLIGHT) and _NOT_STARTED not in event.line:
-                self._screen.say(event.line.removeprefix("eirene-train: "))
+                self._screen.say(event.line.removeprefix("eirene-train: "), wrong=FINE.fullmatch(event.line) is None)
 
     def _message(self, rank: int, message: Message, request: int | None, now: float) -> None:
         fields = message.fields

@@ -47,9 +47,9 @@ class Screen:
         if shown:
             self._write(stream, "\n".join([*shown, ""]))
 
-    def say(self, sentence: str) -> None:
-        """Shows a sentence of our own, however much output there was."""
-        self._write("stderr", f"eirene: {sentence}\n")
+    def say(self, sentence: str, wrong: bool = True) -> None:
+        """Shows a sentence of our own, however much output there was; Jupyter shows what is `wrong` on red."""
+        self._write("stderr" if wrong else "stdout", f"eirene: {sentence}\n")
 
     def value(self, data: dict[str, str]) -> None:
         """Shows a value in the best of these forms."""

@@ -36,7 +36,8 @@ _DEATH = re.compile(r"eirene-train: .*rank (\d+) \(on .*, pid \d+\) (?:was kille
 # In a session the agent says it, on the node, among the rank's own lines on stderr.
 _DEATH_IN_SESSION = re.compile(r"\[eirene\] (rank (\d+) on \S+ (?:was killed by signal SIG\w+|ended with status \d+))")
 _WAY = re.compile(r"eirene-train: (\d+ ranks? on .+)")
-_FINE = re.compile(r"eirene-train: preflight: .+ fine \(.+")
+FINE = re.compile(r"eirene-train: preflight: .+ fine \(.+")
+"""What the launcher says of nodes and links in which nothing is wrong."""
 _FAILURE = re.compile(r"eirene-train: the run failed: (.+)")
 
 
@@ -146,7 +147,7 @@ class Session:
         for word in self.words:
             if found := _FAILURE.fullmatch(word):
                 return found[1]
-        rest = [word for word in self.words if word.strip() and not _WAY.fullmatch(word) and not _FINE.fullmatch(word)]
+        rest = [word for word in self.words if word.strip() and not _WAY.fullmatch(word) and not FINE.fullmatch(word)]
         return " ".join(word.removeprefix("eirene-train: ").removeprefix("[eirene] ").strip() for word in rest)
 
     def where(self) -> str:
