@@ -183,15 +183,22 @@ impl Portal {
         (number, stream.map(|(far, _)| far))
     }
 
-    /// The next thing that is said of a request, but for its progress.
+    /// The next thing that is said of a request, but for its progress, where no other one is under way.
     pub(crate) fn hear(&self, number: RequestNumber) -> Result<Part, Outcome> {
+        let (of, said) = self.hear_any();
+        assert_eq!(of, number, "not expected: {said:?}");
+        said
+    }
+
+    /// The next thing that is said of any request, but for progress.
+    pub(crate) fn hear_any(&self) -> (RequestNumber, Result<Part, Outcome>) {
         loop {
             let mut buffer = Vec::new();
             let packet = self.channel.receive(&mut buffer).unwrap().expect("the process still answers");
             match FromFiles::decode(packet.bytes).unwrap() {
-                FromFiles::More(of, part) if of == number => return Ok(part),
-                FromFiles::Reply(of, outcome) if of == number => return Err(outcome),
-                FromFiles::Progress(of, _) if of == number => {}
+                FromFiles::More(of, part) => return (of, Ok(part)),
+                FromFiles::Reply(of, outcome) => return (of, Err(outcome)),
+                FromFiles::Progress(..) => {}
                 other => panic!("not expected: {other:?}"),
             }
         }
