@@ -1,7 +1,10 @@
 //! What the one privileged process does for the others: the messages on its unix socket, and the port services use.
 //!
 //! One request per connection line: the client writes a [`LauncherRequest`] as one line of JSON (at most
-//! [`MAX_REQUEST_BYTES`]), the launcher answers a [`LauncherAnswer`] as one line and waits for the next request.
+//! [`MAX_REQUEST_BYTES`]), the launcher answers a [`LauncherAnswer`] as one line and waits for the next request. With the first byte of
+//! [`LauncherAnswer::Files`] comes one descriptor.
+
+use std::os::fd::OwnedFd;
 
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
@@ -48,6 +51,11 @@ pub enum LauncherRequest {
         person: Username,
         /// Session.
         session: SessionId,
+    },
+    /// Start the person's file process and hand over the other end of its channel.
+    OpenFiles {
+        /// Person.
+        person: Username,
     },
     /// Run one SLURM command as the person or as the service account, from a fixed list.
     RunSlurm {
@@ -107,6 +115,8 @@ pub enum LauncherAnswer {
     },
     /// Done.
     Done,
+    /// The file process was started; its channel comes along as a descriptor.
+    Files,
     /// A program ended.
     Ran {
         /// Exit status; -1 when ended by a signal.
@@ -153,4 +163,13 @@ pub enum LauncherError {
 pub trait Launcher: Send + Sync + 'static {
     /// Sends one request and waits for its answer; [`LauncherAnswer::Refused`] comes back as an error.
     async fn call(&self, request: LauncherRequest) -> Result<LauncherAnswer, LauncherError>;
+
+    /// Starts the person's file process and gives this end of its channel, a `SOCK_SEQPACKET` socket. The process ends when the channel is closed.
+    ///
+    /// # Errors
+    /// As [`Launcher::call`]. Launchers that start no file process refuse.
+    async fn open_files(&self, person: &Username) -> Result<OwnedFd, LauncherError> {
+        let text = format!("this launcher starts no file process for `{person}`");
+        Err(LauncherError::Refused { code: "failed".into(), text })
+    }
 }

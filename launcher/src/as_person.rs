@@ -8,27 +8,39 @@ use std::ffi::CString;
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
 use eirene_core::SessionId;
-use eirene_core::launcher::MAX_LOG_BYTES;
+use eirene_core::launcher::{MAX_LOG_BYTES, MAX_REQUEST_BYTES};
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, open, openat, renameat};
-use nix::sys::signal::Signal;
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use nix::sys::signal::{SigSet, Signal};
 use nix::sys::stat::{Mode, fchmod, mkdirat, umask};
 use nix::unistd::{
-    Gid, Uid, UnlinkatFlags, fsync, getppid, getresgid, getresuid, initgroups, setresgid, setresuid, setuid, unlinkat,
+    Gid, Uid, UnlinkatFlags, fexecve, fsync, getppid, getresgid, getresuid, initgroups, setresgid, setresuid, setuid,
+    unlinkat,
 };
 use serde::{Deserialize, Serialize};
+
+use crate::program;
 
 /// Exit status of a child that did not do its task; its standard error says why.
 pub const NOT_DONE: u8 = 125;
 
 const JOB_FILE: &str = "job.json";
 const JOB_LOG: &str = "job.log";
+/// A request at its longest, each byte of it escaped.
+const LONGEST_TASK_BYTES: usize = 6 * MAX_REQUEST_BYTES;
+/// Descriptors of a file process: each request has a few.
+const MOST_DESCRIPTORS: u64 = 1024;
+/// Memory of its own, bytes.
+const MOST_DATA_BYTES: u64 = 256 * 1024 * 1024;
+const NICER: libc::c_int = 5;
 
 /// Whom to become.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -79,6 +91,13 @@ pub enum Task {
         /// Its whole environment.
         environment: Vec<(String, String)>,
     },
+    /// Becomes the file process, within limits: standard input is its channel.
+    Become {
+        /// Absolute path; root's alone.
+        program: PathBuf,
+        /// Its whole environment.
+        environment: Vec<(String, String)>,
+    },
 }
 
 /// Runs the child's side.
@@ -98,6 +117,8 @@ fn become_person(identity: &Identity) -> io::Result<()> {
     close_descriptors()?;
     std::env::set_current_dir("/")?;
     umask(Mode::from_bits_truncate(0o077));
+    // The launcher waits for its signals with a descriptor and blocks them; what is run here is to be ended by them.
+    SigSet::empty().thread_set_mask()?;
     let (uid, gid) = (Uid::from_raw(identity.uid), Gid::from_raw(identity.gid));
     if uid.is_root() || gid.as_raw() == 0 {
         return Err(io::Error::other("root is no person"));
@@ -129,12 +150,14 @@ fn close_descriptors() -> io::Result<()> {
     if closed == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Reads the task and not a byte more: the rest belongs to the program that may be run.
+/// Reads the task and not a byte more: the rest belongs to the program that may be run. Where standard input is a channel, length and task are
+/// a packet each, because a packet is read whole.
 fn read_task() -> io::Result<Task> {
     let mut input = File::from(io::stdin().as_fd().try_clone_to_owned()?);
     let mut length = [0; 8];
     input.read_exact(&mut length)?;
-    let mut task = vec![0; usize::try_from(u64::from_be_bytes(length)).map_err(io::Error::other)?];
+    let length = usize::try_from(u64::from_be_bytes(length)).ok().filter(|length| *length <= LONGEST_TASK_BYTES);
+    let mut task = vec![0; length.ok_or_else(|| io::Error::other("the task is too long"))?];
     input.read_exact(&mut task)?;
     Ok(serde_json::from_slice(&task)?)
 }
@@ -149,7 +172,35 @@ fn perform(task: Task) -> io::Result<()> {
             umask(Mode::from_bits_truncate(0o022));
             Err(Command::new(program).args(arguments).env_clear().envs(environment).exec())
         }
+        Task::Become { program, environment } => {
+            let opened = program::open_trusted(&program)?;
+            keep_within_limits()?;
+            // New files are the group's to read, and nobody else's.
+            umask(Mode::from_bits_truncate(0o027));
+            let name = CString::new(program.into_os_string().into_vec())?;
+            let environment = environment.iter().map(|(name, value)| CString::new(format!("{name}={value}")));
+            let environment = environment.collect::<Result<Vec<_>, _>>()?;
+            let Err(error) = fexecve(opened, &[name], &environment);
+            Err(error.into())
+        }
     }
+}
+
+/// What a file process may take: it is to be small, and to come after whatever else the machine does.
+#[expect(unsafe_code, reason = "nix has no nice")]
+fn keep_within_limits() -> io::Result<()> {
+    let limits = [
+        (Resource::RLIMIT_CORE, 0),
+        (Resource::RLIMIT_NOFILE, MOST_DESCRIPTORS),
+        (Resource::RLIMIT_DATA, MOST_DATA_BYTES),
+    ];
+    for (resource, most) in limits {
+        let (_, hard) = getrlimit(resource)?;
+        setrlimit(resource, most.min(hard), most.min(hard))?;
+    }
+    // SAFETY: a number only. To become nicer needs no right, so there is no error to look for.
+    unsafe { libc::nice(NICER) };
+    Ok(())
 }
 
 fn write_job_file(home: &Path, session: SessionId, content: &[u8]) -> io::Result<()> {

@@ -3,13 +3,11 @@
 //! A child whose file system hangs cannot be ended; it is left to a thread that waits for it, and after a few of those nothing more
 //! is started for that person, so one hung home never blocks the others.
 
-use std::collections::HashMap;
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, Command, Stdio};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
@@ -20,12 +18,13 @@ use nix::unistd::Pid;
 use crate::Refusal;
 use crate::as_person::{NOT_DONE, Task};
 use crate::people::Person;
+use crate::places::{Place, Places};
 
 const MOST_STDOUT_BYTES: usize = 16 * 1024 * 1024;
 const MOST_STDERR_BYTES: usize = 64 * 1024;
-const MOST_REASON_CHARS: usize = 300;
+const MOST_LINE_CHARS: usize = 300;
 /// Children of one person at the same time.
-const MOST_CHILDREN: usize = 8;
+pub const MOST_CHILDREN: usize = 8;
 const EXIT_POLL: Duration = Duration::from_millis(2);
 
 /// How a child ended.
@@ -39,44 +38,10 @@ pub struct Ended {
     pub stderr: Vec<u8>,
 }
 
-/// Children that have not ended, by person.
-#[derive(Debug, Default, Clone)]
-pub struct Children(Arc<Mutex<HashMap<u32, usize>>>);
-
-/// One place among a person's children.
-struct Place(Children, u32);
-
-impl Children {
-    fn take_place(&self, person: &Person) -> Result<Place, Refusal> {
-        let mut living = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let count = living.entry(person.uid).or_default();
-        if *count >= MOST_CHILDREN {
-            return Err(Refusal::away(format!("earlier calls for `{}` have not ended yet", person.name)));
-        }
-        *count += 1;
-        Ok(Place(self.clone(), person.uid))
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        let mut living = self.0.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(count) = living.get_mut(&self.1) {
-            *count -= 1;
-            if *count == 0 {
-                living.remove(&self.1);
-            }
-        }
-    }
-}
-
-/// Does a task as the person. `input` goes to the program behind the task.
-pub fn run(children: &Children, person: &Person, task: &Task, input: &str, limit: Duration) -> Result<Ended, Refusal> {
-    let place = children.take_place(person)?;
-    let failed = |error: io::Error| Refusal::away(format!("could not act as `{}`: {error}", person.name));
-    let task = serde_json::to_vec(task).map_err(|error| failed(error.into()))?;
-    let message = [(task.len() as u64).to_be_bytes().as_slice(), &task, input.as_bytes()].concat();
-    let mut child = Command::new("/proc/self/exe")
+/// How a new process becomes the person; what it reads and writes is the caller's to say.
+pub fn as_person(person: &Person) -> Command {
+    let mut command = Command::new("/proc/self/exe");
+    command
         .arg("as-person")
         .arg(format!("--name={}", person.name))
         .arg(format!("--uid={}", person.uid))
@@ -84,7 +49,19 @@ pub fn run(children: &Children, person: &Person, task: &Task, input: &str, limit
         .arg(format!("--launcher={}", std::process::id()))
         .env_clear()
         .current_dir("/")
-        .process_group(0)
+        .process_group(0);
+    command
+}
+
+/// Does a task as the person. `input` goes to the program behind the task.
+pub fn run(places: &Places, person: &Person, task: &Task, input: &str, limit: Duration) -> Result<Ended, Refusal> {
+    let place = places
+        .take(person.uid)
+        .ok_or_else(|| Refusal::away(format!("earlier calls for `{}` have not ended yet", person.name)))?;
+    let failed = |error: io::Error| Refusal::away(format!("could not act as `{}`: {error}", person.name));
+    let task = serde_json::to_vec(task).map_err(|error| failed(error.into()))?;
+    let message = [(task.len() as u64).to_be_bytes().as_slice(), &task, input.as_bytes()].concat();
+    let mut child = as_person(person)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
@@ -105,9 +82,16 @@ pub fn run(children: &Children, person: &Person, task: &Task, input: &str, limit
 }
 
 fn reason(stderr: &[u8]) -> String {
-    let text = String::from_utf8_lossy(stderr);
-    let line = text.lines().next().unwrap_or("no reason given");
-    line.chars().filter(|c| !c.is_control()).take(MOST_REASON_CHARS).collect()
+    stderr
+        .split(|byte| *byte == b'\n')
+        .next()
+        .filter(|line| !line.is_empty())
+        .map_or("no reason given".into(), printable)
+}
+
+/// A line that somebody else wrote, fit for a log or an answer.
+pub fn printable(line: &[u8]) -> String {
+    String::from_utf8_lossy(line).chars().filter(|c| !c.is_control()).take(MOST_LINE_CHARS).collect()
 }
 
 /// Kills the child with all it started; a thread waits for it and gives back its place.
@@ -160,7 +144,7 @@ fn converse(child: &mut Child, message: &[u8], deadline: Instant) -> io::Result<
     Ok(Ended { status, stdout, stderr })
 }
 
-fn nonblocking(pipe: OwnedFd) -> io::Result<File> {
+pub(crate) fn nonblocking(pipe: OwnedFd) -> io::Result<File> {
     fcntl(&pipe, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
     Ok(File::from(pipe))
 }
@@ -214,7 +198,7 @@ fn read_some(pipe: &mut File, text: &mut Vec<u8>, limit: usize) -> io::Result<bo
     }
 }
 
-fn would_wait(error: &io::Error) -> bool {
+pub(crate) fn would_wait(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
 }
 
@@ -258,11 +242,9 @@ mod tests {
 
     #[test]
     fn a_child_that_hangs_is_ended_with_its_own_children() {
-        let children = Children::default();
-        let person =
-            Person { name: "ada".parse().unwrap(), uid: 2001, gid: 2001, home: std::path::PathBuf::from("/home/ada") };
+        let places = Places::new(MOST_CHILDREN, usize::MAX);
         let mut child = start("sleep 1000 & echo $!; wait");
-        let place = children.take_place(&person).unwrap();
+        let place = places.take(2001).unwrap();
         let mut grandchild = String::new();
         io::BufRead::read_line(&mut io::BufReader::new(child.stdout.take().unwrap()), &mut grandchild).unwrap();
         let error = converse(&mut child, b"", Instant::now() + Duration::from_millis(50)).unwrap_err();
@@ -273,25 +255,9 @@ mod tests {
             std::fs::read_to_string(format!("/proc/{}/stat", grandchild.trim()))
                 .map_or(true, |stat| stat.contains(") Z "))
         };
-        while !(gone() && children.0.lock().unwrap().is_empty()) {
+        while !(gone() && places.are_free()) {
             assert!(Instant::now() < until);
             std::thread::sleep(EXIT_POLL);
         }
-    }
-
-    #[test]
-    fn a_person_with_hung_children_gets_no_more_and_others_do() {
-        let children = Children::default();
-        let [ada, grace] = [("ada", 2001), ("grace", 2002)].map(|(name, uid)| Person {
-            name: name.parse().unwrap(),
-            uid,
-            gid: uid,
-            home: std::path::PathBuf::from("/home"),
-        });
-        let places: Vec<Place> = (0..MOST_CHILDREN).map(|_| children.take_place(&ada).unwrap()).collect();
-        assert_eq!(children.take_place(&ada).err().map(|refusal| refusal.code), Some("away"));
-        assert!(children.take_place(&grace).is_ok());
-        drop(places);
-        assert!(children.take_place(&ada).is_ok());
     }
 }

@@ -12,6 +12,8 @@ use serde::Deserialize;
 const LOWEST_UID: u32 = 1000;
 /// A token that outlives this is no short-lived token.
 const LONGEST_TOKEN_S: u64 = 3600;
+/// Each file process costs two threads here and one process.
+const MOST_FILES: usize = 4096;
 
 /// `launcher.toml`.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
@@ -38,6 +40,16 @@ pub struct Config {
     pub slurm_bin_dir: PathBuf,
     /// One line for each call goes here.
     pub audit_log: PathBuf,
+    /// The program that looks after people's files; without one none is started.
+    #[serde(default)]
+    pub files_program: Option<PathBuf>,
+    /// File processes at the same time, of all people together.
+    #[serde(default = "most_files")]
+    pub most_files: usize,
+}
+
+fn most_files() -> usize {
+    256
 }
 
 fn lowest_uid() -> u32 {
@@ -98,7 +110,7 @@ impl Config {
     fn parse(text: &str) -> Result<Self, String> {
         let config: Self = toml::from_str(text).map_err(|error| error.to_string())?;
         let paths = [&config.socket, &config.jwt_key, &config.slurm_bin_dir, &config.audit_log];
-        if let Some(path) = paths.into_iter().find(|path| !path.is_absolute()) {
+        if let Some(path) = paths.into_iter().chain(&config.files_program).find(|path| !path.is_absolute()) {
             return Err(format!("`{}` is not an absolute path", path.display()));
         }
         if config.min_uid < LOWEST_UID {
@@ -106,6 +118,9 @@ impl Config {
         }
         if !(1..=LONGEST_TOKEN_S).contains(&config.token_lifetime_s) {
             return Err(format!("`token_lifetime_s` must be 1 to {LONGEST_TOKEN_S}"));
+        }
+        if !(1..=MOST_FILES).contains(&config.most_files) {
+            return Err(format!("`most_files` must be 1 to {MOST_FILES}"));
         }
         let account = &config.service_account;
         if crate::people::SYSTEM_NAMES.contains(&account.as_str()) || *account == config.slurm_user {
@@ -137,6 +152,7 @@ mod tests {
         let config = Config::parse(GOOD).unwrap();
         assert_eq!((config.min_uid, config.token_lifetime_s), (1000, 300));
         assert_eq!(config.slurm_bin_dir, Path::new("/usr/bin"));
+        assert_eq!((config.files_program, config.most_files), (None, 256), "nobody's files are opened unasked");
     }
 
     #[test]
@@ -147,9 +163,16 @@ mod tests {
 
     #[test]
     fn unsafe_values_are_refused() {
-        for line in
-            ["min_uid = 0", "min_uid = 999", "token_lifetime_s = 0", "token_lifetime_s = 86400", "shell = \"/bin/sh\""]
-        {
+        for line in [
+            "min_uid = 0",
+            "min_uid = 999",
+            "token_lifetime_s = 0",
+            "token_lifetime_s = 86400",
+            "shell = \"/bin/sh\"",
+            "files_program = \"eirene-files\"",
+            "most_files = 0",
+            "most_files = 4097",
+        ] {
             assert!(Config::parse(&format!("{GOOD}{line}\n")).is_err(), "{line}");
         }
         assert!(Config::parse(&GOOD.replace("eirene-op", "root")).is_err());

@@ -2,7 +2,7 @@
 //!
 //! It serves one client, the portal's own user, over a unix socket, with the fixed verbs of [`eirene_core::launcher`]. What is
 //! refused here is refused whatever the portal says: root, SLURM's user, system users, unknown people, unknown programs and
-//! arguments. Everything that touches a person's files or runs a program happens in a child that has become that person first; the
+//! arguments, programs that others than root can write. Everything that touches a person's files or runs a program happens in a child that has become that person first; the
 //! privileged process itself opens nothing but its configuration, the signing key and the audit log. Each call leaves one line in
 //! the audit log. Whether a person may do something at all is the portal's to decide.
 
@@ -10,7 +10,10 @@ pub mod as_person;
 pub mod audit;
 pub mod child;
 pub mod config;
+pub mod files;
 pub mod people;
+pub mod places;
+pub mod program;
 pub mod server;
 pub mod slurm;
 pub mod token;

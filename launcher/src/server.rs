@@ -3,8 +3,8 @@
 //! One thread a connection, a bounded number of them; a client may keep its connection. A request that was begun must be complete
 //! within seconds and within its size, or the connection is closed.
 
-use std::io::{self, Read, Write};
-use std::os::fd::AsFd;
+use std::io::{self, IoSlice, Read, Write};
+use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::fs::{FileTypeExt, PermissionsExt, chown};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
@@ -12,17 +12,17 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use eirene_core::launcher::{LauncherAnswer, MAX_REQUEST_BYTES};
+use eirene_core::launcher::MAX_REQUEST_BYTES;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
-use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
+use nix::sys::socket::{ControlMessage, MsgFlags, getsockopt, sendmsg, sockopt::PeerCredentials};
 use nix::sys::stat::{Mode, umask};
 use nix::unistd::User;
 
 use crate::Refusal;
 use crate::audit::Peer;
-use crate::verbs::Verbs;
+use crate::verbs::{Answered, Verbs};
 
 const MOST_CONNECTIONS: usize = 64;
 /// How long a request may take to arrive, and an answer to be taken.
@@ -60,7 +60,7 @@ pub fn serve(path: &Path, peer: &User, verbs: &Arc<Verbs>) -> io::Result<()> {
     let mut ends = SigSet::empty();
     ends.add(Signal::SIGTERM);
     ends.add(Signal::SIGINT);
-    // Before any thread is started, so that all of them inherit it; children start with an empty mask.
+    // Before any thread is started, so that all of them inherit it; children unblock everything when they begin.
     ends.thread_block()?;
     let signals = SignalFd::with_flags(&ends, SfdFlags::SFD_CLOEXEC)?;
     let listener = listen(path, peer)?;
@@ -154,7 +154,7 @@ fn admit(stream: UnixStream, allowed_uid: u32, verbs: &Arc<Verbs>, load: &Arc<Lo
     }
 }
 
-fn converse(mut stream: &UnixStream, peer: Peer, verbs: &Verbs, load: &Load) -> io::Result<()> {
+fn converse(stream: &UnixStream, peer: Peer, verbs: &Verbs, load: &Load) -> io::Result<()> {
     stream.set_write_timeout(Some(LINE_LIMIT))?;
     let mut unread = Vec::new();
     loop {
@@ -164,19 +164,26 @@ fn converse(mut stream: &UnixStream, peer: Peer, verbs: &Verbs, load: &Load) -> 
                 let _call = Counted::new(&load.calls);
                 let answer = verbs.answer(peer, &line);
                 // Counted until the answer is out.
-                send(&mut stream, &answer)?;
+                send(stream, &answer)?;
                 continue;
             }
             Line::Bad(text) => verbs.refuse(peer, "unknown", Refusal::bad_request(text)),
         };
-        return send(&mut stream, &answer);
+        return send(stream, &answer);
     }
 }
 
-fn send(stream: &mut impl Write, answer: &LauncherAnswer) -> io::Result<()> {
-    let mut line = serde_json::to_vec(answer)?;
+fn send(mut stream: &UnixStream, answered: &Answered) -> io::Result<()> {
+    let mut line = serde_json::to_vec(&answered.answer)?;
     line.push(b'\n');
-    stream.write_all(&line)
+    let mut sent = 0;
+    if let Some(descriptor) = &answered.descriptor {
+        // It goes with the first byte; the copy that stays here is closed with the answer.
+        let rights = [descriptor.as_raw_fd()];
+        let with = [ControlMessage::ScmRights(&rights)];
+        sent = sendmsg::<()>(stream.as_raw_fd(), &[IoSlice::new(&line)], &with, MsgFlags::MSG_NOSIGNAL, None)?;
+    }
+    stream.write_all(&line[sent..])
 }
 
 #[derive(Debug, PartialEq, Eq)]

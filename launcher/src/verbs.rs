@@ -1,5 +1,6 @@
 //! The verbs: a line in, an answer out, one audit line between them.
 
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -9,10 +10,10 @@ use eirene_core::{SessionId, Username};
 
 use crate::as_person::Task;
 use crate::audit::{self, Entry, Peer};
-use crate::child::{self, Children};
 use crate::config::Config;
 use crate::people::{self, Person};
-use crate::{Refusal, slurm, token};
+use crate::places::Places;
+use crate::{Refusal, child, files, slurm, token};
 
 /// Longest work in somebody's home directory.
 const FILE_LIMIT: Duration = Duration::from_secs(10);
@@ -23,7 +24,23 @@ const SLURM_LIMIT: Duration = Duration::from_secs(8);
 pub struct Verbs {
     config: Config,
     clock: Arc<dyn Clock>,
-    children: Children,
+    children: Places,
+    files: Places,
+}
+
+/// What goes back to the portal.
+#[derive(Debug)]
+pub struct Answered {
+    /// The answer.
+    pub answer: LauncherAnswer,
+    /// What goes with it.
+    pub descriptor: Option<OwnedFd>,
+}
+
+impl From<LauncherAnswer> for Answered {
+    fn from(answer: LauncherAnswer) -> Self {
+        Self { answer, descriptor: None }
+    }
 }
 
 /// What the audit line says about a call.
@@ -38,33 +55,29 @@ struct Call {
 impl Verbs {
     /// Verbs under one configuration.
     pub fn new(config: Config, clock: Arc<dyn Clock>) -> Self {
-        Self { config, clock, children: Children::default() }
+        let children = Places::new(child::MOST_CHILDREN, usize::MAX);
+        let files = Places::new(files::MOST_EACH, config.most_files);
+        Self { config, clock, children, files }
     }
 
     /// Answers one line.
-    pub fn answer(&self, peer: Peer, line: &[u8]) -> LauncherAnswer {
+    pub fn answer(&self, peer: Peer, line: &[u8]) -> Answered {
         let begun = Instant::now();
         let parsed = serde_json::from_slice(line)
             // The parser's own words may repeat the input, which may hold a secret.
             .map_err(|error| Refusal::bad_request(format!("no request, at column {}", error.column())));
         let call = parsed.as_ref().map_or(Call { verb: "unknown", ..Call::default() }, describe);
-        let outcome = parsed.and_then(|request| self.perform(request));
+        let outcome = parsed.and_then(|request| self.perform(peer, request));
         self.close(peer, &call, outcome, begun)
     }
 
     /// Notes a call that was refused before it was read.
-    pub fn refuse(&self, peer: Peer, verb: &'static str, refusal: Refusal) -> LauncherAnswer {
+    pub fn refuse(&self, peer: Peer, verb: &'static str, refusal: Refusal) -> Answered {
         self.close(peer, &Call { verb, ..Call::default() }, Err(refusal), Instant::now())
     }
 
     /// Writes the audit line; an answer that leaves no trace is not given.
-    fn close(
-        &self,
-        peer: Peer,
-        call: &Call,
-        outcome: Result<LauncherAnswer, Refusal>,
-        begun: Instant,
-    ) -> LauncherAnswer {
+    fn close(&self, peer: Peer, call: &Call, outcome: Result<Answered, Refusal>, begun: Instant) -> Answered {
         let entry = Entry {
             time: self.clock.now().to_string(),
             peer,
@@ -75,10 +88,10 @@ impl Verbs {
             outcome: outcome.as_ref().map_or_else(|refusal| refusal.code, |_| "done"),
             reason: outcome.as_ref().err().map(|refusal| refusal.text.as_str()),
             status: match outcome {
-                Ok(LauncherAnswer::Ran { status, .. }) => Some(status),
+                Ok(Answered { answer: LauncherAnswer::Ran { status, .. }, .. }) => Some(status),
                 _ => None,
             },
-            duration_ms: u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX),
+            duration_ms: milliseconds(begun.elapsed()),
         };
         let noted = audit::write(&self.config.audit_log, &entry);
         let outcome = match noted {
@@ -88,11 +101,13 @@ impl Verbs {
                 Err(Refusal::away("the launcher cannot write its audit log"))
             }
         };
-        outcome.unwrap_or_else(|refusal| LauncherAnswer::Refused { code: refusal.code.to_owned(), text: refusal.text })
+        outcome.unwrap_or_else(|refusal| {
+            LauncherAnswer::Refused { code: refusal.code.to_owned(), text: refusal.text }.into()
+        })
     }
 
-    fn perform(&self, request: LauncherRequest) -> Result<LauncherAnswer, Refusal> {
-        match request {
+    fn perform(&self, peer: Peer, request: LauncherRequest) -> Result<Answered, Refusal> {
+        let answer = match request {
             LauncherRequest::SignToken { person } => self.sign(&people::person(&person, &self.config)?.name),
             LauncherRequest::SignServiceToken => self.sign(&people::service_account(&self.config)?.name),
             LauncherRequest::WriteJobFile { person, session, content } => {
@@ -119,7 +134,36 @@ impl Verbs {
                 };
                 self.run_slurm(&person, program, arguments, environment, &input)
             }
-        }
+            LauncherRequest::OpenFiles { person } => {
+                let channel = self.open_files(peer, &people::person(&person, &self.config)?)?;
+                return Ok(Answered { answer: LauncherAnswer::Files, descriptor: Some(channel) });
+            }
+        };
+        Ok(answer?.into())
+    }
+
+    fn open_files(&self, peer: Peer, person: &Person) -> Result<OwnedFd, Refusal> {
+        let Some(program) = &self.config.files_program else {
+            return Err(Refusal::failed("the launcher's configuration names no `files_program`"));
+        };
+        let (log, clock, name) = (self.config.audit_log.clone(), Arc::clone(&self.clock), person.name.clone());
+        files::open(&self.files, person, program, move |status, lived| {
+            let entry = Entry {
+                time: clock.now().to_string(),
+                peer,
+                verb: "files_ended",
+                person: Some(name.as_str()),
+                program: None,
+                target: None,
+                outcome: "done",
+                reason: None,
+                status: Some(status),
+                duration_ms: milliseconds(lived),
+            };
+            if let Err(error) = audit::write(&log, &entry) {
+                tracing::error!(%error, path = %log.display(), "could not write the audit log");
+            }
+        })
     }
 
     fn sign(&self, name: &Username) -> Result<LauncherAnswer, Refusal> {
@@ -166,6 +210,10 @@ impl Verbs {
     }
 }
 
+fn milliseconds(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
 fn describe(request: &LauncherRequest) -> Call {
     let in_home = |verb, person: &Username, session: &SessionId| Call {
         verb,
@@ -181,6 +229,9 @@ fn describe(request: &LauncherRequest) -> Call {
         LauncherRequest::WriteJobFile { person, session, .. } => in_home("write_job_file", person, session),
         LauncherRequest::ReadJobLog { person, session } => in_home("read_job_log", person, session),
         LauncherRequest::RemoveJobFile { person, session } => in_home("remove_job_file", person, session),
+        LauncherRequest::OpenFiles { person } => {
+            Call { verb: "open_files", person: Some(person.clone()), ..Call::default() }
+        }
         LauncherRequest::RunSlurm { person, program, arguments, .. } => Call {
             verb: "run_slurm",
             person: person.clone(),

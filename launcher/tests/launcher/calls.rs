@@ -1,219 +1,21 @@
-//! The whole launcher: a real process on a real socket, with real people and real files.
-//!
-//! Needs root, because nothing of what it does can be done without. The people live in a user database that only this test's mount
-//! namespace sees, so nothing on the machine changes. Without root the tests say so and check the one thing that is left: that a
-//! launcher without root does not start.
-#![expect(clippy::unwrap_used, reason = "helpers of tests")]
+//! The verbs that answer at once: tokens, job files, SLURM's programs; and who may ask.
 
 use std::fs::Permissions;
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{Read, Write};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::path::Path;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use eirene_core::SessionId;
 use eirene_core::job_file::BATCH_SCRIPT;
 use eirene_core::launcher::{LauncherAnswer, LauncherRequest, MAX_REQUEST_BYTES, SlurmProgram};
-use nix::mount::{MsFlags, mount};
-use nix::sched::{CloneFlags, unshare};
 use proptest::prelude::*;
 use serde_json::Value;
 
-const PROGRAM: &str = env!("CARGO_BIN_EXE_eirene-launcher");
-const PATIENCE: Duration = Duration::from_secs(30);
-const KEY: &[u8] = b"a key that only tests sign with";
-const PEOPLE: &str = "root:x:0:0:root:/root:/bin/bash
-slurm:x:640:640::/var/lib/slurm:/usr/sbin/nologin
-nobody:x:65534:65534::/nonexistent:/usr/sbin/nologin
-daemon:x:1:1::/usr/sbin:/usr/sbin/nologin
-portal:x:990:990::/var/lib/eirene:/usr/sbin/nologin
-op:x:1900:1900::/nonexistent:/usr/sbin/nologin
-op-again:x:1900:1900::/home:/bin/bash
-slurmadm:x:1901:1901::/home:/bin/bash
-slurmadm-again:x:1901:1901::/home:/bin/bash
-portal-again:x:990:990::/home:/bin/bash
-dynamic:x:61200:61200::/home:/bin/bash
-homeless:x:2004:2004::/nonexistent:/bin/bash
-rootish:x:2005:0::/home:/bin/bash
-";
-const GROUPS: &str = "root:x:0:\nportal:x:990:\nada:x:2001:\ngrace:x:2002:\nresearch:x:2000:ada\n";
-/// Says who it is and what it got, as SLURM's programs would see it.
-const PROGRAM_STUB: &str = "#!/bin/sh
-echo \"ids $(id -u) $(id -g) $(id -G)\"
-echo \"umask $(umask)\"
-echo \"directory $(pwd)\"
-echo \"privileges $(grep -E 'NoNewPrivs|CapEff|CapPrm' /proc/self/status | tr -d '\\t\\n')\"
-echo \"descriptors $(ls /proc/self/fd | tr '\\n' ' ')\"
-for argument in \"$@\"; do echo \"argument $argument\"; done
-env | sort | sed 's/^/variable /'
-sed 's/^/input /'
-echo told >&2
-exit 4
-";
-
-/// Gives this thread, and what it starts, a user database of its own.
-fn private_people(directory: &Path) {
-    unshare(CloneFlags::CLONE_NEWNS).unwrap();
-    mount(None::<&str>, "/", None::<&str>, MsFlags::MS_REC | MsFlags::MS_PRIVATE, None::<&str>).unwrap();
-    let homes = directory.join("home");
-    let passwd = format!(
-        "{PEOPLE}ada:x:2001:2001::{0}/ada:/bin/bash\ngrace:x:2002:2002::{0}/grace:/bin/bash\n",
-        homes.display()
-    );
-    for (name, text) in [("passwd", passwd.as_str()), ("group", GROUPS)] {
-        let path = directory.join(name);
-        std::fs::write(&path, text).unwrap();
-        mount(Some(&path), &Path::new("/etc").join(name), None::<&str>, MsFlags::MS_BIND, None::<&str>).unwrap();
-    }
-    for (name, uid) in [("ada", 2001), ("grace", 2002)] {
-        let home = homes.join(name);
-        std::fs::create_dir_all(&home).unwrap();
-        std::fs::set_permissions(&home, Permissions::from_mode(0o700)).unwrap();
-        chown(&home, Some(uid), Some(uid)).unwrap();
-    }
-}
-
-struct Launcher {
-    directory: tempfile::TempDir,
-    process: Child,
-}
-
-impl Launcher {
-    /// A running launcher that serves root; `None`, with a word about it, where the tests do not run as root.
-    fn start() -> Option<Self> {
-        Self::start_for("root")
-    }
-
-    fn start_for(peer: &str) -> Option<Self> {
-        if !nix::unistd::geteuid().is_root() {
-            #[expect(clippy::print_stderr, reason = "whoever runs the tests must know")]
-            {
-                eprintln!("NOT ROOT: only the refusal to start is tested");
-            }
-            let output = Command::new(PROGRAM).arg("--config=/etc/passwd").output().unwrap();
-            assert!(!output.status.success());
-            return None;
-        }
-        let directory = tempfile::tempdir().unwrap();
-        let path = directory.path();
-        // People must be able to go through it to their homes.
-        std::fs::set_permissions(path, Permissions::from_mode(0o755)).unwrap();
-        private_people(path);
-        std::fs::write(path.join("key"), KEY).unwrap();
-        std::fs::create_dir(path.join("bin")).unwrap();
-        for program in ["sbatch", "scancel", "squeue", "scontrol"] {
-            std::fs::write(path.join("bin").join(program), PROGRAM_STUB).unwrap();
-            std::fs::set_permissions(path.join("bin").join(program), Permissions::from_mode(0o755)).unwrap();
-        }
-        let config = format!(
-            "socket = \"{0}/launcher.sock\"\npeer_user = \"{peer}\"\njwt_key = \"{0}/key\"\nslurm_user = \"slurmadm\"\nservice_account = \"op\"\n\
-             slurm_bin_dir = \"{0}/bin\"\naudit_log = \"{0}/audit.log\"\n",
-            path.display()
-        );
-        std::fs::write(path.join("launcher.toml"), config).unwrap();
-        std::fs::set_permissions(path.join("launcher.toml"), Permissions::from_mode(0o644)).unwrap();
-        let mut launcher = Self { process: Self::spawn(path), directory };
-        launcher.wait_until_ready();
-        Some(launcher)
-    }
-
-    fn spawn(path: &Path) -> Child {
-        Command::new(PROGRAM)
-            .arg("--config")
-            .arg(path.join("launcher.toml"))
-            .env("SLURM_CONF", "/etc/slurm/of-the-test.conf")
-            .env("SECRET_OF_THE_LAUNCHER", "1")
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap()
-    }
-
-    fn wait_until_ready(&mut self) {
-        wait_for("the socket", || UnixStream::connect(self.socket()).is_ok());
-    }
-
-    fn path(&self) -> &Path {
-        self.directory.path()
-    }
-
-    fn socket(&self) -> PathBuf {
-        self.path().join("launcher.sock")
-    }
-
-    fn home(&self, name: &str) -> PathBuf {
-        self.path().join("home").join(name)
-    }
-
-    fn connect(&self) -> UnixStream {
-        let stream = UnixStream::connect(self.socket()).unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        stream
-    }
-
-    fn say(&self, lines: &[u8]) -> Vec<LauncherAnswer> {
-        let mut stream = self.connect();
-        stream.write_all(lines).unwrap();
-        stream.shutdown(std::net::Shutdown::Write).unwrap();
-        let answers = BufReader::new(stream).lines().map_while(Result::ok);
-        answers.map(|line| serde_json::from_str(&line).unwrap()).collect()
-    }
-
-    fn ask(&self, request: &LauncherRequest) -> LauncherAnswer {
-        let mut line = serde_json::to_vec(request).unwrap();
-        line.push(b'\n');
-        let mut answers = self.say(&line);
-        assert_eq!(answers.len(), 1, "{answers:?}");
-        answers.remove(0)
-    }
-
-    fn code(&self, request: &LauncherRequest) -> String {
-        match self.ask(request) {
-            LauncherAnswer::Refused { code, .. } => code,
-            other => panic!("not refused: {other:?}"),
-        }
-    }
-
-    fn audit(&self) -> Vec<Value> {
-        let text = std::fs::read_to_string(self.path().join("audit.log")).unwrap_or_default();
-        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
-    }
-}
-
-impl Drop for Launcher {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-    }
-}
-
-fn wait_for(what: &str, mut condition: impl FnMut() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
-    while !condition() {
-        assert!(Instant::now() < deadline, "{what} did not come");
-        std::thread::sleep(Duration::from_millis(5));
-    }
-}
-
-fn sign(person: &str) -> LauncherRequest {
-    LauncherRequest::SignToken { person: person.parse().unwrap() }
-}
-
-fn write(person: &str, session: SessionId, content: &str) -> LauncherRequest {
-    LauncherRequest::WriteJobFile { person: person.parse().unwrap(), session, content: content.to_owned() }
-}
-
-fn slurm(person: Option<&str>, program: SlurmProgram, arguments: &str) -> LauncherRequest {
-    LauncherRequest::RunSlurm {
-        person: person.map(|name| name.parse().unwrap()),
-        program,
-        arguments: arguments.split_whitespace().map(str::to_owned).collect(),
-        environment: Vec::new(),
-        input: String::new(),
-    }
-}
+use crate::bench::{Launcher, PROGRAM, hanging, is_gone, sign, slurm, wait_for, write};
 
 #[test]
 fn tokens_are_signed_for_people_and_the_service_account_only() {
@@ -325,7 +127,10 @@ fn programs_run_as_the_person_with_nothing_of_the_launcher() {
     assert_eq!(having("ids "), ["2001 2001 2001 2000"]);
     assert_eq!(having("umask "), ["0022"]);
     assert_eq!(having("directory "), ["/"]);
-    assert_eq!(having("privileges "), ["CapPrm:0000000000000000CapEff:0000000000000000NoNewPrivs:1"]);
+    assert_eq!(
+        having("privileges "),
+        ["SigBlk:0000000000000000CapPrm:0000000000000000CapEff:0000000000000000NoNewPrivs:1"]
+    );
     assert_eq!(having("descriptors "), ["0 1 2 3"], "the three streams, and the listing itself");
     assert_eq!(having("argument ").join(" "), submit.split_whitespace().collect::<Vec<_>>().join(" "));
     assert_eq!(having("input ").join("\n") + "\n", BATCH_SCRIPT);
@@ -469,8 +274,14 @@ fn random_requests_never_become_programs() {
         std::fs::set_permissions(&path, Permissions::from_mode(0o755)).unwrap();
     }
     let json = "[ -~]{0,60}".prop_map(|text| serde_json::to_string(&text).unwrap());
-    let verb =
-        prop::sample::select(vec!["sign_token", "write_job_file", "read_job_log", "run_slurm", "remove_job_file"]);
+    let verb = prop::sample::select(vec![
+        "sign_token",
+        "write_job_file",
+        "read_job_log",
+        "run_slurm",
+        "remove_job_file",
+        "open_files",
+    ]);
     let program = prop::sample::select(vec!["sbatch", "scancel", "squeue", "sacct", "scontrol", "sinfo", "bash"]);
     let request = (verb, json.clone(), program, prop::collection::vec(json, 0..6)).prop_map(|(verb, text, program, arguments)| {
         let arguments = arguments.join(",");
@@ -508,10 +319,9 @@ fn it_ends_on_request_and_starts_over_a_stale_socket() {
     assert!(!second.status.success(), "two launchers on one socket");
     assert!(String::from_utf8_lossy(&second.stderr).contains("another launcher"), "{second:?}");
 
-    launcher.process.kill().unwrap();
-    launcher.process.wait().unwrap();
+    launcher.kill();
     assert!(launcher.socket().exists(), "a killed launcher leaves its socket");
-    launcher.process = Launcher::spawn(launcher.directory.path());
+    launcher.process = Launcher::spawn(launcher.path());
     launcher.wait_until_ready();
     assert!(matches!(launcher.ask(&sign("ada")), LauncherAnswer::Token { .. }));
 
@@ -575,19 +385,6 @@ fn a_child_whose_launcher_has_gone_does_nothing() {
     assert!(accompanied.status.success(), "{accompanied:?}");
 }
 
-/// Has `scancel` say its process id and then hang; gives the path of what it said.
-fn hanging(launcher: &Launcher) -> PathBuf {
-    let said = launcher.home("ada").join("pid");
-    let script = format!("#!/bin/sh\necho $$ > {0}.new && mv {0}.new {0}\nexec sleep 1000\n", said.display());
-    std::fs::write(launcher.path().join("bin/scancel"), script).unwrap();
-    said
-}
-
-fn is_gone(said: &Path) -> bool {
-    let pid = std::fs::read_to_string(said).unwrap();
-    std::fs::read_to_string(format!("/proc/{}/stat", pid.trim())).map_or(true, |stat| stat.contains(") Z "))
-}
-
 #[test]
 fn a_program_that_hangs_is_ended_before_the_portal_gives_up() {
     let Some(launcher) = Launcher::start() else { return };
@@ -607,8 +404,7 @@ fn a_launcher_that_is_killed_takes_its_programs_with_it() {
     stream.write_all(format!("{request}\n").as_bytes()).unwrap();
     wait_for("the program", || said.exists());
     assert!(!is_gone(&said));
-    launcher.process.kill().unwrap();
-    launcher.process.wait().unwrap();
+    launcher.kill();
     let deadline = Instant::now() + Duration::from_secs(5);
     while !is_gone(&said) {
         assert!(Instant::now() < deadline, "the program goes on without its launcher");
@@ -619,9 +415,8 @@ fn a_launcher_that_is_killed_takes_its_programs_with_it() {
 #[test]
 fn a_launcher_without_descriptors_waits_between_its_attempts() {
     let Some(mut launcher) = Launcher::start() else { return };
-    launcher.process.kill().unwrap();
-    launcher.process.wait().unwrap();
-    let log = launcher.path().join("log");
+    launcher.kill();
+    let log = launcher.path().join("log-of-few");
     launcher.process = Command::new("/bin/sh")
         .args(["-c", "ulimit -n 16; exec \"$0\" --config \"$1\" 2> \"$2\""])
         .args([Path::new(PROGRAM), &launcher.path().join("launcher.toml"), &log])
