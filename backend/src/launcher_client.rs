@@ -1,13 +1,20 @@
 //! The launcher's port over its unix socket: a few connections that are kept and used again, one request at a time on each.
+//!
+//! An answer with a descriptor has a connection of its own, on which nothing else is asked: the kernel gives descriptors to whoever reads the
+//! bytes they came with.
 
-use std::io;
+use std::io::{self, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use eirene_core::Username;
 use eirene_core::launcher::{Launcher, LauncherAnswer, LauncherError, LauncherRequest, MAX_REQUEST_BYTES};
-use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
+use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, recvmsg};
+use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader, Interest};
 use tokio::net::UnixStream;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::Semaphore;
@@ -16,6 +23,8 @@ use tokio::sync::Semaphore;
 const CONNECTIONS: usize = 16;
 /// Longest answer: 16 MiB of output, in which nearly every character may be escaped.
 const MAX_ANSWER_BYTES: u64 = 64 * 1024 * 1024;
+/// Longest answer that comes with a descriptor: a word, or a sentence.
+const MAX_SHORT_ANSWER_BYTES: usize = 4096;
 /// How long a SLURM program may take.
 const SLURM_WAIT: Duration = Duration::from_mins(1);
 /// How long everything else may take; home directories may lie on a slow network.
@@ -91,6 +100,53 @@ async fn connect(socket: &Path) -> Result<Connection, LauncherError> {
     Ok(Connection { reader: BufReader::new(reader), writer })
 }
 
+/// Asks on a connection of its own; the answer, and the one descriptor that came with it.
+async fn ask_for_descriptor(socket: &Path, line: &[u8]) -> io::Result<(LauncherAnswer, Option<OwnedFd>)> {
+    let odd = |text: &str| io::Error::new(io::ErrorKind::InvalidData, text);
+    let mut stream = UnixStream::connect(socket).await?;
+    if !is_launcher(stream.peer_cred()?.uid(), rustix::process::geteuid().as_raw()) {
+        return Err(odd("somebody else than the launcher listens there"));
+    }
+    stream.write_all(line).await?;
+    let (mut answer, mut descriptors) = (Vec::new(), Vec::new());
+    while answer.last() != Some(&b'\n') {
+        let read = stream.async_io(Interest::READABLE, || receive(&stream, &mut answer, &mut descriptors)).await?;
+        if read == 0 {
+            return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the answer broke off"));
+        }
+        if answer.len() > MAX_SHORT_ANSWER_BYTES || descriptors.len() > 1 {
+            return Err(odd("the answer is too long, or has too many descriptors"));
+        }
+    }
+    let answer = serde_json::from_slice(&answer).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
+    Ok((answer, descriptors.pop()))
+}
+
+/// Root, or whoever the portal is itself, as in tests: nobody else can have made the socket's other end and be believed.
+fn is_launcher(peer: u32, own: u32) -> bool {
+    peer == 0 || peer == own
+}
+
+fn receive(stream: &UnixStream, bytes: &mut Vec<u8>, descriptors: &mut Vec<OwnedFd>) -> io::Result<usize> {
+    let mut buffer = [0; 1024];
+    // One more than there may be, so that it is noticed.
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let message = rustix::io::retry_on_intr(|| {
+        recvmsg(stream, &mut [IoSliceMut::new(&mut buffer)], &mut control, RecvFlags::CMSG_CLOEXEC)
+    })?;
+    for part in control.drain() {
+        if let RecvAncillaryMessage::ScmRights(rights) = part {
+            descriptors.extend(rights);
+        }
+    }
+    if message.flags.contains(ReturnFlags::CTRUNC) {
+        return Err(io::Error::new(io::ErrorKind::InvalidData, "the answer has too many descriptors"));
+    }
+    bytes.extend_from_slice(&buffer[..message.bytes]);
+    Ok(message.bytes)
+}
+
 fn timed_out() -> io::Error {
     io::Error::new(io::ErrorKind::TimedOut, "no answer in time")
 }
@@ -121,7 +177,24 @@ impl Launcher for LauncherClient {
             | LauncherAnswer::Written { .. }
             | LauncherAnswer::Log { .. }
             | LauncherAnswer::Done
+            | LauncherAnswer::Files
             | LauncherAnswer::Ran { .. }) => Ok(answer),
+        }
+    }
+
+    async fn open_files(&self, person: &Username) -> Result<OwnedFd, LauncherError> {
+        let request = LauncherRequest::OpenFiles { person: person.clone() };
+        let (verb, wait) = verb(&request);
+        let failed = |source: io::Error| LauncherError::Unreachable { what: verb.into(), source: Some(source) };
+        let mut line = serde_json::to_vec(&request).map_err(|error| failed(error.into()))?;
+        line.push(b'\n');
+        let turn = tokio::time::timeout(TURN, self.turns.acquire()).await.map_err(|_| failed(timed_out()))?;
+        let _turn = turn.map_err(|error| failed(io::Error::other(error)))?;
+        let answer = tokio::time::timeout(wait, ask_for_descriptor(&self.socket, &line)).await;
+        match answer.unwrap_or_else(|_| Err(timed_out())).map_err(failed)? {
+            (LauncherAnswer::Files, Some(channel)) => Ok(channel),
+            (LauncherAnswer::Refused { code, text }, None) => Err(LauncherError::Refused { code, text }),
+            _ => Err(failed(io::Error::new(io::ErrorKind::InvalidData, "not an answer to this"))),
         }
     }
 }
@@ -133,15 +206,19 @@ fn verb(request: &LauncherRequest) -> (&'static str, Duration) {
         LauncherRequest::WriteJobFile { .. } => ("writing a job file", WAIT),
         LauncherRequest::ReadJobLog { .. } => ("reading a job's log", WAIT),
         LauncherRequest::RemoveJobFile { .. } => ("removing a job file", WAIT),
+        LauncherRequest::OpenFiles { .. } => ("starting a file process", WAIT),
         LauncherRequest::RunSlurm { .. } => ("running a SLURM program", SLURM_WAIT),
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::os::fd::AsFd as _;
+    use std::os::unix::net::{UnixListener as StdUnixListener, UnixStream as StdUnixStream};
     use std::sync::Arc;
     use std::sync::atomic::{AtomicU32, Ordering};
 
+    use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
     use tokio::net::UnixListener;
 
     use super::*;
@@ -217,5 +294,69 @@ mod tests {
             let result = LauncherClient::new(&socket).call(LauncherRequest::SignServiceToken).await;
             assert!(matches!(result, Err(LauncherError::Unreachable { .. })), "{result:?}");
         }
+    }
+
+    /// Answers one connection with `answer` and so many descriptors: all of them ends of streams whose other end is given back.
+    fn hand_over(socket: &Path, answer: &'static [u8], many: usize) -> StdUnixStream {
+        let listener = StdUnixListener::bind(socket).unwrap();
+        let (near, far) = StdUnixStream::pair().unwrap();
+        near.set_nonblocking(true).unwrap();
+        std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            io::Read::read(&mut stream, &mut [0; 1024]).unwrap();
+            let rights = vec![far.as_fd(); many];
+            let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(64))];
+            let mut control = SendAncillaryBuffer::new(&mut space);
+            assert!(many == 0 || control.push(SendAncillaryMessage::ScmRights(&rights)));
+            sendmsg(&stream, &[io::IoSlice::new(answer)], &mut control, SendFlags::NOSIGNAL).unwrap();
+        });
+        near
+    }
+
+    #[tokio::test]
+    async fn a_file_process_comes_with_exactly_one_descriptor() {
+        let dir = tempfile::tempdir().unwrap();
+        let files = b"{\"answer\":\"files\"}\n".as_slice();
+        let refused = b"{\"answer\":\"refused\",\"code\":\"away\",\"text\":\"later\"}\n".as_slice();
+        let person: Username = "ada".parse().unwrap();
+        let cases = [
+            (files, 1, None),
+            (refused, 0, Some("refused")),
+            (files, 0, Some("unreachable")),
+            (files, 2, Some("unreachable")),
+            (files, 3, Some("unreachable")),
+            (files, 64, Some("unreachable")),
+            (refused, 1, Some("unreachable")),
+            (b"{\"answer\":\"done\"}\n", 1, Some("unreachable")),
+            (b"{\"answer\":\"files\"}", 1, Some("unreachable")),
+        ];
+        for (number, (answer, many, expected)) in cases.into_iter().enumerate() {
+            let socket = dir.path().join(number.to_string());
+            let mut near = hand_over(&socket, answer, many);
+            let result = LauncherClient::new(&socket).open_files(&person).await;
+            let outcome = match &result {
+                Ok(_) => None,
+                Err(LauncherError::Refused { .. }) => Some("refused"),
+                Err(LauncherError::Unreachable { .. }) => Some("unreachable"),
+            };
+            assert_eq!(outcome, expected, "{number}");
+            if let Ok(channel) = result {
+                io::Write::write_all(&mut StdUnixStream::from(channel), b"x").unwrap();
+            }
+            // The other side's copy goes with its thread; then nobody has one, whatever was received.
+            let mut gone = || match io::Read::read(&mut near, &mut [0; 9]) {
+                Ok(read) => read == 0,
+                Err(error) => error.kind() != io::ErrorKind::WouldBlock,
+            };
+            while !gone() {
+                tokio::task::yield_now().await;
+            }
+        }
+    }
+
+    #[test]
+    fn only_root_and_oneself_are_believed_to_be_the_launcher() {
+        assert!(is_launcher(0, 990) && is_launcher(990, 990));
+        assert!(!is_launcher(2001, 990) && !is_launcher(2001, 0));
     }
 }

@@ -7,6 +7,7 @@ pub mod app;
 pub mod commands;
 pub mod config;
 pub mod error;
+pub mod files;
 pub mod http;
 pub mod launcher_client;
 pub mod reconcilers;

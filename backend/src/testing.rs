@@ -1,6 +1,7 @@
 //! What the tests of this crate are arranged with: a scheduler and a launcher in memory, a clock that is moved, a database in a temporary
 //! directory.
 
+use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use async_trait::async_trait;
@@ -14,6 +15,7 @@ use eirene_core::{
     SessionState, User, UserId, UserState, Username,
 };
 use eirene_database::Db;
+use eirene_files_protocol::Channel;
 use jiff::Timestamp;
 
 use crate::app::{App, Ports};
@@ -305,7 +307,12 @@ pub(crate) struct FakeLauncher {
     pub(crate) calls: Arc<Mutex<Vec<LauncherRequest>>>,
     /// Refuses to write job files with this code.
     pub(crate) refusal: Arc<Mutex<Option<&'static str>>>,
+    /// What stands in for file processes: each gets its end of a channel, in a thread of its own. Without one none is started.
+    pub(crate) files: Arc<Mutex<Option<FilesStandIn>>>,
 }
+
+/// Serves one channel of a person's.
+pub(crate) type FilesStandIn = Arc<dyn Fn(Username, Channel) + Send + Sync>;
 
 impl FakeLauncher {
     /// Restart counts and secrets of the job files it wrote, oldest first.
@@ -336,6 +343,17 @@ impl Launcher for FakeLauncher {
         };
         self.calls.lock().unwrap().push(request);
         Ok(answer)
+    }
+
+    async fn open_files(&self, person: &Username) -> Result<OwnedFd, LauncherError> {
+        self.calls.lock().unwrap().push(LauncherRequest::OpenFiles { person: person.clone() });
+        let Some(serve) = self.files.lock().unwrap().clone() else {
+            return Err(LauncherError::Refused { code: "failed".into(), text: "no file process".into() });
+        };
+        let (portals, theirs) = Channel::pair().unwrap();
+        let person = person.clone();
+        std::thread::spawn(move || serve(person, theirs));
+        Ok(portals.into_descriptor())
     }
 }
 
