@@ -11,6 +11,7 @@ pub mod audit;
 pub mod child;
 pub mod config;
 pub mod files;
+mod forms;
 pub mod people;
 pub mod places;
 pub mod program;

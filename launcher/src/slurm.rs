@@ -1,6 +1,6 @@
 //! The table of SLURM command lines that may run: these forms, in this order, and nothing else.
 //!
-//! It is the other half of the table in the SLURM adapter's README. Every value is checked for its alphabet and length, so an
+//! It is the other half of the table in the SLURM adapter's README. Every value is checked for its alphabet and length (`forms.rs`), so an
 //! accepted command line holds no white space, no quote and nothing a shell would read.
 
 use std::path::{Path, PathBuf};
@@ -8,10 +8,9 @@ use std::path::{Path, PathBuf};
 use eirene_core::launcher::SlurmProgram;
 
 use crate::Refusal;
+use crate::forms::Part::{May, MayWord, Must, Word};
+use crate::forms::{LONGEST_NAME_BYTES, Part, Value, fits};
 
-const LONGEST_PATH_BYTES: usize = 1024;
-const LONGEST_NAME_BYTES: usize = 255;
-const MOST_DIGITS: usize = 10;
 const LONGEST_SCRIPT_BYTES: usize = 64 * 1024;
 const MOST_VARIABLES: usize = 64;
 const LONGEST_VARIABLE_BYTES: usize = 4096;
@@ -25,32 +24,6 @@ enum Who {
     Service,
     Either,
 }
-
-/// What stands in a value's place.
-#[derive(Debug, Clone, Copy)]
-enum Value {
-    Name,
-    /// A positive decimal number.
-    Number,
-    /// `N`, or `NAME:N`.
-    Gpus,
-    /// An absolute path; `%j` in it is the job's number.
-    Path,
-}
-
-#[derive(Debug, Clone, Copy)]
-enum Part {
-    /// This very argument.
-    Word(&'static str),
-    /// A beginning, a value, an end.
-    Must(&'static str, Value, &'static str),
-    /// The same, but it may be missing.
-    May(&'static str, Value, &'static str),
-    /// This very argument, or none.
-    MayWord(&'static str),
-}
-
-use Part::{May, MayWord, Must, Word};
 
 struct Form {
     program: SlurmProgram,
@@ -172,52 +145,6 @@ pub fn check(
     }
 }
 
-fn fits(parts: &[Part], arguments: &[String]) -> bool {
-    let mut rest = arguments.iter().map(String::as_str).peekable();
-    for part in parts {
-        let (good, optional): (&dyn Fn(&str) -> bool, bool) = match *part {
-            Word(word) => (&move |argument| argument == word, false),
-            MayWord(word) => (&move |argument| argument == word, true),
-            Must(begin, value, end) => (&move |argument| has_value(argument, begin, value, end), false),
-            May(begin, value, end) => (&move |argument| has_value(argument, begin, value, end), true),
-        };
-        if rest.next_if(|argument| good(argument)).is_none() && !optional {
-            return false;
-        }
-    }
-    rest.next().is_none()
-}
-
-fn has_value(argument: &str, begin: &str, value: Value, end: &str) -> bool {
-    let Some(text) = argument.strip_prefix(begin).and_then(|rest| rest.strip_suffix(end)) else { return false };
-    match value {
-        Value::Name => is_name(text),
-        Value::Number => is_number(text),
-        Value::Gpus => match text.rsplit_once(':') {
-            Some((name, number)) => is_name(name) && is_number(number),
-            None => is_number(text),
-        },
-        Value::Path => is_path(text),
-    }
-}
-
-fn is_name(text: &str) -> bool {
-    text.len() <= LONGEST_NAME_BYTES
-        && text.bytes().next().is_some_and(|first| first.is_ascii_alphanumeric())
-        && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_.-".contains(&byte))
-}
-
-fn is_number(text: &str) -> bool {
-    (1..=MOST_DIGITS).contains(&text.len()) && !text.starts_with('0') && text.bytes().all(|byte| byte.is_ascii_digit())
-}
-
-fn is_path(text: &str) -> bool {
-    text.len() <= LONGEST_PATH_BYTES
-        && text.starts_with('/')
-        && !text.replace("%j", "").chars().any(|c| c.is_whitespace() || c.is_control() || ",%\\\"'".contains(c))
-        && !text.split('/').any(|component| component == "..")
-}
-
 fn check_environment(environment: &[(String, String)]) -> Result<(), Refusal> {
     if environment.len() > MOST_VARIABLES {
         return Err(Refusal::bad_request(format!("at most {MOST_VARIABLES} variables")));
@@ -254,6 +181,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::forms::LONGEST_PATH_BYTES;
 
     const PROGRAMS: [SlurmProgram; 6] = [
         SlurmProgram::Sbatch,

@@ -1,0 +1,81 @@
+//! Forms of command lines: which arguments, in which order, and what may stand in their values' places.
+//!
+//! A command line that fits no form does not run. Which forms there are is each program's own affair.
+
+/// Longest path.
+pub(crate) const LONGEST_PATH_BYTES: usize = 1024;
+/// Longest name.
+pub(crate) const LONGEST_NAME_BYTES: usize = 255;
+const MOST_DIGITS: usize = 10;
+
+/// What stands in a value's place.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Value {
+    Name,
+    /// A positive decimal number.
+    Number,
+    /// `N`, or `NAME:N`.
+    Gpus,
+    /// An absolute path; `%j` in it is the job's number.
+    Path,
+}
+
+/// An argument, or several.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Part {
+    /// This very argument.
+    Word(&'static str),
+    /// A beginning, a value, an end.
+    Must(&'static str, Value, &'static str),
+    /// The same, but it may be missing.
+    May(&'static str, Value, &'static str),
+    /// This very argument, or none.
+    MayWord(&'static str),
+}
+
+/// Whether the arguments are the parts, all of them and nothing else.
+pub(crate) fn fits(parts: &[Part], arguments: &[String]) -> bool {
+    let mut rest = arguments.iter().map(String::as_str).peekable();
+    for part in parts {
+        let (good, optional): (&dyn Fn(&str) -> bool, bool) = match *part {
+            Part::Word(word) => (&move |argument| argument == word, false),
+            Part::MayWord(word) => (&move |argument| argument == word, true),
+            Part::Must(begin, value, end) => (&move |argument| has_value(argument, begin, value, end), false),
+            Part::May(begin, value, end) => (&move |argument| has_value(argument, begin, value, end), true),
+        };
+        if rest.next_if(|argument| good(argument)).is_none() && !optional {
+            return false;
+        }
+    }
+    rest.next().is_none()
+}
+
+fn has_value(argument: &str, begin: &str, value: Value, end: &str) -> bool {
+    let Some(text) = argument.strip_prefix(begin).and_then(|rest| rest.strip_suffix(end)) else { return false };
+    match value {
+        Value::Name => is_name(text),
+        Value::Number => is_number(text),
+        Value::Gpus => match text.rsplit_once(':') {
+            Some((name, number)) => is_name(name) && is_number(number),
+            None => is_number(text),
+        },
+        Value::Path => is_path(text),
+    }
+}
+
+fn is_name(text: &str) -> bool {
+    text.len() <= LONGEST_NAME_BYTES
+        && text.bytes().next().is_some_and(|first| first.is_ascii_alphanumeric())
+        && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_.-".contains(&byte))
+}
+
+fn is_number(text: &str) -> bool {
+    (1..=MOST_DIGITS).contains(&text.len()) && !text.starts_with('0') && text.bytes().all(|byte| byte.is_ascii_digit())
+}
+
+fn is_path(text: &str) -> bool {
+    text.len() <= LONGEST_PATH_BYTES
+        && text.starts_with('/')
+        && !text.replace("%j", "").chars().any(|c| c.is_whitespace() || c.is_control() || ",%\\\"'".contains(c))
+        && !text.split('/').any(|component| component == "..")
+}
