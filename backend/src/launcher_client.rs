@@ -208,6 +208,7 @@ fn verb(request: &LauncherRequest) -> (&'static str, Duration) {
         LauncherRequest::RemoveJobFile { .. } => ("removing a job file", WAIT),
         LauncherRequest::OpenFiles { .. } => ("starting a file process", WAIT),
         LauncherRequest::RunSlurm { .. } => ("running a SLURM program", SLURM_WAIT),
+        LauncherRequest::RunBeegfs { .. } => ("running BeeGFS's tool", WAIT),
     }
 }
 

@@ -4,6 +4,7 @@
 //! How it fits together is told in `ARCHITECTURE.md`.
 
 pub mod app;
+pub mod beegfs_tool;
 pub mod commands;
 pub mod config;
 pub mod error;

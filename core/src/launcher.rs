@@ -72,6 +72,11 @@ pub enum LauncherRequest {
         #[serde(default)]
         input: String,
     },
+    /// Run BeeGFS's tool, as the account of the launcher's own configuration, from a fixed list.
+    RunBeegfs {
+        /// Arguments; the launcher refuses what its own table does not know, and puts the site's settings in front.
+        arguments: Vec<String>,
+    },
 }
 
 /// SLURM programs the launcher may run.

@@ -27,7 +27,7 @@ use nix::unistd::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::program;
+use crate::{in_namespace, program};
 
 /// Exit status of a child that did not do its task; its standard error says why.
 pub const NOT_DONE: u8 = 125;
@@ -84,6 +84,15 @@ pub enum Task {
     },
     /// Becomes a program; what is left of standard input is the program's.
     Run {
+        /// Absolute path.
+        program: PathBuf,
+        /// Its arguments.
+        arguments: Vec<String>,
+        /// Its whole environment.
+        environment: Vec<(String, String)>,
+    },
+    /// Becomes a program that takes itself for root, in a user namespace in which it is alone.
+    RunAsRootOfNothing {
         /// Absolute path.
         program: PathBuf,
         /// Its arguments.
@@ -170,6 +179,10 @@ fn perform(task: Task) -> io::Result<()> {
         Task::Run { program, arguments, environment } => {
             // SLURM gives the umask of a submit to the job: people expect the usual one.
             umask(Mode::from_bits_truncate(0o022));
+            Err(Command::new(program).args(arguments).env_clear().envs(environment).exec())
+        }
+        Task::RunAsRootOfNothing { program, arguments, environment } => {
+            in_namespace::enter()?;
             Err(Command::new(program).args(arguments).env_clear().envs(environment).exec())
         }
         Task::Become { program, environment } => {

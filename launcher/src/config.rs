@@ -46,6 +46,103 @@ pub struct Config {
     /// File processes at the same time, of all people together.
     #[serde(default = "most_files")]
     pub most_files: usize,
+    /// BeeGFS's tool; without this section none is run.
+    #[serde(default)]
+    pub beegfs: Option<Beegfs>,
+}
+
+/// `[beegfs]`: the tool, as whom it runs, and the site's settings, which nobody can set from elsewhere.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Beegfs {
+    /// 7 or 8, which decides which command lines may run.
+    pub generation: Generation,
+    /// `beegfs-ctl` of 7, or `beegfs` of 8; root's, writable by nobody else.
+    pub program: PathBuf,
+    /// An account of its own, which may read the secret of the file system.
+    pub account: Username,
+    /// 7: the client's configuration, `--cfgFile=`.
+    #[serde(default)]
+    pub client_config: Option<PathBuf>,
+    /// 8: `HOST:PORT` of the management service, `--mgmtd-addr=`.
+    #[serde(default)]
+    pub mgmtd: Option<String>,
+    /// 8: the shared secret, `--auth-file=`.
+    #[serde(default)]
+    pub auth_file: Option<PathBuf>,
+    /// 8: the management service's certificate, `--tls-cert-file=`.
+    #[serde(default)]
+    pub tls_cert: Option<PathBuf>,
+    /// Whether the tool is root in a user namespace of its own, which it asks for; where those are switched off it has fewer commands.
+    #[serde(default = "yes")]
+    pub user_namespace: bool,
+}
+
+/// A generation of BeeGFS.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "u8")]
+pub enum Generation {
+    /// 7.x, `beegfs-ctl`.
+    Seven,
+    /// 8.x, `beegfs`.
+    Eight,
+}
+
+impl TryFrom<u8> for Generation {
+    type Error = &'static str;
+
+    fn try_from(number: u8) -> Result<Self, &'static str> {
+        match number {
+            7 => Ok(Self::Seven),
+            8 => Ok(Self::Eight),
+            _ => Err("`generation` must be 7 or 8"),
+        }
+    }
+}
+
+impl Beegfs {
+    /// The site's settings, which come before every other argument.
+    pub fn settings(&self) -> Vec<String> {
+        let path = |name: &str, path: &Option<PathBuf>| path.as_ref().map(|path| format!("{name}={}", path.display()));
+        let mgmtd = self.mgmtd.as_ref().map(|address| format!("--mgmtd-addr={address}"));
+        let settings = [
+            path("--cfgFile", &self.client_config),
+            mgmtd,
+            path("--auth-file", &self.auth_file),
+            path("--tls-cert-file", &self.tls_cert),
+        ];
+        settings.into_iter().flatten().collect()
+    }
+
+    fn check(&self, config: &Config) -> Result<(), String> {
+        let paths = [Some(&self.program), self.client_config.as_ref(), self.auth_file.as_ref(), self.tls_cert.as_ref()];
+        if let Some(path) = paths.into_iter().flatten().find(|path| !path.is_absolute()) {
+            return Err(format!("`{}` is not an absolute path", path.display()));
+        }
+        let (seven, eight) = (self.client_config.is_some(), self.mgmtd.is_some());
+        let others = self.auth_file.is_some() || self.tls_cert.is_some();
+        let right = match self.generation {
+            Generation::Seven => seven && !eight && !others,
+            Generation::Eight => eight && !seven,
+        };
+        if !right {
+            return Err("BeeGFS 7 has `client_config`, 8 has `mgmtd`, `auth_file` and `tls_cert`".into());
+        }
+        let address = self.mgmtd.as_deref().unwrap_or("a");
+        if address.is_empty() || !address.bytes().all(|byte| byte.is_ascii_alphanumeric() || b".:-_[]".contains(&byte))
+        {
+            return Err("`mgmtd` must be HOST:PORT".into());
+        }
+        let taken = [&config.peer_user, &config.slurm_user, &config.service_account];
+        if taken.contains(&&self.account) || crate::people::SYSTEM_NAMES.contains(&self.account.as_str()) {
+            return Err(format!("BeeGFS's `account` cannot be `{}`", self.account));
+        }
+        Ok(())
+    }
+}
+
+fn yes() -> bool {
+    true
 }
 
 fn most_files() -> usize {
@@ -126,6 +223,9 @@ impl Config {
         if crate::people::SYSTEM_NAMES.contains(&account.as_str()) || *account == config.slurm_user {
             return Err(format!("`service_account` cannot be `{}`", config.service_account));
         }
+        if let Some(beegfs) = &config.beegfs {
+            beegfs.check(&config)?;
+        }
         Ok(config)
     }
 
@@ -179,6 +279,34 @@ mod tests {
         assert!(Config::parse(&GOOD.replace("eirene-op", "slurm")).is_err());
         assert!(Config::parse(&GOOD.replace("/run/eirene", "run/eirene")).is_err());
         assert!(Config::parse("").is_err());
+    }
+
+    #[test]
+    fn each_generation_of_beegfs_has_settings_of_its_own() {
+        let with = |lines: &str| Config::parse(&format!("{GOOD}[beegfs]\n{lines}"));
+        let seven = "generation = 7\nprogram = \"/opt/ctl\"\naccount = \"bee\"\nclient_config = \"/etc/bee.conf\"\n";
+        let eight = "generation = 8\nprogram = \"/opt/beegfs\"\naccount = \"bee\"\nmgmtd = \"mgmt:8010\"\nauth_file = \"/etc/auth\"\n";
+        let settings = |lines| with(lines).unwrap().beegfs.unwrap().settings();
+        assert_eq!(settings(seven), ["--cfgFile=/etc/bee.conf"]);
+        assert_eq!(settings(eight), ["--mgmtd-addr=mgmt:8010", "--auth-file=/etc/auth"]);
+        assert!(with(seven).unwrap().beegfs.unwrap().user_namespace);
+        for (good, bad) in [
+            ("generation = 7", "generation = 6"),
+            ("generation = 7", "generation = 8"),
+            ("/opt/ctl", "ctl"),
+            ("\"bee\"", "\"root\""),
+            ("\"bee\"", "\"slurm\""),
+            ("\"bee\"", "\"eirene\""),
+            ("\"bee\"", "\"eirene-op\""),
+            ("client_config = \"/etc/bee.conf\"", ""),
+            ("client_config = \"/etc/bee.conf\"", "client_config = \"/etc/bee.conf\"\nmgmtd = \"mgmt\""),
+            ("client_config = \"/etc/bee.conf\"", "client_config = \"/etc/bee.conf\"\nas_root = true"),
+        ] {
+            assert!(with(&seven.replace(good, bad)).is_err(), "{bad}");
+        }
+        assert!(with(&eight.replace("mgmt:8010", "mgmt 8010")).is_err());
+        assert!(with(&eight.replace("mgmt:8010", "")).is_err());
+        assert!(with(&eight.replace("/etc/auth", "auth")).is_err());
     }
 
     #[test]

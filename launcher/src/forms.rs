@@ -7,6 +7,8 @@ pub(crate) const LONGEST_PATH_BYTES: usize = 1024;
 /// Longest name.
 pub(crate) const LONGEST_NAME_BYTES: usize = 255;
 const MOST_DIGITS: usize = 10;
+/// As many as every 64-bit number has at least.
+const MOST_DIGITS_OF_AMOUNTS: usize = 19;
 
 /// What stands in a value's place.
 #[derive(Debug, Clone, Copy)]
@@ -18,6 +20,14 @@ pub(crate) enum Value {
     Gpus,
     /// An absolute path; `%j` in it is the job's number.
     Path,
+    /// A decimal number, 0 among them.
+    Id,
+    /// Two of them, the second no smaller: `A-B`.
+    Range,
+    /// How much: digits or `unlimited`.
+    Limit,
+    /// An absolute path in a storage, whatever its names are made of.
+    StoragePath,
 }
 
 /// An argument, or several.
@@ -31,6 +41,12 @@ pub(crate) enum Part {
     May(&'static str, Value, &'static str),
     /// This very argument, or none.
     MayWord(&'static str),
+    /// These very arguments.
+    Words(&'static [&'static str]),
+    /// One of these arguments.
+    OneOf(&'static [&'static str]),
+    /// One of these arguments, or none.
+    MayOneOf(&'static [&'static str]),
 }
 
 /// Whether the arguments are the parts, all of them and nothing else.
@@ -42,6 +58,14 @@ pub(crate) fn fits(parts: &[Part], arguments: &[String]) -> bool {
             Part::MayWord(word) => (&move |argument| argument == word, true),
             Part::Must(begin, value, end) => (&move |argument| has_value(argument, begin, value, end), false),
             Part::May(begin, value, end) => (&move |argument| has_value(argument, begin, value, end), true),
+            Part::OneOf(words) => (&move |argument| words.contains(&argument), false),
+            Part::MayOneOf(words) => (&move |argument| words.contains(&argument), true),
+            Part::Words(words) => {
+                if words.iter().all(|word| rest.next_if_eq(word).is_some()) {
+                    continue;
+                }
+                return false;
+            }
         };
         if rest.next_if(|argument| good(argument)).is_none() && !optional {
             return false;
@@ -60,7 +84,32 @@ fn has_value(argument: &str, begin: &str, value: Value, end: &str) -> bool {
             None => is_number(text),
         },
         Value::Path => is_path(text),
+        Value::Id => is_id(text),
+        Value::Range => text.split_once('-').is_some_and(|(first, last)| {
+            is_id(first) && is_id(last) && first.parse::<u64>().ok() <= last.parse::<u64>().ok()
+        }),
+        Value::Limit => text == "unlimited" || is_amount(text),
+        Value::StoragePath => is_storage_path(text),
     }
+}
+
+fn is_id(text: &str) -> bool {
+    text == "0" || is_number(text)
+}
+
+fn is_amount(text: &str) -> bool {
+    text == "0"
+        || (1..=MOST_DIGITS_OF_AMOUNTS).contains(&text.len())
+            && !text.starts_with('0')
+            && text.bytes().all(|byte| byte.is_ascii_digit())
+}
+
+/// One argument, whatever it is made of; without control characters, which would end lines of logs.
+fn is_storage_path(text: &str) -> bool {
+    text.len() <= LONGEST_PATH_BYTES
+        && text.starts_with('/')
+        && !text.chars().any(char::is_control)
+        && !text.split('/').any(|component| matches!(component, "." | ".."))
 }
 
 fn is_name(text: &str) -> bool {

@@ -8,10 +8,12 @@
 
 pub mod as_person;
 pub mod audit;
+pub mod beegfs;
 pub mod child;
 pub mod config;
 pub mod files;
 mod forms;
+mod in_namespace;
 pub mod people;
 pub mod places;
 pub mod program;

@@ -6,7 +6,7 @@ use eirene_core::Username;
 use nix::unistd::User;
 
 use crate::Refusal;
-use crate::config::Config;
+use crate::config::{Beegfs, Config};
 
 /// Accounts nobody is signed in as, whatever their user id.
 pub const SYSTEM_NAMES: [&str; 4] = ["root", "slurm", "munge", "nobody"];
@@ -32,14 +32,16 @@ pub struct Person {
 pub fn person(name: &Username, config: &Config) -> Result<Person, Refusal> {
     let person = look_up(name)?;
     let forbidden = |why: &str| Refusal::forbidden_person(format!("`{name}` {why}"));
-    if [&config.service_account, &config.peer_user, &config.slurm_user].contains(&name) {
-        return Err(forbidden("is an account of the portal or of SLURM"));
+    let mut accounts = vec![&config.slurm_user, &config.service_account, &config.peer_user];
+    accounts.extend(config.beegfs.as_ref().map(|beegfs| &beegfs.account));
+    if accounts.contains(&name) {
+        return Err(forbidden("is an account of the portal, of SLURM or of BeeGFS"));
     }
     if person.uid < config.min_uid {
         return Err(forbidden(&format!("is a system user: the user id is below {}", config.min_uid)));
     }
     // Another name for one of those is no way around.
-    for other in [&config.slurm_user, &config.service_account, &config.peer_user] {
+    for other in accounts {
         if uid_of(other.as_str())? == Some(person.uid) {
             return Err(forbidden("shares its user id with a system account"));
         }
@@ -58,6 +60,17 @@ pub fn service_account(config: &Config) -> Result<Person, Refusal> {
     let account = look_up(&config.service_account)?;
     if uid_of(config.slurm_user.as_str())? == Some(account.uid) {
         return Err(Refusal::forbidden_person("the service account is SLURM's user"));
+    }
+    Ok(account)
+}
+
+/// The account BeeGFS's tool runs as, as a child may become it: nobody else's, so that nobody else reaches its process or its secret.
+pub fn beegfs_account(config: &Config, beegfs: &Beegfs) -> Result<Person, Refusal> {
+    let account = look_up(&beegfs.account)?;
+    for other in [&config.slurm_user, &config.service_account, &config.peer_user] {
+        if uid_of(other.as_str())? == Some(account.uid) {
+            return Err(Refusal::forbidden_person("BeeGFS's account shares its user id with another one"));
+        }
     }
     Ok(account)
 }

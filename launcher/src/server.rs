@@ -28,7 +28,7 @@ const MOST_CONNECTIONS: usize = 64;
 /// How long a request may take to arrive, and an answer to be taken.
 const LINE_LIMIT: Duration = Duration::from_secs(10);
 /// How long calls may go on after the end was asked for, longer than any of them takes; whatever they started ends with the launcher.
-const END_LIMIT: Duration = Duration::from_secs(11);
+const END_LIMIT: Duration = Duration::from_secs(17);
 /// Pause after an accept that failed: without descriptors the connection stays in the queue, and the next one fails at once.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 

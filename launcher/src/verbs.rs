@@ -10,15 +10,21 @@ use eirene_core::{SessionId, Username};
 
 use crate::as_person::Task;
 use crate::audit::{self, Entry, Peer};
+use crate::child::Ended;
 use crate::config::Config;
 use crate::people::{self, Person};
 use crate::places::Places;
-use crate::{Refusal, child, files, slurm, token};
+use crate::{Refusal, beegfs, child, files, program, slurm, token};
 
 /// Longest work in somebody's home directory.
 const FILE_LIMIT: Duration = Duration::from_secs(10);
 /// Longest run of a SLURM program: the portal waits for ten seconds, and an answer that comes in time says what became of a submit.
 const SLURM_LIMIT: Duration = Duration::from_secs(8);
+
+/// Longest run of BeeGFS's tool, which asks one server after the other.
+const BEEGFS_LIMIT: Duration = Duration::from_secs(16);
+/// So many of them at once: each holds a thread here, and asks the same servers.
+const MOST_BEEGFS: usize = 2;
 
 /// Answers calls; shared by all connections.
 pub struct Verbs {
@@ -26,6 +32,7 @@ pub struct Verbs {
     clock: Arc<dyn Clock>,
     children: Places,
     files: Places,
+    beegfs: Places,
 }
 
 /// What goes back to the portal.
@@ -57,7 +64,8 @@ impl Verbs {
     pub fn new(config: Config, clock: Arc<dyn Clock>) -> Self {
         let children = Places::new(child::MOST_CHILDREN, usize::MAX);
         let files = Places::new(files::MOST_EACH, config.most_files);
-        Self { config, clock, children, files }
+        let beegfs = Places::new(MOST_BEEGFS, MOST_BEEGFS);
+        Self { config, clock, children, files, beegfs }
     }
 
     /// Answers one line.
@@ -134,6 +142,7 @@ impl Verbs {
                 };
                 self.run_slurm(&person, program, arguments, environment, &input)
             }
+            LauncherRequest::RunBeegfs { arguments } => self.run_beegfs(arguments),
             LauncherRequest::OpenFiles { person } => {
                 let channel = self.open_files(peer, &people::person(&person, &self.config)?)?;
                 return Ok(Answered { answer: LauncherAnswer::Files, descriptor: Some(channel) });
@@ -201,12 +210,35 @@ impl Verbs {
         // Of two values of one name the later one holds.
         environment.extend(given);
         let task = Task::Run { program: slurm::path(&self.config.slurm_bin_dir, program), arguments, environment };
-        let ended = child::run(&self.children, person, &task, input, SLURM_LIMIT)?;
-        Ok(LauncherAnswer::Ran {
-            status: ended.status,
-            stdout: String::from_utf8_lossy(&ended.stdout).into_owned(),
-            stderr: String::from_utf8_lossy(&ended.stderr).into_owned(),
-        })
+        Ok(ran(&child::run(&self.children, person, &task, input, SLURM_LIMIT)?))
+    }
+
+    fn run_beegfs(&self, given: Vec<String>) -> Result<LauncherAnswer, Refusal> {
+        let Some(settings) = &self.config.beegfs else {
+            return Err(Refusal::failed("the launcher's configuration has no section `[beegfs]`"));
+        };
+        beegfs::check(settings.generation, &given)?;
+        let account = people::beegfs_account(&self.config, settings)?;
+        program::open_trusted(&settings.program).map_err(|error| Refusal::failed(error.to_string()))?;
+        let own = [("PATH", "/usr/bin:/bin"), ("LANG", "C")];
+        let environment = own.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec();
+        let mut arguments = settings.settings();
+        arguments.extend(given);
+        let program = settings.program.clone();
+        let task = if settings.user_namespace {
+            Task::RunAsRootOfNothing { program, arguments, environment }
+        } else {
+            Task::Run { program, arguments, environment }
+        };
+        Ok(ran(&child::run(&self.beegfs, &account, &task, "", BEEGFS_LIMIT)?))
+    }
+}
+
+fn ran(ended: &Ended) -> LauncherAnswer {
+    LauncherAnswer::Ran {
+        status: ended.status,
+        stdout: String::from_utf8_lossy(&ended.stdout).into_owned(),
+        stderr: String::from_utf8_lossy(&ended.stderr).into_owned(),
     }
 }
 
@@ -232,6 +264,12 @@ fn describe(request: &LauncherRequest) -> Call {
         LauncherRequest::OpenFiles { person } => {
             Call { verb: "open_files", person: Some(person.clone()), ..Call::default() }
         }
+        LauncherRequest::RunBeegfs { arguments } => Call {
+            verb: "run_beegfs",
+            // What changes something is told, but for the path it changes; what only looks comes every minute.
+            target: beegfs::change(arguments),
+            ..Call::default()
+        },
         LauncherRequest::RunSlurm { person, program, arguments, .. } => Call {
             verb: "run_slurm",
             person: person.clone(),

@@ -27,11 +27,13 @@ op-again:x:1900:1900::/home:/bin/bash
 slurmadm:x:1901:1901::/home:/bin/bash
 slurmadm-again:x:1901:1901::/home:/bin/bash
 portal-again:x:990:990::/home:/bin/bash
+bee:x:1950:1950::/nonexistent:/usr/sbin/nologin
+bee-again:x:1950:1950::/home:/bin/bash
 dynamic:x:61200:61200::/home:/bin/bash
 homeless:x:2004:2004::/nonexistent:/bin/bash
 rootish:x:2005:0::/home:/bin/bash
 ";
-const GROUPS: &str = "root:x:0:\nportal:x:990:\nada:x:2001:\ngrace:x:2002:\nresearch:x:2000:ada\n";
+const GROUPS: &str = "root:x:0:\nportal:x:990:\nada:x:2001:\ngrace:x:2002:\nresearch:x:2000:ada\nbee:x:1950:\nbeegfs-secret:x:1960:bee\n";
 /// A program that does what is said on its standard input, packet by packet, and ends when that ends.
 const FILES_STUB: &str = "/bin/dash";
 /// Says who it is and what it got, as SLURM's programs would see it.
@@ -106,7 +108,8 @@ impl Launcher {
         }
         let config = format!(
             "socket = \"{0}/launcher.sock\"\npeer_user = \"{peer}\"\njwt_key = \"{0}/key\"\nslurm_user = \"slurmadm\"\nservice_account = \"op\"\n\
-             slurm_bin_dir = \"{0}/bin\"\naudit_log = \"{0}/audit.log\"\nfiles_program = \"{0}/files\"\nmost_files = 3\n",
+             slurm_bin_dir = \"{0}/bin\"\naudit_log = \"{0}/audit.log\"\nfiles_program = \"{0}/files\"\nmost_files = 3\n\
+             [beegfs]\ngeneration = 7\nprogram = \"{0}/bin/beegfs-ctl\"\naccount = \"bee\"\nclient_config = \"/etc/bee.conf\"\n",
             path.display()
         );
         std::fs::write(path.join("launcher.toml"), config).unwrap();
@@ -125,6 +128,22 @@ impl Launcher {
             .stderr(std::fs::File::options().append(true).create(true).open(path.join("log")).unwrap())
             .spawn()
             .unwrap()
+    }
+
+    /// Puts a program of root's where the configuration expects it.
+    pub(crate) fn install(&self, program: &str, script: &str) {
+        let path = self.path().join("bin").join(program);
+        std::fs::write(&path, script).unwrap();
+        std::fs::set_permissions(&path, Permissions::from_mode(0o755)).unwrap();
+    }
+
+    /// Ends it and starts it again with another configuration.
+    pub(crate) fn configure(&mut self, change: impl FnOnce(String) -> String) {
+        let path = self.path().join("launcher.toml");
+        std::fs::write(&path, change(std::fs::read_to_string(&path).unwrap())).unwrap();
+        self.kill();
+        self.process = Self::spawn(self.path());
+        self.wait_until_ready();
     }
 
     /// Ends it as `kill -9` does.
@@ -217,11 +236,14 @@ pub(crate) fn slurm(person: Option<&str>, program: SlurmProgram, arguments: &str
     }
 }
 
-/// Has `scancel` say its process id and then hang; gives the path of what it said.
-pub(crate) fn hanging(launcher: &Launcher) -> PathBuf {
-    let said = launcher.home("ada").join("pid");
+/// Has a program say its process id and then hang; gives the path of what it said.
+pub(crate) fn hanging(launcher: &Launcher, program: &str) -> PathBuf {
+    let directory = launcher.path().join("said");
+    std::fs::create_dir(&directory).unwrap();
+    std::fs::set_permissions(&directory, Permissions::from_mode(0o777)).unwrap();
+    let said = directory.join("pid");
     let script = format!("#!/bin/sh\necho $$ > {0}.new && mv {0}.new {0}\nexec sleep 1000\n", said.display());
-    std::fs::write(launcher.path().join("bin/scancel"), script).unwrap();
+    launcher.install(program, &script);
     said
 }
 

@@ -388,7 +388,7 @@ fn a_child_whose_launcher_has_gone_does_nothing() {
 #[test]
 fn a_program_that_hangs_is_ended_before_the_portal_gives_up() {
     let Some(launcher) = Launcher::start() else { return };
-    let said = hanging(&launcher);
+    let said = hanging(&launcher, "scancel");
     let begun = Instant::now();
     assert_eq!(launcher.code(&slurm(Some("ada"), SlurmProgram::Scancel, "17")), "away");
     assert!(begun.elapsed() < Duration::from_secs(10), "the portal's adapter waits for ten seconds");
@@ -398,7 +398,7 @@ fn a_program_that_hangs_is_ended_before_the_portal_gives_up() {
 #[test]
 fn a_launcher_that_is_killed_takes_its_programs_with_it() {
     let Some(mut launcher) = Launcher::start() else { return };
-    let said = hanging(&launcher);
+    let said = hanging(&launcher, "scancel");
     let mut stream = launcher.connect();
     let request = serde_json::to_string(&slurm(Some("ada"), SlurmProgram::Scancel, "17")).unwrap();
     stream.write_all(format!("{request}\n").as_bytes()).unwrap();

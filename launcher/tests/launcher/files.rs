@@ -172,9 +172,21 @@ fn it_outlives_the_connection_that_asked_for_it_and_not_the_launcher() {
 #[test]
 fn files_of_nobody_root_slurm_and_the_portal_are_refused() {
     let Some(launcher) = Launcher::start() else { return };
-    for system in
-        ["root", "slurm", "nobody", "daemon", "portal", "op", "op-again", "slurmadm", "dynamic", "homeless", "rootish"]
-    {
+    for system in [
+        "root",
+        "slurm",
+        "nobody",
+        "daemon",
+        "portal",
+        "op",
+        "op-again",
+        "bee",
+        "bee-again",
+        "slurmadm",
+        "dynamic",
+        "homeless",
+        "rootish",
+    ] {
         assert_eq!(Files::open(&launcher, system).err().as_deref(), Some("forbidden_person"), "{system}");
     }
     assert_eq!(Files::open(&launcher, "unheard-of").err().as_deref(), Some("unknown_person"));
@@ -199,7 +211,7 @@ fn a_person_has_two_at_most_and_all_together_have_so_many() {
 
 #[test]
 fn a_program_that_others_than_root_can_write_is_not_started() {
-    let Some(launcher) = Launcher::start() else { return };
+    let Some(mut launcher) = Launcher::start() else { return };
     let program = launcher.path().join("files");
     for mode in [0o775, 0o757, 0o644] {
         std::fs::set_permissions(&program, std::fs::Permissions::from_mode(mode)).unwrap();
@@ -210,6 +222,8 @@ fn a_program_that_others_than_root_can_write_is_not_started() {
     assert_eq!(Files::open(&launcher, "ada").err().as_deref(), Some("failed"));
     std::fs::remove_file(&program).unwrap();
     assert_eq!(Files::open(&launcher, "ada").err().as_deref(), Some("failed"));
+    launcher.configure(|text| text.replace("files_program", "# files_program"));
+    assert_eq!(Files::open(&launcher, "ada").err().as_deref(), Some("failed"), "no program is named");
     assert!(!has_children(&launcher));
     assert!(launcher.audit().iter().all(|line| line["outcome"] == "failed"));
 }

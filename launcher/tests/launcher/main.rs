@@ -5,6 +5,7 @@
 //! launcher without root does not start.
 #![expect(clippy::unwrap_used, reason = "helpers of tests")]
 
+mod beegfs;
 mod bench;
 mod calls;
 mod files;

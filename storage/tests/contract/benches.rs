@@ -7,6 +7,8 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use eirene_core::storage::{BeegfsTool, Place, Ran, SharedStorage, StorageError};
+use eirene_launcher::beegfs::check;
+use eirene_launcher::config::Generation;
 use eirene_storage::{Beegfs7, Beegfs8, LocalProbe, Look, Posix, Probe};
 use tempfile::TempDir;
 
@@ -65,13 +67,19 @@ pub(crate) fn posix() -> Bench {
 
 pub(crate) fn beegfs7() -> Bench {
     bench(Some("beegfs"), |probe, trouble| {
-        Arc::new(Beegfs7::new(Arc::new(Tool { answer: captured, trouble }), Posix::new(probe)))
+        Arc::new(Beegfs7::new(
+            Arc::new(Tool { answer: captured, generation: Generation::Seven, trouble }),
+            Posix::new(probe),
+        ))
     })
 }
 
 pub(crate) fn beegfs8() -> Bench {
     bench(Some("beegfs"), |probe, trouble| {
-        Arc::new(Beegfs8::new(Arc::new(Tool { answer: written, trouble }), Posix::new(probe)))
+        Arc::new(Beegfs8::new(
+            Arc::new(Tool { answer: written, generation: Generation::Eight, trouble }),
+            Posix::new(probe),
+        ))
     })
 }
 
@@ -101,12 +109,15 @@ impl Probe for StandIn {
 
 struct Tool {
     answer: fn(&str, Trouble) -> Option<Ran>,
+    generation: Generation,
     trouble: Trouble,
 }
 
 #[async_trait]
 impl BeegfsTool for Tool {
     async fn run(&self, arguments: &[String]) -> Result<Ran, StorageError> {
+        // Whatever an adapter asks is in the launcher's table, so that neither changes alone.
+        check(self.generation, arguments).unwrap_or_else(|refusal| panic!("{}: {arguments:?}", refusal.text));
         if self.trouble == Trouble::Silence {
             return Err(away());
         }
