@@ -188,7 +188,7 @@ mod tests {
     use super::*;
     use crate::{
         Answer, Code, Cursor, Entry, EntryKind, HostileText, List, Listed, Moment, Name, OpenSpace, Problem, Read,
-        RelativePath, Sort, SpaceNumber, Stat,
+        RelativePath, Sort, SpaceNumber, Stat, samples,
     };
 
     fn path(text: &str) -> RelativePath {
@@ -211,7 +211,7 @@ mod tests {
             after,
             limit: 500,
         };
-        vec![
+        let mut frames = vec![
             ToFiles::Open(Open { spaces: vec![OpenSpace { number: space, root, writable: true, reserved }] }),
             ToFiles::Request(number, Verb::List(list)),
             ToFiles::Request(number, Verb::Stat(Stat { space, path: path("a/b") })),
@@ -220,7 +220,9 @@ mod tests {
                 Verb::Read(Read { space, path: path("a"), from: 1, to: Some(u64::MAX) }),
             ),
             ToFiles::Cancel(number),
-        ]
+        ];
+        frames.extend(samples::verbs().into_iter().map(|verb| ToFiles::Request(number, verb)));
+        frames
     }
 
     fn from_files() -> Vec<FromFiles> {
@@ -238,13 +240,16 @@ mod tests {
             links: None,
         };
         let listed = Listed { entries: 1, at_least: false, next: None };
-        vec![
+        let mut frames = vec![
             FromFiles::Hello(Hello { uid: 1000, landlock: Some(7), spaces: Vec::new() }),
             FromFiles::More(number, Part::Entries(vec![entry])),
             FromFiles::Reply(number, Outcome::Done(Answer::Listed(listed))),
             FromFiles::Reply(number, Outcome::Problem(Problem { code: Code::OutOfRange, bytes: Some(9) })),
             FromFiles::Progress(number, Progress { entries: 1, bytes: 2 }),
-        ]
+        ];
+        frames.extend(samples::parts().into_iter().map(|part| FromFiles::More(number, part)));
+        frames.extend(samples::answers().into_iter().map(|answer| FromFiles::Reply(number, Outcome::Done(answer))));
+        frames
     }
 
     #[test]

@@ -13,6 +13,8 @@ mod asynchronous;
 mod channel;
 mod frame;
 mod name;
+#[cfg(test)]
+mod samples;
 mod verbs;
 
 #[cfg(feature = "tokio")]
@@ -21,9 +23,10 @@ pub use channel::{Channel, ChannelError, Packet};
 pub use frame::{FromFiles, Kind, ProtocolError, RequestNumber, ToFiles};
 pub use name::{HostileText, Name, PathError, RelativePath};
 pub use verbs::{
-    Answer, Archive, ArchiveFormat, Code, Cursor, CursorError, Entry, EntryKind, Hello, Link, List, Listed, Moment,
-    Open, OpenSpace, OpenedSpace, Outcome, Part, Problem, Progress, Read, ReadBegins, Skipped, Sort, SpaceNumber, Stat,
-    Stated, Verb, Version,
+    Answer, Archive, ArchiveFormat, Code, Copied, CopyFiles, Cursor, CursorError, Delete, EmptyTrash, Entry, EntryKind,
+    Hello, IdError, Link, List, ListTrash, Listed, MakeDirectory, Moment, Move, Moved, OnConflict, Open, OpenSpace,
+    OpenedSpace, Outcome, Part, PartId, Problem, Progress, PutInTrash, Read, ReadBegins, Restore, Skipped, Sort,
+    SpaceNumber, Spot, Stat, Stated, TrashId, Trashed, Verb, Version, Walked, Which,
 };
 
 /// Most bytes of one frame, its head included.
@@ -38,7 +41,10 @@ pub const MOST_SPACES: usize = 256;
 /// Most entries one page of a listing has.
 pub const MOST_ENTRIES: u32 = 5_000;
 
-/// Most skipped entries an archive names; the rest is only counted.
+/// Most entries one page of a trash has.
+pub const MOST_TRASHED: u32 = 1_000;
+
+/// Most skipped entries an answer names; the rest is only counted.
 pub const MOST_SKIPPED: usize = 100;
 
 /// The trash of a space: its own verbs reach it, no other does.

@@ -101,6 +101,12 @@ impl Name {
         if bytes.contains(&b'/') { Err(PathError::Slash) } else { Ok(Self(bytes.to_vec())) }
     }
 
+    /// A name that is one by how it is made.
+    pub(crate) fn known(bytes: Vec<u8>) -> Self {
+        debug_assert!(Self::parse(&bytes).is_ok());
+        Self(bytes)
+    }
+
     /// The name as it is on disk.
     pub fn as_bytes(&self) -> &[u8] {
         &self.0

@@ -1,87 +1,12 @@
-//! What can be asked of the file process, and what it answers.
-//!
-//! Requests name a space by the number the portal gave it in [`Open`] and a path below it. Problems are codes: the words for people are the
-//! portal's.
+//! What is asked where nothing is changed.
 
 use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
+use super::{Code, SpaceNumber};
 use crate::{HostileText, Name, RelativePath};
-
-/// A space within one process, numbered by the portal.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(transparent)]
-pub struct SpaceNumber(pub u32);
-
-/// The first thing said: where the spaces lie. The process opens them and confines itself to them, so this cannot be said twice.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Open {
-    /// At most [`crate::MOST_SPACES`].
-    pub spaces: Vec<OpenSpace>,
-}
-
-/// One space.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct OpenSpace {
-    /// How requests name it.
-    pub number: SpaceNumber,
-    /// Absolute path of its directory.
-    pub root: HostileText,
-    /// Whether anything may be changed in it.
-    pub writable: bool,
-    /// Directories directly below the root that no verb reaches, as `.eirene` of a home; the trash is one without being named.
-    pub reserved: Vec<Name>,
-}
-
-/// The answer to [`Open`].
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Hello {
-    /// Who the process is.
-    pub uid: u32,
-    /// The version of Landlock that confines it; none where the kernel has none.
-    pub landlock: Option<u32>,
-    /// What became of each space, in the order of [`Open`].
-    pub spaces: Vec<OpenedSpace>,
-}
-
-/// What became of a space.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct OpenedSpace {
-    /// Which.
-    pub number: SpaceNumber,
-    /// Why it cannot be used; none: it can.
-    pub problem: Option<Problem>,
-}
-
-/// What is asked.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case", deny_unknown_fields)]
-pub enum Verb {
-    /// A page of a directory; answers [`Part::Entries`] and [`Answer::Listed`].
-    List(List),
-    /// One entry; answers [`Answer::Stated`].
-    Stat(Stat),
-    /// Bytes of a file into the stream; answers [`Part::ReadBegins`] before the first byte and [`Answer::Written`].
-    Read(Read),
-    /// A file or a directory with all in it, as one archive into the stream; answers [`Answer::Written`].
-    Archive(Archive),
-}
-
-impl Verb {
-    /// Whether the request brings a stream.
-    pub fn has_stream(&self) -> bool {
-        match self {
-            Self::List(_) | Self::Stat(_) => false,
-            Self::Read(_) | Self::Archive(_) => true,
-        }
-    }
-}
 
 /// A page of a directory.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -295,16 +220,6 @@ pub struct Link {
     pub leads_to: Option<EntryKind>,
 }
 
-/// What comes before an answer, any number of times.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case", deny_unknown_fields)]
-pub enum Part {
-    /// Entries of the page, in order; as many as a frame takes.
-    Entries(Vec<Entry>),
-    /// Bytes begin to flow.
-    ReadBegins(ReadBegins),
-}
-
 /// What is about to be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -315,47 +230,6 @@ pub struct ReadBegins {
     pub from: u64,
     /// The byte behind the last one that comes.
     pub to: u64,
-}
-
-/// How far it is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Progress {
-    /// Entries done with.
-    pub entries: u64,
-    /// Bytes written to the stream.
-    pub bytes: u64,
-}
-
-/// The last word on a request.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case", deny_unknown_fields)]
-pub enum Outcome {
-    /// It was done.
-    Done(Answer),
-    /// It was not, or not to the end.
-    Problem(Problem),
-}
-
-/// What was done.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case", deny_unknown_fields)]
-pub enum Answer {
-    /// The page is complete.
-    Listed(Listed),
-    /// The entry.
-    Stated(Stated),
-    /// The stream has it all.
-    Written {
-        /// Bytes that were written to the stream.
-        bytes: u64,
-        /// Entries of an archive.
-        entries: u64,
-        /// What is not in the archive, the first [`crate::MOST_SKIPPED`].
-        skipped: Vec<Skipped>,
-        /// How many are not.
-        skipped_in_all: u64,
-    },
 }
 
 /// What belongs to a page.
@@ -392,7 +266,7 @@ pub struct Stated {
     pub link: Option<Link>,
 }
 
-/// What an archive leaves out.
+/// What is left out.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Skipped {
@@ -400,69 +274,6 @@ pub struct Skipped {
     pub path: RelativePath,
     /// Why.
     pub why: Code,
-}
-
-/// Why a request was not done.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Problem {
-    /// What is wrong.
-    pub code: Code,
-    /// The file's size, where a range was asked for that it does not have.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub bytes: Option<u64>,
-}
-
-impl From<Code> for Problem {
-    fn from(code: Code) -> Self {
-        Self { code, bytes: None }
-    }
-}
-
-/// What is wrong; each is a decision of whoever asked.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Code {
-    /// No such space in this process.
-    NoSuchSpace,
-    /// Nothing there.
-    NotFound,
-    /// The person may not.
-    Forbidden,
-    /// A link on the way leads out of the space.
-    LeadsOut,
-    /// Something else is mounted on the way.
-    CrossesAMount,
-    /// Belongs to the platform.
-    Reserved,
-    /// A directory is needed.
-    NotADirectory,
-    /// A directory cannot be read as a file.
-    IsADirectory,
-    /// Pipes, sockets and devices, and what the file system does not do.
-    NotSupported,
-    /// Links that lead to each other, or too many.
-    TooManyLinks,
-    /// Deeper or longer than can be gone into.
-    TooDeep,
-    /// The file has no such bytes.
-    OutOfRange,
-    /// It changed while it was read.
-    ChangedMeanwhile,
-    /// It changes so often that it could not be opened; ask again.
-    Busy,
-    /// The reader closed the stream.
-    CutOff,
-    /// As asked.
-    Cancelled,
-    /// The file system does not answer, or has lost this.
-    Away,
-    /// No more can be opened now.
-    TooMany,
-    /// The request contradicts itself.
-    Invalid,
-    /// Anything else the system said.
-    Failed,
 }
 
 #[cfg(test)]

@@ -1,0 +1,197 @@
+//! What can be asked of the file process, and what it answers.
+//!
+//! Requests name a space by the number the portal gave it in [`Open`] and a path below it. Problems are codes: the words for people are the
+//! portal's.
+
+mod changing;
+mod ids;
+mod problem;
+mod reading;
+mod trash;
+
+use serde::{Deserialize, Serialize};
+
+pub use changing::{Copied, CopyFiles, MakeDirectory, Move, Moved, OnConflict, Spot, Walked};
+pub use ids::{IdError, PartId, TrashId};
+pub use problem::{Code, Problem};
+pub use reading::{
+    Archive, ArchiveFormat, Cursor, CursorError, Entry, EntryKind, Link, List, Listed, Moment, Read, ReadBegins,
+    Skipped, Sort, Stat, Stated, Version,
+};
+pub use trash::{Delete, EmptyTrash, ListTrash, PutInTrash, Restore, Trashed, Which};
+
+use crate::{HostileText, Name};
+
+/// A space within one process, numbered by the portal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct SpaceNumber(pub u32);
+
+/// The first thing said: where the spaces lie. The process opens them and confines itself to them, so this cannot be said twice.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Open {
+    /// At most [`crate::MOST_SPACES`].
+    pub spaces: Vec<OpenSpace>,
+}
+
+/// One space.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct OpenSpace {
+    /// How requests name it.
+    pub number: SpaceNumber,
+    /// Absolute path of its directory.
+    pub root: HostileText,
+    /// Whether anything may be changed in it.
+    pub writable: bool,
+    /// Directories directly below the root that no verb reaches, as `.eirene` of a home; the trash is one without being named.
+    pub reserved: Vec<Name>,
+}
+
+/// The answer to [`Open`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Hello {
+    /// Who the process is.
+    pub uid: u32,
+    /// The version of Landlock that confines it; none where the kernel has none.
+    pub landlock: Option<u32>,
+    /// What became of each space, in the order of [`Open`].
+    pub spaces: Vec<OpenedSpace>,
+}
+
+/// What became of a space.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct OpenedSpace {
+    /// Which.
+    pub number: SpaceNumber,
+    /// Why it cannot be used; none: it can.
+    pub problem: Option<Problem>,
+}
+
+/// What is asked.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum Verb {
+    /// A page of a directory; answers [`Part::Entries`] and [`Answer::Listed`].
+    List(List),
+    /// One entry; answers [`Answer::Stated`].
+    Stat(Stat),
+    /// Bytes of a file into the stream; answers [`Part::ReadBegins`] before the first byte and [`Answer::Written`].
+    Read(Read),
+    /// A file or a directory with all in it, as one archive into the stream; answers [`Answer::Written`].
+    Archive(Archive),
+    /// A new directory; answers [`Answer::Made`].
+    MakeDirectory(MakeDirectory),
+    /// Another name or another place; answers [`Answer::Moved`].
+    Move(Move),
+    /// A copy of a file, or of a directory with all in it; answers [`Progress`] and [`Answer::Copied`].
+    Copy(CopyFiles),
+    /// Into the trash; answers [`Answer::PutInTrash`].
+    PutInTrash(PutInTrash),
+    /// A page of the trash; answers [`Part::Trashed`] and [`Answer::TrashListed`].
+    ListTrash(ListTrash),
+    /// Out of the trash; answers [`Answer::Moved`].
+    Restore(Restore),
+    /// Removes from the trash for good; answers [`Progress`] and [`Answer::Removed`].
+    EmptyTrash(EmptyTrash),
+    /// Removes for good; answers [`Progress`] and [`Answer::Removed`].
+    Delete(Delete),
+}
+
+impl Verb {
+    /// Whether the request brings a stream.
+    pub fn has_stream(&self) -> bool {
+        match self {
+            Self::Read(_) | Self::Archive(_) => true,
+            Self::List(_)
+            | Self::Stat(_)
+            | Self::MakeDirectory(_)
+            | Self::Move(_)
+            | Self::Copy(_)
+            | Self::PutInTrash(_)
+            | Self::ListTrash(_)
+            | Self::Restore(_)
+            | Self::EmptyTrash(_)
+            | Self::Delete(_) => false,
+        }
+    }
+}
+
+/// What comes before an answer, any number of times.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum Part {
+    /// Entries of the page, in order; as many as a frame takes.
+    Entries(Vec<Entry>),
+    /// Bytes begin to flow.
+    ReadBegins(ReadBegins),
+    /// What lies in the trash, in order; as many as a frame takes.
+    Trashed(Vec<Trashed>),
+}
+
+/// How far it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Progress {
+    /// Entries done with.
+    pub entries: u64,
+    /// Bytes done with: written to the stream, copied.
+    pub bytes: u64,
+}
+
+/// The last word on a request.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum Outcome {
+    /// It was done.
+    Done(Answer),
+    /// It was not, or not to the end.
+    Problem(Problem),
+}
+
+/// What was done.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum Answer {
+    /// The page is complete.
+    Listed(Listed),
+    /// The entry.
+    Stated(Stated),
+    /// The stream has it all.
+    Written {
+        /// Bytes that were written to the stream.
+        bytes: u64,
+        /// Entries of an archive.
+        entries: u64,
+        /// What is not in the archive, the first [`crate::MOST_SKIPPED`].
+        skipped: Vec<Skipped>,
+        /// How many are not.
+        skipped_in_all: u64,
+    },
+    /// The directory is there.
+    Made {
+        /// Whether it was not there before.
+        made: bool,
+    },
+    /// It lies there now.
+    Moved(Moved),
+    /// The copy is whole, but for what was skipped.
+    Copied(Copied),
+    /// It lies in the trash.
+    PutInTrash {
+        /// By this it is found there.
+        id: TrashId,
+    },
+    /// The page of the trash is complete.
+    TrashListed {
+        /// How many lie in the trash.
+        entries: u64,
+        /// Behind which the next page begins; none: this was the last.
+        next: Option<TrashId>,
+    },
+    /// It is gone, but for what was skipped and the directories that is in.
+    Removed(Walked),
+}
