@@ -1,4 +1,4 @@
-//! The only file that opens anything by path, always beneath a space's root.
+//! The only file that finds anything by path, always beneath a space's root. What is changed by name is `change.rs`'s.
 //!
 //! Every path is resolved by openat2(2) from the root's descriptor: links are followed as far as they stay beneath it, magic links and mounts
 //! never. What comes out is a [`Place`], a descriptor that can be looked at but not read (`O_PATH`), so that pipes and devices are told by
@@ -17,30 +17,13 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 
+use crate::errno::code;
+
 /// How often an open is tried that the kernel could not decide because something was renamed meanwhile.
 const TRIES: u32 = 32;
 
 fn resolve() -> ResolveFlags {
     ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS | ResolveFlags::NO_XDEV
-}
-
-/// What the kernel said, as a decision.
-pub(crate) fn code(errno: Errno) -> Code {
-    match errno {
-        Errno::NOENT => Code::NotFound,
-        Errno::ACCESS | Errno::PERM => Code::Forbidden,
-        Errno::NOTDIR => Code::NotADirectory,
-        Errno::ISDIR => Code::IsADirectory,
-        Errno::LOOP => Code::TooManyLinks,
-        Errno::XDEV => Code::LeadsOut,
-        Errno::AGAIN => Code::Busy,
-        Errno::NAMETOOLONG => Code::TooDeep,
-        Errno::MFILE | Errno::NFILE | Errno::NOMEM => Code::TooMany,
-        Errno::STALE | Errno::NOTCONN | Errno::TIMEDOUT | Errno::HOSTDOWN | Errno::NODEV => Code::Away,
-        Errno::OPNOTSUPP | Errno::NXIO => Code::NotSupported,
-        Errno::PIPE | Errno::CONNRESET => Code::CutOff,
-        _ => Code::Failed,
-    }
 }
 
 /// This process's own descriptors, as the kernel shows them: the one way to open what an `O_PATH` descriptor stands for.
@@ -107,6 +90,11 @@ impl Space {
     /// Whether a directory directly below the root is the platform's.
     pub(crate) fn reserves(&self, name: &[u8]) -> bool {
         self.reserved.iter().any(|reserved| reserved.as_bytes() == name)
+    }
+
+    /// Whether a directory that was found in the space, or in its trash, is still there, as far as anybody can say while others rename.
+    pub(crate) fn holds(&self, place: &Place) -> bool {
+        matches!(self.check_landing(place.as_fd()), Ok(_) | Err(Code::Reserved))
     }
 
     /// Finds what `path` leads to, and says where that is not in the space, or the platform's.
@@ -250,6 +238,36 @@ impl Place {
         Ok(Self { descriptor, is_root: false, descriptors: self.descriptors.clone() })
     }
 
+    /// What lies below this directory. No link is followed, no mount entered.
+    pub(crate) fn below(&self, path: &RelativePath) -> Result<Self, Code> {
+        let text: &[u8] = if path.is_space() { b"." } else { path.as_bytes() };
+        let resolve = resolve() | ResolveFlags::NO_SYMLINKS;
+        let descriptor = open_beneath(self.descriptor.as_fd(), text, OFlags::NOFOLLOW, resolve).map_err(code)?;
+        Ok(Self { descriptor, is_root: false, descriptors: self.descriptors.clone() })
+    }
+
+    /// Whether this directory is `other`, or lies somewhere in it, as far as anybody can say while others rename.
+    pub(crate) fn lies_in(&self, other: &Self) -> Result<bool, Code> {
+        let here = self.descriptors.path(self.as_fd()).map_err(code)?;
+        let there = self.descriptors.path(other.as_fd()).map_err(code)?;
+        Ok(here.strip_prefix(there.as_slice()).is_some_and(|rest| rest.is_empty() || rest.starts_with(b"/")))
+    }
+
+    /// Its descriptor: names below it can be looked up, and no more.
+    pub(crate) fn as_fd(&self) -> BorrowedFd<'_> {
+        self.descriptor.as_fd()
+    }
+
+    /// How the system calls that take paths only name what this is, whatever lies under its name now.
+    pub(crate) fn magic_name(&self) -> String {
+        self.descriptor.as_raw_fd().to_string()
+    }
+
+    /// Where [`Self::magic_name`] is one.
+    pub(crate) fn descriptors(&self) -> BorrowedFd<'_> {
+        self.descriptors.0.as_fd()
+    }
+
     /// The text of a link.
     pub(crate) fn link_text(&self) -> Result<Vec<u8>, Code> {
         readlinkat(&self.descriptor, c"", Vec::with_capacity(256)).map(CString::into_bytes).map_err(code)
@@ -273,5 +291,10 @@ impl Place {
     /// Opens a directory to list it.
     pub(crate) fn list(&self) -> Result<OwnedFd, Code> {
         self.descriptors.reopen(self.descriptor.as_fd(), OFlags::RDONLY | OFlags::DIRECTORY).map_err(code)
+    }
+
+    /// The same directory, opened to list it.
+    pub(crate) fn listed(&self) -> Result<Self, Code> {
+        Ok(Self { descriptor: self.list()?, is_root: self.is_root, descriptors: self.descriptors.clone() })
     }
 }

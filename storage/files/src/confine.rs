@@ -10,7 +10,8 @@ use crate::beneath::Space;
 /// The newest that is known here; older kernels confine as far as they can.
 const NEWEST: ABI = ABI::V10;
 
-/// What may be done in a space. Programs are never run, devices never made or spoken to.
+/// What may be done in a space. Programs are never run, devices never made or spoken to; pipes and sockets are made by nobody here either, but
+/// the right to it is asked for where one is moved.
 fn rights(writable: bool) -> BitFlags<AccessFs> {
     let read = AccessFs::ReadFile | AccessFs::ReadDir;
     let write = AccessFs::WriteFile
@@ -19,6 +20,8 @@ fn rights(writable: bool) -> BitFlags<AccessFs> {
         | AccessFs::MakeDir
         | AccessFs::MakeReg
         | AccessFs::MakeSym
+        | AccessFs::MakeFifo
+        | AccessFs::MakeSock
         | AccessFs::Refer
         | AccessFs::Truncate;
     if writable { read | write } else { read }

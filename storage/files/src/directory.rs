@@ -1,15 +1,17 @@
 //! The names in a directory, read in one go and kept close together: a hundred thousand of them are a few megabytes.
 
-use std::os::fd::OwnedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 
 use eirene_files_protocol::Code;
 use rustix::fs::RawDir;
 
-use crate::beneath::code;
+use crate::errno::code;
 use crate::server::Cancelled;
 
 /// Bytes asked for at once.
 const BUFFER: usize = 64 * 1024;
+/// The same, of a walk.
+const SOME: usize = 32 * 1024;
 /// Most names, and most bytes of names, that are looked at: what is beyond is only known to be there.
 const MOST_NAMES: usize = 2_000_000;
 const MOST_NAME_BYTES: usize = 48 * 1024 * 1024;
@@ -41,6 +43,27 @@ impl Names {
             names.ends.push(names.bytes.len() as u32);
             if names.ends.len().is_multiple_of(1024) {
                 cancelled.check()?;
+            }
+        }
+        Ok(names)
+    }
+
+    /// The next names of a directory, as many as one look gives: none at its end. A walk holds no more of a directory than this.
+    pub(crate) fn read_some(directory: BorrowedFd<'_>, buffer: &mut Vec<u8>) -> Result<Self, Code> {
+        let mut names = Self::default();
+        buffer.clear();
+        buffer.reserve(SOME);
+        let mut entries = RawDir::new(directory, buffer.spare_capacity_mut());
+        while let Some(entry) = entries.next() {
+            let entry = entry.map_err(code)?;
+            let name = entry.file_name().to_bytes();
+            if name != b"." && name != b".." {
+                names.bytes.extend_from_slice(name);
+                names.ends.push(names.bytes.len() as u32);
+            }
+            let last = entries.is_buffer_empty();
+            if last && names.len() > 0 {
+                break;
             }
         }
         Ok(names)

@@ -1,7 +1,7 @@
 //! The process's side of the channel: opens the spaces, confines itself, then hands requests to a fixed number of threads.
 //!
-//! Metadata and streams have threads of their own, so a listing never waits behind a download. Nothing is queued beyond what the protocol
-//! allows to be under way.
+//! Metadata, streams and long work have threads of their own, so a listing never waits behind a download or a copy. Nothing is queued beyond
+//! what the protocol allows to be under way.
 
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
@@ -18,12 +18,14 @@ use rustix::io::Errno;
 
 use crate::beneath::{Descriptors, Space, can_resolve_beneath};
 use crate::confine::confine;
-use crate::verbs;
+use crate::verbs::{self, Lane};
 
 /// Threads for what answers at once.
 const METADATA_THREADS: usize = 4;
 /// Threads for what fills a stream: eight transfers, and two more so that an archive does not keep the last file waiting.
 const STREAM_THREADS: usize = 10;
+/// Threads for what goes through directories and copies: a second one, so that what is short does not wait for what is long.
+const WORK_THREADS: usize = 2;
 /// The process's data is limited; its threads need little.
 const STACK_BYTES: usize = 512 * 1024;
 
@@ -184,13 +186,21 @@ pub fn serve(channel: Channel, settings: &Settings) -> Result<(), StartError> {
     // Before any thread is started: a thread is confined as the one that started it.
     let landlock = if settings.landlock { confine(spaces.iter())? } else { None };
     let server = Arc::new(Server { channel, spaces, running: Mutex::default() });
-    let (metadata, streams) = (threads(METADATA_THREADS)?, threads(STREAM_THREADS)?);
+    let lanes =
+        Lanes { metadata: threads(METADATA_THREADS)?, streams: threads(STREAM_THREADS)?, work: threads(WORK_THREADS)? };
     let hello = FromFiles::Hello(Hello { uid, landlock, spaces: opened });
     server.channel.send(&hello.encode()?, None)?;
-    let ended = listen(&server, &metadata, &streams, &mut buffer);
+    let ended = listen(&server, &lanes, &mut buffer);
     // Whatever is under way has nobody to answer to.
     server.running().values().for_each(Cancelled::cancel);
     ended
+}
+
+/// Where requests wait for the threads that do them.
+struct Lanes {
+    metadata: SyncSender<Job>,
+    streams: SyncSender<Job>,
+    work: SyncSender<Job>,
 }
 
 fn threads(many: usize) -> Result<SyncSender<Job>, StartError> {
@@ -212,12 +222,7 @@ fn next(receiver: &Mutex<Receiver<Job>>) -> Option<Job> {
     receiver.lock().unwrap_or_else(PoisonError::into_inner).recv().ok()
 }
 
-fn listen(
-    server: &Arc<Server>,
-    metadata: &SyncSender<Job>,
-    streams: &SyncSender<Job>,
-    buffer: &mut Vec<u8>,
-) -> Result<(), StartError> {
+fn listen(server: &Arc<Server>, lanes: &Lanes, buffer: &mut Vec<u8>) -> Result<(), StartError> {
     loop {
         let packet = match server.channel.receive(buffer) {
             Ok(Some(packet)) => packet,
@@ -245,7 +250,11 @@ fn listen(
                     return Err(StartError::Broken("a number is used twice at once"));
                 }
                 drop(running);
-                let queue = if verb.has_stream() { streams } else { metadata };
+                let queue = match verbs::lane(&verb) {
+                    Lane::Metadata => &lanes.metadata,
+                    Lane::Streams => &lanes.streams,
+                    Lane::Work => &lanes.work,
+                };
                 let job = Job { verb, stream: packet.descriptor, cancelled, number, server: server.clone() };
                 // There is room: no more are running than the queue has places.
                 let _ = queue.send(job);

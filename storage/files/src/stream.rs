@@ -8,7 +8,7 @@ use rustix::fs::{OFlags, fcntl_setfl, sendfile};
 use rustix::io::Errno;
 use rustix::net::{SendFlags, SocketType, send, sockopt};
 
-use crate::beneath::code;
+use crate::errno::code;
 use crate::server::Cancelled;
 
 /// Most bytes handed to the kernel at once.

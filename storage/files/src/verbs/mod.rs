@@ -1,10 +1,15 @@
 //! What can be asked: one file a verb.
 
 mod archive;
+mod copy;
+mod delete;
 mod list;
+mod make_directory;
+mod move_to;
 mod read;
 mod stat;
 mod tar_writer;
+mod trash;
 
 use eirene_files_protocol::{Answer, Code, Problem, Verb};
 
@@ -19,6 +24,41 @@ pub(crate) fn run(job: &mut Job) -> Result<Answer, Problem> {
         (Verb::Stat(stat), None) => Ok(stat::run(job, stat)?),
         (Verb::Read(read), Some(mut stream)) => read::run(job, read, &mut stream),
         (Verb::Archive(archive), Some(mut stream)) => Ok(archive::run(job, archive, &mut stream)?),
-        (Verb::List(_) | Verb::Stat(_) | Verb::Read(_) | Verb::Archive(_), _) => Err(Code::Invalid.into()),
+        (Verb::MakeDirectory(make), None) => Ok(make_directory::run(job, make)?),
+        (Verb::Move(wanted), None) => Ok(move_to::run(job, wanted)?),
+        (Verb::Copy(wanted), None) => Ok(copy::run(job, wanted)?),
+        (Verb::PutInTrash(wanted), None) => Ok(trash::put(job, wanted)?),
+        (Verb::ListTrash(wanted), None) => Ok(trash::list(job, wanted)?),
+        (Verb::Restore(wanted), None) => Ok(trash::restore(job, wanted)?),
+        (Verb::EmptyTrash(wanted), None) => Ok(trash::empty(job, wanted)?),
+        (Verb::Delete(wanted), None) => Ok(delete::run(job, wanted)?),
+        // A stream with what has none, or none with what needs one.
+        _ => Err(Code::Invalid.into()),
+    }
+}
+
+/// Which threads do it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Lane {
+    /// What answers at once.
+    Metadata,
+    /// What fills or empties a stream.
+    Streams,
+    /// What walks through directories or copies.
+    Work,
+}
+
+/// The threads for a verb.
+pub(crate) fn lane(verb: &Verb) -> Lane {
+    match verb {
+        Verb::Read(_) | Verb::Archive(_) => Lane::Streams,
+        Verb::Copy(_) | Verb::EmptyTrash(_) | Verb::Delete(_) => Lane::Work,
+        Verb::List(_)
+        | Verb::Stat(_)
+        | Verb::MakeDirectory(_)
+        | Verb::Move(_)
+        | Verb::PutInTrash(_)
+        | Verb::ListTrash(_)
+        | Verb::Restore(_) => Lane::Metadata,
     }
 }

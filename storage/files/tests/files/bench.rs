@@ -89,11 +89,38 @@ impl World {
         self.path("outside").join(SECRET_NAME)
     }
 
-    fn spaces(&self) -> Open {
+    /// Makes the spaces, and what the tests put into them, the person's who the process is.
+    pub(crate) fn hand_over(&self, way: Way) {
+        if is_root() && way == Way::Program {
+            let spaces = [self.path("space"), self.path("other")];
+            let status = Command::new("chown").arg("-Rh").arg(format!("{PERSON}:{PERSON}")).args(spaces).status();
+            assert!(status.unwrap().success());
+        }
+    }
+
+    /// All that anybody could have done to what lies outside: content, names, permissions, owners, links, and the time of the last change.
+    pub(crate) fn outside(&self) -> BTreeMap<PathBuf, (Vec<u8>, u32, u64, i64, i64)> {
+        use std::os::unix::fs::MetadataExt as _;
+        let mut found = BTreeMap::new();
+        let mut left = vec![self.path("outside")];
+        while let Some(path) = left.pop() {
+            let looked = std::fs::symlink_metadata(&path).unwrap();
+            let content = if looked.is_dir() {
+                left.extend(std::fs::read_dir(&path).unwrap().map(|entry| entry.unwrap().path()));
+                Vec::new()
+            } else {
+                std::fs::read(&path).unwrap()
+            };
+            found.insert(path, (content, looked.mode(), looked.nlink(), looked.ctime(), looked.ctime_nsec()));
+        }
+        found
+    }
+
+    fn spaces(&self, writable: bool) -> Open {
         let space = |number, name: &str| {
             let root = HostileText(self.path(name).as_os_str().as_bytes().to_vec());
             let reserved = vec![Name::parse(b".eirene").unwrap()];
-            OpenSpace { number: SpaceNumber(number), root, writable: true, reserved }
+            OpenSpace { number: SpaceNumber(number), root, writable, reserved }
         };
         Open { spaces: vec![space(1, "space"), space(2, "other")] }
     }
@@ -104,9 +131,16 @@ impl World {
             Way::Library => {
                 let (near, far) = Channel::pair().unwrap();
                 std::thread::spawn(move || serve(far, &Settings { least_uid: 0, landlock: false }));
-                Portal::open(near, None, self)
+                Portal::open(near, None, &self.spaces(true))
             }
         }
+    }
+
+    /// A portal that lets nothing be changed, and a process that would have the rights to: without Landlock.
+    pub(crate) fn portal_read_only(&self) -> Portal {
+        let (near, far) = Channel::pair().unwrap();
+        std::thread::spawn(move || serve(far, &Settings { least_uid: 0, landlock: false }));
+        Portal::open(near, None, &self.spaces(false))
     }
 
     /// A portal whose process is started so.
@@ -115,7 +149,7 @@ impl World {
         let child = command.stdin(Stdio::from(far.into_descriptor())).spawn().unwrap();
         // It holds the far end: a process that ends would not be noticed.
         drop(command);
-        Portal::open(near, Some(child), self)
+        Portal::open(near, Some(child), &self.spaces(true))
     }
 }
 
@@ -139,7 +173,7 @@ impl Heard {
         assert_eq!(self.code(), None);
         let entries = self.parts.into_iter().map(|part| match part {
             Part::Entries(entries) => entries,
-            Part::ReadBegins(_) => panic!("a list reads nothing"),
+            other => panic!("a list does nothing else: {other:?}"),
         });
         entries.flatten().collect()
     }
@@ -164,9 +198,9 @@ pub(crate) struct Portal {
 }
 
 impl Portal {
-    fn open(channel: Channel, child: Option<Child>, world: &World) -> Self {
+    fn open(channel: Channel, child: Option<Child>, spaces: &Open) -> Self {
         sockopt::set_socket_timeout(&channel, sockopt::Timeout::Recv, Some(PATIENCE)).unwrap();
-        channel.send(&ToFiles::Open(world.spaces()).encode().unwrap(), None).unwrap();
+        channel.send(&ToFiles::Open(spaces.clone()).encode().unwrap(), None).unwrap();
         let mut buffer = Vec::new();
         let packet = channel.receive(&mut buffer).unwrap().expect("the process says hello");
         let FromFiles::Hello(hello) = FromFiles::decode(packet.bytes).unwrap() else { panic!("not a hello") };

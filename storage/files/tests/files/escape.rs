@@ -183,7 +183,12 @@ fn a_hard_link_to_anothers_file_gives_no_more_than_the_person_has() {
 }
 
 /// The program in a mount namespace where the secret's directory and an empty file system are mounted in the space.
-fn with_mounts(world: &World) -> Command {
+pub(crate) fn with_mounts(world: &World) -> Command {
+    with_mounts_at(world, "bound")
+}
+
+/// The same, with the secret's directory mounted somewhere else.
+pub(crate) fn with_mounts_at(world: &World, bound: &str) -> Command {
     const MOUNT: &str = r#"mount --make-rprivate / && mount --bind "$1" "$2" && mount --bind "$3" "$4" &&
         mount -t tmpfs none "$5" && shift 5 && exec "$@""#;
     let mut command = Command::new("unshare");
@@ -191,7 +196,7 @@ fn with_mounts(world: &World) -> Command {
     command.args(if is_root() { ["--mount"].as_slice() } else { ["--user", "--map-root-user", "--mount"].as_slice() });
     command.args(["--", "sh", "-c", MOUNT, "sh"]);
     let (outside, secret) = (world.path("outside"), world.secret());
-    command.arg(outside).arg(world.at("bound")).arg(secret).arg(world.at("file")).arg(world.at("empty"));
+    command.arg(outside).arg(world.at(bound)).arg(secret).arg(world.at("file")).arg(world.at("empty"));
     if is_root() {
         command.args(["setpriv", &format!("--reuid={PERSON}"), &format!("--regid={PERSON}"), "--clear-groups"]);
     } else {

@@ -1,0 +1,61 @@
+//! What the kernel said, as a decision. The one table.
+
+use eirene_files_protocol::Code;
+use rustix::io::Errno;
+
+/// What an errno means.
+pub(crate) fn code(errno: Errno) -> Code {
+    match errno {
+        Errno::NOENT => Code::NotFound,
+        Errno::ACCESS | Errno::PERM => Code::Forbidden,
+        Errno::NOTDIR => Code::NotADirectory,
+        Errno::ISDIR => Code::IsADirectory,
+        Errno::EXIST => Code::Exists,
+        Errno::NOTEMPTY => Code::NotEmpty,
+        Errno::LOOP => Code::TooManyLinks,
+        Errno::XDEV => Code::LeadsOut,
+        Errno::AGAIN | Errno::BUSY | Errno::TXTBSY => Code::Busy,
+        Errno::NAMETOOLONG => Code::NameTooLong,
+        Errno::FBIG | Errno::OVERFLOW => Code::TooLarge,
+        Errno::NOSPC => Code::NoSpace,
+        Errno::DQUOT => Code::OverQuota,
+        Errno::ROFS => Code::ReadOnly,
+        Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::MLINK => Code::TooMany,
+        Errno::STALE | Errno::NOTCONN | Errno::TIMEDOUT | Errno::HOSTDOWN | Errno::NODEV => Code::Away,
+        Errno::OPNOTSUPP | Errno::NXIO | Errno::NOSYS => Code::NotSupported,
+        Errno::PIPE | Errno::CONNRESET => Code::CutOff,
+        _ => Code::Failed,
+    }
+}
+
+/// What an errno of a rename or a hard link means: two of them mean something else than where paths are resolved.
+pub(crate) fn renaming(errno: Errno) -> Code {
+    match errno {
+        Errno::XDEV => Code::OtherFileSystem,
+        Errno::INVAL => Code::IntoItself,
+        other => code(other),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_person_can_do_something_about_has_a_word_of_its_own() {
+        for (errno, expected) in [
+            (Errno::NOSPC, Code::NoSpace),
+            (Errno::DQUOT, Code::OverQuota),
+            (Errno::ROFS, Code::ReadOnly),
+            (Errno::STALE, Code::Away),
+            (Errno::NOTCONN, Code::Away),
+            (Errno::NAMETOOLONG, Code::NameTooLong),
+            (Errno::XDEV, Code::LeadsOut),
+            (Errno::IO, Code::Failed),
+        ] {
+            assert_eq!(code(errno), expected);
+        }
+        assert_eq!(renaming(Errno::XDEV), Code::OtherFileSystem);
+        assert_eq!(renaming(Errno::NOSPC), Code::NoSpace);
+    }
+}

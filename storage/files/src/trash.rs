@@ -1,0 +1,156 @@
+//! A person's trash in a space: `.eirene-trash/<uid>/{files,info}`, a directory of what was deleted and one that says where it was.
+//!
+//! There is no journal. What is deleted is announced in `info` first and renamed into `files` then, and comes back by the same steps the
+//! other way round; so whenever the process is killed, every file lies in exactly one place, and at worst an announcement is left that
+//! nothing belongs to. Nobody sees it, and emptying the trash takes it along.
+//!
+//! The outer directory of a shared space is the launcher's to make; at home it is the person's own. What lies in a trash is reached by
+//! its id alone.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use eirene_files_protocol::{Code, EntryKind, Name, RelativePath, TRASH, TrashId};
+use rustix::fs::Statx;
+use rustix::rand::{GetRandomFlags, getrandom};
+use serde::{Deserialize, Serialize};
+
+use crate::beneath::{Last, Place, Space};
+use crate::errno::code;
+
+/// Most bytes of an announcement: a path of 4,095 bytes that is not UTF-8, and the rest.
+const MOST_INFO: usize = 8 * 1024;
+/// So old is an announcement without a file before it is taken for left over.
+const LEFT_OVER: Duration = Duration::from_hours(1);
+
+/// What is written beside a deleted file.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Info {
+    /// Where it was.
+    pub(crate) path: RelativePath,
+    /// What it is.
+    pub(crate) kind: EntryKind,
+    /// Size of a file.
+    pub(crate) bytes: Option<u64>,
+}
+
+/// A person's trash in a space.
+#[derive(Debug)]
+pub(crate) struct Trash {
+    pub(crate) files: Place,
+    pub(crate) info: Place,
+}
+
+impl Trash {
+    /// Opens the trash, and makes it where there is none and one is wanted.
+    pub(crate) fn open(space: &Space, make: bool) -> Result<Self, Code> {
+        let root = space.find(&RelativePath::default(), Last::Followed)?;
+        let me = rustix::process::geteuid().as_raw();
+        let root_is_mine = root.look()?.1.stx_uid == me;
+        // A trash in a directory of others would be mine to take away from them.
+        let outer = directory(&root, &name(TRASH)?, make && root_is_mine);
+        let outer = outer.map_err(|why| if make && why == Code::NotFound { Code::NotSupported } else { why })?;
+        let own = directory(&outer, &name(me.to_string().as_bytes())?, make)?;
+        let found = own.look()?.1;
+        if found.stx_uid != me {
+            return Err(Code::Forbidden);
+        }
+        if found.stx_mode & 0o077 != 0 {
+            own.set_mode(0o700)?;
+        }
+        Ok(Self { files: directory(&own, &name(b"files")?, make)?, info: directory(&own, &name(b"info")?, make)? })
+    }
+
+    /// Says where something was, before it comes.
+    pub(crate) fn announce(&self, path: RelativePath, found: &(EntryKind, Statx)) -> Result<TrashId, Code> {
+        let bytes = (found.0 == EntryKind::File).then_some(found.1.stx_size);
+        let info = serde_json::to_vec(&Info { path, kind: found.0, bytes }).map_err(|_| Code::Failed)?;
+        let id = new_id()?;
+        let file = self.info.create_private(&file_name(id)?)?;
+        let written = write_all(&file, &info).and_then(|()| rustix::fs::fdatasync(&file).map_err(code));
+        if let Err(why) = written {
+            self.forget(id);
+            return Err(why);
+        }
+        Ok(id)
+    }
+
+    /// Takes what was announced.
+    pub(crate) fn take(&self, id: TrashId, from: &Place, name: &Name) -> Result<(), Code> {
+        from.rename_new(name, &self.files, &file_name(id)?)
+    }
+
+    /// Gives it back; what lies there stays.
+    pub(crate) fn give_back(&self, id: TrashId, to: &Place, name: &Name) -> Result<(), Code> {
+        self.files.rename_new(&file_name(id)?, to, name)
+    }
+
+    /// Removes an announcement that nothing belongs to. One that stays does no harm.
+    pub(crate) fn forget(&self, id: TrashId) {
+        let _ = file_name(id).and_then(|name| self.info.remove_file(&name));
+    }
+
+    /// What was announced; none where that was lost, or is not ours.
+    pub(crate) fn info(&self, id: TrashId) -> Option<Info> {
+        let (file, _) = self.info.child(&file_name(id).ok()?).ok()?.read().ok()?;
+        let mut bytes = vec![0; MOST_INFO];
+        let mut length = 0;
+        while length < bytes.len() {
+            let read = rustix::io::retry_on_intr(|| rustix::io::read(&file, &mut bytes[length..])).ok()?;
+            if read == 0 {
+                break;
+            }
+            length += read;
+        }
+        serde_json::from_slice(&bytes[..length]).ok()
+    }
+
+    /// Whether an announcement may go: nothing belongs to it, and nothing is about to.
+    pub(crate) fn is_left_over(&self, id: TrashId) -> bool {
+        let Ok(name) = file_name(id) else { return false };
+        let age = now().saturating_sub(Duration::from_millis(id.milliseconds()));
+        age > LEFT_OVER && matches!(self.files.child(&name), Err(Code::NotFound))
+    }
+}
+
+/// How an entry is called in both directories.
+pub(crate) fn file_name(id: TrashId) -> Result<Name, Code> {
+    name(id.to_string().as_bytes())
+}
+
+fn name(bytes: &[u8]) -> Result<Name, Code> {
+    Name::parse(bytes).map_err(|_| Code::Failed)
+}
+
+/// A directory in another, which is neither a link nor anything else.
+fn directory(parent: &Place, name: &Name, make: bool) -> Result<Place, Code> {
+    let found = match parent.child(name) {
+        Err(Code::NotFound) if make => match parent.make_private_directory(name) {
+            Ok(()) | Err(Code::Exists) => parent.child(name)?,
+            Err(why) => return Err(why),
+        },
+        other => other?,
+    };
+    if found.look()?.0 == EntryKind::Directory { Ok(found) } else { Err(Code::NotADirectory) }
+}
+
+fn now() -> Duration {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
+}
+
+fn new_id() -> Result<TrashId, Code> {
+    let mut id = [0; 16];
+    if getrandom(&mut id, GetRandomFlags::empty()).map_err(code)? != id.len() {
+        return Err(Code::Failed);
+    }
+    let milliseconds = u64::try_from(now().as_millis()).unwrap_or(u64::MAX).to_be_bytes();
+    id[..6].copy_from_slice(&milliseconds[2..]);
+    Ok(TrashId(id))
+}
+
+fn write_all(file: &std::os::fd::OwnedFd, mut bytes: &[u8]) -> Result<(), Code> {
+    while !bytes.is_empty() {
+        let written = rustix::io::retry_on_intr(|| rustix::io::write(file, bytes)).map_err(code)?;
+        bytes = &bytes[written..];
+    }
+    Ok(())
+}

@@ -1,0 +1,99 @@
+//! Requests that change something, as the tests ask them.
+
+use eirene_files_protocol::{
+    Answer, Code, CopyFiles, Delete, EmptyTrash, ListTrash, MakeDirectory, Move, Moved, OnConflict, Outcome, Part,
+    PartId, PutInTrash, Restore, Spot, TrashId, Trashed, Verb, Walked, Which,
+};
+
+use crate::bench::{Heard, Portal, SPACE, relative};
+
+/// What is not whole yet, in these tests.
+pub(crate) const PART: PartId = PartId([0x5e; 16]);
+/// How that is called.
+pub(crate) const PART_NAME: &str = ".eirene-upload-5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e";
+
+pub(crate) fn spot(path: &[u8]) -> Spot {
+    Spot { space: SPACE, path: relative(path) }
+}
+
+pub(crate) fn make(path: &[u8], parents: bool) -> Verb {
+    Verb::MakeDirectory(MakeDirectory { space: SPACE, path: relative(path), parents })
+}
+
+pub(crate) fn move_to(from: &[u8], to: &[u8], on_conflict: OnConflict) -> Verb {
+    Verb::Move(Move { from: spot(from), to: spot(to), on_conflict })
+}
+
+pub(crate) fn copy(from: &[u8], to: &[u8], on_conflict: OnConflict) -> Verb {
+    Verb::Copy(CopyFiles { id: PART, from: spot(from), to: spot(to), on_conflict })
+}
+
+pub(crate) fn put_in_trash(path: &[u8]) -> Verb {
+    Verb::PutInTrash(PutInTrash { space: SPACE, path: relative(path) })
+}
+
+pub(crate) fn list_trash() -> Verb {
+    Verb::ListTrash(ListTrash { space: SPACE, after: None, limit: 1000 })
+}
+
+pub(crate) fn restore(id: TrashId, to: Option<&[u8]>, on_conflict: OnConflict) -> Verb {
+    Verb::Restore(Restore { space: SPACE, id, to: to.map(relative), on_conflict })
+}
+
+pub(crate) fn empty_trash(which: Which) -> Verb {
+    Verb::EmptyTrash(EmptyTrash { space: SPACE, which })
+}
+
+pub(crate) fn delete(path: &[u8]) -> Verb {
+    Verb::Delete(Delete { space: SPACE, path: relative(path) })
+}
+
+impl Heard {
+    pub(crate) fn done(self) -> Answer {
+        match self.outcome {
+            Outcome::Done(answer) => answer,
+            Outcome::Problem(problem) => panic!("{problem:?}"),
+        }
+    }
+
+    pub(crate) fn moved(self) -> Moved {
+        match self.done() {
+            Answer::Moved(moved) => moved,
+            Answer::Copied(copied) => copied.moved,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    pub(crate) fn walked(self) -> Walked {
+        match self.done() {
+            Answer::Removed(walked) => walked,
+            Answer::Copied(copied) => copied.walked,
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+impl Portal {
+    /// The code a request ends with; none where it is done.
+    pub(crate) fn code(&mut self, verb: Verb) -> Option<Code> {
+        self.ask(verb).code()
+    }
+
+    pub(crate) fn trash(&mut self, path: &[u8]) -> TrashId {
+        match self.ask(put_in_trash(path)).done() {
+            Answer::PutInTrash { id } => id,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// All that lies in the trash.
+    pub(crate) fn trashed(&mut self) -> Vec<Trashed> {
+        let heard = self.ask(list_trash());
+        assert_eq!(heard.code(), None);
+        let parts = heard.parts.into_iter().map(|part| match part {
+            Part::Trashed(trashed) => trashed,
+            other => panic!("{other:?}"),
+        });
+        parts.flatten().collect()
+    }
+}

@@ -1,0 +1,306 @@
+//! Attempts to have the file process change, move, copy, link or remove what is not in its space: every verb that changes something, by
+//! every way out. What lies outside is looked at before and after: content, names, permissions, links and the time of the last change.
+
+use std::fs::{create_dir, create_dir_all, hard_link, write};
+use std::os::unix::fs::{PermissionsExt as _, symlink};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use eirene_files_protocol::{Code, OnConflict, TrashId, Verb, Which};
+use rustix::fs::{CWD, RenameFlags, renameat_with};
+
+use crate::ask::{copy, delete, empty_trash, make, move_to, put_in_trash, restore};
+use crate::bench::{PERSON, SECRET_NAME, Way, World, is_root};
+use crate::escape::{with_mounts, with_mounts_at};
+
+/// A verb, and how it is asked of a path.
+type Attempt = (&'static str, fn(&[u8]) -> Verb);
+
+/// Every verb that changes something, at every place that it takes a path. `own` is a harmless file of the space.
+const VERBS: [Attempt; 12] = [
+    ("make_directory", |path| make(path, false)),
+    ("make_directory with parents", |path| make(path, true)),
+    ("move from", |path| move_to(path, b"moved", OnConflict::Refuse)),
+    ("move to, keeping both", |path| move_to(b"own", path, OnConflict::KeepBoth)),
+    ("move to, replacing", |path| move_to(b"own", path, OnConflict::Replace)),
+    ("copy from", |path| copy(path, b"copied", OnConflict::Refuse)),
+    ("copy to", |path| copy(b"own", path, OnConflict::KeepBoth)),
+    ("copy to, replacing", |path| copy(b"own", path, OnConflict::Replace)),
+    ("trash", put_in_trash),
+    ("restore to", |path| restore(TRASHED, Some(path), OnConflict::KeepBoth)),
+    ("restore to, replacing", |path| restore(TRASHED, Some(path), OnConflict::Replace)),
+    ("delete", delete),
+];
+
+/// Something that lies in the trash of each of these worlds.
+const TRASHED: TrashId = TrashId([0x11; 16]);
+
+/// A space with a file `own` and something in the trash.
+fn world(way: Way) -> World {
+    let world = World::new();
+    write(world.at("own"), "own").unwrap();
+    let uid = if is_root() && way == Way::Program { PERSON } else { rustix::process::geteuid().as_raw() };
+    let trash = world.at(".eirene-trash").join(uid.to_string());
+    create_dir_all(trash.join("files")).unwrap();
+    create_dir_all(trash.join("info")).unwrap();
+    write(trash.join("files").join(TRASHED.to_string()), "deleted").unwrap();
+    write(world.path("outside").join("more"), "more").unwrap();
+    create_dir(world.path("outside").join("empty")).unwrap();
+    // Nothing but the walls is in the way.
+    for (path, mode) in [("outside", 0o777), ("outside/empty", 0o777), ("outside/more", 0o666)] {
+        std::fs::set_permissions(world.path(path), std::fs::Permissions::from_mode(mode)).unwrap();
+    }
+    std::fs::set_permissions(world.secret(), std::fs::Permissions::from_mode(0o666)).unwrap();
+    world
+}
+
+#[test]
+fn no_verb_goes_through_a_link_that_leaves() {
+    for way in Way::BOTH {
+        for (what, verb) in VERBS {
+            let world = world(way);
+            let outside = world.path("outside");
+            let targets = [
+                outside.to_str().unwrap().to_owned(),
+                "../outside".to_owned(),
+                "../space/../outside".to_owned(),
+                format!("/proc/self/root{}", outside.display()),
+            ];
+            for (number, target) in targets.iter().enumerate() {
+                symlink(target, world.at(format!("link{number}"))).unwrap();
+            }
+            symlink(world.secret(), world.at("file")).unwrap();
+            world.hand_over(way);
+            let before = world.outside();
+            let mut portal = world.portal(way);
+            for number in 0..targets.len() {
+                for below in [SECRET_NAME, "more", "empty", "new", "empty/new"] {
+                    let heard = portal.ask(verb(format!("link{number}/{below}").as_bytes()));
+                    heard.assert_innocent(what);
+                    assert_eq!(heard.code(), Some(Code::LeadsOut), "{way:?} {what} {below}: {:?}", heard.outcome);
+                }
+            }
+            let code = portal.code(verb(b"file/new"));
+            assert!(matches!(code, Some(Code::LeadsOut | Code::NotADirectory)), "{way:?} {what}: {code:?}");
+            // The link itself is the person's to move and to delete, with what it leads to left alone.
+            for link in ["file", "link0", "link1"] {
+                portal.ask(verb(link.as_bytes())).assert_innocent(what);
+                let _ = std::fs::remove_file(world.at("moved"));
+            }
+            assert_eq!(world.outside(), before, "{way:?} {what}");
+        }
+    }
+}
+
+#[test]
+fn no_verb_reaches_what_is_reserved() {
+    for way in Way::BOTH {
+        for (what, verb) in VERBS {
+            let world = world(way);
+            create_dir_all(world.at(".eirene/sessions")).unwrap();
+            write(world.at(".eirene/sessions/secret"), "job's own").unwrap();
+            create_dir(world.at("deep")).unwrap();
+            symlink("../.eirene", world.at("deep/in")).unwrap();
+            symlink("..", world.at("deep/up")).unwrap();
+            world.hand_over(way);
+            let mut portal = world.portal(way);
+            for path in [
+                ".eirene",
+                ".eirene/sessions/secret",
+                ".eirene/new",
+                "deep/in/new",
+                "deep/in/sessions",
+                "deep/up/.eirene",
+                "deep/up/.eirene/new",
+                ".eirene-trash",
+                ".eirene-trash/new",
+                "deep/up/.eirene-trash/new",
+            ] {
+                let code = portal.code(verb(path.as_bytes()));
+                assert_eq!(code, Some(Code::Reserved), "{way:?} {what} {path}");
+            }
+            assert_eq!(std::fs::read_to_string(world.at(".eirene/sessions/secret")).unwrap(), "job's own");
+            assert_eq!(std::fs::read_dir(world.at(".eirene")).unwrap().count(), 1);
+        }
+    }
+}
+
+#[test]
+fn what_a_verb_walks_through_is_never_left_by_a_link() {
+    for way in Way::BOTH {
+        let world = world(way);
+        create_dir_all(world.at("tree/sub")).unwrap();
+        symlink(world.path("outside"), world.at("tree/link")).unwrap();
+        symlink("../../../outside", world.at("tree/sub/link")).unwrap();
+        symlink(world.secret(), world.at("tree/sub/file")).unwrap();
+        world.hand_over(way);
+        let before = world.outside();
+        let mut portal = world.portal(way);
+        let copied = portal.ask(copy(b"tree", b"copied", OnConflict::Refuse));
+        copied.assert_innocent("copy");
+        assert_eq!(copied.walked().bytes, 0, "nothing of what the links lead to is counted");
+        assert!(world.at("copied/link").is_symlink() && world.at("copied/sub/file").is_symlink());
+        assert_eq!(portal.ask(delete(b"copied")).walked().entries, 5);
+        portal.trash(b"tree");
+        portal.ask(empty_trash(Which::Before(u64::MAX))).done();
+        assert_eq!(world.outside(), before, "{way:?}");
+    }
+}
+
+#[test]
+fn a_link_swapped_in_while_anything_is_changed_leads_nowhere() {
+    for way in Way::BOTH {
+        let world = world(way);
+        create_dir(world.at("place")).unwrap();
+        symlink("../outside", world.at("link")).unwrap();
+        write(world.at("place/file"), "harmless").unwrap();
+        world.hand_over(way);
+        let before = world.outside();
+        let mut portal = world.portal(way);
+        let (place, link) = (world.at("place"), world.at("link"));
+        let over = AtomicBool::new(false);
+        let (mut inside, mut refused) = (0, 0);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !over.load(Ordering::Relaxed) {
+                    renameat_with(CWD, &place, CWD, &link, RenameFlags::EXCHANGE).unwrap();
+                }
+            });
+            let secret = format!("place/{SECRET_NAME}");
+            let mut rounds = 0;
+            while rounds < 300 || inside < 100 || refused < 100 {
+                rounds += 1;
+                assert!(rounds < 20_000, "{way:?}: the race was not met: {inside} {refused}");
+                let new = format!("place/new{rounds}");
+                for verb in [
+                    make(new.as_bytes(), false),
+                    make(format!("place/deep{rounds}/er").as_bytes(), true),
+                    move_to(b"own", b"place/own", OnConflict::Replace),
+                    move_to(b"place/own", b"own", OnConflict::Replace),
+                    copy(b"own", format!("{new}-copy").as_bytes(), OnConflict::Refuse),
+                    copy(secret.as_bytes(), b"stolen", OnConflict::Refuse),
+                    move_to(secret.as_bytes(), b"stolen", OnConflict::Refuse),
+                    put_in_trash(secret.as_bytes()),
+                    delete(secret.as_bytes()),
+                    delete(b"place/more"),
+                    delete(b"place/empty"),
+                ] {
+                    let what = format!("{verb:?}");
+                    let heard = portal.ask(verb);
+                    heard.assert_innocent(&what);
+                    match heard.code() {
+                        None => inside += 1,
+                        Some(Code::LeadsOut) => refused += 1,
+                        Some(Code::NotFound | Code::Busy | Code::Exists | Code::NotADirectory) => {}
+                        Some(other) => panic!("{what}: {other:?}"),
+                    }
+                }
+            }
+            over.store(true, Ordering::Relaxed);
+        });
+        assert_eq!(world.outside(), before, "{way:?}");
+        assert!(!world.at("stolen").exists());
+    }
+}
+
+#[test]
+fn a_directory_swapped_while_it_is_walked_is_left_alone() {
+    for way in Way::BOTH {
+        let world = world(way);
+        symlink("../../outside", world.at("link")).unwrap();
+        let tree = |name: &str| {
+            for number in 0..20 {
+                create_dir_all(world.at(format!("{name}/{number}"))).unwrap();
+                for file in ["more", SECRET_NAME, "empty"] {
+                    write(world.at(format!("{name}/{number}/{file}")), "harmless").unwrap();
+                }
+            }
+        };
+        tree("source");
+        world.hand_over(way);
+        let before = world.outside();
+        let mut portal = world.portal(way);
+        let over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                // Each in turn: a link to the outside where a directory was, and the directory somewhere else.
+                let mut number = 0;
+                while !over.load(Ordering::Relaxed) {
+                    for name in ["source", "copied"] {
+                        let directory = world.at(format!("{name}/{}", number % 20));
+                        let _ = renameat_with(CWD, &directory, CWD, world.at("link"), RenameFlags::EXCHANGE);
+                        let _ = renameat_with(CWD, &directory, CWD, world.at("link"), RenameFlags::EXCHANGE);
+                    }
+                    number += 1;
+                }
+            });
+            for _ in 0..15 {
+                let heard = portal.ask(copy(b"source", b"copied", OnConflict::Refuse));
+                heard.assert_innocent("copy");
+                let heard = portal.ask(delete(b"copied"));
+                heard.assert_innocent("delete");
+                portal.ask(delete(b"copied"));
+            }
+            over.store(true, Ordering::Relaxed);
+        });
+        assert_eq!(world.outside(), before, "{way:?}");
+    }
+}
+
+#[test]
+fn a_mount_is_not_changed_by_any_verb() {
+    for (what, verb) in VERBS {
+        let world = world(Way::Program);
+        for name in ["bound", "empty", "around"] {
+            create_dir(world.at(name)).unwrap();
+        }
+        write(world.at("file"), "covered").unwrap();
+        world.hand_over(Way::Program);
+        let before = world.outside();
+        let mut portal = world.portal_with(with_mounts(&world));
+        for path in [format!("bound/{SECRET_NAME}"), "bound/new".to_owned(), "empty/new".to_owned()] {
+            let heard = portal.ask(verb(path.as_bytes()));
+            assert_eq!(heard.code(), Some(Code::CrossesAMount), "{what} {path}");
+        }
+        for path in ["bound", "file", "empty"] {
+            portal.ask(verb(path.as_bytes())).assert_innocent(what);
+        }
+        assert_eq!(world.outside(), before, "{what}");
+    }
+}
+
+#[test]
+fn a_walk_stops_at_a_mount() {
+    let world = world(Way::Program);
+    create_dir_all(world.at("tree/bound")).unwrap();
+    for name in ["bound", "empty"] {
+        create_dir(world.at(name)).unwrap();
+    }
+    write(world.at("file"), "covered").unwrap();
+    world.hand_over(Way::Program);
+    let before = world.outside();
+    let mut portal = world.portal_with(with_mounts_at(&world, "tree/bound"));
+    let walked = portal.ask(copy(b"tree", b"copied", OnConflict::Refuse)).walked();
+    assert_eq!((walked.entries, walked.skipped_in_all, walked.skipped[0].why), (1, 1, Code::CrossesAMount));
+    let walked = portal.ask(delete(b"tree")).walked();
+    assert_eq!((walked.entries, walked.skipped[0].why), (0, Code::CrossesAMount));
+    assert!(world.at("tree/bound").is_dir());
+    assert_eq!(world.outside(), before);
+}
+
+#[test]
+fn another_persons_file_under_a_name_of_ones_own_stays_as_it_is() {
+    let world = world(Way::Program);
+    world.hand_over(Way::Program);
+    std::fs::set_permissions(world.secret(), std::fs::Permissions::from_mode(0o600)).unwrap();
+    hard_link(world.secret(), world.at("linked")).unwrap();
+    let mut portal = world.portal(Way::Program);
+    if is_root() {
+        assert_eq!(portal.code(copy(b"linked", b"copied", OnConflict::Refuse)), Some(Code::Forbidden));
+        assert!(!world.at("copied").exists());
+    }
+    portal.ask(move_to(b"linked", b"moved", OnConflict::Refuse)).assert_innocent("move");
+    portal.ask(delete(b"moved")).assert_innocent("delete");
+    assert_eq!(std::fs::read_to_string(world.secret()).unwrap(), crate::bench::SECRET);
+    let found = std::fs::metadata(world.secret()).unwrap();
+    assert_eq!(std::os::unix::fs::MetadataExt::mode(&found) & 0o7777, 0o600);
+}
