@@ -288,6 +288,12 @@ impl Place {
         Ok((file, found))
     }
 
+    /// Opens a regular file for reading and writing; the caller has looked at what it is.
+    pub(crate) fn write(&self) -> Result<OwnedFd, Code> {
+        let flags = OFlags::RDWR | OFlags::NONBLOCK | OFlags::NOCTTY;
+        self.descriptors.reopen(self.descriptor.as_fd(), flags).map_err(code)
+    }
+
     /// Opens a directory to list it.
     pub(crate) fn list(&self) -> Result<OwnedFd, Code> {
         self.descriptors.reopen(self.descriptor.as_fd(), OFlags::RDONLY | OFlags::DIRECTORY).map_err(code)

@@ -3,9 +3,9 @@
 //! A single name leads nowhere: none of these calls follows a link in it, and there is nothing on the way. What is changed without a name,
 //! permissions and times, is changed by descriptor.
 
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd as _, OwnedFd};
 
-use eirene_files_protocol::{Code, EntryKind, Name, RelativePath, UPLOAD_PREFIX};
+use eirene_files_protocol::{Code, EntryKind, Moment, Name, RelativePath, UPLOAD_PREFIX};
 use rustix::fs::{
     AtFlags, Mode, OFlags, RenameFlags, Statx, Timespec, Timestamps, chmodat, linkat, mkdirat, openat, renameat,
     renameat_with, symlinkat, unlinkat,
@@ -16,6 +16,7 @@ use crate::beneath::{Last, Place, Space, look_at_entry};
 use crate::errno::{code, renaming};
 
 /// What anybody but the owner gets is the umask's and the directory's to say.
+const FILE: Mode = Mode::from_raw_mode(0o666);
 const DIRECTORY: Mode = Mode::from_raw_mode(0o777);
 
 /// A name in a directory of a space, where something may be changed.
@@ -36,40 +37,40 @@ impl Space {
 
     /// The place of a change: never the space itself, never what is the platform's.
     pub(crate) fn spot(&self, path: &RelativePath) -> Result<Spot<'_>, Code> {
-        let (above, name) = path.split_last().ok_or(Code::Reserved)?;
-        self.spot_in(above, name)
-    }
-
-    /// As [`Self::spot`], in a directory.
-    pub(crate) fn spot_in(&self, above: RelativePath, name: Name) -> Result<Spot<'_>, Code> {
         self.check_writable()?;
-        self.locate(above, name)
+        self.locate(path)
     }
 
     /// What is only read, but by the same rules: the directory is found first, so that nothing is said of names in what is reserved.
     pub(crate) fn source(&self, path: &RelativePath) -> Result<Place, Code> {
-        match path.split_last() {
-            Some((above, name)) => self.locate(above, name)?.found(),
-            None => self.find(path, Last::Itself),
-        }
+        if path.is_space() { self.find(path, Last::Itself) } else { self.locate(path)?.found() }
     }
 
-    fn locate(&self, above: RelativePath, name: Name) -> Result<Spot<'_>, Code> {
-        let directory = self.find(&above, Last::Followed)?;
-        if directory.look()?.0 != EntryKind::Directory {
-            return Err(Code::NotADirectory);
-        }
-        let spot = Spot { space: self, directory, name, above };
-        spot.check_name(&spot.name)?;
-        Ok(spot)
+    /// A directory in which something may be changed.
+    pub(crate) fn directory_to_change(&self, path: &RelativePath) -> Result<Place, Code> {
+        self.check_writable()?;
+        self.directory(path)
+    }
+
+    fn locate(&self, path: &RelativePath) -> Result<Spot<'_>, Code> {
+        let (above, name) = path.split_last().ok_or(Code::Reserved)?;
+        Spot::new(self, self.directory(&above)?, above, name)
+    }
+
+    fn directory(&self, path: &RelativePath) -> Result<Place, Code> {
+        let directory = self.find(path, Last::Followed)?;
+        if directory.look()?.0 == EntryKind::Directory { Ok(directory) } else { Err(Code::NotADirectory) }
     }
 }
 
-impl Spot<'_> {
-    /// Whether this directory may have such a name.
-    fn check_name(&self, name: &Name) -> Result<(), Code> {
-        let reserved = self.directory.is_root() && self.space.reserves(name.as_bytes());
-        if reserved || name.as_bytes().starts_with(UPLOAD_PREFIX) { Err(Code::Reserved) } else { Ok(()) }
+impl<'a> Spot<'a> {
+    /// A name in a directory that was found at `above`; not one of the platform's.
+    pub(crate) fn new(space: &'a Space, directory: Place, above: RelativePath, name: Name) -> Result<Self, Code> {
+        let reserved = directory.is_root() && space.reserves(name.as_bytes());
+        if reserved || name.as_bytes().starts_with(UPLOAD_PREFIX) {
+            return Err(Code::Reserved);
+        }
+        Ok(Self { space, directory, name, above })
     }
 
     /// What lies there, a link as itself.
@@ -98,10 +99,19 @@ impl Place {
         mkdirat(self.as_fd(), name.as_bytes(), mode).map_err(code)
     }
 
-    /// A new file that is its owner's alone, opened for reading and writing.
+    /// A new file in this directory, opened for reading and writing.
+    pub(crate) fn create(&self, name: &Name) -> Result<OwnedFd, Code> {
+        self.create_with(name, FILE)
+    }
+
+    /// A new file that is its owner's alone.
     pub(crate) fn create_private(&self, name: &Name) -> Result<OwnedFd, Code> {
+        self.create_with(name, Mode::RUSR | Mode::WUSR)
+    }
+
+    fn create_with(&self, name: &Name, mode: Mode) -> Result<OwnedFd, Code> {
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        openat(self.as_fd(), name.as_bytes(), flags, Mode::RUSR | Mode::WUSR).map_err(code)
+        openat(self.as_fd(), name.as_bytes(), flags, mode).map_err(code)
     }
 
     /// A new link with this text, which nobody reads here.
@@ -187,6 +197,15 @@ impl Place {
 /// Whether two looks met the same thing.
 pub(crate) fn is_same(a: &Statx, b: &Statx) -> bool {
     (a.stx_ino, a.stx_dev_major, a.stx_dev_minor) == (b.stx_ino, b.stx_dev_major, b.stx_dev_minor)
+}
+
+/// Sets the time of the last change of content of an open file.
+pub(crate) fn set_modified(file: &OwnedFd, modified: Moment) -> Result<(), Code> {
+    let times = Timestamps {
+        last_access: Timespec { tv_sec: 0, tv_nsec: rustix::fs::UTIME_OMIT },
+        last_modification: Timespec { tv_sec: modified.seconds, tv_nsec: modified.nanoseconds.into() },
+    };
+    rustix::fs::futimens(file.as_fd(), &times).map_err(code)
 }
 
 #[cfg(test)]

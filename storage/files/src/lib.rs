@@ -9,11 +9,13 @@
 
 mod beneath;
 mod change;
+mod checksum;
 mod confine;
 mod directory;
 mod errno;
 mod server;
 mod settle;
+mod sidecar;
 mod stream;
 mod trash;
 mod verbs;

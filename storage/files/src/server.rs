@@ -20,6 +20,8 @@ use crate::beneath::{Descriptors, Space, can_resolve_beneath};
 use crate::confine::confine;
 use crate::verbs::{self, Lane};
 
+/// Where the kernel says which start of the system this is.
+const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 /// Threads for what answers at once.
 const METADATA_THREADS: usize = 4;
 /// Threads for what fills a stream: eight transfers, and two more so that an archive does not keep the last file waiting.
@@ -114,6 +116,11 @@ impl Job {
         self.server.send(&FromFiles::Progress(self.number, progress))
     }
 
+    /// Which start of the system this is.
+    pub(crate) fn boot(&self) -> &str {
+        &self.server.boot
+    }
+
     /// The space of that number.
     pub(crate) fn space(&self, number: SpaceNumber) -> Result<&Space, Code> {
         self.server.spaces.iter().find(|space| space.number == number).ok_or(Code::NoSuchSpace)
@@ -140,6 +147,7 @@ impl Job {
 struct Server {
     channel: Channel,
     spaces: Vec<Space>,
+    boot: String,
     running: Mutex<HashMap<RequestNumber, Cancelled>>,
 }
 
@@ -183,9 +191,10 @@ pub fn serve(channel: Channel, settings: &Settings) -> Result<(), StartError> {
         let problem = result.map(|space| spaces.push(space)).err().map(Problem::from);
         opened.push(OpenedSpace { number: space.number, problem });
     }
+    let boot = std::fs::read_to_string(BOOT_ID).map_err(|_| StartError::NoProc(Errno::NOENT))?.trim().to_owned();
     // Before any thread is started: a thread is confined as the one that started it.
     let landlock = if settings.landlock { confine(spaces.iter())? } else { None };
-    let server = Arc::new(Server { channel, spaces, running: Mutex::default() });
+    let server = Arc::new(Server { channel, spaces, boot, running: Mutex::default() });
     let lanes =
         Lanes { metadata: threads(METADATA_THREADS)?, streams: threads(STREAM_THREADS)?, work: threads(WORK_THREADS)? };
     let hello = FromFiles::Hello(Hello { uid, landlock, spaces: opened });

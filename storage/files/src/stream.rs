@@ -1,4 +1,5 @@
-//! The person's end of a stream: bytes go out as fast as the reader takes them, and not longer than somebody wants them.
+//! The person's end of a stream: bytes go out as fast as the reader takes them and come in as fast as they are written, and not longer than
+//! somebody wants them.
 
 use std::os::fd::OwnedFd;
 
@@ -6,7 +7,7 @@ use eirene_files_protocol::Code;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{OFlags, fcntl_setfl, sendfile};
 use rustix::io::Errno;
-use rustix::net::{SendFlags, SocketType, send, sockopt};
+use rustix::net::{RecvFlags, SendFlags, SocketType, recv, send, sockopt};
 
 use crate::errno::code;
 use crate::server::Cancelled;
@@ -15,8 +16,10 @@ use crate::server::Cancelled;
 const CHUNK: usize = 1024 * 1024;
 /// Bytes of the buffer where a file system cannot send by itself.
 const BUFFER: usize = 256 * 1024;
-/// How long to wait for the reader before looking whether anybody still wants this.
+/// How long to wait for the other side before looking whether anybody still wants this.
 const LOOK_UP: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
+/// So often is that before a stream that brings nothing is said to pause.
+const IDLE: u32 = 5;
 
 /// A stream to the portal.
 #[derive(Debug)]
@@ -89,14 +92,34 @@ impl Stream {
         Ok(at)
     }
 
-    fn wait(&self) -> Result<(), Code> {
-        loop {
+    /// Takes what has come, and waits for it: 0 at the end of the stream, none where nothing came for a while.
+    pub(crate) fn read(&mut self, buffer: &mut [u8]) -> Result<Option<usize>, Code> {
+        for _ in 0..IDLE {
             self.cancelled.check()?;
-            match poll(&mut [PollFd::new(&self.socket, PollFlags::OUT)], Some(&LOOK_UP)) {
-                Ok(0) | Err(Errno::INTR) => {}
-                Ok(_) => return Ok(()),
+            match recv(&self.socket, &mut *buffer, RecvFlags::empty()) {
+                Ok((read, _)) => return Ok(Some(read)),
+                Err(Errno::AGAIN) => drop(self.poll(PollFlags::IN)?),
+                Err(Errno::INTR) => {}
+                // Whoever dies with bytes of ours unread ends the stream no less.
+                Err(Errno::CONNRESET) => return Ok(Some(0)),
                 Err(errno) => return Err(code(errno)),
             }
+        }
+        Ok(None)
+    }
+
+    fn wait(&self) -> Result<(), Code> {
+        while !self.poll(PollFlags::OUT)? {}
+        Ok(())
+    }
+
+    /// Waits as long as nobody has to look up. Whether the other side is ready.
+    fn poll(&self, what: PollFlags) -> Result<bool, Code> {
+        self.cancelled.check()?;
+        match poll(&mut [PollFd::new(&self.socket, what)], Some(&LOOK_UP)) {
+            Ok(0) | Err(Errno::INTR) => Ok(false),
+            Ok(_) => Ok(true),
+            Err(errno) => Err(code(errno)),
         }
     }
 }

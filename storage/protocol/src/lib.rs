@@ -23,10 +23,11 @@ pub use channel::{Channel, ChannelError, Packet};
 pub use frame::{FromFiles, Kind, ProtocolError, RequestNumber, ToFiles};
 pub use name::{HostileText, Name, PathError, RelativePath};
 pub use verbs::{
-    Answer, Archive, ArchiveFormat, Code, Copied, CopyFiles, Cursor, CursorError, Delete, EmptyTrash, Entry, EntryKind,
-    Hello, IdError, Link, List, ListTrash, Listed, MakeDirectory, Moment, Move, Moved, OnConflict, Open, OpenSpace,
-    OpenedSpace, Outcome, Part, PartId, Problem, Progress, PutInTrash, Read, ReadBegins, Restore, Skipped, Sort,
-    SpaceNumber, Spot, Stat, Stated, TrashId, Trashed, Verb, Version, Walked, Which,
+    Answer, Archive, ArchiveFormat, Checksum, Code, Copied, CopyFiles, CreateUpload, Cursor, CursorError, Delete,
+    Digest, EmptyTrash, Entry, EntryKind, Hello, IdError, Link, List, ListTrash, Listed, MakeDirectory, Moment, Move,
+    Moved, OnConflict, Open, OpenSpace, OpenedSpace, Outcome, Part, PartId, PartSpot, Problem, Progress, PutInTrash,
+    Read, ReadBegins, Restore, Skipped, Sort, SpaceNumber, Spot, Stat, Stated, TrashId, Trashed, UploadState, Verb,
+    Version, Walked, Which, WriteUpload,
 };
 
 /// Most bytes of one frame, its head included.

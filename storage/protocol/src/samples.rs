@@ -1,8 +1,9 @@
 //! One of each request that changes something, and of its answers, for the tests of frames.
 
 use crate::{
-    Answer, Code, Copied, CopyFiles, Delete, EmptyTrash, EntryKind, ListTrash, MakeDirectory, Move, Moved, OnConflict,
-    Part, PartId, PutInTrash, RelativePath, Restore, Skipped, SpaceNumber, Spot, TrashId, Trashed, Verb, Walked, Which,
+    Answer, Checksum, Code, Copied, CopyFiles, CreateUpload, Delete, Digest, EmptyTrash, EntryKind, ListTrash,
+    MakeDirectory, Moment, Move, Moved, Name, OnConflict, Part, PartId, PartSpot, PutInTrash, RelativePath, Restore,
+    Skipped, SpaceNumber, Spot, TrashId, Trashed, UploadState, Verb, Walked, Which, WriteUpload,
 };
 
 const SPACE: SpaceNumber = SpaceNumber(3);
@@ -14,6 +15,10 @@ fn path(text: &str) -> RelativePath {
 
 fn spot(text: &str) -> Spot {
     Spot { space: SPACE, path: path(text) }
+}
+
+fn part() -> PartSpot {
+    PartSpot { space: SPACE, directory: path("d"), id: PartId([0xcd; 16]) }
 }
 
 pub(crate) fn verbs() -> Vec<Verb> {
@@ -28,6 +33,25 @@ pub(crate) fn verbs() -> Vec<Verb> {
         Verb::EmptyTrash(EmptyTrash { space: SPACE, which: Which::One(TRASH_ID) }),
         Verb::EmptyTrash(EmptyTrash { space: SPACE, which: Which::Before(u64::MAX) }),
         Verb::Delete(Delete { space: SPACE, path: path("a") }),
+        Verb::CreateUpload(CreateUpload {
+            part: part(),
+            name: Name::parse(b"caf\xe9").unwrap(),
+            length: Some(u64::MAX),
+            sha256: Some(Digest([9; 32])),
+            modified: Some(Moment { seconds: -5, nanoseconds: 1 }),
+            on_conflict,
+            parents: true,
+        }),
+        Verb::LookAtUpload(part()),
+        Verb::WriteUpload(WriteUpload {
+            part: part(),
+            offset: 1,
+            bytes: Some(2),
+            length: None,
+            checksum: Some(Checksum::Crc32(Digest([1, 2, 3, 4]))),
+        }),
+        Verb::FinishUpload(part()),
+        Verb::RemovePart(part()),
     ]
 }
 
@@ -47,5 +71,6 @@ pub(crate) fn answers() -> Vec<Answer> {
         Answer::PutInTrash { id: TRASH_ID },
         Answer::TrashListed { entries: 9, next: None },
         Answer::Removed(walked),
+        Answer::Upload(UploadState { offset: 1, length: Some(2), created: 3, finished: None }),
     ]
 }

@@ -10,6 +10,7 @@ mod read;
 mod stat;
 mod tar_writer;
 mod trash;
+mod upload;
 
 use eirene_files_protocol::{Answer, Code, Problem, Verb};
 
@@ -32,6 +33,11 @@ pub(crate) fn run(job: &mut Job) -> Result<Answer, Problem> {
         (Verb::Restore(wanted), None) => Ok(trash::restore(job, wanted)?),
         (Verb::EmptyTrash(wanted), None) => Ok(trash::empty(job, wanted)?),
         (Verb::Delete(wanted), None) => Ok(delete::run(job, wanted)?),
+        (Verb::CreateUpload(wanted), None) => Ok(upload::create(job, wanted)?),
+        (Verb::LookAtUpload(part), None) => Ok(upload::look(job, part)?),
+        (Verb::WriteUpload(wanted), Some(mut stream)) => upload::write(job, wanted, &mut stream),
+        (Verb::FinishUpload(part), None) => upload::finish(job, part),
+        (Verb::RemovePart(part), None) => Ok(upload::remove(job, part)?),
         // A stream with what has none, or none with what needs one.
         _ => Err(Code::Invalid.into()),
     }
@@ -51,14 +57,17 @@ pub(crate) enum Lane {
 /// The threads for a verb.
 pub(crate) fn lane(verb: &Verb) -> Lane {
     match verb {
-        Verb::Read(_) | Verb::Archive(_) => Lane::Streams,
-        Verb::Copy(_) | Verb::EmptyTrash(_) | Verb::Delete(_) => Lane::Work,
+        // An upload is finished among its like: it may be read again, and is not to wait behind a copy.
+        Verb::Read(_) | Verb::Archive(_) | Verb::WriteUpload(_) | Verb::FinishUpload(_) => Lane::Streams,
+        Verb::Copy(_) | Verb::EmptyTrash(_) | Verb::Delete(_) | Verb::RemovePart(_) => Lane::Work,
         Verb::List(_)
         | Verb::Stat(_)
         | Verb::MakeDirectory(_)
         | Verb::Move(_)
         | Verb::PutInTrash(_)
         | Verb::ListTrash(_)
-        | Verb::Restore(_) => Lane::Metadata,
+        | Verb::Restore(_)
+        | Verb::CreateUpload(_)
+        | Verb::LookAtUpload(_) => Lane::Metadata,
     }
 }

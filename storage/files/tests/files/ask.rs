@@ -1,8 +1,9 @@
 //! Requests that change something, as the tests ask them.
 
 use eirene_files_protocol::{
-    Answer, Code, CopyFiles, Delete, EmptyTrash, ListTrash, MakeDirectory, Move, Moved, OnConflict, Outcome, Part,
-    PartId, PutInTrash, Restore, Spot, TrashId, Trashed, Verb, Walked, Which,
+    Answer, Code, CopyFiles, CreateUpload, Delete, EmptyTrash, ListTrash, MakeDirectory, Move, Moved, OnConflict,
+    Outcome, Part, PartId, PartSpot, Problem, PutInTrash, Restore, Spot, TrashId, Trashed, UploadState, Verb, Walked,
+    Which, WriteUpload,
 };
 
 use crate::bench::{Heard, Portal, SPACE, relative};
@@ -48,7 +49,36 @@ pub(crate) fn delete(path: &[u8]) -> Verb {
     Verb::Delete(Delete { space: SPACE, path: relative(path) })
 }
 
+pub(crate) fn part(directory: &[u8]) -> PartSpot {
+    PartSpot { space: SPACE, directory: relative(directory), id: PART }
+}
+
+/// An upload to this path.
+pub(crate) fn upload(path: &[u8], length: Option<u64>, on_conflict: OnConflict) -> CreateUpload {
+    let (directory, name) = relative(path).split_last().unwrap();
+    let part = part(directory.as_bytes());
+    CreateUpload { part, name, length, sha256: None, modified: None, on_conflict, parents: false }
+}
+
+pub(crate) fn write_upload(directory: &[u8], offset: u64) -> WriteUpload {
+    WriteUpload { part: part(directory), offset, bytes: None, length: None, checksum: None }
+}
+
 impl Heard {
+    pub(crate) fn upload(self) -> UploadState {
+        match self.done() {
+            Answer::Upload(state) => state,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    pub(crate) fn problem(self) -> Problem {
+        match self.outcome {
+            Outcome::Problem(problem) => problem,
+            Outcome::Done(answer) => panic!("{answer:?}"),
+        }
+    }
+
     pub(crate) fn done(self) -> Answer {
         match self.outcome {
             Outcome::Done(answer) => answer,
@@ -84,6 +114,25 @@ impl Portal {
             Answer::PutInTrash { id } => id,
             other => panic!("{other:?}"),
         }
+    }
+
+    /// Writes to an upload, until it takes no more.
+    pub(crate) fn send(&mut self, verb: WriteUpload, bytes: &[u8]) -> Heard {
+        let (number, stream) = self.begin(Verb::WriteUpload(verb));
+        let mut stream = stream.unwrap();
+        std::thread::scope(|scope| {
+            let writer = stream.try_clone().unwrap();
+            scope.spawn(move || {
+                // The other end may take no more.
+                let _ = std::io::Write::write_all(&mut &writer, bytes);
+                let _ = writer.shutdown(std::net::Shutdown::Write);
+            });
+            let heard = self.finish(number, None);
+            // Whatever is still being written is not waited for.
+            let _ = stream.shutdown(std::net::Shutdown::Both);
+            let _ = std::io::Read::read(&mut stream, &mut [0]);
+            heard
+        })
     }
 
     /// All that lies in the trash.

@@ -7,7 +7,7 @@ use std::os::unix::fs::{FileExt as _, MetadataExt as _, PermissionsExt as _, sym
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
-use eirene_files_protocol::{Answer, Code, OnConflict, ToFiles};
+use eirene_files_protocol::{Answer, Code, OnConflict, ToFiles, Verb};
 
 use crate::ask::{PART_NAME, copy, delete, make, move_to};
 use crate::bench::{Way, World, relative};
@@ -267,6 +267,8 @@ fn nothing_is_changed_in_a_space_that_is_only_read() {
         delete(b"file"),
         crate::ask::put_in_trash(b"file"),
         crate::ask::empty_trash(eirene_files_protocol::Which::Before(u64::MAX)),
+        Verb::CreateUpload(crate::ask::upload(b"up", None, refuse)),
+        Verb::RemovePart(crate::ask::part(b"")),
     ] {
         let what = format!("{verb:?}");
         assert_eq!(portal.code(verb), Some(Code::ReadOnly), "{what}");

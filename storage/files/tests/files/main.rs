@@ -8,4 +8,5 @@ mod changes;
 mod escape;
 mod process;
 mod trash;
+mod uploads;
 mod verbs;

@@ -74,6 +74,11 @@ impl PartId {
     pub fn file_name(self) -> Name {
         Name::known([UPLOAD_PREFIX, self.to_string().as_bytes()].concat())
     }
+
+    /// How the file is called that says what is known of an upload.
+    pub fn sidecar_name(self) -> Name {
+        Name::known([self.file_name().as_bytes(), b".json"].concat())
+    }
 }
 
 #[cfg(test)]
@@ -106,6 +111,7 @@ mod tests {
             prop_assert_eq!(serde_json::from_str::<PartId>(&serde_json::to_string(&id).unwrap()).unwrap(), id);
             prop_assert_eq!(Name::parse(id.file_name().as_bytes()).unwrap(), id.file_name());
             prop_assert!(id.file_name().as_bytes().starts_with(UPLOAD_PREFIX));
+            prop_assert_eq!(Name::parse(id.sidecar_name().as_bytes()).unwrap(), id.sidecar_name());
         }
 
         #[test]

@@ -8,6 +8,7 @@ mod ids;
 mod problem;
 mod reading;
 mod trash;
+mod uploads;
 
 use serde::{Deserialize, Serialize};
 
@@ -19,6 +20,7 @@ pub use reading::{
     Skipped, Sort, Stat, Stated, Version,
 };
 pub use trash::{Delete, EmptyTrash, ListTrash, PutInTrash, Restore, Trashed, Which};
+pub use uploads::{Checksum, CreateUpload, Digest, PartSpot, UploadState, WriteUpload};
 
 use crate::{HostileText, Name};
 
@@ -99,13 +101,23 @@ pub enum Verb {
     EmptyTrash(EmptyTrash),
     /// Removes for good; answers [`Progress`] and [`Answer::Removed`].
     Delete(Delete),
+    /// A new upload; answers [`Answer::Upload`].
+    CreateUpload(CreateUpload),
+    /// How far an upload is; answers [`Answer::Upload`].
+    LookAtUpload(PartSpot),
+    /// Bytes from the stream into an upload; answers [`Answer::Upload`]. What came counts, also where the last word is a problem.
+    WriteUpload(WriteUpload),
+    /// Gives an upload that is whole its name; answers [`Answer::Moved`], also where it has it already.
+    FinishUpload(PartSpot),
+    /// Removes what is left of an upload or of a copy, and what is known of it; answers [`Answer::Removed`].
+    RemovePart(PartSpot),
 }
 
 impl Verb {
     /// Whether the request brings a stream.
     pub fn has_stream(&self) -> bool {
         match self {
-            Self::Read(_) | Self::Archive(_) => true,
+            Self::Read(_) | Self::Archive(_) | Self::WriteUpload(_) => true,
             Self::List(_)
             | Self::Stat(_)
             | Self::MakeDirectory(_)
@@ -115,7 +127,11 @@ impl Verb {
             | Self::ListTrash(_)
             | Self::Restore(_)
             | Self::EmptyTrash(_)
-            | Self::Delete(_) => false,
+            | Self::Delete(_)
+            | Self::CreateUpload(_)
+            | Self::LookAtUpload(_)
+            | Self::FinishUpload(_)
+            | Self::RemovePart(_) => false,
         }
     }
 }
@@ -194,4 +210,6 @@ pub enum Answer {
     },
     /// It is gone, but for what was skipped and the directories that is in.
     Removed(Walked),
+    /// How far the upload is now.
+    Upload(UploadState),
 }

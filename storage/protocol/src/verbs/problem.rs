@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 pub struct Problem {
     /// What is wrong.
     pub code: Code,
-    /// The file's size, where a range was asked for that it does not have.
+    /// The file's size, where a range was asked for that it does not have; where an upload goes on, with every problem of writing to one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bytes: Option<u64>,
 }
@@ -69,8 +69,16 @@ pub enum Code {
     OverQuota,
     /// Nothing may be changed in this space, or on this file system.
     ReadOnly,
-    /// The reader closed the stream.
+    /// The other end of the stream was closed.
     CutOff,
+    /// Somebody else is writing to the upload.
+    Locked,
+    /// The upload is somewhere else.
+    OffsetDiffers,
+    /// The bytes are others than were meant.
+    ChecksumDiffers,
+    /// There is no such upload, or what lies there is not what was uploaded.
+    UploadGone,
     /// As asked.
     Cancelled,
     /// The file system does not answer, or has lost this.
