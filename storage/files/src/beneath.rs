@@ -99,6 +99,19 @@ impl Space {
 
     /// Finds what `path` leads to, and says where that is not in the space, or the platform's.
     pub(crate) fn find(&self, path: &RelativePath, last: Last) -> Result<Place, Code> {
+        let found = self.find_as_it_is(path, last);
+        // Nothing is said of what is in a reserved directory, not even that it is not there.
+        if found.is_err() && self.leads_through_reserved(path) { Err(Code::Reserved) } else { found }
+    }
+
+    /// Whether a directory on the way is the platform's, by whatever way it is found.
+    fn leads_through_reserved(&self, path: &RelativePath) -> bool {
+        let ways = path.as_bytes().iter().enumerate().filter(|(_, byte)| **byte == b'/').map(|(end, _)| end);
+        ways.filter_map(|end| RelativePath::parse(&path.as_bytes()[..end]).ok())
+            .any(|way| matches!(self.find_as_it_is(&way, Last::Followed), Err(Code::Reserved)))
+    }
+
+    fn find_as_it_is(&self, path: &RelativePath, last: Last) -> Result<Place, Code> {
         if path.is_reserved(&self.reserved) {
             return Err(Code::Reserved);
         }

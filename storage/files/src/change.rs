@@ -7,11 +7,12 @@ use std::os::fd::{AsFd as _, OwnedFd};
 
 use eirene_files_protocol::{Code, EntryKind, Moment, Name, RelativePath, UPLOAD_PREFIX};
 use rustix::fs::{
-    AtFlags, Mode, OFlags, RenameFlags, Statx, Timespec, Timestamps, chmodat, linkat, mkdirat, openat, renameat,
-    renameat_with, symlinkat, unlinkat,
+    AtFlags, Mode, OFlags, RenameFlags, Statx, Timespec, Timestamps, XattrFlags, chmodat, getxattr, linkat, mkdirat,
+    openat, removexattr, renameat, renameat_with, setxattr, symlinkat, unlinkat,
 };
 use rustix::io::Errno;
 
+use crate::acl;
 use crate::beneath::{Last, Place, Space, look_at_entry};
 use crate::errno::{code, renaming};
 
@@ -181,6 +182,38 @@ impl Place {
     pub(crate) fn set_mode(&self, mode: u16) -> Result<(), Code> {
         let mode = Mode::from_raw_mode(u32::from(mode));
         chmodat(self.descriptors(), self.magic_name(), mode, AtFlags::empty()).map_err(code)
+    }
+
+    /// An extended attribute of what is held, which is no link; none where there is none, or none can be.
+    pub(crate) fn attribute(&self, name: &str) -> Result<Option<Vec<u8>>, Code> {
+        let mut bytes = vec![0; acl::MOST_BYTES];
+        match getxattr(self.magic_path(), name, bytes.as_mut_slice()) {
+            Ok(length) => {
+                bytes.truncate(length);
+                Ok(Some(bytes))
+            }
+            Err(Errno::NODATA | Errno::OPNOTSUPP) => Ok(None),
+            Err(Errno::RANGE) => Err(Code::TooMany),
+            Err(errno) => Err(code(errno)),
+        }
+    }
+
+    /// Sets an extended attribute.
+    pub(crate) fn set_attribute(&self, name: &str, bytes: &[u8]) -> Result<(), Code> {
+        setxattr(self.magic_path(), name, bytes, XattrFlags::empty()).map_err(code)
+    }
+
+    /// Removes an extended attribute; one that is not there is as good.
+    pub(crate) fn remove_attribute(&self, name: &str) -> Result<(), Code> {
+        match removexattr(self.magic_path(), name) {
+            Ok(()) | Err(Errno::NODATA | Errno::OPNOTSUPP) => Ok(()),
+            Err(errno) => Err(code(errno)),
+        }
+    }
+
+    /// As [`Self::magic_name`], for calls that take no directory.
+    fn magic_path(&self) -> String {
+        format!("/proc/self/fd/{}", self.magic_name())
     }
 
     /// Sets the times of what is held, which is no link.

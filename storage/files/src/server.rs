@@ -15,6 +15,8 @@ use eirene_files_protocol::{
     Problem, Progress, ProtocolError, RequestNumber, SpaceNumber, ToFiles, Verb,
 };
 use rustix::io::Errno;
+use rustix::process::setpriority_process;
+use rustix::thread::gettid;
 
 use crate::beneath::{Descriptors, Space, can_resolve_beneath};
 use crate::confine::confine;
@@ -28,6 +30,8 @@ const METADATA_THREADS: usize = 4;
 const STREAM_THREADS: usize = 10;
 /// Threads for what goes through directories and copies: a second one, so that what is short does not wait for what is long.
 const WORK_THREADS: usize = 2;
+/// The priority of what nobody waits for. On Linux it is a thread's own, and the disk's scheduler goes by it too.
+const LEAST_PRIORITY: i32 = 19;
 /// The process's data is limited; its threads need little.
 const STACK_BYTES: usize = 512 * 1024;
 
@@ -195,8 +199,15 @@ pub fn serve(channel: Channel, settings: &Settings) -> Result<(), StartError> {
     // Before any thread is started: a thread is confined as the one that started it.
     let landlock = if settings.landlock { confine(spaces.iter())? } else { None };
     let server = Arc::new(Server { channel, spaces, boot, running: Mutex::default() });
-    let lanes =
-        Lanes { metadata: threads(METADATA_THREADS)?, streams: threads(STREAM_THREADS)?, work: threads(WORK_THREADS)? };
+    let lanes = Lanes {
+        metadata: threads(METADATA_THREADS)?,
+        streams: threads(STREAM_THREADS)?,
+        work: threads(WORK_THREADS)?,
+        // Where it may not be made less, it has to share.
+        idle: threads_with(1, || {
+            let _ = setpriority_process(Some(gettid()), LEAST_PRIORITY);
+        })?,
+    };
     let hello = FromFiles::Hello(Hello { uid, landlock, spaces: opened });
     server.channel.send(&hello.encode()?, None)?;
     let ended = listen(&server, &lanes, &mut buffer);
@@ -210,14 +221,21 @@ struct Lanes {
     metadata: SyncSender<Job>,
     streams: SyncSender<Job>,
     work: SyncSender<Job>,
+    idle: SyncSender<Job>,
 }
 
 fn threads(many: usize) -> Result<SyncSender<Job>, StartError> {
+    threads_with(many, || {})
+}
+
+/// Threads that do something each before they begin.
+fn threads_with(many: usize, first: fn()) -> Result<SyncSender<Job>, StartError> {
     let (sender, receiver) = sync_channel::<Job>(MOST_REQUESTS);
     let receiver = Arc::new(Mutex::new(receiver));
     for _ in 0..many {
         let receiver = receiver.clone();
         let work = move || {
+            first();
             while let Some(job) = next(&receiver) {
                 job.run();
             }
@@ -263,6 +281,7 @@ fn listen(server: &Arc<Server>, lanes: &Lanes, buffer: &mut Vec<u8>) -> Result<(
                     Lane::Metadata => &lanes.metadata,
                     Lane::Streams => &lanes.streams,
                     Lane::Work => &lanes.work,
+                    Lane::Idle => &lanes.idle,
                 };
                 let job = Job { verb, stream: packet.descriptor, cancelled, number, server: server.clone() };
                 // There is room: no more are running than the queue has places.

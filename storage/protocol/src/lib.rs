@@ -23,11 +23,12 @@ pub use channel::{Channel, ChannelError, Packet};
 pub use frame::{FromFiles, Kind, ProtocolError, RequestNumber, ToFiles};
 pub use name::{HostileText, Name, PathError, RelativePath};
 pub use verbs::{
-    Answer, Archive, ArchiveFormat, Checksum, Code, Copied, CopyFiles, CreateUpload, Cursor, CursorError, Delete,
-    Digest, EmptyTrash, Entry, EntryKind, Hello, IdError, Link, List, ListTrash, Listed, MakeDirectory, Moment, Move,
-    Moved, OnConflict, Open, OpenSpace, OpenedSpace, Outcome, Part, PartId, PartSpot, Problem, Progress, PutInTrash,
-    Read, ReadBegins, Restore, Skipped, Sort, SpaceNumber, Spot, Stat, Stated, TrashId, Trashed, UploadState, Verb,
-    Version, Walked, Which, WriteUpload,
+    AclEntry, Answer, Archive, ArchiveFormat, Checksum, Code, Copied, CopyFiles, CreateUpload, Cursor, CursorError,
+    Delete, Digest, EmptyTrash, Entry, EntryKind, Found, Hello, IdError, KnownDirectory, Link, List, ListTrash, Listed,
+    LookAtPermissions, MakeDirectory, Measured, Moment, Move, Moved, OnConflict, Open, OpenSpace, OpenedSpace, Outcome,
+    Part, PartId, PartSpot, PermissionChange, Permissions, Problem, Progress, PutInTrash, Read, ReadBegins, Restore,
+    Rights, RightsError, Scan, Scanned, Search, Searched, SetPermissions, Share, Skipped, Sort, SpaceNumber, Spot,
+    Stat, Stated, TrashId, Trashed, UploadState, Verb, Version, Walked, Which, Who, WriteUpload,
 };
 
 /// Most bytes of one frame, its head included.
@@ -44,6 +45,15 @@ pub const MOST_ENTRIES: u32 = 5_000;
 
 /// Most entries one page of a trash has.
 pub const MOST_TRASHED: u32 = 1_000;
+
+/// Most lines of an access control list.
+pub const MOST_ACL: usize = 512;
+
+/// Most entries one search finds.
+pub const MOST_FOUND: u32 = 1_000;
+
+/// Most directories a scan is told to leave out.
+pub const MOST_KNOWN: usize = 1_000;
 
 /// Most skipped entries an answer names; the rest is only counted.
 pub const MOST_SKIPPED: usize = 100;

@@ -1,9 +1,11 @@
 //! One of each request that changes something, and of its answers, for the tests of frames.
 
 use crate::{
-    Answer, Checksum, Code, Copied, CopyFiles, CreateUpload, Delete, Digest, EmptyTrash, EntryKind, ListTrash,
-    MakeDirectory, Moment, Move, Moved, Name, OnConflict, Part, PartId, PartSpot, PutInTrash, RelativePath, Restore,
-    Skipped, SpaceNumber, Spot, TrashId, Trashed, UploadState, Verb, Walked, Which, WriteUpload,
+    AclEntry, Answer, Checksum, Code, Copied, CopyFiles, CreateUpload, Delete, Digest, EmptyTrash, EntryKind, Found,
+    KnownDirectory, ListTrash, LookAtPermissions, MakeDirectory, Measured, Moment, Move, Moved, Name, OnConflict, Part,
+    PartId, PartSpot, PermissionChange, Permissions, PutInTrash, RelativePath, Restore, Rights, Scan, Scanned, Search,
+    Searched, SetPermissions, Share, Skipped, SpaceNumber, Spot, TrashId, Trashed, UploadState, Verb, Walked, Which,
+    Who, WriteUpload,
 };
 
 const SPACE: SpaceNumber = SpaceNumber(3);
@@ -19,6 +21,21 @@ fn spot(text: &str) -> Spot {
 
 fn part() -> PartSpot {
     PartSpot { space: SPACE, directory: path("d"), id: PartId([0xcd; 16]) }
+}
+
+fn acl() -> Vec<AclEntry> {
+    let line = |(who, bits)| AclEntry { who, may: Rights::from_bits(bits) };
+    [(Who::Owner, 7), (Who::User(1000), 5), (Who::OwningGroup, 0), (Who::Group(7), 6), (Who::Mask, 7), (Who::Other, 1)]
+        .map(line)
+        .into()
+}
+
+fn permissions(change: PermissionChange) -> Verb {
+    Verb::SetPermissions(SetPermissions { space: SPACE, path: path("a"), change, recursive: true })
+}
+
+fn known() -> KnownDirectory {
+    KnownDirectory { path: path("a/b"), device: u64::MAX, inode: 5 }
 }
 
 pub(crate) fn verbs() -> Vec<Verb> {
@@ -52,12 +69,33 @@ pub(crate) fn verbs() -> Vec<Verb> {
         }),
         Verb::FinishUpload(part()),
         Verb::RemovePart(part()),
+        Verb::LookAtPermissions(LookAtPermissions { space: SPACE, path: path("a") }),
+        permissions(PermissionChange::Share(Share::GroupReads)),
+        permissions(PermissionChange::Mode(0o640)),
+        permissions(PermissionChange::Acl { access: acl(), default: Vec::new() }),
+        Verb::Search(Search {
+            space: SPACE,
+            path: path(""),
+            name: "*.é".into(),
+            kind: Some(EntryKind::File),
+            least_bytes: Some(1),
+            most_bytes: None,
+            since: Some(-1),
+            limit: 10,
+        }),
+        Verb::Scan(Scan { space: SPACE, path: path("a"), known: vec![known()], budget_ms: 60_000 }),
     ]
 }
 
 pub(crate) fn parts() -> Vec<Part> {
     let trashed = |origin, bytes| Trashed { id: TRASH_ID, origin, kind: EntryKind::File, bytes };
-    vec![Part::Trashed(vec![trashed(Some(path("a")), Some(1)), trashed(None, None)])]
+    let found = Found { path: path("a"), kind: EntryKind::Link, bytes: None, modified: None };
+    let measured = Measured { directory: known(), bytes: 1, entries: 2, own_bytes: 3, own_entries: 4 };
+    vec![
+        Part::Trashed(vec![trashed(Some(path("a")), Some(1)), trashed(None, None)]),
+        Part::Found(vec![found]),
+        Part::Measured(vec![measured]),
+    ]
 }
 
 pub(crate) fn answers() -> Vec<Answer> {
@@ -70,7 +108,19 @@ pub(crate) fn answers() -> Vec<Answer> {
         Answer::Copied(Copied { moved, walked: walked.clone() }),
         Answer::PutInTrash { id: TRASH_ID },
         Answer::TrashListed { entries: 9, next: None },
-        Answer::Removed(walked),
+        Answer::Removed(walked.clone()),
+        Answer::Permissions(Permissions {
+            owner: 1,
+            group: 2,
+            mode: 0o2750,
+            mine: true,
+            share: Some(Share::Private),
+            access: Some(acl()),
+            default: None,
+        }),
+        Answer::PermissionsSet(walked.clone()),
+        Answer::Searched(Searched { found: 1, more: true, walked: walked.clone() }),
+        Answer::Scanned(Scanned { complete: false, approximate: true, walked }),
         Answer::Upload(UploadState { offset: 1, length: Some(2), created: 3, finished: None }),
     ]
 }

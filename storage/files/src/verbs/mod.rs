@@ -6,7 +6,10 @@ mod delete;
 mod list;
 mod make_directory;
 mod move_to;
+mod permissions;
 mod read;
+mod scan;
+mod search;
 mod stat;
 mod tar_writer;
 mod trash;
@@ -38,6 +41,10 @@ pub(crate) fn run(job: &mut Job) -> Result<Answer, Problem> {
         (Verb::WriteUpload(wanted), Some(mut stream)) => upload::write(job, wanted, &mut stream),
         (Verb::FinishUpload(part), None) => upload::finish(job, part),
         (Verb::RemovePart(part), None) => Ok(upload::remove(job, part)?),
+        (Verb::LookAtPermissions(wanted), None) => Ok(permissions::look(job, wanted)?),
+        (Verb::SetPermissions(wanted), None) => Ok(permissions::set(job, wanted)?),
+        (Verb::Search(search), None) => Ok(search::run(job, search)?),
+        (Verb::Scan(scan), None) => Ok(scan::run(job, scan)?),
         // A stream with what has none, or none with what needs one.
         _ => Err(Code::Invalid.into()),
     }
@@ -52,6 +59,8 @@ pub(crate) enum Lane {
     Streams,
     /// What walks through directories or copies.
     Work,
+    /// What nobody waits for: it takes what time the others leave.
+    Idle,
 }
 
 /// The threads for a verb.
@@ -59,7 +68,14 @@ pub(crate) fn lane(verb: &Verb) -> Lane {
     match verb {
         // An upload is finished among its like: it may be read again, and is not to wait behind a copy.
         Verb::Read(_) | Verb::Archive(_) | Verb::WriteUpload(_) | Verb::FinishUpload(_) => Lane::Streams,
-        Verb::Copy(_) | Verb::EmptyTrash(_) | Verb::Delete(_) | Verb::RemovePart(_) => Lane::Work,
+        Verb::SetPermissions(wanted) if !wanted.recursive => Lane::Metadata,
+        Verb::Copy(_)
+        | Verb::EmptyTrash(_)
+        | Verb::Delete(_)
+        | Verb::RemovePart(_)
+        | Verb::SetPermissions(_)
+        | Verb::Search(_) => Lane::Work,
+        Verb::Scan(_) => Lane::Idle,
         Verb::List(_)
         | Verb::Stat(_)
         | Verb::MakeDirectory(_)
@@ -68,6 +84,7 @@ pub(crate) fn lane(verb: &Verb) -> Lane {
         | Verb::ListTrash(_)
         | Verb::Restore(_)
         | Verb::CreateUpload(_)
-        | Verb::LookAtUpload(_) => Lane::Metadata,
+        | Verb::LookAtUpload(_)
+        | Verb::LookAtPermissions(_) => Lane::Metadata,
     }
 }

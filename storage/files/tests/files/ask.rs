@@ -1,9 +1,9 @@
 //! Requests that change something, as the tests ask them.
 
 use eirene_files_protocol::{
-    Answer, Code, CopyFiles, CreateUpload, Delete, EmptyTrash, ListTrash, MakeDirectory, Move, Moved, OnConflict,
-    Outcome, Part, PartId, PartSpot, Problem, PutInTrash, Restore, Spot, TrashId, Trashed, UploadState, Verb, Walked,
-    Which, WriteUpload,
+    Answer, Code, CopyFiles, CreateUpload, Delete, EmptyTrash, ListTrash, LookAtPermissions, MakeDirectory, Move,
+    Moved, OnConflict, Outcome, Part, PartId, PartSpot, PermissionChange, Problem, PutInTrash, Restore, Scan, Search,
+    SetPermissions, Spot, TrashId, Trashed, UploadState, Verb, Walked, Which, WriteUpload,
 };
 
 use crate::bench::{Heard, Portal, SPACE, relative};
@@ -64,6 +64,31 @@ pub(crate) fn write_upload(directory: &[u8], offset: u64) -> WriteUpload {
     WriteUpload { part: part(directory), offset, bytes: None, length: None, checksum: None }
 }
 
+pub(crate) fn permissions(path: &[u8], change: PermissionChange, recursive: bool) -> Verb {
+    Verb::SetPermissions(SetPermissions { space: SPACE, path: relative(path), change, recursive })
+}
+
+pub(crate) fn look_at_permissions(path: &[u8]) -> Verb {
+    Verb::LookAtPermissions(LookAtPermissions { space: SPACE, path: relative(path) })
+}
+
+pub(crate) fn search(path: &[u8], name: &str) -> Search {
+    Search {
+        space: SPACE,
+        path: relative(path),
+        name: name.into(),
+        kind: None,
+        least_bytes: None,
+        most_bytes: None,
+        since: None,
+        limit: 1000,
+    }
+}
+
+pub(crate) fn scan(path: &[u8]) -> Scan {
+    Scan { space: SPACE, path: relative(path), known: Vec::new(), budget_ms: 60_000 }
+}
+
 impl Heard {
     pub(crate) fn upload(self) -> UploadState {
         match self.done() {
@@ -96,8 +121,10 @@ impl Heard {
 
     pub(crate) fn walked(self) -> Walked {
         match self.done() {
-            Answer::Removed(walked) => walked,
+            Answer::Removed(walked) | Answer::PermissionsSet(walked) => walked,
             Answer::Copied(copied) => copied.walked,
+            Answer::Searched(searched) => searched.walked,
+            Answer::Scanned(scanned) => scanned.walked,
             other => panic!("{other:?}"),
         }
     }

@@ -5,10 +5,15 @@ use std::fs::{create_dir, create_dir_all, hard_link, write};
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use eirene_files_protocol::{Code, CreateUpload, OnConflict, TrashId, Verb, Which};
+use eirene_files_protocol::{
+    AclEntry, Code, CreateUpload, OnConflict, PermissionChange, Rights, Share, TrashId, Verb, Which, Who,
+};
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 
-use crate::ask::{copy, delete, empty_trash, make, move_to, part, put_in_trash, restore, upload};
+use crate::ask::{
+    copy, delete, empty_trash, look_at_permissions, make, move_to, part, permissions, put_in_trash, restore, scan,
+    search, upload,
+};
 use crate::bench::{PERSON, SECRET_NAME, Way, World, is_root};
 use crate::escape::{with_mounts, with_mounts_at};
 
@@ -16,7 +21,7 @@ use crate::escape::{with_mounts, with_mounts_at};
 type Attempt = (&'static str, fn(&[u8]) -> Verb);
 
 /// Every verb that changes something, at every place that it takes a path. `own` is a harmless file of the space.
-const VERBS: [Attempt; 17] = [
+const VERBS: [Attempt; 23] = [
     ("make_directory", |path| make(path, false)),
     ("make_directory with parents", |path| make(path, true)),
     ("move from", |path| move_to(path, b"moved", OnConflict::Refuse)),
@@ -35,8 +40,22 @@ const VERBS: [Attempt; 17] = [
     }),
     ("look at an upload in", |path| Verb::LookAtUpload(upload(path, None, OnConflict::Refuse).part)),
     ("finish an upload in", |path| Verb::FinishUpload(upload(path, None, OnConflict::Refuse).part)),
+    ("look at permissions of", look_at_permissions),
+    ("set permissions of", |path| permissions(path, PermissionChange::Mode(0), false)),
+    ("set permissions below", |path| permissions(path, PermissionChange::Share(Share::Private), true)),
+    ("set a list of", |path| {
+        permissions(path, PermissionChange::Acl { access: everybody(), default: everybody() }, true)
+    }),
+    ("search", |path| Verb::Search(search(path, ""))),
+    ("scan", |path| Verb::Scan(scan(path))),
     ("remove a part in", |path| Verb::RemovePart(upload(path, None, OnConflict::Refuse).part)),
 ];
+
+/// A list that gives everything to everybody.
+fn everybody() -> Vec<AclEntry> {
+    let line = |who| AclEntry { who, may: Rights::from_bits(7) };
+    [Who::Owner, Who::User(1), Who::OwningGroup, Who::Other].map(line).into()
+}
 
 /// Something that lies in the trash of each of these worlds.
 const TRASHED: TrashId = TrashId([0x11; 16]);
@@ -148,6 +167,15 @@ fn what_a_verb_walks_through_is_never_left_by_a_link() {
         copied.assert_innocent("copy");
         assert_eq!(copied.walked().bytes, 0, "nothing of what the links lead to is counted");
         assert!(world.at("copied/link").is_symlink() && world.at("copied/sub/file").is_symlink());
+        assert_eq!(portal.ask(permissions(b"copied", PermissionChange::Mode(0o700), true)).walked().entries, 2);
+        let heard = portal.ask(permissions(b"copied", PermissionChange::Share(Share::GroupWrites), true));
+        assert_eq!(heard.walked().entries, 2, "directories only: links have no permissions");
+        let found = portal.ask(Verb::Search(search(b"tree", "")));
+        found.assert_innocent("search");
+        assert_eq!(found.walked().entries, 4);
+        let scanned = portal.ask(Verb::Scan(scan(b"tree")));
+        scanned.assert_innocent("scan");
+        assert_eq!(scanned.walked().entries, 4);
         assert_eq!(portal.ask(delete(b"copied")).walked().entries, 5);
         portal.trash(b"tree");
         portal.ask(empty_trash(Which::Before(u64::MAX))).done();
@@ -196,6 +224,10 @@ fn a_link_swapped_in_while_anything_is_changed_leads_nowhere() {
                     Verb::LookAtUpload(part(b"place")),
                     Verb::FinishUpload(part(b"place")),
                     Verb::RemovePart(part(b"place")),
+                    permissions(secret.as_bytes(), PermissionChange::Mode(0o777), false),
+                    permissions(b"place/empty", PermissionChange::Share(Share::Private), true),
+                    Verb::Search(search(b"place", "")),
+                    Verb::Scan(scan(b"place")),
                 ] {
                     let what = format!("{verb:?}");
                     let heard = portal.ask(verb);
@@ -256,8 +288,16 @@ fn a_directory_swapped_while_it_is_walked_is_left_alone() {
             for _ in 0..15 {
                 let heard = portal.ask(copy(b"source", b"copied", OnConflict::Refuse));
                 heard.assert_innocent("copy");
-                let heard = portal.ask(delete(b"copied"));
-                heard.assert_innocent("delete");
+                for verb in [
+                    permissions(b"copied", PermissionChange::Mode(0o711), true),
+                    Verb::Scan(scan(b"source")),
+                    delete(b"copied"),
+                ] {
+                    let what = format!("{verb:?}");
+                    portal.ask(verb).assert_innocent(&what);
+                }
+                // What it finds in its own tree is called so, too.
+                assert_eq!(portal.ask(Verb::Search(search(b"source", "no such name"))).parts, []);
                 portal.ask(delete(b"copied"));
             }
             over.store(true, Ordering::Relaxed);

@@ -269,6 +269,7 @@ fn nothing_is_changed_in_a_space_that_is_only_read() {
         crate::ask::empty_trash(eirene_files_protocol::Which::Before(u64::MAX)),
         Verb::CreateUpload(crate::ask::upload(b"up", None, refuse)),
         Verb::RemovePart(crate::ask::part(b"")),
+        crate::ask::permissions(b"file", eirene_files_protocol::PermissionChange::Mode(0), false),
     ] {
         let what = format!("{verb:?}");
         assert_eq!(portal.code(verb), Some(Code::ReadOnly), "{what}");

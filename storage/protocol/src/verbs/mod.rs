@@ -5,6 +5,8 @@
 
 mod changing;
 mod ids;
+mod looking;
+mod permissions;
 mod problem;
 mod reading;
 mod trash;
@@ -14,6 +16,10 @@ use serde::{Deserialize, Serialize};
 
 pub use changing::{Copied, CopyFiles, MakeDirectory, Move, Moved, OnConflict, Spot, Walked};
 pub use ids::{IdError, PartId, TrashId};
+pub use looking::{Found, KnownDirectory, Measured, Scan, Scanned, Search, Searched};
+pub use permissions::{
+    AclEntry, LookAtPermissions, PermissionChange, Permissions, Rights, RightsError, SetPermissions, Share, Who,
+};
 pub use problem::{Code, Problem};
 pub use reading::{
     Archive, ArchiveFormat, Cursor, CursorError, Entry, EntryKind, Link, List, Listed, Moment, Read, ReadBegins,
@@ -111,6 +117,14 @@ pub enum Verb {
     FinishUpload(PartSpot),
     /// Removes what is left of an upload or of a copy, and what is known of it; answers [`Answer::Removed`].
     RemovePart(PartSpot),
+    /// Who may do what; answers [`Answer::Permissions`].
+    LookAtPermissions(LookAtPermissions),
+    /// Changes who may do what; answers [`Progress`] and [`Answer::PermissionsSet`].
+    SetPermissions(SetPermissions),
+    /// Searches by name; answers [`Progress`], [`Part::Found`] and [`Answer::Searched`].
+    Search(Search),
+    /// Measures what takes the room; answers [`Progress`], [`Part::Measured`] and [`Answer::Scanned`].
+    Scan(Scan),
 }
 
 impl Verb {
@@ -131,7 +145,11 @@ impl Verb {
             | Self::CreateUpload(_)
             | Self::LookAtUpload(_)
             | Self::FinishUpload(_)
-            | Self::RemovePart(_) => false,
+            | Self::RemovePart(_)
+            | Self::LookAtPermissions(_)
+            | Self::SetPermissions(_)
+            | Self::Search(_)
+            | Self::Scan(_) => false,
         }
     }
 }
@@ -146,6 +164,10 @@ pub enum Part {
     ReadBegins(ReadBegins),
     /// What lies in the trash, in order; as many as a frame takes.
     Trashed(Vec<Trashed>),
+    /// What was found.
+    Found(Vec<Found>),
+    /// Directories that were measured to their end, each after those in it.
+    Measured(Vec<Measured>),
 }
 
 /// How far it is.
@@ -212,4 +234,12 @@ pub enum Answer {
     Removed(Walked),
     /// How far the upload is now.
     Upload(UploadState),
+    /// Who may do what.
+    Permissions(Permissions),
+    /// Permissions are as asked, but for what was skipped.
+    PermissionsSet(Walked),
+    /// All that was found has been said.
+    Searched(Searched),
+    /// All that was measured has been said.
+    Scanned(Scanned),
 }

@@ -1,0 +1,195 @@
+//! A search by name below a directory. No pattern costs more than the name is long.
+
+use eirene_files_protocol::{
+    Answer, Code, EntryKind, Found, MOST_BYTES, MOST_FOUND, Part, RelativePath, Search, Searched,
+};
+
+use crate::beneath::{Last, kind_of_entry, look_at_entry, modified};
+use crate::server::Job;
+use crate::walk::{Account, Step, Walk};
+
+/// Most characters of what is looked for.
+const MOST_PATTERN: usize = 255;
+/// Most results of a frame.
+const MOST_IN_FRAME: usize = 200;
+
+pub(super) fn run(job: &Job, search: &Search) -> Result<Answer, Code> {
+    if search.limit == 0 || search.limit > MOST_FOUND || search.name.chars().count() > MOST_PATTERN {
+        return Err(Code::Invalid);
+    }
+    let space = job.space(search.space)?;
+    let top = space.find(&search.path, Last::Followed)?;
+    if top.look()?.0 != EntryKind::Directory {
+        return Err(Code::NotADirectory);
+    }
+    let pattern = Pattern::new(&search.name);
+    let mut account = Account::new();
+    let mut results = Results { job, frame: Vec::new(), bytes: 0, found: 0 };
+    let mut walk = Walk::new(false);
+    walk.enter(&top, RelativePath::default(), ())?;
+    while let Some(step) = walk.step(space, &job.cancelled)? {
+        account.say(job)?;
+        let Some(level) = walk.here() else { break };
+        match step {
+            Step::Entry(name) => {
+                account.done(0);
+                let looked = look_at_entry(level.place.as_fd(), name.as_bytes());
+                let kind = kind_of_entry(&looked);
+                let Ok(path) = level.path.join(&name) else {
+                    account.skip(level.path.clone(), Code::TooDeep);
+                    continue;
+                };
+                let is_plain = kind != EntryKind::Mount;
+                let looked = looked.ok().filter(|_| is_plain);
+                let (bytes, time) = (looked.as_ref().map(|found| found.stx_size), looked.as_ref().map(modified));
+                let is_wanted = search.kind.is_none_or(|wanted| wanted == kind)
+                    && search.least_bytes.is_none_or(|least| bytes.is_some_and(|bytes| bytes >= least))
+                    && search.most_bytes.is_none_or(|most| bytes.is_some_and(|bytes| bytes <= most))
+                    && search.since.is_none_or(|since| time.is_some_and(|time| time.seconds >= since));
+                if is_wanted && pattern.matches(name.as_bytes()) {
+                    results.push(Found { path: path.clone(), kind, bytes, modified: time })?;
+                    if results.found == u64::from(search.limit) {
+                        results.send()?;
+                        let walked = account.walked;
+                        return Ok(Answer::Searched(Searched { found: results.found, more: true, walked }));
+                    }
+                }
+                if kind == EntryKind::Directory {
+                    let place = level.place.child(&name);
+                    if let Err(why) = place.and_then(|place| walk.enter(&place, path.clone(), ())) {
+                        account.skip(path, why);
+                    }
+                }
+            }
+            Step::Unlisted(why) => account.skip(level.path.clone(), why),
+            Step::Leave => drop(walk.leave()),
+        }
+    }
+    results.send()?;
+    Ok(Answer::Searched(Searched { found: results.found, more: false, walked: account.walked }))
+}
+
+struct Results<'a> {
+    job: &'a Job,
+    frame: Vec<Found>,
+    bytes: usize,
+    found: u64,
+}
+
+impl Results<'_> {
+    fn push(&mut self, found: Found) -> Result<(), Code> {
+        // JSON makes at most six bytes of one.
+        let most = 200 + 6 * found.path.as_bytes().len();
+        if self.bytes + most > MOST_BYTES - 1024 || self.frame.len() == MOST_IN_FRAME {
+            self.send()?;
+        }
+        self.bytes += most;
+        self.found += 1;
+        self.frame.push(found);
+        Ok(())
+    }
+
+    fn send(&mut self) -> Result<(), Code> {
+        self.bytes = 0;
+        if self.frame.is_empty() { Ok(()) } else { self.job.part(Part::Found(std::mem::take(&mut self.frame))) }
+    }
+}
+
+/// What a name is to be like.
+enum Pattern {
+    Contains(String),
+    Like(Vec<char>),
+}
+
+impl Pattern {
+    fn new(text: &str) -> Self {
+        let text = text.to_lowercase();
+        if text.contains(['*', '?']) { Self::Like(text.chars().collect()) } else { Self::Contains(text) }
+    }
+
+    fn matches(&self, name: &[u8]) -> bool {
+        let name = String::from_utf8_lossy(name).to_lowercase();
+        match self {
+            Self::Contains(text) => name.contains(text.as_str()),
+            Self::Like(pattern) => is_like(&name.chars().collect::<Vec<_>>(), pattern),
+        }
+    }
+}
+
+/// Whether a name is like a pattern. Only the last star met is gone back to, so this is at most the product of both lengths.
+fn is_like(name: &[char], pattern: &[char]) -> bool {
+    let (mut at, mut place) = (0, 0);
+    let mut star = None;
+    while at < name.len() {
+        match pattern.get(place) {
+            Some('*') => {
+                star = Some((place + 1, at));
+                place += 1;
+            }
+            Some(wanted) if *wanted == '?' || *wanted == name[at] => {
+                at += 1;
+                place += 1;
+            }
+            _ => match &mut star {
+                Some((behind, from)) => {
+                    *from += 1;
+                    (place, at) = (*behind, *from);
+                }
+                None => return false,
+            },
+        }
+    }
+    pattern[place..].iter().all(|rest| *rest == '*')
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn a_name_contains_or_is_like_what_is_looked_for() {
+        for (pattern, name, matches) in [
+            ("RES", "my results.csv", true),
+            ("", "anything", true),
+            ("\u{c4}", "\u{e4}pfel", true),
+            ("*.csv", "results.CSV", true),
+            ("*.csv", "results.csv.gz", false),
+            ("a?c", "abc", true),
+            ("a?c", "ac", false),
+            ("*", "", true),
+            ("a*b*c", "a-b-b-c", true),
+            ("a*b*c", "a-c-b", false),
+            ("**a", "a", true),
+            ("[a]*", "a", false),
+        ] {
+            assert_eq!(Pattern::new(pattern).matches(name.as_bytes()), matches, "{pattern} {name}");
+        }
+        assert!(Pattern::new("caf").matches(b"caf\xe9"));
+    }
+
+    #[test]
+    fn no_pattern_takes_long() {
+        let pattern = Pattern::new(&"*a".repeat(120));
+        assert!(!pattern.matches("a".repeat(119).as_bytes()));
+        assert!(!Pattern::new(&format!("{}b", "*a".repeat(100))).matches("a".repeat(255).as_bytes()));
+    }
+
+    fn slow(name: &[char], pattern: &[char]) -> bool {
+        match (name, pattern) {
+            ([], []) => true,
+            (_, ['*', rest @ ..]) => (0..=name.len()).any(|skip| slow(&name[skip..], rest)),
+            ([first, name @ ..], [wanted, rest @ ..]) if *wanted == '?' || wanted == first => slow(name, rest),
+            _ => false,
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn it_is_what_stars_and_question_marks_mean(name in "[ab]{0,8}", pattern in "[ab*?]{0,8}") {
+            let (name, pattern): (Vec<_>, Vec<_>) = (name.chars().collect(), pattern.chars().collect());
+            prop_assert_eq!(is_like(&name, &pattern), slow(&name, &pattern));
+        }
+    }
+}
