@@ -84,6 +84,10 @@ word_enum! {
         SessionsWrite = "sessions:write",
         /// Reach a session's app on its own origin.
         SessionsConnect = "sessions:connect",
+        /// List spaces and read one's own files.
+        FilesRead = "files:read",
+        /// Change one's own files. Whoever can write a person's start-up files can become that person.
+        FilesWrite = "files:write",
         /// Make and delete API tokens.
         Tokens = "tokens",
         /// Everything an admin may do; only for admins.
@@ -92,7 +96,7 @@ word_enum! {
 }
 
 impl Scope {
-    /// What a token gets when nothing is asked for.
+    /// What a token gets when nothing is asked for. Files are not in it: a token for sessions was never one for files.
     pub const DEFAULT: &'static [Self] = &[Self::Read, Self::SessionsRead, Self::SessionsWrite, Self::SessionsConnect];
 }
 
@@ -130,5 +134,10 @@ mod tests {
     fn the_published_words_are_those_that_are_read_and_written() {
         let schema = serde_json::to_value(<Scope as utoipa::PartialSchema>::schema()).unwrap();
         assert_eq!(schema["enum"], serde_json::to_value(Scope::ALL).unwrap());
+    }
+
+    #[test]
+    fn a_token_that_asks_for_nothing_gets_no_files() {
+        assert!(!Scope::DEFAULT.contains(&Scope::FilesRead) && !Scope::DEFAULT.contains(&Scope::FilesWrite));
     }
 }

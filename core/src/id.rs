@@ -68,6 +68,12 @@ typed_id! {
     LoginId;
     /// An image's id.
     ImageId;
+    /// A space's id; also the name its directory has while it is retired.
+    SpaceId;
+    /// An upload's id; also in the names of its unfinished files.
+    UploadId;
+    /// The id of work on files that outlives its request.
+    OperationId;
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@
 pub mod account;
 pub mod audit;
 pub mod clock;
+pub mod file_work;
 pub mod id;
 pub mod image;
 pub mod job_file;
@@ -16,16 +17,18 @@ pub mod scheduler;
 pub mod secret;
 pub mod sentence;
 pub mod session;
+pub mod space;
 pub mod storage;
 
 pub use account::{Role, Scope, User, UserState};
 pub use clock::{Clock, SystemClock};
-pub use id::{ImageId, LoginId, SessionId, TokenId, UserId};
+pub use id::{ImageId, LoginId, OperationId, SessionId, SpaceId, TokenId, UploadId, UserId};
 pub use image::Image;
 pub use name::{
-    AccountName, AppName, GpuType, ImageName, NameError, NodeName, PartitionName, ProjectName, QosName, RootName,
-    SessionName, SpaceName, Username,
+    AccountName, AppName, GpuType, GroupName, ImageName, NameError, NodeName, PartitionName, ProjectName, QosName,
+    RootName, SessionName, SpaceName, SpaceTitle, Username,
 };
 pub use run::RunProgram;
 pub use sentence::Sentence;
 pub use session::{Desired, JobKind, Reason, Resources, Session, SessionState};
+pub use space::{Space, SpaceKind, SpaceOwner, SpaceState};

@@ -1,7 +1,7 @@
 //! Names are parsed once, at the edge; whoever holds one of these types holds a good name.
 //!
 //! All are ASCII without white space, quotes, slashes or leading dashes, so none can change the meaning of an argument vector,
-//! a path or a host name. [`SessionName`] alone is free text, and so is hostile text for whoever shows it.
+//! a path or a host name. [`SessionName`] and [`SpaceTitle`] alone are free text, and so are hostile text for whoever shows them.
 
 use std::fmt;
 use std::str::FromStr;
@@ -128,6 +128,10 @@ names! {
     RootName, NameError::Lower(32);
     /// A space; also the name of its directory.
     SpaceName, NameError::Lower(64);
+    /// A POSIX group.
+    GroupName, NameError::Word(64);
+    /// What people read in a space's place: any printable text.
+    SpaceTitle, NameError::Printable(80);
     /// What a person calls a session: any printable text.
     SessionName, NameError::Printable(80);
 }

@@ -12,7 +12,8 @@ use crate::arguments::Login;
 use crate::credentials::{self, Credentials};
 use crate::output;
 
-const SCOPES: [&str; 5] = ["read", "sessions:read", "sessions:write", "sessions:connect", "tokens"];
+const SCOPES: [&str; 7] =
+    ["read", "sessions:read", "sessions:write", "sessions:connect", "files:read", "files:write", "tokens"];
 /// Longest time to wait for the old token's end.
 const RETIRING: Duration = Duration::from_secs(10);
 

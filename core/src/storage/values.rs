@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::account::word_enum;
+
 /// A value that was said, or why there is none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Known<T> {
@@ -21,22 +23,23 @@ impl<T> Known<T> {
     }
 }
 
-/// Why a value or an ability is missing.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Why {
-    /// This storage has no such thing.
-    NotSupported,
-    /// It could, and is not switched on (quotas, for example).
-    NotEnabled,
-    /// It refused: rights, a licence.
-    Refused,
-    /// Whoever knows it did not answer.
-    DidNotAnswer,
-    /// There was an answer that nobody here can read.
-    NotUnderstood,
-    /// Nobody has measured it yet.
-    NeverMeasured,
+word_enum! {
+    /// Why a value or an ability is missing.
+    #[non_exhaustive]
+    Why {
+        /// This storage has no such thing.
+        NotSupported = "not_supported",
+        /// It could, and is not switched on (quotas, for example).
+        NotEnabled = "not_enabled",
+        /// It refused: rights, a licence.
+        Refused = "refused",
+        /// Whoever knows it did not answer.
+        DidNotAnswer = "did_not_answer",
+        /// There was an answer that nobody here can read.
+        NotUnderstood = "not_understood",
+        /// Nobody has measured it yet.
+        NeverMeasured = "never_measured",
+    }
 }
 
 /// What came, and what is doubtful about it.
@@ -71,11 +74,11 @@ pub enum DoubtAbout {
 }
 
 /// Bytes; never blocks or kilobytes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Bytes(pub u64);
 
 /// A number of files: inodes, or what [`Counted`] says.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Files(pub u64);
 
 /// What a quota counts as a file.
@@ -88,12 +91,23 @@ pub enum Counted {
 }
 
 /// A limit. No number stands for "none".
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Limit<T> {
     /// No limit.
     Unlimited,
     /// At most so much.
     At(T),
+}
+
+impl<T> Limit<T> {
+    /// The limit in another unit.
+    pub fn map<U>(self, to: impl FnOnce(T) -> U) -> Limit<U> {
+        match self {
+            Self::Unlimited => Limit::Unlimited,
+            Self::At(most) => Limit::At(to(most)),
+        }
+    }
 }
 
 /// A target: a place on a server where data or metadata lies. Numbers are unique within a role.

@@ -1,0 +1,329 @@
+//! Spaces: directories that people's sessions see, each with an owner, a limit and a policy. What is wanted and what was seen are kept apart,
+//! as for sessions. Plain data; who may use a space, when it is full and what a policy does are rules of the services.
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use crate::account::word_enum;
+use crate::id::{SpaceId, UserId};
+use crate::name::{GroupName, RootName, SpaceName, SpaceTitle, Username};
+use crate::session::Reason;
+use crate::storage::{Bytes, Files, Identity, Limit, Why};
+
+word_enum! {
+    /// What a space is for.
+    SpaceKind {
+        /// A person's home directory, made by the site and not by us.
+        Home = "home",
+        /// A group's.
+        Project = "project",
+        /// A person's or a group's, for what is large and can be made again.
+        Scratch = "scratch",
+        /// Data sets for a group or for everybody, read-only.
+        Shared = "shared",
+    }
+}
+
+word_enum! {
+    /// What was last seen of a space.
+    SpaceState {
+        /// Not made yet.
+        Wanted = "wanted",
+        /// There.
+        Present = "present",
+        /// Taken away and kept for a while: nobody reaches it, and it can be brought back.
+        Retired = "retired",
+        /// Removed. The row stays, so that its number is not used again.
+        Gone = "gone",
+    }
+}
+
+word_enum! {
+    /// What is wanted of a space.
+    SpaceDesired {
+        /// It should be there.
+        Present = "present",
+        /// It should be taken away, restorably.
+        Retired = "retired",
+        /// It should be removed.
+        Gone = "gone",
+    }
+}
+
+word_enum! {
+    /// What a space is mostly filled with, for storage that spreads files over targets.
+    StripeHint {
+        /// Nothing in particular: as the file system does by itself.
+        Usual = "usual",
+        /// Many small files.
+        SmallFiles = "small_files",
+        /// Large files, read and written from end to end.
+        LargeSequential = "large_sequential",
+    }
+}
+
+word_enum! {
+    /// How full a space is; later words are fuller.
+    Level {
+        /// Nobody can tell.
+        Unknown = "unknown",
+        /// Enough room.
+        Ok = "ok",
+        /// Above the first threshold.
+        Warning = "warning",
+        /// Above the second threshold.
+        Critical = "critical",
+        /// Nothing more can be written.
+        Full = "full",
+    }
+}
+
+word_enum! {
+    /// Where the numbers of a space come from, the narrowest first.
+    UsageSource {
+        /// The quota of the directory itself.
+        ProjectQuota = "project_quota",
+        /// The owner's quota on BeeGFS, wherever the owner's files lie.
+        BeegfsUser = "beegfs_user",
+        /// The group's quota on BeeGFS, wherever the group's files lie.
+        BeegfsGroup = "beegfs_group",
+        /// The whole file system: what is free for everybody, never what this space uses.
+        FileSystem = "file_system",
+        /// Nothing was said.
+        Nothing = "none",
+    }
+}
+
+/// Whose a space is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum SpaceOwner {
+    /// One person's.
+    Person {
+        /// Id.
+        id: UserId,
+        /// Name.
+        name: Username,
+    },
+    /// A POSIX group's.
+    Group(GroupName),
+    /// Everybody's, to read.
+    Everybody,
+}
+
+/// Where a space was made: what has to be found there again before anything is done to it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MadeAt {
+    /// Inode of its directory.
+    pub inode: u64,
+    /// The file system.
+    pub identity: Identity,
+}
+
+/// A warning that reached the owner.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Warned {
+    /// Days before the end that it was for.
+    pub days: u32,
+    /// When it was delivered.
+    pub at: Timestamp,
+}
+
+/// A space as the platform knows it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Space {
+    /// Id.
+    pub id: SpaceId,
+    /// A small number that no other space ever has or had: storage that counts by project numbers gets it.
+    pub serial: u32,
+    /// Name of its directory and in addresses; unique among the spaces that are not gone.
+    pub name: SpaceName,
+    /// What it is for.
+    pub kind: SpaceKind,
+    /// What people read.
+    pub title: SpaceTitle,
+    /// The root it lies in; a home's is [`Space::HOME_ROOT`].
+    pub root: RootName,
+    /// Whose.
+    pub owner: SpaceOwner,
+    /// Whether its people may write.
+    pub writable: bool,
+    /// What it is filled with.
+    pub hint: StripeHint,
+    /// What is wanted.
+    pub desired: SpaceDesired,
+    /// What was last seen.
+    pub state: SpaceState,
+    /// Whether the storage could not be asked when it was last looked at: `state` is then what was seen before.
+    pub undetermined: bool,
+    /// Why it is not as wanted.
+    pub reason: Option<Reason>,
+    /// Where it was made; none for homes and for what is not made yet.
+    pub made_at: Option<MadeAt>,
+    /// Limit of bytes that the platform sets.
+    pub limit_bytes: Limit<Bytes>,
+    /// Limit of files that the platform sets.
+    pub limit_files: Limit<Files>,
+    /// When it expires.
+    pub expires_at: Option<Timestamp>,
+    /// Warnings of its end that were delivered.
+    pub warned: Vec<Warned>,
+    /// When it was retired.
+    pub retired_at: Option<Timestamp>,
+    /// Before this time a retired space is not removed.
+    pub remove_after: Option<Timestamp>,
+    /// When its row was made.
+    pub created_at: Timestamp,
+    /// Grows with every change of the row.
+    pub version: i64,
+}
+
+impl Space {
+    /// The root of homes, which no configured root may be called.
+    pub const HOME_ROOT: &str = "home";
+
+    /// The person it belongs to, if it is one person's.
+    pub fn owner_id(&self) -> Option<UserId> {
+        match &self.owner {
+            SpaceOwner::Person { id, .. } => Some(*id),
+            SpaceOwner::Group(_) | SpaceOwner::Everybody => None,
+        }
+    }
+}
+
+/// What a look at a space gave. What nobody said is `None`, and is never taken for nothing used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Usage {
+    /// Where the numbers come from.
+    pub source: UsageSource,
+    /// Used.
+    pub used_bytes: Option<Bytes>,
+    /// Limit.
+    pub limit_bytes: Option<Limit<Bytes>>,
+    /// Files used, as the source counts files.
+    pub used_files: Option<Files>,
+    /// Limit of files.
+    pub limit_files: Option<Limit<Files>>,
+    /// Free on the whole file system, for whoever may write there.
+    pub free_bytes: Option<Bytes>,
+    /// Files that the whole file system can still take.
+    pub free_files: Option<Files>,
+    /// Why it is not known what the space uses.
+    pub missing: Option<Why>,
+}
+
+/// The last look at a space.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SeenUsage {
+    /// What was seen.
+    pub usage: Usage,
+    /// How full that is.
+    pub level: Level,
+    /// The level its owner was last told of, so that nobody is told twice.
+    pub told: Level,
+    /// When it was seen.
+    pub seen_at: Timestamp,
+}
+
+/// One point of a space's history.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct UsageSample {
+    /// When.
+    pub at: Timestamp,
+    /// Used.
+    pub used_bytes: Bytes,
+    /// Files used, where they were counted.
+    pub used_files: Option<Files>,
+    /// Limit, where there was one.
+    pub limit_bytes: Option<Bytes>,
+}
+
+word_enum! {
+    /// What was seen of a space that may lead to its end.
+    EvidenceKind {
+        /// Its owner is not in the user database.
+        PersonAbsent = "person_absent",
+        /// It is past its end.
+        Expired = "expired",
+    }
+}
+
+/// How often something was seen, and since when. Nothing is removed without it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Evidence {
+    /// What.
+    pub what: EvidenceKind,
+    /// First seen.
+    pub first_at: Timestamp,
+    /// Last counted.
+    pub last_at: Timestamp,
+    /// How often it was counted.
+    pub times: u32,
+}
+
+word_enum! {
+    /// What a look of a policy at a space came to.
+    PolicyOutcome {
+        /// There was nothing to do.
+        Nothing = "nothing",
+        /// The owner was warned.
+        Warned = "warned",
+        /// It was only said what would be done.
+        WouldDo = "would_do",
+        /// It was done.
+        Did = "did",
+        /// It cannot be known what is right, so nothing was done.
+        Undetermined = "undetermined",
+    }
+}
+
+word_enum! {
+    /// What a policy does to a space, one step after the other.
+    PolicyStep {
+        /// Tell its owner of the end.
+        Warn = "warn",
+        /// Take it away, restorably.
+        Retire = "retire",
+        /// Remove it for good.
+        Remove = "remove",
+    }
+}
+
+/// A look of a policy at a space, as it is kept.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PolicyRun {
+    /// The step that was looked at; none where nothing was due.
+    pub step: Option<PolicyStep>,
+    /// What it came to.
+    pub outcome: PolicyOutcome,
+    /// One sentence, for admins.
+    pub why: String,
+    /// When.
+    pub at: Timestamp,
+}
+
+/// What happens to the spaces of a root in time. No field makes anything happen on the age of files alone, and none looks at access times.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Policy {
+    /// Days before the end on which its owner is warned, the largest first.
+    pub warn_days: Vec<u32>,
+    /// Days a retired space is kept.
+    pub grace_days: u32,
+    /// Only say what would be done.
+    pub dry_run: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_fuller_level_comes_later_and_not_knowing_is_no_level_at_all() {
+        assert!(Level::Unknown < Level::Ok && Level::Ok < Level::Warning);
+        assert!(Level::Warning < Level::Critical && Level::Critical < Level::Full);
+    }
+
+    #[test]
+    fn the_root_of_homes_is_a_name() {
+        assert_eq!(Space::HOME_ROOT.parse::<RootName>().unwrap().as_str(), "home");
+    }
+}
