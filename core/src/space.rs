@@ -203,6 +203,10 @@ pub struct Usage {
     pub used_files: Option<Files>,
     /// Limit of files.
     pub limit_files: Option<Limit<Files>>,
+    /// Size of the whole file system.
+    pub total_bytes: Option<Bytes>,
+    /// Files that the whole file system takes.
+    pub total_files: Option<Files>,
     /// Free on the whole file system, for whoever may write there.
     pub free_bytes: Option<Bytes>,
     /// Files that the whole file system can still take.

@@ -15,10 +15,15 @@ mod events;
 mod expiry;
 mod images;
 mod logins;
+mod operations;
 mod row;
 mod session_row;
 mod sessions;
+mod space_policy;
+mod space_usage;
+mod spaces;
 mod tokens;
+mod uploads;
 mod users;
 
 #[cfg(test)]

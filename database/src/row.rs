@@ -64,3 +64,8 @@ pub(crate) fn micros(time: Timestamp) -> i64 {
 pub(crate) fn maybe_micros(time: Option<Timestamp>) -> Option<i64> {
     time.map(Timestamp::as_microsecond)
 }
+
+/// A size or a count as it is stored; what no disk holds is stored as the most there is.
+pub(crate) fn signed(number: u64) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
+}

@@ -5,9 +5,11 @@ mod audit;
 mod backup;
 mod credentials;
 mod events;
+mod file_work;
 mod locks;
 mod schema;
 mod sessions;
+mod spaces;
 mod statements;
 mod users;
 

@@ -18,8 +18,13 @@ const PORTABLE: &[(&str, &[&str])] = &[
     ("expiry.rs", crate::expiry::STATEMENTS),
     ("images.rs", crate::images::STATEMENTS),
     ("logins.rs", crate::logins::STATEMENTS),
+    ("operations.rs", crate::operations::STATEMENTS),
     ("sessions.rs", crate::sessions::STATEMENTS),
+    ("space_policy.rs", crate::space_policy::STATEMENTS),
+    ("space_usage.rs", crate::space_usage::STATEMENTS),
+    ("spaces.rs", crate::spaces::STATEMENTS),
     ("tokens.rs", crate::tokens::STATEMENTS),
+    ("uploads.rs", crate::uploads::STATEMENTS),
     ("users.rs", crate::users::STATEMENTS),
 ];
 

@@ -1,0 +1,134 @@
+//! Work on files that outlives a request. Nothing does such work yet.
+
+use eirene_core::file_work::{Operation, OperationState};
+use eirene_core::{OperationId, UserId};
+use jiff::Timestamp;
+use serde_json::Value;
+use sqlx::FromRow;
+
+use crate::db::Db;
+use crate::error::DbError;
+use crate::row::{Place, maybe_micros, micros};
+
+macro_rules! select {
+    ($($rest:expr),*) => {
+        concat!("SELECT id, user_id, space_id, kind, state, request, progress, problem, created_at, ended_at
+        FROM operations ", $($rest),*)
+    };
+}
+
+// `g` comes after every id.
+statements! {
+    INSERT = "INSERT INTO operations (id, user_id, space_id, kind, state, request, progress, problem, created_at, ended_at)
+        VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)";
+    BY_ID = select!("WHERE id = $1");
+    PAGE_OF_USER = select!("WHERE user_id = $3 AND id < COALESCE(CAST($1 AS TEXT), 'g') ORDER BY id DESC LIMIT $2");
+    UPDATE = "UPDATE operations SET state = $1, progress = $2, problem = $3, ended_at = $4
+        WHERE id = $5 AND state IN ('waiting', 'running')";
+    INTERRUPT = "UPDATE operations SET state = 'interrupted', ended_at = $1 WHERE state IN ('waiting', 'running')";
+    PRUNE = "DELETE FROM operations WHERE ended_at < $1";
+}
+
+#[derive(FromRow)]
+struct OperationRow {
+    id: String,
+    user_id: String,
+    space_id: String,
+    kind: String,
+    state: String,
+    request: String,
+    progress: String,
+    problem: Option<String>,
+    created_at: i64,
+    ended_at: Option<i64>,
+}
+
+impl OperationRow {
+    fn into_operation(self) -> Result<Operation, DbError> {
+        let place = Place { table: "operations", row: &self.id };
+        Ok(Operation {
+            id: place.text("id", &self.id)?,
+            user: place.text("user_id", &self.user_id)?,
+            space: place.text("space_id", &self.space_id)?,
+            kind: place.text("kind", &self.kind)?,
+            state: place.text("state", &self.state)?,
+            request: place.json("request", &self.request)?,
+            progress: place.json("progress", &self.progress)?,
+            problem: self.problem.as_deref().map(|stored| place.json("problem", stored)).transpose()?,
+            created_at: place.time("created_at", self.created_at)?,
+            ended_at: place.maybe_time("ended_at", self.ended_at)?,
+        })
+    }
+}
+
+impl Db {
+    /// Adds an operation.
+    pub async fn insert_operation(&self, operation: &Operation) -> Result<(), DbError> {
+        on_db!(self, pool => sqlx::query(INSERT)
+            .bind(operation.id.to_string())
+            .bind(operation.user.to_string())
+            .bind(operation.space.to_string())
+            .bind(operation.kind.as_str())
+            .bind(operation.state.as_str())
+            .bind(operation.request.to_string())
+            .bind(operation.progress.to_string())
+            .bind(operation.problem.as_ref().map(Value::to_string))
+            .bind(micros(operation.created_at))
+            .bind(maybe_micros(operation.ended_at))
+            .execute(pool).await.map(drop))
+        .map_err(DbError::conflict("operation"))
+    }
+
+    /// An operation by id.
+    pub async fn operation(&self, id: OperationId) -> Result<Option<Operation>, DbError> {
+        let row: Option<OperationRow> =
+            on_db!(self, pool => sqlx::query_as(BY_ID).bind(id.to_string()).fetch_optional(pool).await)?;
+        row.map(OperationRow::into_operation).transpose()
+    }
+
+    /// A person's operations, newest first, from after the one with the id `cursor` on.
+    pub async fn operations_of(
+        &self,
+        user: UserId,
+        cursor: Option<OperationId>,
+        limit: u32,
+    ) -> Result<Vec<Operation>, DbError> {
+        let rows: Vec<OperationRow> = on_db!(self, pool => sqlx::query_as(PAGE_OF_USER)
+            .bind(cursor.map(|id| id.to_string()))
+            .bind(i64::from(limit))
+            .bind(user.to_string())
+            .fetch_all(pool).await)?;
+        rows.into_iter().map(OperationRow::into_operation).collect()
+    }
+
+    /// Notes how far an operation is; none ends twice, so false when it has ended.
+    pub async fn update_operation(
+        &self,
+        id: OperationId,
+        state: OperationState,
+        progress: &Value,
+        problem: Option<&Value>,
+        ended_at: Option<Timestamp>,
+    ) -> Result<bool, DbError> {
+        let changed = on_db!(self, pool => sqlx::query(UPDATE)
+            .bind(state.as_str())
+            .bind(progress.to_string())
+            .bind(problem.map(Value::to_string))
+            .bind(maybe_micros(ended_at))
+            .bind(id.to_string())
+            .execute(pool).await.map(|done| done.rows_affected()))?;
+        Ok(changed > 0)
+    }
+
+    /// Ends what was under way when the portal ended; says how many.
+    pub async fn interrupt_operations(&self, now: Timestamp) -> Result<u64, DbError> {
+        Ok(on_db!(self, pool =>
+            sqlx::query(INTERRUPT).bind(micros(now)).execute(pool).await.map(|done| done.rows_affected()))?)
+    }
+
+    /// Removes operations that ended before `before`.
+    pub async fn prune_operations(&self, before: Timestamp) -> Result<u64, DbError> {
+        Ok(on_db!(self, pool =>
+            sqlx::query(PRUNE).bind(micros(before)).execute(pool).await.map(|done| done.rows_affected()))?)
+    }
+}

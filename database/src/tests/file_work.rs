@@ -1,0 +1,110 @@
+//! Uploads and operations: rows that read back, and ends that come once.
+
+use eirene_core::file_work::{OnConflict, Operation, OperationKind, OperationState, Upload, UploadState};
+use eirene_core::{OperationId, SpaceId, SpaceOwner, UploadId};
+use serde_json::json;
+
+use super::spaces::space;
+use super::*;
+
+fn upload(user: &User, space: SpaceId) -> Upload {
+    Upload {
+        id: UploadId::generate(),
+        user: user.id,
+        space,
+        directory: b"a/\xff\xfe/\n".to_vec(),
+        file_name: vec![b'x'; 255],
+        length: None,
+        checksum: Some("0".repeat(64)),
+        on_conflict: OnConflict::KeepBoth,
+        state: UploadState::Open,
+        final_name: None,
+        created_at: at(0),
+        last_seen_at: at(0),
+        expires_at: at(100),
+    }
+}
+
+fn operation(user: &User, space: SpaceId) -> Operation {
+    Operation {
+        id: OperationId::generate(),
+        user: user.id,
+        space,
+        kind: OperationKind::Copy,
+        state: OperationState::Waiting,
+        request: json!({"items": [{"path": "a", "to": "b"}]}),
+        progress: json!({}),
+        problem: None,
+        created_at: at(0),
+        ended_at: None,
+    }
+}
+
+async fn shared(db: &Db) -> SpaceId {
+    db.insert_space(space("data", SpaceOwner::Everybody)).await.unwrap().id
+}
+
+on_both! {
+    async fn an_upload_reads_back_grows_and_is_finished_once(db) {
+        let ada = add_user(db, "ada").await;
+        let upload = upload(&ada, shared(db).await);
+        db.insert_upload(&upload).await.unwrap();
+        assert_eq!(db.upload(upload.id).await.unwrap(), Some(upload.clone()));
+        assert!(db.upload_seen(upload.id, at(1), at(101), Some(5)).await.unwrap());
+        // A length that was said stays.
+        assert!(db.upload_seen(upload.id, at(2), at(102), Some(6)).await.unwrap());
+        let grown = Upload { length: Some(5), last_seen_at: at(2), expires_at: at(102), ..upload };
+        assert_eq!(db.open_uploads(ada.id).await.unwrap(), std::slice::from_ref(&grown));
+
+        assert!(db.finish_upload(grown.id, b"\xff (2)", at(3), at(200)).await.unwrap());
+        assert!(!db.finish_upload(grown.id, b"other", at(4), at(300)).await.unwrap());
+        assert!(!db.upload_seen(grown.id, at(4), at(300), None).await.unwrap());
+        let finished = db.upload(grown.id).await.unwrap().unwrap();
+        assert_eq!((finished.state, finished.final_name), (UploadState::Finished, Some(b"\xff (2)".to_vec())));
+        assert_eq!(db.open_uploads(ada.id).await.unwrap(), []);
+    }
+
+    async fn the_row_of_an_upload_outlives_its_end_while_there_is_something_to_remove(db) {
+        let (ada, space) = (add_user(db, "ada").await, shared(db).await);
+        let (open, finished) = (upload(&ada, space), upload(&ada, space));
+        for upload in [&open, &finished] {
+            db.insert_upload(upload).await.unwrap();
+        }
+        db.finish_upload(finished.id, b"x", at(1), at(50)).await.unwrap();
+        assert_eq!(db.left_over_uploads(at(99), 10).await.unwrap(), []);
+        assert_eq!(db.left_over_uploads(at(100), 10).await.unwrap(), std::slice::from_ref(&open));
+        assert_eq!(db.delete_expired(at(49)).await.unwrap(), 0);
+        assert_eq!(db.delete_expired(at(1000)).await.unwrap(), 1);
+        assert_eq!(db.upload(finished.id).await.unwrap(), None);
+        assert!(db.upload(open.id).await.unwrap().is_some());
+        db.delete_upload(open.id).await.unwrap();
+        assert_eq!(db.upload(open.id).await.unwrap(), None);
+    }
+
+    async fn an_operation_reads_back_and_ends_once(db) {
+        let (ada, space) = (add_user(db, "ada").await, shared(db).await);
+        let first = operation(&ada, space);
+        db.insert_operation(&first).await.unwrap();
+        assert_eq!(db.operation(first.id).await.unwrap(), Some(first.clone()));
+        let half = json!({"files": 1});
+        assert!(db.update_operation(first.id, OperationState::Running, &half, None, None).await.unwrap());
+        let problem = json!({"code": "no_space"});
+        assert!(db.update_operation(first.id, OperationState::Failed, &half, Some(&problem), Some(at(9))).await.unwrap());
+        assert!(!db.update_operation(first.id, OperationState::Done, &json!({}), None, Some(at(10))).await.unwrap());
+        let ended = Operation {
+            state: OperationState::Failed, progress: half, problem: Some(problem), ended_at: Some(at(9)), ..first
+        };
+        assert_eq!(db.operation(ended.id).await.unwrap(), Some(ended.clone()));
+
+        // A restart ends what was under way, and nothing else.
+        let second = operation(&ada, space);
+        db.insert_operation(&second).await.unwrap();
+        assert_eq!(db.interrupt_operations(at(20)).await.unwrap(), 1);
+        let second = Operation { state: OperationState::Interrupted, ended_at: Some(at(20)), ..second };
+        assert_eq!(db.operations_of(ada.id, None, 10).await.unwrap(), [second.clone(), ended.clone()]);
+        assert_eq!(db.operations_of(ada.id, Some(second.id), 10).await.unwrap(), std::slice::from_ref(&ended));
+        assert_eq!(db.operations_of(UserId::generate(), None, 10).await.unwrap(), []);
+        assert_eq!(db.prune_operations(at(20)).await.unwrap(), 1);
+        assert_eq!(db.operations_of(ada.id, None, 10).await.unwrap(), [second]);
+    }
+}

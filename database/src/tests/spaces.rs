@@ -1,0 +1,228 @@
+//! Spaces: rows that read back, names and numbers that are nobody else's, looks, samples and evidence.
+
+use eirene_core::space::{
+    EvidenceKind, Level, MadeAt, PolicyOutcome, PolicyRun, PolicyStep, SeenUsage, SpaceDesired, StripeHint, Usage,
+    UsageSample, UsageSource, Warned,
+};
+use eirene_core::storage::{Bytes, Files, Identity, Limit, Why};
+use eirene_core::{Reason, Sentence, Space, SpaceId, SpaceKind, SpaceOwner, SpaceState};
+use jiff::SignedDuration;
+
+use super::*;
+use crate::DbError;
+
+const DAY: i64 = 24 * 60 * 60;
+
+pub(super) fn space(name: &str, owner: SpaceOwner) -> Space {
+    Space {
+        id: SpaceId::generate(),
+        serial: 0,
+        name: name.parse().unwrap(),
+        kind: if matches!(owner, SpaceOwner::Person { .. }) { SpaceKind::Home } else { SpaceKind::Project },
+        title: "Übung <b>'; --".parse().unwrap(),
+        root: Space::HOME_ROOT.parse().unwrap(),
+        owner,
+        writable: true,
+        hint: StripeHint::Usual,
+        desired: SpaceDesired::Present,
+        state: SpaceState::Present,
+        undetermined: false,
+        reason: None,
+        made_at: None,
+        limit_bytes: Limit::Unlimited,
+        limit_files: Limit::Unlimited,
+        expires_at: None,
+        warned: vec![],
+        retired_at: None,
+        remove_after: None,
+        created_at: at(0),
+        version: 1,
+    }
+}
+
+pub(super) fn of(user: &User) -> SpaceOwner {
+    SpaceOwner::Person { id: user.id, name: user.username.clone() }
+}
+
+fn group(name: &str) -> SpaceOwner {
+    SpaceOwner::Group(name.parse().unwrap())
+}
+
+fn seen(level: Level, seconds: i64) -> SeenUsage {
+    let usage = Usage {
+        source: UsageSource::ProjectQuota,
+        used_bytes: Some(Bytes(u64::MAX)),
+        limit_bytes: Some(Limit::Unlimited),
+        used_files: None,
+        limit_files: Some(Limit::At(Files(7))),
+        total_bytes: None,
+        total_files: Some(Files(1)),
+        free_bytes: None,
+        free_files: None,
+        missing: Some(Why::NotEnabled),
+    };
+    SeenUsage { usage, level, told: Level::Ok, seen_at: at(seconds) }
+}
+
+fn sample(seconds: i64, used: u64) -> UsageSample {
+    UsageSample { at: at(seconds), used_bytes: Bytes(used), used_files: Some(Files(3)), limit_bytes: None }
+}
+
+on_both! {
+    async fn a_space_reads_back_as_it_was_written(db) {
+        let ada = add_user(db, "ada").await;
+        let made = db.insert_space(space("home-ada", of(&ada))).await.unwrap();
+        assert_eq!(db.space(made.id).await.unwrap(), Some(made.clone()));
+        assert_eq!(db.space_by_name(&made.name).await.unwrap(), Some(made));
+
+        let identity = Identity {
+            kind: "xfs".into(),
+            source: "/dev/sd b".into(),
+            root_inode: Some(u64::MAX),
+            marker: Some("00ff".into()),
+            fs_id: u64::MAX,
+            mount_id: 1,
+        };
+        let full = Space {
+            kind: SpaceKind::Scratch,
+            root: "scratch".parse().unwrap(),
+            hint: StripeHint::LargeSequential,
+            desired: SpaceDesired::Retired,
+            undetermined: true,
+            reason: Some(Reason::new("storage_away", Sentence::from_elsewhere("it does not answer".into()))),
+            // Some file systems number by 64 bits.
+            made_at: Some(MadeAt { inode: u64::MAX - 1, identity }),
+            limit_bytes: Limit::At(Bytes(1 << 50)),
+            limit_files: Limit::At(Files(0)),
+            expires_at: Some(at(5)),
+            warned: vec![Warned { days: 14, at: at(1) }],
+            retired_at: Some(at(6)),
+            remove_after: Some(at(7)),
+            ..space("physics", group("Physics-1"))
+        };
+        let full = db.insert_space(full).await.unwrap();
+        assert_eq!(db.space(full.id).await.unwrap(), Some(full));
+        let all = db.insert_space(space("data", SpaceOwner::Everybody)).await.unwrap();
+        assert_eq!(db.space(all.id).await.unwrap(), Some(all));
+        assert_eq!(db.space(SpaceId::generate()).await.unwrap(), None);
+    }
+
+    async fn a_name_is_one_spaces_until_that_is_gone_and_a_number_for_ever(db) {
+        let first = db.insert_space(space("data", SpaceOwner::Everybody)).await.unwrap();
+        let again = db.insert_space(space("data", SpaceOwner::Everybody)).await;
+        assert!(matches!(again, Err(DbError::Conflict { what: "space" })), "{again:?}");
+        let gone = Space { state: SpaceState::Gone, ..first.clone() };
+        assert!(db.update_space(&gone).await.unwrap());
+        assert_eq!(db.space_by_name(&first.name).await.unwrap(), None);
+        assert_eq!(db.spaces(None, 10).await.unwrap(), []);
+        let second = db.insert_space(space("data", SpaceOwner::Everybody)).await.unwrap();
+        assert!(second.serial > first.serial, "{} {}", second.serial, first.serial);
+        assert_eq!(db.space_by_name(&first.name).await.unwrap(), Some(second));
+    }
+
+    async fn of_two_who_change_a_space_one_is_told_that_it_was_late(db) {
+        let space = db.insert_space(space("data", SpaceOwner::Everybody)).await.unwrap();
+        let one = Space { title: "One".parse().unwrap(), ..space.clone() };
+        let two = Space { title: "Two".parse().unwrap(), ..space.clone() };
+        assert!(db.update_space(&one).await.unwrap());
+        assert!(!db.update_space(&two).await.unwrap());
+        let now = db.space(space.id).await.unwrap().unwrap();
+        assert_eq!((now.title.as_str(), now.version), ("One", space.version + 1));
+    }
+
+    async fn lists_are_by_name_and_each_has_its_own(db) {
+        let (ada, grace) = (add_user(db, "ada").await, add_user(db, "grace").await);
+        for new in [space("x-ada", of(&ada)), space("home-ada", of(&ada)), space("home-grace", of(&grace)),
+                    space("physics", group("physics")), space("data", SpaceOwner::Everybody)] {
+            db.insert_space(new).await.unwrap();
+        }
+        let names = |spaces: Vec<Space>| spaces.into_iter().map(|space| space.name.to_string()).collect::<Vec<_>>();
+        assert_eq!(names(db.spaces_of_person(ada.id).await.unwrap()), ["home-ada", "x-ada"]);
+        assert_eq!(names(db.spaces_of_groups().await.unwrap()), ["data", "physics"]);
+        assert_eq!(names(db.spaces(None, 2).await.unwrap()), ["data", "home-ada"]);
+        assert_eq!(names(db.spaces(Some("home-ada".into()), 9).await.unwrap()), ["home-grace", "physics", "x-ada"]);
+    }
+
+    async fn who_has_a_user_id_and_no_home_is_found(db) {
+        let (ada, grace) = (add_user(db, "ada").await, add_user(db, "grace").await);
+        let nobody = User { uid: None, ..user("admin") };
+        db.insert_user(&nobody, "…").await.unwrap();
+        db.insert_space(space("home-ada", of(&ada))).await.unwrap();
+        assert_eq!(db.people_without_home(10).await.unwrap(), [grace.id]);
+        db.set_user_state(grace.id, UserState::Disabled).await.unwrap();
+        assert_eq!(db.people_without_home(10).await.unwrap(), []);
+    }
+
+    async fn a_look_takes_the_place_of_the_last_and_leaves_what_was_told(db) {
+        let space = db.insert_space(space("data", SpaceOwner::Everybody)).await.unwrap().id;
+        assert_eq!(db.usage(space).await.unwrap(), None);
+        db.note_usage(space, &seen(Level::Ok, 1)).await.unwrap();
+        assert_eq!(db.usage(space).await.unwrap(), Some(seen(Level::Ok, 1)));
+        db.note_usage(space, &SeenUsage { told: Level::Full, ..seen(Level::Critical, 2) }).await.unwrap();
+        assert_eq!(db.usage(space).await.unwrap(), Some(seen(Level::Critical, 2)));
+        // Of two who would tell, one does.
+        assert!(db.note_told(space, Level::Ok, Level::Critical).await.unwrap());
+        assert!(!db.note_told(space, Level::Ok, Level::Critical).await.unwrap());
+        let told = SeenUsage { told: Level::Critical, ..seen(Level::Critical, 2) };
+        assert_eq!(db.usages().await.unwrap(), [(space, told)]);
+    }
+
+    async fn samples_of_old_days_are_thinned_to_the_last_of_each(db) {
+        let space = db.insert_space(space("data", SpaceOwner::Everybody)).await.unwrap().id;
+        // Midnight, so that the hours of a day are of one day.
+        let midnight = (1_700_000_000 / DAY + 1) * DAY - 1_700_000_000;
+        for (hour, used) in [(0, 1), (1, 2), (23, 3), (24, 4), (47, 5), (48, 6), (49, 7)] {
+            db.insert_sample(space, &sample(midnight + hour * 3600, used)).await.unwrap();
+        }
+        db.insert_sample(space, &sample(midnight + 49 * 3600, 8)).await.unwrap();
+        let used = |samples: Vec<UsageSample>| samples.iter().map(|sample| sample.used_bytes.0).collect::<Vec<_>>();
+        assert_eq!(used(db.samples(space, at(0)).await.unwrap()), [1, 2, 3, 4, 5, 6, 8]);
+        assert_eq!(db.samples(space, at(midnight + 49 * 3600)).await.unwrap(), [sample(midnight + 49 * 3600, 8)]);
+        assert_eq!(db.thin_samples(at(midnight + 2 * DAY), at(0)).await.unwrap(), 3);
+        assert_eq!(used(db.samples(space, at(0)).await.unwrap()), [3, 5, 6, 8]);
+        assert_eq!(db.thin_samples(at(midnight + 2 * DAY), at(midnight + DAY)).await.unwrap(), 1);
+        assert_eq!(used(db.samples(space, at(0)).await.unwrap()), [5, 6, 8]);
+    }
+
+    async fn evidence_counts_once_a_day_and_is_forgotten_whole(db) {
+        let space = db.insert_space(space("data", SpaceOwner::Everybody)).await.unwrap().id;
+        let day = SignedDuration::from_secs(DAY);
+        for seconds in [0, 10, DAY - 1, DAY, DAY + 5, 2 * DAY] {
+            db.note_evidence(space, EvidenceKind::PersonAbsent, at(seconds), day).await.unwrap();
+        }
+        db.note_evidence(space, EvidenceKind::Expired, at(3), day).await.unwrap();
+        let all = db.evidence(space).await.unwrap();
+        assert_eq!(all.iter().map(|e| (e.what, e.first_at, e.last_at, e.times)).collect::<Vec<_>>(), [
+            (EvidenceKind::Expired, at(3), at(3), 1),
+            (EvidenceKind::PersonAbsent, at(0), at(2 * DAY), 3),
+        ]);
+        // A clock that went back counts nothing.
+        db.note_evidence(space, EvidenceKind::PersonAbsent, at(0), day).await.unwrap();
+        assert_eq!(db.evidence(space).await.unwrap(), all);
+        db.forget_evidence(space, EvidenceKind::PersonAbsent).await.unwrap();
+        assert_eq!(db.evidence(space).await.unwrap().len(), 1);
+    }
+
+    async fn what_policies_did_is_kept_for_a_while(db) {
+        let space = db.insert_space(space("data", SpaceOwner::Everybody)).await.unwrap().id;
+        let run = |step, outcome, seconds| PolicyRun { step, outcome, why: "Übung '; --".into(), at: at(seconds) };
+        let runs = [
+            run(Some(PolicyStep::Retire), PolicyOutcome::WouldDo, 2),
+            run(None, PolicyOutcome::Undetermined, 1),
+        ];
+        for run in runs.iter().rev() {
+            db.record_policy_run(space, run).await.unwrap();
+        }
+        assert_eq!(db.policy_runs(space, 10).await.unwrap(), runs);
+        assert_eq!(db.policy_runs(space, 1).await.unwrap(), runs[..1]);
+        assert_eq!(db.prune_policy_runs(at(2)).await.unwrap(), 1);
+        assert_eq!(db.policy_runs(space, 10).await.unwrap(), runs[..1]);
+    }
+
+    async fn a_word_nobody_knows_names_its_place(db) {
+        let space = db.insert_space(space("data", SpaceOwner::Everybody)).await.unwrap();
+        meddle(db, "UPDATE spaces SET state = 'moved'").await.unwrap();
+        let read = db.space(space.id).await;
+        assert!(matches!(&read, Err(DbError::Inconsistent { table: "spaces", column: "state", .. })), "{read:?}");
+    }
+}
