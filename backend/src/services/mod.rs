@@ -17,6 +17,8 @@ pub mod nudge;
 pub mod passwords;
 pub mod runs;
 pub mod sessions;
+pub mod spaces;
+pub mod storage;
 pub mod tokens;
 
 /// One page of a list.

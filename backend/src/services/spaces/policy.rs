@@ -1,0 +1,235 @@
+//! What is to be done to a space whose time is over. Nothing carries it out yet; this only says what would be right.
+//!
+//! A step needs a reason that was seen, and everything that could make the reason a mistake looked at: the same directory of the same file
+//! system, a clock that went on as clocks do, a user database that knows the others. Whatever is missing makes the answer *undetermined*, and
+//! then nothing is done. The age of files is no reason here, and when they were last read is not even asked.
+//!
+//! The steps: warn → retire (restorable) → wait → remove. A warning that did not reach its owner holds up what comes after it.
+
+use eirene_core::space::{Evidence, EvidenceKind, Policy, PolicyStep, SpaceDesired};
+use eirene_core::storage::Identity;
+use eirene_core::{Space, SpaceKind, SpaceOwner, SpaceState};
+use jiff::{SignedDuration, Timestamp};
+
+const DAY: SignedDuration = SignedDuration::from_hours(24);
+/// Days on which somebody has to be missing, and so many days from the first to the last.
+const ABSENT_TIMES: u32 = 7;
+const ABSENT_FOR: SignedDuration = SignedDuration::from_hours(6 * 24);
+/// What was seen longer ago is not so any more.
+const FRESH: SignedDuration = SignedDuration::from_hours(2 * 24);
+/// How far the clocks of the portal and of the storage may be apart.
+const CLOCKS_APART: SignedDuration = SignedDuration::from_mins(5);
+
+/// What a look saw of the place where a space should be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PlaceSeen {
+    /// The file system.
+    pub identity: Identity,
+    /// Inode of the space's directory.
+    pub inode: u64,
+    /// What the storage took for the time when a file was made there just now.
+    pub file_time: Timestamp,
+}
+
+/// What the user database answered just now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PeopleSeen {
+    /// It knows the account that is always there.
+    pub canary: bool,
+    /// People of the portal it was asked for.
+    pub asked: u32,
+    /// Of these it knows.
+    pub found: u32,
+}
+
+/// Everything a decision rests on.
+#[derive(Debug, Clone, Copy)]
+pub struct Situation<'a> {
+    /// The space.
+    pub space: &'a Space,
+    /// Its root's policy.
+    pub policy: &'a Policy,
+    /// What was seen of it before.
+    pub evidence: &'a [Evidence],
+    /// The place now; none when the storage did not answer.
+    pub place: Option<&'a PlaceSeen>,
+    /// The user database now; none when it did not answer.
+    pub people: Option<PeopleSeen>,
+    /// When the last look began; none after a start.
+    pub last_look: Option<Timestamp>,
+    /// Time between two looks.
+    pub interval: SignedDuration,
+    /// Now.
+    pub now: Timestamp,
+}
+
+/// What is right to do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Decision {
+    /// Nothing is due.
+    Nothing,
+    /// This step.
+    Do(Step),
+    /// This step, if the policy were not on trial.
+    Would(Step),
+    /// Something is due, and it cannot be known whether it is right: do nothing.
+    Undetermined(Doubt),
+}
+
+/// A step and what it rests on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Step {
+    /// Tell the owner that the space ends within so many days.
+    Warn {
+        /// Days.
+        days: u32,
+    },
+    /// Take it away.
+    Retire(Cause),
+    /// Remove it for good.
+    Remove,
+}
+
+impl Step {
+    /// The step's word.
+    pub fn word(self) -> PolicyStep {
+        match self {
+            Self::Warn { .. } => PolicyStep::Warn,
+            Self::Retire(_) => PolicyStep::Retire,
+            Self::Remove => PolicyStep::Remove,
+        }
+    }
+}
+
+/// Why a space is taken away.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Cause {
+    /// It is past its end, and its owner was told.
+    Expired,
+    /// Its owner is not in the user database, and has not been for days.
+    PersonAbsent,
+}
+
+/// Why it cannot be known what is right.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Doubt {
+    /// The storage did not answer, or was not asked.
+    #[error("the storage did not answer")]
+    StorageAway,
+    /// It is not known where the space was made.
+    #[error("it was never noted where the space was made")]
+    PlaceUnknown,
+    /// Another file system lies there, or none of which anything is known.
+    #[error("the file system is not the one the space was made on, or its root has no marker")]
+    OtherFileSystem,
+    /// Another directory lies there.
+    #[error("the directory is not the one that was made")]
+    OtherDirectory,
+    /// It was not looked at before, or too long ago.
+    #[error("it was not looked at regularly")]
+    NotWatched,
+    /// The clock went back, or the storage's is another.
+    #[error("the clock of the portal or of the storage is wrong")]
+    Clock,
+    /// The user database does not answer, or does not know those it should.
+    #[error("the user database does not answer as it should")]
+    People,
+}
+
+/// What is right to do now.
+pub fn decide(situation: &Situation<'_>) -> Decision {
+    let Some(step) = due(situation) else { return Decision::Nothing };
+    if let Err(doubt) = check(situation) {
+        return Decision::Undetermined(doubt);
+    }
+    if situation.policy.dry_run { Decision::Would(step) } else { Decision::Do(step) }
+}
+
+/// The step that is due by the row and the evidence alone.
+fn due(situation: &Situation<'_>) -> Option<Step> {
+    let Situation { space, now, .. } = *situation;
+    if space.kind == SpaceKind::Home {
+        return None;
+    }
+    match (space.state, space.desired) {
+        (SpaceState::Present, SpaceDesired::Present) => expiry(situation).or_else(|| absence(situation)),
+        (SpaceState::Retired, SpaceDesired::Retired) => {
+            let grace = DAY * i32::try_from(situation.policy.grace_days).unwrap_or(i32::MAX);
+            let kept = space.retired_at?.checked_add(grace).ok()?;
+            (now >= kept && now >= space.remove_after?).then_some(Step::Remove)
+        }
+        _ => None,
+    }
+}
+
+fn expiry(situation: &Situation<'_>) -> Option<Step> {
+    let Situation { space, policy, now, .. } = *situation;
+    let end = space.expires_at?;
+    let before = |days: u32| end.checked_sub(DAY * i32::try_from(days).unwrap_or(i32::MAX)).ok();
+    // Of several that are due the last one says it all.
+    let warning = policy.warn_days.iter().copied().filter(|days| before(*days).is_some_and(|day| now >= day)).min();
+    if let Some(days) = warning
+        && !space.warned.iter().any(|warned| warned.days <= days)
+    {
+        return Some(Step::Warn { days });
+    }
+    // Whoever was told "in three days" has three days, also when they were told late.
+    let promised = |warned: &eirene_core::space::Warned| {
+        warned.at.checked_add(DAY * i32::try_from(warned.days).unwrap_or(i32::MAX)).is_ok_and(|until| now >= until)
+    };
+    let told = policy.warn_days.is_empty() || space.warned.iter().any(promised);
+    (now >= end && told).then_some(Step::Retire(Cause::Expired))
+}
+
+fn absence(situation: &Situation<'_>) -> Option<Step> {
+    if !matches!(situation.space.owner, SpaceOwner::Person { .. }) {
+        return None;
+    }
+    let seen = situation.evidence.iter().find(|evidence| evidence.what == EvidenceKind::PersonAbsent)?;
+    let age = situation.now.duration_since(seen.last_at);
+    let long = seen.times >= ABSENT_TIMES && seen.last_at.duration_since(seen.first_at) >= ABSENT_FOR;
+    (long && !age.is_negative() && age <= FRESH).then_some(Step::Retire(Cause::PersonAbsent))
+}
+
+/// Everything that could make the reason for a step a mistake.
+fn check(situation: &Situation<'_>) -> Result<(), Doubt> {
+    let Situation { space, now, interval, .. } = *situation;
+    if space.undetermined {
+        return Err(Doubt::StorageAway);
+    }
+    let place = situation.place.ok_or(Doubt::StorageAway)?;
+    let made = space.made_at.as_ref().ok_or(Doubt::PlaceUnknown)?;
+    if !same_place(&made.identity, &place.identity) {
+        return Err(Doubt::OtherFileSystem);
+    }
+    if made.inode != place.inode {
+        return Err(Doubt::OtherDirectory);
+    }
+    let since = now.duration_since(situation.last_look.ok_or(Doubt::NotWatched)?);
+    if since.is_negative() {
+        return Err(Doubt::Clock);
+    }
+    if since > interval * 2 {
+        return Err(Doubt::NotWatched);
+    }
+    if now.duration_since(place.file_time).abs() > CLOCKS_APART {
+        return Err(Doubt::Clock);
+    }
+    let people = situation.people.ok_or(Doubt::People)?;
+    // A database that has lost many people is more likely to be ill than they are to have gone.
+    if !people.canary || people.asked == 0 || u64::from(people.found) * 10 < u64::from(people.asked) * 9 {
+        return Err(Doubt::People);
+    }
+    Ok(())
+}
+
+/// Whether two looks were at the same file system, beyond doubt: both have seen the mount point and a marker.
+fn same_place(made: &Identity, seen: &Identity) -> bool {
+    made.root_inode.is_some()
+        && made.marker.is_some()
+        && (&made.kind, &made.source, made.root_inode, &made.marker)
+            == (&seen.kind, &seen.source, seen.root_inode, &seen.marker)
+}
+
+#[cfg(test)]
+mod tests;

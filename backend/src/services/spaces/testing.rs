@@ -1,0 +1,39 @@
+//! What the tests of the rules are arranged with.
+
+use eirene_core::space::{SpaceDesired, StripeHint};
+use eirene_core::storage::Limit;
+use eirene_core::{Space, SpaceId, SpaceKind, SpaceOwner, SpaceState, UserId};
+
+use crate::testing::start_time;
+
+pub(crate) fn person(id: UserId, name: &str) -> SpaceOwner {
+    SpaceOwner::Person { id, name: name.parse().unwrap() }
+}
+
+/// A space that is there.
+pub(crate) fn a_space(owner: SpaceOwner) -> Space {
+    Space {
+        id: SpaceId::generate(),
+        serial: 7,
+        name: "physics".parse().unwrap(),
+        kind: SpaceKind::Project,
+        title: "Physics".parse().unwrap(),
+        root: "project".parse().unwrap(),
+        owner,
+        writable: true,
+        hint: StripeHint::Usual,
+        desired: SpaceDesired::Present,
+        state: SpaceState::Present,
+        undetermined: false,
+        reason: None,
+        made_at: None,
+        limit_bytes: Limit::Unlimited,
+        limit_files: Limit::Unlimited,
+        expires_at: None,
+        warned: vec![],
+        retired_at: None,
+        remove_after: None,
+        created_at: start_time(),
+        version: 1,
+    }
+}

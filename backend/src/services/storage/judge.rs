@@ -1,0 +1,306 @@
+//! What is wrong with the storage, by a look at it: one sentence each, with the cure. The same for every adapter, because it is judged from what
+//! the port says and never from a tool's own verdict.
+
+use eirene_core::Sentence;
+use eirene_core::storage::{
+    Ability, Bytes, Consistency, Files, Known, Partial, Pool, Reach, Role, Room, ServerNode, Target, TargetId, Why,
+};
+use eirene_words::say_with;
+use jiff::{SignedDuration, Timestamp};
+
+use super::snapshot::{Asked, RootSeen, Snapshot, Trouble, TroubleKind};
+
+/// A look that is older says nothing of now.
+const STALE: SignedDuration = SignedDuration::from_mins(10);
+
+/// How bad it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Severity {
+    /// Somebody should look at it.
+    Warning,
+    /// Something does not work, or soon will not.
+    Broken,
+}
+
+impl Severity {
+    /// The word programs know it by.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Warning => "warning",
+            Self::Broken => "broken",
+        }
+    }
+}
+
+/// Something that is wrong.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Finding {
+    /// Stable code.
+    pub code: &'static str,
+    /// How bad.
+    pub severity: Severity,
+    /// What it is about: `storage:3`, `pool:1`, `root:scratch`; empty for the whole.
+    pub about: String,
+    /// One sentence with the cure.
+    pub text: Sentence,
+}
+
+/// Free space below which something is nearly full, per cent: warning and broken.
+pub type NearFull = [u8; 2];
+
+/// Everything that is wrong, the worst first.
+pub fn judge(snapshot: &Snapshot, near_full: NearFull, now: Timestamp) -> Vec<Finding> {
+    let mut found = Findings { near_full, all: Vec::new() };
+    match snapshot.at {
+        None => return Vec::new(),
+        Some(at) if now.duration_since(at) > STALE => {
+            found.add("look_too_old", Severity::Warning, String::new(), say_with("finding.look_too_old", &[]));
+        }
+        Some(_) => {}
+    }
+    for root in &snapshot.roots {
+        found.root(root);
+    }
+    found.abilities(snapshot);
+    if let Some(nodes) = found.answer("servers", &snapshot.nodes) {
+        found.nodes(nodes);
+    }
+    let targets = found.answer("targets", &snapshot.targets);
+    if let Some(targets) = targets {
+        found.targets(targets);
+    }
+    if let Some(pools) = found.answer("pools", &snapshot.pools) {
+        found.pools(pools, targets.map_or(&[], |targets| &targets.value));
+    }
+    // Stable: of the same severity what was found first stays first.
+    found.all.sort_by_key(|finding| std::cmp::Reverse(finding.severity));
+    found.all
+}
+
+/// A target's name in findings, answers and metrics.
+pub fn target_name(id: TargetId) -> String {
+    format!("{}:{}", role_word(id.role), id.number)
+}
+
+/// A role's word.
+pub fn role_word(role: Role) -> &'static str {
+    match role {
+        Role::Management => "management",
+        Role::Metadata => "metadata",
+        Role::Storage => "storage",
+    }
+}
+
+struct Findings {
+    near_full: NearFull,
+    all: Vec<Finding>,
+}
+
+impl Findings {
+    fn add(&mut self, code: &'static str, severity: Severity, about: String, text: Sentence) {
+        self.all.push(Finding { code, severity, about, text });
+    }
+
+    /// What a question brought; that it brought nothing or something doubtful is a finding.
+    fn answer<'a, T>(&mut self, what: &str, asked: &'a Asked<Partial<T>>) -> Option<&'a Partial<T>> {
+        match asked {
+            Asked::Unsupported => None,
+            Asked::Got(answer) => {
+                if let Some(doubt) = answer.doubts.first() {
+                    let values = [("what", what), ("said", doubt.text.as_str())];
+                    let text = say_with("finding.answer_doubtful", &values);
+                    self.add("answer_doubtful", Severity::Warning, what.to_owned(), text);
+                }
+                Some(answer)
+            }
+            Asked::Failed(trouble) => {
+                let (code, text) = failed(what, trouble);
+                self.add(code, Severity::Broken, what.to_owned(), text);
+                None
+            }
+        }
+    }
+
+    fn root(&mut self, root: &RootSeen) {
+        let about = format!("root:{}", root.name);
+        let name = [("what", root.name.as_str())];
+        let file_system = match &root.file_system {
+            Asked::Got(file_system) => file_system,
+            Asked::Unsupported => return,
+            Asked::Failed(trouble) => {
+                let values = [("what", root.name.as_str()), ("said", trouble.text.as_str())];
+                let (code, text) = match trouble.kind {
+                    TroubleKind::Missing => ("mount_missing", say_with("finding.mount_missing", &values)),
+                    TroubleKind::Refused => ("mount_refused", say_with("finding.mount_refused", &values)),
+                    TroubleKind::Away => ("mount_stale", say_with("finding.mount_stale", &values)),
+                    TroubleKind::NotUnderstood => ("not_understood", say_with("finding.not_understood", &values)),
+                };
+                return self.add(code, Severity::Broken, about, text);
+            }
+        };
+        let now = &file_system.identity;
+        let changed = root.first.as_ref().is_some_and(|first| {
+            let other_root = now.root_inode.is_some() && first.root_inode != now.root_inode;
+            first.kind != now.kind || first.source != now.source || first.marker != now.marker || other_root
+        });
+        if changed {
+            let text = say_with("finding.mount_changed", &name);
+            self.add("mount_changed", Severity::Broken, about.clone(), text);
+        } else if now.marker.is_none() {
+            let text = say_with("finding.root_marker_missing", &name);
+            self.add("root_marker_missing", Severity::Warning, about.clone(), text);
+        }
+        if file_system.read_only && root.writable {
+            let text = say_with("finding.mount_read_only", &name);
+            self.add("mount_read_only", Severity::Broken, about.clone(), text);
+        }
+        self.room(Some(file_system.total), Some(file_system.available), Bytes(1), "root_near_full", &about);
+        let files = (file_system.inodes_total.value().copied(), file_system.inodes_available.value().copied());
+        self.files(files.0, files.1, Files(1), &about);
+    }
+
+    fn abilities(&mut self, snapshot: &Snapshot) {
+        let Some(can) = &snapshot.capabilities else { return };
+        if can.version == Known::Missing(Why::DidNotAnswer) {
+            let text = say_with("finding.tool_missing", &[("what", can.name)]);
+            self.add("tool_missing", Severity::Broken, String::new(), text);
+            return;
+        }
+        let values = [("what", can.name)];
+        match can.quota_read {
+            Ability::No(Why::NotEnabled) => {
+                let text = say_with("finding.quota_not_enabled", &values);
+                self.add("quota_not_enabled", Severity::Warning, String::new(), text);
+            }
+            Ability::No(Why::Refused) => {
+                let text = say_with("finding.quota_refused", &values);
+                self.add("quota_refused", Severity::Warning, String::new(), text);
+            }
+            _ => {}
+        }
+    }
+
+    fn nodes(&mut self, nodes: &Partial<Vec<ServerNode>>) {
+        for node in nodes.value.iter().filter(|node| node.reachable == Known::Known(false)) {
+            let about = format!("{}:{}", role_word(node.id.role), node.id.number);
+            let text = say_with("finding.node_unreachable", &[("what", &about)]);
+            self.add("node_unreachable", Severity::Broken, about, text);
+        }
+    }
+
+    fn targets(&mut self, targets: &Partial<Vec<Target>>) {
+        for target in &targets.value {
+            let about = target_name(target.id);
+            let what = [("what", about.as_str())];
+            match target.reach {
+                Reach::Offline => {
+                    let text = say_with("finding.target_offline", &what);
+                    self.add("target_offline", Severity::Broken, about.clone(), text);
+                }
+                Reach::ProbablyOffline => {
+                    let text = say_with("finding.target_probably_offline", &what);
+                    self.add("target_probably_offline", Severity::Warning, about.clone(), text);
+                }
+                Reach::Online | Reach::Unknown => {}
+            }
+            match target.consistency {
+                Consistency::Bad => {
+                    let text = say_with("finding.target_bad", &what);
+                    self.add("target_bad", Severity::Broken, about.clone(), text);
+                }
+                Consistency::NeedsResync => {
+                    let text = say_with("finding.target_needs_resync", &what);
+                    self.add("target_needs_resync", Severity::Warning, about.clone(), text);
+                }
+                Consistency::Good | Consistency::Unknown => {}
+            }
+            let (total, free) = (target.total.value().copied(), target.free.value().copied());
+            let said = self.room(total, free, target.precision, "target_near_full", &about);
+            // The storage has thresholds of its own; what ours have said already is not said twice.
+            match target.room {
+                Room::Emergency if !said => self.full("target_near_full", Severity::Broken, &about, None),
+                Room::Low if !said => self.full("target_near_full", Severity::Warning, &about, None),
+                _ => {}
+            }
+            let inodes = (target.inodes_total.value().copied(), target.inodes_free.value().copied());
+            self.files(inodes.0, inodes.1, target.inodes_precision, &about);
+        }
+    }
+
+    fn pools(&mut self, pools: &Partial<Vec<Pool>>, targets: &[Target]) {
+        for pool in &pools.value {
+            let of_pool = || {
+                let storage = targets.iter().filter(|target| target.id.role == Role::Storage);
+                storage.filter(|target| pool.targets.contains(&target.id.number))
+            };
+            // A sum with a hole in it is no sum.
+            let sum = |of: fn(&Target) -> Known<Bytes>| {
+                of_pool().map(|target| of(target).value().map(|bytes| bytes.0)).sum::<Option<u64>>().map(Bytes)
+            };
+            if of_pool().count() < 2 || of_pool().count() != pool.targets.len() {
+                continue;
+            }
+            let precision = Bytes(of_pool().map(|target| target.precision.0).sum());
+            let about = format!("pool:{}", pool.id.0);
+            self.room(sum(|target| target.total), sum(|target| target.free), precision, "pool_near_full", &about);
+        }
+    }
+
+    /// Bytes that run out; whether anything was said. Sizes are rounded, so free space counts as if it had been rounded down.
+    fn room(
+        &mut self,
+        total: Option<Bytes>,
+        free: Option<Bytes>,
+        precision: Bytes,
+        code: &'static str,
+        about: &str,
+    ) -> bool {
+        let (Some(total), Some(free)) = (total, free) else { return false };
+        let Some((severity, percent)) = self.low(total.0, free.0, precision.0) else { return false };
+        self.full(code, severity, about, Some(percent));
+        true
+    }
+
+    fn full(&mut self, code: &'static str, severity: Severity, about: &str, percent: Option<u8>) {
+        let free = percent.map_or_else(|| "?".to_owned(), |percent| percent.to_string());
+        let text = say_with("finding.near_full", &[("what", about), ("percent", &free)]);
+        self.add(code, severity, about.to_owned(), text);
+    }
+
+    fn files(&mut self, total: Option<Files>, free: Option<Files>, precision: Files, about: &str) {
+        let (Some(total), Some(free)) = (total, free) else { return };
+        if let Some((severity, percent)) = self.low(total.0, free.0, precision.0) {
+            let percent = percent.to_string();
+            let text = say_with("finding.inodes_near_full", &[("what", about), ("percent", &percent)]);
+            self.add("inodes_near_full", severity, about.to_owned(), text);
+        }
+    }
+
+    /// How bad it is that so little is left, and how many per cent.
+    fn low(&self, total: u64, free: u64, precision: u64) -> Option<(Severity, u8)> {
+        let most_free = u128::from(free) + u128::from(precision.saturating_sub(1));
+        let below = |percent: u8| most_free * 100 < u128::from(total) * u128::from(percent);
+        let [warning, broken] = self.near_full;
+        let severity = if below(broken) {
+            Severity::Broken
+        } else if below(warning) {
+            Severity::Warning
+        } else {
+            return None;
+        };
+        let percent = (u128::from(free) * 100).checked_div(u128::from(total)).unwrap_or(0);
+        Some((severity, u8::try_from(percent).unwrap_or(100)))
+    }
+}
+
+fn failed(what: &str, trouble: &Trouble) -> (&'static str, Sentence) {
+    let values = [("what", what), ("said", trouble.text.as_str())];
+    match trouble.kind {
+        TroubleKind::Away | TroubleKind::Missing => ("storage_away", say_with("finding.storage_away", &values)),
+        TroubleKind::Refused => ("storage_refuses", say_with("finding.storage_refuses", &values)),
+        TroubleKind::NotUnderstood => ("not_understood", say_with("finding.not_understood", &values)),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,156 @@
+//! The storage as it was seen at one look: every question with its answer, or why there is none.
+
+use std::collections::BTreeMap;
+
+use eirene_core::RootName;
+use eirene_core::storage::{
+    Capabilities, FileSystem, Identity, Partial, Place, Pool, ServerNode, SharedStorage, StorageError, Target, Why,
+};
+use jiff::Timestamp;
+
+/// What became of a question.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum Asked<T> {
+    /// This storage has no such thing, or was not asked yet.
+    #[default]
+    Unsupported,
+    /// It was answered.
+    Got(T),
+    /// It was not, or not so that anybody could read it.
+    Failed(Trouble),
+}
+
+impl<T> Asked<T> {
+    /// The answer, if there is one.
+    pub fn got(&self) -> Option<&T> {
+        match self {
+            Self::Got(value) => Some(value),
+            Self::Unsupported | Self::Failed(_) => None,
+        }
+    }
+
+    /// From what the port said.
+    pub fn from_answer(answer: Result<T, StorageError>) -> Self {
+        match answer {
+            Ok(value) => Self::Got(value),
+            Err(StorageError::Unsupported(_)) => Self::Unsupported,
+            Err(error) => Self::Failed(Trouble::from(&error)),
+        }
+    }
+}
+
+/// Why there is no answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Trouble {
+    /// In one word.
+    pub kind: TroubleKind,
+    /// What the storage said: for logs and admins.
+    pub text: String,
+}
+
+/// Why there is no answer, in one word.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TroubleKind {
+    /// The place is not there.
+    Missing,
+    /// It refuses.
+    Refused,
+    /// It does not answer.
+    Away,
+    /// It answered something that cannot be read.
+    NotUnderstood,
+}
+
+impl TroubleKind {
+    /// The same for a number that was asked for.
+    pub fn why(self) -> Why {
+        match self {
+            Self::Refused => Why::Refused,
+            Self::Missing | Self::Away => Why::DidNotAnswer,
+            Self::NotUnderstood => Why::NotUnderstood,
+        }
+    }
+}
+
+impl From<&StorageError> for Trouble {
+    fn from(error: &StorageError) -> Self {
+        let kind = match error {
+            StorageError::NoSuchPlace { .. } => TroubleKind::Missing,
+            StorageError::Refused { .. } => TroubleKind::Refused,
+            StorageError::Away { .. } => TroubleKind::Away,
+            StorageError::Unsupported(_) | StorageError::Malformed { .. } | StorageError::Invalid(_) => {
+                TroubleKind::NotUnderstood
+            }
+        };
+        Self { kind, text: error.to_string() }
+    }
+}
+
+/// A root of spaces as it was seen.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RootSeen {
+    /// Which.
+    pub name: RootName,
+    /// Whether spaces in it are to be written to.
+    pub writable: bool,
+    /// The file system it lies on.
+    pub file_system: Asked<FileSystem>,
+    /// What was there when it was first seen, since the portal was started.
+    pub first: Option<Identity>,
+}
+
+/// The storage at one look.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Snapshot {
+    /// When it was looked at; none before the first look.
+    pub at: Option<Timestamp>,
+    /// What it can.
+    pub capabilities: Option<Capabilities>,
+    /// Servers.
+    pub nodes: Asked<Partial<Vec<ServerNode>>>,
+    /// Targets.
+    pub targets: Asked<Partial<Vec<Target>>>,
+    /// Pools.
+    pub pools: Asked<Partial<Vec<Pool>>>,
+    /// Roots of spaces.
+    pub roots: Vec<RootSeen>,
+}
+
+/// A root that is to be looked at.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RootToSee {
+    /// Which.
+    pub name: RootName,
+    /// Whether spaces in it are to be written to.
+    pub writable: bool,
+}
+
+/// Looks at everything once. `first` holds what was seen at each root first, and gets what is seen now for the first time.
+pub async fn take(
+    storage: &dyn SharedStorage,
+    capabilities: Capabilities,
+    roots: &[RootToSee],
+    first: &mut BTreeMap<RootName, Identity>,
+    at: Timestamp,
+) -> Snapshot {
+    let mut seen = Vec::new();
+    for root in roots {
+        let place = Place::Root(root.name.clone());
+        let file_system = Asked::from_answer(storage.file_system(&place).await);
+        if let Some(file_system) = file_system.got()
+            && file_system.identity.root_inode.is_some()
+        {
+            first.entry(root.name.clone()).or_insert_with(|| file_system.identity.clone());
+        }
+        let first = first.get(&root.name).cloned();
+        seen.push(RootSeen { name: root.name.clone(), writable: root.writable, file_system, first });
+    }
+    Snapshot {
+        at: Some(at),
+        capabilities: Some(capabilities),
+        nodes: Asked::from_answer(storage.nodes().await),
+        targets: Asked::from_answer(storage.targets().await),
+        pools: Asked::from_answer(storage.pools().await),
+        roots: seen,
+    }
+}
