@@ -93,6 +93,9 @@ impl Config {
                 return wrong(key, format!("`{}` is not an absolute path", path.display()));
             }
         }
+        self.storage.check()?;
+        self.spaces.check()?;
+        self.files.check()?;
         for (at, bind) in self.images.binds.iter().enumerate() {
             if self.images.binds[..at].iter().any(|other| other.target() == bind.target()) {
                 return wrong("images.binds", format!("two of them are seen as `{}`", bind.target()));
@@ -164,6 +167,15 @@ mod tests {
             "agent.ready_within_s",
             "agent.stop_within_s",
             "images.binds",
+            "storage.adapter",
+            "storage.poll_interval_s",
+            "storage.near_full_percent",
+            "spaces.roots",
+            "spaces.warn_percent",
+            "files.transfers_per_person",
+            "files.transfers",
+            "files.idle_s",
+            "files.upload_days",
             "metrics.listen",
             "metrics.allow",
             "limits.live_sessions",
@@ -184,9 +196,10 @@ mod tests {
         parsed["database"].as_table_mut().unwrap().remove("url_file");
         Config::from_text(&toml::to_string(&parsed).unwrap()).unwrap();
         // And the list above is all the types know: an unknown key is answered with the known ones.
-        for section in
-            ["server", "database", "tunnel", "launcher", "slurm", "agent", "images", "metrics", "limits", "log"]
-        {
+        for section in [
+            "server", "database", "tunnel", "launcher", "slurm", "agent", "images", "storage", "spaces", "files",
+            "metrics", "limits", "log",
+        ] {
             let mut table: toml::Table = SMALL.parse().unwrap();
             let entry = table.entry(section).or_insert_with(|| toml::Value::Table(toml::Table::new()));
             entry.as_table_mut().unwrap().insert("nonsense".into(), toml::Value::Integer(1));
@@ -217,6 +230,13 @@ mod tests {
             ("[tunnel]", "[slurm]\naccount = \"--uid=0\"\n[tunnel]", "slurm.account"),
             ("[tunnel]", "[images]\nbinds = [\"/a\", \"b\"]\n[tunnel]", "images.binds"),
             ("[tunnel]", "[images]\nbinds = [\"/a\", \"/b:/a:ro\"]\n[tunnel]", "images.binds"),
+            ("[tunnel]", "[storage]\nadapter = \"beegfs7\"\n[tunnel]", "storage.adapter"),
+            ("[tunnel]", "[storage]\npoll_interval_s = 1\n[tunnel]", "storage.poll_interval_s"),
+            ("[tunnel]", "[storage]\nnear_full_percent = [5, 10]\n[tunnel]", "storage.near_full_percent"),
+            ("[tunnel]", "[spaces]\nwarn_percent = [80, 100]\n[tunnel]", "spaces.warn_percent"),
+            ("[tunnel]", "[files]\ntransfers = 4\n[tunnel]", "files.transfers"),
+            ("[tunnel]", "[files]\nidle_s = 0\n[tunnel]", "files.idle_s"),
+            ("[tunnel]", "[files]\nupload_days = 0\n[tunnel]", "files.upload_days"),
         ] {
             let text = SMALL.replacen(from, to, 1);
             assert_ne!(text, SMALL);
@@ -239,6 +259,46 @@ mod tests {
         assert_eq!(config.slurm.qos.unwrap().as_str(), "normal");
         let plain = Config::from_text(SMALL).unwrap();
         assert!(plain.images.binds.is_empty() && plain.slurm.account.is_none() && plain.slurm.qos.is_none());
+    }
+
+    /// A configuration with these roots.
+    fn with_roots(roots: &[&str]) -> Result<Config, ConfigError> {
+        Config::from_text(&format!("{SMALL}[spaces]\nroots = [{}]\n", roots.join(", ")))
+    }
+
+    #[test]
+    fn roots_of_spaces_are_read_and_what_cannot_work_is_refused_by_name() {
+        let scratch =
+            r#"{ name = "scratch", kind = "scratch", per = "person", title = "Scratch", path = "/b/scratch" }"#;
+        let data = r#"{ name = "data", kind = "shared", title = "Data sets", path = "/b/data", dry_run = false }"#;
+        let config = with_roots(&[scratch, data]).unwrap();
+        let [scratch_root, data_root] = &config.spaces.roots[..] else { panic!("{:?}", config.spaces) };
+        assert!(scratch_root.is_writable() && !data_root.is_writable());
+        assert!(scratch_root.policy().dry_run && !data_root.policy().dry_run);
+        assert_eq!(scratch_root.policy().warn_days, [14, 3, 1]);
+        for (from, to) in [
+            ("\"scratch\", kind", "\"home\", kind"),
+            ("kind = \"scratch\"", "kind = \"home\""),
+            ("kind = \"scratch\"", "kind = \"project\""),
+            ("/b/scratch", "b/scratch"),
+            ("/b/scratch", "/b/../scratch"),
+            ("/b/scratch", "/"),
+            ("/b/scratch", "/b"),
+            ("/b/scratch", "/b/data/x"),
+            ("title", "warn_days = [1, 3], title"),
+            ("title", "warn_days = [0], title"),
+            ("title", "grace_days = 0, title"),
+            ("name = \"scratch\"", "name = \"data\""),
+        ] {
+            let changed = scratch.replacen(from, to, 1);
+            assert_ne!(changed, scratch);
+            let error = with_roots(&[data, &changed]).unwrap_err();
+            assert!(error.to_string().starts_with("`spaces.roots`: "), "{changed}: {error}");
+        }
+        for shape in ["quota = 1, title", "per = \"everybody\", title"] {
+            let changed = scratch.replacen("per = \"person\", ", "", 1).replacen("title", shape, 1);
+            assert!(matches!(with_roots(&[&changed]), Err(ConfigError::Shape(_))), "{changed}");
+        }
     }
 
     #[test]

@@ -5,6 +5,7 @@
 mod bind;
 mod load;
 mod network;
+mod storage;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -16,6 +17,7 @@ use serde::Deserialize;
 pub use bind::{BindError, BindPath};
 pub use load::{ConfigError, SAMPLE};
 pub use network::{Network, NetworkError};
+pub use storage::{Files, Per, Root, Spaces, Storage, StorageAdapter};
 
 /// Everything that is configured.
 #[derive(Debug, Clone, Deserialize)]
@@ -40,6 +42,15 @@ pub struct Config {
     /// What every image is run with.
     #[serde(default)]
     pub images: Images,
+    /// The shared storage.
+    #[serde(default)]
+    pub storage: Storage,
+    /// Spaces.
+    #[serde(default)]
+    pub spaces: Spaces,
+    /// What goes in and out of spaces.
+    #[serde(default)]
+    pub files: Files,
     /// Prometheus metrics.
     #[serde(default)]
     pub metrics: Metrics,

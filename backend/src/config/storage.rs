@@ -1,0 +1,229 @@
+//! The sections about shared storage: what it is, where spaces lie in it, and what may move in and out of them.
+
+use std::path::PathBuf;
+
+use eirene_core::space::Policy;
+use eirene_core::{RootName, Space, SpaceKind, SpaceTitle};
+use serde::Deserialize;
+
+use super::ConfigError;
+
+/// What the shared storage is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum StorageAdapter {
+    /// Any mounted file system.
+    Posix,
+    /// BeeGFS 7 through `beegfs-ctl`.
+    Beegfs7,
+    /// BeeGFS 8 through `beegfs`.
+    Beegfs8,
+}
+
+/// The shared storage.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Storage {
+    /// What it is.
+    pub adapter: StorageAdapter,
+    /// Seconds between two looks at its health.
+    pub poll_interval_s: u64,
+    /// Free, per cent of a target or file system: warned below the first, an error below the second.
+    pub near_full_percent: [u8; 2],
+}
+
+/// Spaces.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Spaces {
+    /// Where spaces lie besides homes.
+    pub roots: Vec<Root>,
+    /// Used, per cent of a space's limit: its owner is told at the first and again at the second.
+    pub warn_percent: [u8; 2],
+}
+
+/// Whose the spaces of a root are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Per {
+    /// Each is a person's; everybody has one at most, and addresses it by the root's name.
+    Person,
+    /// Each is a group's, or everybody's to read.
+    Group,
+}
+
+/// A directory in which spaces lie.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Root {
+    /// Name.
+    pub name: RootName,
+    /// What its spaces are for.
+    pub kind: SpaceKind,
+    /// Whose they are.
+    #[serde(default = "of_groups")]
+    pub per: Per,
+    /// What people read.
+    pub title: SpaceTitle,
+    /// The directory on the portal's host.
+    pub path: PathBuf,
+    /// Days before its end on which the owner of a space is warned.
+    #[serde(default = "warn_days")]
+    pub warn_days: Vec<u32>,
+    /// Days a retired space is kept.
+    #[serde(default = "grace_days")]
+    pub grace_days: u32,
+    /// Only say what would be done to spaces that are over.
+    #[serde(default = "on_trial")]
+    pub dry_run: bool,
+}
+
+/// What goes in and out of spaces. Nothing does yet.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Files {
+    /// Transfers one person may have at once.
+    pub transfers_per_person: u32,
+    /// Transfers of everybody together.
+    pub transfers: u32,
+    /// Seconds without a request after which a person's file process is ended.
+    pub idle_s: u64,
+    /// Days an upload that nobody goes on with is kept.
+    pub upload_days: u32,
+}
+
+fn of_groups() -> Per {
+    Per::Group
+}
+
+fn warn_days() -> Vec<u32> {
+    vec![14, 3, 1]
+}
+
+fn grace_days() -> u32 {
+    30
+}
+
+fn on_trial() -> bool {
+    true
+}
+
+impl Root {
+    /// Whether spaces in it are to be written to.
+    pub fn is_writable(&self) -> bool {
+        self.kind != SpaceKind::Shared
+    }
+
+    /// What happens to its spaces in time.
+    pub fn policy(&self) -> Policy {
+        Policy { warn_days: self.warn_days.clone(), grace_days: self.grace_days, dry_run: self.dry_run }
+    }
+}
+
+impl Default for Storage {
+    fn default() -> Self {
+        Self { adapter: StorageAdapter::Posix, poll_interval_s: 60, near_full_percent: [10, 5] }
+    }
+}
+
+impl Default for Spaces {
+    fn default() -> Self {
+        Self { roots: vec![], warn_percent: [80, 95] }
+    }
+}
+
+impl Default for Files {
+    fn default() -> Self {
+        Self { transfers_per_person: 8, transfers: 128, idle_s: 300, upload_days: 7 }
+    }
+}
+
+fn wrong(key: &'static str, message: impl Into<String>) -> Result<(), ConfigError> {
+    Err(ConfigError::Value { key, message: message.into() })
+}
+
+impl Storage {
+    pub(super) fn check(&self) -> Result<(), ConfigError> {
+        if self.adapter != StorageAdapter::Posix {
+            return wrong(
+                "storage.adapter",
+                "only `posix` can be used yet: nothing runs the tool of BeeGFS for the portal",
+            );
+        }
+        if !(10..=3600).contains(&self.poll_interval_s) {
+            return wrong("storage.poll_interval_s", "10 to 3600");
+        }
+        let [warning, error] = self.near_full_percent;
+        if !(1..=50).contains(&error) || !(1..=50).contains(&warning) || error >= warning {
+            return wrong("storage.near_full_percent", "two numbers of 1 to 50, the larger first");
+        }
+        Ok(())
+    }
+}
+
+impl Spaces {
+    pub(super) fn check(&self) -> Result<(), ConfigError> {
+        let [first, second] = self.warn_percent;
+        if !(1..=99).contains(&first) || !(1..=99).contains(&second) || first >= second {
+            return wrong("spaces.warn_percent", "two numbers of 1 to 99, the smaller first");
+        }
+        for (at, root) in self.roots.iter().enumerate() {
+            root.check()?;
+            for other in &self.roots[..at] {
+                if other.name == root.name {
+                    return wrong("spaces.roots", format!("two of them are called `{}`", root.name));
+                }
+                if other.path.starts_with(&root.path) || root.path.starts_with(&other.path) {
+                    return wrong("spaces.roots", format!("`{}` and `{}` lie in each other", other.name, root.name));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Root {
+    fn check(&self) -> Result<(), ConfigError> {
+        let name = &self.name;
+        if name.as_str() == Space::HOME_ROOT || self.kind == SpaceKind::Home {
+            return wrong("spaces.roots", format!("`{name}`: homes are the site's, and `home` is their own root"));
+        }
+        let plain = self
+            .path
+            .components()
+            .all(|part| matches!(part, std::path::Component::RootDir | std::path::Component::Normal(_)));
+        if !self.path.is_absolute() || !plain || self.path.parent().is_none() {
+            let path = self.path.display();
+            return wrong("spaces.roots", format!("`{name}`: `{path}` is no absolute path of a directory below `/`"));
+        }
+        if self.per == Per::Person && self.kind != SpaceKind::Scratch {
+            return wrong("spaces.roots", format!("`{name}`: `per = \"person\"` is for roots of the kind `scratch`"));
+        }
+        let falls = self.warn_days.windows(2).all(|two| two[0] > two[1]);
+        if !falls || self.warn_days.iter().any(|days| !(1..=365).contains(days)) {
+            return wrong("spaces.roots", format!("`{name}`: `warn_days` are numbers of 1 to 365, the largest first"));
+        }
+        if !(1..=3650).contains(&self.grace_days) {
+            return wrong("spaces.roots", format!("`{name}`: `grace_days` is a number of 1 to 3650"));
+        }
+        Ok(())
+    }
+}
+
+impl Files {
+    pub(super) fn check(&self) -> Result<(), ConfigError> {
+        if !(1..=64).contains(&self.transfers_per_person) {
+            return wrong("files.transfers_per_person", "1 to 64");
+        }
+        if !(self.transfers_per_person..=4096).contains(&self.transfers) {
+            return wrong("files.transfers", "from `transfers_per_person` to 4096");
+        }
+        if !(10..=86_400).contains(&self.idle_s) {
+            return wrong("files.idle_s", "10 to 86400");
+        }
+        if !(1..=90).contains(&self.upload_days) {
+            return wrong("files.upload_days", "1 to 90");
+        }
+        Ok(())
+    }
+}
