@@ -1,5 +1,5 @@
 //! Looks at places from this process, each time in a thread of its own that is given up when it takes too long. For hosts where this
-//! process may see the mounts; a thread that hangs in a dead mount stays until the mount comes back.
+//! process may see the mounts; a thread that hangs in a dead mount stays until the mount comes back, and meanwhile nobody looks there again.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -18,12 +18,11 @@ use nix::sys::stat::Mode;
 use nix::sys::statvfs::{FsFlags, fstatvfs};
 
 use super::mounts::{self, Mount};
+use super::patience::{Patience, RETRY_AFTER_S};
 use super::{Look, Probe, Project, Room};
 
 /// How long a look may take.
-const PATIENCE: Duration = Duration::from_secs(10);
-/// Seconds after which a place that was away is looked at again.
-const RETRY_AFTER_S: u64 = 10;
+const LONGEST: Duration = Duration::from_secs(10);
 /// The administrator's marker in a root of spaces, and the most it may hold, bytes.
 const MARKER: &str = ".eirene-root";
 const LONGEST_MARKER: u64 = 64;
@@ -32,12 +31,13 @@ const LONGEST_MARKER: u64 = 64;
 #[derive(Debug, Clone)]
 pub struct LocalProbe {
     roots: BTreeMap<RootName, PathBuf>,
+    patience: Patience,
 }
 
 impl LocalProbe {
     /// Knows these roots of spaces; homes are asked of the user database.
     pub fn new(roots: BTreeMap<RootName, PathBuf>) -> Self {
-        Self { roots }
+        Self { roots, patience: Patience::default() }
     }
 
     /// The directory that is opened as it is, and what is opened beneath it without following a link.
@@ -108,13 +108,8 @@ impl LocalProbe {
 #[async_trait]
 impl Probe for LocalProbe {
     async fn look(&self, place: &Place) -> Result<Look, StorageError> {
-        let (probe, place) = (self.clone(), place.clone());
-        let look = tokio::task::spawn_blocking(move || probe.look_now(&place));
-        match tokio::time::timeout(PATIENCE, look).await {
-            Ok(Ok(look)) => look,
-            Ok(Err(error)) => Err(StorageError::Away { source: Some(error.into()), retry_after_s: RETRY_AFTER_S }),
-            Err(error) => Err(StorageError::Away { source: Some(error.into()), retry_after_s: RETRY_AFTER_S }),
-        }
+        let (probe, at) = (self.clone(), place.clone());
+        self.patience.wait(place, LONGEST, move || probe.look_now(&at)).await
     }
 }
 

@@ -6,6 +6,7 @@
 
 mod local;
 mod mounts;
+mod patience;
 
 use std::sync::Arc;
 
@@ -64,7 +65,7 @@ pub struct Project {
     pub inherited: bool,
 }
 
-/// Looks at places. In the portal that is the launcher's work; [`LocalProbe`] looks from this process.
+/// Looks at places. [`LocalProbe`] looks from this process, and sees what that may see.
 #[async_trait]
 pub trait Probe: Send + Sync + 'static {
     /// One look. Without an answer in time it is [`StorageError::Away`].
