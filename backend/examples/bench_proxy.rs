@@ -2,6 +2,7 @@
 //!
 //! `bench_proxy ADDRESS APP_SOCKET DIRECTORY` listens, and writes `DIRECTORY/headers`: the session's host and a token that lets in.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -14,6 +15,7 @@ use eirene_backend::http::service_with;
 use eirene_backend::launcher_client::LauncherClient;
 use eirene_backend::server;
 use eirene_backend::services::passwords::Passwords;
+use eirene_backend::services::spaces::groups::LocalGroups;
 use eirene_backend::tunnel::NoTunnel;
 use eirene_backend::workers::Workers;
 use eirene_core::launcher::Launcher;
@@ -24,6 +26,7 @@ use eirene_core::{
 };
 use eirene_database::{ApiToken, Db};
 use eirene_slurm_adapter::SlurmCli;
+use eirene_storage::{LocalProbe, Posix};
 use futures_util::future::BoxFuture;
 use tokio::net::{TcpListener, UnixStream};
 use tokio_util::sync::CancellationToken;
@@ -74,10 +77,15 @@ async fn app(address: SocketAddr, directory: &Path) -> anyhow::Result<App> {
     let db = Db::open(&format!("sqlite://{}", directory.join("bench.db").display())).await?;
     db.migrate().await?;
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
-    // Neither is asked: no reconciler runs.
+    // None is asked: no reconciler runs.
     let launcher: Arc<dyn Launcher> = Arc::new(LauncherClient::new(directory.join("launcher.sock")));
+    let storage = Arc::new(Posix::new(Arc::new(LocalProbe::new(BTreeMap::new()))));
     let scheduler = Arc::new(SlurmCli::new("bench", Arc::clone(&launcher), Arc::clone(&clock)));
-    let built = App::build(Arc::new(config), Ports { db, clock, scheduler, launcher }, Passwords::new()?);
+    let built = App::build(
+        Arc::new(config),
+        Ports { db, clock, scheduler, launcher, storage, groups: Arc::new(LocalGroups::default()) },
+        Passwords::new()?,
+    );
     // Its threads run until the process is killed.
     let (workers, _threads) = Workers::start()?;
     Ok(App { workers, ..built })

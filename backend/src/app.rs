@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use eirene_core::launcher::Launcher;
 use eirene_core::scheduler::Scheduler;
+use eirene_core::storage::SharedStorage;
 use eirene_core::{Clock, JobKind};
 use eirene_database::Db;
 use tokio_util::sync::CancellationToken;
@@ -25,6 +26,9 @@ use crate::services::nudge::Nudges;
 use crate::services::passwords::Passwords;
 use crate::services::runs::Runs;
 use crate::services::sessions::Sessions;
+use crate::services::spaces::Spaces;
+use crate::services::spaces::groups::GroupSource;
+use crate::services::storage::Storage;
 use crate::services::tokens::Tokens;
 use crate::tunnel::TunnelRegistry;
 use crate::workers::Workers;
@@ -40,6 +44,10 @@ pub struct Ports {
     pub scheduler: Arc<dyn Scheduler>,
     /// The privileged process.
     pub launcher: Arc<dyn Launcher>,
+    /// The shared storage.
+    pub storage: Arc<dyn SharedStorage>,
+    /// The user database's groups.
+    pub groups: Arc<dyn GroupSource>,
 }
 
 /// Everything; cheap to clone.
@@ -63,6 +71,10 @@ pub struct App {
     pub cluster: Cluster,
     /// Image catalogue.
     pub images: Images,
+    /// The storage as last seen.
+    pub storage: Storage,
+    /// Spaces.
+    pub spaces: Spaces,
     /// Events for open pages.
     pub events: Events,
     /// Audit log.
@@ -96,7 +108,7 @@ pub struct App {
 impl App {
     /// Puts the services together. Starts nothing.
     pub fn build(config: Arc<Config>, ports: Ports, passwords: Passwords) -> Self {
-        let Ports { db, clock, scheduler, launcher } = ports;
+        let Ports { db, clock, scheduler, launcher, storage, groups } = ports;
         let nudges = Nudges::default();
         let audit = Audit::new(db.clone(), clock.clone());
         let events = Events::new(db.clone(), clock.clone(), audit.clone());
@@ -104,6 +116,15 @@ impl App {
         let images = Images::new(db.clone(), clock.clone(), audit.clone());
         let logs = Logs::new(db.clone(), audit.clone(), config.server.state_dir.join("logs"));
         let tunnels = TunnelRegistry::default();
+        let storage = Storage::new(storage, clock.clone(), &config);
+        let parts = crate::services::spaces::Parts {
+            db: db.clone(),
+            clock: clock.clone(),
+            events: events.clone(),
+            storage: storage.clone(),
+            groups,
+        };
+        let spaces = Spaces::new(parts, &config);
         let shown = Arc::clone(&config);
         let sessions = Sessions::new(crate::services::sessions::Parts {
             db: db.clone(),
@@ -137,6 +158,8 @@ impl App {
             runs,
             cluster,
             images,
+            storage,
+            spaces,
             events,
             audit,
             logs,

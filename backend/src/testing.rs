@@ -1,6 +1,8 @@
 //! What the tests of this crate are arranged with: a scheduler and a launcher in memory, a clock that is moved, a database in a temporary
 //! directory.
 
+mod storage;
+
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -25,6 +27,8 @@ use crate::services::cluster::Snapshot;
 use crate::services::passwords::Passwords;
 use crate::services::runs::StartRun;
 use crate::services::sessions::StartSession;
+
+pub(crate) use storage::{FakeGroups, FakeStorage, StorageMood};
 
 /// Where the clock of every test begins.
 pub(crate) fn start_time() -> Timestamp {
@@ -363,6 +367,8 @@ pub(crate) struct TestApp {
     pub(crate) clock: MockClock,
     pub(crate) scheduler: FakeScheduler,
     pub(crate) launcher: FakeLauncher,
+    pub(crate) storage: FakeStorage,
+    pub(crate) groups: FakeGroups,
     pub(crate) directory: tempfile::TempDir,
 }
 
@@ -372,7 +378,8 @@ impl TestApp {
         let directory = tempfile::tempdir().unwrap();
         let text = format!(
             "[server]\nportal_url = \"http://eirene.localhost:8080\"\napps_domain = \"apps.eirene.localhost:8080\"\nstate_dir = {:?}\n\
-             [launcher]\nsocket = {:?}\n[images]\nbinds = [\"/data:/data:ro\"]\n[tunnel]\nadvertise = \"portal:7443\"\n[limits]\nlive_sessions = 3\nlive_runs = 4\n",
+             [launcher]\nsocket = {:?}\n[images]\nbinds = [\"/data:/data:ro\"]\n[tunnel]\nadvertise = \"portal:7443\"\n[limits]\nlive_sessions = 3\nlive_runs = 4\n\
+             [spaces]\nroots = [{{ name = \"scratch\", kind = \"scratch\", per = \"person\", title = \"Scratch\", path = \"/b/scratch\" }}]\n",
             directory.path(),
             directory.path().join("launcher.sock")
         );
@@ -382,11 +389,14 @@ impl TestApp {
         let clock = MockClock::new(start_time());
         let scheduler = FakeScheduler::new(clock.clone());
         let launcher = FakeLauncher::default();
+        let (storage, groups) = (FakeStorage::new(), FakeGroups::new());
         let ports = Ports {
             db: db.clone(),
             clock: Arc::new(clock.clone()),
             scheduler: Arc::new(scheduler.clone()),
             launcher: Arc::new(launcher.clone()),
+            storage: Arc::new(storage.clone()),
+            groups: Arc::new(groups.clone()),
         };
         let app = App::build(config, ports, Passwords::for_tests().unwrap());
         let image = Image {
@@ -400,7 +410,7 @@ impl TestApp {
             created_at: clock.now(),
         };
         db.insert_image(&image).await.unwrap();
-        Self { app, clock, scheduler, launcher, directory }
+        Self { app, clock, scheduler, launcher, storage, groups, directory }
     }
 
     /// A person who is signed in with a browser.

@@ -15,6 +15,8 @@ use super::{open, say, serve};
 use crate::config::Config;
 use crate::launcher_client::LauncherClient;
 use crate::server::read_certificate;
+use crate::services::storage::Storage;
+use crate::services::storage::judge::{Finding as JudgedFinding, Severity};
 use crate::tunnel::TunnelIdentity;
 
 /// Longest wait for one of them.
@@ -71,6 +73,7 @@ pub(super) async fn doctor(path: &Path) -> anyhow::Result<ExitCode> {
     let reached = reached.map(|()| format!("listens on `{}`", config.launcher.socket.display()));
     findings.push(("launcher", Finding::from_result(reached)));
     findings.push(("scheduler", Finding::from_result(bounded(scheduler(&config, Arc::new(client))).await)));
+    findings.extend(bounded_findings(storage(&config)).await.into_iter().map(|finding| ("storage", finding)));
     for (what, finding) in &findings {
         finding.show(what);
     }
@@ -87,6 +90,28 @@ async fn bounded<T>(look: impl Future<Output = anyhow::Result<T>>) -> anyhow::Re
 async fn bounded_finding(look: impl Future<Output = Finding>) -> Finding {
     let late = || Finding::Broken(format!("no answer within {} s", WAIT.as_secs()));
     tokio::time::timeout(WAIT, look).await.unwrap_or_else(|_| late())
+}
+
+async fn bounded_findings(look: impl Future<Output = Vec<Finding>>) -> Vec<Finding> {
+    let late = || vec![Finding::Broken(format!("no answer within {} s", WAIT.as_secs()))];
+    tokio::time::timeout(WAIT, look).await.unwrap_or_else(|_| late())
+}
+
+/// What is wrong with the shared storage, as whoever runs this sees it: root sees mounts that eirened may not enter.
+async fn storage(config: &Config) -> Vec<Finding> {
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+    let storage = Storage::new(serve::storage(config), clock, config);
+    storage.look().await;
+    let findings = storage.findings();
+    if findings.is_empty() {
+        let roots = storage.snapshot().roots.len();
+        return vec![Finding::Good(format!("{}; {roots} roots of spaces answer", storage.port().name()))];
+    }
+    let text = |finding: JudgedFinding| match finding.severity {
+        Severity::Warning => Finding::Doubtful(finding.text.into()),
+        Severity::Broken => Finding::Broken(finding.text.into()),
+    };
+    findings.into_iter().map(text).collect()
 }
 
 fn state_dir(path: &Path) -> Finding {
@@ -206,6 +231,29 @@ mod tests {
         assert!(matches!(apps_domain(&own), Finding::Good(_)));
         let same = config("https://eirene.example.org:8443", "apps.example.org:8443");
         assert!(matches!(apps_domain(&same), Finding::Doubtful(_)));
+    }
+
+    #[tokio::test]
+    async fn a_root_that_is_not_there_is_broken_and_one_without_a_marker_doubtful() {
+        let dir = tempfile::tempdir().unwrap();
+        let with_root = |path: &Path| {
+            let root = format!("[{{ name = \"s\", kind = \"scratch\", title = \"S\", path = {path:?} }}]");
+            let text = format!(
+                "[server]\nportal_url = \"https://a.b\"\napps_domain = \"c.d\"\n[tunnel]\nadvertise = \"a:1\"\n[spaces]\nroots = {root}\n"
+            );
+            Config::from_text(&text).unwrap()
+        };
+        let gone = storage(&with_root(&dir.path().join("none"))).await;
+        assert!(matches!(&gone[..], [Finding::Broken(text)] if text.contains("`s`")), "{gone:?}");
+        // A test's directory may lie on a disk that is nearly full; what is looked for is the marker.
+        let unmarked = |found: &[Finding]| {
+            found.iter().any(|finding| matches!(finding, Finding::Doubtful(text) if text.contains(".eirene-root")))
+        };
+        assert!(unmarked(&storage(&with_root(dir.path())).await));
+        std::fs::write(dir.path().join(".eirene-root"), "00ff".repeat(8)).unwrap();
+        assert!(!unmarked(&storage(&with_root(dir.path())).await));
+        let none = storage(&config("https://eirene.example.org", "apps.example.net")).await;
+        assert_eq!(none, [Finding::Good("posix; 0 roots of spaces answer".into())]);
     }
 
     #[test]

@@ -133,6 +133,11 @@ async fn look(app: &App) -> Report {
     line("database", database.as_ref().copied().map_err(String::as_str));
     line("launcher", launcher);
     line("slurm", cluster);
+    // A storage that is away leaves the portal usable: what is said of spaces is then what was seen before.
+    for root in &app.storage.snapshot().roots {
+        let seen = if root.file_system.got().is_some() { Ok(()) } else { Err("does not answer; ask `doctor`") };
+        line(&format!("storage root {}", root.name), seen);
+    }
     for (name, health) in app.status.all() {
         line(&format!("reconciler {name}"), if health.failures == 0 { Ok(()) } else { Err("its last run failed") });
     }

@@ -2,6 +2,8 @@
 
 mod nodes;
 mod run;
+mod space;
+mod storage;
 
 use eirene_core::audit::AuditEvent;
 use eirene_core::{Image, Reason, Resources, Role, Scope, Session, SessionState, User, UserState, scheduler};
@@ -16,6 +18,8 @@ use crate::services::nodes::NodeStatus;
 use crate::services::sessions::AdoptedJob;
 
 pub use run::RunView;
+pub use space::{SampleView, SpaceView};
+pub use storage::{QuotasView, StorageView};
 
 use nodes::{NodeDetail, node_details};
 

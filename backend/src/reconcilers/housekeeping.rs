@@ -8,6 +8,12 @@ use jiff::SignedDuration;
 use super::driver::Reconciler;
 use crate::app::App;
 
+/// Days samples of spaces are kept as they came, and days of which one is kept.
+const WHOLE_SAMPLES_DAYS: i64 = 7;
+const SAMPLES_DAYS: i64 = 400;
+/// Days it is kept what operations and policies did.
+const RECORDS_DAYS: i64 = 90;
+
 /// Removes what nobody needs any more.
 pub(super) struct Retention {
     app: App,
@@ -31,6 +37,10 @@ impl Reconciler for Retention {
         self.app.db.delete_expired(now).await?;
         let events_before = now - SignedDuration::from_hours(24 * i64::from(limits.keep_events_days));
         self.app.db.prune_events(events_before).await?;
+        let before = |days: i64| now - SignedDuration::from_hours(24 * days);
+        self.app.db.thin_samples(before(WHOLE_SAMPLES_DAYS), before(SAMPLES_DAYS)).await?;
+        self.app.db.prune_operations(before(RECORDS_DAYS)).await?;
+        self.app.db.prune_policy_runs(before(RECORDS_DAYS)).await?;
         let keep_logs = Duration::from_hours(24 * u64::from(limits.keep_logs_days));
         self.app.logs.remove_older_than(keep_logs, SystemTime::from(now)).await?;
         Ok(())

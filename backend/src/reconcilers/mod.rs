@@ -13,8 +13,10 @@ mod observe;
 pub mod poller;
 mod ready;
 mod see;
+mod space_usage;
 mod status;
 mod stop;
+mod storage_health;
 mod submit;
 #[cfg(test)]
 mod tests;
@@ -45,5 +47,8 @@ pub fn start(app: &App, job_files: &JobFiles, tracker: &TaskTracker) {
     tracker.spawn(drive(app.clone(), ready::Ready::new(app.clone()), every(5), Wake::Timer));
     tracker.spawn(drive(app.clone(), ready::Silence::new(app.clone()), every(5), Wake::Timer));
     tracker.spawn(drive(app.clone(), housekeeping::Rights::new(app.clone()), every(30), Wake::Timer));
+    let health = storage_health::StorageHealth::new(app.clone());
+    tracker.spawn(drive(app.clone(), health, every(app.config.storage.poll_interval_s), Wake::Timer));
+    tracker.spawn(drive(app.clone(), space_usage::SpaceUsage::new(app.clone()), every(300), Wake::Timer));
     tracker.spawn(drive(app.clone(), housekeeping::Retention::new(app.clone()), every(600), Wake::Timer));
 }

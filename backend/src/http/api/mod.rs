@@ -9,6 +9,8 @@ mod me;
 pub mod openapi;
 mod runs;
 mod sessions;
+mod spaces;
+mod storage;
 mod tokens;
 mod users;
 mod wanted;
@@ -102,6 +104,11 @@ pub(crate) fn parts() -> (Router<App>, utoipa::openapi::OpenApi) {
         .routes(routes!(cluster::nodes))
         .routes(routes!(cluster::adopted))
         .routes(routes!(images::images))
+        .routes(routes!(spaces::list))
+        .routes(routes!(spaces::show))
+        .routes(routes!(spaces::usage))
+        .routes(routes!(storage::show))
+        .routes(routes!(storage::quotas))
         .routes(routes!(users::list, users::create))
         .routes(routes!(users::disable))
         .routes(routes!(users::enable))

@@ -9,6 +9,7 @@ mod pass;
 mod routes;
 mod runs;
 mod sockets;
+mod spaces;
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;

@@ -102,6 +102,12 @@ const TABLE: &[(&str, &str, [u16; 4])] = &[
     ("POST", "/api/v1/runs/{id}/requeue", [401, 404, 409, 403]),
     ("GET", "/api/v1/runs/{id}/events", [401, 404, 200, 200]),
     ("GET", "/api/v1/runs/{id}/logs", [401, 404, 200, 200]),
+    ("GET", "/api/v1/spaces", [401, 200, 200, 200]),
+    // Ada's home: for others there is none, and an admin sees what it uses.
+    ("GET", "/api/v1/spaces/{space}", [401, 404, 200, 200]),
+    ("GET", "/api/v1/spaces/{space}/usage", [401, 404, 200, 200]),
+    ("GET", "/api/v1/storage", [401, 403, 403, 200]),
+    ("GET", "/api/v1/storage/quotas", [401, 403, 403, 200]),
     ("GET", "/api/v1/adopted-jobs", [401, 403, 403, 200]),
     ("GET", "/api/v1/audit", [401, 403, 403, 200]),
     ("GET", "/api/v1/users", [401, 403, 403, 200]),
@@ -153,6 +159,9 @@ async fn fill(server: &Server, ada: &Person, path: &str) -> String {
         let new = NewToken { name: "one".into(), scopes: None, expires_in_s: None };
         let made = server.test.app.tokens.create(&ada.actor, new).await.unwrap();
         path = path.replace("{id}", &made.token.id.to_string());
+    }
+    if path.contains("{space}") {
+        path = path.replace("{space}", server.test.app.spaces.list(&ada.actor).await.unwrap()[0].space.name.as_str());
     }
     if path.contains("/runs/{id}") {
         path = path.replace("{id}", &server.run(ada).await.id.to_string());

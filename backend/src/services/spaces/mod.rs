@@ -1,10 +1,378 @@
-//! Spaces: the rules. Each is a pure function, so that it can be tried in every situation: who may use a space, how full it is and whether its
-//! owner is told, how it grows, what its policy does, how its files are spread.
+//! Spaces: who has which, how full they are, how they grow. The rules are pure functions beside this file; this is what puts the rows, the
+//! storage and the user database before them.
+//!
+//! A person's home is a space like any other and gets its row when the person is first seen. Nothing here makes, removes or opens anything: what
+//! is in a space is read by nobody but its people's own processes.
 
 pub mod access;
+pub mod groups;
 pub mod hint;
 pub mod level;
+mod look;
 pub mod policy;
 #[cfg(test)]
 pub(crate) mod testing;
+#[cfg(test)]
+mod tests;
 pub mod trend;
+
+use std::sync::Arc;
+
+use eirene_core::space::{Level, SeenUsage, SpaceDesired, StripeHint, Usage, UsageSample, UsageSource};
+use eirene_core::storage::{Limit, Place, QuotaId};
+use eirene_core::{
+    Clock, GroupName, Reason, RootName, Scope, Space, SpaceId, SpaceKind, SpaceName, SpaceOwner, SpaceState, User,
+    UserId,
+};
+use eirene_database::{Db, DbError};
+use eirene_words::{say, say_with};
+use jiff::{SignedDuration, Timestamp};
+use serde_json::json;
+
+use self::access::{Groups, GroupsAway, Reach, reach};
+use self::groups::{GroupSource, KnownGroups};
+use self::level::{Thresholds, level, told_next};
+use self::trend::{Trend, WINDOW_DAYS, trend};
+use super::Page;
+use super::actor::Actor;
+use super::events::{EventKind, Events};
+use super::storage::Storage;
+use super::storage::snapshot::{Trouble, TroubleKind};
+use crate::config::{Config, Per};
+use crate::error::AppError;
+
+const DAY: SignedDuration = SignedDuration::from_hours(24);
+const HOUR_S: i64 = 60 * 60;
+/// Seconds after which it is worth asking a user database again that did not answer.
+const RETRY_AFTER_S: u64 = 10;
+
+/// Spaces. Cheap to clone.
+#[derive(Clone)]
+pub struct Spaces {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    db: Db,
+    clock: Arc<dyn Clock>,
+    events: Events,
+    storage: Storage,
+    groups: KnownGroups,
+    thresholds: Thresholds,
+    /// Roots of which everybody has one space at most.
+    personal: Vec<RootName>,
+}
+
+/// What [`Spaces`] is made of.
+pub struct Parts {
+    /// Database.
+    pub db: Db,
+    /// Time.
+    pub clock: Arc<dyn Clock>,
+    /// Events for open pages.
+    pub events: Events,
+    /// The storage.
+    pub storage: Storage,
+    /// The user database's groups.
+    pub groups: Arc<dyn GroupSource>,
+}
+
+/// A space as it is shown.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SpaceSeen {
+    /// The space.
+    pub space: Space,
+    /// The last look; none before the first.
+    pub seen: Option<SeenUsage>,
+    /// How it grows.
+    pub trend: Trend,
+}
+
+impl Spaces {
+    /// Spaces with the thresholds and roots of `config`.
+    pub fn new(parts: Parts, config: &Config) -> Self {
+        let Parts { db, clock, events, storage, groups } = parts;
+        let personal = config.spaces.roots.iter().filter(|root| root.per == Per::Person);
+        let inner = Inner {
+            groups: KnownGroups::new(groups, Arc::clone(&clock)),
+            thresholds: Thresholds { used: config.spaces.warn_percent, free: config.storage.near_full_percent },
+            personal: personal.map(|root| root.name.clone()).collect(),
+            db,
+            clock,
+            events,
+            storage,
+        };
+        Self { inner: Arc::new(inner) }
+    }
+
+    /// The spaces a person can use, by name, the home first.
+    pub async fn list(&self, actor: &Actor) -> Result<Vec<SpaceSeen>, AppError> {
+        actor.require(Scope::FilesRead)?;
+        let mut spaces = self.own(&actor.user).await?;
+        let shared = self.inner.db.spaces_of_groups().await?;
+        let groups = self.groups(&actor.user, shared.iter()).await;
+        for space in shared {
+            if reach(&space, actor.user.id, as_groups(&groups)).map_err(away)? > Reach::Hidden {
+                spaces.push(space);
+            }
+        }
+        spaces.sort_by(|a, b| {
+            let order = |space: &Space| (space.kind != SpaceKind::Home, space.name.clone());
+            order(a).cmp(&order(b))
+        });
+        self.show_all(spaces).await
+    }
+
+    /// Everybody's spaces by name, from after the name `cursor` on; for admins.
+    pub async fn all(&self, actor: &Actor, cursor: Option<String>, limit: u32) -> Result<Page<SpaceSeen>, AppError> {
+        actor.require_admin()?;
+        actor.require(Scope::FilesRead)?;
+        let spaces = self.inner.db.spaces(cursor, limit).await?;
+        let full = spaces.len() == limit as usize;
+        let next = spaces.last().filter(|_| full).map(|space| space.name.to_string());
+        Ok(Page { items: self.show_all(spaces).await?, next })
+    }
+
+    /// One space: of one's own also as `home` or by the name of a root of which everybody has one.
+    pub async fn get(&self, actor: &Actor, name: &SpaceName) -> Result<SpaceSeen, AppError> {
+        let space = self.visible(actor, name).await?;
+        self.show(space).await
+    }
+
+    /// The samples of the last days, oldest first.
+    pub async fn samples(&self, actor: &Actor, name: &SpaceName, days: u32) -> Result<Vec<UsageSample>, AppError> {
+        let space = self.visible(actor, name).await?;
+        let since = self.inner.clock.now() - DAY * i32::try_from(days).unwrap_or(i32::MAX);
+        Ok(self.inner.db.samples(space.id, since).await?)
+    }
+
+    /// The space of this name, if `actor` may know of it: its people, and admins, who see the row and what it uses.
+    async fn visible(&self, actor: &Actor, name: &SpaceName) -> Result<Space, AppError> {
+        actor.require(Scope::FilesRead)?;
+        let own = self.own(&actor.user).await?;
+        let personal = |space: &&Space| match name.as_str() {
+            Space::HOME_ROOT => space.kind == SpaceKind::Home,
+            root => space.root.as_str() == root && self.inner.personal.contains(&space.root),
+        };
+        if let Some(space) = own.iter().find(personal) {
+            return Ok(space.clone());
+        }
+        let space = self.inner.db.space_by_name(name).await?.ok_or(AppError::NotFound)?;
+        if actor.acts_as_admin() {
+            return Ok(space);
+        }
+        let groups = self.groups(&actor.user, std::iter::once(&space)).await;
+        match reach(&space, actor.user.id, as_groups(&groups)).map_err(away)? {
+            Reach::Hidden => Err(AppError::NotFound),
+            Reach::Read | Reach::Write => Ok(space),
+        }
+    }
+
+    /// A person's own spaces; the home has a row from now on.
+    async fn own(&self, user: &User) -> Result<Vec<Space>, AppError> {
+        let own = self.inner.db.spaces_of_person(user.id).await?;
+        if user.uid.is_none() || own.iter().any(|space| space.kind == SpaceKind::Home) {
+            return Ok(own);
+        }
+        self.add_home(user).await?;
+        Ok(self.inner.db.spaces_of_person(user.id).await?)
+    }
+
+    async fn add_home(&self, user: &User) -> Result<(), AppError> {
+        let (Ok(name), Ok(title), Ok(root)) = (
+            format!("{}-{}", Space::HOME_ROOT, user.username).parse(),
+            say("space.home").as_str().parse(),
+            Space::HOME_ROOT.parse(),
+        ) else {
+            return Err(AppError::Internal(anyhow::anyhow!("a home has no good name")));
+        };
+        let home = Space {
+            id: SpaceId::generate(),
+            serial: 0,
+            name,
+            kind: SpaceKind::Home,
+            title,
+            root,
+            owner: SpaceOwner::Person { id: user.id, name: user.username.clone() },
+            writable: true,
+            hint: StripeHint::Usual,
+            desired: SpaceDesired::Present,
+            state: SpaceState::Present,
+            undetermined: false,
+            reason: None,
+            made_at: None,
+            limit_bytes: Limit::Unlimited,
+            limit_files: Limit::Unlimited,
+            expires_at: None,
+            warned: vec![],
+            retired_at: None,
+            remove_after: None,
+            created_at: self.inner.clock.now(),
+            version: 1,
+        };
+        match self.inner.db.insert_space(home).await {
+            // Somebody was faster, or an admin has called another space so; then this person's home has no row, and that is seen in the list.
+            Ok(_) | Err(DbError::Conflict { .. }) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Adds rows for the homes of people who have none yet; at most so many at once.
+    pub(crate) async fn add_homes(&self, most: u32) -> Result<(), AppError> {
+        for person in self.inner.db.people_without_home(most).await? {
+            if let Some(user) = self.inner.db.user(person).await? {
+                self.add_home(&user).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The person's groups; not asked for where no space is a group's.
+    async fn groups(
+        &self,
+        user: &User,
+        mut spaces: impl Iterator<Item = &Space>,
+    ) -> Result<Arc<[GroupName]>, GroupsAway> {
+        if !spaces.any(|space| matches!(space.owner, SpaceOwner::Group(_))) {
+            return Ok(Arc::default());
+        }
+        self.inner.groups.of(&user.username).await
+    }
+
+    async fn show_all(&self, spaces: Vec<Space>) -> Result<Vec<SpaceSeen>, AppError> {
+        let mut all = Vec::with_capacity(spaces.len());
+        for space in spaces {
+            all.push(self.show(space).await?);
+        }
+        Ok(all)
+    }
+
+    async fn show(&self, space: Space) -> Result<SpaceSeen, AppError> {
+        let seen = self.inner.db.usage(space.id).await?;
+        let now = self.inner.clock.now();
+        let since = now - DAY * i32::try_from(WINDOW_DAYS).unwrap_or(i32::MAX);
+        let samples = self.inner.db.samples(space.id, since).await?;
+        let limit = match seen.and_then(|seen| seen.usage.limit_bytes) {
+            Some(Limit::At(limit)) => Some(limit),
+            Some(Limit::Unlimited) | None => None,
+        };
+        Ok(SpaceSeen { trend: trend(&samples, limit, now), space, seen })
+    }
+
+    /// Spaces that are to be looked at, by name, from after the name `cursor` on.
+    pub(crate) async fn to_look_at(&self, cursor: Option<String>, limit: u32) -> Result<Vec<Space>, AppError> {
+        Ok(self.inner.db.spaces(cursor, limit).await?)
+    }
+
+    /// Looks at one space: keeps what was seen, tells its owner when it has come to a higher level. A look that saw nothing leaves what was seen
+    /// before and says why; the word is given back, because others at the same place will hardly fare better.
+    pub(crate) async fn look_at(&self, space: &Space) -> Result<Option<TroubleKind>, AppError> {
+        if space.state != SpaceState::Present {
+            return Ok(None);
+        }
+        let place = match &space.owner {
+            SpaceOwner::Person { name, .. } if space.kind == SpaceKind::Home => Place::Home(name.clone()),
+            _ => Place::Space { root: space.root.clone(), name: space.name.clone(), below: None },
+        };
+        let of = if self.inner.storage.reads_quotas() { self.quota_of(space).await? } else { None };
+        match look::look(self.inner.storage.port(), &place, of).await {
+            Ok(usage) => {
+                self.note_state(space, None).await?;
+                self.note_usage(space, usage).await?;
+                Ok(None)
+            }
+            Err(trouble) => {
+                self.note_state(space, Some(&trouble)).await?;
+                Ok(Some(trouble.kind))
+            }
+        }
+    }
+
+    async fn quota_of(&self, space: &Space) -> Result<Option<QuotaId>, AppError> {
+        Ok(match &space.owner {
+            SpaceOwner::Person { id, .. } => self.uid(*id).await?.map(QuotaId::User),
+            // A group whose number cannot be told now is asked for at the next look.
+            SpaceOwner::Group(group) => self.inner.groups.number_of(group).await.ok().flatten().map(QuotaId::Group),
+            SpaceOwner::Everybody => None,
+        })
+    }
+
+    async fn uid(&self, person: UserId) -> Result<Option<u32>, AppError> {
+        Ok(self.inner.db.user(person).await?.and_then(|user| user.uid))
+    }
+
+    /// Writes down whether the space could be seen; only a change is written.
+    async fn note_state(&self, space: &Space, trouble: Option<&Trouble>) -> Result<(), AppError> {
+        let (undetermined, reason) = match trouble {
+            None => (false, None),
+            Some(trouble) => (true, Some(reason(trouble))),
+        };
+        if (space.undetermined, &space.reason) == (undetermined, &reason) {
+            return Ok(());
+        }
+        // Whoever changed it meanwhile has the say; the next look sees that.
+        self.inner.db.update_space(&Space { undetermined, reason, ..space.clone() }).await?;
+        Ok(())
+    }
+
+    async fn note_usage(&self, space: &Space, usage: Usage) -> Result<(), AppError> {
+        let now = self.inner.clock.now();
+        let before = self.inner.db.usage(space.id).await?.map_or(Level::Ok, |seen| seen.told);
+        let seen = SeenUsage { usage, level: level(&usage, self.inner.thresholds), told: before, seen_at: now };
+        self.inner.db.note_usage(space.id, &seen).await?;
+        let own = !matches!(usage.source, UsageSource::FileSystem | UsageSource::Nothing);
+        if let (Some(used_bytes), true) = (usage.used_bytes, own) {
+            let limit_bytes = match usage.limit_bytes {
+                Some(Limit::At(limit)) => Some(limit),
+                Some(Limit::Unlimited) | None => None,
+            };
+            let sample = UsageSample { at: the_hour(now), used_bytes, used_files: usage.used_files, limit_bytes };
+            self.inner.db.insert_sample(space.id, &sample).await?;
+        }
+        let told = told_next(before, &usage, self.inner.thresholds);
+        if told != before && self.inner.db.note_told(space.id, before, told).await? && told > before {
+            self.tell(space, &usage, told).await;
+        }
+        Ok(())
+    }
+
+    /// Tells the owner. A group's people are not told on their pages: who they are is known to the user database alone, one person at a time.
+    async fn tell(&self, space: &Space, usage: &Usage, level: Level) {
+        let Some(owner) = space.owner_id() else { return };
+        let title = [("name", space.title.as_str())];
+        // What it uses itself is the owner's to change; the file system is everybody's.
+        let own = Usage { total_bytes: None, total_files: None, ..*usage };
+        let (code, text) = match level {
+            _ if self::level::level(&own, self.inner.thresholds) < level => {
+                ("storage_nearly_full", say_with("space.storage_nearly_full", &title))
+            }
+            Level::Full => ("space_full", say_with("space.full", &title)),
+            _ => ("space_nearly_full", say_with("space.nearly_full", &title)),
+        };
+        let data = json!({"code": code, "text": text.as_str(), "space": space.name, "level": level});
+        self.inner.events.publish(EventKind::Notice, None, Some(owner), data).await;
+    }
+}
+
+fn reason(trouble: &Trouble) -> Reason {
+    match trouble.kind {
+        TroubleKind::Missing => Reason::new("place_missing", say("space.place_missing")),
+        TroubleKind::Refused => Reason::new("place_refused", say("space.place_refused")),
+        TroubleKind::Away => Reason::new("storage_away", say("space.storage_away")),
+        TroubleKind::NotUnderstood => Reason::new("storage_not_understood", say("space.storage_not_understood")),
+    }
+}
+
+fn as_groups(groups: &Result<Arc<[GroupName]>, GroupsAway>) -> Groups<'_> {
+    groups.as_ref().map_or(Groups::Away, |groups| Groups::Known(groups))
+}
+
+fn away(_: GroupsAway) -> AppError {
+    AppError::Unavailable { what: say("away.people"), retry_after_s: RETRY_AFTER_S }
+}
+
+/// The hour of a time: there is one sample an hour.
+fn the_hour(now: Timestamp) -> Timestamp {
+    let second = now.as_second();
+    Timestamp::from_second(second - second.rem_euclid(HOUR_S)).unwrap_or(now)
+}

@@ -1,4 +1,167 @@
 //! The storage as it is seen: one look at everything it says of itself, and what is wrong by that look.
+//!
+//! [`Storage`] keeps the last look; only its reconciler looks regularly. Where a look needs the mounted file system it goes by the port, whose
+//! adapter asks a `Probe`: today that is one of this process (`eirene_storage::LocalProbe`), which sees what eirened may see. Homes it may not
+//! enter are *refused* and not guessed. A probe of the launcher's can take its place without a change here.
 
 pub mod judge;
 pub mod snapshot;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use eirene_core::storage::{
+    Ability, Capabilities, Identity, Partial, Quota, QuotaOf, QuotaRange, SharedStorage, StorageError, Why,
+};
+use eirene_core::{Clock, RootName};
+use eirene_words::{say, say_with};
+use jiff::{SignedDuration, Timestamp};
+use tokio::sync::{Mutex, watch};
+
+use crate::config::Config;
+use crate::error::{AppError, FieldError};
+use crate::services::actor::Actor;
+use judge::{Finding, NearFull, judge};
+use snapshot::{RootToSee, Snapshot, Trouble, TroubleKind, take};
+
+/// What a storage can changes seldom.
+const CAPABILITIES_EVERY: SignedDuration = SignedDuration::from_mins(10);
+/// Seconds after which it is worth asking a storage again that did not answer.
+const RETRY_AFTER_S: u64 = 10;
+
+/// The storage. Cheap to clone.
+#[derive(Clone)]
+pub struct Storage {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    port: Arc<dyn SharedStorage>,
+    clock: Arc<dyn Clock>,
+    roots: Vec<RootToSee>,
+    near_full: NearFull,
+    memory: Mutex<Memory>,
+    sender: watch::Sender<Arc<Snapshot>>,
+}
+
+/// What one look leaves for the next.
+#[derive(Default)]
+struct Memory {
+    first: BTreeMap<RootName, Identity>,
+    capabilities: Option<(Timestamp, Capabilities)>,
+}
+
+/// The storage as admins see it.
+#[derive(Debug, Clone)]
+pub struct Report {
+    /// The adapter's name.
+    pub adapter: &'static str,
+    /// The last look.
+    pub snapshot: Arc<Snapshot>,
+    /// What is wrong by it.
+    pub findings: Vec<Finding>,
+}
+
+/// Quotas that were asked for, or why there are none.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Quotas {
+    /// What came.
+    pub answer: Partial<Vec<Quota>>,
+    /// Why nothing did.
+    pub missing: Option<(Why, String)>,
+}
+
+impl Storage {
+    /// The storage behind `port`, with the roots of `config`.
+    pub fn new(port: Arc<dyn SharedStorage>, clock: Arc<dyn Clock>, config: &Config) -> Self {
+        let roots = &config.spaces.roots;
+        let inner = Inner {
+            port,
+            clock,
+            roots: roots
+                .iter()
+                .map(|root| RootToSee { name: root.name.clone(), writable: root.is_writable() })
+                .collect(),
+            near_full: config.storage.near_full_percent,
+            memory: Mutex::default(),
+            sender: watch::Sender::new(Arc::default()),
+        };
+        Self { inner: Arc::new(inner) }
+    }
+
+    /// The port.
+    pub fn port(&self) -> &dyn SharedStorage {
+        self.inner.port.as_ref()
+    }
+
+    /// Whether users' and groups' quotas can be read, by the last look.
+    pub fn reads_quotas(&self) -> bool {
+        self.snapshot().capabilities.as_ref().is_some_and(|can| can.quota_read == Ability::Yes)
+    }
+
+    /// The last look.
+    pub fn snapshot(&self) -> Arc<Snapshot> {
+        Arc::clone(&self.inner.sender.borrow())
+    }
+
+    /// What is wrong by the last look, the worst first.
+    pub fn findings(&self) -> Vec<Finding> {
+        judge(&self.snapshot(), self.inner.near_full, self.inner.clock.now())
+    }
+
+    /// Looks at everything and keeps it as the last look.
+    pub async fn look(&self) {
+        let inner = &self.inner;
+        let mut memory = inner.memory.lock().await;
+        let now = inner.clock.now();
+        let known = memory.capabilities.as_ref().filter(|(at, _)| now.duration_since(*at).abs() < CAPABILITIES_EVERY);
+        let capabilities = if let Some((_, capabilities)) = known {
+            capabilities.clone()
+        } else {
+            let capabilities = inner.port.capabilities().await;
+            memory.capabilities = Some((now, capabilities.clone()));
+            capabilities
+        };
+        let snapshot = take(inner.port.as_ref(), capabilities, &inner.roots, &mut memory.first, now).await;
+        inner.sender.send_replace(Arc::new(snapshot));
+    }
+
+    /// Everything, for admins.
+    pub fn report(&self, actor: &Actor) -> Result<Report, AppError> {
+        actor.require_admin()?;
+        Ok(Report { adapter: self.inner.port.name(), snapshot: self.snapshot(), findings: self.findings() })
+    }
+
+    /// The quotas of users or groups by number, both ends included; for admins. A storage that has none or refuses says so in the answer.
+    pub async fn quotas(&self, actor: &Actor, of: QuotaOf, first: u32, last: u32) -> Result<Quotas, AppError> {
+        actor.require_admin()?;
+        if last < first || last - first >= QuotaRange::MOST {
+            let text = say_with("wrong.range", &[("n", &QuotaRange::MOST.to_string())]);
+            return Err(AppError::Invalid(vec![FieldError::new("last", text)]));
+        }
+        match self.inner.port.quotas(QuotaRange { of, first, last }).await {
+            Ok(answer) => Ok(Quotas { answer, missing: None }),
+            Err(StorageError::Unsupported(_)) => Ok(none(Why::NotSupported, say("space.no_quotas").into())),
+            Err(StorageError::Refused { why, text }) => Ok(none(why, text)),
+            Err(error) => Err(away(&error)),
+        }
+    }
+}
+
+fn none(why: Why, text: String) -> Quotas {
+    Quotas { answer: Partial { value: vec![], doubts: vec![] }, missing: Some((why, text)) }
+}
+
+/// What cannot be known now.
+fn away(error: &StorageError) -> AppError {
+    let trouble = Trouble::from(error);
+    tracing::warn!(error = trouble.text, "The storage did not answer");
+    let retry_after_s = match error {
+        StorageError::Away { retry_after_s, .. } => *retry_after_s,
+        _ => RETRY_AFTER_S,
+    };
+    match trouble.kind {
+        TroubleKind::Missing => AppError::NotFound,
+        _ => AppError::Unavailable { what: say("away.storage"), retry_after_s },
+    }
+}

@@ -6,6 +6,7 @@ use eirene_core::RootName;
 use eirene_core::storage::{
     Capabilities, FileSystem, Identity, Partial, Place, Pool, ServerNode, SharedStorage, StorageError, Target, Why,
 };
+use futures_util::future::join_all;
 use jiff::Timestamp;
 
 /// What became of a question.
@@ -133,10 +134,14 @@ pub async fn take(
     first: &mut BTreeMap<RootName, Identity>,
     at: Timestamp,
 ) -> Snapshot {
-    let mut seen = Vec::new();
-    for root in roots {
+    // Each may take its whole patience.
+    let looks = join_all(roots.iter().map(async |root| {
         let place = Place::Root(root.name.clone());
-        let file_system = Asked::from_answer(storage.file_system(&place).await);
+        Asked::from_answer(storage.file_system(&place).await)
+    }))
+    .await;
+    let mut seen = Vec::new();
+    for (root, file_system) in roots.iter().zip(looks) {
         if let Some(file_system) = file_system.got()
             && file_system.identity.root_inode.is_some()
         {

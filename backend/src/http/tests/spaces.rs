@@ -1,0 +1,177 @@
+//! Spaces and the storage over HTTP: what programs rely on, and what they may not reach.
+
+use eirene_core::SpaceOwner;
+use eirene_core::storage::Limit;
+
+use super::*;
+use crate::services::spaces::testing::a_space;
+use crate::testing::StorageMood;
+
+/// What a path can be asked with, the methods that change something among them.
+const VERBS: [&str; 7] = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"];
+
+impl Server {
+    async fn ask_json(&self, path: &str, person: &Person) -> Value {
+        let answer = self.portal(Ask::get(path).bearer(person)).await;
+        assert_eq!(answer.status, StatusCode::OK, "{path}: {}", answer.body);
+        answer.json()
+    }
+
+    /// Looks at ada's home.
+    async fn look(&self, ada: &Person) {
+        let home = self.test.app.spaces.get(&ada.actor, &"home".parse().unwrap()).await.unwrap();
+        self.test.app.spaces.look_at(&home.space).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_home_is_listed_with_what_it_uses_and_no_number_is_made_up() {
+    let server = Server::start().await;
+    let ada = server.ada().await;
+    let list = server.ask_json("/api/v1/spaces", &ada).await;
+    let home = &list["items"][0];
+    assert_eq!((&home["name"], &home["kind"], &home["owner"]), (&"home-ada".into(), &"home".into(), &"ada".into()));
+    assert!(home.get("usage").is_none(), "nobody has looked yet");
+    assert_eq!((&list["next"], &home["trend"]["days_of_samples"]), (&Value::Null, &0.into()));
+
+    server.look(&ada).await;
+    let usage = server.ask_json("/api/v1/spaces/home", &ada).await["usage"].clone();
+    assert_eq!((&usage["source"], &usage["missing"]), (&"file_system".into(), &"not_enabled".into()));
+    assert!(usage.get("used_bytes").is_none() && usage["free_bytes"].as_u64().unwrap() > 0);
+
+    server.test.storage.state().directory = Some((90, Limit::At(100)));
+    server.look(&ada).await;
+    let usage = server.ask_json("/api/v1/spaces/home-ada", &ada).await["usage"].clone();
+    assert_eq!((&usage["used_bytes"], &usage["limit_bytes"]), (&90.into(), &100.into()));
+    assert_eq!((&usage["level"], usage.get("missing")), (&"warning".into(), None));
+    let samples = server.ask_json("/api/v1/spaces/home/usage?days=1", &ada).await;
+    assert_eq!(samples["items"][0]["used_bytes"], 90);
+
+    server.test.storage.state().mood = StorageMood::Away;
+    server.look(&ada).await;
+    let home = server.ask_json("/api/v1/spaces/home", &ada).await;
+    assert_eq!((&home["undetermined"], &home["reason"]["code"]), (&true.into(), &"storage_away".into()));
+    assert_eq!(home["usage"]["used_bytes"], 90, "what was seen before");
+}
+
+#[tokio::test]
+async fn anothers_space_is_by_every_verb_what_a_space_that_is_not_there_is() {
+    let server = Server::start().await;
+    let (ada, grace) = (server.ada().await, server.grace().await);
+    server.ask_json("/api/v1/spaces", &ada).await;
+    let physics = a_space(SpaceOwner::Group("physics".parse().unwrap()));
+    server.test.app.db.insert_space(physics).await.unwrap();
+    for below in ["", "/usage"] {
+        for verb in VERBS {
+            let ask = async |name: &str| {
+                let path = format!("/api/v1/spaces/{name}{below}");
+                let answer = server.portal(Ask::new(verb, &path).bearer(&grace).json(&serde_json::json!({}))).await;
+                let mut body: Value = serde_json::from_str(&answer.body).unwrap_or_default();
+                if let Some(body) = body.as_object_mut() {
+                    body.remove("request_id");
+                }
+                (answer.status, body)
+            };
+            let nothing = ask("not-there").await;
+            assert!(nothing.0.is_client_error(), "{verb}: {nothing:?}");
+            for hidden in ["home-ada", "physics"] {
+                assert_eq!(ask(hidden).await, nothing, "{verb} {hidden}{below}");
+            }
+        }
+        let path = format!("/api/v1/spaces/home-ada{below}");
+        assert_eq!(server.portal(Ask::get(&path).bearer(&grace)).await.status, StatusCode::NOT_FOUND);
+    }
+    let listed = server.ask_json("/api/v1/spaces", &grace).await;
+    assert_eq!(listed["items"].as_array().unwrap().len(), 1, "her own home: {listed}");
+    let all = server.portal(Ask::get("/api/v1/spaces?all=true").bearer(&grace)).await;
+    assert_eq!((all.status, all.json()["code"].as_str()), (StatusCode::FORBIDDEN, Some("not_admin")));
+}
+
+#[tokio::test]
+async fn an_admin_pages_through_everybodys_spaces() {
+    let server = Server::start().await;
+    let (ada, grace, admin) = (server.ada().await, server.grace().await, server.admin().await);
+    for person in [&ada, &grace, &admin] {
+        server.ask_json("/api/v1/spaces", person).await;
+    }
+    let first = server.ask_json("/api/v1/spaces?all=true&limit=2", &admin).await;
+    let names = |list: &Value| {
+        let items = list["items"].as_array().unwrap();
+        items.iter().map(|space| space["name"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!(names(&first), ["home-ada", "home-grace"]);
+    let next = first["next"].as_str().unwrap();
+    let second = server.ask_json(&format!("/api/v1/spaces?all=true&limit=2&cursor={next}"), &admin).await;
+    assert_eq!((names(&second), &second["next"]), (vec!["home-root-admin".to_owned()], &Value::Null));
+}
+
+#[tokio::test]
+async fn bad_questions_are_refused_with_their_field() {
+    let server = Server::start().await;
+    let (ada, admin) = (server.ada().await, server.admin().await);
+    for (path, field) in [
+        ("/api/v1/spaces?all=maybe", "all"),
+        ("/api/v1/spaces?limit=0", "limit"),
+        ("/api/v1/spaces?cursor=A", "cursor"),
+        ("/api/v1/spaces?path=x", "path"),
+        ("/api/v1/spaces/home/usage?days=0", "days"),
+        ("/api/v1/spaces/home/usage?days=401", "days"),
+    ] {
+        let answer = server.portal(Ask::get(path).bearer(&ada)).await;
+        assert_eq!(
+            (answer.status, answer.fields()),
+            (StatusCode::UNPROCESSABLE_ENTITY, vec![field.to_owned()]),
+            "{path}"
+        );
+    }
+    for (path, field) in [
+        ("/api/v1/storage/quotas?first=2&last=1", "last"),
+        ("/api/v1/storage/quotas?first=0&last=65536", "last"),
+        ("/api/v1/storage/quotas?of=everybody", "of"),
+        ("/api/v1/storage/quotas?first=-1", "first"),
+    ] {
+        let answer = server.portal(Ask::get(path).bearer(&admin)).await;
+        assert_eq!(
+            (answer.status, answer.fields()),
+            (StatusCode::UNPROCESSABLE_ENTITY, vec![field.to_owned()]),
+            "{path}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn admins_see_the_storage_and_a_refusal_is_a_state_and_no_number() {
+    let server = Server::start().await;
+    let admin = server.admin().await;
+    let before = server.ask_json("/api/v1/storage", &admin).await;
+    assert!(before.get("as_of").is_none() && before.get("capabilities").is_none());
+    server.test.app.storage.look().await;
+    let seen = server.ask_json("/api/v1/storage", &admin).await;
+    assert_eq!((&seen["adapter"], &seen["roots"][0]["name"]), (&"fake".into(), &"scratch".into()));
+    assert_eq!(seen["capabilities"]["pools"], serde_json::json!({"can": "no", "why": "not_supported"}));
+    assert_eq!(seen["findings"], serde_json::json!([]));
+
+    server.test.storage.state().mood = StorageMood::Away;
+    server.test.app.storage.look().await;
+    let away = server.ask_json("/api/v1/storage", &admin).await;
+    assert_eq!(
+        (&away["findings"][0]["code"], &away["findings"][0]["severity"]),
+        (&"mount_stale".into(), &"broken".into())
+    );
+    assert!(away["roots"][0].get("free_bytes").is_none());
+    let quotas = server.portal(Ask::get("/api/v1/storage/quotas").bearer(&admin)).await;
+    assert_eq!((quotas.status, quotas.header("retry-after")), (StatusCode::SERVICE_UNAVAILABLE, "10"));
+
+    server.test.storage.state().mood = StorageMood::Refuses;
+    let refused = server.ask_json("/api/v1/storage/quotas", &admin).await;
+    assert_eq!((&refused["items"], &refused["missing"]), (&serde_json::json!([]), &"refused".into()));
+    server.test.storage.state().mood = StorageMood::Good;
+    let none = server.ask_json("/api/v1/storage/quotas", &admin).await;
+    assert_eq!(none["missing"], "not_supported");
+    server.test.storage.state().users = Some((5, Limit::Unlimited));
+    let two = server.ask_json("/api/v1/storage/quotas?of=group&first=7&last=8", &admin).await;
+    assert_eq!(two["items"].as_array().unwrap().len(), 2);
+    let quota = &two["items"][0];
+    assert_eq!((&quota["id"], &quota["used_bytes"], &quota["unlimited"]), (&7.into(), &5.into(), &true.into()));
+    assert!(quota.get("limit_bytes").is_none() && quota["missing"] == "not_enabled", "{quota}");
+}

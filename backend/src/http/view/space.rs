@@ -1,0 +1,203 @@
+//! Spaces as the API shows them.
+
+use eirene_core::space::{Level, SeenUsage, StripeHint, UsageSample, UsageSource};
+use eirene_core::storage::{Limit, Why};
+use eirene_core::{Reason, SpaceKind, SpaceOwner, SpaceState};
+use jiff::Timestamp;
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use crate::services::spaces::SpaceSeen;
+use crate::services::spaces::trend::Trend;
+
+/// A space.
+#[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
+#[schema(as = Space)]
+pub struct SpaceView {
+    /// Id.
+    #[schema(pattern = "^[0-9a-f]{32}$")]
+    id: String,
+    /// Name; unique.
+    #[schema(example = "home-ada")]
+    name: String,
+    /// What it is for.
+    kind: SpaceKind,
+    /// What people read.
+    title: String,
+    /// Whether its people may write, as far as the file system lets them.
+    writable: bool,
+    /// The person it belongs to.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    owner: Option<String>,
+    /// The POSIX group it belongs to. Without owner and group it is everybody's, to read.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    group: Option<String>,
+    /// What was last seen of it.
+    state: SpaceState,
+    /// Whether the storage could not be asked when it was last looked at, so that what is shown was seen before.
+    undetermined: bool,
+    /// Why it is not as it should be.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    reason: Option<Reason>,
+    /// What it is mostly filled with.
+    hint: StripeHint,
+    /// What it uses, by the last look; absent before the first.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    usage: Option<UsageView>,
+    /// How it grows.
+    trend: TrendView,
+    /// When it expires.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = String, format = DateTime, nullable = false, required = false)]
+    expires_at: Option<Timestamp>,
+    /// When it was first known.
+    #[schema(value_type = String, format = DateTime)]
+    created_at: Timestamp,
+}
+
+/// What a space uses. A number that nobody said is absent, and never 0.
+#[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
+#[schema(as = SpaceUsage)]
+pub(super) struct UsageView {
+    /// Where the numbers come from. With `file_system` it is not known what the space uses, only what is free for everybody.
+    source: UsageSource,
+    /// How full it is.
+    level: Level,
+    /// Used.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    used_bytes: Option<u64>,
+    /// Limit; absent without `missing` there is none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    limit_bytes: Option<u64>,
+    /// Files used, as the source counts files.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    used_files: Option<u64>,
+    /// Limit of files.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    limit_files: Option<u64>,
+    /// Free on the whole file system.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    free_bytes: Option<u64>,
+    /// Files that the whole file system can still take.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    free_files: Option<u64>,
+    /// Why it is not known what the space uses or may use.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    missing: Option<Why>,
+    /// When it was looked at.
+    #[schema(value_type = String, format = DateTime)]
+    as_of: Timestamp,
+}
+
+/// How a space grows, by its days of the last 30.
+#[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
+#[schema(as = SpaceTrend)]
+pub(super) struct TrendView {
+    /// Growth; negative when it shrinks, absent while too little is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    bytes_per_day: Option<i64>,
+    /// When it is full if it goes on like that; absent where that is more than a year away, or never.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = String, format = DateTime, nullable = false, required = false)]
+    full_at: Option<Timestamp>,
+    /// On how many days that rests.
+    days_of_samples: usize,
+}
+
+/// What a space used at one time.
+#[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
+#[schema(as = SpaceSample)]
+pub struct SampleView {
+    /// When: one an hour for a week, one a day for about a year.
+    #[schema(value_type = String, format = DateTime)]
+    at: Timestamp,
+    /// Used.
+    used_bytes: u64,
+    /// Files used.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    used_files: Option<u64>,
+    /// Limit then.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    limit_bytes: Option<u64>,
+}
+
+impl From<SpaceSeen> for SpaceView {
+    fn from(seen: SpaceSeen) -> Self {
+        let SpaceSeen { space, seen, trend } = seen;
+        let (owner, group) = match &space.owner {
+            SpaceOwner::Person { name, .. } => (Some(name.to_string()), None),
+            SpaceOwner::Group(group) => (None, Some(group.to_string())),
+            SpaceOwner::Everybody => (None, None),
+        };
+        Self {
+            id: space.id.to_string(),
+            name: space.name.to_string(),
+            kind: space.kind,
+            title: space.title.to_string(),
+            writable: space.writable,
+            owner,
+            group,
+            state: space.state,
+            undetermined: space.undetermined,
+            reason: space.reason,
+            hint: space.hint,
+            usage: seen.map(UsageView::from),
+            trend: TrendView::from(trend),
+            expires_at: space.expires_at,
+            created_at: space.created_at,
+        }
+    }
+}
+
+impl From<SeenUsage> for UsageView {
+    fn from(seen: SeenUsage) -> Self {
+        let usage = seen.usage;
+        let at = |limit: Option<Limit<u64>>| match limit {
+            Some(Limit::At(most)) => Some(most),
+            Some(Limit::Unlimited) | None => None,
+        };
+        Self {
+            source: usage.source,
+            level: seen.level,
+            used_bytes: usage.used_bytes.map(|n| n.0),
+            limit_bytes: at(usage.limit_bytes.map(|limit| limit.map(|n| n.0))),
+            used_files: usage.used_files.map(|n| n.0),
+            limit_files: at(usage.limit_files.map(|limit| limit.map(|n| n.0))),
+            free_bytes: usage.free_bytes.map(|n| n.0),
+            free_files: usage.free_files.map(|n| n.0),
+            missing: usage.missing,
+            as_of: seen.seen_at,
+        }
+    }
+}
+
+impl From<Trend> for TrendView {
+    fn from(trend: Trend) -> Self {
+        Self { bytes_per_day: trend.bytes_per_day, full_at: trend.full_at, days_of_samples: trend.days }
+    }
+}
+
+impl From<UsageSample> for SampleView {
+    fn from(sample: UsageSample) -> Self {
+        Self {
+            at: sample.at,
+            used_bytes: sample.used_bytes.0,
+            used_files: sample.used_files.map(|n| n.0),
+            limit_bytes: sample.limit_bytes.map(|n| n.0),
+        }
+    }
+}

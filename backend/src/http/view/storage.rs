@@ -1,0 +1,389 @@
+//! The storage as the API shows it to admins. A number that nobody said is absent, and never 0.
+
+use eirene_core::storage::{
+    Ability, Capabilities, Consistency, Counted, Files, Known, Limit, Pool, Quota, QuotaId, Reach, Room, Target, Why,
+};
+use jiff::Timestamp;
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use crate::services::storage::judge::{Finding, target_name};
+use crate::services::storage::snapshot::{Asked, RootSeen};
+use crate::services::storage::{Quotas, Report};
+
+/// The storage at its last look.
+#[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
+#[schema(as = Storage)]
+pub struct StorageView {
+    /// How it is spoken to: `posix`, `beegfs7` or `beegfs8`.
+    adapter: String,
+    /// Its tool's version.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    version: Option<String>,
+    /// When it was looked at; absent before the first look.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = String, format = DateTime, nullable = false, required = false)]
+    as_of: Option<Timestamp>,
+    /// What it can; absent before the first look.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    capabilities: Option<CapabilitiesView>,
+    /// Directories in which spaces lie.
+    roots: Vec<RootView>,
+    /// Targets; none where the storage has none or did not tell them, which is then a finding.
+    targets: Vec<TargetView>,
+    /// Pools, likewise.
+    pools: Vec<PoolView>,
+    /// What is wrong, the worst first.
+    findings: Vec<FindingView>,
+}
+
+/// What the storage can.
+#[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
+#[schema(as = StorageCapabilities)]
+pub(super) struct CapabilitiesView {
+    /// Servers and targets.
+    targets: AbilityView,
+    /// Pools.
+    pools: AbilityView,
+    /// Quotas of users and groups can be read.
+    quota_read: AbilityView,
+    /// They can be set.
+    quota_write: AbilityView,
+    /// Default quotas.
+    default_quota: AbilityView,
+    /// Directories have quotas of their own.
+    project_quota: AbilityView,
+    /// How files are spread can be read.
+    stripe_read: AbilityView,
+    /// It can be set.
+    stripe_write: AbilityView,
+    /// Rates of servers.
+    server_stats: AbilityView,
+    /// Counts of users and clients.
+    user_stats: AbilityView,
+}
+
+/// Whether something can be done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ToSchema)]
+#[schema(as = StorageAbility)]
+pub(super) struct AbilityView {
+    /// `yes`, `no` or `unknown`.
+    #[schema(value_type = String, pattern = "^(yes|no|unknown)$")]
+    can: &'static str,
+    /// Why not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    why: Option<Why>,
+}
+
+/// A directory in which spaces lie.
+#[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
+#[schema(as = StorageRoot)]
+pub(super) struct RootView {
+    /// Name.
+    name: String,
+    /// Type of its file system; absent when it did not answer.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    file_system: Option<String>,
+    /// Size.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    total_bytes: Option<u64>,
+    /// Free.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    free_bytes: Option<u64>,
+    /// Whether nobody can write.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    read_only: Option<bool>,
+}
+
+/// A target.
+#[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
+#[schema(as = StorageTarget)]
+pub(super) struct TargetView {
+    /// Role and number.
+    #[schema(example = "storage:101")]
+    id: String,
+    /// What the administrator of the storage calls it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    alias: Option<String>,
+    /// Pool.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pool: Option<u16>,
+    /// `online`, `probably_offline`, `offline` or `unknown`.
+    #[schema(value_type = String)]
+    reach: &'static str,
+    /// `good`, `needs_resync`, `bad` or `unknown`.
+    #[schema(value_type = String)]
+    consistency: &'static str,
+    /// How full the storage thinks it is: `normal`, `low`, `emergency` or `unknown`.
+    #[schema(value_type = String)]
+    room: &'static str,
+    /// Size.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    total_bytes: Option<u64>,
+    /// Free.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    free_bytes: Option<u64>,
+    /// Inodes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    total_files: Option<u64>,
+    /// Free inodes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    free_files: Option<u64>,
+    /// What the sizes are rounded to, bytes.
+    precision_bytes: u64,
+}
+
+/// A pool of targets.
+#[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
+#[schema(as = StoragePool)]
+pub(super) struct PoolView {
+    /// Number.
+    id: u16,
+    /// Name.
+    name: String,
+    /// Its storage targets, by number.
+    targets: Vec<u32>,
+}
+
+/// Something that is wrong.
+#[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
+#[schema(as = StorageFinding)]
+pub(super) struct FindingView {
+    /// Stable code.
+    #[schema(value_type = String, example = "target_offline")]
+    code: &'static str,
+    /// `warning` or `broken`.
+    #[schema(value_type = String)]
+    severity: &'static str,
+    /// What it is about; empty for the whole.
+    about: String,
+    /// One sentence with the cure.
+    text: String,
+}
+
+/// Quotas, or why there are none.
+#[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
+#[schema(as = StorageQuotas)]
+pub struct QuotasView {
+    /// One for each number and pool.
+    items: Vec<QuotaView>,
+    /// What is doubtful about them.
+    doubts: Vec<String>,
+    /// Why there are none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    missing: Option<Why>,
+    /// The same in a sentence.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    text: Option<String>,
+}
+
+/// What a user or group uses and may use.
+#[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
+#[schema(as = StorageQuota)]
+pub(super) struct QuotaView {
+    /// Number of the user, group or project.
+    id: u32,
+    /// Pool.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pool: Option<u16>,
+    /// Used.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    used_bytes: Option<u64>,
+    /// Limit.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    limit_bytes: Option<u64>,
+    /// Whether it is known that there is no limit.
+    unlimited: bool,
+    /// Files used.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    used_files: Option<u64>,
+    /// Limit of files.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    limit_files: Option<u64>,
+    /// What counts as a file: `inodes`, or `chunk_files`, of which a file has several and a directory none.
+    #[schema(value_type = String)]
+    counted: &'static str,
+    /// Whether `used_files` is a lower bound.
+    files_at_least: bool,
+    /// Why a number is absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    missing: Option<Why>,
+}
+
+impl From<Report> for StorageView {
+    fn from(report: Report) -> Self {
+        let snapshot = report.snapshot;
+        let version = snapshot.capabilities.as_ref().and_then(|can| can.version.value().cloned());
+        Self {
+            adapter: report.adapter.to_owned(),
+            version,
+            as_of: snapshot.at,
+            capabilities: snapshot.capabilities.as_ref().map(CapabilitiesView::from),
+            roots: snapshot.roots.iter().map(RootView::from).collect(),
+            targets: items(&snapshot.targets).map(TargetView::from).collect(),
+            pools: items(&snapshot.pools).map(PoolView::from).collect(),
+            findings: report.findings.into_iter().map(FindingView::from).collect(),
+        }
+    }
+}
+
+fn items<T>(asked: &Asked<eirene_core::storage::Partial<Vec<T>>>) -> impl Iterator<Item = &T> {
+    asked.got().into_iter().flat_map(|answer| &answer.value)
+}
+
+impl From<&Capabilities> for CapabilitiesView {
+    fn from(can: &Capabilities) -> Self {
+        Self {
+            targets: can.targets.into(),
+            pools: can.pools.into(),
+            quota_read: can.quota_read.into(),
+            quota_write: can.quota_write.into(),
+            default_quota: can.default_quota.into(),
+            project_quota: can.project_quota.into(),
+            stripe_read: can.stripe_read.into(),
+            stripe_write: can.stripe_write.into(),
+            server_stats: can.server_stats.into(),
+            user_stats: can.user_stats.into(),
+        }
+    }
+}
+
+impl From<Ability> for AbilityView {
+    fn from(ability: Ability) -> Self {
+        match ability {
+            Ability::Yes => Self { can: "yes", why: None },
+            Ability::No(why) => Self { can: "no", why: Some(why) },
+            Ability::Unknown => Self { can: "unknown", why: None },
+        }
+    }
+}
+
+impl From<&RootSeen> for RootView {
+    fn from(root: &RootSeen) -> Self {
+        let seen = root.file_system.got();
+        Self {
+            name: root.name.to_string(),
+            file_system: seen.map(|seen| seen.identity.kind.clone()),
+            total_bytes: seen.map(|seen| seen.total.0),
+            free_bytes: seen.map(|seen| seen.available.0),
+            read_only: seen.map(|seen| seen.read_only),
+        }
+    }
+}
+
+fn files(known: Known<Files>) -> Option<u64> {
+    known.value().map(|files| files.0)
+}
+
+impl From<&Target> for TargetView {
+    fn from(target: &Target) -> Self {
+        Self {
+            id: target_name(target.id),
+            alias: target.alias.clone(),
+            pool: target.pool.map(|pool| pool.0),
+            reach: match target.reach {
+                Reach::Online => "online",
+                Reach::ProbablyOffline => "probably_offline",
+                Reach::Offline => "offline",
+                Reach::Unknown => "unknown",
+            },
+            consistency: match target.consistency {
+                Consistency::Good => "good",
+                Consistency::NeedsResync => "needs_resync",
+                Consistency::Bad => "bad",
+                Consistency::Unknown => "unknown",
+            },
+            room: match target.room {
+                Room::Normal => "normal",
+                Room::Low => "low",
+                Room::Emergency => "emergency",
+                Room::Unknown => "unknown",
+            },
+            total_bytes: target.total.value().map(|bytes| bytes.0),
+            free_bytes: target.free.value().map(|bytes| bytes.0),
+            total_files: files(target.inodes_total),
+            free_files: files(target.inodes_free),
+            precision_bytes: target.precision.0,
+        }
+    }
+}
+
+impl From<&Pool> for PoolView {
+    fn from(pool: &Pool) -> Self {
+        Self { id: pool.id.0, name: pool.name.clone(), targets: pool.targets.clone() }
+    }
+}
+
+impl From<Finding> for FindingView {
+    fn from(finding: Finding) -> Self {
+        let severity = finding.severity.as_str();
+        Self { code: finding.code, severity, about: finding.about, text: finding.text.into() }
+    }
+}
+
+impl From<Quotas> for QuotasView {
+    fn from(quotas: Quotas) -> Self {
+        let (missing, text) = quotas.missing.unzip();
+        Self {
+            items: quotas.answer.value.iter().map(QuotaView::from).collect(),
+            doubts: quotas.answer.doubts.into_iter().map(|doubt| doubt.text).collect(),
+            missing,
+            text,
+        }
+    }
+}
+
+impl From<&Quota> for QuotaView {
+    fn from(quota: &Quota) -> Self {
+        let (QuotaId::User(id) | QuotaId::Group(id) | QuotaId::Project(id)) = quota.id;
+        let at = |limit: Option<Limit<u64>>| match limit {
+            Some(Limit::At(most)) => Some(most),
+            Some(Limit::Unlimited) | None => None,
+        };
+        let why =
+            [missing(&quota.used), missing(&quota.limit), missing(&quota.files_used), missing(&quota.files_limit)];
+        Self {
+            id,
+            pool: quota.pool.map(|pool| pool.0),
+            used_bytes: quota.used.value().map(|bytes| bytes.0),
+            limit_bytes: at(quota.limit.value().map(|limit| limit.map(|bytes| bytes.0))),
+            unlimited: quota.limit == Known::Known(Limit::Unlimited),
+            used_files: files(quota.files_used),
+            limit_files: at(quota.files_limit.value().map(|limit| limit.map(|files| files.0))),
+            counted: match quota.counted {
+                Counted::Inodes => "inodes",
+                Counted::ChunkFiles => "chunk_files",
+            },
+            files_at_least: quota.files_at_least,
+            missing: why.into_iter().flatten().next(),
+        }
+    }
+}
+
+fn missing<T>(known: &Known<T>) -> Option<Why> {
+    match known {
+        Known::Known(_) => None,
+        Known::Missing(why) => Some(*why),
+    }
+}

@@ -1,0 +1,129 @@
+//! Looks at what every space uses, some of them each run, and gives homes their rows. Where the storage does not answer for some spaces of a root
+//! the others of it are left for the next round: each look that hangs costs its whole patience.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use async_trait::async_trait;
+use eirene_core::RootName;
+
+use super::driver::Reconciler;
+use crate::app::App;
+use crate::services::storage::snapshot::TroubleKind;
+
+/// Rows of homes that are added in a run.
+const HOMES: u32 = 200;
+/// Spaces that are read at once.
+const PAGE: u32 = 100;
+/// Looks without an answer after which the others of a root are left out.
+const PATIENCE: u32 = 2;
+/// A run begins no look after this time, so that it ends before it is ended.
+const LONGEST: Duration = Duration::from_mins(1);
+
+/// Looks at spaces.
+pub(super) struct SpaceUsage {
+    app: App,
+    longest: Duration,
+    /// The last space of the run before, where that did not come to the end of them.
+    after: Mutex<Option<String>>,
+}
+
+impl SpaceUsage {
+    pub(super) fn new(app: App) -> Self {
+        Self { app, longest: LONGEST, after: Mutex::default() }
+    }
+
+    fn after(&self) -> Option<String> {
+        self.after.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn go_on_after(&self, name: Option<String>) {
+        *self.after.lock().unwrap_or_else(PoisonError::into_inner) = name;
+    }
+}
+
+#[async_trait]
+impl Reconciler for SpaceUsage {
+    fn name(&self) -> &'static str {
+        "space_usage"
+    }
+
+    async fn run(&self) -> anyhow::Result<()> {
+        let (begun, spaces) = (Instant::now(), &self.app.spaces);
+        spaces.add_homes(HOMES).await?;
+        let mut silent: BTreeMap<RootName, u32> = BTreeMap::new();
+        loop {
+            let page = spaces.to_look_at(self.after(), PAGE).await?;
+            for space in &page {
+                if begun.elapsed() > self.longest {
+                    return Ok(());
+                }
+                self.go_on_after(Some(space.name.to_string()));
+                if silent.get(&space.root).is_some_and(|times| *times >= PATIENCE) {
+                    continue;
+                }
+                if spaces.look_at(space).await? == Some(TroubleKind::Away) {
+                    *silent.entry(space.root.clone()).or_default() += 1;
+                }
+            }
+            if page.len() < PAGE as usize {
+                self.go_on_after(None);
+                return Ok(());
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use eirene_core::Role;
+
+    use super::*;
+    use crate::testing::{StorageMood, TestApp};
+
+    async fn people(test: &TestApp, names: &[&str]) {
+        for (uid, name) in (3000..).zip(names) {
+            test.person(name, uid, Role::Researcher).await;
+        }
+    }
+
+    #[tokio::test]
+    async fn everybodys_home_is_looked_at() {
+        let test = TestApp::new().await;
+        people(&test, &["ada", "grace"]).await;
+        SpaceUsage::new(test.app.clone()).run().await.unwrap();
+        let seen = test.app.db.usages().await.unwrap();
+        assert_eq!(seen.len(), 2);
+        assert_eq!(test.storage.state().looks, ["~ada", "~grace"]);
+    }
+
+    #[tokio::test]
+    async fn a_storage_that_hangs_is_not_asked_for_everybody() {
+        let test = TestApp::new().await;
+        people(&test, &["a", "b", "c", "d", "e"]).await;
+        let usage = SpaceUsage::new(test.app.clone());
+        usage.run().await.unwrap();
+        test.storage.state().looks.clear();
+        test.storage.state().mood = StorageMood::Away;
+        usage.run().await.unwrap();
+        assert_eq!(test.storage.state().looks, ["~a", "~b"]);
+        let spaces = test.app.db.spaces(None, 10).await.unwrap();
+        assert!(spaces[0].undetermined && spaces[1].undetermined && !spaces[2].undetermined);
+        assert_eq!(test.app.db.usages().await.unwrap().len(), 5, "what was seen before stays");
+    }
+
+    #[tokio::test]
+    async fn a_run_that_was_too_short_is_gone_on_with() {
+        let test = TestApp::new().await;
+        people(&test, &["a", "b"]).await;
+        let usage = SpaceUsage { longest: Duration::ZERO, ..SpaceUsage::new(test.app.clone()) };
+        usage.run().await.unwrap();
+        assert_eq!(test.storage.state().looks, Vec::<String>::new());
+        usage.go_on_after(Some("home-a".into()));
+        let usage = SpaceUsage { longest: LONGEST, ..usage };
+        usage.run().await.unwrap();
+        assert_eq!(test.storage.state().looks, ["~b"]);
+        assert_eq!(usage.after(), None);
+    }
+}

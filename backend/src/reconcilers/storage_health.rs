@@ -1,0 +1,102 @@
+//! Looks at the storage's health regularly, and says in the metrics what was seen. A number that was not said is not a number there either:
+//! a gauge of what does not answer any more is NaN, not what it was.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+
+use async_trait::async_trait;
+
+use super::driver::Reconciler;
+use crate::app::App;
+use crate::services::storage::judge::{Severity, target_name};
+use crate::services::storage::snapshot::Snapshot;
+
+/// Looks at the storage.
+pub(super) struct StorageHealth {
+    app: App,
+    /// Every gauge that was ever set: its name and what it is about.
+    gauges: Mutex<BTreeMap<(&'static str, String), Option<u64>>>,
+}
+
+impl StorageHealth {
+    pub(super) fn new(app: App) -> Self {
+        Self { app, gauges: Mutex::default() }
+    }
+
+    fn measure(&self, snapshot: &Snapshot) {
+        let mut gauges = self.gauges.lock().unwrap_or_else(PoisonError::into_inner);
+        for value in gauges.values_mut() {
+            *value = None;
+        }
+        gauges.extend(values(snapshot));
+        for ((name, about), value) in gauges.iter() {
+            #[expect(clippy::cast_precision_loss, reason = "metrics are floating point numbers")]
+            let value = value.map_or(f64::NAN, |value| value as f64);
+            metrics::gauge!(*name, "of" => about.clone()).set(value);
+        }
+        let findings = self.app.storage.findings();
+        for severity in [Severity::Warning, Severity::Broken] {
+            let count = findings.iter().filter(|finding| finding.severity == severity).count();
+            let count = f64::from(u32::try_from(count).unwrap_or(u32::MAX));
+            metrics::gauge!("eirene_storage_findings", "severity" => severity.as_str()).set(count);
+        }
+    }
+}
+
+/// What a look says in numbers.
+fn values(snapshot: &Snapshot) -> Vec<((&'static str, String), Option<u64>)> {
+    let mut all = Vec::new();
+    for root in &snapshot.roots {
+        let seen = root.file_system.got();
+        let of = || format!("root:{}", root.name);
+        all.push((("eirene_storage_total_bytes", of()), seen.map(|seen| seen.total.0)));
+        all.push((("eirene_storage_free_bytes", of()), seen.map(|seen| seen.available.0)));
+    }
+    let targets = snapshot.targets.got();
+    for target in targets.iter().flat_map(|targets| &targets.value) {
+        let of = || target_name(target.id);
+        all.push((("eirene_storage_total_bytes", of()), target.total.value().map(|bytes| bytes.0)));
+        all.push((("eirene_storage_free_bytes", of()), target.free.value().map(|bytes| bytes.0)));
+        all.push((("eirene_storage_free_files", of()), target.inodes_free.value().map(|files| files.0)));
+    }
+    all
+}
+
+#[async_trait]
+impl Reconciler for StorageHealth {
+    fn name(&self) -> &'static str {
+        "storage_health"
+    }
+
+    async fn run(&self) -> anyhow::Result<()> {
+        self.app.storage.look().await;
+        self.measure(&self.app.storage.snapshot());
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{StorageMood, TestApp};
+
+    #[tokio::test]
+    async fn what_does_not_answer_has_no_number_any_more() {
+        let test = TestApp::new().await;
+        let health = StorageHealth::new(test.app.clone());
+        health.run().await.unwrap();
+        let free = |health: &StorageHealth| {
+            let key = ("eirene_storage_free_bytes", "root:scratch".to_owned());
+            *health.gauges.lock().unwrap().get(&key).unwrap()
+        };
+        assert!(free(&health).is_some());
+        assert_eq!(test.app.storage.findings(), []);
+        test.storage.state().mood = StorageMood::Away;
+        health.run().await.unwrap();
+        assert_eq!(free(&health), None);
+        assert_eq!(test.app.storage.findings()[0].code, "mount_stale");
+        test.storage.state().mood = StorageMood::Good;
+        health.run().await.unwrap();
+        assert!(free(&health).is_some());
+    }
+}

@@ -1,0 +1,179 @@
+//! Which groups a person is in, as the user database says it.
+//!
+//! [`LocalGroups`] asks it from this process, the way every program of this host does (`nsswitch.conf`); the launcher can take its place behind
+//! [`GroupSource`]. An answer holds for a minute. No answer is an error and never "no groups": a database that is away would take people's
+//! spaces from them.
+
+use std::collections::HashMap;
+use std::ffi::CString;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use eirene_core::{Clock, GroupName, Username};
+use jiff::{SignedDuration, Timestamp};
+use nix::unistd::{Group, User};
+use tokio::sync::Semaphore;
+
+use super::access::GroupsAway;
+
+/// How long an answer holds.
+const HOLDS: SignedDuration = SignedDuration::from_mins(1);
+/// Most people whose groups are kept.
+const MOST: usize = 10_000;
+/// Longest wait for the user database.
+const WAIT: Duration = Duration::from_secs(5);
+/// Questions that may be open at once. One that hangs keeps its thread, and others need some too.
+const MOST_OPEN: usize = 8;
+
+/// The user database's groups.
+#[async_trait]
+pub trait GroupSource: Send + Sync + 'static {
+    /// All groups of a person. One that the database does not know is [`GroupsAway`] too: whoever has an account here was known when it was made.
+    async fn groups_of(&self, person: &Username) -> Result<Vec<GroupName>, GroupsAway>;
+
+    /// The number of a group.
+    async fn number_of(&self, group: &GroupName) -> Result<Option<u32>, GroupsAway>;
+}
+
+/// Asks the user database from this process, in a thread that is given up when it takes too long.
+#[derive(Debug, Clone)]
+pub struct LocalGroups {
+    open: Arc<Semaphore>,
+}
+
+impl Default for LocalGroups {
+    fn default() -> Self {
+        Self { open: Arc::new(Semaphore::new(MOST_OPEN)) }
+    }
+}
+
+impl LocalGroups {
+    /// Runs a question that may hang beside the others.
+    async fn ask<T: Send + 'static>(
+        &self,
+        ask: impl FnOnce() -> Result<T, GroupsAway> + Send + 'static,
+    ) -> Result<T, GroupsAway> {
+        let answer = async {
+            let place = Arc::clone(&self.open).acquire_owned().await.map_err(|_| GroupsAway)?;
+            let asked = tokio::task::spawn_blocking(move || {
+                let _place = place;
+                ask()
+            });
+            asked.await.map_err(|_| GroupsAway)?
+        };
+        tokio::time::timeout(WAIT, answer).await.map_err(|_| GroupsAway)?
+    }
+}
+
+#[async_trait]
+impl GroupSource for LocalGroups {
+    async fn groups_of(&self, person: &Username) -> Result<Vec<GroupName>, GroupsAway> {
+        let person = person.clone();
+        self.ask(move || {
+            let user = User::from_name(person.as_str()).ok().flatten().ok_or(GroupsAway)?;
+            let name = CString::new(person.as_str()).map_err(|_| GroupsAway)?;
+            let numbers = nix::unistd::getgrouplist(&name, user.gid).map_err(|_| GroupsAway)?;
+            let mut groups = Vec::new();
+            for number in numbers {
+                // A number without a name, or with one that no space can have, opens nothing.
+                let group = Group::from_gid(number).map_err(|_| GroupsAway)?;
+                groups.extend(group.and_then(|group| group.name.parse().ok()));
+            }
+            Ok(groups)
+        })
+        .await
+    }
+
+    async fn number_of(&self, group: &GroupName) -> Result<Option<u32>, GroupsAway> {
+        let group = group.clone();
+        self.ask(move || {
+            let found = Group::from_name(group.as_str()).map_err(|_| GroupsAway)?;
+            Ok(found.map(|group| group.gid.as_raw()))
+        })
+        .await
+    }
+}
+
+/// When a person's groups were asked for, and which they were.
+type Answers = HashMap<Username, (Timestamp, Arc<[GroupName]>)>;
+
+/// Keeps answers for a while.
+#[derive(Clone)]
+pub(super) struct KnownGroups {
+    source: Arc<dyn GroupSource>,
+    clock: Arc<dyn Clock>,
+    known: Arc<Mutex<Answers>>,
+}
+
+impl KnownGroups {
+    pub(super) fn new(source: Arc<dyn GroupSource>, clock: Arc<dyn Clock>) -> Self {
+        Self { source, clock, known: Arc::default() }
+    }
+
+    /// All groups of a person, at most a minute old.
+    pub(super) async fn of(&self, person: &Username) -> Result<Arc<[GroupName]>, GroupsAway> {
+        let now = self.clock.now();
+        if let Some((at, groups)) = self.known.lock().unwrap_or_else(PoisonError::into_inner).get(person)
+            && now.duration_since(*at).abs() < HOLDS
+        {
+            return Ok(Arc::clone(groups));
+        }
+        let groups: Arc<[GroupName]> = self.source.groups_of(person).await?.into();
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        if known.len() >= MOST {
+            known.clear();
+        }
+        known.insert(person.clone(), (now, Arc::clone(&groups)));
+        Ok(groups)
+    }
+
+    pub(super) async fn number_of(&self, group: &GroupName) -> Result<Option<u32>, GroupsAway> {
+        self.source.number_of(group).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn this_hosts_user_database_is_asked() {
+        let database = LocalGroups::default();
+        let root = database.groups_of(&"root".parse().unwrap()).await.unwrap();
+        assert!(root.contains(&"root".parse().unwrap()), "{root:?}");
+        assert_eq!(database.number_of(&"root".parse().unwrap()).await, Ok(Some(0)));
+        assert_eq!(database.number_of(&"no.such.group.here".parse().unwrap()).await, Ok(None));
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn questions_that_hang_leave_threads_for_others() {
+        let database = LocalGroups::default();
+        let (release, held) = std::sync::mpsc::channel::<()>();
+        let held = Arc::new(Mutex::new(held));
+        let mut hanging = Vec::new();
+        for _ in 0..MOST_OPEN {
+            let (database, held) = (database.clone(), Arc::clone(&held));
+            let hang = move || {
+                // Ends when the other end is dropped; the others wait for this one.
+                let _ = held.lock().unwrap_or_else(PoisonError::into_inner).recv();
+                Ok(())
+            };
+            hanging.push(tokio::spawn(async move { database.ask(hang).await }));
+        }
+        while database.open.available_permits() > 0 {
+            tokio::task::yield_now().await;
+        }
+        let next = database.ask(|| Ok(7));
+        drop(release);
+        assert_eq!(next.await, Ok(7));
+        for asked in hanging {
+            assert_eq!(asked.await.unwrap(), Ok(()));
+        }
+    }
+
+    #[tokio::test]
+    async fn somebody_unknown_is_not_somebody_without_groups() {
+        assert_eq!(LocalGroups::default().groups_of(&"nobody.knows.them".parse().unwrap()).await, Err(GroupsAway));
+    }
+}

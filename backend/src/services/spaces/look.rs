@@ -1,0 +1,76 @@
+//! A look at one space: what it uses and may use, from the narrowest source that tells.
+//!
+//! The directory's own quota counts the space and nothing else. Where there is none, BeeGFS's quota of its owner or group does for what they
+//! have anywhere. Where there is none either, only the file system is left: what is free for everybody, which is never called what the space uses.
+
+use eirene_core::space::{Usage, UsageSource};
+use eirene_core::storage::{FileSystem, Known, Partial, Place, Quota, QuotaId, SharedStorage, StorageError, Why};
+
+use crate::services::storage::snapshot::Trouble;
+
+/// Looks at `place`; `of` is whose quota may be asked for where the directory has none. An error is a look that saw nothing: whoever gets it
+/// keeps what was seen before.
+pub(super) async fn look(storage: &dyn SharedStorage, place: &Place, of: Option<QuotaId>) -> Result<Usage, Trouble> {
+    let file_system = storage.file_system(place).await.map_err(|error| Trouble::from(&error))?;
+    let none = of_file_system(&file_system);
+    let why = match storage.directory_quota(place).await {
+        Ok(Known::Known(quota)) => return Ok(with_quota(none, UsageSource::ProjectQuota, &quota)),
+        Ok(Known::Missing(why)) => why,
+        Err(error) => return Err(Trouble::from(&error)),
+    };
+    let Some(of) = of else { return Ok(Usage { missing: Some(why), ..none }) };
+    let source = match of {
+        QuotaId::User(_) => UsageSource::BeegfsUser,
+        QuotaId::Group(_) | QuotaId::Project(_) => UsageSource::BeegfsGroup,
+    };
+    match storage.quota(of).await {
+        Ok(quotas) => Ok(match in_pool(storage, place, &quotas).await {
+            Some(quota) => with_quota(none, source, quota),
+            None => Usage { missing: Some(Why::DidNotAnswer), ..none },
+        }),
+        Err(StorageError::Unsupported(_)) => Ok(Usage { missing: Some(why), ..none }),
+        Err(StorageError::Refused { why, .. }) => Ok(Usage { missing: Some(why), ..none }),
+        Err(error) => Err(Trouble::from(&error)),
+    }
+}
+
+/// The quota of the pool in which new files of the place lie. With several pools and no word which, none is the right one.
+async fn in_pool<'a>(storage: &dyn SharedStorage, place: &Place, quotas: &'a Partial<Vec<Quota>>) -> Option<&'a Quota> {
+    if let [quota] = &quotas.value[..] {
+        return Some(quota);
+    }
+    let entry = storage.entry(place).await.ok()?;
+    let (pool, _) = entry.stripe.value()?.pool.value()?.clone();
+    quotas.value.iter().find(|quota| quota.pool == Some(pool))
+}
+
+fn of_file_system(seen: &FileSystem) -> Usage {
+    Usage {
+        source: UsageSource::FileSystem,
+        used_bytes: None,
+        limit_bytes: None,
+        used_files: None,
+        limit_files: None,
+        total_bytes: Some(seen.total),
+        total_files: seen.inodes_total.value().copied(),
+        free_bytes: Some(seen.available),
+        free_files: seen.inodes_available.value().copied(),
+        missing: None,
+    }
+}
+
+fn with_quota(file_system: Usage, source: UsageSource, quota: &Quota) -> Usage {
+    let missing = match (quota.used, quota.limit) {
+        (Known::Missing(why), _) | (_, Known::Missing(why)) => Some(why),
+        (Known::Known(_), Known::Known(_)) => None,
+    };
+    Usage {
+        source,
+        used_bytes: quota.used.value().copied(),
+        limit_bytes: quota.limit.value().copied(),
+        used_files: quota.files_used.value().copied(),
+        limit_files: quota.files_limit.value().copied(),
+        missing,
+        ..file_system
+    }
+}

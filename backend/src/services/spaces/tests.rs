@@ -1,0 +1,208 @@
+//! Spaces as people see them: whose they are, what was seen of them, and what their owners are told.
+
+use eirene_core::Role;
+use eirene_core::storage::{Bytes, Why};
+use futures_util::StreamExt as _;
+
+use super::testing::{a_space, person};
+use super::*;
+use crate::services::actor::Via;
+use crate::testing::{StorageMood, TestApp};
+
+const GIB: u64 = 1 << 30;
+
+fn names(spaces: &[SpaceSeen]) -> Vec<&str> {
+    spaces.iter().map(|seen| seen.space.name.as_str()).collect()
+}
+
+async fn add(test: &TestApp, name: &str, owner: SpaceOwner) -> Space {
+    let space = Space { id: SpaceId::generate(), name: name.parse().unwrap(), ..a_space(owner) };
+    test.app.db.insert_space(space).await.unwrap()
+}
+
+fn group(name: &str) -> SpaceOwner {
+    SpaceOwner::Group(name.parse().unwrap())
+}
+
+/// Looks at a person's home.
+async fn look_home(test: &TestApp, actor: &Actor) -> SpaceSeen {
+    let home = "home".parse().unwrap();
+    let seen = test.app.spaces.get(actor, &home).await.unwrap();
+    test.app.spaces.look_at(&seen.space).await.unwrap();
+    test.app.spaces.get(actor, &home).await.unwrap()
+}
+
+#[tokio::test]
+async fn everybody_with_a_user_id_has_a_home_and_sees_what_their_groups_have() {
+    let test = TestApp::new().await;
+    let (ada, grace) = (test.ada().await, test.person("grace", 2002, Role::Researcher).await);
+    add(&test, "physics", group("physics")).await;
+    add(&test, "aaa-data", SpaceOwner::Everybody).await;
+    add(&test, "scratch-ada", person(ada.user.id, "ada")).await;
+    test.groups.add("ada", "physics");
+    let spaces = &test.app.spaces;
+    assert_eq!(names(&spaces.list(&ada).await.unwrap()), ["home-ada", "aaa-data", "physics", "scratch-ada"]);
+    assert_eq!(names(&spaces.list(&grace).await.unwrap()), ["home-grace", "aaa-data"]);
+    for hidden in ["physics", "home-ada", "scratch-ada", "nothing"] {
+        let got = spaces.get(&grace, &hidden.parse().unwrap()).await;
+        assert!(matches!(got, Err(AppError::NotFound)), "{hidden}: {got:?}");
+        let got = spaces.samples(&grace, &hidden.parse().unwrap(), 30).await;
+        assert!(matches!(got, Err(AppError::NotFound)), "{hidden}: {got:?}");
+    }
+    assert!(matches!(spaces.all(&grace, None, 10).await, Err(AppError::Forbidden { .. })));
+
+    let admin = test.person("root-admin", 2003, Role::Admin).await;
+    assert_eq!(names(&spaces.list(&admin).await.unwrap()), ["home-root-admin", "aaa-data"]);
+    let page = spaces.all(&admin, None, 3).await.unwrap();
+    assert_eq!(names(&page.items), ["aaa-data", "home-ada", "home-grace"]);
+    assert_eq!(page.next.as_deref(), Some("home-grace"));
+    let rest = spaces.all(&admin, page.next, 9).await.unwrap();
+    assert_eq!((names(&rest.items), rest.next), (vec!["home-root-admin", "physics", "scratch-ada"], None));
+}
+
+#[tokio::test]
+async fn ones_own_are_found_by_what_they_are_and_a_namesake_is_not_taken_for_them() {
+    let test = TestApp::new().await;
+    let (ada, grace) = (test.ada().await, test.person("grace", 2002, Role::Researcher).await);
+    let own = Space {
+        id: SpaceId::generate(),
+        name: "scratch-ada".parse().unwrap(),
+        root: "scratch".parse().unwrap(),
+        kind: SpaceKind::Scratch,
+        ..a_space(person(ada.user.id, "ada"))
+    };
+    test.app.db.insert_space(own).await.unwrap();
+    let named = async |actor: &Actor, name: &str| {
+        let got = test.app.spaces.get(actor, &name.parse().unwrap()).await;
+        got.ok().map(|seen| seen.space.name.to_string())
+    };
+    assert_eq!(named(&ada, "home").await.as_deref(), Some("home-ada"));
+    assert_eq!(named(&grace, "home").await.as_deref(), Some("home-grace"));
+    assert_eq!(named(&ada, "scratch").await.as_deref(), Some("scratch-ada"));
+    assert_eq!(named(&grace, "scratch").await, None);
+    assert_eq!(named(&ada, "project").await, None, "a root of groups is nobody's own");
+}
+
+#[tokio::test]
+async fn a_token_needs_the_right_to_files_and_an_account_without_a_user_id_has_no_home() {
+    let test = TestApp::new().await;
+    let ada = test.ada().await;
+    let via = Via::Token { id: eirene_core::TokenId::generate(), scopes: Scope::DEFAULT.to_vec() };
+    let program = Actor { via, ..ada };
+    assert!(matches!(test.app.spaces.list(&program).await, Err(AppError::Forbidden { .. })));
+    let home = "home".parse().unwrap();
+    assert!(matches!(test.app.spaces.get(&program, &home).await, Err(AppError::Forbidden { .. })));
+    let mut admin = test.person("root-admin", 2003, Role::Admin).await;
+    admin.user.uid = None;
+    assert_eq!(names(&test.app.spaces.list(&admin).await.unwrap()), Vec::<&str>::new());
+}
+
+#[tokio::test]
+async fn a_user_database_that_is_away_takes_nobodys_space() {
+    let test = TestApp::new().await;
+    let ada = test.ada().await;
+    assert_eq!(test.app.spaces.list(&ada).await.unwrap().len(), 1);
+    test.groups.go_away();
+    assert_eq!(test.app.spaces.list(&ada).await.unwrap().len(), 1, "nobody has to be asked");
+    add(&test, "physics", group("physics")).await;
+    for got in [
+        test.app.spaces.list(&ada).await.map(drop),
+        test.app.spaces.get(&ada, &"physics".parse().unwrap()).await.map(drop),
+    ] {
+        assert!(matches!(got, Err(AppError::Unavailable { .. })), "{got:?}");
+    }
+    assert!(test.app.spaces.get(&ada, &"home".parse().unwrap()).await.is_ok());
+}
+
+#[tokio::test]
+async fn usage_comes_from_the_narrowest_source_and_is_never_guessed() {
+    let test = TestApp::new().await;
+    let ada = test.ada().await;
+    let seen = look_home(&test, &ada).await.seen.unwrap();
+    assert_eq!((seen.usage.source, seen.usage.used_bytes), (UsageSource::FileSystem, None));
+    assert_eq!((seen.usage.free_bytes, seen.usage.missing), (Some(Bytes(500 * GIB)), Some(Why::NotEnabled)));
+    assert_eq!(seen.level, Level::Ok);
+
+    test.storage.state().users = Some((3, Limit::At(10)));
+    test.clock.advance_s(11 * 60);
+    test.app.storage.look().await;
+    let seen = look_home(&test, &ada).await.seen.unwrap();
+    assert_eq!((seen.usage.source, seen.usage.used_bytes), (UsageSource::BeegfsUser, Some(Bytes(3))));
+
+    test.storage.state().directory = Some((9, Limit::At(10)));
+    let seen = look_home(&test, &ada).await;
+    let usage = seen.seen.unwrap().usage;
+    assert_eq!((usage.source, usage.used_bytes), (UsageSource::ProjectQuota, Some(Bytes(9))));
+    assert_eq!(seen.seen.unwrap().level, Level::Warning);
+}
+
+#[tokio::test]
+async fn a_look_without_an_answer_keeps_what_was_seen_and_says_so() {
+    let test = TestApp::new().await;
+    let ada = test.ada().await;
+    test.storage.state().directory = Some((50, Limit::At(100)));
+    let good = look_home(&test, &ada).await;
+    for (mood, code) in [
+        (StorageMood::Away, "storage_away"),
+        (StorageMood::Refuses, "place_refused"),
+        (StorageMood::NotThere, "place_missing"),
+    ] {
+        test.storage.state().mood = mood;
+        let seen = look_home(&test, &ada).await;
+        assert!(seen.space.undetermined);
+        assert_eq!(seen.space.reason.unwrap().code, code);
+        assert_eq!(seen.seen, good.seen);
+    }
+    test.storage.state().mood = StorageMood::Good;
+    let seen = look_home(&test, &ada).await;
+    assert!(!seen.space.undetermined && seen.space.reason.is_none());
+}
+
+#[tokio::test]
+async fn an_owner_is_told_once_when_a_space_fills_up_and_again_when_it_does_again() {
+    let test = TestApp::new().await;
+    let ada = test.ada().await;
+    let mut events = test.app.events.subscribe(&ada, None, None).await.unwrap();
+    for used in [50, 81, 82, 96, 100, 100, 40, 81] {
+        test.storage.state().directory = Some((used, Limit::At(100)));
+        look_home(&test, &ada).await;
+    }
+    test.app.events.publish(EventKind::Notice, None, None, json!({"code": "end"})).await;
+    let mut told = Vec::new();
+    while told.last().is_none_or(|last| last != "end") {
+        let event = events.next().await.unwrap();
+        assert_eq!(event.kind, EventKind::Notice);
+        told.push(event.data["code"].as_str().unwrap().to_owned());
+    }
+    assert_eq!(told, ["space_nearly_full", "space_nearly_full", "space_full", "space_nearly_full", "end"]);
+}
+
+#[tokio::test]
+async fn a_full_disk_is_not_called_a_full_home() {
+    let test = TestApp::new().await;
+    let ada = test.ada().await;
+    let mut events = test.app.events.subscribe(&ada, None, None).await.unwrap();
+    test.storage.state().directory = Some((10, Limit::At(100)));
+    test.storage.state().free = 1;
+    look_home(&test, &ada).await;
+    let event = events.next().await.unwrap();
+    assert_eq!(event.data["code"], "storage_nearly_full");
+    assert_eq!(event.owner, Some(ada.user.id));
+}
+
+#[tokio::test]
+async fn there_is_one_sample_an_hour_of_what_the_space_itself_uses() {
+    let test = TestApp::new().await;
+    let ada = test.ada().await;
+    let home = "home".parse().unwrap();
+    look_home(&test, &ada).await;
+    assert_eq!(test.app.spaces.samples(&ada, &home, 30).await.unwrap(), [], "the whole disk is nobody's usage");
+    for (minutes, used) in [(0, 1), (5, 2), (55, 3)] {
+        test.clock.advance_s(minutes * 60);
+        test.storage.state().directory = Some((used, Limit::Unlimited));
+        look_home(&test, &ada).await;
+    }
+    let samples = test.app.spaces.samples(&ada, &home, 30).await.unwrap();
+    assert_eq!(samples.iter().map(|sample| sample.used_bytes.0).collect::<Vec<_>>(), [2, 3]);
+    assert!(samples.iter().all(|sample| sample.at.as_second() % 3600 == 0));
+}

@@ -1,0 +1,171 @@
+//! A storage and a user database in memory.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use async_trait::async_trait;
+use eirene_core::storage::{
+    Ability, Bytes, Capabilities, Counted, FileSystem, Files, Identity, Known, Limit, Partial, Place, Quota, QuotaId,
+    QuotaRange, SharedStorage, StorageError, Why,
+};
+use eirene_core::{GroupName, Username};
+
+use crate::services::spaces::access::GroupsAway;
+use crate::services::spaces::groups::GroupSource;
+
+const GIB: u64 = 1 << 30;
+
+/// How a storage answers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum StorageMood {
+    Good,
+    Away,
+    Refuses,
+    NotThere,
+}
+
+/// What a storage in memory says and was asked.
+pub(crate) struct StorageState {
+    pub(crate) mood: StorageMood,
+    /// Of every directory: used bytes and limit, where it has a quota of its own.
+    pub(crate) directory: Option<(u64, Limit<u64>)>,
+    /// Of users: used bytes and limit; none where there are no such quotas.
+    pub(crate) users: Option<(u64, Limit<u64>)>,
+    /// Free bytes of 1000 GiB.
+    pub(crate) free: u64,
+    /// Spaces and homes whose quota was asked for.
+    pub(crate) looks: Vec<String>,
+}
+
+/// A storage in memory, with as many roots as anybody asks for.
+#[derive(Clone)]
+pub(crate) struct FakeStorage {
+    state: Arc<Mutex<StorageState>>,
+}
+
+impl FakeStorage {
+    pub(crate) fn new() -> Self {
+        let state =
+            StorageState { mood: StorageMood::Good, directory: None, users: None, free: 500 * GIB, looks: vec![] };
+        Self { state: Arc::new(Mutex::new(state)) }
+    }
+
+    pub(crate) fn state(&self) -> MutexGuard<'_, StorageState> {
+        self.state.lock().unwrap()
+    }
+
+    fn asked(&self) -> Result<MutexGuard<'_, StorageState>, StorageError> {
+        let state = self.state();
+        match state.mood {
+            StorageMood::Good => Ok(state),
+            StorageMood::Away => Err(StorageError::Away { source: None, retry_after_s: 10 }),
+            StorageMood::Refuses => Err(StorageError::Refused { why: Why::Refused, text: "no".into() }),
+            StorageMood::NotThere => Err(StorageError::NoSuchPlace { path: "/nowhere".into() }),
+        }
+    }
+}
+
+fn quota(id: QuotaId, (used, limit): (u64, Limit<u64>)) -> Quota {
+    Quota {
+        id,
+        pool: None,
+        used: Known::Known(Bytes(used)),
+        limit: Known::Known(limit.map(Bytes)),
+        files_used: Known::Missing(Why::NotEnabled),
+        files_limit: Known::Missing(Why::NotEnabled),
+        counted: Counted::Inodes,
+        files_at_least: false,
+        measured_every_s: Known::Missing(Why::NotSupported),
+    }
+}
+
+#[async_trait]
+impl SharedStorage for FakeStorage {
+    fn name(&self) -> &'static str {
+        "fake"
+    }
+
+    async fn capabilities(&self) -> Capabilities {
+        let quota_read = if self.state().users.is_some() { Ability::Yes } else { Ability::No(Why::NotSupported) };
+        Capabilities { quota_read, ..Capabilities::none("fake") }
+    }
+
+    async fn file_system(&self, place: &Place) -> Result<FileSystem, StorageError> {
+        match place {
+            Place::Home(person) => self.state().looks.push(format!("~{person}")),
+            Place::Space { name, .. } => self.state().looks.push(name.to_string()),
+            Place::Root(_) => {}
+        }
+        let free = self.asked()?.free;
+        Ok(FileSystem {
+            total: Bytes(1000 * GIB),
+            available: Bytes(free),
+            inodes_total: Known::Known(Files(1000)),
+            inodes_available: Known::Known(Files(500)),
+            read_only: false,
+            identity: Identity {
+                kind: "xfs".into(),
+                source: "/dev/sdb1".into(),
+                root_inode: Some(128),
+                marker: Some("00ff".into()),
+                fs_id: 1,
+                mount_id: 2,
+            },
+        })
+    }
+
+    async fn directory_quota(&self, _place: &Place) -> Result<Known<Quota>, StorageError> {
+        let directory = self.asked()?.directory;
+        Ok(directory.map_or(Known::Missing(Why::NotEnabled), |said| Known::Known(quota(QuotaId::Project(7), said))))
+    }
+
+    async fn quota(&self, id: QuotaId) -> Result<Partial<Vec<Quota>>, StorageError> {
+        let said = self.asked()?.users.ok_or(StorageError::Unsupported("quotas"))?;
+        Ok(Partial { value: vec![quota(id, said)], doubts: vec![] })
+    }
+
+    async fn quotas(&self, range: QuotaRange) -> Result<Partial<Vec<Quota>>, StorageError> {
+        let said = self.asked()?.users.ok_or(StorageError::Unsupported("quotas"))?;
+        let value = (range.first..=range.last).map(|number| quota(range.of.id(number), said)).collect();
+        Ok(Partial { value, doubts: vec![] })
+    }
+}
+
+/// The groups of each person.
+type People = BTreeMap<Username, Vec<GroupName>>;
+
+/// A user database in memory: nobody is in a group until a test says so, and none answers where there is none.
+#[derive(Clone)]
+pub(crate) struct FakeGroups {
+    people: Arc<Mutex<Option<People>>>,
+}
+
+impl FakeGroups {
+    pub(crate) fn new() -> Self {
+        Self { people: Arc::new(Mutex::new(Some(BTreeMap::new()))) }
+    }
+
+    /// Puts a person into a group.
+    pub(crate) fn add(&self, person: &str, group: &str) {
+        let mut people = self.people.lock().unwrap();
+        let groups = people.as_mut().unwrap().entry(person.parse().unwrap()).or_default();
+        groups.push(group.parse().unwrap());
+    }
+
+    /// From now on it does not answer.
+    pub(crate) fn go_away(&self) {
+        *self.people.lock().unwrap() = None;
+    }
+}
+
+#[async_trait]
+impl GroupSource for FakeGroups {
+    async fn groups_of(&self, person: &Username) -> Result<Vec<GroupName>, GroupsAway> {
+        let people = self.people.lock().unwrap();
+        Ok(people.as_ref().ok_or(GroupsAway)?.get(person).cloned().unwrap_or_default())
+    }
+
+    async fn number_of(&self, _group: &GroupName) -> Result<Option<u32>, GroupsAway> {
+        Ok(Some(5000))
+    }
+}
