@@ -221,6 +221,7 @@ pub(crate) mod tests {
                 origin: "http://x.apps.eirene.localhost".into(),
                 ready_within_s: 5,
                 run: None,
+                scratch: None,
             },
         }
     }

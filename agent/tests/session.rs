@@ -228,6 +228,7 @@ impl Job {
                 origin: "http://x.apps.eirene.localhost".into(),
                 ready_within_s,
                 run: run.map(|(run, _)| run),
+                scratch: None,
             },
         };
         let ends_at = SystemTime::now().duration_since(UNIX_EPOCH).unwrap() + ends_in;

@@ -269,6 +269,7 @@ fn start_agent(
             origin: format!("http://{session}.{apps_domain}"),
             ready_within_s: 60,
             run: None,
+            scratch: None,
         },
     };
     let path = home.join("job.json");

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::id::SessionId;
 use crate::name::AppName;
 use crate::run::RunProgram;
+use crate::scratch::JobScratch;
 
 /// Name of the environment variable that tells the batch script where the job file lies.
 pub const JOB_FILE_VARIABLE: &str = "EIRENE_JOB_FILE";
@@ -52,6 +53,9 @@ pub struct AppSpec {
     /// What a run carries out in the app's place.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub run: Option<RunProgram>,
+    /// Fast scratch for as long as the job lasts. Agents that do not know it yet see it only where it was asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scratch: Option<JobScratch>,
 }
 
 /// One bind mount.
@@ -74,5 +78,26 @@ impl std::fmt::Debug for JobFile {
             .field("portal", &self.portal)
             .field("app", &self.app)
             .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A file as portals wrote it before there was scratch.
+    const EARLIER: &str = r#"{"app":"jupyterlab","image_path":"/srv/x.sif","gpus":false,"binds":[],"origin":"https://x.apps.example.org","ready_within_s":120}"#;
+
+    #[test]
+    fn what_was_not_asked_for_is_not_in_the_file_and_earlier_files_are_read() {
+        let app: AppSpec = serde_json::from_str(EARLIER).unwrap();
+        assert_eq!((&app.run, &app.scratch), (&None, &None));
+        assert_eq!(serde_json::to_string(&app).unwrap(), EARLIER, "an agent of before reads it");
+        let scratch =
+            r#"{"wanted":{"kind":"node"},"base":"/local","spaces":{"project":"/srv/project"},"reserve_s":600}"#;
+        let text = EARLIER.replace('}', &format!(r#","scratch":{scratch}}}"#));
+        let app: AppSpec = serde_json::from_str(&text).unwrap();
+        assert_eq!(app.scratch.as_ref().unwrap().spaces[&"project".parse().unwrap()], "/srv/project");
+        assert_eq!(serde_json::to_string(&app).unwrap(), text);
     }
 }

@@ -14,6 +14,7 @@ pub mod launcher;
 pub mod name;
 pub mod run;
 pub mod scheduler;
+pub mod scratch;
 pub mod secret;
 pub mod sentence;
 pub mod session;
@@ -29,6 +30,7 @@ pub use name::{
     RootName, SessionName, SpaceName, SpaceTitle, Username,
 };
 pub use run::RunProgram;
+pub use scratch::ScratchSpec;
 pub use sentence::Sentence;
 pub use session::{Desired, JobKind, Reason, Resources, Session, SessionState};
 pub use space::{Space, SpaceKind, SpaceOwner, SpaceState};

@@ -65,6 +65,7 @@ impl JobFiles {
                 origin: self.config.session_origin(session.id),
                 ready_within_s: self.config.agent.ready_within_s,
                 run: session.program.clone(),
+                scratch: None,
             },
         };
         let content = serde_json::to_string(&file).map_err(|error| JobFileError::Home(error.to_string()))?;
