@@ -4,6 +4,8 @@
 //! input does, which is when the agent ends, however it ends.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use hmac::{Hmac, KeyInit as _, Mac as _};
@@ -24,6 +26,7 @@ use crate::names;
 use crate::processes;
 use crate::ranks;
 use crate::runtime_directory::RuntimeDirectory;
+use crate::scratch::{self, Assignment, Held, Trouble};
 use crate::srun::Srun;
 use crate::steps::{Questions, Remotes, STEPS_SOCKET, Way, Where};
 
@@ -51,6 +54,8 @@ pub(crate) struct HelperFile {
     pub(crate) container: Spec,
     /// All nodes of the session with their processors.
     pub(crate) nodes: Vec<(String, u32)>,
+    /// The session's scratch on this node, if it has one.
+    pub(crate) scratch: Option<Assignment>,
 }
 
 /// A helper's words, one JSON object a line.
@@ -65,6 +70,16 @@ pub(crate) enum FromHelper {
         directory: PathBuf,
         /// What else its node is called.
         names: Vec<String>,
+    },
+    /// The node's scratch is filled, or cannot be. The container waits for [`ToHelper::Begin`].
+    Filled {
+        /// Why not.
+        trouble: Option<Trouble>,
+    },
+    /// What was to be kept of the node's scratch is out, or cannot be.
+    Emptied {
+        /// Why not.
+        trouble: Option<Trouble>,
     },
     /// The container is ready.
     Ready,
@@ -104,6 +119,13 @@ pub(crate) enum ToHelper {
         question: u64,
         /// What is known of the host.
         answer: Where,
+    },
+    /// All nodes' scratches are filled: start the container.
+    Begin,
+    /// The program has ended: end the container, and bring out what is to be kept of the scratch.
+    Empty {
+        /// Whether it ended well.
+        succeeded: bool,
     },
     /// The agent is there.
     Beat,
@@ -161,11 +183,60 @@ async fn serve(path: &Path, digest: &str, log: &Log) -> Result<(), AnyError> {
     ends::listen(&directory.inside(), |end| drop(say(&FromHelper::Ended { end })))?;
     serve_launchers(path, &file, &environment, &directory, questions.clone())?;
     let mut orders = Orders::new(questions)?;
+    let mut held = match &file.scratch {
+        Some(scratch) => fill(scratch, directory.path(), log, &mut orders).await?,
+        None => None,
+    };
+    if let Some(held) = held.as_mut().filter(|_| !orders.over) {
+        held.hand_over().map_err(|trouble| trouble.text)?;
+    }
     while !orders.over {
         hold(&file, &environment, &directory, log, &mut orders).await?;
         processes::sweep().await;
         orders.follow(directory.path(), AGAIN).await;
     }
+    match held {
+        Some(held) => empty(held, orders.succeeded, log).await,
+        None => Ok(()),
+    }
+}
+
+/// Fills this node's scratch, and waits until all nodes have done so, or there is to be an end.
+async fn fill(
+    scratch: &Assignment,
+    directory: &Path,
+    log: &Log,
+    orders: &mut Orders,
+) -> Result<Option<Held>, AnyError> {
+    let broken_off = Arc::new(AtomicBool::new(false));
+    let (assignment, stop, own_log) = (scratch.clone(), Arc::clone(&broken_off), log.clone());
+    let mut filling = tokio::task::spawn_blocking(move || scratch::prepare(&assignment, &stop, &own_log));
+    let filled = tokio::select! {
+        filled = &mut filling => filled?,
+        () = orders.next(directory) => {
+            broken_off.store(true, Ordering::Relaxed);
+            filling.await?
+        }
+    };
+    let (held, trouble) = match filled {
+        Ok(held) => (held, None),
+        Err(trouble) => (None, Some(trouble)),
+    };
+    say(&FromHelper::Filled { trouble })?;
+    while !orders.over && !orders.begun {
+        orders.next(directory).await;
+    }
+    Ok(held)
+}
+
+/// Brings out what is to be kept. Without the agent's word the program did not end well.
+async fn empty(held: Held, succeeded: Option<bool>, log: &Log) -> Result<(), AnyError> {
+    let emptied = tokio::task::spawn_blocking(move || held.finish(succeeded.unwrap_or(false))).await?;
+    if let Err(trouble) = &emptied {
+        log.say(&trouble.text);
+    }
+    // An agent that is gone does not hear it.
+    let _ = say(&FromHelper::Emptied { trouble: emptied.err() });
     Ok(())
 }
 
@@ -231,6 +302,7 @@ fn variables(file: &HelperFile, environment: &Environment) -> Vec<(String, Strin
     all.push(("SLURM_JOB_NODELIST".to_owned(), names.join(",")));
     all.push(("SLURM_JOB_NUM_NODES".to_owned(), names.len().to_string()));
     all.push((app::SESSION.to_owned(), session));
+    all.extend(file.scratch.as_ref().map(|_| app::scratch()));
     all
 }
 
@@ -240,6 +312,10 @@ struct Orders {
     terminate: tokio::signal::unix::Signal,
     heard: Instant,
     over: bool,
+    /// Whether the container may start.
+    begun: bool,
+    /// How the program has ended, once the agent has said so.
+    succeeded: Option<bool>,
     questions: Questions,
 }
 
@@ -249,12 +325,14 @@ impl Orders {
         let input = std::io::stdin().as_fd().try_clone_to_owned()?;
         let input = tokio::net::unix::pipe::Receiver::from_owned_fd(input)?;
         let terminate = signal(SignalKind::terminate())?;
-        Ok(Self { lines: BufReader::new(input).lines(), terminate, heard: Instant::now(), over: false, questions })
+        let (lines, heard) = (BufReader::new(input).lines(), Instant::now());
+        Ok(Self { lines, terminate, heard, over: false, begun: false, succeeded: None, questions })
     }
 
-    /// Follows what comes until there is to be an end. Can be cancelled.
+    /// Follows what comes until there is to be an end, or a beginning. Can be cancelled.
     async fn next(&mut self, directory: &Path) {
-        while !self.over {
+        let begun = self.begun;
+        while !self.over && self.begun == begun {
             tokio::select! {
                 _ = self.terminate.recv() => self.over = true,
                 line = self.lines.next_line() => match line {
@@ -265,6 +343,8 @@ impl Orders {
                                 ranks::signal_all(directory, step, signal);
                             },
                             Ok(ToHelper::There { question, answer }) => self.questions.answer(question, answer),
+                            Ok(ToHelper::Begin) => self.begun = true,
+                            Ok(ToHelper::Empty { succeeded }) => (self.succeeded, self.over) = (Some(succeeded), true),
                             Ok(ToHelper::Beat) | Err(_) => {}
                         }
                     }

@@ -18,6 +18,7 @@ use crate::helper::{BEAT, FromHelper, HelperFile, ToHelper, is_proven};
 use crate::job::{Job, digest, write_private};
 use crate::log::Log;
 use crate::names;
+use crate::scratch::{Assignment, Trouble};
 use crate::srun::Srun;
 use crate::steps::where_is;
 
@@ -60,6 +61,19 @@ pub(crate) struct Node {
 /// All nodes by name.
 pub(crate) type Nodes = BTreeMap<String, Node>;
 
+/// How a node's own scratch is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Filling {
+    /// It is being filled.
+    Waiting,
+    /// It is filled.
+    Filled,
+    /// It could not be.
+    Failed(Trouble),
+    /// The program has ended, and what was to be kept is out, or is not.
+    Emptied(Option<Trouble>),
+}
+
 /// The session's nodes, and the way to those behind the first. Cheap to clone.
 #[derive(Debug, Clone)]
 pub(crate) struct Helpers {
@@ -67,6 +81,9 @@ pub(crate) struct Helpers {
     orders: broadcast::Sender<ToHelper>,
     ends: broadcast::Sender<(String, RankEnd)>,
     over: watch::Sender<bool>,
+    scratches: watch::Sender<BTreeMap<String, Filling>>,
+    /// Whether containers may start, where they wait for all nodes' scratches.
+    begun: watch::Sender<bool>,
 }
 
 impl Helpers {
@@ -79,18 +96,23 @@ impl Helpers {
         };
         let (nodes, _) = watch::channel(job.allocation.names().iter().map(node).collect());
         let (orders, ends) = (broadcast::channel(ORDERS).0, broadcast::channel(ENDS).0);
-        Self { nodes, orders, ends, over: watch::channel(false).0 }
+        let scratches = watch::channel(BTreeMap::new()).0;
+        Self { nodes, orders, ends, over: watch::channel(false).0, scratches, begun: watch::channel(false).0 }
     }
 
     /// Starts a helper on every node behind the first. They live as long as the job's side does.
-    pub(crate) fn start(&self, job: &Job, container: &Spec, srun: &Srun, log: &Log) {
-        for (node, _) in job.allocation.others() {
+    pub(crate) fn start(&self, job: &Job, container: &Spec, scratch: Option<&Assignment>, srun: &Srun, log: &Log) {
+        for (index, (node, _)) in job.allocation.others().iter().enumerate() {
+            if scratch.is_some() {
+                self.fill(node, Filling::Waiting);
+            }
             let keeper = Keeper {
                 helpers: self.clone(),
                 node: node.clone(),
                 name: job.name(),
                 directory: job.home_directory().to_owned(),
                 container: container.clone(),
+                scratch: scratch.map(|scratch| scratch.of(node, index + 1)),
                 nodes: job.allocation.nodes.clone(),
                 srun: srun.clone(),
                 log: log.clone(),
@@ -132,6 +154,68 @@ impl Helpers {
             *known = new;
             changed
         });
+    }
+
+    fn fill(&self, node: &str, filling: Filling) {
+        self.scratches.send_modify(|scratches| drop(scratches.insert(node.to_owned(), filling)));
+    }
+
+    /// Waits until every other node's scratch is filled, or the node is lost: it may come later.
+    pub(crate) async fn filled(&self) -> Result<(), Trouble> {
+        self.until(|_, filling| match filling {
+            Filling::Failed(trouble) => Some(Err(trouble.clone())),
+            Filling::Filled | Filling::Emptied(_) => Some(Ok(())),
+            Filling::Waiting => None,
+        })
+        .await
+    }
+
+    /// Lets containers start on the other nodes.
+    pub(crate) fn begin(&self) {
+        self.begun.send_replace(true);
+        // Without other nodes nobody listens.
+        let _ = self.orders.send(ToHelper::Begin);
+    }
+
+    /// Ends the containers of the other nodes, and has what is to be kept of their scratches brought out; waits until that is done, or the node
+    /// is lost: then its next helper, or a rescue, does it.
+    pub(crate) async fn empty(&self, succeeded: bool) -> Result<(), Trouble> {
+        let filled = |filling: &Filling| *filling == Filling::Filled;
+        let asked: Vec<String> =
+            self.scratches.borrow().iter().filter(|(_, how)| filled(how)).map(|(node, _)| node.clone()).collect();
+        let _ = self.orders.send(ToHelper::Empty { succeeded });
+        self.until(|node, filling| match filling {
+            Filling::Emptied(Some(trouble)) => Some(Err(trouble.clone())),
+            Filling::Filled if asked.iter().any(|asked| asked == node) => None,
+            _ => Some(Ok(())),
+        })
+        .await
+    }
+
+    /// Waits until each node with a scratch of its own has an answer or is lost; gives the first trouble.
+    async fn until(&self, answer: impl Fn(&str, &Filling) -> Option<Result<(), Trouble>>) -> Result<(), Trouble> {
+        let (mut nodes, mut scratches) = (self.nodes.subscribe(), self.scratches.subscribe());
+        loop {
+            let mut all = Vec::new();
+            {
+                let (nodes, scratches) = (nodes.borrow_and_update(), scratches.borrow_and_update());
+                for (node, filling) in scratches.iter() {
+                    let lost = nodes.get(node).is_some_and(|node| matches!(node.state, NodeState::Lost(_)));
+                    all.push(answer(node, filling).or(lost.then_some(Ok(()))));
+                }
+            }
+            if all.iter().all(Option::is_some) {
+                return all.into_iter().flatten().collect();
+            }
+            if let Some(Some(Err(trouble))) = all.into_iter().find(|one| matches!(one, Some(Err(_)))) {
+                return Err(trouble);
+            }
+            // Their senders live as long as this does.
+            let _ = tokio::select! {
+                changed = nodes.changed() => changed,
+                changed = scratches.changed() => changed,
+            };
+        }
     }
 
     /// Says what else a node is called.
@@ -181,6 +265,7 @@ struct Keeper {
     name: String,
     directory: PathBuf,
     container: Spec,
+    scratch: Option<Assignment>,
     nodes: Vec<(String, u32)>,
     srun: Srun,
     log: Log,
@@ -224,6 +309,7 @@ impl Keeper {
             secret: secret.clone(),
             container: self.container.clone(),
             nodes: self.nodes.clone(),
+            scratch: self.scratch.clone(),
         };
         // A name of its own: nodes may remember for a while that an earlier one is not there any more.
         let path = self.directory.join(format!("{HELPER_FILE}{}-{attempt}.json", self.node));
@@ -279,6 +365,17 @@ impl Keeper {
                     proven = true;
                     self.helpers.call(&self.node, names);
                     self.helpers.set(&self.node, NodeState::Starting, Some(directory));
+                }
+                Ok(FromHelper::Filled { trouble }) if proven => {
+                    let filling = trouble.map_or(Filling::Filled, Filling::Failed);
+                    // The other nodes may have begun long ago.
+                    if filling == Filling::Filled && *self.helpers.begun.borrow() {
+                        let _ = answers.send(ToHelper::Begin).await;
+                    }
+                    self.helpers.fill(&self.node, filling);
+                }
+                Ok(FromHelper::Emptied { trouble }) if proven => {
+                    self.helpers.fill(&self.node, Filling::Emptied(trouble));
                 }
                 Ok(FromHelper::Ready) if proven => {
                     end.was_ready = true;

@@ -10,6 +10,7 @@
 //! - [`guard`] and [`processes`]: the container's first program, which ends with the agent, and the processes below one;
 //! - [`dial`] and [`link`]: the connection to the portal, and what runs over it;
 //! - [`log`]: what the app wrote, in the job's own log and on its way to the portal;
+//! - [`scratch`]: the node's own disk for as long as the job lasts, filled before the program starts and emptied when it has ended;
 //! - [`supervise`]: the order of things from start to exit.
 
 mod allocation;
@@ -34,6 +35,7 @@ mod report;
 mod rsh;
 mod run;
 mod runtime_directory;
+mod scratch;
 mod srun;
 mod steps;
 mod supervise;
@@ -46,4 +48,5 @@ pub use log::Log;
 pub use ranks::{inside, rank};
 pub use remote::remote;
 pub use rsh::{name, rsh};
+pub use scratch::rescue;
 pub use supervise::{EXIT_NOT_STARTED, run};

@@ -23,6 +23,11 @@ enum Command {
         #[arg(long)]
         job_file: PathBuf,
     },
+    /// Bring out what a session that was broken off left in its scratch on this node, and remove the scratch
+    Rescue {
+        /// The scratch's directory, as the session's log names it
+        directory: PathBuf,
+    },
     /// Start an app in its container and end it with the agent
     #[command(hide = true)]
     Guard {
@@ -85,6 +90,7 @@ fn main() -> ExitCode {
             let environment = Environment::from_pairs(std::env::vars_os());
             in_runtime(&log, eirene_agent::run(&job_file, &environment, &log))
         }
+        Command::Rescue { directory } => eirene_agent::rescue(&directory, &Log::new(std::io::stdout())),
         Command::Guard { command } => {
             let log = Log::new(std::io::stdout());
             in_runtime(&log, eirene_agent::guard(&command, &log))

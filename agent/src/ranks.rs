@@ -358,7 +358,7 @@ mod tests {
         Step {
             number: 1,
             directories: BTreeMap::new(),
-            container: Spec::new(&app, "/home/ada"),
+            container: Spec::new(&app, "/home/ada", None),
             program: Program { command: vec!["true".into()], directory: "/".into(), environment },
             threads: Some(2),
             output: None,

@@ -47,7 +47,7 @@ impl RuntimeDirectory {
     }
 
     fn with_parts(path: PathBuf) -> io::Result<Self> {
-        let held = lock(open(&path)?, FlockArg::LockExclusive)?;
+        let held = lock(open_directory(&path)?, FlockArg::LockExclusive)?;
         for part in [RANKS, INSIDE, "inside/tmp", "inside/jupyter"] {
             DirBuilder::new().mode(0o700).create(path.join(part))?;
         }
@@ -84,21 +84,24 @@ impl Drop for RuntimeDirectory {
     }
 }
 
-fn open(directory: &Path) -> io::Result<File> {
+/// Opens a directory that is no link.
+pub(crate) fn open_directory(directory: &Path) -> io::Result<File> {
     let flags = OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW;
     OpenOptions::new().read(true).custom_flags(flags.bits()).open(directory)
 }
 
-fn lock(file: File, how: FlockArg) -> io::Result<Flock<File>> {
+/// Locks a file for as long as this process lives, or the lock does.
+pub(crate) fn lock(file: File, how: FlockArg) -> io::Result<Flock<File>> {
     Flock::lock(file, how).map_err(|(_, error)| error.into())
 }
 
-fn private(path: &Path, uid: u32) -> io::Result<File> {
+/// Opens a directory of this person's alone, which is made if it is not there. What others prepared is an error.
+pub(crate) fn private(path: &Path, uid: u32) -> io::Result<File> {
     match DirBuilder::new().mode(0o700).create(path) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
         _ => {}
     }
-    let directory = open(path)?;
+    let directory = open_directory(path)?;
     let metadata = directory.metadata()?;
     if metadata.uid() != uid || metadata.mode() & 0o077 != 0 {
         return Err(io::ErrorKind::PermissionDenied.into());
@@ -112,7 +115,7 @@ fn remove_left(parent: &Path, except: &Path) {
     let left: Vec<_> = entries
         .filter_map(|entry| {
             let path = entry.ok()?.path();
-            let held = (path != except).then(|| open(&path).ok())??;
+            let held = (path != except).then(|| open_directory(&path).ok())??;
             Some((path, lock(held, FlockArg::LockExclusiveNonblock).ok()?))
         })
         .collect();

@@ -86,7 +86,7 @@ mod tests {
     use super::*;
 
     /// A file as portals wrote it before there was scratch.
-    const EARLIER: &str = r#"{"app":"jupyterlab","image_path":"/srv/x.sif","gpus":false,"binds":[],"origin":"https://x.apps.example.org","ready_within_s":120}"#;
+    const EARLIER: &str = r#"{"app":"jupyterlab","image_path":"/srv/x.sif","gpus":false,"binds":[],"origin":"https://x.example.org","ready_within_s":9}"#;
 
     #[test]
     fn what_was_not_asked_for_is_not_in_the_file_and_earlier_files_are_read() {

@@ -3,6 +3,7 @@
 mod jupyterlab;
 
 use eirene_core::AppName;
+use eirene_core::scratch::{SCRATCH_TARGET, SCRATCH_VARIABLE};
 
 use crate::job::{Environment, Job};
 use crate::launchers;
@@ -52,8 +53,14 @@ pub(crate) fn environment(
 ) -> Vec<(String, String)> {
     let mut variables = session(environment, &job.allocation.nodes, &job.node);
     variables.push((SESSION.to_owned(), job.file.session.to_string()));
+    variables.extend(job.file.app.scratch.as_ref().map(|_| scratch()));
     variables.extend(own.into_iter().map(|(name, value)| (name.to_owned(), value)));
     variables
+}
+
+/// Where a program finds the session's scratch.
+pub(crate) fn scratch() -> (String, String) {
+    (SCRATCH_VARIABLE.to_owned(), SCRATCH_TARGET.to_owned())
 }
 
 /// The part of it that is the session's, on each of its nodes.

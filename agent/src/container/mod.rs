@@ -16,6 +16,7 @@ use std::time::Duration;
 
 use eirene_containers::apptainer::{self, BindMount, ContainerPath, Exec, SpecError};
 use eirene_core::job_file::{AppSpec, Bind};
+use eirene_core::scratch::SCRATCH_TARGET;
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 use serde::{Deserialize, Serialize};
@@ -77,9 +78,15 @@ pub(crate) struct Content {
 }
 
 impl Spec {
-    /// As the job file says.
-    pub(crate) fn new(app: &AppSpec, home: &str) -> Self {
-        Self { image: app.image_path.clone(), home: home.to_owned(), binds: app.binds.clone(), gpus: app.gpus }
+    /// As the job file says; `scratch` is what is seen as the session's scratch on each of its nodes.
+    pub(crate) fn new(app: &AppSpec, home: &str, scratch: Option<&Path>) -> Self {
+        let scratch = scratch.map(|source| Bind {
+            source: source.to_string_lossy().into_owned(),
+            target: SCRATCH_TARGET.to_owned(),
+            writable: true,
+        });
+        let binds = app.binds.iter().cloned().chain(scratch).collect();
+        Self { image: app.image_path.clone(), home: home.to_owned(), binds, gpus: app.gpus }
     }
 
     /// The program that runs containers, and its arguments for a command of one's own in a container of its own, which gets its environment

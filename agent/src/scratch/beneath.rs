@@ -1,0 +1,174 @@
+//! Opening and removing by descriptor, always beneath a directory: what a link or a name with `..` leads to elsewhere is not found.
+//!
+//! All of it is done as the person, so the kernel already keeps others' files safe. This keeps a copy within what it was asked for, whatever a
+//! program put there, and whatever is renamed meanwhile (openat2(2)).
+
+use std::ffi::{CStr, CString};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
+
+use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags};
+use rustix::io::Errno;
+
+/// How often an open is tried that the kernel could not decide because something was renamed meanwhile.
+const TRIES: u32 = 32;
+/// How a directory is made before the umask and the default ACL of where it is made have their say.
+const DIRECTORY_MODE: u32 = 0o777;
+
+/// A directory beneath which everything stays.
+#[derive(Debug)]
+pub(super) struct Root(OwnedFd);
+
+impl Root {
+    /// Opens it. Links on the way to it are the administrator's, or those of the person's home.
+    pub(super) fn open(path: &Path) -> io::Result<Self> {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        Ok(Self(rustix::fs::open(path, flags, Mode::empty())?))
+    }
+
+    /// Opens what a path leads to, through links as far as they stay beneath. A pipe does not make it wait.
+    pub(super) fn find(&self, path: &str) -> io::Result<OwnedFd> {
+        let path = if path.is_empty() { "." } else { path };
+        let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS | ResolveFlags::NO_XDEV;
+        open(self.0.as_fd(), &CString::new(path)?, OFlags::RDONLY | OFlags::NONBLOCK, resolve)
+    }
+
+    /// Opens a directory, and makes what is missing on the way to it.
+    pub(super) fn make<'a>(&self, components: impl Iterator<Item = &'a str>) -> io::Result<OwnedFd> {
+        let (mut path, mut here) = (String::new(), self.find("")?);
+        for name in components {
+            path = if path.is_empty() { name.to_owned() } else { format!("{path}/{name}") };
+            here = match self.find(&path) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                    make_directory(here.as_fd(), &CString::new(name)?, DIRECTORY_MODE)?;
+                    self.find(&path)?
+                }
+                found => found?,
+            };
+        }
+        if kind(here.as_fd())? == FileType::Directory { Ok(here) } else { Err(Errno::NOTDIR.into()) }
+    }
+}
+
+/// Opens an entry of a directory, which must be no link and no other file system.
+pub(super) fn step(directory: BorrowedFd<'_>, name: &CStr, flags: OFlags) -> io::Result<OwnedFd> {
+    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_XDEV;
+    open(directory, name, flags | OFlags::NOFOLLOW, resolve)
+}
+
+fn open(directory: BorrowedFd<'_>, path: &CStr, flags: OFlags, resolve: ResolveFlags) -> io::Result<OwnedFd> {
+    for _ in 0..TRIES {
+        match rustix::fs::openat2(directory, path, flags | OFlags::CLOEXEC, Mode::empty(), resolve) {
+            Err(Errno::AGAIN | Errno::INTR) => {}
+            other => return Ok(other?),
+        }
+    }
+    Err(io::ErrorKind::ResourceBusy.into())
+}
+
+/// Makes a directory, if it is not there.
+pub(super) fn make_directory(parent: BorrowedFd<'_>, name: &CStr, mode: u32) -> io::Result<()> {
+    match rustix::fs::mkdirat(parent, name, Mode::from_raw_mode(mode)) {
+        Ok(()) | Err(Errno::EXIST) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// What a descriptor is of.
+pub(super) fn kind(descriptor: BorrowedFd<'_>) -> io::Result<FileType> {
+    Ok(FileType::from_raw_mode(rustix::fs::fstat(descriptor)?.st_mode))
+}
+
+/// The names in a directory, in order: what is done twice is done in the same way.
+pub(super) fn names(directory: BorrowedFd<'_>) -> io::Result<Vec<CString>> {
+    let mut all = Vec::new();
+    for entry in Dir::read_from(directory)? {
+        let entry = entry?;
+        if !matches!(entry.file_name().to_bytes(), b"." | b"..") {
+            all.push(entry.file_name().to_owned());
+        }
+    }
+    all.sort();
+    Ok(all)
+}
+
+/// Removes an entry of a directory with all that is below it, also where a program took away its own right to do so. What is not there is removed.
+pub(super) fn remove(parent: BorrowedFd<'_>, name: &CStr) -> io::Result<()> {
+    match rustix::fs::unlinkat(parent, name, AtFlags::empty()) {
+        Ok(()) | Err(Errno::NOENT) => return Ok(()),
+        Err(Errno::ISDIR | Errno::PERM) => {}
+        Err(error) => return Err(error.into()),
+    }
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY;
+    let directory = match step(parent, name, flags) {
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+            rustix::fs::chmodat(parent, name, Mode::RWXU, AtFlags::empty())?;
+            step(parent, name, flags)?
+        }
+        opened => opened?,
+    };
+    if rustix::fs::fstat(&directory)?.st_mode & 0o700 != 0o700 {
+        rustix::fs::fchmod(&directory, Mode::RWXU)?;
+    }
+    for entry in names(directory.as_fd())? {
+        remove(directory.as_fd(), &entry)?;
+    }
+    Ok(rustix::fs::unlinkat(parent, name, AtFlags::REMOVEDIR)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::{PermissionsExt as _, symlink};
+
+    use super::*;
+
+    fn code(error: &io::Error) -> Errno {
+        Errno::from_io_error(error).unwrap()
+    }
+
+    #[test]
+    fn nothing_is_found_or_made_outside() {
+        let (inside, outside) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        std::fs::write(outside.path().join("secret"), "s").unwrap();
+        let at = |name: &str| inside.path().join(name);
+        symlink(outside.path(), at("out")).unwrap();
+        symlink("../", at("up")).unwrap();
+        symlink("/proc/self/fd", at("magic")).unwrap();
+        std::fs::create_dir(at("real")).unwrap();
+        symlink("real", at("link")).unwrap();
+        let root = Root::open(inside.path()).unwrap();
+        for bad in ["out/secret", "out", "up", "magic/0"] {
+            let error = root.find(bad).unwrap_err();
+            assert_eq!(code(&error), Errno::XDEV, "{bad}");
+        }
+        assert_eq!(code(&root.make(["out", "new"].into_iter()).unwrap_err()), Errno::XDEV);
+        assert_eq!(std::fs::read_dir(outside.path()).unwrap().count(), 1);
+        // A link that stays inside is followed.
+        root.make(["link", "deep", "er"].into_iter()).unwrap();
+        assert!(at("real/deep/er").is_dir());
+        std::fs::write(at("file"), "").unwrap();
+        assert!(root.make(["file"].into_iter()).is_err() && root.make(["file", "x"].into_iter()).is_err());
+        let real = root.find("").unwrap();
+        assert!(step(real.as_fd(), c"link", OFlags::RDONLY).is_err(), "a step follows no link at all");
+    }
+
+    #[test]
+    fn what_a_program_locked_up_is_removed_and_what_its_links_lead_to_stays() {
+        let (inside, outside) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        std::fs::write(outside.path().join("kept"), "").unwrap();
+        let at = |name: &str| inside.path().join(name);
+        std::fs::create_dir_all(at("tree/a/b")).unwrap();
+        std::fs::write(at("tree/a/b/file"), "").unwrap();
+        symlink(outside.path(), at("tree/a/link")).unwrap();
+        std::fs::hard_link(outside.path().join("kept"), at("tree/hard")).unwrap();
+        for (name, mode) in [("tree/a/b", 0o555), ("tree/a", 0o000)] {
+            std::fs::set_permissions(at(name), std::fs::Permissions::from_mode(mode)).unwrap();
+        }
+        let parent = Root::open(inside.path()).unwrap().find("").unwrap();
+        remove(parent.as_fd(), c"tree").unwrap();
+        remove(parent.as_fd(), c"tree").unwrap();
+        assert_eq!(std::fs::read_dir(inside.path()).unwrap().count(), 0);
+        assert!(outside.path().join("kept").is_file());
+    }
+}

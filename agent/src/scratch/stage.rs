@@ -1,0 +1,353 @@
+//! Filling a scratch before the program starts, and bringing out what was asked for when it has ended.
+//!
+//! Everything is written down before it is begun and after it is done, so whoever comes after a kill does what is left and nothing twice: this
+//! session's next helper, the person's next agent on the node, or `eirene-agent rescue`. A program whose agent was killed did not end well: then
+//! only what is wanted always is brought out. What cannot be brought out stays where it is, and is said.
+
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
+
+use eirene_core::SpaceName;
+use eirene_core::scratch::{HOME_SPACE, JobScratch, ScratchKind, ScratchSpec, StageOn, StagePath};
+use serde::{Deserialize, Serialize};
+
+use super::beneath::Root;
+use super::copy::{Copier, CopyError, Counts};
+use super::journal::{Journal, Phase, Progress};
+use super::{Scratch, ScratchError, beeond, heal_left};
+use crate::log::Log;
+
+/// What went wrong.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Code {
+    /// There is no scratch.
+    ScratchUnavailable,
+    /// Something could not be copied to it.
+    StageInFailed,
+    /// Something could not be copied from it.
+    StageOutFailed,
+}
+
+impl Code {
+    /// The code by which the portal knows it.
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Self::ScratchUnavailable => "scratch_unavailable",
+            Self::StageInFailed => "stage_in_failed",
+            Self::StageOutFailed => "stage_out_failed",
+        }
+    }
+}
+
+/// What went wrong, as code and sentence.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Trouble {
+    /// For the portal.
+    pub(crate) code: Code,
+    /// For people.
+    pub(crate) text: String,
+}
+
+impl Trouble {
+    pub(crate) fn new(code: Code, text: impl fmt::Display) -> Self {
+        Self { code, text: text.to_string() }
+    }
+
+    fn unavailable(error: &ScratchError) -> Self {
+        let cause = std::error::Error::source(error).map(|cause| format!(": {cause}")).unwrap_or_default();
+        Self::new(Code::ScratchUnavailable, format!("{error}{cause}"))
+    }
+}
+
+impl fmt::Display for Trouble {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+/// What one node is to do for its scratch.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Assignment {
+    /// What was asked for.
+    wanted: ScratchSpec,
+    /// Directory of the node in which the scratch is made.
+    base: PathBuf,
+    /// Where the spaces lie.
+    spaces: BTreeMap<SpaceName, PathBuf>,
+    /// The session.
+    session: String,
+    /// What names this start of it on nodes.
+    name: String,
+    /// This node's name.
+    node: String,
+    /// Which of several it is, where each has a scratch of its own.
+    number: Option<u32>,
+    /// Whether it is the first node's scratch that is seen here.
+    shared: bool,
+}
+
+impl Assignment {
+    /// What the first of a job's nodes is to do. `name` is `<session>.<restart>`.
+    pub(crate) fn new(scratch: &JobScratch, job: u32, name: &str, home: &str, nodes: &[String]) -> Self {
+        let base = PathBuf::from(&scratch.base);
+        let home = HOME_SPACE.parse().ok().map(|space: SpaceName| (space, PathBuf::from(home)));
+        let spaces = scratch.spaces.iter().map(|(space, path)| (space.clone(), PathBuf::from(path)));
+        let own = scratch.wanted.kind == ScratchKind::Node;
+        Self {
+            wanted: scratch.wanted.clone(),
+            base: if own { base } else { base.join(job.to_string()) },
+            spaces: spaces.chain(home).collect(),
+            session: name.split('.').next().unwrap_or_default().to_owned(),
+            name: name.to_owned(),
+            node: nodes.first().cloned().unwrap_or_default(),
+            number: (own && nodes.len() > 1).then_some(0),
+            shared: false,
+        }
+    }
+
+    /// The same for another of its nodes, counted from 0.
+    pub(crate) fn of(&self, node: &str, number: usize) -> Self {
+        let shared = self.wanted.kind == ScratchKind::Beeond;
+        let number = u32::try_from(number).ok().filter(|_| !shared);
+        Self { node: node.to_owned(), number, shared, ..self.clone() }
+    }
+
+    /// What the container sees, on every node.
+    pub(crate) fn data(&self) -> PathBuf {
+        super::data(&self.base, nix::unistd::geteuid().as_raw(), &self.name)
+    }
+
+    /// Whether something is to be brought out at all.
+    pub(crate) fn brings_out(&self) -> bool {
+        !self.wanted.stage_out.is_empty()
+    }
+
+    fn journal(&self) -> Journal {
+        Journal {
+            session: self.session.clone(),
+            node: self.number,
+            spaces: self.spaces.clone(),
+            stage_in: self.wanted.stage_in.iter().map(|entry| (entry.clone(), Progress::Waiting)).collect(),
+            stage_out: self.wanted.stage_out.iter().map(|entry| (entry.clone(), Progress::Waiting)).collect(),
+            phase: Phase::In,
+            succeeded: false,
+        }
+    }
+}
+
+/// A scratch that this process looks after. It stays where it is, with its journal, unless it is finished.
+pub(crate) struct Held {
+    scratch: Scratch,
+    journal: Journal,
+    log: Log,
+}
+
+/// Makes a node's scratch and fills it. Blocks, until that is done or `broken_off` is set. None: it is another node's, and can be seen here.
+pub(crate) fn prepare(assignment: &Assignment, broken_off: &AtomicBool, log: &Log) -> Result<Option<Held>, Trouble> {
+    let uid = nix::unistd::geteuid().as_raw();
+    if assignment.wanted.kind == ScratchKind::Beeond {
+        let mounted = beeond::wait(&assignment.base, &assignment.node, beeond::WITHIN, broken_off);
+        mounted.map_err(|error| Trouble::new(Code::ScratchUnavailable, error))?;
+    }
+    if assignment.shared {
+        return Ok(None);
+    }
+    let (base, name) = (&assignment.base, &assignment.name);
+    let scratch = Scratch::make(base, uid, name, &assignment.node, assignment.wanted.size_mib)
+        .map_err(|error| Trouble::unavailable(&error))?;
+    let (own, base, log_of_left) = (name.clone(), base.clone(), log.clone());
+    // A start does not wait for what earlier ones left.
+    std::thread::spawn(move || heal_left(&base, uid, OsStr::new(&own), &log_of_left));
+    let unreadable =
+        |error| Trouble::new(Code::ScratchUnavailable, format!("the scratch's journal cannot be kept: {error}"));
+    let mut journal = assignment.journal();
+    if let Some(earlier) = scratch.journal(uid).map_err(unreadable)?.filter(|_| scratch.found) {
+        // An earlier helper of this start was lost: what its program wrote is there, and this one goes on with it.
+        journal.stage_in = earlier.stage_in;
+        journal.phase = if earlier.phase == Phase::In { Phase::In } else { Phase::Used };
+    }
+    journal.write(scratch.directory()).map_err(unreadable)?;
+    let mut held = Held { scratch, journal, log: log.clone() };
+    match held.bring_in(broken_off) {
+        Ok(()) => Ok(Some(held)),
+        Err(trouble) => {
+            // Nothing in it is anybody's work; what cannot be removed is the next agent's to remove.
+            let _ = held.scratch.remove();
+            Err(trouble)
+        }
+    }
+}
+
+impl Held {
+    fn bring_in(&mut self, broken_off: &AtomicBool) -> Result<(), Trouble> {
+        let failed = |text: String| Trouble::new(Code::StageInFailed, text);
+        if self.journal.phase != Phase::In {
+            return Ok(());
+        }
+        let data = Root::open(&self.scratch.data()).map_err(|error| failed(error.to_string()))?;
+        for index in 0..self.journal.stage_in.len() {
+            let (entry, progress) = self.journal.stage_in[index].clone();
+            if progress == Progress::Copied {
+                continue;
+            }
+            let told =
+                |why: &dyn fmt::Display| failed(format!("`{}` could not be copied to the scratch: {why}", entry.from));
+            self.note(|journal| journal.stage_in[index].1 = Progress::Copying).map_err(|error| told(&error))?;
+            let space = self.space(&entry.from.space).map_err(|error| told(&error))?;
+            let counts = self.copy((&space, &entry.from.path), (&data, &entry.to), None, broken_off);
+            let counts = counts.map_err(|error| told(&error))?;
+            self.log.say(&format!("copied `{}` to the scratch: {counts}", entry.from));
+            self.note(|journal| journal.stage_in[index].1 = Progress::Copied).map_err(|error| told(&error))?;
+        }
+        Ok(())
+    }
+
+    /// The program is about to have it: from now on what is in it may be its work.
+    pub(crate) fn hand_over(&mut self) -> Result<(), Trouble> {
+        let noted = self.note(|journal| journal.phase = Phase::Used);
+        noted.map_err(|error| {
+            Trouble::new(Code::ScratchUnavailable, format!("the scratch's journal cannot be kept: {error}"))
+        })
+    }
+
+    /// The program could not be started after all.
+    pub(crate) fn take_back(&mut self) {
+        self.journal.phase = Phase::In;
+    }
+
+    /// Brings out what is wanted after such an end, then removes the scratch. Where something cannot be brought out it stays, and the trouble says
+    /// where. What no program has had is only removed. Blocks.
+    pub(crate) fn finish(mut self, succeeded: bool) -> Result<(), Trouble> {
+        if self.journal.phase == Phase::In {
+            // What cannot be removed is the next agent's to remove.
+            let _ = self.scratch.remove();
+            return Ok(());
+        }
+        let trouble = |error: std::io::Error| {
+            Trouble::new(Code::StageOutFailed, format!("the scratch's journal cannot be kept: {error}"))
+        };
+        if self.journal.phase != Phase::Out {
+            self.note(|journal| (journal.phase, journal.succeeded) = (Phase::Out, succeeded)).map_err(trouble)?;
+        }
+        self.bring_out()?;
+        self.note(|journal| journal.phase = Phase::Done).map_err(trouble)?;
+        let path = self.scratch.path.display().to_string();
+        if let Err(error) = self.scratch.remove() {
+            // Nothing is owed; the person's next agent on this node tries again.
+            self.log.say(&format!("the scratch `{path}` could not be removed: {error}"));
+        }
+        Ok(())
+    }
+
+    fn bring_out(&mut self) -> Result<(), Trouble> {
+        let lost = |why: &dyn fmt::Display| Trouble::new(Code::StageOutFailed, why);
+        let data = Root::open(&self.scratch.data()).map_err(|error| lost(&error))?;
+        let into = self.journal.node.map(|node| format!("node{node}"));
+        // What is begun is finished; SLURM ends it if it must, and then somebody comes after.
+        let never = AtomicBool::new(false);
+        let mut first_trouble = None;
+        for index in 0..self.journal.stage_out.len() {
+            let (entry, progress) = self.journal.stage_out[index].clone();
+            let progress = match progress {
+                Progress::Copied | Progress::NotWanted | Progress::NotThere => continue,
+                _ if entry.on == StageOn::Success && !self.journal.succeeded => Progress::NotWanted,
+                _ => {
+                    self.note(|journal| journal.stage_out[index].1 = Progress::Copying)
+                        .map_err(|error| lost(&error))?;
+                    let copied = self.space(&entry.to.space).and_then(|space| {
+                        self.copy((&data, &entry.from), (&space, &entry.to.path), into.as_deref(), &never)
+                    });
+                    match copied {
+                        Ok(counts) => {
+                            self.log
+                                .say(&format!("copied `{}` of the scratch to `{}`: {counts}", entry.from, entry.to));
+                            Progress::Copied
+                        }
+                        Err(CopyError::NoSource) => {
+                            self.log.say(&format!("the scratch has no `{}` to copy to `{}`", entry.from, entry.to));
+                            Progress::NotThere
+                        }
+                        Err(error) => {
+                            let (from, place) = (&entry.from, self.scratch.path.display());
+                            let text = format!(
+                                "`{from}` of the scratch could not be copied to `{}`: {error}; it is still in `{place}`",
+                                entry.to
+                            );
+                            self.log.say(&text);
+                            first_trouble.get_or_insert(Trouble::new(Code::StageOutFailed, text));
+                            continue;
+                        }
+                    }
+                }
+            };
+            self.note(|journal| journal.stage_out[index].1 = progress).map_err(|error| lost(&error))?;
+        }
+        first_trouble.map_or(Ok(()), Err)
+    }
+
+    fn copy(
+        &self,
+        from: (&Root, &StagePath),
+        to: (&Root, &StagePath),
+        into: Option<&str>,
+        broken_off: &AtomicBool,
+    ) -> Result<Counts, CopyError> {
+        let copier = Copier::new(&self.journal.mark(), broken_off);
+        copier.map_err(|error| CopyError::Other(self.journal.mark(), error))?.copy(from, to, into)
+    }
+
+    fn space(&self, name: &SpaceName) -> Result<Root, CopyError> {
+        let path = self.journal.spaces.get(name);
+        let root = path.map_or_else(|| Err(std::io::ErrorKind::NotFound.into()), |path| Root::open(path));
+        root.map_err(|error| CopyError::Other(format!("{name}:"), error))
+    }
+
+    fn note(&mut self, change: impl FnOnce(&mut Journal)) -> std::io::Result<()> {
+        change(&mut self.journal);
+        self.journal.write(self.scratch.directory())
+    }
+}
+
+/// Finishes what somebody left who is gone, and removes it.
+pub(super) fn settle(scratch: Scratch, uid: u32, log: &Log) -> Result<(), Trouble> {
+    let shown = scratch.path.display().to_string();
+    let lost = |error: std::io::Error| Trouble::new(Code::StageOutFailed, format!("`{shown}` is kept: {error}"));
+    match scratch.journal(uid).map_err(lost)? {
+        Some(journal) if journal.owes() => {
+            log.say(&format!("finishes what session {} left in its scratch", journal.session));
+            Held { scratch, journal, log: log.clone() }.finish(false)
+        }
+        _ => scratch.remove().map_err(lost),
+    }
+}
+
+/// Brings out by its journal what a session that was broken off left in a scratch on this node, and removes the scratch; gives the exit status.
+/// A scratch that is not there any more needs nothing.
+pub fn rescue(directory: &Path, log: &Log) -> u8 {
+    let uid = nix::unistd::geteuid().as_raw();
+    let scratch = match Scratch::take(directory, uid) {
+        Ok(scratch) => scratch,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return 0,
+        Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
+            log.say("the scratch is in use: its session, or another rescue, goes on");
+            return 1;
+        }
+        Err(error) => {
+            log.say(&format!("this is no scratch of this person's: {error}"));
+            return 1;
+        }
+    };
+    match settle(scratch, uid, log) {
+        Ok(()) => 0,
+        Err(trouble) => {
+            log.say(&trouble.text);
+            1
+        }
+    }
+}

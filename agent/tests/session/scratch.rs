@@ -1,0 +1,187 @@
+//! Fast scratch as a session has it: filled before the program starts, emptied when it has ended, whatever ends it, and nothing left.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::Duration;
+
+use eirene_core::scratch::JobScratch;
+use eirene_tunnel::message::{FromAgent, FromPortal, StopCause};
+use nix::sys::signal::Signal;
+use tokio::process::Command;
+
+use crate::support::{Control, HOUR, Job, Portal, WITHIN, is_ready};
+
+const IN_AND_OUT: &str = r#"{"kind":"node","stage_in":[{"from":"home:data","to":"in"}],
+    "stage_out":[{"from":"results","to":"home:kept","on":"success"},{"from":"log","to":"home:log"}]}"#;
+
+/// Works with what was brought in.
+const WORKS: &str = "#!/bin/sh\nset -e\nmkdir \"$LOCAL/results\"\ncat \"$LOCAL/in/a\" >\"$LOCAL/results/b\"\necho worked >\"$LOCAL/log\"\n";
+
+/// Says that it works, and goes on until it is told twice to end, or until its scratch is gone.
+const GOES_ON: &str = "#!/bin/sh\ntold=\ntrap '[ -z \"$told\" ] || exit 0; told=1; echo told >>\"$LOCAL/log\"' TERM\n\
+    mkdir \"$LOCAL/results\"\necho works >\"$LOCAL/log\"\necho begun\nwhile [ -e \"$LOCAL\" ]; do sleep 0.05; done\n";
+
+fn wanted(lists: &'static str) -> impl FnOnce(&str) -> JobScratch {
+    move |base| JobScratch {
+        wanted: serde_json::from_str(lists).unwrap(),
+        base: base.to_owned(),
+        spaces: BTreeMap::new(),
+        reserve_s: 60,
+    }
+}
+
+fn started(portal: &Portal, script: &str, nodes: &str) -> Job {
+    Job::start_in_scratch(portal, script, HOUR, nodes, wanted(IN_AND_OUT))
+}
+
+/// What is left of scratches on a node.
+fn left(job: &Job, node: &str) -> Vec<PathBuf> {
+    let own = job.home.join(node).join(format!("disk/eirene-scratch-{}", nix::unistd::geteuid()));
+    let Ok(entries) = std::fs::read_dir(own) else { return Vec::new() };
+    entries.map(|entry| entry.unwrap().path()).collect()
+}
+
+fn read(job: &Job, name: &str) -> Option<String> {
+    std::fs::read_to_string(job.home.join(name)).ok()
+}
+
+fn has_begun(job: &Job) -> impl Future<Output = ()> {
+    job.logged("begun")
+}
+
+#[tokio::test]
+async fn a_program_has_its_scratch_and_what_it_made_there_is_kept() {
+    let portal = Portal::open().await;
+    let mut job = started(&portal, WORKS, "c1");
+    let (_, opener) = portal.welcome(Some("key")).await;
+    let mut control = Control::open(&opener).await;
+    control.wait_for(is_ready).await;
+    assert_eq!(control.last_word().await, FromAgent::Exited { status: Some(0), code: None, text: None });
+    assert_eq!(job.exit().await, 0);
+    assert_eq!((read(&job, "kept/b").as_deref(), read(&job, "log").as_deref()), (Some("alpha"), Some("worked\n")));
+    assert_eq!(left(&job, "c1"), Vec::<PathBuf>::new());
+    let log = job.log();
+    assert!(log.contains("variables [\"EIRENE_SCRATCH='/local'\"]"), "{log}");
+    assert!(log.contains("copied `home:data` to the scratch: 1 file, 0 MiB"), "{log}");
+}
+
+#[tokio::test]
+async fn what_cannot_be_brought_in_ends_the_session_with_that_reason() {
+    let portal = Portal::open().await;
+    for (lists, code, words) in [
+        (
+            r#"{"kind":"node","stage_in":[{"from":"home:gone","to":"x"}]}"#,
+            "stage_in_failed",
+            "`home:gone` could not be copied to the scratch: it is not there",
+        ),
+        (r#"{"kind":"node","size_mib":1099511627776}"#, "scratch_unavailable", "MiB free for fast scratch"),
+    ] {
+        let mut job = Job::start_in_scratch(&portal, WORKS, HOUR, "c1", wanted(lists));
+        let (_, opener) = portal.welcome(Some("key")).await;
+        let said = Control::open(&opener).await.last_word().await;
+        let FromAgent::Exited { status: None, code: Some(said), text: Some(text) } = said else { panic!("{said:?}") };
+        assert_eq!(said, code);
+        assert!(text.contains(words), "{text}");
+        assert_eq!(job.exit().await, 3);
+        assert!(!job.log().contains("engine started"), "nothing begins without its scratch");
+        assert_eq!(left(&job, "c1").len(), 0);
+    }
+}
+
+#[tokio::test]
+async fn a_stop_does_not_wait_for_a_file_system_that_does_not_come() {
+    let portal = Portal::open().await;
+    let mut job = Job::start_in_scratch(&portal, WORKS, HOUR, "c1", wanted(r#"{"kind":"beeond"}"#));
+    let (_, opener) = portal.welcome(Some("key")).await;
+    let mut control = Control::open(&opener).await;
+    job.logged("preparing the session's scratch").await;
+    control.tell(FromPortal::Stop { grace_s: 5 }).await;
+    control.wait_for(|said| *said == FromAgent::Stopping { why: StopCause::Request }).await;
+    assert_eq!(control.last_word().await, FromAgent::Exited { status: None, code: None, text: None });
+    assert_eq!(job.exit().await, 0);
+    assert!(!job.log().contains("engine started"));
+}
+
+#[tokio::test]
+async fn the_time_before_the_limit_is_for_what_is_to_be_kept() {
+    let portal = Portal::open().await;
+    // A minute is kept free, so the program is ended ten seconds after its warning at the latest.
+    let soon = Duration::from_secs(65);
+    let mut job = Job::start_in_scratch(&portal, GOES_ON, soon, "c1", wanted(IN_AND_OUT));
+    let (_, opener) = portal.welcome(Some("key")).await;
+    let mut control = Control::open(&opener).await;
+    has_begun(&job).await;
+    job.signal(Signal::SIGUSR1);
+    control.wait_for(|said| *said == FromAgent::Stopping { why: StopCause::Walltime }).await;
+    control.last_word().await;
+    job.exit().await;
+    assert_eq!(read(&job, "log").as_deref(), Some("works\ntold\n"), "it could save");
+    assert_eq!((read(&job, "kept"), left(&job, "c1").len()), (None, 0), "it did not end well");
+    assert!(job.log().contains("the rest of the time is for what is to be kept of the scratch"));
+}
+
+#[tokio::test]
+async fn what_cannot_be_kept_is_said_and_stays() {
+    let portal = Portal::open().await;
+    let lists = r#"{"kind":"node","stage_in":[{"from":"home:data","to":"in"}],"stage_out":[{"from":"log","to":"home:data/a/log"}]}"#;
+    let mut job = Job::start_in_scratch(&portal, WORKS, HOUR, "c1", wanted(lists));
+    let (_, opener) = portal.welcome(Some("key")).await;
+    let said = Control::open(&opener).await.last_word().await;
+    let FromAgent::Exited { status: Some(0), code: Some(code), text: Some(text) } = said else { panic!("{said:?}") };
+    assert!(code == "stage_out_failed" && text.contains("of another kind; it is still in"), "{code}: {text}");
+    assert_eq!(job.exit().await, 6);
+    let kept = left(&job, "c1");
+    assert_eq!(std::fs::read_to_string(kept[0].join("data/log")).unwrap(), "worked\n");
+}
+
+#[tokio::test]
+async fn an_agent_that_is_killed_leaves_what_a_rescue_brings_out() {
+    let portal = Portal::open().await;
+    let mut job = started(&portal, GOES_ON, "c1");
+    drop(portal.welcome(Some("key")).await);
+    has_begun(&job).await;
+    job.signal(Signal::SIGKILL);
+    job.child.wait().await.unwrap();
+    let scratch = left(&job, "c1").remove(0);
+    let rescue = async || {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_eirene-agent"));
+        let status = command.arg("rescue").arg(&scratch).stdout(Stdio::null()).status();
+        tokio::time::timeout(WITHIN, status).await.unwrap().unwrap().code()
+    };
+    assert_eq!(rescue().await, Some(0));
+    assert_eq!((read(&job, "log").as_deref(), read(&job, "kept")), (Some("works\n"), None));
+    assert_eq!((left(&job, "c1").len(), rescue().await), (0, Some(0)));
+    let runtime = format!("/tmp/eirene-{}/{}.0", nix::unistd::geteuid(), job.session);
+    std::fs::remove_dir_all(Path::new(&runtime)).unwrap();
+}
+
+#[tokio::test]
+async fn every_node_has_a_scratch_of_its_own_and_keeps_what_is_in_it() {
+    let portal = Portal::open().await;
+    // The program ends once the other node's container is there.
+    let script = "#!/bin/sh\nset -e\nmkdir \"$LOCAL/results\"\necho first >\"$LOCAL/log\"\n\
+        until [ -e \"$HOME\"/c2/disk/eirene-scratch-*/*/data/log ]; do sleep 0.05; done\n";
+    let mut job = started(&portal, script, "c[1-2]");
+    let (_, opener) = portal.welcome(Some("key")).await;
+    let mut control = Control::open(&opener).await;
+    assert_eq!(control.last_word().await, FromAgent::Exited { status: Some(0), code: None, text: None });
+    assert_eq!(job.exit().await, 0, "{}", job.log());
+    assert_eq!(read(&job, "log/node0").as_deref(), Some("first\n"));
+    assert_eq!(read(&job, "log/node1").as_deref(), Some("log of another node"));
+    assert_eq!((left(&job, "c1").len(), left(&job, "c2").len()), (0, 0));
+    assert!(job.log().contains("node c2: [eirene] copied `home:data` to the scratch"), "{}", job.log());
+}
+
+#[tokio::test]
+async fn a_node_whose_scratch_cannot_be_filled_ends_the_session_and_leaves_nothing_on_any() {
+    let portal = Portal::open().await;
+    let mut job = started(&portal, GOES_ON, "c[1-2]");
+    let (_, opener) = portal.welcome(Some("key")).await;
+    std::fs::remove_dir_all(job.home.join("c2/disk")).unwrap();
+    let said = Control::open(&opener).await.last_word().await;
+    let FromAgent::Exited { code: Some(code), text: Some(text), .. } = said else { panic!("{said:?}") };
+    assert!(code == "scratch_unavailable" && text.starts_with("node c2 has no directory"), "{code}: {text}");
+    assert_eq!(job.exit().await, 3);
+    assert_eq!(left(&job, "c1").len(), 0);
+}
