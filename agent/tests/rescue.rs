@@ -105,7 +105,7 @@ struct Traced {
 impl Traced {
     fn start(scratch: &Path) -> Self {
         // The shell waits until it is traced, and becomes the rescue then.
-        let mut child = Command::new("sh")
+        let child = Command::new("sh")
             .args(["-c", "read -r go; exec \"$0\" rescue \"$1\"", env!("CARGO_BIN_EXE_eirene-agent")])
             .arg(scratch)
             .stdin(Stdio::piped())
@@ -113,16 +113,17 @@ impl Traced {
             .spawn()
             .unwrap();
         let pid = Pid::from_raw(child.id().try_into().unwrap());
+        let mut traced = Self { child, pid };
         let options = Options::PTRACE_O_TRACEEXEC | Options::PTRACE_O_TRACESYSGOOD | Options::PTRACE_O_EXITKILL;
         ptrace::seize(pid, options).unwrap();
-        child.stdin.take().unwrap().write_all(b"go\n").unwrap();
+        traced.child.stdin.take().unwrap().write_all(b"go\n").unwrap();
         let agent = std::fs::canonicalize(env!("CARGO_BIN_EXE_eirene-agent")).unwrap();
         loop {
             let stopped = waitpid(pid, Some(WaitPidFlag::__WALL)).unwrap();
             assert!(matches!(stopped, WaitStatus::PtraceEvent(_, Signal::SIGTRAP, _)), "{stopped:?}");
             // The first may be the shell's own beginning.
             if std::fs::read_link(format!("/proc/{pid}/exe")).unwrap() == agent {
-                return Self { child, pid };
+                return traced;
             }
             ptrace::cont(pid, None).unwrap();
         }
