@@ -233,7 +233,7 @@ impl Portal {
                 FromFiles::More(of, part) => return (of, Ok(part)),
                 FromFiles::Reply(of, outcome) => return (of, Err(outcome)),
                 FromFiles::Progress(..) => {}
-                other => panic!("not expected: {other:?}"),
+                FromFiles::Hello(_) => panic!("a second hello"),
             }
         }
     }
