@@ -232,7 +232,7 @@ def test_when_a_rank_is_killed_the_others_are_told_soon_and_nothing_is_left(laun
     # Launchers may end the others before they have a word; srun leaves them be.
     assert launcher != "srun" or len(told) == size - 1, run.said
     # MPICH's knows processes, not ranks, and may name one that it ended itself.
-    by_process = [f"BAD TERMINATION OF ONE OF YOUR APPLICATION PROCESSES\n=   PID {process} " for process in run.processes]
+    by_process = [f"BAD TERMINATION OF ONE OF YOUR APPLICATION PROCESSES\n=   PID {process} " for process in run.processes.values()]
     names = [f"rank {victim} ", f"rank      : {victim}", *by_process]
     assert told or any(name in run.said.split(f"is {run.processes[victim]}\n", 1)[1] for name in names), run.said
 
