@@ -46,6 +46,8 @@ const GRACE: Duration = Duration::from_secs(5);
 const RUN_GRACE: Duration = Duration::from_secs(25);
 /// The last words may take so long.
 const LAST_WORDS: Duration = Duration::from_secs(3);
+/// A signal that comes so soon after the app's end was sent before it.
+const MOMENT: Duration = Duration::from_millis(50);
 /// Pause between two looks whether the app answers.
 const LOOK: Duration = Duration::from_millis(15);
 /// A signal this close before the time limit is the time limit's, seconds.
@@ -326,6 +328,14 @@ impl Session {
         cause
     }
 
+    /// Waits for a signal to end.
+    async fn signalled(&self, received: &mut Received, warned: bool) -> StopCause {
+        tokio::select! {
+            _ = received.terminate.recv() => self.ended_by_signal(warned),
+            _ = received.interrupt.recv() => self.interrupted(),
+        }
+    }
+
     fn interrupted(&self) -> StopCause {
         self.phase.send_replace(Phase::Stopping(StopCause::Signal));
         StopCause::Signal
@@ -423,6 +433,10 @@ impl Session {
                     None => break (StopCause::Signal, self.grace()),
                 },
                 ended = container.wait() => {
+                    // The kernel may say that the app has ended before it delivers the signal of which it ended.
+                    if let Ok(cause) = tokio::time::timeout(MOMENT, self.signalled(received, warned)).await {
+                        break (cause, self.grace());
+                    }
                     let status = ended.ok().and_then(container::code);
                     let noun = self.noun();
                     self.log.say(&status.map_or(format!("the {noun} was ended by a signal"), |s| format!("the {noun} ended with status {s}")));
