@@ -10,6 +10,7 @@ use eirene_database::Db;
 use tokio_util::sync::CancellationToken;
 
 use crate::config::Config;
+use crate::files::FilesPool;
 use crate::http::streams::StreamPlaces;
 use crate::http::view::{RunView, SessionView};
 use crate::reconcilers::Status;
@@ -91,6 +92,8 @@ pub struct App {
     pub tokens: Tokens,
     /// Who may reach which app.
     pub access: Access,
+    /// People's file processes.
+    pub files: Arc<FilesPool>,
     /// Agents that are connected.
     pub tunnels: TunnelRegistry,
     /// Bells of the reconcilers.
@@ -144,7 +147,8 @@ impl App {
             }),
         });
         let runs = Runs::new(sessions.clone(), logs.clone());
-        let access = Access::new(db.clone(), clock.clone(), audit.clone());
+        let files = Arc::new(FilesPool::new(Arc::clone(&launcher), crate::files::Limits::default()));
+        let access = Access::new(db.clone(), clock.clone(), audit.clone(), Some(Arc::clone(&files)));
         let accounts = Accounts::new(db.clone(), clock.clone(), audit.clone(), passwords, access.clone());
         let logins = Logins::new(db.clone(), clock.clone(), audit.clone(), accounts.clone(), access.clone());
         let tokens = Tokens::new(db.clone(), clock.clone(), audit.clone(), accounts.clone(), access.clone());
@@ -168,6 +172,7 @@ impl App {
             logins,
             tokens,
             access,
+            files,
             tunnels,
             nudges,
             status: Status::default(),

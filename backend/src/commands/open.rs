@@ -35,7 +35,7 @@ pub(super) async fn offline(config: &Config) -> anyhow::Result<Offline> {
     db.migrate().await.context("the database could not be brought up to date")?;
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
     let audit = Audit::new(db.clone(), clock.clone());
-    let access = Access::new(db.clone(), clock.clone(), audit.clone());
+    let access = Access::new(db.clone(), clock.clone(), audit.clone(), None);
     let accounts = Accounts::new(db.clone(), clock.clone(), audit.clone(), Passwords::new()?, access);
     let images = Images::new(db.clone(), clock.clone(), audit);
     let user = User {

@@ -78,6 +78,11 @@ impl FilesPool {
         }
     }
 
+    /// Who has a channel, or had one a moment ago.
+    pub fn owners(&self) -> Vec<UserId> {
+        self.people().keys().copied().collect()
+    }
+
     /// Closes a person's channel with all that is under way: the rights are gone.
     pub fn revoke(&self, id: UserId) {
         if let Some((_, channel)) = self.people().remove(&id).and_then(|person| person.channel) {

@@ -11,7 +11,7 @@ use std::sync::mpsc as threads;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use eirene_core::UserId;
+use eirene_core::{Role, UserId, UserState};
 use eirene_files_protocol::{
     Answer, Channel, Entry, EntryKind, FromFiles, Hello, HostileText, List, Listed, MOST_BYTES, Name, Open, OpenSpace,
     OpenedSpace, Outcome, Part, Progress, Read, RelativePath, RequestNumber, Sort, SpaceNumber, Stat, ToFiles, Verb,
@@ -20,7 +20,7 @@ use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg}
 use tokio::io::AsyncReadExt as _;
 
 use crate::files::{Event, FilesChannel, FilesError, FilesPool, Limits, MOST_AT_ONCE, Owner};
-use crate::testing::FakeLauncher;
+use crate::testing::{FakeLauncher, TestApp};
 
 const UID: u32 = 2001;
 /// After so long a test has failed.
@@ -444,6 +444,29 @@ async fn a_refusal_of_the_launcher_is_said_as_it_is() {
     let pool = FilesPool::new(Arc::new(FakeLauncher::default()), patient());
     let refused = pool.channel(&owner("ada"), &one_space()).await;
     assert!(matches!(refused, Err(FilesError::Launcher(_))), "{refused:?}");
+}
+
+#[tokio::test]
+async fn whoever_is_disabled_loses_the_file_process_at_once_and_behind_our_back_at_the_next_sweep() {
+    let test = TestApp::new().await;
+    *test.launcher.files.lock().unwrap() = Some(Arc::new(|_, channel| lists(Peer::new(channel))));
+    let admin = test.person("root-of-portal", 1, Role::Admin).await;
+    let mut channels = Vec::new();
+    for name in ["ada", "grace", "mary"] {
+        let user = test.person(name, UID, Role::Researcher).await.user;
+        let owner = Owner { id: user.id, name: user.username.clone(), uid: UID };
+        channels.push((user, test.app.files.channel(&owner, &one_space()).await.unwrap()));
+    }
+    let open = |channels: &[(eirene_core::User, FilesChannel)]| -> Vec<bool> {
+        channels.iter().map(|(_, channel)| channel.is_open()).collect()
+    };
+    test.app.accounts.set_state(&admin, &channels[0].0.username, UserState::Disabled).await.unwrap();
+    assert_eq!(open(&channels), [false, true, true]);
+    test.app.db.set_user_state(channels[1].0.id, UserState::Disabled).await.unwrap();
+    test.app.access.recheck(channels[2].0.id).await;
+    assert_eq!(open(&channels), [false, true, true], "who lost a token or a log-in is still who she is");
+    test.app.access.sweep().await;
+    assert_eq!(open(&channels), [false, false, true]);
 }
 
 /// The library of `eirene-files` in a thread of its own, which it confines; it says when it ended.

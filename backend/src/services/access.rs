@@ -4,7 +4,7 @@
 //! not asked thousands of times a second; whatever takes rights away (log-out, a disabled account, a deleted token)
 //! calls [`Access::recheck`], which forgets the answers that no longer hold and closes the streams opened on them. A
 //! sweep does the same for changes made behind our back. A session that stops closes its streams through the tunnel
-//! registry, not here.
+//! registry, not here. A person who may no longer sign in loses the file process at the same moment.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
@@ -21,6 +21,7 @@ use sha2::{Digest as _, Sha256};
 use tokio_util::sync::CancellationToken;
 
 use crate::error::AppError;
+use crate::files::FilesPool;
 use crate::services::actor::{Actor, Via};
 use crate::services::audit::Audit;
 use crate::services::logins;
@@ -90,12 +91,13 @@ struct Inner {
     clock: Arc<dyn Clock>,
     audit: Audit,
     grants: RwLock<HashMap<Ticket, Arc<Grant>>>,
+    files: Option<Arc<FilesPool>>,
 }
 
 impl Access {
-    /// Rights as `db` has them.
-    pub fn new(db: Db, clock: Arc<dyn Clock>, audit: Audit) -> Self {
-        Self { inner: Arc::new(Inner { db, clock, audit, grants: RwLock::default() }) }
+    /// Rights as `db` has them; `files` of whoever loses them are closed, where this process has any.
+    pub fn new(db: Db, clock: Arc<dyn Clock>, audit: Audit, files: Option<Arc<FilesPool>>) -> Self {
+        Self { inner: Arc::new(Inner { db, clock, audit, grants: RwLock::default(), files }) }
     }
 
     /// Lets the holder of `ticket` in, or does not.
@@ -169,6 +171,7 @@ impl Access {
     /// Asks the database again about everything `user` was let in with; what no longer holds is closed.
     pub async fn recheck(&self, user: UserId) {
         self.recheck_where(|grant| grant.user == user).await;
+        self.close_files(&[user]).await;
     }
 
     /// Asks again about everything that is in use, and forgets what is not: for changes made behind our back.
@@ -178,6 +181,19 @@ impl Access {
             Arc::strong_count(grant) > 1 || now_ms - grant.checked_ms.load(Ordering::Relaxed) < STALE_MS
         });
         self.recheck_where(|_| true).await;
+        self.close_files(&self.inner.files.as_ref().map(|files| files.owners()).unwrap_or_default()).await;
+    }
+
+    /// Closes the file processes of those who may no longer sign in; who only lost a token keeps hers.
+    async fn close_files(&self, users: &[UserId]) {
+        let Some(files) = &self.inner.files else { return };
+        for id in users {
+            match self.inner.db.user(*id).await {
+                Ok(Some(user)) if user.state == UserState::Active => {}
+                Ok(_) => files.revoke(*id),
+                Err(error) => tracing::warn!(%error, "could not check a right again; it is asked for at its next use"),
+            }
+        }
     }
 
     async fn recheck_where(&self, concerned: impl Fn(&Grant) -> bool) {
