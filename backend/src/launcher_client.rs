@@ -209,6 +209,7 @@ fn verb(request: &LauncherRequest) -> (&'static str, Duration) {
         LauncherRequest::OpenFiles { .. } => ("starting a file process", WAIT),
         LauncherRequest::RunSlurm { .. } => ("running a SLURM program", SLURM_WAIT),
         LauncherRequest::RunBeegfs { .. } => ("running BeeGFS's tool", WAIT),
+        LauncherRequest::Measure { .. } => ("looking at a file system", WAIT),
     }
 }
 

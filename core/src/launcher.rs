@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::id::SessionId;
 use crate::name::Username;
+use crate::storage::Place;
 
 /// Longest request line, bytes.
 pub const MAX_REQUEST_BYTES: usize = 256 * 1024;
@@ -76,6 +77,11 @@ pub enum LauncherRequest {
     RunBeegfs {
         /// Arguments; the launcher refuses what its own table does not know, and puts the site's settings in front.
         arguments: Vec<String>,
+    },
+    /// Look at the file system of a place: a home as its person, everything else as the service account. What it sees is the answer's standard output.
+    Measure {
+        /// Place; its directory is in the launcher's own configuration, or the person's home.
+        place: Place,
     },
 }
 

@@ -8,6 +8,7 @@ mod values;
 
 use crate::name::{RootName, SpaceName, Username};
 use async_trait::async_trait;
+use serde::{Deserialize, Serialize};
 
 pub use values::{
     Ability, Bytes, Capabilities, Consistency, Counted, DefaultQuota, Doubt, DoubtAbout, Entry, EntryKind, FileSystem,
@@ -60,7 +61,8 @@ pub enum StorageError {
 }
 
 /// A path below the root of a space: relative, not empty, without `.` and `..`, control characters or doubled slashes; at most 1024 bytes.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
 pub struct Below(String);
 
 impl Below {
@@ -83,8 +85,22 @@ impl std::str::FromStr for Below {
     }
 }
 
+impl TryFrom<String> for Below {
+    type Error = StorageError;
+    fn try_from(text: String) -> Result<Self, StorageError> {
+        text.parse()
+    }
+}
+
+impl From<Below> for String {
+    fn from(below: Below) -> Self {
+        below.0
+    }
+}
+
 /// Where: a kind of place, never a path from a request. Whoever looks knows the directories from root's configuration.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Place {
     /// A person's home.
     Home(Username),

@@ -31,7 +31,7 @@ pub struct Entry<'a> {
     /// SLURM's program.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub program: Option<&'static str>,
-    /// The session, the job to cancel, or what is changed in BeeGFS.
+    /// The session, the job to cancel, what is changed in BeeGFS, or what is looked at.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub target: Option<String>,
     /// `done`, or the code of the refusal.

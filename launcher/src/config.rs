@@ -1,10 +1,12 @@
 //! The launcher's own configuration: a file of root's, because whoever writes it decides whose tokens are signed.
 
+use std::collections::BTreeSet;
 use std::io::Read;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use eirene_core::Username;
+use eirene_core::name::RootName;
 use nix::unistd::User;
 use serde::Deserialize;
 
@@ -46,9 +48,25 @@ pub struct Config {
     /// File processes at the same time, of all people together.
     #[serde(default = "most_files")]
     pub most_files: usize,
+    /// The program that looks at file systems; without one nothing is measured.
+    #[serde(default)]
+    pub look_program: Option<PathBuf>,
+    /// Directories in which spaces lie; nothing else is looked at but homes.
+    #[serde(default)]
+    pub space_root: Vec<SpaceRoot>,
     /// BeeGFS's tool; without this section none is run.
     #[serde(default)]
     pub beegfs: Option<Beegfs>,
+}
+
+/// `[[space_root]]`: a directory in which spaces lie.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SpaceRoot {
+    /// How the portal calls it.
+    pub name: RootName,
+    /// Absolute path.
+    pub path: PathBuf,
 }
 
 /// `[beegfs]`: the tool, as whom it runs, and the site's settings, which nobody can set from elsewhere.
@@ -206,8 +224,15 @@ impl Config {
 
     fn parse(text: &str) -> Result<Self, String> {
         let config: Self = toml::from_str(text).map_err(|error| error.to_string())?;
+        let roots = config.space_root.iter().map(|root| &root.path);
         let paths = [&config.socket, &config.jwt_key, &config.slurm_bin_dir, &config.audit_log];
-        if let Some(path) = paths.into_iter().chain(&config.files_program).find(|path| !path.is_absolute()) {
+        if let Some(path) = paths
+            .into_iter()
+            .chain(&config.files_program)
+            .chain(&config.look_program)
+            .chain(roots)
+            .find(|path| !path.is_absolute())
+        {
             return Err(format!("`{}` is not an absolute path", path.display()));
         }
         if config.min_uid < LOWEST_UID {
@@ -222,6 +247,10 @@ impl Config {
         let account = &config.service_account;
         if crate::people::SYSTEM_NAMES.contains(&account.as_str()) || *account == config.slurm_user {
             return Err(format!("`service_account` cannot be `{}`", config.service_account));
+        }
+        let names: BTreeSet<&RootName> = config.space_root.iter().map(|root| &root.name).collect();
+        if names.len() < config.space_root.len() {
+            return Err("two of `space_root` have one name".into());
         }
         if let Some(beegfs) = &config.beegfs {
             beegfs.check(&config)?;
@@ -270,6 +299,10 @@ mod tests {
             "token_lifetime_s = 86400",
             "shell = \"/bin/sh\"",
             "files_program = \"eirene-files\"",
+            "look_program = \"eirene-look\"",
+            "[[space_root]]\nname = \"scratch\"\npath = \"scratch\"",
+            "[[space_root]]\nname = \"../etc\"\npath = \"/scratch\"",
+            "[[space_root]]\nname = \"a\"\npath = \"/a\"\n[[space_root]]\nname = \"a\"\npath = \"/b\"",
             "most_files = 0",
             "most_files = 4097",
         ] {

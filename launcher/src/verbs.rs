@@ -6,6 +6,8 @@ use std::time::{Duration, Instant};
 
 use eirene_core::clock::Clock;
 use eirene_core::launcher::{LauncherAnswer, LauncherRequest, SlurmProgram};
+use eirene_core::name::RootName;
+use eirene_core::storage::Place;
 use eirene_core::{SessionId, Username};
 
 use crate::as_person::Task;
@@ -26,6 +28,12 @@ const BEEGFS_LIMIT: Duration = Duration::from_secs(16);
 /// So many of them at once: each holds a thread here, and asks the same servers.
 const MOST_BEEGFS: usize = 2;
 
+/// Longest look at a file system: what takes longer does not answer.
+const LOOK_LIMIT: Duration = Duration::from_secs(10);
+/// Looks of one person, or of the service account, that have not ended: those at a mount that hangs. They have places of their own, so that
+/// such a mount does not keep the account from asking SLURM.
+const MOST_LOOKS: usize = 4;
+
 /// Answers calls; shared by all connections.
 pub struct Verbs {
     config: Config,
@@ -33,6 +41,7 @@ pub struct Verbs {
     children: Places,
     files: Places,
     beegfs: Places,
+    looks: Places,
 }
 
 /// What goes back to the portal.
@@ -65,7 +74,8 @@ impl Verbs {
         let children = Places::new(child::MOST_CHILDREN, usize::MAX);
         let files = Places::new(files::MOST_EACH, config.most_files);
         let beegfs = Places::new(MOST_BEEGFS, MOST_BEEGFS);
-        Self { config, clock, children, files, beegfs }
+        let looks = Places::new(MOST_LOOKS, usize::MAX);
+        Self { config, clock, children, files, beegfs, looks }
     }
 
     /// Answers one line.
@@ -143,6 +153,7 @@ impl Verbs {
                 self.run_slurm(&person, program, arguments, environment, &input)
             }
             LauncherRequest::RunBeegfs { arguments } => self.run_beegfs(arguments),
+            LauncherRequest::Measure { place } => self.measure(&place),
             LauncherRequest::OpenFiles { person } => {
                 let channel = self.open_files(peer, &people::person(&person, &self.config)?)?;
                 return Ok(Answered { answer: LauncherAnswer::Files, descriptor: Some(channel) });
@@ -234,6 +245,40 @@ impl Verbs {
     }
 }
 
+impl Verbs {
+    fn measure(&self, place: &Place) -> Result<LauncherAnswer, Refusal> {
+        let Some(program) = &self.config.look_program else {
+            return Err(Refusal::failed("the launcher's configuration names no `look_program`"));
+        };
+        let root = |name: &RootName| {
+            let root = self.config.space_root.iter().find(|root| root.name == *name);
+            let root =
+                root.ok_or_else(|| Refusal::bad_request(format!("there is no `space_root` of the name `{name}`")))?;
+            Ok(root.path.display().to_string())
+        };
+        let mut arguments = Vec::new();
+        let person = match place {
+            Place::Home(person) => {
+                let person = people::person(person, &self.config)?;
+                arguments.extend(["home".to_owned(), person.home.display().to_string()]);
+                person
+            }
+            Place::Root(name) => {
+                arguments.extend(["root".to_owned(), root(name)?]);
+                people::service_account(&self.config)?
+            }
+            Place::Space { root: name, name: space, below } => {
+                let beneath = below.as_ref().map_or_else(|| space.to_string(), |b| format!("{space}/{}", b.as_str()));
+                arguments.extend(["root".to_owned(), root(name)?, beneath]);
+                people::service_account(&self.config)?
+            }
+        };
+        program::open_trusted(program).map_err(|error| Refusal::failed(error.to_string()))?;
+        let task = Task::Run { program: program.clone(), arguments, environment: Vec::new() };
+        Ok(ran(&child::run(&self.looks, &person, &task, "", LOOK_LIMIT)?))
+    }
+}
+
 fn ran(ended: &Ended) -> LauncherAnswer {
     LauncherAnswer::Ran {
         status: ended.status,
@@ -263,6 +308,14 @@ fn describe(request: &LauncherRequest) -> Call {
         LauncherRequest::RemoveJobFile { person, session } => in_home("remove_job_file", person, session),
         LauncherRequest::OpenFiles { person } => {
             Call { verb: "open_files", person: Some(person.clone()), ..Call::default() }
+        }
+        LauncherRequest::Measure { place } => {
+            let (person, target) = match place {
+                Place::Home(person) => (Some(person.clone()), None),
+                Place::Root(root) => (None, Some(root.to_string())),
+                Place::Space { root, name, .. } => (None, Some(format!("{root}/{name}"))),
+            };
+            Call { verb: "measure", person, target, ..Call::default() }
         }
         LauncherRequest::RunBeegfs { arguments } => Call {
             verb: "run_beegfs",

@@ -11,4 +11,4 @@ mod units;
 
 pub use beegfs7::Beegfs7;
 pub use beegfs8::Beegfs8;
-pub use posix::{LocalProbe, Look, Posix, Probe};
+pub use posix::{LocalProbe, Look, Posix, Probe, Seen};

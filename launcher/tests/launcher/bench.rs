@@ -108,8 +108,8 @@ impl Launcher {
         }
         let config = format!(
             "socket = \"{0}/launcher.sock\"\npeer_user = \"{peer}\"\njwt_key = \"{0}/key\"\nslurm_user = \"slurmadm\"\nservice_account = \"op\"\n\
-             slurm_bin_dir = \"{0}/bin\"\naudit_log = \"{0}/audit.log\"\nfiles_program = \"{0}/files\"\nmost_files = 3\n\
-             [beegfs]\ngeneration = 7\nprogram = \"{0}/bin/beegfs-ctl\"\naccount = \"bee\"\nclient_config = \"/etc/bee.conf\"\n",
+             slurm_bin_dir = \"{0}/bin\"\naudit_log = \"{0}/audit.log\"\nfiles_program = \"{0}/files\"\nmost_files = 3\nlook_program = \"{0}/bin/eirene-look\"\n\
+             [[space_root]]\nname = \"scratch\"\npath = \"{0}/scratch\"\n[beegfs]\ngeneration = 7\nprogram = \"{0}/bin/beegfs-ctl\"\naccount = \"bee\"\nclient_config = \"/etc/bee.conf\"\n",
             path.display()
         );
         std::fs::write(path.join("launcher.toml"), config).unwrap();

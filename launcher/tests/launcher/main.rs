@@ -9,3 +9,4 @@ mod beegfs;
 mod bench;
 mod calls;
 mod files;
+mod measure;

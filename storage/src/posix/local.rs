@@ -63,46 +63,63 @@ impl LocalProbe {
 
     fn look_now(&self, place: &Place) -> Result<Look, StorageError> {
         let (base, beneath) = self.paths(place)?;
-        let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC | OFlag::O_NONBLOCK;
-        let shown = base.join(&beneath);
-        let root = open(&base, flags, Mode::empty()).map_err(|error| wrong(error, &shown))?;
-        let marker = if matches!(place, Place::Home(_)) { None } else { marker(&root) };
-        let directory = if beneath.as_os_str().is_empty() {
-            root
-        } else {
-            let how =
-                OpenHow::new().flags(flags).resolve(ResolveFlag::RESOLVE_BENEATH | ResolveFlag::RESOLVE_NO_SYMLINKS);
-            openat2(&root, &beneath, how).map_err(|error| wrong(error, &shown))?
-        };
-        let mount = mount_of(&directory)?;
-        // Nothing in it is read, so it need not be readable.
-        let only_there = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
-        let point = open(Path::new(&mount.point), only_there, Mode::empty())
-            .ok()
-            .filter(|point| mount_id(point).is_some_and(|id| id == mount.id));
-        let statistics = fstatvfs(&directory).map_err(|error| wrong(error, &shown))?;
-        let root_inode = point.as_ref().and_then(inode);
-        let before = point.as_ref().and_then(|point| room(point).ok());
-        let here = room(&directory).map_err(|error| wrong(error, &shown))?;
-        let after = point.as_ref().and_then(|point| room(point).ok());
-        Ok(Look {
-            path: of_descriptor(&directory)?.to_string_lossy().into_owned(),
-            directory: here,
-            mount: after,
-            steady: before.map(|room| room.files) == after.map(|room| room.files),
-            project: project(&directory),
-            mount_point: mount.point,
-            mounted: mount.root,
-            identity: Identity {
-                kind: mount.kind,
-                source: mount.source,
-                root_inode,
-                marker,
-                fs_id: statistics.filesystem_id(),
-                mount_id: mount.id,
-            },
-        })
+        look_at(&base, &beneath, !matches!(place, Place::Home(_)))
     }
+}
+
+/// Looks at `beneath` below `base`, which is opened as it is, and beneath which no link is followed; `marked` has the administrator's marker in
+/// `base` read. It may take for ever.
+///
+/// # Errors
+/// What the kernel said.
+pub fn look_at(base: &Path, beneath: &Path, marked: bool) -> Result<Look, StorageError> {
+    let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC | OFlag::O_NONBLOCK;
+    // Nothing in it is read, so it need not be readable; of one that is not the project stays unknown.
+    let only_there = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
+    let shown = base.join(beneath);
+    let root = open(base, flags, Mode::empty())
+        .or_else(|error| if_hidden(error, || open(base, only_there, Mode::empty())))
+        .map_err(|error| wrong(error, &shown))?;
+    let marker = if marked { marker(&root) } else { None };
+    let directory = if beneath.as_os_str().is_empty() {
+        root
+    } else {
+        let resolve = ResolveFlag::RESOLVE_BENEATH | ResolveFlag::RESOLVE_NO_SYMLINKS;
+        let beneath = |flags| openat2(&root, beneath, OpenHow::new().flags(flags).resolve(resolve));
+        beneath(flags)
+            .or_else(|error| if_hidden(error, || beneath(only_there)))
+            .map_err(|error| wrong(error, &shown))?
+    };
+    let mount = mount_of(&directory)?;
+    let point = open(Path::new(&mount.point), only_there, Mode::empty())
+        .ok()
+        .filter(|point| mount_id(point).is_some_and(|id| id == mount.id));
+    let statistics = fstatvfs(&directory).map_err(|error| wrong(error, &shown))?;
+    let root_inode = point.as_ref().and_then(inode);
+    let before = point.as_ref().and_then(|point| room(point).ok());
+    let here = room(&directory).map_err(|error| wrong(error, &shown))?;
+    let after = point.as_ref().and_then(|point| room(point).ok());
+    Ok(Look {
+        path: of_descriptor(&directory)?.to_string_lossy().into_owned(),
+        directory: here,
+        mount: after,
+        steady: before.map(|room| room.files) == after.map(|room| room.files),
+        project: project(&directory),
+        mount_point: mount.point,
+        mounted: mount.root,
+        identity: Identity {
+            kind: mount.kind,
+            source: mount.source,
+            root_inode,
+            marker,
+            fs_id: statistics.filesystem_id(),
+            mount_id: mount.id,
+        },
+    })
+}
+
+fn if_hidden(error: Errno, otherwise: impl FnOnce() -> Result<OwnedFd, Errno>) -> Result<OwnedFd, Errno> {
+    if error == Errno::EACCES { otherwise() } else { Err(error) }
 }
 
 #[async_trait]

@@ -15,11 +15,13 @@ use eirene_core::storage::{
     Ability, Bytes, Capabilities, Counted, FileSystem, Files, Identity, Known, Limit, Place, Quota, QuotaId,
     SharedStorage, StorageError, Why,
 };
+use serde::{Deserialize, Serialize};
 
-pub use local::LocalProbe;
+pub use local::{LocalProbe, look_at};
 
 /// What a look at a directory saw.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Look {
     /// The directory with all links resolved.
     pub path: String,
@@ -40,7 +42,8 @@ pub struct Look {
 }
 
 /// What statvfs(3) says, in bytes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Room {
     /// Size.
     pub total: u64,
@@ -57,7 +60,8 @@ pub struct Room {
 }
 
 /// `FS_IOC_FSGETXATTR`: the project of a directory.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Project {
     /// Number; 0 is none.
     pub id: u32,
@@ -65,7 +69,59 @@ pub struct Project {
     pub inherited: bool,
 }
 
-/// Looks at places. [`LocalProbe`] looks from this process, and sees what that may see.
+/// What came of a look, as the program `eirene-look` writes it for whoever started it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum Seen {
+    /// It was seen.
+    Look(Box<Look>),
+    /// Nothing is there.
+    NoSuchPlace {
+        /// What was looked for.
+        path: String,
+    },
+    /// Whoever looked may not.
+    Refused {
+        /// Why.
+        text: String,
+    },
+    /// It does not answer.
+    Away {
+        /// What it said.
+        text: String,
+    },
+}
+
+impl From<Result<Look, StorageError>> for Seen {
+    fn from(looked: Result<Look, StorageError>) -> Self {
+        match looked {
+            Ok(look) => Self::Look(Box::new(look)),
+            Err(StorageError::NoSuchPlace { path }) => Self::NoSuchPlace { path },
+            Err(StorageError::Refused { text, .. }) => Self::Refused { text },
+            Err(error) => {
+                let cause = std::error::Error::source(&error).map(ToString::to_string);
+                Self::Away { text: cause.unwrap_or_else(|| error.to_string()) }
+            }
+        }
+    }
+}
+
+impl Seen {
+    /// The look, or the error it was.
+    ///
+    /// # Errors
+    /// As [`Probe::look`].
+    pub fn into_look(self) -> Result<Look, StorageError> {
+        Err(match self {
+            Self::Look(look) => return Ok(*look),
+            Self::NoSuchPlace { path } => StorageError::NoSuchPlace { path },
+            Self::Refused { text } => StorageError::Refused { why: Why::Refused, text },
+            Self::Away { text } => StorageError::Away { source: Some(text.into()), retry_after_s: 10 },
+        })
+    }
+}
+
+/// Looks at places. [`LocalProbe`] looks from this process, and sees what that may see; the launcher looks as the person.
 #[async_trait]
 pub trait Probe: Send + Sync + 'static {
     /// One look. Without an answer in time it is [`StorageError::Away`].

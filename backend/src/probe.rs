@@ -1,0 +1,99 @@
+//! Looks at file systems through the launcher: homes are hidden from the portal, its mounts are its own, and a mount that hangs must hang
+//! none of its threads. No service uses it yet.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use eirene_core::launcher::{Launcher, LauncherAnswer, LauncherError, LauncherRequest};
+use eirene_core::storage::{Place, StorageError, Why};
+use eirene_storage::{Look, Probe, Seen};
+
+/// A look is a few hundred bytes and three paths.
+const LONGEST_BYTES: usize = 64 * 1024;
+/// After this time a place that was away is looked at again, seconds.
+const RETRY_AFTER_S: u64 = 10;
+
+/// Looks as the launcher has them done.
+pub struct LauncherProbe {
+    launcher: Arc<dyn Launcher>,
+}
+
+impl LauncherProbe {
+    /// Looks through `launcher`.
+    pub fn new(launcher: Arc<dyn Launcher>) -> Self {
+        Self { launcher }
+    }
+}
+
+#[async_trait]
+impl Probe for LauncherProbe {
+    async fn look(&self, place: &Place) -> Result<Look, StorageError> {
+        let malformed = || StorageError::Malformed { what: "a look at a file system".into() };
+        match self.launcher.call(LauncherRequest::Measure { place: place.clone() }).await {
+            // A home's look was written by a process that is the person: what it says is bounded, and only about her own home.
+            Ok(LauncherAnswer::Ran { status: 0, stdout, .. }) if stdout.len() <= LONGEST_BYTES => {
+                serde_json::from_str::<Seen>(&stdout).map_err(|_| malformed())?.into_look()
+            }
+            Ok(_) => Err(malformed()),
+            Err(LauncherError::Refused { code, text }) if code != "away" => {
+                Err(StorageError::Refused { why: Why::Refused, text })
+            }
+            Err(error) => Err(StorageError::Away { source: Some(error.into()), retry_after_s: RETRY_AFTER_S }),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use super::*;
+
+    struct Says(Mutex<Option<Result<LauncherAnswer, LauncherError>>>);
+
+    #[async_trait]
+    impl Launcher for Says {
+        async fn call(&self, request: LauncherRequest) -> Result<LauncherAnswer, LauncherError> {
+            assert_eq!(request, LauncherRequest::Measure { place: home() });
+            self.0.lock().unwrap().take().unwrap()
+        }
+    }
+
+    fn home() -> Place {
+        Place::Home("ada".parse().unwrap())
+    }
+
+    async fn look(answer: Result<LauncherAnswer, LauncherError>) -> Result<Look, StorageError> {
+        LauncherProbe::new(Arc::new(Says(Mutex::new(Some(answer))))).look(&home()).await
+    }
+
+    async fn said(stdout: &str) -> Result<Look, StorageError> {
+        look(Ok(LauncherAnswer::Ran { status: 0, stdout: stdout.to_owned(), stderr: String::new() })).await
+    }
+
+    fn refused(code: &str) -> Result<LauncherAnswer, LauncherError> {
+        Err(LauncherError::Refused { code: code.into(), text: "a reason".into() })
+    }
+
+    #[tokio::test]
+    async fn a_look_comes_back_as_it_was_and_everything_else_as_what_it_means() {
+        let here = eirene_storage::posix::look_at("/".as_ref(), "".as_ref(), false).unwrap();
+        let seen = serde_json::to_string(&Seen::from(Ok(here.clone()))).unwrap();
+        assert_eq!(said(&seen).await.unwrap(), here);
+        let missing = said("{\"no_such_place\":{\"path\":\"/x\"}}").await;
+        assert!(matches!(missing, Err(StorageError::NoSuchPlace { path }) if path == "/x"));
+        let may_not = said("{\"refused\":{\"text\":\"no\"}}").await;
+        assert!(matches!(may_not, Err(StorageError::Refused { text, .. }) if text == "no"));
+        assert!(matches!(said("{\"away\":{\"text\":\"stale\"}}").await, Err(StorageError::Away { .. })));
+        for odd in ["", "{}", &seen[..seen.len() - 1], &seen.replacen("\"path\"", "\"other\"", 1), &" ".repeat(100_000)]
+        {
+            assert!(matches!(said(odd).await, Err(StorageError::Malformed { .. })), "{odd:.40}");
+        }
+        let failed = Ok(LauncherAnswer::Ran { status: 1, stdout: seen, stderr: String::new() });
+        assert!(matches!(look(failed).await, Err(StorageError::Malformed { .. })));
+        assert!(matches!(look(refused("away")).await, Err(StorageError::Away { .. })), "a mount that hangs");
+        assert!(matches!(look(refused("forbidden_person")).await, Err(StorageError::Refused { .. })));
+        let gone = LauncherError::Unreachable { what: "a test".into(), source: None };
+        assert!(matches!(look(Err(gone)).await, Err(StorageError::Away { .. })));
+    }
+}
