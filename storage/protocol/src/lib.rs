@@ -28,7 +28,7 @@ pub use verbs::{
     LookAtPermissions, MakeDirectory, Measured, Moment, Move, Moved, OnConflict, Open, OpenSpace, OpenedSpace, Outcome,
     Part, PartId, PartSpot, PermissionChange, Permissions, Problem, Progress, PutInTrash, Read, ReadBegins, Restore,
     Rights, RightsError, Scan, Scanned, Search, Searched, SetPermissions, Share, Skipped, Sort, SpaceNumber, Spot,
-    Stat, Stated, TrashId, Trashed, UploadState, Verb, Version, Walked, Which, Who, WriteUpload,
+    Stat, Stated, TrashId, TrashOld, Trashed, TrashedOld, UploadState, Verb, Version, Walked, Which, Who, WriteUpload,
 };
 
 /// Most bytes of one frame, its head included.

@@ -4,8 +4,8 @@ use crate::{
     AclEntry, Answer, Checksum, Code, Copied, CopyFiles, CreateUpload, Delete, Digest, EmptyTrash, EntryKind, Found,
     KnownDirectory, ListTrash, LookAtPermissions, MakeDirectory, Measured, Moment, Move, Moved, Name, OnConflict, Part,
     PartId, PartSpot, PermissionChange, Permissions, PutInTrash, RelativePath, Restore, Rights, Scan, Scanned, Search,
-    Searched, SetPermissions, Share, Skipped, SpaceNumber, Spot, TrashId, Trashed, UploadState, Verb, Walked, Which,
-    Who, WriteUpload,
+    Searched, SetPermissions, Share, Skipped, SpaceNumber, Spot, TrashId, TrashOld, Trashed, TrashedOld, UploadState,
+    Verb, Walked, Which, Who, WriteUpload,
 };
 
 const SPACE: SpaceNumber = SpaceNumber(3);
@@ -84,6 +84,7 @@ pub(crate) fn verbs() -> Vec<Verb> {
             limit: 10,
         }),
         Verb::Scan(Scan { space: SPACE, path: path("a"), known: vec![known()], budget_ms: 60_000 }),
+        Verb::TrashOld(TrashOld { space: SPACE, path: path("a"), before: -1, now: i64::MAX, act: true }),
     ]
 }
 
@@ -120,7 +121,8 @@ pub(crate) fn answers() -> Vec<Answer> {
         }),
         Answer::PermissionsSet(walked.clone()),
         Answer::Searched(Searched { found: 1, more: true, walked: walked.clone() }),
-        Answer::Scanned(Scanned { complete: false, approximate: true, walked }),
+        Answer::Scanned(Scanned { complete: false, approximate: true, walked: walked.clone() }),
+        Answer::TrashedOld(TrashedOld { walked, directories: 1, saved: 2 }),
         Answer::Upload(UploadState { offset: 1, length: Some(2), created: 3, finished: None }),
     ]
 }

@@ -6,6 +6,7 @@ mod delete;
 mod list;
 mod make_directory;
 mod move_to;
+mod old;
 mod permissions;
 mod read;
 mod scan;
@@ -45,6 +46,7 @@ pub(crate) fn run(job: &mut Job) -> Result<Answer, Problem> {
         (Verb::SetPermissions(wanted), None) => Ok(permissions::set(job, wanted)?),
         (Verb::Search(search), None) => Ok(search::run(job, search)?),
         (Verb::Scan(scan), None) => Ok(scan::run(job, scan)?),
+        (Verb::TrashOld(wanted), None) => Ok(old::run(job, wanted)?),
         // A stream with what has none, or none with what needs one.
         _ => Err(Code::Invalid.into()),
     }
@@ -75,7 +77,7 @@ pub(crate) fn lane(verb: &Verb) -> Lane {
         | Verb::RemovePart(_)
         | Verb::SetPermissions(_)
         | Verb::Search(_) => Lane::Work,
-        Verb::Scan(_) => Lane::Idle,
+        Verb::Scan(_) | Verb::TrashOld(_) => Lane::Idle,
         Verb::List(_)
         | Verb::Stat(_)
         | Verb::MakeDirectory(_)

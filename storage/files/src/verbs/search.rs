@@ -24,7 +24,7 @@ pub(super) fn run(job: &Job, search: &Search) -> Result<Answer, Code> {
     }
     let pattern = Pattern::new(&search.name);
     let mut account = Account::new();
-    let mut results = Results { job, frame: Vec::new(), bytes: 0, found: 0 };
+    let mut results = Results::new(job);
     let mut walk = Walk::new(false);
     walk.enter(&top, RelativePath::default(), ())?;
     while let Some(step) = walk.step(space, &job.cancelled)? {
@@ -69,15 +69,25 @@ pub(super) fn run(job: &Job, search: &Search) -> Result<Answer, Code> {
     Ok(Answer::Searched(Searched { found: results.found, more: false, walked: account.walked }))
 }
 
-struct Results<'a> {
+/// What was found, in frames as large as they may be.
+pub(super) struct Results<'a> {
     job: &'a Job,
     frame: Vec<Found>,
     bytes: usize,
     found: u64,
 }
 
-impl Results<'_> {
-    fn push(&mut self, found: Found) -> Result<(), Code> {
+impl<'a> Results<'a> {
+    pub(super) fn new(job: &'a Job) -> Self {
+        Self { job, frame: Vec::new(), bytes: 0, found: 0 }
+    }
+
+    /// How many there are by now.
+    pub(super) fn found(&self) -> u64 {
+        self.found
+    }
+
+    pub(super) fn push(&mut self, found: Found) -> Result<(), Code> {
         // JSON makes at most six bytes of one.
         let most = 200 + 6 * found.path.as_bytes().len();
         if self.bytes + most > MOST_BYTES - 1024 || self.frame.len() == MOST_IN_FRAME {
@@ -89,7 +99,7 @@ impl Results<'_> {
         Ok(())
     }
 
-    fn send(&mut self) -> Result<(), Code> {
+    pub(super) fn send(&mut self) -> Result<(), Code> {
         self.bytes = 0;
         if self.frame.is_empty() { Ok(()) } else { self.job.part(Part::Found(std::mem::take(&mut self.frame))) }
     }

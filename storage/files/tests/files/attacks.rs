@@ -6,7 +6,7 @@ use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use eirene_files_protocol::{
-    AclEntry, Code, CreateUpload, OnConflict, PermissionChange, Rights, Share, TrashId, Verb, Which, Who,
+    AclEntry, Code, CreateUpload, OnConflict, PermissionChange, Rights, Share, TrashId, TrashOld, Verb, Which, Who,
 };
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 
@@ -14,14 +14,14 @@ use crate::ask::{
     copy, delete, empty_trash, look_at_permissions, make, move_to, part, permissions, put_in_trash, restore, scan,
     search, upload,
 };
-use crate::bench::{PERSON, SECRET_NAME, Way, World, is_root};
+use crate::bench::{PERSON, SECRET_NAME, SPACE, Way, World, is_root, relative};
 use crate::escape::{with_mounts, with_mounts_at};
 
 /// A verb, and how it is asked of a path.
 type Attempt = (&'static str, fn(&[u8]) -> Verb);
 
 /// Every verb that changes something, at every place that it takes a path. `own` is a harmless file of the space.
-const VERBS: [Attempt; 23] = [
+const VERBS: [Attempt; 24] = [
     ("make_directory", |path| make(path, false)),
     ("make_directory with parents", |path| make(path, true)),
     ("move from", |path| move_to(path, b"moved", OnConflict::Refuse)),
@@ -48,6 +48,10 @@ const VERBS: [Attempt; 23] = [
     }),
     ("search", |path| Verb::Search(search(path, ""))),
     ("scan", |path| Verb::Scan(scan(path))),
+    ("trash what is old in", |path| {
+        let (before, now, act) = (1 << 40, 1 << 40, true);
+        Verb::TrashOld(TrashOld { space: SPACE, path: relative(path), before, now, act })
+    }),
     ("remove a part in", |path| Verb::RemovePart(upload(path, None, OnConflict::Refuse).part)),
 ];
 

@@ -6,6 +6,7 @@ mod attacks;
 mod bench;
 mod changes;
 mod escape;
+mod old;
 mod permissions;
 mod process;
 mod sizes;

@@ -107,3 +107,34 @@ pub struct Scanned {
     /// What was measured, with what could not be.
     pub walked: Walked,
 }
+
+/// Puts files into the trash that nobody changed or read for long.
+///
+/// Only a plain file with one name that is the person's goes, and only where its content, its attributes and its last reading are all older;
+/// a time that cannot be, before 2000 or after `now`, saves it. A directory goes where that left it empty.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TrashOld {
+    /// In which space.
+    pub space: SpaceNumber,
+    /// Below which directory.
+    pub path: RelativePath,
+    /// Older than this, in seconds since 1970.
+    pub before: i64,
+    /// The time, as the portal and the file system agree on it.
+    pub now: i64,
+    /// Whether anything is done; if not, it is only said, the first [`crate::MOST_FOUND`] by name.
+    pub act: bool,
+}
+
+/// What was old.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TrashedOld {
+    /// Files that went, or would, with their bytes; and what was left alone though it is old.
+    pub walked: Walked,
+    /// Directories that went because they were left empty.
+    pub directories: u64,
+    /// Files that were saved by a time that cannot be.
+    pub saved: u64,
+}

@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 
 pub use changing::{Copied, CopyFiles, MakeDirectory, Move, Moved, OnConflict, Spot, Walked};
 pub use ids::{IdError, PartId, TrashId};
-pub use looking::{Found, KnownDirectory, Measured, Scan, Scanned, Search, Searched};
+pub use looking::{Found, KnownDirectory, Measured, Scan, Scanned, Search, Searched, TrashOld, TrashedOld};
 pub use permissions::{
     AclEntry, LookAtPermissions, PermissionChange, Permissions, Rights, RightsError, SetPermissions, Share, Who,
 };
@@ -125,6 +125,8 @@ pub enum Verb {
     Search(Search),
     /// Measures what takes the room; answers [`Progress`], [`Part::Measured`] and [`Answer::Scanned`].
     Scan(Scan),
+    /// Old files into the trash; answers [`Progress`], [`Part::Found`] where nothing is done, and [`Answer::TrashedOld`].
+    TrashOld(TrashOld),
 }
 
 impl Verb {
@@ -149,7 +151,8 @@ impl Verb {
             | Self::LookAtPermissions(_)
             | Self::SetPermissions(_)
             | Self::Search(_)
-            | Self::Scan(_) => false,
+            | Self::Scan(_)
+            | Self::TrashOld(_) => false,
         }
     }
 }
@@ -242,4 +245,6 @@ pub enum Answer {
     Searched(Searched),
     /// All that was measured has been said.
     Scanned(Scanned),
+    /// What was old lies in the trash.
+    TrashedOld(TrashedOld),
 }
