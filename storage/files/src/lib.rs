@@ -14,6 +14,7 @@ mod checksum;
 mod confine;
 mod directory;
 mod errno;
+mod preview;
 mod server;
 mod settle;
 mod sidecar;

@@ -160,4 +160,22 @@ mod tests {
         assert_eq!(long.len(), 255, "bytes that are no text are cut anywhere");
         assert_eq!(others(&Name::parse(b"n").unwrap(), false).count(), 99);
     }
+
+    proptest::proptest! {
+        #[test]
+        fn any_name_has_others_of_at_most_255_bytes(
+            bytes in proptest::collection::vec(1..=255_u8, 1..=255), is_directory in proptest::bool::ANY
+        ) {
+            if let Ok(name) = Name::parse(&bytes) {
+                let all: Vec<_> = others(&name, is_directory).collect();
+                let unique: std::collections::BTreeSet<_> = all.iter().map(Name::as_bytes).collect();
+                proptest::prop_assert_eq!((all.len(), unique.len()), (99, 99));
+                proptest::prop_assert!(!all.contains(&name));
+                // Text stays text.
+                if std::str::from_utf8(&bytes).is_ok() {
+                    proptest::prop_assert!(all.iter().all(|other| std::str::from_utf8(other.as_bytes()).is_ok()));
+                }
+            }
+        }
+    }
 }

@@ -229,4 +229,13 @@ mod tests {
             assert_eq!(known.offset_now(size, boot), offset, "{size} {boot}");
         }
     }
+
+    proptest::proptest! {
+        #[test]
+        fn no_bytes_make_a_slot_panic(bytes in proptest::collection::vec(proptest::prelude::any::<u8>(), 0..80), good in proptest::bool::ANY) {
+            // Also with the sum that is right for it.
+            let slot = if good { [check(&bytes).as_bytes(), &bytes].concat() } else { bytes };
+            proptest::prop_assert_eq!(parse(&slot), None);
+        }
+    }
 }

@@ -23,12 +23,13 @@ pub use channel::{Channel, ChannelError, Packet};
 pub use frame::{FromFiles, Kind, ProtocolError, RequestNumber, ToFiles};
 pub use name::{HostileText, Name, PathError, RelativePath};
 pub use verbs::{
-    AclEntry, Answer, Archive, ArchiveFormat, Checksum, Code, Copied, CopyFiles, CreateUpload, Cursor, CursorError,
-    Delete, Digest, EmptyTrash, Entry, EntryKind, Found, Hello, IdError, KnownDirectory, Link, List, ListTrash, Listed,
-    LookAtPermissions, MakeDirectory, Measured, Moment, Move, Moved, OnConflict, Open, OpenSpace, OpenedSpace, Outcome,
-    Part, PartId, PartSpot, PermissionChange, Permissions, Problem, Progress, PutInTrash, Read, ReadBegins, Restore,
-    Rights, RightsError, Scan, Scanned, Search, Searched, SetPermissions, Share, Skipped, Sort, SpaceNumber, Spot,
-    Stat, Stated, TrashId, TrashOld, Trashed, TrashedOld, UploadState, Verb, Version, Walked, Which, Who, WriteUpload,
+    AclEntry, Answer, Archive, ArchiveFormat, CellKind, Checksum, Code, Copied, CopyFiles, CreateUpload, Cursor,
+    CursorError, Delete, Digest, EmptyTrash, Encoding, Entry, EntryKind, Found, Hello, IdError, KnownDirectory, Link,
+    List, ListTrash, Listed, LookAtPermissions, MakeDirectory, Measured, Moment, Move, Moved, OnConflict, Open,
+    OpenSpace, OpenedSpace, Outcome, Part, PartId, PartSpot, PermissionChange, Permissions, Piece, Preview, Previewed,
+    Problem, Progress, PutInTrash, Read, ReadBegins, Restore, Rights, RightsError, Scan, Scanned, Search, Searched,
+    SetPermissions, Share, Shown, Skipped, Sort, SpaceNumber, Spot, Stat, Stated, TrashId, TrashOld, Trashed,
+    TrashedOld, UploadState, Verb, Version, Walked, Which, Who, WriteUpload,
 };
 
 /// Most bytes of one frame, its head included.

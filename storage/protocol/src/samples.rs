@@ -1,11 +1,11 @@
 //! One of each request that changes something, and of its answers, for the tests of frames.
 
 use crate::{
-    AclEntry, Answer, Checksum, Code, Copied, CopyFiles, CreateUpload, Delete, Digest, EmptyTrash, EntryKind, Found,
-    KnownDirectory, ListTrash, LookAtPermissions, MakeDirectory, Measured, Moment, Move, Moved, Name, OnConflict, Part,
-    PartId, PartSpot, PermissionChange, Permissions, PutInTrash, RelativePath, Restore, Rights, Scan, Scanned, Search,
-    Searched, SetPermissions, Share, Skipped, SpaceNumber, Spot, TrashId, TrashOld, Trashed, TrashedOld, UploadState,
-    Verb, Walked, Which, Who, WriteUpload,
+    AclEntry, Answer, CellKind, Checksum, Code, Copied, CopyFiles, CreateUpload, Delete, Digest, EmptyTrash, Encoding,
+    EntryKind, Found, KnownDirectory, ListTrash, LookAtPermissions, MakeDirectory, Measured, Moment, Move, Moved, Name,
+    OnConflict, Part, PartId, PartSpot, PermissionChange, Permissions, Piece, Preview, Previewed, PutInTrash,
+    RelativePath, Restore, Rights, Scan, Scanned, Search, Searched, SetPermissions, Share, Shown, Skipped, SpaceNumber,
+    Spot, TrashId, TrashOld, Trashed, TrashedOld, UploadState, Verb, Version, Walked, Which, Who, WriteUpload,
 };
 
 const SPACE: SpaceNumber = SpaceNumber(3);
@@ -84,6 +84,7 @@ pub(crate) fn verbs() -> Vec<Verb> {
             limit: 10,
         }),
         Verb::Scan(Scan { space: SPACE, path: path("a"), known: vec![known()], budget_ms: 60_000 }),
+        Verb::Preview(Preview { space: SPACE, path: path("a") }),
         Verb::TrashOld(TrashOld { space: SPACE, path: path("a"), before: -1, now: i64::MAX, act: true }),
     ]
 }
@@ -96,7 +97,21 @@ pub(crate) fn parts() -> Vec<Part> {
         Part::Trashed(vec![trashed(Some(path("a")), Some(1)), trashed(None, None)]),
         Part::Found(vec![found]),
         Part::Measured(vec![measured]),
+        Part::Preview(vec![
+            Piece::Cell(CellKind::Markdown),
+            Piece::Text("<b>".into()),
+            Piece::Output,
+            Piece::Row(vec![String::new(), "\u{202e}".into()]),
+            Piece::Picture("image/png".into()),
+            Piece::Omitted("text/html".into()),
+        ]),
     ]
+}
+
+fn previewed(shown: Shown) -> Answer {
+    let moment = Moment::default();
+    let version = Version { device: 1, inode: 2, bytes: 3, modified: moment, changed: moment };
+    Answer::Previewed(Previewed { version, shown })
 }
 
 pub(crate) fn answers() -> Vec<Answer> {
@@ -122,6 +137,11 @@ pub(crate) fn answers() -> Vec<Answer> {
         Answer::PermissionsSet(walked.clone()),
         Answer::Searched(Searched { found: 1, more: true, walked: walked.clone() }),
         Answer::Scanned(Scanned { complete: false, approximate: true, walked: walked.clone() }),
+        previewed(Shown::Text { encoding: Encoding::Latin1, cut: true }),
+        previewed(Shown::Table { cut: false }),
+        previewed(Shown::Notebook { cut: false }),
+        previewed(Shown::Picture { media: "image/png".into(), size: Some((1, u32::MAX)) }),
+        previewed(Shown::Bytes { head: "00ff".into() }),
         Answer::TrashedOld(TrashedOld { walked, directories: 1, saved: 2 }),
         Answer::Upload(UploadState { offset: 1, length: Some(2), created: 3, finished: None }),
     ]

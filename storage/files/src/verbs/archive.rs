@@ -2,7 +2,8 @@
 //!
 //! The walk goes by descriptors: what lies under a name is found once, looked at, and opened by what was found; no link is followed and no
 //! mount entered below the top. Pipes, sockets and devices, what may not be read and what goes meanwhile are left out and named in the
-//! answer. A file that shrinks is filled up with zeros, because its size is said already, and named too.
+//! answer. A file that shrinks is filled up with zeros, because its size is said already, and named too. A zip has no links either, and says
+//! in a file of its own what it leaves out, because whoever unpacks it sees no answer.
 
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
@@ -14,6 +15,7 @@ use rustix::fs::Statx;
 use tar::EntryType;
 
 use super::tar_writer::{END, Head, padding};
+use super::zip_writer::{self, Zip};
 use crate::beneath::{Last, Place, Space, modified};
 use crate::directory::Names;
 use crate::server::Job;
@@ -25,6 +27,11 @@ const MOST_DEPTH: usize = 80;
 const MOST_SKIPPED_BYTES: usize = 16 * 1024;
 /// How often to say how far it is.
 const SAY: Duration = Duration::from_secs(1);
+/// Bytes of the buffer where a checksum is needed.
+const BUFFER: usize = 256 * 1024;
+/// How a zip's list of what is left out is called, and how where that is taken.
+const SKIPPED: &str = "SKIPPED.txt";
+const SKIPPED_TOO: &str = "SKIPPED by the portal.txt";
 /// Zeros written at once.
 static ZEROS: [u8; 64 * 1024] = [0; 64 * 1024];
 
@@ -37,7 +44,16 @@ struct Level {
     path: RelativePath,
 }
 
+/// How it is written.
+enum Writer {
+    Tar,
+    Zip(Zip),
+}
+
 struct Walk<'a> {
+    writer: Writer,
+    /// Whether there is a file already that is called as the list of what is left out.
+    names_skipped: bool,
     job: &'a Job,
     space: &'a Space,
     stream: &'a mut Stream,
@@ -49,21 +65,44 @@ struct Walk<'a> {
 }
 
 pub(super) fn run(job: &Job, archive: &Archive, stream: &mut Stream) -> Result<Answer, Code> {
-    let ArchiveFormat::Tar = archive.format;
+    let writer = match archive.format {
+        ArchiveFormat::Tar => Writer::Tar,
+        ArchiveFormat::Zip => Writer::Zip(Zip::default()),
+    };
     let space = job.space(archive.space)?;
     let place = space.find(&archive.path, Last::Followed)?;
     // What cannot be archived at all is no archive of nothing.
-    match place.look()?.0 {
+    let kind = place.look()?.0;
+    match kind {
         EntryKind::Directory => drop(place.list()?),
         EntryKind::File => drop(place.read()?),
         EntryKind::Link | EntryKind::Mount | EntryKind::Special | EntryKind::Unknown => return Err(Code::NotSupported),
     }
     let top = &archive.top;
-    let mut walk =
-        Walk { job, space, stream, top, entries: 0, skipped: Vec::new(), skipped_in_all: 0, said: Instant::now() };
+    let mut walk = Walk {
+        writer,
+        names_skipped: false,
+        job,
+        space,
+        stream,
+        top,
+        entries: 0,
+        skipped: Vec::new(),
+        skipped_in_all: 0,
+        said: Instant::now(),
+    };
     walk.walk(place)?;
-    let Walk { entries, skipped, skipped_in_all, .. } = walk;
-    stream.write(&END)?;
+    if kind == EntryKind::Directory {
+        walk.say_what_is_left_out()?;
+    }
+    let Walk { writer, entries, skipped, skipped_in_all, .. } = walk;
+    match writer {
+        Writer::Tar => stream.write(&END)?,
+        Writer::Zip(zip) => {
+            let at = stream.written();
+            stream.write(&zip.end(at))?;
+        }
+    }
     Ok(Answer::Written { bytes: stream.written(), entries, skipped, skipped_in_all })
 }
 
@@ -132,7 +171,10 @@ impl Walk<'_> {
                 Err(why) => self.skip(path, why),
             },
             EntryKind::Link => match place.link_text() {
-                Ok(text) => self.head(&path, EntryType::Symlink, &text, 0, &found)?,
+                Ok(text) if matches!(self.writer, Writer::Tar) => {
+                    self.head(&path, EntryType::Symlink, &text, 0, &found)?;
+                }
+                Ok(_) => self.skip(path, Code::NotSupported),
                 Err(why) => self.skip(path, why),
             },
             EntryKind::Mount | EntryKind::Special | EntryKind::Unknown => self.skip(path, Code::NotSupported),
@@ -141,6 +183,14 @@ impl Walk<'_> {
     }
 
     fn file(&mut self, path: RelativePath, file: &OwnedFd, found: &Statx) -> Result<(), Code> {
+        self.names_skipped |= path.as_bytes() == SKIPPED.as_bytes();
+        if let Writer::Zip(zip) = &self.writer {
+            if zip.has_room(path.as_bytes().len()) {
+                return self.zip_file(path, file, found);
+            }
+            self.skip(path, Code::TooMany);
+            return Ok(());
+        }
         let bytes = found.stx_size;
         self.head(&path, EntryType::Regular, b"", bytes, found)?;
         let before = self.stream.written();
@@ -152,14 +202,80 @@ impl Walk<'_> {
         };
         if sent < bytes {
             self.skip(path, Code::ChangedMeanwhile);
-            let mut left = bytes - sent;
-            while left > 0 {
-                let now = usize::try_from(left).map_or(ZEROS.len(), |left| left.min(ZEROS.len()));
-                self.stream.write(&ZEROS[..now])?;
-                left -= now as u64;
-            }
+            self.fill(bytes - sent)?;
         }
         self.stream.write(padding(bytes))
+    }
+
+    /// Zeros in the place of what is not there any more.
+    fn fill(&mut self, many: u64) -> Result<(), Code> {
+        zeros(many).try_for_each(|zeros| self.stream.write(zeros))
+    }
+
+    fn zip_file(&mut self, path: RelativePath, file: &OwnedFd, found: &Statx) -> Result<(), Code> {
+        let head = self.zip_head(&path, found.stx_size, found.stx_mode, modified(found).seconds);
+        let begin = self.stream.written();
+        self.stream.write(&Zip::begin(&head))?;
+        let mut sum = crc32fast::Hasher::new();
+        let mut buffer = vec![0; BUFFER];
+        let mut at = 0;
+        while at < head.bytes {
+            let count = usize::try_from(head.bytes - at).map_or(BUFFER, |left| left.min(BUFFER));
+            let read = rustix::io::retry_on_intr(|| rustix::io::pread(file, &mut buffer[..count], at)).unwrap_or(0);
+            if read == 0 {
+                break;
+            }
+            sum.update(&buffer[..read]);
+            self.stream.write(&buffer[..read])?;
+            at += read as u64;
+        }
+        if at < head.bytes {
+            self.skip(path, Code::ChangedMeanwhile);
+            zeros(head.bytes - at).for_each(|zeros| sum.update(zeros));
+            self.fill(head.bytes - at)?;
+        }
+        self.zip_end(&head, begin, sum.finalize())
+    }
+
+    fn zip_head(&self, path: &RelativePath, bytes: u64, mode: u16, modified: i64) -> zip_writer::Head {
+        zip_writer::Head { path: self.path_in_archive(path), bytes, mode, modified }
+    }
+
+    fn zip_end(&mut self, head: &zip_writer::Head, begin: u64, sum: u32) -> Result<(), Code> {
+        self.entries += 1;
+        if let Writer::Zip(zip) = &mut self.writer {
+            let behind = zip.end_of(head, begin, sum);
+            self.stream.write(&behind)?;
+        }
+        Ok(())
+    }
+
+    /// A zip's own list of what is left out.
+    fn say_what_is_left_out(&mut self) -> Result<(), Code> {
+        if self.skipped_in_all == 0 || !matches!(self.writer, Writer::Zip(_)) {
+            return Ok(());
+        }
+        let mut text = format!("{} left out\n", self.skipped_in_all);
+        for skipped in &self.skipped {
+            // Names are escaped: this is read on terminals.
+            text.extend([&skipped.path.as_bytes().escape_ascii().to_string(), ": ", &word(skipped.why), "\n"]);
+        }
+        let name = if self.names_skipped { SKIPPED_TOO } else { SKIPPED };
+        let path = RelativePath::parse(name.as_bytes()).map_err(|_| Code::Failed)?;
+        let head = self.zip_head(&path, text.len() as u64, 0o100_644, 0);
+        let begin = self.stream.written();
+        self.stream.write(&Zip::begin(&head))?;
+        self.stream.write(text.as_bytes())?;
+        self.zip_end(&head, begin, crc32fast::hash(text.as_bytes()))
+    }
+
+    fn path_in_archive(&self, path: &RelativePath) -> Vec<u8> {
+        let mut name = self.top.as_bytes().to_vec();
+        if !path.is_space() {
+            name.push(b'/');
+            name.extend_from_slice(path.as_bytes());
+        }
+        name
     }
 
     fn head(
@@ -170,13 +286,19 @@ impl Walk<'_> {
         bytes: u64,
         found: &Statx,
     ) -> Result<(), Code> {
-        let mut name = self.top.as_bytes().to_vec();
-        if !path.is_space() {
-            name.push(b'/');
-            name.extend_from_slice(path.as_bytes());
-        }
+        let mut name = self.path_in_archive(path);
         if kind == EntryType::Directory {
             name.push(b'/');
+        }
+        if let Writer::Zip(zip) = &self.writer {
+            if !zip.has_room(name.len()) {
+                self.skip(path.clone(), Code::TooMany);
+                return Ok(());
+            }
+            let head = zip_writer::Head { path: name, bytes, mode: found.stx_mode, modified: modified(found).seconds };
+            let begin = self.stream.written();
+            self.stream.write(&Zip::begin(&head))?;
+            return self.zip_end(&head, begin, 0);
         }
         let owner = (found.stx_uid, found.stx_gid);
         let head =
@@ -200,4 +322,18 @@ impl Walk<'_> {
         self.said = Instant::now();
         self.job.progress(Progress { entries: self.entries, bytes: self.stream.written() })
     }
+}
+
+/// So many zeros, in pieces.
+fn zeros(mut left: u64) -> impl Iterator<Item = &'static [u8]> {
+    std::iter::from_fn(move || {
+        let now = usize::try_from(left).map_or(ZEROS.len(), |left| left.min(ZEROS.len()));
+        left -= now as u64;
+        (now > 0).then_some(&ZEROS[..now])
+    })
+}
+
+/// A code as it is written everywhere.
+fn word(code: Code) -> String {
+    serde_json::to_string(&code).unwrap_or_default().trim_matches('"').to_owned()
 }

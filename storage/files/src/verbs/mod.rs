@@ -8,6 +8,7 @@ mod make_directory;
 mod move_to;
 mod old;
 mod permissions;
+mod preview;
 mod read;
 mod scan;
 mod search;
@@ -15,6 +16,7 @@ mod stat;
 mod tar_writer;
 mod trash;
 mod upload;
+mod zip_writer;
 
 use eirene_files_protocol::{Answer, Code, Problem, Verb};
 
@@ -46,6 +48,7 @@ pub(crate) fn run(job: &mut Job) -> Result<Answer, Problem> {
         (Verb::SetPermissions(wanted), None) => Ok(permissions::set(job, wanted)?),
         (Verb::Search(search), None) => Ok(search::run(job, search)?),
         (Verb::Scan(scan), None) => Ok(scan::run(job, scan)?),
+        (Verb::Preview(wanted), None) => Ok(preview::run(job, wanted)?),
         (Verb::TrashOld(wanted), None) => Ok(old::run(job, wanted)?),
         // A stream with what has none, or none with what needs one.
         _ => Err(Code::Invalid.into()),
@@ -76,6 +79,8 @@ pub(crate) fn lane(verb: &Verb) -> Lane {
         | Verb::Delete(_)
         | Verb::RemovePart(_)
         | Verb::SetPermissions(_)
+        // A preview is parsed: two at once are as much memory as there is for it.
+        | Verb::Preview(_)
         | Verb::Search(_) => Lane::Work,
         Verb::Scan(_) | Verb::TrashOld(_) => Lane::Idle,
         Verb::List(_)

@@ -18,7 +18,7 @@ use std::time::Duration;
 use eirene_files::{Settings, serve};
 use eirene_files_protocol::{
     Answer, Archive, ArchiveFormat, Channel, Code, Entry, FromFiles, Hello, HostileText, List, Name, Open, OpenSpace,
-    Outcome, Part, Read, RelativePath, RequestNumber, Sort, SpaceNumber, Stat, ToFiles, Verb,
+    Outcome, Part, Preview, Read, RelativePath, RequestNumber, Sort, SpaceNumber, Stat, ToFiles, Verb,
 };
 use rustix::net::sockopt;
 
@@ -184,6 +184,7 @@ impl Heard {
         // A link's own text may name what it leads to.
         let about_links = matches!(&self.outcome, Outcome::Done(Answer::Stated(stated)) if stated.link.is_some());
         assert!(about_links || !said.contains(SECRET_NAME), "{what}: {said}");
+        assert!(!said.contains(SECRET), "{what}: {said}");
         let content = self.stream.windows(SECRET.len()).any(|bytes| bytes == SECRET.as_bytes());
         assert!(!content, "{what}: the secret came out");
     }
@@ -283,6 +284,8 @@ impl Portal {
             ("stat", self.stat(path)),
             ("read", self.read(path)),
             ("archive", self.archive(path)),
+            ("zip", self.ask(zip(path))),
+            ("preview", self.ask(preview(path))),
         ];
         for (verb, heard) in &heard {
             heard.assert_innocent(&format!("{verb} {}", path.escape_ascii()));
@@ -324,6 +327,15 @@ pub(crate) fn read(path: &[u8]) -> Verb {
 pub(crate) fn archive(path: &[u8]) -> Verb {
     let top = Name::parse(b"top").unwrap();
     Verb::Archive(Archive { space: SPACE, path: relative(path), top, format: ArchiveFormat::Tar })
+}
+
+pub(crate) fn preview(path: &[u8]) -> Verb {
+    Verb::Preview(Preview { space: SPACE, path: relative(path) })
+}
+
+pub(crate) fn zip(path: &[u8]) -> Verb {
+    let top = Name::parse(b"top").unwrap();
+    Verb::Archive(Archive { space: SPACE, path: relative(path), top, format: ArchiveFormat::Zip })
 }
 
 /// What a tar has: content by path, links as `-> text`.

@@ -15,7 +15,9 @@ use eirene_files_protocol::{
 };
 use rustix::fs::{CWD, FileType, Mode, RenameFlags, mknodat, renameat_with};
 
-use crate::bench::{PERSON, SECRET, SECRET_NAME, SPACE, Way, World, archive, is_root, open, read, relative, unpack};
+use crate::bench::{
+    PERSON, SECRET, SECRET_NAME, SPACE, Way, World, archive, is_root, open, preview, read, relative, unpack,
+};
 
 #[test]
 fn dot_dot_is_no_component() {
@@ -143,11 +145,13 @@ fn a_link_swapped_in_while_every_verb_runs_leads_nowhere() {
                     ("stat", portal.stat(&path)),
                     ("read", portal.read(&path)),
                     ("archive", portal.archive(b"place")),
+                    ("preview", portal.ask(preview(&path))),
                 ];
                 for (verb, heard) in heard {
                     let met = outcomes.entry(verb).or_insert((0, 0));
                     let content = heard.stream.windows(SECRET.len()).any(|bytes| bytes == SECRET.as_bytes());
                     assert!(!content, "{way:?} {verb}: the secret came out");
+                    assert!(!format!("{:?}", heard.parts).contains(SECRET), "{way:?} {verb}: the secret came out");
                     match &heard.outcome {
                         Outcome::Done(Answer::Stated(stated)) => {
                             assert_eq!(stated.version.bytes, 8, "the harmless one");

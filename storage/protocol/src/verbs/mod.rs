@@ -7,6 +7,7 @@ mod changing;
 mod ids;
 mod looking;
 mod permissions;
+mod preview;
 mod problem;
 mod reading;
 mod trash;
@@ -20,6 +21,7 @@ pub use looking::{Found, KnownDirectory, Measured, Scan, Scanned, Search, Search
 pub use permissions::{
     AclEntry, LookAtPermissions, PermissionChange, Permissions, Rights, RightsError, SetPermissions, Share, Who,
 };
+pub use preview::{CellKind, Encoding, Piece, Preview, Previewed, Shown};
 pub use problem::{Code, Problem};
 pub use reading::{
     Archive, ArchiveFormat, Cursor, CursorError, Entry, EntryKind, Link, List, Listed, Moment, Read, ReadBegins,
@@ -127,6 +129,8 @@ pub enum Verb {
     Scan(Scan),
     /// Old files into the trash; answers [`Progress`], [`Part::Found`] where nothing is done, and [`Answer::TrashedOld`].
     TrashOld(TrashOld),
+    /// The beginning of a file, to look at; answers [`Part::Preview`] and [`Answer::Previewed`].
+    Preview(Preview),
 }
 
 impl Verb {
@@ -152,7 +156,8 @@ impl Verb {
             | Self::SetPermissions(_)
             | Self::Search(_)
             | Self::Scan(_)
-            | Self::TrashOld(_) => false,
+            | Self::TrashOld(_)
+            | Self::Preview(_) => false,
         }
     }
 }
@@ -171,6 +176,8 @@ pub enum Part {
     Found(Vec<Found>),
     /// Directories that were measured to their end, each after those in it.
     Measured(Vec<Measured>),
+    /// Pieces of what is shown, in order.
+    Preview(Vec<Piece>),
 }
 
 /// How far it is.
@@ -247,4 +254,6 @@ pub enum Answer {
     Scanned(Scanned),
     /// What was old lies in the trash.
     TrashedOld(TrashedOld),
+    /// What is to be shown has been said.
+    Previewed(Previewed),
 }

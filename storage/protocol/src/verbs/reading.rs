@@ -136,6 +136,8 @@ pub struct Archive {
 pub enum ArchiveFormat {
     /// POSIX tar with extended headers where a name or a number needs one.
     Tar,
+    /// Zip, not compressed. It has no links; a backslash or a control character in a name is written `_`.
+    Zip,
 }
 
 /// What an entry is.

@@ -1,0 +1,250 @@
+//! Notebooks (nbformat 4): cells and outputs as text and pictures. What could run or load something in a page is left out by its name.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use eirene_files_protocol::{CellKind, Piece};
+use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+
+/// Most bytes of text of a cell or an output, and of a picture.
+const MOST_TEXT: usize = 64 * 1024;
+const MOST_PICTURE: usize = 4 * 1024 * 1024;
+/// Most bytes of all that is shown.
+const MOST_IN_ALL: usize = 8 * 1024 * 1024;
+/// Bytes of a piece: JSON makes at most six of one.
+const PIECE: usize = 12 * 1024;
+/// Most characters of a media type that is named.
+const MOST_MEDIA: usize = 100;
+
+#[derive(serde::Deserialize)]
+struct Notebook {
+    cells: Vec<Cell>,
+}
+
+#[derive(serde::Deserialize)]
+struct Cell {
+    #[serde(rename = "cell_type")]
+    kind: String,
+    #[serde(default)]
+    source: Text,
+    #[serde(default)]
+    outputs: Vec<Output>,
+}
+
+#[derive(serde::Deserialize)]
+struct Output {
+    #[serde(default)]
+    text: Text,
+    #[serde(default)]
+    data: BTreeMap<String, Text>,
+    #[serde(default)]
+    traceback: Text,
+}
+
+/// A text, or a list of its lines; anything else is none, and takes no memory.
+#[derive(Default)]
+struct Text(Option<String>);
+
+impl<'de> Deserialize<'de> for Text {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(TextVisitor)
+    }
+}
+
+struct TextVisitor;
+
+impl<'de> Visitor<'de> for TextVisitor {
+    type Value = Text;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("anything")
+    }
+
+    fn visit_str<E>(self, text: &str) -> Result<Text, E> {
+        Ok(Text(Some(text.to_owned())))
+    }
+
+    fn visit_bool<E>(self, _: bool) -> Result<Text, E> {
+        Ok(Text(None))
+    }
+
+    fn visit_i64<E>(self, _: i64) -> Result<Text, E> {
+        Ok(Text(None))
+    }
+
+    fn visit_u64<E>(self, _: u64) -> Result<Text, E> {
+        Ok(Text(None))
+    }
+
+    fn visit_f64<E>(self, _: f64) -> Result<Text, E> {
+        Ok(Text(None))
+    }
+
+    fn visit_unit<E>(self) -> Result<Text, E> {
+        Ok(Text(None))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Text, A::Error> {
+        let mut text = String::new();
+        while let Some(line) = list.next_element::<Text>()? {
+            text.push_str(line.0.as_deref().unwrap_or_default());
+        }
+        Ok(Text(Some(text)))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Text, A::Error> {
+        while map.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
+        Ok(Text(None))
+    }
+}
+
+/// The pieces of a notebook, and whether anything of it was cut; none where it is none.
+pub(crate) fn pieces(bytes: &[u8]) -> Option<(Vec<Piece>, bool)> {
+    let notebook: Notebook = serde_json::from_slice(bytes).ok()?;
+    let mut shown = Pieces::default();
+    for cell in notebook.cells {
+        shown.begin(Piece::Cell(match cell.kind.as_str() {
+            "markdown" => CellKind::Markdown,
+            "code" => CellKind::Code,
+            _ => CellKind::Raw,
+        }));
+        shown.text(&cell.source, MOST_TEXT);
+        for output in cell.outputs {
+            shown.output(&output);
+        }
+        if shown.bytes > MOST_IN_ALL {
+            shown.cut = true;
+            break;
+        }
+    }
+    Some((shown.said, shown.cut))
+}
+
+#[derive(Default)]
+struct Pieces {
+    said: Vec<Piece>,
+    bytes: usize,
+    cut: bool,
+}
+
+impl Pieces {
+    fn begin(&mut self, piece: Piece) {
+        self.bytes += 32;
+        self.said.push(piece);
+    }
+
+    fn text(&mut self, text: &Text, most: usize) {
+        let text = text.0.as_deref().unwrap_or_default();
+        let text = without_escapes(text);
+        let shown = &text[..text.floor_char_boundary(most)];
+        self.cut |= shown.len() < text.len();
+        self.bytes += shown.len();
+        self.said.extend(super::text::pieces(shown, PIECE).map(|piece| Piece::Text(piece.to_owned())));
+    }
+
+    fn output(&mut self, output: &Output) {
+        for text in [&output.text, &output.traceback] {
+            if text.0.as_ref().is_some_and(|text| !text.is_empty()) {
+                self.begin(Piece::Output);
+                self.text(text, MOST_TEXT);
+            }
+        }
+        for (media, content) in &output.data {
+            let picture = content.0.as_ref().map(|text| text.replace(['\n', '\r'], ""));
+            let is_base64 =
+                |text: &String| text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"+/=".contains(&byte));
+            match (media.as_str(), picture) {
+                ("text/plain", _) => {
+                    self.begin(Piece::Output);
+                    self.text(content, MOST_TEXT);
+                }
+                ("image/png" | "image/jpeg" | "image/gif", Some(picture))
+                    if picture.len() <= MOST_PICTURE && is_base64(&picture) && self.bytes <= MOST_IN_ALL =>
+                {
+                    self.begin(Piece::Picture(media.clone()));
+                    self.text(&Text(Some(picture)), MOST_PICTURE);
+                }
+                _ => self.begin(Piece::Omitted(media.chars().take(MOST_MEDIA).collect())),
+            }
+        }
+    }
+}
+
+/// Text without the sequences that colour a terminal.
+fn without_escapes(text: &str) -> String {
+    let mut plain = String::with_capacity(text.len());
+    let mut parts = text.split("\u{1b}[");
+    plain.push_str(parts.next().unwrap_or_default());
+    for part in parts {
+        let end = part.find(|character: char| !matches!(character, '0'..='9' | ';' | '?')).unwrap_or(part.len());
+        let mut rest = part[end..].chars();
+        rest.next();
+        plain.push_str(rest.as_str());
+    }
+    plain
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn a_notebook_is_its_cells_and_what_is_harmless_of_its_outputs() {
+        let notebook = br##"{"nbformat": 4, "metadata": {"deep": [[[]]]}, "cells": [
+            {"cell_type": "markdown", "source": ["# Title\n", "<script>alert(1)</script>"]},
+            {"cell_type": "code", "execution_count": 1, "source": "x", "outputs": [
+                {"output_type": "stream", "name": "stdout", "text": ["\u001b[31mred\u001b[0m\n"]},
+                {"output_type": "display_data", "data": {"text/html": "<img onerror=x>", "text/plain": ["a", "b"],
+                    "image/png": "aGVsbG8=\n", "image/svg+xml": ["<svg/>"], "application/json": {"a": [1, 2]}}},
+                {"output_type": "error", "ename": "E", "evalue": "v", "traceback": ["one\n", "two"]}]},
+            {"cell_type": "odd"}]}"##;
+        let (pieces, cut) = pieces(notebook).unwrap();
+        let text = |text: &str| Piece::Text(text.into());
+        let omitted = |media: &str| Piece::Omitted(media.into());
+        let expected = [
+            Piece::Cell(CellKind::Markdown),
+            text("# Title\n<script>alert(1)</script>"),
+            Piece::Cell(CellKind::Code),
+            text("x"),
+            Piece::Output,
+            text("red\n"),
+            omitted("application/json"),
+            Piece::Picture("image/png".into()),
+            text("aGVsbG8="),
+            omitted("image/svg+xml"),
+            omitted("text/html"),
+            Piece::Output,
+            text("ab"),
+            Piece::Output,
+            text("one\ntwo"),
+            Piece::Cell(CellKind::Raw),
+        ];
+        assert_eq!((pieces.as_slice(), cut), (expected.as_slice(), false));
+    }
+
+    #[test]
+    fn what_is_large_is_cut_and_what_is_no_notebook_is_none() {
+        let cell = |source: &str| format!(r#"{{"cells": [{{"cell_type": "code", "source": "{source}"}}]}}"#);
+        let (pieces, cut) = pieces(cell(&"\u{e9}".repeat(MOST_TEXT)).as_bytes()).unwrap();
+        let bytes: usize = pieces.iter().map(|piece| if let Piece::Text(text) = piece { text.len() } else { 0 }).sum();
+        assert!(cut && bytes <= MOST_TEXT);
+        assert!(pieces.iter().all(|piece| !matches!(piece, Piece::Text(text) if text.len() > PIECE)));
+        for bad in
+            ["", "{}", "[]", r#"{"cells": 5}"#, &"[".repeat(100_000), &format!(r#"{{"cells": {}"#, "[".repeat(100_000))]
+        {
+            assert!(super::pieces(bad.as_bytes()).is_none());
+        }
+        let evil = r#"{"cells": [{"cell_type": "code", "outputs": [{"data": {"image/png": "\"><script>"}}]}]}"#;
+        assert_eq!(super::pieces(evil.as_bytes()).unwrap().0[1], Piece::Omitted("image/png".into()));
+    }
+
+    proptest! {
+        #[test]
+        fn no_text_makes_it_panic(text in "[\\x1b\\[0-9;mé?]{0,30}", bytes in prop::collection::vec(any::<u8>(), 0..60)) {
+            prop_assert!(without_escapes(&text).len() <= text.len());
+            let _ = pieces(&bytes);
+        }
+    }
+}

@@ -1,0 +1,82 @@
+//! What is shown of files, whatever is in them.
+
+use std::fs::{create_dir, write};
+
+use eirene_files_protocol::{Answer, CellKind, Code, Encoding, Part, Piece, Shown};
+
+use crate::bench::{Portal, Way, World, preview};
+
+fn shown(portal: &mut Portal, path: &str) -> (Vec<Piece>, Shown) {
+    let heard = portal.ask(preview(path.as_bytes()));
+    assert_eq!(heard.code(), None, "{path}");
+    let pieces = heard.parts.iter().flat_map(|part| match part {
+        Part::Preview(pieces) => pieces.clone(),
+        other => panic!("{other:?}"),
+    });
+    let pieces = pieces.collect();
+    let Answer::Previewed(previewed) = heard.done() else { panic!("a preview") };
+    (pieces, previewed.shown)
+}
+
+fn text(pieces: &[Piece]) -> String {
+    pieces.iter().map(|piece| if let Piece::Text(text) = piece { text.as_str() } else { "|" }).collect()
+}
+
+#[test]
+fn a_file_is_shown_as_what_its_content_is() {
+    for way in Way::BOTH {
+        let world = World::new();
+        let long = "\u{1}\u{e9}\u{1f980}\n".repeat(60_000);
+        let notebook = format!(
+            r##"{{"nbformat": 4, "cells": [{{"cell_type": "markdown", "source": ["# <b>{}"]}}]}}"##,
+            "long ".repeat(9_000)
+        );
+        let files: [(&str, &[u8]); 8] = [
+            ("page.html", b"<script>alert(1)</script>"),
+            ("long.txt", long.as_bytes()),
+            ("latin", b"caf\xe9!"),
+            ("table.csv", b"a;b\n\"1;\n\";2\n"),
+            ("book.ipynb", notebook.as_bytes()),
+            ("no.ipynb", b"{\"cells\": 1}"),
+            ("picture", b"GIF89a\x03\x00\x02\x00"),
+            ("binary", &[0xAB, 0, 1]),
+        ];
+        for (name, content) in files {
+            write(world.at(name), content).unwrap();
+        }
+        create_dir(world.at("directory")).unwrap();
+        world.hand_over(way);
+        let mut portal = world.portal(way);
+        let as_text = |encoding, cut| Shown::Text { encoding, cut };
+        let (pieces, page) = shown(&mut portal, "page.html");
+        assert_eq!((text(&pieces).as_str(), page), ("<script>alert(1)</script>", as_text(Encoding::Utf8, false)));
+        let (pieces, page) = shown(&mut portal, "long.txt");
+        assert!(long.starts_with(&text(&pieces)) && text(&pieces).len() > 256 * 1024 - 4);
+        assert_eq!(page, as_text(Encoding::Utf8, true));
+        assert_eq!(shown(&mut portal, "latin").1, as_text(Encoding::Latin1, false));
+        let (rows, table) = shown(&mut portal, "table.csv");
+        let row = |cells: [&str; 2]| Piece::Row(cells.map(str::to_owned).into());
+        assert_eq!((rows, table), (vec![row(["a", "b"]), row(["1;\n", "2"])], Shown::Table { cut: false }));
+        let (pieces, book) = shown(&mut portal, "book.ipynb");
+        assert_eq!((&pieces[0], book), (&Piece::Cell(CellKind::Markdown), Shown::Notebook { cut: false }));
+        assert!(text(&pieces).starts_with("|# <b>long long"));
+        assert_eq!(shown(&mut portal, "no.ipynb").1, as_text(Encoding::Utf8, false), "what is none is text");
+        let picture = Shown::Picture { media: "image/gif".into(), size: Some((3, 2)) };
+        assert_eq!(shown(&mut portal, "picture"), (Vec::new(), picture));
+        assert_eq!(shown(&mut portal, "binary"), (Vec::new(), Shown::Bytes { head: "ab0001".into() }));
+        assert_eq!(portal.ask(preview(b"directory")).code(), Some(Code::IsADirectory));
+    }
+}
+
+#[test]
+fn the_widest_rows_and_the_evilest_text_fit_into_frames() {
+    let world = World::new();
+    let cell = "\u{1}".repeat(400);
+    write(world.at("wide.csv"), format!("{}\n", [cell.as_str(); 60].join(",")).repeat(10)).unwrap();
+    write(world.at("control.txt"), "\u{1}".repeat(200_000)).unwrap();
+    world.hand_over(Way::Program);
+    let mut portal = world.portal(Way::Program);
+    let (rows, table) = shown(&mut portal, "wide.csv");
+    assert_eq!((rows.len(), table), (10, Shown::Table { cut: true }));
+    assert_eq!(text(&shown(&mut portal, "control.txt").0).len(), 200_000);
+}
