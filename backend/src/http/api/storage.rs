@@ -28,16 +28,16 @@ pub(crate) enum Of {
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct Which {
-    /// Users' or groups'.
-    #[param(inline, default = "user")]
+    /// `user`, which it is when nothing is said, or `group`.
+    #[param(inline)]
     #[serde(default)]
     of: Of,
     /// The first number.
-    #[param(default = 0, nullable = false)]
+    #[param(minimum = 0, maximum = 4_294_967_295_u64, default = 0, nullable = false)]
     #[serde(default, deserialize_with = "some_plain")]
     first: Option<u32>,
     /// The last number; the first one alone when nothing is said. At most 65536 numbers at once.
-    #[param(nullable = false)]
+    #[param(minimum = 0, maximum = 4_294_967_295_u64, nullable = false)]
     #[serde(default, deserialize_with = "some_plain")]
     last: Option<u32>,
 }

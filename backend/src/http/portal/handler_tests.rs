@@ -142,6 +142,24 @@ async fn the_form_starts_what_it_says_and_twice_is_once() {
 }
 
 #[tokio::test]
+async fn the_start_form_says_that_the_home_is_full_and_starts_all_the_same() {
+    let test = TestApp::new().await;
+    let ada = Browser::ada(&test).await;
+    let words = eirene_words::words();
+    let notices = ["start.home_full", "start.home_nearly_full", "start.storage_full", "start.storage_nearly_full"];
+    let shown = async || {
+        let page = ada.get("/sessions/new").await.body;
+        notices.into_iter().filter(|key| page.contains(&words.get(key))).collect::<Vec<_>>()
+    };
+    assert_eq!(shown().await, Vec::<&str>::new());
+    let home = test.app.spaces.get(&ada.actor, &"home".parse().unwrap()).await.unwrap().space;
+    test.storage.state().directory = Some((100, eirene_core::storage::Limit::At(100)));
+    test.app.spaces.look_at(&home).await.unwrap();
+    assert_eq!(shown().await, ["start.home_full"]);
+    assert_eq!(ada.post("/sessions", &form("k", "2")).await.status, StatusCode::SEE_OTHER);
+}
+
+#[tokio::test]
 async fn what_cannot_be_is_said_at_its_field_and_leaves_nothing_behind() {
     let test = TestApp::new().await;
     let ada = Browser::ada(&test).await;

@@ -30,10 +30,13 @@ use super::views::session::{
     Chip, HandoverPage, HistoryPage, SessionFragment, SessionPage, SessionView, WaitingFragment, WaitingPage,
 };
 use super::views::simple::{ConfirmPage, ErrorPage, LoginPage};
-use super::views::start::{DashboardPage, Ground, SessionsFragment, StartInput, StartPage, Verdict, VerdictFragment};
+use super::views::start::{
+    DashboardPage, Ground, HomeNotice, SessionsFragment, StartInput, StartPage, Verdict, VerdictFragment,
+};
 use super::views::{Choice, Field, FormError};
 use crate::error::FieldError;
 use crate::services::nodes::{NodeStatus, RunningStep};
+use crate::services::spaces::HomeTrouble;
 
 /// A name that would run as a script if anything forgot to escape it.
 const HOSTILE: &str = "<script>alert(1)</script>'\"&";
@@ -423,6 +426,7 @@ impl Samples {
             ("start-errors", Verdict::impossible(words, Vec::new()), errors, true),
             ("start-unknown", Verdict::unknown(words), Vec::new(), true),
             ("start-no-images", Verdict::unknown(words), Vec::new(), false),
+            ("start-home-full", Verdict::possible(words, true, &resources), Vec::new(), true),
         ];
         for (name, verdict, errors, has_images) in cases {
             let free = if name == "start-unknown" { FreeView::new(words, &[], None, false) } else { free.clone() };
@@ -434,6 +438,7 @@ impl Samples {
                 verdict,
                 errors,
                 has_images,
+                home: (name == "start-home-full").then(|| HomeNotice::new(words, HomeTrouble::Full)),
             };
             self.add(name, &page)?;
         }

@@ -13,13 +13,14 @@ use super::views::FormError;
 use super::views::cluster::{FreeView, room_now};
 use super::views::layout::Place;
 use super::views::presets::presets;
-use super::views::start::{Ground, StartInput, StartPage, Verdict, VerdictFragment};
+use super::views::start::{Ground, HomeNotice, StartInput, StartPage, Verdict, VerdictFragment};
 use super::{Shown, layout, show, show_as, words};
 use crate::app::App;
 use crate::error::{AppError, FieldError};
 use crate::http::extract::{CsrfForm, SignedIn};
 use crate::services::cluster::ClusterView;
 use crate::services::sessions::{IdempotencyKey, StartSession};
+use crate::services::spaces::HomeTrouble;
 
 /// The size the form begins with: that of the API's defaults.
 pub(super) const FIRST_SIZE: &str = "small";
@@ -28,12 +29,17 @@ pub(super) const FIRST_SIZE: &str = "small";
 pub(crate) struct Land {
     pub(crate) images: Vec<Image>,
     cluster: ClusterView,
+    home: Option<HomeTrouble>,
 }
 
 impl Land {
-    /// Reads the catalogue and the snapshot; asks the scheduler nothing.
+    /// Reads the catalogue, the snapshot and what was last seen of the home; asks neither scheduler nor storage anything.
     pub(crate) async fn read(app: &App, signed_in: &SignedIn) -> Result<Self, AppError> {
-        Ok(Self { images: app.images.list(&signed_in.actor).await?, cluster: app.cluster.view() })
+        Ok(Self {
+            images: app.images.list(&signed_in.actor).await?,
+            cluster: app.cluster.view(),
+            home: app.spaces.home_trouble(&signed_in.actor).await?,
+        })
     }
 
     /// For the views.
@@ -91,6 +97,7 @@ impl Land {
             verdict,
             errors,
             has_images: !self.images.is_empty(),
+            home: self.home.map(|trouble| HomeNotice::new(words(), trouble)),
         }
     }
 }

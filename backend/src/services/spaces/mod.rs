@@ -43,6 +43,8 @@ use crate::error::AppError;
 
 const DAY: SignedDuration = SignedDuration::from_hours(24);
 const HOUR_S: i64 = 60 * 60;
+/// What was seen longer ago says nothing of whether an app starts now.
+const LOOK_HOLDS: SignedDuration = SignedDuration::from_hours(1);
 /// Seconds after which it is worth asking a user database again that did not answer.
 const RETRY_AFTER_S: u64 = 10;
 
@@ -86,6 +88,19 @@ pub struct SpaceSeen {
     pub seen: Option<SeenUsage>,
     /// How it grows.
     pub trend: Trend,
+}
+
+/// What may keep an app from starting, because it writes into the home when it does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum HomeTrouble {
+    /// Nothing more can be written.
+    Full,
+    /// Little more can be written.
+    NearlyFull,
+    /// The same of the whole file system, which is everybody's to mend.
+    StorageFull,
+    /// The same of the whole file system.
+    StorageNearlyFull,
 }
 
 impl Spaces {
@@ -144,6 +159,29 @@ impl Spaces {
         let space = self.visible(actor, name).await?;
         let since = self.inner.clock.now() - DAY * i32::try_from(days).unwrap_or(i32::MAX);
         Ok(self.inner.db.samples(space.id, since).await?)
+    }
+
+    /// Whether the home may keep an app from starting, by a look that is not old. What is not known is no trouble: nobody is kept from trying.
+    pub async fn home_trouble(&self, actor: &Actor) -> Result<Option<HomeTrouble>, AppError> {
+        let own = self.inner.db.spaces_of_person(actor.user.id).await?;
+        let Some(home) = own.iter().find(|space| space.kind == SpaceKind::Home && !space.undetermined) else {
+            return Ok(None);
+        };
+        let fresh = |seen: &SeenUsage| self.inner.clock.now().duration_since(seen.seen_at) < LOOK_HOLDS;
+        let Some(seen) = self.inner.db.usage(home.id).await?.filter(fresh) else { return Ok(None) };
+        let own = self.own_level(&seen.usage) == seen.level;
+        Ok(match (seen.level, own) {
+            (Level::Full, true) => Some(HomeTrouble::Full),
+            (Level::Full, false) => Some(HomeTrouble::StorageFull),
+            (Level::Critical, true) => Some(HomeTrouble::NearlyFull),
+            (Level::Critical, false) => Some(HomeTrouble::StorageNearlyFull),
+            (Level::Warning | Level::Ok | Level::Unknown, _) => None,
+        })
+    }
+
+    /// How full a space is by what it uses itself, whatever the file system has left for everybody.
+    fn own_level(&self, usage: &Usage) -> Level {
+        level(&Usage { total_bytes: None, total_files: None, ..*usage }, self.inner.thresholds)
     }
 
     /// The space of this name, if `actor` may know of it: its people, and admins, who see the row and what it uses.
@@ -340,10 +378,9 @@ impl Spaces {
     async fn tell(&self, space: &Space, usage: &Usage, level: Level) {
         let Some(owner) = space.owner_id() else { return };
         let title = [("name", space.title.as_str())];
-        // What it uses itself is the owner's to change; the file system is everybody's.
-        let own = Usage { total_bytes: None, total_files: None, ..*usage };
         let (code, text) = match level {
-            _ if self::level::level(&own, self.inner.thresholds) < level => {
+            // What it uses itself is the owner's to change; the file system is everybody's.
+            _ if self.own_level(usage) < level => {
                 ("storage_nearly_full", say_with("space.storage_nearly_full", &title))
             }
             Level::Full => ("space_full", say_with("space.full", &title)),

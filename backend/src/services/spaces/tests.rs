@@ -206,3 +206,32 @@ async fn there_is_one_sample_an_hour_of_what_the_space_itself_uses() {
     assert_eq!(samples.iter().map(|sample| sample.used_bytes.0).collect::<Vec<_>>(), [2, 3]);
     assert!(samples.iter().all(|sample| sample.at.as_second() % 3600 == 0));
 }
+
+#[tokio::test]
+async fn a_full_home_is_a_trouble_for_what_is_started_and_what_is_not_known_is_none() {
+    let test = TestApp::new().await;
+    let ada = test.ada().await;
+    let trouble = async || test.app.spaces.home_trouble(&ada).await.unwrap();
+    assert_eq!(trouble().await, None, "nobody has looked yet");
+    for (used, free, expected) in [
+        (50, 500 * GIB, None),
+        (81, 500 * GIB, None),
+        (95, 500 * GIB, Some(HomeTrouble::NearlyFull)),
+        (100, 500 * GIB, Some(HomeTrouble::Full)),
+        (50, 40 * GIB, Some(HomeTrouble::StorageNearlyFull)),
+        (50, 0, Some(HomeTrouble::StorageFull)),
+        (100, 0, Some(HomeTrouble::Full)),
+    ] {
+        test.storage.state().directory = Some((used, Limit::At(100)));
+        test.storage.state().free = free;
+        look_home(&test, &ada).await;
+        assert_eq!(trouble().await, expected, "{used} {free}");
+    }
+    test.clock.advance_s(3600);
+    assert_eq!(trouble().await, None, "that was an hour ago");
+    look_home(&test, &ada).await;
+    assert_eq!(trouble().await, Some(HomeTrouble::Full));
+    test.storage.state().mood = StorageMood::Away;
+    look_home(&test, &ada).await;
+    assert_eq!(trouble().await, None, "it cannot be known now");
+}

@@ -15,6 +15,7 @@ use super::session::{SessionView, app_label, sentence, size};
 use super::{Choice, Field, FormError, format};
 use crate::http::portal::pages::Page;
 use crate::services::sessions::defaults;
+use crate::services::spaces::HomeTrouble;
 
 /// The start form as it is sent: text as typed, so that it can be shown again.
 #[derive(Debug, Clone, Default, Deserialize, Serialize)]
@@ -370,6 +371,30 @@ pub(crate) struct StartPage {
     pub(crate) errors: Vec<FormError>,
     /// Whether there is an image to start.
     pub(crate) has_images: bool,
+    /// What the person's home may do to what they start; nothing while there is room.
+    pub(crate) home: Option<HomeNotice>,
+}
+
+/// A home without much room: the most common reason why an app does not start.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct HomeNotice {
+    /// How bad.
+    pub(crate) tone: Tone,
+    /// What is the matter, and what to do.
+    pub(crate) text: String,
+}
+
+impl HomeNotice {
+    /// Of what is the matter.
+    pub(crate) fn new(words: &Words, trouble: HomeTrouble) -> Self {
+        let (tone, key) = match trouble {
+            HomeTrouble::Full => (Tone::Bad, "start.home_full"),
+            HomeTrouble::NearlyFull => (Tone::Doubt, "start.home_nearly_full"),
+            HomeTrouble::StorageFull => (Tone::Bad, "start.storage_full"),
+            HomeTrouble::StorageNearlyFull => (Tone::Doubt, "start.storage_nearly_full"),
+        };
+        Self { tone, text: words.get(key) }
+    }
 }
 
 impl Page for StartPage {
