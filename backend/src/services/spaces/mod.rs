@@ -125,7 +125,12 @@ impl Spaces {
         actor.require(Scope::FilesRead)?;
         let mut spaces = self.own(&actor.user).await?;
         let shared = self.inner.db.spaces_of_groups().await?;
-        let groups = self.groups(&actor.user, shared.iter()).await;
+        // Where no space is a group's, nobody has to be asked.
+        let groups = if shared.iter().any(|space| matches!(space.owner, SpaceOwner::Group(_))) {
+            self.groups(&actor.user).await
+        } else {
+            Ok(Arc::default())
+        };
         for space in shared {
             if reach(&space, actor.user.id, as_groups(&groups)).map_err(away)? > Reach::Hidden {
                 spaces.push(space);
@@ -195,14 +200,17 @@ impl Spaces {
         if let Some(space) = own.iter().find(personal) {
             return Ok(space.clone());
         }
-        let space = self.inner.db.space_by_name(name).await?.ok_or(AppError::NotFound)?;
+        let space = self.inner.db.space_by_name(name).await?;
         if actor.acts_as_admin() {
-            return Ok(space);
+            return space.ok_or(AppError::NotFound);
         }
-        let groups = self.groups(&actor.user, std::iter::once(&space)).await;
-        match reach(&space, actor.user.id, as_groups(&groups)).map_err(away)? {
-            Reach::Hidden => Err(AppError::NotFound),
-            Reach::Read | Reach::Write => Ok(space),
+        let groups = self.groups(&actor.user).await;
+        let reached = space.as_ref().map(|space| reach(space, actor.user.id, as_groups(&groups)));
+        match (space, reached, groups) {
+            (Some(space), Some(Ok(Reach::Read | Reach::Write)), _) => Ok(space),
+            // Also for what is not there: else one could tell what is, while groups cannot be told.
+            (_, _, Err(error)) => Err(away(error)),
+            (_, _, Ok(_)) => Err(AppError::NotFound),
         }
     }
 
@@ -265,13 +273,9 @@ impl Spaces {
         Ok(())
     }
 
-    /// The person's groups; not asked for where no space is a group's.
-    async fn groups(
-        &self,
-        user: &User,
-        mut spaces: impl Iterator<Item = &Space>,
-    ) -> Result<Arc<[GroupName]>, GroupsAway> {
-        if !spaces.any(|space| matches!(space.owner, SpaceOwner::Group(_))) {
+    /// The person's groups; an account of the platform alone has none.
+    async fn groups(&self, user: &User) -> Result<Arc<[GroupName]>, GroupsAway> {
+        if user.uid.is_none() {
             return Ok(Arc::default());
         }
         self.inner.groups.of(&user.username).await

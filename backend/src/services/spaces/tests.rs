@@ -115,6 +115,21 @@ async fn a_user_database_that_is_away_takes_nobodys_space() {
 }
 
 #[tokio::test]
+async fn while_groups_cannot_be_told_nobody_can_tell_what_is_there() {
+    let test = TestApp::new().await;
+    let (ada, grace) = (test.ada().await, test.person("grace", 2002, Role::Researcher).await);
+    test.app.spaces.list(&ada).await.unwrap();
+    add(&test, "physics", group("physics")).await;
+    add(&test, "data", SpaceOwner::Everybody).await;
+    test.groups.go_away();
+    for name in ["physics", "home-ada", "nothing"] {
+        let got = test.app.spaces.get(&grace, &name.parse().unwrap()).await;
+        assert!(matches!(got, Err(AppError::Unavailable { .. })), "{name}: {got:?}");
+    }
+    assert!(test.app.spaces.get(&grace, &"data".parse().unwrap()).await.is_ok());
+}
+
+#[tokio::test]
 async fn usage_comes_from_the_narrowest_source_and_is_never_guessed() {
     let test = TestApp::new().await;
     let ada = test.ada().await;
