@@ -30,6 +30,7 @@ use crate::services::sessions::Sessions;
 use crate::services::spaces::Spaces;
 use crate::services::spaces::groups::GroupSource;
 use crate::services::storage::Storage;
+use crate::services::storage::limits::StorageLimits;
 use crate::services::tokens::Tokens;
 use crate::tunnel::TunnelRegistry;
 use crate::workers::Workers;
@@ -74,6 +75,8 @@ pub struct App {
     pub images: Images,
     /// The storage as last seen.
     pub storage: Storage,
+    /// Limits on the storage itself.
+    pub storage_limits: StorageLimits,
     /// Spaces.
     pub spaces: Spaces,
     /// Events for open pages.
@@ -162,6 +165,7 @@ impl App {
             runs,
             cluster,
             images,
+            storage_limits: StorageLimits::new(storage.clone(), audit.clone()),
             storage,
             spaces,
             events,

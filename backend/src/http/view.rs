@@ -19,7 +19,7 @@ use crate::services::sessions::AdoptedJob;
 
 pub use run::RunView;
 pub use space::{SampleView, SpaceView};
-pub use storage::{QuotasView, StorageView};
+pub use storage::{DefaultQuotasView, LimitWord, QuotasView, StorageView};
 
 use nodes::{NodeDetail, node_details};
 

@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use async_trait::async_trait;
 use eirene_core::storage::{
-    Ability, Bytes, Capabilities, Counted, FileSystem, Files, Identity, Known, Limit, Partial, Place, Quota, QuotaId,
-    QuotaRange, SharedStorage, StorageError, Why,
+    Ability, Bytes, Capabilities, Counted, DefaultQuota, FileSystem, Files, Identity, Known, Limit, Partial, Place,
+    PoolId, Quota, QuotaId, QuotaOf, QuotaRange, SharedStorage, StorageError, Why,
 };
 use eirene_core::{GroupName, Username};
 
@@ -31,6 +31,8 @@ pub(crate) struct StorageState {
     pub(crate) directory: Option<(u64, Limit<u64>)>,
     /// Of users: used bytes and limit; none where there are no such quotas.
     pub(crate) users: Option<(u64, Limit<u64>)>,
+    /// A user's bytes, of those who have no limit of their own; none where there are no defaults.
+    pub(crate) defaults: Option<Limit<u64>>,
     /// Free bytes of 1000 GiB.
     pub(crate) free: u64,
     /// Spaces and homes whose quota was asked for.
@@ -45,8 +47,14 @@ pub(crate) struct FakeStorage {
 
 impl FakeStorage {
     pub(crate) fn new() -> Self {
-        let state =
-            StorageState { mood: StorageMood::Good, directory: None, users: None, free: 500 * GIB, looks: vec![] };
+        let state = StorageState {
+            mood: StorageMood::Good,
+            directory: None,
+            users: None,
+            defaults: None,
+            free: 500 * GIB,
+            looks: vec![],
+        };
         Self { state: Arc::new(Mutex::new(state)) }
     }
 
@@ -122,6 +130,42 @@ impl SharedStorage for FakeStorage {
     async fn quota(&self, id: QuotaId) -> Result<Partial<Vec<Quota>>, StorageError> {
         let said = self.asked()?.users.ok_or(StorageError::Unsupported("quotas"))?;
         Ok(Partial { value: vec![quota(id, said)], doubts: vec![] })
+    }
+
+    async fn set_quota(
+        &self,
+        _id: QuotaId,
+        _pool: Option<PoolId>,
+        size: Option<Limit<Bytes>>,
+        _files: Option<Limit<Files>>,
+    ) -> Result<(), StorageError> {
+        let mut state = self.asked()?;
+        let (used, limit) = state.users.ok_or(StorageError::Unsupported("quotas"))?;
+        state.users = Some((used, size.map_or(limit, |size| size.map(|bytes| bytes.0))));
+        Ok(())
+    }
+
+    async fn default_quota(&self, _pool: PoolId) -> Result<DefaultQuota, StorageError> {
+        let limit = self.asked()?.defaults.ok_or(StorageError::Unsupported("default quotas"))?;
+        Ok(DefaultQuota {
+            user_size: Known::Known(limit.map(Bytes)),
+            user_files: Known::Missing(Why::NotEnabled),
+            group_size: Known::Known(Limit::Unlimited),
+            group_files: Known::Missing(Why::NotEnabled),
+        })
+    }
+
+    async fn set_default_quota(
+        &self,
+        _pool: PoolId,
+        _of: QuotaOf,
+        size: Option<Limit<Bytes>>,
+        _files: Option<Limit<Files>>,
+    ) -> Result<(), StorageError> {
+        let mut state = self.asked()?;
+        let limit = state.defaults.ok_or(StorageError::Unsupported("default quotas"))?;
+        state.defaults = Some(size.map_or(limit, |size| size.map(|bytes| bytes.0)));
+        Ok(())
     }
 
     async fn quotas(&self, range: QuotaRange) -> Result<Partial<Vec<Quota>>, StorageError> {

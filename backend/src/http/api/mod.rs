@@ -109,6 +109,8 @@ pub(crate) fn parts() -> (Router<App>, utoipa::openapi::OpenApi) {
         .routes(routes!(spaces::usage))
         .routes(routes!(storage::show))
         .routes(routes!(storage::quotas))
+        .routes(routes!(storage::set))
+        .routes(routes!(storage::defaults, storage::set_defaults))
         .routes(routes!(users::list, users::create))
         .routes(routes!(users::disable))
         .routes(routes!(users::enable))

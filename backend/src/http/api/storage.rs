@@ -1,26 +1,67 @@
-//! The shared storage, for admins: its health by the last look, and quotas asked now.
+//! The shared storage, for admins: its health by the last look, quotas asked now, and the limits the storage itself enforces.
 
 use axum::Json;
-use axum::extract::State;
-use eirene_core::storage::QuotaOf;
-use serde::Deserialize;
+use axum::extract::{Path, State};
+use eirene_core::storage::{Bytes, Files, PoolId, QuotaOf};
+use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
 use crate::app::App;
+use crate::error::AppError;
 use crate::http::body::{self, some_plain};
-use crate::http::extract::AdminCaller;
-use crate::http::problem::HttpResult;
-use crate::http::view::{QuotasView, StorageView};
+use crate::http::extract::{AdminCaller, Id};
+use crate::http::problem::{HttpResult, Problem};
+use crate::http::view::{DefaultQuotasView, LimitWord, QuotasView, StorageView};
+use crate::services::storage::limits::NewLimits;
 
 /// Whose quotas.
-#[derive(Debug, Clone, Copy, Default, Deserialize, ToSchema)]
+#[derive(Debug, Clone, Copy, Default, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
+#[schema(as = StorageQuotaOf)]
 pub(crate) enum Of {
     /// Users'.
     #[default]
     User,
     /// Groups'.
     Group,
+}
+
+impl From<Of> for QuotaOf {
+    fn from(of: Of) -> Self {
+        match of {
+            Of::User => Self::User,
+            Of::Group => Self::Group,
+        }
+    }
+}
+
+/// Limits of one user or group; what is left out stays as it is.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct SetLimits {
+    /// Pool; the storage's default one when nothing is said.
+    pool: Option<u16>,
+    /// Bytes.
+    limit_bytes: Option<LimitWord>,
+    /// Files, as the storage counts them.
+    limit_files: Option<LimitWord>,
+}
+
+/// Limits of users or groups who have none of their own; what is left out stays as it is.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct SetDefaults {
+    /// Users' or groups'; users' when nothing is said.
+    #[serde(default)]
+    of: Of,
+    /// Bytes.
+    limit_bytes: Option<LimitWord>,
+    /// Files, as the storage counts them.
+    limit_files: Option<LimitWord>,
+}
+
+fn limits(bytes: Option<LimitWord>, files: Option<LimitWord>) -> NewLimits {
+    NewLimits { bytes: bytes.map(|limit| limit.limit().map(Bytes)), files: files.map(|limit| limit.limit().map(Files)) }
 }
 
 /// Which quotas.
@@ -57,11 +98,67 @@ pub(crate) async fn quotas(
     AdminCaller(caller): AdminCaller,
     body::Query(which): body::Query<Which>,
 ) -> HttpResult<Json<QuotasView>> {
-    let of = match which.of {
-        Of::User => QuotaOf::User,
-        Of::Group => QuotaOf::Group,
-    };
     let first = which.first.unwrap_or(0);
-    let quotas = app.storage.quotas(&caller.actor, of, first, which.last.unwrap_or(first)).await?;
+    let quotas = app.storage.quotas(&caller.actor, which.of.into(), first, which.last.unwrap_or(first)).await?;
     Ok(Json(QuotasView::from(quotas)))
+}
+
+/// Set the limits of one user or group, by number; the answer is what the storage says then.
+#[utoipa::path(
+    put, path = "/api/v1/storage/quotas/{of}/{number}", tag = "storage", request_body = SetLimits,
+    params(
+        ("of" = String, Path, description = "`user` or `group`", pattern = "^(user|group)$"),
+        ("number" = u32, Path, description = "Number of the user or group", minimum = 0, maximum = 4_294_967_295_u64)
+    ),
+    responses((status = 200, body = QuotasView))
+)]
+pub(crate) async fn set(
+    State(app): State<App>,
+    AdminCaller(caller): AdminCaller,
+    Path((of, number)): Path<(String, String)>,
+    body::Json(wanted): body::Json<SetLimits>,
+) -> HttpResult<Json<QuotasView>> {
+    let of = match of.as_str() {
+        "user" => QuotaOf::User,
+        "group" => QuotaOf::Group,
+        _ => return Err(AppError::NotFound.into()),
+    };
+    let number = number.parse().map_err(|_| AppError::NotFound)?;
+    let new = limits(wanted.limit_bytes, wanted.limit_files);
+    let quotas = app.storage_limits.set(&caller.actor, of, number, wanted.pool.map(PoolId), new).await?;
+    Ok(Json(QuotasView::from(quotas)))
+}
+
+/// The limits of users and groups who have none of their own, in one pool.
+#[utoipa::path(
+    get, path = "/api/v1/storage/default-quotas/{pool}", tag = "storage",
+    params(("pool" = u16, Path, description = "Number of the pool", minimum = 0, maximum = 65_535)),
+    responses(
+        (status = 200, body = DefaultQuotasView),
+        (status = 409, body = Problem, content_type = "application/problem+json", description = "The storage has none, or refuses")
+    )
+)]
+pub(crate) async fn defaults(
+    State(app): State<App>,
+    AdminCaller(caller): AdminCaller,
+    Id(pool): Id<u16>,
+) -> HttpResult<Json<DefaultQuotasView>> {
+    Ok(Json(DefaultQuotasView::from(app.storage_limits.defaults(&caller.actor, PoolId(pool)).await?)))
+}
+
+/// Set the limits of users or groups who have none of their own, in one pool; the answer is what the storage says then.
+#[utoipa::path(
+    put, path = "/api/v1/storage/default-quotas/{pool}", tag = "storage", request_body = SetDefaults,
+    params(("pool" = u16, Path, description = "Number of the pool", minimum = 0, maximum = 65_535)),
+    responses((status = 200, body = DefaultQuotasView))
+)]
+pub(crate) async fn set_defaults(
+    State(app): State<App>,
+    AdminCaller(caller): AdminCaller,
+    Id(pool): Id<u16>,
+    body::Json(wanted): body::Json<SetDefaults>,
+) -> HttpResult<Json<DefaultQuotasView>> {
+    let new = limits(wanted.limit_bytes, wanted.limit_files);
+    let set = app.storage_limits.set_defaults(&caller.actor, PoolId(pool), wanted.of.into(), new).await?;
+    Ok(Json(DefaultQuotasView::from(set)))
 }

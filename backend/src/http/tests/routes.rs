@@ -108,6 +108,10 @@ const TABLE: &[(&str, &str, [u16; 4])] = &[
     ("GET", "/api/v1/spaces/{space}/usage", [401, 404, 200, 200]),
     ("GET", "/api/v1/storage", [401, 403, 403, 200]),
     ("GET", "/api/v1/storage/quotas", [401, 403, 403, 200]),
+    // A body that says nothing sets nothing; the storage of these tests has no default quotas.
+    ("PUT", "/api/v1/storage/quotas/{of}/{number}", [401, 403, 403, 422]),
+    ("GET", "/api/v1/storage/default-quotas/{pool}", [401, 403, 403, 409]),
+    ("PUT", "/api/v1/storage/default-quotas/{pool}", [401, 403, 403, 422]),
     ("GET", "/api/v1/adopted-jobs", [401, 403, 403, 200]),
     ("GET", "/api/v1/audit", [401, 403, 403, 200]),
     ("GET", "/api/v1/users", [401, 403, 403, 200]),
@@ -160,6 +164,7 @@ async fn fill(server: &Server, ada: &Person, path: &str) -> String {
         let made = server.test.app.tokens.create(&ada.actor, new).await.unwrap();
         path = path.replace("{id}", &made.token.id.to_string());
     }
+    path = path.replace("{of}/{number}", "user/2001").replace("{pool}", "1");
     if path.contains("{space}") {
         path = path.replace("{space}", server.test.app.spaces.list(&ada.actor).await.unwrap()[0].space.name.as_str());
     }
@@ -190,7 +195,7 @@ fn ask(method: &str, path: &str, person: Option<&Person>) -> Ask {
             ask.with("content-type", FORM).with("origin", PORTAL_ORIGIN).body("username=x&password=x")
         }
         (Some(person), "POST", false) => ask.form(person, &[]),
-        (Some(person), "POST", true) => ask.bearer(person).json(&serde_json::json!({})),
+        (Some(person), "POST" | "PUT", true) => ask.bearer(person).json(&serde_json::json!({})),
         (Some(person), _, true) => ask.bearer(person),
         (Some(person), _, false) => ask.cookie(person),
     }

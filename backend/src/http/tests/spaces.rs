@@ -175,3 +175,53 @@ async fn admins_see_the_storage_and_a_refusal_is_a_state_and_no_number() {
     assert_eq!((&quota["id"], &quota["used_bytes"], &quota["unlimited"]), (&7.into(), &5.into(), &true.into()));
     assert!(quota.get("limit_bytes").is_none() && quota["missing"] == "not_enabled", "{quota}");
 }
+
+#[tokio::test]
+async fn an_admin_sets_limits_and_each_try_is_written_down() {
+    let server = Server::start().await;
+    let admin = server.admin().await;
+    let put = async |path: &str, body: Value| {
+        server.portal(Ask::new("PUT", &format!("/api/v1/storage{path}")).bearer(&admin).json(&body)).await
+    };
+    let none = put("/quotas/user/2001", serde_json::json!({"limit_bytes": 5})).await;
+    assert_eq!((none.status, none.json()["code"].as_str()), (StatusCode::CONFLICT, Some("not_supported")));
+    {
+        let mut storage = server.test.storage.state();
+        (storage.users, storage.defaults) = (Some((3, Limit::Unlimited)), Some(Limit::At(7)));
+    }
+    let set = put("/quotas/user/2001", serde_json::json!({"limit_bytes": 100, "pool": 1})).await;
+    assert_eq!(set.status, StatusCode::OK, "{}", set.body);
+    let quota = &set.json()["items"][0];
+    assert_eq!((&quota["id"], &quota["limit_bytes"]), (&2001.into(), &100.into()));
+    let set = put("/quotas/group/7", serde_json::json!({"limit_bytes": "unlimited"})).await;
+    assert_eq!(set.json()["items"][0]["unlimited"], true);
+
+    let defaults = server.ask_json("/api/v1/storage/default-quotas/1", &admin).await;
+    assert_eq!(defaults, serde_json::json!({"user_bytes": 7, "group_bytes": "unlimited"}));
+    let defaults = put("/default-quotas/1", serde_json::json!({"limit_bytes": 9})).await;
+    assert_eq!(defaults.json()["user_bytes"], 9);
+
+    server.test.storage.state().mood = StorageMood::Away;
+    let away = put("/quotas/user/2001", serde_json::json!({"limit_bytes": 1})).await;
+    assert_eq!((away.status, away.header("retry-after")), (StatusCode::SERVICE_UNAVAILABLE, "10"));
+    for (path, body, status) in [
+        ("/quotas/user/2001", serde_json::json!({}), 422),
+        ("/quotas/user/2001", serde_json::json!({"limit_bytes": -1}), 422),
+        ("/quotas/user/2001", serde_json::json!({"limit_bytes": "much"}), 422),
+        ("/quotas/user/2001", serde_json::json!({"limit": 1}), 422),
+        ("/quotas/everybody/1", serde_json::json!({"limit_bytes": 1}), 404),
+        ("/quotas/user/-1", serde_json::json!({"limit_bytes": 1}), 404),
+    ] {
+        assert_eq!(put(path, body.clone()).await.status, status, "{path} {body}");
+    }
+    let written = server.test.app.db.audit_events(None, 10, None, Some("storage.set_limits")).await.unwrap();
+    let written: Vec<(&str, &str)> = written.iter().rev().map(|e| (e.target.as_str(), e.outcome.as_str())).collect();
+    let expected = [
+        ("user:2001", "failed"),
+        ("user:2001", "ok"),
+        ("group:7", "ok"),
+        ("user:default", "ok"),
+        ("user:2001", "failed"),
+    ];
+    assert_eq!(written, expected);
+}

@@ -1,10 +1,11 @@
 //! The storage as the API shows it to admins. A number that nobody said is absent, and never 0.
 
 use eirene_core::storage::{
-    Ability, Capabilities, Consistency, Counted, Files, Known, Limit, Pool, Quota, QuotaId, Reach, Room, Target, Why,
+    Ability, Capabilities, Consistency, Counted, DefaultQuota, Files, Known, Limit, Pool, Quota, QuotaId, Reach, Room,
+    Target, Why,
 };
 use jiff::Timestamp;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use crate::services::storage::judge::{Finding, target_name};
@@ -229,6 +230,75 @@ pub(super) struct QuotaView {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     missing: Option<Why>,
+}
+
+/// A limit, or the word that there is none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[schema(as = StorageLimit)]
+#[serde(untagged)]
+pub enum LimitWord {
+    /// At most so much.
+    At(u64),
+    /// `unlimited`.
+    Word(NoLimit),
+}
+
+/// The word for no limit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum NoLimit {
+    /// No limit.
+    Unlimited,
+}
+
+impl LimitWord {
+    /// As the services know it.
+    pub fn limit(self) -> Limit<u64> {
+        match self {
+            Self::At(most) => Limit::At(most),
+            Self::Word(NoLimit::Unlimited) => Limit::Unlimited,
+        }
+    }
+
+    fn of<T>(known: &Known<Limit<T>>, number: fn(&T) -> u64) -> Option<Self> {
+        known.value().map(|limit| match limit {
+            Limit::Unlimited => Self::Word(NoLimit::Unlimited),
+            Limit::At(most) => Self::At(number(most)),
+        })
+    }
+}
+
+/// The limits of those who have none of their own. What the storage did not say is absent.
+#[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
+#[schema(as = StorageDefaultQuotas)]
+pub struct DefaultQuotasView {
+    /// A user's bytes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    user_bytes: Option<LimitWord>,
+    /// A user's files.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    user_files: Option<LimitWord>,
+    /// A group's bytes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    group_bytes: Option<LimitWord>,
+    /// A group's files.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    group_files: Option<LimitWord>,
+}
+
+impl From<DefaultQuota> for DefaultQuotasView {
+    fn from(said: DefaultQuota) -> Self {
+        Self {
+            user_bytes: LimitWord::of(&said.user_size, |bytes| bytes.0),
+            user_files: LimitWord::of(&said.user_files, |files| files.0),
+            group_bytes: LimitWord::of(&said.group_size, |bytes| bytes.0),
+            group_files: LimitWord::of(&said.group_files, |files| files.0),
+        }
+    }
 }
 
 impl From<Report> for StorageView {

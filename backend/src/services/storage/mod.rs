@@ -5,13 +5,14 @@
 //! enter are *refused* and not guessed. A probe of the launcher's can take its place without a change here.
 
 pub mod judge;
+pub mod limits;
 pub mod snapshot;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use eirene_core::storage::{
-    Ability, Capabilities, Identity, Partial, Quota, QuotaOf, QuotaRange, SharedStorage, StorageError, Why,
+    Ability, Capabilities, Identity, Partial, Quota, QuotaId, QuotaOf, QuotaRange, SharedStorage, StorageError, Why,
 };
 use eirene_core::{Clock, RootName};
 use eirene_words::{say, say_with};
@@ -139,12 +140,21 @@ impl Storage {
             let text = say_with("wrong.range", &[("n", &QuotaRange::MOST.to_string())]);
             return Err(AppError::Invalid(vec![FieldError::new("last", text)]));
         }
-        match self.inner.port.quotas(QuotaRange { of, first, last }).await {
-            Ok(answer) => Ok(Quotas { answer, missing: None }),
-            Err(StorageError::Unsupported(_)) => Ok(none(Why::NotSupported, say("space.no_quotas").into())),
-            Err(StorageError::Refused { why, text }) => Ok(none(why, text)),
-            Err(error) => Err(away(&error)),
-        }
+        quotas(self.inner.port.quotas(QuotaRange { of, first, last }).await)
+    }
+
+    /// As [`Storage::quotas`], of one user or group; whoever asks has seen to it who may.
+    async fn quotas_of(&self, id: QuotaId) -> Result<Quotas, AppError> {
+        quotas(self.inner.port.quota(id).await)
+    }
+}
+
+fn quotas(answer: Result<Partial<Vec<Quota>>, StorageError>) -> Result<Quotas, AppError> {
+    match answer {
+        Ok(answer) => Ok(Quotas { answer, missing: None }),
+        Err(StorageError::Unsupported(_)) => Ok(none(Why::NotSupported, say("problem.no_quotas").into())),
+        Err(StorageError::Refused { why, text }) => Ok(none(why, text)),
+        Err(error) => Err(away(&error)),
     }
 }
 
