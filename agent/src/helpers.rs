@@ -84,6 +84,8 @@ pub(crate) struct Helpers {
     scratches: watch::Sender<BTreeMap<String, Filling>>,
     /// Whether containers may start, where they wait for all nodes' scratches.
     begun: watch::Sender<bool>,
+    /// Whether the program has ended well, once it has ended and scratches are being emptied.
+    succeeded: watch::Sender<Option<bool>>,
 }
 
 impl Helpers {
@@ -97,7 +99,8 @@ impl Helpers {
         let (nodes, _) = watch::channel(job.allocation.names().iter().map(node).collect());
         let (orders, ends) = (broadcast::channel(ORDERS).0, broadcast::channel(ENDS).0);
         let scratches = watch::channel(BTreeMap::new()).0;
-        Self { nodes, orders, ends, over: watch::channel(false).0, scratches, begun: watch::channel(false).0 }
+        let (over, begun, succeeded) = (watch::channel(false).0, watch::channel(false).0, watch::channel(None).0);
+        Self { nodes, orders, ends, over, scratches, begun, succeeded }
     }
 
     /// Starts a helper on every node behind the first. They live as long as the job's side does.
@@ -162,10 +165,10 @@ impl Helpers {
 
     /// Waits until every other node's scratch is filled, or the node is lost: it may come later.
     pub(crate) async fn filled(&self) -> Result<(), Trouble> {
-        self.until(|_, filling| match filling {
+        self.until(|lost, filling| match filling {
             Filling::Failed(trouble) => Some(Err(trouble.clone())),
             Filling::Filled | Filling::Emptied(_) => Some(Ok(())),
-            Filling::Waiting => None,
+            Filling::Waiting => lost.then_some(Ok(())),
         })
         .await
     }
@@ -177,38 +180,32 @@ impl Helpers {
         let _ = self.orders.send(ToHelper::Begin);
     }
 
-    /// Ends the containers of the other nodes, and has what is to be kept of their scratches brought out; waits until that is done, or the node
-    /// is lost: then its next helper, or a rescue, does it.
+    /// Ends the containers of the other nodes, and has what is to be kept of their scratches brought out; waits until that is done. Where a helper
+    /// is gone, its next one does it, or a rescue.
     pub(crate) async fn empty(&self, succeeded: bool) -> Result<(), Trouble> {
-        let filled = |filling: &Filling| *filling == Filling::Filled;
-        let asked: Vec<String> =
-            self.scratches.borrow().iter().filter(|(_, how)| filled(how)).map(|(node, _)| node.clone()).collect();
+        // A helper that is being started again hears it when its scratch is filled.
+        self.succeeded.send_replace(Some(succeeded));
         let _ = self.orders.send(ToHelper::Empty { succeeded });
-        self.until(|node, filling| match filling {
-            Filling::Emptied(Some(trouble)) => Some(Err(trouble.clone())),
-            Filling::Filled if asked.iter().any(|asked| asked == node) => None,
-            _ => Some(Ok(())),
-        })
-        .await
+        // One that has trouble does not keep the others from it.
+        self.until(|_, filling| (*filling != Filling::Filled).then_some(Ok(()))).await?;
+        let trouble = |filling: &Filling| if let Filling::Emptied(trouble) = filling { trouble.clone() } else { None };
+        self.scratches.borrow().values().find_map(trouble).map_or(Ok(()), Err)
     }
 
-    /// Waits until each node with a scratch of its own has an answer or is lost; gives the first trouble.
-    async fn until(&self, answer: impl Fn(&str, &Filling) -> Option<Result<(), Trouble>>) -> Result<(), Trouble> {
+    /// Waits until there is an answer for each node with a scratch, by whether it is lost and how its scratch is; gives the first trouble.
+    async fn until(&self, answer: impl Fn(bool, &Filling) -> Option<Result<(), Trouble>>) -> Result<(), Trouble> {
         let (mut nodes, mut scratches) = (self.nodes.subscribe(), self.scratches.subscribe());
         loop {
-            let mut all = Vec::new();
-            {
+            let all: Vec<_> = {
                 let (nodes, scratches) = (nodes.borrow_and_update(), scratches.borrow_and_update());
-                for (node, filling) in scratches.iter() {
-                    let lost = nodes.get(node).is_some_and(|node| matches!(node.state, NodeState::Lost(_)));
-                    all.push(answer(node, filling).or(lost.then_some(Ok(()))));
-                }
+                let lost = |node| nodes.get(node).is_some_and(|node: &Node| matches!(node.state, NodeState::Lost(_)));
+                scratches.iter().map(|(node, filling)| answer(lost(node), filling)).collect()
+            };
+            if let Some(trouble) = all.iter().flatten().find_map(|answer| answer.as_ref().err()) {
+                return Err(trouble.clone());
             }
             if all.iter().all(Option::is_some) {
-                return all.into_iter().flatten().collect();
-            }
-            if let Some(Some(Err(trouble))) = all.into_iter().find(|one| matches!(one, Some(Err(_)))) {
-                return Err(trouble);
+                return Ok(());
             }
             // Their senders live as long as this does.
             let _ = tokio::select! {
@@ -216,6 +213,15 @@ impl Helpers {
                 changed = scratches.changed() => changed,
             };
         }
+    }
+
+    /// A node's helper is gone, and with it what it was about to say of the scratch.
+    fn gone(&self, node: &str) {
+        self.scratches.send_modify(|scratches| {
+            if let Some(filling @ Filling::Filled) = scratches.get_mut(node) {
+                *filling = Filling::Waiting;
+            }
+        });
     }
 
     /// Says what else a node is called.
@@ -291,6 +297,7 @@ impl Keeper {
                 said.clone_from(&why);
             }
             self.helpers.set(&self.node, NodeState::Lost(why), None);
+            self.helpers.gone(&self.node);
             tokio::time::sleep(pause).await;
             pause = (pause * 2).min(LONGEST_PAUSE);
         }
@@ -372,6 +379,10 @@ impl Keeper {
                     if filling == Filling::Filled && *self.helpers.begun.borrow() {
                         let _ = answers.send(ToHelper::Begin).await;
                     }
+                    let succeeded = *self.helpers.succeeded.borrow();
+                    if let Some(succeeded) = succeeded {
+                        let _ = answers.send(ToHelper::Empty { succeeded }).await;
+                    }
                     self.helpers.fill(&self.node, filling);
                 }
                 Ok(FromHelper::Emptied { trouble }) if proven => {
@@ -443,6 +454,33 @@ async fn pass_on(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test]
+    async fn scratches_are_waited_for_as_long_as_their_helpers_are_there() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("job.json");
+        write_private(&path, &serde_json::to_string(&crate::job::tests::file(0)).unwrap()).unwrap();
+        let environment = crate::job::tests::environment(&[("SLURM_JOB_NODELIST", "c[1-4]")]);
+        let job = Job::read(&path, &environment, &Log::new(std::io::sink())).await.unwrap();
+        let helpers = Helpers::new(&job, directory.path());
+        assert_eq!(helpers.filled().await, Ok(()), "nobody has one");
+        let trouble = || Trouble::new(crate::scratch::Code::StageInFailed, "no room");
+        for node in ["c2", "c3", "c4"] {
+            helpers.fill(node, Filling::Waiting);
+        }
+        helpers.fill("c2", Filling::Filled);
+        helpers.set("c3", NodeState::Lost("gone".into()), None);
+        let (filled, fourth) = tokio::join!(helpers.filled(), async { helpers.fill("c4", Filling::Filled) });
+        assert_eq!((filled, fourth), (Ok(()), ()), "one that is lost may come later");
+        helpers.fill("c3", Filling::Failed(trouble()));
+        assert_eq!(helpers.filled().await, Err(trouble()));
+        let emptying = async {
+            helpers.fill("c2", Filling::Emptied(Some(trouble())));
+            assert!(helpers.succeeded.borrow().is_some(), "who comes later hears it");
+            helpers.gone("c4");
+        };
+        assert_eq!(tokio::join!(helpers.empty(true), emptying).0, Err(trouble()), "and not before all are done");
+    }
 
     #[test]
     fn only_what_was_written_for_helpers_and_ranks_is_tidied_away() {

@@ -212,6 +212,7 @@ impl Held {
     pub(crate) fn hand_over(&mut self) -> Result<(), Trouble> {
         let noted = self.note(|journal| journal.phase = Phase::Used);
         noted.map_err(|error| {
+            self.take_back();
             Trouble::new(Code::ScratchUnavailable, format!("the scratch's journal cannot be kept: {error}"))
         })
     }
