@@ -140,6 +140,7 @@ impl App {
             cluster: cluster.clone(),
             nudges: nudges.clone(),
             most_live: config.limits.live_sessions,
+            scratch: config.scratch.clone(),
             most_runs: config.limits.live_runs,
             show: Arc::new(move |session| {
                 let view = match session.kind() {

@@ -70,6 +70,7 @@ pub(crate) fn session(owner: &str) -> Session {
         program: None,
         requeue_of: None,
         exit_status: None,
+        scratch: None,
         version: 1,
     }
 }
@@ -378,7 +379,7 @@ impl TestApp {
         let directory = tempfile::tempdir().unwrap();
         let text = format!(
             "[server]\nportal_url = \"http://eirene.localhost:8080\"\napps_domain = \"apps.eirene.localhost:8080\"\nstate_dir = {:?}\n\
-             [launcher]\nsocket = {:?}\n[images]\nbinds = [\"/data:/data:ro\"]\n[tunnel]\nadvertise = \"portal:7443\"\n[limits]\nlive_sessions = 3\nlive_runs = 4\n\
+             [launcher]\nsocket = {:?}\n[images]\nbinds = [\"/data:/data:ro\"]\n[tunnel]\nadvertise = \"portal:7443\"\n[scratch]\nnode = \"/local\"\n[limits]\nlive_sessions = 3\nlive_runs = 4\n\
              [spaces]\nroots = [{{ name = \"scratch\", kind = \"scratch\", per = \"person\", title = \"Scratch\", path = \"/b/scratch\" }}]\n",
             directory.path(),
             directory.path().join("launcher.sock")
@@ -441,6 +442,7 @@ impl TestApp {
             image: "jupyter".parse().unwrap(),
             project: None,
             resources: small(),
+            scratch: None,
         }
     }
 
@@ -452,6 +454,7 @@ impl TestApp {
             image: "jupyter".parse().unwrap(),
             project: None,
             resources: small(),
+            scratch: None,
         }
     }
 

@@ -1,6 +1,7 @@
 //! The command line: what can be typed, with its help. Values are parsed here, so that commands see good ones only.
 
 use clap::{Args, Parser, Subcommand};
+use eirene_core::scratch::{ScratchError, ScratchKind, ScratchSpec, StageIn, StageOn, StageOut};
 use eirene_core::{AppName, GpuType, ImageName, PartitionName, ProjectName, SessionId, SessionName, TokenId, Username};
 
 use crate::reference::Reference;
@@ -70,7 +71,7 @@ pub(crate) struct Login {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Session {
     /// Start a session and wait until it runs
-    Start(Start),
+    Start(Box<Start>),
     /// List your sessions, newest first
     #[command(alias = "ls")]
     List {
@@ -133,7 +134,7 @@ pub(crate) struct Start {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Run {
     /// Start a run of a script or a notebook
-    Start(StartRun),
+    Start(Box<StartRun>),
     /// List your runs, newest first
     #[command(alias = "ls")]
     List {
@@ -240,6 +241,53 @@ pub(crate) struct Size {
     /// Longest time, for example `90m` or `8h`
     #[arg(long, default_value = "1h", value_parser = minutes)]
     pub(crate) walltime: u32,
+    #[command(flatten)]
+    pub(crate) scratch: Scratch,
+}
+
+/// Fast scratch on its nodes.
+#[derive(Debug, Args)]
+pub(crate) struct Scratch {
+    /// Fast scratch on its nodes, seen as `/local`: `node` or `beeond`
+    #[arg(id = "scratch", long = "scratch", value_name = "KIND")]
+    pub(crate) kind: Option<ScratchKind>,
+    /// Room it needs on each node, for example `200G`
+    #[arg(id = "scratch-size", long = "scratch-size", value_name = "SIZE", value_parser = memory_mib, requires = "scratch")]
+    pub(crate) size: Option<u64>,
+    /// Copy this to the scratch first, for example `home:data=in`
+    #[arg(long, value_name = "SPACE:PATH=PLACE", value_parser = stage_in, requires = "scratch")]
+    pub(crate) stage_in: Vec<StageIn>,
+    /// Copy this back at the end, for example `results=home:today`
+    #[arg(long, value_name = "PLACE=SPACE:PATH", value_parser = stage_out, requires = "scratch")]
+    pub(crate) stage_out: Vec<StageOut>,
+    /// The same, only after a good end
+    #[arg(long, value_name = "PLACE=SPACE:PATH", value_parser = stage_out_on_success, requires = "scratch")]
+    pub(crate) stage_out_on_success: Vec<StageOut>,
+}
+
+impl Scratch {
+    /// What is asked for, if anything.
+    pub(crate) fn asked(self) -> Option<ScratchSpec> {
+        let stage_out = self.stage_out.into_iter().chain(self.stage_out_on_success).collect();
+        self.kind.map(|kind| ScratchSpec { kind, size_mib: self.size, stage_in: self.stage_in, stage_out })
+    }
+}
+
+/// The place has no `=`, the path may.
+fn stage_in(text: &str) -> Result<StageIn, String> {
+    let (from, to) = text.rsplit_once('=').ok_or("`SPACE:PATH=PLACE`, for example `home:data=in`")?;
+    let wrong = |error: ScratchError| error.to_string();
+    Ok(StageIn { from: from.parse().map_err(wrong)?, to: to.parse().map_err(wrong)? })
+}
+
+fn stage_out(text: &str) -> Result<StageOut, String> {
+    let (from, to) = text.split_once('=').ok_or("`PLACE=SPACE:PATH`, for example `results=home:today`")?;
+    let wrong = |error: ScratchError| error.to_string();
+    Ok(StageOut { from: from.parse().map_err(wrong)?, to: to.parse().map_err(wrong)?, on: StageOn::Always })
+}
+
+fn stage_out_on_success(text: &str) -> Result<StageOut, String> {
+    Ok(StageOut { on: StageOn::Success, ..stage_out(text)? })
 }
 
 /// GPUs asked for: a count, and a type or any.

@@ -26,8 +26,8 @@ pub use clock::{Clock, SystemClock};
 pub use id::{ImageId, LoginId, OperationId, SessionId, SpaceId, TokenId, UploadId, UserId};
 pub use image::Image;
 pub use name::{
-    AccountName, AppName, GpuType, GroupName, ImageName, NameError, NodeName, PartitionName, ProjectName, QosName,
-    RootName, SessionName, SpaceName, SpaceTitle, Username,
+    AccountName, AppName, FeatureName, GpuType, GroupName, ImageName, NameError, NodeName, PartitionName, ProjectName,
+    QosName, RootName, SessionName, SpaceName, SpaceTitle, Username,
 };
 pub use run::RunProgram;
 pub use scratch::ScratchSpec;

@@ -116,6 +116,8 @@ names! {
     QosName, NameError::Word(64);
     /// A SLURM partition.
     PartitionName, NameError::Word(64);
+    /// A feature of nodes, as the cluster calls it.
+    FeatureName, NameError::Word(64);
     /// A GPU type as the cluster calls it.
     GpuType, NameError::Word(64);
     /// A compute node.

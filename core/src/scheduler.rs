@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::name::{AccountName, GpuType, NodeName, PartitionName, QosName, Username};
+use crate::name::{AccountName, FeatureName, GpuType, NodeName, PartitionName, QosName, Username};
 use crate::session::Reason;
 
 /// What tells one job from every other: SLURM uses numbers again, so the number alone does not.
@@ -32,6 +32,8 @@ pub struct JobSpec {
     pub qos: Option<QosName>,
     /// Partition, or the default.
     pub partition: Option<PartitionName>,
+    /// A feature that all its nodes must have.
+    pub feature: Option<FeatureName>,
     /// Number of nodes.
     pub nodes: u32,
     /// CPUs per node.

@@ -18,6 +18,8 @@ pub const SCRATCH_TARGET: &str = "/local";
 pub const SCRATCH_VARIABLE: &str = "EIRENE_SCRATCH";
 /// The space that everybody has: one's own home directory.
 pub const HOME_SPACE: &str = "home";
+/// The feature of nodes on which the site starts a file system over a job's nodes.
+pub const BEEOND_FEATURE: &str = "beeond";
 /// Most entries of one list.
 pub const MAX_ENTRIES: usize = 64;
 /// Longest path, bytes: `PATH_MAX` of Linux.
@@ -44,7 +46,7 @@ word_enum! {
     StageOn {
         /// However the program ended, or was ended.
         Always = "always",
-        /// Only after it ended by itself with status 0.
+        /// Only after a good end: a run's own with status 0, or a session's by its owner.
         Success = "success",
     }
 }

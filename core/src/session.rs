@@ -9,6 +9,7 @@ use crate::id::{SessionId, UserId};
 use crate::name::{AppName, GpuType, ImageName, NodeName, PartitionName, ProjectName, SessionName, Username};
 use crate::run::RunProgram;
 use crate::scheduler::JobIdentity;
+use crate::scratch::ScratchSpec;
 use crate::sentence::Sentence;
 
 word_enum! {
@@ -128,6 +129,8 @@ pub struct Session {
     pub requeue_of: Option<SessionId>,
     /// The exit status of a run's program, once the agent has said it.
     pub exit_status: Option<i32>,
+    /// The fast scratch it asked for.
+    pub scratch: Option<ScratchSpec>,
     /// Image, by name.
     pub image: ImageName,
     /// The SIF file it runs, as the compute nodes see it: a new version of the image does not change a session.

@@ -45,9 +45,9 @@ statements! {
             node_count, cpus, memory_mib, gpus, gpu_type, walltime_min, desired, state, undetermined, reason_code,
             reason_text, marker, submit_begun_at, job_cluster, job_id, job_submitted_at, restart_count, nodes,
             start_estimate, created_at, started_at, ends_at, ended_at, version, idempotency_key, body_hash, program,
-            requeue_of, exit_status)
+            requeue_of, exit_status, scratch)
         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22,
-            $23, $24, $25, $26, $27, $28, $29, $30, $31, $32, $33, $34, $35, $36, $37, $38)
+            $23, $24, $25, $26, $27, $28, $29, $30, $31, $32, $33, $34, $35, $36, $37, $38, $39)
         ON CONFLICT (owner_id, idempotency_key) DO NOTHING";
     BODY_HASH_BY_KEY = "SELECT id, body_hash FROM sessions WHERE owner_id = $1 AND idempotency_key = $2";
     BY_ID = select!("WHERE sessions.id = $1");
@@ -110,6 +110,7 @@ impl Db {
     ) -> Result<Inserted, DbError> {
         let nodes = serde_json::to_string(&session.nodes).map_err(DbError::encode)?;
         let program = session.program.as_ref().map(serde_json::to_string).transpose().map_err(DbError::encode)?;
+        let scratch = session.scratch.as_ref().map(serde_json::to_string).transpose().map_err(DbError::encode)?;
         let memory_mib = i64::try_from(session.resources.memory_mib).unwrap_or(i64::MAX);
         let inserted = on_db!(self, pool => sqlx::query(INSERT)
             .bind(session.id.to_string())
@@ -150,6 +151,7 @@ impl Db {
             .bind(program)
             .bind(session.requeue_of.map(|id| id.to_string()))
             .bind(session.exit_status.map(i64::from))
+            .bind(scratch)
             .execute(pool).await.map(|done| done.rows_affected()))
         .map_err(DbError::conflict("session"))?;
         match idempotency {

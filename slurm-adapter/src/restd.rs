@@ -471,6 +471,7 @@ fn submit_body(spec: &JobSpec) -> Value {
             ("account", spec.account.as_ref().map(ToString::to_string)),
             ("qos", spec.qos.as_ref().map(ToString::to_string)),
             ("partition", spec.partition.as_ref().map(ToString::to_string)),
+            ("constraints", spec.feature.as_ref().map(ToString::to_string)),
             ("tres_per_node", gpus_per_node(spec)),
         ];
         job.extend(named.into_iter().filter_map(|(name, value)| Some((name.to_owned(), Value::String(value?)))));

@@ -84,11 +84,14 @@ impl Config {
         if !(10..=3600).contains(&self.agent.ready_within_s) {
             return wrong("agent.ready_within_s", "10 to 3600".into());
         }
-        for (key, path) in [
+        let scratches = [("scratch.node", &self.scratch.node), ("scratch.beeond", &self.scratch.beeond)];
+        let scratches = scratches.into_iter().filter_map(|(key, path)| Some((key, path.as_ref()?)));
+        let others = [
             ("server.state_dir", &self.server.state_dir),
             ("launcher.socket", &self.launcher.socket),
             ("agent.path", &self.agent.path),
-        ] {
+        ];
+        for (key, path) in others.into_iter().chain(scratches) {
             if !path.is_absolute() {
                 return wrong(key, format!("`{}` is not an absolute path", path.display()));
             }
@@ -96,6 +99,9 @@ impl Config {
         self.storage.check()?;
         self.spaces.check()?;
         self.files.check()?;
+        if !(30..=7200).contains(&self.scratch.stage_out_reserve_s) {
+            return wrong("scratch.stage_out_reserve_s", "30 to 7200".into());
+        }
         for (at, bind) in self.images.binds.iter().enumerate() {
             if self.images.binds[..at].iter().any(|other| other.target() == bind.target()) {
                 return wrong("images.binds", format!("two of them are seen as `{}`", bind.target()));
@@ -176,6 +182,9 @@ mod tests {
             "files.transfers",
             "files.idle_s",
             "files.upload_days",
+            "scratch.node",
+            "scratch.beeond",
+            "scratch.stage_out_reserve_s",
             "metrics.listen",
             "metrics.allow",
             "limits.live_sessions",

@@ -51,6 +51,9 @@ pub struct Config {
     /// What goes in and out of spaces.
     #[serde(default)]
     pub files: Files,
+    /// Fast scratch on the nodes.
+    #[serde(default)]
+    pub scratch: Scratch,
     /// Prometheus metrics.
     #[serde(default)]
     pub metrics: Metrics,
@@ -164,6 +167,18 @@ pub struct Images {
     pub binds: Vec<BindPath>,
 }
 
+/// Fast scratch on the nodes. What has no directory is not offered.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Scratch {
+    /// Directory of every node, on its own disk, in which sessions' scratches are made.
+    pub node: Option<PathBuf>,
+    /// Directory of every node below which the site mounts a BeeOND for each job that has the constraint `beeond`.
+    pub beeond: Option<PathBuf>,
+    /// Seconds before the time limit that are kept for copying back, at most half of the time asked for.
+    pub stage_out_reserve_s: u32,
+}
+
 /// Prometheus metrics.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -248,6 +263,12 @@ impl Default for Slurm {
 impl Default for Agent {
     fn default() -> Self {
         Self { path: "/opt/eirene/bin/eirene-agent".into(), ready_within_s: 120, stop_within_s: 15 }
+    }
+}
+
+impl Default for Scratch {
+    fn default() -> Self {
+        Self { node: None, beeond: None, stage_out_reserve_s: 600 }
     }
 }
 

@@ -6,7 +6,9 @@ mod space;
 mod storage;
 
 use eirene_core::audit::AuditEvent;
-use eirene_core::{Image, Reason, Resources, Role, Scope, Session, SessionState, User, UserState, scheduler};
+use eirene_core::{
+    Image, Reason, Resources, Role, Scope, ScratchSpec, Session, SessionState, User, UserState, scheduler,
+};
 use eirene_database::ApiToken;
 use jiff::Timestamp;
 use serde::Serialize;
@@ -70,6 +72,10 @@ pub struct SessionView {
     node_details: Vec<NodeDetail>,
     /// What was asked for; CPUs, memory and GPUs are per node.
     resources: ResourcesView,
+    /// The fast scratch it asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    scratch: Option<ScratchSpec>,
     /// How often SLURM has restarted its job.
     restart_count: u32,
     /// When it was asked for.
@@ -138,6 +144,7 @@ impl SessionView {
             nodes: session.nodes.iter().map(|name| text(name)).collect(),
             node_details: Vec::new(),
             resources: ResourcesView::from(&session.resources),
+            scratch: session.scratch.clone(),
             restart_count: session.restart_count,
             created_at: session.created_at,
             start_estimate: session.start_estimate,

@@ -10,6 +10,7 @@ use eirene_database::{Db, DbError};
 use eirene_words::words;
 
 use crate::config::{BindPath, Config};
+use crate::services::sessions::scratch;
 
 /// Issues job files.
 #[derive(Clone)]
@@ -65,7 +66,7 @@ impl JobFiles {
                 origin: self.config.session_origin(session.id),
                 ready_within_s: self.config.agent.ready_within_s,
                 run: session.program.clone(),
-                scratch: None,
+                scratch: scratch::for_job(session, &self.config.scratch),
             },
         };
         let content = serde_json::to_string(&file).map_err(|error| JobFileError::Home(error.to_string()))?;

@@ -32,7 +32,9 @@ impl Ready {
 
     /// The sessions that have been starting for too long.
     fn late(&self, live: &[Session], now: Timestamp) -> Vec<SessionId> {
-        let limit = SignedDuration::from_secs(self.app.config.agent.ready_within_s.into()) + GRACE;
+        let limit = |session: &Session| {
+            SignedDuration::from_secs(self.app.config.agent.ready_within_s.into()) + GRACE + preparing(session)
+        };
         let snapshot = self.app.cluster.snapshot();
         let mut since = self.starting_since.lock().unwrap_or_else(PoisonError::into_inner);
         let mut starting = HashMap::new();
@@ -45,7 +47,17 @@ impl Ready {
             }
         }
         *since = starting;
-        since.iter().filter(|(_, (_, since))| now > *since + limit).map(|(id, _)| *id).collect()
+        let late = |session: &&Session| since.get(&session.id).is_some_and(|(_, since)| now > *since + limit(session));
+        live.iter().filter(late).map(|session| session.id).collect()
+    }
+}
+
+/// How much longer one may take that has a scratch: a file system is waited for, and files are copied for as long as that takes, within its time.
+fn preparing(session: &Session) -> SignedDuration {
+    match &session.scratch {
+        None => SignedDuration::ZERO,
+        Some(scratch) if scratch.stage_in.is_empty() => SignedDuration::from_mins(1),
+        Some(_) => SignedDuration::from_mins(session.resources.walltime_min.into()),
     }
 }
 

@@ -16,6 +16,7 @@ use super::lookup::{Found, find, is_ours};
 use super::submit::Busy;
 use super::{SCHEDULER_WAIT, observe, see};
 use crate::app::App;
+use crate::services::sessions::scratch;
 
 /// A cancel is repeated after this time, doubled each time …
 const AGAIN: SignedDuration = SignedDuration::from_secs(5);
@@ -115,7 +116,9 @@ impl Stop {
             let mut steps = self.steps.lock().unwrap_or_else(PoisonError::into_inner);
             *steps.entry(session.id).or_insert(Steps { since: now, asked: false, cancelled: None })
         };
-        let grace = SignedDuration::from_secs(self.app.config.agent.stop_within_s.into());
+        // What is to be kept of a scratch takes longer to copy than an app takes to end.
+        let copying_s = scratch::reserve_s(session, &self.app.config.scratch);
+        let grace = SignedDuration::from_secs((self.app.config.agent.stop_within_s + copying_s).into());
         // The snapshot may still have the job in the queue whose agent is there; one that was asked and has gone since is ending its job.
         let may_end = self.app.tunnels.is_live(session.id) || (steps.asked && !self.waits(session, identity));
         let mut answer = Ok(());

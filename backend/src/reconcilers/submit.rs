@@ -21,7 +21,7 @@ use super::lookup::{Found, find, may_have_begun};
 use super::{SCHEDULER_WAIT, observe, see};
 use crate::app::App;
 use crate::error::AppError;
-use crate::services::sessions::reasons;
+use crate::services::sessions::{reasons, scratch};
 
 /// Submits at once.
 const AT_ONCE: usize = 32;
@@ -350,6 +350,7 @@ pub(super) fn job_spec(app: &App, session: &Session, directory: &str) -> JobSpec
         },
         qos: app.config.slurm.qos.clone(),
         partition: resources.partition.clone(),
+        feature: scratch::feature(session),
         nodes: resources.nodes,
         cpus: resources.cpus,
         memory_mib: resources.memory_mib,
@@ -360,7 +361,7 @@ pub(super) fn job_spec(app: &App, session: &Session, directory: &str) -> JobSpec
         environment: environment.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec(),
         directory: directory.to_owned(),
         output: format!("{directory}/job.log"),
-        warn_before_end_s: warning(resources.walltime_min),
+        warn_before_end_s: warning(resources.walltime_min) + scratch::reserve_s(session, &app.config.scratch),
     }
 }
 

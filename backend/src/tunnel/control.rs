@@ -18,6 +18,7 @@ use crate::error::AppError;
 use crate::services::events::EventKind;
 use crate::services::nodes::{Reporter, clean};
 use crate::services::sessions::agent::AppOutcome;
+use crate::services::sessions::reasons::ScratchTrouble;
 
 /// So many heartbeats may be missing.
 const PATIENCE: u32 = 3;
@@ -141,8 +142,11 @@ impl Ear<'_> {
     /// An agent says how its app ended as often as it likes; what has been noted once does not set everything in motion again.
     async fn over(&self, outcome: AppOutcome) -> Result<(), AppError> {
         let known = self.app.db.session(self.session).await?;
+        let code = if let AppOutcome::Scratch { trouble, .. } = &outcome { Some(trouble.code()) } else { None };
         let noted = |session: &Session| {
-            session.state.is_final() || (session.state == SessionState::Stopping && session.desired == Desired::Ended)
+            let said = session.reason.as_ref().is_some_and(|reason| code == Some(reason.code.as_str()));
+            let ending = session.state == SessionState::Stopping && session.desired == Desired::Ended;
+            session.state.is_final() || (ending && (code.is_none() || said))
         };
         if known.as_ref().is_some_and(noted) {
             self.app.tunnels.nudge_poll(self.session, &self.app.nudges);
@@ -153,6 +157,10 @@ impl Ear<'_> {
     }
 
     async fn exited(&self, status: Option<i32>, code: Option<&str>, text: Option<&str>) -> Result<(), AppError> {
+        if let Some(trouble) = code.and_then(ScratchTrouble::of) {
+            let text = clean(text.unwrap_or_default());
+            return self.over(AppOutcome::Scratch { trouble, text, status }).await;
+        }
         let outcome = match (code, status) {
             (Some("never_ready"), _) => Some(AppOutcome::NeverReady(self.app.config.agent.ready_within_s)),
             (Some(_), _) => Some(AppOutcome::NotStarted(text.map(clean))),

@@ -463,6 +463,8 @@ async fn an_app_that_ended_is_judged_by_its_status_unless_a_signal_ended_it() {
         (vec![exited(Some(3), None)], SessionState::Stopping, Some("app_failed")),
         (vec![exited(None, Some("never_ready"))], SessionState::Stopping, Some("never_ready")),
         (vec![exited(None, Some("image_missing"))], SessionState::Stopping, Some("agent_failed")),
+        (vec![exited(None, Some("scratch_unavailable"))], SessionState::Stopping, Some("scratch_unavailable")),
+        (vec![exited(None, Some("stage_in_failed"))], SessionState::Stopping, Some("stage_in_failed")),
         (vec![stopping(message::StopCause::Walltime)], SessionState::Stopping, Some("walltime_reached")),
         (vec![stopping(message::StopCause::Signal), exited(Some(1), None), log("end")], SessionState::Running, None),
         (vec![exited(None, None), exited(Some(143), None), log("end")], SessionState::Running, None),
@@ -484,6 +486,30 @@ async fn an_app_that_ended_is_judged_by_its_status_unless_a_signal_ended_it() {
         }
         door.until_state(state).await;
         assert_eq!(door.row().await.reason.map(|reason| reason.code).as_deref(), code);
+    }
+}
+
+#[tokio::test]
+async fn what_could_not_be_kept_of_a_scratch_is_told_however_the_session_was_ended() {
+    for why in [None, Some(message::StopCause::Walltime), Some(message::StopCause::Request)] {
+        let door = Door::open().await;
+        let (mut agent, _) = door.agent().await;
+        agent.say(&FromAgent::Ready).await;
+        door.until_state(SessionState::Running).await;
+        for word in why.map(stopping).into_iter().chain([exited(Some(0), Some("stage_out_failed"))]) {
+            agent.say(&word).await;
+        }
+        let told = async || door.row().await.reason.is_some_and(|reason| reason.code == "stage_out_failed");
+        door.until("it is told", told).await;
+        let version = door.row().await.version;
+        agent.say(&exited(Some(0), Some("stage_out_failed"))).await;
+        agent.say(&log("end")).await;
+        let heard =
+            async || door.test.app.logs.read(&door.ada, JobKind::Session, door.session.id).await.unwrap() == "end";
+        door.until("all heard", heard).await;
+        let row = door.row().await;
+        assert_eq!((row.version, row.state), (version, SessionState::Stopping), "what is noted is noted");
+        assert!(row.reason.unwrap().text.starts_with("Not everything that was to be kept"));
     }
 }
 

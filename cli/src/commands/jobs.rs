@@ -61,6 +61,9 @@ pub(super) fn body(size: Size, name: Option<String>) -> Value {
             body[key] = Value::String(value);
         }
     }
+    if let Some(scratch) = size.scratch.asked() {
+        body["scratch"] = json!(scratch);
+    }
     body
 }
 

@@ -14,7 +14,7 @@ use crate::reference::Reference;
 pub(super) async fn run(api: &Api, verb: arguments::Run, as_json: bool) -> anyhow::Result<()> {
     use arguments::Run as Verb;
     match verb {
-        Verb::Start(start) => self::start(api, start, as_json).await,
+        Verb::Start(start) => self::start(api, *start, as_json).await,
         Verb::List { all } => jobs::list(api, Noun::Run, all, false, as_json).await,
         Verb::Show { run } => show(api, find(api, &run).await?, as_json).await,
         Verb::Logs { run, rank, follow } => {

@@ -17,7 +17,7 @@ use crate::reference::Reference;
 pub(super) async fn run(api: &Api, verb: arguments::Session, as_json: bool) -> anyhow::Result<()> {
     use arguments::Session as Verb;
     match verb {
-        Verb::Start(start) => self::start(api, start, as_json).await,
+        Verb::Start(start) => self::start(api, *start, as_json).await,
         Verb::List { all } => jobs::list(api, Noun::Session, all, false, as_json).await,
         Verb::Show { session } => show(api, find(api, &session).await?, as_json).await,
         Verb::Open { session, print } => open(api, find(api, &session).await?, print, as_json).await,

@@ -98,6 +98,38 @@ fn a_start_says_what_to_run_and_on_what_and_does_not_wait() {
 }
 
 #[test]
+fn a_scratch_is_asked_for_in_words_and_slips_are_wrong_usage() {
+    let portal = portal("program_ended");
+    let home = Home::signed_in(&portal);
+    let scratch =
+        ["--scratch", "node", "--scratch-size", "10G", "--stage-in", "home:data=1/x=in", "--stage-out", "out=home:a=b"];
+    let more = ["--stage-out-on-success", "model=home:model"];
+    let done = home.run(&[&["run", "start"][..], &scratch, &more, &["train.py"]].concat());
+    assert_eq!(done.code, Some(0), "{}", done.err);
+    let expected = json!({
+        "kind": "node", "size_mib": 10240,
+        "stage_in": [{"from": "home:data=1/x", "to": "in"}],
+        "stage_out": [
+            {"from": "out", "to": "home:a=b", "on": "always"},
+            {"from": "model", "to": "home:model", "on": "success"},
+        ],
+    });
+    assert_eq!(portal.seen()[0].json()["scratch"], expected);
+    for bad in [
+        &["--stage-in", "home:a=b"][..],
+        &["--scratch", "disk"],
+        &["--scratch", "node", "--stage-in", "home:a"],
+        &["--scratch", "node", "--stage-in", "a=b"],
+        &["--scratch", "node", "--stage-in", "home:../a=b"],
+        &["--scratch", "node", "--stage-out", "/a=home:b"],
+    ] {
+        let done = home.run(&[&["run", "start"][..], bad, &["train.py"]].concat());
+        assert_eq!(done.code, Some(2), "{bad:?}: {}", done.err);
+    }
+    assert_eq!(portal.seen().len(), 1);
+}
+
+#[test]
 fn the_exit_status_of_waiting_is_the_programs_outcome() {
     for (code, status) in [("program_ended", 0), ("program_failed", 1), ("stopped", 1), ("time_too_short", 1)] {
         for verb in [&["run", "start", "train.py", "--wait"][..], &["run", "requeue", ID, "--wait"]] {

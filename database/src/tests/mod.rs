@@ -175,6 +175,7 @@ fn session(owner: &User) -> Session {
         program: None,
         requeue_of: None,
         exit_status: None,
+        scratch: None,
         image: "jupyter".parse().unwrap(),
         image_path: "/shared/images/jupyter.sif".to_owned(),
         project: None,
@@ -213,7 +214,9 @@ fn a_run(owner: &User) -> Session {
         ranks: Some(8),
         preflight: false,
     };
-    Session { app: "run".parse().unwrap(), program: Some(program), ..session(owner) }
+    let scratch = r#"{"kind":"node","stage_in":[{"from":"home:Übung 3/'; $(x)","to":"in"}],"stage_out":[{"from":"","to":"home:x"}]}"#;
+    let scratch = Some(serde_json::from_str(scratch).unwrap());
+    Session { app: "run".parse().unwrap(), program: Some(program), scratch, ..session(owner) }
 }
 
 /// A session that is there.

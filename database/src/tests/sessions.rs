@@ -215,6 +215,7 @@ on_both! {
         let damage = [
             ("state", "UPDATE sessions SET state = 'sleeping'", "UPDATE sessions SET state = 'queued'"),
             ("desired", "UPDATE sessions SET desired = 'perhaps'", "UPDATE sessions SET desired = 'running'"),
+            ("scratch", "UPDATE sessions SET scratch = '{\"kind\":\"disk\"}'", "UPDATE sessions SET scratch = NULL"),
             ("nodes", "UPDATE sessions SET nodes = '[\"../x\"]'", "UPDATE sessions SET nodes = '[]'"),
             ("cpus", "UPDATE sessions SET cpus = 4294967296", "UPDATE sessions SET cpus = 2"),
             ("job_id", "UPDATE sessions SET job_id = 7", "UPDATE sessions SET job_id = NULL"),

@@ -3,7 +3,7 @@
 use axum::Json;
 use axum::extract::State;
 use axum::response::{IntoResponse as _, Response};
-use eirene_core::{JobKind, Resources, RunProgram, SessionId};
+use eirene_core::{JobKind, Resources, RunProgram, ScratchSpec, SessionId};
 use http::{HeaderMap, StatusCode};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
@@ -80,6 +80,9 @@ pub(crate) struct NewRun {
     #[serde(default = "wanted::walltime_min", deserialize_with = "body::whole")]
     #[schema(minimum = 1, maximum = 527_040, default = 60)]
     walltime_min: u32,
+    /// Fast scratch on its nodes, seen as `/local`, for as long as it lasts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    scratch: Option<ScratchSpec>,
 }
 
 fn preflight() -> bool {
@@ -108,7 +111,7 @@ impl NewRun {
         };
         let program =
             RunProgram { file: self.file, arguments: self.arguments, ranks: self.ranks, preflight: self.preflight };
-        Ok(StartRun { name: title, program, image, project, resources })
+        Ok(StartRun { name: title, program, image, project, resources, scratch: self.scratch })
     }
 }
 

@@ -3,7 +3,7 @@
 use axum::Json;
 use axum::extract::State;
 use axum::response::{IntoResponse as _, Response};
-use eirene_core::{JobKind, Resources, SessionId};
+use eirene_core::{JobKind, Resources, ScratchSpec, SessionId};
 use http::{HeaderMap, StatusCode};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
@@ -62,6 +62,9 @@ pub(crate) struct NewSession {
     #[serde(default = "wanted::walltime_min", deserialize_with = "body::whole")]
     #[schema(minimum = 1, maximum = 527_040, default = 60)]
     walltime_min: u32,
+    /// Fast scratch on its nodes, seen as `/local`, for as long as it lasts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    scratch: Option<ScratchSpec>,
 }
 
 impl NewSession {
@@ -85,7 +88,7 @@ impl NewSession {
             gpu_type,
             walltime_min: self.walltime_min,
         };
-        Ok(StartSession { name: title, app, image, project, resources })
+        Ok(StartSession { name: title, app, image, project, resources, scratch: self.scratch.clone() })
     }
 }
 

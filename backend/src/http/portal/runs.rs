@@ -138,7 +138,7 @@ fn wish(input: &RunInput) -> Result<(StartRun, Option<IdempotencyKey>), Vec<Form
     let plain = RunInput { key: String::new(), ..input.clone() };
     let key =
         (!input.key.is_empty()).then(|| IdempotencyKey { key: input.key.clone(), body_sha256: fingerprint(&plain) });
-    Ok((StartRun { name, program, image, project: None, resources }, key))
+    Ok((StartRun { name, program, image, project: None, resources, scratch: None }, key))
 }
 
 /// An id as typed; what is no id is not there.

@@ -175,7 +175,7 @@ fn wish(input: &StartInput) -> Result<(StartSession, Option<IdempotencyKey>), Ve
     };
     let key =
         (!input.key.is_empty()).then(|| IdempotencyKey { key: input.key.clone(), body_sha256: input.fingerprint() });
-    Ok((StartSession { name, app, image, project: None, resources }, key))
+    Ok((StartSession { name, app, image, project: None, resources, scratch: None }, key))
 }
 
 impl StartInput {

@@ -283,6 +283,47 @@ async fn a_problem_says_what_programs_and_people_need() {
 }
 
 #[tokio::test]
+async fn a_scratch_is_taken_as_it_is_asked_for_and_what_is_wrong_with_it_is_named() {
+    let server = Server::start().await;
+    let ada = server.ada().await;
+    let asked = |scratch: serde_json::Value| {
+        let mut body = wish();
+        body["scratch"] = scratch;
+        start(&body).bearer(&ada)
+    };
+    let lists = json!({
+        "kind": "node", "size_mib": 100,
+        "stage_in": [{"from": "home:data", "to": "in"}],
+        "stage_out": [{"from": "out", "to": "home:kept", "on": "success"}],
+    });
+    let made = server.portal(asked(lists.clone())).await;
+    assert_eq!((made.status, &made.json()["scratch"]), (StatusCode::CREATED, &lists), "{}", made.body);
+    let id = made.json()["id"].as_str().unwrap().to_owned();
+    assert_eq!(server.portal(Ask::get(&format!("/api/v1/sessions/{id}")).bearer(&ada)).await.json()["scratch"], lists);
+    assert!(server.portal(start(&wish()).bearer(&ada)).await.json().get("scratch").is_none());
+    for (scratch, field) in [
+        (json!({"kind": "disk"}), "scratch.kind"),
+        (json!({"kind": "beeond"}), "scratch.kind"),
+        (json!({"kind": "node", "size_mib": 0}), "scratch.size_mib"),
+        (json!({"kind": "node", "sise_mib": 1}), "sise_mib"),
+        (json!({"kind": "node", "stage_in": [{"from": "project:x", "to": "x"}]}), "scratch"),
+        (json!({"kind": "node", "stage_in": [{"from": "home:../grace", "to": "x"}]}), "scratch.stage_in[0].from"),
+        (json!({"kind": "node", "stage_in": [{"from": "/etc", "to": "x"}]}), "scratch.stage_in[0].from"),
+        (json!({"kind": "node", "stage_out": [{"from": "x", "to": "home:/etc"}]}), "scratch.stage_out[0].to"),
+    ] {
+        let shown = scratch.to_string();
+        let refused = server.portal(asked(scratch)).await;
+        assert_eq!(
+            (refused.status.as_u16(), refused.fields()),
+            (422, vec![field.to_owned()]),
+            "{shown}: {}",
+            refused.body
+        );
+    }
+    assert_eq!(server.rows().await, 2);
+}
+
+#[tokio::test]
 async fn a_name_is_shown_as_it_is_and_never_as_markup() {
     let server = Server::start().await;
     let ada = server.ada().await;

@@ -1,6 +1,6 @@
 //! A run, as the API shows it.
 
-use eirene_core::{Reason, RunProgram, Session, SessionState};
+use eirene_core::{Reason, RunProgram, ScratchSpec, Session, SessionState};
 use jiff::Timestamp;
 use serde::Serialize;
 use utoipa::ToSchema;
@@ -72,6 +72,10 @@ pub struct RunView {
     node_details: Vec<NodeDetail>,
     /// What was asked for; CPUs, memory and GPUs are per node.
     resources: ResourcesView,
+    /// The fast scratch it asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    scratch: Option<ScratchSpec>,
     /// How often SLURM has restarted its job.
     restart_count: u32,
     /// When it was asked for.
@@ -129,6 +133,7 @@ impl RunView {
             nodes: run.nodes.iter().map(ToString::to_string).collect(),
             node_details: Vec::new(),
             resources: ResourcesView::from(&run.resources),
+            scratch: run.scratch.clone(),
             restart_count: run.restart_count,
             created_at: run.created_at,
             start_estimate: run.start_estimate,

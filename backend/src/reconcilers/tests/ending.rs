@@ -144,6 +144,24 @@ async fn a_session_that_never_becomes_ready_is_ended_with_its_reason() {
 }
 
 #[tokio::test]
+async fn a_scratch_may_take_its_time_to_be_filled() {
+    let mut engine = Engine::new().await;
+    let lists = r#"{"kind":"node","stage_in":[{"from":"home:a","to":"a"}],"stage_out":[{"from":"b","to":"home:b"}]}"#;
+    let wish = crate::services::sessions::StartSession {
+        scratch: Some(serde_json::from_str(lists).unwrap()),
+        ..TestApp::wish()
+    };
+    let id = engine.test.app.sessions.start(&engine.ada, wish, None).await.unwrap().0.id;
+    engine.submit().await;
+    engine.test.scheduler.job_becomes(JobState::Running);
+    engine.tick().await;
+    engine.ready.run().await.unwrap();
+    engine.pass(3000).await;
+    engine.ready.run().await.unwrap();
+    assert_eq!(engine.row(id).await.state, SessionState::Starting, "it may still be filled");
+}
+
+#[tokio::test]
 async fn nodes_that_are_being_prepared_are_given_the_time_they_need() {
     let mut engine = Engine::new().await;
     let id = engine.start().await;

@@ -52,6 +52,27 @@ async fn account_and_qos_are_the_configurations_where_the_session_names_none() {
 }
 
 #[tokio::test]
+async fn a_scratch_is_in_the_job_file_and_its_end_has_time_of_its_own() {
+    let engine = Engine::new().await;
+    let lists = r#"{"kind":"node","stage_in":[{"from":"home:a","to":"a"}],"stage_out":[{"from":"b","to":"home:b"}]}"#;
+    let wish = || crate::services::sessions::StartSession {
+        scratch: Some(serde_json::from_str(lists).unwrap()),
+        ..TestApp::wish()
+    };
+    let (session, _) = engine.test.app.sessions.start(&engine.ada, wish(), None).await.unwrap();
+    engine.submit().await;
+    let file = engine.test.launcher.job_files()[0].app.scratch.clone().unwrap();
+    assert_eq!((Some(&file.wanted), file.base.as_str(), file.reserve_s), (session.scratch.as_ref(), "/local", 600));
+    let spec = engine.test.scheduler.state().submits[0].1.clone();
+    assert_eq!((spec.warn_before_end_s, spec.feature), (120 + 600, None), "an hour is warned of two minutes before");
+    let mut row = session;
+    row.scratch = Some(serde_json::from_str(r#"{"kind":"beeond"}"#).unwrap());
+    let spec = crate::reconcilers::submit::job_spec(&engine.test.app, &row, "/home/ada/.eirene/sessions/x");
+    assert_eq!(spec.feature.map(|feature| feature.to_string()).as_deref(), Some("beeond"));
+    assert_eq!(spec.warn_before_end_s, 120, "nothing is copied back");
+}
+
+#[tokio::test]
 async fn two_starts_with_one_key_are_one_session_even_at_the_limit() {
     let engine = Engine::new().await;
     let (app, ada) = (&engine.test.app, &engine.ada);

@@ -7,7 +7,8 @@ use bytes::Bytes;
 use eirene_core::run::{FileKind, RunError};
 use eirene_core::session::RUN_APP;
 use eirene_core::{
-    AppName, ImageName, JobKind, ProjectName, Resources, RunProgram, Scope, Session, SessionId, SessionName,
+    AppName, ImageName, JobKind, ProjectName, Resources, RunProgram, Scope, ScratchSpec, Session, SessionId,
+    SessionName,
 };
 use eirene_words::{say, say_with};
 use futures_util::future;
@@ -37,6 +38,8 @@ pub struct StartRun {
     pub project: Option<ProjectName>,
     /// What it asks the cluster for.
     pub resources: Resources,
+    /// The fast scratch it wants.
+    pub scratch: Option<ScratchSpec>,
 }
 
 /// The runs.
@@ -75,7 +78,8 @@ impl Runs {
         key: Option<IdempotencyKey>,
     ) -> Result<(Session, bool), AppError> {
         let checked = async {
-            let errors = wrong_program(&wanted.program, &wanted.resources);
+            let mut errors = wrong_program(&wanted.program, &wanted.resources);
+            errors.extend(self.sessions.wrong_scratch(wanted.scratch.as_ref()));
             let image = self.sessions.image_for(&wanted.image, None, &wanted.resources, errors).await?;
             Ok(NewJob {
                 action: "run.start",
@@ -87,6 +91,7 @@ impl Runs {
                 image_path: image.path,
                 project: wanted.project,
                 resources: wanted.resources,
+                scratch: wanted.scratch,
             })
         };
         self.sessions.add(actor, key, checked).await
@@ -114,6 +119,10 @@ impl Runs {
             // Read again: what was seen before waiting for this turn may be over.
             let earlier = visible(db, actor, JobKind::Run, id).await?;
             self.sessions.fits(&earlier.resources).map_err(AppError::Invalid)?;
+            let errors = self.sessions.wrong_scratch(earlier.scratch.as_ref());
+            if !errors.is_empty() {
+                return Err(AppError::Invalid(errors));
+            }
             Ok(NewJob {
                 action: "run.requeue",
                 name: earlier.name.clone(),
@@ -123,6 +132,7 @@ impl Runs {
                 image_path: earlier.image_path.clone(),
                 project: earlier.project.clone(),
                 resources: earlier.resources.clone(),
+                scratch: earlier.scratch.clone(),
                 requeue_of: Some(earlier),
             })
         };

@@ -5,6 +5,7 @@
 use eirene_core::{Desired, JobKind, Session, SessionId, SessionState};
 
 use super::change::advance;
+use super::reasons::ScratchTrouble;
 use super::{Sessions, reasons};
 use crate::error::AppError;
 
@@ -41,18 +42,21 @@ impl Sessions {
         let session = self
             .change(id, |session| {
                 let stopping = session.state == SessionState::Stopping || session.desired == Desired::Ended;
-                if session.state.is_final() || (stopping && reasons::verdict(session).is_some()) {
+                // However it ended, its owner has to know that something of it is not in its place.
+                let lost = matches!(&outcome, AppOutcome::Scratch { trouble: ScratchTrouble::NotEmptied, .. });
+                if session.state.is_final() || (stopping && !lost && reasons::verdict(session).is_some()) {
                     return;
                 }
                 let kind = session.kind();
                 note_status(session, outcome.status());
-                if !stopping {
+                if !stopping || lost {
                     session.reason = Some(match &outcome {
                         AppOutcome::Ended => reasons::ended(kind),
                         AppOutcome::Failed(code) => reasons::failed(kind, *code),
                         AppOutcome::NeverReady(limit_s) => reasons::never_ready(kind, *limit_s),
                         AppOutcome::WalltimeReached => reasons::walltime_reached(kind),
                         AppOutcome::NotStarted(text) => reasons::agent_failed(kind, text.as_deref()),
+                        AppOutcome::Scratch { trouble, text, .. } => reasons::scratch_trouble(*trouble, text),
                     });
                 }
                 // The wish follows what happened: whatever the app left of its allocation is to be given back.
@@ -106,6 +110,15 @@ pub(crate) enum AppOutcome {
     WalltimeReached,
     /// It could not be started; a sentence that says why, if the agent has one.
     NotStarted(Option<String>),
+    /// Its fast scratch was in the way.
+    Scratch {
+        /// What of it.
+        trouble: ScratchTrouble,
+        /// The agent's words.
+        text: String,
+        /// With which status it had ended before, if it ran at all.
+        status: Option<i32>,
+    },
 }
 
 impl AppOutcome {
@@ -114,6 +127,7 @@ impl AppOutcome {
         match self {
             Self::Ended => Some(0),
             Self::Failed(status) => Some(*status),
+            Self::Scratch { status, .. } => *status,
             Self::NeverReady(_) | Self::WalltimeReached | Self::NotStarted(_) => None,
         }
     }

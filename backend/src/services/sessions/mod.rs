@@ -6,6 +6,7 @@ pub(crate) mod change;
 mod fits;
 pub mod notices;
 pub(crate) mod reasons;
+pub(crate) mod scratch;
 pub(crate) mod start;
 
 use std::sync::Arc;
@@ -19,6 +20,7 @@ use serde_json::{Value, json};
 pub use fits::fits;
 pub use start::{IdempotencyKey, StartSession, defaults};
 
+use crate::config::Scratch;
 use crate::error::{AppError, FieldError};
 use crate::services::Page;
 use crate::services::actor::Actor;
@@ -46,6 +48,8 @@ pub struct Parts {
     pub nudges: Nudges,
     /// Sessions one person may have at once.
     pub most_live: u32,
+    /// The fast scratch that is offered.
+    pub scratch: Scratch,
     /// Runs one person may have at once.
     pub most_runs: u32,
     /// A session or a run as the API shows it: the data of its events.

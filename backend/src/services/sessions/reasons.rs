@@ -4,8 +4,17 @@ use eirene_core::{JobKind, Reason, Sentence, Session, SessionState};
 use eirene_words::{say, say_with};
 
 /// Written down while a session is on its way to its end: how it is to be judged there.
-const FAILED: &[&str] =
-    &["never_ready", "app_failed", "program_failed", "agent_failed", "node_failed", "time_too_short"];
+const FAILED: &[&str] = &[
+    "never_ready",
+    "app_failed",
+    "program_failed",
+    "agent_failed",
+    "node_failed",
+    "time_too_short",
+    "scratch_unavailable",
+    "stage_in_failed",
+    "stage_out_failed",
+];
 const ENDED: &[&str] = &["app_ended", "program_ended", "walltime_reached"];
 
 /// The final state a session's reason already decides, if it does.
@@ -24,6 +33,33 @@ fn because(code: &str) -> Reason {
 
 fn because_with(code: &str, values: &[(&str, &str)]) -> Reason {
     Reason::new(code, say_with(&format!("reason.{code}"), values))
+}
+
+/// What can go wrong with a session's fast scratch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ScratchTrouble {
+    /// There is none on one of its nodes.
+    Unavailable,
+    /// Something could not be copied to it, so nothing was started.
+    NotFilled,
+    /// Something could not be copied from it.
+    NotEmptied,
+}
+
+impl ScratchTrouble {
+    /// The one that the agent means by this code.
+    pub(crate) fn of(code: &str) -> Option<Self> {
+        [Self::Unavailable, Self::NotFilled, Self::NotEmptied].into_iter().find(|trouble| trouble.code() == code)
+    }
+
+    /// Its code, the same here and there.
+    pub(crate) fn code(self) -> &'static str {
+        match self {
+            Self::Unavailable => "scratch_unavailable",
+            Self::NotFilled => "stage_in_failed",
+            Self::NotEmptied => "stage_out_failed",
+        }
+    }
 }
 
 pub(crate) fn scheduler_away() -> Reason {
@@ -158,6 +194,11 @@ pub(crate) fn vanished() -> Reason {
 
 pub(crate) fn submit_failed() -> Reason {
     because("submit_failed")
+}
+
+/// The fast scratch could not be made, filled, or emptied; `text` is the agent's, with the node or the path.
+pub(crate) fn scratch_trouble(trouble: ScratchTrouble, text: &str) -> Reason {
+    because_with(trouble.code(), &[("text", text)])
 }
 
 /// The agent gave up on app or program; it says why or it does not.

@@ -3,15 +3,15 @@
 use data_encoding::HEXLOWER;
 use eirene_core::secret::Secret;
 use eirene_core::{
-    AppName, Desired, Image, ImageName, JobKind, ProjectName, Resources, RunProgram, Scope, Session, SessionId,
-    SessionName, SessionState,
+    AppName, Desired, Image, ImageName, JobKind, ProjectName, Resources, RunProgram, Scope, ScratchSpec, Session,
+    SessionId, SessionName, SessionState,
 };
 use eirene_database::{Inserted, StateFilter};
 use eirene_words::{say, say_with};
 use serde_json::json;
 use sha2::{Digest as _, Sha256};
 
-use super::{Sessions, fits, reasons};
+use super::{Sessions, fits, reasons, scratch};
 use crate::error::{AppError, FieldError};
 use crate::services::actor::Actor;
 
@@ -47,6 +47,8 @@ pub struct StartSession {
     pub project: Option<ProjectName>,
     /// What it asks the cluster for.
     pub resources: Resources,
+    /// The fast scratch it wants.
+    pub scratch: Option<ScratchSpec>,
 }
 
 /// What makes a repeated request the same request.
@@ -70,6 +72,7 @@ pub(in crate::services) struct NewJob {
     pub(in crate::services) image_path: String,
     pub(in crate::services) project: Option<ProjectName>,
     pub(in crate::services) resources: Resources,
+    pub(in crate::services) scratch: Option<ScratchSpec>,
 }
 
 impl Sessions {
@@ -81,7 +84,8 @@ impl Sessions {
         key: Option<IdempotencyKey>,
     ) -> Result<(Session, bool), AppError> {
         let checked = async {
-            let image = self.image_for(&wanted.image, Some(&wanted.app), &wanted.resources, Vec::new()).await?;
+            let errors = self.wrong_scratch(wanted.scratch.as_ref());
+            let image = self.image_for(&wanted.image, Some(&wanted.app), &wanted.resources, errors).await?;
             let name = match wanted.name {
                 Some(name) => name,
                 None => wanted.app.as_str().parse().map_err(|e| AppError::Internal(anyhow::Error::new(e)))?,
@@ -96,6 +100,7 @@ impl Sessions {
                 image_path: image.path,
                 project: wanted.project,
                 resources: wanted.resources,
+                scratch: wanted.scratch,
             })
         };
         self.add(actor, key, checked).await
@@ -140,6 +145,11 @@ impl Sessions {
         self.parts.audit.record(actor.audit(action, &session.id.to_string(), "ok", details)).await;
         self.publish(&session).await;
         Ok((session, true))
+    }
+
+    /// What is wrong with the fast scratch that is wanted, as far as it can be known here.
+    pub(in crate::services) fn wrong_scratch(&self, wanted: Option<&ScratchSpec>) -> Vec<FieldError> {
+        wanted.map_or_else(Vec::new, |wanted| scratch::wrong(wanted, &self.parts.scratch))
     }
 
     /// Whether the cluster could ever give this.
@@ -205,6 +215,7 @@ impl Sessions {
             program: new.program,
             requeue_of: new.requeue_of.map(|earlier| earlier.id),
             exit_status: None,
+            scratch: new.scratch,
             image: new.image,
             image_path: new.image_path,
             project: new.project,

@@ -1,0 +1,104 @@
+//! Fast scratch: what a session or a run may ask for here, and what its job has to know of it.
+
+use eirene_core::scratch::{BEEOND_FEATURE, HOME_SPACE, JobScratch, ScratchError, ScratchKind, ScratchSpec};
+use eirene_core::{FeatureName, Session};
+use eirene_words::{say, say_with};
+
+use crate::config::Scratch;
+use crate::error::FieldError;
+
+/// What is wrong with what is wanted, by field.
+pub(super) fn wrong(wanted: &ScratchSpec, offered: &Scratch) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    if base(wanted.kind, offered).is_none() {
+        let kind = [("kind", wanted.kind.as_str())];
+        errors.push(FieldError::new("scratch.kind", say_with("wrong.no_scratch", &kind)));
+    }
+    if let Err(error) = wanted.check() {
+        let (field, key) = match error {
+            ScratchError::TooMany => ("scratch", "wrong.scratch_entries"),
+            ScratchError::SameTarget => ("scratch", "wrong.scratch_targets"),
+            ScratchError::Size => ("scratch.size_mib", "wrong.scratch_size"),
+            // These are found where they are read.
+            ScratchError::Path | ScratchError::Place => ("scratch", "wrong.plain"),
+        };
+        errors.push(FieldError::new(field, say(key)));
+    }
+    let unknown = wanted.spaces().into_iter().filter(|space| space.as_str() != HOME_SPACE);
+    errors.extend(
+        unknown.map(|space| FieldError::new("scratch", say_with("wrong.no_space", &[("space", space.as_str())]))),
+    );
+    errors
+}
+
+/// What the job file says of it; none where none was asked for, or it is not offered any more: then the program finds none, and says so.
+pub(crate) fn for_job(session: &Session, offered: &Scratch) -> Option<JobScratch> {
+    let wanted = session.scratch.clone()?;
+    let base = base(wanted.kind, offered)?.display().to_string();
+    Some(JobScratch { base, spaces: std::collections::BTreeMap::new(), reserve_s: reserve_s(session, offered), wanted })
+}
+
+/// Seconds before its time limit at which a session's program is ended, so that something can be copied back.
+pub(crate) fn reserve_s(session: &Session, offered: &Scratch) -> u32 {
+    let brings_out = session.scratch.as_ref().is_some_and(|scratch| !scratch.stage_out.is_empty());
+    let half = session.resources.walltime_min.saturating_mul(30);
+    if brings_out { offered.stage_out_reserve_s.min(half) } else { 0 }
+}
+
+/// The feature its nodes must have.
+pub(crate) fn feature(session: &Session) -> Option<FeatureName> {
+    let on_demand = session.scratch.as_ref().is_some_and(|scratch| scratch.kind == ScratchKind::Beeond);
+    BEEOND_FEATURE.parse().ok().filter(|_| on_demand)
+}
+
+fn base(kind: ScratchKind, offered: &Scratch) -> Option<&std::path::Path> {
+    match kind {
+        ScratchKind::Node => offered.node.as_deref(),
+        ScratchKind::Beeond => offered.beeond.as_deref(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::session;
+
+    fn offered() -> Scratch {
+        Scratch { node: Some("/local".into()), ..Scratch::default() }
+    }
+
+    fn asked(text: &str) -> ScratchSpec {
+        serde_json::from_str(text).unwrap()
+    }
+
+    #[test]
+    fn what_is_not_offered_or_not_known_is_named() {
+        let fields = |text: &str| -> Vec<(String, String)> {
+            wrong(&asked(text), &offered()).into_iter().map(|error| (error.field, error.message)).collect()
+        };
+        assert_eq!(fields(r#"{"kind":"node","stage_in":[{"from":"home:a","to":"a"}]}"#), []);
+        let said = fields(r#"{"kind":"beeond","size_mib":0,"stage_in":[{"from":"project:a","to":"a"}]}"#);
+        let names: Vec<&str> = said.iter().map(|(field, _)| field.as_str()).collect();
+        assert_eq!(names, ["scratch.kind", "scratch.size_mib", "scratch"]);
+        assert!(said[0].1.contains("`beeond`") && said[2].1.contains("`project`"), "{said:?}");
+        let twice = r#"{"kind":"node","stage_out":[{"from":"a","to":"home:x"},{"from":"b","to":"home:x"}]}"#;
+        assert_eq!(fields(twice).len(), 1);
+    }
+
+    #[test]
+    fn the_reserve_is_for_what_is_copied_back_and_leaves_half_of_the_time() {
+        let mut one = session("ada");
+        assert_eq!((reserve_s(&one, &offered()), for_job(&one, &offered())), (0, None));
+        one.scratch = Some(asked(r#"{"kind":"node"}"#));
+        assert_eq!((reserve_s(&one, &offered()), feature(&one)), (0, None));
+        one.scratch = Some(asked(r#"{"kind":"node","stage_out":[{"from":"a","to":"home:x"}]}"#));
+        one.resources.walltime_min = 60;
+        let file = for_job(&one, &offered()).unwrap();
+        assert_eq!((file.reserve_s, file.base.as_str(), file.spaces.len()), (600, "/local", 0));
+        one.resources.walltime_min = 10;
+        assert_eq!(reserve_s(&one, &offered()), 300);
+        one.scratch = Some(asked(r#"{"kind":"beeond"}"#));
+        assert_eq!(feature(&one).map(|feature| feature.to_string()).as_deref(), Some("beeond"));
+        assert_eq!(for_job(&one, &offered()), None, "not offered any more");
+    }
+}
