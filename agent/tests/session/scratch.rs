@@ -22,8 +22,8 @@ const WORKS: &str = "#!/bin/sh\nset -e\nmkdir \"$LOCAL/results\"\ncat \"$LOCAL/i
 const GOES_ON: &str = "#!/bin/sh\ntold=\ntrap '[ -z \"$told\" ] || exit 0; told=1; echo told >>\"$LOCAL/log\"' TERM\n\
     mkdir \"$LOCAL/results\"\necho works >\"$LOCAL/log\"\necho begun\nwhile [ -e \"$LOCAL\" ]; do sleep 0.05; done\n";
 
-fn wanted(lists: &'static str) -> impl FnOnce(&str) -> JobScratch {
-    move |base| JobScratch {
+fn wanted(lists: &'static str) -> impl FnOnce(&Path, &str) -> JobScratch {
+    move |_, base| JobScratch {
         wanted: serde_json::from_str(lists).unwrap(),
         base: base.to_owned(),
         spaces: BTreeMap::new(),
@@ -56,7 +56,6 @@ async fn a_program_has_its_scratch_and_what_it_made_there_is_kept() {
     let mut job = started(&portal, WORKS, "c1");
     let (_, opener) = portal.welcome(Some("key")).await;
     let mut control = Control::open(&opener).await;
-    control.wait_for(is_ready).await;
     assert_eq!(control.last_word().await, FromAgent::Exited { status: Some(0), code: None, text: None });
     assert_eq!(job.exit().await, 0);
     assert_eq!((read(&job, "kept/b").as_deref(), read(&job, "log").as_deref()), (Some("alpha"), Some("worked\n")));
@@ -111,6 +110,7 @@ async fn the_time_before_the_limit_is_for_what_is_to_be_kept() {
     let mut job = Job::start_in_scratch(&portal, GOES_ON, soon, "c1", wanted(IN_AND_OUT));
     let (_, opener) = portal.welcome(Some("key")).await;
     let mut control = Control::open(&opener).await;
+    control.wait_for(is_ready).await;
     has_begun(&job).await;
     job.signal(Signal::SIGUSR1);
     control.wait_for(|said| *said == FromAgent::Stopping { why: StopCause::Walltime }).await;
@@ -176,9 +176,12 @@ async fn every_node_has_a_scratch_of_its_own_and_keeps_what_is_in_it() {
 #[tokio::test]
 async fn a_node_whose_scratch_cannot_be_filled_ends_the_session_and_leaves_nothing_on_any() {
     let portal = Portal::open().await;
-    let mut job = started(&portal, GOES_ON, "c[1-2]");
+    let without_disk = |home: &Path, base: &str| {
+        std::fs::remove_dir(home.join("c2/disk")).unwrap();
+        wanted(IN_AND_OUT)(home, base)
+    };
+    let mut job = Job::start_in_scratch(&portal, GOES_ON, HOUR, "c[1-2]", without_disk);
     let (_, opener) = portal.welcome(Some("key")).await;
-    std::fs::remove_dir_all(job.home.join("c2/disk")).unwrap();
     let said = Control::open(&opener).await.last_word().await;
     let FromAgent::Exited { code: Some(code), text: Some(text), .. } = said else { panic!("{said:?}") };
     assert!(code == "scratch_unavailable" && text.starts_with("node c2 has no directory"), "{code}: {text}");

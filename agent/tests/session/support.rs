@@ -210,13 +210,14 @@ impl Job {
         Self::start_with(portal, "run", None, 20, Some((run, script)), ends_in, |_, _, _| ())
     }
 
-    /// The same with a scratch on a disk of its own, as `scratch` makes it of the disk's path; `nodes` is SLURM's list of the job's nodes.
+    /// The same with a scratch on a disk of its own, as `scratch` makes it of the home, with each node's disk in it, and the disk's path on every
+    /// node; `nodes` is SLURM's list of the job's nodes.
     pub(crate) fn start_in_scratch(
         portal: &Portal,
         script: &str,
         ends_in: Duration,
         nodes: &str,
-        scratch: impl FnOnce(&str) -> JobScratch,
+        scratch: impl FnOnce(&Path, &str) -> JobScratch,
     ) -> Self {
         let run = RunProgram { file: "tool".into(), arguments: Vec::new(), ranks: None, preflight: true };
         Self::start_with(portal, "run", None, 20, Some((run, script)), ends_in, |home, app, command| {
@@ -226,7 +227,7 @@ impl Job {
             }
             std::fs::create_dir(home.join("data")).unwrap();
             std::fs::write(home.join("data/a"), "alpha").unwrap();
-            app.scratch = Some(scratch("/proc/self/cwd/disk"));
+            app.scratch = Some(scratch(home, "/proc/self/cwd/disk"));
             command.current_dir(home.join("c1")).env("SLURM_JOB_NODELIST", nodes);
         })
     }
