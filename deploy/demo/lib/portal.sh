@@ -6,12 +6,14 @@ portal_config=/etc/eirene/eirened.toml
 on_portal() { dk exec -i -u eirene portal "$@"; }
 
 restart_changed() {
-    local name
-    for name in eirene-launcher eirened; do
-        if [[ " ${changed_binaries[*]} " == *" $name "* ]]; then
-            dk exec portal demo-ctl "${name#eirene-}" restart
-        fi
-    done
+    local changed=" ${changed_binaries[*]} "
+    # The launcher takes its own copy of eirene-files when it starts.
+    if [[ $changed == *" eirene-launcher "* || $changed == *" eirene-files "* ]]; then
+        dk exec portal demo-ctl launcher restart
+    fi
+    if [[ $changed == *" eirened "* ]]; then
+        dk exec portal demo-ctl eirened restart
+    fi
 }
 
 healthy() { curl -sf -m 5 -o /dev/null -H "Host: eirene.localhost:$port" "http://127.0.0.1:$port/healthz"; }
