@@ -44,7 +44,12 @@ export async function copyExamples(page, id, name) {
 }
 
 /** Waits until the notebook's kernel has nothing to do. */
-export const idle = (page) => page.locator(IDLE).waitFor({ timeout: PATIENCE_MS });
+export async function idle(page) {
+  // JupyterLab shows an idle kernel before it has one, and asks for one where a cell is run then.
+  const attached = async () => (await (await fetch("/api/sessions")).json()).some(({ kernel }) => kernel.execution_state === "idle" && kernel.connections > 0);
+  await page.waitForFunction(attached, undefined, { timeout: PATIENCE_MS, polling: 200 });
+  await page.locator(IDLE).waitFor({ timeout: PATIENCE_MS });
+}
 
 /** The code cell that begins like this. */
 export const cell = (page, begin) => page.locator(`${PANEL} .jp-CodeCell`).filter({ has: page.locator(".cm-content", { hasText: begin }) }).first();
