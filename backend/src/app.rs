@@ -19,6 +19,7 @@ use crate::services::accounts::Accounts;
 use crate::services::audit::Audit;
 use crate::services::cluster::Cluster;
 use crate::services::events::Events;
+use crate::services::files::Files;
 use crate::services::images::Images;
 use crate::services::logins::Logins;
 use crate::services::logs::Logs;
@@ -79,6 +80,8 @@ pub struct App {
     pub storage_limits: StorageLimits,
     /// Spaces.
     pub spaces: Spaces,
+    /// What is in them.
+    pub files: Files,
     /// Events for open pages.
     pub events: Events,
     /// Audit log.
@@ -131,6 +134,12 @@ impl App {
             groups,
         };
         let spaces = Spaces::new(parts, &config);
+        let parts = crate::services::files::Parts {
+            launcher: Arc::clone(&launcher),
+            spaces: spaces.clone(),
+            audit: audit.clone(),
+        };
+        let files = Files::new(parts, &config);
         let shown = Arc::clone(&config);
         let sessions = Sessions::new(crate::services::sessions::Parts {
             db: db.clone(),
@@ -169,6 +178,7 @@ impl App {
             storage_limits: StorageLimits::new(storage.clone(), audit.clone()),
             storage,
             spaces,
+            files,
             events,
             audit,
             logs,

@@ -6,6 +6,8 @@ use eirene_database::DbError;
 use eirene_words::{say, say_with};
 use serde::Serialize;
 
+use crate::services::files::trouble::FilesTrouble;
+
 /// What is wrong with one field of the input.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, utoipa::ToSchema)]
 pub struct FieldError {
@@ -72,6 +74,9 @@ pub enum AppError {
         /// Seconds after which it is worth trying again.
         retry_after_s: u64,
     },
+    /// Nothing came of a request about files.
+    #[error("{}", .0.text)]
+    Files(Box<FilesTrouble>),
     /// A fault of ours. The text is for the log, never for the caller.
     #[error("internal error")]
     Internal(#[source] anyhow::Error),

@@ -11,6 +11,7 @@ pub mod error;
 pub mod files;
 pub mod http;
 pub mod launcher_client;
+pub mod places;
 pub mod probe;
 pub mod reconcilers;
 pub mod server;

@@ -29,8 +29,8 @@ use tokio_util::task::TaskTracker;
 use self::progress::Progress;
 use crate::app::App;
 use crate::config::{Config, Network};
-use crate::http::places::{Place, Places};
 use crate::http::{self, HttpService};
+use crate::places::{Place, Places};
 use crate::workers::WorkerId;
 
 /// Connections at once.

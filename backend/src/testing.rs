@@ -390,7 +390,7 @@ impl TestApp {
         let clock = MockClock::new(start_time());
         let scheduler = FakeScheduler::new(clock.clone());
         let launcher = FakeLauncher::default();
-        let (storage, groups) = (FakeStorage::new(), FakeGroups::new());
+        let (storage, groups) = (FakeStorage::new(), FakeGroups::new(directory.path().join("home")));
         let ports = Ports {
             db: db.clone(),
             clock: Arc::new(clock.clone()),

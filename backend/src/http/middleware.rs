@@ -15,6 +15,7 @@ use http::{HeaderValue, Method, StatusCode, header};
 use super::health::KeepBody;
 use super::problem::{HttpError, Problem};
 use super::request::{CausedBy, RequestInfo, caused_by};
+use super::unhurried::{QUIET, Unhurried};
 use super::{headers, portal};
 use crate::app::App;
 use crate::error::AppError;
@@ -36,7 +37,7 @@ pub async fn guard(State(app): State<App>, request: Request, next: Next) -> Resp
 
     let mut response = match refuse_foreign(&app, &request, for_program) {
         Some(error) => error.into_response(),
-        None => run(request, next).await,
+        None => run(request, next, PATIENCE, QUIET).await,
     };
     response = finish_error(response, for_program, &info);
     if response.status() == StatusCode::UNAUTHORIZED && for_program {
@@ -74,16 +75,26 @@ fn refuse_foreign(app: &App, request: &Request, for_program: bool) -> Option<Htt
     }
 }
 
-async fn run(request: Request, next: Next) -> Response {
+/// Waits for the answer to begin: `patience`, or, once something moves, until nothing has for `quiet`.
+async fn run(mut request: Request, next: Next, patience: Duration, quiet: Duration) -> Response {
+    let unhurried = Unhurried::default();
+    request.extensions_mut().insert(unhurried.clone());
     let handled = AssertUnwindSafe(next.run(request)).catch_unwind();
-    match tokio::time::timeout(PATIENCE, handled).await {
-        Ok(Ok(response)) => response,
-        Ok(Err(panic)) => {
+    tokio::pin!(handled);
+    let mut wait = Some(patience);
+    let mut outcome = None;
+    while let Some(left) = wait {
+        outcome = tokio::time::timeout(left, handled.as_mut()).await.ok();
+        wait = if outcome.is_none() { unhurried.left(quiet) } else { None };
+    }
+    match outcome {
+        Some(Ok(response)) => response,
+        Some(Err(panic)) => {
             let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
             let text = text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default();
             HttpError::from(AppError::Internal(anyhow::anyhow!("a handler panicked: {text}"))).into_response()
         }
-        Err(_) => HttpError::from(AppError::Unavailable { what: say("away.answer"), retry_after_s: 5 }).into_response(),
+        None => HttpError::from(AppError::Unavailable { what: say("away.answer"), retry_after_s: 5 }).into_response(),
     }
 }
 
@@ -157,4 +168,37 @@ fn note(method: &'static str, route: &str, status: StatusCode, begun: Instant, i
         user.id = user.as_deref().unwrap_or("-"),
         "Answered a request"
     );
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::Router;
+    use axum::body::Body;
+    use axum::routing::get;
+    use tower::ServiceExt as _;
+
+    use super::*;
+
+    const SHORT: Duration = Duration::from_millis(10);
+
+    /// The status of a handler that may have said that something moved, and then takes so long.
+    async fn after(moves: bool, takes: Duration, quiet: Duration) -> StatusCode {
+        let handler = move |unhurried: Unhurried| async move {
+            if moves {
+                unhurried.moved();
+            }
+            tokio::time::sleep(takes).await;
+        };
+        let guarded = axum::middleware::from_fn(move |request, next| run(request, next, SHORT, quiet));
+        let router = Router::new().route("/", get(handler)).layer(guarded);
+        router.oneshot(Request::new(Body::empty())).await.unwrap().status()
+    }
+
+    #[tokio::test]
+    async fn what_moves_is_waited_for_and_what_has_stopped_is_not() {
+        let ever = Duration::from_hours(1);
+        assert_eq!(after(false, ever, ever).await, StatusCode::SERVICE_UNAVAILABLE, "it never moved");
+        assert_eq!(after(true, ever, SHORT).await, StatusCode::SERVICE_UNAVAILABLE, "it stopped");
+        assert_eq!(after(true, 5 * SHORT, ever).await, StatusCode::OK);
+    }
 }

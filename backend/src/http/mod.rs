@@ -26,7 +26,6 @@ pub mod headers;
 pub mod health;
 pub mod live;
 pub mod middleware;
-pub mod places;
 pub mod portal;
 pub mod problem;
 pub mod proxy;
@@ -34,6 +33,7 @@ pub mod request;
 pub mod streams;
 #[cfg(test)]
 mod tests;
+pub mod unhurried;
 pub mod view;
 
 use std::convert::Infallible;

@@ -13,6 +13,7 @@ use http::{HeaderValue, StatusCode, header};
 use serde::Serialize;
 
 use crate::error::{AppError, FieldError};
+use crate::services::files::trouble::{FilesTrouble, Kind};
 
 /// An error on its way out of a handler.
 #[derive(Debug)]
@@ -50,6 +51,9 @@ pub struct Problem {
     /// Seconds for `Retry-After`.
     #[serde(skip)]
     pub retry_after_s: Option<u64>,
+    /// The size of a file that has no such range, for `Content-Range`; where an upload goes on, for its offset.
+    #[serde(skip)]
+    pub bytes: Option<u64>,
     /// What the log is told and the caller is not.
     #[serde(skip)]
     #[schema(ignore)]
@@ -68,6 +72,7 @@ impl Problem {
             request_id: String::new(),
             errors: Vec::new(),
             retry_after_s: None,
+            bytes: None,
             cause: None,
         }
     }
@@ -92,6 +97,11 @@ impl Problem {
         if let Some(seconds) = self.retry_after_s {
             response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(seconds));
         }
+        if let (StatusCode::RANGE_NOT_SATISFIABLE, Some(bytes)) = (self.status_code(), self.bytes)
+            && let Ok(range) = HeaderValue::try_from(format!("bytes */{bytes}"))
+        {
+            response.headers_mut().insert(header::CONTENT_RANGE, range);
+        }
     }
 }
 
@@ -109,6 +119,27 @@ impl HttpError {
     /// The problem inside.
     pub fn problem(&self) -> &Problem {
         &self.0
+    }
+}
+
+/// The status of what is wrong with files.
+fn files_status(kind: Kind) -> StatusCode {
+    match kind {
+        Kind::NotThere => StatusCode::NOT_FOUND,
+        Kind::MayNot => StatusCode::FORBIDDEN,
+        Kind::Conflict => StatusCode::CONFLICT,
+        Kind::Wrong => StatusCode::UNPROCESSABLE_ENTITY,
+        Kind::OutOfRange => StatusCode::RANGE_NOT_SATISFIABLE,
+        Kind::NoRoom => StatusCode::INSUFFICIENT_STORAGE,
+        Kind::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
+        Kind::Locked => StatusCode::LOCKED,
+        Kind::Gone => StatusCode::GONE,
+        // The upload protocol's own: "Checksum Mismatch".
+        Kind::ChecksumDiffers => StatusCode::from_u16(460).unwrap_or(StatusCode::BAD_REQUEST),
+        Kind::BrokenOff => StatusCode::BAD_REQUEST,
+        Kind::TooMany => StatusCode::TOO_MANY_REQUESTS,
+        Kind::Away => StatusCode::SERVICE_UNAVAILABLE,
+        Kind::Failed => StatusCode::INTERNAL_SERVER_ERROR,
     }
 }
 
@@ -142,6 +173,10 @@ impl From<AppError> for HttpError {
                     say_with("problem.unavailable", &[("what", what.as_str())]),
                 )
             },
+            AppError::Files(trouble) => {
+                let FilesTrouble { kind, code, text, retry_after_s, bytes } = *trouble;
+                Problem { retry_after_s, bytes, ..Problem::new(files_status(kind), code, text) }
+            }
             AppError::Internal(cause) => Problem {
                 cause: Some(Arc::new(cause)),
                 ..Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", say("problem.internal"))

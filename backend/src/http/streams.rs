@@ -13,10 +13,10 @@ use eirene_words::say;
 use futures_util::stream::{self, StreamExt as _};
 use http::{HeaderMap, HeaderValue, StatusCode, header};
 
-use super::places::{Place, Places};
 use super::problem::{HttpError, Problem};
 use crate::app::App;
 use crate::error::{AppError, FieldError};
+use crate::places::{Place, Places};
 use crate::services::access::{Grant, Ticket};
 use crate::services::actor::Actor;
 

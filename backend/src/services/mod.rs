@@ -9,6 +9,7 @@ pub mod actor;
 pub mod audit;
 pub mod cluster;
 pub mod events;
+pub mod files;
 pub mod images;
 pub mod logins;
 pub mod logs;

@@ -1,6 +1,7 @@
 //! A storage and a user database in memory.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use async_trait::async_trait;
@@ -182,11 +183,13 @@ type People = BTreeMap<Username, Vec<GroupName>>;
 #[derive(Clone)]
 pub(crate) struct FakeGroups {
     people: Arc<Mutex<Option<People>>>,
+    homes: PathBuf,
 }
 
 impl FakeGroups {
-    pub(crate) fn new() -> Self {
-        Self { people: Arc::new(Mutex::new(Some(BTreeMap::new()))) }
+    /// Homes lie in `homes`, by name.
+    pub(crate) fn new(homes: PathBuf) -> Self {
+        Self { people: Arc::new(Mutex::new(Some(BTreeMap::new()))), homes }
     }
 
     /// Puts a person into a group.
@@ -211,5 +214,9 @@ impl GroupSource for FakeGroups {
 
     async fn number_of(&self, _group: &GroupName) -> Result<Option<u32>, GroupsAway> {
         Ok(Some(5000))
+    }
+
+    async fn home_of(&self, person: &Username) -> Result<PathBuf, GroupsAway> {
+        Ok(self.homes.join(person.as_str()))
     }
 }

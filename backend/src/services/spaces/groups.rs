@@ -6,6 +6,7 @@
 
 use std::collections::HashMap;
 use std::ffi::CString;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -26,7 +27,7 @@ const WAIT: Duration = Duration::from_secs(5);
 /// Questions that may be open at once. One that hangs keeps its thread, and others need some too.
 const MOST_OPEN: usize = 8;
 
-/// The user database's groups.
+/// What the user database knows of people: their groups, and where their homes are.
 #[async_trait]
 pub trait GroupSource: Send + Sync + 'static {
     /// All groups of a person. One that the database does not know is [`GroupsAway`] too: whoever has an account here was known when it was made.
@@ -34,6 +35,9 @@ pub trait GroupSource: Send + Sync + 'static {
 
     /// The number of a group.
     async fn number_of(&self, group: &GroupName) -> Result<Option<u32>, GroupsAway>;
+
+    /// A person's home directory, absolute.
+    async fn home_of(&self, person: &Username) -> Result<PathBuf, GroupsAway>;
 }
 
 /// Asks the user database from this process, in a thread that is given up when it takes too long.
@@ -93,43 +97,66 @@ impl GroupSource for LocalGroups {
         })
         .await
     }
+
+    async fn home_of(&self, person: &Username) -> Result<PathBuf, GroupsAway> {
+        let person = person.clone();
+        self.ask(move || Ok(User::from_name(person.as_str()).ok().flatten().ok_or(GroupsAway)?.dir)).await
+    }
 }
 
-/// When a person's groups were asked for, and which they were.
-type Answers = HashMap<Username, (Timestamp, Arc<[GroupName]>)>;
+/// When something was asked of each person, and what the answer was.
+type Answers<T> = Arc<Mutex<HashMap<Username, (Timestamp, T)>>>;
 
 /// Keeps answers for a while.
 #[derive(Clone)]
 pub(super) struct KnownGroups {
     source: Arc<dyn GroupSource>,
     clock: Arc<dyn Clock>,
-    known: Arc<Mutex<Answers>>,
+    known: Answers<Arc<[GroupName]>>,
+    homes: Answers<PathBuf>,
 }
 
 impl KnownGroups {
     pub(super) fn new(source: Arc<dyn GroupSource>, clock: Arc<dyn Clock>) -> Self {
-        Self { source, clock, known: Arc::default() }
+        Self { source, clock, known: Arc::default(), homes: Arc::default() }
     }
 
     /// All groups of a person, at most a minute old.
     pub(super) async fn of(&self, person: &Username) -> Result<Arc<[GroupName]>, GroupsAway> {
-        let now = self.clock.now();
-        if let Some((at, groups)) = self.known.lock().unwrap_or_else(PoisonError::into_inner).get(person)
-            && now.duration_since(*at).abs() < HOLDS
-        {
-            return Ok(Arc::clone(groups));
+        if let Some(groups) = self.kept(&self.known, person) {
+            return Ok(groups);
         }
         let groups: Arc<[GroupName]> = self.source.groups_of(person).await?.into();
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        if known.len() >= MOST {
-            known.clear();
-        }
-        known.insert(person.clone(), (now, Arc::clone(&groups)));
+        self.keep(&self.known, person, Arc::clone(&groups));
         Ok(groups)
     }
 
     pub(super) async fn number_of(&self, group: &GroupName) -> Result<Option<u32>, GroupsAway> {
         self.source.number_of(group).await
+    }
+
+    /// A person's home directory, as it was a minute ago.
+    pub(super) async fn home_of(&self, person: &Username) -> Result<PathBuf, GroupsAway> {
+        if let Some(home) = self.kept(&self.homes, person) {
+            return Ok(home);
+        }
+        let home = self.source.home_of(person).await?;
+        self.keep(&self.homes, person, home.clone());
+        Ok(home)
+    }
+
+    fn kept<T: Clone>(&self, answers: &Answers<T>, person: &Username) -> Option<T> {
+        let now = self.clock.now();
+        let known = answers.lock().unwrap_or_else(PoisonError::into_inner);
+        known.get(person).filter(|(at, _)| now.duration_since(*at).abs() < HOLDS).map(|(_, answer)| answer.clone())
+    }
+
+    fn keep<T>(&self, answers: &Answers<T>, person: &Username, answer: T) {
+        let mut known = answers.lock().unwrap_or_else(PoisonError::into_inner);
+        if known.len() >= MOST {
+            known.clear();
+        }
+        known.insert(person.clone(), (self.clock.now(), answer));
     }
 }
 
@@ -142,6 +169,7 @@ mod tests {
         let database = LocalGroups::default();
         let root = database.groups_of(&"root".parse().unwrap()).await.unwrap();
         assert!(root.contains(&"root".parse().unwrap()), "{root:?}");
+        assert_eq!(database.home_of(&"root".parse().unwrap()).await, Ok(PathBuf::from("/root")));
         assert_eq!(database.number_of(&"root".parse().unwrap()).await, Ok(Some(0)));
         assert_eq!(database.number_of(&"no.such.group.here".parse().unwrap()).await, Ok(None));
     }

@@ -16,6 +16,7 @@ pub(crate) mod testing;
 mod tests;
 pub mod trend;
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use eirene_core::space::{Level, SeenUsage, SpaceDesired, StripeHint, Usage, UsageSample, UsageSource};
@@ -192,13 +193,8 @@ impl Spaces {
     /// The space of this name, if `actor` may know of it: its people, and admins, who see the row and what it uses.
     async fn visible(&self, actor: &Actor, name: &SpaceName) -> Result<Space, AppError> {
         actor.require(Scope::FilesRead)?;
-        let own = self.own(&actor.user).await?;
-        let personal = |space: &&Space| match name.as_str() {
-            Space::HOME_ROOT => space.kind == SpaceKind::Home,
-            root => space.root.as_str() == root && self.inner.personal.contains(&space.root),
-        };
-        if let Some(space) = own.iter().find(personal) {
-            return Ok(space.clone());
+        if let Some(space) = self.own_called(&actor.user, name).await? {
+            return Ok(space);
         }
         let space = self.inner.db.space_by_name(name).await?;
         if actor.acts_as_admin() {
@@ -212,6 +208,56 @@ impl Spaces {
             (_, _, Err(error)) => Err(away(error)),
             (_, _, Ok(_)) => Err(AppError::NotFound),
         }
+    }
+
+    /// The space of this name and what the person may do with what is in it. Admins have no more of it than everybody.
+    pub(crate) async fn usable(&self, user: &User, name: &SpaceName) -> Result<(Space, Reach), AppError> {
+        let space = match self.own_called(user, name).await? {
+            Some(own) => own,
+            None => self.inner.db.space_by_name(name).await?.ok_or(AppError::NotFound)?,
+        };
+        self.reached(user, space).await
+    }
+
+    /// The same by the space's id.
+    pub(crate) async fn usable_id(&self, user: &User, id: SpaceId) -> Result<(Space, Reach), AppError> {
+        let space = self.inner.db.space(id).await?.ok_or(AppError::NotFound)?;
+        self.reached(user, space).await
+    }
+
+    async fn reached(&self, user: &User, space: Space) -> Result<(Space, Reach), AppError> {
+        let groups = self.groups(user, std::iter::once(&space)).await;
+        match reach(&space, user.id, as_groups(&groups)).map_err(away)? {
+            Reach::Hidden => Err(AppError::NotFound),
+            reach @ (Reach::Read | Reach::Write) => Ok((space, reach)),
+        }
+    }
+
+    /// All spaces that are there and that the person may use. While the user database does not say whether those of groups are among them,
+    /// they are not: whoever asks for one hears so.
+    pub(crate) async fn all_usable(&self, user: &User) -> Result<Vec<(Space, Reach)>, AppError> {
+        let mut spaces = self.own(user).await?;
+        spaces.extend(self.inner.db.spaces_of_groups().await?);
+        let groups = self.groups(user, spaces.iter()).await;
+        let usable = spaces.into_iter().filter(|space| space.state == SpaceState::Present).filter_map(|space| {
+            let reach = reach(&space, user.id, as_groups(&groups)).unwrap_or(Reach::Hidden);
+            (reach > Reach::Hidden).then_some((space, reach))
+        });
+        Ok(usable.collect())
+    }
+
+    /// A person's home directory.
+    pub(crate) async fn home_of(&self, user: &User) -> Result<PathBuf, AppError> {
+        self.inner.groups.home_of(&user.username).await.map_err(away)
+    }
+
+    /// One of a person's own spaces by what they call it: the home is `home`, and what everybody has one of goes by its root's name.
+    async fn own_called(&self, user: &User, name: &SpaceName) -> Result<Option<Space>, AppError> {
+        let called = |space: &Space| match name.as_str() {
+            Space::HOME_ROOT => space.kind == SpaceKind::Home,
+            root => space.root.as_str() == root && self.inner.personal.contains(&space.root),
+        };
+        Ok(self.own(user).await?.into_iter().find(called))
     }
 
     /// A person's own spaces; the home has a row from now on.
