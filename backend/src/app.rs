@@ -1,7 +1,9 @@
 //! What everything else is given: the configuration, the services, and the ports to the outside world.
 
 use std::sync::Arc;
+use std::time::Duration;
 
+use eirene_core::file_work::Operation;
 use eirene_core::launcher::Launcher;
 use eirene_core::scheduler::Scheduler;
 use eirene_core::storage::SharedStorage;
@@ -10,9 +12,9 @@ use eirene_database::Db;
 use tokio_util::sync::CancellationToken;
 
 use crate::config::Config;
-use crate::files::FilesPool;
+use crate::files::{FilesPool, Limits};
 use crate::http::streams::StreamPlaces;
-use crate::http::view::{RunView, SessionView};
+use crate::http::view::{OperationView, RunView, SessionView};
 use crate::reconcilers::Status;
 use crate::services::access::Access;
 use crate::services::accounts::Accounts;
@@ -25,6 +27,7 @@ use crate::services::logins::Logins;
 use crate::services::logs::Logs;
 use crate::services::nodes::NodeReports;
 use crate::services::nudge::Nudges;
+use crate::services::operations::Operations;
 use crate::services::passwords::Passwords;
 use crate::services::runs::Runs;
 use crate::services::sessions::Sessions;
@@ -82,6 +85,8 @@ pub struct App {
     pub spaces: Spaces,
     /// What is in them.
     pub files: Files,
+    /// Work on them that outlives its request.
+    pub operations: Operations,
     /// Events for open pages.
     pub events: Events,
     /// Audit log.
@@ -99,7 +104,7 @@ pub struct App {
     /// Who may reach which app.
     pub access: Access,
     /// People's file processes.
-    pub files: Arc<FilesPool>,
+    pub file_processes: Arc<FilesPool>,
     /// Agents that are connected.
     pub tunnels: TunnelRegistry,
     /// Bells of the reconcilers.
@@ -134,12 +139,17 @@ impl App {
             groups,
         };
         let spaces = Spaces::new(parts, &config);
+        let limits = Limits { idle: Duration::from_secs(config.files.idle_s), ..Limits::default() };
+        let file_processes = Arc::new(FilesPool::new(Arc::clone(&launcher), limits));
         let parts = crate::services::files::Parts {
-            launcher: Arc::clone(&launcher),
+            pool: Arc::clone(&file_processes),
             spaces: spaces.clone(),
             audit: audit.clone(),
         };
         let files = Files::new(parts, &config);
+        let show =
+            |operation: &Operation| serde_json::to_value(OperationView::from(operation.clone())).unwrap_or_default();
+        let operations = Operations::new(db.clone(), clock.clone(), events.clone(), Arc::new(show));
         let shown = Arc::clone(&config);
         let sessions = Sessions::new(crate::services::sessions::Parts {
             db: db.clone(),
@@ -160,8 +170,7 @@ impl App {
             }),
         });
         let runs = Runs::new(sessions.clone(), logs.clone());
-        let files = Arc::new(FilesPool::new(Arc::clone(&launcher), crate::files::Limits::default()));
-        let access = Access::new(db.clone(), clock.clone(), audit.clone(), Some(Arc::clone(&files)));
+        let access = Access::new(db.clone(), clock.clone(), audit.clone(), Some(Arc::clone(&file_processes)));
         let accounts = Accounts::new(db.clone(), clock.clone(), audit.clone(), passwords, access.clone());
         let logins = Logins::new(db.clone(), clock.clone(), audit.clone(), accounts.clone(), access.clone());
         let tokens = Tokens::new(db.clone(), clock.clone(), audit.clone(), accounts.clone(), access.clone());
@@ -179,6 +188,7 @@ impl App {
             storage,
             spaces,
             files,
+            operations,
             events,
             audit,
             logs,
@@ -187,7 +197,7 @@ impl App {
             logins,
             tokens,
             access,
-            files,
+            file_processes,
             tunnels,
             nudges,
             status: Status::default(),

@@ -1,5 +1,5 @@
-//! Work on files that outlives a request: uploads that go on after a break, and copies, deletions and searches that take a while. Nothing
-//! does such work yet; these are the words its rows are written in.
+//! Work on files that outlives a request: uploads that go on after a break, and copies, deletions and searches that take a while. These are
+//! the words its rows are written in.
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};

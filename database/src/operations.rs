@@ -1,4 +1,4 @@
-//! Work on files that outlives a request. Nothing does such work yet.
+//! Work on files that outlives a request.
 
 use eirene_core::file_work::{Operation, OperationState};
 use eirene_core::{OperationId, UserId};

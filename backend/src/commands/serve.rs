@@ -57,6 +57,13 @@ pub(super) async fn serve(config: Config) -> anyhow::Result<()> {
     let (workers, threads) = Workers::start().context("the threads for connections could not be started")?;
     let app = App { workers, ..built };
 
+    let interrupted = app.operations.begin_anew().await.context("operations could not be looked through")?;
+    if interrupted > 0 {
+        tracing::warn!(
+            interrupted,
+            "Operations on files were under way when the portal ended, and are not gone on with"
+        );
+    }
     let tracker = TaskTracker::new();
     let job_files = JobFiles::new(&app, identity.pin());
     reconcilers::start(&app, &job_files, &tracker);

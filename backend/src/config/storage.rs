@@ -78,7 +78,7 @@ pub struct Root {
     pub dry_run: bool,
 }
 
-/// What goes in and out of spaces. Nothing does yet.
+/// What goes in and out of spaces.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Files {

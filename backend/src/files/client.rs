@@ -22,6 +22,8 @@ use crate::files::{FilesError, Limits, MOST_AT_ONCE};
 
 /// Bytes that the parts of one answer have in their frames: the longest page of the longest names.
 const MOST_PART_BYTES: usize = 4 * 1024 * 1024;
+/// The same of a scan, which tells of every directory near the top. Whoever asks takes them as they come.
+const MOST_SCAN_BYTES: usize = 256 * 1024 * 1024;
 /// How often in a second a process may say how far it is with one request; ours says so once.
 const MOST_PROGRESS: u32 = 20;
 /// What a process that does not answer is given before it is asked again, seconds.
@@ -167,6 +169,14 @@ impl FilesChannel {
         }
     }
 
+    /// Begins a request without a stream that may take long.
+    ///
+    /// # Errors
+    /// As [`FilesError`] says.
+    pub async fn start(&self, verb: Verb) -> Result<Request, FilesError> {
+        self.request(verb, None).await
+    }
+
     /// Begins a request that has a stream: what is heard of it, and this end of the stream. What came through the stream counts only once the
     /// outcome says so.
     ///
@@ -192,12 +202,13 @@ impl FilesChannel {
             return Err(end.into());
         }
         let number = RequestNumber(state.next);
+        let bytes_left = if matches!(verb, Verb::Scan(_)) { MOST_SCAN_BYTES } else { MOST_PART_BYTES };
         let frame = ToFiles::Request(number, verb).encode()?;
         state.next += 1;
         state.last_used = Instant::now();
         let running = Running {
             events,
-            bytes_left: MOST_PART_BYTES,
+            bytes_left,
             entries_left: MOST_ENTRIES as usize,
             progress: (Instant::now(), 0),
             _place: place,

@@ -455,7 +455,7 @@ async fn whoever_is_disabled_loses_the_file_process_at_once_and_behind_our_back_
     for name in ["ada", "grace", "mary"] {
         let user = test.person(name, UID, Role::Researcher).await.user;
         let owner = Owner { id: user.id, name: user.username.clone(), uid: UID };
-        channels.push((user, test.app.files.channel(&owner, &one_space()).await.unwrap()));
+        channels.push((user, test.app.file_processes.channel(&owner, &one_space()).await.unwrap()));
     }
     let open = |channels: &[(eirene_core::User, FilesChannel)]| -> Vec<bool> {
         channels.iter().map(|(_, channel)| channel.is_open()).collect()

@@ -5,6 +5,7 @@ use std::net::IpAddr;
 
 use axum::extract::{FromRequest, FromRequestParts, OptionalFromRequestParts, Path, Request};
 use axum::response::{IntoResponse as _, Redirect, Response};
+use eirene_core::SpaceName;
 use eirene_core::secret::Secret;
 use eirene_database::Login;
 use eirene_words::say;
@@ -256,6 +257,23 @@ impl<T: std::str::FromStr> FromRequestParts<App> for Id<T> {
             return Err(AppError::NotFound.into());
         };
         text.parse().map(Self).map_err(|_| AppError::NotFound.into())
+    }
+}
+
+/// The name of a space and an id in it; where either does not parse there is nothing.
+#[derive(Debug, Clone)]
+pub struct InSpace<T>(pub SpaceName, pub T);
+
+impl<T: std::str::FromStr> FromRequestParts<App> for InSpace<T> {
+    type Rejection = HttpError;
+
+    async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, HttpError> {
+        let named = <Path<(String, String)> as FromRequestParts<App>>::from_request_parts(parts, app).await;
+        let Ok(Path((space, id))) = named else { return Err(AppError::NotFound.into()) };
+        match (space.parse(), id.parse()) {
+            (Ok(space), Ok(id)) => Ok(Self(space, id)),
+            _ => Err(AppError::NotFound.into()),
+        }
     }
 }
 

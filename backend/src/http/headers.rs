@@ -3,6 +3,8 @@
 use axum::response::Response;
 use http::{HeaderName, HeaderValue, header};
 
+use super::content::UserContent;
+
 /// In a response's extensions: the one other origin a form of this page may be sent to. The page then also says where
 /// the form comes from, because the other side checks that.
 #[derive(Debug, Clone)]
@@ -24,9 +26,10 @@ const FIXED: [(HeaderName, &str); 6] = [
     (HeaderName::from_static("x-permitted-cross-domain-policies"), "none"),
 ];
 
-/// Puts the headers on; what a handler set itself in `Cache-Control` stays.
+/// Puts the headers on; what a handler set itself in `Cache-Control` stays, and the policy of what is somebody's file, which is narrower.
 pub fn secure(response: &mut Response, https: bool) {
     let target = response.extensions_mut().remove::<FormTarget>();
+    let owns = response.extensions_mut().remove::<UserContent>();
     let headers = response.headers_mut();
     for (name, value) in FIXED {
         headers.insert(name, HeaderValue::from_static(value));
@@ -39,7 +42,9 @@ pub fn secure(response: &mut Response, https: bool) {
             (HeaderValue::from_str(&policy).unwrap_or(HeaderValue::from_static(POLICY)), "strict-origin")
         }
     };
-    headers.insert(header::CONTENT_SECURITY_POLICY, policy);
+    if owns.is_none() {
+        headers.insert(header::CONTENT_SECURITY_POLICY, policy);
+    }
     headers.insert(header::REFERRER_POLICY, HeaderValue::from_static(referrer));
     if https {
         let year = HeaderValue::from_static("max-age=31536000");

@@ -20,6 +20,7 @@ macro_rules! listed_routes {
 
 pub mod api;
 pub mod body;
+pub mod content;
 pub mod cookies;
 pub mod extract;
 pub mod headers;
@@ -29,6 +30,7 @@ pub mod middleware;
 pub mod portal;
 pub mod problem;
 pub mod proxy;
+pub mod range;
 pub mod request;
 pub mod streams;
 #[cfg(test)]

@@ -1,5 +1,7 @@
 //! Domain things as the API shows them: what programs may rely on, apart from what the types inside look like.
 
+mod file;
+mod file_work;
 mod nodes;
 mod run;
 mod space;
@@ -19,6 +21,8 @@ use crate::services::cluster::{ClusterView, GpuSupply};
 use crate::services::nodes::NodeStatus;
 use crate::services::sessions::AdoptedJob;
 
+pub use file::{DetailsView, ListingView};
+pub use file_work::{AclLine, MovedView, OperationView, PermissionsView, RefusedView, TrashedView};
 pub use run::RunView;
 pub use space::{SampleView, SpaceView};
 pub use storage::{DefaultQuotasView, LimitWord, QuotasView, StorageView};

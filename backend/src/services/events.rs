@@ -34,6 +34,8 @@ pub enum EventKind {
     Log,
     /// What runs on a session's nodes changed.
     Nodes,
+    /// Work on files goes on, or is over.
+    Operation,
     /// A message for people.
     Notice,
 }
@@ -46,6 +48,7 @@ impl EventKind {
             Self::Sample => "sample",
             Self::Log => "log",
             Self::Nodes => "nodes",
+            Self::Operation => "operation",
             Self::Notice => "notice",
         }
     }
@@ -55,6 +58,7 @@ impl EventKind {
             "state" => Self::State,
             "sample" => Self::Sample,
             "log" => Self::Log,
+            "operation" => Self::Operation,
             // Whatever a later version may have written is shown as a message.
             _ => Self::Notice,
         }
@@ -81,7 +85,11 @@ pub struct Event {
 /// Which events a reader gets.
 #[derive(Debug, Clone, Copy)]
 enum Wanted {
-    Of(UserId),
+    /// A person's own; about their files only with a right to them.
+    Of {
+        user: UserId,
+        files: bool,
+    },
     Session(SessionId),
     All,
 }
@@ -89,10 +97,12 @@ enum Wanted {
 impl Wanted {
     fn includes(self, event: &Event) -> bool {
         match self {
-            // What people's apps print is read one session at a time, and written down.
-            Self::All => event.kind != EventKind::Log,
+            // What people's apps print is read one session at a time, and written down; what they do with their files is theirs.
+            Self::All => !matches!(event.kind, EventKind::Log | EventKind::Operation),
             Self::Session(session) => event.session == Some(session),
-            Self::Of(user) => event.owner.is_none_or(|owner| owner == user),
+            Self::Of { user, files } => {
+                event.owner.is_none_or(|owner| owner == user) && (files || event.kind != EventKind::Operation)
+            }
         }
     }
 }
@@ -143,9 +153,9 @@ impl Events {
     }
 
     /// Passes an event on without keeping it.
-    pub fn publish_transient(&self, kind: EventKind, session: SessionId, owner: UserId, data: Value) {
+    pub fn publish_transient(&self, kind: EventKind, session: Option<SessionId>, owner: UserId, data: Value) {
         let at = self.inner.clock.now();
-        self.pass_on(Event { id: None, session: Some(session), owner: Some(owner), kind, data, at });
+        self.pass_on(Event { id: None, session, owner: Some(owner), kind, data, at });
     }
 
     fn pass_on(&self, event: Event) {
@@ -162,7 +172,7 @@ impl Events {
     ) -> Result<BoxStream<'static, Event>, AppError> {
         actor.require(Scope::SessionsRead)?;
         let wanted = match of {
-            None => Wanted::Of(actor.user.id),
+            None => Wanted::Of { user: actor.user.id, files: actor.require(Scope::FilesRead).is_ok() },
             Some((kind, id)) => {
                 let session = sessions::visible(&self.inner.db, actor, kind, id).await?;
                 self.inner.audit.looked(actor, &session, Look::Log).await;

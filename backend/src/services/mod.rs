@@ -15,6 +15,7 @@ pub mod logins;
 pub mod logs;
 pub mod nodes;
 pub mod nudge;
+pub mod operations;
 pub mod passwords;
 pub mod runs;
 pub mod sessions;

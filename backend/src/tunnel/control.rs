@@ -197,12 +197,12 @@ impl Ear<'_> {
         let Ok(Some(session)) = self.app.db.session(self.session).await else { return };
         // What runs there is asked for by those who look.
         let data = json!({"session": self.session});
-        self.app.events.publish_transient(EventKind::Nodes, session.id, session.owner, data);
+        self.app.events.publish_transient(EventKind::Nodes, Some(session.id), session.owner, data);
     }
 
     async fn tell(&self, piece: &[u8]) {
         let Ok(Some(session)) = self.app.db.session(self.session).await else { return };
         let data = json!({"session": self.session, "text": String::from_utf8_lossy(piece)});
-        self.app.events.publish_transient(EventKind::Log, session.id, session.owner, data);
+        self.app.events.publish_transient(EventKind::Log, Some(session.id), session.owner, data);
     }
 }

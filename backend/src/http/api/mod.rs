@@ -2,16 +2,21 @@
 //! made of the same routes ([`openapi`]).
 
 mod audit;
+mod changes;
 mod cluster;
 mod events;
+mod files;
 mod images;
 mod me;
 pub mod openapi;
+mod operations;
+mod permissions;
 mod runs;
 mod sessions;
 mod spaces;
 mod storage;
 mod tokens;
+mod trash;
 mod users;
 mod wanted;
 
@@ -107,6 +112,24 @@ pub(crate) fn parts() -> (Router<App>, utoipa::openapi::OpenApi) {
         .routes(routes!(spaces::list))
         .routes(routes!(spaces::show))
         .routes(routes!(spaces::usage))
+        .routes(routes!(files::list))
+        .routes(routes!(files::entry))
+        .routes(routes!(files::content))
+        .routes(routes!(files::archive))
+        .routes(routes!(files::search))
+        .routes(routes!(files::scan))
+        .routes(routes!(changes::make_directory))
+        .routes(routes!(changes::move_files))
+        .routes(routes!(changes::copy))
+        .routes(routes!(changes::delete))
+        .routes(routes!(permissions::show, permissions::set))
+        .routes(routes!(trash::put))
+        .routes(routes!(trash::list, trash::empty))
+        .routes(routes!(trash::remove))
+        .routes(routes!(trash::restore))
+        .routes(routes!(operations::list))
+        .routes(routes!(operations::show, operations::cancel))
+        .routes(routes!(operations::results))
         .routes(routes!(storage::show))
         .routes(routes!(storage::quotas))
         .routes(routes!(storage::set))

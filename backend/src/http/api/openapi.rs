@@ -61,6 +61,9 @@ pub(crate) fn finish(mut document: OpenApi) -> OpenApi {
             }
             let name = path.trim_start_matches("/api/v1/").replace(|c: char| !c.is_ascii_alphanumeric(), "_");
             operation.operation_id = Some(format!("{method}_{}", name.replace("__", "_").trim_end_matches('_')));
+            for (status, text) in of_files(path) {
+                operation.responses.responses.insert((*status).to_owned(), RefOr::T(problem(status, text)));
+            }
             complete(operation, in_path, public);
         }
     }
@@ -86,6 +89,20 @@ fn never_null(parameter: &mut RefOr<Parameter>) {
         && let Some(one) = types.iter().find(|one| **one != Type::Null)
     {
         schema.schema_type = SchemaType::Type(one.clone());
+    }
+}
+
+/// What requests about files may answer besides.
+fn of_files(path: &str) -> &'static [(&'static str, &'static str)] {
+    const CONFLICT: (&str, &str) = ("409", "It contradicts what lies there");
+    if path.ends_with("/files/content") {
+        const { &[CONFLICT, ("412", "It is not what you think"), ("416", "The file has no such bytes")] }
+    } else if path.ends_with("/operations/{id}/results") {
+        const { &[CONFLICT, ("410", "It is not kept any more")] }
+    } else if ["/files", "/trash", "/scan"].iter().any(|part| path.contains(part)) {
+        const { &[CONFLICT, ("507", "There is no room")] }
+    } else {
+        &[]
     }
 }
 

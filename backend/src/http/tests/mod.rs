@@ -2,6 +2,8 @@
 
 mod api;
 mod app;
+mod file_processes;
+mod files;
 mod limits;
 mod log_in;
 mod origins;
@@ -172,10 +174,15 @@ impl Server {
 
     /// Sends, and leaves the body to be read.
     async fn open(&self, request: Request<Full<Bytes>>) -> http::Response<Incoming> {
+        self.try_open(request).await.unwrap()
+    }
+
+    /// The same, where the answer may break off before it begins.
+    async fn try_open(&self, request: Request<Full<Bytes>>) -> hyper::Result<http::Response<Incoming>> {
         let stream = TcpStream::connect(self.address).await.unwrap();
         let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.unwrap();
         tokio::spawn(connection.with_upgrades());
-        sender.send_request(request).await.unwrap()
+        sender.send_request(request).await
     }
 
     async fn portal(&self, request: Ask) -> Answer {

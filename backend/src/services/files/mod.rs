@@ -1,18 +1,20 @@
 //! What is in spaces. Who may use a space is said by the [spaces](super::spaces); what the file system lets them is said by their own process,
 //! which is asked here. Nothing of a person's is opened in this process, and nothing that came from one is believed further than its type.
 
+pub mod changing;
+pub mod long;
+pub mod outflow;
 pub mod path;
+pub mod reading;
 pub mod trouble;
 
 use std::collections::BTreeMap;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
 
-use eirene_core::launcher::Launcher;
 use eirene_core::{RootName, Scope, Space, SpaceId, SpaceKind, SpaceName, SpaceState, UserId};
-use eirene_files_protocol::{Answer, Code, HostileText, Name, OpenSpace, Part, SpaceNumber, Verb};
+use eirene_files_protocol::{Answer, Code, HostileText, MOST_SPACES, Name, OpenSpace, Part, SpaceNumber, Verb};
 use eirene_words::say;
 use serde_json::json;
 use tokio::net::UnixStream;
@@ -25,7 +27,7 @@ use super::spaces::Spaces;
 use super::spaces::access::Reach;
 use crate::config::Config;
 use crate::error::AppError;
-use crate::files::{FilesChannel, FilesError, FilesPool, Limits, Owner, Request};
+use crate::files::{FilesChannel, FilesError, FilesPool, Owner, Request};
 use crate::places::{Place, Places};
 
 /// What the platform keeps in a home: jobs' secrets among it, which are not for whoever has a token for files.
@@ -38,7 +40,7 @@ pub struct Files {
 }
 
 struct Inner {
-    pool: FilesPool,
+    pool: Arc<FilesPool>,
     spaces: Spaces,
     audit: Audit,
     roots: BTreeMap<RootName, PathBuf>,
@@ -48,8 +50,8 @@ struct Inner {
 
 /// What [`Files`] is made of.
 pub struct Parts {
-    /// Who starts people's processes.
-    pub launcher: Arc<dyn Launcher>,
+    /// People's processes.
+    pub pool: Arc<FilesPool>,
     /// Who may use what.
     pub spaces: Spaces,
     /// The audit log.
@@ -94,10 +96,9 @@ pub struct Transfer {
 impl Files {
     /// The files in the spaces of `config`.
     pub fn new(parts: Parts, config: &Config) -> Self {
-        let Parts { launcher, spaces, audit } = parts;
-        let limits = Limits { idle: Duration::from_secs(config.files.idle_s), ..Limits::default() };
+        let Parts { pool, spaces, audit } = parts;
         let inner = Inner {
-            pool: FilesPool::new(launcher, limits),
+            pool,
             spaces,
             audit,
             roots: config.spaces.roots.iter().map(|root| (root.name.clone(), root.path.clone())).collect(),
@@ -144,6 +145,9 @@ impl Files {
             };
             opens.extend(root.map(|root| opened(&space, &root, writable)));
         }
+        // Whoever has more than a process opens has the oldest, and the one that is asked for.
+        opens.sort_by_key(|open| (open.number.0 != space.serial, open.number));
+        opens.truncate(MOST_SPACES);
         opens.sort_by_key(|open| open.number);
         let owner = Owner { id: user.id, name: user.username.clone(), uid };
         Ok(Within { inner: Arc::clone(&self.inner), actor: actor.clone(), owner, space, opens })
@@ -154,20 +158,16 @@ impl Files {
     /// # Errors
     /// `too_many_transfers`.
     pub fn transfer(&self, user: UserId) -> Result<Transfer, AppError> {
-        let of_one = self.inner.transfers_of_one.take(user).ok_or_else(FilesTrouble::too_many_transfers)?;
-        let of_all = Arc::clone(&self.inner.transfers).try_acquire_owned();
+        self.inner.transfer(user)
+    }
+}
+
+impl Inner {
+    fn transfer(&self, user: UserId) -> Result<Transfer, AppError> {
+        let of_one = self.transfers_of_one.take(user).ok_or_else(FilesTrouble::too_many_transfers)?;
+        let of_all = Arc::clone(&self.transfers).try_acquire_owned();
         let of_all = of_all.map_err(|_| FilesTrouble::too_many_transfers())?;
         Ok(Transfer { _of_one: of_one, _of_all: of_all })
-    }
-
-    /// Ends a person's process with all that is under way there.
-    pub fn revoke(&self, user: UserId) {
-        self.inner.pool.revoke(user);
-    }
-
-    /// Ends everybody's.
-    pub fn close(&self) {
-        self.inner.pool.close();
     }
 }
 
@@ -190,6 +190,12 @@ fn opened(space: &Space, root: &Path, writable: bool) -> OpenSpace {
     }
 }
 
+impl std::fmt::Debug for Within {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Within({})", self.space.name)
+    }
+}
+
 impl Within {
     /// How the person's process knows the space.
     pub fn number(&self) -> SpaceNumber {
@@ -201,14 +207,17 @@ impl Within {
         &self.space
     }
 
+    /// A place for a transfer of this person's.
+    ///
+    /// # Errors
+    /// `too_many_transfers`.
+    pub fn transfer(&self) -> Result<Transfer, AppError> {
+        self.inner.transfer(self.owner.id)
+    }
+
     /// Who asks.
     pub fn actor(&self) -> &Actor {
         &self.actor
-    }
-
-    /// Whether the person's process has this space open as well: what is moved between two of them is moved by one process.
-    pub fn beside(&self, other: &Self) -> bool {
-        self.owner == other.owner && self.opens == other.opens
     }
 
     /// Asks and waits for the whole answer; for verbs without a stream that answer at once.

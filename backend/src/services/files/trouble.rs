@@ -76,6 +76,16 @@ impl FilesTrouble {
         Self::from(Code::ReadOnly)
     }
 
+    /// The file is another by now.
+    pub fn changed_meanwhile() -> Self {
+        Self::from(Code::ChangedMeanwhile)
+    }
+
+    /// A file of this size has no such bytes.
+    pub fn out_of_range(size: u64) -> Self {
+        Self { bytes: Some(size), ..Self::from(Code::OutOfRange) }
+    }
+
     /// The space is not there yet, or was taken away.
     pub fn not_present() -> Self {
         Self::new(Kind::Conflict, "space_not_present", say("problem.space_not_present"))
@@ -84,6 +94,26 @@ impl FilesTrouble {
     /// The person has as many transfers as there may be, or everybody together has.
     pub fn too_many_transfers() -> Self {
         Self::new(Kind::TooMany, "too_many_transfers", say("problem.too_many_transfers"))
+    }
+
+    /// The person has as many operations as there may be.
+    pub fn too_many_operations() -> Self {
+        Self::new(Kind::TooMany, "too_many_operations", say("problem.too_many_operations"))
+    }
+
+    /// Nobody wants it any more.
+    pub fn cancelled() -> Self {
+        Self::from(Code::Cancelled)
+    }
+
+    /// What was found is not kept any more.
+    pub fn results_gone() -> Self {
+        Self::new(Kind::Gone, "results_gone", say("problem.results_gone"))
+    }
+
+    /// Whether nothing is known of what was asked, so that asking for more would only wait.
+    pub fn is_silence(&self) -> bool {
+        matches!(self.kind, Kind::Away | Kind::TooMany)
     }
 
     /// The storage does not answer.

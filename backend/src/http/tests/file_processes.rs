@@ -1,0 +1,220 @@
+//! Files over HTTP where the process lies, is silent or somebody else's, where there is too much at once, and where a right ends.
+
+use std::io::Write as _;
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+
+use eirene_core::{UserState, Username};
+use eirene_files_protocol::{
+    Answer as Said, Channel, FromFiles, Hello, Moment, OpenedSpace, Outcome, Part, ReadBegins, ToFiles, Verb, Version,
+};
+use serde_json::json;
+
+use super::files::{HOME, about, euid, real};
+use super::*;
+use crate::services::files::Need;
+use crate::testing::FilesStandIn;
+
+/// A process that reads `bytes` for a file of `size`, and says in the end what `outcome` says.
+fn lies(size: u64, bytes: &'static [u8], outcome: Option<Outcome>) -> FilesStandIn {
+    Arc::new(move |_: Username, channel: Channel| serve_lies(&channel, size, bytes, outcome.as_ref()))
+}
+
+fn serve_lies(channel: &Channel, size: u64, bytes: &[u8], outcome: Option<&Outcome>) {
+    let mut buffer = Vec::new();
+    let say = |frame: FromFiles| {
+        let _ = channel.send(&frame.encode().unwrap(), None);
+    };
+    while let Ok(Some(packet)) = channel.receive(&mut buffer) {
+        match ToFiles::decode(packet.bytes).unwrap() {
+            ToFiles::Open(open) => {
+                let spaces =
+                    open.spaces.iter().map(|open| OpenedSpace { number: open.number, problem: None }).collect();
+                say(FromFiles::Hello(Hello { uid: euid(), landlock: None, spaces }));
+            }
+            ToFiles::Request(number, Verb::Read(read)) => {
+                let moment = Moment { seconds: 1, nanoseconds: 0 };
+                let version = Version { device: 1, inode: 2, bytes: size, modified: moment, changed: moment };
+                let to = read.to.unwrap_or(size).min(size);
+                say(FromFiles::More(number, Part::ReadBegins(ReadBegins { version, from: read.from, to })));
+                if let Some(stream) = packet.descriptor {
+                    let _ = UnixStream::from(stream).write_all(bytes);
+                }
+                let Some(outcome) = outcome else { return };
+                say(FromFiles::Reply(number, outcome.clone()));
+            }
+            ToFiles::Request(number, _) => {
+                say(FromFiles::Reply(number, Outcome::Done(Said::Made { made: true })));
+            }
+            ToFiles::Cancel(_) => {}
+        }
+    }
+}
+
+fn written(bytes: u64) -> Outcome {
+    Outcome::Done(Said::Written { bytes, entries: 1, skipped: vec![], skipped_in_all: 0 })
+}
+
+#[tokio::test]
+async fn an_operation_is_its_owners_and_ends_as_asked_or_with_the_portal() {
+    let server = Server::start().await;
+    // A process that answers nothing but its first word.
+    let silent: FilesStandIn = Arc::new(|_: Username, channel: Channel| {
+        let mut buffer = Vec::new();
+        while let Ok(Some(packet)) = channel.receive(&mut buffer) {
+            let frame = match ToFiles::decode(packet.bytes).unwrap() {
+                ToFiles::Open(open) => {
+                    let opened = open.spaces.iter().map(|open| OpenedSpace { number: open.number, problem: None });
+                    FromFiles::Hello(Hello { uid: euid(), landlock: None, spaces: opened.collect() })
+                }
+                ToFiles::Cancel(number) => {
+                    let code = eirene_files_protocol::Code::Cancelled;
+                    FromFiles::Reply(number, Outcome::Problem(code.into()))
+                }
+                ToFiles::Request(..) => continue,
+            };
+            let _ = channel.send(&frame.encode().unwrap(), None);
+        }
+    });
+    let (ada, _) = server.ada_at_home(silent).await;
+    let grace = server.grace().await;
+    let copy = json!({"items": [{"path": "a", "to": "b"}]});
+    let accepted = server.send_json(&ada, "POST", "/files/copy", &copy).await;
+    assert_eq!(accepted.status, StatusCode::ACCEPTED, "{}", accepted.body);
+    let place = accepted.header("location").to_owned();
+    for method in ["GET", "DELETE"] {
+        let answer = server.portal(Ask::new(method, &place).bearer(&grace)).await;
+        assert_eq!(answer.status, StatusCode::NOT_FOUND);
+    }
+    let none = server.portal(Ask::get(&format!("{place}/results")).bearer(&ada)).await;
+    assert_eq!(none.json()["code"], "operation_not_over");
+    let reads = server.with_scopes(&ada, &[Scope::FilesRead]).await;
+    assert_eq!(server.portal(Ask::new("DELETE", &place).bearer(&reads)).await.status, StatusCode::FORBIDDEN);
+    assert_eq!(server.portal(Ask::new("DELETE", &place).bearer(&ada)).await.status, StatusCode::ACCEPTED);
+    assert_eq!(server.over(&ada, &accepted).await["state"], "cancelled");
+    assert_eq!(server.portal(Ask::new("DELETE", &place).bearer(&ada)).await.status, StatusCode::ACCEPTED, "again");
+
+    let left = server.send_json(&ada, "POST", "/files/copy", &copy).await;
+    assert_eq!(server.test.app.operations.begin_anew().await.unwrap(), 1);
+    assert_eq!(server.over(&ada, &left).await["state"], "interrupted");
+
+    // As many as there may be, and then one more.
+    let mut accepted = StatusCode::ACCEPTED;
+    for _ in 0..16 {
+        let answer = server.send_json(&ada, "POST", "/files/copy", &copy).await;
+        accepted = answer.status;
+        if accepted != StatusCode::ACCEPTED {
+            assert_eq!(
+                (answer.json()["code"].as_str(), answer.header("retry-after")),
+                (Some("too_many_operations"), "5")
+            );
+            break;
+        }
+    }
+    assert_eq!(accepted, StatusCode::TOO_MANY_REQUESTS);
+}
+
+#[tokio::test]
+async fn a_person_has_so_many_transfers_and_no_more() {
+    let server = Server::start().await;
+    let (ada, home) = server.ada_at_home(real()).await;
+    std::fs::File::create(home.join("large")).unwrap().set_len(1 << 30).unwrap();
+    let ask = || Ask::get(&format!("{HOME}/files/content?path=large")).bearer(&ada);
+    let mut open = Vec::new();
+    for _ in 0..server.test.app.config.files.transfers_per_person {
+        let response = server.open(ask().to(PORTAL)).await;
+        assert_eq!(response.status(), StatusCode::OK);
+        open.push(response);
+    }
+    let refused = server.portal(ask()).await;
+    assert_eq!((refused.status, refused.header("retry-after")), (StatusCode::TOO_MANY_REQUESTS, "5"));
+    assert_eq!(refused.json()["code"], "too_many_transfers");
+    assert_eq!(server.get(&ada, "/files").await.status, StatusCode::OK, "what is no transfer goes on");
+    drop(open.pop());
+    loop {
+        let again = server.open(ask().to(PORTAL)).await.status();
+        if again == StatusCode::OK {
+            break;
+        }
+        assert_eq!(again, StatusCode::TOO_MANY_REQUESTS);
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+}
+
+#[tokio::test]
+async fn a_process_that_lies_gives_nobody_a_file_that_looks_whole() {
+    let problem = Outcome::Problem(eirene_files_protocol::Code::ChangedMeanwhile.into());
+    for (what, process) in [
+        ("too little", lies(10, b"12345", Some(written(10)))),
+        ("too much", lies(10, b"1234567890123", Some(written(10)))),
+        ("all, and a problem", lies(10, b"1234567890", Some(problem.clone()))),
+        ("all, and another word", lies(10, b"1234567890", Some(Outcome::Done(Said::Made { made: true })))),
+        ("all, and nothing more", lies(10, b"1234567890", None)),
+    ] {
+        let server = Server::start().await;
+        let (ada, _) = server.ada_at_home(process).await;
+        let ask = Ask::get(&format!("{HOME}/files/content?path=a")).bearer(&ada).to(PORTAL);
+        if let Ok(response) = server.try_open(ask).await {
+            assert_eq!(response.status(), StatusCode::OK, "{what}");
+            assert!(response.into_body().collect().await.is_err(), "{what}");
+        }
+    }
+    let server = Server::start().await;
+    let (ada, _) = server.ada_at_home(lies(10, b"1234567890", Some(written(10)))).await;
+    assert_eq!(server.get(&ada, "/files/content?path=a").await.body, "1234567890");
+    for (method, place, body) in about("a") {
+        if place.starts_with("/files/content") || place.starts_with("/files/directories") {
+            continue;
+        }
+        let answer = server.send_json(&ada, method, &place, &body).await;
+        if answer.status == StatusCode::ACCEPTED {
+            assert_eq!(server.over(&ada, &answer).await["problem"]["code"], "files_failed", "{place}");
+        } else {
+            assert_eq!((answer.status.as_u16(), &answer.json()["code"]), (500, &"files_failed".into()), "{place}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_process_that_is_somebody_else_or_not_there_is_the_storage_away() {
+    let server = Server::start().await;
+    let (ada, _) = server.ada_at_home(real()).await;
+    let grace = server.grace().await;
+    // The process is not grace.
+    let wrong = server.portal(Ask::get("/api/v1/spaces/home/files").bearer(&grace)).await;
+    assert_eq!((wrong.status, wrong.header("retry-after")), (StatusCode::SERVICE_UNAVAILABLE, "10"));
+    assert_eq!(wrong.json()["code"], "storage_away");
+    let query = crate::services::audit::AuditQuery { limit: 20, ..Default::default() };
+    let events = server.test.app.audit.list(&server.admin().await.actor, query).await.unwrap();
+    assert!(events.iter().any(|event| event.action == "files.wrong_uid" && event.details["said"] == euid()));
+    *server.test.launcher.files.lock().unwrap() = None;
+    let none = server.get(&ada, "/files").await;
+    assert_eq!((none.status, none.json()["code"].as_str()), (StatusCode::SERVICE_UNAVAILABLE, Some("storage_away")));
+}
+
+#[tokio::test]
+async fn whoever_loses_the_right_loses_the_rest_of_the_file() {
+    let server = Server::start().await;
+    let (ada, home) = server.ada_at_home(real()).await;
+    std::fs::File::create(home.join("large")).unwrap().set_len(1 << 30).unwrap();
+    let ask = Ask::get(&format!("{HOME}/files/content?path=large")).bearer(&ada);
+    let response = server.open(ask.to(PORTAL)).await;
+    assert_eq!(response.status(), StatusCode::OK);
+    server.test.app.db.void_access(ada.actor.user.id).await.unwrap();
+    server.test.app.access.recheck(ada.actor.user.id).await;
+    assert!(response.into_body().collect().await.is_err());
+}
+
+#[tokio::test]
+async fn whoever_is_disabled_has_no_file_process_any_more() {
+    let server = Server::start().await;
+    let (ada, home) = server.ada_at_home(real()).await;
+    std::fs::File::create(home.join("large")).unwrap().set_len(1 << 30).unwrap();
+    let space = "home".parse().unwrap();
+    let within = server.test.app.files.within(&ada.actor, &space, Need::Read).await.unwrap();
+    let channel = within.channel().await.unwrap();
+    let admin = server.admin().await;
+    let ada = "ada".parse().unwrap();
+    server.test.app.accounts.set_state(&admin.actor, &ada, UserState::Disabled).await.unwrap();
+    assert!(!channel.is_open());
+}

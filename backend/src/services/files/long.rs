@@ -1,0 +1,338 @@
+//! What may take long and is therefore an [operation](crate::services::operations): copies, deletions, permissions of all below, searches,
+//! scans.
+
+use std::time::Duration;
+
+use eirene_core::SpaceName;
+use eirene_core::file_work::{OnConflict, Operation, OperationKind};
+use eirene_files_protocol::{
+    Answer, CopyFiles, Delete, EmptyTrash, Found, Measured, Outcome, Part, PartId, PermissionChange, Progress,
+    RelativePath, Scan, Search, SetPermissions, TrashId, Verb, Walked, Which,
+};
+use serde_json::{Value, json};
+use tokio::time::timeout;
+
+use super::changing::{MoveWish, on_conflict};
+use super::path::{AskedPath, shown};
+use super::trouble::FilesTrouble;
+use super::{Files, Need, Within, answered};
+use crate::error::AppError;
+use crate::files::Event;
+use crate::services::actor::Actor;
+use crate::services::operations::{Finished, Handle, Operations};
+
+/// How long nothing may be heard of work that waits for a thread, or goes through a directory without an end.
+const QUIET: Duration = Duration::from_mins(30);
+/// How long a scan may go on.
+const SCAN_MS: u64 = 60 * 60 * 1000;
+/// Directories kept of a scan, the largest.
+const MOST_MEASURED: usize = 20_000;
+
+/// What is searched for.
+#[derive(Debug, Clone)]
+pub struct SearchWish {
+    /// Below which directory.
+    pub path: AskedPath,
+    /// Of what name.
+    pub name: String,
+    /// Only of this kind.
+    pub kind: Option<eirene_files_protocol::EntryKind>,
+    /// At least so large.
+    pub least_bytes: Option<u64>,
+    /// At most so large.
+    pub most_bytes: Option<u64>,
+    /// Changed since, in seconds since 1970.
+    pub since: Option<i64>,
+    /// How many at most.
+    pub limit: u32,
+}
+
+impl Files {
+    /// Copies things, one after the other.
+    pub async fn copy(
+        &self,
+        operations: &Operations,
+        actor: &Actor,
+        space: &SpaceName,
+        to_space: Option<&SpaceName>,
+        wishes: &[MoveWish],
+        conflict: OnConflict,
+    ) -> Result<Operation, AppError> {
+        actor.require(Need::Write.scope())?;
+        let (within, to) = self.two(actor, space, to_space, Need::Read).await?;
+        let (mut verbs, mut asked) = (Vec::new(), Vec::new());
+        for wish in wishes {
+            let (from, target) = (wish.from.parse_inside()?, wish.to.parse_inside()?);
+            asked.push(json!({"path": shown(from.as_bytes()).0, "to": shown(target.as_bytes()).0}));
+            let copy = CopyFiles {
+                id: PartId(rand::random()),
+                from: within.spot(from.clone()),
+                to: to.spot(target),
+                on_conflict: on_conflict(conflict),
+            };
+            verbs.push((from, Verb::Copy(copy)));
+        }
+        let request = json!({"items": asked, "to_space": to.space().name});
+        self.walk(operations, &within, OperationKind::Copy, "files.copy", request, verbs).await
+    }
+
+    /// Deletes things for good.
+    pub async fn delete(
+        &self,
+        operations: &Operations,
+        actor: &Actor,
+        space: &SpaceName,
+        paths: &[AskedPath],
+    ) -> Result<Operation, AppError> {
+        let within = self.within(actor, space, Need::Write).await?;
+        let (mut verbs, mut asked) = (Vec::new(), Vec::new());
+        for path in paths {
+            let path = path.parse_inside()?;
+            asked.push(shown(path.as_bytes()).0);
+            verbs.push((path.clone(), Verb::Delete(Delete { space: within.number(), path })));
+        }
+        self.walk(operations, &within, OperationKind::Delete, "files.delete", json!({"paths": asked}), verbs).await
+    }
+
+    /// Removes one thing from the trash for good, or all of it.
+    pub async fn empty_trash(
+        &self,
+        operations: &Operations,
+        actor: &Actor,
+        space: &SpaceName,
+        one: Option<TrashId>,
+    ) -> Result<Operation, AppError> {
+        let within = self.within(actor, space, Need::Write).await?;
+        let which = one.map_or(Which::Before(u64::MAX), Which::One);
+        let verb = Verb::EmptyTrash(EmptyTrash { space: within.number(), which });
+        let request = json!({"trash": one.map_or("all".to_owned(), |id| id.to_string())});
+        let verbs = vec![(RelativePath::default(), verb)];
+        self.walk(operations, &within, OperationKind::Delete, "files.empty_trash", request, verbs).await
+    }
+
+    /// Changes who may do what with a directory and all in it.
+    pub async fn set_permissions_below(
+        &self,
+        operations: &Operations,
+        actor: &Actor,
+        space: &SpaceName,
+        path: &AskedPath,
+        change: PermissionChange,
+    ) -> Result<Operation, AppError> {
+        let within = self.within(actor, space, Need::Write).await?;
+        let path = path.parse_inside()?;
+        let request = json!({"path": shown(path.as_bytes()).0});
+        let set = SetPermissions { space: within.number(), path: path.clone(), change, recursive: true };
+        let verbs = vec![(path, Verb::SetPermissions(set))];
+        self.walk(operations, &within, OperationKind::Permissions, "files.permissions", request, verbs).await
+    }
+
+    /// Searches by name.
+    pub async fn search(
+        &self,
+        operations: &Operations,
+        actor: &Actor,
+        space: &SpaceName,
+        wish: SearchWish,
+    ) -> Result<Operation, AppError> {
+        let within = self.within(actor, space, Need::Read).await?;
+        let path = wish.path.parse()?;
+        let request = json!({"path": shown(path.as_bytes()).0, "name": wish.name});
+        let verb = Verb::Search(Search {
+            space: within.number(),
+            path: path.clone(),
+            name: wish.name,
+            kind: wish.kind,
+            least_bytes: wish.least_bytes,
+            most_bytes: wish.most_bytes,
+            since: wish.since,
+            limit: wish.limit,
+        });
+        let asking = within.clone();
+        let work = move |handle: Handle| async move {
+            let mut found = Vec::new();
+            let answer = asking
+                .ask_long(&handle, verb, Progress { entries: 0, bytes: 0 }, |part| {
+                    let some = answered!(part, Part::Found(some) => some)?;
+                    found.extend(some.iter().map(|one| show_found(&path, one)));
+                    Ok(())
+                })
+                .await?;
+            let searched = answered!(answer, Answer::Searched(searched) => searched)?;
+            let mut summary = summary(&searched.walked);
+            summary["found"] = json!(found.len());
+            summary["more"] = json!(searched.more);
+            Ok(Finished { summary, results: found })
+        };
+        operations.begin(&within, OperationKind::Search, request, work).await
+    }
+
+    /// Measures what takes the room.
+    pub async fn scan(
+        &self,
+        operations: &Operations,
+        actor: &Actor,
+        space: &SpaceName,
+        path: &AskedPath,
+    ) -> Result<Operation, AppError> {
+        let within = self.within(actor, space, Need::Read).await?;
+        let path = path.parse()?;
+        let request = json!({"path": shown(path.as_bytes()).0});
+        let scan = Scan { space: within.number(), path: path.clone(), known: Vec::new(), budget_ms: SCAN_MS };
+        let asking = within.clone();
+        let work = move |handle: Handle| async move {
+            let mut measured: Vec<Measured> = Vec::new();
+            let answer = asking
+                .ask_long(&handle, Verb::Scan(scan), Progress { entries: 0, bytes: 0 }, |part| {
+                    measured.extend(answered!(part, Part::Measured(some) => some)?);
+                    if measured.len() > 2 * MOST_MEASURED {
+                        keep_largest(&mut measured);
+                    }
+                    Ok(())
+                })
+                .await?;
+            let scanned = answered!(answer, Answer::Scanned(scanned) => scanned)?;
+            keep_largest(&mut measured);
+            let mut summary = summary(&scanned.walked);
+            summary["complete"] = json!(scanned.complete);
+            summary["approximate"] = json!(scanned.approximate);
+            Ok(Finished { summary, results: measured.iter().map(|one| show_measured(&path, one)).collect() })
+        };
+        operations.begin(&within, OperationKind::Scan, request, work).await
+    }
+
+    /// Work that goes through directories and answers with what it did and left alone, one verb after the other. One that fails does not keep
+    /// the others from being tried; where none was done, why is what came of it.
+    async fn walk(
+        &self,
+        operations: &Operations,
+        within: &Within,
+        kind: OperationKind,
+        action: &'static str,
+        request: Value,
+        verbs: Vec<(RelativePath, Verb)>,
+    ) -> Result<Operation, AppError> {
+        let asking = within.clone();
+        let work = move |handle: Handle| async move {
+            let mut all = Walked::default();
+            let (mut refused, mut first, mut done) = (Vec::new(), None, 0_usize);
+            for (path, verb) in verbs {
+                let before = Progress { entries: all.entries, bytes: all.bytes };
+                let answer = asking.ask_long(&handle, verb, before, |_| Err(super::wrong_answer())).await;
+                match answer.and_then(walked) {
+                    Ok(some) => {
+                        done += 1;
+                        add(&mut all, some);
+                    }
+                    Err(AppError::Files(trouble)) if !handle.cancelled.is_cancelled() => {
+                        let (path, raw_path) = shown(path.as_bytes());
+                        let refusal = json!({"path": path, "raw_path": raw_path, "code": trouble.code, "text": trouble.text.as_str()});
+                        refused.push(refusal);
+                        first.get_or_insert(*trouble);
+                    }
+                    Err(other) => return Err(other),
+                }
+            }
+            asking.note(action, json!({"count": done, "entries": all.entries, "bytes": all.bytes})).await;
+            match first {
+                Some(trouble) if done == 0 => Err(trouble.into()),
+                _ => {
+                    let mut summary = summary(&all);
+                    summary["refused"] = Value::Array(refused);
+                    Ok(Finished { summary, results: vec![] })
+                }
+            }
+        };
+        operations.begin(within, kind, request, work).await
+    }
+}
+
+impl Within {
+    /// Asks for what takes long, until it is done or no longer wanted; what was done `before` is added to how far it is.
+    async fn ask_long(
+        &self,
+        handle: &Handle,
+        verb: Verb,
+        before: Progress,
+        mut take: impl FnMut(Part) -> Result<(), AppError>,
+    ) -> Result<Answer, AppError> {
+        let mut request = self.channel().await?.start(verb).await?;
+        loop {
+            // Dropped, the request is cancelled.
+            let event = tokio::select! {
+                () = handle.cancelled.cancelled() => return Err(FilesTrouble::cancelled().into()),
+                event = timeout(QUIET, request.next()) => event.map_err(|_| FilesTrouble::away(60))??,
+            };
+            match event {
+                Event::Part(part) => take(part)?,
+                Event::Progress(Progress { entries, bytes }) => handle.progress(Progress {
+                    entries: before.entries.saturating_add(entries),
+                    bytes: before.bytes.saturating_add(bytes),
+                }),
+                Event::Outcome(Outcome::Done(answer)) => return Ok(answer),
+                Event::Outcome(Outcome::Problem(problem)) => return Err(problem.into()),
+            }
+        }
+    }
+}
+
+fn walked(answer: Answer) -> Result<Walked, AppError> {
+    match answer {
+        Answer::Removed(walked) | Answer::PermissionsSet(walked) => Ok(walked),
+        Answer::Copied(copied) => Ok(copied.walked),
+        _ => Err(super::wrong_answer()),
+    }
+}
+
+fn add(all: &mut Walked, some: Walked) {
+    all.entries = all.entries.saturating_add(some.entries);
+    all.bytes = all.bytes.saturating_add(some.bytes);
+    all.skipped_in_all = all.skipped_in_all.saturating_add(some.skipped_in_all);
+    let room = eirene_files_protocol::MOST_SKIPPED.saturating_sub(all.skipped.len());
+    all.skipped.extend(some.skipped.into_iter().take(room));
+}
+
+fn summary(walked: &Walked) -> Value {
+    let skipped: Vec<Value> = walked
+        .skipped
+        .iter()
+        .map(|skipped| {
+            let trouble = FilesTrouble::from(skipped.why);
+            let (path, raw_path) = shown(skipped.path.as_bytes());
+            json!({"path": path, "raw_path": raw_path, "code": trouble.code, "text": trouble.text.as_str()})
+        })
+        .collect();
+    json!({
+        "entries": walked.entries, "bytes": walked.bytes, "skipped": skipped, "skipped_in_all": walked.skipped_in_all,
+    })
+}
+
+/// A path below another, for who asks for it again.
+fn below(directory: &RelativePath, path: &RelativePath) -> (String, Option<String>) {
+    match (directory.is_space(), path.is_space()) {
+        (true, _) => shown(path.as_bytes()),
+        (false, true) => shown(directory.as_bytes()),
+        (false, false) => shown(&[directory.as_bytes(), b"/", path.as_bytes()].concat()),
+    }
+}
+
+fn show_found(directory: &RelativePath, found: &Found) -> Value {
+    let (path, raw_path) = below(directory, &found.path);
+    json!({
+        "path": path, "raw_path": raw_path, "kind": found.kind, "size_bytes": found.bytes,
+        "modified_at": found.modified.and_then(|at| jiff::Timestamp::from_second(at.seconds).ok()),
+    })
+}
+
+fn keep_largest(measured: &mut Vec<Measured>) {
+    measured.sort_by(|a, b| b.bytes.cmp(&a.bytes).then_with(|| a.directory.path.cmp(&b.directory.path)));
+    measured.truncate(MOST_MEASURED);
+}
+
+fn show_measured(directory: &RelativePath, measured: &Measured) -> Value {
+    let (path, raw_path) = below(directory, &measured.directory.path);
+    json!({
+        "path": path, "raw_path": raw_path, "bytes": measured.bytes, "entries": measured.entries,
+        "own_bytes": measured.own_bytes, "own_entries": measured.own_entries,
+    })
+}

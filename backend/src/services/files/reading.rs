@@ -1,0 +1,182 @@
+//! What is looked at and read: directories, entries, bytes, archives.
+
+use bytes::Bytes;
+use eirene_core::SpaceName;
+use eirene_files_protocol::{
+    Answer, Archive, ArchiveFormat, Cursor, Entry, List, Listed, MOST_ENTRIES, Name, Outcome, Part, Read, ReadBegins,
+    RelativePath, Sort, Stat, Stated, Verb, Version,
+};
+
+use super::outflow::Outflow;
+use super::path::AskedPath;
+use super::{Done, Files, Need, Within, answered, wrong_answer};
+use crate::error::AppError;
+use crate::files::Event;
+use crate::services::actor::Actor;
+
+/// A page of a directory, as it is asked for.
+#[derive(Debug, Clone)]
+pub struct ListWish {
+    /// Which directory.
+    pub path: AskedPath,
+    /// By what.
+    pub sort: Sort,
+    /// Largest first.
+    pub descending: bool,
+    /// Whether names that begin with a dot are wanted.
+    pub hidden: bool,
+    /// Only names with this in them.
+    pub filter: Option<String>,
+    /// Behind this.
+    pub after: Option<Cursor>,
+    /// How many at most.
+    pub limit: u32,
+}
+
+/// A page of a directory.
+#[derive(Debug)]
+pub struct Listing {
+    /// Which directory.
+    pub path: RelativePath,
+    /// Whether the person may change anything in this space.
+    pub writable: bool,
+    /// The person's number on the cluster.
+    pub uid: u32,
+    /// The page.
+    pub items: Vec<Entry>,
+    /// What belongs to it.
+    pub listed: Listed,
+}
+
+/// One entry.
+#[derive(Debug)]
+pub struct Looked {
+    /// Which.
+    pub path: RelativePath,
+    /// The person's number on the cluster.
+    pub uid: u32,
+    /// What it is.
+    pub stated: Stated,
+}
+
+/// A file that is about to be read.
+#[derive(Debug, Clone)]
+pub struct Content {
+    within: Within,
+    path: RelativePath,
+}
+
+/// An archive, from its first bytes on.
+#[derive(Debug)]
+pub struct Packed {
+    /// What it is called, without its ending.
+    pub name: Name,
+    /// The first bytes.
+    pub first: Bytes,
+    /// The others.
+    pub rest: Outflow,
+}
+
+impl Files {
+    /// A page of a directory.
+    pub async fn list(&self, actor: &Actor, space: &SpaceName, wish: ListWish) -> Result<Listing, AppError> {
+        let within = self.within(actor, space, Need::Read).await?;
+        let path = wish.path.parse()?;
+        let limit = wish.limit.clamp(1, MOST_ENTRIES);
+        let list = List {
+            space: within.number(),
+            path: path.clone(),
+            sort: wish.sort,
+            descending: wish.descending,
+            hidden: wish.hidden,
+            filter: wish.filter,
+            after: wish.after,
+            limit,
+        };
+        let Done { parts, answer } = within.ask(Verb::List(list)).await?;
+        let listed = answered!(answer, Answer::Listed(listed) => listed)?;
+        let mut items = Vec::new();
+        for part in parts {
+            items.extend(answered!(part, Part::Entries(entries) => entries)?);
+        }
+        if items.len() > limit as usize {
+            return Err(wrong_answer());
+        }
+        let writable = within.opens.iter().any(|open| open.number == within.number() && open.writable);
+        Ok(Listing { path, writable, uid: within.owner.uid, items, listed })
+    }
+
+    /// One entry; a link itself.
+    pub async fn look(&self, actor: &Actor, space: &SpaceName, path: &AskedPath) -> Result<Looked, AppError> {
+        let within = self.within(actor, space, Need::Read).await?;
+        let path = path.parse()?;
+        let done = within.ask(Verb::Stat(Stat { space: within.number(), path: path.clone() })).await?;
+        let stated = answered!(done.answer, Answer::Stated(stated) => stated)?;
+        Ok(Looked { path, uid: within.owner.uid, stated })
+    }
+
+    /// A file, to be read.
+    pub async fn content(&self, actor: &Actor, space: &SpaceName, path: &AskedPath) -> Result<Content, AppError> {
+        let within = self.within(actor, space, Need::Read).await?;
+        let path = path.parse_inside()?;
+        Ok(Content { within, path })
+    }
+
+    /// A file or a directory with all in it, as one tar archive.
+    pub async fn archive(&self, actor: &Actor, space: &SpaceName, path: &AskedPath) -> Result<Packed, AppError> {
+        let within = self.within(actor, space, Need::Read).await?;
+        let path = path.parse()?;
+        let whole =
+            || Name::parse(within.space.name.as_str().as_bytes()).map_err(|error| AppError::Internal(error.into()));
+        let name = super::path::last_name(&path).map_or_else(whole, Ok)?;
+        let place = self.transfer(actor.user.id)?;
+        let verb = Archive { space: within.number(), path, top: name.clone(), format: ArchiveFormat::Tar };
+        let (request, stream) = within.begin(Verb::Archive(verb)).await?;
+        let (rest, first) = Outflow::new(request, stream, None, place).begun().await?;
+        Ok(Packed { name, first, rest })
+    }
+}
+
+impl Content {
+    /// What the file is called.
+    pub fn name(&self) -> Option<Name> {
+        super::path::last_name(&self.path)
+    }
+
+    /// Which content it has now.
+    ///
+    /// # Errors
+    /// That it cannot be read.
+    pub async fn version(&self) -> Result<Version, AppError> {
+        let (begins, _) = self.begin(0, Some(0)).await?;
+        Ok(begins.version)
+    }
+
+    /// Its bytes, from the first wanted to before the last.
+    ///
+    /// # Errors
+    /// That it cannot be read, or that the person has as many transfers as there may be.
+    pub async fn read(&self, from: u64, to: Option<u64>) -> Result<(ReadBegins, Outflow), AppError> {
+        let place = self.within.transfer()?;
+        let (begins, (request, stream)) = self.begin(from, to).await?;
+        Ok((begins, Outflow::new(request, stream, Some(begins.to - begins.from), place)))
+    }
+
+    async fn begin(
+        &self,
+        from: u64,
+        to: Option<u64>,
+    ) -> Result<(ReadBegins, (crate::files::Request, tokio::net::UnixStream)), AppError> {
+        let read = Read { space: self.within.number(), path: self.path.clone(), from, to };
+        let (mut request, stream) = self.within.begin(Verb::Read(read)).await?;
+        match request.next_in_time().await? {
+            Event::Part(Part::ReadBegins(begins)) => {
+                let size = begins.version.bytes;
+                let as_asked = begins.from == from && begins.to == to.map_or(size, |to| to.min(size));
+                if as_asked && from <= begins.to { Ok((begins, (request, stream))) } else { Err(wrong_answer()) }
+            }
+            Event::Outcome(Outcome::Problem(problem)) => Err(problem.into()),
+            Event::Outcome(Outcome::Done(_)) | Event::Part(_) | Event::Progress(_) => Err(wrong_answer()),
+        }
+    }
+}

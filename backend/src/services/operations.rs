@@ -1,0 +1,342 @@
+//! Work on files that outlives its request: copies, deletions, searches. Each is a row of its owner's from the start; how far it has come is
+//! known here and told on the way, what came of it is in the row. What was under way when the portal ended is not gone on with: nobody knows
+//! what else was done to the files meanwhile.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use eirene_core::file_work::{Operation, OperationKind, OperationState};
+use eirene_core::{Clock, OperationId, Scope, UserId};
+use eirene_database::Db;
+use eirene_files_protocol::Progress;
+use eirene_words::say;
+use serde_json::{Value, json};
+use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
+
+use super::Page;
+use super::actor::Actor;
+use super::events::{EventKind, Events};
+use super::files::Within;
+use super::files::trouble::FilesTrouble;
+use crate::error::AppError;
+
+/// Operations of one person that wait or run.
+const MOST_LIVE: usize = 16;
+/// Of them so many run at once: the person's process has as many threads for such work.
+const MOST_RUNNING: usize = 2;
+/// How often it is told how far one is.
+const TELL_EVERY: Duration = Duration::from_secs(1);
+/// How many findings of all operations together are kept; the oldest operation's go first.
+const MOST_RESULTS: usize = 100_000;
+
+/// Turns an operation into what its owner is told.
+pub type Show = Arc<dyn Fn(&Operation) -> Value + Send + Sync>;
+
+/// Operations. Cheap to clone.
+#[derive(Clone)]
+pub struct Operations {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    db: Db,
+    clock: Arc<dyn Clock>,
+    events: Events,
+    show: Show,
+    live: Mutex<HashMap<OperationId, Live>>,
+    turns: Mutex<HashMap<UserId, Arc<Semaphore>>>,
+    /// What searches and scans found: not in the database, because it is as large as directories are.
+    results: Mutex<BTreeMap<OperationId, Arc<Vec<Value>>>>,
+}
+
+struct Live {
+    user: UserId,
+    cancel: CancellationToken,
+    state: OperationState,
+    progress: Progress,
+    told: Instant,
+}
+
+/// How work says how far it is, and hears that it is no longer wanted.
+#[derive(Clone)]
+pub struct Handle {
+    inner: Arc<Inner>,
+    operation: Operation,
+    /// Cancelled when nobody wants it any more.
+    pub cancelled: CancellationToken,
+}
+
+/// What came of the work.
+#[derive(Debug, Default)]
+pub struct Finished {
+    /// What is to be said of it: how much was done, what was left alone.
+    pub summary: Value,
+    /// What was found.
+    pub results: Vec<Value>,
+}
+
+impl Operations {
+    /// Operations kept in `db`; `show` is what events carry.
+    pub fn new(db: Db, clock: Arc<dyn Clock>, events: Events, show: Show) -> Self {
+        let inner = Inner {
+            db,
+            clock,
+            events,
+            show,
+            live: Mutex::default(),
+            turns: Mutex::default(),
+            results: Mutex::default(),
+        };
+        Self { inner: Arc::new(inner) }
+    }
+
+    /// Ends by the word `interrupted` what was under way when the portal ended.
+    pub async fn begin_anew(&self) -> Result<u64, AppError> {
+        Ok(self.inner.db.interrupt_operations(self.inner.clock.now()).await?)
+    }
+
+    /// Begins work for whoever is within a space.
+    ///
+    /// # Errors
+    /// That the person has as many operations as there may be.
+    pub async fn begin<F>(
+        &self,
+        within: &Within,
+        kind: OperationKind,
+        request: Value,
+        work: impl FnOnce(Handle) -> F + Send + 'static,
+    ) -> Result<Operation, AppError>
+    where
+        F: Future<Output = Result<Finished, AppError>> + Send + 'static,
+    {
+        let user = within.actor().user.id;
+        let operation = Operation {
+            id: OperationId::generate(),
+            user,
+            space: within.space().id,
+            kind,
+            state: OperationState::Waiting,
+            request,
+            progress: json!({"entries": 0, "bytes": 0}),
+            problem: None,
+            created_at: self.inner.clock.now(),
+            ended_at: None,
+        };
+        let cancelled = self.inner.admit(&operation)?;
+        if let Err(error) = self.inner.db.insert_operation(&operation).await {
+            self.inner.live().remove(&operation.id);
+            return Err(error.into());
+        }
+        let handle = Handle { inner: Arc::clone(&self.inner), operation: operation.clone(), cancelled };
+        tokio::spawn(handle.carry_out(work));
+        Ok(operation)
+    }
+
+    /// One's own operations, the newest first.
+    pub async fn list(
+        &self,
+        actor: &Actor,
+        cursor: Option<OperationId>,
+        limit: u32,
+    ) -> Result<Page<Operation>, AppError> {
+        actor.require(Scope::FilesRead)?;
+        let rows = self.inner.db.operations_of(actor.user.id, cursor, limit).await?;
+        let full = rows.len() == limit as usize;
+        let next = rows.last().filter(|_| full).map(|row| row.id.to_string());
+        Ok(Page { items: rows.into_iter().map(|row| self.inner.as_of_now(row)).collect(), next })
+    }
+
+    /// One of one's own.
+    pub async fn get(&self, actor: &Actor, id: OperationId) -> Result<Operation, AppError> {
+        actor.require(Scope::FilesRead)?;
+        let row = self.inner.db.operation(id).await?.filter(|row| row.user == actor.user.id);
+        row.map(|row| self.inner.as_of_now(row)).ok_or(AppError::NotFound)
+    }
+
+    /// Asks one of one's own to end. One that is over stays as it is.
+    pub async fn cancel(&self, actor: &Actor, id: OperationId) -> Result<Operation, AppError> {
+        let operation = self.get(actor, id).await?;
+        // What only reads may be ended by whoever began it.
+        if !matches!(operation.kind, OperationKind::Search | OperationKind::Scan) {
+            actor.require(Scope::FilesWrite)?;
+        }
+        if let Some(live) = self.inner.live().get(&id) {
+            live.cancel.cancel();
+        }
+        Ok(operation)
+    }
+
+    /// What one of one's own found, from the `from`th on.
+    pub async fn results(
+        &self,
+        actor: &Actor,
+        id: OperationId,
+        from: usize,
+        limit: usize,
+    ) -> Result<Page<Value>, AppError> {
+        let operation = self.get(actor, id).await?;
+        let kept = self.inner.results().get(&id).map(Arc::clone);
+        match kept {
+            Some(all) => {
+                let end = from.saturating_add(limit).min(all.len());
+                let items = all.get(from..end).unwrap_or_default().to_vec();
+                Ok(Page { items, next: (end < all.len()).then(|| end.to_string()) })
+            }
+            None if !operation.state.is_final() => {
+                let text = say("problem.operation_not_over");
+                Err(AppError::Conflict { code: "operation_not_over", text })
+            }
+            None => Err(FilesTrouble::results_gone().into()),
+        }
+    }
+}
+
+impl Inner {
+    fn live(&self) -> MutexGuard<'_, HashMap<OperationId, Live>> {
+        self.live.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn results(&self) -> MutexGuard<'_, BTreeMap<OperationId, Arc<Vec<Value>>>> {
+        self.results.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn admit(&self, operation: &Operation) -> Result<CancellationToken, AppError> {
+        let mut live = self.live();
+        if live.values().filter(|live| live.user == operation.user).count() >= MOST_LIVE {
+            return Err(FilesTrouble::too_many_operations().into());
+        }
+        let cancel = CancellationToken::new();
+        let entry = Live {
+            user: operation.user,
+            cancel: cancel.clone(),
+            state: operation.state,
+            progress: Progress { entries: 0, bytes: 0 },
+            told: Instant::now(),
+        };
+        live.insert(operation.id, entry);
+        Ok(cancel)
+    }
+
+    /// The turns of a person; those of people who wait for none are forgotten.
+    fn turns(&self, user: UserId) -> Arc<Semaphore> {
+        let mut turns = self.turns.lock().unwrap_or_else(PoisonError::into_inner);
+        turns.retain(|of, turns| *of == user || Arc::strong_count(turns) > 1);
+        Arc::clone(turns.entry(user).or_insert_with(|| Arc::new(Semaphore::new(MOST_RUNNING))))
+    }
+
+    /// The row, with what is known here.
+    fn as_of_now(&self, row: Operation) -> Operation {
+        match self.live().get(&row.id) {
+            Some(live) if !row.state.is_final() => {
+                let progress = json!({"entries": live.progress.entries, "bytes": live.progress.bytes});
+                Operation { state: live.state, progress, ..row }
+            }
+            _ => row,
+        }
+    }
+
+    fn keep(&self, id: OperationId, found: Vec<Value>) {
+        let mut results = self.results();
+        results.insert(id, Arc::new(found));
+        let mut kept: usize = results.values().map(|found| found.len() + 1).sum();
+        while kept > MOST_RESULTS {
+            let Some((_, oldest)) = results.pop_first() else { break };
+            kept -= oldest.len() + 1;
+        }
+    }
+}
+
+impl Handle {
+    /// Notes how far it is; tells so now and then.
+    pub fn progress(&self, progress: Progress) {
+        let shown = {
+            let mut live = self.inner.live();
+            let Some(live) = live.get_mut(&self.operation.id) else { return };
+            live.progress = progress;
+            if live.told.elapsed() < TELL_EVERY {
+                return;
+            }
+            live.told = Instant::now();
+            let progress = json!({"entries": progress.entries, "bytes": progress.bytes});
+            Operation { state: live.state, progress, ..self.operation.clone() }
+        };
+        let data = (self.inner.show)(&shown);
+        self.inner.events.publish_transient(EventKind::Operation, None, self.operation.user, data);
+    }
+
+    async fn carry_out<F>(self, work: impl FnOnce(Self) -> F + Send + 'static)
+    where
+        F: Future<Output = Result<Finished, AppError>> + Send + 'static,
+    {
+        let turns = self.inner.turns(self.operation.user);
+        let turn = tokio::select! {
+            () = self.cancelled.cancelled() => None,
+            turn = turns.acquire() => turn.ok(),
+        };
+        let outcome = if turn.is_some() {
+            self.note(OperationState::Running).await;
+            // In a task of its own, so that a mistake of ours ends the work and not its row.
+            let working = tokio::spawn(work(self.clone()));
+            match working.await {
+                Ok(outcome) => outcome,
+                Err(error) => Err(AppError::Internal(error.into())),
+            }
+        } else {
+            Err(FilesTrouble::cancelled().into())
+        };
+        drop(turn);
+        self.end(outcome).await;
+    }
+
+    async fn note(&self, state: OperationState) {
+        if let Some(live) = self.inner.live().get_mut(&self.operation.id) {
+            live.state = state;
+        }
+        let progress = &self.operation.progress;
+        if let Err(error) = self.inner.db.update_operation(self.operation.id, state, progress, None, None).await {
+            tracing::warn!(%error, operation = %self.operation.id, "how far an operation is could not be written");
+        }
+    }
+
+    /// Writes down what came of it. A database that is away for a moment is waited for: the row says nothing else until then.
+    async fn end(self, outcome: Result<Finished, AppError>) {
+        let id = self.operation.id;
+        let cancelled = self.cancelled.is_cancelled();
+        let progress = self.inner.live().get(&id).map_or(Progress { entries: 0, bytes: 0 }, |live| live.progress);
+        let mut summary = json!({"entries": progress.entries, "bytes": progress.bytes});
+        let (state, problem) = match outcome {
+            Ok(Finished { summary: said, results }) => {
+                if !said.is_null() {
+                    summary = said;
+                }
+                if matches!(self.operation.kind, OperationKind::Search | OperationKind::Scan) {
+                    self.inner.keep(id, results);
+                }
+                (OperationState::Done, None)
+            }
+            Err(_) if cancelled => (OperationState::Cancelled, None),
+            Err(AppError::Files(trouble)) => {
+                (OperationState::Failed, Some(json!({"code": trouble.code, "text": trouble.text.as_str()})))
+            }
+            Err(error) => {
+                tracing::error!(%error, operation = %id, "an operation failed");
+                (OperationState::Failed, Some(json!({"code": "internal", "text": say("problem.internal").as_str()})))
+            }
+        };
+        let ended_at = self.inner.clock.now();
+        let mut wait = Duration::from_secs(1);
+        while let Err(error) =
+            self.inner.db.update_operation(id, state, &summary, problem.as_ref(), Some(ended_at)).await
+        {
+            tracing::warn!(%error, operation = %id, "what came of an operation could not be written");
+            tokio::time::sleep(wait).await;
+            wait = (wait * 2).min(Duration::from_mins(1));
+        }
+        self.inner.live().remove(&id);
+        let over = Operation { state, progress: summary, problem, ended_at: Some(ended_at), ..self.operation.clone() };
+        let data = (self.inner.show)(&over);
+        self.inner.events.publish(EventKind::Operation, None, Some(over.user), data).await;
+    }
+}
