@@ -1,5 +1,7 @@
 //! The headers of what people have in their files. To a browser it is never a document of ours: it is saved, not shown, and nothing in it runs.
 
+use std::fmt::Write as _;
+
 use axum::response::Response;
 use eirene_files_protocol::Moment;
 use http::{HeaderMap, HeaderValue, header};
@@ -41,7 +43,7 @@ pub fn disposition(name: &[u8]) -> HeaderValue {
         if byte.is_ascii_alphanumeric() || b"!#$&+-.^_`|~".contains(&byte) {
             encoded.push(byte.into());
         } else {
-            encoded.push_str(&format!("%{byte:02X}"));
+            let _ = write!(encoded, "%{byte:02X}");
         }
     }
     let value = format!("attachment; filename=\"{ascii}\"; filename*=UTF-8''{encoded}");

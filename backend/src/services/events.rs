@@ -298,6 +298,31 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn what_somebody_does_with_files_is_told_to_them_alone_and_with_the_right_to_files() {
+        let test = TestApp::new().await;
+        let (ada, admin) = (test.ada().await, test.person("root-admin", 2003, Role::Admin).await);
+        let scopes = Scope::DEFAULT.to_vec();
+        let via = crate::services::actor::Via::Token { id: eirene_core::TokenId::generate(), scopes };
+        let program = Actor { via, ..ada.clone() };
+        let events = &test.app.events;
+        let last = test.app.db.latest_event_id().await.unwrap();
+        let mut hers = events.subscribe(&ada, None, None).await.unwrap();
+        let mut programs = events.subscribe(&program, None, None).await.unwrap();
+        let mut everybodys = events.subscribe_all(&admin, None).await.unwrap();
+        events.publish(EventKind::Operation, None, Some(ada.user.id), json!(1)).await;
+        events.publish_transient(EventKind::Operation, None, ada.user.id, json!(2));
+        publish(events, Some(ada.user.id), 3).await;
+        assert_eq!(numbers(&mut hers, 3).await, [1, 2, 3]);
+        assert_eq!(numbers(&mut programs, 1).await, [3]);
+        assert_eq!(numbers(&mut everybodys, 1).await, [3]);
+        // What is kept is read back by the same rule.
+        let mut later = events.subscribe(&program, None, Some(last)).await.unwrap();
+        assert_eq!(numbers(&mut later, 1).await, [3]);
+        let mut later = events.subscribe(&ada, None, Some(last)).await.unwrap();
+        assert_eq!(numbers(&mut later, 2).await, [1, 3]);
+    }
+
+    #[tokio::test]
     async fn a_slow_reader_misses_nothing_that_is_kept() {
         let test = TestApp::new().await;
         let ada = test.ada().await;

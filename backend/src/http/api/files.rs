@@ -29,7 +29,7 @@ use crate::services::access::Grant;
 use crate::services::files::long::SearchWish;
 use crate::services::files::outflow::{BrokenOff, Outflow};
 use crate::services::files::path::AskedPath;
-use crate::services::files::reading::{Content, ListWish};
+use crate::services::files::reading::{Content, ListWish, Reading};
 use crate::services::files::trouble::FilesTrouble;
 
 /// Entries of a page when nothing is said.
@@ -243,12 +243,12 @@ pub(crate) async fn content(
         }
     };
     let (from, to) = span.map_or((0, None), |span| (span.from, Some(span.to)));
-    let (begins, bytes) = content.read(from, to).await?;
+    let Reading { begins, first, rest } = content.read(from, to).await?;
     if version.is_some_and(|version| version != begins.version) {
         return Err(AppError::from(FilesTrouble::changed_meanwhile()).into());
     }
     let grant = app.access.admit(caller.ticket).await?.ok_or(AppError::Unauthenticated)?;
-    let mut response = Response::new(flow(&app, grant, None, bytes));
+    let mut response = Response::new(flow(&app, grant, first, rest));
     response.headers_mut().insert(header::CONTENT_LENGTH, HeaderValue::from(begins.to - begins.from));
     if let Some(Span { from, to }) = span {
         *response.status_mut() = StatusCode::PARTIAL_CONTENT;

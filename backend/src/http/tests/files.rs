@@ -5,12 +5,13 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use eirene_core::Username;
 use eirene_core::launcher::LauncherRequest;
+use eirene_core::{Space, SpaceOwner, SpaceState, Username};
 use eirene_files_protocol::Channel;
 use serde_json::json;
 
 use super::*;
+use crate::services::spaces::testing::a_space;
 use crate::testing::FilesStandIn;
 
 pub(super) const HOME: &str = "/api/v1/spaces/home";
@@ -463,4 +464,48 @@ async fn what_is_searched_and_measured_is_kept_with_its_operation() {
     let measured = server.portal(Ask::get(&results).bearer(&ada)).await.json();
     let paths: Vec<_> = measured["items"].as_array().unwrap().iter().map(|one| one["path"].as_str().unwrap()).collect();
     assert!(["", "d", "d/e"].iter().all(|path| paths.contains(path)), "{paths:?}");
+}
+
+#[tokio::test]
+async fn a_space_that_may_only_be_read_or_is_not_there_says_so_before_any_process() {
+    let server = Server::start().await;
+    let (ada, _) = server.ada_at_home(real()).await;
+    let data = Space { name: "data".parse().unwrap(), ..a_space(SpaceOwner::Everybody) };
+    server.test.app.db.insert_space(data).await.unwrap();
+    let physics = || a_space(SpaceOwner::Group("physics".parse().unwrap()));
+    let old = Space { name: "old".parse().unwrap(), state: SpaceState::Retired, ..physics() };
+    for space in [physics(), old] {
+        server.test.app.db.insert_space(space).await.unwrap();
+    }
+    let ask = async |name: &str, method: &str, place: &str, body: &Value| {
+        let path = format!("/api/v1/spaces/{name}{place}");
+        let answer = server.portal(Ask::new(method, &path).bearer(&ada).json(body)).await;
+        (answer.status.as_u16(), answer.json()["code"].as_str().unwrap_or_default().to_owned())
+    };
+    for (method, place, body) in about("a") {
+        assert_eq!(ask("physics", method, &place, &body).await, (404, "not_found".into()), "no member: {place}");
+    }
+    server.test.groups.add("ada", "physics");
+    // Her groups are known for a minute.
+    server.test.clock.advance_s(120);
+    for (method, place, body) in about("a") {
+        assert_eq!(ask("old", method, &place, &body).await, (409, "space_not_present".into()), "{method} {place}");
+        let is_read = method == "GET" || ["/files/search", "/scan"].contains(&place.as_str());
+        if !is_read {
+            assert_eq!(ask("data", method, &place, &body).await, (403, "read_only".into()), "{method} {place}");
+        }
+    }
+    let into = serde_json::json!({"items": [{"path": "a", "to": "b"}], "to_space": "data"});
+    for place in ["/files/copy", "/files/move"] {
+        assert_eq!(ask("home", "POST", place, &into).await, (403, "read_only".into()), "{place}");
+    }
+    assert_eq!(server.started(), 0);
+
+    // The root of this space is not configured, so there is no place for it.
+    let nowhere = ask("physics", "GET", "/files", &Value::Null).await;
+    assert_eq!(nowhere, (503, "storage_gone".into()));
+    server.test.groups.go_away();
+    server.test.clock.advance_s(120);
+    assert_eq!(ask("physics", "GET", "/files", &Value::Null).await, (503, "unavailable".into()), "neither yes nor no");
+    assert_eq!(ask("home", "GET", "/files", &Value::Null).await.0, 200);
 }

@@ -33,13 +33,24 @@ pub struct Outflow {
     left: Option<u64>,
     buffer: BytesMut,
     over: bool,
+    /// What the process said was wrong, if it did.
+    trouble: Option<FilesTrouble>,
     _place: Transfer,
 }
 
 impl Outflow {
     /// What comes through `stream` for `request`; so many bytes, where that is known.
     pub(super) fn new(request: Request, stream: UnixStream, left: Option<u64>, place: Transfer) -> Self {
-        Self { stream, request, outcome: None, left, buffer: BytesMut::new(), over: false, _place: place }
+        Self {
+            stream,
+            request,
+            outcome: None,
+            left,
+            buffer: BytesMut::new(),
+            over: false,
+            trouble: None,
+            _place: place,
+        }
     }
 
     /// The same, once the first bytes have come: a request that fails before them is an answer, not a broken one.
@@ -53,6 +64,15 @@ impl Outflow {
                     Outcome::Done(_) => Err(super::wrong_answer()),
                 }
             }
+        }
+    }
+
+    /// The first bytes of so many, and the rest: what fails before them is an answer.
+    pub(super) async fn first(mut self) -> Result<(Option<Bytes>, Self), AppError> {
+        match self.next().await {
+            Some(Ok(first)) => Ok((Some(first), self)),
+            None => Ok((None, self)),
+            Some(Err(BrokenOff)) => Err(self.trouble.take().unwrap_or_else(|| FilesTrouble::away(1)).into()),
         }
     }
 
@@ -81,7 +101,11 @@ impl Outflow {
                 self.over = true;
                 (!chunk.is_empty()).then_some(Ok(chunk))
             }
-            Ok(other) => Some(self.broken(&format_args!("{}", said(&other)))),
+            Ok(Outcome::Problem(problem)) => {
+                self.trouble = Some(problem.into());
+                Some(self.broken(&"it ran into a problem"))
+            }
+            Ok(Outcome::Done(_)) => Some(self.broken(&"it says that it is done, and is not")),
             Err(error) => Some(self.broken(&error)),
         }
     }
@@ -122,12 +146,5 @@ impl Outflow {
                 self.outcome = Some(outcome);
             }
         }
-    }
-}
-
-fn said(outcome: &Outcome) -> &'static str {
-    match outcome {
-        Outcome::Done(_) => "it says that it is done, and sent too little",
-        Outcome::Problem(_) => "it ran into a problem",
     }
 }

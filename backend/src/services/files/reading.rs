@@ -66,6 +66,17 @@ pub struct Content {
     path: RelativePath,
 }
 
+/// A file's bytes, from the first on.
+#[derive(Debug)]
+pub struct Reading {
+    /// Which.
+    pub begins: ReadBegins,
+    /// The first bytes; none where there are none.
+    pub first: Option<Bytes>,
+    /// The others.
+    pub rest: Outflow,
+}
+
 /// An archive, from its first bytes on.
 #[derive(Debug)]
 pub struct Packed {
@@ -156,10 +167,11 @@ impl Content {
     ///
     /// # Errors
     /// That it cannot be read, or that the person has as many transfers as there may be.
-    pub async fn read(&self, from: u64, to: Option<u64>) -> Result<(ReadBegins, Outflow), AppError> {
+    pub async fn read(&self, from: u64, to: Option<u64>) -> Result<Reading, AppError> {
         let place = self.within.transfer()?;
         let (begins, (request, stream)) = self.begin(from, to).await?;
-        Ok((begins, Outflow::new(request, stream, Some(begins.to - begins.from), place)))
+        let (first, rest) = Outflow::new(request, stream, Some(begins.to - begins.from), place).first().await?;
+        Ok(Reading { begins, first, rest })
     }
 
     async fn begin(
