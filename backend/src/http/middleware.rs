@@ -10,13 +10,13 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
 use eirene_words::say;
 use futures_util::FutureExt as _;
-use http::{HeaderValue, Method, StatusCode, header};
+use http::{HeaderName, HeaderValue, Method, StatusCode, header};
 
 use super::health::KeepBody;
 use super::problem::{HttpError, Problem};
 use super::request::{CausedBy, RequestInfo, caused_by};
 use super::unhurried::{QUIET, Unhurried};
-use super::{headers, portal};
+use super::{headers, portal, tus};
 use crate::app::App;
 use crate::error::AppError;
 
@@ -24,6 +24,8 @@ use crate::error::AppError;
 const PATIENCE: Duration = Duration::from_secs(30);
 /// Everything below is for programs: it knows no cookie, and errors are JSON.
 const API: &str = "/api/";
+/// What an error says in its headers besides its body.
+const KEPT: [HeaderName; 4] = [header::ALLOW, tus::RESUMABLE, tus::VERSIONS, tus::OFFSET];
 /// Where a program trades a password for a token.
 const TOKENS: &str = "/api/v1/tokens";
 
@@ -123,8 +125,10 @@ fn finish_error(mut response: Response, for_program: bool, info: &RequestInfo) -
         problem.add_headers(&mut page);
         page
     };
-    if let Some(allow) = response.headers().get(header::ALLOW) {
-        finished.headers_mut().insert(header::ALLOW, allow.clone());
+    for name in KEPT {
+        if let Some(value) = response.headers().get(&name) {
+            finished.headers_mut().insert(name, value.clone());
+        }
     }
     finished
 }

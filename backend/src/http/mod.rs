@@ -35,6 +35,7 @@ pub mod request;
 pub mod streams;
 #[cfg(test)]
 mod tests;
+pub mod tus;
 pub mod unhurried;
 pub mod view;
 
