@@ -36,6 +36,7 @@ use crate::services::spaces::groups::GroupSource;
 use crate::services::storage::Storage;
 use crate::services::storage::limits::StorageLimits;
 use crate::services::tokens::Tokens;
+use crate::services::uploads::Uploads;
 use crate::tunnel::TunnelRegistry;
 use crate::workers::Workers;
 
@@ -87,6 +88,8 @@ pub struct App {
     pub files: Files,
     /// Work on them that outlives its request.
     pub operations: Operations,
+    /// What is on its way into them.
+    pub uploads: Uploads,
     /// Events for open pages.
     pub events: Events,
     /// Audit log.
@@ -150,6 +153,7 @@ impl App {
         let show =
             |operation: &Operation| serde_json::to_value(OperationView::from(operation.clone())).unwrap_or_default();
         let operations = Operations::new(db.clone(), clock.clone(), events.clone(), Arc::new(show));
+        let uploads = Uploads::new(db.clone(), clock.clone(), files.clone(), config.files.upload_days);
         let shown = Arc::clone(&config);
         let sessions = Sessions::new(crate::services::sessions::Parts {
             db: db.clone(),
@@ -189,6 +193,7 @@ impl App {
             spaces,
             files,
             operations,
+            uploads,
             events,
             audit,
             logs,

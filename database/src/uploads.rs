@@ -1,4 +1,4 @@
-//! Uploads that are under way, and those that have just been finished. Nothing uploads yet.
+//! Uploads that are under way, and those that have just been finished.
 
 use data_encoding::BASE64URL_NOPAD;
 use eirene_core::file_work::Upload;

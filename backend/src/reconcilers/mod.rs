@@ -20,6 +20,7 @@ mod storage_health;
 mod submit;
 #[cfg(test)]
 mod tests;
+mod upload_leftovers;
 
 use std::time::Duration;
 
@@ -50,5 +51,7 @@ pub fn start(app: &App, job_files: &JobFiles, tracker: &TaskTracker) {
     let health = storage_health::StorageHealth::new(app.clone());
     tracker.spawn(drive(app.clone(), health, every(app.config.storage.poll_interval_s), Wake::Timer));
     tracker.spawn(drive(app.clone(), space_usage::SpaceUsage::new(app.clone()), every(300), Wake::Timer));
+    let leftovers = upload_leftovers::UploadLeftovers::new(app.clone());
+    tracker.spawn(drive(app.clone(), leftovers, every(3600), Wake::Timer));
     tracker.spawn(drive(app.clone(), housekeeping::Retention::new(app.clone()), every(600), Wake::Timer));
 }

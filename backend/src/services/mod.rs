@@ -22,6 +22,7 @@ pub mod sessions;
 pub mod spaces;
 pub mod storage;
 pub mod tokens;
+pub mod uploads;
 
 /// One page of a list.
 #[derive(Debug, Clone)]

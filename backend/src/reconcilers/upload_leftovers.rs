@@ -1,0 +1,33 @@
+//! Removes what is left of uploads that nobody went on with.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+
+use super::driver::Reconciler;
+use crate::app::App;
+
+/// A run begins nothing after this time, so that it ends before it is ended.
+const LONGEST: Duration = Duration::from_mins(1);
+
+/// Removes them.
+pub(super) struct UploadLeftovers {
+    app: App,
+}
+
+impl UploadLeftovers {
+    pub(super) fn new(app: App) -> Self {
+        Self { app }
+    }
+}
+
+#[async_trait]
+impl Reconciler for UploadLeftovers {
+    fn name(&self) -> &'static str {
+        "upload_leftovers"
+    }
+
+    async fn run(&self) -> anyhow::Result<()> {
+        Ok(self.app.uploads.clear(LONGEST).await?)
+    }
+}
