@@ -8,9 +8,10 @@ use std::time::Duration;
 use axum::body::Body;
 use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse as _, Response};
+use bytes::Bytes;
 use eirene_core::{JobKind, SessionId, UserId};
 use eirene_words::say;
-use futures_util::stream::{self, StreamExt as _};
+use futures_util::stream::{self, Stream, StreamExt as _};
 use http::{HeaderMap, HeaderValue, StatusCode, header};
 
 use super::problem::{HttpError, Problem};
@@ -116,6 +117,23 @@ pub async fn log(app: &App, actor: &Actor, ticket: Ticket, of: LogOf, follow: bo
     };
     let text = HeaderValue::from_static("text/plain; charset=utf-8");
     Ok(([(header::CONTENT_TYPE, text)], body).into_response())
+}
+
+/// What is sent, until the right is gone with which it is sent, or eirened ends.
+pub async fn sent(
+    app: &App,
+    ticket: Ticket,
+    body: Body,
+) -> Result<impl Stream<Item = Result<Bytes, axum::Error>> + Send + Unpin + use<>, AppError> {
+    let grant = app.access.admit(ticket).await?.ok_or(AppError::Unauthenticated)?;
+    let shutdown = app.shutdown.clone();
+    let end = async move {
+        tokio::select! {
+            () = grant.revoked.cancelled() => {}
+            () = shutdown.cancelled() => {}
+        }
+    };
+    Ok(body.into_data_stream().take_until(Box::pin(end)))
 }
 
 /// Waits until a stream has to end; its place is taken for as long.

@@ -17,19 +17,22 @@ mod spaces;
 mod storage;
 mod tokens;
 mod trash;
+mod uploads;
 mod users;
 mod wanted;
 
 use axum::Router;
+use axum::middleware::from_fn;
 use eirene_core::Sentence;
 use eirene_words::{say, say_with};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
-use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::router::{OpenApiRouter, UtoipaMethodRouterExt as _};
 use utoipa_axum::routes;
 
 use super::body::some_plain;
 use super::problem::{HttpError, HttpResult};
+use super::tus;
 use crate::app::App;
 use crate::error::FieldError;
 
@@ -130,6 +133,8 @@ pub(crate) fn parts() -> (Router<App>, utoipa::openapi::OpenApi) {
         .routes(routes!(operations::list))
         .routes(routes!(operations::show, operations::cancel))
         .routes(routes!(operations::results))
+        .routes(routes!(uploads::create, uploads::offer).layer(from_fn(tus::speak)))
+        .routes(routes!(uploads::look, uploads::append, uploads::end, uploads::offer_again).layer(from_fn(tus::speak)))
         .routes(routes!(storage::show))
         .routes(routes!(storage::quotas))
         .routes(routes!(storage::set))

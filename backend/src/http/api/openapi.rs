@@ -77,6 +77,8 @@ fn operations(item: &mut PathItem) -> impl Iterator<Item = (&'static str, &mut O
         ("put", &mut item.put),
         ("patch", &mut item.patch),
         ("delete", &mut item.delete),
+        ("head", &mut item.head),
+        ("options", &mut item.options),
     ];
     all.into_iter().filter_map(|(method, operation)| operation.as_mut().map(|operation| (method, operation)))
 }

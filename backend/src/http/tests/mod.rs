@@ -12,6 +12,7 @@ mod routes;
 mod runs;
 mod sockets;
 mod spaces;
+mod uploads;
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -76,7 +77,10 @@ struct Person {
 
 impl Server {
     async fn start() -> Self {
-        let test = TestApp::new().await;
+        Self::serve(TestApp::new().await).await
+    }
+
+    async fn serve(test: TestApp) -> Self {
         test.app.cluster.publish(testing::snapshot(vec![]));
         let apps = FakeApps::default();
         let service = super::service_with(test.app.clone(), Arc::new(apps.clone()));

@@ -131,6 +131,14 @@ const TABLE: &[(&str, &str, [u16; 4])] = &[
     ("GET", "/api/v1/operations/{id}", [401, 404, 200, 404]),
     ("DELETE", "/api/v1/operations/{id}", [401, 404, 202, 404]),
     ("GET", "/api/v1/operations/{id}/results", [401, 404, 200, 404]),
+    // Into ada's home; here no file process can be started.
+    ("OPTIONS", "/api/v1/spaces/{space}/uploads", [401, 204, 204, 204]),
+    ("POST", "/api/v1/spaces/{space}/uploads", [401, 404, 503, 404]),
+    // Ada's upload, which is finished.
+    ("OPTIONS", "/api/v1/uploads/{id}", [401, 204, 204, 204]),
+    ("HEAD", "/api/v1/uploads/{id}", [401, 404, 200, 404]),
+    ("PATCH", "/api/v1/uploads/{id}", [401, 404, 409, 404]),
+    ("DELETE", "/api/v1/uploads/{id}", [401, 404, 204, 404]),
     ("GET", "/api/v1/storage", [401, 403, 403, 200]),
     ("GET", "/api/v1/storage/quotas", [401, 403, 403, 200]),
     // A body that says nothing sets nothing; the storage of these tests has no default quotas.
@@ -190,6 +198,9 @@ async fn fill(server: &Server, ada: &Person, path: &str) -> String {
         path = path.replace("{id}", &made.token.id.to_string());
     }
     path = path.replace("{of}/{number}", "user/2001").replace("{pool}", "1");
+    if path.contains("/uploads/{id}") {
+        path = path.replace("{id}", &uploads::finished(server, ada).await.to_string());
+    }
     if path.contains("{space}") {
         path = path.replace("{space}", server.test.app.spaces.list(&ada.actor).await.unwrap()[0].space.name.as_str());
     }
@@ -259,6 +270,7 @@ fn ask(method: &str, path: &str, person: Option<&Person>) -> Ask {
             ask.with("content-type", FORM).with("origin", PORTAL_ORIGIN).body("username=x&password=x")
         }
         (Some(person), "POST", false) => ask.form(person, &[]),
+        (Some(person), _, true) if path.contains("/uploads") => uploads::speaks(ask).bearer(person),
         (Some(person), "POST" | "PUT", true) => ask.bearer(person).json(&body(path)),
         (Some(person), _, true) => ask.bearer(person),
         (Some(person), _, false) => ask.cookie(person),
