@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use eirene_core::SessionId;
+use eirene_core::{SessionId, SpaceName, UploadId};
 use jiff::Timestamp;
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use reqwest::{Method, RequestBuilder, Response, Url};
@@ -14,6 +14,9 @@ use serde_json::Value;
 
 /// Longest silence of the portal in the middle of an answer. Event streams say something every 15 seconds.
 const SILENCE: Duration = Duration::from_mins(1);
+
+/// The version of the upload protocol.
+const TUS: (&str, &str) = ("tus-resumable", "1.0.0");
 
 /// What of the portal's a command is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -118,6 +121,15 @@ impl Job {
     pub(crate) fn went_well(&self) -> bool {
         self.state == "ended" && self.reason.as_ref().is_some_and(|reason| reason.code == "program_ended")
     }
+}
+
+/// How an upload stands.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Standing {
+    /// Where it goes on.
+    pub(crate) offset: u64,
+    /// Where the file lies, as the portal writes it in a header; none before it is whole.
+    pub(crate) path: Option<String>,
 }
 
 /// A refusal, as the portal words it (RFC 9457).
@@ -236,6 +248,11 @@ impl Api {
         Ok(self.base.join(path)?)
     }
 
+    /// The portal's address.
+    pub(crate) fn base(&self) -> &str {
+        self.base.as_str()
+    }
+
     /// The portal's address, as credentials keep it.
     pub(crate) fn is_at(&self, url: &str) -> bool {
         self.base.as_str().trim_end_matches('/') == url.trim_end_matches('/')
@@ -327,6 +344,43 @@ impl Api {
         self.json(self.request(Method::DELETE, path)?).await
     }
 
+    /// Makes an upload of so many bytes.
+    pub(crate) async fn make_upload(
+        &self,
+        space: &SpaceName,
+        length: u64,
+        metadata: &str,
+    ) -> anyhow::Result<(UploadId, Standing)> {
+        let request = self.request(Method::POST, &format!("spaces/{space}/uploads"))?.header(TUS.0, TUS.1);
+        let response = self.send(request.header("upload-length", length).header("upload-metadata", metadata)).await?;
+        let location = response.headers().get("location").and_then(|value| value.to_str().ok());
+        let id = location.and_then(|location| location.rsplit('/').next()).and_then(|id| id.parse().ok());
+        Ok((id.context("the portal did not say where the upload is")?, standing(&response)?))
+    }
+
+    pub(crate) async fn look_at_upload(&self, id: UploadId) -> anyhow::Result<Standing> {
+        let request = self.request(Method::HEAD, &format!("uploads/{id}"))?.header(TUS.0, TUS.1);
+        standing(&self.send(request).await?)
+    }
+
+    /// Adds bytes; `checksum` as the protocol has it.
+    pub(crate) async fn append_to_upload(
+        &self,
+        id: UploadId,
+        offset: u64,
+        bytes: Vec<u8>,
+        checksum: &str,
+    ) -> anyhow::Result<Standing> {
+        let request = self.request(Method::PATCH, &format!("uploads/{id}"))?.header(TUS.0, TUS.1);
+        let request = request.header("content-type", "application/offset+octet-stream").header("upload-offset", offset);
+        standing(&self.send(request.header("upload-checksum", checksum).body(bytes)).await?)
+    }
+
+    pub(crate) async fn end_upload(&self, id: UploadId) -> anyhow::Result<()> {
+        let request = self.request(Method::DELETE, &format!("uploads/{id}"))?.header(TUS.0, TUS.1);
+        self.send(request).await.map(drop)
+    }
+
     /// What happens to a session or a run, as server-sent events.
     pub(crate) async fn events(&self, of: Target) -> anyhow::Result<Response> {
         self.send(self.request(Method::GET, &format!("{}/events", of.path()))?).await
@@ -357,6 +411,14 @@ impl Api {
     pub(crate) async fn job_json(&self, of: Target) -> anyhow::Result<Value> {
         self.get(&of.path()).await
     }
+}
+
+/// What an answer says of an upload.
+fn standing(response: &Response) -> anyhow::Result<Standing> {
+    let header = |name: &str| response.headers().get(name).and_then(|value| value.to_str().ok());
+    let offset = header("upload-offset").and_then(|offset| offset.parse().ok());
+    let offset = offset.context("the portal did not say how far the upload is")?;
+    Ok(Standing { offset, path: header("eirene-path").map(str::to_owned) })
 }
 
 /// Adds one pair to the query of a request.

@@ -9,9 +9,12 @@ mod commands;
 mod credentials;
 mod output;
 mod patience;
+mod place;
 mod reference;
 mod terminal;
 mod times;
+mod transfers;
+mod upload;
 
 use std::process::ExitCode;
 

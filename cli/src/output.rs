@@ -92,6 +92,18 @@ pub(crate) fn spinner(quiet: bool) -> ProgressBar {
     bar
 }
 
+/// How many of so many bytes are through, on standard error; nothing when nobody watches.
+pub(crate) fn progress(quiet: bool, bytes: u64) -> ProgressBar {
+    if quiet || !std::io::stderr().is_terminal() {
+        return ProgressBar::hidden();
+    }
+    let bar = ProgressBar::new(bytes);
+    if let Ok(style) = ProgressStyle::with_template("{msg} {bytes}/{total_bytes} ({bytes_per_sec}, {eta})") {
+        bar.set_style(style);
+    }
+    bar
+}
+
 /// Asks a yes-or-no question; without a terminal the answer is no.
 pub(crate) fn confirm(question: &str) -> anyhow::Result<()> {
     if !std::io::stdin().is_terminal() {

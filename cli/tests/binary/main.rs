@@ -5,4 +5,5 @@ mod login;
 mod portal;
 mod runs;
 mod sessions;
+mod uploads;
 mod waiting;

@@ -47,6 +47,13 @@ impl Reply {
         self.json(status, &json!({"title": "no", "detail": "it is refused", "status": status, "code": code}));
     }
 
+    /// An answer that is said in headers.
+    pub(crate) fn headers(&mut self, status: u16, headers: &[(&str, &str)]) {
+        let headers = headers.iter().map(|(key, value)| format!("{key}: {value}\r\n")).collect::<Vec<_>>().concat();
+        let length = if status == 204 { "" } else { "content-length: 0\r\n" };
+        self.send(&format!("HTTP/1.1 {status} X\r\nconnection: close\r\n{length}{headers}\r\n"));
+    }
+
     /// An answer in pieces; without `end` it breaks off.
     pub(crate) fn pieces(&mut self, pieces: &[&str]) {
         self.send("HTTP/1.1 200 X\r\nconnection: close\r\ntransfer-encoding: chunked\r\n\r\n");

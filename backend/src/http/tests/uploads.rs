@@ -137,7 +137,7 @@ impl Bench {
     /// Everything the portal had in memory is gone: another one over the same database.
     async fn restart(self) -> Self {
         let Self { server, ada, home, started } = self;
-        server.test.app.files.close();
+        server.test.app.file_processes.close();
         let test = server.test;
         let ports = Ports {
             db: test.app.db.clone(),
@@ -489,7 +489,7 @@ async fn what_nobody_went_on_with_is_removed_once_that_is_certain() {
     uploads.clear(long).await.unwrap();
     assert_eq!(bench.names().len(), 2, "a clock may be wrong once");
     // Nobody answers: nothing is known.
-    bench.server.test.app.files.close();
+    bench.server.test.app.file_processes.close();
     let files = bench.server.test.launcher.files.lock().unwrap().take();
     uploads.clear(long).await.unwrap();
     assert!(db.upload(id).await.unwrap().is_some() && bench.names().len() == 2);

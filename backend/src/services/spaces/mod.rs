@@ -226,7 +226,7 @@ impl Spaces {
     }
 
     async fn reached(&self, user: &User, space: Space) -> Result<(Space, Reach), AppError> {
-        let groups = self.groups(user, std::iter::once(&space)).await;
+        let groups = self.groups(user).await;
         match reach(&space, user.id, as_groups(&groups)).map_err(away)? {
             Reach::Hidden => Err(AppError::NotFound),
             reach @ (Reach::Read | Reach::Write) => Ok((space, reach)),
@@ -238,7 +238,7 @@ impl Spaces {
     pub(crate) async fn all_usable(&self, user: &User) -> Result<Vec<(Space, Reach)>, AppError> {
         let mut spaces = self.own(user).await?;
         spaces.extend(self.inner.db.spaces_of_groups().await?);
-        let groups = self.groups(user, spaces.iter()).await;
+        let groups = self.groups(user).await;
         let usable = spaces.into_iter().filter(|space| space.state == SpaceState::Present).filter_map(|space| {
             let reach = reach(&space, user.id, as_groups(&groups)).unwrap_or(Reach::Hidden);
             (reach > Reach::Hidden).then_some((space, reach))
