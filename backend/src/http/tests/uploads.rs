@@ -115,8 +115,8 @@ impl Bench {
 
     /// Bytes that lie in what is not whole yet.
     fn arrived(&self) -> u64 {
-        let hidden = |name: &String| name.starts_with(".eirene-upload-") && !name.ends_with(".json");
-        let name = self.names().into_iter().find(hidden);
+        let is_data = |name: &String| name.strip_prefix(".eirene-upload-").is_some_and(|id| !id.contains('.'));
+        let name = self.names().into_iter().find(is_data);
         name.map_or(0, |name| std::fs::metadata(self.home.join(name)).unwrap().len())
     }
 

@@ -218,7 +218,7 @@ proptest! {
         let mut said = HeaderMap::new();
         Standing { offset: 0, expires: None, path: Some(&path) }.put(&mut said);
         let text = said["eirene-path"].as_bytes();
-        prop_assert!(text.iter().all(|byte| byte.is_ascii_graphic()));
+        prop_assert!(text.iter().all(u8::is_ascii_graphic));
         let mut back = Vec::new();
         let mut rest = text;
         while let [first, tail @ ..] = rest {
