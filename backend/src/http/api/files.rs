@@ -8,7 +8,7 @@ use axum::body::Body;
 use axum::extract::State;
 use axum::response::{IntoResponse as _, Response};
 use eirene_core::SpaceName;
-use eirene_files_protocol::{Cursor, EntryKind, Sort, Version};
+use eirene_files_protocol::{Cursor, EntryKind, Name, Sort, Version};
 use eirene_words::{say, say_with};
 use futures_util::stream;
 use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
@@ -217,7 +217,7 @@ pub(crate) async fn content(
 ) -> HttpResult<Response> {
     let content = app.files.content(&caller.actor, &space, &at.asked()).await?;
     let name = content.name();
-    let name = name.as_ref().map_or(&b""[..], |name| name.as_bytes());
+    let name = name.as_ref().map_or(&b""[..], Name::as_bytes);
     if method == Method::HEAD {
         let version = content.version().await?;
         // What a part would be is not asked with HEAD (RFC 9110, section 14.2).
@@ -314,7 +314,7 @@ pub(crate) async fn archive(
         let looked = app.files.look(&caller.actor, &space, &path).await?;
         let mut response = Response::new(Body::empty());
         let name = crate::services::files::path::last_name(&looked.path);
-        content::secure(&mut response, &tar(name.as_ref().map_or(space.as_str().as_bytes(), |name| name.as_bytes())));
+        content::secure(&mut response, &tar(name.as_ref().map_or(space.as_str().as_bytes(), Name::as_bytes)));
         return Ok(response);
     }
     let packed = app.files.archive(&caller.actor, &space, &path).await?;
