@@ -131,9 +131,9 @@ const TABLE: &[(&str, &str, [u16; 4])] = &[
     ("GET", "/api/v1/operations/{id}", [401, 404, 200, 404]),
     ("DELETE", "/api/v1/operations/{id}", [401, 404, 202, 404]),
     ("GET", "/api/v1/operations/{id}/results", [401, 404, 200, 404]),
-    // Into ada's home; here no file process can be started.
+    // Into ada's home.
     ("OPTIONS", "/api/v1/spaces/{space}/uploads", [401, 204, 204, 204]),
-    ("POST", "/api/v1/spaces/{space}/uploads", [401, 404, 503, 404]),
+    ("POST", "/api/v1/spaces/{space}/uploads", [401, 404, 201, 404]),
     // Ada's upload, which is finished.
     ("OPTIONS", "/api/v1/uploads/{id}", [401, 204, 204, 204]),
     ("HEAD", "/api/v1/uploads/{id}", [401, 404, 200, 404]),
