@@ -1,6 +1,7 @@
-//! What the tests on the demo cluster share: the cluster's log-ins and containers, the API as a person sees it, a Jupyter
+//! What the tests on the demo cluster share: the cluster's log-ins and containers, the API and the command line as a person uses them, a Jupyter
 //! kernel reached as a browser reaches it, and a training that may be disturbed. It leaves all judging to the tests.
 
+pub mod cli;
 pub mod demo;
 pub mod kernel;
 pub mod portal;

@@ -1,89 +1,11 @@
 //! The command line as a person and as an admin use it, against the real portal: everything by `eirene`, nothing by HTTP.
 
-use std::path::PathBuf;
-use std::process::Stdio;
-
 use anyhow::{Context as _, ensure};
-use eirene_cluster_tests::demo::{Demo, exec, jobs_named, root};
+use eirene_cluster_tests::cli::Cli;
+use eirene_cluster_tests::demo::{exec, jobs_named};
 use eirene_cluster_tests::portal::{NOTICE, Person};
 use eirene_cluster_tests::until;
 use serde_json::Value;
-use tokio::io::AsyncWriteExt as _;
-use tokio::process::Command;
-
-/// One person's `eirene`, with a config directory of its own.
-struct Cli {
-    portal: String,
-    config: PathBuf,
-}
-
-struct Said {
-    code: i32,
-    out: String,
-    err: String,
-}
-
-impl Said {
-    fn json(&self) -> anyhow::Result<Value> {
-        serde_json::from_str(&self.out).with_context(|| format!("no JSON: {} {}", self.out, self.err))
-    }
-}
-
-impl Cli {
-    async fn sign_in(username: &str, more: &[&str]) -> anyhow::Result<Self> {
-        let demo = Demo::load()?;
-        let config = std::env::temp_dir().join(format!("eirene-cli-{}", uuid::Uuid::now_v7()));
-        let cli = Self { portal: demo.portal_url.clone(), config };
-        let words = [&["login", "--username", username, "--password-stdin"], more].concat();
-        cli.good_with(&words, &demo.account(username)?.password).await?;
-        Ok(cli)
-    }
-
-    async fn run(&self, words: &[&str], input: &str) -> anyhow::Result<Said> {
-        let mut child = Command::new(root().join("var/bin/eirene"))
-            .args(words)
-            .env_clear()
-            .env("EIRENE_URL", &self.portal)
-            .env("XDG_CONFIG_HOME", &self.config)
-            .env("HOME", &self.config)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .kill_on_drop(true)
-            .spawn()
-            .context("var/bin/eirene is made by `make demo`")?;
-        let mut stdin = child.stdin.take().context("piped")?;
-        stdin.write_all(input.as_bytes()).await?;
-        drop(stdin);
-        let output = tokio::time::timeout(NOTICE * 2, child.wait_with_output()).await??;
-        Ok(Said {
-            code: output.status.code().context("ended by a signal")?,
-            out: String::from_utf8(output.stdout)?,
-            err: String::from_utf8(output.stderr)?,
-        })
-    }
-
-    async fn good_with(&self, words: &[&str], input: &str) -> anyhow::Result<Said> {
-        let said = self.run(words, input).await?;
-        ensure!(said.code == 0, "{words:?} ended with {}: {}{}", said.code, said.out, said.err);
-        Ok(said)
-    }
-
-    async fn good(&self, words: &[&str]) -> anyhow::Result<Said> {
-        self.good_with(words, "").await
-    }
-
-    async fn json(&self, words: &[&str]) -> anyhow::Result<Value> {
-        self.good(&[words, &["--json"]].concat()).await?.json()
-    }
-}
-
-impl Drop for Cli {
-    fn drop(&mut self) {
-        // What is left is a directory of a few bytes below the temporary one.
-        let _ = std::fs::remove_dir_all(&self.config);
-    }
-}
 
 fn ids(list: &Value) -> Vec<&str> {
     list.as_array().into_iter().flatten().filter_map(|item| item["id"].as_str()).collect()
