@@ -23,6 +23,9 @@ export function notebook(...sources) {
 
 /** Opens an address of the session's JupyterLab. */
 export async function openLab(page, id, address) {
+  // On a busy machine JupyterLab may ask which kernel to take while it is starting the notebook's own; that is the one it proposes.
+  const question = page.locator(".jp-Dialog", { has: page.locator(".jp-Dialog-header", { hasText: "Select Kernel" }) });
+  await page.addLocatorHandler(question, () => question.locator(".jp-mod-accept").click());
   await page.goto(`/sessions/${id}/open`);
   await page.waitForURL((url) => url.hostname.startsWith(id), { timeout: PATIENCE_MS });
   await page.goto(new URL(address, page.url()).href);
