@@ -1,0 +1,152 @@
+//! The cluster, the first page and the start forms.
+
+use eirene_core::account::Role;
+use eirene_core::id::ImageId;
+use eirene_core::image::Image;
+use eirene_core::scheduler::{Node, NodeGpus, Partition};
+use eirene_core::session::SessionState;
+use eirene_words::{say, say_with, words};
+
+use super::{HOSTILE, Result, Samples};
+use crate::error::FieldError;
+use crate::http::portal::views::FormError;
+use crate::http::portal::views::cluster::{FreeFragment, FreeView};
+use crate::http::portal::views::layout::{Notice, Place, Tone};
+use crate::http::portal::views::run::{RunInput, StartRunPage};
+use crate::http::portal::views::start::{
+    DashboardPage, Ground, HomeNotice, StartInput, StartPage, Verdict, VerdictFragment,
+};
+use crate::services::spaces::HomeTrouble;
+
+impl Samples {
+    pub(in crate::http::portal) fn nodes() -> Result<Vec<Node>> {
+        let node = |name: &str, gpu: &str, gpus_used: u32, cpus_used: u32| -> Result<Node> {
+            Ok(Node {
+                name: name.parse()?,
+                available: true,
+                state: "mixed".to_owned(),
+                reason: None,
+                cpus: 8,
+                cpus_allocated: cpus_used,
+                memory_mib: 16000,
+                memory_allocated_mib: u64::from(cpus_used) * 2000,
+                gpus: vec![NodeGpus { gpu_type: gpu.to_owned(), total: 2, allocated: gpus_used }],
+                partitions: vec!["main".parse()?],
+            })
+        };
+        let mut down = node("gpu-node-with-a-rather-long-name-017", "", 0, 0)?;
+        down.available = false;
+        "down".clone_into(&mut down.state);
+        down.reason = Some("not responding since the power cut".to_owned());
+        down.gpus = vec![NodeGpus { gpu_type: "h100".to_owned(), total: 40, allocated: 0 }];
+        let mut plain = node("c3", "", 0, 0)?;
+        plain.gpus.clear();
+        plain.cpus = 128;
+        "idle".clone_into(&mut plain.state);
+        Ok(vec![node("c1", "a100", 2, 6)?, node("c2", "h100", 1, 2)?, plain, down])
+    }
+
+    pub(in crate::http::portal) fn partitions() -> Result<Vec<Partition>> {
+        let partition = |name: &str, is_default, longest| -> Result<Partition> {
+            Ok(Partition {
+                name: name.parse()?,
+                is_default,
+                available: true,
+                max_walltime_min: longest,
+                max_nodes: None,
+                nodes: vec!["c1".parse()?, "c2".parse()?],
+            })
+        };
+        Ok(vec![
+            partition("main", true, Some(480))?,
+            partition("long", false, Some(2880))?,
+            partition("free", false, None)?,
+        ])
+    }
+
+    pub(super) fn starting(&mut self) -> Result<()> {
+        let words = words();
+        let (nodes, partitions) = (Self::nodes()?, Self::partitions()?);
+        let images = [Image {
+            id: ImageId::generate(),
+            name: "jupyter".parse()?,
+            description: "JupyterLab 4 with NumPy and Matplotlib".to_owned(),
+            path: "/srv/eirene/images/jupyter.sif".to_owned(),
+            sha256: "0".repeat(64),
+            size_bytes: 1,
+            apps: vec!["jupyterlab".parse()?],
+            created_at: self.now,
+        }];
+        let ground = Ground { words, images: &images, nodes: &nodes, partitions: &partitions };
+        let key = || "sample-key".to_owned();
+        let free = FreeView::new(words, &nodes, Some(self.now), true);
+        let (live, earlier) = self.views()?;
+        for (name, role, live, earlier, notice) in [
+            ("dashboard", Role::Researcher, live, earlier, Some("notice.stopping")),
+            ("dashboard-empty", Role::Admin, Vec::new(), Vec::new(), None),
+        ] {
+            let notice = notice.map(|key| Notice { tone: Tone::Good, text: words.get(key) });
+            let layout = self.layout(Place::Dashboard, &words.get("dashboard.title"), role)?.with_notice(notice);
+            let presets = ground.presets("", &key);
+            self.add(
+                name,
+                &DashboardPage { layout: layout.live("/live/events", 15), live, earlier, free: free.clone(), presets },
+            )?;
+        }
+
+        let input = ground.with_defaults(StartInput::from_resources(&self.queued()?.resources));
+        let errors = vec![
+            FormError::from_service(
+                words,
+                &FieldError::new("cpus", say_with("fits.cpus", &[("partition", "main"), ("most", "8")])),
+            ),
+            FormError::new(words, "nodes", words.get("start.error.number")),
+            FormError::new(words, "", HOSTILE),
+        ];
+        let resources = self.queued()?.resources;
+        let cases = [
+            ("start", Verdict::possible(words, true, &resources), Vec::new(), true),
+            ("start-later", Verdict::possible(words, false, &resources), Vec::new(), true),
+            ("start-errors", Verdict::impossible(words, Vec::new()), errors, true),
+            ("start-unknown", Verdict::unknown(words), Vec::new(), true),
+            ("start-no-images", Verdict::unknown(words), Vec::new(), false),
+            ("start-home-full", Verdict::possible(words, true, &resources), Vec::new(), true),
+        ];
+        for (name, verdict, errors, has_images) in cases {
+            let free = if name == "start-unknown" { FreeView::new(words, &[], None, false) } else { free.clone() };
+            let page = StartPage {
+                layout: self.layout(Place::Start, &words.get("start.page_title"), Role::Researcher)?,
+                form: ground.form(&input, &errors),
+                presets: ground.presets("gpu-a100", &key),
+                free,
+                verdict,
+                errors,
+                has_images,
+                home: (name == "start-home-full").then(|| HomeNotice::new(words, HomeTrouble::Full)),
+            };
+            self.add(name, &page)?;
+        }
+        let run = RunInput::again(&self.run("train.py", SessionState::Ended, Some(8))?);
+        let wrong = vec![
+            FormError::from_service(words, &FieldError::new("file", say("wrong.run_file"))),
+            FormError::from_service(words, &FieldError::new("arguments", say("wrong.run_arguments"))),
+            FormError::from_service(words, &FieldError::new("ranks", say("wrong.notebook_ranks"))),
+        ];
+        let cases =
+            [("run-new", Vec::new(), true), ("run-new-errors", wrong, true), ("run-new-no-images", vec![], false)];
+        for (name, errors, has_images) in cases {
+            let page = StartRunPage {
+                layout: self.layout(Place::Runs, &words.get("start_run.page_title"), Role::Researcher)?,
+                form: ground.form(&ground.with_defaults(run.size()), &errors),
+                run: run.fields(&errors),
+                free: free.clone(),
+                errors,
+                has_images,
+            };
+            self.add(name, &page)?;
+        }
+        self.add("fragment-verdict", &VerdictFragment { verdict: Verdict::possible(words, true, &resources) })?;
+        self.add("fragment-free", &FreeFragment { free })?;
+        Ok(())
+    }
+}
