@@ -1,5 +1,5 @@
 //! Who sends a request: the browser that is signed in, or the program with a token. The two are never mixed: pages know
-//! only the cookie, the API knows only `Authorization`.
+//! only the cookie, the API knows only `Authorization`. Handlers that serve both are mounted twice, and each mount knows its own.
 
 use std::net::IpAddr;
 
@@ -25,6 +25,8 @@ use crate::services::logins;
 
 /// The name of the hidden field that carries a form's token.
 pub const FORM_TOKEN: &str = "csrf";
+/// The header that carries it where the body is no form.
+pub const FORM_HEADER: &str = "x-eirene-form";
 /// Longest `Authorization` header that is looked at.
 const MAX_AUTHORIZATION: usize = 4096;
 
@@ -60,7 +62,7 @@ pub struct AdminForm<T>(pub SignedIn, pub T);
 #[derive(Debug)]
 pub struct PlainForm<T>(pub T);
 
-/// A program with a token.
+/// A program with a token, or one of our own pages where [`FromPage`] says so.
 #[derive(Debug, Clone)]
 pub struct Caller {
     /// Who.
@@ -68,6 +70,11 @@ pub struct Caller {
     /// What open streams of theirs hang on.
     pub ticket: Ticket,
 }
+
+/// In the extensions of a request to what programs ask for by token, where a page asks for it by its log-in instead: who that is. Nothing but
+/// the mount for pages puts it there.
+#[derive(Clone)]
+pub struct FromPage(Caller);
 
 /// A program with an admin's token; whoever else asks is told so before what they sent is looked at.
 #[derive(Debug, Clone)]
@@ -96,6 +103,22 @@ async fn signed_in(parts: &Parts, app: &App) -> Result<Option<SignedIn>, HttpErr
     let ticket = Ticket::Login(Digest::of(secret.expose()));
     let actor = Actor { user, via: Via::Login(login.id), address: info.address, request_id: Some(info.id.to_string()) };
     Ok(Some(SignedIn { actor, login, csrf: logins::form_token(&secret), ticket, secret }))
+}
+
+impl SignedIn {
+    /// Whether the one header [`FORM_HEADER`] is this log-in's token.
+    pub fn sent_form_token(&self, headers: &http::HeaderMap) -> bool {
+        let mut values = headers.get_all(FORM_HEADER).iter();
+        let (Some(value), None) = (values.next(), values.next()) else { return false };
+        value.to_str().is_ok_and(|token| logins::form_token_matches(&self.secret, token))
+    }
+}
+
+impl FromPage {
+    /// A page of this person's.
+    pub fn new(person: SignedIn) -> Self {
+        Self(Caller { actor: person.actor, ticket: person.ticket })
+    }
 }
 
 /// Where somebody who is not signed in is sent: to the log-in, and back afterwards when a page was asked for.
@@ -195,6 +218,9 @@ impl FromRequestParts<App> for Caller {
     type Rejection = HttpError;
 
     async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, HttpError> {
+        if let Some(FromPage(caller)) = parts.extensions.get() {
+            return Ok(caller.clone());
+        }
         let secret = bearer(parts).ok_or(AppError::Unauthenticated)?;
         let (token, user) = app.tokens.by_secret(&secret).await?.ok_or(AppError::Unauthenticated)?;
         let info = info(parts);

@@ -1,5 +1,7 @@
-//! What keeps open pages true: the API's own answers, for the cookie of the portal's pages. Kept apart from the API so
-//! that neither accepts the other's credentials; nothing here changes anything.
+//! What keeps open pages true, and what they do with [files]: the API's own answers, for the cookie of the portal's pages. Kept apart from the
+//! API so that neither accepts the other's credentials. Nothing here changes anything but files.
+
+pub mod files;
 
 use axum::extract::State;
 use axum::response::{IntoResponse as _, Response};
@@ -16,8 +18,8 @@ use super::view::{ClusterDocument, SessionView};
 use crate::app::App;
 
 /// The router.
-pub fn router() -> Router<App> {
-    routes()
+pub fn router(app: &App) -> Router<App> {
+    routes().merge(files::router(app))
 }
 
 listed_routes! {

@@ -107,7 +107,7 @@ pub fn service_with(app: App, upstreams: Arc<dyn Upstreams>) -> HttpService {
 pub fn portal_router(app: App) -> Router {
     Router::new()
         .merge(portal::router())
-        .merge(live::router())
+        .merge(live::router(&app))
         .merge(api::router())
         .merge(health::router())
         .fallback(nothing_here)

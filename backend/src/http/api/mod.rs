@@ -2,22 +2,22 @@
 //! made of the same routes ([`openapi`]).
 
 mod audit;
-mod changes;
+pub(super) mod changes;
 mod cluster;
 mod events;
-mod files;
+pub(super) mod files;
 mod images;
 mod me;
 pub mod openapi;
-mod operations;
-mod permissions;
+pub(super) mod operations;
+pub(super) mod permissions;
 mod runs;
 mod sessions;
 mod spaces;
 mod storage;
 mod tokens;
-mod trash;
-mod uploads;
+pub(super) mod trash;
+pub(super) mod uploads;
 mod users;
 mod wanted;
 

@@ -5,6 +5,7 @@ mod app;
 mod file_processes;
 mod files;
 mod limits;
+mod live_files;
 mod log_in;
 mod origins;
 mod pass;

@@ -34,6 +34,32 @@ const TABLE: &[(&str, &str, [u16; 4])] = &[
     ("POST", "/account/password", [401, 422, 422, 422]),
     ("GET", "/live/events", [303, 200, 200, 200]),
     ("GET", "/live/cluster", [303, 200, 200, 200]),
+    // Files for pages: the same as the API's, by the log-in.
+    ("GET", "/live/spaces/{space}/files", [303, 404, 200, 404]),
+    ("GET", "/live/spaces/{space}/files/entry", [303, 404, 200, 404]),
+    ("GET", "/live/spaces/{space}/files/content", [303, 404, 200, 404]),
+    ("GET", "/live/spaces/{space}/files/archive", [303, 404, 200, 404]),
+    ("GET", "/live/spaces/{space}/files/permissions", [303, 404, 200, 404]),
+    ("PUT", "/live/spaces/{space}/files/permissions", [401, 404, 200, 404]),
+    ("POST", "/live/spaces/{space}/files/directories", [401, 404, 201, 404]),
+    ("POST", "/live/spaces/{space}/files/move", [401, 404, 200, 404]),
+    ("POST", "/live/spaces/{space}/files/copy", [401, 404, 202, 404]),
+    ("POST", "/live/spaces/{space}/files/trash", [401, 404, 200, 404]),
+    ("POST", "/live/spaces/{space}/files/delete", [401, 404, 202, 404]),
+    ("POST", "/live/spaces/{space}/files/search", [401, 404, 202, 404]),
+    ("POST", "/live/spaces/{space}/scan", [401, 404, 202, 404]),
+    ("GET", "/live/spaces/{space}/trash", [303, 404, 200, 404]),
+    ("POST", "/live/spaces/{space}/trash/{id}/restore", [401, 404, 200, 404]),
+    ("DELETE", "/live/spaces/{space}/trash/{id}", [401, 404, 202, 404]),
+    ("DELETE", "/live/spaces/{space}/trash", [401, 404, 202, 404]),
+    ("GET", "/live/operations", [303, 200, 200, 200]),
+    ("GET", "/live/operations/{id}", [303, 404, 200, 404]),
+    ("DELETE", "/live/operations/{id}", [401, 404, 202, 404]),
+    ("GET", "/live/operations/{id}/results", [303, 404, 200, 404]),
+    ("POST", "/live/spaces/{space}/uploads", [401, 404, 201, 404]),
+    ("HEAD", "/live/uploads/{id}", [401, 404, 200, 404]),
+    ("PATCH", "/live/uploads/{id}", [401, 404, 409, 404]),
+    ("DELETE", "/live/uploads/{id}", [401, 404, 204, 404]),
     // Pages of ada's session: the owner's and the admins', but only the owner reaches the app.
     ("GET", "/sessions/{id}", [303, 404, 200, 200]),
     ("GET", "/sessions/{id}/log", [303, 404, 200, 200]),
@@ -164,7 +190,8 @@ const METHODS: [&str; 8] = ["get", "put", "post", "delete", "options", "head", "
 
 /// Everything the router knows, by the lists it is built of.
 fn routes() -> BTreeSet<(String, String)> {
-    let pages = portal::ROUTES.iter().chain(live::ROUTES).chain(health::ROUTES);
+    let pages = portal::ROUTES.iter().chain(live::ROUTES).chain(live::files::ROUTES);
+    let pages = pages.chain(live::files::uploads::ROUTES).chain(health::ROUTES);
     let mut all: BTreeSet<(String, String)> =
         pages.map(|(method, path)| ((*method).to_owned(), (*path).to_owned())).collect();
     let document = serde_json::to_value(api::parts().1).unwrap();
@@ -259,6 +286,17 @@ fn body(path: &str) -> Value {
 /// The request as each of the four sends it: a body that says nothing, with the credentials this part of the site knows.
 fn ask(method: &str, path: &str, person: Option<&Person>) -> Ask {
     let ask = Ask::new(method, path);
+    if ["/live/spaces/", "/live/uploads/", "/live/operations"].iter().any(|mount| path.starts_with(mount)) {
+        let ask = match method {
+            _ if path.contains("/uploads") => uploads::speaks(ask),
+            "POST" | "PUT" => ask.json(&body(path)),
+            _ => ask,
+        };
+        return match person {
+            Some(person) => ask.script(person),
+            None => ask.with("origin", PORTAL_ORIGIN),
+        };
+    }
     let program = path.starts_with("/api/");
     match (person, method, program) {
         (None, "POST", false) => {
