@@ -7,6 +7,7 @@ mod account;
 mod admin;
 mod assets;
 mod dashboard;
+mod files;
 #[cfg(test)]
 mod handler_tests;
 mod history;
@@ -82,6 +83,14 @@ impl Done {
             "disabled" => "notice.disabled",
             "enabled" => "notice.enabled",
             "logged_out" => "notice.logged_out",
+            "made" => "notice.made",
+            "moved" => "notice.moved",
+            "copying" => "notice.copying",
+            "trashed" => "notice.trashed",
+            "restored" => "notice.restored",
+            "deleting" => "notice.deleting",
+            "permissions" => "notice.permissions",
+            "permissions_below" => "notice.permissions_below",
             _ => return None,
         };
         Some(Notice { tone: Tone::Good, text: words().get(key) })
@@ -155,6 +164,20 @@ listed_routes! {
     POST "/runs/{id}/requeue" => runs::requeue;
     GET "/fragments/runs" => runs::list_fragment;
     GET "/fragments/runs/{id}" => runs::fragment;
+
+    GET "/spaces/{space}/files" => files::page;
+    GET "/spaces/{space}/files/entry" => files::entry;
+    POST "/spaces/{space}/files/directories" => files::make_directory;
+    POST "/spaces/{space}/files/move" => files::move_to;
+    POST "/spaces/{space}/files/copy" => files::copy;
+    POST "/spaces/{space}/files/trash" => files::throw_away;
+    POST "/spaces/{space}/files/permissions" => files::change_permissions;
+    GET "/spaces/{space}/trash" => files::trash_page;
+    GET "/spaces/{space}/trash/empty" => files::empty_page;
+    POST "/spaces/{space}/trash/empty" => files::empty;
+    POST "/spaces/{space}/trash/{id}/restore" => files::restore;
+    GET "/spaces/{space}/trash/{id}/delete" => files::delete_page;
+    POST "/spaces/{space}/trash/{id}/delete" => files::delete;
 
     GET "/account" => account::page;
     POST "/account/tokens" => account::make_token;

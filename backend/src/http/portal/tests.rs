@@ -49,7 +49,7 @@ fn every_template_is_rendered_by_a_sample() {
     let mut code = String::new();
     sources(&root.join("src/http/portal/views"), "rs", &mut code);
     let shown: BTreeSet<&str> = between(&code, "TEMPLATE: &'static str = \"", '"').into_iter().collect();
-    for folder in ["pages", "pages/admin", "fragments"] {
+    for folder in ["pages", "pages/admin", "pages/files", "fragments"] {
         for entry in std::fs::read_dir(root.join("../frontend/templates").join(folder)).unwrap() {
             let path = entry.unwrap().path();
             if path.is_file() {

@@ -34,6 +34,20 @@ const TABLE: &[(&str, &str, [u16; 4])] = &[
     ("POST", "/account/password", [401, 422, 422, 422]),
     ("GET", "/live/events", [303, 200, 200, 200]),
     ("GET", "/live/cluster", [303, 200, 200, 200]),
+    // Pages of what is in ada's home: hers alone.
+    ("GET", "/spaces/{space}/files", [303, 404, 200, 404]),
+    ("GET", "/spaces/{space}/files/entry", [303, 404, 200, 404]),
+    ("POST", "/spaces/{space}/files/directories", [401, 404, 303, 404]),
+    ("POST", "/spaces/{space}/files/move", [401, 404, 303, 404]),
+    ("POST", "/spaces/{space}/files/copy", [401, 404, 303, 404]),
+    ("POST", "/spaces/{space}/files/trash", [401, 404, 303, 404]),
+    ("POST", "/spaces/{space}/files/permissions", [401, 404, 303, 404]),
+    ("GET", "/spaces/{space}/trash", [303, 404, 200, 404]),
+    ("GET", "/spaces/{space}/trash/empty", [303, 404, 200, 404]),
+    ("POST", "/spaces/{space}/trash/empty", [401, 404, 303, 404]),
+    ("POST", "/spaces/{space}/trash/{id}/restore", [401, 404, 303, 404]),
+    ("GET", "/spaces/{space}/trash/{id}/delete", [303, 404, 200, 404]),
+    ("POST", "/spaces/{space}/trash/{id}/delete", [401, 404, 303, 404]),
     // Files for pages: the same as the API's, by the log-in.
     ("GET", "/live/spaces/{space}/files", [303, 404, 200, 404]),
     ("GET", "/live/spaces/{space}/files/entry", [303, 404, 200, 404]),
@@ -283,6 +297,19 @@ fn body(path: &str) -> Value {
     }
 }
 
+/// What a form about files says: as little as can be said.
+fn fields(path: &str) -> &'static [(&'static str, &'static str)] {
+    let place = path.split('?').next().unwrap_or_default();
+    match place.rsplit_once("/files/").map_or("", |(_, verb)| verb) {
+        "directories" => &[("raw", ""), ("name", "e")],
+        // `b` as base64url.
+        "move" | "copy" => &[("raw", "Yg"), ("to", "c"), ("on_conflict", "refuse")],
+        "trash" => &[("raw", "YQ")],
+        "permissions" => &[("raw", "YQ"), ("share", "private")],
+        _ => &[],
+    }
+}
+
 /// The request as each of the four sends it: a body that says nothing, with the credentials this part of the site knows.
 fn ask(method: &str, path: &str, person: Option<&Person>) -> Ask {
     let ask = Ask::new(method, path);
@@ -307,7 +334,7 @@ fn ask(method: &str, path: &str, person: Option<&Person>) -> Ask {
         (Some(_), "POST", _) if path == "/login" => {
             ask.with("content-type", FORM).with("origin", PORTAL_ORIGIN).body("username=x&password=x")
         }
-        (Some(person), "POST", false) => ask.form(person, &[]),
+        (Some(person), "POST", false) => ask.form(person, fields(path)),
         (Some(person), _, true) if path.contains("/uploads") => uploads::speaks(ask).bearer(person),
         (Some(person), "POST" | "PUT", true) => ask.bearer(person).json(&body(path)),
         (Some(person), _, true) => ask.bearer(person),

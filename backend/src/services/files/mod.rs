@@ -207,6 +207,11 @@ impl Within {
         &self.space
     }
 
+    /// Whether the person may change anything in the space, as far as the file system lets them.
+    pub fn writable(&self) -> bool {
+        self.opens.iter().any(|open| open.number == self.number() && open.writable)
+    }
+
     /// A place for a transfer of this person's.
     ///
     /// # Errors

@@ -3,6 +3,7 @@
 
 mod account;
 mod admin;
+mod files;
 mod runs;
 mod sessions;
 mod starting;
@@ -69,6 +70,7 @@ impl Samples {
         self.runs()?;
         self.starting()?;
         self.account()?;
+        self.files()?;
         self.admin()?;
         Ok(self.out)
     }

@@ -5,11 +5,13 @@
 pub(crate) mod account;
 pub(crate) mod admin;
 pub(crate) mod cluster;
+pub(crate) mod files;
 pub(crate) mod format;
 pub(crate) mod layout;
 pub(crate) mod presets;
 pub(crate) mod run;
 pub(crate) mod session;
+pub(crate) mod shown;
 pub(crate) mod simple;
 pub(crate) mod start;
 

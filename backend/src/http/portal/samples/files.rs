@@ -1,0 +1,181 @@
+//! The file browser: directories, one thing, the trash, and what goes wrong.
+
+use eirene_core::account::Role;
+use eirene_files_protocol::{
+    AclEntry, Entry, EntryKind, HostileText, Link, Listed, Moment, Name, Permissions, RelativePath, Rights, Share,
+    Sort, Stated, TrashId, Trashed, Version, Who,
+};
+use eirene_words::words;
+use serde_json::json;
+
+use super::{HOSTILE, Result, Samples};
+use crate::http::portal::views::files::{
+    EntryPage, FilesPage, FilesTroublePage, Ground, Look, Row, TrashPage, Undo, raw,
+};
+use crate::http::portal::views::layout::{Notice, Place, Tone};
+use crate::http::view::ListingView;
+use crate::services::files::reading::{Listing, Looked};
+
+fn entry(name: &[u8], kind: EntryKind, bytes: Option<u64>, mode: u16) -> Result<Entry> {
+    Ok(Entry {
+        name: Name::parse(name)?,
+        kind,
+        bytes,
+        modified: Some(Moment { seconds: 1_795_000_000, nanoseconds: 0 }),
+        mode: Some(mode),
+        owner: Some(2001),
+        group: Some(5000),
+        links: Some(1),
+    })
+}
+
+/// What a directory of somebody who has seen much holds.
+fn entries() -> Result<Vec<Entry>> {
+    let long = "a-very-long-name-that-goes-on-".repeat(8);
+    let file = EntryKind::File;
+    Ok(vec![
+        entry(b"data", EntryKind::Directory, None, 0o2770)?,
+        entry(HOSTILE.replace('/', "\u{2215}").as_bytes(), file, Some(17), 0o644)?,
+        entry(b"two\nlines\r", file, Some(0), 0o600)?,
+        entry("\u{202e}gpj.exe".as_bytes(), file, Some(5_242_880), 0o666)?,
+        entry(b"caf\xe9", file, Some(1536), 0o640)?,
+        entry("שלום.txt".as_bytes(), file, Some(2_000_000_000_000), 0o600)?,
+        entry(long.as_bytes(), file, Some(1), 0o600)?,
+        entry(b"latest", EntryKind::Link, None, 0o777)?,
+        Entry { bytes: None, modified: None, mode: None, ..entry(b"other-storage", EntryKind::Mount, None, 0)? },
+    ])
+}
+
+impl Samples {
+    pub(super) fn files(&mut self) -> Result<()> {
+        let some = entries()?;
+        self.directory("files", b"", &some, true)?;
+        self.directory("files-deeper", b"data/<b>bold/caf\xe9\n", &some, true)?;
+        self.directory("files-read-only", b"data", &some, false)?;
+        self.directory("files-empty", b"data", &[], true)?;
+        self.one("file", EntryKind::File)?;
+        self.one("file-directory", EntryKind::Directory)?;
+        self.one("file-link", EntryKind::Link)?;
+        self.trash()?;
+        let words = words();
+        for (name, key, advice) in [
+            ("files-away", "problem.storage_away", "browser.advice_away"),
+            ("files-gone", "problem.no_such_path", "browser.advice_not_there"),
+        ] {
+            let title = words.get(key);
+            let page = FilesTroublePage {
+                layout: self.layout(Place::Elsewhere, &title, Role::Researcher)?,
+                title,
+                advice: words.get(advice),
+                back_href: "/spaces/home/files".to_owned(),
+                again_href: if name == "files-away" { "/spaces/home/files?path=a".to_owned() } else { String::new() },
+            };
+            self.add(name, &page)?;
+        }
+        Ok(())
+    }
+
+    fn directory(&mut self, name: &str, path: &[u8], entries: &[Entry], writable: bool) -> Result<()> {
+        let words = words();
+        let path = RelativePath::parse(path)?;
+        let ground = Ground::new(&"home".parse()?, "Home", writable);
+        let look = Look { sort: Sort::Name, descending: false, hidden: false, filter: "" };
+        let listed = Listed { entries: entries.len() as u64, at_least: false, next: None };
+        let listing = Listing { path: path.clone(), writable, uid: 2001, items: entries.to_vec(), listed };
+        let crumbs = ground.crumbs(&path);
+        let title = crumbs.last().map(|crumb| crumb.name.clone()).unwrap_or_default();
+        let state = json!({
+            "space": "home", "title": "Home", "writable": writable, "sort": "name", "order": "asc", "hidden": false,
+            "filter": "", "list": ListingView::from(listing),
+        });
+        let undo = Undo { action: "/spaces/home/trash/0198f3a2b4c67d1e8f90a1b2c3d4e5f6/restore".to_owned() };
+        let trashed = Notice { tone: Tone::Good, text: words.get("notice.trashed") };
+        let page = FilesPage {
+            layout: self
+                .layout(Place::Elsewhere, &title, Role::Researcher)?
+                .with_notice((name == "files-deeper").then_some(trashed)),
+            crumbs,
+            entry_href: if path.is_space() { String::new() } else { ground.entry_href(path.as_bytes()) },
+            raw: raw(path.as_bytes()),
+            sort: "name",
+            order: "asc",
+            filter: String::new(),
+            hidden: false,
+            heads: look.heads(words, &ground, &path),
+            rows: entries.iter().map(|entry| ground.row(words, &path, entry)).collect(),
+            count: words.count("browser.count", entries.len() as u64),
+            empty: if entries.is_empty() { words.get("browser.empty") } else { String::new() },
+            next_href: if name == "files" { "/spaces/home/files?cursor=9.0".to_owned() } else { String::new() },
+            first_href: if name == "files-deeper" { "/spaces/home/files".to_owned() } else { String::new() },
+            undo: (name == "files-deeper").then_some(undo),
+            blank: Row { icon: "file", ..Row::default() },
+            state: state.to_string(),
+            ground,
+        };
+        Ok(self.add(name, &page)?)
+    }
+
+    fn one(&mut self, name: &str, kind: EntryKind) -> Result<()> {
+        let is_link = kind == EntryKind::Link;
+        let looked = Looked {
+            path: RelativePath::parse(format!("data/{}", HOSTILE.replace('/', "\n")).as_bytes())?,
+            uid: 2001,
+            stated: Stated {
+                kind,
+                version: Version {
+                    device: 1,
+                    inode: 1,
+                    bytes: 5_000_000,
+                    modified: Moment { seconds: 1_795_000_000, nanoseconds: 0 },
+                    changed: Moment::default(),
+                },
+                mode: 0o640,
+                owner: 2001,
+                group: 5000,
+                links: 1,
+                on_disk: 5_242_880,
+                link: is_link.then(|| Link { target: HostileText(b"/etc/<b>passwd".to_vec()), leads_to: None }),
+            },
+        };
+        let line = |who, bits| AclEntry { who, may: Rights::from_bits(bits) };
+        let list = vec![line(Who::Owner, 7), line(Who::User(2002), 5), line(Who::Mask, 5), line(Who::Other, 0)];
+        let may = Permissions {
+            owner: 2001,
+            group: 5000,
+            mode: 0o640,
+            mine: !is_link,
+            share: Some(Share::GroupReads),
+            access: (kind == EntryKind::Directory).then_some(list),
+            default: None,
+        };
+        let layout = self.layout(Place::Elsewhere, name, Role::Researcher)?;
+        let ground = Ground::new(&"home".parse()?, "Home", !is_link);
+        Ok(self.add(name, &EntryPage::new(words(), layout, ground, &looked, &may))?)
+    }
+
+    fn trash(&mut self) -> Result<()> {
+        let words = words();
+        let trashed = |origin: Option<&[u8]>, kind| -> Result<Trashed> {
+            let id: TrashId = "0198f3a2b4c67d1e8f90a1b2c3d4e5f6".parse()?;
+            Ok(Trashed { id, origin: origin.map(RelativePath::parse).transpose()?, kind, bytes: Some(4096) })
+        };
+        let all = [
+            trashed(Some(b"data/old\nname<b>"), EntryKind::File)?,
+            trashed(Some(b"thesis"), EntryKind::Directory)?,
+            trashed(None, EntryKind::File)?,
+        ];
+        for (name, items) in [("files-trash", &all[..]), ("files-trash-none", &[][..])] {
+            let ground = Ground::new(&"home".parse()?, "Home", true);
+            let page = TrashPage {
+                layout: self.layout(Place::Elsewhere, &words.get("trash.title"), Role::Researcher)?,
+                rows: items.iter().map(|trashed| ground.trash_row(words, trashed)).collect(),
+                count: words.count("browser.count", items.len() as u64),
+                empty_href: format!("{}/empty", ground.trash_href),
+                next_href: if items.is_empty() { String::new() } else { "/spaces/home/trash?cursor=x".to_owned() },
+                ground,
+            };
+            self.add(name, &page)?;
+        }
+        Ok(())
+    }
+}
