@@ -10,7 +10,8 @@ import { root } from "./browser.mjs";
 export const folder = path.join(root, "var", "preview");
 
 const TYPES = { ".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml" };
-const POLICY =
+/** The portal's own policy. */
+export const POLICY =
   "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; font-src 'self'; connect-src 'self'; " +
   "form-action 'self'; frame-ancestors 'none'; base-uri 'none'";
 

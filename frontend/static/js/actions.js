@@ -1,0 +1,187 @@
+// What is done with what is picked: other names and places, copies, the trash, permissions, saving. Without scripts each thing has a page
+// of its own for that.
+import { Trouble, ask } from "./ask.js";
+import { askFor } from "./dialog.js";
+import { directory, here, picked, rows } from "./files.js";
+import { above, address, bytesOf, bytesOfText, field, join, lastName, text } from "./paths.js";
+import { plain } from "./shown.js";
+import { quiet, tell } from "./tell.js";
+import { follow, resume } from "./works.js";
+import { announce, say } from "./words.js";
+
+const root = document.querySelector("[data-files]");
+const tools = root.querySelector("[data-tools]");
+const all = root.querySelector("[data-pick-all]");
+const live = `/live/spaces/${here.space}`;
+const CONFLICT = ["refuse", "keep_both", "replace"];
+
+/** Does what may fail, and says so where it does. */
+export async function attempt(work) {
+  quiet();
+  try {
+    return await work();
+  } catch (error) {
+    if (!(error instanceof Trouble)) throw error;
+    tell("bad", error.message);
+    return undefined;
+  }
+}
+
+/** The list is fetched again; nothing is picked. */
+export async function afresh() {
+  picked.clear();
+  await attempt(() => rows.reload());
+  showTools();
+}
+
+/** What of several things was refused, in a sentence. */
+function refused(list) {
+  if (list.length === 0) return "";
+  const [first] = list;
+  return say("refused", { name: plain(first.path), why: first.text, n: list.length });
+}
+
+const paths = (entries) => {
+  const asked = entries.map((entry) => field("path", bytesOf(entry)));
+  const of = (key) => asked.filter((path) => key in path).map((path) => path[key]);
+  return { paths: of("path"), raw_paths: of("raw_path") };
+};
+
+async function trash(entries) {
+  const { items, refused: kept } = await ask("POST", `${live}/files/trash`, { body: paths(entries) });
+  await afresh();
+  const undo = async () => {
+    for (const { id } of items) await ask("POST", `${live}/trash/${id}/restore`, { body: { on_conflict: "keep_both" } });
+    await afresh();
+    announce(say("restored"));
+  };
+  const why = refused(kept);
+  tell(why ? "wait" : "good", `${say("trashed", { n: items.length })} ${why}`, items.length > 0 && [say("undo"), () => attempt(undo)]);
+}
+
+/** Moves or copies entries to where `to` says for each. */
+async function place(verb, entries, to, onConflict) {
+  const items = entries.map((entry) => ({ ...field("path", bytesOf(entry)), ...field("to", to(entry)) }));
+  const answer = await ask("POST", `${live}/files/${verb}`, { body: { items, on_conflict: onConflict } });
+  if (verb === "copy") {
+    await follow(answer);
+    return afresh();
+  }
+  await afresh();
+  const why = refused(answer.refused);
+  return tell(why ? "wait" : "good", `${say("moved", { n: answer.items.length })} ${why}`);
+}
+
+async function rename(entry) {
+  const old = bytesOf(entry);
+  const values = await askFor({
+    title: say("rename"),
+    text: plain(entry.name),
+    fields: [{ name: "name", label: say("new_name"), value: text(lastName(old)) }],
+    yes: say("rename"),
+  });
+  if (!values) return;
+  if (values.name.includes("/")) return tell("bad", say("no_slash"));
+  return attempt(() => place("move", [entry], () => join(above(old), bytesOfText(values.name)), "refuse"));
+}
+
+async function elsewhere(verb, entries) {
+  const values = await askFor({
+    title: verb === "move" ? say("move") : say("copy"),
+    text: entries.length === 1 ? plain(entries[0].name) : say("so_many", { n: entries.length }),
+    fields: [
+      { name: "to", label: say("to_folder"), value: text(directory) || "/", hint: say("to_folder_hint") },
+      { name: "conflict", label: say("conflict"), kind: "radio", value: "refuse", choices: CONFLICT.map((word) => [word, conflictWord(word)]) },
+    ],
+    yes: verb === "move" ? say("move") : say("copy"),
+  });
+  if (!values) return;
+  // Where nothing was changed, the bytes are those of the directory itself.
+  const same = values.to === (text(directory) || "/");
+  const target = same ? directory : bytesOfText(values.to.replace(/^\/+|\/+$/g, ""));
+  return attempt(() => place(verb, entries, (entry) => join(target, lastName(bytesOf(entry))), values.conflict));
+}
+
+function conflictWord(word) {
+  if (word === "refuse") return say("conflict_refuse");
+  return word === "replace" ? say("conflict_replace") : say("conflict_keep_both");
+}
+
+async function permissions(entry) {
+  const at = bytesOf(entry);
+  const now = await ask("GET", address(`${live}/files/permissions`, at));
+  if (!now.mine) return tell("wait", say("not_yours"));
+  const below = entry.kind === "directory" ? [{ name: "recursive", label: say("share_below"), kind: "check" }] : [];
+  const choices = [
+    ["private", say("share_private")],
+    ["group_reads", say("share_reads")],
+    ["group_writes", say("share_writes")],
+  ];
+  const values = await askFor({
+    title: say("permissions"),
+    text: now.acl ? `${plain(entry.name)} · ${say("has_acl")}` : plain(entry.name),
+    fields: [{ name: "share", label: say("who_may"), kind: "radio", value: now.share, choices }, ...below],
+    yes: say("change"),
+  });
+  if (!values) return;
+  const recursive = Boolean(values.recursive);
+  const body = { ...field("path", at), share: values.share, recursive };
+  const answer = await ask("PUT", `${live}/files/permissions`, { body });
+  if (recursive) await follow(answer);
+  await afresh();
+}
+
+/** Saves each file as it is, and each directory as one archive. */
+function save(entries) {
+  for (const entry of entries) {
+    const link = document.createElement("a");
+    link.href = address(`${live}/files/${entry.kind === "directory" ? "archive" : "content"}`, bytesOf(entry));
+    link.download = "";
+    link.click();
+  }
+}
+
+function button(label, work, { danger = false } = {}) {
+  const made = document.createElement("button");
+  made.type = "button";
+  made.className = `button button-small${danger ? " button-danger" : ""}`;
+  made.textContent = label;
+  made.addEventListener("click", work);
+  return made;
+}
+
+/** What can be done with what is picked now. */
+function showTools() {
+  const entries = [...picked];
+  const one = entries.length === 1;
+  tools.hidden = entries.length === 0;
+  all.checked = entries.length > 0 && entries.length === rows.items.length;
+  all.indeterminate = entries.length > 0 && !all.checked;
+  const count = document.createElement("span");
+  count.textContent = say("so_many", { n: entries.length });
+  const buttons = [button(say("save"), () => save(entries))];
+  if (here.writable) {
+    if (one) buttons.push(button(say("rename"), () => rename(entries[0])));
+    buttons.push(button(say("move"), () => elsewhere("move", entries)), button(say("copy"), () => elsewhere("copy", entries)));
+    if (one && entries[0].kind !== "link") buttons.push(button(say("permissions"), () => attempt(() => permissions(entries[0]))));
+    buttons.push(button(say("to_trash"), () => attempt(() => trash(entries)), { danger: true }));
+  }
+  tools.replaceChildren(count, ...buttons);
+}
+
+all.setAttribute("aria-label", say("pick_all"));
+all.addEventListener("change", () => {
+  picked.clear();
+  if (all.checked) for (const entry of rows.items) picked.add(entry);
+  rows.redraw();
+  showTools();
+});
+root.querySelector("table.files").addEventListener("change", (event) => {
+  const entry = event.target.matches('[data-part="pick"]') && rows.of(event.target);
+  if (!entry) return;
+  if (event.target.checked) picked.add(entry);
+  else picked.delete(entry);
+  event.target.closest("tr").classList.toggle("picked", event.target.checked);
+  showTools();
+});
+resume(afresh).catch(() => {});

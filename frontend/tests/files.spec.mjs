@@ -1,0 +1,217 @@
+// The file browser's modules against a portal of the test's own: a hundred thousand names, names that are no friends.
+import assert from "node:assert/strict";
+import { readFile } from "node:fs/promises";
+import path from "node:path";
+import { after, before, test } from "node:test";
+
+import { launch, listen } from "./browser.mjs";
+import { POLICY, folder, serve } from "./samples.mjs";
+
+const ID = "0198f3a2b4c67d1e8f90a1b2c3d4e5f6";
+
+let browser;
+before(async () => {
+  browser = await launch();
+});
+after(() => browser?.close());
+
+async function bodyOf(request) {
+  const parts = [];
+  for await (const part of request) parts.push(part);
+  return Buffer.concat(parts);
+}
+
+const entry = (name, more = {}) => ({ name, path: name, kind: "file", size_bytes: 3, mode: "rw-r-----", mine: true, ...more });
+const listing = (items, next = null, entries = items.length) => ({
+  directory: { path: "", writable: true, entries, entries_at_least: false },
+  items,
+  next,
+});
+
+/** The directory's page with this list in it, and a portal that answers as `answers` says, by `METHOD /path`. */
+async function portal(t, list, answers = {}) {
+  const asked = [];
+  const page = (await readFile(path.join(folder, "files.html"), "utf8")).replace(/data-files="[^"]*"/, () => {
+    const state = { space: "home", title: "Home", writable: true, sort: "name", order: "asc", hidden: false, filter: "", list };
+    return `data-files="${JSON.stringify(state).replaceAll("&", "&amp;").replaceAll('"', "&quot;")}"`;
+  });
+  const server = await serve(async (request, response, name) => {
+    if (name === "/page") {
+      response.writeHead(200, {
+        "content-type": "text/html; charset=utf-8",
+        "content-security-policy": POLICY,
+      });
+      response.end(page);
+      return true;
+    }
+    if (!name.startsWith("/live/")) return false;
+    const ask = { method: request.method, url: request.url, headers: request.headers };
+    asked.push(ask);
+    const answer = answers[`${request.method} ${name}`];
+    const json = (status, said) => response.writeHead(status, { "content-type": "application/json" }).end(JSON.stringify(said));
+    if (typeof answer === "function") await answer({ request, response, ask, json });
+    else {
+      ask.body = (await bodyOf(request)).toString();
+      if (answer === undefined && name === "/live/operations") json(200, { items: [], next: null });
+      else if (answer === undefined) json(404, { code: "not_found", detail: "there is no such thing" });
+      else json(answer.status ?? 200, answer.body ?? answer);
+    }
+    return true;
+  });
+  t.after(() => server.close());
+  const view = await browser.newPage();
+  t.after(() => view.close());
+  const faults = listen(view, (text) => text.includes("Failed to load resource"));
+  await view.addInitScript(() => {
+    globalThis.pwned = undefined;
+  });
+  await view.goto(`${server.origin}/page`);
+  const of = (what) => asked.filter((ask) => `${ask.method} ${new URL(ask.url, "http://x").pathname}` === what);
+  return { page: view, faults, of };
+}
+
+const LIST = "GET /live/spaces/home/files";
+const until = async (what, condition) => {
+  for (let n = 0; n < 200; n += 1) {
+    if (await condition()) return;
+    await new Promise((go) => setTimeout(go, 50));
+  }
+  assert.fail(`not in ten seconds: ${what}`);
+};
+
+test("names are text, whatever they are, and lead to what has them", async (t) => {
+  const names = ["<img src=x onerror=window.pwned=1>", '"><script>window.pwned=1</script>', "two\nlines", "\u202egpj.exe", "a&b=c"];
+  const raw = entry("caf\ufffd", { raw_path: "Y2Fm6Q" });
+  const { page, faults } = await portal(t, listing([...names.map((name) => entry(name)), raw, entry("d", { kind: "directory" })]));
+  const shown = await page.locator("tbody bdi").evaluateAll((all) => all.map((one) => one.textContent));
+  for (const name of ["<img src=x onerror=window.pwned=1>", "two\u240alines", "\ufffdgpj.exe"]) assert.ok(shown.includes(name), name);
+  const hrefs = await page.locator('[data-part="name"]').evaluateAll((all) => all.map((one) => one.getAttribute("href")));
+  assert.equal(hrefs[2], "/spaces/home/files/entry?path=two%0Alines");
+  assert.equal(hrefs[5], "/spaces/home/files/entry?raw_path=Y2Fm6Q");
+  assert.equal(hrefs[6], "/spaces/home/files?path=d");
+  const data = await page.locator("tbody tr").evaluateAll((rows) => rows.map((row) => Object.entries(row.dataset).join()));
+  assert.deepEqual(data, ["index,0", "index,1", "index,2", "index,3", "index,4", "index,5", "index,6"], "a row carries its index and no name");
+  assert.equal(await page.evaluate(() => globalThis.pwned), undefined);
+  assert.deepEqual(faults, []);
+});
+
+test("a hundred thousand names scroll by in a table of a few hundred rows", async (t) => {
+  const all = 100_000;
+  const name = (n) => entry(`n${String(n).padStart(6, "0")}`);
+  const some = (from, many) => Array.from({ length: Math.min(many, all - from) }, (_, n) => name(from + n));
+  const { page, of, faults } = await portal(t, listing(some(0, 200), "200.0", all), {
+    [LIST]: ({ ask, json }) => {
+      const query = new URL(ask.url, "http://x").searchParams;
+      const from = Number(query.get("cursor")?.split(".")[0] ?? 0);
+      const many = Number(query.get("limit"));
+      json(200, listing(some(from, many), from + many < all ? `${from + many}.0` : null, all));
+    },
+  });
+  const rows = () => page.locator("tbody tr[data-index]").count();
+  for (let n = 1; n <= 12; n += 1) {
+    const before = of(LIST).length;
+    await page.evaluate(() => scrollTo(0, document.body.scrollHeight));
+    await until("more has come", () => of(LIST).length > before);
+  }
+  await until("rows far away are gone", async () => (await rows()) <= 1000);
+  assert.ok((await page.locator("tr.spacer").count()) > 3);
+  await page.evaluate(() => scrollTo(0, 0));
+  await page.locator("tbody tr[data-index='0']").waitFor();
+  assert.equal(await page.locator("tbody bdi").first().textContent(), "n000000");
+  assert.equal(await page.locator("table.files").getAttribute("aria-rowcount"), String(all + 1));
+  assert.deepEqual(faults, []);
+});
+
+test("a page that does not come is asked for again by a button", async (t) => {
+  let up = false;
+  const { page } = await portal(t, listing([entry("a")], "1.0", 2), {
+    [LIST]: ({ json }) => (up ? json(200, listing([entry("b")], null, 2)) : json(503, { code: "storage_away", detail: "the storage does not answer" })),
+  });
+  await page.getByText("The storage does not answer.").waitFor();
+  up = true;
+  await page.getByRole("button", { name: "Try again" }).click();
+  await page.locator("bdi", { hasText: /^b$/ }).first().waitFor();
+});
+
+test("what is picked goes to the trash, and comes back", async (t) => {
+  const { page, of } = await portal(t, listing([entry("a"), entry("x\ufffd", { raw_path: "eOk" }), entry("c")]), {
+    "POST /live/spaces/home/files/trash": { items: [{ id: ID, path: "a" }], refused: [{ path: "x", code: "busy", text: "it is in use; try again" }] },
+    [`POST /live/spaces/home/trash/${ID}/restore`]: { path: "a" },
+    [LIST]: listing([entry("c")]),
+  });
+  await page.getByLabel("Pick a", { exact: true }).check();
+  await page.getByLabel("Pick x\ufffd").check();
+  await page.getByRole("button", { name: "Move to the trash" }).click();
+  await page.getByText("In the trash now: 1.").waitFor();
+  await page.getByText("it is in use; try again").waitFor();
+  const [sent] = of("POST /live/spaces/home/files/trash");
+  assert.deepEqual(JSON.parse(sent.body), { paths: ["a"], raw_paths: ["eOk"] });
+  assert.equal(sent.headers["x-eirene-form"], "sample-csrf");
+  assert.deepEqual(await page.locator("tbody bdi").allTextContents().then((all) => all[0]), "c");
+  await page.getByRole("button", { name: "Take it back out" }).click();
+  await until("it is asked for", () => of(`POST /live/spaces/home/trash/${ID}/restore`).length === 1);
+});
+
+test("another name is asked for, and what a name cannot be is said", async (t) => {
+  const { page, of } = await portal(t, listing([entry("caf\ufffd", { path: "d/caf\ufffd", raw_path: "ZC9jYWbp" })]), {
+    "POST /live/spaces/home/files/move": { items: [{ path: "d/x" }], refused: [] },
+    [LIST]: listing([]),
+  });
+  await page.locator('tbody [data-part="pick"]').check();
+  for (const [name, sent] of [
+    ["a/b", 0],
+    ["x.txt", 1],
+  ]) {
+    await page.getByRole("button", { name: "Rename" }).click();
+    const dialog = page.getByRole("dialog");
+    await dialog.getByLabel("New name").fill(name);
+    await dialog.getByRole("button", { name: "Rename" }).click();
+    await dialog.waitFor({ state: "detached" });
+    if (sent === 0) await page.getByText("A name has no / in it.").waitFor();
+    await until("it is sent or not", () => of("POST /live/spaces/home/files/move").length === sent);
+  }
+  const { items } = JSON.parse(of("POST /live/spaces/home/files/move")[0].body);
+  assert.deepEqual(items, [{ raw_path: "ZC9jYWbp", to: "d/x.txt" }]);
+});
+
+test("a copy is followed to its end, and can be cancelled on the way", async (t) => {
+  let state = "running";
+  const operation = () => ({ id: ID, kind: "copy", state, progress: { entries: 7 } });
+  const { page, of } = await portal(t, listing([entry("a")]), {
+    "POST /live/spaces/home/files/copy": { status: 202, body: operation() },
+    [`GET /live/operations/${ID}`]: ({ json }) => json(200, operation()),
+    [`DELETE /live/operations/${ID}`]: ({ json }) => {
+      state = "cancelled";
+      json(202, operation());
+    },
+    [LIST]: listing([entry("a")]),
+  });
+  await page.getByLabel("Pick a", { exact: true }).check();
+  await page.getByRole("button", { name: "Copy", exact: true }).click();
+  const dialog = page.getByRole("dialog");
+  await dialog.getByLabel("To which folder").fill("/data/");
+  await dialog.getByLabel("Keep both").check();
+  await dialog.getByRole("button", { name: "Copy" }).click();
+  await page.getByText("Copying: 7 entries so far").waitFor();
+  await page.locator(".works").getByRole("button", { name: "Cancel" }).click();
+  await page.getByText("cancelled; what was done is done").waitFor();
+  const sent = JSON.parse(of("POST /live/spaces/home/files/copy")[0].body);
+  assert.deepEqual(sent, { items: [{ path: "a", to: "data/a" }], on_conflict: "keep_both" });
+});
+
+test("what a search finds is listed by its path", async (t) => {
+  const { page, of } = await portal(t, listing([]), {
+    "POST /live/spaces/home/files/search": { status: 202, body: { id: ID, kind: "search", state: "running", progress: { entries: 1 } } },
+    [`GET /live/operations/${ID}`]: { id: ID, kind: "search", state: "done", progress: { entries: 9, skipped_in_all: 0 } },
+    [`GET /live/operations/${ID}/results`]: {
+      items: [{ path: "d/<b>x", raw_path: null, kind: "file", size_bytes: 3 }, { path: "x", raw_path: null, kind: "directory", size_bytes: null }],
+      next: null,
+    },
+  });
+  await page.getByLabel("Names with this in them").fill("x");
+  await page.getByRole("button", { name: "Search in all folders below" }).click();
+  await page.getByRole("heading", { name: "Found for x: 2" }).waitFor();
+  const hrefs = await page.locator(".found a").evaluateAll((all) => all.map((one) => one.getAttribute("href")));
+  assert.deepEqual(hrefs, ["/spaces/home/files/entry?path=d%2F%3Cb%3Ex", "/spaces/home/files?path=x"]);
+  assert.deepEqual(JSON.parse(of("POST /live/spaces/home/files/search")[0].body), { name: "x" });
+});
