@@ -1,5 +1,6 @@
-// The file browser's modules against a portal of the test's own: a hundred thousand names, names that are no friends.
+// The file browser's modules against a portal of the test's own: a hundred thousand names, names that are no friends, uploads that break off.
 import assert from "node:assert/strict";
+import { createHash } from "node:crypto";
 import { readFile } from "node:fs/promises";
 import path from "node:path";
 import { after, before, test } from "node:test";
@@ -71,6 +72,7 @@ async function portal(t, list, answers = {}) {
 }
 
 const LIST = "GET /live/spaces/home/files";
+const UPLOADS = "POST /live/spaces/home/uploads";
 const until = async (what, condition) => {
   for (let n = 0; n < 200; n += 1) {
     if (await condition()) return;
@@ -197,6 +199,114 @@ test("a copy is followed to its end, and can be cancelled on the way", async (t)
   await page.getByText("cancelled; what was done is done").waitFor();
   const sent = JSON.parse(of("POST /live/spaces/home/files/copy")[0].body);
   assert.deepEqual(sent, { items: [{ path: "a", to: "data/a" }], on_conflict: "keep_both" });
+});
+
+/** A portal that takes one upload as tus has it, and breaks off as often as it is told. */
+function store({ breaks = 0, keep = 3 } = {}) {
+  const state = { bytes: Buffer.alloc(0), metadata: null, length: 0, heads: 0, sums: [], breaks };
+  const answers = {
+    [UPLOADS]: async ({ request, response, ask, json }) => {
+      await bodyOf(request);
+      state.metadata = Object.fromEntries(ask.headers["upload-metadata"].split(",").map((pair) => pair.split(" ")));
+      if (state.taken && Buffer.from(state.metadata.on_conflict, "base64").toString() === "refuse") {
+        return json(409, { code: "exists", detail: "something of this name lies there already" });
+      }
+      if (state.full) return json(507, { code: "no_space", detail: "there is no room" });
+      state.length = Number(ask.headers["upload-length"]);
+      return response.writeHead(201, { location: "/live/uploads/u1", "upload-offset": 0 }).end();
+    },
+    "HEAD /live/uploads/u1": ({ response }) => {
+      state.heads += 1;
+      response.writeHead(200, { "upload-offset": state.bytes.length }).end();
+    },
+    "DELETE /live/uploads/u1": ({ response }) => response.writeHead(204).end(),
+    "PATCH /live/uploads/u1": async ({ request, response, ask, json }) => {
+      const piece = await bodyOf(request);
+      if (state.held) await state.held;
+      // A browser sends again by itself what broke off on a connection that had served before.
+      if (Number(ask.headers["upload-offset"]) !== state.bytes.length) return json(409, { code: "offset_differs", detail: "the upload is somewhere else" });
+      if (state.breaks > 0) {
+        state.breaks -= 1;
+        state.bytes = Buffer.concat([state.bytes, piece.subarray(0, keep)]);
+        return request.socket.destroy();
+      }
+      state.sums.push(ask.headers["upload-checksum"] === `sha256 ${createHash("sha256").update(piece).digest("base64")}`);
+      state.bytes = Buffer.concat([state.bytes, piece]);
+      const whole = state.bytes.length === state.length;
+      return response.writeHead(204, { "upload-offset": state.bytes.length, ...(whole ? { "eirene-path": "up.txt" } : {}) }).end();
+    },
+    [LIST]: listing([entry("up.txt")]),
+  };
+  return { state, answers };
+}
+
+const FILE = { name: "up.txt", mimeType: "text/plain", buffer: Buffer.from("0123456789") };
+const choose = (page, files) => page.locator('input[type="file"]').first().setInputFiles(files);
+
+test("an upload that breaks off goes on where it stopped, each piece with its sum", async (t) => {
+  const { state, answers } = store({ breaks: 1 });
+  const { page, of, faults } = await portal(t, listing([]), answers);
+  await choose(page, [FILE]);
+  await page.getByText("Uploaded: 1.").first().waitFor();
+  assert.equal(state.bytes.toString(), "0123456789");
+  assert.equal(state.heads, 1);
+  assert.deepEqual(state.sums, [true]);
+  assert.equal(Buffer.from(state.metadata.path, "base64").toString(), "up.txt");
+  assert.ok(of(UPLOADS)[0].headers["x-eirene-form"] === "sample-csrf" && of(UPLOADS)[0].headers["tus-resumable"] === "1.0.0");
+  assert.deepEqual(await page.evaluate(() => Object.keys(localStorage).filter((key) => key.startsWith("eirene-upload"))), []);
+  await page.locator("bdi", { hasText: "up.txt" }).first().waitFor();
+  assert.deepEqual(faults, []);
+});
+
+test("after the page is loaded again, the same file goes on, and nothing secret was kept", async (t) => {
+  const { state, answers } = store();
+  let release;
+  state.held = new Promise((go) => (release = go));
+  const { page, of } = await portal(t, listing([]), answers);
+  const file = path.join(folder, "files.html");
+  await choose(page, file);
+  await until("it is under way", () => of("PATCH /live/uploads/u1").length === 1);
+  const kept = await page.evaluate(() => Object.entries(localStorage).filter(([key]) => key.startsWith("eirene-upload")));
+  assert.equal(kept.length, 1);
+  assert.equal(kept[0][1], "/live/uploads/u1");
+  assert.ok(!JSON.stringify(kept).includes("sample-csrf"));
+  page.on("dialog", (dialog) => dialog.accept());
+  state.breaks = 1;
+  await page.reload();
+  release();
+  state.held = null;
+  await page.getByText("Uploads that were not finished: 1 (files.html)").waitFor();
+  await until("the first try is over", () => state.breaks === 0);
+  await choose(page, file);
+  await page.getByText("Uploaded: 1.").first().waitFor();
+  assert.ok(state.bytes.equals(await readFile(file)));
+  assert.equal(of(UPLOADS).length, 1, "it was made once");
+});
+
+test("where something lies already one is asked, and where there is no room it is said", async (t) => {
+  const { state, answers } = store();
+  state.taken = true;
+  const { page, of } = await portal(t, listing([entry("up.txt")]), answers);
+  await choose(page, [FILE]);
+  await page.getByRole("dialog").getByRole("button", { name: "Keep both" }).click();
+  await page.getByText("Uploaded: 1.").first().waitFor();
+  assert.equal(Buffer.from(state.metadata.on_conflict, "base64").toString(), "keep_both");
+  assert.equal(of(UPLOADS).length, 2);
+  state.full = true;
+  state.taken = false;
+  await choose(page, [FILE]);
+  await page.getByText("There is no room. Nothing of what has arrived is lost").waitFor();
+});
+
+test("a cancelled upload is removed on the other side too", async (t) => {
+  const { state, answers } = store();
+  state.held = new Promise(() => {});
+  const { page, of } = await portal(t, listing([]), answers);
+  await choose(page, [FILE]);
+  await until("it is under way", () => of("PATCH /live/uploads/u1").length === 1);
+  await page.locator(".uploads").getByRole("button", { name: "Cancel" }).click();
+  await until("it is ended", () => of("DELETE /live/uploads/u1").length === 1);
+  await page.locator(".uploads li").waitFor({ state: "detached" });
 });
 
 test("what a search finds is listed by its path", async (t) => {
