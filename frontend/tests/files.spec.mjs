@@ -1,4 +1,5 @@
-// The file browser's modules against a portal of the test's own: a hundred thousand names, names that are no friends, uploads that break off.
+// The file browser's modules against a portal of the test's own: a hundred thousand names, names that are no friends, uploads that break off,
+// files that would like to run.
 import assert from "node:assert/strict";
 import { createHash } from "node:crypto";
 import { readFile } from "node:fs/promises";
@@ -9,6 +10,7 @@ import { launch, listen } from "./browser.mjs";
 import { POLICY, folder, serve } from "./samples.mjs";
 
 const ID = "0198f3a2b4c67d1e8f90a1b2c3d4e5f6";
+const PNG = Buffer.from("iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==", "base64");
 
 let browser;
 before(async () => {
@@ -307,6 +309,69 @@ test("a cancelled upload is removed on the other side too", async (t) => {
   await page.locator(".uploads").getByRole("button", { name: "Cancel" }).click();
   await until("it is ended", () => of("DELETE /live/uploads/u1").length === 1);
   await page.locator(".uploads li").waitFor({ state: "detached" });
+});
+
+test("a preview runs nothing: text, tables, notebooks and pictures are drawn, the rest is named", async (t) => {
+  const evil = "<img src=x onerror=window.pwned=1><script>window.pwned=1</script>";
+  const shown = {
+    "t.html": { kind: "text", text: evil, encoding: "utf-8", cut: true },
+    "t.csv": { kind: "table", rows: [["a", evil]], cut: false },
+    "t.ipynb": {
+      kind: "notebook",
+      cells: [
+        { kind: "markdown", source: evil, outputs: [] },
+        {
+          kind: "code",
+          source: "1 + 1",
+          outputs: [
+            { kind: "text", text: evil },
+            { kind: "picture", media_type: "image/png", base64: PNG.toString("base64") },
+            { kind: "picture", media_type: "image/svg+xml", base64: Buffer.from("<svg onload='window.pwned=1'/>").toString("base64") },
+            { kind: "omitted", media_type: "text/html" },
+          ],
+        },
+      ],
+      cut: false,
+    },
+    "t.png": { kind: "picture", media_type: "image/png", width: 1, height: 1 },
+    "t.svg": { kind: "picture", media_type: "image/svg+xml" },
+    "t.bin": { kind: "bytes", head: "00ff" },
+  };
+  const { page, faults } = await portal(t, listing(Object.keys(shown).map((name) => entry(name))), {
+    "GET /live/spaces/home/files/preview": ({ ask, json }) => {
+      const name = new URL(ask.url, "http://x").searchParams.get("path");
+      json(200, { path: name, size_bytes: 100, etag: "x", shown: shown[name] });
+    },
+    "GET /live/spaces/home/files/content": ({ response }) => response.writeHead(200, { "content-type": "application/octet-stream" }).end(PNG),
+  });
+  const look = async (name) => {
+    await page.getByRole("link", { name, exact: true }).click();
+    const place = page.locator(".preview-place");
+    await place.locator(":scope > *").first().waitFor();
+    const seen = { text: await place.textContent(), pictures: await place.locator("img").evaluateAll((all) => all.map((one) => one.src.slice(0, 5))) };
+    await page.getByRole("dialog").getByRole("button", { name: "Close" }).click();
+    return seen;
+  };
+  const html = await look("t.html");
+  assert.ok(html.text.includes(evil) && html.text.includes("This is the beginning") && html.pictures.length === 0);
+  assert.ok((await look("t.csv")).text.includes(evil));
+  const notebook = await look("t.ipynb");
+  assert.deepEqual(notebook.pictures, ["blob:"]);
+  assert.ok(notebook.text.includes(evil) && notebook.text.includes("text/html") && notebook.text.includes("image/svg+xml"));
+  assert.deepEqual((await look("t.png")).pictures, ["blob:"]);
+  assert.deepEqual(await look("t.svg").then((seen) => seen.pictures), []);
+  assert.ok((await look("t.bin")).text.includes("00ff"));
+  assert.equal(await page.evaluate(() => globalThis.pwned), undefined);
+  assert.deepEqual(faults, []);
+});
+
+test("without the portal's help text is fetched by its beginning alone", async (t) => {
+  const { page, of } = await portal(t, listing([entry("a.txt", { size_bytes: 1_000_000 })]), {
+    "GET /live/spaces/home/files/content": ({ response }) => response.writeHead(206, { "content-type": "application/octet-stream" }).end("<b>text</b>"),
+  });
+  await page.getByRole("link", { name: "a.txt", exact: true }).click();
+  await page.locator(".preview-text", { hasText: "<b>text</b>" }).waitFor();
+  assert.equal(of("GET /live/spaces/home/files/content")[0].headers.range, "bytes=0-262143");
 });
 
 test("what a search finds is listed by its path", async (t) => {

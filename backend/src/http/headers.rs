@@ -10,7 +10,7 @@ use super::content::UserContent;
 #[derive(Debug, Clone)]
 pub struct FormTarget(pub String);
 
-const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; font-src 'self'; \
+const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; font-src 'self'; \
                       connect-src 'self'; manifest-src 'self'; form-action 'self'; frame-ancestors 'none'; \
                       base-uri 'none'";
 
