@@ -178,6 +178,7 @@ impl Launcher for LauncherClient {
             | LauncherAnswer::Log { .. }
             | LauncherAnswer::Done
             | LauncherAnswer::Files
+            | LauncherAnswer::Groups { .. }
             | LauncherAnswer::Ran { .. }) => Ok(answer),
         }
     }
@@ -209,6 +210,7 @@ fn verb(request: &LauncherRequest) -> (&'static str, Duration) {
         LauncherRequest::OpenFiles { .. } => ("starting a file process", WAIT),
         LauncherRequest::RunSlurm { .. } => ("running a SLURM program", SLURM_WAIT),
         LauncherRequest::RunBeegfs { .. } => ("running BeeGFS's tool", WAIT),
+        LauncherRequest::GroupsOf { .. } => ("asking for somebody's groups", WAIT),
         LauncherRequest::Measure { .. } => ("looking at a file system", WAIT),
     }
 }

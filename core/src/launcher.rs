@@ -19,6 +19,9 @@ pub const MAX_REQUEST_BYTES: usize = 256 * 1024;
 /// Most bytes of a job's log the launcher reads at once.
 pub const MAX_LOG_BYTES: u64 = 64 * 1024;
 
+/// Most groups of a person that are told; the kernel takes 65536.
+pub const MOST_GROUPS: usize = 4096;
+
 /// The fixed verb list.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "verb", rename_all = "snake_case", deny_unknown_fields)]
@@ -78,6 +81,11 @@ pub enum LauncherRequest {
         /// Arguments; the launcher refuses what its own table does not know, and puts the site's settings in front.
         arguments: Vec<String>,
     },
+    /// Who a person is by the user database: home and groups.
+    GroupsOf {
+        /// Person.
+        person: Username,
+    },
     /// Look at the file system of a place: a home as its person, everything else as the service account. What it sees is the answer's standard output.
     Measure {
         /// Place; its directory is in the launcher's own configuration, or the person's home.
@@ -128,6 +136,13 @@ pub enum LauncherAnswer {
     Done,
     /// The file process was started; its channel comes along as a descriptor.
     Files,
+    /// Who a person is by the user database, as their processes would be.
+    Groups {
+        /// Home directory.
+        home: String,
+        /// Names of their groups, at most [`MOST_GROUPS`]; a group without a name is left out.
+        groups: Vec<String>,
+    },
     /// A program ended.
     Ran {
         /// Exit status; -1 when ended by a signal.
@@ -139,7 +154,8 @@ pub enum LauncherAnswer {
     },
     /// Not done.
     Refused {
-        /// Stable code: `unknown_person`, `forbidden_person`, `bad_request`, `failed`, or `away` for what passes (a program or a home that
+        /// Stable code: `unknown_person`, `forbidden_person`, `bad_request`, `failed`, `not_configured` (the launcher's own configuration does
+        /// not have what is asked for), or `away` for what passes (a program or a home that
         /// took too long, a user database or an audit log that is not there): whether it was done is not known, and it may be asked again.
         code: String,
         /// One sentence.

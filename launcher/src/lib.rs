@@ -25,7 +25,7 @@ pub mod verbs;
 /// Why a call was refused: the code is stable, the text is for people.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refusal {
-    /// `unknown_person`, `forbidden_person`, `bad_request`, `failed` or, when the same may be done later, `away`.
+    /// `unknown_person`, `forbidden_person`, `bad_request`, `failed`, `not_configured` or, when the same may be done later, `away`.
     pub code: &'static str,
     /// One sentence without secrets.
     pub text: String,
@@ -46,6 +46,11 @@ impl Refusal {
 
     pub(crate) fn failed(text: impl Into<String>) -> Self {
         Self { code: "failed", text: text.into() }
+    }
+
+    /// The configuration does not have what is asked for: root may add it.
+    pub(crate) fn not_configured(text: impl Into<String>) -> Self {
+        Self { code: "not_configured", text: text.into() }
     }
 
     /// Something passes, and the same call may be answered later.

@@ -1,9 +1,11 @@
 //! Who is a person, and who never is.
 
+use std::ffi::CString;
 use std::path::{Path, PathBuf};
 
 use eirene_core::Username;
-use nix::unistd::User;
+use eirene_core::launcher::MOST_GROUPS;
+use nix::unistd::{Gid, Group, User};
 
 use crate::Refusal;
 use crate::config::{Beegfs, Config};
@@ -73,6 +75,27 @@ pub fn beegfs_account(config: &Config, beegfs: &Beegfs) -> Result<Person, Refusa
         }
     }
     Ok(account)
+}
+
+/// The names of a person's groups, at most [`MOST_GROUPS`]: those that a process gets that becomes the person. A group without a name is left out.
+///
+/// # Errors
+/// That the user database does not answer; that is never "no groups".
+pub fn groups(person: &Person) -> Result<Vec<String>, Refusal> {
+    let away = |error: nix::Error| {
+        Refusal::away(format!("the user database did not answer for the groups of `{}`: {}", person.name, error.desc()))
+    };
+    let name = CString::new(person.name.as_str()).map_err(|_| Refusal::bad_request("a name with a zero in it"))?;
+    let numbers = nix::unistd::getgrouplist(&name, Gid::from_raw(person.gid)).map_err(away)?;
+    if numbers.len() > MOST_GROUPS {
+        // Some of them are no answer: which spaces somebody reaches would hang on their order.
+        return Err(Refusal::failed(format!("`{}` is in more than {MOST_GROUPS} groups", person.name)));
+    }
+    let mut names = Vec::new();
+    for number in numbers {
+        names.extend(Group::from_gid(number).map_err(away)?.map(|group| group.name));
+    }
+    Ok(names)
 }
 
 fn look_up(name: &Username) -> Result<Person, Refusal> {

@@ -154,6 +154,11 @@ impl Verbs {
             }
             LauncherRequest::RunBeegfs { arguments } => self.run_beegfs(arguments),
             LauncherRequest::Measure { place } => self.measure(&place),
+            LauncherRequest::GroupsOf { person } => {
+                let person = people::person(&person, &self.config)?;
+                let groups = people::groups(&person)?;
+                Ok(LauncherAnswer::Groups { home: person.home.display().to_string(), groups })
+            }
             LauncherRequest::OpenFiles { person } => {
                 let channel = self.open_files(peer, &people::person(&person, &self.config)?)?;
                 return Ok(Answered { answer: LauncherAnswer::Files, descriptor: Some(channel) });
@@ -226,7 +231,7 @@ impl Verbs {
 
     fn run_beegfs(&self, given: Vec<String>) -> Result<LauncherAnswer, Refusal> {
         let Some(settings) = &self.config.beegfs else {
-            return Err(Refusal::failed("the launcher's configuration has no section `[beegfs]`"));
+            return Err(Refusal::not_configured("the launcher's configuration has no section `[beegfs]`"));
         };
         beegfs::check(settings.generation, &given)?;
         let account = people::beegfs_account(&self.config, settings)?;
@@ -248,12 +253,12 @@ impl Verbs {
 impl Verbs {
     fn measure(&self, place: &Place) -> Result<LauncherAnswer, Refusal> {
         let Some(program) = &self.config.look_program else {
-            return Err(Refusal::failed("the launcher's configuration names no `look_program`"));
+            return Err(Refusal::not_configured("the launcher's configuration names no `look_program`"));
         };
         let root = |name: &RootName| {
             let root = self.config.space_root.iter().find(|root| root.name == *name);
             let root =
-                root.ok_or_else(|| Refusal::bad_request(format!("there is no `space_root` of the name `{name}`")))?;
+                root.ok_or_else(|| Refusal::not_configured(format!("there is no `space_root` of the name `{name}`")))?;
             Ok(root.path.display().to_string())
         };
         let mut arguments = Vec::new();
@@ -308,6 +313,9 @@ fn describe(request: &LauncherRequest) -> Call {
         LauncherRequest::RemoveJobFile { person, session } => in_home("remove_job_file", person, session),
         LauncherRequest::OpenFiles { person } => {
             Call { verb: "open_files", person: Some(person.clone()), ..Call::default() }
+        }
+        LauncherRequest::GroupsOf { person } => {
+            Call { verb: "groups_of", person: Some(person.clone()), ..Call::default() }
         }
         LauncherRequest::Measure { place } => {
             let (person, target) = match place {

@@ -118,7 +118,7 @@ fn only_what_the_table_has_is_run_and_only_roots_program() {
     assert_eq!(launcher.code(&sign("bee")), "forbidden_person", "its account is no person");
     assert_eq!(launcher.code(&sign("bee-again")), "forbidden_person");
     launcher.configure(|text| text.split("[beegfs]").next().unwrap().to_owned());
-    assert_eq!(launcher.code(&beegfs("--version")), "failed", "nothing is configured");
+    assert_eq!(launcher.code(&beegfs("--version")), "not_configured", "nothing is configured");
     assert_eq!(ran(), 3);
 }
 

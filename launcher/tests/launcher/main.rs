@@ -9,4 +9,5 @@ mod beegfs;
 mod bench;
 mod calls;
 mod files;
+mod groups;
 mod measure;

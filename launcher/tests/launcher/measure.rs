@@ -37,7 +37,7 @@ fn homes_are_looked_at_by_their_people_and_all_else_by_the_service_account() {
         assert_eq!(code, "forbidden_person", "{system}");
     }
     let elsewhere = measure(Place::Root("etc".parse().unwrap()));
-    assert_eq!(launcher.code(&elsewhere), "bad_request", "a root the configuration does not have");
+    assert_eq!(launcher.code(&elsewhere), "not_configured", "a root the configuration does not have");
     for place in [
         "{\"root\":\"../etc\"}",
         "{\"space\":{\"root\":\"scratch\",\"name\":\"..\",\"below\":null}}",
@@ -50,7 +50,7 @@ fn homes_are_looked_at_by_their_people_and_all_else_by_the_service_account() {
         assert!(matches!(&answers[..], [LauncherAnswer::Refused { code, .. }] if code == "bad_request"), "{place}");
     }
     launcher.configure(|text| text.replace("look_program", "# look_program"));
-    assert_eq!(launcher.code(&home("ada")), "failed", "no program is named");
+    assert_eq!(launcher.code(&home("ada")), "not_configured", "no program is named");
 }
 
 #[test]
