@@ -1,4 +1,4 @@
-//! BeeGFS's tool behind the launcher, as the storage adapters ask for it. No service uses it yet.
+//! BeeGFS's tool behind the launcher, as the storage adapters ask for it.
 
 use std::sync::Arc;
 

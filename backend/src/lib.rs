@@ -11,11 +11,13 @@ pub mod error;
 pub mod files;
 pub mod http;
 pub mod launcher_client;
+pub mod launcher_groups;
 pub mod places;
 pub mod probe;
 pub mod reconcilers;
 pub mod server;
 pub mod services;
+pub mod shared_storage;
 #[cfg(test)]
 mod testing;
 pub mod tunnel;

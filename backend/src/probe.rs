@@ -1,12 +1,15 @@
 //! Looks at file systems through the launcher: homes are hidden from the portal, its mounts are its own, and a mount that hangs must hang
-//! none of its threads. No service uses it yet.
+//! none of its threads.
+//!
+//! What the launcher's configuration does not have (no `look_program`, or no `space_root` of that name) is looked at from this process, which
+//! sees what eirened may see. A launcher that is away is no reason for that: two lookers who take turns would tell two stories.
 
 use std::sync::Arc;
 
 use async_trait::async_trait;
 use eirene_core::launcher::{Launcher, LauncherAnswer, LauncherError, LauncherRequest};
 use eirene_core::storage::{Place, StorageError, Why};
-use eirene_storage::{Look, Probe, Seen};
+use eirene_storage::{LocalProbe, Look, Probe, Seen};
 
 /// A look is a few hundred bytes and three paths.
 const LONGEST_BYTES: usize = 64 * 1024;
@@ -16,12 +19,13 @@ const RETRY_AFTER_S: u64 = 10;
 /// Looks as the launcher has them done.
 pub struct LauncherProbe {
     launcher: Arc<dyn Launcher>,
+    local: LocalProbe,
 }
 
 impl LauncherProbe {
-    /// Looks through `launcher`.
-    pub fn new(launcher: Arc<dyn Launcher>) -> Self {
-        Self { launcher }
+    /// Looks through `launcher`, and by `local` at what that is not configured for.
+    pub fn new(launcher: Arc<dyn Launcher>, local: LocalProbe) -> Self {
+        Self { launcher, local }
     }
 }
 
@@ -35,6 +39,7 @@ impl Probe for LauncherProbe {
                 serde_json::from_str::<Seen>(&stdout).map_err(|_| malformed())?.into_look()
             }
             Ok(_) => Err(malformed()),
+            Err(LauncherError::Refused { code, .. }) if code == "not_configured" => self.local.look(place).await,
             Err(LauncherError::Refused { code, text }) if code != "away" => {
                 Err(StorageError::Refused { why: Why::Refused, text })
             }
@@ -45,6 +50,7 @@ impl Probe for LauncherProbe {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
     use std::sync::Mutex;
 
     use super::*;
@@ -60,11 +66,13 @@ mod tests {
     }
 
     fn home() -> Place {
-        Place::Home("ada".parse().unwrap())
+        // Somebody no host has, so that a look from here finds nobody.
+        Place::Home("nobody.knows.them".parse().unwrap())
     }
 
     async fn look(answer: Result<LauncherAnswer, LauncherError>) -> Result<Look, StorageError> {
-        LauncherProbe::new(Arc::new(Says(Mutex::new(Some(answer))))).look(&home()).await
+        let local = LocalProbe::new(BTreeMap::new());
+        LauncherProbe::new(Arc::new(Says(Mutex::new(Some(answer)))), local).look(&home()).await
     }
 
     async fn said(stdout: &str) -> Result<Look, StorageError> {
@@ -93,6 +101,11 @@ mod tests {
         assert!(matches!(look(failed).await, Err(StorageError::Malformed { .. })));
         assert!(matches!(look(refused("away")).await, Err(StorageError::Away { .. })), "a mount that hangs");
         assert!(matches!(look(refused("forbidden_person")).await, Err(StorageError::Refused { .. })));
+        let here = look(refused("not_configured")).await;
+        assert!(
+            matches!(here, Err(StorageError::NoSuchPlace { ref path }) if path == "~nobody.knows.them"),
+            "looked at from here: {here:?}"
+        );
         let gone = LauncherError::Unreachable { what: "a test".into(), source: None };
         assert!(matches!(look(Err(gone)).await, Err(StorageError::Away { .. })));
     }

@@ -219,6 +219,7 @@ mod tests {
             project: None,
             mount_point: point.into(),
             mounted: mounted.into(),
+            client_version: None,
             identity: Identity {
                 kind: kind.into(),
                 source: "s".into(),

@@ -17,10 +17,13 @@ use crate::launcher_client::LauncherClient;
 use crate::server::read_certificate;
 use crate::services::storage::Storage;
 use crate::services::storage::judge::{Finding as JudgedFinding, Severity};
+use crate::shared_storage::shared_storage;
 use crate::tunnel::TunnelIdentity;
 
 /// Longest wait for one of them.
 const WAIT: Duration = Duration::from_secs(15);
+/// The same for the storage: a parallel one is asked a dozen questions, of which each asks its servers in turn.
+const STORAGE_WAIT: Duration = Duration::from_mins(2);
 
 /// What one look gave.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -68,12 +71,15 @@ pub(super) async fn doctor(path: &Path) -> anyhow::Result<ExitCode> {
     let database = bounded(open_database(&config)).await;
     findings.push(("images", bounded_finding(images(database.as_ref().ok())).await));
     findings.push(("database", Finding::from_result(database.map(|(_, text)| text))));
-    let client = LauncherClient::new(&config.launcher.socket);
+    let client = Arc::new(LauncherClient::new(&config.launcher.socket));
+    let launcher: Arc<dyn Launcher> = Arc::clone(&client) as Arc<dyn Launcher>;
     let reached = bounded(async { Ok(client.reach().await?) }).await;
     let reached = reached.map(|()| format!("listens on `{}`", config.launcher.socket.display()));
     findings.push(("launcher", Finding::from_result(reached)));
-    findings.push(("scheduler", Finding::from_result(bounded(scheduler(&config, Arc::new(client))).await)));
-    findings.extend(bounded_findings(storage(&config)).await.into_iter().map(|finding| ("storage", finding)));
+    let scheduled = bounded(scheduler(&config, Arc::clone(&launcher))).await;
+    findings.push(("scheduler", Finding::from_result(scheduled)));
+    let stored = bounded_findings(storage(&config, &launcher)).await;
+    findings.extend(stored.into_iter().map(|finding| ("storage", finding)));
     for (what, finding) in &findings {
         finding.show(what);
     }
@@ -93,19 +99,22 @@ async fn bounded_finding(look: impl Future<Output = Finding>) -> Finding {
 }
 
 async fn bounded_findings(look: impl Future<Output = Vec<Finding>>) -> Vec<Finding> {
-    let late = || vec![Finding::Broken(format!("no answer within {} s", WAIT.as_secs()))];
-    tokio::time::timeout(WAIT, look).await.unwrap_or_else(|_| late())
+    let late = || vec![Finding::Broken(format!("no answer within {} s", STORAGE_WAIT.as_secs()))];
+    tokio::time::timeout(STORAGE_WAIT, look).await.unwrap_or_else(|_| late())
 }
 
-/// What is wrong with the shared storage, as whoever runs this sees it: root sees mounts that eirened may not enter.
-async fn storage(config: &Config) -> Vec<Finding> {
+/// What is wrong with the shared storage, by the same looks that eirened takes: the launcher's, and the tool that it runs.
+async fn storage(config: &Config, launcher: &Arc<dyn Launcher>) -> Vec<Finding> {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
-    let storage = Storage::new(serve::storage(config), clock, config);
+    let storage = Storage::new(shared_storage(config, launcher), clock, config);
     storage.look().await;
     let findings = storage.findings();
     if findings.is_empty() {
-        let roots = storage.snapshot().roots.len();
-        return vec![Finding::Good(format!("{}; {roots} roots of spaces answer", storage.port().name()))];
+        let snapshot = storage.snapshot();
+        let version = snapshot.capabilities.as_ref().and_then(|can| can.version.value());
+        let version = version.map(|version| format!(" {version}")).unwrap_or_default();
+        let roots = snapshot.roots.len();
+        return vec![Finding::Good(format!("{}{version}; {roots} roots of spaces answer", storage.port().name()))];
     }
     let text = |finding: JudgedFinding| match finding.severity {
         Severity::Warning => Finding::Doubtful(finding.text.into()),
@@ -217,7 +226,25 @@ async fn scheduler(config: &Config, launcher: Arc<dyn Launcher>) -> anyhow::Resu
 
 #[cfg(test)]
 mod tests {
+    use async_trait::async_trait;
+    use eirene_core::launcher::{LauncherAnswer, LauncherError, LauncherRequest};
+
     use super::*;
+
+    /// A launcher whose configuration names no storage: what is looked at is looked at from here.
+    struct Bare;
+
+    #[async_trait]
+    impl Launcher for Bare {
+        async fn call(&self, _: LauncherRequest) -> Result<LauncherAnswer, LauncherError> {
+            Err(LauncherError::Refused { code: "not_configured".into(), text: "nothing is".into() })
+        }
+    }
+
+    async fn seen(config: &Config) -> Vec<Finding> {
+        let launcher: Arc<dyn Launcher> = Arc::new(Bare);
+        storage(config, &launcher).await
+    }
 
     fn config(portal: &str, apps: &str) -> Config {
         let text =
@@ -243,17 +270,29 @@ mod tests {
             );
             Config::from_text(&text).unwrap()
         };
-        let gone = storage(&with_root(&dir.path().join("none"))).await;
+        let gone = seen(&with_root(&dir.path().join("none"))).await;
         assert!(matches!(&gone[..], [Finding::Broken(text)] if text.contains("`s`")), "{gone:?}");
         // A test's directory may lie on a disk that is nearly full; what is looked for is the marker.
         let unmarked = |found: &[Finding]| {
             found.iter().any(|finding| matches!(finding, Finding::Doubtful(text) if text.contains(".eirene-root")))
         };
-        assert!(unmarked(&storage(&with_root(dir.path())).await));
+        assert!(unmarked(&seen(&with_root(dir.path())).await));
         std::fs::write(dir.path().join(".eirene-root"), "00ff".repeat(8)).unwrap();
-        assert!(!unmarked(&storage(&with_root(dir.path())).await));
-        let none = storage(&config("https://eirene.example.org", "apps.example.net")).await;
+        assert!(!unmarked(&seen(&with_root(dir.path())).await));
+        let none = seen(&config("https://eirene.example.org", "apps.example.net")).await;
         assert_eq!(none, [Finding::Good("posix; 0 roots of spaces answer".into())]);
+    }
+
+    #[tokio::test]
+    async fn beegfs_without_anybody_to_run_its_tool_is_broken_with_the_cure() {
+        for adapter in ["beegfs7", "beegfs8"] {
+            let text = format!(
+                "[server]\nportal_url = \"https://a.b\"\napps_domain = \"c.d\"\n[tunnel]\nadvertise = \"a:1\"\n[storage]\nadapter = \"{adapter}\"\n"
+            );
+            let found = seen(&Config::from_text(&text).unwrap()).await;
+            let [Finding::Broken(said)] = &found[..] else { panic!("one cause, said once: {found:?}") };
+            assert!(said.contains(adapter) && said.contains("nothing is") && said.contains("launcher"), "{said}");
+        }
     }
 
     #[test]

@@ -9,9 +9,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use eirene_core::launcher::Launcher;
 use eirene_core::scheduler::Scheduler;
-use eirene_core::storage::SharedStorage;
 use eirene_core::{Clock, SystemClock};
-use eirene_storage::{LocalProbe, Posix};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::task::TaskTracker;
@@ -19,14 +17,16 @@ use tracing_subscriber::EnvFilter;
 
 use super::open;
 use crate::app::{App, Ports};
-use crate::config::{Adapter, Config, LogFormat, StorageAdapter};
+use crate::config::{Adapter, Config, LogFormat};
 use crate::http;
 use crate::launcher_client::LauncherClient;
+use crate::launcher_groups::LauncherGroups;
 use crate::reconcilers::{self, JobFiles};
 use crate::server;
 use crate::services::passwords::Passwords;
 use crate::services::sessions::notices::Notices;
 use crate::services::spaces::groups::LocalGroups;
+use crate::shared_storage::shared_storage;
 use crate::tunnel::{self, TunnelIdentity};
 use crate::workers::Workers;
 
@@ -51,7 +51,8 @@ pub(super) async fn serve(config: Config) -> anyhow::Result<()> {
     let launcher: Arc<dyn Launcher> = Arc::new(LauncherClient::new(&config.launcher.socket));
     let scheduler = scheduler(&config, &launcher, &clock)?;
     let identity = TunnelIdentity::load_or_make(&config.server.state_dir)?;
-    let (storage, groups) = (storage(&config), Arc::new(LocalGroups::default()));
+    let storage = shared_storage(&config, &launcher);
+    let groups = Arc::new(LauncherGroups::new(Arc::clone(&launcher), LocalGroups::default()));
     let ports = Ports { db, clock, scheduler, launcher, storage, groups };
     let built = App::build(Arc::clone(&config), ports, Passwords::new()?);
     let (workers, threads) = Workers::start().context("the threads for connections could not be started")?;
@@ -113,16 +114,6 @@ pub(super) fn scheduler(
             Arc::new(eirene_slurm_adapter::SlurmCli::new(&slurm.cluster, Arc::clone(launcher), Arc::clone(clock)))
         }
     })
-}
-
-/// The shared storage the configuration names; it is looked at from this process, as far as that may see.
-pub(super) fn storage(config: &Config) -> Arc<dyn SharedStorage> {
-    let roots = config.spaces.roots.iter().map(|root| (root.name.clone(), root.path.clone())).collect();
-    let posix = Posix::new(Arc::new(LocalProbe::new(roots)));
-    match config.storage.adapter {
-        // Those of BeeGFS need somebody to run its tool; the configuration refuses them until there is one.
-        StorageAdapter::Posix | StorageAdapter::Beegfs7 | StorageAdapter::Beegfs8 => Arc::new(posix),
-    }
 }
 
 /// rustls asks for its provider once per process.

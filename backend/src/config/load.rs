@@ -125,6 +125,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
+    use crate::config::StorageAdapter;
 
     const SMALL: &str = "[server]\nportal_url = \"https://e.example.org\"\napps_domain = \"apps.example.org\"\n[tunnel]\nadvertise = \"e.example.org:7443\"\n";
 
@@ -239,7 +240,7 @@ mod tests {
             ("[tunnel]", "[slurm]\naccount = \"--uid=0\"\n[tunnel]", "slurm.account"),
             ("[tunnel]", "[images]\nbinds = [\"/a\", \"b\"]\n[tunnel]", "images.binds"),
             ("[tunnel]", "[images]\nbinds = [\"/a\", \"/b:/a:ro\"]\n[tunnel]", "images.binds"),
-            ("[tunnel]", "[storage]\nadapter = \"beegfs7\"\n[tunnel]", "storage.adapter"),
+            ("[tunnel]", "[storage]\nadapter = \"beegfs9\"\n[tunnel]", "beegfs9"),
             ("[tunnel]", "[storage]\npoll_interval_s = 1\n[tunnel]", "storage.poll_interval_s"),
             ("[tunnel]", "[storage]\nnear_full_percent = [5, 10]\n[tunnel]", "storage.near_full_percent"),
             ("[tunnel]", "[spaces]\nwarn_percent = [80, 100]\n[tunnel]", "spaces.warn_percent"),
@@ -268,6 +269,14 @@ mod tests {
         assert_eq!(config.slurm.qos.unwrap().as_str(), "normal");
         let plain = Config::from_text(SMALL).unwrap();
         assert!(plain.images.binds.is_empty() && plain.slurm.account.is_none() && plain.slurm.qos.is_none());
+    }
+
+    #[test]
+    fn the_storage_is_any_mounted_file_system_unless_it_is_named() {
+        let adapter = |section: &str| Config::from_text(&format!("{SMALL}{section}")).unwrap().storage.adapter;
+        assert_eq!(adapter(""), StorageAdapter::Posix);
+        assert_eq!(adapter("[storage]\nadapter = \"beegfs7\"\n"), StorageAdapter::Beegfs7);
+        assert_eq!(adapter("[storage]\nadapter = \"beegfs8\"\n"), StorageAdapter::Beegfs8);
     }
 
     /// A configuration with these roots.

@@ -144,12 +144,6 @@ fn wrong(key: &'static str, message: impl Into<String>) -> Result<(), ConfigErro
 
 impl Storage {
     pub(super) fn check(&self) -> Result<(), ConfigError> {
-        if self.adapter != StorageAdapter::Posix {
-            return wrong(
-                "storage.adapter",
-                "only `posix` can be used yet: nothing runs the tool of BeeGFS for the portal",
-            );
-        }
         if !(10..=3600).contains(&self.poll_interval_s) {
             return wrong("storage.poll_interval_s", "10 to 3600");
         }

@@ -112,6 +112,7 @@ impl SharedStorage for FakeStorage {
             inodes_total: Known::Known(Files(1000)),
             inodes_available: Known::Known(Files(500)),
             read_only: false,
+            client_version: None,
             identity: Identity {
                 kind: "xfs".into(),
                 source: "/dev/sdb1".into(),

@@ -459,6 +459,8 @@ pub struct FileSystem {
     pub inodes_available: Known<Files>,
     /// Nobody can write.
     pub read_only: bool,
+    /// Version of the file system's client on the host that looked, where it is one of its own (BeeGFS).
+    pub client_version: Option<String>,
     /// Which file system it is.
     pub identity: Identity,
 }

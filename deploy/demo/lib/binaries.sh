@@ -9,12 +9,13 @@ build_binaries() {
     mkdir -p "$bin_dir"
     (
         cd "$repo_dir" || exit
-        cargo build --release --locked --target-dir "$target" --bin eirened --bin eirene-launcher --bin eirene-files --bin eirene
+        cargo build --release --locked --target-dir "$target" --bin eirened --bin eirene-launcher --bin eirene-files \
+            --bin eirene-look --bin eirene
         # The agent goes to nodes whose libraries nobody promises: glibc is linked in.
         RUSTFLAGS="-C target-feature=+crt-static" \
             cargo build --release --locked --target-dir "$target/static" --target "$host_target" --bin eirene-agent
     )
-    for name in eirened eirene-launcher eirene-files eirene; do
+    for name in eirened eirene-launcher eirene-files eirene-look eirene; do
         install_binary "$target/release/$name"
     done
     install_binary "$target/static/$host_target/release/eirene-agent"

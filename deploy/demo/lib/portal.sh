@@ -7,8 +7,8 @@ on_portal() { dk exec -i -u eirene portal "$@"; }
 
 restart_changed() {
     local changed=" ${changed_binaries[*]} "
-    # The launcher takes its own copy of eirene-files when it starts.
-    if [[ $changed == *" eirene-launcher "* || $changed == *" eirene-files "* ]]; then
+    # The launcher takes its own copies of eirene-files and eirene-look when it starts.
+    if [[ $changed == *" eirene-launcher "* || $changed == *" eirene-files "* || $changed == *" eirene-look "* ]]; then
         dk exec portal demo-ctl launcher restart
     fi
     if [[ $changed == *" eirened "* ]]; then

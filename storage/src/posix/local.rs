@@ -26,6 +26,8 @@ const LONGEST: Duration = Duration::from_secs(10);
 /// The administrator's marker in a root of spaces, and the most it may hold, bytes.
 const MARKER: &str = ".eirene-root";
 const LONGEST_MARKER: u64 = 64;
+/// Most of a module's version that is read, bytes.
+const LONGEST_VERSION: u64 = 64;
 
 /// Looks from this process at directories that root's configuration names.
 #[derive(Debug, Clone)]
@@ -107,6 +109,7 @@ pub fn look_at(base: &Path, beneath: &Path, marked: bool) -> Result<Look, Storag
         project: project(&directory),
         mount_point: mount.point,
         mounted: mount.root,
+        client_version: client_version(&mount.kind),
         identity: Identity {
             kind: mount.kind,
             source: mount.source,
@@ -156,6 +159,17 @@ fn mount_of(file: &OwnedFd) -> Result<Mount, StorageError> {
     mount_id(file).and_then(|id| mounts::by_id(&mountinfo, id)).ok_or_else(|| StorageError::Malformed {
         what: "the mount of a directory is not in `/proc/self/mountinfo`".into(),
     })
+}
+
+/// What the client's module says of itself; it is text of the kernel's, and bounded all the same.
+fn client_version(kind: &str) -> Option<String> {
+    if kind != "beegfs" {
+        return None;
+    }
+    let mut text = String::new();
+    fs::File::open("/sys/module/beegfs/version").ok()?.take(LONGEST_VERSION).read_to_string(&mut text).ok()?;
+    let word = text.trim();
+    (!word.is_empty() && !word.chars().any(char::is_control)).then(|| word.to_owned())
 }
 
 fn mount_id(file: &OwnedFd) -> Option<u64> {

@@ -37,6 +37,9 @@ pub struct Look {
     pub mount_point: String,
     /// The directory of the file system that is mounted there, `/` for all of it.
     pub mounted: String,
+    /// Version of the kernel module that mounted it, where that is not the kernel's own: of BeeGFS alone it is looked for.
+    #[serde(default)]
+    pub client_version: Option<String>,
     /// Which file system.
     pub identity: Identity,
 }
@@ -176,6 +179,7 @@ fn file_system(look: Look) -> FileSystem {
         inodes_total: counted(room.files),
         inodes_available: counted(room.files_free),
         read_only: look.directory.read_only,
+        client_version: look.client_version,
         identity: look.identity,
     }
 }
@@ -250,6 +254,7 @@ mod tests {
             project: Some(Project { id: 100_000, inherited: true }),
             mount_point: "/data".into(),
             mounted: "/".into(),
+            client_version: None,
             identity: Identity {
                 kind: "xfs".into(),
                 source: "/dev/sdb1".into(),

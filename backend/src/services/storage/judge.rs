@@ -5,7 +5,7 @@ use eirene_core::Sentence;
 use eirene_core::storage::{
     Ability, Bytes, Consistency, Files, Known, Partial, Pool, Reach, Role, Room, ServerNode, Target, TargetId, Why,
 };
-use eirene_words::say_with;
+use eirene_words::{say, say_with};
 use jiff::{SignedDuration, Timestamp};
 
 use super::snapshot::{Asked, RootSeen, Snapshot, Trouble, TroubleKind};
@@ -62,14 +62,16 @@ pub fn judge(snapshot: &Snapshot, near_full: NearFull, now: Timestamp) -> Vec<Fi
         found.root(root);
     }
     found.abilities(snapshot);
-    if let Some(nodes) = found.answer("servers", &snapshot.nodes) {
+    found.versions(snapshot);
+    let causes = Causes::of(snapshot);
+    if let Some(nodes) = found.answer("servers", &snapshot.nodes, &causes) {
         found.nodes(nodes);
     }
-    let targets = found.answer("targets", &snapshot.targets);
+    let targets = found.answer("targets", &snapshot.targets, &causes);
     if let Some(targets) = targets {
         found.targets(targets);
     }
-    if let Some(pools) = found.answer("pools", &snapshot.pools) {
+    if let Some(pools) = found.answer("pools", &snapshot.pools, &causes) {
         found.pools(pools, targets.map_or(&[], |targets| &targets.value));
     }
     // Stable: of the same severity what was found first stays first.
@@ -96,13 +98,43 @@ struct Findings {
     all: Vec<Finding>,
 }
 
+/// What one cause makes of every question, and is said once: that nobody runs the tool, or that the whole storage does not answer.
+struct Causes {
+    no_tool: bool,
+    away: bool,
+}
+
+impl Causes {
+    fn of(snapshot: &Snapshot) -> Self {
+        let can = snapshot.capabilities.as_ref();
+        Self {
+            no_tool: can.is_some_and(|can| can.version == Known::Missing(Why::DidNotAnswer)),
+            away: snapshot.nodes.away().is_some(),
+        }
+    }
+
+    fn explain(&self, what: &str, trouble: &Trouble) -> bool {
+        self.no_tool || self.away && what != "servers" && trouble.kind == TroubleKind::Away
+    }
+}
+
+/// The adapters of BeeGFS, and the generation of the tool each speaks to.
+const BEEGFS: [(&str, &str); 2] = [("beegfs7", "7"), ("beegfs8", "8")];
+
+/// `7.4` of `7.4.7`: what has to be the same for two parts of BeeGFS to work together.
+fn release_line(version: &str) -> Option<(&str, &str)> {
+    let (major, rest) = version.split_once('.')?;
+    let minor = rest.split(|c: char| !c.is_ascii_digit()).next()?;
+    (!minor.is_empty() && major.bytes().all(|byte| byte.is_ascii_digit())).then_some((major, minor))
+}
+
 impl Findings {
     fn add(&mut self, code: &'static str, severity: Severity, about: String, text: Sentence) {
         self.all.push(Finding { code, severity, about, text });
     }
 
     /// What a question brought; that it brought nothing or something doubtful is a finding.
-    fn answer<'a, T>(&mut self, what: &str, asked: &'a Asked<Partial<T>>) -> Option<&'a Partial<T>> {
+    fn answer<'a, T>(&mut self, what: &str, asked: &'a Asked<Partial<T>>, causes: &Causes) -> Option<&'a Partial<T>> {
         match asked {
             Asked::Unsupported => None,
             Asked::Got(answer) => {
@@ -113,6 +145,7 @@ impl Findings {
                 }
                 Some(answer)
             }
+            Asked::Failed(trouble) if causes.explain(what, trouble) => None,
             Asked::Failed(trouble) => {
                 let (code, text) = failed(what, trouble);
                 self.add(code, Severity::Broken, what.to_owned(), text);
@@ -162,7 +195,11 @@ impl Findings {
     fn abilities(&mut self, snapshot: &Snapshot) {
         let Some(can) = &snapshot.capabilities else { return };
         if can.version == Known::Missing(Why::DidNotAnswer) {
-            let text = say_with("finding.tool_missing", &[("what", can.name)]);
+            let said = match &snapshot.nodes {
+                Asked::Failed(trouble) => Sentence::from_elsewhere(trouble.text.clone()),
+                Asked::Got(_) | Asked::Unsupported => say("finding.no_reason"),
+            };
+            let text = say_with("finding.tool_missing", &[("what", can.name), ("said", said.as_str())]);
             self.add("tool_missing", Severity::Broken, String::new(), text);
             return;
         }
@@ -177,6 +214,44 @@ impl Findings {
                 self.add("quota_refused", Severity::Warning, String::new(), text);
             }
             _ => {}
+        }
+    }
+
+    /// Parts of BeeGFS that do not belong together: the adapter and the tool, the tool and the client that has mounted a root, or a root that
+    /// BeeGFS's own numbers say nothing of.
+    fn versions(&mut self, snapshot: &Snapshot) {
+        let Some(can) = &snapshot.capabilities else { return };
+        let Some((_, generation)) = BEEGFS.iter().find(|(name, _)| *name == can.name) else { return };
+        let tool = can.version.value();
+        let tool_line = tool.and_then(|version| release_line(version));
+        if let (Some(version), Some((major, _))) = (tool, tool_line)
+            && major != *generation
+        {
+            let values = [("what", can.name), ("said", version.as_str())];
+            self.add("tool_generation", Severity::Broken, String::new(), say_with("finding.tool_generation", &values));
+        }
+        for root in &snapshot.roots {
+            let Some(seen) = root.file_system.got() else { continue };
+            let about = format!("root:{}", root.name);
+            if seen.identity.kind != "beegfs" {
+                // Something else lies there than before, which is said already.
+                if root.first.as_ref().is_some_and(|first| first.kind != seen.identity.kind) {
+                    continue;
+                }
+                let values = [("what", root.name.as_str()), ("kind", seen.identity.kind.as_str())];
+                self.add("not_on_beegfs", Severity::Warning, about, say_with("finding.not_on_beegfs", &values));
+                continue;
+            }
+            let client_line = seen.client_version.as_deref().and_then(release_line);
+            if let (Some(tool), Some(client)) = (tool, &seen.client_version)
+                && tool_line.is_some()
+                && client_line.is_some()
+                && tool_line != client_line
+            {
+                let values = [("what", root.name.as_str()), ("client", client.as_str()), ("tool", tool.as_str())];
+                let text = say_with("finding.client_version_differs", &values);
+                self.add("client_version_differs", Severity::Warning, about, text);
+            }
         }
     }
 

@@ -1,8 +1,7 @@
 //! The storage as it is seen: one look at everything it says of itself, and what is wrong by that look.
 //!
 //! [`Storage`] keeps the last look; only its reconciler looks regularly. Where a look needs the mounted file system it goes by the port, whose
-//! adapter asks a `Probe`: today that is one of this process (`eirene_storage::LocalProbe`), which sees what eirened may see. Homes it may not
-//! enter are *refused* and not guessed. A probe of the launcher's can take its place without a change here.
+//! adapter asks a `Probe`: the launcher's (`crate::probe`). What may not be entered is *refused* and not guessed.
 
 pub mod judge;
 pub mod limits;
@@ -23,7 +22,7 @@ use crate::config::Config;
 use crate::error::{AppError, FieldError};
 use crate::services::actor::Actor;
 use judge::{Finding, NearFull, judge};
-use snapshot::{RootToSee, Snapshot, Trouble, TroubleKind, take};
+use snapshot::{Asked, RootToSee, Snapshot, Trouble, TroubleKind, take};
 
 /// What a storage can changes seldom.
 const CAPABILITIES_EVERY: SignedDuration = SignedDuration::from_mins(10);
@@ -115,15 +114,20 @@ impl Storage {
         let inner = &self.inner;
         let mut memory = inner.memory.lock().await;
         let now = inner.clock.now();
+        let nodes = Asked::from_answer(inner.port.nodes().await);
         let known = memory.capabilities.as_ref().filter(|(at, _)| now.duration_since(*at).abs() < CAPABILITIES_EVERY);
-        let capabilities = if let Some((_, capabilities)) = known {
-            capabilities.clone()
+        let capabilities = if nodes.away().is_some() {
+            // What it can is what it could, until it can be asked; then it is.
+            memory.capabilities = None;
+            self.snapshot().capabilities.clone()
+        } else if let Some((_, capabilities)) = known {
+            Some(capabilities.clone())
         } else {
             let capabilities = inner.port.capabilities().await;
             memory.capabilities = Some((now, capabilities.clone()));
-            capabilities
+            Some(capabilities)
         };
-        let snapshot = take(inner.port.as_ref(), capabilities, &inner.roots, &mut memory.first, now).await;
+        let snapshot = take(inner.port.as_ref(), capabilities, nodes, &inner.roots, &mut memory.first, now).await;
         inner.sender.send_replace(Arc::new(snapshot));
     }
 

@@ -30,6 +30,14 @@ impl<T> Asked<T> {
         }
     }
 
+    /// That nobody answered.
+    pub fn away(&self) -> Option<&Trouble> {
+        match self {
+            Self::Failed(trouble) if trouble.kind == TroubleKind::Away => Some(trouble),
+            Self::Failed(_) | Self::Got(_) | Self::Unsupported => None,
+        }
+    }
+
     /// From what the port said.
     pub fn from_answer(answer: Result<T, StorageError>) -> Self {
         match answer {
@@ -83,7 +91,11 @@ impl From<&StorageError> for Trouble {
                 TroubleKind::NotUnderstood
             }
         };
-        Self { kind, text: error.to_string() }
+        let text = match std::error::Error::source(error) {
+            Some(cause) => format!("{error}: {cause}"),
+            None => error.to_string(),
+        };
+        Self { kind, text }
     }
 }
 
@@ -126,10 +138,12 @@ pub struct RootToSee {
     pub writable: bool,
 }
 
-/// Looks at everything once. `first` holds what was seen at each root first, and gets what is seen now for the first time.
+/// Looks at everything once. `nodes` was asked before: where the whole storage does not answer, nothing else is asked of it, because each
+/// question costs its whole patience. `first` holds what was seen at each root first, and gets what is seen now for the first time.
 pub async fn take(
     storage: &dyn SharedStorage,
-    capabilities: Capabilities,
+    capabilities: Option<Capabilities>,
+    nodes: Asked<Partial<Vec<ServerNode>>>,
     roots: &[RootToSee],
     first: &mut BTreeMap<RootName, Identity>,
     at: Timestamp,
@@ -150,12 +164,9 @@ pub async fn take(
         let first = first.get(&root.name).cloned();
         seen.push(RootSeen { name: root.name.clone(), writable: root.writable, file_system, first });
     }
-    Snapshot {
-        at: Some(at),
-        capabilities: Some(capabilities),
-        nodes: Asked::from_answer(storage.nodes().await),
-        targets: Asked::from_answer(storage.targets().await),
-        pools: Asked::from_answer(storage.pools().await),
-        roots: seen,
-    }
+    let (targets, pools) = match nodes.away() {
+        Some(trouble) => (Asked::Failed(trouble.clone()), Asked::Failed(trouble.clone())),
+        None => (Asked::from_answer(storage.targets().await), Asked::from_answer(storage.pools().await)),
+    };
+    Snapshot { at: Some(at), capabilities, nodes, targets, pools, roots: seen }
 }

@@ -27,6 +27,7 @@ fn root() -> RootSeen {
         inodes_total: Known::Known(Files(1000)),
         inodes_available: Known::Known(Files(500)),
         read_only: false,
+        client_version: None,
         identity: identity(),
     };
     RootSeen {
@@ -206,6 +207,19 @@ fn questions_without_a_good_answer_are_named() {
     let mut lost = healthy();
     lost.capabilities.as_mut().unwrap().version = Known::Missing(Why::DidNotAnswer);
     assert_eq!(codes(&lost), [("tool_missing", String::new())]);
+    lost.targets = failed_with(TroubleKind::Refused);
+    (lost.nodes, lost.pools) = (failed_with(TroubleKind::Refused), failed_with(TroubleKind::Away));
+    assert_eq!(codes(&lost), [("tool_missing", String::new())], "one cause is said once");
+    let text = judge(&lost, NEAR_FULL, start_time())[0].text.to_string();
+    assert!(text.contains("it said so"), "{text}");
+    let away = Snapshot {
+        nodes: failed_with(TroubleKind::Away),
+        targets: failed_with(TroubleKind::Away),
+        pools: failed_with(TroubleKind::Refused),
+        ..healthy()
+    };
+    let (servers, pools) = (("storage_away", "servers".to_owned()), ("storage_refuses", "pools".to_owned()));
+    assert_eq!(codes(&away), [servers, pools], "what else is wrong is still said");
     for (why, code) in [(Why::NotEnabled, "quota_not_enabled"), (Why::Refused, "quota_refused")] {
         let mut off = healthy();
         off.capabilities.as_mut().unwrap().quota_read = Ability::No(why);
@@ -217,6 +231,29 @@ fn questions_without_a_good_answer_are_named() {
     assert_eq!(seen, [("node_unreachable", "storage:4".to_owned())]);
     let later = start_time() + SignedDuration::from_mins(11);
     assert_eq!(judge(&healthy(), NEAR_FULL, later)[0].code, "look_too_old");
+}
+
+#[test]
+fn parts_of_beegfs_that_do_not_belong_together_are_named() {
+    let seen = |adapter: &'static str, tool: &str, client: Option<&str>, kind: &str| {
+        let mut snapshot = healthy();
+        snapshot.capabilities =
+            Some(Capabilities { version: Known::Known(tool.to_owned()), ..Capabilities::none(adapter) });
+        let Asked::Got(root) = &mut snapshot.roots[0].file_system else { panic!("it is there") };
+        root.client_version = client.map(str::to_owned);
+        root.identity.kind = kind.to_owned();
+        snapshot.roots[0].first = None;
+        codes(&snapshot)
+    };
+    let of_root = |code| [(code, "root:scratch".to_owned())];
+    assert_eq!(seen("beegfs7", "7.4.7", Some("7.4.6"), "beegfs"), [], "patches of one release go together");
+    assert_eq!(seen("beegfs7", "7.4.7", Some("7.3.4"), "beegfs"), of_root("client_version_differs"));
+    assert_eq!(seen("beegfs8", "8.4.0", Some("7.4.7"), "beegfs"), of_root("client_version_differs"));
+    assert_eq!(seen("beegfs7", "7.4.7", None, "beegfs"), [], "what is not known is no trouble");
+    assert_eq!(seen("beegfs7", "7.4.7", Some("a word"), "beegfs"), []);
+    assert_eq!(seen("beegfs7", "8.4.0", None, "beegfs"), [("tool_generation", String::new())]);
+    assert_eq!(seen("beegfs7", "7.4.7", None, "ext4"), of_root("not_on_beegfs"));
+    assert_eq!(seen("posix", "", None, "ext4"), [], "any file system will do there");
 }
 
 #[test]
