@@ -35,6 +35,8 @@ use crate::services::spaces::Spaces;
 use crate::services::spaces::groups::GroupSource;
 use crate::services::storage::Storage;
 use crate::services::storage::limits::StorageLimits;
+use crate::services::storage::stats::StorageStats;
+use crate::services::storage::stripe::Stripes;
 use crate::services::tokens::Tokens;
 use crate::services::uploads::Uploads;
 use crate::tunnel::TunnelRegistry;
@@ -82,6 +84,10 @@ pub struct App {
     pub storage: Storage,
     /// Limits on the storage itself.
     pub storage_limits: StorageLimits,
+    /// What the storage's servers do.
+    pub storage_stats: StorageStats,
+    /// How files are spread over targets.
+    pub stripes: Stripes,
     /// Spaces.
     pub spaces: Spaces,
     /// What is in them.
@@ -134,6 +140,8 @@ impl App {
         let logs = Logs::new(db.clone(), audit.clone(), config.server.state_dir.join("logs"));
         let tunnels = TunnelRegistry::default();
         let storage = Storage::new(storage, clock.clone(), &config);
+        let storage_stats = StorageStats::new(storage.clone(), clock.clone());
+        let stripes = Stripes::new(storage.clone(), clock.clone());
         let parts = crate::services::spaces::Parts {
             db: db.clone(),
             clock: clock.clone(),
@@ -189,6 +197,8 @@ impl App {
             cluster,
             images,
             storage_limits: StorageLimits::new(storage.clone(), audit.clone()),
+            storage_stats,
+            stripes,
             storage,
             spaces,
             files,

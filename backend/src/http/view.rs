@@ -6,6 +6,7 @@ mod nodes;
 mod run;
 mod space;
 mod storage;
+mod storage_stats;
 
 use eirene_core::audit::AuditEvent;
 use eirene_core::{
@@ -26,6 +27,7 @@ pub use file_work::{AclLine, MovedView, OperationView, PermissionsView, RefusedV
 pub use run::RunView;
 pub use space::{SampleView, SpaceView};
 pub use storage::{DefaultQuotasView, LimitWord, QuotasView, StorageView};
+pub use storage_stats::StorageStatsView;
 
 use nodes::{NodeDetail, node_details};
 

@@ -11,6 +11,9 @@ use crate::app::App;
 use crate::services::storage::judge::{Severity, target_name};
 use crate::services::storage::snapshot::Snapshot;
 
+/// Seconds of their past that the servers are asked for at most; that is as far as they remember.
+const LONGEST_SAMPLE_S: u32 = 60;
+
 /// Looks at the storage.
 pub(super) struct StorageHealth {
     app: App,
@@ -71,6 +74,8 @@ impl Reconciler for StorageHealth {
     async fn run(&self) -> anyhow::Result<()> {
         self.app.storage.look().await;
         self.measure(&self.app.storage.snapshot());
+        let since_last = u32::try_from(self.app.config.storage.poll_interval_s).unwrap_or(LONGEST_SAMPLE_S);
+        self.app.storage_stats.sample(since_last.min(LONGEST_SAMPLE_S)).await;
         Ok(())
     }
 }

@@ -6,8 +6,9 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use async_trait::async_trait;
 use eirene_core::storage::{
-    Ability, Bytes, Capabilities, Counted, DefaultQuota, FileSystem, Files, Identity, Known, Limit, Partial, Place,
-    PoolId, Quota, QuotaId, QuotaOf, QuotaRange, SharedStorage, StorageError, Why,
+    Ability, Bytes, Capabilities, Counted, DefaultQuota, Entry, EntryKind, FileSystem, Files, Identity, Known, Limit,
+    OperationCounts, OperationsKind, Partial, Pattern, Place, Pool, PoolId, Quota, QuotaId, QuotaOf, QuotaRange, Role,
+    ServerSample, SetStripe, SharedStorage, StorageError, Stripe, Why,
 };
 use eirene_core::{GroupName, Username};
 
@@ -38,6 +39,31 @@ pub(crate) struct StorageState {
     pub(crate) free: u64,
     /// Spaces and homes whose quota was asked for.
     pub(crate) looks: Vec<String>,
+    /// Counts of users and clients, where there are such.
+    pub(crate) operations: Option<Vec<OperationCounts>>,
+    /// What servers did in any second, where they say.
+    pub(crate) servers: Option<Vec<ServerSample>>,
+    /// How files of every directory are spread, where they are.
+    stripe: Option<Stripe>,
+    /// Whether a pattern that is set stays.
+    pub(crate) keeps_stripes: bool,
+    targets: u32,
+    /// Directories whose pattern was asked for.
+    pub(crate) entries: Vec<String>,
+}
+
+impl StorageState {
+    /// Files are spread over two of so many targets from now on.
+    pub(crate) fn spread_over(&mut self, targets: u32) {
+        self.targets = targets;
+        self.stripe = Some(Stripe {
+            pattern: Pattern::Raid0,
+            chunk: Known::Known(Bytes(512 << 10)),
+            targets_wanted: Known::Known(2),
+            targets: vec![],
+            pool: Known::Known((PoolId(1), "Default".into())),
+        });
+    }
 }
 
 /// A storage in memory, with as many roots as anybody asks for.
@@ -55,6 +81,12 @@ impl FakeStorage {
             defaults: None,
             free: 500 * GIB,
             looks: vec![],
+            operations: None,
+            servers: None,
+            stripe: None,
+            keeps_stripes: true,
+            targets: 0,
+            entries: vec![],
         };
         Self { state: Arc::new(Mutex::new(state)) }
     }
@@ -95,8 +127,14 @@ impl SharedStorage for FakeStorage {
     }
 
     async fn capabilities(&self) -> Capabilities {
-        let quota_read = if self.state().users.is_some() { Ability::Yes } else { Ability::No(Why::NotSupported) };
-        Capabilities { quota_read, ..Capabilities::none("fake") }
+        let state = self.state();
+        let can = |yes: bool| if yes { Ability::Yes } else { Ability::No(Why::NotSupported) };
+        Capabilities {
+            quota_read: can(state.users.is_some()),
+            stripe_read: can(state.stripe.is_some()),
+            server_stats: can(state.servers.is_some()),
+            ..Capabilities::none("fake")
+        }
     }
 
     async fn file_system(&self, place: &Place) -> Result<FileSystem, StorageError> {
@@ -127,6 +165,58 @@ impl SharedStorage for FakeStorage {
     async fn directory_quota(&self, _place: &Place) -> Result<Known<Quota>, StorageError> {
         let directory = self.asked()?.directory;
         Ok(directory.map_or(Known::Missing(Why::NotEnabled), |said| Known::Known(quota(QuotaId::Project(7), said))))
+    }
+
+    async fn pools(&self) -> Result<Partial<Vec<Pool>>, StorageError> {
+        let state = self.asked()?;
+        if state.stripe.is_none() {
+            return Err(StorageError::Unsupported("pools"));
+        }
+        let targets = (1..=state.targets).collect();
+        Ok(Partial {
+            value: vec![Pool { id: PoolId(1), name: "Default".into(), targets, mirrors: vec![] }],
+            doubts: vec![],
+        })
+    }
+
+    async fn entry(&self, place: &Place) -> Result<Entry, StorageError> {
+        let mut state = self.asked()?;
+        let stripe = state.stripe.clone().ok_or(StorageError::Unsupported("stripe patterns"))?;
+        state.entries.push(match place {
+            Place::Home(person) => format!("~{person}"),
+            Place::Root(root) => root.to_string(),
+            Place::Space { name, below, .. } => {
+                below.as_ref().map_or_else(|| name.to_string(), |below| format!("{name}/{}", below.as_str()))
+            }
+        });
+        Ok(Entry {
+            kind: EntryKind::Directory,
+            entry_id: "0-1".into(),
+            metadata_node: Known::Missing(Why::NotSupported),
+            metadata_mirrored: Known::Known(false),
+            stripe: Known::Known(stripe),
+        })
+    }
+
+    async fn set_stripe(&self, _place: &Place, wanted: &SetStripe) -> Result<(), StorageError> {
+        let mut state = self.asked()?;
+        if !state.keeps_stripes {
+            return Err(StorageError::Malformed { what: "what was set is not there".into() });
+        }
+        let stripe = state.stripe.as_mut().ok_or(StorageError::Unsupported("stripe patterns"))?;
+        stripe.chunk = wanted.chunk.map_or(stripe.chunk, Known::Known);
+        stripe.targets_wanted = wanted.targets.map_or(stripe.targets_wanted, Known::Known);
+        Ok(())
+    }
+
+    async fn server_stats(&self, _role: Role, _seconds: u32) -> Result<Partial<Vec<ServerSample>>, StorageError> {
+        let value = self.asked()?.servers.clone().ok_or(StorageError::Unsupported("statistics of servers"))?;
+        Ok(Partial { value, doubts: vec![] })
+    }
+
+    async fn operations(&self, _: Role, _: OperationsKind) -> Result<Partial<Vec<OperationCounts>>, StorageError> {
+        let value = self.asked()?.operations.clone().ok_or(StorageError::Unsupported("statistics of users"))?;
+        Ok(Partial { value, doubts: vec![] })
     }
 
     async fn quota(&self, id: QuotaId) -> Result<Partial<Vec<Quota>>, StorageError> {

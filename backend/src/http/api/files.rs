@@ -182,7 +182,7 @@ pub(crate) async fn list(
     Ok(Json(ListingView::from(app.files.list(&caller.actor, &space, wish).await?)))
 }
 
-/// One entry; of a link, the link itself and where it leads.
+/// One entry; of a link, the link itself and where it leads; of a directory, how its new files are spread, where the storage tells that soon.
 #[utoipa::path(
     get, path = "/api/v1/spaces/{space}/files/entry", tag = "files",
     params(("space" = String, Path, description = "Name of the space", example = "home"), At),
@@ -194,7 +194,12 @@ pub(crate) async fn entry(
     Id(space): Id<SpaceName>,
     body::Query(at): body::Query<At>,
 ) -> HttpResult<Json<DetailsView>> {
-    Ok(Json(DetailsView::from(app.files.look(&caller.actor, &space, &at.asked()).await?)))
+    let looked = app.files.look(&caller.actor, &space, &at.asked()).await?;
+    let stripe = match looked.stated.kind {
+        EntryKind::Directory => app.stripes.of(&looked.space, looked.path.as_bytes()).await,
+        _ => None,
+    };
+    Ok(Json(DetailsView::new(looked, stripe)))
 }
 
 /// The bytes of a file, or with `Range` a part of them. Always to be saved: never a document of this origin.

@@ -137,6 +137,7 @@ pub(crate) fn parts() -> (Router<App>, utoipa::openapi::OpenApi) {
         .routes(routes!(uploads::look, uploads::append, uploads::end, uploads::offer_again).layer(from_fn(tus::speak)))
         .routes(routes!(storage::show))
         .routes(routes!(storage::quotas))
+        .routes(routes!(storage::stats))
         .routes(routes!(storage::set))
         .routes(routes!(storage::defaults, storage::set_defaults))
         .routes(routes!(users::list, users::create))

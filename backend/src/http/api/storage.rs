@@ -2,17 +2,22 @@
 
 use axum::Json;
 use axum::extract::{Path, State};
-use eirene_core::storage::{Bytes, Files, PoolId, QuotaOf};
+use eirene_core::storage::{Bytes, Files, OperationsKind, PoolId, QuotaOf, Role};
+use eirene_words::{say, say_with};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
+use super::wrong;
 use crate::app::App;
 use crate::error::AppError;
 use crate::http::body::{self, some_plain};
 use crate::http::extract::{AdminCaller, Id};
 use crate::http::problem::{HttpResult, Problem};
-use crate::http::view::{DefaultQuotasView, LimitWord, QuotasView, StorageView};
+use crate::http::view::{DefaultQuotasView, LimitWord, QuotasView, StorageStatsView, StorageView};
 use crate::services::storage::limits::NewLimits;
+
+/// Minutes of the past that are kept.
+const MOST_MINUTES: u32 = 1440;
 
 /// Whose quotas.
 #[derive(Debug, Clone, Copy, Default, Serialize, Deserialize, ToSchema)]
@@ -83,6 +88,51 @@ pub(crate) struct Which {
     last: Option<u32>,
 }
 
+/// Whose statistics.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+#[schema(as = StorageStatsOf)]
+pub(crate) enum StatsOf {
+    /// Of servers: what each did in its last second.
+    #[default]
+    Servers,
+    /// Of users: what each had done.
+    Users,
+    /// Of clients, likewise.
+    Clients,
+}
+
+/// Which servers.
+#[derive(Debug, Clone, Copy, Default, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+#[schema(as = StorageServerRole)]
+pub(crate) enum ServerRole {
+    /// Those that hold names and attributes.
+    Metadata,
+    /// Those that hold contents.
+    #[default]
+    Storage,
+}
+
+/// Which statistics.
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct WhichStats {
+    /// `servers`, which it is when nothing is said, `users` or `clients`.
+    #[param(inline)]
+    #[serde(default)]
+    of: StatsOf,
+    /// Of which servers: `storage`, which it is when nothing is said, or `metadata`.
+    #[param(inline)]
+    #[serde(default)]
+    role: ServerRole,
+    /// Minutes of the servers' past that are wanted too; for `of=servers`.
+    #[param(minimum = 1, maximum = 1440, nullable = false)]
+    #[serde(default, deserialize_with = "some_plain")]
+    history: Option<u32>,
+}
+
 /// What the storage is and can, its targets and pools, and what is wrong.
 #[utoipa::path(get, path = "/api/v1/storage", tag = "storage", responses((status = 200, body = StorageView)))]
 pub(crate) async fn show(State(app): State<App>, AdminCaller(caller): AdminCaller) -> HttpResult<Json<StorageView>> {
@@ -101,6 +151,44 @@ pub(crate) async fn quotas(
     let first = which.first.unwrap_or(0);
     let quotas = app.storage.quotas(&caller.actor, which.of.into(), first, which.last.unwrap_or(first)).await?;
     Ok(Json(QuotasView::from(quotas)))
+}
+
+/// What the storage's servers do now, or who asks how much of them. Users and clients are counted since the servers were started; their rates
+/// come from two counts, so the first question has none, and none is told after a server was started anew. A storage without statistics says
+/// so in `missing`.
+#[utoipa::path(
+    get, path = "/api/v1/storage/stats", tag = "storage", params(WhichStats),
+    responses((status = 200, body = StorageStatsView))
+)]
+pub(crate) async fn stats(
+    State(app): State<App>,
+    AdminCaller(caller): AdminCaller,
+    body::Query(which): body::Query<WhichStats>,
+) -> HttpResult<Json<StorageStatsView>> {
+    let role = match which.role {
+        ServerRole::Metadata => Role::Metadata,
+        ServerRole::Storage => Role::Storage,
+    };
+    let of = match which.of {
+        StatsOf::Servers => {
+            let history = match which.history {
+                Some(minutes @ 1..=MOST_MINUTES) => app.storage_stats.history(&caller.actor, role, minutes)?,
+                Some(_) => {
+                    let most = MOST_MINUTES.to_string();
+                    return Err(wrong("history", say_with("wrong.between", &[("least", "1"), ("most", &most)])));
+                }
+                None => vec![],
+            };
+            let servers = app.storage_stats.servers(&caller.actor, role).await?;
+            return Ok(Json(StorageStatsView::of_servers(servers, &history)));
+        }
+        StatsOf::Users => OperationsKind::Users,
+        StatsOf::Clients => OperationsKind::Clients,
+    };
+    if which.history.is_some() {
+        return Err(wrong("history", say("wrong.history_of_servers")));
+    }
+    Ok(Json(StorageStatsView::from(app.storage_stats.operations(&caller.actor, role, of).await?)))
 }
 
 /// Set the limits of one user or group, by number; the answer is what the storage says then.

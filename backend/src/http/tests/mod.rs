@@ -14,6 +14,7 @@ mod routes;
 mod runs;
 mod sockets;
 mod spaces;
+mod storage;
 mod uploads;
 
 use std::net::{Ipv4Addr, SocketAddr};

@@ -181,6 +181,7 @@ const TABLE: &[(&str, &str, [u16; 4])] = &[
     ("DELETE", "/api/v1/uploads/{id}", [401, 404, 204, 404]),
     ("GET", "/api/v1/storage", [401, 403, 403, 200]),
     ("GET", "/api/v1/storage/quotas", [401, 403, 403, 200]),
+    ("GET", "/api/v1/storage/stats", [401, 403, 403, 200]),
     // A body that says nothing sets nothing; the storage of these tests has no default quotas.
     ("PUT", "/api/v1/storage/quotas/{of}/{number}", [401, 403, 403, 422]),
     ("GET", "/api/v1/storage/default-quotas/{pool}", [401, 403, 403, 409]),

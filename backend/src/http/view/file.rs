@@ -1,5 +1,6 @@
 //! Files as the API shows them. Names are bytes: what is not UTF-8 is shown with U+FFFD in its place, and its bytes beside it.
 
+use eirene_core::storage::{Pattern, Stripe};
 use eirene_files_protocol::{Entry, EntryKind, Moment, RelativePath};
 use jiff::Timestamp;
 use serde::Serialize;
@@ -113,6 +114,35 @@ pub struct DetailsView {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     link: Option<LinkView>,
+    /// How new files of a directory are spread over targets; absent where the storage has no such thing or did not tell it soon.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    stripe: Option<StripeView>,
+}
+
+/// How new files of a directory are spread over targets.
+#[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
+#[schema(as = FileStripe)]
+pub(super) struct StripeView {
+    /// `raid0` over targets, `raid10` over targets twice, `mirrored` over pairs of targets, or `other`.
+    #[schema(value_type = String)]
+    pattern: &'static str,
+    /// Bytes before the next target.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    chunk_bytes: Option<u64>,
+    /// Targets a new file gets.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    targets: Option<u32>,
+    /// Number of the pool they are taken from.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pool: Option<u16>,
+    /// The pool's name.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pool_name: Option<String>,
 }
 
 /// Where a link leads.
@@ -194,9 +224,28 @@ impl From<Listing> for ListingView {
     }
 }
 
-impl From<Looked> for DetailsView {
-    fn from(looked: Looked) -> Self {
-        let Looked { path, uid, stated } = looked;
+impl From<Stripe> for StripeView {
+    fn from(stripe: Stripe) -> Self {
+        let (pool, pool_name) = stripe.pool.value().cloned().unzip();
+        Self {
+            pattern: match stripe.pattern {
+                Pattern::Raid0 => "raid0",
+                Pattern::Raid10 => "raid10",
+                Pattern::BuddyMirror => "mirrored",
+                Pattern::Other(_) => "other",
+            },
+            chunk_bytes: stripe.chunk.value().map(|chunk| chunk.0),
+            targets: stripe.targets_wanted.value().copied(),
+            pool: pool.map(|pool| pool.0),
+            pool_name,
+        }
+    }
+}
+
+impl DetailsView {
+    /// One entry, and how its new files are spread where it is a directory and that is known.
+    pub fn new(looked: Looked, stripe: Option<Stripe>) -> Self {
+        let Looked { path, uid, stated, .. } = looked;
         let name = last_name(&path).map(|name| shown(name.as_bytes()).0).unwrap_or_default();
         let (text, raw_path) = shown(path.as_bytes());
         let entry = EntryView {
@@ -222,6 +271,7 @@ impl From<Looked> for DetailsView {
             links: stated.links,
             etag: (stated.kind == EntryKind::File).then(|| range::etag(&stated.version)),
             link,
+            stripe: stripe.map(StripeView::from),
         }
     }
 }

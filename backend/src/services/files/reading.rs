@@ -1,7 +1,7 @@
 //! What is looked at and read: directories, entries, bytes, archives.
 
 use bytes::Bytes;
-use eirene_core::SpaceName;
+use eirene_core::{Space, SpaceName};
 use eirene_files_protocol::{
     Answer, Archive, ArchiveFormat, Cursor, Entry, List, Listed, MOST_ENTRIES, Name, Outcome, Part, Read, ReadBegins,
     RelativePath, Sort, Stat, Stated, Verb, Version,
@@ -51,6 +51,8 @@ pub struct Listing {
 /// One entry.
 #[derive(Debug)]
 pub struct Looked {
+    /// In which space.
+    pub space: Space,
     /// Which.
     pub path: RelativePath,
     /// The person's number on the cluster.
@@ -123,7 +125,7 @@ impl Files {
         let path = path.parse()?;
         let done = within.ask(Verb::Stat(Stat { space: within.number(), path: path.clone() })).await?;
         let stated = answered!(done.answer, Answer::Stated(stated) => stated)?;
-        Ok(Looked { path, uid: within.owner.uid, stated })
+        Ok(Looked { space: within.space, path, uid: within.owner.uid, stated })
     }
 
     /// A file, to be read.

@@ -1,5 +1,5 @@
-//! What a space's hint means to storage that spreads files over targets. Nothing applies it yet: whoever makes a space will. It holds for files
-//! that are made afterwards, and where the storage cannot spread, the hint is kept and does nothing.
+//! What a space's hint means to storage that spreads files over targets. Whoever makes a space applies it (`services::storage::stripe`). It holds
+//! for files that are made afterwards, and where the storage cannot spread, the hint is kept and does nothing.
 
 use eirene_core::space::StripeHint;
 use eirene_core::storage::{Bytes, SetStripe};

@@ -5,8 +5,17 @@
 
 use eirene_core::space::{Usage, UsageSource};
 use eirene_core::storage::{FileSystem, Known, Partial, Place, Quota, QuotaId, SharedStorage, StorageError, Why};
+use eirene_core::{Space, SpaceKind, SpaceOwner};
 
 use crate::services::storage::snapshot::Trouble;
+
+/// Where a space lies.
+pub(crate) fn place_of(space: &Space) -> Place {
+    match &space.owner {
+        SpaceOwner::Person { name, .. } if space.kind == SpaceKind::Home => Place::Home(name.clone()),
+        _ => Place::Space { root: space.root.clone(), name: space.name.clone(), below: None },
+    }
+}
 
 /// Looks at `place`; `of` is whose quota may be asked for where the directory has none. An error is a look that saw nothing: whoever gets it
 /// keeps what was seen before.

@@ -8,7 +8,7 @@ pub mod access;
 pub mod groups;
 pub mod hint;
 pub mod level;
-mod look;
+pub(crate) mod look;
 pub mod policy;
 #[cfg(test)]
 pub(crate) mod testing;
@@ -20,7 +20,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use eirene_core::space::{Level, SeenUsage, SpaceDesired, StripeHint, Usage, UsageSample, UsageSource};
-use eirene_core::storage::{Limit, Place, QuotaId};
+use eirene_core::storage::{Limit, QuotaId};
 use eirene_core::{
     Clock, GroupName, Reason, RootName, Scope, Space, SpaceId, SpaceKind, SpaceName, SpaceOwner, SpaceState, User,
     UserId,
@@ -358,10 +358,7 @@ impl Spaces {
         if space.state != SpaceState::Present {
             return Ok(None);
         }
-        let place = match &space.owner {
-            SpaceOwner::Person { name, .. } if space.kind == SpaceKind::Home => Place::Home(name.clone()),
-            _ => Place::Space { root: space.root.clone(), name: space.name.clone(), below: None },
-        };
+        let place = look::place_of(space);
         let of = if self.inner.storage.reads_quotas() { self.quota_of(space).await? } else { None };
         match look::look(self.inner.storage.port(), &place, of).await {
             Ok(usage) => {

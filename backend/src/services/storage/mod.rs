@@ -3,9 +3,12 @@
 //! [`Storage`] keeps the last look; only its reconciler looks regularly. Where a look needs the mounted file system it goes by the port, whose
 //! adapter asks a `Probe`: the launcher's (`crate::probe`). What may not be entered is *refused* and not guessed.
 
+pub mod history;
 pub mod judge;
 pub mod limits;
 pub mod snapshot;
+pub mod stats;
+pub mod stripe;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

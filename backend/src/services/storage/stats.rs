@@ -1,0 +1,288 @@
+//! What the storage's servers do now, and who asks how much of them: for admins.
+//!
+//! Servers say themselves what they did in their last second. Users and clients are *counted* since the servers were started, so a rate is the
+//! difference of two counts by the time between them, and there is none before the second count. Counts are sums over servers: where one of
+//! them fell, or somebody is not counted any more, a server was started anew, and no difference of that time is a rate of anybody.
+//!
+//! Counts are asked of the storage when somebody looks, and not oftener than every few seconds however many look.
+
+use std::collections::HashMap;
+use std::hash::Hash;
+use std::sync::Arc;
+
+use eirene_core::Clock;
+use eirene_core::storage::{
+    Ability, Known, OperationCounts, OperationsKind, OperationsOf, Partial, Role, ServerSample, StorageError, Why,
+};
+use eirene_words::say;
+use jiff::{SignedDuration, Timestamp};
+use tokio::sync::Mutex;
+
+use super::history::{History, Point};
+use super::{Storage, away};
+use crate::error::AppError;
+use crate::services::actor::Actor;
+
+/// Counts this young are good enough for whoever looks next.
+const FRESH: SignedDuration = SignedDuration::from_secs(5);
+/// Over a longer time a rate says nothing of now.
+const LONGEST: SignedDuration = SignedDuration::from_mins(10);
+/// Users or clients that are kept and shown: those with the most operations.
+const MOST_ROWS: usize = 2000;
+
+/// What an answer is about when there is none: why, and a sentence.
+pub type Missing = (Why, String);
+
+/// What the servers of a role did in their last second.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Servers {
+    /// One for each server; none where the storage does not say.
+    pub answer: Partial<Vec<ServerSample>>,
+    /// Why nothing came.
+    pub missing: Option<Missing>,
+}
+
+/// What users or clients had done since the servers of a role were started, and how fast it grows.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Operations {
+    /// When it was counted.
+    pub at: Timestamp,
+    /// Seconds between the two counts that rates come from; none without rates.
+    pub over_s: Option<f64>,
+    /// A server was started anew since the count before, so there are no rates this time.
+    pub restarted: bool,
+    /// Most operations first.
+    pub rows: Vec<Row>,
+    /// Rows that are not shown.
+    pub left_out: usize,
+    /// What is doubtful.
+    pub doubts: Vec<String>,
+    /// Why nothing came.
+    pub missing: Option<Missing>,
+}
+
+/// One user or client.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Row {
+    /// Counts since the servers were started.
+    pub counts: OperationCounts,
+    /// The same by the second, where there is a rate.
+    pub per_s: Option<Rates>,
+}
+
+/// By the second.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Rates {
+    /// Operations.
+    pub total: f64,
+    /// Each of them that was not 0.
+    pub by_name: Vec<(String, f64)>,
+    /// Bytes read.
+    pub read: Option<f64>,
+    /// Bytes written.
+    pub written: Option<f64>,
+}
+
+/// One count.
+#[derive(Debug, Clone, PartialEq)]
+struct Counted {
+    at: Timestamp,
+    rows: Vec<OperationCounts>,
+    left_out: usize,
+    doubts: Vec<String>,
+}
+
+impl Counted {
+    fn new(at: Timestamp, answer: Partial<Vec<OperationCounts>>) -> Self {
+        let Partial { value: mut rows, doubts } = answer;
+        rows.sort_by_key(|row| std::cmp::Reverse(row.total));
+        let left_out = rows.len().saturating_sub(MOST_ROWS);
+        rows.truncate(MOST_ROWS);
+        Self { at, rows, left_out, doubts: doubts.into_iter().map(|doubt| doubt.text).collect() }
+    }
+
+    /// Whether who is not in it had done nothing.
+    fn is_whole(&self) -> bool {
+        self.left_out == 0 && self.doubts.is_empty()
+    }
+}
+
+/// The last two counts of a role's users or clients.
+#[derive(Default)]
+struct Kept {
+    earlier: Option<Counted>,
+    latest: Option<Counted>,
+}
+
+/// Statistics of the storage. Cheap to clone.
+#[derive(Clone)]
+pub struct StorageStats {
+    storage: Storage,
+    clock: Arc<dyn Clock>,
+    /// Users and clients, of metadata and storage servers.
+    kept: Arc<[Mutex<Kept>; 4]>,
+    history: Arc<History>,
+}
+
+impl StorageStats {
+    /// Statistics of `storage`.
+    pub fn new(storage: Storage, clock: Arc<dyn Clock>) -> Self {
+        Self { storage, clock, kept: Arc::default(), history: Arc::default() }
+    }
+
+    /// What the servers of a role did in their last second; for admins.
+    pub async fn servers(&self, actor: &Actor, role: Role) -> Result<Servers, AppError> {
+        actor.require_admin()?;
+        match self.storage.port().server_stats(role, 0).await {
+            Ok(answer) => Ok(Servers { answer, missing: None }),
+            Err(error) => {
+                let missing = Some(missing(error)?);
+                Ok(Servers { answer: Partial { value: vec![], doubts: vec![] }, missing })
+            }
+        }
+    }
+
+    /// The last minutes of a role's servers together, oldest first, as the portal has seen them since it was started; for admins.
+    pub fn history(&self, actor: &Actor, role: Role, minutes: u32) -> Result<Vec<Point>, AppError> {
+        actor.require_admin()?;
+        let since = self.clock.now() - SignedDuration::from_mins(minutes.into());
+        Ok(self.history.since(role, since))
+    }
+
+    /// Users or clients of a role's servers, with rates since they were last counted; for admins.
+    pub async fn operations(&self, actor: &Actor, role: Role, of: OperationsKind) -> Result<Operations, AppError> {
+        actor.require_admin()?;
+        let mut kept = self.kept[slot(role, of)].lock().await;
+        let now = self.clock.now();
+        let is_fresh = |counted: &Counted| now.duration_since(counted.at).abs() < FRESH;
+        if !kept.latest.as_ref().is_some_and(is_fresh) {
+            match self.storage.port().operations(role, of).await {
+                Ok(answer) => {
+                    let before = kept.latest.replace(Counted::new(now, answer));
+                    kept.earlier = before.filter(|before| now.duration_since(before.at).abs() < LONGEST);
+                }
+                Err(error) => {
+                    let missing = Some(missing(error)?);
+                    return Ok(Operations { missing, ..compare(None, &Counted::new(now, nobody())) });
+                }
+            }
+        }
+        let nobody = Counted::new(now, nobody());
+        Ok(compare(kept.earlier.as_ref(), kept.latest.as_ref().unwrap_or(&nobody)))
+    }
+
+    /// Adds what the servers did in the last `seconds` to their history, where the storage tells it.
+    pub(crate) async fn sample(&self, seconds: u32) {
+        let snapshot = self.storage.snapshot();
+        let tells = snapshot.capabilities.as_ref().is_some_and(|can| can.server_stats == Ability::Yes);
+        if !tells || snapshot.nodes.away().is_some() {
+            return;
+        }
+        for role in [Role::Metadata, Role::Storage] {
+            match self.storage.port().server_stats(role, seconds).await {
+                Ok(answer) => self.history.add(role, self.clock.now(), seconds, &answer),
+                Err(error) => tracing::debug!(%error, "What the servers do was not told"),
+            }
+        }
+    }
+}
+
+fn nobody() -> Partial<Vec<OperationCounts>> {
+    Partial { value: vec![], doubts: vec![] }
+}
+
+fn slot(role: Role, of: OperationsKind) -> usize {
+    let role = usize::from(role == Role::Storage);
+    let of = match of {
+        OperationsKind::Users => 0,
+        OperationsKind::Clients => 2,
+    };
+    role + of
+}
+
+/// Why nothing came, where that is an answer.
+fn missing(error: StorageError) -> Result<Missing, AppError> {
+    match error {
+        StorageError::Unsupported(_) => Ok((Why::NotSupported, say("problem.no_stats").into())),
+        StorageError::Refused { why, text } => Ok((why, text)),
+        error => Err(away(&error)),
+    }
+}
+
+/// The rates between two counts.
+fn compare(earlier: Option<&Counted>, latest: &Counted) -> Operations {
+    let over_s = earlier.map(|earlier| latest.at.duration_since(earlier.at).as_secs_f64()).filter(|over| *over > 0.0);
+    let before = earlier.map(|earlier| by(earlier.rows.iter(), |row| row.of.clone()));
+    let whole = earlier.is_some_and(|earlier| earlier.is_whole() && latest.is_whole());
+    let restarted = match (earlier, &before) {
+        (Some(earlier), Some(before)) => fell(earlier, before, latest),
+        _ => false,
+    };
+    let over_s = over_s.filter(|_| !restarted);
+    let rates = |row: &OperationCounts| {
+        let (over_s, before) = (over_s?, before.as_ref()?);
+        match before.get(&row.of) {
+            Some(before) => rates(Some(before), row, over_s),
+            // Somebody new, if the count before had everybody.
+            None if whole => rates(None, row, over_s),
+            None => None,
+        }
+    };
+    let rows = latest.rows.iter().map(|row| Row { counts: row.clone(), per_s: rates(row) }).collect();
+    Operations {
+        at: latest.at,
+        over_s,
+        restarted,
+        rows,
+        left_out: latest.left_out,
+        doubts: latest.doubts.clone(),
+        missing: None,
+    }
+}
+
+fn by<'a, T: 'a, K: Eq + Hash>(all: impl Iterator<Item = &'a T>, key: impl Fn(&T) -> K) -> HashMap<K, &'a T> {
+    all.map(|one| (key(one), one)).collect()
+}
+
+/// Whether a count is less than it was, which no server's is while it runs. Who is missing from a count that may not be whole has not fallen.
+fn fell(earlier: &Counted, before: &HashMap<OperationsOf, &OperationCounts>, latest: &Counted) -> bool {
+    let now = by(latest.rows.iter(), |row| row.of.clone());
+    let vanished = latest.is_whole() && earlier.rows.iter().any(|row| row.total > 0 && !now.contains_key(&row.of));
+    let less = latest.rows.iter().any(|row| before.get(&row.of).is_some_and(|before| is_less(before, row)));
+    vanished || less
+}
+
+fn is_less(before: &OperationCounts, now: &OperationCounts) -> bool {
+    let names = by(now.by_name.iter(), |(name, _)| name.clone());
+    let of_name = |(name, count): &(String, u64)| names.get(name).map_or(0, |(_, now)| *now) < *count;
+    let of_bytes = |before: u64, now: Option<u64>| now.is_some_and(|now| now < before);
+    let read = before.read.value().is_some_and(|read| of_bytes(read.0, now.read.value().map(|now| now.0)));
+    let written = before.written.value().is_some_and(|wr| of_bytes(wr.0, now.written.value().map(|now| now.0)));
+    now.total < before.total || before.by_name.iter().any(of_name) || read || written
+}
+
+/// What grew from `before`, or from nothing, by the second. Nothing here fell.
+fn rates(before: Option<&OperationCounts>, now: &OperationCounts, over_s: f64) -> Option<Rates> {
+    #[expect(clippy::cast_precision_loss, reason = "a rate is no count")]
+    let rate = |before: u64, now: u64| Some(now.checked_sub(before)? as f64 / over_s);
+    let names = before.map(|before| by(before.by_name.iter(), |(name, _)| name.clone()));
+    let of_name = |name: &String| names.as_ref().and_then(|names| names.get(name)).map_or(0, |(_, count)| *count);
+    let bytes = |before: Option<Known<eirene_core::storage::Bytes>>, now: Known<eirene_core::storage::Bytes>| {
+        let before = match before {
+            Some(before) => before.value()?.0,
+            None => 0,
+        };
+        rate(before, now.value()?.0)
+    };
+    let by_name = now.by_name.iter().map(|(name, count)| Some((name.clone(), rate(of_name(name), *count)?)));
+    let by_name: Option<Vec<_>> = by_name.collect();
+    Some(Rates {
+        total: rate(before.map_or(0, |before| before.total), now.total)?,
+        by_name: by_name?.into_iter().filter(|(_, rate)| *rate > 0.0).collect(),
+        read: bytes(before.map(|before| before.read), now.read),
+        written: bytes(before.map(|before| before.written), now.written),
+    })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,144 @@
+//! A rate is a difference of two counts that can be compared, or it is not there.
+
+use eirene_core::storage::{Bytes, Doubt, DoubtAbout};
+use proptest::prelude::*;
+
+use super::*;
+use crate::testing::{StorageMood, TestApp, start_time};
+
+fn row(user: u32, by_name: &[(&str, u64)], read: Option<u64>) -> OperationCounts {
+    let by_name: Vec<_> = by_name.iter().map(|(name, count)| ((*name).to_owned(), *count)).collect();
+    OperationCounts {
+        of: OperationsOf::User(user),
+        total: by_name.iter().map(|(_, count)| count).sum(),
+        by_name,
+        read: read.map_or(Known::Missing(Why::NotSupported), |read| Known::Known(Bytes(read))),
+        written: Known::Missing(Why::NotSupported),
+    }
+}
+
+fn counted(seconds: i64, rows: Vec<OperationCounts>) -> Counted {
+    Counted::new(start_time() + SignedDuration::from_secs(seconds), Partial { value: rows, doubts: vec![] })
+}
+
+fn doubtful(seconds: i64, rows: Vec<OperationCounts>) -> Counted {
+    let doubt = Doubt { about: DoubtAbout::Whole, text: "half of it".into() };
+    Counted::new(start_time() + SignedDuration::from_secs(seconds), Partial { value: rows, doubts: vec![doubt] })
+}
+
+fn rate_of(operations: &Operations, user: u32) -> Option<f64> {
+    let row = operations.rows.iter().find(|row| row.counts.of == OperationsOf::User(user)).unwrap();
+    row.per_s.as_ref().map(|rates| rates.total)
+}
+
+#[test]
+fn a_rate_is_what_was_added_by_the_second() {
+    let before = counted(0, vec![row(1, &[("open", 10), ("stat", 5)], Some(100))]);
+    let now = counted(10, vec![row(1, &[("open", 30), ("stat", 5)], Some(1100)), row(2, &[("open", 50)], None)]);
+    let seen = compare(Some(&before), &now);
+    assert_eq!((seen.over_s, seen.restarted), (Some(10.0), false));
+    let rates = seen.rows.iter().find(|row| row.counts.of == OperationsOf::User(1)).unwrap().per_s.clone().unwrap();
+    assert_eq!(rates, Rates { total: 2.0, by_name: vec![("open".into(), 2.0)], read: Some(100.0), written: None });
+    assert_eq!(rate_of(&seen, 2), Some(5.0), "who was not counted before had done nothing");
+    assert_eq!(seen.rows[0].counts.of, OperationsOf::User(2), "most operations first");
+}
+
+#[test]
+fn the_first_count_and_two_at_once_have_no_rates() {
+    let rows = || vec![row(1, &[("open", 10)], None)];
+    let first = compare(None, &counted(0, rows()));
+    assert_eq!((first.over_s, rate_of(&first, 1)), (None, None));
+    let at_once = compare(Some(&counted(5, rows())), &counted(5, rows()));
+    assert_eq!((at_once.over_s, rate_of(&at_once, 1)), (None, None));
+}
+
+#[test]
+fn a_count_that_fell_takes_the_rates_of_everybody() {
+    let before = counted(0, vec![row(1, &[("open", 10), ("stat", 9)], Some(9)), row(2, &[("open", 3)], None)]);
+    let also = || row(2, &[("open", 30)], None);
+    for (what, now) in [
+        ("fewer in all", row(1, &[("open", 1)], Some(9))),
+        ("fewer of one, more in all", row(1, &[("open", 1), ("stat", 90)], Some(9))),
+        ("one is not counted", row(1, &[("stat", 90)], Some(9))),
+        ("fewer bytes", row(1, &[("open", 10), ("stat", 9)], Some(8))),
+    ] {
+        let seen = compare(Some(&before), &counted(10, vec![now, also()]));
+        assert!(seen.restarted && seen.over_s.is_none(), "{what}");
+        assert_eq!((rate_of(&seen, 1), rate_of(&seen, 2)), (None, None), "{what}");
+    }
+    let gone = compare(Some(&before), &counted(10, vec![also()]));
+    assert!(gone.restarted, "somebody is not counted any more");
+}
+
+#[test]
+fn who_is_missing_from_half_an_answer_is_neither_gone_nor_new() {
+    let (one, two) = (|count| row(1, &[("open", count)], None), |count| row(2, &[("open", count)], None));
+    let seen = compare(Some(&counted(0, vec![one(1), two(1)])), &doubtful(10, vec![one(11)]));
+    assert_eq!((seen.restarted, rate_of(&seen, 1)), (false, Some(1.0)));
+    let seen = compare(Some(&doubtful(0, vec![one(1)])), &counted(10, vec![one(11), two(10)]));
+    assert_eq!((rate_of(&seen, 1), rate_of(&seen, 2)), (Some(1.0), None), "nobody knows what was before");
+}
+
+#[test]
+fn no_more_rows_are_kept_than_anybody_reads() {
+    let many = (0..3000).map(|user| row(user, &[("open", user.into())], None)).collect();
+    let seen = compare(None, &counted(0, many));
+    assert_eq!((seen.rows.len(), seen.left_out), (MOST_ROWS, 1000));
+    assert_eq!(seen.rows[0].counts.total, 2999);
+}
+
+proptest! {
+    #[test]
+    fn no_rate_is_below_nothing(before in any::<[(u8, u8); 3]>(), now in any::<[(u8, u8); 3]>()) {
+        let rows = |counts: [(u8, u8); 3]| {
+            let counted = counts.iter().enumerate().filter(|(_, (open, stat))| open | stat != 0);
+            counted.map(|(user, (open, stat))| {
+                let by_name: Vec<_> = [("open", *open), ("stat", *stat)].into_iter().filter(|(_, n)| *n > 0).collect();
+                let by_name: Vec<_> = by_name.into_iter().map(|(name, n)| (name, u64::from(n))).collect();
+                row(u32::try_from(user).unwrap(), &by_name, None)
+            }).collect::<Vec<_>>()
+        };
+        let seen = compare(Some(&counted(0, rows(before))), &counted(1, rows(now)));
+        let fell = before.iter().zip(now).any(|(before, now)| now.0 < before.0 || now.1 < before.1);
+        prop_assert_eq!(seen.restarted, fell);
+        for row in &seen.rows {
+            prop_assert_eq!(row.per_s.is_some(), !fell);
+            prop_assert!(row.per_s.as_ref().is_none_or(|rates| rates.total >= 0.0));
+        }
+    }
+}
+
+#[tokio::test]
+async fn counts_are_asked_for_once_in_a_while_however_many_look() {
+    let test = TestApp::new().await;
+    let admin = test.person("root-admin", 2100, eirene_core::Role::Admin).await;
+    let stats = StorageStats::new(test.app.storage.clone(), Arc::new(test.clock.clone()));
+    let ask = async || stats.operations(&admin, Role::Metadata, OperationsKind::Users).await;
+    let missing = ask().await.unwrap().missing.unwrap();
+    assert_eq!(missing.0, Why::NotSupported);
+    let say = |count| test.storage.state().operations = Some(vec![row(1, &[("open", count)], None)]);
+    say(10);
+    assert_eq!(rate_of(&ask().await.unwrap(), 1), None);
+    say(20);
+    assert_eq!(ask().await.unwrap().rows[0].counts.total, 10, "asked a moment ago");
+    test.clock.advance_s(10);
+    assert_eq!(rate_of(&ask().await.unwrap(), 1), Some(1.0));
+    test.clock.advance_s(1200);
+    say(30);
+    assert_eq!(rate_of(&ask().await.unwrap(), 1), None, "that was long ago");
+    test.clock.advance_s(10);
+    test.storage.state().mood = StorageMood::Away;
+    assert!(matches!(ask().await, Err(AppError::Unavailable { .. })));
+    test.storage.state().mood = StorageMood::Refuses;
+    assert_eq!(ask().await.unwrap().missing.unwrap().0, Why::Refused);
+}
+
+#[tokio::test]
+async fn statistics_are_for_admins() {
+    let test = TestApp::new().await;
+    let ada = test.person("ada", 2001, eirene_core::Role::Researcher).await;
+    let stats = StorageStats::new(test.app.storage.clone(), Arc::new(test.clock.clone()));
+    assert!(stats.operations(&ada, Role::Storage, OperationsKind::Clients).await.is_err());
+    assert!(stats.servers(&ada, Role::Storage).await.is_err());
+    assert!(stats.history(&ada, Role::Storage, 5).is_err());
+}
