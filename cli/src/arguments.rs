@@ -7,6 +7,7 @@ use eirene_core::file_work::OnConflict;
 use eirene_core::scratch::{ScratchError, ScratchKind, ScratchSpec, StageIn, StageOn, StageOut};
 use eirene_core::{AppName, GpuType, ImageName, PartitionName, ProjectName, SessionId, SessionName, TokenId, Username};
 
+use crate::commands::storage::AdminStorage;
 use crate::place::Place;
 use crate::reference::Reference;
 
@@ -363,6 +364,9 @@ pub(crate) enum Admin {
     /// Everybody's runs
     #[command(subcommand)]
     Run(AdminRun),
+    /// The shared storage
+    #[command(subcommand)]
+    Storage(AdminStorage),
 }
 
 #[derive(Debug, Subcommand)]

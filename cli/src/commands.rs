@@ -7,6 +7,7 @@ mod login;
 mod logs;
 mod run;
 mod session;
+pub(crate) mod storage;
 mod token;
 
 use std::io::Read as _;

@@ -1,8 +1,8 @@
-//! `eirene admin`: people and everybody's sessions and runs.
+//! `eirene admin`: people, everybody's sessions and runs, and the storage.
 
 use serde_json::{Value, json};
 
-use super::{done, jobs, password, text_of};
+use super::{done, jobs, password, storage, text_of};
 use crate::api::{Api, Noun, Target};
 use crate::arguments::{Admin, AdminRun, AdminSession, AdminUser};
 use crate::{output, times};
@@ -14,6 +14,7 @@ pub(super) async fn run(api: &Api, verb: Admin, as_json: bool) -> anyhow::Result
         Admin::Session(AdminSession::Stop { session, yes }) => {
             end(api, Target { noun: Noun::Session, id: session }, "Stop", yes, as_json).await
         }
+        Admin::Storage(verb) => storage::run(api, verb, as_json).await,
         Admin::Run(AdminRun::List { all }) => jobs::list(api, Noun::Run, all, true, as_json).await,
         Admin::Run(AdminRun::Cancel { run, yes }) => {
             end(api, Target { noun: Noun::Run, id: run }, "Cancel", yes, as_json).await

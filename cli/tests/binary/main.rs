@@ -5,5 +5,6 @@ mod login;
 mod portal;
 mod runs;
 mod sessions;
+mod storage;
 mod uploads;
 mod waiting;
