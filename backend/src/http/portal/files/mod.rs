@@ -167,7 +167,13 @@ pub(crate) async fn entry(
     };
     match found.await {
         Ok((ground, looked, may_be)) => {
-            let mut page = EntryPage::new(words(), layout(&signed_in, Place::Elsewhere, ""), ground, &looked, &may_be);
+            let mut page = EntryPage::new(
+                words(),
+                layout(&signed_in, Place::Elsewhere, ""),
+                ground,
+                (&looked.path, &looked.stated),
+                &may_be,
+            );
             page.layout.title.clone_from(&page.name);
             page.layout.notice = at.done.notice();
             Ok(show(&page)?.into_response())

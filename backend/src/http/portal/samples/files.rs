@@ -14,7 +14,7 @@ use crate::http::portal::views::files::{
 };
 use crate::http::portal::views::layout::{Notice, Place, Tone};
 use crate::http::view::ListingView;
-use crate::services::files::reading::{Listing, Looked};
+use crate::services::files::reading::Listing;
 
 fn entry(name: &[u8], kind: EntryKind, bytes: Option<u64>, mode: u16) -> Result<Entry> {
     Ok(Entry {
@@ -117,25 +117,22 @@ impl Samples {
 
     fn one(&mut self, name: &str, kind: EntryKind) -> Result<()> {
         let is_link = kind == EntryKind::Link;
-        let looked = Looked {
-            path: RelativePath::parse(format!("data/{}", HOSTILE.replace('/', "\n")).as_bytes())?,
-            uid: 2001,
-            stated: Stated {
-                kind,
-                version: Version {
-                    device: 1,
-                    inode: 1,
-                    bytes: 5_000_000,
-                    modified: Moment { seconds: 1_795_000_000, nanoseconds: 0 },
-                    changed: Moment::default(),
-                },
-                mode: 0o640,
-                owner: 2001,
-                group: 5000,
-                links: 1,
-                on_disk: 5_242_880,
-                link: is_link.then(|| Link { target: HostileText(b"/etc/<b>passwd".to_vec()), leads_to: None }),
+        let path = RelativePath::parse(format!("data/{}", HOSTILE.replace('/', "\n")).as_bytes())?;
+        let stated = Stated {
+            kind,
+            version: Version {
+                device: 1,
+                inode: 1,
+                bytes: 5_000_000,
+                modified: Moment { seconds: 1_795_000_000, nanoseconds: 0 },
+                changed: Moment::default(),
             },
+            mode: 0o640,
+            owner: 2001,
+            group: 5000,
+            links: 1,
+            on_disk: 5_242_880,
+            link: is_link.then(|| Link { target: HostileText(b"/etc/<b>passwd".to_vec()), leads_to: None }),
         };
         let line = |who, bits| AclEntry { who, may: Rights::from_bits(bits) };
         let list = vec![line(Who::Owner, 7), line(Who::User(2002), 5), line(Who::Mask, 5), line(Who::Other, 0)];
@@ -150,7 +147,7 @@ impl Samples {
         };
         let layout = self.layout(Place::Elsewhere, name, Role::Researcher)?;
         let ground = Ground::new(&"home".parse()?, "Home", !is_link);
-        Ok(self.add(name, &EntryPage::new(words(), layout, ground, &looked, &may))?)
+        Ok(self.add(name, &EntryPage::new(words(), layout, ground, (&path, &stated), &may))?)
     }
 
     fn trash(&mut self) -> Result<()> {

@@ -3,7 +3,9 @@
 use data_encoding::BASE64URL_NOPAD;
 use eirene_core::SpaceName;
 use eirene_core::file_work::OnConflict;
-use eirene_files_protocol::{AclEntry, Entry, EntryKind, Name, Permissions, RelativePath, Share, Sort, Trashed, Who};
+use eirene_files_protocol::{
+    AclEntry, Entry, EntryKind, Name, Permissions, RelativePath, Share, Sort, Stated, Trashed, Who,
+};
 use eirene_words::Words;
 use jiff::Timestamp;
 use serde::Serialize;
@@ -14,7 +16,6 @@ use super::layout::Layout;
 use super::shown::{icon, kind, may, plain, size, time};
 use crate::http::portal::pages::Page;
 use crate::services::files::path::shown;
-use crate::services::files::reading::Looked;
 
 /// Where the pages of a space's files are.
 #[derive(Debug, Clone, Serialize)]
@@ -427,8 +428,13 @@ impl Look<'_> {
 
 impl EntryPage {
     /// Of one thing that is not the space itself.
-    pub(crate) fn new(words: &Words, layout: Layout, ground: Ground, looked: &Looked, may_be: &Permissions) -> Self {
-        let Looked { path, stated, .. } = looked;
+    pub(crate) fn new(
+        words: &Words,
+        layout: Layout,
+        ground: Ground,
+        (path, stated): (&RelativePath, &Stated),
+        may_be: &Permissions,
+    ) -> Self {
         let bytes = path.as_bytes();
         let name = path.split_last().map(|(_, name)| name);
         let link = stated.link.as_ref();
