@@ -1,4 +1,6 @@
-//! The REST API over HTTP: one method a request, problems turned into errors people can read.
+//! The REST API over HTTP: one method a request, problems turned into errors people can read. What is about files is in `files`.
+
+pub(crate) mod files;
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -138,19 +140,22 @@ pub(crate) struct Problem {
     #[serde(default)]
     pub(crate) status: u16,
     #[serde(default)]
-    title: String,
+    pub(crate) title: String,
     #[serde(default)]
-    detail: String,
+    pub(crate) detail: String,
     #[serde(default)]
     pub(crate) code: String,
     #[serde(default)]
-    request_id: String,
+    pub(crate) request_id: String,
     #[serde(default)]
-    errors: Vec<FieldError>,
+    pub(crate) errors: Vec<FieldError>,
+    /// After how long it is worth asking again, where the portal says so.
+    #[serde(skip)]
+    pub(crate) retry_after: Option<Duration>,
 }
 
 #[derive(Debug, Deserialize)]
-struct FieldError {
+pub(crate) struct FieldError {
     field: String,
     message: String,
 }
@@ -166,7 +171,17 @@ impl std::fmt::Display for Problem {
         }
         match self.code.as_str() {
             "unauthenticated" => write!(f, "\n  sign in with `eirene login`"),
+            "insufficient_scope" if self.detail.contains("`files:") => {
+                write!(f, "\n  sign in again with `eirene login`, whose token has it")
+            }
             "insufficient_scope" => write!(f, "\n  sign in again with `eirene login --admin`"),
+            "no_space" | "over_quota" => {
+                write!(
+                    f,
+                    "\n  make room (`eirene fs du` says what takes it, `eirene fs trash empty` empties the trash), "
+                )?;
+                write!(f, "then give the same command again")
+            }
             _ => Ok(()),
         }
     }
@@ -193,7 +208,38 @@ pub(crate) enum ApiError {
 
 /// Whether the same request may well succeed a little later.
 pub(crate) fn may_pass(error: &anyhow::Error) -> bool {
-    matches!(error.downcast_ref(), Some(ApiError::Unavailable(_) | ApiError::Unreachable { .. }))
+    match error.downcast_ref() {
+        // Where there is no room, somebody has to make some.
+        Some(ApiError::Unavailable(problem)) => problem.status != 507,
+        Some(ApiError::Refused(problem)) => problem.status == 429,
+        Some(ApiError::Unreachable { .. }) => true,
+        None => false,
+    }
+}
+
+/// Whether a change may be asked for once more: it was not begun.
+pub(crate) fn was_not_begun(error: &anyhow::Error) -> bool {
+    match error.downcast_ref() {
+        Some(ApiError::Unavailable(problem) | ApiError::Refused(problem)) => matches!(problem.status, 429 | 503),
+        Some(ApiError::Unreachable { source, .. }) => source.as_ref().is_some_and(reqwest::Error::is_connect),
+        None => false,
+    }
+}
+
+/// The portal's status, where it answered.
+pub(crate) fn status(error: &anyhow::Error) -> Option<u16> {
+    match error.downcast_ref()? {
+        ApiError::Refused(problem) | ApiError::Unavailable(problem) => Some(problem.status),
+        ApiError::Unreachable { .. } => None,
+    }
+}
+
+/// The portal's code, where it refused.
+pub(crate) fn code(error: &anyhow::Error) -> Option<&str> {
+    match error.downcast_ref()? {
+        ApiError::Refused(problem) | ApiError::Unavailable(problem) => Some(&problem.code),
+        ApiError::Unreachable { .. } => None,
+    }
 }
 
 /// Names under `.localhost` are this machine (RFC 6761), whatever the C library thinks; the rest is asked as usual.
@@ -276,8 +322,10 @@ impl Api {
         if status.is_success() {
             return Ok(response);
         }
+        let retry_after = response.headers().get("retry-after").and_then(|value| value.to_str().ok()?.parse().ok());
         let mut problem: Problem = response.json().await.unwrap_or_default();
         problem.status = status.as_u16();
+        problem.retry_after = retry_after.map(Duration::from_secs);
         if problem.title.is_empty() && problem.detail.is_empty() {
             problem.title = format!("the portal answered {status}");
         }
@@ -287,6 +335,11 @@ impl Api {
     /// What an answer that broke off, or never came, is.
     pub(crate) fn unreachable(&self, error: reqwest::Error) -> ApiError {
         ApiError::Unreachable { portal: self.base.clone(), source: Some(error) }
+    }
+
+    /// What an answer is that was shorter than it said.
+    pub(crate) fn cut_short(&self) -> ApiError {
+        ApiError::Unreachable { portal: self.base.clone(), source: None }
     }
 
     async fn json(&self, request: RequestBuilder) -> anyhow::Result<Value> {

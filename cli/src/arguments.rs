@@ -1,19 +1,18 @@
 //! The command line: what can be typed, with its help. Values are parsed here, so that commands see good ones only.
 
-use std::path::PathBuf;
+pub(crate) mod files;
 
 use clap::{Args, Parser, Subcommand};
-use eirene_core::file_work::OnConflict;
 use eirene_core::scratch::{ScratchError, ScratchKind, ScratchSpec, StageIn, StageOn, StageOut};
 use eirene_core::{AppName, GpuType, ImageName, PartitionName, ProjectName, SessionId, SessionName, TokenId, Username};
 
+use crate::arguments::files::Fs;
 use crate::commands::storage::AdminStorage;
-use crate::place::Place;
 use crate::reference::Reference;
 
 /// Interactive sessions and runs on the cluster from the command line.
 ///
-/// Exit status: 0 done, 1 refused by the portal, answered with no, or the session or run failed, 2 wrong usage or no answer.
+/// Exit status: 0 done, 1 refused by the portal, answered with no, some of the files failed, or the session or run failed, 2 wrong usage or no answer.
 #[derive(Debug, Parser)]
 #[command(name = "eirene", version, propagate_version = true)]
 pub(crate) struct Arguments {
@@ -41,7 +40,7 @@ pub(crate) enum Command {
     /// Run scripts and notebooks without a browser
     #[command(subcommand)]
     Run(Run),
-    /// Bring files into your spaces
+    /// Files in your spaces, and between them and this machine
     #[command(subcommand)]
     Fs(Fs),
     /// See the cluster's nodes
@@ -303,34 +302,6 @@ fn stage_out_on_success(text: &str) -> Result<StageOut, String> {
 pub(crate) struct Gpus {
     pub(crate) count: u32,
     pub(crate) gpu_type: Option<GpuType>,
-}
-
-#[derive(Debug, Subcommand)]
-pub(crate) enum Fs {
-    /// Copy files of this machine into a space; the same command goes on where an earlier one was interrupted
-    Cp(CopyFiles),
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct CopyFiles {
-    /// Files of this machine
-    #[arg(required = true, value_name = "FILE")]
-    pub(crate) from: Vec<PathBuf>,
-    /// Where to; a path that is empty or ends with `/` is a directory
-    #[arg(value_name = "SPACE:PATH")]
-    pub(crate) to: Place,
-    /// Where the name is taken: `refuse`, `keep_both`, or `replace`, which puts the old one into the trash
-    #[arg(long, default_value = "refuse", value_name = "WHAT")]
-    pub(crate) on_conflict: OnConflict,
-    /// Make directories that are missing
-    #[arg(long, short)]
-    pub(crate) parents: bool,
-    /// Have the whole compared with its SHA-256, for which it is read twice
-    #[arg(long)]
-    pub(crate) checksum: bool,
-    /// Begin anew where an earlier copy was interrupted
-    #[arg(long)]
-    pub(crate) no_resume: bool,
 }
 
 #[derive(Debug, Subcommand)]

@@ -1,7 +1,7 @@
 //! The commands. Each reads its arguments, asks the portal and prints.
 
 mod admin;
-mod fs;
+pub(crate) mod fs;
 mod jobs;
 mod login;
 mod logs;
@@ -17,7 +17,7 @@ use clap::CommandFactory as _;
 use serde_json::Value;
 
 use crate::api::Api;
-use crate::arguments::{Arguments, Command, Fs, Node};
+use crate::arguments::{Arguments, Command, Node};
 use crate::{credentials, output};
 
 /// The session or the run came to an end that was not asked for.
@@ -37,7 +37,7 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
         Command::Whoami => login::whoami(&connect(url)?, json).await,
         Command::Session(verb) => session::run(&connect(url)?, verb, json).await,
         Command::Run(verb) => run::run(&connect(url)?, verb, json).await,
-        Command::Fs(Fs::Cp(copy)) => fs::copy(&connect(url)?, &copy, json).await,
+        Command::Fs(verb) => fs::run(&connect(url)?, verb, json).await,
         Command::Node(Node::List) => node_list(&connect(url)?, json).await,
         Command::Token(verb) => token::run(&connect(url)?, verb, json).await,
         Command::Admin(verb) => admin::run(&connect(url)?, verb, json).await,

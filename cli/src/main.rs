@@ -7,6 +7,9 @@ mod api;
 mod arguments;
 mod commands;
 mod credentials;
+mod download;
+mod local;
+mod operations;
 mod output;
 mod patience;
 mod place;
@@ -49,12 +52,19 @@ fn main() -> ExitCode {
             if broken_pipe && error.downcast_ref::<ApiError>().is_none() {
                 return ExitCode::SUCCESS;
             }
-            let refused = error.chain().any(|cause| {
-                matches!(cause.downcast_ref::<ApiError>(), Some(ApiError::Refused(_)))
+            let refused = error.is::<commands::fs::NotDone>()
+                || error.chain().any(|cause| {
+                    matches!(cause.downcast_ref::<ApiError>(), Some(ApiError::Refused(_)))
+                    // There is no room: the portal works well.
+                    || matches!(cause.downcast_ref(), Some(ApiError::Unavailable(problem)) if problem.status == 507)
+                    || cause.is::<commands::fs::SomeFailed>()
+                    || cause.is::<commands::fs::NotDone>()
+                    || cause.is::<operations::OperationFailed>()
+                    || cause.is::<operations::Interrupted>()
                     || cause.is::<commands::SessionFailed>()
                     || cause.is::<output::Declined>()
                     || matches!(cause.downcast_ref(), Some(ReferenceError::None { .. }))
-            });
+                });
             let (message, code) = (format!("{error:#}"), if refused { EXIT_REFUSED } else { EXIT_FAILURE });
             if as_json {
                 let problem = error.chain().find_map(|cause| match cause.downcast_ref() {

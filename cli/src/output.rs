@@ -1,5 +1,6 @@
 //! Printing: tables for people, JSON for programs, errors on standard error; readable without colour.
 
+use std::cell::Cell;
 use std::io::{IsTerminal as _, Write as _};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -21,7 +22,11 @@ pub(crate) fn fail(message: &str, code: u8) -> ExitCode {
 
 /// The same for programs: one JSON object on standard error, with the portal's own error code where it has one.
 pub(crate) fn fail_as_json(message: &str, portal_code: Option<&str>, code: u8) -> ExitCode {
-    let _ = writeln!(std::io::stderr(), "{}", serde_json::json!({"error": message, "code": portal_code}));
+    let _ = writeln!(
+        std::io::stderr(),
+        "{}",
+        escaped(&serde_json::json!({"error": message, "code": portal_code}).to_string())
+    );
     ExitCode::from(code)
 }
 
@@ -39,18 +44,14 @@ pub(crate) fn line(text: &str) -> anyhow::Result<()> {
 /// JSON, indented when a person reads it.
 pub(crate) fn json(value: &Value) -> anyhow::Result<()> {
     let mut out = std::io::stdout();
-    if out.is_terminal() {
-        serde_json::to_writer_pretty(&mut out, value)?;
-    } else {
-        serde_json::to_writer(&mut out, value)?;
-    }
-    writeln!(out)?;
+    let text = if out.is_terminal() { serde_json::to_string_pretty(value)? } else { value.to_string() };
+    writeln!(out, "{}", escaped(&text))?;
     Ok(())
 }
 
 /// One of many JSON values, a line each.
 pub(crate) fn json_line(value: &Value) -> anyhow::Result<()> {
-    writeln!(std::io::stdout(), "{value}")?;
+    writeln!(std::io::stdout(), "{}", escaped(&value.to_string()))?;
     Ok(())
 }
 
@@ -74,9 +75,42 @@ pub(crate) fn table(header: &[&str], rows: Vec<Vec<String>>, when_empty: &str) -
     Ok(())
 }
 
-/// Names come from other people: control characters must not reach the terminal.
+/// Names come from other people: what acts on a terminal, or turns the order of letters, must not reach it.
 pub(crate) fn printable(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() && c != '\n' { '\u{fffd}' } else { c }).collect()
+    text.chars().map(|c| if acts(c) && c != '\n' { '\u{fffd}' } else { c }).collect()
+}
+
+/// A name or a path, on one line: what acts on a terminal as an escape, what is no text as U+FFFD.
+pub(crate) fn name(bytes: &[u8]) -> String {
+    let mut shown = String::with_capacity(bytes.len());
+    for c in String::from_utf8_lossy(bytes).chars() {
+        if acts(c) { shown.extend(c.escape_default()) } else { shown.push(c) }
+    }
+    shown
+}
+
+/// JSON with the same escaped that it would let through: it may be a terminal that it goes to. Such characters only stand in strings.
+fn escaped(json: &str) -> String {
+    let mut text = String::with_capacity(json.len());
+    for c in json.chars() {
+        match u32::from(c) {
+            code if code >= 0x7f && acts(c) => text.push_str(&format!("\\u{code:04x}")),
+            _ => text.push(c),
+        }
+    }
+    text
+}
+
+/// Control characters, line ends of Unicode, and marks that turn the order of what is read (UAX #9).
+fn acts(c: char) -> bool {
+    let marks = ['\u{61c}', '\u{200e}', '\u{200f}', '\u{2028}', '\u{2029}', '\u{feff}'];
+    let turns = ('\u{202a}'..='\u{202e}').contains(&c) || ('\u{2066}'..='\u{2069}').contains(&c);
+    c.is_control() || turns || marks.contains(&c)
+}
+
+/// A number of bytes for people.
+pub(crate) fn bytes(count: u64) -> String {
+    indicatif::BinaryBytes(count).to_string()
 }
 
 /// A spinner on standard error; nothing when nobody watches.
@@ -104,6 +138,26 @@ pub(crate) fn progress(quiet: bool, bytes: u64) -> ProgressBar {
     bar
 }
 
+/// One transfer's share of a bar that several have.
+pub(crate) struct Meter<'a> {
+    bar: &'a ProgressBar,
+    at: Cell<u64>,
+}
+
+impl<'a> Meter<'a> {
+    /// Of so many bytes.
+    pub(crate) fn new(bar: &'a ProgressBar, bytes: u64) -> Self {
+        bar.inc_length(bytes);
+        Self { bar, at: Cell::new(0) }
+    }
+
+    /// So many are through; fewer than before where it began anew.
+    pub(crate) fn to(&self, bytes: u64) {
+        let before = self.at.replace(bytes);
+        if bytes < before { self.bar.dec(before - bytes) } else { self.bar.inc(bytes - before) }
+    }
+}
+
 /// Asks a yes-or-no question; without a terminal the answer is no.
 pub(crate) fn confirm(question: &str) -> anyhow::Result<()> {
     if !std::io::stdin().is_terminal() {
@@ -122,5 +176,23 @@ mod tests {
     #[test]
     fn control_characters_do_not_reach_the_terminal() {
         assert_eq!(super::printable("a\u{1b}[31mb\u{7}"), "a\u{fffd}[31mb\u{fffd}");
+        assert_eq!(super::printable("a\u{202e}b\n"), "a\u{fffd}b\n");
+    }
+
+    #[test]
+    fn a_name_stays_on_its_line_and_acts_on_nothing() {
+        assert_eq!(
+            super::name("a\n\u{1b}]0;x\u{7}\u{9b}2J\u{202e}ü".as_bytes()),
+            "a\\n\\u{1b}]0;x\\u{7}\\u{9b}2J\\u{202e}ü"
+        );
+        assert_eq!(super::name(b"caf\xe9"), "caf\u{fffd}");
+    }
+
+    #[test]
+    fn json_says_the_same_without_acting_on_a_terminal() {
+        let value = serde_json::json!({"n": "a\n\u{9b}2J\u{202e}\u{7f}ü\u{feff}"});
+        let text = super::escaped(&value.to_string());
+        assert_eq!(text, r#"{"n":"a\n\u009b2J\u202e\u007fü\ufeff"}"#);
+        assert_eq!(serde_json::from_str::<serde_json::Value>(&text).unwrap(), value);
     }
 }

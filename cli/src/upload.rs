@@ -1,20 +1,22 @@
 //! One file on its way into a space: in pieces that the portal takes whole or not at all, from wherever it says the upload is.
 
-use std::fs::{File, Metadata};
-use std::io::Read as _;
+use std::fs::{File, Metadata, OpenOptions};
 use std::os::unix::ffi::OsStrExt as _;
-use std::os::unix::fs::{FileExt as _, MetadataExt as _};
-use std::path::Path;
+use std::os::unix::fs::{FileExt as _, MetadataExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, ensure};
-use data_encoding::{BASE64, HEXLOWER};
-use eirene_core::{SpaceName, UploadId};
-use indicatif::ProgressBar;
+use data_encoding::{BASE64, HEXLOWER, HEXLOWER_PERMISSIVE};
+use eirene_core::UploadId;
+use rustix::fs::OFlags;
+use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
-use crate::api::{Api, ApiError, Standing};
-use crate::arguments::CopyFiles;
-use crate::patience::Patience;
+use crate::api::{Api, ApiError, Standing, status};
+use crate::arguments::files::CopyFiles;
+use crate::output::{self, Meter};
+use crate::patience::{Patience, persist, persist_once};
+use crate::place::Spot;
 use crate::transfers::Transfer;
 
 /// Bytes of a piece: what is in memory at a time, and what is sent again at most.
@@ -22,31 +24,68 @@ const PIECE: u64 = 8 * 1024 * 1024;
 /// Times in a row that a piece may be tried without getting further.
 const TRIES: u32 = 30;
 
-/// Sends one file to `path` in `space`; where it lies then.
+/// A file of this machine that is to be sent.
+pub(crate) struct Source {
+    file: File,
+    found: Metadata,
+    path: PathBuf,
+}
+
+impl Source {
+    /// Opens it. What was named may be a link; what was found in a directory is no link, and is not followed if it became one.
+    ///
+    /// # Errors
+    /// It cannot be read, or is no file.
+    pub(crate) fn open(path: &Path, follow: bool) -> anyhow::Result<Self> {
+        let said = || format!("cannot read `{}`", output::name(path.as_os_str().as_bytes()));
+        // A pipe without a writer would be waited for.
+        let flags = if follow { OFlags::NONBLOCK } else { OFlags::NONBLOCK | OFlags::NOFOLLOW };
+        let file =
+            OpenOptions::new().read(true).custom_flags(flags.bits().cast_signed()).open(path).with_context(said)?;
+        let found = file.metadata().with_context(said)?;
+        ensure!(found.is_file(), "`{}` is no file", output::name(path.as_os_str().as_bytes()));
+        Ok(Self { file, found, path: path.canonicalize().with_context(said)? })
+    }
+
+    pub(crate) fn bytes(&self) -> u64 {
+        self.found.len()
+    }
+
+    /// The time of its last change, in seconds since 1970.
+    pub(crate) fn modified_s(&self) -> i64 {
+        self.found.mtime()
+    }
+
+    /// SHA-256, as hexadecimal digits.
+    fn sum(&self) -> anyhow::Result<String> {
+        let (mut sum, mut buffer, mut at) = (Sha256::new(), vec![0; 1024 * 1024], 0);
+        loop {
+            match self.file.read_at(&mut buffer, at)? {
+                0 => return Ok(HEXLOWER.encode(&sum.finalize())),
+                read => {
+                    sum.update(&buffer[..read]);
+                    at += read as u64;
+                }
+            }
+        }
+    }
+}
+
+/// Sends one file; where it lies then.
 pub(crate) async fn send(
     api: &Api,
-    file: &Path,
-    space: &SpaceName,
-    path: &[u8],
+    source: &Source,
+    to: &Spot,
     wish: &CopyFiles,
-    bar: &ProgressBar,
-) -> anyhow::Result<String> {
-    let shown = || format!("cannot read `{}`", file.display());
-    let source = File::open(file).with_context(shown)?;
-    let found = source.metadata().with_context(shown)?;
-    ensure!(found.is_file(), "`{}` is no file", file.display());
-    let whole = file.canonicalize().with_context(shown)?;
-    let when = [found.mtime().to_le_bytes(), found.mtime_nsec().to_le_bytes()].concat();
-    let size = found.len().to_le_bytes();
-    let marks: [&[u8]; 6] =
-        [api.base().as_bytes(), whole.as_os_str().as_bytes(), space.as_str().as_bytes(), path, &size, &when];
-    let transfer = Transfer::of(&marks)?;
+    meter: &Meter<'_>,
+) -> anyhow::Result<Spot> {
+    let transfer = transfer(api, source, to)?;
     if wish.no_resume {
         transfer.forget()?;
     }
-    let sending = Sending { api, source, found, transfer };
-    let (id, standing) = sending.begin(space, path, wish, file).await?;
-    let sent = sending.send(id, standing, bar).await;
+    let sending = Sending { api, source, transfer };
+    let (id, standing) = sending.begin(to, wish).await?;
+    let sent = sending.send(id, standing, meter).await;
     if let Err(error) = &sent
         && is_final(error)
     {
@@ -54,29 +93,44 @@ pub(crate) async fn send(
         let _ = api.end_upload(id).await;
         sending.transfer.forget()?;
     }
-    let path = sent.with_context(|| format!("`{}` was not copied", file.display()))?;
+    let path = sent?;
     sending.transfer.forget()?;
-    Ok(path)
+    Ok(to.at(unescaped(&path)))
+}
+
+/// Forgets what is remembered of sending it.
+pub(crate) fn forget(api: &Api, source: &Source, to: &Spot) -> anyhow::Result<()> {
+    transfer(api, source, to)?.forget()
+}
+
+/// Where it is remembered: a file that changed, or goes elsewhere, is another transfer.
+fn transfer(api: &Api, source: &Source, to: &Spot) -> anyhow::Result<Transfer> {
+    let found = &source.found;
+    let when = [found.mtime().to_le_bytes(), found.mtime_nsec().to_le_bytes()].concat();
+    let size = found.len().to_le_bytes();
+    let path = source.path.as_os_str().as_bytes();
+    let marks: [&[u8]; 6] = [api.base().as_bytes(), path, to.space.as_str().as_bytes(), &to.path, &size, &when];
+    Transfer::of(&marks)
+}
+
+/// What is remembered of an upload.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Known {
+    upload: UploadId,
 }
 
 struct Sending<'a> {
     api: &'a Api,
-    source: File,
-    found: Metadata,
+    source: &'a Source,
     transfer: Transfer,
 }
 
 impl Sending<'_> {
     /// The upload that was interrupted, or a new one.
-    async fn begin(
-        &self,
-        space: &SpaceName,
-        path: &[u8],
-        wish: &CopyFiles,
-        file: &Path,
-    ) -> anyhow::Result<(UploadId, Standing)> {
-        if let Some(id) = self.transfer.upload() {
-            match self.api.look_at_upload(id).await {
+    async fn begin(&self, to: &Spot, wish: &CopyFiles) -> anyhow::Result<(UploadId, Standing)> {
+        if let Some(Known { upload: id }) = self.transfer.known() {
+            match persist(async || self.api.look_at_upload(id).await).await {
                 Ok(standing) => return Ok((id, standing)),
                 // It is over, or could not get its name: that one is ended, and another begun.
                 Err(error) if matches!(status(&error), Some(404 | 409 | 410 | 460)) => {
@@ -86,8 +140,8 @@ impl Sending<'_> {
                 Err(error) => return Err(error),
             }
         }
-        let mut metadata = vec![("path", path.to_vec()), ("on_conflict", wish.on_conflict.as_str().into())];
-        if let Ok(modified) = self.found.modified()
+        let mut metadata = vec![("path", to.path.clone()), ("on_conflict", wish.on_conflict.as_str().into())];
+        if let Ok(modified) = self.source.found.modified()
             && let Ok(modified) = jiff::Timestamp::try_from(modified)
         {
             metadata.push(("modified", modified.to_string().into()));
@@ -96,22 +150,25 @@ impl Sending<'_> {
             metadata.push(("parents", "true".into()));
         }
         if wish.checksum {
-            metadata.push(("sha256", sum_of(file)?.into()));
+            metadata.push(("sha256", self.source.sum()?.into()));
         }
         let metadata: Vec<String> =
             metadata.iter().map(|(key, value)| format!("{key} {}", BASE64.encode(value))).collect();
-        let (id, standing) = self.api.make_upload(space, self.found.len(), &metadata.join(",")).await?;
-        self.transfer.remember(id)?;
+        let (metadata, length) = (metadata.join(","), self.source.bytes());
+        let make = async || self.api.make_upload(&to.space, length, &metadata).await;
+        let (id, standing) = persist_once(make).await?;
+        self.transfer.remember(&Known { upload: id })?;
         Ok((id, standing))
     }
 
-    async fn send(&self, id: UploadId, mut standing: Standing, bar: &ProgressBar) -> anyhow::Result<String> {
+    async fn send(&self, id: UploadId, mut standing: Standing, meter: &Meter<'_>) -> anyhow::Result<String> {
         let (mut patience, mut tries) = (Patience::new(), 0);
         loop {
             if let Some(path) = standing.path {
+                meter.to(self.source.bytes());
                 return Ok(path);
             }
-            bar.set_position(standing.offset);
+            meter.to(standing.offset);
             let piece = self.piece(standing.offset)?;
             let sum = format!("sha256 {}", BASE64.encode(&Sha256::digest(&piece)));
             let before = standing.offset;
@@ -122,7 +179,7 @@ impl Sending<'_> {
                     if tries >= TRIES {
                         return Err(error);
                     }
-                    patience.pause().await;
+                    patience.pause_after(&error).await;
                     // An answer to this one has no words of its own.
                     self.api.look_at_upload(id).await.map_err(|looked| looked.context(error.to_string()))
                 }
@@ -141,14 +198,14 @@ impl Sending<'_> {
 
     /// The bytes from there on, if the file is still the one that was begun with.
     fn piece(&self, offset: u64) -> anyhow::Result<Vec<u8>> {
-        let now = self.source.metadata()?;
+        let (now, found) = (self.source.file.metadata()?, &self.source.found);
         let same = |of: &Metadata| (of.len(), of.mtime(), of.mtime_nsec());
-        let left = self.found.len().saturating_sub(offset);
-        if same(&now) != same(&self.found) || left == 0 {
+        let left = found.len().saturating_sub(offset);
+        if same(&now) != same(found) || left == 0 {
             return Err(Changed.into());
         }
         let mut piece = vec![0; usize::try_from(left.min(PIECE))?];
-        self.source.read_exact_at(&mut piece, offset)?;
+        self.source.file.read_exact_at(&mut piece, offset)?;
         Ok(piece)
     }
 }
@@ -157,14 +214,6 @@ impl Sending<'_> {
 #[derive(Debug, thiserror::Error)]
 #[error("it changed while it was sent; copy it again")]
 struct Changed;
-
-/// The portal's status, where it answered.
-fn status(error: &anyhow::Error) -> Option<u16> {
-    match error.downcast_ref()? {
-        ApiError::Refused(problem) | ApiError::Unavailable(problem) => Some(problem.status),
-        ApiError::Unreachable { .. } => None,
-    }
-}
 
 /// Whether the same bytes may well be taken a little later.
 fn goes_on(error: &anyhow::Error) -> bool {
@@ -187,14 +236,34 @@ fn is_final(error: &anyhow::Error) -> bool {
     error.is::<Changed>() || refused && !goes_on(error)
 }
 
-/// SHA-256 of a file, as hexadecimal digits.
-fn sum_of(file: &Path) -> anyhow::Result<String> {
-    let mut source = File::open(file)?;
-    let (mut sum, mut buffer) = (Sha256::new(), vec![0; 1024 * 1024]);
-    loop {
-        match source.read(&mut buffer)? {
-            0 => return Ok(HEXLOWER.encode(&sum.finalize())),
-            read => sum.update(&buffer[..read]),
+/// A path as it stands in a header: bytes that a URL has no letters for are `%XX`.
+fn unescaped(text: &str) -> Vec<u8> {
+    let (mut path, mut rest) = (Vec::with_capacity(text.len()), text.as_bytes());
+    while let [first, after @ ..] = rest {
+        let byte = match after {
+            [high, low, ..] if *first == b'%' => HEXLOWER_PERMISSIVE.decode(&[*high, *low]).ok(),
+            _ => None,
+        };
+        rest = if byte.is_some() { &after[2..] } else { after };
+        path.extend(byte.unwrap_or_else(|| vec![*first]));
+    }
+    path
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_in_a_header_is_bytes() {
+        for (text, path) in [
+            ("a/b", &b"a/b"[..]),
+            ("a%20b", b"a b"),
+            ("%c3%BC%0D%ff", b"\xc3\xbc\r\xff"),
+            ("%", b"%"),
+            ("%zz%2", b"%zz%2"),
+        ] {
+            assert_eq!(unescaped(text), path, "{text}");
         }
     }
 }

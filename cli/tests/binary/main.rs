@@ -1,10 +1,13 @@
 //! The program itself, run against a small portal of these tests' own.
 
+mod copies;
 mod errors;
+mod files;
 mod login;
 mod portal;
 mod runs;
 mod sessions;
+mod space;
 mod storage;
 mod uploads;
 mod waiting;

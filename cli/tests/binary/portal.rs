@@ -54,6 +54,13 @@ impl Reply {
         self.send(&format!("HTTP/1.1 {status} X\r\nconnection: close\r\n{length}{headers}\r\n"));
     }
 
+    /// Bytes, of which fewer may come than are said to.
+    pub(crate) fn bytes(&mut self, status: u16, headers: &[(&str, String)], length: usize, body: &[u8]) {
+        let headers = headers.iter().map(|(key, value)| format!("{key}: {value}\r\n")).collect::<Vec<_>>().concat();
+        self.send(&format!("HTTP/1.1 {status} X\r\nconnection: close\r\ncontent-length: {length}\r\n{headers}\r\n"));
+        let _ = self.0.write_all(body);
+    }
+
     /// An answer in pieces; without `end` it breaks off.
     pub(crate) fn pieces(&mut self, pieces: &[&str]) {
         self.send("HTTP/1.1 200 X\r\nconnection: close\r\ntransfer-encoding: chunked\r\n\r\n");

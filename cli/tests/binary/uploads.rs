@@ -80,8 +80,8 @@ fn a_copy_that_was_interrupted_goes_on_where_it_stopped() {
 
     storage.lock().unwrap().full = true;
     let done = home.run(&command);
-    assert_eq!(done.code, Some(2), "{done:?}");
-    assert!(done.err.contains("it is refused"), "{done:?}");
+    assert_eq!(done.code, Some(1), "{done:?}");
+    assert!(done.err.contains("it is refused") && done.err.contains("give the same command again"), "{done:?}");
     let kept = remembered(&home);
     assert_eq!(kept.len(), 1);
     let text = fs::read_to_string(&kept[0]).unwrap();
@@ -94,7 +94,7 @@ fn a_copy_that_was_interrupted_goes_on_where_it_stopped() {
         storage.bytes = content[..PIECE].to_owned();
     }
     let done = home.run(&command);
-    assert_eq!(done.json(), json!({"file": file, "space": "home", "path": "data/a%20b", "bytes": content.len()}));
+    assert_eq!(done.json(), json!({"from": file, "to": "home:data/a b", "state": "copied", "bytes": content.len()}));
     assert!(storage.lock().unwrap().bytes == content);
     assert_eq!(verbs(&portal), ["POST", "PATCH", "HEAD", "PATCH", "PATCH"]);
     assert!(remembered(&home).is_empty());

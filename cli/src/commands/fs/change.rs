@@ -1,0 +1,208 @@
+//! `eirene fs mv`, `rm` and `mkdir`: what is changed where it lies.
+
+use anyhow::{Context as _, bail, ensure};
+use serde_json::{Map, Value, json};
+
+use super::{NotDone, Results, item, kind_at, put_place};
+use crate::api::files::{Kind, Operation, Refusal, bytes_of};
+use crate::api::{Api, code};
+use crate::arguments::files::{MakeDirectories, MoveFiles, RemoveFiles};
+use crate::operations::{self, Interrupted};
+use crate::output;
+use crate::patience::persist_once;
+use crate::place::{Place, Spot};
+
+/// Most things of one request.
+const MOST: usize = 1000;
+
+pub(super) async fn rename(api: &Api, wish: &MoveFiles, json: bool) -> anyhow::Result<()> {
+    let Place::Space(to) = &wish.to else { bail!(BETWEEN) };
+    ensure!(wish.from.len() == 1 || to.is_directory, "several things go into a directory: end `{to}` with `/`");
+    let mut from = Vec::new();
+    for place in &wish.from {
+        let Place::Space(spot) = place else { bail!(BETWEEN) };
+        let name = spot.last_name().with_context(|| format!("`{spot}` is a whole space: it cannot be moved"))?;
+        from.push((spot, to.taking(name)));
+    }
+    let mut results = Results::new("moved", json);
+    // One by one: each is told for itself, and what is meant by an answer is never guessed at.
+    for (spot, target) in from {
+        let mut item = item("from", &Place::Space(spot.clone()));
+        put_place("to", &Place::Space(target.clone()), &mut item);
+        match rename_one(api, spot, &target, wish).await {
+            Ok(target) => {
+                put_place("to", &Place::Space(target.clone()), &mut item);
+                item.insert("state".to_owned(), "moved".into());
+                results.done(item, &format!("Moved {spot} to {target}."))?;
+            }
+            Err(error) => results.failed(item, &format!("`{spot}` was not moved"), error)?,
+        }
+    }
+    results.end()
+}
+
+/// Between this machine and a space nothing is moved: what was taken away here before all of it is safe there would be lost.
+const BETWEEN: &str = "between this machine and a space files are copied: `eirene fs cp`, then remove what was copied (`rm`, or `eirene fs rm`)";
+
+async fn rename_one(api: &Api, from: &Spot, to: &Spot, wish: &MoveFiles) -> anyhow::Result<Spot> {
+    let mut one = Map::new();
+    from.put("path", &mut one);
+    to.put("to", &mut one);
+    let body = json!({"items": [one], "to_space": to.space, "on_conflict": wish.on_conflict});
+    let path = format!("spaces/{}/files/move", from.space);
+    let answer = persist_once(async || api.post(&path, &body).await).await.map_err(|error| {
+        let elsewhere = code(&error) == Some("other_file_system");
+        let help = format!("copy and remove it: `eirene fs cp -r {from} {to}`, then `eirene fs rm -r {from}`");
+        if elsewhere { error.context(help) } else { error }
+    })?;
+    let moved = answer.pointer("/items/0").context("the portal's answer was not understood")?;
+    let text = |key: &str| moved.get(key).and_then(Value::as_str);
+    Ok(to.at(bytes_of(text("path").unwrap_or_default(), text("raw_path"))?))
+}
+
+pub(super) async fn make_directories(api: &Api, wish: &MakeDirectories, json: bool) -> anyhow::Result<()> {
+    let mut results = Results::new("made", json);
+    for spot in &wish.places {
+        let mut item = item("path", &Place::Space(spot.clone()));
+        match make_directory(api, spot, wish.parents).await {
+            Ok(made) => {
+                item.insert("state".to_owned(), if made { "made" } else { "there" }.into());
+                let sentence = if made { format!("Made {spot}.") } else { format!("{spot} was there already.") };
+                results.done(item, &sentence)?;
+            }
+            Err(error) => results.failed(item, &format!("`{spot}` was not made"), error)?,
+        }
+    }
+    results.end()
+}
+
+/// Makes a directory; whether it was not there before.
+pub(super) async fn make_directory(api: &Api, spot: &Spot, parents: bool) -> anyhow::Result<bool> {
+    let mut body = Map::new();
+    spot.put("path", &mut body);
+    body.insert("parents".to_owned(), parents.into());
+    let (path, body) = (format!("spaces/{}/files/directories", spot.space), Value::Object(body));
+    let answer = persist_once(async || api.post(&path, &body).await).await?;
+    Ok(answer.get("made").and_then(Value::as_bool).unwrap_or(true))
+}
+
+pub(super) async fn remove(api: &Api, wish: &RemoveFiles, json: bool) -> anyhow::Result<()> {
+    for spot in &wish.places {
+        ensure!(!spot.path.is_empty(), "`{spot}` is a whole space: name what is in it");
+    }
+    let mut results = Results::new("removed", json);
+    let mut doomed: Vec<&Spot> = Vec::new();
+    for spot in &wish.places {
+        let (item, what) = (item("path", &Place::Space(spot.clone())), format!("`{spot}` was not removed"));
+        match kind_at(api, spot).await {
+            Ok(Kind::Directory) if !wish.recursive => {
+                let error = NotDone("it is a directory: give `-r` to remove it with all in it".to_owned());
+                results.failed(item, &what, error.into())?;
+            }
+            Ok(_) => doomed.push(spot),
+            Err(error) => results.failed(item, &what, error)?,
+        }
+    }
+    if wish.delete && !wish.yes && !doomed.is_empty() {
+        let what = match doomed[..] {
+            [one] => one.to_string(),
+            _ => format!("{} things", doomed.len()),
+        };
+        output::confirm(&format!("Delete {what} for good? It does not go to the trash."))?;
+    }
+    if wish.delete {
+        for spot in doomed {
+            delete(api, spot, &mut results, json).await?;
+        }
+        return results.end();
+    }
+    // Those of one space together, in the order they were named.
+    for some in doomed.chunk_by(|a, b| a.space == b.space).flat_map(|some| some.chunks(MOST)) {
+        trash(api, some, &mut results).await?;
+    }
+    results.end()
+}
+
+/// Paths of one space, as a body has them.
+fn several(some: &[&Spot]) -> Map<String, Value> {
+    let (mut paths, mut raw_paths) = (Vec::new(), Vec::new());
+    for spot in some {
+        match spot.asked() {
+            ("path", text) => paths.push(text),
+            (_, raw) => raw_paths.push(raw),
+        }
+    }
+    let mut body = Map::new();
+    body.insert("paths".to_owned(), paths.into());
+    body.insert("raw_paths".to_owned(), raw_paths.into());
+    body
+}
+
+async fn trash(api: &Api, some: &[&Spot], results: &mut Results) -> anyhow::Result<()> {
+    let Some(first) = some.first() else { return Ok(()) };
+    let (path, body) = (format!("spaces/{}/files/trash", first.space), Value::Object(several(some)));
+    let answer = match persist_once(async || api.post(&path, &body).await).await {
+        Ok(answer) => answer,
+        Err(error) if some.len() == 1 => {
+            return results.failed(
+                item("path", &Place::Space((*first).clone())),
+                &format!("`{first}` was not removed"),
+                error,
+            );
+        }
+        // Of none of them the portal says more than of the first.
+        Err(error) => return Err(error),
+    };
+    for put in answer.get("items").and_then(Value::as_array).into_iter().flatten() {
+        let text = |key: &str| put.get(key).and_then(Value::as_str);
+        let spot = first.at(bytes_of(text("path").unwrap_or_default(), text("raw_path"))?);
+        let mut item = item("path", &Place::Space(spot.clone()));
+        item.insert("state".to_owned(), "trashed".into());
+        item.insert("trash_id".to_owned(), text("id").into());
+        let id = text("id").unwrap_or_default();
+        results.done(item, &format!("{spot} is in the trash (`eirene fs trash restore {} {id}`).", first.space))?;
+    }
+    let refused = answer.get("refused").cloned().unwrap_or_default();
+    for refusal in serde_json::from_value::<Vec<Refusal>>(refused).unwrap_or_default() {
+        let spot = first.at(refusal.path()?);
+        let mut item = item("path", &Place::Space(spot.clone()));
+        item.insert("code".to_owned(), refusal.code.into());
+        results.failed(item, &format!("`{spot}` was not removed"), NotDone(refusal.text).into())?;
+    }
+    Ok(())
+}
+
+/// One by one: what was left alone in which of them is said, too.
+async fn delete(api: &Api, spot: &Spot, results: &mut Results, json: bool) -> anyhow::Result<()> {
+    let mut body = several(&[spot]);
+    body.insert("sure".to_owned(), true.into());
+    let (path, body) = (format!("spaces/{}/files/delete", spot.space), Value::Object(body));
+    let mut item = item("path", &Place::Space(spot.clone()));
+    let deleted = async {
+        let begun = persist_once(async || api.post(&path, &body).await).await?;
+        whole(&operations::wait(api, begun, &output::spinner(json), "Deleting").await?)
+    };
+    match deleted.await {
+        Ok(()) => {
+            item.insert("state".to_owned(), "deleted".into());
+            results.done(item, &format!("Deleted {spot}."))
+        }
+        Err(error) if error.is::<Interrupted>() => Err(error),
+        Err(error) => results.failed(item, &format!("`{spot}` was not deleted"), error),
+    }
+}
+
+/// Whether an operation about one thing left nothing of it alone.
+pub(super) fn whole(over: &Operation) -> anyhow::Result<()> {
+    let left = over.progress.skipped_in_all;
+    let Some(first) = over.progress.skipped.first() else {
+        ensure!(left == 0, NotDone(format!("{left} things in it were left alone")));
+        return Ok(());
+    };
+    let (path, why) = (output::name(&first.path()?), &first.text);
+    let text = match left {
+        0 | 1 => format!("`{path}` in it was left alone: {why}"),
+        _ => format!("{left} things in it were left alone, first of all `{path}`: {why}"),
+    };
+    Err(NotDone(text).into())
+}

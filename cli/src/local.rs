@@ -1,0 +1,341 @@
+//! Writing on this machine beneath a directory that the person chose, and nowhere else: by descriptors, a name at a time, following no link. What
+//! a listing says is hostile until it is a [`Name`]. A file gets its name when it is whole, and until then lies beside it as `.NAME.eirene-part`.
+
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io::{self, Read as _, Seek as _};
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::{FileExt as _, MetadataExt as _};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, bail};
+use data_encoding::HEXLOWER;
+use eirene_core::file_work::OnConflict;
+use jiff::Timestamp;
+use rustix::fs::{
+    AtFlags, FileType, FlockOperation, Mode, OFlags, RenameFlags, Timespec, Timestamps, UTIME_OMIT, flock, futimens,
+    linkat, mkdirat, open, openat, renameat, renameat_with, statat, unlinkat,
+};
+use rustix::io::Errno;
+use sha2::{Digest as _, Sha256};
+
+use crate::output;
+
+/// Most bytes of a name, here and there.
+const MOST_BYTES: usize = 255;
+/// Names tried for a copy beside what is there.
+const MOST_COPIES: u32 = 100;
+/// How often a part is opened that another `eirene` gives its name at the same time.
+const TRIES: u32 = 8;
+
+/// A name of one thing in one directory, and of nothing elsewhere.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Name(Vec<u8>);
+
+/// A name that leads elsewhere, or is none.
+#[derive(Debug, thiserror::Error)]
+#[error("it has a name that is none here")]
+pub(crate) struct NoName;
+
+/// There is something of this name already.
+#[derive(Debug, thiserror::Error)]
+#[error("`{0}` is there already")]
+pub(crate) struct Exists(pub(crate) String);
+
+impl Name {
+    pub(crate) fn parse(bytes: &[u8]) -> Result<Self, NoName> {
+        let elsewhere = bytes.contains(&b'/') || bytes.contains(&0) || matches!(bytes, b"" | b"." | b"..");
+        if elsewhere || bytes.len() > MOST_BYTES { Err(NoName) } else { Ok(Self(bytes.to_vec())) }
+    }
+
+    /// What is called so while it is not whole. Long names are told apart by their sum.
+    fn part(&self) -> Vec<u8> {
+        let part = [b".", &self.0[..], b".eirene-part"].concat();
+        if part.len() <= MOST_BYTES {
+            return part;
+        }
+        format!(".{}.eirene-part", HEXLOWER.encode(&Sha256::digest(&self.0))).into_bytes()
+    }
+
+    /// `name (2).ext`, cut where it would be too long.
+    fn numbered(&self, number: u32) -> Self {
+        let dot = self.0.iter().rposition(|byte| *byte == b'.').filter(|dot| *dot > 0).unwrap_or(self.0.len());
+        let (stem, end) = self.0.split_at(dot);
+        let number = format!(" ({number})");
+        let end = if end.len() + number.len() < MOST_BYTES { end } else { b"" };
+        let room = MOST_BYTES - number.len() - end.len();
+        let mut cut = stem.len().min(room);
+        // Not in the middle of a character.
+        while cut > 1 && cut < stem.len() && stem[cut] & 0xc0 == 0x80 {
+            cut -= 1;
+        }
+        Self([&stem[..cut], number.as_bytes(), end].concat())
+    }
+}
+
+/// What lies under a name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Found {
+    pub(crate) is_file: bool,
+    pub(crate) bytes: u64,
+    pub(crate) modified_s: i64,
+}
+
+/// An open directory.
+#[derive(Debug)]
+pub(crate) struct Directory {
+    descriptor: OwnedFd,
+    path: PathBuf,
+}
+
+impl Directory {
+    /// The directory that the person chose; they may have said it by a link.
+    pub(crate) fn open(path: &Path) -> anyhow::Result<Self> {
+        let said = || format!("cannot write to `{}`", output::name(path.as_os_str().as_bytes()));
+        let path = path.canonicalize().with_context(said)?;
+        let flags = OFlags::DIRECTORY | OFlags::RDONLY | OFlags::CLOEXEC;
+        let descriptor = open(path.as_path(), flags, Mode::empty()).map_err(io::Error::from).with_context(said)?;
+        Ok(Self { descriptor, path })
+    }
+
+    /// The directory of this name in it, made where there is none. A link is not followed, wherever it leads.
+    pub(crate) fn enter(&self, name: &Name) -> anyhow::Result<Self> {
+        let said = || format!("`{}` is no directory that may be written to", self.shown(name));
+        match mkdirat(&self.descriptor, &name.0[..], Mode::from_raw_mode(0o777)) {
+            Ok(()) | Err(Errno::EXIST) => {}
+            Err(error) => return Err(io::Error::from(error)).with_context(said),
+        }
+        let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::RDONLY | OFlags::CLOEXEC;
+        let opened = openat(&self.descriptor, &name.0[..], flags, Mode::empty());
+        let descriptor = opened.map_err(io::Error::from).with_context(said)?;
+        Ok(Self { descriptor, path: self.path_of(name) })
+    }
+
+    /// Where something of this name lies.
+    pub(crate) fn path_of(&self, name: &Name) -> PathBuf {
+        self.path.join(OsStr::from_bytes(&name.0))
+    }
+
+    /// The same, of what lies deeper.
+    pub(crate) fn path_of_way(&self, way: &[Name]) -> PathBuf {
+        way.iter().fold(self.path.clone(), |path, name| path.join(OsStr::from_bytes(&name.0)))
+    }
+
+    fn shown(&self, name: &Name) -> String {
+        output::name(self.path_of(name).as_os_str().as_bytes())
+    }
+
+    /// What lies there under this name; of a link, the link.
+    pub(crate) fn look(&self, name: &Name) -> anyhow::Result<Option<Found>> {
+        match statat(&self.descriptor, &name.0[..], AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(found) => Ok(Some(Found {
+                is_file: FileType::from_raw_mode(found.st_mode) == FileType::RegularFile,
+                bytes: u64::try_from(found.st_size)?,
+                modified_s: found.st_mtime,
+            })),
+            Err(Errno::NOENT) => Ok(None),
+            Err(error) => Err(io::Error::from(error)).with_context(|| format!("cannot look at `{}`", self.shown(name))),
+        }
+    }
+
+    /// The part of a file that shall have this name: what is there of it, or an empty one. It is this program's alone until it is dropped.
+    pub(crate) fn part(&self, name: &Name, executable: bool) -> anyhow::Result<Part<'_>> {
+        let said = || format!("cannot write beside `{}`", self.shown(name));
+        let part = name.part();
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let mode = Mode::from_raw_mode(if executable { 0o777 } else { 0o666 });
+        for _ in 0..TRIES {
+            let opened = openat(&self.descriptor, &part[..], flags, mode);
+            let file = File::from(opened.map_err(io::Error::from).with_context(said)?);
+            match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+                Ok(()) => {}
+                Err(Errno::WOULDBLOCK) => bail!("another `eirene` copies it to `{}` now", self.shown(name)),
+                Err(error) => return Err(io::Error::from(error)).with_context(said),
+            }
+            let found = file.metadata().with_context(said)?;
+            if !found.is_file() {
+                bail!("what lies beside `{}` as its part is no file", self.shown(name));
+            }
+            // Whoever had it before may just have given it its name.
+            let now = statat(&self.descriptor, &part[..], AtFlags::SYMLINK_NOFOLLOW);
+            if now.is_ok_and(|now| (now.st_dev, now.st_ino) == (found.dev(), found.ino())) {
+                return Ok(Part { directory: self, name: name.clone(), part, file });
+            }
+        }
+        bail!("another `eirene` copies it to `{}` now", self.shown(name))
+    }
+}
+
+/// A file that is not whole.
+#[derive(Debug)]
+pub(crate) struct Part<'a> {
+    directory: &'a Directory,
+    name: Name,
+    part: Vec<u8>,
+    file: File,
+}
+
+impl Part<'_> {
+    pub(crate) fn len(&self) -> io::Result<u64> {
+        Ok(self.file.metadata()?.len())
+    }
+
+    pub(crate) fn cut(&self, bytes: u64) -> io::Result<()> {
+        self.file.set_len(bytes)
+    }
+
+    pub(crate) fn write(&self, bytes: &[u8], at: u64) -> anyhow::Result<()> {
+        self.file.write_all_at(bytes, at).map_err(|error| {
+            let full = matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded);
+            let path = self.directory.shown(&self.name);
+            let what = if full {
+                format!("there is no room for `{path}` on this machine: make some, then give the same command again")
+            } else {
+                format!("cannot write `{path}`")
+            };
+            anyhow::Error::from(error).context(what)
+        })
+    }
+
+    /// SHA-256 of what lies there.
+    pub(crate) fn sum(&self) -> io::Result<[u8; 32]> {
+        let mut file = &self.file;
+        file.rewind()?;
+        let (mut sum, mut buffer) = (Sha256::new(), vec![0; 1024 * 1024]);
+        loop {
+            match file.read(&mut buffer)? {
+                0 => return Ok(sum.finalize().into()),
+                read => sum.update(&buffer[..read]),
+            }
+        }
+    }
+
+    /// Gives it its name; which one it got.
+    pub(crate) fn finish(self, modified: Option<Timestamp>, on_conflict: OnConflict) -> anyhow::Result<PathBuf> {
+        let path = self.directory.shown(&self.name);
+        if let Some(at) = modified {
+            let at = Timespec { tv_sec: at.as_second(), tv_nsec: at.subsec_nanosecond().into() };
+            let read = Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT };
+            let times = Timestamps { last_access: read, last_modification: at };
+            futimens(&self.file, &times).map_err(io::Error::from).with_context(|| format!("cannot date `{path}`"))?;
+        }
+        let said = || format!("cannot give `{path}` its name");
+        let at = &self.directory.descriptor;
+        let names: Vec<Name> = match on_conflict {
+            OnConflict::Replace => {
+                renameat(at, &self.part[..], at, &self.name.0[..]).map_err(io::Error::from).with_context(said)?;
+                return Ok(self.directory.path_of(&self.name));
+            }
+            OnConflict::Refuse => vec![self.name.clone()],
+            OnConflict::KeepBoth => {
+                let others = (2..=MOST_COPIES).map(|number| self.name.numbered(number));
+                std::iter::once(self.name.clone()).chain(others).collect()
+            }
+        };
+        for name in names {
+            match self.rename_new(&name) {
+                Ok(()) => return Ok(self.directory.path_of(&name)),
+                Err(Errno::EXIST) => {}
+                Err(error) => return Err(io::Error::from(error)).with_context(said),
+            }
+        }
+        Err(Exists(path).into())
+    }
+
+    /// Under a name that nothing has. Where the file system cannot say so, a second name does, because it is never put over another.
+    fn rename_new(&self, name: &Name) -> Result<(), Errno> {
+        let at = &self.directory.descriptor;
+        match renameat_with(at, &self.part[..], at, &name.0[..], RenameFlags::NOREPLACE) {
+            Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => {
+                linkat(at, &self.part[..], at, &name.0[..], AtFlags::empty())?;
+                unlinkat(at, &self.part[..], AtFlags::empty())
+            }
+            renamed => renamed,
+        }
+    }
+
+    /// Removes it: nothing goes on here.
+    pub(crate) fn remove(self) -> io::Result<()> {
+        Ok(unlinkat(&self.directory.descriptor, &self.part[..], AtFlags::empty())?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::{PermissionsExt as _, symlink};
+
+    use super::*;
+
+    fn name(bytes: &[u8]) -> Name {
+        Name::parse(bytes).unwrap()
+    }
+
+    #[test]
+    fn what_leads_elsewhere_is_no_name() {
+        for bad in [&b""[..], b".", b"..", b"/etc", b"a/b", b"../a", b"a/", b"a\0b", &[b'x'; 256]] {
+            assert!(Name::parse(bad).is_err(), "{bad:?}");
+        }
+        for good in [&b"a"[..], b"...", b"a\nb", b"\xff", "ü".as_bytes(), &[b'x'; 255]] {
+            assert!(Name::parse(good).is_ok(), "{good:?}");
+        }
+    }
+
+    #[test]
+    fn no_link_is_followed_beneath_the_directory() {
+        let (home, outside) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let secret = outside.path().join("secret");
+        fs::write(&secret, "old").unwrap();
+        symlink(outside.path(), home.path().join("d")).unwrap();
+        symlink(&secret, home.path().join(".f.eirene-part")).unwrap();
+        symlink(&secret, home.path().join("g")).unwrap();
+        let directory = Directory::open(home.path()).unwrap();
+        assert!(directory.enter(&name(b"d")).is_err());
+        assert!(directory.part(&name(b"f"), false).is_err());
+        // Where a link has the name, the link gives way and not what it leads to.
+        let part = directory.part(&name(b"g"), false).unwrap();
+        part.write(b"new", 0).unwrap();
+        part.finish(None, OnConflict::Replace).unwrap();
+        assert_eq!(fs::read(home.path().join("g")).unwrap(), b"new");
+        assert_eq!(fs::read(&secret).unwrap(), b"old");
+        assert_eq!(fs::read_dir(outside.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn a_part_gets_its_name_when_it_is_whole_and_over_nothing() {
+        let home = tempfile::tempdir().unwrap();
+        let directory = Directory::open(home.path()).unwrap();
+        for (number, expected) in [(1, "a.tar"), (2, "a (2).tar"), (3, "a (3).tar")] {
+            let part = directory.part(&name(b"a.tar"), number == 2).unwrap();
+            part.write(b"xyz", 0).unwrap();
+            assert!(home.path().join(".a.tar.eirene-part").exists());
+            let at = Timestamp::new(1_000_000_000, 5).unwrap();
+            let path = part.finish(Some(at), OnConflict::KeepBoth).unwrap();
+            assert_eq!(path.file_name().unwrap(), expected);
+            let found = fs::metadata(&path).unwrap();
+            assert_eq!((found.mtime(), found.mtime_nsec()), (1_000_000_000, 5));
+            assert_eq!(found.permissions().mode() & 0o100 != 0, number == 2);
+        }
+        let part = directory.part(&name(b"a.tar"), false).unwrap();
+        assert!(part.finish(None, OnConflict::Refuse).unwrap_err().is::<Exists>());
+        let again = directory.part(&name(b"a.tar"), false).unwrap();
+        assert!(directory.part(&name(b"a.tar"), false).is_err(), "it is one program's alone");
+        again.remove().unwrap();
+        assert_eq!(fs::read_dir(home.path()).unwrap().count(), 3);
+    }
+
+    #[test]
+    fn names_at_their_limit_stay_names() {
+        let long = name(&[b'x'; 255]);
+        assert!(long.part().len() <= MOST_BYTES);
+        assert_ne!(long.part(), name(&[b'y'; 255]).part());
+        for bytes in [&[b'x'; 255][..], "ü".repeat(127).as_bytes(), &[&b"x."[..], &[b'e'; 253]].concat(), b".rc", b"a"]
+        {
+            let numbered = name(bytes).numbered(100);
+            assert!(Name::parse(&numbered.0).is_ok(), "{numbered:?}");
+            assert!(std::str::from_utf8(&numbered.0).is_ok(), "{numbered:?}");
+        }
+        assert_eq!(name(b".rc").numbered(2).0, b".rc (2)");
+    }
+}
