@@ -1,4 +1,4 @@
-//! The command line as one person uses it, built by `make demo`.
+//! One person's `eirene`, as they would run it.
 
 use std::path::PathBuf;
 use std::process::Stdio;
@@ -11,13 +11,14 @@ use tokio::process::Command;
 use crate::demo::{Demo, root};
 use crate::portal::NOTICE;
 
-/// One person's `eirene`, with a config directory of its own.
+/// One person's `eirene`, with a home directory of its own.
 pub struct Cli {
     portal: String,
-    config: PathBuf,
+    /// The home directory: what is remembered, and what tests put there.
+    pub home: PathBuf,
 }
 
-/// How a command ended and what it said.
+/// What it said.
 pub struct Said {
     /// Exit status.
     pub code: i32,
@@ -28,33 +29,45 @@ pub struct Said {
 }
 
 impl Said {
-    /// Standard output as JSON.
+    /// Standard output as one JSON value.
     pub fn json(&self) -> anyhow::Result<Value> {
         serde_json::from_str(&self.out).with_context(|| format!("no JSON: {} {}", self.out, self.err))
+    }
+
+    /// Standard output as JSON, a line each.
+    pub fn json_lines(&self) -> anyhow::Result<Vec<Value>> {
+        self.out.lines().map(|line| serde_json::from_str(line).with_context(|| format!("no JSON: {line}"))).collect()
     }
 }
 
 impl Cli {
-    /// Signs in; `more` are further arguments of `eirene login`.
+    /// Signs in; `more` are options of `eirene login`.
     pub async fn sign_in(username: &str, more: &[&str]) -> anyhow::Result<Self> {
         let demo = Demo::load()?;
-        let config = std::env::temp_dir().join(format!("eirene-cli-{}", uuid::Uuid::now_v7()));
-        let cli = Self { portal: demo.portal_url.clone(), config };
+        let home = std::env::temp_dir().join(format!("eirene-cli-{}", uuid::Uuid::now_v7()));
+        let cli = Self { portal: demo.portal_url.clone(), home };
         let words = [&["login", "--username", username, "--password-stdin"], more].concat();
         cli.good_with(&words, &demo.account(username)?.password).await?;
         Ok(cli)
     }
 
+    /// The token it has, for what only HTTP can ask.
+    pub fn token(&self) -> anyhow::Result<String> {
+        let text = std::fs::read_to_string(self.home.join("eirene/credentials.toml"))?;
+        let token = text.lines().find_map(|line| line.strip_prefix("token = \"")?.strip_suffix('"'));
+        token.map(ToOwned::to_owned).context("no token is kept")
+    }
+
     /// The command with these words, to be changed further and started.
     pub fn command(&self, words: &[&str]) -> Command {
         let mut command = Command::new(root().join("var/bin/eirene"));
-        command.args(words).env_clear().env("EIRENE_URL", &self.portal).env("XDG_CONFIG_HOME", &self.config);
-        command.env("HOME", &self.config).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.args(words).env_clear().env("EIRENE_URL", &self.portal).env("XDG_CONFIG_HOME", &self.home);
+        command.env("HOME", &self.home).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         command.kill_on_drop(true);
         command
     }
 
-    /// Runs it with `input`, however it ends.
+    /// Runs it to its end.
     pub async fn run(&self, words: &[&str], input: &str) -> anyhow::Result<Said> {
         let mut child = self.command(words).spawn().context("var/bin/eirene is made by `make demo`")?;
         let mut stdin = child.stdin.take().context("piped")?;
@@ -68,19 +81,19 @@ impl Cli {
         })
     }
 
-    /// Runs it with `input`; another exit status than 0 is an error.
+    /// The same with something on standard input; another exit status than 0 is an error.
     pub async fn good_with(&self, words: &[&str], input: &str) -> anyhow::Result<Said> {
         let said = self.run(words, input).await?;
         ensure!(said.code == 0, "{words:?} ended with {}: {}{}", said.code, said.out, said.err);
         Ok(said)
     }
 
-    /// Like [`Cli::good_with`], without input.
+    /// The same with nothing on standard input.
     pub async fn good(&self, words: &[&str]) -> anyhow::Result<Said> {
         self.good_with(words, "").await
     }
 
-    /// What it answers with `--json`.
+    /// What it says with `--json`.
     pub async fn json(&self, words: &[&str]) -> anyhow::Result<Value> {
         self.good(&[words, &["--json"]].concat()).await?.json()
     }
@@ -88,7 +101,7 @@ impl Cli {
 
 impl Drop for Cli {
     fn drop(&mut self) {
-        // What is left is a directory of a few bytes below the temporary one.
-        let _ = std::fs::remove_dir_all(&self.config);
+        // What is left lies below the temporary directory.
+        let _ = std::fs::remove_dir_all(&self.home);
     }
 }
