@@ -44,7 +44,7 @@ pub(crate) async fn offer_again(app: State<App>, caller: Caller) -> HttpResult<R
     post, path = "/api/v1/spaces/{space}/uploads", tag = "uploads",
     params(
         ("space" = String, Path, description = "Name of the space", example = "home"),
-        ("Tus-Resumable" = String, Header, description = "The protocol's version", example = "1.0.0"),
+        ("Tus-Resumable" = String, Header, pattern = "^1[.]0[.]0$", description = "The protocol's version", example = "1.0.0"),
         ("Upload-Length" = u64, Header, description = "Bytes of the whole", example = 1_048_576),
         ("Upload-Metadata" = String, Header, description = "Keys and base64 values", example = "path ZGF0YS5iaW4=")
     ),
@@ -97,9 +97,12 @@ pub(crate) async fn create(
     head, path = "/api/v1/uploads/{id}", tag = "uploads",
     params(
         ("id" = String, Path, description = "Id of the upload"),
-        ("Tus-Resumable" = String, Header, description = "The protocol's version", example = "1.0.0")
+        ("Tus-Resumable" = String, Header, pattern = "^1[.]0[.]0$", description = "The protocol's version", example = "1.0.0")
     ),
-    responses((status = 200, description = "`Upload-Offset` says where it goes on; `Eirene-Path` where the file lies, once it is whole"))
+    responses(
+        (status = 200, description = "`Upload-Offset` says where it goes on; `Eirene-Path` where the file lies, once it is whole"),
+        (status = 412, description = "Another version of the protocol")
+    )
 )]
 pub(crate) async fn look(
     State(app): State<App>,
@@ -120,7 +123,7 @@ pub(crate) async fn look(
     patch, path = "/api/v1/uploads/{id}", tag = "uploads",
     params(
         ("id" = String, Path, description = "Id of the upload"),
-        ("Tus-Resumable" = String, Header, description = "The protocol's version", example = "1.0.0"),
+        ("Tus-Resumable" = String, Header, pattern = "^1[.]0[.]0$", description = "The protocol's version", example = "1.0.0"),
         ("Upload-Offset" = u64, Header, description = "Where the bytes begin", example = 0),
         ("Upload-Checksum" = Option<String>, Header, description = "`sha256` or `sha1`, and the sum of these bytes in base64")
     ),
@@ -170,9 +173,9 @@ pub(crate) async fn append(
     delete, path = "/api/v1/uploads/{id}", tag = "uploads",
     params(
         ("id" = String, Path, description = "Id of the upload"),
-        ("Tus-Resumable" = String, Header, description = "The protocol's version", example = "1.0.0")
+        ("Tus-Resumable" = String, Header, pattern = "^1[.]0[.]0$", description = "The protocol's version", example = "1.0.0")
     ),
-    responses((status = 204, description = "It is no more"))
+    responses((status = 204, description = "It is no more"), (status = 412, description = "Another version of the protocol"))
 )]
 pub(crate) async fn end(
     State(app): State<App>,
