@@ -136,7 +136,7 @@ pub(crate) fn answers() -> Vec<Answer> {
         }),
         Answer::PermissionsSet(walked.clone()),
         Answer::Searched(Searched { found: 1, more: true, walked: walked.clone() }),
-        Answer::Scanned(Scanned { complete: false, approximate: true, walked: walked.clone() }),
+        Answer::Scanned(Scanned { complete: false, met: vec![0, 7], approximate: true, walked: walked.clone() }),
         previewed(Shown::Text { encoding: Encoding::Latin1, cut: true }),
         previewed(Shown::Table { cut: false }),
         previewed(Shown::Notebook { cut: false }),

@@ -64,7 +64,9 @@ pub(super) fn run(job: &Job, scan: &Scan) -> Result<Answer, Code> {
     if kind != EntryKind::Directory {
         return Err(Code::NotADirectory);
     }
-    let known: HashMap<_, _> = scan.known.iter().map(|known| (&known.path, (known.device, known.inode))).collect();
+    let known: HashMap<_, _> =
+        (0_u32..).zip(&scan.known).map(|(place, known)| (&known.path, (place, (known.device, known.inode)))).collect();
+    let mut met = Vec::new();
     let (begin, budget) = (Instant::now(), Duration::from_millis(scan.budget_ms));
     let mut scanning = Scanning {
         job,
@@ -101,7 +103,9 @@ pub(super) fn run(job: &Job, scan: &Scan) -> Result<Answer, Code> {
                     scanning.count(&mut level.data, &found);
                     continue;
                 }
-                if known.get(&path).is_some_and(|known| *known == inode(&found)) {
+                if let Some((place, _)) = known.get(&path).filter(|(_, known)| *known == inode(&found)) {
+                    met.push(*place);
+                    scanning.count(&mut level.data, &found);
                     continue;
                 }
                 if begin.elapsed() >= budget {
@@ -135,7 +139,7 @@ pub(super) fn run(job: &Job, scan: &Scan) -> Result<Answer, Code> {
     }
     scanning.send()?;
     let Scanning { account, approximate, .. } = scanning;
-    Ok(Answer::Scanned(Scanned { complete, approximate, walked: account.walked }))
+    Ok(Answer::Scanned(Scanned { complete, met, approximate, walked: account.walked }))
 }
 
 impl Scanning<'_> {

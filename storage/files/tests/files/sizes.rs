@@ -135,14 +135,18 @@ fn a_scan_in_parts_comes_to_the_same_sum() {
     let heard = portal.ask(Verb::Scan(Scan { known: most.clone(), ..scan(b"") }));
     let part = measured(&heard);
     let sum: u64 = (0..9).map(|directory| whole[&format!("d{directory}")].bytes).sum();
-    let root_entries: u64 =
-        (0..9).map(|directory| std::fs::metadata(world.at(format!("d{directory}"))).unwrap().blocks() * 512).sum();
-    assert_eq!(part[""].bytes + sum + root_entries, whole[""].bytes);
+    let entries: u64 = (0..9).map(|directory| whole[&format!("d{directory}")].entries).sum();
+    assert_eq!((part[""].bytes + sum, part[""].entries + entries), (whole[""].bytes, whole[""].entries));
+    assert_eq!(part[""].own_bytes, whole[""].own_bytes);
+    let Answer::Scanned(scanned) = heard.done() else { panic!("a scan") };
+    assert_eq!(scanned.met.into_iter().collect::<BTreeSet<_>>(), (0..9).collect());
     assert_eq!(part["d9"], whole["d9"]);
     // What is another directory now is measured again.
     let other = KnownDirectory { inode: 1, ..known("d0") };
     let heard = portal.ask(Verb::Scan(Scan { known: [other].into_iter().chain(most).collect(), ..scan(b"") }));
-    assert!(heard.code().is_none());
+    assert_eq!(measured(&heard)["d0"], whole["d0"]);
+    let Answer::Scanned(scanned) = heard.done() else { panic!("a scan") };
+    assert_eq!(scanned.met.into_iter().collect::<BTreeSet<_>>(), (1..10).collect());
     let too_many = vec![known("d0"); 1001];
     assert_eq!(portal.code(Verb::Scan(Scan { known: too_many, ..scan(b"") })), Some(Code::Invalid));
     assert_eq!(relative(b"d0"), known("d0").path);

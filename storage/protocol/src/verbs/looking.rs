@@ -61,8 +61,8 @@ pub struct Scan {
     pub space: SpaceNumber,
     /// Below which directory.
     pub path: RelativePath,
-    /// Directories that were measured already, at most [`crate::MOST_KNOWN`]: not gone into if they are still the same, and in no sum. Whoever
-    /// knows what is in them adds it.
+    /// Directories that were measured already, at most [`crate::MOST_KNOWN`]: not gone into if they are still the same, and what is
+    /// in them is in no sum. Whoever knows it adds it, for those that [`Scanned::met`] names.
     pub known: Vec<KnownDirectory>,
     /// After so many milliseconds no further directory is begun.
     pub budget_ms: u64,
@@ -86,9 +86,9 @@ pub struct KnownDirectory {
 pub struct Measured {
     /// Which.
     pub directory: KnownDirectory,
-    /// Bytes on disk of all in it, without what was known.
+    /// Bytes on disk of all in it, without what is in those that were known.
     pub bytes: u64,
-    /// Entries in it, without what was known.
+    /// Entries in it, without what is in those that were known.
     pub entries: u64,
     /// Bytes on disk of what lies directly in it.
     pub own_bytes: u64,
@@ -102,6 +102,8 @@ pub struct Measured {
 pub struct Scanned {
     /// Whether everything was measured; if not, it goes on with what is known now.
     pub complete: bool,
+    /// Which of the known were met as they were, by their places in the request.
+    pub met: Vec<u32>,
     /// Whether files with several names may have been counted twice, because there are too many to remember.
     pub approximate: bool,
     /// What was measured, with what could not be.
