@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 use crate::config::Config;
 use crate::files::{FilesPool, Limits};
 use crate::http::streams::StreamPlaces;
-use crate::http::view::{OperationView, RunView, SessionView};
+use crate::http::view::{OperationView, RunView, SessionView, SpaceView};
 use crate::reconcilers::Status;
 use crate::services::access::Access;
 use crate::services::accounts::Accounts;
@@ -30,6 +30,7 @@ use crate::services::nudge::Nudges;
 use crate::services::operations::Operations;
 use crate::services::passwords::Passwords;
 use crate::services::runs::Runs;
+use crate::services::scans::Scans;
 use crate::services::sessions::Sessions;
 use crate::services::spaces::Spaces;
 use crate::services::spaces::groups::GroupSource;
@@ -94,6 +95,8 @@ pub struct App {
     pub files: Files,
     /// Work on them that outlives its request.
     pub operations: Operations,
+    /// What takes the room in them.
+    pub scans: Scans,
     /// What is on its way into them.
     pub uploads: Uploads,
     /// Events for open pages.
@@ -148,6 +151,7 @@ impl App {
             events: events.clone(),
             storage: storage.clone(),
             groups,
+            show: Arc::new(|seen| serde_json::to_value(SpaceView::from(seen)).unwrap_or_default()),
         };
         let spaces = Spaces::new(parts, &config);
         let limits = Limits { idle: Duration::from_secs(config.files.idle_s), ..Limits::default() };
@@ -161,6 +165,8 @@ impl App {
         let show =
             |operation: &Operation| serde_json::to_value(OperationView::from(operation.clone())).unwrap_or_default();
         let operations = Operations::new(db.clone(), clock.clone(), events.clone(), Arc::new(show));
+        let kept = config.server.state_dir.join("scans");
+        let scans = Scans::new(db.clone(), clock.clone(), files.clone(), operations.clone(), kept);
         let uploads = Uploads::new(db.clone(), clock.clone(), files.clone(), config.files.upload_days);
         let shown = Arc::clone(&config);
         let sessions = Sessions::new(crate::services::sessions::Parts {
@@ -203,6 +209,7 @@ impl App {
             spaces,
             files,
             operations,
+            scans,
             uploads,
             events,
             audit,

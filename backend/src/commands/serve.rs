@@ -66,6 +66,14 @@ pub(super) async fn serve(config: Config) -> anyhow::Result<()> {
         );
     }
     let tracker = TaskTracker::new();
+    let scans = app.scans.clone();
+    tracker.spawn(async move {
+        // Those of them that only measured are begun again where they were.
+        let many = scans.go_on().await;
+        if many > 0 {
+            tracing::info!(many, "Scans that were under way are gone on with");
+        }
+    });
     let job_files = JobFiles::new(&app, identity.pin());
     reconcilers::start(&app, &job_files, &tracker);
     tracker.spawn(Notices::new(app.sessions.clone()).run(app.shutdown.clone()));

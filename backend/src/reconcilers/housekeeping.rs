@@ -41,6 +41,7 @@ impl Reconciler for Retention {
         self.app.db.thin_samples(before(WHOLE_SAMPLES_DAYS), before(SAMPLES_DAYS)).await?;
         self.app.db.prune_operations(before(RECORDS_DAYS)).await?;
         self.app.db.prune_policy_runs(before(RECORDS_DAYS)).await?;
+        self.app.scans.clear().await?;
         let keep_logs = Duration::from_hours(24 * u64::from(limits.keep_logs_days));
         self.app.logs.remove_older_than(keep_logs, SystemTime::from(now)).await?;
         Ok(())

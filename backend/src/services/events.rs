@@ -3,8 +3,8 @@
 //! State events are kept in the database, so that whoever comes back with the number of the last event gets the rest; log
 //! events are only passed on, because the log itself can be read. A reader that is too slow is brought back from the database.
 
-use std::collections::VecDeque;
-use std::sync::Arc;
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Arc, MutexGuard, PoisonError};
 
 use eirene_core::{Clock, JobKind, Scope, SessionId, UserId};
 use eirene_database::Db;
@@ -36,6 +36,8 @@ pub enum EventKind {
     Nodes,
     /// Work on files goes on, or is over.
     Operation,
+    /// What is known of a space changed; the data is what the API shows of it.
+    Space,
     /// A message for people.
     Notice,
 }
@@ -49,7 +51,16 @@ impl EventKind {
             Self::Log => "log",
             Self::Nodes => "nodes",
             Self::Operation => "operation",
+            Self::Space => "space",
             Self::Notice => "notice",
+        }
+    }
+
+    /// Whether it is told only to whoever has the right to files.
+    fn is_of_files(self) -> bool {
+        match self {
+            Self::Operation | Self::Space => true,
+            Self::State | Self::Sample | Self::Log | Self::Nodes | Self::Notice => false,
         }
     }
 
@@ -59,6 +70,7 @@ impl EventKind {
             "sample" => Self::Sample,
             "log" => Self::Log,
             "operation" => Self::Operation,
+            "space" => Self::Space,
             // Whatever a later version may have written is shown as a message.
             _ => Self::Notice,
         }
@@ -98,10 +110,10 @@ impl Wanted {
     fn includes(self, event: &Event) -> bool {
         match self {
             // What people's apps print is read one session at a time, and written down; what they do with their files is theirs.
-            Self::All => !matches!(event.kind, EventKind::Log | EventKind::Operation),
+            Self::All => event.kind != EventKind::Log && !event.kind.is_of_files(),
             Self::Session(session) => event.session == Some(session),
             Self::Of { user, files } => {
-                event.owner.is_none_or(|owner| owner == user) && (files || event.kind != EventKind::Operation)
+                event.owner.is_none_or(|owner| owner == user) && (files || !event.kind.is_of_files())
             }
         }
     }
@@ -120,6 +132,39 @@ struct Inner {
     sender: broadcast::Sender<Arc<Event>>,
     /// Events are numbered and passed on in the same order.
     order: Mutex<()>,
+    /// Who listens for what is of files, with how many readers.
+    listening: std::sync::Mutex<HashMap<UserId, usize>>,
+}
+
+impl Inner {
+    fn listening(&self) -> MutexGuard<'_, HashMap<UserId, usize>> {
+        self.listening.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A reader's line among those who listen, as long as it reads.
+struct Listening {
+    inner: Arc<Inner>,
+    user: UserId,
+}
+
+impl Listening {
+    fn new(inner: &Arc<Inner>, user: UserId) -> Self {
+        *inner.listening().entry(user).or_default() += 1;
+        Self { inner: Arc::clone(inner), user }
+    }
+}
+
+impl Drop for Listening {
+    fn drop(&mut self) {
+        let mut listening = self.inner.listening();
+        if let Some(readers) = listening.get_mut(&self.user) {
+            *readers -= 1;
+            if *readers == 0 {
+                listening.remove(&self.user);
+            }
+        }
+    }
 }
 
 struct Reader {
@@ -129,13 +174,15 @@ struct Reader {
     last_id: i64,
     behind: bool,
     backlog: VecDeque<Event>,
+    _listening: Option<Listening>,
 }
 
 impl Events {
     /// Events kept in `db`.
     pub fn new(db: Db, clock: Arc<dyn Clock>, audit: Audit) -> Self {
         let (sender, _) = broadcast::channel(IN_FLIGHT);
-        Self { inner: Arc::new(Inner { db, audit, clock, sender, order: Mutex::new(()) }) }
+        let (order, listening) = (Mutex::new(()), std::sync::Mutex::default());
+        Self { inner: Arc::new(Inner { db, audit, clock, sender, order, listening }) }
     }
 
     /// Keeps an event and passes it on. A failing database costs the number, not the event.
@@ -156,6 +203,12 @@ impl Events {
     pub fn publish_transient(&self, kind: EventKind, session: Option<SessionId>, owner: UserId, data: Value) {
         let at = self.inner.clock.now();
         self.pass_on(Event { id: None, session, owner: Some(owner), kind, data, at });
+    }
+
+    /// Who listens now for what is of files. For those who tell something to some people only: who may hear it has to be asked one by one, and
+    /// whoever does not listen need not be asked about.
+    pub(crate) fn listening(&self) -> Vec<UserId> {
+        self.inner.listening().keys().copied().collect()
     }
 
     fn pass_on(&self, event: Event) {
@@ -194,6 +247,10 @@ impl Events {
 
     async fn reader(&self, wanted: Wanted, last_id: Option<i64>) -> Result<BoxStream<'static, Event>, AppError> {
         let receiver = self.inner.sender.subscribe();
+        let listening = match wanted {
+            Wanted::Of { user, files: true } => Some(Listening::new(&self.inner, user)),
+            Wanted::Of { files: false, .. } | Wanted::Session(_) | Wanted::All => None,
+        };
         let latest = self.inner.db.latest_event_id().await?;
         // A number from a future that a restored database does not know means: from now on.
         let from = last_id.filter(|id| *id < latest);
@@ -204,6 +261,7 @@ impl Events {
             last_id: from.unwrap_or(latest),
             behind: from.is_some(),
             backlog: VecDeque::new(),
+            _listening: listening,
         };
         Ok(stream::unfold(reader, |mut reader| async move { reader.next().await.map(|event| (event, reader)) }).boxed())
     }

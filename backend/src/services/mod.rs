@@ -18,6 +18,7 @@ pub mod nudge;
 pub mod operations;
 pub mod passwords;
 pub mod runs;
+pub mod scans;
 pub mod sessions;
 pub mod spaces;
 pub mod storage;

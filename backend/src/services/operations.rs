@@ -26,6 +26,8 @@ use crate::error::AppError;
 const MOST_LIVE: usize = 16;
 /// Of them so many run at once: the person's process has as many threads for such work.
 const MOST_RUNNING: usize = 2;
+/// Scans have a thread of their own there, of the lowest priority, so none keeps a copy waiting.
+const MOST_SCANNING: usize = 1;
 /// How often it is told how far one is.
 const TELL_EVERY: Duration = Duration::from_secs(1);
 /// How many findings of all operations together are kept; the oldest operation's go first.
@@ -46,7 +48,8 @@ struct Inner {
     events: Events,
     show: Show,
     live: Mutex<HashMap<OperationId, Live>>,
-    turns: Mutex<HashMap<UserId, Arc<Semaphore>>>,
+    /// By person, those of scans apart.
+    turns: Mutex<HashMap<(UserId, bool), Arc<Semaphore>>>,
     /// What searches and scans found: not in the database, because it is as large as directories are.
     results: Mutex<BTreeMap<OperationId, Arc<Vec<Value>>>>,
 }
@@ -220,10 +223,13 @@ impl Inner {
     }
 
     /// The turns of a person; those of people who wait for none are forgotten.
-    fn turns(&self, user: UserId) -> Arc<Semaphore> {
+    fn turns(&self, user: UserId, kind: OperationKind) -> Arc<Semaphore> {
+        let is_scan = kind == OperationKind::Scan;
+        let many = if is_scan { MOST_SCANNING } else { MOST_RUNNING };
+        let whose = (user, is_scan);
         let mut turns = self.turns.lock().unwrap_or_else(PoisonError::into_inner);
-        turns.retain(|of, turns| *of == user || Arc::strong_count(turns) > 1);
-        Arc::clone(turns.entry(user).or_insert_with(|| Arc::new(Semaphore::new(MOST_RUNNING))))
+        turns.retain(|of, turns| *of == whose || Arc::strong_count(turns) > 1);
+        Arc::clone(turns.entry(whose).or_insert_with(|| Arc::new(Semaphore::new(many))))
     }
 
     /// The row, with what is known here.
@@ -270,7 +276,7 @@ impl Handle {
     where
         F: Future<Output = Result<Finished, AppError>> + Send + 'static,
     {
-        let turns = self.inner.turns(self.operation.user);
+        let turns = self.inner.turns(self.operation.user, self.operation.kind);
         let turn = tokio::select! {
             () = self.cancelled.cancelled() => None,
             turn = turns.acquire() => turn.ok(),

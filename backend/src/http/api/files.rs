@@ -407,33 +407,6 @@ pub(crate) async fn search(
     accepted(app.files.search(&app.operations, &caller.actor, &space, wish).await?)
 }
 
-/// What to measure.
-#[derive(Debug, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct NewScan {
-    /// Below which directory; the space itself when nothing is said.
-    #[schema(max_length = 4095)]
-    path: Option<String>,
-    /// The same as base64url of its bytes.
-    raw_path: Option<String>,
-}
-
-/// Measure what takes the room, at the lowest priority. The directories are at the operation's `results`, the largest first.
-#[utoipa::path(
-    post, path = "/api/v1/spaces/{space}/scan", tag = "files", request_body = NewScan,
-    params(("space" = String, Path, description = "Name of the space", example = "home")),
-    responses((status = 202, body = OperationView))
-)]
-pub(crate) async fn scan(
-    State(app): State<App>,
-    caller: Caller,
-    Id(space): Id<SpaceName>,
-    body::Json(new): body::Json<NewScan>,
-) -> HttpResult<Response> {
-    let path = AskedPath::new("path", new.path, new.raw_path);
-    accepted(app.files.scan(&app.operations, &caller.actor, &space, &path).await?)
-}
-
 fn tar(name: &[u8]) -> Vec<u8> {
     [name, b".tar"].concat()
 }

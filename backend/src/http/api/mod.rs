@@ -12,6 +12,7 @@ pub mod openapi;
 pub(super) mod operations;
 pub(super) mod permissions;
 mod runs;
+mod scans;
 mod sessions;
 mod spaces;
 mod storage;
@@ -120,7 +121,7 @@ pub(crate) fn parts() -> (Router<App>, utoipa::openapi::OpenApi) {
         .routes(routes!(files::content))
         .routes(routes!(files::archive))
         .routes(routes!(files::search))
-        .routes(routes!(files::scan))
+        .routes(routes!(scans::show, scans::start))
         .routes(routes!(changes::make_directory))
         .routes(routes!(changes::move_files))
         .routes(routes!(changes::copy))

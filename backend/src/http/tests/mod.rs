@@ -12,6 +12,7 @@ mod origins;
 mod pass;
 mod routes;
 mod runs;
+mod scans;
 mod sockets;
 mod spaces;
 mod storage;

@@ -162,6 +162,7 @@ const TABLE: &[(&str, &str, [u16; 4])] = &[
     ("POST", "/api/v1/spaces/{space}/files/trash", [401, 404, 200, 404]),
     ("POST", "/api/v1/spaces/{space}/files/delete", [401, 404, 202, 404]),
     ("POST", "/api/v1/spaces/{space}/files/search", [401, 404, 202, 404]),
+    ("GET", "/api/v1/spaces/{space}/scan", [401, 404, 200, 404]),
     ("POST", "/api/v1/spaces/{space}/scan", [401, 404, 202, 404]),
     ("GET", "/api/v1/spaces/{space}/trash", [401, 404, 200, 404]),
     ("POST", "/api/v1/spaces/{space}/trash/{id}/restore", [401, 404, 200, 404]),
@@ -265,7 +266,7 @@ async fn fill(server: &Server, ada: &Person, path: &str) -> String {
     if path.contains("/operations/{id}") {
         let (space, all) = ("home".parse().unwrap(), AskedPath::default());
         let operations = &server.test.app.operations;
-        let id = server.test.app.files.scan(operations, &ada.actor, &space, &all).await.unwrap().id;
+        let id = server.test.app.scans.start(&ada.actor, &space, &all).await.unwrap().id;
         while !operations.get(&ada.actor, id).await.unwrap().state.is_final() {
             tokio::time::sleep(std::time::Duration::from_millis(2)).await;
         }

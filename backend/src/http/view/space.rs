@@ -137,7 +137,7 @@ pub struct SampleView {
 
 impl From<SpaceSeen> for SpaceView {
     fn from(seen: SpaceSeen) -> Self {
-        let SpaceSeen { space, seen, trend } = seen;
+        let SpaceSeen { space, seen, trend, .. } = seen;
         let (owner, group) = match &space.owner {
             SpaceOwner::Person { name, .. } => (Some(name.to_string()), None),
             SpaceOwner::Group(group) => (None, Some(group.to_string())),

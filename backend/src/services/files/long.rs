@@ -1,13 +1,13 @@
-//! What may take long and is therefore an [operation](crate::services::operations): copies, deletions, permissions of all below, searches,
-//! scans.
+//! What may take long and is therefore an [operation](crate::services::operations): copies, deletions, permissions of all below, searches.
+//! What is measured has [rules of its own](crate::services::scans).
 
 use std::time::Duration;
 
 use eirene_core::SpaceName;
 use eirene_core::file_work::{OnConflict, Operation, OperationKind};
 use eirene_files_protocol::{
-    Answer, CopyFiles, Delete, EmptyTrash, Found, Measured, Outcome, Part, PartId, PermissionChange, Progress,
-    RelativePath, Scan, Search, SetPermissions, TrashId, Verb, Walked, Which,
+    Answer, CopyFiles, Delete, EmptyTrash, Found, Outcome, Part, PartId, PermissionChange, Progress, RelativePath,
+    Search, SetPermissions, TrashId, Verb, Walked, Which,
 };
 use serde_json::{Value, json};
 use tokio::time::timeout;
@@ -23,10 +23,6 @@ use crate::services::operations::{Finished, Handle, Operations};
 
 /// How long nothing may be heard of work that waits for a thread, or goes through a directory without an end.
 const QUIET: Duration = Duration::from_mins(30);
-/// How long a scan may go on.
-const SCAN_MS: u64 = 60 * 60 * 1000;
-/// Directories kept of a scan, the largest.
-const MOST_MEASURED: usize = 20_000;
 
 /// What is searched for.
 #[derive(Debug, Clone)]
@@ -167,40 +163,6 @@ impl Files {
         operations.begin(&within, OperationKind::Search, request, work).await
     }
 
-    /// Measures what takes the room.
-    pub async fn scan(
-        &self,
-        operations: &Operations,
-        actor: &Actor,
-        space: &SpaceName,
-        path: &AskedPath,
-    ) -> Result<Operation, AppError> {
-        let within = self.within(actor, space, Need::Read).await?;
-        let path = path.parse()?;
-        let request = json!({"path": shown(path.as_bytes()).0});
-        let scan = Scan { space: within.number(), path: path.clone(), known: Vec::new(), budget_ms: SCAN_MS };
-        let asking = within.clone();
-        let work = move |handle: Handle| async move {
-            let mut measured: Vec<Measured> = Vec::new();
-            let answer = asking
-                .ask_long(&handle, Verb::Scan(scan), Progress { entries: 0, bytes: 0 }, |part| {
-                    measured.extend(answered!(part, Part::Measured(some) => some)?);
-                    if measured.len() > 2 * MOST_MEASURED {
-                        keep_largest(&mut measured);
-                    }
-                    Ok(())
-                })
-                .await?;
-            let scanned = answered!(answer, Answer::Scanned(scanned) => scanned)?;
-            keep_largest(&mut measured);
-            let mut summary = summary(&scanned.walked);
-            summary["complete"] = json!(scanned.complete);
-            summary["approximate"] = json!(scanned.approximate);
-            Ok(Finished { summary, results: measured.iter().map(|one| show_measured(&path, one)).collect() })
-        };
-        operations.begin(&within, OperationKind::Scan, request, work).await
-    }
-
     /// Work that goes through directories and answers with what it did and left alone, one verb after the other. One that fails does not keep
     /// the others from being tried; where none was done, why is what came of it.
     async fn walk(
@@ -249,7 +211,7 @@ impl Files {
 
 impl Within {
     /// Asks for what takes long, until it is done or no longer wanted; what was done `before` is added to how far it is.
-    async fn ask_long(
+    pub(crate) async fn ask_long(
         &self,
         handle: &Handle,
         verb: Verb,
@@ -293,18 +255,19 @@ fn add(all: &mut Walked, some: Walked) {
 }
 
 fn summary(walked: &Walked) -> Value {
-    let skipped: Vec<Value> = walked
-        .skipped
-        .iter()
-        .map(|skipped| {
-            let trouble = FilesTrouble::from(skipped.why);
-            let (path, raw_path) = shown(skipped.path.as_bytes());
-            json!({"path": path, "raw_path": raw_path, "code": trouble.code, "text": trouble.text.as_str()})
-        })
-        .collect();
     json!({
-        "entries": walked.entries, "bytes": walked.bytes, "skipped": skipped, "skipped_in_all": walked.skipped_in_all,
+        "entries": walked.entries, "bytes": walked.bytes, "skipped": skipped(walked), "skipped_in_all": walked.skipped_in_all,
     })
+}
+
+/// What was left alone, and why.
+pub(crate) fn skipped(walked: &Walked) -> Vec<Value> {
+    let show = |skipped: &eirene_files_protocol::Skipped| {
+        let trouble = FilesTrouble::from(skipped.why);
+        let (path, raw_path) = shown(skipped.path.as_bytes());
+        json!({"path": path, "raw_path": raw_path, "code": trouble.code, "text": trouble.text.as_str()})
+    };
+    walked.skipped.iter().map(show).collect()
 }
 
 /// A path below another, for who asks for it again.
@@ -321,18 +284,5 @@ fn show_found(directory: &RelativePath, found: &Found) -> Value {
     json!({
         "path": path, "raw_path": raw_path, "kind": found.kind, "size_bytes": found.bytes,
         "modified_at": found.modified.and_then(|at| jiff::Timestamp::from_second(at.seconds).ok()),
-    })
-}
-
-fn keep_largest(measured: &mut Vec<Measured>) {
-    measured.sort_by(|a, b| b.bytes.cmp(&a.bytes).then_with(|| a.directory.path.cmp(&b.directory.path)));
-    measured.truncate(MOST_MEASURED);
-}
-
-fn show_measured(directory: &RelativePath, measured: &Measured) -> Value {
-    let (path, raw_path) = below(directory, &measured.directory.path);
-    json!({
-        "path": path, "raw_path": raw_path, "bytes": measured.bytes, "entries": measured.entries,
-        "own_bytes": measured.own_bytes, "own_entries": measured.own_entries,
     })
 }

@@ -5,6 +5,7 @@
 //! is in a space is read by nobody but its people's own processes.
 
 pub mod access;
+pub mod census;
 pub mod groups;
 pub mod hint;
 pub mod level;
@@ -28,7 +29,7 @@ use eirene_core::{
 use eirene_database::{Db, DbError};
 use eirene_words::{say, say_with};
 use jiff::{SignedDuration, Timestamp};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use self::access::{Groups, GroupsAway, Reach, reach};
 use self::groups::{GroupSource, KnownGroups};
@@ -64,7 +65,11 @@ struct Inner {
     thresholds: Thresholds,
     /// Roots of which everybody has one space at most.
     personal: Vec<RootName>,
+    show: Show,
 }
+
+/// Turns a space into what its people are told of it.
+pub type Show = Arc<dyn Fn(SpaceSeen) -> Value + Send + Sync>;
 
 /// What [`Spaces`] is made of.
 pub struct Parts {
@@ -78,6 +83,8 @@ pub struct Parts {
     pub storage: Storage,
     /// The user database's groups.
     pub groups: Arc<dyn GroupSource>,
+    /// What events of a space carry.
+    pub show: Show,
 }
 
 /// A space as it is shown.
@@ -89,6 +96,8 @@ pub struct SpaceSeen {
     pub seen: Option<SeenUsage>,
     /// How it grows.
     pub trend: Trend,
+    /// How full it is by what it uses itself, whatever the file system has left for everybody.
+    pub own_level: Level,
 }
 
 /// What may keep an app from starting, because it writes into the home when it does.
@@ -107,7 +116,7 @@ pub enum HomeTrouble {
 impl Spaces {
     /// Spaces with the thresholds and roots of `config`.
     pub fn new(parts: Parts, config: &Config) -> Self {
-        let Parts { db, clock, events, storage, groups } = parts;
+        let Parts { db, clock, events, storage, groups, show } = parts;
         let personal = config.spaces.roots.iter().filter(|root| root.per == Per::Person);
         let inner = Inner {
             groups: KnownGroups::new(groups, Arc::clone(&clock)),
@@ -117,6 +126,7 @@ impl Spaces {
             clock,
             events,
             storage,
+            show,
         };
         Self { inner: Arc::new(inner) }
     }
@@ -165,6 +175,11 @@ impl Spaces {
         let space = self.visible(actor, name).await?;
         let since = self.inner.clock.now() - DAY * i32::try_from(days).unwrap_or(i32::MAX);
         Ok(self.inner.db.samples(space.id, since).await?)
+    }
+
+    /// Whether the person may open what is in a space that they see: an admin sees more than that. While it cannot be told it is not said.
+    pub async fn may_open(&self, actor: &Actor, space: &Space) -> bool {
+        self.reached(&actor.user, space.clone()).await.is_ok()
     }
 
     /// Whether the home may keep an app from starting, by a look that is not old. What is not known is no trouble: nobody is kept from trying.
@@ -344,7 +359,8 @@ impl Spaces {
             Some(Limit::At(limit)) => Some(limit),
             Some(Limit::Unlimited) | None => None,
         };
-        Ok(SpaceSeen { trend: trend(&samples, limit, now), space, seen })
+        let own_level = seen.map_or(Level::Unknown, |seen| self.own_level(&seen.usage));
+        Ok(SpaceSeen { trend: trend(&samples, limit, now), space, seen, own_level })
     }
 
     /// Spaces that are to be looked at, by name, from after the name `cursor` on.
@@ -352,8 +368,8 @@ impl Spaces {
         Ok(self.inner.db.spaces(cursor, limit).await?)
     }
 
-    /// Looks at one space: keeps what was seen, tells its owner when it has come to a higher level. A look that saw nothing leaves what was seen
-    /// before and says why; the word is given back, because others at the same place will hardly fare better.
+    /// Looks at one space: keeps what was seen, tells its owner when it has come to a higher level, and its people who listen of any change. A look
+    /// that saw nothing leaves what was seen before and says why; the word is given back, because others at the same place will hardly fare better.
     pub(crate) async fn look_at(&self, space: &Space) -> Result<Option<TroubleKind>, AppError> {
         if space.state != SpaceState::Present {
             return Ok(None);
@@ -362,15 +378,35 @@ impl Spaces {
         let of = if self.inner.storage.reads_quotas() { self.quota_of(space).await? } else { None };
         match look::look(self.inner.storage.port(), &place, of).await {
             Ok(usage) => {
-                self.note_state(space, None).await?;
-                self.note_usage(space, usage).await?;
+                let is_other = self.note_state(space, None).await?;
+                if self.note_usage(space, usage).await? || is_other {
+                    self.pass_on(space.id).await?;
+                }
                 Ok(None)
             }
             Err(trouble) => {
-                self.note_state(space, Some(&trouble)).await?;
+                if self.note_state(space, Some(&trouble)).await? {
+                    self.pass_on(space.id).await?;
+                }
                 Ok(Some(trouble.kind))
             }
         }
+    }
+
+    /// Tells those of the space's people who listen what is known of it now. It is not kept: whoever comes later reads the space.
+    async fn pass_on(&self, id: SpaceId) -> Result<(), AppError> {
+        let listening = self.inner.events.listening();
+        let Some(space) = self.inner.db.space(id).await?.filter(|_| !listening.is_empty()) else { return Ok(()) };
+        let owner = space.owner_id();
+        let shown = (self.inner.show)(self.show(space.clone()).await?);
+        for person in listening.into_iter().filter(|person| owner.is_none_or(|owner| owner == *person)) {
+            let Some(user) = self.inner.db.user(person).await? else { continue };
+            // Whose groups cannot be told now is told nothing: the next change is.
+            if self.reached(&user, space.clone()).await.is_ok() {
+                self.inner.events.publish_transient(EventKind::Space, None, person, shown.clone());
+            }
+        }
+        Ok(())
     }
 
     async fn quota_of(&self, space: &Space) -> Result<Option<QuotaId>, AppError> {
@@ -386,23 +422,24 @@ impl Spaces {
         Ok(self.inner.db.user(person).await?.and_then(|user| user.uid))
     }
 
-    /// Writes down whether the space could be seen; only a change is written.
-    async fn note_state(&self, space: &Space, trouble: Option<&Trouble>) -> Result<(), AppError> {
+    /// Writes down whether the space could be seen; only a change is written. Says whether it was one.
+    async fn note_state(&self, space: &Space, trouble: Option<&Trouble>) -> Result<bool, AppError> {
         let (undetermined, reason) = match trouble {
             None => (false, None),
             Some(trouble) => (true, Some(reason(trouble))),
         };
         if (space.undetermined, &space.reason) == (undetermined, &reason) {
-            return Ok(());
+            return Ok(false);
         }
         // Whoever changed it meanwhile has the say; the next look sees that.
-        self.inner.db.update_space(&Space { undetermined, reason, ..space.clone() }).await?;
-        Ok(())
+        Ok(self.inner.db.update_space(&Space { undetermined, reason, ..space.clone() }).await?)
     }
 
-    async fn note_usage(&self, space: &Space, usage: Usage) -> Result<(), AppError> {
+    /// Keeps what was seen, and says whether that is news of the space.
+    async fn note_usage(&self, space: &Space, usage: Usage) -> Result<bool, AppError> {
         let now = self.inner.clock.now();
-        let before = self.inner.db.usage(space.id).await?.map_or(Level::Ok, |seen| seen.told);
+        let last = self.inner.db.usage(space.id).await?;
+        let before = last.map_or(Level::Ok, |seen| seen.told);
         let seen = SeenUsage { usage, level: level(&usage, self.inner.thresholds), told: before, seen_at: now };
         self.inner.db.note_usage(space.id, &seen).await?;
         let own = !matches!(usage.source, UsageSource::FileSystem | UsageSource::Nothing);
@@ -418,7 +455,7 @@ impl Spaces {
         if told != before && self.inner.db.note_told(space.id, before, told).await? && told > before {
             self.tell(space, &usage, told).await;
         }
-        Ok(())
+        Ok(last.map(own_part) != Some(own_part(seen)))
     }
 
     /// Tells the owner. A group's people are not told on their pages: who they are is known to the user database alone, one person at a time.
@@ -436,6 +473,12 @@ impl Spaces {
         let data = json!({"code": code, "text": text.as_str(), "space": space.name, "level": level});
         self.inner.events.publish(EventKind::Notice, None, Some(owner), data).await;
     }
+}
+
+/// What a look saw of the space itself: what others write to the same file system is no news of it.
+fn own_part(seen: SeenUsage) -> (Level, Usage) {
+    let usage = Usage { total_bytes: None, total_files: None, free_bytes: None, free_files: None, ..seen.usage };
+    (seen.level, usage)
 }
 
 fn reason(trouble: &Trouble) -> Reason {

@@ -250,3 +250,59 @@ async fn a_full_home_is_a_trouble_for_what_is_started_and_what_is_not_known_is_n
     look_home(&test, &ada).await;
     assert_eq!(trouble().await, None, "it cannot be known now");
 }
+
+#[tokio::test]
+async fn a_change_of_a_space_is_told_to_its_people_as_they_listen_and_to_nobody_else() {
+    let test = TestApp::new().await;
+    let (ada, grace) = (test.ada().await, test.person("grace", 2002, Role::Researcher).await);
+    let admin = test.person("root-admin", 2003, Role::Admin).await;
+    let via = Via::Token { id: eirene_core::TokenId::generate(), scopes: Scope::DEFAULT.to_vec() };
+    let program = Actor { via, ..ada.clone() };
+    let physics = add(&test, "physics", group("physics")).await;
+    test.groups.add("ada", "physics");
+    let events = &test.app.events;
+    let mut hers = events.subscribe(&ada, None, None).await.unwrap();
+    let mut others = [
+        events.subscribe(&grace, None, None).await.unwrap(),
+        events.subscribe(&program, None, None).await.unwrap(),
+        events.subscribe_all(&admin, None).await.unwrap(),
+    ];
+    let next = async |stream: &mut futures_util::stream::BoxStream<'static, super::super::events::Event>| {
+        let next = tokio::time::timeout(std::time::Duration::from_secs(20), stream.next()).await;
+        let event = next.expect("it is told").unwrap();
+        (event.kind, event.data["name"].as_str().unwrap_or_default().to_owned(), event.data["usage"].clone())
+    };
+    look_home(&test, &ada).await;
+    test.storage.state().free -= GIB;
+    look_home(&test, &ada).await;
+    test.app.spaces.look_at(&physics).await.unwrap();
+    test.storage.state().directory = Some((85, Limit::At(100)));
+    look_home(&test, &ada).await;
+    test.storage.state().mood = StorageMood::Away;
+    test.app.spaces.look_at(&physics).await.unwrap();
+
+    let (kind, name, usage) = next(&mut hers).await;
+    assert_eq!((kind, name.as_str()), (EventKind::Space, "home-ada"));
+    assert!(usage.get("used_bytes").is_none() && usage["source"] == "file_system");
+    // That others have written to the same file system was no news.
+    assert_eq!(next(&mut hers).await.1, "physics");
+    assert_eq!(next(&mut hers).await.0, EventKind::Notice, "of the level, as ever");
+    let (_, name, usage) = next(&mut hers).await;
+    assert_eq!((name.as_str(), &usage["used_bytes"], &usage["level"]), ("home-ada", &85.into(), &"warning".into()));
+    assert_eq!(next(&mut hers).await.1, "physics", "it cannot be looked at");
+    // All of it was passed on before this, and this is the first that the others hear.
+    events.publish(EventKind::Notice, None, None, json!({"name": "end"})).await;
+    for stream in &mut others {
+        let (kind, name, _) = loop {
+            let told = next(stream).await;
+            // A level is told to all programs of its owner's and to admins.
+            if told.1 == "end" || told.0 != EventKind::Notice {
+                break told;
+            }
+        };
+        assert_eq!((kind, name.as_str()), (EventKind::Notice, "end"));
+    }
+    assert_eq!(events.listening().len(), 2, "ada and grace");
+    drop(hers);
+    assert_eq!(events.listening(), [grace.user.id]);
+}

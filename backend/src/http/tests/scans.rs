@@ -1,0 +1,203 @@
+//! What takes the room, over HTTP: kept, gone on with, and nobody else's.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use eirene_core::{Space, SpaceOwner, SpaceState, Username};
+use eirene_files_protocol::{
+    Answer as Said, Channel, FromFiles, Hello, KnownDirectory, Measured, OpenedSpace, Outcome, Part, RelativePath,
+    Scan, Scanned, ToFiles, Verb, Walked,
+};
+use serde_json::json;
+
+use super::files::{euid, real};
+use super::*;
+use crate::services::files::path::AskedPath;
+use crate::services::operations::Operations;
+use crate::services::scans::Scans;
+use crate::services::spaces::testing::a_space;
+use crate::testing::FilesStandIn;
+
+/// What a process answers to the scan of this number, which may be nothing.
+type Answers = Arc<dyn Fn(usize, &Scan) -> Option<(Vec<Measured>, Scanned)> + Send + Sync>;
+
+/// A process that does nothing but answer scans; what it was asked is kept.
+fn measures(answers: Answers, asked: &Arc<Mutex<Vec<Scan>>>) -> FilesStandIn {
+    let (asked, number) = (Arc::clone(asked), Arc::new(AtomicUsize::new(0)));
+    Arc::new(move |_: Username, channel: Channel| {
+        let mut buffer = Vec::new();
+        let say = |frame: FromFiles| {
+            let _ = channel.send(&frame.encode().unwrap(), None);
+        };
+        while let Ok(Some(packet)) = channel.receive(&mut buffer) {
+            match ToFiles::decode(packet.bytes).unwrap() {
+                ToFiles::Open(open) => {
+                    let opened = open.spaces.iter().map(|open| OpenedSpace { number: open.number, problem: None });
+                    say(FromFiles::Hello(Hello { uid: euid(), landlock: None, spaces: opened.collect() }));
+                }
+                ToFiles::Request(request, Verb::Scan(scan)) => {
+                    let answer = answers(number.fetch_add(1, Ordering::SeqCst), &scan);
+                    asked.lock().unwrap().push(scan);
+                    if let Some((measured, scanned)) = answer {
+                        say(FromFiles::More(request, Part::Measured(measured)));
+                        say(FromFiles::Reply(request, Outcome::Done(Said::Scanned(scanned))));
+                    }
+                }
+                ToFiles::Request(..) => return,
+                ToFiles::Cancel(request) => {
+                    say(FromFiles::Reply(request, Outcome::Problem(eirene_files_protocol::Code::Cancelled.into())));
+                }
+            }
+        }
+    })
+}
+
+fn measured(text: &str, bytes: u64) -> Measured {
+    let path = if text.is_empty() { RelativePath::default() } else { RelativePath::parse(text.as_bytes()).unwrap() };
+    let directory = KnownDirectory { path, device: 1, inode: 100 + bytes };
+    Measured { directory, bytes, entries: 1, own_bytes: 0, own_entries: 0 }
+}
+
+fn scanned(complete: bool, met: &[u32]) -> Scanned {
+    Scanned { complete, met: met.to_vec(), approximate: false, walked: Walked::default() }
+}
+
+impl Server {
+    async fn sizes(&self, person: &Person, query: &str) -> Value {
+        let answer = self.get(person, &format!("/scan{query}")).await;
+        assert_eq!(answer.status, StatusCode::OK, "{query}: {}", answer.body);
+        answer.json()
+    }
+}
+
+fn listed(sizes: &Value) -> Vec<(&str, u64)> {
+    let items = sizes["items"].as_array().unwrap();
+    items.iter().map(|item| (item["path"].as_str().unwrap(), item["bytes"].as_u64().unwrap())).collect()
+}
+
+#[tokio::test]
+async fn what_takes_the_room_is_measured_listed_and_measured_anew() {
+    let server = Server::start().await;
+    let (ada, home) = server.ada_at_home(real()).await;
+    std::fs::create_dir_all(home.join("d/e")).unwrap();
+    std::fs::create_dir_all(home.join("small")).unwrap();
+    std::fs::write(home.join("d/e/large"), vec![1; 1 << 20]).unwrap();
+    assert_eq!(server.sizes(&ada, "").await["state"], "never");
+
+    let scan = server.send_json(&ada, "POST", "/scan", &json!({})).await;
+    assert_eq!(server.over(&ada, &scan).await["state"], "done");
+    let sizes = server.sizes(&ada, "").await;
+    assert_eq!((&sizes["state"], &sizes["files_done"]), (&"done".into(), &4.into()), "{sizes}");
+    assert!(sizes.get("operation").is_none() && sizes["as_of"].is_string());
+    assert_eq!(listed(&sizes).iter().map(|(path, _)| *path).collect::<Vec<_>>(), ["d", "small"]);
+    let below = server.sizes(&ada, "?path=d").await;
+    assert_eq!(listed(&below)[0].0, "d/e");
+    assert!(below["directory"]["bytes"].as_u64().unwrap() >= 1 << 20);
+    assert_eq!(listed(&server.sizes(&ada, "?limit=1").await).len(), 1);
+
+    // What went and what came; measured in a part alone, the whole holds it too.
+    std::fs::remove_dir_all(home.join("d/e")).unwrap();
+    server.test.clock.advance_s(60);
+    let scan = server.send_json(&ada, "POST", "/scan", &json!({"path": "d"})).await;
+    assert_eq!(server.over(&ada, &scan).await["state"], "done");
+    let whole = server.sizes(&ada, "").await;
+    assert!(whole["directory"]["bytes"].as_u64().unwrap() < 1 << 20, "{whole}");
+    assert_eq!(listed(&server.sizes(&ada, "?path=d").await), []);
+    std::fs::remove_dir_all(home.join("small")).unwrap();
+    server.test.clock.advance_s(60);
+    let scan = server.send_json(&ada, "POST", "/scan", &json!({})).await;
+    assert_eq!(server.over(&ada, &scan).await["state"], "done");
+    let whole = server.sizes(&ada, "").await;
+    assert_eq!(listed(&whole).iter().map(|(path, _)| *path).collect::<Vec<_>>(), ["d"]);
+    assert_eq!(whole["files_done"], 1, "d alone is left");
+    for (query, field) in [("?limit=0", "limit"), ("?limit=1001", "limit"), ("?path=..", "path"), ("?x=y", "x")] {
+        let answer = server.get(&ada, &format!("/scan{query}")).await;
+        assert_eq!((answer.status.as_u16(), answer.fields()), (422, vec![field.to_owned()]), "{query}");
+    }
+}
+
+#[tokio::test]
+async fn what_somebody_had_measured_is_theirs_also_in_a_space_of_several() {
+    let server = Server::start().await;
+    let (ada, _) = server.ada_at_home(real()).await;
+    let (grace, admin) = (server.grace().await, server.admin().await);
+    let scan = server.send_json(&ada, "POST", "/scan", &json!({})).await;
+    server.over(&ada, &scan).await;
+    for other in [&grace, &admin] {
+        for (method, path) in [
+            ("GET", "/api/v1/spaces/home-ada/scan?path=.."),
+            ("POST", "/api/v1/spaces/home-ada/scan"),
+            ("GET", "/api/v1/spaces/not-there/scan?path=.."),
+        ] {
+            let answer = server.portal(Ask::new(method, path).bearer(other).json(&json!({}))).await;
+            assert_eq!(answer.status, StatusCode::NOT_FOUND, "{method} {path}: {}", answer.body);
+        }
+    }
+    // A space of everybody: each sees what their own process saw.
+    let data = Space { name: "data".parse().unwrap(), ..a_space(SpaceOwner::Everybody) };
+    let data = server.test.app.db.insert_space(data).await.unwrap();
+    let kept = server.test.app.config.server.state_dir.join("scans");
+    let of = |person: &Person| kept.join(format!("{}-{}.scan", data.id, person.actor.user.id));
+    let adas = std::fs::read_dir(&kept).unwrap().next().unwrap().unwrap().path();
+    std::fs::copy(adas, of(&ada)).unwrap();
+    let state = async |person: &Person| {
+        let answer = server.portal(Ask::get("/api/v1/spaces/data/scan").bearer(person)).await;
+        answer.json()["state"].as_str().unwrap().to_owned()
+    };
+    assert_eq!((state(&ada).await, state(&grace).await), ("done".to_owned(), "never".to_owned()));
+    let reads = server.with_scopes(&ada, &Scope::DEFAULT).await;
+    assert_eq!(server.get(&reads, "/scan").await.status, StatusCode::FORBIDDEN);
+
+    // It goes with the space.
+    server.test.app.scans.clear().await.unwrap();
+    assert!(of(&ada).exists());
+    let gone = Space { state: SpaceState::Gone, ..data.clone() };
+    assert!(server.test.app.db.update_space(&gone).await.unwrap());
+    server.test.app.scans.clear().await.unwrap();
+    assert!(!of(&ada).exists());
+    assert_eq!(server.sizes(&ada, "").await["state"], "done", "and her home's is kept");
+}
+
+#[tokio::test]
+async fn what_was_measured_when_the_portal_ended_is_gone_on_with_and_not_measured_again() {
+    let server = Server::start().await;
+    let asked = Arc::default();
+    let answers: Answers = Arc::new(|number, _| match number {
+        0 => Some((vec![measured("a/b", 5), measured("a", 10)], scanned(false, &[]))),
+        1 => None,
+        _ => Some((vec![measured("c", 3), measured("", 4)], scanned(true, &[0]))),
+    });
+    let (ada, _) = server.ada_at_home(measures(answers, &asked)).await;
+    let accepted = server.send_json(&ada, "POST", "/scan", &json!({})).await;
+    assert_eq!(accepted.status, StatusCode::ACCEPTED);
+    let again = server.send_json(&ada, "POST", "/scan", &json!({"path": "a"})).await;
+    assert_eq!(again.header("location"), accepted.header("location"), "one at a time");
+    while asked.lock().unwrap().len() < 2 {
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+    let sizes = server.sizes(&ada, "").await;
+    assert_eq!((&sizes["state"], listed(&sizes)), (&"running".into(), vec![("a", 10)]));
+    assert_eq!((&sizes["dirs_done"], &sizes["bytes_done"]), (&2.into(), &10.into()));
+
+    // Another portal finds what the first has left, as after a kill: nothing told it to end.
+    let app = &server.test.app;
+    let clock: Arc<dyn eirene_core::Clock> = Arc::clone(&app.clock);
+    let operations =
+        Operations::new(app.db.clone(), Arc::clone(&clock), app.events.clone(), Arc::new(|_: &_| json!({})));
+    let kept = app.config.server.state_dir.join("scans");
+    let next = Scans::new(app.db.clone(), clock, app.files.clone(), operations, kept);
+    assert_eq!(next.go_on().await, 1);
+    let sizes = loop {
+        let sizes = next.sizes(&ada.actor, &"home".parse().unwrap(), &AskedPath::default(), 9).await.unwrap();
+        if sizes.as_of.is_some() && sizes.operation.is_none() {
+            break sizes;
+        }
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    };
+    let known: Vec<_> = asked.lock().unwrap()[2].known.iter().map(|known| known.path.as_bytes().to_vec()).collect();
+    assert_eq!(known, [b"a".to_vec()]);
+    assert_eq!(sizes.here.unwrap().bytes, 14, "with what was known");
+    assert_eq!(sizes.items.iter().map(|item| item.bytes).collect::<Vec<_>>(), [10, 3]);
+    assert_eq!(next.go_on().await, 0, "it is over");
+}
