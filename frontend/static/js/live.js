@@ -91,13 +91,18 @@ function open() {
   stream.addEventListener("open", () => {
     connection(true);
     // Whatever happened between the page and the stream is in the parts by now.
-    on("state");
+    for (const kind of ["state", "space", "operation"]) on(kind);
   });
   stream.addEventListener("state", (event) => {
     seen = event.lastEventId || seen;
     on("state");
   });
   stream.addEventListener("nodes", () => on("state"));
+  stream.addEventListener("space", () => on("space"));
+  stream.addEventListener("operation", (event) => {
+    seen = event.lastEventId || seen;
+    on("operation");
+  });
   // Time is nearly over: the parts say so, and a screen reader says it for what is on this page.
   stream.addEventListener("notice", (event) => {
     seen = event.lastEventId || seen;

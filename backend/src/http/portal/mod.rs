@@ -16,6 +16,8 @@ mod pages;
 mod runs;
 pub mod samples;
 mod session;
+mod sizes;
+mod spaces;
 mod start;
 #[cfg(test)]
 mod tests;
@@ -179,6 +181,15 @@ listed_routes! {
     GET "/spaces/{space}/trash/{id}/delete" => files::delete_page;
     POST "/spaces/{space}/trash/{id}/delete" => files::delete;
 
+    GET "/spaces" => spaces::list;
+    GET "/spaces/{space}" => spaces::page;
+    GET "/fragments/spaces" => spaces::list_fragment;
+    GET "/fragments/spaces/{space}" => spaces::fragment;
+    GET "/spaces/{space}/sizes" => sizes::page;
+    POST "/spaces/{space}/sizes" => sizes::start;
+    POST "/spaces/{space}/sizes/stop" => sizes::stop;
+    GET "/fragments/spaces/{space}/sizes" => sizes::fragment;
+
     GET "/account" => account::page;
     POST "/account/tokens" => account::make_token;
     GET "/account/tokens/{id}/delete" => account::delete_token_page;
@@ -198,5 +209,6 @@ listed_routes! {
     GET "/admin/runs" => admin::runs::page;
     GET "/fragments/admin/runs" => admin::runs::fragment;
     GET "/admin/nodes" => admin::nodes::page;
+    GET "/admin/storage" => admin::storage::page;
     GET "/admin/audit" => admin::audit::page;
 }

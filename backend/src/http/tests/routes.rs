@@ -101,6 +101,16 @@ const TABLE: &[(&str, &str, [u16; 4])] = &[
     ("GET", "/fragments/runs/{id}", [303, 404, 200, 200]),
     ("GET", "/live/runs/{id}/events", [303, 404, 200, 200]),
     ("GET", "/live/runs/{id}/logs", [303, 404, 200, 200]),
+    // Pages of spaces: ada's home is for others not there, and an admin sees what it uses.
+    ("GET", "/spaces", [303, 200, 200, 200]),
+    ("GET", "/fragments/spaces", [303, 200, 200, 200]),
+    ("GET", "/spaces/{space}", [303, 404, 200, 200]),
+    ("GET", "/fragments/spaces/{space}", [303, 404, 200, 200]),
+    // What takes the room in it is hers alone.
+    ("GET", "/spaces/{space}/sizes", [303, 404, 200, 404]),
+    ("POST", "/spaces/{space}/sizes", [401, 404, 303, 404]),
+    ("POST", "/spaces/{space}/sizes/stop", [401, 404, 303, 404]),
+    ("GET", "/fragments/spaces/{space}/sizes", [303, 404, 200, 404]),
     // Pages of ada's token.
     ("GET", "/account/tokens/{id}/delete", [303, 404, 200, 404]),
     ("POST", "/account/tokens/{id}/delete", [401, 404, 303, 404]),
@@ -118,6 +128,7 @@ const TABLE: &[(&str, &str, [u16; 4])] = &[
     ("GET", "/admin/runs", [303, 404, 404, 200]),
     ("GET", "/fragments/admin/runs", [303, 404, 404, 200]),
     ("GET", "/admin/nodes", [303, 404, 404, 200]),
+    ("GET", "/admin/storage", [303, 404, 404, 200]),
     ("GET", "/admin/audit", [303, 404, 404, 200]),
     // The API.
     ("GET", "/api/v1/me", [401, 200, 200, 200]),

@@ -133,6 +133,13 @@ async fn what_somebody_had_measured_is_theirs_also_in_a_space_of_several() {
             let answer = server.portal(Ask::new(method, path).bearer(other).json(&json!({}))).await;
             assert_eq!(answer.status, StatusCode::NOT_FOUND, "{method} {path}: {}", answer.body);
         }
+        for path in ["/spaces/home-ada/sizes", "/fragments/spaces/home-ada/sizes?path=d"] {
+            assert_eq!(server.portal(Ask::get(path).cookie(other)).await.status, StatusCode::NOT_FOUND, "{path}");
+        }
+        for path in ["/spaces/home-ada/sizes", "/spaces/home-ada/sizes/stop"] {
+            let answer = server.portal(Ask::new("POST", path).form(other, &[])).await;
+            assert_eq!(answer.status, StatusCode::NOT_FOUND, "{path}");
+        }
     }
     // A space of everybody: each sees what their own process saw.
     let data = Space { name: "data".parse().unwrap(), ..a_space(SpaceOwner::Everybody) };
@@ -200,4 +207,41 @@ async fn what_was_measured_when_the_portal_ended_is_gone_on_with_and_not_measure
     assert_eq!(sizes.here.unwrap().bytes, 14, "with what was known");
     assert_eq!(sizes.items.iter().map(|item| item.bytes).collect::<Vec<_>>(), [10, 3]);
     assert_eq!(next.go_on().await, 0, "it is over");
+}
+
+#[tokio::test]
+async fn measuring_can_be_ended_and_gone_on_with_on_its_page() {
+    let server = Server::start().await;
+    let asked = Arc::default();
+    let answers: Answers = Arc::new(|number, _| match number {
+        0 => Some((vec![measured("a", 10)], scanned(false, &[]))),
+        1 => None,
+        _ => Some((vec![measured("", 1)], scanned(true, &[0]))),
+    });
+    let (ada, _) = server.ada_at_home(measures(answers, &asked)).await;
+    let page = || async { server.portal(Ask::get("/spaces/home-ada/sizes").cookie(&ada)).await };
+    let until = async |text: &str| loop {
+        let shown = page().await;
+        assert_eq!(shown.status, StatusCode::OK);
+        if shown.body.contains(text) {
+            break shown;
+        }
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    };
+    let words = eirene_words::words();
+    assert!(page().await.body.contains(&words.get("my_spaces.sizes_page.never")));
+    let begin = server.portal(Ask::new("POST", "/spaces/home-ada/sizes").form(&ada, &[])).await;
+    assert_eq!((begin.status, begin.header("location")), (StatusCode::SEE_OTHER, "/spaces/home-ada/sizes"));
+    let shown = until("?path=a\"").await;
+    assert!(shown.body.contains("/spaces/home-ada/sizes/stop") && shown.body.contains("http-equiv=\"refresh\""));
+    let stop = server.portal(Ask::new("POST", "/spaces/home-ada/sizes/stop").form(&ada, &[])).await;
+    assert_eq!(stop.status, StatusCode::SEE_OTHER);
+    let shown = until(&words.get("my_spaces.sizes_page.go_on")).await;
+    assert!(!shown.body.contains("http-equiv=\"refresh\""));
+    // What was ended is not gone on with by itself.
+    assert_eq!(server.test.app.scans.go_on().await, 0);
+    server.portal(Ask::new("POST", "/spaces/home-ada/sizes").form(&ada, &[])).await;
+    until(&words.get("my_spaces.sizes_page.again")).await;
+    assert_eq!(asked.lock().unwrap()[2].known.len(), 1);
+    assert_eq!(server.sizes(&ada, "").await["directory"]["bytes"], 11);
 }

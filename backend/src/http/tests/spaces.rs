@@ -225,3 +225,67 @@ async fn an_admin_sets_limits_and_each_try_is_written_down() {
     ];
     assert_eq!(written, expected);
 }
+
+#[tokio::test]
+async fn pages_say_in_words_what_is_not_known_and_warn_where_room_is_short() {
+    let server = Server::start().await;
+    let (ada, grace, admin) = (server.ada().await, server.grace().await, server.admin().await);
+    let page = async |person: &Person, path: &str| {
+        let answer = server.portal(Ask::get(path).cookie(person)).await;
+        assert_eq!(answer.status, StatusCode::OK, "{path}: {}", answer.body);
+        answer.body
+    };
+    let words = eirene_words::words();
+    assert!(page(&ada, "/spaces").await.contains(&words.get("my_spaces.never")));
+    server.look(&ada).await;
+    let list = page(&ada, "/spaces").await;
+    assert!(list.contains(&words.get("my_spaces.silent")) && list.contains(&words.get("my_spaces.why.not_enabled")));
+    assert!(list.contains("href=\"/spaces/home-ada/files\"") && list.contains("href=\"/spaces/home-ada/sizes\""));
+    assert!(!page(&ada, "/").await.contains("href=\"/spaces\">See"), "there is room, as far as anybody knows");
+
+    server.test.storage.state().directory = Some((96, Limit::At(100)));
+    server.look(&ada).await;
+    let one = page(&ada, "/spaces/home-ada").await;
+    assert!(one.contains("96\u{a0}bytes of 100\u{a0}bytes") && one.contains(&words.get("my_spaces.level.critical")));
+    assert!(one.contains("<polyline") && one.contains("data-live=\"/fragments/spaces/home-ada\""));
+    assert!(page(&ada, "/").await.contains("Little room is left in Home."));
+    assert!(page(&ada, "/sessions/new").await.contains(&words.get("my_spaces.dashboard_link")));
+    assert!(page(&ada, "/fragments/spaces/home-ada").await.starts_with("<section"));
+
+    // For others there is none; an admin sees what it uses, and no way into it.
+    for path in ["/spaces/home-ada", "/fragments/spaces/home-ada"] {
+        assert_eq!(server.portal(Ask::get(path).cookie(&grace)).await.status, StatusCode::NOT_FOUND, "{path}");
+    }
+    assert!(!page(&grace, "/spaces").await.contains("home-ada"));
+    let seen = page(&admin, "/spaces/home-ada").await;
+    assert!(seen.contains("96\u{a0}bytes") && !seen.contains("/spaces/home-ada/files"));
+    assert!(!seen.contains("/spaces/home-ada/sizes"));
+
+    server.test.storage.state().mood = StorageMood::Away;
+    server.look(&ada).await;
+    let away = page(&ada, "/spaces").await;
+    assert!(away.contains("96\u{a0}bytes") && away.contains("what is shown was seen before"));
+}
+
+#[tokio::test]
+async fn admins_have_a_page_of_the_storage_whatever_it_can_tell() {
+    let server = Server::start().await;
+    let (ada, admin) = (server.ada().await, server.admin().await);
+    let page = async || server.portal(Ask::get("/admin/storage").cookie(&admin)).await.body;
+    let words = eirene_words::words();
+    assert!(page().await.contains(&words.get("storage_page.never")));
+    server.test.app.storage.look().await;
+    server.look(&ada).await;
+    let shown = page().await;
+    for key in ["no_findings", "not_of_this", "nobody_counts"] {
+        assert!(shown.contains(&words.get(&format!("storage_page.{key}"))), "{key}: {shown}");
+    }
+    server.test.storage.state().directory = Some((99, Limit::At(100)));
+    server.look(&ada).await;
+    server.test.storage.state().mood = StorageMood::Away;
+    server.test.app.storage.look().await;
+    let shown = page().await;
+    assert!(shown.contains(&words.get("storage_page.broken")) && shown.contains("does not answer"), "{shown}");
+    assert!(shown.contains("href=\"/spaces/home-ada\"") && !shown.contains(&words.get("storage_page.nobody_counts")));
+    assert_eq!(server.portal(Ask::get("/admin/storage").cookie(&ada)).await.status, StatusCode::NOT_FOUND);
+}

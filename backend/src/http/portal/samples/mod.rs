@@ -7,6 +7,7 @@ mod files;
 mod runs;
 mod sessions;
 mod starting;
+mod storage;
 
 use jiff::Timestamp;
 
@@ -69,6 +70,9 @@ impl Samples {
         self.sessions()?;
         self.runs()?;
         self.starting()?;
+        self.spaces()?;
+        self.sizes()?;
+        self.storage()?;
         self.account()?;
         self.files()?;
         self.admin()?;

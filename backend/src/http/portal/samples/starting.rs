@@ -13,6 +13,7 @@ use crate::http::portal::views::FormError;
 use crate::http::portal::views::cluster::{FreeFragment, FreeView};
 use crate::http::portal::views::layout::{Notice, Place, Tone};
 use crate::http::portal::views::run::{RunInput, StartRunPage};
+use crate::http::portal::views::space::SpacesNotice;
 use crate::http::portal::views::start::{
     DashboardPage, Ground, HomeNotice, StartInput, StartPage, Verdict, VerdictFragment,
 };
@@ -90,7 +91,14 @@ impl Samples {
             let presets = ground.presets("", &key);
             self.add(
                 name,
-                &DashboardPage { layout: layout.live("/live/events", 15), live, earlier, free: free.clone(), presets },
+                &DashboardPage {
+                    layout: layout.live("/live/events", 15),
+                    spaces: SpacesNotice::of(words, &if live.is_empty() { Vec::new() } else { self.seen()? }),
+                    live,
+                    earlier,
+                    free: free.clone(),
+                    presets,
+                },
             )?;
         }
 

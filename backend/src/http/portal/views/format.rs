@@ -36,6 +36,33 @@ pub(crate) fn gib(mib: u64) -> String {
     if tenth == 0 { whole.to_string() } else { format!("{whole}.{tenth}") }
 }
 
+/// A size on disk with at most one decimal, by the largest unit of which there is one.
+pub(crate) fn bytes(words: &Words, bytes: u64) -> String {
+    const UNITS: [&str; 5] = ["unit.kib", "unit.mib", "unit.gib", "unit.tib", "unit.pib"];
+    if bytes < 1024 {
+        return words.count("unit.byte", bytes);
+    }
+    // What rounds up to 1024 of a unit is one of the next.
+    let exponent = UNITS.len().min(bytes.ilog2() as usize / 10);
+    let tenths = |exponent: usize| (u128::from(bytes) * 10 + (1 << (10 * exponent - 1))) >> (10 * exponent);
+    let exponent = if tenths(exponent) >= 10_240 { UNITS.len().min(exponent + 1) } else { exponent };
+    let (whole, tenth) = (tenths(exponent) / 10, tenths(exponent) % 10);
+    let text = if tenth == 0 { whole.to_string() } else { format!("{whole}.{tenth}") };
+    words.fill(UNITS[exponent - 1], &[("n", &text)])
+}
+
+/// A number with its thousands apart.
+pub(crate) fn number(n: u64) -> String {
+    let digits = n.to_string();
+    let first = (digits.len() - 1) % 3 + 1;
+    let (mut out, rest) = (digits[..first].to_owned(), &digits[first..]);
+    for group in rest.as_bytes().chunks(3) {
+        out.push('\u{202f}');
+        out.extend(group.iter().map(|digit| char::from(*digit)));
+    }
+    out
+}
+
 /// A duration in days, hours and minutes.
 pub(crate) fn minutes(words: &Words, total: u64) -> String {
     let (days, hours, minutes) = (total / 1440, total % 1440 / 60, total % 60);
@@ -79,6 +106,28 @@ mod tests {
         assert_eq!(minutes(&words, 0), "0 min");
         assert_eq!(minutes(&words, 61), "1 h 1 min");
         assert_eq!(minutes(&words, 2 * 1440), "2 days");
+    }
+
+    #[test]
+    fn sizes_on_disk_have_one_decimal_and_never_1024_of_a_unit() {
+        let words = eirene_words::words();
+        let said = |n| bytes(words, n).replace('\u{a0}', " ");
+        for (size, text) in [
+            (0, "0 bytes"),
+            (1, "1 byte"),
+            (1023, "1023 bytes"),
+            (1024, "1 KiB"),
+            (1536, "1.5 KiB"),
+            ((1 << 20) - 1, "1 MiB"),
+            (10 << 30, "10 GiB"),
+            ((1 << 40) + (1 << 39), "1.5 TiB"),
+            (u64::MAX, "16384 PiB"),
+        ] {
+            assert_eq!(said(size), text);
+        }
+        for (n, text) in [(0, "0"), (999, "999"), (1000, "1 000"), (12_345_678, "12 345 678")] {
+            assert_eq!(number(n).replace('\u{202f}', " "), text);
+        }
     }
 
     #[test]

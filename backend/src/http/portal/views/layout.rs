@@ -82,6 +82,8 @@ pub(crate) enum Place {
     Dashboard,
     /// My runs.
     Runs,
+    /// My spaces.
+    Spaces,
     /// The start form.
     Start,
     /// My account.
@@ -94,22 +96,26 @@ pub(crate) enum Place {
     AllRuns,
     /// Admin: nodes.
     Nodes,
+    /// Admin: the storage.
+    Storage,
     /// Admin: the audit log.
     Audit,
     /// None of them.
     Elsewhere,
 }
 
-const NAV: [(Place, &str, &str); 3] = [
+const NAV: [(Place, &str, &str); 4] = [
     (Place::Dashboard, "/", "nav.dashboard"),
     (Place::Runs, "/runs", "nav.runs"),
+    (Place::Spaces, "/spaces", "nav.spaces"),
     (Place::Start, "/sessions/new", "nav.start"),
 ];
-const ADMIN_NAV: [(Place, &str, &str); 5] = [
+const ADMIN_NAV: [(Place, &str, &str); 6] = [
     (Place::People, "/admin/users", "nav.people"),
     (Place::Sessions, "/admin/sessions", "nav.sessions"),
     (Place::AllRuns, "/admin/runs", "nav.all_runs"),
     (Place::Nodes, "/admin/nodes", "nav.nodes"),
+    (Place::Storage, "/admin/storage", "nav.storage"),
     (Place::Audit, "/admin/audit", "nav.audit"),
 ];
 

@@ -13,7 +13,10 @@ pub(crate) mod run;
 pub(crate) mod session;
 pub(crate) mod shown;
 pub(crate) mod simple;
+pub(crate) mod sizes;
+pub(crate) mod space;
 pub(crate) mod start;
+pub(crate) mod storage;
 
 use eirene_words::Words;
 use serde::Serialize;

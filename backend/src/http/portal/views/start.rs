@@ -12,6 +12,7 @@ use super::cluster::{self, FreeView};
 use super::layout::{Layout, Tone};
 use super::presets::PresetView;
 use super::session::{SessionView, app_label, sentence, size};
+use super::space::SpacesNotice;
 use super::{Choice, Field, FormError, format};
 use crate::http::portal::pages::Page;
 use crate::services::sessions::defaults;
@@ -335,6 +336,8 @@ pub(crate) struct DashboardPage {
     pub(crate) free: FreeView,
     /// Sizes to start with one click; empty when there is no image.
     pub(crate) presets: Vec<PresetView>,
+    /// Spaces that are short of room.
+    pub(crate) spaces: Option<SpacesNotice>,
 }
 
 impl Page for DashboardPage {

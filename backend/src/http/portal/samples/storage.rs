@@ -1,0 +1,273 @@
+//! Spaces, what takes their room, and the admins' storage.
+
+use std::sync::Arc;
+
+use eirene_core::account::Role;
+use eirene_core::space::{Level, SeenUsage, SpaceDesired, StripeHint, Usage, UsageSample, UsageSource};
+use eirene_core::storage::{
+    Bytes, Consistency, DefaultQuota, Files, Known, Limit, Partial, Pool, PoolId, Reach, Role as TargetRole, Room,
+    Target, TargetId, Why,
+};
+use eirene_core::{Space, SpaceId, SpaceKind, SpaceOwner, SpaceState, UserId};
+use eirene_files_protocol::RelativePath;
+use eirene_words::words;
+use jiff::SignedDuration;
+
+use super::{Result, Samples};
+use crate::http::portal::views::layout::Place;
+use crate::http::portal::views::sizes::{SizesFragment, SizesPage, SizesView};
+use crate::http::portal::views::space::{HistoryView, SpaceFragment, SpacePage, SpaceView, SpacesFragment, SpacesPage, details};
+use crate::http::portal::views::storage::StoragePage;
+use crate::services::scans::{Directory, ScanState, Sizes};
+use crate::services::spaces::SpaceSeen;
+use crate::services::spaces::census::Census;
+use crate::services::spaces::trend::Trend;
+use crate::services::storage::Report;
+use crate::services::storage::judge::judge;
+use crate::services::storage::snapshot::{Asked, RootSeen, Snapshot, Trouble, TroubleKind};
+
+const GIB: u64 = 1 << 30;
+
+impl Samples {
+    /// Spaces.
+    pub(super) fn spaces(&mut self) -> Result<()> {
+        let all = self.seen()?;
+        let views: Vec<SpaceView> = all.iter().map(|seen| SpaceView::new(words(), seen, true)).collect();
+        for (name, spaces) in [("spaces", views.clone()), ("spaces-none", Vec::new())] {
+            let layout = self.layout(Place::Spaces, &words().get("my_spaces.title"), Role::Researcher)?;
+            self.add(name, &SpacesPage { layout: layout.live("/live/events", 60), spaces })?;
+        }
+        let history = HistoryView::new(words(), &self.samples());
+        for (at, name) in [(0, "space"), (2, "space-silent"), (3, "space-group")] {
+            let page = SpacePage {
+                layout: self.layout(Place::Spaces, &views[at].title, Role::Researcher)?.live("/live/events", 60),
+                space: views[at].clone(),
+                history: history.clone().filter(|_| at != 2),
+                details: details(words(), &all[at].space, UserId::generate()),
+            };
+            self.add(name, &page)?;
+        }
+        self.add("fragment-spaces", &SpacesFragment { spaces: views.clone() })?;
+        self.add("fragment-space", &SpaceFragment { space: views[0].clone(), history })?;
+        Ok(())
+    }
+
+    /// What takes the room, at every state of measuring.
+    pub(super) fn sizes(&mut self) -> Result<()> {
+        let space = self.space("home-ada", "Home", SpaceKind::Home, self.ada()?)?;
+        let directory = |path: &[u8], bytes: u64| -> Result<Directory> {
+            let path = if path.is_empty() { RelativePath::default() } else { RelativePath::parse(path)? };
+            let (files, at) = (bytes / 1000, self.now);
+            Ok(Directory { path, device: 1, inode: 1, bytes, files, own_bytes: 0, own_files: 0, at })
+        };
+        let long = "a-directory-with-a-very-long-name-and-no-blank-in-it-".repeat(4);
+        let items = vec![
+            directory(b"work/<b>results</b>", 30 * GIB)?,
+            directory("work/\u{202e}backwards\n".as_bytes(), 9 * GIB)?,
+            directory(b"work/\xff\xfe", GIB)?,
+            directory(format!("work/{long}").as_bytes(), 1 << 20)?,
+        ];
+        let cases = [
+            ("sizes", ScanState::Done, Some(directory(b"work", 42 * GIB)?), items.clone()),
+            ("sizes-running", ScanState::Running, None, items),
+            ("sizes-stopped", ScanState::Stopped, Some(directory(b"", 0)?), Vec::new()),
+            ("sizes-never", ScanState::Never, None, Vec::new()),
+        ];
+        for (name, state, here, items) in cases {
+            let sizes = Sizes {
+                state,
+                operation: None,
+                as_of: (state == ScanState::Done).then_some(self.now),
+                directories_done: 7,
+                files_done: 1_234_567,
+                bytes_done: 42 * GIB,
+                approximate: state == ScanState::Done,
+                skipped: u64::from(state == ScanState::Done),
+                path: here.as_ref().map(|here| here.path.clone()).unwrap_or_default(),
+                round: RelativePath::default(),
+                here,
+                items,
+            };
+            let view = SizesView::new(words(), &space, &sizes);
+            let title = words().get("my_spaces.sizes_page.title");
+            let page = SizesPage {
+                layout: self.layout(Place::Spaces, &title, Role::Researcher)?.live("/live/events", 15),
+                lede: words().fill("my_spaces.sizes_page.lede", &[("title", space.title.as_str())]),
+                space_href: "/spaces/home-ada".to_owned(),
+                fragment_href: "/fragments/spaces/home-ada/sizes".to_owned(),
+                sizes: view.clone(),
+            };
+            self.add(name, &page)?;
+            if state == ScanState::Done {
+                let layout = self.layout(Place::Spaces, "", Role::Researcher)?;
+                self.add("fragment-sizes", &SizesFragment { layout, sizes: view })?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The admins' page: a BeeGFS with much that is wrong, and a file system of which little is known.
+    pub(super) fn storage(&mut self) -> Result<()> {
+        let target = |number: u32, reach, consistency, room, free: Known<Bytes>| Target {
+            id: TargetId { role: TargetRole::Storage, number },
+            node: Known::Missing(Why::DidNotAnswer),
+            alias: Some("<i>alias</i>".to_owned()),
+            pool: Some(PoolId(1)),
+            reach,
+            consistency,
+            room,
+            total: Known::Known(Bytes(100 * GIB)),
+            free,
+            inodes_total: Known::Missing(Why::NotSupported),
+            inodes_free: Known::Missing(Why::NotSupported),
+            precision: Bytes(1),
+            inodes_precision: Files(1),
+            last_contact_s: Known::Missing(Why::NotSupported),
+        };
+        let pool = Pool { id: PoolId(1), name: "<b>Default</b>".to_owned(), targets: vec![101, 201], mirrors: vec![] };
+        let missing = Known::Missing(Why::DidNotAnswer);
+        let snapshot = Snapshot {
+            at: Some(self.now),
+            capabilities: None,
+            nodes: Asked::Unsupported,
+            targets: Asked::Got(Partial {
+                value: vec![
+                    target(101, Reach::Online, Consistency::Good, Room::Low, Known::Known(Bytes(4 * GIB))),
+                    target(201, Reach::Offline, Consistency::NeedsResync, Room::Unknown, missing),
+                ],
+                doubts: vec![],
+            }),
+            pools: Asked::Got(Partial { value: vec![pool], doubts: vec![] }),
+            roots: vec![RootSeen {
+                name: "scratch".parse()?,
+                writable: true,
+                file_system: Asked::Failed(Trouble { kind: TroubleKind::Away, text: "no answer".to_owned() }),
+                first: None,
+            }],
+        };
+        let defaults = DefaultQuota {
+            user_size: Known::Known(Limit::At(Bytes(50 * GIB))),
+            user_files: Known::Known(Limit::Unlimited),
+            group_size: Known::Missing(Why::NotEnabled),
+            group_files: Known::Missing(Why::NotEnabled),
+        };
+        let looked = |seen: &SpaceSeen| seen.seen.map(|look| (seen.space.clone(), look));
+        let spaces: Vec<_> = self.seen()?.iter().filter_map(looked).collect();
+        let census = Census {
+            levels: [(Level::Ok, 40), (Level::Warning, 3), (Level::Full, 1)].into(),
+            short: spaces.clone(),
+            largest: spaces,
+        };
+        let empty = (Snapshot::default(), Census::default(), vec![]);
+        let cases = [
+            ("admin-storage", snapshot, census, vec![Ok(defaults)]),
+            ("admin-storage-empty", empty.0, empty.1, empty.2),
+        ];
+        for (name, snapshot, census, defaults) in cases {
+            let findings = judge(&snapshot, [10, 5], self.now);
+            let report = Report { adapter: "beegfs7", snapshot: Arc::new(snapshot), findings };
+            let layout = self.layout(Place::Storage, &words().get("storage_page.title"), Role::Admin)?;
+            self.add(name, &StoragePage::new(words(), layout, &report, &census, &defaults))?;
+        }
+        Ok(())
+    }
+
+    /// Spaces of every kind and level: one that grows, one that is full, one nobody counts, one of a group that is away, one to be made.
+    pub(super) fn seen(&self) -> Result<Vec<SpaceSeen>> {
+        let usage = |used: Option<u64>, limit: Option<Limit<u64>>| Usage {
+            source: UsageSource::ProjectQuota,
+            used_bytes: used.map(Bytes),
+            limit_bytes: limit.map(|limit| limit.map(Bytes)),
+            used_files: used.map(|_| Files(1_234_567)),
+            limit_files: used.map(|_| Limit::At(Files(2_000_000))),
+            total_bytes: Some(Bytes(4000 * GIB)),
+            total_files: None,
+            free_bytes: Some(Bytes(300 * GIB)),
+            free_files: None,
+            missing: None,
+        };
+        let nothing = Trend { bytes_per_day: None, full_at: None, days: 0 };
+        let grows = Trend {
+            bytes_per_day: Some(700 << 20),
+            full_at: Some(self.now + SignedDuration::from_hours(24 * 12)),
+            days: 20,
+        };
+        let silent = Usage { source: UsageSource::FileSystem, missing: Some(Why::NotEnabled), ..usage(None, None) };
+        let group = Usage { source: UsageSource::BeegfsGroup, ..usage(Some(5 * GIB), Some(Limit::Unlimited)) };
+        let seen = |space: Space, usage: Option<Usage>, level, own_level, trend| SpaceSeen {
+            space,
+            seen: usage.map(|usage| SeenUsage { usage, level, told: Level::Ok, seen_at: self.now }),
+            trend,
+            own_level,
+        };
+        let home = self.space("home-ada", "Home", SpaceKind::Home, self.ada()?)?;
+        let full = Space {
+            expires_at: Some(self.now + SignedDuration::from_hours(24 * 3)),
+            hint: StripeHint::LargeSequential,
+            ..self.space("scratch-ada", "Scratch", SpaceKind::Scratch, self.ada()?)?
+        };
+        let data = self.space(
+            "imagenet",
+            "A shared collection of pictures with a rather long title",
+            SpaceKind::Shared,
+            SpaceOwner::Everybody,
+        )?;
+        let physics = Space {
+            undetermined: true,
+            ..self.space("physics", "<b>Physics</b>", SpaceKind::Project, SpaceOwner::Group("physics".parse()?))?
+        };
+        let wanted = Space {
+            state: SpaceState::Wanted,
+            ..self.space("new-project", "New", SpaceKind::Project, SpaceOwner::Group("new".parse()?))?
+        };
+        Ok(vec![
+            seen(home, Some(usage(Some(42 * GIB), Some(Limit::At(50 * GIB)))), Level::Critical, Level::Warning, grows),
+            seen(full, Some(usage(Some(101 * GIB), Some(Limit::At(100 * GIB)))), Level::Full, Level::Full, nothing),
+            seen(data, Some(silent), Level::Unknown, Level::Unknown, nothing),
+            seen(physics, Some(group), Level::Ok, Level::Ok, Trend { bytes_per_day: Some(0), ..nothing }),
+            seen(wanted, None, Level::Unknown, Level::Unknown, nothing),
+        ])
+    }
+
+    fn ada(&self) -> Result<SpaceOwner> {
+        Ok(SpaceOwner::Person { id: UserId::generate(), name: "ada".parse()? })
+    }
+
+    fn space(&self, name: &str, title: &str, kind: SpaceKind, owner: SpaceOwner) -> Result<Space> {
+        Ok(Space {
+            id: SpaceId::generate(),
+            serial: 7,
+            name: name.parse()?,
+            kind,
+            title: title.parse()?,
+            root: "project".parse()?,
+            owner,
+            writable: true,
+            hint: StripeHint::Usual,
+            desired: SpaceDesired::Present,
+            state: SpaceState::Present,
+            undetermined: false,
+            reason: None,
+            made_at: None,
+            limit_bytes: Limit::Unlimited,
+            limit_files: Limit::Unlimited,
+            expires_at: None,
+            warned: vec![],
+            retired_at: None,
+            remove_after: None,
+            created_at: self.now,
+            version: 1,
+        })
+    }
+
+    /// A month of growth with a day of tidying up.
+    fn samples(&self) -> Vec<UsageSample> {
+        let sample = |day: u64| UsageSample {
+            at: self.now - SignedDuration::from_hours(24 * (30 - i64::try_from(day).unwrap_or(0))),
+            used_bytes: Bytes(if day < 20 { (30 + day) * GIB } else { (10 + day) * GIB }),
+            used_files: Some(Files(1000 * day)),
+            limit_bytes: Some(Bytes(50 * GIB)),
+        };
+        (0..=30).map(sample).collect()
+    }
+}

@@ -1,0 +1,68 @@
+//! Spaces: the list, and one space's page.
+
+use axum::extract::{Path, State};
+use axum::response::IntoResponse as _;
+use eirene_core::SpaceName;
+
+use super::views::layout::Place;
+use super::views::space::{HistoryView, SpaceFragment, SpacePage, SpaceView, SpacesFragment, SpacesPage, details};
+use super::{Shown, layout, show, words};
+use crate::app::App;
+use crate::error::AppError;
+use crate::http::extract::SignedIn;
+use crate::services::spaces::SpaceSeen;
+
+/// Seconds after which a browser without scripts looks again.
+const REFRESH_S: u32 = 60;
+/// Days of the history.
+const DAYS: u32 = 30;
+
+/// The name of a space as it stands in an address; what is no name is not there.
+pub(super) fn name(text: &str) -> Result<SpaceName, AppError> {
+    text.parse().map_err(|_| AppError::NotFound)
+}
+
+/// `GET /spaces`
+pub(crate) async fn list(State(app): State<App>, signed_in: SignedIn) -> Shown {
+    let spaces = mine(&app, &signed_in).await?;
+    let layout = layout(&signed_in, Place::Spaces, &words().get("my_spaces.title")).live("/live/events", REFRESH_S);
+    Ok(show(&SpacesPage { layout, spaces })?.into_response())
+}
+
+/// `GET /fragments/spaces`
+pub(crate) async fn list_fragment(State(app): State<App>, signed_in: SignedIn) -> Shown {
+    let spaces = mine(&app, &signed_in).await?;
+    Ok(show(&SpacesFragment { spaces })?.into_response())
+}
+
+async fn mine(app: &App, signed_in: &SignedIn) -> Result<Vec<SpaceView>, AppError> {
+    let spaces = app.spaces.list(&signed_in.actor).await?;
+    // What is in one's list is what one may use.
+    Ok(spaces.iter().map(|seen| SpaceView::new(words(), seen, true)).collect())
+}
+
+/// `GET /spaces/{space}`
+pub(crate) async fn page(State(app): State<App>, signed_in: SignedIn, Path(text): Path<String>) -> Shown {
+    let (seen, space, history) = one(&app, &signed_in, &text).await?;
+    let layout = layout(&signed_in, Place::Spaces, &space.title).live("/live/events", REFRESH_S);
+    let details = details(words(), &seen.space, signed_in.actor.user.id);
+    Ok(show(&SpacePage { layout, space, history, details })?.into_response())
+}
+
+/// `GET /fragments/spaces/{space}`
+pub(crate) async fn fragment(State(app): State<App>, signed_in: SignedIn, Path(text): Path<String>) -> Shown {
+    let (_, space, history) = one(&app, &signed_in, &text).await?;
+    Ok(show(&SpaceFragment { space, history })?.into_response())
+}
+
+async fn one(
+    app: &App,
+    signed_in: &SignedIn,
+    text: &str,
+) -> Result<(SpaceSeen, SpaceView, Option<HistoryView>), AppError> {
+    let seen = app.spaces.get(&signed_in.actor, &name(text)?).await?;
+    let samples = app.spaces.samples(&signed_in.actor, &seen.space.name, DAYS).await?;
+    let may_open = app.spaces.may_open(&signed_in.actor, &seen.space).await;
+    let view = SpaceView::new(words(), &seen, may_open);
+    Ok((seen, view, HistoryView::new(words(), &samples)))
+}

@@ -1,0 +1,560 @@
+//! Spaces: what each uses and may use, in words where there is no number, and how it grows.
+
+use eirene_core::space::{Level, SeenUsage, StripeHint, Usage, UsageSample, UsageSource};
+use eirene_core::storage::{Limit, Why};
+use eirene_core::{Space, SpaceKind, SpaceOwner, SpaceState, UserId};
+use eirene_words::Words;
+use jiff::Timestamp;
+use serde::Serialize;
+
+use super::format::{self, Time};
+use super::layout::{Layout, Tone};
+use super::session::Chip;
+use crate::http::portal::pages::Page;
+use crate::services::spaces::SpaceSeen;
+use crate::services::spaces::trend::Trend;
+
+/// Growth that is not worth a word, bytes a day.
+const STILL: u64 = 1 << 20;
+/// The chart's size in its own units.
+const CHART: (f64, f64) = (600.0, 140.0);
+/// Rows of the table of days.
+const MOST_DAYS: usize = 31;
+
+/// How much of something is used.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub(crate) struct Meter {
+    /// Of what.
+    pub(crate) label: String,
+    /// How much, in words.
+    pub(crate) text: String,
+    /// The same in per cent, for a bar; none where there is no limit to draw it against.
+    pub(crate) percent: Option<u8>,
+    /// The bar's colour.
+    pub(crate) tone: Tone,
+}
+
+/// A space on a page.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct SpaceView {
+    /// Name, in addresses.
+    pub(crate) name: String,
+    /// What people read.
+    pub(crate) title: String,
+    /// What it is for.
+    pub(crate) kind: String,
+    /// Its page.
+    pub(crate) href: String,
+    /// Where what is in it is looked through; empty for whoever may not.
+    pub(crate) files_href: String,
+    /// Where it is said what takes the room; empty likewise.
+    pub(crate) sizes_href: String,
+    /// How full it is.
+    pub(crate) chip: Option<Chip>,
+    /// What is used; empty before the first look.
+    pub(crate) meters: Vec<Meter>,
+    /// What else is to be said of the numbers, a sentence each.
+    pub(crate) remarks: Vec<String>,
+    /// How it grows, a sentence each.
+    pub(crate) trend: Vec<String>,
+    /// When it expires; empty where it does not.
+    pub(crate) expires: String,
+    /// Why what is shown may be over; empty when it is not.
+    pub(crate) doubt: String,
+    /// When it was looked at.
+    pub(crate) as_of: Option<Time>,
+}
+
+impl SpaceView {
+    /// Shows `seen`; `may_open` says whether whoever looks may also see what is in it.
+    pub(crate) fn new(words: &Words, seen: &SpaceSeen, may_open: bool) -> Self {
+        let SpaceSeen { space, seen: look, trend, own_level } = seen;
+        let href = format!("/spaces/{}", space.name);
+        let may_open = may_open && space.state == SpaceState::Present;
+        let below = |what: &str| if may_open { format!("{href}/{what}") } else { String::new() };
+        let usage = look.map(|look| look.usage);
+        Self {
+            name: space.name.to_string(),
+            title: space.title.to_string(),
+            kind: kind(words, space.kind),
+            files_href: below("files"),
+            sizes_href: below("sizes"),
+            href,
+            chip: look.map(|look| level_chip(words, look.level)),
+            meters: usage.map(|usage| meters(words, &usage, *own_level)).unwrap_or_default(),
+            remarks: remarks(words, look.as_ref(), *own_level),
+            trend: if usage.is_some_and(|usage| counts(&usage)) { trend_words(words, *trend) } else { Vec::new() },
+            expires: space
+                .expires_at
+                .map(|at| words.fill("my_spaces.expires", &[("date", &date(at))]))
+                .unwrap_or_default(),
+            doubt: doubt(words, space),
+            as_of: look.map(|look| Time::new(look.seen_at)),
+        }
+    }
+}
+
+/// What a space is for.
+fn kind(words: &Words, kind: SpaceKind) -> String {
+    words.get(match kind {
+        SpaceKind::Home => "my_spaces.kinds.home",
+        SpaceKind::Project => "my_spaces.kinds.project",
+        SpaceKind::Scratch => "my_spaces.kinds.scratch",
+        SpaceKind::Shared => "my_spaces.kinds.shared",
+    })
+}
+
+/// How full something is, as a chip.
+pub(crate) fn level_chip(words: &Words, level: Level) -> Chip {
+    let key = match level {
+        Level::Unknown => "my_spaces.level.unknown",
+        Level::Ok => "my_spaces.level.ok",
+        Level::Warning => "my_spaces.level.warning",
+        Level::Critical => "my_spaces.level.critical",
+        Level::Full => "my_spaces.level.full",
+    };
+    Chip { label: words.get(key), tone: tone(level) }
+}
+
+fn tone(level: Level) -> Tone {
+    match level {
+        Level::Unknown => Tone::Doubt,
+        Level::Ok => Tone::Good,
+        Level::Warning => Tone::Wait,
+        Level::Critical | Level::Full => Tone::Bad,
+    }
+}
+
+/// Why a number is not known, in a sentence.
+pub(crate) fn why(words: &Words, why: Why) -> String {
+    words.get(match why {
+        Why::NotSupported => "my_spaces.why.not_supported",
+        Why::NotEnabled => "my_spaces.why.not_enabled",
+        Why::Refused => "my_spaces.why.refused",
+        Why::NotUnderstood => "my_spaces.why.not_understood",
+        Why::NeverMeasured => "my_spaces.why.never_measured",
+        // And what a later storage may say, which has no words yet.
+        _ => "my_spaces.why.did_not_answer",
+    })
+}
+
+/// Whether the numbers are the space's own, and not the file system's.
+fn counts(usage: &Usage) -> bool {
+    usage.used_bytes.is_some() && !matches!(usage.source, UsageSource::FileSystem | UsageSource::Nothing)
+}
+
+fn meters(words: &Words, usage: &Usage, own_level: Level) -> Vec<Meter> {
+    if !counts(usage) {
+        return Vec::new();
+    }
+    let size = |bytes: u64| format::bytes(words, bytes);
+    let bytes = (usage.used_bytes.map(|n| n.0), usage.limit_bytes.map(|limit| limit.map(|n| n.0)));
+    let files = (usage.used_files.map(|n| n.0), usage.limit_files.map(|limit| limit.map(|n| n.0)));
+    let of_bytes = meter(words, "my_spaces.used", bytes, own_level, "my_spaces.used_only", size);
+    // Of a storage that says nothing of files beyond their number, nothing is missed.
+    let of_files = meter(words, "my_spaces.files", files, own_level, "my_spaces.files_used", format::number);
+    of_bytes.into_iter().chain(of_files).collect()
+}
+
+fn meter(
+    words: &Words,
+    label: &'static str,
+    (used, limit): (Option<u64>, Option<Limit<u64>>),
+    own_level: Level,
+    no_limit_said: &'static str,
+    shown: impl Fn(u64) -> String,
+) -> Option<Meter> {
+    let used = used?;
+    let (text, percent) = match limit {
+        Some(Limit::At(most)) => (
+            words.fill("my_spaces.used_of", &[("used", &shown(used)), ("limit", &shown(most))]),
+            Some(crate::services::spaces::level::percent(used, most).min(100)),
+        ),
+        Some(Limit::Unlimited) => (words.fill("my_spaces.used_free", &[("used", &shown(used))]), None),
+        None => (words.fill(no_limit_said, &[("used", &shown(used))]), None),
+    };
+    Some(Meter { label: words.get(label), text, percent, tone: tone(own_level) })
+}
+
+fn remarks(words: &Words, look: Option<&SeenUsage>, own_level: Level) -> Vec<String> {
+    let Some(SeenUsage { usage, level, .. }) = look else { return vec![words.get("my_spaces.never")] };
+    let mut said = Vec::new();
+    if !counts(usage) {
+        said.push(words.get("my_spaces.silent"));
+    }
+    if let Some(missing) = usage.missing {
+        said.push(why(words, missing));
+    }
+    match usage.source {
+        UsageSource::BeegfsUser => said.push(words.get("my_spaces.whole_storage")),
+        UsageSource::BeegfsGroup => said.push(words.get("my_spaces.whole_group")),
+        UsageSource::ProjectQuota | UsageSource::FileSystem | UsageSource::Nothing => {}
+    }
+    if let (Some(free), false) = (usage.free_bytes, counts(usage)) {
+        said.push(words.fill("my_spaces.free", &[("free", &format::bytes(words, free.0))]));
+    }
+    if *level > own_level.max(Level::Ok) {
+        said.push(words.get("my_spaces.all_full"));
+    }
+    said
+}
+
+fn trend_words(words: &Words, trend: Trend) -> Vec<String> {
+    let Some(daily) = trend.bytes_per_day else { return vec![words.get("my_spaces.trend_unknown")] };
+    let size = [("size", format::bytes(words, daily.unsigned_abs()))];
+    let size = size.each_ref().map(|(name, text)| (*name, text.as_str()));
+    let grows = match daily {
+        still if still.unsigned_abs() < STILL => words.get("my_spaces.trend_still"),
+        grows if grows > 0 => words.fill("my_spaces.trend_grows", &size),
+        _ => words.fill("my_spaces.trend_shrinks", &size),
+    };
+    let full = trend.full_at.map(|at| words.fill("my_spaces.full_on", &[("date", &date(at))]));
+    [grows].into_iter().chain(full).collect()
+}
+
+/// A day, for people; the hour would say more than is known.
+fn date(at: Timestamp) -> String {
+    at.strftime("%-d %B %Y").to_string()
+}
+
+fn doubt(words: &Words, space: &Space) -> String {
+    match (&space.reason, space.undetermined) {
+        (Some(reason), _) => super::session::sentence(reason.text.as_str()),
+        (None, true) => words.get("my_spaces.undetermined"),
+        (None, false) => String::new(),
+    }
+}
+
+/// A line about a space.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub(crate) struct Fact {
+    /// About what.
+    pub(crate) label: String,
+    /// What is so.
+    pub(crate) value: String,
+}
+
+/// What else there is to know of a space; `me` is whoever looks.
+pub(crate) fn details(words: &Words, space: &Space, me: UserId) -> Vec<Fact> {
+    let owner = match &space.owner {
+        SpaceOwner::Person { id, .. } if *id == me => words.get("my_spaces.owner_you"),
+        SpaceOwner::Person { name, .. } => words.fill("my_spaces.owner_person", &[("name", name.as_str())]),
+        SpaceOwner::Group(group) => words.fill("my_spaces.owner_group", &[("name", group.as_str())]),
+        SpaceOwner::Everybody => words.get("my_spaces.owner_all"),
+    };
+    let hint = match space.hint {
+        StripeHint::Usual => None,
+        StripeHint::SmallFiles => Some("my_spaces.hint_small_files"),
+        StripeHint::LargeSequential => Some("my_spaces.hint_large_sequential"),
+    };
+    let state = match space.state {
+        SpaceState::Wanted => Some("my_spaces.state_wanted"),
+        SpaceState::Retired => Some("my_spaces.state_retired"),
+        SpaceState::Present | SpaceState::Gone => None,
+    };
+    let may = if space.writable && space.owner != SpaceOwner::Everybody {
+        "my_spaces.may_write"
+    } else {
+        "my_spaces.may_read"
+    };
+    let mounted = (space.kind == SpaceKind::Home).then_some("my_spaces.mounted_home");
+    let fact = |label: &str, value: String| Fact { label: words.get(label), value };
+    let maybe = |label: &str, key: Option<&str>| key.map(|key| fact(label, words.get(key)));
+    [
+        Some(fact("my_spaces.name", space.name.to_string())),
+        Some(fact("my_spaces.kind", kind(words, space.kind))),
+        Some(fact("my_spaces.owner", owner)),
+        Some(fact("my_spaces.may", words.get(may))),
+        maybe("my_spaces.mounted", mounted),
+        maybe("my_spaces.hint", hint),
+        maybe("my_spaces.state", state),
+        Some(fact("my_spaces.since", date(space.created_at))),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
+}
+
+/// A day of a space's history.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub(crate) struct DayView {
+    /// Which.
+    pub(crate) day: String,
+    /// What was used at its end.
+    pub(crate) used: String,
+    /// How many files; empty where nobody counted.
+    pub(crate) files: String,
+}
+
+/// What a space used in the last days, as a picture and as a table.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct HistoryView {
+    /// The picture in words.
+    pub(crate) text: String,
+    /// The line: points of the picture.
+    pub(crate) points: String,
+    /// How high the limit is in the picture; none where there is none, or where it would press everything else flat.
+    pub(crate) limit: Option<String>,
+    /// The days, the newest first.
+    pub(crate) days: Vec<DayView>,
+}
+
+impl HistoryView {
+    /// Shows samples in the order of time; none where there are none.
+    pub(crate) fn new(words: &Words, samples: &[UsageSample]) -> Option<Self> {
+        let (first, last) = (samples.first()?, samples.last()?);
+        let size = |sample: &UsageSample| format::bytes(words, sample.used_bytes.0);
+        let most = samples.iter().max_by_key(|sample| sample.used_bytes.0)?;
+        let values = [("first", size(first)), ("last", size(last)), ("most", size(most))];
+        let values = values.each_ref().map(|(name, text)| (*name, text.as_str()));
+        let limit = last.limit_bytes.map(|limit| limit.0).filter(|limit| *limit / 4 <= most.used_bytes.0);
+        let top = most.used_bytes.0.max(limit.unwrap_or(0)).max(1);
+        let begin = first.at.as_second();
+        let span = (last.at.as_second() - begin).max(1);
+        let point = |sample: &UsageSample| {
+            let along = ratio((sample.at.as_second() - begin).unsigned_abs(), span.unsigned_abs());
+            format!("{:.1},{:.1}", along * CHART.0, height(sample.used_bytes.0, top))
+        };
+        // One sample is a line too.
+        let end = (samples.len() == 1).then(|| format!("{:.1},{:.1}", CHART.0, height(last.used_bytes.0, top)));
+        let mut days: Vec<(String, &UsageSample)> = Vec::new();
+        for sample in samples {
+            let day = date(sample.at);
+            match days.last_mut() {
+                Some((same, of_day)) if *same == day => *of_day = sample,
+                _ => days.push((day, sample)),
+            }
+        }
+        Some(Self {
+            text: words.fill("my_spaces.history_chart", &values),
+            points: samples.iter().map(point).chain(end).collect::<Vec<_>>().join(" "),
+            limit: limit.map(|limit| format!("{:.1}", height(limit, top))),
+            days: days
+                .into_iter()
+                .rev()
+                .take(MOST_DAYS)
+                .map(|(day, sample)| DayView {
+                    day,
+                    used: size(sample),
+                    files: sample.used_files.map(|files| format::number(files.0)).unwrap_or_default(),
+                })
+                .collect(),
+        })
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a picture of a few hundred points")]
+fn ratio(part: u64, whole: u64) -> f64 {
+    part as f64 / whole as f64
+}
+
+/// How far from the top of the picture a value is, with room for the line's own width.
+fn height(value: u64, top: u64) -> f64 {
+    let room = CHART.1 - 4.0;
+    2.0 + room - ratio(value, top) * room
+}
+
+/// My spaces.
+#[derive(Debug, Serialize)]
+pub(crate) struct SpacesPage {
+    /// Frame.
+    pub(crate) layout: Layout,
+    /// The spaces, the home first.
+    pub(crate) spaces: Vec<SpaceView>,
+}
+
+impl Page for SpacesPage {
+    const TEMPLATE: &'static str = "pages/spaces.html";
+}
+
+/// My spaces by themselves.
+#[derive(Debug, Serialize)]
+pub(crate) struct SpacesFragment {
+    /// The spaces, the home first.
+    pub(crate) spaces: Vec<SpaceView>,
+}
+
+impl Page for SpacesFragment {
+    const TEMPLATE: &'static str = "fragments/spaces.html";
+}
+
+/// One space.
+#[derive(Debug, Serialize)]
+pub(crate) struct SpacePage {
+    /// Frame.
+    pub(crate) layout: Layout,
+    /// The space.
+    pub(crate) space: SpaceView,
+    /// What it used.
+    pub(crate) history: Option<HistoryView>,
+    /// What else there is to know.
+    pub(crate) details: Vec<Fact>,
+}
+
+impl Page for SpacePage {
+    const TEMPLATE: &'static str = "pages/space.html";
+}
+
+/// What changes on a space's page, by itself.
+#[derive(Debug, Serialize)]
+pub(crate) struct SpaceFragment {
+    /// The space.
+    pub(crate) space: SpaceView,
+    /// What it used.
+    pub(crate) history: Option<HistoryView>,
+}
+
+impl Page for SpaceFragment {
+    const TEMPLATE: &'static str = "fragments/space.html";
+}
+
+/// The dashboard's line about spaces that are short of room.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct SpacesNotice {
+    /// How bad the worst is.
+    pub(crate) tone: Tone,
+    /// Which.
+    pub(crate) text: String,
+}
+
+impl SpacesNotice {
+    /// Of spaces; none when there is room in all of them.
+    pub(crate) fn of(words: &Words, spaces: &[SpaceSeen]) -> Option<Self> {
+        let level = |seen: &SpaceSeen| seen.seen.map_or(Level::Unknown, |seen| seen.level);
+        let short: Vec<&SpaceSeen> = spaces.iter().filter(|seen| level(seen) >= Level::Warning).collect();
+        let worst = short.iter().map(|seen| level(seen)).max()?;
+        let names: Vec<&str> = short.iter().map(|seen| seen.space.title.as_str()).collect();
+        Some(Self { tone: tone(worst), text: words.fill("my_spaces.dashboard", &[("names", &names.join(", "))]) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use eirene_core::storage::{Bytes, Files};
+    use eirene_words::words;
+
+    use super::*;
+    use crate::services::spaces::testing::{a_space, person};
+    use crate::testing::start_time;
+
+    fn usage(used: Option<u64>, limit: Option<Limit<u64>>) -> Usage {
+        Usage {
+            source: UsageSource::ProjectQuota,
+            used_bytes: used.map(Bytes),
+            limit_bytes: limit.map(|limit| limit.map(Bytes)),
+            used_files: None,
+            limit_files: None,
+            total_bytes: Some(Bytes(1 << 40)),
+            total_files: None,
+            free_bytes: Some(Bytes(1 << 30)),
+            free_files: None,
+            missing: None,
+        }
+    }
+
+    fn seen(usage: Option<Usage>, level: Level, own_level: Level) -> SpaceSeen {
+        let me = UserId::generate();
+        SpaceSeen {
+            space: a_space(person(me, "ada")),
+            seen: usage.map(|usage| SeenUsage { usage, level, told: Level::Ok, seen_at: start_time() }),
+            trend: Trend { bytes_per_day: None, full_at: None, days: 0 },
+            own_level,
+        }
+    }
+
+    fn shown(usage: Option<Usage>, level: Level) -> SpaceView {
+        SpaceView::new(words(), &seen(usage, level, level), true)
+    }
+
+    #[test]
+    fn a_number_that_is_missing_is_words_and_no_bar() {
+        let never = shown(None, Level::Unknown);
+        assert!(never.meters.is_empty() && never.chip.is_none() && never.trend.is_empty());
+        assert_eq!(never.remarks, [words().get("my_spaces.never")]);
+
+        let silent = Usage { source: UsageSource::FileSystem, missing: Some(Why::NotEnabled), ..usage(None, None) };
+        let silent = shown(Some(silent), Level::Unknown);
+        assert!(silent.meters.is_empty() && silent.trend.is_empty(), "{silent:?}");
+        assert_eq!(silent.remarks[..2], [words().get("my_spaces.silent"), words().get("my_spaces.why.not_enabled")]);
+        assert!(silent.remarks[2].starts_with("1\u{a0}GiB are free"), "{silent:?}");
+
+        let no_limit = shown(Some(usage(Some(5), None)), Level::Unknown);
+        assert_eq!((no_limit.meters.len(), no_limit.meters[0].percent), (1, None));
+        let unlimited = shown(Some(usage(Some(5), Some(Limit::Unlimited))), Level::Ok);
+        assert_eq!(unlimited.meters[0].percent, None);
+        assert_eq!(unlimited.remarks, Vec::<String>::new());
+    }
+
+    #[test]
+    fn a_bar_ends_at_its_limit_and_says_by_its_colour_how_full_the_space_itself_is() {
+        let full = shown(Some(usage(Some(300), Some(Limit::At(100)))), Level::Full);
+        assert_eq!((full.meters[0].percent, full.meters[0].tone), (Some(100), Tone::Bad));
+        let files = Usage {
+            used_files: Some(Files(81)),
+            limit_files: Some(Limit::At(Files(100))),
+            ..usage(Some(1), Some(Limit::At(100)))
+        };
+        let view = shown(Some(files), Level::Warning);
+        assert_eq!(view.meters.iter().map(|meter| meter.percent).collect::<Vec<_>>(), [Some(1), Some(81)]);
+
+        let others = seen(Some(usage(Some(1), Some(Limit::At(100)))), Level::Critical, Level::Ok);
+        let view = SpaceView::new(words(), &others, true);
+        assert_eq!((view.meters[0].tone, view.chip.unwrap().tone), (Tone::Good, Tone::Bad));
+        assert_eq!(view.remarks, [words().get("my_spaces.all_full")]);
+    }
+
+    #[test]
+    fn growth_is_said_with_the_day_it_ends() {
+        let trend = |daily, full_at| trend_words(words(), Trend { bytes_per_day: daily, full_at, days: 9 });
+        assert_eq!(trend(None, None), [words().get("my_spaces.trend_unknown")]);
+        assert_eq!(trend(Some(-5), None), [words().get("my_spaces.trend_still")]);
+        assert!(trend(Some(-(5 << 30)), None)[0].contains("shrinks by about 5\u{a0}GiB"));
+        let said = trend(Some(1 << 30), Some(start_time()));
+        assert_eq!(said[1], "At this rate it is full on about 2 January 2026.");
+    }
+
+    #[test]
+    fn whoever_may_not_open_a_space_gets_no_way_in_and_neither_does_anybody_to_one_that_is_not_there() {
+        let mut one = seen(None, Level::Ok, Level::Ok);
+        assert_eq!(SpaceView::new(words(), &one, true).files_href, "/spaces/physics/files");
+        let foreign = SpaceView::new(words(), &one, false);
+        assert!(foreign.files_href.is_empty() && foreign.sizes_href.is_empty() && !foreign.href.is_empty());
+        one.space.state = SpaceState::Retired;
+        assert!(SpaceView::new(words(), &one, true).files_href.is_empty());
+    }
+
+    #[test]
+    fn a_history_stays_in_its_picture_and_has_one_row_a_day() {
+        assert!(HistoryView::new(words(), &[]).is_none());
+        let sample = |hours: i64, used: u64| UsageSample {
+            at: start_time() + jiff::SignedDuration::from_hours(hours),
+            used_bytes: Bytes(used),
+            used_files: Some(Files(1234)),
+            limit_bytes: Some(Bytes(200)),
+        };
+        let view = HistoryView::new(words(), &[sample(0, 0), sample(1, 200), sample(30, 100)]).unwrap();
+        let points: Vec<(f64, f64)> = view
+            .points
+            .split(' ')
+            .map(|point| point.split_once(',').map(|(x, y)| (x.parse().unwrap(), y.parse().unwrap())).unwrap())
+            .collect();
+        assert_eq!((points.len(), points[0], points[2].0), (3, (0.0, 138.0), 600.0));
+        assert!(points.iter().all(|(x, y)| (0.0..=600.0).contains(x) && (2.0..=138.0).contains(y)), "{points:?}");
+        assert_eq!(view.limit.as_deref(), Some("2.0"));
+        assert_eq!(
+            view.days.iter().map(|day| day.used.replace('\u{a0}', " ")).collect::<Vec<_>>(),
+            ["100 bytes", "200 bytes"]
+        );
+        let one = HistoryView::new(words(), &[sample(0, 1)]).unwrap();
+        assert_eq!((one.points.split(' ').count(), one.limit), (2, None), "a far limit presses nothing flat");
+    }
+
+    #[test]
+    fn the_dashboard_has_a_line_only_where_room_is_short() {
+        let full = || seen(Some(usage(Some(1), None)), Level::Full, Level::Full);
+        let good = || seen(Some(usage(Some(1), None)), Level::Ok, Level::Ok);
+        assert!(SpacesNotice::of(words(), &[good(), seen(None, Level::Ok, Level::Ok)]).is_none());
+        let notice = SpacesNotice::of(words(), &[good(), full()]).unwrap();
+        assert_eq!((notice.tone, notice.text.as_str()), (Tone::Bad, "Little room is left in Physics."));
+    }
+}
