@@ -10,8 +10,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use eirene_files_protocol::{
-    Answer, AsyncChannel, Channel, ChannelError, FromFiles, Hello, MOST_ENTRIES, Open, Outcome, Packet, Part, Problem,
-    Progress, RequestNumber, ToFiles, Verb,
+    Answer, AsyncChannel, Channel, ChannelError, FromFiles, Hello, MOST_ENTRIES, MOST_PIECES, MOST_PREVIEW_BYTES, Open,
+    Outcome, Packet, Part, Piece, Problem, Progress, RequestNumber, ToFiles, Verb,
 };
 use tokio::net::UnixStream;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
@@ -202,17 +202,15 @@ impl FilesChannel {
             return Err(end.into());
         }
         let number = RequestNumber(state.next);
-        let bytes_left = if matches!(verb, Verb::Scan(_)) { MOST_SCAN_BYTES } else { MOST_PART_BYTES };
+        let (bytes_left, entries_left) = match &verb {
+            Verb::Scan(_) => (MOST_SCAN_BYTES, MOST_ENTRIES as usize),
+            Verb::Preview(_) => (MOST_PREVIEW_BYTES, MOST_PIECES),
+            _ => (MOST_PART_BYTES, MOST_ENTRIES as usize),
+        };
         let frame = ToFiles::Request(number, verb).encode()?;
         state.next += 1;
         state.last_used = Instant::now();
-        let running = Running {
-            events,
-            bytes_left,
-            entries_left: MOST_ENTRIES as usize,
-            progress: (Instant::now(), 0),
-            _place: place,
-        };
+        let running = Running { events, bytes_left, entries_left, progress: (Instant::now(), 0), _place: place };
         state.running.insert(number, running);
         drop(state);
         // The sender goes only with the channel, whose end the request hears of.
@@ -338,7 +336,11 @@ impl Inner {
             FromFiles::Hello(_) => return Err("it said hello again"),
             FromFiles::More(number, part) => {
                 let running = state.running.get_mut(&number).ok_or(under_way)?;
-                let entries = if let Part::Entries(entries) = &part { entries.len() } else { 1 };
+                let entries = match &part {
+                    Part::Entries(entries) => entries.len(),
+                    Part::Preview(pieces) => pieces.iter().map(weight).sum(),
+                    _ => 1,
+                };
                 let too_much = "its answer has no end";
                 running.bytes_left = running.bytes_left.checked_sub(packet.bytes.len()).ok_or(too_much)?;
                 running.entries_left = running.entries_left.checked_sub(entries).ok_or(too_much)?;
@@ -384,6 +386,11 @@ impl Inner {
             sleep(left).await;
         }
     }
+}
+
+/// What a piece of a preview takes, as [`MOST_PIECES`] counts.
+fn weight(piece: &Piece) -> usize {
+    if let Piece::Row(cells) = piece { 1 + cells.len() } else { 1 }
 }
 
 /// What became of the socket.

@@ -14,7 +14,8 @@ use std::time::{Duration, Instant};
 use eirene_core::{Role, UserId, UserState};
 use eirene_files_protocol::{
     Answer, Channel, Entry, EntryKind, FromFiles, Hello, HostileText, List, Listed, MOST_BYTES, Name, Open, OpenSpace,
-    OpenedSpace, Outcome, Part, Progress, Read, RelativePath, RequestNumber, Sort, SpaceNumber, Stat, ToFiles, Verb,
+    OpenedSpace, Outcome, Part, Piece, Preview, Progress, Read, RelativePath, RequestNumber, Sort, SpaceNumber, Stat,
+    ToFiles, Verb,
 };
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 use tokio::io::AsyncReadExt as _;
@@ -198,6 +199,27 @@ async fn a_hostile_files_process_is_cut_off() {
         tokio::time::timeout(PATIENCE, closed).await.expect(what).unwrap();
         assert!(!channel.is_open() && channel.failed_at().is_some(), "{what}");
         assert!(channel.ask(list()).await.is_err(), "{what}: it is not asked again");
+    }
+}
+
+#[tokio::test]
+async fn a_preview_without_end_is_cut_off() {
+    for (piece, many) in [
+        (Piece::Output, 1000),
+        (Piece::Row(vec![String::new(); 1000]), 1),
+        (Piece::Row(vec![]), 1000),
+        (Piece::Text("x".repeat(60_000)), 1),
+    ] {
+        let flood = Part::Preview(vec![piece.clone(); many]);
+        let (channel, closed) = channel(patient(), move |peer| {
+            let number = peer.request();
+            (0..200).for_each(|_| peer.say(&FromFiles::More(number, flood.clone())));
+        })
+        .await;
+        let preview = Verb::Preview(Preview { space: SpaceNumber(1), path: path("a"), page: 0 });
+        let answer = channel.ask(preview).await;
+        assert!(matches!(answer, Err(FilesError::Broken(_))), "{piece:?}");
+        tokio::time::timeout(PATIENCE, closed).await.unwrap().unwrap();
     }
 }
 

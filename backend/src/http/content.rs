@@ -25,6 +25,16 @@ pub fn secure(response: &mut Response, name: &[u8]) {
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("private, no-store"));
 }
 
+/// Puts the headers on a response whose body is ours and tells of what is in somebody's file: should a browser be led to it, it is nothing
+/// there either, and nobody keeps it.
+pub fn private(response: &mut Response) {
+    response.extensions_mut().insert(UserContent);
+    let headers = response.headers_mut();
+    headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    headers.insert(header::CONTENT_SECURITY_POLICY, HeaderValue::from_static(POLICY));
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("private, no-store"));
+}
+
 /// Says when the content was last changed, where that is a date that can be written.
 pub fn last_modified(headers: &mut HeaderMap, modified: Moment) {
     let printer = jiff::fmt::rfc2822::DateTimePrinter::new();

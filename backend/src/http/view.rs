@@ -3,6 +3,7 @@
 mod file;
 mod file_work;
 mod nodes;
+mod preview;
 mod run;
 mod scan;
 mod space;
@@ -25,6 +26,7 @@ use crate::services::sessions::AdoptedJob;
 
 pub use file::{DetailsView, ListingView};
 pub use file_work::{AclLine, MovedView, OperationView, PermissionsView, RefusedView, TrashedView};
+pub use preview::PreviewView;
 pub use run::RunView;
 pub use scan::ScanView;
 pub use space::{SampleView, SpaceView};

@@ -30,6 +30,8 @@ const METADATA_THREADS: usize = 4;
 const STREAM_THREADS: usize = 10;
 /// Threads for what goes through directories and copies: a second one, so that what is short does not wait for what is long.
 const WORK_THREADS: usize = 2;
+/// Threads for what takes a moment.
+const SHORT_THREADS: usize = 2;
 /// The priority of what nobody waits for. On Linux it is a thread's own, and the disk's scheduler goes by it too.
 const LEAST_PRIORITY: i32 = 19;
 /// The process's data is limited; its threads need little.
@@ -202,6 +204,7 @@ pub fn serve(channel: Channel, settings: &Settings) -> Result<(), StartError> {
     let lanes = Lanes {
         metadata: threads(METADATA_THREADS)?,
         streams: threads(STREAM_THREADS)?,
+        short: threads(SHORT_THREADS)?,
         work: threads(WORK_THREADS)?,
         // Where it may not be made less, it has to share.
         idle: threads_with(1, || {
@@ -220,6 +223,7 @@ pub fn serve(channel: Channel, settings: &Settings) -> Result<(), StartError> {
 struct Lanes {
     metadata: SyncSender<Job>,
     streams: SyncSender<Job>,
+    short: SyncSender<Job>,
     work: SyncSender<Job>,
     idle: SyncSender<Job>,
 }
@@ -280,6 +284,7 @@ fn listen(server: &Arc<Server>, lanes: &Lanes, buffer: &mut Vec<u8>) -> Result<(
                 let queue = match verbs::lane(&verb) {
                     Lane::Metadata => &lanes.metadata,
                     Lane::Streams => &lanes.streams,
+                    Lane::Short => &lanes.short,
                     Lane::Work => &lanes.work,
                     Lane::Idle => &lanes.idle,
                 };

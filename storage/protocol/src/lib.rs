@@ -59,6 +59,12 @@ pub const MOST_KNOWN: usize = 1_000;
 /// Most skipped entries an answer names; the rest is only counted.
 pub const MOST_SKIPPED: usize = 100;
 
+/// Most pieces of one preview, each cell of a table counted too.
+pub const MOST_PIECES: usize = 20_000;
+
+/// Most bytes that the frames of one preview have, all in all.
+pub const MOST_PREVIEW_BYTES: usize = 8 * 1024 * 1024;
+
 /// The trash of a space: its own verbs reach it, no other does.
 pub const TRASH: &[u8] = b".eirene-trash";
 

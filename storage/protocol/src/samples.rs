@@ -84,7 +84,7 @@ pub(crate) fn verbs() -> Vec<Verb> {
             limit: 10,
         }),
         Verb::Scan(Scan { space: SPACE, path: path("a"), known: vec![known()], budget_ms: 60_000 }),
-        Verb::Preview(Preview { space: SPACE, path: path("a") }),
+        Verb::Preview(Preview { space: SPACE, path: path("a"), page: 1 }),
         Verb::TrashOld(TrashOld { space: SPACE, path: path("a"), before: -1, now: i64::MAX, act: true }),
     ]
 }

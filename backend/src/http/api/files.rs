@@ -8,7 +8,7 @@ use axum::body::Body;
 use axum::extract::State;
 use axum::response::{IntoResponse as _, Response};
 use eirene_core::SpaceName;
-use eirene_files_protocol::{Cursor, EntryKind, Name, Sort, Version};
+use eirene_files_protocol::{ArchiveFormat, Cursor, EntryKind, Name, Sort, Version};
 use eirene_words::{say, say_with};
 use futures_util::stream;
 use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
@@ -24,12 +24,12 @@ use crate::http::content;
 use crate::http::extract::{Caller, Id};
 use crate::http::problem::{HttpError, HttpResult};
 use crate::http::range::{self, Decision, Span};
-use crate::http::view::{DetailsView, ListingView, OperationView};
+use crate::http::view::{DetailsView, ListingView, OperationView, PreviewView};
 use crate::services::access::Grant;
 use crate::services::files::long::SearchWish;
 use crate::services::files::outflow::{BrokenOff, Outflow};
 use crate::services::files::path::AskedPath;
-use crate::services::files::reading::{Content, ListWish, Reading};
+use crate::services::files::reading::{Content, ListWish, Reading, archive_name};
 use crate::services::files::trouble::FilesTrouble;
 
 /// Entries of a page when nothing is said.
@@ -70,6 +70,17 @@ pub(crate) enum Format {
     /// POSIX tar.
     #[default]
     Tar,
+    /// Zip, not compressed. It has no links: they are left out, and named with everything else that is in its `SKIPPED.txt`.
+    Zip,
+}
+
+impl From<Format> for ArchiveFormat {
+    fn from(format: Format) -> Self {
+        match format {
+            Format::Tar => Self::Tar,
+            Format::Zip => Self::Zip,
+        }
+    }
 }
 
 /// Which page of which directory.
@@ -135,6 +146,23 @@ pub(crate) struct Pack {
     #[param(inline, default = "tar")]
     #[serde(default)]
     format: Format,
+}
+
+/// What to look at.
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct Sheet {
+    /// The path below the space.
+    #[param(max_length = 4095, nullable = false)]
+    path: Option<String>,
+    /// The same as base64url of its bytes, in place of `path`.
+    #[param(nullable = false)]
+    raw_path: Option<String>,
+    /// Which page of a text; anything else has only the first, 0.
+    #[param(minimum = 0, default = 0, nullable = false)]
+    #[serde(default, deserialize_with = "some_plain")]
+    page: Option<u32>,
 }
 
 impl At {
@@ -298,7 +326,7 @@ fn describe(response: &mut Response, version: &Version, name: &[u8]) {
     content::last_modified(headers, version.modified);
 }
 
-/// A file or a directory with all in it, as one archive. Pipes, sockets, devices and what you may not read are left out.
+/// A file or a directory with all in it, as one archive. Pipes, sockets, devices and what you may not read are left out; a zip says which.
 #[utoipa::path(
     get, path = "/api/v1/spaces/{space}/files/archive", tag = "files",
     params(("space" = String, Path, description = "Name of the space", example = "home"), Pack),
@@ -313,19 +341,40 @@ pub(crate) async fn archive(
     method: Method,
     body::Query(pack): body::Query<Pack>,
 ) -> HttpResult<Response> {
-    let Format::Tar = pack.format;
+    let format = ArchiveFormat::from(pack.format);
     let path = AskedPath::new("path", pack.path, pack.raw_path);
     if method == Method::HEAD {
         let looked = app.files.look(&caller.actor, &space, &path).await?;
         let mut response = Response::new(Body::empty());
         let name = crate::services::files::path::last_name(&looked.path);
-        content::secure(&mut response, &tar(name.as_ref().map_or(space.as_str().as_bytes(), Name::as_bytes)));
+        let name = name.as_ref().map_or(space.as_str().as_bytes(), Name::as_bytes);
+        content::secure(&mut response, &archive_name(name, format));
         return Ok(response);
     }
-    let packed = app.files.archive(&caller.actor, &space, &path).await?;
+    let packed = app.files.archive(&caller.actor, &space, &path, format).await?;
     let grant = app.access.admit(caller.ticket).await?.ok_or(AppError::Unauthenticated)?;
     let mut response = Response::new(flow(&app, grant, Some(packed.first), packed.rest));
-    content::secure(&mut response, &tar(packed.name.as_bytes()));
+    content::secure(&mut response, &packed.name);
+    Ok(response)
+}
+
+/// A file as something to look at: text, the beginning of a table, a notebook's cells, a picture's size, or the first bytes of anything else. It
+/// is parsed by your own process and says nothing but text and numbers; HTML, scripts and SVG in a notebook are left out by name.
+#[utoipa::path(
+    get, path = "/api/v1/spaces/{space}/files/preview", tag = "files",
+    params(("space" = String, Path, description = "Name of the space", example = "home"), Sheet),
+    responses((status = 200, body = PreviewView))
+)]
+pub(crate) async fn preview(
+    State(app): State<App>,
+    caller: Caller,
+    Id(space): Id<SpaceName>,
+    body::Query(sheet): body::Query<Sheet>,
+) -> HttpResult<Response> {
+    let path = AskedPath::new("path", sheet.path, sheet.raw_path);
+    let glance = app.files.preview(&caller.actor, &space, &path, sheet.page.unwrap_or(0)).await?;
+    let mut response = Json(PreviewView::from(glance)).into_response();
+    content::private(&mut response);
     Ok(response)
 }
 
@@ -405,10 +454,6 @@ pub(crate) async fn search(
         limit,
     };
     accepted(app.files.search(&app.operations, &caller.actor, &space, wish).await?)
-}
-
-fn tar(name: &[u8]) -> Vec<u8> {
-    [name, b".tar"].concat()
 }
 
 /// Bytes as a body: it breaks off where the file does, where the right to it ends, and when eirened ends.

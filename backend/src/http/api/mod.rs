@@ -120,6 +120,7 @@ pub(crate) fn parts() -> (Router<App>, utoipa::openapi::OpenApi) {
         .routes(routes!(files::entry))
         .routes(routes!(files::content))
         .routes(routes!(files::archive))
+        .routes(routes!(files::preview))
         .routes(routes!(files::search))
         .routes(routes!(scans::show, scans::start))
         .routes(routes!(changes::make_directory))

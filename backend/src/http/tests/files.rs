@@ -123,7 +123,7 @@ async fn a_directory_is_listed_in_pages_and_names_are_as_they_lie_there() {
         ("/files?path=a&raw_path=YQ", "raw_path"),
         ("/files?x=1", "x"),
         ("/files/content", "path"),
-        ("/files/archive?format=zip", "format"),
+        ("/files/archive?format=rar", "format"),
     ] {
         let answer = server.get(&ada, path).await;
         assert_eq!(answer.status, StatusCode::UNPROCESSABLE_ENTITY, "{path}: {}", answer.body);
@@ -212,12 +212,15 @@ async fn every_byte_of_a_space_is_an_attachment_in_a_sandbox() {
         std::fs::write(home.join(name), page).unwrap();
         let content = format!("{HOME}/files/content?path={name}");
         let archive = format!("{HOME}/files/archive?path={name}");
+        let zip = format!("{archive}&format=zip");
         for ask in [
             Ask::get(&content),
             Ask::new("HEAD", &content),
             Ask::get(&content).with("range", "bytes=0-9").with("accept", "text/html"),
             Ask::get(&archive),
             Ask::new("HEAD", &archive),
+            Ask::get(&zip),
+            Ask::new("HEAD", &zip),
         ] {
             let answer = server.portal(ask.bearer(&ada)).await;
             assert!(answer.status.is_success(), "{name}: {}", answer.body);
@@ -263,6 +266,7 @@ pub(super) fn about(path: &str) -> Vec<(&'static str, String, Value)> {
         get("/entry"),
         get("/content"),
         get("/archive"),
+        get("/preview"),
         get("/permissions"),
         ("POST", "/files/directories".into(), json!({"path": path})),
         ("POST", "/files/move".into(), json!({"items": [{"path": path, "to": "b"}]})),

@@ -2,6 +2,7 @@
 
 mod api;
 mod app;
+mod file_looks;
 mod file_pages;
 mod file_processes;
 mod files;

@@ -165,6 +165,7 @@ const TABLE: &[(&str, &str, [u16; 4])] = &[
     ("GET", "/api/v1/spaces/{space}/files/entry", [401, 404, 200, 404]),
     ("GET", "/api/v1/spaces/{space}/files/content", [401, 404, 200, 404]),
     ("GET", "/api/v1/spaces/{space}/files/archive", [401, 404, 200, 404]),
+    ("GET", "/api/v1/spaces/{space}/files/preview", [401, 404, 200, 404]),
     ("GET", "/api/v1/spaces/{space}/files/permissions", [401, 404, 200, 404]),
     ("PUT", "/api/v1/spaces/{space}/files/permissions", [401, 404, 200, 404]),
     ("POST", "/api/v1/spaces/{space}/files/directories", [401, 404, 201, 404]),

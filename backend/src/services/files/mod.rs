@@ -5,6 +5,7 @@ pub mod changing;
 pub mod long;
 pub mod outflow;
 pub mod path;
+pub mod preview;
 pub mod reading;
 pub mod trouble;
 
@@ -45,6 +46,8 @@ struct Inner {
     audit: Audit,
     roots: BTreeMap<RootName, PathBuf>,
     transfers_of_one: Places<UserId>,
+    /// Previews under way: each is held whole for a moment.
+    glances_of_one: Places<UserId>,
     transfers: Arc<Semaphore>,
 }
 
@@ -103,6 +106,7 @@ impl Files {
             audit,
             roots: config.spaces.roots.iter().map(|root| (root.name.clone(), root.path.clone())).collect(),
             transfers_of_one: Places::new(config.files.transfers_per_person as usize),
+            glances_of_one: Places::new(preview::MOST_AT_ONCE),
             transfers: Arc::new(Semaphore::new(config.files.transfers as usize)),
         };
         Self { inner: Arc::new(inner) }

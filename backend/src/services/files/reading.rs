@@ -82,8 +82,8 @@ pub struct Reading {
 /// An archive, from its first bytes on.
 #[derive(Debug)]
 pub struct Packed {
-    /// What it is called, without its ending.
-    pub name: Name,
+    /// What it is called, with its ending.
+    pub name: Vec<u8>,
     /// The first bytes.
     pub first: Bytes,
     /// The others.
@@ -135,19 +135,35 @@ impl Files {
         Ok(Content { within, path })
     }
 
-    /// A file or a directory with all in it, as one tar archive.
-    pub async fn archive(&self, actor: &Actor, space: &SpaceName, path: &AskedPath) -> Result<Packed, AppError> {
+    /// A file or a directory with all in it, as one archive.
+    pub async fn archive(
+        &self,
+        actor: &Actor,
+        space: &SpaceName,
+        path: &AskedPath,
+        format: ArchiveFormat,
+    ) -> Result<Packed, AppError> {
         let within = self.within(actor, space, Need::Read).await?;
         let path = path.parse()?;
         let whole =
             || Name::parse(within.space.name.as_str().as_bytes()).map_err(|error| AppError::Internal(error.into()));
-        let name = super::path::last_name(&path).map_or_else(whole, Ok)?;
+        let top = super::path::last_name(&path).map_or_else(whole, Ok)?;
+        let name = archive_name(top.as_bytes(), format);
         let place = self.transfer(actor.user.id)?;
-        let verb = Archive { space: within.number(), path, top: name.clone(), format: ArchiveFormat::Tar };
+        let verb = Archive { space: within.number(), path, top, format };
         let (request, stream) = within.begin(Verb::Archive(verb)).await?;
         let (rest, first) = Outflow::new(request, stream, None, place).begun().await?;
         Ok(Packed { name, first, rest })
     }
+}
+
+/// How an archive of what is called so is called.
+pub fn archive_name(top: &[u8], format: ArchiveFormat) -> Vec<u8> {
+    let ending: &[u8] = match format {
+        ArchiveFormat::Tar => b".tar",
+        ArchiveFormat::Zip => b".zip",
+    };
+    [top, ending].concat()
 }
 
 impl Content {

@@ -3,14 +3,16 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use eirene_files_protocol::{CellKind, Piece};
+use eirene_files_protocol::{CellKind, MOST_PIECES, MOST_PREVIEW_BYTES, Piece};
 use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
 /// Most bytes of text of a cell or an output, and of a picture.
 const MOST_TEXT: usize = 64 * 1024;
 const MOST_PICTURE: usize = 4 * 1024 * 1024;
-/// Most bytes of all that is shown.
-const MOST_IN_ALL: usize = 8 * 1024 * 1024;
+/// Most bytes of all that is shown, as JSON has them: the frames around it stay below what a preview may have.
+const MOST_IN_ALL: usize = MOST_PREVIEW_BYTES / 4 * 3;
+/// Most cells and outputs that are shown.
+const MOST_BEGUN: usize = MOST_PIECES / 4;
 /// Bytes of a piece: JSON makes at most six of one.
 const PIECE: usize = 12 * 1024;
 /// Most characters of a media type that is named.
@@ -112,8 +114,7 @@ pub(crate) fn pieces(bytes: &[u8]) -> Option<(Vec<Piece>, bool)> {
         for output in cell.outputs {
             shown.output(&output);
         }
-        if shown.bytes > MOST_IN_ALL {
-            shown.cut = true;
+        if shown.is_full() {
             break;
         }
     }
@@ -124,12 +125,23 @@ pub(crate) fn pieces(bytes: &[u8]) -> Option<(Vec<Piece>, bool)> {
 struct Pieces {
     said: Vec<Piece>,
     bytes: usize,
+    begun: usize,
     cut: bool,
 }
 
 impl Pieces {
+    /// Whether no more is shown.
+    fn is_full(&self) -> bool {
+        self.begun > MOST_BEGUN || self.bytes > MOST_IN_ALL
+    }
+
     fn begin(&mut self, piece: Piece) {
-        self.bytes += 32;
+        self.begun += 1;
+        if self.is_full() {
+            self.cut = true;
+            return;
+        }
+        self.bytes += 32 + if let Piece::Omitted(media) = &piece { in_json(media) } else { 0 };
         self.said.push(piece);
     }
 
@@ -138,7 +150,12 @@ impl Pieces {
         let text = without_escapes(text);
         let shown = &text[..text.floor_char_boundary(most)];
         self.cut |= shown.len() < text.len();
-        self.bytes += shown.len();
+        let bytes = in_json(shown);
+        if self.is_full() || self.bytes + bytes > MOST_IN_ALL {
+            self.cut |= !shown.is_empty();
+            return;
+        }
+        self.bytes += bytes;
         self.said.extend(super::text::pieces(shown, PIECE).map(|piece| Piece::Text(piece.to_owned())));
     }
 
@@ -159,7 +176,9 @@ impl Pieces {
                     self.text(content, MOST_TEXT);
                 }
                 ("image/png" | "image/jpeg" | "image/gif", Some(picture))
-                    if picture.len() <= MOST_PICTURE && is_base64(&picture) && self.bytes <= MOST_IN_ALL =>
+                    if picture.len() <= MOST_PICTURE
+                        && is_base64(&picture)
+                        && self.bytes + picture.len() + 32 <= MOST_IN_ALL =>
                 {
                     self.begin(Piece::Picture(media.clone()));
                     self.text(&Text(Some(picture)), MOST_PICTURE);
@@ -168,6 +187,16 @@ impl Pieces {
             }
         }
     }
+}
+
+/// Bytes of a text in JSON.
+fn in_json(text: &str) -> usize {
+    let bytes = |byte| match byte {
+        b'"' | b'\\' | b'\n' | b'\r' | b'\t' => 2,
+        0..=0x1f => 6,
+        _ => 1,
+    };
+    text.bytes().map(bytes).sum()
 }
 
 /// Text without the sequences that colour a terminal.
@@ -236,6 +265,13 @@ mod tests {
         {
             assert!(super::pieces(bad.as_bytes()).is_none());
         }
+        let cells = |one: &str, many| format!(r#"{{"cells": [{}{one}]}}"#, format!("{one},").repeat(many - 1));
+        let many = cells(r#"{"cell_type": "code", "source": "x"}"#, MOST_PIECES);
+        let (many, cut) = super::pieces(many.as_bytes()).unwrap();
+        assert_eq!((many.len(), cut), (2 * MOST_BEGUN, true));
+        let wide = cells(&format!(r#"{{"cell_type": "code", "source": "{}"}}"#, "\\u0001".repeat(60_000)), 100);
+        let (wide, cut) = super::pieces(wide.as_bytes()).unwrap();
+        assert!(cut && serde_json::to_vec(&wide).unwrap().len() < MOST_PREVIEW_BYTES);
         let evil = r#"{"cells": [{"cell_type": "code", "outputs": [{"data": {"image/png": "\"><script>"}}]}]}"#;
         assert_eq!(super::pieces(evil.as_bytes()).unwrap().0[1], Piece::Omitted("image/png".into()));
     }

@@ -62,6 +62,8 @@ pub(crate) enum Lane {
     Metadata,
     /// What fills or empties a stream.
     Streams,
+    /// What somebody waits for and takes a moment: it never waits behind work, which may go on for hours.
+    Short,
     /// What walks through directories or copies.
     Work,
     /// What nobody waits for: it takes what time the others leave.
@@ -77,11 +79,10 @@ pub(crate) fn lane(verb: &Verb) -> Lane {
         Verb::Copy(_)
         | Verb::EmptyTrash(_)
         | Verb::Delete(_)
-        | Verb::RemovePart(_)
         | Verb::SetPermissions(_)
-        // A preview is parsed: two at once are as much memory as there is for it.
-        | Verb::Preview(_)
         | Verb::Search(_) => Lane::Work,
+        // A preview is parsed: two at once are as much memory as there is for it.
+        Verb::Preview(_) | Verb::RemovePart(_) => Lane::Short,
         Verb::Scan(_) | Verb::TrashOld(_) => Lane::Idle,
         Verb::List(_)
         | Verb::Stat(_)

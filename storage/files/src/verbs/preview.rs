@@ -1,4 +1,4 @@
-//! Shows the beginning of a file: the one place where what people's files say is parsed, in the person's own process.
+//! Shows the beginning of a file, and any other part of a text: the one place where what people's files say is parsed, in the person's own process.
 
 use std::os::fd::OwnedFd;
 
@@ -7,10 +7,11 @@ use eirene_files_protocol::{Answer, Code, Part, Piece, Preview, Previewed, Shown
 
 use crate::beneath::{Last, version};
 use crate::errno::code;
+use crate::preview::text::{Coding, MOST_CHARACTER};
 use crate::preview::{notebook, picture, table, text};
 use crate::server::Job;
 
-/// Most bytes of a text or a table that are looked at.
+/// Most bytes of a text or a table that are looked at, and of a page of a text; even, because characters of UTF-16 begin at even places.
 const MOST_TEXT: usize = 256 * 1024;
 /// The largest notebook that is parsed.
 const MOST_NOTEBOOK: usize = 8 * 1024 * 1024;
@@ -24,24 +25,28 @@ const MOST_FRAME: usize = 16 * 1024;
 pub(super) fn run(job: &Job, wanted: &Preview) -> Result<Answer, Code> {
     let (file, found) = job.space(wanted.space)?.find(&wanted.path, Last::Followed)?.read()?;
     let ends_with = |end: &str| wanted.path.as_bytes().to_ascii_lowercase().ends_with(end.as_bytes());
-    let head = read(job, &file, MOST_TEXT)?;
+    let head = read(job, &file, 0, MOST_TEXT + MOST_CHARACTER)?;
+    let (head, ahead) = (&head[..head.len().min(MOST_TEXT)], &head);
     let is_whole = found.stx_size <= head.len() as u64;
-    let shown = if let Some((media, size)) = picture::look(&head) {
+    let shown = if wanted.page > 0 {
+        later_page(job, &file, found.stx_size, wanted.page, head)?
+    } else if let Some((media, size)) = picture::look(head) {
         Shown::Picture { media: media.into(), size }
     } else if ends_with(".ipynb")
         && found.stx_size <= MOST_NOTEBOOK as u64
-        && let Some((pieces, cut)) = notebook::pieces(&read(job, &file, MOST_NOTEBOOK)?)
+        && let Some((pieces, cut)) = notebook::pieces(&read(job, &file, 0, MOST_NOTEBOOK)?)
     {
         send(job, pieces)?;
         Shown::Notebook { cut }
-    } else if let Some((text, encoding)) = text::decode(&head) {
+    } else if let Some(coding) = Coding::of(head) {
+        let text = coding.read(ahead, MOST_TEXT, true);
         if ends_with(".csv") || ends_with(".tsv") {
             let (rows, cut) = table::rows(&text, is_whole);
             send(job, rows.into_iter().map(Piece::Row))?;
             Shown::Table { cut }
         } else {
             send(job, text::pieces(&text, PIECE).map(|piece| Piece::Text(piece.into())))?;
-            Shown::Text { encoding, cut: !is_whole }
+            Shown::Text { encoding: coding.encoding(), cut: !is_whole }
         }
     } else {
         Shown::Bytes { head: HEXLOWER.encode(&head[..head.len().min(MOST_HEAD)]) }
@@ -49,13 +54,24 @@ pub(super) fn run(job: &Job, wanted: &Preview) -> Result<Answer, Code> {
     Ok(Answer::Previewed(Previewed { version: version(&found), shown }))
 }
 
-/// The beginning of a file.
-fn read(job: &Job, file: &OwnedFd, most: usize) -> Result<Vec<u8>, Code> {
+/// A page of a text behind the first; how it is read is said by the file's `head`.
+fn later_page(job: &Job, file: &OwnedFd, size: u64, number: u32, head: &[u8]) -> Result<Shown, Code> {
+    let begin = u64::from(number) * MOST_TEXT as u64;
+    let is_picture = picture::look(head).is_some();
+    let coding = Coding::of(head).filter(|_| begin < size && !is_picture).ok_or(Code::OutOfRange)?;
+    let bytes = read(job, file, begin, MOST_TEXT + MOST_CHARACTER)?;
+    let text = coding.read(&bytes, MOST_TEXT, false);
+    send(job, text::pieces(&text, PIECE).map(|piece| Piece::Text(piece.into())))?;
+    Ok(Shown::Text { encoding: coding.encoding(), cut: size > begin + MOST_TEXT as u64 })
+}
+
+/// So many bytes of a file, or as many as there are.
+fn read(job: &Job, file: &OwnedFd, begin: u64, most: usize) -> Result<Vec<u8>, Code> {
     let mut bytes = vec![0; most];
     let mut length = 0;
     while length < most {
         job.cancelled.check()?;
-        let read = rustix::io::retry_on_intr(|| rustix::io::pread(file, &mut bytes[length..], length as u64));
+        let read = rustix::io::retry_on_intr(|| rustix::io::pread(file, &mut bytes[length..], begin + length as u64));
         match read.map_err(code)? {
             0 => break,
             read => length += read,

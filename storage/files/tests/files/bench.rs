@@ -330,7 +330,11 @@ pub(crate) fn archive(path: &[u8]) -> Verb {
 }
 
 pub(crate) fn preview(path: &[u8]) -> Verb {
-    Verb::Preview(Preview { space: SPACE, path: relative(path) })
+    preview_page(path, 0)
+}
+
+pub(crate) fn preview_page(path: &[u8], page: u32) -> Verb {
+    Verb::Preview(Preview { space: SPACE, path: relative(path), page })
 }
 
 pub(crate) fn zip(path: &[u8]) -> Verb {

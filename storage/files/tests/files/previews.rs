@@ -4,7 +4,7 @@ use std::fs::{create_dir, write};
 
 use eirene_files_protocol::{Answer, CellKind, Code, Encoding, Part, Piece, Shown};
 
-use crate::bench::{Portal, Way, World, preview};
+use crate::bench::{Portal, Way, World, preview, preview_page};
 
 fn shown(portal: &mut Portal, path: &str) -> (Vec<Piece>, Shown) {
     let heard = portal.ask(preview(path.as_bytes()));
@@ -65,6 +65,31 @@ fn a_file_is_shown_as_what_its_content_is() {
         assert_eq!(shown(&mut portal, "picture"), (Vec::new(), picture));
         assert_eq!(shown(&mut portal, "binary"), (Vec::new(), Shown::Bytes { head: "ab0001".into() }));
         assert_eq!(portal.ask(preview(b"directory")).code(), Some(Code::IsADirectory));
+    }
+}
+
+#[test]
+fn a_long_text_is_shown_page_by_page() {
+    let world = World::new();
+    let long = "\u{e9}\u{1f980}x".repeat(100_001);
+    write(world.at("long.txt"), &long).unwrap();
+    write(world.at("binary"), vec![0; 600_000]).unwrap();
+    write(world.at("picture"), [b"GIF89a\x03\x00\x02\x00".as_slice(), &[b'x'; 600_000]].concat()).unwrap();
+    world.hand_over(Way::Program);
+    let mut portal = world.portal(Way::Program);
+    let mut paged = String::new();
+    for (page, is_cut) in [(0, true), (1, true), (2, false)] {
+        let heard = portal.ask(preview_page(b"long.txt", page));
+        for part in &heard.parts {
+            let Part::Preview(pieces) = part else { panic!("{part:?}") };
+            paged.push_str(&text(pieces));
+        }
+        let Answer::Previewed(previewed) = heard.done() else { panic!("a preview") };
+        assert_eq!(previewed.shown, Shown::Text { encoding: Encoding::Utf8, cut: is_cut });
+    }
+    assert!(paged == long, "all of it, and nothing twice");
+    for (name, page) in [("long.txt", 3), ("long.txt", u32::MAX), ("binary", 1), ("picture", 1)] {
+        assert_eq!(portal.ask(preview_page(name.as_bytes(), page)).code(), Some(Code::OutOfRange), "{name} {page}");
     }
 }
 

@@ -129,7 +129,7 @@ pub enum Verb {
     Scan(Scan),
     /// Old files into the trash; answers [`Progress`], [`Part::Found`] where nothing is done, and [`Answer::TrashedOld`].
     TrashOld(TrashOld),
-    /// The beginning of a file, to look at; answers [`Part::Preview`] and [`Answer::Previewed`].
+    /// A part of a file, to look at; answers [`Part::Preview`] and [`Answer::Previewed`].
     Preview(Preview),
 }
 

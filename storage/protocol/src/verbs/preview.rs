@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::{SpaceNumber, Version};
 use crate::RelativePath;
 
-/// The beginning of a file, as something to look at.
+/// A part of a file, as something to look at.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Preview {
@@ -13,6 +13,8 @@ pub struct Preview {
     pub space: SpaceNumber,
     /// Which file; links that stay in the space are followed.
     pub path: RelativePath,
+    /// Which part of a text, from 0. Of everything else only the beginning is shown: [`super::Code::OutOfRange`], as behind the end.
+    pub page: u32,
 }
 
 /// A piece of what is shown, in order.
@@ -63,7 +65,7 @@ pub enum Shown {
     Text {
         /// How it was read.
         encoding: Encoding,
-        /// Whether there is more.
+        /// Whether there is more behind it.
         cut: bool,
     },
     /// A table, by its rows.

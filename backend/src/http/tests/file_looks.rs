@@ -1,0 +1,189 @@
+//! What is made of files for people: previews and archives, by the real file process and by one that lies.
+
+use std::collections::BTreeMap;
+use std::io::Read as _;
+
+use eirene_core::Username;
+use eirene_files_protocol::{
+    Answer as Said, Channel, FromFiles, Hello, Moment, OpenedSpace, Outcome, Part, Piece, Previewed, Shown, ToFiles,
+    Version,
+};
+use serde_json::json;
+
+use super::files::{HOME, euid, real};
+use super::*;
+use crate::testing::FilesStandIn;
+
+#[tokio::test]
+async fn a_file_is_shown_as_text_and_numbers_and_never_as_a_document() {
+    let server = Server::start().await;
+    let (ada, home) = server.ada_at_home(real()).await;
+    let long = "<script>alert(1)</script>é\n".repeat(20_000);
+    let notebook = json!({"nbformat": 4, "cells": [
+        {"cell_type": "markdown", "source": ["# <img onerror=x>"]},
+        {"cell_type": "code", "source": "x", "outputs": [
+            {"data": {"text/html": "<script>alert(1)</script>", "image/png": "aGVsbG8=", "text/plain": "x"}},
+        ]},
+    ]});
+    std::fs::write(home.join("page.html"), &long).unwrap();
+    std::fs::write(home.join("table.csv"), "a;b\n1;2\n").unwrap();
+    std::fs::write(home.join("book.ipynb"), notebook.to_string()).unwrap();
+    std::fs::write(home.join("picture.svg"), b"GIF89a\x03\x00\x02\x00").unwrap();
+    std::fs::write(home.join("binary"), [0xAB, 0, 1]).unwrap();
+    std::fs::create_dir(home.join("d")).unwrap();
+    let preview = async |path: &str| {
+        let answer = server.get(&ada, &format!("/files/preview?path={path}")).await;
+        assert_eq!(answer.status, StatusCode::OK, "{path}: {}", answer.body);
+        assert_eq!(answer.header("content-type"), "application/json", "{path}");
+        assert_eq!(answer.header("x-content-type-options"), "nosniff");
+        assert_eq!(answer.header("content-security-policy"), "sandbox; default-src 'none'");
+        assert_eq!(answer.header("cache-control"), "private, no-store");
+        answer.json()
+    };
+    let first = preview("page.html").await;
+    assert_eq!((&first["path"], &first["size_bytes"]), (&"page.html".into(), &long.len().into()));
+    assert_eq!(first["shown"]["encoding"], "utf-8");
+    let tag = server.portal(Ask::new("HEAD", &format!("{HOME}/files/content?path=page.html")).bearer(&ada)).await;
+    assert_eq!(first["etag"], tag.header("etag"));
+    let mut text = String::new();
+    for page in 0.. {
+        let shown = preview(&format!("page.html&page={page}")).await["shown"].take();
+        assert_eq!(shown["kind"], "text");
+        text.push_str(shown["text"].as_str().unwrap());
+        if shown["cut"] == false {
+            break;
+        }
+    }
+    assert!(text == long);
+    let table = preview("table.csv").await;
+    assert_eq!(table["shown"], json!({"kind": "table", "rows": [["a", "b"], ["1", "2"]], "cut": false}));
+    let outputs = json!([
+        {"kind": "picture", "media_type": "image/png", "base64": "aGVsbG8="},
+        {"kind": "omitted", "media_type": "text/html"},
+        {"kind": "text", "text": "x"},
+    ]);
+    let cells = json!([
+        {"kind": "markdown", "source": "# <img onerror=x>", "outputs": []},
+        {"kind": "code", "source": "x", "outputs": outputs},
+    ]);
+    assert_eq!(preview("book.ipynb").await["shown"], json!({"kind": "notebook", "cells": cells, "cut": false}));
+    let picture = json!({"kind": "picture", "media_type": "image/gif", "width": 3, "height": 2});
+    assert_eq!(preview("picture.svg").await["shown"], picture, "by its content, not by its name");
+    assert_eq!(preview("binary").await["shown"], json!({"kind": "bytes", "head": "ab0001"}));
+    for (query, status, code) in [
+        ("path=none", 404, "no_such_path"),
+        ("path=d", 409, "is_a_directory"),
+        ("path=.eirene", 403, "reserved"),
+        ("path=page.html&page=2000", 416, "out_of_range"),
+        ("path=binary&page=1", 416, "out_of_range"),
+        ("path=binary&page=-1", 422, "invalid"),
+        ("path=binary&page=4294967296", 422, "invalid"),
+        ("", 422, "invalid"),
+    ] {
+        let answer = server.get(&ada, &format!("/files/preview?{query}")).await;
+        assert_eq!(
+            (answer.status.as_u16(), &answer.json()["code"]),
+            (status, &code.into()),
+            "{query}: {}",
+            answer.body
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_person_looks_at_so_many_files_at_once_and_no_more() {
+    let server = Server::start().await;
+    let (ada, home) = server.ada_at_home(real()).await;
+    std::fs::write(home.join("a"), "x").unwrap();
+    let places: Vec<_> = (0..4).map(|_| server.test.app.files.place_to_look(ada.actor.user.id).unwrap()).collect();
+    let refused = server.get(&ada, "/files/preview?path=a").await;
+    assert_eq!((refused.status, refused.header("retry-after")), (StatusCode::TOO_MANY_REQUESTS, "5"));
+    assert_eq!(refused.json()["code"], "files_busy");
+    drop(places);
+    for _ in 0..8 {
+        assert_eq!(server.get(&ada, "/files/preview?path=a").await.status, StatusCode::OK);
+    }
+}
+
+/// A process that answers everything with this preview.
+fn shows(pieces: Vec<Piece>, shown: Shown) -> FilesStandIn {
+    Arc::new(move |_: Username, channel: Channel| {
+        let mut buffer = Vec::new();
+        let say = |frame: FromFiles| channel.send(&frame.encode().unwrap(), None).unwrap();
+        while let Ok(Some(packet)) = channel.receive(&mut buffer) {
+            match ToFiles::decode(packet.bytes).unwrap() {
+                ToFiles::Open(open) => {
+                    let opened = open.spaces.iter().map(|open| OpenedSpace { number: open.number, problem: None });
+                    say(FromFiles::Hello(Hello { uid: euid(), landlock: None, spaces: opened.collect() }));
+                }
+                ToFiles::Request(number, _) => {
+                    let moment = Moment { seconds: i64::MAX, nanoseconds: u32::MAX };
+                    let version = Version { device: 1, inode: 2, bytes: u64::MAX, modified: moment, changed: moment };
+                    let previewed = Previewed { version, shown: shown.clone() };
+                    say(FromFiles::More(number, Part::Preview(pieces.clone())));
+                    say(FromFiles::Reply(number, Outcome::Done(Said::Previewed(previewed))));
+                }
+                ToFiles::Cancel(_) => {}
+            }
+        }
+    })
+}
+
+#[tokio::test]
+async fn a_preview_that_is_not_what_it_says_is_none() {
+    let svg = || Shown::Picture { media: "image/svg+xml".into(), size: None };
+    let evil = [
+        (vec![Piece::Output], Shown::Notebook { cut: false }),
+        (vec![Piece::Text("x".into())], Shown::Table { cut: false }),
+        (vec![], svg()),
+        (vec![], Shown::Bytes { head: "<script>".into() }),
+    ];
+    for (pieces, shown) in evil {
+        let server = Server::start().await;
+        let (ada, _) = server.ada_at_home(shows(pieces, shown.clone())).await;
+        let answer = server.get(&ada, "/files/preview?path=a").await;
+        assert_eq!((answer.status.as_u16(), &answer.json()["code"]), (500, &"files_failed".into()), "{shown:?}");
+    }
+    // Numbers that cannot be are left out or said as they are.
+    let server = Server::start().await;
+    let (ada, _) = server.ada_at_home(shows(vec![Piece::Row(vec!["x".into()])], Shown::Table { cut: true })).await;
+    let answer = server.get(&ada, "/files/preview?path=a").await.json();
+    assert_eq!((&answer["modified_at"], &answer["size_bytes"]), (&Value::Null, &u64::MAX.into()));
+    assert_eq!(answer["shown"]["rows"], json!([["x"]]));
+}
+
+#[tokio::test]
+async fn a_zip_is_read_by_others_and_names_what_it_leaves_out() {
+    let server = Server::start().await;
+    let (ada, home) = server.ada_at_home(real()).await;
+    std::fs::create_dir_all(home.join("d/e")).unwrap();
+    std::fs::create_dir(home.join(".eirene")).unwrap();
+    std::fs::write(home.join(".eirene/secret"), "secret").unwrap();
+    std::fs::write(home.join("d/a"), "text").unwrap();
+    std::os::unix::fs::symlink("a", home.join("d/link")).unwrap();
+    let unzip = async |query: &str| {
+        let ask = Ask::get(&format!("{HOME}/files/archive?format=zip{query}")).bearer(&ada).to(PORTAL);
+        let response = server.open(ask).await;
+        assert_eq!(response.status(), StatusCode::OK, "{query}");
+        let name = response.headers()["content-disposition"].to_str().unwrap().to_owned();
+        let bytes = response.into_body().collect().await.unwrap().to_bytes();
+        let mut archive = zip::ZipArchive::new(std::io::Cursor::new(bytes)).unwrap();
+        let mut found = BTreeMap::new();
+        for number in 0..archive.len() {
+            let mut entry = archive.by_index(number).unwrap();
+            let name = entry.name().unwrap().into_owned();
+            let mut text = String::new();
+            entry.read_to_string(&mut text).unwrap();
+            found.insert(name, text);
+        }
+        (name, found)
+    };
+    let (name, found) = unzip("&path=d").await;
+    assert!(name.contains("filename=\"d.zip\""), "{name}");
+    let expected = [("d/", ""), ("d/SKIPPED.txt", "1 left out\nlink: not_supported\n"), ("d/a", "text"), ("d/e/", "")];
+    let expected: Vec<_> = expected.map(|(name, text)| (name.to_owned(), text.to_owned())).into();
+    assert_eq!(found.into_iter().collect::<Vec<_>>(), expected);
+    let (name, found) = unzip("").await;
+    assert!(name.contains("filename=\"home-ada.zip\""), "{name}");
+    assert!(found.contains_key("home-ada/d/a") && found.values().all(|text| text != "secret"));
+}
