@@ -13,9 +13,9 @@ use std::time::{Duration, Instant};
 
 use eirene_core::{Role, UserId, UserState};
 use eirene_files_protocol::{
-    Answer, Channel, Entry, EntryKind, FromFiles, Hello, HostileText, List, Listed, MOST_BYTES, Name, Open, OpenSpace,
-    OpenedSpace, Outcome, Part, Piece, Preview, Progress, Read, RelativePath, RequestNumber, Sort, SpaceNumber, Stat,
-    ToFiles, Verb,
+    Accounts, Answer, Channel, Entry, EntryKind, FromFiles, Hello, HostileText, List, Listed, MOST_BYTES, Name, Open,
+    OpenSpace, OpenedSpace, Outcome, Part, Piece, Preview, Progress, Read, RelativePath, RequestNumber, Sort,
+    SpaceNumber, Stat, ToFiles, Verb,
 };
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 use tokio::io::AsyncReadExt as _;
@@ -112,7 +112,8 @@ impl Peer {
 }
 
 fn listed(number: RequestNumber) -> FromFiles {
-    FromFiles::Reply(number, Outcome::Done(Answer::Listed(Listed { entries: 0, at_least: false, next: None })))
+    let listed = Listed { entries: 0, at_least: false, next: None, accounts: Accounts::default() };
+    FromFiles::Reply(number, Outcome::Done(Answer::Listed(listed)))
 }
 
 fn entries(many: usize) -> Part {

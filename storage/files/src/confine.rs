@@ -1,8 +1,8 @@
 //! Landlock: takes away the file system but for the spaces, the network, and other processes. The second wall behind `beneath.rs`.
 
 use landlock::{
-    ABI, Access, AccessFs, AccessNet, BitFlags, LandlockStatus, PathBeneath, Ruleset, RulesetAttr, RulesetCreatedAttr,
-    RulesetError, Scope,
+    ABI, Access, AccessFs, AccessNet, BitFlags, LandlockStatus, PathBeneath, PathFd, Ruleset, RulesetAttr,
+    RulesetCreatedAttr, RulesetError, Scope,
 };
 
 use crate::beneath::Space;
@@ -44,6 +44,25 @@ pub(crate) fn confine<'a>(spaces: impl Iterator<Item = &'a Space>) -> Result<Opt
     })
 }
 
+/// Where systems keep what they look names of users up with: databases, libraries, and the sockets of services that know.
+const LOOKUPS: [&str; 7] = ["/etc", "/usr", "/lib", "/lib64", "/run", "/var/lib/sss", "/var/db"];
+
+/// Confines this thread to looking up names: nothing is changed, nothing of anybody's is read, and services of this machine may be asked.
+pub(crate) fn confine_to_lookups() -> Result<(), RulesetError> {
+    let rules = Ruleset::default()
+        .handle_access(AccessFs::from_all(NEWEST))?
+        .handle_access(AccessNet::from_all(NEWEST))?
+        .scope(Scope::from_all(NEWEST))?
+        .create()?;
+    let rights = AccessFs::ReadFile | AccessFs::ReadDir | AccessFs::ResolveUnix;
+    LOOKUPS
+        .iter()
+        .filter_map(|path| PathFd::new(path).ok())
+        .try_fold(rules, |rules, path| rules.add_rule(PathBeneath::new(path, rights)))?
+        .restrict_self()?;
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
@@ -74,5 +93,24 @@ mod tests {
         let (confined, inside, outside, written) = tried.join().unwrap();
         assert_eq!(inside.as_deref(), Some("text"));
         assert_eq!((outside.is_none(), written), (confined.is_some(), confined.is_none()), "Landlock {confined:?}");
+    }
+
+    #[test]
+    fn who_looks_up_names_reads_the_systems_databases_and_nobodys_files() {
+        let base = tempfile::tempdir().unwrap();
+        let file = base.path().join("file");
+        std::fs::write(&file, "text").unwrap();
+        let tried = std::thread::spawn(move || {
+            confine_to_lookups().unwrap();
+            let is_confined = std::fs::read(&file).is_err();
+            (is_confined, std::fs::write(&file, "other").is_err(), std::fs::read("/etc/passwd").is_ok())
+        });
+        let (unread, unwritten, looked_up) = tried.join().unwrap();
+        assert!(looked_up);
+        // A kernel without Landlock confines nobody.
+        assert_eq!(unread, unwritten);
+        let is_there = Ruleset::default().handle_access(AccessFs::Execute).unwrap().create().unwrap();
+        let is_there = std::thread::spawn(|| is_there.restrict_self().unwrap().landlock).join().unwrap();
+        assert_eq!(unread, matches!(is_there, LandlockStatus::Available { .. }));
     }
 }

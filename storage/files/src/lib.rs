@@ -7,6 +7,7 @@
 //!
 //! Who may ask for what is the portal's to decide; becoming the person, and ending when the launcher ends, is the launcher's.
 
+mod accounts;
 mod acl;
 mod beneath;
 mod change;

@@ -18,6 +18,7 @@ use rustix::io::Errno;
 use rustix::process::setpriority_process;
 use rustix::thread::gettid;
 
+use crate::accounts::Directory;
 use crate::beneath::{Descriptors, Space, can_resolve_beneath};
 use crate::confine::confine;
 use crate::verbs::{self, Lane};
@@ -127,6 +128,11 @@ impl Job {
         &self.server.boot
     }
 
+    /// Who knows what users and groups are called.
+    pub(crate) fn directory(&self) -> &Directory {
+        &self.server.directory
+    }
+
     /// The space of that number.
     pub(crate) fn space(&self, number: SpaceNumber) -> Result<&Space, Code> {
         self.server.spaces.iter().find(|space| space.number == number).ok_or(Code::NoSuchSpace)
@@ -154,6 +160,7 @@ struct Server {
     channel: Channel,
     spaces: Vec<Space>,
     boot: String,
+    directory: Directory,
     running: Mutex<HashMap<RequestNumber, Cancelled>>,
 }
 
@@ -198,9 +205,10 @@ pub fn serve(channel: Channel, settings: &Settings) -> Result<(), StartError> {
         opened.push(OpenedSpace { number: space.number, problem });
     }
     let boot = std::fs::read_to_string(BOOT_ID).map_err(|_| StartError::NoProc(Errno::NOENT))?.trim().to_owned();
-    // Before any thread is started: a thread is confined as the one that started it.
+    let directory = Directory::start(settings.landlock).map_err(StartError::Threads)?;
+    // Before any other thread is started: a thread is confined as the one that started it.
     let landlock = if settings.landlock { confine(spaces.iter())? } else { None };
-    let server = Arc::new(Server { channel, spaces, boot, running: Mutex::default() });
+    let server = Arc::new(Server { channel, spaces, boot, directory, running: Mutex::default() });
     let lanes = Lanes {
         metadata: threads(METADATA_THREADS)?,
         streams: threads(STREAM_THREADS)?,

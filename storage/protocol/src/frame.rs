@@ -187,8 +187,8 @@ mod tests {
 
     use super::*;
     use crate::{
-        Answer, Code, Cursor, Entry, EntryKind, HostileText, List, Listed, Moment, Name, OpenSpace, Problem, Read,
-        RelativePath, Sort, SpaceNumber, Stat, samples,
+        Accounts, Answer, Code, Cursor, Entry, EntryKind, HostileText, List, Listed, Moment, Name, OpenSpace, Problem,
+        Read, RelativePath, Sort, SpaceNumber, Stat, samples,
     };
 
     fn path(text: &str) -> RelativePath {
@@ -239,7 +239,7 @@ mod tests {
             group: None,
             links: None,
         };
-        let listed = Listed { entries: 1, at_least: false, next: None };
+        let listed = Listed { entries: 1, at_least: false, next: None, accounts: Accounts::default() };
         let mut frames = vec![
             FromFiles::Hello(Hello { uid: 1000, landlock: Some(7), spaces: Vec::new() }),
             FromFiles::More(number, Part::Entries(vec![entry])),

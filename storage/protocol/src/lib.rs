@@ -23,13 +23,13 @@ pub use channel::{Channel, ChannelError, Packet};
 pub use frame::{FromFiles, Kind, ProtocolError, RequestNumber, ToFiles};
 pub use name::{HostileText, Name, PathError, RelativePath};
 pub use verbs::{
-    AclEntry, Answer, Archive, ArchiveFormat, CellKind, Checksum, Code, Copied, CopyFiles, CreateUpload, Cursor,
-    CursorError, Delete, Digest, EmptyTrash, Encoding, Entry, EntryKind, Found, Hello, IdError, KnownDirectory, Link,
-    List, ListTrash, Listed, LookAtPermissions, MakeDirectory, Measured, Moment, Move, Moved, OnConflict, Open,
-    OpenSpace, OpenedSpace, Outcome, Part, PartId, PartSpot, PermissionChange, Permissions, Piece, Preview, Previewed,
-    Problem, Progress, PutInTrash, Read, ReadBegins, Restore, Rights, RightsError, Scan, Scanned, Search, Searched,
-    SetPermissions, Share, Shown, Skipped, Sort, SpaceNumber, Spot, Stat, Stated, TrashId, TrashOld, Trashed,
-    TrashedOld, UploadState, Verb, Version, Walked, Which, Who, WriteUpload,
+    AccountName, AccountNameError, Accounts, AclEntry, Answer, Archive, ArchiveFormat, CellKind, Checksum, Code,
+    Copied, CopyFiles, CreateUpload, Cursor, CursorError, Delete, Digest, EmptyTrash, Encoding, Entry, EntryKind,
+    Found, Hello, IdError, KnownDirectory, Link, List, ListTrash, Listed, LookAtPermissions, MakeDirectory, Measured,
+    Moment, Move, Moved, OnConflict, Open, OpenSpace, OpenedSpace, Outcome, Part, PartId, PartSpot, PermissionChange,
+    Permissions, Piece, Preview, Previewed, Problem, Progress, PutInTrash, Read, ReadBegins, Restore, Rights,
+    RightsError, Scan, Scanned, Search, Searched, SetPermissions, Share, Shown, Skipped, Sort, SpaceNumber, Spot, Stat,
+    Stated, TrashId, TrashOld, Trashed, TrashedOld, UploadState, Verb, Version, Walked, Which, Who, WriteUpload,
 };
 
 /// Most bytes of one frame, its head included.
@@ -46,6 +46,9 @@ pub const MOST_ENTRIES: u32 = 5_000;
 
 /// Most entries one page of a trash has.
 pub const MOST_TRASHED: u32 = 1_000;
+
+/// Most users, and most groups, whose names an answer says.
+pub const MOST_ACCOUNTS: usize = 256;
 
 /// Most lines of an access control list.
 pub const MOST_ACL: usize = 512;

@@ -1,11 +1,12 @@
 //! One of each request that changes something, and of its answers, for the tests of frames.
 
 use crate::{
-    AclEntry, Answer, CellKind, Checksum, Code, Copied, CopyFiles, CreateUpload, Delete, Digest, EmptyTrash, Encoding,
-    EntryKind, Found, KnownDirectory, ListTrash, LookAtPermissions, MakeDirectory, Measured, Moment, Move, Moved, Name,
-    OnConflict, Part, PartId, PartSpot, PermissionChange, Permissions, Piece, Preview, Previewed, PutInTrash,
-    RelativePath, Restore, Rights, Scan, Scanned, Search, Searched, SetPermissions, Share, Shown, Skipped, SpaceNumber,
-    Spot, TrashId, TrashOld, Trashed, TrashedOld, UploadState, Verb, Version, Walked, Which, Who, WriteUpload,
+    AccountName, Accounts, AclEntry, Answer, CellKind, Checksum, Code, Copied, CopyFiles, CreateUpload, Delete, Digest,
+    EmptyTrash, Encoding, EntryKind, Found, KnownDirectory, ListTrash, LookAtPermissions, MakeDirectory, Measured,
+    Moment, Move, Moved, Name, OnConflict, Part, PartId, PartSpot, PermissionChange, Permissions, Piece, Preview,
+    Previewed, PutInTrash, RelativePath, Restore, Rights, Scan, Scanned, Search, Searched, SetPermissions, Share,
+    Shown, Skipped, SpaceNumber, Spot, TrashId, TrashOld, Trashed, TrashedOld, UploadState, Verb, Version, Walked,
+    Which, Who, WriteUpload,
 };
 
 const SPACE: SpaceNumber = SpaceNumber(3);
@@ -21,6 +22,11 @@ fn spot(text: &str) -> Spot {
 
 fn part() -> PartSpot {
     PartSpot { space: SPACE, directory: path("d"), id: PartId([0xcd; 16]) }
+}
+
+fn accounts() -> Accounts {
+    let name = |text: &str| AccountName::try_from(text.to_owned()).unwrap();
+    Accounts { users: [(0, name("root")), (u32::MAX, name("\u{e9}\\"))].into(), groups: [(7, name("physics"))].into() }
 }
 
 fn acl() -> Vec<AclEntry> {
@@ -133,6 +139,7 @@ pub(crate) fn answers() -> Vec<Answer> {
             share: Some(Share::Private),
             access: Some(acl()),
             default: None,
+            accounts: accounts(),
         }),
         Answer::PermissionsSet(walked.clone()),
         Answer::Searched(Searched { found: 1, more: true, walked: walked.clone() }),

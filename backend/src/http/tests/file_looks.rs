@@ -187,3 +187,42 @@ async fn a_zip_is_read_by_others_and_names_what_it_leaves_out() {
     assert!(name.contains("filename=\"home-ada.zip\""), "{name}");
     assert!(found.contains_key("home-ada/d/a") && found.values().all(|text| text != "secret"));
 }
+
+#[tokio::test]
+async fn same_looking_is_said_and_who_something_belongs_to_has_a_name() {
+    let server = Server::start().await;
+    let (ada, home) = server.ada_at_home(real()).await;
+    for name in ["Data", "data", "caf\u{e9}", "cafe\u{301}", "other"] {
+        std::fs::write(home.join(name), name).unwrap();
+    }
+    let output = std::process::Command::new("id").arg("-un").output().unwrap();
+    let user = String::from_utf8(output.stdout).unwrap().trim().to_owned();
+    // A name that is looked up for the first time may come with the next answer.
+    let listed = loop {
+        let listed = server.get(&ada, "/files").await.json();
+        if listed["items"][0]["owner"].is_string() {
+            break listed;
+        }
+    };
+    let said = listed["items"].as_array().unwrap().iter().map(|entry| {
+        assert_eq!((&entry["owner"], &entry["uid"]), (&user.as_str().into(), &euid().into()));
+        (entry["name"].as_str().unwrap(), entry["same_looking"] == true)
+    });
+    let expected = [("Data", true), ("cafe\u{301}", true), ("caf\u{e9}", true), ("data", true), ("other", false)];
+    assert_eq!(said.collect::<Vec<_>>(), expected, "they stay two");
+    let filtered = server.get(&ada, "/files?filter=other").await.json();
+    assert_eq!(filtered["items"][0].get("same_looking"), None);
+    for path in ["/files/entry?path=data", "/files/permissions?path=data"] {
+        assert_eq!(server.get(&ada, path).await.json()["owner"], user.as_str(), "{path}");
+    }
+    let line = format!("user:{}", euid());
+    let acl = json!([
+        {"who": "owner", "may": "rw-"},
+        {"who": line, "may": "r--", "name": "somebody else"},
+        {"who": "owning_group", "may": "---"},
+        {"who": "other", "may": "---"},
+    ]);
+    let set = server.send_json(&ada, "PUT", "/files/permissions", &json!({"path": "data", "acl": acl})).await;
+    assert_eq!(set.status, StatusCode::OK, "{}", set.body);
+    assert_eq!(set.json()["acl"][1], json!({"who": line, "may": "r--", "name": user}));
+}

@@ -1,7 +1,7 @@
 //! Files as the API shows them. Names are bytes: what is not UTF-8 is shown with U+FFFD in its place, and its bytes beside it.
 
 use eirene_core::storage::{Pattern, Stripe};
-use eirene_files_protocol::{Entry, EntryKind, Moment, RelativePath};
+use eirene_files_protocol::{AccountName, Accounts, Entry, EntryKind, Moment, RelativePath};
 use jiff::Timestamp;
 use serde::Serialize;
 use utoipa::ToSchema;
@@ -91,8 +91,20 @@ pub(super) struct EntryView {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     gid: Option<u32>,
+    /// Owner's name on the cluster, where it is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    owner: Option<String>,
+    /// Group's name, where it is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    group: Option<String>,
     /// Whether it is yours.
     mine: bool,
+    /// Whether another name on the page looks like this one; absent where none does.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    #[schema(required = false)]
+    same_looking: bool,
 }
 
 /// One entry, closely.
@@ -181,6 +193,11 @@ pub(super) fn time(moment: Moment) -> Option<Timestamp> {
     Timestamp::new(moment.seconds, nanoseconds).ok()
 }
 
+/// What somebody is called.
+pub(super) fn called(name: Option<&AccountName>) -> Option<String> {
+    name.map(AccountName::to_string)
+}
+
 /// Permission bits as words have them.
 pub(super) fn mode(bits: u16) -> String {
     let letters = "rwxrwxrwx".chars().enumerate();
@@ -188,7 +205,7 @@ pub(super) fn mode(bits: u16) -> String {
 }
 
 impl EntryView {
-    fn new(directory: &RelativePath, entry: &Entry, uid: u32) -> Self {
+    fn new(directory: &RelativePath, entry: &Entry, uid: u32, accounts: &Accounts, same_looking: bool) -> Self {
         // A path that is too long for the platform is shown as what it ends in, and cannot be asked for.
         let path =
             directory.join(&entry.name).map_or_else(|_| entry.name.as_bytes().to_vec(), |p| p.as_bytes().to_vec());
@@ -203,15 +220,19 @@ impl EntryView {
             mode: entry.mode.map(mode),
             uid: entry.owner,
             gid: entry.group,
+            owner: entry.owner.and_then(|id| called(accounts.users.get(&id))),
+            group: entry.group.and_then(|id| called(accounts.groups.get(&id))),
             mine: entry.owner == Some(uid),
+            same_looking,
         }
     }
 }
 
 impl From<Listing> for ListingView {
     fn from(listing: Listing) -> Self {
-        let Listing { path, writable, uid, items, listed } = listing;
-        let items = items.iter().map(|entry| EntryView::new(&path, entry, uid)).collect();
+        let Listing { path, writable, uid, items, alike, listed } = listing;
+        let items = items.iter().zip(alike);
+        let items = items.map(|(entry, alike)| EntryView::new(&path, entry, uid, &listed.accounts, alike)).collect();
         let (text, raw_path) = shown(path.as_bytes());
         let directory = DirectoryView {
             path: text,
@@ -258,7 +279,10 @@ impl DetailsView {
             mode: Some(mode(stated.mode)),
             uid: Some(stated.owner),
             gid: Some(stated.group),
+            owner: called(stated.accounts.users.get(&stated.owner)),
+            group: called(stated.accounts.groups.get(&stated.group)),
             mine: stated.owner == uid,
+            same_looking: false,
         };
         let link = stated.link.map(|link| {
             let (target, raw_target) = shown(&link.target.0);

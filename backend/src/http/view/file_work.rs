@@ -1,13 +1,13 @@
 //! What was done to files as the API shows it: moves, the trash, permissions, operations.
 
 use eirene_core::file_work::{Operation, OperationKind, OperationState};
-use eirene_files_protocol::{AclEntry, Moved, Permissions, RelativePath, Share, Trashed, Who};
+use eirene_files_protocol::{Accounts, AclEntry, Moved, Permissions, RelativePath, Share, Trashed, Who};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
 
-use super::file::{KindView, mode};
+use super::file::{KindView, called, mode};
 use crate::services::files::path::shown;
 use crate::services::files::trouble::FilesTrouble;
 
@@ -82,6 +82,10 @@ pub struct AclLine {
     /// `rwx`, with `-` for what not.
     #[schema(example = "r-x", pattern = "^[r-][w-][x-]$")]
     pub may: String,
+    /// What they are called, where it is known. Sent back, it says nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub name: Option<String>,
 }
 
 /// Who may do what.
@@ -98,6 +102,14 @@ pub struct PermissionsView {
     uid: u32,
     /// Group's number.
     gid: u32,
+    /// Owner's name on the cluster, where it is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    owner: Option<String>,
+    /// Group's name, where it is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    group: Option<String>,
     /// Whether it is yours: nobody else may change them.
     mine: bool,
     /// As letters.
@@ -183,8 +195,14 @@ impl From<Trashed> for TrashedView {
     }
 }
 
-impl From<&AclEntry> for AclLine {
-    fn from(entry: &AclEntry) -> Self {
+impl AclLine {
+    /// The line as it is shown.
+    fn new(entry: &AclEntry, accounts: &Accounts) -> Self {
+        let name = match entry.who {
+            Who::User(number) => called(accounts.users.get(&number)),
+            Who::Group(number) => called(accounts.groups.get(&number)),
+            Who::Owner | Who::OwningGroup | Who::Mask | Who::Other => None,
+        };
         let who = match entry.who {
             Who::Owner => "owner".to_owned(),
             Who::User(number) => format!("user:{number}"),
@@ -193,11 +211,9 @@ impl From<&AclEntry> for AclLine {
             Who::Mask => "mask".to_owned(),
             Who::Other => "other".to_owned(),
         };
-        Self { who, may: entry.may.to_string() }
+        Self { who, may: entry.may.to_string(), name }
     }
-}
 
-impl AclLine {
     /// The line, if it is one.
     pub fn entry(&self) -> Option<AclEntry> {
         let number = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok()).flatten();
@@ -221,12 +237,17 @@ impl PermissionsView {
     /// Of what lies at this path.
     pub fn new(path: &RelativePath, permissions: &Permissions) -> Self {
         let (path, raw_path) = shown(path.as_bytes());
-        let lines = |list: &Option<Vec<AclEntry>>| list.as_ref().map(|list| list.iter().map(AclLine::from).collect());
+        let accounts = &permissions.accounts;
+        let lines = |list: &Option<Vec<AclEntry>>| {
+            list.as_ref().map(|list| list.iter().map(|entry| AclLine::new(entry, accounts)).collect())
+        };
         Self {
             path,
             raw_path,
             uid: permissions.owner,
             gid: permissions.group,
+            owner: called(accounts.users.get(&permissions.owner)),
+            group: called(accounts.groups.get(&permissions.group)),
             mine: permissions.mine,
             mode: mode(permissions.mode),
             mode_digits: format!("{:04o}", permissions.mode & 0o7777),
@@ -279,7 +300,7 @@ mod tests {
             ("owner", ""),
             ("owner", "rwxr"),
         ] {
-            let line = AclLine { who: who.to_owned(), may: may.to_owned() };
+            let line = AclLine { who: who.to_owned(), may: may.to_owned(), name: None };
             assert_eq!(line.entry(), None, "{line:?}");
         }
     }
@@ -289,7 +310,7 @@ mod tests {
         fn a_line_that_is_shown_can_be_sent_back(kind in 0_usize..6, number in any::<u32>(), bits in 0_u16..8) {
             let who = [Who::Owner, Who::User(number), Who::OwningGroup, Who::Group(number), Who::Mask, Who::Other][kind];
             let entry = AclEntry { who, may: eirene_files_protocol::Rights::from_bits(bits) };
-            prop_assert_eq!(AclLine::from(&entry).entry(), Some(entry));
+            prop_assert_eq!(AclLine::new(&entry, &Accounts::default()).entry(), Some(entry));
         }
     }
 }

@@ -1,6 +1,7 @@
 //! What is in spaces. Who may use a space is said by the [spaces](super::spaces); what the file system lets them is said by their own process,
 //! which is asked here. Nothing of a person's is opened in this process, and nothing that came from one is believed further than its type.
 
+mod alike;
 pub mod changing;
 pub mod long;
 pub mod outflow;

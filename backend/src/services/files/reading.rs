@@ -7,6 +7,7 @@ use eirene_files_protocol::{
     RelativePath, Sort, Stat, Stated, Verb, Version,
 };
 
+use super::alike::alike;
 use super::outflow::Outflow;
 use super::path::AskedPath;
 use super::{Done, Files, Need, Within, answered, wrong_answer};
@@ -44,6 +45,8 @@ pub struct Listing {
     pub uid: u32,
     /// The page.
     pub items: Vec<Entry>,
+    /// For each of it, whether another on the page looks like it.
+    pub alike: Vec<bool>,
     /// What belongs to it.
     pub listed: Listed,
 }
@@ -116,7 +119,8 @@ impl Files {
             return Err(wrong_answer());
         }
         let writable = within.opens.iter().any(|open| open.number == within.number() && open.writable);
-        Ok(Listing { path, writable, uid: within.owner.uid, items, listed })
+        let alike = alike(&items);
+        Ok(Listing { path, writable, uid: within.owner.uid, items, alike, listed })
     }
 
     /// One entry; a link itself.

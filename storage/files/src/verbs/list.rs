@@ -12,6 +12,7 @@ use eirene_files_protocol::{
 };
 use sha2::{Digest, Sha256};
 
+use crate::accounts::Id;
 use crate::beneath::{Last, kind_of_entry, look_at_entry, modified};
 use crate::directory::Names;
 use crate::server::{Cancelled, Job};
@@ -48,11 +49,17 @@ pub(super) fn run(job: &Job, list: &List) -> Result<Answer, Code> {
     };
     let begin = begin(&names, &mut order, list, compare, &job.cancelled)?;
     let page = &order[begin..(begin + list.limit as usize).min(order.len())];
-    send(job, page.iter().filter_map(|entry| entry_of(&directory, names.get(*entry))))?;
+    let mut ids = Vec::new();
+    let entries = page.iter().filter_map(|entry| entry_of(&directory, names.get(*entry)));
+    let owned = |entry: &Entry| {
+        ids.extend(entry.owner.map(Id::User).into_iter().chain(entry.group.map(Id::Group)));
+    };
+    send(job, entries.inspect(owned))?;
+    let accounts = job.directory().names(ids);
     let end = begin + page.len();
     let next = page.last().filter(|_| end < order.len());
     let next = next.map(|entry| Cursor { offset: end as u64, mark: mark(names.get(*entry)) });
-    Ok(Answer::Listed(Listed { entries: order.len() as u64, at_least: names.at_least(), next }))
+    Ok(Answer::Listed(Listed { entries: order.len() as u64, at_least: names.at_least(), next, accounts }))
 }
 
 /// Where the page begins; what is on it is in order afterwards.

@@ -76,11 +76,7 @@ pub(crate) fn lane(verb: &Verb) -> Lane {
         // An upload is finished among its like: it may be read again, and is not to wait behind a copy.
         Verb::Read(_) | Verb::Archive(_) | Verb::WriteUpload(_) | Verb::FinishUpload(_) => Lane::Streams,
         Verb::SetPermissions(wanted) if !wanted.recursive => Lane::Metadata,
-        Verb::Copy(_)
-        | Verb::EmptyTrash(_)
-        | Verb::Delete(_)
-        | Verb::SetPermissions(_)
-        | Verb::Search(_) => Lane::Work,
+        Verb::Copy(_) | Verb::EmptyTrash(_) | Verb::Delete(_) | Verb::SetPermissions(_) | Verb::Search(_) => Lane::Work,
         // A preview is parsed: two at once are as much memory as there is for it.
         Verb::Preview(_) | Verb::RemovePart(_) => Lane::Short,
         Verb::Scan(_) | Verb::TrashOld(_) => Lane::Idle,

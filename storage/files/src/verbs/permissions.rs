@@ -8,6 +8,7 @@ use eirene_files_protocol::{
 };
 use rustix::fs::Statx;
 
+use crate::accounts::Id;
 use crate::acl::{ACCESS, DEFAULT, compose, parse};
 use crate::beneath::Place;
 use crate::server::Job;
@@ -23,6 +24,13 @@ pub(super) fn look(job: &Job, wanted: &LookAtPermissions) -> Result<Answer, Code
     let access = if kind == EntryKind::Link { None } else { list(ACCESS)? };
     let default = if kind == EntryKind::Directory { list(DEFAULT)? } else { None };
     let mode = found.stx_mode & 0o7777;
+    let listed = access.iter().chain(&default).flatten().filter_map(|line| match line.who {
+        Who::User(id) => Some(Id::User(id)),
+        Who::Group(id) => Some(Id::Group(id)),
+        Who::Owner | Who::OwningGroup | Who::Mask | Who::Other => None,
+    });
+    let ids = [Id::User(found.stx_uid), Id::Group(found.stx_gid)].into_iter().chain(listed);
+    let accounts = job.directory().names(ids);
     Ok(Answer::Permissions(Permissions {
         owner: found.stx_uid,
         group: found.stx_gid,
@@ -31,6 +39,7 @@ pub(super) fn look(job: &Job, wanted: &LookAtPermissions) -> Result<Answer, Code
         share: if access.is_none() && default.is_none() { word(kind, mode) } else { None },
         access,
         default,
+        accounts,
     }))
 }
 

@@ -2,6 +2,7 @@
 
 use eirene_files_protocol::{Answer, Code, EntryKind, HostileText, Link, Stat, Stated};
 
+use crate::accounts::Id;
 use crate::beneath::{Last, version};
 use crate::server::Job;
 
@@ -24,5 +25,6 @@ pub(super) fn run(job: &Job, stat: &Stat) -> Result<Answer, Code> {
         links: found.stx_nlink,
         on_disk: found.stx_blocks.saturating_mul(512),
         link,
+        accounts: job.directory().names([Id::User(found.stx_uid), Id::Group(found.stx_gid)]),
     }))
 }

@@ -1,6 +1,7 @@
 //! The whole file process, asked over its socket.
 #![expect(clippy::unwrap_used, reason = "helpers of tests")]
 
+mod accounts;
 mod ask;
 mod attacks;
 mod bench;

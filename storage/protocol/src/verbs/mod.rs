@@ -3,6 +3,7 @@
 //! Requests name a space by the number the portal gave it in [`Open`] and a path below it. Problems are codes: the words for people are the
 //! portal's.
 
+mod accounts;
 mod changing;
 mod ids;
 mod looking;
@@ -15,6 +16,7 @@ mod uploads;
 
 use serde::{Deserialize, Serialize};
 
+pub use accounts::{AccountName, AccountNameError, Accounts};
 pub use changing::{Copied, CopyFiles, MakeDirectory, Move, Moved, OnConflict, Spot, Walked};
 pub use ids::{IdError, PartId, TrashId};
 pub use looking::{Found, KnownDirectory, Measured, Scan, Scanned, Search, Searched, TrashOld, TrashedOld};

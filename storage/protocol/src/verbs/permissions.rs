@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::SpaceNumber;
+use super::{Accounts, SpaceNumber};
 use crate::RelativePath;
 
 /// Who may do what with an entry.
@@ -150,6 +150,9 @@ pub struct Permissions {
     pub access: Option<Vec<AclEntry>>,
     /// A directory's list for what is made in it.
     pub default: Option<Vec<AclEntry>>,
+    /// What those are called whom it is about.
+    #[serde(default, skip_serializing_if = "Accounts::is_empty")]
+    pub accounts: Accounts,
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Code, SpaceNumber};
+use super::{Accounts, Code, SpaceNumber};
 use crate::{HostileText, Name, RelativePath};
 
 /// A page of a directory.
@@ -244,6 +244,9 @@ pub struct Listed {
     pub at_least: bool,
     /// Where the next page begins; none: this was the last.
     pub next: Option<Cursor>,
+    /// What the owners and groups on the page are called.
+    #[serde(default, skip_serializing_if = "Accounts::is_empty")]
+    pub accounts: Accounts,
 }
 
 /// One entry, closely.
@@ -266,6 +269,9 @@ pub struct Stated {
     pub on_disk: u64,
     /// Where it leads, if it is a link.
     pub link: Option<Link>,
+    /// What its owner and its group are called.
+    #[serde(default, skip_serializing_if = "Accounts::is_empty")]
+    pub accounts: Accounts,
 }
 
 /// What is left out.
