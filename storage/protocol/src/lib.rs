@@ -25,11 +25,12 @@ pub use name::{HostileText, Name, PathError, RelativePath};
 pub use verbs::{
     AccountName, AccountNameError, Accounts, AclEntry, Answer, Archive, ArchiveFormat, CellKind, Checksum, Code,
     Copied, CopyFiles, CreateUpload, Cursor, CursorError, Delete, Digest, EmptyTrash, Encoding, Entry, EntryKind,
-    Found, Hello, IdError, KnownDirectory, Link, List, ListTrash, Listed, LookAtPermissions, MakeDirectory, Measured,
-    Moment, Move, Moved, OnConflict, Open, OpenSpace, OpenedSpace, Outcome, Part, PartId, PartSpot, PermissionChange,
-    Permissions, Piece, Preview, Previewed, Problem, Progress, PutInTrash, Read, ReadBegins, Restore, Rights,
-    RightsError, Scan, Scanned, Search, Searched, SetPermissions, Share, Shown, Skipped, Sort, SpaceNumber, Spot, Stat,
-    Stated, TrashId, TrashOld, Trashed, TrashedOld, UploadState, Verb, Version, Walked, Which, Who, WriteUpload,
+    Extract, Extracted, Found, Hello, IdError, KnownDirectory, Link, List, ListTrash, Listed, LookAtPermissions,
+    MakeDirectory, Measured, Moment, Move, Moved, OnConflict, Open, OpenSpace, OpenedSpace, Outcome, Part, PartId,
+    PartSpot, PermissionChange, Permissions, Piece, Preview, Previewed, Problem, Progress, PutInTrash, Read,
+    ReadBegins, Refused, Restore, Rights, RightsError, Scan, Scanned, Search, Searched, SetPermissions, Share, Shown,
+    Skipped, Sort, SpaceNumber, Spot, Stat, Stated, TrashId, TrashOld, Trashed, TrashedOld, UploadState, Verb, Version,
+    Walked, Which, Who, WriteUpload,
 };
 
 /// Most bytes of one frame, its head included.
@@ -67,6 +68,9 @@ pub const MOST_PIECES: usize = 20_000;
 
 /// Most bytes that the frames of one preview have, all in all.
 pub const MOST_PREVIEW_BYTES: usize = 8 * 1024 * 1024;
+
+/// Most bytes of the name of a member of an archive that is refused.
+pub const MOST_MEMBER_NAME: usize = 255;
 
 /// The trash of a space: its own verbs reach it, no other does.
 pub const TRASH: &[u8] = b".eirene-trash";

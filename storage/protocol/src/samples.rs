@@ -2,11 +2,11 @@
 
 use crate::{
     AccountName, Accounts, AclEntry, Answer, CellKind, Checksum, Code, Copied, CopyFiles, CreateUpload, Delete, Digest,
-    EmptyTrash, Encoding, EntryKind, Found, KnownDirectory, ListTrash, LookAtPermissions, MakeDirectory, Measured,
-    Moment, Move, Moved, Name, OnConflict, Part, PartId, PartSpot, PermissionChange, Permissions, Piece, Preview,
-    Previewed, PutInTrash, RelativePath, Restore, Rights, Scan, Scanned, Search, Searched, SetPermissions, Share,
-    Shown, Skipped, SpaceNumber, Spot, TrashId, TrashOld, Trashed, TrashedOld, UploadState, Verb, Version, Walked,
-    Which, Who, WriteUpload,
+    EmptyTrash, Encoding, EntryKind, Extract, Extracted, Found, HostileText, KnownDirectory, ListTrash,
+    LookAtPermissions, MakeDirectory, Measured, Moment, Move, Moved, Name, OnConflict, Part, PartId, PartSpot,
+    PermissionChange, Permissions, Piece, Preview, Previewed, PutInTrash, Refused, RelativePath, Restore, Rights, Scan,
+    Scanned, Search, Searched, SetPermissions, Share, Shown, Skipped, SpaceNumber, Spot, TrashId, TrashOld, Trashed,
+    TrashedOld, UploadState, Verb, Version, Walked, Which, Who, WriteUpload,
 };
 
 const SPACE: SpaceNumber = SpaceNumber(3);
@@ -50,6 +50,7 @@ pub(crate) fn verbs() -> Vec<Verb> {
         Verb::MakeDirectory(MakeDirectory { space: SPACE, path: path("a/b"), parents: true }),
         Verb::Move(Move { from: spot("a"), to: spot("b/\u{202e}"), on_conflict: OnConflict::Refuse }),
         Verb::Copy(CopyFiles { id: PartId([0xab; 16]), from: spot("a"), to: spot("b"), on_conflict }),
+        Verb::Extract(Extract { id: PartId([0xab; 16]), from: spot("a.tar"), to: spot("b"), on_conflict }),
         Verb::PutInTrash(PutInTrash { space: SPACE, path: path("a") }),
         Verb::ListTrash(ListTrash { space: SPACE, after: Some(TRASH_ID), limit: 5 }),
         Verb::Restore(Restore { space: SPACE, id: TRASH_ID, to: Some(path("c")), on_conflict: OnConflict::Replace }),
@@ -123,11 +124,13 @@ fn previewed(shown: Shown) -> Answer {
 pub(crate) fn answers() -> Vec<Answer> {
     let moved = Moved { path: path("a/b (2)"), trashed: Some(TRASH_ID) };
     let skipped = vec![Skipped { path: path("x"), why: Code::Forbidden }];
+    let refused = vec![Refused { name: HostileText(b"../\xff".to_vec()), why: Code::Unsafe }];
     let walked = Walked { entries: 1, bytes: 2, skipped, skipped_in_all: 3 };
     vec![
         Answer::Made { made: true },
         Answer::Moved(moved.clone()),
-        Answer::Copied(Copied { moved, walked: walked.clone() }),
+        Answer::Copied(Copied { moved: moved.clone(), walked: walked.clone() }),
+        Answer::Extracted(Extracted { moved: moved.clone(), entries: 1, bytes: 2, refused, refused_in_all: 3 }),
         Answer::PutInTrash { id: TRASH_ID },
         Answer::TrashListed { entries: 9, next: None },
         Answer::Removed(walked.clone()),

@@ -91,6 +91,25 @@ pub(crate) struct MovedFiles {
     refused: Vec<RefusedView>,
 }
 
+/// An archive, and the directory that is made of it.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Unpacking {
+    /// The archive.
+    #[schema(max_length = 4095)]
+    path: Option<String>,
+    /// The same as base64url of its bytes.
+    raw_path: Option<String>,
+    /// The new directory.
+    #[schema(max_length = 4095)]
+    to: Option<String>,
+    /// The same as base64url of its bytes.
+    raw_to: Option<String>,
+    /// What happens where something lies already; `refuse` when nothing is said.
+    #[serde(default = "refuse")]
+    on_conflict: OnConflict,
+}
+
 /// Things to be deleted for good.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
@@ -197,6 +216,24 @@ pub(crate) async fn copy(
     let wishes = new.wishes()?;
     let (to, conflict) = (new.to_space.as_ref(), new.on_conflict);
     accepted(app.files.copy(&app.operations, &caller.actor, &space, to, &wishes, conflict).await?)
+}
+
+/// Make a new directory of what is in an archive (tar, also compressed with gzip, or zip), as an operation. It gets its name when all is
+/// written. A member whose name leads elsewhere, a device, and what gives rights is not made, and named in the operation's `progress.skipped`.
+#[utoipa::path(
+    post, path = "/api/v1/spaces/{space}/files/extract", tag = "files", request_body = Unpacking,
+    params(("space" = String, Path, description = "Name of the space", example = "home")),
+    responses((status = 202, body = OperationView))
+)]
+pub(crate) async fn extract(
+    State(app): State<App>,
+    caller: Caller,
+    Id(space): Id<SpaceName>,
+    body::Json(new): body::Json<Unpacking>,
+) -> HttpResult<Response> {
+    let wish =
+        MoveWish { from: AskedPath::new("path", new.path, new.raw_path), to: AskedPath::new("to", new.to, new.raw_to) };
+    accepted(app.files.extract(&app.operations, &caller.actor, &space, &wish, new.on_conflict).await?)
 }
 
 /// Delete things for good, as an operation.

@@ -126,6 +126,7 @@ pub(crate) fn parts() -> (Router<App>, utoipa::openapi::OpenApi) {
         .routes(routes!(changes::make_directory))
         .routes(routes!(changes::move_files))
         .routes(routes!(changes::copy))
+        .routes(routes!(changes::extract))
         .routes(routes!(changes::delete))
         .routes(routes!(permissions::show, permissions::set))
         .routes(routes!(trash::put))

@@ -1,4 +1,4 @@
-//! What is made of files for people: previews and archives, by the real file process and by one that lies.
+//! What is made of files for people: previews, archives and what was in them, by the real file process and by one that lies.
 
 use std::collections::BTreeMap;
 use std::io::Read as _;
@@ -225,4 +225,53 @@ async fn same_looking_is_said_and_who_something_belongs_to_has_a_name() {
     let set = server.send_json(&ada, "PUT", "/files/permissions", &json!({"path": "data", "acl": acl})).await;
     assert_eq!(set.status, StatusCode::OK, "{}", set.body);
     assert_eq!(set.json()["acl"][1], json!({"who": line, "may": "r--", "name": user}));
+}
+
+#[tokio::test]
+async fn an_archive_is_unpacked_and_what_was_refused_is_named() {
+    let server = Server::start().await;
+    let (ada, home) = server.ada_at_home(real()).await;
+    std::fs::create_dir(home.join("d")).unwrap();
+    std::fs::write(home.join("d/a"), "text").unwrap();
+    for (format, name) in [("tar", "a.tar"), ("zip", "a.zip")] {
+        let ask = Ask::get(&format!("{HOME}/files/archive?path=d&format={format}")).bearer(&ada).to(PORTAL);
+        let bytes = server.open(ask).await.into_body().collect().await.unwrap().to_bytes();
+        std::fs::write(home.join(name), bytes).unwrap();
+        let wish = json!({"path": name, "to": format!("from {name}")});
+        let done = server.send_json(&ada, "POST", "/files/extract", &wish).await;
+        let done = server.over(&ada, &done).await;
+        assert_eq!((&done["state"], &done["kind"]), (&"done".into(), &"extract".into()), "{done}");
+        assert_eq!((&done["request"]["path"], &done["progress"]["path"]), (&wish["path"], &wish["to"]));
+        assert_eq!((&done["progress"]["entries"], &done["progress"]["bytes"]), (&2.into(), &4.into()));
+        assert_eq!(std::fs::read(home.join(format!("from {name}/d/a"))).unwrap(), b"text");
+        let again = server.send_json(&ada, "POST", "/files/extract", &wish).await;
+        let again = server.over(&ada, &again).await;
+        assert_eq!((&again["state"], &again["problem"]["code"]), (&"failed".into(), &"exists".into()));
+    }
+    // The name of its one member, made to climb: the checksum of a tar's head is a sum.
+    let mut evil = std::fs::read(home.join("a.tar")).unwrap();
+    let at = evil.windows(3).rposition(|bytes| bytes == b"d/a").unwrap();
+    let sum = |head: &[u8]| head[..148].iter().chain(&head[156..512]).map(|byte| u32::from(*byte)).sum::<u32>() + 256;
+    evil[at..at + 4].copy_from_slice(b"../a");
+    let sum = format!("{:06o}\0 ", sum(&evil[at..at + 512]));
+    evil[at + 148..at + 156].copy_from_slice(sum.as_bytes());
+    std::fs::write(home.join("evil.tar"), evil).unwrap();
+    let done = server.send_json(&ada, "POST", "/files/extract", &json!({"path": "evil.tar", "to": "x/y"})).await;
+    assert_eq!(server.over(&ada, &done).await["problem"]["code"], "no_such_path");
+    let done = server.send_json(&ada, "POST", "/files/extract", &json!({"path": "evil.tar", "to": "x"})).await;
+    let done = server.over(&ada, &done).await;
+    let refused = &done["progress"]["skipped"][0];
+    assert_eq!((&done["progress"]["skipped_in_all"], &refused["path"]), (&1.into(), &"../a".into()), "{done}");
+    assert_eq!(refused["code"], "unsafe_member");
+    assert!(!home.join("a").exists());
+    std::fs::write(home.join("text"), "no archive").unwrap();
+    let none = server.send_json(&ada, "POST", "/files/extract", &json!({"path": "text", "to": "z"})).await;
+    assert_eq!(server.over(&ada, &none).await["problem"]["code"], "not_an_archive");
+    assert!(!home.join("z").exists());
+
+    let query = crate::services::audit::AuditQuery { limit: 50, ..Default::default() };
+    let events = server.test.app.audit.list(&server.admin().await.actor, query).await.unwrap();
+    let told = events.iter().find(|event| event.action == "files.extract").unwrap();
+    assert_eq!((told.target.as_str(), &told.details["count"]), ("home-ada", &1.into()));
+    assert!(!told.details.to_string().contains(".tar"), "by verb, space and number");
 }

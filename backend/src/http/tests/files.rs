@@ -273,6 +273,8 @@ pub(super) fn about(path: &str) -> Vec<(&'static str, String, Value)> {
         ("POST", "/files/move".into(), json!({"items": [{"path": "a", "to": path}]})),
         ("POST", "/files/copy".into(), json!({"items": [{"path": path, "to": "b"}]})),
         ("POST", "/files/copy".into(), json!({"items": [{"path": "a", "to": path}]})),
+        ("POST", "/files/extract".into(), json!({"path": path, "to": "e"})),
+        ("POST", "/files/extract".into(), json!({"path": "a", "to": path})),
         ("POST", "/files/trash".into(), json!({"paths": [path]})),
         ("POST", "/files/delete".into(), json!({"paths": [path], "sure": true})),
         ("POST", "/files/search".into(), json!({"path": path, "name": "x"})),

@@ -171,6 +171,7 @@ const TABLE: &[(&str, &str, [u16; 4])] = &[
     ("POST", "/api/v1/spaces/{space}/files/directories", [401, 404, 201, 404]),
     ("POST", "/api/v1/spaces/{space}/files/move", [401, 404, 200, 404]),
     ("POST", "/api/v1/spaces/{space}/files/copy", [401, 404, 202, 404]),
+    ("POST", "/api/v1/spaces/{space}/files/extract", [401, 404, 202, 404]),
     ("POST", "/api/v1/spaces/{space}/files/trash", [401, 404, 200, 404]),
     ("POST", "/api/v1/spaces/{space}/files/delete", [401, 404, 202, 404]),
     ("POST", "/api/v1/spaces/{space}/files/search", [401, 404, 202, 404]),
@@ -303,6 +304,7 @@ fn body(path: &str) -> Value {
     match place.rsplit_once("/files/").map_or("", |(_, verb)| verb) {
         "directories" => json!({"path": "d", "parents": true}),
         "move" | "copy" => json!({"items": [{"path": "b", "to": "c"}]}),
+        "extract" => json!({"path": "a", "to": "e"}),
         "trash" => json!({"paths": ["a"]}),
         "delete" => json!({"paths": ["z"], "sure": true}),
         "search" => json!({"name": "a"}),

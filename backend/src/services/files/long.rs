@@ -1,13 +1,13 @@
-//! What may take long and is therefore an [operation](crate::services::operations): copies, deletions, permissions of all below, searches.
-//! What is measured has [rules of its own](crate::services::scans).
+//! What may take long and is therefore an [operation](crate::services::operations): copies, archives that are unpacked, deletions, permissions
+//! of all below, searches. What is measured has [rules of its own](crate::services::scans).
 
 use std::time::Duration;
 
 use eirene_core::SpaceName;
 use eirene_core::file_work::{OnConflict, Operation, OperationKind};
 use eirene_files_protocol::{
-    Answer, CopyFiles, Delete, EmptyTrash, Found, Outcome, Part, PartId, PermissionChange, Progress, RelativePath,
-    Search, SetPermissions, TrashId, Verb, Walked, Which,
+    Answer, CopyFiles, Delete, EmptyTrash, Extract, Extracted, Found, MOST_MEMBER_NAME, MOST_SKIPPED, Outcome, Part,
+    PartId, PermissionChange, Progress, RelativePath, Search, SetPermissions, TrashId, Verb, Walked, Which,
 };
 use serde_json::{Value, json};
 use tokio::time::timeout;
@@ -70,6 +70,50 @@ impl Files {
         }
         let request = json!({"items": asked, "to_space": to.space().name});
         self.walk(operations, &within, OperationKind::Copy, "files.copy", request, verbs).await
+    }
+
+    /// Makes a new directory of what is in an archive.
+    pub async fn extract(
+        &self,
+        operations: &Operations,
+        actor: &Actor,
+        space: &SpaceName,
+        wish: &MoveWish,
+        conflict: OnConflict,
+    ) -> Result<Operation, AppError> {
+        let within = self.within(actor, space, Need::Write).await?;
+        let (from, to) = (wish.from.parse_inside()?, wish.to.parse_inside()?);
+        let request = json!({"path": shown(from.as_bytes()).0, "to": shown(to.as_bytes()).0});
+        let verb = Verb::Extract(Extract {
+            id: PartId(rand::random()),
+            from: within.spot(from),
+            to: within.spot(to),
+            on_conflict: on_conflict(conflict),
+        });
+        let asking = within.clone();
+        let work = move |handle: Handle| async move {
+            let nothing = Progress { entries: 0, bytes: 0 };
+            let answer = asking.ask_long(&handle, verb, nothing, |_| Err(super::wrong_answer())).await?;
+            let extracted = answered!(answer, Answer::Extracted(extracted) => extracted)?;
+            let Extracted { moved, entries, bytes, refused, refused_in_all } = extracted;
+            asking.note("files.extract", json!({"count": 1, "entries": entries, "bytes": bytes})).await;
+            let (path, raw_path) = shown(moved.path.as_bytes());
+            let refused: Vec<Value> = refused
+                .iter()
+                .take(MOST_SKIPPED)
+                .map(|member| {
+                    let trouble = FilesTrouble::from(member.why);
+                    let name = &member.name.0[..member.name.0.len().min(MOST_MEMBER_NAME)];
+                    json!({"path": shown(name).0, "code": trouble.code, "text": trouble.text.as_str()})
+                })
+                .collect();
+            let summary = json!({
+                "entries": entries, "bytes": bytes, "path": path, "raw_path": raw_path,
+                "trashed": moved.trashed.map(|id| id.to_string()), "skipped": refused, "skipped_in_all": refused_in_all,
+            });
+            Ok(Finished { summary, results: vec![] })
+        };
+        operations.begin(&within, OperationKind::Extract, request, work).await
     }
 
     /// Deletes things for good.
@@ -250,7 +294,7 @@ fn add(all: &mut Walked, some: Walked) {
     all.entries = all.entries.saturating_add(some.entries);
     all.bytes = all.bytes.saturating_add(some.bytes);
     all.skipped_in_all = all.skipped_in_all.saturating_add(some.skipped_in_all);
-    let room = eirene_files_protocol::MOST_SKIPPED.saturating_sub(all.skipped.len());
+    let room = MOST_SKIPPED.saturating_sub(all.skipped.len());
     all.skipped.extend(some.skipped.into_iter().take(room));
 }
 

@@ -3,6 +3,7 @@
 mod archive;
 mod copy;
 mod delete;
+mod extract;
 mod list;
 mod make_directory;
 mod move_to;
@@ -34,6 +35,7 @@ pub(crate) fn run(job: &mut Job) -> Result<Answer, Problem> {
         (Verb::MakeDirectory(make), None) => Ok(make_directory::run(job, make)?),
         (Verb::Move(wanted), None) => Ok(move_to::run(job, wanted)?),
         (Verb::Copy(wanted), None) => Ok(copy::run(job, wanted)?),
+        (Verb::Extract(wanted), None) => Ok(extract::run(job, wanted)?),
         (Verb::PutInTrash(wanted), None) => Ok(trash::put(job, wanted)?),
         (Verb::ListTrash(wanted), None) => Ok(trash::list(job, wanted)?),
         (Verb::Restore(wanted), None) => Ok(trash::restore(job, wanted)?),
@@ -76,7 +78,12 @@ pub(crate) fn lane(verb: &Verb) -> Lane {
         // An upload is finished among its like: it may be read again, and is not to wait behind a copy.
         Verb::Read(_) | Verb::Archive(_) | Verb::WriteUpload(_) | Verb::FinishUpload(_) => Lane::Streams,
         Verb::SetPermissions(wanted) if !wanted.recursive => Lane::Metadata,
-        Verb::Copy(_) | Verb::EmptyTrash(_) | Verb::Delete(_) | Verb::SetPermissions(_) | Verb::Search(_) => Lane::Work,
+        Verb::Copy(_)
+        | Verb::Extract(_)
+        | Verb::EmptyTrash(_)
+        | Verb::Delete(_)
+        | Verb::SetPermissions(_)
+        | Verb::Search(_) => Lane::Work,
         // A preview is parsed: two at once are as much memory as there is for it.
         Verb::Preview(_) | Verb::RemovePart(_) => Lane::Short,
         Verb::Scan(_) | Verb::TrashOld(_) => Lane::Idle,

@@ -1,9 +1,9 @@
 //! Requests that change something, as the tests ask them.
 
 use eirene_files_protocol::{
-    Answer, Code, CopyFiles, CreateUpload, Delete, EmptyTrash, ListTrash, LookAtPermissions, MakeDirectory, Move,
-    Moved, OnConflict, Outcome, Part, PartId, PartSpot, PermissionChange, Problem, PutInTrash, Restore, Scan, Search,
-    SetPermissions, Spot, TrashId, Trashed, UploadState, Verb, Walked, Which, WriteUpload,
+    Answer, Code, CopyFiles, CreateUpload, Delete, EmptyTrash, Extract, ListTrash, LookAtPermissions, MakeDirectory,
+    Move, Moved, OnConflict, Outcome, Part, PartId, PartSpot, PermissionChange, Problem, PutInTrash, Restore, Scan,
+    Search, SetPermissions, Spot, TrashId, Trashed, UploadState, Verb, Walked, Which, WriteUpload,
 };
 
 use crate::bench::{Heard, Portal, SPACE, relative};
@@ -27,6 +27,10 @@ pub(crate) fn move_to(from: &[u8], to: &[u8], on_conflict: OnConflict) -> Verb {
 
 pub(crate) fn copy(from: &[u8], to: &[u8], on_conflict: OnConflict) -> Verb {
     Verb::Copy(CopyFiles { id: PART, from: spot(from), to: spot(to), on_conflict })
+}
+
+pub(crate) fn extract(from: &[u8], to: &[u8], on_conflict: OnConflict) -> Verb {
+    Verb::Extract(Extract { id: PART, from: spot(from), to: spot(to), on_conflict })
 }
 
 pub(crate) fn put_in_trash(path: &[u8]) -> Verb {

@@ -7,6 +7,8 @@ mod attacks;
 mod bench;
 mod changes;
 mod escape;
+mod extracting;
+mod making;
 mod old;
 mod permissions;
 mod previews;

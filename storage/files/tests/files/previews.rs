@@ -1,9 +1,13 @@
 //! What is shown of files, whatever is in them.
 
+use std::collections::BTreeSet;
 use std::fs::{create_dir, write};
 
-use eirene_files_protocol::{Answer, CellKind, Code, Encoding, Part, Piece, Shown};
+use eirene_files_protocol::{
+    Answer, CellKind, Code, Encoding, Extract, OnConflict, Outcome, Part, PartId, Piece, Shown, ToFiles, Verb,
+};
 
+use crate::ask::spot;
 use crate::bench::{Portal, Way, World, preview, preview_page};
 
 fn shown(portal: &mut Portal, path: &str) -> (Vec<Piece>, Shown) {
@@ -91,6 +95,45 @@ fn a_long_text_is_shown_page_by_page() {
     for (name, page) in [("long.txt", 3), ("long.txt", u32::MAX), ("binary", 1), ("picture", 1)] {
         assert_eq!(portal.ask(preview_page(name.as_bytes(), page)).code(), Some(Code::OutOfRange), "{name} {page}");
     }
+}
+
+#[test]
+fn a_preview_does_not_wait_behind_long_work() {
+    let world = World::new();
+    write(world.at("text"), "text").unwrap();
+    // A tar whose member is a hole of the archive: much to write, and quickly made.
+    let head = crate::making::head(b"large", tar::EntryType::Regular, 0o644, 8 << 30, b"");
+    write(world.at("a.tar"), head.as_bytes()).unwrap();
+    std::fs::OpenOptions::new().write(true).open(world.at("a.tar")).unwrap().set_len(512 + (8 << 30)).unwrap();
+    world.hand_over(Way::Program);
+    let mut portal = world.portal(Way::Program);
+    let work: BTreeSet<_> = (1..4_u8)
+        .map(|number| {
+            let to = spot(format!("to{number}").as_bytes());
+            let id = PartId([number; 16]);
+            let extract = Extract { id, from: spot(b"a.tar"), to, on_conflict: OnConflict::Refuse };
+            portal.begin(Verb::Extract(extract)).0
+        })
+        .collect();
+    let (number, _) = portal.begin(preview(b"text"));
+    let mut said = Vec::new();
+    loop {
+        let (of, heard) = portal.hear_any();
+        assert_eq!(of, number, "the others are still at it: {heard:?}");
+        match heard {
+            Ok(part) => said.push(part),
+            Err(outcome) => {
+                assert!(matches!(outcome, Outcome::Done(_)), "{outcome:?}");
+                break;
+            }
+        }
+    }
+    assert_eq!(said, [Part::Preview(vec![Piece::Text("text".into())])]);
+    for number in &work {
+        portal.channel.send(&ToFiles::Cancel(*number).encode().unwrap(), None).unwrap();
+    }
+    let ended: BTreeSet<_> = work.iter().map(|_| portal.hear_any().0).collect();
+    assert_eq!(ended, work);
 }
 
 #[test]

@@ -5,6 +5,7 @@
 
 mod accounts;
 mod changing;
+mod extracting;
 mod ids;
 mod looking;
 mod permissions;
@@ -18,6 +19,7 @@ use serde::{Deserialize, Serialize};
 
 pub use accounts::{AccountName, AccountNameError, Accounts};
 pub use changing::{Copied, CopyFiles, MakeDirectory, Move, Moved, OnConflict, Spot, Walked};
+pub use extracting::{Extract, Extracted, Refused};
 pub use ids::{IdError, PartId, TrashId};
 pub use looking::{Found, KnownDirectory, Measured, Scan, Scanned, Search, Searched, TrashOld, TrashedOld};
 pub use permissions::{
@@ -101,6 +103,8 @@ pub enum Verb {
     Move(Move),
     /// A copy of a file, or of a directory with all in it; answers [`Progress`] and [`Answer::Copied`].
     Copy(CopyFiles),
+    /// What is in an archive, as a new directory; answers [`Progress`] and [`Answer::Extracted`].
+    Extract(Extract),
     /// Into the trash; answers [`Answer::PutInTrash`].
     PutInTrash(PutInTrash),
     /// A page of the trash; answers [`Part::Trashed`] and [`Answer::TrashListed`].
@@ -145,6 +149,7 @@ impl Verb {
             | Self::MakeDirectory(_)
             | Self::Move(_)
             | Self::Copy(_)
+            | Self::Extract(_)
             | Self::PutInTrash(_)
             | Self::ListTrash(_)
             | Self::Restore(_)
@@ -230,6 +235,8 @@ pub enum Answer {
     Moved(Moved),
     /// The copy is whole, but for what was skipped.
     Copied(Copied),
+    /// What is in the archive lies there, but for what was refused.
+    Extracted(Extracted),
     /// It lies in the trash.
     PutInTrash {
         /// By this it is found there.

@@ -85,6 +85,12 @@ pub enum Code {
     Away,
     /// No more can be opened now.
     TooMany,
+    /// Not an archive that can be read, or one that is damaged or was cut off.
+    NotAnArchive,
+    /// What an archive would become is beyond all measure.
+    ArchiveTooLarge,
+    /// A member of an archive is made to mislead: its name leads elsewhere, or it is not what it says it is.
+    Unsafe,
     /// The request contradicts itself.
     Invalid,
     /// Anything else the system said.
