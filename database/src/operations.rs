@@ -26,6 +26,10 @@ statements! {
     UPDATE = "UPDATE operations SET state = $1, progress = $2, problem = $3, ended_at = $4
         WHERE id = $5 AND state IN ('waiting', 'running')";
     INTERRUPT = "UPDATE operations SET state = 'interrupted', ended_at = $1 WHERE state IN ('waiting', 'running')";
+    /// What `cleared` stands for in `progress` cannot come of a name in it: there its quotation marks are escaped.
+    INTERRUPTED = select!("WHERE state = 'interrupted' AND kind IN ('copy', 'extract')
+        AND progress NOT LIKE '%\"cleared\":true%' ORDER BY id LIMIT $1");
+    CLEARED = "UPDATE operations SET progress = $1 WHERE id = $2 AND state = 'interrupted'";
     PRUNE = "DELETE FROM operations WHERE ended_at < $1";
 }
 
@@ -124,6 +128,21 @@ impl Db {
     pub async fn interrupt_operations(&self, now: Timestamp) -> Result<u64, DbError> {
         Ok(on_db!(self, pool =>
             sqlx::query(INTERRUPT).bind(micros(now)).execute(pool).await.map(|done| done.rows_affected()))?)
+    }
+
+    /// Copies and extractions that were under way when the portal ended and may have left something, the oldest first.
+    pub async fn interrupted_operations(&self, limit: u32) -> Result<Vec<Operation>, DbError> {
+        let rows: Vec<OperationRow> =
+            on_db!(self, pool => sqlx::query_as(INTERRUPTED).bind(i64::from(limit)).fetch_all(pool).await)?;
+        rows.into_iter().map(OperationRow::into_operation).collect()
+    }
+
+    /// Notes that nothing is left of an operation that was interrupted: `progress` has `cleared` in it then.
+    pub async fn operation_cleared(&self, id: OperationId, progress: &Value) -> Result<(), DbError> {
+        Ok(on_db!(self, pool => sqlx::query(CLEARED)
+            .bind(progress.to_string())
+            .bind(id.to_string())
+            .execute(pool).await.map(drop))?)
     }
 
     /// Removes operations that ended before `before`.

@@ -1,4 +1,4 @@
-//! Removes what is left of uploads that nobody went on with.
+//! Removes what is left of uploads that nobody went on with, and of copies and extractions that a restart cut off.
 
 use std::time::Duration;
 
@@ -28,6 +28,7 @@ impl Reconciler for UploadLeftovers {
     }
 
     async fn run(&self) -> anyhow::Result<()> {
-        Ok(self.app.uploads.clear(LONGEST).await?)
+        self.app.uploads.clear(LONGEST).await?;
+        Ok(self.app.operations.clear(&self.app.files, LONGEST).await?)
     }
 }

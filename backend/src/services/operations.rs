@@ -2,24 +2,27 @@
 //! known here and told on the way, what came of it is in the row. What was under way when the portal ended is not gone on with: nobody knows
 //! what else was done to the files meanwhile.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use eirene_core::file_work::{Operation, OperationKind, OperationState};
 use eirene_core::{Clock, OperationId, Scope, UserId};
 use eirene_database::Db;
-use eirene_files_protocol::Progress;
+use eirene_files_protocol::{Code, PartId, PartSpot, Progress, Verb};
 use eirene_words::say;
+use jiff::SignedDuration;
 use serde_json::{Value, json};
+use sha2::{Digest as _, Sha256};
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 use super::Page;
-use super::actor::Actor;
+use super::actor::{Actor, Via};
 use super::events::{EventKind, Events};
-use super::files::Within;
+use super::files::path::AskedPath;
 use super::files::trouble::FilesTrouble;
+use super::files::{Files, Need, Within};
 use crate::error::AppError;
 
 /// Operations of one person that wait or run.
@@ -32,6 +35,20 @@ const MOST_SCANNING: usize = 1;
 const TELL_EVERY: Duration = Duration::from_secs(1);
 /// How many findings of all operations together are kept; the oldest operation's go first.
 const MOST_RESULTS: usize = 100_000;
+
+/// Most operations that are looked at in one run that removes what is left over.
+const MOST_CLEARED: u32 = 100;
+/// How long a directory is looked for that is not there: it may be on a file system that is away.
+const LOOKED_FOR: SignedDuration = SignedDuration::from_hours(7 * 24);
+
+/// How what is not whole yet is called of the `number`th thing that an operation makes: by the operation's id, so that its row finds it again.
+pub fn part_of(operation: OperationId, number: usize) -> PartId {
+    let of = Sha256::new_with_prefix(b"a part of an operation");
+    let digest = of.chain_update(operation.to_string()).chain_update((number as u64).to_le_bytes()).finalize();
+    let mut id = [0; 16];
+    id.copy_from_slice(&digest[..16]);
+    PartId(id)
+}
 
 /// Turns an operation into what its owner is told.
 pub type Show = Arc<dyn Fn(&Operation) -> Value + Send + Sync>;
@@ -52,6 +69,8 @@ struct Inner {
     turns: Mutex<HashMap<(UserId, bool), Arc<Semaphore>>>,
     /// What searches and scans found: not in the database, because it is as large as directories are.
     results: Mutex<BTreeMap<OperationId, Arc<Vec<Value>>>>,
+    /// What was interrupted at the last look for it.
+    interrupted: Mutex<HashSet<OperationId>>,
 }
 
 struct Live {
@@ -91,6 +110,7 @@ impl Operations {
             live: Mutex::default(),
             turns: Mutex::default(),
             results: Mutex::default(),
+            interrupted: Mutex::default(),
         };
         Self { inner: Arc::new(inner) }
     }
@@ -98,6 +118,60 @@ impl Operations {
     /// Ends by the word `interrupted` what was under way when the portal ended.
     pub async fn begin_anew(&self) -> Result<u64, AppError> {
         Ok(self.inner.db.interrupt_operations(self.inner.clock.now()).await?)
+    }
+
+    /// Removes what copies and extractions left that were under way when the portal ended, as the person. Only what a row says was interrupted:
+    /// the processes that worked for that portal ended with it, so nobody goes on with those parts. And only what was so at the last look, too.
+    pub(crate) async fn clear(&self, files: &Files, most: Duration) -> Result<(), AppError> {
+        let begun = Instant::now();
+        let left = self.inner.db.interrupted_operations(MOST_CLEARED).await?;
+        let now: HashSet<OperationId> = left.iter().map(|operation| operation.id).collect();
+        let before =
+            std::mem::replace(&mut *self.inner.interrupted.lock().unwrap_or_else(PoisonError::into_inner), now);
+        for mut operation in left.into_iter().filter(|operation| before.contains(&operation.id)) {
+            if begun.elapsed() > most {
+                break;
+            }
+            match self.clear_one(files, &operation).await {
+                Ok(true) => {
+                    operation.progress["cleared"] = json!(true);
+                    self.inner.db.operation_cleared(operation.id, &operation.progress).await?;
+                }
+                Ok(false) => {}
+                Err(error) => {
+                    tracing::warn!(operation = %operation.id, %error, "what is left of it could not be removed")
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether nothing is left of it, as far as it can be said.
+    async fn clear_one(&self, files: &Files, operation: &Operation) -> Result<bool, AppError> {
+        let Some(user) = self.inner.db.user(operation.user).await? else { return Ok(true) };
+        let person = Actor { user, via: Via::Cli, address: None, request_id: None };
+        let request = &operation.request;
+        let within = match request["to_space"].as_str().map(str::parse) {
+            Some(Ok(name)) => files.within(&person, &name, Need::Write).await?,
+            Some(Err(_)) => return Ok(true),
+            None => files.within_id(&person, operation.space, Need::Write).await?,
+        };
+        let items = request["items"].as_array().map_or(std::slice::from_ref(request), Vec::as_slice);
+        let is_long_ago = operation.ended_at.is_some_and(|at| at + LOOKED_FOR < self.inner.clock.now());
+        let mut is_clear = true;
+        for (number, item) in items.iter().enumerate() {
+            let text = |field: &str| item[field].as_str().map(str::to_owned);
+            let raw = text("raw_to");
+            let to = AskedPath::new("to", text("to").filter(|_| raw.is_none()), raw).parse_inside()?;
+            let Some((directory, _)) = to.split_last() else { continue };
+            let part = PartSpot { space: within.number(), directory, id: part_of(operation.id, number) };
+            match within.channel().await?.ask(Verb::RemovePart(part)).await?.outcome {
+                Ok(_) => {}
+                Err(problem) if matches!(problem.code, Code::NotFound | Code::NotADirectory) => is_clear &= is_long_ago,
+                Err(problem) => return Err(problem.into()),
+            }
+        }
+        Ok(is_clear)
     }
 
     /// Begins work for whoever is within a space.
@@ -255,6 +329,11 @@ impl Inner {
 }
 
 impl Handle {
+    /// Of which operation it is.
+    pub fn id(&self) -> OperationId {
+        self.operation.id
+    }
+
     /// Notes how far it is; tells so now and then.
     pub fn progress(&self, progress: Progress) {
         let shown = {

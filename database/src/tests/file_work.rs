@@ -107,4 +107,28 @@ on_both! {
         assert_eq!(db.prune_operations(at(20)).await.unwrap(), 1);
         assert_eq!(db.operations_of(ada.id, None, 10).await.unwrap(), [second]);
     }
+
+    async fn what_was_interrupted_is_known_until_nothing_is_left_of_it(db) {
+        let (ada, space) = (add_user(db, "ada").await, shared(db).await);
+        let interrupted = |kind| Operation { kind, state: OperationState::Interrupted, ..operation(&ada, space) };
+        let copy = interrupted(OperationKind::Copy);
+        // What a name has in it is no word of ours.
+        let named = Operation { progress: json!({"path": "\"cleared\":true"}), ..interrupted(OperationKind::Extract) };
+        let others = [
+            interrupted(OperationKind::Search),
+            Operation { state: OperationState::Failed, ..operation(&ada, space) },
+            operation(&ada, space),
+        ];
+        for operation in others.iter().chain([&copy, &named]) {
+            db.insert_operation(operation).await.unwrap();
+        }
+        let mut all = vec![copy.clone(), named.clone()];
+        all.sort_by_key(|operation| operation.id.to_string());
+        assert_eq!(db.interrupted_operations(10).await.unwrap(), all);
+        assert_eq!(db.interrupted_operations(1).await.unwrap(), all[..1]);
+        db.operation_cleared(copy.id, &json!({"entries": 1, "cleared": true})).await.unwrap();
+        assert_eq!(db.interrupted_operations(10).await.unwrap(), [named]);
+        db.operation_cleared(others[1].id, &json!({"cleared": true})).await.unwrap();
+        assert_eq!(db.operation(others[1].id).await.unwrap().unwrap().progress, json!({}), "nothing else is touched");
+    }
 }

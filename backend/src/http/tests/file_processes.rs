@@ -4,7 +4,8 @@ use std::io::Write as _;
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-use eirene_core::{UserState, Username};
+use eirene_core::file_work::{Operation, OperationKind, OperationState};
+use eirene_core::{Clock as _, OperationId, UserState, Username};
 use eirene_files_protocol::{
     Answer as Said, Channel, FromFiles, Hello, Moment, OpenedSpace, Outcome, Part, ReadBegins, ToFiles, Verb, Version,
 };
@@ -13,6 +14,7 @@ use serde_json::json;
 use super::files::{HOME, about, euid, real};
 use super::*;
 use crate::services::files::Need;
+use crate::services::operations::part_of;
 use crate::testing::FilesStandIn;
 
 /// A process that reads `bytes` for a file of `size`, and says in the end what `outcome` says.
@@ -112,6 +114,57 @@ async fn an_operation_is_its_owners_and_ends_as_asked_or_with_the_portal() {
         }
     }
     assert_eq!(accepted, StatusCode::TOO_MANY_REQUESTS);
+}
+
+#[tokio::test]
+async fn what_a_cut_off_copy_left_is_removed_and_nothing_else() {
+    let server = Server::start().await;
+    let (ada, home) = server.ada_at_home(real()).await;
+    let operations = &server.test.app.operations;
+    let space = server.test.app.spaces.list(&ada.actor).await.unwrap()[0].space.id;
+    std::fs::create_dir(home.join("d")).unwrap();
+    let row = |kind, state, request| Operation {
+        id: OperationId::generate(),
+        user: ada.actor.user.id,
+        space,
+        kind,
+        state,
+        request,
+        progress: json!({"entries": 1, "bytes": 2}),
+        problem: None,
+        created_at: server.test.clock.now(),
+        ended_at: Some(server.test.clock.now()),
+    };
+    let items = json!({"to_space": "home-ada", "items": [{"path": "a", "to": "d/b"}, {"path": "a", "to": "c"}]});
+    let copy = row(OperationKind::Copy, OperationState::Interrupted, items.clone());
+    let extract =
+        row(OperationKind::Extract, OperationState::Interrupted, json!({"path": "a", "to": "x", "raw_to": "d_8"}));
+    let failed = row(OperationKind::Copy, OperationState::Failed, items);
+    let away = row(OperationKind::Copy, OperationState::Interrupted, json!({"items": [{"path": "a", "to": "gone/b"}]}));
+    let hidden = |directory: &str, operation: &Operation, number| {
+        let name = part_of(operation.id, number).file_name();
+        home.join(directory).join(std::str::from_utf8(name.as_bytes()).unwrap())
+    };
+    let parts = [hidden("d", &copy, 0), hidden("", &copy, 1), hidden("", &extract, 0)];
+    let others = [hidden("d", &failed, 0), hidden("", &copy, 7), home.join(".eirene-upload-own"), home.join("d/b")];
+    for part in parts.iter().chain(&others) {
+        std::fs::create_dir(part).unwrap();
+        std::fs::write(part.join("half"), "x").unwrap();
+    }
+    for operation in [&copy, &extract, &failed, &away] {
+        server.test.app.db.insert_operation(operation).await.unwrap();
+    }
+    let clear = async || operations.clear(&server.test.app.files, Duration::from_secs(60)).await.unwrap();
+    clear().await;
+    assert!(parts.iter().all(|part| part.exists()), "seen once is not enough");
+    clear().await;
+    assert!(parts.iter().all(|part| !part.exists()) && others.iter().all(|other| other.join("half").exists()));
+    let left = async || server.test.app.db.interrupted_operations(9).await.unwrap();
+    assert_eq!(left().await.iter().map(|one| one.id).collect::<Vec<_>>(), [away.id], "its directory may come back");
+    server.test.clock.advance_s(8 * 24 * 3600);
+    clear().await;
+    assert!(left().await.is_empty());
+    assert_eq!(operations.get(&ada.actor, copy.id).await.unwrap().progress["cleared"], true);
 }
 
 #[tokio::test]

@@ -3,8 +3,8 @@
 
 use std::time::Duration;
 
-use eirene_core::SpaceName;
 use eirene_core::file_work::{OnConflict, Operation, OperationKind};
+use eirene_core::{OperationId, SpaceName};
 use eirene_files_protocol::{
     Answer, CopyFiles, Delete, EmptyTrash, Extract, Extracted, Found, MOST_MEMBER_NAME, MOST_SKIPPED, Outcome, Part,
     PartId, PermissionChange, Progress, RelativePath, Search, SetPermissions, TrashId, Verb, Walked, Which,
@@ -19,10 +19,13 @@ use super::{Files, Need, Within, answered};
 use crate::error::AppError;
 use crate::files::Event;
 use crate::services::actor::Actor;
-use crate::services::operations::{Finished, Handle, Operations};
+use crate::services::operations::{Finished, Handle, Operations, part_of};
 
 /// How long nothing may be heard of work that waits for a thread, or goes through a directory without an end.
 const QUIET: Duration = Duration::from_mins(30);
+
+/// Until the operation is known, whose id names the part.
+const NO_PART: PartId = PartId([0; 16]);
 
 /// What is searched for.
 #[derive(Debug, Clone)]
@@ -59,9 +62,10 @@ impl Files {
         let (mut verbs, mut asked) = (Vec::new(), Vec::new());
         for wish in wishes {
             let (from, target) = (wish.from.parse_inside()?, wish.to.parse_inside()?);
-            asked.push(json!({"path": shown(from.as_bytes()).0, "to": shown(target.as_bytes()).0}));
+            let (shown_to, raw_to) = shown(target.as_bytes());
+            asked.push(json!({"path": shown(from.as_bytes()).0, "to": shown_to, "raw_to": raw_to}));
             let copy = CopyFiles {
-                id: PartId(rand::random()),
+                id: NO_PART,
                 from: within.spot(from.clone()),
                 to: to.spot(target),
                 on_conflict: on_conflict(conflict),
@@ -83,9 +87,10 @@ impl Files {
     ) -> Result<Operation, AppError> {
         let within = self.within(actor, space, Need::Write).await?;
         let (from, to) = (wish.from.parse_inside()?, wish.to.parse_inside()?);
-        let request = json!({"path": shown(from.as_bytes()).0, "to": shown(to.as_bytes()).0});
+        let (shown_to, raw_to) = shown(to.as_bytes());
+        let request = json!({"path": shown(from.as_bytes()).0, "to": shown_to, "raw_to": raw_to});
         let verb = Verb::Extract(Extract {
-            id: PartId(rand::random()),
+            id: NO_PART,
             from: within.spot(from),
             to: within.spot(to),
             on_conflict: on_conflict(conflict),
@@ -93,6 +98,7 @@ impl Files {
         let asking = within.clone();
         let work = move |handle: Handle| async move {
             let nothing = Progress { entries: 0, bytes: 0 };
+            let verb = with_part(verb, handle.id(), 0);
             let answer = asking.ask_long(&handle, verb, nothing, |_| Err(super::wrong_answer())).await?;
             let extracted = answered!(answer, Answer::Extracted(extracted) => extracted)?;
             let Extracted { moved, entries, bytes, refused, refused_in_all } = extracted;
@@ -222,7 +228,8 @@ impl Files {
         let work = move |handle: Handle| async move {
             let mut all = Walked::default();
             let (mut refused, mut first, mut done) = (Vec::new(), None, 0_usize);
-            for (path, verb) in verbs {
+            for (number, (path, verb)) in verbs.into_iter().enumerate() {
+                let verb = with_part(verb, handle.id(), number);
                 let before = Progress { entries: all.entries, bytes: all.bytes };
                 let answer = asking.ask_long(&handle, verb, before, |_| Err(super::wrong_answer())).await;
                 match answer.and_then(walked) {
@@ -280,6 +287,16 @@ impl Within {
             }
         }
     }
+}
+
+/// The verb, with the name of what is not whole yet where it makes something.
+fn with_part(mut verb: Verb, operation: OperationId, number: usize) -> Verb {
+    match &mut verb {
+        Verb::Copy(copy) => copy.id = part_of(operation, number),
+        Verb::Extract(extract) => extract.id = part_of(operation, number),
+        _ => {}
+    }
+    verb
 }
 
 fn walked(answer: Answer) -> Result<Walked, AppError> {
