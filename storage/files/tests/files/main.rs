@@ -13,6 +13,7 @@ mod old;
 mod permissions;
 mod previews;
 mod process;
+mod purge;
 mod sizes;
 mod trash;
 mod uploads;

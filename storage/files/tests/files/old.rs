@@ -14,12 +14,12 @@ use crate::ask::restore;
 use crate::bench::{Heard, SECRET_NAME, SPACE, Way, World, relative};
 
 /// Nobody can set when attributes last changed: what is old here is so in a while.
-fn now() -> i64 {
+pub(crate) fn now() -> i64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs().try_into().unwrap()
 }
 
 /// Sets both times that can be set, of a link its own.
-fn set_times(path: &Path, modified: i64, accessed: i64) {
+pub(crate) fn set_times(path: &Path, modified: i64, accessed: i64) {
     let time = |tv_sec| Timespec { tv_sec, tv_nsec: 0 };
     let times = Timestamps { last_access: time(accessed), last_modification: time(modified) };
     utimensat(CWD, path, &times, AtFlags::SYMLINK_NOFOLLOW).unwrap();
