@@ -21,6 +21,8 @@ use crate::errno::code;
 
 /// How often an open is tried that the kernel could not decide because something was renamed meanwhile.
 const TRIES: u32 = 32;
+/// How far up is looked for the top of a file system.
+const MOST_UP: u32 = 128;
 
 fn resolve() -> ResolveFlags {
     ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS | ResolveFlags::NO_XDEV
@@ -264,6 +266,18 @@ impl Place {
         let here = self.descriptors.path(self.as_fd()).map_err(code)?;
         let there = self.descriptors.path(other.as_fd()).map_err(code)?;
         Ok(here.strip_prefix(there.as_slice()).is_some_and(|rest| rest.is_empty() || rest.starts_with(b"/")))
+    }
+
+    /// The highest directory of this file system that can be reached from here: to ask how full the whole is, and for nothing else.
+    pub(crate) fn top_of_file_system(&self) -> Result<OwnedFd, Code> {
+        let up = |from: BorrowedFd<'_>, name: &[u8]| open_beneath(from, name, OFlags::DIRECTORY, ResolveFlags::NO_XDEV);
+        let mut top = up(self.as_fd(), b".").map_err(code)?;
+        for _ in 0..MOST_UP {
+            // Where a mount begins it goes no further, and neither where the person may not go.
+            let Ok(above) = up(top.as_fd(), b"..") else { break };
+            top = above;
+        }
+        Ok(top)
     }
 
     /// Its descriptor: names below it can be looked up, and no more.

@@ -21,7 +21,14 @@ pub(crate) fn code(errno: Errno) -> Code {
         Errno::DQUOT => Code::OverQuota,
         Errno::ROFS => Code::ReadOnly,
         Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::MLINK => Code::TooMany,
-        Errno::STALE | Errno::NOTCONN | Errno::TIMEDOUT | Errno::HOSTDOWN | Errno::NODEV => Code::Away,
+        // A disk that was pulled out answers with the same as a bad sector: either is the storage's trouble, and may pass.
+        Errno::IO
+        | Errno::STALE
+        | Errno::NOTCONN
+        | Errno::TIMEDOUT
+        | Errno::HOSTDOWN
+        | Errno::NODEV
+        | Errno::SHUTDOWN => Code::Away,
         Errno::OPNOTSUPP | Errno::NXIO | Errno::NOSYS => Code::NotSupported,
         Errno::PIPE | Errno::CONNRESET => Code::CutOff,
         _ => Code::Failed,
@@ -51,7 +58,9 @@ mod tests {
             (Errno::NOTCONN, Code::Away),
             (Errno::NAMETOOLONG, Code::NameTooLong),
             (Errno::XDEV, Code::LeadsOut),
-            (Errno::IO, Code::Failed),
+            (Errno::IO, Code::Away),
+            (Errno::SHUTDOWN, Code::Away),
+            (Errno::NOTTY, Code::Failed),
         ] {
             assert_eq!(code(errno), expected);
         }

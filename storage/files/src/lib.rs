@@ -16,6 +16,7 @@ mod confine;
 mod directory;
 mod errno;
 mod preview;
+mod room;
 mod server;
 mod settle;
 mod sidecar;

@@ -48,6 +48,11 @@ impl Bench {
         (self.make)(Arc::new(probe), trouble)
     }
 
+    /// Where its root of spaces lies.
+    pub(crate) fn folder(&self) -> &std::path::Path {
+        self.folder.path()
+    }
+
     /// The space that is there.
     pub(crate) fn home() -> Place {
         Place::Space { root: "all".parse().unwrap(), name: "home".parse().unwrap(), below: None }
@@ -55,7 +60,14 @@ impl Bench {
 }
 
 fn bench(kind: Option<&'static str>, make: fn(Arc<dyn Probe>, Trouble) -> Arc<dyn SharedStorage>) -> Bench {
-    let folder = TempDir::new().unwrap();
+    bench_in(TempDir::new().unwrap(), kind, make)
+}
+
+fn bench_in(
+    folder: TempDir,
+    kind: Option<&'static str>,
+    make: fn(Arc<dyn Probe>, Trouble) -> Arc<dyn SharedStorage>,
+) -> Bench {
     fs::create_dir(folder.path().join("home")).unwrap();
     std::os::unix::fs::symlink("/", folder.path().join("out")).unwrap();
     Bench { folder, make, kind }
@@ -63,6 +75,13 @@ fn bench(kind: Option<&'static str>, make: fn(Arc<dyn Probe>, Trouble) -> Arc<dy
 
 pub(crate) fn posix() -> Bench {
     bench(None, |probe, _| Arc::new(Posix::new(probe)))
+}
+
+/// On the disk that this variable names, as `<device>:<mount point>`.
+pub(crate) fn posix_on(variable: &str) -> Bench {
+    let said = std::env::var(variable).expect("storage/tests/with-xfs runs this");
+    let (_, point) = said.split_once(':').unwrap();
+    bench_in(TempDir::new_in(point).unwrap(), None, |probe, _| Arc::new(Posix::new(probe)))
 }
 
 pub(crate) fn beegfs7() -> Bench {

@@ -45,6 +45,7 @@ pub(super) fn run(job: &Job, wanted: &CopyFiles) -> Result<Answer, Code> {
     match settled {
         Ok(moved) => Ok(Answer::Copied(Copied { moved, walked: copy.account.walked })),
         Err(why) => {
+            let why = to.directory.why_full(why, 0);
             // The portal can ask for it again by its id.
             let cleaning = Removal { job, space: to.space, cancelled: &Cancelled::default() };
             let _ = cleaning.remove(&to.directory, &part, &mut Account::new());

@@ -21,11 +21,17 @@ mod zip_writer;
 
 use eirene_files_protocol::{Answer, Code, Problem, Verb};
 
+use crate::room::why_ended;
 use crate::server::Job;
 use crate::stream::Stream;
 
 /// Does what is asked.
 pub(crate) fn run(job: &mut Job) -> Result<Answer, Problem> {
+    let done = run_as_it_is(job);
+    done.map_err(|problem| Problem { code: why_ended(job, problem.code), ..problem })
+}
+
+fn run_as_it_is(job: &mut Job) -> Result<Answer, Problem> {
     let stream = job.stream.take().map(|socket| Stream::new(socket, job.cancelled.clone())).transpose()?;
     match (&job.verb, stream) {
         (Verb::List(list), None) => Ok(list::run(job, list)?),

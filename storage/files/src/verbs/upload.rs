@@ -55,7 +55,7 @@ pub(super) fn create(job: &Job, wanted: &CreateUpload) -> Result<Answer, Code> {
     if let (Some(length), Ok(room)) = (wanted.length, fstatvfs(spot.directory.as_fd()))
         && room.f_bavail.saturating_mul(room.f_frsize) < length
     {
-        return Err(Code::NoSpace);
+        return Err(spot.directory.why_full(Code::NoSpace, length));
     }
     let part = wanted.part.id.file_name();
     let file = spot.directory.create(&part)?;
@@ -305,6 +305,7 @@ fn write_all_or_nothing(
             Ok(())
         }
         Err(why) => {
+            let why = upload.spot.directory.why_full(why, 0);
             ftruncate(&upload.file, begin).map_err(code)?;
             Err(why)
         }

@@ -66,7 +66,15 @@ pub(crate) struct World {
 
 impl World {
     pub(crate) fn new() -> Self {
-        let base = tempfile::tempdir().unwrap();
+        Self::in_directory(tempfile::tempdir().unwrap())
+    }
+
+    /// The same on another disk.
+    pub(crate) fn on(disk: &Path) -> Self {
+        Self::in_directory(tempfile::tempdir_in(disk).unwrap())
+    }
+
+    fn in_directory(base: tempfile::TempDir) -> Self {
         std::fs::set_permissions(base.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
         let world = Self { base };
         for name in ["space", "other", "outside"] {

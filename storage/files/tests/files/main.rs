@@ -6,6 +6,7 @@ mod ask;
 mod attacks;
 mod bench;
 mod changes;
+mod disks;
 mod escape;
 mod extracting;
 mod making;

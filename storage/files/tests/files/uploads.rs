@@ -14,17 +14,17 @@ use sha2::Digest as _;
 use crate::ask::{PART, PART_NAME, delete, part, upload, write_upload};
 use crate::bench::{PERSON, Portal, SECRET, SECRET_NAME, Way, World, is_root, relative};
 
-const MIB: usize = 1024 * 1024;
+pub(crate) const MIB: usize = 1024 * 1024;
 
-fn content(bytes: usize) -> Vec<u8> {
+pub(crate) fn content(bytes: usize) -> Vec<u8> {
     (0..bytes as u32).map(|number| (number.wrapping_mul(2_654_435_761) >> 13) as u8).collect()
 }
 
-fn sha256(bytes: &[u8]) -> Digest<32> {
+pub(crate) fn sha256(bytes: &[u8]) -> Digest<32> {
     Digest(sha2::Sha256::digest(bytes).into())
 }
 
-fn offset(portal: &mut Portal, directory: &[u8]) -> u64 {
+pub(crate) fn offset(portal: &mut Portal, directory: &[u8]) -> u64 {
     portal.ask(Verb::LookAtUpload(part(directory))).upload().offset
 }
 
@@ -377,33 +377,62 @@ fn on_small(world: &World, read_only: bool) -> Command {
     command
 }
 
-#[test]
-fn a_full_disk_is_said_and_loses_nothing() {
-    let world = World::new();
-    let mut portal = world.portal_with(on_small(&world, false));
+/// Uploads to a place where so many bytes have room, where nothing lies yet: what does not fit is said by its code, and goes on where it stopped
+/// once there is room.
+pub(crate) fn fills_and_goes_on(portal: &mut Portal, room: usize, full: Code) {
     let too_large = upload(b"file", Some(50 << 30), OnConflict::Refuse);
-    assert_eq!(portal.code(Verb::CreateUpload(too_large)), Some(Code::NoSpace), "that is seen at once");
+    assert_eq!(portal.code(Verb::CreateUpload(too_large)), Some(full), "that is seen at once");
     let in_the_way = PartSpot { id: PartId([1; 16]), ..part(b"") };
-    let other = CreateUpload { part: in_the_way.clone(), ..upload(b"other", Some(2 << 20), OnConflict::Refuse) };
+    let half = room as u64 / 2;
+    let other = CreateUpload { part: in_the_way.clone(), ..upload(b"other", Some(half), OnConflict::Refuse) };
     portal.ask(Verb::CreateUpload(other)).done();
-    portal.send(WriteUpload { part: in_the_way.clone(), ..write_upload(b"", 0) }, &content(2 * MIB)).done();
+    portal.send(WriteUpload { part: in_the_way.clone(), ..write_upload(b"", 0) }, &content(room / 2)).done();
     portal.ask(Verb::FinishUpload(in_the_way.clone())).done();
-    let bytes = content(3 * MIB);
+    let bytes = content(room / 4 * 3);
     let wanted = CreateUpload { sha256: Some(sha256(&bytes)), ..upload(b"file", None, OnConflict::Refuse) };
     portal.ask(Verb::CreateUpload(wanted)).done();
     let problem = portal.send(write_upload(b"", 0), &bytes).problem();
-    assert_eq!(problem.code, Code::NoSpace);
+    assert_eq!(problem.code, full);
     let at = problem.bytes.unwrap();
-    assert!(at > MIB as u64 && at < 2 * MIB as u64, "what went in counts: {at}");
-    assert_eq!(offset(&mut portal, b""), at);
-    assert_eq!(portal.send(write_upload(b"", at), &bytes[at as usize..]).code(), Some(Code::NoSpace));
+    assert!(at > half / 2 && at <= half, "what went in counts: {at}");
+    assert_eq!(offset(portal, b""), at);
+    assert_eq!(portal.send(write_upload(b"", at), &bytes[at as usize..]).code(), Some(full));
     // Room is made, and it goes on.
     portal.ask(delete(b"other")).done();
-    let at = offset(&mut portal, b"");
+    let at = offset(portal, b"");
     let last = WriteUpload { length: Some(bytes.len() as u64), ..write_upload(b"", at) };
     portal.send(last, &bytes[at as usize..]).done();
     portal.ask(Verb::FinishUpload(part(b""))).done();
     assert!(portal.read(b"file").stream == bytes);
+    portal.ask(Verb::RemovePart(part(b""))).done();
+    portal.ask(Verb::RemovePart(in_the_way)).done();
+}
+
+/// Copies what does not fit, into a place that `fills_and_goes_on` left: what was copied so far is gone, and the original is as it was.
+pub(crate) fn a_copy_without_room_leaves_nothing(portal: &mut Portal, full: Code) {
+    let before = portal.read(b"file").stream;
+    portal.ask(crate::ask::make(b"tree", false)).done();
+    portal.ask(crate::ask::move_to(b"file", b"tree/file", OnConflict::Refuse)).done();
+    for (from, to) in [(b"tree".as_slice(), b"second".as_slice()), (b"tree/file", b"tree/second")] {
+        assert_eq!(portal.code(crate::ask::copy(from, to, OnConflict::Refuse)), Some(full));
+    }
+    let names = |listed: Vec<eirene_files_protocol::Entry>| -> Vec<Vec<u8>> {
+        listed.into_iter().map(|entry| entry.name.as_bytes().to_vec()).collect()
+    };
+    assert_eq!(names(portal.list(b"").entries()), [b"tree"]);
+    assert_eq!(names(portal.list(b"tree").entries()), [b"file"]);
+    assert!(portal.read(b"tree/file").stream == before);
+    // What is full lets itself be emptied.
+    portal.ask(delete(b"tree")).done();
+}
+
+#[test]
+fn a_full_disk_is_said_and_loses_nothing() {
+    let world = World::new();
+    let mut portal = world.portal_with(on_small(&world, false));
+    fills_and_goes_on(&mut portal, 4 * MIB, Code::NoSpace);
+    a_copy_without_room_leaves_nothing(&mut portal, Code::NoSpace);
+    assert_eq!(portal.list(b"").entries(), []);
 }
 
 #[test]

@@ -1,0 +1,153 @@
+//! What only real disks with project quotas show: limits and usage of a directory, whoever asks, and disks that become read-only or go.
+//! `storage/tests/with-xfs` makes the disks and runs these, as root and one after the other.
+
+use std::os::unix::process::CommandExt as _;
+use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
+
+use eirene_core::storage::{Files, Known, Limit, Quota, SharedStorage, StorageError, Why};
+use eirene_storage::{Look, Posix, Probe, Seen};
+
+use crate::benches::{Bench, posix_on};
+
+const MIB: u64 = 1 << 20;
+const DISKS: [&str; 2] = ["EIRENE_TEST_XFS", "EIRENE_TEST_EXT4"];
+
+fn run(program: &str, arguments: &[&str]) {
+    let output = Command::new(program).args(arguments).output().unwrap();
+    assert!(output.status.success(), "{program} {arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// Device and mount point.
+fn disk(variable: &str) -> (String, String) {
+    let said = std::env::var(variable).expect("storage/tests/with-xfs runs this");
+    let (device, point) = said.split_once(':').unwrap();
+    (device.to_owned(), point.to_owned())
+}
+
+fn xfs_quota(variable: &str, command: &str) {
+    run("xfs_quota", &["-f", "-x", "-c", command, &disk(variable).1]);
+}
+
+/// Gives a directory a project without a limit.
+fn project(variable: &str, directory: &Path, project: u32) {
+    xfs_quota(variable, &format!("project -s -p {} {project}", directory.display()));
+}
+
+async fn quota(bench: &Bench) -> Quota {
+    match bench.storage().directory_quota(&Bench::home()).await.unwrap() {
+        Known::Known(quota) => quota,
+        Known::Missing(why) => panic!("{why:?}"),
+    }
+}
+
+#[tokio::test]
+#[ignore = "storage/tests/with-xfs runs it"]
+async fn the_limit_of_a_directory_and_what_is_used_of_it_are_told() {
+    for variable in DISKS {
+        let bench = posix_on(variable);
+        let home = bench.folder().join("home");
+        let storage = bench.storage();
+        let before = storage.directory_quota(&Bench::home()).await.unwrap();
+        assert_eq!(before, Known::Missing(Why::NotEnabled), "{variable}: no project");
+        project(variable, &home, 2001);
+        let unlimited = storage.directory_quota(&Bench::home()).await.unwrap();
+        assert_eq!(unlimited, Known::Missing(Why::NotEnabled), "{variable}: no limit");
+        let whole = storage.file_system(&Bench::home()).await.unwrap();
+        xfs_quota(variable, "limit -p bhard=20m ihard=50 2001");
+        let empty = quota(&bench).await;
+        assert_eq!(empty.limit, Known::Known(Limit::At(eirene_core::storage::Bytes(20 * MIB))), "{variable}");
+        assert_eq!(empty.files_limit, Known::Known(Limit::At(Files(50))), "{variable}");
+        assert!(empty.used.value().is_some_and(|used| used.0 < MIB), "{variable}: {empty:?}");
+        for number in 0..5 {
+            let file = std::fs::File::create(home.join(format!("file{number}"))).unwrap();
+            std::io::Write::write_all(&mut &file, &vec![7; MIB as usize]).unwrap();
+            file.sync_all().unwrap();
+        }
+        let used = quota(&bench).await;
+        let grown = used.used.value().unwrap().0 - empty.used.value().unwrap().0;
+        assert!((5 * MIB..6 * MIB).contains(&grown), "{variable}: {grown}");
+        let files = used.files_used.value().unwrap().0 - empty.files_used.value().unwrap().0;
+        assert_eq!(files, 5, "{variable}");
+        // The whole is not taken for the directory's, and the other way round.
+        let after = storage.file_system(&Bench::home()).await.unwrap();
+        assert_eq!(after.total, whole.total, "{variable}");
+        assert!(after.total.0 > 100 * MIB, "{variable}: {after:?}");
+    }
+}
+
+#[tokio::test]
+#[ignore = "storage/tests/with-xfs runs it"]
+async fn everybody_may_read_it() {
+    for variable in DISKS {
+        let bench = posix_on(variable);
+        run("chmod", &["755", bench.folder().to_str().unwrap()]);
+        project(variable, &bench.folder().join("home"), 2002);
+        xfs_quota(variable, "limit -p bhard=9m 2002");
+        let mut look = Command::new(env!("CARGO_BIN_EXE_eirene-look"));
+        look.arg("root").arg(bench.folder()).arg("home").uid(65_534).gid(65_534);
+        let seen: Seen = serde_json::from_slice(&look.output().unwrap().stdout).unwrap();
+        let storage = Posix::new(Arc::new(Told(seen.into_look().unwrap())));
+        match storage.directory_quota(&Bench::home()).await.unwrap() {
+            Known::Known(quota) => {
+                assert_eq!(quota.limit, Known::Known(Limit::At(eirene_core::storage::Bytes(9 * MIB))), "{variable}");
+            }
+            Known::Missing(why) => panic!("{variable}: {why:?}"),
+        }
+    }
+}
+
+/// What another process saw.
+struct Told(Look);
+
+#[async_trait::async_trait]
+impl Probe for Told {
+    async fn look(&self, _: &eirene_core::storage::Place) -> Result<Look, StorageError> {
+        Ok(self.0.clone())
+    }
+}
+
+#[tokio::test]
+#[ignore = "storage/tests/with-xfs runs it"]
+async fn what_is_read_only_is_said_to_be() {
+    for variable in DISKS {
+        let bench = posix_on(variable);
+        let (_, point) = disk(variable);
+        let before = bench.storage().file_system(&Bench::home()).await.unwrap();
+        run("mount", &["-o", "remount,ro", &point]);
+        let after = bench.storage().file_system(&Bench::home()).await;
+        run("mount", &["-o", "remount,rw", &point]);
+        let after = after.unwrap();
+        assert_eq!((before.read_only, after.read_only), (false, true), "{variable}");
+        assert_eq!(after.identity, before.identity, "{variable}: it is the same one");
+    }
+}
+
+#[tokio::test]
+#[ignore = "storage/tests/with-xfs runs it"]
+async fn a_mount_that_vanished_has_no_numbers_and_what_lies_there_instead_is_another_one() {
+    for variable in DISKS {
+        let bench = posix_on(variable);
+        let (device, point) = disk(variable);
+        let kind = if variable == "EIRENE_TEST_XFS" { "xfs" } else { "ext4" };
+        let storage = bench.storage();
+        let before = storage.file_system(&Bench::home()).await.unwrap();
+        run("umount", &["-l", &point]);
+        let gone = storage.file_system(&Bench::home()).await;
+        // Somebody makes the directories anew in what is beneath.
+        let home = bench.folder().join("home");
+        std::fs::create_dir_all(&home).unwrap();
+        let other = storage.file_system(&Bench::home()).await;
+        std::fs::remove_dir(&home).unwrap();
+        std::fs::remove_dir(bench.folder()).unwrap();
+        run("mount", &["-t", kind, "-o", "prjquota", &device, &point]);
+        assert!(matches!(gone, Err(StorageError::NoSuchPlace { .. })), "{variable}: {gone:?}");
+        let other = other.unwrap();
+        assert_ne!(other.identity.kind, before.identity.kind, "{variable}");
+        assert_ne!(other.identity.fs_id, before.identity.fs_id, "{variable}");
+        let again = storage.file_system(&Bench::home()).await.unwrap();
+        let (again, before) = (again.identity, before.identity);
+        assert_eq!((again.kind, again.source, again.root_inode), (before.kind, before.source, before.root_inode));
+    }
+}
