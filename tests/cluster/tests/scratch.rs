@@ -1,0 +1,86 @@
+//! Fast scratch on the real cluster: filled and emptied on two nodes, and brought out after a kill of everything that looked after it.
+
+use anyhow::{Context as _, ensure};
+use eirene_cluster_tests::demo::exec;
+use eirene_cluster_tests::kernel::Kernel;
+use eirene_cluster_tests::portal::{NOTICE, Person, START};
+use eirene_cluster_tests::until;
+use serde_json::json;
+
+const NODES: [&str; 2] = ["c1", "c2"];
+/// Where the demo's nodes have scratch for who runs this.
+const OWN: &str = "/var/tmp/eirene-scratch-$(id -u)";
+
+async fn sh(node: &str, script: &str) -> anyhow::Result<String> {
+    exec(node, "ada", &["sh", "-c", script]).await
+}
+
+/// A running session on both nodes, with what its home's `scratch-test/in` has in its scratch, and results in it on both.
+async fn worked(ada: &Person) -> anyhow::Result<String> {
+    sh("c1", "rm -rf ~/scratch-test && mkdir -p ~/scratch-test/in && echo alpha >~/scratch-test/in/a").await?;
+    let scratch = json!({
+        "kind": "node",
+        "stage_in": [{"from": "home:scratch-test/in", "to": "in"}],
+        "stage_out": [{"from": "results", "to": "home:scratch-test/out", "on": "always"}],
+    });
+    let session = ada.running(&json!({"nodes": 2, "cpus": 2, "memory_mib": 1000, "scratch": scratch})).await?;
+    let id = session["id"].as_str().context("id")?.to_owned();
+    for node in NODES {
+        assert_eq!(sh(node, &format!("cat {OWN}/{id}.*/data/in/a")).await?, "alpha\n", "{node}");
+    }
+    let kernel = Kernel::start(ada, &session).await?;
+    let cell = "import os\nos.makedirs('/local/results')\n\
+                with open('/local/results/here', 'w') as file: file.write(open('/local/in/a').read() + os.environ['EIRENE_SCRATCH'])";
+    kernel.run(cell).await?;
+    sh("c2", &format!("cd {OWN}/{id}.*/data && mkdir results && echo second >results/here")).await?;
+    Ok(id)
+}
+
+/// What was made on both nodes is in the home, and nothing else of it is anywhere.
+async fn kept_and_nothing_left() -> anyhow::Result<()> {
+    assert_eq!(sh("c1", "cat ~/scratch-test/out/node0/here").await?, "alpha\n/local");
+    assert_eq!(sh("c1", "cat ~/scratch-test/out/node1/here").await?, "second\n");
+    assert_eq!(sh("c1", "find ~/scratch-test -name '.eirene-*'").await?, "");
+    for node in NODES {
+        assert_eq!(sh(node, &format!("if [ -d {OWN} ]; then ls -A {OWN}; fi")).await?, "", "{node}");
+    }
+    sh("c1", "rm -r ~/scratch-test").await.map(drop)
+}
+
+#[tokio::test]
+async fn scratch_on_two_nodes_is_filled_used_and_emptied() -> anyhow::Result<()> {
+    let ada = Person::sign_in("ada").await?;
+    ada.stop_all().await?;
+    let id = worked(&ada).await?;
+    let session = ada.stop(&id).await?;
+    assert_eq!(session["state"], "ended", "{session}");
+    kept_and_nothing_left().await
+}
+
+#[tokio::test]
+async fn what_a_kill_left_on_two_nodes_is_rescued_by_its_owner_alone() -> anyhow::Result<()> {
+    let ada = Person::sign_in("ada").await?;
+    ada.stop_all().await?;
+    let id = worked(&ada).await?;
+    let kill = ["pkill", "-KILL", "-u", "ada", "-f", "eirene-agent"];
+    futures_util::future::try_join(exec("c1", "root", &kill), exec("c2", "root", &kill)).await?;
+    ada.wait_state(&id, "failed", START).await?;
+    for node in NODES {
+        until("its processes are gone", NOTICE, || async {
+            Ok(sh(node, "pgrep -u ada -f '[e]irene-agent' || :").await?.trim().is_empty().then_some(()))
+        })
+        .await?;
+        let directory = sh(node, &format!("echo {OWN}/{id}.*")).await?;
+        let directory = directory.trim();
+        // The other node's may have had the time to see that it is alone, and to bring out what it had.
+        if node == "c1" {
+            ensure!(sh(node, &format!("ls {directory}")).await?.contains("journal.json"), "nothing was left");
+        }
+        let rescue = ["/opt/eirene/bin/eirene-agent", "rescue", directory];
+        ensure!(exec(node, "grace", &rescue).await.is_err(), "{node}: another person rescues it");
+        exec(node, "ada", &rescue).await?;
+        // A second one finds nothing to do.
+        exec(node, "ada", &rescue).await?;
+    }
+    kept_and_nothing_left().await
+}
