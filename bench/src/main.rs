@@ -6,6 +6,7 @@
 #![expect(clippy::print_stdout, reason = "a benchmark prints its figures")]
 
 mod demo;
+mod files;
 mod http;
 mod launch;
 mod load;
@@ -38,6 +39,8 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
+    /// Listing, uploading, downloading and measuring files through the portal, against `dd` and `du`.
+    Files(files::Options),
     /// From a start to the first page of the app, against a bare `sbatch`.
     Launch(launch::Options),
     /// Resident memory with many sessions, sizes of the binaries.
@@ -76,6 +79,7 @@ fn main() -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         match arguments.command {
+            Command::Files(options) => files::run(&options).await,
             Command::Launch(options) => launch::run(&options).await,
             Command::Memory(options) => memory::run(&options).await,
             Command::Probe => probe::run().await,

@@ -43,6 +43,24 @@ pub(crate) struct Rig {
     sessions: Vec<SessionId>,
     token: Secret,
     dir: PathBuf,
+    /// eirene-launcher, where files are part of it.
+    launcher: Option<Server>,
+}
+
+/// Whose files are reached, where files are part of the rig: both are in the user database, and this process is root's.
+pub(crate) struct Accounts {
+    /// Who the sessions and the files belong to.
+    pub(crate) person: Account,
+    /// Who eirened runs as.
+    pub(crate) portal: Account,
+}
+
+/// A user.
+pub(crate) struct Account {
+    /// Name.
+    pub(crate) name: &'static str,
+    /// User id, and id of the only group.
+    pub(crate) id: u32,
 }
 
 /// A program under test, where `bench/lib.sh` builds it: beside this one, the agent with glibc linked in.
@@ -59,9 +77,15 @@ pub(crate) fn program(name: &str) -> anyhow::Result<PathBuf> {
 impl Rig {
     /// Starts the portal and `count` sessions, and waits until all of their apps answer through the proxy.
     pub(crate) async fn start(count: usize, dir: &Path) -> anyhow::Result<Self> {
+        Self::start_with(count, dir, None).await
+    }
+
+    /// The same with a launcher, so that the person's files are reached too.
+    pub(crate) async fn start_with(count: usize, dir: &Path, accounts: Option<&Accounts>) -> anyhow::Result<Self> {
         let dir = dir.join("rig");
         let state = dir.join("state");
-        std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&state)?;
+        std::fs::DirBuilder::new().recursive(true).mode(0o755).create(&dir)?;
+        std::fs::DirBuilder::new().mode(0o700).create(&state)?;
         let (address, tunnel) = (free_address()?, free_address()?);
         let apps_domain = format!("apps.bench.localhost:{}", address.port());
         // Nobody answers at these two.
@@ -76,8 +100,16 @@ impl Rig {
         );
         let config_file = dir.join("eirened.toml");
         std::fs::write(&config_file, config)?;
-        let seeded = seed(count, &state.join("eirene.db")).await?;
+        let seeded = seed(count, &state.join("eirene.db"), accounts.map(|accounts| &accounts.person)).await?;
+        let launcher = match accounts {
+            Some(accounts) => Some(start_launcher(&dir, &launcher, accounts).await?),
+            None => None,
+        };
         let mut command = Command::new(program("eirened")?);
+        if let Some(Accounts { portal, .. }) = accounts {
+            give(&state, portal)?;
+            command.uid(portal.id).gid(portal.id);
+        }
         command.arg("serve").arg("--config").arg(&config_file);
         let mut portal = Server::start("eirened", command, &dir)?;
         portal.wait(Answers::Tcp(address)).await?;
@@ -91,10 +123,11 @@ impl Rig {
         let agent = program("eirene-agent")?;
         let mut agents = Vec::with_capacity(count);
         for (number, (session, secret)) in seeded.sessions.iter().enumerate() {
-            agents.push(start_agent(&agent, number, *session, secret, tunnel, &pin, &apps_domain, &dir)?);
+            let person = accounts.map(|accounts| &accounts.person);
+            agents.push(start_agent(&agent, number, *session, secret, tunnel, &pin, &apps_domain, &dir, person)?);
         }
         let sessions = seeded.sessions.into_iter().map(|(session, _)| session).collect();
-        let rig = Self { portal, agents, address, apps_domain, sessions, token: seeded.token, dir };
+        let rig = Self { portal, agents, address, apps_domain, sessions, token: seeded.token, dir, launcher };
         rig.wait().await?;
         Ok(rig)
     }
@@ -108,14 +141,25 @@ impl Rig {
 
     /// All processes, agents first: an agent says goodbye to its portal.
     pub(crate) fn into_servers(self) -> Vec<Server> {
-        self.agents.into_iter().chain([self.portal]).collect()
+        self.agents.into_iter().chain([self.portal]).chain(self.launcher).collect()
+    }
+
+    /// The launcher's process.
+    pub(crate) fn launcher(&self) -> Option<u32> {
+        self.launcher.as_ref().and_then(Server::pid)
+    }
+
+    /// Where the portal listens, and what its pages are called.
+    pub(crate) fn portal_at(&self) -> (SocketAddr, String) {
+        (self.address, format!("bench.localhost:{}", self.address.port()))
     }
 
     fn host(&self, session: SessionId) -> String {
         format!("{session}.{}", self.apps_domain)
     }
 
-    fn bearer(&self) -> String {
+    /// What says who asks.
+    pub(crate) fn bearer(&self) -> String {
         format!("Bearer {}", self.token.expose())
     }
 
@@ -156,15 +200,52 @@ struct Seeded {
     sessions: Vec<(SessionId, Secret)>,
 }
 
+/// Hands a directory and all in it over.
+fn give(path: &Path, to: &Account) -> anyhow::Result<()> {
+    for entry in std::fs::read_dir(path)? {
+        std::os::unix::fs::chown(entry?.path(), Some(to.id), Some(to.id))?;
+    }
+    Ok(std::os::unix::fs::chown(path, Some(to.id), Some(to.id))?)
+}
+
+/// A launcher for file processes alone: SLURM's users do not exist, and no token is signed.
+async fn start_launcher(dir: &Path, socket: &Path, accounts: &Accounts) -> anyhow::Result<Server> {
+    // The launcher starts nothing that others could write to.
+    let files = dir.join("eirene-files");
+    std::fs::copy(program("eirene-files")?, &files)?;
+    std::fs::set_permissions(&files, std::fs::Permissions::from_mode(0o755))?;
+    let key = dir.join("jwt.key");
+    std::fs::write(&key, Secret::generate().expose())?;
+    std::fs::set_permissions(&key, std::fs::Permissions::from_mode(0o600))?;
+    let config = format!(
+        "socket = \"{}\"\npeer_user = \"{}\"\njwt_key = \"{}\"\nslurm_user = \"slurm\"\nservice_account = \"bench-op\"\n\
+         audit_log = \"{}\"\nfiles_program = \"{}\"\n",
+        socket.display(),
+        accounts.portal.name,
+        key.display(),
+        dir.join("launcher-audit.log").display(),
+        files.display(),
+    );
+    let file = dir.join("launcher.toml");
+    std::fs::write(&file, config)?;
+    std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o644))?;
+    let mut command = Command::new(program("eirene-launcher")?);
+    command.arg("--config").arg(&file);
+    let mut launcher = Server::start("launcher", command, dir)?;
+    launcher.wait(Answers::Unix(socket)).await?;
+    Ok(launcher)
+}
+
 /// A database with one person, a token and sessions that are about to start.
-async fn seed(count: usize, path: &Path) -> anyhow::Result<Seeded> {
+async fn seed(count: usize, path: &Path, person: Option<&Account>) -> anyhow::Result<Seeded> {
     let db = Db::open(&format!("sqlite://{}", path.display())).await?;
     db.migrate().await?;
     let now = SystemClock.now();
-    let uid = std::fs::metadata("/proc/self")?.uid();
+    let own = std::fs::metadata("/proc/self")?.uid();
+    let uid = person.map_or(own, |person| person.id);
     let user = User {
         id: UserId::generate(),
-        username: "bench".parse()?,
+        username: person.map_or("bench", |person| person.name).parse()?,
         role: Role::Researcher,
         state: UserState::Active,
         uid: Some(uid),
@@ -177,7 +258,7 @@ async fn seed(count: usize, path: &Path) -> anyhow::Result<Seeded> {
         id: TokenId::generate(),
         user: user.id,
         name: "bench".to_owned(),
-        scopes: vec![Scope::SessionsConnect],
+        scopes: vec![Scope::SessionsConnect, Scope::FilesRead, Scope::FilesWrite],
         created_at: now,
         expires_at: None,
         last_used_at: None,
@@ -253,6 +334,7 @@ fn start_agent(
     pin: &str,
     apps_domain: &str,
     dir: &Path,
+    person: Option<&Account>,
 ) -> anyhow::Result<Server> {
     let home = dir.join(format!("home-{number}"));
     std::fs::DirBuilder::new().mode(0o700).create(&home)?;
@@ -277,6 +359,10 @@ fn start_agent(
     std::fs::write(&path, serde_json::to_string(&file)?)?;
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600))?;
     let mut command = Command::new(program);
+    if let Some(person) = person {
+        give(&home, person)?;
+        command.uid(person.id).gid(person.id);
+    }
     command
         .arg("run")
         .arg("--job-file")

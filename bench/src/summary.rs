@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::{launch, memory, proxy, results, steps};
+use crate::{files, launch, memory, proxy, results, steps};
 
 /// What a figure should be.
 #[derive(Debug, Clone, Copy)]
@@ -38,7 +38,8 @@ pub(crate) fn run() -> anyhow::Result<()> {
     newest("launch", launch::show)?;
     newest("steps", steps::show)?;
     newest("proxy", proxy::show)?;
-    newest("memory", memory::show)
+    newest("memory", memory::show)?;
+    newest("files", files::show)
 }
 
 fn newest(bench: &str, show: fn(&Value) -> anyhow::Result<()>) -> anyhow::Result<()> {
