@@ -114,8 +114,10 @@ test("a hundred thousand names scroll by in a table of a few hundred rows", asyn
   const rows = () => page.locator("tbody tr[data-index]").count();
   for (let n = 1; n <= 12; n += 1) {
     const before = of(LIST).length;
-    await page.evaluate(() => scrollTo(0, document.body.scrollHeight));
-    await until("more has come", () => of(LIST).length > before);
+    await until("more has come", async () => {
+      await page.evaluate(() => scrollTo(0, document.body.scrollHeight));
+      return of(LIST).length > before;
+    });
   }
   await until("rows far away are gone", async () => (await rows()) <= 1000);
   assert.ok((await page.locator("tr.spacer").count()) > 3);

@@ -11,7 +11,7 @@ use eirene_files_protocol::{Cursor, Sort, TrashId};
 use serde::Deserialize;
 use serde_json::json;
 
-use super::views::files::{EntryPage, FilesPage, FilesTroublePage, Ground, Look, Row, Undo, raw};
+use super::views::files::{EntryPage, FilesPage, FilesTroublePage, Ground, Look, Row, Undo, raw, state};
 use super::views::layout::Place;
 use super::views::session::sentence;
 use super::{Done, Shown, layout, show, show_as, words};
@@ -143,11 +143,11 @@ async fn listing(
         filter: String::new(),
         ground,
     };
-    let state = json!({
+    let told = json!({
         "space": frame.ground.space, "title": frame.ground.title, "writable": frame.ground.writable,
         "sort": sort, "order": order, "hidden": frame.hidden, "filter": filter, "list": ListingView::from(listing),
     });
-    Ok(FilesPage { state: state.to_string(), filter, ..frame })
+    Ok(FilesPage { state: state(&told), filter, ..frame })
 }
 
 /// `GET /spaces/{space}/files/entry`: one thing, and what can be done with it.

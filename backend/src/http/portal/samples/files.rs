@@ -10,7 +10,7 @@ use serde_json::json;
 
 use super::{HOSTILE, Result, Samples};
 use crate::http::portal::views::files::{
-    EntryPage, FilesPage, FilesTroublePage, Ground, Look, Row, TrashPage, Undo, raw,
+    EntryPage, FilesPage, FilesTroublePage, Ground, Look, Row, TrashPage, Undo, raw, state,
 };
 use crate::http::portal::views::layout::{Notice, Place, Tone};
 use crate::http::view::ListingView;
@@ -84,7 +84,7 @@ impl Samples {
         let listing = Listing { path: path.clone(), writable, uid: 2001, items: entries.to_vec(), listed };
         let crumbs = ground.crumbs(&path);
         let title = crumbs.last().map(|crumb| crumb.name.clone()).unwrap_or_default();
-        let state = json!({
+        let told = json!({
             "space": "home", "title": "Home", "writable": writable, "sort": "name", "order": "asc", "hidden": false,
             "filter": "", "list": ListingView::from(listing),
         });
@@ -109,7 +109,7 @@ impl Samples {
             first_href: if name == "files-deeper" { "/spaces/home/files".to_owned() } else { String::new() },
             undo: (name == "files-deeper").then_some(undo),
             blank: Row { icon: "file", ..Row::default() },
-            state: state.to_string(),
+            state: state(&told),
             ground,
         };
         Ok(self.add(name, &page)?)

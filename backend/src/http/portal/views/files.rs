@@ -1,5 +1,7 @@
 //! The file browser: a directory, one thing in it, the trash, and what went wrong.
 
+use std::fmt::Write as _;
+
 use data_encoding::BASE64URL_NOPAD;
 use eirene_core::SpaceName;
 use eirene_core::file_work::OnConflict;
@@ -280,6 +282,22 @@ pub(crate) fn raw(path: &[u8]) -> String {
     BASE64URL_NOPAD.encode(path)
 }
 
+/// JSON for an attribute of a page, in ASCII alone: no character of somebody's is in the page's source but as its number.
+pub(crate) fn state(json: &serde_json::Value) -> String {
+    let mut text = String::new();
+    for letter in json.to_string().chars() {
+        if letter.is_ascii() {
+            text.push(letter);
+        } else {
+            for unit in letter.encode_utf16(&mut [0; 2]) {
+                // A string takes all that is written to it.
+                let _ = write!(text, "\\u{unit:04x}");
+            }
+        }
+    }
+    text
+}
+
 fn sort_word(sort: Sort) -> &'static str {
     match sort {
         Sort::Name => "name",
@@ -539,6 +557,14 @@ mod tests {
         ] {
             assert_eq!(ground().directory_href(bytes), href);
         }
+    }
+
+    #[test]
+    fn what_modules_are_told_is_ascii_and_the_same() {
+        let value = serde_json::json!({"name": "\u{202e}é👩\n\"<"});
+        let text = state(&value);
+        assert!(text.is_ascii(), "{text}");
+        assert_eq!(serde_json::from_str::<serde_json::Value>(&text).unwrap(), value);
     }
 
     #[test]
