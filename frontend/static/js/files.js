@@ -35,7 +35,7 @@ function row(entry) {
   part("name").href = entry.kind === "directory" ? address(`/spaces/${here.space}/files`, bytes) : about;
   part("more").href = about;
   part("size").textContent = size(entry.size_bytes);
-  part("may").textContent = may(entry.mode);
+  part("may").textContent = may(entry.kind, entry.mode);
   if (entry.modified_at) {
     const time = document.createElement("time");
     time.dateTime = entry.modified_at;

@@ -24,9 +24,9 @@ export function size(bytes) {
   return power === 4 ? say("size_tib", { n }) : say("size_pib", { n });
 }
 
-/** Who may do what, of letters like `rw-r-----`. */
-export function may(letters) {
-  if (!letters) return "";
+/** Who may do what, of letters like `rw-r-----`. Those of a link mean nothing: what counts is what it leads to. */
+export function may(kind, letters) {
+  if (!letters || kind === "link") return "";
   if (letters[7] === "w") return say("may_all_write");
   if (letters[6] === "r") return say("may_all_read");
   if (letters[4] === "w") return say("may_group_write");

@@ -367,7 +367,7 @@ impl Ground {
             entry_href,
             size: entry.bytes.map(|bytes| size(words, bytes)).unwrap_or_default(),
             modified: time(entry.modified),
-            may: may(words, entry.mode),
+            may: may(words, entry.kind, entry.mode),
         }
     }
 
@@ -473,7 +473,7 @@ impl EntryPage {
             } else {
                 words.fill("browser.of_number", &[("n", &stated.owner.to_string())])
             },
-            may: may(words, Some(stated.mode)),
+            may: may(words, stated.kind, Some(stated.mode)),
             letters: letters(stated.mode),
             target: link.map(|link| plain(&shown(&link.target.0).0)).unwrap_or_default(),
             inside: link.is_some_and(|link| link.leads_to.is_some()),

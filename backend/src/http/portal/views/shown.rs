@@ -40,9 +40,9 @@ pub(crate) fn size(words: &Words, bytes: u64) -> String {
     words.fill(units[power as usize - 1], &[("n", &number)])
 }
 
-/// Who may do what, in words, of permission bits.
-pub(crate) fn may(words: &Words, bits: Option<u16>) -> String {
-    let Some(bits) = bits else { return String::new() };
+/// Who may do what, in words, of permission bits. Those of a link mean nothing: what counts is what it leads to.
+pub(crate) fn may(words: &Words, kind: EntryKind, bits: Option<u16>) -> String {
+    let Some(bits) = bits.filter(|_| kind != EntryKind::Link) else { return String::new() };
     words.get(match bits {
         bits if bits & 0o002 != 0 => "js.may_all_write",
         bits if bits & 0o004 != 0 => "js.may_all_read",
@@ -117,7 +117,7 @@ mod tests {
 
     #[test]
     fn permissions_say_the_most_that_anybody_else_may() {
-        let may = |bits| may(words(), Some(bits));
+        let may = |bits| may(words(), EntryKind::File, Some(bits));
         for (bits, key) in [
             (0o700, "js.may_owner"),
             (0o711, "js.may_owner"),
@@ -128,6 +128,7 @@ mod tests {
         ] {
             assert_eq!(may(bits), words().get(key), "{bits:o}");
         }
-        assert_eq!(super::may(words(), None), "");
+        assert_eq!(super::may(words(), EntryKind::File, None), "");
+        assert_eq!(super::may(words(), EntryKind::Link, Some(0o777)), "");
     }
 }
