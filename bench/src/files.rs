@@ -14,7 +14,7 @@ use bytes::Bytes;
 use data_encoding::{BASE64, HEXLOWER};
 use futures_util::{StreamExt as _, stream};
 use http_body_util::combinators::BoxBody;
-use http_body_util::{BodyExt as _, Empty, Full, StreamBody};
+use http_body_util::{BodyExt, Empty, Full, StreamBody};
 use hyper::body::{Frame, Incoming};
 use hyper::client::conn::http1::SendRequest;
 use hyper::{Request, Response, StatusCode};

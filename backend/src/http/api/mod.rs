@@ -12,7 +12,7 @@ pub mod openapi;
 pub(super) mod operations;
 pub(super) mod permissions;
 mod runs;
-mod scans;
+pub(crate) mod scans;
 mod sessions;
 mod spaces;
 mod storage;

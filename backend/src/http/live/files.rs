@@ -10,7 +10,7 @@ use eirene_words::say;
 use http::{HeaderValue, Method, StatusCode, header};
 
 use crate::app::App;
-use crate::http::api::{changes, files, operations, permissions, trash};
+use crate::http::api::{changes, files, operations, permissions, scans, trash};
 use crate::http::extract::{FromPage, SignedIn};
 use crate::http::problem::HttpError;
 use crate::http::request::{CausedBy, SEC_FETCH_SITE, caused_by};
@@ -33,15 +33,18 @@ listed_routes! {
     GET "/live/spaces/{space}/files/entry" => files::entry;
     GET "/live/spaces/{space}/files/content" => files::content;
     GET "/live/spaces/{space}/files/archive" => files::archive;
+    GET "/live/spaces/{space}/files/preview" => files::preview;
     POST "/live/spaces/{space}/files/search" => files::search;
     POST "/live/spaces/{space}/files/directories" => changes::make_directory;
     POST "/live/spaces/{space}/files/move" => changes::move_files;
     POST "/live/spaces/{space}/files/copy" => changes::copy;
     POST "/live/spaces/{space}/files/delete" => changes::delete;
+    POST "/live/spaces/{space}/files/extract" => changes::extract;
     POST "/live/spaces/{space}/files/trash" => trash::put;
     GET "/live/spaces/{space}/files/permissions" => permissions::show;
     PUT "/live/spaces/{space}/files/permissions" => permissions::set;
-    POST "/live/spaces/{space}/scan" => files::scan;
+    GET "/live/spaces/{space}/scan" => scans::show;
+    POST "/live/spaces/{space}/scan" => scans::start;
     GET "/live/spaces/{space}/trash" => trash::list;
     DELETE "/live/spaces/{space}/trash" => trash::empty;
     POST "/live/spaces/{space}/trash/{id}/restore" => trash::restore;

@@ -2,8 +2,8 @@
 
 use eirene_core::account::Role;
 use eirene_files_protocol::{
-    AclEntry, Entry, EntryKind, HostileText, Link, Listed, Moment, Name, Permissions, RelativePath, Rights, Share,
-    Sort, Stated, TrashId, Trashed, Version, Who,
+    Accounts, AclEntry, Entry, EntryKind, HostileText, Link, Listed, Moment, Name, Permissions, RelativePath, Rights,
+    Share, Sort, Stated, TrashId, Trashed, Version, Who,
 };
 use eirene_words::words;
 use serde_json::json;
@@ -80,8 +80,16 @@ impl Samples {
         let path = RelativePath::parse(path)?;
         let ground = Ground::new(&"home".parse()?, "Home", writable);
         let look = Look { sort: Sort::Name, descending: false, hidden: false, filter: "" };
-        let listed = Listed { entries: entries.len() as u64, at_least: false, next: None };
-        let listing = Listing { path: path.clone(), writable, uid: 2001, items: entries.to_vec(), listed };
+        let listed =
+            Listed { entries: entries.len() as u64, at_least: false, next: None, accounts: Accounts::default() };
+        let listing = Listing {
+            path: path.clone(),
+            writable,
+            uid: 2001,
+            items: entries.to_vec(),
+            alike: vec![false; entries.len()],
+            listed,
+        };
         let crumbs = ground.crumbs(&path);
         let title = crumbs.last().map(|crumb| crumb.name.clone()).unwrap_or_default();
         let told = json!({
@@ -132,6 +140,7 @@ impl Samples {
             group: 5000,
             links: 1,
             on_disk: 5_242_880,
+            accounts: Accounts::default(),
             link: is_link.then(|| Link { target: HostileText(b"/etc/<b>passwd".to_vec()), leads_to: None }),
         };
         let line = |who, bits| AclEntry { who, may: Rights::from_bits(bits) };
@@ -144,6 +153,7 @@ impl Samples {
             share: Some(Share::GroupReads),
             access: (kind == EntryKind::Directory).then_some(list),
             default: None,
+            accounts: Accounts::default(),
         };
         let layout = self.layout(Place::Elsewhere, name, Role::Researcher)?;
         let ground = Ground::new(&"home".parse()?, "Home", !is_link);

@@ -16,7 +16,9 @@ use jiff::SignedDuration;
 use super::{Result, Samples};
 use crate::http::portal::views::layout::Place;
 use crate::http::portal::views::sizes::{SizesFragment, SizesPage, SizesView};
-use crate::http::portal::views::space::{HistoryView, SpaceFragment, SpacePage, SpaceView, SpacesFragment, SpacesPage, details};
+use crate::http::portal::views::space::{
+    HistoryView, SpaceFragment, SpacePage, SpaceView, SpacesFragment, SpacesPage, details,
+};
 use crate::http::portal::views::storage::StoragePage;
 use crate::services::scans::{Directory, ScanState, Sizes};
 use crate::services::spaces::SpaceSeen;
