@@ -315,7 +315,7 @@ async fn dd(from: &Path, to: &Path) -> anyhow::Result<f64> {
 /// Random bytes, so that nothing can make less of them; their SHA-256 in hexadecimal digits.
 fn random_file(path: &Path, bytes: u64) -> anyhow::Result<String> {
     let (file, mut sum) = (File::create(path)?, Sha256::new());
-    let mut piece = vec![0; MIB as usize];
+    let mut piece = vec![0_u8; MIB as usize];
     for at in (0..bytes).step_by(MIB as usize) {
         rand::fill(&mut piece[..]);
         file.write_all_at(&piece, at)?;
