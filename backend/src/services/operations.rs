@@ -139,7 +139,7 @@ impl Operations {
                 }
                 Ok(false) => {}
                 Err(error) => {
-                    tracing::warn!(operation = %operation.id, %error, "what is left of it could not be removed")
+                    tracing::warn!(operation = %operation.id, %error, "what is left of it could not be removed");
                 }
             }
         }

@@ -154,7 +154,7 @@ async fn what_a_cut_off_copy_left_is_removed_and_nothing_else() {
     for operation in [&copy, &extract, &failed, &away] {
         server.test.app.db.insert_operation(operation).await.unwrap();
     }
-    let clear = async || operations.clear(&server.test.app.files, Duration::from_secs(60)).await.unwrap();
+    let clear = async || operations.clear(&server.test.app.files, Duration::from_mins(1)).await.unwrap();
     clear().await;
     assert!(parts.iter().all(|part| part.exists()), "seen once is not enough");
     clear().await;

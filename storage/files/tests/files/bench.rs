@@ -227,6 +227,7 @@ impl Portal {
     }
 
     /// The next thing that is said of a request, but for its progress, where no other one is under way.
+    #[expect(clippy::result_large_err, reason = "an outcome is what the tests look at")]
     pub(crate) fn hear(&self, number: RequestNumber) -> Result<Part, Outcome> {
         let (of, said) = self.hear_any();
         assert_eq!(of, number, "not expected: {said:?}");

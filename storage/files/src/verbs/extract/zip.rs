@@ -320,7 +320,7 @@ mod tests {
         ] {
             assert_eq!(seconds((year - 1980) << 9 | month << 5 | day, 0), expected);
         }
-        let time = 12 << 11 | 34 << 5 | 28;
-        assert_eq!(seconds((2024 - 1980) << 9 | 2 << 5 | 29, time), 1_709_210_096);
+        let (date, time) = ((2024 - 1980) * 512 + 2 * 32 + 29, 12 * 2048 + 34 * 32 + 28);
+        assert_eq!(seconds(date, time), 1_709_210_096);
     }
 }
