@@ -209,7 +209,7 @@ impl Scans {
                 Ok(true) => many += 1,
                 Ok(false) => {}
                 Err(error) => {
-                    tracing::info!(space.id = %key.0, user.id = %key.1, %error, "A scan was not gone on with")
+                    tracing::info!(space.id = %key.0, user.id = %key.1, %error, "A scan was not gone on with");
                 }
             }
         }

@@ -105,7 +105,7 @@ impl Scanning {
         };
         book.add(vec![end]).await?;
         book.shorten().await?;
-        Ok(book.finished(&self.path, since, sum))
+        Ok(book.finished(&self.path, since, &sum))
     }
 
     /// Measures a directory, a slice at a time.
@@ -296,7 +296,9 @@ impl Book {
         blocking(move || {
             file.lock().unwrap_or_else(PoisonError::into_inner).add(&records)?;
             let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
-            records.into_iter().for_each(|record| kept.take(record));
+            for record in records {
+                kept.take(record);
+            }
             Ok(())
         })
         .await
@@ -336,7 +338,7 @@ impl Book {
         tops.into_iter().cloned().zip(0..).collect()
     }
 
-    fn finished(&self, path: &RelativePath, since: Timestamp, sum: Sum) -> Finished {
+    fn finished(&self, path: &RelativePath, since: Timestamp, sum: &Sum) -> Finished {
         let kept = self.kept();
         let (files, bytes) = done(&kept, path, since);
         let summary = json!({

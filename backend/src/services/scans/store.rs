@@ -116,7 +116,7 @@ impl Kept {
                 RoundState::Open => {}
                 RoundState::Stopped => records.push(Record::Stopped),
                 RoundState::Done { at, approximate, skipped } => {
-                    records.push(Record::Done { at, approximate, skipped })
+                    records.push(Record::Done { at, approximate, skipped });
                 }
             }
         }

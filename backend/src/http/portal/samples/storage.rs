@@ -56,7 +56,7 @@ impl Samples {
 
     /// What takes the room, at every state of measuring.
     pub(super) fn sizes(&mut self) -> Result<()> {
-        let space = self.space("home-ada", "Home", SpaceKind::Home, self.ada()?)?;
+        let space = self.space("home-ada", "Home", SpaceKind::Home, Self::ada()?)?;
         let directory = |path: &[u8], bytes: u64| -> Result<Directory> {
             let path = if path.is_empty() { RelativePath::default() } else { RelativePath::parse(path)? };
             let (files, at) = (bytes / 1000, self.now);
@@ -202,11 +202,11 @@ impl Samples {
             trend,
             own_level,
         };
-        let home = self.space("home-ada", "Home", SpaceKind::Home, self.ada()?)?;
+        let home = self.space("home-ada", "Home", SpaceKind::Home, Self::ada()?)?;
         let full = Space {
             expires_at: Some(self.now + SignedDuration::from_hours(24 * 3)),
             hint: StripeHint::LargeSequential,
-            ..self.space("scratch-ada", "Scratch", SpaceKind::Scratch, self.ada()?)?
+            ..self.space("scratch-ada", "Scratch", SpaceKind::Scratch, Self::ada()?)?
         };
         let data = self.space(
             "imagenet",
@@ -231,7 +231,7 @@ impl Samples {
         ])
     }
 
-    fn ada(&self) -> Result<SpaceOwner> {
+    fn ada() -> Result<SpaceOwner> {
         Ok(SpaceOwner::Person { id: UserId::generate(), name: "ada".parse()? })
     }
 
