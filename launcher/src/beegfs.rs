@@ -28,7 +28,7 @@ const POOL: Part = Must("--storagepoolid=", Value::Id, "");
 const SIZE: Part = Must("--sizelimit=", Value::Limit, "");
 const FILES: Part = Must("--inodelimit=", Value::Limit, "");
 
-const SEVEN: [Form; 14] = [
+const SEVEN: [Form; 15] = [
     looks(&[Word("--version")]),
     looks(&[
         Word("--listnodes"),
@@ -46,6 +46,7 @@ const SEVEN: [Form; 14] = [
         Must("", Value::Id, ""),
         Words(&["--withzero", "--csv"]),
     ]),
+    looks(&[Word("--getquota"), USER_OR_GROUP, Must("", Value::Id, ""), Words(&["--withzero", "--csv"])]),
     looks(&[Words(&["--getquota", "--defaultlimits", "--csv"]), POOL]),
     looks(&[Words(&["--getentryinfo", "--unmounted"]), Must("", Value::StoragePath, "")]),
     looks(&[Word("--serverstats"), SERVERS, Must("--history=", Value::Number, ""), Word("--interval=0")]),
@@ -208,6 +209,7 @@ mod tests {
             "--listtargets --nodetype=storage --state --spaceinfo --pools --longnodes",
             "--liststoragepools",
             "--getquota --uid --range 0 65535 --withzero --csv",
+            "--getquota --gid 5 --withzero --csv",
             "--getquota --defaultlimits --csv --storagepoolid=1",
             "--getentryinfo --unmounted /home/ada",
             "--serverstats --nodetype=storage --history=60 --interval=0",

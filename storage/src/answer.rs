@@ -76,8 +76,10 @@ fn no_rows(ran: &Ran) -> String {
     format!("exit status {}: {}", ran.status, printable(line))
 }
 
+/// The first line that says something: the banner of 7 does not.
 fn first_line(text: &str) -> Option<&str> {
-    text.lines().find(|line| !line.trim().is_empty())
+    let says = |line: &&str| !line.trim().is_empty() && !line.starts_with("| ") && !line.starts_with("-----");
+    text.lines().find(says)
 }
 
 #[cfg(test)]

@@ -38,7 +38,7 @@ impl Trouble {
 }
 
 /// Sentences by how they begin, and what each means (branch 7.4.x of ThinkParQ/beegfs, beegfs-go 8.4.0).
-const BEGINNINGS: [(&str, Trouble); 17] = [
+const BEGINNINGS: [(&str, Trouble); 23] = [
     ("Communication with server failed", Trouble::Away),
     ("Failed to communicate with node", Trouble::Away),
     ("Could not gather quota information from all storage nodes", Trouble::Away),
@@ -46,12 +46,18 @@ const BEGINNINGS: [(&str, Trouble); 17] = [
     ("Couldn't receive valid quota data", Trouble::Away),
     ("Some IDs were skipped because of invalid values", Trouble::Away),
     ("Management node not defined", Trouble::Away),
+    ("Management node communication failed", Trouble::Away),
+    ("Node download failed", Trouble::Away),
+    ("Metadata nodes download failed", Trouble::Away),
+    ("Storage nodes download failed", Trouble::Away),
+    ("Unable to find metadata node for path", Trouble::Away),
     ("Unable to connect", Trouble::Away),
     ("[ERROR from", Trouble::Away),
     ("[ERROR:", Trouble::Away),
     ("This mode requires root privileges", Trouble::Refused(Why::Refused)),
     ("only root can", Trouble::Refused(Why::Refused)),
     ("Insufficient privileges", Trouble::Refused(Why::Refused)),
+    ("Node encountered an error: Permission denied", Trouble::Refused(Why::Refused)),
     ("Quota is not enabled", Trouble::Refused(Why::NotEnabled)),
     ("Unable to resolve given name", Trouble::NoSuchPlace),
     ("Storage pool ID doesn't exist", Trouble::NoSuchPlace),
@@ -144,6 +150,11 @@ mod tests {
     #[test]
     fn sentences_have_a_meaning() {
         assert_eq!(trouble(" [ERROR from beegfs-storage vm [ID: 1]: Communication error]"), Some(Trouble::Away));
+        // As 7.4.7 says them without its management server, and to an account that is not root.
+        let away = complaint("Management node communication failed: localhost\n").unwrap();
+        assert_eq!(away.0, Trouble::Away);
+        let refused = complaint("Node encountered an error: Permission denied\n").unwrap();
+        assert_eq!(refused.0, Trouble::Refused(Why::Refused));
         assert_eq!(trouble("cloudsdk,1000,0,10737418240,0,100000"), None);
         let said = complaint("warning\nError: rpc error: code = PermissionDenied desc = no\n").unwrap();
         assert_eq!(said.0, Trouble::Refused(Why::Refused));

@@ -57,9 +57,13 @@ pub(super) fn pools() -> Vec<String> {
     words(["--liststoragepools"])
 }
 
-/// Without `--withzero` the answer leaves out whoever uses nothing, and nobody can tell that from a half answer.
+/// Without `--withzero` the answer leaves out whoever uses nothing, and nobody can tell that from a half answer. A range of one id is refused: the
+/// tool takes its arguments for a set, in which two that are the same are one.
 pub(super) fn quotas(range: QuotaRange) -> Vec<String> {
     let (first, last) = (range.first.to_string(), range.last.to_string());
+    if first == last {
+        return words(["--getquota", whose(range.of), &first, "--withzero", "--csv"]);
+    }
     words(["--getquota", whose(range.of), "--range", &first, &last, "--withzero", "--csv"])
 }
 

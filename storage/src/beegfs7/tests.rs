@@ -294,6 +294,7 @@ fn every_question_is_asked_in_these_words() {
         (call::targets(Role::Storage), "--listtargets --nodetype=storage --state --spaceinfo --pools --longnodes"),
         (call::pools(), "--liststoragepools"),
         (call::quotas(users(5, 9)), "--getquota --uid --range 5 9 --withzero --csv"),
+        (call::quotas(users(5, 5)), "--getquota --uid 5 --withzero --csv"),
         (call::default_quota(PoolId(2)), "--getquota --defaultlimits --csv --storagepoolid=2"),
         (
             call::set_quota(QuotaOf::Group, 5, PoolId(1), ten, none),

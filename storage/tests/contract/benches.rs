@@ -102,6 +102,15 @@ pub(crate) fn beegfs8() -> Bench {
     })
 }
 
+/// BeeGFS 7 behind this tool, of which a temporary directory, the root `all`, is the root directory.
+pub(crate) fn mounted_at_root(tool: Arc<dyn BeegfsTool>) -> (TempDir, Arc<dyn SharedStorage>) {
+    let folder = TempDir::new().unwrap();
+    let roots = BTreeMap::from([("all".parse().unwrap(), folder.path().to_owned())]);
+    let point = folder.path().canonicalize().unwrap().to_string_lossy().into_owned();
+    let probe = StandIn { probe: LocalProbe::new(roots), kind: Some("beegfs"), point, trouble: Trouble::None };
+    (folder, Arc::new(Beegfs7::new(tool, Posix::new(Arc::new(probe)))))
+}
+
 /// Looks at the temporary directory, and says that BeeGFS is mounted there where that is the bench.
 struct StandIn {
     probe: LocalProbe,
@@ -166,7 +175,7 @@ fn captured(asked: &str, trouble: Trouble) -> Option<Ran> {
         return Some(bad("This mode requires root privileges.\n"));
     }
     let name = match asked {
-        asked if trouble == Trouble::QuotaUnknown && asked.contains("--range") => "getquota-range-csv",
+        asked if trouble == Trouble::QuotaUnknown && asked.contains("--withzero") => "getquota-range-csv",
         "--version" => "version",
         "--listnodes --nodetype=meta --details" => "listnodes-meta",
         "--listnodes --nodetype=management --details" if trouble == Trouble::HalfAnswer => return None,
@@ -177,10 +186,8 @@ fn captured(asked: &str, trouble: Trouble) -> Option<Ran> {
         "--listtargets --nodetype=meta --state --spaceinfo" => "listtargets-meta",
         "--listtargets --nodetype=storage --state --spaceinfo --pools --longnodes" => "listtargets-storage",
         "--liststoragepools" => "liststoragepools",
-        "--getquota --uid --range 1000 1000 --withzero --csv" => "getquota-user-csv",
-        "--getquota --uid --range 0 0 --withzero --csv" => {
-            return Some(good(body("getquota-user-csv").1.replace("cloudsdk,1000", "root,0")));
-        }
+        "--getquota --uid 1000 --withzero --csv" => "getquota-user-csv",
+        "--getquota --uid 0 --withzero --csv" => "getquota-one",
         // With a pool only the table for programs is printed; the numbers are those of the captured table for people.
         "--getquota --defaultlimits --csv --storagepoolid=1" => {
             return Some(good(
@@ -195,6 +202,7 @@ fn captured(asked: &str, trouble: Trouble) -> Option<Ran> {
         "--getentryinfo --unmounted /home" => "getentryinfo-home",
         asked if asked.starts_with("--setpattern --unmounted ") && asked.ends_with(" /home") => "setpattern",
         asked if asked.starts_with("--serverstats --nodetype=storage --history=") => "serverstats",
+        "--serverstats --nodetype=storage --interval=0 --perserver --names" => "serverstats-now",
         "--userstats --nodetype=meta --interval=0" => "userstats",
         "--clientstats --nodetype=storage --interval=0" => "clientstats",
         _ => return None,

@@ -7,6 +7,7 @@
 mod benches;
 mod disks;
 mod reads;
+mod real;
 mod trouble;
 mod writes;
 
