@@ -6,9 +6,9 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use async_trait::async_trait;
 use eirene_core::storage::{
-    Ability, Bytes, Capabilities, Counted, DefaultQuota, Entry, EntryKind, FileSystem, Files, Identity, Known, Limit,
-    OperationCounts, OperationsKind, Partial, Pattern, Place, Pool, PoolId, Quota, QuotaId, QuotaOf, QuotaRange, Role,
-    ServerSample, SetStripe, SharedStorage, StorageError, Stripe, Why,
+    Ability, Bytes, Capabilities, Consistency, Counted, DefaultQuota, Entry, EntryKind, FileSystem, Files, Identity,
+    Known, Limit, OperationCounts, OperationsKind, Partial, Pattern, Place, Pool, PoolId, Quota, QuotaId, QuotaOf,
+    QuotaRange, Reach, Role, Room, ServerSample, SetStripe, SharedStorage, StorageError, Stripe, Target, TargetId, Why,
 };
 use eirene_core::{GroupName, Username};
 
@@ -50,6 +50,8 @@ pub(crate) struct StorageState {
     targets: u32,
     /// Directories whose pattern was asked for.
     pub(crate) entries: Vec<String>,
+    /// Whether the one target of the storage servers says nothing.
+    pub(crate) silent: bool,
 }
 
 impl StorageState {
@@ -87,6 +89,7 @@ impl FakeStorage {
             keeps_stripes: true,
             targets: 0,
             entries: vec![],
+            silent: false,
         };
         Self { state: Arc::new(Mutex::new(state)) }
     }
@@ -177,6 +180,31 @@ impl SharedStorage for FakeStorage {
             value: vec![Pool { id: PoolId(1), name: "Default".into(), targets, mirrors: vec![] }],
             doubts: vec![],
         })
+    }
+
+    async fn targets(&self) -> Result<Partial<Vec<Target>>, StorageError> {
+        let state = self.asked()?;
+        if !state.silent {
+            return Err(StorageError::Unsupported("targets"));
+        }
+        let missing = Known::Missing(Why::DidNotAnswer);
+        let target = Target {
+            id: TargetId { role: Role::Storage, number: 1 },
+            node: Known::Missing(Why::NotSupported),
+            alias: None,
+            pool: None,
+            reach: Reach::Online,
+            consistency: Consistency::Good,
+            room: Room::Normal,
+            total: missing,
+            free: missing,
+            inodes_total: Known::Missing(Why::DidNotAnswer),
+            inodes_free: Known::Missing(Why::DidNotAnswer),
+            precision: Bytes(1),
+            inodes_precision: Files(1),
+            last_contact_s: Known::Missing(Why::NotSupported),
+        };
+        Ok(Partial { value: vec![target], doubts: vec![] })
     }
 
     async fn entry(&self, place: &Place) -> Result<Entry, StorageError> {

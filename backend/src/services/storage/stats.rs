@@ -4,6 +4,9 @@
 //! difference of two counts by the time between them, and there is none before the second count. Counts are sums over servers: where one of
 //! them fell, or somebody is not counted any more, a server was started anew, and no difference of that time is a rate of anybody.
 //!
+//! A server that does not answer is left out of the sums without a word, by BeeGFS's tool of 7 at least. So counts are doubted while a target of
+//! that role was silent at the last look, and a count that is doubtful gives no rates.
+//!
 //! Counts are asked of the storage when somebody looks, and not oftener than every few seconds however many look.
 
 use std::collections::HashMap;
@@ -12,13 +15,15 @@ use std::sync::Arc;
 
 use eirene_core::Clock;
 use eirene_core::storage::{
-    Ability, Known, OperationCounts, OperationsKind, OperationsOf, Partial, Role, ServerSample, StorageError, Why,
+    Ability, Doubt, DoubtAbout, Known, OperationCounts, OperationsKind, OperationsOf, Partial, Reach, Role,
+    ServerSample, StorageError, Target, Why,
 };
-use eirene_words::say;
+use eirene_words::{say, say_with};
 use jiff::{SignedDuration, Timestamp};
 use tokio::sync::Mutex;
 
 use super::history::{History, Point};
+use super::judge::target_name;
 use super::{Storage, away};
 use crate::error::AppError;
 use crate::services::actor::Actor;
@@ -101,9 +106,14 @@ impl Counted {
         Self { at, rows, left_out, doubts: doubts.into_iter().map(|doubt| doubt.text).collect() }
     }
 
+    /// Whether all servers are in it.
+    fn is_sure(&self) -> bool {
+        self.doubts.is_empty()
+    }
+
     /// Whether who is not in it had done nothing.
     fn is_whole(&self) -> bool {
-        self.left_out == 0 && self.doubts.is_empty()
+        self.left_out == 0 && self.is_sure()
     }
 }
 
@@ -134,7 +144,11 @@ impl StorageStats {
     pub async fn servers(&self, actor: &Actor, role: Role) -> Result<Servers, AppError> {
         actor.require_admin()?;
         match self.storage.port().server_stats(role, 0).await {
-            Ok(answer) => Ok(Servers { answer, missing: None }),
+            Ok(mut answer) => {
+                let silent = self.silence(role).map(|text| Doubt { about: DoubtAbout::Whole, text });
+                answer.doubts.extend(silent);
+                Ok(Servers { answer, missing: None })
+            }
             Err(error) => {
                 let missing = Some(missing(error)?);
                 Ok(Servers { answer: Partial { value: vec![], doubts: vec![] }, missing })
@@ -158,7 +172,9 @@ impl StorageStats {
         if !kept.latest.as_ref().is_some_and(is_fresh) {
             match self.storage.port().operations(role, of).await {
                 Ok(answer) => {
-                    let before = kept.latest.replace(Counted::new(now, answer));
+                    let mut counted = Counted::new(now, answer);
+                    counted.doubts.extend(self.silence(role));
+                    let before = kept.latest.replace(counted);
                     kept.earlier = before.filter(|before| now.duration_since(before.at).abs() < LONGEST);
                 }
                 Err(error) => {
@@ -179,11 +195,28 @@ impl StorageStats {
             return;
         }
         for role in [Role::Metadata, Role::Storage] {
+            if self.silence(role).is_some() {
+                // The sum of the others is no sum.
+                continue;
+            }
             match self.storage.port().server_stats(role, seconds).await {
                 Ok(answer) => self.history.add(role, self.clock.now(), seconds, &answer),
                 Err(error) => tracing::debug!(%error, "What the servers do was not told"),
             }
         }
+    }
+}
+
+impl StorageStats {
+    /// That a target of a role said nothing at the last look: whatever its server counted is in no sum.
+    fn silence(&self, role: Role) -> Option<String> {
+        let snapshot = self.storage.snapshot();
+        let silent = |target: &&Target| {
+            let reach = matches!(target.reach, Reach::Offline | Reach::ProbablyOffline);
+            target.id.role == role && (reach || target.total.value().is_none())
+        };
+        let target = snapshot.targets.got()?.value.iter().find(silent)?;
+        Some(say_with("finding.silent", &[("what", &target_name(target.id))]).into())
     }
 }
 
@@ -214,11 +247,12 @@ fn compare(earlier: Option<&Counted>, latest: &Counted) -> Operations {
     let over_s = earlier.map(|earlier| latest.at.duration_since(earlier.at).as_secs_f64()).filter(|over| *over > 0.0);
     let before = earlier.map(|earlier| by(earlier.rows.iter(), |row| row.of.clone()));
     let whole = earlier.is_some_and(|earlier| earlier.is_whole() && latest.is_whole());
+    let sure = latest.is_sure() && earlier.is_some_and(Counted::is_sure);
     let restarted = match (earlier, &before) {
-        (Some(earlier), Some(before)) => fell(earlier, before, latest),
+        (Some(earlier), Some(before)) => sure && fell(earlier, before, latest),
         _ => false,
     };
-    let over_s = over_s.filter(|_| !restarted);
+    let over_s = over_s.filter(|_| sure && !restarted);
     let rates = |row: &OperationCounts| {
         let (over_s, before) = (over_s?, before.as_ref()?);
         match before.get(&row.of) {

@@ -36,7 +36,7 @@ pub enum Applied {
     Set(SetStripe),
 }
 
-type Seen = HashMap<Place, (Timestamp, Option<Stripe>)>;
+type Seen = HashMap<Place, (Timestamp, Stripe)>;
 
 /// Stripe patterns. Cheap to clone.
 #[derive(Clone)]
@@ -63,13 +63,13 @@ impl Stripes {
         }
         let place = below_of(place_of(space), below)?;
         if let Some(seen) = self.kept(&place) {
-            return seen;
+            return Some(seen);
         }
         let _turn = self.turn.try_acquire().ok()?;
         let entry = tokio::time::timeout(WAIT, self.storage.port().entry(&place)).await.ok()?.ok()?;
-        let stripe = entry.stripe.value().cloned();
+        let stripe = entry.stripe.value().cloned()?;
         self.keep(place, stripe.clone());
-        stripe
+        Some(stripe)
     }
 
     /// Spreads the files that are made in a space from now on as its hint says, and reads back that it is so.
@@ -119,13 +119,13 @@ impl Stripes {
         u32::try_from(many).ok().filter(|many| *many > 0).ok_or_else(|| not_told("which targets its pool has"))
     }
 
-    fn kept(&self, place: &Place) -> Option<Option<Stripe>> {
+    fn kept(&self, place: &Place) -> Option<Stripe> {
         let now = self.clock.now();
         let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         seen.get(place).filter(|(at, _)| now.duration_since(*at).abs() < HOLDS).map(|(_, stripe)| stripe.clone())
     }
 
-    fn keep(&self, place: Place, stripe: Option<Stripe>) {
+    fn keep(&self, place: Place, stripe: Stripe) {
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         if seen.len() >= MOST {
             seen.clear();

@@ -74,9 +74,9 @@ fn a_count_that_fell_takes_the_rates_of_everybody() {
 fn who_is_missing_from_half_an_answer_is_neither_gone_nor_new() {
     let (one, two) = (|count| row(1, &[("open", count)], None), |count| row(2, &[("open", count)], None));
     let seen = compare(Some(&counted(0, vec![one(1), two(1)])), &doubtful(10, vec![one(11)]));
-    assert_eq!((seen.restarted, rate_of(&seen, 1)), (false, Some(1.0)));
+    assert_eq!((seen.restarted, rate_of(&seen, 1)), (false, None), "the others may have counted more");
     let seen = compare(Some(&doubtful(0, vec![one(1)])), &counted(10, vec![one(11), two(10)]));
-    assert_eq!((rate_of(&seen, 1), rate_of(&seen, 2)), (Some(1.0), None), "nobody knows what was before");
+    assert_eq!((rate_of(&seen, 1), rate_of(&seen, 2)), (None, None), "nobody knows what was before");
 }
 
 #[test]
@@ -131,6 +131,39 @@ async fn counts_are_asked_for_once_in_a_while_however_many_look() {
     assert!(matches!(ask().await, Err(AppError::Unavailable { .. })));
     test.storage.state().mood = StorageMood::Refuses;
     assert_eq!(ask().await.unwrap().missing.unwrap().0, Why::Refused);
+}
+
+#[tokio::test]
+async fn while_a_server_is_silent_counts_are_doubted_and_no_point_is_drawn() {
+    let test = TestApp::new().await;
+    let admin = test.person("root-admin", 2100, eirene_core::Role::Admin).await;
+    let stats = StorageStats::new(test.app.storage.clone(), Arc::new(test.clock.clone()));
+    let ask = async |role| stats.operations(&admin, role, OperationsKind::Users).await.unwrap();
+    let sample = ServerSample {
+        node: Known::Missing(Why::NotSupported),
+        at_s: 1,
+        written: Known::Known(Bytes(1)),
+        read: Known::Known(Bytes(1)),
+        requests: 1,
+        queued: 0,
+        busy: 0,
+    };
+    {
+        let mut storage = test.storage.state();
+        (storage.servers, storage.silent) = (Some(vec![sample]), true);
+        storage.operations = Some(vec![row(1, &[("open", 10)], None)]);
+    }
+    test.app.storage.look().await;
+    ask(Role::Storage).await;
+    test.clock.advance_s(10);
+    test.storage.state().operations = Some(vec![row(1, &[("open", 20)], None)]);
+    let seen = ask(Role::Storage).await;
+    assert_eq!((seen.doubts.len(), rate_of(&seen, 1)), (1, None), "its own operations are not among them");
+    assert_eq!(stats.servers(&admin, Role::Storage).await.unwrap().answer.doubts.len(), 1);
+    assert_eq!(ask(Role::Metadata).await.doubts, Vec::<String>::new(), "the others are sure of theirs");
+    stats.sample(60).await;
+    let points = |role| stats.history(&admin, role, 5).unwrap().len();
+    assert_eq!((points(Role::Storage), points(Role::Metadata)), (0, 1));
 }
 
 #[tokio::test]
