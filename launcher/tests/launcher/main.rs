@@ -11,3 +11,4 @@ mod calls;
 mod files;
 mod groups;
 mod measure;
+mod storage;

@@ -1,0 +1,406 @@
+//! From BeeGFS's tool to what an admin reads: a program that prints what the real one printed is run by the real launcher, read by the adapter,
+//! judged by the services and asked for over HTTP. What 7 prints was captured from 7.4.7; what 8 prints was written from its public source and
+//! never seen.
+
+use std::fmt::Write as _;
+use std::io::{Read as _, Write as _};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::path::Path;
+use std::sync::Arc;
+
+use eirene_backend::app::{App, Ports};
+use eirene_backend::config::Config;
+use eirene_backend::launcher_client::LauncherClient;
+use eirene_backend::launcher_groups::LauncherGroups;
+use eirene_backend::services::passwords::Passwords;
+use eirene_backend::services::spaces::groups::LocalGroups;
+use eirene_backend::shared_storage::shared_storage;
+use eirene_backend::workers::{Threads, Workers};
+use eirene_backend::{http, server};
+use eirene_core::clock::{Clock, MockClock};
+use eirene_core::launcher::Launcher as LauncherPort;
+use eirene_core::secret::Secret;
+use eirene_core::storage::Identity;
+use eirene_core::{Role, Scope, TokenId, User, UserId, UserState};
+use eirene_database::{ApiToken, Db};
+use eirene_slurm_adapter::SlurmCli;
+use eirene_storage::posix::Room;
+use eirene_storage::{Look, Seen};
+use serde_json::{Value, json};
+use tokio::runtime::Runtime;
+use tokio_util::task::TaskTracker;
+
+use crate::bench::{Launcher, PATIENCE};
+
+/// One thing the tool says: for which command lines (as the shell's `case` has them), its exit status, and what it prints.
+struct Says(&'static str, i32, String, &'static str);
+
+fn fixture(path: &str) -> String {
+    let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("../storage/tests/fixtures");
+    std::fs::read_to_string(fixtures.join(format!("{path}.txt"))).unwrap()
+}
+
+/// What was captured, without the command above it and the status below.
+fn captured(name: &str) -> String {
+    let text = fixture(&format!("beegfs-7.4.7/{name}"));
+    text.split_once('\n').unwrap().1.rsplit_once("[exit ").unwrap().0.to_owned()
+}
+
+fn written(name: &str) -> String {
+    fixture(&format!("beegfs-8.4.0/written-from-source-8.4.0-{name}"))
+}
+
+/// The tool of 7 on a good day. What comes first wins.
+fn seven() -> Vec<Says> {
+    let says = |asked, name: &str| Says(asked, 0, captured(name), "");
+    vec![
+        Says("\"--version\"", 1, captured("version"), ""),
+        says("\"--listnodes --nodetype=meta \"*", "listnodes-meta"),
+        says("\"--listnodes \"*", "listnodes-storage"),
+        says("\"--listtargets --nodetype=meta \"*", "listtargets-meta"),
+        says("\"--listtargets --nodetype=storage \"*", "listtargets-storage"),
+        says("\"--liststoragepools\"", "liststoragepools"),
+        says("\"--getquota --uid 1000 \"*", "getquota-user-csv"),
+        says("\"--getquota --uid 0 \"*", "getquota-one"),
+        says("\"--setquota --uid 1000 \"*", "setquota-user"),
+        says("\"--getentryinfo --unmounted /\"*", "getentryinfo"),
+        says("\"--userstats --nodetype=meta \"*", "userstats"),
+        says("\"--serverstats --nodetype=storage --interval=0 --perserver \"*", "serverstats-now"),
+    ]
+}
+
+/// The tool of 8 as its source says.
+fn eight() -> Vec<Says> {
+    let says = |asked, name: &str| Says(asked, 0, written(name), "");
+    let of_1000 = written("quota-list-usage").split_inclusive('\n').filter(|row| row.contains("1000,")).collect();
+    vec![
+        says("\"version\"", "version"),
+        says("*\" node list \"*", "node-list"),
+        says("*\" target list \"*", "target-list"),
+        says("*\" pool list \"*", "pool-list"),
+        Says(
+            "*\" quota list-usage --uids=1000-1000\"*",
+            0,
+            of_1000,
+            "INFO: usage is fetched every 30s from the nodes\n",
+        ),
+        says("*\" entry info --mount=none \"*", "entry-info"),
+        says("*\" stats user --node-type=meta \"*", "stats-user"),
+        says("*\" stats server \"*", "stats-server"),
+    ]
+}
+
+/// A launcher whose tool is a stand-in, and a portal over it.
+struct Portal {
+    launcher: Launcher,
+    runtime: Runtime,
+    threads: Option<Threads>,
+    app: App,
+    clock: MockClock,
+    address: SocketAddr,
+    token: String,
+}
+
+impl Portal {
+    /// Speaks to the tool of this generation; `None` where the tests do not run as root.
+    fn start(generation: u8) -> Option<Self> {
+        let mut launcher = Launcher::start()?;
+        if generation == 8 {
+            launcher.configure(|text| {
+                let text = text.replace("generation = 7", "generation = 8");
+                text.replace("client_config = \"/etc/bee.conf\"", "mgmtd = \"mgmt:8010\"")
+            });
+        }
+        see_beegfs(&launcher);
+        let runtime = Runtime::new().unwrap();
+        let clock = MockClock::new("2026-01-02T03:04:05Z".parse().unwrap());
+        let (app, threads, token) = runtime.block_on(app(&launcher, &clock, generation));
+        let listener = runtime.block_on(tokio::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0))).unwrap();
+        let address = listener.local_addr().unwrap();
+        // The service starts work of its own.
+        let inside = runtime.enter();
+        let served = server::serve(app.clone(), http::service(app.clone()), listener, None, TaskTracker::new());
+        runtime.spawn(served);
+        drop(inside);
+        Some(Self { launcher, runtime, threads: Some(threads), app, clock, address, token })
+    }
+
+    /// Has the tool say this from now on, and everything else be an error.
+    fn says(&self, answers: &[Says]) {
+        let directory = self.launcher.path().join("answers");
+        std::fs::create_dir_all(&directory).unwrap();
+        let mut script = "#!/bin/sh\nshift\ncase \"$*\" in\n".to_owned();
+        for (number, Says(asked, status, stdout, stderr)) in answers.iter().enumerate() {
+            std::fs::write(directory.join(format!("{number}.out")), stdout).unwrap();
+            std::fs::write(directory.join(format!("{number}.err")), stderr).unwrap();
+            writeln!(script, "{asked}) n={number} status={status};;").unwrap();
+        }
+        let directory = directory.display();
+        writeln!(script, "*) echo \"Unable to connect to the server of the test\" >&2; exit 1;;\nesac").unwrap();
+        writeln!(script, "cat {directory}/$n.err >&2; cat {directory}/$n.out; exit $status").unwrap();
+        self.launcher.install("beegfs-ctl", &script);
+    }
+
+    /// The storage as it is seen after another look, a quarter of an hour later: what it can is asked again by then.
+    fn storage(&self) -> Value {
+        self.clock.advance_s(900);
+        self.runtime.block_on(self.app.storage.look());
+        let (status, storage) = self.ask("GET", "/api/v1/storage", None);
+        assert_eq!(status, 200, "{storage}");
+        storage
+    }
+
+    fn ask(&self, method: &str, path: &str, body: Option<&Value>) -> (u16, Value) {
+        let mut stream = TcpStream::connect(self.address).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        let body = body.map(Value::to_string).unwrap_or_default();
+        let head = format!(
+            "{method} {path} HTTP/1.1\r\nhost: eirene.localhost:8080\r\nauthorization: Bearer {}\r\nconnection: close\r\n\
+             content-type: application/json\r\ncontent-length: {}\r\n\r\n",
+            self.token,
+            body.len()
+        );
+        stream.write_all(format!("{head}{body}").as_bytes()).unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+        let status = head.split(' ').nth(1).unwrap().parse().unwrap();
+        (status, serde_json::from_str(body).unwrap_or_else(|_| panic!("{answer}")))
+    }
+}
+
+impl Drop for Portal {
+    fn drop(&mut self) {
+        if let Some(threads) = self.threads.take() {
+            threads.end();
+        }
+    }
+}
+
+/// Has whoever looks at the root of spaces see BeeGFS there.
+fn see_beegfs(launcher: &Launcher) {
+    let path = launcher.path().join("scratch").display().to_string();
+    let room = Room { total: 1 << 40, free: 1 << 39, available: 1 << 39, files: 0, files_free: 0, read_only: false };
+    let look = Look {
+        path: path.clone(),
+        directory: room,
+        mount: Some(room),
+        steady: true,
+        project: None,
+        mount_point: path,
+        mounted: "/".into(),
+        client_version: Some("7.4.7".into()),
+        identity: Identity {
+            kind: "beegfs".into(),
+            source: "beegfs_nodev".into(),
+            root_inode: Some(2),
+            marker: Some("00ff".into()),
+            fs_id: 1,
+            mount_id: 2,
+        },
+    };
+    let seen = serde_json::to_string(&Seen::from(Ok(look))).unwrap();
+    launcher.install("eirene-look", &format!("#!/bin/sh\ncat <<'END'\n{seen}\nEND\n"));
+}
+
+async fn app(launcher: &Launcher, clock: &MockClock, generation: u8) -> (App, Threads, String) {
+    let path = launcher.path().display();
+    let config = Config::from_text(&format!(
+        "[server]\nportal_url = \"http://eirene.localhost:8080\"\napps_domain = \"apps.eirene.localhost:8080\"\nstate_dir = \"{path}\"\n\
+         [tunnel]\nadvertise = \"127.0.0.1:1\"\n[storage]\nadapter = \"beegfs{generation}\"\n\
+         [spaces]\nroots = [{{ name = \"scratch\", kind = \"scratch\", title = \"Scratch\", path = \"{path}/scratch\" }}]\n"
+    ))
+    .unwrap();
+    let db = Db::open(&format!("sqlite://{path}/portal.db")).await.unwrap();
+    db.migrate().await.unwrap();
+    let token = admin(&db, clock).await;
+    let clock: Arc<dyn Clock> = Arc::new(clock.clone());
+    let port: Arc<dyn LauncherPort> = Arc::new(LauncherClient::new(launcher.socket()));
+    let ports = Ports {
+        db,
+        scheduler: Arc::new(SlurmCli::new("test", Arc::clone(&port), Arc::clone(&clock))),
+        clock,
+        storage: shared_storage(&config, &port),
+        groups: Arc::new(LauncherGroups::new(Arc::clone(&port), LocalGroups::default())),
+        launcher: port,
+    };
+    let (workers, threads) = Workers::start().unwrap();
+    let built = App::build(Arc::new(config), ports, Passwords::new().unwrap());
+    (App { workers, ..built }, threads, token)
+}
+
+/// Somebody who runs the platform; their token.
+async fn admin(db: &Db, clock: &MockClock) -> String {
+    let user = User {
+        id: UserId::generate(),
+        username: "ada".parse().unwrap(),
+        role: Role::Admin,
+        state: UserState::Active,
+        uid: Some(2001),
+        created_at: clock.now(),
+        access_epoch: 0,
+    };
+    db.insert_user(&user, "no password").await.unwrap();
+    let secret = Secret::from_text(format!("eir_{}", Secret::generate().expose()));
+    let token = ApiToken {
+        id: TokenId::generate(),
+        user: user.id,
+        name: "test".to_owned(),
+        scopes: vec![Scope::Admin],
+        created_at: clock.now(),
+        expires_at: None,
+        last_used_at: None,
+    };
+    db.insert_token(0, &token, &secret.hash()).await.unwrap();
+    secret.expose().to_owned()
+}
+
+fn codes(storage: &Value) -> Vec<&str> {
+    storage["findings"].as_array().unwrap().iter().map(|finding| finding["code"].as_str().unwrap()).collect()
+}
+
+/// A target, or a quota, by what it is called there.
+fn called<'a>(list: &'a Value, key: &str, name: &Value) -> &'a Value {
+    list.as_array().unwrap().iter().find(|item| item[key] == *name).unwrap_or_else(|| panic!("no {name} in {list}"))
+}
+
+const QUOTA: &str = "/api/v1/storage/quotas?of=user&first=1000&last=1000";
+
+#[test]
+fn what_the_tool_of_7_printed_arrives_as_it_is() {
+    let Some(portal) = Portal::start(7) else { return };
+    portal.says(&seven());
+    let storage = portal.storage();
+    assert_eq!((&storage["adapter"], &storage["version"]), (&"beegfs7".into(), &"7.4.7".into()));
+    assert_eq!(storage["capabilities"]["quota_read"]["can"], "yes", "{storage}");
+    for name in ["metadata:1", "storage:1", "storage:2"] {
+        let target = called(&storage["targets"], "id", &name.into());
+        assert_eq!(target["total_bytes"], 252_u64 << 30, "{target}");
+        assert_eq!(target["reach"], "online");
+    }
+    assert_eq!(codes(&storage), ["target_near_full"; 2], "the storage itself calls them low: {storage}");
+    let (_, quotas) = portal.ask("GET", QUOTA, None);
+    let quota = &quotas["items"][0];
+    assert_eq!((&quota["id"], &quota["limit_bytes"]), (&1000.into(), &10_737_418_240_u64.into()));
+    assert_eq!((&quota["used_bytes"], &quota["limit_files"]), (&0.into(), &100_000.into()));
+    let (_, stats) = portal.ask("GET", "/api/v1/storage/stats?of=users&role=metadata", None);
+    assert_eq!((&stats["operations"][0]["total"], &stats["restarted"]), (&30.into(), &false.into()));
+    assert!(stats["operations"][0].get("per_s").is_none(), "one count is no rate");
+    let (_, now) = portal.ask("GET", "/api/v1/storage/stats", None);
+    assert_eq!((&now["servers"][0]["id"], &now["servers"][0]["written_bytes_per_s"]), (&"storage:1".into(), &0.into()));
+
+    let set = |limit: u64| portal.ask("PUT", "/api/v1/storage/quotas/user/1000", Some(&json!({"limit_bytes": limit})));
+    assert_eq!(set(10_737_418_240).0, 200, "what is there afterwards was set");
+    let (status, refused) = set(5);
+    assert_eq!((status, &refused["code"]), (409, &"not_understood".into()), "what did not stick is said");
+    let told: Vec<_> = portal.launcher.audit().into_iter().filter(|line| !line["target"].is_null()).collect();
+    let changes = told.iter().filter(|line| line["verb"] == "run_beegfs").count();
+    assert_eq!(changes, 2, "each change is in the launcher's log: {told:?}");
+}
+
+#[test]
+fn trouble_of_7_is_a_state_and_never_a_number() {
+    let Some(portal) = Portal::start(7) else { return };
+    let down = captured("listtargets-storage").replacen(
+        "252.0GiB     227.7GiB  90%       16.8M       16.1M  96%",
+        "0.0GiB 0.0GiB 0% 0.0M 0.0M 0%",
+        1,
+    );
+    let with = |first: Vec<Says>| portal.says(&[first, seven()].into_iter().flatten().collect::<Vec<_>>());
+
+    let error = " [ERROR from beegfs-storage vm [ID: 1]: Communication error]\n";
+    with(vec![Says("\"--listtargets --nodetype=storage \"*", 1, down, error)]);
+    let storage = portal.storage();
+    let silent = called(&storage["targets"], "id", &"storage:1".into());
+    assert!(silent.get("total_bytes").is_none() && silent.get("free_bytes").is_none(), "{silent}");
+    assert_eq!(called(&storage["targets"], "id", &"storage:2".into())["total_bytes"], 252_u64 << 30);
+    assert!(codes(&storage).contains(&"answer_doubtful"), "{storage}");
+
+    // As it was captured with the storage server down: both targets without a number, and nobody's quota told.
+    with(vec![
+        Says("\"--listtargets --nodetype=storage \"*", 3, captured("down-listtargets-storage"), ""),
+        Says("\"--getquota --uid 1000 \"*", 3, captured("down-getquota"), ""),
+        Says("\"--clientstats --nodetype=storage \"*", 0, captured("down-clientstats"), ""),
+    ]);
+    let storage = portal.storage();
+    for name in ["storage:1", "storage:2"] {
+        assert!(called(&storage["targets"], "id", &name.into()).get("total_bytes").is_none(), "{storage}");
+    }
+    assert_eq!(portal.ask("GET", QUOTA, None).0, 503, "no quota is 0 because a server is down");
+    let (_, clients) = portal.ask("GET", "/api/v1/storage/stats?of=clients&role=storage", None);
+    assert_eq!(clients["doubts"].as_array().unwrap().len(), 1, "nobody is told idle without a doubt: {clients}");
+
+    let half = captured("getquota-user-csv").replace("cloudsdk,1000,0,10737418240", "cloudsdk,1000,,10737418240");
+    let could_not = "Could not gather quota information from all storage nodes.\n";
+    with(vec![Says("\"--getquota --uid 1000 \"*", 1, half, could_not)]);
+    let (status, quotas) = portal.ask("GET", QUOTA, None);
+    assert_eq!(status, 200, "{quotas}");
+    assert!(quotas["items"].as_array().unwrap().iter().all(|quota| quota.get("used_bytes").is_none()), "{quotas}");
+    assert!(!quotas["doubts"].as_array().unwrap().is_empty(), "{quotas}");
+
+    with(vec![Says("\"--getquota \"*", 1, String::new(), "This mode requires root privileges.\n")]);
+    let (status, quotas) = portal.ask("GET", QUOTA, None);
+    assert_eq!((status, &quotas["missing"], &quotas["items"]), (200, &"refused".into(), &json!([])));
+    assert!(quotas["text"].as_str().unwrap().contains("root privileges"), "{quotas}");
+    assert!(codes(&portal.storage()).contains(&"quota_refused"));
+
+    with(vec![Says("\"--getquota \"*", 1, String::new(), "Quota is not enabled.\n")]);
+    assert!(codes(&portal.storage()).contains(&"quota_not_enabled"));
+
+    portal.says(&seven());
+    portal.storage();
+    let nobody = "Management node communication failed: localhost\n";
+    assert_eq!(captured("down-management"), nobody);
+    portal.says(&[Says("\"--version\"", 1, captured("version"), ""), Says("*", 3, String::new(), nobody)]);
+    let away = portal.storage();
+    assert_eq!(codes(&away), ["storage_away"], "nobody answers, which is said once: {away}");
+    assert_eq!(away["targets"], json!([]));
+    assert_eq!(portal.ask("GET", QUOTA, None).0, 503);
+}
+
+#[test]
+fn a_tool_that_is_not_there_and_a_launcher_that_is_not_are_told_apart() {
+    let Some(mut portal) = Portal::start(7) else { return };
+    let missing = portal.storage();
+    assert_eq!(codes(&missing), ["tool_missing"], "{missing}");
+    let text = missing["findings"][0]["text"].as_str().unwrap();
+    assert!(text.contains("beegfs-ctl"), "{text}");
+    portal.says(&seven());
+    assert!(!codes(&portal.storage()).contains(&"tool_missing"), "it heals");
+    portal.launcher.kill();
+    let away = portal.storage();
+    assert!(codes(&away).contains(&"storage_away") && !codes(&away).contains(&"tool_missing"), "{away}");
+    assert!(away["roots"][0].get("free_bytes").is_none());
+    assert_eq!(portal.ask("GET", QUOTA, None).0, 503);
+}
+
+#[test]
+fn what_8_is_written_to_print_is_read_alike() {
+    let Some(portal) = Portal::start(8) else { return };
+    portal.says(&eight());
+    let storage = portal.storage();
+    assert_eq!((&storage["adapter"], &storage["version"]), (&"beegfs8".into(), &"8.4.0".into()));
+    let target = called(&storage["targets"], "id", &"storage:1".into());
+    assert_eq!(target["total_bytes"], 270_582_939_648_u64);
+    let offline = called(&storage["targets"], "id", &"storage:2".into());
+    assert!(offline.get("total_bytes").is_none() && offline["reach"] == "offline", "{offline}");
+    let found = codes(&storage);
+    for code in ["target_offline", "node_unreachable", "target_needs_resync", "client_version_differs"] {
+        assert!(found.contains(&code), "{code}: {found:?}");
+    }
+    let (_, quotas) = portal.ask("GET", QUOTA, None);
+    let [first, second] = [1, 2].map(|pool| called(&quotas["items"], "pool", &pool.into()));
+    assert_eq!((&first["used_bytes"], &first["limit_bytes"]), (&4096.into(), &10_737_418_240_u64.into()));
+    assert!(second.get("used_bytes").is_none() && second["unlimited"] == true, "{second}");
+    let (_, stats) = portal.ask("GET", "/api/v1/storage/stats?of=servers", None);
+    assert_eq!(
+        (&stats["servers"][0]["id"], &stats["servers"][0]["written_bytes_per_s"]),
+        (&"storage:1".into(), &8192.into())
+    );
+
+    let refused = "Error: only root can query arbitrary user ids\n";
+    let with_refusal = vec![Says("*\" quota list-usage \"*", 1, String::new(), refused)];
+    portal.says(&with_refusal.into_iter().chain(eight()).collect::<Vec<_>>());
+    let (_, quotas) = portal.ask("GET", QUOTA, None);
+    assert_eq!((&quotas["missing"], &quotas["items"]), (&"refused".into(), &json!([])));
+}
