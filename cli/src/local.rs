@@ -149,7 +149,8 @@ impl Directory {
             let opened = openat(&self.descriptor, &part[..], flags, mode);
             let file = File::from(opened.map_err(io::Error::from).with_context(said)?);
             match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-                Ok(()) => {}
+                // Some file systems have no locks, and then nobody is told from anybody.
+                Ok(()) | Err(Errno::NOLCK | Errno::NOSYS | Errno::OPNOTSUPP) => {}
                 Err(Errno::WOULDBLOCK) => bail!("another `eirene` copies it to `{}` now", self.shown(name)),
                 Err(error) => return Err(io::Error::from(error)).with_context(said),
             }

@@ -21,6 +21,8 @@ use crate::transfers::Transfer;
 
 /// Bytes of a piece: what is in memory at a time, and what is sent again at most.
 const PIECE: u64 = 8 * 1024 * 1024;
+/// What a piece is cut down to on a line on which larger ones do not come through in the time that the portal may be silent.
+const SMALLEST: u64 = 256 * 1024;
 /// Times in a row that a piece may be tried without getting further.
 const TRIES: u32 = 30;
 
@@ -162,20 +164,23 @@ impl Sending<'_> {
     }
 
     async fn send(&self, id: UploadId, mut standing: Standing, meter: &Meter<'_>) -> anyhow::Result<String> {
-        let (mut patience, mut tries) = (Patience::new(), 0);
+        let (mut patience, mut tries, mut most) = (Patience::new(), 0, PIECE);
         loop {
             if let Some(path) = standing.path {
                 meter.to(self.source.bytes());
                 return Ok(path);
             }
             meter.to(standing.offset);
-            let piece = self.piece(standing.offset)?;
+            let piece = self.piece(standing.offset, most)?;
             let sum = format!("sha256 {}", BASE64.encode(&Sha256::digest(&piece)));
             let before = standing.offset;
             let next = match self.api.append_to_upload(id, before, piece, &sum).await {
                 // Where it is now is asked, whatever was thought of it.
                 Err(error) if goes_on(&error) => {
                     tries += 1;
+                    if matches!(error.downcast_ref(), Some(ApiError::Unreachable { .. })) {
+                        most = (most / 2).max(SMALLEST);
+                    }
                     if tries >= TRIES {
                         return Err(error);
                     }
@@ -196,15 +201,15 @@ impl Sending<'_> {
         }
     }
 
-    /// The bytes from there on, if the file is still the one that was begun with.
-    fn piece(&self, offset: u64) -> anyhow::Result<Vec<u8>> {
+    /// So many bytes from there on at most, if the file is still the one that was begun with.
+    fn piece(&self, offset: u64, most: u64) -> anyhow::Result<Vec<u8>> {
         let (now, found) = (self.source.file.metadata()?, &self.source.found);
         let same = |of: &Metadata| (of.len(), of.mtime(), of.mtime_nsec());
         let left = found.len().saturating_sub(offset);
         if same(&now) != same(found) || left == 0 {
             return Err(Changed.into());
         }
-        let mut piece = vec![0; usize::try_from(left.min(PIECE))?];
+        let mut piece = vec![0; usize::try_from(left.min(most))?];
         self.source.file.read_exact_at(&mut piece, offset)?;
         Ok(piece)
     }

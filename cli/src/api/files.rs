@@ -98,6 +98,9 @@ pub(crate) enum Wanted<'a> {
 pub(crate) struct Operation {
     pub(crate) id: OperationId,
     pub(crate) state: OperationState,
+    /// What was asked for.
+    #[serde(default)]
+    pub(crate) request: Value,
     #[serde(default)]
     pub(crate) progress: OperationProgress,
     pub(crate) problem: Option<Trouble>,

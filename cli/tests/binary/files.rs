@@ -99,7 +99,7 @@ fn what_moves_stays_within_spaces() {
     );
     let done = home.run(&["fs", "mv", "home:far", "scratch:far"]);
     assert_eq!(done.code, Some(1), "{done:?}");
-    assert!(done.err.contains("`eirene fs cp -r home:far scratch:far`, then `eirene fs rm -r home:far`"), "{done:?}");
+    assert!(done.err.contains("copy it with `eirene fs cp -r`, then remove it with `eirene fs rm -r`"), "{done:?}");
     let seen = portal.seen().len();
     for words in [["fs", "mv", "home:a", "./a"], ["fs", "mv", "./a", "home:a"], ["fs", "mv", "home:", "scratch:"]] {
         let done = home.run(&words);
@@ -215,11 +215,14 @@ fn ctrl_c_cancels_what_the_portal_does() {
 
 #[test]
 fn what_takes_the_room_is_measured_and_told_the_largest_first() {
-    let asked = AtomicUsize::new(0);
+    let (asked, begun) = (AtomicUsize::new(0), AtomicUsize::new(0));
     let portal = Portal::new(move |request, reply| match request.line.split_once(' ').unwrap() {
         ("POST", "/api/v1/spaces/home/scan") => {
             assert_eq!(request.json(), json!({"path": "data"}));
-            reply.json(202, &operation("waiting", &json!({})));
+            // At first another directory is being measured.
+            let of = if begun.fetch_add(1, Ordering::SeqCst) == 0 { "other" } else { "data" };
+            let state = if of == "other" { "done" } else { "waiting" };
+            reply.json(202, &operation(state, &json!({"request": {"path": of}})));
         }
         ("GET", path) if path.contains("/results") => {
             let one = |path: &str, bytes: u64| json!({"path": path, "bytes": bytes, "entries": 2, "own_bytes": 1, "own_entries": 1});
@@ -228,7 +231,7 @@ fn what_takes_the_room_is_measured_and_told_the_largest_first() {
         }
         _ => {
             let state = if asked.fetch_add(1, Ordering::SeqCst) > 0 { "done" } else { "running" };
-            reply.json(200, &operation(state, &json!({})));
+            reply.json(200, &operation(state, &json!({"request": {"path": "data"}})));
         }
     });
     let home = Home::signed_in(&portal);

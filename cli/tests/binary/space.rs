@@ -233,7 +233,7 @@ impl Space {
         let upload = &self.uploads[id];
         let (offset, location) = (upload.bytes.len().to_string(), format!("/api/v1/uploads/{id}"));
         let mut headers = vec![("upload-offset", offset.as_str()), ("location", &location)];
-        let path: String = upload.path.iter().map(|byte| format!("%{byte:02X}")).collect();
+        let path = upload.path.iter().map(|byte| format!("%{byte:02X}")).collect::<Vec<_>>().concat();
         if upload.bytes.len() == upload.length {
             headers.push(("eirene-path", &path));
             self.files.insert(upload.path.clone(), upload.bytes.clone());

@@ -52,7 +52,8 @@ async fn rename_one(api: &Api, from: &Spot, to: &Spot, wish: &MoveFiles) -> anyh
     let path = format!("spaces/{}/files/move", from.space);
     let answer = persist_once(async || api.post(&path, &body).await).await.map_err(|error| {
         let elsewhere = code(&error) == Some("other_file_system");
-        let help = format!("copy and remove it: `eirene fs cp -r {from} {to}`, then `eirene fs rm -r {from}`");
+        // Without the names: what is shown of them is not what a shell would take for them.
+        let help = "copy it with `eirene fs cp -r`, then remove it with `eirene fs rm -r`";
         if elsewhere { error.context(help) } else { error }
     })?;
     let moved = answer.pointer("/items/0").context("the portal's answer was not understood")?;

@@ -181,7 +181,8 @@ impl<'a> Report<'a> {
         self.bar.finish_and_clear();
         let Self { copied, bytes, there, skipped, failed, .. } = self;
         if !self.json && self.counts {
-            let mut sentence = format!("Copied {copied} files ({})", output::bytes(bytes));
+            let files = if copied == 1 { "file" } else { "files" };
+            let mut sentence = format!("Copied {copied} {files} ({})", output::bytes(bytes));
             if there > 0 {
                 sentence.push_str(&format!("; {there} were the same already"));
             }

@@ -11,6 +11,9 @@ use crate::patience::{persist, persist_once};
 use crate::place::{Place, Spot};
 use crate::{operations, output, times};
 
+/// How often it is waited until something else of the space is measured.
+const TURNS: u32 = 16;
+
 /// A directory with all in it.
 struct Measured {
     path: Vec<u8>,
@@ -58,8 +61,17 @@ async fn scan(api: &Api, place: &Spot, json: bool) -> anyhow::Result<Vec<Measure
     let mut body = Map::new();
     place.put("path", &mut body);
     let (path, body) = (format!("spaces/{}/scan", place.space), Value::Object(body));
-    let begun = persist_once(async || api.post(&path, &body).await).await?;
-    let over = operations::wait(api, begun, &output::spinner(json), "Measuring").await?;
+    let asked = String::from_utf8_lossy(&place.path);
+    let mut turns = 0;
+    let over = loop {
+        turns += 1;
+        let begun = persist_once(async || api.post(&path, &body).await).await?;
+        let over = operations::wait(api, begun, &output::spinner(json), "Measuring").await?;
+        // A space may be measured once at a time: then it was another directory that was waited for.
+        if over.request.get("path").and_then(Value::as_str).is_none_or(|path| path == asked) || turns == TURNS {
+            break over;
+        }
+    };
     let items = persist(async || api.list(&format!("operations/{}/results?limit=200", over.id)).await).await?;
     items
         .into_iter()
