@@ -161,7 +161,7 @@ impl Directory {
             // Whoever had it before may just have given it its name.
             let now = statat(&self.descriptor, &part[..], AtFlags::SYMLINK_NOFOLLOW);
             if now.is_ok_and(|now| (now.st_dev, now.st_ino) == (found.dev(), found.ino())) {
-                return Ok(Part { directory: self, name: name.clone(), part, file });
+                return Ok(Part { directory: self, name: name.clone(), hidden_name: part, file });
             }
         }
         bail!("another `eirene` copies it to `{}` now", self.shown(name))
@@ -173,7 +173,7 @@ impl Directory {
 pub(crate) struct Part<'a> {
     directory: &'a Directory,
     name: Name,
-    part: Vec<u8>,
+    hidden_name: Vec<u8>,
     file: File,
 }
 
@@ -225,7 +225,9 @@ impl Part<'_> {
         let at = &self.directory.descriptor;
         let names: Vec<Name> = match on_conflict {
             OnConflict::Replace => {
-                renameat(at, &self.part[..], at, &self.name.0[..]).map_err(io::Error::from).with_context(said)?;
+                renameat(at, &self.hidden_name[..], at, &self.name.0[..])
+                    .map_err(io::Error::from)
+                    .with_context(said)?;
                 return Ok(self.directory.path_of(&self.name));
             }
             OnConflict::Refuse => vec![self.name.clone()],
@@ -247,10 +249,10 @@ impl Part<'_> {
     /// Under a name that nothing has. Where the file system cannot say so, a second name does, because it is never put over another.
     fn rename_new(&self, name: &Name) -> Result<(), Errno> {
         let at = &self.directory.descriptor;
-        match renameat_with(at, &self.part[..], at, &name.0[..], RenameFlags::NOREPLACE) {
+        match renameat_with(at, &self.hidden_name[..], at, &name.0[..], RenameFlags::NOREPLACE) {
             Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => {
-                linkat(at, &self.part[..], at, &name.0[..], AtFlags::empty())?;
-                unlinkat(at, &self.part[..], AtFlags::empty())
+                linkat(at, &self.hidden_name[..], at, &name.0[..], AtFlags::empty())?;
+                unlinkat(at, &self.hidden_name[..], AtFlags::empty())
             }
             renamed => renamed,
         }
@@ -258,7 +260,7 @@ impl Part<'_> {
 
     /// Removes it: nothing goes on here.
     pub(crate) fn remove(self) -> io::Result<()> {
-        Ok(unlinkat(&self.directory.descriptor, &self.part[..], AtFlags::empty())?)
+        Ok(unlinkat(&self.directory.descriptor, &self.hidden_name[..], AtFlags::empty())?)
     }
 }
 

@@ -93,9 +93,12 @@ pub(crate) fn name(bytes: &[u8]) -> String {
 fn escaped(json: &str) -> String {
     let mut text = String::with_capacity(json.len());
     for c in json.chars() {
-        match u32::from(c) {
-            code if code >= 0x7f && acts(c) => text.push_str(&format!("\\u{code:04x}")),
-            _ => text.push(c),
+        let code = u32::from(c);
+        if code >= 0x7f && acts(c) {
+            // Writing to a string does not fail.
+            let _ = std::fmt::Write::write_fmt(&mut text, format_args!("\\u{code:04x}"));
+        } else {
+            text.push(c);
         }
     }
     text

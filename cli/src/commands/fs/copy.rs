@@ -184,10 +184,14 @@ impl<'a> Report<'a> {
             let files = if copied == 1 { "file" } else { "files" };
             let mut sentence = format!("Copied {copied} {files} ({})", output::bytes(bytes));
             if there > 0 {
-                sentence.push_str(&format!("; {there} were the same already"));
+                sentence += "; ";
+                sentence += &there.to_string();
+                sentence += " were the same already";
             }
             if skipped > 0 {
-                sentence.push_str(&format!("; {skipped} were there already"));
+                sentence += "; ";
+                sentence += &skipped.to_string();
+                sentence += " were there already";
             }
             output::say(&format!("{sentence}."));
         }

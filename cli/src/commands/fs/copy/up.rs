@@ -197,7 +197,11 @@ async fn enter(api: &Api, wish: &CopyFiles, todo: &Todo) -> anyhow::Result<Open>
     };
     let mut there = HashMap::new();
     let mut cursor: Option<String> = None;
-    while !made {
+    // In a new one there is nothing.
+    loop {
+        if made {
+            break;
+        }
         let page = persist(async || api.page_of(&todo.to, true, cursor.as_deref()).await).await?;
         for item in page.items {
             let entry: Entry = serde_json::from_value(item)?;
