@@ -90,6 +90,7 @@ mod tests {
         LauncherGroups::new(Arc::new(Says(Mutex::new(Some(answer)))), LocalGroups::default())
     }
 
+    #[expect(clippy::unnecessary_wraps, reason = "what the launcher says")]
     fn groups(home: &str, groups: &[&str]) -> Result<LauncherAnswer, LauncherError> {
         let groups = groups.iter().map(|&group| group.to_owned()).collect();
         Ok(LauncherAnswer::Groups { home: home.into(), groups })
@@ -111,7 +112,11 @@ mod tests {
         let gone = || Err(LauncherError::Unreachable { what: "a test".into(), source: None });
         assert_eq!(says(gone()).groups_of(&ada).await, Err(GroupsAway));
         assert_eq!(says(Ok(LauncherAnswer::Done)).groups_of(&ada).await, Err(GroupsAway));
-        assert_eq!(says(groups("/", &["g"; MOST_GROUPS + 1])).groups_of(&ada).await, Err(GroupsAway), "without end");
+        assert_eq!(
+            says(groups("/", &vec!["g"; MOST_GROUPS + 1])).groups_of(&ada).await,
+            Err(GroupsAway),
+            "without end"
+        );
     }
 
     #[tokio::test]

@@ -328,8 +328,8 @@ mod tests {
     #[test]
     fn the_audit_log_has_what_is_changed_and_no_path() {
         assert_eq!(change(&words(LINES[0][0])), None);
-        assert_eq!(change(&words(LINES[0][11])).as_deref(), Some(LINES[0][11]));
-        assert_eq!(change(&words(LINES[0][13])).as_deref(), LINES[0][13].strip_suffix(" /home/ada"));
+        assert_eq!(change(&words(LINES[0][12])).as_deref(), Some(LINES[0][12]));
+        assert_eq!(change(&words(LINES[0][14])).as_deref(), LINES[0][14].strip_suffix(" /home/ada"));
         assert_eq!(change(&words("--setquota --uid 0")), None);
     }
 

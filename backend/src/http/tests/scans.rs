@@ -153,7 +153,7 @@ async fn what_somebody_had_measured_is_theirs_also_in_a_space_of_several() {
         answer.json()["state"].as_str().unwrap().to_owned()
     };
     assert_eq!((state(&ada).await, state(&grace).await), ("done".to_owned(), "never".to_owned()));
-    let reads = server.with_scopes(&ada, &Scope::DEFAULT).await;
+    let reads = server.with_scopes(&ada, Scope::DEFAULT).await;
     assert_eq!(server.get(&reads, "/scan").await.status, StatusCode::FORBIDDEN);
 
     // It goes with the space.

@@ -278,7 +278,9 @@ mod tests {
         let done = Record::Done { at: start_time(), approximate: true, skipped: 2 };
         let records = [begun(), measured("a/b", 5), measured("a", 7), measured("a/b", 6), done];
         file.add(&records).unwrap();
-        records.into_iter().for_each(|record| kept.take(record));
+        for record in records {
+            kept.take(record);
+        }
         let before = std::fs::metadata(&path).unwrap().len();
         file.replace(&kept).unwrap();
         assert!(std::fs::metadata(&path).unwrap().len() < before);

@@ -143,10 +143,11 @@ fn a_scan_in_parts_comes_to_the_same_sum() {
     assert_eq!(part["d9"], whole["d9"]);
     // What is another directory now is measured again.
     let other = KnownDirectory { inode: 1, ..known("d0") };
-    let heard = portal.ask(Verb::Scan(Scan { known: [other].into_iter().chain(most).collect(), ..scan(b"") }));
+    let heard = portal
+        .ask(Verb::Scan(Scan { known: [other].into_iter().chain(most.into_iter().skip(1)).collect(), ..scan(b"") }));
     assert_eq!(measured(&heard)["d0"], whole["d0"]);
     let Answer::Scanned(scanned) = heard.done() else { panic!("a scan") };
-    assert_eq!(scanned.met.into_iter().collect::<BTreeSet<_>>(), (1..10).collect());
+    assert_eq!(scanned.met.into_iter().collect::<BTreeSet<_>>(), (1..9).collect());
     let too_many = vec![known("d0"); 1001];
     assert_eq!(portal.code(Verb::Scan(Scan { known: too_many, ..scan(b"") })), Some(Code::Invalid));
     assert_eq!(relative(b"d0"), known("d0").path);
