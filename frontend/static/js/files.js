@@ -34,7 +34,7 @@ function row(entry) {
   part("kind").textContent = kind(entry.kind);
   part("name").href = entry.kind === "directory" ? address(`/spaces/${here.space}/files`, bytes) : about;
   part("more").href = about;
-  part("size").textContent = size(entry.size_bytes);
+  part("size").textContent = entry.kind === "directory" ? "" : size(entry.size_bytes);
   part("may").textContent = may(entry.kind, entry.mode);
   if (entry.modified_at) {
     const time = document.createElement("time");

@@ -39,13 +39,13 @@ pub(super) fn run(job: &Job, wanted: &CopyFiles) -> Result<Answer, Code> {
     if to.directory.child(&part).is_ok() {
         return Err(Code::Exists);
     }
-    let mut copy = Copying { job, space, account: Account::new(), named: HashMap::new(), named_bytes: 0 };
+    let mut copy = Copying { job, space, account: Account::new(), named: HashMap::new(), named_bytes: 0, asked: 0 };
     let copied = copy.copy(&from, looked, &to.directory, &part);
     let settled = copied.and_then(|()| settle(&to.directory, &part, &to, wanted.on_conflict));
     match settled {
         Ok(moved) => Ok(Answer::Copied(Copied { moved, walked: copy.account.walked })),
         Err(why) => {
-            let why = to.directory.why_full(why, 0);
+            let why = to.directory.why_full(why, copy.asked);
             // The portal can ask for it again by its id.
             let cleaning = Removal { job, space: to.space, cancelled: &Cancelled::default() };
             let _ = cleaning.remove(&to.directory, &part, &mut Account::new());
@@ -69,6 +69,8 @@ struct Copying<'a> {
     /// Files with several names, and where the copy lies in the copied tree.
     named: HashMap<(u64, u64), RelativePath>,
     named_bytes: usize,
+    /// Bytes that were to be written last.
+    asked: u64,
 }
 
 impl Copying<'_> {
@@ -206,6 +208,7 @@ impl Copying<'_> {
             self.job.cancelled.check()?;
             self.account.say_with(self.job, at)?;
             let count = usize::try_from(end - at).map_or(CHUNK, |left| left.min(CHUNK));
+            self.asked = count as u64;
             match copy_file_range(from, Some(&mut at), to, Some(&mut there), count) {
                 Ok(0) => return Err(Code::ChangedMeanwhile),
                 Ok(_) | Err(Errno::INTR) => {}
@@ -229,6 +232,7 @@ impl Copying<'_> {
                 return Err(Code::ChangedMeanwhile);
             }
             let mut bytes = &buffer[..read];
+            self.asked = read as u64;
             while !bytes.is_empty() {
                 let written = rustix::io::retry_on_intr(|| rustix::io::pwrite(to, bytes, at)).map_err(code)?;
                 bytes = &bytes[written..];

@@ -101,7 +101,10 @@ fn a_full_disk_is_no_quota_and_loses_nothing() {
         portal.send(WriteUpload { length: Some(file.len() as u64), ..write_upload(b"", 0) }, &file).done();
         portal.ask(Verb::FinishUpload(part(b""))).done();
         portal.ask(Verb::RemovePart(part(b""))).done();
-        a_copy_without_room_leaves_nothing(&mut portal, Code::NoSpace);
+        // On XFS a copy shares its blocks with the original, and fits.
+        if disk.kind == "ext4" {
+            a_copy_without_room_leaves_nothing(&mut portal, Code::NoSpace);
+        }
         std::fs::remove_file(ballast).unwrap();
     }
 }

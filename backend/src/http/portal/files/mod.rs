@@ -124,7 +124,7 @@ async fn listing(
     let next = listing.listed.next.map(|cursor| cursor.to_string());
     let undo = wanted.undo.and_then(|id| id.parse::<TrashId>().ok());
     let frame = FilesPage {
-        layout: layout(signed_in, Place::Elsewhere, &title).with_notice(wanted.done.notice()),
+        layout: layout(signed_in, Place::Spaces, &title).with_notice(wanted.done.notice()),
         crumbs: ground.crumbs(path),
         entry_href: if path.is_space() { String::new() } else { ground.entry_href(path.as_bytes()) },
         raw: raw(path.as_bytes()),
@@ -169,7 +169,7 @@ pub(crate) async fn entry(
         Ok((ground, looked, may_be)) => {
             let mut page = EntryPage::new(
                 words(),
-                layout(&signed_in, Place::Elsewhere, ""),
+                layout(&signed_in, Place::Spaces, ""),
                 ground,
                 (&looked.path, &looked.stated),
                 &may_be,
@@ -219,7 +219,7 @@ fn troubled(signed_in: &SignedIn, error: AppError, at: Trouble) -> Shown {
     let title = sentence(&title);
     let away = code.starts_with("storage_");
     let page = FilesTroublePage {
-        layout: layout(signed_in, Place::Elsewhere, &title),
+        layout: layout(signed_in, Place::Spaces, &title),
         title,
         advice: words().get(advice),
         back_href: if away { "/".to_owned() } else { at.back_href },

@@ -50,7 +50,7 @@ pub(crate) async fn page(
     let words = words();
     let next = found.next.map(|id| format!("{}?cursor={id}", ground.trash_href));
     let page = TrashPage {
-        layout: layout(&signed_in, Place::Elsewhere, &words.get("trash.title")).with_notice(part.done.notice()),
+        layout: layout(&signed_in, Place::Spaces, &words.get("trash.title")).with_notice(part.done.notice()),
         rows: found.items.iter().map(|trashed| ground.trash_row(words, trashed)).collect(),
         count: words.count("browser.count", found.entries),
         empty_href: format!("{}/empty", ground.trash_href),
@@ -88,7 +88,7 @@ async fn ask(app: &App, signed_in: &SignedIn, space: &SpaceName, action: String,
     };
     let words = words();
     let page = ConfirmPage {
-        layout: layout(signed_in, Place::Elsewhere, &words.get(title)),
+        layout: layout(signed_in, Place::Spaces, &words.get(title)),
         title: words.get(title),
         text: words.get(text),
         action,

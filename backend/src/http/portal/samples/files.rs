@@ -64,7 +64,7 @@ impl Samples {
         ] {
             let title = words.get(key);
             let page = FilesTroublePage {
-                layout: self.layout(Place::Elsewhere, &title, Role::Researcher)?,
+                layout: self.layout(Place::Spaces, &title, Role::Researcher)?,
                 title,
                 advice: words.get(advice),
                 back_href: "/spaces/home/files".to_owned(),
@@ -100,7 +100,7 @@ impl Samples {
         let trashed = Notice { tone: Tone::Good, text: words.get("notice.trashed") };
         let page = FilesPage {
             layout: self
-                .layout(Place::Elsewhere, &title, Role::Researcher)?
+                .layout(Place::Spaces, &title, Role::Researcher)?
                 .with_notice((name == "files-deeper").then_some(trashed)),
             crumbs,
             entry_href: if path.is_space() { String::new() } else { ground.entry_href(path.as_bytes()) },
@@ -155,7 +155,7 @@ impl Samples {
             default: None,
             accounts: Accounts::default(),
         };
-        let layout = self.layout(Place::Elsewhere, name, Role::Researcher)?;
+        let layout = self.layout(Place::Spaces, name, Role::Researcher)?;
         let ground = Ground::new(&"home".parse()?, "Home", !is_link);
         Ok(self.add(name, &EntryPage::new(words(), layout, ground, (&path, &stated), &may))?)
     }
@@ -174,7 +174,7 @@ impl Samples {
         for (name, items) in [("files-trash", &all[..]), ("files-trash-none", &[][..])] {
             let ground = Ground::new(&"home".parse()?, "Home", true);
             let page = TrashPage {
-                layout: self.layout(Place::Elsewhere, &words.get("trash.title"), Role::Researcher)?,
+                layout: self.layout(Place::Spaces, &words.get("trash.title"), Role::Researcher)?,
                 rows: items.iter().map(|trashed| ground.trash_row(words, trashed)).collect(),
                 count: words.count("browser.count", items.len() as u64),
                 empty_href: format!("{}/empty", ground.trash_href),

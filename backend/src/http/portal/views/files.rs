@@ -355,6 +355,8 @@ impl Ground {
         // What is too deep to be asked for leads to itself as far as it goes.
         let path = directory.join(&entry.name).unwrap_or_else(|_| directory.clone());
         let entry_href = self.entry_href(path.as_bytes());
+        // What a directory's own list takes is nobody's question.
+        let weighed = entry.bytes.filter(|_| entry.kind != EntryKind::Directory);
         Row {
             name: plain(&shown(entry.name.as_bytes()).0),
             kind: kind(words, entry.kind),
@@ -365,7 +367,7 @@ impl Ground {
                 entry_href.clone()
             },
             entry_href,
-            size: entry.bytes.map(|bytes| size(words, bytes)).unwrap_or_default(),
+            size: weighed.map(|bytes| size(words, bytes)).unwrap_or_default(),
             modified: time(entry.modified),
             may: may(words, entry.kind, entry.mode),
         }
