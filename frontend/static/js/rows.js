@@ -1,7 +1,7 @@
 // A window on a list of any length: entries come a page at a time while one scrolls, and rows far from what is seen give way to one empty
 // row of their height. Each page is a `<tbody>`, so a table stays a table.
 
-const MARGIN = "1500px 0px";
+const AHEAD = 1500;
 const PAGE = 200;
 const MOST = 1000;
 
@@ -26,8 +26,9 @@ export class Rows {
     this.#fetchPage = fetchPage;
     this.#changed = changed;
     this.#tail = tail;
-    this.#near = new IntersectionObserver((seen) => seen.forEach((one) => this.#show(one.target, one.isIntersecting)), { rootMargin: MARGIN });
-    new IntersectionObserver((seen) => seen.at(-1).isIntersecting && this.more(), { rootMargin: MARGIN }).observe(tail);
+    this.#near = new IntersectionObserver((seen) => seen.forEach((one) => this.#show(one.target, one.isIntersecting)), { rootMargin: `${AHEAD}px 0px` });
+    // By where the end is, not by when it comes into sight: who scrolls as fast as rows come never lets it out of sight.
+    for (const moved of ["scroll", "resize"]) addEventListener(moved, () => this.#look(), { passive: true });
   }
 
   /** Begins with this page. */
@@ -38,6 +39,7 @@ export class Rows {
     for (const body of [...this.#table.tBodies]) body.remove();
     this.items = [];
     this.#append(items, next);
+    this.#look();
   }
 
   /** Fetches anew what is there, as far as it was. */
@@ -62,7 +64,12 @@ export class Rows {
     } finally {
       this.#busy = false;
     }
-    if (!this.failed && turn === this.#turn && this.#tail.getBoundingClientRect().top < innerHeight + 1500) await this.more();
+    this.#look();
+  }
+
+  /** Fetches more where the end of what is there is near; what failed is tried again by hand alone. */
+  #look() {
+    if (!this.failed && this.#tail.getBoundingClientRect().top < innerHeight + AHEAD) void this.more();
   }
 
   /** The entry that an element of a row is about. */
