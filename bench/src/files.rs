@@ -352,6 +352,7 @@ fn child_of(launcher: u32) -> anyhow::Result<u32> {
 /// One connection to the portal, kept.
 struct Portal {
     sender: SendRequest<BoxBody<Bytes, std::io::Error>>,
+    address: std::net::SocketAddr,
     host: String,
     bearer: String,
 }
@@ -363,11 +364,15 @@ fn no_body() -> BoxBody<Bytes, std::io::Error> {
 impl Portal {
     async fn connect(rig: &Rig) -> anyhow::Result<Self> {
         let (address, host) = rig.portal_at();
+        Ok(Self { sender: Self::dial(address).await?, address, host, bearer: rig.bearer() })
+    }
+
+    async fn dial(address: std::net::SocketAddr) -> anyhow::Result<SendRequest<BoxBody<Bytes, std::io::Error>>> {
         let stream = TcpStream::connect(address).await?;
         stream.set_nodelay(true)?;
         let (sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
         tokio::spawn(connection);
-        Ok(Self { sender, host, bearer: rig.bearer() })
+        Ok(sender)
     }
 
     async fn ask(
@@ -377,7 +382,11 @@ impl Portal {
         headers: &[(&str, &str)],
         body: BoxBody<Bytes, std::io::Error>,
     ) -> anyhow::Result<Response<Incoming>> {
-        self.sender.ready().await?;
+        // The portal closes what was silent for long, as while a disk was written out.
+        if self.sender.ready().await.is_err() {
+            self.sender = Self::dial(self.address).await?;
+            self.sender.ready().await?;
+        }
         let mut request = Request::builder().method(method).uri(path).header("host", &self.host);
         request = request.header("authorization", &self.bearer).header("tus-resumable", "1.0.0");
         for (name, value) in headers {
