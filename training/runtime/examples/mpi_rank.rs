@@ -20,8 +20,6 @@ use eirene_train_runtime::{Call, DType, Options, ReduceOp, Tuning, World};
 
 /// Long enough for everything that goes well.
 const AMPLE: Duration = Duration::from_mins(1);
-/// What is noticed and not waited for is known by then, however busy the machine is: long before a call gives up by itself.
-const SOON: Duration = Duration::from_secs(20);
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();

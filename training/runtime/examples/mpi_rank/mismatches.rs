@@ -4,7 +4,10 @@ use std::time::{Duration, Instant};
 
 use eirene_train_runtime::{Call, Collective, DType, Error, Group, Part, ReduceOp, World};
 
-use crate::{AMPLE, SOON, say};
+use crate::{AMPLE, say};
+
+/// By when everybody knows what is wrong.
+const SOON: Duration = Duration::from_secs(5);
 
 /// Calls and waits; memory is given up where it fails, for MPI may have it.
 fn run(
