@@ -179,6 +179,9 @@ impl Launcher for LauncherClient {
             | LauncherAnswer::Done
             | LauncherAnswer::Files
             | LauncherAnswer::Groups { .. }
+            | LauncherAnswer::Space { .. }
+            | LauncherAnswer::SpaceSeen { .. }
+            | LauncherAnswer::Removed { .. }
             | LauncherAnswer::Ran { .. }) => Ok(answer),
         }
     }
@@ -212,6 +215,11 @@ fn verb(request: &LauncherRequest) -> (&'static str, Duration) {
         LauncherRequest::RunBeegfs { .. } => ("running BeeGFS's tool", WAIT),
         LauncherRequest::GroupsOf { .. } => ("asking for somebody's groups", WAIT),
         LauncherRequest::Measure { .. } => ("looking at a file system", WAIT),
+        LauncherRequest::MakeSpace { .. } => ("making a space", WAIT),
+        LauncherRequest::RetireSpace { .. } => ("taking a space away", WAIT),
+        LauncherRequest::RestoreSpace { .. } => ("bringing a space back", WAIT),
+        LauncherRequest::RemoveRetired { .. } => ("removing a space", WAIT),
+        LauncherRequest::LookForSpace { .. } => ("looking for a space", WAIT),
     }
 }
 

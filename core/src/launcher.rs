@@ -9,8 +9,8 @@ use std::os::fd::OwnedFd;
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 
-use crate::id::SessionId;
-use crate::name::Username;
+use crate::id::{SessionId, SpaceId};
+use crate::name::{GroupName, RootName, SpaceName, Username};
 use crate::storage::Place;
 
 /// Longest request line, bytes.
@@ -91,6 +91,81 @@ pub enum LauncherRequest {
         /// Place; its directory is in the launcher's own configuration, or the person's home.
         place: Place,
     },
+    /// Make the directory of a space, which nobody can reach before it is as it should be. One that is there already and whose it should be is
+    /// left as it is.
+    MakeSpace {
+        /// A root of the launcher's own configuration.
+        root: RootName,
+        /// Name of the directory.
+        name: SpaceName,
+        /// Whose it is.
+        of: SpaceFor,
+    },
+    /// Take a space away so that nobody can reach it, restorably; one that was taken away already stays so.
+    RetireSpace {
+        /// The root it lies in.
+        root: RootName,
+        /// Name of the directory.
+        name: SpaceName,
+        /// Inode of the directory: any other one is left alone.
+        inode: u64,
+        /// What it is called while it is away.
+        id: SpaceId,
+    },
+    /// Bring a space back that was taken away; one that is back already stays so.
+    RestoreSpace {
+        /// The root it lies in.
+        root: RootName,
+        /// Name of the directory.
+        name: SpaceName,
+        /// Inode of the directory.
+        inode: u64,
+        /// What it is called while it is away.
+        id: SpaceId,
+    },
+    /// Remove what a space that was taken away holds, for a while, and the space itself once it is empty. What is gone already stays so.
+    RemoveRetired {
+        /// The root it lies in.
+        root: RootName,
+        /// Inode of the directory.
+        inode: u64,
+        /// What it is called while it is away.
+        id: SpaceId,
+    },
+    /// Look whether a space is where it should be, and what time the storage takes it for: a file of the root's is touched.
+    LookForSpace {
+        /// The root it lies in.
+        root: RootName,
+        /// Where it should be.
+        at: SpaceAt,
+    },
+}
+
+/// Whose a space's directory is, and who may write into it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum SpaceFor {
+    /// One person's, closed to everybody else.
+    Person(Username),
+    /// A group's, closed to everybody else.
+    Group {
+        /// The POSIX group.
+        group: GroupName,
+        /// Whether its people may write; otherwise the administrator alone fills it.
+        writable: bool,
+    },
+    /// Everybody's to read; the administrator alone fills it.
+    Everybody,
+}
+
+/// Where a space's directory should be.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum SpaceAt {
+    /// In its root, under its name.
+    Present(SpaceName),
+    /// Where spaces are kept that were taken away.
+    Retired(SpaceId),
 }
 
 /// SLURM programs the launcher may run.
@@ -143,6 +218,25 @@ pub enum LauncherAnswer {
         /// Names of their groups, at most [`MOST_GROUPS`]; a group without a name is left out.
         groups: Vec<String>,
     },
+    /// A space's directory is where it should be.
+    Space {
+        /// Whether it was made just now.
+        made: bool,
+        /// Inode of the directory.
+        inode: u64,
+    },
+    /// What was seen of a space's place.
+    SpaceSeen {
+        /// Inode of the directory; none where there is none.
+        inode: Option<u64>,
+        /// What the storage took for the time when a file was touched there just now, seconds since 1970.
+        file_time_s: i64,
+    },
+    /// A space that was taken away is being removed.
+    Removed {
+        /// Whether nothing of it is left; otherwise the same again goes on.
+        done: bool,
+    },
     /// A program ended.
     Ran {
         /// Exit status; -1 when ended by a signal.
@@ -154,7 +248,8 @@ pub enum LauncherAnswer {
     },
     /// Not done.
     Refused {
-        /// Stable code: `unknown_person`, `forbidden_person`, `bad_request`, `failed`, `not_configured` (the launcher's own configuration does
+        /// Stable code: `unknown_person`, `forbidden_person`, `unknown_group`, `bad_request`, `conflict` where something else lies in the way,
+        /// `missing` where a space is neither here nor there, `failed`, `not_configured` (the launcher's own configuration does
         /// not have what is asked for), or `away` for what passes (a program or a home that
         /// took too long, a user database or an audit log that is not there): whether it was done is not known, and it may be asked again.
         code: String,

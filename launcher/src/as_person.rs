@@ -25,9 +25,10 @@ use nix::unistd::{
     Gid, Uid, UnlinkatFlags, fexecve, fsync, getppid, getresgid, getresuid, initgroups, setresgid, setresuid, setuid,
     unlinkat,
 };
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use crate::{in_namespace, program};
+use crate::{in_namespace, program, purge};
 
 /// Exit status of a child that did not do its task; its standard error says why.
 pub const NOT_DONE: u8 = 125;
@@ -53,6 +54,8 @@ pub struct Identity {
     pub gid: u32,
     /// The launcher's process, with which everything done for it ends.
     pub launcher: u32,
+    /// Whether it keeps the right to remove anybody's files, and the directory it was started in: the purge account's alone.
+    pub purge: bool,
 }
 
 /// What to do; written to the child's standard input behind its length (eight bytes, big-endian).
@@ -100,6 +103,11 @@ pub enum Task {
         /// Its whole environment.
         environment: Vec<(String, String)>,
     },
+    /// Becomes the program that empties the directory it is started in.
+    Purge {
+        /// Absolute path; root's alone.
+        program: PathBuf,
+    },
     /// Becomes the file process, within limits: standard input is its channel.
     Become {
         /// Absolute path; root's alone.
@@ -111,7 +119,7 @@ pub enum Task {
 
 /// Runs the child's side.
 pub fn main(identity: &Identity) -> ExitCode {
-    match become_person(identity).and_then(|()| read_task()).and_then(perform) {
+    match become_person(identity).and_then(|()| read_task()).and_then(|task| perform(task, identity.purge)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             // Nobody listens when this fails, too.
@@ -121,13 +129,31 @@ pub fn main(identity: &Identity) -> ExitCode {
     }
 }
 
-/// Gives up root's rights for those of the person, and the way back.
-fn become_person(identity: &Identity) -> io::Result<()> {
+/// What every child begins with: no descriptor but the standard streams, no signal held back, and nothing of what it makes open to others.
+pub(crate) fn begin() -> io::Result<()> {
     close_descriptors()?;
-    std::env::set_current_dir("/")?;
     umask(Mode::from_bits_truncate(0o077));
     // The launcher waits for its signals with a descriptor and blocks them; what is run here is to be ended by them.
-    SigSet::empty().thread_set_mask()?;
+    Ok(SigSet::empty().thread_set_mask()?)
+}
+
+/// Has this process end with the one that started it.
+pub(crate) fn end_with(launcher: u32) -> io::Result<()> {
+    nix::sys::prctl::set_pdeathsig(Signal::SIGKILL)?;
+    if u32::try_from(getppid().as_raw()) != Ok(launcher) {
+        return Err(io::Error::other("the launcher has gone"));
+    }
+    Ok(())
+}
+
+/// Gives up root's rights for those of the person, and the way back.
+fn become_person(identity: &Identity) -> io::Result<()> {
+    begin()?;
+    if identity.purge {
+        purge::keep_rights()?;
+    } else {
+        std::env::set_current_dir("/")?;
+    }
     let (uid, gid) = (Uid::from_raw(identity.uid), Gid::from_raw(identity.gid));
     if uid.is_root() || gid.as_raw() == 0 {
         return Err(io::Error::other("root is no person"));
@@ -136,12 +162,12 @@ fn become_person(identity: &Identity) -> io::Result<()> {
     initgroups(&name, gid)?;
     setresgid(gid, gid, gid)?;
     setresuid(uid, uid, uid)?;
+    if identity.purge {
+        purge::reduce_rights()?;
+    }
     nix::sys::prctl::set_no_new_privs()?;
     // Only now: a change of identity undoes it (prctl(2)). A program that is run keeps it, because it gains no rights.
-    nix::sys::prctl::set_pdeathsig(Signal::SIGKILL)?;
-    if u32::try_from(getppid().as_raw()) != Ok(identity.launcher) {
-        return Err(io::Error::other("the launcher has gone"));
-    }
+    end_with(identity.launcher)?;
     let (uids, gids) = (getresuid()?, getresgid()?);
     let is_person =
         [uids.real, uids.effective, uids.saved] == [uid; 3] && [gids.real, gids.effective, gids.saved] == [gid; 3];
@@ -161,7 +187,7 @@ fn close_descriptors() -> io::Result<()> {
 
 /// Reads the task and not a byte more: the rest belongs to the program that may be run. Where standard input is a channel, length and task are
 /// a packet each, because a packet is read whole.
-fn read_task() -> io::Result<Task> {
+pub(crate) fn read_task<T: DeserializeOwned>() -> io::Result<T> {
     let mut input = File::from(io::stdin().as_fd().try_clone_to_owned()?);
     let mut length = [0; 8];
     input.read_exact(&mut length)?;
@@ -171,7 +197,11 @@ fn read_task() -> io::Result<Task> {
     Ok(serde_json::from_slice(&task)?)
 }
 
-fn perform(task: Task) -> io::Result<()> {
+fn perform(task: Task, purge: bool) -> io::Result<()> {
+    // Whoever may remove anything does nothing else.
+    if purge != matches!(task, Task::Purge { .. }) {
+        return Err(io::Error::other("this task is not this account's"));
+    }
     match task {
         Task::Write { home, session, content } => write_job_file(&home, session, content.as_bytes()),
         Task::Read { home, session } => read_log(&home, session, &mut io::stdout()),
@@ -184,6 +214,12 @@ fn perform(task: Task) -> io::Result<()> {
         Task::RunAsRootOfNothing { program, arguments, environment } => {
             in_namespace::enter()?;
             Err(Command::new(program).args(arguments).env_clear().envs(environment).exec())
+        }
+        Task::Purge { program } => {
+            let opened = program::open_trusted(&program)?;
+            let name = CString::new(program.into_os_string().into_vec())?;
+            let Err(error) = fexecve(opened, &[name, c"purge".to_owned()], &[] as &[CString]);
+            Err(error.into())
         }
         Task::Become { program, environment } => {
             let opened = program::open_trusted(&program)?;

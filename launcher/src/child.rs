@@ -10,13 +10,16 @@ use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use eirene_core::launcher::LauncherAnswer;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
+use serde::Serialize;
 
 use crate::Refusal;
 use crate::as_person::{NOT_DONE, Task};
+use crate::as_root::Order;
 use crate::people::Person;
 use crate::places::{Place, Places};
 
@@ -40,16 +43,20 @@ pub struct Ended {
 
 /// How a new process becomes the person; what it reads and writes is the caller's to say.
 pub fn as_person(person: &Person) -> Command {
-    let mut command = Command::new("/proc/self/exe");
+    let mut command = of_this_program();
     command
         .arg("as-person")
         .arg(format!("--name={}", person.name))
         .arg(format!("--uid={}", person.uid))
         .arg(format!("--gid={}", person.gid))
-        .arg(format!("--launcher={}", std::process::id()))
-        .env_clear()
-        .current_dir("/")
-        .process_group(0);
+        .arg(format!("--launcher={}", std::process::id()));
+    command
+}
+
+/// This program once more, with nothing of this process's surroundings and a group of its own.
+fn of_this_program() -> Command {
+    let mut command = Command::new("/proc/self/exe");
+    command.env_clear().current_dir("/").process_group(0);
     command
 }
 
@@ -58,22 +65,39 @@ pub fn run(places: &Places, person: &Person, task: &Task, input: &str, limit: Du
     let place = places
         .take(person.uid)
         .ok_or_else(|| Refusal::away(format!("earlier calls for `{}` have not ended yet", person.name)))?;
-    let failed = |error: io::Error| Refusal::away(format!("could not act as `{}`: {error}", person.name));
+    carry_out(as_person(person), place, person.name.as_str(), task, input, limit)
+}
+
+/// Changes a root of spaces, as root; one change of each root at a time. `number` is the root's place in the configuration.
+pub fn change_root(places: &Places, number: u32, order: &Order, limit: Duration) -> Result<LauncherAnswer, Refusal> {
+    let place = places.take(number);
+    let place = place.ok_or_else(|| Refusal::away("an earlier change of this root has not ended yet"))?;
+    let mut command = of_this_program();
+    command.arg("as-root").arg(format!("--launcher={}", std::process::id()));
+    let ended = carry_out(command, place, "root", order, "", limit)?;
+    serde_json::from_slice(&ended.stdout).map_err(|_| Refusal::away("the change of a root was cut short"))
+}
+
+fn carry_out(
+    mut command: Command,
+    place: Place,
+    who: &str,
+    task: &impl Serialize,
+    input: &str,
+    limit: Duration,
+) -> Result<Ended, Refusal> {
+    let failed = |error: io::Error| Refusal::away(format!("could not act as `{who}`: {error}"));
     let task = serde_json::to_vec(task).map_err(|error| failed(error.into()))?;
     let message = [(task.len() as u64).to_be_bytes().as_slice(), &task, input.as_bytes()].concat();
-    let mut child = as_person(person)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .map_err(failed)?;
+    let mut child =
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().map_err(failed)?;
     match converse(&mut child, &message, Instant::now() + limit) {
         Ok(ended) if ended.status == i32::from(NOT_DONE) => Err(Refusal::failed(reason(&ended.stderr))),
         Ok(ended) => Ok(ended),
         Err(error) => {
             end(child, place);
             if error.kind() == io::ErrorKind::TimedOut {
-                Err(Refusal::away(format!("acting as `{}` took longer than {} s", person.name, limit.as_secs())))
+                Err(Refusal::away(format!("acting as `{who}` took longer than {} s", limit.as_secs())))
             } else {
                 Err(failed(error))
             }

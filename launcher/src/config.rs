@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::io::Read;
 use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 use eirene_core::Username;
 use eirene_core::name::RootName;
@@ -54,6 +54,9 @@ pub struct Config {
     /// Directories in which spaces lie; nothing else is looked at but homes.
     #[serde(default)]
     pub space_root: Vec<SpaceRoot>,
+    /// The account that empties spaces that were taken away and whose time is over; without it none is removed.
+    #[serde(default)]
+    pub purge_account: Option<Username>,
     /// BeeGFS's tool; without this section none is run.
     #[serde(default)]
     pub beegfs: Option<Beegfs>,
@@ -67,6 +70,19 @@ pub struct SpaceRoot {
     pub name: RootName,
     /// Absolute path.
     pub path: PathBuf,
+    /// Whose spaces are made in it; without this none is.
+    #[serde(default)]
+    pub per: Option<Per>,
+}
+
+/// Whose the spaces of a root are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Per {
+    /// Each is a person's.
+    Person,
+    /// Each is a group's, or everybody's to read.
+    Group,
 }
 
 /// `[beegfs]`: the tool, as whom it runs, and the site's settings, which nobody can set from elsewhere.
@@ -159,6 +175,14 @@ impl Beegfs {
     }
 }
 
+/// Whether a path names each directory on the way once, and is not `/` itself.
+fn is_plain(path: &Path) -> bool {
+    let mut parts = path.components();
+    parts.next() == Some(Component::RootDir)
+        && path.parent().is_some()
+        && parts.all(|part| matches!(part, Component::Normal(_)))
+}
+
 fn yes() -> bool {
     true
 }
@@ -248,6 +272,16 @@ impl Config {
         if crate::people::SYSTEM_NAMES.contains(&account.as_str()) || *account == config.slurm_user {
             return Err(format!("`service_account` cannot be `{}`", config.service_account));
         }
+        if let Some(root) = config.space_root.iter().find(|root| !is_plain(&root.path)) {
+            return Err(format!("`{}` is no plain path of a directory below `/`", root.path.display()));
+        }
+        if let Some(account) = &config.purge_account {
+            let taken = [&config.peer_user, &config.slurm_user, &config.service_account];
+            let of_beegfs = config.beegfs.as_ref().is_some_and(|beegfs| beegfs.account == *account);
+            if of_beegfs || taken.contains(&account) || crate::people::SYSTEM_NAMES.contains(&account.as_str()) {
+                return Err(format!("`purge_account` cannot be `{account}`"));
+            }
+        }
         let names: BTreeSet<&RootName> = config.space_root.iter().map(|root| &root.name).collect();
         if names.len() < config.space_root.len() {
             return Err("two of `space_root` have one name".into());
@@ -301,6 +335,13 @@ mod tests {
             "files_program = \"eirene-files\"",
             "look_program = \"eirene-look\"",
             "[[space_root]]\nname = \"scratch\"\npath = \"scratch\"",
+            "[[space_root]]\nname = \"scratch\"\npath = \"/\"",
+            "[[space_root]]\nname = \"scratch\"\npath = \"/srv/../etc\"",
+            "[[space_root]]\nname = \"scratch\"\npath = \"/srv\"\nper = \"everybody\"",
+            "purge_account = \"root\"",
+            "purge_account = \"slurm\"",
+            "purge_account = \"eirene\"",
+            "purge_account = \"eirene-op\"",
             "[[space_root]]\nname = \"../etc\"\npath = \"/scratch\"",
             "[[space_root]]\nname = \"a\"\npath = \"/a\"\n[[space_root]]\nname = \"a\"\npath = \"/b\"",
             "most_files = 0",

@@ -2,11 +2,14 @@
 //!
 //! It serves one client, the portal's own user, over a unix socket, with the fixed verbs of [`eirene_core::launcher`]. What is
 //! refused here is refused whatever the portal says: root, SLURM's user, system users, unknown people, unknown programs and
-//! arguments, programs that others than root can write. Everything that touches a person's files or runs a program happens in a child that has become that person first; the
-//! privileged process itself opens nothing but its configuration, the signing key and the audit log. Each call leaves one line in
-//! the audit log. Whether a person may do something at all is the portal's to decide.
+//! arguments, programs that others than root can write. Everything that touches a person's files or runs a program happens in a child that has
+//! become that person first; the privileged process itself opens nothing but its configuration, the signing key and the audit log. Directories of
+//! spaces are made, renamed and removed by a child that stays root and touches no file of anybody's. Each call leaves one line in the audit
+//! log. Whether a person may do something at all is the portal's to decide.
 
+mod acl;
 pub mod as_person;
+pub mod as_root;
 pub mod audit;
 pub mod beegfs;
 pub mod child;
@@ -17,27 +20,51 @@ mod in_namespace;
 pub mod people;
 pub mod places;
 pub mod program;
+mod purge;
 pub mod server;
 pub mod slurm;
+pub mod space_root;
 pub mod token;
 pub mod verbs;
 
 /// Why a call was refused: the code is stable, the text is for people.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refusal {
-    /// `unknown_person`, `forbidden_person`, `bad_request`, `failed`, `not_configured` or, when the same may be done later, `away`.
+    /// `unknown_person`, `forbidden_person`, `unknown_group`, `bad_request`, `conflict`, `missing`, `failed`, `not_configured` or, when the same
+    /// may be done later, `away`.
     pub code: &'static str,
     /// One sentence without secrets.
     pub text: String,
 }
 
 impl Refusal {
+    /// As a child said it.
+    fn said(code: &str, text: String) -> Self {
+        const CODES: [&str; 7] =
+            ["unknown_person", "forbidden_person", "unknown_group", "bad_request", "conflict", "missing", "away"];
+        Self { code: CODES.into_iter().find(|known| *known == code).unwrap_or("failed"), text }
+    }
+
     pub(crate) fn unknown_person(text: impl Into<String>) -> Self {
         Self { code: "unknown_person", text: text.into() }
     }
 
     pub(crate) fn forbidden_person(text: impl Into<String>) -> Self {
         Self { code: "forbidden_person", text: text.into() }
+    }
+
+    pub(crate) fn unknown_group(text: impl Into<String>) -> Self {
+        Self { code: "unknown_group", text: text.into() }
+    }
+
+    /// Something else lies where a space is to be.
+    pub(crate) fn conflict(text: impl Into<String>) -> Self {
+        Self { code: "conflict", text: text.into() }
+    }
+
+    /// A space is neither where it should be nor where it was to go.
+    pub(crate) fn missing(text: impl Into<String>) -> Self {
+        Self { code: "missing", text: text.into() }
     }
 
     pub(crate) fn bad_request(text: impl Into<String>) -> Self {

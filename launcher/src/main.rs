@@ -1,5 +1,6 @@
 //! `eirene-launcher --config FILE`.
 
+use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -8,8 +9,8 @@ use clap::{Parser, Subcommand};
 use eirene_core::SystemClock;
 use eirene_launcher::as_person::{self, Identity};
 use eirene_launcher::config::Config;
-use eirene_launcher::server;
 use eirene_launcher::verbs::Verbs;
+use eirene_launcher::{as_root, server, space_root};
 
 /// Signs SLURM tokens and acts as the person, for the portal's own user.
 #[derive(Parser)]
@@ -35,13 +36,39 @@ enum Mode {
         gid: u32,
         #[arg(long)]
         launcher: u32,
+        #[arg(long)]
+        purge: bool,
+    },
+    /// The child of a launcher that changes the names in a root of spaces, as it reads from its standard input.
+    #[command(hide = true)]
+    AsRoot {
+        #[arg(long)]
+        launcher: u32,
+    },
+    /// Marks a directory as a root of spaces, so that its file system is told from an empty mount point. Once for each; again does nothing.
+    InitRoot {
+        /// The directory; root's, as all that lead there, and writable by nobody else.
+        path: PathBuf,
     },
 }
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
-    if let Some(Mode::AsPerson { name, uid, gid, launcher }) = arguments.mode {
-        return as_person::main(&Identity { name, uid, gid, launcher });
+    match arguments.mode {
+        Some(Mode::AsPerson { name, uid, gid, launcher, purge }) => {
+            return as_person::main(&Identity { name, uid, gid, launcher, purge });
+        }
+        Some(Mode::AsRoot { launcher }) => return as_root::main(launcher),
+        Some(Mode::InitRoot { path }) => {
+            return match space_root::init(&path) {
+                Ok(()) => ExitCode::SUCCESS,
+                Err(refusal) => {
+                    let _ = writeln!(std::io::stderr(), "eirene-launcher: {}", refusal.text);
+                    ExitCode::FAILURE
+                }
+            };
+        }
+        None => {}
     }
     tracing_subscriber::fmt().with_writer(std::io::stderr).with_ansi(false).init();
     match serve(&arguments.config) {

@@ -3,8 +3,8 @@
 use std::ffi::CString;
 use std::path::{Path, PathBuf};
 
-use eirene_core::Username;
 use eirene_core::launcher::MOST_GROUPS;
+use eirene_core::{GroupName, Username};
 use nix::unistd::{Gid, Group, User};
 
 use crate::Refusal;
@@ -36,8 +36,9 @@ pub fn person(name: &Username, config: &Config) -> Result<Person, Refusal> {
     let forbidden = |why: &str| Refusal::forbidden_person(format!("`{name}` {why}"));
     let mut accounts = vec![&config.slurm_user, &config.service_account, &config.peer_user];
     accounts.extend(config.beegfs.as_ref().map(|beegfs| &beegfs.account));
+    accounts.extend(&config.purge_account);
     if accounts.contains(&name) {
-        return Err(forbidden("is an account of the portal, of SLURM or of BeeGFS"));
+        return Err(forbidden("is an account of the portal, of SLURM or of the storage"));
     }
     if person.uid < config.min_uid {
         return Err(forbidden(&format!("is a system user: the user id is below {}", config.min_uid)));
@@ -96,6 +97,38 @@ pub fn groups(person: &Person) -> Result<Vec<String>, Refusal> {
         names.extend(Group::from_gid(number).map_err(away)?.map(|group| group.name));
     }
     Ok(names)
+}
+
+/// The account that empties spaces, as a child may become it: nobody else's, because for as long as it works it may remove anybody's files.
+pub fn purge_account(config: &Config) -> Result<Person, Refusal> {
+    let name = config.purge_account.as_ref();
+    let name = name.ok_or_else(|| Refusal::not_configured("the launcher's configuration names no `purge_account`"))?;
+    let account = look_up(name)?;
+    let mut others = vec![&config.slurm_user, &config.service_account, &config.peer_user];
+    others.extend(config.beegfs.as_ref().map(|beegfs| &beegfs.account));
+    for other in others {
+        if uid_of(other.as_str())? == Some(account.uid) {
+            return Err(Refusal::forbidden_person("the purge account shares its user id with another one"));
+        }
+    }
+    if account.gid == 0 {
+        return Err(Refusal::forbidden_person("the purge account has root's group"));
+    }
+    Ok(account)
+}
+
+/// The number of a group that people may share a space in. Groups of the system have none: whoever is in one of those is there for something else.
+pub fn group(name: &GroupName, config: &Config) -> Result<u32, Refusal> {
+    let asked = Group::from_name(name.as_str())
+        .map_err(|error| Refusal::away(format!("the user database did not answer for `{name}`: {}", error.desc())))?;
+    let found = asked
+        .filter(|group| group.name == name.as_str())
+        .ok_or_else(|| Refusal::unknown_group(format!("there is no group `{name}`")))?;
+    let number = found.gid.as_raw();
+    if number < config.min_uid || RESERVED_UIDS.contains(&number) || NO_UIDS.contains(&number) {
+        return Err(Refusal::unknown_group(format!("`{name}` is a group of the system")));
+    }
+    Ok(number)
 }
 
 fn look_up(name: &Username) -> Result<Person, Refusal> {

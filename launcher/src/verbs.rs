@@ -5,17 +5,19 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use eirene_core::clock::Clock;
-use eirene_core::launcher::{LauncherAnswer, LauncherRequest, SlurmProgram};
+use eirene_core::launcher::{LauncherAnswer, LauncherRequest, SlurmProgram, SpaceAt, SpaceFor};
 use eirene_core::name::RootName;
 use eirene_core::storage::Place;
-use eirene_core::{SessionId, Username};
+use eirene_core::{SessionId, SpaceId, SpaceName, Username};
 
 use crate::as_person::Task;
+use crate::as_root::{Order, Work};
 use crate::audit::{self, Entry, Peer};
 use crate::child::Ended;
-use crate::config::Config;
+use crate::config::{Config, Per};
 use crate::people::{self, Person};
 use crate::places::Places;
+use crate::space_root::Whose;
 use crate::{Refusal, beegfs, child, files, program, slurm, token};
 
 /// Longest work in somebody's home directory.
@@ -34,6 +36,9 @@ const LOOK_LIMIT: Duration = Duration::from_secs(10);
 /// such a mount does not keep the account from asking SLURM.
 const MOST_LOOKS: usize = 4;
 
+/// Longest change of a root of spaces; removing goes on at the next call.
+const ROOT_LIMIT: Duration = Duration::from_secs(16);
+
 /// Answers calls; shared by all connections.
 pub struct Verbs {
     config: Config,
@@ -42,6 +47,7 @@ pub struct Verbs {
     files: Places,
     beegfs: Places,
     looks: Places,
+    roots: Places,
 }
 
 /// What goes back to the portal.
@@ -75,7 +81,9 @@ impl Verbs {
         let files = Places::new(files::MOST_EACH, config.most_files);
         let beegfs = Places::new(MOST_BEEGFS, MOST_BEEGFS);
         let looks = Places::new(MOST_LOOKS, usize::MAX);
-        Self { config, clock, children, files, beegfs, looks }
+        // Who changes a root changes it alone.
+        let roots = Places::new(1, usize::MAX);
+        Self { config, clock, children, files, beegfs, looks, roots }
     }
 
     /// Answers one line.
@@ -159,6 +167,15 @@ impl Verbs {
                 let groups = people::groups(&person)?;
                 Ok(LauncherAnswer::Groups { home: person.home.display().to_string(), groups })
             }
+            LauncherRequest::MakeSpace { root, name, of } => self.make_space(&root, name, &of),
+            LauncherRequest::RetireSpace { root, name, inode, id } => {
+                self.change(&root, Work::Retire { name, inode, id })
+            }
+            LauncherRequest::RestoreSpace { root, name, inode, id } => {
+                self.change(&root, Work::Restore { name, inode, id })
+            }
+            LauncherRequest::RemoveRetired { root, inode, id } => self.remove_retired(&root, inode, id),
+            LauncherRequest::LookForSpace { root, at } => self.change(&root, Work::Look { at }),
             LauncherRequest::OpenFiles { person } => {
                 let channel = self.open_files(peer, &people::person(&person, &self.config)?)?;
                 return Ok(Answered { answer: LauncherAnswer::Files, descriptor: Some(channel) });
@@ -169,7 +186,7 @@ impl Verbs {
 
     fn open_files(&self, peer: Peer, person: &Person) -> Result<OwnedFd, Refusal> {
         let Some(program) = &self.config.files_program else {
-            return Err(Refusal::failed("the launcher's configuration names no `files_program`"));
+            return Err(Refusal::not_configured("the launcher's configuration names no `files_program`"));
         };
         let (log, clock, name) = (self.config.audit_log.clone(), Arc::clone(&self.clock), person.name.clone());
         files::open(&self.files, person, program, move |status, lived| {
@@ -251,16 +268,55 @@ impl Verbs {
 }
 
 impl Verbs {
+    /// A root of the configuration, and its place there.
+    fn root(&self, name: &RootName) -> Result<(u32, &crate::config::SpaceRoot), Refusal> {
+        let found = (0..).zip(&self.config.space_root).find(|(_, root)| root.name == *name);
+        found.ok_or_else(|| Refusal::not_configured(format!("there is no `space_root` of the name `{name}`")))
+    }
+
+    /// Changes a root in which spaces are made.
+    fn change(&self, name: &RootName, work: Work) -> Result<LauncherAnswer, Refusal> {
+        let (number, root) = self.root(name)?;
+        if root.per.is_none() {
+            return Err(Refusal::bad_request(format!("no spaces are made in `{name}`: its `space_root` has no `per`")));
+        }
+        let order = Order { root: root.path.clone(), work };
+        match child::change_root(&self.roots, number, &order, ROOT_LIMIT)? {
+            LauncherAnswer::Refused { code, text } => Err(Refusal::said(&code, text)),
+            answer => Ok(answer),
+        }
+    }
+
+    fn make_space(&self, root: &RootName, name: SpaceName, of: &SpaceFor) -> Result<LauncherAnswer, Refusal> {
+        let per = self.root(root)?.1.per;
+        let whose = match (of, per) {
+            (SpaceFor::Person(person), Some(Per::Person)) => {
+                let person = people::person(person, &self.config)?;
+                Whose::Person { uid: person.uid, gid: person.gid }
+            }
+            (SpaceFor::Group { group, writable }, Some(Per::Group)) => {
+                Whose::Group { gid: people::group(group, &self.config)?, writable: *writable }
+            }
+            (SpaceFor::Everybody, Some(Per::Group)) => Whose::Everybody,
+            _ => return Err(Refusal::bad_request(format!("spaces in `{root}` are not made for those"))),
+        };
+        self.change(root, Work::Make { name, whose })
+    }
+
+    fn remove_retired(&self, root: &RootName, inode: u64, id: SpaceId) -> Result<LauncherAnswer, Refusal> {
+        let account = people::purge_account(&self.config)?.into();
+        let program = self.config.files_program.clone();
+        let program =
+            program.ok_or_else(|| Refusal::not_configured("the launcher's configuration names no `files_program`"))?;
+        program::open_trusted(&program).map_err(|error| Refusal::failed(error.to_string()))?;
+        self.change(root, Work::Remove { inode, id, account, program })
+    }
+
     fn measure(&self, place: &Place) -> Result<LauncherAnswer, Refusal> {
         let Some(program) = &self.config.look_program else {
             return Err(Refusal::not_configured("the launcher's configuration names no `look_program`"));
         };
-        let root = |name: &RootName| {
-            let root = self.config.space_root.iter().find(|root| root.name == *name);
-            let root =
-                root.ok_or_else(|| Refusal::not_configured(format!("there is no `space_root` of the name `{name}`")))?;
-            Ok(root.path.display().to_string())
-        };
+        let root = |name: &RootName| -> Result<String, Refusal> { Ok(self.root(name)?.1.path.display().to_string()) };
         let mut arguments = Vec::new();
         let person = match place {
             Place::Home(person) => {
@@ -303,6 +359,8 @@ fn describe(request: &LauncherRequest) -> Call {
         target: Some(session.to_string()),
         ..Call::default()
     };
+    let on_space =
+        |verb, root: &RootName, name: &str| Call { verb, target: Some(format!("{root}/{name}")), ..Call::default() };
     match request {
         LauncherRequest::SignToken { person } => {
             Call { verb: "sign_token", person: Some(person.clone()), ..Call::default() }
@@ -311,6 +369,24 @@ fn describe(request: &LauncherRequest) -> Call {
         LauncherRequest::WriteJobFile { person, session, .. } => in_home("write_job_file", person, session),
         LauncherRequest::ReadJobLog { person, session } => in_home("read_job_log", person, session),
         LauncherRequest::RemoveJobFile { person, session } => in_home("remove_job_file", person, session),
+        LauncherRequest::MakeSpace { root, name, of } => Call {
+            verb: "make_space",
+            person: match of {
+                SpaceFor::Person(person) => Some(person.clone()),
+                SpaceFor::Group { .. } | SpaceFor::Everybody => None,
+            },
+            target: Some(format!("{root}/{name}")),
+            ..Call::default()
+        },
+        LauncherRequest::RetireSpace { root, name, .. } => on_space("retire_space", root, name.as_str()),
+        LauncherRequest::RestoreSpace { root, name, .. } => on_space("restore_space", root, name.as_str()),
+        LauncherRequest::RemoveRetired { root, id, .. } => on_space("remove_retired", root, &id.to_string()),
+        LauncherRequest::LookForSpace { root, at: SpaceAt::Present(name) } => {
+            on_space("look_for_space", root, name.as_str())
+        }
+        LauncherRequest::LookForSpace { root, at: SpaceAt::Retired(id) } => {
+            on_space("look_for_space", root, &id.to_string())
+        }
         LauncherRequest::OpenFiles { person } => {
             Call { verb: "open_files", person: Some(person.clone()), ..Call::default() }
         }

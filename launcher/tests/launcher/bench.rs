@@ -29,11 +29,13 @@ slurmadm-again:x:1901:1901::/home:/bin/bash
 portal-again:x:990:990::/home:/bin/bash
 bee:x:1950:1950::/nonexistent:/usr/sbin/nologin
 bee-again:x:1950:1950::/home:/bin/bash
+sweep:x:1970:1970::/nonexistent:/usr/sbin/nologin
+sweep-again:x:1970:1970::/home:/bin/bash
 dynamic:x:61200:61200::/home:/bin/bash
 homeless:x:2004:2004::/nonexistent:/bin/bash
 rootish:x:2005:0::/home:/bin/bash
 ";
-const GROUPS: &str = "root:x:0:\nportal:x:990:\nada:x:2001:\ngrace:x:2002:\nresearch:x:2000:ada\nbee:x:1950:\nbeegfs-secret:x:1960:bee\n";
+const GROUPS: &str = "root:x:0:\nportal:x:990:\nada:x:2001:\ngrace:x:2002:\nresearch:x:2000:ada\nbee:x:1950:\nsweep:x:1970:\nwheel:x:10:\nbeegfs-secret:x:1960:bee\n";
 /// A program that does what is said on its standard input, packet by packet, and ends when that ends.
 const FILES_STUB: &str = "/bin/dash";
 /// Says who it is and what it got, as SLURM's programs would see it.
@@ -100,6 +102,11 @@ impl Launcher {
         std::fs::set_permissions(path, Permissions::from_mode(0o755)).unwrap();
         private_people(path);
         std::fs::write(path.join("key"), KEY).unwrap();
+        for root in ["scratch", "project"] {
+            std::fs::create_dir(path.join(root)).unwrap();
+            std::fs::set_permissions(path.join(root), Permissions::from_mode(0o755)).unwrap();
+            assert!(init_root(&path.join(root)).status.success());
+        }
         std::fs::copy(FILES_STUB, path.join("files")).unwrap();
         std::fs::create_dir(path.join("bin")).unwrap();
         for program in ["sbatch", "scancel", "squeue", "scontrol"] {
@@ -109,7 +116,8 @@ impl Launcher {
         let config = format!(
             "socket = \"{0}/launcher.sock\"\npeer_user = \"{peer}\"\njwt_key = \"{0}/key\"\nslurm_user = \"slurmadm\"\nservice_account = \"op\"\n\
              slurm_bin_dir = \"{0}/bin\"\naudit_log = \"{0}/audit.log\"\nfiles_program = \"{0}/files\"\nmost_files = 3\nlook_program = \"{0}/bin/eirene-look\"\n\
-             [[space_root]]\nname = \"scratch\"\npath = \"{0}/scratch\"\n[beegfs]\ngeneration = 7\nprogram = \"{0}/bin/beegfs-ctl\"\naccount = \"bee\"\nclient_config = \"/etc/bee.conf\"\n",
+             purge_account = \"sweep\"\n[[space_root]]\nname = \"scratch\"\npath = \"{0}/scratch\"\nper = \"person\"\n\
+             [[space_root]]\nname = \"project\"\npath = \"{0}/project\"\nper = \"group\"\n[beegfs]\ngeneration = 7\nprogram = \"{0}/bin/beegfs-ctl\"\naccount = \"bee\"\nclient_config = \"/etc/bee.conf\"\n",
             path.display()
         );
         std::fs::write(path.join("launcher.toml"), config).unwrap();
@@ -216,6 +224,11 @@ pub(crate) fn wait_for(what: &str, mut condition: impl FnMut() -> bool) {
         assert!(Instant::now() < deadline, "{what} did not come");
         std::thread::sleep(Duration::from_millis(5));
     }
+}
+
+/// Marks a root of spaces, as an administrator does.
+pub(crate) fn init_root(path: &Path) -> std::process::Output {
+    Command::new(PROGRAM).arg("init-root").arg(path).output().unwrap()
 }
 
 pub(crate) fn sign(person: &str) -> LauncherRequest {

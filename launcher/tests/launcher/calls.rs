@@ -290,13 +290,27 @@ fn random_requests_never_become_programs() {
         );
         line.into_bytes()
     });
+    let text = "[ -~]{0,60}".prop_map(|text| serde_json::to_string(&text).unwrap());
+    let name = prop_oneof![text, "[a-z.]{1,3}".prop_map(|name| format!("{name:?}"))];
+    let form = prop::sample::select(vec![
+        "\"verb\":\"make_space\",\"root\":R,\"name\":N,\"of\":{\"person\":O}",
+        "\"verb\":\"make_space\",\"root\":R,\"name\":N,\"of\":{\"group\":{\"group\":O,\"writable\":true}}",
+        "\"verb\":\"retire_space\",\"root\":R,\"name\":N,\"inode\":7,\"id\":O",
+        "\"verb\":\"restore_space\",\"root\":R,\"name\":N,\"inode\":7,\"id\":O",
+        "\"verb\":\"remove_retired\",\"root\":R,\"inode\":7,\"id\":O",
+    ]);
+    let root = prop::sample::select(vec!["\"scratch\"", "\"project\"", "\"../etc\"", "\"\""]);
+    let space = (form, root, name.clone(), name).prop_map(|(form, root, name, of)| {
+        let line = form.replace('R', root).replace('N', &name).replace('O', &of);
+        format!("{{{line}}}\n").into_bytes()
+    });
     let noise = prop::collection::vec(any::<u8>(), 0..300).prop_map(|mut bytes| {
         bytes.push(b'\n');
         bytes
     });
     let mut runner = proptest::test_runner::TestRunner::new(ProptestConfig::with_cases(400));
     runner
-        .run(&prop_oneof![request, noise], |bytes| {
+        .run(&prop_oneof![request, space, noise], |bytes| {
             for answer in launcher.say(&bytes) {
                 let refused = matches!(answer, LauncherAnswer::Refused { .. });
                 // A lone number is a job that may be cancelled.
@@ -306,6 +320,10 @@ fn random_requests_never_become_programs() {
             Ok(())
         })
         .unwrap();
+    for root in ["scratch", "project"] {
+        let made = std::fs::read_dir(launcher.path().join(root)).unwrap().map(|entry| entry.unwrap().file_name());
+        assert!(made.into_iter().all(|name| name == ".eirene-root" || name == ".retired"), "{root}");
+    }
     for entry in std::fs::read_dir(&marker).unwrap() {
         let arguments = std::fs::read_to_string(entry.unwrap().path()).unwrap();
         assert!(arguments.trim().parse::<u64>().is_ok(), "{arguments}");

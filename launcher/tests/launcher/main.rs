@@ -11,4 +11,5 @@ mod calls;
 mod files;
 mod groups;
 mod measure;
+mod spaces;
 mod storage;

@@ -16,6 +16,7 @@ mod confine;
 mod directory;
 mod errno;
 mod preview;
+pub mod purge;
 mod room;
 mod server;
 mod settle;

@@ -1,23 +1,37 @@
-//! `eirene-files`: takes no arguments and reads no settings. Descriptor 0 is the portal's socket, and its end is the end of everything.
+//! `eirene-files`: reads no settings. Without arguments it is a person's file process: descriptor 0 is the portal's socket, and its end is the end
+//! of everything. `eirene-files purge` empties the directory it is started in; see `purge.rs`.
 
 use std::io::{self, Write};
 use std::os::fd::AsFd;
 use std::process::ExitCode;
 
+use eirene_files::purge::{self, Purged};
 use eirene_files::{Settings, serve};
 use eirene_files_protocol::Channel;
 use rustix::process::{DumpableBehavior, set_dumpable_behavior};
 
+/// Exit status of a purge whose time was over.
+const MORE: u8 = 3;
+
 fn main() -> ExitCode {
+    if std::env::args_os().nth(1).is_some_and(|argument| argument == "purge") {
+        return match purge::run() {
+            Ok(Purged::All) => ExitCode::SUCCESS,
+            Ok(Purged::Some) => ExitCode::from(MORE),
+            Err(error) => failed(&error),
+        };
+    }
     match run() {
         // Threads that a file system holds up are not waited for.
         Ok(()) => std::process::exit(0),
-        Err(error) => {
-            // Nobody listens when this fails, too.
-            let _ = writeln!(io::stderr(), "eirene-files: {error}");
-            ExitCode::FAILURE
-        }
+        Err(error) => failed(error.as_ref()),
     }
+}
+
+fn failed(error: &dyn std::error::Error) -> ExitCode {
+    // Nobody listens when this fails, too.
+    let _ = writeln!(io::stderr(), "eirene-files: {error}");
+    ExitCode::FAILURE
 }
 
 fn run() -> Result<(), Box<dyn std::error::Error>> {

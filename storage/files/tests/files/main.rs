@@ -15,6 +15,7 @@ mod permissions;
 mod previews;
 mod process;
 mod purge;
+mod purge_program;
 mod sizes;
 mod trash;
 mod uploads;
