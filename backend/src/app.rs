@@ -34,6 +34,8 @@ use crate::services::scans::Scans;
 use crate::services::sessions::Sessions;
 use crate::services::spaces::Spaces;
 use crate::services::spaces::groups::GroupSource;
+use crate::services::spaces::making::Making;
+use crate::services::spaces::policing::Policing;
 use crate::services::storage::Storage;
 use crate::services::storage::limits::StorageLimits;
 use crate::services::storage::stats::StorageStats;
@@ -91,6 +93,10 @@ pub struct App {
     pub stripes: Stripes,
     /// Spaces.
     pub spaces: Spaces,
+    /// Making them, and taking them away.
+    pub making: Making,
+    /// Their ends.
+    pub policing: Policing,
     /// What is in them.
     pub files: Files,
     /// Work on them that outlives its request.
@@ -150,10 +156,32 @@ impl App {
             clock: clock.clone(),
             events: events.clone(),
             storage: storage.clone(),
-            groups,
+            groups: Arc::clone(&groups),
             show: Arc::new(|seen| serde_json::to_value(SpaceView::from(seen)).unwrap_or_default()),
         };
         let spaces = Spaces::new(parts, &config);
+        let parts = crate::services::spaces::making::Parts {
+            db: db.clone(),
+            clock: clock.clone(),
+            audit: audit.clone(),
+            events: events.clone(),
+            launcher: Arc::clone(&launcher),
+            nudges: nudges.clone(),
+            storage: storage.clone(),
+            groups: Arc::clone(&groups),
+        };
+        let making = Making::new(parts, &config);
+        let parts = crate::services::spaces::policing::Parts {
+            db: db.clone(),
+            clock: clock.clone(),
+            audit: audit.clone(),
+            events: events.clone(),
+            launcher: Arc::clone(&launcher),
+            nudges: nudges.clone(),
+            storage: storage.clone(),
+            groups,
+        };
+        let policing = Policing::new(parts, &config);
         let limits = Limits { idle: Duration::from_secs(config.files.idle_s), ..Limits::default() };
         let file_processes = Arc::new(FilesPool::new(Arc::clone(&launcher), limits));
         let parts = crate::services::files::Parts {
@@ -207,6 +235,8 @@ impl App {
             stripes,
             storage,
             spaces,
+            making,
+            policing,
             files,
             operations,
             scans,

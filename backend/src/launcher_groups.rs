@@ -58,6 +58,19 @@ impl GroupSource for LauncherGroups {
         })
     }
 
+    async fn knows(&self, person: &Username) -> Result<bool, GroupsAway> {
+        match self.launcher.call(LauncherRequest::GroupsOf { person: person.clone() }).await {
+            Ok(LauncherAnswer::Groups { .. }) => Ok(true),
+            Err(LauncherError::Refused { code, .. }) if code == "forbidden_person" => Ok(true),
+            Err(LauncherError::Refused { code, .. }) if code == "unknown_person" => Ok(false),
+            Ok(_) => Err(GroupsAway),
+            Err(error) => {
+                tracing::warn!(%error, "Whether the user database knows {person} is not known");
+                Err(GroupsAway)
+            }
+        }
+    }
+
     async fn number_of(&self, group: &GroupName) -> Result<Option<u32>, GroupsAway> {
         self.local.number_of(group).await
     }
@@ -106,8 +119,13 @@ mod tests {
         let said = says(groups("/home/ada", &["ada", "physics", "two words"])).groups_of(&ada).await.unwrap();
         assert_eq!(said, ["ada".parse().unwrap(), "physics".parse().unwrap()]);
         assert_eq!(says(refused("forbidden_person")).groups_of(&ada).await, Ok(vec![]), "nothing is reached as them");
+        for known in [groups("/home/ada", &[]), refused("forbidden_person")] {
+            assert_eq!(says(known).knows(&ada).await, Ok(true));
+        }
         for code in ["away", "unknown_person", "bad_request"] {
             assert_eq!(says(refused(code)).groups_of(&ada).await, Err(GroupsAway), "{code}");
+            let known = if code == "unknown_person" { Ok(false) } else { Err(GroupsAway) };
+            assert_eq!(says(refused(code)).knows(&ada).await, known, "{code}");
         }
         let gone = || Err(LauncherError::Unreachable { what: "a test".into(), source: None });
         assert_eq!(says(gone()).groups_of(&ada).await, Err(GroupsAway));

@@ -3,12 +3,13 @@
 
 mod storage;
 
+use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use async_trait::async_trait;
 use eirene_core::clock::MockClock;
-use eirene_core::launcher::{Launcher, LauncherAnswer, LauncherError, LauncherRequest};
+use eirene_core::launcher::{Launcher, LauncherAnswer, LauncherError, LauncherRequest, SpaceAt};
 use eirene_core::scheduler::{
     CallAs, Job, JobIdentity, JobSpec, JobState, Node, NodeGpus, Partition, Scheduler, SchedulerError, SchedulerResult,
 };
@@ -307,17 +308,103 @@ impl Scheduler for FakeScheduler {
 }
 
 /// A launcher in memory: keeps what it was asked.
-#[derive(Clone, Default)]
+#[derive(Clone)]
 pub(crate) struct FakeLauncher {
     pub(crate) calls: Arc<Mutex<Vec<LauncherRequest>>>,
     /// Refuses to write job files with this code.
     pub(crate) refusal: Arc<Mutex<Option<&'static str>>>,
     /// What stands in for file processes: each gets its end of a channel, in a thread of its own. Without one none is started.
     pub(crate) files: Arc<Mutex<Option<FilesStandIn>>>,
+    /// Directories of spaces.
+    pub(crate) spaces: Arc<Mutex<FakeRoots>>,
+    clock: MockClock,
+}
+
+/// Directories of spaces in memory, by their inodes.
+#[derive(Debug, Default)]
+pub(crate) struct FakeRoots {
+    /// By root and name.
+    pub(crate) present: BTreeMap<String, u64>,
+    /// By id.
+    pub(crate) retired: BTreeMap<String, u64>,
+    /// Refuses every change with this code.
+    pub(crate) refusal: Option<&'static str>,
+    /// Does the next thing and loses the answer, as when it is killed in between.
+    pub(crate) loses_an_answer: bool,
+    /// Calls it takes to remove something.
+    pub(crate) removals_left: u32,
+    /// How far the storage's clock is from the portal's, seconds.
+    pub(crate) clock_is_off_by_s: i64,
+    next: u64,
+}
+
+impl FakeRoots {
+    fn change(&mut self, request: &LauncherRequest, now: Timestamp) -> Result<LauncherAnswer, LauncherError> {
+        let refused = |code: &str| LauncherError::Refused { code: code.into(), text: "no".into() };
+        if let Some(code) = self.refusal {
+            return Err(refused(code));
+        }
+        let answer = match request {
+            LauncherRequest::MakeSpace { root, name, .. } => {
+                let key = format!("{root}/{name}");
+                let made = !self.present.contains_key(&key);
+                self.next += 1;
+                let inode = *self.present.entry(key).or_insert(self.next);
+                LauncherAnswer::Space { made, inode }
+            }
+            LauncherRequest::RetireSpace { root, name, inode, id } => {
+                if self.retired.get(&id.to_string()) != Some(inode) {
+                    let found = self.present.remove(&format!("{root}/{name}")).ok_or_else(|| refused("missing"))?;
+                    self.retired.insert(id.to_string(), found);
+                }
+                LauncherAnswer::Space { made: false, inode: *inode }
+            }
+            LauncherRequest::RestoreSpace { root, name, inode, id } => {
+                let key = format!("{root}/{name}");
+                if self.present.get(&key) != Some(inode) {
+                    let found = self.retired.remove(&id.to_string()).ok_or_else(|| refused("missing"))?;
+                    self.present.insert(key, found);
+                }
+                LauncherAnswer::Space { made: false, inode: *inode }
+            }
+            LauncherRequest::RemoveRetired { id, .. } if self.removals_left == 0 => {
+                self.retired.remove(&id.to_string());
+                LauncherAnswer::Removed { done: true }
+            }
+            LauncherRequest::RemoveRetired { .. } => {
+                self.removals_left -= 1;
+                LauncherAnswer::Removed { done: false }
+            }
+            LauncherRequest::LookForSpace { root, at } => LauncherAnswer::SpaceSeen {
+                inode: match at {
+                    SpaceAt::Present(name) => self.present.get(&format!("{root}/{name}")).copied(),
+                    SpaceAt::Retired(id) => self.retired.get(&id.to_string()).copied(),
+                },
+                file_time_s: now.as_second() + self.clock_is_off_by_s,
+            },
+            other => panic!("{other:?}"),
+        };
+        if std::mem::take(&mut self.loses_an_answer) {
+            return Err(LauncherError::Unreachable { what: "a test".into(), source: None });
+        }
+        Ok(answer)
+    }
 }
 
 /// Serves one channel of a person's.
 pub(crate) type FilesStandIn = Arc<dyn Fn(Username, Channel) + Send + Sync>;
+
+impl Default for FakeLauncher {
+    fn default() -> Self {
+        Self {
+            calls: Arc::default(),
+            refusal: Arc::default(),
+            files: Arc::default(),
+            spaces: Arc::default(),
+            clock: MockClock::new(start_time()),
+        }
+    }
+}
 
 impl FakeLauncher {
     /// Restart counts and secrets of the job files it wrote, oldest first.
@@ -344,6 +431,14 @@ impl Launcher for FakeLauncher {
                 None => LauncherAnswer::Written { directory: format!("/home/{person}/.eirene/sessions/{session}") },
             },
             LauncherRequest::ReadJobLog { .. } => LauncherAnswer::Log { text: "the last words\n".into() },
+            LauncherRequest::MakeSpace { .. }
+            | LauncherRequest::RetireSpace { .. }
+            | LauncherRequest::RestoreSpace { .. }
+            | LauncherRequest::RemoveRetired { .. }
+            | LauncherRequest::LookForSpace { .. } => {
+                self.calls.lock().unwrap().push(request.clone());
+                return self.spaces.lock().unwrap().change(&request, self.clock.now());
+            }
             _ => LauncherAnswer::Done,
         };
         self.calls.lock().unwrap().push(request);
@@ -380,7 +475,8 @@ impl TestApp {
         let text = format!(
             "[server]\nportal_url = \"http://eirene.localhost:8080\"\napps_domain = \"apps.eirene.localhost:8080\"\nstate_dir = {:?}\n\
              [launcher]\nsocket = {:?}\n[images]\nbinds = [\"/data:/data:ro\"]\n[tunnel]\nadvertise = \"portal:7443\"\n[scratch]\nnode = \"/local\"\n[limits]\nlive_sessions = 3\nlive_runs = 4\n\
-             [spaces]\nroots = [{{ name = \"scratch\", kind = \"scratch\", per = \"person\", title = \"Scratch\", path = \"/b/scratch\" }}]\n",
+             [spaces]\nroots = [{{ name = \"scratch\", kind = \"scratch\", per = \"person\", title = \"Scratch\", path = \"/b/scratch\", node_path = \"/n/scratch\", \
+             mounted_at = \"/scratch\" }}, {{ name = \"project\", kind = \"project\", title = \"Projects\", path = \"/b/project\", mounted_at = \"/project\" }}]\n",
             directory.path(),
             directory.path().join("launcher.sock")
         );
@@ -389,7 +485,7 @@ impl TestApp {
         db.migrate().await.unwrap();
         let clock = MockClock::new(start_time());
         let scheduler = FakeScheduler::new(clock.clone());
-        let launcher = FakeLauncher::default();
+        let launcher = FakeLauncher { clock: clock.clone(), ..FakeLauncher::default() };
         let (storage, groups) = (FakeStorage::new(), FakeGroups::new(directory.path().join("home")));
         let ports = Ports {
             db: db.clone(),
@@ -412,6 +508,19 @@ impl TestApp {
         };
         db.insert_image(&image).await.unwrap();
         Self { app, clock, scheduler, launcher, storage, groups, directory }
+    }
+
+    /// Starts anew with another configuration: what is in the database, and what others know, stays.
+    pub(crate) fn rebuild(&mut self, config: Config) {
+        let ports = Ports {
+            db: self.app.db.clone(),
+            clock: Arc::new(self.clock.clone()),
+            scheduler: Arc::new(self.scheduler.clone()),
+            launcher: Arc::new(self.launcher.clone()),
+            storage: Arc::new(self.storage.clone()),
+            groups: Arc::new(self.groups.clone()),
+        };
+        self.app = App::build(Arc::new(config), ports, Passwords::for_tests().unwrap());
     }
 
     /// A person who is signed in with a browser.

@@ -393,6 +393,10 @@ impl Api {
         self.json(self.request(Method::POST, path)?.basic_auth(username, Some(password)).json(body)).await
     }
 
+    pub(crate) async fn patch(&self, path: &str, body: &Value) -> anyhow::Result<Value> {
+        self.json(self.request(Method::PATCH, path)?.json(body)).await
+    }
+
     pub(crate) async fn delete(&self, path: &str) -> anyhow::Result<Value> {
         self.json(self.request(Method::DELETE, path)?).await
     }

@@ -4,7 +4,10 @@ pub(crate) mod files;
 
 use clap::{Args, Parser, Subcommand};
 use eirene_core::scratch::{ScratchError, ScratchKind, ScratchSpec, StageIn, StageOn, StageOut};
-use eirene_core::{AppName, GpuType, ImageName, PartitionName, ProjectName, SessionId, SessionName, TokenId, Username};
+use eirene_core::{
+    AppName, GpuType, GroupName, ImageName, PartitionName, ProjectName, RootName, SessionId, SessionName, SpaceName,
+    SpaceTitle, TokenId, Username,
+};
 
 use crate::arguments::files::Fs;
 use crate::commands::storage::AdminStorage;
@@ -338,6 +341,67 @@ pub(crate) enum Admin {
     /// The shared storage
     #[command(subcommand)]
     Storage(AdminStorage),
+    /// Spaces
+    #[command(subcommand)]
+    Space(AdminSpace),
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum AdminSpace {
+    /// Have a space made, for a group, for everybody to read, or for one person as its root is for
+    Create {
+        /// Its name; left out where everybody has one in the root
+        #[arg(required_unless_present = "owner")]
+        name: Option<SpaceName>,
+        /// The root it is to lie in
+        #[arg(long)]
+        root: RootName,
+        /// The POSIX group it is for
+        #[arg(long, conflicts_with = "owner")]
+        group: Option<GroupName>,
+        /// The person it is for
+        #[arg(long)]
+        owner: Option<Username>,
+        #[command(flatten)]
+        about: AboutSpace,
+    },
+    /// List everybody's spaces
+    #[command(alias = "ls")]
+    List,
+    /// Show a space
+    Show { space: SpaceName },
+    /// Change a space
+    Set {
+        space: SpaceName,
+        #[command(flatten)]
+        about: AboutSpace,
+        /// Let it never expire
+        #[arg(long, conflicts_with = "expires")]
+        never_expires: bool,
+    },
+    /// Take a space away: nobody reaches it any more, and it can be brought back
+    Retire {
+        space: SpaceName,
+        /// Do not ask
+        #[arg(long)]
+        yes: bool,
+    },
+    /// Bring a space back
+    Restore { space: SpaceName },
+}
+
+/// What can be said of a space at any time.
+#[derive(Debug, Args)]
+pub(crate) struct AboutSpace {
+    /// What people read
+    #[arg(long)]
+    pub(crate) title: Option<SpaceTitle>,
+    /// What it is mostly filled with
+    #[arg(long, value_parser = ["usual", "small_files", "large_sequential"])]
+    pub(crate) hint: Option<String>,
+    /// When it expires: `2027-03-01T00:00:00Z`
+    #[arg(long)]
+    pub(crate) expires: Option<jiff::Timestamp>,
 }
 
 #[derive(Debug, Subcommand)]

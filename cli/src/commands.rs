@@ -7,6 +7,7 @@ mod login;
 mod logs;
 mod run;
 mod session;
+mod space;
 pub(crate) mod storage;
 mod token;
 

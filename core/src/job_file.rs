@@ -68,6 +68,9 @@ pub struct Bind {
     pub target: String,
     /// Whether it may be written to.
     pub writable: bool,
+    /// Whether a node that does not have the source goes without it. Agents that do not know this yet see it only where there are spaces.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub optional: bool,
 }
 
 impl std::fmt::Debug for JobFile {

@@ -1,4 +1,4 @@
-//! What policies go by and what they did: evidence, and a record of their looks. Nothing looks yet; the rules are the services'.
+//! What policies go by and what they did: evidence, and a record of their looks. The rules are the services'.
 
 use eirene_core::SpaceId;
 use eirene_core::space::{Evidence, EvidenceKind, PolicyRun, PolicyStep};

@@ -2,7 +2,7 @@
 
 use eirene_core::space::MadeAt;
 use eirene_core::storage::{Bytes, Files, Limit};
-use eirene_core::{Reason, Sentence, Space, SpaceId, SpaceName, SpaceOwner, UserId};
+use eirene_core::{Reason, RootName, Sentence, Space, SpaceId, SpaceName, SpaceOwner, UserId};
 use sqlx::FromRow;
 
 use crate::db::Db;
@@ -38,6 +38,13 @@ statements! {
         WHERE users.uid IS NOT NULL AND users.state = 'active' AND NOT EXISTS (
             SELECT 1 FROM spaces WHERE spaces.owner_id = users.id AND spaces.kind = 'home' AND spaces.state <> 'gone')
         ORDER BY users.id LIMIT $1";
+    WITHOUT_ONE_IN = "SELECT users.id FROM users
+        WHERE users.uid IS NOT NULL AND users.state = 'active' AND NOT EXISTS (
+            SELECT 1 FROM spaces
+            WHERE spaces.owner_id = users.id AND spaces.root_name = $1 AND spaces.state <> 'gone')
+        ORDER BY users.id LIMIT $2";
+    TO_CHANGE = select!("WHERE spaces.desired <> spaces.state AND spaces.state <> 'gone' AND spaces.kind <> 'home'
+        ORDER BY spaces.serial");
     UPDATE = "UPDATE spaces SET title = $1, hint = $2, desired = $3, state = $4, undetermined = $5, reason_code = $6,
             reason_text = $7, inode = $8, fs_identity = $9, limit_bytes = $10, limit_files = $11, expires_at = $12,
             warned = $13, retired_at = $14, remove_after = $15, version = version + 1
@@ -218,6 +225,19 @@ impl Db {
         let ids: Vec<String> = on_db!(self, pool =>
             sqlx::query_scalar(WITHOUT_HOME).bind(i64::from(limit)).fetch_all(pool).await)?;
         ids.iter().map(|id| Place { table: "users", row: id }.text("id", id)).collect()
+    }
+
+    /// People with a user id who have no space in a root of which everybody has one, at most so many.
+    pub async fn people_without_space_in(&self, root: &RootName, limit: u32) -> Result<Vec<UserId>, DbError> {
+        let ids: Vec<String> = on_db!(self, pool =>
+            sqlx::query_scalar(WITHOUT_ONE_IN).bind(root.as_str()).bind(i64::from(limit)).fetch_all(pool).await)?;
+        ids.iter().map(|id| Place { table: "users", row: id }.text("id", id)).collect()
+    }
+
+    /// The spaces that are not as they are wanted, the oldest first.
+    pub async fn spaces_to_change(&self) -> Result<Vec<Space>, DbError> {
+        let rows = on_db!(self, pool => sqlx::query_as(TO_CHANGE).fetch_all(pool).await)?;
+        spaces(rows)
     }
 
     /// Writes a changed space back when its version is still the stored one, and counts the version up. False, with nothing changed,

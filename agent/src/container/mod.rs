@@ -84,6 +84,7 @@ impl Spec {
             source: source.to_string_lossy().into_owned(),
             target: SCRATCH_TARGET.to_owned(),
             writable: true,
+            optional: false,
         });
         let binds = app.binds.iter().cloned().chain(scratch).collect();
         Self { image: app.image_path.clone(), home: home.to_owned(), binds, gpus: app.gpus }
@@ -133,11 +134,16 @@ impl Spec {
         let mut binds = vec![own("", RUNTIME)?, own("tmp", "/tmp")?, own("tmp", "/var/tmp")?];
         let agent = std::env::current_exe().map_err(ContainerError::Start)?;
         binds.push(BindMount { source: path(&agent.to_string_lossy())?, target: path(GUARD)?, writable: false });
-        for bind in &self.binds {
+        for bind in self.binds.iter().filter(|bind| is_here(bind)) {
             binds.push(BindMount { source: path(&bind.source)?, target: path(&bind.target)?, writable: bind.writable });
         }
         Ok(binds)
     }
+}
+
+/// Whether a bind is made on this node.
+fn is_here(bind: &Bind) -> bool {
+    !bind.optional || Path::new(&bind.source).is_dir()
 }
 
 /// The variables that give a process in a container of its own this environment (apptainer-exec(1), "--env"), whichever of the two programs
@@ -167,6 +173,9 @@ impl Container {
         log: &Log,
     ) -> Result<Self, ContainerError> {
         let engine = spec.engine(environment)?;
+        for absent in spec.binds.iter().filter(|bind| !is_here(bind)) {
+            log.say(&format!("this node has no `{}`, so there is no `{}`", absent.source, absent.target));
+        }
         let text = apptainer::environment_file(&content.environment)?;
         let file = directory.write("environment", &text).map_err(ContainerError::Start)?;
         let exec = Exec {
@@ -256,5 +265,37 @@ async fn copy_to_log(mut output: Box<dyn AsyncRead + Send + Unpin>, log: Log) {
             return;
         }
         log.write(&buffer[..read]);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_node_that_does_not_have_a_space_goes_without_it_and_what_every_session_sees_must_be_there() {
+        let node = tempfile::tempdir().unwrap();
+        let bind = |name: &str, optional| Bind {
+            source: node.path().join(name).display().to_string(),
+            target: format!("/{name}"),
+            writable: true,
+            optional,
+        };
+        std::fs::create_dir(node.path().join("stars")).unwrap();
+        std::fs::write(node.path().join("file"), "").unwrap();
+        let app = AppSpec {
+            app: "jupyterlab".parse().unwrap(),
+            image_path: "/srv/x.sif".into(),
+            gpus: false,
+            binds: vec![bind("stars", true), bind("moons", true), bind("file", true), bind("data", false)],
+            origin: "https://x.example.org".into(),
+            ready_within_s: 9,
+            run: None,
+            scratch: None,
+        };
+        let binds = Spec::new(&app, "/home/ada", None).all_binds(node.path()).unwrap();
+        let own = Spec::new(&AppSpec { binds: vec![], ..app }, "/home/ada", None).all_binds(node.path()).unwrap();
+        let targets: Vec<&str> = binds[own.len()..].iter().map(|bind| bind.target.as_str()).collect();
+        assert_eq!(targets, ["/stars", "/data"]);
     }
 }

@@ -54,7 +54,7 @@ impl BindPath {
 
     /// As the job file says it.
     pub fn to_bind(&self) -> Bind {
-        Bind { source: self.source.clone(), target: self.target.clone(), writable: self.writable }
+        Bind { source: self.source.clone(), target: self.target.clone(), writable: self.writable, optional: false }
     }
 }
 
@@ -118,7 +118,7 @@ mod tests {
             ("/mnt/my data:/data:ro", "/mnt/my data", "/data", false),
         ] {
             let bind: BindPath = text.parse().unwrap();
-            let expected = Bind { source: source.into(), target: target.into(), writable };
+            let expected = Bind { source: source.into(), target: target.into(), writable, optional: false };
             assert_eq!(bind.to_bind(), expected, "{text}");
             assert_eq!(bind.to_string().parse::<BindPath>().unwrap(), bind, "{text}");
         }

@@ -107,6 +107,20 @@ impl Config {
                 return wrong("images.binds", format!("two of them are seen as `{}`", bind.target()));
             }
         }
+        for (at, root) in self.spaces.roots.iter().enumerate() {
+            let Some(seen) = &root.mounted_at else { continue };
+            let bound = self.images.binds.iter().map(|bind| (Path::new(bind.target()), bind.target()));
+            let before = self.spaces.roots[..at]
+                .iter()
+                .filter_map(|root| Some((root.mounted_at.as_deref()?, root.name.as_str())));
+            // Below it other spaces are seen, so what lies in it is as bad as what lies on it.
+            if let Some((_, other)) =
+                bound.chain(before).find(|(other, _)| other.starts_with(seen) || seen.starts_with(other))
+            {
+                let name = &root.name;
+                return wrong("spaces.roots", format!("`{name}` is seen at `{}`, and so is `{other}`", seen.display()));
+            }
+        }
         Ok(())
     }
 }
@@ -228,6 +242,12 @@ mod tests {
 
     #[test]
     fn what_cannot_work_is_refused_with_its_key() {
+        let root = |bind: &str, at: &str| {
+            format!(
+                "[images]\nbinds = [\"/b:{bind}\"]\n[spaces]\nroots = [{{ name = \"project\", kind = \"project\", title = \"P\", \
+                 path = \"/p\", mounted_at = \"{at}\" }}]\n[tunnel]"
+            )
+        };
         for (from, to, key) in [
             ("https://e.example.org", "e.example.org", "server.portal_url"),
             ("https://e.example.org", "https://e.example.org/x", "server.portal_url"),
@@ -241,6 +261,11 @@ mod tests {
             ("[tunnel]", "[images]\nbinds = [\"/a\", \"b\"]\n[tunnel]", "images.binds"),
             ("[tunnel]", "[images]\nbinds = [\"/a\", \"/b:/a:ro\"]\n[tunnel]", "images.binds"),
             ("[tunnel]", "[storage]\nadapter = \"beegfs9\"\n[tunnel]", "beegfs9"),
+            ("[tunnel]", root("/data", "/data/x").as_str(), "spaces.roots"),
+            ("[tunnel]", root("/data/x", "/data").as_str(), "spaces.roots"),
+            ("[tunnel]", root("/data", "/tmp").as_str(), "spaces.roots"),
+            ("[tunnel]", root("/data", "data").as_str(), "spaces.roots"),
+            ("[tunnel]", root("/data", "/a:b").as_str(), "spaces.roots"),
             ("[tunnel]", "[storage]\npoll_interval_s = 1\n[tunnel]", "storage.poll_interval_s"),
             ("[tunnel]", "[storage]\nnear_full_percent = [5, 10]\n[tunnel]", "storage.near_full_percent"),
             ("[tunnel]", "[spaces]\nwarn_percent = [80, 100]\n[tunnel]", "spaces.warn_percent"),

@@ -2,11 +2,12 @@
 
 use std::path::PathBuf;
 
-use eirene_core::space::Policy;
+use eirene_core::job_file::Bind;
+use eirene_core::space::{Policy, StripeHint};
 use eirene_core::{RootName, Space, SpaceKind, SpaceTitle};
 use serde::Deserialize;
 
-use super::ConfigError;
+use super::{BindPath, ConfigError};
 
 /// What the shared storage is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
@@ -67,6 +68,15 @@ pub struct Root {
     pub title: SpaceTitle,
     /// The directory on the portal's host.
     pub path: PathBuf,
+    /// The same directory on the nodes; none is where it is on the portal's host.
+    #[serde(default)]
+    pub node_path: Option<PathBuf>,
+    /// Where sessions see its spaces: one's own there, those of groups below it by name. None is nowhere.
+    #[serde(default)]
+    pub mounted_at: Option<PathBuf>,
+    /// What its spaces are mostly filled with, where nothing else is said.
+    #[serde(default = "usual")]
+    pub hint: StripeHint,
     /// Days before its end on which the owner of a space is warned.
     #[serde(default = "warn_days")]
     pub warn_days: Vec<u32>,
@@ -96,6 +106,10 @@ fn of_groups() -> Per {
     Per::Group
 }
 
+fn usual() -> StripeHint {
+    StripeHint::Usual
+}
+
 fn warn_days() -> Vec<u32> {
     vec![14, 3, 1]
 }
@@ -112,6 +126,27 @@ impl Root {
     /// Whether spaces in it are to be written to.
     pub fn is_writable(&self) -> bool {
         self.kind != SpaceKind::Shared
+    }
+
+    /// Where a space lies on the nodes.
+    pub fn on_nodes(&self, space: &Space) -> PathBuf {
+        self.node_path.as_ref().unwrap_or(&self.path).join(space.name.as_str())
+    }
+
+    /// Where sessions see a space; none where they do not.
+    pub fn seen_at(&self, space: &Space) -> Option<PathBuf> {
+        let at = self.mounted_at.as_ref()?;
+        Some(match self.per {
+            Per::Person => at.clone(),
+            Per::Group => at.join(space.name.as_str()),
+        })
+    }
+
+    /// How a session gets a space; a node that does not have it goes without.
+    pub fn bind(&self, space: &Space, writable: bool) -> Option<Bind> {
+        let target = self.seen_at(space)?;
+        let shown = |path: PathBuf| path.to_string_lossy().into_owned();
+        Some(Bind { source: shown(self.on_nodes(space)), target: shown(target), writable, optional: true })
     }
 
     /// What happens to its spaces in time.
@@ -189,6 +224,13 @@ impl Root {
         if !self.path.is_absolute() || !plain || self.path.parent().is_none() {
             let path = self.path.display();
             return wrong("spaces.roots", format!("`{name}`: `{path}` is no absolute path of a directory below `/`"));
+        }
+        if let Some(at) = &self.mounted_at {
+            // By the rules of those that an administrator writes down for every session.
+            let node = self.node_path.as_ref().unwrap_or(&self.path);
+            if let Err(error) = format!("{}:{}", node.display(), at.display()).parse::<BindPath>() {
+                return wrong("spaces.roots", format!("`{name}`: {error}"));
+            }
         }
         if self.per == Per::Person && self.kind != SpaceKind::Scratch {
             return wrong("spaces.roots", format!("`{name}`: `per = \"person\"` is for roots of the kind `scratch`"));

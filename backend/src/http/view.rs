@@ -29,7 +29,7 @@ pub use file_work::{AclLine, MovedView, OperationView, PermissionsView, RefusedV
 pub use preview::PreviewView;
 pub use run::RunView;
 pub use scan::ScanView;
-pub use space::{SampleView, SpaceView};
+pub use space::{PolicyView, SampleView, SpaceView};
 pub use storage::{DefaultQuotasView, LimitWord, QuotasView, StorageView};
 pub use storage_stats::StorageStatsView;
 

@@ -32,6 +32,8 @@ pub(super) enum Wake {
     Stop,
     /// There is a new snapshot.
     Snapshot,
+    /// A space is not as it is wanted.
+    Spaces,
 }
 
 /// Runs it until eirened ends.
@@ -43,11 +45,12 @@ pub(super) async fn drive(app: App, reconciler: impl Reconciler, every: Duration
             match wake {
                 Wake::Submit => app.nudges.submit().notified().await,
                 Wake::Stop => app.nudges.stop().notified().await,
+                Wake::Spaces => app.nudges.spaces().notified().await,
                 Wake::Timer | Wake::Snapshot => std::future::pending().await,
             }
         };
         let snapshot = async {
-            if wake == Wake::Timer || snapshots.changed().await.is_err() {
+            if matches!(wake, Wake::Timer | Wake::Spaces) || snapshots.changed().await.is_err() {
                 std::future::pending::<()>().await;
             }
         };

@@ -2,15 +2,18 @@
 
 use std::sync::Arc;
 
-use eirene_core::Session;
-use eirene_core::job_file::{AppSpec, JobFile};
+use eirene_core::job_file::{AppSpec, Bind, JobFile};
 use eirene_core::launcher::{Launcher, LauncherAnswer, LauncherError, LauncherRequest};
 use eirene_core::secret::Secret;
+use eirene_core::{Session, Space};
 use eirene_database::{Db, DbError};
 use eirene_words::words;
 
 use crate::config::{BindPath, Config};
+use crate::error::AppError;
 use crate::services::sessions::scratch;
+use crate::services::spaces::Spaces;
+use crate::services::spaces::access::Reach;
 
 /// Issues job files.
 #[derive(Clone)]
@@ -18,6 +21,7 @@ pub struct JobFiles {
     db: Db,
     launcher: Arc<dyn Launcher>,
     config: Arc<Config>,
+    spaces: Spaces,
     portal_pin: Arc<str>,
 }
 
@@ -27,6 +31,9 @@ pub(crate) enum JobFileError {
     /// The database could not note the secret.
     #[error(transparent)]
     Database(#[from] DbError),
+    /// It is not known which spaces the person may use: the same again, later.
+    #[error("the person's spaces are not known")]
+    Spaces(#[source] AppError),
     /// The launcher did not answer: the same again, later.
     #[error("the launcher did not answer")]
     Away(#[source] LauncherError),
@@ -45,6 +52,7 @@ impl JobFiles {
             db: app.db.clone(),
             launcher: Arc::clone(&app.launcher),
             config: Arc::clone(&app.config),
+            spaces: app.spaces.clone(),
             portal_pin: portal_pin.into(),
         }
     }
@@ -52,6 +60,8 @@ impl JobFiles {
     /// Makes a new secret for this restart, notes its hash, then writes the file; the answer is the session's directory.
     pub(crate) async fn issue(&self, session: &Session, restart_count: u32) -> Result<String, JobFileError> {
         let secret = Secret::generate();
+        let mut binds: Vec<Bind> = self.config.images.binds.iter().map(BindPath::to_bind).collect();
+        binds.extend(self.spaces(session).await?);
         let file = JobFile {
             session: session.id,
             restart_count,
@@ -62,7 +72,7 @@ impl JobFiles {
                 app: session.app.clone(),
                 image_path: session.image_path.clone(),
                 gpus: session.resources.gpus > 0,
-                binds: self.config.images.binds.iter().map(BindPath::to_bind).collect(),
+                binds,
                 origin: self.config.session_origin(session.id),
                 ready_within_s: self.config.agent.ready_within_s,
                 run: session.program.clone(),
@@ -83,6 +93,16 @@ impl JobFiles {
                 _ => Err(JobFileError::Home(text)),
             },
         }
+    }
+
+    /// The spaces that the session sees: those that are there now and that its person may use.
+    async fn spaces(&self, session: &Session) -> Result<Vec<Bind>, JobFileError> {
+        let spaces = self.spaces.all_seen(session.owner).await.map_err(JobFileError::Spaces)?;
+        let bind = |(space, reach): &(Space, Reach)| {
+            let root = self.config.spaces.roots.iter().find(|root| root.name == space.root)?;
+            root.bind(space, *reach == Reach::Write)
+        };
+        Ok(spaces.iter().filter_map(bind).collect())
     }
 
     /// Removes the file of a session that is over. What is left behind otherwise is a secret that opens nothing any more.

@@ -13,6 +13,8 @@ mod observe;
 pub mod poller;
 mod ready;
 mod see;
+mod space_make;
+mod space_policy;
 mod space_usage;
 mod status;
 mod stop;
@@ -51,6 +53,9 @@ pub fn start(app: &App, job_files: &JobFiles, tracker: &TaskTracker) {
     let health = storage_health::StorageHealth::new(app.clone());
     tracker.spawn(drive(app.clone(), health, every(app.config.storage.poll_interval_s), Wake::Timer));
     tracker.spawn(drive(app.clone(), space_usage::SpaceUsage::new(app.clone()), every(300), Wake::Timer));
+    tracker.spawn(drive(app.clone(), space_make::SpaceMake::new(app.clone()), every(30), Wake::Spaces));
+    let policy = space_policy::SpacePolicy::new(app.clone());
+    tracker.spawn(drive(app.clone(), policy, space_policy::EVERY, Wake::Timer));
     let leftovers = upload_leftovers::UploadLeftovers::new(app.clone());
     tracker.spawn(drive(app.clone(), leftovers, every(3600), Wake::Timer));
     tracker.spawn(drive(app.clone(), housekeeping::Retention::new(app.clone()), every(600), Wake::Timer));

@@ -283,6 +283,10 @@ impl Work {
                 tracing::warn!(session.id = %id, %error, "The job file of session {id} was not written");
                 return self.explain(id, reasons::launcher_away()).await;
             }
+            JobFileError::Spaces(error) => {
+                tracing::warn!(session.id = %id, %error, "It is not known which spaces session {id} sees");
+                return self.explain(id, reasons::people_away()).await;
+            }
             JobFileError::Person(text) => reasons::no_person(&text),
             JobFileError::Home(text) => {
                 let now = self.app.clock.now();

@@ -185,8 +185,14 @@ impl Events {
         Self { inner: Arc::new(Inner { db, audit, clock, sender, order, listening }) }
     }
 
-    /// Keeps an event and passes it on. A failing database costs the number, not the event.
-    pub async fn publish(&self, kind: EventKind, session: Option<SessionId>, owner: Option<UserId>, data: Value) {
+    /// Keeps an event and passes it on; gives whether it is kept. A failing database costs the number, not the event.
+    pub async fn publish(
+        &self,
+        kind: EventKind,
+        session: Option<SessionId>,
+        owner: Option<UserId>,
+        data: Value,
+    ) -> bool {
         let at = self.inner.clock.now();
         let _order = self.inner.order.lock().await;
         let id = match self.inner.db.append_event(session, owner, kind.as_str(), &data, at).await {
@@ -196,7 +202,9 @@ impl Events {
                 None
             }
         };
+        let kept = id.is_some();
         self.pass_on(Event { id, session, owner, kind, data, at });
+        kept
     }
 
     /// Passes an event on without keeping it.

@@ -15,6 +15,7 @@ struct Bells {
     submit: Notify,
     stop: Notify,
     poll: Notify,
+    spaces: Notify,
 }
 
 impl Nudges {
@@ -26,6 +27,11 @@ impl Nudges {
     /// A session waits to be stopped.
     pub fn stop(&self) -> &Notify {
         &self.bells.stop
+    }
+
+    /// A space is not as it is wanted.
+    pub fn spaces(&self) -> &Notify {
+        &self.bells.spaces
     }
 
     /// Something has just changed in the scheduler: look sooner than planned.

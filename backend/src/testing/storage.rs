@@ -1,6 +1,6 @@
 //! A storage and a user database in memory.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -37,6 +37,8 @@ pub(crate) struct StorageState {
     pub(crate) defaults: Option<Limit<u64>>,
     /// Free bytes of 1000 GiB.
     pub(crate) free: u64,
+    /// What the marker of every root holds.
+    pub(crate) marker: Option<&'static str>,
     /// Spaces and homes whose quota was asked for.
     pub(crate) looks: Vec<String>,
     /// Counts of users and clients, where there are such.
@@ -82,6 +84,7 @@ impl FakeStorage {
             users: None,
             defaults: None,
             free: 500 * GIB,
+            marker: Some("00ff"),
             looks: vec![],
             operations: None,
             servers: None,
@@ -146,7 +149,10 @@ impl SharedStorage for FakeStorage {
             Place::Space { name, .. } => self.state().looks.push(name.to_string()),
             Place::Root(_) => {}
         }
-        let free = self.asked()?.free;
+        let (free, marker) = {
+            let said = self.asked()?;
+            (said.free, said.marker.map(str::to_owned))
+        };
         Ok(FileSystem {
             total: Bytes(1000 * GIB),
             available: Bytes(free),
@@ -158,7 +164,7 @@ impl SharedStorage for FakeStorage {
                 kind: "xfs".into(),
                 source: "/dev/sdb1".into(),
                 root_inode: Some(128),
-                marker: Some("00ff".into()),
+                marker,
                 fs_id: 1,
                 mount_id: 2,
             },
@@ -302,13 +308,24 @@ type People = BTreeMap<Username, Vec<GroupName>>;
 #[derive(Clone)]
 pub(crate) struct FakeGroups {
     people: Arc<Mutex<Option<People>>>,
+    lost: Arc<Mutex<BTreeSet<Username>>>,
     homes: PathBuf,
 }
 
 impl FakeGroups {
     /// Homes lie in `homes`, by name.
     pub(crate) fn new(homes: PathBuf) -> Self {
-        Self { people: Arc::new(Mutex::new(Some(BTreeMap::new()))), homes }
+        Self { people: Arc::new(Mutex::new(Some(BTreeMap::new()))), lost: Arc::default(), homes }
+    }
+
+    /// From now on it does not know a person.
+    pub(crate) fn lose(&self, person: &str) {
+        self.lost.lock().unwrap().insert(person.parse().unwrap());
+    }
+
+    /// From now on it knows a person again.
+    pub(crate) fn find(&self, person: &str) {
+        self.lost.lock().unwrap().remove(&person.parse().unwrap());
     }
 
     /// Puts a person into a group.
@@ -329,6 +346,11 @@ impl GroupSource for FakeGroups {
     async fn groups_of(&self, person: &Username) -> Result<Vec<GroupName>, GroupsAway> {
         let people = self.people.lock().unwrap();
         Ok(people.as_ref().ok_or(GroupsAway)?.get(person).cloned().unwrap_or_default())
+    }
+
+    async fn knows(&self, person: &Username) -> Result<bool, GroupsAway> {
+        self.people.lock().unwrap().as_ref().ok_or(GroupsAway)?;
+        Ok(!self.lost.lock().unwrap().contains(person))
     }
 
     async fn number_of(&self, _group: &GroupName) -> Result<Option<u32>, GroupsAway> {

@@ -1,8 +1,8 @@
-//! `eirene admin`: people, everybody's sessions and runs, and the storage.
+//! `eirene admin`: people, everybody's sessions and runs, spaces and the storage.
 
 use serde_json::{Value, json};
 
-use super::{done, jobs, password, storage, text_of};
+use super::{done, jobs, password, space, storage, text_of};
 use crate::api::{Api, Noun, Target};
 use crate::arguments::{Admin, AdminRun, AdminSession, AdminUser};
 use crate::{output, times};
@@ -19,6 +19,7 @@ pub(super) async fn run(api: &Api, verb: Admin, as_json: bool) -> anyhow::Result
         Admin::Run(AdminRun::Cancel { run, yes }) => {
             end(api, Target { noun: Noun::Run, id: run }, "Cancel", yes, as_json).await
         }
+        Admin::Space(verb) => space::run(api, verb, as_json).await,
     }
 }
 

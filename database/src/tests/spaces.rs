@@ -153,6 +153,23 @@ on_both! {
         assert_eq!(db.people_without_home(10).await.unwrap(), []);
     }
 
+    async fn who_has_no_space_in_a_root_is_found_and_what_is_not_as_it_is_wanted(db) {
+        let (ada, grace) = (add_user(db, "ada").await, add_user(db, "grace").await);
+        let one = Space { kind: SpaceKind::Scratch, ..space("scratch-ada", of(&ada)) };
+        let (root, one) = (one.root.clone(), db.insert_space(one).await.unwrap());
+        assert_eq!(db.people_without_space_in(&root, 10).await.unwrap(), [grace.id]);
+        assert_eq!(db.people_without_space_in(&"other".parse().unwrap(), 1).await.unwrap().len(), 1);
+        assert_eq!(db.spaces_to_change().await.unwrap(), []);
+        let mut now = Space { desired: SpaceDesired::Retired, ..one };
+        let states = [SpaceState::Present, SpaceState::Retired, SpaceState::Wanted, SpaceState::Gone];
+        for (state, listed) in states.into_iter().zip([1, 0, 1, 0]) {
+            assert!(db.update_space(&Space { state, ..now.clone() }).await.unwrap());
+            now.version += 1;
+            assert_eq!(db.spaces_to_change().await.unwrap().len(), listed, "{state:?}");
+        }
+        assert_eq!(db.people_without_space_in(&root, 10).await.unwrap().len(), 2, "the name is free again");
+    }
+
     async fn a_look_takes_the_place_of_the_last_and_leaves_what_was_told(db) {
         let space = db.insert_space(space("data", SpaceOwner::Everybody)).await.unwrap().id;
         assert_eq!(db.usage(space).await.unwrap(), None);

@@ -231,7 +231,7 @@ fn a_program_that_others_than_root_can_write_is_not_started() {
     std::fs::remove_file(&program).unwrap();
     assert_eq!(Files::open(&launcher, "ada").err().as_deref(), Some("failed"));
     launcher.configure(|text| text.replace("files_program", "# files_program"));
-    assert_eq!(Files::open(&launcher, "ada").err().as_deref(), Some("failed"), "no program is named");
+    assert_eq!(Files::open(&launcher, "ada").err().as_deref(), Some("not_configured"), "no program is named");
     assert!(!has_children(&launcher));
     assert!(launcher.audit().iter().all(|line| line["outcome"] == "failed"));
 }

@@ -115,7 +115,7 @@ fn no_space_is_made_for_those_it_cannot_be_for() {
         ("scratch", for_group("research", true), "bad_request"),
         ("scratch", SpaceFor::Everybody, "bad_request"),
         ("project", for_person("ada"), "bad_request"),
-        ("etc", for_person("ada"), "bad_request"),
+        ("etc", for_person("ada"), "not_configured"),
     ] {
         assert_eq!(launcher.code(&make(root, "new", of.clone())), code, "{root} {of:?}");
     }
@@ -323,7 +323,7 @@ fn what_was_taken_away_is_removed_by_an_account_that_may_nothing_else() {
     assert_eq!(launcher.ask(&remove(there, id)), LauncherAnswer::Removed { done: true }, "again");
 
     launcher.configure(|text| text.replace("purge_account", "# purge_account"));
-    assert_eq!(launcher.code(&remove(there, id)), "failed", "no account is named");
+    assert_eq!(launcher.code(&remove(there, id)), "not_configured", "no account is named");
 }
 
 #[test]

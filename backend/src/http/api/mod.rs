@@ -7,6 +7,7 @@ mod cluster;
 mod events;
 pub(super) mod files;
 mod images;
+mod making;
 mod me;
 pub mod openapi;
 pub(super) mod operations;
@@ -113,8 +114,10 @@ pub(crate) fn parts() -> (Router<App>, utoipa::openapi::OpenApi) {
         .routes(routes!(cluster::nodes))
         .routes(routes!(cluster::adopted))
         .routes(routes!(images::images))
-        .routes(routes!(spaces::list))
-        .routes(routes!(spaces::show))
+        .routes(routes!(spaces::list, making::create))
+        .routes(routes!(spaces::show, making::change, making::retire))
+        .routes(routes!(making::restore))
+        .routes(routes!(making::policy))
         .routes(routes!(spaces::usage))
         .routes(routes!(files::list))
         .routes(routes!(files::entry))

@@ -9,6 +9,7 @@ mod files;
 mod limits;
 mod live_files;
 mod log_in;
+mod making;
 mod origins;
 mod pass;
 mod routes;

@@ -163,6 +163,12 @@ const TABLE: &[(&str, &str, [u16; 4])] = &[
     // Ada's home: for others there is none, and an admin sees what it uses.
     ("GET", "/api/v1/spaces/{space}", [401, 404, 200, 200]),
     ("GET", "/api/v1/spaces/{space}/usage", [401, 404, 200, 200]),
+    // Spaces are made by admins, and homes by nobody here.
+    ("POST", "/api/v1/spaces", [401, 403, 403, 422]),
+    ("PATCH", "/api/v1/spaces/{space}", [401, 403, 403, 409]),
+    ("DELETE", "/api/v1/spaces/{space}", [401, 403, 403, 409]),
+    ("POST", "/api/v1/spaces/{space}/restore", [401, 403, 403, 409]),
+    ("POST", "/api/v1/spaces/{space}/policy", [401, 403, 403, 422]),
     // What is in it is hers alone: admins have no right to files.
     ("GET", "/api/v1/spaces/{space}/files", [401, 404, 200, 404]),
     ("GET", "/api/v1/spaces/{space}/files/entry", [401, 404, 200, 404]),
@@ -355,7 +361,7 @@ fn ask(method: &str, path: &str, person: Option<&Person>) -> Ask {
         }
         (Some(person), "POST", false) => ask.form(person, fields(path)),
         (Some(person), _, true) if path.contains("/uploads") => uploads::speaks(ask).bearer(person),
-        (Some(person), "POST" | "PUT", true) => ask.bearer(person).json(&body(path)),
+        (Some(person), "POST" | "PUT" | "PATCH", true) => ask.bearer(person).json(&body(path)),
         (Some(person), _, true) => ask.bearer(person),
         (Some(person), _, false) => ask.cookie(person),
     }

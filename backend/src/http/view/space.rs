@@ -1,6 +1,6 @@
 //! Spaces as the API shows them.
 
-use eirene_core::space::{Level, SeenUsage, StripeHint, UsageSample, UsageSource};
+use eirene_core::space::{Level, PolicyOutcome, PolicyStep, SeenUsage, StripeHint, UsageSample, UsageSource};
 use eirene_core::storage::{Limit, Why};
 use eirene_core::{Reason, SpaceKind, SpaceOwner, SpaceState};
 use jiff::Timestamp;
@@ -8,6 +8,7 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use crate::services::spaces::SpaceSeen;
+use crate::services::spaces::policing::PolicyReport;
 use crate::services::spaces::trend::Trend;
 
 /// A space.
@@ -54,6 +55,14 @@ pub struct SpaceView {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = String, format = DateTime, nullable = false, required = false)]
     expires_at: Option<Timestamp>,
+    /// When it was taken away; until it is removed it can be brought back.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = String, format = DateTime, nullable = false, required = false)]
+    retired_at: Option<Timestamp>,
+    /// Before this time it is not removed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = String, format = DateTime, nullable = false, required = false)]
+    remove_after: Option<Timestamp>,
     /// When it was first known.
     #[schema(value_type = String, format = DateTime)]
     created_at: Timestamp,
@@ -135,6 +144,52 @@ pub struct SampleView {
     limit_bytes: Option<u64>,
 }
 
+/// What a policy would do to a space.
+#[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
+#[schema(as = SpacePolicy)]
+pub struct PolicyView {
+    /// The step that is due; absent where nothing is, or where it cannot be known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    step: Option<PolicyStep>,
+    /// `nothing`, `would_do`, or `undetermined` where it cannot be known whether it is right.
+    outcome: PolicyOutcome,
+    /// One sentence.
+    why: String,
+    /// The last looks, newest first; what was the same as before is there once.
+    runs: Vec<PolicyRunView>,
+}
+
+/// What came of a look of a policy.
+#[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
+#[schema(as = SpacePolicyRun)]
+pub(super) struct PolicyRunView {
+    /// The step: `warn`, `retire` or `remove`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    step: Option<PolicyStep>,
+    /// What came of it: `warned`, `would_do`, `did` or `undetermined`.
+    outcome: PolicyOutcome,
+    /// One sentence.
+    why: String,
+    /// When.
+    #[schema(value_type = String, format = DateTime)]
+    at: Timestamp,
+}
+
+impl From<PolicyReport> for PolicyView {
+    fn from(report: PolicyReport) -> Self {
+        let PolicyReport { step, outcome, why, runs } = report;
+        let runs = runs.into_iter().map(|run| PolicyRunView {
+            step: run.step,
+            outcome: run.outcome,
+            why: run.why,
+            at: run.at,
+        });
+        Self { step, outcome, why, runs: runs.collect() }
+    }
+}
+
 impl From<SpaceSeen> for SpaceView {
     fn from(seen: SpaceSeen) -> Self {
         let SpaceSeen { space, seen, trend, .. } = seen;
@@ -158,6 +213,8 @@ impl From<SpaceSeen> for SpaceView {
             usage: seen.map(UsageView::from),
             trend: TrendView::from(trend),
             expires_at: space.expires_at,
+            retired_at: space.retired_at,
+            remove_after: space.remove_after,
             created_at: space.created_at,
         }
     }

@@ -22,13 +22,73 @@ async fn a_start_becomes_one_job_of_the_size_asked_for() {
     assert_eq!(row.job, Some(scheduler.jobs[0].identity.clone()));
     let files = engine.test.launcher.job_files();
     assert_eq!((files.len(), files[0].session, files[0].restart_count), (1, id, 0));
-    let bind = eirene_core::job_file::Bind { source: "/data".into(), target: "/data".into(), writable: false };
+    let bind = eirene_core::job_file::Bind {
+        source: "/data".into(),
+        target: "/data".into(),
+        writable: false,
+        optional: false,
+    };
     assert_eq!(files[0].app.binds, [bind], "what the configuration says every session sees");
     assert_eq!((&spec.account, &spec.qos), (&None, &None), "the person's own defaults");
     let secret = &files[0].secret;
     assert!(!format!("{spec:?}").contains(secret.as_str()), "the secret is in the file alone");
     let job_file = format!("/home/ada/.eirene/sessions/{id}/job.json");
     assert!(spec.environment.contains(&("EIRENE_JOB_FILE".into(), job_file)));
+}
+
+#[tokio::test]
+async fn a_session_sees_its_persons_spaces_that_are_there_and_nobody_elses() {
+    use crate::services::spaces::testing::{a_space, person};
+    use eirene_core::{Space, SpaceId, SpaceKind, SpaceOwner, SpaceState};
+
+    let engine = Engine::new().await;
+    let add = async |name: &str, root: &str, owner: SpaceOwner, writable: bool, state: SpaceState| {
+        let (id, name, root) = (SpaceId::generate(), name.parse().unwrap(), root.parse().unwrap());
+        let space = Space { id, name, root, writable, state, kind: SpaceKind::Project, ..a_space(owner) };
+        engine.test.app.db.insert_space(space).await.unwrap();
+    };
+    let group = |name: &str| SpaceOwner::Group(name.parse().unwrap());
+    let grace = engine.test.person("grace", 2002, eirene_core::Role::Researcher).await;
+    let there = SpaceState::Present;
+    add("scratch-ada", "scratch", person(engine.ada.user.id, "ada"), true, there).await;
+    add("scratch-grace", "scratch", person(grace.user.id, "grace"), true, there).await;
+    add("stars", "project", group("physics"), true, there).await;
+    add("moons", "project", group("chemistry"), true, there).await;
+    add("data", "project", SpaceOwner::Everybody, false, there).await;
+    add("old", "project", group("physics"), true, SpaceState::Retired).await;
+    add("new", "project", group("physics"), true, SpaceState::Wanted).await;
+    add("lost", "no-root-any-more", group("physics"), true, there).await;
+    engine.test.groups.add("ada", "physics");
+    engine.start().await;
+    engine.submit().await;
+    let files = engine.test.launcher.job_files();
+    let mut binds: Vec<_> = files[0].app.binds[1..]
+        .iter()
+        .map(|bind| (bind.source.as_str(), bind.target.as_str(), bind.writable, bind.optional))
+        .collect();
+    binds.sort_unstable();
+    assert_eq!(
+        binds,
+        [
+            ("/b/project/data", "/project/data", false, true),
+            ("/b/project/stars", "/project/stars", true, true),
+            ("/n/scratch/scratch-ada", "/scratch", true, true),
+        ]
+    );
+}
+
+#[tokio::test]
+async fn a_user_database_that_is_away_holds_up_a_submit_and_takes_no_space_from_it() {
+    let engine = Engine::new().await;
+    let group = eirene_core::SpaceOwner::Group("physics".parse().unwrap());
+    let space = crate::services::spaces::testing::a_space(group);
+    engine.test.app.db.insert_space(space).await.unwrap();
+    engine.test.groups.go_away();
+    let id = engine.start().await;
+    engine.submit().await;
+    let row = engine.row(id).await;
+    assert_eq!((row.state, row.reason.unwrap().code.as_str()), (SessionState::Queued, "people_away"));
+    assert!(engine.test.launcher.job_files().is_empty());
 }
 
 #[tokio::test]

@@ -74,6 +74,10 @@ pub(crate) fn launcher_away() -> Reason {
     because("launcher_unreachable")
 }
 
+pub(crate) fn people_away() -> Reason {
+    because("people_away")
+}
+
 pub(crate) fn home_trouble(text: &str) -> Reason {
     because_with("home_unwritable", &[("text", text)])
 }

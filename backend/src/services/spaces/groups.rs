@@ -33,6 +33,9 @@ pub trait GroupSource: Send + Sync + 'static {
     /// All groups of a person. One that the database does not know is [`GroupsAway`] too: whoever has an account here was known when it was made.
     async fn groups_of(&self, person: &Username) -> Result<Vec<GroupName>, GroupsAway>;
 
+    /// Whether it knows a person. Other than above, not knowing is an answer here.
+    async fn knows(&self, person: &Username) -> Result<bool, GroupsAway>;
+
     /// The number of a group.
     async fn number_of(&self, group: &GroupName) -> Result<Option<u32>, GroupsAway>;
 
@@ -87,6 +90,11 @@ impl GroupSource for LocalGroups {
             Ok(groups)
         })
         .await
+    }
+
+    async fn knows(&self, person: &Username) -> Result<bool, GroupsAway> {
+        let person = person.clone();
+        self.ask(move || Ok(User::from_name(person.as_str()).map_err(|_| GroupsAway)?.is_some())).await
     }
 
     async fn number_of(&self, group: &GroupName) -> Result<Option<u32>, GroupsAway> {
@@ -171,6 +179,8 @@ mod tests {
         assert!(root.contains(&"root".parse().unwrap()), "{root:?}");
         assert_eq!(database.home_of(&"root".parse().unwrap()).await, Ok(PathBuf::from("/root")));
         assert_eq!(database.number_of(&"root".parse().unwrap()).await, Ok(Some(0)));
+        assert_eq!(database.knows(&"root".parse().unwrap()).await, Ok(true));
+        assert_eq!(database.knows(&"no.such.person.here".parse().unwrap()).await, Ok(false));
         assert_eq!(database.number_of(&"no.such.group.here".parse().unwrap()).await, Ok(None));
     }
 

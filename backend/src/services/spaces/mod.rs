@@ -1,8 +1,8 @@
 //! Spaces: who has which, how full they are, how they grow. The rules are pure functions beside this file; this is what puts the rows, the
 //! storage and the user database before them.
 //!
-//! A person's home is a space like any other and gets its row when the person is first seen. Nothing here makes, removes or opens anything: what
-//! is in a space is read by nobody but its people's own processes.
+//! A person's home is a space like any other and gets its row when the person is first seen. Nothing here but [`making`] makes or removes anything,
+//! as an admin or [`policing`] wishes, and nothing opens anything: what is in a space is read by nobody but its people's own processes.
 
 pub mod access;
 pub mod census;
@@ -10,6 +10,8 @@ pub mod groups;
 pub mod hint;
 pub mod level;
 pub(crate) mod look;
+pub mod making;
+pub mod policing;
 pub mod policy;
 #[cfg(test)]
 pub(crate) mod testing;
@@ -259,6 +261,27 @@ impl Spaces {
             (reach > Reach::Hidden).then_some((space, reach))
         });
         Ok(usable.collect())
+    }
+
+    /// All spaces that are there and that the person may use, to be seen in a session: here a user database that does not say which groups the
+    /// person is in is an error, because a session goes on for long with what it was started with.
+    pub(crate) async fn all_seen(&self, person: UserId) -> Result<Vec<(Space, Reach)>, AppError> {
+        let Some(user) = self.inner.db.user(person).await? else { return Ok(vec![]) };
+        let mut spaces = self.inner.db.spaces_of_person(person).await?;
+        spaces.extend(self.inner.db.spaces_of_groups().await?);
+        spaces.retain(|space| space.state == SpaceState::Present);
+        let groups = if spaces.iter().any(|space| matches!(space.owner, SpaceOwner::Group(_))) {
+            self.groups(&user).await
+        } else {
+            Ok(Arc::default())
+        };
+        let reached = spaces.into_iter().map(|space| Ok((reach(&space, person, as_groups(&groups))?, space)));
+        let reached = reached.collect::<Result<Vec<_>, GroupsAway>>().map_err(away)?;
+        Ok(reached
+            .into_iter()
+            .filter(|(reach, _)| *reach > Reach::Hidden)
+            .map(|(reach, space)| (space, reach))
+            .collect())
     }
 
     /// A person's home directory.

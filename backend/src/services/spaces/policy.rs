@@ -1,4 +1,4 @@
-//! What is to be done to a space whose time is over. Nothing carries it out yet; this only says what would be right.
+//! What is to be done to a space whose time is over. This only says what would be right; [`policing`](super::policing) carries it out.
 //!
 //! A step needs a reason that was seen, and everything that could make the reason a mistake looked at: the same directory of the same file
 //! system, a clock that went on as clocks do, a user database that knows the others. Whatever is missing makes the answer *undetermined*, and
@@ -40,6 +40,13 @@ pub struct PeopleSeen {
     pub asked: u32,
     /// Of these it knows.
     pub found: u32,
+}
+
+impl PeopleSeen {
+    /// Whether it can be a healthy one: a database that has lost many people is more likely to be ill than they are to have gone.
+    pub fn is_plausible(self) -> bool {
+        self.canary && self.asked > 0 && u64::from(self.found) * 10 >= u64::from(self.asked) * 9
+    }
 }
 
 /// Everything a decision rests on.
@@ -215,12 +222,7 @@ fn check(situation: &Situation<'_>) -> Result<(), Doubt> {
     if now.duration_since(place.file_time).abs() > CLOCKS_APART {
         return Err(Doubt::Clock);
     }
-    let people = situation.people.ok_or(Doubt::People)?;
-    // A database that has lost many people is more likely to be ill than they are to have gone.
-    if !people.canary || people.asked == 0 || u64::from(people.found) * 10 < u64::from(people.asked) * 9 {
-        return Err(Doubt::People);
-    }
-    Ok(())
+    if situation.people.is_some_and(PeopleSeen::is_plausible) { Ok(()) } else { Err(Doubt::People) }
 }
 
 /// Whether two looks were at the same file system, beyond doubt: both have seen the mount point and a marker.

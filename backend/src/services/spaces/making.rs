@@ -1,0 +1,576 @@
+//! Making spaces, taking them away and bringing them back. A wish is a row and is written first; the launcher carries it out, one step a time,
+//! from the rows alone, and whatever was begun and not written down is found done the next time.
+//!
+//! Nothing here touches a file system: the launcher does, in the roots that its own configuration names, by names and never by paths.
+
+use std::sync::Arc;
+
+use eirene_core::launcher::{Launcher, LauncherAnswer, LauncherError, LauncherRequest, SpaceFor};
+use eirene_core::space::{MadeAt, SpaceDesired, StripeHint};
+use eirene_core::storage::{Limit, Place, StorageError};
+use eirene_core::{
+    Clock, GroupName, Reason, RootName, Scope, Sentence, Space, SpaceId, SpaceKind, SpaceName, SpaceOwner, SpaceState,
+    SpaceTitle, User, Username,
+};
+use eirene_database::{Db, DbError};
+use eirene_words::{say, say_with};
+use jiff::{SignedDuration, Timestamp};
+use serde_json::{Value, json};
+
+use super::groups::GroupSource;
+use super::hint::stripe;
+use crate::config::{Config, Per, Root};
+use crate::error::{AppError, FieldError};
+use crate::services::actor::Actor;
+use crate::services::audit::{Audit, by_system};
+use crate::services::events::{EventKind, Events};
+use crate::services::nudge::Nudges;
+use crate::services::storage::Storage;
+
+const DAY: SignedDuration = SignedDuration::from_hours(24);
+/// Somebody else may change the row in between, so often.
+const TRIES: u32 = 5;
+/// Seconds after which it is worth asking a user database again that did not answer.
+const RETRY_AFTER_S: u64 = 10;
+
+/// Makes spaces. Cheap to clone.
+#[derive(Clone)]
+pub struct Making {
+    inner: Arc<Parts>,
+    config: Arc<Config>,
+}
+
+/// What [`Making`] is made of.
+pub struct Parts {
+    /// Database.
+    pub db: Db,
+    /// Time.
+    pub clock: Arc<dyn Clock>,
+    /// Audit log.
+    pub audit: Audit,
+    /// Events for open pages.
+    pub events: Events,
+    /// The privileged process.
+    pub launcher: Arc<dyn Launcher>,
+    /// Bells of the reconcilers.
+    pub nudges: Nudges,
+    /// The storage.
+    pub storage: Storage,
+    /// The user database's groups.
+    pub groups: Arc<dyn GroupSource>,
+}
+
+/// A space to be made.
+#[derive(Debug, Clone)]
+pub struct NewSpace {
+    /// The root it is to lie in.
+    pub root: RootName,
+    /// Its name; none is that of the root and its owner, where everybody has one there.
+    pub name: Option<SpaceName>,
+    /// What people read; none is its name, or its root's title.
+    pub title: Option<SpaceTitle>,
+    /// The person it is for.
+    pub owner: Option<Username>,
+    /// The group it is for. Without owner and group it is everybody's, to read.
+    pub group: Option<GroupName>,
+    /// What it is mostly filled with; none is what its root says.
+    pub hint: Option<StripeHint>,
+    /// When it expires.
+    pub expires_at: Option<Timestamp>,
+}
+
+/// What is to be changed of a space; what is `None` stays.
+#[derive(Debug, Clone, Default)]
+pub struct ChangeSpace {
+    /// What people read.
+    pub title: Option<SpaceTitle>,
+    /// What it is mostly filled with; holds for files that are made afterwards.
+    pub hint: Option<StripeHint>,
+    /// When it expires.
+    pub expires_at: Option<End>,
+}
+
+/// When a space expires.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum End {
+    /// It does not.
+    Never,
+    /// Then.
+    At(Timestamp),
+}
+
+impl End {
+    fn at(self) -> Option<Timestamp> {
+        match self {
+            Self::Never => None,
+            Self::At(end) => Some(end),
+        }
+    }
+}
+
+/// What became of a step.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Stepped {
+    /// It was done.
+    Done,
+    /// A part of it was: the same goes on at once.
+    More,
+    /// It was refused, or somebody did not answer: later.
+    Later,
+}
+
+impl Making {
+    /// Makes spaces in the roots of `config`.
+    pub fn new(parts: Parts, config: &Arc<Config>) -> Self {
+        Self { inner: Arc::new(parts), config: Arc::clone(config) }
+    }
+
+    fn root(&self, name: &RootName) -> Option<&Root> {
+        self.config.spaces.roots.iter().find(|root| root.name == *name)
+    }
+
+    /// Wishes for a space; for admins. It is made within seconds.
+    pub async fn create(&self, actor: &Actor, new: NewSpace) -> Result<Space, AppError> {
+        may(actor)?;
+        let space = self.check(new).await?;
+        let space = self.inner.db.insert_space(space).await?;
+        self.inner.audit.record(actor.audit("space.create", space.name.as_str(), "ok", details(&space))).await;
+        self.inner.nudges.spaces().notify_one();
+        Ok(space)
+    }
+
+    /// What a wish comes to, or what is wrong with it by field.
+    async fn check(&self, new: NewSpace) -> Result<Space, AppError> {
+        let wrong = |field: &'static str, message: Sentence| AppError::Invalid(vec![FieldError::new(field, message)]);
+        let root = self.root(&new.root).ok_or_else(|| wrong("root", say("wrong.no_root")))?;
+        if new.expires_at.is_some_and(|end| end <= self.inner.clock.now()) {
+            return Err(wrong("expires_at", say("wrong.past")));
+        }
+        let owner = match (root.per, &new.owner, &new.group) {
+            (Per::Person, Some(owner), None) => {
+                let user = self.inner.db.user_by_name(owner).await?;
+                let user =
+                    user.filter(|user| user.uid.is_some()).ok_or_else(|| wrong("owner", say("wrong.no_person")))?;
+                let space = personal(root, &user, self.inner.clock.now());
+                let space = space.ok_or_else(|| wrong("owner", say("wrong.no_person")))?;
+                if new.name.is_some_and(|name| name != space.name) {
+                    let expected = [("name", space.name.as_str())];
+                    return Err(wrong("name", say_with("wrong.personal_name", &expected)));
+                }
+                let own = self.inner.db.spaces_of_person(user.id).await?;
+                if own.iter().any(|own| own.root == root.name) {
+                    return Err(DbError::Conflict { what: "space" }.into());
+                }
+                let (title, hint) = (new.title.unwrap_or(space.title), new.hint.unwrap_or(space.hint));
+                return Ok(Space { title, hint, expires_at: new.expires_at, ..space });
+            }
+            (Per::Person, _, _) => return Err(wrong("owner", say("wrong.root_of_persons"))),
+            (Per::Group, Some(_), _) => return Err(wrong("owner", say("wrong.root_of_groups"))),
+            (Per::Group, None, Some(group)) => {
+                let found = self.inner.groups.number_of(group).await;
+                found
+                    .map_err(|_| AppError::Unavailable { what: say("away.people"), retry_after_s: RETRY_AFTER_S })?
+                    .ok_or_else(|| wrong("group", say("wrong.no_group")))?;
+                SpaceOwner::Group(group.clone())
+            }
+            (Per::Group, None, None) => SpaceOwner::Everybody,
+        };
+        let name = new.name.ok_or_else(|| wrong("name", say("wrong.missing_field")))?;
+        if self.is_taken_by_rule(&name) {
+            return Err(wrong("name", say("wrong.taken_name")));
+        }
+        let title = match new.title {
+            Some(title) => title,
+            None => {
+                name.as_str().parse().map_err(|error| AppError::Invalid(vec![FieldError::no_name("title", error)]))?
+            }
+        };
+        let writable = root.is_writable() && owner != SpaceOwner::Everybody;
+        Ok(Space {
+            title,
+            writable,
+            hint: new.hint.unwrap_or(root.hint),
+            expires_at: new.expires_at,
+            ..wanted(root, name, owner, self.inner.clock.now())
+        })
+    }
+
+    /// Names that are, or will be, those of homes and of what everybody has one of, and names that mean one's own.
+    fn is_taken_by_rule(&self, name: &SpaceName) -> bool {
+        let personal = self.config.spaces.roots.iter().filter(|root| root.per == Per::Person);
+        let roots = std::iter::once(Space::HOME_ROOT).chain(personal.map(|root| root.name.as_str()));
+        let mut begins = roots.filter_map(|root| name.as_str().strip_prefix(root));
+        begins.any(|rest| rest.is_empty() || rest.starts_with('-'))
+    }
+
+    /// Changes what can be changed of a space; for admins.
+    pub async fn change(&self, actor: &Actor, name: &SpaceName, change: &ChangeSpace) -> Result<Space, AppError> {
+        let now = self.inner.clock.now();
+        if change.expires_at.and_then(End::at).is_some_and(|end| end <= now) {
+            return Err(AppError::Invalid(vec![FieldError::new("expires_at", say("wrong.past"))]));
+        }
+        let edit = |space: &mut Space| {
+            space.title = change.title.clone().unwrap_or_else(|| space.title.clone());
+            space.hint = change.hint.unwrap_or(space.hint);
+            if let Some(end) = change.expires_at.map(End::at)
+                && end != space.expires_at
+            {
+                // Who was warned of another end was not warned of this one.
+                (space.expires_at, space.warned) = (end, vec![]);
+            }
+            Ok(())
+        };
+        let space = self.edit(actor, name, edit).await?;
+        if change.hint.is_some()
+            && space.state == SpaceState::Present
+            && let Err(error) = self.apply_hint(&space).await
+        {
+            // It is kept, and shown as not applied.
+            tracing::info!(space = %space.name, %error, "A space's hint was not applied");
+        }
+        self.inner.audit.record(actor.audit("space.change", space.name.as_str(), "ok", details(&space))).await;
+        Ok(space)
+    }
+
+    /// Wishes that a space be taken away, restorably; for admins.
+    pub async fn retire(&self, actor: &Actor, name: &SpaceName) -> Result<Space, AppError> {
+        let retire = |space: &mut Space| {
+            if space.desired == SpaceDesired::Present {
+                space.desired = SpaceDesired::Retired;
+            }
+            Ok(())
+        };
+        let space = self.edit(actor, name, retire).await?;
+        self.inner.audit.record(actor.audit("space.retire", space.name.as_str(), "ok", details(&space))).await;
+        self.inner.nudges.spaces().notify_one();
+        Ok(space)
+    }
+
+    /// Wishes that a space come back that was taken away; for admins.
+    pub async fn restore(&self, actor: &Actor, name: &SpaceName) -> Result<Space, AppError> {
+        let now = self.inner.clock.now();
+        let restore = |space: &mut Space| {
+            if space.desired == SpaceDesired::Gone {
+                // It is being removed: what is left of it is not what it was.
+                return Err(AppError::Conflict { code: "being_removed", text: say("problem.being_removed") });
+            }
+            space.desired = SpaceDesired::Present;
+            if space.expires_at.is_some_and(|end| end <= now) {
+                // Else it would be taken away again at once.
+                (space.expires_at, space.warned) = (None, vec![]);
+            }
+            Ok(())
+        };
+        let space = self.edit(actor, name, restore).await?;
+        self.inner.audit.record(actor.audit("space.restore", space.name.as_str(), "ok", details(&space))).await;
+        self.inner.nudges.spaces().notify_one();
+        Ok(space)
+    }
+
+    /// Changes a row, again where somebody else was faster.
+    async fn edit(
+        &self,
+        actor: &Actor,
+        name: &SpaceName,
+        edit: impl Fn(&mut Space) -> Result<(), AppError>,
+    ) -> Result<Space, AppError> {
+        may(actor)?;
+        for _ in 0..TRIES {
+            let mut space = self.inner.db.space_by_name(name).await?.ok_or(AppError::NotFound)?;
+            if space.kind == SpaceKind::Home {
+                return Err(AppError::Conflict { code: "is_a_home", text: say("problem.is_a_home") });
+            }
+            let before = space.clone();
+            edit(&mut space)?;
+            if space == before {
+                return Ok(space);
+            }
+            if self.inner.db.update_space(&space).await? {
+                space.version += 1;
+                return Ok(space);
+            }
+        }
+        Err(DbError::Conflict { what: "space" }.into())
+    }
+
+    /// Adds rows for people who have none in a root of which everybody has one; at most so many of each root.
+    pub(crate) async fn add_personal(&self, most: u32) -> Result<(), AppError> {
+        for root in self.config.spaces.roots.iter().filter(|root| root.per == Per::Person) {
+            for person in self.inner.db.people_without_space_in(&root.name, most).await? {
+                let Some(user) = self.inner.db.user(person).await? else { continue };
+                let Some(space) = personal(root, &user, self.inner.clock.now()) else { continue };
+                match self.inner.db.insert_space(space).await {
+                    // Somebody was faster, or another space is called so: then this person has none, and that is seen in the list.
+                    Ok(_) | Err(DbError::Conflict { .. }) => {}
+                    Err(error) => return Err(error.into()),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The spaces that are not as they are wanted.
+    pub(crate) async fn to_do(&self) -> Result<Vec<Space>, AppError> {
+        Ok(self.inner.db.spaces_to_change().await?)
+    }
+
+    /// The version of a space's row now.
+    pub(crate) async fn version(&self, space: SpaceId) -> Result<i64, AppError> {
+        Ok(self.inner.db.space(space).await?.map_or(0, |space| space.version))
+    }
+
+    /// Takes a space one step towards what is wanted of it.
+    pub(crate) async fn step(&self, space: &Space) -> Result<Stepped, AppError> {
+        let stepped = match (space.state, space.desired) {
+            (SpaceState::Gone, _)
+            | (SpaceState::Present, SpaceDesired::Present)
+            | (SpaceState::Retired, SpaceDesired::Retired) => return Ok(Stepped::Done),
+            // Also what is not wanted any more: it may have been made without that being written down.
+            (SpaceState::Wanted, _) => self.make(space).await,
+            (SpaceState::Present, SpaceDesired::Retired | SpaceDesired::Gone) => self.take_away(space).await,
+            (SpaceState::Retired, SpaceDesired::Present) => self.bring_back(space).await,
+            (SpaceState::Retired, SpaceDesired::Gone) => self.remove(space).await,
+        };
+        match stepped {
+            Err(Trouble::Failed(error)) => Err(error),
+            Err(Trouble::Refused { code, text }) => {
+                let never_made =
+                    matches!(code.as_str(), "conflict" | "unknown_person" | "unknown_group" | "bad_request");
+                if space.state == SpaceState::Wanted && space.desired != SpaceDesired::Present && never_made {
+                    // There is nothing of ours there, and nothing is wanted there.
+                    self.write(Space { state: SpaceState::Gone, ..space.clone() }).await?;
+                    return Ok(Stepped::Done);
+                }
+                tracing::info!(space = %space.name, code, text, "A space is not as it is wanted");
+                let reason = Reason::new(reason_code(space), say_with(reason_key(space), &[("said", &text)]));
+                if space.reason.as_ref() != Some(&reason) {
+                    self.write(Space { reason: Some(reason), ..space.clone() }).await?;
+                }
+                Ok(Stepped::Later)
+            }
+            Err(Trouble::Away(error)) => {
+                tracing::info!(space = %space.name, error, "A space is not as it is wanted yet");
+                Ok(Stepped::Later)
+            }
+            Ok(stepped) => Ok(stepped),
+        }
+    }
+
+    async fn make(&self, space: &Space) -> Result<Stepped, Trouble> {
+        let of = match &space.owner {
+            SpaceOwner::Person { name, .. } => SpaceFor::Person(name.clone()),
+            SpaceOwner::Group(group) => SpaceFor::Group { group: group.clone(), writable: space.writable },
+            SpaceOwner::Everybody => SpaceFor::Everybody,
+        };
+        let request = LauncherRequest::MakeSpace { root: space.root.clone(), name: space.name.clone(), of };
+        let LauncherAnswer::Space { inode, .. } = self.ask(request).await? else { return Err(Trouble::odd()) };
+        // Of the root, because that is also there while the space is not.
+        let place = Place::Root(space.root.clone());
+        let seen = self.inner.storage.port().file_system(&place).await;
+        let identity = seen.map_err(|error| Trouble::Away(error.to_string()))?.identity;
+        match self.apply_hint(space).await {
+            Err(error @ StorageError::Away { .. }) => return Err(Trouble::Away(error.to_string())),
+            Err(error) => tracing::info!(space = %space.name, %error, "A space's hint was not applied"),
+            Ok(()) => {}
+        }
+        let made_at = Some(MadeAt { inode, identity });
+        self.write(Space { state: SpaceState::Present, made_at, reason: None, ..space.clone() }).await?;
+        self.inner.audit.record(by_system("space_make", "space.made", space.name.as_str(), "ok", details(space))).await;
+        Ok(if space.desired == SpaceDesired::Present { Stepped::Done } else { Stepped::More })
+    }
+
+    /// Asks the storage to spread new files of a space as its hint says.
+    async fn apply_hint(&self, space: &Space) -> Result<(), StorageError> {
+        let port = self.inner.storage.port();
+        if space.hint == StripeHint::Usual {
+            return Ok(());
+        }
+        let place = Place::Space { root: space.root.clone(), name: space.name.clone(), below: None };
+        let stripes = port.entry(&place).await?.stripe;
+        let pool = stripes.value().and_then(|stripe| stripe.pool.value().map(|(pool, _)| *pool));
+        let targets = match pool {
+            Some(pool) => {
+                let pools = port.pools().await?.value;
+                pools.into_iter().find(|known| known.id == pool).map(|pool| pool.targets.len() + pool.mirrors.len())
+            }
+            None => None,
+        };
+        let targets = targets.and_then(|targets| u32::try_from(targets).ok()).unwrap_or(1);
+        match stripe(space.hint, targets) {
+            Some(wanted) => port.set_stripe(&place, &wanted).await,
+            None => Ok(()),
+        }
+    }
+
+    async fn take_away(&self, space: &Space) -> Result<Stepped, Trouble> {
+        let inode = inode(space)?;
+        let (root, name) = (space.root.clone(), space.name.clone());
+        self.ask(LauncherRequest::RetireSpace { root, name, inode, id: space.id }).await?;
+        let now = self.inner.clock.now();
+        let days = self.root(&space.root).map_or(i32::MAX, |root| i32::try_from(root.grace_days).unwrap_or(i32::MAX));
+        let remove_after = now.checked_add(DAY * days).unwrap_or(Timestamp::MAX);
+        let retired = Space {
+            state: SpaceState::Retired,
+            retired_at: Some(now),
+            remove_after: Some(remove_after),
+            undetermined: false,
+            reason: None,
+            ..space.clone()
+        };
+        self.write(retired).await?;
+        self.tell(space, "space_retired", "space.retired").await;
+        self.inner
+            .audit
+            .record(by_system("space_make", "space.retired", space.name.as_str(), "ok", details(space)))
+            .await;
+        Ok(if space.desired == SpaceDesired::Retired { Stepped::Done } else { Stepped::More })
+    }
+
+    async fn bring_back(&self, space: &Space) -> Result<Stepped, Trouble> {
+        let inode = inode(space)?;
+        let (root, name) = (space.root.clone(), space.name.clone());
+        self.ask(LauncherRequest::RestoreSpace { root, name, inode, id: space.id }).await?;
+        let back =
+            Space { state: SpaceState::Present, retired_at: None, remove_after: None, reason: None, ..space.clone() };
+        self.write(back).await?;
+        self.tell(space, "space_restored", "space.restored").await;
+        self.inner
+            .audit
+            .record(by_system("space_make", "space.restored", space.name.as_str(), "ok", details(space)))
+            .await;
+        Ok(Stepped::Done)
+    }
+
+    async fn remove(&self, space: &Space) -> Result<Stepped, Trouble> {
+        let request = LauncherRequest::RemoveRetired { root: space.root.clone(), inode: inode(space)?, id: space.id };
+        let LauncherAnswer::Removed { done } = self.ask(request).await? else { return Err(Trouble::odd()) };
+        if !done {
+            return Ok(Stepped::More);
+        }
+        self.write(Space { state: SpaceState::Gone, reason: None, ..space.clone() }).await?;
+        self.inner
+            .audit
+            .record(by_system("space_make", "space.removed", space.name.as_str(), "ok", details(space)))
+            .await;
+        Ok(Stepped::Done)
+    }
+
+    async fn ask(&self, request: LauncherRequest) -> Result<LauncherAnswer, Trouble> {
+        self.inner.launcher.call(request).await.map_err(|error| match error {
+            LauncherError::Refused { code, text } if code != "away" => Trouble::Refused { code, text },
+            error => Trouble::Away(error.to_string()),
+        })
+    }
+
+    /// Writes what was done. Where somebody changed the row meanwhile the next run finds it done, and goes on from what is wanted then.
+    async fn write(&self, space: Space) -> Result<(), AppError> {
+        if !self.inner.db.update_space(&space).await? {
+            tracing::info!(space = %space.name, "A space was changed by somebody else meanwhile; the next run goes on");
+        }
+        Ok(())
+    }
+
+    /// Tells the owner. Who a group's people are is known to the user database alone, one person at a time; they see the space's state.
+    async fn tell(&self, space: &Space, code: &str, key: &str) {
+        let Some(owner) = space.owner_id() else { return };
+        let text = say_with(key, &[("name", space.title.as_str())]);
+        let data = json!({"code": code, "text": text.as_str(), "space": space.name});
+        self.inner.events.publish(EventKind::Notice, None, Some(owner), data).await;
+    }
+}
+
+/// Admins, by a means that also shows them what comes of it.
+fn may(actor: &Actor) -> Result<(), AppError> {
+    actor.require_admin()?;
+    actor.require(Scope::FilesRead)
+}
+
+/// Why a step was not taken.
+enum Trouble {
+    /// The launcher will not, until somebody changes something.
+    Refused { code: String, text: String },
+    /// Somebody did not answer.
+    Away(String),
+    /// The database, or a fault of ours.
+    Failed(AppError),
+}
+
+impl Trouble {
+    fn odd() -> Self {
+        Self::Away("the launcher gave another answer".into())
+    }
+}
+
+impl From<AppError> for Trouble {
+    fn from(error: AppError) -> Self {
+        Self::Failed(error)
+    }
+}
+
+/// Inode of the directory that was made.
+fn inode(space: &Space) -> Result<u64, Trouble> {
+    let made = space.made_at.as_ref().map(|made| made.inode);
+    made.ok_or_else(|| Trouble::Refused { code: "missing".into(), text: "it was never noted where it was made".into() })
+}
+
+fn reason_code(space: &Space) -> &'static str {
+    match space.state {
+        SpaceState::Wanted => "not_made",
+        SpaceState::Present | SpaceState::Retired | SpaceState::Gone => "not_moved",
+    }
+}
+
+fn reason_key(space: &Space) -> &'static str {
+    match space.state {
+        SpaceState::Wanted => "space.not_made",
+        SpaceState::Present | SpaceState::Retired | SpaceState::Gone => "space.not_moved",
+    }
+}
+
+/// What the audit log says of a space.
+fn details(space: &Space) -> Value {
+    let owner = match &space.owner {
+        SpaceOwner::Person { name, .. } => name.to_string(),
+        SpaceOwner::Group(group) => format!("group {group}"),
+        SpaceOwner::Everybody => "everybody".into(),
+    };
+    let expires_at = space.expires_at.map(|end| end.to_string());
+    json!({"root": space.root, "owner": owner, "hint": space.hint, "expires_at": expires_at})
+}
+
+/// A person's own space in a root of which everybody has one; none where that has no good name.
+fn personal(root: &Root, user: &User, now: Timestamp) -> Option<Space> {
+    let name = format!("{}-{}", root.name, user.username).parse().ok()?;
+    let owner = SpaceOwner::Person { id: user.id, name: user.username.clone() };
+    Some(wanted(root, name, owner, now))
+}
+
+fn wanted(root: &Root, name: SpaceName, owner: SpaceOwner, now: Timestamp) -> Space {
+    Space {
+        id: SpaceId::generate(),
+        serial: 0,
+        name,
+        kind: root.kind,
+        title: root.title.clone(),
+        root: root.name.clone(),
+        owner,
+        writable: root.is_writable(),
+        hint: root.hint,
+        desired: SpaceDesired::Present,
+        state: SpaceState::Wanted,
+        undetermined: false,
+        reason: None,
+        made_at: None,
+        limit_bytes: Limit::Unlimited,
+        limit_files: Limit::Unlimited,
+        expires_at: None,
+        warned: vec![],
+        retired_at: None,
+        remove_after: None,
+        created_at: now,
+        version: 1,
+    }
+}
+
+#[cfg(test)]
+mod tests;

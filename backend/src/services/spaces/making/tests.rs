@@ -1,0 +1,229 @@
+//! Spaces are made, taken away, brought back and removed as rows say it, whatever is killed in between.
+
+use eirene_core::Role;
+use eirene_core::launcher::LauncherRequest;
+
+use super::*;
+use crate::testing::{StorageMood, TestApp};
+
+fn wish(root: &str, name: &str) -> NewSpace {
+    NewSpace {
+        root: root.parse().unwrap(),
+        name: (!name.is_empty()).then(|| name.parse().unwrap()),
+        title: None,
+        owner: None,
+        group: None,
+        hint: None,
+        expires_at: None,
+    }
+}
+
+fn for_group(name: &str) -> NewSpace {
+    NewSpace { group: Some("physics".parse().unwrap()), ..wish("project", name) }
+}
+
+async fn admin(test: &TestApp) -> Actor {
+    test.person("root-admin", 2003, Role::Admin).await
+}
+
+/// Takes steps until there is none to take, as the reconciler does; gives the space then.
+async fn settle(test: &TestApp, name: &str) -> Option<Space> {
+    let mut steps = 0;
+    while let Some(space) = test.app.making.to_do().await.unwrap().into_iter().find(|space| space.name.as_str() == name)
+    {
+        steps += 1;
+        assert!(steps < 20, "it does not come to an end: {space:?}");
+        if test.app.making.step(&space).await.unwrap() == Stepped::Later {
+            break;
+        }
+    }
+    test.app.db.space_by_name(&name.parse().unwrap()).await.unwrap()
+}
+
+async fn actions(test: &TestApp) -> Vec<(String, String)> {
+    let events = test.app.db.audit_events(None, 100, None, None).await.unwrap();
+    events.into_iter().rev().map(|event| (event.actor, event.action)).collect()
+}
+
+#[tokio::test]
+async fn a_space_comes_goes_and_comes_back_and_all_of_it_is_written_down() {
+    let test = TestApp::new().await;
+    let admin = admin(&test).await;
+    let making = &test.app.making;
+    let space = making.create(&admin, for_group("stars")).await.unwrap();
+    assert_eq!((space.state, space.title.as_str(), space.writable), (SpaceState::Wanted, "stars", true));
+    let present = settle(&test, "stars").await.unwrap();
+    assert_eq!((present.state, present.reason.clone()), (SpaceState::Present, None));
+    let made = present.made_at.clone().unwrap();
+    assert_eq!((made.inode, made.identity.marker.as_deref()), (1, Some("00ff")));
+
+    making.retire(&admin, &present.name).await.unwrap();
+    let retired = settle(&test, "stars").await.unwrap();
+    assert_eq!(retired.state, SpaceState::Retired);
+    let kept_for = retired.remove_after.unwrap().duration_since(retired.retired_at.unwrap());
+    assert_eq!(kept_for, DAY * 30, "the grace of its root");
+    assert!(test.launcher.spaces.lock().unwrap().present.is_empty());
+
+    making.restore(&admin, &present.name).await.unwrap();
+    let back = settle(&test, "stars").await.unwrap();
+    assert_eq!(
+        (back.state, back.retired_at, back.remove_after, back.made_at),
+        (SpaceState::Present, None, None, Some(made))
+    );
+    let said = actions(&test).await;
+    let said: Vec<&str> = said.iter().map(|(_, action)| action.as_str()).collect();
+    assert_eq!(
+        said,
+        ["space.create", "space.made", "space.retire", "space.retired", "space.restore", "space.restored"]
+    );
+}
+
+#[tokio::test]
+async fn what_is_to_be_gone_is_removed_in_pieces_and_its_name_is_free_again() {
+    let test = TestApp::new().await;
+    let admin = admin(&test).await;
+    let making = &test.app.making;
+    making.create(&admin, for_group("stars")).await.unwrap();
+    settle(&test, "stars").await.unwrap();
+    making.retire(&admin, &"stars".parse().unwrap()).await.unwrap();
+    let retired = settle(&test, "stars").await.unwrap();
+    test.app.db.update_space(&Space { desired: SpaceDesired::Gone, ..retired.clone() }).await.unwrap();
+    let restored = making.restore(&admin, &retired.name).await;
+    assert!(matches!(restored, Err(AppError::Conflict { code: "being_removed", .. })), "{restored:?}");
+    test.launcher.spaces.lock().unwrap().removals_left = 3;
+    assert_eq!(settle(&test, "stars").await, None);
+    assert_eq!(test.app.db.space(retired.id).await.unwrap().unwrap().state, SpaceState::Gone);
+    let calls = test.launcher.calls.lock().unwrap().clone();
+    let removals = calls.iter().filter(|call| matches!(call, LauncherRequest::RemoveRetired { .. })).count();
+    assert_eq!(removals, 4);
+    making.create(&admin, for_group("stars")).await.unwrap();
+}
+
+#[tokio::test]
+async fn an_answer_that_is_lost_leaves_nothing_half_done() {
+    let test = TestApp::new().await;
+    let admin = admin(&test).await;
+    let (making, name) = (&test.app.making, "stars".parse().unwrap());
+    let lose = || test.launcher.spaces.lock().unwrap().loses_an_answer = true;
+    making.create(&admin, for_group("stars")).await.unwrap();
+    lose();
+    assert_eq!(settle(&test, "stars").await.unwrap().state, SpaceState::Wanted);
+    let present = settle(&test, "stars").await.unwrap();
+    assert_eq!((present.state, present.made_at.unwrap().inode), (SpaceState::Present, 1), "the one that was made");
+    making.retire(&admin, &name).await.unwrap();
+    lose();
+    assert_eq!(settle(&test, "stars").await.unwrap().state, SpaceState::Present);
+    assert_eq!(settle(&test, "stars").await.unwrap().state, SpaceState::Retired);
+    making.restore(&admin, &name).await.unwrap();
+    lose();
+    assert_eq!(settle(&test, "stars").await.unwrap().state, SpaceState::Retired);
+    assert_eq!(settle(&test, "stars").await.unwrap().state, SpaceState::Present);
+
+    // Made, and not wanted any more before that was written down: it is found, and not left lying there.
+    making.create(&admin, for_group("moons")).await.unwrap();
+    lose();
+    assert_eq!(settle(&test, "moons").await.unwrap().state, SpaceState::Wanted);
+    making.retire(&admin, &"moons".parse().unwrap()).await.unwrap();
+    assert_eq!(settle(&test, "moons").await.unwrap().state, SpaceState::Retired);
+}
+
+#[tokio::test]
+async fn what_the_launcher_refuses_is_said_and_what_was_never_made_is_gone_at_once() {
+    let test = TestApp::new().await;
+    let admin = admin(&test).await;
+    let making = &test.app.making;
+    making.create(&admin, for_group("stars")).await.unwrap();
+    test.launcher.spaces.lock().unwrap().refusal = Some("unknown_group");
+    let wanted = settle(&test, "stars").await.unwrap();
+    assert_eq!((wanted.state, wanted.reason.clone().unwrap().code.as_str()), (SpaceState::Wanted, "not_made"));
+    settle(&test, "stars").await.unwrap();
+    assert_eq!(making.version(wanted.id).await.unwrap(), wanted.version, "the same is not written again");
+    making.retire(&admin, &wanted.name).await.unwrap();
+    assert_eq!(settle(&test, "stars").await, None);
+
+    making.create(&admin, for_group("moons")).await.unwrap();
+    test.launcher.spaces.lock().unwrap().refusal = None;
+    test.storage.state().mood = StorageMood::Away;
+    assert_eq!(settle(&test, "moons").await.unwrap().state, SpaceState::Wanted, "it is not known where it lies");
+    test.storage.state().mood = StorageMood::Good;
+    assert_eq!(settle(&test, "moons").await.unwrap().state, SpaceState::Present);
+}
+
+#[tokio::test]
+async fn everybody_with_a_user_id_has_a_space_where_everybody_has_one() {
+    let test = TestApp::new().await;
+    let (ada, admin) = (test.ada().await, admin(&test).await);
+    test.app.making.add_personal(10).await.unwrap();
+    test.app.making.add_personal(10).await.unwrap();
+    let space = settle(&test, "scratch-ada").await.unwrap();
+    assert_eq!((space.owner_id(), space.state), (Some(ada.user.id), SpaceState::Present));
+    assert!(settle(&test, "scratch-root-admin").await.is_some());
+    let again =
+        test.app.making.create(&admin, NewSpace { owner: Some("ada".parse().unwrap()), ..wish("scratch", "") }).await;
+    assert!(matches!(again, Err(AppError::Conflict { .. })), "{again:?}");
+    test.app.making.retire(&admin, &space.name).await.unwrap();
+    settle(&test, "scratch-ada").await.unwrap();
+    test.app.making.add_personal(10).await.unwrap();
+    assert_eq!(settle(&test, "scratch-ada").await.unwrap().state, SpaceState::Retired, "there is no second one");
+}
+
+#[tokio::test]
+async fn only_admins_wish_and_what_cannot_be_is_named_by_its_field() {
+    let test = TestApp::new().await;
+    let (ada, admin) = (test.ada().await, admin(&test).await);
+    let making = &test.app.making;
+    let space = making.create(&admin, for_group("stars")).await.unwrap();
+    for refused in [
+        making.create(&ada, for_group("moons")).await,
+        making.change(&ada, &space.name, &ChangeSpace::default()).await,
+        making.retire(&ada, &space.name).await,
+        making.restore(&ada, &space.name).await,
+    ] {
+        assert!(matches!(refused, Err(AppError::Forbidden { .. })), "{refused:?}");
+    }
+    let ada_s = |root: &str, name: &str| NewSpace { owner: Some("ada".parse().unwrap()), ..wish(root, name) };
+    let past = Some(test.clock.now());
+    for (new, field) in [
+        (wish("nowhere", "x"), "root"),
+        (wish("project", ""), "name"),
+        (wish("project", "home"), "name"),
+        (wish("project", "home-ada"), "name"),
+        (wish("project", "scratch-ada"), "name"),
+        (wish("scratch", "x"), "owner"),
+        (ada_s("project", "x"), "owner"),
+        (ada_s("scratch", "mine"), "name"),
+        (NewSpace { owner: Some("nobody-here".parse().unwrap()), ..wish("scratch", "") }, "owner"),
+        (NewSpace { group: Some("physics".parse().unwrap()), ..ada_s("scratch", "") }, "owner"),
+        (NewSpace { expires_at: past, ..for_group("x") }, "expires_at"),
+    ] {
+        let wrong = making.create(&admin, new).await.unwrap_err();
+        assert!(matches!(&wrong, AppError::Invalid(errors) if errors[0].field == field), "{field}: {wrong:?}");
+    }
+    assert!(matches!(making.create(&admin, for_group("stars")).await, Err(AppError::Conflict { .. })));
+    test.app.spaces.list(&ada).await.unwrap();
+    let home = making.retire(&admin, &"home-ada".parse().unwrap()).await;
+    assert!(matches!(home, Err(AppError::Conflict { code: "is_a_home", .. })), "{home:?}");
+    assert!(matches!(making.retire(&admin, &"nothing".parse().unwrap()).await, Err(AppError::NotFound)));
+}
+
+#[tokio::test]
+async fn a_new_end_forgets_warnings_of_the_old_and_one_that_is_over_does_not_come_back_with_the_space() {
+    let test = TestApp::new().await;
+    let admin = admin(&test).await;
+    let making = &test.app.making;
+    let end = test.clock.now() + DAY * 5;
+    let space = making.create(&admin, NewSpace { expires_at: Some(end), ..for_group("stars") }).await.unwrap();
+    let present = settle(&test, "stars").await.unwrap();
+    let warned = vec![eirene_core::space::Warned { days: 3, at: test.clock.now() }];
+    test.app.db.update_space(&Space { warned, ..present }).await.unwrap();
+    let change = |end| ChangeSpace { expires_at: Some(End::At(end)), ..ChangeSpace::default() };
+    let same = making.change(&admin, &space.name, &change(end)).await.unwrap();
+    assert_eq!(same.warned.len(), 1);
+    let later = making.change(&admin, &space.name, &change(end + DAY)).await.unwrap();
+    assert_eq!((later.warned.len(), later.expires_at), (0, Some(end + DAY)));
+    making.retire(&admin, &space.name).await.unwrap();
+    settle(&test, "stars").await.unwrap();
+    test.clock.advance_s(7 * 24 * 60 * 60);
+    let back = making.restore(&admin, &space.name).await.unwrap();
+    assert_eq!((back.desired, back.expires_at), (SpaceDesired::Present, None));
+}

@@ -1,0 +1,326 @@
+//! Carries policies out: gathers what [`policy`](super::policy) decides on, and does the one step it finds right, or writes down what would be done.
+//!
+//! Gathering is careful on one side only. Whatever did not answer, answered oddly or was not looked at regularly is left out, and then nothing is
+//! done; nothing here makes up for what is missing. A step is a changed wish in the space's row, so what takes a space away or removes it is what
+//! does so for an admin, and can be brought back as long.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use eirene_core::launcher::{Launcher, LauncherAnswer, LauncherRequest, SpaceAt};
+use eirene_core::space::{EvidenceKind, PolicyOutcome, PolicyRun, PolicyStep, SpaceDesired, Warned};
+use eirene_core::storage::Place;
+use eirene_core::{Clock, Scope, Space, SpaceKind, SpaceName, SpaceOwner, SpaceState, User, UserId, Username};
+use eirene_database::Db;
+use eirene_words::say_with;
+use jiff::{SignedDuration, Timestamp};
+use serde_json::json;
+
+use super::groups::GroupSource;
+use super::policy::{Cause, Decision, PeopleSeen, PlaceSeen, Situation, Step, decide};
+use crate::config::Config;
+use crate::error::AppError;
+use crate::services::actor::Actor;
+use crate::services::audit::{Audit, by_system};
+use crate::services::events::{EventKind, Events};
+use crate::services::nudge::Nudges;
+use crate::services::storage::Storage;
+
+/// Time between two looks.
+pub(crate) const INTERVAL: SignedDuration = SignedDuration::from_hours(1);
+const DAY: SignedDuration = SignedDuration::from_hours(24);
+/// How long it is kept what policies did, or would have done.
+const KEPT: SignedDuration = SignedDuration::from_hours(90 * 24);
+/// Rows that are read at once.
+const PAGE: u32 = 200;
+/// Runs that are shown.
+const SHOWN: u32 = 20;
+/// An account that every host has. A user database that does not know it is none.
+const CANARY: &str = "root";
+
+/// Carries policies out. Cheap to clone.
+#[derive(Clone)]
+pub struct Policing {
+    inner: Arc<Parts>,
+    config: Arc<Config>,
+    /// When the last look began; none after a start.
+    last_look: Arc<Mutex<Option<Timestamp>>>,
+}
+
+/// What [`Policing`] is made of.
+pub struct Parts {
+    /// Database.
+    pub db: Db,
+    /// Time.
+    pub clock: Arc<dyn Clock>,
+    /// Audit log.
+    pub audit: Audit,
+    /// Events for open pages.
+    pub events: Events,
+    /// The privileged process.
+    pub launcher: Arc<dyn Launcher>,
+    /// Bells of the reconcilers.
+    pub nudges: Nudges,
+    /// The storage.
+    pub storage: Storage,
+    /// The user database.
+    pub groups: Arc<dyn GroupSource>,
+}
+
+/// What a policy would do to a space now, and what it did.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PolicyReport {
+    /// The step that is due; none where nothing is.
+    pub step: Option<PolicyStep>,
+    /// What would come of it.
+    pub outcome: PolicyOutcome,
+    /// One sentence.
+    pub why: String,
+    /// The last looks, newest first.
+    pub runs: Vec<PolicyRun>,
+}
+
+/// What a step does to a row, and how the audit log calls it.
+struct Change {
+    action: &'static str,
+    space: Space,
+}
+
+/// The people of the portal, and what the user database says of them.
+struct People {
+    users: Vec<User>,
+    /// None where it did not answer for one of them.
+    seen: Option<PeopleSeen>,
+    absent: BTreeSet<UserId>,
+}
+
+impl People {
+    /// Whether the answers can be those of a healthy database: only then is somebody's absence one.
+    fn are_plausible(&self) -> bool {
+        self.seen.is_some_and(PeopleSeen::is_plausible)
+    }
+}
+
+impl Policing {
+    /// Carries out the policies of the roots of `config`.
+    pub fn new(parts: Parts, config: &Arc<Config>) -> Self {
+        Self { inner: Arc::new(parts), config: Arc::clone(config), last_look: Arc::default() }
+    }
+
+    /// What would be done to a space now, without doing it; for admins.
+    pub async fn report(&self, actor: &Actor, name: &SpaceName) -> Result<PolicyReport, AppError> {
+        actor.require_admin()?;
+        actor.require(Scope::FilesRead)?;
+        let space = self.inner.db.space_by_name(name).await?.ok_or(AppError::NotFound)?;
+        let people = self.people().await?;
+        let decision = self.decide(&space, &people, self.last_look()).await?;
+        let (step, outcome, why) = match decision {
+            Decision::Nothing => (None, PolicyOutcome::Nothing, "nothing is due".to_owned()),
+            Decision::Do(step) | Decision::Would(step) => (Some(step.word()), PolicyOutcome::WouldDo, sentence(step)),
+            Decision::Undetermined(doubt) => (None, PolicyOutcome::Undetermined, doubt.to_string()),
+        };
+        Ok(PolicyReport { step, outcome, why, runs: self.inner.db.policy_runs(space.id, SHOWN).await? })
+    }
+
+    /// One look at all spaces.
+    pub(crate) async fn run(&self) -> Result<(), AppError> {
+        let now = self.inner.clock.now();
+        let before = self.last_look.lock().unwrap_or_else(PoisonError::into_inner).replace(now);
+        self.inner.db.prune_policy_runs(now - KEPT).await?;
+        let people = self.people().await?;
+        let mut cursor = None;
+        loop {
+            let page = self.inner.db.spaces(cursor, PAGE).await?;
+            cursor = page.last().map(|space| space.name.to_string());
+            let last = page.len() < PAGE as usize;
+            for space in page.iter().filter(|space| space.kind != SpaceKind::Home) {
+                self.note_absence(space, &people).await?;
+                let decision = self.decide(space, &people, before).await?;
+                self.carry_out(space, decision, &people).await?;
+            }
+            if last {
+                return Ok(());
+            }
+        }
+    }
+
+    fn last_look(&self) -> Option<Timestamp> {
+        *self.last_look.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Asks the user database for everybody it should know.
+    async fn people(&self) -> Result<People, AppError> {
+        let mut users: Vec<User> = Vec::new();
+        loop {
+            let cursor = users.last().map(|user| user.username.to_string());
+            let page = self.inner.db.users(cursor, PAGE).await?;
+            let last = page.len() < PAGE as usize;
+            users.extend(page);
+            if last {
+                break;
+            }
+        }
+        users.retain(|user| user.uid.is_some());
+        let (seen, absent) = self.ask_for(&users).await.unzip();
+        Ok(People { users, seen, absent: absent.unwrap_or_default() })
+    }
+
+    /// What the user database says of these people, and whom it does not know; none where it did not answer for one of them.
+    async fn ask_for(&self, users: &[User]) -> Option<(PeopleSeen, BTreeSet<UserId>)> {
+        let canary: Username = CANARY.parse().ok()?;
+        let canary = self.inner.groups.knows(&canary).await.ok()?;
+        let (mut seen, mut absent) = (PeopleSeen { canary, asked: 0, found: 0 }, BTreeSet::new());
+        for user in users {
+            seen.asked += 1;
+            if self.inner.groups.knows(&user.username).await.ok()? {
+                seen.found += 1;
+            } else {
+                absent.insert(user.id);
+            }
+        }
+        Some((seen, absent))
+    }
+
+    /// Counts once a day that a space's owner is missing, and forgets it when they are there.
+    async fn note_absence(&self, space: &Space, people: &People) -> Result<(), AppError> {
+        let Some(owner) = space.owner_id().filter(|_| people.are_plausible()) else { return Ok(()) };
+        let what = EvidenceKind::PersonAbsent;
+        if people.absent.contains(&owner) {
+            self.inner.db.note_evidence(space.id, what, self.inner.clock.now(), DAY).await?;
+        } else if people.users.iter().any(|user| user.id == owner) {
+            self.inner.db.forget_evidence(space.id, what).await?;
+        }
+        Ok(())
+    }
+
+    /// What is right to do. The storage is asked only where something is due.
+    async fn decide(&self, space: &Space, people: &People, last_look: Option<Timestamp>) -> Result<Decision, AppError> {
+        let Some(root) = self.config.spaces.roots.iter().find(|root| root.name == space.root) else {
+            return Ok(Decision::Nothing);
+        };
+        let (policy, evidence) = (root.policy(), self.inner.db.evidence(space.id).await?);
+        let mut situation = Situation {
+            space,
+            policy: &policy,
+            evidence: &evidence,
+            place: None,
+            people: people.seen,
+            last_look,
+            interval: INTERVAL,
+            now: self.inner.clock.now(),
+        };
+        if decide(&situation) == Decision::Nothing {
+            return Ok(Decision::Nothing);
+        }
+        let place = self.place(space).await;
+        // The storage may have taken its time, and its clock is compared with this one.
+        (situation.place, situation.now) = (place.as_ref(), self.inner.clock.now());
+        Ok(decide(&situation))
+    }
+
+    /// Looks where a space should be; none where somebody did not answer.
+    async fn place(&self, space: &Space) -> Option<PlaceSeen> {
+        let at = match space.state {
+            SpaceState::Present => SpaceAt::Present(space.name.clone()),
+            SpaceState::Retired => SpaceAt::Retired(space.id),
+            SpaceState::Wanted | SpaceState::Gone => return None,
+        };
+        let identity = self.inner.storage.port().file_system(&Place::Root(space.root.clone())).await.ok()?.identity;
+        let request = LauncherRequest::LookForSpace { root: space.root.clone(), at };
+        let Ok(LauncherAnswer::SpaceSeen { inode, file_time_s }) = self.inner.launcher.call(request).await else {
+            return None;
+        };
+        // A directory that is not there is another one, and no number of an inode is 0.
+        Some(PlaceSeen { identity, inode: inode.unwrap_or(0), file_time: Timestamp::from_second(file_time_s).ok()? })
+    }
+
+    async fn carry_out(&self, space: &Space, decision: Decision, people: &People) -> Result<(), AppError> {
+        let (step, outcome, why) = match decision {
+            Decision::Nothing => return Ok(()),
+            Decision::Would(step) => (Some(step.word()), PolicyOutcome::WouldDo, sentence(step)),
+            Decision::Undetermined(doubt) => (None, PolicyOutcome::Undetermined, doubt.to_string()),
+            Decision::Do(step) => {
+                let (done, why) = self.do_step(space, step, people).await?;
+                let outcome = match (done, step) {
+                    (false, _) => PolicyOutcome::Undetermined,
+                    (true, Step::Warn { .. }) => PolicyOutcome::Warned,
+                    (true, Step::Retire(_) | Step::Remove) => PolicyOutcome::Did,
+                };
+                (Some(step.word()), outcome, why)
+            }
+        };
+        let said = self.inner.db.policy_runs(space.id, 1).await?;
+        // What was the same the last time is written down once.
+        if said.first().is_some_and(|last| (last.step, last.outcome, &last.why) == (step, outcome, &why)) {
+            return Ok(());
+        }
+        let run = PolicyRun { step, outcome, why, at: self.inner.clock.now() };
+        Ok(self.inner.db.record_policy_run(space.id, &run).await?)
+    }
+
+    /// Does a step; gives whether it was done, and a sentence about it.
+    async fn do_step(&self, space: &Space, step: Step, people: &People) -> Result<(bool, String), AppError> {
+        let change = match step {
+            Step::Warn { days } => {
+                if !self.warn(space, days, people).await {
+                    return Ok((false, "the warning reached nobody".to_owned()));
+                }
+                let mut warned = space.warned.clone();
+                warned.push(Warned { days, at: self.inner.clock.now() });
+                Change { action: "space.warn", space: Space { warned, ..space.clone() } }
+            }
+            Step::Retire(_) => {
+                Change { action: "space.retire", space: Space { desired: SpaceDesired::Retired, ..space.clone() } }
+            }
+            Step::Remove => {
+                Change { action: "space.remove", space: Space { desired: SpaceDesired::Gone, ..space.clone() } }
+            }
+        };
+        if !self.inner.db.update_space(&change.space).await? {
+            // Somebody has changed it since it was looked at: the next look sees what is right then.
+            return Ok((false, "somebody else changed the space meanwhile".to_owned()));
+        }
+        let details = json!({"why": sentence(step)});
+        self.inner.audit.record(by_system("space_policy", change.action, space.name.as_str(), "ok", details)).await;
+        self.inner.nudges.spaces().notify_one();
+        Ok((true, sentence(step)))
+    }
+
+    /// Tells whoever it is for that a space ends; whether somebody was told and that is kept.
+    async fn warn(&self, space: &Space, days: u32, people: &People) -> bool {
+        let count = days.to_string();
+        let text = say_with("space.expires", &[("name", space.title.as_str()), ("days", &count)]);
+        let data = json!({"code": "space_expires", "text": text.as_str(), "space": space.name, "days": days});
+        let whom: Vec<Option<UserId>> = match &space.owner {
+            SpaceOwner::Person { id, .. } => vec![Some(*id)],
+            SpaceOwner::Everybody => vec![None],
+            SpaceOwner::Group(group) => {
+                let mut members = Vec::new();
+                for user in people.users.iter().filter(|user| !people.absent.contains(&user.id)) {
+                    let Ok(groups) = self.inner.groups.groups_of(&user.username).await else { return false };
+                    if groups.contains(group) {
+                        members.push(Some(user.id));
+                    }
+                }
+                members
+            }
+        };
+        let mut all_told = !whom.is_empty();
+        for person in whom {
+            all_told &= self.inner.events.publish(EventKind::Notice, None, person, data.clone()).await;
+        }
+        all_told
+    }
+}
+
+fn sentence(step: Step) -> String {
+    match step {
+        Step::Warn { days } => format!("it ends in {days} days or less, and its people are told"),
+        Step::Retire(Cause::Expired) => "it is past its end, and its people were told".into(),
+        Step::Retire(Cause::PersonAbsent) => "its owner has not been in the user database for days".into(),
+        Step::Remove => "it was taken away, and the time it is kept is over".into(),
+    }
+}
+
+#[cfg(test)]
+mod tests;

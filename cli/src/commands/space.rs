@@ -1,0 +1,85 @@
+//! `eirene admin space`: spaces, for whoever runs the platform.
+
+use serde_json::{Value, json};
+
+use super::{done, text_of};
+use crate::api::Api;
+use crate::arguments::{AboutSpace, AdminSpace};
+use crate::{output, times};
+
+pub(super) async fn run(api: &Api, verb: AdminSpace, as_json: bool) -> anyhow::Result<()> {
+    match verb {
+        AdminSpace::Create { name, root, group, owner, about } => {
+            let mut body = said(&about);
+            body["root"] = json!(root);
+            for (key, value) in [("name", json!(name)), ("group", json!(group)), ("owner", json!(owner))] {
+                if !value.is_null() {
+                    body[key] = value;
+                }
+            }
+            let made = api.post("spaces", &body).await?;
+            let sentence = format!("{} is being made.", output::printable(&text_of(&made, "name")));
+            done(&made, as_json, &sentence)
+        }
+        AdminSpace::List => {
+            let spaces = api.list("spaces?all=true").await?;
+            if as_json {
+                return output::json(&Value::Array(spaces));
+            }
+            let rows = spaces.iter().map(row).collect();
+            output::table(&["NAME", "KIND", "WHOSE", "STATE", "EXPIRES", "TITLE"], rows, "There are no spaces yet.")
+        }
+        AdminSpace::Show { space } => {
+            let space = api.get(&format!("spaces/{space}")).await?;
+            if as_json {
+                return output::json(&space);
+            }
+            output::table(&["NAME", "KIND", "WHOSE", "STATE", "EXPIRES", "TITLE"], vec![row(&space)], "")?;
+            if let Some(reason) = space.get("reason") {
+                output::say(&output::printable(&text_of(reason, "text")));
+            }
+            Ok(())
+        }
+        AdminSpace::Set { space, about, never_expires } => {
+            let mut body = said(&about);
+            if never_expires {
+                body["expires_at"] = Value::Null;
+            }
+            let changed = api.patch(&format!("spaces/{space}"), &body).await?;
+            done(&changed, as_json, &format!("Changed {space}."))
+        }
+        AdminSpace::Retire { space, yes } => {
+            if !yes {
+                output::confirm(&format!("Take {space} away? Nobody reaches it then; `restore` brings it back."))?;
+            }
+            let retired = api.delete(&format!("spaces/{space}")).await?;
+            done(&retired, as_json, &format!("{space} is being taken away."))
+        }
+        AdminSpace::Restore { space } => {
+            let back = api.post(&format!("spaces/{space}/restore"), &json!({})).await?;
+            done(&back, as_json, &format!("{space} is being brought back."))
+        }
+    }
+}
+
+fn said(about: &AboutSpace) -> Value {
+    let mut body = json!({});
+    let given = [("title", json!(about.title)), ("hint", json!(about.hint)), ("expires_at", json!(about.expires))];
+    for (key, value) in given {
+        if !value.is_null() {
+            body[key] = value;
+        }
+    }
+    body
+}
+
+fn row(space: &Value) -> Vec<String> {
+    let whose = match (space.get("owner"), space.get("group")) {
+        (Some(_), _) => text_of(space, "owner"),
+        (None, Some(_)) => format!("group {}", text_of(space, "group")),
+        (None, None) => "everybody".to_owned(),
+    };
+    let end = text_of(space, "expires_at");
+    let end = end.parse().map_or(end, times::local);
+    vec![text_of(space, "name"), text_of(space, "kind"), whose, text_of(space, "state"), end, text_of(space, "title")]
+}
