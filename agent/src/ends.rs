@@ -3,12 +3,12 @@
 //! SLURM's own account cannot tell. By PMIx it kills a whole step as soon as one rank's connection is gone, often before that rank's task has
 //! ended, and `srun` then gives the largest status of all tasks. So the process that waits for the program says how it ended the moment it knows:
 //! a datagram to a socket in the runtime directory, which arrives whatever becomes of its sender. Nothing of it happens before a rank ends, and
-//! nothing at all where it ends well. Who failed first is the agent's to judge.
+//! nothing at all where it ends well. Who failed first is the agent's to judge, by the time that is in the word: those of other nodes take longer.
 
 use std::io;
 use std::os::unix::net::UnixDatagram;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use nix::sys::signal::Signal;
 use serde::{Deserialize, Serialize};
@@ -33,6 +33,41 @@ pub(crate) struct RankEnd {
     pub(crate) status: u8,
     /// Whether it was asked to.
     pub(crate) asked: Asked,
+    /// When that was seen, microseconds since 1970 by its node's clock; at the agent by the agent's.
+    pub(crate) at: i64,
+}
+
+/// Microseconds since 1970 by this node's clock.
+pub(crate) fn now() -> i64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_micros()).unwrap_or(i64::MAX)
+}
+
+/// What is known of another node's clock, by one question and its answer. Nodes of a cluster have the same time (authentication with munge needs
+/// it), so a difference is believed only where the answer cannot be explained without one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Clock {
+    ahead: i64,
+    unsure: i64,
+}
+
+impl Clock {
+    /// By a question that was asked at `asked` and whose answer came at `heard`, and was given at `there` by the other clock.
+    pub(crate) fn new(asked: i64, there: i64, heard: i64) -> Self {
+        let (least, most) = (there.saturating_sub(heard), there.saturating_sub(asked));
+        let ahead = if least > 0 { least } else { most.min(0) };
+        Self { ahead, unsure: most.saturating_sub(least) }
+    }
+
+    /// What is known with a later answer: clocks drift, so that is taken unless it is much less sure.
+    pub(crate) fn then(self, later: Self) -> Self {
+        if later.unsure <= self.unsure.saturating_mul(4) { later } else { self }
+    }
+
+    /// What this node's clock said when the other one said so.
+    pub(crate) fn here(self, there: i64) -> i64 {
+        there.saturating_sub(self.ahead)
+    }
 }
 
 /// Whether a rank ended because it was told to.
@@ -74,7 +109,7 @@ impl Teller {
 
     /// Says it; whether it could.
     pub(crate) fn tell(&self, status: u8, asked: Asked) -> bool {
-        let word = serde_json::to_vec(&RankEnd { step: self.step, rank: self.rank, status, asked });
+        let word = serde_json::to_vec(&RankEnd { step: self.step, rank: self.rank, status, asked, at: now() });
         self.socket.as_ref().zip(word.ok()).is_some_and(|(socket, word)| socket.send(&word).is_ok())
     }
 }
@@ -108,7 +143,21 @@ mod tests {
         let teller = Teller::new(directory.path(), 7, 3);
         assert!(teller.tell(137, Asked::No));
         drop(teller);
-        assert_eq!(receiver.recv().await, Some(RankEnd { step: 7, rank: 3, status: 137, asked: Asked::No }));
+        let end = receiver.recv().await.unwrap();
+        assert_eq!((end.step, end.rank, end.status, end.asked), (7, 3, 137, Asked::No));
+        assert!(end.at <= now() && now() - end.at < 60_000_000, "{}", end.at);
+    }
+
+    #[test]
+    fn a_clock_is_wrong_only_where_its_answer_cannot_be_explained_otherwise() {
+        for there in [1_000, 1_200, 2_000] {
+            assert_eq!(Clock::new(1_000, there, 2_000).here(1_500), 1_500, "{there}");
+        }
+        assert_eq!(Clock::new(1_000, 902_000, 2_000).here(902_500), 2_500, "it is ahead, by 900000 at least");
+        assert_eq!(Clock::new(1_000, 400, 2_000).here(900), 1_500, "it is behind, by 600 at least");
+        let (fine, rough) = (Clock::new(0, 5_000, 10), Clock::new(0, 5_000, 1_000));
+        let later = Clock::new(0, 5_100, 12);
+        assert_eq!((rough.then(fine), fine.then(rough), fine.then(later)), (fine, fine, later));
     }
 
     #[test]

@@ -95,6 +95,15 @@ pub(crate) enum FromHelper {
         /// Which, and how.
         end: RankEnd,
     },
+    /// It has heard that the agent is there, and said all that it knew before.
+    Beat {
+        /// Which of the agent's words.
+        number: u64,
+        /// When that was said by the agent's clock, and heard by its own: microseconds since 1970.
+        said: i64,
+        /// See `said`.
+        heard: i64,
+    },
     /// The container has ended, and is started again.
     Lost {
         /// One sentence.
@@ -128,7 +137,12 @@ pub(crate) enum ToHelper {
         succeeded: bool,
     },
     /// The agent is there.
-    Beat,
+    Beat {
+        /// Counts them.
+        number: u64,
+        /// When, microseconds since 1970 by the agent's clock.
+        said: i64,
+    },
 }
 
 /// What shows that one knows a helper's secret, without saying it: HMAC-SHA-256 (RFC 2104), in hexadecimal.
@@ -345,7 +359,14 @@ impl Orders {
                             Ok(ToHelper::There { question, answer }) => self.questions.answer(question, answer),
                             Ok(ToHelper::Begin) => self.begun = true,
                             Ok(ToHelper::Empty { succeeded }) => (self.succeeded, self.over) = (Some(succeeded), true),
-                            Ok(ToHelper::Beat) | Err(_) => {}
+                            Ok(ToHelper::Beat { number, said }) => {
+                                let heard = ends::now();
+                                // What has come from ranks by now is passed on first.
+                                tokio::task::yield_now().await;
+                                // Whoever cannot tell the agent has nobody left to tell.
+                                let _ = say(&FromHelper::Beat { number, said, heard });
+                            }
+                            Err(_) => {}
                         }
                     }
                     Ok(None) | Err(_) => self.over = true,

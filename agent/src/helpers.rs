@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use eirene_core::secret::Secret;
@@ -13,7 +14,7 @@ use tokio::process::{Child, ChildStdin, ChildStdout};
 use tokio::sync::{broadcast, mpsc, watch};
 
 use crate::container::Spec;
-use crate::ends::RankEnd;
+use crate::ends::{self, Clock, RankEnd};
 use crate::helper::{BEAT, FromHelper, HelperFile, ToHelper, is_proven};
 use crate::job::{Job, digest, write_private};
 use crate::log::Log;
@@ -80,6 +81,8 @@ pub(crate) struct Helpers {
     nodes: watch::Sender<Nodes>,
     orders: broadcast::Sender<ToHelper>,
     ends: broadcast::Sender<(String, RankEnd)>,
+    /// The last beat that each other node's helper has answered.
+    beats: watch::Sender<BTreeMap<String, u64>>,
     over: watch::Sender<bool>,
     scratches: watch::Sender<BTreeMap<String, Filling>>,
     /// Whether containers may start, where they wait for all nodes' scratches.
@@ -98,9 +101,9 @@ impl Helpers {
         };
         let (nodes, _) = watch::channel(job.allocation.names().iter().map(node).collect());
         let (orders, ends) = (broadcast::channel(ORDERS).0, broadcast::channel(ENDS).0);
-        let scratches = watch::channel(BTreeMap::new()).0;
+        let (beats, scratches) = (watch::channel(BTreeMap::new()).0, watch::channel(BTreeMap::new()).0);
         let (over, begun, succeeded) = (watch::channel(false).0, watch::channel(false).0, watch::channel(None).0);
-        Self { nodes, orders, ends, over, scratches, begun, succeeded }
+        Self { nodes, orders, ends, beats, over, scratches, begun, succeeded }
     }
 
     /// Starts a helper on every node behind the first. They live as long as the job's side does.
@@ -239,9 +242,41 @@ impl Helpers {
         let _ = self.ends.send((node.to_owned(), end));
     }
 
+    fn answered(&self, node: &str, beat: u64) {
+        self.beats.send_modify(|beats| {
+            let last = beats.entry(node.to_owned()).or_default();
+            *last = beat.max(*last);
+        });
+    }
+
     /// Ends of ranks from now on, each with its node.
     pub(crate) fn ends(&self) -> broadcast::Receiver<(String, RankEnd)> {
         self.ends.subscribe()
+    }
+
+    /// Waits until the other nodes have said all they know of ranks that have ended by now; those that are lost do not.
+    pub(crate) async fn gather(&self) {
+        let (mut nodes, mut beats) = (self.nodes.subscribe(), self.beats.subscribe());
+        let number = next_beat();
+        // Without other nodes nobody listens.
+        let _ = self.orders.send(beat(number));
+        loop {
+            let here = {
+                let (nodes, beats) = (nodes.borrow_and_update(), beats.borrow_and_update());
+                beats.iter().all(|(node, answered)| {
+                    let lost = nodes.get(node).is_none_or(|node| matches!(node.state, NodeState::Lost(_)));
+                    *answered >= number || lost
+                })
+            };
+            if here {
+                return;
+            }
+            // Their senders live as long as this does.
+            let _ = tokio::select! {
+                changed = nodes.changed() => changed,
+                changed = beats.changed() => changed,
+            };
+        }
     }
 
     /// Hands a signal to the ranks of a step, on all nodes behind the first.
@@ -249,6 +284,16 @@ impl Helpers {
         // Without other nodes nobody listens.
         let _ = self.orders.send(ToHelper::Signal { step, signal: signal as i32 });
     }
+}
+
+/// Numbers beats, of all sessions of this process alike.
+fn next_beat() -> u64 {
+    static LAST: AtomicU64 = AtomicU64::new(0);
+    LAST.fetch_add(1, Ordering::Relaxed) + 1
+}
+
+fn beat(number: u64) -> ToHelper {
+    ToHelper::Beat { number, said: ends::now() }
 }
 
 /// Removes what was written for helpers and ranks that never read it, from the session's directory.
@@ -366,10 +411,12 @@ impl Keeper {
     async fn listen(&self, output: ChildStdout, secret: &str, attempt: u32, answers: &mpsc::Sender<ToHelper>) -> End {
         let name = self.attempt_name(attempt);
         let (mut lines, mut proven, mut end) = (BufReader::new(output).lines(), false, End::default());
+        let mut clock: Option<Clock> = None;
         while let Ok(Some(line)) = lines.next_line().await {
             match serde_json::from_str(&line) {
                 Ok(FromHelper::Hello { proof, directory, names }) if is_proven(&proof, secret, &name, &self.node) => {
                     proven = true;
+                    self.helpers.answered(&self.node, 0);
                     self.helpers.call(&self.node, names);
                     self.helpers.set(&self.node, NodeState::Starting, Some(directory));
                 }
@@ -401,7 +448,15 @@ impl Keeper {
                         let _ = answers.send(ToHelper::There { question, answer }).await;
                     });
                 }
-                Ok(FromHelper::Ended { end }) if proven => self.helpers.ended(&self.node, end),
+                Ok(FromHelper::Ended { mut end }) if proven => {
+                    end.at = clock.map_or(end.at, |clock| clock.here(end.at));
+                    self.helpers.ended(&self.node, end);
+                }
+                Ok(FromHelper::Beat { number, said, heard }) if proven => {
+                    let seen = Clock::new(said, heard, ends::now());
+                    clock = Some(clock.map_or(seen, |clock| clock.then(seen)));
+                    self.helpers.answered(&self.node, number);
+                }
                 Ok(FromHelper::Lost { text }) => {
                     end.why = Some(text.clone());
                     self.helpers.set(&self.node, NodeState::Lost(text), None);
@@ -432,7 +487,7 @@ async fn pass_on(
     mut answers: mpsc::Receiver<ToHelper>,
     mut input: ChildStdin,
 ) {
-    let mut beat = tokio::time::interval(BEAT);
+    let mut pulse = tokio::time::interval(BEAT);
     loop {
         let order = tokio::select! {
             order = orders.recv() => match order {
@@ -441,7 +496,7 @@ async fn pass_on(
                 Err(broadcast::error::RecvError::Closed) => return,
             },
             Some(answer) = answers.recv() => answer,
-            _ = beat.tick() => ToHelper::Beat,
+            _ = pulse.tick() => beat(next_beat()),
         };
         let Ok(mut line) = serde_json::to_vec(&order) else { continue };
         line.push(b'\n');

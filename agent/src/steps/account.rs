@@ -3,12 +3,15 @@
 use crate::ends::{Asked, RankEnd, how};
 use crate::ranks::BECAUSE_OF_ANOTHER;
 
-/// What is known of the ranks that have not ended well, in the order in which it was heard.
+/// What is known of the ranks that have not ended well, in the order in which they ended.
 #[derive(Debug, Default)]
 pub(super) struct Account {
     step: u32,
     ends: Vec<Known>,
-    said: bool,
+    /// Whether all nodes have said what they know.
+    gathered: bool,
+    /// The status of the rank of which it was said that it failed first.
+    said: Option<u8>,
 }
 
 #[derive(Debug)]
@@ -18,6 +21,7 @@ struct Known {
     status: u8,
     /// Whether nobody had asked it to end.
     sure: bool,
+    at: i64,
 }
 
 impl Account {
@@ -37,31 +41,47 @@ impl Account {
             (Some(at), Asked::No) => self.ends[at].sure = true,
             (None, Asked::No | Asked::Perhaps) => {
                 let sure = end.asked == Asked::No;
-                self.ends.push(Known { node, rank: end.rank, status: end.status, sure });
+                let place = self.ends.partition_point(|known| known.at <= end.at);
+                self.ends.insert(place, Known { node, rank: end.rank, status: end.status, sure, at: end.at });
             }
             _ => {}
         }
     }
 
+    /// All nodes have said what they know: nobody who failed earlier is still to come.
+    pub(super) fn gathered(&mut self) {
+        self.gathered = true;
+    }
+
+    /// Whether they have.
+    pub(super) fn is_gathered(&self) -> bool {
+        self.gathered
+    }
+
+    /// Whether a rank has failed for reasons of its own: the first may be another one, whose word is on its way.
+    pub(super) fn is_failed(&self) -> bool {
+        self.first().is_some_and(|first| first.sure && first.status != BECAUSE_OF_ANOTHER)
+    }
+
     /// Whether it is certain who failed first, and for reasons of its own.
     pub(super) fn is_settled(&self) -> bool {
-        self.first().is_some_and(|first| first.sure && first.status != BECAUSE_OF_ANOTHER)
+        self.gathered && self.is_failed()
     }
 
     /// The rank that failed first and a sentence on it: once, when it is certain, or with what there is at the `end`.
     pub(super) fn sentence(&mut self, end: bool) -> Option<(u32, String)> {
-        if self.said || !(end || self.is_settled()) {
+        if self.said.is_some() || !(end || self.is_settled()) {
             return None;
         }
         let first = self.first()?;
         let said = (first.rank, format!("rank {} on {} {}", first.rank, first.node, how(first.status)));
-        self.said = true;
+        self.said = Some(first.status);
         Some(said)
     }
 
     /// The status of the rank that failed first.
     pub(super) fn status(&self) -> Option<u8> {
-        self.first().map(|first| first.status)
+        self.said.or(self.first().map(|first| first.status))
     }
 
     /// Who blames another is to blame only where there is no other.
@@ -74,13 +94,29 @@ impl Account {
 mod tests {
     use super::*;
 
+    fn end(rank: u32, status: u8, asked: Asked, at: i64) -> RankEnd {
+        RankEnd { step: 7, rank, status, asked, at }
+    }
+
     fn account(ends: &[(u32, u8, Asked)]) -> Account {
         let mut account = Account::of(7);
-        for (rank, status, asked) in ends {
-            account
-                .note(format!("c{}", rank / 2 + 1), &RankEnd { step: 7, rank: *rank, status: *status, asked: *asked });
+        for ((rank, status, asked), at) in ends.iter().zip(1..) {
+            account.note(format!("c{}", rank / 2 + 1), &end(*rank, *status, *asked, at));
         }
+        account.gathered();
         account
+    }
+
+    #[test]
+    fn the_first_is_who_ended_first_though_its_node_s_word_came_later() {
+        let mut account = Account::of(7);
+        account.note("c1".to_owned(), &end(0, 14, Asked::No, 2_000));
+        assert!(account.is_failed() && !account.is_settled() && account.sentence(false).is_none());
+        account.note("c2".to_owned(), &end(3, 137, Asked::No, 1_000));
+        account.note("c2".to_owned(), &end(3, 137, Asked::No, 3_000));
+        account.gathered();
+        assert_eq!(account.sentence(false), Some((3, "rank 3 on c2 was killed by signal SIGKILL".to_owned())));
+        assert_eq!(account.status(), Some(137));
     }
 
     #[test]
@@ -111,14 +147,14 @@ mod tests {
         let mut killed = account(&[(3, 143, Asked::Perhaps), (1, 14, Asked::No)]);
         assert!(!killed.is_settled() && killed.sentence(false).is_none());
         assert_eq!(killed.sentence(true), Some((3, "rank 3 on c2 was killed by signal SIGTERM".to_owned())));
-        killed.note("c2".to_owned(), &RankEnd { step: 7, rank: 3, status: 143, asked: Asked::No });
+        killed.note("c2".to_owned(), &end(3, 143, Asked::No, 9));
         assert!(killed.is_settled());
     }
 
     #[test]
     fn ends_of_other_steps_are_nothing_to_this_one() {
         let mut account = account(&[]);
-        account.note("c1".to_owned(), &RankEnd { step: 6, rank: 0, status: 1, asked: Asked::No });
+        account.note("c1".to_owned(), &RankEnd { step: 6, ..end(0, 1, Asked::No, 1) });
         assert_eq!((account.status(), account.sentence(true)), (None, None));
     }
 }

@@ -52,6 +52,8 @@ const EXIT_ENDED: u8 = 128 + Signal::SIGKILL as u8;
 const END: Duration = Duration::from_secs(40);
 /// How long word of a rank's end may take after SLURM's end of the step.
 const WORD: Duration = Duration::from_millis(500);
+/// How long the other nodes may take to say what they know of ranks that have ended.
+const GATHER: Duration = Duration::from_secs(2);
 /// How long who reads a step's errors may take for the last line, until it is left to it.
 const LAST_LINE: Duration = Duration::from_secs(1);
 /// Warnings that a step may be behind.
@@ -279,8 +281,7 @@ impl Steps {
         let words = ["rank".into(), "--step".into(), path, "--digest".into(), digest];
         let Descriptors([input, output, errors]) = standard;
         let labels = options.iter().any(|option| option == "--label");
-        let mut first = First::new(step, labels, errors.try_clone().map_err(failed)?);
-        let mut ends = self.inner.helpers.ends();
+        let mut first = First::new(step, labels, errors.try_clone().map_err(failed)?, &self.inner.helpers);
         let mut command = srun.step(options, &words.each_ref());
         command.stdin(Stdio::from(input)).stdout(Stdio::from(output)).stderr(Stdio::from(errors));
         // Ctrl-C in the asker's terminal is the asker's to pass on.
@@ -292,11 +293,9 @@ impl Steps {
             tokio::select! {
                 ended = child.wait() => {
                     let status = ended.map_or(1, crate::guard::code);
-                    return Ok(Answer::Ended { status: first.status(status, &mut ends).await });
+                    return Ok(Answer::Ended { status: first.status(status).await });
                 }
-                end = ends.recv() => if let Ok((node, end)) = end {
-                    first.note(node, &end);
-                },
+                () = first.hear() => {}
                 heard = asker.hear::<Word>() => match heard {
                     Ok(Some(Word::Signal { signal })) => self.signal(step.number, of(signal)),
                     // It wants the end, is gone, or talks nonsense.
@@ -331,36 +330,87 @@ struct First {
     /// Whether there are others.
     together: bool,
     labels: bool,
+    helpers: Helpers,
+    ends: broadcast::Receiver<(String, ends::RankEnd)>,
+    /// Asks all nodes for what they know.
+    gathering: Option<tokio::task::JoinHandle<()>>,
     /// The step's standard error.
     errors: Option<OwnedFd>,
     line: Option<tokio::task::JoinHandle<()>>,
 }
 
 impl First {
-    fn new(step: &Step, labels: bool, errors: OwnedFd) -> Self {
-        let account = Account::of(step.number);
-        Self { account, together: step.together, labels, errors: Some(errors), line: None }
+    fn new(step: &Step, labels: bool, errors: OwnedFd, helpers: &Helpers) -> Self {
+        Self {
+            account: Account::of(step.number),
+            together: step.together,
+            labels,
+            helpers: helpers.clone(),
+            ends: helpers.ends(),
+            gathering: None,
+            errors: Some(errors),
+            line: None,
+        }
     }
 
-    fn note(&mut self, node: String, end: &ends::RankEnd) {
-        self.account.note(node, end);
+    /// Hears one word of the ranks' ends, or that all have come; and says who failed first once that is certain. Can be cancelled.
+    async fn hear(&mut self) {
+        let gathered = async {
+            match &mut self.gathering {
+                Some(gathering) => drop(gathering.await),
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            // What was said before all had come is heard before.
+            biased;
+            end = self.ends.recv() => match end {
+                Ok((node, end)) => {
+                    self.account.note(node, &end);
+                    if self.account.is_failed() {
+                        self.gather();
+                    }
+                }
+                Err(broadcast::error::RecvError::Lagged(_)) => {}
+                // Its sender lives as long as this does.
+                Err(broadcast::error::RecvError::Closed) => std::future::pending().await,
+            },
+            () = gathered => {
+                self.gathering = None;
+                self.account.gathered();
+            }
+        }
         let sentence = self.account.sentence(false);
         self.say(sentence);
     }
 
+    /// Asks the other nodes, once.
+    fn gather(&mut self) {
+        if self.gathering.is_none() && !self.account.is_gathered() {
+            let helpers = self.helpers.clone();
+            self.gathering = Some(tokio::spawn(async move {
+                // One that takes longer is not waited for.
+                let _ = tokio::time::timeout(GATHER, helpers.gather()).await;
+            }));
+        }
+    }
+
     /// The step's status, where SLURM's is this.
-    async fn status(mut self, status: u8, ends: &mut broadcast::Receiver<(String, ends::RankEnd)>) -> u8 {
+    async fn status(mut self, status: u8) -> u8 {
         if status == 0 {
             return status;
         }
-        // Another node's word may be on its way still.
+        // Word may be on its way still.
         let _ = tokio::time::timeout(WORD, async {
-            while !self.account.is_settled() {
-                let Ok((node, end)) = ends.recv().await else { return };
-                self.note(node, &end);
+            while !self.account.is_failed() {
+                self.hear().await;
             }
         })
         .await;
+        self.gather();
+        while !self.account.is_gathered() {
+            self.hear().await;
+        }
         let sentence = self.account.sentence(true);
         self.say(sentence);
         if let Some(line) = self.line.take() {
