@@ -206,7 +206,7 @@ impl Group {
             (Progress::Done, _) => return Ok(true),
             (_, Turn::Again) => return Ok(false),
             (_, Turn::TooLong) => return Err(lane.overdue(&self.shared, &self.world, allowed)),
-            (_, Turn::Slept) => {}
+            (_, Turn::Look) => {}
         }
         if asking.says_stop() {
             return Err(Error::Interrupted { what: lane.doing() });

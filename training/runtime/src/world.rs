@@ -464,7 +464,7 @@ impl Inner {
             }
             match waiting.turn(|| done() || self.poll()) {
                 Turn::Again => {}
-                Turn::Slept => self.look_at_all(),
+                Turn::Look => self.look_at_all(),
                 Turn::TooLong => break done(),
             }
         };

@@ -240,5 +240,5 @@ pub(crate) fn left(world: &World) {
     let error = reduce(&group, 10).expect_err("one has left").to_string();
     assert!(error.contains(&format!("rank {}", world.size() - 1)), "{error}");
     assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
-    say(&format!("found rank {}: {error}", world.rank()));
+    say(&format!("found rank {} after {} ms: {error}", world.rank(), began.elapsed().as_millis()));
 }

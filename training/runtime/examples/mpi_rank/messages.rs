@@ -99,7 +99,7 @@ pub(crate) fn misfit(world: &World, shorter: bool) {
     assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
     let text = error.to_string();
     assert!(text.contains("rank 0 of the group sends") && text.contains("tag 3"), "{text}");
-    say(&format!("found rank {}: {text}", world.rank()));
+    say(&format!("found rank {} after {} ms: {text}", world.rank(), began.elapsed().as_millis()));
 }
 
 /// The last rank leaves or dies when all are there, and the others wait for a message of its.
@@ -125,5 +125,5 @@ pub(crate) fn in_vain(world: &World, dies: bool) {
     let text = error.to_string();
     assert!(text.contains(&format!("rank {last}")), "{text}");
     assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
-    say(&format!("found rank {}: {text}", world.rank()));
+    say(&format!("found rank {} after {} ms: {text}", world.rank(), began.elapsed().as_millis()));
 }

@@ -5,17 +5,24 @@
 //! takes its whole time slice, and it can be on the same core again at the next wait. A sleeper is given the core as soon as it is woken. So
 //! whoever has lost the core to such a program sleeps right after spinning, for a while. Where ranks share cores the program was most likely
 //! one of them, between two calls: there the while is short.
+//!
+//! Between two turns the waiter tries what it waits for, and that takes as long as it takes: an MPI that is asked may itself let others run at
+//! every question, on a busy machine for a time slice of each. So it is the clock, not the number of turns, that says when to look whether the
+//! wait is in vain.
 
 use std::sync::atomic::AtomicU32 as Count;
 use std::time::{Duration, Instant};
 
 use super::sync::{AtomicU32, Ordering, fence};
 
-/// The longest a sleeper goes without looking whether a rank has died; whoever does what is waited for wakes it at once.
+/// The longest a waiter goes without looking whether a rank has died, asleep or not; whoever does what is waited for wakes a sleeper at once.
 const NAP: Duration = Duration::from_millis(50);
 
 /// As [`NAP`], for those who also wait for what comes over the network: below the time in which a socket's buffer fills.
 const FAR_NAP: Duration = Duration::from_micros(200);
+
+/// So many turns go by between two glances at the clock: one costs about as much as a turn does.
+const GLANCE: u32 = 8;
 
 /// Longer away from the core than other ranks that wait would take it: somebody computes there.
 const TAKEN: Duration = Duration::from_micros(300);
@@ -134,6 +141,10 @@ pub(crate) struct Waiting<'a> {
     patience: Patience,
     turns: u32,
     deadline: Option<Instant>,
+    /// When it was last looked whether all are well; at first, when the clock was first seen. None before that.
+    looked: Option<Instant>,
+    /// Whether that was looked at since something has happened. No wait is given up before.
+    has_looked: bool,
 }
 
 /// What a wait has come to.
@@ -141,8 +152,8 @@ pub(crate) struct Waiting<'a> {
 pub(crate) enum Turn {
     /// Look again.
     Again,
-    /// Look again, and whether all are well.
-    Slept,
+    /// Look again, and whether all are well: after sleep, or because that was not looked at for long.
+    Look,
     /// It has taken too long.
     TooLong,
 }
@@ -153,23 +164,31 @@ impl<'a> Waiting<'a> {
         if WARY_LEFT.begins() {
             patience.yields = 0;
         }
-        Self { bell, patience, turns: 0, deadline }
+        Self { bell, patience, turns: 0, deadline, looked: None, has_looked: false }
     }
 
     /// Something has happened: be quick again.
     pub(crate) fn progressed(&mut self) {
-        self.turns = 0;
+        (self.turns, self.looked, self.has_looked) = (0, None, false);
     }
 
     /// Spends a moment, however is right by now. `ready` says whether there is something to do, and is asked once more before sleeping.
     pub(crate) fn turn(&mut self, ready: impl FnMut() -> bool) -> Turn {
         self.turns = self.turns.saturating_add(1);
         if self.turns <= self.patience.spins {
+            if self.turns.is_multiple_of(GLANCE)
+                && let Some(turn) = self.at(now())
+            {
+                return turn;
+            }
             std::hint::spin_loop();
             return Turn::Again;
         }
         if self.turns <= self.patience.spins + self.patience.yields {
             let left = now();
+            if let Some(turn) = self.at(left) {
+                return turn;
+            }
             std::thread::yield_now();
             if WARY_LEFT.was_away(left.elapsed(), self.patience.wary) {
                 self.patience.yields = 0;
@@ -179,14 +198,29 @@ impl<'a> Waiting<'a> {
         self.rest(ready)
     }
 
+    /// What is due at this time, whatever the turn.
+    fn at(&mut self, time: Instant) -> Option<Turn> {
+        if self.has_looked && self.deadline.is_some_and(|deadline| deadline <= time) {
+            return Some(Turn::TooLong);
+        }
+        let looked = *self.looked.get_or_insert(time);
+        (time.saturating_duration_since(looked) >= NAP).then(|| self.look(time))
+    }
+
+    fn look(&mut self, time: Instant) -> Turn {
+        (self.looked, self.has_looked) = (Some(time), true);
+        Turn::Look
+    }
+
     /// Sleeps right away.
     pub(crate) fn rest(&mut self, ready: impl FnMut() -> bool) -> Turn {
-        let left = self.deadline.map(|deadline| deadline.saturating_duration_since(now()));
+        let time = now();
+        let left = self.deadline.map(|deadline| deadline.saturating_duration_since(time));
         if left == Some(Duration::ZERO) {
-            return Turn::TooLong;
+            return if self.has_looked { Turn::TooLong } else { self.look(time) };
         }
         self.bell.sleep(left.map_or(self.patience.nap, |left| left.min(self.patience.nap)), ready);
-        Turn::Slept
+        self.look(time)
     }
 }
 
@@ -260,5 +294,47 @@ mod tests {
         let bell = Bell::new();
         let mut waiting = Waiting::new(&bell, Patience::new(2, 1), Some(now() + Duration::from_millis(20)));
         while waiting.turn(|| false) != Turn::TooLong {}
+    }
+
+    /// A wait in which every question takes a millisecond, and its turns until one is not merely another.
+    fn slow_turns(waiting: &mut Waiting<'_>) -> (u32, Turn) {
+        for turns in 1.. {
+            std::thread::sleep(Duration::from_millis(1));
+            let turn = waiting.turn(|| false);
+            if turn != Turn::Again {
+                return (turns, turn);
+            }
+        }
+        unreachable!("a wait has turns without end")
+    }
+
+    #[test]
+    fn who_asks_something_slow_looks_by_the_clock() {
+        // Many spins; few spins, and many turns in which others are let run.
+        for (ranks, cores) in [(1, 2), (3, 2)] {
+            let bell = Bell::new();
+            let mut waiting = Waiting::new(&bell, Patience::new(ranks, cores).with_mpi(), None);
+            let most = NAP.as_millis() as u32 + 3 * GLANCE;
+            for _ in 0..2 {
+                let (turns, turn) = slow_turns(&mut waiting);
+                assert!(turns <= most && turn == Turn::Look, "{turn:?} after {turns} turns of {ranks} ranks");
+            }
+        }
+    }
+
+    #[test]
+    fn who_asks_something_slow_sees_the_deadline_once_it_has_looked() {
+        let bell = Bell::new();
+        let mut waiting = Waiting::new(&bell, Patience::new(1, 2), Some(now() + Duration::from_millis(5)));
+        assert_eq!(slow_turns(&mut waiting).1, Turn::Look);
+        let (turns, turn) = slow_turns(&mut waiting);
+        assert!(turns <= GLANCE && turn == Turn::TooLong, "{turn:?} after {turns} turns");
+    }
+
+    #[test]
+    fn a_wait_that_was_over_before_it_began_looks_once() {
+        let bell = Bell::new();
+        let mut waiting = Waiting::new(&bell, Patience::new(2, 1), Some(now()));
+        assert_eq!([(); 2].map(|()| waiting.rest(|| false)), [Turn::Look, Turn::TooLong]);
     }
 }

@@ -35,7 +35,7 @@ pub(super) fn progress(world: &Weak<Inner>) {
             let turn = if is_mine { waiting.turn(ready) } else { waiting.rest(ready) };
             match turn {
                 Turn::Again => {}
-                Turn::Slept => {
+                Turn::Look => {
                     if is_mine {
                         world.look_at_all();
                     }

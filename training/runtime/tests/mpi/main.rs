@@ -4,6 +4,9 @@
 #[path = "../../../mpi/tests/common/mod.rs"]
 mod common;
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use common::{Installed, Kind, Outcome, deep, installed, run_rank, sample};
@@ -196,6 +199,42 @@ fn a_rank_that_has_left_is_named() {
             assert_eq!(outcome.lines("found rank"), 2, "{installed:?}: {}", outcome.output);
             assert_eq!(outcome.lines("panicked"), 0, "{}", outcome.output);
         }
+    }
+}
+
+/// Threads that compute, four for every core, until this is dropped.
+struct Computing {
+    is_over: Arc<AtomicBool>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Computing {
+    fn begin() -> Self {
+        let is_over = Arc::new(AtomicBool::new(false));
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let compute = |is_over: Arc<AtomicBool>| while !is_over.load(Ordering::Relaxed) {};
+        let threads = (0..4 * cores).map(|_| Arc::clone(&is_over)).map(|it| std::thread::spawn(move || compute(it)));
+        Self { threads: threads.collect(), is_over }
+    }
+}
+
+impl Drop for Computing {
+    fn drop(&mut self) {
+        self.is_over.store(true, Ordering::Relaxed);
+        self.threads.drain(..).for_each(|thread| thread.join().unwrap());
+    }
+}
+
+/// Open MPI lets others run at every question whether something is done, here as it does by itself with more ranks than cores; each of those
+/// that compute takes a time slice then. Whoever asks a thousand times before it looks around hears of nothing for seconds.
+#[test]
+fn a_rank_that_has_left_is_named_beside_programs_that_compute() {
+    let _computing = Computing::begin();
+    for installed in sample(installed(), 1, 18) {
+        let environment = with(&installed, &[OWN, ("OMPI_MCA_mpi_yield_when_idle", "1")]);
+        let outcome = run(&patient(&installed), 3, &["left", "abb"], &environment);
+        assert_eq!(outcome.lines("found rank"), 2, "{installed:?}: {}", outcome.output);
+        assert_eq!(outcome.lines("panicked"), 0, "{}", outcome.output);
     }
 }
 
