@@ -222,17 +222,19 @@ async fn serve_within(
     }
 }
 
-/// The worker for a connection: the one that has the tunnel of the session asked for first, or else the one whose turn it
-/// is. None for a connection that ended. What is found out here decides about nothing but the place: whoever says
-/// something else later is served there as well.
+/// The worker for a connection: the one that has the tunnel of the session asked for first, or else, of those for sessions or
+/// for the portal, the one whose turn it is. None for a connection that ended. What is found out here decides about nothing but
+/// the place: whoever says something else later is served there as well.
 async fn home(app: &App, stream: &TcpStream) -> Option<WorkerId> {
     let mut first = [0; MOST_PEEKED];
     let Ok(said) = tokio::time::timeout(FIRST_WAIT, stream.peek(&mut first)).await else {
-        return Some(app.workers.next());
+        return Some(app.workers.next_for_portal());
     };
     let said = first.get(..said.ok()?).filter(|said| !said.is_empty())?;
-    let known = session_named(said, &app.config.server.apps_domain).and_then(|session| app.tunnels.worker(session));
-    Some(known.unwrap_or_else(|| app.workers.next()))
+    let Some(session) = session_named(said, &app.config.server.apps_domain) else {
+        return Some(app.workers.next_for_portal());
+    };
+    Some(app.tunnels.worker(session).unwrap_or_else(|| app.workers.next_for_session()))
 }
 
 /// The session whose host name is among the first bytes of a connection: in the `Host` header, or with TLS in the client's
@@ -301,6 +303,7 @@ mod tests {
 
     use super::*;
     use crate::testing::TestApp;
+    use crate::workers::Workers;
 
     const SOON: Duration = Duration::from_secs(20);
 
@@ -347,6 +350,26 @@ mod tests {
         assert!(!tracker.is_empty(), "the quiet one is");
         quiet.write_all(ASK).await.unwrap();
         assert!(quiet.read(&mut [0; 4096]).await.unwrap() > 0);
+    }
+
+    #[tokio::test]
+    async fn a_connection_gets_a_worker_of_its_kind() {
+        let test = TestApp::new().await;
+        let (workers, threads) = Workers::start().unwrap();
+        let app = App { workers, ..test.app.clone() };
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+        let session =
+            format!("GET / HTTP/1.1\r\nhost: {}.{}\r\n\r\n", SessionId::generate(), app.config.server.apps_domain);
+        for (said, of_session) in [(ASK, false), (session.as_bytes(), true)] {
+            for _ in 0..=app.workers.count() {
+                let mut client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+                client.write_all(said).await.unwrap();
+                let (stream, _) = listener.accept().await.unwrap();
+                let worker = home(&app, &stream).await.unwrap();
+                assert_eq!(worker.index() < app.workers.for_sessions(), of_session, "{worker:?}");
+            }
+        }
+        threads.end();
     }
 
     #[test]

@@ -5,6 +5,10 @@
 //! from one to the other without leaving the thread. Those that came before the tunnel did, or through a proxy that mixes
 //! sessions, are served where they are. Everything else (reconcilers, accepting, maintenance) runs beside them on the
 //! runtime that started them.
+//!
+//! Sessions and the portal's own pages have workers of their own. A transfer of files moves bytes as long as both sides keep
+//! up, milliseconds at a time, and on one thread with it a keystroke waits for all transfers there; from another thread the
+//! kernel lets it in between (`bench/files` has the figures).
 
 use std::cell::Cell;
 use std::io;
@@ -46,22 +50,24 @@ impl WorkerId {
 /// The workers; cheap to clone.
 #[derive(Clone)]
 pub struct Workers {
+    /// Those for sessions, then as many for the portal.
     handles: Arc<[Handle]>,
-    next: Arc<AtomicUsize>,
+    next_for_session: Arc<AtomicUsize>,
+    next_for_portal: Arc<AtomicUsize>,
 }
 
 impl Workers {
     /// No threads: every connection stays on the runtime it was accepted on.
     pub fn none() -> Self {
-        Self { handles: Arc::new([]), next: Arc::default() }
+        Self { handles: Arc::new([]), next_for_session: Arc::default(), next_for_portal: Arc::default() }
     }
 
-    /// Starts one worker for each CPU. They run until their threads are ended.
+    /// Starts two workers for each CPU: one for sessions, one for the portal. They run until their threads are ended.
     pub fn start() -> io::Result<(Self, Threads)> {
         let count = std::thread::available_parallelism().map_or(1, usize::from);
         let mut started = Threads { end: CancellationToken::new(), threads: Vec::new() };
-        let handles = (0..count).map(|index| started.add(index)).collect::<io::Result<_>>()?;
-        Ok((Self { handles, next: Arc::default() }, started))
+        let handles = (0..2 * count).map(|index| started.add(index)).collect::<io::Result<_>>()?;
+        Ok((Self { handles, ..Self::none() }, started))
     }
 
     /// How many places a connection can be in.
@@ -69,9 +75,21 @@ impl Workers {
         self.handles.len().max(1)
     }
 
-    /// The one whose turn it is.
-    pub(crate) fn next(&self) -> WorkerId {
-        WorkerId(self.next.fetch_add(1, Ordering::Relaxed) % self.count())
+    /// How many of them are for sessions.
+    pub(crate) fn for_sessions(&self) -> usize {
+        self.count().div_ceil(2)
+    }
+
+    /// Of those for sessions, the one whose turn it is.
+    pub(crate) fn next_for_session(&self) -> WorkerId {
+        WorkerId(self.next_for_session.fetch_add(1, Ordering::Relaxed) % self.for_sessions())
+    }
+
+    /// Of those for the portal, the one whose turn it is.
+    pub(crate) fn next_for_portal(&self) -> WorkerId {
+        let of_portal = self.handles.len() / 2;
+        let turn = self.next_for_portal.fetch_add(1, Ordering::Relaxed);
+        WorkerId(turn.checked_rem(of_portal).map_or(0, |turn| self.for_sessions() + turn))
     }
 
     /// Gives a connection to a worker, which runs what `task` makes of it.
@@ -157,7 +175,7 @@ mod tests {
         for _ in 0..=workers.count() {
             let mut client = TcpStream::connect(address).await.unwrap();
             let (stream, _) = listener.accept().await.unwrap();
-            let worker = workers.next();
+            let worker = workers.next_for_session();
             let echo = move |mut stream: TcpStream| async move {
                 assert_eq!(WorkerId::here(), worker);
                 let mut byte = [0];
@@ -171,6 +189,46 @@ mod tests {
             client.read_exact(&mut byte).await.unwrap();
             assert_eq!(&byte, b"x");
         }
+        tracker.close();
+        tracker.wait().await;
+        threads.end();
+    }
+
+    #[tokio::test]
+    async fn what_the_portal_does_holds_up_no_session() {
+        let (workers, threads) = Workers::start().unwrap();
+        let (tracker, listener) = (TaskTracker::new(), TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap());
+        let address = listener.local_addr().unwrap();
+        let (busy, mut is_busy) = tokio::sync::mpsc::unbounded_channel();
+        let mut ends = Vec::new();
+        // A thread of the portal's each, that goes on with nothing else until it is told to.
+        for _ in 0..workers.for_sessions() {
+            let _client = TcpStream::connect(address).await.unwrap();
+            let (stream, _) = listener.accept().await.unwrap();
+            let (end, ended) = std::sync::mpsc::channel::<()>();
+            ends.push(end);
+            let busy = busy.clone();
+            let hold = move |_| async move {
+                busy.send(WorkerId::here()).unwrap();
+                let _ = ended.recv();
+            };
+            workers.hand_over(workers.next_for_portal(), &tracker, stream, hold).unwrap();
+        }
+        let mut held = std::collections::HashSet::new();
+        for _ in 0..workers.for_sessions() {
+            held.insert(is_busy.recv().await.unwrap().index());
+        }
+        assert_eq!(held.len(), workers.for_sessions(), "each took its turn");
+        for _ in 0..workers.for_sessions() {
+            let mut client = TcpStream::connect(address).await.unwrap();
+            let (stream, _) = listener.accept().await.unwrap();
+            let answer = |mut stream: TcpStream| async move { stream.write_all(b"x").await.unwrap() };
+            workers.hand_over(workers.next_for_session(), &tracker, stream, answer).unwrap();
+            let mut byte = [0];
+            let answered = tokio::time::timeout(Duration::from_secs(20), client.read_exact(&mut byte)).await;
+            answered.expect("a session waits for the portal").unwrap();
+        }
+        drop(ends);
         tracker.close();
         tracker.wait().await;
         threads.end();

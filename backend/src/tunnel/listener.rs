@@ -69,7 +69,7 @@ pub fn listen(
                     let (agent_app, acceptor, tracker) = (app.clone(), acceptor.clone(), tracker_inside.clone());
                     let carry = |stream| welcome(agent_app, acceptor, stream, place, tracker);
                     let workers = &app.workers;
-                    if let Err(error) = workers.hand_over(workers.next(), &tracker_inside, stream, carry) {
+                    if let Err(error) = workers.hand_over(workers.next_for_session(), &tracker_inside, stream, carry) {
                         tracing::warn!(%error, "An agent's connection could not be handed over");
                     }
                 }

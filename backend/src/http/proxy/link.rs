@@ -21,7 +21,7 @@ use tokio_util::sync::CancellationToken;
 use super::upstream::ByteStream;
 use crate::services::access::Grant;
 
-/// Connections kept per session, on all threads together.
+/// Connections kept per session, on all threads for sessions together.
 const MAX_IDLE: usize = 256;
 /// How long one is kept.
 const MAX_IDLE_TIME: Duration = Duration::from_secs(15);
@@ -164,7 +164,7 @@ pub(super) struct Pool {
 }
 
 impl Pool {
-    /// One of `count` pools, each on a thread of its own.
+    /// One of `count` pools that share what is kept, each on a thread of its own.
     pub(super) fn one_of(count: usize) -> Self {
         Self { most: (MAX_IDLE / count.max(1)).max(1), idle: Mutex::default() }
     }

@@ -74,8 +74,9 @@ impl Proxy {
     /// A proxy to the apps behind `upstreams`.
     pub fn new(app: App, upstreams: Arc<dyn Upstreams>) -> Self {
         let scheme = if app.config.apps_scheme() == "https" { "https" } else { "http" };
-        let count = app.workers.count();
-        let pools = (0..count).map(|_| Arc::new(Pool::one_of(count))).collect();
+        // Where the portal's connections are, hardly any of a session's is.
+        let (count, sharing) = (app.workers.count(), app.workers.for_sessions());
+        let pools = (0..count).map(|_| Arc::new(Pool::one_of(sharing))).collect();
         let proxy = Self {
             app,
             upstreams,
