@@ -2,8 +2,11 @@
 //!
 //! SLURM's own account cannot tell. By PMIx it kills a whole step as soon as one rank's connection is gone, often before that rank's task has
 //! ended, and `srun` then gives the largest status of all tasks. So the process that waits for the program says how it ended the moment it knows:
-//! a datagram to a socket in the runtime directory, which arrives whatever becomes of its sender. Nothing of it happens before a rank ends, and
-//! nothing at all where it ends well. Who failed first is the agent's to judge, by the time that is in the word: those of other nodes take longer.
+//! a datagram to a socket in the runtime directory, which arrives whatever becomes of its sender. Nothing of it happens before a rank ends. Who
+//! failed first is the agent's to judge, by the time that is in the word: those of other nodes take longer.
+//!
+//! A process that ends lets go of its connections first, and its parent hears of its end last: on a busy machine PMIx has ended the other ranks
+//! by then. So ranks inherit the end of a pipe that nobody writes to: it is let go of with their connections, and that is the time that counts.
 
 use std::io;
 use std::os::unix::net::UnixDatagram;
@@ -21,7 +24,10 @@ const ROOM: Duration = Duration::from_millis(200);
 /// Longest word, bytes.
 const MOST_BYTES: usize = 512;
 
-/// How a rank has ended that has not ended well.
+/// What has been ended by SIGKILL has for its status; so has a step that was told to end.
+pub(crate) const KILLED: u8 = 128 + Signal::SIGKILL as u8;
+
+/// How a rank has ended, or that it is about to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct RankEnd {
@@ -29,11 +35,11 @@ pub(crate) struct RankEnd {
     pub(crate) step: u32,
     /// Which.
     pub(crate) rank: u32,
-    /// Its status, 128 + N if signal N ended it.
-    pub(crate) status: u8,
+    /// Its status, 128 + N if signal N ended it. None as long as it has only let go of what it had, which is the beginning of its end.
+    pub(crate) status: Option<u8>,
     /// Whether it was asked to.
     pub(crate) asked: Asked,
-    /// When that was seen, microseconds since 1970 by its node's clock; at the agent by the agent's.
+    /// When its end began, microseconds since 1970 by its node's clock; at the agent by the agent's.
     pub(crate) at: i64,
 }
 
@@ -107,9 +113,9 @@ impl Teller {
         Self { socket: connect().ok(), step, rank }
     }
 
-    /// Says it; whether it could.
-    pub(crate) fn tell(&self, status: u8, asked: Asked) -> bool {
-        let word = serde_json::to_vec(&RankEnd { step: self.step, rank: self.rank, status, asked, at: now() });
+    /// Says how the rank has ended, or with no status that it is about to; whether it could.
+    pub(crate) fn tell(&self, status: Option<u8>, asked: Asked, at: i64) -> bool {
+        let word = serde_json::to_vec(&RankEnd { step: self.step, rank: self.rank, status, asked, at });
         self.socket.as_ref().zip(word.ok()).is_some_and(|(socket, word)| socket.send(&word).is_ok())
     }
 }
@@ -141,10 +147,10 @@ mod tests {
         let stranger = UnixDatagram::unbound().unwrap();
         stranger.send_to(b"{\"step\": 1}", directory.path().join(ENDS_SOCKET)).unwrap();
         let teller = Teller::new(directory.path(), 7, 3);
-        assert!(teller.tell(137, Asked::No));
+        assert!(teller.tell(Some(137), Asked::No, now()));
         drop(teller);
         let end = receiver.recv().await.unwrap();
-        assert_eq!((end.step, end.rank, end.status, end.asked), (7, 3, 137, Asked::No));
+        assert_eq!((end.step, end.rank, end.status, end.asked), (7, 3, Some(137), Asked::No));
         assert!(end.at <= now() && now() - end.at < 60_000_000, "{}", end.at);
     }
 
@@ -163,7 +169,7 @@ mod tests {
     #[test]
     fn where_nobody_listens_a_rank_knows_that_it_was_not_heard() {
         let directory = tempfile::tempdir().unwrap();
-        assert!(!Teller::new(directory.path(), 7, 3).tell(1, Asked::No));
+        assert!(!Teller::new(directory.path(), 7, 3).tell(Some(1), Asked::No, now()));
     }
 
     #[test]

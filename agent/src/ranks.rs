@@ -15,14 +15,16 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use eirene_steps::Program;
+use nix::fcntl::{FcntlArg, FdFlag, OFlag, fcntl};
 use nix::sys::signal::Signal;
 use serde::{Deserialize, Serialize};
+use tokio::io::AsyncReadExt as _;
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::allocation::repeated;
 use crate::app::RUNTIME;
 use crate::container::{GUARD, Place, Spec, in_container};
-use crate::ends::{Asked, Teller, how};
+use crate::ends::{Asked, Teller, how, now};
 use crate::guard;
 use crate::job::{Environment, JobError, read_exactly};
 use crate::launchers::NODE_RANK;
@@ -36,6 +38,8 @@ const EXIT_NOT_FOUND: u8 = 127;
 const EXIT_NOT_READY: u8 = 126;
 /// What a rank's task ends with that SLURM ends because of another one, whose own status then is the larger: the step's.
 const EXIT_WITH_OTHERS: u8 = 1;
+/// How long a rank's end may take from its beginning, microseconds. A program that has closed what it never opened, and lives, has not begun to end.
+pub(crate) const BEGINNING: i64 = 1_000_000;
 /// How far two deliveries of a signal to a whole step lie apart.
 const SAME: Duration = Duration::from_millis(200);
 /// By this the training runtime knows that a session's agent has started a rank, and that torch's variables are there for others.
@@ -268,7 +272,13 @@ async fn watch(command: Command, kind: Child, teller: &Teller) -> io::Result<End
     // The first is SLURM's, which sends it to the program as well; the second says that the parent is gone.
     let (mut terminate, mut hang_up) = (signal(SignalKind::terminate())?, signal(SignalKind::hangup())?);
     let mut asked = false;
+    let (life, held) = nix::unistd::pipe2(OFlag::O_CLOEXEC)?;
+    // The program inherits it.
+    fcntl(&held, FcntlArg::F_SETFD(FdFlag::empty()))?;
     let mut child = tokio::process::Command::from(command).spawn()?;
+    drop(held);
+    let mut life = tokio::net::unix::pipe::Receiver::from_owned_fd(life)?;
+    let mut let_go = None;
     let pid = child.id().and_then(|id| i32::try_from(id).ok()).map(nix::unistd::Pid::from_raw);
     let tell = |signal| {
         // What warns would be the end of a program that has nothing to say to it. It may have ended in between.
@@ -285,14 +295,28 @@ async fn watch(command: Command, kind: Child, teller: &Teller) -> io::Result<End
                 // The same signal has come, or comes, to this process.
                 let by_signal = status == 128 + Signal::SIGTERM as u8;
                 let mut told = true;
-                if status != 0 && !asked {
-                    told = teller.tell(status, if by_signal { Asked::Perhaps } else { Asked::No });
+                let seen = now();
+                let at = let_go.filter(|let_go| seen - let_go < BEGINNING).unwrap_or(seen);
+                let status_said = Some(status);
+                if status == 0 {
+                    // It is not to be waited for.
+                    told = let_go.is_none() || teller.tell(status_said, Asked::No, at);
+                } else if !asked {
+                    told = teller.tell(status_said, if by_signal { Asked::Perhaps } else { Asked::No }, at);
                 }
                 if by_signal && !asked {
                     asked = tokio::time::timeout(SAME, terminate.recv()).await.is_ok();
-                    told = teller.tell(status, if asked { Asked::Yes } else { Asked::No });
+                    told = teller.tell(status_said, if asked { Asked::Yes } else { Asked::No }, at);
                 }
                 return Ok(End { status, asked, told });
+            }
+            // Nobody writes to it: it is at its end. What ranks start and leave behind holds it, too; then it says nothing.
+            _ = life.read_u8(), if let_go.is_none() && kind == Child::Program => {
+                let at = now();
+                let_go = Some(at);
+                if !asked {
+                    teller.tell(None, Asked::Perhaps, at);
+                }
             }
             _ = interrupt.recv() => tell(Signal::SIGINT),
             _ = user1.recv() => tell(Signal::SIGUSR1),
@@ -410,6 +434,38 @@ mod tests {
         assert!(processes::handles(pid, Signal::SIGUSR1) && !processes::handles(pid, Signal::SIGUSR2));
         nix::sys::signal::kill(pid, Signal::SIGUSR1).unwrap();
         assert_eq!(shell.wait().unwrap().code(), Some(3));
+    }
+
+    #[tokio::test]
+    async fn a_rank_that_lets_go_of_what_it_has_is_told_of_before_it_has_ended() {
+        let directory = tempfile::tempdir().unwrap();
+        let (sender, mut heard) = tokio::sync::mpsc::unbounded_channel();
+        crate::ends::listen(directory.path(), move |end| assert!(sender.send(end).is_ok())).unwrap();
+        let teller = Teller::new(directory.path(), 7, 3);
+        let shell = |script: &str| {
+            let mut shell = Command::new("bash");
+            shell.args(["-c", script]);
+            shell
+        };
+        // It closes all it has as the kernel does, and ends when that was heard.
+        let go = directory.path().join("go");
+        let lets_go = "for fd in /proc/self/fd/*; do fd=${fd##*/}; [ $fd -le 2 ] || eval \"exec $fd>&-\"; done";
+        let waits = format!("until [ -e {} ]; do sleep 0.01; done", go.display());
+        for status in [5, 0] {
+            let hear = async {
+                let first = heard.recv().await.unwrap();
+                std::fs::write(&go, "").unwrap();
+                (first, heard.recv().await.unwrap())
+            };
+            let program = shell(&format!("{lets_go}; {waits}; exit {status}"));
+            let (ended, (first, then)) = tokio::join!(watch(program, Child::Program, &teller), hear);
+            std::fs::remove_file(&go).unwrap();
+            assert_eq!(ended.unwrap().status, status);
+            assert_eq!((first.status, then.status, then.at), (None, Some(status), first.at));
+        }
+        // Whoever stands before the container is not asked.
+        assert_eq!(watch(shell("exit 5"), Child::Task, &teller).await.unwrap().status, 5);
+        assert_eq!(heard.recv().await.unwrap().status, Some(5));
     }
 
     #[tokio::test]

@@ -1,7 +1,7 @@
 //! Who failed first in a step, from what ranks have said of their ends: its status is the step's.
 
-use crate::ends::{Asked, RankEnd, how};
-use crate::ranks::BECAUSE_OF_ANOTHER;
+use crate::ends::{Asked, KILLED, RankEnd, how};
+use crate::ranks::{BECAUSE_OF_ANOTHER, BEGINNING};
 
 /// What is known of the ranks that have not ended well, in the order in which they ended.
 #[derive(Debug, Default)]
@@ -18,7 +18,8 @@ pub(super) struct Account {
 struct Known {
     node: String,
     rank: u32,
-    status: u8,
+    /// None as long as it is only known that its end has begun.
+    status: Option<u8>,
     /// Whether nobody had asked it to end.
     sure: bool,
     at: i64,
@@ -36,7 +37,15 @@ impl Account {
             return;
         }
         let known = self.ends.iter().position(|known| known.rank == end.rank);
+        if let Some(known) = known.map(|at| &mut self.ends[at])
+            && known.status.is_none()
+        {
+            known.status = end.status;
+        }
         match (known, end.asked) {
+            // It has ended well.
+            (Some(at), _) if end.status == Some(0) => drop(self.ends.remove(at)),
+            (None, _) if end.status == Some(0) => {}
             (Some(at), Asked::Yes) if !self.ends[at].sure => drop(self.ends.remove(at)),
             (Some(at), Asked::No) => self.ends[at].sure = true,
             (None, Asked::No | Asked::Perhaps) => {
@@ -60,12 +69,17 @@ impl Account {
 
     /// Whether a rank has failed for reasons of its own: the first may be another one, whose word is on its way.
     pub(super) fn is_failed(&self) -> bool {
-        self.first().is_some_and(|first| first.sure && first.status != BECAUSE_OF_ANOTHER)
+        self.ends.iter().any(|known| known.sure && known.blames_nobody())
+    }
+
+    /// Whether the first is one of which it is not known yet how it ends.
+    pub(super) fn is_awaited(&self) -> bool {
+        self.first().is_some_and(|first| first.status.is_none())
     }
 
     /// Whether it is certain who failed first, and for reasons of its own.
-    pub(super) fn is_settled(&self) -> bool {
-        self.gathered && self.is_failed()
+    fn is_settled(&self) -> bool {
+        self.gathered && self.first().is_some_and(|first| first.sure && first.blames_nobody())
     }
 
     /// The rank that failed first and a sentence on it: once, when it is certain, or with what there is at the `end`.
@@ -74,19 +88,31 @@ impl Account {
             return None;
         }
         let first = self.first()?;
-        let said = (first.rank, format!("rank {} on {} {}", first.rank, first.node, how(first.status)));
-        self.said = Some(first.status);
+        let how =
+            first.status.map_or("was the first to be lost, and ended before it could be told how".to_owned(), how);
+        let said = (first.rank, format!("rank {} on {} {how}", first.rank, first.node));
+        self.said = Some(first.status.unwrap_or(KILLED));
         Some(said)
     }
 
     /// The status of the rank that failed first.
     pub(super) fn status(&self) -> Option<u8> {
-        self.said.or(self.first().map(|first| first.status))
+        self.said.or(self.first().map(|first| first.status.unwrap_or(KILLED)))
     }
 
     /// Who blames another is to blame only where there is no other.
     fn first(&self) -> Option<&Known> {
-        self.ends.iter().find(|known| known.status != BECAUSE_OF_ANOTHER).or(self.ends.first())
+        let failed_at = self.ends.iter().find(|known| known.status.is_some())?.at;
+        // One whose end has only begun counts where it can have been the cause of another's.
+        let counts = |known: &&Known| known.status.is_some() || (0..BEGINNING).contains(&(failed_at - known.at));
+        self.ends.iter().filter(counts).find(|known| known.blames_nobody()).or(self.ends.iter().find(counts))
+    }
+}
+
+impl Known {
+    /// Whether it has ended for reasons of its own, as far as is known.
+    fn blames_nobody(&self) -> bool {
+        self.status != Some(BECAUSE_OF_ANOTHER)
     }
 }
 
@@ -95,7 +121,44 @@ mod tests {
     use super::*;
 
     fn end(rank: u32, status: u8, asked: Asked, at: i64) -> RankEnd {
-        RankEnd { step: 7, rank, status, asked, at }
+        RankEnd { step: 7, rank, status: Some(status), asked, at }
+    }
+
+    fn beginning(rank: u32, at: i64) -> RankEnd {
+        RankEnd { step: 7, rank, status: None, asked: Asked::Perhaps, at }
+    }
+
+    #[test]
+    fn whose_end_began_first_is_the_first_though_it_ended_later_or_was_not_heard_of_again() {
+        for is_heard in [true, false] {
+            let mut account = Account::of(7);
+            account.note("c2".to_owned(), &beginning(3, 1_000));
+            assert!(!account.is_failed() && account.status().is_none(), "nobody has failed");
+            account.note("c1".to_owned(), &end(1, 14, Asked::No, 2_000));
+            account.gathered();
+            assert!(account.is_awaited() && account.sentence(false).is_none());
+            let said = if is_heard {
+                account.note("c2".to_owned(), &end(3, 139, Asked::No, 1_000));
+                account.sentence(false)
+            } else {
+                account.sentence(true)
+            };
+            let (rank, said) = said.unwrap();
+            assert_eq!((rank, account.status()), (3, Some(if is_heard { 139 } else { 137 })));
+            assert_eq!(said.starts_with("rank 3 on c2 was killed by signal SIGSEGV"), is_heard, "{said}");
+        }
+    }
+
+    #[test]
+    fn who_ends_well_or_has_long_closed_what_it_had_is_not_to_blame() {
+        let mut account = Account::of(7);
+        account.note("c1".to_owned(), &beginning(0, 1_000));
+        account.note("c1".to_owned(), &beginning(1, 2_000));
+        account.note("c1".to_owned(), &end(1, 0, Asked::No, 2_000));
+        account.note("c2".to_owned(), &end(2, 0, Asked::No, 2_500));
+        account.note("c2".to_owned(), &end(3, 1, Asked::No, 1_500_000));
+        account.gathered();
+        assert_eq!(account.sentence(false), Some((3, "rank 3 on c2 ended with status 1".to_owned())));
     }
 
     fn account(ends: &[(u32, u8, Asked)]) -> Account {

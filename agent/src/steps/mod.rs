@@ -46,8 +46,6 @@ pub(crate) const STEPS_SOCKET: &str = "steps.sock";
 const WAYS: Duration = Duration::from_secs(10);
 /// How long a step waits for containers that are being started.
 const READY: Duration = Duration::from_mins(1);
-/// What a step that was told to end has for its status: SIGKILL's.
-const EXIT_ENDED: u8 = 128 + Signal::SIGKILL as u8;
 /// How long SLURM may take to end a step it was told to end.
 const END: Duration = Duration::from_secs(40);
 /// How long word of a rank's end may take after SLURM's end of the step.
@@ -301,7 +299,7 @@ impl Steps {
                     // It wants the end, is gone, or talks nonsense.
                     Ok(Some(Word::End) | None) | Err(_) => {
                         self.end(child, step.number).await;
-                        return Ok(Answer::Ended { status: EXIT_ENDED });
+                        return Ok(Answer::Ended { status: ends::KILLED });
                     }
                 },
                 warning = warnings.recv() => if let Ok(signal) = warning {
@@ -411,6 +409,12 @@ impl First {
         while !self.account.is_gathered() {
             self.hear().await;
         }
+        let _ = tokio::time::timeout(WORD, async {
+            while self.account.is_awaited() {
+                self.hear().await;
+            }
+        })
+        .await;
         let sentence = self.account.sentence(true);
         self.say(sentence);
         if let Some(line) = self.line.take() {
