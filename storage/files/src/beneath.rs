@@ -4,7 +4,7 @@
 //! never. What comes out is a [`Place`], a descriptor that can be looked at but not read (`O_PATH`), so that pipes and devices are told by
 //! their kind before anything is opened, and what was looked at is what is opened then: by its descriptor, whatever lies under the name now.
 
-use std::ffi::CString;
+use std::ffi::{CStr, CString};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
@@ -186,6 +186,12 @@ fn look(descriptor: BorrowedFd<'_>, sync: AtFlags) -> Result<Statx, Errno> {
 pub(crate) fn look_at_entry(directory: BorrowedFd<'_>, name: &[u8]) -> Result<Statx, Errno> {
     let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT | AtFlags::STATX_DONT_SYNC;
     statx(directory, name, flags, StatxFlags::BASIC_STATS)
+}
+
+/// As [`look_at_entry`], but only for what it is and what it takes of the disk: of a million entries nothing else is asked.
+pub(crate) fn measure_entry(directory: BorrowedFd<'_>, name: &CStr) -> Result<Statx, Errno> {
+    let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT | AtFlags::STATX_DONT_SYNC;
+    statx(directory, name, flags, StatxFlags::TYPE | StatxFlags::NLINK | StatxFlags::INO | StatxFlags::BLOCKS)
 }
 
 /// What an entry is, as it lies in its directory: a mount is one wherever something is mounted.

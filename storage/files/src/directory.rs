@@ -1,5 +1,6 @@
 //! The names in a directory, read in one go and kept close together: a hundred thousand of them are a few megabytes.
 
+use std::ffi::CStr;
 use std::os::fd::{BorrowedFd, OwnedFd};
 
 use eirene_files_protocol::Code;
@@ -84,5 +85,47 @@ impl Names {
         let place = place as usize;
         let start = if place == 0 { 0 } else { self.ends[place - 1] as usize };
         &self.bytes[start..self.ends[place] as usize]
+    }
+}
+
+/// Some names of a directory by their inodes' numbers, the order in which a file system keeps what is known of them: what is asked of the disk in
+/// that order is read once and in one direction. Its memory is used again and again.
+#[derive(Debug, Default)]
+pub(crate) struct Batch {
+    buffer: Vec<u8>,
+    /// Each with its NUL.
+    bytes: Vec<u8>,
+    /// Inode, beginning and end.
+    names: Vec<(u64, u32, u32)>,
+}
+
+impl Batch {
+    /// Takes the next names of a directory in place of those before; whether there were any.
+    pub(crate) fn read(&mut self, directory: BorrowedFd<'_>) -> Result<bool, Code> {
+        self.bytes.clear();
+        self.names.clear();
+        self.buffer.clear();
+        self.buffer.reserve(BUFFER);
+        let mut entries = RawDir::new(directory, self.buffer.spare_capacity_mut());
+        while let Some(entry) = entries.next() {
+            let entry = entry.map_err(code)?;
+            let name = entry.file_name();
+            if name != c"." && name != c".." {
+                let start = self.bytes.len() as u32;
+                self.bytes.extend_from_slice(name.to_bytes_with_nul());
+                self.names.push((entry.ino(), start, self.bytes.len() as u32));
+            }
+            if entries.is_buffer_empty() && !self.names.is_empty() {
+                break;
+            }
+        }
+        self.names.sort_unstable();
+        Ok(!self.names.is_empty())
+    }
+
+    /// The names.
+    pub(crate) fn names(&self) -> impl Iterator<Item = &CStr> {
+        let name = |(_, start, end): &(u64, u32, u32)| &self.bytes[*start as usize..*end as usize];
+        self.names.iter().map(name).filter_map(|name| CStr::from_bytes_with_nul(name).ok())
     }
 }

@@ -36,7 +36,7 @@ const SHORT_THREADS: usize = 2;
 /// The priority of what nobody waits for. On Linux it is a thread's own, and the disk's scheduler goes by it too.
 const LEAST_PRIORITY: i32 = 19;
 /// The process's data is limited; its threads need little.
-const STACK_BYTES: usize = 512 * 1024;
+pub(crate) const STACK_BYTES: usize = 512 * 1024;
 
 /// What a caller of the library may ask for otherwise; the program takes the default.
 #[derive(Debug, Clone, Copy)]

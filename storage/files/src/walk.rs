@@ -67,11 +67,6 @@ impl<T> Walk<T> {
         Ok(())
     }
 
-    /// How many directories are held.
-    pub(crate) fn depth(&self) -> usize {
-        self.levels.len()
-    }
-
     /// The innermost directory.
     pub(crate) fn here(&mut self) -> Option<&mut Level<T>> {
         self.levels.last_mut()

@@ -3,10 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{create_dir_all, hard_link, write};
 use std::os::unix::fs::{MetadataExt as _, symlink};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use eirene_files_protocol::{
     Answer, Code, EntryKind, Found, KnownDirectory, Measured, Part, Scan, Search, ToFiles, Verb,
 };
+use rustix::fs::{CWD, RenameFlags, renameat_with};
 
 use crate::ask::{scan, search};
 use crate::bench::{Heard, Portal, Way, World, relative};
@@ -171,4 +173,111 @@ fn a_scan_is_cancelled_and_holds_up_nobody() {
     let cancelled = begun.iter().filter(|number| portal.finish(**number, None).code() == Some(Code::Cancelled)).count();
     assert!(cancelled >= 18, "one runs at a time, the others wait: {cancelled}");
     assert_eq!(portal.ask(Verb::Scan(scan(b""))).walked().entries, 300 * 24);
+}
+
+#[test]
+fn each_sum_of_a_scan_comes_after_those_in_it_and_is_theirs_together() {
+    let world = World::new();
+    tree(&world);
+    std::fs::remove_file(world.at("d1/again")).unwrap();
+    for directory in 0..200 {
+        create_dir_all(world.at(format!("many/{directory}/in"))).unwrap();
+        write(world.at(format!("many/{directory}/in/file")), "x").unwrap();
+    }
+    let mut portal = world.portal(Way::Library);
+    for _ in 0..20 {
+        let heard = portal.ask(Verb::Scan(scan(b"")));
+        let mut sums: BTreeMap<Vec<u8>, (u64, u64)> = BTreeMap::new();
+        let mut said = 0;
+        for part in &heard.parts {
+            let Part::Measured(measured) = part else { panic!("{part:?}") };
+            for one in measured.iter().filter(|one| one.directory.path.components().count() <= 4) {
+                let below = sums.remove(one.directory.path.as_bytes()).unwrap_or_default();
+                // What lies deeper than what is always said is in its sum alone.
+                if one.directory.path.components().count() < 4 {
+                    let own = (one.own_bytes, one.own_entries);
+                    assert_eq!((one.bytes, one.entries), (below.0 + own.0, below.1 + own.1), "{one:?}");
+                }
+                if let Some((above, _)) = one.directory.path.split_last() {
+                    let sum = sums.entry(above.as_bytes().to_vec()).or_default();
+                    *sum = (sum.0 + one.bytes, sum.1 + one.entries);
+                }
+                said += 1;
+            }
+        }
+        assert_eq!(said, 1 + 10 * 4 + 1 + 2 * 200, "the top, ten with four levels each, and many");
+        assert_eq!(sums, BTreeMap::new(), "each comes once, after all in it");
+    }
+}
+
+#[test]
+fn a_directory_that_is_exchanged_while_it_is_measured_leads_a_scan_nowhere() {
+    let world = World::new();
+    for directory in ["tree/place", "tree/other"] {
+        create_dir_all(world.at(directory)).unwrap();
+    }
+    for file in 0..50 {
+        write(world.at(format!("tree/place/{file}")), "harmless").unwrap();
+    }
+    for file in 0..100 {
+        write(world.path(&format!("outside/{file}")), "not to be counted").unwrap();
+    }
+    symlink("../../outside", world.at("tree/link")).unwrap();
+    let mut portal = world.portal(Way::Library);
+    let (place, link) = (world.at("tree/place"), world.at("tree/link"));
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !over.load(Ordering::Relaxed) {
+                renameat_with(CWD, &place, CWD, &link, RenameFlags::EXCHANGE).unwrap();
+            }
+        });
+        let (mut rounds, mut met) = (0, 0);
+        // What was a directory and is a link once it is gone into has to be met, or nothing was tried.
+        while rounds < 500 || met == 0 {
+            rounds += 1;
+            assert!(rounds < 100_000, "the race was not met");
+            let walked = portal.ask(Verb::Scan(scan(b"tree"))).walked();
+            // Exchanged while the names are read, the directory may be met under both.
+            assert!(walked.entries <= 3 + 2 * 50, "{walked:?}");
+            met += walked.skipped_in_all;
+        }
+        over.store(true, Ordering::Relaxed);
+    });
+}
+
+#[test]
+fn both_threads_of_a_scan_have_the_least_priority() {
+    let world = World::new();
+    for directory in 0..300 {
+        create_dir_all(world.at(format!("{directory}/a"))).unwrap();
+    }
+    world.hand_over(Way::Program);
+    let mut portal = world.portal(Way::Program);
+    let tasks = format!("/proc/{}/task", portal.child.as_ref().unwrap().id());
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let seen = scope.spawn(|| {
+            let mut seen = BTreeSet::new();
+            while !over.load(Ordering::Relaxed) {
+                for task in std::fs::read_dir(&tasks).unwrap().flatten() {
+                    // It may have ended.
+                    let Ok(stat) = std::fs::read_to_string(task.path().join("stat")) else { continue };
+                    let (name, fields) = stat.rsplit_once(") ").unwrap();
+                    let nice: i32 = fields.split(' ').nth(16).unwrap().parse().unwrap();
+                    if name.ends_with("(scan") && seen.insert(nice) {
+                        over.store(true, Ordering::Relaxed);
+                    }
+                }
+            }
+            seen
+        });
+        let mut rounds = 0;
+        while !over.load(Ordering::Relaxed) {
+            rounds += 1;
+            assert!(rounds < 10_000, "no second thread was seen");
+            assert_eq!(portal.ask(Verb::Scan(scan(b""))).walked().entries, 600);
+        }
+        assert_eq!(seen.join().unwrap(), BTreeSet::from([19]));
+    });
 }
