@@ -45,7 +45,7 @@ async fn mine(app: &App, signed_in: &SignedIn) -> Result<Vec<SpaceView>, AppErro
 pub(crate) async fn page(State(app): State<App>, signed_in: SignedIn, Path(text): Path<String>) -> Shown {
     let (seen, space, history) = one(&app, &signed_in, &text).await?;
     let layout = layout(&signed_in, Place::Spaces, &space.title).live("/live/events", REFRESH_S);
-    let details = details(words(), &seen.space, signed_in.actor.user.id);
+    let details = details(words(), &seen, signed_in.actor.user.id);
     Ok(show(&SpacePage { layout, space, history, details })?.into_response())
 }
 

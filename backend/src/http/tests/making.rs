@@ -23,6 +23,8 @@ async fn a_space_is_wished_for_changed_taken_away_and_brought_back() {
         server.test.app.making.step(&space).await.unwrap();
     }
     let path = "/api/v1/spaces/stars";
+    let made = server.portal(Ask::get(path).bearer(&admin)).await.json();
+    assert_eq!((&made["state"], &made["mounted_at"]), (&"present".into(), &"/project/stars".into()));
     let (status, changed) = send("PATCH", path, json!({"title": "Stars", "hint": "small_files"})).await;
     assert_eq!((status, &changed["title"], &changed["hint"]), (200, &"Stars".into(), &"small_files".into()));
     assert_eq!(changed["expires_at"], "2027-01-01T00:00:00Z", "what is left out stays");

@@ -51,6 +51,10 @@ pub struct SpaceView {
     usage: Option<UsageView>,
     /// How it grows.
     trend: TrendView,
+    /// Where sessions see it while it is there. Absent where they do not, and of homes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false, example = "/project/stars")]
+    mounted_at: Option<String>,
     /// When it expires.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = String, format = DateTime, nullable = false, required = false)]
@@ -192,7 +196,7 @@ impl From<PolicyReport> for PolicyView {
 
 impl From<SpaceSeen> for SpaceView {
     fn from(seen: SpaceSeen) -> Self {
-        let SpaceSeen { space, seen, trend, .. } = seen;
+        let SpaceSeen { space, seen, trend, mounted_at, .. } = seen;
         let (owner, group) = match &space.owner {
             SpaceOwner::Person { name, .. } => (Some(name.to_string()), None),
             SpaceOwner::Group(group) => (None, Some(group.to_string())),
@@ -212,6 +216,7 @@ impl From<SpaceSeen> for SpaceView {
             hint: space.hint,
             usage: seen.map(UsageView::from),
             trend: TrendView::from(trend),
+            mounted_at: mounted_at.map(|path| path.to_string_lossy().into_owned()),
             expires_at: space.expires_at,
             retired_at: space.retired_at,
             remove_after: space.remove_after,

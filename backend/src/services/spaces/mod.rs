@@ -42,7 +42,7 @@ use super::actor::Actor;
 use super::events::{EventKind, Events};
 use super::storage::Storage;
 use super::storage::snapshot::{Trouble, TroubleKind};
-use crate::config::{Config, Per};
+use crate::config::{Config, Per, Root};
 use crate::error::AppError;
 
 const DAY: SignedDuration = SignedDuration::from_hours(24);
@@ -67,6 +67,7 @@ struct Inner {
     thresholds: Thresholds,
     /// Roots of which everybody has one space at most.
     personal: Vec<RootName>,
+    roots: Vec<Root>,
     show: Show,
 }
 
@@ -100,6 +101,8 @@ pub struct SpaceSeen {
     pub trend: Trend,
     /// How full it is by what it uses itself, whatever the file system has left for everybody.
     pub own_level: Level,
+    /// Where sessions see it while it is there; none where they do not, and of a home, which is where its person has it everywhere.
+    pub mounted_at: Option<PathBuf>,
 }
 
 /// What may keep an app from starting, because it writes into the home when it does.
@@ -124,6 +127,7 @@ impl Spaces {
             groups: KnownGroups::new(groups, Arc::clone(&clock)),
             thresholds: Thresholds { used: config.spaces.warn_percent, free: config.storage.near_full_percent },
             personal: personal.map(|root| root.name.clone()).collect(),
+            roots: config.spaces.roots.clone(),
             db,
             clock,
             events,
@@ -383,7 +387,9 @@ impl Spaces {
             Some(Limit::Unlimited) | None => None,
         };
         let own_level = seen.map_or(Level::Unknown, |seen| self.own_level(&seen.usage));
-        Ok(SpaceSeen { trend: trend(&samples, limit, now), space, seen, own_level })
+        let root = self.inner.roots.iter().find(|root| root.name == space.root);
+        let mounted_at = root.and_then(|root| root.seen_at(&space));
+        Ok(SpaceSeen { trend: trend(&samples, limit, now), space, seen, own_level, mounted_at })
     }
 
     /// Spaces that are to be looked at, by name, from after the name `cursor` on.

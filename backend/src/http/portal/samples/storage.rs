@@ -1,5 +1,6 @@
 //! Spaces, what takes their room, and the admins' storage.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use eirene_core::account::Role;
@@ -8,9 +9,9 @@ use eirene_core::storage::{
     Bytes, Consistency, DefaultQuota, Files, Known, Limit, Partial, Pool, PoolId, Reach, Role as TargetRole, Room,
     Target, TargetId, Why,
 };
-use eirene_core::{Space, SpaceId, SpaceKind, SpaceOwner, SpaceState, UserId};
+use eirene_core::{Reason, Space, SpaceId, SpaceKind, SpaceOwner, SpaceState, UserId};
 use eirene_files_protocol::RelativePath;
-use eirene_words::words;
+use eirene_words::{say_with, words};
 use jiff::SignedDuration;
 
 use super::{Result, Samples};
@@ -40,12 +41,14 @@ impl Samples {
             self.add(name, &SpacesPage { layout: layout.live("/live/events", 60), spaces })?;
         }
         let history = HistoryView::new(words(), &self.samples());
-        for (at, name) in [(0, "space"), (2, "space-silent"), (3, "space-group")] {
+        for (at, name) in
+            [(0, "space"), (2, "space-silent"), (3, "space-group"), (5, "space-not-made"), (6, "space-retired")]
+        {
             let page = SpacePage {
                 layout: self.layout(Place::Spaces, &views[at].title, Role::Researcher)?.live("/live/events", 60),
                 space: views[at].clone(),
                 history: history.clone().filter(|_| at != 2),
-                details: details(words(), &all[at].space, UserId::generate()),
+                details: details(words(), &all[at], UserId::generate()),
             };
             self.add(name, &page)?;
         }
@@ -201,6 +204,7 @@ impl Samples {
             seen: usage.map(|usage| SeenUsage { usage, level, told: Level::Ok, seen_at: self.now }),
             trend,
             own_level,
+            mounted_at: Some(PathBuf::from("/project/physics")),
         };
         let home = self.space("home-ada", "Home", SpaceKind::Home, Self::ada()?)?;
         let full = Space {
@@ -222,12 +226,27 @@ impl Samples {
             state: SpaceState::Wanted,
             ..self.space("new-project", "New", SpaceKind::Project, SpaceOwner::Group("new".parse()?))?
         };
+        let reason = Reason::new("not_made", say_with("space.not_made", &[("said", "<b>no such</b> group")]));
+        let not_made = Space {
+            state: SpaceState::Wanted,
+            reason: Some(reason),
+            ..self.space("not-made", "Not made", SpaceKind::Project, SpaceOwner::Group("nobody".parse()?))?
+        };
+        let retired = Space {
+            state: SpaceState::Retired,
+            desired: SpaceDesired::Retired,
+            retired_at: Some(self.now),
+            remove_after: Some(self.now + SignedDuration::from_hours(24 * 30)),
+            ..self.space("old-project", "Old", SpaceKind::Project, SpaceOwner::Group("physics".parse()?))?
+        };
         Ok(vec![
             seen(home, Some(usage(Some(42 * GIB), Some(Limit::At(50 * GIB)))), Level::Critical, Level::Warning, grows),
             seen(full, Some(usage(Some(101 * GIB), Some(Limit::At(100 * GIB)))), Level::Full, Level::Full, nothing),
             seen(data, Some(silent), Level::Unknown, Level::Unknown, nothing),
             seen(physics, Some(group), Level::Ok, Level::Ok, Trend { bytes_per_day: Some(0), ..nothing }),
             seen(wanted, None, Level::Unknown, Level::Unknown, nothing),
+            seen(not_made, None, Level::Unknown, Level::Unknown, nothing),
+            seen(retired, None, Level::Unknown, Level::Unknown, nothing),
         ])
     }
 

@@ -15,6 +15,7 @@ pub(crate) mod shown;
 pub(crate) mod simple;
 pub(crate) mod sizes;
 pub(crate) mod space;
+pub(crate) mod standing;
 pub(crate) mod start;
 pub(crate) mod storage;
 

@@ -10,6 +10,7 @@ use serde::Serialize;
 use super::format::{self, Time};
 use super::layout::{Layout, Tone};
 use super::session::Chip;
+use super::standing::Standing;
 use crate::http::portal::pages::Page;
 use crate::services::spaces::SpaceSeen;
 use crate::services::spaces::trend::Trend;
@@ -53,6 +54,12 @@ pub(crate) struct SpaceView {
     pub(crate) chip: Option<Chip>,
     /// What is used; empty before the first look.
     pub(crate) meters: Vec<Meter>,
+    /// What becomes of it, where it is not simply there.
+    pub(crate) state: Option<Chip>,
+    /// The same in a sentence; empty likewise.
+    pub(crate) standing: String,
+    /// Where sessions see it; empty where they do not.
+    pub(crate) mounted_at: String,
     /// What else is to be said of the numbers, a sentence each.
     pub(crate) remarks: Vec<String>,
     /// How it grows, a sentence each.
@@ -68,7 +75,7 @@ pub(crate) struct SpaceView {
 impl SpaceView {
     /// Shows `seen`; `may_open` says whether whoever looks may also see what is in it.
     pub(crate) fn new(words: &Words, seen: &SpaceSeen, may_open: bool) -> Self {
-        let SpaceSeen { space, seen: look, trend, own_level } = seen;
+        let SpaceSeen { space, seen: look, trend, own_level, mounted_at } = seen;
         let href = format!("/spaces/{}", space.name);
         let may_open = may_open && space.state == SpaceState::Present;
         let below = |what: &str| if may_open { format!("{href}/{what}") } else { String::new() };
@@ -82,10 +89,18 @@ impl SpaceView {
             href,
             chip: look.map(|look| level_chip(words, look.level)),
             meters: usage.map(|usage| meters(words, &usage, *own_level)).unwrap_or_default(),
-            remarks: remarks(words, look.as_ref(), *own_level),
+            state: Standing::of(space).chip(words),
+            standing: Standing::of(space).sentence(words, space),
+            mounted_at: mounted_at.as_ref().map(|path| path.to_string_lossy().into_owned()).unwrap_or_default(),
+            remarks: match (look, space.state) {
+                // What is not there has not been looked at, and that says nothing.
+                (None, SpaceState::Wanted | SpaceState::Retired | SpaceState::Gone) => Vec::new(),
+                (look, _) => remarks(words, look.as_ref(), *own_level),
+            },
             trend: if usage.is_some_and(|usage| counts(&usage)) { trend_words(words, *trend) } else { Vec::new() },
             expires: space
                 .expires_at
+                .filter(|_| matches!(space.state, SpaceState::Present | SpaceState::Wanted))
                 .map(|at| words.fill("my_spaces.expires", &[("date", &date(at))]))
                 .unwrap_or_default(),
             doubt: doubt(words, space),
@@ -213,7 +228,7 @@ fn trend_words(words: &Words, trend: Trend) -> Vec<String> {
 }
 
 /// A day, for people; the hour would say more than is known.
-fn date(at: Timestamp) -> String {
+pub(crate) fn date(at: Timestamp) -> String {
     at.strftime("%-d %B %Y").to_string()
 }
 
@@ -235,7 +250,8 @@ pub(crate) struct Fact {
 }
 
 /// What else there is to know of a space; `me` is whoever looks.
-pub(crate) fn details(words: &Words, space: &Space, me: UserId) -> Vec<Fact> {
+pub(crate) fn details(words: &Words, seen: &SpaceSeen, me: UserId) -> Vec<Fact> {
+    let space = &seen.space;
     let owner = match &space.owner {
         SpaceOwner::Person { id, .. } if *id == me => words.get("my_spaces.owner_you"),
         SpaceOwner::Person { name, .. } => words.fill("my_spaces.owner_person", &[("name", name.as_str())]),
@@ -247,27 +263,30 @@ pub(crate) fn details(words: &Words, space: &Space, me: UserId) -> Vec<Fact> {
         StripeHint::SmallFiles => Some("my_spaces.hint_small_files"),
         StripeHint::LargeSequential => Some("my_spaces.hint_large_sequential"),
     };
-    let state = match space.state {
-        SpaceState::Wanted => Some("my_spaces.state_wanted"),
-        SpaceState::Retired => Some("my_spaces.state_retired"),
-        SpaceState::Present | SpaceState::Gone => None,
-    };
     let may = if space.writable && space.owner != SpaceOwner::Everybody {
         "my_spaces.may_write"
     } else {
         "my_spaces.may_read"
     };
-    let mounted = (space.kind == SpaceKind::Home).then_some("my_spaces.mounted_home");
+    let mounted = match &seen.mounted_at {
+        Some(path) => path.to_string_lossy().into_owned(),
+        None if space.kind == SpaceKind::Home => words.get("my_spaces.mounted_home"),
+        None => words.get("my_spaces.mounted_nowhere"),
+    };
     let fact = |label: &str, value: String| Fact { label: words.get(label), value };
+    let day = |label: &str, at: Option<Timestamp>| at.map(|at| fact(label, date(at)));
     let maybe = |label: &str, key: Option<&str>| key.map(|key| fact(label, words.get(key)));
     [
         Some(fact("my_spaces.name", space.name.to_string())),
         Some(fact("my_spaces.kind", kind(words, space.kind))),
         Some(fact("my_spaces.owner", owner)),
         Some(fact("my_spaces.may", words.get(may))),
-        maybe("my_spaces.mounted", mounted),
+        Some(fact("my_spaces.mounted", mounted)),
         maybe("my_spaces.hint", hint),
-        maybe("my_spaces.state", state),
+        Standing::of(space).chip(words).map(|chip| fact("my_spaces.state", chip.label)),
+        day("my_spaces.ends", space.expires_at),
+        day("my_spaces.taken_away", space.retired_at),
+        day("my_spaces.kept_until", space.remove_after),
         Some(fact("my_spaces.since", date(space.created_at))),
     ]
     .into_iter()
@@ -459,6 +478,7 @@ mod tests {
             seen: usage.map(|usage| SeenUsage { usage, level, told: Level::Ok, seen_at: start_time() }),
             trend: Trend { bytes_per_day: None, full_at: None, days: 0 },
             own_level,
+            mounted_at: None,
         }
     }
 
