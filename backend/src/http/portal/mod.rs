@@ -93,6 +93,10 @@ impl Done {
             "deleting" => "notice.deleting",
             "permissions" => "notice.permissions",
             "permissions_below" => "notice.permissions_below",
+            "space_wished" => "notice.space_wished",
+            "space_changed" => "notice.space_changed",
+            "space_retiring" => "notice.space_retiring",
+            "space_restoring" => "notice.space_restoring",
             _ => return None,
         };
         Some(Notice { tone: Tone::Good, text: words().get(key) })
@@ -210,5 +214,13 @@ listed_routes! {
     GET "/fragments/admin/runs" => admin::runs::fragment;
     GET "/admin/nodes" => admin::nodes::page;
     GET "/admin/storage" => admin::storage::page;
+    GET "/admin/storage/spaces" => admin::spaces::page;
+    POST "/admin/storage/spaces" => admin::spaces::make;
+    GET "/admin/storage/spaces/{space}" => admin::spaces::one;
+    POST "/admin/storage/spaces/{space}" => admin::spaces::change;
+    GET "/admin/storage/spaces/{space}/retire" => admin::spaces::retire_page;
+    POST "/admin/storage/spaces/{space}/retire" => admin::spaces::retire;
+    POST "/admin/storage/spaces/{space}/restore" => admin::spaces::restore;
+    GET "/admin/storage/spaces/{space}/policy" => admin::spaces::policy;
     GET "/admin/audit" => admin::audit::page;
 }

@@ -16,6 +16,7 @@ mod routes;
 mod runs;
 mod scans;
 mod sockets;
+mod space_pages;
 mod spaces;
 mod storage;
 mod uploads;

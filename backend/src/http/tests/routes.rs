@@ -132,6 +132,15 @@ const TABLE: &[(&str, &str, [u16; 4])] = &[
     ("GET", "/fragments/admin/runs", [303, 404, 404, 200]),
     ("GET", "/admin/nodes", [303, 404, 404, 200]),
     ("GET", "/admin/storage", [303, 404, 404, 200]),
+    // Everybody's spaces; the one in the path is ada's home, which nobody changes here.
+    ("GET", "/admin/storage/spaces", [303, 404, 404, 200]),
+    ("POST", "/admin/storage/spaces", [401, 404, 404, 422]),
+    ("GET", "/admin/storage/spaces/{space}", [303, 404, 404, 200]),
+    ("POST", "/admin/storage/spaces/{space}", [401, 404, 404, 422]),
+    ("GET", "/admin/storage/spaces/{space}/retire", [303, 404, 404, 409]),
+    ("POST", "/admin/storage/spaces/{space}/retire", [401, 404, 404, 409]),
+    ("POST", "/admin/storage/spaces/{space}/restore", [401, 404, 404, 409]),
+    ("GET", "/admin/storage/spaces/{space}/policy", [303, 404, 404, 200]),
     ("GET", "/admin/audit", [303, 404, 404, 200]),
     // The API.
     ("GET", "/api/v1/me", [401, 200, 200, 200]),

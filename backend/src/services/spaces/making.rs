@@ -125,6 +125,11 @@ impl Making {
         Self { inner: Arc::new(parts), config: Arc::clone(config) }
     }
 
+    /// The roots that spaces can lie in.
+    pub fn roots(&self) -> &[Root] {
+        &self.config.spaces.roots
+    }
+
     fn root(&self, name: &RootName) -> Option<&Root> {
         self.config.spaces.roots.iter().find(|root| root.name == *name)
     }

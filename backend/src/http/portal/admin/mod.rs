@@ -5,6 +5,7 @@ pub(crate) mod nodes;
 pub(crate) mod people;
 pub(crate) mod runs;
 pub(crate) mod sessions;
+pub(crate) mod spaces;
 pub(crate) mod storage;
 
 /// Text as a part of a query: everything but letters, digits and `-._~` as `%XX`.

@@ -4,6 +4,7 @@
 mod account;
 mod admin;
 mod files;
+mod managing;
 mod runs;
 mod sessions;
 mod starting;
@@ -73,6 +74,7 @@ impl Samples {
         self.spaces()?;
         self.sizes()?;
         self.storage()?;
+        self.managing()?;
         self.account()?;
         self.files()?;
         self.admin()?;

@@ -8,6 +8,7 @@ pub(crate) mod cluster;
 pub(crate) mod files;
 pub(crate) mod format;
 pub(crate) mod layout;
+pub(crate) mod managing;
 pub(crate) mod presets;
 pub(crate) mod run;
 pub(crate) mod session;

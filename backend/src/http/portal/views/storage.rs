@@ -247,26 +247,35 @@ fn limited<T: Copy>(words: &Words, limit: Known<Limit<T>>, shown: impl Fn(T) -> 
     }
 }
 
-fn of_space(words: &Words, space: &Space, seen: &SeenUsage) -> UseView {
+/// What a space uses, of what, or why that is not known.
+pub(super) fn used(words: &Words, seen: &SeenUsage) -> String {
     let usage = seen.usage;
     let size = |bytes: Bytes| format::bytes(words, bytes.0);
-    let used = match (usage.used_bytes, usage.limit_bytes, usage.missing) {
+    match (usage.used_bytes, usage.limit_bytes, usage.missing) {
         (Some(used), Some(Limit::At(most)), _) => {
             words.fill("my_spaces.used_of", &[("used", &size(used)), ("limit", &size(most))])
         }
         (Some(used), ..) => size(used),
         (None, _, Some(missing)) => why(words, missing),
         (None, _, None) => words.get("my_spaces.silent"),
-    };
+    }
+}
+
+/// Whose a space is.
+pub(super) fn owner(words: &Words, space: &Space) -> String {
+    match &space.owner {
+        SpaceOwner::Person { name, .. } => name.to_string(),
+        SpaceOwner::Group(group) => words.fill("storage_page.group", &[("name", group.as_str())]),
+        SpaceOwner::Everybody => words.get("storage_page.everybody"),
+    }
+}
+
+fn of_space(words: &Words, space: &Space, seen: &SeenUsage) -> UseView {
     UseView {
         href: format!("/spaces/{}", space.name),
         name: space.name.to_string(),
-        owner: match &space.owner {
-            SpaceOwner::Person { name, .. } => name.to_string(),
-            SpaceOwner::Group(group) => words.fill("storage_page.group", &[("name", group.as_str())]),
-            SpaceOwner::Everybody => words.get("storage_page.everybody"),
-        },
+        owner: owner(words, space),
         chip: level_chip(words, seen.level),
-        used,
+        used: used(words, seen),
     }
 }

@@ -1,0 +1,295 @@
+//! Everybody's spaces: the list, making one, changing it, taking it away and bringing it back, and what its policy would do.
+
+use std::str::FromStr;
+
+use axum::extract::{Query, State};
+use axum::http::StatusCode;
+use axum::response::{IntoResponse as _, Redirect};
+use eirene_core::{NameError, SpaceKind, SpaceName};
+use eirene_words::say;
+use jiff::civil::Date;
+use jiff::tz::TimeZone;
+use jiff::{SignedDuration, Timestamp};
+use serde::Deserialize;
+
+use super::encode;
+use crate::app::App;
+use crate::error::{AppError, FieldError};
+use crate::http::extract::{AdminForm, Id, SignedIn, SignedInAdmin};
+use crate::http::portal::login::Nothing;
+use crate::http::portal::views::layout::Place;
+use crate::http::portal::views::managing::{
+    ManagedPage, ManagingPage, PolicyPage, PolicyShown, RowView, SpaceForm, day, href,
+};
+use crate::http::portal::views::simple::ConfirmPage;
+use crate::http::portal::views::space::date;
+use crate::http::portal::views::{Field, FormError};
+use crate::http::portal::{Done, Shown, layout, now, show, show_as, words};
+use crate::services::spaces::SpaceSeen;
+use crate::services::spaces::making::{ChangeSpace, End, NewSpace};
+
+/// Spaces on one page.
+const PAGE: u32 = 50;
+const DAY: SignedDuration = SignedDuration::from_hours(24);
+
+/// Which part of the list.
+#[derive(Deserialize)]
+pub(crate) struct Part {
+    cursor: Option<String>,
+    #[serde(flatten)]
+    done: Done,
+}
+
+/// The form that makes a space. What is left empty is not said.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Wish {
+    root: String,
+    name: String,
+    title: String,
+    owner: String,
+    group: String,
+    hint: String,
+    expires_at: String,
+}
+
+/// The form that changes one.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Change {
+    title: String,
+    hint: String,
+    expires_at: String,
+}
+
+/// Reads a form's fields and keeps all that is wrong with them, not the first alone.
+#[derive(Default)]
+struct Reader {
+    errors: Vec<FieldError>,
+}
+
+impl Reader {
+    /// What is there; none for an empty field, or one that is wrong.
+    fn some<T: FromStr<Err = NameError>>(&mut self, field: &'static str, text: &str) -> Option<T> {
+        let text = text.trim();
+        if text.is_empty() {
+            return None;
+        }
+        text.parse().map_err(|error| self.errors.push(FieldError::no_name(field, error))).ok()
+    }
+
+    /// The same of a field that may not be empty.
+    fn one<T: FromStr<Err = NameError>>(&mut self, field: &'static str, text: &str) -> Option<T> {
+        if text.trim().is_empty() {
+            self.errors.push(FieldError::new(field, say("wrong.missing_field")));
+        }
+        self.some(field, text)
+    }
+
+    /// The beginning of a day; none for an empty field, or one that is wrong.
+    fn day(&mut self, text: &str) -> Option<Timestamp> {
+        let text = text.trim();
+        if text.is_empty() {
+            return None;
+        }
+        let day = text.parse::<Date>().and_then(|day| day.to_zoned(TimeZone::UTC));
+        if day.is_err() {
+            self.errors.push(FieldError::new("expires_at", say("wrong.day")));
+        }
+        day.ok().map(|day| day.timestamp())
+    }
+
+    /// What was read, unless something was wrong with it.
+    fn done<T>(self, read: Option<T>) -> Result<T, AppError> {
+        match read {
+            Some(read) if self.errors.is_empty() => Ok(read),
+            _ => Err(AppError::Invalid(self.errors)),
+        }
+    }
+}
+
+/// What a form shows of an error; gives back what is no fault of the form.
+fn of_form(error: AppError, conflict_at: &'static str) -> Result<Vec<FormError>, AppError> {
+    let errors = match error {
+        AppError::Invalid(errors) => errors,
+        AppError::Conflict { code: "conflict", text } => vec![FieldError::new(conflict_at, text)],
+        error => return Err(error),
+    };
+    Ok(errors.iter().map(|error| FormError::from_service(words(), error)).collect())
+}
+
+async fn list(app: &App, me: &SignedIn, cursor: Option<String>, form: SpaceForm) -> Result<ManagingPage, AppError> {
+    let page = app.spaces.all(&me.actor, cursor, PAGE).await?;
+    Ok(ManagingPage {
+        layout: layout(me, Place::Storage, &words().get("spaces_admin.title")),
+        spaces: page.items.iter().map(|seen| RowView::new(words(), seen)).collect(),
+        next_href: page
+            .next
+            .map(|cursor| format!("/admin/storage/spaces?cursor={}", encode(&cursor)))
+            .unwrap_or_default(),
+        form,
+    })
+}
+
+/// `GET /admin/storage/spaces`
+pub(crate) async fn page(State(app): State<App>, SignedInAdmin(me): SignedInAdmin, Query(part): Query<Part>) -> Shown {
+    let form = SpaceForm::empty(words(), app.making.roots());
+    let mut page = list(&app, &me, part.cursor, form).await?;
+    page.layout = page.layout.with_notice(part.done.notice());
+    Ok(show(&page)?.into_response())
+}
+
+fn read_wish(wish: &Wish) -> Result<NewSpace, AppError> {
+    let mut reader = Reader::default();
+    let root = reader.one("root", &wish.root);
+    let (name, title) = (reader.some("name", &wish.name), reader.some("title", &wish.title));
+    let (owner, group) = (reader.some("owner", &wish.owner), reader.some("group", &wish.group));
+    let (hint, expires_at) = (reader.some("hint", &wish.hint), reader.day(&wish.expires_at));
+    reader.done(root.map(|root| NewSpace { root, name, title, owner, group, hint, expires_at }))
+}
+
+/// `POST /admin/storage/spaces`: has a space made.
+pub(crate) async fn make(State(app): State<App>, AdminForm(me, wish): AdminForm<Wish>) -> Shown {
+    let made = async { app.making.create(&me.actor, read_wish(&wish)?).await };
+    let errors = match made.await {
+        Ok(space) => {
+            let to = format!("/admin/storage/spaces/{}?done=space_wished", space.name);
+            return Ok(Redirect::to(&to).into_response());
+        }
+        Err(error) => of_form(error, "name")?,
+    };
+    let mut form = SpaceForm::empty(words(), app.making.roots());
+    for choice in &mut form.roots {
+        choice.selected = choice.value == wish.root;
+    }
+    for choice in &mut form.hints {
+        choice.selected = choice.value == wish.hint;
+    }
+    form.name = Field::new(wish.name);
+    form.title = Field::new(wish.title);
+    form.owner = Field::new(wish.owner);
+    form.group = Field::new(wish.group);
+    form.expires_at = Field::new(wish.expires_at);
+    show_as(StatusCode::UNPROCESSABLE_ENTITY, &list(&app, &me, None, form.refused(errors)).await?)
+}
+
+/// What taking a space away means, with the day until which it can be undone at least.
+fn retire_text(app: &App, seen: &SpaceSeen) -> String {
+    let root = app.making.roots().iter().find(|root| root.name == seen.space.root);
+    let until = root.and_then(|root| now(app).checked_add(DAY * i32::try_from(root.grace_days).ok()?).ok());
+    match until {
+        Some(until) => words().fill("spaces_admin.retire_text", &[("until", &date(until))]),
+        // Its root is not configured any more: nothing removes it.
+        None => words().get("spaces_admin.retire_text_no_root"),
+    }
+}
+
+fn managed(app: &App, me: &SignedIn, seen: &SpaceSeen, form: SpaceForm) -> ManagedPage {
+    let layout = layout(me, Place::Storage, seen.space.title.as_str());
+    ManagedPage::new(words(), layout, seen, me.actor.user.id, retire_text(app, seen), form)
+}
+
+/// `GET /admin/storage/spaces/{space}`
+pub(crate) async fn one(
+    State(app): State<App>,
+    SignedInAdmin(me): SignedInAdmin,
+    Id(space): Id<SpaceName>,
+    Query(done): Query<Done>,
+) -> Shown {
+    let seen = app.spaces.get(&me.actor, &space).await?;
+    let mut page = managed(&app, &me, &seen, SpaceForm::of(words(), &seen));
+    page.layout = page.layout.with_notice(done.notice());
+    Ok(show(&page)?.into_response())
+}
+
+fn read_change(change: &Change, seen: &SpaceSeen) -> Result<ChangeSpace, AppError> {
+    let mut reader = Reader::default();
+    let (title, hint) = (reader.one("title", &change.title), reader.one("hint", &change.hint));
+    let end = reader.day(&change.expires_at);
+    let before = seen.space.expires_at;
+    // A day that was not touched keeps the hour that a program may have set.
+    let touched = before.map(day).unwrap_or_default() != change.expires_at.trim();
+    let expires_at = touched.then(|| end.map_or(End::Never, End::At));
+    let hint = hint.filter(|hint| *hint != seen.space.hint);
+    reader.done(Some(ChangeSpace { title, hint, expires_at }))
+}
+
+/// `POST /admin/storage/spaces/{space}`: changes its title, what it is filled with, or its end.
+pub(crate) async fn change(
+    State(app): State<App>,
+    Id(space): Id<SpaceName>,
+    AdminForm(me, change): AdminForm<Change>,
+) -> Shown {
+    let seen = app.spaces.get(&me.actor, &space).await?;
+    let changed = async { app.making.change(&me.actor, &seen.space.name, &read_change(&change, &seen)?).await };
+    let errors = match changed.await {
+        Ok(_) => return Ok(Redirect::to(&format!("{}?done=space_changed", href(&seen))).into_response()),
+        Err(error) => of_form(error, "")?,
+    };
+    let mut form = SpaceForm::of(words(), &seen);
+    for choice in &mut form.hints {
+        choice.selected = choice.value == change.hint;
+    }
+    form.title = Field::new(change.title);
+    form.expires_at = Field::new(change.expires_at);
+    show_as(StatusCode::UNPROCESSABLE_ENTITY, &managed(&app, &me, &seen, form.refused(errors)))
+}
+
+/// `GET /admin/storage/spaces/{space}/retire`: asks once more.
+pub(crate) async fn retire_page(
+    State(app): State<App>,
+    SignedInAdmin(me): SignedInAdmin,
+    Id(space): Id<SpaceName>,
+) -> Shown {
+    let seen = app.spaces.get(&me.actor, &space).await?;
+    if seen.space.kind == SpaceKind::Home {
+        return Err(AppError::Conflict { code: "is_a_home", text: say("problem.is_a_home") }.into());
+    }
+    let title = words().fill("spaces_admin.retire_title", &[("name", seen.space.name.as_str())]);
+    let page = ConfirmPage {
+        layout: layout(&me, Place::Storage, &title),
+        title,
+        text: retire_text(&app, &seen),
+        action: format!("{}/retire", href(&seen)),
+        yes: words().get("spaces_admin.retire"),
+        back_href: href(&seen),
+    };
+    Ok(show(&page)?.into_response())
+}
+
+/// `POST /admin/storage/spaces/{space}/retire`
+pub(crate) async fn retire(
+    State(app): State<App>,
+    Id(space): Id<SpaceName>,
+    AdminForm(me, Nothing {}): AdminForm<Nothing>,
+) -> Shown {
+    app.making.retire(&me.actor, &space).await?;
+    Ok(Redirect::to(&format!("/admin/storage/spaces/{space}?done=space_retiring")).into_response())
+}
+
+/// `POST /admin/storage/spaces/{space}/restore`
+pub(crate) async fn restore(
+    State(app): State<App>,
+    Id(space): Id<SpaceName>,
+    AdminForm(me, Nothing {}): AdminForm<Nothing>,
+) -> Shown {
+    app.making.restore(&me.actor, &space).await?;
+    Ok(Redirect::to(&format!("/admin/storage/spaces/{space}?done=space_restoring")).into_response())
+}
+
+/// `GET /admin/storage/spaces/{space}/policy`: nothing is done.
+pub(crate) async fn policy(
+    State(app): State<App>,
+    SignedInAdmin(me): SignedInAdmin,
+    Id(space): Id<SpaceName>,
+) -> Shown {
+    let seen = app.spaces.get(&me.actor, &space).await?;
+    let report = app.policing.report(&me.actor, &seen.space.name).await?;
+    let page = PolicyPage {
+        layout: layout(&me, Place::Storage, &words().get("spaces_admin.policy")),
+        name: seen.space.name.to_string(),
+        href: href(&seen),
+        policy: PolicyShown::new(words(), &report),
+    };
+    Ok(show(&page)?.into_response())
+}

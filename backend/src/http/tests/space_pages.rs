@@ -1,0 +1,153 @@
+//! The admins' pages about everybody's spaces: what they do without any script, whom they are for, and what they refuse.
+
+use super::*;
+
+const SPACES: &str = "/admin/storage/spaces";
+const EMPTY: [(&str, &str); 7] =
+    [("root", "project"), ("name", ""), ("title", ""), ("owner", ""), ("group", ""), ("hint", ""), ("expires_at", "")];
+
+/// The form that makes a space, with these fields instead of empty ones.
+fn wish<'a>(said: &[(&'a str, &'a str)]) -> Vec<(&'a str, &'a str)> {
+    let value = |field: &str| said.iter().find(|(name, _)| *name == field).map(|(_, value)| *value);
+    EMPTY.iter().map(|(name, empty)| (*name, value(name).unwrap_or(empty))).collect()
+}
+
+impl Server {
+    async fn look_at(&self, person: &Person, path: &str) -> Answer {
+        self.portal(Ask::get(path).page().cookie(person)).await
+    }
+
+    async fn fill_in(&self, person: &Person, path: &str, fields: &[(&str, &str)]) -> Answer {
+        self.portal(Ask::new("POST", path).form(person, fields)).await
+    }
+
+    /// Has everything done that is wished for.
+    async fn settle(&self) {
+        for space in self.test.app.making.to_do().await.unwrap() {
+            self.test.app.making.step(&space).await.unwrap();
+        }
+    }
+}
+
+#[tokio::test]
+async fn an_admin_makes_changes_takes_away_and_brings_back_a_space_by_forms_alone() {
+    let server = Server::start().await;
+    let admin = server.admin().await;
+    assert!(server.look_at(&admin, "/admin/storage").await.body.contains("href=\"/admin/storage/spaces\""));
+    let made = server.fill_in(&admin, SPACES, &wish(&[("name", "stars"), ("group", "physics")])).await;
+    let stars = "/admin/storage/spaces/stars";
+    assert_eq!(
+        (made.status, made.header("location")),
+        (StatusCode::SEE_OTHER, "/admin/storage/spaces/stars?done=space_wished")
+    );
+    assert!(server.look_at(&admin, stars).await.body.contains("It is being made."));
+    server.settle().await;
+    let listed = server.look_at(&admin, SPACES).await.body;
+    assert!(listed.contains("Group physics") && listed.contains("href=\"/admin/storage/spaces/stars\""), "{listed}");
+
+    let change = [("title", "<i>Stars"), ("hint", "small_files"), ("expires_at", "2027-01-31")];
+    let changed = server.fill_in(&admin, stars, &change).await;
+    assert_eq!(changed.status, StatusCode::SEE_OTHER, "{}", changed.body);
+    let page = server.look_at(&admin, stars).await.body;
+    for shown in ["&lt;i&gt;Stars", "value=\"2027-01-31\"", "31 January 2027", "/project/stars"] {
+        assert!(page.contains(shown), "{shown}: {page}");
+    }
+
+    let asked = server.look_at(&admin, &format!("{stars}/retire")).await.body;
+    assert!(asked.contains("Nothing in it is removed before") && asked.contains("brought back"), "{asked}");
+    let retired = server.fill_in(&admin, &format!("{stars}/retire"), &[]).await;
+    assert_eq!(retired.header("location"), "/admin/storage/spaces/stars?done=space_retiring");
+    server.settle().await;
+    let page = server.look_at(&admin, stars).await.body;
+    assert!(page.contains("It was taken away on") && page.contains("action=\"/admin/storage/spaces/stars/restore\""));
+    assert!(!page.contains("/stars/retire"), "what is taken away is not taken away again");
+    let policy = server.look_at(&admin, &format!("{stars}/policy")).await;
+    assert!(policy.body.contains("Nothing is due."), "{}", policy.body);
+    let back = server.fill_in(&admin, &format!("{stars}/restore"), &[]).await;
+    assert_eq!(back.status, StatusCode::SEE_OTHER);
+    server.settle().await;
+    assert!(server.look_at(&admin, stars).await.body.contains("/stars/retire"));
+}
+
+#[tokio::test]
+async fn what_is_wrong_with_a_form_is_said_at_its_field_and_what_was_typed_stays() {
+    let server = Server::start().await;
+    let admin = server.admin().await;
+    for (said, field) in [
+        (&[("name", "../etc"), ("group", "physics")][..], "name"),
+        (&[("name", "")], "name"),
+        (&[("root", "nowhere"), ("name", "x")], "root"),
+        (&[("root", ""), ("name", "x")], "root"),
+        (&[("name", "x"), ("group", "a b")], "group"),
+        (&[("name", "x"), ("owner", "nobody-there")], "owner"),
+        (&[("name", "x"), ("hint", "odd")], "hint"),
+        (&[("name", "x"), ("expires_at", "soon")], "expires_at"),
+        (&[("name", "x"), ("expires_at", "2001-01-01")], "expires_at"),
+    ] {
+        let answer = server.fill_in(&admin, SPACES, &wish(said)).await;
+        assert_eq!(answer.status, StatusCode::UNPROCESSABLE_ENTITY, "{said:?}");
+        assert!(answer.body.contains(&format!("id=\"e-{field}\"")), "{said:?}: {}", answer.body);
+    }
+    let two = server.fill_in(&admin, SPACES, &wish(&[("name", "A B"), ("group", "c d"), ("title", "<b>kept")])).await;
+    for shown in ["id=\"e-name\"", "id=\"e-group\"", "value=\"A B\"", "&lt;b&gt;kept"] {
+        assert!(two.body.contains(shown), "{shown}: {}", two.body);
+    }
+    assert!(server.test.app.making.to_do().await.unwrap().is_empty(), "nothing is left behind");
+
+    server.fill_in(&admin, SPACES, &wish(&[("name", "stars"), ("group", "physics")])).await;
+    let taken = server.fill_in(&admin, SPACES, &wish(&[("name", "stars"), ("group", "physics")])).await;
+    assert_eq!(taken.status, StatusCode::UNPROCESSABLE_ENTITY);
+    assert!(taken.body.contains("id=\"e-name\""), "{}", taken.body);
+    let change = [("title", ""), ("hint", "usual"), ("expires_at", "")];
+    let untitled = server.fill_in(&admin, "/admin/storage/spaces/stars", &change).await;
+    assert_eq!(untitled.status, StatusCode::UNPROCESSABLE_ENTITY);
+    assert!(untitled.body.contains("id=\"e-title\""), "{}", untitled.body);
+}
+
+#[tokio::test]
+async fn an_end_that_was_not_touched_keeps_its_hour_and_one_that_was_emptied_is_never() {
+    let server = Server::start().await;
+    let admin = server.admin().await;
+    let wish = serde_json::json!({"root": "project", "name": "stars", "expires_at": "2027-01-31T17:30:00Z"});
+    server.portal(Ask::new("POST", "/api/v1/spaces").bearer(&admin).json(&wish)).await;
+    let end = async |day: &str| {
+        let change = [("title", "Stars"), ("hint", "usual"), ("expires_at", day)];
+        server.fill_in(&admin, "/admin/storage/spaces/stars", &change).await;
+        server.portal(Ask::get("/api/v1/spaces/stars").bearer(&admin)).await.json().get("expires_at").cloned()
+    };
+    assert_eq!(end("2027-01-31").await, Some("2027-01-31T17:30:00Z".into()));
+    assert_eq!(end("").await, None);
+}
+
+#[tokio::test]
+async fn everybodys_spaces_are_for_admins_and_their_forms_for_our_own_pages() {
+    let server = Server::start().await;
+    let (ada, admin) = (server.ada().await, server.admin().await);
+    server.fill_in(&admin, SPACES, &wish(&[("name", "stars"), ("group", "physics")])).await;
+    server.settle().await;
+    for below in ["", "/stars", "/stars/retire", "/stars/policy"] {
+        let path = format!("{SPACES}{below}");
+        assert_eq!(server.look_at(&ada, &path).await.status, StatusCode::NOT_FOUND, "{path}");
+        assert_eq!(server.look_at(&admin, &path).await.status, StatusCode::OK, "{path}");
+    }
+    let change = [("title", "Mine"), ("hint", "usual"), ("expires_at", "")];
+    let made = wish(&[("name", "mine"), ("group", "physics")]);
+    let forms: [(&str, &[(&str, &str)]); 4] =
+        [("", &made), ("/stars", &change), ("/stars/retire", &[]), ("/stars/restore", &[])];
+    for (below, fields) in forms {
+        let path = format!("{SPACES}{below}");
+        assert_eq!(server.fill_in(&ada, &path, fields).await.status, StatusCode::NOT_FOUND, "{path}");
+        let body = serde_html_form::to_string(fields).unwrap();
+        let bare = Ask::new("POST", &path).with("content-type", FORM).cookie(&admin).body(body);
+        let no_token = server.portal(bare.with("origin", PORTAL_ORIGIN)).await;
+        assert_eq!(no_token.status, StatusCode::FORBIDDEN, "{path} without its token");
+        let mut foreign = Ask::new("POST", &path).form(&admin, fields);
+        foreign.headers.retain(|(name, _)| name != "origin");
+        let foreign = server.portal(foreign.with("origin", "https://evil.example")).await;
+        assert_eq!(foreign.status, StatusCode::FORBIDDEN, "{path} from elsewhere");
+    }
+    let spaces = server.test.app.spaces.all(&admin.actor, None, 50).await.unwrap().items;
+    let stars = spaces.iter().find(|seen| seen.space.name.as_str() == "stars").unwrap();
+    assert_eq!((stars.space.title.as_str(), stars.space.desired.as_str()), ("stars", "present"));
+    assert!(!spaces.iter().any(|seen| seen.space.name.as_str() == "mine"), "nothing came of any of them");
+}
