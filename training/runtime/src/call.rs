@@ -143,6 +143,11 @@ impl Call {
         }
     }
 
+    /// The call in words, as long as it waits for its number.
+    pub(crate) fn in_words(&self) -> String {
+        described(&self.head(0), "")
+    }
+
     /// Bytes the call is about, of the whole buffer on one rank; 0 where ranks may differ in it, for everybody decides by this alone.
     pub(crate) fn bytes(&self) -> usize {
         self.elements() * self.dtype.size()
@@ -258,8 +263,12 @@ pub(crate) fn name(collective: Collective) -> &'static str {
 
 /// A call in words, from a message's head.
 pub(crate) fn describe(head: &Head) -> String {
+    described(head, &format!(" (call {})", head.call))
+}
+
+fn described(head: &Head, number: &str) -> String {
     let [kind, dtype, op, _] = head.kind;
-    let text = format!("{} (call {})", NAMES.get(kind as usize).unwrap_or(&"something unknown"), head.call);
+    let text = format!("{}{number}", NAMES.get(kind as usize).unwrap_or(&"something unknown"));
     let dtype = DType::ALL.into_iter().find(|known| *known as u8 == dtype);
     let mut details = Vec::new();
     if let Some(op) = ReduceOp::ALL.into_iter().find(|known| 1 + *known as u8 == op) {
@@ -327,6 +336,7 @@ mod tests {
     fn a_call_is_described_for_people() {
         let call = Call::all_reduce(4096, 4096, 8, DType::F32, ReduceOp::Sum);
         assert_eq!(describe(&call.head(3)), "allreduce (call 3) of sum, 8 elements, float32");
+        assert_eq!(call.in_words(), "allreduce of sum, 8 elements, float32");
         assert_eq!(describe(&Call::barrier().head(1)), "barrier (call 1)");
         let none = Call::all_reduce(4096, 4096, 0, DType::F32, ReduceOp::Sum);
         assert_eq!(describe(&none.head(1)), "allreduce (call 1) of sum, 0 elements, float32");

@@ -152,8 +152,8 @@ impl Group {
                 _ => return work.wait(None),
             }
             if asking.says_stop() {
-                let what = self.shared.doing().unwrap_or_else(|| "a collective was under way".to_owned());
-                self.world.fail(Error::Interrupted { what });
+                // What is under way by now may be another's, or not to be told without waiting for it.
+                self.world.fail(Error::Interrupted { what: call.in_words() });
             }
         }
     }
