@@ -168,6 +168,7 @@ impl App {
             launcher: Arc::clone(&launcher),
             nudges: nudges.clone(),
             storage: storage.clone(),
+            stripes: stripes.clone(),
             groups: Arc::clone(&groups),
         };
         let making = Making::new(parts, &config);

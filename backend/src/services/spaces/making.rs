@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use eirene_core::launcher::{Launcher, LauncherAnswer, LauncherError, LauncherRequest, SpaceFor};
 use eirene_core::space::{MadeAt, SpaceDesired, StripeHint};
-use eirene_core::storage::{Limit, Place, StorageError};
+use eirene_core::storage::{Limit, Place};
 use eirene_core::{
     Clock, GroupName, Reason, RootName, Scope, Sentence, Space, SpaceId, SpaceKind, SpaceName, SpaceOwner, SpaceState,
     SpaceTitle, User, Username,
@@ -18,7 +18,6 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
 use super::groups::GroupSource;
-use super::hint::stripe;
 use crate::config::{Config, Per, Root};
 use crate::error::{AppError, FieldError};
 use crate::services::actor::Actor;
@@ -26,6 +25,8 @@ use crate::services::audit::{Audit, by_system};
 use crate::services::events::{EventKind, Events};
 use crate::services::nudge::Nudges;
 use crate::services::storage::Storage;
+use crate::services::storage::snapshot::TroubleKind;
+use crate::services::storage::stripe::Stripes;
 
 const DAY: SignedDuration = SignedDuration::from_hours(24);
 /// Somebody else may change the row in between, so often.
@@ -56,6 +57,8 @@ pub struct Parts {
     pub nudges: Nudges,
     /// The storage.
     pub storage: Storage,
+    /// How files are spread over targets.
+    pub stripes: Stripes,
     /// The user database's groups.
     pub groups: Arc<dyn GroupSource>,
 }
@@ -228,10 +231,10 @@ impl Making {
         let space = self.edit(actor, name, edit).await?;
         if change.hint.is_some()
             && space.state == SpaceState::Present
-            && let Err(error) = self.apply_hint(&space).await
+            && let Err(trouble) = self.inner.stripes.apply_hint(&space).await
         {
             // It is kept, and shown as not applied.
-            tracing::info!(space = %space.name, %error, "A space's hint was not applied");
+            tracing::info!(space = %space.name, error = trouble.text, "A space's hint was not applied");
         }
         self.inner.audit.record(actor.audit("space.change", space.name.as_str(), "ok", details(&space))).await;
         Ok(space)
@@ -373,38 +376,15 @@ impl Making {
         let place = Place::Root(space.root.clone());
         let seen = self.inner.storage.port().file_system(&place).await;
         let identity = seen.map_err(|error| Trouble::Away(error.to_string()))?.identity;
-        match self.apply_hint(space).await {
-            Err(error @ StorageError::Away { .. }) => return Err(Trouble::Away(error.to_string())),
-            Err(error) => tracing::info!(space = %space.name, %error, "A space's hint was not applied"),
-            Ok(()) => {}
+        match self.inner.stripes.apply_hint(space).await {
+            Err(trouble) if trouble.kind == TroubleKind::Away => return Err(Trouble::Away(trouble.text)),
+            Err(trouble) => tracing::info!(space = %space.name, error = trouble.text, "A space's hint was not applied"),
+            Ok(_) => {}
         }
         let made_at = Some(MadeAt { inode, identity });
         self.write(Space { state: SpaceState::Present, made_at, reason: None, ..space.clone() }).await?;
         self.inner.audit.record(by_system("space_make", "space.made", space.name.as_str(), "ok", details(space))).await;
         Ok(if space.desired == SpaceDesired::Present { Stepped::Done } else { Stepped::More })
-    }
-
-    /// Asks the storage to spread new files of a space as its hint says.
-    async fn apply_hint(&self, space: &Space) -> Result<(), StorageError> {
-        let port = self.inner.storage.port();
-        if space.hint == StripeHint::Usual {
-            return Ok(());
-        }
-        let place = Place::Space { root: space.root.clone(), name: space.name.clone(), below: None };
-        let stripes = port.entry(&place).await?.stripe;
-        let pool = stripes.value().and_then(|stripe| stripe.pool.value().map(|(pool, _)| *pool));
-        let targets = match pool {
-            Some(pool) => {
-                let pools = port.pools().await?.value;
-                pools.into_iter().find(|known| known.id == pool).map(|pool| pool.targets.len() + pool.mirrors.len())
-            }
-            None => None,
-        };
-        let targets = targets.and_then(|targets| u32::try_from(targets).ok()).unwrap_or(1);
-        match stripe(space.hint, targets) {
-            Some(wanted) => port.set_stripe(&place, &wanted).await,
-            None => Ok(()),
-        }
     }
 
     async fn take_away(&self, space: &Space) -> Result<Stepped, Trouble> {
