@@ -26,7 +26,7 @@ use crate::names;
 use crate::processes;
 use crate::ranks;
 use crate::runtime_directory::RuntimeDirectory;
-use crate::scratch::{self, Assignment, Held, Trouble};
+use crate::scratch::{self, Amounts, Assignment, Held, Meter, Trouble};
 use crate::srun::Srun;
 use crate::steps::{Questions, Remotes, STEPS_SOCKET, Way, Where};
 
@@ -75,6 +75,11 @@ pub(crate) enum FromHelper {
     Filled {
         /// Why not.
         trouble: Option<Trouble>,
+    },
+    /// So much has been copied to the node's scratch, or from it.
+    Copied {
+        /// How much, of how much.
+        amounts: Amounts,
     },
     /// What was to be kept of the node's scratch is out, or cannot be.
     Emptied {
@@ -224,7 +229,10 @@ async fn fill(
 ) -> Result<Option<Held>, AnyError> {
     let broken_off = Arc::new(AtomicBool::new(false));
     let (assignment, stop, own_log) = (scratch.clone(), Arc::clone(&broken_off), log.clone());
-    let mut filling = tokio::task::spawn_blocking(move || scratch::prepare(&assignment, &stop, &own_log));
+    let meter = Meter::default();
+    // Whoever cannot tell the agent has nobody left to tell.
+    meter.follow(|amounts| drop(say(&FromHelper::Copied { amounts })));
+    let mut filling = tokio::task::spawn_blocking(move || scratch::prepare(&assignment, &stop, &meter, &own_log));
     let filled = tokio::select! {
         filled = &mut filling => filled?,
         () = orders.next(directory) => {

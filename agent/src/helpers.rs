@@ -19,7 +19,7 @@ use crate::helper::{BEAT, FromHelper, HelperFile, ToHelper, is_proven};
 use crate::job::{Job, digest, write_private};
 use crate::log::Log;
 use crate::names;
-use crate::scratch::{Assignment, Trouble};
+use crate::scratch::{Assignment, Standing, Trouble};
 use crate::srun::Srun;
 use crate::steps::where_is;
 
@@ -89,6 +89,7 @@ pub(crate) struct Helpers {
     begun: watch::Sender<bool>,
     /// Whether the program has ended well, once it has ended and scratches are being emptied.
     succeeded: watch::Sender<Option<bool>>,
+    standing: Standing,
 }
 
 impl Helpers {
@@ -103,7 +104,8 @@ impl Helpers {
         let (orders, ends) = (broadcast::channel(ORDERS).0, broadcast::channel(ENDS).0);
         let (beats, scratches) = (watch::channel(BTreeMap::new()).0, watch::channel(BTreeMap::new()).0);
         let (over, begun, succeeded) = (watch::channel(false).0, watch::channel(false).0, watch::channel(None).0);
-        Self { nodes, orders, ends, beats, over, scratches, begun, succeeded }
+        let standing = Standing::default();
+        Self { nodes, orders, ends, beats, over, scratches, begun, succeeded, standing }
     }
 
     /// Starts a helper on every node behind the first. They live as long as the job's side does.
@@ -193,6 +195,23 @@ impl Helpers {
         self.until(|_, filling| (*filling != Filling::Filled).then_some(Ok(()))).await?;
         let trouble = |filling: &Filling| if let Filling::Emptied(trouble) = filling { trouble.clone() } else { None };
         self.scratches.borrow().values().find_map(trouble).map_or(Ok(()), Err)
+    }
+
+    /// How far the scratches of all nodes are.
+    pub(crate) fn standing(&self) -> &Standing {
+        &self.standing
+    }
+
+    /// The other nodes whose own scratch has not been emptied, and why, where that is known.
+    pub(crate) fn not_emptied(&self) -> Vec<(String, Option<String>)> {
+        let scratches = self.scratches.borrow();
+        let kept = |(node, filling): (&String, &Filling)| match filling {
+            Filling::Emptied(None) | Filling::Failed(_) => None,
+            Filling::Emptied(Some(trouble)) => Some((node.clone(), Some(trouble.text.clone()))),
+            // Its helper is gone, and nobody has said what became of it.
+            Filling::Waiting | Filling::Filled => Some((node.clone(), None)),
+        };
+        scratches.iter().filter_map(kept).collect()
     }
 
     /// Waits until there is an answer for each node with a scratch, by whether it is lost and how its scratch is; gives the first trouble.
@@ -432,6 +451,7 @@ impl Keeper {
                     }
                     self.helpers.fill(&self.node, filling);
                 }
+                Ok(FromHelper::Copied { amounts }) if proven => self.helpers.standing.count(&self.node, amounts),
                 Ok(FromHelper::Emptied { trouble }) if proven => {
                     self.helpers.fill(&self.node, Filling::Emptied(trouble));
                 }
@@ -535,6 +555,9 @@ mod tests {
             helpers.gone("c4");
         };
         assert_eq!(tokio::join!(helpers.empty(true), emptying).0, Err(trouble()), "and not before all are done");
+        helpers.fill("c3", Filling::Emptied(None));
+        let kept = vec![("c2".to_owned(), Some(trouble().text)), ("c4".to_owned(), None)];
+        assert_eq!(helpers.not_emptied(), kept, "of the last nobody knows");
     }
 
     #[test]

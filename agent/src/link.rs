@@ -15,6 +15,7 @@ use tokio::time::Instant;
 use crate::dial::{DialError, Dialer};
 use crate::log::Log;
 use crate::report::Report;
+use crate::scratch::Teller;
 
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
@@ -62,6 +63,7 @@ pub(crate) struct Link {
     pub(crate) nodes: Vec<String>,
     pub(crate) phase: watch::Receiver<Phase>,
     pub(crate) report: Report,
+    pub(crate) scratch: Teller,
     pub(crate) log: Log,
     pub(crate) orders: mpsc::Sender<Order>,
     /// Set once the portal has been told that the session is over, or does not want to hear it.
@@ -131,6 +133,7 @@ impl Link {
                             nodes: self.nodes.clone(),
                             phase: self.phase.clone(),
                             report: self.report.clone(),
+                            scratch: self.scratch.clone(),
                             log: self.log.clone(),
                             orders: self.orders.clone(),
                             told: self.told.clone(),
@@ -168,6 +171,7 @@ struct Conversation {
     nodes: Vec<String>,
     phase: watch::Receiver<Phase>,
     report: Report,
+    scratch: Teller,
     log: Log,
     orders: mpsc::Sender<Order>,
     told: watch::Sender<bool>,
@@ -209,6 +213,8 @@ impl Conversation {
                         Phase::Stopping(why) => say.push(FromAgent::Stopping { why }),
                         Phase::Exited { why, status, problem } => {
                             say.extend(why.map(|why| FromAgent::Stopping { why }));
+                            // After its last word nothing is heard any more.
+                            say.extend(self.scratch.last());
                             let (code, text) = problem.map_or((None, None), |(code, text)| (Some(code.to_owned()), Some(text)));
                             say.push(FromAgent::Exited { status, code, text });
                         }
@@ -220,6 +226,7 @@ impl Conversation {
                     }
                 }
                 message = self.report.next() => say.push(message),
+                message = self.scratch.next() => say.push(message),
                 _ = beat.tick() => say.push(FromAgent::Heartbeat),
             }
             let over = say.iter().any(|message| matches!(message, FromAgent::Exited { .. }));

@@ -277,6 +277,10 @@ async fn watch(command: Command, kind: Child, teller: &Teller) -> io::Result<End
     fcntl(&held, FcntlArg::F_SETFD(FdFlag::empty()))?;
     let mut child = tokio::process::Command::from(command).spawn()?;
     drop(held);
+    if kind == Child::Program {
+        // Where the system does not let it, the order of ends is less sure on a busy node.
+        let _ = processes::wake_early();
+    }
     let mut life = tokio::net::unix::pipe::Receiver::from_owned_fd(life)?;
     let mut let_go = None;
     let pid = child.id().and_then(|id| i32::try_from(id).ok()).map(nix::unistd::Pid::from_raw);

@@ -66,16 +66,17 @@ fn of(name: &str, node: &Node) -> NodeReport {
     let (state, text) = match &node.state {
         NodeState::Starting => (Word::Starting, None),
         NodeState::Ready => (Word::Ready, None),
-        NodeState::Lost(why) => (Word::Lost, Some(short(why))),
+        NodeState::Lost(why) => (Word::Lost, Some(short(why, MAX_NODE_TEXT))),
     };
     NodeReport { name: name.to_owned(), state, text }
 }
 
-fn short(text: &str) -> String {
+/// So many bytes of a text at most, on one line.
+pub(crate) fn short(text: &str, most: usize) -> String {
     let mut bytes = 0;
     let fits = |letter: &char| {
         bytes += letter.len_utf8();
-        bytes <= MAX_NODE_TEXT
+        bytes <= most
     };
     text.chars().filter(|letter| !letter.is_control()).take_while(fits).collect()
 }

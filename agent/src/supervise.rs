@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use eirene_tunnel::message::StopCause;
+use eirene_tunnel::message::{ScratchWord, StopCause};
 use nix::sys::signal::Signal;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::UnixStream;
@@ -26,7 +26,7 @@ use crate::processes;
 use crate::report::Report;
 use crate::run::content;
 use crate::runtime_directory::RuntimeDirectory;
-use crate::scratch::{self, Assignment, Code, Held, Trouble};
+use crate::scratch::{self, Assignment, Code, Held, Meter, Trouble};
 use crate::srun::Srun;
 use crate::steps::Steps;
 
@@ -107,6 +107,7 @@ async fn prepare(job_file: &Path, environment: &Environment, log: &Log) -> Resul
         nodes: job.allocation.names(),
         phase: phase.subscribe(),
         report: Report::new(helpers.watch(), steps.watch()),
+        scratch: helpers.standing().teller(),
         log: log.clone(),
         orders,
         told: told.clone(),
@@ -239,8 +240,11 @@ impl Session {
         self.log.say("preparing the session's scratch");
         let broken_off = Arc::new(AtomicBool::new(false));
         let (assignment, stop, log) = (scratch.clone(), Arc::clone(&broken_off), self.log.clone());
-        let mut own = tokio::task::spawn_blocking(move || scratch::prepare(&assignment, &stop, &log));
         let helpers = self.helpers.clone();
+        helpers.standing().enter(ScratchWord::Filling);
+        let (meter, standing, node) = (Meter::default(), helpers.standing().clone(), scratch.node().to_owned());
+        meter.follow(move |amounts| standing.count(&node, amounts));
+        let mut own = tokio::task::spawn_blocking(move || scratch::prepare(&assignment, &stop, &meter, &log));
         let others = helpers.filled();
         tokio::pin!(others);
         let (mut held, mut filled, mut all, mut warned) = (None, false, false, false);
@@ -249,6 +253,7 @@ impl Session {
                 if let Some(Err(trouble)) = held.as_mut().map(Held::hand_over) {
                     break self.in_trouble(trouble);
                 }
+                self.helpers.standing().enter(ScratchWord::Ready);
                 self.helpers.begin();
                 return Ok(held);
             }
@@ -284,12 +289,14 @@ impl Session {
             // No program has had it: it is only removed.
             let _ = tokio::task::spawn_blocking(move || held.finish(false)).await;
         }
+        self.helpers.standing().end(Vec::new());
         Err(end)
     }
 
     /// Brings out what is to be kept of all nodes' scratches. Nothing ends that but SLURM, and then somebody comes after.
     async fn empty(&mut self, held: Held, end: &mut End, received: &mut Received) {
         let succeeded = end.succeeded(self.job.file.app.run.is_some());
+        self.helpers.standing().enter(ScratchWord::Emptying);
         let own = tokio::task::spawn_blocking(move || held.finish(succeeded));
         let helpers = self.helpers.clone();
         let both = async { tokio::join!(own, helpers.empty(succeeded)) };
@@ -305,6 +312,10 @@ impl Session {
             }
         };
         let own = own.unwrap_or_else(|error| Err(Trouble::new(Code::StageOutFailed, error)));
+        let here = own.as_ref().err().map(|trouble| (self.job.node.clone(), Some(trouble.text.clone())));
+        let each = self.scratch.as_ref().is_some_and(Assignment::is_of_nodes);
+        let elsewhere = if each { self.helpers.not_emptied() } else { Vec::new() };
+        self.helpers.standing().end(here.into_iter().chain(elsewhere).collect());
         if let Err(trouble) = own.and(others) {
             end.problem = end.problem.take().or(Some((trouble.code.as_str(), trouble.text)));
             end.exit = if end.exit == 0 { EXIT_NOT_KEPT } else { end.exit };

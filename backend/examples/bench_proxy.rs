@@ -151,6 +151,7 @@ async fn seed(db: &Db) -> anyhow::Result<(SessionId, String)> {
         program: None,
         requeue_of: None,
         exit_status: None,
+        scratch_state: None,
         scratch: None,
         version: 1,
     };

@@ -198,6 +198,8 @@ impl App {
         let scans = Scans::new(db.clone(), clock.clone(), files.clone(), operations.clone(), kept);
         let uploads = Uploads::new(db.clone(), clock.clone(), files.clone(), config.files.upload_days);
         let shown = Arc::clone(&config);
+        let nodes = NodeReports::default();
+        let copying = nodes.clone();
         let sessions = Sessions::new(crate::services::sessions::Parts {
             db: db.clone(),
             clock: clock.clone(),
@@ -207,11 +209,15 @@ impl App {
             nudges: nudges.clone(),
             most_live: config.limits.live_sessions,
             scratch: config.scratch.clone(),
+            spaces: spaces.clone(),
             most_runs: config.limits.live_runs,
             show: Arc::new(move |session| {
+                let copied = copying.copied(session);
                 let view = match session.kind() {
-                    JobKind::Session => serde_json::to_value(SessionView::new(session, &shown)),
-                    JobKind::Run => serde_json::to_value(RunView::new(session)),
+                    JobKind::Session => {
+                        serde_json::to_value(SessionView::new(session, &shown).with_copied(copied.as_ref()))
+                    }
+                    JobKind::Run => serde_json::to_value(RunView::new(session).with_copied(copied.as_ref())),
                 };
                 view.unwrap_or(serde_json::Value::Null)
             }),
@@ -245,7 +251,7 @@ impl App {
             events,
             audit,
             logs,
-            nodes: NodeReports::default(),
+            nodes,
             accounts,
             logins,
             tokens,

@@ -216,6 +216,7 @@ fn verb(request: &LauncherRequest) -> (&'static str, Duration) {
         LauncherRequest::GroupsOf { .. } => ("asking for somebody's groups", WAIT),
         LauncherRequest::Measure { .. } => ("looking at a file system", WAIT),
         LauncherRequest::MakeSpace { .. } => ("making a space", WAIT),
+        LauncherRequest::LimitSpace { .. } => ("setting the limit of a space", WAIT),
         LauncherRequest::RetireSpace { .. } => ("taking a space away", WAIT),
         LauncherRequest::RestoreSpace { .. } => ("bringing a space back", WAIT),
         LauncherRequest::RemoveRetired { .. } => ("removing a space", WAIT),

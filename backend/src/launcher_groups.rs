@@ -71,6 +71,10 @@ impl GroupSource for LauncherGroups {
         }
     }
 
+    async fn uid_of(&self, person: &Username) -> Result<Option<u32>, GroupsAway> {
+        self.local.uid_of(person).await
+    }
+
     async fn number_of(&self, group: &GroupName) -> Result<Option<u32>, GroupsAway> {
         self.local.number_of(group).await
     }

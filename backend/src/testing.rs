@@ -71,6 +71,7 @@ pub(crate) fn session(owner: &str) -> Session {
         program: None,
         requeue_of: None,
         exit_status: None,
+        scratch_state: None,
         scratch: None,
         version: 1,
     }
@@ -327,6 +328,10 @@ pub(crate) struct FakeRoots {
     pub(crate) present: BTreeMap<String, u64>,
     /// By id.
     pub(crate) retired: BTreeMap<String, u64>,
+    /// Whether the file system counts by directory.
+    pub(crate) counts: bool,
+    /// Bytes and files that spaces may hold, by root and name.
+    pub(crate) limits: BTreeMap<String, (Option<u64>, Option<u64>)>,
     /// Refuses every change with this code.
     pub(crate) refusal: Option<&'static str>,
     /// Does the next thing and loses the answer, as when it is killed in between.
@@ -351,6 +356,17 @@ impl FakeRoots {
                 self.next += 1;
                 let inode = *self.present.entry(key).or_insert(self.next);
                 LauncherAnswer::Space { made, inode }
+            }
+            LauncherRequest::LimitSpace { root, name, inode, bytes, files, .. } => {
+                if !self.counts {
+                    return Err(refused("not_supported"));
+                }
+                let key = format!("{root}/{name}");
+                if self.present.get(&key) != Some(inode) {
+                    return Err(refused("missing"));
+                }
+                self.limits.insert(key, (*bytes, *files));
+                LauncherAnswer::Done
             }
             LauncherRequest::RetireSpace { root, name, inode, id } => {
                 if self.retired.get(&id.to_string()) != Some(inode) {
@@ -432,6 +448,7 @@ impl Launcher for FakeLauncher {
             },
             LauncherRequest::ReadJobLog { .. } => LauncherAnswer::Log { text: "the last words\n".into() },
             LauncherRequest::MakeSpace { .. }
+            | LauncherRequest::LimitSpace { .. }
             | LauncherRequest::RetireSpace { .. }
             | LauncherRequest::RestoreSpace { .. }
             | LauncherRequest::RemoveRetired { .. }

@@ -319,6 +319,7 @@ fn session(number: usize, user: &User, uid: u32) -> anyhow::Result<Session> {
         program: None,
         requeue_of: None,
         exit_status: None,
+        scratch_state: None,
         scratch: None,
         version: 1,
     })

@@ -76,6 +76,7 @@ pub(crate) struct Job {
     pub(crate) nodes: Vec<String>,
     #[serde(default)]
     pub(crate) node_details: Vec<NodeDetail>,
+    pub(crate) scratch_state: Option<ScratchState>,
     pub(crate) created_at: Timestamp,
     pub(crate) ends_at: Option<Timestamp>,
     pub(crate) ended_at: Option<Timestamp>,
@@ -86,6 +87,29 @@ pub(crate) struct Job {
     pub(crate) exit_status: Option<i32>,
     pub(crate) executed_notebook: Option<String>,
     pub(crate) requeue_of: Option<SessionId>,
+}
+
+/// How its fast scratch is.
+#[derive(Debug, Clone, Deserialize)]
+pub(crate) struct ScratchState {
+    pub(crate) state: String,
+    pub(crate) copied: Option<Share>,
+    #[serde(default)]
+    pub(crate) kept_on: Vec<KeptOn>,
+}
+
+/// What has been copied, of how much where that is known.
+#[derive(Debug, Clone, Copy, Deserialize)]
+pub(crate) struct Share {
+    pub(crate) bytes: u64,
+    pub(crate) total_bytes: Option<u64>,
+}
+
+/// A node that keeps what could not be copied back.
+#[derive(Debug, Clone, Deserialize)]
+pub(crate) struct KeptOn {
+    pub(crate) node: String,
+    pub(crate) text: Option<String>,
 }
 
 /// What runs on one of a session's nodes.

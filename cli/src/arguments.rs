@@ -5,13 +5,14 @@ pub(crate) mod files;
 use clap::{Args, Parser, Subcommand};
 use eirene_core::scratch::{ScratchError, ScratchKind, ScratchSpec, StageIn, StageOn, StageOut};
 use eirene_core::{
-    AppName, GpuType, GroupName, ImageName, PartitionName, ProjectName, RootName, SessionId, SessionName, SpaceName,
-    SpaceTitle, TokenId, Username,
+    AppName, GpuType, GroupName, ImageName, NameError, PartitionName, ProjectName, RootName, SessionId, SessionName,
+    SpaceName, SpaceTitle, TokenId, Username,
 };
 
 use crate::arguments::files::Fs;
 use crate::commands::storage::AdminStorage;
 use crate::reference::Reference;
+use crate::times;
 
 /// Interactive sessions and runs on the cluster from the command line.
 ///
@@ -378,6 +379,9 @@ pub(crate) enum AdminSpace {
         /// Let it never expire
         #[arg(long, conflicts_with = "expires")]
         never_expires: bool,
+        /// Let it hold any number of bytes and files
+        #[arg(long, conflicts_with_all = ["limit", "limit_files"])]
+        no_limit: bool,
     },
     /// Take a space away: nobody reaches it any more, and it can be brought back
     Retire {
@@ -393,15 +397,29 @@ pub(crate) enum AdminSpace {
 /// What can be said of a space at any time.
 #[derive(Debug, Args)]
 pub(crate) struct AboutSpace {
-    /// What people read
-    #[arg(long)]
-    pub(crate) title: Option<SpaceTitle>,
+    /// What people read; an empty one is its name, or its root's title where everybody has one there
+    #[arg(long, value_parser = title)]
+    pub(crate) title: Option<String>,
     /// What it is mostly filled with
     #[arg(long, value_parser = ["usual", "small_files", "large_sequential"])]
     pub(crate) hint: Option<String>,
-    /// When it expires: `2027-03-01T00:00:00Z`
-    #[arg(long)]
+    /// When it expires: `2027-03-01` is the end of that day by UTC, `2027-03-01T17:00:00Z` a time
+    #[arg(long, value_parser = times::end)]
     pub(crate) expires: Option<jiff::Timestamp>,
+    /// How much it may hold: `500G`
+    #[arg(long, value_name = "SIZE", value_parser = memory_mib)]
+    pub(crate) limit: Option<u64>,
+    /// How many files and directories it may hold
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) limit_files: Option<u64>,
+}
+
+/// A title, or an empty one, which takes away what it was given.
+fn title(text: &str) -> Result<String, NameError> {
+    if text.trim().is_empty() {
+        return Ok(String::new());
+    }
+    text.parse().map(|title: SpaceTitle| title.to_string())
 }
 
 #[derive(Debug, Subcommand)]

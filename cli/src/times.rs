@@ -2,6 +2,7 @@
 
 use eirene_core::{Clock as _, SystemClock};
 use jiff::Timestamp;
+use jiff::civil::Date;
 use jiff::tz::TimeZone;
 
 /// The time now.
@@ -13,6 +14,17 @@ pub(crate) fn now() -> Timestamp {
 pub(crate) fn local(at: Timestamp) -> String {
     let zone = TimeZone::system();
     in_zone(at, if zone.is_unknown() { TimeZone::UTC } else { zone })
+}
+
+/// When something is over: a time, or a day alone, which is over with its end by UTC, as the portal's pages tell days.
+pub(crate) fn end(text: &str) -> Result<Timestamp, String> {
+    let wrong = |_| format!("`{text}` is neither a day like 2027-03-01 nor a time like 2027-03-01T17:00:00Z");
+    // A time without a zone would also be read as a day.
+    if text.contains(['T', 't', ' ']) {
+        return text.parse().map_err(wrong);
+    }
+    let next = text.parse::<Date>().and_then(Date::tomorrow).and_then(|next| next.to_zoned(TimeZone::UTC));
+    next.map(|next| next.timestamp()).map_err(wrong)
 }
 
 fn in_zone(at: Timestamp, zone: TimeZone) -> String {
@@ -64,5 +76,19 @@ mod tests {
     fn times_are_shown_in_the_zone_of_the_reader() {
         let at = "2026-11-21T23:30:00Z".parse().unwrap();
         assert_eq!(in_zone(at, TimeZone::posix("CET-1").unwrap()), "2026-11-22 00:30 CET");
+    }
+
+    #[test]
+    fn a_day_is_over_with_its_end_by_utc_and_a_time_needs_a_zone() {
+        for (said, meant) in [
+            ("2027-02-28", "2027-03-01T00:00:00Z"),
+            ("2027-03-01T17:00:00Z", "2027-03-01T17:00:00Z"),
+            ("2027-03-01T17:00:00+01:00", "2027-03-01T16:00:00Z"),
+        ] {
+            assert_eq!(end(said).unwrap(), meant.parse::<Timestamp>().unwrap(), "{said}");
+        }
+        for wrong in ["", "soon", "2027-02-29", "2027-03-01T17:00:00", "9999-12-31"] {
+            assert!(end(wrong).unwrap_err().contains("2027-03-01T17:00:00Z"), "{wrong}");
+        }
     }
 }

@@ -15,6 +15,10 @@ pub const JOB_FILE_VARIABLE: &str = "EIRENE_JOB_FILE";
 pub const AGENT_VARIABLE: &str = "EIRENE_AGENT";
 /// The batch script of every session: a constant, so nothing can be smuggled into it.
 pub const BATCH_SCRIPT: &str = "#!/bin/sh\nexec \"$EIRENE_AGENT\" run --job-file \"$EIRENE_JOB_FILE\"\n";
+/// Name of the environment variable that tells a rescue what was left.
+pub const LEFT_VARIABLE: &str = "EIRENE_LEFT_SCRATCH";
+/// The batch script of every rescue: what a killed job left in its scratch is brought back.
+pub const RESCUE_SCRIPT: &str = "#!/bin/sh\nexec \"$EIRENE_AGENT\" rescue \"$EIRENE_LEFT_SCRATCH\"\n";
 
 /// Content of `job.json`.
 #[derive(Clone, Serialize, Deserialize)]

@@ -101,6 +101,21 @@ pub enum LauncherRequest {
         /// Whose it is.
         of: SpaceFor,
     },
+    /// Set how much a space may hold, where its file system counts by directory. The same again changes nothing.
+    LimitSpace {
+        /// The root it lies in.
+        root: RootName,
+        /// Name of the directory.
+        name: SpaceName,
+        /// Inode of the directory: any other one is left alone.
+        inode: u64,
+        /// Its number, which no other space has ever had.
+        serial: u32,
+        /// Most bytes; none is no limit.
+        bytes: Option<u64>,
+        /// Most files and directories; none is no limit.
+        files: Option<u64>,
+    },
     /// Take a space away so that nobody can reach it, restorably; one that was taken away already stays so.
     RetireSpace {
         /// The root it lies in.
@@ -249,7 +264,7 @@ pub enum LauncherAnswer {
     /// Not done.
     Refused {
         /// Stable code: `unknown_person`, `forbidden_person`, `unknown_group`, `bad_request`, `conflict` where something else lies in the way,
-        /// `missing` where a space is neither here nor there, `failed`, `not_configured` (the launcher's own configuration does
+        /// `missing` where a space is neither here nor there, `not_supported` where the file system does not count by directory, `failed`, `not_configured` (the launcher's own configuration does
         /// not have what is asked for), or `away` for what passes (a program or a home that
         /// took too long, a user database or an audit log that is not there): whether it was done is not known, and it may be asked again.
         code: String,

@@ -15,6 +15,7 @@ pub mod name;
 pub mod run;
 pub mod scheduler;
 pub mod scratch;
+pub mod scratch_state;
 pub mod secret;
 pub mod sentence;
 pub mod session;
@@ -30,7 +31,8 @@ pub use name::{
     QosName, RootName, SessionName, SpaceName, SpaceTitle, Username,
 };
 pub use run::RunProgram;
-pub use scratch::ScratchSpec;
+pub use scratch::{ScratchKind, ScratchSpec};
+pub use scratch_state::{KeptOn, Rescue, RescueJob, ScratchPhase, ScratchState};
 pub use sentence::Sentence;
 pub use session::{Desired, JobKind, Reason, Resources, Session, SessionState};
 pub use space::{Space, SpaceKind, SpaceOwner, SpaceState};

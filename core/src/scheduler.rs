@@ -32,6 +32,8 @@ pub struct JobSpec {
     pub qos: Option<QosName>,
     /// Partition, or the default.
     pub partition: Option<PartitionName>,
+    /// The one node it must have, where that matters.
+    pub node: Option<NodeName>,
     /// A feature that all its nodes must have.
     pub feature: Option<FeatureName>,
     /// Number of nodes.

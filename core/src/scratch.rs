@@ -5,11 +5,13 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
 use crate::account::word_enum;
+use crate::id::SessionId;
 use crate::name::SpaceName;
 
 /// Where a program finds its scratch in the container.
@@ -71,6 +73,16 @@ pub enum ScratchError {
     /// No room, or more than there is anywhere.
     #[error("`size_mib` is between 1 and {MAX_SIZE_MIB}")]
     Size,
+}
+
+/// The directory in which a person's scratches are, in a node's directory for them.
+pub fn own_directory(base: &Path, uid: u32) -> PathBuf {
+    base.join(format!("eirene-scratch-{uid}"))
+}
+
+/// The scratch of one start of a session, on each of its nodes.
+pub fn left_directory(base: &Path, uid: u32, session: SessionId, restart_count: u32) -> PathBuf {
+    own_directory(base, uid).join(format!("{session}.{restart_count}"))
 }
 
 /// A path beneath something: `/` between components, none of which leads elsewhere. Empty is that something itself.

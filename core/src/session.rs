@@ -10,6 +10,7 @@ use crate::name::{AppName, GpuType, ImageName, NodeName, PartitionName, ProjectN
 use crate::run::RunProgram;
 use crate::scheduler::JobIdentity;
 use crate::scratch::ScratchSpec;
+use crate::scratch_state::ScratchState;
 use crate::sentence::Sentence;
 
 word_enum! {
@@ -131,6 +132,8 @@ pub struct Session {
     pub exit_status: Option<i32>,
     /// The fast scratch it asked for.
     pub scratch: Option<ScratchSpec>,
+    /// How that scratch is, once its agent has said it.
+    pub scratch_state: Option<ScratchState>,
     /// Image, by name.
     pub image: ImageName,
     /// The SIF file it runs, as the compute nodes see it: a new version of the image does not change a session.
@@ -172,6 +175,11 @@ pub struct Session {
 }
 
 impl Session {
+    /// Whether it is over, and there is something to do or to tell about its scratch.
+    pub fn has_scratch_left(&self) -> bool {
+        self.state.is_final() && self.scratch_state.as_ref().is_some_and(ScratchState::is_open)
+    }
+
     /// What this row is to people.
     pub fn kind(&self) -> JobKind {
         if self.program.is_some() { JobKind::Run } else { JobKind::Session }

@@ -51,6 +51,20 @@ word_enum! {
 }
 
 word_enum! {
+    /// What becomes of the limit that the platform sets for a space.
+    LimitState {
+        /// The platform sets none; what the storage has is the site's own.
+        Unset = "none",
+        /// It is to be set.
+        Wanted = "wanted",
+        /// The storage holds it.
+        Held = "held",
+        /// The storage does not hold it: it is shown, and warned of as far as usage is known.
+        NotHeld = "not_held",
+    }
+}
+
+word_enum! {
     /// What a space is mostly filled with, for storage that spreads files over targets.
     StripeHint {
         /// Nothing in particular: as the file system does by itself.
@@ -163,6 +177,10 @@ pub struct Space {
     pub limit_bytes: Limit<Bytes>,
     /// Limit of files that the platform sets.
     pub limit_files: Limit<Files>,
+    /// What becomes of that limit.
+    pub limit_state: LimitState,
+    /// Why the storage does not hold it.
+    pub limit_said: Option<String>,
     /// When it expires.
     pub expires_at: Option<Timestamp>,
     /// Warnings of its end that were delivered.

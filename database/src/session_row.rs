@@ -11,7 +11,8 @@ use crate::row::Place;
 macro_rules! session_columns {
     () => {
         "sessions.id, sessions.owner_id, users.username AS owner_name, sessions.owner_uid, sessions.name, sessions.app, \
-         sessions.program, sessions.requeue_of, sessions.exit_status, sessions.scratch, sessions.image, sessions.image_path, \
+         sessions.program, sessions.requeue_of, sessions.exit_status, sessions.scratch, sessions.scratch_state, sessions.image, \
+         sessions.image_path, \
          sessions.project, sessions.partition_name, sessions.node_count, \
          sessions.cpus, sessions.memory_mib, sessions.gpus, sessions.gpu_type, sessions.walltime_min, sessions.desired, \
          sessions.state, sessions.undetermined, sessions.reason_code, sessions.reason_text, sessions.marker, \
@@ -34,6 +35,7 @@ pub(crate) struct SessionRow {
     requeue_of: Option<String>,
     exit_status: Option<i64>,
     scratch: Option<String>,
+    scratch_state: Option<String>,
     image: String,
     image_path: String,
     project: Option<String>,
@@ -80,6 +82,11 @@ impl SessionRow {
             requeue_of: place.maybe_text("requeue_of", self.requeue_of.as_deref())?,
             exit_status: self.exit_status.map(|stored| place.number("exit_status", stored)).transpose()?,
             scratch: self.scratch.as_deref().map(|stored| place.json("scratch", stored)).transpose()?,
+            scratch_state: self
+                .scratch_state
+                .as_deref()
+                .map(|stored| place.json("scratch_state", stored))
+                .transpose()?,
             image: place.text("image", &self.image)?,
             project: place.maybe_text("project", self.project.as_deref())?,
             resources,

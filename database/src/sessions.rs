@@ -45,9 +45,9 @@ statements! {
             node_count, cpus, memory_mib, gpus, gpu_type, walltime_min, desired, state, undetermined, reason_code,
             reason_text, marker, submit_begun_at, job_cluster, job_id, job_submitted_at, restart_count, nodes,
             start_estimate, created_at, started_at, ends_at, ended_at, version, idempotency_key, body_hash, program,
-            requeue_of, exit_status, scratch)
+            requeue_of, exit_status, scratch, scratch_state)
         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22,
-            $23, $24, $25, $26, $27, $28, $29, $30, $31, $32, $33, $34, $35, $36, $37, $38, $39)
+            $23, $24, $25, $26, $27, $28, $29, $30, $31, $32, $33, $34, $35, $36, $37, $38, $39, $40)
         ON CONFLICT (owner_id, idempotency_key) DO NOTHING";
     BODY_HASH_BY_KEY = "SELECT id, body_hash FROM sessions WHERE owner_id = $1 AND idempotency_key = $2";
     BY_ID = select!("WHERE sessions.id = $1");
@@ -72,11 +72,13 @@ statements! {
             JOIN users ON users.id = sessions.owner_id
         WHERE ", live!(), " ORDER BY sessions.id LIMIT 1");
     LIVE = select!("WHERE ", live!(), " ORDER BY sessions.id");
+    // The literal condition is that of the partial index.
+    WITH_SCRATCH_LEFT = select!("WHERE sessions.scratch_left ORDER BY sessions.id LIMIT $1");
     UPDATE = "UPDATE sessions SET name = $1, desired = $2, state = $3, undetermined = $4, reason_code = $5,
             reason_text = $6, submit_begun_at = $7, job_cluster = $8, job_id = $9, job_submitted_at = $10,
             restart_count = $11, nodes = $12, start_estimate = $13, started_at = $14, ends_at = $15, ended_at = $16,
-            exit_status = $17, version = version + 1
-        WHERE id = $18 AND version = $19";
+            exit_status = $17, scratch_state = $18, scratch_left = $19, version = version + 1
+        WHERE id = $20 AND version = $21";
 }
 
 /// What became of a new session.
@@ -111,6 +113,7 @@ impl Db {
         let nodes = serde_json::to_string(&session.nodes).map_err(DbError::encode)?;
         let program = session.program.as_ref().map(serde_json::to_string).transpose().map_err(DbError::encode)?;
         let scratch = session.scratch.as_ref().map(serde_json::to_string).transpose().map_err(DbError::encode)?;
+        let scratch_state = state_of_scratch(session)?;
         let memory_mib = i64::try_from(session.resources.memory_mib).unwrap_or(i64::MAX);
         let inserted = on_db!(self, pool => sqlx::query(INSERT)
             .bind(session.id.to_string())
@@ -152,6 +155,7 @@ impl Db {
             .bind(session.requeue_of.map(|id| id.to_string()))
             .bind(session.exit_status.map(i64::from))
             .bind(scratch)
+            .bind(scratch_state)
             .execute(pool).await.map(|done| done.rows_affected()))
         .map_err(DbError::conflict("session"))?;
         match idempotency {
@@ -253,11 +257,19 @@ impl Db {
         rows.into_iter().map(SessionRow::into_session).collect()
     }
 
+    /// Sessions and runs that are over and have something in their scratch that is to be brought back or told of, oldest first.
+    pub async fn sessions_with_scratch_left(&self, limit: u32) -> Result<Vec<Session>, DbError> {
+        let rows: Vec<SessionRow> = on_db!(self, pool =>
+            sqlx::query_as(WITH_SCRATCH_LEFT).bind(i64::from(limit)).fetch_all(pool).await)?;
+        rows.into_iter().map(SessionRow::into_session).collect()
+    }
+
     /// Writes a changed session back when its version is still the stored one, and counts the version up: the copy in the caller's hand has then
     /// the number before. False, with nothing changed, when somebody else was faster. What was asked for (a run's program and
     /// what it repeats too), the owner and the marker stay.
     pub async fn update_session(&self, session: &Session) -> Result<bool, DbError> {
         let nodes = serde_json::to_string(&session.nodes).map_err(DbError::encode)?;
+        let scratch_state = state_of_scratch(session)?;
         let changed = on_db!(self, pool => sqlx::query(UPDATE)
             .bind(session.name.as_str())
             .bind(session.desired.as_str())
@@ -276,9 +288,15 @@ impl Db {
             .bind(maybe_micros(session.ends_at))
             .bind(maybe_micros(session.ended_at))
             .bind(session.exit_status.map(i64::from))
+            .bind(scratch_state)
+            .bind(session.has_scratch_left())
             .bind(session.id.to_string())
             .bind(session.version)
             .execute(pool).await.map(|done| done.rows_affected()))?;
         Ok(changed > 0)
     }
+}
+
+fn state_of_scratch(session: &Session) -> Result<Option<String>, DbError> {
+    session.scratch_state.as_ref().map(serde_json::to_string).transpose().map_err(DbError::encode)
 }

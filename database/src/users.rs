@@ -21,6 +21,7 @@ statements! {
         VALUES ($1, $2, $3, $4, $5, $6, $7)";
     BY_ID = concat!("SELECT ", user_columns!(), " FROM users WHERE users.id = $1");
     BY_NAME = concat!("SELECT ", user_columns!(), " FROM users WHERE users.username = $1");
+    NAME_BY_UID = "SELECT username FROM users WHERE uid = $1 ORDER BY username LIMIT 1";
     CREDENTIALS = concat!("SELECT ", user_columns!(), ", users.password_hash FROM users WHERE users.username = $1");
     PAGE = concat!("SELECT ", user_columns!(), " FROM users
         WHERE users.username > COALESCE(CAST($1 AS TEXT), '') ORDER BY users.username LIMIT $2");
@@ -102,6 +103,13 @@ impl Db {
         let row: Option<UserRow> =
             on_db!(self, pool => sqlx::query_as(BY_NAME).bind(name.as_str()).fetch_optional(pool).await)?;
         row.map(UserRow::into_user).transpose()
+    }
+
+    /// The name of a user by the POSIX user id.
+    pub async fn username_of(&self, uid: u32) -> Result<Option<Username>, DbError> {
+        let name: Option<String> = on_db!(self, pool =>
+            sqlx::query_scalar(NAME_BY_UID).bind(i64::from(uid)).fetch_optional(pool).await)?;
+        Place { table: "users", row: &uid.to_string() }.maybe_text("username", name.as_deref())
     }
 
     /// A user and the hash of the password, disabled users too.

@@ -1,4 +1,5 @@
 // What all browser tests share: Debian's Chromium, pictures, accessibility checks, strict listening for anything that went wrong.
+import assert from "node:assert/strict";
 import { mkdir } from "node:fs/promises";
 import { createRequire } from "node:module";
 import path from "node:path";
@@ -69,4 +70,20 @@ export async function picture(page, name) {
   const folder = path.join(root, "var", "screenshots");
   await mkdir(folder, { recursive: true });
   await page.screenshot({ path: path.join(folder, `${name}.png`), fullPage: true });
+}
+
+/** Looks at a page of the demo in light and dark, at the desk and on the phone, and keeps the pictures. */
+export async function pictures(page, name) {
+  for (const [size, viewport] of Object.entries(SIZES)) {
+    await page.setViewportSize(viewport);
+    assert.deepEqual(await tooWide(page), []);
+    for (const colorScheme of ["light", "dark"]) {
+      await page.emulateMedia({ colorScheme });
+      await page.waitForFunction(() => document.getAnimations().every((one) => one.playState !== "running"));
+      assert.deepEqual(await accessibility(page), []);
+      await picture(page, `e2e/${name}-${size}-${colorScheme}`);
+    }
+  }
+  await page.setViewportSize(SIZES.desk);
+  await page.emulateMedia({ colorScheme: null });
 }

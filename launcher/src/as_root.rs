@@ -1,7 +1,8 @@
 //! The child that stays root: it changes the names in one root of spaces, and nothing else.
 //!
 //! A process of its own because file systems hang, and a process can be given up. What a space holds is removed by another child, which is
-//! nobody's account but for the right to remove and sees nothing but that space; this one never looks into it.
+//! nobody's account but for the right to remove and sees nothing but that space; this one sees at most whether a space is empty, before it gets a limit,
+//! and opens nothing of anybody's.
 
 use std::io::{self, Write};
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -17,7 +18,7 @@ use crate::Refusal;
 use crate::as_person::{self, NOT_DONE, Task};
 use crate::child::{self, printable};
 use crate::people::Person;
-use crate::space_root::{Root, Whose};
+use crate::space_root::{Most, Root, Whose};
 
 /// Exit status of a purge that ran out of its time: there is more to remove.
 const MORE: i32 = 3;
@@ -41,6 +42,17 @@ pub enum Work {
         name: SpaceName,
         /// Whose.
         whose: Whose,
+    },
+    /// Set how much it may hold.
+    Limit {
+        /// Name.
+        name: SpaceName,
+        /// Inode.
+        inode: u64,
+        /// Its project.
+        project: u32,
+        /// How much.
+        most: Most,
     },
     /// Take it away.
     Retire {
@@ -119,6 +131,9 @@ fn perform(order: Order) -> Result<LauncherAnswer, Refusal> {
         Work::Make { name, whose } => {
             let (made, inode) = root.make(&name, whose)?;
             Ok(LauncherAnswer::Space { made, inode })
+        }
+        Work::Limit { name, inode, project, most } => {
+            root.limit(&name, inode, project, most).map(|()| LauncherAnswer::Done)
         }
         Work::Retire { name, inode, id } => {
             root.retire(&name, inode, id).map(|()| LauncherAnswer::Space { made: false, inode })

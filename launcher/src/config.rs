@@ -54,6 +54,9 @@ pub struct Config {
     /// Directories in which spaces lie; nothing else is looked at but homes.
     #[serde(default)]
     pub space_root: Vec<SpaceRoot>,
+    /// First and last project id that spaces get on file systems with project quotas: of each file system nobody else may use them.
+    #[serde(default = "project_ids")]
+    pub project_ids: (u32, u32),
     /// The account that empties spaces that were taken away and whose time is over; without it none is removed.
     #[serde(default)]
     pub purge_account: Option<Username>,
@@ -191,6 +194,10 @@ fn most_files() -> usize {
     256
 }
 
+fn project_ids() -> (u32, u32) {
+    (100_000, 999_999)
+}
+
 fn lowest_uid() -> u32 {
     LOWEST_UID
 }
@@ -265,6 +272,10 @@ impl Config {
         if !(1..=LONGEST_TOKEN_S).contains(&config.token_lifetime_s) {
             return Err(format!("`token_lifetime_s` must be 1 to {LONGEST_TOKEN_S}"));
         }
+        let (first, last) = config.project_ids;
+        if first == 0 || first > last {
+            return Err("`project_ids` must be the first and the last id, and no id is 0".into());
+        }
         if !(1..=MOST_FILES).contains(&config.most_files) {
             return Err(format!("`most_files` must be 1 to {MOST_FILES}"));
         }
@@ -327,6 +338,8 @@ mod tests {
     #[test]
     fn unsafe_values_are_refused() {
         for line in [
+            "project_ids = [0, 9]",
+            "project_ids = [10, 9]",
             "min_uid = 0",
             "min_uid = 999",
             "token_lifetime_s = 0",

@@ -20,6 +20,7 @@ mod in_namespace;
 pub mod people;
 pub mod places;
 pub mod program;
+mod project;
 mod purge;
 pub mod server;
 pub mod slurm;
@@ -30,8 +31,8 @@ pub mod verbs;
 /// Why a call was refused: the code is stable, the text is for people.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refusal {
-    /// `unknown_person`, `forbidden_person`, `unknown_group`, `bad_request`, `conflict`, `missing`, `failed`, `not_configured` or, when the same
-    /// may be done later, `away`.
+    /// `unknown_person`, `forbidden_person`, `unknown_group`, `bad_request`, `conflict`, `missing`, `not_supported`, `failed`, `not_configured`
+    /// or, when the same may be done later, `away`.
     pub code: &'static str,
     /// One sentence without secrets.
     pub text: String,
@@ -40,8 +41,17 @@ pub struct Refusal {
 impl Refusal {
     /// As a child said it.
     fn said(code: &str, text: String) -> Self {
-        const CODES: [&str; 7] =
-            ["unknown_person", "forbidden_person", "unknown_group", "bad_request", "conflict", "missing", "away"];
+        const CODES: [&str; 9] = [
+            "unknown_person",
+            "forbidden_person",
+            "unknown_group",
+            "bad_request",
+            "conflict",
+            "missing",
+            "not_supported",
+            "not_configured",
+            "away",
+        ];
         Self { code: CODES.into_iter().find(|known| *known == code).unwrap_or("failed"), text }
     }
 
@@ -73,6 +83,11 @@ impl Refusal {
 
     pub(crate) fn failed(text: impl Into<String>) -> Self {
         Self { code: "failed", text: text.into() }
+    }
+
+    /// The file system cannot do that.
+    pub(crate) fn not_supported(text: impl Into<String>) -> Self {
+        Self { code: "not_supported", text: text.into() }
     }
 
     /// The configuration does not have what is asked for: root may add it.

@@ -41,6 +41,7 @@ const FORMS: [Form; 9] = [
             May("--account=", Value::Name, ""),
             May("--qos=", Value::Name, ""),
             May("--partition=", Value::Name, ""),
+            May("--nodelist=", Value::Name, ""),
             May("--constraint=", Value::Name, ""),
             Must("--nodes=", Value::Number, ""),
             Must("--ntasks=", Value::Number, ""),
@@ -192,7 +193,7 @@ mod tests {
         SlurmProgram::Scontrol,
         SlurmProgram::Sinfo,
     ];
-    const SUBMIT: &str = "--parsable --job-name=eirene-0a1b --account=research --qos=normal --partition=main --constraint=beeond \
+    const SUBMIT: &str = "--parsable --job-name=eirene-0a1b --account=research --qos=normal --partition=main --nodelist=c1 --constraint=beeond \
                           --nodes=1 --ntasks=1 --ntasks-per-node=1 --cpus-per-task=2 --mem=2048M --gres=gpu:a100:1 --time=60 --signal=B:USR1@120 \
                           --requeue --open-mode=append --chdir=/home/ada --output=/home/ada/.eirene/sessions/0a/job.log \
                           --error=/home/ada/.eirene/sessions/0a/job.log --export=ALL";
@@ -212,7 +213,7 @@ mod tests {
         let least = words(SUBMIT)
             .into_iter()
             .filter(|word| {
-                !["--account", "--qos", "--partition", "--constraint", "--gres"]
+                !["--account", "--qos", "--partition", "--nodelist", "--constraint", "--gres"]
                     .iter()
                     .any(|optional| word.starts_with(optional))
             })

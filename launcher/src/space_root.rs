@@ -1,7 +1,8 @@
 //! A root of spaces: opened component by component without following a link, believed only where nobody but root could have changed it and
 //! its marker is there, and changed one name at a time by descriptor.
 //!
-//! Nothing in here opens what is *in* a space. Whoever changes a root comes alone: the launcher starts one child for a root at a time.
+//! Nothing in here opens what is *in* a space, but for the trash that was made with it; before a space gets a limit it is seen whether anything
+//! is there at all. Whoever changes a root comes alone: the launcher starts one child for a root at a time.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -9,13 +10,14 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Component, Path, PathBuf};
 
 use eirene_core::{SpaceId, SpaceName};
+use nix::dir::Dir;
 use nix::errno::Errno;
 use nix::fcntl::{AtFlags, OFlag, RenameFlags, open, openat, renameat, renameat2};
 use nix::sys::stat::{FileStat, Mode, SFlag, fchmod, fstat, fstatat, mkdirat};
 use nix::unistd::{Gid, Uid, UnlinkatFlags, fchown, fsync, unlinkat};
 use serde::{Deserialize, Serialize};
 
-use crate::{Refusal, acl};
+use crate::{Refusal, acl, project};
 
 /// Tells a root's file system from the empty directory it is mounted on.
 const MARKER: &str = ".eirene-root";
@@ -69,6 +71,15 @@ impl Whose {
             Self::Everybody => 0o755,
         }
     }
+}
+
+/// How much a space may hold; none is no limit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Most {
+    /// Bytes.
+    pub bytes: Option<u64>,
+    /// Files and directories.
+    pub files: Option<u64>,
 }
 
 /// A root that may be changed.
@@ -271,6 +282,67 @@ impl Root {
         removed(&self.directory, fresh)
     }
 
+    /// Sets how much a space may hold, by a project of its own; none is no limit. What lies in it already would not count: it must be empty, or
+    /// have the project.
+    ///
+    /// # Errors
+    /// `missing` and `conflict` as [`Self::retire`]; `conflict` also where it has another project, or has things in it and none;
+    /// `not_supported` where the file system does not count by directory.
+    pub fn limit(&self, name: &SpaceName, inode: u64, id: u32, most: Most) -> Result<(), Refusal> {
+        match self.space(&self.directory, name.as_str())? {
+            None => return Err(Refusal::missing(format!("there is no space `{name}`"))),
+            Some(there) if there == inode => {}
+            Some(_) => return Err(Refusal::conflict(format!("`{name}` is not the directory that was made"))),
+        }
+        let directory = open_directory(&self.directory, name.as_str()).map_err(|error| self.said(error))?;
+        let found = fstat(&directory).map_err(|error| self.said(error))?;
+        if (found.st_ino, found.st_dev) != (inode, self.device) {
+            return Err(Refusal::conflict(format!("`{name}` is not the directory that was made")));
+        }
+        let found = project::of(&directory).map_err(|error| self.uncounted(error))?;
+        if found.id != 0 && found.id != id {
+            return Err(Refusal::conflict(format!(
+                "`{name}` has the project {} already, which is not Eirene's",
+                found.id
+            )));
+        }
+        if (found.id, found.inherited) != (id, true) {
+            let trash = match open_directory(&directory, TRASH) {
+                Ok(trash) => Some(trash),
+                Err(Errno::ENOENT) => None,
+                Err(error) => return Err(self.said(error)),
+            };
+            let holds = |directory: &OwnedFd| holds_anything(directory).map_err(|error| self.said(error));
+            if holds(&directory)? || trash.as_ref().map(holds).transpose()?.unwrap_or(false) {
+                return Err(Refusal::conflict(format!(
+                    "`{name}` holds things that would not count: root gives them the project once, by `xfs_quota -x -c 'project -s -p {} {id}'`",
+                    self.path.join(name.as_str()).display()
+                )));
+            }
+            // The trash first: the directory's own project says that all is done.
+            for directory in trash.iter().chain([&directory]) {
+                project::give(directory, id).map_err(|error| self.uncounted(error))?;
+            }
+        }
+        project::limit(&directory, id, most.bytes, most.files).map_err(|error| self.uncounted(error))
+    }
+
+    /// What the kernel said to something about projects.
+    fn uncounted(&self, error: Errno) -> Refusal {
+        let at = self.path.display();
+        match error {
+            Errno::ESRCH | Errno::ENOTTY | Errno::EOPNOTSUPP | Errno::ENOSYS | Errno::EINVAL | Errno::ENODEV => {
+                Refusal::not_supported(format!(
+                    "the file system of `{at}` counts nothing by directory (mount option `prjquota`)"
+                ))
+            }
+            Errno::EPERM => Refusal::not_configured(format!(
+                "the launcher may not set limits on `{at}`: that needs CAP_SYS_ADMIN, which its unit does not give it"
+            )),
+            error => self.said(error),
+        }
+    }
+
     /// Takes a space away, or finds it taken; gives its inode.
     ///
     /// # Errors
@@ -409,6 +481,18 @@ impl Root {
 fn open_directory(parent: &OwnedFd, name: &str) -> Result<OwnedFd, Errno> {
     let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
     openat(parent, name, flags, Mode::empty())
+}
+
+/// Whether there is anything in a directory but the trash that was made with it.
+fn holds_anything(directory: &OwnedFd) -> Result<bool, Errno> {
+    let mut entries = Dir::from_fd(open_directory(directory, ".")?)?;
+    for entry in entries.iter() {
+        let name = entry?.file_name().to_owned();
+        if ![&b"."[..], b"..", TRASH.as_bytes()].contains(&name.to_bytes()) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 fn make_directory(parent: &OwnedFd, name: &str) -> Result<OwnedFd, Errno> {

@@ -17,7 +17,7 @@ use crate::child::Ended;
 use crate::config::{Config, Per};
 use crate::people::{self, Person};
 use crate::places::Places;
-use crate::space_root::Whose;
+use crate::space_root::{Most, Whose};
 use crate::{Refusal, beegfs, child, files, program, slurm, token};
 
 /// Longest work in somebody's home directory.
@@ -168,6 +168,13 @@ impl Verbs {
                 Ok(LauncherAnswer::Groups { home: person.home.display().to_string(), groups })
             }
             LauncherRequest::MakeSpace { root, name, of } => self.make_space(&root, name, &of),
+            LauncherRequest::LimitSpace { root, name, inode, serial, bytes, files } => {
+                let (first, last) = self.config.project_ids;
+                let project = first.checked_add(serial).filter(|id| *id <= last).ok_or_else(|| {
+                    Refusal::not_configured(format!("space number {serial} has no id in `project_ids` of the launcher"))
+                })?;
+                self.change(&root, Work::Limit { name, inode, project, most: Most { bytes, files } })
+            }
             LauncherRequest::RetireSpace { root, name, inode, id } => {
                 self.change(&root, Work::Retire { name, inode, id })
             }
@@ -378,6 +385,7 @@ fn describe(request: &LauncherRequest) -> Call {
             target: Some(format!("{root}/{name}")),
             ..Call::default()
         },
+        LauncherRequest::LimitSpace { root, name, .. } => on_space("limit_space", root, name.as_str()),
         LauncherRequest::RetireSpace { root, name, .. } => on_space("retire_space", root, name.as_str()),
         LauncherRequest::RestoreSpace { root, name, .. } => on_space("restore_space", root, name.as_str()),
         LauncherRequest::RemoveRetired { root, id, .. } => on_space("remove_retired", root, &id.to_string()),

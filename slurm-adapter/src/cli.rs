@@ -207,6 +207,7 @@ fn submit_arguments(spec: &JobSpec) -> Vec<String> {
         spec.account.as_ref().map(|account| format!("--account={account}")),
         spec.qos.as_ref().map(|qos| format!("--qos={qos}")),
         spec.partition.as_ref().map(|partition| format!("--partition={partition}")),
+        spec.node.as_ref().map(|node| format!("--nodelist={node}")),
         spec.feature.as_ref().map(|feature| format!("--constraint={feature}")),
         Some(format!("--nodes={}", spec.nodes)),
         Some(format!("--ntasks={}", spec.nodes)),

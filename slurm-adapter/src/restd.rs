@@ -467,6 +467,7 @@ fn submit_body(spec: &JobSpec) -> Value {
         "kill_warning_delay": number(spec.warn_before_end_s.clamp(1, u16::MAX.into()).into()),
     });
     if let Value::Object(job) = &mut job {
+        job.extend(spec.node.as_ref().map(|node| ("required_nodes".to_owned(), json!([node.as_str()]))));
         let named = [
             ("account", spec.account.as_ref().map(ToString::to_string)),
             ("qos", spec.qos.as_ref().map(ToString::to_string)),

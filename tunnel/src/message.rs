@@ -21,6 +21,12 @@ pub const MAX_NODE_TEXT: usize = 200;
 /// Most steps in one message.
 pub const MAX_STEPS: usize = 8;
 
+/// Most nodes of which one message says how their scratch is.
+pub const MAX_SCRATCH_NODES: usize = 32;
+
+/// Longest sentence about a node's scratch, bytes.
+pub const MAX_SCRATCH_TEXT: usize = 400;
+
 /// The agent's words.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
@@ -38,6 +44,19 @@ pub enum FromAgent {
         nodes: Vec<NodeReport>,
         /// Steps that run, at most [`MAX_STEPS`].
         steps: Vec<StepReport>,
+    },
+    /// How the session's fast scratch is, where it has one: at once when that changes, and about once a second while something is copied.
+    Scratch {
+        /// How far it is on all nodes together.
+        state: ScratchWord,
+        /// What has been copied so far, to it or from it, on all nodes together.
+        copied: Amount,
+        /// Of how much, where that is known.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        total: Option<Amount>,
+        /// The same for single nodes, those first that keep something, at most [`MAX_SCRATCH_NODES`].
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        nodes: Vec<ScratchReport>,
     },
     /// More of the job's log.
     Log {
@@ -92,6 +111,60 @@ pub enum NodeState {
     /// A word this side does not know.
     #[serde(other)]
     Unknown,
+}
+
+/// How far a session's scratch is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ScratchWord {
+    /// It is being made and filled; the program has not begun.
+    Filling,
+    /// The program has it.
+    Ready,
+    /// The program has ended, and what is to be kept is being copied back.
+    Emptying,
+    /// Nothing is owed any more, and it is removed.
+    Done,
+    /// Something could not be copied back, and stays where it is.
+    Kept,
+    /// A word this side does not know.
+    #[serde(other)]
+    Unknown,
+}
+
+/// How much there is of something.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Amount {
+    /// Bytes.
+    pub bytes: u64,
+    /// Files and links.
+    pub files: u64,
+}
+
+impl Amount {
+    /// Both together; what is too much is as much as there can be.
+    #[must_use]
+    pub fn plus(self, other: Self) -> Self {
+        Self { bytes: self.bytes.saturating_add(other.bytes), files: self.files.saturating_add(other.files) }
+    }
+}
+
+/// How a node's own scratch is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ScratchReport {
+    /// The node's name.
+    pub name: String,
+    /// What has been copied so far.
+    pub copied: Amount,
+    /// Of how much, where that is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub total: Option<Amount>,
+    /// Whether something that is owed stays there.
+    #[serde(default)]
+    pub kept: bool,
+    /// Why, as one sentence.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub text: Option<String>,
 }
 
 /// A step that runs.
@@ -198,6 +271,22 @@ mod tests {
         sender.await.unwrap();
         assert_eq!(got[0], FromAgent::Log { offset: 3, text: "x\n".repeat(100) });
         assert_eq!(got[1..], [FromAgent::Unknown, FromAgent::Stopping { why: StopCause::Walltime }]);
+    }
+
+    #[test]
+    fn what_another_version_says_of_a_scratch_is_understood_as_far_as_it_can_be() {
+        let read = |text: &str| serde_json::from_str::<FromAgent>(text).unwrap();
+        let copied = Amount { bytes: 3, files: 1 };
+        let least = read(r#"{"kind":"scratch","state":"filling","copied":{"bytes":3,"files":1}}"#);
+        assert_eq!(least, FromAgent::Scratch { state: ScratchWord::Filling, copied, total: None, nodes: Vec::new() });
+        let later = read(
+            r#"{"kind":"scratch","state":"moved_to_the_moon","copied":{"bytes":3,"files":1,"holes":9},"by":"magic",
+                "nodes":[{"name":"c1","copied":{"bytes":3,"files":1}}]}"#,
+        );
+        let FromAgent::Scratch { state: ScratchWord::Unknown, nodes, .. } = later else { panic!("{later:?}") };
+        assert_eq!((nodes[0].kept, nodes[0].text.as_deref()), (false, None));
+        let most = Amount { bytes: u64::MAX, files: u64::MAX };
+        assert_eq!(most.plus(copied), most);
     }
 
     #[tokio::test]

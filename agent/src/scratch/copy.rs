@@ -16,6 +16,7 @@ use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat, Timespec, Timestamps};
 use rustix::io::Errno;
 
 use super::beneath::{Root, kind, make_directory, names, step};
+use super::standing::Meter;
 
 /// How the names of unfinished files begin; what has such a name is nobody's content.
 pub(super) const UNFINISHED: &[u8] = b".eirene-stage-";
@@ -24,7 +25,7 @@ const PIECE: u64 = 64 << 20;
 /// How often a file is copied anew that changes meanwhile.
 const TRIES: u32 = 3;
 /// Most directories within each other: each holds descriptors open.
-const DEEPEST: usize = 200;
+pub(super) const DEEPEST: usize = 200;
 
 /// What was done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -66,6 +67,9 @@ pub(super) enum CopyError {
     /// A directory is in the place of a file, or the other way round.
     #[error("`{0}` is there already, and of another kind")]
     OtherKind(String),
+    /// The space itself is not where it was, or was no space of this person's when the job began.
+    #[error("the space `{0}` is not there")]
+    NoSpace(String),
     /// It never stood still.
     #[error("`{0}` is being written to")]
     Changing(String),
@@ -105,14 +109,16 @@ fn because_errno(name: &CStr) -> impl Fn(Errno) -> CopyError {
 pub(super) struct Copier<'a> {
     unfinished: CString,
     broken_off: &'a AtomicBool,
+    meter: &'a Meter,
     counts: Counts,
 }
 
 impl<'a> Copier<'a> {
-    /// `name` tells this session and node from others that may write into the same directory. It copies until `broken_off` is set.
-    pub(super) fn new(name: &str, broken_off: &'a AtomicBool) -> io::Result<Self> {
+    /// `name` tells this session and node from others that may write into the same directory. It copies until `broken_off` is set, and counts
+    /// what is there on `meter`.
+    pub(super) fn new(name: &str, broken_off: &'a AtomicBool, meter: &'a Meter) -> io::Result<Self> {
         let unfinished = CString::new([UNFINISHED, name.as_bytes()].concat())?;
-        Ok(Self { unfinished, broken_off, counts: Counts::default() })
+        Ok(Self { unfinished, broken_off, meter, counts: Counts::default() })
     }
 
     /// Copies a file, or what is in a directory, from beneath one place to beneath another, under `into` there if that is given.
@@ -196,11 +202,13 @@ impl<'a> Copier<'a> {
             }
             if is_there(to, name, &before).map_err(because(name))? {
                 self.counts.files += 1;
+                self.meter.add(u64::try_from(before.st_size).unwrap_or(0), 1);
                 return Ok(());
             }
             match self.attempt(&mut source, &before, to, name) {
                 Ok(true) => {
                     self.counts.files += 1;
+                    self.meter.add(0, 1);
                     return Ok(());
                 }
                 Ok(false) => {}
@@ -235,6 +243,7 @@ impl<'a> Copier<'a> {
             }
             let copied = io::copy(&mut source.by_ref().take(PIECE), &mut target).map_err(because(name))?;
             self.counts.bytes += copied;
+            self.meter.add(copied, 0);
             if copied == 0 {
                 break;
             }
@@ -256,6 +265,7 @@ impl<'a> Copier<'a> {
     fn link(&mut self, from: BorrowedFd<'_>, to: BorrowedFd<'_>, name: &CStr) -> io::Result<()> {
         let text = rustix::fs::readlinkat(from, name, Vec::new())?;
         self.counts.files += 1;
+        self.meter.add(0, 1);
         if rustix::fs::readlinkat(to, name, Vec::new()).is_ok_and(|there| there == text) {
             return Ok(());
         }
@@ -305,7 +315,7 @@ mod tests {
     fn copy(from: &Path, to: &Path) -> Result<Counts, CopyError> {
         let (root, broken_off) = (StagePath::try_from(String::new()).unwrap(), AtomicBool::new(false));
         let (from, to) = (Root::open(from).unwrap(), Root::open(to).unwrap());
-        Copier::new("s", &broken_off).unwrap().copy((&from, &root), (&to, &root), None)
+        Copier::new("s", &broken_off, &Meter::default()).unwrap().copy((&from, &root), (&to, &root), None)
     }
 
     #[test]

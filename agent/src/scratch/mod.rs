@@ -9,13 +9,16 @@
 //! - [`copy`]: copies that can be broken off;
 //! - [`journal`]: what is owed;
 //! - [`stage`]: filling and emptying by the journal;
+//! - [`measure`] and [`standing`]: how much there is to copy, how far that is, and what the portal is told of it;
 //! - [`beeond`]: the file system over the job's nodes, where the scratch is that.
 
 mod beeond;
 mod beneath;
 mod copy;
 mod journal;
+mod measure;
 mod stage;
+mod standing;
 
 use std::ffi::{CString, OsStr};
 use std::fs::{DirBuilder, File};
@@ -33,6 +36,7 @@ use journal::Journal;
 
 pub use stage::rescue;
 pub(crate) use stage::{Assignment, Code, Held, Trouble, prepare};
+pub(crate) use standing::{Amounts, Meter, Standing, Teller};
 
 /// The part that the container sees.
 const DATA: &str = "data";
@@ -151,7 +155,7 @@ impl Scratch {
 
 /// Where a person's scratches are.
 fn parent(base: &Path, uid: u32) -> PathBuf {
-    base.join(format!("eirene-scratch-{uid}"))
+    eirene_core::scratch::own_directory(base, uid)
 }
 
 /// What the container sees of the scratch of this name, once there is one.

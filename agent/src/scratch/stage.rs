@@ -11,12 +11,15 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 
 use eirene_core::SpaceName;
-use eirene_core::scratch::{HOME_SPACE, JobScratch, ScratchKind, ScratchSpec, StageOn, StagePath};
+use eirene_core::scratch::{HOME_SPACE, JobScratch, ScratchKind, ScratchSpec, StageOn, StageOut, StagePath};
+use eirene_tunnel::message::Amount;
 use serde::{Deserialize, Serialize};
 
 use super::beneath::Root;
 use super::copy::{Copier, CopyError, Counts};
 use super::journal::{Journal, Phase, Progress};
+use super::measure::Measure;
+use super::standing::Meter;
 use super::{Scratch, ScratchError, beeond, heal_left};
 use crate::log::Log;
 
@@ -123,6 +126,16 @@ impl Assignment {
         super::data(&self.base, nix::unistd::geteuid().as_raw(), &self.name)
     }
 
+    /// Its node.
+    pub(crate) fn node(&self) -> &str {
+        &self.node
+    }
+
+    /// Whether each node has a scratch of its own.
+    pub(crate) fn is_of_nodes(&self) -> bool {
+        self.wanted.kind == ScratchKind::Node
+    }
+
     /// Whether something is to be brought out at all.
     pub(crate) fn brings_out(&self) -> bool {
         !self.wanted.stage_out.is_empty()
@@ -145,11 +158,18 @@ impl Assignment {
 pub(crate) struct Held {
     scratch: Scratch,
     journal: Journal,
+    meter: Meter,
     log: Log,
 }
 
-/// Makes a node's scratch and fills it. Blocks, until that is done or `broken_off` is set. None: it is another node's, and can be seen here.
-pub(crate) fn prepare(assignment: &Assignment, broken_off: &AtomicBool, log: &Log) -> Result<Option<Held>, Trouble> {
+/// Makes a node's scratch and fills it, and counts that on `meter`. Blocks, until that is done or `broken_off` is set. None: it is another node's,
+/// and can be seen here.
+pub(crate) fn prepare(
+    assignment: &Assignment,
+    broken_off: &AtomicBool,
+    meter: &Meter,
+    log: &Log,
+) -> Result<Option<Held>, Trouble> {
     let uid = nix::unistd::geteuid().as_raw();
     if assignment.wanted.kind == ScratchKind::Beeond {
         let mounted = beeond::wait(&assignment.base, &assignment.node, beeond::WITHIN, broken_off);
@@ -173,7 +193,7 @@ pub(crate) fn prepare(assignment: &Assignment, broken_off: &AtomicBool, log: &Lo
         journal.phase = if earlier.phase == Phase::In { Phase::In } else { Phase::Used };
     }
     journal.write(scratch.directory()).map_err(unreadable)?;
-    let mut held = Held { scratch, journal, log: log.clone() };
+    let mut held = Held { scratch, journal, meter: meter.clone(), log: log.clone() };
     match held.bring_in(broken_off) {
         Ok(()) => Ok(Some(held)),
         Err(trouble) => {
@@ -190,7 +210,15 @@ impl Held {
         if self.journal.phase != Phase::In {
             return Ok(());
         }
+        // Better before the program than after it: what it makes would have nowhere to go.
+        for (entry, _) in &self.journal.stage_out {
+            self.space(&entry.to.space).map_err(|error| {
+                failed(format!("nothing was started: `{}` could not be copied to `{}`: {error}", entry.from, entry.to))
+            })?;
+        }
         let data = Root::open(&self.scratch.data()).map_err(|error| failed(error.to_string()))?;
+        let places = || self.journal.stage_in.iter().map(|(entry, _)| (&entry.from.space, &entry.from.path));
+        self.measure(places().map(|(space, path)| Some((self.space(space).ok()?, path))), broken_off);
         for index in 0..self.journal.stage_in.len() {
             let (entry, progress) = self.journal.stage_in[index].clone();
             if progress == Progress::Copied {
@@ -252,6 +280,9 @@ impl Held {
         let into = self.journal.node.map(|node| format!("node{node}"));
         // What is begun is finished; SLURM ends it if it must, and then somebody comes after.
         let never = AtomicBool::new(false);
+        let wanted = |entry: &StageOut| entry.on == StageOn::Always || self.journal.succeeded;
+        let wanted = self.journal.stage_out.iter().filter(|(entry, _)| wanted(entry));
+        self.measure(wanted.map(|(entry, _)| Some((Root::open(&self.scratch.data()).ok()?, &entry.from))), &never);
         let mut first_trouble = None;
         for index in 0..self.journal.stage_out.len() {
             let (entry, progress) = self.journal.stage_out[index].clone();
@@ -292,6 +323,16 @@ impl Held {
         first_trouble.map_or(Ok(()), Err)
     }
 
+    /// Says how much is about to be copied, where somebody wants to know.
+    fn measure<'a>(&self, mut places: impl Iterator<Item = Option<(Root, &'a StagePath)>>, broken_off: &AtomicBool) {
+        if self.meter.is_watched() {
+            let mut measure = Measure::new(broken_off);
+            let sum =
+                places.try_fold(Amount::default(), |_, place| place.and_then(|(root, path)| measure.add(&root, path)));
+            self.meter.begin(sum);
+        }
+    }
+
     fn copy(
         &self,
         from: (&Root, &StagePath),
@@ -299,14 +340,17 @@ impl Held {
         into: Option<&str>,
         broken_off: &AtomicBool,
     ) -> Result<Counts, CopyError> {
-        let copier = Copier::new(&self.journal.mark(), broken_off);
+        let copier = Copier::new(&self.journal.mark(), broken_off, &self.meter);
         copier.map_err(|error| CopyError::Other(self.journal.mark(), error))?.copy(from, to, into)
     }
 
     fn space(&self, name: &SpaceName) -> Result<Root, CopyError> {
-        let path = self.journal.spaces.get(name);
-        let root = path.map_or_else(|| Err(std::io::ErrorKind::NotFound.into()), |path| Root::open(path));
-        root.map_err(|error| CopyError::Other(format!("{name}:"), error))
+        let none = || CopyError::NoSpace(name.to_string());
+        let path = self.journal.spaces.get(name).ok_or_else(none)?;
+        Root::open(path).map_err(|error| match error.kind() {
+            std::io::ErrorKind::NotFound => none(),
+            _ => CopyError::Other(format!("{name}:"), error),
+        })
     }
 
     fn note(&mut self, change: impl FnOnce(&mut Journal)) -> std::io::Result<()> {
@@ -322,7 +366,7 @@ pub(super) fn settle(scratch: Scratch, uid: u32, log: &Log) -> Result<(), Troubl
     match scratch.journal(uid).map_err(lost)? {
         Some(journal) if journal.owes() => {
             log.say(&format!("finishes what session {} left in its scratch", journal.session));
-            Held { scratch, journal, log: log.clone() }.finish(false)
+            Held { scratch, journal, meter: Meter::default(), log: log.clone() }.finish(false)
         }
         _ => scratch.remove().map_err(lost),
     }

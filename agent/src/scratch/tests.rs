@@ -52,8 +52,15 @@ impl Node {
     }
 
     fn prepare(&self, wanted: &str, name: &str) -> Result<Held, Trouble> {
-        let prepared = prepare(&self.assignment(wanted, name, &["c1"]), &AtomicBool::new(false), &self.log);
-        prepared.map(Option::unwrap)
+        self.prepare_with(wanted, name, &[])
+    }
+
+    /// With other spaces than the home.
+    fn prepare_with(&self, wanted: &str, name: &str, spaces: &[(&str, &Path)]) -> Result<Held, Trouble> {
+        let place = |(space, path): &(&str, &Path)| (space.parse().unwrap(), path.to_str().unwrap().to_owned());
+        let scratch = JobScratch { spaces: spaces.iter().map(place).collect(), ..self.scratch(wanted) };
+        let assignment = Assignment::new(&scratch, 7, name, self.home.path().to_str().unwrap(), &["c1".to_owned()]);
+        prepare(&assignment, &AtomicBool::new(false), &Meter::default(), &self.log).map(Option::unwrap)
     }
 
     fn data(&self, name: &str) -> PathBuf {
@@ -139,11 +146,114 @@ fn what_cannot_be_brought_in_is_said_and_leaves_nothing() {
         assert_eq!(node.left(), Vec::<String>::new(), "{from}");
     }
     let other = node.prepare(r#"{"kind":"node","stage_in":[{"from":"project:x","to":"x"}]}"#, "s.0").err().unwrap();
-    assert!(other.text.contains("project:"), "{other}");
+    assert!(other.text.contains("`project:x`") && other.text.contains("the space `project` is not there"), "{other}");
     let assignment = node.assignment(IN_AND_OUT, "s.0", &["c1"]);
-    let broken_off = prepare(&assignment, &AtomicBool::new(true), &node.log).err().unwrap();
+    let broken_off = prepare(&assignment, &AtomicBool::new(true), &Meter::default(), &node.log).err().unwrap();
     assert!(broken_off.text.contains("broken off"), "{broken_off}");
     assert_eq!(node.left(), Vec::<String>::new());
+}
+
+const FROM_AND_TO_A_PROJECT: &str = r#"{"kind":"node",
+    "stage_in":[{"from":"project-x:data","to":"in"},{"from":"home:one","to":"one"}],
+    "stage_out":[{"from":"results","to":"project-x:kept"},{"from":"log","to":"scratch:log"}]}"#;
+
+/// A project with something in it, and a scratch of the person's own.
+fn project_and_scratch() -> (tempfile::TempDir, PathBuf, PathBuf) {
+    let roots = place();
+    let (project, scratch) = (roots.path().join("project/project-x"), roots.path().join("scratch/scratch-ada"));
+    std::fs::create_dir_all(project.join("data/deep")).unwrap();
+    std::fs::write(project.join("data/deep/a"), "theirs").unwrap();
+    std::fs::create_dir_all(&scratch).unwrap();
+    (roots, project, scratch)
+}
+
+#[test]
+fn other_spaces_fill_it_and_take_what_comes_out_also_by_whoever_comes_after_a_kill() {
+    for killed in [false, true] {
+        let node = Node::new();
+        let (_roots, project, own) = project_and_scratch();
+        let spaces: [(&str, &Path); 2] = [("project-x", &project), ("scratch", &own)];
+        let mut held = node.prepare_with(FROM_AND_TO_A_PROJECT, "s.0", &spaces).unwrap();
+        let data = node.data("s.0");
+        assert_eq!(std::fs::read_to_string(data.join("in/deep/a")).unwrap(), "theirs");
+        assert_eq!(std::fs::read_to_string(data.join("one")).unwrap(), "1");
+        held.hand_over().unwrap();
+        std::fs::create_dir(data.join("results")).unwrap();
+        std::fs::write(data.join("results/model"), "weights").unwrap();
+        std::fs::write(data.join("log"), "done").unwrap();
+        if killed {
+            drop(held);
+            assert_eq!(rescue(data.parent().unwrap(), &node.log), 0);
+        } else {
+            held.finish(true).unwrap();
+        }
+        assert_eq!(std::fs::read_to_string(project.join("kept/model")).unwrap(), "weights");
+        assert_eq!(std::fs::read_to_string(own.join("log")).unwrap(), "done");
+        assert_eq!((node.kept("log"), node.left()), (None, Vec::new()));
+    }
+}
+
+#[test]
+fn a_space_that_is_taken_away_meanwhile_leaves_the_results_on_the_node_and_gets_them_when_it_is_back() {
+    let node = Node::new();
+    let (roots, project, own) = project_and_scratch();
+    let spaces: [(&str, &Path); 2] = [("project-x", &project), ("scratch", &own)];
+    let mut held = node.prepare_with(FROM_AND_TO_A_PROJECT, "s.0", &spaces).unwrap();
+    held.hand_over().unwrap();
+    let data = node.data("s.0");
+    std::fs::create_dir(data.join("results")).unwrap();
+    std::fs::write(data.join("results/model"), "weights").unwrap();
+    std::fs::write(data.join("log"), "done").unwrap();
+    let away = roots.path().join("retired");
+    std::fs::rename(&project, &away).unwrap();
+    let trouble = held.finish(true).unwrap_err();
+    assert_eq!(trouble.code, Code::StageOutFailed);
+    let scratch = data.parent().unwrap();
+    for words in ["`project-x:kept`", "the space `project-x` is not there", &scratch.display().to_string()] {
+        assert!(trouble.text.contains(words), "{trouble}");
+    }
+    assert!(!project.exists(), "nothing makes it anew");
+    assert_eq!(std::fs::read_to_string(own.join("log")).unwrap(), "done", "what has a place is brought there");
+    assert_eq!(std::fs::read_to_string(data.join("results/model")).unwrap(), "weights");
+    assert_eq!(rescue(scratch, &node.log), 1);
+    std::fs::rename(&away, &project).unwrap();
+    assert_eq!(rescue(scratch, &node.log), 0);
+    assert_eq!(std::fs::read_to_string(project.join("kept/model")).unwrap(), "weights");
+    assert_eq!(node.left(), Vec::<String>::new());
+}
+
+#[test]
+fn without_the_space_that_is_to_take_the_results_nothing_is_started() {
+    let node = Node::new();
+    let (_roots, project, _own) = project_and_scratch();
+    let trouble = node.prepare_with(FROM_AND_TO_A_PROJECT, "s.0", &[("project-x", &project)]).err().unwrap();
+    assert_eq!(trouble.code, Code::StageInFailed);
+    assert!(trouble.text.contains("`scratch:log`") && trouble.text.contains("`scratch` is not there"), "{trouble}");
+    assert_eq!(node.left(), Vec::<String>::new());
+}
+
+#[test]
+fn links_that_others_put_into_a_shared_space_lead_nowhere_else() {
+    let node = Node::new();
+    let (_roots, project, own) = project_and_scratch();
+    node.keep("secret", "hers");
+    symlink(node.home.path(), project.join("data/home")).unwrap();
+    symlink(node.home.path(), project.join("kept")).unwrap();
+    let spaces: [(&str, &Path); 2] = [("project-x", &project), ("scratch", &own)];
+    for from in ["data/home", "data/home/secret"] {
+        let wanted = format!(r#"{{"kind":"node","stage_in":[{{"from":"project-x:{from}","to":"x"}}]}}"#);
+        let trouble = node.prepare_with(&wanted, "s.0", &spaces).err().unwrap();
+        assert!(trouble.text.contains("leads out"), "{trouble}");
+    }
+    let mut held = node.prepare_with(FROM_AND_TO_A_PROJECT, "s.0", &spaces).unwrap();
+    held.hand_over().unwrap();
+    let data = node.data("s.0");
+    assert!(std::fs::symlink_metadata(data.join("in/home")).unwrap().is_symlink(), "as a link, not what it leads to");
+    std::fs::create_dir(data.join("results")).unwrap();
+    std::fs::write(data.join("results/secret"), "overwritten").unwrap();
+    let trouble = held.finish(true).unwrap_err();
+    assert!(trouble.text.contains("leads out"), "{trouble}");
+    assert_eq!(node.kept("secret").as_deref(), Some("hers"));
 }
 
 #[test]
@@ -201,7 +311,7 @@ fn a_node_without_the_directory_or_the_room_is_named() {
     assert!(much.text.contains("MiB free") && much.text.contains("1099511627776"), "{much}");
     let assignment = node.assignment(IN_AND_OUT, "s.0", &["c1"]);
     std::fs::remove_dir_all(node.base.path()).unwrap();
-    let none = prepare(&assignment, &AtomicBool::new(false), &node.log).err().unwrap();
+    let none = prepare(&assignment, &AtomicBool::new(false), &Meter::default(), &node.log).err().unwrap();
     assert!(none.text.starts_with("node c1 has no directory"), "{none}");
 }
 
@@ -228,7 +338,7 @@ fn several_nodes_bring_out_beside_each_other() {
     let first = node.assignment(IN_AND_OUT, "s.0", &["c1", "c2"]);
     for (assignment, number) in [(first.clone(), 0), (first.of("c2", 1), 1)] {
         assert_eq!(assignment.data(), first.data(), "one path on all nodes");
-        let mut held = prepare(&assignment, &AtomicBool::new(false), &node.log).unwrap().unwrap();
+        let mut held = prepare(&assignment, &AtomicBool::new(false), &Meter::default(), &node.log).unwrap().unwrap();
         held.hand_over().unwrap();
         std::fs::create_dir(node.data("s.0").join("results")).unwrap();
         std::fs::write(node.data("s.0").join("results/part"), number.to_string()).unwrap();

@@ -6,7 +6,7 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use eirene_core::scratch::JobScratch;
-use eirene_tunnel::message::{FromAgent, FromPortal, StopCause};
+use eirene_tunnel::message::{FromAgent, FromPortal, ScratchWord, StopCause};
 use nix::sys::signal::Signal;
 use tokio::process::Command;
 
@@ -46,6 +46,10 @@ fn read(job: &Job, name: &str) -> Option<String> {
     std::fs::read_to_string(job.home.join(name)).ok()
 }
 
+fn is_scratch(said: &FromAgent, wanted: ScratchWord) -> bool {
+    matches!(said, FromAgent::Scratch { state, .. } if *state == wanted)
+}
+
 fn has_begun(job: &Job) -> impl Future<Output = ()> {
     job.logged("begun")
 }
@@ -56,6 +60,7 @@ async fn a_program_has_its_scratch_and_what_it_made_there_is_kept() {
     let mut job = started(&portal, WORKS, "c1");
     let (_, opener) = portal.welcome(Some("key")).await;
     let mut control = Control::open(&opener).await;
+    control.wait_for(|said| is_scratch(said, ScratchWord::Done)).await;
     assert_eq!(control.last_word().await, FromAgent::Exited { status: Some(0), code: None, text: None });
     assert_eq!(job.exit().await, 0);
     assert_eq!((read(&job, "kept/b").as_deref(), read(&job, "log").as_deref()), (Some("alpha"), Some("worked\n")));
@@ -63,6 +68,25 @@ async fn a_program_has_its_scratch_and_what_it_made_there_is_kept() {
     let log = job.log();
     assert!(log.contains("variables [\"EIRENE_SCRATCH='/local'\"]"), "{log}");
     assert!(log.contains("copied `home:data` to the scratch: 1 file, 0 MiB"), "{log}");
+}
+
+#[tokio::test]
+async fn how_far_it_is_is_told_whenever_that_changes() {
+    let portal = Portal::open().await;
+    let mut job = started(&portal, GOES_ON, "c1");
+    let (_, opener) = portal.welcome(Some("key")).await;
+    let mut control = Control::open(&opener).await;
+    control.wait_for(|said| is_scratch(said, ScratchWord::Ready)).await;
+    has_begun(&job).await;
+    // Whoever comes later hears how it is then.
+    drop((control, opener));
+    let (_, opener) = portal.welcome(None).await;
+    let mut control = Control::open(&opener).await;
+    control.wait_for(|said| is_scratch(said, ScratchWord::Ready)).await;
+    control.tell(FromPortal::Stop { grace_s: 1 }).await;
+    control.wait_for(|said| is_scratch(said, ScratchWord::Done)).await;
+    control.last_word().await;
+    job.exit().await;
 }
 
 #[tokio::test]
@@ -78,7 +102,9 @@ async fn what_cannot_be_brought_in_ends_the_session_with_that_reason() {
     ] {
         let mut job = Job::start_in_scratch(&portal, WORKS, HOUR, "c1", wanted(lists));
         let (_, opener) = portal.welcome(Some("key")).await;
-        let said = Control::open(&opener).await.last_word().await;
+        let mut control = Control::open(&opener).await;
+        control.wait_for(|said| is_scratch(said, ScratchWord::Done)).await;
+        let said = control.last_word().await;
         let FromAgent::Exited { status: None, code: Some(said), text: Some(text) } = said else { panic!("{said:?}") };
         assert_eq!(said, code);
         assert!(text.contains(words), "{text}");
@@ -127,7 +153,12 @@ async fn what_cannot_be_kept_is_said_and_stays() {
     let lists = r#"{"kind":"node","stage_in":[{"from":"home:data","to":"in"}],"stage_out":[{"from":"log","to":"home:data/a/log"}]}"#;
     let mut job = Job::start_in_scratch(&portal, WORKS, HOUR, "c1", wanted(lists));
     let (_, opener) = portal.welcome(Some("key")).await;
-    let said = Control::open(&opener).await.last_word().await;
+    let mut control = Control::open(&opener).await;
+    let kept = control.wait_for(|said| is_scratch(said, ScratchWord::Kept)).await;
+    let FromAgent::Scratch { nodes, .. } = kept else { panic!("{kept:?}") };
+    assert_eq!((nodes.len(), nodes[0].name.as_str(), nodes[0].kept), (1, "c1", true));
+    assert!(nodes[0].text.as_ref().unwrap().contains("of another kind"), "{nodes:?}");
+    let said = control.last_word().await;
     let FromAgent::Exited { status: Some(0), code: Some(code), text: Some(text) } = said else { panic!("{said:?}") };
     assert!(code == "stage_out_failed" && text.contains("of another kind; it is still in"), "{code}: {text}");
     assert_eq!(job.exit().await, 6);

@@ -142,6 +142,11 @@ impl Root {
         })
     }
 
+    /// Whether everybody has one space in it at most.
+    pub fn is_personal(&self) -> bool {
+        self.per == Per::Person
+    }
+
     /// How a session gets a space; a node that does not have it goes without.
     pub fn bind(&self, space: &Space, writable: bool) -> Option<Bind> {
         let target = self.seen_at(space)?;

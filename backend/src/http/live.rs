@@ -110,7 +110,9 @@ async fn run_logs(
 
 async fn session(State(app): State<App>, person: SignedIn, Id(id): Id<SessionId>) -> HttpResult<Response> {
     let session = app.sessions.get(&person.actor, id).await?;
-    Ok(Json(SessionView::new(&session, &app.config).with_nodes(&app.nodes.of(&session))).into_response())
+    let copied = app.nodes.copied(&session);
+    let view = SessionView::new(&session, &app.config).with_nodes(&app.nodes.of(&session)).with_copied(copied.as_ref());
+    Ok(Json(view).into_response())
 }
 
 async fn cluster(State(app): State<App>, person: SignedIn) -> HttpResult<Response> {

@@ -6,6 +6,7 @@ mod nodes;
 mod preview;
 mod run;
 mod scan;
+mod scratch;
 mod space;
 mod storage;
 mod storage_stats;
@@ -21,7 +22,7 @@ use utoipa::ToSchema;
 
 use crate::config::Config;
 use crate::services::cluster::{ClusterView, GpuSupply};
-use crate::services::nodes::NodeStatus;
+use crate::services::nodes::{Copied, NodeStatus};
 use crate::services::sessions::AdoptedJob;
 
 pub use file::{DetailsView, ListingView};
@@ -34,6 +35,7 @@ pub use storage::{DefaultQuotasView, LimitWord, QuotasView, StorageView};
 pub use storage_stats::StorageStatsView;
 
 use nodes::{NodeDetail, node_details};
+use scratch::ScratchStateView;
 
 /// A session.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
@@ -86,6 +88,10 @@ pub struct SessionView {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     scratch: Option<ScratchSpec>,
+    /// How that scratch is, once its agent has said it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    scratch_state: Option<ScratchStateView>,
     /// How often SLURM has restarted its job.
     restart_count: u32,
     /// When it was asked for.
@@ -155,6 +161,7 @@ impl SessionView {
             node_details: Vec::new(),
             resources: ResourcesView::from(&session.resources),
             scratch: session.scratch.clone(),
+            scratch_state: ScratchStateView::of(session),
             restart_count: session.restart_count,
             created_at: session.created_at,
             start_estimate: session.start_estimate,
@@ -168,6 +175,12 @@ impl SessionView {
     /// The same, with what runs on its nodes.
     pub(crate) fn with_nodes(mut self, nodes: &[NodeStatus]) -> Self {
         self.node_details = node_details(nodes);
+        self
+    }
+
+    /// The same, with what is being copied to its scratch, or from it.
+    pub(crate) fn with_copied(mut self, copied: Option<&Copied>) -> Self {
+        self.scratch_state = self.scratch_state.map(|state| state.with_copied(copied));
         self
     }
 }

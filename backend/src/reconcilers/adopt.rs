@@ -51,6 +51,9 @@ impl Reconciler for Adopt {
             return Ok(());
         }
         let live = self.app.db.live_sessions().await?;
+        // Jobs that bring back what others left are their sessions' too.
+        let left = self.app.db.sessions_with_scratch_left(u32::MAX).await?;
+        let rescues: HashSet<&str> = left.iter().flat_map(rescues).collect();
         let by_marker: HashMap<&str, &Session> =
             live.iter().map(|session| (session.marker.as_str(), session)).collect();
         let marked = snapshot.jobs.iter().filter(|job| !job.state.is_final() && job.name.starts_with(MARKER_PREFIX));
@@ -60,6 +63,7 @@ impl Reconciler for Adopt {
                 Some(session) if is_ours(job, session) => self.relink(session, job, &snapshot.jobs).await?,
                 // Somebody else's job under a copied name: neither ours nor lost.
                 Some(_) => {}
+                None if rescues.contains(job.name.as_str()) => {}
                 None => unclaimed.push(job),
             }
         }
@@ -162,6 +166,12 @@ impl Adopt {
         }
         Ok(())
     }
+}
+
+/// The marks of the jobs that come for what is kept in a session's scratch.
+fn rescues(session: &Session) -> impl Iterator<Item = &str> {
+    let kept = session.scratch_state.iter().flat_map(|state| &state.kept);
+    kept.filter_map(|kept| kept.rescue.job.as_ref()).map(|job| job.marker.as_str())
 }
 
 /// What to do about a second job of one session.

@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use eirene_core::job_file::{AppSpec, Bind, JobFile};
 use eirene_core::launcher::{Launcher, LauncherAnswer, LauncherError, LauncherRequest};
+use eirene_core::scratch::{HOME_SPACE, JobScratch};
 use eirene_core::secret::Secret;
-use eirene_core::{Session, Space};
+use eirene_core::{Session, SpaceName};
 use eirene_database::{Db, DbError};
 use eirene_words::words;
 
@@ -13,7 +14,7 @@ use crate::config::{BindPath, Config};
 use crate::error::AppError;
 use crate::services::sessions::scratch;
 use crate::services::spaces::Spaces;
-use crate::services::spaces::access::Reach;
+use crate::services::spaces::in_sessions::{InSessions, Named};
 
 /// Issues job files.
 #[derive(Clone)]
@@ -61,7 +62,8 @@ impl JobFiles {
     pub(crate) async fn issue(&self, session: &Session, restart_count: u32) -> Result<String, JobFileError> {
         let secret = Secret::generate();
         let mut binds: Vec<Bind> = self.config.images.binds.iter().map(BindPath::to_bind).collect();
-        binds.extend(self.spaces(session).await?);
+        let spaces = self.spaces.in_sessions(session.owner).await.map_err(JobFileError::Spaces)?;
+        binds.extend(spaces.all().iter().map(|seen| seen.bind.clone()));
         let file = JobFile {
             session: session.id,
             restart_count,
@@ -76,7 +78,7 @@ impl JobFiles {
                 origin: self.config.session_origin(session.id),
                 ready_within_s: self.config.agent.ready_within_s,
                 run: session.program.clone(),
-                scratch: scratch::for_job(session, &self.config.scratch),
+                scratch: self.scratch(session, &spaces).await?,
             },
         };
         let content = serde_json::to_string(&file).map_err(|error| JobFileError::Home(error.to_string()))?;
@@ -95,14 +97,23 @@ impl JobFiles {
         }
     }
 
-    /// The spaces that the session sees: those that are there now and that its person may use.
-    async fn spaces(&self, session: &Session) -> Result<Vec<Bind>, JobFileError> {
-        let spaces = self.spaces.all_seen(session.owner).await.map_err(JobFileError::Spaces)?;
-        let bind = |(space, reach): &(Space, Reach)| {
-            let root = self.config.spaces.roots.iter().find(|root| root.name == space.root)?;
-            root.bind(space, *reach == Reach::Write)
-        };
-        Ok(spaces.iter().filter_map(bind).collect())
+    /// What its nodes have to know of its scratch.
+    async fn scratch(&self, session: &Session, spaces: &InSessions) -> Result<Option<JobScratch>, JobFileError> {
+        let Some(mut scratch) = scratch::for_job(session, &self.config.scratch) else { return Ok(None) };
+        let names: Vec<SpaceName> = scratch.wanted.spaces().into_iter().cloned().collect();
+        for name in names.into_iter().filter(|name| name.as_str() != HOME_SPACE) {
+            let place = match scratch::named(&scratch.wanted, &name, spaces) {
+                Some(Named::Home) => {
+                    let home = self.spaces.home_of(&session.owner_name).await.map_err(JobFileError::Spaces)?;
+                    home.to_string_lossy().into_owned()
+                }
+                Some(Named::Space(seen)) => seen.bind.source.clone(),
+                // It was there when it was asked for, and is not any more: the node says so before anything is started.
+                None => continue,
+            };
+            scratch.spaces.insert(name, place);
+        }
+        Ok(Some(scratch))
     }
 
     /// Removes the file of a session that is over. What is left behind otherwise is a secret that opens nothing any more.

@@ -12,6 +12,7 @@ mod lookup;
 mod observe;
 pub mod poller;
 mod ready;
+mod scratch_rescue;
 mod see;
 mod space_make;
 mod space_policy;
@@ -48,6 +49,8 @@ pub fn start(app: &App, job_files: &JobFiles, tracker: &TaskTracker) {
     tracker.spawn(drive(app.clone(), stop::Stop::new(app.clone(), job_files.clone(), busy), every(5), Wake::Stop));
     tracker.spawn(drive(app.clone(), adopt::Adopt::new(app.clone(), job_files.clone()), every(60), Wake::Snapshot));
     tracker.spawn(drive(app.clone(), ready::Ready::new(app.clone()), every(5), Wake::Timer));
+    let rescue = scratch_rescue::ScratchRescue::new(app.clone(), job_files.clone());
+    tracker.spawn(drive(app.clone(), rescue, every(30), Wake::Timer));
     tracker.spawn(drive(app.clone(), ready::Silence::new(app.clone()), every(5), Wake::Timer));
     tracker.spawn(drive(app.clone(), housekeeping::Rights::new(app.clone()), every(30), Wake::Timer));
     let health = storage_health::StorageHealth::new(app.clone());

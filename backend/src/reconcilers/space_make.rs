@@ -78,7 +78,8 @@ impl Reconciler for SpaceMake {
                     return Ok(());
                 }
                 match making.step(space).await? {
-                    Stepped::Done => {}
+                    // People see at once what it uses and may use.
+                    Stepped::Done => self.app.spaces.look_again(space.id).await?,
                     Stepped::More => goes_on = true,
                     Stepped::Later => self.wait(space.id, making.version(space.id).await?),
                 }
@@ -87,5 +88,34 @@ impl Reconciler for SpaceMake {
                 return Ok(());
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use eirene_core::Role;
+
+    use super::*;
+    use crate::services::spaces::making::{NewLimits, NewSpace};
+    use crate::testing::TestApp;
+
+    #[tokio::test]
+    async fn what_was_made_is_looked_at_before_anybody_waits_for_it() {
+        let test = TestApp::new().await;
+        let admin = test.person("root-admin", 2003, Role::Admin).await;
+        let new = NewSpace {
+            root: "project".parse().unwrap(),
+            name: Some("stars".parse().unwrap()),
+            title: None,
+            owner: None,
+            group: Some("physics".parse().unwrap()),
+            hint: None,
+            expires_at: None,
+            limits: NewLimits::default(),
+        };
+        let space = test.app.making.create(&admin, new).await.unwrap();
+        assert_eq!(test.app.db.usage(space.id).await.unwrap(), None);
+        SpaceMake::new(test.app.clone()).run().await.unwrap();
+        assert!(test.app.db.usage(space.id).await.unwrap().is_some());
     }
 }

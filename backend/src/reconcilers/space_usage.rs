@@ -1,5 +1,6 @@
-//! Looks at what every space uses, some of them each run, and gives homes their rows. Where the storage does not answer for some spaces of a root
-//! the others of it are left for the next round: each look that hangs costs its whole patience.
+//! Looks at what every space uses, some of them each run, and gives homes their rows. Quotas of users and groups are asked for once a run. Where
+//! the storage does not answer for some spaces of a root the others of it are left for the next round: each look that hangs costs its whole
+//! patience.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
@@ -52,6 +53,7 @@ impl Reconciler for SpaceUsage {
     async fn run(&self) -> anyhow::Result<()> {
         let (begun, spaces) = (Instant::now(), &self.app.spaces);
         spaces.add_homes(HOMES).await?;
+        let mut round = spaces.begin_round().await?;
         let mut silent: BTreeMap<RootName, u32> = BTreeMap::new();
         loop {
             let page = spaces.to_look_at(self.after(), PAGE).await?;
@@ -63,7 +65,7 @@ impl Reconciler for SpaceUsage {
                 if silent.get(&space.root).is_some_and(|times| *times >= PATIENCE) {
                     continue;
                 }
-                if spaces.look_at(space).await? == Some(TroubleKind::Away) {
+                if spaces.look_at(space, &mut round).await? == Some(TroubleKind::Away) {
                     *silent.entry(space.root.clone()).or_default() += 1;
                 }
             }
@@ -78,9 +80,12 @@ impl Reconciler for SpaceUsage {
 #[cfg(test)]
 mod tests {
     use eirene_core::Role;
+    use eirene_core::storage::{Bytes, Limit};
 
     use super::*;
     use crate::testing::{StorageMood, TestApp};
+
+    const GIB: u64 = 1 << 30;
 
     async fn people(test: &TestApp, names: &[&str]) {
         for (uid, name) in (3000..).zip(names) {
@@ -125,5 +130,29 @@ mod tests {
         usage.run().await.unwrap();
         assert_eq!(test.storage.state().looks, ["~b"]);
         assert_eq!(usage.after(), None);
+    }
+
+    #[tokio::test]
+    async fn quotas_are_asked_for_once_and_not_once_a_space() {
+        let test = TestApp::new().await;
+        people(&test, &["a", "b", "c"]).await;
+        test.person("far-away", 90_000, Role::Researcher).await;
+        test.storage.state().users = Some((GIB, Limit::At(2 * GIB)));
+        test.clock.advance_s(11 * 60);
+        test.app.storage.look().await;
+        let usage = SpaceUsage::new(test.app.clone());
+        for _ in 0..2 {
+            usage.run().await.unwrap();
+            let asked = std::mem::take(&mut test.storage.state().questions);
+            assert_eq!(asked, [(3000, 3002), (90_000, 90_000)]);
+        }
+        for space in test.app.db.spaces(None, 10).await.unwrap() {
+            let seen = test.app.db.usage(space.id).await.unwrap().unwrap();
+            assert_eq!(seen.usage.used_bytes, Some(Bytes(GIB)), "{}", space.name);
+        }
+        // Where directories say it themselves nobody else has to.
+        test.storage.state().directory = Some((GIB, Limit::Unlimited));
+        usage.run().await.unwrap();
+        assert_eq!(test.storage.state().questions, []);
     }
 }

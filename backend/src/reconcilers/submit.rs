@@ -354,6 +354,7 @@ pub(super) fn job_spec(app: &App, session: &Session, directory: &str) -> JobSpec
         },
         qos: app.config.slurm.qos.clone(),
         partition: resources.partition.clone(),
+        node: None,
         feature: scratch::feature(session),
         nodes: resources.nodes,
         cpus: resources.cpus,

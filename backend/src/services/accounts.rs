@@ -4,6 +4,7 @@
 //! log-ins costs more than a look into a table. What a right password leads to (a log-in, an API token) is decided in
 //! [`super::logins`] and [`super::tokens`].
 
+use std::collections::BTreeMap;
 use std::hash::Hash;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::num::NonZeroU32;
@@ -218,6 +219,16 @@ impl Accounts {
         users.truncate(limit as usize);
         let next = if more { users.last().map(|user| user.username.to_string()) } else { None };
         Ok((users, next))
+    }
+
+    /// The names of those of these POSIX user ids that have an account here; for admins.
+    pub async fn names(&self, actor: &Actor, uids: &[u32]) -> Result<BTreeMap<u32, Username>, AppError> {
+        actor.require_admin()?;
+        let mut names = BTreeMap::new();
+        for uid in uids {
+            names.extend(self.inner.db.username_of(*uid).await?.map(|name| (*uid, name)));
+        }
+        Ok(names)
     }
 
     /// Disables or enables an account. Disabling voids its log-ins and tokens and closes its open streams; its

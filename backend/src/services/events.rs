@@ -34,6 +34,8 @@ pub enum EventKind {
     Log,
     /// What runs on a session's nodes changed.
     Nodes,
+    /// More has been copied to a session's scratch, or from it; the data is what the API shows of the session.
+    Scratch,
     /// Work on files goes on, or is over.
     Operation,
     /// What is known of a space changed; the data is what the API shows of it.
@@ -50,6 +52,7 @@ impl EventKind {
             Self::Sample => "sample",
             Self::Log => "log",
             Self::Nodes => "nodes",
+            Self::Scratch => "scratch",
             Self::Operation => "operation",
             Self::Space => "space",
             Self::Notice => "notice",
@@ -60,7 +63,7 @@ impl EventKind {
     fn is_of_files(self) -> bool {
         match self {
             Self::Operation | Self::Space => true,
-            Self::State | Self::Sample | Self::Log | Self::Nodes | Self::Notice => false,
+            Self::State | Self::Sample | Self::Log | Self::Nodes | Self::Scratch | Self::Notice => false,
         }
     }
 
@@ -109,8 +112,9 @@ enum Wanted {
 impl Wanted {
     fn includes(self, event: &Event) -> bool {
         match self {
-            // What people's apps print is read one session at a time, and written down; what they do with their files is theirs.
-            Self::All => event.kind != EventKind::Log && !event.kind.is_of_files(),
+            // What people's apps print is read one session at a time, and written down; what they do with their files is theirs. How far each
+            // copy is, is for who looks at its session.
+            Self::All => !matches!(event.kind, EventKind::Log | EventKind::Scratch) && !event.kind.is_of_files(),
             Self::Session(session) => event.session == Some(session),
             Self::Of { user, files } => {
                 event.owner.is_none_or(|owner| owner == user) && (files || !event.kind.is_of_files())

@@ -1,4 +1,5 @@
-//! What runs on the nodes of sessions, as their agents last said. Kept in memory: agents say it again whenever they connect.
+//! What runs on the nodes of sessions, and what is being copied there, as their agents last said. Kept in memory: agents say it again whenever
+//! they connect.
 //!
 //! An agent belongs to the person, so this is hostile text about her own session alone: bounded and cleaned here, and believed for no decision.
 
@@ -7,7 +8,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use eirene_core::{NodeName, Session, SessionId, SessionState};
-use eirene_tunnel::message::{MAX_NODES, MAX_STEPS, NodeReport, NodeState, StepReport};
+use eirene_tunnel::message::{
+    Amount, MAX_NODES, MAX_SCRATCH_NODES, MAX_STEPS, NodeReport, NodeState, ScratchReport, StepReport,
+};
 
 /// Longest text from an agent, in characters.
 const MAX_TEXT: usize = 300;
@@ -42,6 +45,38 @@ impl Drop for Reporter {
 struct Report {
     nodes: HashMap<NodeName, (NodeState, Option<String>)>,
     steps: Vec<StepReport>,
+    copied: Option<Copied>,
+}
+
+/// What has been copied to a session's scratch, or from it, of how much where that is known.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Copied {
+    /// On all nodes together.
+    pub all: Share,
+    /// On single nodes, where there are several.
+    pub nodes: Vec<(NodeName, Share)>,
+}
+
+/// A part of something, and the whole.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Share {
+    /// What is there.
+    pub copied: Amount,
+    /// Of how much, where that is known; never less than what is there.
+    pub total: Option<Amount>,
+}
+
+impl Share {
+    /// Out of hostile numbers: what JSON's readers take for integers, and a whole that is one.
+    pub(crate) fn of(copied: Amount, total: Option<Amount>) -> Self {
+        let most = i64::MAX.unsigned_abs();
+        let copied = Amount { bytes: copied.bytes.min(most), files: copied.files.min(most) };
+        let whole = |total: Amount| Amount {
+            bytes: total.bytes.clamp(copied.bytes, most),
+            files: total.files.clamp(copied.files, most),
+        };
+        Self { copied, total: total.map(whole) }
+    }
 }
 
 /// A node of a session and what runs there.
@@ -84,9 +119,25 @@ impl Reporter {
             step.nodes.truncate(MAX_NODES);
             step
         });
-        let report = Report { nodes: nodes.collect(), steps: steps.collect() };
+        let (nodes, steps) = (nodes.collect(), steps.collect());
+        self.change(|known| Report { nodes, steps, ..known })
+    }
+
+    /// Takes what is being copied; none is over. False when it says what was known already.
+    pub(crate) fn note_copied(&self, copied: Option<(Share, Vec<ScratchReport>)>) -> bool {
+        let share = |node: ScratchReport| Some((node.name.parse().ok()?, Share::of(node.copied, node.total)));
+        let copied = copied.map(|(all, nodes)| Copied {
+            all,
+            nodes: nodes.into_iter().take(MAX_SCRATCH_NODES).filter_map(share).collect(),
+        });
+        self.change(|known| Report { copied, ..known })
+    }
+
+    fn change(&self, edit: impl FnOnce(Report) -> Report) -> bool {
         let mut last = self.reports.lock();
-        let is_new = last.get(&self.session).is_none_or(|(_, known)| **known != report);
+        let known = last.get(&self.session).map(|(_, known)| Arc::clone(known)).unwrap_or_default();
+        let report = edit((*known).clone());
+        let is_new = *known != report || !last.contains_key(&self.session);
         last.insert(self.session, (self.connection, Arc::new(report)));
         is_new
     }
@@ -100,6 +151,13 @@ impl NodeReports {
 
     fn lock(&self) -> MutexGuard<'_, Last> {
         self.last.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What is being copied to the scratch of a session, or from it. Nodes that only the agent names are not the session's.
+    pub fn copied(&self, session: &Session) -> Option<Copied> {
+        let mut copied = self.lock().get(&session.id)?.1.copied.clone()?;
+        copied.nodes.retain(|(name, _)| session.nodes.contains(name));
+        Some(copied)
     }
 
     /// The nodes of a session that is not over, in its own order. Nodes that only the agent names are not the session's.
@@ -175,6 +233,37 @@ mod tests {
         assert_eq!(reports.of(&session), silent);
         session.state = SessionState::Ended;
         assert!(reports.of(&session).is_empty());
+    }
+
+    #[test]
+    fn what_is_copied_is_told_beside_what_runs_and_makes_sense_whatever_an_agent_says() {
+        let mut session = testing::session("ada");
+        session.nodes = vec!["c1".parse().unwrap()];
+        let reports = NodeReports::default();
+        assert_eq!(reports.copied(&session), None);
+        let agent = reports.open(session.id);
+        let amount = |n: u64| Amount { bytes: n, files: n };
+        let node = |name: &str| ScratchReport {
+            name: name.to_owned(),
+            copied: amount(2),
+            total: Some(amount(1)),
+            kept: false,
+            text: None,
+        };
+        let all = Share::of(amount(u64::MAX), Some(amount(3)));
+        let nodes: Vec<_> = ["c1", "d7", "<b>"].into_iter().map(node).collect();
+        assert!(agent.note_copied(Some((all, nodes.clone()))));
+        assert!(!agent.note_copied(Some((all, nodes))), "nothing is new");
+        agent.note(vec![report("c1", NodeState::Ready, None)], Vec::new());
+        let copied = reports.copied(&session).unwrap();
+        let most = amount(i64::MAX.unsigned_abs());
+        assert_eq!((copied.all.copied, copied.all.total), (most, Some(most)), "a part is no more than the whole");
+        let c1 = Share { copied: amount(2), total: Some(amount(2)) };
+        assert_eq!(copied.nodes, [("c1".parse().unwrap(), c1)]);
+        assert!(agent.note_copied(None));
+        assert_eq!((reports.copied(&session), reports.of(&session).len()), (None, 1));
+        drop(agent);
+        assert!(reports.lock().is_empty());
     }
 
     #[test]

@@ -41,6 +41,8 @@ pub(crate) struct StorageState {
     pub(crate) marker: Option<&'static str>,
     /// Spaces and homes whose quota was asked for.
     pub(crate) looks: Vec<String>,
+    /// Numbers whose quotas were asked for: from, and to.
+    pub(crate) questions: Vec<(u32, u32)>,
     /// Counts of users and clients, where there are such.
     pub(crate) operations: Option<Vec<OperationCounts>>,
     /// What servers did in any second, where they say.
@@ -86,6 +88,7 @@ impl FakeStorage {
             free: 500 * GIB,
             marker: Some("00ff"),
             looks: vec![],
+            questions: vec![],
             operations: None,
             servers: None,
             stripe: None,
@@ -295,7 +298,9 @@ impl SharedStorage for FakeStorage {
     }
 
     async fn quotas(&self, range: QuotaRange) -> Result<Partial<Vec<Quota>>, StorageError> {
-        let said = self.asked()?.users.ok_or(StorageError::Unsupported("quotas"))?;
+        let mut state = self.asked()?;
+        let said = state.users.ok_or(StorageError::Unsupported("quotas"))?;
+        state.questions.push((range.first, range.last));
         let value = (range.first..=range.last).map(|number| quota(range.of.id(number), said)).collect();
         Ok(Partial { value, doubts: vec![] })
     }
@@ -351,6 +356,10 @@ impl GroupSource for FakeGroups {
     async fn knows(&self, person: &Username) -> Result<bool, GroupsAway> {
         self.people.lock().unwrap().as_ref().ok_or(GroupsAway)?;
         Ok(!self.lost.lock().unwrap().contains(person))
+    }
+
+    async fn uid_of(&self, person: &Username) -> Result<Option<u32>, GroupsAway> {
+        Ok(self.knows(person).await?.then_some(4711))
     }
 
     async fn number_of(&self, _group: &GroupName) -> Result<Option<u32>, GroupsAway> {

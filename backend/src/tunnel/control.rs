@@ -3,9 +3,9 @@
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use eirene_core::{Desired, Session, SessionId, SessionState};
+use eirene_core::{Desired, KeptOn, ScratchPhase, ScratchState, Session, SessionId, SessionState};
 use eirene_tunnel::handshake::Hello;
-use eirene_tunnel::message::{self, FromAgent, FromPortal, StopCause};
+use eirene_tunnel::message::{self, FromAgent, FromPortal, MAX_SCRATCH_NODES, ScratchReport, ScratchWord, StopCause};
 use eirene_tunnel::{Opener, StreamKind};
 use serde_json::json;
 use tokio::io::{AsyncWriteExt as _, BufReader};
@@ -16,7 +16,7 @@ use super::pace::Pace;
 use crate::app::App;
 use crate::error::AppError;
 use crate::services::events::EventKind;
-use crate::services::nodes::{Reporter, clean};
+use crate::services::nodes::{Reporter, Share, clean};
 use crate::services::sessions::agent::AppOutcome;
 use crate::services::sessions::reasons::ScratchTrouble;
 
@@ -123,6 +123,9 @@ impl Ear<'_> {
                     self.tell_nodes().await;
                 }
             }
+            FromAgent::Scratch { state, copied, total, nodes } => {
+                self.scratch(state, Share::of(copied, total), nodes).await?;
+            }
             FromAgent::Ready => drop(sessions.agent_ready(self.session).await?),
             FromAgent::Stopping { why } => {
                 self.stopping = Some(why);
@@ -135,6 +138,23 @@ impl Ear<'_> {
             FromAgent::Exited { status, code, text } => {
                 self.exited(status, code.as_deref(), text.as_deref()).await?;
             }
+        }
+        Ok(())
+    }
+
+    async fn scratch(&self, word: ScratchWord, all: Share, nodes: Vec<ScratchReport>) -> Result<(), AppError> {
+        let Some(phase) = phase(word) else { return Ok(()) };
+        let keeps = nodes.iter().filter(|node| node.kept && phase == ScratchPhase::Kept).take(MAX_SCRATCH_NODES);
+        let kept = keeps.filter_map(|node| {
+            let text = node.text.as_deref().map(clean).filter(|text| !text.is_empty());
+            Some(KeptOn::new(node.name.parse().ok()?, text))
+        });
+        let said = ScratchState::new(self.restart_count, phase, kept.collect());
+        let session = self.app.sessions.scratch_said(self.session, said).await?;
+        let copies = matches!(phase, ScratchPhase::Filling | ScratchPhase::Emptying);
+        let is_new = self.nodes.note_copied(copies.then_some((all, nodes)));
+        if let Some(session) = session.filter(|session| is_new && copies && session.scratch.is_some()) {
+            self.app.sessions.tell_copied(&session);
         }
         Ok(())
     }
@@ -204,5 +224,17 @@ impl Ear<'_> {
         let Ok(Some(session)) = self.app.db.session(self.session).await else { return };
         let data = json!({"session": self.session, "text": String::from_utf8_lossy(piece)});
         self.app.events.publish_transient(EventKind::Log, Some(session.id), session.owner, data);
+    }
+}
+
+/// The agent's word as ours; none for what a later version may say.
+fn phase(word: ScratchWord) -> Option<ScratchPhase> {
+    match word {
+        ScratchWord::Filling => Some(ScratchPhase::Filling),
+        ScratchWord::Ready => Some(ScratchPhase::Ready),
+        ScratchWord::Emptying => Some(ScratchPhase::Emptying),
+        ScratchWord::Done => Some(ScratchPhase::Done),
+        ScratchWord::Kept => Some(ScratchPhase::Kept),
+        ScratchWord::Unknown => None,
     }
 }

@@ -1,5 +1,7 @@
 //! Agents at the door, over real TLS: those that belong there, and those that do not.
 
+mod scratch;
+
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;

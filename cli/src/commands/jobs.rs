@@ -8,7 +8,7 @@ use reqwest::Response;
 use serde_json::{Value, json};
 
 use super::done;
-use crate::api::{Api, Job, NodeDetail, Noun, Step, Target, may_pass};
+use crate::api::{Api, Job, KeptOn, NodeDetail, Noun, ScratchState, Step, Target, may_pass};
 use crate::arguments::Size;
 use crate::patience::Patience;
 use crate::reference::{Candidate, Reference, choose, named, only};
@@ -135,7 +135,8 @@ pub(super) fn show(job: &Job, own: &[(&str, String)]) -> anyhow::Result<()> {
     ];
     let label = if job.file.is_some() { "Run" } else { "Session" };
     let id = [(label, job.id.to_string())];
-    for (label, value) in id.iter().chain(&first).chain(own).chain(&last) {
+    let scratch: Vec<_> = job.scratch_state.iter().map(|state| ("Scratch", describe_scratch(state))).collect();
+    for (label, value) in id.iter().chain(&first).chain(own).chain(&scratch).chain(&last) {
         output::line(&format!("{label:<10} {value}"))?;
     }
     let program = job.app.as_ref().or(job.file.as_ref()).map_or("", String::as_str);
@@ -157,6 +158,21 @@ fn describe_node(node: &NodeDetail, program: &str) -> String {
         node.app.then(|| program.to_owned()).into_iter().chain(node.steps.iter().map(step)).collect();
     let runs = if runs.is_empty() { "nothing runs".to_owned() } else { runs.join("; ") };
     format!("{}: {state}{why}: {runs}", node.name)
+}
+
+/// How a scratch is, in one line.
+fn describe_scratch(scratch: &ScratchState) -> String {
+    let copied = scratch.copied.map(|copied| {
+        let of = copied.total_bytes.map(|total| format!(" of {}", output::bytes(total))).unwrap_or_default();
+        format!(", {}{of} copied", output::bytes(copied.bytes))
+    });
+    let kept = |kept: &KeptOn| {
+        let why = kept.text.as_ref().map(|text| format!(" ({text})")).unwrap_or_default();
+        format!("{}{why}", kept.node)
+    };
+    let kept: Vec<String> = scratch.kept_on.iter().map(kept).collect();
+    let on = if kept.is_empty() { String::new() } else { format!(" on {}", kept.join(", ")) };
+    format!("{}{}{on}", scratch.state, copied.unwrap_or_default())
 }
 
 /// What stands where there is nothing.
@@ -257,8 +273,30 @@ async fn until_told(response: Response, wanted: impl Fn(&Job) -> bool) -> bool {
 }
 
 fn describe(job: &Job) -> String {
+    // What takes long is what is said.
+    let copies = |state: &&ScratchState| state.copied.is_some() && !job.is_over();
+    if let Some(scratch) = job.scratch_state.as_ref().filter(copies) {
+        return output::printable(&format!("{}: scratch {}", state_of(job), describe_scratch(scratch)));
+    }
     match &job.reason {
         Some(reason) => output::printable(&format!("{}: {}", state_of(job), reason.text)),
         None => state_of(job),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_scratch_is_described_by_what_is_known_of_it() {
+        let said = |text: &str| describe_scratch(&serde_json::from_str(text).unwrap());
+        assert_eq!(said(r#"{"state":"ready"}"#), "ready");
+        let copied =
+            r#"{"state":"filling","copied":{"bytes":3221225472,"files":7,"total_bytes":12884901888,"total_files":9}}"#;
+        assert_eq!(said(copied), "filling, 3.00 GiB of 12.00 GiB copied");
+        assert_eq!(said(r#"{"state":"emptying","copied":{"bytes":1,"files":1}}"#), "emptying, 1 B copied");
+        let kept = r#"{"state":"kept","kept_on":[{"node":"c1","text":"no room"},{"node":"c2"}]}"#;
+        assert_eq!(said(kept), "kept on c1 (no room), c2");
     }
 }

@@ -1,5 +1,6 @@
 //! `eirene admin space`: spaces, for whoever runs the platform.
 
+use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::{done, text_of};
@@ -19,7 +20,7 @@ pub(super) async fn run(api: &Api, verb: AdminSpace, as_json: bool) -> anyhow::R
             }
             let made = api.post("spaces", &body).await?;
             let sentence = format!("{} is being made.", output::printable(&text_of(&made, "name")));
-            done(&made, as_json, &sentence)
+            done(&made, as_json, &with_end(sentence, about.expires))
         }
         AdminSpace::List => {
             let spaces = api.list("spaces?all=true").await?;
@@ -38,15 +39,21 @@ pub(super) async fn run(api: &Api, verb: AdminSpace, as_json: bool) -> anyhow::R
             if let Some(reason) = space.get("reason") {
                 output::say(&output::printable(&text_of(reason, "text")));
             }
+            if let Some(limit) = space.get("limit") {
+                output::say(&limit_of(limit));
+            }
             Ok(())
         }
-        AdminSpace::Set { space, about, never_expires } => {
+        AdminSpace::Set { space, about, never_expires, no_limit } => {
             let mut body = said(&about);
             if never_expires {
                 body["expires_at"] = Value::Null;
             }
+            if no_limit {
+                (body["limit_bytes"], body["limit_files"]) = (Value::Null, Value::Null);
+            }
             let changed = api.patch(&format!("spaces/{space}"), &body).await?;
-            done(&changed, as_json, &format!("Changed {space}."))
+            done(&changed, as_json, &with_end(format!("Changed {space}."), about.expires))
         }
         AdminSpace::Retire { space, yes } => {
             if !yes {
@@ -62,15 +69,43 @@ pub(super) async fn run(api: &Api, verb: AdminSpace, as_json: bool) -> anyhow::R
     }
 }
 
+/// The sentence, and when a space ends that was just given an end, because a day may be told by other clocks.
+fn with_end(sentence: String, end: Option<Timestamp>) -> String {
+    match end {
+        Some(end) => format!("{sentence} It expires at {}.", times::local(end)),
+        None => sentence,
+    }
+}
+
 fn said(about: &AboutSpace) -> Value {
     let mut body = json!({});
-    let given = [("title", json!(about.title)), ("hint", json!(about.hint)), ("expires_at", json!(about.expires))];
+    let given = [
+        ("title", json!(about.title)),
+        ("hint", json!(about.hint)),
+        ("expires_at", json!(about.expires)),
+        ("limit_bytes", json!(about.limit.map(|mib| mib.saturating_mul(1 << 20)))),
+        ("limit_files", json!(about.limit_files)),
+    ];
     for (key, value) in given {
         if !value.is_null() {
             body[key] = value;
         }
     }
     body
+}
+
+/// The limit that the platform sets, and whether it is held.
+fn limit_of(limit: &Value) -> String {
+    let number = |key: &str| limit.get(key).and_then(Value::as_u64);
+    let bytes = number("bytes").map(output::bytes);
+    let files = number("files").map(|files| format!("{files} files"));
+    let most: Vec<String> = bytes.into_iter().chain(files).collect();
+    let most = if most.is_empty() { "none".to_owned() } else { most.join(", ") };
+    match text_of(limit, "state").as_str() {
+        "held" => format!("Limit: {most}."),
+        "not_held" => format!("Limit: {most}; not held: {}.", output::printable(&text_of(limit, "text"))),
+        _ => format!("Limit: {most}; it is being set."),
+    }
 }
 
 fn row(space: &Value) -> Vec<String> {

@@ -175,6 +175,7 @@ fn session(owner: &User) -> Session {
         program: None,
         requeue_of: None,
         exit_status: None,
+        scratch_state: None,
         scratch: None,
         image: "jupyter".parse().unwrap(),
         image_path: "/shared/images/jupyter.sif".to_owned(),

@@ -1,7 +1,7 @@
 //! Sessions: one per idempotency key, no lost update, pages without gaps.
 
 use eirene_core::scheduler::JobIdentity;
-use eirene_core::{JobKind, Reason, Sentence};
+use eirene_core::{JobKind, KeptOn, Reason, ScratchPhase, ScratchState, Sentence};
 
 use super::*;
 use crate::{DbError, Inserted, StateFilter};
@@ -26,6 +26,8 @@ fn full(owner: &User) -> Session {
     session.ends_at = Some(at(5));
     session.ended_at = Some(at(6));
     session.exit_status = Some(-1);
+    let kept = KeptOn::new("c2".parse().unwrap(), Some("no room in `Übung 3`".to_owned()));
+    session.scratch_state = Some(ScratchState::new(3, ScratchPhase::Kept, vec![kept]));
     session
 }
 
@@ -209,6 +211,31 @@ on_both! {
         assert!(matches!(again, Err(DbError::Conflict { what: "session" })), "{again:?}");
     }
 
+    async fn only_what_is_over_and_has_something_left_is_found_by_that(db) {
+        let ada = add_user(db, "ada").await;
+        let mut left = Vec::new();
+        for (state, phase, is_left) in [
+            (SessionState::Running, ScratchPhase::Kept, false),
+            (SessionState::Failed, ScratchPhase::Kept, true),
+            (SessionState::Ended, ScratchPhase::Done, false),
+            (SessionState::Ended, ScratchPhase::Ready, true),
+        ] {
+            let mut one = add_session(db, &ada).await;
+            (one.state, one.scratch_state) = (state, Some(ScratchState::new(0, phase, Vec::new())));
+            assert!(db.update_session(&one).await.unwrap());
+            left.extend(is_left.then_some(one.id));
+        }
+        let found = async |limit| {
+            let sessions = db.sessions_with_scratch_left(limit).await.unwrap();
+            sessions.into_iter().map(|session| session.id).collect::<Vec<_>>()
+        };
+        assert_eq!((found(100).await, found(1).await), (left.clone(), left[..1].to_vec()));
+        let mut done = db.session(left[0]).await.unwrap().unwrap();
+        done.scratch_state = Some(ScratchState::new(0, ScratchPhase::Done, Vec::new()));
+        assert!(db.update_session(&done).await.unwrap());
+        assert_eq!(found(100).await, left[1..]);
+    }
+
     async fn a_column_that_makes_no_sense_is_named(db) {
         let ada = add_user(db, "ada").await;
         let session = add_session(db, &ada).await;
@@ -216,6 +243,11 @@ on_both! {
             ("state", "UPDATE sessions SET state = 'sleeping'", "UPDATE sessions SET state = 'queued'"),
             ("desired", "UPDATE sessions SET desired = 'perhaps'", "UPDATE sessions SET desired = 'running'"),
             ("scratch", "UPDATE sessions SET scratch = '{\"kind\":\"disk\"}'", "UPDATE sessions SET scratch = NULL"),
+            (
+                "scratch_state",
+                "UPDATE sessions SET scratch_state = '{\"restart_count\":0,\"phase\":\"full\"}'",
+                "UPDATE sessions SET scratch_state = NULL",
+            ),
             ("nodes", "UPDATE sessions SET nodes = '[\"../x\"]'", "UPDATE sessions SET nodes = '[]'"),
             ("cpus", "UPDATE sessions SET cpus = 4294967296", "UPDATE sessions SET cpus = 2"),
             ("job_id", "UPDATE sessions SET job_id = 7", "UPDATE sessions SET job_id = NULL"),

@@ -1,8 +1,8 @@
 //! Spaces: rows that read back, names and numbers that are nobody else's, looks, samples and evidence.
 
 use eirene_core::space::{
-    EvidenceKind, Level, MadeAt, PolicyOutcome, PolicyRun, PolicyStep, SeenUsage, SpaceDesired, StripeHint, Usage,
-    UsageSample, UsageSource, Warned,
+    EvidenceKind, Level, LimitState, MadeAt, PolicyOutcome, PolicyRun, PolicyStep, SeenUsage, SpaceDesired, StripeHint,
+    Usage, UsageSample, UsageSource, Warned,
 };
 use eirene_core::storage::{Bytes, Files, Identity, Limit, Why};
 use eirene_core::{Reason, Sentence, Space, SpaceId, SpaceKind, SpaceOwner, SpaceState};
@@ -31,6 +31,8 @@ pub(super) fn space(name: &str, owner: SpaceOwner) -> Space {
         made_at: None,
         limit_bytes: Limit::Unlimited,
         limit_files: Limit::Unlimited,
+        limit_state: LimitState::Unset,
+        limit_said: None,
         expires_at: None,
         warned: vec![],
         retired_at: None,

@@ -29,6 +29,8 @@ on_both! {
         db.insert_user(&root, "hash of operator").await.unwrap();
         assert_eq!(db.user(ada.id).await.unwrap().as_ref(), Some(&ada));
         assert_eq!(db.user_by_name(&root.username).await.unwrap().as_ref(), Some(&root));
+        assert_eq!(db.username_of(u32::MAX).await.unwrap().as_ref(), Some(&ada.username));
+        assert_eq!(db.username_of(0).await.unwrap(), None, "nobody is not root");
         assert_eq!(db.user_credentials(&ada.username).await.unwrap(), Some((ada, "hash of ada".to_owned())));
         assert_eq!(db.user(UserId::generate()).await.unwrap(), None);
         assert_eq!(db.user_credentials(&"grace".parse().unwrap()).await.unwrap(), None);

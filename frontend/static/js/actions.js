@@ -1,9 +1,9 @@
 // What is done with what is picked: other names and places, copies, the trash, permissions, saving. Without scripts each thing has a page
 // of its own for that.
-import { Trouble, ask } from "./ask.js";
+import { Trouble, ask, formToken } from "./ask.js";
 import { askFor } from "./dialog.js";
 import { directory, here, picked, rows } from "./files.js";
-import { above, address, bytesOf, bytesOfText, field, join, lastName, text } from "./paths.js";
+import { above, address, base64url, bytesOf, bytesOfText, field, join, lastName, text } from "./paths.js";
 import { plain } from "./shown.js";
 import { quiet, tell } from "./tell.js";
 import { follow, resume } from "./works.js";
@@ -13,6 +13,8 @@ const root = document.querySelector("[data-files]");
 const tools = root.querySelector("[data-tools]");
 const all = root.querySelector("[data-pick-all]");
 const live = `/live/spaces/${here.space}`;
+/** Most things in one archive by their own names. */
+const MOST_ARCHIVED = 500;
 const CONFLICT = ["refuse", "keep_both", "replace"];
 
 /** Does what may fail, and says so where it does. */
@@ -111,6 +113,9 @@ async function permissions(entry) {
   const at = bytesOf(entry);
   const now = await ask("GET", address(`${live}/files/permissions`, at));
   if (!now.mine) return tell("wait", say("not_yours"));
+  const lines = address(`/spaces/${here.space}/files/permissions`, at);
+  // What no word says is changed line by line.
+  if (!now.share) return location.assign(lines);
   const below = entry.kind === "directory" ? [{ name: "recursive", label: say("share_below"), kind: "check" }] : [];
   const choices = [
     ["private", say("share_private")],
@@ -119,11 +124,13 @@ async function permissions(entry) {
   ];
   const values = await askFor({
     title: say("permissions"),
-    text: now.acl ? `${plain(entry.name)} · ${say("has_acl")}` : plain(entry.name),
+    text: plain(entry.name),
     fields: [{ name: "share", label: say("who_may"), kind: "radio", value: now.share, choices }, ...below],
     yes: say("change"),
+    buttons: [["lines", say("share_lines")]],
   });
   if (!values) return;
+  if (values.button === "lines") return location.assign(lines);
   const recursive = Boolean(values.recursive);
   const body = { ...field("path", at), share: values.share, recursive };
   const answer = await ask("PUT", `${live}/files/permissions`, { body });
@@ -131,14 +138,27 @@ async function permissions(entry) {
   await afresh();
 }
 
-/** Saves each file as it is, and each directory as one archive. */
-function save(entries) {
-  for (const entry of entries) {
-    const link = document.createElement("a");
-    link.href = address(`${live}/files/${entry.kind === "directory" ? "archive" : "content"}`, bytesOf(entry));
-    link.download = "";
-    link.click();
+/** Saves a file as it is, and a directory as one archive. */
+function save(entry) {
+  const link = document.createElement("a");
+  link.href = address(`${live}/files/${entry.kind === "directory" ? "archive" : "content"}`, bytesOf(entry));
+  link.download = "";
+  link.click();
+}
+
+/** Saves several things as one archive: by a form, which has room for many paths. */
+function saveAll(entries, format) {
+  if (entries.length > MOST_ARCHIVED) return tell("wait", say("too_many_picked", { n: MOST_ARCHIVED }));
+  const form = document.createElement("form");
+  Object.assign(form, { method: "post", action: `/spaces/${here.space}/files/archive`, hidden: true });
+  const values = [["csrf", formToken()], ["format", format], ...entries.map((entry) => ["raw", base64url(bytesOf(entry))])];
+  for (const [name, value] of values) {
+    form.append(Object.assign(document.createElement("input"), { type: "hidden", name, value }));
   }
+  document.body.append(form);
+  form.submit();
+  form.remove();
+  return undefined;
 }
 
 function button(label, work, { danger = false } = {}) {
@@ -159,7 +179,9 @@ function showTools() {
   all.indeterminate = entries.length > 0 && !all.checked;
   const count = document.createElement("span");
   count.textContent = say("so_many", { n: entries.length });
-  const buttons = [button(say("save"), () => save(entries))];
+  const buttons = one
+    ? [button(say("save"), () => save(entries[0]))]
+    : [button(say("save_zip"), () => saveAll(entries, "zip")), button(say("save_tar"), () => saveAll(entries, "tar"))];
   if (here.writable) {
     if (one) buttons.push(button(say("rename"), () => rename(entries[0])));
     buttons.push(button(say("move"), () => elsewhere("move", entries)), button(say("copy"), () => elsewhere("copy", entries)));

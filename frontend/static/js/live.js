@@ -98,6 +98,7 @@ function open() {
     on("state");
   });
   stream.addEventListener("nodes", () => on("state"));
+  stream.addEventListener("scratch", () => on("state"));
   stream.addEventListener("space", () => on("space"));
   stream.addEventListener("operation", (event) => {
     seen = event.lastEventId || seen;

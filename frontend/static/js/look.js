@@ -1,4 +1,5 @@
 // A click on a file's name shows the beginning of the file in a panel, from which it can be saved.
+import { ask } from "./ask.js";
 import { here, rows } from "./files.js";
 import { address, bytesOf } from "./paths.js";
 import { look, summary } from "./preview.js";
@@ -32,13 +33,31 @@ function open(entry) {
   about.className = "button";
   about.href = address(`/spaces/${here.space}/files/entry`, bytesOf(entry));
   about.textContent = say("about");
+  const sum = document.createElement("button");
+  Object.assign(sum, { type: "button", className: "button", textContent: say("checksum") });
+  const told = document.createElement("p");
+  told.className = "wrap mono";
+  told.setAttribute("role", "status");
+  sum.addEventListener("click", async () => {
+    sum.disabled = true;
+    told.textContent = say("checksum_wait");
+    try {
+      const asked = address(`/live/spaces/${here.space}/files/entry`, bytesOf(entry), { checksum: "sha256" });
+      const answer = await ask("GET", asked, { signal: control.signal });
+      // What breaks off on its way has come to nothing.
+      told.textContent = answer ? `SHA-256 ${answer.sha256}` : say("no_answer");
+    } catch (error) {
+      if (error.name !== "AbortError") told.textContent = error.message;
+    }
+    sum.disabled = false;
+  });
   const close = document.createElement("button");
   Object.assign(close, { type: "button", className: "button", textContent: say("close") });
   close.addEventListener("click", () => dialog.close());
   const row = document.createElement("div");
   row.className = "row";
-  row.append(close, about, save);
-  dialog.append(title, bytes, place, row);
+  row.append(close, sum, about, save);
+  dialog.append(title, bytes, place, told, row);
   dialog.setAttribute("aria-labelledby", title.id);
   dialog.addEventListener("close", () => {
     control.abort();

@@ -3,7 +3,8 @@
 const encoder = new TextEncoder();
 const strict = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });
 
-const toBase64Url = (bytes) => btoa(String.fromCharCode(...bytes)).replaceAll("+", "-").replaceAll("/", "_").replace(/=+$/, "");
+/** Bytes as forms send them. */
+export const base64url = (bytes) => btoa(String.fromCharCode(...bytes)).replaceAll("+", "-").replaceAll("/", "_").replace(/=+$/, "");
 const fromBase64Url = (text) => Uint8Array.from(atob(text.replaceAll("-", "+").replaceAll("_", "/")), (c) => c.charCodeAt(0));
 
 /** The bytes of an entry's or a directory's path. */
@@ -33,7 +34,7 @@ export function field(name, bytes) {
   try {
     return { [name]: strict.decode(bytes) };
   } catch {
-    return { [`raw_${name}`]: toBase64Url(bytes) };
+    return { [`raw_${name}`]: base64url(bytes) };
   }
 }
 

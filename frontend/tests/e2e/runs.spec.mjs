@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
 
-import { SIZES, accessibility, picture, tooWide } from "../browser.mjs";
+import { accessibility, picture, pictures } from "../browser.mjs";
 import { PATIENCE_MS, closeBrowser, notedStates, noteStates, shows, signedIn } from "./demo.mjs";
 import { asAda, notebook, putFile } from "./lab.mjs";
 
@@ -31,22 +31,6 @@ before(() => {
   for (const [name, text] of Object.entries(FILES)) putFile(`${FOLDER}/${name}`, text);
 });
 after(closeBrowser);
-
-/** Light and dark, at the desk and on the phone. */
-async function pictures(page, name) {
-  for (const [size, viewport] of Object.entries(SIZES)) {
-    await page.setViewportSize(viewport);
-    assert.deepEqual(await tooWide(page), []);
-    for (const colorScheme of ["light", "dark"]) {
-      await page.emulateMedia({ colorScheme });
-      await page.waitForFunction(() => document.getAnimations().every((one) => one.playState !== "running"));
-      assert.deepEqual(await accessibility(page), []);
-      await picture(page, `e2e/${name}-${size}-${colorScheme}`);
-    }
-  }
-  await page.setViewportSize(SIZES.desk);
-  await page.emulateMedia({ colorScheme: null });
-}
 
 /** Fills the form in, with the mouse; what is not said stays as the form has it. */
 async function fill(page, file, { args, ranks, image, nodes } = {}) {

@@ -372,3 +372,31 @@ fn a_child_that_keeps_roots_rights_does_only_what_it_is_for() {
         assert!(String::from_utf8_lossy(&output.stderr).contains("not this account's"), "{output:?}");
     }
 }
+
+#[test]
+fn a_limit_needs_a_file_system_that_counts_a_number_in_the_range_and_the_right_directory() {
+    let Some(launcher) = Launcher::start() else { return };
+    let (_, inode) = inode(&launcher, &make("scratch", "scratch-ada", for_person("ada")));
+    let limit = |name: &str, inode, serial| LauncherRequest::LimitSpace {
+        root: "scratch".parse().unwrap(),
+        name: name.parse().unwrap(),
+        inode,
+        serial,
+        bytes: Some(1 << 30),
+        files: None,
+    };
+    for (request, expected) in [
+        // The directory of the tests is on no file system with project quotas; `storage/tests/with-xfs` shows one.
+        (limit("scratch-ada", inode, 7), "not_supported"),
+        (limit("scratch-ada", inode + 1, 7), "conflict"),
+        (limit("scratch-grace", inode, 7), "missing"),
+        (limit("scratch-ada", inode, 900_000), "not_configured"),
+        (limit("scratch-ada", inode, u32::MAX), "not_configured"),
+    ] {
+        match launcher.ask(&request) {
+            LauncherAnswer::Refused { code, text } => assert_eq!(code, expected, "{text}"),
+            other => panic!("{other:?}"),
+        }
+    }
+    assert_eq!(closed(&launcher.path().join("scratch/scratch-ada")), (2001, 2001, 0o700), "nothing was changed");
+}

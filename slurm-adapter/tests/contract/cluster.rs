@@ -202,6 +202,7 @@ pub(crate) fn small_job(script: &str) -> JobSpec {
         account: Some("research".parse().expect("a name")),
         qos: Some("normal".parse().expect("a name")),
         partition: Some("main".parse().expect("a name")),
+        node: None,
         feature: None,
         nodes: 1,
         cpus: 1,

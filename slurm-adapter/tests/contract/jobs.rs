@@ -2,8 +2,9 @@
 
 use std::time::{Duration, Instant};
 
+use eirene_core::NodeName;
 use eirene_core::clock::{Clock as _, SystemClock};
-use eirene_core::scheduler::{CallAs, Job, JobState, Scheduler, SchedulerError};
+use eirene_core::scheduler::{CallAs, Job, JobSpec, JobState, Scheduler, SchedulerError};
 use eirene_slurm_adapter::same_job;
 use jiff::SignedDuration;
 
@@ -12,6 +13,7 @@ use crate::cluster::{Cluster, UNKNOWN_JOB, ada, grace, small_job, until_job};
 crate::contract! {
     it_answers_with_its_version;
     a_job_is_submitted_runs_and_completes;
+    a_job_runs_on_the_node_it_names;
     a_job_that_fails_says_so;
     a_job_that_cannot_run_waits_with_a_reason;
     a_cancelled_job_is_cancelled_and_cancelling_again_is_no_error;
@@ -49,6 +51,15 @@ async fn a_job_is_submitted_runs_and_completes(cluster: &Cluster, scheduler: &dy
     assert!(lines.contains(&"EIRENE_CONTRACT=a b;$(c)"), "the environment is given as it is: {log}");
     assert!(lines.contains(&"PATH=/usr/bin:/bin") && lines.contains(&"/home/ada"), "{log}");
     assert!(!log.contains("HOME=/root") && !log.contains("SLURM_JWT"), "nothing of ours leaks: {log}");
+}
+
+async fn a_job_runs_on_the_node_it_names(_: &Cluster, scheduler: &dyn Scheduler) {
+    for name in ["c2", "c1"] {
+        let spec = JobSpec { node: Some(name.parse().unwrap()), ..small_job("exit 0") };
+        let identity = scheduler.submit(&ada(), &spec).await.unwrap();
+        let over = until_job(scheduler, identity.id, "completes", |job| job.state.is_final()).await;
+        assert_eq!(over.nodes, [name.parse::<NodeName>().unwrap()]);
+    }
 }
 
 async fn a_job_that_fails_says_so(_: &Cluster, scheduler: &dyn Scheduler) {

@@ -21,6 +21,7 @@ fn spec(name: &str) -> JobSpec {
         account: None,
         qos: None,
         partition: None,
+        node: None,
         feature: None,
         nodes: 1,
         cpus: 1,

@@ -198,6 +198,15 @@ impl Place {
         }
     }
 
+    /// Whether the file system keeps access control lists. That something has none is no answer: that there can be none is.
+    pub(crate) fn keeps_lists(&self) -> Result<bool, Code> {
+        match getxattr(self.magic_path(), acl::ACCESS, &mut [0_u8; 0][..]) {
+            Ok(_) | Err(Errno::NODATA | Errno::RANGE) => Ok(true),
+            Err(Errno::OPNOTSUPP) => Ok(false),
+            Err(errno) => Err(code(errno)),
+        }
+    }
+
     /// Sets an extended attribute.
     pub(crate) fn set_attribute(&self, name: &str, bytes: &[u8]) -> Result<(), Code> {
         setxattr(self.magic_path(), name, bytes, XattrFlags::empty()).map_err(code)

@@ -23,14 +23,14 @@ pub use channel::{Channel, ChannelError, Packet};
 pub use frame::{FromFiles, Kind, ProtocolError, RequestNumber, ToFiles};
 pub use name::{HostileText, Name, PathError, RelativePath};
 pub use verbs::{
-    AccountName, AccountNameError, Accounts, AclEntry, Answer, Archive, ArchiveFormat, CellKind, Checksum, Code,
-    Copied, CopyFiles, CreateUpload, Cursor, CursorError, Delete, Digest, EmptyTrash, Encoding, Entry, EntryKind,
+    AccountName, AccountNameError, Accounts, AclEntry, Answer, Archive, ArchiveFormat, Archived, CellKind, Checksum,
+    Code, Copied, CopyFiles, CreateUpload, Cursor, CursorError, Delete, Digest, EmptyTrash, Encoding, Entry, EntryKind,
     Extract, Extracted, Found, Hello, IdError, KnownDirectory, Link, List, ListTrash, Listed, LookAtPermissions,
     MakeDirectory, Measured, Moment, Move, Moved, OnConflict, Open, OpenSpace, OpenedSpace, Outcome, Part, PartId,
     PartSpot, PermissionChange, Permissions, Piece, Preview, Previewed, Problem, Progress, PutInTrash, Read,
     ReadBegins, Refused, Restore, Rights, RightsError, Scan, Scanned, Search, Searched, SetPermissions, Share, Shown,
-    Skipped, Sort, SpaceNumber, Spot, Stat, Stated, TrashId, TrashOld, Trashed, TrashedOld, UploadState, Verb, Version,
-    Walked, Which, Who, WriteUpload,
+    Skipped, Sort, SpaceNumber, Spot, Stat, Stated, SumUp, TrashId, TrashOld, Trashed, TrashedOld, UploadState, Verb,
+    Version, Walked, Which, Who, WriteUpload,
 };
 
 /// Most bytes of one frame, its head included.
@@ -50,6 +50,9 @@ pub const MOST_TRASHED: u32 = 1_000;
 
 /// Most users, and most groups, whose names an answer says.
 pub const MOST_ACCOUNTS: usize = 256;
+
+/// Most things that are put into one archive by their own names.
+pub const MOST_ARCHIVED: usize = 500;
 
 /// Most lines of an access control list.
 pub const MOST_ACL: usize = 512;

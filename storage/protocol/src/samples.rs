@@ -5,8 +5,8 @@ use crate::{
     EmptyTrash, Encoding, EntryKind, Extract, Extracted, Found, HostileText, KnownDirectory, ListTrash,
     LookAtPermissions, MakeDirectory, Measured, Moment, Move, Moved, Name, OnConflict, Part, PartId, PartSpot,
     PermissionChange, Permissions, Piece, Preview, Previewed, PutInTrash, Refused, RelativePath, Restore, Rights, Scan,
-    Scanned, Search, Searched, SetPermissions, Share, Shown, Skipped, SpaceNumber, Spot, TrashId, TrashOld, Trashed,
-    TrashedOld, UploadState, Verb, Version, Walked, Which, Who, WriteUpload,
+    Scanned, Search, Searched, SetPermissions, Share, Shown, Skipped, SpaceNumber, Spot, SumUp, TrashId, TrashOld,
+    Trashed, TrashedOld, UploadState, Verb, Version, Walked, Which, Who, WriteUpload,
 };
 
 const SPACE: SpaceNumber = SpaceNumber(3);
@@ -47,6 +47,7 @@ fn known() -> KnownDirectory {
 pub(crate) fn verbs() -> Vec<Verb> {
     let on_conflict = OnConflict::KeepBoth;
     vec![
+        Verb::SumUp(SumUp { space: SPACE, path: path("a") }),
         Verb::MakeDirectory(MakeDirectory { space: SPACE, path: path("a/b"), parents: true }),
         Verb::Move(Move { from: spot("a"), to: spot("b/\u{202e}"), on_conflict: OnConflict::Refuse }),
         Verb::Copy(CopyFiles { id: PartId([0xab; 16]), from: spot("a"), to: spot("b"), on_conflict }),
@@ -126,7 +127,10 @@ pub(crate) fn answers() -> Vec<Answer> {
     let skipped = vec![Skipped { path: path("x"), why: Code::Forbidden }];
     let refused = vec![Refused { name: HostileText(b"../\xff".to_vec()), why: Code::Unsafe }];
     let walked = Walked { entries: 1, bytes: 2, skipped, skipped_in_all: 3 };
+    let moment = Moment::default();
+    let version = Version { device: 1, inode: 2, bytes: 3, modified: moment, changed: moment };
     vec![
+        Answer::Summed { version, sha256: Digest([9; 32]) },
         Answer::Made { made: true },
         Answer::Moved(moved.clone()),
         Answer::Copied(Copied { moved: moved.clone(), walked: walked.clone() }),
@@ -139,6 +143,7 @@ pub(crate) fn answers() -> Vec<Answer> {
             group: 2,
             mode: 0o2750,
             mine: true,
+            lists: true,
             share: Some(Share::Private),
             access: Some(acl()),
             default: None,

@@ -1,12 +1,15 @@
 //! What only real disks with project quotas show: limits and usage of a directory, whoever asks, and disks that become read-only or go.
 //! `storage/tests/with-xfs` makes the disks and runs these, as root and one after the other.
 
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 
 use eirene_core::storage::{Files, Known, Limit, Quota, SharedStorage, StorageError, Why};
+use eirene_launcher::space_root::{Most, Root, Whose, init};
+use eirene_storage::posix::look_at;
 use eirene_storage::{Look, Posix, Probe, Seen};
 
 use crate::benches::{Bench, posix_on};
@@ -149,5 +152,59 @@ async fn a_mount_that_vanished_has_no_numbers_and_what_lies_there_instead_is_ano
         let again = storage.file_system(&Bench::home()).await.unwrap();
         let (again, before) = (again.identity, before.identity);
         assert_eq!((again.kind, again.source, again.root_inode), (before.kind, before.source, before.root_inode));
+    }
+}
+
+#[tokio::test]
+#[ignore = "storage/tests/with-xfs runs it"]
+async fn the_launcher_s_limit_of_a_space_is_held_by_the_kernel_and_seen_by_a_look() {
+    for variable in DISKS {
+        let bench = posix_on(variable);
+        let spaces = bench.folder().join("limited");
+        std::fs::create_dir(&spaces).unwrap();
+        std::fs::set_permissions(bench.folder(), PermissionsExt::from_mode(0o755)).unwrap();
+        std::fs::set_permissions(&spaces, PermissionsExt::from_mode(0o755)).unwrap();
+        init(&spaces).unwrap();
+        let root = Root::open(&spaces).unwrap();
+        let stars = "stars".parse().unwrap();
+        let (_, inode) = root.make(&stars, Whose::Person { uid: 65534, gid: 65534 }).unwrap();
+        let most = |bytes, files| Most { bytes, files };
+        root.limit(&stars, inode, 300_001, most(None, None)).unwrap();
+        root.limit(&stars, inode, 300_001, most(Some(8 * MIB), Some(20))).unwrap();
+        let directory = spaces.join("stars");
+        let look = look_at(&spaces, Path::new("stars"), true).unwrap();
+        assert_eq!(look.project.map(|project| (project.id, project.inherited)), Some((300_001, true)), "{variable}");
+        assert_eq!(look.directory.total, 8 * MIB, "{variable}");
+        // As the person: root is held by no limit.
+        let write = |script: &str| {
+            let mut shell = Command::new("sh");
+            shell.args(["-c", script]).current_dir(&directory).uid(65534).gid(65534);
+            shell.output().unwrap()
+        };
+        assert!(write("head -c 6M /dev/zero > a && sync a").status.success(), "{variable}");
+        let refused = write("head -c 6M /dev/zero > b && sync b");
+        assert!(!refused.status.success(), "{variable}: {refused:?}");
+        let _ = write("rm b");
+        assert!(!write("for i in $(seq 40); do : > n$i || exit 1; done").status.success(), "{variable}");
+
+        // What is there already counts, and nothing else takes its place.
+        root.limit(&stars, inode, 300_001, most(None, None)).unwrap();
+        assert!(write("head -c 9M /dev/zero > b && sync b").status.success(), "{variable}");
+        assert_eq!(root.limit(&stars, inode + 1, 300_001, most(None, None)).unwrap_err().code, "conflict");
+        assert_eq!(
+            root.limit(&stars, inode, 300_002, most(None, None)).unwrap_err().code,
+            "conflict",
+            "another's project"
+        );
+        let full = "full".parse().unwrap();
+        let (_, inode) = root.make(&full, Whose::Group { gid: 65534, writable: true }).unwrap();
+        std::fs::write(spaces.join("full/before"), "it would not count").unwrap();
+        let refused = root.limit(&full, inode, 300_003, most(Some(MIB), None)).unwrap_err();
+        assert_eq!(refused.code, "conflict", "{variable}");
+        assert!(refused.text.contains("project -s -p") && refused.text.contains("300003"), "{}", refused.text);
+        std::fs::remove_file(spaces.join("full/before")).unwrap();
+        root.limit(&full, inode, 300_003, most(Some(MIB), None)).unwrap();
+        let trash = look_at(&spaces, Path::new("full/.eirene-trash"), true).unwrap();
+        assert_eq!(trash.project.map(|project| project.id), Some(300_003), "what is thrown away counts");
     }
 }

@@ -27,11 +27,12 @@ pub(crate) struct Which {
     all: Option<bool>,
 }
 
-/// Follow the events of your sessions, runs, files and spaces, as server-sent events: `state`, `log`, `operation`, `space` and `notice`.
+/// Follow the events of what is yours, as server-sent events: `state`, `scratch`, `log`, `operation`, `space` and `notice`.
 ///
-/// `state` carries the session as `GET /api/v1/sessions/{id}` shows it, or the run as `GET /api/v1/runs/{id}` does, `log` new text of its log,
-/// `operation` the operation as `GET /api/v1/operations/{id}` shows it, `space` the space as `GET /api/v1/spaces/{space}` does (both with the scope
-/// `files:read`; `space` is not kept, so read the spaces first),
+/// `state` carries the session as `GET /api/v1/sessions/{id}` shows it, or the run as `GET /api/v1/runs/{id}` does, `scratch` the same
+/// while something is copied to its scratch or from it (it is not kept), `log` new text of its log, `operation` the operation as
+/// `GET /api/v1/operations/{id}` shows it, `space` the space as `GET /api/v1/spaces/{space}` does (both with the scope `files:read`; `space` is not
+/// kept, so read the spaces first),
 /// `notice` a `code`, a `text` for people and what belongs to it, such as `ends_soon` with `session`, `minutes_left` and `ends_at`.
 #[utoipa::path(
     get, path = "/api/v1/events", tag = "events",

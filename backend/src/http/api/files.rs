@@ -29,7 +29,7 @@ use crate::services::access::Grant;
 use crate::services::files::long::SearchWish;
 use crate::services::files::outflow::{BrokenOff, Outflow};
 use crate::services::files::path::AskedPath;
-use crate::services::files::reading::{Content, ListWish, Reading, archive_name};
+use crate::services::files::reading::{Content, ListWish, Reading};
 use crate::services::files::trouble::FilesTrouble;
 
 /// Entries of a page when nothing is said.
@@ -131,21 +131,59 @@ pub(crate) struct At {
     raw_path: Option<String>,
 }
 
-/// What to pack, and how.
+/// Which path, and what is to be worked out of it.
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-pub(crate) struct Pack {
-    /// The path below the space; the space itself when nothing is said.
+pub(crate) struct Closely {
+    /// The path below the space.
     #[param(max_length = 4095, nullable = false)]
     path: Option<String>,
     /// The same as base64url of its bytes, in place of `path`.
     #[param(nullable = false)]
     raw_path: Option<String>,
+    /// Whether the bytes are to be summed up, and how.
+    #[param(inline, nullable = false)]
+    checksum: Option<Sum>,
+}
+
+/// A checksum.
+#[derive(Debug, Clone, Copy, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Sum {
+    /// SHA-256.
+    Sha256,
+}
+
+/// What to pack, and how.
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct Pack {
+    /// The path below the space, or several; the space itself when nothing is said.
+    #[serde(default)]
+    #[param(max_items = 500, required = false)]
+    path: Vec<String>,
+    /// The same as base64url of their bytes, in place of `path` or beside it.
+    #[serde(default)]
+    #[param(max_items = 500, required = false)]
+    raw_path: Vec<String>,
     /// How.
     #[param(inline, default = "tar")]
     #[serde(default)]
     format: Format,
+}
+
+impl Pack {
+    fn paths(self) -> (Vec<AskedPath>, ArchiveFormat) {
+        let (one, format) = (self.path.len() + self.raw_path.len() <= 1, self.format.into());
+        let field = |number: usize| if one { "path".to_owned() } else { format!("path[{number}]") };
+        let text = self.path.into_iter().enumerate();
+        let text = text.map(|(number, path)| AskedPath::new(field(number), Some(path), None));
+        let raw = self.raw_path.into_iter().enumerate();
+        let raw = raw.map(|(number, path)| AskedPath::new(field(number), None, Some(path)));
+        (text.chain(raw).collect(), format)
+    }
 }
 
 /// What to look at.
@@ -211,23 +249,41 @@ pub(crate) async fn list(
 }
 
 /// One entry; of a link, the link itself and where it leads; of a directory, how its new files are spread, where the storage tells that soon.
+/// With `checksum=sha256` also the SHA-256 of all its bytes (of a link, those of what it leads to). Where that takes long, the answer begins
+/// with spaces as a sign of life, and one that breaks off after them says that nothing came of it.
 #[utoipa::path(
     get, path = "/api/v1/spaces/{space}/files/entry", tag = "files",
-    params(("space" = String, Path, description = "Name of the space", example = "home"), At),
+    params(("space" = String, Path, description = "Name of the space", example = "home"), Closely),
     responses((status = 200, body = DetailsView))
 )]
 pub(crate) async fn entry(
     State(app): State<App>,
     caller: Caller,
     Id(space): Id<SpaceName>,
-    body::Query(at): body::Query<At>,
-) -> HttpResult<Json<DetailsView>> {
-    let looked = app.files.look(&caller.actor, &space, &at.asked()).await?;
-    let stripe = match looked.stated.kind {
-        EntryKind::Directory => app.stripes.of(&looked.space, looked.path.as_bytes()).await,
-        _ => None,
+    body::Query(wanted): body::Query<Closely>,
+) -> HttpResult<Response> {
+    let Closely { path, raw_path, checksum } = wanted;
+    let path = AskedPath::new("path", path, raw_path);
+    let Some(Sum::Sha256) = checksum else {
+        let looked = app.files.look(&caller.actor, &space, &path).await?;
+        let stripe = match looked.stated.kind {
+            EntryKind::Directory => app.stripes.of(&looked.space, looked.path.as_bytes()).await,
+            _ => None,
+        };
+        return Ok(Json(DetailsView::new(looked, stripe)).into_response());
     };
-    Ok(Json(DetailsView::new(looked, stripe)))
+    let summing = app.files.sum_up(&caller.actor, &space, &path).await?;
+    let grant = app.access.admit(caller.ticket).await?.ok_or(AppError::Unauthenticated)?;
+    let (files, actor) = (app.files.clone(), caller.actor);
+    let summed = async move {
+        let (version, sum) = summing.finished().await?;
+        let looked = files.look(&actor, &space, &path).await?;
+        if looked.stated.kind == EntryKind::File && looked.stated.version != version {
+            return Err(FilesTrouble::changed_meanwhile().into());
+        }
+        Ok(DetailsView::new(looked, None).with_sum(sum))
+    };
+    super::slowly::answer(Box::pin(summed), grant, app.shutdown.clone()).await
 }
 
 /// The bytes of a file, or with `Range` a part of them. Always to be saved: never a document of this origin.
@@ -326,7 +382,8 @@ fn describe(response: &mut Response, version: &Version, name: &[u8]) {
     content::last_modified(headers, version.modified);
 }
 
-/// A file or a directory with all in it, as one archive. Pipes, sockets, devices and what you may not read are left out; a zip says which.
+/// A file or a directory with all in it, or several, as one archive. Several are in it by their own names, of which no two are the same, and
+/// all of them are there. Pipes, sockets, devices and what you may not read are left out; a zip says which.
 #[utoipa::path(
     get, path = "/api/v1/spaces/{space}/files/archive", tag = "files",
     params(("space" = String, Path, description = "Name of the space", example = "home"), Pack),
@@ -341,19 +398,27 @@ pub(crate) async fn archive(
     method: Method,
     body::Query(pack): body::Query<Pack>,
 ) -> HttpResult<Response> {
-    let format = ArchiveFormat::from(pack.format);
-    let path = AskedPath::new("path", pack.path, pack.raw_path);
+    let (paths, format) = pack.paths();
     if method == Method::HEAD {
-        let looked = app.files.look(&caller.actor, &space, &path).await?;
+        let name = app.files.look_to_archive(&caller.actor, &space, &paths, format).await?;
         let mut response = Response::new(Body::empty());
-        let name = crate::services::files::path::last_name(&looked.path);
-        let name = name.as_ref().map_or(space.as_str().as_bytes(), Name::as_bytes);
-        content::secure(&mut response, &archive_name(name, format));
+        content::secure(&mut response, &name);
         return Ok(response);
     }
-    let packed = app.files.archive(&caller.actor, &space, &path, format).await?;
+    Ok(packed(&app, caller, &space, &paths, format).await?)
+}
+
+/// An archive as it flows.
+pub(crate) async fn packed(
+    app: &App,
+    caller: Caller,
+    space: &SpaceName,
+    paths: &[AskedPath],
+    format: ArchiveFormat,
+) -> Result<Response, AppError> {
+    let packed = app.files.archive(&caller.actor, space, paths, format).await?;
     let grant = app.access.admit(caller.ticket).await?.ok_or(AppError::Unauthenticated)?;
-    let mut response = Response::new(flow(&app, grant, Some(packed.first), packed.rest));
+    let mut response = Response::new(flow(app, grant, Some(packed.first), packed.rest));
     content::secure(&mut response, &packed.name);
     Ok(response)
 }

@@ -5,7 +5,8 @@ use axum::Json;
 use axum::extract::State;
 use axum::response::{IntoResponse as _, Response};
 use eirene_core::space::StripeHint;
-use eirene_core::{NameError, Space, SpaceName};
+use eirene_core::storage::{Bytes, Files, Limit};
+use eirene_core::{NameError, Space, SpaceName, SpaceTitle};
 use eirene_words::say;
 use http::StatusCode;
 use jiff::Timestamp;
@@ -20,7 +21,7 @@ use crate::http::body::{self, some_plain};
 use crate::http::extract::{AdminCaller, Caller, Id};
 use crate::http::problem::{HttpError, HttpResult};
 use crate::http::view::{PolicyView, SpaceView};
-use crate::services::spaces::making::{ChangeSpace, End, NewSpace};
+use crate::services::spaces::making::{ChangeSpace, End, NewLimits, NewSpace, Title};
 
 /// A space to be made.
 #[derive(Debug, Deserialize, ToSchema)]
@@ -33,7 +34,7 @@ pub(crate) struct Wish {
     /// Its name; left out where everybody has one in the root.
     #[schema(pattern = "^[a-z0-9][a-z0-9_.-]{0,63}$", example = "stars")]
     name: Option<String>,
-    /// What people read.
+    /// What people read; null or empty is its name, or its root's title where everybody has one there.
     #[schema(max_length = 80)]
     title: Option<String>,
     /// The person it is for.
@@ -47,6 +48,12 @@ pub(crate) struct Wish {
     /// When it expires.
     #[schema(value_type = Option<String>, format = DateTime, required = false)]
     expires_at: Option<Timestamp>,
+    /// How many bytes it may hold; no limit where it is left out.
+    #[schema(minimum = 1_048_576, maximum = 1_152_921_504_606_846_976_u64)]
+    limit_bytes: Option<u64>,
+    /// How many files and directories it may hold.
+    #[schema(minimum = 1, maximum = 1_152_921_504_606_846_976_u64)]
+    limit_files: Option<u64>,
 }
 
 /// What is to be changed of a space; what is left out stays.
@@ -54,20 +61,47 @@ pub(crate) struct Wish {
 #[serde(deny_unknown_fields)]
 #[schema(as = ChangeSpace)]
 pub(crate) struct Change {
-    /// What people read.
-    #[schema(max_length = 80)]
-    title: Option<String>,
+    /// What people read; null or empty is its name, or its root's title where everybody has one there.
+    #[schema(value_type = Option<String>, max_length = 80, required = false)]
+    #[serde(default, deserialize_with = "said")]
+    title: Option<Said>,
     /// What it is mostly filled with; holds for files that are made afterwards.
     hint: Option<StripeHint>,
     /// When it expires; null is never.
     #[schema(value_type = Option<String>, format = DateTime, required = false)]
     #[serde(default, deserialize_with = "given")]
     expires_at: Option<End>,
+    /// How many bytes it may hold; null is no limit. A space that holds more already takes nothing new.
+    #[schema(value_type = Option<u64>, minimum = 1_048_576, maximum = 1_152_921_504_606_846_976_u64, required = false)]
+    #[serde(default, deserialize_with = "given_limit")]
+    limit_bytes: Option<Limit<u64>>,
+    /// How many files and directories it may hold; null is no limit.
+    #[schema(value_type = Option<u64>, minimum = 1, maximum = 1_152_921_504_606_846_976_u64, required = false)]
+    #[serde(default, deserialize_with = "given_limit")]
+    limit_files: Option<Limit<u64>>,
+}
+
+/// A text that is there; none where it is null.
+#[derive(Debug)]
+struct Said(Option<String>);
+
+/// What is there, also where it is null.
+fn said<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Said>, D::Error> {
+    Ok(Some(Said(Option::deserialize(deserializer)?)))
 }
 
 /// What is there, also where it is null: nothing else tells "never" from "as it is".
 fn given<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<End>, D::Error> {
     Ok(Some(Option::deserialize(deserializer)?.map_or(End::Never, End::At)))
+}
+
+/// As [`given`]: null is no limit.
+fn given_limit<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Limit<u64>>, D::Error> {
+    Ok(Some(Option::deserialize(deserializer)?.map_or(Limit::Unlimited, Limit::At)))
+}
+
+fn limits(bytes: Option<Limit<u64>>, files: Option<Limit<u64>>) -> NewLimits {
+    NewLimits { bytes: bytes.map(|limit| limit.map(Bytes)), files: files.map(|limit| limit.map(Files)) }
 }
 
 /// Whether it is only said.
@@ -89,6 +123,11 @@ fn some_named<T: std::str::FromStr<Err = NameError>>(field: &'static str, text: 
     text.map(|text| named(field, text)).transpose()
 }
 
+/// A title; none where it is empty.
+fn title(text: Option<&str>) -> HttpResult<Option<SpaceTitle>> {
+    some_named("title", text.filter(|text| !text.trim().is_empty()))
+}
+
 async fn shown(app: &App, caller: &Caller, space: &Space, status: StatusCode) -> HttpResult<Response> {
     let seen = app.spaces.get(&caller.actor, &space.name).await?;
     Ok((status, Json(SpaceView::from(seen))).into_response())
@@ -106,17 +145,18 @@ pub(crate) async fn create(
     let new = NewSpace {
         root: named("root", &wish.root)?,
         name: some_named("name", wish.name.as_deref())?,
-        title: some_named("title", wish.title.as_deref())?,
+        title: title(wish.title.as_deref())?,
         owner: some_named("owner", wish.owner.as_deref())?,
         group: some_named("group", wish.group.as_deref())?,
         hint: wish.hint,
         expires_at: wish.expires_at,
+        limits: limits(wish.limit_bytes.map(Limit::At), wish.limit_files.map(Limit::At)),
     };
     let space = app.making.create(&caller.actor, new).await?;
     shown(&app, &caller, &space, StatusCode::CREATED).await
 }
 
-/// Change a space's title, what it is filled with, or its end.
+/// Change a space's title, what it is filled with, its end, or how much it may hold.
 #[utoipa::path(
     patch, path = "/api/v1/spaces/{space}", tag = "spaces", request_body = Change,
     params(("space" = String, Path, description = "Name of the space", example = "home")),
@@ -128,10 +168,12 @@ pub(crate) async fn change(
     Id(space): Id<SpaceName>,
     body::Json(change): body::Json<Change>,
 ) -> HttpResult<Response> {
+    let titled = |Said(text): Said| Ok::<_, HttpError>(title(text.as_deref())?.map_or(Title::Usual, Title::Is));
     let change = ChangeSpace {
-        title: some_named("title", change.title.as_deref())?,
+        title: change.title.map(titled).transpose()?,
         hint: change.hint,
         expires_at: change.expires_at,
+        limits: limits(change.limit_bytes, change.limit_files),
     };
     let space = app.making.change(&caller.actor, &space, &change).await?;
     shown(&app, &caller, &space, StatusCode::OK).await

@@ -15,6 +15,7 @@ pub(super) mod permissions;
 mod runs;
 pub(crate) mod scans;
 mod sessions;
+mod slowly;
 mod spaces;
 mod storage;
 mod tokens;

@@ -156,7 +156,8 @@ pub(crate) async fn list(
 )]
 pub(crate) async fn show(State(app): State<App>, caller: Caller, Id(id): Id<SessionId>) -> HttpResult<Json<RunView>> {
     let run = app.runs.get(&caller.actor, id).await?;
-    Ok(Json(RunView::new(&run).with_nodes(&app.nodes.of(&run))))
+    let copied = app.nodes.copied(&run);
+    Ok(Json(RunView::new(&run).with_nodes(&app.nodes.of(&run)).with_copied(copied.as_ref())))
 }
 
 /// Cancel a run. Asking again changes nothing.
@@ -197,7 +198,7 @@ pub(crate) async fn requeue(
     Ok(wanted::created(&format!("/api/v1/runs/{}", run.id), RunView::new(&run)))
 }
 
-/// Follow a run's events, as server-sent events: `state` and `log`.
+/// Follow a run's events, as server-sent events: `state`, `scratch` and `log`.
 ///
 /// `state` carries the run as `GET /api/v1/runs/{id}` shows it, `log` new text of its log.
 #[utoipa::path(

@@ -139,7 +139,9 @@ pub(crate) async fn show(
     Id(id): Id<SessionId>,
 ) -> HttpResult<Json<SessionView>> {
     let session = app.sessions.get(&caller.actor, id).await?;
-    Ok(Json(SessionView::new(&session, &app.config).with_nodes(&app.nodes.of(&session))))
+    let copied = app.nodes.copied(&session);
+    let view = SessionView::new(&session, &app.config).with_nodes(&app.nodes.of(&session)).with_copied(copied.as_ref());
+    Ok(Json(view))
 }
 
 /// Ask a session to stop. Asking again changes nothing.
@@ -153,7 +155,7 @@ pub(crate) async fn stop(State(app): State<App>, caller: Caller, Id(id): Id<Sess
     Ok((StatusCode::ACCEPTED, Json(SessionView::new(&session, &app.config))).into_response())
 }
 
-/// Follow a session's events, as server-sent events: `state`, `log` and `notice`.
+/// Follow a session's events, as server-sent events: `state`, `scratch`, `log` and `notice`.
 ///
 /// `state` carries the session as `GET /api/v1/sessions/{id}` shows it, `log` new text of its log, `notice` a `code`, a `text` for people and
 /// what belongs to it, such as `ends_soon` with `session`, `minutes_left` and `ends_at`.

@@ -13,6 +13,7 @@ use super::router;
 use crate::http::headers::FormTarget;
 use crate::services::actor::{Actor, Via};
 use crate::services::logins;
+use crate::services::spaces::quotas::QuotaRound;
 use crate::testing::TestApp;
 
 /// Somebody's browser.
@@ -154,7 +155,7 @@ async fn the_start_form_says_that_the_home_is_full_and_starts_all_the_same() {
     assert_eq!(shown().await, Vec::<&str>::new());
     let home = test.app.spaces.get(&ada.actor, &"home".parse().unwrap()).await.unwrap().space;
     test.storage.state().directory = Some((100, eirene_core::storage::Limit::At(100)));
-    test.app.spaces.look_at(&home).await.unwrap();
+    test.app.spaces.look_at(&home, &mut QuotaRound::default()).await.unwrap();
     assert_eq!(shown().await, ["start.home_full"]);
     assert_eq!(ada.post("/sessions", &form("k", "2")).await.status, StatusCode::SEE_OTHER);
 }

@@ -177,7 +177,10 @@ listed_routes! {
     POST "/spaces/{space}/files/move" => files::move_to;
     POST "/spaces/{space}/files/copy" => files::copy;
     POST "/spaces/{space}/files/trash" => files::throw_away;
+    POST "/spaces/{space}/files/archive" => files::archive;
+    GET "/spaces/{space}/files/permissions" => files::permissions_page;
     POST "/spaces/{space}/files/permissions" => files::change_permissions;
+    POST "/spaces/{space}/files/permissions/list" => files::set_list;
     GET "/spaces/{space}/trash" => files::trash_page;
     GET "/spaces/{space}/trash/empty" => files::empty_page;
     POST "/spaces/{space}/trash/empty" => files::empty;
@@ -214,6 +217,8 @@ listed_routes! {
     GET "/fragments/admin/runs" => admin::runs::fragment;
     GET "/admin/nodes" => admin::nodes::page;
     GET "/admin/storage" => admin::storage::page;
+    GET "/admin/storage/activity" => admin::activity::page;
+    GET "/fragments/admin/storage/activity" => admin::activity::fragment;
     GET "/admin/storage/spaces" => admin::spaces::page;
     POST "/admin/storage/spaces" => admin::spaces::make;
     GET "/admin/storage/spaces/{space}" => admin::spaces::one;

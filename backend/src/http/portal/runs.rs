@@ -151,6 +151,7 @@ async fn find(app: &App, signed_in: &SignedIn, text: &str) -> Result<(Session, R
     let run = app.runs.get(&signed_in.actor, id(text)?).await?;
     let later = app.runs.later(&signed_in.actor, run.id).await?;
     let view = RunView::new(words(), &run, later.as_ref(), now(app)).with_nodes(words(), &app.nodes.of(&run));
+    let view = view.with_copied(words(), &run, app.nodes.copied(&run).as_ref());
     let foreign = run.owner != signed_in.actor.user.id;
     let view = if foreign { view.foreign() } else { view };
     Ok((run, view, foreign))
@@ -188,7 +189,8 @@ pub(crate) async fn page(
     let over = run.state.is_final();
     let done = Done { done: which.done };
     let mut layout = layout(&signed_in, Place::Runs, run.name.as_str()).with_notice(done.notice());
-    if !over {
+    // What is kept of a scratch is not for ever.
+    if !over || view.job.scratch.is_some() {
         layout = layout.live(format!("/live/runs/{}/events", run.id), REFRESH_S);
     }
     let of_rank = |before: char| rank.map(|rank| format!("{before}rank={rank}")).unwrap_or_default();

@@ -39,6 +39,7 @@ fn view(app: &App, session: &Session, signed_in: &SignedIn) -> SessionView {
     let view = SessionView::new(words(), session, now(app));
     let app_label = view.app.clone();
     let view = view.with_nodes(words(), &app.nodes.of(session), &app_label);
+    let view = view.with_copied(words(), session, app.nodes.copied(session).as_ref());
     if is_foreign(session, signed_in) { view.without_app() } else { view }
 }
 
@@ -57,12 +58,14 @@ pub(crate) async fn page(
     let log = app.logs.read(&signed_in.actor, JobKind::Session, session.id).await?;
     let over = session.state.is_final();
     let mut layout = layout(&signed_in, Place::Elsewhere, session.name.as_str()).with_notice(done.notice());
-    if !over {
+    let view = view(&app, &session, &signed_in);
+    // What is kept of a scratch is not for ever.
+    if !over || view.scratch.is_some() {
         layout = layout.live(events(&session), REFRESH_S);
     }
     let log_href = if over { String::new() } else { format!("/live/sessions/{}/logs?follow=true", session.id) };
     let foreign = is_foreign(&session, &signed_in);
-    let page = SessionPage { layout, session: view(&app, &session, &signed_in), log, log_href, foreign };
+    let page = SessionPage { layout, session: view, log, log_href, foreign };
     Ok(show(&page)?.into_response())
 }
 

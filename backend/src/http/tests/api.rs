@@ -307,6 +307,7 @@ async fn a_scratch_is_taken_as_it_is_asked_for_and_what_is_wrong_with_it_is_name
         (json!({"kind": "node", "size_mib": 0}), "scratch.size_mib"),
         (json!({"kind": "node", "sise_mib": 1}), "sise_mib"),
         (json!({"kind": "node", "stage_in": [{"from": "project:x", "to": "x"}]}), "scratch"),
+        (json!({"kind": "node", "stage_out": [{"from": "x", "to": "scratch-grace:x"}]}), "scratch"),
         (json!({"kind": "node", "stage_in": [{"from": "home:../grace", "to": "x"}]}), "scratch.stage_in[0].from"),
         (json!({"kind": "node", "stage_in": [{"from": "/etc", "to": "x"}]}), "scratch.stage_in[0].from"),
         (json!({"kind": "node", "stage_out": [{"from": "x", "to": "home:/etc"}]}), "scratch.stage_out[0].to"),

@@ -143,6 +143,25 @@ async fn everything_can_be_done_by_forms_alone() {
 }
 
 #[tokio::test]
+async fn what_is_picked_comes_as_one_archive_by_a_form() {
+    let server = Server::start().await;
+    let (ada, home) = server.ada_at_home(real()).await;
+    for name in ["a", "b"] {
+        std::fs::write(home.join(name), name).unwrap();
+    }
+    let (a, b) = (raw("a"), raw("b"));
+    let ask = |fields: &[(&str, &str)]| Ask::new("POST", &format!("{FILES}/archive")).form(&ada, fields);
+    let zip = server.portal(ask(&[("raw", &a), ("raw", &b), ("format", "zip")])).await;
+    assert_eq!(zip.status, StatusCode::OK, "{}", zip.body);
+    assert!(zip.header("content-disposition").contains("\"home-ada.zip\""));
+    assert_eq!(zip.header("content-security-policy"), "sandbox; default-src 'none'");
+    assert!(zip.body.starts_with("PK"));
+    let gone = server.portal(ask(&[("raw", &a), ("raw", &raw("<b>")), ("format", "tar")])).await;
+    assert_eq!(gone.status, StatusCode::NOT_FOUND);
+    assert!(gone.body.contains("&lt;b&gt;") && !gone.body.contains("<b>`"), "{}", gone.body);
+}
+
+#[tokio::test]
 async fn what_cannot_be_shown_or_done_says_why_and_what_to_do() {
     let server = Server::start().await;
     let (ada, home) = server.ada_at_home(real()).await;

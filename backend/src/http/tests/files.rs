@@ -237,6 +237,71 @@ async fn every_byte_of_a_space_is_an_attachment_in_a_sandbox() {
 }
 
 #[tokio::test]
+async fn a_checksum_is_worked_out_where_it_is_asked_for() {
+    let server = Server::start().await;
+    let (ada, home) = server.ada_at_home(real()).await;
+    std::fs::write(home.join("a"), "123456789").unwrap();
+    std::fs::create_dir(home.join("d")).unwrap();
+    std::os::unix::fs::symlink("/etc/passwd", home.join("out")).unwrap();
+    let entry = server.get(&ada, "/files/entry?path=a&checksum=sha256").await.json();
+    assert_eq!(entry["sha256"], "15e2b0d3c33891ebb0f1ef609ec419420c20e320ce94c65fbc8c3312448eb225");
+    assert_eq!(entry["etag"], server.get(&ada, "/files/entry?path=a").await.json()["etag"]);
+    assert!(server.get(&ada, "/files/entry?path=a").await.json().get("sha256").is_none());
+    for (query, status, code) in [
+        ("path=d&checksum=sha256", 409, "is_a_directory"),
+        ("path=none&checksum=sha256", 404, "no_such_path"),
+        ("path=out&checksum=sha256", 403, "leads_out"),
+        ("path=a&checksum=md5", 422, "invalid"),
+        ("checksum=sha256", 422, "invalid"),
+    ] {
+        let answer = server.get(&ada, &format!("/files/entry?{query}")).await;
+        assert_eq!(
+            (answer.status.as_u16(), &answer.json()["code"]),
+            (status, &code.into()),
+            "{query}: {}",
+            answer.body
+        );
+    }
+}
+
+#[tokio::test]
+async fn several_things_come_as_one_archive() {
+    let server = Server::start().await;
+    let (ada, home) = server.ada_at_home(real()).await;
+    std::fs::create_dir_all(home.join("d/sub")).unwrap();
+    for name in ["d/a\n", "d/sub/a", "d/b", "other"] {
+        std::fs::write(home.join(name), name).unwrap();
+    }
+    std::os::unix::fs::symlink("/etc/passwd", home.join("d/out")).unwrap();
+    let two = server.get(&ada, "/files/archive?path=d/a%0A&raw_path=ZC9zdWI").await;
+    assert_eq!(two.status, StatusCode::OK, "{}", two.body);
+    assert!(two.header("content-disposition").contains("\"d.tar\""), "{}", two.header("content-disposition"));
+    assert!(two.body.contains("sub/a") && two.body.contains("a\n\0") && !two.body.contains("d/b"), "{:?}", two.body);
+    let head = format!("{HOME}/files/archive?path=d/b&path=other&format=zip");
+    let head = server.portal(Ask::new("HEAD", &head).bearer(&ada)).await;
+    assert!(head.status.is_success() && head.header("content-disposition").contains("\"d.zip\""));
+
+    for (query, status, says) in [
+        ("path=d/b&path=gone", 404, "`gone`: there is nothing at this path"),
+        ("path=d/b&path=.eirene-trash", 403, "`.eirene-trash`: this belongs to the platform"),
+        ("path=d/sub/a&path=other&path=sub/a", 422, "`a`"),
+        ("path=d/b&path=../ada/other", 422, "path[1]"),
+        ("path=d/b&path=", 422, "path[1]"),
+        ("path=d/b&raw_path=Li4", 422, "raw_path[0]"),
+    ] {
+        let answer = server.get(&ada, &format!("/files/archive?{query}")).await;
+        assert_eq!(answer.status.as_u16(), status, "{query}: {}", answer.body);
+        assert!(answer.body.contains(says), "{query}: {}", answer.body);
+    }
+    let many: String = (0..501).fold(String::new(), |all, number| all + &format!("&path={number}"));
+    let answer = server.get(&ada, &format!("/files/archive?{}", &many[1..])).await;
+    assert_eq!(answer.status, StatusCode::UNPROCESSABLE_ENTITY);
+    // What leads out is left out, whatever else is asked for.
+    let out = server.get(&ada, "/files/archive?path=d/b&path=d/out").await;
+    assert!(out.status == StatusCode::OK && !out.body.contains("root:"), "{}", out.body);
+}
+
+#[tokio::test]
 async fn a_header_cannot_be_split_by_a_name() {
     let server = Server::start().await;
     let (ada, home) = server.ada_at_home(real()).await;
@@ -266,6 +331,8 @@ pub(super) fn about(path: &str) -> Vec<(&'static str, String, Value)> {
         get("/entry"),
         get("/content"),
         get("/archive"),
+        ("GET", format!("/files/archive?{query}&path=b"), json!({})),
+        ("GET", format!("/files/entry?{query}&checksum=sha256"), json!({})),
         get("/preview"),
         get("/permissions"),
         ("POST", "/files/directories".into(), json!({"path": path})),

@@ -28,6 +28,12 @@ async fn a_space_is_wished_for_changed_taken_away_and_brought_back() {
     let (status, changed) = send("PATCH", path, json!({"title": "Stars", "hint": "small_files"})).await;
     assert_eq!((status, &changed["title"], &changed["hint"]), (200, &"Stars".into(), &"small_files".into()));
     assert_eq!(changed["expires_at"], "2027-01-01T00:00:00Z", "what is left out stays");
+    for none in [json!(null), json!(""), json!("  ")] {
+        let (_, titled) = send("PATCH", path, json!({"title": "Suns"})).await;
+        let (status, untitled) = send("PATCH", path, json!({"title": none})).await;
+        assert_eq!((status, &titled["title"], &untitled["title"]), (200, &"Suns".into(), &"stars".into()));
+    }
+    send("PATCH", path, json!({"title": "Stars"})).await;
     let (_, changed) = send("PATCH", path, json!({"expires_at": null})).await;
     assert!(changed.get("expires_at").is_none() && changed["title"] == "Stars", "{changed}");
     assert_eq!(server.portal(Ask::new("DELETE", path).bearer(&admin)).await.status.as_u16(), 202);

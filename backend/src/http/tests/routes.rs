@@ -41,7 +41,10 @@ const TABLE: &[(&str, &str, [u16; 4])] = &[
     ("POST", "/spaces/{space}/files/move", [401, 404, 303, 404]),
     ("POST", "/spaces/{space}/files/copy", [401, 404, 303, 404]),
     ("POST", "/spaces/{space}/files/trash", [401, 404, 303, 404]),
+    ("POST", "/spaces/{space}/files/archive", [401, 404, 200, 404]),
+    ("GET", "/spaces/{space}/files/permissions", [303, 404, 200, 404]),
     ("POST", "/spaces/{space}/files/permissions", [401, 404, 303, 404]),
+    ("POST", "/spaces/{space}/files/permissions/list", [401, 404, 303, 404]),
     ("GET", "/spaces/{space}/trash", [303, 404, 200, 404]),
     ("GET", "/spaces/{space}/trash/empty", [303, 404, 200, 404]),
     ("POST", "/spaces/{space}/trash/empty", [401, 404, 303, 404]),
@@ -133,6 +136,8 @@ const TABLE: &[(&str, &str, [u16; 4])] = &[
     ("GET", "/admin/nodes", [303, 404, 404, 200]),
     ("GET", "/admin/storage", [303, 404, 404, 200]),
     // Everybody's spaces; the one in the path is ada's home, which nobody changes here.
+    ("GET", "/admin/storage/activity", [303, 404, 404, 200]),
+    ("GET", "/fragments/admin/storage/activity", [303, 404, 404, 200]),
     ("GET", "/admin/storage/spaces", [303, 404, 404, 200]),
     ("POST", "/admin/storage/spaces", [401, 404, 404, 422]),
     ("GET", "/admin/storage/spaces/{space}", [303, 404, 404, 200]),
@@ -339,7 +344,17 @@ fn fields(path: &str) -> &'static [(&'static str, &'static str)] {
         // `b` as base64url.
         "move" | "copy" => &[("raw", "Yg"), ("to", "c"), ("on_conflict", "refuse")],
         "trash" => &[("raw", "YQ")],
+        "archive" => &[("raw", "YQ"), ("format", "zip")],
         "permissions" => &[("raw", "YQ"), ("share", "private")],
+        "permissions/list" => &[
+            ("raw", "YQ"),
+            ("who", "owner"),
+            ("may", "rw-"),
+            ("who", "owning_group"),
+            ("may", "r--"),
+            ("who", "other"),
+            ("may", "---"),
+        ],
         _ => &[],
     }
 }

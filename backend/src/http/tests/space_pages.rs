@@ -1,10 +1,19 @@
 //! The admins' pages about everybody's spaces: what they do without any script, whom they are for, and what they refuse.
 
 use super::*;
+use crate::services::spaces::making::Stepped;
 
 const SPACES: &str = "/admin/storage/spaces";
-const EMPTY: [(&str, &str); 7] =
-    [("root", "project"), ("name", ""), ("title", ""), ("owner", ""), ("group", ""), ("hint", ""), ("expires_at", "")];
+const EMPTY: [(&str, &str); 8] = [
+    ("root", "project"),
+    ("name", ""),
+    ("title", ""),
+    ("owner", ""),
+    ("group", ""),
+    ("hint", ""),
+    ("expires_at", ""),
+    ("limit_gib", ""),
+];
 
 /// The form that makes a space, with these fields instead of empty ones.
 fn wish<'a>(said: &[(&'a str, &'a str)]) -> Vec<(&'a str, &'a str)> {
@@ -23,8 +32,13 @@ impl Server {
 
     /// Has everything done that is wished for.
     async fn settle(&self) {
-        for space in self.test.app.making.to_do().await.unwrap() {
-            self.test.app.making.step(&space).await.unwrap();
+        let making = &self.test.app.making;
+        let mut goes_on = true;
+        while goes_on {
+            goes_on = false;
+            for space in making.to_do().await.unwrap() {
+                goes_on |= making.step(&space).await.unwrap() == Stepped::More;
+            }
         }
     }
 }
@@ -45,7 +59,7 @@ async fn an_admin_makes_changes_takes_away_and_brings_back_a_space_by_forms_alon
     let listed = server.look_at(&admin, SPACES).await.body;
     assert!(listed.contains("Group physics") && listed.contains("href=\"/admin/storage/spaces/stars\""), "{listed}");
 
-    let change = [("title", "<i>Stars"), ("hint", "small_files"), ("expires_at", "2027-01-31")];
+    let change = [("title", "<i>Stars"), ("hint", "small_files"), ("expires_at", "2027-01-31"), ("limit_gib", "")];
     let changed = server.fill_in(&admin, stars, &change).await;
     assert_eq!(changed.status, StatusCode::SEE_OTHER, "{}", changed.body);
     let page = server.look_at(&admin, stars).await.body;
@@ -98,10 +112,46 @@ async fn what_is_wrong_with_a_form_is_said_at_its_field_and_what_was_typed_stays
     let taken = server.fill_in(&admin, SPACES, &wish(&[("name", "stars"), ("group", "physics")])).await;
     assert_eq!(taken.status, StatusCode::UNPROCESSABLE_ENTITY);
     assert!(taken.body.contains("id=\"e-name\""), "{}", taken.body);
-    let change = [("title", ""), ("hint", "usual"), ("expires_at", "")];
+    let change = [("title", ""), ("hint", "usual"), ("expires_at", ""), ("limit_gib", "")];
     let untitled = server.fill_in(&admin, "/admin/storage/spaces/stars", &change).await;
-    assert_eq!(untitled.status, StatusCode::UNPROCESSABLE_ENTITY);
-    assert!(untitled.body.contains("id=\"e-title\""), "{}", untitled.body);
+    assert_eq!(untitled.status, StatusCode::SEE_OTHER, "{}", untitled.body);
+    assert!(server.look_at(&admin, "/admin/storage/spaces/stars").await.body.contains("value=\"stars\""));
+    let endless = [("title", ""), ("hint", "usual"), ("expires_at", ""), ("limit_gib", "much")];
+    let refused = server.fill_in(&admin, "/admin/storage/spaces/stars", &endless).await;
+    assert_eq!(refused.status, StatusCode::UNPROCESSABLE_ENTITY);
+    for shown in ["id=\"e-limit_gib\"", "value=\"much\"", "A whole number of GiB"] {
+        assert!(refused.body.contains(shown), "{shown}: {}", refused.body);
+    }
+}
+
+#[tokio::test]
+async fn a_limit_is_set_by_the_form_shown_and_not_changed_by_a_form_that_does_not_touch_it() {
+    let server = Server::start().await;
+    let admin = server.admin().await;
+    let stars = "/admin/storage/spaces/stars";
+    server.fill_in(&admin, SPACES, &wish(&[("name", "stars"), ("group", "physics"), ("limit_gib", "500")])).await;
+    let limit = async || server.portal(Ask::get("/api/v1/spaces/stars").bearer(&admin)).await.json()["limit"].clone();
+    assert_eq!(limit().await, serde_json::json!({"bytes": 500_u64 << 30, "state": "wanted"}));
+    server.settle().await;
+    assert_eq!(limit().await, serde_json::json!({"bytes": 500_u64 << 30, "state": "not_held", "text": "no"}));
+    let page = server.look_at(&admin, stars).await.body;
+    assert!(page.contains("shown and warned of but not held by the storage: no"), "{page}");
+    let odd = serde_json::json!({"limit_bytes": (500_u64 << 30) - 1});
+    let set = server.portal(Ask::new("PATCH", "/api/v1/spaces/stars").bearer(&admin).json(&odd)).await;
+    assert_eq!(set.status, StatusCode::OK, "{}", set.body);
+    let change = async |gib: &str| {
+        let change = [("title", "Stars"), ("hint", "usual"), ("expires_at", ""), ("limit_gib", gib)];
+        server.fill_in(&admin, stars, &change).await;
+        limit().await
+    };
+    assert_eq!(change("500").await["bytes"], (500_u64 << 30) - 1);
+    assert_eq!(change("2").await["bytes"], 2_u64 << 30);
+    assert_eq!(change("").await.get("bytes"), None);
+    server.settle().await;
+    assert!(limit().await.is_null(), "the platform sets none");
+    let ada = server.ada().await;
+    let hers = server.portal(Ask::new("PATCH", "/api/v1/spaces/home").bearer(&ada).json(&odd)).await;
+    assert_eq!(hers.status, StatusCode::FORBIDDEN, "nobody but admins sets limits");
 }
 
 #[tokio::test]
@@ -111,12 +161,17 @@ async fn an_end_that_was_not_touched_keeps_its_hour_and_one_that_was_emptied_is_
     let wish = serde_json::json!({"root": "project", "name": "stars", "expires_at": "2027-01-31T17:30:00Z"});
     server.portal(Ask::new("POST", "/api/v1/spaces").bearer(&admin).json(&wish)).await;
     let end = async |day: &str| {
-        let change = [("title", "Stars"), ("hint", "usual"), ("expires_at", day)];
+        let change = [("title", "Stars"), ("hint", "usual"), ("expires_at", day), ("limit_gib", "")];
         server.fill_in(&admin, "/admin/storage/spaces/stars", &change).await;
         server.portal(Ask::get("/api/v1/spaces/stars").bearer(&admin)).await.json().get("expires_at").cloned()
     };
     assert_eq!(end("2027-01-31").await, Some("2027-01-31T17:30:00Z".into()));
     assert_eq!(end("").await, None);
+    for _ in 0..2 {
+        assert_eq!(end("2027-02-28").await, Some("2027-03-01T00:00:00Z".into()), "a day is over with its end, by UTC");
+        let page = server.look_at(&admin, "/admin/storage/spaces/stars").await.body;
+        assert!(page.contains("value=\"2027-02-28\"") && page.contains("24:00 UTC"), "{page}");
+    }
 }
 
 #[tokio::test]
@@ -130,7 +185,7 @@ async fn everybodys_spaces_are_for_admins_and_their_forms_for_our_own_pages() {
         assert_eq!(server.look_at(&ada, &path).await.status, StatusCode::NOT_FOUND, "{path}");
         assert_eq!(server.look_at(&admin, &path).await.status, StatusCode::OK, "{path}");
     }
-    let change = [("title", "Mine"), ("hint", "usual"), ("expires_at", "")];
+    let change = [("title", "Mine"), ("hint", "usual"), ("expires_at", ""), ("limit_gib", "")];
     let made = wish(&[("name", "mine"), ("group", "physics")]);
     let forms: [(&str, &[(&str, &str)]); 4] =
         [("", &made), ("/stars", &change), ("/stars/retire", &[]), ("/stars/restore", &[])];

@@ -4,6 +4,7 @@ use eirene_core::SpaceOwner;
 use eirene_core::storage::Limit;
 
 use super::*;
+use crate::services::spaces::quotas::QuotaRound;
 use crate::services::spaces::testing::a_space;
 use crate::testing::StorageMood;
 
@@ -20,7 +21,7 @@ impl Server {
     /// Looks at ada's home.
     async fn look(&self, ada: &Person) {
         let home = self.test.app.spaces.get(&ada.actor, &"home".parse().unwrap()).await.unwrap();
-        self.test.app.spaces.look_at(&home.space).await.unwrap();
+        self.test.app.spaces.look_at(&home.space, &mut QuotaRound::default()).await.unwrap();
     }
 }
 

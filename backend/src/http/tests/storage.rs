@@ -125,3 +125,43 @@ async fn a_directory_says_how_its_files_are_spread_where_the_storage_spreads_the
         assert!(entry(path).await.get("stripe").is_none(), "{path}: below a home, and of files, nobody is asked");
     }
 }
+
+#[tokio::test]
+async fn an_admin_sees_who_asks_most_by_name_and_what_the_servers_did() {
+    let server = Server::start().await;
+    let admin = server.admin().await;
+    let look = async |query: &str| {
+        let page = server.portal(Ask::get(&format!("/admin/storage/activity{query}")).page().cookie(&admin)).await;
+        assert_eq!(page.status, StatusCode::OK, "{}", page.body);
+        page.body
+    };
+    let silent = look("").await;
+    assert!(
+        silent.contains("This storage tells no statistics.") && silent.contains("Nothing is known of the last hour"),
+        "{silent}"
+    );
+    let asked = |user: u32, total| OperationCounts { of: OperationsOf::User(user), ..counts(total).remove(0) };
+    let uid = 2001;
+    server.ada().await;
+    {
+        let mut storage = server.test.storage.state();
+        storage.servers = Some(vec![a_second()]);
+        storage.operations = Some(vec![asked(uid, 10), asked(77_777, 1000)]);
+    }
+    server.test.app.storage.look().await;
+    server.test.app.storage_stats.sample(60).await;
+    let first = look("").await;
+    assert!(first.contains("This is the first look") && first.contains("oss3 (storage:3)"), "{first}");
+    assert!(
+        first.contains("Written, at most 4\u{a0}KiB/s") && !first.contains("Read, at most"),
+        "nobody tells: {first}"
+    );
+    server.test.clock.advance_s(20);
+    server.test.storage.state().operations = Some(vec![asked(uid, 210), asked(77_777, 1000)]);
+    let second = look("").await;
+    let (busiest, idle) = (second.find(&format!("ada ({uid})")).unwrap(), second.find("Number 77777").unwrap());
+    assert!(busiest < idle, "who asks now comes before who has asked: {second}");
+    assert!(second.contains("Rates are of the last 20 seconds."), "{second}");
+    let names = look("?role=metadata").await;
+    assert!(names.contains("A picture of the last hour. Requests, at most 7/s."), "{names}");
+}

@@ -1,5 +1,6 @@
 //! Files as the API shows them. Names are bytes: what is not UTF-8 is shown with U+FFFD in its place, and its bytes beside it.
 
+use data_encoding::HEXLOWER;
 use eirene_core::storage::{Pattern, Stripe};
 use eirene_files_protocol::{AccountName, Accounts, Entry, EntryKind, Moment, RelativePath};
 use jiff::Timestamp;
@@ -122,6 +123,10 @@ pub struct DetailsView {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     etag: Option<String>,
+    /// SHA-256 of all its bytes, where it was asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false, pattern = "^[0-9a-f]{64}$")]
+    sha256: Option<String>,
     /// Where a link leads.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
@@ -294,9 +299,15 @@ impl DetailsView {
             on_disk_bytes: stated.on_disk,
             links: stated.links,
             etag: (stated.kind == EntryKind::File).then(|| range::etag(&stated.version)),
+            sha256: None,
             link,
             stripe: stripe.map(StripeView::from),
         }
+    }
+
+    /// The same with the SHA-256 of all its bytes.
+    pub fn with_sum(self, sha256: [u8; 32]) -> Self {
+        Self { sha256: Some(HEXLOWER.encode(&sha256)), ..self }
     }
 }
 

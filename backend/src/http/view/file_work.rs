@@ -112,6 +112,8 @@ pub struct PermissionsView {
     group: Option<String>,
     /// Whether it is yours: nobody else may change them.
     mine: bool,
+    /// Whether the file system keeps lists.
+    lists: bool,
     /// As letters.
     #[schema(example = "rwxr-x---")]
     mode: String,
@@ -249,6 +251,7 @@ impl PermissionsView {
             owner: called(accounts.users.get(&permissions.owner)),
             group: called(accounts.groups.get(&permissions.group)),
             mine: permissions.mine,
+            lists: permissions.lists,
             mode: mode(permissions.mode),
             mode_digits: format!("{:04o}", permissions.mode & 0o7777),
             share: permissions.share.map(|share| match share {

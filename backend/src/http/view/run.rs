@@ -7,7 +7,8 @@ use utoipa::ToSchema;
 
 use super::ResourcesView;
 use super::nodes::{NodeDetail, node_details};
-use crate::services::nodes::NodeStatus;
+use super::scratch::ScratchStateView;
+use crate::services::nodes::{Copied, NodeStatus};
 
 /// A run.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
@@ -76,6 +77,10 @@ pub struct RunView {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     scratch: Option<ScratchSpec>,
+    /// How that scratch is, once its agent has said it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    scratch_state: Option<ScratchStateView>,
     /// How often SLURM has restarted its job.
     restart_count: u32,
     /// When it was asked for.
@@ -108,6 +113,12 @@ impl RunView {
         self
     }
 
+    /// The same, with what is being copied to its scratch, or from it.
+    pub(crate) fn with_copied(mut self, copied: Option<&Copied>) -> Self {
+        self.scratch_state = self.scratch_state.map(|state| state.with_copied(copied));
+        self
+    }
+
     /// Of a run.
     pub fn new(run: &Session) -> Self {
         // A row without a program is a session, and services never hand one out as a run.
@@ -134,6 +145,7 @@ impl RunView {
             node_details: Vec::new(),
             resources: ResourcesView::from(&run.resources),
             scratch: run.scratch.clone(),
+            scratch_state: ScratchStateView::of(run),
             restart_count: run.restart_count,
             created_at: run.created_at,
             start_estimate: run.start_estimate,

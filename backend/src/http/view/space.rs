@@ -1,8 +1,10 @@
 //! Spaces as the API shows them.
 
-use eirene_core::space::{Level, PolicyOutcome, PolicyStep, SeenUsage, StripeHint, UsageSample, UsageSource};
+use eirene_core::space::{
+    Level, LimitState, PolicyOutcome, PolicyStep, SeenUsage, StripeHint, UsageSample, UsageSource,
+};
 use eirene_core::storage::{Limit, Why};
-use eirene_core::{Reason, SpaceKind, SpaceOwner, SpaceState};
+use eirene_core::{Reason, Space, SpaceKind, SpaceOwner, SpaceState};
 use jiff::Timestamp;
 use serde::Serialize;
 use utoipa::ToSchema;
@@ -55,6 +57,10 @@ pub struct SpaceView {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false, example = "/project/stars")]
     mounted_at: Option<String>,
+    /// The limit that the platform sets, if it sets one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    limit: Option<LimitView>,
     /// When it expires.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = String, format = DateTime, nullable = false, required = false)]
@@ -70,6 +76,45 @@ pub struct SpaceView {
     /// When it was first known.
     #[schema(value_type = String, format = DateTime)]
     created_at: Timestamp,
+}
+
+/// How much a space may hold by the platform's word.
+#[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
+#[schema(as = SpaceLimit)]
+pub(super) struct LimitView {
+    /// Bytes; absent for no limit.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    bytes: Option<u64>,
+    /// Files and directories; absent for no limit.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    files: Option<u64>,
+    /// `held` by the storage, `wanted` as long as it is not set yet, or `not_held`: then it is only shown and warned of.
+    state: LimitState,
+    /// Why it is not held.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    text: Option<String>,
+}
+
+impl LimitView {
+    fn of(space: &Space) -> Option<Self> {
+        let (bytes, files) = (at(space.limit_bytes.map(|limit| limit.0)), at(space.limit_files.map(|limit| limit.0)));
+        (space.limit_state != LimitState::Unset).then(|| Self {
+            bytes,
+            files,
+            state: space.limit_state,
+            text: space.limit_said.clone(),
+        })
+    }
+}
+
+fn at(limit: Limit<u64>) -> Option<u64> {
+    match limit {
+        Limit::At(most) => Some(most),
+        Limit::Unlimited => None,
+    }
 }
 
 /// What a space uses. A number that nobody said is absent, and never 0.
@@ -197,6 +242,7 @@ impl From<PolicyReport> for PolicyView {
 impl From<SpaceSeen> for SpaceView {
     fn from(seen: SpaceSeen) -> Self {
         let SpaceSeen { space, seen, trend, mounted_at, .. } = seen;
+        let limit = LimitView::of(&space);
         let (owner, group) = match &space.owner {
             SpaceOwner::Person { name, .. } => (Some(name.to_string()), None),
             SpaceOwner::Group(group) => (None, Some(group.to_string())),
@@ -217,6 +263,7 @@ impl From<SpaceSeen> for SpaceView {
             usage: seen.map(UsageView::from),
             trend: TrendView::from(trend),
             mounted_at: mounted_at.map(|path| path.to_string_lossy().into_owned()),
+            limit,
             expires_at: space.expires_at,
             retired_at: space.retired_at,
             remove_after: space.remove_after,
@@ -228,17 +275,13 @@ impl From<SpaceSeen> for SpaceView {
 impl From<SeenUsage> for UsageView {
     fn from(seen: SeenUsage) -> Self {
         let usage = seen.usage;
-        let at = |limit: Option<Limit<u64>>| match limit {
-            Some(Limit::At(most)) => Some(most),
-            Some(Limit::Unlimited) | None => None,
-        };
         Self {
             source: usage.source,
             level: seen.level,
             used_bytes: usage.used_bytes.map(|n| n.0),
-            limit_bytes: at(usage.limit_bytes.map(|limit| limit.map(|n| n.0))),
+            limit_bytes: usage.limit_bytes.and_then(|limit| at(limit.map(|n| n.0))),
             used_files: usage.used_files.map(|n| n.0),
-            limit_files: at(usage.limit_files.map(|limit| limit.map(|n| n.0))),
+            limit_files: usage.limit_files.and_then(|limit| at(limit.map(|n| n.0))),
             free_bytes: usage.free_bytes.map(|n| n.0),
             free_files: usage.free_files.map(|n| n.0),
             missing: usage.missing,

@@ -2,6 +2,7 @@
 
 mod adopting;
 mod ending;
+mod rescuing;
 mod runs;
 mod submitting;
 mod watching;
@@ -15,6 +16,7 @@ use super::driver::Reconciler as _;
 use super::observe::Observe;
 use super::poller::Poller;
 use super::ready::{Ready, Silence};
+use super::scratch_rescue::ScratchRescue;
 use super::stop::Stop;
 use super::submit::Submit;
 use crate::services::actor::Actor;
@@ -31,6 +33,7 @@ struct Engine {
     adopt: Adopt,
     ready: Ready,
     silence: Silence,
+    rescue: ScratchRescue,
 }
 
 impl Engine {
@@ -51,6 +54,7 @@ impl Engine {
             adopt: Adopt::new(app.clone(), files.clone()),
             ready: Ready::new(app.clone()),
             silence: Silence::new(app.clone()),
+            rescue: ScratchRescue::new(app.clone(), files.clone()),
             submit,
             stop,
             ada,

@@ -78,6 +78,71 @@ async fn a_session_sees_its_persons_spaces_that_are_there_and_nobody_elses() {
 }
 
 #[tokio::test]
+async fn a_scratch_is_filled_from_and_emptied_to_the_persons_spaces_and_nobody_elses() {
+    use crate::services::spaces::testing::{a_space, person};
+    use eirene_core::{Space, SpaceId, SpaceKind, SpaceOwner};
+
+    let engine = Engine::new().await;
+    let add = async |name: &str, root: &str, owner: SpaceOwner| {
+        let (id, name, root) = (SpaceId::generate(), name.parse().unwrap(), root.parse().unwrap());
+        let space = Space { id, name, root, kind: SpaceKind::Project, ..a_space(owner) };
+        engine.test.app.db.insert_space(space).await.unwrap();
+    };
+    let grace = engine.test.person("grace", 2002, eirene_core::Role::Researcher).await;
+    add("scratch-ada", "scratch", person(engine.ada.user.id, "ada")).await;
+    add("scratch-grace", "scratch", person(grace.user.id, "grace")).await;
+    add("stars", "project", SpaceOwner::Group("physics".parse().unwrap())).await;
+    add("moons", "project", SpaceOwner::Group("chemistry".parse().unwrap())).await;
+    add("data", "project", SpaceOwner::Everybody).await;
+    engine.test.groups.add("ada", "physics");
+    let asked = |from: &str, to: &str| crate::services::sessions::StartSession {
+        scratch: serde_json::from_value(serde_json::json!({
+            "kind": "node", "stage_in": [{"from": from, "to": "in"}], "stage_out": [{"from": "out", "to": to}],
+        }))
+        .unwrap(),
+        ..TestApp::wish()
+    };
+    let refused =
+        async |from: &str, to: &str| match engine.test.app.sessions.start(&engine.ada, asked(from, to), None).await {
+            Err(AppError::Invalid(errors)) => {
+                errors.into_iter().map(|error| error.message).collect::<Vec<String>>().join("; ")
+            }
+            other => panic!("{from} {to}: {other:?}"),
+        };
+    // Somebody else's and what is nowhere are told alike.
+    let nowhere = refused("nowhere:a", "home:b").await;
+    for theirs in ["scratch-grace", "moons"] {
+        let said = refused(&format!("{theirs}:a"), "home:b").await;
+        assert_eq!(said, nowhere.replace("nowhere", theirs));
+        assert_eq!(refused("home:a", &format!("{theirs}:b")).await, said);
+    }
+    assert!(refused("stars:a", "data:b").await.contains("there to be read"));
+    assert!(engine.test.app.db.live_sessions().await.unwrap().is_empty(), "nothing was started");
+    engine.test.app.sessions.start(&engine.ada, asked("data:a", "stars:b"), None).await.unwrap();
+    engine.test.app.sessions.start(&engine.ada, asked("home:a", "scratch:b"), None).await.unwrap();
+    engine.submit().await;
+    let mut places: Vec<Vec<(String, String)>> = engine
+        .test
+        .launcher
+        .job_files()
+        .iter()
+        .map(|file| {
+            let spaces = &file.app.scratch.as_ref().unwrap().spaces;
+            spaces.iter().map(|(name, path)| (name.to_string(), path.clone())).collect()
+        })
+        .collect();
+    places.sort();
+    let at = |name: &str, path: &str| (name.to_owned(), path.to_owned());
+    assert_eq!(
+        places,
+        [
+            vec![at("data", "/b/project/data"), at("stars", "/b/project/stars")],
+            vec![at("scratch", "/n/scratch/scratch-ada")],
+        ]
+    );
+}
+
+#[tokio::test]
 async fn a_user_database_that_is_away_holds_up_a_submit_and_takes_no_space_from_it() {
     let engine = Engine::new().await;
     let group = eirene_core::SpaceOwner::Group("physics".parse().unwrap());

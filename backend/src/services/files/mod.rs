@@ -3,6 +3,7 @@
 
 mod alike;
 pub mod changing;
+pub mod lists;
 pub mod long;
 pub mod outflow;
 pub mod path;
@@ -144,7 +145,7 @@ impl Files {
             let writable = reach == Reach::Write;
             // What has no place here is left out: asking for it says so.
             let root = if space.kind == SpaceKind::Home {
-                Some(self.inner.spaces.home_of(user).await?)
+                Some(self.inner.spaces.home_of(&user.username).await?)
             } else {
                 self.inner.roots.get(&space.root).map(|root| root.join(space.name.as_str()))
             };

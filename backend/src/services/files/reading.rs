@@ -1,17 +1,21 @@
 //! What is looked at and read: directories, entries, bytes, archives.
 
+use std::collections::HashSet;
+
 use bytes::Bytes;
 use eirene_core::{Space, SpaceName};
 use eirene_files_protocol::{
-    Answer, Archive, ArchiveFormat, Cursor, Entry, List, Listed, MOST_ENTRIES, Name, Outcome, Part, Read, ReadBegins,
-    RelativePath, Sort, Stat, Stated, Verb, Version,
+    Answer, Archive, ArchiveFormat, Archived, Cursor, Entry, List, Listed, MOST_ARCHIVED, MOST_ENTRIES, Name, Outcome,
+    Part, Read, ReadBegins, RelativePath, Sort, Stat, Stated, SumUp, Verb, Version,
 };
+use eirene_words::say_with;
 
 use super::alike::alike;
 use super::outflow::Outflow;
-use super::path::AskedPath;
-use super::{Done, Files, Need, Within, answered, wrong_answer};
-use crate::error::AppError;
+use super::path::{AskedPath, last_name, shown};
+use super::trouble::FilesTrouble;
+use super::{Done, Files, Need, Transfer, Within, answered, wrong_answer};
+use crate::error::{AppError, FieldError};
 use crate::files::Event;
 use crate::services::actor::Actor;
 
@@ -82,6 +86,13 @@ pub struct Reading {
     pub rest: Outflow,
 }
 
+/// A checksum that is being worked out. Dropped, nobody wants it any more.
+#[derive(Debug)]
+pub struct Summing {
+    request: crate::files::Request,
+    _place: Transfer,
+}
+
 /// An archive, from its first bytes on.
 #[derive(Debug)]
 pub struct Packed {
@@ -132,6 +143,15 @@ impl Files {
         Ok(Looked { space: within.space, path, uid: within.owner.uid, stated })
     }
 
+    /// Begins to work out the SHA-256 of a file, which takes a transfer's place until it is done or dropped.
+    pub async fn sum_up(&self, actor: &Actor, space: &SpaceName, path: &AskedPath) -> Result<Summing, AppError> {
+        let within = self.within(actor, space, Need::Read).await?;
+        let path = path.parse_inside()?;
+        let place = within.transfer()?;
+        let request = within.channel().await?.start(Verb::SumUp(SumUp { space: within.number(), path })).await?;
+        Ok(Summing { request, _place: place })
+    }
+
     /// A file, to be read.
     pub async fn content(&self, actor: &Actor, space: &SpaceName, path: &AskedPath) -> Result<Content, AppError> {
         let within = self.within(actor, space, Need::Read).await?;
@@ -139,30 +159,92 @@ impl Files {
         Ok(Content { within, path })
     }
 
-    /// A file or a directory with all in it, as one archive.
+    /// Files and directories with all in them, as one archive: of one, in it by its name; of several, each by its own. All have to be there when
+    /// it is asked for; what goes afterwards is left out.
     pub async fn archive(
         &self,
         actor: &Actor,
         space: &SpaceName,
-        path: &AskedPath,
+        paths: &[AskedPath],
         format: ArchiveFormat,
     ) -> Result<Packed, AppError> {
         let within = self.within(actor, space, Need::Read).await?;
-        let path = path.parse()?;
-        let whole =
-            || Name::parse(within.space.name.as_str().as_bytes()).map_err(|error| AppError::Internal(error.into()));
-        let top = super::path::last_name(&path).map_or_else(whole, Ok)?;
-        let name = archive_name(top.as_bytes(), format);
+        let (name, items) = within.to_archive(paths)?;
+        let name = archive_name(name.as_bytes(), format);
+        if items.len() > 1 {
+            within.all_there(&items).await?;
+        }
         let place = self.transfer(actor.user.id)?;
-        let verb = Archive { space: within.number(), path, top, format };
+        let verb = Archive { space: within.number(), items, format };
         let (request, stream) = within.begin(Verb::Archive(verb)).await?;
         let (rest, first) = Outflow::new(request, stream, None, place).begun().await?;
         Ok(Packed { name, first, rest })
     }
+
+    /// What an archive of these is called, if all are there.
+    pub async fn look_to_archive(
+        &self,
+        actor: &Actor,
+        space: &SpaceName,
+        paths: &[AskedPath],
+        format: ArchiveFormat,
+    ) -> Result<Vec<u8>, AppError> {
+        let within = self.within(actor, space, Need::Read).await?;
+        let (name, items) = within.to_archive(paths)?;
+        within.all_there(&items).await?;
+        Ok(archive_name(name.as_bytes(), format))
+    }
+}
+
+impl Within {
+    /// What is to be archived, and what that is called: by its name where it is one thing, by the directory of the first where it is several.
+    fn to_archive(&self, paths: &[AskedPath]) -> Result<(Name, Vec<Archived>), AppError> {
+        let whole =
+            || Name::parse(self.space.name.as_str().as_bytes()).map_err(|error| AppError::Internal(error.into()));
+        let wrong = |message| AppError::Invalid(vec![FieldError::new("path", message)]);
+        if let [] | [_] = paths {
+            let path = paths.first().map(AskedPath::parse).transpose()?.unwrap_or_default();
+            let top = last_name(&path).map_or_else(whole, Ok)?;
+            return Ok((top.clone(), vec![Archived { path, top }]));
+        }
+        if paths.len() > MOST_ARCHIVED {
+            return Err(wrong(say_with("wrong.none_or_many", &[("most", &MOST_ARCHIVED.to_string())])));
+        }
+        let mut items: Vec<Archived> = Vec::with_capacity(paths.len());
+        let mut names = HashSet::new();
+        for path in paths {
+            let path = path.parse_inside()?;
+            let top = last_name(&path).map_or_else(whole, Ok)?;
+            if !names.insert(top.as_bytes().to_vec()) {
+                return Err(wrong(say_with("wrong.same_name", &[("name", &shown(top.as_bytes()).0)])));
+            }
+            items.push(Archived { path, top });
+        }
+        let above = items[0].path.split_last().map(|(above, _)| above);
+        let name = above.and_then(|above| last_name(&above)).map_or_else(whole, Ok)?;
+        Ok((name, items))
+    }
+
+    /// Looks at each: what is not there is named by its path.
+    async fn all_there(&self, items: &[Archived]) -> Result<(), AppError> {
+        for item in items {
+            let stat = Stat { space: self.number(), path: item.path.clone() };
+            match self.ask(Verb::Stat(stat)).await {
+                Ok(_) => {}
+                Err(AppError::Files(trouble)) if items.len() > 1 && !trouble.is_silence() => {
+                    let (path, why) = (shown(item.path.as_bytes()).0, trouble.text.as_str().to_owned());
+                    let text = say_with("problem.one_of_them", &[("path", &path), ("why", &why)]);
+                    return Err(FilesTrouble { text, ..*trouble }.into());
+                }
+                Err(other) => return Err(other),
+            }
+        }
+        Ok(())
+    }
 }
 
 /// How an archive of what is called so is called.
-pub fn archive_name(top: &[u8], format: ArchiveFormat) -> Vec<u8> {
+fn archive_name(top: &[u8], format: ArchiveFormat) -> Vec<u8> {
     let ending: &[u8] = match format {
         ArchiveFormat::Tar => b".tar",
         ArchiveFormat::Zip => b".zip",
@@ -170,10 +252,27 @@ pub fn archive_name(top: &[u8], format: ArchiveFormat) -> Vec<u8> {
     [top, ending].concat()
 }
 
+impl Summing {
+    /// The SHA-256, and of which content, however long it takes: the process says every second that it goes on.
+    ///
+    /// # Errors
+    /// That it cannot be read to its end, that it changed meanwhile, or that nothing was heard.
+    pub async fn finished(mut self) -> Result<(Version, [u8; 32]), AppError> {
+        loop {
+            match self.request.next_in_time().await? {
+                Event::Progress(_) => {}
+                Event::Outcome(Outcome::Done(Answer::Summed { version, sha256 })) => return Ok((version, sha256.0)),
+                Event::Outcome(Outcome::Problem(problem)) => return Err(problem.into()),
+                Event::Part(_) | Event::Outcome(Outcome::Done(_)) => return Err(wrong_answer()),
+            }
+        }
+    }
+}
+
 impl Content {
     /// What the file is called.
     pub fn name(&self) -> Option<Name> {
-        super::path::last_name(&self.path)
+        last_name(&self.path)
     }
 
     /// Which content it has now.

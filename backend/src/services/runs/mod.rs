@@ -79,7 +79,7 @@ impl Runs {
     ) -> Result<(Session, bool), AppError> {
         let checked = async {
             let mut errors = wrong_program(&wanted.program, &wanted.resources);
-            errors.extend(self.sessions.wrong_scratch(wanted.scratch.as_ref()));
+            errors.extend(self.sessions.wrong_scratch(actor, wanted.scratch.as_ref()).await?);
             let image = self.sessions.image_for(&wanted.image, None, &wanted.resources, errors).await?;
             Ok(NewJob {
                 action: "run.start",
@@ -119,7 +119,7 @@ impl Runs {
             // Read again: what was seen before waiting for this turn may be over.
             let earlier = visible(db, actor, JobKind::Run, id).await?;
             self.sessions.fits(&earlier.resources).map_err(AppError::Invalid)?;
-            let errors = self.sessions.wrong_scratch(earlier.scratch.as_ref());
+            let errors = self.sessions.wrong_scratch(actor, earlier.scratch.as_ref()).await?;
             if !errors.is_empty() {
                 return Err(AppError::Invalid(errors));
             }

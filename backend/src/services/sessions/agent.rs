@@ -2,12 +2,13 @@
 //!
 //! The caller has checked that the agent is the session's own; what it says can still be wrong, and harms its own session only.
 
-use eirene_core::{Desired, JobKind, Session, SessionId, SessionState};
+use eirene_core::{Desired, JobKind, KeptOn, ScratchPhase, ScratchState, Session, SessionId, SessionState};
 
 use super::change::advance;
 use super::reasons::ScratchTrouble;
 use super::{Sessions, reasons};
 use crate::error::AppError;
+use crate::services::events::EventKind;
 
 impl Sessions {
     /// The agent is there and starts the app.
@@ -77,6 +78,29 @@ impl Sessions {
             }
         })
         .await
+    }
+
+    /// How the session's scratch is. Only changes of that are written; what only its agent names is no node of the session.
+    pub(crate) async fn scratch_said(&self, id: SessionId, said: ScratchState) -> Result<Option<Session>, AppError> {
+        self.change(id, |session| {
+            let is_news = said.restart_count >= session.restart_count && said.is_news(session.scratch_state.as_ref());
+            if session.scratch.is_none() || !is_news {
+                return;
+            }
+            let mut said = said.clone();
+            said.kept.retain(|kept| session.nodes.contains(&kept.node));
+            if said.phase == ScratchPhase::Kept && said.kept.is_empty() {
+                said.kept = session.nodes.iter().map(|node| KeptOn::new(node.clone(), None)).collect();
+            }
+            session.scratch_state = Some(said);
+        })
+        .await
+    }
+
+    /// More has been copied to the session's scratch, or from it: tells the open pages, and writes nothing down.
+    pub(crate) fn tell_copied(&self, session: &Session) {
+        let data = (self.parts.show)(session);
+        self.parts.events.publish_transient(EventKind::Scratch, Some(session.id), session.owner, data);
     }
 
     /// Nothing has been heard of the agent for a while; its job may well go on.

@@ -28,6 +28,7 @@ use crate::services::audit::{Audit, Look};
 use crate::services::cluster::Cluster;
 use crate::services::events::Events;
 use crate::services::nudge::Nudges;
+use crate::services::spaces::Spaces;
 
 /// Longest page of a list.
 pub const MAX_PAGE: u32 = 200;
@@ -50,6 +51,8 @@ pub struct Parts {
     pub most_live: u32,
     /// The fast scratch that is offered.
     pub scratch: Scratch,
+    /// The spaces that sessions see.
+    pub spaces: Spaces,
     /// Runs one person may have at once.
     pub most_runs: u32,
     /// A session or a run as the API shows it: the data of its events.

@@ -1,11 +1,14 @@
 //! Fast scratch: what a session or a run may ask for here, and what its job has to know of it.
 
-use eirene_core::scratch::{BEEOND_FEATURE, HOME_SPACE, JobScratch, ScratchError, ScratchKind, ScratchSpec};
-use eirene_core::{FeatureName, Session};
+use eirene_core::scratch::{
+    BEEOND_FEATURE, HOME_SPACE, JobScratch, ScratchError, ScratchKind, ScratchSpec, SpacePath, StageOut,
+};
+use eirene_core::{FeatureName, Session, SpaceName};
 use eirene_words::{say, say_with};
 
 use crate::config::Scratch;
 use crate::error::FieldError;
+use crate::services::spaces::in_sessions::{InSessions, Named};
 
 /// What is wrong with what is wanted, by field.
 pub(super) fn wrong(wanted: &ScratchSpec, offered: &Scratch) -> Vec<FieldError> {
@@ -24,11 +27,40 @@ pub(super) fn wrong(wanted: &ScratchSpec, offered: &Scratch) -> Vec<FieldError> 
         };
         errors.push(FieldError::new(field, say(key)));
     }
-    let unknown = wanted.spaces().into_iter().filter(|space| space.as_str() != HOME_SPACE);
-    errors.extend(
-        unknown.map(|space| FieldError::new("scratch", say_with("wrong.no_space", &[("space", space.as_str())]))),
-    );
     errors
+}
+
+/// Whether the lists name anything but the home, so that it has to be asked which spaces there are.
+pub(super) fn names_others(wanted: &ScratchSpec) -> bool {
+    wanted.spaces().iter().any(|space| space.as_str() != HOME_SPACE)
+}
+
+/// What is wrong with the spaces that the lists name. One that the person may not use is told as one that there is not.
+pub(super) fn wrong_spaces(wanted: &ScratchSpec, spaces: &InSessions) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    for name in wanted.spaces() {
+        let key = match (spaces.named(name), named(wanted, name, spaces)) {
+            (None, _) => "wrong.no_space",
+            (Some(_), None) => "wrong.read_only_space",
+            (Some(_), Some(_)) => continue,
+        };
+        errors.push(FieldError::new("scratch", say_with(key, &[("space", name.as_str())])));
+    }
+    // Two names of one space are two ways to say one target.
+    let same = |one: &SpacePath, other: &SpacePath| {
+        one.space != other.space && one.path == other.path && spaces.named(&one.space) == spaces.named(&other.space)
+    };
+    let twice = |one: &StageOut| wanted.stage_out.iter().any(|other| same(&one.to, &other.to));
+    if errors.is_empty() && wanted.stage_out.iter().any(twice) {
+        errors.push(FieldError::new("scratch", say("wrong.scratch_targets")));
+    }
+    errors
+}
+
+/// The space of this name, if the lists may do with it what they want to.
+pub(crate) fn named<'a>(wanted: &ScratchSpec, name: &SpaceName, spaces: &'a InSessions) -> Option<Named<'a>> {
+    let is_target = wanted.stage_out.iter().any(|entry| entry.to.space == *name);
+    spaces.named(name).filter(|named| named.is_writable() || !is_target)
 }
 
 /// What the job file says of it; none where none was asked for, or it is not offered any more: then the program finds none, and says so.
@@ -77,10 +109,10 @@ mod tests {
             wrong(&asked(text), &offered()).into_iter().map(|error| (error.field, error.message)).collect()
         };
         assert_eq!(fields(r#"{"kind":"node","stage_in":[{"from":"home:a","to":"a"}]}"#), []);
-        let said = fields(r#"{"kind":"beeond","size_mib":0,"stage_in":[{"from":"project:a","to":"a"}]}"#);
+        let said = fields(r#"{"kind":"beeond","size_mib":0,"stage_in":[{"from":"home:a","to":"a"}]}"#);
         let names: Vec<&str> = said.iter().map(|(field, _)| field.as_str()).collect();
-        assert_eq!(names, ["scratch.kind", "scratch.size_mib", "scratch"]);
-        assert!(said[0].1.contains("`beeond`") && said[2].1.contains("`project`"), "{said:?}");
+        assert_eq!(names, ["scratch.kind", "scratch.size_mib"]);
+        assert!(said[0].1.contains("`beeond`"), "{said:?}");
         let twice = r#"{"kind":"node","stage_out":[{"from":"a","to":"home:x"},{"from":"b","to":"home:x"}]}"#;
         assert_eq!(fields(twice).len(), 1);
     }

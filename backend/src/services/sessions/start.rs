@@ -84,7 +84,7 @@ impl Sessions {
         key: Option<IdempotencyKey>,
     ) -> Result<(Session, bool), AppError> {
         let checked = async {
-            let errors = self.wrong_scratch(wanted.scratch.as_ref());
+            let errors = self.wrong_scratch(actor, wanted.scratch.as_ref()).await?;
             let image = self.image_for(&wanted.image, Some(&wanted.app), &wanted.resources, errors).await?;
             let name = match wanted.name {
                 Some(name) => name,
@@ -148,8 +148,18 @@ impl Sessions {
     }
 
     /// What is wrong with the fast scratch that is wanted, as far as it can be known here.
-    pub(in crate::services) fn wrong_scratch(&self, wanted: Option<&ScratchSpec>) -> Vec<FieldError> {
-        wanted.map_or_else(Vec::new, |wanted| scratch::wrong(wanted, &self.parts.scratch))
+    pub(in crate::services) async fn wrong_scratch(
+        &self,
+        actor: &Actor,
+        wanted: Option<&ScratchSpec>,
+    ) -> Result<Vec<FieldError>, AppError> {
+        let Some(wanted) = wanted else { return Ok(Vec::new()) };
+        let mut errors = scratch::wrong(wanted, &self.parts.scratch);
+        if scratch::names_others(wanted) {
+            let spaces = self.parts.spaces.in_sessions(actor.user.id).await?;
+            errors.extend(scratch::wrong_spaces(wanted, &spaces));
+        }
+        Ok(errors)
     }
 
     /// Whether the cluster could ever give this.
@@ -215,6 +225,7 @@ impl Sessions {
             program: new.program,
             requeue_of: new.requeue_of.map(|earlier| earlier.id),
             exit_status: None,
+            scratch_state: None,
             scratch: new.scratch,
             image: new.image,
             image_path: new.image_path,

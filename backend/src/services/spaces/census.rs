@@ -70,11 +70,12 @@ mod tests {
 
     use super::*;
     use crate::services::actor::Actor;
+    use crate::services::spaces::quotas::QuotaRound;
     use crate::testing::TestApp;
 
     async fn look(test: &TestApp, actor: &Actor) {
         let home = test.app.spaces.get(actor, &"home".parse().unwrap()).await.unwrap();
-        test.app.spaces.look_at(&home.space).await.unwrap();
+        test.app.spaces.look_at(&home.space, &mut QuotaRound::default()).await.unwrap();
     }
 
     #[tokio::test]

@@ -36,6 +36,9 @@ pub trait GroupSource: Send + Sync + 'static {
     /// Whether it knows a person. Other than above, not knowing is an answer here.
     async fn knows(&self, person: &Username) -> Result<bool, GroupsAway>;
 
+    /// The number of a person.
+    async fn uid_of(&self, person: &Username) -> Result<Option<u32>, GroupsAway>;
+
     /// The number of a group.
     async fn number_of(&self, group: &GroupName) -> Result<Option<u32>, GroupsAway>;
 
@@ -97,6 +100,15 @@ impl GroupSource for LocalGroups {
         self.ask(move || Ok(User::from_name(person.as_str()).map_err(|_| GroupsAway)?.is_some())).await
     }
 
+    async fn uid_of(&self, person: &Username) -> Result<Option<u32>, GroupsAway> {
+        let person = person.clone();
+        self.ask(move || {
+            let found = User::from_name(person.as_str()).map_err(|_| GroupsAway)?;
+            Ok(found.map(|user| user.uid.as_raw()))
+        })
+        .await
+    }
+
     async fn number_of(&self, group: &GroupName) -> Result<Option<u32>, GroupsAway> {
         let group = group.clone();
         self.ask(move || {
@@ -137,6 +149,10 @@ impl KnownGroups {
         let groups: Arc<[GroupName]> = self.source.groups_of(person).await?.into();
         self.keep(&self.known, person, Arc::clone(&groups));
         Ok(groups)
+    }
+
+    pub(super) async fn uid_of(&self, person: &Username) -> Result<Option<u32>, GroupsAway> {
+        self.source.uid_of(person).await
     }
 
     pub(super) async fn number_of(&self, group: &GroupName) -> Result<Option<u32>, GroupsAway> {

@@ -4,9 +4,10 @@
 //! have anywhere. Where there is none either, only the file system is left: what is free for everybody, which is never called what the space uses.
 
 use eirene_core::space::{Usage, UsageSource};
-use eirene_core::storage::{FileSystem, Known, Partial, Place, Quota, QuotaId, SharedStorage, StorageError, Why};
+use eirene_core::storage::{FileSystem, Known, Partial, Place, Quota, QuotaId, SharedStorage, Why};
 use eirene_core::{Space, SpaceKind, SpaceOwner};
 
+use super::quotas::{Answer, QuotaRound};
 use crate::services::storage::snapshot::Trouble;
 
 /// Where a space lies.
@@ -19,7 +20,12 @@ pub(crate) fn place_of(space: &Space) -> Place {
 
 /// Looks at `place`; `of` is whose quota may be asked for where the directory has none. An error is a look that saw nothing: whoever gets it
 /// keeps what was seen before.
-pub(super) async fn look(storage: &dyn SharedStorage, place: &Place, of: Option<QuotaId>) -> Result<Usage, Trouble> {
+pub(super) async fn look(
+    storage: &dyn SharedStorage,
+    place: &Place,
+    of: Option<QuotaId>,
+    round: &mut QuotaRound,
+) -> Result<Usage, Trouble> {
     let file_system = storage.file_system(place).await.map_err(|error| Trouble::from(&error))?;
     let none = of_file_system(&file_system);
     let why = match storage.directory_quota(place).await {
@@ -32,14 +38,13 @@ pub(super) async fn look(storage: &dyn SharedStorage, place: &Place, of: Option<
         QuotaId::User(_) => UsageSource::BeegfsUser,
         QuotaId::Group(_) | QuotaId::Project(_) => UsageSource::BeegfsGroup,
     };
-    match storage.quota(of).await {
-        Ok(quotas) => Ok(match in_pool(storage, place, &quotas).await {
+    match round.quotas(storage, of).await {
+        Answer::Quotas(quotas) => Ok(match in_pool(storage, place, &quotas).await {
             Some(quota) => with_quota(none, source, quota),
             None => Usage { missing: Some(Why::DidNotAnswer), ..none },
         }),
-        Err(StorageError::Unsupported(_)) => Ok(Usage { missing: Some(why), ..none }),
-        Err(StorageError::Refused { why, .. }) => Ok(Usage { missing: Some(why), ..none }),
-        Err(error) => Err(Trouble::from(&error)),
+        Answer::None(said) => Ok(Usage { missing: Some(said.unwrap_or(why)), ..none }),
+        Answer::Failed(trouble) => Err(trouble),
     }
 }
 

@@ -6,11 +6,11 @@
 use std::sync::Arc;
 
 use eirene_core::launcher::{Launcher, LauncherAnswer, LauncherError, LauncherRequest, SpaceFor};
-use eirene_core::space::{MadeAt, SpaceDesired, StripeHint};
+use eirene_core::space::{LimitState, MadeAt, SpaceDesired};
 use eirene_core::storage::{Limit, Place};
 use eirene_core::{
-    Clock, GroupName, Reason, RootName, Scope, Sentence, Space, SpaceId, SpaceKind, SpaceName, SpaceOwner, SpaceState,
-    SpaceTitle, User, Username,
+    Clock, Reason, RootName, Scope, Sentence, Space, SpaceId, SpaceKind, SpaceName, SpaceOwner, SpaceState, SpaceTitle,
+    User, UserState,
 };
 use eirene_database::{Db, DbError};
 use eirene_words::{say, say_with};
@@ -18,6 +18,7 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
 use super::groups::GroupSource;
+use super::people;
 use crate::config::{Config, Per, Root};
 use crate::error::{AppError, FieldError};
 use crate::services::actor::Actor;
@@ -27,6 +28,12 @@ use crate::services::nudge::Nudges;
 use crate::services::storage::Storage;
 use crate::services::storage::snapshot::TroubleKind;
 use crate::services::storage::stripe::Stripes;
+
+mod limiting;
+mod wishes;
+
+pub use limiting::NewLimits;
+pub use wishes::{ChangeSpace, End, NewSpace, Title};
 
 const DAY: SignedDuration = SignedDuration::from_hours(24);
 /// Somebody else may change the row in between, so often.
@@ -61,54 +68,6 @@ pub struct Parts {
     pub stripes: Stripes,
     /// The user database's groups.
     pub groups: Arc<dyn GroupSource>,
-}
-
-/// A space to be made.
-#[derive(Debug, Clone)]
-pub struct NewSpace {
-    /// The root it is to lie in.
-    pub root: RootName,
-    /// Its name; none is that of the root and its owner, where everybody has one there.
-    pub name: Option<SpaceName>,
-    /// What people read; none is its name, or its root's title.
-    pub title: Option<SpaceTitle>,
-    /// The person it is for.
-    pub owner: Option<Username>,
-    /// The group it is for. Without owner and group it is everybody's, to read.
-    pub group: Option<GroupName>,
-    /// What it is mostly filled with; none is what its root says.
-    pub hint: Option<StripeHint>,
-    /// When it expires.
-    pub expires_at: Option<Timestamp>,
-}
-
-/// What is to be changed of a space; what is `None` stays.
-#[derive(Debug, Clone, Default)]
-pub struct ChangeSpace {
-    /// What people read.
-    pub title: Option<SpaceTitle>,
-    /// What it is mostly filled with; holds for files that are made afterwards.
-    pub hint: Option<StripeHint>,
-    /// When it expires.
-    pub expires_at: Option<End>,
-}
-
-/// When a space expires.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum End {
-    /// It does not.
-    Never,
-    /// Then.
-    At(Timestamp),
-}
-
-impl End {
-    fn at(self) -> Option<Timestamp> {
-        match self {
-            Self::Never => None,
-            Self::At(end) => Some(end),
-        }
-    }
 }
 
 /// What became of a step.
@@ -150,6 +109,7 @@ impl Making {
     /// What a wish comes to, or what is wrong with it by field.
     async fn check(&self, new: NewSpace) -> Result<Space, AppError> {
         let wrong = |field: &'static str, message: Sentence| AppError::Invalid(vec![FieldError::new(field, message)]);
+        new.limits.check()?;
         let root = self.root(&new.root).ok_or_else(|| wrong("root", say("wrong.no_root")))?;
         if new.expires_at.is_some_and(|end| end <= self.inner.clock.now()) {
             return Err(wrong("expires_at", say("wrong.past")));
@@ -170,7 +130,9 @@ impl Making {
                     return Err(DbError::Conflict { what: "space" }.into());
                 }
                 let (title, hint) = (new.title.unwrap_or(space.title), new.hint.unwrap_or(space.hint));
-                return Ok(Space { title, hint, expires_at: new.expires_at, ..space });
+                let mut space = Space { title, hint, expires_at: new.expires_at, ..space };
+                new.limits.wish(&mut space);
+                return Ok(space);
             }
             (Per::Person, _, _) => return Err(wrong("owner", say("wrong.root_of_persons"))),
             (Per::Group, Some(_), _) => return Err(wrong("owner", say("wrong.root_of_groups"))),
@@ -187,20 +149,17 @@ impl Making {
         if self.is_taken_by_rule(&name) {
             return Err(wrong("name", say("wrong.taken_name")));
         }
-        let title = match new.title {
-            Some(title) => title,
-            None => {
-                name.as_str().parse().map_err(|error| AppError::Invalid(vec![FieldError::no_name("title", error)]))?
-            }
-        };
+        let title = new.title.map_or_else(|| usual_title(Some(root), &name), Ok)?;
         let writable = root.is_writable() && owner != SpaceOwner::Everybody;
-        Ok(Space {
+        let mut space = Space {
             title,
             writable,
             hint: new.hint.unwrap_or(root.hint),
             expires_at: new.expires_at,
             ..wanted(root, name, owner, self.inner.clock.now())
-        })
+        };
+        new.limits.wish(&mut space);
+        Ok(space)
     }
 
     /// Names that are, or will be, those of homes and of what everybody has one of, and names that mean one's own.
@@ -217,8 +176,14 @@ impl Making {
         if change.expires_at.and_then(End::at).is_some_and(|end| end <= now) {
             return Err(AppError::Invalid(vec![FieldError::new("expires_at", say("wrong.past"))]));
         }
+        change.limits.check()?;
         let edit = |space: &mut Space| {
-            space.title = change.title.clone().unwrap_or_else(|| space.title.clone());
+            change.limits.wish(space);
+            space.title = match &change.title {
+                None => space.title.clone(),
+                Some(Title::Usual) => usual_title(self.root(&space.root), &space.name)?,
+                Some(Title::Is(title)) => title.clone(),
+            };
             space.hint = change.hint.unwrap_or(space.hint);
             if let Some(end) = change.expires_at.map(End::at)
                 && end != space.expires_at
@@ -229,6 +194,9 @@ impl Making {
             Ok(())
         };
         let space = self.edit(actor, name, edit).await?;
+        if space.limit_state == LimitState::Wanted {
+            self.inner.nudges.spaces().notify_one();
+        }
         if change.hint.is_some()
             && space.state == SpaceState::Present
             && let Err(trouble) = self.inner.stripes.apply_hint(&space).await
@@ -330,9 +298,11 @@ impl Making {
     /// Takes a space one step towards what is wanted of it.
     pub(crate) async fn step(&self, space: &Space) -> Result<Stepped, AppError> {
         let stepped = match (space.state, space.desired) {
-            (SpaceState::Gone, _)
-            | (SpaceState::Present, SpaceDesired::Present)
-            | (SpaceState::Retired, SpaceDesired::Retired) => return Ok(Stepped::Done),
+            (SpaceState::Gone, _) | (SpaceState::Retired, SpaceDesired::Retired) => return Ok(Stepped::Done),
+            (SpaceState::Present, SpaceDesired::Present) => match space.limit_state {
+                LimitState::Unset | LimitState::Held => return Ok(Stepped::Done),
+                LimitState::Wanted | LimitState::NotHeld => self.limit(space).await,
+            },
             // Also what is not wanted any more: it may have been made without that being written down.
             (SpaceState::Wanted, _) => self.make(space).await,
             (SpaceState::Present, SpaceDesired::Retired | SpaceDesired::Gone) => self.take_away(space).await,
@@ -382,9 +352,14 @@ impl Making {
             Ok(_) => {}
         }
         let made_at = Some(MadeAt { inode, identity });
-        self.write(Space { state: SpaceState::Present, made_at, reason: None, ..space.clone() }).await?;
+        let made = Space { state: SpaceState::Present, made_at, reason: None, ..space.clone() };
+        if made.limit_state == LimitState::Unset {
+            self.prepare_for_limits(&made).await;
+        }
+        self.write(made).await?;
         self.inner.audit.record(by_system("space_make", "space.made", space.name.as_str(), "ok", details(space))).await;
-        Ok(if space.desired == SpaceDesired::Present { Stepped::Done } else { Stepped::More })
+        let is_done = space.desired == SpaceDesired::Present && space.limit_state != LimitState::Wanted;
+        Ok(if is_done { Stepped::Done } else { Stepped::More })
     }
 
     async fn take_away(&self, space: &Space) -> Result<Stepped, Trouble> {
@@ -455,12 +430,28 @@ impl Making {
         Ok(())
     }
 
-    /// Tells the owner. Who a group's people are is known to the user database alone, one person at a time; they see the space's state.
+    /// Tells the space's people, as far as it can be known now who they are: what became of it is seen in its state, too.
     async fn tell(&self, space: &Space, code: &str, key: &str) {
-        let Some(owner) = space.owner_id() else { return };
         let text = say_with(key, &[("name", space.title.as_str())]);
         let data = json!({"code": code, "text": text.as_str(), "space": space.name});
-        self.inner.events.publish(EventKind::Notice, None, Some(owner), data).await;
+        let whom = match &space.owner {
+            SpaceOwner::Person { id, .. } => vec![Some(*id)],
+            SpaceOwner::Everybody => vec![None],
+            SpaceOwner::Group(group) => match people::of_the_cluster(&self.inner.db).await {
+                Ok(all) => {
+                    let active = all.iter().filter(|user| user.state == UserState::Active);
+                    let (members, _) = people::in_group(&*self.inner.groups, active, group).await;
+                    members.into_iter().map(Some).collect()
+                }
+                Err(error) => {
+                    tracing::warn!(space = %space.name, %error, "A space's people were not told what became of it");
+                    return;
+                }
+            },
+        };
+        for person in whom {
+            self.inner.events.publish(EventKind::Notice, None, person, data.clone()).await;
+        }
     }
 }
 
@@ -520,7 +511,16 @@ fn details(space: &Space) -> Value {
         SpaceOwner::Everybody => "everybody".into(),
     };
     let expires_at = space.expires_at.map(|end| end.to_string());
-    json!({"root": space.root, "owner": owner, "hint": space.hint, "expires_at": expires_at})
+    json!({"root": space.root, "owner": owner, "hint": space.hint, "expires_at": expires_at, "limit_bytes": space.limit_bytes,
+        "limit_files": space.limit_files})
+}
+
+/// The title of a space that was given none.
+fn usual_title(root: Option<&Root>, name: &SpaceName) -> Result<SpaceTitle, AppError> {
+    match root.filter(|root| root.per == Per::Person) {
+        Some(root) => Ok(root.title.clone()),
+        None => name.as_str().parse().map_err(|error| AppError::Invalid(vec![FieldError::no_name("title", error)])),
+    }
 }
 
 /// A person's own space in a root of which everybody has one; none where that has no good name.
@@ -548,6 +548,8 @@ fn wanted(root: &Root, name: SpaceName, owner: SpaceOwner, now: Timestamp) -> Sp
         made_at: None,
         limit_bytes: Limit::Unlimited,
         limit_files: Limit::Unlimited,
+        limit_state: LimitState::Unset,
+        limit_said: None,
         expires_at: None,
         warned: vec![],
         retired_at: None,

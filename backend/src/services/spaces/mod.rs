@@ -8,25 +8,29 @@ pub mod access;
 pub mod census;
 pub mod groups;
 pub mod hint;
+pub(crate) mod in_sessions;
 pub mod level;
 pub(crate) mod look;
 pub mod making;
+mod people;
 pub mod policing;
 pub mod policy;
+pub(crate) mod quotas;
 #[cfg(test)]
 pub(crate) mod testing;
 #[cfg(test)]
 mod tests;
 pub mod trend;
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use eirene_core::space::{Level, SeenUsage, SpaceDesired, StripeHint, Usage, UsageSample, UsageSource};
+use eirene_core::space::{Level, LimitState, SeenUsage, SpaceDesired, StripeHint, Usage, UsageSample, UsageSource};
 use eirene_core::storage::{Limit, QuotaId};
 use eirene_core::{
     Clock, GroupName, Reason, RootName, Scope, Space, SpaceId, SpaceKind, SpaceName, SpaceOwner, SpaceState, User,
-    UserId,
+    UserId, Username,
 };
 use eirene_database::{Db, DbError};
 use eirene_words::{say, say_with};
@@ -36,6 +40,7 @@ use serde_json::{Value, json};
 use self::access::{Groups, GroupsAway, Reach, reach};
 use self::groups::{GroupSource, KnownGroups};
 use self::level::{Thresholds, level, told_next};
+use self::quotas::QuotaRound;
 use self::trend::{Trend, WINDOW_DAYS, trend};
 use super::Page;
 use super::actor::Actor;
@@ -269,7 +274,7 @@ impl Spaces {
 
     /// All spaces that are there and that the person may use, to be seen in a session: here a user database that does not say which groups the
     /// person is in is an error, because a session goes on for long with what it was started with.
-    pub(crate) async fn all_seen(&self, person: UserId) -> Result<Vec<(Space, Reach)>, AppError> {
+    async fn all_seen(&self, person: UserId) -> Result<Vec<(Space, Reach)>, AppError> {
         let Some(user) = self.inner.db.user(person).await? else { return Ok(vec![]) };
         let mut spaces = self.inner.db.spaces_of_person(person).await?;
         spaces.extend(self.inner.db.spaces_of_groups().await?);
@@ -289,8 +294,18 @@ impl Spaces {
     }
 
     /// A person's home directory.
-    pub(crate) async fn home_of(&self, user: &User) -> Result<PathBuf, AppError> {
-        self.inner.groups.home_of(&user.username).await.map_err(away)
+    pub(crate) async fn home_of(&self, person: &Username) -> Result<PathBuf, AppError> {
+        self.inner.groups.home_of(person).await.map_err(away)
+    }
+
+    /// A person's number, where the user database knows one of this name.
+    pub(crate) async fn number_of_person(&self, person: &Username) -> Result<Option<u32>, AppError> {
+        self.inner.groups.uid_of(person).await.map_err(away)
+    }
+
+    /// A group's number, where the user database knows one of this name.
+    pub(crate) async fn number_of_group(&self, group: &GroupName) -> Result<Option<u32>, AppError> {
+        self.inner.groups.number_of(group).await.map_err(away)
     }
 
     /// One of a person's own spaces by what they call it: the home is `home`, and what everybody has one of goes by its root's name.
@@ -337,6 +352,8 @@ impl Spaces {
             made_at: None,
             limit_bytes: Limit::Unlimited,
             limit_files: Limit::Unlimited,
+            limit_state: LimitState::Unset,
+            limit_said: None,
             expires_at: None,
             warned: vec![],
             retired_at: None,
@@ -399,14 +416,15 @@ impl Spaces {
 
     /// Looks at one space: keeps what was seen, tells its owner when it has come to a higher level, and its people who listen of any change. A look
     /// that saw nothing leaves what was seen before and says why; the word is given back, because others at the same place will hardly fare better.
-    pub(crate) async fn look_at(&self, space: &Space) -> Result<Option<TroubleKind>, AppError> {
+    pub(crate) async fn look_at(&self, space: &Space, round: &mut QuotaRound) -> Result<Option<TroubleKind>, AppError> {
         if space.state != SpaceState::Present {
             return Ok(None);
         }
         let place = look::place_of(space);
         let of = if self.inner.storage.reads_quotas() { self.quota_of(space).await? } else { None };
-        match look::look(self.inner.storage.port(), &place, of).await {
+        match look::look(self.inner.storage.port(), &place, of, round).await {
             Ok(usage) => {
+                let usage = with_own_limit(space, usage);
                 let is_other = self.note_state(space, None).await?;
                 if self.note_usage(space, usage).await? || is_other {
                     self.pass_on(space.id).await?;
@@ -420,6 +438,14 @@ impl Spaces {
                 Ok(Some(trouble.kind))
             }
         }
+    }
+
+    /// Looks at one space out of turn, because it was changed just now. What a look cannot see now, the next one in turn does.
+    pub(crate) async fn look_again(&self, id: SpaceId) -> Result<(), AppError> {
+        if let Some(space) = self.inner.db.space(id).await? {
+            self.look_at(&space, &mut QuotaRound::default()).await?;
+        }
+        Ok(())
     }
 
     /// Tells those of the space's people who listen what is known of it now. It is not kept: whoever comes later reads the space.
@@ -436,6 +462,25 @@ impl Spaces {
             }
         }
         Ok(())
+    }
+
+    /// A round of looks, in which quotas are asked for together. Groups whose numbers cannot be told now are asked for by themselves.
+    pub(crate) async fn begin_round(&self) -> Result<QuotaRound, AppError> {
+        if !self.inner.storage.reads_quotas() {
+            return Ok(QuotaRound::default());
+        }
+        let mut ids: Vec<QuotaId> = Vec::new();
+        ids.extend(people::of_the_cluster(&self.inner.db).await?.iter().filter_map(|user| user.uid).map(QuotaId::User));
+        let mut groups = BTreeSet::new();
+        for space in self.inner.db.spaces_of_groups().await? {
+            if let SpaceOwner::Group(group) = space.owner {
+                groups.insert(group);
+            }
+        }
+        for group in groups {
+            ids.extend(self.inner.groups.number_of(&group).await.ok().flatten().map(QuotaId::Group));
+        }
+        Ok(QuotaRound::of(ids))
     }
 
     async fn quota_of(&self, space: &Space) -> Result<Option<QuotaId>, AppError> {
@@ -525,6 +570,19 @@ fn as_groups(groups: &Result<Arc<[GroupName]>, GroupsAway>) -> Groups<'_> {
 
 fn away(_: GroupsAway) -> AppError {
     AppError::Unavailable { what: say("away.people"), retry_after_s: RETRY_AFTER_S }
+}
+
+/// What was seen, with the limit that the platform sets where the storage told none: then it is warned of and not held.
+fn with_own_limit(space: &Space, seen: Usage) -> Usage {
+    let told = |limit: Option<Limit<u64>>| matches!(limit, Some(Limit::At(_)));
+    let mut usage = seen;
+    if !told(seen.limit_bytes.map(|limit| limit.map(|bytes| bytes.0))) && matches!(space.limit_bytes, Limit::At(_)) {
+        usage.limit_bytes = Some(space.limit_bytes);
+    }
+    if !told(seen.limit_files.map(|limit| limit.map(|files| files.0))) && matches!(space.limit_files, Limit::At(_)) {
+        usage.limit_files = Some(space.limit_files);
+    }
+    usage
 }
 
 /// The hour of a time: there is one sample an hour.

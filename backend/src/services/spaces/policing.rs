@@ -17,6 +17,7 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::json;
 
 use super::groups::GroupSource;
+use super::people;
 use super::policy::{Cause, Decision, PeopleSeen, PlaceSeen, Situation, Step, decide};
 use crate::config::Config;
 use crate::error::AppError;
@@ -150,17 +151,7 @@ impl Policing {
 
     /// Asks the user database for everybody it should know.
     async fn people(&self) -> Result<People, AppError> {
-        let mut users: Vec<User> = Vec::new();
-        loop {
-            let cursor = users.last().map(|user| user.username.to_string());
-            let page = self.inner.db.users(cursor, PAGE).await?;
-            let last = page.len() < PAGE as usize;
-            users.extend(page);
-            if last {
-                break;
-            }
-        }
-        users.retain(|user| user.uid.is_some());
+        let users = people::of_the_cluster(&self.inner.db).await?;
         let (seen, absent) = self.ask_for(&users).await.unzip();
         Ok(People { users, seen, absent: absent.unwrap_or_default() })
     }
@@ -295,14 +286,9 @@ impl Policing {
             SpaceOwner::Person { id, .. } => vec![Some(*id)],
             SpaceOwner::Everybody => vec![None],
             SpaceOwner::Group(group) => {
-                let mut members = Vec::new();
-                for user in people.users.iter().filter(|user| !people.absent.contains(&user.id)) {
-                    let Ok(groups) = self.inner.groups.groups_of(&user.username).await else { return false };
-                    if groups.contains(group) {
-                        members.push(Some(user.id));
-                    }
-                }
-                members
+                let there = people.users.iter().filter(|user| !people.absent.contains(&user.id));
+                let (members, true) = people::in_group(&*self.inner.groups, there, group).await else { return false };
+                members.into_iter().map(Some).collect()
             }
         };
         let mut all_told = !whom.is_empty();

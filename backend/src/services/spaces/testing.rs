@@ -1,6 +1,6 @@
 //! What the tests of the rules are arranged with.
 
-use eirene_core::space::{SpaceDesired, StripeHint};
+use eirene_core::space::{LimitState, SpaceDesired, StripeHint};
 use eirene_core::storage::Limit;
 use eirene_core::{Space, SpaceId, SpaceKind, SpaceOwner, SpaceState, UserId};
 
@@ -29,6 +29,8 @@ pub(crate) fn a_space(owner: SpaceOwner) -> Space {
         made_at: None,
         limit_bytes: Limit::Unlimited,
         limit_files: Limit::Unlimited,
+        limit_state: LimitState::Unset,
+        limit_said: None,
         expires_at: None,
         warned: vec![],
         retired_at: None,

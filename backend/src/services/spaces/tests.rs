@@ -28,7 +28,7 @@ fn group(name: &str) -> SpaceOwner {
 async fn look_home(test: &TestApp, actor: &Actor) -> SpaceSeen {
     let home = "home".parse().unwrap();
     let seen = test.app.spaces.get(actor, &home).await.unwrap();
-    test.app.spaces.look_at(&seen.space).await.unwrap();
+    test.app.spaces.look_at(&seen.space, &mut QuotaRound::default()).await.unwrap();
     test.app.spaces.get(actor, &home).await.unwrap()
 }
 
@@ -278,11 +278,11 @@ async fn a_change_of_a_space_is_told_to_its_people_as_they_listen_and_to_nobody_
     look_home(&test, &ada).await;
     test.storage.state().free -= GIB;
     look_home(&test, &ada).await;
-    test.app.spaces.look_at(&physics).await.unwrap();
+    test.app.spaces.look_at(&physics, &mut QuotaRound::default()).await.unwrap();
     test.storage.state().directory = Some((85, Limit::At(100)));
     look_home(&test, &ada).await;
     test.storage.state().mood = StorageMood::Away;
-    test.app.spaces.look_at(&physics).await.unwrap();
+    test.app.spaces.look_at(&physics, &mut QuotaRound::default()).await.unwrap();
 
     let (kind, name, usage) = next(&mut hers).await;
     assert_eq!((kind, name.as_str()), (EventKind::Space, "home-ada"));

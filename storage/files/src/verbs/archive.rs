@@ -1,4 +1,4 @@
-//! A file or a directory with all in it, as one stream.
+//! Files and directories with all in them, as one stream.
 //!
 //! The walk goes by descriptors: what lies under a name is found once, looked at, and opened by what was found; no link is followed and no
 //! mount entered below the top. Pipes, sockets and devices, what may not be read and what goes meanwhile are left out and named in the
@@ -9,7 +9,8 @@ use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
 use eirene_files_protocol::{
-    Answer, Archive, ArchiveFormat, Code, EntryKind, MOST_SKIPPED, Name, Progress, RelativePath, Skipped, UPLOAD_PREFIX,
+    Answer, Archive, ArchiveFormat, Archived, Code, EntryKind, MOST_ARCHIVED, MOST_SKIPPED, Name, Progress,
+    RelativePath, Skipped, UPLOAD_PREFIX,
 };
 use rustix::fs::Statx;
 use tar::EntryType;
@@ -40,7 +41,7 @@ struct Level {
     place: Place,
     names: Names,
     next: u32,
-    /// Below what was asked for.
+    /// Below the thing that was asked for.
     path: RelativePath,
 }
 
@@ -57,7 +58,10 @@ struct Walk<'a> {
     job: &'a Job,
     space: &'a Space,
     stream: &'a mut Stream,
+    /// What is in the archive by its own name now.
     top: &'a Name,
+    /// Whether there are others.
+    several: bool,
     entries: u64,
     skipped: Vec<Skipped>,
     skipped_in_all: u64,
@@ -70,29 +74,40 @@ pub(super) fn run(job: &Job, archive: &Archive, stream: &mut Stream) -> Result<A
         ArchiveFormat::Zip => Writer::Zip(Zip::default()),
     };
     let space = job.space(archive.space)?;
-    let place = space.find(&archive.path, Last::Followed)?;
-    // What cannot be archived at all is no archive of nothing.
-    let kind = place.look()?.0;
-    match kind {
-        EntryKind::Directory => drop(place.list()?),
-        EntryKind::File => drop(place.read()?),
-        EntryKind::Link | EntryKind::Mount | EntryKind::Special | EntryKind::Unknown => return Err(Code::NotSupported),
+    let (first, others) = archive.items.split_first().ok_or(Code::Invalid)?;
+    let mut names: Vec<&Name> = archive.items.iter().map(|item| &item.top).collect();
+    names.sort_unstable();
+    if archive.items.len() > MOST_ARCHIVED || names.windows(2).any(|two| two[0] == two[1]) {
+        return Err(Code::Invalid);
     }
-    let top = &archive.top;
+    let several = !others.is_empty();
     let mut walk = Walk {
         writer,
         names_skipped: false,
         job,
         space,
         stream,
-        top,
+        top: &first.top,
+        several,
         entries: 0,
         skipped: Vec::new(),
         skipped_in_all: 0,
         said: Instant::now(),
     };
-    walk.walk(place)?;
-    if kind == EntryKind::Directory {
+    let mut kind = EntryKind::Directory;
+    for item in &archive.items {
+        walk.top = &item.top;
+        match find(space, item) {
+            Ok((place, found)) => {
+                kind = found;
+                walk.walk(place)?;
+            }
+            // What cannot be archived at all is no archive of nothing.
+            Err(why) if !several => return Err(why),
+            Err(why) => walk.skip(RelativePath::default(), why),
+        }
+    }
+    if several || kind == EntryKind::Directory {
         walk.say_what_is_left_out()?;
     }
     let Walk { writer, entries, skipped, skipped_in_all, .. } = walk;
@@ -104,6 +119,18 @@ pub(super) fn run(job: &Job, archive: &Archive, stream: &mut Stream) -> Result<A
         }
     }
     Ok(Answer::Written { bytes: stream.written(), entries, skipped, skipped_in_all })
+}
+
+/// What is asked for by its own name, if it can be archived.
+fn find(space: &Space, item: &Archived) -> Result<(Place, EntryKind), Code> {
+    let place = space.find(&item.path, Last::Followed)?;
+    let kind = place.look()?.0;
+    match kind {
+        EntryKind::Directory => drop(place.list()?),
+        EntryKind::File => drop(place.read()?),
+        EntryKind::Link | EntryKind::Mount | EntryKind::Special | EntryKind::Unknown => return Err(Code::NotSupported),
+    }
+    Ok((place, kind))
 }
 
 impl Walk<'_> {
@@ -183,7 +210,8 @@ impl Walk<'_> {
     }
 
     fn file(&mut self, path: RelativePath, file: &OwnedFd, found: &Statx) -> Result<(), Code> {
-        self.names_skipped |= path.as_bytes() == SKIPPED.as_bytes();
+        let name = if self.several { self.path_in_archive(&path) } else { path.as_bytes().to_vec() };
+        self.names_skipped |= name == SKIPPED.as_bytes();
         if let Writer::Zip(zip) = &self.writer {
             if zip.has_room(path.as_bytes().len()) {
                 return self.zip_file(path, file, found);
@@ -213,7 +241,9 @@ impl Walk<'_> {
     }
 
     fn zip_file(&mut self, path: RelativePath, file: &OwnedFd, found: &Statx) -> Result<(), Code> {
-        let head = self.zip_head(&path, found.stx_size, found.stx_mode, modified(found).seconds);
+        let name = self.path_in_archive(&path);
+        let (bytes, modified) = (found.stx_size, modified(found).seconds);
+        let head = zip_writer::Head { path: name, bytes, mode: found.stx_mode, modified };
         let begin = self.stream.written();
         self.stream.write(&Zip::begin(&head))?;
         let mut sum = crc32fast::Hasher::new();
@@ -237,10 +267,6 @@ impl Walk<'_> {
         self.zip_end(&head, begin, sum.finalize())
     }
 
-    fn zip_head(&self, path: &RelativePath, bytes: u64, mode: u16, modified: i64) -> zip_writer::Head {
-        zip_writer::Head { path: self.path_in_archive(path), bytes, mode, modified }
-    }
-
     fn zip_end(&mut self, head: &zip_writer::Head, begin: u64, sum: u32) -> Result<(), Code> {
         self.entries += 1;
         if let Writer::Zip(zip) = &mut self.writer {
@@ -261,8 +287,13 @@ impl Walk<'_> {
             text.extend([&skipped.path.as_bytes().escape_ascii().to_string(), ": ", &word(skipped.why), "\n"]);
         }
         let name = if self.names_skipped { SKIPPED_TOO } else { SKIPPED };
-        let path = RelativePath::parse(name.as_bytes()).map_err(|_| Code::Failed)?;
-        let head = self.zip_head(&path, text.len() as u64, 0o100_644, 0);
+        // Of several things it lies beside them, of a directory in it.
+        let path = if self.several {
+            name.as_bytes().to_vec()
+        } else {
+            self.path_in_archive(&RelativePath::parse(name.as_bytes()).map_err(|_| Code::Failed)?)
+        };
+        let head = zip_writer::Head { path, bytes: text.len() as u64, mode: 0o100_644, modified: 0 };
         let begin = self.stream.written();
         self.stream.write(&Zip::begin(&head))?;
         self.stream.write(text.as_bytes())?;
@@ -309,6 +340,14 @@ impl Walk<'_> {
 
     fn skip(&mut self, path: RelativePath, why: Code) {
         self.skipped_in_all += 1;
+        // What is too long with the name in front is said as far as it fits: by the name.
+        let whole = |whole: Vec<u8>| RelativePath::parse(&whole).ok();
+        let path = if self.several {
+            let name = || whole(self.top.as_bytes().to_vec()).unwrap_or_default();
+            whole(self.path_in_archive(&path)).unwrap_or_else(name)
+        } else {
+            path
+        };
         let bytes: usize = self.skipped.iter().map(|skipped| skipped.path.as_bytes().len()).sum();
         if self.skipped.len() < MOST_SKIPPED && bytes + path.as_bytes().len() <= MOST_SKIPPED_BYTES {
             self.skipped.push(Skipped { path, why });

@@ -14,6 +14,7 @@ mod read;
 mod scan;
 mod search;
 mod stat;
+mod sum_up;
 mod tar_writer;
 mod trash;
 mod upload;
@@ -38,6 +39,7 @@ fn run_as_it_is(job: &mut Job) -> Result<Answer, Problem> {
         (Verb::Stat(stat), None) => Ok(stat::run(job, stat)?),
         (Verb::Read(read), Some(mut stream)) => read::run(job, read, &mut stream),
         (Verb::Archive(archive), Some(mut stream)) => Ok(archive::run(job, archive, &mut stream)?),
+        (Verb::SumUp(wanted), None) => Ok(sum_up::run(job, wanted)?),
         (Verb::MakeDirectory(make), None) => Ok(make_directory::run(job, make)?),
         (Verb::Move(wanted), None) => Ok(move_to::run(job, wanted)?),
         (Verb::Copy(wanted), None) => Ok(copy::run(job, wanted)?),
@@ -81,8 +83,10 @@ pub(crate) enum Lane {
 /// The threads for a verb.
 pub(crate) fn lane(verb: &Verb) -> Lane {
     match verb {
-        // An upload is finished among its like: it may be read again, and is not to wait behind a copy.
-        Verb::Read(_) | Verb::Archive(_) | Verb::WriteUpload(_) | Verb::FinishUpload(_) => Lane::Streams,
+        // What is summed up is read as what is sent is. An upload is finished among its like: it may be read again, and is not to wait behind a copy.
+        Verb::Read(_) | Verb::SumUp(_) | Verb::Archive(_) | Verb::WriteUpload(_) | Verb::FinishUpload(_) => {
+            Lane::Streams
+        }
         Verb::SetPermissions(wanted) if !wanted.recursive => Lane::Metadata,
         Verb::Copy(_)
         | Verb::Extract(_)

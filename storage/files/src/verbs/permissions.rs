@@ -36,6 +36,7 @@ pub(super) fn look(job: &Job, wanted: &LookAtPermissions) -> Result<Answer, Code
         group: found.stx_gid,
         mode,
         mine: found.stx_uid == rustix::process::geteuid().as_raw(),
+        lists: kind != EntryKind::Link && place.keeps_lists()?,
         share: if access.is_none() && default.is_none() { word(kind, mode) } else { None },
         access,
         default,

@@ -17,8 +17,9 @@ use std::time::Duration;
 
 use eirene_files::{Settings, serve};
 use eirene_files_protocol::{
-    Answer, Archive, ArchiveFormat, Channel, Code, Entry, FromFiles, Hello, HostileText, List, Name, Open, OpenSpace,
-    Outcome, Part, Preview, Read, RelativePath, RequestNumber, Sort, SpaceNumber, Stat, ToFiles, Verb,
+    Answer, Archive, ArchiveFormat, Archived, Channel, Code, Entry, FromFiles, Hello, HostileText, List, Name, Open,
+    OpenSpace, Outcome, Part, Preview, Read, RelativePath, RequestNumber, Sort, SpaceNumber, Stat, SumUp, ToFiles,
+    Verb,
 };
 use rustix::net::sockopt;
 
@@ -295,6 +296,7 @@ impl Portal {
             ("archive", self.archive(path)),
             ("zip", self.ask(zip(path))),
             ("preview", self.ask(preview(path))),
+            ("sum up", self.ask(sum_up(path))),
         ];
         for (verb, heard) in &heard {
             heard.assert_innocent(&format!("{verb} {}", path.escape_ascii()));
@@ -334,8 +336,11 @@ pub(crate) fn read(path: &[u8]) -> Verb {
 }
 
 pub(crate) fn archive(path: &[u8]) -> Verb {
-    let top = Name::parse(b"top").unwrap();
-    Verb::Archive(Archive { space: SPACE, path: relative(path), top, format: ArchiveFormat::Tar })
+    archive_of(&[(path, b"top")], ArchiveFormat::Tar)
+}
+
+pub(crate) fn sum_up(path: &[u8]) -> Verb {
+    Verb::SumUp(SumUp { space: SPACE, path: relative(path) })
 }
 
 pub(crate) fn preview(path: &[u8]) -> Verb {
@@ -347,8 +352,13 @@ pub(crate) fn preview_page(path: &[u8], page: u32) -> Verb {
 }
 
 pub(crate) fn zip(path: &[u8]) -> Verb {
-    let top = Name::parse(b"top").unwrap();
-    Verb::Archive(Archive { space: SPACE, path: relative(path), top, format: ArchiveFormat::Zip })
+    archive_of(&[(path, b"top")], ArchiveFormat::Zip)
+}
+
+/// Things by their paths and what they are called in the archive.
+pub(crate) fn archive_of(items: &[(&[u8], &[u8])], format: ArchiveFormat) -> Verb {
+    let item = |(path, top): &(&[u8], &[u8])| Archived { path: relative(path), top: Name::parse(top).unwrap() };
+    Verb::Archive(Archive { space: SPACE, items: items.iter().map(item).collect(), format })
 }
 
 /// What a tar has: content by path, links as `-> text`.

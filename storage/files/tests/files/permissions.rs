@@ -2,11 +2,12 @@
 
 use std::fs::{create_dir_all, set_permissions, write};
 use std::os::unix::fs::{PermissionsExt as _, symlink};
+use std::process::Command;
 
 use eirene_files_protocol::{AclEntry, Answer, Code, PermissionChange, Permissions, Rights, Share, Who};
 
 use crate::ask::{look_at_permissions, permissions};
-use crate::bench::{Portal, Way, World, is_root, relative};
+use crate::bench::{PERSON, Portal, Way, World, is_root, relative};
 
 fn look(portal: &mut Portal, path: &str) -> Permissions {
     match portal.ask(look_at_permissions(path.as_bytes())).done() {
@@ -105,7 +106,7 @@ fn lists_are_set_read_handed_on_and_taken_away() {
             assert!(access.iter().all(|entry| list.contains(entry)), "{list:?}");
             assert!(list.contains(&line(Who::Mask, 7)), "the mask that is needed");
         }
-        assert_eq!(now.share, None);
+        assert_eq!((now.share, now.lists), (None, true));
         let data = look(&mut portal, "tree/data");
         assert!(data.access.unwrap().contains(&line(Who::User(4711), 6)), "nobody runs what was not run before");
         assert_eq!(data.default, None);
@@ -125,6 +126,36 @@ fn lists_are_set_read_handed_on_and_taken_away() {
             assert_eq!(portal.code(permissions(b"tree", change, false)), Some(Code::Invalid));
         }
     }
+}
+
+/// The program in a mount namespace where the space is a file system of bits alone, with one file in it.
+fn without_lists(world: &World) -> Command {
+    const MOUNT: &str = r#"mount --make-rprivate / && mount -t ramfs -o mode=0777 none "$1" && umask 077 && echo text >"$1/file" &&
+        chown "$2" "$1/file" && shift 2 && exec "$@""#;
+    let mut command = Command::new("unshare");
+    command.args(if is_root() { ["--mount"].as_slice() } else { ["--user", "--map-root-user", "--mount"].as_slice() });
+    command.args(["--", "sh", "-c", MOUNT, "sh"]).arg(world.at(""));
+    if is_root() {
+        command.arg(PERSON.to_string());
+        command.args(["setpriv", &format!("--reuid={PERSON}"), &format!("--regid={PERSON}"), "--clear-groups"]);
+    } else {
+        command.args(["0", "unshare", "--user", &format!("--map-user={PERSON}"), &format!("--map-group={PERSON}")]);
+    }
+    command.arg(env!("CARGO_BIN_EXE_eirene-files"));
+    command
+}
+
+#[test]
+fn a_file_system_without_lists_says_so_and_takes_bits() {
+    let world = World::new();
+    let mut portal = world.portal_with(without_lists(&world));
+    let now = look(&mut portal, "file");
+    assert_eq!((now.lists, now.mode, now.access), (false, 0o600, None));
+    let access = [line(Who::Owner, 6), line(Who::User(4711), 4), line(Who::OwningGroup, 0), line(Who::Other, 0)];
+    let change = PermissionChange::Acl { access: access.into(), default: Vec::new() };
+    assert_eq!(portal.code(permissions(b"file", change, false)), Some(Code::NotSupported));
+    portal.ask(permissions(b"file", PermissionChange::Mode(0o640), false)).done();
+    assert_eq!(look(&mut portal, "file").mode, 0o640);
 }
 
 #[test]

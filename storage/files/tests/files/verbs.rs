@@ -5,10 +5,11 @@ use std::fs::{create_dir, write};
 use std::os::unix::fs::MetadataExt as _;
 
 use eirene_files_protocol::{
-    Answer, Code, Cursor, EntryKind, List, Outcome, Part, Problem, Read, Sort, SpaceNumber, Stat, Verb,
+    Answer, Code, Cursor, EntryKind, FromFiles, List, Outcome, Part, Problem, Read, Sort, SpaceNumber, Stat, ToFiles,
+    Verb,
 };
 
-use crate::bench::{Portal, SPACE, Way, World, list, relative};
+use crate::bench::{Portal, SPACE, Way, World, list, relative, sum_up};
 
 fn page(portal: &mut Portal, list: List) -> (Vec<Vec<u8>>, u64, Option<Cursor>) {
     let heard = portal.ask(Verb::List(list));
@@ -166,4 +167,46 @@ fn any_range_of_a_file_is_read_and_no_other() {
     assert_eq!(asked(b"file", 5, Some(4)), Outcome::Problem(Code::Invalid.into()));
     assert_eq!(asked(b"directory", 0, None), Outcome::Problem(Code::IsADirectory.into()));
     assert!(matches!(asked(b"empty", 0, None), Outcome::Done(_)));
+}
+
+#[test]
+fn a_checksum_is_that_of_the_whole_file_and_of_one_content() {
+    for way in Way::BOTH {
+        let world = World::new();
+        let content: Vec<u8> = (0..3_000_000_u32).map(|number| (number % 251) as u8).collect();
+        write(world.at("file"), &content).unwrap();
+        write(world.at("empty"), "").unwrap();
+        create_dir(world.at("directory")).unwrap();
+        let mut portal = world.portal(way);
+        for (name, bytes) in [(&b"file"[..], &content[..]), (b"empty", b"")] {
+            let Answer::Summed { version, sha256 } = portal.ask(sum_up(name)).done() else { panic!("it is there") };
+            assert_eq!((version.bytes, sha256.0), (bytes.len() as u64, crate::uploads::sha256(bytes).0));
+        }
+        assert_eq!(portal.code(sum_up(b"directory")), Some(Code::IsADirectory));
+        assert_eq!(portal.code(sum_up(b"none")), Some(Code::NotFound));
+    }
+}
+
+#[test]
+fn a_file_that_changes_while_it_is_summed_up_has_no_checksum() {
+    let world = World::new();
+    let file = std::fs::File::create(world.at("file")).unwrap();
+    file.set_len(1 << 40).unwrap();
+    let mut portal = world.portal(Way::Library);
+    let begun = |portal: &mut Portal| {
+        let (number, _) = portal.begin(sum_up(b"file"));
+        // It says how far it is once it has begun.
+        let mut buffer = Vec::new();
+        let packet = portal.channel.receive(&mut buffer).unwrap().unwrap();
+        assert!(matches!(FromFiles::decode(packet.bytes).unwrap(), FromFiles::Progress(of, _) if of == number));
+        number
+    };
+    let number = begun(&mut portal);
+    file.set_len(1).unwrap();
+    assert_eq!(portal.finish(number, None).code(), Some(Code::ChangedMeanwhile));
+    // And one that nobody waits for any more ends.
+    file.set_len(1 << 40).unwrap();
+    let number = begun(&mut portal);
+    portal.channel.send(&ToFiles::Cancel(number).encode().unwrap(), None).unwrap();
+    assert_eq!(portal.finish(number, None).code(), Some(Code::Cancelled));
 }

@@ -7,9 +7,9 @@ use std::io::{Cursor, Read as _};
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 
-use eirene_files_protocol::{Answer, Code, Outcome, ToFiles};
+use eirene_files_protocol::{Answer, ArchiveFormat, Code, MOST_ARCHIVED, Outcome, ToFiles};
 
-use crate::bench::{SECRET, Way, World, zip};
+use crate::bench::{SECRET, Way, World, archive_of, unpack, zip};
 
 /// What a zip has: content, and permissions.
 fn unzip(bytes: &[u8]) -> BTreeMap<Vec<u8>, (Vec<u8>, u32)> {
@@ -86,6 +86,58 @@ fn an_archive_of_evil_names_has_none() {
             .keys()
             .all(|name| !name.contains(&b'\\') && !name.split(|byte| *byte == b'/').any(|part| part == b".."))
     );
+}
+
+#[test]
+fn several_things_are_in_an_archive_by_their_own_names() {
+    for way in Way::BOTH {
+        let world = World::new();
+        create_dir_all(world.at("d/sub")).unwrap();
+        write(world.at("d/sub/a"), "in it").unwrap();
+        symlink("a", world.at("d/sub/link")).unwrap();
+        write(world.at("d/one\n"), "one").unwrap();
+        write(world.at("SKIPPED.txt"), "a person's own").unwrap();
+        symlink(world.secret(), world.at("out")).unwrap();
+        let mut portal = world.portal(way);
+        let items: [(&[u8], &[u8]); 5] = [
+            (b"d/sub", b"sub"),
+            (b"d/one\n", b"one\n"),
+            (b"SKIPPED.txt", b"SKIPPED.txt"),
+            (b"gone", b"gone"),
+            (b"out", b"out"),
+        ];
+        let heard = portal.ask(archive_of(&items, ArchiveFormat::Tar));
+        heard.assert_innocent("archive");
+        let Outcome::Done(Answer::Written { skipped, skipped_in_all: 2, .. }) = heard.outcome else {
+            panic!("{:?}", heard.outcome)
+        };
+        let skipped: Vec<_> = skipped.iter().map(|one| (one.path.as_bytes(), one.why)).collect();
+        assert_eq!(skipped, [(b"gone".as_slice(), Code::NotFound), (b"out", Code::LeadsOut)]);
+        let found = unpack(&heard.stream);
+        let names: Vec<_> = found.keys().map(Vec::as_slice).collect();
+        assert_eq!(names, [b"SKIPPED.txt".as_slice(), b"one\n", b"sub/", b"sub/a", b"sub/link"]);
+        assert_eq!(found[b"sub/a".as_slice()], b"in it");
+
+        let found = unzip(&portal.ask(archive_of(&items, ArchiveFormat::Zip)).stream);
+        assert_eq!(found[b"SKIPPED.txt".as_slice()].0, b"a person's own");
+        let said = String::from_utf8(found[b"SKIPPED by the portal.txt".as_slice()].0.clone()).unwrap();
+        assert_eq!(said, "3 left out\nsub/link: not_supported\ngone: not_found\nout: leads_out\n");
+    }
+}
+
+#[test]
+fn what_cannot_be_one_archive_is_none() {
+    let world = World::new();
+    write(world.at("a"), "a").unwrap();
+    let mut portal = world.portal(Way::Program);
+    let many: Vec<Vec<u8>> = (0..=MOST_ARCHIVED).map(|number| number.to_string().into_bytes()).collect();
+    let many: Vec<(&[u8], &[u8])> = many.iter().map(|name| (b"a".as_slice(), name.as_slice())).collect();
+    for items in [&[][..], &[(b"a".as_slice(), b"a".as_slice()), (b"b", b"a")], &many[..]] {
+        let heard = portal.ask(archive_of(items, ArchiveFormat::Tar));
+        assert_eq!(heard.code(), Some(Code::Invalid), "{}", items.len());
+        assert!(heard.stream.is_empty());
+    }
+    assert_eq!(portal.ask(archive_of(&many[..MOST_ARCHIVED], ArchiveFormat::Tar)).code(), None);
 }
 
 #[test]

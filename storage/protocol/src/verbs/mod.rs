@@ -28,8 +28,8 @@ pub use permissions::{
 pub use preview::{CellKind, Encoding, Piece, Preview, Previewed, Shown};
 pub use problem::{Code, Problem};
 pub use reading::{
-    Archive, ArchiveFormat, Cursor, CursorError, Entry, EntryKind, Link, List, Listed, Moment, Read, ReadBegins,
-    Skipped, Sort, Stat, Stated, Version,
+    Archive, ArchiveFormat, Archived, Cursor, CursorError, Entry, EntryKind, Link, List, Listed, Moment, Read,
+    ReadBegins, Skipped, Sort, Stat, Stated, SumUp, Version,
 };
 pub use trash::{Delete, EmptyTrash, ListTrash, PutInTrash, Restore, Trashed, Which};
 pub use uploads::{Checksum, CreateUpload, Digest, PartSpot, UploadState, WriteUpload};
@@ -95,8 +95,10 @@ pub enum Verb {
     Stat(Stat),
     /// Bytes of a file into the stream; answers [`Part::ReadBegins`] before the first byte and [`Answer::Written`].
     Read(Read),
-    /// A file or a directory with all in it, as one archive into the stream; answers [`Answer::Written`].
+    /// Files and directories with all in them, as one archive into the stream; answers [`Answer::Written`].
     Archive(Archive),
+    /// The SHA-256 of a file; answers [`Progress`] and [`Answer::Summed`].
+    SumUp(SumUp),
     /// A new directory; answers [`Answer::Made`].
     MakeDirectory(MakeDirectory),
     /// Another name or another place; answers [`Answer::Moved`].
@@ -146,6 +148,7 @@ impl Verb {
             Self::Read(_) | Self::Archive(_) | Self::WriteUpload(_) => true,
             Self::List(_)
             | Self::Stat(_)
+            | Self::SumUp(_)
             | Self::MakeDirectory(_)
             | Self::Move(_)
             | Self::Copy(_)
@@ -215,6 +218,13 @@ pub enum Answer {
     Listed(Listed),
     /// The entry.
     Stated(Stated),
+    /// The whole file was read, and it was this content from the first byte to the last.
+    Summed {
+        /// Which content.
+        version: Version,
+        /// Its SHA-256.
+        sha256: Digest<32>,
+    },
     /// The stream has it all.
     Written {
         /// Bytes that were written to the stream.

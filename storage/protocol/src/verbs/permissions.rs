@@ -144,6 +144,8 @@ pub struct Permissions {
     pub mode: u16,
     /// Whether it is the asking person's, who alone may change them.
     pub mine: bool,
+    /// Whether the file system keeps lists; where it does not, there are bits and no more.
+    pub lists: bool,
     /// The word for it, where there is one.
     pub share: Option<Share>,
     /// The list, where there is one; at most [`crate::MOST_ACL`] lines.

@@ -116,18 +116,37 @@ pub struct Read {
     pub to: Option<u64>,
 }
 
-/// A file, or a directory with all in it.
+/// The SHA-256 of a whole file.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SumUp {
+    /// In which space.
+    pub space: SpaceNumber,
+    /// Which; links that stay in the space are followed.
+    pub path: RelativePath,
+}
+
+/// Files, and directories with all in them. Of one that is alone, that it cannot be archived is the answer; of several, what cannot be is left
+/// out, and its path is said from its name on.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Archive {
     /// In which space.
     pub space: SpaceNumber,
-    /// Which; links that stay in the space are followed here, none below.
-    pub path: RelativePath,
-    /// What it is called in the archive.
-    pub top: Name,
+    /// Which, 1 to [`crate::MOST_ARCHIVED`].
+    pub items: Vec<Archived>,
     /// How it is written.
     pub format: ArchiveFormat,
+}
+
+/// One thing in an archive.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Archived {
+    /// Which; links that stay in the space are followed here, none below.
+    pub path: RelativePath,
+    /// What it is called in the archive; no two of it are called the same.
+    pub top: Name,
 }
 
 /// How an archive is written.

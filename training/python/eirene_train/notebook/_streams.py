@@ -98,7 +98,11 @@ class RankStream(io.TextIOBase):
         if not isinstance(text, str):
             raise TypeError(f"write() argument must be str, not {type(text).__name__}")
         if not self._is_rank:
-            os.write(self._descriptor, text.encode("utf-8", "replace"))
+            with self._lock:
+                self._line += text
+                # A line in one piece: who reads it would take the end that comes later for a line of its own.
+                if "\n" in text or len(self._line) > _LONGEST_LINE:
+                    self._write_through()
             return len(text)
         with self._lock:
             whole, end, rest = text.rpartition("\n")
@@ -118,9 +122,16 @@ class RankStream(io.TextIOBase):
 
     def flush(self) -> None:
         with self._lock:
-            if self._is_rank and self._line:
+            if not self._is_rank:
+                self._write_through()
+            elif self._line:
                 data = as_seen(self._line).encode("utf-8", "replace")
                 self._latest.tell(self._name, Message("line_so_far", {"stream": self._name}, data))
+
+    def _write_through(self) -> None:
+        data, self._line = self._line.encode("utf-8", "replace"), ""
+        while data:
+            data = data[os.write(self._descriptor, data) :]
 
     def finish(self) -> None:
         """The end of a cell: a line without an end gets one."""

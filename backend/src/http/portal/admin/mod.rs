@@ -1,5 +1,6 @@
 //! Pages for those who run the portal; everybody else is told that there is nothing here.
 
+pub(crate) mod activity;
 pub(crate) mod audit;
 pub(crate) mod nodes;
 pub(crate) mod people;

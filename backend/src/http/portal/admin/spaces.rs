@@ -5,6 +5,7 @@ use std::str::FromStr;
 use axum::extract::{Query, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse as _, Redirect};
+use eirene_core::storage::{Bytes, Limit};
 use eirene_core::{NameError, SpaceKind, SpaceName};
 use eirene_words::say;
 use jiff::civil::Date;
@@ -19,14 +20,14 @@ use crate::http::extract::{AdminForm, Id, SignedIn, SignedInAdmin};
 use crate::http::portal::login::Nothing;
 use crate::http::portal::views::layout::Place;
 use crate::http::portal::views::managing::{
-    ManagedPage, ManagingPage, PolicyPage, PolicyShown, RowView, SpaceForm, day, href,
+    ManagedPage, ManagingPage, PolicyPage, PolicyShown, RowView, SpaceForm, day, href, whole_gib,
 };
 use crate::http::portal::views::simple::ConfirmPage;
 use crate::http::portal::views::space::date;
 use crate::http::portal::views::{Field, FormError};
 use crate::http::portal::{Done, Shown, layout, now, show, show_as, words};
 use crate::services::spaces::SpaceSeen;
-use crate::services::spaces::making::{ChangeSpace, End, NewSpace};
+use crate::services::spaces::making::{ChangeSpace, End, NewLimits, NewSpace, Title};
 
 /// Spaces on one page.
 const PAGE: u32 = 50;
@@ -51,6 +52,7 @@ pub(crate) struct Wish {
     group: String,
     hint: String,
     expires_at: String,
+    limit_gib: String,
 }
 
 /// The form that changes one.
@@ -60,6 +62,7 @@ pub(crate) struct Change {
     title: String,
     hint: String,
     expires_at: String,
+    limit_gib: String,
 }
 
 /// Reads a form's fields and keeps all that is wrong with them, not the first alone.
@@ -86,17 +89,30 @@ impl Reader {
         self.some(field, text)
     }
 
-    /// The beginning of a day; none for an empty field, or one that is wrong.
+    /// The end of a day by UTC, which pages tell days by; none for an empty field, or one that is wrong.
     fn day(&mut self, text: &str) -> Option<Timestamp> {
         let text = text.trim();
         if text.is_empty() {
             return None;
         }
-        let day = text.parse::<Date>().and_then(|day| day.to_zoned(TimeZone::UTC));
+        let day = text.parse::<Date>().and_then(Date::tomorrow).and_then(|next| next.to_zoned(TimeZone::UTC));
         if day.is_err() {
             self.errors.push(FieldError::new("expires_at", say("wrong.day")));
         }
         day.ok().map(|day| day.timestamp())
+    }
+
+    /// A limit in GiB; none for an empty field, or one that is wrong.
+    fn gib(&mut self, text: &str) -> Option<Limit<Bytes>> {
+        let text = text.trim();
+        if text.is_empty() {
+            return None;
+        }
+        let bytes = text.parse::<u64>().ok().and_then(|gib| gib.checked_mul(1 << 30));
+        if bytes.is_none() {
+            self.errors.push(FieldError::new("limit_bytes", say("wrong.whole_gib")));
+        }
+        bytes.map(|bytes| Limit::At(Bytes(bytes)))
     }
 
     /// What was read, unless something was wrong with it.
@@ -145,7 +161,8 @@ fn read_wish(wish: &Wish) -> Result<NewSpace, AppError> {
     let (name, title) = (reader.some("name", &wish.name), reader.some("title", &wish.title));
     let (owner, group) = (reader.some("owner", &wish.owner), reader.some("group", &wish.group));
     let (hint, expires_at) = (reader.some("hint", &wish.hint), reader.day(&wish.expires_at));
-    reader.done(root.map(|root| NewSpace { root, name, title, owner, group, hint, expires_at }))
+    let limits = NewLimits { bytes: reader.gib(&wish.limit_gib), files: None };
+    reader.done(root.map(|root| NewSpace { root, name, title, owner, group, hint, expires_at, limits }))
 }
 
 /// `POST /admin/storage/spaces`: has a space made.
@@ -170,6 +187,7 @@ pub(crate) async fn make(State(app): State<App>, AdminForm(me, wish): AdminForm<
     form.owner = Field::new(wish.owner);
     form.group = Field::new(wish.group);
     form.expires_at = Field::new(wish.expires_at);
+    form.limit_gib = Field::new(wish.limit_gib);
     show_as(StatusCode::UNPROCESSABLE_ENTITY, &list(&app, &me, None, form.refused(errors)).await?)
 }
 
@@ -204,14 +222,19 @@ pub(crate) async fn one(
 
 fn read_change(change: &Change, seen: &SpaceSeen) -> Result<ChangeSpace, AppError> {
     let mut reader = Reader::default();
-    let (title, hint) = (reader.one("title", &change.title), reader.one("hint", &change.hint));
+    let (title, hint) = (reader.some("title", &change.title), reader.one("hint", &change.hint));
+    let title = Some(title.map_or(Title::Usual, Title::Is));
     let end = reader.day(&change.expires_at);
     let before = seen.space.expires_at;
     // A day that was not touched keeps the hour that a program may have set.
     let touched = before.map(day).unwrap_or_default() != change.expires_at.trim();
     let expires_at = touched.then(|| end.map_or(End::Never, End::At));
     let hint = hint.filter(|hint| *hint != seen.space.hint);
-    reader.done(Some(ChangeSpace { title, hint, expires_at }))
+    let limit = reader.gib(&change.limit_gib);
+    // One that was not touched keeps the bytes that a program may have set.
+    let touched = whole_gib(&seen.space) != change.limit_gib.trim();
+    let limits = NewLimits { bytes: touched.then(|| limit.unwrap_or(Limit::Unlimited)), files: None };
+    reader.done(Some(ChangeSpace { title, hint, expires_at, limits }))
 }
 
 /// `POST /admin/storage/spaces/{space}`: changes its title, what it is filled with, or its end.
@@ -232,6 +255,7 @@ pub(crate) async fn change(
     }
     form.title = Field::new(change.title);
     form.expires_at = Field::new(change.expires_at);
+    form.limit_gib = Field::new(change.limit_gib);
     show_as(StatusCode::UNPROCESSABLE_ENTITY, &managed(&app, &me, &seen, form.refused(errors)))
 }
 

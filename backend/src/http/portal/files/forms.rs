@@ -14,7 +14,8 @@ use super::super::Shown;
 use super::{Ground, Trouble, troubled};
 use crate::app::App;
 use crate::error::{AppError, FieldError};
-use crate::http::extract::{CsrfForm, Id};
+use crate::http::api::files::{Format, packed};
+use crate::http::extract::{Caller, CsrfForm, Id};
 use crate::services::files::changing::{Each, MoveWish};
 use crate::services::files::path::AskedPath;
 
@@ -42,6 +43,14 @@ pub(crate) struct This {
     raw: String,
 }
 
+/// What is picked, to be saved as one archive.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Picked {
+    raw: Vec<String>,
+    format: Format,
+}
+
 /// Who may do what with something.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -51,7 +60,7 @@ pub(crate) struct NewShare {
     recursive: Option<String>,
 }
 
-fn asked(raw: &str) -> AskedPath {
+pub(super) fn asked(raw: &str) -> AskedPath {
     AskedPath::new("path", None, Some(raw.to_owned()))
 }
 
@@ -62,7 +71,7 @@ fn directory_of(ground: &Ground, path: &AskedPath) -> String {
 }
 
 /// The address with what has just been done.
-fn done(href: &str, code: &str) -> Redirect {
+pub(super) fn done(href: &str, code: &str) -> Redirect {
     let joint = if href.contains('?') { '&' } else { '?' };
     Redirect::to(&format!("{href}{joint}done={code}"))
 }
@@ -143,6 +152,24 @@ pub(crate) async fn throw_away(
     let back = directory_of(&Ground::new(&space, "", true), &path);
     match app.files.trash_each(&signed_in.actor, &space, &[path], &|| {}).await.and_then(only) {
         Ok(id) => Ok(done(&back, &format!("trashed&undo={id}")).into_response()),
+        Err(error) => troubled(&signed_in, error, Trouble::of_form(back)),
+    }
+}
+
+/// `POST /spaces/{space}/files/archive`: what is picked, as one archive. It changes nothing; as a form it has room for many paths.
+pub(crate) async fn archive(
+    State(app): State<App>,
+    Id(space): Id<SpaceName>,
+    CsrfForm(signed_in, form): CsrfForm<Picked>,
+) -> Shown {
+    let paths: Vec<AskedPath> = form.raw.iter().map(|raw| asked(raw)).collect();
+    let back = paths.first().map_or_else(
+        || Ground::new(&space, "", true).files_href,
+        |first| directory_of(&Ground::new(&space, "", true), first),
+    );
+    let caller = Caller { actor: signed_in.actor.clone(), ticket: signed_in.ticket };
+    match packed(&app, caller, &space, &paths, form.format.into()).await {
+        Ok(response) => Ok(response),
         Err(error) => troubled(&signed_in, error, Trouble::of_form(back)),
     }
 }

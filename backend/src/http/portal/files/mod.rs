@@ -2,6 +2,7 @@
 //! service, and the service asks the person's own process.
 
 mod forms;
+mod permissions;
 mod trash;
 
 use axum::extract::{Query, State};
@@ -24,7 +25,8 @@ use crate::services::files::Need;
 use crate::services::files::path::{AskedPath, shown};
 use crate::services::files::reading::ListWish;
 
-pub(crate) use self::forms::{change_permissions, copy, make_directory, move_to, throw_away};
+pub(crate) use self::forms::{archive, change_permissions, copy, make_directory, move_to, throw_away};
+pub(crate) use self::permissions::{page as permissions_page, set as set_list};
 pub(crate) use self::trash::{delete, delete_page, empty, empty_page, page as trash_page, restore};
 
 /// Entries of a page.

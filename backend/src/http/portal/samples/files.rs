@@ -2,18 +2,21 @@
 
 use eirene_core::account::Role;
 use eirene_files_protocol::{
-    Accounts, AclEntry, Entry, EntryKind, HostileText, Link, Listed, Moment, Name, Permissions, RelativePath, Rights,
-    Share, Sort, Stated, TrashId, Trashed, Version, Who,
+    AccountName, Accounts, AclEntry, Entry, EntryKind, HostileText, Link, Listed, Moment, Name, Permissions,
+    RelativePath, Rights, Share, Sort, Stated, TrashId, Trashed, Version, Who,
 };
 use eirene_words::words;
 use serde_json::json;
 
 use super::{HOSTILE, Result, Samples};
+use crate::http::portal::views::FormError;
 use crate::http::portal::views::files::{
     EntryPage, FilesPage, FilesTroublePage, Ground, Look, Row, TrashPage, Undo, raw, state,
 };
 use crate::http::portal::views::layout::{Notice, Place, Tone};
+use crate::http::portal::views::permissions::{PermissionsPage, Typed};
 use crate::http::view::ListingView;
+use crate::services::files::lists::Danger;
 use crate::services::files::reading::Listing;
 
 fn entry(name: &[u8], kind: EntryKind, bytes: Option<u64>, mode: u16) -> Result<Entry> {
@@ -56,6 +59,7 @@ impl Samples {
         self.one("file", EntryKind::File)?;
         self.one("file-directory", EntryKind::Directory)?;
         self.one("file-link", EntryKind::Link)?;
+        self.permissions()?;
         self.trash()?;
         let words = words();
         for (name, key, advice) in [
@@ -150,6 +154,7 @@ impl Samples {
             group: 5000,
             mode: 0o640,
             mine: !is_link,
+            lists: true,
             share: Some(Share::GroupReads),
             access: (kind == EntryKind::Directory).then_some(list),
             default: None,
@@ -158,6 +163,51 @@ impl Samples {
         let layout = self.layout(Place::Spaces, name, Role::Researcher)?;
         let ground = Ground::new(&"home".parse()?, "Home", !is_link);
         Ok(self.add(name, &EntryPage::new(words(), layout, ground, (&path, &stated), &may))?)
+    }
+
+    fn permissions(&mut self) -> Result<()> {
+        let line = |who, bits| AclEntry { who, may: Rights::from_bits(bits) };
+        let named = [line(Who::User(2002), 5), line(Who::Group(5001), 2), line(Who::Mask, 7)];
+        let least = [line(Who::Owner, 7), line(Who::OwningGroup, 5), line(Who::Other, 0)];
+        let name = |text: &str| AccountName::try_from(text.to_owned());
+        let accounts =
+            Accounts { users: [(2002, name("grace")?)].into(), groups: [(5000, name("<b>physics")?)].into() };
+        let listed = Permissions {
+            owner: 2001,
+            group: 5000,
+            mode: 0o770,
+            mine: true,
+            lists: true,
+            share: None,
+            access: Some([&least[..], &named].concat()),
+            default: Some(least.into()),
+            accounts,
+        };
+        let bare = Permissions { lists: false, access: None, default: None, mode: 0o640, ..listed.clone() };
+        let anothers = Permissions { mine: false, owner: 2002, ..listed.clone() };
+        let words = words();
+        for (sample, now, is_directory) in [
+            ("file-permissions", &listed, true),
+            ("file-permissions-sure", &listed, true),
+            ("file-permissions-wrong", &listed, false),
+            ("file-permissions-bits", &bare, false),
+            ("file-permissions-anothers", &anothers, true),
+        ] {
+            let path = RelativePath::parse(format!("data/{}", HOSTILE.replace('/', "\n")).as_bytes())?;
+            let layout = self.layout(Place::Spaces, sample, Role::Researcher)?;
+            let ground = Ground::new(&"home".parse()?, "Home", true);
+            let mut typed = Typed::untouched(now, is_directory);
+            HOSTILE.clone_into(&mut typed.new_name);
+            let page = PermissionsPage::new(words, layout, ground, (&path, is_directory), (now, &typed));
+            let wrong = words.fill("wrong.nobody_called", &[("name", HOSTILE)]);
+            let page = match sample {
+                "file-permissions-sure" => page.with_dangers(words, &[Danger::LocksOut, Danger::OpensToWrite]),
+                "file-permissions-wrong" => page.with_errors(vec![FormError::new(words, "new_name", wrong)]),
+                _ => page,
+            };
+            self.add(sample, &page)?;
+        }
+        Ok(())
     }
 
     fn trash(&mut self) -> Result<()> {

@@ -74,6 +74,7 @@ impl Samples {
         self.spaces()?;
         self.sizes()?;
         self.storage()?;
+        self.activity()?;
         self.managing()?;
         self.account()?;
         self.files()?;

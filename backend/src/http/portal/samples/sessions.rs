@@ -44,6 +44,7 @@ impl Samples {
             program: None,
             requeue_of: None,
             exit_status: None,
+            scratch_state: None,
             scratch: None,
             image: "jupyter".parse()?,
             image_path: "/srv/eirene/images/jupyter.sif".to_owned(),

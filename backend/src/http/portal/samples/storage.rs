@@ -1,13 +1,14 @@
 //! Spaces, what takes their room, and the admins' storage.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use eirene_core::account::Role;
-use eirene_core::space::{Level, SeenUsage, SpaceDesired, StripeHint, Usage, UsageSample, UsageSource};
+use eirene_core::space::{Level, LimitState, SeenUsage, SpaceDesired, StripeHint, Usage, UsageSample, UsageSource};
 use eirene_core::storage::{
-    Bytes, Consistency, DefaultQuota, Files, Known, Limit, Partial, Pool, PoolId, Reach, Role as TargetRole, Room,
-    Target, TargetId, Why,
+    Bytes, Consistency, DefaultQuota, Files, Known, Limit, NodeId, OperationCounts, OperationsOf, Partial, Pool,
+    PoolId, Reach, Role as TargetRole, Room, ServerSample, Target, TargetId, Why,
 };
 use eirene_core::{Reason, Space, SpaceId, SpaceKind, SpaceOwner, SpaceState, UserId};
 use eirene_files_protocol::RelativePath;
@@ -15,6 +16,7 @@ use eirene_words::{say_with, words};
 use jiff::SignedDuration;
 
 use super::{Result, Samples};
+use crate::http::portal::views::activity::{ActivityFragment, ActivityPage, ActivityView, Seen};
 use crate::http::portal::views::layout::Place;
 use crate::http::portal::views::sizes::{SizesFragment, SizesPage, SizesView};
 use crate::http::portal::views::space::{
@@ -26,8 +28,10 @@ use crate::services::spaces::SpaceSeen;
 use crate::services::spaces::census::Census;
 use crate::services::spaces::trend::Trend;
 use crate::services::storage::Report;
+use crate::services::storage::history::Point;
 use crate::services::storage::judge::judge;
 use crate::services::storage::snapshot::{Asked, RootSeen, Snapshot, Trouble, TroubleKind};
+use crate::services::storage::stats::{Operations, Rates, Row, Servers};
 
 const GIB: u64 = 1 << 30;
 
@@ -177,6 +181,94 @@ impl Samples {
         Ok(())
     }
 
+    /// What servers do: much by many, and nothing that is told.
+    pub(super) fn activity(&mut self) -> Result<()> {
+        let server = |number: u32, alias: Option<&str>| ServerSample {
+            node: Known::Known(NodeId { role: TargetRole::Storage, number, alias: alias.map(ToOwned::to_owned) }),
+            at_s: 1_790_000_000,
+            written: Known::Known(Bytes((u64::from(number) * 300) << 20)),
+            read: Known::Missing(Why::NotSupported),
+            requests: 4321,
+            queued: 17,
+            busy: 8,
+        };
+        let asker = |of: OperationsOf, total: u64| Row {
+            counts: OperationCounts {
+                of,
+                total,
+                by_name: vec![],
+                read: Known::Known(Bytes(total)),
+                written: Known::Missing(Why::NotSupported),
+            },
+            per_s: (total > 1000).then(|| Rates { total: 12.5, by_name: vec![], read: Some(3e9), written: None }),
+        };
+        let told = |rows: Vec<Row>, left_out| Operations {
+            at: self.now,
+            over_s: Some(15.0),
+            restarted: false,
+            rows,
+            left_out,
+            doubts: vec!["Target storage:<b>2</b> said nothing at the last look.".to_owned()],
+            missing: None,
+        };
+        let people = vec![
+            asker(OperationsOf::User(2001), 1_234_567),
+            asker(OperationsOf::User(4_294_967_295), 9),
+            asker(OperationsOf::UnknownUser, 3),
+        ];
+        let nodes = vec![asker(OperationsOf::Client("<i>2001:db8::7</i>".to_owned()), 99_999)];
+        let second = |minute: i64| Point {
+            at: self.now - SignedDuration::from_mins(60 - minute),
+            over_s: 60,
+            written_per_s: Some(f64::from(u32::try_from(minute).unwrap_or(0)) * 3e7),
+            read_per_s: Some(if minute % 7 < 3 { 1.5e9 } else { 4e8 }),
+            requests_per_s: 900.0,
+            queued_most: 3,
+        };
+        let missing = || Some((Why::NotSupported, words().get("problem.no_stats")));
+        let nobody = Operations { missing: missing(), ..told(vec![], 0) };
+        let silent = Servers { answer: Partial { value: vec![], doubts: vec![] }, missing: missing() };
+        let busy = Servers {
+            answer: Partial { value: vec![server(1, Some("<b>oss1</b>")), server(2, None)], doubts: vec![] },
+            missing: None,
+        };
+        let history: Vec<Point> = (0..=60).map(second).collect();
+        let names = BTreeMap::from([(2001, "ada".parse()?)]);
+        let cases = [
+            ("admin-activity", TargetRole::Storage, busy, history, told(people, 40), told(nodes, 0)),
+            (
+                "admin-activity-none",
+                TargetRole::Metadata,
+                silent,
+                vec![],
+                nobody.clone(),
+                Operations { doubts: vec![], ..nobody },
+            ),
+        ];
+        for (name, role, servers, history, people, nodes) in cases {
+            let seen = Seen {
+                role,
+                servers: &servers,
+                history: &history,
+                people: &people,
+                nodes: &nodes,
+                names: &names,
+                now: self.now,
+            };
+            let activity = ActivityView::new(words(), &seen);
+            let page = ActivityPage {
+                layout: self.layout(Place::Storage, &words().get("activity.title"), Role::Admin)?,
+                activity: activity.clone(),
+                fragment_href: "/fragments/admin/storage/activity".to_owned(),
+            };
+            self.add(name, &page)?;
+            if role == TargetRole::Storage {
+                self.add("fragment-activity", &ActivityFragment { activity })?;
+            }
+        }
+        Ok(())
+    }
+
     /// Spaces of every kind and level: one that grows, one that is full, one nobody counts, one of a group that is away, one to be made.
     pub(super) fn seen(&self) -> Result<Vec<SpaceSeen>> {
         let usage = |used: Option<u64>, limit: Option<Limit<u64>>| Usage {
@@ -272,6 +364,8 @@ impl Samples {
             made_at: None,
             limit_bytes: Limit::Unlimited,
             limit_files: Limit::Unlimited,
+            limit_state: LimitState::Unset,
+            limit_said: None,
             expires_at: None,
             warned: vec![],
             retired_at: None,

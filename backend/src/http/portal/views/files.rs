@@ -5,9 +5,7 @@ use std::fmt::Write as _;
 use data_encoding::BASE64URL_NOPAD;
 use eirene_core::SpaceName;
 use eirene_core::file_work::OnConflict;
-use eirene_files_protocol::{
-    AclEntry, Entry, EntryKind, Name, Permissions, RelativePath, Share, Sort, Stated, Trashed, Who,
-};
+use eirene_files_protocol::{Entry, EntryKind, Name, Permissions, RelativePath, Sort, Stated, Trashed, Who};
 use eirene_words::Words;
 use jiff::Timestamp;
 use serde::Serialize;
@@ -15,6 +13,7 @@ use serde::Serialize;
 use super::Choice;
 use super::format::Time;
 use super::layout::Layout;
+use super::permissions::{AclRow, called, letters, shares};
 use super::shown::{icon, kind, may, plain, size, time};
 use crate::http::portal::pages::Page;
 use crate::services::files::path::shown;
@@ -142,15 +141,6 @@ impl Page for FilesPage {
     const TEMPLATE: &'static str = "pages/files/directory.html";
 }
 
-/// A line of an access control list.
-#[derive(Debug, Clone, Serialize)]
-pub(crate) struct AclRow {
-    /// Whom it is about.
-    pub(crate) who: String,
-    /// What they may.
-    pub(crate) may: String,
-}
-
 /// One thing, with all that can be done with it by forms.
 #[derive(Debug, Serialize)]
 pub(crate) struct EntryPage {
@@ -196,6 +186,8 @@ pub(crate) struct EntryPage {
     pub(crate) shares: Vec<Choice>,
     /// Lines of its access control list.
     pub(crate) acl: Vec<AclRow>,
+    /// The page of who may do what with it; empty for a link, which has no permissions.
+    pub(crate) permissions_href: String,
     /// What happens where something lies already.
     pub(crate) conflicts: Vec<Choice>,
 }
@@ -326,6 +318,11 @@ impl Ground {
     /// The page of one thing.
     pub(crate) fn entry_href(&self, path: &[u8]) -> String {
         address(&format!("{}/entry", self.files_href), path, &[])
+    }
+
+    /// The page of who may do what with one thing.
+    pub(crate) fn permissions_href(&self, path: &[u8]) -> String {
+        address(&format!("{}/permissions", self.files_href), path, &[])
     }
 
     /// What modules and links fetch.
@@ -473,7 +470,7 @@ impl EntryPage {
             owner: if may_be.mine {
                 words.get("browser.mine")
             } else {
-                words.fill("browser.of_number", &[("n", &stated.owner.to_string())])
+                called(words, Who::User(stated.owner), &may_be.accounts)
             },
             may: may(words, stated.kind, Some(stated.mode)),
             letters: letters(stated.mode),
@@ -483,46 +480,13 @@ impl EntryPage {
             open_href: if is(EntryKind::Directory) { ground.directory_href(bytes) } else { String::new() },
             archive_href: if is(EntryKind::Directory) { ground.live("archive", bytes) } else { String::new() },
             shares: if changeable { shares(words, may_be.share) } else { Vec::new() },
-            acl: may_be.access.iter().flatten().map(|entry| AclRow::new(words, entry)).collect(),
+            acl: AclRow::all(words, may_be.access.as_ref(), &may_be.accounts),
+            permissions_href: if is(EntryKind::Link) { String::new() } else { ground.permissions_href(bytes) },
             conflicts: conflicts(words),
             layout,
             ground,
         }
     }
-}
-
-impl AclRow {
-    fn new(words: &Words, entry: &AclEntry) -> Self {
-        let numbered = |key: &str, number: u32| words.fill(key, &[("n", &number.to_string())]);
-        let who = match entry.who {
-            Who::Owner => words.get("browser.acl_owner"),
-            Who::User(number) => numbered("browser.acl_user", number),
-            Who::OwningGroup => words.get("browser.acl_owning_group"),
-            Who::Group(number) => numbered("browser.acl_group", number),
-            Who::Mask => words.get("browser.acl_mask"),
-            Who::Other => words.get("browser.acl_other"),
-        };
-        let rights = [(4, "browser.acl_read"), (2, "browser.acl_write"), (1, "browser.acl_run")];
-        let may: Vec<String> =
-            rights.iter().filter(|(bit, _)| entry.may.bits() & bit != 0).map(|(_, key)| words.get(key)).collect();
-        Self { who, may: if may.is_empty() { words.get("browser.acl_nothing") } else { may.join(", ") } }
-    }
-}
-
-fn letters(bits: u16) -> String {
-    let letters = "rwxrwxrwx".chars().enumerate();
-    letters.map(|(at, letter)| if bits & (0o400 >> at) == 0 { '-' } else { letter }).collect()
-}
-
-fn shares(words: &Words, now: Option<Share>) -> Vec<Choice> {
-    let now = now.map_or("", |share| match share {
-        Share::Private => "private",
-        Share::GroupReads => "group_reads",
-        Share::GroupWrites => "group_writes",
-    });
-    let choice = |(value, key)| Choice::new(value, words.get(key), now);
-    let all = [("private", "js.share_private"), ("group_reads", "js.share_reads"), ("group_writes", "js.share_writes")];
-    all.map(choice).into()
 }
 
 fn conflicts(words: &Words) -> Vec<Choice> {

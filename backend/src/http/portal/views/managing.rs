@@ -1,15 +1,17 @@
 //! Everybody's spaces as admins see and change them: a list, a form that makes one, a page that changes one, and what its policy would do.
 
 use eirene_core::space::{PolicyOutcome, PolicyRun, PolicyStep, StripeHint};
-use eirene_core::{SpaceKind, UserId};
+use eirene_core::storage::{Bytes, Limit};
+use eirene_core::{Space, SpaceKind, UserId};
 use eirene_words::Words;
+use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use serde::Serialize;
 
 use super::format::Time;
 use super::layout::{Layout, Tone};
 use super::session::{Chip, sentence};
-use super::space::{self, Fact, date};
+use super::space::{self, Fact, date, last_moment};
 use super::standing::Standing;
 use super::storage;
 use super::{Choice, Field, FormError};
@@ -49,7 +51,7 @@ impl RowView {
             chip: Standing::of(space).chip(words).unwrap_or_else(there),
             reason: space.reason.as_ref().map(|reason| sentence(reason.text.as_str())).unwrap_or_default(),
             used: seen.seen.map_or_else(|| words.get("spaces_admin.not_seen"), |look| storage::used(words, &look)),
-            ends: space.expires_at.map(date).unwrap_or_default(),
+            ends: space.expires_at.map(last_moment).map(date).unwrap_or_default(),
         }
     }
 }
@@ -67,6 +69,14 @@ fn can_leave(standing: Standing) -> bool {
 /// Whether an admin can have it brought back; from what is being removed nothing comes back.
 fn can_return(standing: Standing) -> bool {
     matches!(standing, Standing::Leaving | Standing::Retired)
+}
+
+/// The limit of a space as its form has it: whole GiB, rounded up; empty for none.
+pub(crate) fn whole_gib(space: &Space) -> String {
+    match space.limit_bytes {
+        Limit::At(Bytes(bytes)) => bytes.div_ceil(1 << 30).to_string(),
+        Limit::Unlimited => String::new(),
+    }
 }
 
 /// The fields of a form about a space, as typed.
@@ -90,6 +100,8 @@ pub(crate) struct SpaceForm {
     pub(crate) hint_error: String,
     /// The day it ends.
     pub(crate) expires_at: Field,
+    /// How much it may hold, GiB.
+    pub(crate) limit_gib: Field,
     /// What is wrong with all of it.
     pub(crate) errors: Vec<FormError>,
 }
@@ -110,6 +122,7 @@ impl SpaceForm {
             title: Field::new(space.title.as_str()),
             hints: hints(words, space.hint.as_str()).collect(),
             expires_at: Field::new(space.expires_at.map(day).unwrap_or_default()),
+            limit_gib: Field::new(whole_gib(space)),
             ..Self::default()
         }
     }
@@ -122,6 +135,7 @@ impl SpaceForm {
             ("owner", &mut self.owner),
             ("group", &mut self.group),
             ("expires_at", &mut self.expires_at),
+            ("limit_gib", &mut self.limit_gib),
         ] {
             field.error = FormError::text_of(&errors, name);
         }
@@ -132,9 +146,9 @@ impl SpaceForm {
     }
 }
 
-/// A day as a form's field has it; by UTC, as it is read.
-pub(crate) fn day(at: jiff::Timestamp) -> String {
-    at.to_zoned(TimeZone::UTC).date().to_string()
+/// The last day of what is over `at`, as a form's field has it; by UTC, as it is read.
+pub(crate) fn day(at: Timestamp) -> String {
+    last_moment(at).to_zoned(TimeZone::UTC).date().to_string()
 }
 
 fn hints<'a>(words: &'a Words, chosen: &'a str) -> impl Iterator<Item = Choice> + 'a {

@@ -3,14 +3,18 @@
 //! A view is built from domain types and the catalogue alone, so it can be tested without a server; templates only place it.
 
 pub(crate) mod account;
+pub(crate) mod activity;
 pub(crate) mod admin;
+mod chart;
 pub(crate) mod cluster;
 pub(crate) mod files;
 pub(crate) mod format;
 pub(crate) mod layout;
 pub(crate) mod managing;
+pub(crate) mod permissions;
 pub(crate) mod presets;
 pub(crate) mod run;
+pub(crate) mod scratch;
 pub(crate) mod session;
 pub(crate) mod shown;
 pub(crate) mod simple;
@@ -93,6 +97,7 @@ impl FormError {
 /// The forms' names for fields of the API and of the services.
 fn form_field(service_field: &str) -> &str {
     match service_field {
+        "limit_bytes" => "limit_gib",
         "memory_mib" => "memory_gib",
         "walltime_min" => "hours",
         "present" => "current_password",

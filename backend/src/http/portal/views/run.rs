@@ -13,7 +13,7 @@ use super::session::SessionView;
 use super::start::{StartForm, StartInput};
 use super::{Field, FormError};
 use crate::http::portal::pages::Page;
-use crate::services::nodes::NodeStatus;
+use crate::services::nodes::{Copied, NodeStatus};
 
 /// A run on any page.
 #[derive(Debug, Clone, Serialize)]
@@ -83,6 +83,12 @@ impl RunView {
     /// The same, with what runs on its nodes.
     pub(crate) fn with_nodes(mut self, words: &Words, nodes: &[NodeStatus]) -> Self {
         self.job = self.job.with_nodes(words, nodes, &self.file);
+        self
+    }
+
+    /// The same, with what is being copied to its scratch, or from it.
+    pub(crate) fn with_copied(mut self, words: &Words, run: &Session, copied: Option<&Copied>) -> Self {
+        self.job = self.job.with_copied(words, run, copied);
         self
     }
 

@@ -9,8 +9,9 @@ use eirene_words::Words;
 
 use super::format::{self, Time};
 use super::layout::{Layout, Tone};
+use super::scratch::ScratchLine;
 use crate::http::portal::pages::Page;
-use crate::services::nodes::{NodeStatus, RunningStep};
+use crate::services::nodes::{Copied, NodeStatus, RunningStep};
 
 /// A state as a coloured word.
 #[derive(Debug, Clone, Serialize)]
@@ -108,6 +109,8 @@ pub(crate) struct SessionView {
     pub(crate) nodes: String,
     /// Its nodes one by one, on its own page, where there is more to say than their names.
     pub(crate) node_rows: Vec<NodeRow>,
+    /// How its fast scratch is, where there is something to say.
+    pub(crate) scratch: Option<ScratchLine>,
     /// Job number; empty before there is one.
     pub(crate) job: String,
     /// When it was asked for.
@@ -170,6 +173,7 @@ impl SessionView {
             walltime: format::minutes(words, u64::from(session.resources.walltime_min)),
             nodes: session.nodes.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "),
             node_rows: Vec::new(),
+            scratch: ScratchLine::new(words, session, None),
             job: session.job.as_ref().map(|job| job.id.to_string()).unwrap_or_default(),
             created: Time::new(session.created_at),
             started: session.started_at.map(Time::new),
@@ -202,6 +206,12 @@ impl SessionView {
         if !self.over && (nodes.len() > 1 || nodes.iter().any(|node| !node.steps.is_empty())) {
             self.node_rows = nodes.iter().map(|node| NodeRow::new(words, node, program)).collect();
         }
+        self
+    }
+
+    /// The same, with what is being copied to its scratch, or from it.
+    pub(crate) fn with_copied(mut self, words: &Words, session: &Session, copied: Option<&Copied>) -> Self {
+        self.scratch = ScratchLine::new(words, session, copied);
         self
     }
 

@@ -1,12 +1,13 @@
 //! Spaces: what each uses and may use, in words where there is no number, and how it grows.
 
-use eirene_core::space::{Level, SeenUsage, StripeHint, Usage, UsageSample, UsageSource};
+use eirene_core::space::{Level, LimitState, SeenUsage, StripeHint, Usage, UsageSample, UsageSource};
 use eirene_core::storage::{Limit, Why};
 use eirene_core::{Space, SpaceKind, SpaceOwner, SpaceState, UserId};
 use eirene_words::Words;
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
 
+use super::chart;
 use super::format::{self, Time};
 use super::layout::{Layout, Tone};
 use super::session::Chip;
@@ -17,8 +18,6 @@ use crate::services::spaces::trend::Trend;
 
 /// Growth that is not worth a word, bytes a day.
 const STILL: u64 = 1 << 20;
-/// The chart's size in its own units.
-const CHART: (f64, f64) = (600.0, 140.0);
 /// Rows of the table of days.
 const MOST_DAYS: usize = 31;
 
@@ -101,7 +100,7 @@ impl SpaceView {
             expires: space
                 .expires_at
                 .filter(|_| matches!(space.state, SpaceState::Present | SpaceState::Wanted))
-                .map(|at| words.fill("my_spaces.expires", &[("date", &date(at))]))
+                .map(|at| words.fill("my_spaces.expires", &[("date", &date(last_moment(at)))]))
                 .unwrap_or_default(),
             doubt: doubt(words, space),
             as_of: look.map(|look| Time::new(look.seen_at)),
@@ -232,6 +231,11 @@ pub(crate) fn date(at: Timestamp) -> String {
     at.strftime("%-d %B %Y").to_string()
 }
 
+/// The last moment of what is over `end`: a space that ends with a day has that day as its last, and not the next.
+pub(crate) fn last_moment(end: Timestamp) -> Timestamp {
+    end.checked_sub(SignedDuration::from_nanos(1)).unwrap_or(end)
+}
+
 fn doubt(words: &Words, space: &Space) -> String {
     match (&space.reason, space.undetermined) {
         (Some(reason), _) => super::session::sentence(reason.text.as_str()),
@@ -284,7 +288,8 @@ pub(crate) fn details(words: &Words, seen: &SpaceSeen, me: UserId) -> Vec<Fact> 
         Some(fact("my_spaces.mounted", mounted)),
         maybe("my_spaces.hint", hint),
         Standing::of(space).chip(words).map(|chip| fact("my_spaces.state", chip.label)),
-        day("my_spaces.ends", space.expires_at),
+        limit(words, space).map(|text| fact("my_spaces.limit", text)),
+        day("my_spaces.ends", space.expires_at.map(last_moment)),
         day("my_spaces.taken_away", space.retired_at),
         day("my_spaces.kept_until", space.remove_after),
         Some(fact("my_spaces.since", date(space.created_at))),
@@ -292,6 +297,28 @@ pub(crate) fn details(words: &Words, seen: &SpaceSeen, me: UserId) -> Vec<Fact> 
     .into_iter()
     .flatten()
     .collect()
+}
+
+/// The limit that the platform sets, and whether it is held.
+fn limit(words: &Words, space: &Space) -> Option<String> {
+    let bytes = match space.limit_bytes {
+        Limit::At(bytes) => Some(format::bytes(words, bytes.0)),
+        Limit::Unlimited => None,
+    };
+    let files = match space.limit_files {
+        Limit::At(files) => Some(words.count("my_spaces.files_at_most", files.0)),
+        Limit::Unlimited => None,
+    };
+    let most = bytes.into_iter().chain(files).collect::<Vec<_>>().join(", ");
+    match space.limit_state {
+        LimitState::Held => Some(most),
+        LimitState::Unset => None,
+        LimitState::Wanted => Some(words.fill("my_spaces.limit_wanted", &[("most", &most)])),
+        LimitState::NotHeld => {
+            let said = space.limit_said.as_deref().unwrap_or_default();
+            Some(words.fill("my_spaces.limit_not_held", &[("most", &most), ("said", said)]))
+        }
+    }
 }
 
 /// A day of a space's history.
@@ -328,14 +355,7 @@ impl HistoryView {
         let values = values.each_ref().map(|(name, text)| (*name, text.as_str()));
         let limit = last.limit_bytes.map(|limit| limit.0).filter(|limit| *limit / 4 <= most.used_bytes.0);
         let top = most.used_bytes.0.max(limit.unwrap_or(0)).max(1);
-        let begin = first.at.as_second();
-        let span = (last.at.as_second() - begin).max(1);
-        let point = |sample: &UsageSample| {
-            let along = ratio((sample.at.as_second() - begin).unsigned_abs(), span.unsigned_abs());
-            format!("{:.1},{:.1}", along * CHART.0, height(sample.used_bytes.0, top))
-        };
-        // One sample is a line too.
-        let end = (samples.len() == 1).then(|| format!("{:.1},{:.1}", CHART.0, height(last.used_bytes.0, top)));
+        let line: Vec<_> = samples.iter().map(|sample| (sample.at, sample.used_bytes.0)).collect();
         let mut days: Vec<(String, &UsageSample)> = Vec::new();
         for sample in samples {
             let day = date(sample.at);
@@ -346,8 +366,8 @@ impl HistoryView {
         }
         Some(Self {
             text: words.fill("my_spaces.history_chart", &values),
-            points: samples.iter().map(point).chain(end).collect::<Vec<_>>().join(" "),
-            limit: limit.map(|limit| format!("{:.1}", height(limit, top))),
+            points: chart::line(&line, first.at, last.at, top),
+            limit: limit.map(|limit| chart::height(limit, top)),
             days: days
                 .into_iter()
                 .rev()
@@ -360,17 +380,6 @@ impl HistoryView {
                 .collect(),
         })
     }
-}
-
-#[expect(clippy::cast_precision_loss, reason = "a picture of a few hundred points")]
-fn ratio(part: u64, whole: u64) -> f64 {
-    part as f64 / whole as f64
-}
-
-/// How far from the top of the picture a value is, with room for the line's own width.
-fn height(value: u64, top: u64) -> f64 {
-    let room = CHART.1 - 4.0;
-    2.0 + room - ratio(value, top) * room
 }
 
 /// My spaces.

@@ -2,9 +2,11 @@
 
 use eirene_core::Role;
 use eirene_core::launcher::LauncherRequest;
+use eirene_core::storage::{Bytes, Files};
 
 use super::*;
 use crate::testing::{StorageMood, TestApp};
+use futures_util::StreamExt as _;
 
 fn wish(root: &str, name: &str) -> NewSpace {
     NewSpace {
@@ -15,6 +17,7 @@ fn wish(root: &str, name: &str) -> NewSpace {
         group: None,
         hint: None,
         expires_at: None,
+        limits: NewLimits::default(),
     }
 }
 
@@ -226,4 +229,140 @@ async fn a_new_end_forgets_warnings_of_the_old_and_one_that_is_over_does_not_com
     test.clock.advance_s(7 * 24 * 60 * 60);
     let back = making.restore(&admin, &space.name).await.unwrap();
     assert_eq!((back.desired, back.expires_at), (SpaceDesired::Present, None));
+}
+
+fn limits(bytes: Limit<Bytes>) -> NewLimits {
+    NewLimits { bytes: Some(bytes), files: None }
+}
+
+const GIB: Limit<Bytes> = Limit::At(Bytes(1 << 30));
+
+fn set(test: &TestApp) -> Option<(Option<u64>, Option<u64>)> {
+    test.launcher.spaces.lock().unwrap().limits.get("project/stars").copied()
+}
+
+#[tokio::test]
+async fn a_limit_is_set_when_the_space_is_made_and_changed_and_taken_back() {
+    let test = TestApp::new().await;
+    let admin = admin(&test).await;
+    test.launcher.spaces.lock().unwrap().counts = true;
+    test.app.making.create(&admin, NewSpace { limits: limits(GIB), ..for_group("stars") }).await.unwrap();
+    let held = settle(&test, "stars").await.unwrap();
+    assert_eq!(
+        (held.state, held.limit_state, set(&test)),
+        (SpaceState::Present, LimitState::Held, Some((Some(1 << 30), None)))
+    );
+
+    let more = NewLimits { files: Some(Limit::At(Files(9))), ..NewLimits::default() };
+    let change = ChangeSpace { limits: more, ..ChangeSpace::default() };
+    let wanted = test.app.making.change(&admin, &held.name, &change).await.unwrap();
+    assert_eq!((wanted.limit_state, wanted.limit_bytes), (LimitState::Wanted, GIB));
+    // It was done, and nobody heard of it.
+    test.launcher.spaces.lock().unwrap().loses_an_answer = true;
+    settle(&test, "stars").await;
+    let held = settle(&test, "stars").await.unwrap();
+    assert_eq!((held.limit_state, set(&test)), (LimitState::Held, Some((Some(1 << 30), Some(9)))));
+
+    let none = NewLimits { bytes: Some(Limit::Unlimited), files: Some(Limit::Unlimited) };
+    let change = ChangeSpace { limits: none, ..ChangeSpace::default() };
+    test.app.making.change(&admin, &held.name, &change).await.unwrap();
+    let free = settle(&test, "stars").await.unwrap();
+    assert_eq!((free.limit_state, set(&test)), (LimitState::Unset, Some((None, None))));
+}
+
+#[tokio::test]
+async fn a_limit_that_nobody_holds_is_said_and_held_as_soon_as_somebody_can() {
+    let test = TestApp::new().await;
+    let admin = admin(&test).await;
+    test.app.making.create(&admin, NewSpace { limits: limits(GIB), ..for_group("stars") }).await.unwrap();
+    let shown = settle(&test, "stars").await.unwrap();
+    assert_eq!((shown.state, shown.limit_state), (SpaceState::Present, LimitState::NotHeld));
+    assert_eq!((shown.limit_said.as_deref(), shown.limit_bytes), (Some("no"), GIB));
+    let version = shown.version;
+    let again = settle(&test, "stars").await.unwrap();
+    assert_eq!(again.version, version, "the same is not written twice");
+    test.launcher.spaces.lock().unwrap().counts = true;
+    let held = settle(&test, "stars").await.unwrap();
+    assert_eq!((held.limit_state, held.limit_said), (LimitState::Held, None));
+    assert!(actions(&test).await.iter().any(|(_, action)| action == "space.not_limited"));
+}
+
+#[tokio::test]
+async fn only_admins_set_limits_and_none_that_no_space_can_have() {
+    let test = TestApp::new().await;
+    let (admin, ada) = (admin(&test).await, test.person("ada", 2001, Role::Researcher).await);
+    test.app.making.create(&admin, for_group("stars")).await.unwrap();
+    let stars = settle(&test, "stars").await.unwrap();
+    let change = ChangeSpace { limits: limits(GIB), ..ChangeSpace::default() };
+    assert!(matches!(
+        test.app.making.change(&ada, &stars.name, &change).await,
+        Err(AppError::Forbidden { .. } | AppError::NotFound)
+    ));
+    let files = |files| NewLimits { files: Some(Limit::At(Files(files))), ..NewLimits::default() };
+    for (limits, field) in [
+        (limits(Limit::At(Bytes(0))), "limit_bytes"),
+        (limits(Limit::At(Bytes(u64::MAX))), "limit_bytes"),
+        (files(0), "limit_files"),
+    ] {
+        let change = ChangeSpace { limits, ..ChangeSpace::default() };
+        match test.app.making.change(&admin, &stars.name, &change).await {
+            Err(AppError::Invalid(errors)) => assert_eq!(errors[0].field, field),
+            other => panic!("{other:?}"),
+        }
+    }
+    assert_eq!(test.app.db.space(stars.id).await.unwrap().unwrap().limit_state, LimitState::Unset);
+}
+
+#[tokio::test]
+async fn a_group_s_people_are_told_when_its_space_goes_and_comes_back_and_nobody_else_is() {
+    let test = TestApp::new().await;
+    let admin = admin(&test).await;
+    let (ada, grace) =
+        (test.person("ada", 2001, Role::Researcher).await, test.person("grace", 2002, Role::Researcher).await);
+    test.groups.add("ada", "physics");
+    // Whom the user database does not know keeps nobody else from being told.
+    test.person("lost", 2009, Role::Researcher).await;
+    test.groups.lose("lost");
+    test.app.making.create(&admin, for_group("stars")).await.unwrap();
+    let stars = settle(&test, "stars").await.unwrap();
+    let mut heard = Vec::new();
+    for person in [&ada, &grace] {
+        heard.push(test.app.events.subscribe(person, None, None).await.unwrap());
+    }
+    test.app.making.retire(&admin, &stars.name).await.unwrap();
+    settle(&test, "stars").await;
+    test.app.making.restore(&admin, &stars.name).await.unwrap();
+    settle(&test, "stars").await;
+    test.app.events.publish(EventKind::Notice, None, None, json!({"code": "end"})).await;
+    let mut codes = Vec::new();
+    for events in &mut heard {
+        let mut own = Vec::new();
+        loop {
+            let event = events.next().await.unwrap();
+            own.push(event.data["code"].as_str().unwrap_or_default().to_owned());
+            if own.last().is_some_and(|code| code == "end") {
+                break;
+            }
+        }
+        codes.push(own);
+    }
+    assert_eq!(codes, [vec!["space_retired", "space_restored", "end"], vec!["end"]]);
+}
+
+#[tokio::test]
+async fn a_title_that_is_emptied_is_the_usual_one_again() {
+    let test = TestApp::new().await;
+    let admin = admin(&test).await;
+    test.ada().await;
+    let making = &test.app.making;
+    let hers = NewSpace { owner: Some("ada".parse().unwrap()), ..wish("scratch", "") };
+    for new in [for_group("stars"), hers] {
+        let made = making.create(&admin, new).await.unwrap();
+        let titled = |title| ChangeSpace { title: Some(title), ..ChangeSpace::default() };
+        let other = titled(Title::Is("Another".parse().unwrap()));
+        assert_eq!(making.change(&admin, &made.name, &other).await.unwrap().title.as_str(), "Another");
+        let same = making.change(&admin, &made.name, &ChangeSpace::default()).await.unwrap();
+        assert_eq!(same.title.as_str(), "Another", "what is not said stays");
+        assert_eq!(making.change(&admin, &made.name, &titled(Title::Usual)).await.unwrap().title, made.title);
+    }
 }

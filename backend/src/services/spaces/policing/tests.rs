@@ -3,7 +3,7 @@
 use eirene_core::Role;
 
 use super::*;
-use crate::services::spaces::making::NewSpace;
+use crate::services::spaces::making::{NewLimits, NewSpace};
 use crate::testing::{StorageMood, TestApp};
 
 /// A portal whose policies act, with a space of physics' that expires in 20 days and has been looked at once.
@@ -25,7 +25,16 @@ impl World {
         let expires_at = Some(test.clock.now() + DAY * 20);
         let (root, name) = ("project".parse().unwrap(), Some("stars".parse().unwrap()));
         let group = Some("physics".parse().unwrap());
-        let new = NewSpace { root, name, title: None, owner: None, group, hint: None, expires_at };
+        let new = NewSpace {
+            root,
+            name,
+            title: None,
+            owner: None,
+            group,
+            hint: None,
+            expires_at,
+            limits: NewLimits::default(),
+        };
         test.app.making.create(&admin, new).await.unwrap();
         let world = Self { test };
         world.settle().await;

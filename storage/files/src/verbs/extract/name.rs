@@ -19,6 +19,9 @@ pub(super) fn parse(name: &[u8]) -> Result<Option<RelativePath>, Code> {
     if parts.is_empty() {
         return Ok(None);
     }
+    if parts.iter().any(|part| part.is_empty()) {
+        return Err(Code::Unsafe);
+    }
     if parts.iter().any(|part| part.len() > 255) {
         return Err(Code::NameTooLong);
     }
@@ -70,7 +73,7 @@ mod tests {
     fn a_name_that_leads_elsewhere_is_none() {
         let long = [b'n'; 256];
         let deep = ["d"; MOST_DEPTH + 1].join("/");
-        let evil: [(&[u8], Code); 19] = [
+        let evil: [(&[u8], Code); 21] = [
             (b"", Code::Unsafe),
             (b"/", Code::Unsafe),
             (b"/etc/passwd", Code::Unsafe),
@@ -87,6 +90,8 @@ mod tests {
             (b"C:", Code::Unsafe),
             (b"a\0b", Code::Unsafe),
             (b"a//", Code::Unsafe),
+            (b".//", Code::Unsafe),
+            (b".//.", Code::Unsafe),
             (&long, Code::NameTooLong),
             (b"a/.eirene-upload-x", Code::Reserved),
             (deep.as_bytes(), Code::TooDeep),

@@ -1,0 +1,318 @@
+//! What the storage's servers do, and who asks how much of them: the last hour as a picture and a table, the last second of each server, and the
+//! people and nodes that ask most.
+
+use std::collections::BTreeMap;
+
+use eirene_core::Username;
+use eirene_core::storage::{OperationsOf, Role, ServerSample};
+use eirene_words::Words;
+use jiff::{SignedDuration, Timestamp};
+use serde::Serialize;
+
+use super::chart;
+use super::format::{self, Time};
+use super::layout::Layout;
+use crate::http::portal::pages::Page;
+use crate::services::storage::history::Point;
+use crate::services::storage::judge::role_word;
+use crate::services::storage::stats::{Operations, Row, Servers};
+
+/// Minutes of the picture.
+pub(crate) const MINUTES: u32 = 60;
+/// People and nodes that are named.
+const MOST: usize = 20;
+/// Rows of the picture's table.
+const MOST_POINTS: usize = 60;
+
+/// One line of the picture.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct LineView {
+    /// What it is, and its highest value.
+    label: String,
+    /// Its points.
+    points: String,
+}
+
+/// One row of the picture's table.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct PointView {
+    /// When.
+    at: Time,
+    /// Bytes read by the second; empty where nobody tells.
+    read: String,
+    /// Bytes written.
+    written: String,
+    /// Requests.
+    requests: String,
+    /// Most requests that waited.
+    queued: String,
+}
+
+/// A server in its last second.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct ServerView {
+    /// Its name.
+    name: String,
+    /// Bytes read by the second; empty where it does not tell.
+    read: String,
+    /// Bytes written.
+    written: String,
+    /// Requests.
+    requests: String,
+    /// Requests that wait.
+    queued: String,
+    /// Workers that are busy.
+    busy: String,
+}
+
+/// Somebody who asks.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct AskerView {
+    /// Who.
+    name: String,
+    /// Operations by the second; empty where that cannot be told.
+    rate: String,
+    /// Bytes read by the second.
+    read: String,
+    /// Bytes written.
+    written: String,
+    /// Operations since the servers were started.
+    total: String,
+}
+
+/// People, or nodes.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct AskersView {
+    /// Who asks most, the busiest first.
+    rows: Vec<AskerView>,
+    /// What is doubtful, what is left out, and since when rates are: a sentence each.
+    remarks: Vec<String>,
+    /// Why there is nobody; empty where there is.
+    nobody: String,
+}
+
+/// What servers of one role do.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct ActivityView {
+    /// Whether it is about the servers of names, not of contents.
+    metadata: bool,
+    /// The picture in words; empty where there is none.
+    text: String,
+    /// Its lines.
+    lines: Vec<LineView>,
+    /// The same as a table, the newest first.
+    points: Vec<PointView>,
+    /// Servers now.
+    servers: Vec<ServerView>,
+    /// What is doubtful about them.
+    doubts: Vec<String>,
+    /// Why there are none; empty where there are.
+    no_servers: String,
+    /// Who asks.
+    people: AskersView,
+    /// From where.
+    nodes: AskersView,
+}
+
+/// All that an [`ActivityView`] is made of.
+pub(crate) struct Seen<'a> {
+    /// Of which servers.
+    pub(crate) role: Role,
+    /// Servers now.
+    pub(crate) servers: &'a Servers,
+    /// Their last hour, oldest first.
+    pub(crate) history: &'a [Point],
+    /// Who asks.
+    pub(crate) people: &'a Operations,
+    /// From where.
+    pub(crate) nodes: &'a Operations,
+    /// People's names, by number.
+    pub(crate) names: &'a BTreeMap<u32, Username>,
+    /// Now.
+    pub(crate) now: Timestamp,
+}
+
+impl ActivityView {
+    /// Shows what was seen.
+    pub(crate) fn new(words: &Words, seen: &Seen<'_>) -> Self {
+        let metadata = seen.role == Role::Metadata;
+        let (lines, text) = picture(words, seen);
+        let servers = &seen.servers.answer;
+        Self {
+            metadata,
+            text,
+            lines,
+            points: seen.history.iter().rev().take(MOST_POINTS).map(|point| of_point(words, point)).collect(),
+            servers: servers.value.iter().map(|sample| of_server(words, sample)).collect(),
+            doubts: servers.doubts.iter().map(|doubt| doubt.text.clone()).collect(),
+            no_servers: nothing(words, seen.servers.missing.as_ref(), servers.value.is_empty()),
+            people: askers(words, seen.people, seen.names),
+            nodes: askers(words, seen.nodes, seen.names),
+        }
+    }
+}
+
+/// The users whose names are wanted.
+pub(crate) fn numbers(people: &Operations) -> Vec<u32> {
+    let number = |row: &&Row| match row.counts.of {
+        OperationsOf::User(number) => Some(number),
+        OperationsOf::Client(_) | OperationsOf::UnknownUser => None,
+    };
+    busiest(people).iter().filter_map(number).collect()
+}
+
+/// The picture of an hour: bytes that servers of contents read and write, requests of those that hold names.
+fn picture(words: &Words, seen: &Seen<'_>) -> (Vec<LineView>, String) {
+    type Value = fn(&Point) -> Option<f64>;
+    let kinds: &[(&str, Value)] = if seen.role == Role::Metadata {
+        &[("activity.requests", |point| Some(point.requests_per_s))]
+    } else {
+        &[("activity.read", |point| point.read_per_s), ("activity.written", |point| point.written_per_s)]
+    };
+    let from = seen.now - SignedDuration::from_mins(MINUTES.into());
+    let series: Vec<(&str, Vec<(Timestamp, u64)>)> = kinds
+        .iter()
+        .map(|(key, value)| {
+            (*key, seen.history.iter().filter_map(|point| Some((point.at, whole(value(point)?)))).collect())
+        })
+        .filter(|(_, samples): &(_, Vec<_>)| !samples.is_empty())
+        .collect();
+    let most = |samples: &[(Timestamp, u64)]| samples.iter().map(|(_, value)| *value).max().unwrap_or(0);
+    let top = series.iter().map(|(_, samples)| most(samples)).max().unwrap_or(0);
+    let shown = |value| {
+        if seen.role == Role::Metadata { per_second(words, &format::number(value)) } else { rate(words, Some(value)) }
+    };
+    let lines: Vec<LineView> = series
+        .iter()
+        .map(|(key, samples)| LineView {
+            label: words.fill("activity.line", &[("what", &words.get(key)), ("most", &shown(most(samples)))]),
+            points: chart::line(samples, from, seen.now, top),
+        })
+        .collect();
+    let said: Vec<&str> = lines.iter().map(|line| line.label.as_str()).collect();
+    let text =
+        if said.is_empty() { String::new() } else { words.fill("activity.chart", &[("lines", &said.join(", "))]) };
+    (lines, text)
+}
+
+fn of_server(words: &Words, sample: &ServerSample) -> ServerView {
+    let name = sample.node.value().map(|node| {
+        let number = format!("{}:{}", role_word(node.role), node.number);
+        node.alias.as_ref().map_or(number.clone(), |alias| format!("{alias} ({number})"))
+    });
+    ServerView {
+        name: name.unwrap_or_else(|| words.get("activity.all_servers")),
+        read: rate(words, sample.read.value().map(|read| read.0)),
+        written: rate(words, sample.written.value().map(|written| written.0)),
+        requests: format::number(sample.requests),
+        queued: format::number(sample.queued),
+        busy: format::number(sample.busy),
+    }
+}
+
+fn of_point(words: &Words, point: &Point) -> PointView {
+    PointView {
+        at: Time::new(point.at),
+        read: rate(words, point.read_per_s.map(whole)),
+        written: rate(words, point.written_per_s.map(whole)),
+        requests: format::number(whole(point.requests_per_s)),
+        queued: format::number(point.queued_most),
+    }
+}
+
+/// Those who ask most now; where no rate is known, those who have asked most.
+fn busiest(operations: &Operations) -> Vec<&Row> {
+    let mut rows: Vec<&Row> = operations.rows.iter().collect();
+    let rate = |row: &Row| row.per_s.as_ref().map_or(0.0, |rates| rates.total);
+    rows.sort_by(|one, other| rate(other).total_cmp(&rate(one)).then(other.counts.total.cmp(&one.counts.total)));
+    rows.truncate(MOST);
+    rows
+}
+
+fn askers(words: &Words, operations: &Operations, names: &BTreeMap<u32, Username>) -> AskersView {
+    let name = |of: &OperationsOf| match of {
+        OperationsOf::User(number) => names.get(number).map_or_else(
+            || words.fill("activity.number", &[("number", &number.to_string())]),
+            |name| format!("{name} ({number})"),
+        ),
+        OperationsOf::Client(client) => client.clone(),
+        OperationsOf::UnknownUser => words.get("activity.unknown_user"),
+    };
+    let row = |row: &Row| {
+        let rates = row.per_s.as_ref();
+        AskerView {
+            name: name(&row.counts.of),
+            rate: rates.map(|rates| format::number(whole(rates.total))).unwrap_or_default(),
+            read: rate(words, rates.and_then(|rates| rates.read).map(whole)),
+            written: rate(words, rates.and_then(|rates| rates.written).map(whole)),
+            total: format::number(row.counts.total),
+        }
+    };
+    let rows: Vec<AskerView> = busiest(operations).into_iter().map(row).collect();
+    let since = match operations.over_s {
+        _ if rows.is_empty() => None,
+        Some(over_s) => Some(words.count("activity.over", whole(over_s).max(1))),
+        None if operations.restarted => Some(words.get("activity.restarted")),
+        None => Some(words.get("activity.first_count")),
+    };
+    let others = operations.rows.len().saturating_sub(rows.len()) + operations.left_out;
+    let others = (others > 0).then(|| words.count("activity.others", others as u64));
+    AskersView {
+        nobody: nothing(words, operations.missing.as_ref(), rows.is_empty()),
+        remarks: since.into_iter().chain(others).chain(operations.doubts.iter().cloned()).collect(),
+        rows,
+    }
+}
+
+/// Why there is nothing, where there is nothing.
+fn nothing<W>(words: &Words, missing: Option<&(W, String)>, is_empty: bool) -> String {
+    match missing {
+        Some((_, text)) => super::session::sentence(text),
+        None if is_empty => words.get("activity.nobody"),
+        None => String::new(),
+    }
+}
+
+/// Bytes by the second; empty where nobody tells.
+fn rate(words: &Words, bytes: Option<u64>) -> String {
+    bytes.map(|bytes| per_second(words, &format::bytes(words, bytes))).unwrap_or_default()
+}
+
+fn per_second(words: &Words, n: &str) -> String {
+    words.fill("unit.per_second", &[("n", n)])
+}
+
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "rates are positive, and shown by the whole"
+)]
+fn whole(rate: f64) -> u64 {
+    rate.max(0.0).round() as u64
+}
+
+/// What the storage does.
+#[derive(Debug, Serialize)]
+pub(crate) struct ActivityPage {
+    /// Frame.
+    pub(crate) layout: Layout,
+    /// What it does.
+    pub(crate) activity: ActivityView,
+    /// Where what changes comes from.
+    pub(crate) fragment_href: String,
+}
+
+impl Page for ActivityPage {
+    const TEMPLATE: &'static str = "pages/admin/activity.html";
+}
+
+/// What changes on that page, by itself.
+#[derive(Debug, Serialize)]
+pub(crate) struct ActivityFragment {
+    /// What it does.
+    pub(crate) activity: ActivityView,
+}
+
+impl Page for ActivityFragment {
+    const TEMPLATE: &'static str = "fragments/activity.html";
+}

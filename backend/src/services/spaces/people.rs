@@ -1,0 +1,42 @@
+//! Whom a space is for: the people with an account here who reach it, for what they are to be told.
+
+use eirene_core::{GroupName, User, UserId};
+use eirene_database::{Db, DbError};
+
+use super::groups::GroupSource;
+
+/// Rows that are read at once.
+const PAGE: u32 = 200;
+
+/// Everybody who is a person of the cluster, disabled or not, by name.
+pub(super) async fn of_the_cluster(db: &Db) -> Result<Vec<User>, DbError> {
+    let mut all: Vec<User> = Vec::new();
+    loop {
+        let cursor = all.last().map(|user| user.username.to_string());
+        let page = db.users(cursor, PAGE).await?;
+        let is_last = page.len() < PAGE as usize;
+        all.extend(page);
+        if is_last {
+            break;
+        }
+    }
+    all.retain(|user| user.uid.is_some());
+    Ok(all)
+}
+
+/// Those of these people who are in a group, and whether the user database told it of all of them.
+pub(super) async fn in_group(
+    source: &dyn GroupSource,
+    people: impl Iterator<Item = &User>,
+    group: &GroupName,
+) -> (Vec<UserId>, bool) {
+    let (mut found, mut told) = (Vec::new(), true);
+    for person in people {
+        match source.groups_of(&person.username).await {
+            Ok(groups) if groups.contains(group) => found.push(person.id),
+            Ok(_) => {}
+            Err(_) => told = false,
+        }
+    }
+    (found, told)
+}
