@@ -1,9 +1,11 @@
 // The file browser on the demo cluster, as ada: what lies in her home is what she sees, an upload survives a broken-off connection, the trash
 // gives back what it got, and nothing that somebody else could have put there runs.
 import assert from "node:assert/strict";
+import { execFileSync } from "node:child_process";
 import { createHash, randomBytes } from "node:crypto";
 import { after, test } from "node:test";
 
+import { accessibility, picture } from "../browser.mjs";
 import { until } from "./cluster.mjs";
 import { closeBrowser, signedIn } from "./demo.mjs";
 import { asAda } from "./lab.mjs";
@@ -21,6 +23,13 @@ function folderOf(t) {
   t.after(() => asAda("rm", "-rf", name));
   return { name, shell, href: `/spaces/home/files?path=${name}` };
 }
+
+/** The names in an archive, as another program reads them. */
+const namesIn = (module, archive) =>
+  execFileSync("python3", ["-c", `import sys, ${module} as m; a = m.${module === "zipfile" ? "ZipFile(sys.argv[1]).namelist" : "open(sys.argv[1]).getnames"}; print(*sorted(a()), sep="\\n")`, archive], { encoding: "utf8" })
+    .trim()
+    .split("\n")
+    .map((name) => name.replace(/\/$/, ""));
 
 /** The row of this name. */
 const row = (page, name) => page.locator("tbody tr", { has: page.locator("bdi", { hasText: name }) });
@@ -90,6 +99,56 @@ test("a folder is made, renamed, thrown away and taken back", async (t) => {
   await page.getByText("It is back.").waitFor();
   assert.equal(folder.shell("ls").trim(), "results");
   assert.deepEqual(faults, []);
+});
+
+test("what is picked comes as one archive, and a checksum is what the node reckons", async (t) => {
+  const folder = folderOf(t);
+  folder.shell('echo one > "$1" && mkdir sub && echo two > sub/two.txt && echo no > left.txt', "one \u{1f30d}.txt");
+  const { page, faults } = await signedIn(t, "ada");
+  await page.goto(folder.href);
+  for (const name of ["one", "sub"]) await row(page, name).first().getByRole("checkbox").check();
+  await page.getByText("Picked: 2").waitFor();
+  for (const [label, module] of [["Download as zip", "zipfile"], ["Download as tar", "tarfile"]]) {
+    const coming = page.waitForEvent("download");
+    await page.getByRole("button", { name: label }).click();
+    const archive = await (await coming).path();
+    assert.deepEqual(namesIn(module, archive), ["one \u{1f30d}.txt", "sub", "sub/two.txt"]);
+  }
+  await row(page, "left.txt").getByRole("link", { name: "left.txt" }).first().click();
+  const panel = page.getByRole("dialog");
+  await panel.getByRole("button", { name: "Checksum" }).click();
+  await panel.getByText(`SHA-256 ${folder.shell("sha256sum left.txt").split(" ")[0]}`).waitFor();
+  await picture(page, "e2e/files-checksum");
+  assert.deepEqual(faults, []);
+});
+
+test("who may do what is changed line by line, and asked about where it opens a file to everybody", async (t) => {
+  const folder = folderOf(t);
+  folder.shell("echo mine > list.txt && chmod 600 list.txt");
+  const { page, faults } = await signedIn(t, "ada");
+  await page.goto(`/spaces/home/files/entry?path=${folder.name}/list.txt`);
+  await page.getByRole("link", { name: "People and groups, one by one" }).click();
+  await page.getByLabel("Everybody else").selectOption({ label: "Look and change" });
+  await page.getByRole("button", { name: "Change permissions" }).click();
+  await page.getByText("Do you mean that?").waitFor();
+  assert.deepEqual(await accessibility(page), []);
+  await picture(page, "e2e/files-danger");
+  assert.equal(folder.shell("stat -c %a list.txt").trim(), "600", "nothing is changed before the answer");
+  await page.getByLabel("Yes, change it").check();
+  await page.getByRole("button", { name: "Change permissions" }).click();
+  await until("everybody may change it", () => folder.shell("stat -c %a list.txt").trim() === "606");
+
+  // One person more, by a list; what she may is what the node lets her.
+  await page.goto(`/spaces/home/files/permissions?path=${folder.name}/list.txt`);
+  await page.getByLabel("Everybody else").selectOption({ label: "Nothing" });
+  await page.getByLabel("Their name on the cluster").fill("grace");
+  await page.getByLabel("What they may").selectOption({ label: "Look" });
+  await page.getByRole("button", { name: "Change permissions" }).click();
+  assert.equal(await page.getByLabel("User grace").locator("option:checked").innerText(), "Look");
+  await picture(page, "e2e/files-list");
+  assert.match(folder.shell("ls -l list.txt"), /^-rw-r-----\+ /, "the node knows that there is a list");
+  // The question is the answer to a form that was refused.
+  assert.deepEqual(faults.filter((fault) => !fault.includes("422")), []);
 });
 
 test("grace does not find ada's files, by no address", async (t) => {

@@ -85,7 +85,17 @@ export async function runNewCell(page, code) {
 /** What the output of a cell says, once it says all of this. */
 export async function says(page, begin, ...texts) {
   const outputs = cell(page, begin).locator(".jp-OutputArea-output");
-  for (const text of texts) await outputs.filter({ hasText: text }).first().waitFor({ timeout: TRAINING_MS });
+  for (const text of texts) {
+    await outputs
+      .filter({ hasText: text })
+      .first()
+      .waitFor({ timeout: TRAINING_MS })
+      .catch(async (cause) => {
+        // What came instead is what explains it.
+        const shown = await page.locator(`${PANEL} .jp-Cell`).allInnerTexts();
+        throw new Error(`a cell never said "${text}"; the notebook:\n${shown.join("\n---\n")}`, { cause });
+      });
+  }
   return (await outputs.allInnerTexts()).join("\n");
 }
 

@@ -9,13 +9,13 @@ use eirene_words::say;
 use serde::Deserialize;
 
 use super::login::Nothing;
-use super::start::{FIRST_SIZE, Land, fingerprint, form_errors, new_key};
+use super::start::{FIRST_SIZE, Land, fingerprint, form_errors, new_key, sees};
 use super::views::FormError;
 use super::views::layout::Place;
 use super::views::presets::presets;
 use super::views::run::{RunFragment, RunInput, RunPage, RunView, RunsFragment, RunsPage, StartRunPage};
 use super::views::simple::ConfirmPage;
-use super::views::start::StartInput;
+use super::views::start::{Sees, StartInput};
 use super::{Done, Shown, admin, layout, now, show, show_as, words};
 use crate::app::App;
 use crate::error::{AppError, FieldError};
@@ -73,7 +73,7 @@ pub(crate) struct Beginning {
     from: Option<String>,
 }
 
-fn form_page(land: &Land, signed_in: &SignedIn, input: &RunInput, errors: Vec<FormError>) -> StartRunPage {
+fn form_page(land: &Land, signed_in: &SignedIn, sees: Sees, input: &RunInput, errors: Vec<FormError>) -> StartRunPage {
     let ground = land.ground();
     StartRunPage {
         layout: layout(signed_in, Place::Runs, &words().get("start_run.page_title")),
@@ -82,6 +82,7 @@ fn form_page(land: &Land, signed_in: &SignedIn, input: &RunInput, errors: Vec<Fo
         free: land.free(),
         errors,
         has_images: !land.images.is_empty(),
+        sees,
     }
 }
 
@@ -97,7 +98,7 @@ pub(crate) async fn form(State(app): State<App>, signed_in: SignedIn, Query(begi
         RunInput::of_size(first.map(|size| StartInput::from_resources(&size.resources)).unwrap_or_default())
     };
     input.key = new_key();
-    Ok(show(&form_page(&land, &signed_in, &input, Vec::new()))?.into_response())
+    Ok(show(&form_page(&land, &signed_in, sees(&app, &signed_in).await?, &input, Vec::new()))?.into_response())
 }
 
 /// `POST /runs`: starts it, or shows the form again with what is wrong.
@@ -115,7 +116,10 @@ pub(crate) async fn start(State(app): State<App>, CsrfForm(signed_in, input): Cs
     };
     let land = Land::read(&app, &signed_in).await?;
     let again = RunInput { key: new_key(), ..input };
-    show_as(StatusCode::UNPROCESSABLE_ENTITY, &form_page(&land, &signed_in, &again, outcome))
+    show_as(
+        StatusCode::UNPROCESSABLE_ENTITY,
+        &form_page(&land, &signed_in, sees(&app, &signed_in).await?, &again, outcome),
+    )
 }
 
 /// What the service is asked for.

@@ -13,7 +13,7 @@ use super::views::FormError;
 use super::views::cluster::{FreeView, room_now};
 use super::views::layout::Place;
 use super::views::presets::presets;
-use super::views::start::{Ground, HomeNotice, StartInput, StartPage, Verdict, VerdictFragment};
+use super::views::start::{Ground, HomeNotice, Sees, StartInput, StartPage, Verdict, VerdictFragment};
 use super::{Shown, layout, show, show_as, words};
 use crate::app::App;
 use crate::error::{AppError, FieldError};
@@ -79,6 +79,7 @@ impl Land {
         &self,
         app: &App,
         signed_in: &SignedIn,
+        sees: Sees,
         input: &StartInput,
         size: &str,
         errors: Vec<FormError>,
@@ -98,7 +99,18 @@ impl Land {
             errors,
             has_images: !self.images.is_empty(),
             home: self.home.map(|trouble| HomeNotice::new(words(), trouble)),
+            sees,
         }
+    }
+}
+
+/// What will be seen of the person's spaces by what they start now.
+pub(crate) async fn sees(app: &App, signed_in: &SignedIn) -> Result<Sees, AppError> {
+    match app.spaces.in_sessions(signed_in.actor.user.id).await {
+        Ok(known) => Ok(Sees::new(Some(&known))),
+        // The form goes on without it: what is started waits by itself until it can be told.
+        Err(AppError::Unavailable { .. }) => Ok(Sees::new(None)),
+        Err(error) => Err(error),
     }
 }
 
@@ -134,7 +146,7 @@ pub(crate) async fn page(State(app): State<App>, signed_in: SignedIn, Query(begi
     };
     input.key = new_key();
     let input = ground.with_defaults(input);
-    Ok(show(&land.page(&app, &signed_in, &input, &size, Vec::new()))?.into_response())
+    Ok(show(&land.page(&app, &signed_in, sees(&app, &signed_in).await?, &input, &size, Vec::new()))?.into_response())
 }
 
 /// `POST /sessions`: starts it, or shows the form again with what is wrong.
@@ -154,7 +166,10 @@ pub(crate) async fn start(State(app): State<App>, CsrfForm(signed_in, input): Cs
     let land = Land::read(&app, &signed_in).await?;
     let mut again = land.ground().with_defaults(input);
     again.key = new_key();
-    show_as(StatusCode::UNPROCESSABLE_ENTITY, &land.page(&app, &signed_in, &again, "", outcome))
+    show_as(
+        StatusCode::UNPROCESSABLE_ENTITY,
+        &land.page(&app, &signed_in, sees(&app, &signed_in).await?, &again, "", outcome),
+    )
 }
 
 /// What the service is asked for.
@@ -196,7 +211,7 @@ pub(super) fn fingerprint(form: &impl Serialize) -> String {
 /// `POST /sessions/check`: the form again, with a verdict; for browsers without scripts.
 pub(crate) async fn check(State(app): State<App>, CsrfForm(signed_in, input): CsrfForm<StartInput>) -> Shown {
     let land = Land::read(&app, &signed_in).await?;
-    Ok(show(&land.page(&app, &signed_in, &input, "", Vec::new()))?.into_response())
+    Ok(show(&land.page(&app, &signed_in, sees(&app, &signed_in).await?, &input, "", Vec::new()))?.into_response())
 }
 
 /// `POST /fragments/check`: the verdict alone.

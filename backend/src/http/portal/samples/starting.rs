@@ -15,7 +15,7 @@ use crate::http::portal::views::layout::{Notice, Place, Tone};
 use crate::http::portal::views::run::{RunInput, StartRunPage};
 use crate::http::portal::views::space::SpacesNotice;
 use crate::http::portal::views::start::{
-    DashboardPage, Ground, HomeNotice, StartInput, StartPage, Verdict, VerdictFragment,
+    DashboardPage, Ground, HomeNotice, SeenSpace, Sees, StartInput, StartPage, Verdict, VerdictFragment,
 };
 use crate::services::spaces::HomeTrouble;
 
@@ -119,7 +119,22 @@ impl Samples {
             ("start-unknown", Verdict::unknown(words), Vec::new(), true),
             ("start-no-images", Verdict::unknown(words), Vec::new(), false),
             ("start-home-full", Verdict::possible(words, true, &resources), Vec::new(), true),
+            ("start-groups-away", Verdict::possible(words, true, &resources), Vec::new(), true),
         ];
+        let space = |place: &str, title: &str, read_only| SeenSpace {
+            place: place.to_owned(),
+            title: title.to_owned(),
+            href: "/spaces/imagenet".to_owned(),
+            read_only,
+        };
+        let sees = Sees {
+            known: true,
+            spaces: vec![
+                space("/data/imagenet", "A shared collection of pictures with a rather long title", true),
+                space("/project/<b>physics</b>", HOSTILE, false),
+                space("/scratch", "Scratch", false),
+            ],
+        };
         for (name, verdict, errors, has_images) in cases {
             let free = if name == "start-unknown" { FreeView::new(words, &[], None, false) } else { free.clone() };
             let page = StartPage {
@@ -131,6 +146,7 @@ impl Samples {
                 errors,
                 has_images,
                 home: (name == "start-home-full").then(|| HomeNotice::new(words, HomeTrouble::Full)),
+                sees: if name == "start-groups-away" { Sees::new(None) } else { sees.clone() },
             };
             self.add(name, &page)?;
         }
@@ -150,6 +166,7 @@ impl Samples {
                 free: free.clone(),
                 errors,
                 has_images,
+                sees: sees.clone(),
             };
             self.add(name, &page)?;
         }

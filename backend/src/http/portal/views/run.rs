@@ -10,7 +10,7 @@ use eirene_words::Words;
 use super::cluster::FreeView;
 use super::layout::Layout;
 use super::session::SessionView;
-use super::start::{StartForm, StartInput};
+use super::start::{Sees, StartForm, StartInput};
 use super::{Field, FormError};
 use crate::http::portal::pages::Page;
 use crate::services::nodes::{Copied, NodeStatus};
@@ -342,6 +342,8 @@ pub(crate) struct StartRunPage {
     pub(crate) errors: Vec<FormError>,
     /// Whether there is an image to start.
     pub(crate) has_images: bool,
+    /// What it will see of the person's spaces.
+    pub(crate) sees: Sees,
 }
 
 impl Page for StartRunPage {

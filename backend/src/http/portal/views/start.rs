@@ -17,6 +17,7 @@ use super::{Choice, Field, FormError, format};
 use crate::http::portal::pages::Page;
 use crate::services::sessions::defaults;
 use crate::services::spaces::HomeTrouble;
+use crate::services::spaces::in_sessions::{InSession, InSessions};
 
 /// The start form as it is sent: text as typed, so that it can be shown again.
 #[derive(Debug, Clone, Default, Deserialize, Serialize)]
@@ -376,6 +377,46 @@ pub(crate) struct StartPage {
     pub(crate) has_images: bool,
     /// What the person's home may do to what they start; nothing while there is room.
     pub(crate) home: Option<HomeNotice>,
+    /// What it will see of the person's spaces.
+    pub(crate) sees: Sees,
+}
+
+/// The spaces that what is started now will see.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct Sees {
+    /// Whether that can be told now.
+    pub(crate) known: bool,
+    /// All of them but the home, by where they are seen.
+    pub(crate) spaces: Vec<SeenSpace>,
+}
+
+/// A space, as the start form tells of it.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct SeenSpace {
+    /// Where it is seen.
+    pub(crate) place: String,
+    /// What people read.
+    pub(crate) title: String,
+    /// Its page.
+    pub(crate) href: String,
+    /// Whether it may only be read.
+    pub(crate) read_only: bool,
+}
+
+impl Sees {
+    /// Of what is known; of nothing where it cannot be told.
+    pub(crate) fn new(known: Option<&InSessions>) -> Self {
+        let seen = |seen: &InSession| SeenSpace {
+            place: seen.bind.target.clone(),
+            title: seen.space.title.to_string(),
+            href: format!("/spaces/{}", seen.space.name),
+            read_only: !seen.bind.writable,
+        };
+        Self {
+            known: known.is_some(),
+            spaces: known.map(|sees| sees.all().iter().map(seen).collect()).unwrap_or_default(),
+        }
+    }
 }
 
 /// A home without much room: the most common reason why an app does not start.
