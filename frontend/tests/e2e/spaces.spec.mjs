@@ -99,6 +99,15 @@ test("a space is made, used, taken away and brought back, and is its group's alo
     await card(ada.page, title).getByRole("link", { name: title, exact: true }).click();
     await ada.page.getByRole("heading", { level: 1, name: title }).waitFor();
     await pictures(ada.page, "spaces-one");
+    const startForm = async (page) => {
+      await page.goto("/sessions/new");
+      const told = page.locator("section", { has: page.getByRole("heading", { name: "What it sees of your data" }) });
+      return await told.innerText();
+    };
+    assert.ok((await startForm(ada.page)).includes(`/project/${name}`));
+    assert.ok(!(await startForm(grace.page)).includes(name), "and what grace starts sees nothing of it");
+    await pictures(ada.page, "start");
+    await ada.page.goto(`/spaces/${name}`);
 
     await ada.page.getByRole("link", { name: `Browse ${title}` }).click();
     await ada.page.waitForURL((url) => url.pathname === `/spaces/${name}/files`);
