@@ -9,7 +9,6 @@ use eirene_core::file_work::OnConflict;
 use jiff::Timestamp;
 use reqwest::{Response, StatusCode};
 use serde::{Deserialize, Serialize};
-use sha2::{Digest as _, Sha256};
 
 use crate::api::files::{Entry, Wanted};
 use crate::api::{Api, ApiError, may_pass, status};
@@ -131,11 +130,14 @@ impl Fetching<'_> {
             }
         };
         let gone = |error: anyhow::Error| if status(&error) == Some(412) { Changed.into() } else { error };
-        if self.wish.checksum {
-            let there = persist(async || self.sum_there(&known.etag).await).await.map_err(gone)?;
-            ensure!(part.sum()? == there, Differs);
-        } else if known.bytes > LOOKED_AGAIN {
+        let there =
+            if self.wish.checksum { Some(persist(async || self.api.sum(self.from).await).await?) } else { None };
+        // Whether the sum, too, is that of this version.
+        if there.is_some() || known.bytes > LOOKED_AGAIN {
             persist(async || self.api.is_still(self.from, &known.etag).await).await.map_err(gone)?;
+        }
+        if let Some(there) = there {
+            ensure!(part.sum()? == there, Differs);
         }
         Ok(known)
     }
@@ -191,16 +193,6 @@ impl Fetching<'_> {
         // The listing knows it closer; if it is of the same second, it is of the same version.
         let closer = self.entry.modified_at.filter(|at| modified.is_some_and(|m| m.as_second() == at.as_second()));
         Ok(Known { etag, bytes, modified: closer.or(modified) })
-    }
-
-    /// SHA-256 of what lies in the space, if it still is this version.
-    async fn sum_there(&self, etag: &str) -> anyhow::Result<[u8; 32]> {
-        let mut response = self.api.content(self.from, Wanted::WholeOf(etag)).await?;
-        let mut sum = Sha256::new();
-        while let Some(bytes) = response.chunk().await.map_err(|error| self.api.unreachable(error))? {
-            sum.update(&bytes);
-        }
-        Ok(sum.finalize().into())
     }
 }
 

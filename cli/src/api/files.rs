@@ -1,7 +1,7 @@
 //! What is in spaces, over HTTP: entries, pages of directories, bytes, and work that outlives its request.
 
 use anyhow::Context as _;
-use data_encoding::BASE64URL_NOPAD;
+use data_encoding::{BASE64URL_NOPAD, HEXLOWER};
 use eirene_core::OperationId;
 use eirene_core::file_work::OperationState;
 use jiff::Timestamp;
@@ -89,8 +89,12 @@ pub(crate) enum Wanted<'a> {
     Whole,
     /// From this byte on if it still is this version, else all of it.
     From(u64, &'a str),
-    /// All of it, and only of this version.
-    WholeOf(&'a str),
+}
+
+/// What an entry says where its checksum was asked for.
+#[derive(Deserialize)]
+struct Summed {
+    sha256: String,
 }
 
 /// Work that outlives its request.
@@ -168,9 +172,23 @@ impl Api {
         let request = match wanted {
             Wanted::Whole => request,
             Wanted::From(byte, tag) => request.header("range", format!("bytes={byte}-")).header("if-range", tag),
-            Wanted::WholeOf(tag) => request.header("if-match", tag),
         };
         self.send(request).await
+    }
+
+    /// SHA-256 of a file, as the portal reckons it where it lies; signs of life come while it does.
+    pub(crate) async fn sum(&self, of: &Spot) -> anyhow::Result<[u8; 32]> {
+        let (key, path) = of.asked();
+        let request = self.request(Method::GET, &format!("spaces/{}/files/entry", of.space))?;
+        let response = self.send(request.query_pair(key, &path)?.query_pair("checksum", "sha256")?).await?;
+        let text = response.text().await.map_err(|error| self.unreachable(error))?;
+        if text.trim().is_empty() {
+            // It ended with its signs of life.
+            return Err(self.cut_short().into());
+        }
+        let summed = serde_json::from_str::<Summed>(&text).ok();
+        let sum = summed.and_then(|summed| HEXLOWER.decode(summed.sha256.as_bytes()).ok()?.try_into().ok());
+        sum.context("the portal's answer has no checksum")
     }
 
     /// Whether a file is still of this version; if not, the answer is a refusal.

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 
-use data_encoding::{BASE64, BASE64URL_NOPAD};
+use data_encoding::{BASE64, BASE64URL_NOPAD, HEXLOWER};
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
@@ -21,6 +21,8 @@ pub(crate) struct Space {
     pub(crate) cut: Option<usize>,
     /// How many contents were begun.
     pub(crate) sent: usize,
+    /// How many checksums were asked for.
+    pub(crate) summed: usize,
     /// Uploads take this many more requests with bytes.
     pub(crate) takes: Option<usize>,
     /// So many requests with bytes are taken without a word.
@@ -45,7 +47,7 @@ pub(crate) fn portal(space: &Shared) -> Portal {
 }
 
 pub(crate) fn etag(bytes: &[u8]) -> String {
-    format!("\"{}\"", data_encoding::HEXLOWER.encode(&Sha256::digest(bytes)[..16]))
+    format!("\"{}\"", HEXLOWER.encode(&Sha256::digest(bytes)[..16]))
 }
 
 fn shown(path: &[u8]) -> Value {
@@ -130,7 +132,13 @@ impl Space {
         let path = asked(target);
         match (method, target.split('?').next().unwrap()) {
             ("GET", "spaces/home/files/entry") => match self.entry(&path) {
-                Some(entry) => reply.json(200, &entry),
+                Some(mut entry) => {
+                    if target.contains("checksum=sha256") {
+                        self.summed += 1;
+                        entry["sha256"] = json!(HEXLOWER.encode(&Sha256::digest(&self.files[&path])));
+                    }
+                    reply.json(200, &entry);
+                }
                 None => reply.problem(404, "no_such_path"),
             },
             ("GET", "spaces/home/files") => self.list(target, &path, reply),
