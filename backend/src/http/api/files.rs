@@ -38,6 +38,8 @@ const DEFAULT_LIMIT: u32 = 200;
 const MAX_LIMIT: u32 = 1000;
 /// Longest filter, bytes.
 const MAX_FILTER: usize = 255;
+/// Largest size that is searched by, in bytes: an exbibyte, above what a file can have on any file system that is served.
+const MOST_BYTES: u64 = 1 << 60;
 
 /// By what a directory is sorted.
 #[derive(Debug, Clone, Copy, Default, Deserialize, ToSchema)]
@@ -459,11 +461,11 @@ pub(crate) struct NewSearch {
     kind: Option<Sought>,
     /// At least so large.
     #[serde(default, deserialize_with = "body::some_whole")]
-    #[schema(nullable = false)]
+    #[schema(nullable = false, maximum = 1_152_921_504_606_846_976_u64)]
     min_bytes: Option<u64>,
     /// At most so large.
     #[serde(default, deserialize_with = "body::some_whole")]
-    #[schema(nullable = false)]
+    #[schema(nullable = false, maximum = 1_152_921_504_606_846_976_u64)]
     max_bytes: Option<u64>,
     /// Changed since.
     #[schema(value_type = Option<String>, format = DateTime)]
@@ -501,6 +503,11 @@ pub(crate) async fn search(
     let limit = new.limit.unwrap_or(MAX_LIMIT);
     if !(1..=MAX_LIMIT).contains(&limit) {
         return Err(wrong("limit", say_with("wrong.between", &[("least", "1"), ("most", &MAX_LIMIT.to_string())])));
+    }
+    for (field, bytes) in [("min_bytes", new.min_bytes), ("max_bytes", new.max_bytes)] {
+        if bytes.is_some_and(|bytes| bytes > MOST_BYTES) {
+            return Err(wrong(field, say_with("wrong.between", &[("least", "0"), ("most", &MOST_BYTES.to_string())])));
+        }
     }
     if new.name.is_empty() || new.name.len() > MAX_FILTER || new.name.contains('\0') {
         return Err(wrong("name", say_with("wrong.too_long", &[("n", &MAX_FILTER.to_string())])));

@@ -512,6 +512,12 @@ async fn what_is_searched_and_measured_is_kept_with_its_operation() {
     for name in ["one.txt", "d/two.txt", "d/e/three.txt", "d/four.bin"] {
         std::fs::write(home.join(name), "x").unwrap();
     }
+    for (field, size) in
+        [("min_bytes", json!((1_u64 << 60) + 1)), ("max_bytes", json!(u64::MAX)), ("min_bytes", json!(-1))]
+    {
+        let answer = server.send_json(&ada, "POST", "/files/search", &json!({"name": "x", field: size})).await;
+        assert_eq!(answer.status, StatusCode::UNPROCESSABLE_ENTITY, "{field} {size}: {}", answer.body);
+    }
     let search = server.send_json(&ada, "POST", "/files/search", &json!({"path": "d", "name": "*.txt"})).await;
     let search = server.over(&ada, &search).await;
     assert_eq!((&search["state"], &search["progress"]["found"]), (&"done".into(), &2.into()), "{search}");
