@@ -113,12 +113,14 @@ impl Poller {
                     jobs: Arc::new(jobs),
                     nodes: Arc::clone(&before.nodes),
                     partitions: Arc::clone(&before.partitions),
-                };
+                    forecasts: Arc::default(),
+                }
+                .looking_ahead(asked_at);
                 // Whoever waits for a job does not wait for the nodes.
                 self.cluster.publish(next.clone());
                 let trouble = self.look_at_cluster(&mut next).await;
                 if trouble.is_none() {
-                    self.cluster.publish(next);
+                    self.cluster.publish(next.looking_ahead(asked_at));
                 }
                 trouble
             }

@@ -6,6 +6,7 @@
 mod account;
 mod admin;
 mod assets;
+mod cluster;
 mod dashboard;
 mod files;
 #[cfg(test)]
@@ -196,6 +197,9 @@ listed_routes! {
     POST "/spaces/{space}/sizes" => sizes::start;
     POST "/spaces/{space}/sizes/stop" => sizes::stop;
     GET "/fragments/spaces/{space}/sizes" => sizes::fragment;
+
+    GET "/cluster" => cluster::page;
+    GET "/fragments/cluster" => cluster::fragment;
 
     GET "/account" => account::page;
     POST "/account/tokens" => account::make_token;

@@ -117,6 +117,8 @@ const TABLE: &[(&str, &str, [u16; 4])] = &[
     ("POST", "/spaces/{space}/sizes", [401, 404, 303, 404]),
     ("POST", "/spaces/{space}/sizes/stop", [401, 404, 303, 404]),
     ("GET", "/fragments/spaces/{space}/sizes", [303, 404, 200, 404]),
+    ("GET", "/cluster", [303, 200, 200, 200]),
+    ("GET", "/fragments/cluster", [303, 200, 200, 200]),
     // Pages of ada's token.
     ("GET", "/account/tokens/{id}/delete", [303, 404, 200, 404]),
     ("POST", "/account/tokens/{id}/delete", [401, 404, 303, 404]),

@@ -1,22 +1,28 @@
 //! The cluster, the first page and the start forms.
 
+use std::sync::Arc;
+
 use eirene_core::account::Role;
 use eirene_core::id::ImageId;
 use eirene_core::image::Image;
 use eirene_core::scheduler::{Node, NodeGpus, Partition};
 use eirene_core::session::SessionState;
 use eirene_words::{say, say_with, words};
+use jiff::SignedDuration;
 
 use super::{HOSTILE, Result, Samples};
 use crate::error::FieldError;
 use crate::http::portal::views::FormError;
 use crate::http::portal::views::cluster::{FreeFragment, FreeView};
+use crate::http::portal::views::cluster_page::{ClusterFragment, ClusterPage, ClusterPart};
 use crate::http::portal::views::layout::{Notice, Place, Tone};
 use crate::http::portal::views::run::{RunInput, StartRunPage};
 use crate::http::portal::views::space::SpacesNotice;
 use crate::http::portal::views::start::{
     DashboardPage, Ground, HomeNotice, SeenSpace, Sees, StartInput, StartPage, Verdict, VerdictFragment,
 };
+use crate::services::cluster::forecast::FreeFrom;
+use crate::services::cluster::{ClusterView, GpuSupply};
 use crate::services::spaces::HomeTrouble;
 
 impl Samples {
@@ -65,6 +71,39 @@ impl Samples {
         ])
     }
 
+    /// The nodes of the other pages, or so many that they are not named; with GPUs that come free soon, later, or not.
+    fn cluster(&self, many: bool) -> Result<ClusterView> {
+        let few = Self::nodes()?;
+        let mut nodes = few.clone();
+        for number in 0..if many { 500_u32 } else { 0 } {
+            let mut node = few.get((number % 4) as usize).cloned().unwrap_or_else(|| few[0].clone());
+            node.name = format!("gpu-{number:03}").parse()?;
+            for gpus in &mut node.gpus {
+                gpus.allocated = number % (gpus.total + 1);
+            }
+            nodes.push(node);
+        }
+        let from = |hours, free| FreeFrom { at: self.now + SignedDuration::from_hours(hours), free };
+        let supply = |gpu_type: &str, total, free, forecast, waiting| GpuSupply {
+            gpu_type: gpu_type.to_owned(),
+            total,
+            free,
+            forecast,
+            waiting,
+        };
+        Ok(ClusterView {
+            at: Some(self.now),
+            reachable: !many,
+            partitions: Arc::new(Self::partitions()?),
+            gpu_types: vec![
+                supply("a100", 8, 1, vec![from(2, 3), from(5, 4), from(23, 8)], 12),
+                supply("h100", 16, 0, vec![from(7, 2), from(100, 16)], 1),
+                supply("mi300", 4, 4, vec![], 0),
+            ],
+            nodes: Arc::new(nodes),
+        })
+    }
+
     pub(super) fn starting(&mut self) -> Result<()> {
         let words = words();
         let (nodes, partitions) = (Self::nodes()?, Self::partitions()?);
@@ -100,6 +139,21 @@ impl Samples {
                     presets,
                 },
             )?;
+        }
+
+        for (name, many) in [("cluster", false), ("cluster-large", true)] {
+            let cluster = self.cluster(many)?;
+            let part = ClusterPart::new(words, &cluster, &[], self.now);
+            self.add(
+                name,
+                &ClusterPage {
+                    layout: self.layout(Place::Cluster, &words.get("cluster_page.title"), Role::Researcher)?,
+                    cluster: part.clone(),
+                },
+            )?;
+            if !many {
+                self.add("fragment-cluster", &ClusterFragment { cluster: part })?;
+            }
         }
 
         let input = ground.with_defaults(StartInput::from_resources(&self.queued()?.resources));

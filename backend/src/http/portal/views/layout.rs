@@ -84,6 +84,8 @@ pub(crate) enum Place {
     Runs,
     /// My spaces.
     Spaces,
+    /// The cluster.
+    Cluster,
     /// The start form.
     Start,
     /// My account.
@@ -104,10 +106,11 @@ pub(crate) enum Place {
     Elsewhere,
 }
 
-const NAV: [(Place, &str, &str); 4] = [
+const NAV: [(Place, &str, &str); 5] = [
     (Place::Dashboard, "/", "nav.dashboard"),
     (Place::Runs, "/runs", "nav.runs"),
     (Place::Spaces, "/spaces", "nav.spaces"),
+    (Place::Cluster, "/cluster", "nav.cluster"),
     (Place::Start, "/sessions/new", "nav.start"),
 ];
 const ADMIN_NAV: [(Place, &str, &str); 6] = [

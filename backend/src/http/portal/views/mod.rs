@@ -7,6 +7,7 @@ pub(crate) mod activity;
 pub(crate) mod admin;
 mod chart;
 pub(crate) mod cluster;
+pub(crate) mod cluster_page;
 pub(crate) mod files;
 pub(crate) mod format;
 pub(crate) mod layout;

@@ -1,11 +1,16 @@
 //! The cluster as the one poller last saw it. Nothing here asks the scheduler.
 
+pub mod forecast;
+
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use eirene_core::scheduler::{Job, Node, Partition};
 use jiff::Timestamp;
 use serde::Serialize;
 use tokio::sync::watch;
+
+use forecast::{Forecast, FreeFrom, forecasts};
 
 /// What the poller saw at one look.
 #[derive(Debug, Clone, Default)]
@@ -24,9 +29,16 @@ pub struct Snapshot {
     pub nodes: Arc<Vec<Node>>,
     /// Partitions.
     pub partitions: Arc<Vec<Partition>>,
+    /// When GPUs come free, by type.
+    pub forecasts: Arc<BTreeMap<String, Forecast>>,
 }
 
 impl Snapshot {
+    /// The same, looking ahead from `now`.
+    pub(crate) fn looking_ahead(self, now: Timestamp) -> Self {
+        Self { forecasts: Arc::new(forecasts(&self.jobs, &self.nodes, now)), ..self }
+    }
+
     /// Whether the cluster has been seen at all.
     pub fn is_known(&self) -> bool {
         self.asked_at.is_some()
@@ -47,6 +59,10 @@ pub struct GpuSupply {
     pub total: u32,
     /// How many are free on nodes that take jobs.
     pub free: u32,
+    /// When more come free within a week, at the latest: by the ends of the jobs that have them. Jobs that wait may take them first.
+    pub forecast: Vec<FreeFrom>,
+    /// How many of them jobs that wait ask for.
+    pub waiting: u32,
 }
 
 /// The cluster as it is shown.
@@ -99,20 +115,19 @@ impl Cluster {
             at: snapshot.asked_at,
             reachable: snapshot.reachable,
             partitions: Arc::clone(&snapshot.partitions),
-            gpu_types: supply(&snapshot.nodes),
+            gpu_types: supply(&snapshot.nodes, &snapshot.forecasts),
             nodes: Arc::clone(&snapshot.nodes),
         }
     }
 }
 
-fn supply(nodes: &[Node]) -> Vec<GpuSupply> {
-    let mut by_type = std::collections::BTreeMap::<&str, GpuSupply>::new();
+fn supply(nodes: &[Node], forecasts: &BTreeMap<String, Forecast>) -> Vec<GpuSupply> {
+    let mut by_type = BTreeMap::<&str, GpuSupply>::new();
     for node in nodes {
         for gpus in &node.gpus {
-            let entry = by_type.entry(&gpus.gpu_type).or_insert_with(|| GpuSupply {
-                gpu_type: gpus.gpu_type.clone(),
-                total: 0,
-                free: 0,
+            let entry = by_type.entry(&gpus.gpu_type).or_insert_with(|| {
+                let Forecast { steps, waiting } = forecasts.get(&gpus.gpu_type).cloned().unwrap_or_default();
+                GpuSupply { gpu_type: gpus.gpu_type.clone(), total: 0, free: 0, forecast: steps, waiting }
             });
             entry.total = entry.total.saturating_add(gpus.total);
             if node.available {
@@ -150,7 +165,13 @@ mod tests {
         assert_eq!(cluster.view().at, None);
         let nodes = vec![node("a", true, "a100", 2, 1), node("b", false, "a100", 2, 0), node("c", true, "h100", 4, 5)];
         cluster.publish(Snapshot { nodes: Arc::new(nodes), ..Snapshot::default() });
-        let supply = |gpu_type: &str, total, free| GpuSupply { gpu_type: gpu_type.into(), total, free };
+        let supply = |gpu_type: &str, total, free| GpuSupply {
+            gpu_type: gpu_type.into(),
+            total,
+            free,
+            forecast: vec![],
+            waiting: 0,
+        };
         assert_eq!(cluster.view().gpu_types, vec![supply("a100", 4, 1), supply("h100", 4, 0)]);
     }
 }
