@@ -21,6 +21,29 @@ async fn becomes(admin: &Cli, space: &str, state: &str) -> anyhow::Result<Value>
     .await
 }
 
+/// What a group's space has is on the node's own disk before a session begins, and what it makes is the group's when it has ended.
+async fn staged_from_it_and_back(ada: &Person, name: &str) -> anyhow::Result<()> {
+    let scratch = json!({
+        "kind": "node",
+        "stage_in": [{"from": format!("{name}:shared"), "to": "shared"}],
+        "stage_out": [{"from": "made", "to": format!("{name}:made")}, {"from": "made", "to": "scratch:made"}],
+    });
+    let session = ada.running(&json!({"scratch": scratch})).await?;
+    let cell = "import os\nos.makedirs('/local/made')\n\
+                with open('/local/made/twice', 'w') as file: file.write(2 * open('/local/shared').read())";
+    Kernel::start(ada, &session).await?.run(cell).await?;
+    let ended = ada.stop(session["id"].as_str().context("id")?).await?;
+    assert_eq!((&ended["state"], &ended["scratch_state"]["state"]), (&json!("ended"), &json!("done")), "{ended}");
+    let twice = "hers and ourshers and ours";
+    assert_eq!(exec("c2", "grace", &["cat", &format!("/shared/project/{name}/made/twice")]).await?, twice);
+    let group = exec("c2", "root", &["stat", "-c", "%U %G", &format!("/shared/project/{name}/made/twice")]).await?;
+    assert_eq!(group, "ada research\n");
+    assert_eq!(exec("c1", "ada", &["cat", "/shared/scratch/scratch-ada/made/twice"]).await?, twice);
+    exec("c1", "ada", &["rm", "-r", "/shared/scratch/scratch-ada/made", &format!("/shared/project/{name}/made")])
+        .await?;
+    Ok(())
+}
+
 #[tokio::test]
 async fn a_group_s_space_and_one_s_own_are_seen_by_sessions_and_by_nobody_else() -> anyhow::Result<()> {
     let (admin, name) = (Cli::sign_in("admin", &["--admin"]).await?, fresh());
@@ -74,6 +97,8 @@ async fn a_group_s_space_and_one_s_own_are_seen_by_sessions_and_by_nobody_else()
     ] {
         assert_eq!(grace.run(words, "").await?.code, 1, "{words:?}");
     }
+
+    staged_from_it_and_back(&ada, &name).await?;
 
     // Taken away nobody reaches it, and it comes back as it was.
     let unasked = admin.run(&["admin", "space", "retire", &name], "").await?;
