@@ -80,6 +80,13 @@ word_enum! {
     }
 }
 
+impl OperationKind {
+    /// Whether it only looks, and keeps what it finds.
+    pub fn finds(self) -> bool {
+        matches!(self, Self::Search | Self::Scan)
+    }
+}
+
 word_enum! {
     /// Where an operation is on its way.
     OperationState {

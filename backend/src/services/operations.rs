@@ -236,7 +236,7 @@ impl Operations {
     pub async fn cancel(&self, actor: &Actor, id: OperationId) -> Result<Operation, AppError> {
         let operation = self.get(actor, id).await?;
         // What only reads may be ended by whoever began it.
-        if !matches!(operation.kind, OperationKind::Search | OperationKind::Scan) {
+        if !operation.kind.finds() {
             actor.require(Scope::FilesWrite)?;
         }
         if let Some(live) = self.inner.live().get(&id) {
@@ -265,7 +265,10 @@ impl Operations {
                 let text = say("problem.operation_not_over");
                 Err(AppError::Conflict { code: "operation_not_over", text })
             }
-            None => Err(FilesTrouble::results_gone().into()),
+            None if operation.state == OperationState::Done && operation.kind.finds() => {
+                Err(FilesTrouble::results_gone().into())
+            }
+            None => Err(AppError::Conflict { code: "nothing_found", text: say("problem.nothing_found") }),
         }
     }
 }
@@ -396,7 +399,7 @@ impl Handle {
                 if !said.is_null() {
                     summary = said;
                 }
-                if matches!(self.operation.kind, OperationKind::Search | OperationKind::Scan) {
+                if self.operation.kind.finds() {
                     self.inner.keep(id, results);
                 }
                 (OperationState::Done, None)

@@ -94,6 +94,8 @@ async fn an_operation_is_its_owners_and_ends_as_asked_or_with_the_portal() {
     assert_eq!(server.portal(Ask::new("DELETE", &place).bearer(&reads)).await.status, StatusCode::FORBIDDEN);
     assert_eq!(server.portal(Ask::new("DELETE", &place).bearer(&ada)).await.status, StatusCode::ACCEPTED);
     assert_eq!(server.over(&ada, &accepted).await["state"], "cancelled");
+    let none = server.portal(Ask::get(&format!("{place}/results")).bearer(&ada)).await;
+    assert_eq!((none.status, &none.json()["code"]), (StatusCode::CONFLICT, &"nothing_found".into()));
     assert_eq!(server.portal(Ask::new("DELETE", &place).bearer(&ada)).await.status, StatusCode::ACCEPTED, "again");
 
     let left = server.send_json(&ada, "POST", "/files/copy", &copy).await;
