@@ -285,7 +285,7 @@ pub(crate) async fn entry(
         }
         Ok(DetailsView::new(looked, None).with_sum(sum))
     };
-    super::slowly::answer(Box::pin(summed), grant, app.shutdown.clone()).await
+    super::slowly::answer(Box::pin(summed), grant.revoked.clone(), app.shutdown.clone()).await
 }
 
 /// The bytes of a file, or with `Range` a part of them. Always to be saved: never a document of this origin.

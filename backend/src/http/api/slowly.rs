@@ -2,7 +2,6 @@
 //! nothing on the way takes the connection for dead.
 
 use std::pin::Pin;
-use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Json;
@@ -18,7 +17,6 @@ use tokio_util::sync::CancellationToken;
 use crate::error::AppError;
 use crate::http::content;
 use crate::http::problem::HttpResult;
-use crate::services::access::Grant;
 use crate::services::files::outflow::BrokenOff;
 
 /// How long nothing is said.
@@ -27,10 +25,11 @@ const QUIET: Duration = Duration::from_secs(5);
 /// What is waited for.
 pub(super) type Slow<T> = Pin<Box<dyn Future<Output = Result<T, AppError>> + Send>>;
 
-/// Answers with what `slow` comes to. What fails soon has a status; what fails later breaks off, and so does what nobody may hear any more.
+/// Answers with what `slow` comes to. What fails soon has a status; what fails later breaks off, and so does what nobody may hear any more,
+/// which `revoked` says.
 pub(super) async fn answer<T: Serialize + Send + 'static>(
     mut slow: Slow<T>,
-    grant: Arc<Grant>,
+    revoked: CancellationToken,
     shutdown: CancellationToken,
 ) -> HttpResult<Response> {
     if let Ok(soon) = timeout(QUIET, &mut slow).await {
@@ -38,15 +37,15 @@ pub(super) async fn answer<T: Serialize + Send + 'static>(
         content::private(&mut response);
         return Ok(response);
     }
-    let stream = stream::unfold(Some((slow, grant, shutdown)), |state| async move {
-        let (mut slow, grant, shutdown) = state?;
+    let stream = stream::unfold(Some((slow, revoked, shutdown)), |state| async move {
+        let (mut slow, revoked, shutdown) = state?;
         let heard = tokio::select! {
-            () = grant.revoked.cancelled() => return Some((Err(BrokenOff), None)),
+            () = revoked.cancelled() => return Some((Err(BrokenOff), None)),
             () = shutdown.cancelled() => return Some((Err(BrokenOff), None)),
             heard = timeout(QUIET, &mut slow) => heard,
         };
         match heard {
-            Err(_) => Some((Ok(Bytes::from_static(b" ")), Some((slow, grant, shutdown)))),
+            Err(_) => Some((Ok(Bytes::from_static(b" ")), Some((slow, revoked, shutdown)))),
             Ok(Ok(value)) => {
                 let json = serde_json::to_vec(&value).map(Bytes::from).map_err(|_| BrokenOff);
                 Some((json, None))
@@ -58,4 +57,55 @@ pub(super) async fn answer<T: Serialize + Send + 'static>(
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
     content::private(&mut response);
     Ok(response)
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::body::to_bytes;
+    use http::StatusCode;
+    use tokio::time::{Instant, sleep};
+
+    use super::*;
+
+    /// The answer to what takes so long.
+    async fn after(took: Duration, result: Result<u32, AppError>, revoked: &CancellationToken) -> HttpResult<Response> {
+        let slow: Slow<u32> = Box::pin(async move {
+            sleep(took).await;
+            result
+        });
+        answer(slow, revoked.clone(), CancellationToken::new()).await
+    }
+
+    async fn body(response: Response) -> Result<String, axum::Error> {
+        to_bytes(response.into_body(), 1000).await.map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_comes_soon_has_its_status() {
+        let token = CancellationToken::new();
+        let good = after(QUIET / 2, Ok(7), &token).await.unwrap();
+        assert_eq!((good.status(), body(good).await.unwrap().as_str()), (StatusCode::OK, "7"));
+        let bad = after(QUIET / 2, Err(AppError::NotFound), &token).await.unwrap_err().into_response();
+        assert_eq!(bad.status(), StatusCode::NOT_FOUND);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_takes_long_is_kept_alive_by_white_space_and_is_json_all_the_same() {
+        let began = Instant::now();
+        let response = after(QUIET * 4 - QUIET / 2, Ok(7), &CancellationToken::new()).await.unwrap();
+        assert_eq!(began.elapsed(), QUIET, "the answer has begun long before its end is known");
+        assert_eq!(response.headers()[header::CONTENT_TYPE], "application/json");
+        let text = body(response).await.unwrap();
+        assert_eq!((text.as_str(), serde_json::from_str(&text).ok()), ("  7", Some(7)));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_fails_late_or_may_not_be_heard_any_more_breaks_off() {
+        let token = CancellationToken::new();
+        let failed = after(QUIET * 3, Err(AppError::NotFound), &token).await.unwrap();
+        assert!(body(failed).await.is_err(), "never taken for an answer");
+        let heard = after(QUIET * 3, Ok(7), &token).await.unwrap();
+        token.cancel();
+        assert!(body(heard).await.is_err());
+    }
 }
