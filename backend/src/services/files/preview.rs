@@ -7,9 +7,9 @@ use eirene_files_protocol::{
 };
 
 use super::path::AskedPath;
-use super::trouble::FilesTrouble;
+use super::trouble::{FilesTrouble, Kind};
 use super::{Files, Need, answered, wrong_answer};
-use crate::error::AppError;
+use crate::error::{AppError, FieldError};
 use crate::places::Place;
 use crate::services::actor::Actor;
 
@@ -114,7 +114,7 @@ impl Files {
         let path = path.parse_inside()?;
         let _place = self.place_to_look(actor.user.id)?;
         let verb = Preview { space: within.number(), path: path.clone(), page };
-        let done = within.ask(Verb::Preview(verb)).await?;
+        let done = within.ask(Verb::Preview(verb)).await.map_err(no_such_page)?;
         let Previewed { version, shown } = answered!(done.answer, Answer::Previewed(previewed) => previewed)?;
         let mut pieces = Vec::new();
         for part in done.parts {
@@ -122,6 +122,16 @@ impl Files {
         }
         let sight = sight(shown, pieces).ok_or_else(wrong_answer)?;
         Ok(Glance { path, version, sight })
+    }
+}
+
+/// A page is no range of bytes: one that there is not is a wrong number.
+fn no_such_page(error: AppError) -> AppError {
+    match error {
+        AppError::Files(trouble) if trouble.kind == Kind::OutOfRange => {
+            AppError::Invalid(vec![FieldError::new("page", trouble.text)])
+        }
+        other => other,
     }
 }
 
