@@ -118,6 +118,41 @@ async fn what_takes_the_room_is_measured_listed_and_measured_anew() {
 }
 
 #[tokio::test]
+async fn a_minute_s_worth_is_asked_for_at_once_and_more_is_refreshed_from_its_oldest_piece_on() {
+    let server = Server::start().await;
+    let asked = Arc::default();
+    let answers: Answers = Arc::new(|number, scan| {
+        let all = || vec![measured("a", 30), measured("b", 20), measured("c", 10), measured("", 60)];
+        Some(match (number, scan.path.as_bytes()) {
+            (0 | 1, _) => (all(), scanned(true, &[])),
+            // Too much for a minute now: one piece is done in it.
+            (2, _) => (vec![measured("b", 21)], scanned(false, &[])),
+            (_, b"") => (
+                vec![measured("", 0)],
+                scanned(true, &(0..u32::try_from(scan.known.len()).unwrap()).collect::<Vec<_>>()),
+            ),
+            (..) => (vec![measured("", 31)], scanned(true, &[])),
+        })
+    });
+    let (ada, _) = server.ada_at_home(measures(answers, &asked)).await;
+    for _ in 0..3 {
+        let scan = server.send_json(&ada, "POST", "/scan", &json!({})).await;
+        assert_eq!(server.over(&ada, &scan).await["state"], "done");
+        server.test.clock.advance_s(3600);
+    }
+    let places: Vec<String> = asked
+        .lock()
+        .unwrap()
+        .iter()
+        .map(|scan: &Scan| String::from_utf8_lossy(scan.path.as_bytes()).into_owned())
+        .collect();
+    assert_eq!(places, ["", "", "", "a", "c", ""], "b was done in the minute");
+    let sizes = server.sizes(&ada, "").await;
+    assert_eq!(listed(&sizes), [("a", 31), ("c", 31), ("b", 21)]);
+    assert_eq!(sizes["directory"]["bytes"], 83);
+}
+
+#[tokio::test]
 async fn what_somebody_had_measured_is_theirs_also_in_a_space_of_several() {
     let server = Server::start().await;
     let (ada, _) = server.ada_at_home(real()).await;

@@ -1,8 +1,8 @@
 //! What takes the room in a space: measured by the person's own process at the lowest priority, kept piece by piece, gone on with after any end.
 //!
-//! A person measures one space once at a time. What was measured before is measured anew from its oldest piece on, so that numbers are refreshed
-//! one by one and are there all the while. The process is asked for a minute's worth at a time: what it measured to its end is kept, and is
-//! left out of what it is asked next. What is kept is the person's alone, as their process saw it.
+//! A person measures one space once at a time. The process is asked for a minute's worth at a time: what it measured to its end is kept, and is
+//! left out of what it is asked next. What takes longer, and was measured before, is measured anew from its oldest piece on, so that numbers are
+//! refreshed one by one and are there all the while. What is kept is the person's alone, as their process saw it.
 
 mod round;
 mod store;

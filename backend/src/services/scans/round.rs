@@ -56,6 +56,15 @@ struct Sum {
     skipped_in_all: u64,
 }
 
+/// How much of a directory is measured.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Slices {
+    /// As much as one slice has room for.
+    One,
+    /// All of it.
+    All,
+}
+
 impl Scanning {
     pub(super) async fn carry_out(self, handle: Handle) -> Result<Finished, AppError> {
         let path = self.scans.inner.path(self.line.key);
@@ -83,20 +92,11 @@ impl Scanning {
             book.add(vec![Record::Begun { at: now, path: self.path.clone() }]).await?;
         }
         let since = book.kept().round.as_ref().map_or(now, |round| round.begun);
-        let mut sum = Sum { complete: true, ..Sum::default() };
-        for piece in book.oldest(&self.path, since) {
-            match self.measure(handle, book, &piece, since).await {
-                Ok(part) => sum.add(part),
-                // It went while nobody looked, is no directory any more, or is another's. What is there now is met from above.
-                Err(AppError::Files(trouble))
-                    if matches!(trouble.kind, Kind::NotThere | Kind::MayNot) || trouble.code == NO_DIRECTORY =>
-                {
-                    book.add(vec![Record::Gone(piece)]).await?;
-                }
-                Err(error) => return Err(error),
-            }
+        // Most trees are gone through in one slice, and in the order in which the disk has them.
+        let mut sum = self.measure(handle, book, &self.path, since, Slices::One).await?;
+        if !sum.complete {
+            sum = self.refresh(handle, book, since).await?;
         }
-        sum.add(self.measure(handle, book, &self.path, since).await?);
         let end = if sum.complete {
             let at = self.scans.inner.clock.now();
             Record::Done { at, approximate: sum.approximate, skipped: sum.skipped_in_all }
@@ -108,13 +108,33 @@ impl Scanning {
         Ok(book.finished(&self.path, since, &sum))
     }
 
-    /// Measures a directory, a slice at a time.
+    /// Measures what takes longer than a slice: what is known of it one by one, so that numbers are refreshed in their turn, then the rest.
+    async fn refresh(&self, handle: &Handle, book: &Book, since: Timestamp) -> Result<Sum, AppError> {
+        let mut sum = Sum { complete: true, ..Sum::default() };
+        for piece in book.oldest(&self.path, since) {
+            match self.measure(handle, book, &piece, since, Slices::All).await {
+                Ok(part) => sum.add(part),
+                // It went while nobody looked, is no directory any more, or is another's. What is there now is met from above.
+                Err(AppError::Files(trouble))
+                    if matches!(trouble.kind, Kind::NotThere | Kind::MayNot) || trouble.code == NO_DIRECTORY =>
+                {
+                    book.add(vec![Record::Gone(piece)]).await?;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        sum.add(self.measure(handle, book, &self.path, since, Slices::All).await?);
+        Ok(sum)
+    }
+
+    /// Measures a directory, a slice at a time: to its end, or as far as one slice goes.
     async fn measure(
         &self,
         handle: &Handle,
         book: &Book,
         top: &RelativePath,
         since: Timestamp,
+        slices: Slices,
     ) -> Result<Sum, AppError> {
         let (mut slice, mut silent) = (SLICE, 0);
         let mut sum = Sum::default();
@@ -162,6 +182,7 @@ impl Scanning {
             let is_further = book.kept().tree.fresh(top, since) > fresh;
             match (scanned.complete, is_further) {
                 (true, _) => return Ok(Sum { complete: true, ..sum }),
+                (false, _) if slices == Slices::One => return Ok(sum),
                 (false, true) => {}
                 (false, false) if slice >= LONGEST_SLICE => return Ok(sum),
                 (false, false) => slice = LONGEST_SLICE.min(slice * 2),
