@@ -7,7 +7,7 @@ use eirene_core::OperationId;
 use eirene_core::file_work::Operation;
 use eirene_words::say;
 use http::{HeaderValue, StatusCode, header};
-use serde_json::Value;
+use serde_json::value::RawValue;
 
 use super::{List, Part, cursor, limit, wrong};
 use crate::app::App;
@@ -81,7 +81,7 @@ pub(crate) async fn results(
     caller: Caller,
     Id(id): Id<OperationId>,
     body::Query(part): body::Query<Part>,
-) -> HttpResult<Json<List<Value>>> {
+) -> HttpResult<Json<List<Box<RawValue>>>> {
     let from: usize = match cursor(part.cursor)? {
         Some(text) => text.parse().map_err(|_| wrong("cursor", say("wrong.cursor")))?,
         None => 0,

@@ -2,7 +2,9 @@
 //! known here and told on the way, what came of it is in the row. What was under way when the portal ended is not gone on with: nobody knows
 //! what else was done to the files meanwhile.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+mod findings;
+
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -12,11 +14,13 @@ use eirene_database::Db;
 use eirene_files_protocol::{Code, PartId, PartSpot, Progress, Verb};
 use eirene_words::say;
 use jiff::SignedDuration;
+use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
+use self::findings::Findings;
 use super::Page;
 use super::actor::{Actor, Via};
 use super::events::{EventKind, Events};
@@ -33,8 +37,6 @@ const MOST_RUNNING: usize = 2;
 const MOST_SCANNING: usize = 1;
 /// How often it is told how far one is.
 const TELL_EVERY: Duration = Duration::from_secs(1);
-/// How many findings of all operations together are kept; the oldest operation's go first.
-const MOST_RESULTS: usize = 100_000;
 
 /// Most operations that are looked at in one run that removes what is left over.
 const MOST_CLEARED: u32 = 100;
@@ -67,8 +69,8 @@ struct Inner {
     live: Mutex<HashMap<OperationId, Live>>,
     /// By person, those of scans apart.
     turns: Mutex<HashMap<(UserId, bool), Arc<Semaphore>>>,
-    /// What searches and scans found: not in the database, because it is as large as directories are.
-    results: Mutex<BTreeMap<OperationId, Arc<Vec<Value>>>>,
+    /// What searches and scans found.
+    results: Mutex<Findings>,
     /// What was interrupted at the last look for it.
     interrupted: Mutex<HashSet<OperationId>>,
 }
@@ -252,9 +254,9 @@ impl Operations {
         id: OperationId,
         from: usize,
         limit: usize,
-    ) -> Result<Page<Value>, AppError> {
+    ) -> Result<Page<Box<RawValue>>, AppError> {
         let operation = self.get(actor, id).await?;
-        let kept = self.inner.results().get(&id).map(Arc::clone);
+        let kept = self.inner.results().get(id);
         match kept {
             Some(all) => {
                 let end = from.saturating_add(limit).min(all.len());
@@ -278,7 +280,7 @@ impl Inner {
         self.live.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn results(&self) -> MutexGuard<'_, BTreeMap<OperationId, Arc<Vec<Value>>>> {
+    fn results(&self) -> MutexGuard<'_, Findings> {
         self.results.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -317,16 +319,6 @@ impl Inner {
                 Operation { state: live.state, progress, ..row }
             }
             _ => row,
-        }
-    }
-
-    fn keep(&self, id: OperationId, found: Vec<Value>) {
-        let mut results = self.results();
-        results.insert(id, Arc::new(found));
-        let mut kept: usize = results.values().map(|found| found.len() + 1).sum();
-        while kept > MOST_RESULTS {
-            let Some((_, oldest)) = results.pop_first() else { break };
-            kept -= oldest.len() + 1;
         }
     }
 }
@@ -400,7 +392,7 @@ impl Handle {
                     summary = said;
                 }
                 if self.operation.kind.finds() {
-                    self.inner.keep(id, results);
+                    self.inner.results().keep(id, &results);
                 }
                 (OperationState::Done, None)
             }
