@@ -12,6 +12,7 @@ pub mod files;
 pub mod http;
 pub mod launcher_client;
 pub mod launcher_groups;
+mod monitoring;
 pub mod places;
 pub mod probe;
 pub mod reconcilers;

@@ -18,6 +18,7 @@ use super::problem::{HttpError, HttpResult};
 use crate::app::App;
 use crate::error::AppError;
 use crate::launcher_client::LauncherClient;
+use crate::monitoring::metrics::describe;
 
 /// The database has this long to answer.
 const DATABASE_WAIT: Duration = Duration::from_secs(3);
@@ -40,6 +41,7 @@ fn recorder() -> &'static PrometheusHandle {
         if metrics::set_global_recorder(recorder).is_err() {
             tracing::warn!("Somebody else counts the metrics; /metrics stays empty");
         }
+        describe();
         handle
     })
 }

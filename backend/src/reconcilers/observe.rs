@@ -5,6 +5,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Mutex, PoisonError};
+use std::time::Instant;
 
 use anyhow::Context as _;
 use async_trait::async_trait;
@@ -17,6 +18,7 @@ use super::job_files::JobFiles;
 use super::lookup::is_ours;
 use super::{SCHEDULER_WAIT, see};
 use crate::app::App;
+use crate::monitoring::metrics::database_answered;
 use crate::services::cluster::Snapshot;
 
 /// A job that neither list knows is given up after it was missing for this long.
@@ -59,6 +61,9 @@ impl Reconciler for Observe {
         if !snapshot.is_known() && snapshot.trouble.is_none() {
             return Ok(());
         }
+        let asked = Instant::now();
+        self.app.db.ping().await?;
+        database_answered(asked.elapsed());
         let live = self.app.db.live_sessions().await?;
         count(&self.app, &live);
         if !snapshot.reachable {

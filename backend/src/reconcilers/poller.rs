@@ -3,6 +3,7 @@
 //! It looks sooner when somebody has just submitted or cancelled, slower when the scheduler answers slowly, and backs off with jitter
 //! while it does not answer. One lost answer is looked over; from the second on, sessions are shown as undetermined.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -11,6 +12,7 @@ use eirene_core::scheduler::{Scheduler, SchedulerError, SchedulerResult};
 
 use super::Status;
 use crate::app::App;
+use crate::monitoring::metrics::cluster_seen;
 use crate::services::cluster::{Cluster, Snapshot};
 use crate::services::nudge::Nudges;
 
@@ -40,6 +42,7 @@ pub struct Poller {
     base: Duration,
     failures: u32,
     cluster_seen: Option<Instant>,
+    gpu_types: BTreeSet<String>,
 }
 
 impl Poller {
@@ -55,6 +58,7 @@ impl Poller {
             base: Duration::from_secs(app.config.slurm.poll_interval_s),
             failures: 0,
             cluster_seen: None,
+            gpu_types: BTreeSet::new(),
         }
     }
 
@@ -141,6 +145,7 @@ impl Poller {
                 Some(trouble)
             }
         };
+        cluster_seen(&self.cluster, &mut self.gpu_types);
         metrics::histogram!("eirene_scheduler_poll_seconds").record(begun.elapsed().as_secs_f64());
         metrics::gauge!("eirene_scheduler_reachable").set(f64::from(u8::from(self.cluster.snapshot().reachable)));
         self.status.note("poll", self.clock.now(), begun.elapsed(), trouble);

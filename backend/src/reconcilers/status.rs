@@ -40,6 +40,8 @@ impl Status {
         let failures = if trouble.is_some() { before.map_or(1, |health| health.failures.saturating_add(1)) } else { 0 };
         let last_good = if trouble.is_some() { before.and_then(|health| health.last_good) } else { Some(at) };
         let took_ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
+        metrics::gauge!("eirene_reconciler_failures", "name" => name).set(failures);
+        metrics::histogram!("eirene_reconciler_run_seconds", "name" => name).record(took.as_secs_f64());
         by_name.insert(name, Health { last_run: at, last_good, trouble, took_ms, failures });
         failures
     }

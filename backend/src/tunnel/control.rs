@@ -28,6 +28,10 @@ const MESSAGES: (u32, u32) = (20, 200);
 const LOG_BYTES: (u32, u32) = (64 * 1024, 1024 * 1024);
 /// Exit statuses of an app that a signal ended, as shells show them: what sent the signal is said by how the job ends.
 const BY_SIGNAL: &[i32] = &[130, 137, 143];
+/// Why a conversation ends that neither side wished to end.
+pub(super) const BROKEN_OFF: &str = "the connection ended";
+const SILENT: &str = "the agent is silent";
+const DEAF: &str = "the agent does not listen";
 /// Why a conversation ends whose agent has to say it all again.
 const NOT_NOTED: &str = "what it said was not noted";
 
@@ -54,7 +58,7 @@ pub(super) async fn converse(
     let (mut reader, mut line) = (BufReader::new(reader), Vec::new());
     let offset = app.logs.position(session, hello.restart_count).await;
     if message::write(&mut writer, &FromPortal::SendLog { offset }).await.is_err() {
-        return "the connection ended";
+        return BROKEN_OFF;
     }
     let mut ear = Ear {
         app,
@@ -91,12 +95,17 @@ pub(super) async fn converse(
                 let Some(order) = order else { return "closed" };
                 let sent = tokio::time::timeout(patience, message::write(&mut writer, &order)).await;
                 if !matches!(sent, Ok(Ok(()))) {
-                    return "the agent does not listen";
+                    return DEAF;
                 }
             }
-            () = tokio::time::sleep_until(heard + patience) => return "the agent is silent",
+            () = tokio::time::sleep_until(heard + patience) => return SILENT,
         }
     }
+}
+
+/// Whether a conversation that ended so was lost, on the way or by an agent that hangs.
+pub(super) fn is_loss(why: &str) -> bool {
+    [BROKEN_OFF, SILENT, DEAF].contains(&why)
 }
 
 struct Ear<'a> {

@@ -179,10 +179,13 @@ async fn carry(app: App, agent: Agent, tracker: &TaskTracker) {
     let why = tokio::select! {
         () = app.shutdown.cancelled() => "the portal ends",
         () = closing.cancelled() => "closed",
-        () = opener.closed() => "the connection ended",
+        () = opener.closed() => control::BROKEN_OFF,
         why = control::converse(&app, &opener, &hello, receiver) => why,
     };
     drop(registration);
+    if control::is_loss(why) {
+        metrics::counter!("eirene_agent_connections_lost_total").increment(1);
+    }
     // Its job may be over, or about to be.
     app.tunnels.nudge_poll(session, &app.nudges);
     tracing::info!(session.id = %session, why, "The agent of session {session} is no longer connected");
