@@ -1,0 +1,203 @@
+//! The job's control groups: where they are and what they count.
+//!
+//! SLURM gives a job a group `job_ID` in version 2, and in version 1 one in each hierarchy that the site uses; what it does not use is not
+//! asked here. Formats and meanings: the kernel's Documentation/admin-guide/cgroup-v2.rst and cgroup-v1/.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+
+use eirene_monitoring::Confinement;
+
+use crate::files::{Kept, Room};
+use crate::parse::{self, Mount};
+
+/// Above this a limit of version 1 is none: it is then the largest number of whole pages.
+const NO_LIMIT: u64 = 1 << 60;
+/// Most groups below the job's whose kills are counted, and most devices.
+const MOST: usize = 256;
+
+/// What a job's groups say; what is none is not known.
+#[derive(Debug, Default)]
+pub(crate) struct Figures {
+    pub(crate) cpu_seconds: Option<f64>,
+    /// Nanoseconds by core.
+    pub(crate) cores: Vec<(u16, u64)>,
+    pub(crate) memory: Option<u64>,
+    pub(crate) peak: Option<u64>,
+    pub(crate) limit: Option<u64>,
+    pub(crate) reclaimable: Option<u64>,
+    pub(crate) oom_kills: Option<u64>,
+    /// Bytes read and written by device.
+    pub(crate) io: Vec<(String, u64, u64)>,
+    /// Microseconds: processor, memory, storage.
+    pub(crate) pressure: [Option<u64>; 3],
+}
+
+/// The files of a job's groups.
+#[derive(Debug)]
+pub(crate) struct Groups {
+    confinement: Confinement,
+    /// Paths as `/proc/PID/cgroup` says them.
+    paths: Vec<String>,
+    files: HashMap<&'static str, Kept>,
+    /// Version 1 counts kills where they were, not above.
+    memory_v1: Option<PathBuf>,
+    kills: HashMap<PathBuf, u64>,
+    io: HashMap<String, (u64, u64)>,
+}
+
+/// Files of version 2.
+const V2: [&str; 9] = [
+    "cpu.stat",
+    "memory.current",
+    "memory.peak",
+    "memory.max",
+    "memory.stat",
+    "memory.events",
+    "io.stat",
+    "cpu.pressure",
+    "memory.pressure",
+];
+/// Files of version 1 by controller.
+const V1: [(&str, &[&str]); 3] = [
+    ("cpuacct", &["cpuacct.usage", "cpuacct.usage_percpu"]),
+    ("memory", &["memory.usage_in_bytes", "memory.max_usage_in_bytes", "memory.limit_in_bytes", "memory.stat"]),
+    ("blkio", &["blkio.throttle.io_service_bytes_recursive"]),
+];
+
+impl Groups {
+    /// Finds the job's groups by where this process is.
+    pub(crate) fn find(root: &Path, own: &str, mounts: &[Mount], job: u32) -> Self {
+        let mut groups = Self {
+            confinement: Confinement::None,
+            paths: Vec::new(),
+            files: HashMap::new(),
+            memory_v1: None,
+            kills: HashMap::new(),
+            io: HashMap::new(),
+        };
+        let v2 = mounts.iter().find(|mount| mount.kind == "cgroup2");
+        if let Some((path, directory)) = v2.and_then(|mount| directory(root, own, mount, "", job)) {
+            groups.confinement = Confinement::CgroupV2;
+            groups.paths.push(path);
+            groups.keep(&directory, &V2);
+            groups.keep(&directory, &["io.pressure"]);
+        }
+        for (controller, files) in V1 {
+            let has =
+                |mount: &&Mount| mount.kind == "cgroup" && mount.options.split(',').any(|name| name == controller);
+            let found = mounts.iter().find(has).and_then(|mount| directory(root, own, mount, controller, job));
+            let Some((path, directory)) = found else { continue };
+            if groups.confinement == Confinement::None {
+                groups.confinement = Confinement::CgroupV1;
+            }
+            groups.paths.push(path);
+            groups.keep(&directory, files);
+            if controller == "memory" {
+                groups.memory_v1 = Some(directory);
+            }
+        }
+        groups
+    }
+
+    fn keep(&mut self, directory: &Path, files: &[&'static str]) {
+        for name in files {
+            // `memory.stat` is called so in both: the one that was there first is the job's.
+            self.files.entry(name).or_insert_with(|| Kept::new(directory.join(name)));
+        }
+    }
+
+    /// Which version confines the job.
+    pub(crate) fn confinement(&self) -> Confinement {
+        self.confinement
+    }
+
+    /// Paths of the job's groups.
+    pub(crate) fn paths(&self) -> &[String] {
+        &self.paths
+    }
+
+    /// What they say now.
+    pub(crate) fn look(&mut self, room: &mut Room) -> Figures {
+        if self.confinement == Confinement::None {
+            return Figures::default();
+        }
+        let micros = |text: &str| parse::keyed(text, "usage_usec").map(|micros| micros as f64 / 1e6);
+        let nanos = |text: &str| parse::single(text).map(|nanos| nanos as f64 / 1e9);
+        let limited = |text: &str| parse::single(text).filter(|limit| *limit < NO_LIMIT);
+        let reclaimable =
+            |text: &str| parse::keyed(text, "total_inactive_file").or_else(|| parse::keyed(text, "inactive_file"));
+        let mut ask = |name, read: &dyn Fn(&str) -> Option<u64>| {
+            self.files.get_mut(name).and_then(|file| read(&file.text(room)?))
+        };
+        let memory = ask("memory.current", &parse::single).or_else(|| ask("memory.usage_in_bytes", &parse::single));
+        let peak = ask("memory.peak", &parse::single).or_else(|| ask("memory.max_usage_in_bytes", &parse::single));
+        let limit = ask("memory.max", &limited).or_else(|| ask("memory.limit_in_bytes", &limited));
+        let reclaimable = ask("memory.stat", &reclaimable);
+        let oom_kills = ask("memory.events", &|text| parse::keyed(text, "oom_kill"));
+        let pressure = ["cpu.pressure", "memory.pressure", "io.pressure"].map(|name| ask(name, &parse::pressure));
+        let mut seconds = |name, read: &dyn Fn(&str) -> Option<f64>| {
+            self.files.get_mut(name).and_then(|file| read(&file.text(room)?))
+        };
+        let cpu_seconds = seconds("cpu.stat", &micros).or_else(|| seconds("cpuacct.usage", &nanos));
+        let by_core = self.files.get_mut("cpuacct.usage_percpu").and_then(|file| file.text(room));
+        let cores = by_core.map(|text| parse::usage_by_core(&text)).unwrap_or_default();
+        let oom_kills = oom_kills.or_else(|| self.kills_v1(room));
+        let io = self.devices(room);
+        Figures { cpu_seconds, cores, memory, peak, limit, reclaimable, oom_kills, io, pressure }
+    }
+
+    /// Kills in the job's groups of version 1. A step that has ended takes its group along, and keeps its count here.
+    fn kills_v1(&mut self, room: &mut Room) -> Option<u64> {
+        let mut queue = vec![self.memory_v1.clone()?];
+        let mut looked_at = 0;
+        while let Some(directory) = queue.pop().filter(|_| looked_at < MOST) {
+            looked_at += 1;
+            let count =
+                room.once(&directory.join("memory.oom_control")).and_then(|text| parse::keyed(&text, "oom_kill"));
+            let below = std::fs::read_dir(&directory).into_iter().flatten().filter_map(Result::ok);
+            queue.extend(
+                below.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir())).map(|entry| entry.path()),
+            );
+            if let Some(count) = count.filter(|_| self.kills.len() < MOST || self.kills.contains_key(&directory)) {
+                let kept = self.kills.entry(directory).or_default();
+                *kept = count.max(*kept);
+            }
+        }
+        (!self.kills.is_empty()).then(|| self.kills.values().fold(0, |sum: u64, count| sum.saturating_add(*count)))
+    }
+
+    /// Bytes by device; a device that is gone keeps its own.
+    fn devices(&mut self, room: &mut Room) -> Vec<(String, u64, u64)> {
+        let mut now = Vec::new();
+        if let Some(text) = self.files.get_mut("io.stat").and_then(|file| file.text(room)) {
+            now = parse::io_stat(&text);
+        } else if let Some(text) =
+            self.files.get_mut("blkio.throttle.io_service_bytes_recursive").and_then(|file| file.text(room))
+        {
+            now = parse::blkio(&text);
+        }
+        for (device, read, written) in now {
+            if self.io.len() < MOST || self.io.contains_key(&device) {
+                let kept = self.io.entry(device).or_default();
+                *kept = (kept.0.max(read), kept.1.max(written));
+            }
+        }
+        let mut all: Vec<_> =
+            self.io.iter().map(|(device, (read, written))| (device.clone(), *read, *written)).collect();
+        all.sort();
+        all
+    }
+}
+
+/// The job's group in one hierarchy: its path, and its directory where it can be seen.
+fn directory(root: &Path, own: &str, mount: &Mount, controller: &str, job: u32) -> Option<(String, PathBuf)> {
+    let path = parse::job_group(parse::cgroup(own, controller)?, job)?;
+    // Only a part of the hierarchy may be mounted; a group outside of it cannot be seen.
+    let below = path.strip_prefix(mount.root.trim_end_matches('/'))?.trim_start_matches('/');
+    if below.split('/').any(|part| part == "..") {
+        return None;
+    }
+    let directory = root.join(mount.point.trim_start_matches('/')).join(below);
+    directory.is_dir().then(|| (path.to_owned(), directory))
+}

@@ -1,0 +1,291 @@
+//! Trees of the kernel's files as they are found on nodes, in a temporary directory: cgroup v2, v1, neither, and broken ones. Contents
+//! follow Documentation/admin-guide/cgroup-v2.rst, cgroup-v1/{cpuacct,memory,blkio-controller}.rst and proc(5).
+
+use std::fs;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::Path;
+
+use eirene_monitoring::{Batch, Confinement};
+use eirene_monitoring_probe::{Job, Probe, Roots};
+use jiff::Timestamp;
+use proptest::prelude::*;
+use tempfile::TempDir;
+
+struct Tree(TempDir);
+
+impl Tree {
+    fn new(own: &str, mounts: &str) -> Self {
+        let tree = Self(tempfile::tempdir().unwrap());
+        tree.write("proc/self/cgroup", own).write("proc/self/mountinfo", mounts);
+        tree
+    }
+
+    fn path(&self) -> &Path {
+        self.0.path()
+    }
+
+    fn write(&self, name: &str, text: &str) -> &Self {
+        let path = self.path().join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+        self
+    }
+
+    /// A process: ticks of its own and of its ended children, bytes written.
+    fn process(&self, id: u32, parent: u32, own: u64, children: u64, written: u64, environment: &str) -> &Self {
+        let stat =
+            format!("{id} (python) S {parent} {id} {id} 0 -1 0 0 0 0 0 {own} 0 {children} 0 20 0 1 0 7 0 256 0\n");
+        self.write(&format!("proc/{id}/stat"), &stat)
+            .write(&format!("proc/{id}/io"), &format!("rchar: 9\nread_bytes: 4096\nwrite_bytes: {written}\n"))
+            .write(&format!("proc/{id}/environ"), environment)
+            .write(&format!("proc/{id}/cgroup"), "0::/\n")
+    }
+
+    fn end(&self, id: u32) -> &Self {
+        // Open files of the kernel fail once the process has ended; those of a disk are emptied for that.
+        self.write(&format!("proc/{id}/stat"), "");
+        fs::remove_dir_all(self.path().join(format!("proc/{id}"))).unwrap();
+        self
+    }
+
+    fn probe(&self) -> Probe {
+        let job = Job { id: 42, uid: self.path().metadata().unwrap().uid(), memory_limit: Some(1 << 30) };
+        let roots = Roots { proc: self.path().join("proc"), root: self.path().to_owned() };
+        Probe::new(&roots, "node-1".try_into().unwrap(), &job)
+    }
+}
+
+fn sample(probe: &mut Probe) -> Batch {
+    probe.sample(Timestamp::from_second(1_700_000_000).unwrap())
+}
+
+fn value(batch: &Batch, name: &str) -> Option<f64> {
+    batch.samples.iter().find(|sample| sample.series.to_string() == name).map(|sample| sample.value)
+}
+
+#[track_caller]
+fn assert_values(batch: &Batch, expected: &[(&str, Option<f64>)]) {
+    for (name, expected) in expected {
+        assert_eq!(value(batch, name), *expected, "{name}");
+    }
+}
+
+const V2: &str = "system.slice/slurmstepd.scope/job_42";
+
+fn v2() -> Tree {
+    let mounts = "25 1 0:23 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n26 1 8:1 / /scratch rw - ext4 /dev/sda1 rw\n";
+    let tree = Tree::new(&format!("0::/{V2}/step_batch/user/task_0\n"), mounts);
+    for (name, text) in [
+        ("cpu.stat", "usage_usec 2500000\nuser_usec 2000000\nsystem_usec 500000\n"),
+        ("memory.current", "1000000\n"),
+        ("memory.peak", "2000000\n"),
+        ("memory.max", "3000000\n"),
+        ("memory.stat", "anon 5\nfile 6\ninactive_file 400\n"),
+        ("memory.events", "low 0\nhigh 0\nmax 9\noom 1\noom_kill 1\noom_group_kill 0\n"),
+        (
+            "io.stat",
+            "8:1 rbytes=10 wbytes=20 rios=1 wios=1 dbytes=0 dios=0\n8:16 rbytes=1 wbytes=2 rios=1 wios=1 dbytes=0 dios=0\n",
+        ),
+        (
+            "cpu.pressure",
+            "some avg10=0.00 avg60=0.00 avg300=0.00 total=1500000\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=0\n",
+        ),
+    ] {
+        tree.write(&format!("sys/fs/cgroup/{V2}/{name}"), text);
+    }
+    tree
+}
+
+#[test]
+fn version_2_tells_the_job() {
+    let tree = v2();
+    tree.process(100, 1, 10, 0, 8192, "").write("proc/100/cgroup", &format!("0::/{V2}/step_0/user/task_0\n"));
+    tree.process(101, 1, 10, 0, 8192, "SLURM_JOB_ID=42").write("proc/101/cgroup", "0::/job_421\n");
+    let batch = sample(&mut tree.probe());
+    assert_eq!(batch.confinement, Confinement::CgroupV2);
+    assert_values(
+        &batch,
+        &[
+            ("cpu_seconds", Some(2.5)),
+            ("memory_bytes", Some(1e6)),
+            ("memory_peak_bytes", Some(2e6)),
+            ("memory_limit_bytes", Some(3e6)),
+            ("memory_reclaimable_bytes", Some(400.0)),
+            ("oom_kills", Some(1.0)),
+            ("pressure_cpu_seconds", Some(1.5)),
+            ("pressure_io_seconds", None),
+            ("io_read_bytes//scratch", Some(10.0)),
+            ("io_written_bytes//scratch", Some(20.0)),
+            ("io_written_bytes", Some(8192.0)),
+            ("processes", Some(1.0)),
+            ("cpu_core/0", None),
+        ],
+    );
+}
+
+#[test]
+fn without_processes_devices_are_summed_up() {
+    let tree = v2();
+    let mut probe = tree.probe();
+    assert_values(&sample(&mut probe), &[("io_read_bytes", Some(11.0)), ("io_written_bytes", Some(22.0))]);
+    tree.write(&format!("sys/fs/cgroup/{V2}/io.stat"), "8:1 rbytes=15 wbytes=20\n");
+    assert_values(&sample(&mut probe), &[("io_read_bytes", Some(16.0)), ("io_written_bytes", Some(22.0))]);
+}
+
+#[test]
+fn a_limit_that_is_none_is_slurms() {
+    let tree = v2();
+    tree.write(&format!("sys/fs/cgroup/{V2}/memory.max"), "max\n");
+    assert_values(&sample(&mut tree.probe()), &[("memory_limit_bytes", Some(f64::from(1 << 30)))]);
+}
+
+#[test]
+fn version_1_tells_the_job() {
+    let job = "slurm/uid_1000/job_42";
+    let own = format!("4:memory:/{job}/step_0\n3:blkio:/{job}/step_0\n2:cpu,cpuacct:/{job}/step_0\n0::/\n");
+    let mounts = "30 1 0:30 / /cg/cpu rw - cgroup cgroup rw,cpu,cpuacct\n31 1 0:31 / /cg/memory rw - cgroup cgroup rw,memory\n\
+                  32 1 0:32 / /cg/blkio rw - cgroup cgroup rw,blkio\n33 1 0:33 / /cg/unified rw - cgroup2 cgroup2 rw\n";
+    let tree = Tree::new(&own, mounts);
+    for (name, text) in [
+        ("cpu/JOB/cpuacct.usage", "2500000000\n"),
+        ("cpu/JOB/cpuacct.usage_percpu", "1500000000 0 1000000000 \n"),
+        ("memory/JOB/memory.usage_in_bytes", "1000\n"),
+        ("memory/JOB/memory.max_usage_in_bytes", "2000\n"),
+        ("memory/JOB/memory.limit_in_bytes", "9223372036854771712\n"),
+        ("memory/JOB/memory.stat", "cache 1\ninactive_file 1\ntotal_inactive_file 300\n"),
+        ("memory/JOB/memory.oom_control", "oom_kill_disable 0\nunder_oom 0\noom_kill 0\n"),
+        ("memory/JOB/step_0/memory.oom_control", "oom_kill_disable 0\nunder_oom 0\noom_kill 2\n"),
+        ("blkio/JOB/blkio.throttle.io_service_bytes_recursive", "8:0 Read 10\n8:0 Write 20\n8:0 Sync 30\nTotal 30\n"),
+    ] {
+        tree.write(&format!("cg/{}", name.replace("JOB", job)), text);
+    }
+    let mut probe = tree.probe();
+    let batch = sample(&mut probe);
+    assert_eq!(batch.confinement, Confinement::CgroupV1);
+    let expected = [
+        ("cpu_seconds", Some(2.5)),
+        ("cpu_core/0", Some(1.5)),
+        ("cpu_core/1", None),
+        ("cpu_core/2", Some(1.0)),
+        ("memory_bytes", Some(1000.0)),
+        ("memory_peak_bytes", Some(2000.0)),
+        ("memory_limit_bytes", Some(f64::from(1 << 30))),
+        ("memory_reclaimable_bytes", Some(300.0)),
+        ("oom_kills", Some(2.0)),
+        ("io_read_bytes", Some(10.0)),
+    ];
+    assert_values(&batch, &expected);
+    // The step has ended and taken its group along.
+    fs::remove_dir_all(tree.path().join(format!("cg/memory/{job}/step_0"))).unwrap();
+    assert_values(&sample(&mut probe), &expected);
+}
+
+#[test]
+fn without_groups_processes_are_the_job() {
+    let tree = Tree::new("0::/\n", "25 1 0:23 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n");
+    tree.process(100, 1, 100, 0, 1000, "A=1\0SLURM_JOB_ID=42\0");
+    tree.process(101, 100, 200, 0, 2000, "");
+    tree.process(102, 101, 300, 0, 3000, "");
+    tree.process(200, 1, 999, 0, 999, "SLURM_JOB_ID=43\0");
+    let mut probe = tree.probe();
+    let ticks = ticks_per_second();
+    let batch = sample(&mut probe);
+    assert_eq!(batch.confinement, Confinement::None);
+    assert_values(
+        &batch,
+        &[
+            ("cpu_seconds", Some(600.0 / ticks)),
+            ("io_written_bytes", Some(6000.0)),
+            ("processes", Some(3.0)),
+            ("oom_kills", None),
+            ("cpu_process/102:python", Some(300.0 / ticks)),
+            ("cpu_process/200:python", None),
+            ("pressure_cpu_seconds", None),
+        ],
+    );
+    // One is waited for, having used ten more; one is left to init.
+    tree.end(102).process(101, 100, 200, 310, 5000, "");
+    assert_values(&sample(&mut probe), &[("cpu_seconds", Some(610.0 / ticks)), ("io_written_bytes", Some(6000.0))]);
+    tree.end(101);
+    assert_values(&sample(&mut probe), &[("cpu_seconds", Some(610.0 / ticks)), ("processes", Some(1.0))]);
+    tree.end(100);
+    assert_values(
+        &sample(&mut probe),
+        &[("cpu_seconds", Some(610.0 / ticks)), ("processes", None), ("memory_bytes", None)],
+    );
+}
+
+/// A process has one tick in its statistics and the rest in seconds: asked of the probe's own answer, not of the machine.
+fn ticks_per_second() -> f64 {
+    let tree = Tree::new("", "");
+    tree.process(1, 0, 1_000_000, 0, 0, "SLURM_JOB_ID=42");
+    1_000_000.0 / value(&sample(&mut tree.probe()), "cpu_seconds").unwrap()
+}
+
+#[test]
+fn a_process_that_becomes_the_jobs_late_is_seen() {
+    let tree = Tree::new("", "");
+    tree.process(100, 1, 100, 0, 0, "");
+    let mut probe = tree.probe();
+    assert_values(&sample(&mut probe), &[("cpu_seconds", None), ("processes", None)]);
+    tree.write("proc/100/environ", "SLURM_JOB_ID=42");
+    assert_values(&sample(&mut probe), &[("processes", Some(1.0))]);
+}
+
+#[test]
+fn the_nodes_figures_are_told_as_the_nodes() {
+    let tree = Tree::new("", "");
+    tree.write("proc/net/dev", "a\nb\n  lo: 1 0 0 0 0 0 0 0 2 0\n  eth0: 100 0 0 0 0 0 0 0 200 0\n")
+        .write("proc/meminfo", "MemTotal: 4 kB\nMemAvailable: 3 kB\n")
+        .write("proc/stat", "cpu 1 1 1 1 1 1 1\ncpu0 1 1 1 1 1 1 1\ncpu1 1 1 1 1 1 1 1\n")
+        .write("proc/self/status", "Name:\tx\nCpus_allowed_list:\t1\n")
+        .write("proc/self/mountstats", "device s:/h mounted on /home with fstype nfs4 x\n\tbytes:\t1 2 3 4 5 6 7 8\n")
+        .write("proc/pressure/io", "some avg10=0 avg60=0 avg300=0 total=1000000\n");
+    assert_values(
+        &sample(&mut tree.probe()),
+        &[
+            ("net_receive_bytes/eth0", Some(100.0)),
+            ("net_transmit_bytes/eth0", Some(200.0)),
+            ("net_receive_bytes/lo", None),
+            ("node_memory_bytes", Some(4096.0)),
+            ("node_memory_available_bytes", Some(3072.0)),
+            ("node_cpu_core/0", None),
+            ("mount_read_bytes//home", Some(5.0)),
+            ("mount_written_bytes//home", Some(6.0)),
+            ("node_pressure_io_seconds", Some(1.0)),
+        ],
+    );
+}
+
+#[test]
+fn an_empty_node_has_no_figures() {
+    let directory = tempfile::tempdir().unwrap();
+    let roots = Roots { proc: directory.path().join("none"), root: directory.path().join("none") };
+    let job = Job { id: 42, uid: 0, memory_limit: None };
+    let batch = sample(&mut Probe::new(&roots, "n".try_into().unwrap(), &job));
+    let names: Vec<_> = batch.samples.iter().map(|sample| sample.series.to_string()).collect();
+    assert_eq!(names, ["probe_cpu_seconds"]);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+
+    #[test]
+    fn garbage_is_missing_and_totals_never_fall(file in 0usize..8, bytes in prop::collection::vec(any::<u8>(), 0..64), cut in any::<bool>()) {
+        let tree = v2();
+        let mut probe = tree.probe();
+        let before = sample(&mut probe);
+        let name = ["cpu.stat", "memory.current", "memory.peak", "memory.max", "memory.stat", "memory.events", "io.stat", "cpu.pressure"][file];
+        let path = tree.path().join(format!("sys/fs/cgroup/{V2}/{name}"));
+        if cut {
+            let whole = fs::read(&path).unwrap();
+            fs::write(&path, &whole[..bytes.len().min(whole.len())]).unwrap();
+        } else {
+            fs::write(&path, &bytes).unwrap();
+        }
+        let after = sample(&mut probe);
+        for total in ["cpu_seconds", "oom_kills", "io_read_bytes", "io_written_bytes", "pressure_cpu_seconds"] {
+            prop_assert!(value(&after, total) >= value(&before, total), "{}", total);
+        }
+    }
+}

@@ -1,0 +1,221 @@
+//! What can be measured: names, units, kinds, and whose figure it is.
+//!
+//! Names follow Prometheus' conventions (prometheus.io/docs/practices/naming: base units, unit as suffix, `_total` for counters); the
+//! suffix `_total` and the prefix of the platform are added where metrics are exposed, see [`Metric::prometheus`].
+
+use crate::series::DeviceKind;
+
+/// Whether a figure only rises.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// Only rises while the agent lives; starts anew with a requeue.
+    Counter,
+    /// Rises and falls.
+    Gauge,
+}
+
+/// What is counted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Unit {
+    /// Seconds.
+    Seconds,
+    /// Bytes.
+    Bytes,
+    /// Parts of one, 0 to 1.
+    Ratio,
+    /// Watts.
+    Watts,
+    /// Degrees Celsius.
+    Celsius,
+    /// Pieces, or a number without unit.
+    None,
+}
+
+/// Whose figure it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Whose {
+    /// The job's alone, on this node.
+    Job,
+    /// The whole node's: other jobs are in it. Pages have to say so.
+    Node,
+    /// The program's own word.
+    Program,
+}
+
+macro_rules! metrics {
+    ($($(#[doc = $doc:literal])+ $variant:ident $name:literal $unit:ident $kind:ident $whose:ident [$($device:ident)*];)+) => {
+        /// Something that is measured. The documentation of each says what, by whom it is known, and of whom.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        pub enum Metric { $($(#[doc = $doc])+ $variant,)+ }
+
+        impl Metric {
+            /// All of them.
+            pub const ALL: &[Self] = &[$(Self::$variant),+];
+
+            /// Its name, with the unit.
+            pub const fn name(self) -> &'static str {
+                match self { $(Self::$variant => $name,)+ }
+            }
+
+            /// What is counted.
+            pub const fn unit(self) -> Unit {
+                match self { $(Self::$variant => Unit::$unit,)+ }
+            }
+
+            /// Whether it only rises.
+            pub const fn kind(self) -> Kind {
+                match self { $(Self::$variant => Kind::$kind,)+ }
+            }
+
+            /// Whose figure it is.
+            pub const fn whose(self) -> Whose {
+                match self { $(Self::$variant => Whose::$whose,)+ }
+            }
+
+            /// Devices it may be of. With none, it is of no device.
+            pub const fn devices(self) -> &'static [DeviceKind] {
+                match self { $(Self::$variant => &[$(DeviceKind::$device),*],)+ }
+            }
+
+            /// One sentence for `# HELP`.
+            pub fn help(self) -> &'static str {
+                match self { $(Self::$variant => concat!($($doc),+).trim_ascii(),)+ }
+            }
+        }
+    };
+}
+
+metrics! {
+    /// Seconds of processor time of the job on this node, user and system, of all cores together.
+    Cpu "cpu_seconds" Seconds Counter Job [];
+    /// Seconds of processor time of the job by core, where the kernel counts them (cgroup v1).
+    CpuCore "cpu_core" Seconds Counter Job [Core];
+    /// Seconds of processor time of one process and its ended children; only the busiest are told.
+    CpuProcess "cpu_process" Seconds Counter Job [Process];
+    /// Seconds during which a core was not idle, whoever used it; only cores that the job may use.
+    NodeCpuCore "node_cpu_core" Seconds Counter Node [Core];
+    /// Memory that the job holds, its page cache included where a cgroup counts it, else what is resident.
+    Memory "memory_bytes" Bytes Gauge Job [];
+    /// The most memory that the job has held.
+    MemoryPeak "memory_peak_bytes" Bytes Gauge Job [];
+    /// Memory that the job may hold.
+    MemoryLimit "memory_limit_bytes" Bytes Gauge Job [];
+    /// Part of the memory that the kernel takes back before it kills: page cache that nobody has used lately.
+    MemoryReclaimable "memory_reclaimable_bytes" Bytes Gauge Job [];
+    /// Resident memory of one process, what it shares with others included; only the largest are told.
+    MemoryProcess "memory_process_bytes" Bytes Gauge Job [Process];
+    /// Processes that the kernel killed because the job's memory was used up.
+    OomKills "oom_kills" None Counter Job [];
+    /// The node's memory.
+    NodeMemory "node_memory_bytes" Bytes Gauge Node [];
+    /// The node's memory that could be had without swapping.
+    NodeMemoryAvailable "node_memory_available_bytes" Bytes Gauge Node [];
+    /// Bytes that the job has had read from storage; by mount only where the mount is a block device of its own.
+    IoRead "io_read_bytes" Bytes Counter Job [Mount];
+    /// Bytes that the job has had written to storage; by mount only where the mount is a block device of its own.
+    IoWritten "io_written_bytes" Bytes Counter Job [Mount];
+    /// Bytes read from the server of a mounted network file system, by the whole node.
+    MountRead "mount_read_bytes" Bytes Counter Node [Mount];
+    /// Bytes written to the server of a mounted network file system, by the whole node.
+    MountWritten "mount_written_bytes" Bytes Counter Node [Mount];
+    /// Bytes received by an interface, by the whole node.
+    NetReceived "net_receive_bytes" Bytes Counter Node [Interface];
+    /// Bytes sent by an interface, by the whole node.
+    NetSent "net_transmit_bytes" Bytes Counter Node [Interface];
+    /// Seconds in which some task of the job waited for a core.
+    PressureCpu "pressure_cpu_seconds" Seconds Counter Job [];
+    /// Seconds in which some task of the job waited for memory.
+    PressureMemory "pressure_memory_seconds" Seconds Counter Job [];
+    /// Seconds in which some task of the job waited for storage.
+    PressureIo "pressure_io_seconds" Seconds Counter Job [];
+    /// Seconds in which some task of the node waited for a core.
+    NodePressureCpu "node_pressure_cpu_seconds" Seconds Counter Node [];
+    /// Seconds in which some task of the node waited for memory.
+    NodePressureMemory "node_pressure_memory_seconds" Seconds Counter Node [];
+    /// Seconds in which some task of the node waited for storage.
+    NodePressureIo "node_pressure_io_seconds" Seconds Counter Node [];
+    /// Processes of the job on this node.
+    Processes "processes" None Gauge Job [];
+    /// Seconds of processor time that sampling itself has taken.
+    ProbeCpu "probe_cpu_seconds" Seconds Counter Job [];
+    /// Part of the time in which the GPU computed.
+    GpuUtil "gpu_util" Ratio Gauge Job [Gpu];
+    /// Part of the time in which the GPU's memory was read or written.
+    GpuMemoryUtil "gpu_memory_util" Ratio Gauge Job [Gpu];
+    /// The GPU's memory in use.
+    GpuMemory "gpu_memory_bytes" Bytes Gauge Job [Gpu];
+    /// The GPU's memory.
+    GpuMemoryLimit "gpu_memory_limit_bytes" Bytes Gauge Job [Gpu];
+    /// Power that the GPU draws.
+    GpuPower "gpu_power_watts" Watts Gauge Job [Gpu];
+    /// Power that the GPU may draw.
+    GpuPowerLimit "gpu_power_limit_watts" Watts Gauge Job [Gpu];
+    /// Temperature of the GPU.
+    GpuTemperature "gpu_temperature_celsius" Celsius Gauge Job [Gpu];
+    /// Memory errors that the GPU has corrected.
+    GpuEccCorrected "gpu_ecc_corrected" None Counter Job [Gpu];
+    /// Memory errors that the GPU could not correct.
+    GpuEccUncorrected "gpu_ecc_uncorrected" None Counter Job [Gpu];
+    /// 1 while the GPU is slowed down by power or heat, else 0.
+    GpuThrottled "gpu_throttled" None Gauge Job [Gpu];
+    /// 1 while the GPU answers, 0 once it is lost.
+    GpuUp "gpu_up" None Gauge Job [Gpu];
+    /// Memory of all the job's GPUs that one process holds.
+    GpuMemoryProcess "gpu_memory_process_bytes" Bytes Gauge Job [Process];
+    /// What a program reports of itself by `eirene.report`.
+    Report "report" None Gauge Program [Name];
+}
+
+impl Metric {
+    /// The metric with this name.
+    pub fn by_name(name: &str) -> Option<Self> {
+        Self::ALL.iter().copied().find(|metric| metric.name() == name)
+    }
+
+    /// Whether it may be without a device: totals that are also told by device are, figures of cores and processes are not.
+    pub fn stands_alone(self) -> bool {
+        self.devices().is_empty() || matches!(self, Self::IoRead | Self::IoWritten)
+    }
+
+    /// Whether it may be below zero: only what programs report.
+    pub fn may_be_negative(self) -> bool {
+        matches!(self, Self::Report | Self::GpuTemperature)
+    }
+
+    /// The name under which it is exposed to Prometheus.
+    pub fn prometheus(self) -> String {
+        let name = self.name();
+        let unit = match self.unit() {
+            Unit::Seconds => "_seconds",
+            Unit::Bytes => "_bytes",
+            Unit::Ratio => "_ratio",
+            Unit::Watts => "_watts",
+            Unit::Celsius => "_celsius",
+            Unit::None => "",
+        };
+        let unit = if name.ends_with(unit) { "" } else { unit };
+        let total = if self.kind() == Kind::Counter { "_total" } else { "" };
+        format!("eirene_{name}{unit}{total}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_distinct_and_by_the_conventions() {
+        for (at, metric) in Metric::ALL.iter().enumerate() {
+            assert_eq!(Metric::by_name(metric.name()), Some(*metric));
+            assert_eq!(Metric::ALL.iter().position(|other| other.name() == metric.name()), Some(at));
+            assert!(metric.name().bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_'), "{}", metric.name());
+            let exposed = metric.prometheus();
+            assert_eq!(exposed.ends_with("_total"), metric.kind() == Kind::Counter, "{exposed}");
+            assert!(metric.help().ends_with('.'), "{exposed}");
+        }
+        assert_eq!(Metric::CpuCore.prometheus(), "eirene_cpu_core_seconds_total");
+        assert_eq!(Metric::Memory.prometheus(), "eirene_memory_bytes");
+        assert_eq!(Metric::GpuUtil.prometheus(), "eirene_gpu_util_ratio");
+        assert_eq!(Metric::by_name("cpu"), None);
+    }
+}
