@@ -335,6 +335,8 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(ProptestConfig::with_cases(12))] // each makes up to 1,500 samples
+
         #[test]
         fn all_samples_arrive_in_messages_that_fit(samples in prop::collection::vec(sample(), 0..1500)) {
             let mut batch = read(&of("")).unwrap();
@@ -350,7 +352,9 @@ mod tests {
                 prop_assert!((read.value - written.value).abs() <= f64::EPSILON * written.value);
             }
         }
+    }
 
+    proptest! {
         #[test]
         fn garbage_is_an_error(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
             prop_assert!(Batch::read(&bytes, window()).is_err());

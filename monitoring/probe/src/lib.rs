@@ -157,7 +157,7 @@ impl Probe {
         samples.total(Metric::Processes, sums.resident.map(|_| self.processes.all().len() as f64));
     }
 
-    /// The value, or what was told before where the kernel says less or nothing any more.
+    /// The value, or what was told before where the kernel says less: a file that was read in part, or another source. None stays none.
     fn never_less(&mut self, metric: Metric, value: Option<f64>) -> Option<f64> {
         let told = self.told.get(&metric).copied();
         let value = match (value, told) {

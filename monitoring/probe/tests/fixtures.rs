@@ -268,7 +268,7 @@ fn an_empty_node_has_no_figures() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(24))]
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(24) })]
 
     #[test]
     fn garbage_is_missing_and_totals_never_fall(file in 0usize..8, bytes in prop::collection::vec(any::<u8>(), 0..64), cut in any::<bool>()) {
@@ -285,7 +285,8 @@ proptest! {
         }
         let after = sample(&mut probe);
         for total in ["cpu_seconds", "oom_kills", "io_read_bytes", "io_written_bytes", "pressure_cpu_seconds"] {
-            prop_assert!(value(&after, total) >= value(&before, total), "{}", total);
+            // Missing is missing, never less.
+            prop_assert!(value(&after, total).is_none_or(|after| Some(after) >= value(&before, total)), "{}", total);
         }
     }
 }
