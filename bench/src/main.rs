@@ -19,6 +19,7 @@ mod results;
 mod rig;
 mod stats;
 mod steps;
+mod store;
 mod summary;
 mod table;
 mod upstream;
@@ -58,6 +59,8 @@ enum Command {
     },
     /// A step of a session's that does nothing, against bare `srun` and `apptainer exec`.
     Steps(steps::Options),
+    /// The built-in store of samples, against rows in SQLite.
+    Store(store::Options),
     /// The newest results side by side with the goals.
     Summary,
     /// The app behind all proxies: small and large answers, a WebSocket echo.
@@ -84,6 +87,7 @@ fn main() -> anyhow::Result<()> {
             Command::Memory(options) => memory::run(&options).await,
             Command::Probe => probe::run().await,
             Command::Steps(options) => steps::run(&options).await,
+            Command::Store(options) => store::run(&options).await,
             Command::Proxy(options) => proxy::run(&options).await,
             Command::StandIn { arguments } => rig::stand_in(&arguments).await,
             Command::Summary => summary::run(),

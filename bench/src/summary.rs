@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::{files, launch, memory, proxy, results, steps};
+use crate::{files, launch, memory, proxy, results, steps, store};
 
 /// What a figure should be.
 #[derive(Debug, Clone, Copy)]
@@ -39,7 +39,8 @@ pub(crate) fn run() -> anyhow::Result<()> {
     newest("steps", steps::show)?;
     newest("proxy", proxy::show)?;
     newest("memory", memory::show)?;
-    newest("files", files::show)
+    newest("files", files::show)?;
+    newest("store", store::show)
 }
 
 fn newest(bench: &str, show: fn(&Value) -> anyhow::Result<()>) -> anyhow::Result<()> {

@@ -55,7 +55,16 @@
 //! **`dropped`**: `EIRMD 0 0 1` (8), count (4), for each session: session (16), first journal that counts again (8); CRC (4).
 //!
 //! # Why files of our own
-//! `bench/store` compares them with rows in SQLite. What was weighed without measuring: embedded key-value stores (redb, fjall) would hold the
+//! `bench/store` compares them with rows in SQLite, in turns on two cores: a day of 160 series of a 16-GPU session, a sample every 5 s.
+//!
+//! | | this | SQLite rows |
+//! |---|---|---|
+//! | samples a second, one core | 2 570 000 | 112 000 |
+//! | bytes a sample | 1.33 | 20.7 |
+//! | a chart of all of it, ms | 13 | 1670 |
+//! | a chart of its last hour, ms | 4.5 | 271 |
+//!
+//! What was weighed without measuring: embedded key-value stores (redb, fjall) would hold the
 //! same compressed blocks as values and keep pages, logs and memory of their own beside; what they would save is the journal and the segment,
 //! which here write a block once and remove a span of time as one file. Parquet's writers want whole row groups in memory and bring a
 //! large tree of crates. The codes of open chunks are from T. Pelkonen et al., "Gorilla", VLDB 2015, which gives 1.37 bytes a sample for its
