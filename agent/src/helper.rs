@@ -26,6 +26,7 @@ use crate::names;
 use crate::processes;
 use crate::ranks;
 use crate::runtime_directory::RuntimeDirectory;
+use crate::samples::{self, Sampled};
 use crate::scratch::{self, Amounts, Assignment, Held, Meter, Trouble};
 use crate::srun::Srun;
 use crate::steps::{Questions, Remotes, STEPS_SOCKET, Way, Where};
@@ -54,6 +55,8 @@ pub(crate) struct HelperFile {
     pub(crate) container: Spec,
     /// All nodes of the session with their processors.
     pub(crate) nodes: Vec<(String, u32)>,
+    /// Whose samples it takes.
+    pub(crate) sampled: Sampled,
     /// The session's scratch on this node, if it has one.
     pub(crate) scratch: Option<Assignment>,
 }
@@ -80,6 +83,11 @@ pub(crate) enum FromHelper {
     Copied {
         /// How much, of how much.
         amounts: Amounts,
+    },
+    /// Samples of its node, for the portal.
+    Samples {
+        /// A batch.
+        batch: String,
     },
     /// What was to be kept of the node's scratch is out, or cannot be.
     Emptied {
@@ -200,6 +208,7 @@ async fn serve(path: &Path, digest: &str, log: &Log) -> Result<(), AnyError> {
     let questions = Questions::default();
     // Whoever cannot tell the agent has nobody left to tell.
     ends::listen(&directory.inside(), |end| drop(say(&FromHelper::Ended { end })))?;
+    samples::start(&file.sampled, &directory.inside(), log, |batch| say(&FromHelper::Samples { batch }).is_ok());
     serve_launchers(path, &file, &environment, &directory, questions.clone())?;
     let mut orders = Orders::new(questions)?;
     let mut held = match &file.scratch {

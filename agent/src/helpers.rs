@@ -19,6 +19,7 @@ use crate::helper::{BEAT, FromHelper, HelperFile, ToHelper, is_proven};
 use crate::job::{Job, digest, write_private};
 use crate::log::Log;
 use crate::names;
+use crate::samples::{Outbox, Sampled};
 use crate::scratch::{Assignment, Standing, Trouble};
 use crate::srun::Srun;
 use crate::steps::where_is;
@@ -90,6 +91,7 @@ pub(crate) struct Helpers {
     /// Whether the program has ended well, once it has ended and scratches are being emptied.
     succeeded: watch::Sender<Option<bool>>,
     standing: Standing,
+    samples: Outbox,
 }
 
 impl Helpers {
@@ -104,13 +106,13 @@ impl Helpers {
         let (orders, ends) = (broadcast::channel(ORDERS).0, broadcast::channel(ENDS).0);
         let (beats, scratches) = (watch::channel(BTreeMap::new()).0, watch::channel(BTreeMap::new()).0);
         let (over, begun, succeeded) = (watch::channel(false).0, watch::channel(false).0, watch::channel(None).0);
-        let standing = Standing::default();
-        Self { nodes, orders, ends, beats, over, scratches, begun, succeeded, standing }
+        let (standing, samples) = (Standing::default(), Outbox::default());
+        Self { nodes, orders, ends, beats, over, scratches, begun, succeeded, standing, samples }
     }
 
     /// Starts a helper on every node behind the first. They live as long as the job's side does.
     pub(crate) fn start(&self, job: &Job, container: &Spec, scratch: Option<&Assignment>, srun: &Srun, log: &Log) {
-        for (index, (node, _)) in job.allocation.others().iter().enumerate() {
+        for (index, (node, cpus)) in job.allocation.others().iter().enumerate() {
             if scratch.is_some() {
                 self.fill(node, Filling::Waiting);
             }
@@ -122,6 +124,7 @@ impl Helpers {
                 container: container.clone(),
                 scratch: scratch.map(|scratch| scratch.of(node, index + 1)),
                 nodes: job.allocation.nodes.clone(),
+                sampled: job.sampled(node, *cpus),
                 srun: srun.clone(),
                 log: log.clone(),
             };
@@ -200,6 +203,11 @@ impl Helpers {
     /// How far the scratches of all nodes are.
     pub(crate) fn standing(&self) -> &Standing {
         &self.standing
+    }
+
+    /// Samples of all nodes, on their way to the portal.
+    pub(crate) fn samples(&self) -> &Outbox {
+        &self.samples
     }
 
     /// The other nodes whose own scratch has not been emptied, and why, where that is known.
@@ -337,6 +345,7 @@ struct Keeper {
     container: Spec,
     scratch: Option<Assignment>,
     nodes: Vec<(String, u32)>,
+    sampled: Sampled,
     srun: Srun,
     log: Log,
 }
@@ -380,6 +389,7 @@ impl Keeper {
             secret: secret.clone(),
             container: self.container.clone(),
             nodes: self.nodes.clone(),
+            sampled: self.sampled.clone(),
             scratch: self.scratch.clone(),
         };
         // A name of its own: nodes may remember for a while that an earlier one is not there any more.
@@ -452,6 +462,7 @@ impl Keeper {
                     self.helpers.fill(&self.node, filling);
                 }
                 Ok(FromHelper::Copied { amounts }) if proven => self.helpers.standing.count(&self.node, amounts),
+                Ok(FromHelper::Samples { batch }) if proven => self.helpers.samples.put(batch),
                 Ok(FromHelper::Emptied { trouble }) if proven => {
                     self.helpers.fill(&self.node, Filling::Emptied(trouble));
                 }

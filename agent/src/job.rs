@@ -14,6 +14,7 @@ use sha2::{Digest as _, Sha256};
 
 use crate::allocation::Allocation;
 use crate::log::Log;
+use crate::samples::Sampled;
 
 /// Longest job file, bytes.
 const MAX_JOB_FILE: u64 = 256 * 1024;
@@ -83,6 +84,26 @@ pub(crate) enum JobError {
     NoNewFile,
 }
 
+/// Memory that SLURM gives a job, in MiB (sbatch(1)); what it does not say, or says as 0 for all there is, is none.
+#[derive(Debug, Clone, Copy)]
+struct Memory {
+    per_node: Option<u64>,
+    per_cpu: Option<u64>,
+}
+
+impl Memory {
+    fn read(environment: &Environment) -> Self {
+        let mebibytes = |name: &str| environment.get(name)?.parse::<u64>().ok().filter(|mebibytes| *mebibytes > 0);
+        Self { per_node: mebibytes("SLURM_MEM_PER_NODE"), per_cpu: mebibytes("SLURM_MEM_PER_CPU") }
+    }
+
+    /// On a node of so many processors, bytes.
+    fn of_node(self, cpus: u32) -> Option<u64> {
+        let by_cpu = self.per_cpu.map(|mebibytes| mebibytes.saturating_mul(cpus.into()));
+        Some(self.per_node.or(by_cpu)?.saturating_mul(1024 * 1024))
+    }
+}
+
 /// This job.
 #[derive(Debug, Clone)]
 pub(crate) struct Job {
@@ -100,6 +121,8 @@ pub(crate) struct Job {
     pub(crate) allocation: Allocation,
     /// When the time limit is over, Unix seconds.
     pub(crate) ends_at: Option<u64>,
+    /// SLURM's variables about memory, which are the same for all nodes.
+    memory: Memory,
 }
 
 impl Job {
@@ -113,7 +136,8 @@ impl Job {
         let file = wait_for(path, uid, restart_count, log).await?;
         let ends_at = environment.get("SLURM_JOB_END_TIME").and_then(|text| text.parse().ok());
         let allocation = Allocation::read(environment, &node).ok_or(JobError::Variable("SLURM_JOB_NODELIST"))?;
-        Ok(Self { file, path: path.to_owned(), id, uid, allocation, node, ends_at })
+        let memory = Memory::read(environment);
+        Ok(Self { file, path: path.to_owned(), id, uid, allocation, node, ends_at, memory })
     }
 
     /// The session's directory in the person's home, which all nodes see.
@@ -124,6 +148,12 @@ impl Job {
     /// What tells this start of this session from every other: names what it leaves on nodes.
     pub(crate) fn name(&self) -> String {
         format!("{}.{}", self.file.session, self.file.restart_count)
+    }
+
+    /// What is to be sampled on a node with so many processors of the job's.
+    pub(crate) fn sampled(&self, node: &str, cpus: u32) -> Sampled {
+        let nodes = self.allocation.nodes.len();
+        Sampled { job: self.id, node: node.to_owned(), nodes, memory_limit: self.memory.of_node(cpus) }
     }
 
     /// The secret that is in the job file now, if that is still the file of this session and this restart. A portal whose database was
@@ -244,6 +274,16 @@ pub(crate) mod tests {
         let pairs = [("A".into(), OsString::from_vec(vec![0xff])), ("B".into(), "b".into())];
         let environment = Environment::from_pairs(pairs.into_iter());
         assert_eq!(environment.select(|_| true), [("B".to_owned(), "b".to_owned())]);
+    }
+
+    #[test]
+    fn the_job_s_memory_is_what_slurm_says() {
+        let limit = |variables: &[(&str, &str)]| Memory::read(&environment(variables)).of_node(4);
+        assert_eq!(limit(&[("SLURM_MEM_PER_NODE", "2048")]), Some(2 << 30));
+        assert_eq!(limit(&[("SLURM_MEM_PER_CPU", "512")]), Some(2 << 30));
+        assert_eq!(limit(&[("SLURM_MEM_PER_NODE", "0")]), None, "all there is");
+        assert_eq!(limit(&[("SLURM_MEM_PER_NODE", "much")]), None);
+        assert_eq!(limit(&[("SLURM_MEM_PER_CPU", "18446744073709551615")]), Some(u64::MAX));
     }
 
     #[tokio::test]

@@ -10,6 +10,7 @@
 //! - [`guard`] and [`processes`]: the container's first program, which ends with the agent, and the processes below one;
 //! - [`dial`] and [`link`]: the connection to the portal, and what runs over it;
 //! - [`log`]: what the app wrote, in the job's own log and on its way to the portal;
+//! - [`samples`]: what the job uses of each node, every few seconds;
 //! - [`scratch`]: the node's own disk for as long as the job lasts, filled before the program starts and emptied when it has ended;
 //! - [`supervise`]: the order of things from start to exit.
 
@@ -35,6 +36,7 @@ mod report;
 mod rsh;
 mod run;
 mod runtime_directory;
+mod samples;
 mod scratch;
 mod srun;
 mod steps;

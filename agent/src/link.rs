@@ -15,6 +15,7 @@ use tokio::time::Instant;
 use crate::dial::{DialError, Dialer};
 use crate::log::Log;
 use crate::report::Report;
+use crate::samples::Outbox;
 use crate::scratch::Teller;
 
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
@@ -64,6 +65,7 @@ pub(crate) struct Link {
     pub(crate) phase: watch::Receiver<Phase>,
     pub(crate) report: Report,
     pub(crate) scratch: Teller,
+    pub(crate) samples: Outbox,
     pub(crate) log: Log,
     pub(crate) orders: mpsc::Sender<Order>,
     /// Set once the portal has been told that the session is over, or does not want to hear it.
@@ -134,6 +136,7 @@ impl Link {
                             phase: self.phase.clone(),
                             report: self.report.clone(),
                             scratch: self.scratch.clone(),
+                            samples: self.samples.clone(),
                             log: self.log.clone(),
                             orders: self.orders.clone(),
                             told: self.told.clone(),
@@ -172,6 +175,7 @@ struct Conversation {
     phase: watch::Receiver<Phase>,
     report: Report,
     scratch: Teller,
+    samples: Outbox,
     log: Log,
     orders: mpsc::Sender<Order>,
     told: watch::Sender<bool>,
@@ -215,6 +219,7 @@ impl Conversation {
                             say.extend(why.map(|why| FromAgent::Stopping { why }));
                             // After its last word nothing is heard any more.
                             say.extend(self.scratch.last());
+                            say.extend(self.samples.last());
                             let (code, text) = problem.map_or((None, None), |(code, text)| (Some(code.to_owned()), Some(text)));
                             say.push(FromAgent::Exited { status, code, text });
                         }
@@ -227,6 +232,7 @@ impl Conversation {
                 }
                 message = self.report.next() => say.push(message),
                 message = self.scratch.next() => say.push(message),
+                message = self.samples.next() => say.push(message),
                 _ = beat.tick() => say.push(FromAgent::Heartbeat),
             }
             let over = say.iter().any(|message| matches!(message, FromAgent::Exited { .. }));

@@ -26,6 +26,7 @@ use crate::processes;
 use crate::report::Report;
 use crate::run::content;
 use crate::runtime_directory::RuntimeDirectory;
+use crate::samples;
 use crate::scratch::{self, Assignment, Code, Held, Meter, Trouble};
 use crate::srun::Srun;
 use crate::steps::Steps;
@@ -98,6 +99,13 @@ async fn prepare(job_file: &Path, environment: &Environment, log: &Log) -> Resul
     let srun = Srun::find(job.id, environment);
     let helpers = Helpers::new(&job, directory.path());
     let steps = Steps::new(&job, directory.path(), container.clone(), srun.clone(), helpers.clone(), log.clone());
+    let cpus = job.allocation.nodes.first().map_or(1, |(_, cpus)| *cpus);
+    let outbox = helpers.samples().clone();
+    let put = move |batch| {
+        outbox.put(batch);
+        true
+    };
+    samples::start(&job.sampled(&job.node, cpus), &directory.inside(), log, put);
     let (phase, _) = watch::channel(Phase::Starting);
     let (orders, inbox) = mpsc::channel(4);
     let (told, _) = watch::channel(false);
@@ -108,6 +116,7 @@ async fn prepare(job_file: &Path, environment: &Environment, log: &Log) -> Resul
         phase: phase.subscribe(),
         report: Report::new(helpers.watch(), steps.watch()),
         scratch: helpers.standing().teller(),
+        samples: helpers.samples().clone(),
         log: log.clone(),
         orders,
         told: told.clone(),

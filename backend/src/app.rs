@@ -14,12 +14,14 @@ use tokio_util::sync::CancellationToken;
 use crate::config::Config;
 use crate::files::{FilesPool, Limits};
 use crate::http::streams::StreamPlaces;
-use crate::http::view::{OperationView, RunView, SessionView, SpaceView};
+use crate::http::view::{AlertView, OperationView, RunView, SessionView, SpaceView};
 use crate::reconcilers::Status;
 use crate::services::access::Access;
 use crate::services::accounts::Accounts;
+use crate::services::alerts::Alerts;
 use crate::services::audit::Audit;
 use crate::services::cluster::Cluster;
+use crate::services::efficiency::Efficiency;
 use crate::services::events::Events;
 use crate::services::files::Files;
 use crate::services::images::Images;
@@ -30,6 +32,7 @@ use crate::services::nudge::Nudges;
 use crate::services::operations::Operations;
 use crate::services::passwords::Passwords;
 use crate::services::runs::Runs;
+use crate::services::samples::Samples;
 use crate::services::scans::Scans;
 use crate::services::sessions::Sessions;
 use crate::services::spaces::Spaces;
@@ -41,6 +44,7 @@ use crate::services::storage::limits::StorageLimits;
 use crate::services::storage::stats::StorageStats;
 use crate::services::storage::stripe::Stripes;
 use crate::services::tokens::Tokens;
+use crate::services::upkeep::Upkeep;
 use crate::services::uploads::Uploads;
 use crate::tunnel::TunnelRegistry;
 use crate::workers::Workers;
@@ -113,6 +117,14 @@ pub struct App {
     pub logs: Logs,
     /// What runs on the nodes of sessions.
     pub nodes: NodeReports,
+    /// What sessions use.
+    pub samples: Samples,
+    /// What somebody should know now.
+    pub alerts: Alerts,
+    /// How well they use what they hold.
+    pub efficiency: Efficiency,
+    /// Nodes, for those who run the cluster.
+    pub upkeep: Upkeep,
     /// People.
     pub accounts: Accounts,
     /// Browsers that are signed in.
@@ -197,6 +209,25 @@ impl App {
         let kept = config.server.state_dir.join("scans");
         let scans = Scans::new(db.clone(), clock.clone(), files.clone(), operations.clone(), kept);
         let uploads = Uploads::new(db.clone(), clock.clone(), files.clone(), config.files.upload_days);
+        let kept = config.server.state_dir.join("samples");
+        let samples = Samples::new(db.clone(), clock.clone(), events.clone(), kept, &config.samples);
+        let efficiency = Efficiency::new(db.clone(), clock.clone(), samples.clone(), cluster.clone(), &config.samples);
+        let parts = crate::services::alerts::Parts {
+            db: db.clone(),
+            clock: clock.clone(),
+            audit: audit.clone(),
+            events: events.clone(),
+            samples: samples.clone(),
+            show: Arc::new(|listed| serde_json::to_value(AlertView::from(listed)).unwrap_or_default()),
+        };
+        let alerts = Alerts::new(parts, &config.alerts);
+        let upkeep = Upkeep::new(crate::services::upkeep::Parts {
+            db: db.clone(),
+            scheduler: Arc::clone(&scheduler),
+            cluster: cluster.clone(),
+            audit: audit.clone(),
+            nudges: nudges.clone(),
+        });
         let shown = Arc::clone(&config);
         let nodes = NodeReports::default();
         let copying = nodes.clone();
@@ -252,6 +283,10 @@ impl App {
             audit,
             logs,
             nodes,
+            samples,
+            alerts,
+            efficiency,
+            upkeep,
             accounts,
             logins,
             tokens,

@@ -1,6 +1,7 @@
 //! What the tests of this crate are arranged with: a scheduler and a launcher in memory, a clock that is moved, a database in a temporary
 //! directory.
 
+mod cluster;
 mod storage;
 
 use std::collections::BTreeMap;
@@ -11,11 +12,12 @@ use async_trait::async_trait;
 use eirene_core::clock::MockClock;
 use eirene_core::launcher::{Launcher, LauncherAnswer, LauncherError, LauncherRequest, SpaceAt};
 use eirene_core::scheduler::{
-    CallAs, Job, JobIdentity, JobSpec, JobState, Node, NodeGpus, Partition, Scheduler, SchedulerError, SchedulerResult,
+    CallAs, Job, JobIdentity, JobSpec, JobState, Node, Partition, Scheduler, SchedulerError, SchedulerResult,
+    signed_reason,
 };
 use eirene_core::{
-    Clock as _, Desired, Image, ImageId, Reason, Resources, Role, RunProgram, Sentence, Session, SessionId,
-    SessionState, User, UserId, UserState, Username,
+    Clock as _, Desired, DrainReason, Image, ImageId, NodeName, Reason, Resources, Role, RunProgram, Sentence, Session,
+    SessionId, SessionState, User, UserId, UserState, Username,
 };
 use eirene_database::Db;
 use eirene_files_protocol::Channel;
@@ -29,6 +31,7 @@ use crate::services::passwords::Passwords;
 use crate::services::runs::StartRun;
 use crate::services::sessions::StartSession;
 
+use cluster::{nodes, partitions};
 pub(crate) use storage::{FakeGroups, FakeStorage, StorageMood};
 
 /// Where the clock of every test begins.
@@ -127,34 +130,6 @@ pub(crate) fn snapshot(jobs: Vec<Job>) -> Snapshot {
     }
 }
 
-fn nodes() -> Vec<Node> {
-    let node = |name: &str, gpu_type: &str, partitions: &[&str]| Node {
-        name: name.parse().unwrap(),
-        available: true,
-        state: "idle".into(),
-        reason: None,
-        cpus: 8,
-        cpus_allocated: 0,
-        memory_mib: 16_000,
-        memory_allocated_mib: 0,
-        gpus: vec![NodeGpus { gpu_type: gpu_type.into(), total: 2, allocated: 0 }],
-        partitions: partitions.iter().map(|name| name.parse().unwrap()).collect(),
-    };
-    vec![node("c1", "a100", &["main"]), node("c2", "h100", &["main", "long"])]
-}
-
-fn partitions() -> Vec<Partition> {
-    let partition = |name: &str, is_default, max_walltime_min, nodes: &[&str]| Partition {
-        name: name.parse().unwrap(),
-        is_default,
-        available: true,
-        max_walltime_min: Some(max_walltime_min),
-        max_nodes: None,
-        nodes: nodes.iter().map(|name| name.parse().unwrap()).collect(),
-    };
-    vec![partition("main", true, 480, &["c1", "c2"]), partition("long", false, 2880, &["c2"])]
-}
-
 /// What the next submit does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SubmitMood {
@@ -180,6 +155,9 @@ pub(crate) struct SchedulerState {
     pub(crate) submits: Vec<(Username, JobSpec)>,
     pub(crate) cancels: Vec<(CallAs, u32)>,
     pub(crate) person_may_cancel: bool,
+    pub(crate) nodes: Vec<Node>,
+    /// Whether the service account may drain and resume.
+    pub(crate) may_change_nodes: bool,
     next_id: u32,
 }
 
@@ -202,6 +180,8 @@ impl FakeScheduler {
             submits: vec![],
             cancels: vec![],
             person_may_cancel: true,
+            nodes: nodes(),
+            may_change_nodes: true,
             next_id: 100,
         };
         Self { state: Arc::new(Mutex::new(state)), clock }
@@ -301,7 +281,15 @@ impl Scheduler for FakeScheduler {
     }
 
     async fn nodes(&self) -> SchedulerResult<Vec<Node>> {
-        self.asked().map(|_| nodes())
+        self.asked().map(|state| state.nodes.clone())
+    }
+
+    async fn drain_node(&self, node: &NodeName, reason: &DrainReason, by: &Username) -> SchedulerResult<()> {
+        self.change_node(node, "drained", Some(signed_reason(reason, by)))
+    }
+
+    async fn resume_node(&self, node: &NodeName) -> SchedulerResult<()> {
+        self.change_node(node, "idle", None)
     }
 
     async fn partitions(&self) -> SchedulerResult<Vec<Partition>> {

@@ -10,6 +10,9 @@ use eirene_core::{
 };
 
 use crate::arguments::files::Fs;
+use crate::commands::alert::{AdminAlert, Alert};
+use crate::commands::efficiency::AdminEfficiency;
+use crate::commands::node::AdminNode;
 use crate::commands::storage::AdminStorage;
 use crate::reference::Reference;
 use crate::times;
@@ -50,6 +53,9 @@ pub(crate) enum Command {
     /// See the cluster's nodes
     #[command(subcommand)]
     Node(Node),
+    /// What you should know about your sessions and runs
+    #[command(subcommand)]
+    Alert(Alert),
     /// See and revoke your tokens
     #[command(subcommand)]
     Token(Token),
@@ -92,6 +98,11 @@ pub(crate) enum Session {
     },
     /// Show one session
     Show {
+        /// Its name, its id, or how its id begins
+        session: Reference<SessionId>,
+    },
+    /// Show what a session holds and uses, and what could be done better
+    Efficiency {
         /// Its name, its id, or how its id begins
         session: Reference<SessionId>,
     },
@@ -155,6 +166,11 @@ pub(crate) enum Run {
     },
     /// Show one run
     Show {
+        /// Its name, its id, or how its id begins
+        run: Reference<SessionId>,
+    },
+    /// Show what a run holds and uses, and what could be done better
+    Efficiency {
         /// Its name, its id, or how its id begins
         run: Reference<SessionId>,
     },
@@ -339,6 +355,14 @@ pub(crate) enum Admin {
     /// Everybody's runs
     #[command(subcommand)]
     Run(AdminRun),
+    /// What somebody should know now, and what nobody is told of for a time
+    #[command(subcommand)]
+    Alert(AdminAlert),
+    /// What sessions and runs held of the cluster, and what they used of it
+    Efficiency(AdminEfficiency),
+    /// Nodes
+    #[command(subcommand)]
+    Node(AdminNode),
     /// The shared storage
     #[command(subcommand)]
     Storage(AdminStorage),

@@ -1,10 +1,13 @@
 //! The commands. Each reads its arguments, asks the portal and prints.
 
 mod admin;
+pub(crate) mod alert;
+pub(crate) mod efficiency;
 pub(crate) mod fs;
 mod jobs;
 mod login;
 mod logs;
+pub(crate) mod node;
 mod run;
 mod session;
 mod space;
@@ -40,6 +43,7 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
         Command::Run(verb) => run::run(&connect(url)?, verb, json).await,
         Command::Fs(verb) => fs::run(&connect(url)?, verb, json).await,
         Command::Node(Node::List) => node_list(&connect(url)?, json).await,
+        Command::Alert(verb) => alert::run(&connect(url)?, verb, json).await,
         Command::Token(verb) => token::run(&connect(url)?, verb, json).await,
         Command::Admin(verb) => admin::run(&connect(url)?, verb, json).await,
     }

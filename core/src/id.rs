@@ -23,6 +23,11 @@ macro_rules! typed_id {
             pub fn generate() -> Self {
                 Self(Uuid::now_v7())
             }
+
+            /// The id as 16 bytes, for what keeps many of them.
+            pub const fn to_bytes(self) -> [u8; 16] {
+                *self.0.as_bytes()
+            }
         }
 
         impl fmt::Display for $name {
@@ -74,6 +79,10 @@ typed_id! {
     UploadId;
     /// The id of work on files that outlives its request.
     OperationId;
+    /// An alert's id.
+    AlertId;
+    /// The id of a time for which nobody is told of some alerts.
+    SilenceId;
 }
 
 #[cfg(test)]

@@ -4,14 +4,17 @@
 //! [`scheduler`], [`launcher`] and [`storage`]; services are written against them.
 
 pub mod account;
+pub mod alert;
 pub mod audit;
 pub mod clock;
 pub mod file_work;
 pub mod id;
 pub mod image;
 pub mod job_file;
+pub mod job_usage;
 pub mod launcher;
 pub mod name;
+pub mod node_history;
 pub mod run;
 pub mod scheduler;
 pub mod scratch;
@@ -24,11 +27,11 @@ pub mod storage;
 
 pub use account::{Role, Scope, User, UserState};
 pub use clock::{Clock, SystemClock};
-pub use id::{ImageId, LoginId, OperationId, SessionId, SpaceId, TokenId, UploadId, UserId};
+pub use id::{AlertId, ImageId, LoginId, OperationId, SessionId, SilenceId, SpaceId, TokenId, UploadId, UserId};
 pub use image::Image;
 pub use name::{
-    AccountName, AppName, FeatureName, GpuType, GroupName, ImageName, NameError, NodeName, PartitionName, ProjectName,
-    QosName, RootName, SessionName, SpaceName, SpaceTitle, Username,
+    AccountName, AppName, DrainReason, FeatureName, GpuType, GroupName, ImageName, NameError, NodeName, PartitionName,
+    ProjectName, QosName, RootName, SessionName, SpaceName, SpaceTitle, Username,
 };
 pub use run::RunProgram;
 pub use scratch::{ScratchKind, ScratchSpec};

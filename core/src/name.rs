@@ -1,7 +1,8 @@
 //! Names are parsed once, at the edge; whoever holds one of these types holds a good name.
 //!
 //! All are ASCII without white space, quotes, slashes or leading dashes, so none can change the meaning of an argument vector,
-//! a path or a host name. [`SessionName`] and [`SpaceTitle`] alone are free text, and so are hostile text for whoever shows them.
+//! a path or a host name. [`SessionName`], [`SpaceTitle`] and [`DrainReason`] alone are free text, and so are hostile text for whoever shows
+//! them.
 
 use std::fmt;
 use std::str::FromStr;
@@ -136,6 +137,8 @@ names! {
     SpaceTitle, NameError::Printable(80);
     /// What a person calls a session: any printable text.
     SessionName, NameError::Printable(80);
+    /// Why a node is drained: one line of any printable text.
+    DrainReason, NameError::Printable(200);
 }
 
 #[cfg(test)]
@@ -162,5 +165,7 @@ mod tests {
             assert!(bad.parse::<SessionName>().is_err(), "{bad:?}");
         }
         assert!("x".repeat(81).parse::<SessionName>().is_err());
+        assert!("ü".repeat(200).parse::<DrainReason>().is_ok());
+        assert!("ü".repeat(201).parse::<DrainReason>().is_err());
     }
 }

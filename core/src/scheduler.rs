@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::name::{AccountName, FeatureName, GpuType, NodeName, PartitionName, QosName, Username};
+use crate::name::{AccountName, DrainReason, FeatureName, GpuType, NodeName, PartitionName, QosName, Username};
 use crate::session::Reason;
 
 /// What tells one job from every other: SLURM uses numbers again, so the number alone does not.
@@ -247,6 +247,20 @@ pub enum CallAs {
     Person(Username),
 }
 
+/// The reason that is kept with a drained node. It ends with who asked: to the scheduler that is always the service account.
+pub fn signed_reason(reason: &DrainReason, by: &Username) -> String {
+    format!("{reason}{SIGNATURE_BEGIN}{by}{SIGNATURE_END}")
+}
+
+const SIGNATURE_BEGIN: &str = " (eirene: ";
+const SIGNATURE_END: &str = ")";
+
+/// Takes a [`signed_reason`] apart; none where the text is not one.
+pub fn read_signed_reason(text: &str) -> Option<(DrainReason, Username)> {
+    let (reason, by) = text.strip_suffix(SIGNATURE_END)?.rsplit_once(SIGNATURE_BEGIN)?;
+    Some((reason.parse().ok()?, by.parse().ok()?))
+}
+
 /// The batch scheduler.
 #[async_trait]
 pub trait Scheduler: Send + Sync + 'static {
@@ -272,6 +286,54 @@ pub trait Scheduler: Send + Sync + 'static {
     /// All nodes.
     async fn nodes(&self) -> SchedulerResult<Vec<Node>>;
 
+    /// Has a node take no more jobs; those it runs go on. `reason` and who asked are kept with the node, in the words of
+    /// [`signed_reason`]. On a node that is drained already it changes the reason. It is asked as the service account: a person's own
+    /// account may not. Where that one may not either, it is [`SchedulerError::Refused`] with code `node_not_permitted`; a node that the
+    /// scheduler does not have is `node_unknown`.
+    async fn drain_node(&self, node: &NodeName, reason: &DrainReason, by: &Username) -> SchedulerResult<()>;
+
+    /// Has a drained or down node take jobs again. Refusals as above; a node that is neither may be refused as `node_not_drained`.
+    async fn resume_node(&self, node: &NodeName) -> SchedulerResult<()>;
+
     /// All partitions.
     async fn partitions(&self) -> SchedulerResult<Vec<Partition>>;
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn a_signed_reason_comes_apart_again(reason in "[ -~ä]{1,60}", by in "[a-z][a-z0-9]{0,20}") {
+            let Ok(reason) = reason.parse::<DrainReason>() else { return Ok(()) };
+            let by = by.parse::<Username>().unwrap();
+            prop_assert_eq!(read_signed_reason(&signed_reason(&reason, &by)), Some((reason, by)));
+        }
+
+        #[test]
+        fn any_text_is_read_without_harm(text in any::<String>()) {
+            if let Some((reason, by)) = read_signed_reason(&text) {
+                prop_assert_eq!(signed_reason(&reason, &by), text);
+            }
+        }
+    }
+
+    #[test]
+    fn only_the_last_signature_counts() {
+        let (reason, by) = read_signed_reason("fan (eirene: ada) (eirene: grace)").unwrap();
+        assert_eq!((reason.as_str(), by.as_str()), ("fan (eirene: ada)", "grace"));
+        for text in [
+            "fan",
+            "fan (eirene: )",
+            "fan (eirene: ada) ",
+            " (eirene: ada)",
+            "two\nlines (eirene: ada)",
+            "(eirene: ada)",
+        ] {
+            assert_eq!(read_signed_reason(text), None, "{text:?}");
+        }
+    }
 }

@@ -4,6 +4,7 @@
 mod macros;
 
 mod adopted_jobs;
+mod alerts;
 mod app_access;
 mod audit;
 mod backup;
@@ -14,7 +15,9 @@ mod error;
 mod events;
 mod expiry;
 mod images;
+mod job_usage;
 mod logins;
+mod node_history;
 mod operations;
 mod row;
 mod session_row;

@@ -107,6 +107,23 @@ test("that time is nearly over is shown, and spoken for what is on the page", as
   assert.deepEqual(faults, []);
 });
 
+test("a table that was opened stays open when its part is fetched again", async (t) => {
+  const server = await portal(t);
+  const page = await open(t, server, "session-running.html");
+  const faults = listen(page);
+  const address = await page.locator("[data-live]").first().getAttribute("data-live");
+  await until("what happened before the stream was open is asked for", () => server.asked.includes(address));
+  const tables = (row) => `<details id="one"><summary>One</summary>${row}</details><details id="two"><summary>Two</summary>${row}</details>`;
+  server.fragments.set(address, tables("first"));
+  server.say("state", 7);
+  await page.locator("#one summary").click();
+  server.fragments.set(address, tables("second"));
+  server.say("state", 8);
+  await page.locator("#one", { hasText: "second" }).waitFor();
+  assert.deepEqual(await page.locator("#one, #two").evaluateAll((all) => all.map((one) => one.open)), [true, false]);
+  assert.deepEqual(faults, []);
+});
+
 test("an event changes the page without a reload, keeps the focus and is spoken", async (t) => {
   const server = await portal(t);
   const page = await open(t, server, "session-queued.html");

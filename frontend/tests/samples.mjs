@@ -15,6 +15,11 @@ export const POLICY =
   "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; font-src 'self'; connect-src 'self'; " +
   "form-action 'self'; frame-ancestors 'none'; base-uri 'none'";
 
+/** Answers with a page of a test's own, under the same policy. */
+export function answerPage(response, html) {
+  response.writeHead(200, { "content-type": "text/html; charset=utf-8", "content-security-policy": POLICY }).end(html);
+}
+
 /** Starts the server. `answer(request, response, path)` goes first and says whether it took the request. */
 export async function serve(answer = () => false) {
   const server = createServer(async (request, response) => {

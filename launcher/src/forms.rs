@@ -2,6 +2,8 @@
 //!
 //! A command line that fits no form does not run. Which forms there are is each program's own affair.
 
+use eirene_core::scheduler::read_signed_reason;
+
 /// Longest path.
 pub(crate) const LONGEST_PATH_BYTES: usize = 1024;
 /// Longest name.
@@ -28,6 +30,10 @@ pub(crate) enum Value {
     Limit,
     /// An absolute path in a storage, whatever its names are made of.
     StoragePath,
+    /// The name of one node: not `all`, which is every node to SLURM.
+    Node,
+    /// Why a node is drained, and who says so: one argument of free text, so for no program that reads it as anything else.
+    DrainReason,
 }
 
 /// An argument, or several.
@@ -90,6 +96,8 @@ fn has_value(argument: &str, begin: &str, value: Value, end: &str) -> bool {
         }),
         Value::Limit => text == "unlimited" || is_amount(text),
         Value::StoragePath => is_storage_path(text),
+        Value::Node => is_name(text) && !text.eq_ignore_ascii_case("all"),
+        Value::DrainReason => read_signed_reason(text).is_some(),
     }
 }
 

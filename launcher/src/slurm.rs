@@ -1,7 +1,8 @@
 //! The table of SLURM command lines that may run: these forms, in this order, and nothing else.
 //!
 //! It is the other half of the table in the SLURM adapter's README. Every value is checked for its alphabet and length (`forms.rs`), so an
-//! accepted command line holds no white space, no quote and nothing a shell would read.
+//! accepted command line holds no white space, no quote and nothing a shell would read; only the reason of a drain is free text, in one
+//! argument that SLURM keeps as it is.
 
 use std::path::{Path, PathBuf};
 
@@ -31,7 +32,7 @@ struct Form {
     parts: &'static [Part],
 }
 
-const FORMS: [Form; 9] = [
+const FORMS: [Form; 11] = [
     Form {
         program: SlurmProgram::Sbatch,
         who: Who::Person,
@@ -92,6 +93,21 @@ const FORMS: [Form; 9] = [
         program: SlurmProgram::Scontrol,
         who: Who::Service,
         parts: &[Word("--json"), Word("--all"), Word("show"), Word("partitions")],
+    },
+    Form {
+        program: SlurmProgram::Scontrol,
+        who: Who::Service,
+        parts: &[
+            Word("update"),
+            Must("nodename=", Value::Node, ""),
+            Word("state=drain"),
+            Must("reason=", Value::DrainReason, ""),
+        ],
+    },
+    Form {
+        program: SlurmProgram::Scontrol,
+        who: Who::Service,
+        parts: &[Word("update"), Must("nodename=", Value::Node, ""), Word("state=resume")],
     },
     Form {
         program: SlurmProgram::Sinfo,
@@ -234,6 +250,34 @@ mod tests {
         assert!(runs(SlurmProgram::Scontrol, false, "--json ping"));
         assert!(runs(SlurmProgram::Scontrol, false, "--json --all show nodes"));
         assert!(runs(SlurmProgram::Scontrol, false, "--json --all show partitions"));
+        assert!(runs(SlurmProgram::Scontrol, false, "update nodename=c1 state=resume"));
+    }
+
+    #[test]
+    fn a_node_is_drained_by_the_service_with_a_signed_reason_of_one_line() {
+        let drains = |as_person: bool, node: &str, reason: &str| {
+            let arguments =
+                ["update", &format!("nodename={node}"), "state=drain", &format!("reason={reason}")].map(str::to_owned);
+            check(SlurmProgram::Scontrol, as_person, &arguments, &[], "").is_ok()
+        };
+        assert!(drains(false, "c1", "fan 3; is it $(broken)? (eirene: ada)"));
+        assert!(!drains(true, "c1", "fan (eirene: ada)"));
+        for node in ["all", "ALL", "c[1-4]", "c1,c2", "", "-c1", "c1 state=down"] {
+            assert!(!drains(false, node, "fan (eirene: ada)"), "{node}");
+        }
+        let long = format!("{} (eirene: ada)", "x".repeat(201));
+        for reason in [
+            "",
+            "fan",
+            " (eirene: ada)",
+            " fan (eirene: ada)",
+            "fan\n (eirene: ada)",
+            "fan\0 (eirene: ada)",
+            "fan (eirene: ROOT)",
+            &long,
+        ] {
+            assert!(!drains(false, "c1", reason), "{reason:?}");
+        }
     }
 
     /// Reads the adapter's table, so that neither side can change alone.
@@ -290,6 +334,10 @@ mod tests {
         }
         for line in [
             "update nodename=c1 state=down",
+            "update nodename=c1 state=drain",
+            "update nodename=all state=resume",
+            "update nodename=c1 state=resume reason=x",
+            "update jobid=1 state=resume",
             "--json shutdown",
             "--json --all show config",
             "reconfigure",

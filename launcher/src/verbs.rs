@@ -39,6 +39,9 @@ const MOST_LOOKS: usize = 4;
 /// Longest change of a root of spaces; removing goes on at the next call.
 const ROOT_LIMIT: Duration = Duration::from_secs(16);
 
+/// Longest target of a call in the audit log; the name of a node has 255 at most.
+const LONGEST_TARGET_CHARS: usize = 300;
+
 /// Answers calls; shared by all connections.
 pub struct Verbs {
     config: Config,
@@ -419,11 +422,17 @@ fn describe(request: &LauncherRequest) -> Call {
             verb: "run_slurm",
             person: person.clone(),
             program: Some(*program),
-            // Only a cancel changes a thing that is not named elsewhere; anything else may be long.
-            target: arguments
-                .first()
-                .filter(|_| *program == SlurmProgram::Scancel)
-                .map(|job| job.chars().take(32).collect()),
+            target: changed(*program, arguments),
         },
     }
+}
+
+/// What a program of SLURM's changes that is not named elsewhere: a cancelled job, a node. Anything else may be long.
+fn changed(program: SlurmProgram, arguments: &[String]) -> Option<String> {
+    let named = match (program, arguments) {
+        (SlurmProgram::Scancel, [job, ..]) => job.clone(),
+        (SlurmProgram::Scontrol, [verb, node, state, ..]) if verb == "update" => format!("{node} {state}"),
+        _ => return None,
+    };
+    Some(named.chars().take(LONGEST_TARGET_CHARS).collect())
 }

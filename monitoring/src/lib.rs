@@ -1,6 +1,6 @@
 //! What is sampled of a session: metrics, series, and batches of samples as the agent says them and the portal reads them.
 //!
-//! A [`Batch`] is one JSON object, as all messages of the tunnel are, at most [`MOST_BYTES`] long so that it fits into one line there. Who
+//! A [`Batch`] is one JSON object, at most [`MOST_BYTES`] long so that it fits into one line of the tunnel as a text there. Who
 //! samples is `monitoring/probe` (and the GPU helper), who keeps samples is the store; nothing here opens a file, reads a clock or knows
 //! which session a batch is of: that is the tunnel it came through, never a word in it.
 //!
@@ -8,15 +8,17 @@
 //! was only claimed.
 
 mod batch;
+mod gpu;
 mod metric;
 mod series;
 
 pub use batch::{Batch, BatchError, Confinement, NodeName, NodeNameError, Sample, TimeWindow};
-pub use metric::{Kind, Metric, Unit, Whose};
+pub use gpu::{GPU_WORDS, Gpu, GpuLineError, GpuSaid, MOST_GPUS};
+pub use metric::{Group, Kind, Metric, Unit, Whose};
 pub use series::{Device, DeviceKind, Process, Series, SeriesError, Text, TextError};
 
-/// Most bytes of a batch: a line of the tunnel has 64 KiB, and something is said around it.
-pub const MOST_BYTES: usize = 48 * 1024;
+/// Most bytes of a batch: a line of the tunnel has 64 KiB, and each byte may become two where the batch is a text there.
+pub const MOST_BYTES: usize = 28 * 1024;
 
 /// Most samples in one batch.
 pub const MOST_SAMPLES: usize = 1024;

@@ -42,6 +42,47 @@ pub enum Whose {
     Program,
 }
 
+/// What is looked at together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Group {
+    /// Processor time of the job.
+    Cpu,
+    /// Processor time by core.
+    Cores,
+    /// Memory.
+    Memory,
+    /// Storage.
+    Io,
+    /// Network.
+    Network,
+    /// GPUs.
+    Gpu,
+    /// Single processes.
+    Processes,
+    /// What programs report of themselves.
+    Report,
+}
+
+impl Group {
+    /// All of them.
+    pub const ALL: &[Self] =
+        &[Self::Cpu, Self::Cores, Self::Memory, Self::Io, Self::Network, Self::Gpu, Self::Processes, Self::Report];
+
+    /// Its name.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Cpu => "cpu",
+            Self::Cores => "cores",
+            Self::Memory => "memory",
+            Self::Io => "io",
+            Self::Network => "network",
+            Self::Gpu => "gpu",
+            Self::Processes => "processes",
+            Self::Report => "report",
+        }
+    }
+}
+
 macro_rules! metrics {
     ($($(#[doc = $doc:literal])+ $variant:ident $name:literal $unit:ident $kind:ident $whose:ident [$($device:ident)*];)+) => {
         /// Something that is measured. The documentation of each says what, by whom it is known, and of whom.
@@ -162,6 +203,8 @@ metrics! {
     GpuUp "gpu_up" None Gauge Job [Gpu];
     /// Memory of all the job's GPUs that one process holds.
     GpuMemoryProcess "gpu_memory_process_bytes" Bytes Gauge Job [Process];
+    /// Part of the time in which one process computed on all the job's GPUs together: 2 is all of two GPUs.
+    GpuUtilProcess "gpu_util_process" Ratio Gauge Job [Process];
     /// What a program reports of itself by `eirene.report`.
     Report "report" None Gauge Program [Name];
 }
@@ -170,6 +213,43 @@ impl Metric {
     /// The metric with this name.
     pub fn by_name(name: &str) -> Option<Self> {
         Self::ALL.iter().copied().find(|metric| metric.name() == name)
+    }
+
+    /// With what it is looked at.
+    pub const fn group(self) -> Group {
+        match self {
+            Self::Cpu | Self::PressureCpu | Self::NodePressureCpu | Self::Processes | Self::ProbeCpu => Group::Cpu,
+            Self::CpuCore | Self::NodeCpuCore => Group::Cores,
+            Self::Memory
+            | Self::MemoryPeak
+            | Self::MemoryLimit
+            | Self::MemoryReclaimable
+            | Self::OomKills
+            | Self::NodeMemory
+            | Self::NodeMemoryAvailable
+            | Self::PressureMemory
+            | Self::NodePressureMemory => Group::Memory,
+            Self::IoRead
+            | Self::IoWritten
+            | Self::MountRead
+            | Self::MountWritten
+            | Self::PressureIo
+            | Self::NodePressureIo => Group::Io,
+            Self::NetReceived | Self::NetSent => Group::Network,
+            Self::GpuUtil
+            | Self::GpuMemoryUtil
+            | Self::GpuMemory
+            | Self::GpuMemoryLimit
+            | Self::GpuPower
+            | Self::GpuPowerLimit
+            | Self::GpuTemperature
+            | Self::GpuEccCorrected
+            | Self::GpuEccUncorrected
+            | Self::GpuThrottled
+            | Self::GpuUp => Group::Gpu,
+            Self::CpuProcess | Self::MemoryProcess | Self::GpuMemoryProcess | Self::GpuUtilProcess => Group::Processes,
+            Self::Report => Group::Report,
+        }
     }
 
     /// Whether it may be without a device: totals that are also told by device are, figures of cores and processes are not.
@@ -202,6 +282,17 @@ impl Metric {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_told_of_cores_and_processes_is_in_groups_of_its_own() {
+        for metric in Metric::ALL {
+            let kinds = metric.devices();
+            assert_eq!(metric.group() == Group::Cores, kinds == [DeviceKind::Core], "{}", metric.name());
+            assert_eq!(metric.group() == Group::Processes, kinds == [DeviceKind::Process], "{}", metric.name());
+        }
+        let used: std::collections::BTreeSet<_> = Metric::ALL.iter().map(|metric| metric.group()).collect();
+        assert_eq!(used, Group::ALL.iter().copied().collect());
+    }
 
     #[test]
     fn names_are_distinct_and_by_the_conventions() {

@@ -1,5 +1,7 @@
 //! What a slurmrestd offers: its newest data parser, and the paths under it as it lists them.
 
+use eirene_core::NodeName;
+
 /// Oldest data parser whose answers we read: SLURM 23.11.
 const OLDEST_PARSER: u32 = 40;
 
@@ -45,6 +47,11 @@ impl Api {
         })
     }
 
+    /// Path of one node. It is there in every data parser that we read.
+    pub(crate) fn node(&self, name: &NodeName) -> String {
+        format!("/slurm/{}/node/{name}", self.parser())
+    }
+
     /// Path of one job.
     pub(crate) fn job(&self, id: u32) -> String {
         format!("/slurm/{}/job/{id}", self.parser())
@@ -81,6 +88,7 @@ mod tests {
         let api = newest(&all).unwrap();
         assert_eq!((api.parser().as_str(), api.jobs.as_str()), ("v0.0.42", "/slurm/v0.0.42/jobs/"));
         assert_eq!(api.job(7), "/slurm/v0.0.42/job/7");
+        assert_eq!(api.node(&"c1".parse().unwrap()), "/slurm/v0.0.42/node/c1");
         assert_eq!(api.accounted.as_deref(), Some("/slurmdb/v0.0.42/jobs/"));
         assert_eq!(newest(&paths(43, "")).unwrap().jobs, "/slurm/v0.0.43/jobs");
         assert_eq!(Api::newest(all.iter().map(String::as_str), 41).unwrap().parser(), "v0.0.41");

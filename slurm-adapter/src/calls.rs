@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use eirene_core::launcher::{Launcher, LauncherAnswer, LauncherError, LauncherRequest, SlurmProgram};
 use eirene_core::scheduler::{CallAs, JobSpec, SchedulerError, SchedulerResult};
-use eirene_core::{Reason, Sentence, Username};
+use eirene_core::{NodeName, Reason, Sentence, Username};
 use eirene_words::say;
 use jiff::Timestamp;
 use serde::de::DeserializeOwned;
@@ -151,6 +151,12 @@ pub(crate) fn check_spec(spec: &JobSpec) -> SchedulerResult<()> {
         return refuse("bad_environment", "refused.bad_environment");
     }
     Ok(())
+}
+
+/// Refuses the one name that is no node's: to SLURM it is all of them, in capitals or not.
+pub(crate) fn check_node(node: &NodeName) -> SchedulerResult<()> {
+    let is_all = node.as_str().eq_ignore_ascii_case("all");
+    if is_all { Err(SchedulerError::Refused { reason: refused("node_unknown") }) } else { Ok(()) }
 }
 
 /// What a name that [`is_job_name`] does not let pass is answered with.

@@ -3,24 +3,24 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use eirene_core::Username;
 use eirene_core::clock::Clock;
 use eirene_core::launcher::{Launcher, SlurmProgram};
 use eirene_core::scheduler::{
-    CallAs, Job, JobIdentity, JobSpec, Node, Partition, Scheduler, SchedulerError, SchedulerResult,
+    CallAs, Job, JobIdentity, JobSpec, Node, Partition, Scheduler, SchedulerError, SchedulerResult, signed_reason,
 };
+use eirene_core::{DrainReason, NodeName, Username};
 use jiff::Timestamp;
 
 use crate::calls::{
-    Program, Ran, accounted_from, after_submit, bad_name, check_spec, decide, decode, is_job_name, run, said,
-    unreachable,
+    Program, Ran, accounted_from, after_submit, bad_name, check_node, check_spec, decide, decode, is_job_name, run,
+    said, unreachable,
 };
 use crate::convert;
 use crate::default_partition::DefaultPartition;
 use crate::doubts::Doubts;
 use crate::owners::{self, SystemUserIds, UserIds};
 use crate::places::Places;
-use crate::refusals::{Verdict, error, number_of, says_no_accounting, verdict};
+use crate::refusals::{Verdict, error, number_of, of_node, says_no_accounting, verdict};
 use crate::wire::{AccountedJobs, Answer, Envelope, Jobs, Nodes, OurJobs, Partitions};
 
 /// The scheduler over SLURM's own programs.
@@ -78,6 +78,20 @@ impl SlurmCli {
     /// The same where every failure is an error.
     async fn list<T: Answer>(&self, program: SlurmProgram, arguments: &[&str], what: &str) -> SchedulerResult<T> {
         self.json(program, arguments, what).await?.map_err(|(verdict, said)| error(verdict, what, &said))
+    }
+
+    /// Changes one node, as the service account.
+    async fn change_node(&self, node: &NodeName, changes: &[&str], what: &str) -> SchedulerResult<()> {
+        check_node(node)?;
+        let _place = self.places.other(what).await?;
+        let name = format!("nodename={node}");
+        let arguments = [&["update", name.as_str()][..], changes].concat();
+        let ran = self.run(Program::plain(&CallAs::Service, SlurmProgram::Scontrol, &arguments), what).await?;
+        if ran.status == 0 {
+            return Ok(());
+        }
+        let (verdict, said) = ran.failure();
+        Err(error(of_node(verdict), what, &said))
     }
 }
 
@@ -183,6 +197,15 @@ impl Scheduler for SlurmCli {
         let _place = self.places.poll(what).await?;
         let answer: Nodes = self.list(SlurmProgram::Scontrol, &["--json", "--all", "show", "nodes"], what).await?;
         Ok(convert::nodes(&answer))
+    }
+
+    async fn drain_node(&self, node: &NodeName, reason: &DrainReason, by: &Username) -> SchedulerResult<()> {
+        let reason = format!("reason={}", signed_reason(reason, by));
+        self.change_node(node, &["state=drain", &reason], "drain a node").await
+    }
+
+    async fn resume_node(&self, node: &NodeName) -> SchedulerResult<()> {
+        self.change_node(node, &["state=resume"], "resume a node").await
     }
 
     async fn partitions(&self) -> SchedulerResult<Vec<Partition>> {

@@ -75,6 +75,18 @@ pub(crate) fn error(verdict: Verdict, what: &str, said: &str) -> SchedulerError 
     }
 }
 
+/// What `verdict` is where a node is changed: two refusals are worded for jobs.
+pub(crate) fn of_node(verdict: Verdict) -> Verdict {
+    match verdict {
+        Verdict::Refused(reason) => Verdict::Refused(match reason.code.as_str() {
+            "not_permitted" => refused("node_not_permitted"),
+            "nodes_unknown" => refused("node_unknown"),
+            _ => reason,
+        }),
+        other => other,
+    }
+}
+
 /// Text from outside, fit for one line of a log.
 pub(crate) fn tame(text: &str) -> String {
     let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
@@ -107,6 +119,7 @@ const REFUSALS: &[Refusal] = &[
     (&[2012], "path_too_long"),
     (&[2014, 2015, 2178], "does_not_fit"),
     (&[2023, 2025, 2132], "bad_task_count"),
+    (&[2028], "node_not_drained"),
     (&[2029, 2114, 2121, 2133, 2171], "bad_feature"),
     (&[2036, 2122, 8001], "not_supported"),
     (&[2037, 2105], "submits_closed"),
@@ -159,6 +172,7 @@ const TEXTS: &[(&str, i64)] = &[
     ("Invalid node name specified", 2018),
     ("Task distribution specification invalid", 2023),
     ("Task count specification invalid", 2025),
+    ("Invalid node state specified", 2028),
     ("Invalid feature specification", 2029),
     ("Requested operation not supported on this system", 2036),
     ("Requested operation is presently disabled", 2037),
@@ -255,9 +269,24 @@ mod tests {
     }
 
     #[test]
+    fn a_node_has_refusals_of_its_own() {
+        for (number, code) in [
+            (2002, "node_not_permitted"),
+            (2010, "node_not_permitted"),
+            (2018, "node_unknown"),
+            (2028, "node_not_drained"),
+        ] {
+            let Verdict::Refused(reason) = of_node(verdict(number)) else { panic!("{number}") };
+            assert_eq!((reason.code.as_str(), reason.text.ends_with('.')), (code, true), "{number}");
+        }
+        assert_eq!(of_node(Verdict::NotAccepted), Verdict::NotAccepted);
+    }
+
+    #[test]
     fn program_lines_are_understood() {
         assert_eq!(number_of("sbatch: error: Batch job submission failed: Invalid qos specification\n"), Some(2066));
         assert_eq!(number_of("scancel: error: Kill job error on job id 14: Access/permission denied"), Some(2002));
+        assert_eq!(number_of("slurm_update error: Invalid user id\n"), Some(2010));
         assert_eq!(number_of("slurm_load_jobs error: Invalid job id specified"), Some(2017));
         assert_eq!(number_of("Unable to contact slurm controller (connect failure)"), None);
         assert_eq!(number_of(""), None);

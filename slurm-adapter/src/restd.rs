@@ -7,12 +7,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use eirene_core::Username;
 use eirene_core::clock::Clock;
 use eirene_core::launcher::Launcher;
 use eirene_core::scheduler::{
     CallAs, Job, JobIdentity, JobSpec, JobState, Node, Partition, Scheduler, SchedulerError, SchedulerResult,
+    signed_reason,
 };
+use eirene_core::{DrainReason, NodeName, Username};
 use jiff::Timestamp;
 use reqwest::header::{ACCEPT, HeaderValue};
 use reqwest::{Method, Response, StatusCode, Url};
@@ -27,7 +28,7 @@ use crate::convert;
 use crate::default_partition::DefaultPartition;
 use crate::doubts::Doubts;
 use crate::owners::{self, SystemUserIds, UserIds};
-use crate::refusals::{ACCESS_DENIED, Verdict, error, verdict};
+use crate::refusals::{ACCESS_DENIED, Verdict, error, of_node, verdict};
 use crate::stream;
 use crate::tokens::Tokens;
 use crate::wire::{AccountedJobs, Answer, ApiDescription, Envelope, Jobs, Nodes, OurJobs, Partitions};
@@ -332,6 +333,17 @@ impl SlurmRestd {
     async fn list<T: Answer>(&self, path: impl Fn(&Api) -> String, limits: Limits, what: &str) -> SchedulerResult<T> {
         self.get(&CallAs::Service, path, limits, what).await?.map_err(|(verdict, said)| error(verdict, what, &said))
     }
+
+    /// Changes one node, as the service account.
+    async fn change_node(&self, node: &NodeName, body: &Value, what: &str) -> SchedulerResult<()> {
+        calls::check_node(node)?;
+        let as_ = CallAs::Service;
+        let reply = self.call(&as_, Method::POST, |api| api.node(node), Some(body), ORDINARY, what).await?;
+        match self.read::<Envelope>(&as_, reply, what).await? {
+            Ok(_) => Ok(()),
+            Err((verdict, said)) => Err(error(of_node(verdict), what, &said)),
+        }
+    }
 }
 
 impl Reply {
@@ -434,6 +446,15 @@ impl Scheduler for SlurmRestd {
     async fn nodes(&self) -> SchedulerResult<Vec<Node>> {
         let answer: Nodes = self.list(|api| api.nodes.clone(), ORDINARY, "list all nodes").await?;
         Ok(convert::nodes(&answer))
+    }
+
+    async fn drain_node(&self, node: &NodeName, reason: &DrainReason, by: &Username) -> SchedulerResult<()> {
+        let body = json!({"state": ["DRAIN"], "reason": signed_reason(reason, by)});
+        self.change_node(node, &body, "drain a node").await
+    }
+
+    async fn resume_node(&self, node: &NodeName) -> SchedulerResult<()> {
+        self.change_node(node, &json!({"state": ["RESUME"]}), "resume a node").await
     }
 
     async fn partitions(&self) -> SchedulerResult<Vec<Partition>> {

@@ -65,6 +65,11 @@ pub enum FromAgent {
         /// Text; bytes that are not UTF-8 are replaced.
         text: String,
     },
+    /// Samples of one node.
+    Samples {
+        /// A batch, as `monitoring` writes it: a text of its own, so that one that is wrong is refused and the conversation goes on.
+        batch: String,
+    },
     /// Still there.
     Heartbeat,
     /// The session is about to end.

@@ -7,6 +7,7 @@ use eirene_core::scratch::{SCRATCH_TARGET, SCRATCH_VARIABLE};
 
 use crate::job::{Environment, Job};
 use crate::launchers;
+use crate::samples::{REPORT_SOCKET, REPORT_VARIABLE};
 use crate::steps::STEPS_SOCKET;
 
 /// The variable that says which session this is.
@@ -75,6 +76,7 @@ pub(crate) fn session(environment: &Environment, nodes: &[(String, u32)], here: 
     });
     variables.retain(|(_, value)| !value.contains(['\n', '\r', '\0']));
     variables.push(("SHELL".to_owned(), "/bin/bash".to_owned()));
+    variables.push((REPORT_VARIABLE.to_owned(), format!("{RUNTIME}/{REPORT_SOCKET}")));
     variables.push((eirene_steps::SOCKET_VARIABLE.to_owned(), format!("{RUNTIME}/{STEPS_SOCKET}")));
     if let Some(cpus) = environment.get("SLURM_CPUS_PER_TASK") {
         // Libraries otherwise start a thread for every core of the node.

@@ -313,8 +313,11 @@ impl Job {
     pub(crate) fn state_of_child(&self) -> Option<char> {
         let agent = self.child.id().unwrap();
         let children = std::fs::read_to_string(format!("/proc/{agent}/task/{agent}/children")).unwrap();
-        let stat = std::fs::read_to_string(format!("/proc/{}/stat", children.trim())).ok()?;
-        stat.rsplit_once(") ")?.1.chars().next()
+        let stats =
+            children.split_whitespace().filter_map(|child| std::fs::read_to_string(format!("/proc/{child}/stat")).ok());
+        // Where GPUs are looked after, who does that is another one.
+        let app = stats.into_iter().find(|stat| !stat.contains("(eirene-gpu)"))?;
+        app.rsplit_once(") ")?.1.chars().next()
     }
 
     pub(crate) fn signal(&self, signal: nix::sys::signal::Signal) {

@@ -27,7 +27,7 @@ const STORAGE_WAIT: Duration = Duration::from_mins(2);
 
 /// What one look gave.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Finding {
+pub(super) enum Finding {
     Good(String),
     Doubtful(String),
     Broken(String),
@@ -41,26 +41,38 @@ impl Finding {
         }
     }
 
-    fn show(&self, what: &str) {
+    fn line(&self, what: &str) -> String {
         let (word, text) = match self {
             Self::Good(text) => ("ok", text),
             Self::Doubtful(text) => ("warning", text),
             Self::Broken(text) => ("BROKEN", text),
         };
-        say(&format!("{word:<8} {what:<13} {text}"));
+        format!("{word:<8} {what:<13} {text}")
     }
 }
 
 /// Looks; exit code 1 when something is broken.
 pub(super) async fn doctor(path: &Path) -> anyhow::Result<ExitCode> {
+    serve::install_tls_provider()?;
+    let found = findings(path).await?;
+    for line in lines(&found) {
+        say(&line);
+    }
+    let broken = found.iter().any(|(_, finding)| matches!(finding, Finding::Broken(_)));
+    Ok(ExitCode::from(u8::from(broken)))
+}
+
+/// A line each.
+pub(super) fn lines(found: &[(&'static str, Finding)]) -> Vec<String> {
+    found.iter().map(|(what, finding)| finding.line(what)).collect()
+}
+
+/// What everything looks like that the portal depends on.
+pub(super) async fn findings(path: &Path) -> anyhow::Result<Vec<(&'static str, Finding)>> {
     let config = match Config::load(path) {
         Ok(config) => config,
-        Err(error) => {
-            Finding::Broken(error.to_string()).show("config");
-            return Ok(ExitCode::from(1));
-        }
+        Err(error) => return Ok(vec![("config", Finding::Broken(error.to_string()))]),
     };
-    serve::install_tls_provider()?;
     let mut findings = vec![
         ("config", Finding::Good(format!("`{}` is understood", path.display()))),
         ("state", state_dir(&config.server.state_dir)),
@@ -80,11 +92,7 @@ pub(super) async fn doctor(path: &Path) -> anyhow::Result<ExitCode> {
     findings.push(("scheduler", Finding::from_result(scheduled)));
     let stored = bounded_findings(storage(&config, &launcher)).await;
     findings.extend(stored.into_iter().map(|finding| ("storage", finding)));
-    for (what, finding) in &findings {
-        finding.show(what);
-    }
-    let broken = findings.iter().any(|(_, finding)| matches!(finding, Finding::Broken(_)));
-    Ok(ExitCode::from(u8::from(broken)))
+    Ok(findings)
 }
 
 async fn bounded<T>(look: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {

@@ -9,6 +9,7 @@ mod doctor;
 mod image;
 mod open;
 mod serve;
+mod support;
 
 use std::io::Write as _;
 use std::path::PathBuf;
@@ -48,6 +49,8 @@ enum Command {
     Migrate(ConfigFile),
     /// Look at everything the portal depends on, one line each.
     Doctor(ConfigFile),
+    /// Write what somebody who helps needs to know into one file, without secrets.
+    SupportBundle(support::SupportBundle),
     /// Make an account that runs the platform.
     CreateAdmin(accounts::NewPerson),
     /// Make an account for a person of the cluster.
@@ -91,6 +94,10 @@ async fn run(command: Command) -> anyhow::Result<ExitCode> {
             say("The database is up to date.");
         }
         Command::Doctor(file) => return doctor::doctor(&file.config).await,
+        Command::SupportBundle(bundle) => {
+            serve::install_tls_provider()?;
+            bundle.run().await?;
+        }
         Command::CreateAdmin(person) => person.create(eirene_core::Role::Admin).await?,
         Command::CreateUser(person) => person.create(eirene_core::Role::Researcher).await?,
         Command::Backup(backup) => backup.run().await?,
@@ -128,6 +135,7 @@ mod tests {
             "eirened image build dir --name jupyter --builder-image b --output out",
             "eirened backup --config=/c /b.db",
             "eirened restore --config=/c /b.db",
+            "eirened support-bundle --config=/c /s.tar.gz",
             "eirened config sample",
         ] {
             assert!(Cli::try_parse_from(line.split(' ')).is_ok(), "{line}");

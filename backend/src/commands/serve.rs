@@ -77,6 +77,7 @@ pub(super) async fn serve(config: Config) -> anyhow::Result<()> {
     let job_files = JobFiles::new(&app, identity.pin());
     reconcilers::start(&app, &job_files, &tracker);
     tracker.spawn(Notices::new(app.sessions.clone()).run(app.shutdown.clone()));
+    tracker.spawn(app.samples.clone().keep(app.shutdown.clone()));
     tunnel::listen(&app, tunnel_listener, &identity, &tracker)?;
     let tls = server::Tls::from_config(&config)?;
     if let Some(tls) = &tls {

@@ -99,8 +99,19 @@ impl Config {
         self.storage.check()?;
         self.spaces.check()?;
         self.files.check()?;
+        self.alerts.check()?;
         if !(30..=7200).contains(&self.scratch.stage_out_reserve_s) {
             return wrong("scratch.stage_out_reserve_s", "30 to 7200".into());
+        }
+        let samples = &self.samples;
+        if !(16..=1_048_576).contains(&samples.disk_mib) {
+            return wrong("samples.disk_mib", "16 to 1048576".into());
+        }
+        if !(1..=3650).contains(&samples.keep_days) {
+            return wrong("samples.keep_days", "1 to 3650".into());
+        }
+        if !(samples.keep_days..=3650).contains(&samples.keep_minutes_days) {
+            return wrong("samples.keep_minutes_days", "`keep_days` to 3650".into());
         }
         for (at, bind) in self.images.binds.iter().enumerate() {
             if self.images.binds[..at].iter().any(|other| other.target() == bind.target()) {
@@ -200,8 +211,17 @@ mod tests {
             "scratch.node",
             "scratch.beeond",
             "scratch.stage_out_reserve_s",
+            "samples.disk_mib",
+            "samples.keep_days",
+            "samples.keep_minutes_days",
             "metrics.listen",
             "metrics.allow",
+            "metrics.sessions",
+            "alerts.webhook_url",
+            "alerts.webhook_url_file",
+            "alerts.webhook_secret_file",
+            "alerts.keep_days",
+            "alerts.rules",
             "limits.live_sessions",
             "limits.live_runs",
             "limits.keep_events_days",
@@ -218,11 +238,12 @@ mod tests {
         // Every key of the sample is one the types know, with a value of the right type.
         let mut parsed = table;
         parsed["database"].as_table_mut().unwrap().remove("url_file");
+        parsed["alerts"].as_table_mut().unwrap().remove("webhook_url_file");
         Config::from_text(&toml::to_string(&parsed).unwrap()).unwrap();
         // And the list above is all the types know: an unknown key is answered with the known ones.
         for section in [
             "server", "database", "tunnel", "launcher", "slurm", "agent", "images", "storage", "spaces", "files",
-            "metrics", "limits", "log",
+            "samples", "metrics", "alerts", "limits", "log",
         ] {
             let mut table: toml::Table = SMALL.parse().unwrap();
             let entry = table.entry(section).or_insert_with(|| toml::Value::Table(toml::Table::new()));

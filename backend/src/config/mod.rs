@@ -2,18 +2,20 @@
 //!
 //! Unknown keys are refused, so that a typing mistake is found at the start. Secrets may lie in files of their own.
 
+mod alerts;
 mod bind;
 mod load;
 mod network;
 mod storage;
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use eirene_core::{AccountName, QosName, SessionId};
 use secrecy::SecretString;
 use serde::Deserialize;
 
+pub use alerts::{AlertRuleChanges, Alerts};
 pub use bind::{BindError, BindPath};
 pub use load::{ConfigError, SAMPLE};
 pub use network::{Network, NetworkError};
@@ -54,9 +56,15 @@ pub struct Config {
     /// Fast scratch on the nodes.
     #[serde(default)]
     pub scratch: Scratch,
+    /// What sessions use, kept for charts.
+    #[serde(default)]
+    pub samples: Samples,
     /// Prometheus metrics.
     #[serde(default)]
     pub metrics: Metrics,
+    /// What somebody should know now.
+    #[serde(default)]
+    pub alerts: Alerts,
     /// What one person may have.
     #[serde(default)]
     pub limits: Limits,
@@ -179,6 +187,18 @@ pub struct Scratch {
     pub stage_out_reserve_s: u32,
 }
 
+/// What sessions use, kept for charts in the state directory.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Samples {
+    /// Room on the disk for all of it, MiB; the oldest goes first.
+    pub disk_mib: u64,
+    /// Days samples are kept as they came.
+    pub keep_days: u32,
+    /// Days one value a minute is kept.
+    pub keep_minutes_days: u32,
+}
+
 /// Prometheus metrics.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -187,6 +207,8 @@ pub struct Metrics {
     pub listen: Option<SocketAddr>,
     /// Who may read `/metrics` on the portal's own listener.
     pub allow: Vec<Network>,
+    /// Whether samples of sessions are there for Prometheus too, a target for each session.
+    pub sessions: bool,
 }
 
 /// What one person may have.
@@ -272,10 +294,16 @@ impl Default for Scratch {
     }
 }
 
+impl Default for Samples {
+    fn default() -> Self {
+        Self { disk_mib: 2048, keep_days: 7, keep_minutes_days: 400 }
+    }
+}
+
 impl Default for Metrics {
     fn default() -> Self {
         let loopback = [std::net::IpAddr::from([127, 0, 0, 1]), std::net::Ipv6Addr::LOCALHOST.into()];
-        Self { listen: None, allow: loopback.map(Network::from).to_vec() }
+        Self { listen: None, allow: loopback.map(Network::from).to_vec(), sessions: false }
     }
 }
 
@@ -315,11 +343,15 @@ impl Config {
     /// Address of the database.
     pub fn database_url(&self) -> Result<SecretString, ConfigError> {
         if let Some(path) = &self.database.url_file {
-            let text =
-                std::fs::read_to_string(path).map_err(|source| ConfigError::File { path: path.clone(), source })?;
-            return Ok(SecretString::from(text.trim()));
+            return read_secret(path);
         }
         let beside = || SecretString::from(format!("sqlite://{}", self.server.state_dir.join("eirene.db").display()));
         Ok(self.database.url.clone().unwrap_or_else(beside))
     }
+}
+
+/// What a file holds that nobody else may read, without blanks around it.
+fn read_secret(path: &Path) -> Result<SecretString, ConfigError> {
+    let text = std::fs::read_to_string(path).map_err(|source| ConfigError::File { path: path.to_owned(), source })?;
+    Ok(SecretString::from(text.trim()))
 }

@@ -7,17 +7,20 @@ use std::time::Duration;
 use axum::extract::State;
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::get;
-use axum::{Extension, Router};
-use http::{HeaderValue, StatusCode, header};
+use axum::{Extension, Json, Router};
+use eirene_core::SessionId;
+use http::uri::Authority;
+use http::{HeaderMap, HeaderValue, StatusCode, header};
 use jiff::{SignedDuration, Timestamp};
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 use tokio::sync::Mutex;
 
-use super::extract::ClientAddress;
+use super::extract::{ClientAddress, Id};
 use super::problem::{HttpError, HttpResult};
 use crate::app::App;
 use crate::error::AppError;
 use crate::launcher_client::LauncherClient;
+use crate::monitoring::exposition::{Target, exposition};
 use crate::monitoring::metrics::describe;
 
 /// The database has this long to answer.
@@ -60,12 +63,18 @@ listed_routes! {
     GET "/healthz" => alive;
     GET "/readyz" => ready;
     GET "/metrics" => metrics_for_listed;
+    GET "/metrics/sessions" => targets_for_listed;
+    GET "/metrics/sessions/{id}" => session_for_listed;
 }
 
 /// The metrics on a listener of their own, which the configuration opened to whom it may concern.
 pub fn metrics_router(app: App) -> Router {
     install();
-    Router::new().route("/metrics", get(metrics)).with_state(app)
+    Router::new()
+        .route("/metrics", get(metrics))
+        .route("/metrics/sessions", get(targets))
+        .route("/metrics/sessions/{id}", get(session))
+        .with_state(app)
 }
 
 async fn alive() -> &'static str {
@@ -163,18 +172,60 @@ impl axum::response::IntoResponseParts for KeepBody {
 }
 
 /// On the portal's own listener only the addresses of the list get an answer; for others there is nothing here.
-async fn metrics_for_listed(State(app): State<App>, ClientAddress(address): ClientAddress) -> HttpResult<Response> {
-    let listed =
-        address.is_some_and(|address| app.config.metrics.allow.iter().any(|network| network.contains(address)));
-    if !listed {
-        return Err(HttpError::from(AppError::NotFound));
-    }
+async fn metrics_for_listed(State(app): State<App>, address: ClientAddress) -> HttpResult<Response> {
+    require_listed(&app, address)?;
     Ok(metrics().await)
 }
 
+fn require_listed(app: &App, ClientAddress(address): ClientAddress) -> HttpResult<()> {
+    let is_listed = |address| app.config.metrics.allow.iter().any(|network| network.contains(address));
+    if address.is_some_and(is_listed) { Ok(()) } else { Err(HttpError::from(AppError::NotFound)) }
+}
+
 async fn metrics() -> Response {
-    let kind = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
     let recorder = recorder();
     recorder.run_upkeep();
-    ([(header::CONTENT_TYPE, kind)], recorder.render()).into_response()
+    as_text(recorder.render())
+}
+
+fn as_text(text: String) -> Response {
+    let kind = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
+    ([(header::CONTENT_TYPE, kind)], text).into_response()
+}
+
+async fn targets_for_listed(
+    State(app): State<App>,
+    address: ClientAddress,
+    headers: HeaderMap,
+) -> HttpResult<Json<Vec<Target>>> {
+    require_listed(&app, address)?;
+    let scheme = if app.config.portal_origin().starts_with("https:") { "https" } else { "http" };
+    targets_at(&app, &headers, scheme).await
+}
+
+async fn targets(State(app): State<App>, headers: HeaderMap) -> HttpResult<Json<Vec<Target>>> {
+    targets_at(&app, &headers, "http").await
+}
+
+/// Sessions and runs that have nodes, at the address where Prometheus has found this list.
+async fn targets_at(app: &App, headers: &HeaderMap, scheme: &'static str) -> HttpResult<Json<Vec<Target>>> {
+    let host = headers.get(header::HOST).and_then(|host| host.to_str().ok()?.parse::<Authority>().ok());
+    let host = host.filter(|_| app.config.metrics.sessions).ok_or(AppError::NotFound)?;
+    let sessions = app.db.live_sessions().await.map_err(AppError::from)?;
+    let begun = sessions.iter().filter(|session| session.started_at.is_some());
+    Ok(Json(begun.map(|session| Target::new(session, host.as_str(), scheme)).collect()))
+}
+
+async fn session_for_listed(State(app): State<App>, address: ClientAddress, id: Id<SessionId>) -> HttpResult<Response> {
+    require_listed(&app, address)?;
+    session(State(app), id).await
+}
+
+/// What one session uses now.
+async fn session(State(app): State<App>, Id(id): Id<SessionId>) -> HttpResult<Response> {
+    let session = if app.config.metrics.sessions { app.db.session(id).await.map_err(AppError::from)? } else { None };
+    if session.is_none_or(|session| session.state.is_final()) {
+        return Err(HttpError::from(AppError::NotFound));
+    }
+    Ok(as_text(exposition(&app.samples.last(id).await?)))
 }

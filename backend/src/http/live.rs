@@ -10,6 +10,7 @@ use eirene_core::{JobKind, Scope, SessionId};
 use http::HeaderMap;
 use serde::Deserialize;
 
+use super::api::samples::{self, Which as WhichSamples};
 use super::body::{Query, some_plain};
 use super::extract::{Id, SignedIn};
 use super::problem::HttpResult;
@@ -27,6 +28,8 @@ listed_routes! {
     GET "/live/sessions/{id}" => session;
     GET "/live/sessions/{id}/events" => session_events;
     GET "/live/sessions/{id}/logs" => logs;
+    GET "/live/sessions/{id}/samples" => session_samples;
+    GET "/live/runs/{id}/samples" => run_samples;
     GET "/live/runs/{id}/events" => run_events;
     GET "/live/runs/{id}/logs" => run_logs;
     GET "/live/cluster" => cluster;
@@ -113,6 +116,26 @@ async fn session(State(app): State<App>, person: SignedIn, Id(id): Id<SessionId>
     let copied = app.nodes.copied(&session);
     let view = SessionView::new(&session, &app.config).with_nodes(&app.nodes.of(&session)).with_copied(copied.as_ref());
     Ok(Json(view).into_response())
+}
+
+async fn session_samples(
+    State(app): State<App>,
+    person: SignedIn,
+    Id(id): Id<SessionId>,
+    Query(which): Query<WhichSamples>,
+) -> HttpResult<Response> {
+    let session = app.sessions.get(&person.actor, id).await?;
+    Ok(samples::answer(&app, &session, &which).await?.into_response())
+}
+
+async fn run_samples(
+    State(app): State<App>,
+    person: SignedIn,
+    Id(id): Id<SessionId>,
+    Query(which): Query<WhichSamples>,
+) -> HttpResult<Response> {
+    let run = app.runs.get(&person.actor, id).await?;
+    Ok(samples::answer(&app, &run, &which).await?.into_response())
 }
 
 async fn cluster(State(app): State<App>, person: SignedIn) -> HttpResult<Response> {

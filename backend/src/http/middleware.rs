@@ -8,9 +8,11 @@ use std::time::{Duration, Instant};
 use axum::extract::{MatchedPath, Request, State};
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
+use eirene_core::SessionId;
 use eirene_words::say;
 use futures_util::FutureExt as _;
 use http::{HeaderName, HeaderValue, Method, StatusCode, header};
+use tracing::{Instrument as _, Span};
 
 use super::health::KeepBody;
 use super::problem::{HttpError, Problem};
@@ -37,9 +39,11 @@ pub async fn guard(State(app): State<App>, request: Request, next: Next) -> Resp
     let info = request.extensions().get::<RequestInfo>().cloned().unwrap_or_else(|| RequestInfo::new(None));
     let for_program = is_for_programs(&path);
 
-    let mut response = match refuse_foreign(&app, &request, for_program) {
-        Some(error) => error.into_response(),
-        None => run(request, next, PATIENCE, QUIET).await,
+    let mut response = if let Some(error) = refuse_foreign(&app, &request, for_program) {
+        error.into_response()
+    } else {
+        let span = span(&info, route.as_ref().map_or("", MatchedPath::as_str), &path);
+        run(request, next, PATIENCE, QUIET).instrument(span).await
     };
     response = finish_error(response, for_program, &info);
     if response.status() == StatusCode::UNAUTHORIZED && for_program {
@@ -58,8 +62,26 @@ pub async fn guard(State(app): State<App>, request: Request, next: Next) -> Resp
     response
 }
 
+/// What every line that is logged on the way of a request says: which request, and of which session or run, where its address names one.
+fn span(info: &RequestInfo, route: &str, path: &str) -> Span {
+    let span = tracing::info_span!("request", request.id = %info.id, session.id = tracing::field::Empty);
+    if let Some(session) = session_in(route, path) {
+        span.record("session.id", tracing::field::display(session));
+    }
+    span
+}
+
+fn session_in(route: &str, path: &str) -> Option<SessionId> {
+    let mut pairs = route.split('/').zip(route.split('/').skip(1));
+    let at = pairs.position(|(noun, name)| matches!(noun, "sessions" | "runs") && name == "{id}")?;
+    path.split('/').nth(at + 1)?.parse().ok()
+}
+
 fn is_for_programs(path: &str) -> bool {
-    path.starts_with(API) || path.starts_with("/live/") || matches!(path, "/healthz" | "/readyz" | "/metrics")
+    path.starts_with(API)
+        || path.starts_with("/live/")
+        || path.starts_with("/metrics")
+        || matches!(path, "/healthz" | "/readyz")
 }
 
 /// Requests that change something and come with a cookie have to be caused by our own pages: `SameSite` does not tell
@@ -176,6 +198,8 @@ fn note(method: &'static str, route: &str, status: StatusCode, begun: Instant, i
 
 #[cfg(test)]
 mod tests {
+    use std::sync::{Arc, Mutex};
+
     use axum::Router;
     use axum::body::Body;
     use axum::routing::get;
@@ -184,6 +208,53 @@ mod tests {
     use super::*;
 
     const SHORT: Duration = Duration::from_millis(10);
+
+    #[test]
+    fn the_session_of_a_request_is_the_one_its_address_names() {
+        let id = SessionId::generate();
+        let named = |route: &str| session_in(route, &route.replace("{id}", &id.to_string()));
+        for route in ["/sessions/{id}", "/sessions/{id}/stop", "/runs/{id}/log", "/api/v1/sessions/{id}/events"] {
+            assert_eq!(named(route), Some(id), "{route}");
+        }
+        for route in ["", "/", "/sessions/new", "/api/v1/tokens/{id}", "/api/v1/sessions", "/spaces/{space}/trash/{id}"]
+        {
+            assert_eq!(named(route), None, "{route}");
+        }
+        assert_eq!(session_in("/sessions/{id}", "/sessions/../../etc"), None);
+    }
+
+    /// What is logged, as one text.
+    #[derive(Clone, Default)]
+    struct Lines(Arc<Mutex<Vec<u8>>>);
+
+    impl std::io::Write for Lines {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            self.0.lock().unwrap().extend_from_slice(bytes);
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[tokio::test]
+    async fn what_is_logged_on_the_way_says_of_which_request_and_which_session() {
+        let (lines, info, id) = (Lines::default(), RequestInfo::new(None), SessionId::generate());
+        let writer = lines.clone();
+        let subscriber = tracing_subscriber::fmt().json().with_writer(move || writer.clone()).finish();
+        let told = tracing::subscriber::set_default(subscriber);
+        let path = format!("/sessions/{id}/stop");
+        async { tracing::warn!("something happened") }.instrument(span(&info, "/sessions/{id}/stop", &path)).await;
+        drop(told);
+        let line: serde_json::Value = serde_json::from_slice(&lines.0.lock().unwrap()).unwrap();
+        let said = |name: &str| line["span"][name].as_str().map(str::to_owned);
+        assert_eq!(
+            (said("request.id"), said("session.id")),
+            (Some(info.id.to_string()), Some(id.to_string())),
+            "{line}"
+        );
+    }
 
     /// The status of a handler that may have said that something moved, and then takes so long.
     async fn after(moves: bool, takes: Duration, quiet: Duration) -> StatusCode {

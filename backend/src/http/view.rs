@@ -1,10 +1,15 @@
 //! Domain things as the API shows them: what programs may rely on, apart from what the types inside look like.
 
+mod alerts;
+mod cluster_past;
+mod efficiency;
 mod file;
 mod file_work;
+mod node_change;
 mod nodes;
 mod preview;
 mod run;
+mod samples;
 mod scan;
 mod scratch;
 mod space;
@@ -25,10 +30,16 @@ use crate::services::cluster::{ClusterView, GpuSupply};
 use crate::services::nodes::{Copied, NodeStatus};
 use crate::services::sessions::AdoptedJob;
 
+pub use alerts::AlertView;
+pub(crate) use alerts::SilenceView;
+pub(crate) use cluster_past::ClusterPastView;
+pub(crate) use efficiency::{ByWord, JobUsageView, ReportView};
 pub use file::{DetailsView, ListingView};
 pub use file_work::{AclLine, MovedView, OperationView, PermissionsView, RefusedView, TrashedView};
+pub use node_change::NodeChangeView;
 pub use preview::PreviewView;
 pub use run::RunView;
+pub use samples::{SampleGroup, SamplesView};
 pub use scan::ScanView;
 pub use space::{PolicyView, SampleView, SpaceView};
 pub use storage::{DefaultQuotasView, LimitWord, QuotasView, StorageView};

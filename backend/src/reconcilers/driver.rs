@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use futures_util::FutureExt as _;
+use tracing::Instrument as _;
 
 use crate::app::App;
 
@@ -66,7 +67,8 @@ pub(super) async fn drive(app: App, reconciler: impl Reconciler, every: Duration
 async fn run_once(app: &App, reconciler: &impl Reconciler) {
     let begun = Instant::now();
     // A panic is a fault of ours in one run; the others must not stop for ever because of it.
-    let run = AssertUnwindSafe(reconciler.run()).catch_unwind();
+    let span = tracing::info_span!("run", reconciler = reconciler.name());
+    let run = AssertUnwindSafe(reconciler.run().instrument(span)).catch_unwind();
     let trouble = match tokio::time::timeout(RUN_WAIT, run).await {
         Ok(Ok(Ok(()))) => None,
         Ok(Ok(Err(error))) => Some(format!("{error:#}")),

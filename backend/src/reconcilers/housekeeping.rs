@@ -11,6 +11,8 @@ use crate::app::App;
 /// Days samples of spaces are kept as they came, and days of which one is kept.
 const WHOLE_SAMPLES_DAYS: i64 = 7;
 const SAMPLES_DAYS: i64 = 400;
+/// Days the past of nodes is kept.
+const NODE_HISTORY_DAYS: i64 = 400;
 /// Days it is kept what operations and policies did.
 const RECORDS_DAYS: i64 = 90;
 
@@ -39,8 +41,10 @@ impl Reconciler for Retention {
         self.app.db.prune_events(events_before).await?;
         let before = |days: i64| now - SignedDuration::from_hours(24 * days);
         self.app.db.thin_samples(before(WHOLE_SAMPLES_DAYS), before(SAMPLES_DAYS)).await?;
+        self.app.db.prune_node_history(before(NODE_HISTORY_DAYS)).await?;
         self.app.db.prune_operations(before(RECORDS_DAYS)).await?;
         self.app.db.prune_policy_runs(before(RECORDS_DAYS)).await?;
+        self.app.alerts.prune(before(self.app.config.alerts.keep_days.into())).await?;
         self.app.scans.clear().await?;
         let keep_logs = Duration::from_hours(24 * u64::from(limits.keep_logs_days));
         self.app.logs.remove_older_than(keep_logs, SystemTime::from(now)).await?;

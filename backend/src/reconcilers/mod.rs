@@ -5,10 +5,14 @@
 //! the rows alone. A failure is the next run's business. The [poller] is the only one that looks at the scheduler regularly.
 
 mod adopt;
+mod alerts;
+mod cluster_past;
 mod driver;
 mod housekeeping;
 mod job_files;
+mod job_usage;
 mod lookup;
+mod node_history;
 mod observe;
 pub mod poller;
 mod ready;
@@ -55,6 +59,11 @@ pub fn start(app: &App, job_files: &JobFiles, tracker: &TaskTracker) {
     tracker.spawn(drive(app.clone(), housekeeping::Rights::new(app.clone()), every(30), Wake::Timer));
     let health = storage_health::StorageHealth::new(app.clone());
     tracker.spawn(drive(app.clone(), health, every(app.config.storage.poll_interval_s), Wake::Timer));
+    tracker.spawn(drive(app.clone(), cluster_past::NoteCluster::new(app.clone()), every(60), Wake::Timer));
+    tracker.spawn(drive(app.clone(), alerts::LookForAlerts::new(app.clone()), every(5), Wake::Timer));
+    tracker.spawn(drive(app.clone(), alerts::TellWebhook::new(app.clone()), every(5), Wake::Timer));
+    tracker.spawn(drive(app.clone(), node_history::NodeHistory::new(app.clone()), every(10), Wake::Snapshot));
+    tracker.spawn(drive(app.clone(), job_usage::MeasureJobs::new(app.clone()), every(60), Wake::Timer));
     tracker.spawn(drive(app.clone(), space_usage::SpaceUsage::new(app.clone()), every(300), Wake::Timer));
     tracker.spawn(drive(app.clone(), space_make::SpaceMake::new(app.clone()), every(30), Wake::Spaces));
     let policy = space_policy::SpacePolicy::new(app.clone());

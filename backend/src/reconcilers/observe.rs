@@ -20,6 +20,8 @@ use super::{SCHEDULER_WAIT, see};
 use crate::app::App;
 use crate::monitoring::metrics::database_answered;
 use crate::services::cluster::Snapshot;
+use crate::services::samples::{Back, MEMORY, memory_shares};
+use crate::services::sessions::reasons;
 
 /// A job that neither list knows is given up after it was missing for this long.
 const MISSING_FOR: SignedDuration = SignedDuration::from_mins(1);
@@ -36,6 +38,11 @@ pub(super) struct Observe {
     job_files: JobFiles,
     missing: Mutex<HashMap<SessionId, Missing>>,
 }
+
+/// Where memory was fuller than that, a kill without a word was because of it: up to five seconds before, when it was last sampled.
+const FULL: f64 = 0.9;
+/// The end of a job is seen within some seconds, by accounting within some minutes.
+const LAST_WORDS: Back = Back { length_ms: 300_000, points: 60 };
 
 /// A job that the scheduler does not show any more.
 #[derive(Debug, Clone, Copy)]
@@ -129,8 +136,29 @@ impl Observe {
         if after == *session && job.restart_count == session.restart_count {
             return Ok(());
         }
-        let after = self.app.sessions.change(session.id, |session| see::see(session, job)).await?;
+        let after = self.judged(session, job).await?;
         self.finished(session, after).await
+    }
+
+    /// Changes it to what its job says, and to what was last known of its memory where its job was killed and nobody says why.
+    async fn judged(&self, session: &Session, job: &Job) -> anyhow::Result<Option<Session>> {
+        let mut after = session.clone();
+        see::see(&mut after, job);
+        let was_full = see::may_be_memory(&after, job) && self.memory_was_full(session).await;
+        let judge = |session: &mut Session| {
+            see::see(session, job);
+            if was_full && see::may_be_memory(session, job) {
+                session.reason = Some(reasons::out_of_memory());
+            }
+        };
+        Ok(self.app.sessions.change(session.id, judge).await?)
+    }
+
+    /// Samples are the word of the session's own agent: they may change the sentence that its person reads, and nothing else.
+    async fn memory_was_full(&self, session: &Session) -> bool {
+        let recent = self.app.samples.recent(vec![session.id], &MEMORY, LAST_WORDS).await;
+        let shares = recent.map(|found| found.iter().flat_map(|(_, recent)| memory_shares(recent)).collect::<Vec<_>>());
+        shares.is_ok_and(|shares| shares.iter().any(|(_, share)| *share >= FULL))
     }
 
     /// A restart gets a secret of its own before the row says so; killed in between, the next run does both again.
@@ -165,7 +193,7 @@ impl Observe {
             Some(job) if job.state.is_final() => {
                 let mut job = job.clone();
                 job.restart_count = job.restart_count.max(session.restart_count);
-                self.app.sessions.change(session.id, |session| see::see(session, &job)).await?
+                self.judged(session, &job).await?
             }
             Some(_) if missing_for < STRANDED_FOR => return Ok(()),
             None if missing_for < MISSING_FOR => return Ok(()),

@@ -79,8 +79,11 @@ impl Poller {
             tokio::select! {
                 () = shutdown.cancelled() => return,
                 () = tokio::time::sleep(wait) => {}
-                () = self.nudged(&nudges) => {
+                at_nodes = self.nudged(&nudges) => {
                     brisk_until = Some(Instant::now() + BRISK_FOR);
+                    if at_nodes {
+                        self.cluster_seen = None;
+                    }
                     // A scheduler that answers slowly is not asked more because somebody is in a hurry.
                     let gap = LEAST_GAP.max(took.saturating_mul(3).min(LONGEST_BACKOFF));
                     tokio::time::sleep(gap.saturating_sub(begun.elapsed())).await;
@@ -89,12 +92,15 @@ impl Poller {
         }
     }
 
-    /// Comes when somebody waits for news; never while the scheduler is away.
-    async fn nudged(&self, nudges: &Nudges) {
+    /// Comes when somebody waits for news, and says whether it is about nodes; never while the scheduler is away.
+    async fn nudged(&self, nudges: &Nudges) -> bool {
         if self.failures >= PATIENCE {
             return std::future::pending().await;
         }
-        nudges.poll().notified().await;
+        tokio::select! {
+            () = nudges.nodes().notified() => true,
+            () = nudges.poll().notified() => false,
+        }
     }
 
     /// One look.

@@ -9,6 +9,9 @@ use eirene_core::{Desired, JobKind, Reason, Session, SessionState};
 use crate::services::sessions::change::advance;
 use crate::services::sessions::reasons;
 
+/// The status of what SIGKILL has ended, as shells say it.
+const KILLED: i32 = 137;
+
 /// Why a job waits that has nothing but its turn to wait for.
 const ITS_TURN: [&str; 4] = ["not_before", "not_considered_yet", "priority", "waiting_for_resources"];
 
@@ -44,6 +47,14 @@ pub(super) fn see(session: &mut Session, job: &Job) {
         | JobState::OutOfMemory
         | JobState::Preempted => finish(session, job),
     }
+}
+
+/// Whether it was killed without anybody saying why, so that it may have been its memory. SLURM's `OverMemoryKill` does that, and so does a kernel
+/// whose control groups SLURM does not look at.
+pub(super) fn may_be_memory(session: &Session, job: &Job) -> bool {
+    let was_killed = [job.exit_code, session.exit_status].contains(&Some(KILLED));
+    let why = ["signalled", "job_failed", "app_failed", "program_failed"];
+    session.state == SessionState::Failed && was_killed && has_code(session, &why)
 }
 
 /// Whether the scheduler has taken the first node, on which agent and app are, out of a job that goes on without it. A job of several nodes

@@ -40,6 +40,8 @@ pub enum EventKind {
     Operation,
     /// What is known of a space changed; the data is what the API shows of it.
     Space,
+    /// An alert was raised, is known of, or is over; the data is what the API shows of it.
+    Alert,
     /// A message for people.
     Notice,
 }
@@ -55,6 +57,7 @@ impl EventKind {
             Self::Scratch => "scratch",
             Self::Operation => "operation",
             Self::Space => "space",
+            Self::Alert => "alert",
             Self::Notice => "notice",
         }
     }
@@ -63,8 +66,13 @@ impl EventKind {
     fn is_of_files(self) -> bool {
         match self {
             Self::Operation | Self::Space => true,
-            Self::State | Self::Sample | Self::Log | Self::Nodes | Self::Scratch | Self::Notice => false,
+            Self::State | Self::Sample | Self::Log | Self::Nodes | Self::Scratch | Self::Alert | Self::Notice => false,
         }
+    }
+
+    /// Whether what is nobody's is for admins alone, not for everybody.
+    fn is_for_admins(self) -> bool {
+        self == Self::Alert
     }
 
     fn from_stored(word: &str) -> Self {
@@ -74,6 +82,7 @@ impl EventKind {
             "log" => Self::Log,
             "operation" => Self::Operation,
             "space" => Self::Space,
+            "alert" => Self::Alert,
             // Whatever a later version may have written is shown as a message.
             _ => Self::Notice,
         }
@@ -113,11 +122,15 @@ impl Wanted {
     fn includes(self, event: &Event) -> bool {
         match self {
             // What people's apps print is read one session at a time, and written down; what they do with their files is theirs. How far each
-            // copy is, is for who looks at its session.
-            Self::All => !matches!(event.kind, EventKind::Log | EventKind::Scratch) && !event.kind.is_of_files(),
+            // copy is, and what each session uses, is for who looks at it.
+            Self::All => {
+                let of_one = matches!(event.kind, EventKind::Log | EventKind::Scratch | EventKind::Sample);
+                !of_one && !event.kind.is_of_files()
+            }
             Self::Session(session) => event.session == Some(session),
             Self::Of { user, files } => {
-                event.owner.is_none_or(|owner| owner == user) && (files || !event.kind.is_of_files())
+                let is_theirs = event.owner.map_or(!event.kind.is_for_admins(), |owner| owner == user);
+                is_theirs && (files || !event.kind.is_of_files())
             }
         }
     }
@@ -136,12 +149,21 @@ struct Inner {
     sender: broadcast::Sender<Arc<Event>>,
     /// Events are numbered and passed on in the same order.
     order: Mutex<()>,
-    /// Who listens for what is of files, with how many readers.
-    listening: std::sync::Mutex<HashMap<UserId, usize>>,
+    /// What is listened for, with how many readers.
+    listening: std::sync::Mutex<HashMap<Followed, usize>>,
+}
+
+/// What a reader listens for, as far as somebody has to know before telling it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum Followed {
+    /// A person's own, about their files too or not.
+    Own { user: UserId, files: bool },
+    /// One session or run.
+    One(SessionId),
 }
 
 impl Inner {
-    fn listening(&self) -> MutexGuard<'_, HashMap<UserId, usize>> {
+    fn listening(&self) -> MutexGuard<'_, HashMap<Followed, usize>> {
         self.listening.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -149,23 +171,23 @@ impl Inner {
 /// A reader's line among those who listen, as long as it reads.
 struct Listening {
     inner: Arc<Inner>,
-    user: UserId,
+    followed: Followed,
 }
 
 impl Listening {
-    fn new(inner: &Arc<Inner>, user: UserId) -> Self {
-        *inner.listening().entry(user).or_default() += 1;
-        Self { inner: Arc::clone(inner), user }
+    fn new(inner: &Arc<Inner>, followed: Followed) -> Self {
+        *inner.listening().entry(followed).or_default() += 1;
+        Self { inner: Arc::clone(inner), followed }
     }
 }
 
 impl Drop for Listening {
     fn drop(&mut self) {
         let mut listening = self.inner.listening();
-        if let Some(readers) = listening.get_mut(&self.user) {
+        if let Some(readers) = listening.get_mut(&self.followed) {
             *readers -= 1;
             if *readers == 0 {
-                listening.remove(&self.user);
+                listening.remove(&self.followed);
             }
         }
     }
@@ -220,7 +242,18 @@ impl Events {
     /// Who listens now for what is of files. For those who tell something to some people only: who may hear it has to be asked one by one, and
     /// whoever does not listen need not be asked about.
     pub(crate) fn listening(&self) -> Vec<UserId> {
-        self.inner.listening().keys().copied().collect()
+        let of_files = |followed: &Followed| match followed {
+            Followed::Own { user, files: true } => Some(*user),
+            Followed::Own { files: false, .. } | Followed::One(_) => None,
+        };
+        self.inner.listening().keys().filter_map(of_files).collect()
+    }
+
+    /// Whether anybody listens now for what this session of this person does: what comes every few seconds from each is told only then.
+    pub(crate) fn is_followed(&self, session: SessionId, owner: UserId) -> bool {
+        let own = |files| Followed::Own { user: owner, files };
+        let listening = self.inner.listening();
+        [Followed::One(session), own(true), own(false)].iter().any(|followed| listening.contains_key(followed))
     }
 
     fn pass_on(&self, event: Event) {
@@ -259,10 +292,12 @@ impl Events {
 
     async fn reader(&self, wanted: Wanted, last_id: Option<i64>) -> Result<BoxStream<'static, Event>, AppError> {
         let receiver = self.inner.sender.subscribe();
-        let listening = match wanted {
-            Wanted::Of { user, files: true } => Some(Listening::new(&self.inner, user)),
-            Wanted::Of { files: false, .. } | Wanted::Session(_) | Wanted::All => None,
+        let followed = match wanted {
+            Wanted::Of { user, files } => Some(Followed::Own { user, files }),
+            Wanted::Session(session) => Some(Followed::One(session)),
+            Wanted::All => None,
         };
+        let listening = followed.map(|followed| Listening::new(&self.inner, followed));
         let latest = self.inner.db.latest_event_id().await?;
         // A number from a future that a restored database does not know means: from now on.
         let from = last_id.filter(|id| *id < latest);
@@ -390,6 +425,25 @@ mod tests {
         assert_eq!(numbers(&mut later, 1).await, [3]);
         let mut later = events.subscribe(&ada, None, Some(last)).await.unwrap();
         assert_eq!(numbers(&mut later, 2).await, [1, 3]);
+    }
+
+    #[tokio::test]
+    async fn who_follows_what_is_known_as_long_as_they_do() {
+        let test = TestApp::new().await;
+        let (ada, grace) = (test.ada().await, test.person("grace", 2002, Role::Researcher).await);
+        let (session, _) = test.app.sessions.start(&ada, TestApp::wish(), None).await.unwrap();
+        let events = &test.app.events;
+        let followed = || events.is_followed(session.id, ada.user.id);
+        assert!(!followed());
+        let of_grace = events.subscribe(&grace, None, None).await.unwrap();
+        assert!(!followed(), "hers are others");
+        let of_ada = events.subscribe(&ada, None, None).await.unwrap();
+        assert!(followed());
+        drop(of_ada);
+        let one = events.subscribe(&ada, Some((JobKind::Session, session.id)), None).await.unwrap();
+        assert!(followed());
+        drop((one, of_grace));
+        assert!(!followed());
     }
 
     #[tokio::test]

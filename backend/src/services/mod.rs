@@ -6,8 +6,10 @@
 pub mod access;
 pub mod accounts;
 pub mod actor;
+pub mod alerts;
 pub mod audit;
 pub mod cluster;
+pub mod efficiency;
 pub mod events;
 pub mod files;
 pub mod images;
@@ -18,11 +20,13 @@ pub mod nudge;
 pub mod operations;
 pub mod passwords;
 pub mod runs;
+pub mod samples;
 pub mod scans;
 pub mod sessions;
 pub mod spaces;
 pub mod storage;
 pub mod tokens;
+pub mod upkeep;
 pub mod uploads;
 
 /// One page of a list.

@@ -16,6 +16,7 @@ struct Bells {
     stop: Notify,
     poll: Notify,
     spaces: Notify,
+    nodes: Notify,
 }
 
 impl Nudges {
@@ -32,6 +33,11 @@ impl Nudges {
     /// A space is not as it is wanted.
     pub fn spaces(&self) -> &Notify {
         &self.bells.spaces
+    }
+
+    /// A node has just been changed: look at the nodes, too, sooner than planned.
+    pub fn nodes(&self) -> &Notify {
+        &self.bells.nodes
     }
 
     /// Something has just changed in the scheduler: look sooner than planned.

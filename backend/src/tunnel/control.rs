@@ -17,6 +17,7 @@ use crate::app::App;
 use crate::error::AppError;
 use crate::services::events::EventKind;
 use crate::services::nodes::{Reporter, Share, clean};
+use crate::services::samples::Ingest;
 use crate::services::sessions::agent::AppOutcome;
 use crate::services::sessions::reasons::ScratchTrouble;
 
@@ -26,6 +27,10 @@ const PATIENCE: u32 = 3;
 const MESSAGES: (u32, u32) = (20, 200);
 /// Bytes of log in a second, and at once.
 const LOG_BYTES: (u32, u32) = (64 * 1024, 1024 * 1024);
+/// Bytes of samples in a second, and at once: what an agent has kept while the portal was away comes at once.
+const SAMPLE_BYTES: (u32, u32) = (256 * 1024, 2 * 1024 * 1024);
+/// Batches of samples in a second, and at once: one of each node every few seconds.
+const SAMPLE_BATCHES: (u32, u32) = (100, 1000);
 /// Exit statuses of an app that a signal ended, as shells show them: what sent the signal is said by how the job ends.
 const BY_SIGNAL: &[i32] = &[130, 137, 143];
 /// Why a conversation ends that neither side wished to end.
@@ -67,6 +72,9 @@ pub(super) async fn converse(
         nodes: app.nodes.open(session),
         messages: Pace::new(MESSAGES.0, MESSAGES.1),
         log_bytes: Pace::new(LOG_BYTES.0, LOG_BYTES.1),
+        samples: app.samples.ingest(session),
+        sample_bytes: Pace::new(SAMPLE_BYTES.0, SAMPLE_BYTES.1),
+        sample_batches: Pace::new(SAMPLE_BATCHES.0, SAMPLE_BATCHES.1),
         stopping: None,
     };
     let mut heard = tokio::time::Instant::now();
@@ -115,16 +123,23 @@ struct Ear<'a> {
     nodes: Reporter,
     messages: Pace,
     log_bytes: Pace,
+    samples: Ingest,
+    sample_bytes: Pace,
+    sample_batches: Pace,
     stopping: Option<StopCause>,
 }
 
 impl Ear<'_> {
     /// An error means that nothing was noted: the connection has to end, so that the agent says it again on its next one.
     async fn hear(&mut self, said: FromAgent) -> Result<(), AppError> {
-        tokio::time::sleep(self.messages.take(1, Instant::now())).await;
+        // Many nodes say every few seconds what they use: that has a pace of its own, and is not in the way of what is said of the session.
+        if !matches!(said, FromAgent::Samples { .. }) {
+            tokio::time::sleep(self.messages.take(1, Instant::now())).await;
+        }
         let sessions = &self.app.sessions;
         match said {
             FromAgent::Heartbeat | FromAgent::Unknown => {}
+            FromAgent::Samples { batch } => self.samples(&batch).await,
             FromAgent::Log { offset, text } => self.log(offset, text).await,
             FromAgent::Starting { .. } => drop(sessions.agent_arrived(self.session).await?),
             FromAgent::Nodes { nodes, steps } => {
@@ -149,6 +164,13 @@ impl Ear<'_> {
             }
         }
         Ok(())
+    }
+
+    async fn samples(&mut self, batch: &str) {
+        let now = Instant::now();
+        let wait = self.sample_bytes.take(batch.len(), now).max(self.sample_batches.take(1, now));
+        tokio::time::sleep(wait).await;
+        self.samples.take(batch).await;
     }
 
     async fn scratch(&self, word: ScratchWord, all: Share, nodes: Vec<ScratchReport>) -> Result<(), AppError> {

@@ -1,8 +1,8 @@
-//! `eirene admin`: people, everybody's sessions and runs, spaces and the storage.
+//! `eirene admin`: people, everybody's sessions and runs, nodes, spaces and the storage.
 
 use serde_json::{Value, json};
 
-use super::{done, jobs, password, space, storage, text_of};
+use super::{alert, done, efficiency, jobs, node, password, space, storage, text_of};
 use crate::api::{Api, Noun, Target};
 use crate::arguments::{Admin, AdminRun, AdminSession, AdminUser};
 use crate::{output, times};
@@ -14,6 +14,9 @@ pub(super) async fn run(api: &Api, verb: Admin, as_json: bool) -> anyhow::Result
         Admin::Session(AdminSession::Stop { session, yes }) => {
             end(api, Target { noun: Noun::Session, id: session }, "Stop", yes, as_json).await
         }
+        Admin::Alert(verb) => alert::run_as_admin(api, verb, as_json).await,
+        Admin::Efficiency(which) => efficiency::report(api, &which, as_json).await,
+        Admin::Node(verb) => node::run(api, verb, as_json).await,
         Admin::Storage(verb) => storage::run(api, verb, as_json).await,
         Admin::Run(AdminRun::List { all }) => jobs::list(api, Noun::Run, all, true, as_json).await,
         Admin::Run(AdminRun::Cancel { run, yes }) => {

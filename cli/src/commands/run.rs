@@ -4,6 +4,7 @@ use eirene_core::SessionId;
 use serde_json::{Value, json};
 
 use super::SessionFailed;
+use super::efficiency;
 use super::jobs::{self, dash, wait};
 use super::logs::{Source, logs};
 use crate::api::{Api, Job, Noun, Target};
@@ -17,6 +18,7 @@ pub(super) async fn run(api: &Api, verb: arguments::Run, as_json: bool) -> anyho
         Verb::Start(start) => self::start(api, *start, as_json).await,
         Verb::List { all } => jobs::list(api, Noun::Run, all, false, as_json).await,
         Verb::Show { run } => show(api, find(api, &run).await?, as_json).await,
+        Verb::Efficiency { run } => efficiency::of(api, find(api, &run).await?, as_json).await,
         Verb::Logs { run, rank, follow } => {
             let source = Source { of: find(api, &run).await?, rank };
             logs(api, source, follow, as_json).await

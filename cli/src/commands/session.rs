@@ -7,6 +7,7 @@ use reqwest::Url;
 use serde_json::{Value, json};
 
 use super::SessionFailed;
+use super::efficiency;
 use super::jobs::{self, dash, wait};
 use super::logs::logs;
 use crate::api::{Api, Job, Noun, Target};
@@ -20,6 +21,7 @@ pub(super) async fn run(api: &Api, verb: arguments::Session, as_json: bool) -> a
         Verb::Start(start) => self::start(api, *start, as_json).await,
         Verb::List { all } => jobs::list(api, Noun::Session, all, false, as_json).await,
         Verb::Show { session } => show(api, find(api, &session).await?, as_json).await,
+        Verb::Efficiency { session } => efficiency::of(api, find(api, &session).await?, as_json).await,
         Verb::Open { session, print } => open(api, find(api, &session).await?, print, as_json).await,
         Verb::Logs { session, follow } => logs(api, find(api, &session).await?.into(), follow, as_json).await,
         Verb::Stop { session, no_wait } => jobs::end(api, find(api, &session).await?, no_wait, as_json).await,

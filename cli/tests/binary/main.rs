@@ -4,6 +4,7 @@ mod copies;
 mod errors;
 mod files;
 mod login;
+mod nodes;
 mod portal;
 mod runs;
 mod sessions;

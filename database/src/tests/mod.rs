@@ -1,12 +1,15 @@
 //! Tests of the repositories, each on both engines: SQLite in a file of its own, PostgreSQL in a database of its own.
 
 mod access;
+mod alerts;
 mod audit;
 mod backup;
 mod credentials;
 mod events;
 mod file_work;
+mod job_usage;
 mod locks;
+mod node_history;
 mod schema;
 mod sessions;
 mod spaces;

@@ -10,6 +10,7 @@ use super::*;
 /// The statements of each file that has a `statements!` block.
 const PORTABLE: &[(&str, &[&str])] = &[
     ("adopted_jobs.rs", crate::adopted_jobs::STATEMENTS),
+    ("alerts.rs", crate::alerts::STATEMENTS),
     ("app_access.rs", crate::app_access::STATEMENTS),
     ("audit.rs", crate::audit::STATEMENTS),
     ("credentials.rs", crate::credentials::STATEMENTS),
@@ -17,7 +18,9 @@ const PORTABLE: &[(&str, &[&str])] = &[
     ("events.rs", crate::events::STATEMENTS),
     ("expiry.rs", crate::expiry::STATEMENTS),
     ("images.rs", crate::images::STATEMENTS),
+    ("job_usage.rs", crate::job_usage::STATEMENTS),
     ("logins.rs", crate::logins::STATEMENTS),
+    ("node_history.rs", crate::node_history::STATEMENTS),
     ("operations.rs", crate::operations::STATEMENTS),
     ("sessions.rs", crate::sessions::STATEMENTS),
     ("space_policy.rs", crate::space_policy::STATEMENTS),

@@ -60,7 +60,10 @@ make_accounts() {
     done
     make_spare
     have_association eirene-op service ||
-        on_head sacctmgr -i add user eirene-op account=service defaultaccount=service adminlevel=operator
+        on_head sacctmgr -i add user eirene-op account=service defaultaccount=service
+    # An operator reads everything and cancels; to drain and resume nodes SLURM wants an administrator.
+    on_head sacctmgr -nP show user eirene-op format=adminlevel | grep -qi administrator ||
+        on_head sacctmgr -i modify user eirene-op set adminlevel=administrator
 }
 
 # What is left over, for work that can wait: the account `spare` has the QOS `scavenger` alone, which gives way to `normal` after half a minute.

@@ -36,6 +36,9 @@ function replace(part, html) {
   }
   const focused = part.contains(document.activeElement) ? document.activeElement : null;
   const key = focused && (focused.id || focused.getAttribute("href"));
+  // What was opened stays open.
+  const open = new Set([...part.querySelectorAll("details[open] > summary")].map((e) => e.textContent));
+  for (const summary of fresh.content.querySelectorAll("details > summary")) if (open.has(summary.textContent)) summary.parentElement.open = true;
   part.replaceChildren(fresh.content);
   localise(part);
   if (key) [...part.querySelectorAll("a[href], button, [tabindex]")].find((e) => e.id === key || e.getAttribute("href") === key)?.focus();
@@ -91,7 +94,7 @@ function open() {
   stream.addEventListener("open", () => {
     connection(true);
     // Whatever happened between the page and the stream is in the parts by now.
-    for (const kind of ["state", "space", "operation"]) on(kind);
+    for (const kind of ["state", "space", "operation", "alert"]) on(kind);
   });
   stream.addEventListener("state", (event) => {
     seen = event.lastEventId || seen;
@@ -100,6 +103,11 @@ function open() {
   stream.addEventListener("nodes", () => on("state"));
   stream.addEventListener("scratch", () => on("state"));
   stream.addEventListener("space", () => on("space"));
+  stream.addEventListener("alert", (event) => {
+    seen = event.lastEventId || seen;
+    on("alert");
+    on("state");
+  });
   stream.addEventListener("operation", (event) => {
     seen = event.lastEventId || seen;
     on("operation");

@@ -5,7 +5,15 @@ import { after, test } from "node:test";
 import { SIZES, accessibility, picture, tooWide } from "../browser.mjs";
 import { closeBrowser, shows, signedIn, startSession } from "./demo.mjs";
 
-const PAGES = { people: "/admin/users", sessions: "/admin/sessions", nodes: "/admin/nodes", audit: "/admin/audit" };
+const PAGES = {
+  people: "/admin/users",
+  sessions: "/admin/sessions",
+  alerts: "/admin/alerts?show=all",
+  nodes: "/admin/nodes",
+  efficiency: "/admin/efficiency",
+  node: "/admin/nodes/c1",
+  audit: "/admin/audit",
+};
 
 after(closeBrowser);
 

@@ -30,7 +30,13 @@ async function beginCell(lab, code) {
   // What is run before the kernel is there goes nowhere.
   await lab.locator('.jp-NotebookPanel:not(.lm-mod-hidden) .jp-Notebook-ExecutionIndicator[data-status="idle"]').waitFor({ timeout: PATIENCE_MS });
   await lab.keyboard.insertText(code);
-  await lab.keyboard.press("Shift+Enter");
+  // It says that it is idle before it hears: what it has not answered is said again.
+  const output = lab.locator(OUTPUT).first();
+  const until = Date.now() + PATIENCE_MS;
+  do {
+    await lab.keyboard.press("Control+Enter");
+    await output.waitFor({ timeout: 10_000 }).catch(() => undefined);
+  } while (!(await output.isVisible()) && Date.now() < until);
 }
 
 test("ada starts a session, runs a cell on a compute node and stops it", { timeout: 300_000 }, async (t) => {

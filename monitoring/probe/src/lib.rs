@@ -31,12 +31,14 @@ use crate::node::Node;
 use crate::processes::{Processes, Sums};
 
 pub use crate::report::{
-    MOST_DATAGRAM, MOST_NAMES, MOST_NAMES_KEPT, MOST_REPORTS_PER_SECOND, Refusals, RefusedReport, ReportError,
-    ReportSocket, Reports,
+    MOST_AT_ONCE, MOST_DATAGRAM, MOST_NAMES, MOST_NAMES_KEPT, MOST_REPORTS_PER_SECOND, Refusals, RefusedReport,
+    ReportError, ReportSocket, Reports,
 };
 
 /// Processes that are told one by one: so many of the busiest, and so many of the largest.
 pub const MOST_PROCESSES_TOLD: usize = 16;
+/// A process is told by itself from this look on: a build that starts a thousand short ones is not a thousand series.
+const LOOKS_BEFORE_TOLD: u32 = 3;
 
 /// Where the kernel's files are; a test has its own.
 #[derive(Debug, Clone)]
@@ -172,7 +174,8 @@ impl Probe {
 
     fn each_process(&self, samples: &mut Samples) {
         let used = |process: &processes::Process| process.stat.own.saturating_add(process.stat.children);
-        let mut all: Vec<_> = self.processes.all().iter().collect();
+        let lasting = |(_, process): &(&u32, &processes::Process)| process.looks >= LOOKS_BEFORE_TOLD;
+        let mut all: Vec<_> = self.processes.all().iter().filter(lasting).collect();
         let device = |id: u32, process: &processes::Process| {
             Text::lossy(&process.stat.name).map(|name| Device::Process(Process { id, name }))
         };

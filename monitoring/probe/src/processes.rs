@@ -28,6 +28,8 @@ pub(crate) struct Process {
     pub(crate) stat: Stat,
     /// Bytes read and written.
     pub(crate) io: Option<(u64, u64)>,
+    /// How often it was looked at.
+    pub(crate) looks: u32,
     files: Option<(File, Option<File>)>,
 }
 
@@ -152,7 +154,7 @@ impl Processes {
         let io = io_file.as_ref().and_then(|file| parse::process_io(&room.text(file)?));
         let kept = self.by_id.values().filter(|process| process.files.is_some()).count() < MOST_KEPT;
         self.strangers.remove(&id);
-        self.by_id.insert(id, Process { stat, io, files: kept.then_some((file, io_file)) });
+        self.by_id.insert(id, Process { stat, io, looks: 1, files: kept.then_some((file, io_file)) });
     }
 
     fn sums(&mut self) -> Sums {
@@ -194,5 +196,6 @@ fn again(path: &Path, process: &mut Process, room: &mut Room) -> bool {
     };
     // What was said once holds: a process that has become another's by execve(2) does not say it any more.
     process.io = io.or(process.io);
+    process.looks = process.looks.saturating_add(1);
     true
 }

@@ -27,7 +27,7 @@ pub const MOST_NAMES_KEPT: usize = 64;
 /// Most datagrams in a second that are looked at.
 pub const MOST_REPORTS_PER_SECOND: u32 = 100;
 /// Most datagrams that one call of [`ReportSocket::receive`] takes out of the socket.
-const MOST_AT_ONCE: usize = 256;
+pub const MOST_AT_ONCE: usize = 256;
 
 /// Why a datagram is not taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -192,7 +192,7 @@ impl ReportSocket {
         &self.socket
     }
 
-    /// Takes what has come, a bounded number, and returns how many; refused ones are counted in `reports`.
+    /// Takes what has come and returns how many, [`MOST_AT_ONCE`] where there may be more; refused ones are counted in `reports`.
     ///
     /// # Errors
     /// What recv(2) says, but for nothing being there.

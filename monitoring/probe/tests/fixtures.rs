@@ -198,11 +198,16 @@ fn without_groups_processes_are_the_job() {
             ("io_written_bytes", Some(6000.0)),
             ("processes", Some(3.0)),
             ("oom_kills", None),
-            ("cpu_process/102:python", Some(300.0 / ticks)),
-            ("cpu_process/200:python", None),
+            ("cpu_process/102:python", None),
             ("pressure_cpu_seconds", None),
         ],
     );
+    // Those that last are told by themselves.
+    sample(&mut probe);
+    tree.process(103, 100, 0, 0, 0, "");
+    let lasting = [("cpu_process/102:python", Some(300.0 / ticks)), ("cpu_process/200:python", None)];
+    assert_values(&sample(&mut probe), &[lasting[0], lasting[1], ("cpu_process/103:python", None)]);
+    tree.end(103);
     // One is waited for, having used ten more; one is left to init.
     tree.end(102).process(101, 100, 200, 310, 5000, "");
     assert_values(&sample(&mut probe), &[("cpu_seconds", Some(610.0 / ticks)), ("io_written_bytes", Some(6000.0))]);

@@ -10,8 +10,8 @@ use crate::recovery;
 use crate::refusal::{Counters, Refusal};
 use crate::writer::{Writer, lock};
 
-/// Longest name of a series, bytes.
-pub const MOST_NAME_BYTES: usize = 200;
+/// Longest name of a series, bytes: its length is one byte in files.
+pub const MOST_NAME_BYTES: usize = 255;
 /// What is farther from zero is refused; no unit that is sampled goes there, and sums of it are still numbers.
 pub const MOST_VALUE: f64 = 1e30;
 /// How much a node's clock may be ahead of ours, milliseconds.

@@ -7,6 +7,7 @@ use crate::cluster::{Cluster, ada, small_job};
 crate::contract! {
     refusals_say_why;
     a_refused_submit_leaves_nothing_that_may_run;
+    nodes_that_are_not_there_are_not_changed;
 }
 
 fn with(change: impl FnOnce(&mut JobSpec)) -> JobSpec {
@@ -43,4 +44,16 @@ async fn a_refused_submit_leaves_nothing_that_may_run(_: &Cluster, scheduler: &d
     let jobs = scheduler.jobs().await.unwrap();
     // SLURM keeps a record of some of the jobs that it refuses.
     assert!(jobs.iter().filter(|job| job.name == spec.name).all(|job| job.state.is_final()));
+}
+
+async fn nodes_that_are_not_there_are_not_changed(_: &Cluster, scheduler: &dyn Scheduler) {
+    let reason = "a test".parse().unwrap();
+    for name in ["nope", "ALL"] {
+        let node = name.parse().unwrap();
+        for answer in [scheduler.drain_node(&node, &reason, &ada()).await, scheduler.resume_node(&node).await] {
+            let error = answer.unwrap_err();
+            let SchedulerError::Refused { reason } = error else { panic!("{name}: {error:?}") };
+            assert_eq!(reason.code, "node_unknown", "{name}: {}", reason.text);
+        }
+    }
 }

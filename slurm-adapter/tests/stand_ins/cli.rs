@@ -12,7 +12,7 @@ use eirene_core::scheduler::{CallAs, Scheduler};
 use eirene_slurm_adapter::SlurmCli;
 use tokio::sync::Semaphore;
 
-use crate::{ada, decided, listed, spec};
+use crate::{ada, all_nodes, c1, decided, fan, listed, spec};
 
 /// Children of one user that the launcher allows.
 const MOST_CHILDREN: usize = 8;
@@ -196,4 +196,38 @@ async fn other_peoples_jobs_are_left_out() {
     let launcher = StandIn::new(|_, _| Said::Ran(0, jobs(&[listed(1, "other"), listed(2, "eirene-a")]), ""));
     let seen = launcher.cli().jobs().await.unwrap();
     assert_eq!(seen.iter().map(|job| job.identity.id).collect::<Vec<_>>(), [2]);
+}
+
+#[tokio::test]
+async fn a_node_is_drained_with_who_asked_and_resumed() {
+    let launcher = StandIn::new(|_, _| Said::Ran(0, String::new(), ""));
+    let cli = launcher.cli();
+    cli.drain_node(&c1(), &fan(), &ada()).await.unwrap();
+    cli.resume_node(&c1()).await.unwrap();
+    assert_eq!(decided(&cli.resume_node(&all_nodes()).await.unwrap_err()), "node_unknown");
+    assert_eq!(decided(&cli.drain_node(&all_nodes(), &fan(), &ada()).await.unwrap_err()), "node_unknown");
+    let lines = launcher.lines.lock().unwrap();
+    assert_eq!(
+        *lines,
+        [
+            "Scontrol update nodename=c1 state=drain reason=the \"fan\"; $(id) (eirene: ada)",
+            "Scontrol update nodename=c1 state=resume"
+        ]
+    );
+}
+
+#[tokio::test]
+async fn a_node_that_is_not_changed_says_why() {
+    for (stderr, code) in [
+        ("slurm_update error: Invalid user id\n", "node_not_permitted"),
+        ("slurm_update error: Access/permission denied\n", "node_not_permitted"),
+        ("slurm_update error: Invalid node name specified\n", "node_unknown"),
+        ("slurm_update error: Invalid node state specified\n", "node_not_drained"),
+        ("slurm_update error: Unable to contact slurm controller (connect failure)\n", "open"),
+        ("", "open"),
+    ] {
+        let cli = StandIn::new(move |_, _| Said::Ran(1, String::new(), stderr)).cli();
+        assert_eq!(decided(&cli.drain_node(&c1(), &fan(), &ada()).await.unwrap_err()), code, "{stderr}");
+        assert_eq!(decided(&cli.resume_node(&c1()).await.unwrap_err()), code, "{stderr}");
+    }
 }

@@ -8,11 +8,23 @@ mod restd;
 
 use std::sync::Once;
 
-use eirene_core::Username;
 use eirene_core::scheduler::{JobSpec, SchedulerError};
+use eirene_core::{DrainReason, NodeName, Username};
 
 fn ada() -> Username {
     "ada".parse().unwrap()
+}
+
+fn c1() -> NodeName {
+    "c1".parse().unwrap()
+}
+
+fn all_nodes() -> NodeName {
+    "All".parse().unwrap()
+}
+
+fn fan() -> DrainReason {
+    "the \"fan\"; $(id)".parse().unwrap()
 }
 
 fn spec(name: &str) -> JobSpec {

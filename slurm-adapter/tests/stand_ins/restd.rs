@@ -12,7 +12,7 @@ use eirene_slurm_adapter::{SlurmRestd, UserIds};
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::{TcpListener, TcpStream};
 
-use crate::{ada, decided, listed, spec, use_ring};
+use crate::{ada, all_nodes, c1, decided, fan, listed, spec, use_ring};
 
 struct Signs;
 
@@ -46,12 +46,13 @@ enum Body {
     },
 }
 
-/// What is answered by path, without its query; the paths are what is offered.
+/// What is answered by path, without its query; the paths are what is offered. Beside it what was posted.
 #[derive(Clone, Default)]
-struct StandIn(Arc<Mutex<HashMap<String, Body>>>);
+struct StandIn(Arc<Mutex<HashMap<String, Body>>>, Arc<Mutex<Vec<String>>>);
 
 const JOBS: &str = "/slurm/v0.0.42/jobs/";
 const SUBMIT: &str = "/slurm/v0.0.42/job/submit";
+const NODE: &str = "/slurm/v0.0.42/node/c1";
 const ACCOUNTED: &str = "/slurmdb/v0.0.42/jobs/";
 
 impl StandIn {
@@ -93,7 +94,11 @@ impl StandIn {
                 None => break,
             }
         }
-        stream.read_exact(&mut vec![0; length]).await?;
+        let mut posted = vec![0; length];
+        stream.read_exact(&mut posted).await?;
+        if length > 0 {
+            self.1.lock().unwrap().push(String::from_utf8(posted).unwrap());
+        }
         let path = first.split(' ').nth(1).and_then(|path| path.split('?').next()).unwrap_or_default();
         let body = if path.starts_with("/openapi") {
             let paths = self.0.lock().unwrap().keys().map(|path| format!(r#""{path}":{{}}"#)).collect::<Vec<_>>();
@@ -183,4 +188,36 @@ async fn an_error_without_a_cause_refuses_only_the_second_time() {
     assert_eq!(submit("eirene-a").await, "site_rule");
     stand_in.say(JOBS, &format!(r#"{{"jobs":[{}]}}"#, listed(7, "eirene-b")));
     assert_eq!(submit("eirene-b").await, "open", "the job came after all");
+}
+
+#[tokio::test]
+async fn a_node_is_drained_with_who_asked_and_resumed() {
+    let (stand_in, restd) = StandIn::new().await;
+    stand_in.say(NODE, r#"{"errors":[]}"#);
+    restd.drain_node(&c1(), &fan(), &ada()).await.unwrap();
+    restd.resume_node(&c1()).await.unwrap();
+    assert_eq!(decided(&restd.resume_node(&all_nodes()).await.unwrap_err()), "node_unknown");
+    let posted = stand_in.1.lock().unwrap().clone();
+    let posted: Vec<serde_json::Value> = posted.iter().map(|body| serde_json::from_str(body).unwrap()).collect();
+    let reason = "the \"fan\"; $(id) (eirene: ada)";
+    assert_eq!(
+        posted,
+        [serde_json::json!({"state": ["DRAIN"], "reason": reason}), serde_json::json!({"state": ["RESUME"]})]
+    );
+}
+
+#[tokio::test]
+async fn a_node_that_is_not_changed_says_why() {
+    let (stand_in, restd) = StandIn::new().await;
+    for (number, code) in [
+        (2010, "node_not_permitted"),
+        (2002, "node_not_permitted"),
+        (2018, "node_unknown"),
+        (2028, "node_not_drained"),
+        (1, "open"),
+    ] {
+        stand_in.say(NODE, &format!(r#"{{"errors":[{{"error_number":{number},"error":"x"}}]}}"#));
+        assert_eq!(decided(&restd.drain_node(&c1(), &fan(), &ada()).await.unwrap_err()), code, "{number}");
+        assert_eq!(decided(&restd.resume_node(&c1()).await.unwrap_err()), code, "{number}");
+    }
 }

@@ -198,6 +198,8 @@ async fn a_killed_rank_is_named_and_its_status_is_the_step_s_whoever_ends_the_ot
     ada.stop_all().await?;
     let (id, kernel) = open(&ada, json!({"image": "pytorch"})).await?;
     // By PMIx SLURM ends the step itself, and the other ranks' MPI ends them: both may be faster than the killed rank's task.
+    // No rank sends anything: Open MPI 5 crashes in MPI_Init where a faster rank's first message comes before its own communicator is there, and
+    // that rank is then rightly the first.
     kernel
         .run(
             r#"
@@ -207,7 +209,6 @@ rank = int(os.environ["SLURM_PROCID"])
 if "PMIX_NAMESPACE" in os.environ:
     mpi = ctypes.CDLL("libmpi.so.40", ctypes.RTLD_GLOBAL)
     mpi.MPI_Init(None, None)
-    mpi.MPI_Barrier(ctypes.byref(ctypes.c_char.in_dll(mpi, "ompi_mpi_comm_world")))
 if rank == 3:
     os.kill(os.getpid(), signal.SIGKILL)
 time.sleep(1000)

@@ -36,6 +36,7 @@ from .errors import (
     WorldEnded,
 )
 
+from .reports import report
 from .tuning import explain, tune
 
 if TYPE_CHECKING:
@@ -66,6 +67,7 @@ __all__ = [
     "joined",
     "launched",
     "leave",
+    "report",
     "tune",
     "world",
 ]

@@ -27,12 +27,13 @@ pub(crate) struct Which {
     all: Option<bool>,
 }
 
-/// Follow the events of what is yours, as server-sent events: `state`, `scratch`, `log`, `operation`, `space` and `notice`.
+/// Follow the events of what is yours, as server-sent events: `state`, `scratch`, `log`, `operation`, `space`, `alert`
+/// and `notice`.
 ///
 /// `state` carries the session as `GET /api/v1/sessions/{id}` shows it, or the run as `GET /api/v1/runs/{id}` does, `scratch` the same
 /// while something is copied to its scratch or from it (it is not kept), `log` new text of its log, `operation` the operation as
 /// `GET /api/v1/operations/{id}` shows it, `space` the space as `GET /api/v1/spaces/{space}` does (both with the scope `files:read`; `space` is not
-/// kept, so read the spaces first),
+/// kept, so read the spaces first), `alert` the alert as `GET /api/v1/alerts/{id}` does,
 /// `notice` a `code`, a `text` for people and what belongs to it, such as `ends_soon` with `session`, `minutes_left` and `ends_at`.
 #[utoipa::path(
     get, path = "/api/v1/events", tag = "events",

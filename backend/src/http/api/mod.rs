@@ -1,18 +1,22 @@
 //! The REST API, `/api/v1`: for programs, by token alone. Each file is one noun; the document that describes it all is
 //! made of the same routes ([`openapi`]).
 
+mod alerts;
 mod audit;
 pub(super) mod changes;
 mod cluster;
+mod efficiency;
 mod events;
 pub(super) mod files;
 mod images;
 mod making;
 mod me;
+mod nodes;
 pub mod openapi;
 pub(super) mod operations;
 pub(super) mod permissions;
 mod runs;
+pub(crate) mod samples;
 pub(crate) mod scans;
 mod sessions;
 mod slowly;
@@ -105,14 +109,28 @@ pub(crate) fn parts() -> (Router<App>, utoipa::openapi::OpenApi) {
         .routes(routes!(sessions::show, sessions::stop))
         .routes(routes!(sessions::events))
         .routes(routes!(sessions::logs))
+        .routes(routes!(samples::of_session))
+        .routes(routes!(samples::of_run))
+        .routes(routes!(efficiency::of_session))
+        .routes(routes!(efficiency::of_run))
+        .routes(routes!(efficiency::report))
         .routes(routes!(runs::list, runs::start))
         .routes(routes!(runs::show, runs::cancel))
         .routes(routes!(runs::requeue))
         .routes(routes!(runs::events))
         .routes(routes!(runs::logs))
         .routes(routes!(events::events))
+        .routes(routes!(alerts::list))
+        .routes(routes!(alerts::show))
+        .routes(routes!(alerts::acknowledge))
+        .routes(routes!(alerts::silences, alerts::silence))
+        .routes(routes!(alerts::unsilence))
         .routes(routes!(cluster::cluster))
+        .routes(routes!(cluster::history))
         .routes(routes!(cluster::nodes))
+        .routes(routes!(nodes::drain))
+        .routes(routes!(nodes::resume))
+        .routes(routes!(nodes::history))
         .routes(routes!(cluster::adopted))
         .routes(routes!(images::images))
         .routes(routes!(spaces::list, making::create))

@@ -58,6 +58,7 @@ pub(crate) fn finish(mut document: OpenApi) -> OpenApi {
         for (method, operation) in operations(item) {
             for parameter in operation.parameters.iter_mut().flatten() {
                 never_null(parameter);
+                of_one_type(parameter);
             }
             let name = path.trim_start_matches("/api/v1/").replace(|c: char| !c.is_ascii_alphanumeric(), "_");
             operation.operation_id = Some(format!("{method}_{}", name.replace("__", "_").trim_end_matches('_')));
@@ -91,6 +92,19 @@ fn never_null(parameter: &mut RefOr<Parameter>) {
         && let Some(one) = types.iter().find(|one| **one != Type::Null)
     {
         schema.schema_type = SchemaType::Type(one.clone());
+    }
+}
+
+/// A default of a word of a list is written beside the list: utoipa makes an object of it that no word is.
+fn of_one_type(parameter: &mut RefOr<Parameter>) {
+    if let RefOr::T(parameter) = parameter
+        && let Some(RefOr::T(Schema::AllOf(all))) = &parameter.schema
+        && let [RefOr::T(Schema::Object(words)), RefOr::T(Schema::Object(beside))] = all.items.as_slice()
+        && beside.properties.is_empty()
+    {
+        let mut words = words.clone();
+        words.default.clone_from(&beside.default);
+        parameter.schema = Some(RefOr::T(Schema::Object(words)));
     }
 }
 
@@ -193,6 +207,30 @@ mod tests {
             published == text,
             "docs/openapi.json differs from the code; look at the difference after `EIRENE_WRITE_OPENAPI=1 cargo test -p eirene-backend openapi`"
         );
+    }
+
+    #[test]
+    fn nothing_is_to_be_a_word_and_an_object() {
+        fn look(value: &serde_json::Value, at: &str) {
+            match value {
+                serde_json::Value::Object(fields) => {
+                    let all = fields.get("allOf").and_then(serde_json::Value::as_array).into_iter().flatten();
+                    let types: std::collections::BTreeSet<_> =
+                        all.filter_map(|part| part.get("type")).map(ToString::to_string).collect();
+                    assert!(types.len() < 2, "{at} is to be {types:?} at once");
+                    for (name, value) in fields {
+                        look(value, &format!("{at}/{name}"));
+                    }
+                }
+                serde_json::Value::Array(items) => {
+                    for (index, item) in items.iter().enumerate() {
+                        look(item, &format!("{at}/{index}"));
+                    }
+                }
+                _ => {}
+            }
+        }
+        look(&serde_json::from_str(&TEXT).unwrap(), "");
     }
 
     #[test]

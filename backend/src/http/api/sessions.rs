@@ -155,9 +155,10 @@ pub(crate) async fn stop(State(app): State<App>, caller: Caller, Id(id): Id<Sess
     Ok((StatusCode::ACCEPTED, Json(SessionView::new(&session, &app.config))).into_response())
 }
 
-/// Follow a session's events, as server-sent events: `state`, `scratch`, `log` and `notice`.
+/// Follow a session's events, as server-sent events: `state`, `nodes`, `scratch`, `sample`, `log` and `notice`.
 ///
-/// `state` carries the session as `GET /api/v1/sessions/{id}` shows it, `log` new text of its log, `notice` a `code`, a `text` for people and
+/// `state` carries the session as `GET /api/v1/sessions/{id}` shows it, `sample` what was measured on one of its nodes just now, `log` new text of
+/// its log, `notice` a `code`, a `text` for people and
 /// what belongs to it, such as `ends_soon` with `session`, `minutes_left` and `ends_at`.
 #[utoipa::path(
     get, path = "/api/v1/sessions/{id}/events", tag = "events",

@@ -418,3 +418,37 @@ async fn static_files_are_kept_for_ever_under_their_own_version_alone() {
         assert_eq!(get(missing).await.status, StatusCode::NOT_FOUND, "{missing}");
     }
 }
+
+#[tokio::test]
+async fn charts_are_compared_with_ones_own_and_never_with_what_one_may_not_see() {
+    let test = TestApp::new().await;
+    let ada = Browser::ada(&test).await;
+    let bob = Browser::of(&test, "bob", 2002, Role::Researcher).await;
+    let admin = Browser::of(&test, "root", 2003, Role::Admin).await;
+    let (first, theirs) = (ada.start().await, bob.start().await);
+    assert_eq!(ada.post("/sessions", &form("second", "1")).await.status, StatusCode::SEE_OTHER);
+    let second = ada.sessions().await.into_iter().find(|session| session.id != first.id).unwrap();
+    for session in [&first, &second, &theirs] {
+        let mut row = test.row(session.id).await;
+        row.started_at = Some(test.clock.now());
+        assert!(test.app.db.update_session(&row).await.unwrap());
+    }
+    let named = |session: &Session| format!("sessions/{}&quot;", session.id);
+    let page = ada.get(&format!("/sessions/{}/charts?last=1h&with=sessions/{}", first.id, theirs.id)).await;
+    assert_eq!(page.status, StatusCode::OK, "{}", page.body);
+    assert!(page.body.contains(&named(&second)) && !page.body.contains(&theirs.id.to_string()));
+    let page = ada.get(&format!("/sessions/{}/charts?with=sessions/{}", first.id, second.id)).await;
+    assert_eq!(page.body.matches(&named(&second)).count(), 1, "what a link names is in the list but once");
+
+    let foreign = format!("/sessions/{}/charts?with=sessions/{}", first.id, second.id);
+    assert_eq!(bob.get(&foreign).await.status, StatusCode::NOT_FOUND);
+    let page = admin.get(&foreign).await;
+    assert!(page.status == StatusCode::OK && page.body.contains(&named(&second)), "an admin follows a link");
+    for path in [format!("/runs/{}/charts", first.id), "/sessions/x/charts".to_owned()] {
+        assert_eq!(ada.get(&path).await.status, StatusCode::NOT_FOUND, "{path}");
+    }
+    for with in ["", "sessions", "sessions/x", "spaces/x", "runs/../x"] {
+        let page = ada.get(&format!("/sessions/{}/charts?with={with}", first.id)).await;
+        assert_eq!(page.status, StatusCode::OK, "{with}");
+    }
+}

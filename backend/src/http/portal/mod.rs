@@ -5,7 +5,9 @@
 
 mod account;
 mod admin;
+mod alerts;
 mod assets;
+mod charts;
 mod cluster;
 mod dashboard;
 mod files;
@@ -98,6 +100,11 @@ impl Done {
             "space_changed" => "notice.space_changed",
             "space_retiring" => "notice.space_retiring",
             "space_restoring" => "notice.space_restoring",
+            "acknowledged" => "notice.acknowledged",
+            "silenced" => "notice.silenced",
+            "silence_ended" => "notice.silence_ended",
+            "node_draining" => "notice.node_draining",
+            "node_resuming" => "notice.node_resuming",
             _ => return None,
         };
         Some(Notice { tone: Tone::Good, text: words().get(key) })
@@ -152,18 +159,21 @@ listed_routes! {
     POST "/fragments/check" => start::check_fragment;
 
     GET "/sessions/{id}" => session::page;
+    GET "/sessions/{id}/charts" => charts::of_session;
     GET "/sessions/{id}/log" => session::log;
     GET "/sessions/{id}/stop" => session::stop_page;
     POST "/sessions/{id}/stop" => session::stop;
     GET "/sessions/{id}/open" => session::open;
     GET "/open" => session::open_from_origin;
     GET "/fragments/sessions/{id}" => session::fragment;
+    GET "/fragments/sessions/{id}/usage" => session::usage_fragment;
     GET "/fragments/waiting/{id}" => session::waiting_fragment;
 
     GET "/runs" => runs::list;
     GET "/runs/new" => runs::form;
     POST "/runs" => runs::start;
     GET "/runs/{id}" => runs::page;
+    GET "/runs/{id}/charts" => charts::of_run;
     GET "/runs/{id}/log" => runs::log;
     GET "/runs/{id}/cancel" => runs::cancel_page;
     POST "/runs/{id}/cancel" => runs::cancel;
@@ -171,6 +181,7 @@ listed_routes! {
     POST "/runs/{id}/requeue" => runs::requeue;
     GET "/fragments/runs" => runs::list_fragment;
     GET "/fragments/runs/{id}" => runs::fragment;
+    GET "/fragments/runs/{id}/usage" => runs::usage_fragment;
 
     GET "/spaces/{space}/files" => files::page;
     GET "/spaces/{space}/files/entry" => files::entry;
@@ -201,6 +212,10 @@ listed_routes! {
     GET "/cluster" => cluster::page;
     GET "/fragments/cluster" => cluster::fragment;
 
+    GET "/alerts" => alerts::page;
+    GET "/fragments/alerts" => alerts::fragment;
+    POST "/alerts/{id}/acknowledge" => alerts::acknowledge;
+
     GET "/account" => account::page;
     POST "/account/tokens" => account::make_token;
     GET "/account/tokens/{id}/delete" => account::delete_token_page;
@@ -220,6 +235,10 @@ listed_routes! {
     GET "/admin/runs" => admin::runs::page;
     GET "/fragments/admin/runs" => admin::runs::fragment;
     GET "/admin/nodes" => admin::nodes::page;
+    GET "/admin/nodes/{name}" => admin::nodes::one;
+    POST "/admin/nodes/{name}/drain" => admin::nodes::drain;
+    POST "/admin/nodes/{name}/resume" => admin::nodes::resume;
+    GET "/admin/efficiency" => admin::efficiency::page;
     GET "/admin/storage" => admin::storage::page;
     GET "/admin/storage/activity" => admin::activity::page;
     GET "/fragments/admin/storage/activity" => admin::activity::fragment;
@@ -231,5 +250,9 @@ listed_routes! {
     POST "/admin/storage/spaces/{space}/retire" => admin::spaces::retire;
     POST "/admin/storage/spaces/{space}/restore" => admin::spaces::restore;
     GET "/admin/storage/spaces/{space}/policy" => admin::spaces::policy;
+    GET "/admin/alerts" => alerts::all;
+    GET "/fragments/admin/alerts" => alerts::all_fragment;
+    POST "/admin/alerts/silences" => alerts::silence;
+    POST "/admin/alerts/silences/{id}/end" => alerts::end_silence;
     GET "/admin/audit" => admin::audit::page;
 }

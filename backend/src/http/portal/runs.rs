@@ -9,6 +9,7 @@ use eirene_words::say;
 use serde::Deserialize;
 
 use super::login::Nothing;
+use super::session::usage;
 use super::start::{FIRST_SIZE, Land, fingerprint, form_errors, new_key, sees};
 use super::views::FormError;
 use super::views::layout::Place;
@@ -16,6 +17,7 @@ use super::views::presets::presets;
 use super::views::run::{RunFragment, RunInput, RunPage, RunView, RunsFragment, RunsPage, StartRunPage};
 use super::views::simple::ConfirmPage;
 use super::views::start::{Sees, StartInput};
+use super::views::usage::UsageFragment;
 use super::{Done, Shown, admin, layout, now, show, show_as, words};
 use crate::app::App;
 use crate::error::{AppError, FieldError};
@@ -204,6 +206,8 @@ pub(crate) async fn page(
         log,
         log_href: if over { String::new() } else { format!("/live/runs/{}/logs?follow=true{}", run.id, of_rank('&')) },
         whole_href: format!("/runs/{}/log{}", run.id, of_rank('?')),
+        usage: usage(&app, &run).await,
+        usage_href: if over { String::new() } else { format!("/fragments/runs/{}/usage", run.id) },
         run: view,
         foreign,
     };
@@ -214,6 +218,12 @@ pub(crate) async fn page(
 pub(crate) async fn fragment(State(app): State<App>, signed_in: SignedIn, Path(text): Path<String>) -> Shown {
     let (_, run, foreign) = find(&app, &signed_in, &text).await?;
     Ok(show(&RunFragment { run, foreign })?.into_response())
+}
+
+/// `GET /fragments/runs/{id}/usage`
+pub(crate) async fn usage_fragment(State(app): State<App>, signed_in: SignedIn, Path(text): Path<String>) -> Shown {
+    let (run, _, _) = find(&app, &signed_in, &text).await?;
+    Ok(show(&UsageFragment { usage: usage(&app, &run).await })?.into_response())
 }
 
 /// `GET /runs/{id}/log`: the log as text.

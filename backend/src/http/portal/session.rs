@@ -8,14 +8,17 @@ use eirene_core::session::{JobKind, Session, SessionState};
 use serde::Deserialize;
 
 use super::login::Nothing;
+use super::views::alerts::{self, AlertLine};
 use super::views::layout::Place;
 use super::views::session::{HandoverPage, SessionFragment, SessionPage, SessionView, WaitingFragment, WaitingPage};
 use super::views::simple::ConfirmPage;
+use super::views::usage::{self, UsageFragment, UsageView};
 use super::{Done, Shown, layout, now, show, words};
 use crate::app::App;
 use crate::error::AppError;
 use crate::http::extract::{CsrfForm, SignedIn};
 use crate::http::headers::FormTarget;
+use crate::services::samples::Wanted;
 
 /// Seconds after which a browser without scripts looks again.
 const REFRESH_S: u32 = 10;
@@ -58,14 +61,16 @@ pub(crate) async fn page(
     let log = app.logs.read(&signed_in.actor, JobKind::Session, session.id).await?;
     let over = session.state.is_final();
     let mut layout = layout(&signed_in, Place::Elsewhere, session.name.as_str()).with_notice(done.notice());
-    let view = view(&app, &session, &signed_in);
+    let view = view(&app, &session, &signed_in).with_alerts(alerts(&app, &session).await);
     // What is kept of a scratch is not for ever.
     if !over || view.scratch.is_some() {
         layout = layout.live(events(&session), REFRESH_S);
     }
     let log_href = if over { String::new() } else { format!("/live/sessions/{}/logs?follow=true", session.id) };
     let foreign = is_foreign(&session, &signed_in);
-    let page = SessionPage { layout, session: view, log, log_href, foreign };
+    let usage = usage(&app, &session).await;
+    let usage_href = if over { String::new() } else { format!("/fragments/sessions/{}/usage", session.id) };
+    let page = SessionPage { layout, session: view, usage, usage_href, log, log_href, foreign };
     Ok(show(&page)?.into_response())
 }
 
@@ -73,7 +78,31 @@ pub(crate) async fn page(
 pub(crate) async fn fragment(State(app): State<App>, signed_in: SignedIn, Path(text): Path<String>) -> Shown {
     let session = find(&app, &signed_in, &text).await?;
     let foreign = is_foreign(&session, &signed_in);
-    Ok(show(&SessionFragment { session: view(&app, &session, &signed_in), foreign })?.into_response())
+    let view = view(&app, &session, &signed_in).with_alerts(alerts(&app, &session).await);
+    Ok(show(&SessionFragment { session: view, foreign })?.into_response())
+}
+
+/// What somebody should know of a session or run. Without it the page is there all the same.
+pub(super) async fn alerts(app: &App, session: &Session) -> Vec<AlertLine> {
+    let found = if session.state.is_final() { Ok(Vec::new()) } else { app.alerts.of_session(session.id).await };
+    found.map(|alerts| alerts::lines(&alerts)).unwrap_or_default()
+}
+
+/// What a session or run uses. Without the record the page is there all the same.
+pub(super) async fn usage(app: &App, session: &Session) -> UsageView {
+    let wanted = Wanted { points: Some(usage::POINTS), ..Wanted::default() };
+    let chart = app.samples.chart(session, wanted).await;
+    if let Err(error) = &chart {
+        tracing::debug!(session.id = %session.id, %error, "What a session uses could not be shown");
+    }
+    let advice = app.efficiency.advice(session).await.unwrap_or_default();
+    UsageView::new(words(), session, chart.ok().as_ref(), &advice)
+}
+
+/// `GET /fragments/sessions/{id}/usage`
+pub(crate) async fn usage_fragment(State(app): State<App>, signed_in: SignedIn, Path(text): Path<String>) -> Shown {
+    let session = find(&app, &signed_in, &text).await?;
+    Ok(show(&UsageFragment { usage: usage(&app, &session).await })?.into_response())
 }
 
 /// `GET /sessions/{id}/log`: the log as text.

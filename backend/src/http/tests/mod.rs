@@ -10,6 +10,8 @@ mod limits;
 mod live_files;
 mod log_in;
 mod making;
+mod metrics;
+mod node_pages;
 mod origins;
 mod pass;
 mod permission_pages;
@@ -91,6 +93,8 @@ impl Server {
 
     async fn serve(test: TestApp) -> Self {
         test.app.cluster.publish(testing::snapshot(vec![]));
+        // A second server on the same directory does without.
+        let _ = test.app.samples.open();
         let apps = FakeApps::default();
         let service = super::service_with(test.app.clone(), Arc::new(apps.clone()));
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();

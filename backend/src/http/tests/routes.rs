@@ -1,7 +1,9 @@
 //! Who may do what on every route. A route that is not in the table fails the test, and so does a line without a route.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
+use eirene_core::AlertId;
+use eirene_core::alert::{Alert, AlertRule, AlertSeverity};
 use serde_json::json;
 
 use super::*;
@@ -16,6 +18,9 @@ const TABLE: &[(&str, &str, [u16; 4])] = &[
     ("GET", "/healthz", [200, 200, 200, 200]),
     ("GET", "/readyz", [200, 200, 200, 200]),
     ("GET", "/metrics", [200, 200, 200, 200]),
+    // Nobody has asked for them in the configuration.
+    ("GET", "/metrics/sessions", [404, 404, 404, 404]),
+    ("GET", "/metrics/sessions/{id}", [404, 404, 404, 404]),
     ("GET", "/login", [200, 303, 303, 303]),
     ("POST", "/login", [401, 401, 401, 401]),
     ("GET", "/api/v1/openapi.json", [200, 200, 200, 200]),
@@ -83,15 +88,19 @@ const TABLE: &[(&str, &str, [u16; 4])] = &[
     // Pages of ada's session: the owner's and the admins', but only the owner reaches the app.
     ("GET", "/sessions/{id}", [303, 404, 200, 200]),
     ("GET", "/sessions/{id}/log", [303, 404, 200, 200]),
+    ("GET", "/sessions/{id}/charts", [303, 404, 200, 200]),
     ("GET", "/sessions/{id}/stop", [303, 404, 200, 200]),
     ("POST", "/sessions/{id}/stop", [401, 404, 303, 303]),
     ("GET", "/sessions/{id}/open", [303, 404, 200, 404]),
     ("GET", "/open", [303, 404, 200, 404]),
     ("GET", "/fragments/sessions/{id}", [303, 404, 200, 200]),
+    ("GET", "/fragments/sessions/{id}/usage", [303, 404, 200, 200]),
     ("GET", "/fragments/waiting/{id}", [303, 404, 200, 404]),
     ("GET", "/live/sessions/{id}", [303, 404, 200, 200]),
     ("GET", "/live/sessions/{id}/events", [303, 404, 200, 200]),
     ("GET", "/live/sessions/{id}/logs", [303, 404, 200, 200]),
+    ("GET", "/live/sessions/{id}/samples", [303, 404, 200, 200]),
+    ("GET", "/live/runs/{id}/samples", [303, 404, 200, 200]),
     // Pages of runs; only its owner starts one anew.
     ("GET", "/runs", [303, 200, 200, 200]),
     ("GET", "/fragments/runs", [303, 200, 200, 200]),
@@ -99,12 +108,14 @@ const TABLE: &[(&str, &str, [u16; 4])] = &[
     ("POST", "/runs", [401, 422, 422, 422]),
     ("GET", "/runs/{id}", [303, 404, 200, 200]),
     ("GET", "/runs/{id}/log", [303, 404, 200, 200]),
+    ("GET", "/runs/{id}/charts", [303, 404, 200, 200]),
     ("GET", "/runs/{id}/cancel", [303, 404, 200, 200]),
     ("POST", "/runs/{id}/cancel", [401, 404, 303, 303]),
     ("GET", "/runs/{id}/requeue", [303, 404, 200, 404]),
     // Ada has as many runs by now as she may.
     ("POST", "/runs/{id}/requeue", [401, 404, 409, 403]),
     ("GET", "/fragments/runs/{id}", [303, 404, 200, 200]),
+    ("GET", "/fragments/runs/{id}/usage", [303, 404, 200, 200]),
     ("GET", "/live/runs/{id}/events", [303, 404, 200, 200]),
     ("GET", "/live/runs/{id}/logs", [303, 404, 200, 200]),
     // Pages of spaces: ada's home is for others not there, and an admin sees what it uses.
@@ -117,6 +128,21 @@ const TABLE: &[(&str, &str, [u16; 4])] = &[
     ("POST", "/spaces/{space}/sizes", [401, 404, 303, 404]),
     ("POST", "/spaces/{space}/sizes/stop", [401, 404, 303, 404]),
     ("GET", "/fragments/spaces/{space}/sizes", [303, 404, 200, 404]),
+    // Alerts: one about ada's session; an admin may know of it too.
+    ("GET", "/alerts", [303, 200, 200, 200]),
+    ("GET", "/fragments/alerts", [303, 200, 200, 200]),
+    ("POST", "/alerts/{id}/acknowledge", [401, 404, 303, 303]),
+    ("GET", "/admin/alerts", [303, 404, 404, 200]),
+    ("GET", "/fragments/admin/alerts", [303, 404, 404, 200]),
+    ("POST", "/admin/alerts/silences", [401, 404, 404, 422]),
+    // There is none.
+    ("POST", "/admin/alerts/silences/{id}/end", [401, 404, 404, 404]),
+    ("GET", "/api/v1/alerts", [401, 200, 200, 200]),
+    ("GET", "/api/v1/alerts/{id}", [401, 404, 200, 200]),
+    ("POST", "/api/v1/alerts/{id}/acknowledge", [401, 404, 200, 200]),
+    ("GET", "/api/v1/alert-silences", [401, 403, 403, 200]),
+    ("POST", "/api/v1/alert-silences", [401, 403, 403, 422]),
+    ("DELETE", "/api/v1/alert-silences/{id}", [401, 403, 403, 404]),
     ("GET", "/cluster", [303, 200, 200, 200]),
     ("GET", "/fragments/cluster", [303, 200, 200, 200]),
     // Pages of ada's token.
@@ -136,8 +162,12 @@ const TABLE: &[(&str, &str, [u16; 4])] = &[
     ("GET", "/admin/runs", [303, 404, 404, 200]),
     ("GET", "/fragments/admin/runs", [303, 404, 404, 200]),
     ("GET", "/admin/nodes", [303, 404, 404, 200]),
+    ("GET", "/admin/nodes/{name}", [303, 404, 404, 200]),
+    ("POST", "/admin/nodes/{name}/drain", [401, 404, 404, 422]),
+    ("POST", "/admin/nodes/{name}/resume", [401, 404, 404, 303]),
     ("GET", "/admin/storage", [303, 404, 404, 200]),
     // Everybody's spaces; the one in the path is ada's home, which nobody changes here.
+    ("GET", "/admin/efficiency", [303, 404, 404, 200]),
     ("GET", "/admin/storage/activity", [303, 404, 404, 200]),
     ("GET", "/fragments/admin/storage/activity", [303, 404, 404, 200]),
     ("GET", "/admin/storage/spaces", [303, 404, 404, 200]),
@@ -152,7 +182,11 @@ const TABLE: &[(&str, &str, [u16; 4])] = &[
     // The API.
     ("GET", "/api/v1/me", [401, 200, 200, 200]),
     ("GET", "/api/v1/cluster", [401, 200, 200, 200]),
+    ("GET", "/api/v1/cluster/history", [401, 200, 200, 200]),
     ("GET", "/api/v1/nodes", [401, 200, 200, 200]),
+    ("POST", "/api/v1/nodes/{name}/drain", [401, 403, 403, 422]),
+    ("POST", "/api/v1/nodes/{name}/resume", [401, 403, 403, 204]),
+    ("GET", "/api/v1/nodes/{name}/history", [401, 403, 403, 200]),
     ("GET", "/api/v1/images", [401, 200, 200, 200]),
     ("GET", "/api/v1/events", [401, 200, 200, 200]),
     ("GET", "/api/v1/tokens", [401, 200, 200, 200]),
@@ -167,6 +201,12 @@ const TABLE: &[(&str, &str, [u16; 4])] = &[
     ("DELETE", "/api/v1/sessions/{id}", [401, 404, 202, 202]),
     ("GET", "/api/v1/sessions/{id}/events", [401, 404, 200, 200]),
     ("GET", "/api/v1/sessions/{id}/logs", [401, 404, 200, 200]),
+    ("GET", "/api/v1/sessions/{id}/samples", [401, 404, 200, 200]),
+    ("GET", "/api/v1/runs/{id}/samples", [401, 404, 200, 200]),
+    // Neither has begun.
+    ("GET", "/api/v1/sessions/{id}/efficiency", [401, 404, 404, 404]),
+    ("GET", "/api/v1/runs/{id}/efficiency", [401, 404, 404, 404]),
+    ("GET", "/api/v1/efficiency", [401, 403, 403, 200]),
     ("GET", "/api/v1/runs", [401, 200, 200, 200]),
     ("POST", "/api/v1/runs", [401, 422, 422, 422]),
     ("GET", "/api/v1/runs/{id}", [401, 404, 200, 200]),
@@ -279,6 +319,9 @@ async fn fill(server: &Server, ada: &Person, path: &str) -> String {
         path = path.replace("{id}", &made.token.id.to_string());
     }
     path = path.replace("{of}/{number}", "user/2001").replace("{pool}", "1");
+    if path.contains("/nodes/{name}") {
+        path = path.replace("{name}", "c1");
+    }
     if path.contains("/uploads/{id}") {
         path = path.replace("{id}", &uploads::finished(server, ada).await.to_string());
     }
@@ -310,6 +353,9 @@ async fn fill(server: &Server, ada: &Person, path: &str) -> String {
         }
         path = path.replace("{id}", &id.to_string());
     }
+    if path.contains("/alerts/{id}") {
+        path = path.replace("{id}", &raised(server, ada).await.to_string());
+    }
     if path.contains("/runs/{id}") {
         path = path.replace("{id}", &server.run(ada).await.id.to_string());
     }
@@ -321,6 +367,26 @@ async fn fill(server: &Server, ada: &Person, path: &str) -> String {
         }
     }
     path
+}
+
+/// An alert about a session of ada's that goes on.
+async fn raised(server: &Server, ada: &Person) -> AlertId {
+    let session = server.session(ada).await;
+    let alert = Alert {
+        id: AlertId::generate(),
+        rule: AlertRule::GpuLost,
+        severity: AlertSeverity::Critical,
+        subject: AlertId::generate().to_string(),
+        session: Some(session.id),
+        owner: Some(session.owner),
+        value: 1.0,
+        details: BTreeMap::new(),
+        started_at: session.created_at,
+        ended_at: None,
+        acknowledged: None,
+    };
+    server.test.app.db.insert_alert(&alert).await.unwrap();
+    alert.id
 }
 
 /// A body that says nothing, or where nothing can be said so, as little as can.

@@ -1,5 +1,7 @@
-use eirene_core::scheduler::JobState;
-use eirene_core::{Desired, SessionState};
+use eirene_core::scheduler::{Job, JobState};
+use eirene_core::{Desired, Reason, SessionState};
+use eirene_monitoring::{Batch, Confinement, NodeName, Sample};
+use eirene_words::say;
 
 use super::*;
 use crate::services::runs::StartRun;
@@ -98,6 +100,51 @@ async fn a_program_that_a_signal_ended_has_failed_and_the_scheduler_may_say_why(
         engine.tick().await;
         assert_eq!(engine.end(id).await, (SessionState::Failed, expected.to_owned(), Some(137)));
     }
+}
+
+/// What its agent says of its node's memory, as a share of what it may have.
+async fn says_memory(engine: &Engine, id: SessionId, share: f64) {
+    let node = engine.row(id).await.nodes[0].clone();
+    let sample = |name: &str, value| Sample { series: name.parse().unwrap(), value };
+    let samples = vec![sample("memory_bytes", share * 1e9), sample("memory_limit_bytes", 1e9)];
+    let node = NodeName::try_from(node.as_str()).unwrap();
+    let batch = Batch { node, at: engine.test.app.clock.now(), confinement: Confinement::None, samples };
+    let mut ingest = engine.test.app.samples.ingest(id);
+    ingest.take(&String::from_utf8(batch.write().remove(0)).unwrap()).await;
+}
+
+#[tokio::test]
+async fn a_kill_without_a_word_is_of_memory_where_memory_was_full_and_only_there() {
+    let killed = |exit_code| {
+        move |job: &mut Job| {
+            job.state = JobState::Failed;
+            job.exit_code = Some(exit_code);
+            job.reason = Some(Reason::new("signalled", say("job.signalled")));
+        }
+    };
+    for (memory, exit_code, expected) in [
+        (Some(1.2), 137, "out_of_memory"),
+        (Some(0.91), 137, "out_of_memory"),
+        (Some(0.5), 137, "signalled"),
+        (Some(1.2), 143, "signalled"),
+        (None, 137, "signalled"),
+    ] {
+        let mut engine = Engine::new().await;
+        engine.test.app.samples.open().unwrap();
+        let id = engine.running_run().await;
+        if let Some(memory) = memory {
+            says_memory(&engine, id, memory).await;
+        }
+        engine.test.scheduler.change_job(killed(exit_code));
+        engine.tick().await;
+        let (state, code, _) = engine.end(id).await;
+        assert_eq!((state, code.as_str()), (SessionState::Failed, expected), "{memory:?} {exit_code}");
+    }
+    let mut engine = Engine::new().await;
+    let id = engine.running_run().await;
+    engine.test.scheduler.change_job(killed(137));
+    engine.tick().await;
+    assert_eq!(engine.end(id).await.1, "signalled", "without the samples nothing is concluded");
 }
 
 #[tokio::test]

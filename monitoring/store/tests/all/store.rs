@@ -1,7 +1,7 @@
 //! The store as its caller sees it: what is taken, what is refused, what goes and when.
 
 use crate::common::{BEGIN, DAY, HOUR, MINUTE, SESSION, bytes_in, everything, naive, open, same, sample};
-use eirene_monitoring_store::{Options, Query, Refusal, Resolution, SessionId, Store, StoreError};
+use eirene_monitoring_store::{MOST_NAME_BYTES, Options, Query, Refusal, Resolution, SessionId, Store, StoreError};
 
 fn refused(store: &Store, refusal: Refusal) -> u64 {
     store.stats().refused.into_iter().find(|(reason, _)| *reason == refusal).unwrap().1
@@ -46,7 +46,7 @@ fn each_reason_refuses_and_is_counted() {
         assert_eq!(refused(&store, refusal), before + 1, "{refusal:?}");
     };
     refuse("", now, 1.0, Refusal::Name);
-    refuse(&"x".repeat(201), now, 1.0, Refusal::Name);
+    refuse(&"x".repeat(MOST_NAME_BYTES + 1), now, 1.0, Refusal::Name);
     refuse("a b", now, 1.0, Refusal::Name);
     refuse("a\u{e4}", now, 1.0, Refusal::Name);
     for value in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY] {

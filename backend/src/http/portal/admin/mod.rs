@@ -2,6 +2,7 @@
 
 pub(crate) mod activity;
 pub(crate) mod audit;
+pub(crate) mod efficiency;
 pub(crate) mod nodes;
 pub(crate) mod people;
 pub(crate) mod runs;
@@ -9,18 +10,14 @@ pub(crate) mod sessions;
 pub(crate) mod spaces;
 pub(crate) mod storage;
 
-/// Text as a part of a query: everything but letters, digits and `-._~` as `%XX`.
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+
+/// All that is not unreserved (RFC 3986, section 2.3).
+const RESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+
+/// Text as a part of a query.
 pub(super) fn encode(text: &str) -> String {
-    use std::fmt::Write as _;
-    let mut out = String::with_capacity(text.len());
-    for byte in text.bytes() {
-        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
-            out.push(char::from(byte));
-        } else {
-            let _ = write!(out, "%{byte:02X}");
-        }
-    }
-    out
+    utf8_percent_encode(text, RESERVED).to_string()
 }
 
 #[cfg(test)]

@@ -69,6 +69,9 @@ impl Samples {
             self.add(name, &page)?;
         }
 
+        self.node_pages()?;
+        self.efficiency()?;
+
         let event = |outcome: &str, actor: &str, details: serde_json::Value| AuditEvent {
             id: 1,
             at: self.now,

@@ -3,8 +3,11 @@
 
 mod account;
 mod admin;
+mod alerts;
+mod efficiency;
 mod files;
 mod managing;
+mod nodes;
 mod runs;
 mod sessions;
 mod starting;
@@ -76,6 +79,7 @@ impl Samples {
         self.storage()?;
         self.activity()?;
         self.managing()?;
+        self.alerts()?;
         self.account()?;
         self.files()?;
         self.admin()?;

@@ -46,6 +46,8 @@ impl Samples {
             let name = format!("run-{}{}", run.job.state, if run.later_href.is_empty() { "" } else { "-repeated" });
             let page = RunPage {
                 layout: layout(self, &run.job.name)?,
+                usage: self.usage(run.job.state, 1)?,
+                usage_href: String::new(),
                 rank: if run.job.state == "running" { "3".to_owned() } else { String::new() },
                 log: "[0] epoch 1\n[1] <b>not bold</b>\n".to_owned(),
                 log_href: String::new(),

@@ -1,20 +1,29 @@
 //! Sessions in every state, and the pages about them.
 
 use eirene_core::account::Role;
+use eirene_core::alert::{AlertRule, AlertSeverity};
 use eirene_core::id::{SessionId, UserId};
 use eirene_core::name::NodeName;
 use eirene_core::scheduler::JobIdentity;
 use eirene_core::session::{Desired, Reason, Resources, Session, SessionState};
+use eirene_monitoring::Metric;
+use eirene_monitoring_store::Resolution;
 use eirene_tunnel::message::NodeState;
 use eirene_words::{say, words};
 
+use super::efficiency::measured;
 use super::{HOSTILE, Result, Samples};
+use crate::http::portal::views::alerts;
+use crate::http::portal::views::charts::{self, ChartsPage};
 use crate::http::portal::views::layout::{Layout, Place};
 use crate::http::portal::views::session::{
     HandoverPage, HistoryPage, SessionFragment, SessionPage, SessionView, WaitingFragment, WaitingPage,
 };
 use crate::http::portal::views::start::SessionsFragment;
+use crate::http::portal::views::usage::{UsageFragment, UsageView};
+use crate::services::efficiency::advice;
 use crate::services::nodes::{NodeStatus, RunningStep};
+use crate::services::samples::{Chart, Line};
 
 /// A step on all nodes of a session, the last of which has been lost.
 fn on_nodes(session: &Session) -> Vec<NodeStatus> {
@@ -112,6 +121,73 @@ impl Samples {
         Ok((live.iter().map(view).collect(), earlier.iter().map(view).collect()))
     }
 
+    /// What a session in this state uses, on so many nodes with two GPUs each: some figures are missing for a while, and a name is hostile.
+    pub(super) fn usage(&self, state: &str, nodes: usize) -> Result<UsageView> {
+        let spans = 120;
+        let over = matches!(state, "ended" | "failed");
+        let mut session = self.session("x", if over { SessionState::Ended } else { SessionState::Running })?;
+        session.resources.cpus = 4;
+        if matches!(state, "queued" | "starting") {
+            let chart = (state == "starting").then(|| self.chart(spans, Vec::new()));
+            return Ok(UsageView::new(words(), &session, chart.as_ref(), &[]));
+        }
+        let value = |seed: usize, at: usize| {
+            let wave = (at as f64 / 9.0 + seed as f64).sin().abs();
+            (!(50..60).contains(&at)).then_some(wave * if seed.is_multiple_of(3) { 1.0 } else { 0.6 })
+        };
+        let line = |metric: Metric, node: usize, device: Option<&str>, most: f64| {
+            let values: Vec<_> =
+                (0..spans).map(|at| value(node + metric as usize, at).map(|value| value * most)).collect();
+            let highest = values.iter().flatten().copied().reduce(f64::max);
+            let device = device.map(ToOwned::to_owned);
+            Line { metric, node: format!("c{}", node + 1), device, values, most: None, total: None, highest }
+        };
+        let mut lines = Vec::new();
+        for node in 0..nodes {
+            lines.push(line(Metric::Cpu, node, None, 3.7));
+            lines.push(line(Metric::Memory, node, None, 7.0e9));
+            lines.push(line(Metric::MemoryLimit, node, None, 8_589_934_592.0));
+            lines.push(line(Metric::IoRead, node, None, 2.0e8));
+            lines.push(line(Metric::IoWritten, node, None, 4.0e7));
+            lines.push(line(Metric::NetReceived, node, Some("ib0"), 3.0e9));
+            lines.push(line(Metric::NetSent, node, Some("ib0"), 2.0e9));
+            for gpu in ["0", "1"] {
+                lines.push(line(Metric::GpuUtil, node, Some(gpu), 1.0));
+                lines.push(line(Metric::GpuMemory, node, Some(gpu), 7.9e10));
+            }
+        }
+        lines.push(line(Metric::Report, 0, Some("loss"), -2.5));
+        lines.push(line(Metric::Report, 0, Some(HOSTILE), 12_000.0));
+        let advice = if over { advice(&measured(&session, 3)?, &session.resources) } else { Vec::new() };
+        Ok(UsageView::new(words(), &session, Some(&self.chart(spans, lines)), &advice))
+    }
+
+    /// The page of charts: without its module's answers it shows what the server draws.
+    fn charts(&mut self) -> Result<()> {
+        let running = self.session("Thesis, chapter 3", SessionState::Running)?;
+        let over = self.run(HOSTILE, SessionState::Failed, Some(16))?;
+        let others =
+            [self.run("train.py", SessionState::Running, Some(8))?, self.session(HOSTILE, SessionState::Ended)?];
+        let happened = [self.alert(AlertRule::GpuLost, AlertSeverity::Critical, &[])];
+        for (name, session, others) in [("charts", &running, &others[..]), ("charts-over", &over, &[])] {
+            let title = words().fill("charts.page_title", &[("name", session.name.as_str())]);
+            let page = ChartsPage {
+                layout: self.layout(Place::Elsewhere, &title, Role::Researcher)?,
+                name: session.name.to_string(),
+                back_href: format!("/{}", charts::below(session)),
+                about: charts::about(words(), session, &happened, others, self.now),
+                usage: self.usage(session.state.as_str(), 2)?.without_charts(),
+            };
+            self.add(name, &page)?;
+        }
+        Ok(())
+    }
+
+    fn chart(&self, spans: usize, lines: Vec<Line>) -> Chart {
+        let from_ms = self.now.as_millisecond() - 600_000;
+        Chart { from_ms, step_ms: 5000, spans, resolution: Resolution::Raw, broken: 0, lines }
+    }
+
     pub(super) fn sessions(&mut self) -> Result<()> {
         let words = words();
         let (live, earlier) = self.views()?;
@@ -120,16 +196,36 @@ impl Samples {
         };
         for view in live.iter().chain(&earlier) {
             let name = format!("session-{}{}", view.state, if view.doubt.is_empty() { "" } else { "-undetermined" });
+            let alarms = [
+                self.alert(AlertRule::MemoryNearlyFull, AlertSeverity::Warning, &[("node", "n1")]),
+                self.alert(AlertRule::GpuLost, AlertSeverity::Critical, &[("node", HOSTILE), ("gpu", "3")]),
+            ];
+            let goes_well = view.state != "running" || !view.doubt.is_empty();
+            let alerts = if goes_well { Vec::new() } else { alerts::lines(&alarms) };
             let log = if view.state == "queued" { "" } else { "[I] Serving at unix:///…\nline 2 <b>not bold</b>\n" };
             let page = SessionPage {
                 layout: layout(self, &view.name)?,
-                session: view.clone(),
+                session: view.clone().with_alerts(alerts),
+                usage: self.usage(view.state, 2)?,
+                usage_href: String::new(),
                 log: log.to_owned(),
                 log_href: String::new(),
                 foreign: view.state == "stopping",
             };
             self.add(&name, &page)?;
         }
+        self.add("fragment-usage", &UsageFragment { usage: self.usage("running", 24)? })?;
+        let many = SessionPage {
+            layout: layout(self, "Many GPUs")?,
+            session: live[0].clone(),
+            usage: self.usage("running", 24)?,
+            usage_href: String::new(),
+            log: String::new(),
+            log_href: String::new(),
+            foreign: false,
+        };
+        self.add("session-many-gpus", &many)?;
+        self.charts()?;
         self.add("fragment-session", &SessionFragment { session: live[0].clone(), foreign: false })?;
         for view in [&live[2], &earlier[1]] {
             let page = WaitingPage { layout: layout(self, &view.name)?, session: view.clone() };

@@ -134,16 +134,10 @@ pub(crate) struct NodeView {
 impl NodeView {
     /// Shows `node`.
     pub(crate) fn new(words: &Words, node: &Node) -> Self {
-        let tone = match node.state.as_str() {
-            _ if !node.available && matches!(node.state.as_str(), "down" | "unknown") => Tone::Bad,
-            _ if !node.available => Tone::Wait,
-            "idle" => Tone::Still,
-            _ => Tone::Good,
-        };
         let of = |used: &str, all: &str| words.fill("nodes.of", &[("used", used), ("all", all)]);
         Self {
             name: node.name.to_string(),
-            chip: Chip { label: capitalised(&node.state), tone },
+            chip: node_chip(node.available, &node.state),
             reason: node.reason.as_deref().map(sentence).unwrap_or_default(),
             cpus: of(&node.cpus_allocated.to_string(), &node.cpus.to_string()),
             cpus_percent: percent(u64::from(node.cpus_allocated), u64::from(node.cpus)),
@@ -162,6 +156,17 @@ impl NodeView {
             partitions: node.partitions.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "),
         }
     }
+}
+
+/// A node's state, by whether it takes jobs and its word.
+pub(crate) fn node_chip(available: bool, state: &str) -> Chip {
+    let tone = match state {
+        "down" | "unknown" if !available => Tone::Bad,
+        _ if !available => Tone::Wait,
+        "idle" => Tone::Still,
+        _ => Tone::Good,
+    };
+    Chip { label: capitalised(state), tone }
 }
 
 fn capitalised(text: &str) -> String {

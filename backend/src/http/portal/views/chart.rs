@@ -23,6 +23,35 @@ pub(super) fn height(value: u64, top: u64) -> String {
     format!("{:.1}", 2.0 + room - ratio(value, top.max(1)) * room)
 }
 
+/// A line with gaps: a polyline for each stretch of known values, spread evenly from the left to the right. One value alone is as wide as its place.
+pub(super) fn pieces(values: &[Option<f64>], least: f64, top: f64) -> Vec<String> {
+    let width = SIZE.0 / values.len().max(1) as f64;
+    let mut at = 0;
+    let mut pieces = Vec::new();
+    for stretch in values.split_inclusive(Option::is_none) {
+        let known: Vec<f64> = stretch.iter().flatten().copied().collect();
+        let along = |place: usize, part: f64| (at as f64 + place as f64 + part) * width;
+        let point = |x: f64, value: f64| format!("{x:.1},{}", height_of(value, least, top));
+        match known[..] {
+            [] => {}
+            [value] => pieces.push(format!("{} {}", point(along(0, 0.0), value), point(along(0, 1.0), value))),
+            _ => {
+                let points = known.iter().enumerate().map(|(place, value)| point(along(place, 0.5), *value));
+                pieces.push(points.collect::<Vec<_>>().join(" "));
+            }
+        }
+        at += stretch.len();
+    }
+    pieces
+}
+
+/// How far from the top of the chart a value between `least` and `top` is.
+pub(super) fn height_of(value: f64, least: f64, top: f64) -> String {
+    let room = SIZE.1 - 4.0;
+    let share = ((value - least) / (top - least).max(f64::MIN_POSITIVE)).clamp(0.0, 1.0);
+    format!("{:.1}", 2.0 + room - share * room)
+}
+
 #[expect(clippy::cast_precision_loss, reason = "a picture of a few hundred points")]
 fn ratio(part: u64, whole: u64) -> f64 {
     part as f64 / whole as f64
@@ -34,6 +63,14 @@ mod tests {
 
     use super::*;
     use crate::testing::start_time;
+
+    #[test]
+    fn gaps_stay_gaps_and_one_value_alone_is_seen() {
+        let values = [Some(0.0), Some(2.0), None, Some(1.0), None, None];
+        assert_eq!(pieces(&values, 0.0, 2.0), ["50.0,138.0 150.0,2.0", "300.0,70.0 400.0,70.0"]);
+        assert_eq!(pieces(&[Some(-1.0)], -1.0, 1.0), ["0.0,138.0 600.0,138.0"]);
+        assert!(pieces(&[], 0.0, 1.0).is_empty());
+    }
 
     #[test]
     fn lines_begin_where_time_begins_and_the_top_is_the_top() {

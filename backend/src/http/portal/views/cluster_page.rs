@@ -9,9 +9,11 @@ use eirene_words::Words;
 use super::chart;
 use super::format::{self, Time};
 use super::layout::Layout;
+use super::usage::{Draft, Kind, PictureView, Series};
 use crate::http::portal::pages::Page;
 use crate::services::cluster::forecast::{FreeFrom, HORIZON};
 use crate::services::cluster::{ClusterView, GpuSupply};
+use crate::services::samples::{ClusterPast, Figure};
 
 /// A picture shows one day where everything that is known happens within one.
 const DAY: SignedDuration = SignedDuration::from_hours(24);
@@ -35,6 +37,8 @@ pub(crate) struct ClusterPart {
     nodes_text: String,
     /// Partitions.
     partitions: Vec<PartitionPart>,
+    /// Its past, in pictures; none where nothing is known of it.
+    past: Vec<PictureView>,
 }
 
 /// GPUs of one type.
@@ -86,7 +90,13 @@ struct PartitionPart {
 
 impl ClusterPart {
     /// Shows the cluster with the jobs on it.
-    pub(crate) fn new(words: &Words, cluster: &ClusterView, jobs: &[Job], now: Timestamp) -> Self {
+    pub(crate) fn new(
+        words: &Words,
+        cluster: &ClusterView,
+        jobs: &[Job],
+        past: Option<&ClusterPast>,
+        now: Timestamp,
+    ) -> Self {
         let up = cluster.nodes.iter().filter(|node| node.available).count();
         let nodes_text =
             words.fill("free.nodes", &[("up", &up.to_string()), ("total", &cluster.nodes.len().to_string())]);
@@ -97,9 +107,38 @@ impl ClusterPart {
             nodes: cluster.nodes.iter().map(|each| node(words, each)).collect(),
             dense: cluster.nodes.len() > MOST_NAMED,
             nodes_text,
+            past: past.map(|past| pictures(words, past)).unwrap_or_default(),
             partitions: cluster.partitions.iter().map(|each| partition(words, each, &cluster.nodes, jobs)).collect(),
         }
     }
+}
+
+/// How many jobs ran and waited; on a cluster with GPUs, how many of those were in use and waited for.
+fn pictures(words: &Words, past: &ClusterPast) -> Vec<PictureView> {
+    let series = |key: &str, figure| Series::new(words.get(key), past.values(figure).to_vec(), None);
+    let draft = |id: &str, key: &str, series, limit| Draft {
+        id: id.to_owned(),
+        title: words.get(key),
+        kind: Kind::Number,
+        series,
+        limit,
+        remark: String::new(),
+    };
+    let total = past.values(Figure::GpusTotal).iter().flatten().copied().reduce(f64::max).filter(|total| *total > 0.0);
+    let jobs = vec![
+        series("cluster_page.jobs_running", Figure::JobsRunning),
+        series("cluster_page.jobs_waiting", Figure::JobsWaiting),
+    ];
+    let gpus = vec![
+        series("cluster_page.gpus_held", Figure::GpusHeld),
+        series("cluster_page.gpus_waiting", Figure::GpusWaiting),
+    ];
+    let known = past.values(Figure::JobsRunning).iter().any(Option::is_some);
+    let all = [
+        known.then(|| draft("past-jobs", "cluster_page.past_jobs", jobs, None)),
+        total.map(|total| draft("past-gpus", "cluster_page.past_gpus", gpus, Some(total))),
+    ];
+    all.into_iter().flatten().map(|draft| draft.picture(words, false)).collect()
 }
 
 fn gpu(words: &Words, gpus: &GpuSupply, now: Timestamp) -> GpuPart {

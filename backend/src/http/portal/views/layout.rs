@@ -86,6 +86,8 @@ pub(crate) enum Place {
     Spaces,
     /// The cluster.
     Cluster,
+    /// My alerts.
+    Alerts,
     /// The start form.
     Start,
     /// My account.
@@ -96,8 +98,12 @@ pub(crate) enum Place {
     Sessions,
     /// Admin: all runs.
     AllRuns,
+    /// Admin: all alerts.
+    AllAlerts,
     /// Admin: nodes.
     Nodes,
+    /// Admin: what is used of what is held.
+    Efficiency,
     /// Admin: the storage.
     Storage,
     /// Admin: the audit log.
@@ -106,18 +112,21 @@ pub(crate) enum Place {
     Elsewhere,
 }
 
-const NAV: [(Place, &str, &str); 5] = [
+const NAV: [(Place, &str, &str); 6] = [
     (Place::Dashboard, "/", "nav.dashboard"),
     (Place::Runs, "/runs", "nav.runs"),
     (Place::Spaces, "/spaces", "nav.spaces"),
     (Place::Cluster, "/cluster", "nav.cluster"),
+    (Place::Alerts, "/alerts", "nav.alerts"),
     (Place::Start, "/sessions/new", "nav.start"),
 ];
-const ADMIN_NAV: [(Place, &str, &str); 6] = [
+const ADMIN_NAV: [(Place, &str, &str); 8] = [
     (Place::People, "/admin/users", "nav.people"),
     (Place::Sessions, "/admin/sessions", "nav.sessions"),
     (Place::AllRuns, "/admin/runs", "nav.all_runs"),
+    (Place::AllAlerts, "/admin/alerts", "nav.alerts"),
     (Place::Nodes, "/admin/nodes", "nav.nodes"),
+    (Place::Efficiency, "/admin/efficiency", "nav.efficiency"),
     (Place::Storage, "/admin/storage", "nav.storage"),
     (Place::Audit, "/admin/audit", "nav.audit"),
 ];
@@ -127,6 +136,8 @@ impl Layout {
     pub(crate) fn for_user(words: &Words, user: &User, csrf: &str, place: Place, title: &str) -> Self {
         let links = |list: &[(Place, &str, &str)]| {
             list.iter()
+                // An admin's own alerts are among all.
+                .filter(|(at, ..)| *at != Place::Alerts || !user.is_admin())
                 .map(|(at, href, key)| NavLink {
                     href: (*href).to_owned(),
                     label: words.get(key),

@@ -5,13 +5,17 @@
 pub(crate) mod account;
 pub(crate) mod activity;
 pub(crate) mod admin;
+pub(crate) mod alerts;
 mod chart;
+pub(crate) mod charts;
 pub(crate) mod cluster;
 pub(crate) mod cluster_page;
+pub(crate) mod efficiency;
 pub(crate) mod files;
 pub(crate) mod format;
 pub(crate) mod layout;
 pub(crate) mod managing;
+pub(crate) mod node;
 pub(crate) mod permissions;
 pub(crate) mod presets;
 pub(crate) mod run;
@@ -24,6 +28,7 @@ pub(crate) mod space;
 pub(crate) mod standing;
 pub(crate) mod start;
 pub(crate) mod storage;
+pub(crate) mod usage;
 
 use eirene_words::Words;
 use serde::Serialize;
@@ -100,7 +105,7 @@ fn form_field(service_field: &str) -> &str {
     match service_field {
         "limit_bytes" => "limit_gib",
         "memory_mib" => "memory_gib",
-        "walltime_min" => "hours",
+        "walltime_min" | "minutes" => "hours",
         "present" => "current_password",
         "new" => "new_password",
         other => other,

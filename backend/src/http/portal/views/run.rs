@@ -11,6 +11,7 @@ use super::cluster::FreeView;
 use super::layout::Layout;
 use super::session::SessionView;
 use super::start::{Sees, StartForm, StartInput};
+use super::usage::UsageView;
 use super::{Field, FormError};
 use crate::http::portal::pages::Page;
 use crate::services::nodes::{Copied, NodeStatus};
@@ -298,6 +299,10 @@ pub(crate) struct RunPage {
     pub(crate) layout: Layout,
     /// The run.
     pub(crate) run: RunView,
+    /// What it uses.
+    pub(crate) usage: UsageView,
+    /// Where that is fetched again while it grows; empty when it does not.
+    pub(crate) usage_href: String,
     /// The rank whose lines are shown; empty for all.
     pub(crate) rank: String,
     /// The log so far.

@@ -7,9 +7,11 @@ use eirene_core::session::{Desired, JobKind, Resources, Session, SessionState};
 use eirene_tunnel::message::NodeState;
 use eirene_words::Words;
 
+use super::alerts::AlertLine;
 use super::format::{self, Time};
 use super::layout::{Layout, Tone};
 use super::scratch::ScratchLine;
+use super::usage::UsageView;
 use crate::http::portal::pages::Page;
 use crate::services::nodes::{Copied, NodeStatus, RunningStep};
 
@@ -109,6 +111,8 @@ pub(crate) struct SessionView {
     pub(crate) nodes: String,
     /// Its nodes one by one, on its own page, where there is more to say than their names.
     pub(crate) node_rows: Vec<NodeRow>,
+    /// What somebody should know of it, on its own page.
+    pub(crate) alerts: Vec<AlertLine>,
     /// How its fast scratch is, where there is something to say.
     pub(crate) scratch: Option<ScratchLine>,
     /// Job number; empty before there is one.
@@ -173,6 +177,7 @@ impl SessionView {
             walltime: format::minutes(words, u64::from(session.resources.walltime_min)),
             nodes: session.nodes.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "),
             node_rows: Vec::new(),
+            alerts: Vec::new(),
             scratch: ScratchLine::new(words, session, None),
             job: session.job.as_ref().map(|job| job.id.to_string()).unwrap_or_default(),
             created: Time::new(session.created_at),
@@ -207,6 +212,11 @@ impl SessionView {
             self.node_rows = nodes.iter().map(|node| NodeRow::new(words, node, program)).collect();
         }
         self
+    }
+
+    /// The same, with what somebody should know.
+    pub(crate) fn with_alerts(self, alerts: Vec<AlertLine>) -> Self {
+        Self { alerts, ..self }
     }
 
     /// The same, with what is being copied to its scratch, or from it.
@@ -330,6 +340,10 @@ pub(crate) struct SessionPage {
     pub(crate) layout: Layout,
     /// The session.
     pub(crate) session: SessionView,
+    /// What it uses.
+    pub(crate) usage: UsageView,
+    /// Where that is fetched again while it grows; empty when it does not.
+    pub(crate) usage_href: String,
     /// Its log so far.
     pub(crate) log: String,
     /// Whether the log grows while one looks.

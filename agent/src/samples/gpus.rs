@@ -1,0 +1,135 @@
+//! What `eirene-gpu` says, where that lies beside the agent: a program of its own, because NVIDIA's library is loaded from the node and the agent
+//! loads nothing.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::Duration;
+
+use eirene_monitoring::{GpuSaid, MOST_BYTES, MOST_SAMPLES, Sample, Series};
+use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, BufReader};
+use tokio::process::{ChildStdout, Command};
+
+use super::Shared;
+use crate::log::Log;
+
+/// Its name.
+const PROGRAM: &str = "eirene-gpu";
+/// Pause before one that has ended is started again.
+const AGAIN: Duration = Duration::from_mins(1);
+
+/// The last figures of this node's GPUs.
+#[derive(Debug, Default)]
+pub(super) struct Gpus(Shared<HashMap<Series, f64>>);
+
+impl Gpus {
+    /// Has the program run as long as the agent, where there is one.
+    pub(super) fn start(node: &str, log: &Log) -> Self {
+        let gpus = Self::default();
+        let beside = std::env::current_exe().ok().map(|agent| agent.with_file_name(PROGRAM));
+        if let Some(program) = beside.filter(|program| program.is_file()) {
+            tokio::spawn(keep(program, node.to_owned(), gpus.0.clone(), log.clone()));
+        }
+        gpus
+    }
+
+    /// What was said since the last time.
+    pub(super) fn take(&self) -> Vec<Sample> {
+        let mut last = self.0.lock();
+        last.drain().map(|(series, value)| Sample { series, value }).collect()
+    }
+}
+
+async fn keep(program: PathBuf, node: String, last: Shared<HashMap<Series, f64>>, log: Log) {
+    let mut said = String::new();
+    loop {
+        let why = match run(&program, &node, &last, &log).await {
+            Ok(()) => format!("node {node}: {PROGRAM} has ended, and is started again every minute"),
+            Err(error) => format!("node {node}: {PROGRAM} cannot be started: {error}"),
+        };
+        tokio::time::sleep(AGAIN).await;
+        // At the session's end it has ended too, and that is nothing to tell. And one line for an outage, not one for an attempt.
+        if said != why {
+            log.say(&why);
+            said = why;
+        }
+    }
+}
+
+async fn run(program: &Path, node: &str, last: &Shared<HashMap<Series, f64>>, log: &Log) -> std::io::Result<()> {
+    let mut command = Command::new(program);
+    let mut child =
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).kill_on_drop(true).spawn()?;
+    let input = child.stdin.take();
+    if let Some(output) = child.stdout.take() {
+        hear(output, node, last, log).await?;
+    }
+    drop(input);
+    child.wait().await?;
+    Ok(())
+}
+
+/// Listens to its end. What is not understood is passed over: a later version may say more.
+async fn hear(output: ChildStdout, node: &str, last: &Shared<HashMap<Series, f64>>, log: &Log) -> std::io::Result<()> {
+    let (mut output, mut line) = (BufReader::new(output), Vec::new());
+    let most = u64::try_from(MOST_BYTES).unwrap_or(u64::MAX);
+    loop {
+        line.clear();
+        if (&mut output).take(most).read_until(b'\n', &mut line).await? == 0 {
+            return Ok(());
+        }
+        match GpuSaid::read(&line) {
+            Ok(GpuSaid::Gpus { gpus }) => {
+                let names: Vec<_> = gpus.iter().map(|gpu| format!("{} ({})", gpu.id, gpu.name)).collect();
+                if !names.is_empty() {
+                    log.say(&format!("node {node}: GPUs {}", names.join(", ")));
+                }
+            }
+            Ok(GpuSaid::Samples { samples }) => {
+                let mut last = last.lock();
+                // Nobody has taken them for long.
+                if last.len() > MOST_SAMPLES {
+                    last.clear();
+                }
+                last.extend(samples.into_iter().map(|sample| (sample.series, sample.value)));
+            }
+            Ok(GpuSaid::Trouble { text }) => log.say(&format!("node {node}: GPUs: {text}")),
+            Ok(GpuSaid::Hello { .. }) | Err(_) => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn the_last_figures_are_taken_and_nonsense_is_passed_over() {
+        let directory = tempfile::tempdir().unwrap();
+        let program = directory.path().join(PROGRAM);
+        let script = r#"#!/bin/sh
+echo '{"kind":"hello","version":1}'
+echo '{"kind":"gpus","gpus":[{"id":"0","uuid":"GPU-x","name":"H200"}]}'
+echo '{"kind":"samples","samples":[["gpu_util/0",0.5]]}'
+echo 'nonsense'
+echo '{"kind":"samples","samples":[["gpu_util/0",0.75],["gpu_up/0",1]]}'
+echo '{"kind":"trouble","text":"one is lost"}'
+"#;
+        std::fs::write(&program, script).unwrap();
+        std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
+        let log = Log::new(std::io::sink());
+        let gpus = Gpus::default();
+        run(&program, "c1", &gpus.0, &log).await.unwrap();
+        let mut taken: Vec<_> =
+            gpus.take().iter().map(|sample| (sample.series.to_string(), sample.value.to_string())).collect();
+        taken.sort();
+        assert_eq!(taken, [("gpu_up/0".into(), "1".into()), ("gpu_util/0".to_owned(), "0.75".to_owned())]);
+        assert!(gpus.take().is_empty(), "what was taken is old");
+        let (_, _, text) = log.piece(0).unwrap();
+        assert!(text.contains("node c1: GPUs 0 (H200)") && text.contains("GPUs: one is lost"), "{text}");
+        let nowhere = run(&directory.path().join("nowhere"), "c1", &gpus.0, &log).await;
+        assert_eq!(nowhere.unwrap_err().kind(), std::io::ErrorKind::NotFound);
+    }
+}

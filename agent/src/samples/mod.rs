@@ -1,0 +1,210 @@
+//! Samples of this node, every few seconds, and their way to the portal.
+//!
+//! What is sampled is a matter of `monitoring/probe` and, where there are GPUs, of `eirene-gpu`. Here is when, and on which thread: reading the
+//! kernel's files may take as long as it likes and nobody waits for it. What the portal does not take is kept for a while ([`Outbox`]).
+//!
+//! All nodes sample at the same moments, in the middle of each [`EVERY_MS`] of the clock: so every span of a chart has one sample of each node, and
+//! what is counted between two of them is divided by the right time.
+
+mod gpus;
+mod outbox;
+
+use std::io::ErrorKind;
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use eirene_core::{Clock as _, SystemClock};
+use eirene_monitoring::{Batch, DeviceKind, NodeName, Sample};
+use eirene_monitoring_probe::{Job, MOST_AT_ONCE, Probe, ReportSocket, Reports, Roots};
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use tokio::io::Interest;
+use tokio::net::UnixDatagram;
+
+use crate::log::Log;
+use gpus::Gpus;
+
+pub(crate) use outbox::Outbox;
+
+/// Time between two samples, milliseconds.
+const EVERY_MS: i64 = 5000;
+/// Name of the socket that programs report to, in the runtime directory.
+pub(crate) const REPORT_SOCKET: &str = "report.sock";
+/// The variable that says where it is.
+pub(crate) const REPORT_VARIABLE: &str = "EIRENE_REPORT_SOCKET";
+/// Pause after a look at what programs have reported: who reports more often than is looked at gets no more of the agent's time.
+const REPORT_PAUSE: Duration = Duration::from_millis(50);
+/// On so many nodes cores and processes are told one by one. With more nobody looks at all of them, and a store would be full of them.
+const MOST_NODES_IN_DETAIL: usize = 16;
+
+/// Whose samples.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Sampled {
+    /// SLURM's number of the job.
+    pub(crate) job: u32,
+    /// This node.
+    pub(crate) node: String,
+    /// How many nodes the job has.
+    pub(crate) nodes: usize,
+    /// Memory that the job may have here, where the scheduler says it, bytes.
+    pub(crate) memory_limit: Option<u64>,
+}
+
+/// Samples this node until `tell`, which gets each batch, says that nobody listens any more. Programs report to a socket in `inside`, the part of
+/// the runtime directory that they see.
+pub(crate) fn start(
+    sampled: &Sampled,
+    inside: &Path,
+    log: &Log,
+    tell: impl Fn(String) -> bool + Send + Sync + 'static,
+) {
+    let Ok(node) = NodeName::try_from(sampled.node.as_str()) else {
+        return log.say(&format!("node {}: no samples of it, the portal knows no such names", sampled.node));
+    };
+    let uid = nix::unistd::geteuid().as_raw();
+    let job = Job { id: sampled.job, uid, memory_limit: sampled.memory_limit };
+    let reports = Shared::<Reports>::default();
+    match ReportSocket::bind(&inside.join(REPORT_SOCKET)) {
+        Ok(socket) => drop(tokio::spawn(listen(socket, reports.clone()))),
+        Err(error) => log.say(&error.to_string()),
+    }
+    let sampler = Sampler {
+        probe: Probe::new(&Roots::default(), node, &job),
+        gpus: Gpus::start(&sampled.node, log),
+        in_detail: sampled.nodes <= MOST_NODES_IN_DETAIL,
+        reports,
+    };
+    tokio::spawn(sampler.run(Arc::new(tell)));
+}
+
+/// Something that a task fills and a thread empties.
+#[derive(Debug, Default)]
+struct Shared<T>(Arc<Mutex<T>>);
+
+impl<T> Clone for Shared<T> {
+    fn clone(&self) -> Self {
+        Self(Arc::clone(&self.0))
+    }
+}
+
+impl<T> Shared<T> {
+    fn lock(&self) -> MutexGuard<'_, T> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+struct Sampler {
+    probe: Probe,
+    gpus: Gpus,
+    reports: Shared<Reports>,
+    in_detail: bool,
+}
+
+impl Sampler {
+    async fn run(mut self, tell: Arc<impl Fn(String) -> bool + Send + Sync + 'static>) {
+        loop {
+            tokio::time::sleep(until_next(SystemClock.now())).await;
+            let tell = Arc::clone(&tell);
+            let told = tokio::task::spawn_blocking(move || {
+                let batch = self.sample(SystemClock.now());
+                let mut messages = batch.write().into_iter().filter_map(|message| String::from_utf8(message).ok());
+                messages.all(|message| tell(message)).then_some(self)
+            });
+            match told.await {
+                Ok(Some(sampler)) => self = sampler,
+                Ok(None) | Err(_) => return,
+            }
+        }
+    }
+
+    fn sample(&mut self, now: Timestamp) -> Batch {
+        let mut batch = self.probe.sample(now);
+        batch.samples.extend(self.gpus.take());
+        batch.samples.extend(self.reports.lock().take());
+        if !self.in_detail {
+            batch.samples.retain(|sample| !is_detail(sample));
+        }
+        batch
+    }
+}
+
+/// Whether it is one of many that are interesting only beside each other.
+fn is_detail(sample: &Sample) -> bool {
+    let kind = sample.series.device().map(eirene_monitoring::Device::kind);
+    matches!(kind, Some(DeviceKind::Core | DeviceKind::Process))
+}
+
+/// From this time of the clock to the next middle of an [`EVERY_MS`].
+fn until_next(now: Timestamp) -> Duration {
+    let passed = now.as_millisecond().saturating_add(EVERY_MS / 2).rem_euclid(EVERY_MS);
+    Duration::from_millis((EVERY_MS - passed).unsigned_abs())
+}
+
+/// Takes what programs report.
+async fn listen(mut socket: ReportSocket, reports: Shared<Reports>) {
+    let Ok(readable) = socket.socket().try_clone().and_then(UnixDatagram::from_std) else { return };
+    while readable.readable().await.is_ok() {
+        let received = readable.try_io(Interest::READABLE, || {
+            let count = socket.receive(&mut reports.lock(), SystemClock.now())?;
+            // Nothing is left, and the next one is to be waited for.
+            if count < MOST_AT_ONCE { Err(ErrorKind::WouldBlock.into()) } else { Ok(()) }
+        });
+        match received {
+            Err(error) if error.kind() != ErrorKind::WouldBlock => return,
+            _ => tokio::time::sleep(REPORT_PAUSE).await,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn samples_lie_in_the_middle_of_their_spans() {
+        for (now_ms, wait_ms) in [(0, 2500), (2499, 1), (2500, 5000), (7400, 100), (1_700_000_000_001, 2499)] {
+            let wait = until_next(Timestamp::from_millisecond(now_ms).unwrap());
+            assert_eq!(wait, Duration::from_millis(wait_ms), "{now_ms}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_node_is_sampled_with_what_programs_report() {
+        let directory = tempfile::tempdir().unwrap();
+        let sampled = Sampled { job: 7, node: "c1".into(), nodes: 1, memory_limit: Some(1 << 30) };
+        let (tell, mut told) = tokio::sync::mpsc::channel(4);
+        let log = Log::new(std::io::sink());
+        start(&sampled, directory.path(), &log, move |batch| tell.try_send(batch).is_ok());
+        let program = UnixDatagram::unbound().unwrap();
+        let socket = directory.path().join(REPORT_SOCKET);
+        for loss in ["0.5", "0.25"] {
+            program.send_to(format!(r#"{{"loss":{loss}}}"#).as_bytes(), &socket).await.unwrap();
+        }
+        let text = told.recv().await.unwrap();
+        let window = eirene_monitoring::TimeWindow { oldest: Timestamp::UNIX_EPOCH, newest: Timestamp::MAX };
+        let batch = Batch::read(text.as_bytes(), window).unwrap();
+        assert_eq!((batch.node.as_str(), batch.at.as_millisecond() % 5000 / 1000), ("c1", 2));
+        let value = |name: &str| {
+            let sample = batch.samples.iter().find(|sample| sample.series.to_string() == name);
+            sample.map(|sample| sample.value)
+        };
+        assert_eq!(value("report/loss"), Some(0.25));
+        assert!(value("node_memory_bytes").is_some_and(|bytes| bytes > 0.0), "{text}");
+        assert!(value("probe_cpu_seconds").is_some(), "{text}");
+    }
+
+    #[test]
+    fn with_many_nodes_only_what_is_the_whole_node_s_is_told() {
+        let job = Job { id: 7, uid: nix::unistd::geteuid().as_raw(), memory_limit: None };
+        let probe = || Probe::new(&Roots::default(), NodeName::try_from("c1").unwrap(), &job);
+        let batch = |in_detail| {
+            let (gpus, reports) = (Gpus::default(), Shared::default());
+            Sampler { probe: probe(), gpus, reports, in_detail }.sample(SystemClock.now())
+        };
+        assert!(batch(true).samples.iter().any(is_detail));
+        let plain = batch(false);
+        assert!(!plain.samples.is_empty() && !plain.samples.iter().any(is_detail));
+    }
+}

@@ -1,0 +1,150 @@
+//! Alerts: one's own, for admins all; and the times for which nobody is told.
+
+use axum::Json;
+use axum::extract::State;
+use eirene_core::alert::AlertRule;
+use eirene_core::{AlertId, SilenceId};
+use eirene_words::say;
+use http::StatusCode;
+use serde::Deserialize;
+use utoipa::{IntoParams, ToSchema};
+
+use super::{List, cursor, limit, wrong};
+use crate::app::App;
+use crate::http::body::{self, some_plain};
+use crate::http::extract::{AdminCaller, Caller, Id};
+use crate::http::problem::HttpResult;
+use crate::http::view::{AlertView, SilenceView};
+use crate::services::alerts::{ListAlerts, NewSilence};
+
+/// Which alerts.
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct Which {
+    /// Everybody's and the platform's, for admins.
+    #[param(nullable = false, default = false)]
+    #[serde(default, deserialize_with = "some_plain")]
+    all: Option<bool>,
+    /// Only those that go on.
+    #[param(nullable = false, default = false)]
+    #[serde(default, deserialize_with = "some_plain")]
+    open: Option<bool>,
+    /// Where to go on: the last answer's `next`.
+    #[param(max_length = 64, pattern = "^[a-z0-9_.-]*$", nullable = false)]
+    cursor: Option<String>,
+    /// Most items.
+    #[param(minimum = 1, maximum = 200, default = 50, nullable = false)]
+    #[serde(default, deserialize_with = "some_plain")]
+    limit: Option<u32>,
+}
+
+/// List alerts about your sessions and runs, the latest first.
+#[utoipa::path(get, path = "/api/v1/alerts", tag = "alerts", params(Which), responses((status = 200, body = List<AlertView>)))]
+pub(crate) async fn list(
+    State(app): State<App>,
+    caller: Caller,
+    body::Query(which): body::Query<Which>,
+) -> HttpResult<Json<List<AlertView>>> {
+    let before = cursor(which.cursor)?.map(|text| text.parse::<AlertId>()).transpose();
+    let wanted = ListAlerts {
+        all: which.all.unwrap_or(false),
+        open_only: which.open.unwrap_or(false),
+        before: before.map_err(|_| wrong("cursor", say("wrong.cursor")))?,
+        limit: limit(which.limit)?,
+    };
+    let page = app.alerts.list(&caller.actor, wanted).await?;
+    Ok(Json(List { items: page.items.iter().map(AlertView::from).collect(), next: page.next }))
+}
+
+/// Show an alert.
+#[utoipa::path(
+    get, path = "/api/v1/alerts/{id}", tag = "alerts",
+    params(("id" = String, Path, description = "Alert", pattern = "^[0-9a-f]{32}$")),
+    responses((status = 200, body = AlertView))
+)]
+pub(crate) async fn show(State(app): State<App>, caller: Caller, Id(id): Id<AlertId>) -> HttpResult<Json<AlertView>> {
+    Ok(Json(AlertView::from(&app.alerts.get(&caller.actor, id).await?)))
+}
+
+/// Say that you know of an alert. Whoever says so first is kept; to say it again changes nothing.
+#[utoipa::path(
+    post, path = "/api/v1/alerts/{id}/acknowledge", tag = "alerts",
+    params(("id" = String, Path, description = "Alert", pattern = "^[0-9a-f]{32}$")),
+    responses((status = 200, body = AlertView))
+)]
+pub(crate) async fn acknowledge(
+    State(app): State<App>,
+    caller: Caller,
+    Id(id): Id<AlertId>,
+) -> HttpResult<Json<AlertView>> {
+    Ok(Json(AlertView::from(&app.alerts.acknowledge(&caller.actor, id).await?)))
+}
+
+/// List the silences that are not over.
+#[utoipa::path(
+    get, path = "/api/v1/alert-silences", tag = "alerts", responses((status = 200, body = List<SilenceView>))
+)]
+pub(crate) async fn silences(
+    State(app): State<App>,
+    AdminCaller(caller): AdminCaller,
+) -> HttpResult<Json<List<SilenceView>>> {
+    let items = app.alerts.silences(&caller.actor).await?.into_iter().map(SilenceView::from).collect();
+    Ok(Json(List { items, next: None }))
+}
+
+/// A silence to be made. Without a rule and a subject it is of everything.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(as = NewAlertSilence)]
+pub(crate) struct Wanted {
+    /// Of which rule; any where it is left out.
+    #[schema(nullable = false)]
+    rule: Option<AlertRule>,
+    /// About what, as alerts have it as their `subject`; anything where it is left out.
+    #[schema(
+        nullable = false,
+        min_length = 1,
+        max_length = 300,
+        pattern = r"^[!-~]([ -~]*[!-~])?$",
+        example = "node7"
+    )]
+    subject: Option<String>,
+    /// For how many minutes.
+    #[serde(deserialize_with = "body::whole")]
+    #[schema(minimum = 1, maximum = 44_640, example = 120)]
+    minutes: u32,
+    /// Why.
+    #[schema(min_length = 1, max_length = 200, pattern = r"^[!-~]([ -~]*[!-~])?$", example = "new memory")]
+    reason: String,
+}
+
+/// Have nobody told of some alerts for a time.
+#[utoipa::path(
+    post, path = "/api/v1/alert-silences", tag = "alerts", request_body = Wanted,
+    responses((status = 201, body = SilenceView))
+)]
+pub(crate) async fn silence(
+    State(app): State<App>,
+    AdminCaller(caller): AdminCaller,
+    body::Json(wanted): body::Json<Wanted>,
+) -> HttpResult<(StatusCode, Json<SilenceView>)> {
+    let Wanted { rule, subject, minutes, reason } = wanted;
+    let silence = app.alerts.silence(&caller.actor, NewSilence { rule, subject, minutes, reason }).await?;
+    Ok((StatusCode::CREATED, Json(silence.into())))
+}
+
+/// Take a silence away.
+#[utoipa::path(
+    delete, path = "/api/v1/alert-silences/{id}", tag = "alerts",
+    params(("id" = String, Path, description = "Silence", pattern = "^[0-9a-f]{32}$")),
+    responses((status = 204, description = "It is gone"))
+)]
+pub(crate) async fn unsilence(
+    State(app): State<App>,
+    AdminCaller(caller): AdminCaller,
+    Id(id): Id<SilenceId>,
+) -> HttpResult<StatusCode> {
+    app.alerts.unsilence(&caller.actor, id).await?;
+    Ok(StatusCode::NO_CONTENT)
+}

@@ -1,0 +1,165 @@
+//! The page of charts: where its module finds figures, what happened meanwhile, and what they can be compared with.
+//!
+//! The charts are drawn in the browser (`frontend/static/js/charts.js`); without scripts the page shows what the server draws of the same.
+
+use eirene_core::alert::{Alert, AlertSeverity};
+use eirene_core::session::{JobKind, Session};
+use eirene_words::Words;
+use jiff::Timestamp;
+use serde::Serialize;
+
+use super::alerts::rule_word;
+use super::layout::Layout;
+use super::usage::UsageView;
+use crate::http::portal::pages::Page;
+
+/// The page.
+#[derive(Debug, Serialize)]
+pub(crate) struct ChartsPage {
+    /// Frame.
+    pub(crate) layout: Layout,
+    /// What the session or run is called.
+    pub(crate) name: String,
+    /// Its page.
+    pub(crate) back_href: String,
+    /// For the page's module: JSON of [`About`].
+    pub(crate) about: String,
+    /// The same for browsers without scripts.
+    pub(crate) usage: UsageView,
+}
+
+impl Page for ChartsPage {
+    const TEMPLATE: &'static str = "pages/charts.html";
+}
+
+/// What the page's module has to know. Times are RFC 3339, UTC.
+#[derive(Debug, Serialize)]
+struct About {
+    /// Where samples are read.
+    samples: String,
+    /// What tells that there are new ones.
+    events: String,
+    /// When it began; without an allocation, when it was asked for.
+    begins: Timestamp,
+    /// When it was over; none while it is not.
+    ends: Option<Timestamp>,
+    /// The portal's clock, which counts, not the reader's.
+    now: Timestamp,
+    /// CPUs on each node: what there can be at most.
+    cpus: u32,
+    /// What happened.
+    marks: Vec<Mark>,
+    /// What it can be compared with.
+    others: Vec<Other>,
+}
+
+/// Something that happened.
+#[derive(Debug, Serialize)]
+struct Mark {
+    at: Timestamp,
+    text: String,
+    /// How it is meant; empty mostly.
+    tone: &'static str,
+}
+
+/// Something to compare with.
+#[derive(Debug, Serialize)]
+struct Other {
+    /// Its address below `/live`, such as `runs/…`.
+    of: String,
+    name: String,
+    begins: Timestamp,
+}
+
+/// Where a session or a run is found, below the root or below `/live`.
+pub(crate) fn below(session: &Session) -> String {
+    let folder = match session.kind() {
+        JobKind::Session => "sessions",
+        JobKind::Run => "runs",
+    };
+    format!("{folder}/{}", session.id)
+}
+
+/// [`ChartsPage::about`] of `session`; `others` are sessions and runs that whoever looks may see. Those without an allocation have used nothing.
+pub(crate) fn about(words: &Words, session: &Session, alerts: &[Alert], others: &[Session], now: Timestamp) -> String {
+    let at = |at: Option<Timestamp>, key: &str, tone| at.map(|at| Mark { at, text: words.get(key), tone });
+    let over = session.ended_at.filter(|_| session.state.is_final());
+    let ends = session.ends_at.filter(|_| over.is_none());
+    let marks = [
+        at(Some(session.created_at), "charts.asked", ""),
+        at(session.started_at, "charts.started", ""),
+        at(over, "charts.ended", ""),
+        at(ends, "charts.time_over", "wait"),
+    ];
+    let alert = |alert: &Alert| {
+        let tone = if alert.severity == AlertSeverity::Critical { "bad" } else { "wait" };
+        Mark { at: alert.started_at, text: rule_word(words, alert.rule), tone }
+    };
+    let other = |other: &Session| {
+        let begins = other.started_at.filter(|_| other.id != session.id)?;
+        Some(Other { of: below(other), name: other.name.to_string(), begins })
+    };
+    let about = About {
+        samples: format!("/live/{}/samples", below(session)),
+        events: format!("/live/{}/events", below(session)),
+        begins: session.started_at.unwrap_or(session.created_at),
+        ends: over,
+        now,
+        cpus: session.resources.cpus,
+        marks: marks.into_iter().flatten().chain(alerts.iter().map(alert)).collect(),
+        others: others.iter().filter_map(other).collect(),
+    };
+    serde_json::to_string(&about).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use eirene_core::session::SessionState;
+    use eirene_words::words;
+    use serde_json::Value;
+
+    use super::*;
+    use crate::http::portal::samples::Samples;
+
+    fn told(samples: &Samples, session: &Session, others: &[Session]) -> Value {
+        serde_json::from_str(&about(words(), session, &[], others, samples.now)).unwrap()
+    }
+
+    #[test]
+    fn marks_are_what_has_happened_and_the_end_that_is_foreseen() {
+        let samples = Samples::new().unwrap();
+        let marks = |state| -> Vec<String> {
+            let told = told(&samples, &samples.session("x", state).unwrap(), &[]);
+            let marks = told["marks"].as_array().unwrap().clone();
+            marks.iter().map(|mark| mark["text"].as_str().unwrap().to_owned()).collect()
+        };
+        assert_eq!(marks(SessionState::Queued), ["Asked for"]);
+        assert_eq!(marks(SessionState::Running), ["Asked for", "Started", "Its time is over"]);
+        assert_eq!(marks(SessionState::Failed), ["Asked for", "Started", "Ended"]);
+    }
+
+    #[test]
+    fn what_is_not_over_has_no_end_and_what_has_not_begun_begins_when_it_was_asked_for() {
+        let samples = Samples::new().unwrap();
+        let queued = samples.session("x", SessionState::Queued).unwrap();
+        let found = told(&samples, &queued, &[]);
+        assert_eq!((&found["begins"], &found["ends"]), (&queued.created_at.to_string().into(), &Value::Null));
+        let ended = samples.session("x", SessionState::Ended).unwrap();
+        let found = told(&samples, &ended, &[]);
+        assert_eq!(found["begins"], ended.started_at.unwrap().to_string());
+        assert_eq!(found["ends"], ended.ended_at.unwrap().to_string());
+    }
+
+    #[test]
+    fn others_are_those_that_have_begun_but_not_it_itself() {
+        let samples = Samples::new().unwrap();
+        let session = samples.session("x", SessionState::Running).unwrap();
+        let run = samples.run("train", SessionState::Ended, Some(2)).unwrap();
+        let queued = samples.session("later", SessionState::Queued).unwrap();
+        let found = told(&samples, &session, &[session.clone(), run.clone(), queued]);
+        let others = found["others"].as_array().unwrap();
+        assert_eq!(others.len(), 1);
+        assert_eq!((&others[0]["of"], &others[0]["name"]), (&format!("runs/{}", run.id).into(), &"train".into()));
+        assert_eq!(found["samples"], format!("/live/sessions/{}/samples", session.id));
+    }
+}

@@ -1,0 +1,142 @@
+//! One node, for admins: what it is, what is on it, what it was, and the forms that change it.
+
+use eirene_core::node_history::{GONE, IN_SERVICE, NodeChange};
+use eirene_core::{JobKind, Session};
+use eirene_words::Words;
+use serde::Serialize;
+
+use super::admin::{NodeView, node_chip};
+use super::format::Time;
+use super::layout::{Layout, Tone};
+use super::session::Chip;
+use super::space::Fact;
+use super::{Field, FormError};
+use crate::http::portal::pages::Page;
+use crate::services::upkeep::SeenNode;
+
+/// A session or run on the node.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct OnNode {
+    /// What its owner calls it.
+    pub(crate) name: String,
+    /// Owner's name.
+    pub(crate) owner: String,
+    /// Its page.
+    pub(crate) href: String,
+}
+
+impl OnNode {
+    fn new(session: &Session) -> Self {
+        let noun = match session.kind() {
+            JobKind::Session => "sessions",
+            JobKind::Run => "runs",
+        };
+        Self {
+            name: session.name.to_string(),
+            owner: session.owner_name.to_string(),
+            href: format!("/{noun}/{}", session.id),
+        }
+    }
+}
+
+/// What the node was from a time on.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct ChangeView {
+    /// Since when.
+    pub(crate) at: Time,
+    /// What.
+    pub(crate) chip: Chip,
+    /// The operator's reason; empty for none.
+    pub(crate) reason: String,
+}
+
+impl ChangeView {
+    fn new(words: &Words, change: &NodeChange) -> Self {
+        let chip = match change.state.as_str() {
+            IN_SERVICE => Chip { label: words.get("nodes.in_service"), tone: Tone::Good },
+            GONE => gone(words),
+            state => node_chip(false, state),
+        };
+        Self { at: Time::new(change.at), chip, reason: change.reason.clone().unwrap_or_default() }
+    }
+}
+
+fn gone(words: &Words) -> Chip {
+    Chip { label: words.get("nodes.gone"), tone: Tone::Still }
+}
+
+/// The page of a node.
+#[derive(Debug, Serialize)]
+pub(crate) struct NodePage {
+    /// Frame.
+    pub(crate) layout: Layout,
+    /// Name.
+    pub(crate) name: String,
+    /// Its page.
+    pub(crate) href: String,
+    /// State.
+    pub(crate) chip: Chip,
+    /// The operator's reason; empty for none.
+    pub(crate) reason: String,
+    /// What of it is in use; empty for a node that is gone, which cannot be changed either.
+    pub(crate) facts: Vec<Fact>,
+    /// Whether it could be brought back.
+    pub(crate) may_resume: bool,
+    /// Sessions and runs on it.
+    pub(crate) jobs: Vec<OnNode>,
+    /// What it was, newest first.
+    pub(crate) history: Vec<ChangeView>,
+    /// Whether the scheduler answers.
+    pub(crate) reachable: bool,
+    /// The reason in the form.
+    pub(crate) wanted: Field,
+    /// What was wrong with the form.
+    pub(crate) errors: Vec<FormError>,
+}
+
+impl Page for NodePage {
+    const TEMPLATE: &'static str = "pages/admin/node.html";
+}
+
+impl NodePage {
+    /// Shows the node `name`.
+    pub(crate) fn new(words: &Words, layout: Layout, name: &str, seen: &SeenNode, reachable: bool) -> Self {
+        let view = seen.node.as_ref().map(|node| NodeView::new(words, node));
+        let facts = view.as_ref().map(|node| facts(words, node)).unwrap_or_default();
+        let (chip, reason) = view.map_or_else(|| (gone(words), String::new()), |node| (node.chip, node.reason));
+        Self {
+            layout,
+            name: name.to_owned(),
+            href: format!("/admin/nodes/{name}"),
+            chip,
+            reason,
+            facts,
+            may_resume: seen.node.as_ref().is_some_and(|node| !node.available),
+            jobs: seen.sessions.iter().map(OnNode::new).collect(),
+            history: seen.history.iter().map(|change| ChangeView::new(words, change)).collect(),
+            reachable,
+            wanted: Field::default(),
+            errors: Vec::new(),
+        }
+    }
+
+    /// The same, with what was wrong with the form that was sent.
+    pub(crate) fn refused(mut self, typed: String, errors: Vec<FormError>) -> Self {
+        self.wanted = Field { value: typed, error: FormError::text_of(&errors, "reason") };
+        self.errors = errors;
+        self
+    }
+}
+
+fn facts(words: &Words, node: &NodeView) -> Vec<Fact> {
+    let gpus = if node.gpus.is_empty() { words.get("nodes.no_gpus") } else { node.gpus.join(", ") };
+    [
+        ("nodes.cpus", node.cpus.clone()),
+        ("nodes.memory", node.memory.clone()),
+        ("nodes.gpus", gpus),
+        ("nodes.partitions", node.partitions.clone()),
+    ]
+    .into_iter()
+    .map(|(key, value)| Fact { label: words.get(key), value })
+    .collect()
+}

@@ -1,0 +1,129 @@
+//! Metrics for Prometheus: those of eirened, which are as many whatever runs, and those of sessions, where they are wanted.
+
+use eirene_core::SessionState;
+use eirene_monitoring::{Batch, Confinement, NodeName, Sample};
+
+use super::*;
+
+/// Where metrics of sessions are wanted.
+async fn wanted(allow: Option<&str>) -> Server {
+    let mut test = TestApp::new().await;
+    let mut config = (*test.app.config).clone();
+    config.metrics.sessions = true;
+    if let Some(allow) = allow {
+        config.metrics.allow = vec![allow.parse().unwrap()];
+    }
+    test.rebuild(config);
+    Server::serve(test).await
+}
+
+/// A session on `c1` that has begun, and has said something.
+async fn begun(server: &Server) -> Session {
+    let ada = server.test.ada().await;
+    let (session, _) = server.test.app.sessions.start(&ada, TestApp::wish(), None).await.unwrap();
+    let now = server.test.clock.now();
+    let change = |session: &mut Session| {
+        session.nodes = vec!["c1".parse().unwrap()];
+        session.started_at = Some(now);
+    };
+    let session = server.test.app.sessions.change(session.id, change).await.unwrap().unwrap();
+    say(server, &session).await;
+    session
+}
+
+/// What an agent says of `c1`.
+async fn say(server: &Server, session: &Session) {
+    let samples = [("cpu_seconds", 12.5), ("gpu_util/0", 0.25), ("cpu_process/7:python", 3.0), ("report/loss", 0.5)];
+    let samples = samples.map(|(name, value)| Sample { series: name.parse().unwrap(), value }).to_vec();
+    let node = NodeName::try_from("c1").unwrap();
+    let batch = Batch { node, at: server.test.clock.now(), confinement: Confinement::CgroupV2, samples };
+    let mut ingest = server.test.app.samples.ingest(session.id);
+    ingest.take(&String::from_utf8(batch.write().remove(0)).unwrap()).await;
+}
+
+#[tokio::test]
+async fn sessions_are_found_by_service_discovery_and_tell_what_they_use() {
+    let server = wanted(None).await;
+    let none = server.portal(Ask::get("/metrics/sessions")).await;
+    assert_eq!((none.status, none.body.as_str()), (StatusCode::OK, "[]"));
+    assert!(none.header("content-type").starts_with("application/json"));
+    let session = begun(&server).await;
+    let found = server.portal(Ask::get("/metrics/sessions")).await.json();
+    let path = format!("/metrics/sessions/{}", session.id);
+    let labels = serde_json::json!({
+        "__scheme__": "http", "__metrics_path__": path, "session": session.id, "kind": "session", "owner": "ada", "app": "jupyterlab",
+    });
+    assert_eq!(found, serde_json::json!([{"targets": [PORTAL], "labels": labels}]));
+
+    let told = server.portal(Ask::get(&path)).await;
+    assert_eq!(told.status, StatusCode::OK);
+    assert!(told.header("content-type").starts_with("text/plain; version=0.0.4"));
+    let lines: Vec<&str> = told.body.lines().filter(|line| !line.starts_with('#')).collect();
+    let expected = [
+        "eirene_cpu_seconds_total{node=\"c1\"} 12.5",
+        "eirene_gpu_util_ratio{node=\"c1\",gpu=\"0\"} 0.25",
+        "eirene_report{node=\"c1\",name=\"loss\"} 0.5",
+    ];
+    assert_eq!(lines, expected, "processes come and go, and are not among them");
+
+    server.test.clock.advance_s(60);
+    assert_eq!(server.portal(Ask::get(&path)).await.body, "", "what is old is not told as if it were now");
+    let end = |session: &mut Session| session.state = SessionState::Failed;
+    server.test.app.sessions.change(session.id, end).await.unwrap();
+    assert_eq!(server.portal(Ask::get(&path)).await.status, StatusCode::NOT_FOUND);
+    assert_eq!(server.portal(Ask::get("/metrics/sessions")).await.body, "[]");
+}
+
+#[tokio::test]
+async fn only_who_is_listed_finds_sessions() {
+    let server = wanted(Some("192.0.2.0/24")).await;
+    let session = begun(&server).await;
+    for path in ["/metrics".to_owned(), "/metrics/sessions".to_owned(), format!("/metrics/sessions/{}", session.id)] {
+        assert_eq!(server.portal(Ask::get(&path)).await.status, StatusCode::NOT_FOUND, "{path}");
+    }
+}
+
+/// Two thousand sessions with `EIRENE_TEST_DEEP=1`.
+#[tokio::test]
+async fn many_sessions_make_no_more_series_than_one() {
+    let many = if std::env::var_os("EIRENE_TEST_DEEP").is_some_and(|value| value == "1") { 2000 } else { 200 };
+    let server = wanted(None).await;
+    let series = async || -> Vec<String> {
+        for path in ["/metrics/sessions", "/metrics/sessions/x"] {
+            server.portal(Ask::get(path)).await;
+        }
+        let body = server.portal(Ask::get("/metrics")).await.body;
+        let lines = body.lines().filter_map(|line| line.rsplit_once(' '));
+        lines.map(|(name, _)| name.to_owned()).filter(|name| !name.starts_with('#')).collect()
+    };
+    let first = begun(&server).await;
+    series().await;
+    let with_one = series().await;
+    assert!(with_one.iter().any(|name| name.starts_with("eirene_samples_total")), "{with_one:?}");
+    let now = server.test.clock.now();
+    for number in 0..many {
+        let id = SessionId::generate();
+        let session = Session {
+            id,
+            marker: format!("eirene-{id}"),
+            name: format!("number {number}").parse().unwrap(),
+            started_at: Some(now),
+            ..first.clone()
+        };
+        assert_eq!(server.test.app.db.insert_session(&session, None).await.unwrap(), Inserted::New);
+        if number % 20 == 0 {
+            say(&server, &session).await;
+            server.portal(Ask::get(&format!("/metrics/sessions/{id}"))).await;
+        }
+    }
+    let found = server.portal(Ask::get("/metrics/sessions")).await.json();
+    assert_eq!(found.as_array().unwrap().len(), many + 1);
+    server.portal(Ask::get(&format!("/metrics/sessions/{}", first.id))).await;
+    let with_many = series().await;
+    let new: Vec<&String> = with_many.iter().filter(|name| !with_one.contains(name)).collect();
+    assert!(
+        new.iter().all(|name| name.contains("/metrics/sessions/{id}") || name.contains("status=\"200\"")),
+        "{new:?}"
+    );
+    assert!(with_many.len() < with_one.len() + 4, "{new:?}");
+}

@@ -1,0 +1,102 @@
+//! Nodes as admins change them, by forms without any script and by token: whom they are for, what they refuse, and what the page shows.
+
+use serde_json::json;
+
+use super::*;
+
+const C1: &str = "/admin/nodes/c1";
+
+impl Server {
+    async fn node_page(&self, person: &Person, path: &str) -> Answer {
+        self.portal(Ask::get(path).page().cookie(person)).await
+    }
+
+    async fn node_form(&self, person: &Person, verb: &str, fields: &[(&str, &str)]) -> Answer {
+        self.portal(Ask::new("POST", &format!("{C1}/{verb}")).form(person, fields)).await
+    }
+
+    /// The poller looks, and what has changed is written down.
+    async fn looked(&self) {
+        self.test.clock.advance_s(10);
+        let nodes = Arc::new(self.test.scheduler.state().nodes.clone());
+        let asked_at = Some(self.test.clock.now());
+        self.test.app.cluster.publish(crate::services::cluster::Snapshot {
+            asked_at,
+            nodes,
+            ..testing::snapshot(vec![])
+        });
+        self.test.app.upkeep.note_history().await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn an_admin_drains_and_resumes_by_forms_alone_and_sees_what_was() {
+    let server = Server::start().await;
+    let (ada, admin) = (server.ada().await, server.admin().await);
+    let mut session = server.session(&ada).await;
+    session.nodes = vec!["c1".parse().unwrap()];
+    assert!(server.test.app.db.update_session(&session).await.unwrap());
+    server.looked().await;
+    assert!(server.node_page(&admin, "/admin/nodes").await.body.contains("href=\"/admin/nodes/c1\""));
+    let before = server.node_page(&admin, C1).await.body;
+    assert!(before.contains(&format!("/sessions/{}", session.id)) && before.contains("In service"), "{before}");
+    assert!(!before.contains("c1/resume"), "it takes jobs already");
+
+    let drained = server.node_form(&admin, "drain", &[("reason", " <b>fan</b> ")]).await;
+    let to = "/admin/nodes/c1?done=node_draining";
+    assert_eq!((drained.status, drained.header("location")), (StatusCode::SEE_OTHER, to), "{}", drained.body);
+    assert!(server.node_page(&admin, to).await.body.contains("as soon as it is seen"));
+    server.looked().await;
+    let page = server.node_page(&admin, C1).await.body;
+    assert!(page.contains("&lt;b&gt;fan&lt;") && page.contains("(eirene: root-admin)") && !page.contains("<b>fan"));
+    assert!(page.contains("action=\"/admin/nodes/c1/resume\""), "{page}");
+
+    assert_eq!(server.node_form(&admin, "resume", &[]).await.status, StatusCode::SEE_OTHER);
+    server.looked().await;
+    let history = server.portal(Ask::get("/api/v1/nodes/c1/history").bearer(&admin)).await.json();
+    let states: Vec<&Value> = history["items"].as_array().unwrap().iter().map(|change| &change["state"]).collect();
+    assert_eq!(states, ["in_service", "drained", "in_service"]);
+    assert_eq!(history["items"][1]["reason"], "<b>fan</b> (eirene: root-admin)");
+}
+
+#[tokio::test]
+async fn what_is_wrong_is_said_and_what_was_typed_stays() {
+    let server = Server::start().await;
+    let admin = server.admin().await;
+    let long = "x".repeat(201);
+    for reason in ["", "  ", "two\nlines", &long] {
+        let answer = server.node_form(&admin, "drain", &[("reason", reason)]).await;
+        assert_eq!(answer.status, StatusCode::UNPROCESSABLE_ENTITY, "{reason:?}");
+        assert!(answer.body.contains("href=\"#f-reason\"") && answer.body.contains(reason.trim()), "{reason:?}");
+        let wish = Ask::new("POST", "/api/v1/nodes/c1/drain").bearer(&admin).json(&json!({"reason": reason}));
+        assert_eq!(server.portal(wish).await.fields(), ["reason"], "{reason:?}");
+    }
+    server.test.scheduler.state().may_change_nodes = false;
+    let refused = server.node_form(&admin, "drain", &[("reason", "a reason")]).await;
+    assert_eq!(refused.status, StatusCode::CONFLICT);
+    assert!(refused.body.contains("value=\"a reason\"") && refused.body.contains("role=\"alert\""), "{}", refused.body);
+    let wish = Ask::new("POST", "/api/v1/nodes/c1/resume").bearer(&admin).json(&json!({}));
+    let answer = server.portal(wish).await;
+    assert_eq!((answer.status, &answer.json()["code"]), (StatusCode::CONFLICT, &"node_not_permitted".into()));
+    assert!(server.test.scheduler.state().nodes.iter().all(|node| node.available));
+}
+
+#[tokio::test]
+async fn a_form_without_its_token_changes_nothing_and_a_node_that_never_was_is_not_there() {
+    let server = Server::start().await;
+    let admin = server.admin().await;
+    let bare = Ask::new("POST", &format!("{C1}/drain"))
+        .cookie(&admin)
+        .with("content-type", FORM)
+        .with("origin", PORTAL_ORIGIN)
+        .body("reason=x");
+    assert_eq!(server.portal(bare).await.status, StatusCode::FORBIDDEN);
+    assert!(server.test.scheduler.state().nodes.iter().all(|node| node.available));
+    for name in ["c9", "all", "c%5B1-4%5D", "%3Cb%3E"] {
+        let page = server.node_page(&admin, &format!("/admin/nodes/{name}")).await;
+        assert_eq!(page.status, StatusCode::NOT_FOUND, "{name}");
+        let path = format!("/api/v1/nodes/{name}/drain");
+        let wish = Ask::new("POST", &path).bearer(&admin).json(&json!({"reason": "x"}));
+        assert_eq!(server.portal(wish).await.status, StatusCode::NOT_FOUND, "{name}");
+    }
+}

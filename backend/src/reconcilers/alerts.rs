@@ -1,0 +1,123 @@
+//! Looks every few seconds for what somebody should know, and sends it to the webhook.
+
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use async_trait::async_trait;
+use jiff::Timestamp;
+use tokio::sync::OnceCell;
+
+use super::driver::Reconciler;
+use crate::app::App;
+use crate::launcher_client::LauncherClient;
+use crate::services::alerts::platform::{Seen, certificate_ends};
+use crate::services::alerts::webhook::Webhook;
+
+/// The database and the launcher have this long to answer.
+const WAIT: Duration = Duration::from_secs(3);
+/// What takes a longer look back is looked at so often.
+const THOROUGHLY: Duration = Duration::from_mins(1);
+/// A certificate is read so often.
+const CERTIFICATE: Duration = Duration::from_hours(1);
+
+/// Looks.
+pub(super) struct LookForAlerts {
+    app: App,
+    last: Mutex<Last>,
+}
+
+/// When what was looked at that is not looked at every time.
+#[derive(Default)]
+struct Last {
+    thoroughly: Option<Instant>,
+    certificate: Option<(Instant, Option<Timestamp>)>,
+}
+
+impl LookForAlerts {
+    pub(super) fn new(app: App) -> Self {
+        Self { app, last: Mutex::default() }
+    }
+
+    /// Whether it is time for a longer look, and when the certificate is over.
+    fn rarely(&self) -> (bool, Option<Timestamp>) {
+        let mut last = self.last.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let is_due = |at: Option<Instant>, every| at.is_none_or(|at| at.elapsed() >= every);
+        let thoroughly = is_due(last.thoroughly, THOROUGHLY);
+        if thoroughly {
+            last.thoroughly = Some(Instant::now());
+        }
+        if is_due(last.certificate.map(|(at, _)| at), CERTIFICATE) {
+            let path = self.app.config.server.tls_cert.as_deref();
+            let ends = path.and_then(|path| match certificate_ends(path) {
+                Ok(ends) => Some(ends),
+                Err(error) => {
+                    tracing::warn!(%error, "Nobody knows when the certificate is over");
+                    None
+                }
+            });
+            last.certificate = Some((Instant::now(), ends));
+        }
+        (thoroughly, last.certificate.and_then(|(_, ends)| ends))
+    }
+}
+
+#[async_trait]
+impl Reconciler for LookForAlerts {
+    fn name(&self) -> &'static str {
+        "alerts"
+    }
+
+    async fn run(&self) -> anyhow::Result<()> {
+        let app = &self.app;
+        let begun = Instant::now();
+        let answered = tokio::time::timeout(WAIT, app.db.ping()).await;
+        // No answer at all is told by what cannot be written then, and by `/readyz`.
+        let database = matches!(answered, Ok(Ok(()))).then(|| begun.elapsed());
+        // A new one each time: what it has asked is whether somebody takes connections now.
+        let launcher = LauncherClient::new(&app.config.launcher.socket);
+        let launcher = matches!(tokio::time::timeout(WAIT, launcher.reach()).await, Ok(Ok(())));
+        let (thoroughly, certificate) = self.rarely();
+        let live = app.db.live_sessions().await?;
+        let snapshot = app.cluster.snapshot();
+        let seen = Seen {
+            snapshot: &snapshot,
+            live: &live,
+            reconcilers: &app.status.all(),
+            findings: &app.storage.findings(),
+            database,
+            launcher,
+            certificate,
+            now: app.clock.now(),
+        };
+        app.alerts.look(&seen, thoroughly).await?;
+        Ok(())
+    }
+}
+
+/// Sends.
+pub(super) struct TellWebhook {
+    app: App,
+    webhook: OnceCell<Option<Webhook>>,
+}
+
+impl TellWebhook {
+    pub(super) fn new(app: App) -> Self {
+        Self { app, webhook: OnceCell::new() }
+    }
+}
+
+#[async_trait]
+impl Reconciler for TellWebhook {
+    fn name(&self) -> &'static str {
+        "alert_webhook"
+    }
+
+    async fn run(&self) -> anyhow::Result<()> {
+        // A file of the configuration that cannot be read now may be readable later.
+        let webhook = self.webhook.get_or_try_init(async || Webhook::new(&self.app.config)).await?;
+        match webhook {
+            Some(webhook) => self.app.alerts.tell_webhook(webhook).await,
+            None => Ok(()),
+        }
+    }
+}

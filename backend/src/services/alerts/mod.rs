@@ -1,0 +1,400 @@
+//! Alerts: what somebody should know now, told on pages, in events and by webhook; acknowledged, and for a time silenced.
+//!
+//! Readings come from [`sessions`] and [`platform`], the [`watch`] decides by them alone, and what it decides becomes rows here. Samples are an
+//! agent's word, and an agent is its person's: an alert about a session leads to nothing but words. What is about the platform is for admins.
+
+pub(crate) mod platform;
+mod rules;
+mod sessions;
+#[cfg(test)]
+mod tests;
+mod text;
+mod watch;
+pub(crate) mod webhook;
+
+use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
+
+use eirene_core::alert::{Alert, AlertRule, KnownAlert, Silence};
+use eirene_core::{AlertId, Clock, Scope, Sentence, Session, SessionId, SilenceId};
+use eirene_database::{Db, DbError};
+use eirene_words::say_with;
+use jiff::{SignedDuration, Timestamp};
+use serde_json::{Value, json};
+use tokio::sync::Mutex;
+
+use crate::config;
+use crate::error::{AppError, FieldError};
+use crate::services::Page;
+use crate::services::actor::Actor;
+use crate::services::audit::Audit;
+use crate::services::events::{EventKind, Events};
+use crate::services::samples::Samples;
+use rules::Settings;
+use watch::{Reading, Round, Watch};
+use webhook::{Sent, Webhook};
+
+pub(crate) use text::text;
+
+/// Longest subject of a silence, in characters.
+pub const MOST_SUBJECT: usize = 300;
+/// Longest reason of a silence, in characters.
+pub const MOST_REASON: usize = 200;
+/// Longest silence: a month.
+pub const MOST_MINUTES: u32 = 31 * 24 * 60;
+/// Alerts about one session that its pages show.
+const MOST_OF_SESSION: u32 = 100;
+
+/// A webhook that was away is told of what has begun within this time.
+const TOLD_WITHIN: SignedDuration = SignedDuration::from_hours(24);
+/// A webhook that is away is asked again after this time; so is whether an alert is still silenced.
+const AGAIN: SignedDuration = SignedDuration::from_secs(30);
+/// Alerts that are sent in a run.
+const MOST_TOLD: u32 = 50;
+
+/// What an alert is shown as in events.
+pub(crate) type Show = Arc<dyn Fn(&Listed) -> Value + Send + Sync>;
+
+/// What the service is made of.
+pub struct Parts {
+    /// Database.
+    pub db: Db,
+    /// Time.
+    pub clock: Arc<dyn Clock>,
+    /// Audit log.
+    pub audit: Audit,
+    /// Events.
+    pub events: Events,
+    /// Samples.
+    pub samples: Samples,
+    /// What an alert is shown as in events.
+    pub show: Show,
+}
+
+/// An alert as it is told.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Listed {
+    /// The alert.
+    pub known: KnownAlert,
+    /// What it says.
+    pub text: Sentence,
+    /// Whether nobody is told of it for now.
+    pub silenced: bool,
+}
+
+/// A silence about to be made.
+#[derive(Debug, Clone, Default)]
+pub struct NewSilence {
+    /// Of which rule; none is any.
+    pub rule: Option<AlertRule>,
+    /// About what; none is anything.
+    pub subject: Option<String>,
+    /// For how long, minutes.
+    pub minutes: u32,
+    /// Why.
+    pub reason: String,
+}
+
+/// Which alerts.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct ListAlerts {
+    /// Everybody's and the platform's, for admins.
+    pub all: bool,
+    /// Only those that go on.
+    pub open_only: bool,
+    /// Those before this one.
+    pub before: Option<AlertId>,
+    /// At most so many.
+    pub limit: u32,
+}
+
+/// The alerts. Cheap to clone.
+#[derive(Clone)]
+pub struct Alerts {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    parts: Parts,
+    settings: BTreeMap<AlertRule, Settings>,
+    /// None until what was raised before is known.
+    watch: Mutex<Option<Watch>>,
+}
+
+impl Alerts {
+    /// Alerts by the rules of `config`.
+    pub fn new(parts: Parts, config: &config::Alerts) -> Self {
+        let of = |rule: &AlertRule| Some((*rule, Settings::of(*rule, config)?));
+        let settings = AlertRule::ALL.iter().filter_map(of).collect();
+        Self { inner: Arc::new(Inner { parts, settings, watch: Mutex::default() }) }
+    }
+
+    fn db(&self) -> &Db {
+        &self.inner.parts.db
+    }
+
+    fn now(&self) -> Timestamp {
+        self.inner.parts.clock.now()
+    }
+
+    /// Looks at the platform and at everything that is not over, and raises and ends what is due; `thoroughly` also at what takes a longer look
+    /// back.
+    ///
+    /// # Errors
+    /// The database's. What could not be written is due the next time.
+    pub(crate) async fn look(&self, seen: &platform::Seen<'_>, thoroughly: bool) -> Result<(), AppError> {
+        let begun: Vec<Session> = seen.live.iter().filter(|session| session.started_at.is_some()).cloned().collect();
+        let mut round = platform::look(seen);
+        let of_sessions = sessions::look(&self.inner.parts.samples, &begun, thoroughly).await?;
+        round.readings.extend(of_sessions.readings);
+        round.unknown.extend(of_sessions.unknown);
+        self.take(round, &begun.iter().map(|session| session.id).collect()).await
+    }
+
+    async fn take(&self, round: Round, live: &HashSet<SessionId>) -> Result<(), AppError> {
+        let mut watch = self.inner.watch.lock().await;
+        if watch.is_none() {
+            let mut adopted = Watch::default();
+            adopted.adopt(&self.db().open_alerts().await?);
+            *watch = Some(adopted);
+        }
+        let Some(known) = watch.as_mut() else { return Ok(()) };
+        let now = self.now();
+        known.keep_sessions(live);
+        let changes = known.look(round, now, &self.inner.settings);
+        let mut trouble = Ok(());
+        for reading in changes.raise {
+            match self.raise(&reading, now).await {
+                Ok(id) => known.was_raised(&reading, id),
+                Err(error) => trouble = Err(error),
+            }
+        }
+        for (key, id) in changes.end {
+            match self.end(id, now).await {
+                Ok(()) => known.was_ended(&key, now),
+                Err(error) => trouble = Err(error),
+            }
+        }
+        for (rule, count) in known.raised() {
+            metrics::gauge!("eirene_alerts", "rule" => rule.as_str()).set(count);
+        }
+        if matches!(trouble, Err(AppError::Conflict { .. })) {
+            // There is one that this watch does not know, so it begins anew with what there is.
+            *watch = None;
+            return Ok(());
+        }
+        trouble
+    }
+
+    async fn raise(&self, reading: &Reading, now: Timestamp) -> Result<AlertId, AppError> {
+        let Some(settings) = self.inner.settings.get(&reading.rule) else { return Err(AppError::NotFound) };
+        let alert = Alert {
+            id: AlertId::generate(),
+            rule: reading.rule,
+            severity: settings.severity,
+            subject: reading.subject.clone(),
+            session: reading.session.map(|(session, _)| session),
+            owner: reading.session.map(|(_, owner)| owner),
+            value: reading.value,
+            details: reading.details.clone(),
+            started_at: now,
+            ended_at: None,
+            acknowledged: None,
+        };
+        self.db().insert_alert(&alert).await?;
+        metrics::counter!("eirene_alerts_raised_total", "rule" => alert.rule.as_str()).increment(1);
+        if alert.owner.is_none() {
+            tracing::warn!(rule = %alert.rule, subject = alert.subject, "Alert: {}", text(&alert).as_str());
+        }
+        self.tell(alert.id).await;
+        Ok(alert.id)
+    }
+
+    async fn end(&self, id: AlertId, now: Timestamp) -> Result<(), AppError> {
+        if self.db().end_alert(id, now).await? {
+            self.tell(id).await;
+        }
+        Ok(())
+    }
+
+    /// Tells open pages how an alert is.
+    async fn tell(&self, id: AlertId) {
+        let found = match self.db().alert(id).await {
+            Ok(found) => found,
+            Err(error) => {
+                tracing::warn!(alert.id = %id, %error, "Nobody was told of an alert");
+                return;
+            }
+        };
+        let Some(known) = found else { return };
+        let (session, owner) = (known.alert.session, known.alert.owner);
+        let listed = self.listed(known, &[]);
+        let data = (self.inner.parts.show)(&listed);
+        self.inner.parts.events.publish(EventKind::Alert, session, owner, data).await;
+    }
+
+    fn listed(&self, known: KnownAlert, silences: &[Silence]) -> Listed {
+        let now = self.now();
+        let silenced = silences.iter().any(|silence| silence.covers(&known.alert, now));
+        Listed { text: text(&known.alert), silenced, known }
+    }
+
+    /// Alerts, the latest first: one's own, or all.
+    ///
+    /// # Errors
+    /// [`AppError::Forbidden`] for all, for who is no admin.
+    pub async fn list(&self, actor: &Actor, which: ListAlerts) -> Result<Page<Listed>, AppError> {
+        actor.require(Scope::SessionsRead)?;
+        if which.all {
+            actor.require_admin()?;
+        }
+        let owner = (!which.all).then_some(actor.user.id);
+        let limit = which.limit.max(1);
+        let mut found = self.db().alerts(owner, which.before, which.open_only, limit.saturating_add(1)).await?;
+        let more = found.len() > limit as usize;
+        found.truncate(limit as usize);
+        let next = found.last().filter(|_| more).map(|known| known.alert.id.to_string());
+        let silences = self.db().silences(self.now()).await?;
+        Ok(Page { items: found.into_iter().map(|known| self.listed(known, &silences)).collect(), next })
+    }
+
+    /// One alert: one's own; an admin's any.
+    ///
+    /// # Errors
+    /// [`AppError::NotFound`] for what is not there and what may not be seen.
+    pub async fn get(&self, actor: &Actor, id: AlertId) -> Result<Listed, AppError> {
+        actor.require(Scope::SessionsRead)?;
+        let known = self.db().alert(id).await?.ok_or(AppError::NotFound)?;
+        if known.alert.owner != Some(actor.user.id) && !actor.acts_as_admin() {
+            return Err(AppError::NotFound);
+        }
+        let silences = self.db().silences(self.now()).await?;
+        Ok(self.listed(known, &silences))
+    }
+
+    /// Alerts about a session or run, the latest first. The caller has asked whether it may be seen.
+    ///
+    /// # Errors
+    /// The database's.
+    pub async fn of_session(&self, session: SessionId) -> Result<Vec<Alert>, AppError> {
+        Ok(self.db().alerts_of_session(session, MOST_OF_SESSION).await?)
+    }
+
+    /// Says that somebody knows. Who has said so first is kept.
+    ///
+    /// # Errors
+    /// As [`Alerts::get`], and what the means of signing in do not allow.
+    pub async fn acknowledge(&self, actor: &Actor, id: AlertId) -> Result<Listed, AppError> {
+        actor.require(Scope::SessionsWrite)?;
+        let found = self.get(actor, id).await?;
+        if self.db().acknowledge_alert(id, &actor.user.username, self.now()).await? {
+            let details = json!({"rule": found.known.alert.rule, "subject": found.known.alert.subject});
+            let event = actor.audit("alert.acknowledge", &id.to_string(), "ok", details);
+            self.inner.parts.audit.record(event).await;
+            self.tell(id).await;
+        }
+        self.get(actor, id).await
+    }
+
+    /// Silences that are not over, for admins.
+    ///
+    /// # Errors
+    /// [`AppError::Forbidden`] for who is no admin.
+    pub async fn silences(&self, actor: &Actor) -> Result<Vec<Silence>, AppError> {
+        actor.require_admin()?;
+        Ok(self.db().silences(self.now()).await?)
+    }
+
+    /// Has nobody told of some alerts for a time.
+    ///
+    /// # Errors
+    /// [`AppError::Forbidden`] for who is no admin; a time or a reason that cannot be.
+    pub async fn silence(&self, actor: &Actor, new: NewSilence) -> Result<Silence, AppError> {
+        actor.require_admin()?;
+        let now = self.now();
+        check(&new)?;
+        let until = now.saturating_add(SignedDuration::from_mins(new.minutes.into())).unwrap_or(now);
+        let by = actor.user.username.clone();
+        let NewSilence { rule, subject, reason, .. } = new;
+        let silence = Silence { id: SilenceId::generate(), rule, subject, until, reason, by, created_at: now };
+        self.db().insert_silence(&silence).await?;
+        let details = json!({
+            "rule": silence.rule, "subject": silence.subject, "until": silence.until, "reason": silence.reason,
+        });
+        self.inner.parts.audit.record(actor.audit("alert.silence", &silence.id.to_string(), "ok", details)).await;
+        Ok(silence)
+    }
+
+    /// Takes a silence away.
+    ///
+    /// # Errors
+    /// [`AppError::Forbidden`] for who is no admin, [`AppError::NotFound`].
+    pub async fn unsilence(&self, actor: &Actor, id: SilenceId) -> Result<(), AppError> {
+        actor.require_admin()?;
+        if !self.db().delete_silence(id).await? {
+            return Err(AppError::NotFound);
+        }
+        self.inner.parts.audit.record(actor.audit("alert.unsilence", &id.to_string(), "ok", json!({}))).await;
+        Ok(())
+    }
+
+    /// Sends what is due to `webhook`. Who is away is asked once, and again later.
+    ///
+    /// # Errors
+    /// The database's, and that the webhook is away.
+    pub(crate) async fn tell_webhook(&self, webhook: &Webhook) -> anyhow::Result<()> {
+        let now = self.now();
+        let since = now.saturating_sub(TOLD_WITHIN).unwrap_or(now);
+        let silences = self.db().silences(now).await?;
+        for known in self.db().alerts_to_tell(now, since, MOST_TOLD).await? {
+            let (id, over) = (known.alert.id, known.alert.ended_at.is_some());
+            let again = now.saturating_add(AGAIN).unwrap_or(now);
+            if silences.iter().any(|silence| silence.covers(&known.alert, now)) {
+                // Of what is over before its silence nobody needs to hear.
+                let done =
+                    if over { self.db().alert_told(id, true).await } else { self.db().alert_not_told(id, again).await };
+                done?;
+                continue;
+            }
+            match webhook.send(&known).await {
+                Sent::Taken => self.db().alert_told(id, over).await?,
+                Sent::Refused(status) => {
+                    tracing::warn!(alert.id = %id, %status, "The webhook refuses an alert; it is not sent again");
+                    self.db().alert_told(id, over).await?;
+                }
+                Sent::Later(why) => {
+                    self.db().alert_not_told(id, again).await?;
+                    anyhow::bail!("the webhook does not take alerts: {why}");
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes alerts and silences that were over before `before`.
+    ///
+    /// # Errors
+    /// The database's.
+    pub(crate) async fn prune(&self, before: Timestamp) -> Result<u64, DbError> {
+        self.db().prune_alerts(before).await
+    }
+}
+
+fn check(new: &NewSilence) -> Result<(), AppError> {
+    let mut wrong = Vec::new();
+    let is_printable = |text: &str, most: usize| {
+        let length = text.chars().count();
+        (1..=most).contains(&length) && text.trim() == text && !text.chars().any(char::is_control)
+    };
+    if !is_printable(&new.reason, MOST_REASON) {
+        wrong.push(FieldError::new("reason", say_with("wrong.printable", &[("n", &MOST_REASON.to_string())])));
+    }
+    if new.subject.as_deref().is_some_and(|subject| !is_printable(subject, MOST_SUBJECT)) {
+        wrong.push(FieldError::new("subject", say_with("wrong.printable", &[("n", &MOST_SUBJECT.to_string())])));
+    }
+    if !(1..=MOST_MINUTES).contains(&new.minutes) {
+        let most = MOST_MINUTES.to_string();
+        wrong.push(FieldError::new("minutes", say_with("wrong.between", &[("least", "1"), ("most", &most)])));
+    }
+    if wrong.is_empty() { Ok(()) } else { Err(AppError::Invalid(wrong)) }
+}

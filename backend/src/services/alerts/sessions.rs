@@ -1,0 +1,198 @@
+//! Readings of sessions and runs, from their samples.
+
+use std::collections::{BTreeMap, HashMap};
+
+use eirene_core::alert::AlertRule;
+use eirene_core::{Session, SessionId};
+use eirene_monitoring::Metric;
+use eirene_monitoring_store::Point;
+
+use super::watch::{Reading, Round};
+use crate::error::AppError;
+use crate::services::efficiency::IDLE_PERCENT;
+use crate::services::samples::{Back, MEMORY, Recent, Samples, memory_shares};
+
+/// What has to be known at once, and is cheap to ask.
+const AT_ONCE: [AlertRule; 2] = [AlertRule::MemoryNearlyFull, AlertRule::GpuLost];
+/// What needs a longer look back.
+const LATER: [AlertRule; 3] = [AlertRule::GpuMemoryErrors, AlertRule::GpuThrottled, AlertRule::GpusIdle];
+
+const MINUTE_MS: i64 = 60_000;
+const ERRORS: Back = Back { length_ms: 60 * MINUTE_MS, points: 60 };
+const THROTTLED: Back = Back { length_ms: 5 * MINUTE_MS, points: 60 };
+/// A GPU that has computed nothing for longer is not more idle.
+const IDLE: Back = Back { length_ms: 180 * MINUTE_MS, points: 180 };
+
+/// Most nodes and devices of a session that a rule looks at: whatever an agent says, it is one session's.
+const MOST_SUBJECTS: usize = 1024;
+
+/// Looks at `sessions`; `thoroughly` at what needs a longer look back, too. Without samples nothing is known.
+///
+/// # Errors
+/// As the samples say, but for [`AppError::Unavailable`].
+pub(super) async fn look(samples: &Samples, sessions: &[Session], thoroughly: bool) -> Result<Round, AppError> {
+    let mut round = Round::default();
+    let ids = |with: &dyn Fn(&Session) -> bool| -> Vec<SessionId> {
+        sessions.iter().filter(|session| with(session)).map(|session| session.id).collect()
+    };
+    let has_gpus = |session: &Session| session.resources.gpus > 0;
+    let all = ids(&|_| true);
+    match samples.recent(all, &MEMORY, Back::LAST).await {
+        Ok(found) => each(&mut round, sessions, found, memory),
+        Err(AppError::Unavailable { .. }) => {
+            round.unknown.extend(AT_ONCE.into_iter().chain(LATER));
+            return Ok(round);
+        }
+        Err(error) => return Err(error),
+    }
+    let with_gpus = ids(&has_gpus);
+    let found = samples.recent(with_gpus.clone(), &[Metric::GpuUp], Back::LAST).await?;
+    each(&mut round, sessions, found, lost);
+    if !thoroughly {
+        round.unknown.extend(LATER);
+        return Ok(round);
+    }
+    let found = samples.recent(with_gpus.clone(), &[Metric::GpuEccUncorrected], ERRORS).await?;
+    each(&mut round, sessions, found, errors);
+    let found = samples.recent(with_gpus.clone(), &[Metric::GpuThrottled], THROTTLED).await?;
+    each(&mut round, sessions, found, throttled);
+    let found = samples.recent(with_gpus, &[Metric::GpuUtil], IDLE).await?;
+    each(&mut round, sessions, found, idle);
+    Ok(round)
+}
+
+/// A value about a part of a session: its rule, the node and the GPU, the value, and how much more is said.
+#[derive(Debug, Clone, PartialEq)]
+struct Part {
+    rule: AlertRule,
+    node: Option<String>,
+    gpu: Option<String>,
+    value: f64,
+}
+
+fn each(
+    round: &mut Round,
+    sessions: &[Session],
+    found: Vec<(SessionId, Vec<Recent>)>,
+    parts: impl Fn(&[Recent]) -> Vec<Part>,
+) {
+    let sessions: HashMap<SessionId, &Session> = sessions.iter().map(|session| (session.id, session)).collect();
+    for (id, recent) in found {
+        let Some(session) = sessions.get(&id) else { continue };
+        let parts = parts(&recent).into_iter().take(MOST_SUBJECTS);
+        round.readings.extend(parts.map(|part| part.of(session)));
+    }
+}
+
+impl Part {
+    fn of(self, session: &Session) -> Reading {
+        let mut subject = session.id.to_string();
+        let mut details = BTreeMap::from([("job".to_owned(), session.name.to_string())]);
+        for (name, part) in [("node", self.node), ("gpu", self.gpu)] {
+            if let Some(part) = part {
+                subject.push('/');
+                subject.push_str(&part);
+                details.insert(name.to_owned(), part);
+            }
+        }
+        Reading { rule: self.rule, subject, value: self.value, session: Some((session.id, session.owner)), details }
+    }
+}
+
+fn memory(recent: &[Recent]) -> Vec<Part> {
+    let part = |(node, value)| Part { rule: AlertRule::MemoryNearlyFull, node: Some(node), gpu: None, value };
+    memory_shares(recent).into_iter().map(part).collect()
+}
+
+fn of_gpus(recent: &[Recent], rule: AlertRule, value: impl Fn(&[Point]) -> Option<f64>) -> Vec<Part> {
+    let part = |line: &Recent| {
+        let gpu = line.device.clone()?;
+        Some(Part { rule, node: Some(line.node.clone()), gpu: Some(gpu), value: value(&line.points)? })
+    };
+    recent.iter().filter_map(part).collect()
+}
+
+fn lost(recent: &[Recent]) -> Vec<Part> {
+    of_gpus(recent, AlertRule::GpuLost, |points| Some(1.0 - points.last()?.max))
+}
+
+fn errors(recent: &[Recent]) -> Vec<Part> {
+    let rise = |points: &[Point]| Some((points.last()?.max - points.first()?.min).max(0.0));
+    of_gpus(recent, AlertRule::GpuMemoryErrors, rise)
+}
+
+fn throttled(recent: &[Recent]) -> Vec<Part> {
+    let mean = |points: &[Point]| {
+        let count: f64 = points.iter().map(|point| f64::from(point.count)).sum();
+        let sum: f64 = points.iter().map(|point| point.mean * f64::from(point.count)).sum();
+        (count > 0.0).then(|| sum / count)
+    };
+    of_gpus(recent, AlertRule::GpuThrottled, mean)
+}
+
+/// Minutes since any of its GPUs has last computed, or since there is something to know.
+fn idle(recent: &[Recent]) -> Vec<Part> {
+    let computes = |point: &Point| point.max >= IDLE_PERCENT / 100.0;
+    let last_ms = recent.iter().filter_map(|line| line.points.last()).map(|point| point.at_ms).max();
+    let first_ms = recent.iter().filter_map(|line| line.points.first()).map(|point| point.at_ms).min();
+    let (Some(last_ms), Some(first_ms)) = (last_ms, first_ms) else { return Vec::new() };
+    let busy = recent.iter().flat_map(|line| &line.points).filter(|point| computes(point)).map(|point| point.at_ms);
+    let since = busy.max().unwrap_or(first_ms);
+    let minutes = last_ms.saturating_sub(since) / MINUTE_MS;
+    #[expect(clippy::cast_precision_loss, reason = "minutes of a few hours")]
+    let value = minutes as f64;
+    vec![Part { rule: AlertRule::GpusIdle, node: None, gpu: None, value }]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn line(metric: Metric, device: Option<&str>, values: &[f64]) -> Recent {
+        let point = |(at, value): (usize, &f64)| Point {
+            at_ms: i64::try_from(at).unwrap() * MINUTE_MS,
+            min: *value,
+            mean: *value,
+            max: *value,
+            count: 1,
+        };
+        let points = values.iter().enumerate().map(point).collect();
+        Recent { metric, node: "n1".into(), device: device.map(Into::into), points }
+    }
+
+    fn values(parts: &[Part]) -> Vec<f64> {
+        parts.iter().map(|part| part.value).collect()
+    }
+
+    #[test]
+    fn memory_counts_without_what_the_kernel_takes_back_and_nowhere_without_a_limit() {
+        let held = line(Metric::Memory, None, &[10.0, 90.0]);
+        let limit = line(Metric::MemoryLimit, None, &[100.0, 100.0]);
+        let cache = line(Metric::MemoryReclaimable, None, &[0.0, 30.0]);
+        assert_eq!(values(&memory(&[held.clone(), limit.clone(), cache])), [0.6]);
+        assert_eq!(values(&memory(&[held.clone(), limit.clone()])), [0.9]);
+        assert_eq!(values(&memory(std::slice::from_ref(&held))), Vec::<f64>::new());
+        assert_eq!(values(&memory(&[held, line(Metric::MemoryLimit, None, &[0.0])])), Vec::<f64>::new());
+        assert_eq!(values(&memory(&[limit])), Vec::<f64>::new());
+    }
+
+    #[test]
+    fn a_gpu_is_lost_once_it_says_so_and_errors_are_those_of_the_time() {
+        let up = line(Metric::GpuUp, Some("0"), &[1.0, 1.0, 0.0]);
+        assert_eq!(values(&lost(&[up])), [1.0]);
+        assert_eq!(values(&errors(&[line(Metric::GpuEccUncorrected, Some("0"), &[3.0, 3.0, 5.0])])), [2.0]);
+        assert_eq!(values(&errors(&[line(Metric::GpuEccUncorrected, Some("0"), &[5.0, 0.0])])), [0.0], "it began anew");
+        let slow = line(Metric::GpuThrottled, Some("1"), &[0.0, 1.0, 1.0, 1.0]);
+        assert_eq!(values(&throttled(&[slow])), [0.75]);
+    }
+
+    #[test]
+    fn gpus_are_idle_since_the_last_of_them_has_computed() {
+        let one = line(Metric::GpuUtil, Some("0"), &[0.9, 0.0, 0.0, 0.0, 0.0]);
+        let other = line(Metric::GpuUtil, Some("1"), &[0.0, 0.0, 0.9, 0.01, 0.0]);
+        assert_eq!(values(&idle(std::slice::from_ref(&one))), [4.0]);
+        assert_eq!(values(&idle(&[one, other])), [2.0]);
+        assert_eq!(values(&idle(&[line(Metric::GpuUtil, Some("0"), &[0.0; 31])])), [30.0]);
+        assert_eq!(values(&idle(&[])), Vec::<f64>::new());
+    }
+}

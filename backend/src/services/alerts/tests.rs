@@ -1,0 +1,306 @@
+use eirene_core::Role;
+use eirene_core::alert::AlertSeverity;
+use eirene_core::scheduler::Node;
+use eirene_monitoring::{Batch, Confinement, NodeName, Sample};
+use futures_util::StreamExt as _;
+use secrecy::SecretString;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpListener;
+
+use super::*;
+use crate::config::Config;
+use crate::services::cluster::Snapshot;
+use crate::testing::TestApp;
+
+fn node(name: &str, state: &str) -> Node {
+    Node {
+        name: name.parse().unwrap(),
+        available: state == "idle",
+        state: state.into(),
+        reason: (state != "idle").then(|| "it smokes".to_owned()),
+        cpus: 4,
+        cpus_allocated: 0,
+        memory_mib: 1000,
+        memory_allocated_mib: 0,
+        gpus: Vec::new(),
+        partitions: Vec::new(),
+    }
+}
+
+/// One look: how node n1 is, and who runs.
+async fn look(test: &TestApp, state: &str, live: &[Session]) {
+    let snapshot = Snapshot {
+        reachable: true,
+        asked_at: Some(test.clock.now()),
+        nodes: vec![node("n1", state)].into(),
+        ..Snapshot::default()
+    };
+    let seen = platform::Seen {
+        snapshot: &snapshot,
+        live,
+        reconcilers: &BTreeMap::new(),
+        findings: &[],
+        database: None,
+        launcher: true,
+        certificate: None,
+        now: test.clock.now(),
+    };
+    test.app.alerts.look(&seen, true).await.unwrap();
+}
+
+/// Looks every five seconds for so long.
+async fn looks(test: &TestApp, state: &str, live: &[Session], seconds: i64) {
+    for _ in 0..seconds / 5 {
+        look(test, state, live).await;
+        test.clock.advance_s(5);
+    }
+}
+
+async fn open(test: &TestApp) -> Vec<Alert> {
+    test.app.db.open_alerts().await.unwrap()
+}
+
+fn all() -> ListAlerts {
+    ListAlerts { all: true, limit: 50, ..ListAlerts::default() }
+}
+
+#[tokio::test]
+async fn a_node_that_is_down_is_told_to_admins_until_it_is_back() {
+    let test = TestApp::new().await;
+    let (ada, root) = (test.ada().await, test.person("root-admin", 2003, Role::Admin).await);
+    let mut hers = test.app.events.subscribe(&ada, None, None).await.unwrap();
+    let mut admins = test.app.events.subscribe_all(&root, None).await.unwrap();
+    looks(&test, "down", &[], 30).await;
+    assert_eq!(open(&test).await, [], "it may only be starting");
+    looks(&test, "down", &[], 10).await;
+    let alerts = open(&test).await;
+    let [alert] = &alerts[..] else { panic!("{alerts:?}") };
+    assert_eq!(
+        (alert.rule, alert.subject.as_str(), alert.severity),
+        (AlertRule::NodeDown, "n1", AlertSeverity::Critical)
+    );
+    assert_eq!(text(alert).as_str(), "Node n1 is down: it smokes.");
+    let event = admins.next().await.unwrap();
+    assert_eq!((event.kind, event.data["subject"].as_str()), (EventKind::Alert, Some("n1")));
+    // A person hears of what is hers alone.
+    test.app.events.publish(EventKind::Notice, None, Some(ada.user.id), json!(1)).await;
+    assert_eq!(hers.next().await.unwrap().kind, EventKind::Notice);
+    assert!(matches!(test.app.alerts.get(&ada, alert.id).await, Err(AppError::NotFound)));
+    assert!(matches!(test.app.alerts.acknowledge(&ada, alert.id).await, Err(AppError::NotFound)));
+    assert!(matches!(test.app.alerts.list(&ada, all()).await, Err(AppError::Forbidden { .. })));
+    let mine = test.app.alerts.list(&ada, ListAlerts { limit: 50, ..ListAlerts::default() }).await.unwrap();
+    assert!(mine.items.is_empty());
+    assert_eq!(test.app.alerts.list(&root, all()).await.unwrap().items.len(), 1);
+
+    looks(&test, "idle", &[], 40).await;
+    assert_eq!(open(&test).await, []);
+    let over = test.app.alerts.get(&root, alert.id).await.unwrap().known.alert;
+    assert_eq!(over.ended_at.unwrap().duration_since(over.started_at).as_secs(), 40);
+}
+
+#[tokio::test]
+async fn who_knows_is_written_down_once_and_in_the_audit_log() {
+    let test = TestApp::new().await;
+    let (root, other) =
+        (test.person("root-admin", 2003, Role::Admin).await, test.person("other-admin", 2004, Role::Admin).await);
+    looks(&test, "down", &[], 40).await;
+    let id = open(&test).await[0].id;
+    test.app.alerts.acknowledge(&root, id).await.unwrap();
+    let known = test.app.alerts.acknowledge(&other, id).await.unwrap().known.alert.acknowledged.unwrap();
+    assert_eq!(known.0.as_str(), "root-admin");
+    let lines = test.app.db.audit_events(None, 10, None, Some("alert.acknowledge")).await.unwrap();
+    assert_eq!(lines.len(), 1);
+    assert_eq!(lines[0].details, json!({"rule": "node_down", "subject": "n1"}));
+}
+
+#[tokio::test]
+async fn what_is_silenced_is_listed_so_and_only_admins_silence() {
+    let test = TestApp::new().await;
+    let (ada, root) = (test.ada().await, test.person("root-admin", 2003, Role::Admin).await);
+    looks(&test, "down", &[], 40).await;
+    let new = || NewSilence {
+        rule: Some(AlertRule::NodeDown),
+        subject: Some("n1".into()),
+        minutes: 60,
+        reason: "new fans".into(),
+    };
+    assert!(matches!(test.app.alerts.silence(&ada, new()).await, Err(AppError::Forbidden { .. })));
+    assert!(matches!(test.app.alerts.silences(&ada).await, Err(AppError::Forbidden { .. })));
+    let silenced = async || test.app.alerts.list(&root, all()).await.unwrap().items[0].silenced;
+    assert!(!silenced().await);
+    let silence = test.app.alerts.silence(&root, new()).await.unwrap();
+    assert!(silenced().await);
+    assert!(matches!(test.app.alerts.unsilence(&ada, silence.id).await, Err(AppError::Forbidden { .. })));
+    test.app.alerts.unsilence(&root, silence.id).await.unwrap();
+    assert!(matches!(test.app.alerts.unsilence(&root, silence.id).await, Err(AppError::NotFound)));
+    assert!(!silenced().await);
+    for (field, wrong) in [
+        ("minutes", NewSilence { minutes: 0, ..new() }),
+        ("minutes", NewSilence { minutes: MOST_MINUTES + 1, ..new() }),
+        ("reason", NewSilence { reason: String::new(), ..new() }),
+        ("reason", NewSilence { reason: "two\nlines".into(), ..new() }),
+        ("subject", NewSilence { subject: Some(" n1".into()), ..new() }),
+    ] {
+        let Err(AppError::Invalid(errors)) = test.app.alerts.silence(&root, wrong).await else { panic!("{field}") };
+        assert_eq!(errors.iter().map(|error| error.field.as_str()).collect::<Vec<_>>(), [field]);
+    }
+}
+
+#[tokio::test]
+async fn a_portal_that_starts_anew_goes_on_with_what_was_raised() {
+    let mut test = TestApp::new().await;
+    looks(&test, "down", &[], 40).await;
+    let before = open(&test).await;
+    let config = Config::clone(&test.app.config);
+    test.rebuild(config.clone());
+    looks(&test, "down", &[], 60).await;
+    assert_eq!(open(&test).await, before, "neither a second one nor an end");
+    test.rebuild(config);
+    looks(&test, "idle", &[], 60).await;
+    assert_eq!(open(&test).await, []);
+}
+
+#[tokio::test]
+async fn memory_that_is_nearly_full_is_told_to_whose_session_it_is() {
+    let test = TestApp::new().await;
+    test.app.samples.open().unwrap();
+    let (ada, grace) = (test.ada().await, test.person("grace", 2002, Role::Researcher).await);
+    let (session, _) = test.app.sessions.start(&ada, TestApp::wish(), None).await.unwrap();
+    let now = test.clock.now();
+    let begin = |session: &mut Session| {
+        session.nodes = vec!["c1".parse().unwrap()];
+        session.started_at = Some(now);
+    };
+    let session = test.app.sessions.change(session.id, begin).await.unwrap().unwrap();
+    let live = std::slice::from_ref(&session);
+    let mut ingest = test.app.samples.ingest(session.id);
+    let mut says = async |held: f64, seconds: i64| {
+        for _ in 0..seconds / 5 {
+            let sample = |name: &str, value| Sample { series: name.parse().unwrap(), value };
+            let samples = vec![
+                sample("memory_bytes", held * 4e9),
+                sample("memory_limit_bytes", 4e9),
+                sample("memory_reclaimable_bytes", 0.02 * 4e9),
+            ];
+            let node = NodeName::try_from("c1").unwrap();
+            let batch = Batch { node, at: test.clock.now(), confinement: Confinement::CgroupV2, samples };
+            ingest.take(&String::from_utf8(batch.write().remove(0)).unwrap()).await;
+            look(&test, "idle", live).await;
+            test.clock.advance_s(5);
+        }
+    };
+    says(0.96, 60).await;
+    assert_eq!(open(&test).await, [], "0.94 without what the kernel takes back");
+    says(0.99, 20).await;
+    let alert = open(&test).await.remove(0);
+    assert_eq!(
+        (alert.rule, alert.session, alert.owner),
+        (AlertRule::MemoryNearlyFull, Some(session.id), Some(ada.user.id))
+    );
+    assert!(text(&alert).as_str().contains("97\u{a0}% full"), "{}", text(&alert).as_str());
+    let shown = test.app.alerts.get(&ada, alert.id).await.unwrap();
+    assert_eq!(shown.known.session.unwrap().0, session.name.to_string());
+    assert!(matches!(test.app.alerts.get(&grace, alert.id).await, Err(AppError::NotFound)));
+    assert_eq!(test.app.alerts.of_session(session.id).await.unwrap(), [alert]);
+    says(0.5, 40).await;
+    assert_eq!(open(&test).await, []);
+}
+
+#[tokio::test]
+async fn without_samples_nothing_is_concluded_about_sessions() {
+    let test = TestApp::new().await;
+    let ada = test.ada().await;
+    let (session, _) = test.app.sessions.start(&ada, TestApp::wish(), None).await.unwrap();
+    let session = Session { started_at: Some(test.clock.now()), ..session };
+    look(&test, "idle", std::slice::from_ref(&session)).await;
+    assert_eq!(open(&test).await, []);
+}
+
+/// Somebody who is told: answers with these statuses, one after the other, and gives what was sent.
+async fn receiver(statuses: &'static [u16]) -> (String, tokio::task::JoinHandle<Vec<String>>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = format!("http://{}/hook?key=secret", listener.local_addr().unwrap());
+    let serve = async move {
+        let mut got = Vec::new();
+        for status in statuses {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let mut request = Vec::new();
+            loop {
+                let mut part = [0; 4096];
+                let count = stream.read(&mut part).await.unwrap();
+                request.extend_from_slice(&part[..count]);
+                let text = String::from_utf8_lossy(&request).into_owned();
+                let length = text.lines().find_map(|line| line.strip_prefix("content-length: ")?.parse::<usize>().ok());
+                let body = text.split_once("\r\n\r\n").map(|(_, body)| body.len());
+                if count == 0 || body.zip(length).is_some_and(|(body, length)| body >= length) {
+                    got.push(text);
+                    break;
+                }
+            }
+            let answer = format!("HTTP/1.1 {status} x\r\ncontent-length: 0\r\nconnection: close\r\n\r\n");
+            stream.write_all(answer.as_bytes()).await.unwrap();
+        }
+        got
+    };
+    (address, tokio::spawn(serve))
+}
+
+fn webhook(test: &TestApp, address: &str) -> Webhook {
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let mut config = Config::clone(&test.app.config);
+    config.alerts.webhook_url = Some(SecretString::from(address));
+    let key = test.directory.path().join("key");
+    std::fs::write(&key, "Jefe\n").unwrap();
+    config.alerts.webhook_secret_file = Some(key);
+    Webhook::new(&config).unwrap().unwrap()
+}
+
+fn sent(request: &str) -> Value {
+    serde_json::from_str(request.split_once("\r\n\r\n").unwrap().1).unwrap()
+}
+
+#[tokio::test]
+async fn a_webhook_is_told_of_the_beginning_and_the_end_and_again_where_it_was_away() {
+    let test = TestApp::new().await;
+    let (address, receiver) = receiver(&[503, 200, 200]).await;
+    let webhook = webhook(&test, &address);
+    looks(&test, "down", &[], 40).await;
+    let error = test.app.alerts.tell_webhook(&webhook).await.unwrap_err().to_string();
+    assert!(error.contains("503") && !error.contains("secret"), "{error}");
+    test.app.alerts.tell_webhook(&webhook).await.unwrap();
+    test.clock.advance_s(31);
+    test.app.alerts.tell_webhook(&webhook).await.unwrap();
+    test.app.alerts.tell_webhook(&webhook).await.unwrap();
+    looks(&test, "idle", &[], 40).await;
+    test.app.alerts.tell_webhook(&webhook).await.unwrap();
+    let got = receiver.await.unwrap();
+    assert!(got[0].contains("x-eirene-signature: sha256=") && got[0].starts_with("POST /hook?key=secret "));
+    let statuses: Vec<Value> = got.iter().map(|request| sent(request)["status"].clone()).collect();
+    assert_eq!(statuses, ["firing", "firing", "resolved"]);
+    assert_eq!(sent(&got[2])["alerts"][0]["labels"]["node"], "n1");
+}
+
+#[tokio::test]
+async fn a_webhook_that_refuses_is_not_asked_again_and_of_what_is_silenced_it_hears_nothing() {
+    let test = TestApp::new().await;
+    let root = test.person("root-admin", 2003, Role::Admin).await;
+    let (address, receiver) = receiver(&[400, 200]).await;
+    let webhook = webhook(&test, &address);
+    looks(&test, "down", &[], 40).await;
+    test.app.alerts.tell_webhook(&webhook).await.unwrap();
+    test.clock.advance_s(31);
+    test.app.alerts.tell_webhook(&webhook).await.unwrap();
+    let wish = NewSilence { rule: Some(AlertRule::NodeDrained), minutes: 10, reason: "x".into(), subject: None };
+    test.app.alerts.silence(&root, wish).await.unwrap();
+    looks(&test, "drained", &[], 70).await;
+    assert_eq!(open(&test).await[0].rule, AlertRule::NodeDrained);
+    // The end of the first is the second that it hears of.
+    test.app.alerts.tell_webhook(&webhook).await.unwrap();
+    looks(&test, "idle", &[], 10).await;
+    test.app.alerts.tell_webhook(&webhook).await.unwrap();
+    test.clock.advance_s(1000);
+    test.app.alerts.tell_webhook(&webhook).await.unwrap();
+    let got = receiver.await.unwrap();
+    assert_eq!(sent(&got[1])["alerts"][0]["labels"]["alertname"], "node_down");
+    assert_eq!(sent(&got[1])["status"], "resolved");
+}

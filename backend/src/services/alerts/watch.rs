@@ -1,0 +1,320 @@
+//! What is over its threshold, since when, and for which of it there is an alert: decided from readings and the time alone.
+//!
+//! An alert is raised once its reading has been over the threshold for long enough, and ends once it has been back for long enough; a value between
+//! the two thresholds changes nothing. Nothing here is kept: what was about to be raised begins anew with the process, what is raised is adopted.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+
+use eirene_core::alert::{Alert, AlertRule};
+use eirene_core::{AlertId, SessionId, UserId};
+use jiff::{SignedDuration, Timestamp};
+
+use super::rules::Settings;
+
+/// What has ended is not raised again within this time: what goes up and down is told of now and then.
+const QUIET: SignedDuration = SignedDuration::from_mins(5);
+/// Most alerts about one session, one after the other: samples are an agent's word, and an agent is its person's.
+const MOST_OF_SESSION: u32 = 64;
+
+/// One value of a rule.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Reading {
+    /// Of which rule.
+    pub(crate) rule: AlertRule,
+    /// About what, see [`Alert::subject`].
+    pub(crate) subject: String,
+    /// The value.
+    pub(crate) value: f64,
+    /// Of whose session it is.
+    pub(crate) session: Option<(SessionId, UserId)>,
+    /// What its sentence says besides.
+    pub(crate) details: BTreeMap<String, String>,
+}
+
+/// What was read at one time.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Round {
+    /// What is known. What is not read any more is back.
+    pub(crate) readings: Vec<Reading>,
+    /// Rules of which nothing is known this time, and so nothing changes.
+    pub(crate) unknown: BTreeSet<AlertRule>,
+}
+
+/// What an alert is about: no two are about the same.
+pub(crate) type Key = (AlertRule, String);
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    /// Over the threshold since then.
+    Rising(Timestamp),
+    /// There is an alert; back since then.
+    Raised(AlertId, Option<Timestamp>),
+    /// There was an alert until then.
+    Ended(Timestamp),
+}
+
+/// What has to change.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(crate) struct Changes {
+    /// To be raised.
+    pub(crate) raise: Vec<Reading>,
+    /// To be ended.
+    pub(crate) end: Vec<(Key, AlertId)>,
+}
+
+/// The watch.
+#[derive(Debug, Default)]
+pub(crate) struct Watch {
+    known: HashMap<Key, Phase>,
+    of_sessions: HashMap<SessionId, u32>,
+}
+
+impl Watch {
+    /// Takes over alerts that are raised already.
+    pub(crate) fn adopt(&mut self, open: &[Alert]) {
+        for alert in open {
+            self.known.insert((alert.rule, alert.subject.clone()), Phase::Raised(alert.id, None));
+        }
+    }
+
+    /// How many alerts of each rule there are.
+    pub(crate) fn raised(&self) -> BTreeMap<AlertRule, u32> {
+        let mut counts: BTreeMap<AlertRule, u32> = AlertRule::ALL.iter().map(|rule| (*rule, 0)).collect();
+        for ((rule, _), phase) in &self.known {
+            if matches!(phase, Phase::Raised(..)) {
+                *counts.entry(*rule).or_default() += 1;
+            }
+        }
+        counts
+    }
+
+    /// Says what has to change. It is asked again until [`Watch::was_raised`] or [`Watch::was_ended`] is told that it has.
+    pub(crate) fn look(&mut self, round: Round, now: Timestamp, settings: &BTreeMap<AlertRule, Settings>) -> Changes {
+        let mut changes = Changes::default();
+        let mut seen = HashSet::new();
+        for reading in round.readings {
+            let Some(settings) = settings.get(&reading.rule).filter(|_| reading.value.is_finite()) else { continue };
+            let key = (reading.rule, reading.subject.clone());
+            self.take(&key, &reading, settings, now, &mut changes);
+            seen.insert(key);
+        }
+        let gone = |(rule, subject): &Key| !round.unknown.contains(rule) && !seen.contains(&(*rule, subject.clone()));
+        let missing: Vec<Key> = self.known.keys().filter(|key| gone(key)).cloned().collect();
+        for key in missing {
+            // A rule that is off now has nothing to say of what it said before.
+            let wait = settings.get(&key.0).map_or(SignedDuration::ZERO, |settings| settings.clear_after);
+            self.back(&key, wait, now, &mut changes);
+        }
+        self.known.retain(|_, phase| !matches!(phase, Phase::Ended(at) if now.duration_since(*at) >= QUIET));
+        changes
+    }
+
+    fn take(&mut self, key: &Key, reading: &Reading, settings: &Settings, now: Timestamp, changes: &mut Changes) {
+        if settings.is_back(reading.rule, reading.value) {
+            return self.back(key, settings.clear_after, now, changes);
+        }
+        let is_over = settings.is_over(reading.rule, reading.value);
+        match self.known.get_mut(key) {
+            Some(Phase::Raised(_, back_since)) => *back_since = None,
+            Some(Phase::Rising(_)) if !is_over => {
+                self.known.remove(key);
+            }
+            Some(Phase::Rising(since)) => {
+                // A clock that was set back counts from there.
+                *since = (*since).min(now);
+                let long_enough = now.duration_since(*since) >= settings.raise_after;
+                if long_enough && self.may_raise(reading) {
+                    changes.raise.push(reading.clone());
+                }
+            }
+            None if is_over => {
+                self.known.insert(key.clone(), Phase::Rising(now));
+                if settings.raise_after.is_zero() && self.may_raise(reading) {
+                    changes.raise.push(reading.clone());
+                }
+            }
+            Some(Phase::Ended(_)) | None => {}
+        }
+    }
+
+    fn may_raise(&self, reading: &Reading) -> bool {
+        reading
+            .session
+            .is_none_or(|(session, _)| self.of_sessions.get(&session).is_none_or(|count| *count < MOST_OF_SESSION))
+    }
+
+    fn back(&mut self, key: &Key, wait: SignedDuration, now: Timestamp, changes: &mut Changes) {
+        match self.known.get_mut(key) {
+            Some(Phase::Rising(_)) => {
+                self.known.remove(key);
+            }
+            Some(Phase::Raised(id, back_since)) => {
+                let since = back_since.map_or(now, |since| since.min(now));
+                *back_since = Some(since);
+                if now.duration_since(since) >= wait {
+                    changes.end.push((key.clone(), *id));
+                }
+            }
+            Some(Phase::Ended(_)) | None => {}
+        }
+    }
+
+    /// An alert was raised.
+    pub(crate) fn was_raised(&mut self, reading: &Reading, id: AlertId) {
+        if let Some((session, _)) = reading.session {
+            *self.of_sessions.entry(session).or_default() += 1;
+        }
+        self.known.insert((reading.rule, reading.subject.clone()), Phase::Raised(id, None));
+    }
+
+    /// An alert was ended.
+    pub(crate) fn was_ended(&mut self, key: &Key, now: Timestamp) {
+        self.known.insert(key.clone(), Phase::Ended(now));
+    }
+
+    /// Forgets how much was said of sessions that are over.
+    pub(crate) fn keep_sessions(&mut self, live: &HashSet<SessionId>) {
+        self.of_sessions.retain(|session, _| live.contains(session));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use eirene_core::alert::AlertSeverity;
+
+    use super::*;
+
+    const RULE: AlertRule = AlertRule::MemoryNearlyFull;
+
+    fn settings() -> BTreeMap<AlertRule, Settings> {
+        let settings = Settings {
+            severity: AlertSeverity::Warning,
+            raise: 0.9,
+            clear: 0.8,
+            raise_after: SignedDuration::from_secs(10),
+            clear_after: SignedDuration::from_secs(30),
+        };
+        BTreeMap::from([(RULE, settings)])
+    }
+
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_second(1_000_000 + second).unwrap()
+    }
+
+    fn reading(value: f64) -> Reading {
+        Reading { rule: RULE, subject: "s/n1".into(), value, session: None, details: BTreeMap::new() }
+    }
+
+    /// What the watch wants at each second: `+` raise, `-` end, `.` nothing; what it wants is done. A value of -1 is no reading, -2 a rule of which
+    /// nothing is known.
+    fn trace(watch: &mut Watch, values: &[(i64, f64)]) -> String {
+        let mut wanted = String::new();
+        for (second, value) in values {
+            let readings = if *value < 0.0 { Vec::new() } else { vec![reading(*value)] };
+            let unknown = if *value < -1.5 { BTreeSet::from([RULE]) } else { BTreeSet::new() };
+            let changes = watch.look(Round { readings, unknown }, at(*second), &settings());
+            match (changes.raise.first(), changes.end.first()) {
+                (Some(reading), None) => {
+                    watch.was_raised(reading, AlertId::generate());
+                    wanted.push('+');
+                }
+                (None, Some((key, _))) => {
+                    watch.was_ended(key, at(*second));
+                    wanted.push('-');
+                }
+                (None, None) => wanted.push('.'),
+                both => panic!("{both:?}"),
+            }
+        }
+        wanted
+    }
+
+    #[test]
+    fn it_is_raised_after_a_while_and_ends_after_a_while() {
+        let watch = &mut Watch::default();
+        assert_eq!(trace(watch, &[(0, 0.95), (5, 0.95), (10, 0.95), (15, 0.99)]), "..+.");
+        assert_eq!(watch.raised()[&RULE], 1);
+        assert_eq!(trace(watch, &[(20, 0.7), (49, 0.7), (50, 0.7)]), "..-");
+        assert_eq!(watch.raised()[&RULE], 0);
+    }
+
+    #[test]
+    fn a_short_peak_is_nothing_and_between_the_thresholds_nothing_changes() {
+        let watch = &mut Watch::default();
+        assert_eq!(trace(watch, &[(0, 0.95), (5, 0.85), (10, 0.95), (19, 0.95), (20, 0.95)]), "....+");
+        assert_eq!(trace(watch, &[(30, 0.7), (50, 0.85), (70, 0.7), (99, 0.7), (100, 0.7)]), "....-");
+    }
+
+    #[test]
+    fn what_is_not_read_any_more_is_back_and_what_is_not_known_stays() {
+        let watch = &mut Watch::default();
+        assert_eq!(trace(watch, &[(0, 0.95), (10, 0.95)]), ".+");
+        assert_eq!(trace(watch, &[(20, -2.0), (900, -2.0), (910, -1.0), (939, -1.0), (940, -1.0)]), "....-");
+    }
+
+    #[test]
+    fn what_goes_up_and_down_is_raised_again_after_a_while_only() {
+        let watch = &mut Watch::default();
+        assert_eq!(trace(watch, &[(0, 1.0), (10, 1.0), (20, 0.0), (50, 0.0)]), ".+.-");
+        assert_eq!(trace(watch, &[(60, 1.0), (80, 1.0), (340, 1.0)]), "...");
+        assert_eq!(trace(watch, &[(355, 1.0), (360, 1.0), (370, 1.0)]), "..+");
+    }
+
+    #[test]
+    fn what_could_not_be_written_is_asked_for_again() {
+        let watch = &mut Watch::default();
+        let mut look = |second, value| {
+            let round = Round { readings: vec![reading(value)], ..Round::default() };
+            watch.look(round, at(second), &settings()).raise.len()
+        };
+        assert_eq!((look(0, 1.0), look(10, 1.0), look(15, 1.0), look(20, 0.0), look(25, 1.0)), (0, 1, 1, 0, 0));
+    }
+
+    #[test]
+    fn what_was_raised_before_is_adopted_and_ends_also_where_its_rule_is_off() {
+        let mut watch = Watch::default();
+        let alert = Alert {
+            id: AlertId::generate(),
+            rule: RULE,
+            severity: AlertSeverity::Warning,
+            subject: "s/n1".into(),
+            session: None,
+            owner: None,
+            value: 1.0,
+            details: BTreeMap::new(),
+            started_at: at(0),
+            ended_at: None,
+            acknowledged: None,
+        };
+        watch.adopt(std::slice::from_ref(&alert));
+        assert_eq!(trace(&mut watch, &[(0, 0.95)]), ".");
+        let round = Round { readings: vec![reading(1.0)], ..Round::default() };
+        let changes = watch.look(round, at(5), &BTreeMap::new());
+        assert_eq!(changes.end, [((RULE, "s/n1".to_owned()), alert.id)]);
+    }
+
+    #[test]
+    fn a_session_that_is_always_at_it_is_not_heard_for_ever_and_wrong_numbers_never() {
+        let mut watch = Watch::default();
+        let session = (SessionId::generate(), UserId::generate());
+        let reading =
+            |number: u32, value| Reading { subject: format!("s/{number}"), session: Some(session), ..reading(value) };
+        let most = MOST_OF_SESSION + 10;
+        let round = || Round { readings: (0..most).map(|number| reading(number, 1.0)).collect(), ..Round::default() };
+        let mut raised = 0;
+        watch.look(round(), at(0), &settings());
+        for _ in 0..most {
+            if let Some(reading) = watch.look(round(), at(10), &settings()).raise.first() {
+                watch.was_raised(reading, AlertId::generate());
+                raised += 1;
+            }
+        }
+        assert_eq!(raised, MOST_OF_SESSION);
+        watch.keep_sessions(&HashSet::new());
+        assert_eq!(watch.look(round(), at(20), &settings()).raise.len(), 10);
+        let wrong = Round { readings: vec![reading(999, f64::NAN), reading(998, f64::INFINITY)], ..Round::default() };
+        let other = &mut Watch::default();
+        assert_eq!(other.look(wrong.clone(), at(0), &settings()), Changes::default());
+        assert_eq!(other.look(wrong, at(60), &settings()), Changes::default());
+    }
+}

@@ -1,0 +1,167 @@
+//! Samples of sessions and runs: what agents say goes into the store, and comes out of it as lines of charts.
+//!
+//! An agent belongs to the person, so samples are hostile numbers about her own session alone: what cannot be is refused and counted, how many
+//! may be is bounded ([`ingest`]), and they decide nothing. The store lies beside the database, in files of its own; when it cannot be opened or
+//! written the portal goes on without it, and tries again.
+
+mod chart;
+mod cluster;
+mod ingest;
+mod last;
+mod name;
+#[cfg(test)]
+mod tests;
+
+use std::path::PathBuf;
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
+
+use eirene_core::{Clock, Session, SessionId};
+use eirene_database::Db;
+use eirene_monitoring::Metric;
+use eirene_monitoring_store::{Options, Store, StoreError};
+use eirene_words::say;
+use tokio_util::sync::CancellationToken;
+
+use crate::config;
+use crate::error::AppError;
+use crate::services::events::Events;
+
+pub use chart::{Chart, Line, MOST_POINTS, Wanted};
+pub use cluster::{ClusterPast, Figure};
+pub(crate) use ingest::Ingest;
+pub(crate) use last::{Back, Last, MEMORY, Recent, memory_shares};
+
+/// How often what came is written to the disk: a crash loses so much at most.
+const FLUSH: Duration = Duration::from_secs(5);
+/// When it is worth asking again while the store is away, seconds.
+const AGAIN_S: u64 = 10;
+const DAY_MS: i64 = 86_400_000;
+
+/// The samples. Cheap to clone.
+#[derive(Clone)]
+pub struct Samples {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    db: Db,
+    clock: Arc<dyn Clock>,
+    events: Events,
+    directory: PathBuf,
+    options: Options,
+    store: RwLock<Option<Arc<Store>>>,
+}
+
+impl Samples {
+    /// Samples kept in `directory`. Opens nothing: until [`Samples::keep`] runs, or [`Samples::open`], there are none.
+    pub fn new(db: Db, clock: Arc<dyn Clock>, events: Events, directory: PathBuf, config: &config::Samples) -> Self {
+        let days = |days: u32| i64::from(days) * DAY_MS;
+        let options = Options {
+            disk_bytes: config.disk_mib.saturating_mul(1024 * 1024),
+            raw_ms: days(config.keep_days),
+            minutes_ms: days(config.keep_minutes_days),
+            ..Options::default()
+        };
+        Self { inner: Arc::new(Inner { db, clock, events, directory, options, store: RwLock::default() }) }
+    }
+
+    /// Opens the store, where it is not open.
+    ///
+    /// # Errors
+    /// [`StoreError`]; somebody else may have it, or the disk refuses.
+    pub fn open(&self) -> Result<Arc<Store>, StoreError> {
+        if let Some(store) = self.store() {
+            return Ok(store);
+        }
+        let store = Arc::new(Store::open(&self.inner.directory, &self.inner.options)?);
+        *self.inner.store.write().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(&store));
+        Ok(store)
+    }
+
+    /// Keeps the store open, written and tidy until `shutdown`; what came is on the disk then.
+    pub async fn keep(self, shutdown: CancellationToken) {
+        let mut said = None;
+        loop {
+            let over = tokio::select! {
+                () = shutdown.cancelled() => true,
+                () = tokio::time::sleep(if self.store().is_some() { FLUSH } else { Duration::ZERO }) => false,
+            };
+            let samples = self.clone();
+            let trouble = match tokio::task::spawn_blocking(move || samples.round()).await {
+                Ok(Ok(())) => None,
+                Ok(Err(error)) => Some(error.to_string()),
+                Err(error) => Some(error.to_string()),
+            };
+            match &trouble {
+                // One line for an outage, not one for a round.
+                Some(error) if said != trouble => {
+                    tracing::warn!(%error, "Samples of sessions are not kept for now");
+                }
+                None if said.is_some() => tracing::info!("Samples of sessions are kept again"),
+                _ => {}
+            }
+            said = trouble;
+            if over {
+                *self.inner.store.write().unwrap_or_else(PoisonError::into_inner) = None;
+                return;
+            }
+            if said.is_some() && self.store().is_none() {
+                tokio::select! {
+                    () = shutdown.cancelled() => {}
+                    () = tokio::time::sleep(Duration::from_secs(AGAIN_S)) => {}
+                }
+            }
+        }
+    }
+
+    /// Writes what came, tidies a bounded part, and counts.
+    fn round(&self) -> Result<(), StoreError> {
+        let store = self.open()?;
+        let done = store.flush().and_then(|()| store.maintain(self.inner.clock.now().as_millisecond()));
+        let stats = store.stats();
+        metrics::gauge!("eirene_samples_disk_bytes").set(stats.disk_bytes as f64);
+        metrics::gauge!("eirene_samples_series").set(stats.series as f64);
+        for (reason, count) in stats.refused {
+            metrics::counter!("eirene_samples_refused_total", "reason" => reason.label()).absolute(count);
+        }
+        done
+    }
+
+    /// For an agent that has come.
+    pub(crate) fn ingest(&self, session: SessionId) -> Ingest {
+        Ingest::new(self.clone(), session)
+    }
+
+    /// What a session used, as lines. The caller has asked whether it may be seen.
+    ///
+    /// # Errors
+    /// [`AppError::Unavailable`] while the store is not there.
+    pub async fn chart(&self, session: &Session, wanted: Wanted) -> Result<Chart, AppError> {
+        let prefixes = chart::prefixes(wanted.group);
+        self.draw(session, &wanted, prefixes).await
+    }
+
+    /// The same of some metrics, over all its time and as fine as a chart can be.
+    ///
+    /// # Errors
+    /// As [`Samples::chart`].
+    pub(crate) async fn whole(&self, session: &Session, metrics: &[Metric]) -> Result<Chart, AppError> {
+        let wanted = Wanted { points: Some(MOST_POINTS), ..Wanted::default() };
+        let prefixes = metrics.iter().copied().map(name::prefix_of).collect();
+        self.draw(session, &wanted, prefixes).await
+    }
+
+    async fn draw(&self, session: &Session, wanted: &Wanted, prefixes: Vec<String>) -> Result<Chart, AppError> {
+        let away = || AppError::Unavailable { what: say("away.samples"), retry_after_s: AGAIN_S };
+        let store = self.store().ok_or_else(away)?;
+        let (id, now) = (ingest::store_id(session.id), self.inner.clock.now());
+        let (span, points) = (chart::span(session, wanted, now), wanted.points);
+        let drawn = tokio::task::spawn_blocking(move || chart::draw(&store, id, span, &prefixes, points)).await;
+        drawn.map_err(|error| AppError::Internal(error.into()))?.map_err(|error| AppError::Internal(error.into()))
+    }
+
+    fn store(&self) -> Option<Arc<Store>> {
+        self.inner.store.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}

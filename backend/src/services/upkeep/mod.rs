@@ -1,0 +1,205 @@
+//! Nodes as those who run the cluster see them: out of service with a reason, back again, and what each was before.
+//!
+//! The scheduler decides who may change a node, and the poller tells what became of it: nothing is shown as done before it was seen. The
+//! past is written by the reconciler `node_history`, from snapshots alone.
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use eirene_core::node_history::{GONE, IN_SERVICE, NodeChange};
+use eirene_core::scheduler::{Node, Scheduler, SchedulerError, SchedulerResult};
+use eirene_core::{DrainReason, NodeName, Sentence, Session};
+use eirene_database::Db;
+use eirene_words::say;
+use jiff::{SignedDuration, Timestamp};
+use serde_json::json;
+use tokio::sync::Mutex;
+
+use crate::error::AppError;
+use crate::services::actor::Actor;
+use crate::services::audit::Audit;
+use crate::services::cluster::Cluster;
+use crate::services::nodes::clean;
+use crate::services::nudge::Nudges;
+
+/// Changes of each node that are kept, and told.
+pub const MOST_CHANGES: u32 = 500;
+
+/// What each node was last written down to be.
+type Known = BTreeMap<NodeName, NodeChange>;
+
+/// What the service is made of.
+pub struct Parts {
+    /// Database.
+    pub db: Db,
+    /// Scheduler.
+    pub scheduler: Arc<dyn Scheduler>,
+    /// The cluster as last seen.
+    pub cluster: Cluster,
+    /// Audit log.
+    pub audit: Audit,
+    /// Bells of the reconcilers.
+    pub nudges: Nudges,
+}
+
+/// A node, for admins.
+#[derive(Debug, Clone)]
+pub struct SeenNode {
+    /// As it was last seen; none of one that the scheduler no longer has.
+    pub node: Option<Node>,
+    /// Sessions and runs that have it.
+    pub sessions: Vec<Session>,
+    /// What it was, newest first.
+    pub history: Vec<NodeChange>,
+}
+
+/// The upkeep of nodes. Cheap to clone.
+#[derive(Clone)]
+pub struct Upkeep {
+    parts: Arc<Parts>,
+    /// None until the database was asked, and after it failed.
+    known: Arc<Mutex<Option<Known>>>,
+}
+
+impl Upkeep {
+    /// The upkeep of the nodes of `parts.scheduler`.
+    pub fn new(parts: Parts) -> Self {
+        Self { parts: Arc::new(parts), known: Arc::default() }
+    }
+
+    /// Has a node take no more jobs; those it runs go on. Where it is drained already, it gets this reason.
+    ///
+    /// # Errors
+    /// [`AppError::Forbidden`] for who is no admin, [`AppError::NotFound`] for no node, and what the scheduler answers: with code
+    /// `node_not_permitted` where the portal's account may not.
+    pub async fn drain(&self, actor: &Actor, node: &NodeName, reason: &DrainReason) -> Result<(), AppError> {
+        actor.require_admin()?;
+        self.must_be_there(node)?;
+        let answer = self.parts.scheduler.drain_node(node, reason, &actor.user.username).await;
+        self.note_change(actor, "node.drain", node, json!({"reason": reason.as_str()}), answer).await
+    }
+
+    /// Has a drained or down node take jobs again. Errors as of [`Upkeep::drain`].
+    pub async fn resume(&self, actor: &Actor, node: &NodeName) -> Result<(), AppError> {
+        actor.require_admin()?;
+        self.must_be_there(node)?;
+        let answer = self.parts.scheduler.resume_node(node).await;
+        self.note_change(actor, "node.resume", node, json!({}), answer).await
+    }
+
+    /// What a node was, newest first; for admins, as reasons name people.
+    ///
+    /// # Errors
+    /// [`AppError::NotFound`] for a node that neither is nor was.
+    pub async fn history(&self, actor: &Actor, node: &NodeName) -> Result<Vec<NodeChange>, AppError> {
+        actor.require_admin()?;
+        let history = self.parts.db.node_history(node, MOST_CHANGES).await?;
+        if history.is_empty() {
+            self.must_be_there(node)?;
+        }
+        Ok(history)
+    }
+
+    /// A node, what is on it and what it was. Errors as of [`Upkeep::history`].
+    pub async fn look(&self, actor: &Actor, name: &NodeName) -> Result<SeenNode, AppError> {
+        actor.require_admin()?;
+        let history = self.history(actor, name).await?;
+        let node = self.parts.cluster.snapshot().nodes.iter().find(|node| node.name == *name).cloned();
+        let mut sessions = self.parts.db.live_sessions().await?;
+        sessions.retain(|session| session.nodes.contains(name));
+        Ok(SeenNode { node, sessions, history })
+    }
+
+    /// A name may mean several nodes to the scheduler, so only those it has listed are passed on.
+    fn must_be_there(&self, node: &NodeName) -> Result<(), AppError> {
+        let is_there = self.parts.cluster.snapshot().nodes.iter().any(|seen| seen.name == *node);
+        if is_there { Ok(()) } else { Err(AppError::NotFound) }
+    }
+
+    /// Written down also when it failed: an answer that was lost may have been carried out.
+    async fn note_change(
+        &self,
+        actor: &Actor,
+        action: &'static str,
+        node: &NodeName,
+        details: serde_json::Value,
+        answer: SchedulerResult<()>,
+    ) -> Result<(), AppError> {
+        let outcome = if answer.is_ok() { "ok" } else { "failed" };
+        self.parts.audit.record(actor.audit(action, node.as_str(), outcome, details)).await;
+        self.parts.nudges.nodes().notify_one();
+        answer.map_err(|error| refused(&error))
+    }
+
+    /// Writes down what has changed since it was last done; says how many changes. From a cluster that was not seen nothing follows.
+    ///
+    /// # Errors
+    /// The database's; what was not written is found again.
+    pub(crate) async fn note_history(&self) -> Result<usize, AppError> {
+        let snapshot = self.parts.cluster.snapshot();
+        let Some(at) = snapshot.asked_at.filter(|_| snapshot.reachable && !snapshot.nodes.is_empty()) else {
+            return Ok(0);
+        };
+        let mut known = self.known.lock().await;
+        // Taken out, so that after an error the database is asked again.
+        let mut last: Known = if let Some(last) = known.take() {
+            last
+        } else {
+            let stored = self.parts.db.last_node_changes().await?;
+            stored.into_iter().map(|change| (change.node.clone(), change)).collect()
+        };
+        let changes = changes(&last, &snapshot.nodes, at);
+        for change in &changes {
+            self.parts.db.put_node_change(change, MOST_CHANGES).await?;
+            last.insert(change.node.clone(), change.clone());
+        }
+        *known = Some(last);
+        Ok(changes.len())
+    }
+}
+
+/// What is not as it was last known.
+fn changes(last: &Known, nodes: &[Node], at: Timestamp) -> Vec<NodeChange> {
+    let names: BTreeSet<&NodeName> = nodes.iter().map(|node| &node.name).collect();
+    let seen = nodes.iter().map(|node| {
+        let state = if node.available { IN_SERVICE } else { node.state.as_str() };
+        let reason = node.reason.as_deref().map(clean).filter(|reason| !reason.is_empty());
+        (&node.name, state, reason)
+    });
+    let gone = last.keys().filter(|name| !names.contains(name)).map(|name| (name, GONE, None));
+    let change = |(name, state, reason): (&NodeName, &str, Option<String>)| {
+        let before = last.get(name);
+        if before.is_some_and(|before| before.state == state && before.reason == reason) {
+            return None;
+        }
+        // A clock that was put back does not make the newest change an older one.
+        let after = before.map(|before| before.at.saturating_add(SignedDuration::from_micros(1)).unwrap_or(before.at));
+        let at = after.map_or(at, |after| at.max(after));
+        Some(NodeChange { node: name.clone(), at, state: state.to_owned(), reason })
+    };
+    seen.chain(gone).filter_map(change).collect()
+}
+
+/// Why the scheduler did not do it.
+fn refused(error: &SchedulerError) -> AppError {
+    match error {
+        SchedulerError::Refused { reason } => {
+            let text = Sentence::from_elsewhere(reason.text.clone());
+            match reason.code.as_str() {
+                "node_unknown" => AppError::NotFound,
+                "node_not_permitted" => AppError::Conflict { code: "node_not_permitted", text },
+                _ => AppError::Conflict { code: "scheduler_refuses", text },
+            }
+        }
+        SchedulerError::Unreachable { .. }
+        | SchedulerError::Malformed { .. }
+        | SchedulerError::Unauthorised { .. }
+        | SchedulerError::NoAccounting => {
+            tracing::warn!(%error, "The scheduler gave no answer about a node");
+            AppError::Unavailable { what: say("away.scheduler"), retry_after_s: 5 }
+        }
+    }
+}

@@ -1,0 +1,297 @@
+//! Alerts, whether a webhook has taken them, and the times for which nobody is told.
+
+use std::collections::BTreeMap;
+
+use eirene_core::alert::{Alert, KnownAlert, Silence};
+use eirene_core::{AlertId, JobKind, SessionId, SilenceId, UserId, Username};
+use jiff::Timestamp;
+use sqlx::FromRow;
+
+use crate::db::Db;
+use crate::error::DbError;
+use crate::row::{Place, micros};
+
+macro_rules! columns {
+    () => {
+        "alerts.id, alerts.rule, alerts.severity, alerts.subject, alerts.session_id, alerts.owner_id, alerts.value, alerts.details, \
+         alerts.started_at, alerts.ended_at, alerts.acknowledged_by, alerts.acknowledged_at"
+    };
+}
+
+/// Alerts with what their sessions are called.
+macro_rules! known {
+    ($($rest:expr),*) => {
+        concat!(
+            "SELECT ",
+            columns!(),
+            ", sessions.name AS session_name, sessions.program IS NOT NULL AS is_run, users.username AS owner_name
+            FROM alerts LEFT JOIN sessions ON sessions.id = alerts.session_id LEFT JOIN users ON users.id = sessions.owner_id ",
+            $($rest),*
+        )
+    };
+}
+
+statements! {
+    INSERT = "INSERT INTO alerts (id, rule, severity, subject, session_id, owner_id, value, details, started_at, ended_at, told,
+            tell_at)
+        VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, NULL, 0, $9)";
+    OPEN = concat!("SELECT ", columns!(), " FROM alerts WHERE ended_at IS NULL ORDER BY id");
+    BY_ID = known!("WHERE alerts.id = $1");
+    /// The latest first.
+    LIST = known!("WHERE (CAST($1 AS TEXT) IS NULL OR alerts.owner_id = $1) AND (CAST($2 AS TEXT) IS NULL OR alerts.id < $2)
+        AND (alerts.ended_at IS NULL OR $3 = FALSE) ORDER BY alerts.id DESC LIMIT $4");
+    OF_SESSION = concat!("SELECT ", columns!(), " FROM alerts WHERE session_id = $1 ORDER BY id DESC LIMIT $2");
+    END = "UPDATE alerts SET ended_at = $1, tell_at = $1 WHERE id = $2 AND ended_at IS NULL";
+    ACKNOWLEDGE = "UPDATE alerts SET acknowledged_by = $1, acknowledged_at = $2 WHERE id = $3 AND acknowledged_by IS NULL";
+    /// What a webhook has not taken yet, unless it was given up.
+    TO_TELL = known!("WHERE alerts.tell_at <= $1 AND alerts.started_at >= $2
+        AND (alerts.told = 0 OR (alerts.told = 1 AND alerts.ended_at IS NOT NULL)) ORDER BY alerts.tell_at, alerts.id LIMIT $3");
+    TOLD = "UPDATE alerts SET told = $1 WHERE id = $2";
+    NOT_TOLD = "UPDATE alerts SET tell_at = $1 WHERE id = $2";
+    PRUNE = "DELETE FROM alerts WHERE ended_at < $1";
+    INSERT_SILENCE = "INSERT INTO alert_silences (id, rule, subject, until, reason, created_by, created_at)
+        VALUES ($1, $2, $3, $4, $5, $6, $7)";
+    SILENCES = "SELECT id, rule, subject, until, reason, created_by, created_at FROM alert_silences WHERE until > $1
+        ORDER BY until, id";
+    DELETE_SILENCE = "DELETE FROM alert_silences WHERE id = $1";
+    PRUNE_SILENCES = "DELETE FROM alert_silences WHERE until < $1";
+}
+
+#[derive(FromRow)]
+struct AlertRow {
+    id: String,
+    rule: String,
+    severity: String,
+    subject: String,
+    session_id: Option<String>,
+    owner_id: Option<String>,
+    value: f64,
+    details: String,
+    started_at: i64,
+    ended_at: Option<i64>,
+    acknowledged_by: Option<String>,
+    acknowledged_at: Option<i64>,
+}
+
+impl AlertRow {
+    fn into_alert(self) -> Result<Alert, DbError> {
+        let place = Place { table: "alerts", row: &self.id };
+        let by: Option<Username> = place.maybe_text("acknowledged_by", self.acknowledged_by.as_deref())?;
+        let at = place.maybe_time("acknowledged_at", self.acknowledged_at)?;
+        let details: BTreeMap<String, String> = place.json("details", &self.details)?;
+        Ok(Alert {
+            id: place.text("id", &self.id)?,
+            rule: place.text("rule", &self.rule)?,
+            severity: place.text("severity", &self.severity)?,
+            session: place.maybe_text("session_id", self.session_id.as_deref())?,
+            owner: place.maybe_text("owner_id", self.owner_id.as_deref())?,
+            value: self.value,
+            details,
+            started_at: place.time("started_at", self.started_at)?,
+            ended_at: place.maybe_time("ended_at", self.ended_at)?,
+            acknowledged: by.zip(at),
+            subject: self.subject,
+        })
+    }
+}
+
+#[derive(FromRow)]
+struct KnownRow {
+    #[sqlx(flatten)]
+    alert: AlertRow,
+    session_name: Option<String>,
+    is_run: bool,
+    owner_name: Option<String>,
+}
+
+impl KnownRow {
+    fn into_known(self) -> Result<KnownAlert, DbError> {
+        let owner =
+            Place { table: "alerts", row: &self.alert.id }.maybe_text("owner_id", self.owner_name.as_deref())?;
+        let kind = if self.is_run { JobKind::Run } else { JobKind::Session };
+        let session = self.session_name.zip(owner).map(|(name, owner)| (name, kind, owner));
+        Ok(KnownAlert { alert: self.alert.into_alert()?, session })
+    }
+}
+
+#[derive(FromRow)]
+struct SilenceRow {
+    id: String,
+    rule: Option<String>,
+    subject: Option<String>,
+    until: i64,
+    reason: String,
+    created_by: String,
+    created_at: i64,
+}
+
+impl SilenceRow {
+    fn into_silence(self) -> Result<Silence, DbError> {
+        let place = Place { table: "alert_silences", row: &self.id };
+        Ok(Silence {
+            id: place.text("id", &self.id)?,
+            rule: place.maybe_text("rule", self.rule.as_deref())?,
+            until: place.time("until", self.until)?,
+            by: place.text("created_by", &self.created_by)?,
+            created_at: place.time("created_at", self.created_at)?,
+            subject: self.subject,
+            reason: self.reason,
+        })
+    }
+}
+
+fn all_known(rows: Vec<KnownRow>) -> Result<Vec<KnownAlert>, DbError> {
+    rows.into_iter().map(KnownRow::into_known).collect()
+}
+
+impl Db {
+    /// Adds an alert that goes on.
+    ///
+    /// # Errors
+    /// [`DbError::Conflict`] where one of its rule goes on about the same already.
+    pub async fn insert_alert(&self, alert: &Alert) -> Result<(), DbError> {
+        let details = serde_json::to_string(&alert.details).unwrap_or_else(|_| "{}".into());
+        on_db!(self, pool => sqlx::query(INSERT)
+            .bind(alert.id.to_string())
+            .bind(alert.rule.as_str())
+            .bind(alert.severity.as_str())
+            .bind(&alert.subject)
+            .bind(alert.session.map(|id| id.to_string()))
+            .bind(alert.owner.map(|id| id.to_string()))
+            .bind(alert.value)
+            .bind(details)
+            .bind(micros(alert.started_at))
+            .execute(pool).await.map(drop))
+        .map_err(DbError::conflict("alert"))
+    }
+
+    /// Alerts that go on, oldest first.
+    pub async fn open_alerts(&self) -> Result<Vec<Alert>, DbError> {
+        let rows: Vec<AlertRow> = on_db!(self, pool => sqlx::query_as(OPEN).fetch_all(pool).await)?;
+        rows.into_iter().map(AlertRow::into_alert).collect()
+    }
+
+    /// One alert.
+    pub async fn alert(&self, id: AlertId) -> Result<Option<KnownAlert>, DbError> {
+        let row: Option<KnownRow> =
+            on_db!(self, pool => sqlx::query_as(BY_ID).bind(id.to_string()).fetch_optional(pool).await)?;
+        row.map(KnownRow::into_known).transpose()
+    }
+
+    /// Alerts of one person, or all, the latest first; those before `before`, and only those that go on.
+    pub async fn alerts(
+        &self,
+        owner: Option<UserId>,
+        before: Option<AlertId>,
+        open_only: bool,
+        limit: u32,
+    ) -> Result<Vec<KnownAlert>, DbError> {
+        let rows = on_db!(self, pool => sqlx::query_as(LIST)
+            .bind(owner.map(|id| id.to_string()))
+            .bind(before.map(|id| id.to_string()))
+            .bind(open_only)
+            .bind(i64::from(limit))
+            .fetch_all(pool).await)?;
+        all_known(rows)
+    }
+
+    /// Alerts about a session or run, the latest first.
+    pub async fn alerts_of_session(&self, session: SessionId, limit: u32) -> Result<Vec<Alert>, DbError> {
+        let rows: Vec<AlertRow> = on_db!(self, pool => sqlx::query_as(OF_SESSION)
+            .bind(session.to_string())
+            .bind(i64::from(limit))
+            .fetch_all(pool).await)?;
+        rows.into_iter().map(AlertRow::into_alert).collect()
+    }
+
+    /// Ends an alert; false where it was over.
+    pub async fn end_alert(&self, id: AlertId, at: Timestamp) -> Result<bool, DbError> {
+        let done = on_db!(self, pool => sqlx::query(END)
+            .bind(micros(at))
+            .bind(id.to_string())
+            .execute(pool).await.map(|done| done.rows_affected()))?;
+        Ok(done > 0)
+    }
+
+    /// Somebody knows of an alert; false where somebody has said so before.
+    pub async fn acknowledge_alert(&self, id: AlertId, by: &Username, at: Timestamp) -> Result<bool, DbError> {
+        let done = on_db!(self, pool => sqlx::query(ACKNOWLEDGE)
+            .bind(by.as_str())
+            .bind(micros(at))
+            .bind(id.to_string())
+            .execute(pool).await.map(|done| done.rows_affected()))?;
+        Ok(done > 0)
+    }
+
+    /// Alerts begun since `since` that a webhook is to be told of at `now`: that they are raised, or that they are over.
+    pub async fn alerts_to_tell(
+        &self,
+        now: Timestamp,
+        since: Timestamp,
+        limit: u32,
+    ) -> Result<Vec<KnownAlert>, DbError> {
+        let rows = on_db!(self, pool => sqlx::query_as(TO_TELL)
+            .bind(micros(now))
+            .bind(micros(since))
+            .bind(i64::from(limit))
+            .fetch_all(pool).await)?;
+        all_known(rows)
+    }
+
+    /// A webhook has taken an alert: that it is raised, or that it is over.
+    pub async fn alert_told(&self, id: AlertId, over: bool) -> Result<(), DbError> {
+        on_db!(self, pool => sqlx::query(TOLD)
+            .bind(if over { 2_i64 } else { 1 })
+            .bind(id.to_string())
+            .execute(pool).await.map(drop))?;
+        Ok(())
+    }
+
+    /// A webhook has not taken an alert: it is told again at `again`.
+    pub async fn alert_not_told(&self, id: AlertId, again: Timestamp) -> Result<(), DbError> {
+        on_db!(self, pool => sqlx::query(NOT_TOLD)
+            .bind(micros(again))
+            .bind(id.to_string())
+            .execute(pool).await.map(drop))?;
+        Ok(())
+    }
+
+    /// Deletes alerts and silences that were over before `before`; says how many.
+    pub async fn prune_alerts(&self, before: Timestamp) -> Result<u64, DbError> {
+        let mut deleted = 0;
+        for statement in [PRUNE, PRUNE_SILENCES] {
+            deleted += on_db!(self, pool =>
+                sqlx::query(statement).bind(micros(before)).execute(pool).await.map(|done| done.rows_affected()))?;
+        }
+        Ok(deleted)
+    }
+
+    /// Adds a silence.
+    pub async fn insert_silence(&self, silence: &Silence) -> Result<(), DbError> {
+        on_db!(self, pool => sqlx::query(INSERT_SILENCE)
+            .bind(silence.id.to_string())
+            .bind(silence.rule.map(eirene_core::alert::AlertRule::as_str))
+            .bind(silence.subject.as_deref())
+            .bind(micros(silence.until))
+            .bind(&silence.reason)
+            .bind(silence.by.as_str())
+            .bind(micros(silence.created_at))
+            .execute(pool).await.map(drop))?;
+        Ok(())
+    }
+
+    /// Silences that are not over, those that end first first.
+    pub async fn silences(&self, now: Timestamp) -> Result<Vec<Silence>, DbError> {
+        let rows: Vec<SilenceRow> =
+            on_db!(self, pool => sqlx::query_as(SILENCES).bind(micros(now)).fetch_all(pool).await)?;
+        rows.into_iter().map(SilenceRow::into_silence).collect()
+    }
+
+    /// Takes a silence away; false where there is none.
+    pub async fn delete_silence(&self, id: SilenceId) -> Result<bool, DbError> {
+        let done = on_db!(self, pool => sqlx::query(DELETE_SILENCE)
+            .bind(id.to_string())
+            .execute(pool).await.map(|done| done.rows_affected()))?;
+        Ok(done > 0)
+    }
+}

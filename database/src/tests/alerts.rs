@@ -1,0 +1,119 @@
+//! Alerts: one at a time about the same, told until somebody has taken them, kept for a while.
+
+use std::collections::BTreeMap;
+
+use eirene_core::alert::{Alert, AlertRule, AlertSeverity, Silence};
+use eirene_core::{AlertId, JobKind, SilenceId};
+
+use super::*;
+use crate::DbError;
+
+fn alert(rule: AlertRule, subject: &str, session: Option<&Session>, second: i64) -> Alert {
+    Alert {
+        id: AlertId::generate(),
+        rule,
+        severity: AlertSeverity::Warning,
+        subject: subject.into(),
+        session: session.map(|session| session.id),
+        owner: session.map(|session| session.owner),
+        value: 0.97,
+        details: BTreeMap::from([("node".to_owned(), "n1".to_owned())]),
+        started_at: at(second),
+        ended_at: None,
+        acknowledged: None,
+    }
+}
+
+async fn listed(db: &Db, owner: Option<&User>, open_only: bool) -> Vec<AlertId> {
+    let found = db.alerts(owner.map(|owner| owner.id), None, open_only, 10).await.unwrap();
+    found.into_iter().map(|known| known.alert.id).collect()
+}
+
+on_both! {
+    async fn an_alert_comes_back_and_there_is_one_at_a_time_about_the_same(db) {
+        let ada = add_user(db, "ada").await;
+        let session = add_session(db, &ada).await;
+        let first = alert(AlertRule::MemoryNearlyFull, "s/n1", Some(&session), 10);
+        db.insert_alert(&first).await.unwrap();
+        assert_eq!(db.open_alerts().await.unwrap(), std::slice::from_ref(&first));
+        let again = alert(AlertRule::MemoryNearlyFull, "s/n1", Some(&session), 11);
+        assert!(matches!(db.insert_alert(&again).await, Err(DbError::Conflict { .. })));
+        db.insert_alert(&alert(AlertRule::GpuLost, "s/n1", Some(&session), 12)).await.unwrap();
+        assert!(db.end_alert(first.id, at(20)).await.unwrap());
+        assert!(!db.end_alert(first.id, at(30)).await.unwrap(), "it was over");
+        db.insert_alert(&again).await.unwrap();
+        let known = db.alert(first.id).await.unwrap().unwrap();
+        assert_eq!(known.alert, Alert { ended_at: Some(at(20)), ..first });
+        assert_eq!(known.session, Some((session.name.to_string(), JobKind::Session, ada.username)));
+        assert_eq!(db.alert(AlertId::generate()).await.unwrap(), None);
+    }
+
+    async fn lists_are_of_one_person_or_of_all_and_go_on_where_they_were(db) {
+        let (ada, grace) = (add_user(db, "ada").await, add_user(db, "grace").await);
+        let (hers, others) = (add_session(db, &ada).await, add_session(db, &grace).await);
+        let all = [
+            alert(AlertRule::GpuLost, "a", Some(&hers), 1),
+            alert(AlertRule::GpuLost, "b", Some(&others), 2),
+            alert(AlertRule::NodeDown, "n1", None, 3),
+        ];
+        for alert in &all {
+            db.insert_alert(alert).await.unwrap();
+        }
+        db.end_alert(all[0].id, at(9)).await.unwrap();
+        let [a, b, node] = [all[0].id, all[1].id, all[2].id];
+        assert_eq!(listed(db, None, false).await, [node, b, a]);
+        assert_eq!(listed(db, None, true).await, [node, b]);
+        assert_eq!(listed(db, Some(&ada), false).await, [a]);
+        assert_eq!(listed(db, Some(&ada), true).await, []);
+        let rest = db.alerts(None, Some(b), false, 10).await.unwrap();
+        assert_eq!(rest.iter().map(|known| known.alert.id).collect::<Vec<_>>(), [a]);
+        let of: Vec<_> = db.alerts_of_session(hers.id, 10).await.unwrap().iter().map(|alert| alert.id).collect();
+        assert_eq!(of, [a]);
+    }
+
+    async fn who_knows_first_is_written_down(db) {
+        let node = alert(AlertRule::NodeDown, "n1", None, 3);
+        db.insert_alert(&node).await.unwrap();
+        let (ada, grace) = ("ada".parse().unwrap(), "grace".parse().unwrap());
+        assert!(db.acknowledge_alert(node.id, &ada, at(5)).await.unwrap());
+        assert!(!db.acknowledge_alert(node.id, &grace, at(6)).await.unwrap());
+        assert_eq!(db.alert(node.id).await.unwrap().unwrap().alert.acknowledged, Some((ada, at(5))));
+    }
+
+    async fn an_alert_is_told_when_it_is_raised_and_when_it_is_over_until_it_was_taken(db) {
+        let node = alert(AlertRule::NodeDown, "n1", None, 10);
+        db.insert_alert(&node).await.unwrap();
+        let due = async |now: i64, since: i64| db.alerts_to_tell(at(now), at(since), 10).await.unwrap().len();
+        assert_eq!((due(9, 0).await, due(10, 0).await, due(10, 11).await), (0, 1, 0));
+        db.alert_not_told(node.id, at(50)).await.unwrap();
+        assert_eq!((due(49, 0).await, due(50, 0).await), (0, 1));
+        db.alert_told(node.id, false).await.unwrap();
+        assert_eq!(due(60, 0).await, 0);
+        db.end_alert(node.id, at(70)).await.unwrap();
+        assert_eq!(due(70, 0).await, 1);
+        db.alert_told(node.id, true).await.unwrap();
+        assert_eq!(due(99, 0).await, 0);
+        assert_eq!((db.prune_alerts(at(70)).await.unwrap(), db.prune_alerts(at(71)).await.unwrap()), (0, 1));
+    }
+
+    async fn silences_are_there_until_they_are_over_or_taken_away(db) {
+        let silence = |until: i64, subject: Option<&str>| Silence {
+            id: SilenceId::generate(),
+            rule: Some(AlertRule::NodeDown),
+            subject: subject.map(Into::into),
+            until: at(until),
+            reason: "moving".into(),
+            by: "admin".parse().unwrap(),
+            created_at: at(1),
+        };
+        let (long, short) = (silence(90, Some("n1")), silence(50, None));
+        for silence in [&long, &short] {
+            db.insert_silence(silence).await.unwrap();
+        }
+        assert_eq!(db.silences(at(10)).await.unwrap(), [short.clone(), long.clone()]);
+        assert_eq!(db.silences(at(50)).await.unwrap(), std::slice::from_ref(&long));
+        assert!(db.delete_silence(long.id).await.unwrap() && !db.delete_silence(long.id).await.unwrap());
+        assert_eq!(db.prune_alerts(at(60)).await.unwrap(), 1);
+        assert_eq!(db.silences(at(10)).await.unwrap(), []);
+    }
+}

@@ -1,0 +1,295 @@
+// The page Charts: what a session or run uses, closely. All charts have one time axis; ranges, comparisons and tables are chosen here.
+//
+// The element with `data-charts` says as JSON where samples come from, when it began and ended, what happened, and what there is to compare
+// with. What the server drew of the same figures gives way to the charts once they have something to show.
+import { aligned, charts, GROUPS, groupTitle, troubles } from "./charts/answer.js";
+import { follow } from "./charts/colours.js";
+import { Feed, Trouble } from "./charts/feed.js";
+import { timeText } from "./charts/figures.js";
+import { Panel } from "./charts/panel.js";
+import { View } from "./charts/view.js";
+import { announce, say } from "./words.js";
+
+const EVERY_MS = 10_000;
+/** Samples come for each node; what they tell is fetched once for all. */
+const SETTLE_MS = 2000;
+/** Marks that figures make. */
+const MOST_TROUBLES = 40;
+const TABLES = "eirene-chart-tables";
+
+const root = document.querySelector("[data-charts]");
+const about = JSON.parse(root.dataset.charts);
+const plain = document.querySelector("[data-charts-plain]");
+const place = root.querySelector("[data-charts-place]");
+const told = root.querySelector("[data-charts-told]");
+const shownTime = root.querySelector("[data-charts-time]");
+const happened = root.querySelector("[data-charts-happened]");
+const compare = root.querySelector("[data-charts-compare]");
+
+// The portal's clock counts: that of the reader may be wrong.
+const skew = about.now ? Date.parse(about.now) - Date.now() : 0;
+const now = () => Date.now() + skew;
+const begins = Date.parse(about.begins);
+let over = about.ends !== null;
+let ends = over ? Date.parse(about.ends) : 0;
+const view = new View(begins, () => (over ? ends : now()));
+const own = new Feed(about.samples);
+const marks = about.marks.map((mark) => ({ ...mark, at: Date.parse(mark.at) }));
+const panels = new Map();
+const groups = new Map();
+let other = null;
+let shown = null;
+let cursor = null;
+let listed = "";
+let turn = 0;
+// The round in which all is fetched; 0 while none is.
+let loading = 0;
+let failed = false;
+
+/** What charts have their table open: kept in this browser. */
+function tables(change) {
+  try {
+    const kept = new Set(JSON.parse(localStorage.getItem(TABLES) ?? "[]"));
+    if (change) {
+      change(kept);
+      localStorage.setItem(TABLES, JSON.stringify([...kept]));
+    }
+    return kept;
+  } catch {
+    // Storage may be forbidden, or hold something else; the choice then lasts for this page.
+    return new Set();
+  }
+}
+
+function tell(text, tone = "") {
+  told.hidden = !text;
+  told.className = tone ? `notice notice-${tone}` : "soft";
+  if (told.textContent !== text) told.textContent = text;
+}
+
+/** Puts `made` before the first of those that come after it, without moving any: what has the focus keeps it. */
+function insert(parent, made, later) {
+  parent.insertBefore(made, later.find((one) => one?.isConnected) ?? null);
+}
+
+/** The group's section. */
+function section(group) {
+  const known = groups.get(group);
+  if (known) return known;
+  const made = document.createElement("section");
+  made.className = "card stack";
+  const title = document.createElement("h2");
+  title.id = `charts-${group}`;
+  title.textContent = groupTitle(group);
+  made.setAttribute("aria-labelledby", title.id);
+  const inner = document.createElement("div");
+  inner.className = "plots";
+  made.append(title, inner);
+  groups.set(group, { made, inner });
+  return groups.get(group);
+}
+
+const on = {
+  range: () => ({ ...shown.range, step: shown.answer.step_s * 1000 }),
+  cursor: (at) => {
+    cursor = at;
+    for (const panel of panels.values()) panel.point(at);
+  },
+  zoom: (from, to) => {
+    if (view.zoom(from, to)) void load(true);
+  },
+  reset: () => {
+    on.cursor(null);
+    if (view.span !== "all") choose("all");
+  },
+  table: (id, open) => tables((kept) => (open ? kept.add(id) : kept.delete(id))),
+};
+
+/** Lines of a chart with those of what it is compared with behind. */
+function lines(chart, answer) {
+  const mine = chart.lines.map((line, colour) => ({ ...line, name: line.label, colour, dashed: false }));
+  const same = other?.charts.find((one) => one.id === chart.id);
+  if (!same) return mine;
+  const later = begins - Date.parse(other.about.begins);
+  const theirs = same.lines.map((line, colour) => ({
+    ...line,
+    key: `other|${line.key}`,
+    name: say("chart_of_other", { what: line.label, name: other.about.name }),
+    colour,
+    dashed: true,
+    values: aligned(line, answer, other.answer, later),
+  }));
+  return [...mine, ...theirs];
+}
+
+/** Puts what is known into the panels; those that have nothing to show any more go. */
+function draw() {
+  const { answer, range } = shown;
+  const found = charts(answer, about.cpus);
+  const step = answer.step_s * 1000;
+  const times = Array.from({ length: answer.spans }, (_, at) => Date.parse(answer.from) + (at + 0.5) * step);
+  const all = [...marks, ...troubles(answer, MOST_TROUBLES)].sort((a, b) => a.at - b.at);
+  const kept = new Set(found.map((chart) => chart.id));
+  for (const [id, panel] of panels) {
+    if (kept.has(id)) continue;
+    panel.destroy();
+    panels.delete(id);
+  }
+  const open = tables();
+  for (const [at, chart] of found.entries()) {
+    const { made, inner } = section(chart.group);
+    if (!made.isConnected) insert(place, made, GROUPS.slice(GROUPS.indexOf(chart.group) + 1).map((group) => groups.get(group)?.made));
+    const panel = panels.get(chart.id) ?? new Panel(chart.id, `${chart.group}-${panels.size}-${turn}`, on, open.has(chart.id));
+    const later = found.slice(at + 1).filter((one) => one.group === chart.group);
+    if (!panel.root.isConnected) insert(inner, panel.root, later.map((one) => panels.get(one.id)?.root));
+    panels.set(chart.id, panel);
+    panel.show({ chart, lines: lines(chart, answer), times, step, marks: all, other: other?.about.name ?? "", ...range });
+    panel.point(cursor);
+  }
+  for (const { made, inner } of groups.values()) {
+    if (inner.childElementCount === 0) made.remove();
+    // A chart alone takes half of the width, but not one of many rows.
+    made.classList.toggle("half", inner.childElementCount === 1 && !inner.querySelector(".wide"));
+  }
+  plain.hidden = found.length > 0;
+  tellAbout(found.length > 0, answer);
+  list(all);
+}
+
+function tellAbout(any, answer) {
+  shownTime.textContent = say("chart_range", { from: timeText(shown.range.from), to: timeText(shown.range.to) });
+  if (!any) tell(answer.spans > 0 && view.span === "all" ? (over ? say("chart_none") : say("chart_soon")) : say("chart_none_here"));
+  else if (other && other.charts.length === 0) tell(say("chart_other_none", { name: other.about.name }));
+  else tell(answer.unreadable > 0 ? say("chart_broken", { n: answer.unreadable }) : "", answer.unreadable > 0 ? "doubt" : "");
+  document.querySelector("[data-charts-tools]").hidden = false;
+  for (const one of root.querySelectorAll("[data-charts-last]")) one.setAttribute("aria-pressed", String(one.dataset.chartsLast === view.span));
+}
+
+/** What happened, as words: also what lies outside the time that is looked at. */
+function list(all) {
+  const made = JSON.stringify(all);
+  // What stands there already may be being read.
+  if (listed === made) return;
+  listed = made;
+  happened.replaceChildren(
+    ...all.map((mark) => {
+      const item = document.createElement("li");
+      if (mark.tone) item.className = `happened-${mark.tone}`;
+      const time = document.createElement("time");
+      time.dateTime = new Date(mark.at).toISOString();
+      time.textContent = timeText(mark.at);
+      item.append(time, ` ${mark.text}`);
+      return item;
+    }),
+  );
+}
+
+/** Fetches what is looked at: all of it, with what it is compared with, or only what came since. */
+async function load(whole) {
+  // What goes on with the time waits for what somebody has asked for.
+  if (!whole && loading > 0) return;
+  const mine = (turn += 1);
+  const { range } = view;
+  loading = whole ? mine : 0;
+  try {
+    const answer = await (whole ? own.load(range.from, range.to) : own.grow(range.from, range.to));
+    const compared = whole ? await loadOther(range) : other;
+    if (mine !== turn) return;
+    failed = false;
+    other = compared;
+    shown = { answer, range };
+    draw();
+  } catch (error) {
+    if (error.name === "AbortError" || mine !== turn) return;
+    // What is there stays, and the next round tries again.
+    failed = true;
+    tell(error instanceof Trouble ? error.message : say("chart_no_answer"), "doubt");
+    if (!(error instanceof Trouble)) throw error;
+  } finally {
+    if (loading === mine) loading = 0;
+  }
+}
+
+/** What it is compared with, at the same distance from its beginning. */
+async function loadOther(range) {
+  const found = about.others.find((one) => one.of === view.other);
+  if (!found) return null;
+  const later = begins - Date.parse(found.begins);
+  const answer = await new Feed(`/live/${found.of}/samples`).load(range.from - later, range.to - later);
+  return { about: found, answer, charts: charts(answer, about.cpus) };
+}
+
+function choose(span) {
+  view.last(span);
+  void load(true);
+}
+
+/** What something to compare with is called in the list of all. */
+function called(one) {
+  const values = { name: one.name, time: timeText(Date.parse(one.begins)) };
+  return one.of.startsWith("runs/") ? say("chart_run", values) : say("chart_session", values);
+}
+
+/** Buttons of the page: everything a key or a mouse does, too. */
+function tools() {
+  for (const one of root.querySelectorAll("[data-charts-last]")) one.addEventListener("click", () => choose(one.dataset.chartsLast));
+  for (const one of root.querySelectorAll("[data-charts-zoom]")) {
+    one.addEventListener("click", () => {
+      const { from, to } = view.range;
+      const middle = cursor ?? (from + to) / 2;
+      const by = one.dataset.chartsZoom === "in" ? 0.5 : 2;
+      on.zoom(middle - (middle - from) * by, middle + (to - middle) * by);
+    });
+  }
+  for (const one of about.others) compare.append(new Option(called(one), one.of, false, one.of === view.other));
+  compare.closest(".field").hidden = about.others.length === 0;
+  compare.addEventListener("change", () => {
+    view.compare(compare.value);
+    void load(true);
+    if (compare.value) announce(say("chart_compared", { name: compare.selectedOptions[0].textContent }));
+  });
+}
+
+let stream = null;
+let soon = 0;
+
+/** Goes on with the time: when samples come, and every ten seconds whatever comes. */
+function live() {
+  if (over || stream || document.hidden) return;
+  stream = new EventSource(about.events);
+  stream.addEventListener("sample", () => {
+    if (!soon && view.follows) soon = setTimeout(() => ((soon = 0), void load(other !== null)), SETTLE_MS);
+  });
+  stream.addEventListener("state", (event) => {
+    const { state, started_at: started, ended_at: at } = JSON.parse(event.data);
+    // It has begun: all times are from then on.
+    if (started && panels.size === 0 && Date.parse(started) !== begins) return location.reload();
+    if (state !== "ended" && state !== "failed") return;
+    over = true;
+    ends = at ? Date.parse(at) : now();
+    // What was to come after it does not come any more.
+    marks.splice(0, marks.length, ...marks.filter((mark) => mark.at < ends), { at: ends, text: say("mark_ended"), tone: "" });
+    still();
+    void load(true);
+  });
+}
+
+function still() {
+  stream?.close();
+  stream = null;
+  clearTimeout(soon);
+  soon = 0;
+}
+
+tools();
+follow(() => panels.forEach((panel) => panel.redraw()));
+void load(true);
+live();
+setInterval(() => !document.hidden && !soon && (failed || (!over && view.follows)) && void load(failed || other !== null), EVERY_MS);
+document.addEventListener("visibilitychange", () => {
+  if (document.hidden) return still();
+  live();
+  if (failed || (!over && view.follows)) void load(failed || other !== null);
+});
+addEventListener("pagehide", still);
+addEventListener("pageshow", (event) => event.persisted && live());

@@ -1,0 +1,145 @@
+// Charts out of what the portal answers: which lines belong together, what they are called, what stands above them, and which spans tell of trouble.
+import { say } from "../words.js";
+
+/** Below this, waiting is nothing to look at. */
+const SOME_WAITING = 0.01;
+/** Charts of what programs report. */
+const MOST_REPORTS = 24;
+
+const whole = (line) => line.device === undefined;
+const beyond = (line) => line.device !== "lo";
+const any = () => true;
+
+const ofNode = () => say("chart_of_node");
+const SPECS = [
+  { id: "cpu", group: "cpu", metric: "cpu_seconds", kind: "cores", limit: (all, cpus) => cpus, title: () => say("chart_cpu") },
+  { id: "cpu-wait", group: "cpu", metric: "pressure_cpu_seconds", kind: "share", least: SOME_WAITING, title: () => say("chart_cpu_wait") },
+  { id: "memory", group: "memory", metric: "memory_bytes", kind: "bytes", limit: (all) => greatest(all, "memory_limit_bytes"), title: () => say("chart_memory") },
+  { id: "memory-wait", group: "memory", metric: "pressure_memory_seconds", kind: "share", least: SOME_WAITING, title: () => say("chart_memory_wait") },
+  { id: "gpu", group: "gpu", metric: "gpu_util", kind: "share", limit: () => 1, title: () => say("chart_gpu") },
+  { id: "gpu-memory", group: "gpu", metric: "gpu_memory_bytes", kind: "bytes", limit: (all) => greatest(all, "gpu_memory_limit_bytes"), title: () => say("chart_gpu_memory") },
+  { id: "gpu-power", group: "gpu", metric: "gpu_power_watts", kind: "watts", limit: (all) => greatest(all, "gpu_power_limit_watts"), title: () => say("chart_gpu_power") },
+  { id: "gpu-heat", group: "gpu", metric: "gpu_temperature_celsius", kind: "celsius", title: () => say("chart_gpu_heat") },
+  { id: "read", group: "io", metric: "io_read_bytes", kind: "rate", title: () => say("chart_read") },
+  { id: "written", group: "io", metric: "io_written_bytes", kind: "rate", title: () => say("chart_written") },
+  { id: "io-wait", group: "io", metric: "pressure_io_seconds", kind: "share", least: SOME_WAITING, title: () => say("chart_io_wait") },
+  { id: "mount-read", group: "io", metric: "mount_read_bytes", kind: "rate", remark: ofNode, title: () => say("chart_mount_read") },
+  { id: "mount-written", group: "io", metric: "mount_written_bytes", kind: "rate", remark: ofNode, title: () => say("chart_mount_written") },
+  { id: "received", group: "network", metric: "net_receive_bytes", kind: "rate", wanted: beyond, remark: ofNode, title: () => say("chart_received") },
+  { id: "sent", group: "network", metric: "net_transmit_bytes", kind: "rate", wanted: beyond, remark: ofNode, title: () => say("chart_sent") },
+];
+
+/** Groups in the order in which they are looked at. */
+export const GROUPS = ["cpu", "memory", "gpu", "io", "network", "report"];
+
+/** What stands above the charts of a group. */
+export function groupTitle(group) {
+  if (group === "cpu") return say("chart_group_cpu");
+  if (group === "memory") return say("chart_group_memory");
+  if (group === "gpu") return say("chart_group_gpu");
+  if (group === "io") return say("chart_group_io");
+  return group === "network" ? say("chart_group_network") : say("chart_group_report");
+}
+
+const natural = new Intl.Collator(undefined, { numeric: true }).compare;
+const byPlace = (a, b) => natural(a.node, b.node) || natural(a.device ?? "", b.device ?? "");
+
+/** The greatest of all values; less than all numbers where there is none. Arrays can be too long for an argument each. */
+export function highest(lists) {
+  let most = -Infinity;
+  for (const list of lists) for (const value of list) if (value !== null && value > most) most = value;
+  return most;
+}
+
+function greatest(all, metric) {
+  const found = all.filter((line) => line.metric === metric).map((line) => line.highest ?? highest([line.values]));
+  return found.length > 0 ? highest([found]) : undefined;
+}
+
+/** What a line is called: its node where there are several or nothing else to say, and its device. */
+function label(line, several) {
+  const device = line.group === "gpu" && !whole(line) ? say("chart_gpu_name", { gpu: line.device }) : line.group === "report" ? undefined : line.device;
+  if (device === undefined) return line.node;
+  return several ? say("chart_place", { node: line.node, device }) : device;
+}
+
+function line(one, several) {
+  const key = [one.metric, one.node, one.device ?? ""].join("|");
+  return { key, label: label(one, several), node: one.node, device: one.device, values: one.values };
+}
+
+/** The charts of an answer that have something to show, in the order in which they are looked at. */
+export function charts(answer, cpus) {
+  const all = answer.lines;
+  const several = new Set(all.map((one) => one.node)).size > 1;
+  const found = [];
+  for (const spec of SPECS) {
+    const lines = all.filter((one) => one.metric === spec.metric && (spec.wanted ?? any)(one)).sort(byPlace);
+    if (lines.length === 0 || (spec.least !== undefined && highest(lines.map((one) => one.values)) < spec.least)) continue;
+    const { id, group, kind } = spec;
+    found.push({ id, group, kind, title: spec.title(), remark: spec.remark?.() ?? "", limit: spec.limit?.(all, cpus), lines: lines.map((one) => line(one, several)) });
+  }
+  const names = [...new Set(all.filter((one) => one.group === "report").map((one) => one.device ?? ""))].sort(natural);
+  for (const name of names.slice(0, MOST_REPORTS)) {
+    const lines = all.filter((one) => one.group === "report" && (one.device ?? "") === name).sort(byPlace);
+    found.push({ id: `report-${name}`, group: "report", kind: "number", title: name, remark: "", limit: undefined, lines: lines.map((one) => line(one, several)) });
+  }
+  return found;
+}
+
+/** Spans of which the figures themselves say that something was wrong: at most `most`, each `{at, text, tone}`. */
+export function troubles(answer, most) {
+  const begins = Date.parse(answer.from);
+  const counts = new Map();
+  const note = (kind, at, line) => {
+    const key = `${kind} ${at}`;
+    const known = counts.get(key) ?? { kind, at, lines: [] };
+    known.lines.push(line);
+    counts.set(key, known);
+  };
+  for (const one of answer.lines) {
+    for (const [at, value] of one.values.entries()) {
+      if (value === null) continue;
+      const before = at > 0 ? one.values[at - 1] : null;
+      if (one.metric === "oom_kills" && value > 0) note("oom", at, one);
+      if (one.metric === "gpu_up" && value < 1 && (before === null || before >= 1)) note("lost", at, one);
+      if (one.metric === "gpu_throttled" && value > 0 && !(before > 0)) note("slow", at, one);
+    }
+  }
+  const text = ({ kind, lines }) => {
+    const where = lines.length === 1 ? label(lines[0], true) : lines.length;
+    if (kind === "oom") return say("mark_oom", { where });
+    return kind === "lost" ? say("mark_gpu_lost", { where }) : say("mark_gpu_slow", { where });
+  };
+  const found = [...counts.values()].sort((a, b) => a.at - b.at).slice(0, most);
+  return found.map((one) => ({ at: begins + (one.at + 0.5) * answer.step_s * 1000, text: text(one), tone: one.kind === "slow" ? "wait" : "bad" }));
+}
+
+/** `old` with the spans of `fresh` put behind; null where both do not have the same spans. What lies before `from` is dropped. */
+export function append(old, fresh, from) {
+  const step = old.step_s * 1000;
+  const offset = (Date.parse(fresh.from) - Date.parse(old.from)) / step;
+  if (old.step_s !== fresh.step_s || !Number.isInteger(offset) || offset < 0 || offset > old.spans) return null;
+  const drop = Math.min(offset, Math.max(0, Math.floor((from - Date.parse(old.from)) / step)));
+  const spans = Math.max(old.spans, offset + fresh.spans);
+  const key = (one) => JSON.stringify([one.metric, one.node, one.device]);
+  const lines = new Map(old.lines.map((one) => [key(one), { ...one, values: [...one.values, ...Array(spans - old.spans).fill(null)] }]));
+  for (const one of fresh.lines) {
+    const known = lines.get(key(one)) ?? { ...one, values: Array(spans).fill(null) };
+    for (const [at, value] of one.values.entries()) if (value !== null) known.values[offset + at] = value;
+    if (one.highest !== undefined) known.highest = Math.max(known.highest ?? one.highest, one.highest);
+    lines.set(key(one), known);
+  }
+  const kept = [...lines.values()].map((one) => ({ ...one, values: one.values.slice(drop) }));
+  return { ...old, from: new Date(Date.parse(old.from) + drop * step).toISOString(), spans: spans - drop, lines: kept.filter((one) => one.values.some((value) => value !== null)) };
+}
+
+/** The values of `line` for the spans of another answer, whose times lie `later` milliseconds after this one's. */
+export function aligned(line, own, other, later) {
+  const [begins, step] = [Date.parse(other.from) + later, other.step_s * 1000];
+  const first = Date.parse(own.from);
+  return Array.from({ length: own.spans }, (_, at) => {
+    const middle = first + (at + 0.5) * own.step_s * 1000;
+    return line.values[Math.floor((middle - begins) / step)] ?? null;
+  });
+}

@@ -1,0 +1,276 @@
+//! A double of NVML for the tests of `eirene-gpu`: the functions that it calls, answering from a file, read anew at each call, whose name is
+//! in the variable `NVML_DOUBLE`. One function that drivers have is left out on purpose: the power limit's.
+//!
+//! The file: `{"init": CODE, "gpus": [{"uuid", "name", "lost", "util": [gpu, memory], "memory": [total, used], "power", "temperature",
+//! "ecc": [corrected, uncorrected], "reasons", "parts": [{"uuid", "memory"}], "processes": [[pid, bytes]], "samples": [[pid, time, sm]]}]}`;
+//! whatever is missing of a GPU is not supported.
+
+#![expect(unsafe_code, reason = "the functions of a C library, which take pointers")]
+
+use std::ffi::{c_char, c_uint, c_ulonglong};
+use std::ptr::null_mut;
+
+use nvml_wrapper_sys::bindings::{
+    nvmlDevice_t, nvmlMemory_v2_t, nvmlProcessInfo_t, nvmlProcessUtilizationSample_t, nvmlReturn_t, nvmlUtilization_t,
+};
+use serde_json::Value;
+
+const SUCCESS: nvmlReturn_t = 0;
+const INVALID_ARGUMENT: nvmlReturn_t = 2;
+const NOT_SUPPORTED: nvmlReturn_t = 3;
+const NOT_FOUND: nvmlReturn_t = 6;
+const INSUFFICIENT_SIZE: nvmlReturn_t = 7;
+const GPU_IS_LOST: nvmlReturn_t = 15;
+
+fn state() -> Value {
+    let text = std::env::var_os("NVML_DOUBLE").and_then(|path| std::fs::read_to_string(path).ok()).unwrap_or_default();
+    serde_json::from_str(&text).unwrap_or_default()
+}
+
+/// A handle is a number: of the GPU, and of its part.
+fn handle(gpu: usize, part: Option<usize>) -> nvmlDevice_t {
+    (null_mut::<u8>().wrapping_add((gpu + 1) | (part.map_or(0, |part| part + 1) << 16))).cast()
+}
+
+/// What is known of a handle.
+fn known(device: nvmlDevice_t) -> Result<Value, nvmlReturn_t> {
+    let number = device as usize;
+    let gpu = state()["gpus"][(number & 0xffff).wrapping_sub(1)].take();
+    match (number >> 16, &gpu) {
+        (_, Value::Null) => Err(INVALID_ARGUMENT),
+        (_, gpu) if gpu["lost"] == true => Err(GPU_IS_LOST),
+        (0, _) => Ok(gpu),
+        (part, gpu) => Ok(gpu["parts"][part - 1].clone()),
+    }
+}
+
+/// Writes one number of a GPU, or says that there is none.
+fn tell<T: TryFrom<u64>>(device: nvmlDevice_t, pick: impl Fn(&Value) -> &Value, into: *mut T) -> nvmlReturn_t {
+    match known(device).map(|known| pick(&known).as_u64().and_then(|number| T::try_from(number).ok())) {
+        Ok(Some(number)) => {
+            // SAFETY: the caller's pointer to a number, as the header has it.
+            unsafe { into.write(number) };
+            SUCCESS
+        }
+        Ok(None) => NOT_SUPPORTED,
+        Err(code) => code,
+    }
+}
+
+/// Writes a text, with no end where there is no room for one: hostile on purpose.
+fn tell_text(device: nvmlDevice_t, name: &str, into: *mut c_char, room: c_uint) -> nvmlReturn_t {
+    match known(device).map(|known| known[name].as_str().map(str::to_owned)) {
+        Ok(Some(text)) => {
+            let bytes = text.bytes().chain([0]).take(room as usize);
+            for (place, byte) in bytes.enumerate() {
+                // SAFETY: within the room that the caller says it has.
+                unsafe { into.add(place).write(byte.cast_signed()) };
+            }
+            SUCCESS
+        }
+        Ok(None) => NOT_SUPPORTED,
+        Err(code) => code,
+    }
+}
+
+/// Writes as many of a list as there is room for.
+fn tell_all<T>(all: &[T], count: *mut c_uint, into: *mut T, none: nvmlReturn_t) -> nvmlReturn_t
+where
+    T: Copy,
+{
+    // SAFETY: the caller's number.
+    let room = unsafe { count.read() } as usize;
+    let many = c_uint::try_from(all.len()).unwrap_or(c_uint::MAX);
+    // SAFETY: as above.
+    unsafe { count.write(many) };
+    match all {
+        [] => none,
+        _ if into.is_null() || room < all.len() => INSUFFICIENT_SIZE,
+        _ => {
+            for (place, one) in all.iter().enumerate() {
+                // SAFETY: within the room that the caller says it has.
+                unsafe { into.add(place).write(*one) };
+            }
+            SUCCESS
+        }
+    }
+}
+
+fn code(of: &Value) -> nvmlReturn_t {
+    of.as_u64().and_then(|code| nvmlReturn_t::try_from(code).ok()).unwrap_or(SUCCESS)
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn nvmlInit_v2() -> nvmlReturn_t {
+    code(&state()["init"])
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn nvmlShutdown() -> nvmlReturn_t {
+    SUCCESS
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn nvmlDeviceGetCount_v2(count: *mut c_uint) -> nvmlReturn_t {
+    let state = state();
+    let many = state["gpus"].as_array().map_or(0, Vec::len);
+    // SAFETY: the caller's number.
+    unsafe { count.write(c_uint::try_from(many).unwrap_or(0)) };
+    code(&state["init"])
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn nvmlDeviceGetHandleByIndex_v2(index: c_uint, device: *mut nvmlDevice_t) -> nvmlReturn_t {
+    // SAFETY: the caller's handle.
+    unsafe { device.write(handle(index as usize, None)) };
+    SUCCESS
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn nvmlDeviceGetIndex(device: nvmlDevice_t, index: *mut c_uint) -> nvmlReturn_t {
+    if let Err(code) = known(device) {
+        return code;
+    }
+    let index_of = c_uint::try_from((device as usize & 0xffff) - 1).unwrap_or(0);
+    // SAFETY: the caller's number.
+    unsafe { index.write(index_of) };
+    SUCCESS
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn nvmlDeviceGetUUID(device: nvmlDevice_t, into: *mut c_char, room: c_uint) -> nvmlReturn_t {
+    tell_text(device, "uuid", into, room)
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn nvmlDeviceGetName(device: nvmlDevice_t, into: *mut c_char, room: c_uint) -> nvmlReturn_t {
+    tell_text(device, "name", into, room)
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn nvmlDeviceGetUtilizationRates(device: nvmlDevice_t, into: *mut nvmlUtilization_t) -> nvmlReturn_t {
+    let known = match known(device) {
+        Ok(known) => known,
+        Err(code) => return code,
+    };
+    let part = |place: usize| known["util"][place].as_u64().and_then(|part| c_uint::try_from(part).ok());
+    let (Some(gpu), Some(memory)) = (part(0), part(1)) else { return NOT_SUPPORTED };
+    // SAFETY: the caller's struct.
+    unsafe { into.write(nvmlUtilization_t { gpu, memory }) };
+    SUCCESS
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn nvmlDeviceGetMemoryInfo_v2(device: nvmlDevice_t, into: *mut nvmlMemory_v2_t) -> nvmlReturn_t {
+    let known = match known(device) {
+        Ok(known) => known,
+        Err(code) => return code,
+    };
+    let (Some(total), Some(used)) = (known["memory"][0].as_u64(), known["memory"][1].as_u64()) else {
+        return NOT_SUPPORTED;
+    };
+    // SAFETY: the caller's struct.
+    let info = unsafe { &mut *into };
+    (info.total, info.used, info.reserved, info.free) = (total, used, 0, total.saturating_sub(used));
+    SUCCESS
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn nvmlDeviceGetPowerUsage(device: nvmlDevice_t, power: *mut c_uint) -> nvmlReturn_t {
+    tell(device, |known| &known["power"], power)
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn nvmlDeviceGetTemperature(device: nvmlDevice_t, _: c_uint, temperature: *mut c_uint) -> nvmlReturn_t {
+    tell(device, |known| &known["temperature"], temperature)
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn nvmlDeviceGetTotalEccErrors(
+    device: nvmlDevice_t,
+    error: c_uint,
+    _: c_uint,
+    count: *mut c_ulonglong,
+) -> nvmlReturn_t {
+    tell(device, |known| &known["ecc"][error as usize], count)
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn nvmlDeviceGetCurrentClocksThrottleReasons(
+    device: nvmlDevice_t,
+    reasons: *mut c_ulonglong,
+) -> nvmlReturn_t {
+    tell(device, |known| &known["reasons"], reasons)
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn nvmlDeviceGetMigMode(device: nvmlDevice_t, now: *mut c_uint, later: *mut c_uint) -> nvmlReturn_t {
+    let is_divided = match known(device) {
+        Ok(known) => c_uint::from(known["parts"].is_array()),
+        Err(code) => return code,
+    };
+    // SAFETY: the caller's numbers.
+    unsafe { (now.write(is_divided), later.write(is_divided)) };
+    SUCCESS
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn nvmlDeviceGetMaxMigDeviceCount(_: nvmlDevice_t, count: *mut c_uint) -> nvmlReturn_t {
+    // SAFETY: the caller's number.
+    unsafe { count.write(7) };
+    SUCCESS
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn nvmlDeviceGetMigDeviceHandleByIndex(
+    device: nvmlDevice_t,
+    index: c_uint,
+    part: *mut nvmlDevice_t,
+) -> nvmlReturn_t {
+    match known(device) {
+        Ok(known) if known["parts"][index as usize].is_object() => {
+            // SAFETY: the caller's handle.
+            unsafe { part.write(handle((device as usize & 0xffff) - 1, Some(index as usize))) };
+            SUCCESS
+        }
+        Ok(_) => NOT_FOUND,
+        Err(code) => code,
+    }
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn nvmlDeviceGetComputeRunningProcesses_v3(
+    device: nvmlDevice_t,
+    count: *mut c_uint,
+    into: *mut nvmlProcessInfo_t,
+) -> nvmlReturn_t {
+    let known = known(device).unwrap_or_default();
+    let all = known["processes"].as_array().cloned().unwrap_or_default();
+    let process = |one: &Value| nvmlProcessInfo_t {
+        pid: c_uint::try_from(one[0].as_u64().unwrap_or(0)).unwrap_or(0),
+        usedGpuMemory: one[1].as_u64().unwrap_or(0),
+        gpuInstanceId: c_uint::MAX,
+        computeInstanceId: c_uint::MAX,
+    };
+    tell_all(&all.iter().map(process).collect::<Vec<_>>(), count, into, SUCCESS)
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn nvmlDeviceGetProcessUtilization(
+    device: nvmlDevice_t,
+    into: *mut nvmlProcessUtilizationSample_t,
+    count: *mut c_uint,
+    _: c_ulonglong,
+) -> nvmlReturn_t {
+    let known = known(device).unwrap_or_default();
+    let all = known["samples"].as_array().cloned().unwrap_or_default();
+    let sample = |one: &Value| nvmlProcessUtilizationSample_t {
+        pid: c_uint::try_from(one[0].as_u64().unwrap_or(0)).unwrap_or(0),
+        timeStamp: one[1].as_u64().unwrap_or(0),
+        smUtil: c_uint::try_from(one[2].as_u64().unwrap_or(0)).unwrap_or(0),
+        memUtil: 0,
+        encUtil: 0,
+        decUtil: 0,
+    };
+    tell_all(&all.iter().map(sample).collect::<Vec<_>>(), count, into, NOT_FOUND)
+}

@@ -1,0 +1,229 @@
+//! The helper as it runs, on a double of NVML: eight GPUs, divided ones, one that is lost, memory errors, hostile texts, a driver that goes.
+
+use std::io::{BufRead as _, BufReader, Lines};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+
+use eirene_monitoring::{Gpu, GpuSaid};
+use serde_json::{Value, json};
+
+/// The helper, and what it answers from.
+struct Helper {
+    child: Child,
+    input: Option<ChildStdin>,
+    lines: Lines<BufReader<ChildStdout>>,
+    state: PathBuf,
+    _directory: tempfile::TempDir,
+}
+
+/// Figures of one look, by name.
+type Figures = Vec<(String, f64)>;
+
+impl Helper {
+    fn start(state: &Value, environment: &[(&str, &str)]) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("state.json");
+        let program = Path::new(env!("CARGO_BIN_EXE_eirene-gpu"));
+        let double = program.with_file_name("examples").join("libnvml_double.so");
+        assert!(double.exists(), "{} is built with the tests", double.display());
+        std::fs::write(&path, state.to_string()).unwrap();
+        let mut command = Command::new(program);
+        command.args(["--interval-s", "1", "--sysfs", "/nonexistent", "--library"]).arg(double);
+        command.env_remove("CUDA_VISIBLE_DEVICES").envs(environment.iter().copied()).env("NVML_DOUBLE", &path);
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let (input, lines) = (child.stdin.take(), BufReader::new(child.stdout.take().unwrap()).lines());
+        let mut helper = Self { child, input, lines, state: path, _directory: directory };
+        assert!(matches!(helper.next(), GpuSaid::Hello { version: 1 }));
+        helper
+    }
+
+    /// What the driver says from now on; whole, whenever it is read.
+    fn becomes(&self, state: &Value) {
+        let new = self.state.with_extension("new");
+        std::fs::write(&new, state.to_string()).unwrap();
+        std::fs::rename(new, &self.state).unwrap();
+    }
+
+    fn next(&mut self) -> GpuSaid {
+        let line = self.lines.next().expect("it goes on").unwrap();
+        GpuSaid::read(line.as_bytes()).unwrap_or_else(|error| panic!("{error}: {line}"))
+    }
+
+    fn gpus(&mut self) -> Vec<Gpu> {
+        match self.next() {
+            GpuSaid::Gpus { gpus } => gpus,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn figures(&mut self) -> Figures {
+        match self.next() {
+            GpuSaid::Samples { samples } => samples.iter().map(|one| (one.series.to_string(), one.value)).collect(),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Waits for figures that are as wanted.
+    fn until(&mut self, wanted: impl Fn(&Figures) -> bool) -> Figures {
+        for _ in 0..20 {
+            if let GpuSaid::Samples { samples } = self.next() {
+                let figures = samples.iter().map(|one| (one.series.to_string(), one.value)).collect();
+                if wanted(&figures) {
+                    return figures;
+                }
+            }
+        }
+        panic!("never as wanted");
+    }
+}
+
+impl Drop for Helper {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn gpu(number: u32) -> Value {
+    json!({
+        "uuid": format!("GPU-{number:08x}-0000"), "name": "NVIDIA H200", "util": [number * 10, 5], "memory": [150_000_000_000_u64, 1_000_000_000_u64],
+        "power": 350_500, "temperature": 40 + number, "ecc": [number, 0], "reasons": 1,
+    })
+}
+
+fn of<'a>(figures: &'a Figures, end: &str) -> Vec<(&'a str, f64)> {
+    figures.iter().filter(|(name, _)| name.ends_with(end)).map(|(name, value)| (name.as_str(), *value)).collect()
+}
+
+#[test]
+fn eight_gpus_are_told_with_all_that_the_driver_has() {
+    let mut state = json!({"gpus": (0..8).map(gpu).collect::<Vec<_>>()});
+    state["gpus"][3]["reasons"] = json!(0x20 | 1);
+    state["gpus"][5]["ecc"] = json!([12, 2]);
+    let own = std::process::id();
+    state["gpus"][0]["processes"] = json!([[own, 700], [0, 9]]);
+    state["gpus"][1]["processes"] = json!([[own, 300]]);
+    state["gpus"][1]["samples"] = json!([[own, 10, 50], [own, 11, 100], [0, 12, 100]]);
+    let mut helper = Helper::start(&state, &[]);
+    let gpus = helper.gpus();
+    assert_eq!(gpus.iter().map(|gpu| gpu.id.as_str()).collect::<Vec<_>>(), ["0", "1", "2", "3", "4", "5", "6", "7"]);
+    assert_eq!((gpus[2].uuid.as_str(), gpus[2].name.as_str()), ("GPU-00000002-0000", "NVIDIA H200"));
+    let figures = helper.figures();
+    assert_eq!(
+        of(&figures, "/5"),
+        [
+            ("gpu_util/5", 0.5),
+            ("gpu_memory_util/5", 0.05),
+            ("gpu_memory_bytes/5", 1e9),
+            ("gpu_memory_limit_bytes/5", 1.5e11),
+            ("gpu_power_watts/5", 350.5),
+            ("gpu_temperature_celsius/5", 45.0),
+            ("gpu_ecc_corrected/5", 12.0),
+            ("gpu_ecc_uncorrected/5", 2.0),
+            ("gpu_throttled/5", 0.0),
+            ("gpu_up/5", 1.0),
+        ],
+        "and no power limit: this driver has no such function"
+    );
+    assert_eq!(of(&figures, "gpu_throttled/3"), [("gpu_throttled/3", 1.0)], "too hot; 1 alone is idle");
+    let programs: Vec<_> = figures.iter().filter(|(name, _)| name.contains("_process")).collect();
+    assert_eq!(programs.len(), 2, "of others nothing is told: {programs:?}");
+    assert!(programs[0].0.starts_with(&format!("gpu_memory_process_bytes/{own}:")), "{programs:?}");
+    assert!((programs[0].1 - 1000.0).abs() < 1e-9 && (programs[1].1 - 0.75).abs() < 1e-9, "{programs:?}");
+    let later = helper.figures();
+    assert_eq!(of(&later, "gpu_up/0"), [("gpu_up/0", 1.0)], "and which GPUs there are is said once");
+}
+
+#[test]
+fn one_that_is_lost_is_told_as_lost_and_the_others_go_on() {
+    let mut state = json!({"gpus": (0..3).map(gpu).collect::<Vec<_>>()});
+    let mut helper = Helper::start(&state, &[]);
+    helper.gpus();
+    helper.figures();
+    state["gpus"][1]["lost"] = json!(true);
+    helper.becomes(&state);
+    let figures = helper.until(|figures| of(figures, "gpu_up/1") == [("gpu_up/1", 0.0)]);
+    assert_eq!(of(&figures, "/1"), [("gpu_up/1", 0.0)], "nothing else of it");
+    assert_eq!(of(&figures, "gpu_up/2"), [("gpu_up/2", 1.0)]);
+    state["gpus"][1]["lost"] = json!(false);
+    helper.becomes(&state);
+    helper.until(|figures| of(figures, "gpu_up/1") == [("gpu_up/1", 1.0)]);
+}
+
+#[test]
+fn parts_of_a_gpu_are_told_apart_and_have_no_figures_that_they_cannot_have() {
+    let mut state = json!({"gpus": [gpu(0), gpu(1)]});
+    state["gpus"][1]["parts"] = json!([
+        {"uuid": "MIG-a", "memory": [10, 1]}, {"uuid": "MIG-b", "name": "H200 MIG 1g.18gb", "memory": [10, 2]},
+    ]);
+    let mut helper = Helper::start(&state, &[]);
+    let gpus = helper.gpus();
+    let all: Vec<_> = gpus.iter().map(|gpu| (gpu.id.as_str(), gpu.uuid.as_str(), gpu.part_of.as_deref())).collect();
+    assert_eq!(
+        all,
+        [("0", "GPU-00000000-0000", None), ("1.0", "MIG-a", Some("1")), ("1.1", "MIG-b", Some("1"))],
+        "the GPU itself is not told beside its parts"
+    );
+    assert_eq!((gpus[1].name.as_str(), gpus[2].name.as_str()), ("NVIDIA H200", "H200 MIG 1g.18gb"));
+    let figures = helper.figures();
+    assert_eq!(
+        of(&figures, "/1.1"),
+        [("gpu_memory_bytes/1.1", 2.0), ("gpu_memory_limit_bytes/1.1", 10.0), ("gpu_up/1.1", 1.0)]
+    );
+    drop(helper);
+    let mut one = Helper::start(&state, &[("CUDA_VISIBLE_DEVICES", "MIG-b")]);
+    assert_eq!(one.gpus().iter().map(|gpu| gpu.id.clone()).collect::<Vec<_>>(), ["1.1"]);
+}
+
+#[test]
+fn only_the_job_s_gpus_are_told() {
+    let state = json!({"gpus": (0..4).map(gpu).collect::<Vec<_>>()});
+    for (wish, ids) in [("2,3", vec!["2", "3"]), ("GPU-00000001", vec!["1"]), ("", vec![]), ("NoDevFiles", vec![])] {
+        let mut helper = Helper::start(&state, &[("CUDA_VISIBLE_DEVICES", wish)]);
+        assert_eq!(helper.gpus().iter().map(|gpu| gpu.id.clone()).collect::<Vec<_>>(), ids, "{wish}");
+    }
+}
+
+#[test]
+fn hostile_texts_and_figures_are_no_harm() {
+    let mut state = json!({"gpus": [gpu(0), gpu(1), gpu(2)]});
+    state["gpus"][0]["name"] = json!("x".repeat(5000));
+    state["gpus"][1]["uuid"] = json!("y".repeat(5000));
+    state["gpus"][1]["util"] = json!([4_000_000_000_u32, 101]);
+    state["gpus"][2] = json!({"uuid": "GPU-bare"});
+    let mut helper = Helper::start(&state, &[]);
+    let gpus = helper.gpus();
+    assert!(gpus.iter().all(|gpu| gpu.name.len() < 200 && gpu.uuid.len() < 200), "{gpus:?}");
+    let figures = helper.figures();
+    assert_eq!(of(&figures, "/2"), [("gpu_up/2", 1.0)], "what is not supported is missing, and not 0");
+    assert!(figures.iter().all(|(_, value)| value.is_finite()));
+}
+
+#[test]
+fn a_driver_that_is_not_there_is_said_once_and_the_helper_ends_with_its_parent() {
+    let mut helper = Helper::start(&json!({"init": 9, "gpus": []}), &[]);
+    assert_eq!(helper.gpus(), []);
+    assert!(matches!(helper.next(), GpuSaid::Trouble { text } if text.contains("driver")), "what is missing is said");
+    drop(helper.input.take());
+    assert!(helper.lines.next().is_none(), "said once, and nothing after it");
+    assert!(helper.child.wait().unwrap().success());
+}
+
+#[test]
+fn a_driver_that_goes_takes_its_gpus_with_it() {
+    let mut helper = Helper::start(&json!({"gpus": [gpu(0)]}), &[]);
+    assert_eq!(helper.gpus().len(), 1);
+    helper.figures();
+    helper.becomes(&json!({"init": 9, "gpus": [gpu(0)]}));
+    loop {
+        match helper.next() {
+            GpuSaid::Samples { .. } => {}
+            GpuSaid::Gpus { gpus } => assert_eq!(gpus, []),
+            GpuSaid::Trouble { text } => {
+                assert!(text.starts_with("NVML: "), "{text}");
+                break;
+            }
+            GpuSaid::Hello { .. } => panic!("it began anew"),
+        }
+    }
+}
