@@ -208,7 +208,7 @@ async fn serve(path: &Path, digest: &str, log: &Log) -> Result<(), AnyError> {
     let questions = Questions::default();
     // Whoever cannot tell the agent has nobody left to tell.
     ends::listen(&directory.inside(), |end| drop(say(&FromHelper::Ended { end })))?;
-    samples::start(&file.sampled, &directory.inside(), log, |batch| say(&FromHelper::Samples { batch }).is_ok());
+    samples::start(&file.sampled, &directory.inside(), None, log, |batch| say(&FromHelper::Samples { batch }).is_ok());
     serve_launchers(path, &file, &environment, &directory, questions.clone())?;
     let mut orders = Orders::new(questions)?;
     let mut held = match &file.scratch {

@@ -105,7 +105,7 @@ async fn prepare(job_file: &Path, environment: &Environment, log: &Log) -> Resul
         outbox.put(batch);
         true
     };
-    samples::start(&job.sampled(&job.node, cpus), &directory.inside(), log, put);
+    samples::start(&job.sampled(&job.node, cpus), &directory.inside(), Some(steps.clone()), log, put);
     let (phase, _) = watch::channel(Phase::Starting);
     let (orders, inbox) = mpsc::channel(4);
     let (told, _) = watch::channel(false);

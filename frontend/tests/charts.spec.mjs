@@ -436,15 +436,17 @@ test("while it runs, new samples come behind those that are there, and its end i
 test("what went wrong is a mark in words", async (t) => {
   const kills = flat(0);
   kills[100] = 0.1;
+  const begun = flat(0);
+  begun[50] = 0.2;
   const up = (at) => flat(1).map((value, n) => (n >= at ? 0 : value));
   const answer = used(2, 2);
-  answer.lines.push(line("oom_kills", "memory", "c2", undefined, kills), line("gpu_up", "gpu", "c1", "0", up(200)), line("gpu_up", "gpu", "c1", "1", up(200)));
+  answer.lines.push(line("steps", "cpu", "c1", undefined, begun), line("oom_kills", "memory", "c2", undefined, kills), line("gpu_up", "gpu", "c1", "0", up(200)), line("gpu_up", "gpu", "c1", "1", up(200)));
   const server = await portal(t, () => answer);
   const { page } = await open(t, server);
   await page.locator("summary", { hasText: "What happened when" }).click();
   const items = page.locator("[data-charts-happened] li");
-  await items.nth(4).waitFor();
-  assert.deepEqual((await items.allTextContents()).map((text) => text.replace(/^.*\d\d:\d\d:\d\d /, "")), ["Asked for", "Started", "Killed, memory used up (c2)", "GPU lost (2)", "Ended"]);
+  await items.nth(5).waitFor();
+  assert.deepEqual((await items.allTextContents()).map((text) => text.replace(/^.*\d\d:\d\d:\d\d /, "")), ["Asked for", "Started", "Step begun", "Killed, memory used up (c2)", "GPU lost (2)", "Ended"]);
   assert.ok((await pixels(page, "memory", await token(page, "--bad"))) > 20, "red on the time axis");
   assert.deepEqual(await accessibility(page), []);
   await picture(page, "charts/marks");

@@ -177,6 +177,10 @@ metrics! {
     NodePressureIo "node_pressure_io_seconds" Seconds Counter Node [];
     /// Processes of the job on this node.
     Processes "processes" None Gauge Job [];
+    /// Steps of the session that have begun, and programs that were started on another of its nodes.
+    Steps "steps" None Counter Job [];
+    /// Ranks of those that run.
+    StepRanks "step_ranks" None Gauge Job [];
     /// Seconds of processor time that sampling itself has taken.
     ProbeCpu "probe_cpu_seconds" Seconds Counter Job [];
     /// Part of the time in which the GPU computed.
@@ -218,7 +222,13 @@ impl Metric {
     /// With what it is looked at.
     pub const fn group(self) -> Group {
         match self {
-            Self::Cpu | Self::PressureCpu | Self::NodePressureCpu | Self::Processes | Self::ProbeCpu => Group::Cpu,
+            Self::Cpu
+            | Self::PressureCpu
+            | Self::NodePressureCpu
+            | Self::Processes
+            | Self::Steps
+            | Self::StepRanks
+            | Self::ProbeCpu => Group::Cpu,
             Self::CpuCore | Self::NodeCpuCore => Group::Cores,
             Self::Memory
             | Self::MemoryPeak

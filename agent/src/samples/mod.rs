@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use eirene_core::{Clock as _, SystemClock};
-use eirene_monitoring::{Batch, DeviceKind, NodeName, Sample};
+use eirene_monitoring::{Batch, DeviceKind, Metric, NodeName, Sample, Series};
 use eirene_monitoring_probe::{Job, MOST_AT_ONCE, Probe, ReportSocket, Reports, Roots};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -23,6 +23,7 @@ use tokio::io::Interest;
 use tokio::net::UnixDatagram;
 
 use crate::log::Log;
+use crate::steps::Steps;
 use gpus::Gpus;
 
 pub(crate) use outbox::Outbox;
@@ -53,10 +54,11 @@ pub(crate) struct Sampled {
 }
 
 /// Samples this node until `tell`, which gets each batch, says that nobody listens any more. Programs report to a socket in `inside`, the part of
-/// the runtime directory that they see.
+/// the runtime directory that they see. Where the session's steps are started, `steps` are counted too.
 pub(crate) fn start(
     sampled: &Sampled,
     inside: &Path,
+    steps: Option<Steps>,
     log: &Log,
     tell: impl Fn(String) -> bool + Send + Sync + 'static,
 ) {
@@ -75,6 +77,7 @@ pub(crate) fn start(
         gpus: Gpus::start(&sampled.node, log),
         in_detail: sampled.nodes <= MOST_NODES_IN_DETAIL,
         reports,
+        steps,
     };
     tokio::spawn(sampler.run(Arc::new(tell)));
 }
@@ -99,6 +102,7 @@ struct Sampler {
     probe: Probe,
     gpus: Gpus,
     reports: Shared<Reports>,
+    steps: Option<Steps>,
     in_detail: bool,
 }
 
@@ -123,6 +127,11 @@ impl Sampler {
         let mut batch = self.probe.sample(now);
         batch.samples.extend(self.gpus.take());
         batch.samples.extend(self.reports.lock().take());
+        if let Some((begun, ranks)) = self.steps.as_ref().map(Steps::counts) {
+            let counted = [(Metric::Steps, begun), (Metric::StepRanks, ranks)];
+            let sample = |(metric, count)| Some(Sample { series: Series::of(metric).ok()?, value: f64::from(count) });
+            batch.samples.extend(counted.into_iter().filter_map(sample));
+        }
         if !self.in_detail {
             batch.samples.retain(|sample| !is_detail(sample));
         }
@@ -176,7 +185,7 @@ mod tests {
         let sampled = Sampled { job: 7, node: "c1".into(), nodes: 1, memory_limit: Some(1 << 30) };
         let (tell, mut told) = tokio::sync::mpsc::channel(4);
         let log = Log::new(std::io::sink());
-        start(&sampled, directory.path(), &log, move |batch| tell.try_send(batch).is_ok());
+        start(&sampled, directory.path(), None, &log, move |batch| tell.try_send(batch).is_ok());
         let program = UnixDatagram::unbound().unwrap();
         let socket = directory.path().join(REPORT_SOCKET);
         for loss in ["0.5", "0.25"] {
@@ -201,7 +210,7 @@ mod tests {
         let probe = || Probe::new(&Roots::default(), NodeName::try_from("c1").unwrap(), &job);
         let batch = |in_detail| {
             let (gpus, reports) = (Gpus::default(), Shared::default());
-            Sampler { probe: probe(), gpus, reports, in_detail }.sample(SystemClock.now())
+            Sampler { probe: probe(), gpus, reports, steps: None, in_detail }.sample(SystemClock.now())
         };
         assert!(batch(true).samples.iter().any(is_detail));
         let plain = batch(false);

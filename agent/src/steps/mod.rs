@@ -12,6 +12,7 @@ use std::io::{self, Write as _};
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -79,6 +80,7 @@ struct Inner {
     running: Mutex<Running>,
     warnings: broadcast::Sender<Signal>,
     reports: watch::Sender<Vec<StepReport>>,
+    begun: AtomicU32,
 }
 
 /// A step among those that are told of, as long as it runs.
@@ -140,6 +142,7 @@ impl Steps {
             running: Mutex::default(),
             warnings: broadcast::channel(WARNINGS).0,
             reports: watch::channel(Vec::new()).0,
+            begun: AtomicU32::new(0),
         };
         Self { inner: Arc::new(inner) }
     }
@@ -167,8 +170,15 @@ impl Steps {
         self.inner.reports.subscribe()
     }
 
+    /// How many have begun, and how many ranks those have that run.
+    pub(crate) fn counts(&self) -> (u32, u32) {
+        let ranks = self.inner.reports.borrow().iter().fold(0_u32, |sum, report| sum.saturating_add(report.ranks));
+        (self.inner.begun.load(Ordering::Relaxed), ranks)
+    }
+
     fn tell(&self, report: StepReport) -> Told {
         let number = report.number;
+        self.inner.begun.fetch_add(1, Ordering::Relaxed);
         self.inner.reports.send_modify(|reports| reports.push(report));
         Told { steps: self.clone(), number }
     }

@@ -2,7 +2,7 @@
 //
 // The element with `data-charts` says as JSON where samples come from, when it began and ended, what happened, and what there is to compare
 // with. What the server drew of the same figures gives way to the charts once they have something to show.
-import { aligned, charts, GROUPS, groupTitle, troubles } from "./charts/answer.js";
+import { aligned, charts, GROUPS, groupTitle, steps, troubles } from "./charts/answer.js";
 import { follow } from "./charts/colours.js";
 import { Feed, Trouble } from "./charts/feed.js";
 import { timeText } from "./charts/figures.js";
@@ -15,6 +15,8 @@ const EVERY_MS = 10_000;
 const SETTLE_MS = 2000;
 /** Marks that figures make. */
 const MOST_TROUBLES = 40;
+/** Steps that are marked, the last ones. */
+const MOST_STEPS = 20;
 const TABLES = "eirene-chart-tables";
 
 const root = document.querySelector("[data-charts]");
@@ -128,7 +130,7 @@ function draw() {
   const found = charts(answer, about.cpus);
   const step = answer.step_s * 1000;
   const times = Array.from({ length: answer.spans }, (_, at) => Date.parse(answer.from) + (at + 0.5) * step);
-  const all = [...marks, ...troubles(answer, MOST_TROUBLES)].sort((a, b) => a.at - b.at);
+  const all = [...marks, ...steps(answer, MOST_STEPS), ...troubles(answer, MOST_TROUBLES)].sort((a, b) => a.at - b.at);
   const kept = new Set(found.map((chart) => chart.id));
   for (const [id, panel] of panels) {
     if (kept.has(id)) continue;

@@ -6,6 +6,7 @@ use eirene_cluster_tests::demo::{Restore, exec};
 use eirene_cluster_tests::kernel::Kernel;
 use eirene_cluster_tests::portal::{NOTICE, Person, START, job_id};
 use eirene_cluster_tests::until;
+use reqwest::Method;
 use serde_json::{Value, json};
 
 /// What a cell needs to ask for steps, by the protocol itself.
@@ -157,6 +158,13 @@ for name in ["user1", "terminate"]:
     }
     let said = kernel.run("print(step(2, 'true'))").await?;
     ensure!(said.contains("'status': 0"), "the session goes on: {said}");
+    until("its chart says when steps began", NOTICE, || async {
+        let (_, chart) = ada.call(Method::GET, &format!("sessions/{id}/samples?group=cpu"), None).await?;
+        let lines = chart["lines"].as_array().cloned().unwrap_or_default();
+        let begun = lines.iter().find(|line| line["metric"] == "steps");
+        Ok(begun.and_then(|line| line["total"].as_f64()).filter(|count| *count > 0.0).map(drop))
+    })
+    .await?;
     ada.stop(&id).await?;
     nothing_is_left_of("ada").await
 }

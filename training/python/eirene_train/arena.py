@@ -34,6 +34,7 @@ from ._tensors import DTYPES
 from ._timeouts import milliseconds_of
 from ._world import world
 from .errors import InvalidArgument, MemoryShortage
+from .throughput import count_steps
 
 __all__ = ["GradArena"]
 
@@ -111,6 +112,7 @@ class GradArena:
                 )
         self._milliseconds = milliseconds_of(group, timeout)
         here = world()
+        count_steps(here.rank)
         ranks = list(range(here.size)) if group is None else dist.get_process_group_ranks(group)
         self._group = here.group(ranks, f"arena{next(_names)}:{','.join(map(str, ranks))}", self._milliseconds)
         self._size = len(ranks)

@@ -34,6 +34,7 @@ from ._memory import Pool
 from ._tensors import BYTE, DTYPES, blocks, check, contiguous, copies, flat, moved, multiplied, one, real, room, same
 from ._world import Outbox, joined, world
 from .errors import EireneError, InvalidArgument
+from .throughput import count_steps
 from .tuning import BUDGET_SECONDS
 
 __all__ = ["EireneBackend", "EireneGroup", "EireneWork", "register"]
@@ -932,6 +933,7 @@ def _world_of(rank: int, size: int, timeout: timedelta) -> _native.World:
         raise InvalidArgument(alone)
     if rank not in (-1, here.rank) or size not in (-1, here.size):
         raise InvalidArgument(f"{told}, and this process is rank {here.rank} of {here.size}; leave rank and world_size out")
+    count_steps(here.rank)
     return here
 
 

@@ -15,6 +15,7 @@ from ._tensors import DTYPES, contiguous
 from ._timeouts import milliseconds_of
 from ._world import world
 from .errors import InvalidArgument
+from .throughput import count_steps
 
 __all__ = ["comm_hook"]
 
@@ -23,7 +24,9 @@ class _Averager:
     """Averages tensors over some ranks of the world, in a lane of its own."""
 
     def __init__(self, ranks: tuple[int, ...], milliseconds: int) -> None:
-        self._group = world().group(ranks, "comm_hook:" + ",".join(map(str, ranks)), milliseconds)
+        here = world()
+        count_steps(here.rank)
+        self._group = here.group(ranks, "comm_hook:" + ",".join(map(str, ranks)), milliseconds)
         self._completer = Completer()
         self._collective = _native.collective("all_reduce")
         self._average = _native.op("avg")

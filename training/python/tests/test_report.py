@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import socket
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -73,3 +75,58 @@ def test_a_child_reports_with_a_socket_of_its_own(listener: socket.socket) -> No
         os._exit(0 if eirene_train.report(step=2) else 1)
     assert os.waitpid(child, 0)[1] == 0
     assert [json.loads(listener.recv(4096))["step"] for _ in range(2)] == [1.0, 2.0]
+
+
+class _Optimizer:
+    """Something whose identity can be looked at."""
+
+
+def test_throughput_is_of_one_optimizer_between_two_reports() -> None:
+    from eirene_train.throughput import Throughput
+
+    throughput, first, second = Throughput(), _Optimizer(), _Optimizer()
+    rates = []
+    for step in range(10):
+        rates.append(throughput.stepped(first, 100 + step / 2))
+        assert throughput.stepped(second, 100.1 + step / 2) is None, "it steps in the same loop"
+    assert [rate for rate in rates if rate is not None] == [2.0, 2.0]
+    assert throughput.stepped(first, 200) == pytest.approx(2 / 96, abs=0.01), "a slow step is told too"
+    del first
+    assert throughput.stepped(second, 300) is None, "the first is gone, and counting begins anew"
+    assert throughput.stepped(second, 302) == 0.5
+
+
+_TRAINS = """
+import sys, time, torch, eirene_train
+model = torch.nn.Linear(4, 4)
+arena = eirene_train.GradArena(model)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+end = time.monotonic() + 5
+if sys.argv[1:]:
+    eirene_train.report(steps_per_second=-1)
+while time.monotonic() < end:
+    model(torch.ones(1, 4)).sum().backward()
+    arena.reduce()
+    optimizer.step()
+    optimizer.zero_grad()
+    time.sleep(0.02)
+"""
+
+
+@pytest.mark.parametrize("own", [False, True])
+def test_training_reports_its_steps_by_itself_unless_the_program_does(listener: socket.socket, own: bool) -> None:
+    pytest.importorskip("torch")
+    done = subprocess.run([sys.executable, "-c", _TRAINS, *(["own"] if own else [])], capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    listener.setblocking(False)
+    heard = []
+    while True:
+        try:
+            heard.append(json.loads(listener.recv(4096)))
+        except BlockingIOError:
+            break
+    if own:
+        assert heard == [{"steps_per_second": -1.0}]
+    else:
+        assert heard, "two seconds of five have passed"
+        assert all(0 < report["steps_per_second"] < 50 for report in heard), heard

@@ -115,6 +115,14 @@ export function troubles(answer, most) {
   return found.map((one) => ({ at: begins + (one.at + 0.5) * answer.step_s * 1000, text: text(one), tone: one.kind === "slow" ? "wait" : "bad" }));
 }
 
+/** Spans in which steps began: at most `most`, the last ones, each `{at, text, tone}`. */
+export function steps(answer, most) {
+  const begins = Date.parse(answer.from);
+  const begun = answer.lines.find((one) => one.metric === "steps")?.values ?? [];
+  const found = begun.flatMap((value, at) => (value > 0 ? [at] : []));
+  return found.slice(-most).map((at) => ({ at: begins + (at + 0.5) * answer.step_s * 1000, text: say("mark_step"), tone: "" }));
+}
+
 /** `old` with the spans of `fresh` put behind; null where both do not have the same spans. What lies before `from` is dropped. */
 export function append(old, fresh, from) {
   const step = old.step_s * 1000;
