@@ -17,7 +17,10 @@ impl Allocation {
             Some(list) => eirene_hostlist::expand(list).ok()?,
             None => vec![here.to_owned()],
         };
-        let per_node = environment.get("SLURM_JOB_CPUS_PER_NODE").and_then(repeated).unwrap_or_default();
+        let per_node = environment
+            .get("SLURM_JOB_CPUS_PER_NODE")
+            .and_then(|text| eirene_hostlist::counts(text).ok())
+            .unwrap_or_default();
         let most = |index: usize| per_node.get(index).or(per_node.last()).copied().unwrap_or(1);
         let nodes: Vec<_> = names.into_iter().enumerate().map(|(index, name)| (name, most(index))).collect();
         let is_first = nodes.first().is_some_and(|(name, _)| name == here);
@@ -33,23 +36,6 @@ impl Allocation {
     pub(crate) fn others(&self) -> &[(String, u32)] {
         self.nodes.get(1..).unwrap_or_default()
     }
-}
-
-/// Counts by node, as SLURM writes them. `8(x2),4`: eight on the first two nodes, four on the third.
-pub(crate) fn repeated(text: &str) -> Option<Vec<u32>> {
-    let mut all = Vec::new();
-    for part in text.split(',') {
-        let (count, times) = match part.split_once("(x") {
-            Some((count, times)) => (count, times.strip_suffix(')')?.parse::<usize>().ok()?),
-            None => (part, 1),
-        };
-        let count = count.parse::<u32>().ok().filter(|count| *count > 0)?;
-        if times > eirene_hostlist::MOST_NAMES {
-            return None;
-        }
-        all.extend(std::iter::repeat_n(count, times));
-    }
-    Some(all)
 }
 
 #[cfg(test)]
@@ -70,12 +56,5 @@ mod tests {
         assert!(read("c2,c1", "4(x2)").is_none(), "the app's node is the first");
         assert!(read("c[1", "4").is_none());
         assert_eq!(Allocation::read(&environment(&[]), "c1").unwrap().names(), ["c1"]);
-    }
-
-    #[test]
-    fn counts_that_are_none_are_not_believed() {
-        for bad in ["x", "4(x", "4(xy)", "0", "4,,4", "1(x99999999999)"] {
-            assert_eq!(repeated(bad), None, "{bad}");
-        }
     }
 }

@@ -21,7 +21,6 @@ use serde::{Deserialize, Serialize};
 use tokio::io::AsyncReadExt as _;
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::allocation::repeated;
 use crate::app::RUNTIME;
 use crate::container::{GUARD, Place, Spec, in_container};
 use crate::ends::{Asked, Teller, how, now};
@@ -252,7 +251,7 @@ fn variables(step: &Step, environment: &Environment) -> Vec<(String, String)> {
 
 /// The tasks of one node in `2(x3),1`.
 fn on_node(text: &str, node: usize) -> Option<u32> {
-    repeated(text)?.get(node).copied()
+    eirene_hostlist::counts(text).ok()?.get(node).copied()
 }
 
 /// Who is waited for.

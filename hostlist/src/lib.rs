@@ -1,6 +1,7 @@
 //! SLURM's host lists: `c[1-3,07-09],x1`, also with several brackets in one name (`r[1-2]n[01-04]`).
 //!
-//! For the scheduler adapter and the training runtime alike: inside a container there is often no `scontrol` to expand one.
+//! For the scheduler adapter and the training runtime alike: inside a container there is often no `scontrol` to expand one. And what SLURM counts
+//! by node, in the order of such a list.
 
 /// What was given is no host list.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -26,6 +27,28 @@ pub fn expand(text: &str) -> Result<Vec<String>, Malformed> {
         names.extend(expand_item(item, MOST_NAMES - names.len()).ok_or(Malformed)?);
     }
     if names.iter().all(|name| is_host_name(name)) { Ok(names) } else { Err(Malformed) }
+}
+
+/// Counts by node, at most [`MOST_NAMES`]: `8(x2),4` are eight on the first two nodes and four on the third.
+///
+/// # Errors
+/// [`Malformed`] for what is no such text, also a count of nothing.
+pub fn counts(text: &str) -> Result<Vec<u32>, Malformed> {
+    let mut all = Vec::new();
+    for part in text.split(',') {
+        let (count, times) = match part.split_once("(x") {
+            Some((count, times)) => {
+                (count, times.strip_suffix(')').and_then(|times| times.parse().ok()).ok_or(Malformed)?)
+            }
+            None => (part, 1),
+        };
+        let count = count.parse().ok().filter(|count| *count > 0).ok_or(Malformed)?;
+        if times > MOST_NAMES - all.len() {
+            return Err(Malformed);
+        }
+        all.extend(std::iter::repeat_n(count, times));
+    }
+    Ok(all)
 }
 
 /// Letters, digits, `-`, `_` and `.`, beginning with a letter or digit.
@@ -112,6 +135,15 @@ mod tests {
         assert_eq!(expanded("n[098-101]"), ["n098", "n099", "n100", "n101"]);
         assert_eq!(expanded("gpu-a.example.org"), ["gpu-a.example.org"]);
         assert!(expanded("").is_empty());
+    }
+
+    #[test]
+    fn counts_are_told_node_by_node() {
+        assert_eq!(counts("8(x2),4"), Ok(vec![8, 8, 4]));
+        assert_eq!(counts("1"), Ok(vec![1]));
+        for bad in ["", "x", "4(x", "4(xy)", "0", "4,,4", "1(x99999999999)", "1(x40000),1(x40000)"] {
+            assert_eq!(counts(bad), Err(Malformed), "{bad}");
+        }
     }
 
     #[test]

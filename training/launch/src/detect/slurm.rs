@@ -69,19 +69,8 @@ fn nodes(environment: &Environment) -> Result<Vec<String>, Error> {
 fn local_size(environment: &Environment, node: Option<u32>) -> Result<Option<u32>, Error> {
     let (Some(counts), Some(node)) = (environment.get("SLURM_STEP_TASKS_PER_NODE"), node) else { return Ok(None) };
     let wrong = || malformed("SLURM_STEP_TASKS_PER_NODE", counts, "must be counts like `2(x3),1`, one for each node");
-    let mut before = 0_u32;
-    for item in counts.split(',') {
-        let (count, times) = match item.split_once("(x") {
-            Some((count, times)) => (count, times.strip_suffix(')').and_then(parse).ok_or_else(wrong)?),
-            None => (item, 1),
-        };
-        let count = parse(count).ok_or_else(wrong)?;
-        before = before.checked_add(times).ok_or_else(wrong)?;
-        if node < before {
-            return Ok(Some(count));
-        }
-    }
-    Err(wrong())
+    let all = eirene_hostlist::counts(counts).map_err(|_| wrong())?;
+    all.get(node as usize).copied().map(Some).ok_or_else(wrong)
 }
 
 /// Job and step, and what tells a requeued job's step 0 from its first life's.
