@@ -29,7 +29,7 @@ use crate::runtime_directory::RuntimeDirectory;
 use crate::samples::{self, Sampled};
 use crate::scratch::{self, Amounts, Assignment, Held, Meter, Trouble};
 use crate::srun::Srun;
-use crate::steps::{Questions, Remotes, STEPS_SOCKET, Way, Where};
+use crate::steps::{Questions, Remotes, STEPS_SOCKET, Way, Where, free_port};
 
 /// Longest file for a helper, bytes.
 const MOST_BYTES: u64 = 256 * 1024;
@@ -103,6 +103,13 @@ pub(crate) enum FromHelper {
         /// As a program has called it.
         host: String,
     },
+    /// A port of its node that is free.
+    Port {
+        /// The question's number.
+        question: u64,
+        /// None where there is none.
+        port: Option<u16>,
+    },
     /// A rank of its node has not ended well.
     Ended {
         /// Which, and how.
@@ -141,6 +148,13 @@ pub(crate) enum ToHelper {
         question: u64,
         /// What is known of the host.
         answer: Where,
+    },
+    /// Which port of this node is free?
+    Port {
+        /// The question's number.
+        question: u64,
+        /// Who is asked.
+        node: String,
     },
     /// All nodes' scratches are filled: start the container.
     Begin,
@@ -210,7 +224,7 @@ async fn serve(path: &Path, digest: &str, log: &Log) -> Result<(), AnyError> {
     ends::listen(&directory.inside(), |end| drop(say(&FromHelper::Ended { end })))?;
     samples::start(&file.sampled, &directory.inside(), None, log, |batch| say(&FromHelper::Samples { batch }).is_ok());
     serve_launchers(path, &file, &environment, &directory, questions.clone())?;
-    let mut orders = Orders::new(questions)?;
+    let mut orders = Orders::new(&file.node, questions)?;
     let mut held = match &file.scratch {
         Some(scratch) => fill(scratch, directory.path(), log, &mut orders).await?,
         None => None,
@@ -328,7 +342,11 @@ fn variables(file: &HelperFile, environment: &Environment) -> Vec<(String, Strin
     let session = file.name.split('.').next().unwrap_or_default().to_owned();
     let mut all = app::session(environment, &file.nodes, &file.node);
     // What SLURM says here is about the helper's own step.
-    all.retain(|(name, _)| name != "SLURM_JOB_NODELIST" && name != "SLURM_JOB_NUM_NODES");
+    all.retain(|(name, _)| {
+        !matches!(name.as_str(), "SLURM_JOB_NODELIST" | "SLURM_JOB_NUM_NODES" | "SLURM_JOB_CPUS_PER_NODE")
+    });
+    let processors: Vec<String> = file.nodes.iter().map(|(_, processors)| processors.to_string()).collect();
+    all.push(("SLURM_JOB_CPUS_PER_NODE".to_owned(), processors.join(",")));
     let names: Vec<&str> = file.nodes.iter().map(|(name, _)| name.as_str()).collect();
     all.push(("SLURM_JOB_NODELIST".to_owned(), names.join(",")));
     all.push(("SLURM_JOB_NUM_NODES".to_owned(), names.len().to_string()));
@@ -339,6 +357,8 @@ fn variables(file: &HelperFile, environment: &Environment) -> Vec<(String, Strin
 
 /// What comes on standard input, and signals to this process.
 struct Orders {
+    /// The node that this is.
+    node: String,
     lines: tokio::io::Lines<BufReader<tokio::net::unix::pipe::Receiver>>,
     terminate: tokio::signal::unix::Signal,
     heard: Instant,
@@ -351,13 +371,22 @@ struct Orders {
 }
 
 impl Orders {
-    fn new(questions: Questions) -> std::io::Result<Self> {
+    fn new(node: &str, questions: Questions) -> std::io::Result<Self> {
         use std::os::fd::AsFd as _;
         let input = std::io::stdin().as_fd().try_clone_to_owned()?;
         let input = tokio::net::unix::pipe::Receiver::from_owned_fd(input)?;
         let terminate = signal(SignalKind::terminate())?;
         let (lines, heard) = (BufReader::new(input).lines(), Instant::now());
-        Ok(Self { lines, terminate, heard, over: false, begun: false, succeeded: None, questions })
+        Ok(Self {
+            node: node.to_owned(),
+            lines,
+            terminate,
+            heard,
+            over: false,
+            begun: false,
+            succeeded: None,
+            questions,
+        })
     }
 
     /// Follows what comes until there is to be an end, or a beginning. Can be cancelled.
@@ -374,6 +403,10 @@ impl Orders {
                                 ranks::signal_all(directory, step, signal);
                             },
                             Ok(ToHelper::There { question, answer }) => self.questions.answer(question, answer),
+                            Ok(ToHelper::Port { question, node }) => if node == self.node {
+                                // Whoever cannot tell the agent has nobody left to tell.
+                                let _ = say(&FromHelper::Port { question, port: free_port() });
+                            },
                             Ok(ToHelper::Begin) => self.begun = true,
                             Ok(ToHelper::Empty { succeeded }) => (self.succeeded, self.over) = (Some(succeeded), true),
                             Ok(ToHelper::Beat { number, said }) => {

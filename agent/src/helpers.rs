@@ -37,6 +37,10 @@ const ORDERS: usize = 64;
 
 /// Ends of ranks that a step may be behind.
 const ENDS: usize = 1024;
+/// Answers about ports that whoever has asked may be behind.
+const PORTS: usize = 64;
+/// How long a node may take to name a free port.
+const PORT: Duration = Duration::from_secs(2);
 
 /// How a node of the session is.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -84,6 +88,8 @@ pub(crate) struct Helpers {
     ends: broadcast::Sender<(String, RankEnd)>,
     /// The last beat that each other node's helper has answered.
     beats: watch::Sender<BTreeMap<String, u64>>,
+    /// Free ports, each with the number of the question.
+    ports: broadcast::Sender<(u64, Option<u16>)>,
     over: watch::Sender<bool>,
     scratches: watch::Sender<BTreeMap<String, Filling>>,
     /// Whether containers may start, where they wait for all nodes' scratches.
@@ -104,10 +110,11 @@ impl Helpers {
         };
         let (nodes, _) = watch::channel(job.allocation.names().iter().map(node).collect());
         let (orders, ends) = (broadcast::channel(ORDERS).0, broadcast::channel(ENDS).0);
+        let ports = broadcast::channel(PORTS).0;
         let (beats, scratches) = (watch::channel(BTreeMap::new()).0, watch::channel(BTreeMap::new()).0);
         let (over, begun, succeeded) = (watch::channel(false).0, watch::channel(false).0, watch::channel(None).0);
         let (standing, samples) = (Standing::default(), Outbox::default());
-        Self { nodes, orders, ends, beats, over, scratches, begun, succeeded, standing, samples }
+        Self { nodes, orders, ends, beats, ports, over, scratches, begun, succeeded, standing, samples }
     }
 
     /// Starts a helper on every node behind the first. They live as long as the job's side does.
@@ -306,6 +313,23 @@ impl Helpers {
         }
     }
 
+    /// A port that is free on one of the other nodes now; none where it does not say.
+    pub(crate) async fn free_port(&self, node: &str) -> Option<u16> {
+        let (mut ports, question) = (self.ports.subscribe(), next_beat());
+        // A node that is not there does not answer.
+        let _ = self.orders.send(ToHelper::Port { question, node: node.to_owned() });
+        let answered = async {
+            loop {
+                match ports.recv().await {
+                    Ok((number, port)) if number == question => return port,
+                    Ok(_) | Err(broadcast::error::RecvError::Lagged(_)) => {}
+                    Err(broadcast::error::RecvError::Closed) => return None,
+                }
+            }
+        };
+        tokio::time::timeout(PORT, answered).await.ok().flatten()
+    }
+
     /// Hands a signal to the ranks of a step, on all nodes behind the first.
     pub(crate) fn signal(&self, step: u32, signal: Signal) {
         // Without other nodes nobody listens.
@@ -313,7 +337,7 @@ impl Helpers {
     }
 }
 
-/// Numbers beats, of all sessions of this process alike.
+/// Numbers beats and questions, of all sessions of this process alike.
 fn next_beat() -> u64 {
     static LAST: AtomicU64 = AtomicU64::new(0);
     LAST.fetch_add(1, Ordering::Relaxed) + 1
@@ -478,6 +502,10 @@ impl Keeper {
                         // It may have ended in between.
                         let _ = answers.send(ToHelper::There { question, answer }).await;
                     });
+                }
+                Ok(FromHelper::Port { question, port }) if proven => {
+                    // Who has asked may have gone.
+                    let _ = self.helpers.ports.send((question, port));
                 }
                 Ok(FromHelper::Ended { mut end }) if proven => {
                     end.at = clock.map_or(end.at, |clock| clock.here(end.at));

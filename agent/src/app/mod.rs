@@ -70,7 +70,11 @@ pub(crate) fn session(environment: &Environment, nodes: &[(String, u32)], here: 
         matches!(name, "USER" | "LOGNAME" | "TZ" | "SLURM_JOB_ID" | "SLURM_JOB_NODELIST" | "SLURM_JOB_NUM_NODES")
             || matches!(
                 name,
-                "SLURM_CPUS_PER_TASK" | "SLURM_CPUS_ON_NODE" | "SLURM_MEM_PER_NODE" | "SLURM_JOB_PARTITION"
+                "SLURM_CPUS_PER_TASK"
+                    | "SLURM_CPUS_ON_NODE"
+                    | "SLURM_JOB_CPUS_PER_NODE"
+                    | "SLURM_MEM_PER_NODE"
+                    | "SLURM_JOB_PARTITION"
             )
             || name.ends_with("_VISIBLE_DEVICES")
     });

@@ -38,7 +38,7 @@ pub(crate) use socket::{Asker, listen};
 
 use account::Account;
 pub(crate) use plan::Refusal;
-use plan::{Plan, plan};
+use plan::{Plan, plan, wanted};
 
 /// Name of the socket in the runtime directory.
 pub(crate) const STEPS_SOCKET: &str = "steps.sock";
@@ -245,12 +245,17 @@ impl Steps {
 
     async fn step(&self, asker: &mut Asker, request: StepRequest, standard: Descriptors) -> Result<Answer, Refusal> {
         let turn = self.turn(format!("`{}`", shown(&request.program)))?;
-        let nodes = self.nodes(asker, |name| request.wants(name)).await?;
-        let Plan { options, text, ranks, threads, nodes: used } =
-            plan(&request, &self.inner.allocation, &nodes, self.ways().await)?;
+        let wanted = wanted(&request, &self.inner.allocation)?;
+        let nodes = self.nodes(asker, |name| wanted.has(name)).await?;
+        let Plan { options, text, ranks, threads, nodes: used } = plan(&request, wanted, &nodes, self.ways().await)?;
         let _ = asker.say(&Answer::Starting { text }).await;
         let command = shown(&request.program);
         let _told = self.tell(StepReport { number: turn.number, command, ranks, nodes: used.clone() });
+        let port = match used.first() {
+            // Torch's own way to meet is a port of rank 0's node.
+            Some(first) if !self.is_here(first) => self.inner.helpers.free_port(first).await,
+            _ => free_port(),
+        };
         let step = Step {
             number: turn.number,
             directories: directories(&nodes),
@@ -259,9 +264,14 @@ impl Steps {
             program: request.program,
             output: request.output,
             together: ranks > 1,
-            master: used.into_iter().next().zip(free_port()),
+            master: used.into_iter().next().zip(port),
         };
         self.carry_out(asker, &step, &options, standard).await
+    }
+
+    /// Whether this is the agent's own node.
+    fn is_here(&self, node: &str) -> bool {
+        self.inner.allocation.nodes.first().is_some_and(|(first, _)| first == node)
     }
 
     /// Whether ranks get a number of threads of their own: not where the asker has chosen one.
@@ -468,7 +478,7 @@ fn directories(nodes: &Nodes) -> std::collections::BTreeMap<String, PathBuf> {
 }
 
 /// A port that is free here now, for programs that meet in torch's own way; nothing of ours listens on it.
-fn free_port() -> Option<u16> {
+pub(crate) fn free_port() -> Option<u16> {
     let listener = std::net::TcpListener::bind((std::net::Ipv4Addr::UNSPECIFIED, 0)).ok()?;
     Some(listener.local_addr().ok()?.port())
 }

@@ -33,15 +33,41 @@ struct Way {
     why: String,
 }
 
-/// Plans a step on the nodes of an allocation. `ways` are what this SLURM offers.
-pub(super) fn plan(request: &StepRequest, job: &Allocation, nodes: &Nodes, ways: &[String]) -> Result<Plan, Refusal> {
-    let used = chosen(request, job, nodes)?;
-    let (ranks, per_node) = ranks(request, &used)?;
-    let way = way(request.mpi.as_ref(), ways);
-    let count = used.len();
+/// What a request comes to on an allocation, whatever its nodes are doing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Wanted {
+    /// Nodes that get ranks, in the allocation's order, each with its processors.
+    nodes: Vec<(String, u32)>,
+    ranks: u32,
+    per_node: Option<u32>,
+}
+
+impl Wanted {
+    /// Whether this node gets ranks.
+    pub(super) fn has(&self, name: &str) -> bool {
+        self.nodes.iter().any(|(node, _)| node == name)
+    }
+}
+
+/// What a request comes to.
+pub(super) fn wanted(request: &StepRequest, job: &Allocation) -> Result<Wanted, Refusal> {
+    let mut nodes = chosen(request, job)?;
+    let (ranks, per_node) = ranks(request, nodes.len())?;
     // Where the last nodes would get no rank they are not asked for.
-    let needed = per_node.map_or(count, |per_node| count.min(ranks.div_ceil(per_node) as usize));
-    let used = &used[..needed];
+    nodes.truncate(ranks.div_ceil(per_node.unwrap_or(1)) as usize);
+    let wanted = Wanted { nodes, ranks, per_node };
+    if !request.oversubscribe {
+        fits(&wanted)?;
+    }
+    Ok(wanted)
+}
+
+/// Plans a step on the nodes of an allocation. `ways` are what this SLURM offers.
+pub(super) fn plan(request: &StepRequest, wanted: Wanted, nodes: &Nodes, ways: &[String]) -> Result<Plan, Refusal> {
+    let Wanted { nodes: used, ranks, per_node } = wanted;
+    ready(&used, nodes)?;
+    let way = way(request.mpi.as_ref(), ways);
+    let needed = used.len();
     let names: Vec<String> = used.iter().map(|(name, _)| name.clone()).collect();
     let least = used.iter().map(|(_, processors)| *processors).min().unwrap_or(1);
     let most_on_one = per_node.unwrap_or_else(|| ranks.div_ceil(needed as u32)).max(1);
@@ -68,7 +94,7 @@ pub(super) fn plan(request: &StepRequest, job: &Allocation, nodes: &Nodes, ways:
 }
 
 /// The nodes a request means, in the allocation's order, each with its processors.
-fn chosen(request: &StepRequest, job: &Allocation, nodes: &Nodes) -> Result<Vec<(String, u32)>, Refusal> {
+fn chosen(request: &StepRequest, job: &Allocation) -> Result<Vec<(String, u32)>, Refusal> {
     let all: BTreeMap<&str, u32> = job.nodes.iter().map(|(name, processors)| (name.as_str(), *processors)).collect();
     let own = || job.names().join(", ");
     if let Some(strange) = request.nodes.iter().chain(&request.exclude).find(|name| !all.contains_key(name.as_str())) {
@@ -79,7 +105,12 @@ fn chosen(request: &StepRequest, job: &Allocation, nodes: &Nodes) -> Result<Vec<
     if used.is_empty() {
         return Err(Refusal("no_nodes", format!("no node is left: this session has {}", own())));
     }
-    for (name, _) in &used {
+    Ok(used)
+}
+
+/// Whether ranks can be started on these nodes now.
+fn ready(used: &[(String, u32)], nodes: &Nodes) -> Result<(), Refusal> {
+    for (name, _) in used {
         let text = match nodes.get(name).map(|node| &node.state) {
             Some(NodeState::Ready) => continue,
             Some(NodeState::Lost(why)) => {
@@ -89,12 +120,12 @@ fn chosen(request: &StepRequest, job: &Allocation, nodes: &Nodes) -> Result<Vec<
         };
         return Err(Refusal("node_not_ready", text));
     }
-    Ok(used)
+    Ok(())
 }
 
 /// How many ranks, and how many on a node if that was said.
-fn ranks(request: &StepRequest, used: &[(String, u32)]) -> Result<(u32, Option<u32>), Refusal> {
-    let count = u32::try_from(used.len()).unwrap_or(u32::MAX);
+fn ranks(request: &StepRequest, nodes: usize) -> Result<(u32, Option<u32>), Refusal> {
+    let count = u32::try_from(nodes).unwrap_or(u32::MAX);
     let (ranks, per_node) = match (request.ranks, request.ranks_per_node) {
         (Some(ranks), per_node) => (ranks, per_node),
         (None, Some(per_node)) => (per_node.saturating_mul(count), Some(per_node)),
@@ -105,20 +136,39 @@ fn ranks(request: &StepRequest, used: &[(String, u32)]) -> Result<(u32, Option<u
     if ranks == 0 || per_node == Some(0) {
         return Err(Refusal("no_ranks", "there must be one rank at least".to_owned()));
     }
-    let room: u32 = used.iter().map(|(_, processors)| *processors).sum();
-    let on = if count == 1 { used[0].0.clone() } else { format!("{count} nodes") };
-    if per_node.is_some_and(|per_node| per_node.saturating_mul(count) < ranks) {
-        let text = format!("{ranks} ranks do not fit {} a node on {on}", per_node.unwrap_or_default());
-        return Err(Refusal("too_many_ranks", text));
+    if let Some(per_node) = per_node.filter(|per_node| per_node.saturating_mul(count) < ranks) {
+        let on = counted(count, "node", "nodes");
+        return Err(Refusal("too_many_ranks", format!("{ranks} ranks do not fit {per_node} a node on {on}")));
     }
-    if ranks > room && !request.oversubscribe {
+    Ok((ranks, per_node))
+}
+
+/// Whether each rank gets a processor.
+fn fits(wanted: &Wanted) -> Result<(), Refusal> {
+    let cure = "share processors with `--oversubscribe`, or start a larger session";
+    let Wanted { nodes, ranks, per_node } = wanted;
+    let room: u32 = nodes.iter().map(|(_, processors)| *processors).sum();
+    if *ranks > room {
+        let on = if let [(only, _)] = &nodes[..] { only.clone() } else { format!("{} nodes", nodes.len()) };
         let text = format!(
-            "{ranks} ranks are more than the {room} processors this session has on {on}: ask for {room} at most, \
-             share processors with `--oversubscribe`, or start a larger session"
+            "{ranks} ranks are more than the {room} processors this session has on {on}: ask for {room} at most, {cure}"
         );
         return Err(Refusal("too_many_ranks", text));
     }
-    Ok((ranks, per_node))
+    let Some(per_node) = per_node else { return Ok(()) };
+    let mut left = *ranks;
+    for (name, processors) in nodes {
+        let here = left.min(*per_node);
+        if here > *processors {
+            let here = counted(here, "rank is", "ranks are");
+            let text = format!(
+                "{here} more than the {processors} processors this session has on {name}: ask for fewer a node, {cure}"
+            );
+            return Err(Refusal("too_many_ranks", text));
+        }
+        left -= here;
+    }
+    Ok(())
 }
 
 /// PMIx or PMI 2, whichever the image's MPI speaks and this SLURM has; the runtime's own way is always there.
@@ -132,10 +182,8 @@ fn way(mpi: Option<&ImageMpi>, ways: &[String]) -> Way {
         Some(mpi) if mpi.pmix && has("pmix") => by("pmix", format!("by PMIx, for the image's {}", mpi.name)),
         Some(mpi) if has("pmi2") && !mpi.pmix => by("pmi2", format!("by PMI 2, for the image's {}", mpi.name)),
         Some(mpi) if mpi.pmix => by("none", format!("this SLURM has no PMIx for the image's {}, {own}", mpi.name)),
-        Some(mpi) if has("pmix") => {
-            by("pmix", format!("by PMIx: this SLURM has no PMI 2 for the image's {}", mpi.name))
-        }
-        Some(mpi) => by("none", format!("this SLURM has no PMI for the image's {}, {own}", mpi.name)),
+        // PMIx would do no good: this MPI cannot talk to it.
+        Some(mpi) => by("none", format!("this SLURM has no PMI 2 for the image's {}, {own}", mpi.name)),
     }
 }
 
@@ -160,7 +208,11 @@ mod tests {
     fn asked(change: impl FnOnce(&mut StepRequest)) -> Result<Plan, Refusal> {
         let mut request = StepRequest { ranks: Some(8), ..StepRequest::default() };
         change(&mut request);
-        plan(&request, &job(), &ready(), &["none".into(), "pmi2".into(), "pmix".into()])
+        planned(&request, &ready(), &["none".into(), "pmi2".into(), "pmix".into()])
+    }
+
+    fn planned(request: &StepRequest, nodes: &Nodes, ways: &[String]) -> Result<Plan, Refusal> {
+        plan(request, wanted(request, &job())?, nodes, ways)
     }
 
     fn refused(change: impl FnOnce(&mut StepRequest)) -> (&'static str, String) {
@@ -186,10 +238,8 @@ mod tests {
         assert_eq!((by_node.ranks, by_node.threads), (6, 1));
         let first = asked(|request| (request.ranks, request.ranks_per_node) = (Some(2), Some(4))).unwrap();
         assert_eq!(first.nodes, ["c1"], "one node is enough");
-        assert_eq!(
-            asked(|request| request.ranks = Some(1)).unwrap().text.split(',').next(),
-            Some("1 rank on 2 nodes (c1")
-        );
+        let one = asked(|request| request.ranks = Some(1)).unwrap();
+        assert_eq!((&one.nodes[..], one.text.split(',').next()), (&["c1".to_owned()][..], Some("1 rank on c1")));
     }
 
     #[test]
@@ -203,7 +253,8 @@ mod tests {
         let (open, mpich) = (mpi("Open MPI 5.0.7", true), mpi("MPICH 4.2", false));
         assert_eq!(options(Some(&open), all).0, "pmix");
         assert_eq!(options(Some(&mpich), all).0, "pmi2");
-        assert_eq!(options(Some(&mpich), &["pmix"]).0, "pmix");
+        assert_eq!(options(Some(&mpich), &["pmix"]).0, "none", "it does not speak that");
+        assert!(options(Some(&mpich), &["pmix"]).1.contains("this SLURM has no PMI 2 for the image's MPICH 4.2"));
         assert_eq!(options(Some(&open), &["none", "pmi2"]).0, "none");
         assert!(options(Some(&open), &["none"]).1.contains("this SLURM has no PMIx for the image's Open MPI 5.0.7"));
         assert_eq!(options(None, all).0, "none");
@@ -226,6 +277,16 @@ mod tests {
         assert_eq!(refused(|request| request.exclude = vec!["c1".into(), "c2".into()]).0, "no_nodes");
         let one = refused(|request| (request.nodes, request.ranks) = (vec!["c2".into()], Some(5)));
         assert!(one.1.contains("4 processors this session has on c2"), "{}", one.1);
+        // Only nodes that get ranks have room for them.
+        let crowded = refused(|request| request.ranks_per_node = Some(8));
+        assert!(
+            crowded.1.starts_with("8 ranks are more than the 4 processors this session has on c1"),
+            "{}",
+            crowded.1
+        );
+        let uneven = refused(|request| (request.ranks, request.ranks_per_node) = (Some(6), Some(5)));
+        assert!(uneven.1.starts_with("5 ranks are more than the 4 processors this session has on c1"), "{}", uneven.1);
+        assert!(asked(|request| (request.ranks_per_node, request.oversubscribe) = (Some(8), true)).is_ok());
     }
 
     #[test]
@@ -233,10 +294,12 @@ mod tests {
         let mut nodes = ready();
         nodes.get_mut("c2").unwrap().state = NodeState::Lost("its helper has ended".into());
         let request = StepRequest { ranks: Some(2), ..StepRequest::default() };
-        let Refusal(code, text) = plan(&request, &job(), &nodes, &[]).unwrap_err();
+        let Refusal(code, text) = planned(&request, &nodes, &[]).unwrap_err();
         assert_eq!(code, "node_not_ready");
         assert!(text.contains("c2") && text.contains("--exclude c2"), "{text}");
         let without = StepRequest { exclude: vec!["c2".into()], ..request };
-        assert_eq!(plan(&without, &job(), &nodes, &[]).unwrap().nodes, ["c1"]);
+        assert_eq!(planned(&without, &nodes, &[]).unwrap().nodes, ["c1"]);
+        let one = StepRequest { ranks: Some(1), ..StepRequest::default() };
+        assert_eq!(planned(&one, &nodes, &[]).unwrap().nodes, ["c1"], "the other one is not needed");
     }
 }
