@@ -37,13 +37,17 @@ pub(crate) fn content(run: &RunProgram, environment: &Environment, job: &Job) ->
     let home = environment.get("HOME").unwrap_or("/");
     let file = absolute(&run.file, home);
     look(run, &file, home)?;
-    let own = vec![
+    let mut own = vec![
         ("EIRENE_RUN", job.file.session.to_string()),
         // Kernels' sockets.
         ("JUPYTER_RUNTIME_DIR", format!("{RUNTIME}/jupyter")),
         // What is printed is read while the program runs.
         ("PYTHONUNBUFFERED", "1".to_owned()),
     ];
+    if !run.preflight {
+        // Not by an option: a notebook's cells and a program's own calls start ranks too.
+        own.push(("EIRENE_TRAIN_PREFLIGHT", "off".to_owned()));
+    }
     Ok(Content {
         command: command(run, &file, job),
         environment: app::environment(own, environment, job),
@@ -88,9 +92,6 @@ fn command(run: &RunProgram, file: &Path, job: &Job) -> Vec<String> {
         (_, Some(ranks)) => {
             // Ranks that are told to end may write a checkpoint first.
             say(&["eirene-train", "run", "-n", &ranks.to_string(), "--grace", GRACE_S]);
-            if !run.preflight {
-                say(&["--no-preflight"]);
-            }
             say(&[&text]);
         }
         (FileKind::Python, None) => say(&["python3", &text]),
@@ -137,8 +138,12 @@ mod tests {
         let mut many = wanted("a/train.py", Some(8));
         (many.preflight, many.arguments) = (false, vec!["--epochs".into(), "3".into()]);
         let script = format!("{home}/a/train.py");
-        let words = ["eirene-train", "run", "-n", "8", "--grace", "20", "--no-preflight", &script, "--epochs", "3"];
-        assert_eq!(content(&many).command, words);
+        let words = ["eirene-train", "run", "-n", "8", "--grace", "20", &script, "--epochs", "3"];
+        let many = content(&many);
+        assert_eq!(many.command, words);
+        // A notebook's cells start ranks themselves, so what is wanted of nodes is theirs to know too.
+        let untried = ("EIRENE_TRAIN_PREFLIGHT".to_owned(), "off".to_owned());
+        assert!(many.environment.contains(&untried) && !one.environment.contains(&untried));
         assert_eq!(content(&wanted("a/tool", None)).command, [format!("{home}/a/tool")]);
         assert_eq!(content(&wanted("/opt/images/own", None)).command, ["/opt/images/own"]);
         let notebook = content(&wanted("a/train.ipynb", None)).command;

@@ -74,9 +74,9 @@ pub(crate) struct Run {
     /// In a session: allow more ranks than processors
     #[arg(long, conflicts_with = "here")]
     oversubscribe: bool,
-    /// In a session: what is done before ranks start on several nodes
-    #[arg(long, value_name = "HOW", default_value = "once", conflicts_with_all = ["here", "no_preflight"])]
-    preflight: How,
+    /// In a session: what is done before ranks start on several nodes; `once`, unless EIRENE_TRAIN_PREFLIGHT says otherwise
+    #[arg(long, value_name = "HOW", conflicts_with_all = ["here", "no_preflight"])]
+    preflight: Option<How>,
     /// In a session: start the ranks without trying nodes and links first
     #[arg(long)]
     no_preflight: bool,
@@ -104,8 +104,14 @@ enum Bind {
 pub(crate) fn run(arguments: Run, context: &Context) -> Result<Ending, crate::error::Error> {
     let color = io::stdout().is_terminal() && wants_color(&context.environment);
     let socket = context.environment.get(variables::STEPS).filter(|_| !arguments.here).map(PathBuf::from);
-    let (mut exclude, oversubscribe) = (arguments.exclude.clone(), arguments.oversubscribe);
-    let how = (!arguments.no_preflight).then_some(arguments.preflight);
+    let (exclude, oversubscribe) = (arguments.exclude.clone(), arguments.oversubscribe);
+    // Other hosts may have files that this one does not; a session's nodes see the same.
+    if (socket.is_some() || (arguments.nodes.is_none() && arguments.hostfile.is_none()))
+        && let Some(script) = arguments.program.first().filter(|program| is_script(program))
+    {
+        look_for(Path::new(script))?;
+    }
+    let how = arguments.preflight(&context.environment)?;
     let options = Options { color, ..arguments.options(context)? };
     let (stdout, stderr) = (Box::new(io::stdout()), Box::new(io::stderr()));
     let Some(socket) = socket else {
@@ -114,14 +120,13 @@ pub(crate) fn run(arguments: Run, context: &Context) -> Result<Ending, crate::er
         }
         return Ok(eirene_train_launch::run(&options, stdout, stderr)?);
     };
-    let mpi = image_mpi(context)?;
+    let mut session = SessionOptions { mpi: image_mpi(context)?, exclude, oversubscribe };
     if let Some(how) = how {
-        exclude = match preflight::before(&options, &exclude, how, &socket, context)? {
+        session.exclude = match preflight::before(&options, &session, how, &socket, context)? {
             Gate::Open(exclude) => exclude,
             Gate::Shut(ending) => return Ok(ending),
         };
     }
-    let session = SessionOptions { mpi, exclude, oversubscribe };
     let outcome = eirene_train_launch::in_session(&options, &socket, session, stdout, stderr);
     preflight::after(&socket, &outcome);
     Ok(outcome?)
@@ -179,6 +184,25 @@ pub(crate) fn wants_color(environment: &Environment) -> bool {
 }
 
 impl Run {
+    /// What is to be done before ranks start on several nodes of a session, if anything.
+    ///
+    /// # Errors
+    /// [`Error::Usage`] where the environment asks for what there is not.
+    fn preflight(&self, environment: &Environment) -> Result<Option<How>, Error> {
+        if self.no_preflight {
+            return Ok(None);
+        }
+        match (self.preflight, environment.get(variables::PREFLIGHT)) {
+            (Some(how), _) => Ok(Some(how)),
+            (None, None) => Ok(Some(How::Once)),
+            (None, Some("off")) => Ok(None),
+            (None, Some(text)) => How::from_str(text, false).map(Some).map_err(|_| {
+                let name = variables::PREFLIGHT;
+                Error::Usage(format!("{name} is `{text}`; it may be `once`, `always`, `exclude` or `off`"))
+            }),
+        }
+    }
+
     /// As options, without colours.
     ///
     /// # Errors
@@ -228,9 +252,34 @@ fn resolve(words: Vec<OsString>, python: &OsStr) -> Result<Vec<OsString>, Error>
     if first.as_encoded_bytes().starts_with(b"-") && !is_module {
         return Err(Error::Usage(format!("there is no option `{}`; see `eirene-train run --help`", first.display())));
     }
-    let is_script = Path::new(first).extension().is_some_and(|extension| extension == "py");
+    let is_script = is_script(first);
     let interpreter = (is_module || is_script).then(|| python.to_owned());
     Ok(interpreter.into_iter().chain(words).collect())
+}
+
+/// Whether it is for Python by its name.
+fn is_script(program: &OsStr) -> bool {
+    Path::new(program).extension().is_some_and(|extension| extension == "py")
+}
+
+/// Whether the script is there, where ranks begin in this directory or one like it: said once and at once, instead of by Python and every rank.
+///
+/// # Errors
+/// [`Error::Usage`] where it is not, or is no file.
+fn look_for(script: &Path) -> Result<(), Error> {
+    let shown = script.display();
+    match std::fs::metadata(script) {
+        Ok(found) if found.is_file() => Ok(()),
+        Ok(_) => Err(Error::Usage(format!("`{shown}` is no file"))),
+        Err(why) if why.kind() == io::ErrorKind::NotFound => {
+            let here =
+                std::env::current_dir().map_or_else(|_| "this directory".to_owned(), |here| here.display().to_string());
+            let place = if script.is_absolute() { String::new() } else { format!(" in {here}") };
+            Err(Error::Usage(format!("there is no script `{shown}`{place}")))
+        }
+        // Whatever else there is to say of it Python says better.
+        Err(_) => Ok(()),
+    }
 }
 
 fn variable(text: &OsStr, environment: &Environment) -> Result<(OsString, OsString), Error> {
@@ -266,11 +315,30 @@ mod tests {
     }
 
     fn options_with(variable: (&str, &str), line: &str) -> Result<Options, String> {
-        let words = std::iter::once("eirene-train run").chain(line.split(' ')).map(OsString::from);
         let environment = Environment::new([variable], "here", 1000);
         let context = Context { python: "/py".into(), environment, ..Context::of_this_program() };
+        parse(line)?.options(&context).map_err(|error| error.to_string())
+    }
+
+    fn parse(line: &str) -> Result<Run, String> {
+        let words = std::iter::once("eirene-train run").chain(line.split(' ')).map(OsString::from);
         let parsed = <Only as clap::Parser>::try_parse_from(words).map_err(|error| error.to_string())?;
-        parsed.run.options(&context).map_err(|error| error.to_string())
+        Ok(parsed.run)
+    }
+
+    #[test]
+    fn what_is_done_before_ranks_start_is_said_here_or_by_a_variable() {
+        let wanted = |line: &str, value: &str| {
+            let environment = Environment::new([(variables::PREFLIGHT, value)], "here", 1000);
+            parse(line).unwrap().preflight(&environment).map_err(|error| error.to_string())
+        };
+        assert_eq!(wanted("-n 2 x", ""), Ok(Some(How::Once)));
+        assert_eq!(wanted("-n 2 x", "off"), Ok(None));
+        assert_eq!(wanted("-n 2 x", "exclude"), Ok(Some(How::Exclude)));
+        assert_eq!(wanted("-n 2 --preflight always x", "off"), Ok(Some(How::Always)));
+        assert_eq!(wanted("-n 2 --no-preflight x", "always"), Ok(None));
+        let refused = "EIRENE_TRAIN_PREFLIGHT is `maybe`; it may be `once`, `always`, `exclude` or `off`";
+        assert_eq!(wanted("-n 2 x", "maybe"), Err(refused.to_owned()));
     }
 
     #[test]

@@ -52,5 +52,7 @@ pub const INTERFACE: &str = "EIRENE_TRAIN_INTERFACE";
 pub const LAB: &str = "EIRENE_TRAIN_LAB";
 /// The step's number, where a session's agent has started the ranks. The Python package reads it.
 pub const STEP: &str = "EIRENE_TRAIN_STEP";
+/// What is done before ranks start on several nodes of a session, where the command line does not say: `once`, `always`, `exclude` or `off`.
+pub const PREFLIGHT: &str = "EIRENE_TRAIN_PREFLIGHT";
 /// The socket at which a session's agent takes requests for ranks on the session's nodes; set in the session's container.
 pub const STEPS: &str = "EIRENE_TRAIN_STEPS";

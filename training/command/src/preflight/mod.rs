@@ -140,15 +140,15 @@ pub(crate) fn rank(context: &Context) -> io::Result<u8> {
 /// [`Error::Sick`]; as [`eirene_train_launch::in_session`].
 pub(crate) fn before(
     options: &Options,
-    exclude: &[String],
+    session: &SessionOptions,
     how: How,
     socket: &Path,
     context: &Context,
 ) -> Result<Gate, Error> {
-    let mut exclude = exclude.to_vec();
+    let mut exclude = session.exclude.clone();
     let memory = Memory::beside(socket);
     for _ in 0..TRIES {
-        let nodes = session_nodes(options, &exclude)?;
+        let nodes = session_nodes(options, &exclude, session.oversubscribe)?;
         if nodes.len() < 2 {
             break;
         }

@@ -398,6 +398,11 @@ fn mistakes_on_the_command_line_have_their_own_code() {
     assert!(
         usage(&["--hostfile", "/not/there", "true"]).starts_with("eirene-train: cannot read host file `/not/there`")
     );
+    assert_eq!(usage(&["-n", "2", "/not/there.py"]), "eirene-train: there is no script `/not/there.py`\n");
+    assert!(usage(&["-n", "2", "not-there.py"]).starts_with("eirene-train: there is no script `not-there.py` in /"));
+    let file = tempfile::Builder::new().suffix(".py").tempdir().unwrap();
+    let path = file.path().to_str().unwrap();
+    assert_eq!(usage(&["-n", "2", path]), format!("eirene-train: `{path}` is no file\n"));
     let file = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(file.path(), "c1 slots=2\nc2 slots=x\n").unwrap();
     let path = file.path().to_str().unwrap();

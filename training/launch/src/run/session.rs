@@ -75,19 +75,40 @@ pub fn in_session(
 ///
 /// # Errors
 /// [`Error::Usage`] for what is no list of nodes, and what is wrong with a host file.
-pub fn session_nodes(options: &Options, exclude: &[String]) -> Result<Vec<String>, Error> {
+pub fn session_nodes(options: &Options, exclude: &[String], oversubscribe: bool) -> Result<Vec<String>, Error> {
     let all = options.launcher.get("SLURM_JOB_NODELIST").and_then(|list| eirene_hostlist::expand(list).ok());
     let (all, named) = (all.unwrap_or_default(), named(&options.hosts)?);
     if named.iter().chain(exclude).any(|node| !all.contains(node)) {
         return Ok(Vec::new());
     }
-    let mut nodes: Vec<String> =
-        all.into_iter().filter(|node| (named.is_empty() || named.contains(node)) && !exclude.contains(node)).collect();
-    if let Some(ranks) = options.ranks {
-        let each = options.ranks_per_node.unwrap_or(1).max(1);
-        nodes.truncate(usize::try_from(ranks.div_ceil(each)).unwrap_or(usize::MAX));
+    let counts = options.launcher.get("SLURM_JOB_CPUS_PER_NODE").and_then(|text| eirene_hostlist::counts(text).ok());
+    // Where SLURM does not say, there is room for all.
+    let processors = |index: usize| {
+        counts.as_ref().map_or(u32::MAX, |counts| counts.get(index).or(counts.last()).copied().unwrap_or(u32::MAX))
+    };
+    let wanted = |node: &String| (named.is_empty() || named.contains(node)) && !exclude.contains(node);
+    let mut nodes: Vec<(String, u32)> = all
+        .into_iter()
+        .enumerate()
+        .filter(|(_, node)| wanted(node))
+        .map(|(index, node)| (node, processors(index)))
+        .collect();
+    let each = options.ranks_per_node.unwrap_or(1);
+    let ranks = match options.ranks {
+        Some(ranks) => ranks,
+        None => options.ranks_per_node.unwrap_or(0).saturating_mul(u32::try_from(nodes.len()).unwrap_or(u32::MAX)),
+    };
+    if ranks == 0 || each == 0 {
+        return Ok(Vec::new());
     }
-    Ok(nodes)
+    nodes.truncate(usize::try_from(ranks.div_ceil(each)).unwrap_or(usize::MAX));
+    let room = nodes.iter().fold(0_u32, |sum, (_, processors)| {
+        sum.saturating_add(options.ranks_per_node.map_or(*processors, |each| each.min(*processors)))
+    });
+    if room < ranks && !oversubscribe {
+        return Ok(Vec::new());
+    }
+    Ok(nodes.into_iter().map(|(node, _)| node).collect())
 }
 
 /// The nodes that hosts are in a session; none are all.
@@ -428,22 +449,34 @@ mod tests {
 
     #[test]
     fn the_nodes_of_a_run_are_those_that_get_ranks() {
-        let launcher = Environment::new([("SLURM_JOB_NODELIST", "c[1-4]")], "here", 1000);
+        let launcher = [("SLURM_JOB_NODELIST", "c[1-4]"), ("SLURM_JOB_CPUS_PER_NODE", "4(x3),2")];
+        let launcher = Environment::new(launcher, "here", 1000);
         let options = Options::new(vec!["train".into()], Vec::new(), launcher);
         let nodes = |options: &Options, exclude: &[&str]| {
             let exclude: Vec<String> = exclude.iter().map(|name| (*name).to_owned()).collect();
-            session_nodes(options, &exclude).unwrap().join(",")
+            session_nodes(options, &exclude, false).unwrap().join(",")
         };
         let ranks = |ranks, ranks_per_node| Options { ranks: Some(ranks), ranks_per_node, ..options.clone() };
         assert_eq!(nodes(&ranks(8, None), &[]), "c1,c2,c3,c4");
         assert_eq!(nodes(&ranks(8, None), &["c2"]), "c1,c3,c4");
         assert_eq!(nodes(&ranks(1, None), &[]), "c1");
         assert_eq!(nodes(&ranks(3, Some(2)), &[]), "c1,c2");
-        let two = Options { hosts: Hosts::List("c4,c3".into()), ..options.clone() };
+        let two = Options { hosts: Hosts::List("c4,c3".into()), ..ranks(6, None) };
         assert_eq!(nodes(&two, &[]), "c3,c4");
+        // So are ranks that have no room, or no number.
+        assert_eq!(nodes(&Options { ranks: Some(7), ..two.clone() }, &[]), "");
+        assert_eq!(session_nodes(&Options { ranks: Some(7), ..two.clone() }, &[], true).unwrap(), ["c3", "c4"]);
+        for (count, each) in [(15, None), (8, Some(8)), (0, None), (4, Some(0)), (16, Some(4))] {
+            assert_eq!(nodes(&ranks(count, each), &[]), "", "{count} {each:?}");
+        }
+        assert_eq!(nodes(&ranks(12, Some(4)), &[]), "c1,c2,c3");
+        assert_eq!(nodes(&options, &[]), "");
         // What is no node of the session is the agent's to refuse.
         assert_eq!(nodes(&two, &["d1"]), "");
-        assert_eq!(nodes(&Options { hosts: Hosts::List("c1,d1".into()), ..options.clone() }, &[]), "");
-        assert_eq!(nodes(&Options { launcher: Environment::new([("A", "1")], "here", 1000), ..options }, &[]), "");
+        assert_eq!(nodes(&Options { hosts: Hosts::List("c1,d1".into()), ..ranks(2, None) }, &[]), "");
+        assert_eq!(
+            nodes(&Options { launcher: Environment::new([("A", "1")], "here", 1000), ..ranks(2, None) }, &[]),
+            ""
+        );
     }
 }
