@@ -28,8 +28,12 @@ use crate::log::Log;
 use crate::processes;
 use crate::programs::{self, Children};
 
+/// Where it is said why the app was not started, in the runtime directory.
+const NOT_STARTED: &str = "not-started";
+/// Longest sentence there, bytes.
+const MOST_REASON: u64 = 1024;
 /// Exit status when the app could not be started, as shells say it.
-const EXIT_NOT_FOUND: u8 = 127;
+pub(crate) const EXIT_NOT_FOUND: u8 = 127;
 /// Exit status when the agent went away.
 const EXIT_ALONE: u8 = 128 + Signal::SIGKILL as u8;
 
@@ -48,10 +52,37 @@ pub async fn guard(command: &[OsString], log: &Log) -> u8 {
         None => hold().await,
     };
     outcome.unwrap_or_else(|error| {
-        let what = command.first().map_or("the container".into(), |program| program.to_string_lossy());
-        log.say(&format!("the app could not be started: {what}: {error}"));
+        let text = not_started(command.first().map(|program| program.to_string_lossy()).as_deref(), &error);
+        // Whoever started the container tells it on; outside of one there is no such directory, and nobody asks.
+        let _ = std::fs::write(Path::new(RUNTIME).join(NOT_STARTED), &text);
+        log.say(&text);
         EXIT_NOT_FOUND
     })
+}
+
+/// Why a program was not started, in one sentence.
+fn not_started(program: Option<&str>, error: &std::io::Error) -> String {
+    match program {
+        Some(program) if error.kind() == ErrorKind::NotFound && !program.contains('/') => {
+            format!("the image has no `{program}`: take one that has it")
+        }
+        Some(program) if error.kind() == ErrorKind::NotFound => {
+            format!(
+                "`{program}` could not be started: it, or the interpreter that its first line names, is not in the image"
+            )
+        }
+        Some(program) => format!("`{program}` could not be started: {error}"),
+        None => format!("the container could not be held ready: {error}"),
+    }
+}
+
+/// The sentence that a guard has left here about a program that was not started.
+pub(crate) fn reason(runtime: &Path) -> Option<String> {
+    // It is text of the person's own directory: as long as a sentence is, whatever lies there.
+    let mut text = Vec::new();
+    let file = std::fs::File::open(runtime.join(NOT_STARTED)).ok()?;
+    std::io::Read::read_to_end(&mut std::io::Read::take(file, MOST_REASON), &mut text).ok()?;
+    Some(String::from_utf8_lossy(&text).into_owned())
 }
 
 /// The pipe whose other end the agent alone holds.
@@ -122,4 +153,27 @@ fn tell(pid: Option<Pid>, what: Signal) -> bool {
 pub(crate) fn code(status: ExitStatus) -> u8 {
     let number = status.code().or_else(|| status.signal().map(|signal| 128 + signal));
     number.and_then(|number| u8::try_from(number).ok()).unwrap_or(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_an_image_has_not_is_said_as_such() {
+        let gone = std::io::Error::from(ErrorKind::NotFound);
+        assert_eq!(not_started(Some("python3"), &gone), "the image has no `python3`: take one that has it");
+        assert!(not_started(Some("/home/ada/run"), &gone).starts_with("`/home/ada/run` could not be started: it, or"));
+        let denied = std::io::Error::from(ErrorKind::PermissionDenied);
+        assert_eq!(not_started(Some("x"), &denied), "`x` could not be started: permission denied");
+    }
+
+    #[test]
+    fn a_reason_is_no_longer_than_a_sentence() {
+        let directory = tempfile::tempdir().unwrap();
+        assert_eq!(reason(directory.path()), None);
+        std::fs::write(directory.path().join(NOT_STARTED), "why\u{fffd}".repeat(1000)).unwrap();
+        let text = reason(directory.path()).unwrap();
+        assert!(text.starts_with("why") && text.len() <= 1030, "{}", text.len());
+    }
 }

@@ -17,6 +17,7 @@ use tokio::time::Instant;
 use crate::app::{self, AppContext, SOCKET};
 use crate::container::{self, Announcement, Container, Content, Spec};
 use crate::dial::Dialer;
+use crate::guard;
 use crate::helpers::{self, Helpers, NodeState, Nodes};
 use crate::job::{Environment, Job};
 use crate::launchers;
@@ -458,6 +459,10 @@ impl Session {
                         break (cause, self.grace());
                     }
                     let status = ended.ok().and_then(container::code);
+                    let never_began = status == Some(guard::EXIT_NOT_FOUND.into());
+                    if let Some(text) = never_began.then(|| guard::reason(&self.directory.inside())).flatten() {
+                        return End::not_started("not_started", text);
+                    }
                     let noun = self.noun();
                     self.log.say(&status.map_or(format!("the {noun} was ended by a signal"), |s| format!("the {noun} ended with status {s}")));
                     let broke_off = warned && self.job.file.app.run.is_some() && status != Some(0);

@@ -24,6 +24,10 @@ except ImportError as error:
 PATIENCE_S = 15
 
 
+class Ended(Exception):
+    """Somebody asked for the end, and it has come."""
+
+
 class Client(NotebookClient):
     """Prints what cells print, and keeps what they left."""
 
@@ -65,11 +69,16 @@ class Client(NotebookClient):
             self.task = asyncio.current_task()
             for number in (signal.SIGTERM, signal.SIGINT):
                 asyncio.get_running_loop().add_signal_handler(number, self.end, number)
+        if self.ended:
+            # The cell before took the interrupt for an error that it may have.
+            raise Ended
         if cell.cell_type == "code":
             self.done += 1
             print(f"cell {self.done} of {self.cells}", flush=True)
         try:
             return await super().async_execute_cell(cell, cell_index, *arguments, **options)
+        except asyncio.CancelledError:
+            raise Ended from None
         finally:
             self.keep()
 
@@ -94,7 +103,7 @@ def main(path, executed):
     print(f"the executed notebook is `{executed}`", flush=True)
     try:
         client.execute()
-    except (CellExecutionError, DeadKernelError) as error:
+    except (CellExecutionError, DeadKernelError, Ended) as error:
         how = "failed" if isinstance(error, CellExecutionError) else "lost its kernel"
         how = f"was ended by {client.ended}" if client.ended else how
         return f"cell {client.done} of {client.cells} {how}"
