@@ -36,7 +36,8 @@ test("ada trains on two nodes from a notebook, and closes the browser meanwhile"
     await loadExtension(lab);
     await runCell(lab, "%%eirene -n 4");
     const hosts = ["c1", "c1", "c2", "c2"].map((host, rank) => `[${rank}] rank ${rank} of 4 on ${host}`);
-    await says(lab, "%%eirene -n 4", "4 ranks on 2 nodes (c1, c2)", ...hosts);
+    const said = await says(lab, "%%eirene -n 4", "4 ranks on 2 nodes (c1, c2)", ...hosts);
+    assert.match(said, /4 ranks on 2 nodes \(c1, c2\), by PMIx, for the image's Open MPI \d+\.\d+/);
     await idle(lab);
     await runNewCell(lab, WAITS);
     await says(lab, "waits", ...[0, 1, 2, 3].map((rank) => `rank ${rank} waits`));

@@ -15,6 +15,9 @@ use tokio_tungstenite::tungstenite::client::IntoClientRequest as _;
 
 use crate::portal::Person;
 
+/// How long a cell may take; the machine may be busy.
+const CELL: Duration = Duration::from_mins(3);
+
 /// A kernel that runs, and how to reach it.
 pub struct Kernel {
     /// Kernel id.
@@ -73,7 +76,7 @@ impl Kernel {
     pub async fn run(&self, code: &str) -> anyhow::Result<String> {
         let mut channel = self.connect().await?;
         let id = channel.send(code).await?;
-        channel.output(&id, Duration::from_mins(1)).await
+        channel.output(&id, CELL).await
     }
 }
 

@@ -2,10 +2,10 @@
 
 use anyhow::{Context as _, ensure};
 use eirene_cluster_tests::cli::Cli;
-use eirene_cluster_tests::demo::{exec, jobs_named};
+use eirene_cluster_tests::demo::{exec, exec_with_input, jobs_named};
 use eirene_cluster_tests::portal::{NOTICE, Person};
 use eirene_cluster_tests::until;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 fn ids(list: &Value) -> Vec<&str> {
     list.as_array().into_iter().flatten().filter_map(|item| item["id"].as_str()).collect()
@@ -50,6 +50,46 @@ async fn a_session_from_start_to_stop() -> anyhow::Result<()> {
     assert_eq!(ada.json(&["session", "stop", id]).await?["state"], "ended");
     let name = format!("--name={}", started["marker"].as_str().unwrap_or("none"));
     ensure!(jobs_named(&name).await?.is_empty());
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_run_from_start_to_requeue() -> anyhow::Result<()> {
+    let person = Person::sign_in("ada").await?;
+    person.stop_all().await?;
+    let ada = Cli::sign_in("ada", &[]).await?;
+    let script =
+        "import os, sys\nprint('rank', os.environ['RANK'], 'of', os.environ['WORLD_SIZE'], 'says', sys.argv[1])\n";
+    let put = ["sh", "-c", "mkdir -p /home/ada/tests && cat > /home/ada/tests/by-hand.py"];
+    exec_with_input("c1", "ada", &put, script).await?;
+
+    let size = ["--nodes", "2", "--cpus", "1", "--memory", "1G", "--ranks", "2", "--image", "pytorch"];
+    let start =
+        [&["run", "start", "tests/by-hand.py", "--follow", "--name", "two ranks"][..], &size, &["--", "a b"]].concat();
+    let followed = ada.good(&start).await?;
+    for line in ["[0] rank 0 of 2 says a b", "[1] rank 1 of 2 says a b"] {
+        ensure!(followed.out.lines().any(|said| said == line), "{}{}", followed.out, followed.err);
+    }
+    let shown = ada.json(&["run", "show", "two ranks"]).await?;
+    assert_eq!(
+        (&shown["state"], &shown["exit_status"], &shown["ranks"]),
+        (&json!("ended"), &json!(0), &json!(2)),
+        "{shown}"
+    );
+    let id = shown["id"].as_str().context("id")?;
+    assert_eq!(ada.good(&["run", "logs", id, "--rank", "1"]).await?.out.trim(), "rank 1 of 2 says a b");
+    ensure!(ada.good(&["run", "list", "--all"]).await?.out.contains("two ranks"));
+    let stranger = Cli::sign_in("grace", &[]).await?;
+    for verb in ["show", "logs", "cancel", "requeue"] {
+        let said = stranger.run(&["run", verb, id], "").await?;
+        assert_eq!(said.code, 1, "{verb}: {}{}", said.out, said.err);
+    }
+    let again = ada.json(&["run", "requeue", id, "--wait"]).await?;
+    assert_eq!((&again["requeue_of"], &again["state"]), (&json!(id), &json!("ended")), "{again}");
+
+    let gone = ada.run(&[&["run", "start", "tests/not-there.py", "--wait"][..], &size].concat(), "").await?;
+    assert_eq!(gone.code, 1, "{}{}", gone.out, gone.err);
+    ensure!(gone.err.contains("there is no file `tests/not-there.py`"), "{}", gone.err);
     Ok(())
 }
 

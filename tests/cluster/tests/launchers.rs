@@ -2,23 +2,27 @@
 //! would, for this person and this session alone, and with the session nothing of it is left.
 
 use anyhow::{Context as _, ensure};
-use eirene_cluster_tests::demo::exec;
+use eirene_cluster_tests::demo::{exec, exec_with_input};
 use eirene_cluster_tests::kernel::Kernel;
 use eirene_cluster_tests::portal::{NOTICE, Person};
 use eirene_cluster_tests::until;
-use serde_json::json;
+use serde_json::{Value, json};
 
 /// What a cell needs: a program, run as it is.
 const RUN: &str = r"
 import os, signal, subprocess, sys
 
 def run(*command, **more):
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, **more)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=150, **more)
     return done.returncode, done.stdout, done.stderr
 ";
 
 async fn open(person: &Person) -> anyhow::Result<(String, Kernel)> {
-    let session = person.running(&json!({"nodes": 2, "cpus": 1, "memory_mib": 1000})).await?;
+    open_as(person, &json!({"nodes": 2, "cpus": 1, "memory_mib": 1000})).await
+}
+
+async fn open_as(person: &Person, wanted: &Value) -> anyhow::Result<(String, Kernel)> {
+    let session = person.running(wanted).await?;
     let kernel = Kernel::start(person, &session).await?;
     kernel.run(RUN).await?;
     Ok((session["id"].as_str().context("id")?.to_owned(), kernel))
@@ -106,6 +110,72 @@ async fn a_command_runs_in_the_container_of_another_node_as_by_ssh() -> anyhow::
     assert_eq!(said.trim(), "True");
     ada.stop(&id).await?;
     nothing_is_left_of("ada").await
+}
+
+/// Ranks that say who they are, by whatever they were started.
+const SUM: &str = r#"
+import socket, sys
+import torch, torch.distributed as dist
+import eirene_train
+
+torch.set_num_threads(1)
+dist.init_process_group(sys.argv[1])
+total = torch.ones(1)
+dist.all_reduce(total)
+print(f"rank {dist.get_rank()} of {total.item():.0f} on {socket.gethostname()}", flush=True)
+dist.destroy_process_group()
+"#;
+
+/// Lines of docs/launchers.md, each in a session of the image that has the launcher.
+const LAUNCHERS: [(&str, &str, &str); 3] = [
+    ("pytorch", "mpirun", "mpirun -n 4 python3 sum.py eirene"),
+    (
+        "pytorch",
+        "torchrun",
+        r"for node in $EIRENE_NODES; do
+    ssh $node 'cd tests && torchrun --nnodes $EIRENE_NODE_COUNT --nproc-per-node 2 \
+        --rdzv-backend c10d --rdzv-endpoint $MASTER_ADDR:29500 sum.py gloo' &
+done; wait",
+    ),
+    (
+        "pytorch-mpich",
+        "mpiexec.hydra",
+        "EIRENE_TRAIN_WORLD=$RANDOM EIRENE_TRAIN_MPI=none mpiexec.hydra -n 4 python3 sum.py eirene",
+    ),
+];
+
+#[tokio::test]
+async fn launchers_start_ranks_on_all_nodes_as_they_are() -> anyhow::Result<()> {
+    let ada = Person::sign_in("ada").await?;
+    ada.stop_all().await?;
+    let put = ["sh", "-c", "mkdir -p /home/ada/tests && cat > /home/ada/tests/sum.py"];
+    exec_with_input("c1", "ada", &put, SUM).await?;
+    for image in ["pytorch", "pytorch-mpich"] {
+        let wanted = json!({"image": image, "nodes": 2, "cpus": 2, "memory_mib": 3000});
+        let (id, kernel) = open_as(&ada, &wanted).await?;
+        for (_, name, line) in LAUNCHERS.iter().filter(|(of, ..)| *of == image) {
+            let command = serde_json::to_string(&format!("cd $HOME/tests && {line}"))?;
+            let said = kernel.run(&format!("print(*run('bash', '-c', {command}))")).await?;
+            let mut ranks: Vec<&str> =
+                said.lines().filter_map(|line| line.find("rank ").map(|at| &line[at..])).collect();
+            ranks.sort_unstable();
+            let on = ["c1", "c1", "c2", "c2"].iter().enumerate();
+            let expected: Vec<String> = on.map(|(rank, node)| format!("rank {rank} of 4 on {node}")).collect();
+            assert_eq!(ranks.len(), 4, "{name}: {said}");
+            // Which node torchrun's ranks begin at is its own to say.
+            let places = |list: &[&str], node: &str| list.iter().filter(|line| line.ends_with(node)).count();
+            assert_eq!((places(&ranks, "c1"), places(&ranks, "c2")), (2, 2), "{name}: {said}");
+            ensure!(*name == "torchrun" || ranks == expected, "{name}: {said}");
+        }
+        // The benchmark is one more: it measures across the session's nodes.
+        let bench = r"print(*run('eirene-train', 'bench', 'allreduce', '--contenders', 'eirene,gloo', '-m', '4096:4096', '--rounds', '1', '-i', '2', '-x', '1'))";
+        let said = if image == "pytorch" { kernel.run(bench).await? } else { String::new() };
+        let shown = ["# 2 ranks on 2 nodes (c1, c2)", "gloo/eirene"].iter().all(|text| said.contains(text));
+        ensure!(image != "pytorch" || (said.starts_with('0') && shown), "{said}");
+        ada.stop(&id).await?;
+        nothing_is_left_of("ada").await?;
+    }
+    Ok(())
 }
 
 #[tokio::test]

@@ -1,9 +1,9 @@
 //! Runs on the real cluster: scripts and notebooks without a browser, their logs, their ends, and starting them again.
 
-use anyhow::ensure;
-use eirene_cluster_tests::demo::{begin_now, exec, exec_with_input};
+use anyhow::{Context as _, ensure};
+use eirene_cluster_tests::demo::{begin_now, exec, exec_with_input, root};
 use eirene_cluster_tests::portal::{NOTICE, Person, job_id};
-use eirene_cluster_tests::until;
+use eirene_cluster_tests::{sample, until};
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 
@@ -43,6 +43,18 @@ async fn a_script_runs_as_the_person_and_its_end_is_the_run_s() -> anyhow::Resul
         "{run}"
     );
 
+    // What the image has not is named, and not only by a status.
+    put("ada", "tests/strange", "#!/opt/none/python3\nprint(1)\n").await?;
+    exec("c1", "ada", &["chmod", "755", "/home/ada/tests/strange"]).await?;
+    let strange = ada.over(&ada.start_run("tests/strange", &json!({})).await?).await?;
+    assert_eq!(
+        (&strange["state"], &strange["reason"]["code"]),
+        (&json!("failed"), &json!("agent_failed")),
+        "{strange}"
+    );
+    let text = strange["reason"]["text"].as_str().unwrap_or_default();
+    ensure!(text.contains("`/home/ada/tests/strange` could not be started: it, or the interpreter"), "{text}");
+
     // A run has no app, and nobody else's it is.
     let (status, _) = ada.call(Method::GET, &format!("sessions/{good}"), None).await?;
     assert_eq!(status, StatusCode::NOT_FOUND);
@@ -55,14 +67,18 @@ async fn a_script_runs_as_the_person_and_its_end_is_the_run_s() -> anyhow::Resul
     Ok(())
 }
 
+/// A notebook with these cells.
+fn notebook(sources: &[&str]) -> String {
+    let cell = |(number, source)| json!({"cell_type": "code", "id": format!("c{number}"), "metadata": {}, "source": source, "outputs": [], "execution_count": null});
+    let cells: Vec<Value> = sources.iter().enumerate().map(cell).collect();
+    json!({"cells": cells, "metadata": {}, "nbformat": 4, "nbformat_minor": 5}).to_string()
+}
+
 #[tokio::test]
 async fn a_notebook_is_executed_and_left_with_its_outputs() -> anyhow::Result<()> {
     let ada = Person::sign_in("ada").await?;
     ada.stop_all().await?;
-    let cell = |source: &str| json!({"cell_type": "code", "id": format!("c{}", source.len()), "metadata": {}, "source": source, "outputs": [], "execution_count": null});
-    let cells = [cell("print('the', 6 * 7)"), cell("1 / 0"), cell("print('never')")];
-    let notebook = json!({"cells": cells, "metadata": {}, "nbformat": 4, "nbformat_minor": 5});
-    put("ada", "tests/run.ipynb", &notebook.to_string()).await?;
+    put("ada", "tests/run.ipynb", &notebook(&["print('the', 6 * 7)", "1 / 0", "print('never')"])).await?;
     let id = ada.start_run("tests/run.ipynb", &json!({})).await?;
     let run = ada.over(&id).await?;
     assert_eq!(run["state"], "failed", "{run}");
@@ -73,6 +89,57 @@ async fn a_notebook_is_executed_and_left_with_its_outputs() -> anyhow::Result<()
     let left: Value = serde_json::from_str(&exec("c1", "ada", &["cat", &format!("/home/ada/{executed}")]).await?)?;
     assert_eq!(left["cells"][0]["outputs"][0]["text"], json!(["the 42\n"]));
     assert_eq!(left["cells"][1]["outputs"][0]["ename"], "ZeroDivisionError");
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_notebook_that_is_cancelled_or_loses_its_kernel_says_so_and_goes_no_further() -> anyhow::Result<()> {
+    let ada = Person::sign_in("ada").await?;
+    ada.stop_all().await?;
+    // An interrupt that a cell swallows ends the notebook all the same.
+    let stubborn = "try:\n    import time\n    print('it', 'waits', flush=True)\n    time.sleep(1000)\nexcept KeyboardInterrupt:\n    print('swallowed')";
+    put("ada", "tests/stubborn.ipynb", &notebook(&[stubborn, "print('ne' + 'ver')"])).await?;
+    let id = ada.start_run("tests/stubborn.ipynb", &json!({})).await?;
+    ada.logged(&id, "it waits").await?;
+    assert_eq!(ada.call(Method::DELETE, &format!("runs/{id}"), None).await?.0, StatusCode::ACCEPTED);
+    let run = ada.over(&id).await?;
+    assert_eq!(run["state"], "ended", "{run}");
+    let log = ada.logged(&id, "cell 1 of 2 was ended by SIGTERM").await?;
+    ensure!(log.contains("swallowed") && !log.contains("never") && !log.contains("Traceback"), "{log}");
+
+    put("ada", "tests/killed.ipynb", &notebook(&["import os\nos.kill(os.getpid(), 9)", "print('ne' + 'ver')"])).await?;
+    let id = ada.start_run("tests/killed.ipynb", &json!({})).await?;
+    let run = ada.over(&id).await?;
+    assert_eq!(run["state"], "failed", "{run}");
+    let log = ada.logged(&id, "cell 1 of 2 lost its kernel").await?;
+    ensure!(!log.contains("never"), "{log}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn the_examples_run_on_two_nodes_as_they_are() -> anyhow::Result<()> {
+    let ada = Person::sign_in("ada").await?;
+    ada.stop_all().await?;
+    // Two of them, others for another `EIRENE_TEST_SEED`; all with `EIRENE_TEST_DEEP=1`. A browser runs the first one of all.
+    for example in sample(&["ddp-digits", "fsdp2", "tensor-parallel", "pipeline-1f1b"], 2) {
+        let text = std::fs::read_to_string(root().join(format!("training/examples/{example}.ipynb")))?;
+        put("ada", &format!("tests/{example}.ipynb"), &text).await?;
+        let wanted = json!({"image": "pytorch", "nodes": 2, "cpus": 2, "memory_mib": 3000});
+        let id = ada.start_run(&format!("tests/{example}.ipynb"), &wanted).await?;
+        let run = ada.over(&id).await?;
+        let log = ada.run_log(&id, "").await?;
+        ensure!(run["state"] == "ended", "{example}: {run} {log}");
+        ensure!(log.contains("by PMIx, for the image's Open MPI"), "{example}: {log}");
+        for node in ["c1", "c2"] {
+            ensure!(log.matches(&format!(" on {node}\n")).count() == 2, "{example}: two ranks on {node}: {log}");
+        }
+        // The last cell asserts what was learned, and then says it.
+        let executed = run["executed_notebook"].as_str().context("executed")?;
+        let left: Value = serde_json::from_str(&exec("c1", "ada", &["cat", &format!("/home/ada/{executed}")]).await?)?;
+        let codes = left["cells"].as_array().context("cells")?.iter().filter(|cell| cell["cell_type"] == "code");
+        let last = codes.last().context("a cell")?["outputs"][0]["text"].to_string();
+        ensure!(last.contains("loss ") && last.contains(" -> "), "{example}: {last}");
+    }
     Ok(())
 }
 

@@ -242,22 +242,38 @@ async fn sessions_on_the_same_nodes_do_not_see_each_other_s_ranks_segments_or_so
     let (ada, grace) = (Person::sign_in("ada").await?, Person::sign_in("grace").await?);
     ada.stop_all().await?;
     grace.stop_all().await?;
-    let (first, one) = open(&ada, json!({"cpus": 1})).await?;
-    let (second, two) = open(&ada, json!({"cpus": 1})).await?;
-    let (third, three) = open(&grace, json!({"cpus": 1})).await?;
+    let size = json!({"cpus": 1, "image": "pytorch", "memory_mib": 2000});
+    let (first, one) = open(&ada, size.clone()).await?;
+    let (second, two) = open(&ada, size.clone()).await?;
+    let (third, three) = open(&grace, size).await?;
     let hide = r#"
 peer, output = begin(2, "sh", "-c", 'echo secret > /dev/shm/mine; echo secret > /tmp/mine; echo up; exec sleep 1002')
 assert [output.readline() for _ in range(2)] == ["up\n"] * 2
 "#;
     one.run(hide).await?;
-    let look = r#"print(step(2, "sh", "-c", 'cat /dev/shm/mine /tmp/mine; ls /proc | grep -c "^[0-9]"; for p in /proc/[0-9]*; do tr "\\0" " " < $p/cmdline; done; ls /run/eirene'))"#;
+    let look = r#"print(step(2, "sh", "-c", 'cat /dev/shm/mine /tmp/mine; ls /proc | grep -c "^[0-9]"; for p in /proc/[0-9]*; do tr "\\0" " " < $p/cmdline; done; ls -d /tmp/eirene-*'))"#;
     for other in [&two, &three] {
+        // One's step keeps nobody else's waiting.
         let said = other.run(look).await?;
         ensure!(said.contains("'status': 0"), "{said}");
-        for secret in ["secret", "sleep 1002"] {
+        for secret in ["secret", "sleep 1002", &first, "/tmp/eirene-2"] {
             ensure!(!said.contains(secret), "`{secret}` is seen: {said}");
         }
     }
+    // Each has a step socket of its own, and only that.
+    let socket = r#"
+import glob
+print(sorted(glob.glob("/run/eirene/**/*.sock", recursive=True)), os.stat(os.environ["EIRENE_TRAIN_STEPS"]).st_ino)
+"#;
+    let (mut shown, mut own) = (Vec::new(), std::collections::BTreeSet::new());
+    for kernel in [&one, &two, &three] {
+        let said = kernel.run(socket).await?;
+        let (sockets, inode) = said.trim().rsplit_once(' ').context("two words")?;
+        ensure!(sockets.contains("/run/eirene/steps.sock"), "{said}");
+        shown.push(sockets.to_owned());
+        own.insert(inode.to_owned());
+    }
+    ensure!(own.len() == 3 && shown.iter().all(|sockets| *sockets == shown[0]), "{shown:?} {own:?}");
     // The same look in the first session sees all of it: the test could fail.
     let said = one.run(r#"print(subprocess.run(["sh", "-c", 'cat /dev/shm/mine /tmp/mine; for p in /proc/[0-9]*; do tr "\\0" " " < $p/cmdline; done'], capture_output=True, text=True).stdout)"#).await?;
     ensure!(said.matches("secret").count() >= 2 && said.contains("sleep 1002"), "{said}");
@@ -267,11 +283,105 @@ assert [output.readline() for _ in range(2)] == ["up\n"] * 2
         ensure!(said.contains("Permission denied"), "{said}");
     }
     one.run("peer.close()").await?;
+    // Ranks of all three at once, in worlds and memory of their own: every sum is of their own numbers.
+    let sums = |number: u32| {
+        format!(
+            r#"
+program = """
+import torch, torch.distributed as dist, eirene_train
+torch.set_num_threads(1)
+dist.init_process_group("eirene")
+for _ in range(300):
+    total = torch.full((10_000,), {number}.0)
+    dist.all_reduce(total)
+    assert total.eq(2 * {number}).all(), total
+dist.barrier()
+print("own sums of", dist.get_world_size(), flush=True)
+dist.destroy_process_group()
+"""
+ran = subprocess.run(["eirene-train", "run", "--no-preflight", "-n", "2", "-c", program], capture_output=True, text=True)
+print(ran.returncode, ran.stdout, ran.stderr)
+"#
+        )
+    };
+    let all = [(&one, sums(1)), (&two, sums(20)), (&three, sums(300))];
+    let all = futures_util::future::join_all(all.iter().map(|(kernel, code)| kernel.run(code))).await;
+    for said in all {
+        let said = said?;
+        ensure!(said.starts_with('0') && said.matches("own sums of 2").count() == 2, "{said}");
+    }
     for (person, id) in [(&ada, &first), (&ada, &second), (&grace, &third)] {
         person.stop(id).await?;
     }
     nothing_is_left_of("ada").await?;
     nothing_is_left_of("grace").await
+}
+
+#[tokio::test]
+async fn a_sick_node_is_named_before_ranks_start_and_can_be_left_out() -> anyhow::Result<()> {
+    let ada = Person::sign_in("ada").await?;
+    ada.stop_all().await?;
+    let (id, kernel) = open(&ada, json!({"image": "pytorch", "memory_mib": 2000})).await?;
+    let run = r#"
+def run(*words):
+    ran = subprocess.run(["eirene-train", "run", *words], capture_output=True, text=True)
+    print(ran.returncode, ran.stdout, ran.stderr)
+"#;
+    kernel.run(run).await?;
+    let said = kernel.run("run('-n', '2', '--ranks-per-node', '1', 'hostname')").await?;
+    ensure!(said.starts_with('0') && said.contains("preflight: 2 nodes, 1 link"), "{said}");
+    // What cannot be is not worth a look at nodes.
+    let said = kernel.run("run('-n', '5', '--preflight', 'always', 'true')").await?;
+    ensure!(
+        said.starts_with('2') && said.contains("5 ranks are more than the 4") && !said.contains("preflight"),
+        "{said}"
+    );
+    let said = kernel.run("run('-n', '2', 'not-there.py')").await?;
+    ensure!(said.starts_with('2') && said.contains("there is no script `not-there.py` in /home/ada"), "{said}");
+
+    // It stops as soon as it is seen.
+    let freeze = "until pids=$(pgrep -u ada -f preflight-rank); do sleep 0.02; done; kill -STOP $pids";
+    for (how, expected) in
+        [("always", ["node c2 is sick", "Nothing was started"]), ("exclude", ["node c2 is sick", "left out: c2"])]
+    {
+        let begun = format!("run('-n', '2', '--preflight', '{how}', 'hostname')");
+        let (said, frozen) =
+            tokio::join!(kernel.run(&begun), exec("c2", "root", &["timeout", "60", "sh", "-c", freeze]));
+        frozen?;
+        let said = said?;
+        ensure!(expected.iter().all(|text| said.contains(text)), "{how}: {said}");
+        let hosts = said.matches("] c1\n").count();
+        assert_eq!(
+            (said.starts_with('0'), hosts),
+            if how == "exclude" { (true, 2) } else { (false, 0) },
+            "{how}: {said}"
+        );
+    }
+    // What was ill a moment ago may be well again.
+    let said = kernel.run("run('-n', '2', '--ranks-per-node', '1', 'hostname')").await?;
+    ensure!(said.starts_with('0') && said.contains("c2"), "{said}");
+    // Torch's own way to meet is a port of the node that rank 0 is on.
+    let said = kernel.run("run('-n', '2', '--nodes', 'c2', 'sh', '-c', 'echo $MASTER_ADDR:$MASTER_PORT')").await?;
+    ensure!(said.matches("c2:").count() == 2 && !said.contains("c2:\n"), "{said}");
+    ada.stop(&id).await?;
+    nothing_is_left_of("ada").await
+}
+
+#[tokio::test]
+async fn a_session_of_one_node_is_not_asked_for_two() -> anyhow::Result<()> {
+    let ada = Person::sign_in("ada").await?;
+    ada.stop_all().await?;
+    let (id, kernel) = open(&ada, json!({"nodes": 1, "image": "pytorch"})).await?;
+    let node = ada.session(&id).await?["nodes"][0].as_str().context("a node")?.to_owned();
+    let other = if node == "c1" { "c2" } else { "c1" };
+    let ask = format!(
+        "ran = subprocess.run(['eirene-train', 'run', '-n', '2', '--nodes', '{node},{other}', 'true'], capture_output=True, text=True)\nprint(ran.returncode, ran.stderr)"
+    );
+    let said = kernel.run(&ask).await?;
+    ensure!(said.contains(&format!("`{other}` is not a node of this session, which has {node}")), "{said}");
+    ensure!(!said.starts_with('0') && said.trim().lines().count() == 1, "{said}");
+    ada.stop(&id).await?;
+    nothing_is_left_of("ada").await
 }
 
 #[tokio::test]
