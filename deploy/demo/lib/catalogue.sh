@@ -73,7 +73,7 @@ recipe_digest() {
 wheel_sources_hash() {
     (
         cd "$repo_dir" || exit
-        find Cargo.toml Cargo.lock hostlist training -type d \( -name tests -o -name __pycache__ -o -name '.*' \) -prune -o -type f -print0 |
+        find Cargo.toml Cargo.lock hostlist steps training -type d \( -name tests -o -name __pycache__ -o -name '.*' \) -prune -o -type f -print0 |
             LC_ALL=C sort -z | xargs -0r sha256sum
     ) | sha256sum
 }
