@@ -28,7 +28,7 @@ use crate::config::Config;
 use crate::services::actor::{Actor, Via};
 use crate::services::cluster::Snapshot;
 use crate::services::passwords::Passwords;
-use crate::services::runs::StartRun;
+use crate::services::runs::{RunSize, StartRun};
 use crate::services::sessions::StartSession;
 
 use cluster::{nodes, partitions};
@@ -529,6 +529,15 @@ impl TestApp {
         self.app = App::build(Arc::new(config), ports, Passwords::for_tests().unwrap());
     }
 
+    /// The name of the image goes on to another file.
+    pub(crate) async fn replace_image(&self, path: &str) {
+        let db = &self.app.db;
+        let name = "jupyter".parse().unwrap();
+        let known = db.image_by_name(&name).await.unwrap().unwrap();
+        assert!(db.retire_image(&name).await.unwrap());
+        db.insert_image(&Image { id: ImageId::generate(), path: path.into(), ..known }).await.unwrap();
+    }
+
     /// A person who is signed in with a browser.
     pub(crate) async fn person(&self, name: &str, uid: u32, role: Role) -> Actor {
         let user = User {
@@ -566,9 +575,10 @@ impl TestApp {
         StartRun {
             name: None,
             program: program(),
-            image: "jupyter".parse().unwrap(),
+            like: None,
+            image: Some("jupyter".parse().unwrap()),
             project: None,
-            resources: small(),
+            size: RunSize::Whole(small()),
             scratch: None,
         }
     }

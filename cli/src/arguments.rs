@@ -221,6 +221,10 @@ pub(crate) struct StartRun {
     /// What to call it; the file's name when left out
     #[arg(long)]
     pub(crate) name: Option<SessionName>,
+    /// With the very image, the project and the size of this session of yours, live or over, where nothing else is given: its name, its id,
+    /// or how its id begins
+    #[arg(long, value_name = "SESSION")]
+    pub(crate) like: Option<Reference<SessionId>>,
     #[command(flatten)]
     pub(crate) size: Size,
     /// Use this key: the same start asked for twice starts once
@@ -241,33 +245,33 @@ pub(crate) struct Watch {
     pub(crate) follow: bool,
 }
 
-/// Where it runs and on how much.
+/// Where it runs and on how much. What was not given is none here: a run that is like a session has the rest of that.
 #[derive(Debug, Args)]
 pub(crate) struct Size {
-    /// Image to run it in
-    #[arg(long, default_value = "jupyter")]
-    pub(crate) image: ImageName,
+    /// Image to run it in; `jupyter` when left out
+    #[arg(long)]
+    pub(crate) image: Option<ImageName>,
     /// Project it is for
     #[arg(long)]
     pub(crate) project: Option<ProjectName>,
     /// Partition; the cluster's default when left out
     #[arg(long)]
     pub(crate) partition: Option<PartitionName>,
-    /// Number of nodes
-    #[arg(long, default_value_t = 1)]
-    pub(crate) nodes: u32,
-    /// CPUs per node
-    #[arg(long, default_value_t = 2)]
-    pub(crate) cpus: u32,
-    /// Memory per node, for example `4G` or `2048M`
-    #[arg(long, default_value = "2G", value_parser = memory_mib)]
-    pub(crate) memory: u64,
-    /// GPUs per node, for example `1` or `a100:2`
-    #[arg(long, default_value = "0", value_parser = gpus)]
-    pub(crate) gpus: Gpus,
-    /// Longest time, for example `90m` or `8h`
-    #[arg(long, default_value = "1h", value_parser = minutes)]
-    pub(crate) walltime: u32,
+    /// Number of nodes; 1 when left out
+    #[arg(long)]
+    pub(crate) nodes: Option<u32>,
+    /// CPUs per node; 2 when left out
+    #[arg(long)]
+    pub(crate) cpus: Option<u32>,
+    /// Memory per node, for example `4G` or `2048M`; `2G` when left out
+    #[arg(long, value_parser = memory_mib)]
+    pub(crate) memory: Option<u64>,
+    /// GPUs per node, for example `1` or `a100:2`; none when left out
+    #[arg(long, value_parser = gpus)]
+    pub(crate) gpus: Option<Gpus>,
+    /// Longest time, for example `90m` or `8h`; `1h` when left out
+    #[arg(long, value_parser = minutes)]
+    pub(crate) walltime: Option<u32>,
     #[command(flatten)]
     pub(crate) scratch: Scratch,
 }

@@ -159,6 +159,11 @@ pub fn some_whole<'de, D: Deserializer<'de>, T: TryFrom<u64>>(deserializer: D) -
     whole(deserializer).map(Some)
 }
 
+/// Reads a text, where the field may be left out and is not null.
+pub fn some_text<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
+    String::deserialize(deserializer).map(Some)
+}
+
 /// Reads a query's number or truth value, written the one way the document knows. What reads queries takes `limit=` for a limit left out
 /// and `+1` for a number; the published schema has neither.
 pub fn some_plain<'de, D: Deserializer<'de>, T: FromStr>(deserializer: D) -> Result<Option<T>, D::Error> {

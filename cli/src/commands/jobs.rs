@@ -46,23 +46,34 @@ async fn candidates(api: &Api, path: &str) -> anyhow::Result<Vec<Candidate<Sessi
 
 /// What a start asks the portal for, beside what is its kind's own.
 pub(super) fn body(size: Size, name: Option<String>) -> Value {
-    let mut body = json!({
-        "image": size.image, "nodes": size.nodes, "cpus": size.cpus, "memory_mib": size.memory, "gpus": size.gpus.count,
-        "walltime_min": size.walltime,
-    });
-    let optional = [
-        ("name", name),
-        ("project", size.project.map(String::from)),
-        ("partition", size.partition.map(String::from)),
-        ("gpu_type", size.gpus.gpu_type.map(String::from)),
+    let usual = json!({"image": "jupyter", "nodes": 1, "cpus": 2, "memory_mib": 2048, "gpus": 0, "walltime_min": 60});
+    with_given(usual, size, name)
+}
+
+/// The same where `session` says what was not given.
+pub(super) fn body_like(session: SessionId, size: Size, name: Option<String>) -> Value {
+    with_given(json!({"like": session}), size, name)
+}
+
+fn with_given(mut body: Value, size: Size, name: Option<String>) -> Value {
+    let (gpus, gpu_type) = size.gpus.map(|gpus| (gpus.count, gpus.gpu_type)).unzip();
+    let given = [
+        ("name", name.map(Value::String)),
+        ("image", size.image.map(|image| json!(image))),
+        ("project", size.project.map(|project| json!(project))),
+        ("partition", size.partition.map(|partition| json!(partition))),
+        ("nodes", size.nodes.map(|nodes| json!(nodes))),
+        ("cpus", size.cpus.map(|cpus| json!(cpus))),
+        ("memory_mib", size.memory.map(|memory| json!(memory))),
+        ("gpus", gpus.map(|gpus| json!(gpus))),
+        ("gpu_type", gpu_type.flatten().map(|gpu_type| json!(gpu_type))),
+        ("walltime_min", size.walltime.map(|walltime| json!(walltime))),
+        ("scratch", size.scratch.asked().map(|scratch| json!(scratch))),
     ];
-    for (key, value) in optional {
+    for (key, value) in given {
         if let Some(value) = value {
-            body[key] = Value::String(value);
+            body[key] = value;
         }
-    }
-    if let Some(scratch) = size.scratch.asked() {
-        body["scratch"] = json!(scratch);
     }
     body
 }

@@ -37,7 +37,14 @@ async fn find(api: &Api, run: &Reference<SessionId>) -> anyhow::Result<Target> {
 }
 
 async fn start(api: &Api, start: StartRun, as_json: bool) -> anyhow::Result<()> {
-    let mut body = jobs::body(start.size, start.name.map(String::from));
+    let name = start.name.map(String::from);
+    let mut body = match &start.like {
+        Some(session) => {
+            let session = jobs::find(api, Noun::Session, session).await?;
+            jobs::body_like(session.id, start.size, name)
+        }
+        None => jobs::body(start.size, name),
+    };
     body["file"] = Value::String(start.file);
     body["arguments"] = json!(start.arguments);
     body["preflight"] = json!(!start.no_preflight);

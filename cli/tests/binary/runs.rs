@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use serde_json::{Value, json};
 
-use crate::portal::{Home, Portal, Request};
+use crate::portal::{Home, Portal, Request, session};
 
 const ID: &str = "0190d2a4c3f87b1e8f0e6d2f4b5a6978";
 const OLD: &str = "0190d2a4ffff7b1e8f0e6d2f4b5a6978";
@@ -95,6 +95,57 @@ fn a_start_says_what_to_run_and_on_what_and_does_not_wait() {
     assert_eq!(home.run(&["run", "start", "a.ipynb", "--json"]).json()["id"], ID);
     let plain = portal.seen()[1].json();
     assert_eq!((&plain["arguments"], &plain["preflight"], plain.get("ranks")), (&json!([]), &json!(true), None));
+}
+
+#[test]
+fn a_run_like_a_session_asks_for_what_was_given_alone() {
+    let portal = Portal::new(|request, reply| match request.line.split_once(' ').expect("a target") {
+        ("POST", _) => reply.json(201, &run(ID, "queued", "not_considered_yet")),
+        (_, target) if target.starts_with("/api/v1/sessions?") => {
+            reply.json(200, &json!({"items": [session(OLD, "maps", "running")], "next": null}));
+        }
+        _ => reply.problem(404, "not_found"),
+    });
+    let home = Home::signed_in(&portal);
+    let body = |words: &[&str]| {
+        let done = home.run(&[&["run", "start", "train.py"][..], words].concat());
+        assert_eq!((done.code, done.out), (Some(0), format!("{ID}\n")), "{}", done.err);
+        portal.seen().last().expect("a request").json()
+    };
+    let plain = json!({"file": "train.py", "arguments": [], "preflight": true, "like": OLD});
+    for like in ["maps", OLD, &OLD[..9]] {
+        assert_eq!(body(&["--like", like]), plain, "{like}");
+    }
+    let mut given = plain.clone();
+    for (key, value) in [
+        ("name", json!("as one sees it")),
+        ("image", json!("jupyter")),
+        ("project", json!("optics")),
+        ("partition", json!("long")),
+        ("nodes", json!(1)),
+        ("cpus", json!(2)),
+        ("memory_mib", json!(2048)),
+        ("gpus", json!(1)),
+        ("gpu_type", json!("a100")),
+        ("walltime_min", json!(60)),
+        ("scratch", json!({"kind": "node"})),
+    ] {
+        given[key] = value;
+    }
+    let size = ["--image", "jupyter", "--project", "optics", "--partition", "long", "--nodes", "1", "--cpus", "2"];
+    let more = ["--memory", "2G", "--gpus", "a100:1", "--walltime", "1h", "--scratch", "node"];
+    let name = ["--name", "as one sees it", "--like", OLD];
+    assert_eq!(body(&[&size[..], &more, &name].concat()), given, "also where it is the usual");
+    let mut none = plain;
+    none["gpus"] = json!(0);
+    assert_eq!(body(&["--like", OLD, "--gpus", "0"]), none);
+
+    let posts = || portal.lines().iter().filter(|line| line.starts_with("POST")).count();
+    let before = posts();
+    let nothing = home.run(&["run", "start", "train.py", "--like", "nothing"]);
+    assert_eq!(nothing.code, Some(1), "{nothing:?}");
+    assert!(nothing.err.contains("no session of yours"), "{nothing:?}");
+    assert_eq!(posts(), before);
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use axum::Json;
 use axum::extract::State;
 use axum::response::{IntoResponse as _, Response};
-use eirene_core::{JobKind, Resources, RunProgram, ScratchSpec, SessionId};
+use eirene_core::{JobKind, RunProgram, ScratchSpec, SessionId};
 use http::{HeaderMap, StatusCode};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
@@ -16,9 +16,9 @@ use crate::http::extract::{Caller, Id};
 use crate::http::problem::{HttpError, HttpResult, Problem};
 use crate::http::streams::{self, LogOf, Wanted};
 use crate::http::view::RunView;
-use crate::services::runs::StartRun;
+use crate::services::runs::{RunSize, SizeParts, StartRun, no_session};
 
-/// A run to be started. CPUs, memory and GPUs are per node.
+/// A run to be started. CPUs, memory and GPUs are per node. What is left out, or null, is the default, or as the session in `like` has it.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct NewRun {
@@ -47,39 +47,44 @@ pub(crate) struct NewRun {
     #[serde(default = "preflight")]
     #[schema(default = true)]
     preflight: bool,
-    /// Image, by name.
-    #[serde(default = "wanted::image")]
-    #[schema(pattern = "^[a-z0-9][a-z0-9_.-]{0,63}$", default = "jupyter")]
-    image: String,
-    /// Project; it maps to a SLURM account.
+    /// One of your own sessions, live or over. The run has its image, the very file whatever the name means by now, its project and its size, but
+    /// for what is given here. It has a scratch only where one is given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(pattern = "^[0-9a-f]{32}$")]
+    like: Option<String>,
+    /// Image, by name: the file that the catalogue has for it now. By default `jupyter`, or the session's own file when `like` is given.
+    #[serde(default, deserialize_with = "body::some_text")]
+    #[schema(nullable = false, pattern = "^[a-z0-9][a-z0-9_.-]{0,63}$", default = "jupyter")]
+    image: Option<String>,
+    /// Project; it maps to a SLURM account. By default none, or the session's when `like` is given.
     #[schema(pattern = "^[a-z0-9][a-z0-9_.-]{0,63}$")]
     project: Option<String>,
-    /// Partition; the cluster's default when nothing is given.
+    /// Partition; by default the cluster's default one, or the session's when `like` is given.
     #[schema(pattern = "^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$")]
     partition: Option<String>,
-    /// Number of nodes.
-    #[serde(default = "wanted::nodes", deserialize_with = "body::whole")]
-    #[schema(minimum = 1, maximum = 100_000, default = 1)]
-    nodes: u32,
-    /// CPUs per node.
-    #[serde(default = "wanted::cpus", deserialize_with = "body::whole")]
-    #[schema(minimum = 1, maximum = 100_000, default = 2)]
-    cpus: u32,
-    /// Memory per node, MiB.
-    #[serde(default = "wanted::memory_mib", deserialize_with = "body::whole")]
-    #[schema(minimum = 64, maximum = 1_073_741_824_u64, default = 2048)]
-    memory_mib: u64,
-    /// GPUs per node.
-    #[serde(default, deserialize_with = "body::whole")]
-    #[schema(minimum = 0, maximum = 1024, default = 0)]
-    gpus: u32,
-    /// GPU type; needs at least one GPU.
+    /// Number of nodes; by default 1, or the session's when `like` is given.
+    #[serde(default, deserialize_with = "body::some_whole")]
+    #[schema(nullable = false, minimum = 1, maximum = 100_000, default = 1)]
+    nodes: Option<u32>,
+    /// CPUs per node; by default 2, or the session's when `like` is given.
+    #[serde(default, deserialize_with = "body::some_whole")]
+    #[schema(nullable = false, minimum = 1, maximum = 100_000, default = 2)]
+    cpus: Option<u32>,
+    /// Memory per node, MiB; by default 2048, or the session's when `like` is given.
+    #[serde(default, deserialize_with = "body::some_whole")]
+    #[schema(nullable = false, minimum = 64, maximum = 1_073_741_824_u64, default = 2048)]
+    memory_mib: Option<u64>,
+    /// GPUs per node; by default 0, or the session's when `like` is given.
+    #[serde(default, deserialize_with = "body::some_whole")]
+    #[schema(nullable = false, minimum = 0, maximum = 1024, default = 0)]
+    gpus: Option<u32>,
+    /// GPU type; needs at least one GPU. By default any, or the session's when `like` is given and `gpus` is not 0.
     #[schema(pattern = "^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$")]
     gpu_type: Option<String>,
-    /// Longest time, minutes.
-    #[serde(default = "wanted::walltime_min", deserialize_with = "body::whole")]
-    #[schema(minimum = 1, maximum = 527_040, default = 60)]
-    walltime_min: u32,
+    /// Longest time, minutes; by default 60, or the session's when `like` is given.
+    #[serde(default, deserialize_with = "body::some_whole")]
+    #[schema(nullable = false, minimum = 1, maximum = 527_040, default = 60)]
+    walltime_min: Option<u32>,
     /// Fast scratch on its nodes, seen as `/local`, for as long as it lasts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     scratch: Option<ScratchSpec>,
@@ -90,17 +95,33 @@ fn preflight() -> bool {
 }
 
 impl NewRun {
+    /// Where no session says the rest, the defaults are said: the same request is the same, however many of them it spells out.
+    fn spelled_out(mut self) -> Self {
+        if self.like.is_none() {
+            self.image.get_or_insert_with(wanted::image);
+            self.nodes.get_or_insert_with(wanted::nodes);
+            self.cpus.get_or_insert_with(wanted::cpus);
+            self.memory_mib.get_or_insert_with(wanted::memory_mib);
+            self.gpus.get_or_insert(0);
+            self.walltime_min.get_or_insert_with(wanted::walltime_min);
+        }
+        self
+    }
+
     fn parse(self) -> HttpResult<StartRun> {
         let mut errors = Vec::new();
-        let image = name(&mut errors, "image", &self.image);
+        // What is no id is the id of nothing.
+        let like =
+            self.like.as_deref().and_then(|text| text.parse::<SessionId>().map_err(|_| errors.push(no_session())).ok());
+        let image = self.image.as_deref().and_then(|text| name(&mut errors, "image", text));
         let title = self.name.as_deref().and_then(|text| name(&mut errors, "name", text));
         let project = self.project.as_deref().and_then(|text| name(&mut errors, "project", text));
         let partition = self.partition.as_deref().and_then(|text| name(&mut errors, "partition", text));
         let gpu_type = self.gpu_type.as_deref().and_then(|text| name(&mut errors, "gpu_type", text));
-        let (Some(image), true) = (image, errors.is_empty()) else {
+        if !errors.is_empty() {
             return Err(HttpError::invalid(errors));
-        };
-        let resources = Resources {
+        }
+        let size = RunSize::Parts(SizeParts {
             partition,
             nodes: self.nodes,
             cpus: self.cpus,
@@ -108,10 +129,10 @@ impl NewRun {
             gpus: self.gpus,
             gpu_type,
             walltime_min: self.walltime_min,
-        };
+        });
         let program =
             RunProgram { file: self.file, arguments: self.arguments, ranks: self.ranks, preflight: self.preflight };
-        Ok(StartRun { name: title, program, image, project, resources, scratch: self.scratch })
+        Ok(StartRun { name: title, program, like, image, project, size, scratch: self.scratch })
     }
 }
 
@@ -130,6 +151,7 @@ pub(crate) async fn start(
     headers: HeaderMap,
     body::Json(new): body::Json<NewRun>,
 ) -> HttpResult<Response> {
+    let new = new.spelled_out();
     let key = wanted::key(&headers, &new)?;
     let (run, _new) = app.runs.start(&caller.actor, new.parse()?, key).await?;
     Ok(wanted::created(&format!("/api/v1/runs/{}", run.id), RunView::new(&run)))

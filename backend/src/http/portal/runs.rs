@@ -4,6 +4,7 @@ use axum::extract::{Path, Query, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse as _, Redirect};
 use eirene_core::id::SessionId;
+use eirene_core::name::ImageName;
 use eirene_core::session::Session;
 use eirene_words::say;
 use serde::Deserialize;
@@ -14,7 +15,7 @@ use super::start::{FIRST_SIZE, Land, fingerprint, form_errors, new_key, sees};
 use super::views::FormError;
 use super::views::layout::Place;
 use super::views::presets::presets;
-use super::views::run::{RunFragment, RunInput, RunPage, RunView, RunsFragment, RunsPage, StartRunPage};
+use super::views::run::{LikeView, RunFragment, RunInput, RunPage, RunView, RunsFragment, RunsPage, StartRunPage};
 use super::views::simple::ConfirmPage;
 use super::views::start::{Sees, StartInput};
 use super::views::usage::UsageFragment;
@@ -22,7 +23,7 @@ use super::{Done, Shown, admin, layout, now, show, show_as, words};
 use crate::app::App;
 use crate::error::{AppError, FieldError};
 use crate::http::extract::{CsrfForm, SignedIn};
-use crate::services::runs::StartRun;
+use crate::services::runs::{RunSize, StartRun};
 use crate::services::sessions::{IdempotencyKey, ListSessions};
 
 /// Runs on one page.
@@ -73,17 +74,39 @@ pub(crate) async fn list_fragment(State(app): State<App>, signed_in: SignedIn, Q
 #[derive(Deserialize)]
 pub(crate) struct Beginning {
     from: Option<String>,
+    like: Option<String>,
 }
 
-fn form_page(land: &Land, signed_in: &SignedIn, sees: Sees, input: &RunInput, errors: Vec<FormError>) -> StartRunPage {
+/// The session that a run is to be like; no text is none.
+async fn model(app: &App, signed_in: &SignedIn, text: Option<&str>) -> Result<Option<Session>, AppError> {
+    match text {
+        Some(text) => app.runs.model(&signed_in.actor, id(text)?).await.map(Some),
+        None => Ok(None),
+    }
+}
+
+fn form_page(
+    land: &Land,
+    signed_in: &SignedIn,
+    sees: Sees,
+    input: &RunInput,
+    like: Option<&Session>,
+    errors: Vec<FormError>,
+) -> StartRunPage {
     let ground = land.ground();
+    let form = ground.form(&ground.with_defaults(input.size()), &errors);
+    let form = match like {
+        Some(session) => form.with_image(&session.image),
+        None => form,
+    };
     StartRunPage {
         layout: layout(signed_in, Place::Runs, &words().get("start_run.page_title")),
-        form: ground.form(&ground.with_defaults(input.size()), &errors),
+        has_images: !form.images.is_empty(),
+        form,
         run: input.fields(&errors),
+        like: like.map(LikeView::new),
         free: land.free(),
         errors,
-        has_images: !land.images.is_empty(),
         sees,
     }
 }
@@ -91,7 +114,10 @@ fn form_page(land: &Land, signed_in: &SignedIn, sees: Sees, input: &RunInput, er
 /// `GET /runs/new`
 pub(crate) async fn form(State(app): State<App>, signed_in: SignedIn, Query(beginning): Query<Beginning>) -> Shown {
     let land = Land::read(&app, &signed_in).await?;
-    let mut input = if let Some(id) = beginning.from.and_then(|id| id.parse().ok()) {
+    let like = model(&app, &signed_in, beginning.like.as_deref()).await?;
+    let mut input = if let Some(session) = &like {
+        RunInput::like(session)
+    } else if let Some(id) = beginning.from.and_then(|id| id.parse().ok()) {
         RunInput::again(&app.runs.get(&signed_in.actor, id).await?)
     } else {
         let ground = land.ground();
@@ -100,12 +126,14 @@ pub(crate) async fn form(State(app): State<App>, signed_in: SignedIn, Query(begi
         RunInput::of_size(first.map(|size| StartInput::from_resources(&size.resources)).unwrap_or_default())
     };
     input.key = new_key();
-    Ok(show(&form_page(&land, &signed_in, sees(&app, &signed_in).await?, &input, Vec::new()))?.into_response())
+    let sees = sees(&app, &signed_in).await?;
+    Ok(show(&form_page(&land, &signed_in, sees, &input, like.as_ref(), Vec::new()))?.into_response())
 }
 
 /// `POST /runs`: starts it, or shows the form again with what is wrong.
 pub(crate) async fn start(State(app): State<App>, CsrfForm(signed_in, input): CsrfForm<RunInput>) -> Shown {
-    let outcome = match wish(&input) {
+    let like = model(&app, &signed_in, Some(input.like.as_str()).filter(|text| !text.is_empty())).await?;
+    let outcome = match wish(&input, like.as_ref()) {
         Ok((wish, key)) => match app.runs.start(&signed_in.actor, wish, key).await {
             Ok((run, _)) => return Ok(Redirect::to(&format!("/runs/{}", run.id)).into_response()),
             Err(AppError::Invalid(errors)) => form_errors(&errors),
@@ -118,14 +146,13 @@ pub(crate) async fn start(State(app): State<App>, CsrfForm(signed_in, input): Cs
     };
     let land = Land::read(&app, &signed_in).await?;
     let again = RunInput { key: new_key(), ..input };
-    show_as(
-        StatusCode::UNPROCESSABLE_ENTITY,
-        &form_page(&land, &signed_in, sees(&app, &signed_in).await?, &again, outcome),
-    )
+    let sees = sees(&app, &signed_in).await?;
+    let page = form_page(&land, &signed_in, sees, &again, like.as_ref(), outcome);
+    show_as(StatusCode::UNPROCESSABLE_ENTITY, &page)
 }
 
 /// What the service is asked for.
-fn wish(input: &RunInput) -> Result<(StartRun, Option<IdempotencyKey>), Vec<FormError>> {
+fn wish(input: &RunInput, like: Option<&Session>) -> Result<(StartRun, Option<IdempotencyKey>), Vec<FormError>> {
     let resources = input.size().resources(words());
     let program = input.program(words());
     let mut errors = resources.as_ref().err().cloned().unwrap_or_default();
@@ -137,14 +164,18 @@ fn wish(input: &RunInput) -> Result<(StartRun, Option<IdempotencyKey>), Vec<Form
         "" => None,
         text => text.parse().map_err(|error| parse("name", error)).ok(),
     };
-    let image = input.image.parse().map_err(|error| parse("image", error)).ok();
+    let image = input.image.parse::<ImageName>().map_err(|error| parse("image", error)).ok();
     let (Ok(resources), Ok(program), Some(image), true) = (resources, program, image, errors.is_empty()) else {
         return Err(errors);
     };
+    // The name that the session has is its very file, as the form began; another one is the catalogue's.
+    let image = like.is_none_or(|session| session.image != image).then_some(image);
+    let size = RunSize::Whole(resources);
     let plain = RunInput { key: String::new(), ..input.clone() };
     let key =
         (!input.key.is_empty()).then(|| IdempotencyKey { key: input.key.clone(), body_sha256: fingerprint(&plain) });
-    Ok((StartRun { name, program, image, project: None, resources, scratch: None }, key))
+    let like = like.map(|session| session.id);
+    Ok((StartRun { name, program, like, image, project: None, size, scratch: None }, key))
 }
 
 /// An id as typed; what is no id is not there.

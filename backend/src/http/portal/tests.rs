@@ -69,6 +69,7 @@ fn what_one_can_do_with_a_session_follows_from_its_state() {
         let view = SessionView::new(words, &session, samples.now);
         assert_eq!(!view.open_href.is_empty(), *state == SessionState::Running, "{state} opens");
         assert_eq!(!view.again_href.is_empty(), state.is_final(), "{state} starts again");
+        assert_eq!(view.run_href, format!("/runs/new?like={}", session.id), "{state}: a run may always be like it");
         let stops = matches!(state, SessionState::Queued | SessionState::Starting | SessionState::Running);
         assert_eq!(!view.stop_href.is_empty(), stops, "{state} stops");
         assert_eq!(
@@ -78,7 +79,8 @@ fn what_one_can_do_with_a_session_follows_from_its_state() {
         );
         assert!(view.doubt.is_empty());
         let foreign = view.without_app();
-        assert!(foreign.open_href.is_empty() && foreign.again_href.is_empty(), "{state}: the app is the owner's");
+        let starts = [&foreign.open_href, &foreign.again_href, &foreign.run_href];
+        assert!(starts.iter().all(|href| href.is_empty()), "{state}: the app, and to start anything, is the owner's");
 
         session.undetermined = true;
         assert_eq!(

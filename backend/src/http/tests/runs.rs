@@ -1,5 +1,6 @@
 //! Runs over the API, and that no way leads to an app they do not have.
 
+use eirene_core::{Image, ImageId};
 use serde_json::json;
 
 use super::*;
@@ -107,6 +108,76 @@ async fn bad_input_is_named_by_field_and_leaves_nothing_behind() {
     let rank = server.portal(Ask::get(&format!("/api/v1/runs/{}/logs?rank=2", server.run(&ada).await.id)).bearer(&ada));
     assert_eq!(rank.await.fields(), ["rank"]);
     let list = server.portal(Ask::get("/api/v1/runs").bearer(&ada)).await.json();
+    assert_eq!(list["items"].as_array().unwrap().len(), 1, "only the one that was put there");
+    assert_eq!(server.test.app.db.audit_events(None, 9, None, Some("run.start")).await.unwrap().len(), 0);
+}
+
+#[tokio::test]
+async fn a_run_like_a_session_has_of_it_what_the_body_leaves_out() {
+    let server = Server::start().await;
+    let ada = server.ada().await;
+    let wish = json!({"project": "optics", "partition": "main", "nodes": 2, "cpus": 4, "gpus": 1, "walltime_min": 90});
+    let session = server.portal(Ask::new("POST", "/api/v1/sessions").json(&wish).bearer(&ada)).await;
+    assert_eq!(session.status, StatusCode::CREATED, "{}", session.body);
+    let session = server.test.row(session.json()["id"].as_str().unwrap().parse().unwrap()).await;
+    server.test.replace_image("/images/b.sif").await;
+    let started = async |body: Value, key: &str| {
+        let answer = server.portal(start(&body).bearer(&ada).with("idempotency-key", key)).await;
+        assert_eq!(answer.status, StatusCode::CREATED, "{body}: {}", answer.body);
+        server.test.row(answer.json()["id"].as_str().unwrap().parse().unwrap()).await
+    };
+    let like = json!({"file": "train.py", "like": session.id});
+    let run = started(like.clone(), "k1").await;
+    assert_eq!((&run.image, &run.image_path), (&session.image, &session.image_path), "the file that it had");
+    assert_eq!((&run.project, &run.resources), (&session.project, &session.resources));
+    assert_eq!(started(like, "k1").await.id, run.id);
+    let given = json!({
+        "file": "train.py", "like": session.id, "image": "jupyter", "project": "maps", "partition": null, "cpus": 2, "gpus": 0,
+    });
+    let run = started(given, "k2").await;
+    assert_eq!((run.image_path.as_str(), run.project), ("/images/b.sif", Some("maps".parse().unwrap())));
+    let expected = eirene_core::Resources { cpus: 2, gpus: 0, ..session.resources.clone() };
+    assert_eq!(run.resources, expected, "null is left out, a number is given");
+
+    // The session is a part of what the key is of; defaults are meant, whether they are said or not.
+    let plain = json!({"file": "train.py"});
+    for key in ["k1", "k2"] {
+        let reused = server.portal(start(&plain).bearer(&ada).with("idempotency-key", key)).await;
+        assert_eq!((reused.status, &reused.json()["code"]), (StatusCode::CONFLICT, &json!("idempotency_key_reused")));
+    }
+    let run = started(plain, "k3").await;
+    let document = server.portal(Ask::get("/api/v1/openapi.json")).await.json();
+    let mut said = json!({"file": "train.py"});
+    for field in ["image", "nodes", "cpus", "memory_mib", "gpus", "walltime_min"] {
+        said[field] = document["components"]["schemas"]["NewRun"]["properties"][field]["default"].clone();
+    }
+    assert_eq!(started(said, "k3").await.id, run.id);
+    assert_eq!((run.image_path.as_str(), run.resources), ("/images/b.sif", testing::small()));
+}
+
+#[tokio::test]
+async fn what_one_cannot_be_like_is_refused_in_the_same_words() {
+    let server = Server::start().await;
+    let (ada, grace, admin) = (server.ada().await, server.grace().await, server.admin().await);
+    let (theirs, run) = (server.session(&grace).await.id, server.run(&ada).await.id);
+    let mut refused = Vec::new();
+    for (person, like) in [
+        (&ada, theirs.to_string()),
+        (&admin, theirs.to_string()),
+        (&ada, run.to_string()),
+        (&ada, SessionId::generate().to_string()),
+        (&ada, "../../etc".to_owned()),
+        (&ada, String::new()),
+    ] {
+        let answer = server.portal(start(&json!({"file": "a.py", "like": like})).bearer(person)).await;
+        assert_eq!(answer.status, StatusCode::UNPROCESSABLE_ENTITY, "{like}: {}", answer.body);
+        refused.push(answer.json()["errors"].clone());
+    }
+    let expected = json!([{"field": "like", "message": "no session of yours has this id"}]);
+    assert!(refused.iter().all(|errors| *errors == expected), "{refused:?}");
+    let number = server.portal(start(&with("like", json!(7))).bearer(&ada)).await;
+    assert_eq!((number.status, number.fields()), (StatusCode::UNPROCESSABLE_ENTITY, vec!["like".to_owned()]));
+    let list = server.portal(Ask::get("/api/v1/runs?all=true").bearer(&admin)).await.json();
     assert_eq!(list["items"].as_array().unwrap().len(), 1, "only the one that was put there");
     assert_eq!(server.test.app.db.audit_events(None, 9, None, Some("run.start")).await.unwrap().len(), 0);
 }
@@ -241,6 +312,88 @@ async fn a_run_is_started_looked_at_requeued_and_cancelled_on_pages() {
     assert_eq!(cancelled.header("location"), format!("{later}?done=cancelling"));
     let again = page(&format!("/runs/new?from={id}")).await;
     assert!(again.contains("--lr\n0.1; $(id)</textarea>"), "{again}");
+}
+
+#[tokio::test]
+async fn a_run_like_a_session_is_started_from_its_page() {
+    let server = Server::start().await;
+    let ada = server.ada().await;
+    let session = server.session(&ada).await;
+    let (db, like) = (&server.test.app.db, session.id.to_string());
+    let page = async |path: &str| {
+        let answer = server.portal(Ask::get(path).cookie(&ada).page()).await;
+        assert_eq!(answer.status, StatusCode::OK, "{path}: {}", answer.body);
+        answer.body
+    };
+    let href = format!("/runs/new?like={like}");
+    assert!(page(&format!("/sessions/{like}")).await.contains(&format!("href=\"{href}\"")));
+    server.test.replace_image("/images/b.sif").await;
+    let known = db.image_by_name(&session.image).await.unwrap().unwrap();
+    let other =
+        Image { id: ImageId::generate(), name: "pytorch".parse().unwrap(), path: "/images/c.sif".into(), ..known };
+    db.insert_image(&other).await.unwrap();
+    let tells = |form: &str| {
+        form.contains(&format!("name=\"like\" value=\"{like}\"")) && form.contains("size of session “a session”")
+    };
+    let chosen = "<option value=\"jupyter\" selected>";
+    let form = page(&href).await;
+    assert!(tells(&form) && form.contains(chosen), "{form}");
+    assert!(!tells(&page("/runs/new").await), "only where it is asked for");
+
+    let send = async |key: &str, file: &str, image: &str| {
+        let fields = [
+            ("like", like.as_str()),
+            ("file", file),
+            ("image", image),
+            ("nodes", "1"),
+            ("cpus", "4"),
+            ("memory_gib", "2"),
+            ("hours", "1"),
+            ("key", key),
+        ];
+        server.portal(Ask::new("POST", "/runs").form(&ada, &fields)).await
+    };
+    let started = async |key: &str, image: &str| {
+        let answer = send(key, "train.py", image).await;
+        assert_eq!(answer.status, StatusCode::SEE_OTHER, "{}", answer.body);
+        server.test.row(answer.header("location").rsplit('/').next().unwrap().parse().unwrap()).await
+    };
+    let run = started("k1", "jupyter").await;
+    assert_eq!((run.image_path.as_str(), run.resources.cpus), ("/images/a.sif", 4), "its very file");
+    assert_eq!(started("k1", "jupyter").await.id, run.id, "two clicks are one start");
+    assert_eq!(started("k2", "pytorch").await.image_path, "/images/c.sif", "another image is the catalogue's");
+    let wrong = send("k3", "", "jupyter").await;
+    assert_eq!(wrong.status, StatusCode::UNPROCESSABLE_ENTITY);
+    assert!(tells(&wrong.body), "{}", wrong.body);
+    // Also where the catalogue has no image of that name any more.
+    db.retire_image(&session.image).await.unwrap();
+    assert!(page(&href).await.contains(chosen));
+    assert_eq!(started("k4", "jupyter").await.image_path, "/images/a.sif");
+}
+
+#[tokio::test]
+async fn pages_start_nothing_like_what_is_not_ones_own() {
+    let server = Server::start().await;
+    let (ada, grace, admin) = (server.ada().await, server.grace().await, server.admin().await);
+    let (session, run) = (server.session(&ada).await.id, server.run(&ada).await.id);
+    for (person, like) in [
+        (&grace, session.to_string()),
+        (&admin, session.to_string()),
+        (&ada, run.to_string()),
+        (&ada, SessionId::generate().to_string()),
+        (&ada, "nonsense".to_owned()),
+    ] {
+        let form = server.portal(Ask::get(&format!("/runs/new?like={like}")).cookie(person).page()).await;
+        assert_eq!(form.status, StatusCode::NOT_FOUND, "{like}");
+        let fields = [("file", "a.py"), ("image", "jupyter"), ("memory_gib", "2"), ("hours", "1"), ("like", &*like)];
+        let sent = server.portal(Ask::new("POST", "/runs").form(person, &fields)).await;
+        assert_eq!(sent.status, StatusCode::NOT_FOUND, "{like}");
+    }
+    let looked = server.portal(Ask::get(&format!("/sessions/{session}")).cookie(&admin).page()).await;
+    assert_eq!(looked.status, StatusCode::OK);
+    assert!(!looked.body.contains("/runs/new"), "an admin looks: {}", looked.body);
+    let list = server.portal(Ask::get("/api/v1/runs?all=true").bearer(&admin)).await.json();
+    assert_eq!(list["items"].as_array().unwrap().len(), 1, "only the one that was put there");
 }
 
 #[tokio::test]

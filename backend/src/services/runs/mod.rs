@@ -1,7 +1,8 @@
 //! Runs: jobs without a browser. A run is a session's row with a program in the app's place, so queue, agent and log are the sessions';
-//! here is what is a run's own: what may be asked for, doing it again, and whose lines of the log are whose.
+//! here is what is a run's own: what may be asked for, being like a session, doing it again, and whose lines of the log are whose.
 
 mod rank_log;
+mod size;
 
 use bytes::Bytes;
 use eirene_core::run::{FileKind, RunError};
@@ -15,30 +16,33 @@ use futures_util::future;
 use futures_util::stream::{BoxStream, StreamExt as _};
 
 use self::rank_log::RankLines;
+pub use self::size::{RunSize, SizeParts};
 use crate::error::{AppError, FieldError};
 use crate::services::Page;
 use crate::services::actor::Actor;
 use crate::services::logs::Logs;
 use crate::services::sessions::start::NewJob;
-use crate::services::sessions::{IdempotencyKey, ListSessions, Sessions, visible};
+use crate::services::sessions::{IdempotencyKey, ListSessions, Sessions, defaults, visible};
 
 /// Longest name that is made of a file's, characters.
 const MAX_NAME: usize = 80;
 
-/// What a run should be.
+/// What a run should be. What is left open is as in the session that it is like, else the usual.
 #[derive(Debug, Clone)]
 pub struct StartRun {
     /// What its owner calls it; the file's name when nothing is given.
     pub name: Option<SessionName>,
     /// What it carries out.
     pub program: RunProgram,
-    /// Image.
-    pub image: ImageName,
+    /// The session that it is like: one of the same person's, live or over.
+    pub like: Option<SessionId>,
+    /// Image, with the file that the catalogue has for it now; left open, the very file of that session.
+    pub image: Option<ImageName>,
     /// Project.
     pub project: Option<ProjectName>,
     /// What it asks the cluster for.
-    pub resources: Resources,
-    /// The fast scratch it wants.
+    pub size: RunSize,
+    /// The fast scratch it wants; that of a session is never taken over.
     pub scratch: Option<ScratchSpec>,
 }
 
@@ -78,23 +82,65 @@ impl Runs {
         key: Option<IdempotencyKey>,
     ) -> Result<(Session, bool), AppError> {
         let checked = async {
-            let mut errors = wrong_program(&wanted.program, &wanted.resources);
+            let none = || AppError::Invalid(vec![no_session()]);
+            let like = match wanted.like {
+                Some(id) => Some(self.own_session(actor, id).await?.ok_or_else(none)?),
+                None => None,
+            };
+            let rest = like.as_ref().map_or_else(size::usual, |session| session.resources.clone());
+            let resources = wanted.size.or(rest);
+            let mut errors = wrong_program(&wanted.program, &resources);
             errors.extend(self.sessions.wrong_scratch(actor, wanted.scratch.as_ref()).await?);
-            let image = self.sessions.image_for(&wanted.image, None, &wanted.resources, errors).await?;
+            let (image, image_path) = self.image(wanted.image, like.as_ref(), &resources, errors).await?;
             Ok(NewJob {
                 action: "run.start",
                 name: wanted.name.unwrap_or_else(|| name_of(&wanted.program)),
                 app: run_app()?,
                 program: Some(wanted.program),
                 requeue_of: None,
-                image: image.name,
-                image_path: image.path,
-                project: wanted.project,
-                resources: wanted.resources,
+                image,
+                image_path,
+                project: wanted.project.or(like.and_then(|session| session.project)),
+                resources,
                 scratch: wanted.scratch,
             })
         };
         self.sessions.add(actor, key, checked).await
+    }
+
+    /// The session that a run of this person's is to be like. Others' are not there, for admins neither: they look at them, and start nothing of them.
+    pub async fn model(&self, actor: &Actor, id: SessionId) -> Result<Session, AppError> {
+        actor.require(Scope::SessionsRead)?;
+        self.own_session(actor, id).await?.ok_or(AppError::NotFound)
+    }
+
+    async fn own_session(&self, actor: &Actor, id: SessionId) -> Result<Option<Session>, AppError> {
+        let found = self.sessions.parts.db.session(id).await?;
+        Ok(found.filter(|found| found.owner == actor.user.id && found.kind() == JobKind::Session))
+    }
+
+    /// The image and its file: those of the session that the run is like, as a requeue has those of its run, else what the catalogue has. All that
+    /// is wrong by then, and a size that the cluster could never give, is refused.
+    async fn image(
+        &self,
+        named: Option<ImageName>,
+        like: Option<&Session>,
+        resources: &Resources,
+        mut errors: Vec<FieldError>,
+    ) -> Result<(ImageName, String), AppError> {
+        let name = match (named, like) {
+            (None, Some(session)) => {
+                errors.extend(self.sessions.fits(resources).err().unwrap_or_default());
+                if !errors.is_empty() {
+                    return Err(AppError::Invalid(errors));
+                }
+                return Ok((session.image.clone(), session.image_path.clone()));
+            }
+            (Some(name), _) => name,
+            (None, None) => usual_image()?,
+        };
+        let image = self.sessions.image_for(&name, None, resources, errors).await?;
+        Ok((image.name, image.path))
     }
 
     /// Starts a run anew with everything as it was, its image's file too. One that is not over is asked to end, and what repeats it waits until
@@ -192,6 +238,15 @@ impl Runs {
 
 fn run_app() -> Result<AppName, AppError> {
     RUN_APP.parse().map_err(|error| AppError::Internal(anyhow::Error::new(error)))
+}
+
+fn usual_image() -> Result<ImageName, AppError> {
+    defaults::IMAGE.parse().map_err(|error| AppError::Internal(anyhow::Error::new(error)))
+}
+
+/// What is wrong where a run is to be like what is no session of the person's: the same whether there is such a one or not.
+pub fn no_session() -> FieldError {
+    FieldError::new("like", say("wrong.no_session"))
 }
 
 /// The file's name, as far as it is one for people.

@@ -1,18 +1,19 @@
-//! What a run may be, doing it again, and that nobody else gets at it.
+//! What a run may be, being like a session, doing it again, and that nobody else gets at it.
 
 use std::collections::BTreeSet;
 
-use eirene_core::{Role, SessionState};
+use eirene_core::{Role, ScratchKind, SessionState};
 use futures_util::StreamExt as _;
 
 use super::*;
 use crate::services::actor::Via;
+use crate::services::sessions::StartSession;
 use crate::testing::{self, TestApp};
 
-fn fields(change: impl Fn(&mut StartRun)) -> Vec<String> {
-    let mut wish = TestApp::run_wish();
-    change(&mut wish);
-    wrong_program(&wish.program, &wish.resources).into_iter().map(|error| error.field).collect()
+fn fields(change: impl Fn(&mut RunProgram, &mut Resources)) -> Vec<String> {
+    let (mut program, mut resources) = (testing::program(), testing::small());
+    change(&mut program, &mut resources);
+    wrong_program(&program, &resources).into_iter().map(|error| error.field).collect()
 }
 
 fn code<T>(answer: Result<T, AppError>) -> &'static str {
@@ -29,6 +30,36 @@ fn key(name: &str) -> IdempotencyKey {
     IdempotencyKey { key: name.into(), body_sha256: "requeue".into() }
 }
 
+/// What is wrong, by field.
+fn wrong<T>(answer: Result<T, AppError>) -> Vec<FieldError> {
+    match answer {
+        Err(AppError::Invalid(errors)) => errors,
+        Err(other) => panic!("{other}"),
+        Ok(_) => panic!("it was done"),
+    }
+}
+
+/// A wish that leaves everything to this session.
+fn like(session: SessionId) -> StartRun {
+    StartRun { like: Some(session), image: None, size: RunSize::Parts(SizeParts::default()), ..TestApp::run_wish() }
+}
+
+/// A session with all that a run can have of it, and with what it cannot.
+fn rich_wish() -> StartSession {
+    StartSession {
+        project: Some("optics".parse().unwrap()),
+        resources: Resources {
+            partition: Some("main".parse().unwrap()),
+            gpus: 2,
+            gpu_type: Some("a100".parse().unwrap()),
+            walltime_min: 240,
+            ..testing::small()
+        },
+        scratch: Some(ScratchSpec { kind: ScratchKind::Node, size_mib: None, stage_in: vec![], stage_out: vec![] }),
+        ..TestApp::wish()
+    }
+}
+
 /// What has happened to the row since.
 async fn is_over(test: &TestApp, id: SessionId) {
     let ended = test.app.sessions.change(id, |run| run.state = SessionState::Ended).await.unwrap();
@@ -37,14 +68,14 @@ async fn is_over(test: &TestApp, id: SessionId) {
 
 #[test]
 fn what_cannot_be_run_is_named_by_its_field() {
-    assert_eq!(fields(|_| {}), Vec::<String>::new());
-    assert_eq!(fields(|wish| wish.program.ranks = None), Vec::<String>::new());
-    assert_eq!(fields(|wish| wish.program.file = "data/".into()), ["file"]);
-    assert_eq!(fields(|wish| wish.program.arguments = vec!["\0".into()]), ["arguments"]);
-    assert_eq!(fields(|wish| wish.program.ranks = Some(0)), ["ranks"]);
-    assert_eq!(fields(|wish| wish.program.file = "a.ipynb".into()), ["arguments"]);
+    assert_eq!(fields(|_, _| {}), Vec::<String>::new());
+    assert_eq!(fields(|program, _| program.ranks = None), Vec::<String>::new());
+    assert_eq!(fields(|program, _| program.file = "data/".into()), ["file"]);
+    assert_eq!(fields(|program, _| program.arguments = vec!["\0".into()]), ["arguments"]);
+    assert_eq!(fields(|program, _| program.ranks = Some(0)), ["ranks"]);
+    assert_eq!(fields(|program, _| program.file = "a.ipynb".into()), ["arguments"]);
     assert_eq!(
-        fields(|wish| (wish.program.file, wish.program.arguments) = ("a.ipynb".into(), vec![])),
+        fields(|program, _| (program.file, program.arguments) = ("a.ipynb".into(), vec![])),
         ["ranks"],
         "the notebook's cells start ranks"
     );
@@ -52,16 +83,15 @@ fn what_cannot_be_run_is_named_by_its_field() {
 
 #[test]
 fn there_are_no_more_ranks_than_processors() {
-    assert_eq!(fields(|wish| (wish.program.ranks, wish.resources.nodes) = (Some(4), 2)), Vec::<String>::new());
-    assert_eq!(fields(|wish| (wish.program.ranks, wish.resources.nodes) = (Some(5), 2)), ["ranks"]);
-    let most = |wish: &mut StartRun| {
-        wish.program.ranks = Some(u32::MAX);
-        (wish.resources.nodes, wish.resources.cpus) = (100_000, 100_000);
+    assert_eq!(fields(|program, size| (program.ranks, size.nodes) = (Some(4), 2)), Vec::<String>::new());
+    assert_eq!(fields(|program, size| (program.ranks, size.nodes) = (Some(5), 2)), ["ranks"]);
+    let most = |program: &mut RunProgram, size: &mut Resources| {
+        program.ranks = Some(u32::MAX);
+        (size.nodes, size.cpus) = (100_000, 100_000);
     };
     assert_eq!(fields(most), Vec::<String>::new(), "the product does not overflow");
-    let wish = TestApp::run_wish();
-    let program = RunProgram { ranks: Some(9), ..wish.program };
-    let error = wrong_program(&program, &wish.resources).remove(0);
+    let program = RunProgram { ranks: Some(9), ..testing::program() };
+    let error = wrong_program(&program, &testing::small()).remove(0);
     assert_eq!(
         error.message,
         "9 ranks are more than the 2 processors of 1 × 2: ask for 2 at most, or for more nodes or CPUs"
@@ -184,6 +214,96 @@ async fn a_requeue_has_everything_as_it_was_and_happens_once() {
     assert_eq!((replayed.id, is_new), (again.id, false));
     assert_eq!(code(runs.requeue(&ada, run.id, None).await), "already_requeued");
     assert_eq!(code(runs.requeue(&ada, again.id, Some(key("k2"))).await), "done");
+}
+
+#[tokio::test]
+async fn a_run_like_a_session_has_its_very_file_its_project_and_its_size() {
+    let test = TestApp::new().await;
+    test.app.cluster.publish(testing::snapshot(vec![]));
+    let ada = test.ada().await;
+    let (runs, sessions) = (&test.app.runs, &test.app.sessions);
+    let (session, _) = sessions.start(&ada, rich_wish(), None).await.unwrap();
+    test.replace_image("/images/b.sif").await;
+    let (run, is_new) = runs.start(&ada, like(session.id), None).await.unwrap();
+    assert!(is_new);
+    let same = |row: &Session| (row.image.clone(), row.image_path.clone(), row.project.clone(), row.resources.clone());
+    assert_eq!(same(&run), same(&session));
+    assert_eq!((run.kind(), run.name.as_str(), run.requeue_of), (JobKind::Run, "train.py", None));
+    assert_eq!(run.scratch, None, "a scratch is filled and emptied for one alone");
+    assert_eq!(test.row(session.id).await, session, "nothing happens to the session");
+    // Over, and its image gone from the catalogue: as with a requeue, it is still what it was.
+    is_over(&test, session.id).await;
+    test.app.db.retire_image(&session.image).await.unwrap();
+    let (later, _) = runs.start(&ada, like(session.id), None).await.unwrap();
+    assert_eq!(same(&later), same(&session));
+    let (again, _) = runs.requeue(&ada, later.id, None).await.unwrap();
+    assert_eq!(same(&again), same(&session));
+    let unlike = StartRun { like: None, ..like(session.id) };
+    assert_eq!(wrong(runs.start(&ada, unlike, None).await).remove(0).field, "image", "by its name there is none");
+}
+
+#[tokio::test]
+async fn what_is_given_goes_before_what_the_session_has() {
+    let test = TestApp::new().await;
+    test.app.cluster.publish(testing::snapshot(vec![]));
+    let ada = test.ada().await;
+    let (runs, sessions) = (&test.app.runs, &test.app.sessions);
+    let (session, _) = sessions.start(&ada, rich_wish(), None).await.unwrap();
+    test.replace_image("/images/b.sif").await;
+    let given = StartRun {
+        image: Some(session.image.clone()),
+        project: Some("maps".parse().unwrap()),
+        size: RunSize::Parts(SizeParts { cpus: Some(4), gpus: Some(0), ..SizeParts::default() }),
+        ..like(session.id)
+    };
+    let (run, _) = runs.start(&ada, given, None).await.unwrap();
+    assert_eq!(run.image_path, "/images/b.sif", "an image that is named is the catalogue's");
+    assert_eq!(run.project, Some("maps".parse().unwrap()));
+    let expected = Resources { cpus: 4, gpus: 0, gpu_type: None, ..session.resources.clone() };
+    assert_eq!(run.resources, expected, "a type of GPUs goes with the last of them");
+
+    let whole = StartRun { size: RunSize::Whole(testing::small()), ..like(session.id) };
+    let (run, _) = runs.start(&ada, whole, None).await.unwrap();
+    assert_eq!((run.resources, run.image_path), (testing::small(), session.image_path.clone()));
+
+    for (parts, field) in [
+        (SizeParts { nodes: Some(99), ..SizeParts::default() }, "nodes"),
+        (SizeParts { gpu_type: Some("h200".parse().unwrap()), ..SizeParts::default() }, "gpu_type"),
+        (SizeParts { partition: Some("long".parse().unwrap()), ..SizeParts::default() }, "gpu_type"),
+        (SizeParts { cpus: Some(1), ..SizeParts::default() }, "ranks"),
+        (SizeParts { memory_mib: Some(0), ..SizeParts::default() }, "memory_mib"),
+        (SizeParts { walltime_min: Some(0), ..SizeParts::default() }, "walltime_min"),
+    ] {
+        let wish = StartRun { size: RunSize::Parts(parts), ..like(session.id) };
+        assert_eq!(wrong(runs.start(&ada, wish, None).await).remove(0).field, field);
+    }
+    assert_eq!(test.app.db.audit_events(None, 9, None, Some("run.start")).await.unwrap().len(), 2);
+}
+
+#[tokio::test]
+async fn a_run_is_like_nothing_but_a_session_of_ones_own() {
+    let test = TestApp::new().await;
+    let mut ada = test.ada().await;
+    let (grace, root) =
+        (test.person("grace", 2002, Role::Researcher).await, test.person("root", 2003, Role::Admin).await);
+    let (runs, sessions) = (&test.app.runs, &test.app.sessions);
+    let (theirs, _) = sessions.start(&grace, TestApp::wish(), None).await.unwrap();
+    let (own, _) = sessions.start(&ada, TestApp::wish(), None).await.unwrap();
+    let (run, _) = runs.start(&ada, TestApp::run_wish(), None).await.unwrap();
+    for (actor, id) in [(&ada, theirs.id), (&root, theirs.id), (&ada, run.id), (&ada, SessionId::generate())] {
+        assert_eq!(wrong(runs.start(actor, like(id), None).await), [no_session()], "the same in all cases");
+        assert_eq!(code(runs.model(actor, id).await), "not_found");
+    }
+    assert_eq!(runs.model(&ada, own.id).await.unwrap(), own);
+    let everybodys = ListSessions { all: true, live_only: false, cursor: None, limit: 10 };
+    assert_eq!(runs.list(&root, everybodys).await.unwrap().items, [run], "nothing was left behind");
+    assert_eq!(test.app.db.audit_events(None, 9, Some("root"), None).await.unwrap().len(), 0);
+
+    ada.via = Via::Token { id: eirene_core::TokenId::generate(), scopes: vec![Scope::SessionsRead] };
+    assert_eq!(code(runs.start(&ada, like(own.id), None).await), "insufficient_scope");
+    ada.via = Via::Token { id: eirene_core::TokenId::generate(), scopes: vec![Scope::SessionsWrite] };
+    assert_eq!(code(runs.model(&ada, own.id).await), "insufficient_scope");
+    assert_eq!(code(runs.start(&ada, like(own.id), None).await), "done");
 }
 
 #[tokio::test]

@@ -16,7 +16,7 @@ use crate::http::portal::views::FormError;
 use crate::http::portal::views::cluster::{FreeFragment, FreeView};
 use crate::http::portal::views::cluster_page::{ClusterFragment, ClusterPage, ClusterPart};
 use crate::http::portal::views::layout::{Notice, Place, Tone};
-use crate::http::portal::views::run::{RunInput, StartRunPage};
+use crate::http::portal::views::run::{LikeView, RunInput, StartRunPage};
 use crate::http::portal::views::space::SpacesNotice;
 use crate::http::portal::views::start::{
     DashboardPage, Ground, HomeNotice, SeenSpace, Sees, StartInput, StartPage, Verdict, VerdictFragment,
@@ -218,13 +218,22 @@ impl Samples {
             FormError::from_service(words, &FieldError::new("arguments", say("wrong.run_arguments"))),
             FormError::from_service(words, &FieldError::new("ranks", say("wrong.notebook_ranks"))),
         ];
-        let cases =
-            [("run-new", Vec::new(), true), ("run-new-errors", wrong, true), ("run-new-no-images", vec![], false)];
-        for (name, errors, has_images) in cases {
+        let mut session = self.session(HOSTILE, SessionState::Running)?;
+        session.image = "retired-since".parse()?;
+        let alike = RunInput::like(&session);
+        let cases = [
+            ("run-new", &run, None, Vec::new(), true),
+            ("run-new-errors", &run, None, wrong, true),
+            ("run-new-no-images", &run, None, vec![], false),
+            ("run-new-like", &alike, Some(&session), vec![], true),
+        ];
+        for (name, run, like, errors, has_images) in cases {
+            let form = ground.form(&ground.with_defaults(run.size()), &errors);
             let page = StartRunPage {
                 layout: self.layout(Place::Runs, &words.get("start_run.page_title"), Role::Researcher)?,
-                form: ground.form(&ground.with_defaults(run.size()), &errors),
+                form: if like.is_some() { form.with_image(&session.image) } else { form },
                 run: run.fields(&errors),
+                like: like.map(LikeView::new),
                 free: free.clone(),
                 errors,
                 has_images,

@@ -113,6 +113,8 @@ pub(crate) struct RunInput {
     pub(crate) ranks: String,
     /// `on` where nodes and links are to be tried.
     pub(crate) preflight: String,
+    /// Id of the session that it is to be like; empty for none.
+    pub(crate) like: String,
     /// See [`StartInput`].
     pub(crate) name: String,
     /// See [`StartInput`].
@@ -167,6 +169,12 @@ impl RunInput {
             input.preflight = if program.preflight { "on".to_owned() } else { String::new() };
         }
         input
+    }
+
+    /// The form for a run like `session`, with nothing to run yet.
+    pub(crate) fn like(session: &Session) -> Self {
+        let size = StartInput { image: session.image.to_string(), ..StartInput::from_resources(&session.resources) };
+        Self { like: session.id.to_string(), ..Self::of_size(size) }
     }
 
     /// What it has in common with the form for a session.
@@ -230,6 +238,22 @@ pub(crate) struct RunFields {
     pub(crate) ranks: Field,
     /// See [`RunInput`].
     pub(crate) preflight: bool,
+}
+
+/// The session that a run is to be like, as the form tells of it.
+#[derive(Debug, Serialize)]
+pub(crate) struct LikeView {
+    /// Its id.
+    pub(crate) id: String,
+    /// What its owner calls it.
+    pub(crate) name: String,
+}
+
+impl LikeView {
+    /// Of `session`.
+    pub(crate) fn new(session: &Session) -> Self {
+        Self { id: session.id.to_string(), name: session.name.to_string() }
+    }
 }
 
 /// My runs, page by page.
@@ -341,6 +365,8 @@ pub(crate) struct StartRunPage {
     pub(crate) form: StartForm,
     /// What it has of its own.
     pub(crate) run: RunFields,
+    /// The session that it is to be like, if any.
+    pub(crate) like: Option<LikeView>,
     /// What is free.
     pub(crate) free: FreeView,
     /// What was wrong when it was sent.

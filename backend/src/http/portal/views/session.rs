@@ -137,6 +137,8 @@ pub(crate) struct SessionView {
     pub(crate) stop_href: String,
     /// Where the same is started again; empty while it lives.
     pub(crate) again_href: String,
+    /// Where a run like it is started; empty for whoever may not, and for what is a run itself.
+    pub(crate) run_href: String,
     /// The way from the click to the app; empty when it is over.
     pub(crate) steps: Vec<Step>,
     /// Whether it is over.
@@ -195,6 +197,10 @@ impl SessionView {
             open_href: if session.state == SessionState::Running { format!("{href}/open") } else { String::new() },
             stop_href: if may_stop { format!("{href}/stop") } else { String::new() },
             again_href: if over { format!("/sessions/new?from={id}") } else { String::new() },
+            run_href: match session.kind() {
+                JobKind::Session => format!("/runs/new?like={id}"),
+                JobKind::Run => String::new(),
+            },
             steps: if over || session.state == SessionState::Stopping {
                 Vec::new()
             } else {
@@ -225,10 +231,11 @@ impl SessionView {
         self
     }
 
-    /// The same for an admin who is not the owner: the app is the owner's alone.
+    /// The same for an admin who is not the owner: the app, and to start anything, is the owner's alone.
     pub(crate) fn without_app(mut self) -> Self {
         self.open_href = String::new();
         self.again_href = String::new();
+        self.run_href = String::new();
         self
     }
 }

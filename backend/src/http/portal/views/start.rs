@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use eirene_core::image::Image;
-use eirene_core::name::{GpuType, PartitionName};
+use eirene_core::name::{GpuType, ImageName, PartitionName};
 use eirene_core::scheduler::{Node, Partition};
 use eirene_core::session::{Resources, Session};
 use eirene_words::Words;
@@ -281,6 +281,17 @@ pub(crate) struct StartForm {
     pub(crate) key: String,
     /// Whether the seldom needed part is open.
     pub(crate) more_open: bool,
+}
+
+impl StartForm {
+    /// The same with this image among the choices, also where the catalogue has none of its name any more.
+    pub(crate) fn with_image(mut self, image: &ImageName) -> Self {
+        let name = image.as_str();
+        if self.images.iter().all(|choice| choice.value != name) {
+            self.images.insert(0, Choice::new(name, name, &self.image.value));
+        }
+        self
+    }
 }
 
 /// Whether what the form asks for can start.
