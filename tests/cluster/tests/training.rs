@@ -114,6 +114,12 @@ async fn put_back_by_scheduler(ada: &Person) -> anyhow::Result<Learned> {
     let log = ended(ada, &id, &mut learned).await?;
     assert_eq!(ada.run(&id).await?["restart_count"], 1, "{log}");
     ensure!(began_at(&log)? >= 10, "{log}");
+    // Ranks of both nodes know it: by that a Checkpointer tells what its own job has left from what another one may still write.
+    for rank in [0, 3] {
+        let log = ada.run_log(&id, &format!("?rank={rank}")).await?;
+        let restarts: Vec<&str> = log.lines().filter_map(|line| line.strip_prefix("restarts ")).collect();
+        assert_eq!(restarts, ["0", "1"], "rank {rank}: {log}");
+    }
     Ok(learned)
 }
 
