@@ -95,6 +95,10 @@ mod tests {
         let words: Vec<_> = command.as_std().get_args().map(|word| word.to_string_lossy()).collect();
         assert_eq!(words.first().map(AsRef::as_ref), Some("--jobid=7"));
         assert_eq!(words[words.len() - 3..], ["--nodes=1", "/agent", "rank"]);
+        // No step of the person's takes from another what that one has, or waits for it.
+        for word in ["--overlap", "--mem=0"] {
+            assert!(words.iter().any(|told| told == word), "{word}: {words:?}");
+        }
     }
 
     #[test]
