@@ -173,7 +173,7 @@ pub(crate) enum ToHelper {
 }
 
 /// What shows that one knows a helper's secret, without saying it: HMAC-SHA-256 (RFC 2104), in hexadecimal.
-fn proof(secret: &str, name: &str, node: &str) -> String {
+pub(crate) fn proof(secret: &str, name: &str, node: &str) -> String {
     data_encoding::HEXLOWER.encode(&mac(secret, name, node).finalize().into_bytes())
 }
 

@@ -568,6 +568,63 @@ async fn pass_on(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::helper::proof;
+
+    /// Listens to a process that says this.
+    async fn listen(keeper: &Keeper, words: &[FromHelper]) -> End {
+        let mut child = tokio::process::Command::new("sh")
+            .args(["-c", "printf '%s\\n' \"$@\"", "sh"])
+            .args(words.iter().map(|words| serde_json::to_string(words).unwrap()))
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let (answers, _answered) = mpsc::channel(ORDERS);
+        let end = keeper.listen(child.stdout.take().unwrap(), "secret", 0, &answers).await;
+        child.wait().await.unwrap();
+        end
+    }
+
+    #[tokio::test]
+    async fn who_cannot_prove_to_be_a_node_s_helper_is_refused_before_anything_is_believed() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("job.json");
+        write_private(&path, &serde_json::to_string(&crate::job::tests::file(0)).unwrap()).unwrap();
+        let environment = crate::job::tests::environment(&[("SLURM_JOB_NODELIST", "c[1-2]")]);
+        let log = Log::new(std::io::sink());
+        let job = Job::read(&path, &environment, &log).await.unwrap();
+        let keeper = Keeper {
+            helpers: Helpers::new(&job, directory.path()),
+            node: "c2".to_owned(),
+            name: job.name(),
+            directory: directory.path().to_owned(),
+            container: Spec::new(&job.file.app, "/home/ada", None),
+            scratch: None,
+            nodes: job.allocation.nodes.clone(),
+            sampled: job.sampled("c2", 1),
+            srun: Srun::of("/usr/bin/srun"),
+            log: log.clone(),
+        };
+        let node = || keeper.helpers.nodes.borrow()["c2"].clone();
+        let refused = || log.piece(0).map_or(0, |(_, _, text)| text.matches("could not prove").count());
+        let hello = |secret: &str, attempt, node: &str| {
+            let proof = proof(secret, &keeper.attempt_name(attempt), node);
+            FromHelper::Hello { proof, directory: "/tmp/x".into(), names: vec!["c2.cluster".to_owned()] }
+        };
+        let nothing = FromHelper::Hello { proof: String::new(), directory: "/tmp/x".into(), names: Vec::new() };
+        let strangers =
+            [nothing, hello("guess", 0, "c2"), hello("secret", 1, "c2"), hello("secret", 0, "c1"), FromHelper::Ready];
+        let before = node();
+        for (number, stranger) in strangers.into_iter().enumerate() {
+            let end = listen(&keeper, &[stranger, FromHelper::Ready]).await;
+            assert!(!end.was_ready && end.why.is_none());
+            assert_eq!((node(), refused()), (before.clone(), number + 1));
+        }
+        let end = listen(&keeper, &[hello("secret", 0, "c2"), FromHelper::Ready]).await;
+        assert!(end.was_ready);
+        let ready =
+            Node { state: NodeState::Ready, directory: Some("/tmp/x".into()), names: vec!["c2.cluster".to_owned()] };
+        assert_eq!((node(), refused()), (ready, 5));
+    }
 
     #[tokio::test]
     async fn scratches_are_waited_for_as_long_as_their_helpers_are_there() {

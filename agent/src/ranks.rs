@@ -419,6 +419,19 @@ mod tests {
     }
 
     #[test]
+    fn a_rank_knows_how_often_its_job_was_started_again() {
+        let restarts = |asked: &[(&str, &str)], given: &[(&str, &str)]| {
+            let all: BTreeMap<_, _> = variables(&step(asked), &environment(given)).into_iter().collect();
+            all.get("SLURM_RESTART_COUNT").cloned()
+        };
+        let (once, twice) = ([("SLURM_RESTART_COUNT", "1")], [("SLURM_RESTART_COUNT", "2")]);
+        assert_eq!(restarts(&once, &once).as_deref(), Some("1"));
+        // Its own step is asked, whatever a program says.
+        assert_eq!(restarts(&twice, &once).as_deref(), Some("1"));
+        assert_eq!(restarts(&once, &[]), None);
+    }
+
+    #[test]
     fn a_warning_is_for_programs_that_take_it() {
         let mut sleeper = Command::new("sleep").arg("1000").spawn().unwrap();
         let pid = nix::unistd::Pid::from_raw(i32::try_from(sleeper.id()).unwrap());

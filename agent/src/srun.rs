@@ -23,8 +23,9 @@ impl Srun {
         let program = environment.find_program("srun")?;
         let agent = std::env::current_exe().ok()?;
         let mut kept = environment.of_programs();
-        // Where a cluster's configuration is not in its usual place.
-        kept.extend(environment.select(|name| name == "SLURM_CONF"));
+        // Where a cluster's configuration is not in its usual place; and how often the job was started again, which SLURM tells the batch script
+        // alone. A step knows it by its srun.
+        kept.extend(environment.select(|name| matches!(name, "SLURM_CONF" | "SLURM_RESTART_COUNT")));
         Some(Self { program, agent, job, environment: kept })
     }
 
@@ -76,6 +77,7 @@ fn ways(text: &str) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::job::tests::environment;
 
     #[test]
     fn the_ways_of_old_and_new_versions_are_read() {
@@ -93,5 +95,25 @@ mod tests {
         let words: Vec<_> = command.as_std().get_args().map(|word| word.to_string_lossy()).collect();
         assert_eq!(words.first().map(AsRef::as_ref), Some("--jobid=7"));
         assert_eq!(words[words.len() - 3..], ["--nodes=1", "/agent", "rank"]);
+        // No step of the person's takes from another what that one has, or waits for it.
+        for word in ["--overlap", "--mem=0"] {
+            assert!(words.iter().any(|told| told == word), "{word}: {words:?}");
+        }
+    }
+
+    #[test]
+    fn a_step_knows_of_the_batch_script_s_variables_only_what_is_the_job_s() {
+        let directory = tempfile::tempdir().unwrap();
+        std::fs::write(directory.path().join("srun"), "").unwrap();
+        let given = environment(&[
+            ("PATH", directory.path().to_str().unwrap()),
+            ("SLURM_CONF", "/opt/slurm.conf"),
+            ("SLURM_RESTART_COUNT", "1"),
+            ("SLURM_PROCID", "0"),
+            ("SLURM_CPUS_PER_TASK", "2"),
+        ]);
+        let command = Srun::find(7, &given).unwrap().step(&[], &[]);
+        let names: Vec<_> = command.as_std().get_envs().map(|(name, _)| name.to_string_lossy()).collect();
+        assert_eq!(names, ["PATH", "SLURM_CONF", "SLURM_RESTART_COUNT"]);
     }
 }

@@ -75,6 +75,7 @@ pub(crate) fn session(environment: &Environment, nodes: &[(String, u32)], here: 
                     | "SLURM_JOB_CPUS_PER_NODE"
                     | "SLURM_MEM_PER_NODE"
                     | "SLURM_JOB_PARTITION"
+                    | "SLURM_RESTART_COUNT"
             )
             || name.ends_with("_VISIBLE_DEVICES")
     });
@@ -88,4 +89,19 @@ pub(crate) fn session(environment: &Environment, nodes: &[(String, u32)], here: 
     }
     variables.extend(launchers::variables(nodes, here));
     variables
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::job::tests::environment;
+
+    #[test]
+    fn what_runs_knows_its_job_and_how_often_that_was_started_again() {
+        let given = environment(&[("SLURM_RESTART_COUNT", "1"), ("SLURM_PROCID", "0"), ("SLURM_NTASKS", "2")]);
+        let mut of_slurm = session(&given, &[("c1".to_owned(), 2)], "c1");
+        of_slurm.retain(|(name, _)| name.starts_with("SLURM"));
+        let expected = [("SLURM_JOB_ID", "7"), ("SLURM_RESTART_COUNT", "1")];
+        assert_eq!(of_slurm, expected.map(|(name, value)| (name.to_owned(), value.to_owned())));
+    }
 }

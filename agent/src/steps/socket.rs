@@ -117,3 +117,41 @@ impl Asker {
         let _ = self.say(&last).await;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsFd as _;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use eirene_steps::{Program, RemoteRequest, WireError};
+
+    use super::*;
+
+    /// Asks, as this process's own user, at a socket that is `uid`'s. The answer, and whether anything was done for it.
+    async fn ask(uid: u32) -> (Result<Answer, WireError>, bool) {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("steps.sock");
+        let served = Arc::new(AtomicBool::new(false));
+        let serves = Arc::clone(&served);
+        let serve = move |mut asker: Asker, _: Request, _: Descriptors| {
+            serves.store(true, Ordering::Relaxed);
+            async move { asker.end(Ok(Answer::Ended { status: 7 })).await }
+        };
+        listen(&path, uid, serve).unwrap();
+        let asks = move || {
+            let null = std::fs::File::open("/dev/null").unwrap();
+            let request = Request::Remote(RemoteRequest { node: "c2".into(), program: Program::default() });
+            eirene_steps::Asker::ask(&path, &request, &[null.as_fd(); 3])?.hear()
+        };
+        let answer = tokio::task::spawn_blocking(asks).await.unwrap();
+        (answer, served.load(Ordering::Relaxed))
+    }
+
+    #[tokio::test]
+    async fn nobody_but_the_session_s_own_user_is_heard() {
+        let own = nix::unistd::geteuid().as_raw();
+        assert!(matches!(ask(own).await, (Ok(Answer::Ended { status: 7 }), true)));
+        // Without a word.
+        assert!(matches!(ask(own + 1).await, (Err(WireError::Broken(_)), false)));
+    }
+}

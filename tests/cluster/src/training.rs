@@ -12,7 +12,7 @@ use crate::portal::Person;
 /// Learns a curve under FSDP2. Every step's batch is the same on any number of ranks, so that the loss of two trainings can be compared. Its second
 /// argument, if any, is the pause after a step of a training that begins from nothing, seconds: what is to be disturbed must not be over before.
 pub const SCRIPT: &str = r#"
-import sys, time
+import os, sys, time
 import torch, torch.distributed as dist
 from torch import nn
 from torch.distributed.fsdp import fully_shard
@@ -21,6 +21,7 @@ from eirene_train.checkpoint import Checkpointer, Training
 dist.init_process_group("eirene")
 torch.set_num_threads(1)
 rank, ranks = dist.get_rank(), dist.get_world_size()
+print(f"restarts {os.environ.get('SLURM_RESTART_COUNT', 0)}", flush=True)
 torch.manual_seed(0)
 model = nn.Sequential(nn.Linear(1, 32), nn.Tanh(), nn.Linear(32, 1))
 fully_shard(model)

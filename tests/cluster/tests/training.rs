@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 
 use anyhow::{Context as _, ensure};
-use eirene_cluster_tests::demo::{Restore, begin_now, exec, give_back, take_the_nodes};
-use eirene_cluster_tests::portal::{NOTICE, Person, job_id};
+use eirene_cluster_tests::demo::{Restore, begin_now, exec, give_back, lose_node, step_of, take_the_nodes};
+use eirene_cluster_tests::portal::{NOTICE, Person, job_id, node};
 use eirene_cluster_tests::training::{Learned, began_at, losses, prepare, requeue, same_curve, stopped_at, train};
 use eirene_cluster_tests::{sample, until};
 use serde_json::json;
@@ -14,22 +14,26 @@ use serde_json::json;
 #[derive(Debug, Clone, Copy)]
 enum Disturbance {
     RankKilled,
+    StepCancelled,
     PutBackByOwner,
-    PutBackByScheduler,
     NodeLost,
+    PutBackByScheduler,
+    FirstNodeLost,
     Preempted,
     OutOfTime,
 }
 
-const ALL: [Disturbance; 6] = [
+const ALL: [Disturbance; 8] = [
     Disturbance::RankKilled,
+    Disturbance::StepCancelled,
     Disturbance::PutBackByOwner,
-    Disturbance::PutBackByScheduler,
     Disturbance::NodeLost,
+    Disturbance::PutBackByScheduler,
+    Disturbance::FirstNodeLost,
     Disturbance::Preempted,
     Disturbance::OutOfTime,
 ];
-/// Of which so many at a time: each takes a minute.
+/// Of which so many at a time: each takes a minute, those that lose a node three.
 const SAMPLE: usize = 2;
 
 #[tokio::test]
@@ -44,9 +48,11 @@ async fn a_training_that_is_disturbed_ends_up_where_an_undisturbed_one_does() ->
     for disturbance in sample(&ALL, SAMPLE) {
         let learned = match disturbance {
             Disturbance::RankKilled => rank_killed(&ada).await,
+            Disturbance::StepCancelled => step_cancelled(&ada).await,
             Disturbance::PutBackByOwner => put_back_by_owner(&ada).await,
-            Disturbance::PutBackByScheduler => put_back_by_scheduler(&ada).await,
             Disturbance::NodeLost => node_lost(&ada).await,
+            Disturbance::PutBackByScheduler => put_back_by_scheduler(&ada).await,
+            Disturbance::FirstNodeLost => first_node_lost(&ada).await,
             Disturbance::Preempted => preempted(&grace).await,
             Disturbance::OutOfTime => out_of_time(&grace).await,
         };
@@ -89,6 +95,26 @@ async fn rank_killed(ada: &Person) -> anyhow::Result<Learned> {
     Ok(learned)
 }
 
+/// Somebody cancels the ranks' step in SLURM: the run says so, and a new one goes on.
+async fn step_cancelled(ada: &Person) -> anyhow::Result<Learned> {
+    let mut learned = BTreeMap::new();
+    let id = train(ada, "cancelled", json!({})).await?;
+    ada.logged(&id, "step 12 ").await?;
+    let step = step_of(&job_id(&ada.run(&id).await?)?, 4).await?;
+    exec("head", "ada", &["scancel", &step]).await?;
+    let run = ada.over(&id).await?;
+    assert_eq!(run["state"], "failed", "{run}");
+    losses(ada, &id, &mut learned).await?;
+    let log = ada.run_log(&id, "").await?;
+    // Whether a rank can still say how it ended, before SLURM kills who would say it, is a matter of moments.
+    let says_why = ["was killed by signal SIGKILL", "the run failed: the step was cancelled in SLURM"];
+    ensure!(says_why.iter().any(|why| log.contains(why)), "{log}");
+    let id = requeue(ada, &id).await?;
+    let log = ended(ada, &id, &mut learned).await?;
+    ensure!(began_at(&log)? >= 10, "{log}");
+    Ok(learned)
+}
+
 /// Ranks save when they are told to end, not only when the next checkpoint is due.
 async fn put_back_by_owner(ada: &Person) -> anyhow::Result<Learned> {
     let mut learned = BTreeMap::new();
@@ -113,22 +139,45 @@ async fn put_back_by_scheduler(ada: &Person) -> anyhow::Result<Learned> {
     begin_now(&job).await?;
     let log = ended(ada, &id, &mut learned).await?;
     assert_eq!(ada.run(&id).await?["restart_count"], 1, "{log}");
+    // What was due counts, not what ranks would save when told to end: SIGTERM comes to all processes of the job alike, and `srun`, which gets it
+    // too, has the ranks killed at once. Only SIGUSR1 gives them time, before a preemption and the time limit.
     ensure!(began_at(&log)? >= 10, "{log}");
+    // Ranks of both nodes know it: by that a Checkpointer tells what its own job has left from what another one may still write.
+    for rank in [0, 3] {
+        let log = ada.run_log(&id, &format!("?rank={rank}")).await?;
+        let restarts: Vec<&str> = log.lines().filter_map(|line| line.strip_prefix("restarts ")).collect();
+        assert_eq!(restarts, ["0", "1"], "rank {rank}: {log}");
+    }
     Ok(learned)
 }
 
-/// The run ends and says so, and is started again when the node is back.
+/// A node is lost with its ranks: the others notice at once, and SLURM a minute later. A new run goes on when the node is back.
 async fn node_lost(ada: &Person) -> anyhow::Result<Learned> {
-    let mut learned = BTreeMap::new();
     let id = train(ada, "lost", json!({})).await?;
     ada.logged(&id, "step 12 ").await?;
-    let restored = Restore::with(&[&["exec", "head", "scontrol", "update", "nodename=c2", "state=resume"]]);
-    exec("head", "root", &["scontrol", "update", "nodename=c2", "state=down", "reason=test"]).await?;
+    let restored = lose_node("c2", &job_id(&ada.run(&id).await?)?).await?;
     let run = ada.over(&id).await?;
     assert_eq!(run["state"], "failed", "{run}");
-    losses(ada, &id, &mut learned).await?;
-    drop(restored);
-    let id = requeue(ada, &id).await?;
+    goes_on(ada, &id, restored).await
+}
+
+/// The node is lost that agent and rank 0 are on: the portal ends what SLURM would let go on without them, and says why.
+async fn first_node_lost(ada: &Person) -> anyhow::Result<Learned> {
+    let id = train(ada, "headless", json!({})).await?;
+    ada.logged(&id, "step 12 ").await?;
+    let run = ada.run(&id).await?;
+    let restored = lose_node(&node(&run)?, &job_id(&run)?).await?;
+    let run = ada.over(&id).await?;
+    assert_eq!((&run["state"], &run["reason"]["code"]), (&json!("failed"), &json!("node_failed")), "{run}");
+    goes_on(ada, &id, restored).await
+}
+
+/// With its node back, a run that lost it is started again.
+async fn goes_on(ada: &Person, lost: &str, node: Restore) -> anyhow::Result<Learned> {
+    let mut learned = BTreeMap::new();
+    losses(ada, lost, &mut learned).await?;
+    drop(node);
+    let id = requeue(ada, lost).await?;
     let log = ended(ada, &id, &mut learned).await?;
     ensure!(began_at(&log)? >= 10, "{log}");
     Ok(learned)
