@@ -1,10 +1,11 @@
 """Learns, survives being stopped or killed, and goes on where it was: `eirene-train run -n 2 resume.py`, twice, on any number of ranks.
 
 What is learned is a curve, made here. Every rank learns from its share of each batch under FSDP2, and every 10 steps a checkpoint is written while
-the training goes on. SIGTERM and SIGUSR1, which batch systems send before they end a job, make all ranks save once more and leave.
+the training goes on. SIGTERM and SIGUSR1, which batch systems send before they end a job, make all ranks save once more and leave with status 75.
 """
 
 import argparse
+import sys
 
 import torch
 import torch.distributed as dist
@@ -50,7 +51,8 @@ def main() -> None:
                 checkpointer.save(done, state, wait=True)
                 if first:
                     print(f"stopped after step {done}", flush=True)
-                break
+                # EX_TEMPFAIL of sysexits(3). With 0 the training would count as finished, and whoever took the nodes would not start it again.
+                sys.exit(75)
             if checkpointer.due(done) or done == arguments.steps:
                 checkpointer.save(done, state)
     dist.destroy_process_group()

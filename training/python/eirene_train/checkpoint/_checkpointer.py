@@ -63,9 +63,12 @@ class Checkpointer:
                 done += 1
                 if checkpointer.should_stop():
                     checkpointer.save(done, state, wait=True)
-                    break
+                    sys.exit(75)
                 if checkpointer.due(done):
                     checkpointer.save(done, state)
+
+    **Whoever stops before the end leaves with another status than 0.** A program that ends with 0 has finished, as far as a scheduler can tell, and
+    is not started again; 75 is EX_TEMPFAIL of sysexits(3).
 
     **What is on the disk is whole.** A checkpoint is written under another name, synced, and renamed when all ranks have written theirs. Whoever is
     killed, and whenever, the newest complete one is there. Left-overs of runs that have ended are removed with the next one that is saved.
