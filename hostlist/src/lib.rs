@@ -38,11 +38,11 @@ pub fn counts(text: &str) -> Result<Vec<u32>, Malformed> {
     for part in text.split(',') {
         let (count, times) = match part.split_once("(x") {
             Some((count, times)) => {
-                (count, times.strip_suffix(')').and_then(|times| times.parse().ok()).ok_or(Malformed)?)
+                (count, times.strip_suffix(')').and_then(|times| times.parse::<usize>().ok()).ok_or(Malformed)?)
             }
             None => (part, 1),
         };
-        let count = count.parse().ok().filter(|count| *count > 0).ok_or(Malformed)?;
+        let count = count.parse::<u32>().ok().filter(|count| *count > 0).ok_or(Malformed)?;
         if times > MOST_NAMES - all.len() {
             return Err(Malformed);
         }
