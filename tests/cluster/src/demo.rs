@@ -123,6 +123,16 @@ pub async fn begin_now(job: &str) -> anyhow::Result<()> {
     exec("head", "root", &["scontrol", "update", &format!("jobid={job}"), "starttime=now"]).await.map(drop)
 }
 
+/// The step of a job that has so many tasks, as SLURM names it (`7.1`). Helpers have one task each.
+pub async fn step_of(job: &str, tasks: u32) -> anyhow::Result<String> {
+    let text = exec("head", "root", &["squeue", "--noheader", "--steps", "--format=%i %A"]).await?;
+    let (of_job, tasks) = (format!("{job}."), tasks.to_string());
+    let mut steps = text.lines().filter_map(|line| line.trim().split_once(' '));
+    let wanted = steps.find(|(step, count)| step.starts_with(&of_job) && count.trim() == tasks);
+    let (step, _) = wanted.with_context(|| format!("no step of job {job} has {tasks} tasks: {text}"))?;
+    Ok(step.to_owned())
+}
+
 /// A job of this person's in the ordinary QOS, for both nodes and with so much memory on each, MB, that nothing else has room beside it.
 pub async fn take_the_nodes(username: &str, memory: u32) -> anyhow::Result<String> {
     let (memory, home) = (format!("--mem={memory}M"), format!("--chdir=/home/{username}"));

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use anyhow::{Context as _, ensure};
-use eirene_cluster_tests::demo::{Restore, begin_now, exec, give_back, take_the_nodes};
+use eirene_cluster_tests::demo::{Restore, begin_now, exec, give_back, step_of, take_the_nodes};
 use eirene_cluster_tests::portal::{NOTICE, Person, job_id};
 use eirene_cluster_tests::training::{Learned, began_at, losses, prepare, requeue, same_curve, stopped_at, train};
 use eirene_cluster_tests::{sample, until};
@@ -14,6 +14,7 @@ use serde_json::json;
 #[derive(Debug, Clone, Copy)]
 enum Disturbance {
     RankKilled,
+    StepCancelled,
     PutBackByOwner,
     PutBackByScheduler,
     NodeLost,
@@ -21,8 +22,9 @@ enum Disturbance {
     OutOfTime,
 }
 
-const ALL: [Disturbance; 6] = [
+const ALL: [Disturbance; 7] = [
     Disturbance::RankKilled,
+    Disturbance::StepCancelled,
     Disturbance::PutBackByOwner,
     Disturbance::PutBackByScheduler,
     Disturbance::NodeLost,
@@ -44,6 +46,7 @@ async fn a_training_that_is_disturbed_ends_up_where_an_undisturbed_one_does() ->
     for disturbance in sample(&ALL, SAMPLE) {
         let learned = match disturbance {
             Disturbance::RankKilled => rank_killed(&ada).await,
+            Disturbance::StepCancelled => step_cancelled(&ada).await,
             Disturbance::PutBackByOwner => put_back_by_owner(&ada).await,
             Disturbance::PutBackByScheduler => put_back_by_scheduler(&ada).await,
             Disturbance::NodeLost => node_lost(&ada).await,
@@ -86,6 +89,26 @@ async fn rank_killed(ada: &Person) -> anyhow::Result<Learned> {
     let id = train(ada, "killed", json!({"nodes": 1, "ranks": 2})).await?;
     let log = ended(ada, &id, &mut learned).await?;
     ensure!(log.contains("from 10 on 2 ranks"), "{log}");
+    Ok(learned)
+}
+
+/// Somebody cancels the ranks' step in SLURM: the run says so, and a new one goes on.
+async fn step_cancelled(ada: &Person) -> anyhow::Result<Learned> {
+    let mut learned = BTreeMap::new();
+    let id = train(ada, "cancelled", json!({})).await?;
+    ada.logged(&id, "step 12 ").await?;
+    let step = step_of(&job_id(&ada.run(&id).await?)?, 4).await?;
+    exec("head", "ada", &["scancel", &step]).await?;
+    let run = ada.over(&id).await?;
+    assert_eq!(run["state"], "failed", "{run}");
+    losses(ada, &id, &mut learned).await?;
+    let log = ada.run_log(&id, "").await?;
+    // Whether a rank can still say how it ended, before SLURM kills who would say it, is a matter of moments.
+    let says_why = ["was killed by signal SIGKILL", "the run failed: the step was cancelled in SLURM"];
+    ensure!(says_why.iter().any(|why| log.contains(why)), "{log}");
+    let id = requeue(ada, &id).await?;
+    let log = ended(ada, &id, &mut learned).await?;
+    ensure!(began_at(&log)? >= 10, "{log}");
     Ok(learned)
 }
 
