@@ -133,6 +133,36 @@ pub async fn step_of(job: &str, tasks: u32) -> anyhow::Result<String> {
     Ok(step.to_owned())
 }
 
+/// A node's slurmd ends with everything of a job there, at once, as when the machine does; SLURM gives the node up a minute later
+/// (`SlurmdTimeout`). When this is dropped it is brought back, and takes work.
+pub async fn lose_node(node: &str, job: &str) -> anyhow::Result<Restore> {
+    // Whatever a job starts is below one of its slurmstepd: its agent and its helpers adopt what others leave behind.
+    const LOSE: &str = r#"
+tree() {
+    echo "$1"
+    pgrep -P "$1" | while read -r below; do tree "$below"; done
+}
+all=$(for top in $(pgrep -f "^slurmstepd: .$1[.]"); do tree "$top"; done)
+[ -n "$all" ] || exit
+touch /run/demo/slurmd.down
+kill -KILL "$(cat /run/demo/slurmd.pid)" $all
+# What has ended meanwhile is lost as well.
+:
+"#;
+    const TAKES_WORK: &str = r#"
+for look in $(seq 240); do
+    sinfo --noheader --format=%t --nodes="$1" | grep -qE '^(idle|mix|alloc|comp|plnd)-?$' && exit
+    sleep 0.25
+done
+"#;
+    let restored = Restore::with(&[
+        &["exec", node, "demo-ctl", "slurmd", "start"],
+        &["exec", "head", "sh", "-c", TAKES_WORK, "sh", node],
+    ]);
+    exec(node, "root", &["sh", "-c", LOSE, "sh", job]).await.with_context(|| format!("job {job} is not on {node}"))?;
+    Ok(restored)
+}
+
 /// A job of this person's in the ordinary QOS, for both nodes and with so much memory on each, MB, that nothing else has room beside it.
 pub async fn take_the_nodes(username: &str, memory: u32) -> anyhow::Result<String> {
     let (memory, home) = (format!("--mem={memory}M"), format!("--chdir=/home/{username}"));

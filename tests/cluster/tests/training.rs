@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 
 use anyhow::{Context as _, ensure};
-use eirene_cluster_tests::demo::{Restore, begin_now, exec, give_back, step_of, take_the_nodes};
-use eirene_cluster_tests::portal::{NOTICE, Person, job_id};
+use eirene_cluster_tests::demo::{Restore, begin_now, exec, give_back, lose_node, step_of, take_the_nodes};
+use eirene_cluster_tests::portal::{NOTICE, Person, job_id, node};
 use eirene_cluster_tests::training::{Learned, began_at, losses, prepare, requeue, same_curve, stopped_at, train};
 use eirene_cluster_tests::{sample, until};
 use serde_json::json;
@@ -16,22 +16,24 @@ enum Disturbance {
     RankKilled,
     StepCancelled,
     PutBackByOwner,
-    PutBackByScheduler,
     NodeLost,
+    PutBackByScheduler,
+    FirstNodeLost,
     Preempted,
     OutOfTime,
 }
 
-const ALL: [Disturbance; 7] = [
+const ALL: [Disturbance; 8] = [
     Disturbance::RankKilled,
     Disturbance::StepCancelled,
     Disturbance::PutBackByOwner,
-    Disturbance::PutBackByScheduler,
     Disturbance::NodeLost,
+    Disturbance::PutBackByScheduler,
+    Disturbance::FirstNodeLost,
     Disturbance::Preempted,
     Disturbance::OutOfTime,
 ];
-/// Of which so many at a time: each takes a minute.
+/// Of which so many at a time: each takes a minute, those that lose a node three.
 const SAMPLE: usize = 2;
 
 #[tokio::test]
@@ -48,8 +50,9 @@ async fn a_training_that_is_disturbed_ends_up_where_an_undisturbed_one_does() ->
             Disturbance::RankKilled => rank_killed(&ada).await,
             Disturbance::StepCancelled => step_cancelled(&ada).await,
             Disturbance::PutBackByOwner => put_back_by_owner(&ada).await,
-            Disturbance::PutBackByScheduler => put_back_by_scheduler(&ada).await,
             Disturbance::NodeLost => node_lost(&ada).await,
+            Disturbance::PutBackByScheduler => put_back_by_scheduler(&ada).await,
+            Disturbance::FirstNodeLost => first_node_lost(&ada).await,
             Disturbance::Preempted => preempted(&grace).await,
             Disturbance::OutOfTime => out_of_time(&grace).await,
         };
@@ -146,18 +149,33 @@ async fn put_back_by_scheduler(ada: &Person) -> anyhow::Result<Learned> {
     Ok(learned)
 }
 
-/// The run ends and says so, and is started again when the node is back.
+/// A node is lost with its ranks: the others notice at once, and SLURM a minute later. A new run goes on when the node is back.
 async fn node_lost(ada: &Person) -> anyhow::Result<Learned> {
-    let mut learned = BTreeMap::new();
     let id = train(ada, "lost", json!({})).await?;
     ada.logged(&id, "step 12 ").await?;
-    let restored = Restore::with(&[&["exec", "head", "scontrol", "update", "nodename=c2", "state=resume"]]);
-    exec("head", "root", &["scontrol", "update", "nodename=c2", "state=down", "reason=test"]).await?;
+    let restored = lose_node("c2", &job_id(&ada.run(&id).await?)?).await?;
     let run = ada.over(&id).await?;
     assert_eq!(run["state"], "failed", "{run}");
-    losses(ada, &id, &mut learned).await?;
-    drop(restored);
-    let id = requeue(ada, &id).await?;
+    goes_on(ada, &id, restored).await
+}
+
+/// The node is lost that agent and rank 0 are on: the portal ends what SLURM would let go on without them, and says why.
+async fn first_node_lost(ada: &Person) -> anyhow::Result<Learned> {
+    let id = train(ada, "headless", json!({})).await?;
+    ada.logged(&id, "step 12 ").await?;
+    let run = ada.run(&id).await?;
+    let restored = lose_node(&node(&run)?, &job_id(&run)?).await?;
+    let run = ada.over(&id).await?;
+    assert_eq!((&run["state"], &run["reason"]["code"]), (&json!("failed"), &json!("node_failed")), "{run}");
+    goes_on(ada, &id, restored).await
+}
+
+/// With its node back, a run that lost it is started again.
+async fn goes_on(ada: &Person, lost: &str, node: Restore) -> anyhow::Result<Learned> {
+    let mut learned = BTreeMap::new();
+    losses(ada, lost, &mut learned).await?;
+    drop(node);
+    let id = requeue(ada, lost).await?;
     let log = ended(ada, &id, &mut learned).await?;
     ensure!(began_at(&log)? >= 10, "{log}");
     Ok(learned)
