@@ -139,6 +139,8 @@ async fn put_back_by_scheduler(ada: &Person) -> anyhow::Result<Learned> {
     begin_now(&job).await?;
     let log = ended(ada, &id, &mut learned).await?;
     assert_eq!(ada.run(&id).await?["restart_count"], 1, "{log}");
+    // What was due counts, not what ranks would save when told to end: SIGTERM comes to all processes of the job alike, and `srun`, which gets it
+    // too, has the ranks killed at once. Only SIGUSR1 gives them time, before a preemption and the time limit.
     ensure!(began_at(&log)? >= 10, "{log}");
     // Ranks of both nodes know it: by that a Checkpointer tells what its own job has left from what another one may still write.
     for rank in [0, 3] {
