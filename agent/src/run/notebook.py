@@ -2,9 +2,13 @@
 
 What the cells print is printed here too, as it comes. The executed notebook is written after every cell, so what was done is there however
 this ends. Kernels talk over `ipc` sockets: everybody on the node could reach a TCP port.
+
+SIGTERM and SIGINT interrupt the cell. SIGUSR1, by which a program is told that its time limit or a preemption is near, is for the kernel as it is
+for a script: if it has a handler. The cells' ranks get it from whoever has started them.
 """
 
 import asyncio
+import contextlib
 import os
 import re
 import signal
@@ -28,6 +32,13 @@ class Ended(Exception):
     """Somebody asked for the end, and it has come."""
 
 
+def handles(pid, number):
+    """Whether a process has a handler for a signal (proc(5), `SigCgt`)."""
+    with open(f"/proc/{pid}/status", encoding="utf-8", errors="replace") as status:
+        caught = next(line.split()[1] for line in status if line.startswith("SigCgt:"))
+    return bool(int(caught, 16) >> (number - 1) & 1)
+
+
 class Client(NotebookClient):
     """Prints what cells print, and keeps what they left."""
 
@@ -44,6 +55,14 @@ class Client(NotebookClient):
         self.ended = signal.Signals(number).name
         self.interrupting = asyncio.ensure_future(self.km.interrupt_kernel())
         asyncio.get_running_loop().call_later(PATIENCE_S, self.task.cancel)
+
+    def warn(self):
+        """The end is near. To a kernel that has no handler this would be the end, and what the kernel has started is not asked."""
+        pid = getattr(self.km.provisioner, "pid", None)
+        # It may have ended in between.
+        with contextlib.suppress(OSError):
+            if pid is not None and handles(pid, signal.SIGUSR1):
+                os.kill(pid, signal.SIGUSR1)
 
     def keep(self):
         """Writes the notebook as it is now: whole, or not at all."""
@@ -69,6 +88,7 @@ class Client(NotebookClient):
             self.task = asyncio.current_task()
             for number in (signal.SIGTERM, signal.SIGINT):
                 asyncio.get_running_loop().add_signal_handler(number, self.end, number)
+            asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, self.warn)
         if self.ended:
             # The cell before took the interrupt for an error that it may have.
             raise Ended

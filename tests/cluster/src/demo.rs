@@ -127,9 +127,9 @@ pub async fn begin_now(job: &str) -> anyhow::Result<()> {
 pub async fn step_of(job: &str, tasks: u32) -> anyhow::Result<String> {
     let text = exec("head", "root", &["squeue", "--noheader", "--steps", "--format=%i %A"]).await?;
     let (of_job, tasks) = (format!("{job}."), tasks.to_string());
-    let steps = text.lines().filter_map(|line| line.trim().split_once(' '));
-    let mut wanted = steps.filter(|(step, count)| step.starts_with(&of_job) && count.trim() == tasks);
-    let (step, _) = wanted.next().with_context(|| format!("no step of job {job} has {tasks} tasks: {text}"))?;
+    let mut steps = text.lines().filter_map(|line| line.trim().split_once(' '));
+    let wanted = steps.find(|(step, count)| step.starts_with(&of_job) && count.trim() == tasks);
+    let (step, _) = wanted.with_context(|| format!("no step of job {job} has {tasks} tasks: {text}"))?;
     Ok(step.to_owned())
 }
 

@@ -136,8 +136,8 @@ async fn the_examples_run_on_two_nodes_as_they_are() -> anyhow::Result<()> {
         // The last cell asserts what was learned, and then says it.
         let executed = run["executed_notebook"].as_str().context("executed")?;
         let left: Value = serde_json::from_str(&exec("c1", "ada", &["cat", &format!("/home/ada/{executed}")]).await?)?;
-        let codes = left["cells"].as_array().context("cells")?.iter().filter(|cell| cell["cell_type"] == "code");
-        let last = codes.last().context("a cell")?["outputs"][0]["text"].to_string();
+        let mut codes = left["cells"].as_array().context("cells")?.iter().filter(|cell| cell["cell_type"] == "code");
+        let last = codes.next_back().context("a cell")?["outputs"][0]["text"].to_string();
         ensure!(last.contains("loss ") && last.contains(" -> "), "{example}: {last}");
     }
     Ok(())

@@ -345,8 +345,8 @@ def run(*words):
         [("always", ["node c2 is sick", "Nothing was started"]), ("exclude", ["node c2 is sick", "left out: c2"])]
     {
         let begun = format!("run('-n', '2', '--preflight', '{how}', 'hostname')");
-        let (said, frozen) =
-            tokio::join!(kernel.run(&begun), exec("c2", "root", &["timeout", "60", "sh", "-c", freeze]));
+        let watch = ["timeout", "60", "sh", "-c", freeze];
+        let (said, frozen) = tokio::join!(kernel.run(&begun), exec("c2", "root", &watch));
         frozen?;
         let said = said?;
         ensure!(expected.iter().all(|text| said.contains(text)), "{how}: {said}");

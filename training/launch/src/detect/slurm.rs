@@ -4,7 +4,7 @@
 //! several: they are one process, started by nobody that counts. A task whose step's number was lost on the way (a container that passes only
 //! some variables) is not taken for one.
 
-use crate::detect::claim::{Claim, malformed, needed, number, parse};
+use crate::detect::claim::{Claim, malformed, needed, number};
 use crate::environment::Environment;
 use crate::error::Error;
 use crate::launch::Starter;
