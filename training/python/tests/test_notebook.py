@@ -133,6 +133,67 @@ def test_values_go_to_ranks_and_come_back(notebook: Notebook) -> None:
     assert pulled.value == "([100000, 100001, 100002], [True, True, True])"
 
 
+def test_what_is_pushed_comes_whole_though_an_interrupt_comes_in_its_midst(notebook: Notebook) -> None:
+    notebook.fine("%%eirene --fresh -n 2\nimport os\nkept, process = 9, os.getpid()")
+    first = int(notebook.fine("%eirene pull process\nprocess").value)
+    # What takes its time on the ranks can be interrupted there, whenever they come to it.
+    notebook.fine("import time\nclass Slow:\n    def __reduce__(self): return time.sleep, (600,)\nslow, big = Slow(), bytes(1 << 25)")
+    # Rank 0 reads nothing before the interrupt: a pipe takes 64 KiB, the rest waits.
+    os.kill(first, signal.SIGSTOP)
+
+    def interrupt() -> None:
+        notebook.interrupt()
+        os.kill(first, signal.SIGCONT)
+
+    try:
+        shown = notebook.run("%eirene push big slow", when={"pushing: 0-1": interrupt})
+    finally:
+        os.kill(first, signal.SIGCONT)
+    assert shown.error.startswith("ranks 0-1: KeyboardInterrupt"), shown
+    assert notebook.fine("%%eirene\nprint(kept, 'big' in globals())").lines == ["[0-1] 9 False"]
+    notebook.fine("%eirene push big")
+    assert notebook.fine("%%eirene\nprint(len(big))").lines == [f"[0-1] {1 << 25}"]
+
+
+def test_ranks_that_do_not_take_what_is_pushed_are_killed_by_the_second_interrupt(notebook: Notebook, processes: launchers.Traces) -> None:
+    notebook.fine("%%eirene --fresh -n 2\nimport os\nprocess = os.getpid()")
+    first = int(notebook.fine("big = bytes(1 << 25)\n%eirene pull process\nprocess").value)
+    os.kill(first, signal.SIGSTOP)
+    told = "eirene: ranks 0-1 did not hear of the interrupt yet: what they are sent is still on its way, and is not cut off; interrupt once more"
+    shown = notebook.run("%eirene push big", when={"pushing: 0-1": notebook.interrupt, told: notebook.interrupt})
+    assert "ranks 0-1: killed" in shown.error and "the ranks were killed, as the interrupt was not heeded" in shown.error
+    assert ranks_of(processes) == []
+    assert notebook.fine("%%eirene\nprint('new')").lines == ["[0-1] new"]
+
+
+def test_what_cannot_be_read_ends_the_ranks_and_is_told(notebook: Notebook, processes: launchers.Traces, tmp_path: Path) -> None:
+    def gone() -> bool:
+        deadline = time.monotonic() + 60
+        while (left := processes.processes(lambda words: RANKS in words)) and time.monotonic() < deadline:
+            time.sleep(0.02)
+        return not left
+
+    notebook.fine("%%eirene -n 2\nimport time")
+    notebook.fine(
+        "import os, threading, time\n"
+        "def damage(what):\n    os.write(get_ipython()._eirene_notebook._session._process.stdin.fileno(), what)\n"
+        f"def damage_later(what):\n    while not os.path.exists({str(tmp_path / 'now')!r}): time.sleep(0.01)\n    damage(what)"
+    )
+    # While no cell runs.
+    notebook.fine("damage((5).to_bytes(8, 'little') + b'no {x')")
+    assert gone() and "no ranks run" in notebook.fine("%eirene status").stdout
+    shown = notebook.fine("%%eirene\nimport time\nprint('new')")
+    told = "what the notebook sent cannot be read ("
+    assert shown.lines == ["[0-1] new"] and f"new ranks are started, for those of before are gone: {told}JSONDecodeError: " in shown.stderr
+    # While one does.
+    notebook.fine("threading.Thread(target=damage_later, args=(b'\\xff' * 8,)).start()")
+    shown = notebook.run("%%eirene\nprint('begun')\ntime.sleep(600)", when={"[0-1] begun": (tmp_path / "now").touch})
+    sentence, _, rest = shown.error.partition("\n\n")
+    assert sentence == f"the ranks ended, because {told}ValueError: {(1 << 64) - 1} bytes are no message)"
+    assert rest == "the ranks' variables are lost; the next %%eirene cell starts new ones" and gone()
+    assert notebook.fine("%%eirene\nprint('again')").lines == ["[0-1] again"]
+
+
 @pytest.mark.parametrize(
     ("line", "sentence"),
     [

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import threading
+import time
+from pathlib import Path
 
 import pytest
 from eirene_train.notebook import _failures, _folding, _messages
@@ -112,6 +115,41 @@ def test_in_a_session_the_agent_s_word_of_a_death_is_understood_and_no_rank_s_li
     # Nobody speaks for another rank, and who says only nearly the same is not dead.
     _, shown = heard(f"[0] [eirene] rank 1 on c2 {how}", f"[1] [eirene] rank 1 on c2 {how}?")
     assert [rank for rank, _ in shown] == [0, 1]
+
+
+class Late(Wanted):
+    """A rank that reads nothing until there is a file, and then says what it was sent, and how many megabytes that was."""
+
+    file: Path
+
+    def command(self) -> list[str]:
+        program = """
+import json, os, sys, time
+while not os.path.exists(sys.argv[1]): time.sleep(0.01)
+while head := sys.stdin.buffer.read(8):
+    data = sys.stdin.buffer.read(int.from_bytes(head, "little"))
+    print(json.loads(data.partition(b"\\n")[0])["kind"], len(data) // 1_000_000, flush=True)
+"""
+        return [sys.executable, "-I", "-S", "-c", program, str(self.file)]
+
+
+def test_a_message_is_sent_whole_though_an_interrupt_comes_in_its_midst(tmp_path: Path) -> None:
+    Late.file = tmp_path / "read"
+    session = Session(Late(1))
+    with pytest.raises(KeyboardInterrupt):
+        threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
+        session.send(Message("push", {}, bytes(10_000_000)))
+        # Nothing is waited for: here it comes.
+        time.sleep(60)
+    assert session.is_sending
+    session.send(Message("cell"))
+    Late.file.touch()
+    said = []
+    while len(said) < 3 and (line := session.events.get(timeout=20).line) is not None:
+        session.taken()
+        said.append(line)
+    session.close()
+    assert said == ["hello 0", "push 10", "cell 0"]
 
 
 def texts(folding: Folding, now: float) -> list[str]:
