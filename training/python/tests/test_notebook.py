@@ -339,6 +339,12 @@ def test_a_flood_of_output_is_cut_and_the_kernel_lives(notebook: Notebook) -> No
     assert notebook.fine("%%eirene\nprint('fine')").lines == ["[0-1] fine"]
 
 
+def test_a_flood_of_values_is_cut_as_well(notebook: Notebook) -> None:
+    shown = notebook.fine("%%eirene -n 2\nfor _ in range(100): display('v' * 90_000)")
+    assert 500_000 < sum(len(data["text/plain"]) for data in shown.displays) < 3_500_000 and "of output are left out here" in shown.stderr
+    assert notebook.fine("%%eirene\n'fine'").displays == [{"text/plain": "'fine'"}]
+
+
 def test_a_cell_may_use_torch_as_a_program_does(notebook: Notebook) -> None:
     code = "import torch, torch.distributed as dist\ndist.init_process_group('eirene')\n"
     code += "t = torch.ones(2) * (dist.get_rank() + 1)\ndist.all_reduce(t)\nprint(t.tolist())"

@@ -31,7 +31,7 @@ from .._world import world
 from ..errors import EireneError, PeerDied
 from ._failures import Failure, describe
 from ._messages import LONGEST, Message, Sender, pack, unpack
-from ._streams import Latest, RankStream
+from ._streams import Latest, RankStream, Values
 
 __all__ = ["main", "tell_progress"]
 
@@ -106,6 +106,7 @@ class _Worker:
         self._latest = Latest(self._sender, self._out)
         sys.stdout = self._stdout = RankStream("stdout", 1, self._sender, self._out, self._latest)
         sys.stderr = self._stderr = RankStream("stderr", 2, self._sender, self._out, self._latest)
+        self._values = Values(self._sender, self._out)
         if self._rank == 0 and self._size > 1:
             threading.Thread(target=self._watch, name="eirene-watch", daemon=True).start()
         self._send(Message("ready", {"size": self._size, "host": socket.gethostname(), "pid": os.getpid()}))
@@ -250,6 +251,7 @@ class _Worker:
         # The cell may have put something of its own there; ours have what is not told yet.
         for stream in (self._stdout, self._stderr):
             stream.finish()
+        self._values.finish()
         self._latest.flush()
         with contextlib.suppress(Exception):
             ctypes.CDLL(None).fflush(None)
@@ -318,7 +320,7 @@ class _Worker:
     def _display(self, *values: Any) -> None:
         """Shows values in the notebook; cells have it as `display`."""
         for value in values:
-            self._send(Message("value", {"data": _bundle(value)}))
+            self._values.show(_bundle(value))
 
     def tell_progress(self, done: int, total: int | None) -> None:
         # A data loader's worker is no rank, although it was forked from one.
