@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import time
@@ -353,6 +354,44 @@ def test_a_cell_may_use_torch_as_a_program_does(notebook: Notebook) -> None:
     for _ in range(3):
         assert notebook.fine("%%eirene\ndist.all_reduce(t)\ndist.barrier()\nprint(dist.get_world_size())").lines == ["[0-1] 2"]
     assert notebook.fine("%eirene pull t --rank all\n[one.tolist() for one in t]").value == "[[24.0, 24.0], [24.0, 24.0]]"
+
+
+def test_a_training_in_cells_that_is_warned_is_saved_and_new_ranks_go_on(notebook: Notebook, tmp_path: Path) -> None:
+    start = """import os, torch, torch.distributed as dist
+from eirene_train.checkpoint import Checkpointer, Training
+dist.init_process_group('eirene')
+torch.manual_seed(dist.get_rank())
+process, model = os.getpid(), torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(4, 1))
+optimizer = torch.optim.Adam(model.parameters())
+state = {'training': Training(model, optimizer), 'done': 0}
+"""
+    train = f"""with Checkpointer({str(tmp_path)!r}) as checkpointer:
+    while not checkpointer.should_stop():
+        optimizer.zero_grad()
+        model(torch.randn(8, 4)).square().mean().backward()
+        optimizer.step()
+        state['done'] += 1
+        if state['done'] == 3: print('begun')
+    checkpointer.save(state['done'], state, wait=True)
+state['done']
+"""
+    load = f"""with Checkpointer({str(tmp_path)!r}) as checkpointer:
+    step = checkpointer.load_latest(state)
+step if step == state['done'] else (step, state['done'])
+"""
+    notebook.fine(f"%%eirene --fresh -n 3\n{start}")
+    one = int(notebook.fine("%eirene pull process --rank 1\nprocess").value)
+    # The scheduler's warning, to one of them.
+    shown = notebook.fine(f"%%eirene --all\n{train}", when={"[0-2] begun": lambda: os.kill(one, signal.SIGUSR1)})
+    begun, stopped = shown.lines
+    assert begun == "[0-2] begun" and int(stopped.removeprefix("[0-2] ")) >= 3
+    (weights,) = notebook.fine("%%eirene\nmodel.module.weight.tolist()[0]").displays
+    # On another number of ranks, which have seen nothing of it.
+    notebook.fine(f"%%eirene --fresh -n 2\n{start}")
+    assert notebook.fine(f"%%eirene --all\n{load}").lines == [stopped.replace("[0-2]", "[0-1]")]
+    (loaded,) = notebook.fine("%%eirene\nmodel.module.weight.tolist()[0]").displays
+    assert json.loads(loaded["text/plain"]) == pytest.approx(json.loads(weights["text/plain"]))
+    notebook.fine("%eirene stop")
 
 
 def test_idle_ranks_burn_no_time_of_the_processors(notebook: Notebook, processes: launchers.Traces) -> None:
