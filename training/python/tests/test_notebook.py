@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import time
@@ -131,6 +132,67 @@ def test_values_go_to_ranks_and_come_back(notebook: Notebook) -> None:
     assert notebook.fine("%eirene pull loss word --rank 2\nloss, word").value == "(100002, 'ü')"
     pulled = notebook.fine("%eirene pull loss copy --rank all\nloss, [one == big + [word] for one in copy]")
     assert pulled.value == "([100000, 100001, 100002], [True, True, True])"
+
+
+def test_what_is_pushed_comes_whole_though_an_interrupt_comes_in_its_midst(notebook: Notebook) -> None:
+    notebook.fine("%%eirene --fresh -n 2\nimport os\nkept, process = 9, os.getpid()")
+    first = int(notebook.fine("%eirene pull process\nprocess").value)
+    # What takes its time on the ranks can be interrupted there, whenever they come to it.
+    notebook.fine("import time\nclass Slow:\n    def __reduce__(self): return time.sleep, (600,)\nslow, big = Slow(), bytes(1 << 25)")
+    # Rank 0 reads nothing before the interrupt: a pipe takes 64 KiB, the rest waits.
+    os.kill(first, signal.SIGSTOP)
+
+    def interrupt() -> None:
+        notebook.interrupt()
+        os.kill(first, signal.SIGCONT)
+
+    try:
+        shown = notebook.run("%eirene push big slow", when={"pushing: 0-1": interrupt})
+    finally:
+        os.kill(first, signal.SIGCONT)
+    assert shown.error.startswith("ranks 0-1: KeyboardInterrupt"), shown
+    assert notebook.fine("%%eirene\nprint(kept, 'big' in globals())").lines == ["[0-1] 9 False"]
+    notebook.fine("%eirene push big")
+    assert notebook.fine("%%eirene\nprint(len(big))").lines == [f"[0-1] {1 << 25}"]
+
+
+def test_ranks_that_do_not_take_what_is_pushed_are_killed_by_the_second_interrupt(notebook: Notebook, processes: launchers.Traces) -> None:
+    notebook.fine("%%eirene --fresh -n 2\nimport os\nprocess = os.getpid()")
+    first = int(notebook.fine("big = bytes(1 << 25)\n%eirene pull process\nprocess").value)
+    os.kill(first, signal.SIGSTOP)
+    told = "eirene: ranks 0-1 did not hear of the interrupt yet: what they are sent is still on its way, and is not cut off; interrupt once more"
+    shown = notebook.run("%eirene push big", when={"pushing: 0-1": notebook.interrupt, told: notebook.interrupt})
+    assert "ranks 0-1: killed" in shown.error and "the ranks were killed, as the interrupt was not heeded" in shown.error
+    assert ranks_of(processes) == []
+    assert notebook.fine("%%eirene\nprint('new')").lines == ["[0-1] new"]
+
+
+def test_what_cannot_be_read_ends_the_ranks_and_is_told(notebook: Notebook, processes: launchers.Traces, tmp_path: Path) -> None:
+    def gone() -> bool:
+        deadline = time.monotonic() + 60
+        while (left := processes.processes(lambda words: RANKS in words)) and time.monotonic() < deadline:
+            time.sleep(0.02)
+        return not left
+
+    notebook.fine("%%eirene -n 2\nimport time")
+    notebook.fine(
+        "import os, threading, time\n"
+        "def damage(what):\n    os.write(get_ipython()._eirene_notebook._session._process.stdin.fileno(), what)\n"
+        f"def damage_later(what):\n    while not os.path.exists({str(tmp_path / 'now')!r}): time.sleep(0.01)\n    damage(what)"
+    )
+    # While no cell runs.
+    notebook.fine("damage((5).to_bytes(8, 'little') + b'no {x')")
+    assert gone() and "no ranks run" in notebook.fine("%eirene status").stdout
+    shown = notebook.fine("%%eirene\nimport time\nprint('new')")
+    told = "what the notebook sent cannot be read ("
+    assert shown.lines == ["[0-1] new"] and f"new ranks are started, for those of before are gone: {told}JSONDecodeError: " in shown.stderr
+    # While one does.
+    notebook.fine("threading.Thread(target=damage_later, args=(b'\\xff' * 8,)).start()")
+    shown = notebook.run("%%eirene\nprint('begun')\ntime.sleep(600)", when={"[0-1] begun": (tmp_path / "now").touch})
+    sentence, _, rest = shown.error.partition("\n\n")
+    assert sentence == f"the ranks ended, because {told}ValueError: {(1 << 64) - 1} bytes are no message)"
+    assert rest == "the ranks' variables are lost; the next %%eirene cell starts new ones" and gone()
+    assert notebook.fine("%%eirene\nprint('again')").lines == ["[0-1] again"]
 
 
 @pytest.mark.parametrize(
@@ -278,6 +340,12 @@ def test_a_flood_of_output_is_cut_and_the_kernel_lives(notebook: Notebook) -> No
     assert notebook.fine("%%eirene\nprint('fine')").lines == ["[0-1] fine"]
 
 
+def test_a_flood_of_values_is_cut_as_well(notebook: Notebook) -> None:
+    shown = notebook.fine("%%eirene -n 2\nfor _ in range(100): display('v' * 90_000)")
+    assert 500_000 < sum(len(data["text/plain"]) for data in shown.displays) < 3_500_000 and "of output are left out here" in shown.stderr
+    assert notebook.fine("%%eirene\n'fine'").displays == [{"text/plain": "'fine'"}]
+
+
 def test_a_cell_may_use_torch_as_a_program_does(notebook: Notebook) -> None:
     code = "import torch, torch.distributed as dist\ndist.init_process_group('eirene')\n"
     code += "t = torch.ones(2) * (dist.get_rank() + 1)\ndist.all_reduce(t)\nprint(t.tolist())"
@@ -286,6 +354,44 @@ def test_a_cell_may_use_torch_as_a_program_does(notebook: Notebook) -> None:
     for _ in range(3):
         assert notebook.fine("%%eirene\ndist.all_reduce(t)\ndist.barrier()\nprint(dist.get_world_size())").lines == ["[0-1] 2"]
     assert notebook.fine("%eirene pull t --rank all\n[one.tolist() for one in t]").value == "[[24.0, 24.0], [24.0, 24.0]]"
+
+
+def test_a_training_in_cells_that_is_warned_is_saved_and_new_ranks_go_on(notebook: Notebook, tmp_path: Path) -> None:
+    start = """import os, torch, torch.distributed as dist
+from eirene_train.checkpoint import Checkpointer, Training
+dist.init_process_group('eirene')
+torch.manual_seed(dist.get_rank())
+process, model = os.getpid(), torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(4, 1))
+optimizer = torch.optim.Adam(model.parameters())
+state = {'training': Training(model, optimizer), 'done': 0}
+"""
+    train = f"""with Checkpointer({str(tmp_path)!r}) as checkpointer:
+    while not checkpointer.should_stop():
+        optimizer.zero_grad()
+        model(torch.randn(8, 4)).square().mean().backward()
+        optimizer.step()
+        state['done'] += 1
+        if state['done'] == 3: print('begun')
+    checkpointer.save(state['done'], state, wait=True)
+state['done']
+"""
+    load = f"""with Checkpointer({str(tmp_path)!r}) as checkpointer:
+    step = checkpointer.load_latest(state)
+step if step == state['done'] else (step, state['done'])
+"""
+    notebook.fine(f"%%eirene --fresh -n 3\n{start}")
+    one = int(notebook.fine("%eirene pull process --rank 1\nprocess").value)
+    # The scheduler's warning, to one of them.
+    shown = notebook.fine(f"%%eirene --all\n{train}", when={"[0-2] begun": lambda: os.kill(one, signal.SIGUSR1)})
+    begun, stopped = shown.lines
+    assert begun == "[0-2] begun" and int(stopped.removeprefix("[0-2] ")) >= 3
+    (weights,) = notebook.fine("%%eirene\nmodel.module.weight.tolist()[0]").displays
+    # On another number of ranks, which have seen nothing of it.
+    notebook.fine(f"%%eirene --fresh -n 2\n{start}")
+    assert notebook.fine(f"%%eirene --all\n{load}").lines == [stopped.replace("[0-2]", "[0-1]")]
+    (loaded,) = notebook.fine("%%eirene\nmodel.module.weight.tolist()[0]").displays
+    assert json.loads(loaded["text/plain"]) == pytest.approx(json.loads(weights["text/plain"]))
+    notebook.fine("%eirene stop")
 
 
 def test_idle_ranks_burn_no_time_of_the_processors(notebook: Notebook, processes: launchers.Traces) -> None:

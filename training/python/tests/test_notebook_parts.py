@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from eirene_train.notebook import _failures, _folding, _messages
@@ -13,20 +18,19 @@ from eirene_train.notebook._allowance import Allowance
 from eirene_train.notebook._failures import Failure
 from eirene_train.notebook._folding import PATIENCE_SECONDS, Folding, Line
 from eirene_train.notebook._messages import Message, Parts, Sender
+from eirene_train.notebook._screen import Screen
 from eirene_train.notebook._session import Session, Wanted
-from eirene_train.notebook._streams import as_seen
+from eirene_train.notebook._streams import Values, as_seen
 
 TOKEN = "0123456789abcdef"
 
 
-def sent(*messages: Message, rank: int = 3) -> list[bytes]:
-    """What a rank writes for these messages."""
+def written(say: Callable[[Sender, int], None], rank: int) -> list[bytes]:
+    """What a rank writes that says something to a descriptor."""
     reader, writer = os.pipe()
-    sender = Sender(TOKEN, rank)
 
     def write() -> None:
-        for message in messages:
-            sender.send(message, writer)
+        say(Sender(TOKEN, rank), writer)
         os.close(writer)
 
     thread = threading.Thread(target=write)
@@ -35,6 +39,16 @@ def sent(*messages: Message, rank: int = 3) -> list[bytes]:
         lines = pipe.readlines()
     thread.join()
     return lines
+
+
+def sent(*messages: Message, rank: int = 3) -> list[bytes]:
+    """What a rank writes for these messages."""
+
+    def say(sender: Sender, to: int) -> None:
+        for message in messages:
+            sender.send(message, to)
+
+    return written(say, rank)
 
 
 def test_messages_come_out_as_they_went_in_and_no_line_is_longer_than_a_pipe_and_srun_take_at_once() -> None:
@@ -114,6 +128,41 @@ def test_in_a_session_the_agent_s_word_of_a_death_is_understood_and_no_rank_s_li
     assert [rank for rank, _ in shown] == [0, 1]
 
 
+class Late(Wanted):
+    """A rank that reads nothing until there is a file, and then says what it was sent, and how many megabytes that was."""
+
+    file: Path
+
+    def command(self) -> list[str]:
+        program = """
+import json, os, sys, time
+while not os.path.exists(sys.argv[1]): time.sleep(0.01)
+while head := sys.stdin.buffer.read(8):
+    data = sys.stdin.buffer.read(int.from_bytes(head, "little"))
+    print(json.loads(data.partition(b"\\n")[0])["kind"], len(data) // 1_000_000, flush=True)
+"""
+        return [sys.executable, "-I", "-S", "-c", program, str(self.file)]
+
+
+def test_a_message_is_sent_whole_though_an_interrupt_comes_in_its_midst(tmp_path: Path) -> None:
+    Late.file = tmp_path / "read"
+    session = Session(Late(1))
+    with pytest.raises(KeyboardInterrupt):
+        threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
+        session.send(Message("push", {}, bytes(10_000_000)))
+        # Nothing is waited for: here it comes.
+        time.sleep(60)
+    assert session.is_sending
+    session.send(Message("cell"))
+    Late.file.touch()
+    said = []
+    while len(said) < 3 and (line := session.events.get(timeout=20).line) is not None:
+        session.taken()
+        said.append(line)
+    session.close()
+    assert said == ["hello 0", "push 10", "cell 0"]
+
+
 def texts(folding: Folding, now: float) -> list[str]:
     return [shown.text if isinstance(shown, Line) else "value" for shown in folding.take(now)]
 
@@ -179,6 +228,44 @@ def test_so_much_at_once_and_so_much_a_second_is_let_through() -> None:
     assert not allowance.takes(10, 5.5) and allowance.takes(100, 6.0)
     assert allowance.missing() == 11 and allowance.missing() == 0
     assert allowance.takes(1000, 100.0) and not allowance.takes(1000, 101.0)
+
+
+def shown(*values: dict[str, str]) -> list[Message]:
+    """What a rank tells the notebook of these values."""
+
+    def say(sender: Sender, to: int) -> None:
+        showing = Values(sender, to)
+        for value in values:
+            showing.show(value)
+        showing.finish()
+
+    parts = Parts(TOKEN)
+    return [found[1] for line in written(say, 0) if (found := parts.take(line.rstrip(b"\n"))[1])]
+
+
+def test_of_many_values_some_are_let_through_and_the_rest_is_counted() -> None:
+    value = {"text/plain": "v" * 30_000, "text/html": "h" * 60_000}
+    told = shown(*[value] * 40)
+    passed = [message.fields["data"] for message in told if message.kind == "value"]
+    assert 11 <= len(passed) < 40 and all(data == value for data in passed)
+    missing = sum(message.fields["bytes"] for message in told if message.kind == "missing")
+    assert len(passed) * 90_000 + missing == 40 * 90_000
+
+
+def test_a_value_that_is_too_large_is_shown_as_text() -> None:
+    text = {"text/plain": "a picture"}
+    assert shown(text | {"image/png": "p" * 999_991}) == [Message("value", {"data": text | {"image/png": "p" * 999_991}})]
+    assert shown(text | {"image/png": "p" * 999_992}) == [Message("missing", {"bytes": 1_000_001}), Message("value", {"data": text})]
+
+
+def test_the_screen_lets_through_so_many_values_of_all_ranks(capsys: pytest.CaptureFixture[str]) -> None:
+    published: list[dict[str, str]] = []
+    screen = Screen(SimpleNamespace(display_pub=SimpleNamespace(publish=lambda data, _: published.append(data))))
+    for _ in range(40):
+        screen.value({"text/plain": "v" * 50_000, "text/html": "h" * 50_000})
+    screen.end("over")
+    assert 20 <= len(published) < 40
+    assert f"eirene: {(40 - len(published)) / 10:.1f} MB of output are left out here" in capsys.readouterr().err
 
 
 def test_ranks_are_written_as_people_write_them() -> None:

@@ -8,6 +8,7 @@ import contextlib
 import pickle
 import shlex
 import time
+from collections.abc import Callable
 from typing import Any, NoReturn
 
 from ._failures import Refused
@@ -121,8 +122,7 @@ class Notebook:
         session = self._ranks(wanted, options.fresh)
         screen = Screen(self._shell)
         following = Following(session, screen, options.all, options.timeout)
-        request = session.request("cell", {"name": name, "all": options.all}, cell.encode())
-        self._follow(following, request, screen)
+        self._follow(following, lambda: session.request("cell", {"name": name, "all": options.all}, cell.encode()), screen)
 
     def _wanted_by(self, options: argparse.Namespace) -> Wanted:
         ranks, nodes, exclude = options.ranks, options.nodes, options.exclude
@@ -160,9 +160,9 @@ class Notebook:
         self._session, self._wanted = session, wanted
         return session
 
-    def _follow(self, following: Following, request: int, screen: Screen, does: str = "running") -> Answers:
+    def _follow(self, following: Following, ask: Callable[[], int], screen: Screen, does: str = "running") -> Answers:
         try:
-            answers = following.until_done(request, does)
+            answers = following.until_done(ask, does)
         finally:
             if following.lost is not None:
                 self._session, self._lost = None, following.why
@@ -235,12 +235,14 @@ class Notebook:
 
     def _ask(self, session: Session, kind: str, fields: dict[str, Any], content: bytes = b"") -> Answers:
         screen = Screen(self._shell)
-        following = Following(session, screen)
-        try:
-            request = session.request(kind, fields, content)
-        except ValueError as error:
-            raise Refused(f"%eirene {kind}: {error}") from None
-        return self._follow(following, request, screen, f"{kind}ing")
+
+        def ask() -> int:
+            try:
+                return session.request(kind, fields, content)
+            except ValueError as error:
+                raise Refused(f"%eirene {kind}: {error}") from None
+
+        return self._follow(Following(session, screen), ask, screen, f"{kind}ing")
 
 
 def _ranks_of(wanted: Wanted) -> str:

@@ -7,7 +7,7 @@ import queue
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -51,6 +51,8 @@ class Following:
         self._answers: Answers = {}
         self._failures: dict[int, Failure] = {}
         self._ended: dict[str, Any] | None = None
+        # Why ranks have ended that could not read what they were sent.
+        self._damage: str | None = None
         self._gone: set[int] = set()
         # Ranks whose stderr is not told to the end.
         self._loud = set(range(self._size))
@@ -82,13 +84,18 @@ class Following:
             why = "the start was interrupted" if self._killed else why
             raise Refused(f"the ranks did not start: {why}")
 
-    def until_done(self, request: int, does: str = "running") -> Answers:
-        """Waits for all answers.
+    def until_done(self, ask: Callable[[], int], does: str = "running") -> Answers:
+        """Asks, and waits for all answers.
+
+        Args:
+            ask: tells the ranks, and gives the number by which they answer.
 
         Raises:
             RanksFailed: a rank failed, or is no more.
         """
         with self._interruptible():
+            # Not before: an interrupt in between would leave ranks to what nobody waits for.
+            request = ask()
             while self._pending() and self._session.open_outputs:
                 self._hear(request)
                 self._watch(request)
@@ -100,7 +107,8 @@ class Following:
         """Ends what is left of ranks that ended while nothing was asked of them, shows what they said, and tells why they are gone."""
         self._session.close()
         self._drain()
-        return "; ".join(self._session.deaths[rank] for rank in sorted(self._session.deaths)) or "they ended while no cell ran"
+        deaths = "; ".join(self._session.deaths[rank] for rank in sorted(self._session.deaths))
+        return deaths or self._damage or "they ended while no cell ran"
 
     # What comes.
 
@@ -176,6 +184,9 @@ class Following:
                 self._progress[rank] = (int(fields["done"]), fields["total"])
             case "ended":
                 self._end(fields)
+            case "damaged":
+                self._damage = f"what the notebook sent cannot be read ({fields['reason']})"
+                self._gone.add(rank)
             case "quiet" if fields["request"] == request:
                 self._loud.discard(rank)
             case "done" if fields["request"] == request:
@@ -221,10 +232,10 @@ class Following:
         since = self._interrupted_at
         if since is not None and not self._warned and now >= since + _HEED_SECONDS and running:
             self._warned = True
-            self._screen.say(
-                f"{who(running)} did not heed the interrupt yet: busy in native code, or waiting for something that cannot be interrupted; "
-                "interrupt once more to kill all ranks, whose variables are lost then"
-            )
+            why = f"{who(running)} did not heed the interrupt yet: busy in native code, or waiting for something that cannot be interrupted"
+            if self._session.is_sending:
+                why = f"{who(running)} did not hear of the interrupt yet: what they are sent is still on its way, and is not cut off"
+            self._screen.say(f"{why}; interrupt once more to kill all ranks, whose variables are lost then")
         if since is not None and self._overdue and not self._killed and now >= since + _OVERDUE_SECONDS:
             self._kill()
         if self._first_failure is not None and not self._hinted and now >= self._first_failure + _HINT_SECONDS and running and since is None:
@@ -315,7 +326,7 @@ class Following:
 
     def _judge(self) -> Answers:
         missing = [rank for rank in range(self._size) if rank not in self._answers]
-        if not missing and not self._ended:
+        if not missing and not self._ended and not self._damage:
             self._screen.end(f"{self._status('running')}")
             if self._failures:
                 raise told(self._failures)
@@ -326,9 +337,10 @@ class Following:
             self._session.close()
             self._drain()
         self.lost, deaths = self._fates(missing)
-        self.why = "; ".join(deaths) or "their world had ended"
+        self.why = self._damage or "; ".join(deaths) or "their world had ended"
         self._session.close()
-        failures = dict(self._failures)
+        # Ranks that end interrupt their cell, which is nobody's failure.
+        failures = {rank: failure for rank, failure in self._failures.items() if not (self._damage and failure.kind == "KeyboardInterrupt")}
         if not failures and not deaths:
             return self._answers
         raise _with(told(failures, deaths), self.lost)
@@ -347,6 +359,8 @@ class Following:
         renewal = "the ranks' variables are lost; the next %%eirene cell starts new ones"
         if self._killed:
             return f"the ranks were killed, as the interrupt was not heeded: {renewal}", [f"{who(missing)}: killed"] if missing else []
+        if self._damage:
+            return renewal, [f"the ranks ended, because {self._damage}"]
         deaths = [self._session.deaths[rank] for rank in sorted(self._session.deaths) if rank in missing]
         silent = [rank for rank in missing if rank in self._gone and rank not in self._session.deaths]
         deaths += [f"rank {rank} ended in the midst of the cell" for rank in silent]

@@ -52,7 +52,10 @@ class Screen:
         self._write("stderr" if wrong else "stdout", f"eirene: {sentence}\n")
 
     def value(self, data: dict[str, str]) -> None:
-        """Shows a value in the best of these forms."""
+        """Shows a value in the best of these forms, if that is not too much."""
+        if not self._allowance.takes(sum(map(len, data.values())), time.monotonic()):
+            return
+        self._tell_missing()
         self._clear()
         self._shell.display_pub.publish(data, {})
 

@@ -2,6 +2,10 @@
 
 The launcher is a program of its own with a session (setsid) of its own, so what Jupyter does to its kernel's processes does not reach it. It has its
 standard input from this process alone: when this process ends, however that happens, the ranks see the end of their input and end as well.
+
+What ranks are told is written by a thread of its own, for an interrupt of the kernel's is raised in the main thread, wherever that is just then. A
+message that it cut off would make the next one the rest of this one, to ranks that wait for that. So whatever is begun is sent whole, or the session
+is over.
 """
 
 from __future__ import annotations
@@ -28,6 +32,8 @@ __all__ = ["Event", "Session", "Wanted"]
 
 # What is read and not yet shown; then the ranks wait.
 _MOST_EVENTS = 512
+# What is written at once: between two of these is looked whether the session is closed.
+_PIECE = 1 << 20
 _LAUNCHERS_WORDS = 60
 _LONGEST_LINE = 1 << 20
 _END_SECONDS = 8.0
@@ -87,6 +93,9 @@ class Session:
         self._room = threading.Semaphore(_MOST_EVENTS)
         self._is_closed, self._is_whole = False, True
         self._requests = 0
+        self._outbox: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+        # Messages that were to be sent, and that were.
+        self._begun = self._sent = 0
         token = secrets.token_hex(16)
         # A notebook's own way to show figures is none for the ranks.
         environment = {name: value for name, value in os.environ.items() if not (name == "MPLBACKEND" and value.startswith("module://"))}
@@ -96,12 +105,19 @@ class Session:
         for name, pipe in (("stdout", self._process.stdout), ("stderr", self._process.stderr)):
             assert pipe is not None
             threading.Thread(target=self._read, args=(name, pipe, Parts(token)), name=f"eirene-{name}", daemon=True).start()
+        assert self._process.stdin is not None
+        threading.Thread(target=self._write, args=(self._process.stdin,), name="eirene-stdin", daemon=True).start()
         self.send(Message("hello", {"token": token}))
 
     @property
     def is_whole(self) -> bool:
         """Whether all ranks are there, as far as is known."""
         return self._is_whole and self._process.poll() is None
+
+    @property
+    def is_sending(self) -> bool:
+        """Whether something that ranks are told is still on its way to them."""
+        return self._sent < self._begun
 
     def request(self, kind: str, fields: dict[str, Any], content: bytes = b"") -> int:
         """Asks all ranks for something; the number by which they answer."""
@@ -110,7 +126,7 @@ class Session:
         return self._requests
 
     def send(self, message: Message) -> None:
-        """Tells rank 0. Whether it hears it is seen by its answer, or its end.
+        """Tells rank 0, and waits for nothing. Whether it hears it is seen by its answer, or its end.
 
         Raises:
             ValueError: it is too much.
@@ -118,11 +134,8 @@ class Session:
         data = pack(message)
         if len(data) > LONGEST:
             raise ValueError(f"{len(data) / 1e9:.1f} GB are more than ranks are sent at once ({LONGEST / 1e9:.1f} GB)")
-        pipe = self._process.stdin
-        assert pipe is not None
-        with contextlib.suppress(OSError, ValueError):
-            pipe.write(len(data).to_bytes(8, "little") + data)
-            pipe.flush()
+        self._begun += 1
+        self._outbox.put(data)
 
     def taken(self) -> None:
         """Says that an event was taken and dealt with, so that there is room for another."""
@@ -166,18 +179,30 @@ class Session:
 
     def close(self) -> None:
         """Ends the ranks and waits until they are gone; harmless where they are."""
+        # Whoever writes to the ranks closes their input, be it in the midst of a message.
+        self._outbox.put(None)
         # Nobody shows what is still said, and nobody waits for that.
         self._is_closed = True
         self._room.release(2)
-        with contextlib.suppress(OSError):
-            assert self._process.stdin is not None
-            self._process.stdin.close()
         for end in (None, self.kill, self._process.kill):
             if end is not None:
                 end()
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._process.wait(_END_SECONDS)
                 return
+
+    def _write(self, pipe: IO[bytes]) -> None:
+        with pipe:
+            try:
+                while (data := self._outbox.get()) is not None:
+                    for part in (len(data).to_bytes(8, "little"), data):
+                        rest = memoryview(part)
+                        while rest and not self._is_closed:
+                            rest = rest[os.write(pipe.fileno(), rest[:_PIECE]) :]
+                    self._sent += 1
+            except OSError:
+                # Nobody reads any more. How rank 0 has ended is the launcher's to tell.
+                self._is_whole = False
 
     def _read(self, stream: str, pipe: IO[bytes], parts: Parts) -> None:
         with pipe:
@@ -189,7 +214,7 @@ class Session:
                 if stream == "stderr" and (death := _DEATH_IN_SESSION.fullmatch(_as_text(said))) and int(death[2]) == rank:
                     # Not the rank's word.
                     rank = None
-                if (found is not None and found[1].kind == "ended") or (rank is None and _tells_of_death(_as_text(said))):
+                if (found is not None and found[1].kind in ("ended", "damaged")) or (rank is None and _tells_of_death(_as_text(said))):
                     self._is_whole = False
                 if found is not None:
                     if said:

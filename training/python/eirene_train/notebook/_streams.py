@@ -1,4 +1,4 @@
-"""What code on a rank prints to: every line goes to the notebook as a message, at once, whoever else writes.
+"""What code on a rank prints to: every line goes to the notebook as a message, at once, whoever else writes. So does every value that it shows.
 
 Progress bars go back to the begin of their line (carriage return) instead of ending it. What such a line looks like now and then is told apart, for
 the notebook to show in one place; when it ends, only its last state is a line. A line without an end is told in the same way when it is flushed.
@@ -16,9 +16,9 @@ from typing import Any
 from ._allowance import Allowance
 from ._messages import Message, Sender
 
-__all__ = ["Latest", "RankStream", "as_seen"]
+__all__ = ["Latest", "RankStream", "Values", "as_seen"]
 
-# What one rank may say at once, and a second after that, in characters.
+# What one rank may say at once, and a second after that, in characters: on each of its outputs, and in values that it shows.
 _MOST = 1_000_000.0
 _A_SECOND = 64_000.0
 # A line without an end is broken there.
@@ -153,6 +153,35 @@ class RankStream(io.TextIOBase):
 
     def _send(self, message: Message) -> None:
         # With nobody to read it, output is as lost as on a terminal that was closed; the rank is about to end.
+        with contextlib.suppress(OSError):
+            self._sender.send(message, self._to)
+
+
+class Values:
+    """Values that a rank shows, as far as they are not too many."""
+
+    def __init__(self, sender: Sender, to: int) -> None:
+        self._sender, self._to = sender, to
+        self._lock = threading.RLock()
+        self._allowance = Allowance(_MOST, _A_SECOND)
+
+    def show(self, data: dict[str, str]) -> None:
+        """Shows a value in these forms. What could not even pass alone is shown as text."""
+        size = sum(map(len, data.values()))
+        with self._lock:
+            if self._allowance.takes(size, time.monotonic()):
+                self.finish()
+                self._send(Message("value", {"data": data}))
+            elif size > self._allowance.most and len(data) > 1:
+                self.show({"text/plain": data["text/plain"]})
+
+    def finish(self) -> None:
+        """The end of a cell: what was left out is told."""
+        with self._lock:
+            if missing := self._allowance.missing():
+                self._send(Message("missing", {"bytes": missing}))
+
+    def _send(self, message: Message) -> None:
         with contextlib.suppress(OSError):
             self._sender.send(message, self._to)
 

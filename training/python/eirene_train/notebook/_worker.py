@@ -2,7 +2,8 @@
 
 A thread hears the notebook: on rank 0 from standard input, and passed on from there to all others through a group of the world that nothing else
 uses. Nothing else goes from the notebook to ranks, so any launcher will do that gives rank 0 its standard input and passes outputs on. The main
-thread runs cells, as programs expect it. When standard input ends, the notebook is gone, and so are the ranks, at once.
+thread runs cells, as programs expect it. When standard input ends, the notebook is gone, and so are the ranks, at once; likewise where it holds what
+is no message, for where the next one would begin nobody knows.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from .._world import world
 from ..errors import EireneError, PeerDied
 from ._failures import Failure, describe
 from ._messages import LONGEST, Message, Sender, pack, unpack
-from ._streams import Latest, RankStream
+from ._streams import Latest, RankStream, Values
 
 __all__ = ["main", "tell_progress"]
 
@@ -105,6 +106,7 @@ class _Worker:
         self._latest = Latest(self._sender, self._out)
         sys.stdout = self._stdout = RankStream("stdout", 1, self._sender, self._out, self._latest)
         sys.stderr = self._stderr = RankStream("stderr", 2, self._sender, self._out, self._latest)
+        self._values = Values(self._sender, self._out)
         if self._rank == 0 and self._size > 1:
             threading.Thread(target=self._watch, name="eirene-watch", daemon=True).start()
         self._send(Message("ready", {"size": self._size, "host": socket.gethostname(), "pid": os.getpid()}))
@@ -126,6 +128,10 @@ class _Worker:
         except EireneError as error:
             # The world has ended, and with it the way from rank 0 to here.
             self._tell_end(error)
+        except Exception as error:
+            # Nobody hears the notebook here any more, which must not look as if it said nothing.
+            self._tell_damage(error)
+            self._take(Message("stop"))
 
     def _watch(self) -> None:
         """Rank 0 waits for nobody's messages; a message that never comes tells it of the world's end."""
@@ -139,6 +145,10 @@ class _Worker:
         self._inbox.put(Message("ended"))
         with contextlib.suppress(OSError):
             self._send(Message("ended", _reason(error)))
+
+    def _tell_damage(self, error: Exception) -> None:
+        with contextlib.suppress(OSError):
+            self._send(Message("damaged", {"reason": f"{type(error).__name__}: {error}"}))
 
     def _take(self, message: Message) -> bool:
         """Takes a message; whether there will be more."""
@@ -161,7 +171,7 @@ class _Worker:
             content = ctypes.create_string_buffer(length.value)
             self._receive(ctypes.addressof(content), length.value)
             return unpack(content.raw)
-        data = self._read_order()
+        order, data = self._read_order()
         length = ctypes.c_uint64(len(data))
         content = ctypes.create_string_buffer(data, len(data))
         for rank in range(1, self._size):
@@ -171,7 +181,7 @@ class _Worker:
             except EireneError:
                 # Who cannot be reached is about to end; rank 0 goes on listening, if only for the end.
                 break
-        return unpack(data)
+        return order
 
     def _receive(self, address: int, length: int) -> None:
         self._group.receive(0, _TAG, address, length, _UINT8, _FOREVER_MS).wait(None)
@@ -179,10 +189,21 @@ class _Worker:
     def _pass_on(self, rank: int, address: int, length: int) -> None:
         self._group.send(rank, _TAG, address, length, _UINT8, _FOREVER_MS).wait(None)
 
-    def _read_order(self) -> bytes:
-        length = int.from_bytes(self._read(8), "little")
-        data = self._read(length) if 0 < length <= LONGEST else b""
-        return data if data and len(data) == length else pack(Message("stop"))
+    def _read_order(self) -> tuple[Message, bytes]:
+        """What the notebook says next, also as it came. Where it says no more, or what cannot be read, that is the end."""
+        try:
+            head = self._read(8)
+            length = int.from_bytes(head, "little")
+            if len(head) == 8 and not 0 < length <= LONGEST:
+                raise ValueError(f"{length} bytes are no message")
+            data = self._read(length) if len(head) == 8 else b""
+            # Else the notebook has gone, be it in the midst of a message.
+            if data and len(data) == length:
+                return unpack(data), data
+        except Exception as error:
+            self._tell_damage(error)
+        end = Message("stop")
+        return end, pack(end)
 
     def _read(self, count: int) -> bytes:
         parts = []
@@ -230,6 +251,7 @@ class _Worker:
         # The cell may have put something of its own there; ours have what is not told yet.
         for stream in (self._stdout, self._stderr):
             stream.finish()
+        self._values.finish()
         self._latest.flush()
         with contextlib.suppress(Exception):
             ctypes.CDLL(None).fflush(None)
@@ -298,7 +320,7 @@ class _Worker:
     def _display(self, *values: Any) -> None:
         """Shows values in the notebook; cells have it as `display`."""
         for value in values:
-            self._send(Message("value", {"data": _bundle(value)}))
+            self._values.show(_bundle(value))
 
     def tell_progress(self, done: int, total: int | None) -> None:
         # A data loader's worker is no rank, although it was forked from one.
