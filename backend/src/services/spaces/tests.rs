@@ -32,6 +32,13 @@ async fn look_home(test: &TestApp, actor: &Actor) -> SpaceSeen {
     test.app.spaces.get(actor, &home).await.unwrap()
 }
 
+/// From now on the storage's tool tells that everybody uses so much of 10 bytes, wherever anything lies.
+async fn counts_users(test: &TestApp, used: u64) {
+    test.storage.state().users = Some((used, Limit::At(10)));
+    test.clock.advance_s(11 * 60);
+    test.app.storage.look().await;
+}
+
 #[tokio::test]
 async fn everybody_with_a_user_id_has_a_home_and_sees_what_their_groups_have() {
     let test = TestApp::new().await;
@@ -138,9 +145,8 @@ async fn usage_comes_from_the_narrowest_source_and_is_never_guessed() {
     assert_eq!((seen.usage.free_bytes, seen.usage.missing), (Some(Bytes(500 * GIB)), Some(Why::NotEnabled)));
     assert_eq!(seen.level, Level::Ok);
 
-    test.storage.state().users = Some((3, Limit::At(10)));
-    test.clock.advance_s(11 * 60);
-    test.app.storage.look().await;
+    counts_users(&test, 3).await;
+    test.storage.state().kind = "beegfs";
     let seen = look_home(&test, &ada).await.seen.unwrap();
     assert_eq!((seen.usage.source, seen.usage.used_bytes), (UsageSource::BeegfsUser, Some(Bytes(3))));
 
@@ -149,6 +155,50 @@ async fn usage_comes_from_the_narrowest_source_and_is_never_guessed() {
     let usage = seen.seen.unwrap().usage;
     assert_eq!((usage.source, usage.used_bytes), (UsageSource::ProjectQuota, Some(Bytes(9))));
     assert_eq!(seen.seen.unwrap().level, Level::Warning);
+}
+
+#[tokio::test]
+async fn what_beegfs_counts_is_not_what_a_space_elsewhere_uses() {
+    let test = TestApp::new().await;
+    let ada = test.ada().await;
+    counts_users(&test, 3).await;
+    let physics = add(&test, "physics", group("physics")).await;
+    for pools in [vec![], vec![1, 2]] {
+        test.storage.state().quota_pools = pools;
+        for (kind, why) in [("nfs4", Why::NotSupported), ("xfs", Why::NotEnabled)] {
+            test.storage.state().kind = kind;
+            let home = look_home(&test, &ada).await.seen.unwrap();
+            test.app.spaces.look_at(&physics, &mut QuotaRound::default()).await.unwrap();
+            let groups = test.app.db.usage(physics.id).await.unwrap().unwrap();
+            for usage in [home.usage, groups.usage] {
+                assert_eq!((usage.source, usage.used_bytes, usage.limit_bytes), (UsageSource::FileSystem, None, None));
+                assert_eq!(usage.missing, Some(why), "as where there is no BeeGFS at all: {kind}");
+            }
+        }
+    }
+    assert_eq!(test.storage.state().questions, [], "nobody is asked for what would not be used");
+    assert_eq!(test.storage.state().entries, Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn of_several_pools_the_one_the_space_lies_in_counts_and_without_a_word_which_none_does() {
+    let test = TestApp::new().await;
+    let ada = test.ada().await;
+    counts_users(&test, 3).await;
+    {
+        let mut storage = test.storage.state();
+        (storage.kind, storage.quota_pools) = ("beegfs", vec![2, 1]);
+    }
+    let usage = look_home(&test, &ada).await.seen.unwrap().usage;
+    assert_eq!((usage.source, usage.used_bytes), (UsageSource::FileSystem, None));
+    assert_eq!(usage.missing, Some(Why::NotSupported), "it does not tell how files are spread");
+    test.storage.state().spread_over(2);
+    let usage = look_home(&test, &ada).await.seen.unwrap().usage;
+    assert_eq!((usage.source, usage.used_bytes, usage.missing), (UsageSource::BeegfsUser, Some(Bytes(3)), None));
+    test.storage.state().quota_pools = vec![2, 3];
+    let usage = look_home(&test, &ada).await.seen.unwrap().usage;
+    assert_eq!((usage.source, usage.used_bytes), (UsageSource::FileSystem, None));
+    assert_eq!(usage.missing, Some(Why::NotUnderstood));
 }
 
 #[tokio::test]
