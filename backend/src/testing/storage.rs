@@ -55,6 +55,8 @@ pub(crate) struct StorageState {
     stripe: Option<Stripe>,
     /// Whether a pattern that is set stays.
     pub(crate) keeps_stripes: bool,
+    /// Sets the next pattern and loses the answer, as when whoever asked is killed in between.
+    pub(crate) loses_an_answer: bool,
     targets: u32,
     /// Directories whose pattern was asked for.
     pub(crate) entries: Vec<String>,
@@ -99,6 +101,7 @@ impl FakeStorage {
             servers: None,
             stripe: None,
             keeps_stripes: true,
+            loses_an_answer: false,
             targets: 0,
             entries: vec![],
             silent: false,
@@ -253,6 +256,9 @@ impl SharedStorage for FakeStorage {
         let stripe = state.stripe.as_mut().ok_or(StorageError::Unsupported("stripe patterns"))?;
         stripe.chunk = wanted.chunk.map_or(stripe.chunk, Known::Known);
         stripe.targets_wanted = wanted.targets.map_or(stripe.targets_wanted, Known::Known);
+        if std::mem::take(&mut state.loses_an_answer) {
+            return Err(StorageError::Away { source: None, retry_after_s: 10 });
+        }
         Ok(())
     }
 

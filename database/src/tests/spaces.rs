@@ -1,8 +1,8 @@
 //! Spaces: rows that read back, names and numbers that are nobody else's, looks, samples and evidence.
 
 use eirene_core::space::{
-    EvidenceKind, Level, LimitState, MadeAt, PolicyOutcome, PolicyRun, PolicyStep, SeenUsage, SpaceDesired, StripeHint,
-    Usage, UsageSample, UsageSource, Warned,
+    EvidenceKind, HintState, Level, LimitState, MadeAt, PolicyOutcome, PolicyRun, PolicyStep, SeenUsage, SpaceDesired,
+    StripeHint, Usage, UsageSample, UsageSource, Warned,
 };
 use eirene_core::storage::{Bytes, Files, Identity, Limit, Why};
 use eirene_core::{Reason, Sentence, Space, SpaceId, SpaceKind, SpaceOwner, SpaceState};
@@ -24,6 +24,8 @@ pub(super) fn space(name: &str, owner: SpaceOwner) -> Space {
         owner,
         writable: true,
         hint: StripeHint::Usual,
+        hint_state: HintState::Unset,
+        hint_said: None,
         desired: SpaceDesired::Present,
         state: SpaceState::Present,
         undetermined: false,
@@ -89,6 +91,8 @@ on_both! {
             kind: SpaceKind::Scratch,
             root: "scratch".parse().unwrap(),
             hint: StripeHint::LargeSequential,
+            hint_state: HintState::NotApplied,
+            hint_said: Some("it says '; --".into()),
             desired: SpaceDesired::Retired,
             undetermined: true,
             reason: Some(Reason::new("storage_away", Sentence::from_elsewhere("it does not answer".into()))),
@@ -170,6 +174,26 @@ on_both! {
             assert_eq!(db.spaces_to_change().await.unwrap().len(), listed, "{state:?}");
         }
         assert_eq!(db.people_without_space_in(&root, 10).await.unwrap().len(), 2, "the name is free again");
+    }
+
+    async fn limits_and_hints_that_are_not_as_they_are_wanted_are_found_while_the_space_is_there(db) {
+        let one = Space { kind: SpaceKind::Project, ..space("data", SpaceOwner::Everybody) };
+        let mut now = db.insert_space(one).await.unwrap();
+        for (limit_state, hint_state, listed) in [
+            (LimitState::Held, HintState::Applied, 0),
+            (LimitState::Wanted, HintState::Unset, 1),
+            (LimitState::NotHeld, HintState::Applied, 1),
+            (LimitState::Unset, HintState::Wanted, 1),
+            (LimitState::Held, HintState::NotApplied, 1),
+        ] {
+            (now.limit_state, now.hint_state) = (limit_state, hint_state);
+            assert!(db.update_space(&now).await.unwrap());
+            now.version += 1;
+            assert_eq!(db.spaces_to_change().await.unwrap().len(), listed, "{limit_state} {hint_state}");
+        }
+        let retired = Space { state: SpaceState::Retired, desired: SpaceDesired::Retired, ..now };
+        assert!(db.update_space(&retired).await.unwrap());
+        assert_eq!(db.spaces_to_change().await.unwrap(), []);
     }
 
     async fn a_look_takes_the_place_of_the_last_and_leaves_what_was_told(db) {

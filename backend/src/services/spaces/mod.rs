@@ -26,7 +26,9 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use eirene_core::space::{Level, LimitState, SeenUsage, SpaceDesired, StripeHint, Usage, UsageSample, UsageSource};
+use eirene_core::space::{
+    HintState, Level, LimitState, SeenUsage, SpaceDesired, StripeHint, Usage, UsageSample, UsageSource,
+};
 use eirene_core::storage::{Limit, QuotaId};
 use eirene_core::{
     Clock, GroupName, Reason, RootName, Scope, Space, SpaceId, SpaceKind, SpaceName, SpaceOwner, SpaceState, User,
@@ -345,6 +347,8 @@ impl Spaces {
             owner: SpaceOwner::Person { id: user.id, name: user.username.clone() },
             writable: true,
             hint: StripeHint::Usual,
+            hint_state: HintState::Unset,
+            hint_said: None,
             desired: SpaceDesired::Present,
             state: SpaceState::Present,
             undetermined: false,
