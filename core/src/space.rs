@@ -282,8 +282,6 @@ word_enum! {
     EvidenceKind {
         /// Its owner is not in the user database.
         PersonAbsent = "person_absent",
-        /// It is past its end.
-        Expired = "expired",
     }
 }
 

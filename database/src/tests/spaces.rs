@@ -228,22 +228,23 @@ on_both! {
     }
 
     async fn evidence_counts_once_a_day_and_is_forgotten_whole(db) {
+        let other = db.insert_space(space("other", SpaceOwner::Everybody)).await.unwrap().id;
         let space = db.insert_space(space("data", SpaceOwner::Everybody)).await.unwrap().id;
         let day = SignedDuration::from_secs(DAY);
         for seconds in [0, 10, DAY - 1, DAY, DAY + 5, 2 * DAY] {
             db.note_evidence(space, EvidenceKind::PersonAbsent, at(seconds), day).await.unwrap();
         }
-        db.note_evidence(space, EvidenceKind::Expired, at(3), day).await.unwrap();
+        db.note_evidence(other, EvidenceKind::PersonAbsent, at(3), day).await.unwrap();
         let all = db.evidence(space).await.unwrap();
         assert_eq!(all.iter().map(|e| (e.what, e.first_at, e.last_at, e.times)).collect::<Vec<_>>(), [
-            (EvidenceKind::Expired, at(3), at(3), 1),
             (EvidenceKind::PersonAbsent, at(0), at(2 * DAY), 3),
         ]);
         // A clock that went back counts nothing.
         db.note_evidence(space, EvidenceKind::PersonAbsent, at(0), day).await.unwrap();
         assert_eq!(db.evidence(space).await.unwrap(), all);
         db.forget_evidence(space, EvidenceKind::PersonAbsent).await.unwrap();
-        assert_eq!(db.evidence(space).await.unwrap().len(), 1);
+        assert_eq!(db.evidence(space).await.unwrap(), []);
+        assert_eq!(db.evidence(other).await.unwrap().len(), 1, "another space's stays");
     }
 
     async fn what_policies_did_is_kept_for_a_while(db) {
