@@ -19,7 +19,8 @@ pub use alerts::{AlertRuleChanges, Alerts};
 pub use bind::{BindError, BindPath};
 pub use load::{ConfigError, SAMPLE};
 pub use network::{Network, NetworkError};
-pub use storage::{Files, Per, Root, Spaces, Storage, StorageAdapter};
+pub use storage::{Files, Per, Root, Size, Spaces, Storage, StorageAdapter};
+pub(crate) use storage::{LIMIT_BYTES, LIMIT_FILES};
 
 /// Everything that is configured.
 #[derive(Debug, Clone, Deserialize)]

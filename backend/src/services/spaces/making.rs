@@ -266,7 +266,9 @@ impl Making {
         for root in self.config.spaces.roots.iter().filter(|root| root.per == Per::Person) {
             for person in self.inner.db.people_without_space_in(&root.name, most).await? {
                 let Some(user) = self.inner.db.user(person).await? else { continue };
-                let Some(space) = personal(root, &user, self.inner.clock.now()) else { continue };
+                let Some(mut space) = personal(root, &user, self.inner.clock.now()) else { continue };
+                NewLimits::of_root(root).wish(&mut space);
+                space.expires_at = end_of_life(root, space.created_at);
                 match self.inner.db.insert_space(space).await {
                     // Somebody was faster, or another space is called so: then this person has none, and that is seen in the list.
                     Ok(_) | Err(DbError::Conflict { .. }) => {}
@@ -537,6 +539,12 @@ fn personal(root: &Root, user: &User, now: Timestamp) -> Option<Space> {
     let name = format!("{}-{}", root.name, user.username).parse().ok()?;
     let owner = SpaceOwner::Person { id: user.id, name: user.username.clone() };
     Some(wanted(root, name, owner, now))
+}
+
+/// When a space expires that is made in `root` by itself.
+fn end_of_life(root: &Root, made: Timestamp) -> Option<Timestamp> {
+    let days = i32::try_from(root.lifetime_days?).unwrap_or(i32::MAX);
+    made.checked_add(DAY * days).ok()
 }
 
 fn wanted(root: &Root, name: SpaceName, owner: SpaceOwner, now: Timestamp) -> Space {

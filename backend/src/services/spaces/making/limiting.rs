@@ -8,13 +8,9 @@ use eirene_core::{Sentence, Space};
 use eirene_words::say;
 
 use super::{Making, Trouble, details};
+use crate::config::{LIMIT_BYTES, LIMIT_FILES, Root, Size};
 use crate::error::{AppError, FieldError};
 use crate::services::audit::by_system;
-
-/// The least limit of bytes: less would refuse the first file.
-const LEAST_BYTES: u64 = 1 << 20;
-/// The most: what 8-byte counters of blocks can hold with room to spare.
-const MOST: u64 = 1 << 60;
 
 /// What a limit is to be; what is `None` stays.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -26,16 +22,24 @@ pub struct NewLimits {
 }
 
 impl NewLimits {
+    /// What a space gets that is made in `root` by itself.
+    pub(super) fn of_root(root: &Root) -> Self {
+        Self {
+            bytes: root.limit.map(|Size(bytes)| Limit::At(Bytes(bytes))),
+            files: root.limit_files.map(|files| Limit::At(Files(files))),
+        }
+    }
+
     /// Refuses what no space can have.
     pub(super) fn check(self) -> Result<(), AppError> {
         let wrong =
             |field: &'static str, message: Sentence| Err(AppError::Invalid(vec![FieldError::new(field, message)]));
         match self.bytes {
-            Some(Limit::At(Bytes(bytes))) if !(LEAST_BYTES..=MOST).contains(&bytes) => {
+            Some(Limit::At(Bytes(bytes))) if !LIMIT_BYTES.contains(&bytes) => {
                 wrong("limit_bytes", say("wrong.limit_bytes"))
             }
             _ => match self.files {
-                Some(Limit::At(Files(files))) if !(1..=MOST).contains(&files) => {
+                Some(Limit::At(Files(files))) if !LIMIT_FILES.contains(&files) => {
                     wrong("limit_files", say("wrong.limit_files"))
                 }
                 _ => Ok(()),

@@ -287,6 +287,32 @@ async fn a_limit_that_nobody_holds_is_said_and_held_as_soon_as_somebody_can() {
     assert!(actions(&test).await.iter().any(|(_, action)| action == "space.not_limited"));
 }
 
+#[tokio::test]
+async fn what_is_made_by_itself_has_its_roots_limit_and_end_and_what_is_there_keeps_what_it_has() {
+    let mut test = TestApp::new().await;
+    test.ada().await;
+    test.app.making.add_personal(10).await.unwrap();
+    let mut config = (*test.app.config).clone();
+    let scratch = &mut config.spaces.roots[0];
+    (scratch.limit, scratch.limit_files) = (Some(crate::config::Size(1 << 30)), Some(9));
+    scratch.lifetime_days = Some(60);
+    test.rebuild(config);
+    let admin = admin(&test).await;
+    test.app.making.add_personal(10).await.unwrap();
+    test.launcher.spaces.lock().unwrap().counts = true;
+    let made = settle(&test, "scratch-root-admin").await.unwrap();
+    assert_eq!((made.limit_bytes, made.limit_files), (GIB, Limit::At(Files(9))));
+    assert_eq!((made.state, made.limit_state), (SpaceState::Present, LimitState::Held));
+    assert_eq!(made.expires_at, Some(test.clock.now() + DAY * 60));
+    let before = settle(&test, "scratch-ada").await.unwrap();
+    assert_eq!((before.limit_bytes, before.expires_at), (Limit::Unlimited, None));
+    // What an admin makes has what the admin said.
+    test.person("grace", 2005, Role::Researcher).await;
+    let grace = NewSpace { owner: Some("grace".parse().unwrap()), ..wish("scratch", "") };
+    let said = test.app.making.create(&admin, grace).await.unwrap();
+    assert_eq!((said.limit_state, said.expires_at), (LimitState::Unset, None));
+}
+
 fn hinted(hint: StripeHint) -> ChangeSpace {
     ChangeSpace { hint: Some(hint), ..ChangeSpace::default() }
 }
