@@ -40,7 +40,7 @@ pub struct Storage {
 pub struct Spaces {
     /// Where spaces lie besides homes.
     pub roots: Vec<Root>,
-    /// Used, per cent of a space's limit: its owner is told at the first and again at the second.
+    /// Used, per cent of a space's limit: its people are told at the first and again at the second.
     pub warn_percent: [u8; 2],
 }
 

@@ -368,6 +368,11 @@ impl FakeGroups {
     pub(crate) fn go_away(&self) {
         *self.people.lock().unwrap() = None;
     }
+
+    /// From now on it answers again, and nobody is in a group.
+    pub(crate) fn come_back(&self) {
+        *self.people.lock().unwrap() = Some(BTreeMap::new());
+    }
 }
 
 #[async_trait]

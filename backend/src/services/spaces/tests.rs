@@ -246,6 +246,51 @@ async fn an_owner_is_told_once_when_a_space_fills_up_and_again_when_it_does_agai
 }
 
 #[tokio::test]
+async fn a_groups_people_are_told_once_when_their_space_fills_up_and_nobody_else_is() {
+    let test = TestApp::new().await;
+    let (ada, grace) = (test.ada().await, test.person("grace", 2002, Role::Researcher).await);
+    let (alan, left) =
+        (test.person("alan", 2004, Role::Researcher).await, test.person("left", 2005, Role::Researcher).await);
+    test.app.db.set_user_state(left.user.id, UserState::Disabled).await.unwrap();
+    let physics = add(&test, "physics", group("physics")).await;
+    let data = Space { writable: false, id: SpaceId::generate(), ..a_space(group("physics")) };
+    let data = test.app.db.insert_space(Space { name: "data".parse().unwrap(), ..data }).await.unwrap();
+    let all = add(&test, "all", SpaceOwner::Everybody).await;
+    let told = async || {
+        let events = test.app.db.events_after(0, u32::MAX).await.unwrap();
+        let of_notice = |event: eirene_database::Event| {
+            (event.kind == "notice").then(|| (event.data["code"].as_str().unwrap().to_owned(), event.owner.unwrap()))
+        };
+        events.into_iter().filter_map(of_notice).collect::<Vec<_>>()
+    };
+    let look = async |used: u64| {
+        test.storage.state().directory = Some((used, Limit::At(100)));
+        for space in [&physics, &data, &all] {
+            test.app.spaces.look_at(space, &mut QuotaRound::default()).await.unwrap();
+        }
+    };
+    // Nobody knows who they are: then it is not taken for told.
+    test.groups.go_away();
+    look(81).await;
+    assert_eq!(told().await, []);
+    test.groups.come_back();
+    for person in ["ada", "alan", "left"] {
+        test.groups.add(person, "physics");
+    }
+    for used in [82, 83, 100, 40] {
+        look(used).await;
+    }
+    let expected: Vec<_> = ["space_nearly_full", "space_full"]
+        .into_iter()
+        .flat_map(|code| [&ada, &alan].map(|person| (code.to_owned(), person.user.id)))
+        .collect();
+    let mut heard = told().await;
+    // Each level by itself, in whatever order its people were told.
+    heard.sort_by_key(|(code, person)| (code == "space_full", *person != ada.user.id));
+    assert_eq!(heard, expected, "and not {}", grace.user.id);
+}
+
+#[tokio::test]
 async fn a_full_disk_is_not_called_a_full_home() {
     let test = TestApp::new().await;
     let ada = test.ada().await;
