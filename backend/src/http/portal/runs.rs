@@ -15,6 +15,7 @@ use super::views::FormError;
 use super::views::layout::Place;
 use super::views::presets::presets;
 use super::views::run::{RunFragment, RunInput, RunPage, RunView, RunsFragment, RunsPage, StartRunPage};
+use super::views::scratch_form::unsaid;
 use super::views::simple::ConfirmPage;
 use super::views::start::{Sees, StartInput};
 use super::views::usage::UsageFragment;
@@ -91,8 +92,11 @@ fn form_page(land: &Land, signed_in: &SignedIn, sees: Sees, input: &RunInput, er
 /// `GET /runs/new`
 pub(crate) async fn form(State(app): State<App>, signed_in: SignedIn, Query(beginning): Query<Beginning>) -> Shown {
     let land = Land::read(&app, &signed_in).await?;
+    let mut errors = Vec::new();
     let mut input = if let Some(id) = beginning.from.and_then(|id| id.parse().ok()) {
-        RunInput::again(&app.runs.get(&signed_in.actor, id).await?)
+        let run = app.runs.get(&signed_in.actor, id).await?;
+        errors = unsaid(words(), run.scratch.as_ref());
+        RunInput::again(&run)
     } else {
         let ground = land.ground();
         let sizes = presets(ground.nodes, ground.partitions);
@@ -100,7 +104,7 @@ pub(crate) async fn form(State(app): State<App>, signed_in: SignedIn, Query(begi
         RunInput::of_size(first.map(|size| StartInput::from_resources(&size.resources)).unwrap_or_default())
     };
     input.key = new_key();
-    Ok(show(&form_page(&land, &signed_in, sees(&app, &signed_in).await?, &input, Vec::new()))?.into_response())
+    Ok(show(&form_page(&land, &signed_in, sees(&app, &signed_in).await?, &input, errors))?.into_response())
 }
 
 /// `POST /runs`: starts it, or shows the form again with what is wrong.
@@ -126,9 +130,11 @@ pub(crate) async fn start(State(app): State<App>, CsrfForm(signed_in, input): Cs
 
 /// What the service is asked for.
 fn wish(input: &RunInput) -> Result<(StartRun, Option<IdempotencyKey>), Vec<FormError>> {
-    let resources = input.size().resources(words());
+    let size = input.size();
+    let (resources, scratch) = (size.resources(words()), size.wanted_scratch(words()));
     let program = input.program(words());
     let mut errors = resources.as_ref().err().cloned().unwrap_or_default();
+    errors.extend(scratch.as_ref().err().cloned().unwrap_or_default());
     errors.extend(program.as_ref().err().cloned());
     let mut parse = |field: &str, problem: eirene_core::name::NameError| {
         errors.push(FormError::from_service(words(), &FieldError::no_name(field, problem)));
@@ -138,13 +144,15 @@ fn wish(input: &RunInput) -> Result<(StartRun, Option<IdempotencyKey>), Vec<Form
         text => text.parse().map_err(|error| parse("name", error)).ok(),
     };
     let image = input.image.parse().map_err(|error| parse("image", error)).ok();
-    let (Ok(resources), Ok(program), Some(image), true) = (resources, program, image, errors.is_empty()) else {
+    let (Ok(resources), Ok(scratch), Ok(program), Some(image), true) =
+        (resources, scratch, program, image, errors.is_empty())
+    else {
         return Err(errors);
     };
     let plain = RunInput { key: String::new(), ..input.clone() };
     let key =
         (!input.key.is_empty()).then(|| IdempotencyKey { key: input.key.clone(), body_sha256: fingerprint(&plain) });
-    Ok((StartRun { name, program, image, project: None, resources, scratch: None }, key))
+    Ok((StartRun { name, program, image, project: None, resources, scratch }, key))
 }
 
 /// An id as typed; what is no id is not there.
