@@ -417,6 +417,10 @@ impl Api {
         self.json(self.request(Method::POST, path)?.basic_auth(username, Some(password)).json(body)).await
     }
 
+    pub(crate) async fn put(&self, path: &str, body: &Value) -> anyhow::Result<Value> {
+        self.json(self.request(Method::PUT, path)?.json(body)).await
+    }
+
     pub(crate) async fn patch(&self, path: &str, body: &Value) -> anyhow::Result<Value> {
         self.json(self.request(Method::PATCH, path)?.json(body)).await
     }

@@ -522,7 +522,7 @@ pub(crate) enum AdminRun {
     },
 }
 
-fn memory_mib(text: &str) -> Result<u64, String> {
+pub(crate) fn memory_mib(text: &str) -> Result<u64, String> {
     let (digits, factor) = match text
         .trim_end_matches(['i', 'B'])
         .split_at_checked(text.trim_end_matches(['i', 'B']).len().saturating_sub(1))

@@ -77,6 +77,20 @@ word_enum! {
 }
 
 word_enum! {
+    /// What becomes of a space's hint.
+    HintState {
+        /// There is nothing to apply: nothing in particular was said, or where the space lies files are not spread.
+        Unset = "none",
+        /// It is to be applied.
+        Wanted = "wanted",
+        /// Files that are made are spread so.
+        Applied = "applied",
+        /// They are not: the storage would not. It is tried again.
+        NotApplied = "not_applied",
+    }
+}
+
+word_enum! {
     /// How full a space is; later words are fuller.
     Level {
         /// Nobody can tell.
@@ -163,6 +177,10 @@ pub struct Space {
     pub writable: bool,
     /// What it is filled with.
     pub hint: StripeHint,
+    /// What becomes of that.
+    pub hint_state: HintState,
+    /// Why the storage does not spread files so.
+    pub hint_said: Option<String>,
     /// What is wanted.
     pub desired: SpaceDesired,
     /// What was last seen.
@@ -264,8 +282,6 @@ word_enum! {
     EvidenceKind {
         /// Its owner is not in the user database.
         PersonAbsent = "person_absent",
-        /// It is past its end.
-        Expired = "expired",
     }
 }
 

@@ -14,7 +14,8 @@ macro_rules! select {
         concat!("SELECT spaces.serial, spaces.id, spaces.name, spaces.kind, spaces.title, spaces.root_name, spaces.owner_id,
             users.username AS owner_name, spaces.group_name, spaces.writable, spaces.hint, spaces.desired, spaces.state,
             spaces.undetermined, spaces.reason_code, spaces.reason_text, spaces.inode, spaces.fs_identity,
-            spaces.limit_bytes, spaces.limit_files, spaces.limit_state, spaces.limit_said, spaces.expires_at,
+            spaces.limit_bytes, spaces.limit_files, spaces.limit_state, spaces.limit_said, spaces.hint_state,
+            spaces.hint_said, spaces.expires_at,
             spaces.warned, spaces.retired_at, spaces.remove_after, spaces.created_at, spaces.version
         FROM spaces LEFT JOIN users ON users.id = spaces.owner_id ", $($rest),*)
     };
@@ -24,9 +25,9 @@ macro_rules! select {
 statements! {
     INSERT = "INSERT INTO spaces (id, name, kind, title, root_name, owner_id, group_name, writable, hint, desired, state,
             undetermined, reason_code, reason_text, inode, fs_identity, limit_bytes, limit_files, expires_at, warned,
-            retired_at, remove_after, created_at, version, limit_state, limit_said)
+            retired_at, remove_after, created_at, version, limit_state, limit_said, hint_state, hint_said)
         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22,
-            $23, $24, $25, $26)
+            $23, $24, $25, $26, $27, $28)
         RETURNING serial";
     BY_ID = select!("WHERE spaces.id = $1");
     BY_NAME = select!("WHERE spaces.name = $1 AND spaces.state <> 'gone'");
@@ -44,11 +45,13 @@ statements! {
             WHERE spaces.owner_id = users.id AND spaces.root_name = $1 AND spaces.state <> 'gone')
         ORDER BY users.id LIMIT $2";
     TO_CHANGE = select!("WHERE spaces.state <> 'gone' AND spaces.kind <> 'home' AND (spaces.desired <> spaces.state
-            OR spaces.state = 'present' AND spaces.limit_state IN ('wanted', 'not_held'))
+            OR spaces.state = 'present' AND (spaces.limit_state IN ('wanted', 'not_held')
+                OR spaces.hint_state IN ('wanted', 'not_applied')))
         ORDER BY spaces.serial");
     UPDATE = "UPDATE spaces SET title = $1, hint = $2, desired = $3, state = $4, undetermined = $5, reason_code = $6,
             reason_text = $7, inode = $8, fs_identity = $9, limit_bytes = $10, limit_files = $11, expires_at = $12,
-            warned = $13, retired_at = $14, remove_after = $15, version = version + 1, limit_state = $18, limit_said = $19
+            warned = $13, retired_at = $14, remove_after = $15, version = version + 1, limit_state = $18, limit_said = $19,
+            hint_state = $20, hint_said = $21
         WHERE id = $16 AND version = $17";
 }
 
@@ -76,6 +79,8 @@ struct SpaceRow {
     limit_files: Option<i64>,
     limit_state: String,
     limit_said: Option<String>,
+    hint_state: String,
+    hint_said: Option<String>,
     expires_at: Option<i64>,
     warned: String,
     retired_at: Option<i64>,
@@ -109,6 +114,8 @@ impl SpaceRow {
             owner,
             writable: self.writable,
             hint: place.text("hint", &self.hint)?,
+            hint_state: place.text("hint_state", &self.hint_state)?,
+            hint_said: self.hint_said,
             desired: place.text("desired", &self.desired)?,
             state: place.text("state", &self.state)?,
             undetermined: self.undetermined,
@@ -186,6 +193,8 @@ impl Db {
             .bind(space.version)
             .bind(space.limit_state.as_str())
             .bind(space.limit_said.as_deref())
+            .bind(space.hint_state.as_str())
+            .bind(space.hint_said.as_deref())
             .fetch_one(pool).await)
         .map_err(DbError::conflict("space"))?;
         let row = space.id.to_string();
@@ -272,6 +281,8 @@ impl Db {
             .bind(space.version)
             .bind(space.limit_state.as_str())
             .bind(space.limit_said.as_deref())
+            .bind(space.hint_state.as_str())
+            .bind(space.hint_said.as_deref())
             .execute(pool).await.map(|done| done.rows_affected()))
         .map_err(DbError::conflict("space"))?;
         Ok(changed > 0)

@@ -150,7 +150,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
-    use crate::config::StorageAdapter;
+    use crate::config::{Size, StorageAdapter};
 
     const SMALL: &str = "[server]\nportal_url = \"https://e.example.org\"\napps_domain = \"apps.example.org\"\n[tunnel]\nadvertise = \"e.example.org:7443\"\n";
 
@@ -335,6 +335,9 @@ mod tests {
         let scratch =
             r#"{ name = "scratch", kind = "scratch", per = "person", title = "Scratch", path = "/b/scratch" }"#;
         let data = r#"{ name = "data", kind = "shared", title = "Data sets", path = "/b/data", dry_run = false }"#;
+        let kept = scratch.replacen("title", r#"limit = "500GiB", limit_files = 7, lifetime_days = 15, title"#, 1);
+        let kept = with_roots(&[&kept]).unwrap().spaces.roots.remove(0);
+        assert_eq!((kept.limit, kept.limit_files, kept.lifetime_days), (Some(Size(500 << 30)), Some(7), Some(15)));
         let config = with_roots(&[scratch, data]).unwrap();
         let [scratch_root, data_root] = &config.spaces.roots[..] else { panic!("{:?}", config.spaces) };
         assert!(scratch_root.is_writable() && !data_root.is_writable());
@@ -352,6 +355,14 @@ mod tests {
             ("title", "warn_days = [1, 3], title"),
             ("title", "warn_days = [0], title"),
             ("title", "grace_days = 0, title"),
+            ("title", "limit = \"0G\", title"),
+            ("title", "limit = \"9999999T\", title"),
+            ("title", "limit_files = 0, title"),
+            ("title", "lifetime_days = 0, title"),
+            ("title", "lifetime_days = 14, title"),
+            ("title", "lifetime_days = 3651, title"),
+            ("per = \"person\"", "limit = \"1G\""),
+            ("per = \"person\"", "lifetime_days = 90"),
             ("name = \"scratch\"", "name = \"data\""),
         ] {
             let changed = scratch.replacen(from, to, 1);
@@ -359,7 +370,10 @@ mod tests {
             let error = with_roots(&[data, &changed]).unwrap_err();
             assert!(error.to_string().starts_with("`spaces.roots`: "), "{changed}: {error}");
         }
-        for shape in ["quota = 1, title", "per = \"everybody\", title"] {
+        let sizes =
+            ["", "G", "1", "-1G", "1.5G", "1K", "1 G", "99999999999T"].map(|size| format!("limit = \"{size}\", title"));
+        let shapes = ["quota = 1, title", "per = \"everybody\", title", "limit = 5, title"];
+        for shape in shapes.into_iter().chain(sizes.iter().map(String::as_str)) {
             let changed = scratch.replacen("per = \"person\", ", "", 1).replacen("title", shape, 1);
             assert!(matches!(with_roots(&[&changed]), Err(ConfigError::Shape(_))), "{changed}");
         }

@@ -11,6 +11,7 @@ mod storage;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
+use eirene_core::scratch::ScratchKind;
 use eirene_core::{AccountName, QosName, SessionId};
 use secrecy::SecretString;
 use serde::Deserialize;
@@ -19,7 +20,8 @@ pub use alerts::{AlertRuleChanges, Alerts};
 pub use bind::{BindError, BindPath};
 pub use load::{ConfigError, SAMPLE};
 pub use network::{Network, NetworkError};
-pub use storage::{Files, Per, Root, Spaces, Storage, StorageAdapter};
+pub use storage::{Files, Per, Root, Size, Spaces, Storage, StorageAdapter};
+pub(crate) use storage::{LIMIT_BYTES, LIMIT_FILES};
 
 /// Everything that is configured.
 #[derive(Debug, Clone, Deserialize)]
@@ -185,6 +187,14 @@ pub struct Scratch {
     pub beeond: Option<PathBuf>,
     /// Seconds before the time limit that are kept for copying back, at most half of the time asked for.
     pub stage_out_reserve_s: u32,
+}
+
+impl Scratch {
+    /// What is offered, as people choose among it.
+    pub fn kinds(&self) -> Vec<ScratchKind> {
+        let kinds = [(ScratchKind::Node, &self.node), (ScratchKind::Beeond, &self.beeond)];
+        kinds.into_iter().filter(|(_, directory)| directory.is_some()).map(|(kind, _)| kind).collect()
+    }
 }
 
 /// What sessions use, kept for charts in the state directory.

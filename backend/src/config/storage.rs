@@ -1,5 +1,6 @@
 //! The sections about shared storage: what it is, where spaces lie in it, and what may move in and out of them.
 
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
 use eirene_core::job_file::Bind;
@@ -39,7 +40,7 @@ pub struct Storage {
 pub struct Spaces {
     /// Where spaces lie besides homes.
     pub roots: Vec<Root>,
-    /// Used, per cent of a space's limit: its owner is told at the first and again at the second.
+    /// Used, per cent of a space's limit: its people are told at the first and again at the second.
     pub warn_percent: [u8; 2],
 }
 
@@ -51,6 +52,23 @@ pub enum Per {
     Person,
     /// Each is a group's, or everybody's to read.
     Group,
+}
+
+/// How much: a whole number and `M`, `G` or `T`, of 1024 of the one before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "String")]
+pub struct Size(pub u64);
+
+impl TryFrom<String> for Size {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        let plain = text.strip_suffix("iB").unwrap_or(&text);
+        let units = [("M", 20_u32), ("G", 30), ("T", 40)];
+        let found = units.into_iter().find_map(|(unit, bits)| Some((plain.strip_suffix(unit)?, bits)));
+        let bytes = found.and_then(|(digits, bits)| digits.parse::<u64>().ok()?.checked_mul(1 << bits));
+        bytes.map(Self).ok_or_else(|| format!("`{text}` is no size: a whole number and M, G or T, for example `500G`"))
+    }
 }
 
 /// A directory in which spaces lie.
@@ -77,6 +95,15 @@ pub struct Root {
     /// What its spaces are mostly filled with, where nothing else is said.
     #[serde(default = "usual")]
     pub hint: StripeHint,
+    /// How much a space may hold that is made in it by itself; none is no limit.
+    #[serde(default)]
+    pub limit: Option<Size>,
+    /// How many files and directories.
+    #[serde(default)]
+    pub limit_files: Option<u64>,
+    /// Days after which such a space expires; none is never.
+    #[serde(default)]
+    pub lifetime_days: Option<u32>,
     /// Days before its end on which the owner of a space is warned.
     #[serde(default = "warn_days")]
     pub warn_days: Vec<u32>,
@@ -101,6 +128,11 @@ pub struct Files {
     /// Days an upload that nobody goes on with is kept.
     pub upload_days: u32,
 }
+
+/// What a limit of bytes can be: less would refuse the first file, and more is more than 8-byte counters of blocks hold with room to spare.
+pub(crate) const LIMIT_BYTES: RangeInclusive<u64> = 1 << 20..=1 << 60;
+/// The same of files.
+pub(crate) const LIMIT_FILES: RangeInclusive<u64> = 1..=1 << 60;
 
 fn of_groups() -> Per {
     Per::Group
@@ -246,6 +278,31 @@ impl Root {
         }
         if !(1..=3650).contains(&self.grace_days) {
             return wrong("spaces.roots", format!("`{name}`: `grace_days` is a number of 1 to 3650"));
+        }
+        self.check_what_is_made_by_itself()
+    }
+
+    fn check_what_is_made_by_itself(&self) -> Result<(), ConfigError> {
+        let name = &self.name;
+        let is_said = self.limit.is_some() || self.limit_files.is_some() || self.lifetime_days.is_some();
+        if is_said && self.per != Per::Person {
+            let keys =
+                "`limit`, `limit_files` and `lifetime_days` are for what is made by itself, with `per = \"person\"`";
+            return wrong("spaces.roots", format!("`{name}`: {keys}"));
+        }
+        if self.limit.is_some_and(|Size(bytes)| !LIMIT_BYTES.contains(&bytes)) {
+            return wrong("spaces.roots", format!("`{name}`: `limit` is `1M` at least, and an exbibyte at most"));
+        }
+        if self.limit_files.is_some_and(|files| !LIMIT_FILES.contains(&files)) {
+            return wrong("spaces.roots", format!("`{name}`: `limit_files` is 1 at least"));
+        }
+        let first_warning = self.warn_days.first().copied().unwrap_or(0);
+        if self.lifetime_days.is_some_and(|days| !(first_warning + 1..=3650).contains(&days)) {
+            let least = first_warning + 1;
+            return wrong(
+                "spaces.roots",
+                format!("`{name}`: `lifetime_days` is a number of {least} to 3650: more than `warn_days`"),
+            );
         }
         Ok(())
     }

@@ -137,7 +137,10 @@ mod tests {
         let test = TestApp::new().await;
         people(&test, &["a", "b", "c"]).await;
         test.person("far-away", 90_000, Role::Researcher).await;
-        test.storage.state().users = Some((GIB, Limit::At(2 * GIB)));
+        {
+            let mut storage = test.storage.state();
+            (storage.kind, storage.users) = ("beegfs", Some((GIB, Limit::At(2 * GIB))));
+        }
         test.clock.advance_s(11 * 60);
         test.app.storage.look().await;
         let usage = SpaceUsage::new(test.app.clone());

@@ -31,8 +31,12 @@ pub(crate) struct StorageState {
     pub(crate) mood: StorageMood,
     /// Of every directory: used bytes and limit, where it has a quota of its own.
     pub(crate) directory: Option<(u64, Limit<u64>)>,
+    /// What the kernel calls the file system that everything lies on.
+    pub(crate) kind: &'static str,
     /// Of users: used bytes and limit; none where there are no such quotas.
     pub(crate) users: Option<(u64, Limit<u64>)>,
+    /// Pools in which users have quotas, where there are several: in each they use as many times as much as its number.
+    pub(crate) quota_pools: Vec<u16>,
     /// A user's bytes, of those who have no limit of their own; none where there are no defaults.
     pub(crate) defaults: Option<Limit<u64>>,
     /// Free bytes of 1000 GiB.
@@ -51,6 +55,8 @@ pub(crate) struct StorageState {
     stripe: Option<Stripe>,
     /// Whether a pattern that is set stays.
     pub(crate) keeps_stripes: bool,
+    /// Sets the next pattern and loses the answer, as when whoever asked is killed in between.
+    pub(crate) loses_an_answer: bool,
     targets: u32,
     /// Directories whose pattern was asked for.
     pub(crate) entries: Vec<String>,
@@ -83,7 +89,9 @@ impl FakeStorage {
         let state = StorageState {
             mood: StorageMood::Good,
             directory: None,
+            kind: "xfs",
             users: None,
+            quota_pools: vec![],
             defaults: None,
             free: 500 * GIB,
             marker: Some("00ff"),
@@ -93,6 +101,7 @@ impl FakeStorage {
             servers: None,
             stripe: None,
             keeps_stripes: true,
+            loses_an_answer: false,
             targets: 0,
             entries: vec![],
             silent: false,
@@ -152,9 +161,9 @@ impl SharedStorage for FakeStorage {
             Place::Space { name, .. } => self.state().looks.push(name.to_string()),
             Place::Root(_) => {}
         }
-        let (free, marker) = {
+        let (free, marker, kind) = {
             let said = self.asked()?;
-            (said.free, said.marker.map(str::to_owned))
+            (said.free, said.marker.map(str::to_owned), said.kind)
         };
         Ok(FileSystem {
             total: Bytes(1000 * GIB),
@@ -164,7 +173,7 @@ impl SharedStorage for FakeStorage {
             read_only: false,
             client_version: None,
             identity: Identity {
-                kind: "xfs".into(),
+                kind: kind.into(),
                 source: "/dev/sdb1".into(),
                 root_inode: Some(128),
                 marker,
@@ -175,8 +184,12 @@ impl SharedStorage for FakeStorage {
     }
 
     async fn directory_quota(&self, _place: &Place) -> Result<Known<Quota>, StorageError> {
-        let directory = self.asked()?.directory;
-        Ok(directory.map_or(Known::Missing(Why::NotEnabled), |said| Known::Known(quota(QuotaId::Project(7), said))))
+        let (directory, kind) = {
+            let said = self.asked()?;
+            (said.directory, said.kind)
+        };
+        let why = if kind == "xfs" { Why::NotEnabled } else { Why::NotSupported };
+        Ok(directory.map_or(Known::Missing(why), |said| Known::Known(quota(QuotaId::Project(7), said))))
     }
 
     async fn pools(&self) -> Result<Partial<Vec<Pool>>, StorageError> {
@@ -243,6 +256,9 @@ impl SharedStorage for FakeStorage {
         let stripe = state.stripe.as_mut().ok_or(StorageError::Unsupported("stripe patterns"))?;
         stripe.chunk = wanted.chunk.map_or(stripe.chunk, Known::Known);
         stripe.targets_wanted = wanted.targets.map_or(stripe.targets_wanted, Known::Known);
+        if std::mem::take(&mut state.loses_an_answer) {
+            return Err(StorageError::Away { source: None, retry_after_s: 10 });
+        }
         Ok(())
     }
 
@@ -301,7 +317,15 @@ impl SharedStorage for FakeStorage {
         let mut state = self.asked()?;
         let said = state.users.ok_or(StorageError::Unsupported("quotas"))?;
         state.questions.push((range.first, range.last));
-        let value = (range.first..=range.last).map(|number| quota(range.of.id(number), said)).collect();
+        let ids = (range.first..=range.last).map(|number| range.of.id(number));
+        let value = if state.quota_pools.is_empty() {
+            ids.map(|id| quota(id, said)).collect()
+        } else {
+            let pools = &state.quota_pools;
+            let of_pool =
+                |id, pool: u16| Quota { pool: Some(PoolId(pool)), ..quota(id, (said.0 * u64::from(pool), said.1)) };
+            ids.flat_map(|id| pools.iter().map(move |pool| of_pool(id, *pool))).collect()
+        };
         Ok(Partial { value, doubts: vec![] })
     }
 }
@@ -343,6 +367,11 @@ impl FakeGroups {
     /// From now on it does not answer.
     pub(crate) fn go_away(&self) {
         *self.people.lock().unwrap() = None;
+    }
+
+    /// From now on it answers again, and nobody is in a group.
+    pub(crate) fn come_back(&self) {
+        *self.people.lock().unwrap() = Some(BTreeMap::new());
     }
 }
 

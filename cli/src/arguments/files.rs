@@ -61,7 +61,7 @@ pub(crate) struct CopyFiles {
     /// Make directories that are missing on the way there
     #[arg(long, short)]
     pub(crate) parents: bool,
-    /// Have the whole compared by its SHA-256, for which it is read twice; on the way here it is sent twice, too
+    /// Have the whole compared by its SHA-256, for which it is read twice; it is sent once
     #[arg(long)]
     pub(crate) checksum: bool,
     /// Begin anew where an earlier copy was interrupted

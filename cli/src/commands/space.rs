@@ -42,6 +42,9 @@ pub(super) async fn run(api: &Api, verb: AdminSpace, as_json: bool) -> anyhow::R
             if let Some(limit) = space.get("limit") {
                 output::say(&limit_of(limit));
             }
+            if let Some(sentence) = hint_of(&space) {
+                output::say(&sentence);
+            }
             Ok(())
         }
         AdminSpace::Set { space, about, never_expires, no_limit } => {
@@ -105,6 +108,19 @@ fn limit_of(limit: &Value) -> String {
         "held" => format!("Limit: {most}."),
         "not_held" => format!("Limit: {most}; not held: {}.", output::printable(&text_of(limit, "text"))),
         _ => format!("Limit: {most}; it is being set."),
+    }
+}
+
+/// What it is filled with, where files are not spread by that.
+fn hint_of(space: &Value) -> Option<String> {
+    let hint = text_of(space, "hint");
+    match text_of(space, "hint_state").as_str() {
+        "wanted" => Some(format!("Hint: {hint}; it is being applied.")),
+        "not_applied" => {
+            let said = output::printable(&text_of(space, "hint_text"));
+            Some(format!("Hint: {hint}; not applied: {said}. It is tried again."))
+        }
+        _ => None,
     }
 }
 

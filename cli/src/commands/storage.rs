@@ -1,11 +1,12 @@
-//! `eirene admin storage`: how the shared storage is, who uses what of it, and what its servers do. What nobody said is a dash, never 0.
+//! `eirene admin storage`: how the shared storage is, who uses and may use what of it, and what its servers do. What nobody said is a dash, never 0.
 
-use clap::{Subcommand, ValueEnum};
+use clap::{Args, Subcommand, ValueEnum};
 use indicatif::BinaryBytes;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::text_of;
 use crate::api::Api;
+use crate::arguments::memory_mib;
 use crate::output;
 
 #[derive(Debug, Subcommand)]
@@ -22,6 +23,8 @@ pub(crate) enum AdminStorage {
         #[arg(long)]
         groups: bool,
     },
+    /// Set what a user or group may use, by number, where the storage itself keeps such limits
+    SetQuota(SetQuota),
     /// What servers do now, or what users or clients ask of them
     Stats {
         #[arg(value_enum, default_value_t)]
@@ -30,6 +33,58 @@ pub(crate) enum AdminStorage {
         #[arg(long)]
         metadata: bool,
     },
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct SetQuota {
+    /// Number of the user or group
+    number: u32,
+    /// Of a group, in place of a user
+    #[arg(long)]
+    group: bool,
+    /// Number of the pool; the storage's default one when it is left out
+    #[arg(long, value_name = "N")]
+    pool: Option<u16>,
+    /// How much they may use: `500G`, or `unlimited`; what is left out stays
+    #[arg(long, value_name = "SIZE", value_parser = most_bytes, required_unless_present = "limit_files")]
+    limit: Option<Most>,
+    /// How many files they may have, as the storage counts files: a number, or `unlimited`
+    #[arg(long, value_name = "N", value_parser = most_files)]
+    limit_files: Option<Most>,
+    /// Do not ask, also where they use more already
+    #[arg(long)]
+    yes: bool,
+}
+
+/// A limit, or that there is none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Most {
+    Unlimited,
+    At(u64),
+}
+
+impl Most {
+    /// As the portal's API has it.
+    fn word(self) -> Value {
+        match self {
+            Self::Unlimited => "unlimited".into(),
+            Self::At(most) => most.into(),
+        }
+    }
+}
+
+fn most_bytes(text: &str) -> Result<Most, String> {
+    if text == "unlimited" {
+        return Ok(Most::Unlimited);
+    }
+    memory_mib(text)?.checked_mul(1 << 20).map(Most::At).ok_or_else(|| "out of range".to_owned())
+}
+
+fn most_files(text: &str) -> Result<Most, String> {
+    match text {
+        "unlimited" => Ok(Most::Unlimited),
+        number => number.parse().map(Most::At).map_err(|_| "a number, or `unlimited`".to_owned()),
+    }
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
@@ -50,6 +105,7 @@ pub(super) async fn run(api: &Api, verb: AdminStorage, as_json: bool) -> anyhow:
             let (of, last) = (if groups { "group" } else { "user" }, last.unwrap_or(first));
             quota(&api.get(&format!("storage/quotas?of={of}&first={first}&last={last}")).await?, as_json)
         }
+        AdminStorage::SetQuota(wish) => set_quota(api, &wish, as_json).await,
         AdminStorage::Stats { of, metadata } => {
             let role = if metadata { "metadata" } else { "storage" };
             let word = match of {
@@ -126,6 +182,63 @@ fn quota(quotas: &Value, as_json: bool) -> anyhow::Result<()> {
     });
     let header = ["NUMBER", "POOL", "USED", "LIMIT", "FILES", "FILES LIMIT", "NOT KNOWN BECAUSE"];
     output::table(&header, rows.collect(), "There are no quotas to show.")
+}
+
+async fn set_quota(api: &Api, wish: &SetQuota, as_json: bool) -> anyhow::Result<()> {
+    let (of, number) = (if wish.group { "group" } else { "user" }, wish.number);
+    let bounds = |limit: Option<Most>| matches!(limit, Some(Most::At(_)));
+    if !wish.yes && (bounds(wish.limit) || bounds(wish.limit_files)) {
+        let now = api.get(&format!("storage/quotas?of={of}&first={number}")).await?;
+        if let Some(question) = question(&now, &format!("{of} {number}"), wish) {
+            output::confirm(&question)?;
+        }
+    }
+    let mut body = json!({});
+    let given = [
+        ("pool", wish.pool.map(Value::from)),
+        ("limit_bytes", wish.limit.map(Most::word)),
+        ("limit_files", wish.limit_files.map(Most::word)),
+    ];
+    for (key, value) in given {
+        if let Some(value) = value {
+            body[key] = value;
+        }
+    }
+    quota(&api.put(&format!("storage/quotas/{of}/{number}"), &body).await?, as_json)
+}
+
+/// What is to be asked before limits are set below what is used, or may be; none where there is room. Without a pool it is not known which is
+/// meant, so the fullest counts.
+fn question(now: &Value, whose: &str, wish: &SetQuota) -> Option<String> {
+    if now.get("missing").is_some() {
+        // There are no quotas to be told or set; the portal says so with its reason.
+        return None;
+    }
+    let is_meant = |quota: &Value| {
+        let pool = quota.get("pool").and_then(Value::as_u64);
+        wish.pool.is_none_or(|wanted| pool == Some(u64::from(wanted)))
+    };
+    let used = |key: &str| {
+        let of_pool = items(now, "items").filter(|quota| is_meant(quota));
+        of_pool.filter_map(|quota| quota.get(key).and_then(Value::as_u64)).max()
+    };
+    let in_files = |files: u64| format!("{files} files");
+    let short = [
+        less(whose, used("used_bytes"), wish.limit, output::bytes),
+        less(whose, used("used_files"), wish.limit_files, in_files),
+    ];
+    let said: Vec<String> = short.into_iter().flatten().collect();
+    (!said.is_empty()).then(|| format!("{} Set it?", said.join(" ")))
+}
+
+/// What a limit means to whoever uses more already, or may; none where they do not.
+fn less(whose: &str, used: Option<u64>, limit: Option<Most>, shown: impl Fn(u64) -> String) -> Option<String> {
+    let Some(Most::At(most)) = limit else { return None };
+    match used {
+        Some(used) if used <= most => None,
+        Some(used) => Some(format!("{whose} uses {} and can write nothing more within {}.", shown(used), shown(most))),
+        None => Some(format!("It is not known what {whose} uses: it may be more than {}.", shown(most))),
+    }
 }
 
 fn servers(stats: &Value) -> anyhow::Result<()> {

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::portal::{Home, Portal};
+use crate::portal::{Home, Portal, Reply, Request};
 
 #[test]
 fn what_nobody_said_is_a_dash_and_what_is_wrong_comes_with_its_cure() {
@@ -57,4 +57,63 @@ fn what_nobody_said_is_a_dash_and_what_is_wrong_comes_with_its_cure() {
     assert!(users.err.contains("started anew"));
     assert!(said(&["stats"]).err.contains("tells no statistics"));
     assert_eq!(said(&["status", "--json"]).json()["targets"][1]["id"], "storage:2");
+}
+
+/// Of user 2001, 3 GiB and 7 files are used in pool 1, and nothing is known of pool 2. What is set is what is there then.
+fn quotas(request: &Request, reply: &mut Reply) {
+    match request.line.as_str() {
+        "GET /api/v1/storage/quotas?of=user&first=2001" => reply.json(
+            200,
+            &json!({
+                "items": [
+                    {"id": 2001, "pool": 1, "used_bytes": 3_u64 << 30, "used_files": 7, "unlimited": true},
+                    {"id": 2001, "pool": 2, "unlimited": true, "missing": "never_measured"}
+                ],
+                "doubts": []
+            }),
+        ),
+        "PUT /api/v1/storage/quotas/user/2001" | "PUT /api/v1/storage/quotas/group/7" => {
+            let set = request.json();
+            let quota = json!({"id": 2001, "pool": 1, "unlimited": false, "limit_bytes": set["limit_bytes"]});
+            reply.json(200, &json!({"items": [quota], "doubts": []}));
+        }
+        _ => reply.problem(404, "not_found"),
+    }
+}
+
+#[test]
+fn limits_are_set_and_asked_about_where_somebody_uses_more_already_or_may() {
+    let portal = Portal::new(quotas);
+    let home = Home::signed_in(&portal);
+    let set = |arguments: &[&str]| home.run(&[&["admin", "storage", "set-quota"], arguments].concat());
+    let sent = || {
+        let seen = portal.seen();
+        seen.iter().filter(|request| request.line.starts_with("PUT")).map(Request::json).collect::<Vec<_>>()
+    };
+
+    let done = set(&["2001", "--limit", "4G", "--limit-files", "unlimited"]);
+    assert_eq!(done.code, Some(0), "{}", done.err);
+    assert!(done.out.contains("4.00 GiB"), "{}", done.out);
+    let done = set(&["2001", "--limit-files", "7", "--pool", "1", "--json"]);
+    assert_eq!((done.code, &done.json()["items"][0]["id"]), (Some(0), &json!(2001)), "{}", done.err);
+    let expected =
+        [json!({"limit_bytes": 4_u64 << 30, "limit_files": "unlimited"}), json!({"limit_files": 7, "pool": 1})];
+    assert_eq!(sent(), expected);
+
+    for (arguments, said) in [
+        (&["2001", "--limit", "2G"][..], "uses 3.00 GiB and can write nothing more within 2.00 GiB"),
+        (&["2001", "--limit-files", "6"][..], "uses 7 files"),
+        (&["2001", "--limit", "4G", "--pool", "2"][..], "It is not known what user 2001 uses"),
+    ] {
+        let asked = set(arguments);
+        assert_eq!(asked.code, Some(2), "{arguments:?}: {}", asked.err);
+        assert!(asked.err.contains(said) && asked.err.contains("--yes"), "{arguments:?}: {}", asked.err);
+        assert_eq!(sent().len(), 2, "{arguments:?}: nothing was set");
+    }
+    assert_eq!(set(&["2001", "--limit", "2G", "--yes"]).code, Some(0));
+    assert_eq!(set(&["7", "--group", "--limit", "unlimited"]).code, Some(0), "of no limit nobody has to be asked");
+    assert_eq!(sent()[2..], [json!({"limit_bytes": 2_u64 << 30}), json!({"limit_bytes": "unlimited"})]);
+    for wrong in [&["2001"][..], &["2001", "--limit", "0G"], &["2001", "--limit", "x"], &["ada", "--limit", "1G"]] {
+        assert_eq!(set(wrong).code, Some(2), "{wrong:?}");
+    }
 }

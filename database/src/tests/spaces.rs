@@ -1,8 +1,8 @@
 //! Spaces: rows that read back, names and numbers that are nobody else's, looks, samples and evidence.
 
 use eirene_core::space::{
-    EvidenceKind, Level, LimitState, MadeAt, PolicyOutcome, PolicyRun, PolicyStep, SeenUsage, SpaceDesired, StripeHint,
-    Usage, UsageSample, UsageSource, Warned,
+    EvidenceKind, HintState, Level, LimitState, MadeAt, PolicyOutcome, PolicyRun, PolicyStep, SeenUsage, SpaceDesired,
+    StripeHint, Usage, UsageSample, UsageSource, Warned,
 };
 use eirene_core::storage::{Bytes, Files, Identity, Limit, Why};
 use eirene_core::{Reason, Sentence, Space, SpaceId, SpaceKind, SpaceOwner, SpaceState};
@@ -24,6 +24,8 @@ pub(super) fn space(name: &str, owner: SpaceOwner) -> Space {
         owner,
         writable: true,
         hint: StripeHint::Usual,
+        hint_state: HintState::Unset,
+        hint_said: None,
         desired: SpaceDesired::Present,
         state: SpaceState::Present,
         undetermined: false,
@@ -89,6 +91,8 @@ on_both! {
             kind: SpaceKind::Scratch,
             root: "scratch".parse().unwrap(),
             hint: StripeHint::LargeSequential,
+            hint_state: HintState::NotApplied,
+            hint_said: Some("it says '; --".into()),
             desired: SpaceDesired::Retired,
             undetermined: true,
             reason: Some(Reason::new("storage_away", Sentence::from_elsewhere("it does not answer".into()))),
@@ -172,6 +176,26 @@ on_both! {
         assert_eq!(db.people_without_space_in(&root, 10).await.unwrap().len(), 2, "the name is free again");
     }
 
+    async fn limits_and_hints_that_are_not_as_they_are_wanted_are_found_while_the_space_is_there(db) {
+        let one = Space { kind: SpaceKind::Project, ..space("data", SpaceOwner::Everybody) };
+        let mut now = db.insert_space(one).await.unwrap();
+        for (limit_state, hint_state, listed) in [
+            (LimitState::Held, HintState::Applied, 0),
+            (LimitState::Wanted, HintState::Unset, 1),
+            (LimitState::NotHeld, HintState::Applied, 1),
+            (LimitState::Unset, HintState::Wanted, 1),
+            (LimitState::Held, HintState::NotApplied, 1),
+        ] {
+            (now.limit_state, now.hint_state) = (limit_state, hint_state);
+            assert!(db.update_space(&now).await.unwrap());
+            now.version += 1;
+            assert_eq!(db.spaces_to_change().await.unwrap().len(), listed, "{limit_state} {hint_state}");
+        }
+        let retired = Space { state: SpaceState::Retired, desired: SpaceDesired::Retired, ..now };
+        assert!(db.update_space(&retired).await.unwrap());
+        assert_eq!(db.spaces_to_change().await.unwrap(), []);
+    }
+
     async fn a_look_takes_the_place_of_the_last_and_leaves_what_was_told(db) {
         let space = db.insert_space(space("data", SpaceOwner::Everybody)).await.unwrap().id;
         assert_eq!(db.usage(space).await.unwrap(), None);
@@ -204,22 +228,23 @@ on_both! {
     }
 
     async fn evidence_counts_once_a_day_and_is_forgotten_whole(db) {
+        let other = db.insert_space(space("other", SpaceOwner::Everybody)).await.unwrap().id;
         let space = db.insert_space(space("data", SpaceOwner::Everybody)).await.unwrap().id;
         let day = SignedDuration::from_secs(DAY);
         for seconds in [0, 10, DAY - 1, DAY, DAY + 5, 2 * DAY] {
             db.note_evidence(space, EvidenceKind::PersonAbsent, at(seconds), day).await.unwrap();
         }
-        db.note_evidence(space, EvidenceKind::Expired, at(3), day).await.unwrap();
+        db.note_evidence(other, EvidenceKind::PersonAbsent, at(3), day).await.unwrap();
         let all = db.evidence(space).await.unwrap();
         assert_eq!(all.iter().map(|e| (e.what, e.first_at, e.last_at, e.times)).collect::<Vec<_>>(), [
-            (EvidenceKind::Expired, at(3), at(3), 1),
             (EvidenceKind::PersonAbsent, at(0), at(2 * DAY), 3),
         ]);
         // A clock that went back counts nothing.
         db.note_evidence(space, EvidenceKind::PersonAbsent, at(0), day).await.unwrap();
         assert_eq!(db.evidence(space).await.unwrap(), all);
         db.forget_evidence(space, EvidenceKind::PersonAbsent).await.unwrap();
-        assert_eq!(db.evidence(space).await.unwrap().len(), 1);
+        assert_eq!(db.evidence(space).await.unwrap(), []);
+        assert_eq!(db.evidence(other).await.unwrap().len(), 1, "another space's stays");
     }
 
     async fn what_policies_did_is_kept_for_a_while(db) {

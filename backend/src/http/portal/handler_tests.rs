@@ -142,6 +142,108 @@ async fn the_form_starts_what_it_says_and_twice_is_once() {
     assert_eq!(ada.sessions().await.len(), 1);
 }
 
+/// What the forms about a scratch send beside the rest.
+fn with_scratch<'a>(rest: &[(&'a str, &'a str)], scratch: &[(&'a str, &'a str)]) -> Vec<(&'a str, &'a str)> {
+    let said = |field: &str| scratch.iter().find(|(name, _)| *name == field).map_or("", |(_, value)| *value);
+    let fields = ["scratch", "scratch_gib", "stage_in", "stage_out", "stage_out_success"];
+    rest.iter().copied().chain(fields.map(|field| (field, said(field)))).collect()
+}
+
+#[tokio::test]
+async fn a_scratch_is_asked_for_by_both_forms_and_is_in_them_when_the_same_is_started_again() {
+    let test = TestApp::new().await;
+    let ada = Browser::ada(&test).await;
+    let scratch = [
+        ("scratch", "node"),
+        ("scratch_gib", "200"),
+        ("stage_in", "home:data/train=train\r\nhome:runs/lr=0.1=\r\n"),
+        ("stage_out", "results=home:results/today"),
+        ("stage_out_success", "model=home:best"),
+    ];
+    let wanted = serde_json::json!({
+        "kind": "node", "size_mib": 200 << 10,
+        "stage_in": [{"from": "home:data/train", "to": "train"}, {"from": "home:runs/lr=0.1", "to": ""}],
+        "stage_out": [
+            {"from": "results", "to": "home:results/today", "on": "always"},
+            {"from": "model", "to": "home:best", "on": "success"},
+        ],
+    });
+    let run = [
+        ("file", "a.py"),
+        ("image", "jupyter"),
+        ("nodes", "1"),
+        ("cpus", "2"),
+        ("memory_gib", "2"),
+        ("gpu_type", "none"),
+        ("hours", "1"),
+        ("key", "r"),
+    ];
+    for (path, rest) in [("/sessions", &form("k", "2")[..]), ("/runs", &run[..])] {
+        let new = ada.get(&format!("{path}/new")).await.body;
+        assert!(new.contains("name=\"scratch\"") && new.contains("name=\"stage_out_success\""), "{new}");
+        assert!(new.contains("<option value=\"node\">") && !new.contains("value=\"beeond\""), "what is offered: {new}");
+        assert!(new.contains("<details class=\"more\">"), "it is seldom needed: {new}");
+        let made = ada.post(path, &with_scratch(rest, &scratch)).await;
+        assert_eq!(made.status, StatusCode::SEE_OTHER, "{}", made.body);
+        let id = made.location.rsplit('/').next().unwrap().parse().unwrap();
+        assert_eq!(serde_json::to_value(test.row(id).await.scratch).unwrap(), wanted);
+        let again = ada.get(&format!("{path}/new?from={id}")).await.body;
+        for shown in [
+            "<details class=\"more\" open>",
+            "<option value=\"node\" selected>",
+            "value=\"200\"",
+            "\nhome:data/train=train\nhome:runs/lr=0.1=</textarea>",
+            "\nresults=home:results/today</textarea>",
+            "\nmodel=home:best</textarea>",
+        ] {
+            assert!(again.contains(shown), "{shown}: {again}");
+        }
+        let none = ada.post(path, &with_scratch(&with_key(rest, "none"), &[])).await;
+        let id = none.location.rsplit('/').next().unwrap().parse().unwrap();
+        assert_eq!(test.row(id).await.scratch, None);
+
+        for (field, bad, named) in [
+            ("scratch", "", "scratch"),
+            ("scratch", "beeond", "scratch"),
+            ("scratch_gib", "much", "scratch_gib"),
+            ("stage_in", "data", "stage_in"),
+            ("stage_in", "home:../grace=x", "stage_in"),
+            ("stage_in", "project:x=x", "stage_in"),
+            ("stage_out", "<script>alert(1)</script>", "stage_out"),
+            ("stage_out", "a=home:x\nb=home:x", "stage_out"),
+            ("stage_out_success", "a=nowhere:x", "stage_out"),
+        ] {
+            let changed: Vec<_> =
+                scratch.iter().map(|(name, value)| (*name, if *name == field { bad } else { *value })).collect();
+            let answer = ada.post(path, &with_scratch(&with_key(rest, "wrong"), &changed)).await;
+            assert_eq!(answer.status, StatusCode::UNPROCESSABLE_ENTITY, "{field} {bad}");
+            assert!(answer.body.contains(&format!("id=\"e-{named}\"")), "{field} {bad}: {}", answer.body);
+            assert!(answer.body.contains("<details class=\"more\" open>") && !answer.body.contains("<script>alert"));
+            assert!(field == "stage_in" || answer.body.contains("home:runs/lr=0.1="), "what was typed is kept");
+        }
+    }
+    let wrong = with_scratch(&form("", "2"), &[("scratch", "node"), ("stage_in", "data")]);
+    let checked = ada.post("/sessions/check", &wrong).await.body;
+    assert!(checked.contains("“data” does not say what goes where"), "{checked}");
+}
+
+/// The same with another key.
+fn with_key<'a>(fields: &[(&'a str, &'a str)], key: &'a str) -> Vec<(&'a str, &'a str)> {
+    fields.iter().map(|(name, value)| (*name, if *name == "key" { key } else { *value })).collect()
+}
+
+#[tokio::test]
+async fn what_the_form_cannot_say_of_an_earlier_scratch_is_said_and_not_passed_over() {
+    let test = TestApp::new().await;
+    let ada = Browser::ada(&test).await;
+    let odd = r#"{"kind": "node", "stage_in": [{"from": "home:a", "to": "b=c"}]}"#;
+    let wish =
+        crate::services::sessions::StartSession { scratch: serde_json::from_str(odd).unwrap(), ..TestApp::wish() };
+    let (session, _) = test.app.sessions.start(&ada.actor, wish, None).await.unwrap();
+    let page = ada.get(&format!("/sessions/new?from={}", session.id)).await.body;
+    assert!(page.contains("id=\"e-stage_in\"") && page.contains("Something was left out"), "{page}");
+}
+
 #[tokio::test]
 async fn the_start_form_says_that_the_home_is_full_and_starts_all_the_same() {
     let test = TestApp::new().await;

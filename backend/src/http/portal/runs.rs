@@ -16,6 +16,7 @@ use super::views::FormError;
 use super::views::layout::Place;
 use super::views::presets::presets;
 use super::views::run::{LikeView, RunFragment, RunInput, RunPage, RunView, RunsFragment, RunsPage, StartRunPage};
+use super::views::scratch_form::unsaid;
 use super::views::simple::ConfirmPage;
 use super::views::start::{Sees, StartInput};
 use super::views::usage::UsageFragment;
@@ -115,10 +116,13 @@ fn form_page(
 pub(crate) async fn form(State(app): State<App>, signed_in: SignedIn, Query(beginning): Query<Beginning>) -> Shown {
     let land = Land::read(&app, &signed_in).await?;
     let like = model(&app, &signed_in, beginning.like.as_deref()).await?;
+    let mut errors = Vec::new();
     let mut input = if let Some(session) = &like {
         RunInput::like(session)
     } else if let Some(id) = beginning.from.and_then(|id| id.parse().ok()) {
-        RunInput::again(&app.runs.get(&signed_in.actor, id).await?)
+        let run = app.runs.get(&signed_in.actor, id).await?;
+        errors = unsaid(words(), run.scratch.as_ref());
+        RunInput::again(&run)
     } else {
         let ground = land.ground();
         let sizes = presets(ground.nodes, ground.partitions);
@@ -127,7 +131,7 @@ pub(crate) async fn form(State(app): State<App>, signed_in: SignedIn, Query(begi
     };
     input.key = new_key();
     let sees = sees(&app, &signed_in).await?;
-    Ok(show(&form_page(&land, &signed_in, sees, &input, like.as_ref(), Vec::new()))?.into_response())
+    Ok(show(&form_page(&land, &signed_in, sees, &input, like.as_ref(), errors))?.into_response())
 }
 
 /// `POST /runs`: starts it, or shows the form again with what is wrong.
@@ -153,9 +157,11 @@ pub(crate) async fn start(State(app): State<App>, CsrfForm(signed_in, input): Cs
 
 /// What the service is asked for.
 fn wish(input: &RunInput, like: Option<&Session>) -> Result<(StartRun, Option<IdempotencyKey>), Vec<FormError>> {
-    let resources = input.size().resources(words());
+    let size = input.size();
+    let (resources, scratch) = (size.resources(words()), size.wanted_scratch(words()));
     let program = input.program(words());
     let mut errors = resources.as_ref().err().cloned().unwrap_or_default();
+    errors.extend(scratch.as_ref().err().cloned().unwrap_or_default());
     errors.extend(program.as_ref().err().cloned());
     let mut parse = |field: &str, problem: eirene_core::name::NameError| {
         errors.push(FormError::from_service(words(), &FieldError::no_name(field, problem)));
@@ -165,7 +171,9 @@ fn wish(input: &RunInput, like: Option<&Session>) -> Result<(StartRun, Option<Id
         text => text.parse().map_err(|error| parse("name", error)).ok(),
     };
     let image = input.image.parse::<ImageName>().map_err(|error| parse("image", error)).ok();
-    let (Ok(resources), Ok(program), Some(image), true) = (resources, program, image, errors.is_empty()) else {
+    let (Ok(resources), Ok(scratch), Ok(program), Some(image), true) =
+        (resources, scratch, program, image, errors.is_empty())
+    else {
         return Err(errors);
     };
     // The name that the session has is its very file, as the form began; another one is the catalogue's.
@@ -175,7 +183,7 @@ fn wish(input: &RunInput, like: Option<&Session>) -> Result<(StartRun, Option<Id
     let key =
         (!input.key.is_empty()).then(|| IdempotencyKey { key: input.key.clone(), body_sha256: fingerprint(&plain) });
     let like = like.map(|session| session.id);
-    Ok((StartRun { name, program, like, image, project: None, size, scratch: None }, key))
+    Ok((StartRun { name, program, like, image, project: None, size, scratch }, key))
 }
 
 /// An id as typed; what is no id is not there.

@@ -4,6 +4,7 @@ use axum::extract::{Query, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse as _, Redirect};
 use eirene_core::image::Image;
+use eirene_core::scratch::ScratchKind;
 use eirene_core::secret::Secret;
 use eirene_core::session::Resources;
 use serde::{Deserialize, Serialize};
@@ -13,6 +14,7 @@ use super::views::FormError;
 use super::views::cluster::{FreeView, room_now};
 use super::views::layout::Place;
 use super::views::presets::presets;
+use super::views::scratch_form::unsaid;
 use super::views::start::{Ground, HomeNotice, Sees, StartInput, StartPage, Verdict, VerdictFragment};
 use super::{Shown, layout, show, show_as, words};
 use crate::app::App;
@@ -30,6 +32,7 @@ pub(crate) struct Land {
     pub(crate) images: Vec<Image>,
     cluster: ClusterView,
     home: Option<HomeTrouble>,
+    scratch: Vec<ScratchKind>,
 }
 
 impl Land {
@@ -39,6 +42,7 @@ impl Land {
             images: app.images.list(&signed_in.actor).await?,
             cluster: app.cluster.view(),
             home: app.spaces.home_trouble(&signed_in.actor).await?,
+            scratch: app.config.scratch.kinds(),
         })
     }
 
@@ -49,6 +53,7 @@ impl Land {
             images: &self.images,
             nodes: &self.cluster.nodes,
             partitions: &self.cluster.partitions,
+            scratch: &self.scratch,
         }
     }
 
@@ -58,9 +63,12 @@ impl Land {
     }
 
     fn verdict(&self, app: &App, input: &StartInput) -> Verdict {
-        let resources = match input.resources(words()) {
-            Ok(resources) => resources,
-            Err(errors) => return Verdict::impossible(words(), errors),
+        let resources = match (input.resources(words()), input.wanted_scratch(words())) {
+            (Ok(resources), Ok(_)) => resources,
+            (resources, scratch) => {
+                let errors = [resources.err(), scratch.err()].into_iter().flatten().flatten();
+                return Verdict::impossible(words(), errors.collect());
+            }
         };
         if !self.cluster.reachable {
             return Verdict::unknown(words());
@@ -134,9 +142,11 @@ pub(crate) struct Beginning {
 pub(crate) async fn page(State(app): State<App>, signed_in: SignedIn, Query(beginning): Query<Beginning>) -> Shown {
     let land = Land::read(&app, &signed_in).await?;
     let ground = land.ground();
-    let mut size = String::new();
+    let (mut size, mut errors) = (String::new(), Vec::new());
     let mut input = if let Some(id) = beginning.from.and_then(|id| id.parse().ok()) {
-        StartInput::again(&app.sessions.get(&signed_in.actor, id).await?)
+        let session = app.sessions.get(&signed_in.actor, id).await?;
+        errors = unsaid(words(), session.scratch.as_ref());
+        StartInput::again(&session)
     } else {
         let wanted = beginning.size.as_deref().unwrap_or(FIRST_SIZE);
         let sizes = presets(ground.nodes, ground.partitions);
@@ -146,7 +156,7 @@ pub(crate) async fn page(State(app): State<App>, signed_in: SignedIn, Query(begi
     };
     input.key = new_key();
     let input = ground.with_defaults(input);
-    Ok(show(&land.page(&app, &signed_in, sees(&app, &signed_in).await?, &input, &size, Vec::new()))?.into_response())
+    Ok(show(&land.page(&app, &signed_in, sees(&app, &signed_in).await?, &input, &size, errors))?.into_response())
 }
 
 /// `POST /sessions`: starts it, or shows the form again with what is wrong.
@@ -174,8 +184,9 @@ pub(crate) async fn start(State(app): State<App>, CsrfForm(signed_in, input): Cs
 
 /// What the service is asked for.
 fn wish(input: &StartInput) -> Result<(StartSession, Option<IdempotencyKey>), Vec<FormError>> {
-    let resources = input.resources(words());
+    let (resources, scratch) = (input.resources(words()), input.wanted_scratch(words()));
     let mut errors = resources.as_ref().err().cloned().unwrap_or_default();
+    errors.extend(scratch.as_ref().err().cloned().unwrap_or_default());
     let mut parse = |field: &str, problem: eirene_core::name::NameError| {
         errors.push(FormError::from_service(words(), &FieldError::no_name(field, problem)));
     };
@@ -185,12 +196,14 @@ fn wish(input: &StartInput) -> Result<(StartSession, Option<IdempotencyKey>), Ve
     };
     let app = input.app.parse().map_err(|error| parse("app", error)).ok();
     let image = input.image.parse().map_err(|error| parse("image", error)).ok();
-    let (Ok(resources), Some(app), Some(image), true) = (resources, app, image, errors.is_empty()) else {
+    let (Ok(resources), Ok(scratch), Some(app), Some(image), true) =
+        (resources, scratch, app, image, errors.is_empty())
+    else {
         return Err(errors);
     };
     let key =
         (!input.key.is_empty()).then(|| IdempotencyKey { key: input.key.clone(), body_sha256: input.fingerprint() });
-    Ok((StartSession { name, app, image, project: None, resources, scratch: None }, key))
+    Ok((StartSession { name, app, image, project: None, resources, scratch }, key))
 }
 
 impl StartInput {

@@ -45,6 +45,16 @@ async fn a_space_is_wished_for_changed_taken_away_and_brought_back() {
     let (status, retired) = send("POST", &format!("{path}/restore"), json!({})).await;
     assert_eq!((status, &retired["state"]), (202, &"retired".into()));
     assert!(retired["remove_after"].as_str() > retired["retired_at"].as_str());
+    server.test.storage.state().spread_over(2);
+    server.test.storage.state().keeps_stripes = false;
+    let wish = json!({"root": "project", "name": "moons", "group": "physics", "hint": "large_sequential"});
+    assert_eq!(send("POST", "/api/v1/spaces", wish).await.1["hint_state"], "wanted");
+    for space in server.test.app.making.to_do().await.unwrap() {
+        server.test.app.making.step(&space).await.unwrap();
+    }
+    let moons = server.portal(Ask::get("/api/v1/spaces/moons").bearer(&admin)).await.json();
+    assert_eq!((&moons["state"], &moons["hint_state"]), (&"present".into(), &"not_applied".into()), "{moons}");
+    assert!(moons["hint_text"].as_str().is_some_and(|said| said.contains("not there")), "{moons}");
     for (wrong, field) in [
         (json!({"root": "project", "name": "../etc"}), "name"),
         (json!({"root": "/etc", "name": "x"}), "root"),

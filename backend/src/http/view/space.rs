@@ -1,7 +1,7 @@
 //! Spaces as the API shows them.
 
 use eirene_core::space::{
-    Level, LimitState, PolicyOutcome, PolicyStep, SeenUsage, StripeHint, UsageSample, UsageSource,
+    HintState, Level, LimitState, PolicyOutcome, PolicyStep, SeenUsage, StripeHint, UsageSample, UsageSource,
 };
 use eirene_core::storage::{Limit, Why};
 use eirene_core::{Reason, Space, SpaceKind, SpaceOwner, SpaceState};
@@ -47,6 +47,15 @@ pub struct SpaceView {
     reason: Option<Reason>,
     /// What it is mostly filled with.
     hint: StripeHint,
+    /// Whether files are spread by that: `applied`, `wanted` as long as nobody was asked, or `not_applied`, which is tried again. Absent where there is
+    /// nothing to apply.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    hint_state: Option<HintState>,
+    /// Why it is not applied.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    hint_text: Option<String>,
     /// What it uses, by the last look; absent before the first.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
@@ -260,6 +269,8 @@ impl From<SpaceSeen> for SpaceView {
             undetermined: space.undetermined,
             reason: space.reason,
             hint: space.hint,
+            hint_state: Some(space.hint_state).filter(|state| *state != HintState::Unset),
+            hint_text: space.hint_said,
             usage: seen.map(UsageView::from),
             trend: TrendView::from(trend),
             mounted_at: mounted_at.map(|path| path.to_string_lossy().into_owned()),

@@ -1,7 +1,7 @@
 //! Fast scratch: what a session or a run may ask for here, and what its job has to know of it.
 
 use eirene_core::scratch::{
-    BEEOND_FEATURE, HOME_SPACE, JobScratch, ScratchError, ScratchKind, ScratchSpec, SpacePath, StageOut,
+    BEEOND_FEATURE, HOME_SPACE, JobScratch, MAX_ENTRIES, ScratchError, ScratchKind, ScratchSpec, SpacePath, StageOut,
 };
 use eirene_core::{FeatureName, Session, SpaceName};
 use eirene_words::{say, say_with};
@@ -9,6 +9,10 @@ use eirene_words::{say, say_with};
 use crate::config::Scratch;
 use crate::error::FieldError;
 use crate::services::spaces::in_sessions::{InSessions, Named};
+
+/// What goes in, as a field, and what comes back.
+const IN: &str = "scratch.stage_in";
+const OUT: &str = "scratch.stage_out";
 
 /// What is wrong with what is wanted, by field.
 pub(super) fn wrong(wanted: &ScratchSpec, offered: &Scratch) -> Vec<FieldError> {
@@ -18,9 +22,12 @@ pub(super) fn wrong(wanted: &ScratchSpec, offered: &Scratch) -> Vec<FieldError> 
         errors.push(FieldError::new("scratch.kind", say_with("wrong.no_scratch", &kind)));
     }
     if let Err(error) = wanted.check() {
+        let what_goes_in = ScratchSpec { stage_out: Vec::new(), ..wanted.clone() };
         let (field, key) = match error {
-            ScratchError::TooMany => ("scratch", "wrong.scratch_entries"),
-            ScratchError::SameTarget => ("scratch", "wrong.scratch_targets"),
+            ScratchError::TooMany if wanted.stage_in.len() > MAX_ENTRIES => (IN, "wrong.scratch_entries"),
+            ScratchError::TooMany => (OUT, "wrong.scratch_entries"),
+            ScratchError::SameTarget if what_goes_in.check().is_err() => (IN, "wrong.scratch_targets"),
+            ScratchError::SameTarget => (OUT, "wrong.scratch_targets"),
             ScratchError::Size => ("scratch.size_mib", "wrong.scratch_size"),
             // These are found where they are read.
             ScratchError::Path | ScratchError::Place => ("scratch", "wrong.plain"),
@@ -39,12 +46,13 @@ pub(super) fn names_others(wanted: &ScratchSpec) -> bool {
 pub(super) fn wrong_spaces(wanted: &ScratchSpec, spaces: &InSessions) -> Vec<FieldError> {
     let mut errors = Vec::new();
     for name in wanted.spaces() {
-        let key = match (spaces.named(name), named(wanted, name, spaces)) {
-            (None, _) => "wrong.no_space",
-            (Some(_), None) => "wrong.read_only_space",
+        let goes_in = wanted.stage_in.iter().any(|entry| entry.from.space == *name);
+        let (field, key) = match (spaces.named(name), named(wanted, name, spaces)) {
+            (None, _) => (if goes_in { IN } else { OUT }, "wrong.no_space"),
+            (Some(_), None) => (OUT, "wrong.read_only_space"),
             (Some(_), Some(_)) => continue,
         };
-        errors.push(FieldError::new("scratch", say_with(key, &[("space", name.as_str())])));
+        errors.push(FieldError::new(field, say_with(key, &[("space", name.as_str())])));
     }
     // Two names of one space are two ways to say one target.
     let same = |one: &SpacePath, other: &SpacePath| {
@@ -52,7 +60,7 @@ pub(super) fn wrong_spaces(wanted: &ScratchSpec, spaces: &InSessions) -> Vec<Fie
     };
     let twice = |one: &StageOut| wanted.stage_out.iter().any(|other| same(&one.to, &other.to));
     if errors.is_empty() && wanted.stage_out.iter().any(twice) {
-        errors.push(FieldError::new("scratch", say("wrong.scratch_targets")));
+        errors.push(FieldError::new(OUT, say("wrong.scratch_targets")));
     }
     errors
 }
@@ -113,8 +121,16 @@ mod tests {
         let names: Vec<&str> = said.iter().map(|(field, _)| field.as_str()).collect();
         assert_eq!(names, ["scratch.kind", "scratch.size_mib"]);
         assert!(said[0].1.contains("`beeond`"), "{said:?}");
-        let twice = r#"{"kind":"node","stage_out":[{"from":"a","to":"home:x"},{"from":"b","to":"home:x"}]}"#;
-        assert_eq!(fields(twice).len(), 1);
+        for (list, text) in [
+            (OUT, r#"{"kind":"node","stage_out":[{"from":"a","to":"home:x"},{"from":"b","to":"home:x"}]}"#),
+            (IN, r#"{"kind":"node","stage_in":[{"from":"home:a","to":"x"},{"from":"home:b","to":"x"}]}"#),
+        ] {
+            let said = fields(text);
+            assert_eq!(said.iter().map(|(field, _)| field.as_str()).collect::<Vec<_>>(), [list]);
+        }
+        let many: Vec<String> = (0..=MAX_ENTRIES).map(|n| format!(r#"{{"from":"a","to":"home:{n}"}}"#)).collect();
+        let said = fields(&format!(r#"{{"kind":"node","stage_out":[{}]}}"#, many.join(",")));
+        assert_eq!(said.first().map(|(field, _)| field.as_str()), Some(OUT));
     }
 
     #[test]

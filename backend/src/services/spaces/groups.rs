@@ -141,6 +141,11 @@ impl KnownGroups {
         Self { source, clock, known: Arc::default(), homes: Arc::default() }
     }
 
+    /// Whoever is asked.
+    pub(super) fn source(&self) -> &dyn GroupSource {
+        &*self.source
+    }
+
     /// All groups of a person, at most a minute old.
     pub(super) async fn of(&self, person: &Username) -> Result<Arc<[GroupName]>, GroupsAway> {
         if let Some(groups) = self.kept(&self.known, person) {

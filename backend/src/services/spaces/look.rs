@@ -1,14 +1,18 @@
 //! A look at one space: what it uses and may use, from the narrowest source that tells.
 //!
-//! The directory's own quota counts the space and nothing else. Where there is none, BeeGFS's quota of its owner or group does for what they
-//! have anywhere. Where there is none either, only the file system is left: what is free for everybody, which is never called what the space uses.
+//! The directory's own quota counts the space and nothing else. Where there is none, and the space lies on BeeGFS, BeeGFS's quota of its owner or
+//! group does for what they have anywhere on it: of a space elsewhere it says nothing. Where there is none either, only the file system is left: what
+//! is free for everybody, which is never called what the space uses.
 
 use eirene_core::space::{Usage, UsageSource};
-use eirene_core::storage::{FileSystem, Known, Partial, Place, Quota, QuotaId, SharedStorage, Why};
+use eirene_core::storage::{FileSystem, Known, Partial, Place, Quota, QuotaId, SharedStorage, StorageError, Why};
 use eirene_core::{Space, SpaceKind, SpaceOwner};
 
 use super::quotas::{Answer, QuotaRound};
 use crate::services::storage::snapshot::Trouble;
+
+/// What the kernel calls BeeGFS.
+const BEEGFS: &str = "beegfs";
 
 /// Where a space lies.
 pub(crate) fn place_of(space: &Space) -> Place {
@@ -33,15 +37,16 @@ pub(super) async fn look(
         Ok(Known::Missing(why)) => why,
         Err(error) => return Err(Trouble::from(&error)),
     };
-    let Some(of) = of else { return Ok(Usage { missing: Some(why), ..none }) };
+    let on_beegfs = file_system.identity.kind == BEEGFS;
+    let Some(of) = of.filter(|_| on_beegfs) else { return Ok(Usage { missing: Some(why), ..none }) };
     let source = match of {
         QuotaId::User(_) => UsageSource::BeegfsUser,
         QuotaId::Group(_) | QuotaId::Project(_) => UsageSource::BeegfsGroup,
     };
     match round.quotas(storage, of).await {
         Answer::Quotas(quotas) => Ok(match in_pool(storage, place, &quotas).await {
-            Some(quota) => with_quota(none, source, quota),
-            None => Usage { missing: Some(Why::DidNotAnswer), ..none },
+            Ok(quota) => with_quota(none, source, quota),
+            Err(why) => Usage { missing: Some(why), ..none },
         }),
         Answer::None(said) => Ok(Usage { missing: Some(said.unwrap_or(why)), ..none }),
         Answer::Failed(trouble) => Err(trouble),
@@ -49,13 +54,28 @@ pub(super) async fn look(
 }
 
 /// The quota of the pool in which new files of the place lie. With several pools and no word which, none is the right one.
-async fn in_pool<'a>(storage: &dyn SharedStorage, place: &Place, quotas: &'a Partial<Vec<Quota>>) -> Option<&'a Quota> {
+async fn in_pool<'a>(
+    storage: &dyn SharedStorage,
+    place: &Place,
+    quotas: &'a Partial<Vec<Quota>>,
+) -> Result<&'a Quota, Why> {
     if let [quota] = &quotas.value[..] {
-        return Some(quota);
+        return Ok(quota);
     }
-    let entry = storage.entry(place).await.ok()?;
-    let (pool, _) = entry.stripe.value()?.pool.value()?.clone();
-    quotas.value.iter().find(|quota| quota.pool == Some(pool))
+    let entry = storage.entry(place).await.map_err(|error| match error {
+        StorageError::Unsupported(_) | StorageError::Invalid(_) => Why::NotSupported,
+        StorageError::Refused { why, .. } => why,
+        other => Trouble::from(&other).kind.why(),
+    })?;
+    let (pool, _) = told(&told(&entry.stripe)?.pool)?;
+    quotas.value.iter().find(|quota| quota.pool == Some(*pool)).ok_or(Why::NotUnderstood)
+}
+
+fn told<T>(value: &Known<T>) -> Result<&T, Why> {
+    match value {
+        Known::Known(value) => Ok(value),
+        Known::Missing(why) => Err(*why),
+    }
 }
 
 fn of_file_system(seen: &FileSystem) -> Usage {

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use eirene_core::launcher::{Launcher, LauncherAnswer, LauncherError, LauncherRequest, SpaceFor};
-use eirene_core::space::{LimitState, MadeAt, SpaceDesired};
+use eirene_core::space::{HintState, LimitState, MadeAt, SpaceDesired, StripeHint};
 use eirene_core::storage::{Limit, Place};
 use eirene_core::{
     Clock, Reason, RootName, Scope, Sentence, Space, SpaceId, SpaceKind, SpaceName, SpaceOwner, SpaceState, SpaceTitle,
@@ -26,9 +26,9 @@ use crate::services::audit::{Audit, by_system};
 use crate::services::events::{EventKind, Events};
 use crate::services::nudge::Nudges;
 use crate::services::storage::Storage;
-use crate::services::storage::snapshot::TroubleKind;
 use crate::services::storage::stripe::Stripes;
 
+mod hinting;
 mod limiting;
 mod wishes;
 
@@ -130,7 +130,8 @@ impl Making {
                     return Err(DbError::Conflict { what: "space" }.into());
                 }
                 let (title, hint) = (new.title.unwrap_or(space.title), new.hint.unwrap_or(space.hint));
-                let mut space = Space { title, hint, expires_at: new.expires_at, ..space };
+                let mut space = Space { title, expires_at: new.expires_at, ..space };
+                hinting::wish(&mut space, hint);
                 new.limits.wish(&mut space);
                 return Ok(space);
             }
@@ -151,13 +152,9 @@ impl Making {
         }
         let title = new.title.map_or_else(|| usual_title(Some(root), &name), Ok)?;
         let writable = root.is_writable() && owner != SpaceOwner::Everybody;
-        let mut space = Space {
-            title,
-            writable,
-            hint: new.hint.unwrap_or(root.hint),
-            expires_at: new.expires_at,
-            ..wanted(root, name, owner, self.inner.clock.now())
-        };
+        let mut space =
+            Space { title, writable, expires_at: new.expires_at, ..wanted(root, name, owner, self.inner.clock.now()) };
+        hinting::wish(&mut space, new.hint.unwrap_or(root.hint));
         new.limits.wish(&mut space);
         Ok(space)
     }
@@ -184,7 +181,9 @@ impl Making {
                 Some(Title::Usual) => usual_title(self.root(&space.root), &space.name)?,
                 Some(Title::Is(title)) => title.clone(),
             };
-            space.hint = change.hint.unwrap_or(space.hint);
+            if let Some(hint) = change.hint {
+                hinting::wish(space, hint);
+            }
             if let Some(end) = change.expires_at.map(End::at)
                 && end != space.expires_at
             {
@@ -194,15 +193,8 @@ impl Making {
             Ok(())
         };
         let space = self.edit(actor, name, edit).await?;
-        if space.limit_state == LimitState::Wanted {
+        if space.limit_state == LimitState::Wanted || space.hint_state == HintState::Wanted {
             self.inner.nudges.spaces().notify_one();
-        }
-        if change.hint.is_some()
-            && space.state == SpaceState::Present
-            && let Err(trouble) = self.inner.stripes.apply_hint(&space).await
-        {
-            // It is kept, and shown as not applied.
-            tracing::info!(space = %space.name, error = trouble.text, "A space's hint was not applied");
         }
         self.inner.audit.record(actor.audit("space.change", space.name.as_str(), "ok", details(&space))).await;
         Ok(space)
@@ -274,7 +266,9 @@ impl Making {
         for root in self.config.spaces.roots.iter().filter(|root| root.per == Per::Person) {
             for person in self.inner.db.people_without_space_in(&root.name, most).await? {
                 let Some(user) = self.inner.db.user(person).await? else { continue };
-                let Some(space) = personal(root, &user, self.inner.clock.now()) else { continue };
+                let Some(mut space) = personal(root, &user, self.inner.clock.now()) else { continue };
+                NewLimits::of_root(root).wish(&mut space);
+                space.expires_at = end_of_life(root, space.created_at);
                 match self.inner.db.insert_space(space).await {
                     // Somebody was faster, or another space is called so: then this person has none, and that is seen in the list.
                     Ok(_) | Err(DbError::Conflict { .. }) => {}
@@ -299,10 +293,7 @@ impl Making {
     pub(crate) async fn step(&self, space: &Space) -> Result<Stepped, AppError> {
         let stepped = match (space.state, space.desired) {
             (SpaceState::Gone, _) | (SpaceState::Retired, SpaceDesired::Retired) => return Ok(Stepped::Done),
-            (SpaceState::Present, SpaceDesired::Present) => match space.limit_state {
-                LimitState::Unset | LimitState::Held => return Ok(Stepped::Done),
-                LimitState::Wanted | LimitState::NotHeld => self.limit(space).await,
-            },
+            (SpaceState::Present, SpaceDesired::Present) => self.adjust(space).await,
             // Also what is not wanted any more: it may have been made without that being written down.
             (SpaceState::Wanted, _) => self.make(space).await,
             (SpaceState::Present, SpaceDesired::Retired | SpaceDesired::Gone) => self.take_away(space).await,
@@ -346,20 +337,40 @@ impl Making {
         let place = Place::Root(space.root.clone());
         let seen = self.inner.storage.port().file_system(&place).await;
         let identity = seen.map_err(|error| Trouble::Away(error.to_string()))?.identity;
-        match self.inner.stripes.apply_hint(space).await {
-            Err(trouble) if trouble.kind == TroubleKind::Away => return Err(Trouble::Away(trouble.text)),
-            Err(trouble) => tracing::info!(space = %space.name, error = trouble.text, "A space's hint was not applied"),
-            Ok(_) => {}
-        }
+        // Before anybody can fill it, because it holds for what is made afterwards.
+        let (hint_state, hint_said) = self.spread(space).await?;
         let made_at = Some(MadeAt { inode, identity });
-        let made = Space { state: SpaceState::Present, made_at, reason: None, ..space.clone() };
+        let state = SpaceState::Present;
+        let made = Space { state, made_at, reason: None, hint_state, hint_said, ..space.clone() };
         if made.limit_state == LimitState::Unset {
             self.prepare_for_limits(&made).await;
         }
-        self.write(made).await?;
+        self.write(made.clone()).await?;
         self.inner.audit.record(by_system("space_make", "space.made", space.name.as_str(), "ok", details(space))).await;
+        self.note_hint(space, &made).await;
         let is_done = space.desired == SpaceDesired::Present && space.limit_state != LimitState::Wanted;
         Ok(if is_done { Stepped::Done } else { Stepped::More })
+    }
+
+    /// Has a space that is there limited and spread as it is wanted. What somebody would not do is written down with the reason, and tried again later.
+    async fn adjust(&self, space: &Space) -> Result<Stepped, Trouble> {
+        let (limit_state, limit_said) = self.limit(space).await?;
+        let (mut now, mut away) = (Space { limit_state, limit_said, ..space.clone() }, None);
+        match self.spread(space).await {
+            Ok(hinted) => (now.hint_state, now.hint_said) = hinted,
+            // What became of the limit is written down all the same.
+            Err(Trouble::Away(error)) => away = Some(error),
+            Err(trouble) => return Err(trouble),
+        }
+        if now != *space {
+            self.write(now.clone()).await?;
+            self.note_limit(space, &now).await;
+            self.note_hint(space, &now).await;
+        }
+        if let Some(error) = away {
+            return Err(Trouble::Away(error));
+        }
+        Ok(if limiting::is_due(&now) || hinting::is_due(&now) { Stepped::Later } else { Stepped::Done })
     }
 
     async fn take_away(&self, space: &Space) -> Result<Stepped, Trouble> {
@@ -530,8 +541,14 @@ fn personal(root: &Root, user: &User, now: Timestamp) -> Option<Space> {
     Some(wanted(root, name, owner, now))
 }
 
+/// When a space expires that is made in `root` by itself.
+fn end_of_life(root: &Root, made: Timestamp) -> Option<Timestamp> {
+    let days = i32::try_from(root.lifetime_days?).unwrap_or(i32::MAX);
+    made.checked_add(DAY * days).ok()
+}
+
 fn wanted(root: &Root, name: SpaceName, owner: SpaceOwner, now: Timestamp) -> Space {
-    Space {
+    let mut space = Space {
         id: SpaceId::generate(),
         serial: 0,
         name,
@@ -540,7 +557,9 @@ fn wanted(root: &Root, name: SpaceName, owner: SpaceOwner, now: Timestamp) -> Sp
         root: root.name.clone(),
         owner,
         writable: root.is_writable(),
-        hint: root.hint,
+        hint: StripeHint::Usual,
+        hint_state: HintState::Unset,
+        hint_said: None,
         desired: SpaceDesired::Present,
         state: SpaceState::Wanted,
         undetermined: false,
@@ -556,7 +575,9 @@ fn wanted(root: &Root, name: SpaceName, owner: SpaceOwner, now: Timestamp) -> Sp
         remove_after: None,
         created_at: now,
         version: 1,
-    }
+    };
+    hinting::wish(&mut space, root.hint);
+    space
 }
 
 #[cfg(test)]

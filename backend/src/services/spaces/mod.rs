@@ -25,12 +25,15 @@ pub mod trend;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
-use eirene_core::space::{Level, LimitState, SeenUsage, SpaceDesired, StripeHint, Usage, UsageSample, UsageSource};
+use eirene_core::space::{
+    HintState, Level, LimitState, SeenUsage, SpaceDesired, StripeHint, Usage, UsageSample, UsageSource,
+};
 use eirene_core::storage::{Limit, QuotaId};
 use eirene_core::{
     Clock, GroupName, Reason, RootName, Scope, Space, SpaceId, SpaceKind, SpaceName, SpaceOwner, SpaceState, User,
-    UserId, Username,
+    UserId, UserState, Username,
 };
 use eirene_database::{Db, DbError};
 use eirene_words::{say, say_with};
@@ -56,6 +59,8 @@ const HOUR_S: i64 = 60 * 60;
 const LOOK_HOLDS: SignedDuration = SignedDuration::from_hours(1);
 /// Seconds after which it is worth asking a user database again that did not answer.
 const RETRY_AFTER_S: u64 = 10;
+/// How long a look at one space may ask who is in its group, so that the others are looked at too.
+const LONGEST_QUESTION: Duration = Duration::from_secs(10);
 
 /// Spaces. Cheap to clone.
 #[derive(Clone)]
@@ -345,6 +350,8 @@ impl Spaces {
             owner: SpaceOwner::Person { id: user.id, name: user.username.clone() },
             writable: true,
             hint: StripeHint::Usual,
+            hint_state: HintState::Unset,
+            hint_said: None,
             desired: SpaceDesired::Present,
             state: SpaceState::Present,
             undetermined: false,
@@ -526,15 +533,38 @@ impl Spaces {
             self.inner.db.insert_sample(space.id, &sample).await?;
         }
         let told = told_next(before, &usage, self.inner.thresholds);
-        if told != before && self.inner.db.note_told(space.id, before, told).await? && told > before {
-            self.tell(space, &usage, told).await;
+        if told > before {
+            // First whom, because nobody is told twice: where that is not known now, the next look tells them.
+            if let Some(whom) = self.whom(space).await?
+                && self.inner.db.note_told(space.id, before, told).await?
+            {
+                self.tell(&whom, space, &usage, told).await;
+            }
+        } else if told < before {
+            self.inner.db.note_told(space.id, before, told).await?;
         }
         Ok(last.map(own_part) != Some(own_part(seen)))
     }
 
-    /// Tells the owner. A group's people are not told on their pages: who they are is known to the user database alone, one person at a time.
-    async fn tell(&self, space: &Space, usage: &Usage, level: Level) {
-        let Some(owner) = space.owner_id() else { return };
+    /// Who is told how full a space is: its person, or those of its group, where they may write into it. None where the user database does not say
+    /// now who they are.
+    async fn whom(&self, space: &Space) -> Result<Option<Vec<UserId>>, AppError> {
+        let group = match &space.owner {
+            SpaceOwner::Person { id, .. } => return Ok(Some(vec![*id])),
+            SpaceOwner::Group(group) if space.writable => group,
+            SpaceOwner::Group(_) | SpaceOwner::Everybody => return Ok(Some(vec![])),
+        };
+        let all = people::of_the_cluster(&self.inner.db).await?;
+        let active = all.iter().filter(|user| user.state == UserState::Active);
+        let asked = people::in_group(self.inner.groups.source(), active, group);
+        Ok(match tokio::time::timeout(LONGEST_QUESTION, asked).await {
+            // Somebody whom the database does not know keeps nobody else from being told.
+            Ok((members, all_told)) if all_told || !members.is_empty() => Some(members),
+            Ok(_) | Err(_) => None,
+        })
+    }
+
+    async fn tell(&self, whom: &[UserId], space: &Space, usage: &Usage, level: Level) {
         let title = [("name", space.title.as_str())];
         let (code, text) = match level {
             // What it uses itself is the owner's to change; the file system is everybody's.
@@ -545,7 +575,9 @@ impl Spaces {
             _ => ("space_nearly_full", say_with("space.nearly_full", &title)),
         };
         let data = json!({"code": code, "text": text.as_str(), "space": space.name, "level": level});
-        self.inner.events.publish(EventKind::Notice, None, Some(owner), data).await;
+        for person in whom {
+            self.inner.events.publish(EventKind::Notice, None, Some(*person), data.clone()).await;
+        }
     }
 }
 

@@ -10,7 +10,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use eirene_core::launcher::{Launcher, LauncherAnswer, LauncherRequest, SpaceAt};
 use eirene_core::space::{EvidenceKind, PolicyOutcome, PolicyRun, PolicyStep, SpaceDesired, Warned};
 use eirene_core::storage::Place;
-use eirene_core::{Clock, Scope, Space, SpaceKind, SpaceName, SpaceOwner, SpaceState, User, UserId, Username};
+use eirene_core::{
+    Clock, Scope, Space, SpaceKind, SpaceName, SpaceOwner, SpaceState, User, UserId, UserState, Username,
+};
 use eirene_database::Db;
 use eirene_words::say_with;
 use jiff::{SignedDuration, Timestamp};
@@ -162,10 +164,12 @@ impl Policing {
         let canary = self.inner.groups.knows(&canary).await.ok()?;
         let (mut seen, mut absent) = (PeopleSeen { canary, asked: 0, found: 0 }, BTreeSet::new());
         for user in users {
-            seen.asked += 1;
-            if self.inner.groups.knows(&user.username).await.ok()? {
-                seen.found += 1;
-            } else {
+            let is_known = self.inner.groups.knows(&user.username).await.ok()?;
+            if user.state == UserState::Active {
+                seen.asked += 1;
+                seen.found += u32::from(is_known);
+            }
+            if !is_known {
                 absent.insert(user.id);
             }
         }

@@ -36,7 +36,7 @@ pub struct PlaceSeen {
 pub struct PeopleSeen {
     /// It knows the account that is always there.
     pub canary: bool,
-    /// People of the portal it was asked for.
+    /// People who may sign in here and whom it was asked for. Whoever was disabled here has often gone there, and says nothing of its health.
     pub asked: u32,
     /// Of these it knows.
     pub found: u32,

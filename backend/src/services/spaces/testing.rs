@@ -1,6 +1,6 @@
 //! What the tests of the rules are arranged with.
 
-use eirene_core::space::{LimitState, SpaceDesired, StripeHint};
+use eirene_core::space::{HintState, LimitState, SpaceDesired, StripeHint};
 use eirene_core::storage::Limit;
 use eirene_core::{Space, SpaceId, SpaceKind, SpaceOwner, SpaceState, UserId};
 
@@ -22,6 +22,8 @@ pub(crate) fn a_space(owner: SpaceOwner) -> Space {
         owner,
         writable: true,
         hint: StripeHint::Usual,
+        hint_state: HintState::Unset,
+        hint_said: None,
         desired: SpaceDesired::Present,
         state: SpaceState::Present,
         undetermined: false,

@@ -32,6 +32,13 @@ async fn look_home(test: &TestApp, actor: &Actor) -> SpaceSeen {
     test.app.spaces.get(actor, &home).await.unwrap()
 }
 
+/// From now on the storage's tool tells that everybody uses so much of 10 bytes, wherever anything lies.
+async fn counts_users(test: &TestApp, used: u64) {
+    test.storage.state().users = Some((used, Limit::At(10)));
+    test.clock.advance_s(11 * 60);
+    test.app.storage.look().await;
+}
+
 #[tokio::test]
 async fn everybody_with_a_user_id_has_a_home_and_sees_what_their_groups_have() {
     let test = TestApp::new().await;
@@ -138,9 +145,8 @@ async fn usage_comes_from_the_narrowest_source_and_is_never_guessed() {
     assert_eq!((seen.usage.free_bytes, seen.usage.missing), (Some(Bytes(500 * GIB)), Some(Why::NotEnabled)));
     assert_eq!(seen.level, Level::Ok);
 
-    test.storage.state().users = Some((3, Limit::At(10)));
-    test.clock.advance_s(11 * 60);
-    test.app.storage.look().await;
+    counts_users(&test, 3).await;
+    test.storage.state().kind = "beegfs";
     let seen = look_home(&test, &ada).await.seen.unwrap();
     assert_eq!((seen.usage.source, seen.usage.used_bytes), (UsageSource::BeegfsUser, Some(Bytes(3))));
 
@@ -149,6 +155,50 @@ async fn usage_comes_from_the_narrowest_source_and_is_never_guessed() {
     let usage = seen.seen.unwrap().usage;
     assert_eq!((usage.source, usage.used_bytes), (UsageSource::ProjectQuota, Some(Bytes(9))));
     assert_eq!(seen.seen.unwrap().level, Level::Warning);
+}
+
+#[tokio::test]
+async fn what_beegfs_counts_is_not_what_a_space_elsewhere_uses() {
+    let test = TestApp::new().await;
+    let ada = test.ada().await;
+    counts_users(&test, 3).await;
+    let physics = add(&test, "physics", group("physics")).await;
+    for pools in [vec![], vec![1, 2]] {
+        test.storage.state().quota_pools = pools;
+        for (kind, why) in [("nfs4", Why::NotSupported), ("xfs", Why::NotEnabled)] {
+            test.storage.state().kind = kind;
+            let home = look_home(&test, &ada).await.seen.unwrap();
+            test.app.spaces.look_at(&physics, &mut QuotaRound::default()).await.unwrap();
+            let groups = test.app.db.usage(physics.id).await.unwrap().unwrap();
+            for usage in [home.usage, groups.usage] {
+                assert_eq!((usage.source, usage.used_bytes, usage.limit_bytes), (UsageSource::FileSystem, None, None));
+                assert_eq!(usage.missing, Some(why), "as where there is no BeeGFS at all: {kind}");
+            }
+        }
+    }
+    assert_eq!(test.storage.state().questions, [], "nobody is asked for what would not be used");
+    assert_eq!(test.storage.state().entries, Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn of_several_pools_the_one_the_space_lies_in_counts_and_without_a_word_which_none_does() {
+    let test = TestApp::new().await;
+    let ada = test.ada().await;
+    counts_users(&test, 3).await;
+    {
+        let mut storage = test.storage.state();
+        (storage.kind, storage.quota_pools) = ("beegfs", vec![2, 1]);
+    }
+    let usage = look_home(&test, &ada).await.seen.unwrap().usage;
+    assert_eq!((usage.source, usage.used_bytes), (UsageSource::FileSystem, None));
+    assert_eq!(usage.missing, Some(Why::NotSupported), "it does not tell how files are spread");
+    test.storage.state().spread_over(2);
+    let usage = look_home(&test, &ada).await.seen.unwrap().usage;
+    assert_eq!((usage.source, usage.used_bytes, usage.missing), (UsageSource::BeegfsUser, Some(Bytes(3)), None));
+    test.storage.state().quota_pools = vec![2, 3];
+    let usage = look_home(&test, &ada).await.seen.unwrap().usage;
+    assert_eq!((usage.source, usage.used_bytes), (UsageSource::FileSystem, None));
+    assert_eq!(usage.missing, Some(Why::NotUnderstood));
 }
 
 #[tokio::test]
@@ -193,6 +243,51 @@ async fn an_owner_is_told_once_when_a_space_fills_up_and_again_when_it_does_agai
         told.push(event.data["code"].as_str().unwrap().to_owned());
     }
     assert_eq!(told, ["space_nearly_full", "space_nearly_full", "space_full", "space_nearly_full", "end"]);
+}
+
+#[tokio::test]
+async fn a_groups_people_are_told_once_when_their_space_fills_up_and_nobody_else_is() {
+    let test = TestApp::new().await;
+    let (ada, grace) = (test.ada().await, test.person("grace", 2002, Role::Researcher).await);
+    let (alan, left) =
+        (test.person("alan", 2004, Role::Researcher).await, test.person("left", 2005, Role::Researcher).await);
+    test.app.db.set_user_state(left.user.id, UserState::Disabled).await.unwrap();
+    let physics = add(&test, "physics", group("physics")).await;
+    let data = Space { writable: false, id: SpaceId::generate(), ..a_space(group("physics")) };
+    let data = test.app.db.insert_space(Space { name: "data".parse().unwrap(), ..data }).await.unwrap();
+    let all = add(&test, "all", SpaceOwner::Everybody).await;
+    let told = async || {
+        let events = test.app.db.events_after(0, u32::MAX).await.unwrap();
+        let of_notice = |event: eirene_database::Event| {
+            (event.kind == "notice").then(|| (event.data["code"].as_str().unwrap().to_owned(), event.owner.unwrap()))
+        };
+        events.into_iter().filter_map(of_notice).collect::<Vec<_>>()
+    };
+    let look = async |used: u64| {
+        test.storage.state().directory = Some((used, Limit::At(100)));
+        for space in [&physics, &data, &all] {
+            test.app.spaces.look_at(space, &mut QuotaRound::default()).await.unwrap();
+        }
+    };
+    // Nobody knows who they are: then it is not taken for told.
+    test.groups.go_away();
+    look(81).await;
+    assert_eq!(told().await, []);
+    test.groups.come_back();
+    for person in ["ada", "alan", "left"] {
+        test.groups.add(person, "physics");
+    }
+    for used in [82, 83, 100, 40] {
+        look(used).await;
+    }
+    let expected: Vec<_> = ["space_nearly_full", "space_full"]
+        .into_iter()
+        .flat_map(|code| [&ada, &alan].map(|person| (code.to_owned(), person.user.id)))
+        .collect();
+    let mut heard = told().await;
+    // Each level by itself, in whatever order its people were told.
+    heard.sort_by_key(|(code, person)| (code == "space_full", *person != ada.user.id));
+    assert_eq!(heard, expected, "and not {}", grace.user.id);
 }
 
 #[tokio::test]

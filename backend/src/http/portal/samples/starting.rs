@@ -6,6 +6,7 @@ use eirene_core::account::Role;
 use eirene_core::id::ImageId;
 use eirene_core::image::Image;
 use eirene_core::scheduler::{Node, NodeGpus, Partition};
+use eirene_core::scratch::ScratchKind;
 use eirene_core::session::SessionState;
 use eirene_words::{say, say_with, words};
 use jiff::SignedDuration;
@@ -118,7 +119,8 @@ impl Samples {
             apps: vec!["jupyterlab".parse()?],
             created_at: self.now,
         }];
-        let ground = Ground { words, images: &images, nodes: &nodes, partitions: &partitions };
+        let scratch = [ScratchKind::Node, ScratchKind::Beeond];
+        let ground = Ground { words, images: &images, nodes: &nodes, partitions: &partitions, scratch: &scratch };
         let key = || "sample-key".to_owned();
         let free = FreeView::new(words, &nodes, Some(self.now), true);
         let (live, earlier) = self.views()?;
@@ -165,12 +167,20 @@ impl Samples {
         }
 
         let input = ground.with_defaults(StartInput::from_resources(&self.queued()?.resources));
+        let with_scratch = StartInput {
+            scratch: ScratchKind::Node.to_string(),
+            scratch_gib: "200".to_owned(),
+            stage_in: format!("home:data/train=train\n{HOSTILE}"),
+            stage_out: "results=home:results/today".to_owned(),
+            ..input.clone()
+        };
         let errors = vec![
             FormError::from_service(
                 words,
                 &FieldError::new("cpus", say_with("fits.cpus", &[("partition", "main"), ("most", "8")])),
             ),
             FormError::new(words, "nodes", words.get("start.error.number")),
+            FormError::new(words, "stage_in", words.fill("start.error.stage_in", &[("line", HOSTILE)])),
             FormError::new(words, "", HOSTILE),
         ];
         let resources = self.queued()?.resources;
@@ -201,7 +211,7 @@ impl Samples {
             let free = if name == "start-unknown" { FreeView::new(words, &[], None, false) } else { free.clone() };
             let page = StartPage {
                 layout: self.layout(Place::Start, &words.get("start.page_title"), Role::Researcher)?,
-                form: ground.form(&input, &errors),
+                form: ground.form(if name == "start-errors" { &with_scratch } else { &input }, &errors),
                 presets: ground.presets("gpu-a100", &key),
                 free,
                 verdict,
@@ -212,7 +222,11 @@ impl Samples {
             };
             self.add(name, &page)?;
         }
-        let run = RunInput::again(&self.run("train.py", SessionState::Ended, Some(8))?);
+        let mut earlier = self.run("train.py", SessionState::Ended, Some(8))?;
+        earlier.scratch = Some(serde_json::from_str(
+            r#"{"kind": "beeond", "stage_in": [{"from": "imagenet:train", "to": "train"}], "stage_out": [{"from": "", "to": "home:<b>out</b>", "on": "success"}]}"#,
+        )?);
+        let run = RunInput::again(&earlier);
         let wrong = vec![
             FormError::from_service(words, &FieldError::new("file", say("wrong.run_file"))),
             FormError::from_service(words, &FieldError::new("arguments", say("wrong.run_arguments"))),

@@ -5,7 +5,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use eirene_core::account::Role;
-use eirene_core::space::{Level, LimitState, SeenUsage, SpaceDesired, StripeHint, Usage, UsageSample, UsageSource};
+use eirene_core::space::{
+    HintState, Level, LimitState, SeenUsage, SpaceDesired, StripeHint, Usage, UsageSample, UsageSource,
+};
 use eirene_core::storage::{
     Bytes, Consistency, DefaultQuota, Files, Known, Limit, NodeId, OperationCounts, OperationsOf, Partial, Pool,
     PoolId, Reach, Role as TargetRole, Room, ServerSample, Target, TargetId, Why,
@@ -312,6 +314,9 @@ impl Samples {
         )?;
         let physics = Space {
             undetermined: true,
+            hint: StripeHint::SmallFiles,
+            hint_state: HintState::NotApplied,
+            hint_said: Some("the storage refuses: <b>no licence</b>".to_owned()),
             ..self.space("physics", "<b>Physics</b>", SpaceKind::Project, SpaceOwner::Group("physics".parse()?))?
         };
         let wanted = Space {
@@ -357,6 +362,8 @@ impl Samples {
             owner,
             writable: true,
             hint: StripeHint::Usual,
+            hint_state: HintState::Unset,
+            hint_said: None,
             desired: SpaceDesired::Present,
             state: SpaceState::Present,
             undetermined: false,

@@ -20,6 +20,7 @@ pub(crate) mod permissions;
 pub(crate) mod presets;
 pub(crate) mod run;
 pub(crate) mod scratch;
+pub(crate) mod scratch_form;
 pub(crate) mod session;
 pub(crate) mod shown;
 pub(crate) mod simple;
@@ -104,6 +105,10 @@ impl FormError {
 fn form_field(service_field: &str) -> &str {
     match service_field {
         "limit_bytes" => "limit_gib",
+        "scratch.kind" => "scratch",
+        "scratch.size_mib" => "scratch_gib",
+        "scratch.stage_in" => "stage_in",
+        "scratch.stage_out" => "stage_out",
         "memory_mib" => "memory_gib",
         "walltime_min" | "minutes" => "hours",
         "present" => "current_password",

@@ -136,6 +136,16 @@ pub(crate) struct RunInput {
     /// See [`StartInput`].
     pub(crate) minutes: String,
     /// See [`StartInput`].
+    pub(crate) scratch: String,
+    /// See [`StartInput`].
+    pub(crate) scratch_gib: String,
+    /// See [`StartInput`].
+    pub(crate) stage_in: String,
+    /// See [`StartInput`].
+    pub(crate) stage_out: String,
+    /// See [`StartInput`].
+    pub(crate) stage_out_success: String,
+    /// See [`StartInput`].
     pub(crate) key: String,
 }
 
@@ -154,6 +164,11 @@ impl RunInput {
             gpu_type: input.gpu_type,
             hours: input.hours,
             minutes: input.minutes,
+            scratch: input.scratch,
+            scratch_gib: input.scratch_gib,
+            stage_in: input.stage_in,
+            stage_out: input.stage_out,
+            stage_out_success: input.stage_out_success,
             key: input.key,
             ..Self::default()
         }
@@ -191,6 +206,11 @@ impl RunInput {
             gpu_type: self.gpu_type.clone(),
             hours: self.hours.clone(),
             minutes: self.minutes.clone(),
+            scratch: self.scratch.clone(),
+            scratch_gib: self.scratch_gib.clone(),
+            stage_in: self.stage_in.clone(),
+            stage_out: self.stage_out.clone(),
+            stage_out_success: self.stage_out_success.clone(),
             key: self.key.clone(),
         }
     }

@@ -1,6 +1,6 @@
 //! Spaces: what each uses and may use, in words where there is no number, and how it grows.
 
-use eirene_core::space::{Level, LimitState, SeenUsage, StripeHint, Usage, UsageSample, UsageSource};
+use eirene_core::space::{HintState, Level, LimitState, SeenUsage, StripeHint, Usage, UsageSample, UsageSource};
 use eirene_core::storage::{Limit, Why};
 use eirene_core::{Space, SpaceKind, SpaceOwner, SpaceState, UserId};
 use eirene_words::Words;
@@ -262,11 +262,6 @@ pub(crate) fn details(words: &Words, seen: &SpaceSeen, me: UserId) -> Vec<Fact> 
         SpaceOwner::Group(group) => words.fill("my_spaces.owner_group", &[("name", group.as_str())]),
         SpaceOwner::Everybody => words.get("my_spaces.owner_all"),
     };
-    let hint = match space.hint {
-        StripeHint::Usual => None,
-        StripeHint::SmallFiles => Some("my_spaces.hint_small_files"),
-        StripeHint::LargeSequential => Some("my_spaces.hint_large_sequential"),
-    };
     let may = if space.writable && space.owner != SpaceOwner::Everybody {
         "my_spaces.may_write"
     } else {
@@ -279,14 +274,13 @@ pub(crate) fn details(words: &Words, seen: &SpaceSeen, me: UserId) -> Vec<Fact> 
     };
     let fact = |label: &str, value: String| Fact { label: words.get(label), value };
     let day = |label: &str, at: Option<Timestamp>| at.map(|at| fact(label, date(at)));
-    let maybe = |label: &str, key: Option<&str>| key.map(|key| fact(label, words.get(key)));
     [
         Some(fact("my_spaces.name", space.name.to_string())),
         Some(fact("my_spaces.kind", kind(words, space.kind))),
         Some(fact("my_spaces.owner", owner)),
         Some(fact("my_spaces.may", words.get(may))),
         Some(fact("my_spaces.mounted", mounted)),
-        maybe("my_spaces.hint", hint),
+        hint(words, space).map(|text| fact("my_spaces.hint", text)),
         Standing::of(space).chip(words).map(|chip| fact("my_spaces.state", chip.label)),
         limit(words, space).map(|text| fact("my_spaces.limit", text)),
         day("my_spaces.ends", space.expires_at.map(last_moment)),
@@ -297,6 +291,23 @@ pub(crate) fn details(words: &Words, seen: &SpaceSeen, me: UserId) -> Vec<Fact> 
     .into_iter()
     .flatten()
     .collect()
+}
+
+/// What a space is mostly filled with, and whether its files are spread by that.
+fn hint(words: &Words, space: &Space) -> Option<String> {
+    let hint = match space.hint {
+        StripeHint::Usual => return None,
+        StripeHint::SmallFiles => words.get("my_spaces.hint_small_files"),
+        StripeHint::LargeSequential => words.get("my_spaces.hint_large_sequential"),
+    };
+    Some(match space.hint_state {
+        HintState::Unset | HintState::Applied => hint,
+        HintState::Wanted => words.fill("my_spaces.hint_wanted", &[("hint", &hint)]),
+        HintState::NotApplied => {
+            let said = space.hint_said.as_deref().unwrap_or_default();
+            words.fill("my_spaces.hint_not_applied", &[("hint", &hint), ("said", said)])
+        }
+    })
 }
 
 /// The limit that the platform sets, and whether it is held.
@@ -540,6 +551,28 @@ mod tests {
         assert!(trend(Some(-(5 << 30)), None)[0].contains("shrinks by about 5\u{a0}GiB"));
         let said = trend(Some(1 << 30), Some(start_time()));
         assert_eq!(said[1], "At this rate it is full on about 2 January 2026.");
+    }
+
+    #[test]
+    fn a_hint_that_is_not_applied_says_so_with_what_the_storage_said() {
+        let mut one = seen(None, Level::Ok, Level::Ok);
+        let shown = |one: &SpaceSeen| {
+            let label = words().get("my_spaces.hint");
+            let found = details(words(), one, UserId::generate()).into_iter().find(|fact| fact.label == label);
+            found.map(|fact| fact.value)
+        };
+        assert_eq!(shown(&one), None);
+        let many = words().get("my_spaces.hint_small_files");
+        one.space.hint = StripeHint::SmallFiles;
+        for state in [HintState::Unset, HintState::Applied] {
+            one.space.hint_state = state;
+            assert_eq!(shown(&one).as_ref(), Some(&many));
+        }
+        one.space.hint_state = HintState::Wanted;
+        assert_ne!(shown(&one).as_ref(), Some(&many));
+        (one.space.hint_state, one.space.hint_said) = (HintState::NotApplied, Some("no licence".into()));
+        let said = shown(&one).unwrap_or_default();
+        assert!(said.contains("not applied: no licence") && said.contains(&many), "{said}");
     }
 
     #[test]

@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use eirene_core::image::Image;
 use eirene_core::name::{GpuType, ImageName, PartitionName};
 use eirene_core::scheduler::{Node, Partition};
+use eirene_core::scratch::ScratchKind;
 use eirene_core::session::{Resources, Session};
 use eirene_words::Words;
 
@@ -45,9 +46,22 @@ pub(crate) struct StartInput {
     pub(crate) hours: String,
     /// Minutes of the longest time.
     pub(crate) minutes: String,
+    /// What the fast scratch is made of; empty for none.
+    pub(crate) scratch: String,
+    /// Room that each node must have there, GiB; empty for any.
+    pub(crate) scratch_gib: String,
+    /// What is copied there first, one on a line.
+    pub(crate) stage_in: String,
+    /// What is copied back at the end, one on a line.
+    pub(crate) stage_out: String,
+    /// The same, only after a good end.
+    pub(crate) stage_out_success: String,
     /// What makes two clicks one start.
     pub(crate) key: String,
 }
+
+/// Fields of the seldom needed part.
+const MORE: [&str; 7] = ["partition", "nodes", "scratch", "scratch_gib", "stage_in", "stage_out", "stage_out_success"];
 
 /// No GPU, in the form.
 pub(crate) const NO_GPU: &str = "none";
@@ -81,7 +95,7 @@ impl StartInput {
             name: session.name.to_string(),
             app: session.app.to_string(),
             image: session.image.to_string(),
-            ..Self::from_resources(&session.resources)
+            ..Self::from_resources(&session.resources).with_scratch(session.scratch.as_ref())
         }
     }
 
@@ -123,7 +137,7 @@ impl StartInput {
 }
 
 /// GiB with at most three decimals, in MiB.
-fn memory_mib(text: &str) -> Option<u64> {
+pub(super) fn memory_mib(text: &str) -> Option<u64> {
     let (whole, part) = text.trim().split_once(['.', ',']).unwrap_or((text.trim(), "0"));
     if part.is_empty() || part.len() > 3 || !part.bytes().all(|byte| byte.is_ascii_digit()) {
         return None;
@@ -142,6 +156,8 @@ pub(crate) struct Ground<'a> {
     pub(crate) nodes: &'a [Node],
     /// Partitions.
     pub(crate) partitions: &'a [Partition],
+    /// Kinds of fast scratch that are offered.
+    pub(crate) scratch: &'a [ScratchKind],
 }
 
 impl Ground<'_> {
@@ -191,10 +207,17 @@ impl Ground<'_> {
             gpu_type: field("gpu_type", &input.gpu_type),
             hours: field("hours", &input.hours),
             minutes: field("minutes", &input.minutes),
+            scratches: self.scratch_choices(&input.scratch),
+            scratch: field("scratch", &input.scratch),
+            scratch_gib: field("scratch_gib", &input.scratch_gib),
+            stage_in: field("stage_in", &input.stage_in),
+            stage_out: field("stage_out", &input.stage_out),
+            stage_out_success: field("stage_out_success", &input.stage_out_success),
             key: input.key.clone(),
             more_open: input.nodes != "1"
                 || !input.partition.is_empty()
-                || errors.iter().any(|error| error.field == "nodes" || error.field == "partition"),
+                || input.asks_for_scratch()
+                || errors.iter().any(|error| MORE.contains(&error.field.as_str())),
         }
     }
 
@@ -277,6 +300,18 @@ pub(crate) struct StartForm {
     pub(crate) hours: Field,
     /// See [`StartInput`].
     pub(crate) minutes: Field,
+    /// What a fast scratch can be made of; empty where there is none to choose.
+    pub(crate) scratches: Vec<Choice>,
+    /// See [`StartInput`].
+    pub(crate) scratch: Field,
+    /// See [`StartInput`].
+    pub(crate) scratch_gib: Field,
+    /// See [`StartInput`].
+    pub(crate) stage_in: Field,
+    /// See [`StartInput`].
+    pub(crate) stage_out: Field,
+    /// See [`StartInput`].
+    pub(crate) stage_out_success: Field,
     /// See [`StartInput`].
     pub(crate) key: String,
     /// Whether the seldom needed part is open.

@@ -7,14 +7,10 @@ use eirene_core::storage::{Bytes, Files, Limit};
 use eirene_core::{Sentence, Space};
 use eirene_words::say;
 
-use super::{Making, Stepped, Trouble, details};
+use super::{Making, Trouble, details};
+use crate::config::{LIMIT_BYTES, LIMIT_FILES, Root, Size};
 use crate::error::{AppError, FieldError};
 use crate::services::audit::by_system;
-
-/// The least limit of bytes: less would refuse the first file.
-const LEAST_BYTES: u64 = 1 << 20;
-/// The most: what 8-byte counters of blocks can hold with room to spare.
-const MOST: u64 = 1 << 60;
 
 /// What a limit is to be; what is `None` stays.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -26,16 +22,24 @@ pub struct NewLimits {
 }
 
 impl NewLimits {
+    /// What a space gets that is made in `root` by itself.
+    pub(super) fn of_root(root: &Root) -> Self {
+        Self {
+            bytes: root.limit.map(|Size(bytes)| Limit::At(Bytes(bytes))),
+            files: root.limit_files.map(|files| Limit::At(Files(files))),
+        }
+    }
+
     /// Refuses what no space can have.
     pub(super) fn check(self) -> Result<(), AppError> {
         let wrong =
             |field: &'static str, message: Sentence| Err(AppError::Invalid(vec![FieldError::new(field, message)]));
         match self.bytes {
-            Some(Limit::At(Bytes(bytes))) if !(LEAST_BYTES..=MOST).contains(&bytes) => {
+            Some(Limit::At(Bytes(bytes))) if !LIMIT_BYTES.contains(&bytes) => {
                 wrong("limit_bytes", say("wrong.limit_bytes"))
             }
             _ => match self.files {
-                Some(Limit::At(Files(files))) if !(1..=MOST).contains(&files) => {
+                Some(Limit::At(Files(files))) if !LIMIT_FILES.contains(&files) => {
                     wrong("limit_files", say("wrong.limit_files"))
                 }
                 _ => Ok(()),
@@ -63,30 +67,43 @@ fn most(space: &Space) -> (Option<u64>, Option<u64>) {
     (at(space.limit_bytes.map(|bytes| bytes.0)), at(space.limit_files.map(|files| files.0)))
 }
 
+/// What became of a limit, and why the storage does not hold it.
+pub(super) type Limited = (LimitState, Option<String>);
+
+/// Whether the launcher is to be asked, for the first time or again.
+pub(super) fn is_due(space: &Space) -> bool {
+    matches!(space.limit_state, LimitState::Wanted | LimitState::NotHeld)
+}
+
 impl Making {
-    /// Has the launcher set what a space may hold. What cannot be held is written down with the reason, and tried again later.
-    pub(super) async fn limit(&self, space: &Space) -> Result<Stepped, Trouble> {
+    /// Has the launcher set what a space may hold, where that is due.
+    pub(super) async fn limit(&self, space: &Space) -> Result<Limited, Trouble> {
+        if !is_due(space) {
+            return Ok((space.limit_state, space.limit_said.clone()));
+        }
         let limits = most(space);
         let unlimited = limits == (None, None);
-        let (state, said) = match self.ask_for_limits(space, limits).await {
-            Ok(()) if unlimited => (LimitState::Unset, None),
-            Ok(()) => (LimitState::Held, None),
+        match self.ask_for_limits(space, limits).await {
+            Ok(()) if unlimited => Ok((LimitState::Unset, None)),
+            Ok(()) => Ok((LimitState::Held, None)),
             // There was nothing to take back.
-            Err(Trouble::Refused { code, .. }) if unlimited && code == "not_supported" => (LimitState::Unset, None),
-            Err(Trouble::Refused { text, .. }) => (LimitState::NotHeld, Some(text)),
-            Err(trouble) => return Err(trouble),
-        };
-        let stepped = if said.is_none() { Stepped::Done } else { Stepped::Later };
-        if (space.limit_state, &space.limit_said) != (state, &said) {
-            let (target, details) = (space.name.as_str(), details(space));
-            let event = match said {
-                None => by_system("space_make", "space.limited", target, "ok", details),
-                Some(_) => by_system("space_make", "space.not_limited", target, "refused", details),
-            };
-            self.write(Space { limit_state: state, limit_said: said, ..space.clone() }).await?;
-            self.inner.audit.record(event).await;
+            Err(Trouble::Refused { code, .. }) if unlimited && code == "not_supported" => Ok((LimitState::Unset, None)),
+            Err(Trouble::Refused { text, .. }) => Ok((LimitState::NotHeld, Some(text))),
+            Err(trouble) => Err(trouble),
         }
-        Ok(stepped)
+    }
+
+    /// Writes down what became of a limit, where that is news.
+    pub(super) async fn note_limit(&self, before: &Space, now: &Space) {
+        if (before.limit_state, &before.limit_said) == (now.limit_state, &now.limit_said) {
+            return;
+        }
+        let (target, details) = (now.name.as_str(), details(now));
+        let event = match now.limit_said {
+            None => by_system("space_make", "space.limited", target, "ok", details),
+            Some(_) => by_system("space_make", "space.not_limited", target, "refused", details),
+        };
+        self.inner.audit.record(event).await;
     }
 
     /// Prepares a space that was made just now for a limit that somebody may want later, when it is not empty any more.

@@ -288,6 +288,106 @@ async fn a_limit_that_nobody_holds_is_said_and_held_as_soon_as_somebody_can() {
 }
 
 #[tokio::test]
+async fn what_is_made_by_itself_has_its_roots_limit_and_end_and_what_is_there_keeps_what_it_has() {
+    let mut test = TestApp::new().await;
+    test.ada().await;
+    test.app.making.add_personal(10).await.unwrap();
+    let mut config = (*test.app.config).clone();
+    let scratch = &mut config.spaces.roots[0];
+    (scratch.limit, scratch.limit_files) = (Some(crate::config::Size(1 << 30)), Some(9));
+    scratch.lifetime_days = Some(60);
+    test.rebuild(config);
+    let admin = admin(&test).await;
+    test.app.making.add_personal(10).await.unwrap();
+    test.launcher.spaces.lock().unwrap().counts = true;
+    let made = settle(&test, "scratch-root-admin").await.unwrap();
+    assert_eq!((made.limit_bytes, made.limit_files), (GIB, Limit::At(Files(9))));
+    assert_eq!((made.state, made.limit_state), (SpaceState::Present, LimitState::Held));
+    assert_eq!(made.expires_at, Some(test.clock.now() + DAY * 60));
+    let before = settle(&test, "scratch-ada").await.unwrap();
+    assert_eq!((before.limit_bytes, before.expires_at), (Limit::Unlimited, None));
+    // What an admin makes has what the admin said.
+    test.person("grace", 2005, Role::Researcher).await;
+    let grace = NewSpace { owner: Some("grace".parse().unwrap()), ..wish("scratch", "") };
+    let said = test.app.making.create(&admin, grace).await.unwrap();
+    assert_eq!((said.limit_state, said.expires_at), (LimitState::Unset, None));
+}
+
+fn hinted(hint: StripeHint) -> ChangeSpace {
+    ChangeSpace { hint: Some(hint), ..ChangeSpace::default() }
+}
+
+fn large(name: &str) -> NewSpace {
+    NewSpace { hint: Some(StripeHint::LargeSequential), ..for_group(name) }
+}
+
+#[tokio::test]
+async fn a_hint_that_the_storage_would_not_apply_is_said_and_applied_as_soon_as_it_does() {
+    let test = TestApp::new().await;
+    let admin = admin(&test).await;
+    test.storage.state().spread_over(3);
+    test.storage.state().keeps_stripes = false;
+    let wished = test.app.making.create(&admin, large("stars")).await.unwrap();
+    assert_eq!(wished.hint_state, HintState::Wanted);
+    let shown = settle(&test, "stars").await.unwrap();
+    assert_eq!((shown.state, shown.hint_state), (SpaceState::Present, HintState::NotApplied));
+    assert!(shown.hint_said.as_deref().is_some_and(|said| said.contains("not there")), "{shown:?}");
+    let again = settle(&test, "stars").await.unwrap();
+    assert_eq!(again.version, shown.version, "the same is not written twice");
+    test.storage.state().keeps_stripes = true;
+    let applied = settle(&test, "stars").await.unwrap();
+    assert_eq!((applied.hint_state, applied.hint_said.clone()), (HintState::Applied, None));
+    assert_eq!(test.app.making.to_do().await.unwrap(), []);
+
+    // One that is changed and refused is not lost either, and nothing is left to do where nothing in particular is said any more.
+    test.storage.state().keeps_stripes = false;
+    let changed = test.app.making.change(&admin, &applied.name, &hinted(StripeHint::SmallFiles)).await.unwrap();
+    assert_eq!((changed.hint, changed.hint_state), (StripeHint::SmallFiles, HintState::Wanted));
+    assert_eq!(settle(&test, "stars").await.unwrap().hint_state, HintState::NotApplied);
+    let usual = test.app.making.change(&admin, &applied.name, &hinted(StripeHint::Usual)).await.unwrap();
+    assert_eq!((usual.hint_state, usual.hint_said), (HintState::Unset, None));
+    assert_eq!(test.app.making.to_do().await.unwrap(), []);
+    let said: Vec<String> = actions(&test).await.into_iter().map(|(_, action)| action).collect();
+    let of_hints: Vec<&String> = said.iter().filter(|action| action.ends_with("spread")).collect();
+    assert_eq!(of_hints, ["space.not_spread", "space.spread", "space.not_spread"], "{said:?}");
+}
+
+#[tokio::test]
+async fn a_hint_waits_while_the_storage_is_away_and_one_that_was_set_unseen_is_found_set() {
+    let test = TestApp::new().await;
+    let admin = admin(&test).await;
+    test.storage.state().spread_over(3);
+    test.storage.state().loses_an_answer = true;
+    test.app.making.create(&admin, large("stars")).await.unwrap();
+    let waits = settle(&test, "stars").await.unwrap();
+    assert_eq!((waits.state, waits.hint_state), (SpaceState::Wanted, HintState::Wanted), "nobody fills it before");
+    let present = settle(&test, "stars").await.unwrap();
+    assert_eq!((present.state, present.hint_state), (SpaceState::Present, HintState::Applied));
+
+    test.storage.state().loses_an_answer = true;
+    let limit = ChangeSpace { limits: limits(GIB), ..hinted(StripeHint::SmallFiles) };
+    test.app.making.change(&admin, &present.name, &limit).await.unwrap();
+    let waits = settle(&test, "stars").await.unwrap();
+    assert_eq!((waits.hint_state, waits.limit_state), (HintState::Wanted, LimitState::NotHeld), "each by itself");
+    test.launcher.spaces.lock().unwrap().counts = true;
+    let done = settle(&test, "stars").await.unwrap();
+    assert_eq!((done.hint_state, done.limit_state), (HintState::Applied, LimitState::Held));
+}
+
+#[tokio::test]
+async fn where_nothing_is_spread_a_hint_is_kept_and_nothing_is_left_to_do() {
+    let test = TestApp::new().await;
+    let admin = admin(&test).await;
+    test.app.making.create(&admin, large("stars")).await.unwrap();
+    let kept = settle(&test, "stars").await.unwrap();
+    assert_eq!(
+        (kept.state, kept.hint, kept.hint_state),
+        (SpaceState::Present, StripeHint::LargeSequential, HintState::Unset)
+    );
+    assert_eq!(test.app.making.to_do().await.unwrap(), []);
+}
+
+#[tokio::test]
 async fn only_admins_set_limits_and_none_that_no_space_can_have() {
     let test = TestApp::new().await;
     let (admin, ada) = (admin(&test).await, test.person("ada", 2001, Role::Researcher).await);

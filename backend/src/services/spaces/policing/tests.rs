@@ -180,6 +180,35 @@ async fn whoever_is_missing_for_a_week_loses_their_space_restorably_and_whoever_
 }
 
 #[tokio::test]
+async fn whoever_was_disabled_and_has_gone_stops_no_policy_and_their_own_space_ends_too() {
+    let world = World::new().await;
+    let names: Vec<String> = (0..20).map(|number| format!("p{number}")).collect();
+    for (uid, name) in (4000..).zip(&names) {
+        world.test.person(name, uid, Role::Researcher).await;
+    }
+    world.test.app.making.add_personal(50).await.unwrap();
+    world.settle().await;
+    // As on a portal after some years: of 22 people 20 have left, and the rows of all of them are there.
+    for name in &names {
+        let user = world.test.app.db.user_by_name(&name.parse().unwrap()).await.unwrap().unwrap();
+        world.test.app.db.set_user_state(user.id, UserState::Disabled).await.unwrap();
+        world.test.groups.lose(name);
+    }
+    world.days(6).await;
+    assert_eq!(world.space().await.unwrap().warned.iter().map(|warned| warned.days).collect::<Vec<_>>(), [14]);
+    world.days(3).await;
+    let gone = world.test.app.db.space_by_name(&"scratch-p3".parse().unwrap()).await.unwrap().unwrap();
+    assert_eq!(gone.state, SpaceState::Retired);
+    // Those who are left are still what its health is judged by.
+    world.test.groups.lose("ada");
+    let before = world.space().await.unwrap();
+    world.days(15).await;
+    let after = world.space().await.unwrap();
+    assert_eq!((after.warned, after.state), (before.warned, before.state));
+    assert_eq!(world.last().await.unwrap().outcome, PolicyOutcome::Undetermined);
+}
+
+#[tokio::test]
 async fn a_report_says_what_would_be_done_and_does_nothing() {
     let world = World::new().await;
     world.days(5).await;
