@@ -215,5 +215,7 @@ mod tests {
         assert!(batch(true).samples.iter().any(is_detail));
         let plain = batch(false);
         assert!(!plain.samples.is_empty() && !plain.samples.iter().any(is_detail));
+        let is_left_out = |name: &str| is_detail(&Sample { series: name.parse().unwrap(), value: 1.0 });
+        assert!(is_left_out("gpu_memory_process_bytes/7:python") && !is_left_out("gpu_processes/0"));
     }
 }
