@@ -452,6 +452,22 @@ test("what went wrong is a mark in words", async (t) => {
   await picture(page, "charts/marks");
 });
 
+test("a span without a sample does not begin the same trouble anew", async (t) => {
+  const lost = flat(1).map((value, n) => (n >= 100 ? 0 : value));
+  const slow = flat(0).map((value, n) => (n >= 150 ? 1 : value));
+  for (const hole of [120, 180, 240]) lost[hole] = slow[hole] = null;
+  for (const hole of [300, 301]) lost[hole] = null;
+  const answer = used(1, 1);
+  answer.lines.push(line("gpu_up", "gpu", "c1", "0", lost), line("gpu_throttled", "gpu", "c1", "0", slow));
+  const server = await portal(t, () => answer);
+  const { page } = await open(t, server);
+  await page.locator("summary", { hasText: "What happened when" }).click();
+  const items = page.locator("[data-charts-happened] li");
+  await items.nth(5).waitFor();
+  const texts = (await items.allTextContents()).map((text) => text.replace(/^.*\d\d:\d\d:\d\d /, ""));
+  assert.deepEqual(texts, ["Asked for", "Started", "GPU lost (c1, GPU 0)", "GPU slowed down (c1, GPU 0)", "GPU lost (c1, GPU 0)", "Ended"], "after two of them nobody knows what was between");
+});
+
 test("where there is nothing, or no answer, the page says what to do next", async (t) => {
   for (const [answer, change, text] of [
     [() => only([], 0), {}, "Nothing is known of this time. Choose another one, or All."],

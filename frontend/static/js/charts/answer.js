@@ -100,7 +100,8 @@ export function troubles(answer, most) {
   for (const one of answer.lines) {
     for (const [at, value] of one.values.entries()) {
       if (value === null) continue;
-      const before = at > 0 ? one.values[at - 1] : null;
+      // One span of which nothing is known is no news: what it was before it goes on.
+      const before = one.values[at - 1] ?? one.values[at - 2] ?? null;
       if (one.metric === "oom_kills" && value > 0) note("oom", at, one);
       if (one.metric === "gpu_up" && value < 1 && (before === null || before >= 1)) note("lost", at, one);
       if (one.metric === "gpu_throttled" && value > 0 && !(before > 0)) note("slow", at, one);
