@@ -87,7 +87,7 @@ export function charts(answer, cpus) {
   return found;
 }
 
-/** Spans of which the figures themselves say that something was wrong: at most `most`, each `{at, text, tone}`. */
+/** Spans of which the figures themselves say that something was wrong: at most `most`, what is bad and what is late first, each `{at, text, tone}`. */
 export function troubles(answer, most) {
   const begins = Date.parse(answer.from);
   const counts = new Map();
@@ -112,8 +112,11 @@ export function troubles(answer, most) {
     if (kind === "oom") return say("mark_oom", { where });
     return kind === "lost" ? say("mark_gpu_lost", { where }) : say("mark_gpu_slow", { where });
   };
-  const found = [...counts.values()].sort((a, b) => a.at - b.at).slice(0, most);
-  return found.map((one) => ({ at: begins + (one.at + 0.5) * answer.step_s * 1000, text: text(one), tone: one.kind === "slow" ? "wait" : "bad" }));
+  const tone = ({ kind }) => (kind === "slow" ? "wait" : "bad");
+  const worst = (a, b) => (tone(b) === "bad") - (tone(a) === "bad") || b.at - a.at;
+  const found = [...counts.values()].sort(worst).slice(0, most);
+  found.sort((a, b) => a.at - b.at);
+  return found.map((one) => ({ at: begins + (one.at + 0.5) * answer.step_s * 1000, text: text(one), tone: tone(one) }));
 }
 
 /** Spans in which steps began: at most `most`, the last ones, each `{at, text, tone}`. */
