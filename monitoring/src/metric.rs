@@ -177,7 +177,7 @@ metrics! {
     NodePressureIo "node_pressure_io_seconds" Seconds Counter Node [];
     /// Processes of the job on this node.
     Processes "processes" None Gauge Job [];
-    /// Steps of the session that have begun, and programs that were started on another of its nodes.
+    /// Steps of the session that have begun, and programs that its first node has started on another, as launchers do.
     Steps "steps" None Counter Job [];
     /// Ranks of those that run.
     StepRanks "step_ranks" None Gauge Job [];
