@@ -42,7 +42,7 @@ async fn look(test: &TestApp, state: &str, live: &[Session]) {
         findings: &[],
         database: None,
         launcher: true,
-        certificate: None,
+        certificate: platform::Certificate::Elsewhere,
         now: test.clock.now(),
     };
     test.app.alerts.look(&seen, true).await.unwrap();
