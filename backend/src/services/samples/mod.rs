@@ -6,6 +6,7 @@
 
 mod chart;
 mod cluster;
+mod confined;
 mod ingest;
 mod last;
 mod name;
@@ -26,6 +27,7 @@ use tokio_util::sync::CancellationToken;
 use crate::config;
 use crate::error::AppError;
 use crate::services::events::Events;
+use confined::Confined;
 
 pub use chart::{Chart, Line, MOST_POINTS, Wanted};
 pub use cluster::{ClusterPast, Figure};
@@ -51,6 +53,7 @@ struct Inner {
     directory: PathBuf,
     options: Options,
     store: RwLock<Option<Arc<Store>>>,
+    confined: Confined,
 }
 
 impl Samples {
@@ -63,7 +66,8 @@ impl Samples {
             minutes_ms: days(config.keep_minutes_days),
             ..Options::default()
         };
-        Self { inner: Arc::new(Inner { db, clock, events, directory, options, store: RwLock::default() }) }
+        let (store, confined) = (RwLock::default(), Confined::default());
+        Self { inner: Arc::new(Inner { db, clock, events, directory, options, store, confined }) }
     }
 
     /// Opens the store, where it is not open.
