@@ -1,5 +1,6 @@
 //! `doctor`: looks at everything the portal depends on, one line each, with the cure where it knows one.
 
+use std::io::ErrorKind;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::ExitCode;
@@ -10,6 +11,7 @@ use eirene_core::confinement::Confinement;
 use eirene_core::launcher::Launcher;
 use eirene_core::{Clock, SystemClock};
 use eirene_database::Db;
+use rustix::fs::{Access, access, statvfs};
 use secrecy::ExposeSecret as _;
 
 use super::{open, say, serve};
@@ -25,6 +27,7 @@ use crate::tunnel::TunnelIdentity;
 const WAIT: Duration = Duration::from_secs(15);
 /// The same for the storage: a parallel one is asked a dozen questions, of which each asks its servers in turn.
 const STORAGE_WAIT: Duration = Duration::from_mins(2);
+const MIB: u64 = 1024 * 1024;
 /// Nodes that are called by their names.
 const MOST_NAMED: usize = 5;
 
@@ -79,6 +82,7 @@ pub(super) async fn findings(path: &Path) -> anyhow::Result<Vec<(&'static str, F
     let mut findings = vec![
         ("config", Finding::Good(format!("`{}` is understood", path.display()))),
         ("state", state_dir(&config.server.state_dir)),
+        ("samples", samples(&config)),
         ("tunnel", tunnel(&config)),
         ("tls", tls(&config)),
         ("apps domain", apps_domain(&config)),
@@ -149,6 +153,36 @@ fn state_dir(path: &Path) -> Finding {
         return Finding::Broken(format!("`{name}` is open to others (mode {mode:o}): chmod 0700 {name}"));
     }
     Finding::Good(format!("`{name}` is private"))
+}
+
+/// Samples of sessions, from outside: eirened has them to itself, and `/readyz` says whether it writes them.
+fn samples(config: &Config) -> Finding {
+    let path = config.server.state_dir.join("samples");
+    let name = path.display();
+    let files = match std::fs::read_dir(&path) {
+        Ok(files) => files,
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            return Finding::Doubtful(format!("`{name}` is not there yet; `serve` makes it"));
+        }
+        Err(error) => return Finding::Broken(format!("`{name}`: {error}; charts stay empty")),
+    };
+    if let Err(error) = access(&path, Access::READ_OK | Access::WRITE_OK | Access::EXEC_OK) {
+        return Finding::Broken(format!("`{name}` cannot be written: {error}; charts stay empty"));
+    }
+    let used: u64 = files.flatten().filter_map(|file| file.metadata().ok()).map(|file| file.len()).sum();
+    let most = config.samples.disk_mib.saturating_mul(MIB);
+    let free = match statvfs(&path) {
+        Ok(disk) => disk.f_bavail.saturating_mul(disk.f_frsize),
+        Err(error) => return Finding::Broken(format!("`{name}`: {error}")),
+    };
+    let says = format!("{} of {} MiB are in use", used / MIB, most / MIB);
+    if free < most.saturating_sub(used) {
+        let left = free / MIB;
+        return Finding::Doubtful(format!(
+            "{says}, and the disk has only {left} MiB left: make room, or set `[samples] disk_mib` lower"
+        ));
+    }
+    Finding::Good(says)
 }
 
 fn tunnel(config: &Config) -> Finding {
@@ -356,6 +390,25 @@ mod tests {
         let many = confinement(Some(&database)).await;
         let named = "on 6 of 7 nodes (c2, d1, d2, d3, d4 and others)";
         assert!(matches!(&many, Finding::Doubtful(text) if text.contains(named)), "{many:?}");
+    }
+
+    #[test]
+    fn samples_that_cannot_be_kept_are_broken_and_those_that_are_there_are_measured() {
+        let dir = tempfile::tempdir().unwrap();
+        let text = format!(
+            "[server]\nportal_url = \"https://a.b\"\napps_domain = \"c.d\"\nstate_dir = {:?}\n[tunnel]\nadvertise = \"a:1\"\n[samples]\ndisk_mib = 16\n",
+            dir.path()
+        );
+        let config = Config::from_text(&text).unwrap();
+        let store = dir.path().join("samples");
+        assert!(matches!(samples(&config), Finding::Doubtful(text) if text.contains("not there yet")));
+        std::fs::write(&store, "a file").unwrap();
+        assert!(matches!(samples(&config), Finding::Broken(text) if text.contains("charts stay empty")));
+        std::fs::remove_file(&store).unwrap();
+        std::fs::create_dir(&store).unwrap();
+        std::fs::write(store.join("raw-1"), vec![0; 3 * 1024 * 1024]).unwrap();
+        let (Finding::Good(said) | Finding::Doubtful(said)) = samples(&config) else { panic!("it is there") };
+        assert!(said.starts_with("3 of 16 MiB are in use"), "{said}");
     }
 
     #[test]

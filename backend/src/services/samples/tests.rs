@@ -156,7 +156,9 @@ async fn what_was_written_is_there_again_and_the_portal_does_without_a_store() {
     // Ends at once, and writes before that.
     let shutdown = CancellationToken::new();
     shutdown.cancel();
+    assert!(samples.are_kept());
     samples.clone().keep(shutdown.clone()).await;
+    assert!(!samples.are_kept());
     let away = samples.chart(&session, Wanted::default()).await;
     assert!(matches!(away, Err(AppError::Unavailable { .. })));
     assert_eq!(samples.ingest(session.id).accept(&text).await, Err(Refused::Away));
