@@ -17,6 +17,7 @@ mod process;
 mod proxy;
 mod results;
 mod rig;
+mod scrape;
 mod stats;
 mod steps;
 mod store;
@@ -50,6 +51,8 @@ enum Command {
     Probe,
     /// Requests and messages through the proxy, against nginx and configurable-http-proxy.
     Proxy(proxy::Options),
+    /// What Prometheus asks for, with many running sessions.
+    Scrape(scrape::Options),
     /// What agents of a benchmark start instead of Apptainer.
     #[command(hide = true)]
     StandIn {
@@ -89,6 +92,7 @@ fn main() -> anyhow::Result<()> {
             Command::Steps(options) => steps::run(&options).await,
             Command::Store(options) => store::run(&options).await,
             Command::Proxy(options) => proxy::run(&options).await,
+            Command::Scrape(options) => scrape::run(&options).await,
             Command::StandIn { arguments } => rig::stand_in(&arguments).await,
             Command::Summary => summary::run(),
             Command::Upstream { socket, listen } => upstream::serve(socket.as_deref(), listen).await,

@@ -82,42 +82,15 @@ impl Rig {
 
     /// The same with a launcher, so that the person's files are reached too.
     pub(crate) async fn start_with(count: usize, dir: &Path, accounts: Option<&Accounts>) -> anyhow::Result<Self> {
-        let dir = dir.join("rig");
-        let state = dir.join("state");
-        std::fs::DirBuilder::new().recursive(true).mode(0o755).create(&dir)?;
-        std::fs::DirBuilder::new().mode(0o700).create(&state)?;
-        let (address, tunnel) = (free_address()?, free_address()?);
-        let apps_domain = format!("apps.bench.localhost:{}", address.port());
-        // Nobody answers at these two.
-        let (slurmrestd, launcher) = (free_address()?, dir.join("launcher.sock"));
-        let config = format!(
-            "[server]\nlisten = \"{address}\"\nportal_url = \"http://bench.localhost:{}\"\napps_domain = \"{apps_domain}\"\n\
-             state_dir = \"{}\"\n[tunnel]\nlisten = \"{tunnel}\"\nadvertise = \"{tunnel}\"\n[launcher]\nsocket = \"{}\"\n\
-             [slurm]\nslurmrestd_url = \"http://{slurmrestd}\"\ncluster = \"bench\"\n",
-            address.port(),
-            state.display(),
-            launcher.display(),
-        );
-        let config_file = dir.join("eirened.toml");
-        std::fs::write(&config_file, config)?;
-        let seeded = seed(count, &state.join("eirene.db"), accounts.map(|accounts| &accounts.person)).await?;
+        let place = Place::make(dir)?;
+        let person = accounts.map(|accounts| &accounts.person);
+        let seeded = seed(count, SessionState::Starting, &place.state.join("eirene.db"), person).await?;
         let launcher = match accounts {
-            Some(accounts) => Some(start_launcher(&dir, &launcher, accounts).await?),
+            Some(accounts) => Some(start_launcher(&place.dir, &place.launcher, accounts).await?),
             None => None,
         };
-        let mut command = Command::new(program("eirened")?);
-        if let Some(Accounts { portal, .. }) = accounts {
-            give(&state, portal)?;
-            command.uid(portal.id).gid(portal.id);
-        }
-        command.arg("serve").arg("--config").arg(&config_file);
-        let mut portal = Server::start("eirened", command, &dir)?;
-        portal.wait(Answers::Tcp(address)).await?;
-        // The port is open before the first request is answered.
-        let host = format!("bench.localhost:{}", address.port());
-        let ask = Ask { address, host: &host, method: "GET", path: "/healthz", authorization: None, body: None };
-        ask.send().await.with_context(|| portal.said())?;
-
+        let portal = place.start_portal(accounts).await?;
+        let Place { dir, state, address, tunnel, apps_domain, .. } = place;
         stand_in_for_apptainer(&dir)?;
         let pin = pin(&state.join("tunnel.crt"))?;
         let agent = program("eirene-agent")?;
@@ -130,6 +103,23 @@ impl Rig {
         let rig = Self { portal, agents, address, apps_domain, sessions, token: seeded.token, dir, launcher };
         rig.wait().await?;
         Ok(rig)
+    }
+
+    /// The portal with `count` sessions that run by its rows alone, with nobody behind them: for what depends on how many there are. Before it is
+    /// started `prepare` gets the directory of its samples, and the sessions.
+    pub(crate) async fn start_rows(
+        count: usize,
+        dir: &Path,
+        prepare: impl FnOnce(&Path, &[SessionId]) -> anyhow::Result<()>,
+    ) -> anyhow::Result<Self> {
+        let place = Place::make(dir)?;
+        let seeded = seed(count, SessionState::Running, &place.state.join("eirene.db"), None).await?;
+        let sessions: Vec<SessionId> = seeded.sessions.into_iter().map(|(session, _)| session).collect();
+        prepare(&place.state.join("samples"), &sessions)?;
+        let portal = place.start_portal(None).await?;
+        let Place { dir, address, apps_domain, .. } = place;
+        let (agents, token) = (Vec::new(), seeded.token);
+        Ok(Self { portal, agents, address, apps_domain, sessions, token, dir, launcher: None })
     }
 
     /// The app of the first session, through the proxy.
@@ -152,6 +142,11 @@ impl Rig {
     /// Where the portal listens, and what its pages are called.
     pub(crate) fn portal_at(&self) -> (SocketAddr, String) {
         (self.address, format!("bench.localhost:{}", self.address.port()))
+    }
+
+    /// Its sessions.
+    pub(crate) fn sessions(&self) -> &[SessionId] {
+        &self.sessions
     }
 
     fn host(&self, session: SessionId) -> String {
@@ -192,6 +187,59 @@ impl Rig {
             }
         }
         Ok(())
+    }
+}
+
+/// Where a portal has its files and its addresses.
+struct Place {
+    dir: PathBuf,
+    state: PathBuf,
+    address: SocketAddr,
+    tunnel: SocketAddr,
+    apps_domain: String,
+    /// Socket of its launcher.
+    launcher: PathBuf,
+    config: PathBuf,
+}
+
+impl Place {
+    fn make(dir: &Path) -> anyhow::Result<Self> {
+        let dir = dir.join("rig");
+        let state = dir.join("state");
+        std::fs::DirBuilder::new().recursive(true).mode(0o755).create(&dir)?;
+        std::fs::DirBuilder::new().mode(0o700).create(&state)?;
+        let (address, tunnel) = (free_address()?, free_address()?);
+        let apps_domain = format!("apps.bench.localhost:{}", address.port());
+        // Nobody answers at the first; a launcher is there where files are part of it.
+        let (slurmrestd, launcher) = (free_address()?, dir.join("launcher.sock"));
+        let text = format!(
+            "[server]\nlisten = \"{address}\"\nportal_url = \"http://bench.localhost:{}\"\napps_domain = \"{apps_domain}\"\n\
+             state_dir = \"{}\"\n[tunnel]\nlisten = \"{tunnel}\"\nadvertise = \"{tunnel}\"\n[launcher]\nsocket = \"{}\"\n\
+             [slurm]\nslurmrestd_url = \"http://{slurmrestd}\"\ncluster = \"bench\"\n[metrics]\nsessions = true\n",
+            address.port(),
+            state.display(),
+            launcher.display(),
+        );
+        let config = dir.join("eirened.toml");
+        std::fs::write(&config, text)?;
+        Ok(Self { dir, state, address, tunnel, apps_domain, launcher, config })
+    }
+
+    async fn start_portal(&self, accounts: Option<&Accounts>) -> anyhow::Result<Server> {
+        let address = self.address;
+        let mut command = Command::new(program("eirened")?);
+        if let Some(Accounts { portal, .. }) = accounts {
+            give(&self.state, portal)?;
+            command.uid(portal.id).gid(portal.id);
+        }
+        command.arg("serve").arg("--config").arg(&self.config);
+        let mut portal = Server::start("eirened", command, &self.dir)?;
+        portal.wait(Answers::Tcp(address)).await?;
+        // The port is open before the first request is answered.
+        let host = format!("bench.localhost:{}", address.port());
+        let ask = Ask { address, host: &host, method: "GET", path: "/healthz", authorization: None, body: None };
+        ask.send().await.with_context(|| portal.said())?;
+        Ok(portal)
     }
 }
 
@@ -236,8 +284,8 @@ async fn start_launcher(dir: &Path, socket: &Path, accounts: &Accounts) -> anyho
     Ok(launcher)
 }
 
-/// A database with one person, a token and sessions that are about to start.
-async fn seed(count: usize, path: &Path, person: Option<&Account>) -> anyhow::Result<Seeded> {
+/// A database with one person, a token and sessions in this state.
+async fn seed(count: usize, state: SessionState, path: &Path, person: Option<&Account>) -> anyhow::Result<Seeded> {
     let db = Db::open(&format!("sqlite://{}", path.display())).await?;
     db.migrate().await?;
     let now = SystemClock.now();
@@ -266,7 +314,7 @@ async fn seed(count: usize, path: &Path, person: Option<&Account>) -> anyhow::Re
     db.insert_token(0, &row, &token.hash()).await?;
     let mut sessions = Vec::with_capacity(count);
     for number in 0..count {
-        let session = session(number, &user, uid)?;
+        let session = Session { state, ..session(number, &user, uid)? };
         db.insert_session(&session, None).await?;
         let secret = Secret::generate();
         db.set_job_secret(session.id, 0, &secret.hash()).await?;

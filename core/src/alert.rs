@@ -110,6 +110,8 @@ pub struct KnownAlert {
     pub alert: Alert,
     /// Name and kind of the session it is about, and whose it is.
     pub session: Option<(String, JobKind, Username)>,
+    /// Whether a webhook has taken that it is raised: it has to hear of the end, too.
+    pub is_told: bool,
 }
 
 /// For a time nobody is told of some alerts. They are still listed.

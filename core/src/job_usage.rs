@@ -28,7 +28,7 @@ pub struct GpuTime {
     pub busy_s: u64,
     /// Long stretches without computing.
     pub idle_s: u64,
-    /// Without computing and without a process of the session on the node's GPUs.
+    /// Without computing and without a process of the session on the same GPU; nothing where nobody tells who is on it.
     pub empty_s: u64,
 }
 

@@ -7,6 +7,7 @@ pub mod account;
 pub mod alert;
 pub mod audit;
 pub mod clock;
+pub mod confinement;
 pub mod file_work;
 pub mod id;
 pub mod image;

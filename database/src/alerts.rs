@@ -24,7 +24,7 @@ macro_rules! known {
         concat!(
             "SELECT ",
             columns!(),
-            ", sessions.name AS session_name, sessions.program IS NOT NULL AS is_run, users.username AS owner_name
+            ", alerts.told, sessions.name AS session_name, sessions.program IS NOT NULL AS is_run, users.username AS owner_name
             FROM alerts LEFT JOIN sessions ON sessions.id = alerts.session_id LEFT JOIN users ON users.id = sessions.owner_id ",
             $($rest),*
         )
@@ -43,9 +43,9 @@ statements! {
     OF_SESSION = concat!("SELECT ", columns!(), " FROM alerts WHERE session_id = $1 ORDER BY id DESC LIMIT $2");
     END = "UPDATE alerts SET ended_at = $1, tell_at = $1 WHERE id = $2 AND ended_at IS NULL";
     ACKNOWLEDGE = "UPDATE alerts SET acknowledged_by = $1, acknowledged_at = $2 WHERE id = $3 AND acknowledged_by IS NULL";
-    /// What a webhook has not taken yet, unless it was given up.
-    TO_TELL = known!("WHERE alerts.tell_at <= $1 AND alerts.started_at >= $2
-        AND (alerts.told = 0 OR (alerts.told = 1 AND alerts.ended_at IS NOT NULL)) ORDER BY alerts.tell_at, alerts.id LIMIT $3");
+    /// What a webhook has not taken yet, unless it was given up. Who has taken that one is raised waits for its end, however long ago it began.
+    TO_TELL = known!("WHERE alerts.tell_at <= $1 AND ((alerts.told = 0 AND alerts.started_at >= $2)
+        OR (alerts.told = 1 AND alerts.ended_at IS NOT NULL)) ORDER BY alerts.tell_at, alerts.id LIMIT $3");
     TOLD = "UPDATE alerts SET told = $1 WHERE id = $2";
     NOT_TOLD = "UPDATE alerts SET tell_at = $1 WHERE id = $2";
     PRUNE = "DELETE FROM alerts WHERE ended_at < $1";
@@ -99,6 +99,7 @@ impl AlertRow {
 struct KnownRow {
     #[sqlx(flatten)]
     alert: AlertRow,
+    told: i64,
     session_name: Option<String>,
     is_run: bool,
     owner_name: Option<String>,
@@ -110,7 +111,7 @@ impl KnownRow {
             Place { table: "alerts", row: &self.alert.id }.maybe_text("owner_id", self.owner_name.as_deref())?;
         let kind = if self.is_run { JobKind::Run } else { JobKind::Session };
         let session = self.session_name.zip(owner).map(|(name, owner)| (name, kind, owner));
-        Ok(KnownAlert { alert: self.alert.into_alert()?, session })
+        Ok(KnownAlert { alert: self.alert.into_alert()?, session, is_told: self.told > 0 })
     }
 }
 
@@ -223,7 +224,7 @@ impl Db {
         Ok(done > 0)
     }
 
-    /// Alerts begun since `since` that a webhook is to be told of at `now`: that they are raised, or that they are over.
+    /// Alerts that a webhook is to be told of at `now`: that those begun since `since` are raised, and that those it was told of are over.
     pub async fn alerts_to_tell(
         &self,
         now: Timestamp,

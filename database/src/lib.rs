@@ -17,6 +17,7 @@ mod expiry;
 mod images;
 mod job_usage;
 mod logins;
+mod node_confinement;
 mod node_history;
 mod operations;
 mod row;

@@ -452,6 +452,57 @@ test("what went wrong is a mark in words", async (t) => {
   await picture(page, "charts/marks");
 });
 
+test("of many troubles those that are bad and the latest are marked", async (t) => {
+  const kills = flat(0);
+  kills[2] = 1;
+  const slow = flat(0).map((value, n) => (n % 4 === 3 ? 1 : value));
+  const answer = used(1, 1);
+  answer.lines.push(line("oom_kills", "memory", "c1", undefined, kills), line("gpu_throttled", "gpu", "c1", "0", slow));
+  const server = await portal(t, () => answer);
+  const { page } = await open(t, server);
+  await page.locator("summary", { hasText: "What happened when" }).click();
+  const items = page.locator("[data-charts-happened] li");
+  await items.nth(42).waitFor();
+  assert.equal(await items.count(), 43, "what is known anyway, and forty of what figures tell");
+  assert.match(await items.nth(2).textContent(), /Killed, memory used up/);
+  const times = await items.locator("time").evaluateAll((all) => all.map((one) => Date.parse(one.dateTime)));
+  // Of the 90 that were slow the last 39.
+  assert.deepEqual([times[3], times[41]], [51, 89].map((nth) => BEGINS + (nth * 4 + 3.5) * STEP_S * 1000));
+});
+
+test("where there is no room for all words, those of what is bad are there", async (t) => {
+  const server = await portal(t, () => used(1, 0));
+  const { page, faults } = await open(t, server);
+  const said = await page.evaluate(async () => {
+    const { draw } = await import(new URL("./charts/marks.js", document.querySelector('script[src*="charts.js"]').src).href);
+    const words = [];
+    const known = { measureText: (text) => ({ width: text.length * 6 }), fillText: (text, x) => words.push([text, Math.round(x)]) };
+    const context = new Proxy(known, { get: (own, name) => own[name] ?? (() => {}), set: () => true });
+    const mark = (at, text, tone) => ({ at, text, tone });
+    const all = [mark(100, "Started", ""), mark(110, "Slow", "wait"), mark(120, "Killed", "bad"), mark(130, "Lost", "bad"), mark(400, "Slow", "wait"), mark(990, "Ended", "")];
+    draw(context, all, 0, 1000, { left: 0, top: 18, width: 1000, height: 100 });
+    return words;
+  });
+  assert.deepEqual(said, [["Killed", 127], ["Slow", 407], ["Ended", 955]]);
+  assert.deepEqual(faults, []);
+});
+
+test("a span without a sample does not begin the same trouble anew", async (t) => {
+  const lost = flat(1).map((value, n) => (n >= 100 ? 0 : value));
+  const slow = flat(0).map((value, n) => (n >= 150 ? 1 : value));
+  for (const hole of [120, 180, 240]) lost[hole] = slow[hole] = null;
+  for (const hole of [300, 301]) lost[hole] = null;
+  const answer = used(1, 1);
+  answer.lines.push(line("gpu_up", "gpu", "c1", "0", lost), line("gpu_throttled", "gpu", "c1", "0", slow));
+  const server = await portal(t, () => answer);
+  const { page } = await open(t, server);
+  await page.locator("summary", { hasText: "What happened when" }).click();
+  const items = page.locator("[data-charts-happened] li");
+  await items.nth(5).waitFor();
+  const texts = (await items.allTextContents()).map((text) => text.replace(/^.*\d\d:\d\d:\d\d /, ""));
+  assert.deepEqual(texts, ["Asked for", "Started", "GPU lost (c1, GPU 0)", "GPU slowed down (c1, GPU 0)", "GPU lost (c1, GPU 0)", "Ended"], "after two of them nobody knows what was between");
+});
+
 test("where there is nothing, or no answer, the page says what to do next", async (t) => {
   for (const [answer, change, text] of [
     [() => only([], 0), {}, "Nothing is known of this time. Choose another one, or All."],

@@ -177,7 +177,7 @@ metrics! {
     NodePressureIo "node_pressure_io_seconds" Seconds Counter Node [];
     /// Processes of the job on this node.
     Processes "processes" None Gauge Job [];
-    /// Steps of the session that have begun, and programs that were started on another of its nodes.
+    /// Steps of the session that have begun, and programs that its first node has started on another, as launchers do.
     Steps "steps" None Counter Job [];
     /// Ranks of those that run.
     StepRanks "step_ranks" None Gauge Job [];
@@ -205,6 +205,8 @@ metrics! {
     GpuThrottled "gpu_throttled" None Gauge Job [Gpu];
     /// 1 while the GPU answers, 0 once it is lost.
     GpuUp "gpu_up" None Gauge Job [Gpu];
+    /// Processes of the job that compute on the GPU, or could at once, where the driver tells; busy or not.
+    GpuProcesses "gpu_processes" None Gauge Job [Gpu];
     /// Memory of all the job's GPUs that one process holds.
     GpuMemoryProcess "gpu_memory_process_bytes" Bytes Gauge Job [Process];
     /// Part of the time in which one process computed on all the job's GPUs together: 2 is all of two GPUs.
@@ -256,7 +258,8 @@ impl Metric {
             | Self::GpuEccCorrected
             | Self::GpuEccUncorrected
             | Self::GpuThrottled
-            | Self::GpuUp => Group::Gpu,
+            | Self::GpuUp
+            | Self::GpuProcesses => Group::Gpu,
             Self::CpuProcess | Self::MemoryProcess | Self::GpuMemoryProcess | Self::GpuUtilProcess => Group::Processes,
             Self::Report => Group::Report,
         }

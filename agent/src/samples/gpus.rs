@@ -20,7 +20,25 @@ const AGAIN: Duration = Duration::from_mins(1);
 
 /// The last figures of this node's GPUs.
 #[derive(Debug, Default)]
-pub(super) struct Gpus(Shared<HashMap<Series, f64>>);
+pub(super) struct Gpus(Shared<Figures>);
+
+/// What was said, and what of it was taken.
+#[derive(Debug, Default)]
+struct Figures {
+    /// Said since the last time that somebody took them.
+    new: HashMap<Series, f64>,
+    /// What was taken then.
+    taken: HashMap<Series, f64>,
+}
+
+impl Figures {
+    /// What is new. Once, where nothing is, what was taken last: a look that comes a moment late is no gap, and a second one that is missing is.
+    fn take(&mut self) -> Vec<Sample> {
+        let taken = std::mem::replace(&mut self.taken, std::mem::take(&mut self.new));
+        let figures = if self.taken.is_empty() { &taken } else { &self.taken };
+        figures.iter().map(|(series, value)| Sample { series: series.clone(), value: *value }).collect()
+    }
+}
 
 impl Gpus {
     /// Has the program run as long as the agent, where there is one.
@@ -33,14 +51,13 @@ impl Gpus {
         gpus
     }
 
-    /// What was said since the last time.
+    /// What was said since the last time, or, for one time, what was said before.
     pub(super) fn take(&self) -> Vec<Sample> {
-        let mut last = self.0.lock();
-        last.drain().map(|(series, value)| Sample { series, value }).collect()
+        self.0.lock().take()
     }
 }
 
-async fn keep(program: PathBuf, node: String, last: Shared<HashMap<Series, f64>>, log: Log) {
+async fn keep(program: PathBuf, node: String, last: Shared<Figures>, log: Log) {
     let mut said = String::new();
     loop {
         let why = match run(&program, &node, &last, &log).await {
@@ -56,7 +73,7 @@ async fn keep(program: PathBuf, node: String, last: Shared<HashMap<Series, f64>>
     }
 }
 
-async fn run(program: &Path, node: &str, last: &Shared<HashMap<Series, f64>>, log: &Log) -> std::io::Result<()> {
+async fn run(program: &Path, node: &str, last: &Shared<Figures>, log: &Log) -> std::io::Result<()> {
     let mut command = Command::new(program);
     let mut child =
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).kill_on_drop(true).spawn()?;
@@ -70,7 +87,7 @@ async fn run(program: &Path, node: &str, last: &Shared<HashMap<Series, f64>>, lo
 }
 
 /// Listens to its end. What is not understood is passed over: a later version may say more.
-async fn hear(output: ChildStdout, node: &str, last: &Shared<HashMap<Series, f64>>, log: &Log) -> std::io::Result<()> {
+async fn hear(output: ChildStdout, node: &str, last: &Shared<Figures>, log: &Log) -> std::io::Result<()> {
     let (mut output, mut line) = (BufReader::new(output), Vec::new());
     let most = u64::try_from(MOST_BYTES).unwrap_or(u64::MAX);
     loop {
@@ -80,6 +97,8 @@ async fn hear(output: ChildStdout, node: &str, last: &Shared<HashMap<Series, f64
         }
         match GpuSaid::read(&line) {
             Ok(GpuSaid::Gpus { gpus }) => {
+                // One that is not there any more has no last figures.
+                *last.lock() = Figures::default();
                 let names: Vec<_> = gpus.iter().map(|gpu| format!("{} ({})", gpu.id, gpu.name)).collect();
                 if !names.is_empty() {
                     log.say(&format!("node {node}: GPUs {}", names.join(", ")));
@@ -88,10 +107,10 @@ async fn hear(output: ChildStdout, node: &str, last: &Shared<HashMap<Series, f64
             Ok(GpuSaid::Samples { samples }) => {
                 let mut last = last.lock();
                 // Nobody has taken them for long.
-                if last.len() > MOST_SAMPLES {
-                    last.clear();
+                if last.new.len() > MOST_SAMPLES {
+                    last.new.clear();
                 }
-                last.extend(samples.into_iter().map(|sample| (sample.series, sample.value)));
+                last.new.extend(samples.into_iter().map(|sample| (sample.series, sample.value)));
             }
             Ok(GpuSaid::Trouble { text }) => log.say(&format!("node {node}: GPUs: {text}")),
             Ok(GpuSaid::Hello { .. }) | Err(_) => {}
@@ -104,6 +123,10 @@ mod tests {
     use std::os::unix::fs::PermissionsExt as _;
 
     use super::*;
+
+    fn hear_of(gpus: &Gpus, figures: &[(&str, f64)]) {
+        gpus.0.lock().new.extend(figures.iter().map(|(name, value)| (name.parse::<Series>().unwrap(), *value)));
+    }
 
     #[tokio::test]
     async fn the_last_figures_are_taken_and_nonsense_is_passed_over() {
@@ -122,11 +145,20 @@ echo '{"kind":"trouble","text":"one is lost"}'
         let log = Log::new(std::io::sink());
         let gpus = Gpus::default();
         run(&program, "c1", &gpus.0, &log).await.unwrap();
-        let mut taken: Vec<_> =
-            gpus.take().iter().map(|sample| (sample.series.to_string(), sample.value.to_string())).collect();
-        taken.sort();
-        assert_eq!(taken, [("gpu_up/0".into(), "1".into()), ("gpu_util/0".to_owned(), "0.75".to_owned())]);
-        assert!(gpus.take().is_empty(), "what was taken is old");
+        let take = || {
+            let text = |sample: &Sample| (sample.series.to_string(), sample.value.to_string());
+            let mut taken: Vec<_> = gpus.take().iter().map(text).collect();
+            taken.sort();
+            taken
+        };
+        let said = [("gpu_up/0".to_owned(), "1".to_owned()), ("gpu_util/0".to_owned(), "0.75".to_owned())];
+        assert_eq!(take(), said);
+        assert_eq!(take(), said, "a look that comes late is no gap");
+        assert!(take().is_empty(), "of what is older nobody knows");
+        hear_of(&gpus, &[("gpu_util/0", 0.25)]);
+        assert_eq!(take().len(), 1, "what is new stands alone: one that is lost has no figures but that it is");
+        hear_of(&gpus, &[("gpu_up/0", 0.0)]);
+        assert_eq!(take(), [("gpu_up/0".to_owned(), "0".to_owned())]);
         let (_, _, text) = log.piece(0).unwrap();
         assert!(text.contains("node c1: GPUs 0 (H200)") && text.contains("GPUs: one is lost"), "{text}");
         let nowhere = run(&directory.path().join("nowhere"), "c1", &gpus.0, &log).await;

@@ -12,11 +12,11 @@ mod outbox;
 use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use eirene_core::{Clock as _, SystemClock};
 use eirene_monitoring::{Batch, DeviceKind, Metric, NodeName, Sample, Series};
-use eirene_monitoring_probe::{Job, MOST_AT_ONCE, Probe, ReportSocket, Reports, Roots};
+use eirene_monitoring_probe::{Job, MOST_AT_ONCE, Probe, Refusals, ReportSocket, Reports, Roots};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use tokio::io::Interest;
@@ -36,6 +36,8 @@ pub(crate) const REPORT_SOCKET: &str = "report.sock";
 pub(crate) const REPORT_VARIABLE: &str = "EIRENE_REPORT_SOCKET";
 /// Pause after a look at what programs have reported: who reports more often than is looked at gets no more of the agent's time.
 const REPORT_PAUSE: Duration = Duration::from_millis(50);
+/// That reports are refused is said once in this time.
+const REFUSED_PAUSE: Duration = Duration::from_mins(10);
 /// On so many nodes cores and processes are told one by one. With more nobody looks at all of them, and a store would be full of them.
 const MOST_NODES_IN_DETAIL: usize = 16;
 
@@ -69,7 +71,7 @@ pub(crate) fn start(
     let job = Job { id: sampled.job, uid, memory_limit: sampled.memory_limit };
     let reports = Shared::<Reports>::default();
     match ReportSocket::bind(&inside.join(REPORT_SOCKET)) {
-        Ok(socket) => drop(tokio::spawn(listen(socket, reports.clone()))),
+        Ok(socket) => drop(tokio::spawn(listen(socket, reports.clone(), sampled.node.clone(), log.clone()))),
         Err(error) => log.say(&error.to_string()),
     }
     let sampler = Sampler {
@@ -151,15 +153,39 @@ fn until_next(now: Timestamp) -> Duration {
     Duration::from_millis((EVERY_MS - passed).unsigned_abs())
 }
 
+/// What is said of reports that are refused: whoever writes them wonders why there is no chart, and gets no answer.
+#[derive(Debug, Default)]
+struct Refused {
+    told: u64,
+    at: Option<Instant>,
+}
+
+impl Refused {
+    /// A sentence where there are more than when one was said, and that is long ago.
+    fn sentence(&mut self, refusals: Refusals, now: Instant) -> Option<String> {
+        let is_soon = self.at.is_some_and(|at| now.duration_since(at) < REFUSED_PAUSE);
+        if refusals.total() <= self.told || is_soon {
+            return None;
+        }
+        (self.told, self.at) = (refusals.total(), Some(now));
+        Some(format!("reports of programs that were not taken so far: {refusals}"))
+    }
+}
+
 /// Takes what programs report.
-async fn listen(mut socket: ReportSocket, reports: Shared<Reports>) {
+async fn listen(mut socket: ReportSocket, reports: Shared<Reports>, node: String, log: Log) {
     let Ok(readable) = socket.socket().try_clone().and_then(UnixDatagram::from_std) else { return };
+    let mut refused = Refused::default();
     while readable.readable().await.is_ok() {
         let received = readable.try_io(Interest::READABLE, || {
             let count = socket.receive(&mut reports.lock(), SystemClock.now())?;
             // Nothing is left, and the next one is to be waited for.
             if count < MOST_AT_ONCE { Err(ErrorKind::WouldBlock.into()) } else { Ok(()) }
         });
+        let refusals = reports.lock().refusals();
+        if let Some(sentence) = refused.sentence(refusals, Instant::now()) {
+            log.say(&format!("node {node}: {sentence}"));
+        }
         match received {
             Err(error) if error.kind() != ErrorKind::WouldBlock => return,
             _ => tokio::time::sleep(REPORT_PAUSE).await,
@@ -205,6 +231,21 @@ mod tests {
     }
 
     #[test]
+    fn what_is_refused_is_said_now_and_then() {
+        let (mut refused, begun) = (Refused::default(), Instant::now());
+        let mut said = |too_long, not_understood, seconds| {
+            let refusals = Refusals { too_long, not_understood, ..Refusals::default() };
+            refused.sentence(refusals, begun + Duration::from_secs(seconds))
+        };
+        assert_eq!(said(0, 0, 0), None);
+        let first = said(0, 3, 1).unwrap();
+        assert_eq!(first, "reports of programs that were not taken so far: 3 not understood");
+        assert_eq!(said(0, 900, 600), None, "a program that goes on is told of again after a while");
+        assert!(said(2, 901, 601).unwrap().ends_with("2 too long, 901 not understood"));
+        assert_eq!(said(2, 901, 9000), None, "nothing is new");
+    }
+
+    #[test]
     fn with_many_nodes_only_what_is_the_whole_node_s_is_told() {
         let job = Job { id: 7, uid: nix::unistd::geteuid().as_raw(), memory_limit: None };
         let probe = || Probe::new(&Roots::default(), NodeName::try_from("c1").unwrap(), &job);
@@ -215,5 +256,7 @@ mod tests {
         assert!(batch(true).samples.iter().any(is_detail));
         let plain = batch(false);
         assert!(!plain.samples.is_empty() && !plain.samples.iter().any(is_detail));
+        let is_left_out = |name: &str| is_detail(&Sample { series: name.parse().unwrap(), value: 1.0 });
+        assert!(is_left_out("gpu_memory_process_bytes/7:python") && !is_left_out("gpu_processes/0"));
     }
 }

@@ -176,9 +176,13 @@ impl Steps {
         (self.inner.begun.load(Ordering::Relaxed), ranks)
     }
 
+    /// One more has begun: what is refused has not.
+    fn count(&self) {
+        self.inner.begun.fetch_add(1, Ordering::Relaxed);
+    }
+
     fn tell(&self, report: StepReport) -> Told {
         let number = report.number;
-        self.inner.begun.fetch_add(1, Ordering::Relaxed);
         self.inner.reports.send_modify(|reports| reports.push(report));
         Told { steps: self.clone(), number }
     }
@@ -202,8 +206,12 @@ impl Steps {
             Request::Step(request) => self.step(&mut asker, request, standard).await,
             Request::Remote(request) => {
                 let (number, nodes) = (self.next(), vec![request.node.clone()]);
-                let _told = self.tell(StepReport { number, command: shown(&request.program), ranks: 1, nodes });
-                self.inner.remotes.start(&mut asker, request, standard).await
+                let report = StepReport { number, command: shown(&request.program), ranks: 1, nodes };
+                let begun = || {
+                    self.count();
+                    self.tell(report)
+                };
+                self.inner.remotes.start(&mut asker, request, standard, begun).await
             }
         };
         asker.end(outcome).await;
@@ -306,6 +314,7 @@ impl Steps {
         let mut child = command.process_group(0).spawn().map_err(failed)?;
         // The descriptors are the step's alone now.
         drop(command);
+        self.count();
         let mut warnings = self.inner.warnings.subscribe();
         loop {
             tokio::select! {

@@ -127,12 +127,13 @@ impl Remotes {
         Self(Arc::new(Inner { way, srun, directory, name, last: AtomicU32::new(0) }))
     }
 
-    /// Starts a program and stays with it to its end, or the asker's.
-    pub(crate) async fn start(
+    /// Starts a program and stays with it to its end, or the asker's. What `begun` gives once it has been started is kept for as long.
+    pub(crate) async fn start<T>(
         &self,
         asker: &mut Asker,
         request: RemoteRequest,
         standard: Descriptors,
+        begun: impl FnOnce() -> T,
     ) -> Result<Answer, Refusal> {
         let failed =
             |error: io::Error| Refusal("not_started", format!("`{}` cannot be reached: {error}", request.node));
@@ -165,6 +166,7 @@ impl Remotes {
         let mut child = command.process_group(0).spawn().map_err(failed)?;
         // The descriptors are the step's alone now.
         drop(command);
+        let _begun = begun();
         let _ = asker.say(&Answer::Starting { text: format!("on {}", found.node) }).await;
         loop {
             tokio::select! {
@@ -189,7 +191,7 @@ impl Remotes {
             let (remotes, first) = (self.clone(), first.clone());
             async move {
                 let outcome = match request {
-                    Request::Remote(request) => remotes.start(&mut asker, request, standard).await,
+                    Request::Remote(request) => remotes.start(&mut asker, request, standard, || ()).await,
                     Request::Step(_) => {
                         let text = format!("steps are started on the session's first node, {first}, alone");
                         Err(Refusal("not_here", text))

@@ -1,14 +1,17 @@
 //! `doctor`: looks at everything the portal depends on, one line each, with the cure where it knows one.
 
+use std::io::ErrorKind;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
+use eirene_core::confinement::Confinement;
 use eirene_core::launcher::Launcher;
 use eirene_core::{Clock, SystemClock};
 use eirene_database::Db;
+use rustix::fs::{Access, access, statvfs};
 use secrecy::ExposeSecret as _;
 
 use super::{open, say, serve};
@@ -24,6 +27,9 @@ use crate::tunnel::TunnelIdentity;
 const WAIT: Duration = Duration::from_secs(15);
 /// The same for the storage: a parallel one is asked a dozen questions, of which each asks its servers in turn.
 const STORAGE_WAIT: Duration = Duration::from_mins(2);
+const MIB: u64 = 1024 * 1024;
+/// Nodes that are called by their names.
+const MOST_NAMED: usize = 5;
 
 /// What one look gave.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -76,12 +82,14 @@ pub(super) async fn findings(path: &Path) -> anyhow::Result<Vec<(&'static str, F
     let mut findings = vec![
         ("config", Finding::Good(format!("`{}` is understood", path.display()))),
         ("state", state_dir(&config.server.state_dir)),
+        ("samples", samples(&config)),
         ("tunnel", tunnel(&config)),
         ("tls", tls(&config)),
         ("apps domain", apps_domain(&config)),
     ];
     let database = bounded(open_database(&config)).await;
     findings.push(("images", bounded_finding(images(database.as_ref().ok())).await));
+    findings.push(("confinement", bounded_finding(confinement(database.as_ref().ok())).await));
     findings.push(("database", Finding::from_result(database.map(|(_, text)| text))));
     let client = Arc::new(LauncherClient::new(&config.launcher.socket));
     let launcher: Arc<dyn Launcher> = Arc::clone(&client) as Arc<dyn Launcher>;
@@ -145,6 +153,36 @@ fn state_dir(path: &Path) -> Finding {
         return Finding::Broken(format!("`{name}` is open to others (mode {mode:o}): chmod 0700 {name}"));
     }
     Finding::Good(format!("`{name}` is private"))
+}
+
+/// Samples of sessions, from outside: eirened has them to itself, and `/readyz` says whether it writes them.
+fn samples(config: &Config) -> Finding {
+    let path = config.server.state_dir.join("samples");
+    let name = path.display();
+    let files = match std::fs::read_dir(&path) {
+        Ok(files) => files,
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            return Finding::Doubtful(format!("`{name}` is not there yet; `serve` makes it"));
+        }
+        Err(error) => return Finding::Broken(format!("`{name}`: {error}; charts stay empty")),
+    };
+    if let Err(error) = access(&path, Access::READ_OK | Access::WRITE_OK | Access::EXEC_OK) {
+        return Finding::Broken(format!("`{name}` cannot be written: {error}; charts stay empty"));
+    }
+    let used: u64 = files.flatten().filter_map(|file| file.metadata().ok()).map(|file| file.len()).sum();
+    let most = config.samples.disk_mib.saturating_mul(MIB);
+    let free = match statvfs(&path) {
+        Ok(disk) => disk.f_bavail.saturating_mul(disk.f_frsize),
+        Err(error) => return Finding::Broken(format!("`{name}`: {error}")),
+    };
+    let says = format!("{} of {} MiB are in use", used / MIB, most / MIB);
+    if free < most.saturating_sub(used) {
+        let left = free / MIB;
+        return Finding::Doubtful(format!(
+            "{says}, and the disk has only {left} MiB left: make room, or set `[samples] disk_mib` lower"
+        ));
+    }
+    Finding::Good(says)
 }
 
 fn tunnel(config: &Config) -> Finding {
@@ -224,6 +262,31 @@ async fn images(database: Option<&(Db, String)>) -> Finding {
     }
 }
 
+/// What holds jobs to what they have asked for, as agents on the nodes have last said.
+async fn confinement(database: Option<&(Db, String)>) -> Finding {
+    let Some((db, _)) = database else { return Finding::Doubtful("not looked at without the database".into()) };
+    let nodes = match db.confined_nodes().await {
+        Ok(nodes) => nodes,
+        Err(error) => return Finding::Broken(error.to_string()),
+    };
+    let all = nodes.len();
+    let free: Vec<&str> =
+        nodes.iter().filter(|node| node.by == Confinement::Nothing).map(|node| node.node.as_str()).collect();
+    if all == 0 {
+        return Finding::Good("not known yet: the first session on a node tells".into());
+    }
+    if free.is_empty() {
+        return Finding::Good(format!("control groups hold jobs to what they have asked for, on {all} of {all} nodes"));
+    }
+    let named = free.iter().take(MOST_NAMED).copied().collect::<Vec<_>>().join(", ");
+    let more = if free.len() > MOST_NAMED { " and others" } else { "" };
+    Finding::Doubtful(format!(
+        "nothing holds jobs to the CPUs and memory they have asked for on {} of {all} nodes ({named}{more}): \
+         `TaskPlugin=task/cgroup` in slurm.conf, `ConstrainCores` and `ConstrainRAMSpace` in cgroup.conf",
+        free.len()
+    ))
+}
+
 async fn scheduler(config: &Config, launcher: Arc<dyn Launcher>) -> anyhow::Result<String> {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
     let scheduler = serve::scheduler(config, &launcher, &clock)?;
@@ -235,9 +298,11 @@ async fn scheduler(config: &Config, launcher: Arc<dyn Launcher>) -> anyhow::Resu
 #[cfg(test)]
 mod tests {
     use async_trait::async_trait;
+    use eirene_core::confinement::ConfinedNode;
     use eirene_core::launcher::{LauncherAnswer, LauncherError, LauncherRequest};
 
     use super::*;
+    use crate::testing::TestApp;
 
     /// A launcher whose configuration names no storage: what is looked at is looked at from here.
     struct Bare;
@@ -301,6 +366,49 @@ mod tests {
             let [Finding::Broken(said)] = &found[..] else { panic!("one cause, said once: {found:?}") };
             assert!(said.contains(adapter) && said.contains("nothing is") && said.contains("launcher"), "{said}");
         }
+    }
+
+    #[tokio::test]
+    async fn nodes_on_which_nothing_holds_jobs_are_named() {
+        let test = TestApp::new().await;
+        let database = (test.app.db.clone(), String::new());
+        let says = async |node: &str, by| {
+            let confined = ConfinedNode { node: node.parse().unwrap(), by, at: SystemClock.now() };
+            database.0.put_confined_node(&confined).await.unwrap();
+            confinement(Some(&database)).await
+        };
+        assert!(matches!(confinement(None).await, Finding::Doubtful(_)));
+        let unknown = confinement(Some(&database)).await;
+        assert!(matches!(&unknown, Finding::Good(text) if text.contains("not known yet")), "{unknown:?}");
+        let held = says("c1", Confinement::CgroupV2).await;
+        assert!(matches!(&held, Finding::Good(text) if text.contains("on 1 of 1 nodes")), "{held:?}");
+        let free = says("c2", Confinement::Nothing).await;
+        assert!(matches!(&free, Finding::Doubtful(text) if text.contains("on 1 of 2 nodes (c2)")), "{free:?}");
+        for node in ["d1", "d2", "d3", "d4", "d5"] {
+            says(node, Confinement::Nothing).await;
+        }
+        let many = confinement(Some(&database)).await;
+        let named = "on 6 of 7 nodes (c2, d1, d2, d3, d4 and others)";
+        assert!(matches!(&many, Finding::Doubtful(text) if text.contains(named)), "{many:?}");
+    }
+
+    #[test]
+    fn samples_that_cannot_be_kept_are_broken_and_those_that_are_there_are_measured() {
+        let dir = tempfile::tempdir().unwrap();
+        let text = format!(
+            "[server]\nportal_url = \"https://a.b\"\napps_domain = \"c.d\"\nstate_dir = {:?}\n[tunnel]\nadvertise = \"a:1\"\n[samples]\ndisk_mib = 16\n",
+            dir.path()
+        );
+        let config = Config::from_text(&text).unwrap();
+        let store = dir.path().join("samples");
+        assert!(matches!(samples(&config), Finding::Doubtful(text) if text.contains("not there yet")));
+        std::fs::write(&store, "a file").unwrap();
+        assert!(matches!(samples(&config), Finding::Broken(text) if text.contains("charts stay empty")));
+        std::fs::remove_file(&store).unwrap();
+        std::fs::create_dir(&store).unwrap();
+        std::fs::write(store.join("raw-1"), vec![0; 3 * 1024 * 1024]).unwrap();
+        let (Finding::Good(said) | Finding::Doubtful(said)) = samples(&config) else { panic!("it is there") };
+        assert!(said.starts_with("3 of 16 MiB are in use"), "{said}");
     }
 
     #[test]

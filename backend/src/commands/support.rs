@@ -2,13 +2,14 @@
 //! says of itself, and the last lines of the journal.
 //!
 //! No secret is in it, for three reasons, each enough: the configuration is printed by types that hide their content; what the configuration and
-//! its files hold is known, and taken out of everything; and so is whatever looks like a token, a password in an address or a private key. Names of
-//! people and nodes are in it, and the command says so.
+//! its files hold is known, and taken out of everything; and so is whatever looks like a token, a header that opens a door, a password in an address
+//! or a private key. Names of people and nodes are in it, and the command says so.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::fs::OpenOptions;
 use std::io::Write as _;
+use std::ops::Range;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -38,6 +39,10 @@ const LEFT_OUT: &str = "[left out]";
 const SHORTEST_SECRET: usize = 6;
 /// Characters of a token of ours after its beginning.
 const TOKEN_CHARS: usize = 43;
+/// How a JSON Web Token begins: `{"` in base64url.
+const JWT: &str = "eyJ";
+/// Headers whose values open a door, in small letters; `Set-Cookie` and `Proxy-Authorization` end with these. The last is slurmrestd's.
+const SECRET_HEADERS: [&str; 3] = ["authorization", "cookie", "x-slurm-user-token"];
 
 /// Where to.
 #[derive(Debug, Args)]
@@ -205,7 +210,7 @@ fn scrubbed(text: &str, secrets: &BTreeSet<String>) -> String {
             in_key = !ends;
             continue;
         }
-        clean.push_str(&without_passwords(&without_tokens(line)));
+        clean.push_str(&without_passwords(&without_tokens(&without_jwts(&without_headers(line)))));
     }
     clean
 }
@@ -230,6 +235,61 @@ fn without_tokens(line: &str) -> String {
         clean.push_str(rest);
     }
     clean
+}
+
+/// JSON Web Tokens, as SLURM takes them: parts in base64url with points between them (RFC 7519). One that was cut has told enough with two.
+fn without_jwts(line: &str) -> String {
+    let (mut clean, mut rest) = (String::with_capacity(line.len()), line);
+    while let Some(at) = rest.find(JWT) {
+        let (before, from) = rest.split_at(at);
+        let end = from.find(|c| !is_token_char(c) && c != '.').unwrap_or(from.len());
+        let (word, after) = from.split_at(end);
+        let parts = word.split('.').filter(|part| !part.is_empty()).count();
+        clean.push_str(before);
+        clean.push_str(if parts > 1 { LEFT_OUT } else { word });
+        rest = after;
+    }
+    clean.push_str(rest);
+    clean
+}
+
+/// What headers hold that open a door, however they are written down: `Cookie: …`, `"cookie": "…"`, `cookie=…`, and the same within a text.
+fn without_headers(line: &str) -> String {
+    let (mut clean, mut rest) = (String::with_capacity(line.len()), line);
+    while let Some(value) = first_secret(&rest.to_ascii_lowercase()) {
+        clean.push_str(rest.get(..value.start).unwrap_or_default());
+        clean.push_str(LEFT_OUT);
+        rest = rest.get(value.end..).unwrap_or_default();
+    }
+    clean.push_str(rest);
+    clean
+}
+
+/// Where the first value of such a header lies in a line of small letters.
+fn first_secret(line: &str) -> Option<Range<usize>> {
+    let names = SECRET_HEADERS.into_iter().flat_map(|name| line.match_indices(name));
+    names.filter_map(|(at, name)| value(line, at + name.len())).min_by_key(|value| value.start)
+}
+
+/// Where the value lies of a name that ends at `from`. In quotes it reaches to the next ones that are as much escaped, else to the end of the line.
+fn value(line: &str, from: usize) -> Option<Range<usize>> {
+    let named = line.get(from..)?.trim_start_matches(['\\', '"', '\'', ' ']);
+    let written = named.strip_prefix([':', '='])?.trim_start_matches([' ', '\t']);
+    let quoted = written.trim_start_matches('\\');
+    let end = line.trim_end_matches(['\r', '\n']).len();
+    let Some(quote) = quoted.chars().next().filter(|c| ['"', '\''].contains(c)) else {
+        let start = line.len() - written.len();
+        return (start < end).then_some(start..end);
+    };
+    let (escapes, start) = (written.len() - quoted.len(), line.len() - quoted.len() + 1);
+    let mut run = 0;
+    for (at, c) in line.get(start..end)?.char_indices() {
+        if c == quote && run <= escapes {
+            return Some(start..start + at - run);
+        }
+        run = if c == '\\' { run + 1 } else { 0 };
+    }
+    Some(start..end)
 }
 
 /// `scheme://user:password@host` without the password (RFC 3986, section 3.2.1).
@@ -260,8 +320,16 @@ mod tests {
     use super::*;
 
     /// What a secret of each sort is in the test below; none may come out again.
-    const PLANTED: [&str; 5] =
-        ["pl4nted-database", "pl4nted-hook", "pl4nted-signing-key", "pl4ntedTunnelKey", "pl4nted-in-passing"];
+    const PLANTED: [&str; 6] = [
+        "pl4nted-database",
+        "pl4nted-hook",
+        "pl4nted-signing-key",
+        "pl4ntedTunnelKey",
+        "pl4nted-in-passing",
+        "pl4nted-signature",
+    ];
+    /// The head of a JSON Web Token, and what it says.
+    const SAYS: &str = "eyJhbGciOiJIUzI1NiJ9.eyJzdW4iOiJhZGEifQ";
 
     fn planted(directory: &Path) -> PathBuf {
         let write = |name: &str, text: &str| {
@@ -269,7 +337,7 @@ mod tests {
             std::fs::write(&path, text).unwrap();
             path
         };
-        let [database, hook, signing, tunnel, passing] = PLANTED;
+        let [database, hook, signing, tunnel, passing, signature] = PLANTED;
         let url = write("url", &format!("postgres://eirene:{database}@127.0.0.1:1/{passing}\n"));
         let signing = write("signing", &format!("{signing}\n"));
         write("tunnel.key", &format!("-----BEGIN PRIVATE KEY-----\n{tunnel}\n-----END PRIVATE KEY-----\n"));
@@ -277,7 +345,7 @@ mod tests {
             "eirened.toml",
             &format!(
                 "[server]\nlisten = \"127.0.0.1:1\"\nportal_url = \"http://a.b\"\napps_domain = \"c.d\"\nstate_dir = {directory:?}\n[database]\nurl_file = {url:?}\n\
-                 [tunnel]\nadvertise = \"a:1\"\n[launcher]\nsocket = \"{}/none.sock\"\n[alerts]\nwebhook_url = \"https://x.example.org/{hook}\"\n\
+                 [tunnel]\nadvertise = \"a:1\"\n[launcher]\nsocket = \"{}/{SAYS}.{signature}\"\n[alerts]\nwebhook_url = \"https://x.example.org/{hook}\"\n\
                  webhook_secret_file = {signing:?}\n",
                 directory.display()
             ),
@@ -342,6 +410,29 @@ mod tests {
             (format!("a word like {PREFIX}short stays"), format!("a word like {PREFIX}short stays")),
             ("at postgres://u:p@ss@h/d now".into(), format!("at postgres://u:{LEFT_OUT}@h/d now")),
             ("at https://h/a:b@c stays".into(), "at https://h/a:b@c stays".into()),
+            (format!("refused {SAYS}.pl4nted_-x, again"), format!("refused {LEFT_OUT}, again")),
+            (format!("SLURM_JWT={SAYS} was cut"), format!("SLURM_JWT={LEFT_OUT} was cut")),
+            ("eyJust a word, and eyJ. another".into(), "eyJust a word, and eyJ. another".into()),
+            (
+                "> Authorization: Basic cGw0bnRlZA==\n> Host: h".into(),
+                format!("> Authorization: {LEFT_OUT}\n> Host: h"),
+            ),
+            ("set-cookie: __Host-eirene=pl4nted; Path=/\r\n".into(), format!("set-cookie: {LEFT_OUT}\r\n")),
+            (
+                r#"headers={"cookie": "a=\"pl4nted\"; b=c", "host": "h", "X-SLURM-USER-TOKEN": "pl4nted"} took=3"#
+                    .into(),
+                format!(
+                    r#"headers={{"cookie": "{LEFT_OUT}", "host": "h", "X-SLURM-USER-TOKEN": "{LEFT_OUT}"}} took=3"#
+                ),
+            ),
+            (
+                r#"{"message":"asked with {\"Authorization\":\"Bearer pl4nted\"}","level":"INFO"}"#.into(),
+                format!(r#"{{"message":"asked with {{\"Authorization\":\"{LEFT_OUT}\"}}","level":"INFO"}}"#),
+            ),
+            ("cookie=pl4nted other=pl4nted".into(), format!("cookie={LEFT_OUT}")),
+            ("é proxy-authorization: 'pl4nted' é".into(), format!("é proxy-authorization: '{LEFT_OUT}' é")),
+            ("no cookie, no authorization.".into(), "no cookie, no authorization.".into()),
+            ("Cookie:\n".into(), "Cookie:\n".into()),
             (
                 "x\n-----BEGIN RSA PRIVATE KEY-----\nabc\ndef\n-----END RSA PRIVATE KEY-----\ny".into(),
                 format!("x\n{LEFT_OUT}\ny"),

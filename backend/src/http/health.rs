@@ -149,6 +149,8 @@ async fn look(app: &App) -> Report {
         let seen = if root.file_system.got().is_some() { Ok(()) } else { Err("does not answer; ask `doctor`") };
         line(&format!("storage root {}", root.name), seen);
     }
+    let kept = app.samples.are_kept();
+    line("samples", if kept { Ok(()) } else { Err("are not kept; charts show what there was, or nothing") });
     for (name, health) in app.status.all() {
         line(&format!("reconciler {name}"), if health.failures == 0 { Ok(()) } else { Err("its last run failed") });
     }

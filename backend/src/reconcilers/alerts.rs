@@ -4,13 +4,12 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
-use jiff::Timestamp;
 use tokio::sync::OnceCell;
 
 use super::driver::Reconciler;
 use crate::app::App;
 use crate::launcher_client::LauncherClient;
-use crate::services::alerts::platform::{Seen, certificate_ends};
+use crate::services::alerts::platform::{Certificate, Seen, certificate_ends};
 use crate::services::alerts::webhook::Webhook;
 
 /// The database and the launcher have this long to answer.
@@ -30,7 +29,7 @@ pub(super) struct LookForAlerts {
 #[derive(Default)]
 struct Last {
     thoroughly: Option<Instant>,
-    certificate: Option<(Instant, Option<Timestamp>)>,
+    certificate: Option<(Instant, Certificate)>,
 }
 
 impl LookForAlerts {
@@ -38,26 +37,34 @@ impl LookForAlerts {
         Self { app, last: Mutex::default() }
     }
 
-    /// Whether it is time for a longer look, and when the certificate is over.
-    fn rarely(&self) -> (bool, Option<Timestamp>) {
+    /// Whether it is time for a longer look, and what is known of the certificate.
+    fn rarely(&self) -> (bool, Certificate) {
         let mut last = self.last.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         let is_due = |at: Option<Instant>, every| at.is_none_or(|at| at.elapsed() >= every);
         let thoroughly = is_due(last.thoroughly, THOROUGHLY);
         if thoroughly {
             last.thoroughly = Some(Instant::now());
         }
-        if is_due(last.certificate.map(|(at, _)| at), CERTIFICATE) {
-            let path = self.app.config.server.tls_cert.as_deref();
-            let ends = path.and_then(|path| match certificate_ends(path) {
-                Ok(ends) => Some(ends),
-                Err(error) => {
-                    tracing::warn!(%error, "Nobody knows when the certificate is over");
-                    None
-                }
-            });
-            last.certificate = Some((Instant::now(), ends));
+        let certificate = match last.certificate {
+            Some((at, known)) if !is_due(Some(at), CERTIFICATE) => known,
+            _ => {
+                let read = self.certificate();
+                last.certificate = Some((Instant::now(), read));
+                read
+            }
+        };
+        (thoroughly, certificate)
+    }
+
+    fn certificate(&self) -> Certificate {
+        let Some(path) = self.app.config.server.tls_cert.as_deref() else { return Certificate::Elsewhere };
+        match certificate_ends(path) {
+            Ok(ends) => Certificate::Ends(ends),
+            Err(error) => {
+                tracing::warn!(%error, "Nobody knows when the certificate is over");
+                Certificate::Unreadable
+            }
         }
-        (thoroughly, last.certificate.and_then(|(_, ends)| ends))
     }
 }
 

@@ -13,6 +13,8 @@ const WHOLE_SAMPLES_DAYS: i64 = 7;
 const SAMPLES_DAYS: i64 = 400;
 /// Days the past of nodes is kept.
 const NODE_HISTORY_DAYS: i64 = 400;
+/// Days it is kept what holds the jobs on a node, where no session has been there since.
+const CONFINEMENT_DAYS: i64 = 30;
 /// Days it is kept what operations and policies did.
 const RECORDS_DAYS: i64 = 90;
 
@@ -42,6 +44,7 @@ impl Reconciler for Retention {
         let before = |days: i64| now - SignedDuration::from_hours(24 * days);
         self.app.db.thin_samples(before(WHOLE_SAMPLES_DAYS), before(SAMPLES_DAYS)).await?;
         self.app.db.prune_node_history(before(NODE_HISTORY_DAYS)).await?;
+        self.app.db.prune_confined_nodes(before(CONFINEMENT_DAYS)).await?;
         self.app.db.prune_operations(before(RECORDS_DAYS)).await?;
         self.app.db.prune_policy_runs(before(RECORDS_DAYS)).await?;
         self.app.alerts.prune(before(self.app.config.alerts.keep_days.into())).await?;

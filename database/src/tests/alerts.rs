@@ -87,13 +87,25 @@ on_both! {
         assert_eq!((due(9, 0).await, due(10, 0).await, due(10, 11).await), (0, 1, 0));
         db.alert_not_told(node.id, at(50)).await.unwrap();
         assert_eq!((due(49, 0).await, due(50, 0).await), (0, 1));
+        let is_told = async || db.alert(node.id).await.unwrap().unwrap().is_told;
+        assert!(!is_told().await);
         db.alert_told(node.id, false).await.unwrap();
+        assert!(is_told().await);
         assert_eq!(due(60, 0).await, 0);
         db.end_alert(node.id, at(70)).await.unwrap();
-        assert_eq!(due(70, 0).await, 1);
+        assert_eq!((due(69, 0).await, due(70, 0).await), (0, 1));
+        assert_eq!(due(70, 11).await, 1, "who was told that it is raised hears that it is over, however late");
         db.alert_told(node.id, true).await.unwrap();
         assert_eq!(due(99, 0).await, 0);
         assert_eq!((db.prune_alerts(at(70)).await.unwrap(), db.prune_alerts(at(71)).await.unwrap()), (0, 1));
+    }
+
+    async fn of_what_nobody_was_told_in_time_nobody_hears_that_it_is_over(db) {
+        let node = alert(AlertRule::NodeDown, "n1", None, 10);
+        db.insert_alert(&node).await.unwrap();
+        db.end_alert(node.id, at(70)).await.unwrap();
+        let due = async |since: i64| db.alerts_to_tell(at(80), at(since), 10).await.unwrap().len();
+        assert_eq!((due(10).await, due(11).await), (1, 0));
     }
 
     async fn silences_are_there_until_they_are_over_or_taken_away(db) {

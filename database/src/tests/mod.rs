@@ -9,6 +9,7 @@ mod events;
 mod file_work;
 mod job_usage;
 mod locks;
+mod node_confinement;
 mod node_history;
 mod schema;
 mod sessions;

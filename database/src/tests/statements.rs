@@ -20,6 +20,7 @@ const PORTABLE: &[(&str, &[&str])] = &[
     ("images.rs", crate::images::STATEMENTS),
     ("job_usage.rs", crate::job_usage::STATEMENTS),
     ("logins.rs", crate::logins::STATEMENTS),
+    ("node_confinement.rs", crate::node_confinement::STATEMENTS),
     ("node_history.rs", crate::node_history::STATEMENTS),
     ("operations.rs", crate::operations::STATEMENTS),
     ("sessions.rs", crate::sessions::STATEMENTS),

@@ -2,8 +2,8 @@
 //! in the variable `NVML_DOUBLE`. One function that drivers have is left out on purpose: the power limit's.
 //!
 //! The file: `{"init": CODE, "gpus": [{"uuid", "name", "lost", "util": [gpu, memory], "memory": [total, used], "power", "temperature",
-//! "ecc": [corrected, uncorrected], "reasons", "parts": [{"uuid", "memory"}], "processes": [[pid, bytes]], "samples": [[pid, time, sm]]}]}`;
-//! whatever is missing of a GPU is not supported.
+//! "ecc": [corrected, uncorrected], "reasons", "parts": [{"uuid", "memory", "processes"}], "processes": [[pid, bytes or null]],
+//! "samples": [[pid, time, sm]]}]}`; whatever is missing of a GPU is not supported, and how much a process holds is not told where it is null.
 
 #![expect(unsafe_code, reason = "the functions of a C library, which take pointers")]
 
@@ -244,11 +244,15 @@ extern "C" fn nvmlDeviceGetComputeRunningProcesses_v3(
     count: *mut c_uint,
     into: *mut nvmlProcessInfo_t,
 ) -> nvmlReturn_t {
-    let known = known(device).unwrap_or_default();
-    let all = known["processes"].as_array().cloned().unwrap_or_default();
+    let known = match known(device) {
+        Ok(known) => known,
+        Err(code) => return code,
+    };
+    let Some(all) = known["processes"].as_array() else { return NOT_SUPPORTED };
     let process = |one: &Value| nvmlProcessInfo_t {
         pid: c_uint::try_from(one[0].as_u64().unwrap_or(0)).unwrap_or(0),
-        usedGpuMemory: one[1].as_u64().unwrap_or(0),
+        // `NVML_VALUE_NOT_AVAILABLE`
+        usedGpuMemory: one[1].as_u64().unwrap_or(u64::MAX),
         gpuInstanceId: c_uint::MAX,
         computeInstanceId: c_uint::MAX,
     };

@@ -12,6 +12,7 @@ use nvml_wrapper::bitmasks::device::ThrottleReasons;
 use nvml_wrapper::enum_wrappers::device::{EccCounter, MemoryError, TemperatureSensor};
 use nvml_wrapper::enums::device::UsedGpuMemory;
 use nvml_wrapper::error::NvmlError;
+use nvml_wrapper::struct_wrappers::device::ProcessInfo;
 use nvml_wrapper::{Device, Nvml};
 
 use crate::Seen;
@@ -91,11 +92,11 @@ impl Nvidia {
 
     /// An error ends the look, and with it what is loaded; a GPU that does not answer does not.
     fn look_by(&mut self, nvml: &Nvml, seen: &mut Seen) -> Result<(), NvmlError> {
-        let mut processes = BTreeMap::<u32, (f64, f64)>::new();
+        let mut programs = BTreeMap::<u32, Program>::new();
         for place in 0..nvml.device_count()? {
             // One that the job may not open is passed over; so is one that is lost, but not forgotten.
             let gpu = match nvml.device_by_index(place) {
-                Ok(device) => self.one(place, &device, seen, &mut processes),
+                Ok(device) => self.one(place, &device, seen, &mut programs),
                 Err(error) => Err(error),
             };
             match gpu {
@@ -109,8 +110,10 @@ impl Nvidia {
                 Ok(()) | Err(_) => {}
             }
         }
-        for (id, (memory, util)) in processes {
-            of_process(id, Metric::GpuMemoryProcess, memory, &mut seen.samples);
+        for (id, Program { memory, util }) in programs {
+            if let Some(memory) = memory {
+                of_process(id, Metric::GpuMemoryProcess, memory, &mut seen.samples);
+            }
             of_process(id, Metric::GpuUtilProcess, util, &mut seen.samples);
         }
         Ok(())
@@ -121,14 +124,15 @@ impl Nvidia {
         place: u32,
         device: &Device<'_>,
         seen: &mut Seen,
-        processes: &mut BTreeMap<u32, (f64, f64)>,
+        programs: &mut BTreeMap<u32, Program>,
     ) -> Result<(), NvmlError> {
         let uuid = device.uuid()?;
         let id = device.index().unwrap_or(place).to_string();
         let parts = parts(device);
+        let is_whole = parts.is_empty();
         let name = device.name().unwrap_or_default();
         let is_chosen = self.chosen.has_nvidia(place, &uuid);
-        if is_chosen && parts.is_empty() {
+        if is_chosen && is_whole {
             let gpu = Gpu { id: id.clone(), uuid: uuid.clone(), name: name.clone(), part_of: None };
             figures(&id, device, &mut seen.samples)?;
             self.known.insert(place, gpu.clone());
@@ -142,23 +146,33 @@ impl Nvidia {
                 let part_id = format!("{id}.{number}");
                 memory(&part_id, &part, &mut seen.samples);
                 of_gpu(&part_id, Metric::GpuUp, 1.0, &mut seen.samples);
+                occupied(&part_id, own_processes(&part).as_deref(), &mut seen.samples);
                 let name = part.name().unwrap_or_else(|_| name.clone());
                 seen.gpus.push(Gpu { id: part_id, uuid: part_uuid, name, part_of: Some(id.clone()) });
             }
         }
         if is_wanted {
-            self.programs(place, device, processes);
+            let own = own_processes(device);
+            if is_whole {
+                occupied(&id, own.as_deref(), &mut seen.samples);
+            }
+            self.programs(place, device, &own.unwrap_or_default(), programs);
         }
         Ok(())
     }
 
     /// Adds up what the person's own processes have of a GPU.
-    fn programs(&mut self, place: u32, device: &Device<'_>, processes: &mut BTreeMap<u32, (f64, f64)>) {
-        for process in device.running_compute_processes().unwrap_or_default() {
-            if let UsedGpuMemory::Used(bytes) = process.used_gpu_memory
-                && is_own(process.pid)
-            {
-                processes.entry(process.pid).or_default().0 += number(bytes);
+    fn programs(
+        &mut self,
+        place: u32,
+        device: &Device<'_>,
+        own: &[ProcessInfo],
+        programs: &mut BTreeMap<u32, Program>,
+    ) {
+        for process in own {
+            if let UsedGpuMemory::Used(bytes) = process.used_gpu_memory {
+                let memory = &mut programs.entry(process.pid).or_default().memory;
+                *memory = Some(memory.unwrap_or_default() + number(bytes));
             }
         }
         let last = self.asked.get(&place).copied().unwrap_or(0);
@@ -174,8 +188,30 @@ impl Nvidia {
             *many += 1.0;
         }
         for (process, (sum, many)) in of.into_iter().filter(|(process, _)| is_own(*process)) {
-            processes.entry(process).or_default().1 += sum / many;
+            programs.entry(process).or_default().util += sum / many;
         }
+    }
+}
+
+/// What one process has of all GPUs together.
+#[derive(Debug, Default)]
+struct Program {
+    /// None where the driver does not tell.
+    memory: Option<f64>,
+    util: f64,
+}
+
+/// The person's own processes on a GPU, or a part of one; none where the driver does not tell, which is not the same as that there are none.
+fn own_processes(device: &Device<'_>) -> Option<Vec<ProcessInfo>> {
+    let mut running = device.running_compute_processes().ok()?;
+    running.retain(|process| is_own(process.pid));
+    Some(running)
+}
+
+/// Says how many they are, where that is known.
+fn occupied(id: &str, own: Option<&[ProcessInfo]>, samples: &mut Vec<Sample>) {
+    if let Some(own) = own {
+        of_gpu(id, Metric::GpuProcesses, number(own.len() as u64), samples);
     }
 }
 

@@ -103,6 +103,7 @@ fn eight_gpus_are_told_with_all_that_the_driver_has() {
     let own = std::process::id();
     state["gpus"][0]["processes"] = json!([[own, 700], [0, 9]]);
     state["gpus"][1]["processes"] = json!([[own, 300]]);
+    state["gpus"][2]["processes"] = json!([]);
     state["gpus"][1]["samples"] = json!([[own, 10, 50], [own, 11, 100], [0, 12, 100]]);
     let mut helper = Helper::start(&state, &[]);
     let gpus = helper.gpus();
@@ -126,7 +127,11 @@ fn eight_gpus_are_told_with_all_that_the_driver_has() {
         "and no power limit: this driver has no such function"
     );
     assert_eq!(of(&figures, "gpu_throttled/3"), [("gpu_throttled/3", 1.0)], "too hot; 1 alone is idle");
-    let programs: Vec<_> = figures.iter().filter(|(name, _)| name.contains("_process")).collect();
+    let on: Vec<_> = figures.iter().filter(|(name, _)| name.starts_with("gpu_processes/")).cloned().collect();
+    let expected =
+        [("gpu_processes/0".to_owned(), 1.0), ("gpu_processes/1".to_owned(), 1.0), ("gpu_processes/2".to_owned(), 0.0)];
+    assert_eq!(on, expected, "nobody tells of the others");
+    let programs: Vec<_> = figures.iter().filter(|(name, _)| name.contains("_process") && name.contains(':')).collect();
     assert_eq!(programs.len(), 2, "of others nothing is told: {programs:?}");
     assert!(programs[0].0.starts_with(&format!("gpu_memory_process_bytes/{own}:")), "{programs:?}");
     assert!((programs[0].1 - 1000.0).abs() < 1e-9 && (programs[1].1 - 0.75).abs() < 1e-9, "{programs:?}");
@@ -173,6 +178,24 @@ fn parts_of_a_gpu_are_told_apart_and_have_no_figures_that_they_cannot_have() {
     drop(helper);
     let mut one = Helper::start(&state, &[("CUDA_VISIBLE_DEVICES", "MIG-b")]);
     assert_eq!(one.gpus().iter().map(|gpu| gpu.id.clone()).collect::<Vec<_>>(), ["1.1"]);
+}
+
+#[test]
+fn who_is_on_a_gpu_is_told_also_where_nobody_tells_how_much_they_hold() {
+    let own = std::process::id();
+    let mut state = json!({"gpus": [gpu(0), gpu(1), gpu(2)]});
+    state["gpus"][0]["processes"] = json!([[own, null], [0, null]]);
+    state["gpus"][1]["parts"] = json!([
+        {"uuid": "MIG-a", "processes": [[own, 7]]}, {"uuid": "MIG-b", "processes": []}, {"uuid": "MIG-c"},
+    ]);
+    let mut helper = Helper::start(&state, &[]);
+    helper.gpus();
+    let figures = helper.figures();
+    let on: Vec<_> = figures.iter().filter(|(name, _)| name.starts_with("gpu_processes/")).cloned().collect();
+    let expected = [("gpu_processes/0", 1.0), ("gpu_processes/1.0", 1.0), ("gpu_processes/1.1", 0.0)];
+    assert_eq!(on, expected.map(|(name, value)| (name.to_owned(), value)));
+    let held: Vec<_> = figures.iter().filter(|(name, _)| name.starts_with("gpu_memory_process_bytes/")).collect();
+    assert!(held.is_empty(), "what is not known is not 0: {held:?}");
 }
 
 #[test]

@@ -55,6 +55,34 @@ pub struct Refusals {
     pub too_often: u64,
 }
 
+impl Refusals {
+    const fn each(self) -> [(u64, &'static str); 4] {
+        [
+            (self.too_long, "too long"),
+            (self.not_understood, "not understood"),
+            (self.too_many_names, "with too many names"),
+            (self.too_often, "too many for a second"),
+        ]
+    }
+
+    /// All of them together.
+    pub fn total(self) -> u64 {
+        self.each().iter().fold(0_u64, |sum, (count, _)| sum.saturating_add(*count))
+    }
+}
+
+/// How many for which reason, of those there are: `2 too long, 5 not understood`.
+impl fmt::Display for Refusals {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut between = "";
+        for (count, why) in self.each().into_iter().filter(|(count, _)| *count > 0) {
+            write!(formatter, "{between}{count} {why}")?;
+            between = ", ";
+        }
+        Ok(())
+    }
+}
+
 /// What has been reported and not been taken yet.
 #[derive(Debug, Default)]
 pub struct Reports {
@@ -266,10 +294,10 @@ mod tests {
         }
         let long = format!(r#"{{"a":1{}}}"#, " ".repeat(MOST_DATAGRAM));
         assert_eq!(reports.accept(long.as_bytes(), at(0)), Err(RefusedReport::TooLong));
-        assert_eq!(
-            reports.refusals(),
-            Refusals { not_understood: bad.len() as u64, too_long: 1, ..Refusals::default() }
-        );
+        let refusals = Refusals { not_understood: bad.len() as u64, too_long: 1, ..Refusals::default() };
+        assert_eq!(reports.refusals(), refusals);
+        assert_eq!((refusals.total(), Refusals::default().total()), (bad.len() as u64 + 1, 0));
+        assert_eq!(refusals.to_string(), format!("1 too long, {} not understood", bad.len()));
         assert_eq!(reports.take(), []);
     }
 

@@ -5,6 +5,7 @@ use std::time::Duration;
 use eirene_core::JobKind;
 use serde_json::json;
 use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
 
 use super::*;
 
@@ -427,10 +428,16 @@ async fn health_is_told_to_everybody_and_metrics_to_the_listed() {
     assert_eq!(ready.status, StatusCode::OK);
     assert!(ready.body.contains("ok   database\n") && ready.body.contains("ok   slurm\n"), "{}", ready.body);
     assert!(ready.body.contains("AWAY launcher: takes no connections"), "{}", ready.body);
+    assert!(ready.body.contains("ok   samples\n"), "{}", ready.body);
+    // Ends at once, and closes their store.
+    let over = CancellationToken::new();
+    over.cancel();
+    server.test.app.samples.clone().keep(over).await;
     let socket = tokio::net::UnixListener::bind(&server.test.app.config.launcher.socket).unwrap();
     server.test.clock.advance_s(2);
     let ready = server.portal(Ask::get("/readyz")).await;
     assert!(ready.body.contains("ok   launcher\n"), "{}", ready.body);
+    assert!(ready.body.contains("AWAY samples: are not kept"), "{}", ready.body);
     drop(socket);
     let metrics = server.portal(Ask::get("/metrics")).await;
     assert_eq!(metrics.status, StatusCode::OK);

@@ -1,7 +1,8 @@
 //! Metrics for Prometheus: those of eirened, which are as many whatever runs, and those of sessions, where they are wanted.
 
 use eirene_core::SessionState;
-use eirene_monitoring::{Batch, Confinement, NodeName, Sample};
+use eirene_monitoring::{Batch, Confinement, MOST_BYTES, NodeName, Sample};
+use jiff::SignedDuration;
 
 use super::*;
 
@@ -81,6 +82,46 @@ async fn only_who_is_listed_finds_sessions() {
     for path in ["/metrics".to_owned(), "/metrics/sessions".to_owned(), format!("/metrics/sessions/{}", session.id)] {
         assert_eq!(server.portal(Ask::get(&path)).await.status, StatusCode::NOT_FOUND, "{path}");
     }
+}
+
+#[tokio::test]
+async fn what_is_refused_of_an_agent_is_counted_by_its_reason() {
+    let server = wanted(None).await;
+    let counted = async |reason: &str| -> u64 {
+        let name = format!("eirene_samples_batches_refused_total{{reason=\"{reason}\"}} ");
+        let body = server.portal(Ask::get("/metrics")).await.body;
+        body.lines().find_map(|line| line.strip_prefix(&name)?.parse().ok()).unwrap_or(0)
+    };
+    // Counts from the first time it is asked on.
+    counted("node").await;
+    let session = begun(&server).await;
+    let grace = server.test.person("grace", 2002, Role::Researcher).await;
+    let (other, _) = server.test.app.sessions.start(&grace, TestApp::wish(), None).await.unwrap();
+    let now = server.test.clock.now();
+    let says = |node: &str, minutes: i64, value: &str| {
+        let at = (now + SignedDuration::from_mins(minutes)).as_millisecond();
+        format!(r#"{{"n":"{node}","t":{at},"c":"none","s":[["cpu_seconds",{value}]]}}"#)
+    };
+    let impossible = ["-1", "1e300", "NaN", "\"1\""].map(|value| says("c1", 0, value)).to_vec();
+    let wrong = [
+        (session.id, "not_understood", [impossible, vec!["garbage".to_owned()]].concat()),
+        (session.id, "time", vec![says("c1", -120, "1"), says("c1", 60, "1")]),
+        (session.id, "too_long", vec![" ".repeat(MOST_BYTES + 1)]),
+        (session.id, "node", vec![says("c9", 0, "1")]),
+        // Of a node that another session has, over one's own connection.
+        (other.id, "node", vec![says("c1", 0, "1")]),
+    ];
+    for (of, reason, texts) in wrong {
+        let before = counted(reason).await;
+        let mut ingest = server.test.app.samples.ingest(of);
+        for text in &texts {
+            ingest.take(text).await;
+        }
+        let (after, many) = (counted(reason).await, texts.len() as u64);
+        assert!(after >= before + many, "{reason}: {before}, then {after} instead of {many} more");
+    }
+    let told = server.portal(Ask::get(&format!("/metrics/sessions/{}", session.id))).await.body;
+    assert!(told.contains("eirene_cpu_seconds_total{node=\"c1\"} 12.5\n"), "what was good before stays: {told}");
 }
 
 /// Two thousand sessions with `EIRENE_TEST_DEEP=1`.

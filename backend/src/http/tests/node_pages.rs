@@ -1,5 +1,6 @@
 //! Nodes as admins change them, by forms without any script and by token: whom they are for, what they refuse, and what the page shows.
 
+use eirene_core::confinement::{ConfinedNode, Confinement};
 use serde_json::json;
 
 use super::*;
@@ -99,4 +100,22 @@ async fn a_form_without_its_token_changes_nothing_and_a_node_that_never_was_is_n
         let wish = Ask::new("POST", &path).bearer(&admin).json(&json!({"reason": "x"}));
         assert_eq!(server.portal(wish).await.status, StatusCode::NOT_FOUND, "{name}");
     }
+}
+
+#[tokio::test]
+async fn a_node_on_which_nothing_holds_jobs_says_so() {
+    let server = Server::start().await;
+    let admin = server.admin().await;
+    server.looked().await;
+    let page = async || server.node_page(&admin, C1).await.body;
+    let says = async |by| {
+        let confined = ConfinedNode { node: "c1".parse().unwrap(), by, at: server.test.clock.now() };
+        server.test.app.db.put_confined_node(&confined).await.unwrap();
+    };
+    assert!(!page().await.contains("Jobs are held to their share by"), "nobody has told");
+    says(Confinement::CgroupV2).await;
+    let held = page().await;
+    assert!(held.contains("control groups, version 2") && !held.contains("Nothing holds the jobs"), "{held}");
+    says(Confinement::Nothing).await;
+    assert!(page().await.contains("Nothing holds the jobs on this node"));
 }

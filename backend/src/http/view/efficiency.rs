@@ -58,7 +58,7 @@ pub(crate) struct GpuTimeView {
     busy_s: u64,
     /// In stretches of 30 minutes or more below 5 %.
     idle_s: u64,
-    /// At 0 %, while the session had no process on the node's GPUs.
+    /// At 0 %, while the session had no process on that GPU. Where nobody tells who is on it, it is not counted.
     empty_s: u64,
 }
 

@@ -45,7 +45,7 @@ pub const MOST_MINUTES: u32 = 31 * 24 * 60;
 /// Alerts about one session that its pages show.
 const MOST_OF_SESSION: u32 = 100;
 
-/// A webhook that was away is told of what has begun within this time.
+/// A webhook that was away is told of what has begun within this time, and of the end of whatever it was told of.
 const TOLD_WITHIN: SignedDuration = SignedDuration::from_hours(24);
 /// A webhook that is away is asked again after this time; so is whether an alert is still silenced.
 const AGAIN: SignedDuration = SignedDuration::from_secs(30);
@@ -349,7 +349,9 @@ impl Alerts {
         for known in self.db().alerts_to_tell(now, since, MOST_TOLD).await? {
             let (id, over) = (known.alert.id, known.alert.ended_at.is_some());
             let again = now.saturating_add(AGAIN).unwrap_or(now);
-            if silences.iter().any(|silence| silence.covers(&known.alert, now)) {
+            let is_silenced = silences.iter().any(|silence| silence.covers(&known.alert, now));
+            // Who was told that it is raised waits for the end, silence or not.
+            if is_silenced && !(over && known.is_told) {
                 // Of what is over before its silence nobody needs to hear.
                 let done =
                     if over { self.db().alert_told(id, true).await } else { self.db().alert_not_told(id, again).await };

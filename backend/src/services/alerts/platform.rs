@@ -38,10 +38,21 @@ pub(crate) struct Seen<'a> {
     pub(crate) database: Option<Duration>,
     /// Whether the launcher takes connections.
     pub(crate) launcher: bool,
-    /// When the certificate is over.
-    pub(crate) certificate: Option<Timestamp>,
+    /// What is known of the certificate.
+    pub(crate) certificate: Certificate,
     /// Now.
     pub(crate) now: Timestamp,
+}
+
+/// What is known of the portal's certificate.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Certificate {
+    /// It has none: somebody in front of it does.
+    Elsewhere,
+    /// It is over then.
+    Ends(Timestamp),
+    /// It cannot be read now.
+    Unreadable,
 }
 
 /// One short line out of a text of others.
@@ -85,9 +96,15 @@ pub(crate) fn look(seen: &Seen<'_>) -> Round {
         let details = [("reason", finding.text.as_str())];
         round.readings.push(reading(AlertRule::StorageBroken, subject.trim_end(), 1.0, &details));
     }
-    if let Some(ends) = seen.certificate {
-        let days = ends.duration_since(seen.now).as_secs_f64() / 86_400.0;
-        round.readings.push(reading(AlertRule::CertificateEnds, "", days, &[]));
+    match seen.certificate {
+        Certificate::Ends(ends) => {
+            let days = ends.duration_since(seen.now).as_secs_f64() / 86_400.0;
+            round.readings.push(reading(AlertRule::CertificateEnds, "", days, &[]));
+        }
+        Certificate::Unreadable => {
+            round.unknown.insert(AlertRule::CertificateEnds);
+        }
+        Certificate::Elsewhere => {}
     }
     round
 }
@@ -189,7 +206,7 @@ mod tests {
             findings: &[],
             database: Some(Duration::from_millis(1)),
             launcher: true,
-            certificate: None,
+            certificate: Certificate::Elsewhere,
             now: at(1000),
         }
     }
@@ -243,7 +260,7 @@ mod tests {
             findings: &findings,
             database: Some(Duration::from_millis(700)),
             launcher: false,
-            certificate: Some(at(1000 + 13 * 86_400)),
+            certificate: Certificate::Ends(at(1000 + 13 * 86_400)),
             ..good(&snapshot)
         };
         let expected = [
@@ -257,6 +274,17 @@ mod tests {
         assert_eq!(over(&look(&seen)), expected);
         let silent = look(&Seen { database: None, ..good(&snapshot) });
         assert!(silent.unknown.contains(&AlertRule::DatabaseSlow));
+    }
+
+    #[test]
+    fn a_certificate_that_cannot_be_read_ends_no_alert_and_one_that_is_not_there_any_more_does() {
+        let snapshot = snapshot(Vec::new());
+        let rule = AlertRule::CertificateEnds;
+        let is_read = |round: &Round| round.readings.iter().any(|reading| reading.rule == rule);
+        let unreadable = look(&Seen { certificate: Certificate::Unreadable, ..good(&snapshot) });
+        assert!(!is_read(&unreadable) && unreadable.unknown.contains(&rule));
+        let elsewhere = look(&good(&snapshot));
+        assert!(!is_read(&elsewhere) && !elsewhere.unknown.contains(&rule));
     }
 
     #[tokio::test]

@@ -42,7 +42,7 @@ async fn look(test: &TestApp, state: &str, live: &[Session]) {
         findings: &[],
         database: None,
         launcher: true,
-        certificate: None,
+        certificate: platform::Certificate::Elsewhere,
         now: test.clock.now(),
     };
     test.app.alerts.look(&seen, true).await.unwrap();
@@ -303,4 +303,36 @@ async fn a_webhook_that_refuses_is_not_asked_again_and_of_what_is_silenced_it_he
     let got = receiver.await.unwrap();
     assert_eq!(sent(&got[1])["alerts"][0]["labels"]["alertname"], "node_down");
     assert_eq!(sent(&got[1])["status"], "resolved");
+}
+
+#[tokio::test]
+async fn the_end_of_what_a_webhook_was_told_of_is_told_days_later_and_in_a_silence_too() {
+    let test = TestApp::new().await;
+    let root = test.person("root-admin", 2003, Role::Admin).await;
+    let (address, receiver) = receiver(&[200, 200, 200, 200]).await;
+    let webhook = webhook(&test, &address);
+    looks(&test, "down", &[], 40).await;
+    test.app.alerts.tell_webhook(&webhook).await.unwrap();
+    test.clock.advance_s(3 * 24 * 3600);
+    looks(&test, "idle", &[], 40).await;
+    test.app.alerts.tell_webhook(&webhook).await.unwrap();
+    // What has just ended is not raised again.
+    test.clock.advance_s(600);
+    looks(&test, "down", &[], 60).await;
+    test.app.alerts.tell_webhook(&webhook).await.unwrap();
+    let wish = NewSilence { rule: Some(AlertRule::NodeDown), minutes: 600, reason: "x".into(), subject: None };
+    test.app.alerts.silence(&root, wish).await.unwrap();
+    looks(&test, "idle", &[], 40).await;
+    test.app.alerts.tell_webhook(&webhook).await.unwrap();
+    // What begins in the silence and ends in it is nobody's business.
+    test.clock.advance_s(600);
+    looks(&test, "down", &[], 60).await;
+    test.app.alerts.tell_webhook(&webhook).await.unwrap();
+    looks(&test, "idle", &[], 40).await;
+    test.app.alerts.tell_webhook(&webhook).await.unwrap();
+    test.clock.advance_s(60);
+    test.app.alerts.tell_webhook(&webhook).await.unwrap();
+    assert_eq!(open(&test).await, []);
+    let statuses: Vec<Value> = receiver.await.unwrap().iter().map(|request| sent(request)["status"].clone()).collect();
+    assert_eq!(statuses, ["firing", "resolved", "firing", "resolved"]);
 }

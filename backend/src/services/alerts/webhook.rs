@@ -163,7 +163,7 @@ mod tests {
             ended_at: over.then(|| Timestamp::from_second(2000).unwrap()),
             acknowledged: None,
         };
-        KnownAlert { alert, session: Some(("mine".into(), JobKind::Run, "ada".parse().unwrap())) }
+        KnownAlert { alert, session: Some(("mine".into(), JobKind::Run, "ada".parse().unwrap())), is_told: over }
     }
 
     #[test]

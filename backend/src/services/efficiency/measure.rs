@@ -10,7 +10,7 @@ use crate::services::samples::{Chart, Line};
 
 /// What is looked at.
 pub(super) const METRICS: [Metric; 5] =
-    [Metric::Cpu, Metric::Memory, Metric::MemoryPeak, Metric::GpuUtil, Metric::GpuMemoryProcess];
+    [Metric::Cpu, Metric::Memory, Metric::MemoryPeak, Metric::GpuUtil, Metric::GpuProcesses];
 
 /// A GPU that computes less than this, in percent, is idle.
 pub(crate) const IDLE_PERCENT: f64 = 5.0;
@@ -46,12 +46,14 @@ pub(super) fn gpus(resources: &Resources, wall_s: u64, chart: &Chart) -> GpuTime
     let mut time = GpuTime { held_s, ..GpuTime::default() };
     let (mut known, mut busy, mut idle, mut empty) = (0.0, 0.0, 0.0, 0.0);
     for line in chart.lines.iter().filter(|line| line.metric == Metric::GpuUtil) {
-        let busy_at = busy_spans(chart, &line.node);
+        let processes = processes(chart, line);
         for (place, value) in line.values.iter().enumerate() {
             let Some(value) = value else { continue };
             known += step_s;
             busy += value * step_s;
-            if *value < NOTHING && !busy_at.contains(&place) {
+            // Where nobody tells who is on it, it is not taken for empty.
+            let is_empty = processes.get(place).copied().flatten().is_some_and(|count| count <= 0.0);
+            if *value < NOTHING && is_empty {
                 empty += step_s;
             }
         }
@@ -64,11 +66,11 @@ pub(super) fn gpus(resources: &Resources, wall_s: u64, chart: &Chart) -> GpuTime
     time
 }
 
-/// Where a node had a process of the session on any of its GPUs.
-fn busy_spans(chart: &Chart, node: &str) -> HashSet<usize> {
-    let of = |line: &&Line| line.metric == Metric::GpuMemoryProcess && line.node == node;
-    let spans = chart.lines.iter().filter(of).flat_map(|line| line.values.iter().enumerate());
-    spans.filter(|(_, value)| value.is_some()).map(|(place, _)| place).collect()
+/// How many processes of the session were on the same GPU, span by span.
+fn processes<'a>(chart: &'a Chart, gpu: &Line) -> &'a [Option<f64>] {
+    let is_it =
+        |line: &&Line| line.metric == Metric::GpuProcesses && line.node == gpu.node && line.device == gpu.device;
+    chart.lines.iter().find(is_it).map(|line| line.values.as_slice()).unwrap_or_default()
 }
 
 /// How many spans lie in long stretches without computing. A sample that was lost does not end a stretch, and does not count.

@@ -28,7 +28,7 @@ async fn begun(test: &TestApp) -> (Actor, Session) {
     (ada, test.app.sessions.change(session.id, change).await.unwrap().unwrap())
 }
 
-/// What both nodes say in five seconds; GPU 0 of the first computes while `busy`, the others nothing.
+/// What both nodes say in five seconds; GPU 0 of the first computes while `busy`, the others nothing. On GPU 1 of the second nobody tells who is.
 async fn said(test: &TestApp, session: &Session, count: i64, busy: bool) {
     let at = session.started_at.unwrap() + SignedDuration::from_millis(2500 + 5000 * count);
     test.clock.advance_s(5);
@@ -40,9 +40,10 @@ async fn said(test: &TestApp, session: &Session, count: i64, busy: bool) {
             ("memory_peak_bytes", if node == "c1" { 1.5 * GIB } else { 0.5 * GIB }),
             ("gpu_util/0", if computes { 0.8 } else { 0.0 }),
             ("gpu_util/1", 0.0),
+            ("gpu_processes/0", if computes { 1.0 } else { 0.0 }),
         ];
-        if computes {
-            samples.push(("gpu_memory_process_bytes/7:python", 1e9));
+        if node == "c1" {
+            samples.push(("gpu_processes/1", 0.0));
         }
         let samples =
             samples.into_iter().map(|(name, value)| Sample { series: name.parse().unwrap(), value }).collect();
@@ -85,10 +86,30 @@ async fn a_session_that_computes_for_a_while_and_is_left_alone_then() {
     assert_eq!(usage.memory_mib, Some(HeldUsed { held: 2 * 8192, used: 2048 }));
     let gpu = usage.gpu;
     assert_eq!((gpu.held_s, gpu.known_s, gpu.busy_s), (4 * 3600, 4 * 3600, 960));
-    // For twenty minutes one GPU computes and the other of its node has a process beside it; the second node has none ever.
-    assert_eq!((gpu.idle_s, gpu.empty_s), (3 * 3600 + 2400, 2 * 3600 + 2 * 2400));
+    // For twenty minutes one GPU computes. The other of its node is empty all the time, as is one of the second; of the fourth nobody knows.
+    assert_eq!((gpu.idle_s, gpu.empty_s), (3 * 3600 + 2400, 2 * 3600 + 2400));
     let about: Vec<About> = advice(&usage, &session.resources).iter().map(|advice| advice.about).collect();
     assert_eq!(about, [About::EmptyGpus, About::Memory, About::Cpus]);
+}
+
+#[tokio::test]
+async fn gpus_are_not_taken_for_empty_where_nobody_tells_who_is_on_them() {
+    let test = TestApp::new().await;
+    let (_, session) = begun(&test).await;
+    let mut ingest = test.app.samples.ingest(session.id);
+    for count in 0..720 {
+        let at = session.started_at.unwrap() + SignedDuration::from_millis(2500 + 5000 * count);
+        test.clock.advance_s(5);
+        // As AMD's GPUs tell it, and as any did before: what computes, and nothing of processes.
+        let samples = vec![Sample { series: "gpu_util/amd0".parse().unwrap(), value: 0.0 }];
+        let node = NodeName::try_from("c1").unwrap();
+        let batch = Batch { node, at, confinement: Confinement::CgroupV2, samples };
+        ingest.take(&String::from_utf8(batch.write().remove(0)).unwrap()).await;
+    }
+    let usage = test.app.efficiency.of(&session).await.unwrap().unwrap();
+    assert_eq!((usage.gpu.known_s, usage.gpu.idle_s, usage.gpu.empty_s), (3600, 3600, 0));
+    let about: Vec<About> = advice(&usage, &session.resources).iter().map(|advice| advice.about).collect();
+    assert_eq!(about, [About::IdleGpus]);
 }
 
 #[tokio::test]

@@ -11,7 +11,7 @@ use eirene_monitoring_store::{self as store, MOST_AHEAD_MS, MOST_BEHIND_MS, Stor
 use jiff::{SignedDuration, Timestamp};
 use serde_json::json;
 
-use super::{Samples, name};
+use super::{Inner, Samples, name};
 use crate::services::events::EventKind;
 
 /// Which nodes a session has is looked up again so often at most, while its agent names others.
@@ -109,6 +109,8 @@ impl Ingest {
             BatchError::Time(_) => Refused::Time,
         })?;
         let owner = self.owner(batch.node.as_str()).await.ok_or(Refused::Node)?;
+        let Inner { db, confined, .. } = &*self.samples.inner;
+        confined.note(db, batch.node.as_str(), batch.confinement, now).await;
         let store = self.samples.store().ok_or(Refused::Away)?;
         let at_ms = batch.at.as_millisecond();
         let named = self.named(&batch, &store).await;

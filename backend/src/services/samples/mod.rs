@@ -6,6 +6,7 @@
 
 mod chart;
 mod cluster;
+mod confined;
 mod ingest;
 mod last;
 mod name;
@@ -13,6 +14,7 @@ mod name;
 mod tests;
 
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
@@ -26,6 +28,7 @@ use tokio_util::sync::CancellationToken;
 use crate::config;
 use crate::error::AppError;
 use crate::services::events::Events;
+use confined::Confined;
 
 pub use chart::{Chart, Line, MOST_POINTS, Wanted};
 pub use cluster::{ClusterPast, Figure};
@@ -51,6 +54,9 @@ struct Inner {
     directory: PathBuf,
     options: Options,
     store: RwLock<Option<Arc<Store>>>,
+    /// Whether the last round of [`Samples::keep`] could not write what came.
+    failing: AtomicBool,
+    confined: Confined,
 }
 
 impl Samples {
@@ -63,7 +69,8 @@ impl Samples {
             minutes_ms: days(config.keep_minutes_days),
             ..Options::default()
         };
-        Self { inner: Arc::new(Inner { db, clock, events, directory, options, store: RwLock::default() }) }
+        let (store, failing, confined) = (RwLock::default(), AtomicBool::new(false), Confined::default());
+        Self { inner: Arc::new(Inner { db, clock, events, directory, options, store, failing, confined }) }
     }
 
     /// Opens the store, where it is not open.
@@ -93,6 +100,7 @@ impl Samples {
                 Ok(Err(error)) => Some(error.to_string()),
                 Err(error) => Some(error.to_string()),
             };
+            self.inner.failing.store(trouble.is_some(), Ordering::Relaxed);
             match &trouble {
                 // One line for an outage, not one for a round.
                 Some(error) if said != trouble => {
@@ -113,6 +121,11 @@ impl Samples {
                 }
             }
         }
+    }
+
+    /// Whether what comes is kept: the store is there, and the last round wrote it.
+    pub(crate) fn are_kept(&self) -> bool {
+        self.store().is_some() && !self.inner.failing.load(Ordering::Relaxed)
     }
 
     /// Writes what came, tidies a bounded part, and counts.

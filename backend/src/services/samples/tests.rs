@@ -156,7 +156,9 @@ async fn what_was_written_is_there_again_and_the_portal_does_without_a_store() {
     // Ends at once, and writes before that.
     let shutdown = CancellationToken::new();
     shutdown.cancel();
+    assert!(samples.are_kept());
     samples.clone().keep(shutdown.clone()).await;
+    assert!(!samples.are_kept());
     let away = samples.chart(&session, Wanted::default()).await;
     assert!(matches!(away, Err(AppError::Unavailable { .. })));
     assert_eq!(samples.ingest(session.id).accept(&text).await, Err(Refused::Away));
@@ -259,4 +261,32 @@ async fn the_clusters_past_is_kept_and_what_nobody_saw_is_a_gap() {
     assert!((44..=45).contains(&known), "{total:?}");
     assert!(total.iter().all(|value| value.is_none() || *value == Some(f64::from(nodes))), "{total:?}");
     assert_eq!(past.values(Figure::JobsWaiting).iter().flatten().count(), known);
+}
+
+#[tokio::test]
+async fn what_confines_a_node_is_written_down_when_it_changes_and_once_a_day() {
+    let test = TestApp::new().await;
+    let session = begun(&test, &["c1"]).await;
+    let mut ingest = test.app.samples.ingest(session.id);
+    let mut says = async |node: &str, confinement| {
+        let node = NodeName::try_from(node).unwrap();
+        let batch = Batch { node, at: test.clock.now(), confinement, samples: Vec::new() };
+        ingest.take(&String::from_utf8(batch.write().remove(0)).unwrap()).await;
+        let written = test.app.db.confined_nodes().await.unwrap();
+        written.into_iter().map(|node| (node.node.to_string(), node.by.as_str(), node.at)).collect::<Vec<_>>()
+    };
+    let first = test.clock.now();
+    let written = |by, at| [("c1".to_owned(), by, at)];
+    assert_eq!(says("c1", Confinement::CgroupV2).await, written("cgroup_v2", first));
+    assert_eq!(says("c2", Confinement::None).await, written("cgroup_v2", first), "it is no node of the session");
+    test.clock.advance_s(5);
+    assert_eq!(says("c1", Confinement::CgroupV2).await, written("cgroup_v2", first), "nothing is new");
+    assert_eq!(says("c1", Confinement::None).await, written("cgroup_v2", first), "agents may contradict each other");
+    test.clock.advance_s(600);
+    let changed = test.clock.now();
+    assert_eq!(says("c1", Confinement::None).await, written("none", changed));
+    test.clock.advance_s(24 * 3600 - 1);
+    assert_eq!(says("c1", Confinement::None).await, written("none", changed));
+    test.clock.advance_s(1);
+    assert_eq!(says("c1", Confinement::None).await, written("none", test.clock.now()));
 }

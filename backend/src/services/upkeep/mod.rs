@@ -9,6 +9,7 @@ mod tests;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use eirene_core::confinement::ConfinedNode;
 use eirene_core::node_history::{GONE, IN_SERVICE, NodeChange};
 use eirene_core::scheduler::{Node, Scheduler, SchedulerError, SchedulerResult};
 use eirene_core::{DrainReason, NodeName, Sentence, Session};
@@ -54,6 +55,8 @@ pub struct SeenNode {
     pub sessions: Vec<Session>,
     /// What it was, newest first.
     pub history: Vec<NodeChange>,
+    /// What holds jobs there to what they have asked for, as an agent there last said.
+    pub confined: Option<ConfinedNode>,
 }
 
 /// The upkeep of nodes. Cheap to clone.
@@ -110,7 +113,8 @@ impl Upkeep {
         let node = self.parts.cluster.snapshot().nodes.iter().find(|node| node.name == *name).cloned();
         let mut sessions = self.parts.db.live_sessions().await?;
         sessions.retain(|session| session.nodes.contains(name));
-        Ok(SeenNode { node, sessions, history })
+        let confined = self.parts.db.confined_node(name).await?;
+        Ok(SeenNode { node, sessions, history, confined })
     }
 
     /// A name may mean several nodes to the scheduler, so only those it has listed are passed on.

@@ -87,7 +87,7 @@ export function charts(answer, cpus) {
   return found;
 }
 
-/** Spans of which the figures themselves say that something was wrong: at most `most`, each `{at, text, tone}`. */
+/** Spans of which the figures themselves say that something was wrong: at most `most`, what is bad and what is late first, each `{at, text, tone}`. */
 export function troubles(answer, most) {
   const begins = Date.parse(answer.from);
   const counts = new Map();
@@ -100,7 +100,8 @@ export function troubles(answer, most) {
   for (const one of answer.lines) {
     for (const [at, value] of one.values.entries()) {
       if (value === null) continue;
-      const before = at > 0 ? one.values[at - 1] : null;
+      // One span of which nothing is known is no news: what it was before it goes on.
+      const before = one.values[at - 1] ?? one.values[at - 2] ?? null;
       if (one.metric === "oom_kills" && value > 0) note("oom", at, one);
       if (one.metric === "gpu_up" && value < 1 && (before === null || before >= 1)) note("lost", at, one);
       if (one.metric === "gpu_throttled" && value > 0 && !(before > 0)) note("slow", at, one);
@@ -111,8 +112,11 @@ export function troubles(answer, most) {
     if (kind === "oom") return say("mark_oom", { where });
     return kind === "lost" ? say("mark_gpu_lost", { where }) : say("mark_gpu_slow", { where });
   };
-  const found = [...counts.values()].sort((a, b) => a.at - b.at).slice(0, most);
-  return found.map((one) => ({ at: begins + (one.at + 0.5) * answer.step_s * 1000, text: text(one), tone: one.kind === "slow" ? "wait" : "bad" }));
+  const tone = ({ kind }) => (kind === "slow" ? "wait" : "bad");
+  const worst = (a, b) => (tone(b) === "bad") - (tone(a) === "bad") || b.at - a.at;
+  const found = [...counts.values()].sort(worst).slice(0, most);
+  found.sort((a, b) => a.at - b.at);
+  return found.map((one) => ({ at: begins + (one.at + 0.5) * answer.step_s * 1000, text: text(one), tone: tone(one) }));
 }
 
 /** Spans in which steps began: at most `most`, the last ones, each `{at, text, tone}`. */

@@ -52,7 +52,7 @@ impl Samples {
         let listed = |(at, alert): (usize, Alert)| Listed {
             text: text(&alert),
             silenced: silenced(&alert),
-            known: KnownAlert { session: alert.session.and(jobs[at % 2].clone()), alert },
+            known: KnownAlert { session: alert.session.and(jobs[at % 2].clone()), alert, is_told: false },
         };
         Ok(all.into_iter().enumerate().map(listed).collect())
     }

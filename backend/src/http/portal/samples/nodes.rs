@@ -2,6 +2,7 @@
 
 use eirene_core::SessionState;
 use eirene_core::account::Role;
+use eirene_core::confinement::{ConfinedNode, Confinement};
 use eirene_core::node_history::{GONE, IN_SERVICE, NodeChange};
 use eirene_words::words;
 use jiff::SignedDuration;
@@ -30,12 +31,13 @@ impl Samples {
             change(900, IN_SERVICE, None),
             change(901, "down", Some("Not responding")),
         ];
-        let gone = SeenNode { node: None, sessions: Vec::new(), history: vec![change(2, GONE, None)] };
+        let gone = SeenNode { node: None, sessions: Vec::new(), history: vec![change(2, GONE, None)], confined: None };
         let sessions = vec![
             self.session("Thesis, chapter 3", SessionState::Running)?,
             self.session(HOSTILE, SessionState::Running)?,
         ];
-        let seen = SeenNode { node: Some(node), sessions, history };
+        let confined = Some(ConfinedNode { node: name.clone(), by: Confinement::Nothing, at: self.now });
+        let seen = SeenNode { node: Some(node), sessions, history, confined };
         let layout = |samples: &Self| samples.layout(Place::Nodes, name.as_str(), Role::Admin);
         let errors = vec![FormError::new(words(), "reason", "1 to 200 printable characters")];
         let page =

@@ -1,5 +1,6 @@
 //! One node, for admins: what it is, what is on it, what it was, and the forms that change it.
 
+use eirene_core::confinement::Confinement;
 use eirene_core::node_history::{GONE, IN_SERVICE, NodeChange};
 use eirene_core::{JobKind, Session};
 use eirene_words::Words;
@@ -80,6 +81,8 @@ pub(crate) struct NodePage {
     pub(crate) reason: String,
     /// What of it is in use; empty for a node that is gone, which cannot be changed either.
     pub(crate) facts: Vec<Fact>,
+    /// Whether nothing holds the jobs on it to what they have asked for.
+    pub(crate) unconfined: bool,
     /// Whether it could be brought back.
     pub(crate) may_resume: bool,
     /// Sessions and runs on it.
@@ -102,7 +105,8 @@ impl NodePage {
     /// Shows the node `name`.
     pub(crate) fn new(words: &Words, layout: Layout, name: &str, seen: &SeenNode, reachable: bool) -> Self {
         let view = seen.node.as_ref().map(|node| NodeView::new(words, node));
-        let facts = view.as_ref().map(|node| facts(words, node)).unwrap_or_default();
+        let confined = seen.confined.as_ref().filter(|_| view.is_some()).map(|confined| confined.by);
+        let facts = view.as_ref().map(|node| facts(words, node, confined)).unwrap_or_default();
         let (chip, reason) = view.map_or_else(|| (gone(words), String::new()), |node| (node.chip, node.reason));
         Self {
             layout,
@@ -111,6 +115,7 @@ impl NodePage {
             chip,
             reason,
             facts,
+            unconfined: confined == Some(Confinement::Nothing),
             may_resume: seen.node.as_ref().is_some_and(|node| !node.available),
             jobs: seen.sessions.iter().map(OnNode::new).collect(),
             history: seen.history.iter().map(|change| ChangeView::new(words, change)).collect(),
@@ -128,8 +133,16 @@ impl NodePage {
     }
 }
 
-fn facts(words: &Words, node: &NodeView) -> Vec<Fact> {
+fn facts(words: &Words, node: &NodeView, confined: Option<Confinement>) -> Vec<Fact> {
     let gpus = if node.gpus.is_empty() { words.get("nodes.no_gpus") } else { node.gpus.join(", ") };
+    let confined = confined.map(|by| {
+        let key = match by {
+            Confinement::CgroupV2 => "nodes.cgroup_v2",
+            Confinement::CgroupV1 => "nodes.cgroup_v1",
+            Confinement::Nothing => "nodes.nothing",
+        };
+        ("nodes.confined", words.get(key))
+    });
     [
         ("nodes.cpus", node.cpus.clone()),
         ("nodes.memory", node.memory.clone()),
@@ -137,6 +150,7 @@ fn facts(words: &Words, node: &NodeView) -> Vec<Fact> {
         ("nodes.partitions", node.partitions.clone()),
     ]
     .into_iter()
+    .chain(confined)
     .map(|(key, value)| Fact { label: words.get(key), value })
     .collect()
 }

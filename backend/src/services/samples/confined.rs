@@ -1,0 +1,59 @@
+//! What holds the jobs on each node to what they have asked for, as agents say it with every batch. It is written down where the node's page and
+//! `doctor` find it: when it changes, and once a day so that it does not grow old.
+//!
+//! An agent's word about a node that others share: it is shown to who runs the platform, and nothing follows from it.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
+
+use eirene_core::NodeName;
+use eirene_core::confinement::{ConfinedNode, Confinement};
+use eirene_database::Db;
+use eirene_monitoring as monitoring;
+use jiff::{SignedDuration, Timestamp};
+
+/// What has not changed is written again after this time.
+const AGAIN: SignedDuration = SignedDuration::from_hours(24);
+/// Where agents on one node contradict each other, no more than one of them is written down in this time.
+const PAUSE: SignedDuration = SignedDuration::from_mins(10);
+
+/// What was written down last of each node, and when.
+#[derive(Debug, Default)]
+pub(super) struct Confined(Mutex<HashMap<NodeName, (Confinement, Timestamp)>>);
+
+impl Confined {
+    /// Writes down what an agent on one of its session's nodes has said, where that is due.
+    pub(super) async fn note(&self, db: &Db, node: &str, said: monitoring::Confinement, at: Timestamp) {
+        let Ok(node) = node.parse::<NodeName>() else { return };
+        let by = match said {
+            monitoring::Confinement::CgroupV2 => Confinement::CgroupV2,
+            monitoring::Confinement::CgroupV1 => Confinement::CgroupV1,
+            monitoring::Confinement::None => Confinement::Nothing,
+        };
+        if !self.is_due(&node, by, at) {
+            return;
+        }
+        let confined = ConfinedNode { node, by, at };
+        if let Err(error) = db.put_confined_node(&confined).await {
+            tracing::debug!(node = %confined.node, %error, "What confines a node is not written down for now");
+            self.lock().remove(&confined.node);
+        }
+    }
+
+    /// Whether it is to be written; who is told so writes it.
+    fn is_due(&self, node: &NodeName, by: Confinement, at: Timestamp) -> bool {
+        let mut written = self.lock();
+        let is_fresh = |(known, then): &(Confinement, Timestamp)| {
+            at.duration_since(*then) < if *known == by { AGAIN } else { PAUSE }
+        };
+        if written.get(node).is_some_and(is_fresh) {
+            return false;
+        }
+        written.insert(node.clone(), (by, at));
+        true
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<NodeName, (Confinement, Timestamp)>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,30 @@
+//! What holds the jobs on a node to what they have asked for. Who looks is the agent of a session there, whose word it is.
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use crate::account::word_enum;
+use crate::name::NodeName;
+
+word_enum! {
+    /// What holds the jobs on a node to what they have asked for.
+    Confinement {
+        /// Control groups of version 2.
+        CgroupV2 = "cgroup_v2",
+        /// Control groups of version 1.
+        CgroupV1 = "cgroup_v1",
+        /// Nothing that an agent can find: a job has no control group of its own.
+        Nothing = "none",
+    }
+}
+
+/// A node, as an agent there last said.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ConfinedNode {
+    /// The node.
+    pub node: NodeName,
+    /// What holds the jobs there.
+    pub by: Confinement,
+    /// When it was said.
+    pub at: Timestamp,
+}
