@@ -68,7 +68,7 @@ function about(change = {}) {
     { at: at(MINUTES), text: "Ended", tone: "" },
   ];
   const others = [{ of: OTHER, name: "train.py", begins: at(-600) }];
-  return { samples: `/live/sessions/${ID}/samples`, events: `/live/sessions/${ID}/events`, begins: at(0), ends: at(MINUTES), now: at(MINUTES + 5), cpus: 4, marks, others, ...change };
+  return { samples: `/live/sessions/${ID}/samples`, events: `/live/sessions/${ID}/events`, begins: at(0), ends: at(MINUTES), now: at(MINUTES + 5), cpus: 4, marks, rules: { gpu_lost: "GPU lost", memory_nearly_full: "Memory nearly full" }, others, ...change };
 }
 
 const escaped = (text) => text.replaceAll("&", "&amp;").replaceAll('"', "&quot;").replaceAll("<", "&lt;");
@@ -430,6 +430,27 @@ test("while it runs, new samples come behind those that are there, and its end i
   await page.locator("summary", { hasText: "What happened when" }).click();
   await page.locator("li", { hasText: "Ended" }).waitFor();
   assert.equal(await page.locator("li", { hasText: "Its time is over" }).count(), 0, "what will not come is no mark any more");
+  assert.deepEqual(faults, []);
+});
+
+test("a warning that comes while one looks is a mark at once, and no second one when it is over", async (t) => {
+  const server = await portal(t, () => used(1, 1), { ends: null, now: at(MINUTES) });
+  const { page, faults } = await open(t, server);
+  await host(page, "memory").locator("canvas").waitFor();
+  await until("the stream is open", () => server.streams.size === 1);
+  const before = await pixels(page, "memory", await token(page, "--bad"));
+  const alert = { id: "7".repeat(32), rule: "gpu_lost", severity: "critical", text: "GPU 0 on c1 is <b>lost</b>.", started_at: at(30) };
+  server.say("alert", alert);
+  await page.locator("summary", { hasText: "What happened when" }).click();
+  const lost = page.locator("[data-charts-happened] li", { hasText: "GPU lost" });
+  await lost.waitFor();
+  assert.equal(await lost.getAttribute("class"), "happened-bad");
+  assert.ok((await pixels(page, "memory", await token(page, "--bad"))) > before + 20, "red on the time axis");
+  assert.equal(await page.locator("[data-announcer]").textContent(), alert.text);
+  server.say("alert", { ...alert, ended_at: at(31) });
+  server.say("alert", { ...alert, id: "8".repeat(32), rule: "memory_nearly_full", severity: "warning", started_at: at(40) });
+  await page.locator("[data-charts-happened] li.happened-wait", { hasText: "Memory nearly full" }).waitFor();
+  assert.equal(await lost.count(), 1);
   assert.deepEqual(faults, []);
 });
 

@@ -253,16 +253,33 @@ function tools() {
 }
 
 let stream = null;
+// The last event that was heard: what is told while nobody looks is told again.
+let seen = "";
 let soon = 0;
+
+/** Marks an alert; it is told again when somebody knows of it, and when it is over. */
+function warn(alert) {
+  if (marks.some((mark) => mark.alert === alert.id)) return;
+  marks.push({ at: Date.parse(alert.started_at), text: about.rules[alert.rule] ?? alert.text, tone: alert.severity === "critical" ? "bad" : "wait", alert: alert.id });
+  if (shown) draw();
+  announce(alert.text);
+}
 
 /** Goes on with the time: when samples come, and every ten seconds whatever comes. */
 function live() {
   if (over || stream || document.hidden) return;
-  stream = new EventSource(about.events);
+  const address = new URL(about.events, location.href);
+  if (seen) address.searchParams.set("last_id", seen);
+  stream = new EventSource(address);
   stream.addEventListener("sample", () => {
     if (!soon && view.follows) soon = setTimeout(() => ((soon = 0), void load(other !== null)), SETTLE_MS);
   });
+  stream.addEventListener("alert", (event) => {
+    seen = event.lastEventId || seen;
+    warn(JSON.parse(event.data));
+  });
   stream.addEventListener("state", (event) => {
+    seen = event.lastEventId || seen;
     const { state, started_at: started, ended_at: at } = JSON.parse(event.data);
     // It has begun: all times are from then on.
     if (started && panels.size === 0 && Date.parse(started) !== begins) return location.reload();

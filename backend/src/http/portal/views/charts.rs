@@ -2,7 +2,9 @@
 //!
 //! The charts are drawn in the browser (`frontend/static/js/charts.js`); without scripts the page shows what the server draws of the same.
 
-use eirene_core::alert::{Alert, AlertSeverity};
+use std::collections::BTreeMap;
+
+use eirene_core::alert::{Alert, AlertRule, AlertSeverity};
 use eirene_core::session::{JobKind, Session};
 use eirene_words::Words;
 use jiff::Timestamp;
@@ -49,6 +51,8 @@ struct About {
     cpus: u32,
     /// What happened.
     marks: Vec<Mark>,
+    /// What alerts are called that are yet to come, by their rules.
+    rules: BTreeMap<&'static str, String>,
     /// What it can be compared with.
     others: Vec<Other>,
 }
@@ -60,6 +64,9 @@ struct Mark {
     text: String,
     /// How it is meant; empty mostly.
     tone: &'static str,
+    /// The alert that it is of: one that is told again is no other.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    alert: Option<String>,
 }
 
 /// Something to compare with.
@@ -82,7 +89,7 @@ pub(crate) fn below(session: &Session) -> String {
 
 /// [`ChartsPage::about`] of `session`; `others` are sessions and runs that whoever looks may see. Those without an allocation have used nothing.
 pub(crate) fn about(words: &Words, session: &Session, alerts: &[Alert], others: &[Session], now: Timestamp) -> String {
-    let at = |at: Option<Timestamp>, key: &str, tone| at.map(|at| Mark { at, text: words.get(key), tone });
+    let at = |at: Option<Timestamp>, key: &str, tone| at.map(|at| Mark { at, text: words.get(key), tone, alert: None });
     let over = session.ended_at.filter(|_| session.state.is_final());
     let ends = session.ends_at.filter(|_| over.is_none());
     let marks = [
@@ -93,8 +100,9 @@ pub(crate) fn about(words: &Words, session: &Session, alerts: &[Alert], others: 
     ];
     let alert = |alert: &Alert| {
         let tone = if alert.severity == AlertSeverity::Critical { "bad" } else { "wait" };
-        Mark { at: alert.started_at, text: rule_word(words, alert.rule), tone }
+        Mark { at: alert.started_at, text: rule_word(words, alert.rule), tone, alert: Some(alert.id.to_string()) }
     };
+    let rules = AlertRule::ALL.iter().filter(|rule| rule.is_of_sessions());
     let other = |other: &Session| {
         let begins = other.started_at.filter(|_| other.id != session.id)?;
         Some(Other { of: below(other), name: other.name.to_string(), begins })
@@ -107,6 +115,7 @@ pub(crate) fn about(words: &Words, session: &Session, alerts: &[Alert], others: 
         now,
         cpus: session.resources.cpus,
         marks: marks.into_iter().flatten().chain(alerts.iter().map(alert)).collect(),
+        rules: rules.map(|rule| (rule.as_str(), rule_word(words, *rule))).collect(),
         others: others.iter().filter_map(other).collect(),
     };
     serde_json::to_string(&about).unwrap_or_default()
@@ -114,6 +123,7 @@ pub(crate) fn about(words: &Words, session: &Session, alerts: &[Alert], others: 
 
 #[cfg(test)]
 mod tests {
+    use eirene_core::AlertId;
     use eirene_core::session::SessionState;
     use eirene_words::words;
     use serde_json::Value;
@@ -136,6 +146,32 @@ mod tests {
         assert_eq!(marks(SessionState::Queued), ["Asked for"]);
         assert_eq!(marks(SessionState::Running), ["Asked for", "Started", "Its time is over"]);
         assert_eq!(marks(SessionState::Failed), ["Asked for", "Started", "Ended"]);
+    }
+
+    #[test]
+    fn alerts_are_marks_with_their_ids_and_those_to_come_have_their_words() {
+        let samples = Samples::new().unwrap();
+        let session = samples.session("x", SessionState::Running).unwrap();
+        let alert = Alert {
+            id: AlertId::generate(),
+            rule: AlertRule::GpuLost,
+            severity: AlertSeverity::Critical,
+            subject: "x".into(),
+            session: Some(session.id),
+            owner: Some(session.owner),
+            value: 1.0,
+            details: BTreeMap::new(),
+            started_at: samples.now,
+            ended_at: None,
+            acknowledged: None,
+        };
+        let text = about(words(), &session, std::slice::from_ref(&alert), &[], samples.now);
+        let told: Value = serde_json::from_str(&text).unwrap();
+        let (mark, word) = (told["marks"].as_array().unwrap().last().unwrap(), rule_word(words(), alert.rule));
+        assert_eq!((&mark["alert"], &mark["text"]), (&alert.id.to_string().into(), &word.as_str().into()));
+        assert_eq!((&mark["tone"], &told["rules"]["gpu_lost"]), (&"bad".into(), &word.into()));
+        assert_eq!(told["rules"].get("node_down"), None, "that is not a session's");
+        assert_eq!(told["marks"][0].get("alert"), None);
     }
 
     #[test]
