@@ -90,7 +90,7 @@ async function portal(t, answer, change) {
     }
     if (!name.endsWith("/samples")) return false;
     const query = new URL(request.url, "http://x").searchParams;
-    state.asked.push({ name, from: Date.parse(query.get("from")), to: Date.parse(query.get("to")), points: Number(query.get("points")) });
+    state.asked.push({ name, from: Date.parse(query.get("from")), to: Date.parse(query.get("to")), points: Number(query.get("points")), group: query.get("group") ?? "" });
     const found = state.answer(state.asked.at(-1));
     if (typeof found === "number") response.writeHead(found).end();
     else response.writeHead(200, { "content-type": "application/json" }).end(JSON.stringify(found));
@@ -320,6 +320,67 @@ test("64 GPUs are a strip: the keyboard goes through rows, and the mouse tells w
   await page.keyboard.press("ArrowDown");
   await until("the next row", async () => /c5, GPU 4: 90\u00a0%/.test(await said.textContent()));
   await until("is spoken", async () => (await page.locator("[data-announcer]").textContent()) === "c5, GPU 4: 90\u00a0%");
+});
+
+test("cores and processes are fetched where somebody wants them: a strip, and those that use most", async (t) => {
+  const cores = Array.from({ length: 64 }, (_, core) => line("node_cpu_core", "cores", "c1", String(core), waves(core, 1)));
+  const processes = Array.from({ length: 12 }, (_, n) => line("cpu_process", "processes", "c1", `${100 + n}:py<b>:${n}`, flat(n)));
+  const server = await portal(t, ({ group }) => (group === "cores" ? only(cores) : group === "processes" ? only(processes) : used(1, 0)));
+  const { page, faults } = await open(t, server);
+  await host(page, "cpu").locator("canvas").waitFor();
+  assert.deepEqual(server.asked.map(({ group }) => group), [""], "they are many, and nobody has asked");
+  const button = (name) => page.getByRole("button", { name, exact: true });
+  await button("Cores").click();
+  await host(page, "cores-node").locator("canvas.strip").waitFor();
+  assert.ok((await pixels(page, "cores-node")) > 20, "many shades");
+  assert.deepEqual(server.asked.slice(1).map(({ group }) => group).sort(), ["", "cores"]);
+  await button("Processes").click();
+  await host(page, "process-cpu").locator("canvas").waitFor();
+  const plot = page.locator(".plot", { has: host(page, "process-cpu") });
+  const names = Array.from({ length: 8 }, (_, n) => `py<b>:${n + 4} (${n + 104})`);
+  assert.deepEqual(await plot.locator(".plot-line .wrap").allTextContents(), names);
+  await plot.getByText("The 8 that used most of it in this time.").waitFor();
+  await plot.getByRole("button", { name: "As a table" }).click();
+  assert.deepEqual(await plot.locator("thead th").allTextContents(), ["Time", ...names]);
+  const titles = await page.locator("[data-charts-place] h2").allTextContents();
+  assert.deepEqual(titles, ["CPUs", "Cores", "Memory", "Storage", "Network", "Processes", "What the program reports"]);
+  assert.deepEqual(await accessibility(page), []);
+  await picture(page, "charts/cores-and-processes");
+  await page.setViewportSize(SIZES.phone);
+  assert.deepEqual(await tooWide(page), []);
+
+  await page.reload();
+  await host(page, "cores-node").locator("canvas.strip").waitFor();
+  assert.equal(await button("Processes").getAttribute("aria-pressed"), "true", "what is chosen stays");
+  await button("Cores").click();
+  await host(page, "cores-node").waitFor({ state: "detached" });
+  assert.equal(await button("Cores").getAttribute("aria-pressed"), "false");
+  server.answer = ({ group }) => (group ? only([]) : used(1, 0));
+  await button("Cores").click();
+  await page.getByText("Nothing is known in this time of: Processes, Cores.").waitFor();
+  assert.deepEqual(faults, []);
+});
+
+test("memory errors of GPUs are counted where there are some, and those that it could not correct are marks", async (t) => {
+  const errors = flat(0);
+  errors[100] = 0.2;
+  const answer = used(1, 2);
+  for (const gpu of ["0", "1"]) {
+    answer.lines.push(line("gpu_ecc_corrected", "gpu", "c1", gpu, flat(0)), line("gpu_ecc_uncorrected", "gpu", "c1", gpu, gpu === "1" ? errors : flat(0)));
+    answer.lines.push(line("gpu_processes", "gpu", "c1", gpu, flat(Number(gpu))));
+  }
+  const server = await portal(t, () => answer);
+  const { page, faults } = await open(t, server);
+  await host(page, "gpu-uncorrected").locator("canvas").waitFor();
+  assert.equal(await host(page, "gpu-corrected").count(), 0, "none is nothing to look at");
+  await host(page, "gpu-uncorrected").focus();
+  await page.keyboard.press("Home");
+  for (let step = 0; step < 10; step += 1) await page.keyboard.press("Shift+ArrowRight");
+  await until("it is spoken", async () => (await page.locator("[data-announcer]").textContent()) === "GPU 0: 0; GPU 1: 2");
+  await page.locator("summary", { hasText: "What happened when" }).click();
+  await page.locator("[data-charts-happened] li.happened-bad", { hasText: "GPU memory error (c1, GPU 1)" }).waitFor();
+  await page.locator(".plot", { has: host(page, "gpu-processes") }).getByRole("button", { name: /^GPU 1 1$/ }).waitFor();
+  assert.deepEqual(faults, []);
 });
 
 test("another run is drawn beside it, aligned at the beginning, and a link shows the same", async (t) => {

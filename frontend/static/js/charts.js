@@ -2,7 +2,7 @@
 //
 // The element with `data-charts` says as JSON where samples come from, when it began and ended, what happened, and what there is to compare
 // with. What the server drew of the same figures gives way to the charts once they have something to show.
-import { aligned, charts, GROUPS, groupTitle, steps, troubles } from "./charts/answer.js";
+import { aligned, charts, GROUPS, groupTitle, joined, MORE, steps, troubles } from "./charts/answer.js";
 import { follow } from "./charts/colours.js";
 import { Feed, Trouble } from "./charts/feed.js";
 import { timeText } from "./charts/figures.js";
@@ -18,6 +18,7 @@ const MOST_TROUBLES = 40;
 /** Steps that are marked, the last ones. */
 const MOST_STEPS = 20;
 const TABLES = "eirene-chart-tables";
+const CHOSEN = "eirene-chart-groups";
 
 const root = document.querySelector("[data-charts]");
 const about = JSON.parse(root.dataset.charts);
@@ -36,6 +37,8 @@ let over = about.ends !== null;
 let ends = over ? Date.parse(about.ends) : 0;
 const view = new View(begins, () => (over ? ends : now()));
 const own = new Feed(about.samples);
+// Groups of many lines, as far as they are chosen.
+const more = new Map();
 const marks = about.marks.map((mark) => ({ ...mark, at: Date.parse(mark.at) }));
 const panels = new Map();
 const groups = new Map();
@@ -48,13 +51,13 @@ let turn = 0;
 let loading = 0;
 let failed = false;
 
-/** What charts have their table open: kept in this browser. */
-function tables(change) {
+/** What is chosen under a name, such as the charts that have their table open: kept in this browser. */
+function chosen(name, change) {
   try {
-    const kept = new Set(JSON.parse(localStorage.getItem(TABLES) ?? "[]"));
+    const kept = new Set(JSON.parse(localStorage.getItem(name) ?? "[]"));
     if (change) {
       change(kept);
-      localStorage.setItem(TABLES, JSON.stringify([...kept]));
+      localStorage.setItem(name, JSON.stringify([...kept]));
     }
     return kept;
   } catch {
@@ -104,7 +107,7 @@ const on = {
     on.cursor(null);
     if (view.span !== "all") choose("all");
   },
-  table: (id, open) => tables((kept) => (open ? kept.add(id) : kept.delete(id))),
+  table: (id, open) => chosen(TABLES, (kept) => (open ? kept.add(id) : kept.delete(id))),
 };
 
 /** Lines of a chart with those of what it is compared with behind. */
@@ -137,7 +140,7 @@ function draw() {
     panel.destroy();
     panels.delete(id);
   }
-  const open = tables();
+  const open = chosen(TABLES);
   for (const [at, chart] of found.entries()) {
     const { made, inner } = section(chart.group);
     if (!made.isConnected) insert(place, made, GROUPS.slice(GROUPS.indexOf(chart.group) + 1).map((group) => groups.get(group)?.made));
@@ -154,14 +157,16 @@ function draw() {
     made.classList.toggle("half", inner.childElementCount === 1 && !inner.querySelector(".wide"));
   }
   plain.hidden = found.length > 0;
-  tellAbout(found.length > 0, answer);
+  tellAbout(found, answer);
   list(all);
 }
 
-function tellAbout(any, answer) {
+function tellAbout(found, answer) {
   shownTime.textContent = say("chart_range", { from: timeText(shown.range.from), to: timeText(shown.range.to) });
-  if (!any) tell(answer.spans > 0 && view.span === "all" ? (over ? say("chart_none") : say("chart_soon")) : say("chart_none_here"));
+  const missing = [...more.keys()].filter((group) => !found.some((chart) => chart.group === group)).map(groupTitle);
+  if (found.length === 0) tell(answer.spans > 0 && view.span === "all" ? (over ? say("chart_none") : say("chart_soon")) : say("chart_none_here"));
   else if (other && other.charts.length === 0) tell(say("chart_other_none", { name: other.about.name }));
+  else if (missing.length > 0) tell(say("chart_more_none", { what: missing.join(", ") }));
   else tell(answer.unreadable > 0 ? say("chart_broken", { n: answer.unreadable }) : "", answer.unreadable > 0 ? "doubt" : "");
   document.querySelector("[data-charts-tools]").hidden = false;
   for (const one of root.querySelectorAll("[data-charts-last]")) one.setAttribute("aria-pressed", String(one.dataset.chartsLast === view.span));
@@ -194,7 +199,9 @@ async function load(whole) {
   const { range } = view;
   loading = whole ? mine : 0;
   try {
-    const answer = await (whole ? own.load(range.from, range.to) : own.grow(range.from, range.to));
+    const fetched = [own, ...more.values()].map((feed) => (whole ? feed.load(range.from, range.to) : feed.grow(range.from, range.to)));
+    const [first, ...others] = await Promise.all(fetched);
+    const answer = joined(first, others);
     const compared = whole ? await loadOther(range) : other;
     if (mine !== turn) return;
     failed = false;
@@ -221,6 +228,15 @@ async function loadOther(range) {
   return { about: found, answer, charts: charts(answer, about.cpus) };
 }
 
+/** Fetches a group of many lines too, or no longer. */
+function toggle(button) {
+  const group = button.dataset.chartsMore;
+  if (!more.delete(group)) more.set(group, new Feed(about.samples, group));
+  button.setAttribute("aria-pressed", String(more.has(group)));
+  chosen(CHOSEN, (kept) => (more.has(group) ? kept.add(group) : kept.delete(group)));
+  void load(true);
+}
+
 function choose(span) {
   view.last(span);
   void load(true);
@@ -235,6 +251,11 @@ function called(one) {
 /** Buttons of the page: everything a key or a mouse does, too. */
 function tools() {
   for (const one of root.querySelectorAll("[data-charts-last]")) one.addEventListener("click", () => choose(one.dataset.chartsLast));
+  for (const group of chosen(CHOSEN)) if (MORE.includes(group)) more.set(group, new Feed(about.samples, group));
+  for (const one of root.querySelectorAll("[data-charts-more]")) {
+    one.setAttribute("aria-pressed", String(more.has(one.dataset.chartsMore)));
+    one.addEventListener("click", () => toggle(one));
+  }
   for (const one of root.querySelectorAll("[data-charts-zoom]")) {
     one.addEventListener("click", () => {
       const { from, to } = view.range;

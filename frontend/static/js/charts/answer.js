@@ -5,21 +5,29 @@ import { say } from "../words.js";
 const SOME_WAITING = 0.01;
 /** Charts of what programs report. */
 const MOST_REPORTS = 24;
+/** Processes of a chart, those that used most: as many as there are colours. */
+const MOST_PROCESSES = 8;
 
 const whole = (line) => line.device === undefined;
 const beyond = (line) => line.device !== "lo";
 const any = () => true;
 
 const ofNode = () => say("chart_of_node");
+const ofMost = () => say("chart_of_most", { n: MOST_PROCESSES });
 const SPECS = [
   { id: "cpu", group: "cpu", metric: "cpu_seconds", kind: "cores", limit: (all, cpus) => cpus, title: () => say("chart_cpu") },
   { id: "cpu-wait", group: "cpu", metric: "pressure_cpu_seconds", kind: "share", least: SOME_WAITING, title: () => say("chart_cpu_wait") },
+  { id: "cores", group: "cores", metric: "cpu_core", kind: "share", limit: () => 1, title: () => say("chart_cores") },
+  { id: "cores-node", group: "cores", metric: "node_cpu_core", kind: "share", limit: () => 1, remark: ofNode, title: () => say("chart_cores_node") },
   { id: "memory", group: "memory", metric: "memory_bytes", kind: "bytes", limit: (all) => greatest(all, "memory_limit_bytes"), title: () => say("chart_memory") },
   { id: "memory-wait", group: "memory", metric: "pressure_memory_seconds", kind: "share", least: SOME_WAITING, title: () => say("chart_memory_wait") },
   { id: "gpu", group: "gpu", metric: "gpu_util", kind: "share", limit: () => 1, title: () => say("chart_gpu") },
   { id: "gpu-memory", group: "gpu", metric: "gpu_memory_bytes", kind: "bytes", limit: (all) => greatest(all, "gpu_memory_limit_bytes"), title: () => say("chart_gpu_memory") },
   { id: "gpu-power", group: "gpu", metric: "gpu_power_watts", kind: "watts", limit: (all) => greatest(all, "gpu_power_limit_watts"), title: () => say("chart_gpu_power") },
   { id: "gpu-heat", group: "gpu", metric: "gpu_temperature_celsius", kind: "celsius", title: () => say("chart_gpu_heat") },
+  { id: "gpu-processes", group: "gpu", metric: "gpu_processes", kind: "number", title: () => say("chart_gpu_processes") },
+  { id: "gpu-corrected", group: "gpu", metric: "gpu_ecc_corrected", kind: "number", counted: true, least: Number.MIN_VALUE, title: () => say("chart_gpu_corrected") },
+  { id: "gpu-uncorrected", group: "gpu", metric: "gpu_ecc_uncorrected", kind: "number", counted: true, least: Number.MIN_VALUE, title: () => say("chart_gpu_uncorrected") },
   { id: "read", group: "io", metric: "io_read_bytes", kind: "rate", title: () => say("chart_read") },
   { id: "written", group: "io", metric: "io_written_bytes", kind: "rate", title: () => say("chart_written") },
   { id: "io-wait", group: "io", metric: "pressure_io_seconds", kind: "share", least: SOME_WAITING, title: () => say("chart_io_wait") },
@@ -27,14 +35,22 @@ const SPECS = [
   { id: "mount-written", group: "io", metric: "mount_written_bytes", kind: "rate", remark: ofNode, title: () => say("chart_mount_written") },
   { id: "received", group: "network", metric: "net_receive_bytes", kind: "rate", wanted: beyond, remark: ofNode, title: () => say("chart_received") },
   { id: "sent", group: "network", metric: "net_transmit_bytes", kind: "rate", wanted: beyond, remark: ofNode, title: () => say("chart_sent") },
+  { id: "process-cpu", group: "processes", metric: "cpu_process", kind: "cores", most: MOST_PROCESSES, remark: ofMost, title: () => say("chart_process_cpu") },
+  { id: "process-memory", group: "processes", metric: "memory_process_bytes", kind: "bytes", most: MOST_PROCESSES, remark: ofMost, title: () => say("chart_process_memory") },
+  { id: "process-gpu", group: "processes", metric: "gpu_util_process", kind: "share", most: MOST_PROCESSES, remark: ofMost, title: () => say("chart_process_gpu") },
+  { id: "process-gpu-memory", group: "processes", metric: "gpu_memory_process_bytes", kind: "bytes", most: MOST_PROCESSES, remark: ofMost, title: () => say("chart_process_gpu_memory") },
 ];
 
 /** Groups in the order in which they are looked at. */
-export const GROUPS = ["cpu", "memory", "gpu", "io", "network", "report"];
+export const GROUPS = ["cpu", "cores", "memory", "gpu", "io", "network", "processes", "report"];
+/** Those of them that are fetched only where somebody asks for them: they are many lines. */
+export const MORE = ["cores", "processes"];
 
 /** What stands above the charts of a group. */
 export function groupTitle(group) {
   if (group === "cpu") return say("chart_group_cpu");
+  if (group === "cores") return say("chart_group_cores");
+  if (group === "processes") return say("chart_group_processes");
   if (group === "memory") return say("chart_group_memory");
   if (group === "gpu") return say("chart_group_gpu");
   if (group === "io") return say("chart_group_io");
@@ -56,9 +72,19 @@ function greatest(all, metric) {
   return found.length > 0 ? highest([found]) : undefined;
 }
 
+/** What the device of a line is called. */
+function called(line) {
+  if (whole(line) || line.group === "report") return undefined;
+  if (line.group === "gpu") return say("chart_gpu_name", { gpu: line.device });
+  if (line.group === "cores") return say("chart_core_name", { core: line.device });
+  if (line.group !== "processes") return line.device;
+  const [id, ...name] = line.device.split(":");
+  return say("chart_process_name", { name: name.join(":"), id });
+}
+
 /** What a line is called: its node where there are several or nothing else to say, and its device. */
 function label(line, several) {
-  const device = line.group === "gpu" && !whole(line) ? say("chart_gpu_name", { gpu: line.device }) : line.group === "report" ? undefined : line.device;
+  const device = called(line);
   if (device === undefined) return line.node;
   return several ? say("chart_place", { node: line.node, device }) : device;
 }
@@ -68,13 +94,22 @@ function line(one, several) {
   return { key, label: label(one, several), node: one.node, device: one.device, values: one.values };
 }
 
+/** Those `most` lines that used most, in their own order: which of them is first would change all the time. */
+function greatestOf(lines, most) {
+  const used = new Map(lines.map((one) => [one, highest([one.values])]));
+  return [...lines].sort((a, b) => used.get(b) - used.get(a)).slice(0, most).sort(byPlace);
+}
+
 /** The charts of an answer that have something to show, in the order in which they are looked at. */
 export function charts(answer, cpus) {
   const all = answer.lines;
   const several = new Set(all.map((one) => one.node)).size > 1;
   const found = [];
   for (const spec of SPECS) {
-    const lines = all.filter((one) => one.metric === spec.metric && (spec.wanted ?? any)(one)).sort(byPlace);
+    let lines = all.filter((one) => one.metric === spec.metric && (spec.wanted ?? any)(one)).sort(byPlace);
+    if (spec.most) lines = greatestOf(lines, spec.most);
+    // What comes as a rise per second is shown as how many in a span where it is pieces.
+    if (spec.counted) lines = lines.map((one) => ({ ...one, values: one.values.map((value) => (value === null ? null : Math.round(value * answer.step_s))) }));
     if (lines.length === 0 || (spec.least !== undefined && highest(lines.map((one) => one.values)) < spec.least)) continue;
     const { id, group, kind } = spec;
     found.push({ id, group, kind, title: spec.title(), remark: spec.remark?.() ?? "", limit: spec.limit?.(all, cpus), lines: lines.map((one) => line(one, several)) });
@@ -104,12 +139,14 @@ export function troubles(answer, most) {
       const before = one.values[at - 1] ?? one.values[at - 2] ?? null;
       if (one.metric === "oom_kills" && value > 0) note("oom", at, one);
       if (one.metric === "gpu_up" && value < 1 && (before === null || before >= 1)) note("lost", at, one);
+      if (one.metric === "gpu_ecc_uncorrected" && value > 0) note("error", at, one);
       if (one.metric === "gpu_throttled" && value > 0 && !(before > 0)) note("slow", at, one);
     }
   }
   const text = ({ kind, lines }) => {
     const where = lines.length === 1 ? label(lines[0], true) : lines.length;
     if (kind === "oom") return say("mark_oom", { where });
+    if (kind === "error") return say("mark_gpu_error", { where });
     return kind === "lost" ? say("mark_gpu_lost", { where }) : say("mark_gpu_slow", { where });
   };
   const tone = ({ kind }) => (kind === "slow" ? "wait" : "bad");
@@ -144,6 +181,13 @@ export function append(old, fresh, from) {
   }
   const kept = [...lines.values()].map((one) => ({ ...one, values: one.values.slice(drop) }));
   return { ...old, from: new Date(Date.parse(old.from) + drop * step).toISOString(), spans: spans - drop, lines: kept.filter((one) => one.values.some((value) => value !== null)) };
+}
+
+/** An answer with the lines of others of the same time, which may have other spans. */
+export function joined(answer, others) {
+  const same = (other) => other.step_s === answer.step_s && other.spans === answer.spans && Date.parse(other.from) === Date.parse(answer.from);
+  const fitting = (other) => (same(other) ? other.lines : other.lines.map((one) => ({ ...one, values: aligned(one, answer, other, 0) })));
+  return { ...answer, unreadable: others.reduce((sum, other) => sum + other.unreadable, answer.unreadable), lines: [...answer.lines, ...others.flatMap(fitting)] };
 }
 
 /** The values of `line` for the spans of another answer, whose times lie `later` milliseconds after this one's. */

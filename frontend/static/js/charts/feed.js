@@ -15,11 +15,14 @@ export class Trouble extends Error {}
 export class Feed {
   answer = null;
   #address;
+  #group;
   #points = 0;
   #control = null;
 
-  constructor(address) {
+  /** Of one group, or without it of all but those that are many. */
+  constructor(address, group = "") {
     this.#address = address;
+    this.#group = group;
   }
 
   /** Fetches all between `from` and `to`. What was asked before and has not come yet is not waited for. */
@@ -49,6 +52,7 @@ export class Feed {
     const control = (this.#control = new AbortController());
     const address = new URL(this.#address, location.href);
     for (const [name, value] of Object.entries(query)) address.searchParams.set(name, value);
+    if (this.#group) address.searchParams.set("group", this.#group);
     let answer;
     try {
       answer = await fetch(address, { headers: { accept: "application/json" }, redirect: "manual", signal: control.signal });
