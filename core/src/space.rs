@@ -111,6 +111,8 @@ word_enum! {
     UsageSource {
         /// The quota of the directory itself.
         ProjectQuota = "project_quota",
+        /// The owner's quota on the file system, wherever on it the owner's files lie.
+        UserQuota = "user_quota",
         /// The owner's quota on BeeGFS, wherever the owner's files lie.
         BeegfsUser = "beegfs_user",
         /// The group's quota on BeeGFS, wherever the group's files lie.

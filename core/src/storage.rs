@@ -150,6 +150,13 @@ pub trait SharedStorage: Send + Sync + 'static {
     /// The quota of a directory itself. `Missing` where it has none or nobody can tell.
     async fn directory_quota(&self, place: &Place) -> Result<Known<Quota>, StorageError>;
 
+    /// What the file system of a home counts for its person, wherever on it the person's files lie. `Missing` where it counts nobody's, where
+    /// nobody could ask, and for any other place.
+    async fn person_quota(&self, place: &Place) -> Result<Known<Quota>, StorageError> {
+        let _ = place;
+        Ok(Known::Missing(Why::NotSupported))
+    }
+
     /// All servers.
     async fn nodes(&self) -> Result<Partial<Vec<ServerNode>>, StorageError> {
         Err(StorageError::Unsupported("servers"))

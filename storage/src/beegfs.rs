@@ -220,6 +220,7 @@ mod tests {
             mount_point: point.into(),
             mounted: mounted.into(),
             client_version: None,
+            own: None,
             identity: Identity {
                 kind: kind.into(),
                 source: "s".into(),

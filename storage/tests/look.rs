@@ -31,6 +31,9 @@ fn what_it_sees_is_what_a_look_from_here_sees() {
     assert_eq!(there.directory.total, here.directory.total);
     let home = seen(&["home", root]).into_look().unwrap();
     assert_eq!((home.identity.marker, home.path.as_str()), (None, root), "homes have no marker");
+    // Whether it is told is the disk's affair; `contract/disks.rs` has one that does.
+    assert_eq!(home.own.is_some(), !nix::unistd::geteuid().is_root());
+    assert_eq!(there.own, None, "of a space it is nobody's");
 }
 
 #[test]

@@ -31,6 +31,8 @@ pub(crate) struct StorageState {
     pub(crate) mood: StorageMood,
     /// Of every directory: used bytes and limit, where it has a quota of its own.
     pub(crate) directory: Option<(u64, Limit<u64>)>,
+    /// Of every home's person: used bytes and limit, where the file system counts for them.
+    pub(crate) person: Option<(u64, Limit<u64>)>,
     /// What the kernel calls the file system that everything lies on.
     pub(crate) kind: &'static str,
     /// Of users: used bytes and limit; none where there are no such quotas.
@@ -89,6 +91,7 @@ impl FakeStorage {
         let state = StorageState {
             mood: StorageMood::Good,
             directory: None,
+            person: None,
             kind: "xfs",
             users: None,
             quota_pools: vec![],
@@ -190,6 +193,11 @@ impl SharedStorage for FakeStorage {
         };
         let why = if kind == "xfs" { Why::NotEnabled } else { Why::NotSupported };
         Ok(directory.map_or(Known::Missing(why), |said| Known::Known(quota(QuotaId::Project(7), said))))
+    }
+
+    async fn person_quota(&self, place: &Place) -> Result<Known<Quota>, StorageError> {
+        let person = self.asked()?.person.filter(|_| matches!(place, Place::Home(_)));
+        Ok(person.map_or(Known::Missing(Why::NotEnabled), |said| Known::Known(quota(QuotaId::User(2001), said))))
     }
 
     async fn pools(&self) -> Result<Partial<Vec<Pool>>, StorageError> {

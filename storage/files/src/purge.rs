@@ -154,6 +154,8 @@ mod tests {
     use std::os::unix::fs::symlink;
     use std::path::Path;
 
+    use proptest::prelude::*;
+
     use super::*;
 
     fn purge(path: &Path, longest: Duration) -> Result<Purged, Errno> {
@@ -178,6 +180,45 @@ mod tests {
         assert_eq!(purge(&space, LONGEST).unwrap(), Purged::All);
         assert_eq!(fs::read_dir(&space).unwrap().count(), 0);
         assert_eq!(fs::read_to_string(outside.join("kept")).unwrap(), "x");
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(100))]
+
+        // Without Landlock: what this wall keeps is not put down to the other.
+        #[test]
+        fn no_tree_leads_out_of_its_directory(made in proptest::collection::vec((any::<proptest::sample::Index>(), 0..8_u8), 0..60)) {
+            let base = tempfile::tempdir().unwrap();
+            let (space, outside) = (base.path().join("space"), base.path().join("outside"));
+            fs::create_dir(&space).unwrap();
+            fs::create_dir_all(outside.join("deep")).unwrap();
+            for kept in ["kept", "deep/kept"] {
+                fs::write(outside.join(kept), kept).unwrap();
+            }
+            let mut directories = vec![space.clone()];
+            for (number, (place, kind)) in made.iter().enumerate() {
+                let path = place.get(&directories).join(format!("n{number}"));
+                match *kind {
+                    0..=2 => {
+                        fs::create_dir(&path).unwrap();
+                        directories.push(path);
+                    }
+                    3 => fs::write(&path, "x").unwrap(),
+                    4 => fs::hard_link(outside.join("kept"), &path).unwrap(),
+                    5 => symlink(&outside, &path).unwrap(),
+                    6 => symlink("../../outside/deep", &path).unwrap(),
+                    _ => symlink(place.get(&directories), &path).unwrap(),
+                }
+            }
+            prop_assert_eq!(purge(&space, LONGEST), Ok(Purged::All));
+            prop_assert_eq!(fs::read_dir(&space).unwrap().count(), 0);
+            for (directory, names) in [("", 2), ("deep", 1)] {
+                prop_assert_eq!(fs::read_dir(outside.join(directory)).unwrap().count(), names);
+            }
+            for kept in ["kept", "deep/kept"] {
+                prop_assert_eq!(fs::read_to_string(outside.join(kept)).unwrap(), kept);
+            }
+        }
     }
 
     #[test]

@@ -85,6 +85,10 @@ impl SharedStorage for Beegfs7 {
         self.posix.directory_quota(place).await
     }
 
+    async fn person_quota(&self, place: &Place) -> Result<Known<Quota>, StorageError> {
+        self.posix.person_quota(place).await
+    }
+
     async fn nodes(&self) -> Result<Partial<Vec<ServerNode>>, StorageError> {
         let mut answers = Vec::new();
         for role in [Role::Management, Role::Metadata, Role::Storage] {

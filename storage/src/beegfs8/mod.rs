@@ -92,6 +92,10 @@ impl SharedStorage for Beegfs8 {
         self.posix.directory_quota(place).await
     }
 
+    async fn person_quota(&self, place: &Place) -> Result<Known<Quota>, StorageError> {
+        self.posix.person_quota(place).await
+    }
+
     async fn nodes(&self) -> Result<Partial<Vec<ServerNode>>, StorageError> {
         self.tool.ask(call::nodes(), Empty::Wrong, lists::nodes).await
     }

@@ -14,12 +14,12 @@ use eirene_core::name::RootName;
 use eirene_core::storage::{Identity, Place, StorageError, Why};
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, OpenHow, ResolveFlag, open, openat2};
-use nix::sys::stat::Mode;
+use nix::sys::stat::{Mode, fstat};
 use nix::sys::statvfs::{FsFlags, fstatvfs};
 
 use super::mounts::{self, Mount};
 use super::patience::{Patience, RETRY_AFTER_S};
-use super::{Look, Probe, Project, Room};
+use super::{Look, Own, OwnQuota, Probe, Project, Room};
 
 /// How long a look may take.
 const LONGEST: Duration = Duration::from_secs(10);
@@ -65,7 +65,10 @@ impl LocalProbe {
 
     fn look_now(&self, place: &Place) -> Result<Look, StorageError> {
         let (base, beneath) = self.paths(place)?;
-        look_at(&base, &beneath, !matches!(place, Place::Home(_)))
+        match place {
+            Place::Home(_) => look_at_home(&base),
+            Place::Root(_) | Place::Space { .. } => look_at(&base, &beneath, true),
+        }
     }
 }
 
@@ -75,6 +78,23 @@ impl LocalProbe {
 /// # Errors
 /// What the kernel said.
 pub fn look_at(base: &Path, beneath: &Path, marked: bool) -> Result<Look, StorageError> {
+    look(base, beneath, marked, |_| None)
+}
+
+/// Looks at a home, and asks what its file system counts for whoever looks, where the home is theirs. It may take for ever.
+///
+/// # Errors
+/// As [`look_at`].
+pub fn look_at_home(home: &Path) -> Result<Look, StorageError> {
+    look(home, Path::new(""), false, own_quota)
+}
+
+fn look(
+    base: &Path,
+    beneath: &Path,
+    marked: bool,
+    own: impl FnOnce(&OwnedFd) -> Option<Own>,
+) -> Result<Look, StorageError> {
     let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC | OFlag::O_NONBLOCK;
     // Nothing in it is read, so it need not be readable; of one that is not the project stays unknown.
     let only_there = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
@@ -110,6 +130,7 @@ pub fn look_at(base: &Path, beneath: &Path, marked: bool) -> Result<Look, Storag
         mount_point: mount.point,
         mounted: mount.root,
         client_version: client_version(&mount.kind),
+        own: own(&directory),
         identity: Identity {
             kind: mount.kind,
             source: mount.source,
@@ -234,9 +255,95 @@ fn project(directory: &OwnedFd) -> Option<Project> {
     (status == 0).then_some(Project { id: attributes.project, inherited: attributes.flags & FS_XFLAG_PROJINHERIT != 0 })
 }
 
+/// `QCMD` of `linux/quota.h` shifts the command by 8; the lowest bits are `USRQUOTA`, 0.
+const GET_USER_QUOTA: u32 = (libc::Q_GETQUOTA as u32) << 8;
+/// Units in which limits of bytes count (`QIF_DQBLKSIZE`); what is used is told in bytes.
+const QUOTA_BLOCK: u64 = 1024;
+
+/// What the file system of a directory counts for whoever looks. Only of a directory of theirs: it is whose home it is that is asked for, and the
+/// kernel tells people nobody else's. Root is held by no quota.
+fn own_quota(directory: &OwnedFd) -> Option<Own> {
+    let uid = nix::unistd::geteuid();
+    let owner = fstat(directory).ok()?.st_uid;
+    (!uid.is_root() && owner == uid.as_raw()).then(|| told(owner, user_quota(directory, owner)))
+}
+
+#[expect(unsafe_code, reason = "nix knows no quotactl_fd(2)")]
+fn user_quota(directory: &OwnedFd, uid: u32) -> Result<libc::dqblk, Errno> {
+    // SAFETY: all its fields are numbers, which may be 0.
+    let mut told: libc::dqblk = unsafe { std::mem::zeroed() };
+    let directory = directory.as_fd().as_raw_fd();
+    // SAFETY: the descriptor is open for the whole call, and the kernel writes one `dqblk`.
+    let status =
+        unsafe { libc::syscall(libc::SYS_quotactl_fd, directory, GET_USER_QUOTA, uid, std::ptr::from_mut(&mut told)) };
+    Errno::result(status).map(|_| told)
+}
+
+/// What an answer of quotactl(2) means.
+fn told(uid: u32, answer: Result<libc::dqblk, Errno>) -> Own {
+    // 0 is no limit.
+    let lower = |soft: u64, hard: u64| [soft, hard].into_iter().filter(|limit| *limit > 0).min();
+    match answer {
+        Ok(told) => Own::Told(OwnQuota {
+            uid,
+            used: told.dqb_curspace,
+            limit: lower(told.dqb_bsoftlimit, told.dqb_bhardlimit).map(|blocks| blocks.saturating_mul(QUOTA_BLOCK)),
+            files: told.dqb_curinodes,
+            files_limit: lower(told.dqb_isoftlimit, told.dqb_ihardlimit),
+        }),
+        Err(Errno::ESRCH) => Own::Missing(Why::NotEnabled),
+        // NFS and others count for nobody here; before Linux 5.14 nobody can be asked by a descriptor.
+        Err(Errno::ENOSYS | Errno::EOPNOTSUPP | Errno::EINVAL | Errno::ENODEV | Errno::ENOTBLK) => {
+            Own::Missing(Why::NotSupported)
+        }
+        // Where nobody can write nobody is told either: the question may have to make a record.
+        Err(Errno::EPERM | Errno::EACCES | Errno::EROFS) => Own::Missing(Why::Refused),
+        // XFS has nothing written down of somebody who never had anything.
+        Err(Errno::ENOENT) => Own::Missing(Why::NeverMeasured),
+        Err(_) => Own::Missing(Why::DidNotAnswer),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    #[expect(unsafe_code, reason = "as where it is asked for")]
+    fn a_quota_is_read_with_its_units_and_no_answer_is_a_number() {
+        // SAFETY: all its fields are numbers, which may be 0.
+        let mut answer: libc::dqblk = unsafe { std::mem::zeroed() };
+        (answer.dqb_curspace, answer.dqb_curinodes) = (5000, 3);
+        let free = OwnQuota { uid: 7, used: 5000, limit: None, files: 3, files_limit: None };
+        assert_eq!(told(7, Ok(answer)), Own::Told(free));
+        (answer.dqb_bhardlimit, answer.dqb_ihardlimit) = (20, 50);
+        let hard = OwnQuota { limit: Some(20 << 10), files_limit: Some(50), ..free };
+        assert_eq!(told(7, Ok(answer)), Own::Told(hard));
+        (answer.dqb_bsoftlimit, answer.dqb_isoftlimit) = (10, 60);
+        assert_eq!(told(7, Ok(answer)), Own::Told(OwnQuota { limit: Some(10 << 10), ..hard }));
+        for (error, why) in [
+            (Errno::ESRCH, Why::NotEnabled),
+            (Errno::ENOSYS, Why::NotSupported),
+            (Errno::EPERM, Why::Refused),
+            (Errno::EROFS, Why::Refused),
+            (Errno::ENOENT, Why::NeverMeasured),
+            (Errno::EIO, Why::DidNotAnswer),
+        ] {
+            assert_eq!(told(7, Err(error)), Own::Missing(why), "{error}");
+        }
+        assert_eq!(size_of::<libc::dqblk>(), 72, "`struct if_dqblk` of `linux/quota.h`");
+    }
+
+    #[test]
+    fn a_quota_is_asked_for_by_whose_home_it_is_and_by_nobody_else() {
+        let folder = tempfile::tempdir().unwrap();
+        let is_root = nix::unistd::geteuid().is_root();
+        assert_eq!(look_at_home(folder.path()).unwrap().own.is_some(), !is_root, "root is held by none");
+        assert_eq!(look_at_home(Path::new("/")).unwrap().own, None, "it is root's");
+        assert_eq!(look_at(folder.path(), Path::new(""), false).unwrap().own, None, "it is no home");
+        let proc: OwnedFd = fs::File::open("/proc/self").unwrap().into();
+        assert!(user_quota(&proc, 7).is_err(), "it counts nobody's");
+    }
 
     #[test]
     fn the_kernel_writes_no_more_than_fits() {

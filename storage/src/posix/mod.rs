@@ -2,7 +2,8 @@
 //! tells it to everybody.
 //!
 //! This only judges. Looking is a [`Probe`]'s, because a mount that hangs hangs whoever looks at it, and because homes are hidden from the
-//! portal. Users' quotas are not asked for: the kernel tells a person's own at most, and of network file systems none.
+//! portal. Of users' quotas a person's own is told, of a home that its person looks at: the kernel tells nobody else's, and of network file
+//! systems none.
 
 mod local;
 mod mounts;
@@ -17,7 +18,7 @@ use eirene_core::storage::{
 };
 use serde::{Deserialize, Serialize};
 
-pub use local::{LocalProbe, look_at};
+pub use local::{LocalProbe, look_at, look_at_home};
 
 /// What a look at a directory saw.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -40,6 +41,9 @@ pub struct Look {
     /// Version of the kernel module that mounted it, where that is not the kernel's own: of BeeGFS alone it is looked for.
     #[serde(default)]
     pub client_version: Option<String>,
+    /// What the file system counts for whoever looked; only asked of a home, by the person whose it is.
+    #[serde(default)]
+    pub own: Option<Own>,
     /// Which file system.
     pub identity: Identity,
 }
@@ -70,6 +74,32 @@ pub struct Project {
     pub id: u32,
     /// What is made in the directory belongs to the project.
     pub inherited: bool,
+}
+
+/// quotactl(2) of whoever looks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum Own {
+    /// It was told.
+    Told(OwnQuota),
+    /// It was not.
+    Missing(Why),
+}
+
+/// What a file system counts for a user.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct OwnQuota {
+    /// Whose.
+    pub uid: u32,
+    /// Used, bytes.
+    pub used: u64,
+    /// The soft limit of bytes where there is one, else the hard one; `None` for none.
+    pub limit: Option<u64>,
+    /// Inodes used.
+    pub files: u64,
+    /// As `limit`, of inodes.
+    pub files_limit: Option<u64>,
 }
 
 /// What came of a look, as the program `eirene-look` writes it for whoever started it.
@@ -166,6 +196,10 @@ impl SharedStorage for Posix {
     async fn directory_quota(&self, place: &Place) -> Result<Known<Quota>, StorageError> {
         Ok(directory_quota(&self.look(place).await?))
     }
+
+    async fn person_quota(&self, place: &Place) -> Result<Known<Quota>, StorageError> {
+        Ok(person_quota(&self.look(place).await?))
+    }
 }
 
 /// The file system of a look. In a directory with a project quota the kernel gives the project's numbers for the directory, so the mount
@@ -226,6 +260,27 @@ fn directory_quota(look: &Look) -> Known<Quota> {
     })
 }
 
+/// The quota of the person of a look.
+fn person_quota(look: &Look) -> Known<Quota> {
+    let own = match look.own {
+        Some(Own::Told(own)) => own,
+        Some(Own::Missing(why)) => return Known::Missing(why),
+        None => return Known::Missing(Why::NotSupported),
+    };
+    let limit = |most: Option<u64>| most.map_or(Limit::Unlimited, Limit::At);
+    Known::Known(Quota {
+        id: QuotaId::User(own.uid),
+        pool: None,
+        used: Known::Known(Bytes(own.used)),
+        limit: Known::Known(limit(own.limit).map(Bytes)),
+        files_used: Known::Known(Files(own.files)),
+        files_limit: Known::Known(limit(own.files_limit).map(Files)),
+        counted: Counted::Inodes,
+        files_at_least: false,
+        measured_every_s: Known::Missing(Why::NotSupported),
+    })
+}
+
 fn known<T>(value: Result<T, Why>) -> Known<T> {
     value.map_or_else(Known::Missing, Known::Known)
 }
@@ -255,6 +310,7 @@ mod tests {
             mount_point: "/data".into(),
             mounted: "/".into(),
             client_version: None,
+            own: None,
             identity: Identity {
                 kind: "xfs".into(),
                 source: "/dev/sdb1".into(),
@@ -309,6 +365,25 @@ mod tests {
         assert_eq!(quota.limit, Known::Known(Limit::At(Bytes(50 * MIB))));
         look.directory.total = look.mount.unwrap().total;
         assert_eq!(directory_quota(&look), Known::Missing(Why::DidNotAnswer));
+    }
+
+    #[test]
+    fn what_is_counted_for_a_person_is_told_as_the_kernel_told_it() {
+        let mut look = limited();
+        assert_eq!(person_quota(&look), Known::Missing(Why::NotSupported));
+        look.own = Some(Own::Missing(Why::NotEnabled));
+        assert_eq!(person_quota(&look), Known::Missing(Why::NotEnabled));
+        look.own = Some(Own::Told(OwnQuota { uid: 2001, used: 0, limit: Some(MIB), files: 7, files_limit: None }));
+        let Known::Known(quota) = person_quota(&look) else { panic!() };
+        assert_eq!((quota.id, quota.used), (QuotaId::User(2001), Known::Known(Bytes(0))));
+        assert_eq!(quota.limit, Known::Known(Limit::At(Bytes(MIB))));
+        assert_eq!((quota.files_used, quota.files_limit), (Known::Known(Files(7)), Known::Known(Limit::Unlimited)));
+        // It comes from another process, as text; one from before said nothing of it.
+        let said = serde_json::to_value(&look).unwrap();
+        assert_eq!(serde_json::from_value::<Look>(said.clone()).unwrap(), look);
+        let mut before = said;
+        before.as_object_mut().unwrap().remove("own");
+        assert_eq!(serde_json::from_value::<Look>(before).unwrap().own, None);
     }
 
     #[test]

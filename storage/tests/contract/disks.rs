@@ -101,6 +101,54 @@ async fn everybody_may_read_it() {
     }
 }
 
+#[tokio::test]
+#[ignore = "storage/tests/with-xfs runs it"]
+async fn what_a_file_system_counts_for_a_person_is_told_to_her_and_to_nobody_else() {
+    /// Somebody who has nothing else there.
+    const PERSON: u32 = 12_400;
+    for variable in DISKS {
+        let bench = posix_on(variable);
+        let home = bench.folder().join("hers");
+        std::fs::create_dir(&home).unwrap();
+        std::fs::set_permissions(bench.folder(), PermissionsExt::from_mode(0o755)).unwrap();
+        std::os::unix::fs::chown(&home, Some(PERSON), Some(PERSON)).unwrap();
+        let quota = async |by: u32| {
+            let mut look = Command::new(env!("CARGO_BIN_EXE_eirene-look"));
+            look.arg("home").arg(&home).uid(by).gid(by);
+            let seen: Seen = serde_json::from_slice(&look.output().unwrap().stdout).unwrap();
+            let storage = Posix::new(Arc::new(Told(seen.into_look().unwrap())));
+            storage.person_quota(&Bench::home()).await.unwrap()
+        };
+        let of_her = async || match quota(PERSON).await {
+            Known::Known(quota) => quota,
+            Known::Missing(why) => panic!("{variable}: {why:?}"),
+        };
+        let free = of_her().await;
+        assert_eq!(free.id, eirene_core::storage::QuotaId::User(PERSON), "{variable}");
+        assert_eq!((free.limit, free.files_limit), (Known::Known(Limit::Unlimited), Known::Known(Limit::Unlimited)));
+        xfs_quota(variable, &format!("limit -u bsoft=10m bhard=20m ihard=50 {PERSON}"));
+        // Hers, wherever on the file system they lie.
+        for (number, directory) in [bench.folder(), home.as_path(), home.as_path()].into_iter().enumerate() {
+            let path = directory.join(format!("file{number}"));
+            let file = std::fs::File::create(&path).unwrap();
+            std::io::Write::write_all(&mut &file, &vec![7; MIB as usize]).unwrap();
+            file.sync_all().unwrap();
+            std::os::unix::fs::chown(&path, Some(PERSON), Some(PERSON)).unwrap();
+        }
+        let used = of_her().await;
+        let limit = eirene_core::storage::Bytes(10 * MIB);
+        assert_eq!(used.limit, Known::Known(Limit::At(limit)), "{variable}: the soft one");
+        assert_eq!(used.files_limit, Known::Known(Limit::At(Files(50))), "{variable}");
+        let grown = used.used.value().unwrap().0 - free.used.value().unwrap().0;
+        assert!((3 * MIB..4 * MIB).contains(&grown), "{variable}: {grown}");
+        let files = used.files_used.value().unwrap().0 - free.files_used.value().unwrap().0;
+        assert_eq!(files, 3, "{variable}");
+        let others = quota(65_534).await;
+        assert_eq!(others, Known::Missing(Why::NotSupported), "{variable}: it is not his home");
+        xfs_quota(variable, &format!("limit -u bsoft=0 bhard=0 ihard=0 {PERSON}"));
+    }
+}
+
 /// What another process saw.
 struct Told(Look);
 
@@ -144,7 +192,7 @@ async fn a_mount_that_vanished_has_no_numbers_and_what_lies_there_instead_is_ano
         let other = storage.file_system(&Bench::home()).await;
         std::fs::remove_dir(&home).unwrap();
         std::fs::remove_dir(bench.folder()).unwrap();
-        run("mount", &["-t", kind, "-o", "prjquota", &device, &point]);
+        run("mount", &["-t", kind, "-o", "usrquota,prjquota", &device, &point]);
         assert!(matches!(gone, Err(StorageError::NoSuchPlace { .. })), "{variable}: {gone:?}");
         let other = other.unwrap();
         assert_ne!(other.identity.kind, before.identity.kind, "{variable}");

@@ -15,6 +15,7 @@ contract! {
     what_is_not_there_is_said_by_name;
     a_link_out_of_a_root_is_not_followed;
     projects_are_nobody_s_users;
+    what_counts_for_a_person_is_asked_of_homes;
     a_range_without_ids_is_the_caller_s_mistake;
 }
 
@@ -107,6 +108,13 @@ async fn a_link_out_of_a_root_is_not_followed(bench: &Bench) {
     for place in [out(None), out(Some("etc"))] {
         let answer = bench.storage().file_system(&place).await;
         assert!(answer.is_err(), "{answer:?}");
+    }
+}
+
+async fn what_counts_for_a_person_is_asked_of_homes(bench: &Bench) {
+    for place in [Bench::home(), Place::Root("all".parse().unwrap())] {
+        let quota = bench.storage().person_quota(&place).await.unwrap();
+        assert_eq!(quota, Known::Missing(Why::NotSupported), "{place:?} is no person's home");
     }
 }
 

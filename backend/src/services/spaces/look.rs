@@ -1,8 +1,8 @@
 //! A look at one space: what it uses and may use, from the narrowest source that tells.
 //!
-//! The directory's own quota counts the space and nothing else. Where there is none, and the space lies on BeeGFS, BeeGFS's quota of its owner or
-//! group does for what they have anywhere on it: of a space elsewhere it says nothing. Where there is none either, only the file system is left: what
-//! is free for everybody, which is never called what the space uses.
+//! The directory's own quota counts the space and nothing else. Where there is none, what a home's file system counts for its person does for what
+//! the person has anywhere on it; and where the space lies on BeeGFS, BeeGFS's quota of its owner or group: of a space elsewhere it says nothing.
+//! Where there is none either, only the file system is left: what is free for everybody, which is never called what the space uses.
 
 use eirene_core::space::{Usage, UsageSource};
 use eirene_core::storage::{FileSystem, Known, Partial, Place, Quota, QuotaId, SharedStorage, StorageError, Why};
@@ -38,6 +38,14 @@ pub(super) async fn look(
         Err(error) => return Err(Trouble::from(&error)),
     };
     let on_beegfs = file_system.identity.kind == BEEGFS;
+    if matches!(place, Place::Home(_)) && !on_beegfs {
+        match storage.person_quota(place).await {
+            Ok(Known::Known(quota)) => return Ok(with_quota(none, UsageSource::UserQuota, &quota)),
+            // What is told of the directory says more of it.
+            Ok(Known::Missing(_)) => {}
+            Err(error) => return Err(Trouble::from(&error)),
+        }
+    }
     let Some(of) = of.filter(|_| on_beegfs) else { return Ok(Usage { missing: Some(why), ..none }) };
     let source = match of {
         QuotaId::User(_) => UsageSource::BeegfsUser,

@@ -150,6 +150,20 @@ async fn usage_comes_from_the_narrowest_source_and_is_never_guessed() {
     let seen = look_home(&test, &ada).await.seen.unwrap();
     assert_eq!((seen.usage.source, seen.usage.used_bytes), (UsageSource::BeegfsUser, Some(Bytes(3))));
 
+    {
+        let mut storage = test.storage.state();
+        (storage.kind, storage.person) = ("xfs", Some((8, Limit::At(10))));
+    }
+    let seen = look_home(&test, &ada).await.seen.unwrap();
+    assert_eq!(
+        (seen.usage.source, seen.usage.used_bytes, seen.level),
+        (UsageSource::UserQuota, Some(Bytes(8)), Level::Warning)
+    );
+    let physics = add(&test, "physics", group("physics")).await;
+    test.app.spaces.look_at(&physics, &mut QuotaRound::default()).await.unwrap();
+    let groups = test.app.db.usage(physics.id).await.unwrap().unwrap().usage;
+    assert_eq!((groups.source, groups.used_bytes), (UsageSource::FileSystem, None), "what a person has is no group's");
+
     test.storage.state().directory = Some((9, Limit::At(10)));
     let seen = look_home(&test, &ada).await;
     let usage = seen.seen.unwrap().usage;

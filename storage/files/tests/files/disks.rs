@@ -50,7 +50,7 @@ impl Disk {
     }
 
     fn mount(&self) {
-        run("mount", &["-t", self.kind, "-o", "prjquota", text(&self.device), text(&self.point)]);
+        run("mount", &["-t", self.kind, "-o", "usrquota,prjquota", text(&self.device), text(&self.point)]);
     }
 
     /// Fills it but for about so many bytes, by a file that lies outside of everything.

@@ -1,5 +1,6 @@
-//! Purging, by every verb that does it: old files, deleting for good, emptying the trash. Over trees made at random, of files, hard links,
-//! links in and out, pipes and mounts, and while somebody exchanges their directories for links. `old.rs` says which files are old.
+//! Purging, by every verb that does it (old files, deleting for good, emptying the trash) and by the program that the launcher starts in a space
+//! whose time is over. Over trees made at random, of files, hard links, links in and out, pipes and mounts, and while somebody exchanges their
+//! directories for links. `old.rs` says which files are old.
 
 use std::collections::BTreeMap;
 use std::fs::{create_dir, create_dir_all, hard_link, write};
@@ -12,7 +13,7 @@ use proptest::prelude::*;
 use rustix::fs::{CWD, FileType, Mode, RenameFlags, mknodat, renameat_with};
 
 use crate::ask::{delete, empty_trash};
-use crate::bench::{Portal, SECRET, SPACE, Way, World, relative};
+use crate::bench::{Portal, SECRET, SPACE, Way, World, program, relative};
 use crate::escape::with_mounts_at;
 use crate::old::{now, set_times};
 
@@ -228,5 +229,86 @@ proptest! {
                 prop_assert!(there.contains(text), "{}", text);
             }
         }
+    }
+}
+
+/// What is left in the space.
+fn left_in(planted: &Planted) -> usize {
+    std::fs::read_dir(planted.world.path("space")).unwrap().count()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(40))]
+
+    #[test]
+    fn the_launchers_purge_empties_a_space_and_touches_nothing_outside(made in tree()) {
+        let planted = Planted::new(&made);
+        planted.world.hand_over(Way::Program);
+        let before = planted.outside();
+        let output = program().arg("purge").current_dir(planted.world.path("space")).output().unwrap();
+        prop_assert!(output.status.success(), "{:?}", output);
+        prop_assert_eq!((left_in(&planted), planted.outside()), (0, before));
+    }
+
+    #[test]
+    fn the_launchers_purge_ends_at_mounts_and_touches_nothing_behind_them(made in tree()) {
+        let planted = Planted::new(&made);
+        planted.world.hand_over(Way::Program);
+        let before = planted.outside();
+        let mut mounted = with_mounts_at(&planted.world, "tree/bound");
+        let output = mounted.arg("purge").current_dir(planted.world.path("space")).output().unwrap();
+        prop_assert_eq!(output.status.code(), Some(1), "what is mounted cannot be removed: {:?}", output);
+        prop_assert_eq!(planted.outside(), before);
+        prop_assert!(left_in(&planted) > 0);
+    }
+}
+
+proptest! {
+    // Each of them is a race of some length.
+    #![proptest_config(ProptestConfig::with_cases(12))]
+
+    #[test]
+    fn the_launchers_purge_touches_nothing_outside_while_directories_are_carried_away_for_links(made in tree()) {
+        let planted = Planted::new(&made);
+        let many = (0..40).map(|number| planted.world.at(format!("tree/s{number}")));
+        let swapped: Vec<PathBuf> = many.chain(planted.directories.iter().skip(1).cloned()).collect();
+        for path in &swapped[..40] {
+            create_dir_all(path.join("deep")).unwrap();
+            for number in 0..20 {
+                write(path.join(format!("deep/{number}")), "x").unwrap();
+            }
+        }
+        planted.world.hand_over(Way::Program);
+        // Beside the space: what is exchanged for it is out of the space while it is away.
+        let (outside, link) = (planted.world.path("outside"), planted.world.path("link"));
+        symlink(&outside, &link).unwrap();
+        let before = planted.outside();
+        let purge = || program().arg("purge").current_dir(planted.world.path("space")).output().unwrap();
+        let over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !over.load(Ordering::Relaxed) {
+                    for directory in &swapped {
+                        for _ in 0..2 {
+                            let _ = renameat_with(CWD, directory, CWD, &link, RenameFlags::EXCHANGE);
+                        }
+                        if !link.is_symlink() {
+                            // The link was removed while it was in the space: a new one, for the next.
+                            let _ = std::fs::remove_dir_all(&link);
+                            let _ = symlink(&outside, &link);
+                        }
+                    }
+                }
+            });
+            // It may well end at what was exchanged under its hands: the launcher asks again.
+            for _ in 0..10 {
+                purge();
+            }
+            over.store(true, Ordering::Relaxed);
+        });
+        prop_assert_eq!(&planted.outside(), &before);
+        let output = purge();
+        prop_assert!(output.status.success(), "{:?}", output);
+        prop_assert_eq!((left_in(&planted), planted.outside()), (0, before));
     }
 }

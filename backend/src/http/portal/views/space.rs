@@ -200,7 +200,7 @@ fn remarks(words: &Words, look: Option<&SeenUsage>, own_level: Level) -> Vec<Str
         said.push(why(words, missing));
     }
     match usage.source {
-        UsageSource::BeegfsUser => said.push(words.get("my_spaces.whole_storage")),
+        UsageSource::UserQuota | UsageSource::BeegfsUser => said.push(words.get("my_spaces.whole_storage")),
         UsageSource::BeegfsGroup => said.push(words.get("my_spaces.whole_group")),
         UsageSource::ProjectQuota | UsageSource::FileSystem | UsageSource::Nothing => {}
     }
