@@ -187,6 +187,7 @@ fn see_beegfs(launcher: &Launcher) {
         mount: Some(room),
         steady: true,
         project: None,
+        own: None,
         mount_point: path,
         mounted: "/".into(),
         client_version: Some("7.4.7".into()),
