@@ -198,7 +198,8 @@ async fn a_scratch_is_asked_for_by_both_forms_and_is_in_them_when_the_same_is_st
         ] {
             assert!(again.contains(shown), "{shown}: {again}");
         }
-        let none = ada.post(path, &with_scratch(&with_key(rest, "none"), &[])).await;
+        let none = ada.post(path, &with_scratch(&with_key(rest, path), &[])).await;
+        assert_eq!(none.status, StatusCode::SEE_OTHER, "{}", none.body);
         let id = none.location.rsplit('/').next().unwrap().parse().unwrap();
         assert_eq!(test.row(id).await.scratch, None);
 
