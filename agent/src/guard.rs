@@ -7,12 +7,15 @@
 //! It also starts what is asked for from other nodes ([`programs`](crate::programs)), and buries what was left to it.
 
 use std::ffi::OsString;
+use std::fs::OpenOptions;
 use std::io::ErrorKind;
 use std::os::fd::AsFd as _;
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::Path;
 use std::process::{ExitStatus, Stdio};
 
+use nix::fcntl::OFlag;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use tokio::io::AsyncReadExt as _;
@@ -78,9 +81,11 @@ fn not_started(program: Option<&str>, error: &std::io::Error) -> String {
 
 /// The sentence that a guard has left here about a program that was not started.
 pub(crate) fn reason(runtime: &Path) -> Option<String> {
-    // It is text of the person's own directory: as long as a sentence is, whatever lies there.
+    // Programs in the container can write there: it is a file, or nothing, and as long as a sentence is.
+    let flags = OFlag::O_NONBLOCK | OFlag::O_NOFOLLOW;
+    let file = OpenOptions::new().read(true).custom_flags(flags.bits()).open(runtime.join(NOT_STARTED)).ok()?;
+    file.metadata().ok()?.is_file().then_some(())?;
     let mut text = Vec::new();
-    let file = std::fs::File::open(runtime.join(NOT_STARTED)).ok()?;
     std::io::Read::read_to_end(&mut std::io::Read::take(file, MOST_REASON), &mut text).ok()?;
     Some(String::from_utf8_lossy(&text).into_owned())
 }
@@ -175,5 +180,9 @@ mod tests {
         std::fs::write(directory.path().join(NOT_STARTED), "why\u{fffd}".repeat(1000)).unwrap();
         let text = reason(directory.path()).unwrap();
         assert!(text.starts_with("why") && text.len() <= 1030, "{}", text.len());
+        // Nobody waits for what somebody may never say.
+        std::fs::remove_file(directory.path().join(NOT_STARTED)).unwrap();
+        nix::unistd::mkfifo(&directory.path().join(NOT_STARTED), nix::sys::stat::Mode::S_IRWXU).unwrap();
+        assert_eq!(reason(directory.path()), None);
     }
 }

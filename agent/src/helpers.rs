@@ -656,6 +656,27 @@ mod tests {
         assert_eq!(helpers.not_emptied(), kept, "of the last nobody knows");
     }
 
+    #[tokio::test]
+    async fn a_node_names_a_free_port_and_one_that_does_not_is_not_waited_for() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("job.json");
+        write_private(&path, &serde_json::to_string(&crate::job::tests::file(0)).unwrap()).unwrap();
+        let environment = crate::job::tests::environment(&[("SLURM_JOB_NODELIST", "c[1-2]")]);
+        let job = Job::read(&path, &environment, &Log::new(std::io::sink())).await.unwrap();
+        let helpers = Helpers::new(&job, directory.path());
+        let mut orders = helpers.orders.subscribe();
+        let answer = async {
+            let Ok(ToHelper::Port { question, node }) = orders.recv().await else { panic!("a question") };
+            // Somebody else's answer is passed over.
+            for told in [(question + 1, Some(1)), (question, Some(4711))] {
+                helpers.ports.send(told).unwrap();
+            }
+            node
+        };
+        assert_eq!(tokio::join!(helpers.free_port("c2"), answer), (Some(4711), "c2".to_owned()));
+        assert_eq!(helpers.free_port("c2").await, None, "nobody answers");
+    }
+
     #[test]
     fn only_what_was_written_for_helpers_and_ranks_is_tidied_away() {
         let directory = tempfile::tempdir().unwrap();

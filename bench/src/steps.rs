@@ -88,19 +88,18 @@ struct Figures {
 pub(crate) async fn run(options: &Options) -> anyhow::Result<()> {
     let demo = Demo::load()?;
     let token = demo.token(PERSON).await?;
-    let mut steps = Vec::new();
-    for way in &WAYS {
-        let more = in_a_session(options, way, &demo, &token).await;
-        docker(&["exec", NODE, "rm", "-f", PROGRAM]).await?;
-        match more {
-            Ok(more) => steps.extend(more),
-            Err(error) => {
-                demo.forget(&token).await?;
-                return Err(error.context(format!("image `{}`", way.image)));
-            }
+    let measured = async {
+        let mut steps = Vec::new();
+        for way in &WAYS {
+            let more = in_a_session(options, way, &demo, &token).await;
+            steps.extend(more.with_context(|| format!("image `{}`", way.image))?);
         }
+        anyhow::Ok(steps)
     }
+    .await;
     demo.forget(&token).await?;
+    docker(&["exec", NODE, "rm", "-f", PROGRAM]).await?;
+    let steps = measured?;
     let figures = serde_json::to_value(Figures { steps })?;
     results::write("steps", &figures)?;
     show(&figures)

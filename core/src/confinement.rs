@@ -1,4 +1,5 @@
-//! What holds the jobs on a node to what they have asked for. Who looks is the agent of a session there, whose word it is.
+//! Whether jobs on a node have control groups of their own, without which nothing holds them to what they have asked for. Who looks is the agent
+//! of a session there, whose word it is.
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -7,7 +8,7 @@ use crate::account::word_enum;
 use crate::name::NodeName;
 
 word_enum! {
-    /// What holds the jobs on a node to what they have asked for.
+    /// What there is that could hold the jobs on a node to what they have asked for; the site's cgroup.conf says what it does.
     Confinement {
         /// Control groups of version 2.
         CgroupV2 = "cgroup_v2",
@@ -23,7 +24,7 @@ word_enum! {
 pub struct ConfinedNode {
     /// The node.
     pub node: NodeName,
-    /// What holds the jobs there.
+    /// What there is to hold the jobs there.
     pub by: Confinement,
     /// When it was said.
     pub at: Timestamp,

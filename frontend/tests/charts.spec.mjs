@@ -68,7 +68,7 @@ function about(change = {}) {
     { at: at(MINUTES), text: "Ended", tone: "" },
   ];
   const others = [{ of: OTHER, name: "train.py", begins: at(-600) }];
-  return { samples: `/live/sessions/${ID}/samples`, events: `/live/sessions/${ID}/events`, begins: at(0), ends: at(MINUTES), now: at(MINUTES + 5), cpus: 4, marks, rules: { gpu_lost: "GPU lost", memory_nearly_full: "Memory nearly full" }, others, ...change };
+  return { samples: `/live/sessions/${ID}/samples`, events: `/live/sessions/${ID}/events`, last_event: 7, begins: at(0), ends: at(MINUTES), now: at(MINUTES + 5), cpus: 4, marks, rules: { gpu_lost: "GPU lost", memory_nearly_full: "Memory nearly full" }, others, ...change };
 }
 
 const escaped = (text) => text.replaceAll("&", "&amp;").replaceAll('"', "&quot;").replaceAll("<", "&lt;");

@@ -45,7 +45,7 @@ pub(crate) fn content(run: &RunProgram, environment: &Environment, job: &Job) ->
         ("PYTHONUNBUFFERED", "1".to_owned()),
     ];
     if !run.preflight {
-        // Not by an option: a notebook's cells and a program's own calls start ranks too.
+        // A notebook's cells and a program's own calls start ranks too.
         own.push(("EIRENE_TRAIN_PREFLIGHT", "off".to_owned()));
     }
     Ok(Content {
@@ -92,6 +92,10 @@ fn command(run: &RunProgram, file: &Path, job: &Job) -> Vec<String> {
         (_, Some(ranks)) => {
             // Ranks that are told to end may write a checkpoint first.
             say(&["eirene-train", "run", "-n", &ranks.to_string(), "--grace", GRACE_S]);
+            if !run.preflight {
+                // Images from before the variable know the option.
+                say(&["--no-preflight"]);
+            }
             say(&[&text]);
         }
         (FileKind::Python, None) => say(&["python3", &text]),
@@ -138,7 +142,7 @@ mod tests {
         let mut many = wanted("a/train.py", Some(8));
         (many.preflight, many.arguments) = (false, vec!["--epochs".into(), "3".into()]);
         let script = format!("{home}/a/train.py");
-        let words = ["eirene-train", "run", "-n", "8", "--grace", "20", &script, "--epochs", "3"];
+        let words = ["eirene-train", "run", "-n", "8", "--grace", "20", "--no-preflight", &script, "--epochs", "3"];
         let many = content(&many);
         assert_eq!(many.command, words);
         // A notebook's cells start ranks themselves, so what is wanted of nodes is theirs to know too.

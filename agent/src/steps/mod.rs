@@ -260,8 +260,10 @@ impl Steps {
         let command = shown(&request.program);
         let _told = self.tell(StepReport { number: turn.number, command, ranks, nodes: used.clone() });
         let port = match used.first() {
-            // Torch's own way to meet is a port of rank 0's node.
-            Some(first) if !self.is_here(first) => self.inner.helpers.free_port(first).await,
+            // Torch's own way to meet is a port of rank 0's node. One that is free here mostly is there, too.
+            Some(first) if *first != self.inner.own_node => {
+                self.inner.helpers.free_port(first).await.or_else(free_port)
+            }
             _ => free_port(),
         };
         let step = Step {
@@ -275,11 +277,6 @@ impl Steps {
             master: used.into_iter().next().zip(port),
         };
         self.carry_out(asker, &step, &options, standard).await
-    }
-
-    /// Whether this is the agent's own node.
-    fn is_here(&self, node: &str) -> bool {
-        self.inner.allocation.nodes.first().is_some_and(|(first, _)| first == node)
     }
 
     /// Whether ranks get a number of threads of their own: not where the asker has chosen one.

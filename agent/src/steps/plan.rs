@@ -143,32 +143,24 @@ fn ranks(request: &StepRequest, nodes: usize) -> Result<(u32, Option<u32>), Refu
     Ok((ranks, per_node))
 }
 
-/// Whether each rank gets a processor.
+/// Whether each rank gets a processor, however SLURM deals them out.
 fn fits(wanted: &Wanted) -> Result<(), Refusal> {
     let cure = "share processors with `--oversubscribe`, or start a larger session";
     let Wanted { nodes, ranks, per_node } = wanted;
-    let room: u32 = nodes.iter().map(|(_, processors)| *processors).sum();
-    if *ranks > room {
+    let room = |most: u32| nodes.iter().map(|(_, processors)| most.min(*processors)).sum::<u32>();
+    let all = room(u32::MAX);
+    if *ranks > all {
         let on = if let [(only, _)] = &nodes[..] { only.clone() } else { format!("{} nodes", nodes.len()) };
         let text = format!(
-            "{ranks} ranks are more than the {room} processors this session has on {on}: ask for {room} at most, {cure}"
+            "{ranks} ranks are more than the {all} processors this session has on {on}: ask for {all} at most, {cure}"
         );
         return Err(Refusal("too_many_ranks", text));
     }
-    let Some(per_node) = per_node else { return Ok(()) };
-    let mut left = *ranks;
-    for (name, processors) in nodes {
-        let here = left.min(*per_node);
-        if here > *processors {
-            let here = counted(here, "rank is", "ranks are");
-            let text = format!(
-                "{here} more than the {processors} processors this session has on {name}: ask for fewer a node, {cure}"
-            );
-            return Err(Refusal("too_many_ranks", text));
-        }
-        left -= here;
-    }
-    Ok(())
+    let Some(per_node) = per_node.filter(|per_node| *ranks > room(*per_node)) else { return Ok(()) };
+    let small = nodes.iter().find(|(_, processors)| *processors < per_node);
+    let (name, processors) = small.map_or(("a node", 0), |(name, processors)| (name.as_str(), *processors));
+    let text = format!("{ranks} ranks do not fit {per_node} a node: {name} has {processors} processors; {cure}");
+    Err(Refusal("too_many_ranks", text))
 }
 
 /// PMIx or PMI 2, whichever the image's MPI speaks and this SLURM has; the runtime's own way is always there.
@@ -284,8 +276,12 @@ mod tests {
             "{}",
             crowded.1
         );
-        let uneven = refused(|request| (request.ranks, request.ranks_per_node) = (Some(6), Some(5)));
-        assert!(uneven.1.starts_with("5 ranks are more than the 4 processors this session has on c1"), "{}", uneven.1);
+        // At most five on a node, and SLURM puts three on each.
+        assert!(asked(|request| (request.ranks, request.ranks_per_node) = (Some(6), Some(5))).is_ok());
+        let uneven = Allocation { nodes: vec![("c1".into(), 6), ("c2".into(), 2)] };
+        let request = StepRequest { ranks: Some(7), ranks_per_node: Some(4), ..StepRequest::default() };
+        let Refusal(_, text) = wanted(&request, &uneven).unwrap_err();
+        assert!(text.starts_with("7 ranks do not fit 4 a node: c2 has 2 processors; share"), "{text}");
         assert!(asked(|request| (request.ranks_per_node, request.oversubscribe) = (Some(8), true)).is_ok());
     }
 

@@ -276,7 +276,10 @@ async fn confinement(database: Option<&(Db, String)>) -> Finding {
         return Finding::Good("not known yet: the first session on a node tells".into());
     }
     if free.is_empty() {
-        return Finding::Good(format!("control groups hold jobs to what they have asked for, on {all} of {all} nodes"));
+        return Finding::Good(format!(
+            "jobs have control groups of their own on {all} of {all} nodes; `ConstrainCores` and `ConstrainRAMSpace` in \
+             cgroup.conf say what these hold them to"
+        ));
     }
     let named = free.iter().take(MOST_NAMED).copied().collect::<Vec<_>>().join(", ");
     let more = if free.len() > MOST_NAMED { " and others" } else { "" };

@@ -273,8 +273,12 @@ fn first_secret(line: &str) -> Option<Range<usize>> {
 
 /// Where the value lies of a name that ends at `from`. In quotes it reaches to the next ones that are as much escaped, else to the end of the line.
 fn value(line: &str, from: usize) -> Option<Range<usize>> {
-    let named = line.get(from..)?.trim_start_matches(['\\', '"', '\'', ' ']);
-    let written = named.strip_prefix([':', '='])?.trim_start_matches([' ', '\t']);
+    let behind = line.get(from..)?;
+    let named = behind.trim_start_matches(['\\', '"', '\'', ' ']);
+    let was_quoted = behind.get(..behind.len() - named.len())?.contains(['"', '\'']);
+    // A list of pairs has a comma there.
+    let written = named.strip_prefix([':', '=']).or_else(|| named.strip_prefix(',').filter(|_| was_quoted))?;
+    let written = written.trim_start_matches([' ', '\t']);
     let quoted = written.trim_start_matches('\\');
     let end = line.trim_end_matches(['\r', '\n']).len();
     let Some(quote) = quoted.chars().next().filter(|c| ['"', '\''].contains(c)) else {
@@ -431,6 +435,10 @@ mod tests {
             ),
             ("cookie=pl4nted other=pl4nted".into(), format!("cookie={LEFT_OUT}")),
             ("é proxy-authorization: 'pl4nted' é".into(), format!("é proxy-authorization: '{LEFT_OUT}' é")),
+            (
+                r#"[("cookie", "pl4nted"), ("host", "h"), ('Authorization', 'Basic pl4nted')]"#.into(),
+                format!(r#"[("cookie", "{LEFT_OUT}"), ("host", "h"), ('Authorization', '{LEFT_OUT}')]"#),
+            ),
             ("no cookie, no authorization.".into(), "no cookie, no authorization.".into()),
             ("Cookie:\n".into(), "Cookie:\n".into()),
             (

@@ -280,6 +280,11 @@ impl Events {
         self.reader(wanted, last_id).await
     }
 
+    /// The last event there is: who reads something after asking this, and then follows what comes behind it, misses nothing.
+    pub async fn latest(&self) -> Result<i64, AppError> {
+        Ok(self.inner.db.latest_event_id().await?)
+    }
+
     /// Everybody's events, for admins.
     pub async fn subscribe_all(
         &self,

@@ -274,8 +274,8 @@ function tools() {
 }
 
 let stream = null;
-// The last event that was heard: what is told while nobody looks is told again.
-let seen = "";
+// The last event that was heard, or that was there before the page was made: what is told while nobody looks is told again.
+let seen = String(about.last_event);
 let soon = 0;
 
 /** Marks an alert; it is told again when somebody knows of it, and when it is over. */
@@ -290,7 +290,7 @@ function warn(alert) {
 function live() {
   if (over || stream || document.hidden) return;
   const address = new URL(about.events, location.href);
-  if (seen) address.searchParams.set("last_id", seen);
+  address.searchParams.set("last_id", seen);
   stream = new EventSource(address);
   stream.addEventListener("sample", () => {
     if (!soon && view.follows) soon = setTimeout(() => ((soon = 0), void load(other !== null)), SETTLE_MS);

@@ -63,14 +63,16 @@ async fn a_run_from_start_to_requeue() -> anyhow::Result<()> {
     let put = ["sh", "-c", "mkdir -p /home/ada/tests && cat > /home/ada/tests/by-hand.py"];
     exec_with_input("c1", "ada", &put, script).await?;
 
+    // A run that is over keeps its name.
+    let name = format!("two ranks {}", uuid::Uuid::now_v7().simple());
     let size = ["--nodes", "2", "--cpus", "1", "--memory", "1G", "--ranks", "2", "--image", "pytorch"];
     let start =
-        [&["run", "start", "tests/by-hand.py", "--follow", "--name", "two ranks"][..], &size, &["--", "a b"]].concat();
+        [&["run", "start", "tests/by-hand.py", "--follow", "--name", &name][..], &size, &["--", "a b"]].concat();
     let followed = ada.good(&start).await?;
     for line in ["[0] rank 0 of 2 says a b", "[1] rank 1 of 2 says a b"] {
         ensure!(followed.out.lines().any(|said| said == line), "{}{}", followed.out, followed.err);
     }
-    let shown = ada.json(&["run", "show", "two ranks"]).await?;
+    let shown = ada.json(&["run", "show", &name]).await?;
     assert_eq!(
         (&shown["state"], &shown["exit_status"], &shown["ranks"]),
         (&json!("ended"), &json!(0), &json!(2)),
@@ -78,7 +80,7 @@ async fn a_run_from_start_to_requeue() -> anyhow::Result<()> {
     );
     let id = shown["id"].as_str().context("id")?;
     assert_eq!(ada.good(&["run", "logs", id, "--rank", "1"]).await?.out.trim(), "rank 1 of 2 says a b");
-    ensure!(ada.good(&["run", "list", "--all"]).await?.out.contains("two ranks"));
+    ensure!(ada.good(&["run", "list", "--all"]).await?.out.contains(&name));
     let stranger = Cli::sign_in("grace", &[]).await?;
     for verb in ["show", "logs", "cancel", "requeue"] {
         let said = stranger.run(&["run", verb, id], "").await?;

@@ -122,7 +122,9 @@ torch.set_num_threads(1)
 dist.init_process_group(sys.argv[1])
 total = torch.ones(1)
 dist.all_reduce(total)
-print(f"rank {dist.get_rank()} of {total.item():.0f} on {socket.gethostname()}", flush=True)
+# In one write: torchrun puts nothing between ranks' own.
+sys.stdout.write(f"rank {dist.get_rank()} of {total.item():.0f} on {socket.gethostname()}\n")
+sys.stdout.flush()
 dist.destroy_process_group()
 "#;
 

@@ -148,8 +148,9 @@ def test_a_message_is_sent_whole_though_an_interrupt_comes_in_its_midst(tmp_path
     Late.file = tmp_path / "read"
     session = Session(Late(1))
     with pytest.raises(KeyboardInterrupt):
-        threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
         session.send(Message("push", {}, bytes(10_000_000)))
+        # Its reader has not begun, so it is in the midst of it for as long.
+        threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
         # Nothing is waited for: here it comes.
         time.sleep(60)
     assert session.is_sending

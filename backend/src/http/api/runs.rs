@@ -18,7 +18,7 @@ use crate::http::streams::{self, LogOf, Wanted};
 use crate::http::view::RunView;
 use crate::services::runs::{RunSize, SizeParts, StartRun, no_session};
 
-/// A run to be started. CPUs, memory and GPUs are per node. What is left out, or null, is the default, or as the session in `like` has it.
+/// A run to be started. CPUs, memory and GPUs are per node. What is left out is the default, or as the session in `like` has it.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct NewRun {

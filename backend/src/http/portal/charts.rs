@@ -38,8 +38,9 @@ pub(crate) async fn of_session(
     Path(text): Path<String>,
     Query(compared): Query<Compared>,
 ) -> Shown {
+    let last_event = app.events.latest().await?;
     let session = app.sessions.get(&signed_in.actor, id(&text)?).await?;
-    page(&app, &signed_in, &session, &compared, Place::Elsewhere).await
+    page(&app, &signed_in, (&session, last_event), &compared, Place::Elsewhere).await
 }
 
 /// `GET /runs/{id}/charts`
@@ -49,8 +50,9 @@ pub(crate) async fn of_run(
     Path(text): Path<String>,
     Query(compared): Query<Compared>,
 ) -> Shown {
+    let last_event = app.events.latest().await?;
     let run = app.runs.get(&signed_in.actor, id(&text)?).await?;
-    page(&app, &signed_in, &run, &compared, Place::Runs).await
+    page(&app, &signed_in, (&run, last_event), &compared, Place::Runs).await
 }
 
 /// What a link names, if it is there and may be seen.
@@ -74,7 +76,13 @@ async fn others(app: &App, signed_in: &SignedIn, compared: &Compared) -> Result<
     Ok(found)
 }
 
-async fn page(app: &App, signed_in: &SignedIn, session: &Session, compared: &Compared, place: Place) -> Shown {
+async fn page(
+    app: &App,
+    signed_in: &SignedIn,
+    (session, last_event): (&Session, i64),
+    compared: &Compared,
+    place: Place,
+) -> Shown {
     let title = words().fill("charts.page_title", &[("name", session.name.as_str())]);
     let mut layout = layout(signed_in, place, &title);
     if !session.state.is_final() {
@@ -87,7 +95,13 @@ async fn page(app: &App, signed_in: &SignedIn, session: &Session, compared: &Com
         layout,
         name: session.name.to_string(),
         back_href: format!("/{}", charts::below(session)),
-        about: charts::about(words(), session, &happened, &others(app, signed_in, compared).await?, now(app)),
+        about: charts::about(
+            words(),
+            session,
+            &happened,
+            &others(app, signed_in, compared).await?,
+            (last_event, now(app)),
+        ),
         usage: usage(app, session).await.without_charts(),
     };
     Ok(show(&page)?.into_response())

@@ -112,10 +112,10 @@ async fn a_node_on_which_nothing_holds_jobs_says_so() {
         let confined = ConfinedNode { node: "c1".parse().unwrap(), by, at: server.test.clock.now() };
         server.test.app.db.put_confined_node(&confined).await.unwrap();
     };
-    assert!(!page().await.contains("Jobs are held to their share by"), "nobody has told");
+    assert!(!page().await.contains("Control groups of jobs"), "nobody has told");
     says(Confinement::CgroupV2).await;
     let held = page().await;
-    assert!(held.contains("control groups, version 2") && !held.contains("Nothing holds the jobs"), "{held}");
+    assert!(held.contains("version 2") && !held.contains("Nothing holds the jobs"), "{held}");
     says(Confinement::Nothing).await;
     assert!(page().await.contains("Nothing holds the jobs on this node"));
 }

@@ -362,7 +362,8 @@ impl Alerts {
                 Sent::Taken => self.db().alert_told(id, over).await?,
                 Sent::Refused(status) => {
                     tracing::warn!(alert.id = %id, %status, "The webhook refuses an alert; it is not sent again");
-                    self.db().alert_told(id, over).await?;
+                    // It has not taken it, so its end is nothing to it either.
+                    self.db().alert_told(id, true).await?;
                 }
                 Sent::Later(why) => {
                     self.db().alert_not_told(id, again).await?;

@@ -43,7 +43,8 @@ pub(super) async fn look(
             Ok(Known::Known(quota)) => return Ok(with_quota(none, UsageSource::UserQuota, &quota)),
             // What is told of the directory says more of it.
             Ok(Known::Missing(_)) => {}
-            Err(error) => return Err(Trouble::from(&error)),
+            // The file system and the directory have just been seen.
+            Err(error) => return Ok(Usage { missing: Some(Trouble::from(&error).kind.why()), ..none }),
         }
     }
     let Some(of) = of.filter(|_| on_beegfs) else { return Ok(Usage { missing: Some(why), ..none }) };

@@ -33,7 +33,7 @@ use eirene_core::space::{
 use eirene_core::storage::{Limit, QuotaId};
 use eirene_core::{
     Clock, GroupName, Reason, RootName, Scope, Space, SpaceId, SpaceKind, SpaceName, SpaceOwner, SpaceState, User,
-    UserId, UserState, Username,
+    UserId, Username,
 };
 use eirene_database::{Db, DbError};
 use eirene_words::{say, say_with};
@@ -554,14 +554,9 @@ impl Spaces {
             SpaceOwner::Group(group) if space.writable => group,
             SpaceOwner::Group(_) | SpaceOwner::Everybody => return Ok(Some(vec![])),
         };
-        let all = people::of_the_cluster(&self.inner.db).await?;
-        let active = all.iter().filter(|user| user.state == UserState::Active);
-        let asked = people::in_group(self.inner.groups.source(), active, group);
-        Ok(match tokio::time::timeout(LONGEST_QUESTION, asked).await {
-            // Somebody whom the database does not know keeps nobody else from being told.
-            Ok((members, all_told)) if all_told || !members.is_empty() => Some(members),
-            Ok(_) | Err(_) => None,
-        })
+        let asked = people::members(&self.inner.db, &self.inner.groups, group);
+        // What is known of each is remembered for a while, so the next look does not begin at the first again.
+        tokio::time::timeout(LONGEST_QUESTION, asked).await.map_or(Ok(None), |members| Ok(members?))
     }
 
     async fn tell(&self, whom: &[UserId], space: &Space, usage: &Usage, level: Level) {

@@ -1,9 +1,9 @@
 //! Whom a space is for: the people with an account here who reach it, for what they are to be told.
 
-use eirene_core::{GroupName, User, UserId};
+use eirene_core::{GroupName, User, UserId, UserState};
 use eirene_database::{Db, DbError};
 
-use super::groups::GroupSource;
+use super::groups::{GroupSource, KnownGroups};
 
 /// Rows that are read at once.
 const PAGE: u32 = 200;
@@ -39,4 +39,22 @@ pub(super) async fn in_group(
         }
     }
     (found, told)
+}
+
+/// Those who may sign in and are in a group; none where the user database does not say it of all of them now. Somebody whom it does not know is in
+/// none.
+pub(super) async fn members(db: &Db, known: &KnownGroups, group: &GroupName) -> Result<Option<Vec<UserId>>, DbError> {
+    let mut members = Vec::new();
+    for user in of_the_cluster(db).await?.iter().filter(|user| user.state == UserState::Active) {
+        match known.of(&user.username).await {
+            Ok(groups) if groups.contains(group) => members.push(user.id),
+            Ok(_) => {}
+            // Who is not there any more keeps nobody else from being told.
+            Err(_) => match known.source().knows(&user.username).await {
+                Ok(false) => {}
+                Ok(true) | Err(_) => return Ok(None),
+            },
+        }
+    }
+    Ok(Some(members))
 }

@@ -1,6 +1,7 @@
 //! Spaces as people see them: whose they are, what was seen of them, and what their owners are told.
 
 use eirene_core::Role;
+use eirene_core::UserState;
 use eirene_core::storage::{Bytes, Why};
 use futures_util::StreamExt as _;
 

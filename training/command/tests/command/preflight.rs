@@ -197,7 +197,7 @@ fn nodes_that_are_well_are_tried_once_and_said_in_a_line() {
     assert!(ended.stderr.contains(TRIED), "{}", ended.stderr);
     let ended = agent.run("c[1-2]", ["--preflight", "always", "-n", "2", "true"]).end();
     assert!(ended.stderr.contains(TRIED), "{}", ended.stderr);
-    // Nor is what the agent will not start, or what a variable says of all.
+    // What the agent will not start is not tried; a variable can ask for it each time.
     let always = ["--preflight", "always", "-n", "3", "true"];
     let ended = agent.run("c[1-2]", always).env("SLURM_JOB_CPUS_PER_NODE", "1(x2)").end();
     assert!(!ended.stderr.contains(TRIED), "{}", ended.stderr);

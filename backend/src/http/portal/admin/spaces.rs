@@ -5,6 +5,7 @@ use std::str::FromStr;
 use axum::extract::{Query, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse as _, Redirect};
+use eirene_core::space::HintState;
 use eirene_core::storage::{Bytes, Limit};
 use eirene_core::{NameError, SpaceKind, SpaceName};
 use eirene_words::say;
@@ -229,7 +230,8 @@ fn read_change(change: &Change, seen: &SpaceSeen) -> Result<ChangeSpace, AppErro
     // A day that was not touched keeps the hour that a program may have set.
     let touched = before.map(day).unwrap_or_default() != change.expires_at.trim();
     let expires_at = touched.then(|| end.map_or(End::Never, End::At));
-    let hint = hint.filter(|hint| *hint != seen.space.hint);
+    // One that was not applied is tried again at once when it is sent once more.
+    let hint = hint.filter(|hint| *hint != seen.space.hint || seen.space.hint_state == HintState::NotApplied);
     let limit = reader.gib(&change.limit_gib);
     // One that was not touched keeps the bytes that a program may have set.
     let touched = whole_gib(&seen.space) != change.limit_gib.trim();

@@ -175,7 +175,7 @@ impl Samples {
                 layout: self.layout(Place::Elsewhere, &title, Role::Researcher)?,
                 name: session.name.to_string(),
                 back_href: format!("/{}", charts::below(session)),
-                about: charts::about(words(), session, &happened, others, self.now),
+                about: charts::about(words(), session, &happened, others, (0, self.now)),
                 usage: self.usage(session.state.as_str(), 2)?.without_charts(),
             };
             self.add(name, &page)?;

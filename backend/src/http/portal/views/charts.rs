@@ -41,6 +41,8 @@ struct About {
     samples: String,
     /// What tells that there are new ones.
     events: String,
+    /// The last event before all this was read: those behind it are heard, whenever the page begins to listen.
+    last_event: i64,
     /// When it began; without an allocation, when it was asked for.
     begins: Timestamp,
     /// When it was over; none while it is not.
@@ -88,7 +90,13 @@ pub(crate) fn below(session: &Session) -> String {
 }
 
 /// [`ChartsPage::about`] of `session`; `others` are sessions and runs that whoever looks may see. Those without an allocation have used nothing.
-pub(crate) fn about(words: &Words, session: &Session, alerts: &[Alert], others: &[Session], now: Timestamp) -> String {
+pub(crate) fn about(
+    words: &Words,
+    session: &Session,
+    alerts: &[Alert],
+    others: &[Session],
+    (last_event, now): (i64, Timestamp),
+) -> String {
     let at = |at: Option<Timestamp>, key: &str, tone| at.map(|at| Mark { at, text: words.get(key), tone, alert: None });
     let over = session.ended_at.filter(|_| session.state.is_final());
     let ends = session.ends_at.filter(|_| over.is_none());
@@ -110,6 +118,7 @@ pub(crate) fn about(words: &Words, session: &Session, alerts: &[Alert], others: 
     let about = About {
         samples: format!("/live/{}/samples", below(session)),
         events: format!("/live/{}/events", below(session)),
+        last_event,
         begins: session.started_at.unwrap_or(session.created_at),
         ends: over,
         now,
@@ -132,7 +141,7 @@ mod tests {
     use crate::http::portal::samples::Samples;
 
     fn told(samples: &Samples, session: &Session, others: &[Session]) -> Value {
-        serde_json::from_str(&about(words(), session, &[], others, samples.now)).unwrap()
+        serde_json::from_str(&about(words(), session, &[], others, (7, samples.now))).unwrap()
     }
 
     #[test]
@@ -165,7 +174,7 @@ mod tests {
             ended_at: None,
             acknowledged: None,
         };
-        let text = about(words(), &session, std::slice::from_ref(&alert), &[], samples.now);
+        let text = about(words(), &session, std::slice::from_ref(&alert), &[], (7, samples.now));
         let told: Value = serde_json::from_str(&text).unwrap();
         let (mark, word) = (told["marks"].as_array().unwrap().last().unwrap(), rule_word(words(), alert.rule));
         assert_eq!((&mark["alert"], &mark["text"]), (&alert.id.to_string().into(), &word.as_str().into()));
