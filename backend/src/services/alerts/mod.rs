@@ -362,8 +362,7 @@ impl Alerts {
                 Sent::Taken => self.db().alert_told(id, over).await?,
                 Sent::Refused(status) => {
                     tracing::warn!(alert.id = %id, %status, "The webhook refuses an alert; it is not sent again");
-                    // It has not taken it, so its end is nothing to it either.
-                    self.db().alert_told(id, true).await?;
+                    self.db().alert_told(id, over).await?;
                 }
                 Sent::Later(why) => {
                     self.db().alert_not_told(id, again).await?;
