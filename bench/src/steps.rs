@@ -45,7 +45,8 @@ const WAYS: [Way; 2] = [
         image: "pytorch",
         mpi: "pmix",
         ask: r#"
-app=$(pgrep -n -u "$(id -u)" -f jupyter-lab) || exit 1
+# Not this shell, whose words have the name too.
+app=$(pgrep -n -u "$(id -u)" -f "[j]upyter-lab") || exit 1
 mapfile -d "" inside <"/proc/$app/environ"
 ask() {
     nsenter --target "$app" --user --preserve-credentials --mount --pid --ipc \
