@@ -129,7 +129,7 @@ pub enum StepSignal {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum Answer {
-    /// The step is being started: where, by which way and why, in one sentence.
+    /// The step is being started: where, by which way and why, in one sentence. Before that may come what it waits for.
     Starting {
         /// One sentence.
         text: String,

@@ -7,13 +7,14 @@ mod account;
 mod plan;
 mod remote;
 mod socket;
+mod turns;
 
 use std::io::{self, Write as _};
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use eirene_steps::{Answer, Descriptors, Program, Request, StepRequest, StepSignal, Word};
@@ -39,6 +40,7 @@ pub(crate) use socket::{Asker, listen};
 use account::Account;
 pub(crate) use plan::Refusal;
 use plan::{Plan, plan, wanted};
+use turns::{Turn, Turns};
 
 /// Name of the socket in the runtime directory.
 pub(crate) const STEPS_SOCKET: &str = "steps.sock";
@@ -53,6 +55,8 @@ const END: Duration = Duration::from_secs(40);
 const WORD: Duration = Duration::from_millis(500);
 /// How long the other nodes may take to say what they know of ranks that have ended.
 const GATHER: Duration = Duration::from_secs(2);
+/// How long a wait for the end of the step before may be without a word.
+const SILENCE: Duration = Duration::from_secs(1);
 /// How long who reads a step's errors may take for the last line, until it is left to it.
 const LAST_LINE: Duration = Duration::from_secs(1);
 /// Warnings that a step may be behind.
@@ -77,7 +81,8 @@ struct Inner {
     remotes: Remotes,
     ways: OnceCell<Vec<String>>,
     log: Log,
-    running: Mutex<Running>,
+    last: AtomicU32,
+    turns: Turns,
     warnings: broadcast::Sender<Signal>,
     reports: watch::Sender<Vec<StepReport>>,
     begun: AtomicU32,
@@ -92,25 +97,6 @@ struct Told {
 impl Drop for Told {
     fn drop(&mut self) {
         self.steps.inner.reports.send_modify(|reports| reports.retain(|report| report.number != self.number));
-    }
-}
-
-/// Steps so far.
-#[derive(Default)]
-struct Running {
-    last: u32,
-    current: Option<String>,
-}
-
-/// The turn of the one step a session runs at a time.
-struct Turn {
-    steps: Steps,
-    number: u32,
-}
-
-impl Drop for Turn {
-    fn drop(&mut self) {
-        self.steps.running().current = None;
     }
 }
 
@@ -139,7 +125,8 @@ impl Steps {
             remotes,
             ways: OnceCell::new(),
             log,
-            running: Mutex::default(),
+            last: AtomicU32::new(0),
+            turns: Turns::default(),
             warnings: broadcast::channel(WARNINGS).0,
             reports: watch::channel(Vec::new()).0,
             begun: AtomicU32::new(0),
@@ -187,10 +174,6 @@ impl Steps {
         Told { steps: self.clone(), number }
     }
 
-    fn running(&self) -> std::sync::MutexGuard<'_, Running> {
-        self.inner.running.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Ways in which SLURM helps ranks find each other; nothing where it does not say in time, which is asked again the next time.
     async fn ways(&self) -> &[String] {
         let ask = || async {
@@ -225,7 +208,7 @@ impl Steps {
         tokio::select! {
             // At the limit the plan names who is not ready.
             _ = tokio::time::timeout(READY, nodes.wait_for(settled)) => {}
-            () = asker.gone() => return Err(Refusal("gone", "the asker has gone".to_owned())),
+            () = asker.gone() => return Err(gone()),
         }
         let now = nodes.borrow().clone();
         Ok(now)
@@ -233,32 +216,39 @@ impl Steps {
 
     /// A number for a step or for a program on another node.
     fn next(&self) -> u32 {
-        let mut running = self.running();
-        running.last += 1;
-        running.last
+        self.inner.last.fetch_add(1, Ordering::Relaxed) + 1
     }
 
-    fn turn(&self, what: String) -> Result<Turn, Refusal> {
-        let mut running = self.running();
-        if let Some(current) = &running.current {
-            let text = format!(
-                "a step runs already: {current}. Wait for it, or end it first: Ctrl-C where it was started, `%eirene stop` in its notebook"
-            );
-            return Err(Refusal("busy", text));
+    /// The turn for a step, as long as somebody waits for this.
+    async fn turn(&self, asker: &mut Asker, what: &str) -> Result<Turn, Refusal> {
+        let turns = &self.inner.turns;
+        let long = async {
+            tokio::time::sleep(SILENCE).await;
+            turns.ending()
+        };
+        let mut take = std::pin::pin!(turns.take(what));
+        tokio::select! {
+            turn = &mut take => return turn,
+            Some(other) = long => {
+                let text = format!("waiting until {other} has ended");
+                let _ = asker.say(&Answer::Starting { text }).await;
+            }
         }
-        running.current = Some(what);
-        drop(running);
-        Ok(Turn { steps: self.clone(), number: self.next() })
+        tokio::select! {
+            turn = take => turn,
+            () = asker.gone() => Err(gone()),
+        }
     }
 
     async fn step(&self, asker: &mut Asker, request: StepRequest, standard: Descriptors) -> Result<Answer, Refusal> {
-        let turn = self.turn(format!("`{}`", shown(&request.program)))?;
+        let turn = self.turn(asker, &format!("`{}`", shown(&request.program))).await?;
         let wanted = wanted(&request, &self.inner.allocation)?;
         let nodes = self.nodes(asker, |name| wanted.has(name)).await?;
         let Plan { options, text, ranks, threads, nodes: used } = plan(&request, wanted, &nodes, self.ways().await)?;
         let _ = asker.say(&Answer::Starting { text }).await;
         let command = shown(&request.program);
-        let _told = self.tell(StepReport { number: turn.number, command, ranks, nodes: used.clone() });
+        let number = self.next();
+        let _told = self.tell(StepReport { number, command, ranks, nodes: used.clone() });
         let port = match used.first() {
             // Torch's own way to meet is a port of rank 0's node. One that is free here mostly is there, too.
             Some(first) if *first != self.inner.own_node => {
@@ -267,7 +257,7 @@ impl Steps {
             _ => free_port(),
         };
         let step = Step {
-            number: turn.number,
+            number,
             directories: directories(&nodes),
             container: self.inner.container.clone(),
             threads: self.threads(&request.program).then_some(threads),
@@ -276,7 +266,7 @@ impl Steps {
             together: ranks > 1,
             master: used.into_iter().next().zip(port),
         };
-        self.carry_out(asker, &step, &options, standard).await
+        self.carry_out(asker, &step, &options, standard, &turn).await
     }
 
     /// Whether ranks get a number of threads of their own: not where the asker has chosen one.
@@ -293,6 +283,7 @@ impl Steps {
         step: &Step,
         options: &[String],
         standard: Descriptors,
+        turn: &Turn,
     ) -> Result<Answer, Refusal> {
         let failed = |error: io::Error| Refusal("not_started", format!("the step could not be started: {error}"));
         let Some(srun) = &self.inner.srun else {
@@ -316,6 +307,7 @@ impl Steps {
         loop {
             tokio::select! {
                 ended = child.wait() => {
+                    turn.ends();
                     let status = ended.map_or(1, crate::guard::code);
                     return Ok(Answer::Ended { status: first.status(status).await });
                 }
@@ -324,6 +316,7 @@ impl Steps {
                     Ok(Some(Word::Signal { signal })) => self.signal(step.number, of(signal)),
                     // It wants the end, is gone, or talks nonsense.
                     Ok(Some(Word::End) | None) | Err(_) => {
+                        turn.ends();
                         self.end(child, step.number).await;
                         return Ok(Answer::Ended { status: ends::KILLED });
                     }
@@ -468,6 +461,10 @@ fn ask_to_end(child: &Child) {
         // It may have ended in between.
         let _ = kill(Pid::from_raw(pid), Signal::SIGTERM);
     }
+}
+
+fn gone() -> Refusal {
+    Refusal("gone", "the asker has gone".to_owned())
 }
 
 fn of(signal: StepSignal) -> Signal {

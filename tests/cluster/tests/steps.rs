@@ -145,19 +145,15 @@ for name in ["user1", "terminate"]:
     ensure!(said.matches("['told', 'told', 'told', 'told']").count() == 2, "{said}");
     ensure!(said.matches("'status': 0").count() == 2, "{said}");
 
-    // Who asks and goes takes the ranks along.
-    kernel
-        .run("peer, output = begin(4, 'sh', '-c', 'echo up; exec sleep 1001')\nassert output.readline() == 'up\\n'\npeer.close()")
+    // Who asks and goes takes the ranks along, and the next step waits for that.
+    let said = kernel
+        .run("peer, output = begin(4, 'sh', '-c', 'echo up; exec sleep 1001')\nassert output.readline() == 'up\\n'\npeer.close()\nprint(step(2, 'true'))")
         .await?;
-    for node in ["c1", "c2"] {
-        until("the ranks are gone", NOTICE, || async {
-            let left = exec(node, "root", &["sh", "-c", "pgrep -u ada -xf 'sleep 1001' || :"]).await?;
-            Ok(left.trim().is_empty().then_some(()))
-        })
-        .await?;
-    }
-    let said = kernel.run("print(step(2, 'true'))").await?;
     ensure!(said.contains("'status': 0"), "the session goes on: {said}");
+    for node in ["c1", "c2"] {
+        let left = exec(node, "root", &["sh", "-c", "pgrep -u ada -xf 'sleep 1001' || :"]).await?;
+        ensure!(left.trim().is_empty(), "ranks of a step that is over, on {node}: {left}");
+    }
     until("its chart says when steps began", NOTICE, || async {
         let (_, chart) = ada.call(Method::GET, &format!("sessions/{id}/samples?group=cpu"), None).await?;
         let lines = chart["lines"].as_array().cloned().unwrap_or_default();
