@@ -214,12 +214,21 @@ impl<'a> Waiting<'a> {
 
     /// Sleeps right away.
     pub(crate) fn rest(&mut self, ready: impl FnMut() -> bool) -> Turn {
+        self.sleep(self.patience.nap, ready)
+    }
+
+    /// Sleeps until somebody rings: nothing here is waited for that comes without a ring.
+    pub(crate) fn doze(&mut self, ready: impl FnMut() -> bool) -> Turn {
+        self.sleep(NAP, ready)
+    }
+
+    fn sleep(&mut self, longest: Duration, ready: impl FnMut() -> bool) -> Turn {
         let time = now();
         let left = self.deadline.map(|deadline| deadline.saturating_duration_since(time));
         if left == Some(Duration::ZERO) {
             return if self.has_looked { Turn::TooLong } else { self.look(time) };
         }
-        self.bell.sleep(left.map_or(self.patience.nap, |left| left.min(self.patience.nap)), ready);
+        self.bell.sleep(left.map_or(longest, |left| left.min(longest)), ready);
         self.look(time)
     }
 }

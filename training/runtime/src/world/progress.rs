@@ -32,7 +32,8 @@ pub(super) fn progress(world: &Weak<Inner>) {
                 let is_mine = !world.is_idle() && world.helpers.load(Ordering::Acquire) == 0;
                 is_mine && world.poll()
             };
-            let turn = if is_mine { waiting.turn(ready) } else { waiting.rest(ready) };
+            // With nothing to work on it must not wake up for what others may send: all that it would find is an idle core's time.
+            let turn = if is_mine { waiting.turn(ready) } else { waiting.doze(ready) };
             match turn {
                 Turn::Again => {}
                 Turn::Look => {

@@ -5,6 +5,7 @@
 mod algorithms;
 mod collectives;
 mod failures;
+mod idle;
 mod ranks;
 mod secrecy;
 mod shapes;

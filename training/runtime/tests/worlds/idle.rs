@@ -1,0 +1,54 @@
+//! A rank that has nothing to do, or whose own thread does it, leaves the cores to others.
+
+use std::time::{Duration, Instant};
+
+use crate::ranks::{AMPLE, on_nodes};
+use eirene_train_runtime::{DType, Group, Part, Work};
+
+/// How long is watched.
+const WATCHED: Duration = Duration::from_secs(1);
+
+/// How often all progress threads of this process have gone to sleep.
+fn naps() -> u64 {
+    let tasks = std::fs::read_dir("/proc/self/task").unwrap().flatten();
+    let progress = tasks
+        .filter(|task| std::fs::read_to_string(task.path().join("comm")).is_ok_and(|name| name == "eirene-progress\n"));
+    let voluntary = |status: String| {
+        status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:")?.trim().parse::<u64>().ok())
+    };
+    let threads: Vec<u64> =
+        progress.filter_map(|task| voluntary(std::fs::read_to_string(task.path().join("status")).ok()?)).collect();
+    assert_eq!(threads.len(), 2, "each rank has one");
+    threads.iter().sum()
+}
+
+#[expect(unsafe_code, reason = "the word outlives the message")]
+fn pass(group: &Group, word: &mut u64) -> Work {
+    let what = Part { address: std::ptr::from_mut(word) as usize, elements: 8 };
+    // SAFETY: the caller keeps the word until the work is over, and nobody else uses it.
+    let passed = unsafe {
+        match group.rank() {
+            0 => group.send(1, 1, what, DType::U8, AMPLE),
+            _ => group.receive(Some(0), 1, what, DType::U8, AMPLE),
+        }
+    };
+    passed.unwrap()
+}
+
+#[test]
+fn ranks_of_other_nodes_are_not_looked_for_when_nothing_is_under_way() {
+    let naps = on_nodes(&["a", "b"], |world| {
+        let group = world.everybody(AMPLE).unwrap();
+        let mut word = 7;
+        // Whoever begins something without waiting for it has a progress thread from then on.
+        pass(&group, &mut word).wait(Some(AMPLE)).unwrap();
+        pass(&group, &mut word).wait(Some(AMPLE)).unwrap();
+        let began = Instant::now();
+        let before = naps();
+        std::thread::sleep(WATCHED);
+        let (naps, seconds) = (naps() - before, began.elapsed().as_secs_f64());
+        (naps as f64 / seconds, word)
+    });
+    // Two threads that sleep for 50 ms at most; at a message's pace they would be at some thousand.
+    assert!(naps.iter().all(|(rate, word)| *rate < 200.0 && *word == 7), "{naps:?}");
+}
