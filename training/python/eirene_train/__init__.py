@@ -12,14 +12,8 @@ Importing it makes the backend ``eirene`` known to torch, whichever of the two i
 from __future__ import annotations
 
 import sys
-from importlib.abc import MetaPathFinder
-from importlib.machinery import ModuleSpec
-from importlib.metadata import PackageNotFoundError, version
-from types import ModuleType
-from typing import TYPE_CHECKING, Any
 
 from ._native import Group, Region, Work, World, launched
-from ._world import joined, leave, world
 from .errors import (
     Aborted,
     ConnectionLost,
@@ -36,12 +30,22 @@ from .errors import (
     WorldEnded,
 )
 
-from .reports import report
-from .tuning import explain, tune
+# What type checkers take for true. To import it from `typing` would cost every `eirene-train` some milliseconds, as would what is imported
+# when it is asked for: a container's files come through FUSE.
+TYPE_CHECKING = False
 
 if TYPE_CHECKING:
+    from importlib.machinery import ModuleSpec
+    from types import ModuleType
+    from typing import Any
+
+    from ._world import joined, leave, world
     from .arena import GradArena
     from .hook import comm_hook
+    from .reports import report
+    from .tuning import explain, tune
+
+    __version__: str
 
 __all__ = [
     "Aborted",
@@ -72,30 +76,59 @@ __all__ = [
     "world",
 ]
 
-try:
-    __version__ = version("eirene-train")
-except PackageNotFoundError:
-    __version__ = "0"
-
 _OLDEST_TORCH = (2, 15)
-_WITH_TORCH = {"GradArena": "arena", "comm_hook": "hook"}
+
+# Where what is imported on demand lies.
+_MODULES = {
+    "GradArena": "arena",
+    "comm_hook": "hook",
+    "explain": "tuning",
+    "joined": "_world",
+    "leave": "_world",
+    "report": "reports",
+    "tune": "tuning",
+    "world": "_world",
+}
+_WITH_TORCH = ("GradArena", "comm_hook")
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _WITH_TORCH:
+    if name == "__version__":
+        value: Any = _version()
+    elif name in _MODULES:
+        value = _imported(name)
+    else:
         raise AttributeError(f"module `eirene_train` has no attribute `{name}`")
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__, "__version__"})
+
+
+def _version() -> str:
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version("eirene-train")
+    except PackageNotFoundError:
+        return "0"
+
+
+def _imported(name: str) -> Any:
     from importlib import import_module
 
     try:
-        return getattr(import_module(f".{_WITH_TORCH[name]}", __name__), name)
+        return getattr(import_module(f".{_MODULES[name]}", __name__), name)
     except ModuleNotFoundError as error:
-        if error.name != "torch":
+        if error.name != "torch" or name not in _WITH_TORCH:
             raise
         raise ImportError(f"`eirene_train.{name}` needs PyTorch, which is not installed here; the rest works without") from error
 
 
-class _WhenTorchComes(MetaPathFinder):
-    """Registers the backend as soon as torch has been imported, without importing it for those who do not need it."""
+class _WhenTorchComes:
+    """A finder that registers the backend as soon as torch has been imported, without importing it for those who do not need it."""
 
     def find_spec(self, name: str, path: Any = None, target: ModuleType | None = None) -> ModuleSpec | None:
         if name != "torch":

@@ -5,7 +5,11 @@ The runtime raises these; their messages are whole sentences' worth and name ran
 
 from __future__ import annotations
 
-from typing import Any
+# As in the package's own file, which says why.
+TYPE_CHECKING = False
+
+if TYPE_CHECKING:
+    from typing import Any
 
 __all__ = [
     "Aborted",

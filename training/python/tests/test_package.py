@@ -32,6 +32,26 @@ sys.meta_path.insert(0, NoTorch())
 
 
 @real
+def test_the_command_starts_without_what_it_does_not_need() -> None:
+    done = python(
+        """
+import sys
+before = set(sys.modules)
+import eirene_train.command
+more = {name for name in set(sys.modules) - before if not name.startswith("eirene_train")}
+print(*sorted(more))
+import eirene_train as package
+assert set(package.__all__) <= set(dir(package)) and package.__version__ != "0"
+from eirene_train import tune, world
+assert world is package.world and callable(tune)
+"""
+    )
+    assert done.returncode == 0, done.stderr
+    # In a container every module is some round trips through FUSE.
+    assert len(done.stdout.split()) < 10, done.stdout
+
+
+@real
 def test_everything_but_the_tensors_works_without_torch() -> None:
     done = python(
         WITHOUT_TORCH
