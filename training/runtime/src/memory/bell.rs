@@ -21,6 +21,14 @@ const NAP: Duration = Duration::from_millis(50);
 /// As [`NAP`], for those who also wait for what comes over the network: below the time in which a socket's buffer fills.
 const FAR_NAP: Duration = Duration::from_micros(200);
 
+/// What [`FAR_NAP`] grows to when nothing comes. A rank may wait for ever, as one of a notebook does between two cells: at the pace of a message
+/// that would cost every core some percent, and kernels 6.13 to 6.19 let the tasks of a control group get ahead of all others the more often
+/// one of them wakes up.
+const LONG_FAR_NAP: Duration = Duration::from_millis(5);
+
+/// By which part of a wait so far the next nap may prolong it.
+const PART: u32 = 32;
+
 /// So many turns go by between two glances at the clock: one costs about as much as a turn does.
 const GLANCE: u32 = 8;
 
@@ -89,8 +97,8 @@ impl Bell {
         }
     }
 
-    /// Sleeps until somebody rings, unless `ready` by now; at most `longest`.
-    pub(crate) fn sleep(&self, longest: Duration, mut ready: impl FnMut() -> bool) {
+    /// Sleeps until somebody rings, unless `ready` by now; at most `longest`. Says whether somebody rang.
+    pub(crate) fn sleep(&self, longest: Duration, mut ready: impl FnMut() -> bool) -> bool {
         let seen = self.rings.load(Ordering::Acquire);
         self.sleepers.fetch_add(1, Ordering::SeqCst);
         fence(Ordering::SeqCst);
@@ -98,6 +106,7 @@ impl Bell {
             self.wait(seen, longest);
         }
         self.sleepers.fetch_sub(1, Ordering::Release);
+        self.rings.load(Ordering::Relaxed) != seen
     }
 }
 
@@ -129,6 +138,11 @@ impl Patience {
         Self { nap: FAR_NAP, ..self }
     }
 
+    /// How long to sleep when nothing has happened for so long.
+    fn nap_after(self, quiet: Duration) -> Duration {
+        if self.nap < LONG_FAR_NAP { (quiet / PART).clamp(self.nap, LONG_FAR_NAP) } else { self.nap }
+    }
+
     /// The same, where MPI carries messages: it moves only while it is called, so whoever sleeps stops what is under way.
     pub(crate) fn with_mpi(self) -> Self {
         Self { yields: self.yields * 20, ..self.with_far_ranks() }
@@ -145,6 +159,8 @@ pub(crate) struct Waiting<'a> {
     looked: Option<Instant>,
     /// Whether that was looked at since something has happened. No wait is given up before.
     has_looked: bool,
+    /// Since when nothing has happened; none before the first nap.
+    quiet_since: Option<Instant>,
 }
 
 /// What a wait has come to.
@@ -164,12 +180,12 @@ impl<'a> Waiting<'a> {
         if WARY_LEFT.begins() {
             patience.yields = 0;
         }
-        Self { bell, patience, turns: 0, deadline, looked: None, has_looked: false }
+        Self { bell, patience, turns: 0, deadline, looked: None, has_looked: false, quiet_since: None }
     }
 
     /// Something has happened: be quick again.
     pub(crate) fn progressed(&mut self) {
-        (self.turns, self.looked, self.has_looked) = (0, None, false);
+        (self.turns, self.looked, self.has_looked, self.quiet_since) = (0, None, false, None);
     }
 
     /// Spends a moment, however is right by now. `ready` says whether there is something to do, and is asked once more before sleeping.
@@ -214,21 +230,25 @@ impl<'a> Waiting<'a> {
 
     /// Sleeps right away.
     pub(crate) fn rest(&mut self, ready: impl FnMut() -> bool) -> Turn {
-        self.sleep(self.patience.nap, ready)
+        let time = now();
+        let quiet = time.saturating_duration_since(*self.quiet_since.get_or_insert(time));
+        self.sleep(time, self.patience.nap_after(quiet), ready)
     }
 
     /// Sleeps until somebody rings: nothing here is waited for that comes without a ring.
     pub(crate) fn doze(&mut self, ready: impl FnMut() -> bool) -> Turn {
-        self.sleep(NAP, ready)
+        self.sleep(now(), NAP, ready)
     }
 
-    fn sleep(&mut self, longest: Duration, ready: impl FnMut() -> bool) -> Turn {
-        let time = now();
+    fn sleep(&mut self, time: Instant, longest: Duration, ready: impl FnMut() -> bool) -> Turn {
         let left = self.deadline.map(|deadline| deadline.saturating_duration_since(time));
         if left == Some(Duration::ZERO) {
             return if self.has_looked { Turn::TooLong } else { self.look(time) };
         }
-        self.bell.sleep(left.map_or(longest, |left| left.min(longest)), ready);
+        if self.bell.sleep(left.map_or(longest, |left| left.min(longest)), ready) {
+            // Somebody has begun something, here or on this node.
+            self.quiet_since = None;
+        }
         self.look(time)
     }
 }
@@ -338,6 +358,27 @@ mod tests {
         assert_eq!(slow_turns(&mut waiting).1, Turn::Look);
         let (turns, turn) = slow_turns(&mut waiting);
         assert!(turns <= GLANCE && turn == Turn::TooLong, "{turn:?} after {turns} turns");
+    }
+
+    #[test]
+    fn naps_of_a_long_wait_grow_until_something_happens() {
+        let (near, far) = (Patience::new(2, 2), Patience::new(2, 2).with_far_ranks());
+        for (quiet_ms, nap_us) in [(0, 200), (5, 200), (64, 2000), (10_000, 5000)] {
+            let quiet = Duration::from_millis(quiet_ms);
+            assert_eq!((near.nap_after(quiet), far.nap_after(quiet)), (NAP, Duration::from_micros(nap_us)));
+        }
+        let bell = Bell::new();
+        let mut waiting = Waiting::new(&bell, far, None);
+        waiting.rest(|| false);
+        assert!(waiting.quiet_since.is_some());
+        waiting.rest(|| {
+            bell.ring();
+            false
+        });
+        assert_eq!(waiting.quiet_since, None);
+        waiting.rest(|| false);
+        waiting.progressed();
+        assert_eq!(waiting.quiet_since, None);
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! A rank that has nothing to do, or whose own thread does it, leaves the cores to others.
 
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use crate::ranks::{AMPLE, on_nodes};
@@ -8,16 +9,18 @@ use eirene_train_runtime::{DType, Group, Part, Work};
 /// How long is watched.
 const WATCHED: Duration = Duration::from_secs(1);
 
-/// How often all progress threads of this process have gone to sleep.
-fn naps() -> u64 {
-    let tasks = std::fs::read_dir("/proc/self/task").unwrap().flatten();
-    let progress = tasks
-        .filter(|task| std::fs::read_to_string(task.path().join("comm")).is_ok_and(|name| name == "eirene-progress\n"));
-    let voluntary = |status: String| {
-        status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:")?.trim().parse::<u64>().ok())
-    };
-    let threads: Vec<u64> =
-        progress.filter_map(|task| voluntary(std::fs::read_to_string(task.path().join("status")).ok()?)).collect();
+/// How often a thread has gone to sleep.
+fn naps(task: &Path) -> Option<u64> {
+    let status = std::fs::read_to_string(task.join("status")).ok()?;
+    status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:")?.trim().parse().ok())
+}
+
+/// How often all progress threads of this process have.
+fn naps_of_progress() -> u64 {
+    let tasks = std::fs::read_dir("/proc/self/task").unwrap().flatten().map(|task| task.path());
+    let progress =
+        tasks.filter(|task| std::fs::read_to_string(task.join("comm")).is_ok_and(|name| name == "eirene-progress\n"));
+    let threads: Vec<u64> = progress.filter_map(|task| naps(&task)).collect();
     assert_eq!(threads.len(), 2, "each rank has one");
     threads.iter().sum()
 }
@@ -44,11 +47,27 @@ fn ranks_of_other_nodes_are_not_looked_for_when_nothing_is_under_way() {
         pass(&group, &mut word).wait(Some(AMPLE)).unwrap();
         pass(&group, &mut word).wait(Some(AMPLE)).unwrap();
         let began = Instant::now();
-        let before = naps();
+        let before = naps_of_progress();
         std::thread::sleep(WATCHED);
-        let (naps, seconds) = (naps() - before, began.elapsed().as_secs_f64());
+        let (naps, seconds) = (naps_of_progress() - before, began.elapsed().as_secs_f64());
         (naps as f64 / seconds, word)
     });
     // Two threads that sleep for 50 ms at most; at a message's pace they would be at some thousand.
     assert!(naps.iter().all(|(rate, word)| *rate < 200.0 && *word == 7), "{naps:?}");
+}
+
+#[test]
+fn who_waits_long_for_a_rank_of_another_node_sleeps_longer_and_longer() {
+    let naps = on_nodes(&["a", "b"], |world| {
+        let group = world.everybody(AMPLE).unwrap();
+        let mut word = 7;
+        if group.rank() == 0 {
+            std::thread::sleep(WATCHED);
+        }
+        let (own, began) = (Path::new("/proc/thread-self"), Instant::now());
+        let before = naps(own).unwrap();
+        pass(&group, &mut word).wait(Some(AMPLE)).unwrap();
+        (naps(own).unwrap() - before) as f64 / began.elapsed().as_secs_f64().max(WATCHED.as_secs_f64())
+    });
+    assert!(naps[1] < 1000.0, "{naps:?}");
 }
