@@ -53,15 +53,13 @@ impl Turns {
                 _ if is_taken => return Ok(Turn { turns: self.clone() }),
                 // Its sender lives as long as this does.
                 Some((_, true)) => drop(current.changed().await),
-                Some((other, false)) => {
-                    if timeout_at(heard, current.changed()).await.is_err() {
-                        let text = format!(
-                            "a step runs already: {other}. Wait for it, or end it first: Ctrl-C where it was started, `%eirene stop` in its notebook"
-                        );
-                        return Err(Refusal("busy", text));
-                    }
+                Some((other, false)) if timeout_at(heard, current.changed()).await.is_err() => {
+                    let text = format!(
+                        "a step runs already: {other}. Wait for it, or end it first: Ctrl-C where it was started, `%eirene stop` in its notebook"
+                    );
+                    return Err(Refusal("busy", text));
                 }
-                None => {}
+                Some((_, false)) | None => {}
             }
         }
     }
