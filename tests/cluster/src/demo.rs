@@ -10,6 +10,7 @@ use serde::Deserialize;
 use tokio::io::AsyncWriteExt as _;
 use tokio::process::Command;
 
+use crate::portal::NOTICE;
 use crate::until;
 
 /// A requeued job is back in the queue within this time.
@@ -200,4 +201,18 @@ impl Drop for Restore {
                 std::process::Command::new("docker").args(words).stdout(Stdio::null()).stderr(Stdio::null()).status();
         }
     }
+}
+
+/// Waits until nobody's process and no session's directory is left of somebody on any node; says what is, if that takes too long.
+pub async fn nothing_is_left_of(user: &str) -> anyhow::Result<()> {
+    for node in ["c1", "c2"] {
+        let look = format!("ps -o pid=,etimes=,stat=,args= -u {user}; ls -A /tmp/eirene-$(id -u {user})");
+        until(&format!("nothing is left on {node}"), NOTICE, || async {
+            let left = exec(node, "root", &["sh", "-c", &look]).await?;
+            anyhow::ensure!(left.trim().is_empty(), "{left}");
+            Ok(Some(()))
+        })
+        .await?;
+    }
+    Ok(())
 }

@@ -2,7 +2,7 @@
 //! would, for this person and this session alone, and with the session nothing of it is left.
 
 use anyhow::{Context as _, ensure};
-use eirene_cluster_tests::demo::{exec, exec_with_input};
+use eirene_cluster_tests::demo::{exec, exec_with_input, nothing_is_left_of};
 use eirene_cluster_tests::kernel::Kernel;
 use eirene_cluster_tests::portal::{NOTICE, Person};
 use eirene_cluster_tests::until;
@@ -30,18 +30,6 @@ async fn open_as(person: &Person, wanted: &Value) -> anyhow::Result<(String, Ker
 
 async fn is_running(node: &str, line: &str) -> anyhow::Result<bool> {
     Ok(!exec(node, "root", &["sh", "-c", &format!("pgrep -u ada -xf '{line}' || :")]).await?.trim().is_empty())
-}
-
-async fn nothing_is_left_of(user: &str) -> anyhow::Result<()> {
-    for node in ["c1", "c2"] {
-        until("nothing is left on any node", NOTICE, || async {
-            let look = format!("ps -o args= -u {user}; ls -A /tmp/eirene-$(id -u {user})");
-            Ok(exec(node, "root", &["sh", "-c", &look]).await?.trim().is_empty().then_some(()))
-        })
-        .await
-        .with_context(|| format!("on {node}"))?;
-    }
-    Ok(())
 }
 
 #[tokio::test]

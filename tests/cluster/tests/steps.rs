@@ -2,7 +2,7 @@
 //! gone without a trace.
 
 use anyhow::{Context as _, ensure};
-use eirene_cluster_tests::demo::{Restore, exec};
+use eirene_cluster_tests::demo::{Restore, exec, nothing_is_left_of};
 use eirene_cluster_tests::kernel::Kernel;
 use eirene_cluster_tests::portal::{NOTICE, Person, START, job_id};
 use eirene_cluster_tests::until;
@@ -63,20 +63,6 @@ async fn open(person: &Person, changes: Value) -> anyhow::Result<(String, Kernel
     let kernel = Kernel::start(person, &session).await?;
     kernel.run(ASKER).await?;
     Ok((session["id"].as_str().context("id")?.to_owned(), kernel))
-}
-
-async fn nothing_is_left_of(user: &str) -> anyhow::Result<()> {
-    for node in ["c1", "c2"] {
-        until("nothing is left on any node", NOTICE, || async {
-            let left =
-                exec(node, "root", &["sh", "-c", &format!("ps -o args= -u {user}; ls -A /tmp/eirene-$(id -u {user})")])
-                    .await?;
-            Ok(left.trim().is_empty().then_some(()))
-        })
-        .await
-        .with_context(|| format!("on {node}"))?;
-    }
-    Ok(())
 }
 
 #[tokio::test]
