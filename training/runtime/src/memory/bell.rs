@@ -22,8 +22,8 @@ const NAP: Duration = Duration::from_millis(50);
 const FAR_NAP: Duration = Duration::from_micros(200);
 
 /// What [`FAR_NAP`] grows to when nothing comes. A rank may wait for ever, as one of a notebook does between two cells: at the pace of a message
-/// that would cost every core some percent, and kernels 6.13 to 6.19 let the tasks of a control group get ahead of all others the more often
-/// one of them wakes up.
+/// that would cost every core some percent; and a kernel was seen (6.18) that let a control group starve all others for a minute when one of its
+/// tasks woke up that often beside one that spun.
 const LONG_FAR_NAP: Duration = Duration::from_millis(5);
 
 /// By which part of a wait so far the next nap may prolong it.
@@ -138,14 +138,14 @@ impl Patience {
         Self { nap: FAR_NAP, ..self }
     }
 
-    /// How long to sleep when nothing has happened for so long.
-    fn nap_after(self, quiet: Duration) -> Duration {
-        if self.nap < LONG_FAR_NAP { (quiet / PART).clamp(self.nap, LONG_FAR_NAP) } else { self.nap }
-    }
-
     /// The same, where MPI carries messages: it moves only while it is called, so whoever sleeps stops what is under way.
     pub(crate) fn with_mpi(self) -> Self {
         Self { yields: self.yields * 20, ..self.with_far_ranks() }
+    }
+
+    /// How long to sleep when nothing has happened for so long.
+    fn nap_after(self, quiet: Duration) -> Duration {
+        if self.nap < LONG_FAR_NAP { (quiet / PART).clamp(self.nap, LONG_FAR_NAP) } else { self.nap }
     }
 }
 
