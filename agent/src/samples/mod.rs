@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use eirene_core::{Clock as _, SystemClock};
 use eirene_monitoring::{Batch, DeviceKind, Metric, NodeName, Sample, Series};
 use eirene_monitoring_probe::{Job, MOST_AT_ONCE, Probe, Refusals, ReportSocket, Reports, Roots};
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 use tokio::io::Interest;
 use tokio::net::UnixDatagram;
@@ -110,16 +110,19 @@ struct Sampler {
 
 impl Sampler {
     async fn run(mut self, tell: Arc<impl Fn(String) -> bool + Send + Sync + 'static>) {
+        let mut is_first = true;
         loop {
             tokio::time::sleep(until_next(SystemClock.now())).await;
             let tell = Arc::clone(&tell);
             let told = tokio::task::spawn_blocking(move || {
                 let batch = self.sample(SystemClock.now());
-                let mut messages = batch.write().into_iter().filter_map(|message| String::from_utf8(message).ok());
+                let before = is_first.then(|| before(&batch)).flatten();
+                let batches = before.iter().chain([&batch]);
+                let mut messages = batches.flat_map(Batch::write).filter_map(|message| String::from_utf8(message).ok());
                 messages.all(|message| tell(message)).then_some(self)
             });
             match told.await {
-                Ok(Some(sampler)) => self = sampler,
+                Ok(Some(sampler)) => (self, is_first) = (sampler, false),
                 Ok(None) | Err(_) => return,
             }
         }
@@ -139,6 +142,16 @@ impl Sampler {
         }
         batch
     }
+}
+
+/// What the agent counts itself, one sample before its first: there was no agent yet, and nothing to count. A chart shows what rises between two
+/// samples, and would miss what came before the first.
+fn before(first: &Batch) -> Option<Batch> {
+    let is_counted_here = |sample: &&Sample| sample.series.metric() == Metric::Steps;
+    let counted = first.samples.iter().filter(is_counted_here);
+    let samples: Vec<_> = counted.map(|sample| Sample { value: 0.0, ..sample.clone() }).collect();
+    let at = first.at.checked_sub(SignedDuration::from_millis(EVERY_MS)).ok()?;
+    (!samples.is_empty()).then(|| Batch { at, samples, ..first.clone() })
 }
 
 /// Whether it is one of many that are interesting only beside each other.
@@ -195,6 +208,8 @@ async fn listen(mut socket: ReportSocket, reports: Shared<Reports>, node: String
 
 #[cfg(test)]
 mod tests {
+    use eirene_monitoring::Confinement;
+
     use super::*;
 
     #[test]
@@ -228,6 +243,21 @@ mod tests {
         assert_eq!(value("report/loss"), Some(0.25));
         assert!(value("node_memory_bytes").is_some_and(|bytes| bytes > 0.0), "{text}");
         assert!(value("probe_cpu_seconds").is_some(), "{text}");
+    }
+
+    #[test]
+    fn what_was_counted_before_the_first_sample_rose_from_nothing() {
+        let sample = |metric, value| Sample { series: Series::of(metric).unwrap(), value };
+        let first = Batch {
+            node: NodeName::try_from("c1").unwrap(),
+            at: Timestamp::from_millisecond(7500).unwrap(),
+            confinement: Confinement::CgroupV2,
+            samples: vec![sample(Metric::Cpu, 1.5), sample(Metric::Steps, 3.0), sample(Metric::StepRanks, 2.0)],
+        };
+        let told = before(&first).unwrap();
+        assert_eq!((told.at.as_millisecond(), &told.samples[..]), (2500, &[sample(Metric::Steps, 0.0)][..]));
+        let of_another_node = Batch { samples: vec![sample(Metric::Cpu, 1.5)], ..first };
+        assert_eq!(before(&of_another_node), None, "what the kernel counts began when nobody knows");
     }
 
     #[test]
