@@ -4,9 +4,11 @@
 //! What verbs do is left to others: `eirene-train-launch` starts ranks, `eirene-train-doctor` examines, `bench` is Python's.
 
 mod bench;
+mod beside;
 mod context;
 mod doctor;
 mod error;
+mod image_mpi;
 mod preflight;
 mod run;
 

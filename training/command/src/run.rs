@@ -2,16 +2,16 @@
 //! `eirene-train-launch` is asked to do.
 
 use std::ffi::{OsStr, OsString};
-use std::io::{self, IsTerminal as _, Write as _};
+use std::io::{self, IsTerminal as _};
 use std::os::fd::AsFd as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use eirene_train_launch::{Ending, Environment, Error, Hosts, ImageMpi, Options, SessionOptions, variables};
-use eirene_train_mpi::{Error as MpiError, Family, Surroundings};
+use eirene_train_launch::{Ending, Environment, Error, Hosts, Options, SessionOptions, variables};
 
 use crate::context::Context;
+use crate::image_mpi;
 use crate::preflight::{self, Gate, How};
 
 /// Run a program as several ranks, here or on several hosts.
@@ -120,7 +120,7 @@ pub(crate) fn run(arguments: Run, context: &Context) -> Result<Ending, crate::er
         }
         return Ok(eirene_train_launch::run(&options, stdout, stderr)?);
     };
-    let mut session = SessionOptions { mpi: image_mpi(context)?, exclude, oversubscribe };
+    let mut session = SessionOptions { mpi: image_mpi::of_session(context, &socket)?, exclude, oversubscribe };
     if let Some(how) = how {
         session.exclude = match preflight::before(&options, &session, how, &socket, context)? {
             Gate::Open(exclude) => exclude,
@@ -130,42 +130,6 @@ pub(crate) fn run(arguments: Run, context: &Context) -> Result<Ending, crate::er
     let outcome = eirene_train_launch::in_session(&options, &socket, session, stdout, stderr);
     preflight::after(&socket, &outcome);
     Ok(outcome?)
-}
-
-/// The MPI that ranks of this image would find, and what it meets its ranks by. One that lies there and does not open is said, and done without.
-///
-/// # Errors
-/// [`Error::Usage`] where the person has asked for an MPI that the image does not have.
-fn image_mpi(context: &Context) -> Result<Option<ImageMpi>, Error> {
-    let wants_one = context.environment.get(variables::TRANSPORT) == Some("mpi");
-    let why = match eirene_train_mpi::choose(&Surroundings::of_process(context.prefix.clone())) {
-        Ok(library) => {
-            let identity = library.identity();
-            let pmix = !identity.pmi || identity.family == Family::OpenMpi;
-            return Ok(Some(ImageMpi { name: identity.name.clone(), pmix }));
-        }
-        Err(why) => why,
-    };
-    match why {
-        // Only of a library that was asked for by name is this the last word.
-        MpiError::Open { .. } | MpiError::NotMpi { .. } => {
-            let cure = "name one that the image has, or unset it, and ranks use what they find";
-            return Err(Error::Usage(format!("EIRENE_TRAIN_MPI names a library that cannot be used: {why}; {cure}")));
-        }
-        MpiError::Disabled | MpiError::NotFound { .. } if wants_one => {
-            let cure = "unset it, and ranks meet by themselves, or start the session with an image that has an MPI";
-            return Err(Error::Usage(format!("EIRENE_TRAIN_TRANSPORT=mpi asks for an MPI, and {why}; {cure}")));
-        }
-        MpiError::NotFound { broken: Some(broken), .. } => {
-            // Who does not read stderr does not want to know.
-            let _ = writeln!(
-                io::stderr(),
-                "eirene-train: an MPI of the image's is of no use: {broken}; ranks do without it"
-            );
-        }
-        _ => {}
-    }
-    Ok(None)
 }
 
 /// `eirene-train node`, on this process's stdin and stdout.
