@@ -116,8 +116,8 @@ impl Sampler {
             let tell = Arc::clone(&tell);
             let told = tokio::task::spawn_blocking(move || {
                 let batch = self.sample(SystemClock.now());
-                let before = is_first.then(|| before(&batch)).flatten();
-                let batches = before.iter().chain([&batch]);
+                let earlier = is_first.then(|| before(&batch)).flatten();
+                let batches = earlier.iter().chain([&batch]);
                 let mut messages = batches.flat_map(Batch::write).filter_map(|message| String::from_utf8(message).ok());
                 messages.all(|message| tell(message)).then_some(self)
             });
