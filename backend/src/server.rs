@@ -41,8 +41,9 @@ const MOST_OF_ONE: usize = 512;
 const WRITE_WAIT: Duration = Duration::from_mins(1);
 /// Time for a TLS handshake.
 const HANDSHAKE_WAIT: Duration = Duration::from_secs(10);
-/// Time for the head of a request.
-const HEAD_WAIT: Duration = Duration::from_secs(15);
+/// Time for the head of a request, from when the one before it on the connection was answered. Clients keep a quiet connection for as long as 90 s
+/// (Go, reqwest) and use it again: it is theirs to end, since a request that crosses with our end of it is lost.
+const HEAD_WAIT: Duration = Duration::from_mins(2);
 /// Longest head of a request, and most that is read ahead.
 const MAX_BUFFER: usize = 64 * 1024;
 /// How often the certificate's files are looked at.
