@@ -115,6 +115,20 @@ pub(crate) enum FromHelper {
         /// Which, and how.
         end: RankEnd,
     },
+    /// A launcher on its node has begun a program.
+    Began {
+        /// The helper's own number for it.
+        number: u32,
+        /// Where the program runs.
+        node: String,
+        /// What it is, for people.
+        command: String,
+    },
+    /// That program is over.
+    Over {
+        /// Its number.
+        number: u32,
+    },
     /// It has heard that the agent is there, and said all that it knew before.
     Beat {
         /// Which of the agent's words.

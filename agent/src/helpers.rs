@@ -22,7 +22,7 @@ use crate::names;
 use crate::samples::{Outbox, Sampled};
 use crate::scratch::{Assignment, Standing, Trouble};
 use crate::srun::Srun;
-use crate::steps::where_is;
+use crate::steps::{Running, Told, where_is};
 
 /// Pauses before a helper that has gone is started again.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
@@ -39,6 +39,8 @@ const ORDERS: usize = 64;
 const ENDS: usize = 1024;
 /// Answers about ports that whoever has asked may be behind.
 const PORTS: usize = 64;
+/// Programs of one node's launchers that are told of at once.
+const PROGRAMS: usize = 1024;
 /// How long a node may take to name a free port.
 const PORT: Duration = Duration::from_secs(2);
 
@@ -98,6 +100,7 @@ pub(crate) struct Helpers {
     succeeded: watch::Sender<Option<bool>>,
     standing: Standing,
     samples: Outbox,
+    running: Running,
 }
 
 impl Helpers {
@@ -113,8 +116,8 @@ impl Helpers {
         let ports = broadcast::channel(PORTS).0;
         let (beats, scratches) = (watch::channel(BTreeMap::new()).0, watch::channel(BTreeMap::new()).0);
         let (over, begun, succeeded) = (watch::channel(false).0, watch::channel(false).0, watch::channel(None).0);
-        let (standing, samples) = (Standing::default(), Outbox::default());
-        Self { nodes, orders, ends, beats, ports, over, scratches, begun, succeeded, standing, samples }
+        let (standing, samples, running) = (Standing::default(), Outbox::default(), Running::default());
+        Self { nodes, orders, ends, beats, ports, over, scratches, begun, succeeded, standing, samples, running }
     }
 
     /// Starts a helper on every node behind the first. They live as long as the job's side does.
@@ -215,6 +218,11 @@ impl Helpers {
     /// Samples of all nodes, on their way to the portal.
     pub(crate) fn samples(&self) -> &Outbox {
         &self.samples
+    }
+
+    /// What runs on all nodes.
+    pub(crate) fn running(&self) -> &Running {
+        &self.running
     }
 
     /// The other nodes whose own scratch has not been emptied, and why, where that is known.
@@ -465,6 +473,8 @@ impl Keeper {
         let name = self.attempt_name(attempt);
         let (mut lines, mut proven, mut end) = (BufReader::new(output).lines(), false, End::default());
         let mut clock: Option<Clock> = None;
+        // Whatever becomes of them without this helper, nobody will say when they are over.
+        let mut programs: BTreeMap<u32, Told> = BTreeMap::new();
         while let Ok(Some(line)) = lines.next_line().await {
             match serde_json::from_str(&line) {
                 Ok(FromHelper::Hello { proof, directory, names }) if is_proven(&proof, secret, &name, &self.node) => {
@@ -511,6 +521,12 @@ impl Keeper {
                     end.at = clock.map_or(end.at, |clock| clock.here(end.at));
                     self.helpers.ended(&self.node, end);
                 }
+                Ok(FromHelper::Began { number, node, command }) if proven => {
+                    if programs.len() < PROGRAMS {
+                        programs.insert(number, self.helpers.running.program(&node, command));
+                    }
+                }
+                Ok(FromHelper::Over { number }) if proven => drop(programs.remove(&number)),
                 Ok(FromHelper::Beat { number, said, heard }) if proven => {
                     let seen = Clock::new(said, heard, ends::now());
                     clock = Some(clock.map_or(seen, |clock| clock.then(seen)));
@@ -570,16 +586,27 @@ mod tests {
     use super::*;
     use crate::helper::proof;
 
-    /// Listens to a process that says this.
+    /// Listens to a process that says this, and ends then.
     async fn listen(keeper: &Keeper, words: &[FromHelper]) -> End {
+        listen_until(keeper, words, std::future::ready(())).await
+    }
+
+    /// Listens to a process that says this, and ends when `done` does.
+    async fn listen_until(keeper: &Keeper, words: &[FromHelper], done: impl Future<Output = ()>) -> End {
         let mut child = tokio::process::Command::new("sh")
-            .args(["-c", "printf '%s\\n' \"$@\"", "sh"])
+            .args(["-c", "printf '%s\\n' \"$@\"; read -r _", "sh"])
             .args(words.iter().map(|words| serde_json::to_string(words).unwrap()))
+            .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
         let (answers, _answered) = mpsc::channel(ORDERS);
-        let end = keeper.listen(child.stdout.take().unwrap(), "secret", 0, &answers).await;
+        let (input, output) = (child.stdin.take(), child.stdout.take().unwrap());
+        let done = async {
+            done.await;
+            drop(input);
+        };
+        let (end, ()) = tokio::join!(keeper.listen(output, "secret", 0, &answers), done);
         child.wait().await.unwrap();
         end
     }
@@ -624,6 +651,20 @@ mod tests {
         let ready =
             Node { state: NodeState::Ready, directory: Some("/tmp/x".into()), names: vec!["c2.cluster".to_owned()] };
         assert_eq!((node(), refused()), (ready, 5));
+        // What its node's launchers start is told of for as long as it runs, or as the helper is there to say so.
+        let began =
+            |number, node: &str| FromHelper::Began { number, node: node.to_owned(), command: "hostname".to_owned() };
+        let words = [hello("secret", 0, "c2"), began(0, "c1"), began(1, "c2"), FromHelper::Over { number: 0 }];
+        let mut running = keeper.helpers.running.watch();
+        let one_is_left = async {
+            let told =
+                running.wait_for(|steps| keeper.helpers.running.counts().0 == 2 && steps.len() == 1).await.unwrap();
+            assert_eq!((told[0].nodes[0].as_str(), told[0].command.as_str()), ("c2", "hostname"));
+        };
+        listen_until(&keeper, &words, one_is_left).await;
+        assert_eq!(keeper.helpers.running.counts(), (2, 0));
+        assert_eq!(listen(&keeper, &[began(0, "c1")]).await.why, None);
+        assert_eq!((keeper.helpers.running.counts(), refused()), ((2, 0), 6), "who has not proven itself");
     }
 
     #[tokio::test]

@@ -106,7 +106,7 @@ async fn prepare(job_file: &Path, environment: &Environment, log: &Log) -> Resul
         outbox.put(batch);
         true
     };
-    samples::start(&job.sampled(&job.node, cpus), &directory.inside(), Some(steps.clone()), log, put);
+    samples::start(&job.sampled(&job.node, cpus), &directory.inside(), Some(helpers.running().clone()), log, put);
     let (phase, _) = watch::channel(Phase::Starting);
     let (orders, inbox) = mpsc::channel(4);
     let (told, _) = watch::channel(false);
@@ -115,7 +115,7 @@ async fn prepare(job_file: &Path, environment: &Environment, log: &Log) -> Resul
         socket: directory.inside().join(SOCKET),
         nodes: job.allocation.names(),
         phase: phase.subscribe(),
-        report: Report::new(helpers.watch(), steps.watch()),
+        report: Report::new(helpers.watch(), helpers.running().watch()),
         scratch: helpers.standing().teller(),
         samples: helpers.samples().clone(),
         log: log.clone(),

@@ -23,7 +23,7 @@ use tokio::io::Interest;
 use tokio::net::UnixDatagram;
 
 use crate::log::Log;
-use crate::steps::Steps;
+use crate::steps::Running;
 use gpus::Gpus;
 
 pub(crate) use outbox::Outbox;
@@ -56,11 +56,11 @@ pub(crate) struct Sampled {
 }
 
 /// Samples this node until `tell`, which gets each batch, says that nobody listens any more. Programs report to a socket in `inside`, the part of
-/// the runtime directory that they see. Where the session's steps are started, `steps` are counted too.
+/// the runtime directory that they see. Where the agent is, what runs on all nodes is counted too, as `steps`.
 pub(crate) fn start(
     sampled: &Sampled,
     inside: &Path,
-    steps: Option<Steps>,
+    steps: Option<Running>,
     log: &Log,
     tell: impl Fn(String) -> bool + Send + Sync + 'static,
 ) {
@@ -104,7 +104,7 @@ struct Sampler {
     probe: Probe,
     gpus: Gpus,
     reports: Shared<Reports>,
-    steps: Option<Steps>,
+    steps: Option<Running>,
     in_detail: bool,
 }
 
@@ -132,7 +132,7 @@ impl Sampler {
         let mut batch = self.probe.sample(now);
         batch.samples.extend(self.gpus.take());
         batch.samples.extend(self.reports.lock().take());
-        if let Some((begun, ranks)) = self.steps.as_ref().map(Steps::counts) {
+        if let Some((begun, ranks)) = self.steps.as_ref().map(Running::counts) {
             let counted = [(Metric::Steps, begun), (Metric::StepRanks, ranks)];
             let sample = |(metric, count)| Some(Sample { series: Series::of(metric).ok()?, value: f64::from(count) });
             batch.samples.extend(counted.into_iter().filter_map(sample));

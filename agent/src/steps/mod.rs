@@ -6,6 +6,7 @@
 mod account;
 mod plan;
 mod remote;
+mod running;
 mod socket;
 mod turns;
 
@@ -14,7 +15,6 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use eirene_steps::{Answer, Descriptors, Program, Request, StepRequest, StepSignal, Word};
@@ -22,7 +22,7 @@ use eirene_tunnel::message::StepReport;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use tokio::process::Child;
-use tokio::sync::{OnceCell, broadcast, watch};
+use tokio::sync::{OnceCell, broadcast};
 
 use crate::allocation::Allocation;
 use crate::container::Spec;
@@ -35,6 +35,7 @@ use crate::runtime_directory::inside;
 use crate::srun::Srun;
 
 pub(crate) use remote::{Questions, Remotes, Way, Where, where_is};
+pub(crate) use running::{Running, Told};
 pub(crate) use socket::{Asker, listen};
 
 use account::Account;
@@ -81,23 +82,8 @@ struct Inner {
     remotes: Remotes,
     ways: OnceCell<Vec<String>>,
     log: Log,
-    last: AtomicU32,
     turns: Turns,
     warnings: broadcast::Sender<Signal>,
-    reports: watch::Sender<Vec<StepReport>>,
-    begun: AtomicU32,
-}
-
-/// A step among those that are told of, as long as it runs.
-struct Told {
-    steps: Steps,
-    number: u32,
-}
-
-impl Drop for Told {
-    fn drop(&mut self) {
-        self.steps.inner.reports.send_modify(|reports| reports.retain(|report| report.number != self.number));
-    }
 }
 
 impl Steps {
@@ -125,11 +111,8 @@ impl Steps {
             remotes,
             ways: OnceCell::new(),
             log,
-            last: AtomicU32::new(0),
             turns: Turns::default(),
             warnings: broadcast::channel(WARNINGS).0,
-            reports: watch::channel(Vec::new()).0,
-            begun: AtomicU32::new(0),
         };
         Self { inner: Arc::new(inner) }
     }
@@ -152,26 +135,9 @@ impl Steps {
         let _ = self.inner.warnings.send(signal);
     }
 
-    /// The steps that run, and those that will.
-    pub(crate) fn watch(&self) -> watch::Receiver<Vec<StepReport>> {
-        self.inner.reports.subscribe()
-    }
-
-    /// How many have begun, and how many ranks those have that run.
-    pub(crate) fn counts(&self) -> (u32, u32) {
-        let ranks = self.inner.reports.borrow().iter().fold(0_u32, |sum, report| sum.saturating_add(report.ranks));
-        (self.inner.begun.load(Ordering::Relaxed), ranks)
-    }
-
-    /// One more has begun: what is refused has not.
-    fn count(&self) {
-        self.inner.begun.fetch_add(1, Ordering::Relaxed);
-    }
-
-    fn tell(&self, report: StepReport) -> Told {
-        let number = report.number;
-        self.inner.reports.send_modify(|reports| reports.push(report));
-        Told { steps: self.clone(), number }
+    /// What runs on the session's nodes.
+    fn running(&self) -> &Running {
+        self.inner.helpers.running()
     }
 
     /// Ways in which SLURM helps ranks find each other; nothing where it does not say in time, which is asked again the next time.
@@ -188,12 +154,8 @@ impl Steps {
         let outcome = match request {
             Request::Step(request) => self.step(&mut asker, request, standard).await,
             Request::Remote(request) => {
-                let (number, nodes) = (self.next(), vec![request.node.clone()]);
-                let report = StepReport { number, command: shown(&request.program), ranks: 1, nodes };
-                let begun = || {
-                    self.count();
-                    self.tell(report)
-                };
+                let command = shown(&request.program);
+                let begun = |node: &str| self.running().program(node, command);
                 self.inner.remotes.start(&mut asker, request, standard, begun).await
             }
         };
@@ -212,11 +174,6 @@ impl Steps {
         }
         let now = nodes.borrow().clone();
         Ok(now)
-    }
-
-    /// A number for a step or for a program on another node.
-    fn next(&self) -> u32 {
-        self.inner.last.fetch_add(1, Ordering::Relaxed) + 1
     }
 
     /// The turn for a step, as long as somebody waits for this.
@@ -247,8 +204,8 @@ impl Steps {
         let Plan { options, text, ranks, threads, nodes: used } = plan(&request, wanted, &nodes, self.ways().await)?;
         let _ = asker.say(&Answer::Starting { text }).await;
         let command = shown(&request.program);
-        let number = self.next();
-        let _told = self.tell(StepReport { number, command, ranks, nodes: used.clone() });
+        let number = self.running().next();
+        let _told = self.running().tell(StepReport { number, command, ranks, nodes: used.clone() });
         let port = match used.first() {
             // Torch's own way to meet is a port of rank 0's node. One that is free here mostly is there, too.
             Some(first) if *first != self.inner.own_node => {
@@ -302,7 +259,7 @@ impl Steps {
         let mut child = command.process_group(0).spawn().map_err(failed)?;
         // The descriptors are the step's alone now.
         drop(command);
-        self.count();
+        self.running().count();
         let mut warnings = self.inner.warnings.subscribe();
         loop {
             tokio::select! {

@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 use tokio::process::Child;
 use tokio::sync::oneshot;
 
-use super::{Asker, READY, Refusal, ask_to_end, listen};
+use super::{Asker, READY, Refusal, ask_to_end, listen, shown};
 use crate::helper::{FromHelper, say};
 use crate::helpers::{Helpers, NodeState, Nodes, STEP_FILE};
 use crate::job::{digest, write_private};
@@ -127,13 +127,14 @@ impl Remotes {
         Self(Arc::new(Inner { way, srun, directory, name, last: AtomicU32::new(0) }))
     }
 
-    /// Starts a program and stays with it to its end, or the asker's. What `begun` gives once it has been started is kept for as long.
+    /// Starts a program and stays with it to its end, or the asker's. What `begun` gives, once it
+    /// has been started on a node of this name, is kept for as long.
     pub(crate) async fn start<T>(
         &self,
         asker: &mut Asker,
         request: RemoteRequest,
         standard: Descriptors,
-        begun: impl FnOnce() -> T,
+        begun: impl FnOnce(&str) -> T,
     ) -> Result<Answer, Refusal> {
         let failed =
             |error: io::Error| Refusal("not_started", format!("`{}` cannot be reached: {error}", request.node));
@@ -166,7 +167,7 @@ impl Remotes {
         let mut child = command.process_group(0).spawn().map_err(failed)?;
         // The descriptors are the step's alone now.
         drop(command);
-        let _begun = begun();
+        let _begun = begun(&found.node);
         let _ = asker.say(&Answer::Starting { text: format!("on {}", found.node) }).await;
         loop {
             tokio::select! {
@@ -184,14 +185,18 @@ impl Remotes {
         }
     }
 
-    /// Serves on another node than the first, at the socket of this path.
+    /// Serves on another node than the first, at the socket of this path; the agent is told what runs.
     pub(crate) fn listen(self, path: &Path, uid: u32, first: &str) -> io::Result<()> {
         let first = first.to_owned();
         listen(path, uid, move |mut asker, request, standard| {
             let (remotes, first) = (self.clone(), first.clone());
             async move {
                 let outcome = match request {
-                    Request::Remote(request) => remotes.start(&mut asker, request, standard, || ()).await,
+                    Request::Remote(request) => {
+                        let command = shown(&request.program);
+                        let begun = |node: &str| Said::begun(node, command);
+                        remotes.start(&mut asker, request, standard, begun).await
+                    }
                     Request::Step(_) => {
                         let text = format!("steps are started on the session's first node, {first}, alone");
                         Err(Refusal("not_here", text))
@@ -260,6 +265,25 @@ async fn asked_quietly(child: &mut Child) -> bool {
         let _ = kill(Pid::from_raw(pid), HANG_UP);
     }
     tokio::time::timeout(QUIETLY, child.wait()).await.is_ok()
+}
+
+/// A program that the agent knows of, until this is dropped.
+struct Said(u32);
+
+impl Said {
+    fn begun(node: &str, command: String) -> Self {
+        static LAST: AtomicU32 = AtomicU32::new(0);
+        let number = LAST.fetch_add(1, Ordering::Relaxed);
+        // Whoever cannot tell the agent has nobody left to tell.
+        let _ = say(&FromHelper::Began { number, node: node.to_owned(), command });
+        Self(number)
+    }
+}
+
+impl Drop for Said {
+    fn drop(&mut self) {
+        let _ = say(&FromHelper::Over { number: self.0 });
+    }
 }
 
 /// What a task reads, removed when it has ended.

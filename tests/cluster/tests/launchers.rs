@@ -100,6 +100,43 @@ async fn a_command_runs_in_the_container_of_another_node_as_by_ssh() -> anyhow::
     nothing_is_left_of("ada").await
 }
 
+/// What runs on each node, as the session's page has it.
+async fn shown(person: &Person, id: &str) -> anyhow::Result<[String; 2]> {
+    let session = person.session(id).await?;
+    let of = |node: &Value| {
+        node["steps"]
+            .as_array()
+            .map(|steps| steps.iter().map(|step| step["command"].to_string()).collect::<Vec<_>>().join(" "))
+    };
+    let nodes = session["node_details"].as_array().context("node_details")?;
+    let [first, second] = nodes.as_slice() else { anyhow::bail!("two nodes: {session}") };
+    Ok([of(first).unwrap_or_default(), of(second).unwrap_or_default()])
+}
+
+#[tokio::test]
+async fn what_launchers_start_is_shown_on_its_node_whichever_node_they_are_on() -> anyhow::Result<()> {
+    let ada = Person::sign_in("ada").await?;
+    ada.stop_all().await?;
+    let (id, kernel) = open(&ada).await?;
+    kernel
+        .run(
+            "there = subprocess.Popen(['eirene-rsh', 'c2', 'eirene-rsh c1 sleep 1003'], stdin=subprocess.DEVNULL)
+here = subprocess.Popen(['eirene-rsh', 'localhost', 'sleep 1004'], stdin=subprocess.DEVNULL)",
+        )
+        .await?;
+    until("each program is on its node", NOTICE, || async {
+        let [first, second] = shown(&ada, &id).await?;
+        let is_there = first.contains("sleep 1003") && first.contains("sleep 1004") && !first.contains("eirene-rsh");
+        Ok((is_there && second.contains("eirene-rsh c1 sleep 1003")).then_some(()))
+    })
+    .await?;
+    kernel.run("for one in (there, here): one.terminate()").await?;
+    until("no program is told of", NOTICE, || async { Ok((shown(&ada, &id).await? == ["", ""]).then_some(())) })
+        .await?;
+    ada.stop(&id).await?;
+    nothing_is_left_of("ada").await
+}
+
 /// Ranks that say who they are, by whatever they were started.
 const SUM: &str = r#"
 import socket, sys
