@@ -21,7 +21,7 @@ print(f"rank {rank} went on", flush=True)
   "waits.py": 'import time\nprint("waits", flush=True)\ntime.sleep(1000)\n',
   "ranks.ipynb": notebook(
     "%load_ext eirene_train.notebook",
-    '%%eirene -n 4\nimport os, socket\nprint("rank", os.environ["RANK"], "on", socket.gethostname())',
+    '%%eirene -n 4\nimport os, socket\nprint("all say this")\nprint("rank", os.environ["RANK"], "on", socket.gethostname())',
   ),
 };
 
@@ -166,6 +166,11 @@ test("a notebook runs by itself on two nodes, asked for by keyboard alone", { ti
   assert.equal(executed, `${FOLDER}/ranks.run-${id}.ipynb`);
   assert.match(asAda("cat", executed), /\[3\] rank 3 on c2/);
   await pictures(page, "runs-notebook");
+  await page.getByLabel("Rank", { exact: true }).fill("3");
+  await page.keyboard.press("Enter");
+  await page.waitForURL(/rank=3/);
+  assert.match(await log(page).innerText(), /^all say this\nrank 3 on c2$/);
+  await picture(page, "e2e/runs-notebook-one-rank");
   assert.deepEqual(faults, []);
 });
 

@@ -248,7 +248,7 @@ pub(crate) async fn events(
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct How {
-    /// Only the lines of this rank, without the `[N] ` they begin with.
+    /// Only the lines of this rank, without the `[N] ` or `[0, 2-4] ` they begin with.
     #[param(minimum = 0, nullable = false)]
     #[serde(default, deserialize_with = "some_plain")]
     rank: Option<u32>,
@@ -258,7 +258,8 @@ pub(crate) struct How {
     follow: Option<bool>,
 }
 
-/// Read a run's log. Where it has ranks, every line of one begins with `[N] `; other lines are not a rank's.
+/// Read a run's log. Where it has ranks, every line of one begins with `[N] `; other lines are not a rank's. What several ranks of a notebook's cell
+/// have said alike is one line, which begins with all of them: `[0-3] `, `[0, 2-4] `.
 #[utoipa::path(
     get, path = "/api/v1/runs/{id}/logs", tag = "runs",
     params(("id" = String, Path, description = "Run", pattern = "^[0-9a-f]{32}$"), How),

@@ -67,6 +67,20 @@ async fn a_notebooks_run_says_where_the_executed_notebook_will_be() {
 }
 
 #[tokio::test]
+async fn a_notebooks_log_has_the_lines_of_as_many_ranks_as_its_cells_have_room_for() {
+    let server = Server::start().await;
+    let ada = server.ada().await;
+    let body = json!({"file": "a.ipynb", "nodes": 2, "cpus": 2});
+    let id = server.portal(start(&body).bearer(&ada)).await.json()["id"].as_str().unwrap().to_owned();
+    let log =
+        async |rank: u32| server.portal(Ask::get(&format!("/api/v1/runs/{id}/logs?rank={rank}")).bearer(&ada)).await;
+    assert_eq!(log(3).await.status, StatusCode::OK);
+    let none = log(4).await;
+    assert_eq!(none.fields(), ["rank"]);
+    assert!(none.body.contains("the ranks of this run are 0 to 3"), "{}", none.body);
+}
+
+#[tokio::test]
 async fn bad_input_is_named_by_field_and_leaves_nothing_behind() {
     let server = Server::start().await;
     let ada = server.ada().await;

@@ -227,9 +227,9 @@ impl Runs {
         let Some(rank) = rank else { return Ok(None) };
         actor.require(Scope::SessionsRead)?;
         let run = visible(&self.sessions.parts.db, actor, JobKind::Run, id).await?;
-        let message = match run.program.and_then(|program| program.ranks) {
+        let message = match labelled_ranks(&run) {
             Some(ranks) if rank < ranks => return Ok(Some(RankLines::new(rank))),
-            Some(ranks) => say_with("wrong.no_such_rank", &[("last", &(ranks - 1).to_string())]),
+            Some(ranks) => say_with("wrong.no_such_rank", &[("last", &ranks.saturating_sub(1).to_string())]),
             None => say("wrong.no_ranks"),
         };
         Err(AppError::Invalid(vec![FieldError::new("rank", message)]))
@@ -259,6 +259,20 @@ fn name_of(program: &RunProgram) -> SessionName {
     cut.trim().parse().or_else(|_| fallback().parse()).unwrap_or_else(|_| unreachable!("these words are names"))
 }
 
+/// Most ranks at once on nodes and CPUs like these.
+fn room(resources: &Resources) -> u64 {
+    u64::from(resources.nodes) * u64::from(resources.cpus)
+}
+
+/// How many ranks the lines of a run's log may be of: its own, or those that a notebook's cells have room for. None where it is one process.
+pub fn labelled_ranks(run: &Session) -> Option<u32> {
+    let program = run.program.as_ref()?;
+    match program.kind() {
+        FileKind::Notebook => Some(u32::try_from(room(&run.resources)).unwrap_or(u32::MAX)),
+        FileKind::Python | FileKind::Program => program.ranks,
+    }
+}
+
 /// What is wrong with a program on this many nodes and CPUs.
 fn wrong_program(program: &RunProgram, resources: &Resources) -> Vec<FieldError> {
     let broken = program.check().err().map(|error| match error {
@@ -268,7 +282,7 @@ fn wrong_program(program: &RunProgram, resources: &Resources) -> Vec<FieldError>
         RunError::NotebookRanks => FieldError::new("ranks", say("wrong.notebook_ranks")),
         RunError::NoRanks => FieldError::new("ranks", say("wrong.zero_ranks")),
     });
-    let room = u64::from(resources.nodes) * u64::from(resources.cpus);
+    let room = room(resources);
     let crowd = program.ranks.filter(|ranks| room > 0 && u64::from(*ranks) > room).map(|ranks| {
         let values = [
             ("ranks", &*ranks.to_string()),

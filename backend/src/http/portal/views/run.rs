@@ -15,6 +15,7 @@ use super::usage::UsageView;
 use super::{Field, FormError};
 use crate::http::portal::pages::Page;
 use crate::services::nodes::{Copied, NodeStatus};
+use crate::services::runs::labelled_ranks;
 
 /// A run on any page.
 #[derive(Debug, Clone, Serialize)]
@@ -70,7 +71,7 @@ impl RunView {
             arguments: program.map(|program| program.arguments.clone()).unwrap_or_default(),
             ranks: number(ranks),
             ranks_text: ranks.map_or_else(|| words.get(alone), |ranks| ranks.to_string()),
-            last_rank: number(ranks.map(|ranks| ranks.saturating_sub(1))),
+            last_rank: number(labelled_ranks(run).map(|ranks| ranks.saturating_sub(1))),
             notebook: program.and_then(|program| program.executed(run.id)).unwrap_or_default(),
             exit_status: run.exit_status.map(|status| status.to_string()).unwrap_or_default(),
             earlier_href: run.requeue_of.map(|id| href(&id)).unwrap_or_default(),
