@@ -169,7 +169,7 @@ test("a notebook runs by itself on two nodes, asked for by keyboard alone", { ti
   await page.getByLabel("Rank", { exact: true }).fill("3");
   await page.keyboard.press("Enter");
   await page.waitForURL(/rank=3/);
-  assert.match(await log(page).innerText(), /^all say this\nrank 3 on c2$/);
+  assert.match(await log(page).innerText(), /^all say this\nrank 3 on c2\n$/);
   await picture(page, "e2e/runs-notebook-one-rank");
   assert.deepEqual(faults, []);
 });
