@@ -17,6 +17,7 @@ function what(kind) {
   if (kind === "delete") return say("work_delete");
   if (kind === "search") return say("work_search");
   if (kind === "permissions") return say("work_permissions");
+  if (kind === "old_files") return say("work_old_files");
   return kind === "scan" ? say("work_scan") : say("work_other");
 }
 
