@@ -62,8 +62,7 @@ impl Db {
     /// What is known of old files in a space; of one of which nothing is known, that.
     pub async fn old_files(&self, space: SpaceId) -> Result<OldFilesState, DbError> {
         let id = space.to_string();
-        let row: Option<StateRow> =
-            on_db!(self, pool => sqlx::query_as(OF_SPACE).bind(id).fetch_optional(pool).await)?;
+        let row: Option<StateRow> = on_db!(self, pool => sqlx::query_as(OF_SPACE).bind(id).fetch_optional(pool).await)?;
         row.map_or_else(|| Ok(OldFilesState::new(space)), StateRow::into_state)
     }
 

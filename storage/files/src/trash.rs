@@ -68,12 +68,7 @@ impl Trash {
     }
 
     /// Says where something was that is called so.
-    pub(crate) fn announce_as(
-        &self,
-        id: TrashId,
-        path: RelativePath,
-        found: &(EntryKind, Statx),
-    ) -> Result<(), Code> {
+    pub(crate) fn announce_as(&self, id: TrashId, path: RelativePath, found: &(EntryKind, Statx)) -> Result<(), Code> {
         let bytes = (found.0 == EntryKind::File).then_some(found.1.stx_size);
         let info = serde_json::to_vec(&Info { path, kind: found.0, bytes }).map_err(|_| Code::Failed)?;
         let file = self.info.create_private(&file_name(id)?)?;

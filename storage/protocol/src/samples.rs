@@ -3,10 +3,10 @@
 use crate::{
     AccountName, Accounts, AclEntry, Answer, CellKind, Checksum, Code, Copied, CopyFiles, CreateUpload, Delete, Digest,
     EmptyTrash, Encoding, EntryKind, Extract, Extracted, Found, HostileText, KnownDirectory, ListOld, ListTrash,
-    ListedOld, LookAtPermissions, MakeDirectory, Measured, Moment, Move, Moved, Name, OldFile, OnConflict, Part, PartId,
-    PartSpot, PermissionChange, Permissions, Piece, Preview, Previewed, PutInTrash, Refused, RelativePath, RemoveOld,
-    RemovedOld, Restore, Rights, Scan, Scanned, Search, Searched, SetPermissions, Share, Shown, Skipped, SpaceNumber,
-    Spot, SumUp, TrashId, Trashed, UploadState, Verb, Version, Walked, Which, Who, WriteUpload,
+    ListedOld, LookAtPermissions, MakeDirectory, Measured, Moment, Move, Moved, Name, OldFile, OnConflict, Part,
+    PartId, PartSpot, PermissionChange, Permissions, Piece, Preview, Previewed, PutInTrash, Refused, RelativePath,
+    RemoveOld, RemovedOld, Restore, Rights, Scan, Scanned, Search, Searched, SetPermissions, Share, Shown, Skipped,
+    SpaceNumber, Spot, SumUp, TrashId, Trashed, UploadState, Verb, Version, Walked, Which, Who, WriteUpload,
 };
 
 const SPACE: SpaceNumber = SpaceNumber(3);
@@ -120,7 +120,9 @@ pub(crate) fn parts() -> Vec<Part> {
 
 fn old_file() -> OldFile {
     let moment = Moment { seconds: -1, nanoseconds: 7 };
-    OldFile { path: path("a/é"), version: Version { device: 1, inode: 2, bytes: 3, modified: moment, changed: moment } }
+    OldFile {
+        path: path("a/é"), version: Version { device: 1, inode: 2, bytes: 3, modified: moment, changed: moment }
+    }
 }
 
 fn previewed(shown: Shown) -> Answer {

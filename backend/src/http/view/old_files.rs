@@ -1,6 +1,8 @@
 //! Old files in a space, as the API shows them.
 
-use eirene_core::old_files::{OldFileExample, OldFilesDoubt, OldFilesFound, OldFilesList, OldFilesLook, OldFilesRemoval};
+use eirene_core::old_files::{
+    OldFileExample, OldFilesDoubt, OldFilesFound, OldFilesList, OldFilesLook, OldFilesRemoval,
+};
 use jiff::Timestamp;
 use serde::Serialize;
 use utoipa::ToSchema;

@@ -168,7 +168,11 @@ impl OldFiles {
         let owner = owner.ok_or_else(|| AppError::Conflict { code: "no_owner", text: say("problem.no_owner") })?;
         let rule = rule_of(&self.inner.parts.db.old_files(space.id).await?, rule);
         if self.begin(&space, owner, rule, Task::Look).await? {
-            self.inner.parts.audit.record(actor.audit("space.old_files_look", space.name.as_str(), "ok", json!({}))).await;
+            self.inner
+                .parts
+                .audit
+                .record(actor.audit("space.old_files_look", space.name.as_str(), "ok", json!({})))
+                .await;
         }
         self.report_of(actor, &space).await
     }
@@ -236,7 +240,11 @@ impl OldFiles {
     async fn look_at(&self, space: &Space, of_root: OldFilesRule, people: &People) -> Result<(), AppError> {
         let inner = &self.inner;
         let now = inner.parts.clock.now();
-        let before = inner.parts.db.old_files(space.id).await?.seen_at;
+        let known = inner.parts.db.old_files(space.id).await?;
+        if known.exempt {
+            return Ok(());
+        }
+        let before = known.seen_at;
         let state = inner.edit(space.id, |state| watch(state, now, INTERVAL)).await?;
         let rule = rule_of(&state, of_root);
         if state.exempt || state.doubt.is_some() || inner.running().contains_key(&space.id) {
@@ -264,12 +272,7 @@ impl OldFiles {
     }
 
     /// The owner, if everything is beyond doubt what it was.
-    async fn owner(
-        &self,
-        space: &Space,
-        people: &People,
-        before: Option<Timestamp>,
-    ) -> Result<User, OldFilesDoubt> {
+    async fn owner(&self, space: &Space, people: &People, before: Option<Timestamp>) -> Result<User, OldFilesDoubt> {
         self.inner.parts.policing.be_certain(space, people, before).await.map_err(of_policy)?;
         let owner = space.owner_id().and_then(|owner| people.known(owner)).ok_or(OldFilesDoubt::OwnerUnknown)?;
         if owner.state == UserState::Active { Ok(owner.clone()) } else { Err(OldFilesDoubt::OwnerDisabled) }

@@ -78,7 +78,7 @@ impl Working {
         self.inner().edit(self.space().id, edit).await
     }
 
-    async fn note(&self, action: &'static str, outcome: &'static str, details: serde_json::Value) {
+    async fn audit(&self, action: &'static str, outcome: &'static str, details: serde_json::Value) {
         let event = by_system(WHO, action, self.space().name.as_str(), outcome, details);
         self.inner().parts.audit.record(event).await;
     }
@@ -123,7 +123,7 @@ impl Working {
         // An admin may have exempted it meanwhile.
         let state = self.edit(|state| state.list = (!state.exempt).then(|| list.clone())).await?;
         let details = json!({"files": list.found.files, "bytes": list.found.bytes, "dry_run": list.dry_run});
-        self.note("space.old_files_list", "ok", details).await;
+        self.audit("space.old_files_list", "ok", details).await;
         if state.list.is_some() && !list.dry_run && list.found.files > 0 {
             self.inner().tell(self.space()).await?;
         }
@@ -169,10 +169,12 @@ impl Working {
 
     async fn remove(&self, handle: &Handle) -> Result<Finished, AppError> {
         let state = self.edit(|_| {}).await?;
-        let Some(list) = state.list.filter(|list| !list.dry_run && !state.exempt) else { return Ok(Finished::default()) };
+        let Some(list) = state.list.filter(|list| !list.dry_run && !state.exempt) else {
+            return Ok(Finished::default());
+        };
         let (at, path) = (list.at, self.inner().path(self.space().id));
         let Ok(mut reader) = blocking(move || Reader::open(&path, at)).await else { return self.list_is_lost().await };
-        self.note("space.old_files_remove", "begun", json!({"files": list.found.files})).await;
+        self.audit("space.old_files_remove", "begun", json!({"files": list.found.files})).await;
         let mut removal = OldFilesRemoval::default();
         let mut error = None;
         'all: loop {
@@ -206,7 +208,7 @@ impl Working {
         .await?;
         let OldFilesRemoval { files, bytes, kept, gone, failed } = removal;
         let details = json!({"files": files, "bytes": bytes, "kept": kept, "gone": gone, "failed": failed});
-        self.note("space.old_files_remove", if is_over { "ok" } else { "failed" }, details).await;
+        self.audit("space.old_files_remove", if is_over { "ok" } else { "failed" }, details).await;
         if files > 0 {
             self.tell_of_removal(files).await;
         }
@@ -246,7 +248,7 @@ impl Working {
     /// Nothing is removed by what cannot be read: it is listed anew, and waits anew.
     async fn list_is_lost(&self) -> Result<Finished, AppError> {
         self.edit(|state| (state.list, state.doubt) = (None, Some(OldFilesDoubt::ListLost))).await?;
-        self.note("space.old_files_remove", "failed", json!({"why": OldFilesDoubt::ListLost})).await;
+        self.audit("space.old_files_remove", "failed", json!({"why": OldFilesDoubt::ListLost})).await;
         Ok(Finished::default())
     }
 
@@ -317,9 +319,7 @@ fn asked_together(files: &[OldFile]) -> impl Iterator<Item = &[OldFile]> {
     })
 }
 
-async fn blocking<T: Send + 'static>(
-    work: impl FnOnce() -> io::Result<T> + Send + 'static,
-) -> Result<T, AppError> {
+async fn blocking<T: Send + 'static>(work: impl FnOnce() -> io::Result<T> + Send + 'static) -> Result<T, AppError> {
     let done = tokio::task::spawn_blocking(work).await.map_err(|error| AppError::Internal(error.into()))?;
     done.map_err(|error| AppError::Internal(error.into()))
 }

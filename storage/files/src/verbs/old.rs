@@ -174,7 +174,13 @@ pub(super) fn remove(job: &Job, wanted: &RemoveOld) -> Result<Answer, Code> {
             Ok(bytes) => account.done(bytes),
             Err(Code::NotFound) => gone += 1,
             // Something else lies there, or a link or a mount is in the way.
-            Err(Code::ChangedMeanwhile | Code::NotADirectory | Code::LeadsOut | Code::CrossesAMount | Code::TooManyLinks) => {
+            Err(
+                Code::ChangedMeanwhile
+                | Code::NotADirectory
+                | Code::LeadsOut
+                | Code::CrossesAMount
+                | Code::TooManyLinks,
+            ) => {
                 kept += 1;
             }
             // Nothing else on this disk will go better.

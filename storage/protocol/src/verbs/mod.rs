@@ -22,7 +22,8 @@ pub use changing::{Copied, CopyFiles, MakeDirectory, Move, Moved, OnConflict, Sp
 pub use extracting::{Extract, Extracted, Refused};
 pub use ids::{IdError, PartId, TrashId};
 pub use looking::{
-    Found, KnownDirectory, ListOld, ListedOld, Measured, OldFile, RemoveOld, RemovedOld, Scan, Scanned, Search, Searched,
+    Found, KnownDirectory, ListOld, ListedOld, Measured, OldFile, RemoveOld, RemovedOld, Scan, Scanned, Search,
+    Searched,
 };
 pub use permissions::{
     AclEntry, LookAtPermissions, PermissionChange, Permissions, Rights, RightsError, SetPermissions, Share, Who,
