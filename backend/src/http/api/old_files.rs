@@ -16,7 +16,7 @@ use crate::http::body::{self, some_plain};
 use crate::http::extract::{AdminCaller, Caller, Id};
 use crate::http::problem::HttpResult;
 use crate::http::view::OldFilesView;
-use crate::services::old_files::OldFilesChange;
+use crate::services::old_files::{OldFilesChange, OldFilesDays};
 
 /// Whether it is only looked.
 #[derive(Debug, Deserialize, IntoParams)]
@@ -39,12 +39,12 @@ pub(crate) struct Change {
     /// Days after which a file is old here; null is what its root says.
     #[schema(value_type = Option<u32>, minimum = 7, maximum = 3650, required = false)]
     #[serde(default, deserialize_with = "given")]
-    days: Option<Option<u32>>,
+    days: Option<OldFilesDays>,
 }
 
 /// What is there, also where it is null.
-fn given<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Option<u32>>, D::Error> {
-    Option::deserialize(deserializer).map(Some)
+fn given<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<OldFilesDays>, D::Error> {
+    Ok(Some(Option::deserialize(deserializer)?.map_or(OldFilesDays::OfRoot, OldFilesDays::Own)))
 }
 
 /// What becomes of files in a space that nobody changes or reads: what is listed, when it goes, and what went.

@@ -115,8 +115,26 @@ pub struct OldFilesReport {
 pub struct OldFilesChange {
     /// Whether nothing of it is to be listed or removed.
     pub exempt: Option<bool>,
-    /// Days after which a file is old; none inside is what the root says.
-    pub days: Option<Option<u32>>,
+    /// Days after which a file is old.
+    pub days: Option<OldFilesDays>,
+}
+
+/// After how many days a file is old in a space.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OldFilesDays {
+    /// As its root says.
+    OfRoot,
+    /// So many.
+    Own(u32),
+}
+
+impl OldFilesDays {
+    fn own(self) -> Option<u32> {
+        match self {
+            Self::OfRoot => None,
+            Self::Own(days) => Some(days),
+        }
+    }
 }
 
 impl OldFiles {
@@ -192,7 +210,7 @@ impl OldFiles {
         if self.inner.rule(&space).is_none() {
             return Err(AppError::Conflict { code: "no_old_files", text: say("problem.no_old_files") });
         }
-        if change.days.flatten().is_some_and(|days| !OLD_DAYS.contains(&days)) {
+        if change.days.and_then(OldFilesDays::own).is_some_and(|days| !OLD_DAYS.contains(&days)) {
             let (least, most) = (OLD_DAYS.start().to_string(), OLD_DAYS.end().to_string());
             let text = say_with("wrong.between", &[("least", &least), ("most", &most)]);
             return Err(AppError::Invalid(vec![FieldError::new("days", text)]));
@@ -201,7 +219,7 @@ impl OldFiles {
             .inner
             .edit(space.id, |state| {
                 state.exempt = change.exempt.unwrap_or(state.exempt);
-                state.days = change.days.unwrap_or(state.days);
+                state.days = change.days.map_or(state.days, OldFilesDays::own);
                 if state.exempt {
                     state.list = None;
                 }

@@ -269,9 +269,9 @@ async fn an_admin_exempts_a_space_and_gives_it_days_of_its_own_and_sees_no_name(
     assert_eq!(Standing::of(&old_files.change(&admin, &name, exempt).await.unwrap()), Standing::Exempt);
     world.days(16).await;
     assert!(world.is_there("old") && world.report().await.state.list.is_none());
-    let wrong = OldFilesChange { exempt: None, days: Some(Some(6)) };
+    let wrong = OldFilesChange { exempt: None, days: Some(OldFilesDays::Own(6)) };
     assert!(matches!(old_files.change(&admin, &name, wrong).await, Err(AppError::Invalid(_))));
-    let longer = OldFilesChange { exempt: Some(false), days: Some(Some(90)) };
+    let longer = OldFilesChange { exempt: Some(false), days: Some(OldFilesDays::Own(90)) };
     assert_eq!(old_files.change(&admin, &name, longer).await.unwrap().rule.unwrap().days, 90);
     world.days(2).await;
     assert_eq!(world.report().await.state.list.unwrap().found.files, 0, "nothing is that old");

@@ -28,7 +28,7 @@ use crate::http::portal::views::simple::ConfirmPage;
 use crate::http::portal::views::space::date;
 use crate::http::portal::views::{Field, FormError};
 use crate::http::portal::{Done, Shown, layout, now, show, show_as, words};
-use crate::services::old_files::OldFilesChange;
+use crate::services::old_files::{OldFilesChange, OldFilesDays};
 use crate::services::spaces::SpaceSeen;
 use crate::services::spaces::making::{ChangeSpace, End, NewLimits, NewSpace, Title};
 
@@ -341,7 +341,7 @@ pub(crate) async fn policy(
 
 fn read_old_files(rule: &OldFilesRule) -> Result<OldFilesChange, AppError> {
     let text = rule.days.trim();
-    let days = if text.is_empty() { Ok(None) } else { text.parse().map(Some) };
+    let days = if text.is_empty() { Ok(OldFilesDays::OfRoot) } else { text.parse().map(OldFilesDays::Own) };
     let days = days.map_err(|_| AppError::Invalid(vec![FieldError::new("days", say("wrong.whole_days"))]))?;
     Ok(OldFilesChange { exempt: Some(rule.exempt.is_some()), days: Some(days) })
 }
