@@ -5,8 +5,8 @@
 //! When a list was made, and who was told of it, is for whoever asks to know.
 
 use eirene_files_protocol::{
-    Answer, Code, EntryKind, ListOld, ListedOld, MOST_BYTES, MOST_OLD, MOST_OLD_BYTES, MOST_REMOVED_OLD, OldFile, Part,
-    RelativePath, RemoveOld, RemovedOld, UPLOAD_PREFIX, Version,
+    Answer, Code, EntryKind, ListOld, ListedOld, MOST_BYTES, MOST_OLD, MOST_OLD_BYTES, MOST_REMOVED_OLD, Name, OldFile,
+    Part, RelativePath, RemoveOld, RemovedOld, UPLOAD_PREFIX, Version,
 };
 use rustix::fs::Statx;
 
@@ -165,12 +165,17 @@ pub(super) fn remove(job: &Job, wanted: &RemoveOld) -> Result<Answer, Code> {
     }
     let space = job.space(wanted.space)?;
     let root = space.directory_to_change(&RelativePath::default())?;
-    let trash = Trash::open(space, true)?;
+    // A space that is full takes no new trash, and is where files most want to go.
+    let trash = match Trash::open(space, true) {
+        Ok(trash) => Some(trash),
+        Err(why @ (Code::Away | Code::ReadOnly)) => return Err(why),
+        Err(_) => None,
+    };
     let mut account = Account::new();
     let (mut kept, mut gone) = (0, 0);
     for file in &wanted.files {
         job.cancelled.check()?;
-        match remove_one(space, &root, &trash, file, line) {
+        match remove_one(space, &root, trash.as_ref(), file, line) {
             Ok(bytes) => account.done(bytes),
             Err(Code::NotFound) => gone += 1,
             // Something else lies there, or a link or a mount is in the way.
@@ -184,7 +189,7 @@ pub(super) fn remove(job: &Job, wanted: &RemoveOld) -> Result<Answer, Code> {
                 kept += 1;
             }
             // Nothing else on this disk will go better.
-            Err(why @ (Code::Away | Code::ReadOnly | Code::NoSpace | Code::OverQuota)) => return Err(why),
+            Err(why @ (Code::Away | Code::ReadOnly)) => return Err(why),
             Err(why) => account.skip(file.path.clone(), why),
         }
     }
@@ -192,7 +197,7 @@ pub(super) fn remove(job: &Job, wanted: &RemoveOld) -> Result<Answer, Code> {
 }
 
 /// Removes one file, if it is still what was listed; says how many bytes that frees.
-fn remove_one(space: &Space, root: &Place, trash: &Trash, file: &OldFile, line: Line) -> Result<u64, Code> {
+fn remove_one(space: &Space, root: &Place, trash: Option<&Trash>, file: &OldFile, line: Line) -> Result<u64, Code> {
     let (above, name) = file.path.split_last().ok_or(Code::Reserved)?;
     let is_reserved = file.path.components().next().is_none_or(|first| space.reserves(first.as_bytes()));
     if is_reserved || name.as_bytes().starts_with(UPLOAD_PREFIX) {
@@ -210,21 +215,25 @@ fn remove_one(space: &Space, root: &Place, trash: &Trash, file: &OldFile, line: 
     if !is_as_listed || line.age_of(&found) != Age::Old || !space.holds(here) {
         return Err(Code::ChangedMeanwhile);
     }
-    // A name can be given to something else in any moment. So what has it is taken to where nobody else gives names, and looked at there.
+    // A name can be given to something else in any moment. So what has it is taken to where nobody else gives names, and looked at there;
+    // without a trash to a name beside it that nobody knows.
     let id = new_id()?;
-    let there = file_name(id)?;
-    trash.take(id, here, &name)?;
-    let taken = trash.files.child(&there)?.look()?;
+    let (aside, there) = match trash {
+        Some(trash) => (&trash.files, file_name(id)?),
+        None => (here, Name::parse(format!(".eirene-old-{id}").as_bytes()).map_err(|_| Code::Failed)?),
+    };
+    here.rename_new(&name, aside, &there)?;
+    let taken = aside.child(&there)?.look()?;
     // The rename has changed the time of the last change of attributes: the others still say what they said.
     let is_it = is_same(&taken.1, &found)
         && taken.1.stx_size == file.version.bytes
         && modified(&taken.1) == file.version.modified;
     if is_it {
-        trash.files.remove_file(&there)?;
+        aside.remove_file(&there)?;
         return Ok(if found.stx_nlink == 1 { found.stx_size } else { 0 });
     }
-    // Where somebody put something there meanwhile, it stays in the trash, and is found there.
-    if trash.give_back(id, here, &name).is_err() {
+    // Where somebody put something there meanwhile, it stays where it is, and is found there.
+    if let (Err(_), Some(trash)) = (aside.rename_new(&there, here, &name), trash) {
         trash.announce_as(id, file.path.clone(), &taken)?;
     }
     Err(Code::ChangedMeanwhile)

@@ -152,6 +152,25 @@ fn what_is_not_what_was_listed_stays() {
 }
 
 #[test]
+fn a_space_without_a_trash_loses_its_old_files_too() {
+    let world = World::new();
+    create_dir_all(world.at("data")).unwrap();
+    write(world.at(".eirene-trash"), "in the way").unwrap();
+    let (before, later) = (now() + 50_000, now() + 100_000);
+    for path in ["data/old", "data/changed"] {
+        write(world.at(path), "text").unwrap();
+        set_times(&world.at(path), before - 100, before - 100);
+    }
+    let mut portal = world.portal(Way::Library);
+    let (files, _) = listed(&mut portal, b"", before, later);
+    write(world.at("data/changed"), "other text").unwrap();
+    let done = removed(&mut portal, &files, before, later);
+    assert_eq!((done.walked.entries, done.kept, done.walked.skipped_in_all), (1, 1, 0));
+    let left: Vec<_> = std::fs::read_dir(world.at("data")).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(left, ["changed"]);
+}
+
+#[test]
 fn a_file_with_other_names_loses_only_the_one_that_was_listed() {
     let world = World::new();
     let outside = world.path("outside").join("other-name");
