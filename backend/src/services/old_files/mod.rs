@@ -25,6 +25,7 @@ use eirene_database::{Db, DbError};
 use eirene_words::{say, say_count, say_with};
 use jiff::Timestamp;
 use serde_json::json;
+use tokio::sync::Semaphore;
 
 use self::decide::{Due, due, goes_at, rule_of, watch};
 pub use self::standing::Standing;
@@ -44,6 +45,8 @@ use crate::error::{AppError, FieldError};
 const PAGE: u32 = 200;
 /// How often a row is changed anew where somebody else was faster.
 const TRIES: u32 = 5;
+/// Spaces in which something is done at once: each is a process that walks through everything, and a storage has other things to do.
+const MOST_AT_ONCE: usize = 8;
 /// Who the audit log says it was.
 const WHO: &str = "old_files";
 
@@ -79,6 +82,8 @@ struct Inner {
     directory: PathBuf,
     /// In which spaces something is under way, and as which operation; none for the moment in which it is begun.
     running: Mutex<HashMap<SpaceId, Option<OperationId>>>,
+    /// Held by what is done by itself.
+    turns: Semaphore,
 }
 
 /// That something is under way in a space, for as long as anything of it is left.
@@ -140,7 +145,8 @@ impl OldFilesDays {
 impl OldFiles {
     /// Old files in the roots of `config`; lists are kept below `directory`, which is made when it is needed.
     pub fn new(parts: Parts, config: &Arc<Config>, directory: PathBuf) -> Self {
-        let inner = Inner { parts, config: Arc::clone(config), directory, running: Mutex::default() };
+        let (running, turns) = (Mutex::default(), Semaphore::new(MOST_AT_ONCE));
+        let inner = Inner { parts, config: Arc::clone(config), directory, running, turns };
         Self { inner: Arc::new(inner) }
     }
 

@@ -296,6 +296,25 @@ async fn a_look_that_somebody_asks_for_changes_nothing() {
 }
 
 #[tokio::test]
+async fn what_has_no_turn_waits_for_one() {
+    let world = World::new().await;
+    world.look().await;
+    world.old("old");
+    world.days(1).await;
+    let inner = &world.test.app.old_files.inner;
+    let space = world.space().await.id;
+    inner.edit(space, |state| state.list = None).await.unwrap();
+    let turns = inner.turns.acquire_many(u32::try_from(MOST_AT_ONCE).unwrap()).await.unwrap();
+    world.test.clock.advance_s(3600);
+    world.test.app.old_files.run().await.unwrap();
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    assert!(world.report().await.running && world.report().await.state.list.is_none());
+    drop(turns);
+    world.idle().await;
+    assert_eq!(world.report().await.state.list.unwrap().found.files, 1);
+}
+
+#[tokio::test]
 async fn lists_of_spaces_that_are_no_more_are_removed() {
     let world = World::told().await;
     let space = world.space().await;

@@ -3,6 +3,7 @@
 use std::io;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
+use std::time::Duration;
 
 use eirene_core::file_work::OperationKind;
 use eirene_core::old_files::{
@@ -16,6 +17,7 @@ use eirene_files_protocol::{
 use eirene_words::say_count;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::json;
+use tokio::time::timeout;
 
 use super::list::{Reader, Writer};
 use super::{Inner, Line, WHO};
@@ -31,6 +33,8 @@ use crate::services::operations::{Finished, Handle};
 const EXAMPLES: usize = 20;
 /// Bytes of one request, as JSON makes them at most: a frame takes a little more.
 const MOST_ASKED: usize = 96 * 1024;
+/// How long a turn is waited for. Then what made this certain was seen too long ago: the next look begins it anew.
+const LONGEST_WAIT: Duration = Duration::from_mins(50);
 const DAY: SignedDuration = SignedDuration::from_hours(24);
 
 /// What is to be done.
@@ -84,6 +88,15 @@ impl Working {
     }
 
     async fn carry_out(self, task: Task, handle: &Handle) -> Result<Finished, AppError> {
+        // Whoever asked for a look waits for it; everything else takes its turn.
+        let turn = if task == Task::Look { None } else { Some(self.inner().turns.acquire()) };
+        let _turn = match turn {
+            None => None,
+            Some(turn) => match timeout(LONGEST_WAIT, turn).await {
+                Ok(Ok(turn)) => Some(turn),
+                Ok(Err(_)) | Err(_) => return Ok(Finished::default()),
+            },
+        };
         let done = match task {
             Task::Look => self.look(handle).await,
             Task::List => self.list(handle).await,
