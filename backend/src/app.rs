@@ -29,6 +29,7 @@ use crate::services::logins::Logins;
 use crate::services::logs::Logs;
 use crate::services::nodes::NodeReports;
 use crate::services::nudge::Nudges;
+use crate::services::old_files::OldFiles;
 use crate::services::operations::Operations;
 use crate::services::passwords::Passwords;
 use crate::services::runs::Runs;
@@ -107,6 +108,8 @@ pub struct App {
     pub operations: Operations,
     /// What takes the room in them.
     pub scans: Scans,
+    /// What becomes of what nobody uses in them.
+    pub old_files: OldFiles,
     /// What is on its way into them.
     pub uploads: Uploads,
     /// Events for open pages.
@@ -208,6 +211,17 @@ impl App {
         let operations = Operations::new(db.clone(), clock.clone(), events.clone(), Arc::new(show));
         let kept = config.server.state_dir.join("scans");
         let scans = Scans::new(db.clone(), clock.clone(), files.clone(), operations.clone(), kept);
+        let parts = crate::services::old_files::Parts {
+            db: db.clone(),
+            clock: clock.clone(),
+            audit: audit.clone(),
+            events: events.clone(),
+            spaces: spaces.clone(),
+            policing: policing.clone(),
+            files: files.clone(),
+            operations: operations.clone(),
+        };
+        let old_files = OldFiles::new(parts, &config, config.server.state_dir.join("old-files"));
         let uploads = Uploads::new(db.clone(), clock.clone(), files.clone(), config.files.upload_days);
         let kept = config.server.state_dir.join("samples");
         let samples = Samples::new(db.clone(), clock.clone(), events.clone(), kept, &config.samples);
@@ -278,6 +292,7 @@ impl App {
             files,
             operations,
             scans,
+            old_files,
             uploads,
             events,
             audit,

@@ -420,6 +420,32 @@ pub(crate) enum AdminSpace {
     },
     /// Bring a space back
     Restore { space: SpaceName },
+    /// Show what becomes of files in a space that nobody changes or reads, or change that
+    OldFiles {
+        space: SpaceName,
+        /// Look now what is old; nothing is removed
+        #[arg(long)]
+        dry_run: bool,
+        #[command(flatten)]
+        rule: OldFilesRule,
+    },
+}
+
+/// What becomes of old files in one space, where that is not what its root says.
+#[derive(Debug, Args)]
+pub(crate) struct OldFilesRule {
+    /// Let nothing of it be listed or removed
+    #[arg(long, conflicts_with_all = ["not_exempt", "dry_run"])]
+    pub(crate) exempt: bool,
+    /// Let it be as its root says again
+    #[arg(long, conflicts_with = "dry_run")]
+    pub(crate) not_exempt: bool,
+    /// Days after which a file is old there
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(7..=3650), conflicts_with = "dry_run")]
+    pub(crate) days: Option<u32>,
+    /// Let that be what its root says again
+    #[arg(long, conflicts_with_all = ["days", "dry_run"])]
+    pub(crate) usual_days: bool,
 }
 
 /// What can be said of a space at any time.

@@ -77,6 +77,8 @@ word_enum! {
         Scan = "scan",
         /// Changes permissions of all that is in a directory.
         Permissions = "permissions",
+        /// Looks for old files, or removes what was listed of them.
+        OldFiles = "old_files",
     }
 }
 

@@ -16,6 +16,7 @@ pub mod job_usage;
 pub mod launcher;
 pub mod name;
 pub mod node_history;
+pub mod old_files;
 pub mod run;
 pub mod scheduler;
 pub mod scratch;

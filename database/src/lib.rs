@@ -19,6 +19,7 @@ mod job_usage;
 mod logins;
 mod node_confinement;
 mod node_history;
+mod old_files;
 mod operations;
 mod row;
 mod session_row;

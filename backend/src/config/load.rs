@@ -343,6 +343,10 @@ mod tests {
         assert!(scratch_root.is_writable() && !data_root.is_writable());
         assert!(scratch_root.policy().dry_run && !data_root.policy().dry_run);
         assert_eq!(scratch_root.policy().warn_days, [14, 3, 1]);
+        assert_eq!(scratch_root.old_files(), None);
+        let old = scratch.replacen("title", "old_files = { days = 90 }, title", 1);
+        let old = with_roots(&[&old]).unwrap().spaces.roots.remove(0).old_files().unwrap();
+        assert_eq!((old.days, old.warn_days, old.dry_run), (90, 14, true), "nothing is removed until it is said");
         for (from, to) in [
             ("\"scratch\", kind", "\"home\", kind"),
             ("kind = \"scratch\"", "kind = \"home\""),
@@ -355,6 +359,11 @@ mod tests {
             ("title", "warn_days = [1, 3], title"),
             ("title", "warn_days = [0], title"),
             ("title", "grace_days = 0, title"),
+            ("title", "old_files = { days = 6 }, title"),
+            ("title", "old_files = { days = 3651 }, title"),
+            ("title", "old_files = { days = 90, warn_days = 0 }, title"),
+            ("title", "old_files = { days = 90, warn_days = 366 }, title"),
+            ("per = \"person\"", "old_files = { days = 90 }"),
             ("title", "limit = \"0G\", title"),
             ("title", "limit = \"9999999T\", title"),
             ("title", "limit_files = 0, title"),

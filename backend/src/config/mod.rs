@@ -20,8 +20,8 @@ pub use alerts::{AlertRuleChanges, Alerts};
 pub use bind::{BindError, BindPath};
 pub use load::{ConfigError, SAMPLE};
 pub use network::{Network, NetworkError};
-pub use storage::{Files, Per, Root, Size, Spaces, Storage, StorageAdapter};
-pub(crate) use storage::{LIMIT_BYTES, LIMIT_FILES};
+pub use storage::{Files, OldFiles, Per, Root, Size, Spaces, Storage, StorageAdapter};
+pub(crate) use storage::{LIMIT_BYTES, LIMIT_FILES, OLD_DAYS};
 
 /// Everything that is configured.
 #[derive(Debug, Clone, Deserialize)]

@@ -4,6 +4,7 @@ use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
 use eirene_core::job_file::Bind;
+use eirene_core::old_files::OldFilesRule;
 use eirene_core::space::{Policy, StripeHint};
 use eirene_core::{RootName, Space, SpaceKind, SpaceTitle};
 use serde::Deserialize;
@@ -113,6 +114,23 @@ pub struct Root {
     /// Only say what would be done to spaces that are over.
     #[serde(default = "on_trial")]
     pub dry_run: bool,
+    /// What becomes of files in them that nobody changes or reads; none is nothing.
+    #[serde(default)]
+    pub old_files: Option<OldFiles>,
+}
+
+/// What becomes of old files in the spaces of a root.
+#[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct OldFiles {
+    /// Days after which a file that was neither changed nor read is old.
+    pub days: u32,
+    /// Days from telling the owner to the removal.
+    #[serde(default = "old_files_warn_days")]
+    pub warn_days: u32,
+    /// Only say what would be removed.
+    #[serde(default = "on_trial")]
+    pub dry_run: bool,
 }
 
 /// What goes in and out of spaces.
@@ -133,6 +151,8 @@ pub struct Files {
 pub(crate) const LIMIT_BYTES: RangeInclusive<u64> = 1 << 20..=1 << 60;
 /// The same of files.
 pub(crate) const LIMIT_FILES: RangeInclusive<u64> = 1..=1 << 60;
+/// Days after which files can be old: whoever is away for a week comes back to what they left.
+pub(crate) const OLD_DAYS: RangeInclusive<u32> = 7..=3650;
 
 fn of_groups() -> Per {
     Per::Group
@@ -148,6 +168,10 @@ fn warn_days() -> Vec<u32> {
 
 fn grace_days() -> u32 {
     30
+}
+
+fn old_files_warn_days() -> u32 {
+    14
 }
 
 fn on_trial() -> bool {
@@ -184,6 +208,12 @@ impl Root {
         let target = self.seen_at(space)?;
         let shown = |path: PathBuf| path.to_string_lossy().into_owned();
         Some(Bind { source: shown(self.on_nodes(space)), target: shown(target), writable, optional: true })
+    }
+
+    /// What becomes of old files in its spaces; none is nothing.
+    pub fn old_files(&self) -> Option<OldFilesRule> {
+        let OldFiles { days, warn_days, dry_run } = self.old_files?;
+        Some(OldFilesRule { days, warn_days, dry_run })
     }
 
     /// What happens to its spaces in time.
@@ -279,7 +309,23 @@ impl Root {
         if !(1..=3650).contains(&self.grace_days) {
             return wrong("spaces.roots", format!("`{name}`: `grace_days` is a number of 1 to 3650"));
         }
+        self.check_old_files()?;
         self.check_what_is_made_by_itself()
+    }
+
+    fn check_old_files(&self) -> Result<(), ConfigError> {
+        let (name, Some(old)) = (&self.name, self.old_files) else { return Ok(()) };
+        if self.per != Per::Person {
+            // What is in a group's space is of many people, and only each of them could remove their own.
+            return wrong("spaces.roots", format!("`{name}`: `old_files` is for roots with `per = \"person\"`"));
+        }
+        if !OLD_DAYS.contains(&old.days) {
+            return wrong("spaces.roots", format!("`{name}`: `old_files.days` is a number of 7 to 3650"));
+        }
+        if !(1..=365).contains(&old.warn_days) {
+            return wrong("spaces.roots", format!("`{name}`: `old_files.warn_days` is a number of 1 to 365"));
+        }
+        Ok(())
     }
 
     fn check_what_is_made_by_itself(&self) -> Result<(), ConfigError> {

@@ -22,8 +22,8 @@ use crate::files::{FilesError, Limits, MOST_AT_ONCE};
 
 /// Bytes that the parts of one answer have in their frames: the longest page of the longest names.
 const MOST_PART_BYTES: usize = 4 * 1024 * 1024;
-/// The same of a scan, which tells of every directory near the top. Whoever asks takes them as they come.
-const MOST_SCAN_BYTES: usize = 256 * 1024 * 1024;
+/// The same of a scan, which tells of every directory near the top, and of a list of old files. Whoever asks takes them as they come.
+const MOST_WALK_BYTES: usize = 256 * 1024 * 1024;
 /// How often in a second a process may say how far it is with one request; ours says so once.
 const MOST_PROGRESS: u32 = 20;
 /// What a process that does not answer is given before it is asked again, seconds.
@@ -203,7 +203,7 @@ impl FilesChannel {
         }
         let number = RequestNumber(state.next);
         let (bytes_left, entries_left) = match &verb {
-            Verb::Scan(_) => (MOST_SCAN_BYTES, MOST_ENTRIES as usize),
+            Verb::Scan(_) | Verb::ListOld(_) => (MOST_WALK_BYTES, MOST_ENTRIES as usize),
             Verb::Preview(_) => (MOST_PREVIEW_BYTES, MOST_PIECES),
             _ => (MOST_PART_BYTES, MOST_ENTRIES as usize),
         };

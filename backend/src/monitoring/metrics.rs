@@ -42,6 +42,12 @@ const ALL: &[Metric] = &[
     Metric("eirene_database_ping_seconds", Histogram, "Time in which the database answers the smallest question."),
     Metric("eirene_http_request_seconds", Histogram, "Time from a request's head to its answer's."),
     Metric("eirene_http_requests_total", Counter, "Requests to the portal and its API, by route, method and status."),
+    Metric(
+        "eirene_old_files_removed_bytes_total",
+        Counter,
+        "Bytes that became free because old files were removed from spaces.",
+    ),
+    Metric("eirene_old_files_removed_total", Counter, "Old files that were removed from spaces."),
     Metric("eirene_proxy_requests_total", Counter, "Requests passed on to sessions' apps."),
     Metric("eirene_proxy_websockets", Gauge, "WebSockets to sessions' apps that are open."),
     Metric(

@@ -14,6 +14,7 @@ mod job_usage;
 mod lookup;
 mod node_history;
 mod observe;
+mod old_files;
 pub mod poller;
 mod ready;
 mod scratch_rescue;
@@ -68,6 +69,8 @@ pub fn start(app: &App, job_files: &JobFiles, tracker: &TaskTracker) {
     tracker.spawn(drive(app.clone(), space_make::SpaceMake::new(app.clone()), every(30), Wake::Spaces));
     let policy = space_policy::SpacePolicy::new(app.clone());
     tracker.spawn(drive(app.clone(), policy, space_policy::EVERY, Wake::Timer));
+    let old = old_files::OldFiles::new(app.clone());
+    tracker.spawn(drive(app.clone(), old, space_policy::EVERY, Wake::Timer));
     let leftovers = upload_leftovers::UploadLeftovers::new(app.clone());
     tracker.spawn(drive(app.clone(), leftovers, every(3600), Wake::Timer));
     tracker.spawn(drive(app.clone(), housekeeping::Retention::new(app.clone()), every(600), Wake::Timer));

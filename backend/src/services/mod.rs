@@ -17,6 +17,7 @@ pub mod logins;
 pub mod logs;
 pub mod nodes;
 pub mod nudge;
+pub mod old_files;
 pub mod operations;
 pub mod passwords;
 pub mod runs;

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::{done, text_of};
 use crate::api::Api;
-use crate::arguments::{AboutSpace, AdminSpace};
+use crate::arguments::{AboutSpace, AdminSpace, OldFilesRule};
 use crate::{output, times};
 
 pub(super) async fn run(api: &Api, verb: AdminSpace, as_json: bool) -> anyhow::Result<()> {
@@ -69,7 +69,64 @@ pub(super) async fn run(api: &Api, verb: AdminSpace, as_json: bool) -> anyhow::R
             let back = api.post(&format!("spaces/{space}/restore"), &json!({})).await?;
             done(&back, as_json, &format!("{space} is being brought back."))
         }
+        AdminSpace::OldFiles { space, dry_run, rule } => {
+            let path = format!("spaces/{space}/old-files");
+            let said = rule_of(&rule);
+            let report = if dry_run {
+                api.post(&format!("{path}?dry_run=true"), &json!({})).await?
+            } else if said == json!({}) {
+                api.get(&path).await?
+            } else {
+                api.patch(&path, &said).await?
+            };
+            if as_json { output::json(&report) } else { old_files(&report) }
+        }
     }
+}
+
+fn rule_of(rule: &OldFilesRule) -> Value {
+    let mut body = json!({});
+    if rule.exempt || rule.not_exempt {
+        body["exempt"] = json!(rule.exempt);
+    }
+    if rule.days.is_some() || rule.usual_days {
+        body["days"] = json!(rule.days);
+    }
+    body
+}
+
+/// What is known of old files in a space: a sentence, what was listed, looked at and removed, and the largest where they are told.
+fn old_files(report: &Value) -> anyhow::Result<()> {
+    output::say(&output::printable(&text_of(report, "text")));
+    if let Ok(at) = text_of(report, "goes_at").parse() {
+        output::say(&format!("What is listed goes at {} at the earliest.", times::local(at)));
+    }
+    if report["running"] == true {
+        output::say("It is being looked at now: ask again in a while.");
+    }
+    let found = [("listed", report.get("list"), "as_of"), ("looked at", report.get("look"), "as_of")];
+    let removed = ("removed", report.get("removed"), "at");
+    let row = |(what, sums, at): (&str, Option<&Value>, &str)| {
+        let sums = sums?;
+        let number = |key: &str| sums.get(key).and_then(Value::as_u64).unwrap_or(0);
+        let when = text_of(sums, at);
+        let when = when.parse().map_or(when, times::local);
+        let left = number("saved") + number("kept") + number("skipped") + number("failed");
+        let sums = [number("files").to_string(), output::bytes(number("bytes")), left.to_string()];
+        Some([vec![what.to_owned(), when], sums.to_vec()].concat())
+    };
+    let rows = found.into_iter().chain([removed]).filter_map(row).collect();
+    output::table(&["WHAT", "WHEN", "FILES", "SIZE", "LEFT ALONE"], rows, "Nothing was listed yet.")?;
+    let of = |key: &str| report.get(key).and_then(|found| found["examples"].as_array()).cloned().unwrap_or_default();
+    let examples = if report.get("look").is_some() { of("look") } else { of("list") };
+    if examples.is_empty() {
+        return Ok(());
+    }
+    let row = |file: &Value| {
+        let size = file["size_bytes"].as_u64().map_or_else(|| "–".to_owned(), output::bytes);
+        vec![size, output::printable(&text_of(file, "path"))]
+    };
+    output::table(&["SIZE", "THE LARGEST"], examples.iter().map(row).collect(), "")
 }
 
 /// The sentence, and when a space ends that was just given an end, because a day may be told by other clocks.

@@ -5,6 +5,7 @@ mod errors;
 mod files;
 mod login;
 mod nodes;
+mod old_files;
 mod portal;
 mod runs;
 mod sessions;

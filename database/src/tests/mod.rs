@@ -11,6 +11,7 @@ mod job_usage;
 mod locks;
 mod node_confinement;
 mod node_history;
+mod old_files;
 mod schema;
 mod sessions;
 mod spaces;

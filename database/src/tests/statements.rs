@@ -22,6 +22,7 @@ const PORTABLE: &[(&str, &[&str])] = &[
     ("logins.rs", crate::logins::STATEMENTS),
     ("node_confinement.rs", crate::node_confinement::STATEMENTS),
     ("node_history.rs", crate::node_history::STATEMENTS),
+    ("old_files.rs", crate::old_files::STATEMENTS),
     ("operations.rs", crate::operations::STATEMENTS),
     ("sessions.rs", crate::sessions::STATEMENTS),
     ("space_policy.rs", crate::space_policy::STATEMENTS),

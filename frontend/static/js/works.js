@@ -5,6 +5,8 @@ import { say } from "./words.js";
 const FIRST_MS = 300;
 const MOST_MS = 2500;
 const LIVE = ["waiting", "running"];
+// What has a place of its own, or goes on in the background.
+const ELSEWHERE = ["search", "scan", "old_files"];
 
 const list = document.createElement("ul");
 list.className = "works";
@@ -68,5 +70,5 @@ export async function follow(operation) {
 /** Shows what of one's own was under way already when the page was loaded. */
 export async function resume(over) {
   const { items } = await ask("GET", "/live/operations?limit=20");
-  for (const one of items) if (LIVE.includes(one.state) && one.kind !== "search" && one.kind !== "scan") follow(one).then(over);
+  for (const one of items) if (LIVE.includes(one.state) && !ELSEWHERE.includes(one.kind)) follow(one).then(over);
 }

@@ -67,7 +67,8 @@ fn target(verb: &Verb) -> Option<(SpaceNumber, RelativePath)> {
         Verb::Restore(wanted) => (wanted.space, wanted.to.as_ref().map(above).unwrap_or_default()),
         // The trash lies in the space's root.
         Verb::PutInTrash(wanted) => (wanted.space, RelativePath::default()),
-        Verb::TrashOld(wanted) => (wanted.space, RelativePath::default()),
+        // What is removed is looked at once more in the trash.
+        Verb::RemoveOld(wanted) => (wanted.space, RelativePath::default()),
         // The others put nothing anywhere.
         _ => return None,
     })

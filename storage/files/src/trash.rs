@@ -62,16 +62,22 @@ impl Trash {
 
     /// Says where something was, before it comes.
     pub(crate) fn announce(&self, path: RelativePath, found: &(EntryKind, Statx)) -> Result<TrashId, Code> {
+        let id = new_id()?;
+        self.announce_as(id, path, found)?;
+        Ok(id)
+    }
+
+    /// Says where something was that is called so.
+    pub(crate) fn announce_as(&self, id: TrashId, path: RelativePath, found: &(EntryKind, Statx)) -> Result<(), Code> {
         let bytes = (found.0 == EntryKind::File).then_some(found.1.stx_size);
         let info = serde_json::to_vec(&Info { path, kind: found.0, bytes }).map_err(|_| Code::Failed)?;
-        let id = new_id()?;
         let file = self.info.create_private(&file_name(id)?)?;
         let written = write_all(&file, &info).and_then(|()| rustix::fs::fdatasync(&file).map_err(code));
         if let Err(why) = written {
             self.forget(id);
             return Err(why);
         }
-        Ok(id)
+        Ok(())
     }
 
     /// Takes what was announced.
@@ -137,7 +143,8 @@ fn now() -> Duration {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
 }
 
-fn new_id() -> Result<TrashId, Code> {
+/// A name that nothing in a trash has.
+pub(crate) fn new_id() -> Result<TrashId, Code> {
     let mut id = [0; 16];
     if getrandom(&mut id, GetRandomFlags::empty()).map_err(code)? != id.len() {
         return Err(Code::Failed);

@@ -2,11 +2,11 @@
 
 use crate::{
     AccountName, Accounts, AclEntry, Answer, CellKind, Checksum, Code, Copied, CopyFiles, CreateUpload, Delete, Digest,
-    EmptyTrash, Encoding, EntryKind, Extract, Extracted, Found, HostileText, KnownDirectory, ListTrash,
-    LookAtPermissions, MakeDirectory, Measured, Moment, Move, Moved, Name, OnConflict, Part, PartId, PartSpot,
-    PermissionChange, Permissions, Piece, Preview, Previewed, PutInTrash, Refused, RelativePath, Restore, Rights, Scan,
-    Scanned, Search, Searched, SetPermissions, Share, Shown, Skipped, SpaceNumber, Spot, SumUp, TrashId, TrashOld,
-    Trashed, TrashedOld, UploadState, Verb, Version, Walked, Which, Who, WriteUpload,
+    EmptyTrash, Encoding, EntryKind, Extract, Extracted, Found, HostileText, KnownDirectory, ListOld, ListTrash,
+    ListedOld, LookAtPermissions, MakeDirectory, Measured, Moment, Move, Moved, Name, OldFile, OnConflict, Part,
+    PartId, PartSpot, PermissionChange, Permissions, Piece, Preview, Previewed, PutInTrash, Refused, RelativePath,
+    RemoveOld, RemovedOld, Restore, Rights, Scan, Scanned, Search, Searched, SetPermissions, Share, Shown, Skipped,
+    SpaceNumber, Spot, SumUp, TrashId, Trashed, UploadState, Verb, Version, Walked, Which, Who, WriteUpload,
 };
 
 const SPACE: SpaceNumber = SpaceNumber(3);
@@ -93,7 +93,8 @@ pub(crate) fn verbs() -> Vec<Verb> {
         }),
         Verb::Scan(Scan { space: SPACE, path: path("a"), known: vec![known()], budget_ms: 60_000 }),
         Verb::Preview(Preview { space: SPACE, path: path("a"), page: 1 }),
-        Verb::TrashOld(TrashOld { space: SPACE, path: path("a"), before: -1, now: i64::MAX, act: true }),
+        Verb::ListOld(ListOld { space: SPACE, path: path("a"), before: -1, now: i64::MAX }),
+        Verb::RemoveOld(RemoveOld { space: SPACE, before: -1, now: i64::MAX, files: vec![old_file()] }),
     ]
 }
 
@@ -105,6 +106,7 @@ pub(crate) fn parts() -> Vec<Part> {
         Part::Trashed(vec![trashed(Some(path("a")), Some(1)), trashed(None, None)]),
         Part::Found(vec![found]),
         Part::Measured(vec![measured]),
+        Part::Old(vec![old_file()]),
         Part::Preview(vec![
             Piece::Cell(CellKind::Markdown),
             Piece::Text("<b>".into()),
@@ -114,6 +116,13 @@ pub(crate) fn parts() -> Vec<Part> {
             Piece::Omitted("text/html".into()),
         ]),
     ]
+}
+
+fn old_file() -> OldFile {
+    let moment = Moment { seconds: -1, nanoseconds: 7 };
+    OldFile {
+        path: path("a/é"), version: Version { device: 1, inode: 2, bytes: 3, modified: moment, changed: moment }
+    }
 }
 
 fn previewed(shown: Shown) -> Answer {
@@ -157,7 +166,8 @@ pub(crate) fn answers() -> Vec<Answer> {
         previewed(Shown::Notebook { cut: false }),
         previewed(Shown::Picture { media: "image/png".into(), size: Some((1, u32::MAX)) }),
         previewed(Shown::Bytes { head: "00ff".into() }),
-        Answer::TrashedOld(TrashedOld { walked, directories: 1, saved: 2 }),
+        Answer::ListedOld(ListedOld { walked: walked.clone(), saved: 1, more: true }),
+        Answer::RemovedOld(RemovedOld { walked, kept: 1, gone: 2 }),
         Answer::Upload(UploadState { offset: 1, length: Some(2), created: 3, finished: None }),
     ]
 }

@@ -12,6 +12,7 @@ mod images;
 mod making;
 mod me;
 mod nodes;
+mod old_files;
 pub mod openapi;
 pub(super) mod operations;
 pub(super) mod permissions;
@@ -138,6 +139,7 @@ pub(crate) fn parts() -> (Router<App>, utoipa::openapi::OpenApi) {
         .routes(routes!(making::restore))
         .routes(routes!(making::policy))
         .routes(routes!(spaces::usage))
+        .routes(routes!(old_files::show, old_files::look, old_files::change))
         .routes(routes!(files::list))
         .routes(routes!(files::entry))
         .routes(routes!(files::content))

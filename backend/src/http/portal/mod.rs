@@ -98,6 +98,8 @@ impl Done {
             "permissions_below" => "notice.permissions_below",
             "space_wished" => "notice.space_wished",
             "space_changed" => "notice.space_changed",
+            "old_files_looking" => "notice.old_files_looking",
+            "old_files_rule" => "notice.old_files_rule",
             "space_retiring" => "notice.space_retiring",
             "space_restoring" => "notice.space_restoring",
             "acknowledged" => "notice.acknowledged",
@@ -207,6 +209,7 @@ listed_routes! {
     GET "/spaces/{space}/sizes" => sizes::page;
     POST "/spaces/{space}/sizes" => sizes::start;
     POST "/spaces/{space}/sizes/stop" => sizes::stop;
+    POST "/spaces/{space}/old-files" => spaces::look_for_old_files;
     GET "/fragments/spaces/{space}/sizes" => sizes::fragment;
 
     GET "/cluster" => cluster::page;
@@ -250,6 +253,7 @@ listed_routes! {
     POST "/admin/storage/spaces/{space}/retire" => admin::spaces::retire;
     POST "/admin/storage/spaces/{space}/restore" => admin::spaces::restore;
     GET "/admin/storage/spaces/{space}/policy" => admin::spaces::policy;
+    POST "/admin/storage/spaces/{space}/old-files" => admin::spaces::change_old_files;
     GET "/admin/alerts" => alerts::all;
     GET "/fragments/admin/alerts" => alerts::all_fragment;
     POST "/admin/alerts/silences" => alerts::silence;

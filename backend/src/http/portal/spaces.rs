@@ -1,15 +1,17 @@
 //! Spaces: the list, and one space's page.
 
-use axum::extract::{Path, State};
-use axum::response::IntoResponse as _;
+use axum::extract::{Path, Query, State};
+use axum::response::{IntoResponse as _, Redirect};
 use eirene_core::SpaceName;
 
+use super::login::Nothing;
 use super::views::layout::Place;
+use super::views::old_files::OldFilesShown;
 use super::views::space::{HistoryView, SpaceFragment, SpacePage, SpaceView, SpacesFragment, SpacesPage, details};
-use super::{Shown, layout, show, words};
+use super::{Done, Shown, layout, show, words};
 use crate::app::App;
 use crate::error::AppError;
-use crate::http::extract::SignedIn;
+use crate::http::extract::{CsrfForm, SignedIn};
 use crate::services::spaces::SpaceSeen;
 
 /// Seconds after which a browser without scripts looks again.
@@ -42,11 +44,30 @@ async fn mine(app: &App, signed_in: &SignedIn) -> Result<Vec<SpaceView>, AppErro
 }
 
 /// `GET /spaces/{space}`
-pub(crate) async fn page(State(app): State<App>, signed_in: SignedIn, Path(text): Path<String>) -> Shown {
+pub(crate) async fn page(
+    State(app): State<App>,
+    signed_in: SignedIn,
+    Path(text): Path<String>,
+    Query(done): Query<Done>,
+) -> Shown {
     let (seen, space, history) = one(&app, &signed_in, &text).await?;
     let layout = layout(&signed_in, Place::Spaces, &space.title).live("/live/events", REFRESH_S);
+    let layout = layout.with_notice(done.notice());
     let details = details(words(), &seen, signed_in.actor.user.id);
-    Ok(show(&SpacePage { layout, space, history, details })?.into_response())
+    let old_files = app.old_files.report(&signed_in.actor, &seen.space.name).await?;
+    let old_files = OldFilesShown::new(words(), seen.space.name.as_str(), &old_files);
+    Ok(show(&SpacePage { layout, space, history, details, old_files })?.into_response())
+}
+
+/// `POST /spaces/{space}/old-files`: has it looked which files are old.
+pub(crate) async fn look_for_old_files(
+    State(app): State<App>,
+    Path(text): Path<String>,
+    CsrfForm(signed_in, Nothing {}): CsrfForm<Nothing>,
+) -> Shown {
+    let name = name(&text)?;
+    app.old_files.look(&signed_in.actor, &name).await?;
+    Ok(Redirect::to(&format!("/spaces/{name}?done=old_files_looking")).into_response())
 }
 
 /// `GET /fragments/spaces/{space}`

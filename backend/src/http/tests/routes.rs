@@ -128,6 +128,7 @@ const TABLE: &[(&str, &str, [u16; 4])] = &[
     ("POST", "/spaces/{space}/sizes", [401, 404, 303, 404]),
     ("POST", "/spaces/{space}/sizes/stop", [401, 404, 303, 404]),
     ("GET", "/fragments/spaces/{space}/sizes", [303, 404, 200, 404]),
+    ("POST", "/spaces/{space}/old-files", [401, 404, 409, 409]),
     // Alerts: one about ada's session; an admin may know of it too.
     ("GET", "/alerts", [303, 200, 200, 200]),
     ("GET", "/fragments/alerts", [303, 200, 200, 200]),
@@ -178,6 +179,7 @@ const TABLE: &[(&str, &str, [u16; 4])] = &[
     ("POST", "/admin/storage/spaces/{space}/retire", [401, 404, 404, 409]),
     ("POST", "/admin/storage/spaces/{space}/restore", [401, 404, 404, 409]),
     ("GET", "/admin/storage/spaces/{space}/policy", [303, 404, 404, 200]),
+    ("POST", "/admin/storage/spaces/{space}/old-files", [401, 404, 404, 422]),
     ("GET", "/admin/audit", [303, 404, 404, 200]),
     // The API.
     ("GET", "/api/v1/me", [401, 200, 200, 200]),
@@ -219,6 +221,10 @@ const TABLE: &[(&str, &str, [u16; 4])] = &[
     // Ada's home: for others there is none, and an admin sees what it uses.
     ("GET", "/api/v1/spaces/{space}", [401, 404, 200, 200]),
     ("GET", "/api/v1/spaces/{space}/usage", [401, 404, 200, 200]),
+    // Of a home nothing becomes of old files.
+    ("GET", "/api/v1/spaces/{space}/old-files", [401, 404, 200, 200]),
+    ("POST", "/api/v1/spaces/{space}/old-files", [401, 404, 422, 422]),
+    ("PATCH", "/api/v1/spaces/{space}/old-files", [401, 403, 403, 409]),
     // Spaces are made by admins, and homes by nobody here.
     ("POST", "/api/v1/spaces", [401, 403, 403, 422]),
     ("PATCH", "/api/v1/spaces/{space}", [401, 403, 403, 409]),

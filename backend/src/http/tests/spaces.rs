@@ -62,7 +62,7 @@ async fn anothers_space_is_by_every_verb_what_a_space_that_is_not_there_is() {
     server.ask_json("/api/v1/spaces", &ada).await;
     let physics = a_space(SpaceOwner::Group("physics".parse().unwrap()));
     server.test.app.db.insert_space(physics).await.unwrap();
-    for below in ["", "/usage"] {
+    for below in ["", "/usage", "/old-files"] {
         for verb in VERBS {
             let ask = async |name: &str| {
                 let path = format!("/api/v1/spaces/{name}{below}");

@@ -33,8 +33,8 @@ use crate::error::AppError;
 const MOST_LIVE: usize = 16;
 /// Of them so many run at once: the person's process has as many threads for such work.
 const MOST_RUNNING: usize = 2;
-/// Scans have a thread of their own there, of the lowest priority, so none keeps a copy waiting.
-const MOST_SCANNING: usize = 1;
+/// Scans and looks for old files have a thread of their own there, of the lowest priority, so none keeps a copy waiting.
+const MOST_IDLE: usize = 1;
 /// How often it is told how far one is.
 const TELL_EVERY: Duration = Duration::from_secs(1);
 
@@ -67,7 +67,7 @@ struct Inner {
     events: Events,
     show: Show,
     live: Mutex<HashMap<OperationId, Live>>,
-    /// By person, those of scans apart.
+    /// By person, those of work that nobody waits for apart.
     turns: Mutex<HashMap<(UserId, bool), Arc<Semaphore>>>,
     /// What searches and scans found.
     results: Mutex<Findings>,
@@ -303,9 +303,9 @@ impl Inner {
 
     /// The turns of a person; those of people who wait for none are forgotten.
     fn turns(&self, user: UserId, kind: OperationKind) -> Arc<Semaphore> {
-        let is_scan = kind == OperationKind::Scan;
-        let many = if is_scan { MOST_SCANNING } else { MOST_RUNNING };
-        let whose = (user, is_scan);
+        let is_idle = matches!(kind, OperationKind::Scan | OperationKind::OldFiles);
+        let many = if is_idle { MOST_IDLE } else { MOST_RUNNING };
+        let whose = (user, is_idle);
         let mut turns = self.turns.lock().unwrap_or_else(PoisonError::into_inner);
         turns.retain(|of, turns| *of == whose || Arc::strong_count(turns) > 1);
         Arc::clone(turns.entry(whose).or_insert_with(|| Arc::new(Semaphore::new(many))))

@@ -20,7 +20,7 @@ use serde_json::json;
 
 use super::groups::GroupSource;
 use super::people;
-use super::policy::{Cause, Decision, PeopleSeen, PlaceSeen, Situation, Step, decide};
+use super::policy::{Cause, Decision, Doubt, PeopleSeen, PlaceSeen, Situation, Step, check, decide};
 use crate::config::Config;
 use crate::error::AppError;
 use crate::services::actor::Actor;
@@ -90,7 +90,7 @@ struct Change {
 }
 
 /// The people of the portal, and what the user database says of them.
-struct People {
+pub(crate) struct People {
     users: Vec<User>,
     /// None where it did not answer for one of them.
     seen: Option<PeopleSeen>,
@@ -101,6 +101,11 @@ impl People {
     /// Whether the answers can be those of a healthy database: only then is somebody's absence one.
     fn are_plausible(&self) -> bool {
         self.seen.is_some_and(PeopleSeen::is_plausible)
+    }
+
+    /// One of them, unless the user database does not know them.
+    pub(crate) fn known(&self, id: UserId) -> Option<&User> {
+        self.users.iter().find(|user| user.id == id && !self.absent.contains(&id))
     }
 }
 
@@ -151,8 +156,30 @@ impl Policing {
         *self.last_look.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// That nothing could make it a mistake to change what is in a space that is there; `last_look` is when it was looked at before. For whoever
+    /// has rules of its own for that.
+    pub(crate) async fn be_certain(
+        &self,
+        space: &Space,
+        people: &People,
+        last_look: Option<Timestamp>,
+    ) -> Result<(), Doubt> {
+        let root = self.config.spaces.roots.iter().find(|root| root.name == space.root).ok_or(Doubt::PlaceUnknown)?;
+        let place = self.place(space).await;
+        check(&Situation {
+            space,
+            policy: &root.policy(),
+            evidence: &[],
+            place: place.as_ref(),
+            people: people.seen,
+            last_look,
+            interval: INTERVAL,
+            now: self.inner.clock.now(),
+        })
+    }
+
     /// Asks the user database for everybody it should know.
-    async fn people(&self) -> Result<People, AppError> {
+    pub(crate) async fn people(&self) -> Result<People, AppError> {
         let users = people::of_the_cluster(&self.inner.db).await?;
         let (seen, absent) = self.ask_for(&users).await.unzip();
         Ok(People { users, seen, absent: absent.unwrap_or_default() })

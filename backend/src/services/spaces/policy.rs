@@ -199,7 +199,7 @@ fn absence(situation: &Situation<'_>) -> Option<Step> {
 }
 
 /// Everything that could make the reason for a step a mistake.
-fn check(situation: &Situation<'_>) -> Result<(), Doubt> {
+pub(super) fn check(situation: &Situation<'_>) -> Result<(), Doubt> {
     let Situation { space, now, interval, .. } = *situation;
     if space.undetermined {
         return Err(Doubt::StorageAway);

@@ -59,7 +59,8 @@ fn run_as_it_is(job: &mut Job) -> Result<Answer, Problem> {
         (Verb::Search(search), None) => Ok(search::run(job, search)?),
         (Verb::Scan(scan), None) => Ok(scan::run(job, scan)?),
         (Verb::Preview(wanted), None) => Ok(preview::run(job, wanted)?),
-        (Verb::TrashOld(wanted), None) => Ok(old::run(job, wanted)?),
+        (Verb::ListOld(wanted), None) => Ok(old::list(job, wanted)?),
+        (Verb::RemoveOld(wanted), None) => Ok(old::remove(job, wanted)?),
         // A stream with what has none, or none with what needs one.
         _ => Err(Code::Invalid.into()),
     }
@@ -96,7 +97,7 @@ pub(crate) fn lane(verb: &Verb) -> Lane {
         | Verb::Search(_) => Lane::Work,
         // A preview is parsed: two at once are as much memory as there is for it.
         Verb::Preview(_) | Verb::RemovePart(_) => Lane::Short,
-        Verb::Scan(_) | Verb::TrashOld(_) => Lane::Idle,
+        Verb::Scan(_) | Verb::ListOld(_) | Verb::RemoveOld(_) => Lane::Idle,
         Verb::List(_)
         | Verb::Stat(_)
         | Verb::MakeDirectory(_)

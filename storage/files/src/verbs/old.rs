@@ -1,20 +1,19 @@
-//! Old files into the trash, where they can be brought back from for as long as it keeps them.
+//! Old files: listed first, and removed when they were listed for long.
 //!
-//! Each time that a file has can save it, and none condemns it alone; so does any doubt. What was taken is looked at once more by what it is,
-//! and goes back where it is not what was looked at.
-
-use std::rc::Rc;
+//! Each time that a file has can save it, and none condemns it alone; so does any doubt. What is to go is looked at twice: under its name, where
+//! it must still be what was listed, and once more where nobody can put anything in its place. What is not what was listed goes back.
+//! When a list was made, and who was told of it, is for whoever asks to know.
 
 use eirene_files_protocol::{
-    Answer, Code, EntryKind, Found, MOST_FOUND, Name, RelativePath, TrashId, TrashOld, TrashedOld,
+    Answer, Code, EntryKind, ListOld, ListedOld, MOST_BYTES, MOST_OLD, MOST_OLD_BYTES, MOST_REMOVED_OLD, Name, OldFile,
+    Part, RelativePath, RemoveOld, RemovedOld, UPLOAD_PREFIX, Version,
 };
 use rustix::fs::Statx;
 
-use super::search::Results;
-use crate::beneath::{Place, modified};
+use crate::beneath::{Last, Place, Space, modified, version};
 use crate::change::is_same;
 use crate::server::Job;
-use crate::trash::{Trash, file_name};
+use crate::trash::{Trash, file_name, new_id};
 use crate::walk::{Account, Step, Walk};
 
 /// The first of January 2000: before it no file here was written.
@@ -43,27 +42,40 @@ fn times(found: &Statx) -> [i64; 3] {
     [found.stx_mtime.tv_sec, found.stx_ctime.tv_sec, found.stx_atime.tv_sec]
 }
 
-/// A directory on the way.
-struct Visited {
-    /// Where it lies, and how it is called there; none for the one that was asked for, which stays.
-    above: Option<(Rc<Place>, Name)>,
-    /// Whether anything of ours went from it.
-    emptied: bool,
+/// What is asked of a file's times.
+#[derive(Clone, Copy)]
+struct Line {
+    before: i64,
+    now: i64,
 }
 
-pub(super) fn run(job: &Job, wanted: &TrashOld) -> Result<Answer, Code> {
-    if wanted.before > wanted.now {
-        return Err(Code::Invalid);
+impl Line {
+    fn new(before: i64, now: i64) -> Result<Self, Code> {
+        if before > now { Err(Code::Invalid) } else { Ok(Self { before, now }) }
     }
+
+    fn age_of(self, found: &Statx) -> Age {
+        age(times(found), self.before, self.now)
+    }
+}
+
+/// Whether it is a file of this person's; another's is not theirs to lose.
+fn is_own_file(kind: EntryKind, found: &Statx) -> bool {
+    kind == EntryKind::File && found.stx_uid == rustix::process::geteuid().as_raw()
+}
+
+pub(super) fn list(job: &Job, wanted: &ListOld) -> Result<Answer, Code> {
+    let line = Line::new(wanted.before, wanted.now)?;
     let space = job.space(wanted.space)?;
-    let top = space.directory_to_change(&wanted.path)?;
-    let trash = if wanted.act { Some(Trash::open(space, true)?) } else { None };
-    let me = rustix::process::geteuid().as_raw();
+    let top = space.find(&wanted.path, Last::Followed)?;
+    if top.look()?.0 != EntryKind::Directory {
+        return Err(Code::NotADirectory);
+    }
     let mut account = Account::new();
-    let mut told = Results::new(job);
-    let (mut directories, mut saved) = (0, 0);
+    let mut told = Told { job, frame: Vec::new(), bytes: 0, bytes_in_all: 0 };
+    let (mut saved, mut more) = (0, false);
     let mut walk = Walk::new(false);
-    walk.enter(&top, RelativePath::default(), Visited { above: None, emptied: false })?;
+    walk.enter(&top, RelativePath::default(), ())?;
     while let Some(step) = walk.step(space, &job.cancelled)? {
         account.say(job)?;
         let Some(level) = walk.here() else { break };
@@ -73,98 +85,163 @@ pub(super) fn run(job: &Job, wanted: &TrashOld) -> Result<Answer, Code> {
                     account.skip(level.path.clone(), Code::TooDeep);
                     continue;
                 };
-                let here = Rc::clone(&level.place);
                 // What cannot be looked at is not known to be old.
-                let Ok(place) = here.child(&name) else { continue };
+                let Ok(place) = level.place.child(&name) else { continue };
                 let Ok((kind, found)) = place.look() else { continue };
-                match kind {
-                    EntryKind::Directory => {
-                        let visited = Visited { above: Some((here, name)), emptied: false };
-                        if let Err(why) = walk.enter(&place, path.clone(), visited) {
-                            account.skip(path, why);
-                        }
+                if kind == EntryKind::Directory {
+                    if let Err(why) = walk.enter(&place, path.clone(), ()) {
+                        account.skip(path, why);
                     }
-                    EntryKind::File if found.stx_nlink == 1 && found.stx_uid == me => {
-                        match age(times(&found), wanted.before, wanted.now) {
-                            Age::Young => continue,
-                            Age::Doubtful => {
-                                saved += 1;
-                                continue;
-                            }
-                            Age::Old => {}
-                        }
-                        let Some(trash) = &trash else {
-                            if told.found() < u64::from(MOST_FOUND) {
-                                let (bytes, time) = (Some(found.stx_size), Some(modified(&found)));
-                                told.push(Found { path, kind, bytes, modified: time })?;
-                            }
-                            account.done(found.stx_size);
-                            continue;
-                        };
-                        if !space.holds(&here) {
-                            account.skip(path, Code::ChangedMeanwhile);
-                            continue;
-                        }
-                        let mut names = wanted.path.components().chain(path.components());
-                        let origin = names.try_fold(RelativePath::default(), |path, name| path.join(&name));
-                        drop(names);
-                        let origin = origin.map_err(|_| Code::TooDeep);
-                        match origin.and_then(|origin| put(trash, origin, &here, &name, &found, wanted)) {
-                            Ok(()) => {
+                } else if is_own_file(kind, &found) {
+                    match line.age_of(&found) {
+                        Age::Young => {}
+                        Age::Doubtful => saved += 1,
+                        Age::Old if account.walked.entries == MOST_OLD => more = true,
+                        Age::Old => {
+                            let file = OldFile { path: below(&wanted.path, &path)?, version: version(&found) };
+                            if told.push(file)? {
                                 account.done(found.stx_size);
-                                level.data.emptied = true;
+                            } else {
+                                more = true;
                             }
-                            Err(why) => account.skip(path, why),
                         }
                     }
-                    _ => {}
+                    if more {
+                        break;
+                    }
                 }
             }
             Step::Unlisted(why) => account.skip(level.path.clone(), why),
-            Step::Leave => {
-                let Some(level) = walk.leave() else { break };
-                let Visited { above: Some((above, name)), emptied: true } = level.data else { continue };
-                let is_there =
-                    above.child(&name).and_then(|place| Ok(is_same(&place.look()?.1, &level.place.look()?.1)));
-                // One that is not empty stays, and whatever else is in the way.
-                if is_there == Ok(true) && above.remove_directory(&name).is_ok() {
-                    directories += 1;
-                    if let Some(level) = walk.here() {
-                        level.data.emptied = true;
-                    }
-                }
-            }
+            Step::Leave => drop(walk.leave()),
         }
     }
     told.send()?;
-    Ok(Answer::TrashedOld(TrashedOld { walked: account.walked, directories, saved }))
+    Ok(Answer::ListedOld(ListedOld { walked: account.walked, saved, more }))
 }
 
-/// Puts one file into the trash, if that is still what was looked at.
-fn put(
-    trash: &Trash,
-    origin: RelativePath,
-    here: &Place,
-    name: &Name,
-    found: &Statx,
-    wanted: &TrashOld,
-) -> Result<(), Code> {
-    let id: TrashId = trash.announce(origin, &(EntryKind::File, *found))?;
-    if let Err(why) = trash.take(id, here, name) {
-        trash.forget(id);
-        return Err(why);
+/// The path below the space of what lies below a directory.
+fn below(directory: &RelativePath, path: &RelativePath) -> Result<RelativePath, Code> {
+    if directory.is_space() {
+        return Ok(path.clone());
     }
-    let taken = trash.files.child(&file_name(id)?)?.look()?.1;
-    // A rename changes the time of the last change of attributes: the others still say what they said.
-    let is_old = taken.stx_mtime.tv_sec < wanted.before && taken.stx_nlink == 1;
-    if is_same(&taken, found) && is_old {
-        return Ok(());
+    path.components().try_fold(directory.clone(), |path, name| path.join(&name)).map_err(|_| Code::TooDeep)
+}
+
+/// What is old, in frames as large as they may be.
+struct Told<'a> {
+    job: &'a Job,
+    frame: Vec<OldFile>,
+    bytes: usize,
+    bytes_in_all: usize,
+}
+
+impl Told<'_> {
+    /// Tells of a file; false where there is no room for it.
+    fn push(&mut self, file: OldFile) -> Result<bool, Code> {
+        // With the comma behind it.
+        let bytes = serde_json::to_vec(&file).map_err(|_| Code::Failed)?.len() + 1;
+        if self.bytes_in_all + bytes > MOST_OLD_BYTES {
+            return Ok(false);
+        }
+        if self.bytes + bytes > MOST_BYTES - 1024 {
+            self.send()?;
+        }
+        self.bytes += bytes;
+        self.bytes_in_all += bytes;
+        self.frame.push(file);
+        Ok(true)
     }
-    // Where somebody put something there meanwhile, it stays in the trash, and is found there.
-    if trash.give_back(id, here, name).is_ok() {
-        trash.forget(id);
+
+    fn send(&mut self) -> Result<(), Code> {
+        self.bytes = 0;
+        if self.frame.is_empty() { Ok(()) } else { self.job.part(Part::Old(std::mem::take(&mut self.frame))) }
+    }
+}
+
+pub(super) fn remove(job: &Job, wanted: &RemoveOld) -> Result<Answer, Code> {
+    let line = Line::new(wanted.before, wanted.now)?;
+    if wanted.files.len() > MOST_REMOVED_OLD {
+        return Err(Code::Invalid);
+    }
+    let space = job.space(wanted.space)?;
+    let root = space.directory_to_change(&RelativePath::default())?;
+    // A space that is full takes no new trash, and is where files most want to go.
+    let trash = match Trash::open(space, true) {
+        Ok(trash) => Some(trash),
+        Err(why @ (Code::Away | Code::ReadOnly)) => return Err(why),
+        Err(_) => None,
+    };
+    let mut account = Account::new();
+    let (mut kept, mut gone) = (0, 0);
+    for file in &wanted.files {
+        job.cancelled.check()?;
+        match remove_one(space, &root, trash.as_ref(), file, line) {
+            Ok(bytes) => account.done(bytes),
+            Err(Code::NotFound) => gone += 1,
+            // Something else lies there, or a link or a mount is in the way.
+            Err(
+                Code::ChangedMeanwhile
+                | Code::NotADirectory
+                | Code::LeadsOut
+                | Code::CrossesAMount
+                | Code::TooManyLinks,
+            ) => {
+                kept += 1;
+            }
+            // Nothing else on this disk will go better.
+            Err(why @ (Code::Away | Code::ReadOnly)) => return Err(why),
+            Err(why) => account.skip(file.path.clone(), why),
+        }
+    }
+    Ok(Answer::RemovedOld(RemovedOld { walked: account.walked, kept, gone }))
+}
+
+/// Removes one file, if it is still what was listed; says how many bytes that frees.
+fn remove_one(space: &Space, root: &Place, trash: Option<&Trash>, file: &OldFile, line: Line) -> Result<u64, Code> {
+    let (above, name) = file.path.split_last().ok_or(Code::Reserved)?;
+    let is_reserved = file.path.components().next().is_none_or(|first| space.reserves(first.as_bytes()));
+    if is_reserved || name.as_bytes().starts_with(UPLOAD_PREFIX) {
+        return Err(Code::Reserved);
+    }
+    let found_below;
+    let here = if above.is_space() {
+        root
+    } else {
+        found_below = root.below(&above)?;
+        &found_below
+    };
+    let (kind, found) = here.child(&name)?.look()?;
+    let is_as_listed = is_own_file(kind, &found) && is_still(&found, &file.version);
+    if !is_as_listed || line.age_of(&found) != Age::Old || !space.holds(here) {
+        return Err(Code::ChangedMeanwhile);
+    }
+    // A name can be given to something else in any moment. So what has it is taken to where nobody else gives names, and looked at there;
+    // without a trash to a name beside it that nobody knows.
+    let id = new_id()?;
+    let (aside, there) = match trash {
+        Some(trash) => (&trash.files, file_name(id)?),
+        None => (here, Name::parse(format!(".eirene-old-{id}").as_bytes()).map_err(|_| Code::Failed)?),
+    };
+    here.rename_new(&name, aside, &there)?;
+    let taken = aside.child(&there)?.look()?;
+    // The rename has changed the time of the last change of attributes: the others still say what they said.
+    let is_it = is_same(&taken.1, &found)
+        && taken.1.stx_size == file.version.bytes
+        && modified(&taken.1) == file.version.modified;
+    if is_it {
+        aside.remove_file(&there)?;
+        return Ok(if found.stx_nlink == 1 { found.stx_size } else { 0 });
+    }
+    // Where somebody put something there meanwhile, it stays where it is, and is found there.
+    if let (Err(_), Some(trash)) = (aside.rename_new(&there, here, &name), trash) {
+        trash.announce_as(id, file.path.clone(), &taken)?;
     }
     Err(Code::ChangedMeanwhile)
+}
+
+/// Whether a file is what was listed. A device is another one after each start of this machine, and no walk leaves that of the space.
+fn is_still(found: &Statx, listed: &Version) -> bool {
+    Version { device: listed.device, ..version(found) } == *listed
 }
 
 #[cfg(test)]

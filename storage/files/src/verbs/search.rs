@@ -70,7 +70,7 @@ pub(super) fn run(job: &Job, search: &Search) -> Result<Answer, Code> {
 }
 
 /// What was found, in frames as large as they may be.
-pub(super) struct Results<'a> {
+struct Results<'a> {
     job: &'a Job,
     frame: Vec<Found>,
     bytes: usize,
@@ -78,16 +78,11 @@ pub(super) struct Results<'a> {
 }
 
 impl<'a> Results<'a> {
-    pub(super) fn new(job: &'a Job) -> Self {
+    fn new(job: &'a Job) -> Self {
         Self { job, frame: Vec::new(), bytes: 0, found: 0 }
     }
 
-    /// How many there are by now.
-    pub(super) fn found(&self) -> u64 {
-        self.found
-    }
-
-    pub(super) fn push(&mut self, found: Found) -> Result<(), Code> {
+    fn push(&mut self, found: Found) -> Result<(), Code> {
         // JSON makes at most six bytes of one.
         let most = 200 + 6 * found.path.as_bytes().len();
         if self.bytes + most > MOST_BYTES - 1024 || self.frame.len() == MOST_IN_FRAME {
@@ -99,7 +94,7 @@ impl<'a> Results<'a> {
         Ok(())
     }
 
-    pub(super) fn send(&mut self) -> Result<(), Code> {
+    fn send(&mut self) -> Result<(), Code> {
         self.bytes = 0;
         if self.frame.is_empty() { Ok(()) } else { self.job.part(Part::Found(std::mem::take(&mut self.frame))) }
     }

@@ -6,7 +6,7 @@ use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use eirene_files_protocol::{
-    AclEntry, Code, CreateUpload, OnConflict, PermissionChange, Rights, Share, TrashId, TrashOld, Verb, Which, Who,
+    AclEntry, Code, CreateUpload, ListOld, OnConflict, PermissionChange, Rights, Share, TrashId, Verb, Which, Who,
 };
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 
@@ -51,9 +51,9 @@ const VERBS: [Attempt; 27] = [
     }),
     ("search", |path| Verb::Search(search(path, ""))),
     ("scan", |path| Verb::Scan(scan(path))),
-    ("trash what is old in", |path| {
-        let (before, now, act) = (1 << 40, 1 << 40, true);
-        Verb::TrashOld(TrashOld { space: SPACE, path: relative(path), before, now, act })
+    ("list what is old in", |path| {
+        let (before, now) = (1 << 40, 1 << 40);
+        Verb::ListOld(ListOld { space: SPACE, path: relative(path), before, now })
     }),
     ("remove a part in", |path| Verb::RemovePart(upload(path, None, OnConflict::Refuse).part)),
 ];

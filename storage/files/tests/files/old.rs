@@ -1,17 +1,19 @@
 //! Old files: what goes is old by all its times, and nothing outside is ever touched.
 
 use std::collections::BTreeMap;
-use std::fs::{create_dir_all, hard_link, write};
-use std::os::unix::fs::symlink;
+use std::fs::{Permissions, create_dir_all, hard_link, rename, write};
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use eirene_files_protocol::{Answer, Code, OnConflict, Part, TrashOld, TrashedOld, Verb};
+use eirene_files_protocol::{
+    Answer, Code, ListOld, ListedOld, MOST_REMOVED_OLD, OldFile, Outcome, Part, RelativePath, RemoveOld, RemovedOld,
+    Verb,
+};
 use proptest::prelude::*;
 use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, utimensat};
 
-use crate::ask::restore;
-use crate::bench::{Heard, SECRET_NAME, SPACE, Way, World, relative};
+use crate::bench::{Heard, Portal, SECRET_NAME, SPACE, Way, World, relative};
 
 /// Nobody can set when attributes last changed: what is old here is so in a while.
 pub(crate) fn now() -> i64 {
@@ -25,19 +27,42 @@ pub(crate) fn set_times(path: &Path, modified: i64, accessed: i64) {
     utimensat(CWD, path, &times, AtFlags::SYMLINK_NOFOLLOW).unwrap();
 }
 
-fn old(path: &[u8], before: i64, now: i64, act: bool) -> Verb {
-    Verb::TrashOld(TrashOld { space: SPACE, path: relative(path), before, now, act })
+fn list_old(path: &[u8], before: i64, now: i64) -> Verb {
+    Verb::ListOld(ListOld { space: SPACE, path: relative(path), before, now })
 }
 
-fn trashed_old(heard: Heard) -> TrashedOld {
-    match heard.done() {
-        Answer::TrashedOld(old) => old,
+pub(crate) fn remove_old(files: &[OldFile], before: i64, now: i64) -> Verb {
+    Verb::RemoveOld(RemoveOld { space: SPACE, before, now, files: files.to_vec() })
+}
+
+/// What is listed, and what is said of it.
+pub(crate) fn listed(portal: &mut Portal, path: &[u8], before: i64, now: i64) -> (Vec<OldFile>, ListedOld) {
+    let Heard { parts, outcome, .. } = portal.ask(list_old(path, before, now));
+    let files = parts.into_iter().flat_map(|part| match part {
+        Part::Old(files) => files,
+        other => panic!("{other:?}"),
+    });
+    match outcome {
+        Outcome::Done(Answer::ListedOld(said)) => (files.collect(), said),
         other => panic!("{other:?}"),
     }
 }
 
+fn removed(portal: &mut Portal, files: &[OldFile], before: i64, now: i64) -> RemovedOld {
+    match portal.ask(remove_old(files, before, now)).done() {
+        Answer::RemovedOld(said) => said,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn paths(files: &[OldFile]) -> Vec<RelativePath> {
+    let mut paths: Vec<_> = files.iter().map(|file| file.path.clone()).collect();
+    paths.sort();
+    paths
+}
+
 #[test]
-fn what_nobody_touched_goes_to_the_trash_and_comes_back() {
+fn what_nobody_touched_is_listed_and_goes_for_good() {
     let world = World::new();
     create_dir_all(world.at("data/old/deep")).unwrap();
     let (begin, later) = (now(), now() + 100_000);
@@ -55,30 +80,137 @@ fn what_nobody_touched_goes_to_the_trash_and_comes_back() {
         set_times(&world.at(path), modified, accessed);
     }
     write(world.at("elsewhere"), "x").unwrap();
-    write(world.at("data/two-names"), "x").unwrap();
-    hard_link(world.at("data/two-names"), world.at("data/second")).unwrap();
-    symlink("two-names", world.at("data/link")).unwrap();
+    symlink("file", world.at("data/link")).unwrap();
     let mut portal = world.portal(Way::Library);
-    let heard = portal.ask(old(b"data", before, later, false));
-    let Some(Part::Found(found)) = heard.parts.first() else { panic!("two are old") };
-    let mut names: Vec<_> = found.iter().map(|found| found.path.clone()).collect();
-    names.sort();
-    assert_eq!(names, [relative(b"file"), relative(b"old/deep/file")]);
-    let said = trashed_old(heard);
-    assert_eq!((said.walked.entries, said.walked.bytes, said.saved, said.directories), (2, 8, 2, 0));
-    assert_eq!(portal.trashed(), [], "nothing is done yet");
-    let done = trashed_old(portal.ask(old(b"data", before, later, true)));
-    assert_eq!((done.walked, done.saved, done.directories), (said.walked, 2, 1));
-    assert!(!world.at("data/old/deep").exists() && world.at("data/old").exists());
-    for path in ["data/of-the-past", "data/link", "data/second", "elsewhere", "data/old/read-lately"] {
+    let (files, said) = listed(&mut portal, b"data", before, later);
+    assert_eq!(paths(&files), [relative(b"data/file"), relative(b"data/old/deep/file")], "paths are below the space");
+    assert_eq!((said.walked.entries, said.walked.bytes, said.saved, said.more), (2, 8, 2, false));
+    assert!(world.at("data/file").exists(), "nothing is done yet");
+    let done = removed(&mut portal, &files, before, later);
+    assert_eq!((done.walked.entries, done.walked.bytes, done.kept, done.gone), (2, 8, 0, 0));
+    assert!(world.at("data/old/deep").is_dir(), "directories stay");
+    for path in ["data/of-the-past", "data/link", "elsewhere", "data/old/read-lately"] {
         assert!(world.at(path).symlink_metadata().is_ok(), "{path}");
     }
-    let trashed = portal.trashed();
-    assert_eq!(trashed.len(), 2);
-    let file = trashed.iter().find(|one| one.origin == Some(relative(b"data/file"))).unwrap();
-    portal.ask(restore(file.id, None, OnConflict::Refuse)).done();
-    assert_eq!(std::fs::read_to_string(world.at("data/file")).unwrap(), "text");
-    assert_eq!(portal.code(old(b"data", later + 1, later, true)), Some(Code::Invalid));
+    assert_eq!(portal.trashed(), []);
+    let again = removed(&mut portal, &files, before, later);
+    assert_eq!((again.walked.entries, again.kept, again.gone), (0, 0, 2), "a list may be gone through again");
+    assert_eq!(portal.code(list_old(b"data", later + 1, later)), Some(Code::Invalid));
+    assert_eq!(portal.code(remove_old(&files, later + 1, later)), Some(Code::Invalid));
+    let many = vec![files[0].clone(); MOST_REMOVED_OLD + 1];
+    assert_eq!(portal.code(remove_old(&many, before, later)), Some(Code::Invalid));
+}
+
+#[test]
+fn what_is_not_what_was_listed_stays() {
+    type Change = fn(&World, &Path);
+    let changes: [(&str, Change); 9] = [
+        ("written", |_, path| write(path, "other").unwrap()),
+        ("appended to and set back", |_, path| {
+            let times = std::fs::metadata(path).unwrap();
+            write(path, "longer than it was").unwrap();
+            set_times(path, times.mtime(), times.atime());
+        }),
+        ("touched", |_, path| set_times(path, now(), now())),
+        ("made another's to read", |_, path| std::fs::set_permissions(path, Permissions::from_mode(0o604)).unwrap()),
+        ("replaced", |world, path| {
+            write(world.at("other"), "text").unwrap();
+            rename(world.at("other"), path).unwrap();
+        }),
+        ("a link out by now", |world, path| {
+            std::fs::remove_file(path).unwrap();
+            symlink(world.secret(), path).unwrap();
+        }),
+        ("a directory by now", |_, path| {
+            std::fs::remove_file(path).unwrap();
+            create_dir_all(path).unwrap();
+        }),
+        ("below a link by now", |world, path| {
+            rename(path.parent().unwrap(), world.at("moved")).unwrap();
+            symlink("moved", path.parent().unwrap()).unwrap();
+        }),
+        ("given one more name", |world, path| hard_link(path, world.path("outside").join("second")).unwrap()),
+    ];
+    for (what, change) in changes {
+        let world = World::new();
+        create_dir_all(world.at("data")).unwrap();
+        let path = world.at("data/file");
+        write(&path, "text").unwrap();
+        let (before, later) = (now() + 50_000, now() + 100_000);
+        set_times(&path, before - 100, before - 100);
+        let mut portal = world.portal(Way::Library);
+        let (files, _) = listed(&mut portal, b"", before, later);
+        assert_eq!(files.len(), 1, "{what}");
+        // A file system tells times of changes apart that lie a tick of its clock apart.
+        std::thread::sleep(std::time::Duration::from_millis(30));
+        change(&world, &path);
+        let done = removed(&mut portal, &files, before, later);
+        assert_eq!((done.walked.entries, done.kept, done.gone), (0, 1, 0), "{what}");
+        assert!(path.symlink_metadata().is_ok(), "{what}");
+        assert_eq!(portal.trashed(), [], "{what}");
+    }
+}
+
+#[test]
+fn a_space_without_a_trash_loses_its_old_files_too() {
+    let world = World::new();
+    create_dir_all(world.at("data")).unwrap();
+    write(world.at(".eirene-trash"), "in the way").unwrap();
+    let (before, later) = (now() + 50_000, now() + 100_000);
+    for path in ["data/old", "data/changed"] {
+        write(world.at(path), "text").unwrap();
+        set_times(&world.at(path), before - 100, before - 100);
+    }
+    let mut portal = world.portal(Way::Library);
+    let (files, _) = listed(&mut portal, b"", before, later);
+    write(world.at("data/changed"), "other text").unwrap();
+    let done = removed(&mut portal, &files, before, later);
+    assert_eq!((done.walked.entries, done.kept, done.walked.skipped_in_all), (1, 1, 0));
+    let left: Vec<_> = std::fs::read_dir(world.at("data")).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(left, ["changed"]);
+}
+
+#[test]
+fn a_file_with_other_names_loses_only_the_one_that_was_listed() {
+    let world = World::new();
+    let outside = world.path("outside").join("other-name");
+    write(&outside, "kept").unwrap();
+    hard_link(&outside, world.at("name")).unwrap();
+    let (before, later) = (now() + 50_000, now() + 100_000);
+    set_times(&outside, before - 100, before - 100);
+    let mut portal = world.portal(Way::Library);
+    let (files, _) = listed(&mut portal, b"", before, later);
+    let done = removed(&mut portal, &files, before, later);
+    assert_eq!((done.walked.entries, done.walked.bytes), (1, 0), "nothing is freed by that");
+    assert!(!world.at("name").exists());
+    assert_eq!(std::fs::read_to_string(&outside).unwrap(), "kept");
+}
+
+#[test]
+fn no_list_reaches_what_is_reserved_or_leads_out() {
+    let world = World::new();
+    create_dir_all(world.at(".eirene/sessions")).unwrap();
+    write(world.at(".eirene/sessions/secret"), "job's own").unwrap();
+    write(world.at("file"), "x").unwrap();
+    symlink(world.path("outside"), world.at("out")).unwrap();
+    let (before, later) = (now() + 50_000, now() + 100_000);
+    let mut portal = world.portal(Way::Library);
+    let (files, said) = listed(&mut portal, b"", before, later);
+    assert_eq!((paths(&files), said.walked.entries), (vec![relative(b"file")], 1));
+    let outside = world.outside();
+    for (path, kept, skipped) in [
+        (&b".eirene/sessions/secret"[..], 0, 1),
+        (b".eirene-trash/1/files/a", 0, 1),
+        (b".eirene-upload-a", 0, 1),
+        (b"out/more", 1, 0),
+        (format!("out/{SECRET_NAME}").as_bytes(), 1, 0),
+    ] {
+        let file = OldFile { path: relative(path), version: files[0].version };
+        let done = removed(&mut portal, &[file], before, later);
+        assert_eq!((done.walked.entries, done.kept, done.walked.skipped_in_all), (0, kept, skipped), "{path:?}");
+    }
+    assert_eq!(world.outside(), outside);
+    assert!(world.at(".eirene/sessions/secret").exists());
 }
 
 /// What a tree is made of; each lies in a directory that was made before.
@@ -118,6 +250,7 @@ proptest! {
         }
         let mut directories = vec![world.path("space")];
         let mut kept = BTreeMap::new();
+        let mut twice = Vec::new();
         let mut expected = 0;
         for (number, (place, made)) in tree.iter().enumerate() {
             let path = place.get(&directories).join(format!("n{number}"));
@@ -142,8 +275,7 @@ proptest! {
                     set_times(&path, before - 100, before - 100);
                     let second = path.with_extension("second");
                     hard_link(&path, &second).unwrap();
-                    kept.insert(path, number);
-                    kept.insert(second, number);
+                    twice.push((path, second));
                 }
                 Made::LinkOut(which) => symlink(&outside[*which], &path).unwrap(),
                 Made::LinkIn(which) => symlink(&directories[which % directories.len()], &path).unwrap(),
@@ -152,11 +284,22 @@ proptest! {
         let links = tree.iter().filter(|(_, made)| matches!(made, Made::LinkOut(_) | Made::LinkIn(_))).count();
         let before_it = world.outside();
         let mut portal = world.portal(Way::Library);
-        let dry = trashed_old(portal.ask(old(b"", before, latest, false)));
-        let done = trashed_old(portal.ask(old(b"", before, latest, true)));
+        let (files, said) = listed(&mut portal, b"", before, latest);
+        let (mut gone, mut saved) = (0, 0);
+        for some in files.chunks(MOST_REMOVED_OLD) {
+            let done = removed(&mut portal, some, before, latest);
+            gone += done.walked.entries;
+            saved += done.kept;
+        }
         prop_assert_eq!(world.outside(), before_it);
-        prop_assert_eq!((dry.walked.entries, done.walked.entries), (expected, expected));
-        prop_assert_eq!(portal.trashed().len() as u64, expected);
+        let names = 2 * twice.len() as u64;
+        prop_assert_eq!((said.walked.entries, files.len() as u64), (expected + names, expected + names));
+        // To lose a name is a change: the other stays until it is old again.
+        prop_assert_eq!((gone, saved), (expected + names / 2, names / 2));
+        prop_assert_eq!(portal.trashed(), []);
+        for (one, other) in twice {
+            prop_assert!(one.exists() != other.exists(), "{}", one.display());
+        }
         for (path, number) in kept {
             prop_assert_eq!(std::fs::read_to_string(&path).unwrap(), number.to_string(), "{}", path.display());
         }

@@ -8,14 +8,14 @@ use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use eirene_files_protocol::{TrashOld, Verb, Which};
+use eirene_files_protocol::{MOST_REMOVED_OLD, Which};
 use proptest::prelude::*;
 use rustix::fs::{CWD, FileType, Mode, RenameFlags, mknodat, renameat_with};
 
 use crate::ask::{delete, empty_trash};
-use crate::bench::{Portal, SECRET, SPACE, Way, World, program, relative};
+use crate::bench::{Portal, SECRET, Way, World, program};
 use crate::escape::with_mounts_at;
-use crate::old::{now, set_times};
+use crate::old::{listed, now, remove_old, set_times};
 
 /// How something goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -131,7 +131,11 @@ impl Planted {
         let heard = match purge {
             Purge::Old => {
                 let (before, now) = (self.before, self.before + 10_000);
-                portal.ask(Verb::TrashOld(TrashOld { space: SPACE, path: relative(b"tree"), before, now, act: true }))
+                let (files, _) = listed(portal, b"tree", before, now);
+                for some in files.chunks(MOST_REMOVED_OLD) {
+                    portal.ask(remove_old(some, before, now)).assert_innocent("old");
+                }
+                return;
             }
             Purge::Delete => portal.ask(delete(b"tree")),
             Purge::EmptyTrash => {

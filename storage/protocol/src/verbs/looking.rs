@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{EntryKind, Moment, SpaceNumber, Walked};
+use super::{EntryKind, Moment, SpaceNumber, Version, Walked};
 use crate::RelativePath;
 
 /// Searches by name below a directory.
@@ -110,13 +110,13 @@ pub struct Scanned {
     pub walked: Walked,
 }
 
-/// Puts files into the trash that nobody changed or read for long.
+/// Lists the files that nobody changed or read for long. Nothing is done to them.
 ///
-/// Only a plain file with one name that is the person's goes, and only where its content, its attributes and its last reading are all older;
-/// a time that cannot be, before 2000 or after `now`, saves it. A directory goes where that left it empty.
+/// Old is a plain file that is the person's, where its content, its attributes and its last reading are all older; a time that cannot be,
+/// before 2000 or after `now`, saves it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct TrashOld {
+pub struct ListOld {
     /// In which space.
     pub space: SpaceNumber,
     /// Below which directory.
@@ -125,18 +125,55 @@ pub struct TrashOld {
     pub before: i64,
     /// The time, as the portal and the file system agree on it.
     pub now: i64,
-    /// Whether anything is done; if not, it is only said, the first [`crate::MOST_FOUND`] by name.
-    pub act: bool,
 }
 
-/// What was old.
+/// A file that is old, and what it was when it was listed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct TrashedOld {
-    /// Files that went, or would, with their bytes; and what was left alone though it is old.
+pub struct OldFile {
+    /// Its path below the space.
+    pub path: RelativePath,
+    /// Which file with which content.
+    pub version: Version,
+}
+
+/// All that is old has been said, at most [`crate::MOST_OLD`] files.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ListedOld {
+    /// Files that are old, with their bytes; and what could not be looked at.
     pub walked: Walked,
-    /// Directories that went because they were left empty.
-    pub directories: u64,
     /// Files that were saved by a time that cannot be.
     pub saved: u64,
+    /// Whether there may be more than were said.
+    pub more: bool,
+}
+
+/// Removes files for good that were listed as old, at most [`crate::MOST_REMOVED_OLD`].
+///
+/// Each goes only if it is still what was listed, by its inode, its size and the times of its last changes, and still old. What has other names
+/// loses this one. Directories stay.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RemoveOld {
+    /// In which space.
+    pub space: SpaceNumber,
+    /// Older than this, in seconds since 1970.
+    pub before: i64,
+    /// The time, as the portal and the file system agree on it.
+    pub now: i64,
+    /// What was listed.
+    pub files: Vec<OldFile>,
+}
+
+/// What became of files that were listed as old.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RemovedOld {
+    /// Files that went, with their bytes; and those that could not go.
+    pub walked: Walked,
+    /// Files that stayed because somebody changed, read or replaced them since.
+    pub kept: u64,
+    /// Files that were not there any more.
+    pub gone: u64,
 }

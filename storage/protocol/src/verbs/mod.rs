@@ -21,7 +21,10 @@ pub use accounts::{AccountName, AccountNameError, Accounts};
 pub use changing::{Copied, CopyFiles, MakeDirectory, Move, Moved, OnConflict, Spot, Walked};
 pub use extracting::{Extract, Extracted, Refused};
 pub use ids::{IdError, PartId, TrashId};
-pub use looking::{Found, KnownDirectory, Measured, Scan, Scanned, Search, Searched, TrashOld, TrashedOld};
+pub use looking::{
+    Found, KnownDirectory, ListOld, ListedOld, Measured, OldFile, RemoveOld, RemovedOld, Scan, Scanned, Search,
+    Searched,
+};
 pub use permissions::{
     AclEntry, LookAtPermissions, PermissionChange, Permissions, Rights, RightsError, SetPermissions, Share, Who,
 };
@@ -135,8 +138,10 @@ pub enum Verb {
     Search(Search),
     /// Measures what takes the room; answers [`Progress`], [`Part::Measured`] and [`Answer::Scanned`].
     Scan(Scan),
-    /// Old files into the trash; answers [`Progress`], [`Part::Found`] where nothing is done, and [`Answer::TrashedOld`].
-    TrashOld(TrashOld),
+    /// Lists old files; answers [`Progress`], [`Part::Old`] and [`Answer::ListedOld`].
+    ListOld(ListOld),
+    /// Removes old files that were listed; answers [`Answer::RemovedOld`].
+    RemoveOld(RemoveOld),
     /// A part of a file, to look at; answers [`Part::Preview`] and [`Answer::Previewed`].
     Preview(Preview),
 }
@@ -166,7 +171,8 @@ impl Verb {
             | Self::SetPermissions(_)
             | Self::Search(_)
             | Self::Scan(_)
-            | Self::TrashOld(_)
+            | Self::ListOld(_)
+            | Self::RemoveOld(_)
             | Self::Preview(_) => false,
         }
     }
@@ -186,6 +192,8 @@ pub enum Part {
     Found(Vec<Found>),
     /// Directories that were measured to their end, each after those in it.
     Measured(Vec<Measured>),
+    /// Files that are old.
+    Old(Vec<OldFile>),
     /// Pieces of what is shown, in order.
     Preview(Vec<Piece>),
 }
@@ -271,8 +279,10 @@ pub enum Answer {
     Searched(Searched),
     /// All that was measured has been said.
     Scanned(Scanned),
-    /// What was old lies in the trash.
-    TrashedOld(TrashedOld),
+    /// All that is old has been said.
+    ListedOld(ListedOld),
+    /// What was listed and is still as it was is gone.
+    RemovedOld(RemovedOld),
     /// What is to be shown has been said.
     Previewed(Previewed),
 }

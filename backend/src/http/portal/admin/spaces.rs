@@ -23,10 +23,12 @@ use crate::http::portal::views::layout::Place;
 use crate::http::portal::views::managing::{
     ManagedPage, ManagingPage, PolicyPage, PolicyShown, RowView, SpaceForm, day, href, whole_gib,
 };
+use crate::http::portal::views::old_files::OldFilesForm;
 use crate::http::portal::views::simple::ConfirmPage;
 use crate::http::portal::views::space::date;
 use crate::http::portal::views::{Field, FormError};
 use crate::http::portal::{Done, Shown, layout, now, show, show_as, words};
+use crate::services::old_files::{OldFilesChange, OldFilesDays};
 use crate::services::spaces::SpaceSeen;
 use crate::services::spaces::making::{ChangeSpace, End, NewLimits, NewSpace, Title};
 
@@ -64,6 +66,15 @@ pub(crate) struct Change {
     hint: String,
     expires_at: String,
     limit_gib: String,
+}
+
+/// The form that says what becomes of old files in one space.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct OldFilesRule {
+    /// There where it is ticked.
+    exempt: Option<String>,
+    days: String,
 }
 
 /// Reads a form's fields and keeps all that is wrong with them, not the first alone.
@@ -303,19 +314,53 @@ pub(crate) async fn restore(
     Ok(Redirect::to(&format!("/admin/storage/spaces/{space}?done=space_restoring")).into_response())
 }
 
+async fn policy_page(app: &App, me: &SignedIn, space: &SpaceName) -> Result<PolicyPage, AppError> {
+    let seen = app.spaces.get(&me.actor, space).await?;
+    let report = app.policing.report(&me.actor, &seen.space.name).await?;
+    let old_files = app.old_files.report(&me.actor, &seen.space.name).await?;
+    Ok(PolicyPage {
+        layout: layout(me, Place::Storage, &words().get("spaces_admin.policy")),
+        name: seen.space.name.to_string(),
+        href: href(&seen),
+        policy: PolicyShown::new(words(), &report),
+        old_files: OldFilesForm::new(&href(&seen), &old_files),
+    })
+}
+
 /// `GET /admin/storage/spaces/{space}/policy`: nothing is done.
 pub(crate) async fn policy(
     State(app): State<App>,
     SignedInAdmin(me): SignedInAdmin,
     Id(space): Id<SpaceName>,
+    Query(done): Query<Done>,
 ) -> Shown {
-    let seen = app.spaces.get(&me.actor, &space).await?;
-    let report = app.policing.report(&me.actor, &seen.space.name).await?;
-    let page = PolicyPage {
-        layout: layout(&me, Place::Storage, &words().get("spaces_admin.policy")),
-        name: seen.space.name.to_string(),
-        href: href(&seen),
-        policy: PolicyShown::new(words(), &report),
-    };
+    let mut page = policy_page(&app, &me, &space).await?;
+    page.layout = page.layout.with_notice(done.notice());
     Ok(show(&page)?.into_response())
+}
+
+fn read_old_files(rule: &OldFilesRule) -> Result<OldFilesChange, AppError> {
+    let text = rule.days.trim();
+    let days = if text.is_empty() { Ok(OldFilesDays::OfRoot) } else { text.parse().map(OldFilesDays::Own) };
+    let days = days.map_err(|_| AppError::Invalid(vec![FieldError::new("days", say("wrong.whole_days"))]))?;
+    Ok(OldFilesChange { exempt: Some(rule.exempt.is_some()), days: Some(days) })
+}
+
+/// `POST /admin/storage/spaces/{space}/old-files`: exempts it, or says after how many days a file is old there.
+pub(crate) async fn change_old_files(
+    State(app): State<App>,
+    Id(space): Id<SpaceName>,
+    AdminForm(me, rule): AdminForm<OldFilesRule>,
+) -> Shown {
+    let changed = async { app.old_files.change(&me.actor, &space, read_old_files(&rule)?).await };
+    let errors = match changed.await {
+        Ok(_) => {
+            let to = format!("/admin/storage/spaces/{space}/policy?done=old_files_rule");
+            return Ok(Redirect::to(&to).into_response());
+        }
+        Err(error) => of_form(error, "")?,
+    };
+    let mut page = policy_page(&app, &me, &space).await?;
+    page.old_files = page.old_files.refused(rule.exempt.is_some(), rule.days, errors);
+    show_as(StatusCode::UNPROCESSABLE_ENTITY, &page)
 }

@@ -9,6 +9,7 @@ use super::{HOSTILE, Result, Samples};
 use crate::config::Root;
 use crate::http::portal::views::layout::Place;
 use crate::http::portal::views::managing::{ManagedPage, ManagingPage, PolicyPage, PolicyShown, RowView, SpaceForm};
+use crate::http::portal::views::old_files::OldFilesForm;
 use crate::http::portal::views::{Field, FormError};
 use crate::services::spaces::policing::PolicyReport;
 
@@ -58,6 +59,7 @@ impl Samples {
                 name: "a-space-with-a-rather-long-name".to_owned(),
                 href: "/admin/storage/spaces/x".to_owned(),
                 policy: PolicyShown::new(words(), &report),
+                old_files: OldFilesForm::new("/admin/storage/spaces/x", &self.old_files(report.step.is_some())),
             };
             self.add(name, &page)?;
         }

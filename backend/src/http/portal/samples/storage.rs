@@ -5,6 +5,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use eirene_core::account::Role;
+use eirene_core::old_files::{
+    OldFileExample, OldFilesDoubt, OldFilesFound, OldFilesList, OldFilesLook, OldFilesRemoval, OldFilesRule,
+    OldFilesState,
+};
 use eirene_core::space::{
     HintState, Level, LimitState, SeenUsage, SpaceDesired, StripeHint, Usage, UsageSample, UsageSource,
 };
@@ -17,14 +21,16 @@ use eirene_files_protocol::RelativePath;
 use eirene_words::{say_with, words};
 use jiff::SignedDuration;
 
-use super::{Result, Samples};
+use super::{HOSTILE, Result, Samples};
 use crate::http::portal::views::activity::{ActivityFragment, ActivityPage, ActivityView, Seen};
 use crate::http::portal::views::layout::Place;
+use crate::http::portal::views::old_files::OldFilesShown;
 use crate::http::portal::views::sizes::{SizesFragment, SizesPage, SizesView};
 use crate::http::portal::views::space::{
     HistoryView, SpaceFragment, SpacePage, SpaceView, SpacesFragment, SpacesPage, details,
 };
 use crate::http::portal::views::storage::StoragePage;
+use crate::services::old_files::OldFilesReport;
 use crate::services::scans::{Directory, ScanState, Sizes};
 use crate::services::spaces::SpaceSeen;
 use crate::services::spaces::census::Census;
@@ -55,12 +61,48 @@ impl Samples {
                 space: views[at].clone(),
                 history: history.clone().filter(|_| at != 2),
                 details: details(words(), &all[at], UserId::generate()),
+                old_files: OldFilesShown::new(words(), "scratch-ada", &self.old_files(at == 0)).filter(|_| at < 3),
             };
             self.add(name, &page)?;
         }
         self.add("fragment-spaces", &SpacesFragment { spaces: views.clone() })?;
         self.add("fragment-space", &SpaceFragment { space: views[0].clone(), history })?;
         Ok(())
+    }
+
+    /// Old files that wait to be removed, and such of which nothing is known.
+    pub(super) fn old_files(&self, waits: bool) -> OldFilesReport {
+        let rule = OldFilesRule { days: 30, warn_days: 14, dry_run: !waits };
+        let example = OldFileExample {
+            path: HOSTILE.to_owned(),
+            raw_path: None,
+            bytes: 3 * GIB,
+            modified_at: Some(self.now),
+            changed_at: None,
+        };
+        let found =
+            OldFilesFound { files: 12_345, bytes: 7 * GIB, saved: 1, skipped: 2, more: true, examples: vec![example] };
+        let list = OldFilesList {
+            at: self.now,
+            before: self.now,
+            days: 30,
+            warn_days: 14,
+            dry_run: false,
+            told_at: Some(self.now),
+            waited_s: 0,
+            found: found.clone(),
+        };
+        let mut state = OldFilesState::new(SpaceId::generate());
+        if waits {
+            state.list = Some(list);
+            state.look = Some(OldFilesLook { at: self.now, days: 30, found });
+            let removal = OldFilesRemoval { files: 1, bytes: GIB, kept: 2, gone: 3, failed: 4 };
+            state.removed = Some((self.now, removal));
+        } else {
+            state.doubt = Some(OldFilesDoubt::OtherFileSystem);
+        }
+        let goes_at = Some(self.now).filter(|_| waits);
+        OldFilesReport { rule: Some(rule), state, goes_at, running: !waits, operation: None, may_look: true }
     }
 
     /// What takes the room, at every state of measuring.

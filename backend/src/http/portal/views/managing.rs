@@ -10,6 +10,7 @@ use serde::Serialize;
 
 use super::format::Time;
 use super::layout::{Layout, Tone};
+use super::old_files::OldFilesForm;
 use super::session::{Chip, sentence};
 use super::space::{self, Fact, date, last_moment};
 use super::standing::Standing;
@@ -314,6 +315,8 @@ pub(crate) struct PolicyPage {
     pub(crate) href: String,
     /// The answer.
     pub(crate) policy: PolicyShown,
+    /// What becomes of old files in it.
+    pub(crate) old_files: OldFilesForm,
 }
 
 impl Page for PolicyPage {

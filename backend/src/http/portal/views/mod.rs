@@ -16,6 +16,7 @@ pub(crate) mod format;
 pub(crate) mod layout;
 pub(crate) mod managing;
 pub(crate) mod node;
+pub(crate) mod old_files;
 pub(crate) mod permissions;
 pub(crate) mod presets;
 pub(crate) mod run;

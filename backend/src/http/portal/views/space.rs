@@ -10,6 +10,7 @@ use serde::Serialize;
 use super::chart;
 use super::format::{self, Time};
 use super::layout::{Layout, Tone};
+use super::old_files::OldFilesShown;
 use super::session::Chip;
 use super::standing::Standing;
 use crate::http::portal::pages::Page;
@@ -428,6 +429,8 @@ pub(crate) struct SpacePage {
     pub(crate) history: Option<HistoryView>,
     /// What else there is to know.
     pub(crate) details: Vec<Fact>,
+    /// What becomes of old files; none where nothing does.
+    pub(crate) old_files: Option<OldFilesShown>,
 }
 
 impl Page for SpacePage {

@@ -1,0 +1,338 @@
+//! What the owner's process is asked to do: look what is old, list it, remove what was listed. Each is an operation of the owner's.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, channel};
+use std::time::Duration;
+
+use eirene_core::file_work::OperationKind;
+use eirene_core::old_files::{
+    OldFileExample, OldFilesDoubt, OldFilesFound, OldFilesList, OldFilesLook, OldFilesRemoval, OldFilesRule,
+    OldFilesState,
+};
+use eirene_core::{OperationId, Space};
+use eirene_files_protocol::{
+    Answer, ListOld, ListedOld, MOST_REMOVED_OLD, OldFile, Part, Progress, RelativePath, RemoveOld, Verb,
+};
+use eirene_words::say_count;
+use jiff::{SignedDuration, Timestamp};
+use serde_json::json;
+use tokio::time::timeout;
+
+use super::list::{Reader, Writer};
+use super::{Inner, Line, WHO};
+use crate::error::AppError;
+use crate::services::actor::Actor;
+use crate::services::audit::by_system;
+use crate::services::events::EventKind;
+use crate::services::files::path::shown;
+use crate::services::files::{Need, Within, answered};
+use crate::services::operations::{Finished, Handle};
+
+/// Files that are shown of a list.
+const EXAMPLES: usize = 20;
+/// Bytes of one request, as JSON makes them at most: a frame takes a little more.
+const MOST_ASKED: usize = 96 * 1024;
+/// How long a turn is waited for. Then what made this certain was seen too long ago: the next look begins it anew.
+const LONGEST_WAIT: Duration = Duration::from_mins(50);
+const DAY: SignedDuration = SignedDuration::from_hours(24);
+
+/// What is to be done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Task {
+    /// Look what is old, for whoever asked.
+    Look,
+    /// List it, to be removed by the list.
+    List,
+    /// Remove what is listed.
+    Remove,
+}
+
+/// A task under way.
+struct Working {
+    line: Line,
+    within: Within,
+    rule: OldFilesRule,
+}
+
+/// Begins a task as the owner of the line's space.
+///
+/// # Errors
+/// That the person has no such space now, or as much under way as there may be.
+pub(super) async fn begin(line: Line, owner: Actor, rule: OldFilesRule, task: Task) -> Result<OperationId, AppError> {
+    let inner = Arc::clone(&line.inner);
+    let need = if task == Task::Look { Need::Read } else { Need::Write };
+    let within = inner.parts.files.within_id(&owner, line.space, need).await?;
+    let request = json!({"remove": task == Task::Remove, "days": rule.days});
+    let working = Working { line, within: within.clone(), rule };
+    let work = move |handle: Handle| async move { working.carry_out(task, &handle).await };
+    Ok(inner.parts.operations.begin(&within, OperationKind::OldFiles, request, work).await?.id)
+}
+
+impl Working {
+    fn inner(&self) -> &Inner {
+        &self.line.inner
+    }
+
+    fn space(&self) -> &Space {
+        self.within.space()
+    }
+
+    async fn edit(&self, edit: impl Fn(&mut OldFilesState)) -> Result<OldFilesState, AppError> {
+        self.inner().edit(self.space().id, edit).await
+    }
+
+    async fn audit(&self, action: &'static str, outcome: &'static str, details: serde_json::Value) {
+        let event = by_system(WHO, action, self.space().name.as_str(), outcome, details);
+        self.inner().parts.audit.record(event).await;
+    }
+
+    async fn carry_out(self, task: Task, handle: &Handle) -> Result<Finished, AppError> {
+        // Whoever asked for a look waits for it; everything else takes its turn.
+        let turn = if task == Task::Look { None } else { Some(self.inner().turns.acquire()) };
+        let _turn = match turn {
+            None => None,
+            Some(turn) => match timeout(LONGEST_WAIT, turn).await {
+                Ok(Ok(turn)) => Some(turn),
+                Ok(Err(_)) | Err(_) => return Ok(Finished::default()),
+            },
+        };
+        let done = match task {
+            Task::Look => self.look(handle).await,
+            Task::List => self.list(handle).await,
+            Task::Remove => self.remove(handle).await,
+        };
+        if done.is_err() && task != Task::Look {
+            self.edit(|state| state.doubt = Some(OldFilesDoubt::Files)).await?;
+        }
+        done
+    }
+
+    async fn look(&self, handle: &Handle) -> Result<Finished, AppError> {
+        let at = self.inner().parts.clock.now();
+        let found = self.find(handle, at, before(at, self.rule.days)?, None).await?;
+        let look = OldFilesLook { at, days: self.rule.days, found };
+        self.edit(|state| state.look = Some(look.clone())).await?;
+        Ok(finished(&look.found))
+    }
+
+    async fn list(&self, handle: &Handle) -> Result<Finished, AppError> {
+        let (at, path) = (self.inner().parts.clock.now(), self.inner().path(self.space().id));
+        let before = before(at, self.rule.days)?;
+        // What is there is another list than the row knows, from the moment on in which the new one has its name.
+        self.edit(|state| state.list = None).await?;
+        let writer = blocking(move || Writer::begin(path, at)).await?;
+        let found = self.find(handle, at, before, Some(writer)).await?;
+        let list = OldFilesList {
+            at,
+            before,
+            days: self.rule.days,
+            warn_days: self.rule.warn_days,
+            dry_run: self.rule.dry_run,
+            told_at: None,
+            waited_s: 0,
+            found,
+        };
+        // An admin may have exempted it meanwhile.
+        let state = self.edit(|state| state.list = (!state.exempt).then(|| list.clone())).await?;
+        let details = json!({"files": list.found.files, "bytes": list.found.bytes, "dry_run": list.dry_run});
+        self.audit("space.old_files_list", "ok", details).await;
+        if state.list.is_some() && !list.dry_run && list.found.files > 0 {
+            self.inner().tell(self.space()).await?;
+        }
+        Ok(finished(&list.found))
+    }
+
+    /// Has the process tell what is old; with a writer, that is written down.
+    async fn find(
+        &self,
+        handle: &Handle,
+        now: Timestamp,
+        before: Timestamp,
+        writer: Option<Writer>,
+    ) -> Result<OldFilesFound, AppError> {
+        let (said, heard) = channel();
+        let writing = tokio::task::spawn_blocking(move || take_down(&heard, writer));
+        let verb = Verb::ListOld(ListOld {
+            space: self.within.number(),
+            path: RelativePath::default(),
+            before: before.as_second(),
+            now: now.as_second(),
+        });
+        let nothing = Progress { entries: 0, bytes: 0 };
+        let answer = self
+            .within
+            .ask_long(handle, verb, nothing, |part| {
+                let files = answered!(part, Part::Old(files) => files)?;
+                // Who writes down has ended only where that failed, which is heard below.
+                let _ = said.send(files);
+                Ok(())
+            })
+            .await;
+        drop(said);
+        let written = writing.await.map_err(|error| AppError::Internal(error.into()))?;
+        let ListedOld { walked, saved, more } = answered!(answer?, Answer::ListedOld(listed) => listed)?;
+        let (mut found, writer) = written.map_err(|error| AppError::Internal(error.into()))?;
+        (found.saved, found.skipped, found.more) = (saved, walked.skipped_in_all, more);
+        if let Some(writer) = writer {
+            blocking(move || writer.finish()).await?;
+        }
+        Ok(found)
+    }
+
+    async fn remove(&self, handle: &Handle) -> Result<Finished, AppError> {
+        let state = self.edit(|_| {}).await?;
+        let Some(list) = state.list.filter(|list| !list.dry_run && !state.exempt) else {
+            return Ok(Finished::default());
+        };
+        let (at, path) = (list.at, self.inner().path(self.space().id));
+        let Ok(mut reader) = blocking(move || Reader::open(&path, at)).await else { return self.list_is_lost().await };
+        self.audit("space.old_files_remove", "begun", json!({"files": list.found.files})).await;
+        let mut removal = OldFilesRemoval::default();
+        let mut error = None;
+        'all: loop {
+            let read = tokio::task::spawn_blocking(move || (reader.next(), reader)).await;
+            let (read, same) = read.map_err(|error| AppError::Internal(error.into()))?;
+            reader = same;
+            let files = match read {
+                Ok(Some(files)) => files,
+                Ok(None) => break,
+                Err(_) => return self.list_is_lost().await,
+            };
+            for some in asked_together(&files) {
+                let state = self.edit(|_| {}).await?;
+                if state.exempt || state.list.is_none_or(|list| list.at != at) {
+                    break 'all;
+                }
+                if let Err(why) = self.remove_some(handle, &list, some, &mut removal).await {
+                    error = Some(why);
+                    break 'all;
+                }
+            }
+        }
+        let now = self.inner().parts.clock.now();
+        let is_over = error.is_none();
+        self.edit(|state| {
+            state.removed = Some((now, removal));
+            if is_over {
+                state.list = state.list.take().filter(|list| list.at != at);
+            }
+        })
+        .await?;
+        let OldFilesRemoval { files, bytes, kept, gone, failed } = removal;
+        let details = json!({"files": files, "bytes": bytes, "kept": kept, "gone": gone, "failed": failed});
+        self.audit("space.old_files_remove", if is_over { "ok" } else { "failed" }, details).await;
+        if files > 0 {
+            self.tell_of_removal(files).await;
+        }
+        match error {
+            None => Ok(Finished { summary: json!({"entries": files, "bytes": bytes}), results: vec![] }),
+            Some(error) => Err(error),
+        }
+    }
+
+    async fn remove_some(
+        &self,
+        handle: &Handle,
+        list: &OldFilesList,
+        files: &[OldFile],
+        removal: &mut OldFilesRemoval,
+    ) -> Result<(), AppError> {
+        let verb = Verb::RemoveOld(RemoveOld {
+            space: self.within.number(),
+            before: list.before.as_second(),
+            now: self.inner().parts.clock.now().as_second(),
+            files: files.to_vec(),
+        });
+        let done = Progress { entries: removal.files, bytes: removal.bytes };
+        let answer = self.within.ask_long(handle, verb, done, |_| Err(crate::services::files::wrong_answer())).await?;
+        let removed = answered!(answer, Answer::RemovedOld(removed) => removed)?;
+        removal.files = removal.files.saturating_add(removed.walked.entries);
+        removal.bytes = removal.bytes.saturating_add(removed.walked.bytes);
+        removal.kept = removal.kept.saturating_add(removed.kept);
+        removal.gone = removal.gone.saturating_add(removed.gone);
+        removal.failed = removal.failed.saturating_add(removed.walked.skipped_in_all);
+        handle.progress(Progress { entries: removal.files, bytes: removal.bytes });
+        metrics::counter!("eirene_old_files_removed_total").increment(removed.walked.entries);
+        metrics::counter!("eirene_old_files_removed_bytes_total").increment(removed.walked.bytes);
+        Ok(())
+    }
+
+    /// Nothing is removed by what cannot be read: it is listed anew, and waits anew.
+    async fn list_is_lost(&self) -> Result<Finished, AppError> {
+        self.edit(|state| (state.list, state.doubt) = (None, Some(OldFilesDoubt::ListLost))).await?;
+        self.audit("space.old_files_remove", "failed", json!({"why": OldFilesDoubt::ListLost})).await;
+        Ok(Finished::default())
+    }
+
+    async fn tell_of_removal(&self, files: u64) {
+        let space = self.space();
+        let text = say_count("space.old_files_removed", files, &[("name", space.title.as_str())]);
+        let data = json!({"code": "old_files_removed", "text": text.as_str(), "space": space.name, "files": files});
+        self.inner().parts.events.publish(EventKind::Notice, None, space.owner_id(), data).await;
+    }
+}
+
+/// The time before which a file must have been changed and read last to be old.
+fn before(now: Timestamp, days: u32) -> Result<Timestamp, AppError> {
+    let age = DAY * i32::try_from(days).unwrap_or(i32::MAX);
+    now.checked_sub(age).map_err(|error| AppError::Internal(error.into()))
+}
+
+fn finished(found: &OldFilesFound) -> Finished {
+    Finished { summary: json!({"entries": found.files, "bytes": found.bytes}), results: vec![] }
+}
+
+/// Writes down what comes, and sums it up.
+fn take_down(
+    heard: &Receiver<Vec<OldFile>>,
+    mut writer: Option<Writer>,
+) -> io::Result<(OldFilesFound, Option<Writer>)> {
+    let mut found = OldFilesFound::default();
+    while let Ok(files) = heard.recv() {
+        for file in &files {
+            found.files += 1;
+            found.bytes = found.bytes.saturating_add(file.version.bytes);
+            keep_if_large(&mut found.examples, file);
+        }
+        if let Some(writer) = &mut writer {
+            writer.add(&files)?;
+        }
+    }
+    Ok((found, writer))
+}
+
+/// Keeps the largest, the largest first.
+fn keep_if_large(examples: &mut Vec<OldFileExample>, file: &OldFile) {
+    let bytes = file.version.bytes;
+    let place = examples.partition_point(|example| example.bytes >= bytes);
+    if place < EXAMPLES {
+        let (path, raw_path) = shown(file.path.as_bytes());
+        let modified_at = Timestamp::from_second(file.version.modified.seconds).ok();
+        let changed_at = Timestamp::from_second(file.version.changed.seconds).ok();
+        examples.insert(place, OldFileExample { path, raw_path, bytes, modified_at, changed_at });
+        examples.truncate(EXAMPLES);
+    }
+}
+
+/// The same files in pieces, each of which fits into a request.
+fn asked_together(files: &[OldFile]) -> impl Iterator<Item = &[OldFile]> {
+    let mut rest = files;
+    std::iter::from_fn(move || {
+        let mut bytes = 0;
+        let fits = |file: &&OldFile| {
+            // JSON makes at most six bytes of one.
+            bytes += 300 + 6 * file.path.as_bytes().len();
+            bytes <= MOST_ASKED
+        };
+        let many = rest.iter().take(MOST_REMOVED_OLD).take_while(fits).count().max(1).min(rest.len());
+        let (some, after) = rest.split_at(many);
+        rest = after;
+        (!some.is_empty()).then_some(some)
+    })
+}
+
+async fn blocking<T: Send + 'static>(work: impl FnOnce() -> io::Result<T> + Send + 'static) -> Result<T, AppError> {
+    let done = tokio::task::spawn_blocking(work).await.map_err(|error| AppError::Internal(error.into()))?;
+    done.map_err(|error| AppError::Internal(error.into()))
+}
