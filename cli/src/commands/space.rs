@@ -102,7 +102,7 @@ fn old_files(report: &Value) -> anyhow::Result<()> {
         output::say(&format!("What is listed goes at {} at the earliest.", times::local(at)));
     }
     if report["running"] == true {
-        output::say("It is being looked at now: ask again in a while.");
+        output::say("Files are being looked at, or removed, now: ask again in a while.");
     }
     let found = [("listed", report.get("list"), "as_of"), ("looked at", report.get("look"), "as_of")];
     let removed = ("removed", report.get("removed"), "at");

@@ -250,6 +250,13 @@ impl Place {
         looked.map(|found| (kind, found)).map_err(code)
     }
 
+    /// As [`Self::look`], asking whoever keeps the file: what a network file system remembers of it may be a minute old.
+    pub(crate) fn look_anew(&self) -> Result<(EntryKind, Statx), Code> {
+        let looked = look(self.descriptor.as_fd(), AtFlags::STATX_FORCE_SYNC);
+        let kind = kind_of(&looked);
+        looked.map(|found| (kind, found)).map_err(code)
+    }
+
     /// What lies in this directory under `name`, a link as itself. None is followed, no mount entered.
     pub(crate) fn child(&self, name: &Name) -> Result<Self, Code> {
         let resolve = resolve() | ResolveFlags::NO_SYMLINKS;

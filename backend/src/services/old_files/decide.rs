@@ -1,9 +1,10 @@
 //! When what is to be done about old files in a space. This only says what would be right.
 //!
 //! Time is counted and not subtracted: each look adds what has passed since the one before, if that is what passes between two looks. So a clock
-//! that jumps, and a portal that was down, make nobody wait less, and no list older than its owner has known of it.
+//! that jumps, and a portal that was down, make nobody wait less, and no list older than its owner has known of it. Nor is time counted in which
+//! the owner could not have saved anything.
 
-use eirene_core::old_files::{OldFilesDoubt, OldFilesRule, OldFilesState};
+use eirene_core::old_files::{OldFilesDoubt, OldFilesList, OldFilesRule, OldFilesState};
 use jiff::{SignedDuration, Timestamp};
 
 const DAY_S: u64 = 24 * 60 * 60;
@@ -25,8 +26,14 @@ pub(super) enum Due {
     Remove,
 }
 
-/// Notes that it is looked at now, and counts the time since the last look, if nothing is wrong with that.
-pub(super) fn watch(state: &mut OldFilesState, now: Timestamp, interval: SignedDuration) {
+/// Notes that it is looked at now, and counts the time since the last look, if nothing is wrong with that. With a `hindrance` the owner could not
+/// get at their files, and what is listed waits no shorter for that time.
+pub(super) fn watch(
+    state: &mut OldFilesState,
+    now: Timestamp,
+    interval: SignedDuration,
+    hindrance: Option<OldFilesDoubt>,
+) {
     let since = state.seen_at.replace(now).map(|before| now.duration_since(before));
     state.doubt = match since {
         Some(since) if since.is_negative() => {
@@ -38,10 +45,12 @@ pub(super) fn watch(state: &mut OldFilesState, now: Timestamp, interval: SignedD
         Some(since) if since <= interval * 2 => {
             let passed = since.as_secs().unsigned_abs();
             state.steady_s = state.steady_s.saturating_add(passed);
-            if let Some(list) = &mut state.list {
-                list.waited_s = list.waited_s.saturating_add(passed);
+            if let Some(list) = state.list.as_mut().filter(|_| hindrance.is_none()) {
+                // It may have been made, and told, after the last look.
+                let known_for = now.duration_since(list.told_at.unwrap_or(list.at)).as_secs();
+                list.waited_s = list.waited_s.saturating_add(passed.min(u64::try_from(known_for).unwrap_or(0)));
             }
-            (state.steady_s < STEADY_S).then_some(OldFilesDoubt::NotWatched)
+            (state.steady_s < STEADY_S).then_some(OldFilesDoubt::NotWatched).or(hindrance)
         }
         _ => {
             state.steady_s = 0;
@@ -53,11 +62,10 @@ pub(super) fn watch(state: &mut OldFilesState, now: Timestamp, interval: SignedD
 /// What is right to do next, if nothing is in doubt.
 pub(super) fn due(state: &OldFilesState, rule: OldFilesRule) -> Due {
     let Some(list) = &state.list else { return Due::List };
-    let is_of_rule = list.dry_run == rule.dry_run && list.days == rule.days;
     let only_shows = list.dry_run || list.found.files == 0;
     match list.told_at {
         // By another rule other files are old, and nobody was told of those.
-        _ if !is_of_rule => Due::List,
+        _ if !is_of_rule(list, rule) => Due::List,
         _ if only_shows => {
             if list.waited_s >= AGAIN_S {
                 Due::List
@@ -72,11 +80,17 @@ pub(super) fn due(state: &OldFilesState, rule: OldFilesRule) -> Due {
     }
 }
 
+/// Whether a list is one by this rule: by another one nothing is removed.
+pub(super) fn is_of_rule(list: &OldFilesList, rule: OldFilesRule) -> bool {
+    list.dry_run == rule.dry_run && list.days == rule.days
+}
+
 /// When what is listed goes at the earliest; none where nothing goes by that list.
 pub(super) fn goes_at(state: &OldFilesState, rule: OldFilesRule) -> Option<Timestamp> {
-    let list = state.list.as_ref().filter(|list| !list.dry_run && list.found.files > 0 && list.told_at.is_some())?;
+    let list = state.list.as_ref().filter(|list| !list.dry_run && list.found.files > 0 && is_of_rule(list, rule))?;
+    let told_at = list.told_at?;
     let left = (DAY_S * u64::from(list.warn_days.max(rule.warn_days))).saturating_sub(list.waited_s);
-    state.seen_at?.checked_add(SignedDuration::from_secs(i64::try_from(left).ok()?)).ok()
+    state.seen_at?.max(told_at).checked_add(SignedDuration::from_secs(i64::try_from(left).ok()?)).ok()
 }
 
 /// The rule for one space, whose days an admin may have changed.
@@ -119,7 +133,7 @@ mod tests {
         let mut now = start_time();
         let mut look = |state: &mut OldFilesState, hours: i64| {
             now += HOUR * i32::try_from(hours).unwrap();
-            watch(state, now, HOUR);
+            watch(state, now, HOUR, None);
             state.doubt
         };
         assert_eq!(look(&mut state, 0), Some(OldFilesDoubt::NotWatched), "the first look");
@@ -139,6 +153,21 @@ mod tests {
         assert_eq!(look(&mut state, -24 * 30), Some(OldFilesDoubt::Clock));
         assert_eq!(state.list, None, "it was made by a clock that was ahead");
         assert_eq!(look(&mut state, 1), Some(OldFilesDoubt::NotWatched));
+    }
+
+    #[test]
+    fn time_in_which_the_owner_cannot_get_at_their_files_or_knew_nothing_is_not_counted() {
+        let begin = start_time();
+        let mut state = OldFilesState { seen_at: Some(begin), steady_s: DAY_S, list: Some(list()), ..state() };
+        let waited = |state: &OldFilesState| state.list.as_ref().unwrap().waited_s;
+        watch(&mut state, begin + HOUR, HOUR, Some(OldFilesDoubt::StorageAway));
+        assert_eq!((state.doubt, waited(&state)), (Some(OldFilesDoubt::StorageAway), 0));
+        watch(&mut state, begin + HOUR * 2, HOUR, None);
+        assert_eq!((state.doubt, waited(&state)), (None, 3600));
+        let told_at = begin + HOUR * 2 + SignedDuration::from_secs(3000);
+        state.list = Some(OldFilesList { told_at: Some(told_at), ..list() });
+        watch(&mut state, begin + HOUR * 3, HOUR, None);
+        assert_eq!(waited(&state), 600, "it was told of ten minutes ago");
     }
 
     #[test]
@@ -170,8 +199,9 @@ mod tests {
         let waiting = OldFilesList { waited_s: DAY_S * 10, ..list() };
         let state = OldFilesState { seen_at: Some(seen_at), list: Some(waiting), ..state() };
         assert_eq!(goes_at(&state, RULE), Some(seen_at + HOUR * 24 * 4));
-        let untold = OldFilesState { list: Some(OldFilesList { told_at: None, ..list() }), ..state };
+        let untold = OldFilesState { list: Some(OldFilesList { told_at: None, ..list() }), ..state.clone() };
         assert_eq!(goes_at(&untold, RULE), None);
+        assert_eq!(goes_at(&state, OldFilesRule { dry_run: true, ..RULE }), None, "nothing goes on trial");
     }
 
     #[test]
@@ -191,7 +221,7 @@ mod tests {
             state.seen_at = Some(now);
             for step in steps {
                 now += SignedDuration::from_secs(step);
-                watch(&mut state, now, HOUR);
+                watch(&mut state, now, HOUR, None);
                 if (0..=7200).contains(&step) {
                     in_time += step.unsigned_abs();
                 }

@@ -7,7 +7,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufReader, BufWriter, ErrorKind, Read as _, Write as _};
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
 use eirene_files_protocol::{Moment, OldFile, RelativePath, Version};
@@ -36,7 +36,13 @@ impl Writer {
             std::fs::DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
         }
         let new = path.with_extension("new");
-        let file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&new)?;
+        // One that was left, and that somebody may still be writing, is not written on.
+        if let Err(error) = std::fs::remove_file(&new)
+            && error.kind() != ErrorKind::NotFound
+        {
+            return Err(error);
+        }
+        let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new)?;
         let mut file = BufWriter::new(file);
         file.write_all(MAGIC)?;
         file.write_all(&at.as_microsecond().to_le_bytes())?;
@@ -66,6 +72,9 @@ impl Writer {
         self.record(&[])?;
         let file = self.file.into_inner().map_err(io::IntoInnerError::into_error)?;
         file.sync_data()?;
+        if !is_same(&file, &self.new)? {
+            return Err(damaged());
+        }
         std::fs::rename(&self.new, &self.path)
     }
 }
@@ -107,6 +116,12 @@ impl Reader {
         }
         if bytes.is_empty() { Ok(None) } else { decode(&bytes).ok_or_else(damaged).map(Some) }
     }
+}
+
+/// Whether a name is that of an open file, and not of what somebody else began in its place.
+fn is_same(file: &File, name: &Path) -> io::Result<bool> {
+    let (ours, named) = (file.metadata()?, std::fs::symlink_metadata(name)?);
+    Ok((ours.dev(), ours.ino()) == (named.dev(), named.ino()))
 }
 
 fn damaged() -> io::Error {
@@ -203,9 +218,13 @@ mod tests {
         assert_eq!(read(&path, start_time()).unwrap(), files);
         let other = start_time() + jiff::SignedDuration::from_micros(1);
         assert!(read(&path, other).is_err(), "another list");
-        // One that was begun and not finished leaves the one before.
-        drop(Writer::begin(path.clone(), other).unwrap());
+        // One that was begun and not finished leaves the one before, and does not become the one that was begun after it.
+        let late = Writer::begin(path.clone(), other).unwrap();
+        let mut writer = Writer::begin(path.clone(), start_time()).unwrap();
+        assert!(late.finish().is_err());
         assert_eq!(read(&path, start_time()).unwrap().len(), 3);
+        writer.add(&files).unwrap();
+        writer.finish().unwrap();
         let whole = std::fs::read(&path).unwrap();
         for length in 0..whole.len() {
             std::fs::write(&path, &whole[..length]).unwrap();

@@ -17,15 +17,17 @@ mod work;
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use eirene_core::old_files::{OldFilesDoubt, OldFilesRule, OldFilesState};
 use eirene_core::space::SpaceDesired;
+use eirene_core::storage::Identity;
 use eirene_core::{Clock, OperationId, Space, SpaceId, SpaceName, SpaceState, User, UserState};
 use eirene_database::{Db, DbError};
 use eirene_words::{say, say_count, say_with};
 use jiff::Timestamp;
 use serde_json::json;
-use tokio::sync::Semaphore;
+use tokio::sync::{Mutex as AsyncMutex, Semaphore};
 
 use self::decide::{Due, due, goes_at, rule_of, watch};
 pub use self::standing::Standing;
@@ -47,6 +49,8 @@ const PAGE: u32 = 200;
 const TRIES: u32 = 5;
 /// Spaces in which something is done at once: each is a process that walks through everything, and a storage has other things to do.
 const MOST_AT_ONCE: usize = 8;
+/// How old what the user database said may be where something is being removed.
+const PEOPLE_FRESH: Duration = Duration::from_mins(10);
 /// Who the audit log says it was.
 const WHO: &str = "old_files";
 
@@ -83,7 +87,9 @@ struct Inner {
     /// In which spaces something is under way, and as which operation; none for the moment in which it is begun.
     running: Mutex<HashMap<SpaceId, Option<OperationId>>>,
     /// Held by what is done by itself.
-    turns: Semaphore,
+    turns: Arc<Semaphore>,
+    /// What the user database said last, and when: to ask it for everybody takes its time.
+    people: AsyncMutex<Option<(Instant, Arc<People>)>>,
 }
 
 /// That something is under way in a space, for as long as anything of it is left.
@@ -145,8 +151,9 @@ impl OldFilesDays {
 impl OldFiles {
     /// Old files in the roots of `config`; lists are kept below `directory`, which is made when it is needed.
     pub fn new(parts: Parts, config: &Arc<Config>, directory: PathBuf) -> Self {
-        let (running, turns) = (Mutex::default(), Semaphore::new(MOST_AT_ONCE));
-        let inner = Inner { parts, config: Arc::clone(config), directory, running, turns };
+        let (running, turns) = (Mutex::default(), Arc::new(Semaphore::new(MOST_AT_ONCE)));
+        let config = Arc::clone(config);
+        let inner = Inner { parts, config, directory, running, turns, people: AsyncMutex::default() };
         Self { inner: Arc::new(inner) }
     }
 
@@ -191,7 +198,8 @@ impl OldFiles {
         let owner = self.inner.parts.db.user(owner).await?.filter(|user| user.state == UserState::Active);
         let owner = owner.ok_or_else(|| AppError::Conflict { code: "no_owner", text: say("problem.no_owner") })?;
         let rule = rule_of(&self.inner.parts.db.old_files(space.id).await?, rule);
-        if self.begin(&space, owner, rule, Task::Look).await? {
+        if let Some(line) = self.claim(&space) {
+            work::begin(line, as_owner(owner), rule, Task::Look, None).await?;
             self.inner
                 .parts
                 .audit
@@ -238,30 +246,47 @@ impl OldFiles {
 
     /// One look at all spaces.
     pub(crate) async fn run(&self) -> Result<(), AppError> {
-        if self.inner.config.spaces.roots.iter().all(|root| root.old_files().is_none()) {
-            return Ok(());
+        if self.inner.config.spaces.roots.iter().any(|root| root.old_files().is_some()) {
+            self.look_at_all().await?;
         }
-        let people = self.inner.parts.policing.people().await?;
+        self.clear().await;
+        Ok(())
+    }
+
+    async fn look_at_all(&self) -> Result<(), AppError> {
+        let people = self.inner.people(Duration::ZERO).await?;
+        let mut file_systems = HashMap::new();
+        for root in self.inner.config.spaces.roots.iter().filter(|root| root.old_files().is_some()) {
+            file_systems.insert(root.name.clone(), self.inner.parts.policing.file_system(&root.name).await);
+        }
         let mut cursor = None;
         loop {
             let page = self.inner.parts.db.spaces(cursor, PAGE).await?;
             cursor = page.last().map(|space| space.name.to_string());
             let last = page.len() < PAGE as usize;
             for space in &page {
-                if let Some(rule) = self.inner.rule(space) {
-                    self.look_at(space, rule, &people).await?;
+                let Some(rule) = self.inner.rule(space) else { continue };
+                let file_system = file_systems.get(&space.root).and_then(Option::as_ref);
+                let hindrance = hindrance(space, &people, file_system);
+                // One that cannot be looked at keeps no other from that.
+                if let Err(error) = self.look_at(space, rule, &people, hindrance).await {
+                    tracing::warn!(space = %space.name, %error, "Old files could not be looked at");
                 }
             }
             if last {
-                break;
+                return Ok(());
             }
         }
-        self.clear().await;
-        Ok(())
     }
 
     /// Does what is right for one space now, or writes down why it cannot be known.
-    async fn look_at(&self, space: &Space, of_root: OldFilesRule, people: &People) -> Result<(), AppError> {
+    async fn look_at(
+        &self,
+        space: &Space,
+        of_root: OldFilesRule,
+        people: &People,
+        hindrance: Option<OldFilesDoubt>,
+    ) -> Result<(), AppError> {
         let inner = &self.inner;
         let now = inner.parts.clock.now();
         let known = inner.parts.db.old_files(space.id).await?;
@@ -269,7 +294,7 @@ impl OldFiles {
             return Ok(());
         }
         let before = known.seen_at;
-        let state = inner.edit(space.id, |state| watch(state, now, INTERVAL)).await?;
+        let state = inner.edit(space.id, |state| watch(state, now, INTERVAL, hindrance)).await?;
         let rule = rule_of(&state, of_root);
         if state.exempt || state.doubt.is_some() || inner.running().contains_key(&space.id) {
             return Ok(());
@@ -278,7 +303,7 @@ impl OldFiles {
         if due == Due::Nothing {
             return Ok(());
         }
-        let owner = match self.owner(space, people, before).await {
+        let owner = match inner.owner(space, people, before).await {
             Ok(owner) => owner,
             Err(doubt) => return inner.doubt(space.id, doubt).await,
         };
@@ -288,39 +313,23 @@ impl OldFiles {
             Due::List => Task::List,
             Due::Remove => Task::Remove,
         };
-        if let Err(error) = self.begin(space, owner, rule, task).await {
-            tracing::info!(space = %space.name, %error, "Old files could not be looked at");
-            return inner.doubt(space.id, OldFilesDoubt::Files).await;
+        if let Some(line) = self.claim(space) {
+            tokio::spawn(work::begin_in_turn(line, as_owner(owner), rule, task));
         }
         Ok(())
     }
 
-    /// The owner, if everything is beyond doubt what it was.
-    async fn owner(&self, space: &Space, people: &People, before: Option<Timestamp>) -> Result<User, OldFilesDoubt> {
-        self.inner.parts.policing.be_certain(space, people, before).await.map_err(of_policy)?;
-        let owner = space.owner_id().and_then(|owner| people.known(owner)).ok_or(OldFilesDoubt::OwnerUnknown)?;
-        if owner.state == UserState::Active { Ok(owner.clone()) } else { Err(OldFilesDoubt::OwnerDisabled) }
-    }
-
-    /// Begins a task as the owner; false where something is under way already.
-    async fn begin(&self, space: &Space, owner: User, rule: OldFilesRule, task: Task) -> Result<bool, AppError> {
-        let line = {
-            let mut running = self.inner.running();
-            if running.contains_key(&space.id) {
-                return Ok(false);
-            }
-            running.insert(space.id, None);
-            Line { inner: Arc::clone(&self.inner), space: space.id }
-        };
-        let person = Actor { user: owner, via: Via::Cli, address: None, request_id: None };
-        let id = work::begin(line, person, rule, task).await?;
-        if let Some(running) = self.inner.running().get_mut(&space.id) {
-            *running = Some(id);
+    /// Notes that something is under way in a space; none where it is already.
+    fn claim(&self, space: &Space) -> Option<Line> {
+        let mut running = self.inner.running();
+        if running.contains_key(&space.id) {
+            return None;
         }
-        Ok(true)
+        running.insert(space.id, None);
+        Some(Line { inner: Arc::clone(&self.inner), space: space.id })
     }
 
-    /// Removes lists that no row speaks of any more.
+    /// Removes lists that no row speaks of any more, or no rule: where there is one again, everything is listed and told anew.
     async fn clear(&self) {
         let directory = self.inner.directory.clone();
         let names = tokio::task::spawn_blocking(move || {
@@ -339,9 +348,9 @@ impl OldFiles {
     }
 
     async fn is_listed(&self, space: SpaceId) -> Result<bool, AppError> {
-        let db = &self.inner.parts.db;
-        let is_there = db.space(space).await?.is_some_and(|space| space.state == SpaceState::Present);
-        Ok(is_there && db.old_files(space).await?.list.is_some())
+        let is_ruled = self.inner.parts.db.space(space).await?.is_some_and(|space| self.inner.rule(&space).is_some());
+        let state = self.inner.edit(space, |state| state.list = state.list.take().filter(|_| is_ruled)).await?;
+        Ok(state.list.is_some())
     }
 }
 
@@ -359,6 +368,23 @@ impl Inner {
         let is_there = space.state == SpaceState::Present && space.desired == SpaceDesired::Present;
         let root = self.config.spaces.roots.iter().find(|root| root.name == space.root)?;
         root.old_files().filter(|_| is_there && space.owner_id().is_some())
+    }
+
+    /// The people of the portal, and what the user database said of them less than `within` ago.
+    async fn people(&self, within: Duration) -> Result<Arc<People>, AppError> {
+        let mut kept = self.people.lock().await;
+        if let Some((_, people)) = kept.as_ref().filter(|(at, _)| at.elapsed() < within) {
+            return Ok(Arc::clone(people));
+        }
+        let people = Arc::new(self.parts.policing.people().await?);
+        *kept = Some((Instant::now(), Arc::clone(&people)));
+        Ok(people)
+    }
+
+    /// The owner, if everything is beyond doubt what it was.
+    async fn owner(&self, space: &Space, people: &People, before: Option<Timestamp>) -> Result<User, OldFilesDoubt> {
+        self.parts.policing.be_certain(space, people, before).await.map_err(of_policy)?;
+        owner_of(space, people).cloned()
     }
 
     /// Changes what is known, again where somebody else was faster.
@@ -405,6 +431,23 @@ impl Inner {
         };
         self.edit(space.id, told).await.map(drop)
     }
+}
+
+/// What is done to a space's files is done as its owner.
+fn as_owner(owner: User) -> Actor {
+    Actor { user: owner, via: Via::Cli, address: None, request_id: None }
+}
+
+fn owner_of<'a>(space: &Space, people: &'a People) -> Result<&'a User, OldFilesDoubt> {
+    let owner = space.owner_id().and_then(|owner| people.known(owner)).ok_or(OldFilesDoubt::OwnerUnknown)?;
+    if owner.state == UserState::Active { Ok(owner) } else { Err(OldFilesDoubt::OwnerDisabled) }
+}
+
+/// What keeps the owner from their files now, as far as that is seen without asking for each space: their time does not go on then.
+fn hindrance(space: &Space, people: &People, file_system: Option<&Identity>) -> Option<OldFilesDoubt> {
+    let is_there = Policing::be_there(space, file_system).map_err(of_policy);
+    let are_plausible = if people.are_plausible() { Ok(()) } else { Err(OldFilesDoubt::People) };
+    is_there.and(are_plausible).and_then(|()| owner_of(space, people).map(drop)).err()
 }
 
 fn of_policy(doubt: Doubt) -> OldFilesDoubt {

@@ -5,6 +5,7 @@ use eirene_core::old_files::OldFilesDoubt;
 use eirene_words::{say, say_count};
 
 use super::OldFilesReport;
+use super::decide::is_of_rule;
 
 /// How old files in a space stand.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,6 +37,7 @@ impl Standing {
             (Some(_), ..) if state.exempt => Self::Exempt,
             (Some(_), Some(doubt), _) => Self::Undetermined(doubt),
             (Some(_), None, None) => Self::NotListed,
+            (Some(rule), None, Some(list)) if !is_of_rule(list, rule) => Self::NotListed,
             (Some(_), None, Some(list)) if list.found.files == 0 => Self::Nothing,
             (Some(_), None, Some(list)) if list.dry_run => Self::Trial,
             (Some(_), None, Some(list)) if list.told_at.is_none() => Self::Untold,

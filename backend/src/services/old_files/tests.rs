@@ -238,6 +238,79 @@ async fn a_disabled_owner_a_process_that_does_not_answer_and_a_lost_list_remove_
 }
 
 #[tokio::test]
+async fn days_on_which_the_storage_is_away_are_none_of_those_that_were_promised() {
+    let world = World::told().await;
+    world.test.storage.state().mood = StorageMood::Away;
+    world.days(20).await;
+    world.test.storage.state().mood = StorageMood::Good;
+    world.days(13).await;
+    assert!(world.is_there("old"), "thirteen days were there to save it");
+    world.days(2).await;
+    assert!(!world.is_there("old"));
+}
+
+#[tokio::test]
+async fn a_removal_that_took_its_turn_late_asks_again_whether_it_is_right() {
+    type Spoil = fn(&World, &mut OldFilesState);
+    let spoils: [(&str, Option<OldFilesDoubt>, Spoil); 5] = [
+        ("the mount is missing", Some(OldFilesDoubt::OtherFileSystem), |world, _| {
+            world.test.storage.state().marker = None;
+        }),
+        ("a clock is off", Some(OldFilesDoubt::Clock), |world, _| {
+            world.test.launcher.spaces.lock().unwrap().clock_is_off_by_s = 3600;
+        }),
+        ("a look has seen why not", Some(OldFilesDoubt::NotWatched), |_, state| {
+            state.doubt = Some(OldFilesDoubt::NotWatched);
+        }),
+        ("it was exempted", None, |_, state| (state.exempt, state.list) = (true, None)),
+        ("it has days of its own", None, |_, state| state.days = Some(90)),
+    ];
+    for (what, doubt, spoil) in spoils {
+        let world = World::told().await;
+        world.days(13).await;
+        let (inner, space) = (&world.test.app.old_files.inner, world.space().await.id);
+        let turns = inner.turns.acquire_many(u32::try_from(MOST_AT_ONCE).unwrap()).await.unwrap();
+        for _ in 0..24 {
+            world.test.clock.advance_s(2 * 3600);
+            world.test.app.old_files.run().await.unwrap();
+        }
+        assert!(world.report().await.running, "{what}");
+        let mut state = world.test.app.db.old_files(space).await.unwrap();
+        let before = state.clone();
+        spoil(&world, &mut state);
+        if state != before {
+            assert!(world.test.app.db.put_old_files(&state).await.unwrap());
+        }
+        drop(turns);
+        world.idle().await;
+        let state = world.report().await.state;
+        assert!(world.is_there("old") && state.removed.is_none(), "{what}");
+        assert_eq!(state.doubt, doubt, "{what}");
+        let written = world.test.app.db.audit_events(None, 10, None, Some("space.old_files_remove")).await.unwrap();
+        let outcomes: Vec<_> = written.iter().map(|event| event.outcome.as_str()).collect();
+        let is_listed = state.list.is_some();
+        assert_eq!(outcomes, if is_listed { &["stopped", "begun"][..] } else { &[] }, "{what}");
+    }
+}
+
+#[tokio::test]
+async fn a_rule_that_was_taken_away_and_comes_back_tells_and_waits_anew() {
+    let mut world = World::told().await;
+    world.days(10).await;
+    let rule = world.test.app.config.spaces.roots.iter().find_map(|root| root.old_files);
+    world.test.rebuild(with_rule(&world.test, None));
+    world.look().await;
+    let state = world.test.app.db.old_files(world.space().await.id).await.unwrap();
+    assert_eq!(state.list, None);
+    world.test.rebuild(with_rule(&world.test, rule));
+    world.days(10).await;
+    assert!(world.is_there("old"));
+    assert_eq!(world.notices().await.len(), 2);
+    world.days(5).await;
+    assert!(!world.is_there("old"));
+}
+
+#[tokio::test]
 async fn a_clock_that_jumps_makes_nobody_wait_less() {
     let world = World::told().await;
     world.test.clock.advance_s(100 * 24 * 3600);

@@ -2,25 +2,27 @@
 
 use std::io;
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, channel};
-use std::time::Duration;
+use std::sync::mpsc::{Receiver, TrySendError, sync_channel};
+use std::time::{Duration, Instant};
 
+use eirene_core::Space;
 use eirene_core::file_work::OperationKind;
 use eirene_core::old_files::{
     OldFileExample, OldFilesDoubt, OldFilesFound, OldFilesList, OldFilesLook, OldFilesRemoval, OldFilesRule,
     OldFilesState,
 };
-use eirene_core::{OperationId, Space};
 use eirene_files_protocol::{
     Answer, ListOld, ListedOld, MOST_REMOVED_OLD, OldFile, Part, Progress, RelativePath, RemoveOld, Verb,
 };
 use eirene_words::say_count;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::json;
+use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::timeout;
 
+use super::decide::{is_of_rule, rule_of};
 use super::list::{Reader, Writer};
-use super::{Inner, Line, WHO};
+use super::{Inner, Line, PEOPLE_FRESH, WHO};
 use crate::error::AppError;
 use crate::services::actor::Actor;
 use crate::services::audit::by_system;
@@ -35,6 +37,10 @@ const EXAMPLES: usize = 20;
 const MOST_ASKED: usize = 96 * 1024;
 /// How long a turn is waited for. Then what made this certain was seen too long ago: the next look begins it anew.
 const LONGEST_WAIT: Duration = Duration::from_mins(50);
+/// How long it is taken for certain that removing is right.
+const CERTAIN_FOR: Duration = Duration::from_mins(5);
+/// Parts of a list that may wait to be written down, each as long as a frame is. A disk that does not keep up is no reason to hold all of it.
+const MOST_UNWRITTEN: usize = 256;
 const DAY: SignedDuration = SignedDuration::from_hours(24);
 
 /// What is to be done.
@@ -48,25 +54,60 @@ pub(super) enum Task {
     Remove,
 }
 
+/// How going through a list ended.
+enum Ended {
+    /// At its end.
+    Through,
+    /// It is not to be gone through any more.
+    NotWanted,
+    /// It cannot be known any more whether it is right.
+    Doubt(OldFilesDoubt),
+    /// The list cannot be read.
+    ListLost,
+}
+
 /// A task under way.
 struct Working {
     line: Line,
     within: Within,
     rule: OldFilesRule,
+    _turn: Option<OwnedSemaphorePermit>,
 }
 
-/// Begins a task as the owner of the line's space.
+/// Begins a task when its turn has come. It is no operation before: one that waits would keep the person's own from theirs.
+pub(super) async fn begin_in_turn(line: Line, owner: Actor, rule: OldFilesRule, task: Task) {
+    let (inner, space) = (Arc::clone(&line.inner), line.space);
+    let Ok(Ok(turn)) = timeout(LONGEST_WAIT, Arc::clone(&inner.turns).acquire_owned()).await else { return };
+    if let Err(error) = begin(line, owner, rule, task, Some(turn)).await {
+        tracing::info!(space.id = %space, %error, "Old files could not be looked at");
+        if let Err(error) = inner.doubt(space, OldFilesDoubt::Files).await {
+            tracing::warn!(space.id = %space, %error, "It could not be written why old files were not looked at");
+        }
+    }
+}
+
+/// Begins a task as the owner of the line's space, in its `turn` where it has to have one.
 ///
 /// # Errors
 /// That the person has no such space now, or as much under way as there may be.
-pub(super) async fn begin(line: Line, owner: Actor, rule: OldFilesRule, task: Task) -> Result<OperationId, AppError> {
-    let inner = Arc::clone(&line.inner);
+pub(super) async fn begin(
+    line: Line,
+    owner: Actor,
+    rule: OldFilesRule,
+    task: Task,
+    turn: Option<OwnedSemaphorePermit>,
+) -> Result<(), AppError> {
+    let (inner, space) = (Arc::clone(&line.inner), line.space);
     let need = if task == Task::Look { Need::Read } else { Need::Write };
-    let within = inner.parts.files.within_id(&owner, line.space, need).await?;
+    let within = inner.parts.files.within_id(&owner, space, need).await?;
     let request = json!({"remove": task == Task::Remove, "days": rule.days});
-    let working = Working { line, within: within.clone(), rule };
+    let working = Working { line, within: within.clone(), rule, _turn: turn };
     let work = move |handle: Handle| async move { working.carry_out(task, &handle).await };
-    Ok(inner.parts.operations.begin(&within, OperationKind::OldFiles, request, work).await?.id)
+    let operation = inner.parts.operations.begin(&within, OperationKind::OldFiles, request, work).await?;
+    if let Some(running) = inner.running().get_mut(&space) {
+        *running = Some(operation.id);
+    }
+    Ok(())
 }
 
 impl Working {
@@ -88,15 +129,6 @@ impl Working {
     }
 
     async fn carry_out(self, task: Task, handle: &Handle) -> Result<Finished, AppError> {
-        // Whoever asked for a look waits for it; everything else takes its turn.
-        let turn = if task == Task::Look { None } else { Some(self.inner().turns.acquire()) };
-        let _turn = match turn {
-            None => None,
-            Some(turn) => match timeout(LONGEST_WAIT, turn).await {
-                Ok(Ok(turn)) => Some(turn),
-                Ok(Err(_)) | Err(_) => return Ok(Finished::default()),
-            },
-        };
         let done = match task {
             Task::Look => self.look(handle).await,
             Task::List => self.list(handle).await,
@@ -151,7 +183,7 @@ impl Working {
         before: Timestamp,
         writer: Option<Writer>,
     ) -> Result<OldFilesFound, AppError> {
-        let (said, heard) = channel();
+        let (said, heard) = sync_channel(MOST_UNWRITTEN);
         let writing = tokio::task::spawn_blocking(move || take_down(&heard, writer));
         let verb = Verb::ListOld(ListOld {
             space: self.within.number(),
@@ -164,9 +196,11 @@ impl Working {
             .within
             .ask_long(handle, verb, nothing, |part| {
                 let files = answered!(part, Part::Old(files) => files)?;
-                // Who writes down has ended only where that failed, which is heard below.
-                let _ = said.send(files);
-                Ok(())
+                match said.try_send(files) {
+                    // Who writes down has ended only where that failed, which is heard below.
+                    Ok(()) | Err(TrySendError::Disconnected(_)) => Ok(()),
+                    Err(TrySendError::Full(_)) => Err(AppError::Internal(anyhow::anyhow!("the disk does not keep up"))),
+                }
             })
             .await;
         drop(said);
@@ -181,54 +215,96 @@ impl Working {
     }
 
     async fn remove(&self, handle: &Handle) -> Result<Finished, AppError> {
-        let state = self.edit(|_| {}).await?;
-        let Some(list) = state.list.filter(|list| !list.dry_run && !state.exempt) else {
-            return Ok(Finished::default());
-        };
-        let (at, path) = (list.at, self.inner().path(self.space().id));
-        let Ok(mut reader) = blocking(move || Reader::open(&path, at)).await else { return self.list_is_lost().await };
+        let Some(list) = self.edit(|_| {}).await?.list else { return Ok(Finished::default()) };
         self.audit("space.old_files_remove", "begun", json!({"files": list.found.files})).await;
         let mut removal = OldFilesRemoval::default();
-        let mut error = None;
-        'all: loop {
+        let ended = self.go_through(handle, &list, &mut removal).await;
+        let (at, now) = (list.at, self.inner().parts.clock.now());
+        let recorded = self.edit(|state| {
+            if removal != OldFilesRemoval::default() {
+                state.removed = Some((now, removal));
+            }
+            let is_over = matches!(ended, Ok(Ended::Through | Ended::ListLost));
+            state.list = state.list.take().filter(|list| !is_over || list.at != at);
+            state.doubt = match ended {
+                Ok(Ended::Doubt(doubt)) => Some(doubt),
+                Ok(Ended::ListLost) => Some(OldFilesDoubt::ListLost),
+                Ok(Ended::Through | Ended::NotWanted) | Err(_) => state.doubt,
+            };
+        });
+        let recorded = recorded.await;
+        let OldFilesRemoval { files, bytes, kept, gone, failed } = removal;
+        let (outcome, why) = match &ended {
+            Ok(Ended::Through) => ("ok", None),
+            Ok(Ended::NotWanted) => ("stopped", None),
+            Ok(Ended::Doubt(doubt)) => ("stopped", Some(*doubt)),
+            Ok(Ended::ListLost) => ("failed", Some(OldFilesDoubt::ListLost)),
+            Err(_) => ("failed", Some(OldFilesDoubt::Files)),
+        };
+        let details = json!({"files": files, "bytes": bytes, "kept": kept, "gone": gone, "failed": failed, "why": why});
+        self.audit("space.old_files_remove", outcome, details).await;
+        if files > 0 {
+            self.tell_of_removal(files).await;
+        }
+        recorded?;
+        ended.map(|_| Finished { summary: json!({"entries": files, "bytes": bytes}), results: vec![] })
+    }
+
+    /// Removes what is listed, as long as that is right.
+    async fn go_through(
+        &self,
+        handle: &Handle,
+        list: &OldFilesList,
+        removal: &mut OldFilesRemoval,
+    ) -> Result<Ended, AppError> {
+        let (at, path) = (list.at, self.inner().path(self.space().id));
+        let Ok(mut reader) = blocking(move || Reader::open(&path, at)).await else { return Ok(Ended::ListLost) };
+        let mut certain = None;
+        loop {
             let read = tokio::task::spawn_blocking(move || (reader.next(), reader)).await;
             let (read, same) = read.map_err(|error| AppError::Internal(error.into()))?;
             reader = same;
             let files = match read {
                 Ok(Some(files)) => files,
-                Ok(None) => break,
-                Err(_) => return self.list_is_lost().await,
+                Ok(None) => return Ok(Ended::Through),
+                // Nothing is removed by what cannot be read: it is listed anew, and waits anew.
+                Err(_) => return Ok(Ended::ListLost),
             };
             for some in asked_together(&files) {
-                let state = self.edit(|_| {}).await?;
-                if state.exempt || state.list.is_none_or(|list| list.at != at) {
-                    break 'all;
+                if let Some(ended) = self.why_not(list, &mut certain).await? {
+                    return Ok(ended);
                 }
-                if let Err(why) = self.remove_some(handle, &list, some, &mut removal).await {
-                    error = Some(why);
-                    break 'all;
-                }
+                self.remove_some(handle, list, some, removal).await?;
             }
         }
-        let now = self.inner().parts.clock.now();
-        let is_over = error.is_none();
-        self.edit(|state| {
-            state.removed = Some((now, removal));
-            if is_over {
-                state.list = state.list.take().filter(|list| list.at != at);
+    }
+
+    /// Why no more is to be removed by a list, if that is so. Who wants what is asked each time; what could make it a mistake is asked when it was
+    /// last `certain` some time ago: it may have taken its turn long after it was found due, and go on for hours.
+    async fn why_not(&self, list: &OldFilesList, certain: &mut Option<Instant>) -> Result<Option<Ended>, AppError> {
+        let (inner, id) = (self.inner(), self.space().id);
+        let state = inner.parts.db.old_files(id).await?;
+        let Some(space) = inner.parts.db.space(id).await? else { return Ok(Some(Ended::NotWanted)) };
+        let rule = inner.rule(&space).map(|rule| rule_of(&state, rule));
+        let is_wanted = rule.is_some_and(|rule| !rule.dry_run && is_of_rule(list, rule))
+            && !state.exempt
+            && space.owner_id() == self.space().owner_id()
+            && state.list.is_some_and(|listed| listed.at == list.at && listed.told_at.is_some());
+        if !is_wanted {
+            return Ok(Some(Ended::NotWanted));
+        }
+        // The looks go on meanwhile, and see a clock that jumps and a mount that goes.
+        if let Some(doubt) = state.doubt {
+            return Ok(Some(Ended::Doubt(doubt)));
+        }
+        if certain.is_none_or(|at| at.elapsed() > CERTAIN_FOR) {
+            let people = inner.people(PEOPLE_FRESH).await?;
+            if let Err(doubt) = inner.owner(&space, &people, state.seen_at).await {
+                return Ok(Some(Ended::Doubt(doubt)));
             }
-        })
-        .await?;
-        let OldFilesRemoval { files, bytes, kept, gone, failed } = removal;
-        let details = json!({"files": files, "bytes": bytes, "kept": kept, "gone": gone, "failed": failed});
-        self.audit("space.old_files_remove", if is_over { "ok" } else { "failed" }, details).await;
-        if files > 0 {
-            self.tell_of_removal(files).await;
+            *certain = Some(Instant::now());
         }
-        match error {
-            None => Ok(Finished { summary: json!({"entries": files, "bytes": bytes}), results: vec![] }),
-            Some(error) => Err(error),
-        }
+        Ok(None)
     }
 
     async fn remove_some(
@@ -256,13 +332,6 @@ impl Working {
         metrics::counter!("eirene_old_files_removed_total").increment(removed.walked.entries);
         metrics::counter!("eirene_old_files_removed_bytes_total").increment(removed.walked.bytes);
         Ok(())
-    }
-
-    /// Nothing is removed by what cannot be read: it is listed anew, and waits anew.
-    async fn list_is_lost(&self) -> Result<Finished, AppError> {
-        self.edit(|state| (state.list, state.doubt) = (None, Some(OldFilesDoubt::ListLost))).await?;
-        self.audit("space.old_files_remove", "failed", json!({"why": OldFilesDoubt::ListLost})).await;
-        Ok(Finished::default())
     }
 
     async fn tell_of_removal(&self, files: u64) {

@@ -9,9 +9,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use eirene_core::launcher::{Launcher, LauncherAnswer, LauncherRequest, SpaceAt};
 use eirene_core::space::{EvidenceKind, PolicyOutcome, PolicyRun, PolicyStep, SpaceDesired, Warned};
-use eirene_core::storage::Place;
+use eirene_core::storage::{Identity, Place};
 use eirene_core::{
-    Clock, Scope, Space, SpaceKind, SpaceName, SpaceOwner, SpaceState, User, UserId, UserState, Username,
+    Clock, RootName, Scope, Space, SpaceKind, SpaceName, SpaceOwner, SpaceState, User, UserId, UserState, Username,
 };
 use eirene_database::Db;
 use eirene_words::say_with;
@@ -20,7 +20,7 @@ use serde_json::json;
 
 use super::groups::GroupSource;
 use super::people;
-use super::policy::{Cause, Decision, Doubt, PeopleSeen, PlaceSeen, Situation, Step, check, decide};
+use super::policy::{Cause, Decision, Doubt, PeopleSeen, PlaceSeen, Situation, Step, check, check_file_system, decide};
 use crate::config::Config;
 use crate::error::AppError;
 use crate::services::actor::Actor;
@@ -99,7 +99,7 @@ pub(crate) struct People {
 
 impl People {
     /// Whether the answers can be those of a healthy database: only then is somebody's absence one.
-    fn are_plausible(&self) -> bool {
+    pub(crate) fn are_plausible(&self) -> bool {
         self.seen.is_some_and(PeopleSeen::is_plausible)
     }
 
@@ -178,6 +178,17 @@ impl Policing {
         })
     }
 
+    /// The file system of a root now; none where it does not answer.
+    pub(crate) async fn file_system(&self, root: &RootName) -> Option<Identity> {
+        Some(self.inner.storage.port().file_system(&Place::Root(root.clone())).await.ok()?.identity)
+    }
+
+    /// That a space's file system is the one it was made on, by what [`Self::file_system`] has said of its root. It says nothing of the space's
+    /// own directory, and costs nothing.
+    pub(crate) fn be_there(space: &Space, seen: Option<&Identity>) -> Result<(), Doubt> {
+        check_file_system(space, seen).map(drop)
+    }
+
     /// Asks the user database for everybody it should know.
     pub(crate) async fn people(&self) -> Result<People, AppError> {
         let users = people::of_the_cluster(&self.inner.db).await?;
@@ -247,7 +258,7 @@ impl Policing {
             SpaceState::Retired => SpaceAt::Retired(space.id),
             SpaceState::Wanted | SpaceState::Gone => return None,
         };
-        let identity = self.inner.storage.port().file_system(&Place::Root(space.root.clone())).await.ok()?.identity;
+        let identity = self.file_system(&space.root).await?;
         let request = LauncherRequest::LookForSpace { root: space.root.clone(), at };
         let Ok(LauncherAnswer::SpaceSeen { inode, file_time_s }) = self.inner.launcher.call(request).await else {
             return None;

@@ -6,7 +6,7 @@
 //!
 //! The steps: warn → retire (restorable) → wait → remove. A warning that did not reach its owner holds up what comes after it.
 
-use eirene_core::space::{Evidence, EvidenceKind, Policy, PolicyStep, SpaceDesired};
+use eirene_core::space::{Evidence, EvidenceKind, MadeAt, Policy, PolicyStep, SpaceDesired};
 use eirene_core::storage::Identity;
 use eirene_core::{Space, SpaceKind, SpaceOwner, SpaceState};
 use jiff::{SignedDuration, Timestamp};
@@ -201,14 +201,8 @@ fn absence(situation: &Situation<'_>) -> Option<Step> {
 /// Everything that could make the reason for a step a mistake.
 pub(super) fn check(situation: &Situation<'_>) -> Result<(), Doubt> {
     let Situation { space, now, interval, .. } = *situation;
-    if space.undetermined {
-        return Err(Doubt::StorageAway);
-    }
     let place = situation.place.ok_or(Doubt::StorageAway)?;
-    let made = space.made_at.as_ref().ok_or(Doubt::PlaceUnknown)?;
-    if !same_place(&made.identity, &place.identity) {
-        return Err(Doubt::OtherFileSystem);
-    }
+    let made = check_file_system(space, Some(&place.identity))?;
     if made.inode != place.inode {
         return Err(Doubt::OtherDirectory);
     }
@@ -223,6 +217,13 @@ pub(super) fn check(situation: &Situation<'_>) -> Result<(), Doubt> {
         return Err(Doubt::Clock);
     }
     if situation.people.is_some_and(PeopleSeen::is_plausible) { Ok(()) } else { Err(Doubt::People) }
+}
+
+/// That a space's file system is the one it was made on, by what was seen of it; none where it did not answer. Says what was made there.
+pub(super) fn check_file_system<'a>(space: &'a Space, seen: Option<&Identity>) -> Result<&'a MadeAt, Doubt> {
+    let seen = seen.filter(|_| !space.undetermined).ok_or(Doubt::StorageAway)?;
+    let made = space.made_at.as_ref().ok_or(Doubt::PlaceUnknown)?;
+    if same_place(&made.identity, seen) { Ok(made) } else { Err(Doubt::OtherFileSystem) }
 }
 
 /// Whether two looks were at the same file system, beyond doubt: both have seen the mount point and a marker.

@@ -42,6 +42,10 @@ fn times(found: &Statx) -> [i64; 3] {
     [found.stx_mtime.tv_sec, found.stx_ctime.tv_sec, found.stx_atime.tv_sec]
 }
 
+fn accessed(found: &Statx) -> (i64, u32) {
+    (found.stx_atime.tv_sec, found.stx_atime.tv_nsec)
+}
+
 /// What is asked of a file's times.
 #[derive(Clone, Copy)]
 struct Line {
@@ -173,7 +177,8 @@ pub(super) fn remove(job: &Job, wanted: &RemoveOld) -> Result<Answer, Code> {
     };
     let mut account = Account::new();
     let (mut kept, mut gone) = (0, 0);
-    for file in &wanted.files {
+    let mut files = wanted.files.iter();
+    while let Some(file) = files.next() {
         job.cancelled.check()?;
         match remove_one(space, &root, trash.as_ref(), file, line) {
             Ok(bytes) => account.done(bytes),
@@ -188,8 +193,12 @@ pub(super) fn remove(job: &Job, wanted: &RemoveOld) -> Result<Answer, Code> {
             ) => {
                 kept += 1;
             }
-            // Nothing else on this disk will go better.
-            Err(why @ (Code::Away | Code::ReadOnly)) => return Err(why),
+            Err(why @ (Code::Away | Code::ReadOnly)) if account.walked.entries == 0 => return Err(why),
+            // Nothing else on this disk will go better; but what went is said.
+            Err(why @ (Code::Away | Code::ReadOnly)) => {
+                account.skip(file.path.clone(), why);
+                files.by_ref().for_each(|file| account.skip(file.path.clone(), why));
+            }
             Err(why) => account.skip(file.path.clone(), why),
         }
     }
@@ -210,7 +219,7 @@ fn remove_one(space: &Space, root: &Place, trash: Option<&Trash>, file: &OldFile
         found_below = root.below(&above)?;
         &found_below
     };
-    let (kind, found) = here.child(&name)?.look()?;
+    let (kind, found) = here.child(&name)?.look_anew()?;
     let is_as_listed = is_own_file(kind, &found) && is_still(&found, &file.version);
     if !is_as_listed || line.age_of(&found) != Age::Old || !space.holds(here) {
         return Err(Code::ChangedMeanwhile);
@@ -223,20 +232,28 @@ fn remove_one(space: &Space, root: &Place, trash: Option<&Trash>, file: &OldFile
         None => (here, Name::parse(format!(".eirene-old-{id}").as_bytes()).map_err(|_| Code::Failed)?),
     };
     here.rename_new(&name, aside, &there)?;
-    let taken = aside.child(&there)?.look()?;
+    let taken = aside.child(&there).and_then(|taken| taken.look_anew());
     // The rename has changed the time of the last change of attributes: the others still say what they said.
-    let is_it = is_same(&taken.1, &found)
-        && taken.1.stx_size == file.version.bytes
-        && modified(&taken.1) == file.version.modified;
-    if is_it {
-        aside.remove_file(&there)?;
-        return Ok(if found.stx_nlink == 1 { found.stx_size } else { 0 });
-    }
+    let is_it = |(kind, taken): &(EntryKind, Statx)| {
+        is_same(taken, &found)
+            && is_own_file(*kind, taken)
+            && taken.stx_size == file.version.bytes
+            && modified(taken) == file.version.modified
+            && accessed(taken) == accessed(&found)
+    };
+    let why = match &taken {
+        Ok(taken) if is_it(taken) => match aside.remove_file(&there) {
+            Ok(()) => return Ok(if found.stx_nlink == 1 { found.stx_size } else { 0 }),
+            Err(why) => why,
+        },
+        Ok(_) => Code::ChangedMeanwhile,
+        Err(why) => *why,
+    };
     // Where somebody put something there meanwhile, it stays where it is, and is found there.
-    if let (Err(_), Some(trash)) = (aside.rename_new(&there, here, &name), trash) {
-        trash.announce_as(id, file.path.clone(), &taken)?;
+    if let (Err(_), Some(trash), Ok(taken)) = (aside.rename_new(&there, here, &name), trash, &taken) {
+        trash.announce_as(id, file.path.clone(), taken)?;
     }
-    Err(Code::ChangedMeanwhile)
+    Err(why)
 }
 
 /// Whether a file is what was listed. A device is another one after each start of this machine, and no walk leaves that of the space.
