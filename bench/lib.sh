@@ -16,10 +16,14 @@ build_bench() {
     cargo build --release --locked --quiet --target-dir "$target" -p eirene-bench
 }
 
-# The programs under test, built as `make demo` builds them: glibc is linked into the agent.
+# Our programs as `make demo` builds them: glibc is linked into the agent.
+build_programs() {
+    local name bins=()
+    for name in "$@"; do bins+=(--bin "$name"); done
+    RUSTC_WORKSPACE_WRAPPER=$repo_dir/deploy/static-agent cargo build --release --locked --quiet --target-dir "$target" "${bins[@]}"
+}
+
 build_ours() {
     say "building eirened, eirene-launcher, eirene and eirene-agent"
-    cargo build --release --locked --quiet --target-dir "$target" --bin eirened --bin eirene-launcher --bin eirene
-    RUSTFLAGS="-C target-feature=+crt-static" cargo build --release --locked --quiet \
-        --target-dir "$target/static" --target x86_64-unknown-linux-gnu --bin eirene-agent
+    build_programs eirened eirene-launcher eirene eirene-agent
 }

@@ -253,6 +253,7 @@ pub(crate) mod tests {
                 run: None,
                 scratch: None,
             },
+            trace: None,
         }
     }
 

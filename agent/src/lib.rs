@@ -41,6 +41,7 @@ mod scratch;
 mod srun;
 mod steps;
 mod supervise;
+mod traced;
 
 pub use guard::guard;
 pub use helper::helper;

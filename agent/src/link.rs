@@ -17,6 +17,7 @@ use crate::log::Log;
 use crate::report::Report;
 use crate::samples::Outbox;
 use crate::scratch::Teller;
+use crate::traced::{self, Traced};
 
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
@@ -66,6 +67,7 @@ pub(crate) struct Link {
     pub(crate) report: Report,
     pub(crate) scratch: Teller,
     pub(crate) samples: Outbox,
+    pub(crate) traced: Traced,
     pub(crate) log: Log,
     pub(crate) orders: mpsc::Sender<Order>,
     /// Set once the portal has been told that the session is over, or does not want to hear it.
@@ -78,9 +80,10 @@ impl Link {
         let mut pause = FIRST_PAUSE;
         let mut silent_since: Option<Instant> = None;
         while !*self.told.borrow() {
-            let begun = Instant::now();
+            let (begun, begun_ms) = (Instant::now(), traced::now_ms());
             match self.dialer.dial().await {
                 Ok((stream, heartbeat_s)) => {
+                    self.traced.dialled(begun_ms);
                     if silent_since.take().is_some() {
                         self.log.say("connected to the portal again");
                     }
@@ -137,6 +140,7 @@ impl Link {
                             report: self.report.clone(),
                             scratch: self.scratch.clone(),
                             samples: self.samples.clone(),
+                            traced: self.traced.clone(),
                             log: self.log.clone(),
                             orders: self.orders.clone(),
                             told: self.told.clone(),
@@ -176,6 +180,7 @@ struct Conversation {
     report: Report,
     scratch: Teller,
     samples: Outbox,
+    traced: Traced,
     log: Log,
     orders: mpsc::Sender<Order>,
     told: watch::Sender<bool>,
@@ -213,7 +218,10 @@ impl Conversation {
                     let phase = self.phase.borrow_and_update().clone();
                     match phase {
                         Phase::Starting => {}
-                        Phase::Ready => say.push(FromAgent::Ready),
+                        Phase::Ready => {
+                            say.push(FromAgent::Ready);
+                            say.extend(self.traced.ready());
+                        }
                         Phase::Stopping(why) => say.push(FromAgent::Stopping { why }),
                         Phase::Exited { why, status, problem } => {
                             say.extend(why.map(|why| FromAgent::Stopping { why }));

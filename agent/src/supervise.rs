@@ -31,6 +31,7 @@ use crate::samples;
 use crate::scratch::{self, Assignment, Code, Held, Meter, Trouble};
 use crate::srun::Srun;
 use crate::steps::Steps;
+use crate::traced::{self, Traced};
 
 /// Exit status when the app could not be started.
 pub const EXIT_NOT_STARTED: u8 = 3;
@@ -85,6 +86,7 @@ fn chain(error: &(dyn std::error::Error + 'static)) -> String {
 }
 
 async fn prepare(job_file: &Path, environment: &Environment, log: &Log) -> Result<Session, AnyError> {
+    let began_ms = traced::now_ms();
     processes::adopt_orphans()?;
     processes::reap_adopted()?;
     let job = Job::read(job_file, environment, log).await?;
@@ -118,6 +120,7 @@ async fn prepare(job_file: &Path, environment: &Environment, log: &Log) -> Resul
         report: Report::new(helpers.watch(), helpers.running().watch()),
         scratch: helpers.standing().teller(),
         samples: helpers.samples().clone(),
+        traced: Traced::new(job.file.trace.as_deref(), began_ms),
         log: log.clone(),
         orders,
         told: told.clone(),

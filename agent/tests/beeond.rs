@@ -1,11 +1,13 @@
 //! The prolog and epilog for BeeOND (`deploy/slurm/`), with programs in the place of BeeOND and SLURM: what they call, for whom, and that nothing
-//! makes them fail.
+//! makes them fail. What is brought out before the end is so by the real agent.
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests panic like tests")]
 
-use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+
+use eirene_core::scratch::{brought_out, not_brought_out};
 
 /// Notes how it was called; makes and removes what BeeOND would; fails or hangs as a file beside it says.
 const BEEOND: &str = r#"#!/bin/bash
@@ -15,10 +17,38 @@ echo "$*" >>called
 [ ! -e "$1-fails" ] || { echo "ERROR: no such luck"; exit 1; }
 while [ $# -gt 1 ]; do [ "$1" != -c ] || [ "${2#/}" = "$2" ] || mkdir -p "$2"; shift; done
 "#;
+/// Brings out what it is called for; fails or hangs as a file beside it says.
+const AGENT: &str = r#"#!/bin/bash
+cd "$(dirname "$0")" || exit
+echo "agent $*" >>called
+[ ! -e rescue-hangs ] || sleep 1000
+[ ! -e rescue-fails ] || { echo "no room left"; exit 1; }
+"#;
+/// Becomes nobody else, which takes root, and notes who it should.
+const SETPRIV: &str = r#"#!/bin/bash
+echo "$*" | head -n 1 >>"$(dirname "$0")/became"
+while [[ $1 == --* ]]; do shift; done
+exec "$@"
+"#;
+/// Knows whoever it is asked for.
+const GETENT: &str = "#!/bin/bash\necho \"ada:x:$2:4711::/home/ada:/bin/sh\"\n";
+const PROGRAMS: [(&str, &str); 7] = [
+    ("beeond", BEEOND),
+    ("squeue", SQUEUE),
+    ("scontrol", SCONTROL),
+    ("logger", LOGGER),
+    ("agent", AGENT),
+    ("setpriv", SETPRIV),
+    ("getent", GETENT),
+];
 /// Answers for one job.
 const SQUEUE: &str = "#!/bin/bash\ncd \"$(dirname \"$0\")\" || exit\necho \"$*\" >>asked\ncat -- \"${!#}\"\n";
 const SCONTROL: &str = "#!/bin/bash\ncat \"$(dirname \"$0\")/hostnames\"\n";
 const LOGGER: &str = "#!/bin/bash\necho \"$*\" >>\"$(dirname \"$0\")/log\"\n";
+
+/// What is owed of a scratch whose agent was killed.
+const JOURNAL: &str = r#"{"session":"s","node":null,"spaces":{"home":"HOME"},"stage_in":[],
+    "stage_out":[[{"from":"log","to":"home:kept/log","on":"always"},"waiting"]],"phase":"used","succeeded":false}"#;
 
 struct Node {
     directory: tempfile::TempDir,
@@ -30,7 +60,7 @@ impl Node {
         let uid = nix::unistd::geteuid().as_raw();
         // Only root can give a directory to somebody else.
         let node = Self { directory: tempfile::tempdir().unwrap(), owner: if uid == 0 { 12345 } else { uid } };
-        for (name, text) in [("beeond", BEEOND), ("squeue", SQUEUE), ("scontrol", SCONTROL), ("logger", LOGGER)] {
+        for (name, text) in PROGRAMS {
             std::fs::write(node.at(name), text).unwrap();
             std::fs::set_permissions(node.at(name), std::fs::Permissions::from_mode(0o755)).unwrap();
         }
@@ -52,8 +82,7 @@ impl Node {
     /// Writes the settings, with `more` at their end.
     fn set(&self, more: &str) {
         let here = self.directory.path().display();
-        let programs =
-            ["beeond", "squeue", "scontrol", "logger"].map(|name| format!("{name}={here}/{name}\n")).concat();
+        let programs = PROGRAMS.map(|(name, _)| format!("{name}={here}/{name}\n")).concat();
         let places = ["data", "mount", "state", "logs"].map(|name| format!("{name}={here}/{name}\n")).concat();
         self.write("settings", &format!("# A comment.\n\n{programs}{places}{more}"));
         std::fs::set_permissions(self.at("settings"), std::fs::Permissions::from_mode(0o600)).unwrap();
@@ -84,6 +113,19 @@ impl Node {
         self.call("eirene-beeond-prolog", changed);
     }
 
+    /// The job's agent was killed when its program had written something that is to be kept; gives the person's home.
+    fn leave(&self) -> PathBuf {
+        let (home, scratch) = (self.at("home"), self.at(&format!("mount/17/eirene-scratch-{}/s.0", self.owner)));
+        std::fs::create_dir_all(home.join(".eirene/sessions/s")).unwrap();
+        std::fs::write(home.join(".eirene/sessions/s/job.log"), "worked\n").unwrap();
+        std::fs::DirBuilder::new().recursive(true).mode(0o700).create(scratch.join("data")).unwrap();
+        std::fs::write(scratch.join("data/log"), "owed").unwrap();
+        let journal = scratch.join("journal.json");
+        std::fs::write(&journal, JOURNAL.replace("HOME", home.to_str().unwrap())).unwrap();
+        std::fs::set_permissions(&journal, std::fs::Permissions::from_mode(0o600)).unwrap();
+        home
+    }
+
     fn lines(&self, name: &str) -> Vec<String> {
         let text = std::fs::read_to_string(self.at(name)).unwrap_or_default();
         text.lines().map(|line| line.replace(self.directory.path().to_str().unwrap(), "T")).collect()
@@ -108,6 +150,70 @@ fn a_job_that_asks_for_it_gets_its_file_system_and_loses_it_at_the_end() {
     assert!(!node.at("state/17.nodes").exists());
     node.call("eirene-beeond-epilog", &[]);
     assert_eq!(node.lines("called").len(), 2, "once");
+}
+
+#[test]
+fn what_a_killed_job_owed_is_brought_out_as_its_owner_before_the_stop() {
+    let node = Node::new();
+    node.prolog(&[]);
+    node.leave();
+    node.call("eirene-beeond-epilog", &[]);
+    let owner = node.owner;
+    assert_eq!(
+        node.lines("called")[1..],
+        [
+            format!("agent rescue T/mount/17/eirene-scratch-{owner}/s.0"),
+            "stop -n T/state/17.nodes -i T/state/17.status -q -L -d -c".to_owned()
+        ]
+    );
+    let became = node.lines("became").join("\n");
+    let wanted = format!("--reuid={owner} --regid=4711 --init-groups --no-new-privs bash -c");
+    assert!(became.starts_with(&wanted), "{became}");
+    let log = node.lines("log").join("\n");
+    assert!(!log.contains("brought out") && !log.contains("ended with"), "{log}");
+}
+
+#[test]
+fn the_agent_brings_it_out_and_leaves_word_of_it_in_the_jobs_own_log() {
+    let node = Node::new();
+    node.set(&format!("agent={}\n", env!("CARGO_BIN_EXE_eirene-agent")));
+    node.prolog(&[]);
+    let home = node.leave();
+    node.call("eirene-beeond-epilog", &[]);
+    assert_eq!(std::fs::read_to_string(home.join("kept/log")).unwrap(), "owed", "{:?}", node.lines("log"));
+    let log = std::fs::read_to_string(home.join(".eirene/sessions/s/job.log")).unwrap();
+    assert!(log.starts_with("worked\n") && log.trim_end().ends_with(&brought_out("s.0")), "{log}");
+
+    let node = Node::new();
+    node.set(&format!("agent={}\n", env!("CARGO_BIN_EXE_eirene-agent")));
+    node.prolog(&[]);
+    let home = node.leave();
+    std::fs::write(home.join("kept"), "in the way").unwrap();
+    node.call("eirene-beeond-epilog", &[]);
+    let log = std::fs::read_to_string(home.join(".eirene/sessions/s/job.log")).unwrap();
+    assert!(log.contains("of another kind") && log.trim_end().ends_with(&not_brought_out("s.0")), "{log}");
+    let log = node.lines("log").join("\n");
+    assert!(log.contains("not all that was to be kept of it could be brought out"), "{log}");
+}
+
+#[test]
+fn what_cannot_be_brought_out_does_not_keep_it_from_being_stopped() {
+    for (trouble, changed, words) in [
+        ("rescue-fails", None, "no room left"),
+        ("rescue-hangs", None, "bringing out what is owed ended with status 124"),
+        ("nobody", Some(("SLURM_JOB_UID", "")), "does not know its owner"),
+        ("getent", None, "does not know its owner"),
+    ] {
+        let node = Node::new();
+        node.set("rescue_s=1\n");
+        node.prolog(&[]);
+        node.leave();
+        node.write(trouble, "#!/bin/bash\nexit 2\n");
+        node.call("eirene-beeond-epilog", changed.as_slice());
+        assert!(node.lines("called").last().unwrap().starts_with("stop "), "{trouble}");
+        let log = node.lines("log").join("\n");
+        assert!(log.contains(words) && log.contains("BeeOND is stopped"), "{trouble}: {log}");
+    }
 }
 
 #[test]
@@ -184,6 +290,7 @@ fn settings_that_others_could_have_written_or_that_are_slips_are_not_followed() 
         "state=/a/../b",
         "data=/$(id)",
         "limit_s=soon",
+        "rescue_s=0",
         "pdsh=maybe",
         "port_shift=-1",
     ] {
@@ -191,5 +298,5 @@ fn settings_that_others_could_have_written_or_that_are_slips_are_not_followed() 
         node.prolog(&[]);
     }
     assert_eq!(node.lines("called"), Vec::<String>::new());
-    assert_eq!(node.lines("log").len(), 8, "each is said, but for the file that nobody believes");
+    assert_eq!(node.lines("log").len(), 9, "each is said, but for the file that nobody believes");
 }

@@ -1,5 +1,6 @@
 //! A rescue that is killed at each of its steps: the real program is stopped by ptrace(2) before and after each of its system calls, one a time,
 //! and killed there as `kill -9` does. Whatever had been done by then, what has a name is whole, and the next rescue finishes and leaves nothing.
+//! And one whose target is full or read-only.
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests panic like tests")]
 
@@ -18,6 +19,17 @@ const JOURNAL: &str = r#"{"session":"s","node":null,"spaces":{"home":"HOME"},"st
     [{"from":"results","to":"home:kept/today","on":"always"},"waiting"],
     [{"from":"log","to":"home:log","on":"always"},"waiting"],
     [{"from":"model","to":"home:model","on":"success"},"waiting"]],"phase":"used","succeeded":false}"#;
+
+/// A rescue into a home that is a small file system of its own, once it was made unfit, and again when it was made fit: what they say, and what there
+/// is in between and in the end.
+const TWICE: &str = r#"mount --make-rprivate / && mount -t tmpfs -o size=1m,mode=0700 none "$HOME" || exit 9
+    eval "$1"
+    "$3" rescue "$4"
+    echo "first: $?, $(cat "$4/data/log"), $(find "$HOME" -type f ! -name ballast | wc -l) files"
+    eval "$2"
+    "$3" rescue "$4"
+    echo "second: $?, $(cat "$HOME/kept/today/a"), $(cat "$HOME/kept/today/deep/b" | wc -c), $(cat "$HOME/log")"
+    find "$HOME" -type f | wc -l"#;
 
 /// A person's home, and a scratch that a killed agent has left.
 struct Left {
@@ -127,6 +139,36 @@ impl Traced {
             }
             ptrace::cont(pid, None).unwrap();
         }
+    }
+}
+
+#[test]
+fn a_home_that_is_full_or_read_only_is_said_and_costs_nothing() {
+    for (unfit, fit, words) in [
+        (
+            r#"head -c 2M /dev/zero >"$HOME/ballast" 2>/dev/null"#,
+            r#"rm "$HOME/ballast""#,
+            "`results` of the scratch could not be copied to `home:kept/today`: there is no room left for `a`; it is still in `",
+        ),
+        (
+            r#"mount -o remount,bind,ro "$HOME""#,
+            r#"mount -o remount,bind,rw "$HOME""#,
+            "`log` of the scratch could not be copied to `home:log`: the file system there is mounted read-only; it is still in `",
+        ),
+    ] {
+        let left = Left::new();
+        // Whoever is not root becomes root of a namespace to mount.
+        let root = nix::unistd::geteuid().is_root();
+        let mut command = Command::new("unshare");
+        command.args(if root { ["--mount"].as_slice() } else { ["--user", "--map-root-user", "--mount"].as_slice() });
+        command.args(["--", "sh", "-c", TWICE, "sh", unfit, fit, env!("CARGO_BIN_EXE_eirene-agent")]);
+        let output = command.arg(&left.scratch).env("HOME", &left.home).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
+        assert!(said.contains(words), "{said}");
+        assert!(said.contains("first: 1, worked, 0 files\n"), "nothing is lost, and nothing half is left: {said}");
+        assert!(said.contains("second: 0, alpha, 3000, worked\n") && said.ends_with("\n3\n"), "{said}");
+        assert!(!left.scratch.exists());
     }
 }
 

@@ -16,6 +16,7 @@ use eirene_backend::launcher_client::LauncherClient;
 use eirene_backend::server;
 use eirene_backend::services::passwords::Passwords;
 use eirene_backend::services::spaces::groups::LocalGroups;
+use eirene_backend::traces::Traces;
 use eirene_backend::tunnel::NoTunnel;
 use eirene_backend::workers::Workers;
 use eirene_core::launcher::Launcher;
@@ -81,11 +82,9 @@ async fn app(address: SocketAddr, directory: &Path) -> anyhow::Result<App> {
     let launcher: Arc<dyn Launcher> = Arc::new(LauncherClient::new(directory.join("launcher.sock")));
     let storage = Arc::new(Posix::new(Arc::new(LocalProbe::new(BTreeMap::new()))));
     let scheduler = Arc::new(SlurmCli::new("bench", Arc::clone(&launcher), Arc::clone(&clock)));
-    let built = App::build(
-        Arc::new(config),
-        Ports { db, clock, scheduler, launcher, storage, groups: Arc::new(LocalGroups::default()) },
-        Passwords::new()?,
-    );
+    let groups = Arc::new(LocalGroups::default());
+    let ports = Ports { db, clock, scheduler, launcher, storage, groups, history: None, traces: Traces::default() };
+    let built = App::build(Arc::new(config), ports, Passwords::new()?);
     // Its threads run until the process is killed.
     let (workers, _threads) = Workers::start()?;
     Ok(App { workers, ..built })

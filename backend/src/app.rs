@@ -21,6 +21,7 @@ use crate::services::accounts::Accounts;
 use crate::services::alerts::Alerts;
 use crate::services::audit::Audit;
 use crate::services::cluster::Cluster;
+use crate::services::cluster::overview::Overview;
 use crate::services::efficiency::Efficiency;
 use crate::services::events::Events;
 use crate::services::files::Files;
@@ -33,7 +34,7 @@ use crate::services::old_files::OldFiles;
 use crate::services::operations::Operations;
 use crate::services::passwords::Passwords;
 use crate::services::runs::Runs;
-use crate::services::samples::Samples;
+use crate::services::samples::{History, Samples};
 use crate::services::scans::Scans;
 use crate::services::sessions::Sessions;
 use crate::services::spaces::Spaces;
@@ -47,6 +48,8 @@ use crate::services::storage::stripe::Stripes;
 use crate::services::tokens::Tokens;
 use crate::services::upkeep::Upkeep;
 use crate::services::uploads::Uploads;
+use crate::services::zabbix::Zabbix;
+use crate::traces::Traces;
 use crate::tunnel::TunnelRegistry;
 use crate::workers::Workers;
 
@@ -65,6 +68,10 @@ pub struct Ports {
     pub storage: Arc<dyn SharedStorage>,
     /// The user database's groups.
     pub groups: Arc<dyn GroupSource>,
+    /// What charts are made of instead of the built-in store, where the site has something.
+    pub history: Option<Arc<dyn History>>,
+    /// Where traces go.
+    pub traces: Traces,
 }
 
 /// Everything; cheap to clone.
@@ -86,6 +93,8 @@ pub struct App {
     pub runs: Runs,
     /// The cluster as last seen.
     pub cluster: Cluster,
+    /// The cluster as each person sees it.
+    pub overview: Overview,
     /// Image catalogue.
     pub images: Images,
     /// The storage as last seen.
@@ -128,6 +137,8 @@ pub struct App {
     pub efficiency: Efficiency,
     /// Nodes, for those who run the cluster.
     pub upkeep: Upkeep,
+    /// The site's Zabbix.
+    pub zabbix: Zabbix,
     /// People.
     pub accounts: Accounts,
     /// Browsers that are signed in.
@@ -142,6 +153,8 @@ pub struct App {
     pub tunnels: TunnelRegistry,
     /// Bells of the reconcilers.
     pub nudges: Nudges,
+    /// Where traces go.
+    pub traces: Traces,
     /// How the reconcilers are doing.
     pub status: Status,
     /// Who follows how much.
@@ -155,7 +168,7 @@ pub struct App {
 impl App {
     /// Puts the services together. Starts nothing.
     pub fn build(config: Arc<Config>, ports: Ports, passwords: Passwords) -> Self {
-        let Ports { db, clock, scheduler, launcher, storage, groups } = ports;
+        let Ports { db, clock, scheduler, launcher, storage, groups, history, traces } = ports;
         let nudges = Nudges::default();
         let audit = Audit::new(db.clone(), clock.clone());
         let events = Events::new(db.clone(), clock.clone(), audit.clone());
@@ -195,7 +208,7 @@ impl App {
             launcher: Arc::clone(&launcher),
             nudges: nudges.clone(),
             storage: storage.clone(),
-            groups,
+            groups: Arc::clone(&groups),
         };
         let policing = Policing::new(parts, &config);
         let limits = Limits { idle: Duration::from_secs(config.files.idle_s), ..Limits::default() };
@@ -224,7 +237,14 @@ impl App {
         let old_files = OldFiles::new(parts, &config, config.server.state_dir.join("old-files"));
         let uploads = Uploads::new(db.clone(), clock.clone(), files.clone(), config.files.upload_days);
         let kept = config.server.state_dir.join("samples");
-        let samples = Samples::new(db.clone(), clock.clone(), events.clone(), kept, &config.samples);
+        let samples = Samples::new(db.clone(), clock.clone(), events.clone(), history, kept, &config.samples);
+        let overview = Overview::new(crate::services::cluster::overview::Parts {
+            db: db.clone(),
+            clock: clock.clone(),
+            cluster: cluster.clone(),
+            groups,
+            samples: samples.clone(),
+        });
         let efficiency = Efficiency::new(db.clone(), clock.clone(), samples.clone(), cluster.clone(), &config.samples);
         let parts = crate::services::alerts::Parts {
             db: db.clone(),
@@ -242,6 +262,15 @@ impl App {
             audit: audit.clone(),
             nudges: nudges.clone(),
         });
+        let parts = crate::services::zabbix::Parts {
+            db: db.clone(),
+            clock: clock.clone(),
+            cluster: cluster.clone(),
+            samples: samples.clone(),
+            tunnels: tunnels.clone(),
+            upkeep: upkeep.clone(),
+        };
+        let zabbix = Zabbix::new(parts, &config.zabbix);
         let shown = Arc::clone(&config);
         let nodes = NodeReports::default();
         let copying = nodes.clone();
@@ -250,8 +279,9 @@ impl App {
             clock: clock.clone(),
             audit: audit.clone(),
             events: events.clone(),
-            cluster: cluster.clone(),
+            overview: overview.clone(),
             nudges: nudges.clone(),
+            traces: traces.clone(),
             most_live: config.limits.live_sessions,
             scratch: config.scratch.clone(),
             spaces: spaces.clone(),
@@ -281,6 +311,7 @@ impl App {
             sessions,
             runs,
             cluster,
+            overview,
             images,
             storage_limits: StorageLimits::new(storage.clone(), audit.clone()),
             storage_stats,
@@ -302,6 +333,7 @@ impl App {
             alerts,
             efficiency,
             upkeep,
+            zabbix,
             accounts,
             logins,
             tokens,
@@ -309,6 +341,7 @@ impl App {
             file_processes,
             tunnels,
             nudges,
+            traces,
             status: Status::default(),
             streams: StreamPlaces::default(),
             workers: Workers::none(),

@@ -13,6 +13,7 @@ pub mod http;
 pub mod launcher_client;
 pub mod launcher_groups;
 mod monitoring;
+mod outward;
 pub mod places;
 pub mod probe;
 pub mod reconcilers;
@@ -21,5 +22,6 @@ pub mod services;
 pub mod shared_storage;
 #[cfg(test)]
 mod testing;
+pub mod traces;
 pub mod tunnel;
 pub mod workers;

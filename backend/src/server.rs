@@ -354,6 +354,21 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn an_address_as_long_as_a_head_can_be_is_refused_in_our_words() {
+        let (_test, address, _) = start(9, WRITE_WAIT).await;
+        let long = "x".repeat(MAX_BUFFER - 1024);
+        for (path, body) in [("/api/v1/me", "\"uri_too_long\""), ("/", "longer than 56 KiB")] {
+            let mut stream = TcpStream::connect(address).await.unwrap();
+            let asks =
+                format!("GET {path}?{long} HTTP/1.1\r\nhost: eirene.localhost:8080\r\nconnection: close\r\n\r\n");
+            stream.write_all(asks.as_bytes()).await.unwrap();
+            let mut answer = String::new();
+            timeout(SOON, stream.read_to_string(&mut answer)).await.unwrap().unwrap();
+            assert!(answer.starts_with("HTTP/1.1 414 ") && answer.contains(body), "{answer}");
+        }
+    }
+
+    #[tokio::test]
     async fn a_connection_gets_a_worker_of_its_kind() {
         let test = TestApp::new().await;
         let (workers, threads) = Workers::start().unwrap();

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use async_trait::async_trait;
 use eirene_core::clock::MockClock;
-use eirene_core::launcher::{Launcher, LauncherAnswer, LauncherError, LauncherRequest, SpaceAt};
+use eirene_core::launcher::{Launcher, LauncherAnswer, LauncherError, LauncherRequest, SpaceAt, SpaceFor};
 use eirene_core::scheduler::{
     CallAs, Job, JobIdentity, JobSpec, JobState, Node, Partition, Scheduler, SchedulerError, SchedulerResult,
     signed_reason,
@@ -29,7 +29,9 @@ use crate::services::actor::{Actor, Via};
 use crate::services::cluster::Snapshot;
 use crate::services::passwords::Passwords;
 use crate::services::runs::{RunSize, StartRun};
+use crate::services::samples::{History, Prometheus};
 use crate::services::sessions::StartSession;
+use crate::traces::Traces;
 
 use cluster::{nodes, partitions};
 pub(crate) use storage::{FakeGroups, FakeStorage, StorageMood};
@@ -303,6 +305,8 @@ pub(crate) struct FakeLauncher {
     pub(crate) calls: Arc<Mutex<Vec<LauncherRequest>>>,
     /// Refuses to write job files with this code.
     pub(crate) refusal: Arc<Mutex<Option<&'static str>>>,
+    /// The log of every job.
+    pub(crate) job_log: Arc<Mutex<String>>,
     /// What stands in for file processes: each gets its end of a channel, in a thread of its own. Without one none is started.
     pub(crate) files: Arc<Mutex<Option<FilesStandIn>>>,
     /// Directories of spaces.
@@ -321,6 +325,8 @@ pub(crate) struct FakeRoots {
     pub(crate) counts: bool,
     /// Bytes and files that spaces may hold, by root and name.
     pub(crate) limits: BTreeMap<String, (Option<u64>, Option<u64>)>,
+    /// Whether the file system keeps no access lists.
+    pub(crate) no_lists: bool,
     /// Refuses every change with this code.
     pub(crate) refusal: Option<&'static str>,
     /// Does the next thing and loses the answer, as when it is killed in between.
@@ -339,12 +345,13 @@ impl FakeRoots {
             return Err(refused(code));
         }
         let answer = match request {
-            LauncherRequest::MakeSpace { root, name, .. } => {
+            LauncherRequest::MakeSpace { root, name, of } => {
+                let unshared = self.no_lists && matches!(of, SpaceFor::Group { writable: true, .. });
                 let key = format!("{root}/{name}");
                 let made = !self.present.contains_key(&key);
                 self.next += 1;
                 let inode = *self.present.entry(key).or_insert(self.next);
-                LauncherAnswer::Space { made, inode }
+                LauncherAnswer::Space { made, inode, unshared }
             }
             LauncherRequest::LimitSpace { root, name, inode, bytes, files, .. } => {
                 if !self.counts {
@@ -362,7 +369,7 @@ impl FakeRoots {
                     let found = self.present.remove(&format!("{root}/{name}")).ok_or_else(|| refused("missing"))?;
                     self.retired.insert(id.to_string(), found);
                 }
-                LauncherAnswer::Space { made: false, inode: *inode }
+                LauncherAnswer::Space { made: false, inode: *inode, unshared: false }
             }
             LauncherRequest::RestoreSpace { root, name, inode, id } => {
                 let key = format!("{root}/{name}");
@@ -370,7 +377,7 @@ impl FakeRoots {
                     let found = self.retired.remove(&id.to_string()).ok_or_else(|| refused("missing"))?;
                     self.present.insert(key, found);
                 }
-                LauncherAnswer::Space { made: false, inode: *inode }
+                LauncherAnswer::Space { made: false, inode: *inode, unshared: false }
             }
             LauncherRequest::RemoveRetired { id, .. } if self.removals_left == 0 => {
                 self.retired.remove(&id.to_string());
@@ -404,6 +411,7 @@ impl Default for FakeLauncher {
         Self {
             calls: Arc::default(),
             refusal: Arc::default(),
+            job_log: Arc::new(Mutex::new("the last words\n".into())),
             files: Arc::default(),
             spaces: Arc::default(),
             clock: MockClock::new(start_time()),
@@ -435,7 +443,7 @@ impl Launcher for FakeLauncher {
                 Some(code) => return Err(LauncherError::Refused { code: code.into(), text: "no space left".into() }),
                 None => LauncherAnswer::Written { directory: format!("/home/{person}/.eirene/sessions/{session}") },
             },
-            LauncherRequest::ReadJobLog { .. } => LauncherAnswer::Log { text: "the last words\n".into() },
+            LauncherRequest::ReadJobLog { .. } => LauncherAnswer::Log { text: self.job_log.lock().unwrap().clone() },
             LauncherRequest::MakeSpace { .. }
             | LauncherRequest::LimitSpace { .. }
             | LauncherRequest::RetireSpace { .. }
@@ -477,6 +485,11 @@ pub(crate) struct TestApp {
 impl TestApp {
     /// With one image in the catalogue and nobody in it.
     pub(crate) async fn new() -> Self {
+        Self::with_traces(Traces::default()).await
+    }
+
+    /// The same where traces go somewhere.
+    pub(crate) async fn with_traces(traces: Traces) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let text = format!(
             "[server]\nportal_url = \"http://eirene.localhost:8080\"\napps_domain = \"apps.eirene.localhost:8080\"\nstate_dir = {:?}\n\
@@ -500,6 +513,8 @@ impl TestApp {
             launcher: Arc::new(launcher.clone()),
             storage: Arc::new(storage.clone()),
             groups: Arc::new(groups.clone()),
+            history: None,
+            traces,
         };
         let app = App::build(config, ports, Passwords::for_tests().unwrap());
         let image = Image {
@@ -518,6 +533,7 @@ impl TestApp {
 
     /// Starts anew with another configuration: what is in the database, and what others know, stays.
     pub(crate) fn rebuild(&mut self, config: Config) {
+        let history = Prometheus::new(&config.prometheus).unwrap();
         let ports = Ports {
             db: self.app.db.clone(),
             clock: Arc::new(self.clock.clone()),
@@ -525,6 +541,8 @@ impl TestApp {
             launcher: Arc::new(self.launcher.clone()),
             storage: Arc::new(self.storage.clone()),
             groups: Arc::new(self.groups.clone()),
+            history: history.map(|prometheus| Arc::new(prometheus) as Arc<dyn History>),
+            traces: self.app.traces.clone(),
         };
         self.app = App::build(Arc::new(config), ports, Passwords::for_tests().unwrap());
     }
@@ -580,6 +598,20 @@ impl TestApp {
             project: None,
             size: RunSize::Whole(small()),
             scratch: None,
+        }
+    }
+
+    /// That the API guide names what people were told until now, and all that belongs to it.
+    pub(crate) async fn assert_notices_are_in_the_guide(&self) {
+        let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/api-guide.md");
+        let guide = std::fs::read_to_string(path).unwrap();
+        let row = guide.lines().find(|line| line.starts_with("| `notice` |")).unwrap();
+        let events = self.app.db.events_after(0, 1000).await.unwrap();
+        for notice in events.into_iter().filter(|event| event.kind == "notice").map(|event| event.data) {
+            let fields = notice.as_object().unwrap().keys().map(String::as_str);
+            for word in fields.chain(notice["code"].as_str()) {
+                assert!(row.contains(&format!("`{word}`")), "{word} of {notice}");
+            }
         }
     }
 

@@ -17,6 +17,7 @@ mod process;
 mod proxy;
 mod results;
 mod rig;
+mod sampling;
 mod scrape;
 mod stats;
 mod steps;
@@ -51,6 +52,8 @@ enum Command {
     Probe,
     /// Requests and messages through the proxy, against nginx and configurable-http-proxy.
     Proxy(proxy::Options),
+    /// What watching a session takes of a core: a job of many processes on a node with eight GPUs.
+    Sampling(sampling::Options),
     /// What Prometheus asks for, with many running sessions.
     Scrape(scrape::Options),
     /// What agents of a benchmark start instead of Apptainer.
@@ -62,7 +65,7 @@ enum Command {
     },
     /// A step of a session's that does nothing, against bare `srun` and `apptainer exec`.
     Steps(steps::Options),
-    /// The built-in store of samples, against rows in SQLite.
+    /// The built-in store of samples, against rows in SQLite, Parquet and an embedded store.
     Store(store::Options),
     /// The newest results side by side with the goals.
     Summary,
@@ -92,6 +95,7 @@ fn main() -> anyhow::Result<()> {
             Command::Steps(options) => steps::run(&options).await,
             Command::Store(options) => store::run(&options).await,
             Command::Proxy(options) => proxy::run(&options).await,
+            Command::Sampling(options) => sampling::run(&options).await,
             Command::Scrape(options) => scrape::run(&options).await,
             Command::StandIn { arguments } => rig::stand_in(&arguments).await,
             Command::Summary => summary::run(),

@@ -63,14 +63,19 @@ pub(crate) struct Account {
     pub(crate) id: u32,
 }
 
-/// A program under test, where `bench/lib.sh` builds it: beside this one, the agent with glibc linked in.
+/// How agents are started.
+pub(crate) struct AgentProgram<'a> {
+    /// The program; what an agent looks for beside itself lies there.
+    pub(crate) path: PathBuf,
+    /// What it finds in its environment, but for what every job has.
+    pub(crate) environment: &'a [(&'a str, PathBuf)],
+}
+
+/// A program under test, where `bench/lib.sh` builds it: beside this one.
 pub(crate) fn program(name: &str) -> anyhow::Result<PathBuf> {
     let me = std::env::current_exe()?;
     let beside = me.parent().context("a program lies in a directory")?;
-    let path = match name {
-        "eirene-agent" => beside.join("../static/x86_64-unknown-linux-gnu/release/eirene-agent"),
-        _ => beside.join(name),
-    };
+    let path = beside.join(name);
     path.canonicalize().with_context(|| format!("no `{}`: bench/lib.sh builds it", path.display()))
 }
 
@@ -82,6 +87,17 @@ impl Rig {
 
     /// The same with a launcher, so that the person's files are reached too.
     pub(crate) async fn start_with(count: usize, dir: &Path, accounts: Option<&Accounts>) -> anyhow::Result<Self> {
+        let agent = AgentProgram { path: program("eirene-agent")?, environment: &[] };
+        Self::start_agents(count, dir, accounts, &agent).await
+    }
+
+    /// The same with agents of one's own.
+    pub(crate) async fn start_agents(
+        count: usize,
+        dir: &Path,
+        accounts: Option<&Accounts>,
+        agent: &AgentProgram<'_>,
+    ) -> anyhow::Result<Self> {
         let place = Place::make(dir)?;
         let person = accounts.map(|accounts| &accounts.person);
         let seeded = seed(count, SessionState::Starting, &place.state.join("eirene.db"), person).await?;
@@ -93,11 +109,10 @@ impl Rig {
         let Place { dir, state, address, tunnel, apps_domain, .. } = place;
         stand_in_for_apptainer(&dir)?;
         let pin = pin(&state.join("tunnel.crt"))?;
-        let agent = program("eirene-agent")?;
         let mut agents = Vec::with_capacity(count);
         for (number, (session, secret)) in seeded.sessions.iter().enumerate() {
             let person = accounts.map(|accounts| &accounts.person);
-            agents.push(start_agent(&agent, number, *session, secret, tunnel, &pin, &apps_domain, &dir, person)?);
+            agents.push(start_agent(agent, number, *session, secret, tunnel, &pin, &apps_domain, &dir, person)?);
         }
         let sessions = seeded.sessions.into_iter().map(|(session, _)| session).collect();
         let rig = Self { portal, agents, address, apps_domain, sessions, token: seeded.token, dir, launcher };
@@ -325,7 +340,7 @@ async fn seed(count: usize, state: SessionState, path: &Path, person: Option<&Ac
 }
 
 /// Number of the job a session believes in.
-fn job_number(number: usize) -> u32 {
+pub(crate) fn job_number(number: usize) -> u32 {
     1000 + number as u32
 }
 
@@ -375,7 +390,7 @@ fn session(number: usize, user: &User, uid: u32) -> anyhow::Result<Session> {
 
 #[expect(clippy::too_many_arguments, reason = "all that a job file and its agent need")]
 fn start_agent(
-    program: &Path,
+    agent: &AgentProgram<'_>,
     number: usize,
     session: SessionId,
     secret: &Secret,
@@ -403,11 +418,12 @@ fn start_agent(
             run: None,
             scratch: None,
         },
+        trace: None,
     };
     let path = home.join("job.json");
     std::fs::write(&path, serde_json::to_string(&file)?)?;
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600))?;
-    let mut command = Command::new(program);
+    let mut command = Command::new(&agent.path);
     if let Some(person) = person {
         give(&home, person)?;
         command.uid(person.id).gid(person.id);
@@ -423,7 +439,8 @@ fn start_agent(
         .env("SLURM_JOB_ID", job_number(number).to_string())
         .env("SLURMD_NODENAME", "c1")
         .env("SLURM_JOB_NODELIST", "c1")
-        .env("SLURM_RESTART_COUNT", "0");
+        .env("SLURM_RESTART_COUNT", "0")
+        .envs(agent.environment.iter().map(|(name, value)| (name, value)));
     Server::start(&format!("agent-{number}"), command, dir)
 }
 

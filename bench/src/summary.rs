@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::{files, launch, memory, proxy, results, scrape, steps, store};
+use crate::{files, launch, memory, proxy, results, sampling, scrape, steps, store};
 
 /// What a figure should be.
 #[derive(Debug, Clone, Copy)]
@@ -40,6 +40,7 @@ pub(crate) fn run() -> anyhow::Result<()> {
     newest("proxy", proxy::show)?;
     newest("memory", memory::show)?;
     newest("files", files::show)?;
+    newest("sampling", sampling::show)?;
     newest("store", store::show)?;
     newest("scrape", scrape::show)
 }

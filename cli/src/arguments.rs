@@ -398,9 +398,13 @@ pub(crate) enum AdminSpace {
     #[command(alias = "ls")]
     List,
     /// Show a space
-    Show { space: SpaceName },
+    Show {
+        /// Its name, as `list` shows it
+        space: SpaceName,
+    },
     /// Change a space
     Set {
+        /// Its name, as `list` shows it
         space: SpaceName,
         #[command(flatten)]
         about: AboutSpace,
@@ -413,15 +417,20 @@ pub(crate) enum AdminSpace {
     },
     /// Take a space away: nobody reaches it any more, and it can be brought back
     Retire {
+        /// Its name, as `list` shows it
         space: SpaceName,
         /// Do not ask
         #[arg(long)]
         yes: bool,
     },
     /// Bring a space back
-    Restore { space: SpaceName },
+    Restore {
+        /// Its name, as `list` shows it
+        space: SpaceName,
+    },
     /// Show what becomes of files in a space that nobody changes or reads, or change that
     OldFiles {
+        /// Its name, as `list` shows it
         space: SpaceName,
         /// Look now what is old; nothing is removed
         #[arg(long)]
@@ -480,6 +489,7 @@ fn title(text: &str) -> Result<String, NameError> {
 pub(crate) enum AdminUser {
     /// Give a POSIX account of the cluster an account here; prints the password once
     Add {
+        /// Its name
         username: Username,
         /// Also let them run the platform
         #[arg(long)]
@@ -493,15 +503,20 @@ pub(crate) enum AdminUser {
     List,
     /// Stop somebody from signing in; their tokens and log-ins end at once
     Disable {
+        /// Their user name
         username: Username,
         /// Do not ask
         #[arg(long)]
         yes: bool,
     },
     /// Let somebody sign in again
-    Enable { username: Username },
+    Enable {
+        /// Their user name
+        username: Username,
+    },
     /// Give somebody a new password; prints it once
     ResetPassword {
+        /// Their user name
         username: Username,
         /// Read the password from standard input instead of making one
         #[arg(long)]
@@ -523,6 +538,7 @@ pub(crate) enum AdminSession {
     },
     /// Stop somebody's session
     Stop {
+        /// Its id, whole
         session: SessionId,
         /// Do not ask
         #[arg(long)]
@@ -541,6 +557,7 @@ pub(crate) enum AdminRun {
     },
     /// Cancel somebody's run
     Cancel {
+        /// Its id, whole
         run: SessionId,
         /// Do not ask
         #[arg(long)]
@@ -592,6 +609,25 @@ mod tests {
     #[test]
     fn the_command_line_is_consistent() {
         Arguments::command().debug_assert();
+    }
+
+    /// What of a command, and of those in it, is not explained.
+    fn unexplained(command: &clap::Command, path: &str) -> Vec<String> {
+        let arguments = command.get_arguments().filter(|argument| argument.get_help().is_none());
+        let mut all: Vec<String> = arguments.map(|argument| format!("{path} {}", argument.get_id())).collect();
+        for below in command.get_subcommands() {
+            let path = format!("{path} {}", below.get_name());
+            if below.get_about().is_none() {
+                all.push(path.clone());
+            }
+            all.extend(unexplained(below, &path));
+        }
+        all
+    }
+
+    #[test]
+    fn everything_that_can_be_typed_has_a_help_text() {
+        assert_eq!(unexplained(&Arguments::command(), "eirene"), [""; 0]);
     }
 
     #[test]

@@ -119,6 +119,7 @@ async fn node_list(api: &Api, json: bool) -> anyhow::Result<()> {
                 text_of(node, "name"),
                 text_of(node, "state"),
                 used("cpus_allocated", "cpus"),
+                text_of(node, "cpu_load"),
                 used("memory_allocated_mib", "memory_mib"),
                 if gpus.is_empty() { "–".to_owned() } else { gpus.join(", ") },
                 text_of(node, "reason"),
@@ -126,7 +127,7 @@ async fn node_list(api: &Api, json: bool) -> anyhow::Result<()> {
         })
         .collect();
     output::table(
-        &["NODE", "STATE", "CPUS USED", "MEMORY USED (MiB)", "GPUS USED", "REASON"],
+        &["NODE", "STATE", "CPUS USED", "LOAD", "MEMORY USED (MiB)", "GPUS USED", "REASON"],
         rows,
         "The cluster has no nodes.",
     )

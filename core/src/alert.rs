@@ -20,7 +20,7 @@ word_enum! {
         MemoryNearlyFull = "memory_nearly_full",
         /// Of a session: 1 while a GPU does not answer any more.
         GpuLost = "gpu_lost",
-        /// Of a session: memory errors that a GPU could not correct in the last hour.
+        /// Of a session: memory errors that a GPU could not correct in the last hour; of a divided GPU as a whole, about that.
         GpuMemoryErrors = "gpu_memory_errors",
         /// Of a session: share of the last five minutes in which a GPU was slowed down by power or heat.
         GpuThrottled = "gpu_throttled",

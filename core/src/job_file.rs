@@ -36,6 +36,9 @@ pub struct JobFile {
     pub portal_pin: String,
     /// The container and app to start.
     pub app: AppSpec,
+    /// The trace of the session's start ([`crate::trace`]), where it is kept. Agents that do not know it yet see it only where there are traces.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trace: Option<String>,
 }
 
 /// What the agent starts.
@@ -106,5 +109,19 @@ mod tests {
         let app: AppSpec = serde_json::from_str(&text).unwrap();
         assert_eq!(app.scratch.as_ref().unwrap().spaces[&"project".parse().unwrap()], "/srv/project");
         assert_eq!(serde_json::to_string(&app).unwrap(), text);
+    }
+
+    #[test]
+    fn a_file_without_a_trace_is_as_it_was_before_there_were_any() {
+        let session = crate::SessionId::generate();
+        let before = format!(
+            r#"{{"session":"{session}","restart_count":0,"secret":"s","portal":"p:1","portal_pin":"00","app":{EARLIER}}}"#
+        );
+        let file: JobFile = serde_json::from_str(&before).unwrap();
+        assert_eq!(serde_json::to_string(&file).unwrap(), before, "an agent of before reads it");
+        let trace = crate::trace::TraceContext::of_session(session, true).to_string();
+        let traced = JobFile { trace: Some(trace.clone()), ..file };
+        let again: JobFile = serde_json::from_str(&serde_json::to_string(&traced).unwrap()).unwrap();
+        assert_eq!(again.trace, Some(trace));
     }
 }

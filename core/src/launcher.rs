@@ -146,6 +146,8 @@ pub enum LauncherRequest {
         inode: u64,
         /// What it is called while it is away.
         id: SpaceId,
+        /// Its number, by which a limit of it is found that nobody else would take back.
+        serial: u32,
     },
     /// Look whether a space is where it should be, and what time the storage takes it for: a file of the root's is touched.
     LookForSpace {
@@ -239,6 +241,10 @@ pub enum LauncherAnswer {
         made: bool,
         /// Inode of the directory.
         inode: u64,
+        /// Whether a group's space that may be written has no default access list, because its file system keeps none: what somebody makes in it is
+        /// the others' to write only where the umask leaves them that. Launchers that do not look at it say nothing.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        unshared: bool,
     },
     /// What was seen of a space's place.
     SpaceSeen {
@@ -308,5 +314,18 @@ pub trait Launcher: Send + Sync + 'static {
     async fn open_files(&self, person: &Username) -> Result<OwnedFd, LauncherError> {
         let text = format!("this launcher starts no file process for `{person}`");
         Err(LauncherError::Refused { code: "failed".into(), text })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_of_a_launcher_that_does_not_look_at_access_lists_is_read_and_written_as_it_was() {
+        let text = r#"{"answer":"space","made":true,"inode":7}"#;
+        let answer: LauncherAnswer = serde_json::from_str(text).unwrap();
+        assert_eq!(answer, LauncherAnswer::Space { made: true, inode: 7, unshared: false });
+        assert_eq!(serde_json::to_string(&answer).unwrap(), text);
     }
 }

@@ -5,7 +5,8 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::account::word_enum;
-use crate::id::SpaceId;
+use crate::id::{SpaceId, UserId};
+use crate::name::Username;
 
 /// What becomes of files in the spaces of a root that nobody changes or reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -16,6 +17,21 @@ pub struct OldFilesRule {
     pub warn_days: u32,
     /// Only say what would be removed.
     pub dry_run: bool,
+}
+
+/// Whose old files in which space: in a space of a group each member's are looked at apart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct OldFilesOf {
+    /// Which space.
+    pub space: SpaceId,
+    /// Which member of its group; none is the owner of a person's space, and in a group's what holds for all members.
+    pub member: Option<UserId>,
+}
+
+impl From<SpaceId> for OldFilesOf {
+    fn from(space: SpaceId) -> Self {
+        Self { space, member: None }
+    }
 }
 
 word_enum! {
@@ -39,6 +55,8 @@ word_enum! {
         OwnerUnknown = "owner_unknown",
         /// The owner may not sign in.
         OwnerDisabled = "owner_disabled",
+        /// They are no member of the space's group any more.
+        NoMember = "no_member",
         /// The owner's process, as which files are looked at, did not answer or could not go on.
         Files = "files",
         /// What was listed cannot be read any more.
@@ -63,6 +81,32 @@ pub struct OldFileExample {
     pub changed_at: Option<Timestamp>,
 }
 
+/// Old files of somebody else, whom the process that looked is not: counted, and nothing else.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OldFilesOfOther {
+    /// Whose they are.
+    pub uid: u32,
+    /// Files.
+    pub files: u64,
+    /// Bytes of them.
+    pub bytes: u64,
+}
+
+/// Old files in a space of a group that belong to nobody who is a member and known here. Nobody lists or removes them.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OldFilesOfStranger {
+    /// Whose they are.
+    pub uid: u32,
+    /// Who that was, where the platform knows it.
+    pub name: Option<Username>,
+    /// Files, as the member's process has seen them that saw the most.
+    pub files: u64,
+    /// Bytes of them.
+    pub bytes: u64,
+    /// When that was; none where it was written down before that was noted.
+    pub seen_at: Option<Timestamp>,
+}
+
 /// What one look found.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OldFilesFound {
@@ -78,6 +122,9 @@ pub struct OldFilesFound {
     pub more: bool,
     /// The largest.
     pub examples: Vec<OldFileExample>,
+    /// What others have there that is old.
+    #[serde(default)]
+    pub others: Vec<OldFilesOfOther>,
 }
 
 /// A look that changes nothing.
@@ -127,11 +174,11 @@ pub struct OldFilesRemoval {
     pub failed: u64,
 }
 
-/// What is known of old files in a space.
+/// What is known of old files in a space, or of one member's in it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OldFilesState {
-    /// Which space.
-    pub space: SpaceId,
+    /// Whose files in which space.
+    pub of: OldFilesOf,
     /// Whether an admin has exempted it: nothing of it is listed or removed.
     pub exempt: bool,
     /// Days after which a file is old here, where that is not what its root says.
@@ -148,15 +195,17 @@ pub struct OldFilesState {
     pub look: Option<OldFilesLook>,
     /// What was removed last, and when.
     pub removed: Option<(Timestamp, OldFilesRemoval)>,
+    /// In a space of a group, what belongs to nobody who is a member; in what is known of one member, nothing.
+    pub strangers: Vec<OldFilesOfStranger>,
     /// Grows with every change of the row; 0 before the first.
     pub version: i64,
 }
 
 impl OldFilesState {
-    /// Of a space of which nothing is known.
-    pub fn new(space: SpaceId) -> Self {
+    /// Of files of which nothing is known.
+    pub fn new(of: impl Into<OldFilesOf>) -> Self {
         Self {
-            space,
+            of: of.into(),
             exempt: false,
             days: None,
             seen_at: None,
@@ -165,6 +214,7 @@ impl OldFilesState {
             list: None,
             look: None,
             removed: None,
+            strangers: vec![],
             version: 0,
         }
     }

@@ -154,6 +154,8 @@ pub struct Node {
     pub cpus: u32,
     /// CPUs allocated.
     pub cpus_allocated: u32,
+    /// Load as the node's own operating system counts it, in hundredths: 100 keeps one CPU busy. None where nobody says it.
+    pub cpu_load: Option<u32>,
     /// Memory, MiB.
     pub memory_mib: u64,
     /// Memory allocated, MiB.
@@ -190,6 +192,17 @@ pub struct Partition {
     pub max_nodes: Option<u32>,
     /// Nodes.
     pub nodes: Vec<NodeName>,
+    /// Whose jobs it takes.
+    pub access: PartitionAccess,
+}
+
+/// Whose jobs a partition takes, as far as the scheduler says it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PartitionAccess {
+    /// Only people in one of these groups; none is everybody.
+    pub groups: Vec<String>,
+    /// Whether accounts or qualities of service are named whose jobs it takes, or does not. Which ones a person has is not known.
+    pub by_account: bool,
 }
 
 /// Why the scheduler did not do it. Variants are what a caller decides on.

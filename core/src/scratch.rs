@@ -85,6 +85,16 @@ pub fn left_directory(base: &Path, uid: u32, session: SessionId, restart_count: 
     own_directory(base, uid).join(format!("{session}.{restart_count}"))
 }
 
+/// What a job's own log says at the end of a scratch from which nothing is owed any more. `name` is `<session>.<restart>`.
+pub fn brought_out(name: &str) -> String {
+    format!("all that was to be kept of scratch {name} is in its place")
+}
+
+/// The same of one from which not everything could be brought out.
+pub fn not_brought_out(name: &str) -> String {
+    format!("not all that was to be kept of scratch {name} could be brought out")
+}
+
 /// A path beneath something: `/` between components, none of which leads elsewhere. Empty is that something itself.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]

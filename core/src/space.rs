@@ -8,7 +8,7 @@ use crate::account::word_enum;
 use crate::id::{SpaceId, UserId};
 use crate::name::{GroupName, RootName, SpaceName, SpaceTitle, Username};
 use crate::session::Reason;
-use crate::storage::{Bytes, Files, Identity, Limit, Why};
+use crate::storage::{Bytes, Files, Identity, Limit, PoolId, QuotaId, Why};
 
 word_enum! {
     /// What a space is for.
@@ -147,6 +147,30 @@ pub struct MadeAt {
     pub inode: u64,
     /// The file system.
     pub identity: Identity,
+}
+
+/// Who is limited for the sake of their spaces, where storage counts by person and group.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum LimitedOwner {
+    /// A person.
+    Person(UserId),
+    /// A POSIX group.
+    Group(GroupName),
+}
+
+/// What an owner is limited to in a pool for the sake of their spaces there. Nothing that is not written down so is taken back.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OwnerLimit {
+    /// Whose spaces.
+    pub owner: LimitedOwner,
+    /// Whose quota.
+    pub id: QuotaId,
+    /// In which pool.
+    pub pool: PoolId,
+    /// How much.
+    pub bytes: Bytes,
+    /// By what it was judged, to see whether that is still so; while it is being set instead what else may be set until then, if anything.
+    pub judged_by: String,
 }
 
 /// A warning that reached the owner.

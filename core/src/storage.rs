@@ -49,10 +49,16 @@ pub enum StorageError {
         /// Seconds to wait.
         retry_after_s: u64,
     },
-    /// Nothing is known; an answer came that cannot be read.
+    /// Nothing is known, also not whether what was to be changed was: an answer came that cannot be read, or what was set is not what is there.
     #[error("an answer of the storage was not understood: {what}")]
     Malformed {
         /// What.
+        what: String,
+    },
+    /// It was carried out, and nobody tells what is there now. Only what sets something answers this, and only where nothing else was read back.
+    #[error("it was carried out and cannot be read back: {what}")]
+    NotReadBack {
+        /// What is not told.
         what: String,
     },
     /// The caller's mistake.
@@ -60,7 +66,7 @@ pub enum StorageError {
     Invalid(String),
 }
 
-/// A path below the root of a space: relative, not empty, without `.` and `..`, control characters or doubled slashes; at most 1024 bytes.
+/// A path below a space or a home: relative, not empty, without `.` and `..`, control characters or doubled slashes; at most 1024 bytes.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Below(String);
@@ -104,6 +110,13 @@ impl From<Below> for String {
 pub enum Place {
     /// A person's home.
     Home(Username),
+    /// A directory in a person's home.
+    InHome {
+        /// Whose home.
+        person: Username,
+        /// The directory.
+        below: Below,
+    },
     /// A directory in which spaces are made.
     Root(RootName),
     /// A space, or a directory in it.
@@ -114,6 +127,15 @@ pub enum Place {
         name: SpaceName,
         /// The directory, if it is not the space's own.
         below: Option<Below>,
+    },
+    /// A space as the person sees it whose it is.
+    OwnSpace {
+        /// The root it lies in.
+        root: RootName,
+        /// Its name.
+        name: SpaceName,
+        /// Whose it is.
+        person: Username,
     },
 }
 
@@ -150,8 +172,8 @@ pub trait SharedStorage: Send + Sync + 'static {
     /// The quota of a directory itself. `Missing` where it has none or nobody can tell.
     async fn directory_quota(&self, place: &Place) -> Result<Known<Quota>, StorageError>;
 
-    /// What the file system of a home counts for its person, wherever on it the person's files lie. `Missing` where it counts nobody's, where
-    /// nobody could ask, and for any other place.
+    /// What the file system of a home, or of a space as its person sees it, counts for that person, wherever on it the person's files lie.
+    /// `Missing` where it counts nobody's, where nobody could ask, and for any other place.
     async fn person_quota(&self, place: &Place) -> Result<Known<Quota>, StorageError> {
         let _ = place;
         Ok(Known::Missing(Why::NotSupported))
@@ -190,7 +212,8 @@ pub trait SharedStorage: Send + Sync + 'static {
         Err(StorageError::Unsupported("default quotas"))
     }
 
-    /// Sets limits, then reads them back; what is `None` stays, and no pool is the storage's default one.
+    /// Sets limits, then reads them back; what is `None` stays, and no pool is the storage's default one. [`StorageError::NotReadBack`] where that was
+    /// done and the limits are not told then, as those of who uses nothing; [`StorageError::Malformed`] does not say whether it was.
     async fn set_quota(
         &self,
         id: QuotaId,

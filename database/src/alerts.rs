@@ -11,6 +11,13 @@ use crate::db::Db;
 use crate::error::DbError;
 use crate::row::{Place, micros};
 
+/// What `told` says a webhook has taken: nothing yet is 0.
+const RAISED: i64 = 1;
+/// It has taken that the alert is over, or need not hear of it any more.
+const OVER: i64 = 2;
+/// It has refused to hear that the alert is raised, so the end is none of its business either.
+const REFUSED: i64 = 3;
+
 macro_rules! columns {
     () => {
         "alerts.id, alerts.rule, alerts.severity, alerts.subject, alerts.session_id, alerts.owner_id, alerts.value, alerts.details, \
@@ -43,8 +50,9 @@ statements! {
     OF_SESSION = concat!("SELECT ", columns!(), " FROM alerts WHERE session_id = $1 ORDER BY id DESC LIMIT $2");
     END = "UPDATE alerts SET ended_at = $1, tell_at = $1 WHERE id = $2 AND ended_at IS NULL";
     ACKNOWLEDGE = "UPDATE alerts SET acknowledged_by = $1, acknowledged_at = $2 WHERE id = $3 AND acknowledged_by IS NULL";
-    /// What a webhook has not taken yet, unless it was given up. Who has taken that one is raised waits for its end, however long ago it began.
-    TO_TELL = known!("WHERE alerts.tell_at <= $1 AND ((alerts.told = 0 AND alerts.started_at >= $2)
+    /// What a webhook has not taken yet, unless it was given up: what goes on however long ago it began, for it may have been silenced since
+    /// then, and what is over where it began lately. Who has taken that one is raised waits for its end.
+    TO_TELL = known!("WHERE alerts.tell_at <= $1 AND ((alerts.told = 0 AND (alerts.ended_at IS NULL OR alerts.started_at >= $2))
         OR (alerts.told = 1 AND alerts.ended_at IS NOT NULL)) ORDER BY alerts.tell_at, alerts.id LIMIT $3");
     TOLD = "UPDATE alerts SET told = $1 WHERE id = $2";
     NOT_TOLD = "UPDATE alerts SET tell_at = $1 WHERE id = $2";
@@ -111,7 +119,7 @@ impl KnownRow {
             Place { table: "alerts", row: &self.alert.id }.maybe_text("owner_id", self.owner_name.as_deref())?;
         let kind = if self.is_run { JobKind::Run } else { JobKind::Session };
         let session = self.session_name.zip(owner).map(|(name, owner)| (name, kind, owner));
-        Ok(KnownAlert { alert: self.alert.into_alert()?, session, is_told: self.told > 0 })
+        Ok(KnownAlert { alert: self.alert.into_alert()?, session, is_told: matches!(self.told, RAISED | OVER) })
     }
 }
 
@@ -224,7 +232,8 @@ impl Db {
         Ok(done > 0)
     }
 
-    /// Alerts that a webhook is to be told of at `now`: that those begun since `since` are raised, and that those it was told of are over.
+    /// Alerts that a webhook is to be told of at `now`: those that go on, those that are over and have begun since `since`, and the ends of
+    /// those it was told of.
     pub async fn alerts_to_tell(
         &self,
         now: Timestamp,
@@ -241,8 +250,17 @@ impl Db {
 
     /// A webhook has taken an alert: that it is raised, or that it is over.
     pub async fn alert_told(&self, id: AlertId, over: bool) -> Result<(), DbError> {
+        self.set_told(id, if over { OVER } else { RAISED }).await
+    }
+
+    /// A webhook has refused to hear that an alert is raised: it is told nothing of that one any more.
+    pub async fn alert_refused(&self, id: AlertId) -> Result<(), DbError> {
+        self.set_told(id, REFUSED).await
+    }
+
+    async fn set_told(&self, id: AlertId, told: i64) -> Result<(), DbError> {
         on_db!(self, pool => sqlx::query(TOLD)
-            .bind(if over { 2_i64 } else { 1 })
+            .bind(told)
             .bind(id.to_string())
             .execute(pool).await.map(drop))?;
         Ok(())

@@ -47,7 +47,7 @@ macro_rules! sums {
             in_time!(),
             " GROUP BY ",
             $group,
-            " ORDER BY gpu_idle_s DESC, gpu_held_s DESC, cpu_held_s DESC, name LIMIT $3"
+            " ORDER BY gpu_idle_s DESC, gpu_held_s DESC, cpu_held_s DESC, name"
         )
     };
 }
@@ -243,13 +243,7 @@ impl Db {
     }
 
     /// Sums over those that ran between `from` and `to`, each with all its time; who has idle GPUs first.
-    pub async fn usage_sums(
-        &self,
-        by: UsageBy,
-        from: Timestamp,
-        to: Timestamp,
-        limit: u32,
-    ) -> Result<Vec<UsageSums>, DbError> {
+    pub async fn usage_sums(&self, by: UsageBy, from: Timestamp, to: Timestamp) -> Result<Vec<UsageSums>, DbError> {
         let statement = match by {
             UsageBy::Person => BY_PERSON,
             UsageBy::Partition => BY_PARTITION,
@@ -257,7 +251,6 @@ impl Db {
         let rows: Vec<SumsRow> = on_db!(self, pool => sqlx::query_as(statement)
             .bind(micros(from))
             .bind(micros(to))
-            .bind(i64::from(limit))
             .fetch_all(pool).await)?;
         rows.into_iter().map(SumsRow::into_sums).collect()
     }

@@ -21,6 +21,7 @@ mod node_confinement;
 mod node_history;
 mod old_files;
 mod operations;
+mod owner_limits;
 mod row;
 mod session_row;
 mod sessions;

@@ -27,7 +27,7 @@ statements! {
         WHERE id = $5 AND state IN ('waiting', 'running')";
     INTERRUPT = "UPDATE operations SET state = 'interrupted', ended_at = $1 WHERE state IN ('waiting', 'running')";
     /// What `cleared` stands for in `progress` cannot come of a name in it: there its quotation marks are escaped.
-    INTERRUPTED = select!("WHERE state = 'interrupted' AND kind IN ('copy', 'extract')
+    INTERRUPTED = select!("WHERE state = 'interrupted' AND kind IN ('copy', 'move', 'extract')
         AND progress NOT LIKE '%\"cleared\":true%' ORDER BY id LIMIT $1");
     CLEARED = "UPDATE operations SET progress = $1 WHERE id = $2 AND state = 'interrupted'";
     PRUNE = "DELETE FROM operations WHERE ended_at < $1";
@@ -130,7 +130,7 @@ impl Db {
             sqlx::query(INTERRUPT).bind(micros(now)).execute(pool).await.map(|done| done.rows_affected()))?)
     }
 
-    /// Copies and extractions that were under way when the portal ended and may have left something, the oldest first.
+    /// Copies, moves and extractions that were under way when the portal ended and may have left something, the oldest first.
     pub async fn interrupted_operations(&self, limit: u32) -> Result<Vec<Operation>, DbError> {
         let rows: Vec<OperationRow> =
             on_db!(self, pool => sqlx::query_as(INTERRUPTED).bind(i64::from(limit)).fetch_all(pool).await)?;

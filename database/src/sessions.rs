@@ -72,6 +72,7 @@ statements! {
             JOIN users ON users.id = sessions.owner_id
         WHERE ", live!(), " ORDER BY sessions.id LIMIT 1");
     LIVE = select!("WHERE ", live!(), " ORDER BY sessions.id");
+    LIVE_OF = select!("WHERE sessions.owner_id = $1 AND ", live!(), " ORDER BY sessions.id");
     // The literal condition is that of the partial index.
     WITH_SCRATCH_LEFT = select!("WHERE sessions.scratch_left ORDER BY sessions.id LIMIT $1");
     UPDATE = "UPDATE sessions SET name = $1, desired = $2, state = $3, undetermined = $4, reason_code = $5,
@@ -254,6 +255,13 @@ impl Db {
     /// All sessions and runs that are not over, oldest first.
     pub async fn live_sessions(&self) -> Result<Vec<Session>, DbError> {
         let rows: Vec<SessionRow> = on_db!(self, pool => sqlx::query_as(LIVE).fetch_all(pool).await)?;
+        rows.into_iter().map(SessionRow::into_session).collect()
+    }
+
+    /// The sessions and runs of one person that are not over, oldest first.
+    pub async fn live_sessions_of(&self, owner: UserId) -> Result<Vec<Session>, DbError> {
+        let rows: Vec<SessionRow> =
+            on_db!(self, pool => sqlx::query_as(LIVE_OF).bind(owner.to_string()).fetch_all(pool).await)?;
         rows.into_iter().map(SessionRow::into_session).collect()
     }
 

@@ -1,8 +1,8 @@
 //! Spaces. Whoever changes one reads it, changes the copy and writes it back; the version tells whether somebody else was faster.
 
 use eirene_core::space::MadeAt;
-use eirene_core::storage::{Bytes, Files, Limit};
-use eirene_core::{Reason, RootName, Sentence, Space, SpaceId, SpaceName, SpaceOwner, UserId};
+use eirene_core::storage::{Bytes, Files, Identity, Limit};
+use eirene_core::{Reason, RootName, Sentence, Space, SpaceId, SpaceName, SpaceOwner, UserId, Username};
 use sqlx::FromRow;
 
 use crate::db::Db;
@@ -39,11 +39,20 @@ statements! {
         WHERE users.uid IS NOT NULL AND users.state = 'active' AND NOT EXISTS (
             SELECT 1 FROM spaces WHERE spaces.owner_id = users.id AND spaces.kind = 'home' AND spaces.state <> 'gone')
         ORDER BY users.id LIMIT $1";
+    WITH_HOME = "SELECT users.username FROM space_usage
+        JOIN spaces ON spaces.id = space_usage.space_id JOIN users ON users.id = spaces.owner_id
+        WHERE spaces.kind = 'home' AND spaces.state = 'present' AND users.uid IS NOT NULL AND users.state = 'active'
+        ORDER BY space_usage.seen_at DESC, users.username LIMIT $1";
     WITHOUT_ONE_IN = "SELECT users.id FROM users
         WHERE users.uid IS NOT NULL AND users.state = 'active' AND NOT EXISTS (
             SELECT 1 FROM spaces
             WHERE spaces.owner_id = users.id AND spaces.root_name = $1 AND spaces.state <> 'gone')
         ORDER BY users.id LIMIT $2";
+    /// The newest of each root: a marker may have been written after older ones were made.
+    MADE_ON = "SELECT id, root_name, fs_identity FROM spaces WHERE serial IN (
+            SELECT MAX(serial) FROM spaces
+            WHERE fs_identity IS NOT NULL AND state IN ('present', 'retired') GROUP BY root_name)
+        ORDER BY root_name";
     TO_CHANGE = select!("WHERE spaces.state <> 'gone' AND spaces.kind <> 'home' AND (spaces.desired <> spaces.state
             OR spaces.state = 'present' AND (spaces.limit_state IN ('wanted', 'not_held')
                 OR spaces.hint_state IN ('wanted', 'not_applied')))
@@ -243,11 +252,28 @@ impl Db {
         ids.iter().map(|id| Place { table: "users", row: id }.text("id", id)).collect()
     }
 
+    /// Active people whose homes have answered a look, who answered last first, at most so many.
+    pub async fn people_with_home(&self, limit: u32) -> Result<Vec<Username>, DbError> {
+        let names: Vec<String> = on_db!(self, pool =>
+            sqlx::query_scalar(WITH_HOME).bind(i64::from(limit)).fetch_all(pool).await)?;
+        names.iter().map(|name| Place { table: "users", row: name }.text("username", name)).collect()
+    }
+
     /// People with a user id who have no space in a root of which everybody has one, at most so many.
     pub async fn people_without_space_in(&self, root: &RootName, limit: u32) -> Result<Vec<UserId>, DbError> {
         let ids: Vec<String> = on_db!(self, pool =>
             sqlx::query_scalar(WITHOUT_ONE_IN).bind(root.as_str()).bind(i64::from(limit)).fetch_all(pool).await)?;
         ids.iter().map(|id| Place { table: "users", row: id }.text("id", id)).collect()
+    }
+
+    /// The file system that the newest space of each root was made on, of those that are there.
+    pub async fn file_systems_of_roots(&self) -> Result<Vec<(RootName, Identity)>, DbError> {
+        let rows: Vec<(String, String, String)> = on_db!(self, pool => sqlx::query_as(MADE_ON).fetch_all(pool).await)?;
+        let of_root = |(id, root, identity): &(String, String, String)| -> Result<(RootName, Identity), DbError> {
+            let place = Place { table: "spaces", row: id };
+            Ok((place.text("root_name", root)?, place.json("fs_identity", identity)?))
+        };
+        rows.iter().map(of_root).collect()
     }
 
     /// The spaces that are not as they are wanted, the oldest first.

@@ -42,11 +42,27 @@ export function listen(page, allowed = () => false) {
   return faults;
 }
 
-/** Accessibility violations, WCAG 2.2 A and AA. The checker is run by the debugger, so the page's own policy stays in force. */
-export async function accessibility(page) {
+/** Holds files and folders of this machine over `place`, as the desk does: what is let go there are real entries, so folders are folders. */
+export async function drag(page, place, files) {
+  const debug = await page.context().newCDPSession(page);
+  const box = await place.boundingBox();
+  const at = { x: box.x + box.width / 2, y: box.y + Math.min(box.height / 2, 20), data: { items: [], files, dragOperationsMask: 1 } };
+  const tell = (type) => debug.send("Input.dispatchDragEvent", { type, ...at });
+  await tell("dragEnter");
+  await tell("dragOver");
+  return { letGo: () => tell("drop"), takeAway: () => tell("dragCancel") };
+}
+
+/**
+ * Accessibility violations, WCAG 2.2 A and AA, of a page or of a `part` of it. The checker is run by the debugger, so the page's own policy
+ * stays in force.
+ */
+export async function accessibility(page, part = "html") {
   await page.evaluate(axeSource);
-  const result = await page.evaluate(() =>
-    axe.run(document, { runOnly: ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"] }),
+  const result = await page.evaluate(
+    (part) =>
+      axe.run(part === "html" ? document : part, { runOnly: ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"] }),
+    part,
   );
   return result.violations.map(
     (fault) => `${fault.id}: ${fault.help} — ${fault.nodes.map((node) => `${node.target} ${node.failureSummary}`).join("; ")}`,

@@ -5,6 +5,7 @@ import path from "node:path";
 import { after, before, test } from "node:test";
 
 import { SIZES, accessibility, launch, listen, picture, tooWide } from "./browser.mjs";
+import { AIR, HEIGHT, LEFT, RIGHT, TOP, column, host, pixels, token } from "./plots.mjs";
 import { answerPage, folder, serve } from "./samples.mjs";
 
 const STEP_S = 10;
@@ -110,49 +111,6 @@ async function open(t, server, options = {}, query = "") {
   const faults = listen(page, (text) => text.includes("status of 503"));
   await page.goto(`${server.origin}/page${query}`);
   return { page, faults };
-}
-
-const host = (page, chart) => page.locator(`[data-chart="${chart}"]`);
-
-/** Pixels of a chart's canvas that are nearly of this colour, `#rrggbb`; without one, how many colours there are. */
-function pixels(page, chart, colour) {
-  return host(page, chart).locator("canvas").evaluate((canvas, colour) => {
-    const { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
-    const wanted = colour && [1, 3, 5].map((n) => parseInt(colour.slice(n, n + 2), 16));
-    const colours = new Set();
-    let found = 0;
-    for (let n = 0; n < data.length; n += 4) {
-      if (!wanted) colours.add((data[n] << 16) | (data[n + 1] << 8) | data[n + 2] | (data[n + 3] << 24));
-      else if (data[n + 3] > 200 && wanted.every((value, part) => Math.abs(value - data[n + part]) < 12)) found += 1;
-    }
-    return wanted ? found : colours.size;
-  }, colour);
-}
-
-const token = (page, name) => page.evaluate((name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim(), name);
-
-
-// Where a plot of lines lies in its place (static/js/charts/lines.js), CSS pixels.
-const LEFT = 72;
-const RIGHT = 22;
-const TOP = 18;
-const HEIGHT = 220 - TOP - 28;
-/** Above the highest value there is so much air. */
-const AIR = 1.04;
-
-/** The pixels of a column of a chart that have a colour: their distances from the top, CSS pixels. */
-function column(page, chart, share, colour) {
-  return host(page, chart).locator("canvas").evaluate(
-    (canvas, { share, colour, LEFT, RIGHT }) => {
-      const ratio = canvas.width / canvas.clientWidth;
-      const x = Math.round((LEFT + share * (canvas.clientWidth - LEFT - RIGHT)) * ratio);
-      const { data } = canvas.getContext("2d").getImageData(x, 0, 1, canvas.height);
-      const wanted = [1, 3, 5].map((n) => parseInt(colour.slice(n, n + 2), 16));
-      const rows = [...Array(canvas.height).keys()];
-      return rows.filter((y) => data[4 * y + 3] > 200 && wanted.every((value, part) => Math.abs(value - data[4 * y + part]) < 12)).map((y) => y / ratio);
-    },
-    { share, colour, LEFT, RIGHT },
-  );
 }
 
 const query = (page) => new URL(page.url()).searchParams;
@@ -383,6 +341,33 @@ test("memory errors of GPUs are counted where there are some, and those that it 
   assert.deepEqual(faults, []);
 });
 
+test("what is known of the nodes, of the most memory and of ranks is drawn, where there is something to see", async (t) => {
+  const answer = used(1, 1);
+  answer.lines.push(
+    line("memory_peak_bytes", "memory", "c1", undefined, flat(7 * GIB)),
+    line("node_memory_bytes", "memory", "c1", undefined, flat(16 * GIB)),
+    line("node_memory_available_bytes", "memory", "c1", undefined, flat(6 * GIB).fill(null, 10, 20)),
+    line("node_memory_bytes", "memory", "c2", undefined, flat(16 * GIB)),
+    line("node_pressure_cpu_seconds", "cpu", "c1", undefined, flat(0.25)),
+    line("node_pressure_memory_seconds", "memory", "c1", undefined, flat(0.5)),
+    line("node_pressure_io_seconds", "io", "c1", undefined, flat(0.001)),
+    line("gpu_memory_util", "gpu", "c1", "0", flat(0.75)),
+    line("step_ranks", "cpu", "c1", undefined, flat(4)),
+  );
+  const server = await portal(t, () => answer);
+  const { page, faults } = await open(t, server);
+  await host(page, "memory-node").locator("canvas").waitFor();
+  const expected = { "memory-peak": "7 GiB", "memory-node": "10 GiB", "cpu-wait-node": "25 %", "memory-wait-node": "50 %", "gpu-memory-busy": "75 %", ranks: "4" };
+  for (const [id, value] of Object.entries(expected)) {
+    const values = await page.locator(".plot", { has: host(page, id) }).locator(".plot-value").allTextContents();
+    assert.deepEqual(values.map((one) => one.replaceAll("\u00a0", " ")), [value], id);
+  }
+  assert.equal(await host(page, "io-wait-node").count(), 0, "next to nothing is nothing to look at");
+  await page.locator(".plot", { has: host(page, "memory-node") }).getByText("Of the whole nodes: other jobs are in it.").waitFor();
+  assert.deepEqual(await accessibility(page), []);
+  assert.deepEqual(faults, []);
+});
+
 test("another run is drawn beside it, aligned at the beginning, and a link shows the same", async (t) => {
   const server = await portal(t, ({ name, from }) =>
     name.includes("/runs/")
@@ -412,6 +397,26 @@ test("another run is drawn beside it, aligned at the beginning, and a link shows
   await page.getByRole("button", { name: /x9 – train\.py/ }).waitFor();
   assert.equal(await page.getByLabel("Compare with").inputValue(), OTHER);
   assert.deepEqual(server.asked.slice(-2).map(({ from, to }) => [from, to]), [[BEGINS + 600_000, BEGINS + 1_200_000], [BEGINS - 590 * 60_000, BEGINS - 580 * 60_000]]);
+  assert.deepEqual(faults, []);
+});
+
+test("what it is compared with has its cores and processes, too, where they are chosen, and what is not known of it is said", async (t) => {
+  const process = (id) => line("cpu_process", "processes", "c1", `${id}:py`, flat(1));
+  const server = await portal(t, ({ name, group, from }) => {
+    const isOther = name.includes("/runs/");
+    const lines = { "": used(1, 0).lines, processes: [process(isOther ? 200 : 100)], cores: isOther ? [] : [line("node_cpu_core", "cores", "c1", "0", flat(1))] };
+    return { ...only(lines[group]), from: new Date(from).toISOString() };
+  });
+  const { page, faults } = await open(t, server, {}, `?with=${encodeURIComponent(OTHER)}`);
+  await page.getByRole("button", { name: /c1 – train\.py/ }).first().waitFor();
+  assert.ok(server.asked.every(({ group }) => group === ""), "nobody has asked");
+  await page.getByRole("button", { name: "Processes", exact: true }).click();
+  const plot = page.locator(".plot", { has: host(page, "process-cpu") });
+  await until("both are there", async () => (await plot.locator(".plot-line .wrap").allTextContents()).join() === "py (100),py (200) – train.py");
+  const asked = server.asked.find(({ name, group }) => name.includes("/runs/") && group === "processes");
+  assert.deepEqual([asked.from, asked.to], [BEGINS - 600 * 60_000, BEGINS - 540 * 60_000]);
+  await page.getByRole("button", { name: "Cores", exact: true }).click();
+  await page.getByText("Of train.py nothing is known in this time of: Cores.").waitFor();
   assert.deepEqual(faults, []);
 });
 
@@ -491,6 +496,18 @@ test("while it runs, new samples come behind those that are there, and its end i
   await page.locator("summary", { hasText: "What happened when" }).click();
   await page.locator("li", { hasText: "Ended" }).waitFor();
   assert.equal(await page.locator("li", { hasText: "Its time is over" }).count(), 0, "what will not come is no mark any more");
+  assert.deepEqual(faults, []);
+});
+
+test("an end for want of memory is a red mark, also where no figure says so", async (t) => {
+  const server = await portal(t, () => used(1, 1), { ends: null, now: at(MINUTES), marks: [{ at: at(0), text: "Started", tone: "" }] });
+  const { page, faults } = await open(t, server);
+  await host(page, "memory").locator("canvas").waitFor();
+  await until("the stream is open", () => server.streams.size === 1);
+  server.say("state", { state: "failed", ended_at: at(MINUTES), reason: { code: "out_of_memory", text: "It used more memory than it asked for." } });
+  await page.locator("summary", { hasText: "What happened when" }).click();
+  await page.locator("[data-charts-happened] li.happened-bad", { hasText: "Killed, memory used up" }).waitFor();
+  assert.equal(await page.locator("[data-charts-happened] li", { hasText: "Ended" }).count(), 0);
   assert.deepEqual(faults, []);
 });
 
@@ -622,4 +639,18 @@ test("names of reports stay text, and without scripts the server's pictures are 
   const { page: plain } = await open(t, server, { javaScriptEnabled: false });
   assert.ok(await plain.locator("[data-charts-plain] svg.chart").first().isVisible());
   assert.equal(await plain.locator("[data-charts-tools]").isVisible(), false);
+});
+
+test("an axis has round values, and none twice", async (t) => {
+  const server = await portal(t, () => used(1, 1));
+  const { page, faults } = await open(t, server);
+  const of = (...asked) =>
+    page.evaluate(async (asked) => {
+      const { ticks } = await import(new URL("./charts/figures.js", document.querySelector('script[src*="charts.js"]').src).href);
+      return ticks(...asked);
+    }, asked);
+  assert.deepEqual(await of("rate", 0, 1.04), [0, 1], "nothing was read");
+  assert.deepEqual(await of("bytes", 0, 2.1 * 1024), [0, 512, 1024, 1536, 2048]);
+  assert.deepEqual(await of("cores", 0, 1.04), [0, 0.25, 0.5, 0.75, 1]);
+  assert.deepEqual(faults, []);
 });

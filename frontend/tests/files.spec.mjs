@@ -2,11 +2,12 @@
 // files that would like to run.
 import assert from "node:assert/strict";
 import { createHash } from "node:crypto";
-import { readFile } from "node:fs/promises";
+import { mkdir, mkdtemp, readFile, rm, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
 import path from "node:path";
 import { after, before, test } from "node:test";
 
-import { launch, listen } from "./browser.mjs";
+import { SIZES, accessibility, drag, launch, listen, picture } from "./browser.mjs";
 import { POLICY, folder, serve } from "./samples.mjs";
 
 const ID = "0198f3a2b4c67d1e8f90a1b2c3d4e5f6";
@@ -35,7 +36,11 @@ const listing = (items, next = null, entries = items.length) => ({
 async function portal(t, list, answers = {}) {
   const asked = [];
   const page = (await readFile(path.join(folder, "files.html"), "utf8")).replace(/data-files="[^"]*"/, () => {
-    const state = { space: "home", title: "Home", writable: true, sort: "name", order: "asc", hidden: false, filter: "", list };
+    const targets = [
+      { value: "home", label: "Home", selected: true },
+      { value: "scratch-ada", label: "Scratch <b>", selected: false },
+    ];
+    const state = { space: "home", title: "Home", writable: true, targets, sort: "name", order: "asc", hidden: false, filter: "", list };
     return `data-files="${JSON.stringify(state).replaceAll("&", "&amp;").replaceAll('"', "&quot;")}"`;
   });
   const server = await serve(async (request, response, name) => {
@@ -195,6 +200,8 @@ test("a copy is followed to its end, and can be cancelled on the way", async (t)
   await page.getByLabel("Pick a", { exact: true }).check();
   await page.getByRole("button", { name: "Copy", exact: true }).click();
   const dialog = page.getByRole("dialog");
+  assert.equal(await dialog.getByLabel("Into which space").inputValue(), "home");
+  await dialog.getByLabel("Into which space").selectOption("Scratch <b>");
   await dialog.getByLabel("To which folder").fill("/data/");
   await dialog.getByLabel("Keep both").check();
   await dialog.getByRole("button", { name: "Copy" }).click();
@@ -202,7 +209,66 @@ test("a copy is followed to its end, and can be cancelled on the way", async (t)
   await page.locator(".works").getByRole("button", { name: "Cancel" }).click();
   await page.getByText("cancelled; what was done is done").waitFor();
   const sent = JSON.parse(of("POST /live/spaces/home/files/copy")[0].body);
-  assert.deepEqual(sent, { items: [{ path: "a", to: "data/a" }], on_conflict: "keep_both" });
+  assert.deepEqual(sent, { items: [{ path: "a", to: "data/a" }], to_space: "scratch-ada", on_conflict: "keep_both" });
+});
+
+test("what goes to another file system is moved as an operation, and what stays says why", async (t) => {
+  const kept = { path: "b", raw_path: null, code: "original_kept", text: "it was copied, but the original stays" };
+  const over = { entries: 7, skipped_in_all: 0, items: [{ path: "a" }], refused: [kept] };
+  const operation = (state, progress) => ({ id: ID, kind: "move", state, progress });
+  const { page, of } = await portal(t, listing([entry("a"), entry("b")]), {
+    "POST /live/spaces/home/files/move": async ({ request, ask, json }) => {
+      ask.body = (await bodyOf(request)).toString();
+      if (JSON.parse(ask.body).as_operation) return json(202, operation("running", { entries: 7 }));
+      return json(409, { code: "other_file_system", detail: "it lies on another file system" });
+    },
+    [`GET /live/operations/${ID}`]: ({ json }) => json(200, operation("done", over)),
+    [LIST]: listing([entry("b")]),
+  });
+  for (const name of ["a", "b"]) await page.getByLabel(`Pick ${name}`, { exact: true }).check();
+  await page.getByRole("button", { name: "Move", exact: true }).click();
+  const dialog = page.getByRole("dialog");
+  await dialog.getByLabel("Into which space").selectOption("Scratch <b>");
+  await dialog.getByRole("button", { name: "Move" }).click();
+  await page.getByText("Moved: 1. Not done: 1, the first of them b: it was copied, but the original stays.").waitFor();
+  const [now, later] = of("POST /live/spaces/home/files/move").map(({ body }) => JSON.parse(body));
+  assert.deepEqual(later, { ...now, as_operation: true });
+  assert.deepEqual(now.items, ["a", "b"].map((name) => ({ path: name, to: name })));
+});
+
+test("what cannot be moved keeps nothing from going to another file system, and is told with the rest", async (t) => {
+  const bad = (path, code, text) => ({ path, raw_path: null, code, text });
+  const taken = bad("b", "exists", "something of this name lies there already");
+  const far = (path) => bad(path, "other_file_system", "it lies on another file system");
+  const over = { entries: 7, skipped_in_all: 0, items: [{ path: "a" }], refused: [] };
+  const operation = (state, progress) => ({ id: ID, kind: "move", state, progress });
+  let isFull = false;
+  const { page, of } = await portal(t, listing([entry("b"), entry("a"), entry("c")]), {
+    "POST /live/spaces/home/files/move": async ({ request, ask, json }) => {
+      ask.body = (await bodyOf(request)).toString();
+      const { items, as_operation: later } = JSON.parse(ask.body);
+      if (!later) return json(200, { items: [], refused: items.map(({ path }) => (path === "b" ? taken : far(path))) });
+      if (isFull) return json(429, { code: "too_many_operations", detail: "too many operations on your files at once" });
+      return json(202, operation("running", { entries: 7 }));
+    },
+    [`GET /live/operations/${ID}`]: ({ json }) => json(200, operation("done", over)),
+    [LIST]: listing([entry("b"), entry("c")]),
+  });
+  const move = async (names) => {
+    for (const name of names) await page.getByLabel(`Pick ${name}`, { exact: true }).check();
+    await page.getByRole("button", { name: "Move", exact: true }).click();
+    const dialog = page.getByRole("dialog");
+    await dialog.getByLabel("Into which space").selectOption("Scratch <b>");
+    await dialog.getByRole("button", { name: "Move" }).click();
+  };
+  await move(["b", "a"]);
+  await page.getByText("Moved: 1. Not done: 1, the first of them b: something of this name lies there already.").waitFor();
+  const [now, later] = of("POST /live/spaces/home/files/move").map(({ body }) => JSON.parse(body));
+  assert.deepEqual(now.items.map(({ path }) => path), ["b", "a"]);
+  assert.deepEqual(later, { ...now, items: [{ path: "a", to: "a" }], as_operation: true });
+  isFull = true;
+  await move(["b", "c"]);
+  await page.getByText("Moved: 0. Not done: 2, the first of them b: something of this name lies there already.").waitFor();
 });
 
 /** A portal that takes one upload as tus has it, and breaks off as often as it is told. */
@@ -313,6 +379,164 @@ test("a cancelled upload is removed on the other side too", async (t) => {
   await page.locator(".uploads li").waitFor({ state: "detached" });
 });
 
+/** A portal that takes as many uploads as come, each of its own, and notes the folders it is to make. */
+function stores(most) {
+  const got = [];
+  const made = [];
+  const answers = {
+    [UPLOADS]: async ({ request, response, ask }) => {
+      await bodyOf(request);
+      const said = ask.headers["upload-metadata"].split(",").map((pair) => pair.split(" "));
+      const metadata = Object.fromEntries(said.map(([key, word]) => [key, Buffer.from(word, "base64").toString()]));
+      got.push({ ...metadata, length: Number(ask.headers["upload-length"]), bytes: Buffer.alloc(0) });
+      response.writeHead(201, { location: `/live/uploads/u${got.length}`, "upload-offset": 0 }).end();
+    },
+    "POST /live/spaces/home/files/directories": async ({ request, json }) => {
+      made.push(JSON.parse((await bodyOf(request)).toString()));
+      json(201, { path: made.at(-1).path, made: true });
+    },
+    [LIST]: listing([entry("came")]),
+  };
+  for (let n = 1; n <= most; n += 1) {
+    answers[`PATCH /live/uploads/u${n}`] = async ({ request, response }) => {
+      const upload = got[n - 1];
+      upload.bytes = Buffer.concat([upload.bytes, await bodyOf(request)]);
+      const whole = upload.bytes.length === upload.length;
+      response.writeHead(204, { "upload-offset": upload.bytes.length, ...(whole ? { "eirene-path": encodeURIComponent(upload.path) } : {}) }).end();
+    };
+  }
+  const sent = () => got.map(({ path: at, parents, bytes }) => [at, parents ?? "", bytes.toString()]).sort(([one], [other]) => (one < other ? -1 : 1));
+  return { answers, made, sent };
+}
+
+/** A folder of this machine that is gone when the test is over. */
+async function folderHere(t) {
+  const top = await mkdtemp(path.join(tmpdir(), "eirene-drop-"));
+  t.after(() => rm(top, { recursive: true, force: true }));
+  return top;
+}
+
+test("files and a folder are dropped onto the page and come with their paths, also with names beyond the first plane", async (t) => {
+  const top = await folderHere(t);
+  const deep = path.join(top, "measured \u{1f30d}", "deep");
+  await mkdir(deep, { recursive: true });
+  await mkdir(path.join(top, "measured \u{1f30d}", "empty"));
+  await writeFile(path.join(deep, "\u{1f41d}\u{1f36f}.txt"), "bee");
+  await writeFile(path.join(deep, "\u{20bb7}.txt"), "han");
+  await writeFile(path.join(top, "alone.txt"), "one");
+  const { answers, made, sent } = stores(3);
+  const { page, faults } = await portal(t, listing([]), answers);
+  const marked = page.locator(".dropping").waitFor();
+  const held = await drag(page, page.locator("[data-drop]"), [path.join(top, "alone.txt")]);
+  await marked;
+  await held.takeAway();
+  await until("what is held elsewhere marks nothing", async () => (await page.locator(".dropping").count()) === 0);
+  const both = await drag(page, page.locator("[data-drop]"), [path.join(top, "alone.txt"), path.join(top, "measured \u{1f30d}")]);
+  await both.letGo();
+  await page.getByText("Uploaded: 3.").first().waitFor();
+  assert.deepEqual(sent(), [
+    ["alone.txt", "", "one"],
+    ["measured \u{1f30d}/deep/\u{1f41d}\u{1f36f}.txt", "true", "bee"],
+    ["measured \u{1f30d}/deep/\u{20bb7}.txt", "true", "han"],
+  ]);
+  await until("the empty folder is made", () => made.length === 1);
+  assert.deepEqual(made, [{ path: "measured \u{1f30d}/empty", parents: true }]);
+  assert.equal(await page.locator(".dropping").count(), 0);
+  await page.locator("bdi", { hasText: "came" }).first().waitFor();
+  assert.deepEqual(faults, []);
+});
+
+test("what a page drops is taken where it is files, and left alone where it is not", async (t) => {
+  const { answers, sent } = stores(1);
+  const { page, faults } = await portal(t, listing([]), answers);
+  const drop = (content) =>
+    page.evaluate((words) => {
+      const transfer = new DataTransfer();
+      if (words === null) transfer.setData("text/plain", "only words");
+      else transfer.items.add(new File([words], "\u{1f4c8}.csv", { type: "text/csv" }));
+      const event = new DragEvent("drop", { dataTransfer: transfer, bubbles: true, cancelable: true });
+      document.querySelector("[data-drop]").dispatchEvent(event);
+      return event.defaultPrevented;
+    }, content);
+  assert.equal(await drop(null), false, "a link or some words are no upload");
+  assert.equal(await drop("a,b"), true);
+  await page.getByText("Uploaded: 1.").first().waitFor();
+  assert.deepEqual(sent(), [["\u{1f4c8}.csv", "", "a,b"]]);
+  assert.deepEqual(faults, []);
+});
+
+test("names beyond the first plane are shown, followed and renamed as they are", async (t) => {
+  const name = "\u{1f469}\u200d\u{1f52c} \u{20bb7}.txt";
+  const { page, of, faults } = await portal(t, listing([entry(name), entry("\u{1f30d}", { kind: "directory" })]), {
+    "POST /live/spaces/home/files/move": { items: [{ path: "x" }], refused: [] },
+    [LIST]: listing([]),
+  });
+  const hrefs = await page.locator('[data-part="name"]').evaluateAll((all) => all.map((one) => new URL(one.href).searchParams.get("path")));
+  assert.deepEqual(hrefs, [name, "\u{1f30d}"]);
+  await page.locator("tbody tr[data-index='1']").getByRole("checkbox").check();
+  await page.getByRole("button", { name: "Rename" }).click();
+  const dialog = page.getByRole("dialog");
+  await dialog.getByLabel("New name").fill("\u{1f30e}");
+  await dialog.getByRole("button", { name: "Rename" }).click();
+  await until("it is asked for", () => of("POST /live/spaces/home/files/move").length === 1);
+  const { items } = JSON.parse(of("POST /live/spaces/home/files/move")[0].body);
+  assert.deepEqual(items, [{ path: "\u{1f30d}", to: "\u{1f30e}" }]);
+  assert.deepEqual(faults, []);
+});
+
+const EXTRACT = "POST /live/spaces/home/files/extract";
+
+/** Picks the archive and has it unpacked; gives the folder's name that was offered. */
+async function unpack(page, name, to) {
+  await page.getByLabel(`Pick ${name}`, { exact: true }).check();
+  await page.getByRole("button", { name: "Unpack" }).click();
+  const dialog = page.getByRole("dialog");
+  const offered = await dialog.getByLabel("Name of the new folder").inputValue();
+  if (to) await dialog.getByLabel("Name of the new folder").fill(to);
+  await dialog.getByRole("button", { name: "Unpack" }).click();
+  await dialog.waitFor({ state: "detached" });
+  return offered;
+}
+
+test("an archive is unpacked with its progress, and members made to mislead are named as text", async (t) => {
+  let state = "running";
+  const evil = "../../<img src=x onerror=window.pwned=1>";
+  const over = { entries: 2, path: "results", skipped: [{ path: evil, code: "unsafe_member", text: "its name leads elsewhere" }], skipped_in_all: 3 };
+  const operation = () => ({ id: ID, kind: "extract", state, progress: state === "done" ? over : { entries: 7 } });
+  const { page, of, faults } = await portal(t, listing([entry("results.tar.gz"), entry("a.txt")]), {
+    [EXTRACT]: { status: 202, body: operation() },
+    [`GET /live/operations/${ID}`]: ({ json }) => json(200, operation()),
+    [LIST]: listing([entry("results", { kind: "directory" })]),
+  });
+  await page.getByLabel("Pick a.txt", { exact: true }).check();
+  await page.getByText("Picked: 1").waitFor();
+  assert.equal(await page.getByRole("button", { name: "Unpack" }).count(), 0, "no archive by its name");
+  await page.getByLabel("Pick a.txt", { exact: true }).uncheck();
+  assert.equal(await unpack(page, "results.tar.gz"), "results");
+  await page.getByText("Unpacking: 7 entries so far").waitFor();
+  state = "done";
+  await page.getByText(`Unpacked into results, without 3, the first of them ${evil}: its name leads elsewhere.`).waitFor();
+  assert.deepEqual(JSON.parse(of(EXTRACT)[0].body), { path: "results.tar.gz", to: "results", on_conflict: "refuse" });
+  assert.equal(await page.evaluate(() => globalThis.pwned), undefined);
+  await page.locator("bdi", { hasText: /^results$/ }).first().waitFor();
+  assert.deepEqual(faults, []);
+});
+
+test("why an archive was not unpacked is said, and a name with a path in it is not even sent", async (t) => {
+  const problem = { code: "not_an_archive", text: "it is no archive that can be unpacked here, or it is damaged" };
+  const { page, of } = await portal(t, listing([entry("broken.zip")]), {
+    [EXTRACT]: { status: 202, body: { id: ID, kind: "extract", state: "running", progress: { entries: 0 } } },
+    [`GET /live/operations/${ID}`]: { id: ID, kind: "extract", state: "failed", progress: { entries: 0 }, problem },
+    [LIST]: listing([entry("broken.zip")]),
+  });
+  await unpack(page, "broken.zip", "../up");
+  await page.getByText("A name has no / in it.").waitFor();
+  assert.equal(of(EXTRACT).length, 0);
+  await page.getByLabel("Pick broken.zip", { exact: true }).uncheck();
+  await unpack(page, "broken.zip");
+  await page.getByText("it is no archive that can be unpacked here, or it is damaged").waitFor();
+});
+
 test("a preview runs nothing: text, tables, notebooks and pictures are drawn, the rest is named", async (t) => {
   const evil = "<img src=x onerror=window.pwned=1><script>window.pwned=1</script>";
   const shown = {
@@ -365,6 +589,141 @@ test("a preview runs nothing: text, tables, notebooks and pictures are drawn, th
   assert.ok((await look("t.bin")).text.includes("00ff"));
   assert.equal(await page.evaluate(() => globalThis.pwned), undefined);
   assert.deepEqual(faults, []);
+});
+
+/** A notebook in its preview. */
+async function notebook(t, cells) {
+  const shown = { kind: "notebook", cells, cut: false };
+  const there = await portal(t, listing([entry("book.ipynb")]), {
+    "GET /live/spaces/home/files/preview": { path: "book.ipynb", size_bytes: 100, etag: "x", shown },
+  });
+  await there.page.getByRole("link", { name: "book.ipynb", exact: true }).click();
+  const place = there.page.locator(".preview-place");
+  await place.locator(".preview-cell").first().waitFor({ state: "attached" });
+  return { ...there, place };
+}
+
+/** Nothing of what somebody wrote has become more than text: no element that loads, leads or runs, and no attribute of theirs. */
+async function assertHarmless({ page, place, faults }) {
+  const [elements, attributes] = await place.evaluate((place) => {
+    const all = [...place.querySelectorAll("*")];
+    return [[...new Set(all.map((one) => one.localName))], [...new Set(all.flatMap((one) => one.getAttributeNames()))]];
+  });
+  const drawn = "section h3 h4 h5 h6 p br em strong s code pre span ul ol li blockquote hr div table thead tbody tr th td".split(" ");
+  assert.deepEqual(elements.filter((name) => !drawn.includes(name)), []);
+  assert.deepEqual(attributes.filter((name) => !["class", "tabindex", "scope", "start"].includes(name)), []);
+  assert.equal(await page.evaluate(() => globalThis.pwned), undefined);
+  assert.deepEqual(faults, []);
+}
+
+/** It can be read in both schemes, on the phone and at twice the size, without scrolling sideways, and by all means. */
+async function assertReadable({ page, place }, name) {
+  for (const [size, viewport] of Object.entries({ ...SIZES, twice: { width: 640, height: 450 } })) {
+    await page.setViewportSize(viewport);
+    assert.ok(await place.evaluate((place) => place.scrollWidth <= place.clientWidth), size);
+    for (const colorScheme of ["light", "dark"]) {
+      await page.emulateMedia({ colorScheme, reducedMotion: "reduce" });
+      assert.deepEqual(await accessibility(page, "dialog.preview"), []);
+      await picture(page, `preview/${name}-${size}-${colorScheme}`);
+    }
+  }
+}
+
+test("a notebook's Markdown is drawn as what it means, and what is none of it is text", async (t) => {
+  const evil = "<img src=x onerror=window.pwned=1><script>window.pwned=1</script>";
+  const links = [
+    "[site](https://example.org/x_(y)) and [file](data/a.csv)",
+    "[run](javascript:window.pwned=1) [page](data:text/html,<script>window.pwned=1</script>) [case](JaVaScRiPt:window.pwned=1)",
+    "![drawn](https://example.org/p.png) ![](data:image/svg+xml;base64,AAAA)",
+  ];
+  const source = [
+    "# Title",
+    "#### Below",
+    "Some *words*, **more of them**, snake_case_names, 2 * 3 * 4 and `code <b>*x*</b>`  ",
+    "and $a_1 * b_2$.",
+    "",
+    "- one",
+    "  - two",
+    "- three",
+    "",
+    "3. third",
+    "",
+    `> quoted ${evil}`,
+    "",
+    "```python",
+    "print('<i>')",
+    "```",
+    "",
+    "| name | |",
+    "|---|---|",
+    `| ${evil} | \\| |`,
+    "",
+    ...links,
+    "",
+    evil,
+    "<a href='javascript:window.pwned=1' onclick='window.pwned=1'>here</a><style>* { display: none }</style>",
+    "word".repeat(500),
+  ].join("\n");
+  const there = await notebook(t, [{ kind: "markdown", source, outputs: [] }, { kind: "raw", source: `# ${evil}`, outputs: [] }]);
+  const { place } = there;
+  assert.equal(await place.getByRole("heading", { level: 3 }).textContent(), "Title");
+  assert.equal(await place.getByRole("heading", { level: 4 }).textContent(), "Below", "no step is left out");
+  const texts = (what) => place.locator(what).evaluateAll((all) => all.map((one) => one.textContent));
+  assert.deepEqual(await texts("p em:not(.soft)"), ["words"]);
+  assert.deepEqual(await texts("p strong"), ["more of them"]);
+  assert.deepEqual(await texts("code"), ["code <b>*x*</b>"]);
+  assert.deepEqual(await texts("ul ul > li, ol > li"), ["two", "third"]);
+  assert.equal(await place.locator("ol").getAttribute("start"), "3");
+  assert.deepEqual(await texts("pre"), ["print('<i>')", `# ${evil}`]);
+  assert.deepEqual(await texts("blockquote"), [`quoted ${evil}`]);
+  assert.deepEqual(await texts("th"), ["name"]);
+  assert.deepEqual(await texts("tbody td"), [evil, "|"]);
+  const text = await place.textContent();
+  for (const said of ["site (https://example.org/x_(y)) and file (data/a.csv)", links[1], "drawn", "$a_1 * b_2$", "snake_case_names, 2 * 3 * 4"]) {
+    assert.ok(text.includes(said), said);
+  }
+  assert.ok(!text.includes("https://example.org/p.png") && !text.includes("base64"), "what is not loaded is named");
+  await assertHarmless(there);
+  await assertReadable(there, "notebook-words");
+});
+
+test("a notebook's cells and results are counted, and a table of its results is one", async (t) => {
+  const evil = "<img src=x onerror=window.pwned=1><script>window.pwned=1</script>";
+  const wide = Array.from({ length: 50 }, (_, n) => `${n} ${evil}`);
+  const there = await notebook(t, [
+    {
+      kind: "code",
+      number: 3,
+      source: evil,
+      outputs: [
+        { kind: "text", text: "printed" },
+        { kind: "table", number: 3, rows: [["", evil], ["0", evil]], heads: 1 },
+        { kind: "text", text: "1 rows" },
+        { kind: "omitted", media_type: evil },
+      ],
+    },
+    { kind: "code", source: "", outputs: [{ kind: "table", rows: Array.from({ length: 20 }, () => wide), heads: 0 }] },
+  ]);
+  const { place } = there;
+  const texts = (what) => place.locator(what).evaluateAll((all) => all.map((one) => one.textContent));
+  assert.deepEqual(await texts(".preview-number"), ["In [3]", "Out [3]", "In [ ]"]);
+  assert.deepEqual(await texts("th"), [evil]);
+  assert.deepEqual(await place.locator("tr").nth(1).locator("td").allTextContents(), ["0", evil]);
+  assert.equal(await place.locator("tbody tr").count(), 21);
+  assert.deepEqual(await place.locator("section").first().locator("> *").evaluateAll((all) => all.map((one) => one.localName)), ["p", "pre", "pre", "p", "div", "pre", "p"]);
+  await assertHarmless(there);
+  await assertReadable(there, "notebook-results");
+});
+
+test("Markdown that is made to take long does not", async (t) => {
+  const most = 64 * 1024;
+  const sources = ["[a](", "![", "`` ` ", "*a _b ", ">", "- ", "~", "|", "$a", "a\n\n", '[a](b "', "\t"].map((part) => part.repeat(most / part.length));
+  sources.push(`# ${" ".repeat(most)}\u2028`, `${"~".repeat(most)}\``, `${"- ".repeat(most / 2)}x`, `[a](x${" ".repeat(most)}y`);
+  for (const source of sources) {
+    const there = await notebook(t, [{ kind: "markdown", source, outputs: [] }]);
+    await assertHarmless(there);
+    await there.page.close();
+  }
 });
 
 test("without the portal's help text is fetched by its beginning alone", async (t) => {

@@ -1,4 +1,4 @@
-// Looks at every sample page (cargo run -p eirene-backend --example preview) under the portal's own content security policy: desk and
+// Looks at every sample page (cargo run --example preview) under the portal's own content security policy: desk and
 // phone, light and dark, twice the text size; accessible, nothing wider than the window, nothing that the policy forbids.
 import assert from "node:assert/strict";
 import { readdir } from "node:fs/promises";

@@ -1,4 +1,4 @@
-// Serves the sample pages (cargo run -p eirene-backend --example preview) under the portal's own content security policy, and whatever
+// Serves the sample pages (cargo run --example preview) under the portal's own content security policy, and whatever
 // else a test wants to answer itself.
 import { readFile } from "node:fs/promises";
 import { createServer } from "node:http";

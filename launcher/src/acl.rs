@@ -6,6 +6,8 @@ use std::ffi::CStr;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 
+use nix::errno::Errno;
+
 const ATTRIBUTE: &CStr = c"system.posix_acl_default";
 const VERSION: u32 = 2;
 /// The id of entries that have none.
@@ -30,7 +32,7 @@ fn for_group(gid: u32) -> Vec<u8> {
     bytes
 }
 
-/// Gives a directory its default list; without one where the file system has no such lists.
+/// Gives a directory its default list, where the file system keeps such lists: [`is_set`] says whether it did.
 #[expect(unsafe_code, reason = "nix has no extended attributes")]
 pub(crate) fn share_with(directory: &OwnedFd, gid: u32) -> io::Result<()> {
     let list = for_group(gid);
@@ -41,5 +43,35 @@ pub(crate) fn share_with(directory: &OwnedFd, gid: u32) -> io::Result<()> {
         (0, _) => Ok(()),
         (_, error) if error.raw_os_error() == Some(libc::EOPNOTSUPP) => Ok(()),
         (_, error) => Err(error),
+    }
+}
+
+/// Whether a directory has a default list; it has none where the file system keeps none.
+#[expect(unsafe_code, reason = "nix has no extended attributes")]
+pub(crate) fn is_set(directory: &OwnedFd) -> Result<bool, Errno> {
+    // SAFETY: the name ends with a zero, and with no room for it the kernel says only how long the list is.
+    let length = unsafe { libc::fgetxattr(directory.as_raw_fd(), ATTRIBUTE.as_ptr(), std::ptr::null_mut(), 0) };
+    match (length, Errno::last()) {
+        (0.., _) => Ok(length > 0),
+        (_, Errno::ENODATA | Errno::EOPNOTSUPP) => Ok(false),
+        (_, error) => Err(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+
+    use super::*;
+
+    #[test]
+    fn a_list_is_seen_where_it_was_set_and_missed_where_the_file_system_keeps_none() {
+        let directory = tempfile::tempdir().unwrap();
+        let opened = OwnedFd::from(File::open(directory.path()).unwrap());
+        assert_eq!(is_set(&opened), Ok(false));
+        share_with(&opened, 4711).unwrap();
+        assert_eq!(is_set(&opened), Ok(true));
+        let without = OwnedFd::from(File::open("/proc").unwrap());
+        assert_eq!(is_set(&without), Ok(false));
     }
 }

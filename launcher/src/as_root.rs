@@ -1,8 +1,9 @@
-//! The child that stays root: it changes the names in one root of spaces, and nothing else.
+//! The child that stays root: it changes the names in one root of spaces, and says which project a space has; nothing else.
 //!
 //! A process of its own because file systems hang, and a process can be given up. What a space holds is removed by another child, which is
 //! nobody's account but for the right to remove and sees nothing but that space; this one sees at most whether a space is empty, before it gets a limit,
-//! and opens nothing of anybody's.
+//! and opens nothing of anybody's but, for the number of its project, a space itself. Looking at it is yet another child's, which is the service
+//! account.
 
 use std::io::{self, Write};
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -18,7 +19,8 @@ use crate::Refusal;
 use crate::as_person::{self, NOT_DONE, Task};
 use crate::child::{self, printable};
 use crate::people::Person;
-use crate::space_root::{Most, Root, Whose};
+use crate::project::Project;
+use crate::space_root::{Made, Most, Root, Whose};
 
 /// Exit status of a purge that ran out of its time: there is more to remove.
 const MORE: i32 = 3;
@@ -78,6 +80,8 @@ pub enum Work {
         inode: u64,
         /// Name it has.
         id: SpaceId,
+        /// The project it may have been limited by.
+        project: Option<u32>,
         /// As whom.
         account: Account,
         /// The program that removes; root's alone.
@@ -88,6 +92,27 @@ pub enum Work {
         /// Where.
         at: SpaceAt,
     },
+    /// Say which project it has.
+    Project {
+        /// Name.
+        name: SpaceName,
+    },
+}
+
+/// What came of it.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Outcome {
+    /// What the portal is told.
+    Answer(LauncherAnswer),
+    /// The space's project; none where there is no such space, or its file system knows no projects.
+    Project(Option<Project>),
+}
+
+impl From<LauncherAnswer> for Outcome {
+    fn from(answer: LauncherAnswer) -> Self {
+        Self::Answer(answer)
+    }
 }
 
 /// The account that removes.
@@ -111,8 +136,9 @@ pub fn main(launcher: u32) -> ExitCode {
         .and_then(|()| as_person::end_with(launcher))
         .and_then(|()| as_person::read_task::<Order>())
         .and_then(|order| {
-            let answer = perform(order)
-                .unwrap_or_else(|Refusal { code, text }| LauncherAnswer::Refused { code: code.to_owned(), text });
+            let answer = perform(order).unwrap_or_else(|Refusal { code, text }| {
+                LauncherAnswer::Refused { code: code.to_owned(), text }.into()
+            });
             Ok(serde_json::to_writer(io::stdout(), &answer)?)
         });
     match done {
@@ -125,34 +151,46 @@ pub fn main(launcher: u32) -> ExitCode {
     }
 }
 
-fn perform(order: Order) -> Result<LauncherAnswer, Refusal> {
-    let root = Root::open(&order.root)?;
-    match order.work {
+fn perform(order: Order) -> Result<Outcome, Refusal> {
+    let root = || Root::open(&order.root);
+    let answer = match order.work {
         Work::Make { name, whose } => {
-            let (made, inode) = root.make(&name, whose)?;
-            Ok(LauncherAnswer::Space { made, inode })
+            let Made { made, inode, unshared } = root()?.make(&name, whose)?;
+            Ok(LauncherAnswer::Space { made, inode, unshared })
         }
         Work::Limit { name, inode, project, most } => {
-            root.limit(&name, inode, project, most).map(|()| LauncherAnswer::Done)
+            root()?.limit(&name, inode, project, most).map(|()| LauncherAnswer::Done)
         }
         Work::Retire { name, inode, id } => {
-            root.retire(&name, inode, id).map(|()| LauncherAnswer::Space { made: false, inode })
+            root()?.retire(&name, inode, id).map(|()| LauncherAnswer::Space { made: false, inode, unshared: false })
         }
         Work::Restore { name, inode, id } => {
-            root.restore(&name, inode, id).map(|()| LauncherAnswer::Space { made: false, inode })
+            root()?.restore(&name, inode, id).map(|()| LauncherAnswer::Space { made: false, inode, unshared: false })
         }
-        Work::Remove { inode, id, account, program } => {
+        Work::Remove { inode, id, project, account, program } => {
+            let root = root()?;
             let done = match root.open_retired(inode, id)? {
                 None => true,
-                Some(directory) => empty(&directory, account, program)? && root.remove_retired(id)?,
+                Some(directory) => {
+                    let is_empty = empty(&directory, account, program)?;
+                    // While there is something that says on which file system: it is found done the next time, like the rest.
+                    if is_empty && let Some(project) = project {
+                        root.take_back(&directory, project)?;
+                    }
+                    is_empty && root.remove_retired(id)?
+                }
             };
             Ok(LauncherAnswer::Removed { done })
         }
         Work::Look { at } => {
+            let root = root()?;
             let inode = root.find(&at)?;
             Ok(LauncherAnswer::SpaceSeen { inode, file_time_s: root.time()? })
         }
-    }
+        // What is wrong with the root is the look's to say.
+        Work::Project { name } => return Ok(Outcome::Project(root().ok().and_then(|root| root.project(&name)))),
+    };
+    answer.map(Outcome::from)
 }
 
 /// Has a directory emptied for a while; gives whether it is empty.

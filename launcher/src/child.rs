@@ -19,7 +19,7 @@ use serde::Serialize;
 
 use crate::Refusal;
 use crate::as_person::{NOT_DONE, Task};
-use crate::as_root::Order;
+use crate::as_root::{Order, Outcome};
 use crate::people::Person;
 use crate::places::{Place, Places};
 
@@ -41,6 +41,16 @@ pub struct Ended {
     pub stderr: Vec<u8>,
 }
 
+impl From<Ended> for LauncherAnswer {
+    fn from(ended: Ended) -> Self {
+        Self::Ran {
+            status: ended.status,
+            stdout: String::from_utf8_lossy(&ended.stdout).into_owned(),
+            stderr: String::from_utf8_lossy(&ended.stderr).into_owned(),
+        }
+    }
+}
+
 /// How a new process becomes the person; what it reads and writes is the caller's to say.
 pub fn as_person(person: &Person) -> Command {
     let mut command = of_this_program();
@@ -60,22 +70,23 @@ fn of_this_program() -> Command {
     command
 }
 
-/// Does a task as the person. `input` goes to the program behind the task.
-pub fn run(places: &Places, person: &Person, task: &Task, input: &str, limit: Duration) -> Result<Ended, Refusal> {
-    let place = places
-        .take(person.uid)
-        .ok_or_else(|| Refusal::away(format!("earlier calls for `{}` have not ended yet", person.name)))?;
-    carry_out(as_person(person), place, person.name.as_str(), task, input, limit)
+/// A place for one more child of the person's.
+pub fn take(places: &Places, person: &Person) -> Result<Place, Refusal> {
+    let place = places.take(person.uid);
+    place.ok_or_else(|| Refusal::away(format!("earlier calls for `{}` have not ended yet", person.name)))
 }
 
-/// Changes a root of spaces, as root; one change of each root at a time. `number` is the root's place in the configuration.
-pub fn change_root(places: &Places, number: u32, order: &Order, limit: Duration) -> Result<LauncherAnswer, Refusal> {
-    let place = places.take(number);
-    let place = place.ok_or_else(|| Refusal::away("an earlier change of this root has not ended yet"))?;
+/// Does a task as the person. `input` goes to the program behind the task.
+pub fn run(places: &Places, person: &Person, task: &Task, input: &str, limit: Duration) -> Result<Ended, Refusal> {
+    carry_out(as_person(person), take(places, person)?, person.name.as_str(), task, input, limit)
+}
+
+/// Does what is ordered in a root of spaces, as root.
+pub fn as_root(place: Place, order: &Order, limit: Duration) -> Result<Outcome, Refusal> {
     let mut command = of_this_program();
     command.arg("as-root").arg(format!("--launcher={}", std::process::id()));
     let ended = carry_out(command, place, "root", order, "", limit)?;
-    serde_json::from_slice(&ended.stdout).map_err(|_| Refusal::away("the change of a root was cut short"))
+    serde_json::from_slice(&ended.stdout).map_err(|_| Refusal::away("what was done in a root was cut short"))
 }
 
 fn carry_out(

@@ -9,6 +9,7 @@ use eirene_core::Username;
 use eirene_core::name::RootName;
 use nix::unistd::User;
 use serde::Deserialize;
+use tracing_subscriber::EnvFilter;
 
 /// Nobody below this is a person, whatever the configuration says.
 const LOWEST_UID: u32 = 1000;
@@ -63,6 +64,35 @@ pub struct Config {
     /// BeeGFS's tool; without this section none is run.
     #[serde(default)]
     pub beegfs: Option<Beegfs>,
+    /// How it logs.
+    #[serde(default)]
+    pub log: Log,
+}
+
+/// `[log]`: what is written to standard error, as eirened has it.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Log {
+    /// Which lines: `info`, or per module as `tracing` filters are written.
+    pub filter: String,
+    /// How they look.
+    pub format: LogFormat,
+}
+
+impl Default for Log {
+    fn default() -> Self {
+        Self { filter: "info".into(), format: LogFormat::Text }
+    }
+}
+
+/// How log lines look.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum LogFormat {
+    /// For people.
+    Text,
+    /// For machines.
+    Json,
 }
 
 /// `[[space_root]]`: a directory in which spaces lie.
@@ -300,6 +330,7 @@ impl Config {
         if let Some(beegfs) = &config.beegfs {
             beegfs.check(&config)?;
         }
+        EnvFilter::try_new(&config.log.filter).map_err(|error| format!("`log.filter` is not understood: {error}"))?;
         Ok(config)
     }
 
@@ -359,6 +390,9 @@ mod tests {
             "[[space_root]]\nname = \"a\"\npath = \"/a\"\n[[space_root]]\nname = \"a\"\npath = \"/b\"",
             "most_files = 0",
             "most_files = 4097",
+            "[log]\nfilter = \"eirene=loud\"",
+            "[log]\nformat = \"xml\"",
+            "[log]\ncolour = true",
         ] {
             assert!(Config::parse(&format!("{GOOD}{line}\n")).is_err(), "{line}");
         }

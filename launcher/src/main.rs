@@ -8,9 +8,10 @@ use std::sync::Arc;
 use clap::{Parser, Subcommand};
 use eirene_core::SystemClock;
 use eirene_launcher::as_person::{self, Identity};
-use eirene_launcher::config::Config;
+use eirene_launcher::config::{Config, Log, LogFormat};
 use eirene_launcher::verbs::Verbs;
 use eirene_launcher::{as_root, server, space_root};
+use tracing_subscriber::EnvFilter;
 
 /// Signs SLURM tokens and acts as the person, for the portal's own user.
 #[derive(Parser)]
@@ -70,8 +71,10 @@ fn main() -> ExitCode {
         }
         None => {}
     }
-    tracing_subscriber::fmt().with_writer(std::io::stderr).with_ansi(false).init();
-    match serve(&arguments.config) {
+    let config = Config::load(&arguments.config);
+    // What is wrong with a configuration is said as if it had chosen nothing.
+    log_to_stderr(&config.as_ref().map(|config| config.log.clone()).unwrap_or_default());
+    match config.map_err(anyhow::Error::from).and_then(serve) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             tracing::error!("the launcher stopped: {error:#}");
@@ -80,8 +83,17 @@ fn main() -> ExitCode {
     }
 }
 
-fn serve(config: &std::path::Path) -> anyhow::Result<()> {
-    let config = Config::load(config)?;
+fn log_to_stderr(log: &Log) {
+    // Nobody gets here with a filter that is not understood.
+    let filter = EnvFilter::try_new(&log.filter).unwrap_or_else(|_| EnvFilter::new("info"));
+    let lines = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(false);
+    match log.format {
+        LogFormat::Text => lines.init(),
+        LogFormat::Json => lines.json().flatten_event(true).init(),
+    }
+}
+
+fn serve(config: Config) -> anyhow::Result<()> {
     let socket = config.socket.clone();
     let peer = config.peer()?;
     let verbs = Arc::new(Verbs::new(config, Arc::new(SystemClock)));

@@ -3,9 +3,11 @@
 //!
 //! The storage crate reads project ids, too; this process shares no code with it, so that what is privileged stays small.
 
+use std::fmt;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
 use nix::errno::Errno;
+use serde::{Deserialize, Serialize};
 
 /// `struct fsxattr` of `linux/fs.h`.
 #[repr(C)]
@@ -29,12 +31,19 @@ const SET_PROJECT_QUOTA: u32 = (libc::Q_SETQUOTA as u32) << 8 | 2;
 const BLOCK: u64 = 1024;
 
 /// The project of a directory.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Project {
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Project {
     /// Number; 0 is none.
-    pub(crate) id: u32,
+    pub id: u32,
     /// What is made in the directory belongs to the project.
-    pub(crate) inherited: bool,
+    pub inherited: bool,
+}
+
+/// As `eirene-look` takes it: the number, and `+` where it is handed on.
+impl fmt::Display for Project {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}{}", self.id, if self.inherited { "+" } else { "" })
+    }
 }
 
 /// The project of a directory.

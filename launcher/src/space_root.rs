@@ -17,7 +17,8 @@ use nix::sys::stat::{FileStat, Mode, SFlag, fchmod, fstat, fstatat, mkdirat};
 use nix::unistd::{Gid, Uid, UnlinkatFlags, fchown, fsync, unlinkat};
 use serde::{Deserialize, Serialize};
 
-use crate::{Refusal, acl, project};
+use crate::project::{self, Project};
+use crate::{Refusal, acl};
 
 /// Tells a root's file system from the empty directory it is mounted on.
 const MARKER: &str = ".eirene-root";
@@ -80,6 +81,17 @@ pub struct Most {
     pub bytes: Option<u64>,
     /// Files and directories.
     pub files: Option<u64>,
+}
+
+/// A space's directory that is where it should be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Made {
+    /// Whether it was made just now.
+    pub made: bool,
+    /// Its inode.
+    pub inode: u64,
+    /// Whether it is a group's to write and has no default access list.
+    pub unshared: bool,
 }
 
 /// A root that may be changed.
@@ -218,11 +230,11 @@ impl Root {
         Ok(Some(found.st_ino))
     }
 
-    /// Makes a space's directory, or finds it made; gives whether it was made, and its inode.
+    /// Makes a space's directory, or finds it made.
     ///
     /// # Errors
     /// `conflict` where something else has the name.
-    pub fn make(&self, name: &SpaceName, whose: Whose) -> Result<(bool, u64), Refusal> {
+    pub fn make(&self, name: &SpaceName, whose: Whose) -> Result<Made, Refusal> {
         if let Some(inode) = self.space(&self.directory, name.as_str())? {
             let found = self.look(&self.directory, name.as_str())?.map(|found| (found.st_uid, found.st_gid));
             let theirs = match whose {
@@ -231,7 +243,7 @@ impl Root {
                 Whose::Group { .. } | Whose::Everybody => found == Some(whose.ids()),
             };
             return if theirs {
-                Ok((false, inode))
+                Ok(Made { made: false, inode, unshared: self.is_unshared(name, whose)? })
             } else {
                 Err(Refusal::conflict(format!("`{name}` is there and somebody else's")))
             };
@@ -241,12 +253,19 @@ impl Root {
         self.clear(&fresh)?;
         let made = self.prepare(&fresh, whose).and_then(|inode| {
             self.rename(&self.directory, &fresh, &self.directory, name.as_str())?;
-            Ok((true, inode))
+            Ok(Made { made: true, inode, unshared: self.is_unshared(name, whose)? })
         });
         if made.is_err() {
             self.clear(&fresh)?;
         }
         made
+    }
+
+    /// Whether a space is a group's to write and has no default access list: its file system did not keep the one that it was given.
+    fn is_unshared(&self, name: &SpaceName, whose: Whose) -> Result<bool, Refusal> {
+        let Whose::Group { writable: true, .. } = whose else { return Ok(false) };
+        let set = open_directory(&self.directory, name.as_str()).and_then(|directory| acl::is_set(&directory));
+        set.map(|set| !set).map_err(|error| self.said(error))
     }
 
     /// Makes the directory under a name that nobody knows and in which nobody can do anything, until all of it is as it should be.
@@ -325,6 +344,27 @@ impl Root {
             }
         }
         project::limit(&directory, id, most.bytes, most.files).map_err(|error| self.uncounted(error))
+    }
+
+    /// The project of a space, where there is such a space and its file system knows projects.
+    pub(crate) fn project(&self, name: &SpaceName) -> Option<Project> {
+        project::of(open_directory(&self.directory, name.as_str()).ok()?).ok()
+    }
+
+    /// Takes back what a space might hold that is about to go: the kernel keeps the limit of a project that has no directory any more. The number
+    /// is the portal's and not the directory's, whose owner may give it another one.
+    ///
+    /// # Errors
+    /// What the kernel said, but that nothing is limited there, or not by this launcher: then there is nothing to take back.
+    pub fn take_back(&self, directory: &OwnedFd, id: u32) -> Result<(), Refusal> {
+        let has_project = project::of(directory).is_ok_and(|found| found.id != 0);
+        if !has_project {
+            return Ok(());
+        }
+        match project::limit(directory, id, None, None).map_err(|error| self.uncounted(error)) {
+            Err(Refusal { code: "not_supported" | "not_configured", .. }) => Ok(()),
+            taken => taken,
+        }
     }
 
     /// What the kernel said to something about projects.

@@ -1,6 +1,7 @@
 //! The verbs: a line in, an answer out, one audit line between them.
 
 use std::os::fd::OwnedFd;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -11,12 +12,12 @@ use eirene_core::storage::Place;
 use eirene_core::{SessionId, SpaceId, SpaceName, Username};
 
 use crate::as_person::Task;
-use crate::as_root::{Order, Work};
+use crate::as_root::{Order, Outcome, Work};
 use crate::audit::{self, Entry, Peer};
-use crate::child::Ended;
 use crate::config::{Config, Per};
 use crate::people::{self, Person};
 use crate::places::Places;
+use crate::project::Project;
 use crate::space_root::{Most, Whose};
 use crate::{Refusal, beegfs, child, files, program, slurm, token};
 
@@ -172,8 +173,7 @@ impl Verbs {
             }
             LauncherRequest::MakeSpace { root, name, of } => self.make_space(&root, name, &of),
             LauncherRequest::LimitSpace { root, name, inode, serial, bytes, files } => {
-                let (first, last) = self.config.project_ids;
-                let project = first.checked_add(serial).filter(|id| *id <= last).ok_or_else(|| {
+                let project = self.project(serial).ok_or_else(|| {
                     Refusal::not_configured(format!("space number {serial} has no id in `project_ids` of the launcher"))
                 })?;
                 self.change(&root, Work::Limit { name, inode, project, most: Most { bytes, files } })
@@ -184,7 +184,9 @@ impl Verbs {
             LauncherRequest::RestoreSpace { root, name, inode, id } => {
                 self.change(&root, Work::Restore { name, inode, id })
             }
-            LauncherRequest::RemoveRetired { root, inode, id } => self.remove_retired(&root, inode, id),
+            LauncherRequest::RemoveRetired { root, inode, id, serial } => {
+                self.remove_retired(&root, inode, id, self.project(serial))
+            }
             LauncherRequest::LookForSpace { root, at } => self.change(&root, Work::Look { at }),
             LauncherRequest::OpenFiles { person } => {
                 let channel = self.open_files(peer, &people::person(&person, &self.config)?)?;
@@ -253,7 +255,7 @@ impl Verbs {
         // Of two values of one name the later one holds.
         environment.extend(given);
         let task = Task::Run { program: slurm::path(&self.config.slurm_bin_dir, program), arguments, environment };
-        Ok(ran(&child::run(&self.children, person, &task, input, SLURM_LIMIT)?))
+        Ok(child::run(&self.children, person, &task, input, SLURM_LIMIT)?.into())
     }
 
     fn run_beegfs(&self, given: Vec<String>) -> Result<LauncherAnswer, Refusal> {
@@ -273,7 +275,7 @@ impl Verbs {
         } else {
             Task::Run { program, arguments, environment }
         };
-        Ok(ran(&child::run(&self.beegfs, &account, &task, "", BEEGFS_LIMIT)?))
+        Ok(child::run(&self.beegfs, &account, &task, "", BEEGFS_LIMIT)?.into())
     }
 }
 
@@ -291,9 +293,12 @@ impl Verbs {
             return Err(Refusal::bad_request(format!("no spaces are made in `{name}`: its `space_root` has no `per`")));
         }
         let order = Order { root: root.path.clone(), work };
-        match child::change_root(&self.roots, number, &order, ROOT_LIMIT)? {
-            LauncherAnswer::Refused { code, text } => Err(Refusal::said(&code, text)),
-            answer => Ok(answer),
+        let place = self.roots.take(number);
+        let place = place.ok_or_else(|| Refusal::away("an earlier change of this root has not ended yet"))?;
+        match child::as_root(place, &order, ROOT_LIMIT)? {
+            Outcome::Answer(LauncherAnswer::Refused { code, text }) => Err(Refusal::said(&code, text)),
+            Outcome::Answer(answer) => Ok(answer),
+            Outcome::Project(_) => Err(Refusal::failed("the change of a root came to something else")),
         }
     }
 
@@ -313,13 +318,25 @@ impl Verbs {
         self.change(root, Work::Make { name, whose })
     }
 
-    fn remove_retired(&self, root: &RootName, inode: u64, id: SpaceId) -> Result<LauncherAnswer, Refusal> {
+    /// The project of a space of this number, where there is one for it.
+    fn project(&self, serial: u32) -> Option<u32> {
+        let (first, last) = self.config.project_ids;
+        first.checked_add(serial).filter(|id| *id <= last)
+    }
+
+    fn remove_retired(
+        &self,
+        root: &RootName,
+        inode: u64,
+        id: SpaceId,
+        project: Option<u32>,
+    ) -> Result<LauncherAnswer, Refusal> {
         let account = people::purge_account(&self.config)?.into();
         let program = self.config.files_program.clone();
         let program =
             program.ok_or_else(|| Refusal::not_configured("the launcher's configuration names no `files_program`"))?;
         program::open_trusted(&program).map_err(|error| Refusal::failed(error.to_string()))?;
-        self.change(root, Work::Remove { inode, id, account, program })
+        self.change(root, Work::Remove { inode, id, project, account, program })
     }
 
     fn measure(&self, place: &Place) -> Result<LauncherAnswer, Refusal> {
@@ -327,11 +344,23 @@ impl Verbs {
             return Err(Refusal::not_configured("the launcher's configuration names no `look_program`"));
         };
         let root = |name: &RootName| -> Result<String, Refusal> { Ok(self.root(name)?.1.path.display().to_string()) };
+        program::open_trusted(program).map_err(|error| Refusal::failed(error.to_string()))?;
         let mut arguments = Vec::new();
         let person = match place {
             Place::Home(person) => {
                 let person = people::person(person, &self.config)?;
                 arguments.extend(["home".to_owned(), person.home.display().to_string()]);
+                person
+            }
+            Place::InHome { person, below } => {
+                let person = people::person(person, &self.config)?;
+                arguments.extend(["home".to_owned(), person.home.display().to_string(), below.as_str().to_owned()]);
+                person
+            }
+            // What is counted for somebody is told to nobody else, and by the program only where the directory is theirs.
+            Place::OwnSpace { root: name, name: space, person } => {
+                let person = people::person(person, &self.config)?;
+                arguments.extend(["own".to_owned(), root(name)?, space.to_string()]);
                 person
             }
             Place::Root(name) => {
@@ -341,20 +370,26 @@ impl Verbs {
             Place::Space { root: name, name: space, below } => {
                 let beneath = below.as_ref().map_or_else(|| space.to_string(), |b| format!("{space}/{}", b.as_str()));
                 arguments.extend(["root".to_owned(), root(name)?, beneath]);
-                people::service_account(&self.config)?
+                let account = people::service_account(&self.config)?;
+                // Of one that was made here only its people may be able to open the directory, and so see its project. What lies below has its own.
+                if below.is_none() && self.root(name)?.1.per.is_some() {
+                    arguments.extend(self.project_of(name, space, &account)?.map(|project| project.to_string()));
+                }
+                account
             }
         };
-        program::open_trusted(program).map_err(|error| Refusal::failed(error.to_string()))?;
         let task = Task::Run { program: program.clone(), arguments, environment: Vec::new() };
-        Ok(ran(&child::run(&self.looks, &person, &task, "", LOOK_LIMIT)?))
+        Ok(child::run(&self.looks, &person, &task, "", LOOK_LIMIT)?.into())
     }
-}
 
-fn ran(ended: &Ended) -> LauncherAnswer {
-    LauncherAnswer::Ran {
-        status: ended.status,
-        stdout: String::from_utf8_lossy(&ended.stdout).into_owned(),
-        stderr: String::from_utf8_lossy(&ended.stderr).into_owned(),
+    /// The project of a space that was made here. It takes one of the looks' places: a mount that hangs hangs this, too.
+    fn project_of(&self, root: &RootName, name: &SpaceName, account: &Person) -> Result<Option<Project>, Refusal> {
+        let place = child::take(&self.looks, account)?;
+        let order = Order { root: self.root(root)?.1.path.clone(), work: Work::Project { name: name.clone() } };
+        match child::as_root(place, &order, LOOK_LIMIT)? {
+            Outcome::Project(project) => Ok(project),
+            Outcome::Answer(_) => Err(Refusal::failed("the look for a project came to something else")),
+        }
     }
 }
 
@@ -406,7 +441,8 @@ fn describe(request: &LauncherRequest) -> Call {
         }
         LauncherRequest::Measure { place } => {
             let (person, target) = match place {
-                Place::Home(person) => (Some(person.clone()), None),
+                Place::Home(person) | Place::InHome { person, .. } => (Some(person.clone()), None),
+                Place::OwnSpace { root, name, person } => (Some(person.clone()), Some(format!("{root}/{name}"))),
                 Place::Root(root) => (None, Some(root.to_string())),
                 Place::Space { root, name, .. } => (None, Some(format!("{root}/{name}"))),
             };
@@ -427,12 +463,53 @@ fn describe(request: &LauncherRequest) -> Call {
     }
 }
 
-/// What a program of SLURM's changes that is not named elsewhere: a cancelled job, a node. Anything else may be long.
+/// What a program of SLURM's changes that is not named elsewhere: a submitted session, a cancelled job, a node. Anything else may be long.
 fn changed(program: SlurmProgram, arguments: &[String]) -> Option<String> {
     let named = match (program, arguments) {
+        (SlurmProgram::Sbatch, _) => submitted(arguments)?.to_string(),
         (SlurmProgram::Scancel, [job, ..]) => job.clone(),
         (SlurmProgram::Scontrol, [verb, node, state, ..]) if verb == "update" => format!("{node} {state}"),
         _ => return None,
     };
     Some(named.chars().take(LONGEST_TARGET_CHARS).collect())
+}
+
+/// The session whose job is submitted: its job writes its log into the session's directory.
+fn submitted(arguments: &[String]) -> Option<SessionId> {
+    let log = arguments.iter().find_map(|argument| argument.strip_prefix("--output="))?;
+    Path::new(log).parent()?.file_name()?.to_str()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_submit_is_noted_with_its_session_and_with_no_other_text() {
+        let id = SessionId::generate();
+        let target = |log: &str| {
+            let arguments = ["--parsable", "--chdir=/home/ada", log, "--export=ALL"].map(str::to_owned);
+            describe(&LauncherRequest::RunSlurm {
+                person: "ada".parse().ok(),
+                program: SlurmProgram::Sbatch,
+                arguments: arguments.to_vec(),
+                environment: Vec::new(),
+                input: String::new(),
+            })
+            .target
+        };
+        assert_eq!(target(&format!("--output=/home/ada/.eirene/sessions/{id}/job.log")), Some(id.to_string()));
+        for other in [
+            "--output=",
+            "--output=/",
+            "--output=/home/ada/log",
+            "--output=/home/ada/.eirene/sessions/..",
+            "--output=/home/ada/.eirene/sessions/a\nforged line/job.log",
+            &format!("--output=/home/ada/{}/job.log", "A".repeat(32)),
+            &format!("--output=/home/ada/{id}{id}/job.log"),
+            &format!("--error=/home/ada/.eirene/sessions/{id}/job.log"),
+        ] {
+            assert_eq!(target(other), None, "{other}");
+        }
+    }
 }

@@ -21,7 +21,7 @@ pub struct Gpu {
     pub uuid: String,
     /// Its model.
     pub name: String,
-    /// The GPU that it is a part of.
+    /// The GPU that it is a part of. What that has as a whole, such as its temperature, is told by this number, and it is in no list itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub part_of: Option<String>,
 }

@@ -181,7 +181,7 @@ metrics! {
     Steps "steps" None Counter Job [];
     /// Ranks of those that run.
     StepRanks "step_ranks" None Gauge Job [];
-    /// Seconds of processor time that sampling itself has taken.
+    /// Seconds of processor time that sampling itself has taken on this node: the agent's, and its GPU helper's.
     ProbeCpu "probe_cpu_seconds" Seconds Counter Job [];
     /// Part of the time in which the GPU computed.
     GpuUtil "gpu_util" Ratio Gauge Job [Gpu];
@@ -211,7 +211,7 @@ metrics! {
     GpuMemoryProcess "gpu_memory_process_bytes" Bytes Gauge Job [Process];
     /// Part of the time in which one process computed on all the job's GPUs together: 2 is all of two GPUs.
     GpuUtilProcess "gpu_util_process" Ratio Gauge Job [Process];
-    /// What a program reports of itself by `eirene.report`.
+    /// What a program reports of itself by `eirene_train.report`.
     Report "report" None Gauge Program [Name];
 }
 

@@ -1,6 +1,6 @@
 //! Tests with answers captured from a real SLURM, whose version is in the file names.
 
-use eirene_core::scheduler::{Job, JobState};
+use eirene_core::scheduler::{Job, JobState, PartitionAccess};
 use proptest::prelude::*;
 use serde_json::Value;
 
@@ -163,7 +163,35 @@ fn nodes_and_partitions_are_read_from_every_parser_and_from_scontrol() {
             .map(|p| (p.name.as_str(), p.is_default, p.available, p.max_walltime_min, p.max_nodes, p.nodes.len()))
             .collect::<Vec<_>>();
         assert_eq!(seen, [("main", true, true, Some(480), None, 2), ("long", false, true, Some(2880), None, 1)]);
+        assert!(partitions.iter().all(|partition| partition.access == PartitionAccess::default()), "for everybody");
     }
+}
+
+#[test]
+fn the_load_of_a_node_is_read_in_hundredths_and_no_value_is_none() {
+    let load = |load: &str| {
+        let json = format!(r#"{{"nodes":[{{"name":"c1","state":["IDLE"],"cpus":8,"cpu_load":{load}}}]}}"#);
+        convert::nodes(&read::<Nodes>(&json))[0].cpu_load
+    };
+    assert_eq!((load("305"), load(r#"{"set":true,"infinite":false,"number":7}"#)), (Some(305), Some(7)));
+    for none in ["null", "4294967294", "4294967295", r#"{"set":false,"infinite":false,"number":0}"#, "-1"] {
+        assert_eq!(load(none), None, "{none}");
+    }
+}
+
+#[test]
+fn whose_jobs_a_partition_takes_is_read() {
+    let access = |lists: &str| {
+        let json = format!(r#"{{"partitions":[{{"name":"p",{lists}}}]}}"#);
+        convert::partitions(&read::<Partitions>(&json), None).remove(0).access
+    };
+    let named = access(r#""groups":{"allowed":"physics, chem"},"accounts":{"allowed":"ALL","deny":""}"#);
+    assert_eq!((named.groups, named.by_account), (vec!["physics".to_owned(), "chem".to_owned()], false));
+    for all in ["", "ALL", "(null)"] {
+        assert_eq!(access(&format!(r#""groups":{{"allowed":"{all}"}}"#)), PartitionAccess::default(), "{all}");
+    }
+    assert!(access(r#""accounts":{"allowed":"","deny":"guests"}"#).by_account);
+    assert!(access(r#""qos":{"allowed":"high"},"groups":null"#).by_account);
 }
 
 #[test]

@@ -3,13 +3,16 @@
 //! What we must know of a job is required; a job of somebody else's that cannot be read is left out, one of ours makes the whole
 //! answer untrustworthy, because leaving it out would say that it is gone.
 
-use eirene_core::scheduler::{Job, JobIdentity, JobState, Node, NodeGpus, Partition, SchedulerError, SchedulerResult};
+use eirene_core::scheduler::{
+    Job, JobIdentity, JobState, Node, NodeGpus, Partition, PartitionAccess, SchedulerError, SchedulerResult,
+};
 use jiff::Timestamp;
 
 use crate::identity::is_ours;
 use crate::text::{parse_gres, parse_hostlist, parse_tres};
 use crate::wire::{
-    AccountedJob, AccountedJobs, ExitCode, Jobs, Nodes, Number, Partitions, TresCount, WireJob, WireNode, WirePartition,
+    AccountedJob, AccountedJobs, ExitCode, Jobs, Nodes, Number, PartitionList, Partitions, TresCount, WireJob,
+    WireNode, WirePartition,
 };
 use crate::{reasons, state};
 
@@ -143,6 +146,9 @@ pub(crate) fn nodes(answer: &Nodes) -> Vec<Node> {
     answer.nodes.iter().filter_map(node).collect()
 }
 
+/// From here on a number of 32 bits stands for none, where a parser writes it out.
+const NO_VALUE: u32 = u32::MAX - 1;
+
 fn node(wire: &WireNode) -> Option<Node> {
     let words = [wire.state.0.as_slice(), wire.state_flags.0.as_slice()].concat();
     let (state, available) = state::node_state(&words);
@@ -155,6 +161,7 @@ fn node(wire: &WireNode) -> Option<Node> {
         reason: Some(crate::refusals::tame(&wire.reason.0)).filter(|reason| !reason.is_empty()),
         cpus: u32_of(wire.cpus).unwrap_or(0),
         cpus_allocated: u32_of(wire.alloc_cpus).or_else(|| used("cpu")?.try_into().ok()).unwrap_or(0),
+        cpu_load: u32_of(wire.cpu_load).filter(|load| *load < NO_VALUE),
         memory_mib: wire.real_memory.unsigned().unwrap_or(0),
         memory_allocated_mib: wire.alloc_memory.unsigned().or_else(|| used("mem")).unwrap_or(0),
         gpus: node_gpus(&wire.gres.0, &wire.gres_used.0),
@@ -196,7 +203,22 @@ fn partition(wire: &WirePartition, default: Option<&str>) -> Option<Partition> {
         max_walltime_min: limit(wire.maximums.time.0),
         max_nodes: limit(wire.maximums.nodes),
         nodes: parse_hostlist(&wire.nodes.configured.0).unwrap_or_default(),
+        access: PartitionAccess {
+            groups: listed(&wire.groups.allowed.0),
+            by_account: [&wire.accounts, &wire.qos]
+                .into_iter()
+                .any(|PartitionList { allowed, deny }| !listed(&allowed.0).is_empty() || !listed(&deny.0).is_empty()),
+        },
     })
+}
+
+/// Names of a list; none where it is for all.
+fn listed(text: &str) -> Vec<String> {
+    match text.trim() {
+        "(null)" => Vec::new(),
+        text if text.eq_ignore_ascii_case("all") => Vec::new(),
+        text => text.split(',').map(str::trim).filter(|name| !name.is_empty()).map(ToOwned::to_owned).collect(),
+    }
 }
 
 fn u32_of(number: Number) -> Option<u32> {

@@ -4,12 +4,13 @@
 use std::sync::Arc;
 
 use eirene_core::storage::{
-    Ability, BeegfsTool, Bytes, DefaultQuota, Entry, Files, Known, Limit, Partial, Pattern, PoolId, Quota, QuotaId,
-    QuotaOf, QuotaRange, Ran, Role, SetStripe, StorageError, Why,
+    Ability, BeegfsTool, Bytes, DefaultQuota, Doubt, Entry, Files, Known, Limit, Partial, Pattern, PoolId, Quota,
+    QuotaId, QuotaOf, QuotaRange, Ran, Role, SetStripe, StorageError, Why,
 };
 
 use crate::answer::{self, Empty};
 use crate::doubts::Doubts;
+use crate::noise;
 use crate::posix::Look;
 
 /// A generation's tool, whose answers are judged.
@@ -128,12 +129,28 @@ pub(crate) fn defaults_of(quota: DefaultQuota, of: QuotaOf) -> (Known<Limit<Byte
     }
 }
 
-/// Whether the limits that were set are the ones that are there.
+/// Whether the limits that were set are the ones that are there; what was not set is taken as it is.
+///
+/// # Errors
+/// [`StorageError::Malformed`] for another limit, [`StorageError::NotReadBack`] where one is not told and none is another.
 pub(crate) fn agree(
-    set: (Limit<Bytes>, Limit<Files>),
+    set: (Option<Limit<Bytes>>, Option<Limit<Files>>),
     now: (Known<Limit<Bytes>>, Known<Limit<Files>>),
 ) -> Result<(), StorageError> {
-    if now == (Known::Known(set.0), Known::Known(set.1)) { Ok(()) } else { Err(not_as_set()) }
+    match (is_there(set.0, now.0), is_there(set.1, now.1)) {
+        (Some(true), Some(true)) => Ok(()),
+        (Some(false), _) | (_, Some(false)) => Err(not_as_set()),
+        (None, _) | (_, None) => Err(StorageError::NotReadBack { what: "the storage does not tell the limit".into() }),
+    }
+}
+
+/// Whether a limit that was set is the one that is there; nobody knows of one that is not told.
+fn is_there<T: PartialEq>(set: Option<Limit<T>>, now: Known<Limit<T>>) -> Option<bool> {
+    match (set, now) {
+        (None, _) => Some(true),
+        (Some(set), Known::Known(now)) => Some(set == now),
+        (Some(_), Known::Missing(_)) => None,
+    }
 }
 
 fn not_as_set() -> StorageError {
@@ -141,9 +158,19 @@ fn not_as_set() -> StorageError {
 }
 
 /// The quota of one pool.
-pub(crate) fn in_pool(quotas: Vec<Quota>, pool: PoolId) -> Result<Quota, StorageError> {
-    let found = quotas.into_iter().find(|quota| quota.pool == Some(pool));
-    found.ok_or_else(|| StorageError::NoSuchPlace { path: format!("storage pool {}", pool.0) })
+pub(crate) fn in_pool(quotas: Partial<Vec<Quota>>, pool: PoolId) -> Result<Quota, StorageError> {
+    let found = quotas.value.into_iter().find(|quota| quota.pool == Some(pool));
+    found.ok_or_else(|| no_pool(pool, &quotas.doubts))
+}
+
+/// That a pool is not in an answer. It is not there where the answer is whole; in half of one it may be in the other half.
+pub(crate) fn no_pool(pool: PoolId, doubts: &[Doubt]) -> StorageError {
+    match doubts.first() {
+        None => StorageError::NoSuchPlace { path: format!("storage pool {}", pool.0) },
+        Some(doubt) => {
+            noise::Trouble::Away.error(&format!("half an answer, without storage pool {}: {}", pool.0, doubt.text))
+        }
+    }
 }
 
 /// The one row of an answer that has one.
@@ -256,6 +283,42 @@ mod tests {
         assert!(stripe(1 << 20).is_ok());
         assert!(stripe(1 << 15).is_err() && stripe(100_000).is_err() && stripe(1 << 32).is_err());
         assert!(check_stripe(&SetStripe::default()).is_err());
+    }
+
+    #[test]
+    fn a_pool_that_is_not_in_half_an_answer_may_be_there_all_the_same() {
+        let quotas = |doubtful: bool| {
+            let mut doubts = Doubts::default();
+            if doubtful {
+                doubts.whole("a server did not answer");
+            }
+            doubts.with(vec![missing_quota(QuotaId::User(5), Some(PoolId(1)), Why::NeverMeasured)])
+        };
+        assert!(in_pool(quotas(true), PoolId(1)).is_ok());
+        assert!(matches!(in_pool(quotas(false), PoolId(2)), Err(StorageError::NoSuchPlace { .. })));
+        assert!(matches!(in_pool(quotas(true), PoolId(2)), Err(StorageError::Away { .. })));
+    }
+
+    #[test]
+    fn a_limit_that_is_another_did_not_stick_and_one_that_is_not_told_was_carried_out() {
+        let (ten, seven) = (Limit::At(Bytes(10)), Limit::At(Files(7)));
+        let missing = (Known::Missing(Why::NeverMeasured), Known::Missing(Why::NeverMeasured));
+        assert!(agree((Some(ten), Some(seven)), (Known::Known(ten), Known::Known(seven))).is_ok());
+        assert!(agree((Some(ten), None), (Known::Known(ten), missing.1)).is_ok(), "what was not set stays");
+        for (set, now) in [
+            ((Some(ten), None), (Known::Known(Limit::Unlimited), missing.1)),
+            ((Some(ten), Some(seven)), (missing.0, Known::Known(Limit::Unlimited))),
+            ((Some(ten), Some(seven)), (Known::Known(Limit::Unlimited), missing.1)),
+        ] {
+            assert!(matches!(agree(set, now), Err(StorageError::Malformed { .. })), "{set:?} {now:?}");
+        }
+        for (set, now) in [
+            ((Some(ten), None), missing),
+            ((None, Some(seven)), missing),
+            ((Some(ten), Some(seven)), (Known::Known(ten), missing.1)),
+        ] {
+            assert!(matches!(agree(set, now), Err(StorageError::NotReadBack { .. })), "{set:?} {now:?}");
+        }
     }
 
     #[test]

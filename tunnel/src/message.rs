@@ -70,6 +70,11 @@ pub enum FromAgent {
         /// A batch, as `monitoring` writes it: a text of its own, so that one that is wrong is refused and the conversation goes on.
         batch: String,
     },
+    /// How long the agent's own work took before the app answered, once, where the job file asks for it.
+    Traced {
+        /// Stretches of time.
+        spans: Vec<AgentSpan>,
+    },
     /// Still there.
     Heartbeat,
     /// The session is about to end.
@@ -87,6 +92,32 @@ pub enum FromAgent {
         text: Option<String>,
     },
     /// A kind this side does not know.
+    #[serde(other)]
+    Unknown,
+}
+
+/// A stretch of the agent's time, by its own clock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AgentSpan {
+    /// What it did.
+    pub work: AgentWork,
+    /// From when on, milliseconds since 1970.
+    pub from_ms: i64,
+    /// Until when.
+    pub to_ms: i64,
+}
+
+/// What an agent does before its app answers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum AgentWork {
+    /// Reading the job file, and making ready what the container needs.
+    Prepare,
+    /// Reaching the portal.
+    Dial,
+    /// Starting the container, and the app in it until it answers.
+    App,
+    /// A word this side does not know.
     #[serde(other)]
     Unknown,
 }
@@ -276,6 +307,14 @@ mod tests {
         sender.await.unwrap();
         assert_eq!(got[0], FromAgent::Log { offset: 3, text: "x\n".repeat(100) });
         assert_eq!(got[1..], [FromAgent::Unknown, FromAgent::Stopping { why: StopCause::Walltime }]);
+    }
+
+    #[test]
+    fn what_an_agent_tells_of_its_time_is_read_and_what_a_later_one_does_is_unknown() {
+        let text = r#"{"kind":"traced","spans":[{"work":"dial","from_ms":-1,"to_ms":2},{"work":"sing","from_ms":3,"to_ms":4}]}"#;
+        let FromAgent::Traced { spans } = serde_json::from_str(text).unwrap() else { panic!("another kind") };
+        assert_eq!(spans[0], AgentSpan { work: AgentWork::Dial, from_ms: -1, to_ms: 2 });
+        assert_eq!(spans[1].work, AgentWork::Unknown);
     }
 
     #[test]

@@ -11,6 +11,7 @@ use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, BufReader};
 use tokio::process::{ChildStdout, Command};
 
 use super::Shared;
+use super::cost::{Cost, Process};
 use crate::log::Log;
 
 /// Its name.
@@ -19,8 +20,13 @@ const PROGRAM: &str = "eirene-gpu";
 const AGAIN: Duration = Duration::from_mins(1);
 
 /// The last figures of this node's GPUs.
-#[derive(Debug, Default)]
-pub(super) struct Gpus(Shared<Figures>);
+#[derive(Debug, Clone, Default)]
+pub(super) struct Gpus {
+    figures: Shared<Figures>,
+    /// The helper, while it runs.
+    helper: Shared<Option<Process>>,
+    cost: Cost,
+}
 
 /// What was said, and what of it was taken.
 #[derive(Debug, Default)]
@@ -42,25 +48,56 @@ impl Figures {
 
 impl Gpus {
     /// Has the program run as long as the agent, where there is one.
-    pub(super) fn start(node: &str, log: &Log) -> Self {
-        let gpus = Self::default();
+    pub(super) fn start(node: &str, log: &Log, cost: Cost) -> Self {
+        let gpus = Self { cost, ..Self::default() };
         let beside = std::env::current_exe().ok().map(|agent| agent.with_file_name(PROGRAM));
         if let Some(program) = beside.filter(|program| program.is_file()) {
-            tokio::spawn(keep(program, node.to_owned(), gpus.0.clone(), log.clone()));
+            tokio::spawn(keep(program, node.to_owned(), gpus.clone(), log.clone()));
         }
         gpus
     }
 
     /// What was said since the last time, or, for one time, what was said before.
     pub(super) fn take(&self) -> Vec<Sample> {
-        self.0.lock().take()
+        self.figures.lock().take()
+    }
+
+    /// Counts what the helper has computed since the last time.
+    pub(super) fn count(&self) {
+        if let Some(helper) = self.helper.lock().as_mut() {
+            helper.count(&self.cost);
+        }
+    }
+
+    /// Takes in a line of the helper's. What is not understood is passed over: a later version may say more.
+    fn hear(&self, line: &[u8], node: &str, log: &Log) {
+        match GpuSaid::read(line) {
+            Ok(GpuSaid::Gpus { gpus }) => {
+                // One that is not there any more has no last figures.
+                *self.figures.lock() = Figures::default();
+                let names: Vec<_> = gpus.iter().map(|gpu| format!("{} ({})", gpu.id, gpu.name)).collect();
+                if !names.is_empty() {
+                    log.say(&format!("node {node}: GPUs {}", names.join(", ")));
+                }
+            }
+            Ok(GpuSaid::Samples { samples }) => {
+                let mut figures = self.figures.lock();
+                // Nobody has taken them for long.
+                if figures.new.len() > MOST_SAMPLES {
+                    figures.new.clear();
+                }
+                figures.new.extend(samples.into_iter().map(|sample| (sample.series, sample.value)));
+            }
+            Ok(GpuSaid::Trouble { text }) => log.say(&format!("node {node}: GPUs: {text}")),
+            Ok(GpuSaid::Hello { .. }) | Err(_) => {}
+        }
     }
 }
 
-async fn keep(program: PathBuf, node: String, last: Shared<Figures>, log: Log) {
+async fn keep(program: PathBuf, node: String, gpus: Gpus, log: Log) {
     let mut said = String::new();
     loop {
-        let why = match run(&program, &node, &last, &log).await {
+        let why = match run(&program, &node, &gpus, &log).await {
             Ok(()) => format!("node {node}: {PROGRAM} has ended, and is started again every minute"),
             Err(error) => format!("node {node}: {PROGRAM} cannot be started: {error}"),
         };
@@ -73,21 +110,27 @@ async fn keep(program: PathBuf, node: String, last: Shared<Figures>, log: Log) {
     }
 }
 
-async fn run(program: &Path, node: &str, last: &Shared<Figures>, log: &Log) -> std::io::Result<()> {
+async fn run(program: &Path, node: &str, gpus: &Gpus, log: &Log) -> std::io::Result<()> {
     let mut command = Command::new(program);
     let mut child =
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).kill_on_drop(true).spawn()?;
     let input = child.stdin.take();
-    if let Some(output) = child.stdout.take() {
-        hear(output, node, last, log).await?;
-    }
+    *gpus.helper.lock() = child.id().and_then(Process::new);
+    let heard = match child.stdout.take() {
+        Some(output) => listen(output, node, gpus, log).await,
+        None => Ok(()),
+    };
+    // Once it has been waited for its number is somebody else's.
+    gpus.count();
+    *gpus.helper.lock() = None;
+    heard?;
     drop(input);
     child.wait().await?;
     Ok(())
 }
 
-/// Listens to its end. What is not understood is passed over: a later version may say more.
-async fn hear(output: ChildStdout, node: &str, last: &Shared<Figures>, log: &Log) -> std::io::Result<()> {
+/// Listens to its end.
+async fn listen(output: ChildStdout, node: &str, gpus: &Gpus, log: &Log) -> std::io::Result<()> {
     let (mut output, mut line) = (BufReader::new(output), Vec::new());
     let most = u64::try_from(MOST_BYTES).unwrap_or(u64::MAX);
     loop {
@@ -95,26 +138,7 @@ async fn hear(output: ChildStdout, node: &str, last: &Shared<Figures>, log: &Log
         if (&mut output).take(most).read_until(b'\n', &mut line).await? == 0 {
             return Ok(());
         }
-        match GpuSaid::read(&line) {
-            Ok(GpuSaid::Gpus { gpus }) => {
-                // One that is not there any more has no last figures.
-                *last.lock() = Figures::default();
-                let names: Vec<_> = gpus.iter().map(|gpu| format!("{} ({})", gpu.id, gpu.name)).collect();
-                if !names.is_empty() {
-                    log.say(&format!("node {node}: GPUs {}", names.join(", ")));
-                }
-            }
-            Ok(GpuSaid::Samples { samples }) => {
-                let mut last = last.lock();
-                // Nobody has taken them for long.
-                if last.new.len() > MOST_SAMPLES {
-                    last.new.clear();
-                }
-                last.new.extend(samples.into_iter().map(|sample| (sample.series, sample.value)));
-            }
-            Ok(GpuSaid::Trouble { text }) => log.say(&format!("node {node}: GPUs: {text}")),
-            Ok(GpuSaid::Hello { .. }) | Err(_) => {}
-        }
+        gpus.cost.of(|| gpus.hear(&line, node, log));
     }
 }
 
@@ -125,7 +149,7 @@ mod tests {
     use super::*;
 
     fn hear_of(gpus: &Gpus, figures: &[(&str, f64)]) {
-        gpus.0.lock().new.extend(figures.iter().map(|(name, value)| (name.parse::<Series>().unwrap(), *value)));
+        gpus.figures.lock().new.extend(figures.iter().map(|(name, value)| (name.parse::<Series>().unwrap(), *value)));
     }
 
     #[tokio::test]
@@ -144,7 +168,7 @@ echo '{"kind":"trouble","text":"one is lost"}'
         std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
         let log = Log::new(std::io::sink());
         let gpus = Gpus::default();
-        run(&program, "c1", &gpus.0, &log).await.unwrap();
+        run(&program, "c1", &gpus, &log).await.unwrap();
         let take = || {
             let text = |sample: &Sample| (sample.series.to_string(), sample.value.to_string());
             let mut taken: Vec<_> = gpus.take().iter().map(text).collect();
@@ -161,7 +185,34 @@ echo '{"kind":"trouble","text":"one is lost"}'
         assert_eq!(take(), [("gpu_up/0".to_owned(), "0".to_owned())]);
         let (_, _, text) = log.piece(0).unwrap();
         assert!(text.contains("node c1: GPUs 0 (H200)") && text.contains("GPUs: one is lost"), "{text}");
-        let nowhere = run(&directory.path().join("nowhere"), "c1", &gpus.0, &log).await;
+        let nowhere = run(&directory.path().join("nowhere"), "c1", &gpus, &log).await;
         assert_eq!(nowhere.unwrap_err().kind(), std::io::ErrorKind::NotFound);
+        assert!(
+            gpus.helper.lock().is_none(),
+            "nobody is asked what a number has computed that is not the helper's any more"
+        );
+    }
+
+    #[tokio::test]
+    async fn what_the_helper_computes_is_counted_too() {
+        let directory = tempfile::tempdir().unwrap();
+        let program = directory.path().join(PROGRAM);
+        // Computes and says nothing.
+        let script = "#!/bin/sh\nwhile kill -0 $PPID; do :; done\n";
+        std::fs::write(&program, script).unwrap();
+        std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
+        let gpus = Gpus::default();
+        let counted = async {
+            while gpus.cost.so_far() < Duration::from_millis(20) {
+                gpus.count();
+                tokio::task::yield_now().await;
+            }
+        };
+        let log = Log::new(std::io::sink());
+        // Dropped with its future, the helper is killed.
+        tokio::select! {
+            ended = run(&program, "c1", &gpus, &log) => panic!("{ended:?}"),
+            () = counted => {}
+        }
     }
 }

@@ -5,7 +5,10 @@
 //!
 //! All nodes sample at the same moments, in the middle of each [`EVERY_MS`] of the clock: so every span of a chart has one sample of each node, and
 //! what is counted between two of them is divided by the right time.
+//!
+//! What all of this costs is a sample itself ([`Metric::ProbeCpu`]).
 
+mod cost;
 mod gpus;
 mod outbox;
 
@@ -24,6 +27,7 @@ use tokio::net::UnixDatagram;
 
 use crate::log::Log;
 use crate::steps::Running;
+use cost::Cost;
 use gpus::Gpus;
 
 pub(crate) use outbox::Outbox;
@@ -69,17 +73,21 @@ pub(crate) fn start(
     };
     let uid = nix::unistd::geteuid().as_raw();
     let job = Job { id: sampled.job, uid, memory_limit: sampled.memory_limit };
-    let reports = Shared::<Reports>::default();
+    let (reports, cost) = (Shared::<Reports>::default(), Cost::default());
     match ReportSocket::bind(&inside.join(REPORT_SOCKET)) {
-        Ok(socket) => drop(tokio::spawn(listen(socket, reports.clone(), sampled.node.clone(), log.clone()))),
+        Ok(socket) => {
+            let listened = listen(socket, reports.clone(), cost.clone(), sampled.node.clone(), log.clone());
+            drop(tokio::spawn(listened));
+        }
         Err(error) => log.say(&error.to_string()),
     }
     let sampler = Sampler {
         probe: Probe::new(&Roots::default(), node, &job),
-        gpus: Gpus::start(&sampled.node, log),
+        gpus: Gpus::start(&sampled.node, log, cost.clone()),
         in_detail: sampled.nodes <= MOST_NODES_IN_DETAIL,
         reports,
         steps,
+        cost,
     };
     tokio::spawn(sampler.run(Arc::new(tell)));
 }
@@ -106,6 +114,7 @@ struct Sampler {
     reports: Shared<Reports>,
     steps: Option<Running>,
     in_detail: bool,
+    cost: Cost,
 }
 
 impl Sampler {
@@ -116,10 +125,14 @@ impl Sampler {
             let tell = Arc::clone(&tell);
             let told = tokio::task::spawn_blocking(move || {
                 let batch = self.sample(SystemClock.now());
-                let earlier = is_first.then(|| before(&batch)).flatten();
-                let batches = earlier.iter().chain([&batch]);
-                let mut messages = batches.flat_map(Batch::write).filter_map(|message| String::from_utf8(message).ok());
-                messages.all(|message| tell(message)).then_some(self)
+                let is_heard = self.cost.of(|| {
+                    let earlier = is_first.then(|| before(&batch)).flatten();
+                    let batches = earlier.iter().chain([&batch]);
+                    let mut messages =
+                        batches.flat_map(Batch::write).filter_map(|message| String::from_utf8(message).ok());
+                    messages.all(|message| tell(message))
+                });
+                is_heard.then_some(self)
             });
             match told.await {
                 Ok(Some(sampler)) => (self, is_first) = (sampler, false),
@@ -128,7 +141,17 @@ impl Sampler {
         }
     }
 
+    /// All figures, and what it has cost to get them; to write them down is in the next ones.
     fn sample(&mut self, now: Timestamp) -> Batch {
+        let cost = self.cost.clone();
+        let mut batch = cost.of(|| self.look(now));
+        self.gpus.count();
+        let series = Series::of(Metric::ProbeCpu).ok();
+        batch.samples.extend(series.map(|series| Sample { series, value: cost.so_far().as_secs_f64() }));
+        batch
+    }
+
+    fn look(&mut self, now: Timestamp) -> Batch {
         let mut batch = self.probe.sample(now);
         batch.samples.extend(self.gpus.take());
         batch.samples.extend(self.reports.lock().take());
@@ -186,12 +209,12 @@ impl Refused {
 }
 
 /// Takes what programs report.
-async fn listen(mut socket: ReportSocket, reports: Shared<Reports>, node: String, log: Log) {
+async fn listen(mut socket: ReportSocket, reports: Shared<Reports>, cost: Cost, node: String, log: Log) {
     let Ok(readable) = socket.socket().try_clone().and_then(UnixDatagram::from_std) else { return };
     let mut refused = Refused::default();
     while readable.readable().await.is_ok() {
         let received = readable.try_io(Interest::READABLE, || {
-            let count = socket.receive(&mut reports.lock(), SystemClock.now())?;
+            let count = cost.of(|| socket.receive(&mut reports.lock(), SystemClock.now()))?;
             // Nothing is left, and the next one is to be waited for.
             if count < MOST_AT_ONCE { Err(ErrorKind::WouldBlock.into()) } else { Ok(()) }
         });
@@ -242,7 +265,7 @@ mod tests {
         };
         assert_eq!(value("report/loss"), Some(0.25));
         assert!(value("node_memory_bytes").is_some_and(|bytes| bytes > 0.0), "{text}");
-        assert!(value("probe_cpu_seconds").is_some(), "{text}");
+        assert!(value("probe_cpu_seconds").is_some_and(|seconds| seconds > 0.0), "{text}");
     }
 
     #[test]
@@ -281,7 +304,8 @@ mod tests {
         let probe = || Probe::new(&Roots::default(), NodeName::try_from("c1").unwrap(), &job);
         let batch = |in_detail| {
             let (gpus, reports) = (Gpus::default(), Shared::default());
-            Sampler { probe: probe(), gpus, reports, steps: None, in_detail }.sample(SystemClock.now())
+            let cost = Cost::default();
+            Sampler { probe: probe(), gpus, reports, steps: None, in_detail, cost }.sample(SystemClock.now())
         };
         assert!(batch(true).samples.iter().any(is_detail));
         let plain = batch(false);

@@ -5,7 +5,7 @@
 
 use std::ffi::{CStr, CString};
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::path::Path;
 
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags};
@@ -103,8 +103,10 @@ pub(super) fn remove(parent: BorrowedFd<'_>, name: &CStr) -> io::Result<()> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY;
     let directory = match step(parent, name, flags) {
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
-            rustix::fs::chmodat(parent, name, Mode::RWXU, AtFlags::empty())?;
-            step(parent, name, flags)?
+            // What is held, and not its name: a link may have come into its place, and what that leads to keeps its mode.
+            let locked = step(parent, name, OFlags::PATH | OFlags::DIRECTORY)?;
+            rustix::fs::chmod(format!("/proc/self/fd/{}", locked.as_raw_fd()), Mode::RWXU)?;
+            step(locked.as_fd(), c".", flags)?
         }
         opened => opened?,
     };
@@ -119,7 +121,13 @@ pub(super) fn remove(parent: BorrowedFd<'_>, name: &CStr) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::{PermissionsExt as _, symlink};
+    use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
+    use std::path::PathBuf;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use proptest::prelude::*;
+    use proptest::sample::Index;
+    use rustix::fs::{CWD, RenameFlags, renameat_with};
 
     use super::*;
 
@@ -170,5 +178,177 @@ mod tests {
         remove(parent.as_fd(), c"tree").unwrap();
         assert_eq!(std::fs::read_dir(inside.path()).unwrap().count(), 0);
         assert!(outside.path().join("kept").is_file());
+    }
+
+    /// What a tree is made of; each lies in a directory that was made before.
+    #[derive(Debug, Clone)]
+    enum Made {
+        /// With this mode, in the end.
+        Directory(u32),
+        File,
+        /// Another name of a file that lies outside.
+        NameOfOutside,
+        Pipe,
+        LinkOut(usize),
+        LinkIn(Index),
+    }
+
+    fn made() -> impl Strategy<Value = Made> {
+        let mode = prop::sample::select(vec![0o700_u32, 0o755, 0o555, 0o300, 0o000]);
+        prop_oneof![
+            6 => mode.prop_map(Made::Directory),
+            3 => Just(Made::File),
+            1 => Just(Made::NameOfOutside),
+            1 => Just(Made::Pipe),
+            3 => (0..5_usize).prop_map(Made::LinkOut),
+            2 => any::<Index>().prop_map(Made::LinkIn),
+        ]
+    }
+
+    fn tree() -> impl Strategy<Value = Vec<(Index, Made)>> {
+        prop::collection::vec((any::<Index>(), made()), 1..40)
+    }
+
+    /// A tree, `scratch/tree`, and what it must not lead to, `outside`.
+    struct Planted {
+        world: tempfile::TempDir,
+        directories: Vec<PathBuf>,
+    }
+
+    impl Planted {
+        fn new(made: &[(Index, Made)]) -> Self {
+            let world = tempfile::tempdir().unwrap();
+            let (outside, tree) = (world.path().join("outside"), world.path().join("scratch/tree"));
+            std::fs::create_dir_all(outside.join("deep")).unwrap();
+            std::fs::create_dir_all(&tree).unwrap();
+            for name in ["kept", "deep/file"] {
+                std::fs::write(outside.join(name), "kept").unwrap();
+            }
+            let targets = [
+                outside.clone(),
+                outside.join("kept"),
+                PathBuf::from("../../outside"),
+                PathBuf::from("../../../outside/deep"),
+                Path::new("/proc/self/root").join(outside.strip_prefix("/").unwrap()),
+            ];
+            let (mut directories, mut modes) = (vec![tree], Vec::new());
+            for (number, (place, made)) in made.iter().enumerate() {
+                let path = place.get(&directories).join(format!("n{number}"));
+                match made {
+                    Made::Directory(mode) => {
+                        std::fs::create_dir(&path).unwrap();
+                        modes.push((path.clone(), *mode));
+                        directories.push(path);
+                    }
+                    Made::File => std::fs::write(&path, "x").unwrap(),
+                    Made::NameOfOutside => std::fs::hard_link(outside.join("kept"), &path).unwrap(),
+                    Made::Pipe => nix::unistd::mkfifo(&path, nix::sys::stat::Mode::S_IRWXU).unwrap(),
+                    Made::LinkOut(target) => symlink(&targets[*target], &path).unwrap(),
+                    Made::LinkIn(target) => symlink(target.get(&directories), &path).unwrap(),
+                }
+            }
+            for (path, mode) in modes.iter().rev() {
+                lock(path, *mode);
+            }
+            Self { world, directories }
+        }
+
+        fn path(&self, name: &str) -> PathBuf {
+            self.world.path().join(name)
+        }
+
+        fn opened(&self, name: &str) -> OwnedFd {
+            Root::open(&self.path(name)).unwrap().find("").unwrap()
+        }
+
+        /// All that lies outside: names, modes and content.
+        fn outside(&self) -> Vec<(PathBuf, u32, String)> {
+            let (mut seen, mut open) = (Vec::new(), vec![self.path("outside")]);
+            while let Some(path) = open.pop() {
+                let metadata = std::fs::symlink_metadata(&path).unwrap();
+                let mut text = String::new();
+                if metadata.is_dir() {
+                    open.extend(std::fs::read_dir(&path).unwrap().map(|entry| entry.unwrap().path()));
+                } else {
+                    text = std::fs::read_to_string(&path).unwrap();
+                }
+                seen.push((path, metadata.mode(), text));
+            }
+            seen.sort();
+            seen
+        }
+
+        fn is_gone(&self) -> bool {
+            std::fs::read_dir(self.path("scratch")).unwrap().count() == 0
+        }
+    }
+
+    fn lock(path: &Path, mode: u32) {
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(60))]
+
+        #[test]
+        fn whatever_a_program_leaves_all_of_it_goes_and_nothing_outside_is_touched(made in tree()) {
+            let planted = Planted::new(&made);
+            let before = planted.outside();
+            remove(planted.opened("scratch").as_fd(), c"tree").unwrap();
+            prop_assert!(planted.is_gone());
+            prop_assert_eq!(planted.outside(), before);
+        }
+    }
+
+    proptest! {
+        // Each of them is a race of some length.
+        #![proptest_config(ProptestConfig::with_cases(12))]
+
+        #[test]
+        fn nothing_outside_is_touched_while_directories_are_carried_away_for_links(made in tree()) {
+            let planted = Planted::new(&made);
+            let many = (0..40).map(|number| planted.path("scratch/tree").join(format!("s{number}")));
+            let swapped: Vec<PathBuf> = many.chain(planted.directories.iter().skip(1).cloned()).collect();
+            for (number, path) in swapped[..40].iter().enumerate() {
+                std::fs::create_dir_all(path.join("deep")).unwrap();
+                for file in 0..10 {
+                    std::fs::write(path.join(format!("deep/{file}")), "x").unwrap();
+                }
+                // Every other one has to be unlocked first; none can be carried away that may not be written to.
+                lock(path, if number % 2 == 0 { 0o300 } else { 0o755 });
+            }
+            let link = planted.path("link");
+            let plant = || symlink(planted.path("outside"), &link);
+            plant().unwrap();
+            let before = planted.outside();
+            let (scratch, world) = (planted.opened("scratch"), planted.opened(""));
+            let over = AtomicBool::new(false);
+            std::thread::scope(|scope| {
+                scope.spawn(|| {
+                    while !over.load(Ordering::Relaxed) {
+                        for directory in &swapped {
+                            // A link to the outside where the directory was, and back.
+                            for _ in 0..2 {
+                                let _ = renameat_with(CWD, directory, CWD, &link, RenameFlags::EXCHANGE);
+                            }
+                            if !link.is_symlink() {
+                                // The link was removed while it was in the tree: a new one, for the next.
+                                let _ = remove(world.as_fd(), c"link");
+                                let _ = plant();
+                            }
+                        }
+                    }
+                });
+                // It may well end at what was exchanged under its hands; whoever comes after begins anew.
+                for _ in 0..10 {
+                    let _ = remove(scratch.as_fd(), c"tree");
+                }
+                over.store(true, Ordering::Relaxed);
+            });
+            prop_assert_eq!(&planted.outside(), &before);
+            remove(scratch.as_fd(), c"tree").unwrap();
+            prop_assert!(planted.is_gone());
+            prop_assert_eq!(planted.outside(), before);
+        }
     }
 }

@@ -64,6 +64,9 @@ pub(super) enum CopyError {
     /// No room, by file system or quota.
     #[error("there is no room left for `{0}`")]
     NoRoom(String),
+    /// Nothing can be written there.
+    #[error("the file system there is mounted read-only")]
+    ReadOnly,
     /// A directory is in the place of a file, or the other way round.
     #[error("`{0}` is there already, and of another kind")]
     OtherKind(String),
@@ -93,6 +96,7 @@ fn because(name: &CStr) -> impl Fn(io::Error) -> CopyError {
     let name = shown(name);
     move |error| match Errno::from_io_error(&error) {
         Some(Errno::NOSPC | Errno::DQUOT) => CopyError::NoRoom(name.clone()),
+        Some(Errno::ROFS) => CopyError::ReadOnly,
         Some(Errno::XDEV | Errno::LOOP) => CopyError::LeadsOut(name.clone()),
         Some(Errno::NOTDIR | Errno::ISDIR | Errno::EXIST) => CopyError::OtherKind(name.clone()),
         _ => CopyError::Other(name.clone(), error),
@@ -378,6 +382,7 @@ mod tests {
         let said = |errno| because_errno(c"x\n<b>")(errno).to_string();
         assert_eq!(said(Errno::NOSPC), r"there is no room left for `x\n<b>`");
         assert_eq!(said(Errno::DQUOT), said(Errno::NOSPC));
+        assert!(said(Errno::ROFS).contains("read-only"));
         assert!(said(Errno::XDEV).contains("leads out") && said(Errno::ISDIR).contains("another kind"));
         assert!(said(Errno::IO).starts_with(r"`x\n<b>`: "));
     }

@@ -130,6 +130,11 @@ impl Scratch {
         Ok(Self { path: path.to_owned(), held, found: true })
     }
 
+    /// What names this start on nodes.
+    fn name(&self) -> String {
+        self.path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
+    }
+
     /// What the container sees.
     fn data(&self) -> PathBuf {
         self.path.join(DATA)

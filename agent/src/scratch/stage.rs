@@ -7,11 +7,16 @@
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fmt;
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 
 use eirene_core::SpaceName;
-use eirene_core::scratch::{HOME_SPACE, JobScratch, ScratchKind, ScratchSpec, StageOn, StageOut, StagePath};
+use eirene_core::scratch::{
+    HOME_SPACE, JobScratch, ScratchKind, ScratchSpec, StageOn, StageOut, StagePath, brought_out, not_brought_out,
+};
 use eirene_tunnel::message::Amount;
 use serde::{Deserialize, Serialize};
 
@@ -265,6 +270,9 @@ impl Held {
             self.note(|journal| (journal.phase, journal.succeeded) = (Phase::Out, succeeded)).map_err(trouble)?;
         }
         self.bring_out()?;
+        if !self.journal.stage_out.is_empty() {
+            self.log.say(&brought_out(&self.scratch.name()));
+        }
         self.note(|journal| journal.phase = Phase::Done).map_err(trouble)?;
         let path = self.scratch.path.display().to_string();
         if let Err(error) = self.scratch.remove() {
@@ -368,12 +376,19 @@ pub(super) fn settle(scratch: Scratch, uid: u32, log: &Log) -> Result<(), Troubl
             log.say(&format!("finishes what session {} left in its scratch", journal.session));
             Held { scratch, journal, meter: Meter::default(), log: log.clone() }.finish(false)
         }
-        _ => scratch.remove().map_err(lost),
+        journal => {
+            // Whoever was at it may have been killed before it could be said.
+            if journal.is_some_and(|journal| !journal.stage_out.is_empty()) {
+                log.say(&brought_out(&scratch.name()));
+            }
+            scratch.remove().map_err(lost)
+        }
     }
 }
 
 /// Brings out by its journal what a session that was broken off left in a scratch on this node, and removes the scratch; gives the exit status.
-/// A scratch that is not there any more needs nothing.
+/// A scratch that is not there any more needs nothing. What is said of it goes to the end of the job's own log too, where the portal finds it
+/// when the job is over.
 pub fn rescue(directory: &Path, log: &Log) -> u8 {
     let uid = nix::unistd::geteuid().as_raw();
     let scratch = match Scratch::take(directory, uid) {
@@ -388,11 +403,39 @@ pub fn rescue(directory: &Path, log: &Log) -> u8 {
             return 1;
         }
     };
-    match settle(scratch, uid, log) {
+    let name = scratch.name();
+    let of_job = scratch.journal(uid).ok().flatten().and_then(|journal| job_log(&journal));
+    let log = of_job.map_or_else(|| log.clone(), |file| Log::new(Both(file, log.clone())));
+    match settle(scratch, uid, &log) {
         Ok(()) => 0,
         Err(trouble) => {
             log.say(&trouble.text);
+            log.say(&not_brought_out(&name));
             1
         }
+    }
+}
+
+/// The log of a scratch's job, where there is one.
+fn job_log(journal: &Journal) -> Option<File> {
+    let home: SpaceName = HOME_SPACE.parse().ok()?;
+    let path = journal.spaces.get(&home)?.join(".eirene/sessions").join(&journal.session).join("job.log");
+    // A pipe in its place must not hold us.
+    OpenOptions::new().append(true).custom_flags(libc::O_NONBLOCK | libc::O_NOFOLLOW).open(path).ok()
+}
+
+/// Passes on what is said to a file and to another log.
+struct Both(File, Log);
+
+impl Write for Both {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        // A full home must not keep it from the other.
+        let _ = self.0.write_all(bytes);
+        self.1.write(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
     }
 }

@@ -12,7 +12,7 @@ use std::time::Duration;
 use eirene_core::SessionId;
 use eirene_core::run::RunProgram;
 use eirene_tunnel::handshake::Credential;
-use eirene_tunnel::message::{FromAgent, FromPortal, StopCause};
+use eirene_tunnel::message::{AgentWork, FromAgent, FromPortal, StopCause};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::UnixStream;
 
@@ -31,6 +31,12 @@ async fn it_starts_says_ready_forwards_and_stops_when_asked() {
     assert_eq!(hello.credential, Credential::JobSecret("the-secret".into()));
     let mut control = Control::open(&opener).await;
     control.wait_for(is_ready).await;
+    let FromAgent::Traced { spans } = control.wait_for(|said| matches!(said, FromAgent::Traced { .. })).await else {
+        panic!("it was waited for");
+    };
+    let works: Vec<_> = spans.iter().map(|span| span.work).collect();
+    assert_eq!(works, [AgentWork::Prepare, AgentWork::Dial, AgentWork::App], "its part of the trace of the start");
+    assert!(spans.iter().all(|span| span.from_ms <= span.to_ms), "{spans:?}");
     control.tell(FromPortal::SendLog { offset: 0 }).await;
     assert!(get(&opener).await.ends_with("hello"));
     let log = control.wait_for(|said| matches!(said, FromAgent::Log { .. })).await;

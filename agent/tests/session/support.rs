@@ -11,6 +11,7 @@ use eirene_core::SessionId;
 use eirene_core::job_file::{AppSpec, JobFile};
 use eirene_core::run::RunProgram;
 use eirene_core::scratch::JobScratch;
+use eirene_core::trace::TraceContext;
 use eirene_tunnel::handshake::{self, Confirm, Credential, Greeting, Hello};
 use eirene_tunnel::message::{self, FromAgent, FromPortal};
 use eirene_tunnel::{Limits, Opener, StreamKind, TunnelStream};
@@ -273,6 +274,7 @@ impl Job {
                 run: run.map(|(run, _)| run),
                 scratch: None,
             },
+            trace: Some(TraceContext::of_session(session, true).to_string()),
         };
         let ends_at = SystemTime::now().duration_since(UNIX_EPOCH).unwrap() + ends_in;
         let mut command = Command::new(env!("CARGO_BIN_EXE_eirene-agent"));

@@ -10,6 +10,8 @@ mod image;
 mod open;
 mod serve;
 mod support;
+#[cfg(test)]
+mod testing;
 
 use std::io::Write as _;
 use std::path::PathBuf;

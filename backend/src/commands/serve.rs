@@ -24,9 +24,11 @@ use crate::launcher_groups::LauncherGroups;
 use crate::reconcilers::{self, JobFiles};
 use crate::server;
 use crate::services::passwords::Passwords;
+use crate::services::samples::{History, Prometheus};
 use crate::services::sessions::notices::Notices;
 use crate::services::spaces::groups::LocalGroups;
 use crate::shared_storage::shared_storage;
+use crate::traces::Traces;
 use crate::tunnel::{self, TunnelIdentity};
 use crate::workers::Workers;
 
@@ -53,7 +55,9 @@ pub(super) async fn serve(config: Config) -> anyhow::Result<()> {
     let identity = TunnelIdentity::load_or_make(&config.server.state_dir)?;
     let storage = shared_storage(&config, &launcher);
     let groups = Arc::new(LauncherGroups::new(Arc::clone(&launcher), LocalGroups::default()));
-    let ports = Ports { db, clock, scheduler, launcher, storage, groups };
+    let history = Prometheus::new(&config.prometheus)?.map(|prometheus| Arc::new(prometheus) as Arc<dyn History>);
+    let (traces, exporter) = Traces::new(&config.traces)?;
+    let ports = Ports { db, clock, scheduler, launcher, storage, groups, history, traces };
     let built = App::build(Arc::clone(&config), ports, Passwords::new()?);
     let (workers, threads) = Workers::start().context("the threads for connections could not be started")?;
     let app = App { workers, ..built };
@@ -78,6 +82,9 @@ pub(super) async fn serve(config: Config) -> anyhow::Result<()> {
     reconcilers::start(&app, &job_files, &tracker);
     tracker.spawn(Notices::new(app.sessions.clone()).run(app.shutdown.clone()));
     tracker.spawn(app.samples.clone().keep(app.shutdown.clone()));
+    if let Some(exporter) = exporter {
+        tracker.spawn(exporter.run(app.shutdown.clone()));
+    }
     tunnel::listen(&app, tunnel_listener, &identity, &tracker)?;
     let tls = server::Tls::from_config(&config)?;
     if let Some(tls) = &tls {

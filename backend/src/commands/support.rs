@@ -20,6 +20,7 @@ use clap::Args;
 use eirene_core::{Clock as _, SystemClock};
 use flate2::Compression;
 use flate2::write::GzEncoder;
+use reqwest::{Client, header, redirect};
 use secrecy::ExposeSecret as _;
 use tokio::process::Command;
 
@@ -132,17 +133,19 @@ fn about() -> String {
     text
 }
 
-/// What the running portal says of itself, at whichever address it says it without a certificate.
+/// What the running portal says of itself, on this machine: at the listener of its metrics, or at its own under its own name.
 async fn portal(config: &Config, path: &str) -> anyhow::Result<String> {
     let of_metrics = config.metrics.listen.filter(|_| path == "/metrics");
-    let plain = config.server.tls_cert.is_none().then_some(config.server.listen);
-    let mut address =
-        of_metrics.or(plain).context("not asked: the portal speaks TLS, and `[metrics] listen` is not set")?;
+    let mut address = of_metrics.unwrap_or(config.server.listen);
     if address.ip().is_unspecified() {
         address.set_ip(std::net::Ipv4Addr::LOCALHOST.into());
     }
-    let client = reqwest::Client::builder().redirect(reqwest::redirect::Policy::none()).timeout(WAIT).build()?;
-    let answer = client.get(format!("http://{address}{path}")).send().await.context("the portal does not answer")?;
+    let scheme = if of_metrics.is_none() && config.server.tls_cert.is_some() { "https" } else { "http" };
+    let client = Client::builder().redirect(redirect::Policy::none()).timeout(WAIT).no_proxy();
+    // It is asked by its address, which is in no certificate; it is told nothing, and one that is over is a reason to ask.
+    let client = client.tls_danger_accept_invalid_certs(true).build()?;
+    let request = client.get(format!("{scheme}://{address}{path}")).header(header::HOST, config.portal_authority());
+    let answer = request.send().await.context("the portal does not answer")?;
     let status = answer.status();
     Ok(format!("{status}\n{}", answer.text().await?))
 }
@@ -182,9 +185,20 @@ fn known_secrets(config: &Config) -> BTreeSet<String> {
     if let Ok(Some(key)) = config.alerts.webhook_secret() {
         add(key.expose_secret());
     }
+    for secret in config.zabbix.secrets() {
+        add(secret.expose_secret());
+    }
+    let (prometheus, traces) = (&config.prometheus, &config.traces);
+    let tokens = [prometheus.bearer_token_file.clone(), traces.bearer_token_file.clone()];
     let keys = [Some(config.server.state_dir.join("tunnel.key")), config.server.tls_key.clone()];
-    for key in keys.into_iter().flatten() {
+    for key in keys.into_iter().chain(tokens).flatten() {
         add(&std::fs::read_to_string(key).unwrap_or_default());
+    }
+    if let Some(file) = &prometheus.basic_auth_file {
+        let login = std::fs::read_to_string(file).unwrap_or_default();
+        add(&login);
+        // Without its name, too: that is how it may stand somewhere.
+        add(login.split_once(':').map_or("", |(_, password)| password));
     }
     secrets
 }
@@ -324,13 +338,17 @@ mod tests {
     use super::*;
 
     /// What a secret of each sort is in the test below; none may come out again.
-    const PLANTED: [&str; 6] = [
+    const PLANTED: [&str; 10] = [
         "pl4nted-database",
         "pl4nted-hook",
         "pl4nted-signing-key",
         "pl4ntedTunnelKey",
         "pl4nted-in-passing",
         "pl4nted-signature",
+        "pl4nted-zabbix-token",
+        "pl4nted-zabbix-log-in",
+        "pl4nted-prometheus-password",
+        "pl4nted-traces-token",
     ];
     /// The head of a JSON Web Token, and what it says.
     const SAYS: &str = "eyJhbGciOiJIUzI1NiJ9.eyJzdW4iOiJhZGEifQ";
@@ -341,16 +359,21 @@ mod tests {
             std::fs::write(&path, text).unwrap();
             path
         };
-        let [database, hook, signing, tunnel, passing, signature] = PLANTED;
+        let [database, hook, signing, tunnel, passing, signature, token, login, password, traces] = PLANTED;
         let url = write("url", &format!("postgres://eirene:{database}@127.0.0.1:1/{passing}\n"));
         let signing = write("signing", &format!("{signing}\n"));
+        let token = write("token", &format!("{token}\n"));
+        let basic_auth = write("basic-auth", &format!("eirene:{password}\n"));
+        let bearer = write("bearer", &format!("{traces}\n"));
         write("tunnel.key", &format!("-----BEGIN PRIVATE KEY-----\n{tunnel}\n-----END PRIVATE KEY-----\n"));
         write(
             "eirened.toml",
             &format!(
                 "[server]\nlisten = \"127.0.0.1:1\"\nportal_url = \"http://a.b\"\napps_domain = \"c.d\"\nstate_dir = {directory:?}\n[database]\nurl_file = {url:?}\n\
-                 [tunnel]\nadvertise = \"a:1\"\n[launcher]\nsocket = \"{}/{SAYS}.{signature}\"\n[alerts]\nwebhook_url = \"https://x.example.org/{hook}\"\n\
-                 webhook_secret_file = {signing:?}\n",
+                 [tunnel]\nadvertise = \"a:1\"\n[launcher]\nsocket = \"{}/{SAYS}.{signature}\"\n[alerts]\nwebhook_url = \"https://127.0.0.1:1/{hook}\"\n\
+                 webhook_secret_file = {signing:?}\n[zabbix]\napi_url = \"http://u:{login}@127.0.0.1:1/\"\napi_token_file = {token:?}\n\
+                 [metrics]\nsessions = true\n[prometheus]\nurl = \"http://127.0.0.1:1/{password}\"\nbasic_auth_file = {basic_auth:?}\n\
+                 [traces]\nurl = \"http://127.0.0.1:1/{traces}\"\nbearer_token_file = {bearer:?}\n",
                 directory.display()
             ),
         )
@@ -393,6 +416,35 @@ mod tests {
         let before = std::fs::read(&path).unwrap();
         assert!(bundle().run().await.unwrap_err().to_string().contains("cannot be made"));
         assert_eq!(std::fs::read(&path).unwrap(), before, "what is there stays");
+    }
+
+    #[tokio::test]
+    async fn a_portal_that_does_tls_itself_is_asked_too_and_under_its_own_name() {
+        let port = crate::commands::testing::tls_mirror().await;
+        let text = format!(
+            "[server]\nlisten = \"0.0.0.0:{port}\"\nportal_url = \"https://portal.example.org:8443\"\napps_domain = \"c.d\"\n\
+             tls_cert = \"/none.pem\"\ntls_key = \"/none.key\"\n[tunnel]\nadvertise = \"a:1\"\n"
+        );
+        let config = Config::from_text(&text).unwrap();
+        for path in ["/readyz", "/metrics"] {
+            let said = portal(&config, path).await.unwrap().to_ascii_lowercase();
+            assert!(said.starts_with(&format!("200 ok\nget {path} http/1.1\r\n")), "{said}");
+            assert_eq!(said.matches("host: portal.example.org:8443\r\n").count(), 1, "{said}");
+            assert_eq!(said.matches("host:").count(), 1, "{said}");
+        }
+    }
+
+    #[test]
+    fn a_token_for_prometheus_is_known_and_a_password_also_without_its_name() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut config = Config::load(&planted(directory.path())).unwrap();
+        let token = directory.path().join("prometheus");
+        std::fs::write(&token, "pl4nted-prometheus-token\n").unwrap();
+        config.prometheus.bearer_token_file = Some(token);
+        let secrets = known_secrets(&config);
+        for secret in ["pl4nted-prometheus-token", "pl4nted-prometheus-password", "pl4nted-traces-token"] {
+            assert!(secrets.contains(secret), "{secret}");
+        }
     }
 
     #[tokio::test]

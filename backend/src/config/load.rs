@@ -100,6 +100,9 @@ impl Config {
         self.spaces.check()?;
         self.files.check()?;
         self.alerts.check()?;
+        self.prometheus.check(self.metrics.sessions)?;
+        self.traces.check()?;
+        self.zabbix.check()?;
         if !(30..=7200).contains(&self.scratch.stage_out_reserve_s) {
             return wrong("scratch.stage_out_reserve_s", "30 to 7200".into());
         }
@@ -217,17 +220,46 @@ mod tests {
             "metrics.listen",
             "metrics.allow",
             "metrics.sessions",
+            "prometheus.url",
+            "prometheus.bearer_token_file",
+            "prometheus.basic_auth_file",
+            "prometheus.ca_file",
+            "prometheus.timeout_s",
+            "prometheus.scrape_interval_s",
+            "prometheus.labels",
             "alerts.webhook_url",
             "alerts.webhook_url_file",
             "alerts.webhook_secret_file",
             "alerts.keep_days",
             "alerts.rules",
+            "zabbix.server",
+            "zabbix.host",
+            "zabbix.period_s",
+            "zabbix.sessions",
+            "zabbix.tls",
+            "zabbix.tls_ca",
+            "zabbix.tls_cert",
+            "zabbix.tls_key",
+            "zabbix.tls_name",
+            "zabbix.psk_identity",
+            "zabbix.psk_file",
+            "zabbix.sender",
+            "zabbix.api_url",
+            "zabbix.api_plain",
+            "zabbix.api_token_file",
+            "zabbix.api_ca",
+            "zabbix.node_host",
+            "zabbix.history",
             "limits.live_sessions",
             "limits.live_runs",
             "limits.keep_events_days",
             "limits.keep_logs_days",
             "log.filter",
             "log.format",
+            "traces.url",
+            "traces.bearer_token_file",
+            "traces.ca_file",
+            "traces.sample",
         ];
         let table: toml::Table = full_sample().parse().unwrap();
         let mut found = BTreeSet::new();
@@ -239,11 +271,29 @@ mod tests {
         let mut parsed = table;
         parsed["database"].as_table_mut().unwrap().remove("url_file");
         parsed["alerts"].as_table_mut().unwrap().remove("webhook_url_file");
+        parsed["prometheus"].as_table_mut().unwrap().remove("basic_auth_file");
+        parsed["metrics"].as_table_mut().unwrap().insert("sessions".into(), toml::Value::Boolean(true));
         Config::from_text(&toml::to_string(&parsed).unwrap()).unwrap();
         // And the list above is all the types know: an unknown key is answered with the known ones.
         for section in [
-            "server", "database", "tunnel", "launcher", "slurm", "agent", "images", "storage", "spaces", "files",
-            "samples", "metrics", "alerts", "limits", "log",
+            "server",
+            "database",
+            "tunnel",
+            "launcher",
+            "slurm",
+            "agent",
+            "images",
+            "storage",
+            "spaces",
+            "files",
+            "samples",
+            "metrics",
+            "prometheus",
+            "alerts",
+            "limits",
+            "log",
+            "traces",
+            "zabbix",
         ] {
             let mut table: toml::Table = SMALL.parse().unwrap();
             let entry = table.entry(section).or_insert_with(|| toml::Value::Table(toml::Table::new()));
@@ -342,11 +392,16 @@ mod tests {
         let [scratch_root, data_root] = &config.spaces.roots[..] else { panic!("{:?}", config.spaces) };
         assert!(scratch_root.is_writable() && !data_root.is_writable());
         assert!(scratch_root.policy().dry_run && !data_root.policy().dry_run);
+        assert!(!scratch_root.owner_limits, "nobody is limited for a space unless that is said");
+        let by_owner = with_roots(&[&scratch.replacen("title", "owner_limits = true, title", 1)]).unwrap();
+        assert!(by_owner.spaces.roots[0].owner_limits);
         assert_eq!(scratch_root.policy().warn_days, [14, 3, 1]);
         assert_eq!(scratch_root.old_files(), None);
         let old = scratch.replacen("title", "old_files = { days = 90 }, title", 1);
         let old = with_roots(&[&old]).unwrap().spaces.roots.remove(0).old_files().unwrap();
         assert_eq!((old.days, old.warn_days, old.dry_run), (90, 14, true), "nothing is removed until it is said");
+        let of_groups = scratch.replacen("per = \"person\"", "old_files = { days = 90 }", 1);
+        assert!(with_roots(&[&of_groups]).unwrap().spaces.roots[0].old_files().is_some(), "each member's are theirs");
         for (from, to) in [
             ("\"scratch\", kind", "\"home\", kind"),
             ("kind = \"scratch\"", "kind = \"home\""),
@@ -363,7 +418,7 @@ mod tests {
             ("title", "old_files = { days = 3651 }, title"),
             ("title", "old_files = { days = 90, warn_days = 0 }, title"),
             ("title", "old_files = { days = 90, warn_days = 366 }, title"),
-            ("per = \"person\"", "old_files = { days = 90 }"),
+            ("kind = \"scratch\", per = \"person\"", "kind = \"shared\", old_files = { days = 90 }"),
             ("title", "limit = \"0G\", title"),
             ("title", "limit = \"9999999T\", title"),
             ("title", "limit_files = 0, title"),

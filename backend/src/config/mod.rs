@@ -2,11 +2,15 @@
 //!
 //! Unknown keys are refused, so that a typing mistake is found at the start. Secrets may lie in files of their own.
 
+mod address;
 mod alerts;
 mod bind;
 mod load;
 mod network;
+mod prometheus;
 mod storage;
+mod traces;
+mod zabbix;
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -20,8 +24,11 @@ pub use alerts::{AlertRuleChanges, Alerts};
 pub use bind::{BindError, BindPath};
 pub use load::{ConfigError, SAMPLE};
 pub use network::{Network, NetworkError};
+pub use prometheus::Prometheus;
 pub use storage::{Files, OldFiles, Per, Root, Size, Spaces, Storage, StorageAdapter};
 pub(crate) use storage::{LIMIT_BYTES, LIMIT_FILES, OLD_DAYS};
+pub use traces::Traces;
+pub use zabbix::{Zabbix, ZabbixTls};
 
 /// Everything that is configured.
 #[derive(Debug, Clone, Deserialize)]
@@ -64,15 +71,24 @@ pub struct Config {
     /// Prometheus metrics.
     #[serde(default)]
     pub metrics: Metrics,
+    /// An existing Prometheus that charts are read from.
+    #[serde(default)]
+    pub prometheus: Prometheus,
     /// What somebody should know now.
     #[serde(default)]
     pub alerts: Alerts,
+    /// The site's Zabbix.
+    #[serde(default)]
+    pub zabbix: Zabbix,
     /// What one person may have.
     #[serde(default)]
     pub limits: Limits,
     /// Logging.
     #[serde(default)]
     pub log: Log,
+    /// OpenTelemetry traces.
+    #[serde(default)]
+    pub traces: Traces,
 }
 
 /// The portal's listener and names.

@@ -102,6 +102,9 @@ pub struct Root {
     /// How many files and directories.
     #[serde(default)]
     pub limit_files: Option<u64>,
+    /// On BeeGFS, which counts by person and group: a space's limit is its owner's in the pool where its files lie.
+    #[serde(default)]
+    pub owner_limits: bool,
     /// Days after which such a space expires; none is never.
     #[serde(default)]
     pub lifetime_days: Option<u32>,
@@ -315,9 +318,12 @@ impl Root {
 
     fn check_old_files(&self) -> Result<(), ConfigError> {
         let (name, Some(old)) = (&self.name, self.old_files) else { return Ok(()) };
-        if self.per != Per::Person {
-            // What is in a group's space is of many people, and only each of them could remove their own.
-            return wrong("spaces.roots", format!("`{name}`: `old_files` is for roots with `per = \"person\"`"));
+        if !self.is_writable() {
+            // What is only read is filled by the site, and is the site's to tidy up.
+            return wrong(
+                "spaces.roots",
+                format!("`{name}`: `old_files` is for roots in whose spaces people may write"),
+            );
         }
         if !OLD_DAYS.contains(&old.days) {
             return wrong("spaces.roots", format!("`{name}`: `old_files.days` is a number of 7 to 3650"));

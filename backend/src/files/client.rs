@@ -10,8 +10,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use eirene_files_protocol::{
-    Answer, AsyncChannel, Channel, ChannelError, FromFiles, Hello, MOST_ENTRIES, MOST_PIECES, MOST_PREVIEW_BYTES, Open,
-    Outcome, Packet, Part, Piece, Problem, Progress, RequestNumber, ToFiles, Verb,
+    Answer, AsyncChannel, Channel, ChannelError, Code, FromFiles, Hello, MOST_ENTRIES, MOST_PIECES, MOST_PREVIEW_BYTES,
+    Open, Outcome, Packet, Part, Piece, Problem, Progress, RequestNumber, SpaceNumber, ToFiles, Verb,
 };
 use tokio::net::UnixStream;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
@@ -38,6 +38,7 @@ pub struct FilesChannel {
 #[derive(Debug)]
 struct Inner {
     hello: Hello,
+    opened: Instant,
     limits: Limits,
     places: Arc<Semaphore>,
     outgoing: mpsc::UnboundedSender<Frame>,
@@ -55,6 +56,8 @@ struct State {
     last_used: Instant,
     /// To be closed when nothing runs any more.
     retired: bool,
+    /// Whether it has answered that a storage is away, or that it has no such space.
+    away: bool,
     end: Option<(End, Instant)>,
 }
 
@@ -132,9 +135,12 @@ impl FilesChannel {
             return Err(FilesError::Broken("it opened other spaces than it was told"));
         }
         let (outgoing, frames) = mpsc::unbounded_channel();
-        let state = State { next: 1, running: HashMap::new(), last_used: Instant::now(), retired: false, end: None };
+        let opened = Instant::now();
+        let state =
+            State { next: 1, running: HashMap::new(), last_used: opened, retired: false, away: false, end: None };
         let inner = Arc::new(Inner {
             hello,
+            opened,
             limits,
             places: Arc::new(Semaphore::new(MOST_AT_ONCE)),
             outgoing,
@@ -221,6 +227,18 @@ impl FilesChannel {
     /// Whether it may still be asked.
     pub fn is_open(&self) -> bool {
         self.inner.state().end.is_none()
+    }
+
+    /// Whether another process may reach what this one does not: the wanted space, which it could not open, or a storage that it says is away.
+    /// It holds on to what it opened, so it never sees what was mounted since. For [`Limits::pause`] another would find no more than it did.
+    pub fn is_stale(&self, wanted: SpaceNumber) -> bool {
+        if self.inner.opened.elapsed() < self.inner.limits.pause {
+            return false;
+        }
+        // What the person may not open no other process of theirs opens.
+        let beyond_reach = |problem: Problem| problem.code != Code::Forbidden;
+        let mut spaces = self.inner.hello.spaces.iter();
+        self.inner.state().away || spaces.any(|space| space.number == wanted && space.problem.is_some_and(beyond_reach))
     }
 
     /// Notes that somebody is about to use it, so that it is not closed as idle in between.
@@ -361,6 +379,9 @@ impl Inner {
             FromFiles::Reply(number, outcome) => {
                 let running = state.running.remove(&number).ok_or(under_way)?;
                 state.last_used = Instant::now();
+                if let Outcome::Problem(problem) = &outcome {
+                    state.away |= matches!(problem.code, Code::Away | Code::NoSuchSpace);
+                }
                 let _ = running.events.send(Event::Outcome(outcome));
                 let over = state.retired && state.running.is_empty();
                 drop(state);

@@ -27,7 +27,7 @@ pub struct Limits {
     pub reply: Duration,
     /// A channel that nobody used for so long is closed.
     pub idle: Duration,
-    /// After a process that failed, the next one of that person is started so much later.
+    /// After a process that failed, or that does not reach a space, the next one of that person is started so much later.
     pub pause: Duration,
     /// Channels in all. The launcher has a limit of its own, which is to be higher.
     pub most: usize,

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use eirene_core::launcher::Launcher;
 use eirene_core::{UserId, Username};
-use eirene_files_protocol::{Open, OpenSpace};
+use eirene_files_protocol::{Open, OpenSpace, SpaceNumber};
 
 use crate::files::{FilesChannel, FilesError, Limits};
 
@@ -44,14 +44,20 @@ impl FilesPool {
     }
 
     /// A channel whose process has opened exactly these spaces; the one that is there, or a new one. A process cannot open more than it was
-    /// started with, so for other spaces another takes its place, once what is under way there is done.
+    /// started with, so for other spaces another takes its place, once what is under way there is done. So it does where the `wanted` one may
+    /// have come back since.
     ///
     /// # Errors
     /// As [`FilesError`] says: [`FilesError::Away`] where the last process failed a moment ago, [`FilesError::Busy`] where all are in use.
-    pub async fn channel(&self, owner: &Owner, spaces: &[OpenSpace]) -> Result<FilesChannel, FilesError> {
+    pub async fn channel(
+        &self,
+        owner: &Owner,
+        spaces: &[OpenSpace],
+        wanted: SpaceNumber,
+    ) -> Result<FilesChannel, FilesError> {
         let starting = Arc::clone(&self.people().entry(owner.id).or_default().starting);
         let _alone = starting.lock().await;
-        if let Some(channel) = self.usable(owner, spaces, &starting)? {
+        if let Some(channel) = self.usable(owner, spaces, wanted, &starting)? {
             return Ok(channel);
         }
         self.make_room()?;
@@ -106,13 +112,14 @@ impl FilesPool {
         &self,
         owner: &Owner,
         spaces: &[OpenSpace],
+        wanted: SpaceNumber,
         starting: &Arc<tokio::sync::Mutex<()>>,
     ) -> Result<Option<FilesChannel>, FilesError> {
         let mut people = self.people();
         let person = people.get_mut(&owner.id).filter(|person| Arc::ptr_eq(&person.starting, starting));
         let person = person.ok_or(FilesError::Ended)?;
         if let Some((open, channel)) = &person.channel {
-            if channel.is_open() && open.spaces == spaces {
+            if channel.is_open() && open.spaces == spaces && !channel.is_stale(wanted) {
                 channel.touch();
                 return Ok(Some(channel.clone()));
             }

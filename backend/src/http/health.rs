@@ -22,11 +22,14 @@ use crate::error::AppError;
 use crate::launcher_client::LauncherClient;
 use crate::monitoring::exposition::{Target, exposition};
 use crate::monitoring::metrics::describe;
+use crate::services::storage::snapshot::Asked;
 
 /// The database has this long to answer.
 const DATABASE_WAIT: Duration = Duration::from_secs(3);
 /// The launcher has this long to take a connection: it is a socket of this machine.
 const LAUNCHER_WAIT: Duration = Duration::from_secs(1);
+/// Prometheus has this long to answer the smallest question.
+const PROMETHEUS_WAIT: Duration = Duration::from_secs(2);
 
 /// How long a report is good.
 const FRESH: SignedDuration = SignedDuration::from_secs(2);
@@ -145,12 +148,28 @@ async fn look(app: &App) -> Report {
     line("launcher", launcher);
     line("slurm", cluster);
     // A storage that is away leaves the portal usable: what is said of spaces is then what was seen before.
-    for root in &app.storage.snapshot().roots {
-        let seen = if root.file_system.got().is_some() { Ok(()) } else { Err("does not answer; ask `doctor`") };
-        line(&format!("storage root {}", root.name), seen);
+    let storage = app.storage.snapshot();
+    let answers = |yes: bool| if yes { Ok(()) } else { Err("does not answer; ask `doctor`") };
+    for root in &storage.roots {
+        line(&format!("storage root {}", root.name), answers(root.file_system.got().is_some()));
+    }
+    if storage.homes != Asked::Unsupported {
+        line("storage homes", answers(storage.homes.got().is_some()));
     }
     let kept = app.samples.are_kept();
     line("samples", if kept { Ok(()) } else { Err("are not kept; charts show what there was, or nothing") });
+    // One that is slow is away for this purpose.
+    match tokio::time::timeout(PROMETHEUS_WAIT, app.samples.elsewhere_answers()).await {
+        Ok(None) => {}
+        Ok(Some(true)) => line("prometheus", Ok(())),
+        Ok(Some(false)) | Err(_) => line("prometheus", Err("has no answer for us; there are no charts for now")),
+    }
+    if let Some(state) = app.zabbix.sending() {
+        line("zabbix", state);
+    }
+    if let Some(state) = app.traces.sending() {
+        line("traces", state);
+    }
     for (name, health) in app.status.all() {
         line(&format!("reconciler {name}"), if health.failures == 0 { Ok(()) } else { Err("its last run failed") });
     }
@@ -185,9 +204,14 @@ fn require_listed(app: &App, ClientAddress(address): ClientAddress) -> HttpResul
 }
 
 async fn metrics() -> Response {
+    as_text(counted())
+}
+
+/// What was counted so far, as Prometheus reads it.
+pub(crate) fn counted() -> String {
     let recorder = recorder();
     recorder.run_upkeep();
-    as_text(recorder.render())
+    recorder.render()
 }
 
 fn as_text(text: String) -> Response {

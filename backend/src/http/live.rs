@@ -6,7 +6,7 @@ pub mod files;
 use axum::extract::State;
 use axum::response::{IntoResponse as _, Response};
 use axum::{Json, Router};
-use eirene_core::{JobKind, Scope, SessionId};
+use eirene_core::{JobKind, SessionId};
 use http::HeaderMap;
 use serde::Deserialize;
 
@@ -139,6 +139,5 @@ async fn run_samples(
 }
 
 async fn cluster(State(app): State<App>, person: SignedIn) -> HttpResult<Response> {
-    person.actor.require(Scope::Read)?;
-    Ok(Json(ClusterDocument::from(&app.cluster.view())).into_response())
+    Ok(Json(ClusterDocument::from(&app.overview.cluster(&person.actor).await?)).into_response())
 }

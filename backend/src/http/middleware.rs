@@ -1,6 +1,6 @@
-//! What happens around every request of the portal's own origin, in one place and in this order: refuse what another
-//! site caused, run the handler without letting a panic or a wait without end through, give errors their body, put the
-//! security headers on, count and log.
+//! What happens around every request of the portal's own origin, in one place and in this order: refuse an
+//! address that is too long and what another site caused, run the handler without letting a panic or a wait
+//! without end through, give errors their body, put the security headers on, count and log.
 
 use std::panic::AssertUnwindSafe;
 use std::time::{Duration, Instant};
@@ -9,7 +9,7 @@ use axum::extract::{MatchedPath, Request, State};
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
 use eirene_core::SessionId;
-use eirene_words::say;
+use eirene_words::{say, say_with};
 use futures_util::FutureExt as _;
 use http::{HeaderName, HeaderValue, Method, StatusCode, header};
 use tracing::{Instrument as _, Span};
@@ -21,9 +21,13 @@ use super::unhurried::{QUIET, Unhurried};
 use super::{headers, portal, tus};
 use crate::app::App;
 use crate::error::AppError;
+use crate::traces::Answered;
 
 /// How long a handler may take until its answer begins.
 const PATIENCE: Duration = Duration::from_secs(30);
+/// Longest address that is answered, in KiB: somewhat less than what is read of a request's head at most (64 KiB), whose end HTTP itself answers with
+/// no body, or not at all. An archive of many paths is asked for by a form.
+const LONGEST_ADDRESS_KIB: usize = 56;
 /// Everything below is for programs: it knows no cookie, and errors are JSON.
 const API: &str = "/api/";
 /// What an error says in its headers besides its body.
@@ -33,13 +37,14 @@ const TOKENS: &str = "/api/v1/tokens";
 
 /// The middleware; goes around the whole router.
 pub async fn guard(State(app): State<App>, request: Request, next: Next) -> Response {
-    let begun = Instant::now();
+    let (begun, begun_at) = (Instant::now(), app.clock.now());
     let (method, path) = (request.method().clone(), request.uri().path().to_owned());
     let route = request.extensions().get::<MatchedPath>().cloned();
     let info = request.extensions().get::<RequestInfo>().cloned().unwrap_or_else(|| RequestInfo::new(None));
     let for_program = is_for_programs(&path);
 
-    let mut response = if let Some(error) = refuse_foreign(&app, &request, for_program) {
+    let refusal = refuse_long(&request).or_else(|| refuse_foreign(&app, &request, for_program));
+    let mut response = if let Some(error) = refusal {
         error.into_response()
     } else {
         let span = span(&info, route.as_ref().map_or("", MatchedPath::as_str), &path);
@@ -59,6 +64,16 @@ pub async fn guard(State(app): State<App>, request: Request, next: Next) -> Resp
         response.headers_mut().insert("x-request-id", id);
     }
     note(verb(&method), route.as_ref().map_or("none", MatchedPath::as_str), response.status(), begun, &info);
+    let route = route.as_ref().map_or("", MatchedPath::as_str);
+    app.traces.answered(&Answered {
+        request: &info.id,
+        method: verb(&method),
+        route,
+        session: session_in(route, &path),
+        status: response.status(),
+        begins: begun_at,
+        ends: app.clock.now(),
+    });
     response
 }
 
@@ -82,6 +97,15 @@ fn is_for_programs(path: &str) -> bool {
         || path.starts_with("/live/")
         || path.starts_with("/metrics")
         || matches!(path, "/healthz" | "/readyz")
+}
+
+/// An address that is too long.
+fn refuse_long(request: &Request) -> Option<HttpError> {
+    let length = request.uri().path_and_query().map_or(0, |address| address.as_str().len());
+    (length > LONGEST_ADDRESS_KIB * 1024).then(|| {
+        let text = say_with("problem.uri_too_long", &[("kib", &LONGEST_ADDRESS_KIB.to_string())]);
+        HttpError::new(StatusCode::URI_TOO_LONG, "uri_too_long", text)
+    })
 }
 
 /// Requests that change something and come with a cookie have to be caused by our own pages: `SameSite` does not tell

@@ -16,6 +16,7 @@ mod scratch;
 mod space;
 mod storage;
 mod storage_stats;
+mod zabbix;
 
 use eirene_core::audit::AuditEvent;
 use eirene_core::{
@@ -46,6 +47,7 @@ pub use scan::ScanView;
 pub use space::{PolicyView, SampleView, SpaceView};
 pub use storage::{DefaultQuotasView, LimitWord, QuotasView, StorageView};
 pub use storage_stats::StorageStatsView;
+pub use zabbix::NodeInZabbixView;
 
 use nodes::{NodeDetail, node_details};
 use scratch::ScratchStateView;
@@ -315,7 +317,7 @@ impl From<&Image> for ImageView {
     }
 }
 
-/// The cluster as it was last seen.
+/// The cluster as it was last seen: for admins all of it, for everybody else what concerns them.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
 #[schema(as = Cluster)]
 pub struct ClusterDocument {
@@ -326,7 +328,7 @@ pub struct ClusterDocument {
     reachable: bool,
     /// Partitions.
     partitions: Vec<PartitionView>,
-    /// GPUs by type, on the whole cluster.
+    /// GPUs by type, on these nodes.
     gpu_types: Vec<GpuSupply>,
     /// Nodes.
     nodes: Vec<NodeView>,
@@ -368,6 +370,9 @@ pub struct NodeView {
     cpus: u32,
     /// CPUs allocated.
     cpus_allocated: u32,
+    /// Load as the node counts it: 1 keeps one CPU busy. Null where nobody says it.
+    #[schema(example = 3.5)]
+    cpu_load: Option<f64>,
     /// Memory, MiB.
     memory_mib: u64,
     /// Memory allocated, MiB.
@@ -404,6 +409,7 @@ impl From<&scheduler::Node> for NodeView {
             reason: node.reason.clone(),
             cpus: node.cpus,
             cpus_allocated: node.cpus_allocated,
+            cpu_load: node.cpu_load.map(|hundredths| f64::from(hundredths) / 100.0),
             memory_mib: node.memory_mib,
             memory_allocated_mib: node.memory_allocated_mib,
             gpus: node.gpus.iter().map(gpus).collect(),

@@ -65,7 +65,7 @@ pub(crate) fn exposition(all: &[Last]) -> String {
         for last in shown {
             let _ = write!(text, "{name}{{node=\"{}\"", escaped(&last.node));
             if let (Some(device), Some(kind)) = (&last.device, metric.devices().first()) {
-                let _ = write!(text, ",{}=\"{}\"", label(*kind), escaped(device));
+                let _ = write!(text, ",{}=\"{}\"", device_label(*kind), escaped(device));
             }
             let _ = writeln!(text, "}} {}", last.value);
         }
@@ -73,7 +73,8 @@ pub(crate) fn exposition(all: &[Last]) -> String {
     text
 }
 
-const fn label(kind: DeviceKind) -> &'static str {
+/// The label that says of which device a sample is.
+pub(crate) const fn device_label(kind: DeviceKind) -> &'static str {
     match kind {
         DeviceKind::Core => "core",
         DeviceKind::Mount => "mount",

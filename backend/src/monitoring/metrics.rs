@@ -6,9 +6,8 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use eirene_core::scheduler::JobState;
-
 use crate::services::cluster::Cluster;
+use crate::services::samples::Figure;
 
 /// What is counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,10 +29,20 @@ const ALL: &[Metric] = &[
         Counter,
         "Connections of agents that broke off, by no wish of either side.",
     ),
+    Metric(
+        "eirene_agent_connections_refused_total",
+        Counter,
+        "Connections of agents that were refused, by reason: whose secret is not known, of another job or person, too late.",
+    ),
     Metric("eirene_agents_connected", Gauge, "Sessions and runs whose agent is connected."),
     Metric("eirene_alerts", Gauge, "Alerts that go on, by rule."),
     Metric("eirene_alerts_raised_total", Counter, "Alerts that were raised, by rule."),
     Metric("eirene_build_info", Gauge, "Always 1; the label says which version runs."),
+    Metric(
+        "eirene_cluster_all_gpus",
+        Gauge,
+        "GPUs of all types: that jobs have, that jobs which wait ask for, and that there are.",
+    ),
     Metric("eirene_cluster_gpus", Gauge, "GPUs the nodes have, by type."),
     Metric("eirene_cluster_gpus_free", Gauge, "GPUs that are free on nodes that take jobs, by type."),
     Metric("eirene_cluster_gpus_wanted", Gauge, "GPUs that jobs which wait ask for, by type."),
@@ -81,6 +90,14 @@ const ALL: &[Metric] = &[
         "Files there is still room for, by target; NaN where it does not answer.",
     ),
     Metric("eirene_storage_total_bytes", Gauge, "Room there is, by root or target; NaN where it does not answer."),
+    Metric("eirene_trace_spans_lost_total", Counter, "Spans of traces that the collector did not take."),
+    Metric("eirene_zabbix_failures_total", Counter, "Rounds in which Zabbix took no values because it was away."),
+    Metric(
+        "eirene_zabbix_values_total",
+        Counter,
+        "Values for Zabbix by what became of them: taken, refused by it, or dropped because it was away for too long.",
+    ),
+    Metric("eirene_zabbix_values_waiting", Gauge, "Values for Zabbix that it has not taken yet."),
 ];
 
 /// Says what each means; after a recorder was installed.
@@ -115,10 +132,21 @@ pub(crate) fn cluster_seen(cluster: &Cluster, known: &mut BTreeSet<String>) {
     let available = count(snapshot.nodes.iter().filter(|node| node.available).count());
     metrics::gauge!("eirene_cluster_nodes", "state" => "available").set(available);
     metrics::gauge!("eirene_cluster_nodes", "state" => "unavailable").set(count(snapshot.nodes.len()) - available);
-    let jobs = |states: &[JobState]| count(snapshot.jobs.iter().filter(|job| states.contains(&job.state)).count());
-    let running = jobs(&[JobState::Running, JobState::Configuring, JobState::Completing]);
-    metrics::gauge!("eirene_cluster_jobs", "state" => "running").set(running);
-    metrics::gauge!("eirene_cluster_jobs", "state" => "waiting").set(jobs(&[JobState::Pending]));
+    for figure in Figure::ALL {
+        let (name, state) = cluster_series(figure);
+        metrics::gauge!(name, "state" => state).set(figure.of(&snapshot));
+    }
+}
+
+/// The metric that tells a figure of the cluster, and its label `state`.
+pub(crate) const fn cluster_series(figure: Figure) -> (&'static str, &'static str) {
+    match figure {
+        Figure::JobsRunning => ("eirene_cluster_jobs", "running"),
+        Figure::JobsWaiting => ("eirene_cluster_jobs", "waiting"),
+        Figure::GpusHeld => ("eirene_cluster_all_gpus", "held"),
+        Figure::GpusWaiting => ("eirene_cluster_all_gpus", "waiting"),
+        Figure::GpusTotal => ("eirene_cluster_all_gpus", "total"),
+    }
 }
 
 /// A count as the floating point number that metrics are.
@@ -188,6 +216,8 @@ mod tests {
     #[test]
     fn rules_and_dashboards_ask_for_what_there_is() {
         let listed: BTreeSet<&str> = ALL.iter().map(|Metric(name, ..)| *name).collect();
+        let of_sessions: BTreeSet<String> =
+            eirene_monitoring::Metric::ALL.iter().map(|metric| metric.prometheus()).collect();
         for folder in ["deploy/prometheus", "deploy/grafana"] {
             let mut all = Vec::new();
             texts(&root().join(folder), &mut all);
@@ -195,7 +225,7 @@ mod tests {
             assert!(asked.len() > 5, "{folder}: {asked:?}");
             for name in asked {
                 let base = ["_bucket", "_sum", "_count"].iter().find_map(|end| name.strip_suffix(end)).unwrap_or(&name);
-                assert!(listed.contains(base), "{folder} asks for {name}");
+                assert!(listed.contains(base) || of_sessions.contains(&name), "{folder} asks for {name}");
             }
         }
     }

@@ -6,7 +6,7 @@ use eirene_core::job_file::{AppSpec, Bind, JobFile};
 use eirene_core::launcher::{Launcher, LauncherAnswer, LauncherError, LauncherRequest};
 use eirene_core::scratch::{HOME_SPACE, JobScratch};
 use eirene_core::secret::Secret;
-use eirene_core::{Session, SpaceName};
+use eirene_core::{Clock, Session, SpaceName};
 use eirene_database::{Db, DbError};
 use eirene_words::words;
 
@@ -15,14 +15,17 @@ use crate::error::AppError;
 use crate::services::sessions::scratch;
 use crate::services::spaces::Spaces;
 use crate::services::spaces::in_sessions::{InSessions, Named};
+use crate::traces::Traces;
 
 /// Issues job files.
 #[derive(Clone)]
 pub struct JobFiles {
     db: Db,
+    clock: Arc<dyn Clock>,
     launcher: Arc<dyn Launcher>,
     config: Arc<Config>,
     spaces: Spaces,
+    traces: Traces,
     portal_pin: Arc<str>,
 }
 
@@ -51,9 +54,11 @@ impl JobFiles {
     pub fn new(app: &crate::app::App, portal_pin: &str) -> Self {
         Self {
             db: app.db.clone(),
+            clock: Arc::clone(&app.clock),
             launcher: Arc::clone(&app.launcher),
             config: Arc::clone(&app.config),
             spaces: app.spaces.clone(),
+            traces: app.traces.clone(),
             portal_pin: portal_pin.into(),
         }
     }
@@ -80,13 +85,21 @@ impl JobFiles {
                 run: session.program.clone(),
                 scratch: self.scratch(session, &spaces).await?,
             },
+            // Only of the first start: those after it are not told.
+            trace: self.traces.context(session.id).filter(|_| restart_count == 0).map(|context| context.to_string()),
         };
         let content = serde_json::to_string(&file).map_err(|error| JobFileError::Home(error.to_string()))?;
         self.db.set_job_secret(session.id, restart_count, &secret.hash()).await?;
         let request =
             LauncherRequest::WriteJobFile { person: session.owner_name.clone(), session: session.id, content };
+        let begins = self.clock.now();
         match self.launcher.call(request).await {
-            Ok(LauncherAnswer::Written { directory }) => Ok(directory),
+            Ok(LauncherAnswer::Written { directory }) => {
+                if restart_count == 0 {
+                    self.traces.launcher_did(session.id, "write_job_file", begins, self.clock.now());
+                }
+                Ok(directory)
+            }
             Ok(_) => Err(JobFileError::Home(words().get("reason.foreign_answer"))),
             Err(error @ LauncherError::Unreachable { .. }) => Err(JobFileError::Away(error)),
             Err(LauncherError::Refused { code, text }) => match code.as_str() {

@@ -29,6 +29,7 @@ mod submit;
 #[cfg(test)]
 mod tests;
 mod upload_leftovers;
+mod zabbix;
 
 use std::time::Duration;
 
@@ -73,5 +74,9 @@ pub fn start(app: &App, job_files: &JobFiles, tracker: &TaskTracker) {
     tracker.spawn(drive(app.clone(), old, space_policy::EVERY, Wake::Timer));
     let leftovers = upload_leftovers::UploadLeftovers::new(app.clone());
     tracker.spawn(drive(app.clone(), leftovers, every(3600), Wake::Timer));
+    if app.config.zabbix.server.is_some() {
+        let period = every(app.config.zabbix.period_s);
+        tracker.spawn(drive(app.clone(), zabbix::TellZabbix::new(app.clone()), period, Wake::Timer));
+    }
     tracker.spawn(drive(app.clone(), housekeeping::Retention::new(app.clone()), every(600), Wake::Timer));
 }

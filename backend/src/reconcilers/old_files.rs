@@ -26,4 +26,8 @@ impl Reconciler for OldFiles {
     async fn run(&self) -> anyhow::Result<()> {
         Ok(self.app.old_files.run().await?)
     }
+
+    fn has_more(&self) -> bool {
+        self.app.old_files.has_more()
+    }
 }

@@ -5,13 +5,21 @@
 //! written into the session's row before, so it goes on after a kill at any line: a rescue whose submit has no answer is looked for by its mark
 //! before there is another. Two would do no harm either, because the second finds the directory held, or gone. A node that is down says nothing,
 //! and is waited for; what could not be brought back in a week is given up, and said.
+//!
+//! A file system over a job's nodes (BeeOND) ends with its job: there the job's epilog has the same done before it stops it, and what became of it
+//! is read from the end of the job's own log: of few sessions in one run, those first of which nothing was heard for longest, and of each the more
+//! rarely the longer it is over. What no epilog has said in its time is lost.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use async_trait::async_trait;
 use eirene_core::job_file::{AGENT_VARIABLE, LEFT_VARIABLE, RESCUE_SCRIPT};
 use eirene_core::launcher::{LauncherAnswer, LauncherError, LauncherRequest};
 use eirene_core::scheduler::{CallAs, Job, JobIdentity, JobSpec, JobState, SchedulerError};
-use eirene_core::scratch::left_directory;
+use eirene_core::scratch::{brought_out, left_directory, not_brought_out};
 use eirene_core::secret::Secret;
 use eirene_core::{KeptOn, NodeName, RescueJob, ScratchKind, ScratchPhase, ScratchState, Session, SessionId};
 use eirene_words::say_with;
@@ -41,6 +49,14 @@ const LONGEST_AGAIN: SignedDuration = SignedDuration::from_hours(12);
 const SHOWN_WITHIN: SignedDuration = SignedDuration::from_secs(15);
 /// One that neither list knows any more is over after this time, however it ended.
 const FORGOTTEN_AFTER: SignedDuration = SignedDuration::from_hours(2);
+/// An epilog that brings something out is at its end after this time: the longest that its settings take, and some for what it does besides.
+const EPILOG_WITHIN: SignedDuration = SignedDuration::from_hours(3);
+/// Jobs' logs in one run.
+pub(super) const MOST_LOGS: usize = 20;
+/// No log is begun in a run in which they have taken so long already.
+const LOGS_WITHIN: Duration = Duration::from_secs(30);
+/// The longest time between two looks at one log.
+const LONGEST_LOOK_AGAIN: SignedDuration = SignedDuration::from_mins(10);
 /// What a rescue asks the cluster for.
 const CPUS: u32 = 1;
 const MEMORY_MIB: u64 = 512;
@@ -52,12 +68,14 @@ pub(super) struct ScratchRescue {
     job_files: JobFiles,
     /// When this process began.
     began: Timestamp,
+    /// When the logs of those jobs were looked at last whose epilogs have not said all.
+    looked: Mutex<BTreeMap<SessionId, Timestamp>>,
 }
 
 impl ScratchRescue {
     pub(super) fn new(app: App, job_files: JobFiles) -> Self {
         let began = app.clock.now();
-        Self { app, job_files, began }
+        Self { app, job_files, began, looked: Mutex::default() }
     }
 }
 
@@ -73,9 +91,16 @@ impl Reconciler for ScratchRescue {
             return Ok(());
         }
         let mut trouble = None;
-        for session in self.app.db.sessions_with_scratch_left(MOST).await? {
+        let sessions = self.app.db.sessions_with_scratch_left(MOST).await?;
+        let (mut logs, begun) = (self.logs_to_read(&sessions), Instant::now());
+        for session in sessions {
             let id = session.id;
-            if let Err(error) = self.look_after(session, &snapshot).await {
+            let is_read = logs.remove(&id) && begun.elapsed() < LOGS_WITHIN;
+            if is_read {
+                // Noted before: one that hangs is no more often asked for than another.
+                self.looked().insert(id, self.app.clock.now());
+            }
+            if let Err(error) = self.look_after(session, is_read, &snapshot).await {
                 trouble = Some(error.context(format!("session {id}")));
             }
         }
@@ -83,9 +108,9 @@ impl Reconciler for ScratchRescue {
     }
 }
 
-/// What is concluded of the scratch of a session that is over: nothing was said of its last start's, so nothing is known of it; a file system
-/// over the job's nodes has ended with the job; what was on nodes is there yet.
-pub(super) fn conclude(session: &mut Session) {
+/// What is concluded of the scratch of a session that is over: nothing was said of its last start's, so nothing is known of it; what was on nodes
+/// is there yet; what was on a file system over the job's nodes is as its epilog left it, which none does not know yet.
+fn conclude(session: &mut Session, by_epilog: Option<Epilog>) {
     let (restart_count, wanted) = (session.restart_count, session.scratch.as_ref());
     let brings_out = wanted.is_some_and(|wanted| !wanted.stage_out.is_empty());
     let on_nodes = wanted.is_some_and(|wanted| wanted.kind == ScratchKind::Node);
@@ -98,14 +123,53 @@ pub(super) fn conclude(session: &mut Session) {
             let kept = session.nodes.iter().map(|node| KeptOn::new(node.clone(), None));
             Some(ScratchState::new(restart_count, ScratchPhase::Kept, kept.collect()))
         }
-        _ if brings_out => Some(ScratchState { phase: ScratchPhase::Lost, ..known }),
+        // Its epilog may be at it.
+        _ if brings_out && !on_nodes && by_epilog.is_none() => Some(known),
+        _ if brings_out && by_epilog != Some(Epilog::BroughtOut) => {
+            Some(ScratchState { phase: ScratchPhase::Lost, ..known })
+        }
         _ => Some(ScratchState::new(restart_count, ScratchPhase::Done, Vec::new())),
     };
+}
+
+/// What a job's epilog has made of a file system that ended with the job.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Epilog {
+    /// All that was owed is in its place.
+    BroughtOut,
+    /// Not all of it is, and it is gone.
+    Lost,
+}
+
+/// Whether its scratch is a file system over the nodes of its job.
+fn ends_with_job(session: &Session) -> bool {
+    session.scratch.as_ref().is_some_and(|wanted| wanted.kind == ScratchKind::Beeond)
 }
 
 /// Whether its owner waits for anything in it.
 fn is_missed(session: &Session) -> bool {
     session.scratch.as_ref().is_some_and(|wanted| !wanted.stage_out.is_empty())
+}
+
+/// Whether what became of its scratch has yet to be said by its job's epilog.
+fn waits_for_epilog(session: &Session) -> bool {
+    let said = |state: &ScratchState| {
+        state.restart_count != session.restart_count || matches!(state.phase, ScratchPhase::Done | ScratchPhase::Lost)
+    };
+    ends_with_job(session)
+        && is_missed(session)
+        && session.state.is_final()
+        && session.scratch_state.as_ref().is_some_and(|state| !said(state))
+}
+
+/// Since when it is over.
+fn over_since(session: &Session) -> Timestamp {
+    session.ended_at.unwrap_or(session.created_at)
+}
+
+/// The pause after a look at the log of a job that was over for this time then.
+fn look_again(over_for: SignedDuration) -> SignedDuration {
+    (over_for / 8).clamp(SignedDuration::ZERO, LONGEST_LOOK_AGAIN)
 }
 
 /// When the first rescue may begin: where it is known why something could not be copied, it needs some time to become otherwise.
@@ -132,22 +196,60 @@ fn as_rescued(session: &Session, job: &RescueJob) -> Session {
 }
 
 impl ScratchRescue {
-    async fn look_after(&self, seen: Session, snapshot: &Snapshot) -> anyhow::Result<()> {
+    fn looked(&self) -> MutexGuard<'_, BTreeMap<SessionId, Timestamp>> {
+        self.looked.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whose jobs' logs are to be read in this run, as far as there is time.
+    fn logs_to_read(&self, sessions: &[Session]) -> BTreeSet<SessionId> {
+        let now = self.app.clock.now();
+        let mut looked = self.looked();
+        // Nothing is kept of those that are done with.
+        let before = std::mem::take(&mut *looked);
+        let mut waiting: Vec<_> = sessions
+            .iter()
+            .filter(|session| waits_for_epilog(session))
+            .map(|session| (before.get(&session.id).copied(), over_since(session), session.id))
+            .collect();
+        waiting.sort_unstable_by_key(|&(last, since, id)| (last.unwrap_or(since), id));
+        let mut to_read = BTreeSet::new();
+        for (last, since, id) in waiting {
+            let is_due = last.is_none_or(|last| now >= last + look_again(last.duration_since(since)));
+            if is_due && to_read.len() < MOST_LOGS {
+                to_read.insert(id);
+            }
+            if let Some(last) = last {
+                looked.insert(id, last);
+            }
+        }
+        to_read
+    }
+
+    async fn look_after(&self, seen: Session, is_log_read: bool, snapshot: &Snapshot) -> anyhow::Result<()> {
+        let by_epilog = if is_log_read { self.by_epilog(&seen).await } else { None };
         let mut session = seen.clone();
-        conclude(&mut session);
+        conclude(&mut session, by_epilog);
         // Most of them only wait.
         if session != seen {
-            let Some(changed) = self.app.sessions.change(seen.id, conclude).await? else { return Ok(()) };
+            let began = seen.scratch_state.as_ref().is_some_and(|state| state.phase != ScratchPhase::Filling);
+            if by_epilog == Some(Epilog::BroughtOut) && began {
+                // Told first: who is killed in between tells it twice rather than never.
+                self.tell(&seen, "scratch_rescued", "scratch_state.notice_rescued", &[]).await;
+            }
+            let changed = self.app.sessions.change(seen.id, |session| conclude(session, by_epilog));
+            let Some(changed) = changed.await? else { return Ok(()) };
             session = changed;
         }
         let Some(state) = session.scratch_state.clone() else { return Ok(()) };
         match state.phase {
+            // No job comes for it: the epilog of its own does.
+            ScratchPhase::Kept if ends_with_job(&session) => return Ok(()),
             ScratchPhase::Kept => {}
             ScratchPhase::Lost => return self.tell_lost(&session).await,
             _ => return Ok(()),
         }
         self.tell_kept(&session, &state).await?;
-        if self.app.clock.now() >= session.ended_at.unwrap_or(session.created_at) + PATIENCE {
+        if self.app.clock.now() >= over_since(&session) + PATIENCE {
             return self.give_up(&session, &state, snapshot).await;
         }
         let mut trouble = None;
@@ -158,6 +260,23 @@ impl ScratchRescue {
             }
         }
         trouble.map_or(Ok(()), Err)
+    }
+
+    /// What became of a file system that ended with its job, by the end of the job's own log; none as long as that is open.
+    async fn by_epilog(&self, session: &Session) -> Option<Epilog> {
+        let since = self.app.clock.now().duration_since(over_since(session));
+        let lost_after = |time| (since >= time).then_some(Epilog::Lost);
+        // A launcher that is away says nothing about it.
+        let Some(log) = self.job_files.job_log(session).await else { return lost_after(PATIENCE) };
+        let name = format!("{}.{}", session.id, session.restart_count);
+        let says = |words: &str| log.lines().any(|line| line.trim_end().ends_with(words));
+        if says(&brought_out(&name)) {
+            Some(Epilog::BroughtOut)
+        } else if says(&not_brought_out(&name)) {
+            Some(Epilog::Lost)
+        } else {
+            lost_after(EPILOG_WITHIN)
+        }
     }
 
     async fn step(&self, session: &Session, kept: &KeptOn, snapshot: &Snapshot) -> anyhow::Result<()> {

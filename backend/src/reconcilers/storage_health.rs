@@ -9,6 +9,7 @@ use async_trait::async_trait;
 use super::driver::Reconciler;
 use crate::app::App;
 use crate::services::storage::judge::{Severity, target_name};
+use crate::services::storage::remembered::Remembered;
 use crate::services::storage::snapshot::Snapshot;
 
 /// Seconds of their past that the servers are asked for at most; that is as far as they remember.
@@ -72,6 +73,11 @@ impl Reconciler for StorageHealth {
     }
 
     async fn run(&self) -> anyhow::Result<()> {
+        match Remembered::of(&self.app.db).await {
+            Ok(remembered) => self.app.storage.remember(remembered).await,
+            // What was known before is looked at all the same.
+            Err(error) => tracing::warn!(%error, "The places to look at were not read again"),
+        }
         self.app.storage.look().await;
         self.measure(&self.app.storage.snapshot());
         let since_last = u32::try_from(self.app.config.storage.poll_interval_s).unwrap_or(LONGEST_SAMPLE_S);
@@ -82,7 +88,11 @@ impl Reconciler for StorageHealth {
 
 #[cfg(test)]
 mod tests {
+    use eirene_core::Role;
+
     use super::*;
+    use crate::reconcilers::space_usage::SpaceUsage;
+    use crate::services::storage::snapshot::Asked;
     use crate::testing::{StorageMood, TestApp};
 
     #[tokio::test]
@@ -103,5 +113,27 @@ mod tests {
         test.storage.state().mood = StorageMood::Good;
         health.run().await.unwrap();
         assert!(free(&health).is_some());
+    }
+
+    #[tokio::test]
+    async fn homes_are_looked_at_where_somebodys_has_answered_before() {
+        let test = TestApp::new().await;
+        let health = StorageHealth::new(test.app.clone());
+        let homes = async || {
+            health.run().await.unwrap();
+            test.app.storage.snapshot().homes.clone()
+        };
+        test.person("ada", 3000, Role::Researcher).await;
+        assert_eq!(homes().await, Asked::Unsupported, "nobody's was ever seen");
+        SpaceUsage::new(test.app.clone()).run().await.unwrap();
+        test.storage.state().looks.clear();
+        assert_eq!(homes().await, Asked::Got(()));
+        assert_eq!(test.storage.state().looks, ["~ada"]);
+        assert_eq!(test.app.storage.findings(), []);
+        test.storage.state().refuses_homes = true;
+        let Asked::Failed(trouble) = homes().await else { panic!("it refuses") };
+        assert!(trouble.text.starts_with("ada: "), "{trouble:?}");
+        let found = test.app.storage.findings();
+        assert_eq!((found[0].code, found[0].about.as_str()), ("homes_refused", "homes"));
     }
 }

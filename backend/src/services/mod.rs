@@ -29,6 +29,7 @@ pub mod storage;
 pub mod tokens;
 pub mod upkeep;
 pub mod uploads;
+pub mod zabbix;
 
 /// One page of a list.
 #[derive(Debug, Clone)]

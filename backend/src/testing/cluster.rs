@@ -1,6 +1,6 @@
 //! The demo cluster as the scheduler in memory knows it.
 
-use eirene_core::scheduler::{Node, NodeGpus, Partition, SchedulerError, SchedulerResult};
+use eirene_core::scheduler::{Node, NodeGpus, Partition, PartitionAccess, SchedulerError, SchedulerResult};
 use eirene_core::{NodeName, Reason};
 
 use super::{FakeScheduler, said};
@@ -13,6 +13,7 @@ pub(super) fn nodes() -> Vec<Node> {
         reason: None,
         cpus: 8,
         cpus_allocated: 0,
+        cpu_load: None,
         memory_mib: 16_000,
         memory_allocated_mib: 0,
         gpus: vec![NodeGpus { gpu_type: gpu_type.into(), total: 2, allocated: 0 }],
@@ -29,6 +30,7 @@ pub(super) fn partitions() -> Vec<Partition> {
         max_walltime_min: Some(max_walltime_min),
         max_nodes: None,
         nodes: nodes.iter().map(|name| name.parse().unwrap()).collect(),
+        access: PartitionAccess::default(),
     };
     vec![partition("main", true, 480, &["c1", "c2"]), partition("long", false, 2880, &["c2"])]
 }

@@ -6,11 +6,13 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use async_trait::async_trait;
 use eirene_core::storage::{
-    Ability, Bytes, Capabilities, Consistency, Counted, DefaultQuota, Entry, EntryKind, FileSystem, Files, Identity,
-    Known, Limit, OperationCounts, OperationsKind, Partial, Pattern, Place, Pool, PoolId, Quota, QuotaId, QuotaOf,
-    QuotaRange, Reach, Role, Room, ServerSample, SetStripe, SharedStorage, StorageError, Stripe, Target, TargetId, Why,
+    Ability, Bytes, Capabilities, Consistency, Counted, DefaultQuota, Doubt, Entry, EntryKind, FileSystem, Files,
+    Identity, Known, Limit, OperationCounts, OperationsKind, Partial, Pattern, Place, Pool, PoolId, Quota, QuotaId,
+    QuotaOf, QuotaRange, Reach, Role, Room, ServerNode, ServerSample, SetStripe, SharedStorage, StorageError, Stripe,
+    Target, TargetId, Why,
 };
 use eirene_core::{GroupName, Username};
+use tokio::sync::Notify;
 
 use crate::services::spaces::access::GroupsAway;
 use crate::services::spaces::groups::GroupSource;
@@ -24,11 +26,19 @@ pub(crate) enum StorageMood {
     Away,
     Refuses,
     NotThere,
+    /// Answers what cannot be understood.
+    Mumbles,
 }
 
 /// What a storage in memory says and was asked.
 pub(crate) struct StorageState {
     pub(crate) mood: StorageMood,
+    /// A root on another file system, which does not answer.
+    pub(crate) away_root: Option<&'static str>,
+    /// A root on another file system, where whoever asks waits for ever, and what rings then.
+    pub(crate) endless_root: Option<(&'static str, Arc<Notify>)>,
+    /// Whether homes are not shown.
+    pub(crate) refuses_homes: bool,
     /// Of every directory: used bytes and limit, where it has a quota of its own.
     pub(crate) directory: Option<(u64, Limit<u64>)>,
     /// Of every home's person: used bytes and limit, where the file system counts for them.
@@ -39,6 +49,22 @@ pub(crate) struct StorageState {
     pub(crate) users: Option<(u64, Limit<u64>)>,
     /// Pools in which users have quotas, where there are several: in each they use as many times as much as its number.
     pub(crate) quota_pools: Vec<u16>,
+    /// Limits are set at once, and the answer comes when this rings.
+    pub(crate) answers_at: Option<Arc<Notify>>,
+    /// Limits that were set: whose, in which pool.
+    pub(crate) limits_set: Vec<(QuotaId, Option<PoolId>, Option<Limit<Bytes>>)>,
+    /// What is doubtful about every answer to what users use.
+    pub(crate) quota_doubts: Vec<Doubt>,
+    /// Why nobody's limit is told, where it is not; then none that is set can be read back either.
+    pub(crate) limit_missing: Option<Why>,
+    /// Tells limits, and sets none.
+    pub(crate) refuses_limits: bool,
+    /// Tells limits, and answers what cannot be understood where one is to be set; none is.
+    pub(crate) mumbles_of_limits: bool,
+    /// The storage's servers, where it tells them.
+    pub(crate) nodes: Option<Vec<ServerNode>>,
+    /// The storage's pools, where it tells them.
+    pub(crate) pools: Option<Vec<u16>>,
     /// A user's bytes, of those who have no limit of their own; none where there are no defaults.
     pub(crate) defaults: Option<Limit<u64>>,
     /// Free bytes of 1000 GiB.
@@ -70,6 +96,7 @@ impl StorageState {
     /// Files are spread over two of so many targets from now on.
     pub(crate) fn spread_over(&mut self, targets: u32) {
         self.targets = targets;
+        self.pools.get_or_insert(vec![1]);
         self.stripe = Some(Stripe {
             pattern: Pattern::Raid0,
             chunk: Known::Known(Bytes(512 << 10)),
@@ -90,11 +117,22 @@ impl FakeStorage {
     pub(crate) fn new() -> Self {
         let state = StorageState {
             mood: StorageMood::Good,
+            away_root: None,
+            endless_root: None,
+            refuses_homes: false,
             directory: None,
             person: None,
             kind: "xfs",
             users: None,
             quota_pools: vec![],
+            answers_at: None,
+            limits_set: vec![],
+            quota_doubts: vec![],
+            limit_missing: None,
+            refuses_limits: false,
+            mumbles_of_limits: false,
+            nodes: None,
+            pools: None,
             defaults: None,
             free: 500 * GIB,
             marker: Some("00ff"),
@@ -122,8 +160,32 @@ impl FakeStorage {
             StorageMood::Good => Ok(state),
             StorageMood::Away => Err(StorageError::Away { source: None, retry_after_s: 10 }),
             StorageMood::Refuses => Err(StorageError::Refused { why: Why::Refused, text: "no".into() }),
+            StorageMood::Mumbles => Err(StorageError::Malformed { what: "it mumbles".into() }),
             StorageMood::NotThere => Err(StorageError::NoSuchPlace { path: "/nowhere".into() }),
         }
+    }
+
+    fn asked_at(&self, place: &Place) -> Result<MutexGuard<'_, StorageState>, StorageError> {
+        let state = self.asked()?;
+        match place {
+            Place::Home(_) | Place::InHome { .. } if state.refuses_homes => {
+                Err(StorageError::Refused { why: Why::Refused, text: "no home".into() })
+            }
+            Place::Root(root) | Place::Space { root, .. } | Place::OwnSpace { root, .. }
+                if state.away_root == Some(root.as_str()) =>
+            {
+                Err(StorageError::Away { source: None, retry_after_s: 10 })
+            }
+            Place::Home(_) | Place::InHome { .. } | Place::Root(_) | Place::Space { .. } | Place::OwnSpace { .. } => {
+                Ok(state)
+            }
+        }
+    }
+}
+
+async fn rung(bell: Option<Arc<Notify>>) {
+    if let Some(bell) = bell {
+        bell.notified().await;
     }
 }
 
@@ -139,6 +201,15 @@ fn quota(id: QuotaId, (used, limit): (u64, Limit<u64>)) -> Quota {
         files_at_least: false,
         measured_every_s: Known::Missing(Why::NotSupported),
     }
+}
+
+/// What somebody uses in each pool: as many times as much as its number; where there are none, in all of it.
+fn in_pools(pools: &[u16], id: QuotaId, said: (u64, Limit<u64>)) -> Vec<Quota> {
+    if pools.is_empty() {
+        return vec![quota(id, said)];
+    }
+    let of_pool = |pool: &u16| Quota { pool: Some(PoolId(*pool)), ..quota(id, (said.0 * u64::from(*pool), said.1)) };
+    pools.iter().map(of_pool).collect()
 }
 
 #[async_trait]
@@ -162,10 +233,17 @@ impl SharedStorage for FakeStorage {
         match place {
             Place::Home(person) => self.state().looks.push(format!("~{person}")),
             Place::Space { name, .. } => self.state().looks.push(name.to_string()),
-            Place::Root(_) => {}
+            Place::InHome { .. } | Place::OwnSpace { .. } | Place::Root(_) => {}
+        }
+        let endless = self.state().endless_root.clone();
+        if let (Some((endless, bell)), Place::Root(root) | Place::Space { root, .. }) = (endless, place)
+            && root.as_str() == endless
+        {
+            bell.notify_one();
+            return std::future::pending().await;
         }
         let (free, marker, kind) = {
-            let said = self.asked()?;
+            let said = self.asked_at(place)?;
             (said.free, said.marker.map(str::to_owned), said.kind)
         };
         Ok(FileSystem {
@@ -196,20 +274,25 @@ impl SharedStorage for FakeStorage {
     }
 
     async fn person_quota(&self, place: &Place) -> Result<Known<Quota>, StorageError> {
-        let person = self.asked()?.person.filter(|_| matches!(place, Place::Home(_)));
+        let person = self.asked()?.person.filter(|_| matches!(place, Place::Home(_) | Place::OwnSpace { .. }));
         Ok(person.map_or(Known::Missing(Why::NotEnabled), |said| Known::Known(quota(QuotaId::User(2001), said))))
+    }
+
+    async fn nodes(&self) -> Result<Partial<Vec<ServerNode>>, StorageError> {
+        let value = self.state().nodes.clone().ok_or(StorageError::Unsupported("servers"))?;
+        Ok(Partial { value, doubts: vec![] })
     }
 
     async fn pools(&self) -> Result<Partial<Vec<Pool>>, StorageError> {
         let state = self.asked()?;
-        if state.stripe.is_none() {
-            return Err(StorageError::Unsupported("pools"));
-        }
-        let targets = (1..=state.targets).collect();
-        Ok(Partial {
-            value: vec![Pool { id: PoolId(1), name: "Default".into(), targets, mirrors: vec![] }],
-            doubts: vec![],
-        })
+        let pools = state.pools.as_ref().ok_or(StorageError::Unsupported("pools"))?;
+        let pool = |number: &u16| Pool {
+            id: PoolId(*number),
+            name: if *number == 1 { "Default".into() } else { format!("pool {number}") },
+            targets: (1..=state.targets).collect(),
+            mirrors: vec![],
+        };
+        Ok(Partial { value: pools.iter().map(pool).collect(), doubts: vec![] })
     }
 
     async fn targets(&self) -> Result<Partial<Vec<Target>>, StorageError> {
@@ -238,11 +321,13 @@ impl SharedStorage for FakeStorage {
     }
 
     async fn entry(&self, place: &Place) -> Result<Entry, StorageError> {
-        let mut state = self.asked()?;
+        let mut state = self.asked_at(place)?;
         let stripe = state.stripe.clone().ok_or(StorageError::Unsupported("stripe patterns"))?;
         state.entries.push(match place {
             Place::Home(person) => format!("~{person}"),
+            Place::InHome { person, below } => format!("~{person}/{}", below.as_str()),
             Place::Root(root) => root.to_string(),
+            Place::OwnSpace { name, .. } => name.to_string(),
             Place::Space { name, below, .. } => {
                 below.as_ref().map_or_else(|| name.to_string(), |below| format!("{name}/{}", below.as_str()))
             }
@@ -281,21 +366,42 @@ impl SharedStorage for FakeStorage {
     }
 
     async fn quota(&self, id: QuotaId) -> Result<Partial<Vec<Quota>>, StorageError> {
-        let said = self.asked()?.users.ok_or(StorageError::Unsupported("quotas"))?;
-        Ok(Partial { value: vec![quota(id, said)], doubts: vec![] })
+        let state = self.asked()?;
+        let said = state.users.ok_or(StorageError::Unsupported("quotas"))?;
+        let mut value = in_pools(&state.quota_pools, id, said);
+        if let Some(why) = state.limit_missing {
+            for quota in &mut value {
+                quota.limit = Known::Missing(why);
+            }
+        }
+        Ok(Partial { value, doubts: state.quota_doubts.clone() })
     }
 
     async fn set_quota(
         &self,
-        _id: QuotaId,
-        _pool: Option<PoolId>,
+        id: QuotaId,
+        pool: Option<PoolId>,
         size: Option<Limit<Bytes>>,
         _files: Option<Limit<Files>>,
     ) -> Result<(), StorageError> {
-        let mut state = self.asked()?;
-        let (used, limit) = state.users.ok_or(StorageError::Unsupported("quotas"))?;
-        state.users = Some((used, size.map_or(limit, |size| size.map(|bytes| bytes.0))));
-        Ok(())
+        let (bell, missing) = {
+            let mut state = self.asked()?;
+            let (used, limit) = state.users.ok_or(StorageError::Unsupported("quotas"))?;
+            if state.refuses_limits {
+                return Err(StorageError::Refused { why: Why::NotEnabled, text: "quotas are not enforced".into() });
+            }
+            if state.mumbles_of_limits {
+                return Err(StorageError::Malformed { what: "it mumbles".into() });
+            }
+            state.limits_set.push((id, pool, size));
+            state.users = Some((used, size.map_or(limit, |size| size.map(|bytes| bytes.0))));
+            (state.answers_at.clone(), state.limit_missing)
+        };
+        rung(bell).await;
+        match missing {
+            Some(_) => Err(StorageError::NotReadBack { what: "the limit is not told".into() }),
+            None => Ok(()),
+        }
     }
 
     async fn default_quota(&self, _pool: PoolId) -> Result<DefaultQuota, StorageError> {
@@ -315,9 +421,13 @@ impl SharedStorage for FakeStorage {
         size: Option<Limit<Bytes>>,
         _files: Option<Limit<Files>>,
     ) -> Result<(), StorageError> {
-        let mut state = self.asked()?;
-        let limit = state.defaults.ok_or(StorageError::Unsupported("default quotas"))?;
-        state.defaults = Some(size.map_or(limit, |size| size.map(|bytes| bytes.0)));
+        let bell = {
+            let mut state = self.asked()?;
+            let limit = state.defaults.ok_or(StorageError::Unsupported("default quotas"))?;
+            state.defaults = Some(size.map_or(limit, |size| size.map(|bytes| bytes.0)));
+            state.answers_at.clone()
+        };
+        rung(bell).await;
         Ok(())
     }
 
@@ -326,15 +436,8 @@ impl SharedStorage for FakeStorage {
         let said = state.users.ok_or(StorageError::Unsupported("quotas"))?;
         state.questions.push((range.first, range.last));
         let ids = (range.first..=range.last).map(|number| range.of.id(number));
-        let value = if state.quota_pools.is_empty() {
-            ids.map(|id| quota(id, said)).collect()
-        } else {
-            let pools = &state.quota_pools;
-            let of_pool =
-                |id, pool: u16| Quota { pool: Some(PoolId(pool)), ..quota(id, (said.0 * u64::from(pool), said.1)) };
-            ids.flat_map(|id| pools.iter().map(move |pool| of_pool(id, *pool))).collect()
-        };
-        Ok(Partial { value, doubts: vec![] })
+        let value = ids.flat_map(|id| in_pools(&state.quota_pools, id, said)).collect();
+        Ok(Partial { value, doubts: state.quota_doubts.clone() })
     }
 }
 

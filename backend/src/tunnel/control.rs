@@ -5,7 +5,9 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use eirene_core::{Desired, KeptOn, ScratchPhase, ScratchState, Session, SessionId, SessionState};
 use eirene_tunnel::handshake::Hello;
-use eirene_tunnel::message::{self, FromAgent, FromPortal, MAX_SCRATCH_NODES, ScratchReport, ScratchWord, StopCause};
+use eirene_tunnel::message::{
+    self, AgentSpan, FromAgent, FromPortal, MAX_SCRATCH_NODES, ScratchReport, ScratchWord, StopCause,
+};
 use eirene_tunnel::{Opener, StreamKind};
 use serde_json::json;
 use tokio::io::{AsyncWriteExt as _, BufReader};
@@ -75,6 +77,7 @@ pub(super) async fn converse(
         samples: app.samples.ingest(session),
         sample_bytes: Pace::new(SAMPLE_BYTES.0, SAMPLE_BYTES.1),
         sample_batches: Pace::new(SAMPLE_BATCHES.0, SAMPLE_BATCHES.1),
+        has_traced: false,
         stopping: None,
     };
     let mut heard = tokio::time::Instant::now();
@@ -126,6 +129,7 @@ struct Ear<'a> {
     samples: Ingest,
     sample_bytes: Pace,
     sample_batches: Pace,
+    has_traced: bool,
     stopping: Option<StopCause>,
 }
 
@@ -140,6 +144,7 @@ impl Ear<'_> {
         match said {
             FromAgent::Heartbeat | FromAgent::Unknown => {}
             FromAgent::Samples { batch } => self.samples(&batch).await,
+            FromAgent::Traced { spans } => self.traced(&spans),
             FromAgent::Log { offset, text } => self.log(offset, text).await,
             FromAgent::Starting { .. } => drop(sessions.agent_arrived(self.session).await?),
             FromAgent::Nodes { nodes, steps } => {
@@ -164,6 +169,13 @@ impl Ear<'_> {
             }
         }
         Ok(())
+    }
+
+    /// An agent tells it once; what one tells more often is not the start of its session.
+    fn traced(&mut self, spans: &[AgentSpan]) {
+        if !std::mem::replace(&mut self.has_traced, true) {
+            self.app.traces.told(self.session, spans, self.app.clock.now());
+        }
     }
 
     async fn samples(&mut self, batch: &str) {

@@ -110,8 +110,9 @@ struct Agent {
     hello: Hello,
 }
 
-/// Agents that are refused come again every few seconds, and anybody can be refused: what that may write into the log is bounded.
-fn log_refusal(pending: &Pending, hello: &Hello, refusal: Refusal) {
+/// Agents that are refused come again every few seconds, and anybody can be refused: what that may write into the log is bounded. All are counted.
+fn tell_refusal(pending: &Pending, hello: &Hello, refusal: Refusal) {
+    metrics::counter!("eirene_agent_connections_refused_total", "reason" => refusal.code).increment(1);
     let session = hello.session;
     let wait = pending.lock().refusals.would_wait(Instant::now());
     if wait {
@@ -134,7 +135,7 @@ async fn prove(
     // While the database is away nothing is said: a refusal would say that the credential is not good.
     let key = match admit(app, &hello).await? {
         Admission::Refused(refusal) => {
-            log_refusal(pending, &hello, refusal);
+            tell_refusal(pending, &hello, refusal);
             handshake::send(&mut io, &refusal.greeting()).await?;
             return Ok(None);
         }

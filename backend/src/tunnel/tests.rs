@@ -289,6 +289,25 @@ async fn who_does_not_belong_there_stays_out() {
 }
 
 #[tokio::test]
+async fn who_is_refused_is_counted_by_the_reason() {
+    // Counts from the first time it is asked on; others are refused in this process, too.
+    let counted = |reason: &str| -> u64 {
+        let name = format!("eirene_agent_connections_refused_total{{reason=\"{reason}\"}} ");
+        let text = crate::http::health::counted();
+        text.lines().find_map(|line| line.strip_prefix(&name)?.parse().ok()).unwrap_or(0)
+    };
+    let (unknown, other_user) = (counted("unknown"), counted("other_user"));
+    let door = Door::open().await;
+    for _ in 0..3 {
+        let forged = Credential::TunnelKey(Secret::generate().expose().to_owned());
+        assert_eq!(door.refusal(|hello| hello.credential = forged).await.0, "unknown");
+    }
+    assert_eq!(door.refusal(|hello| hello.uid = 2002).await.0, "other_user");
+    assert!(counted("unknown") >= unknown + 3, "{}", counted("unknown"));
+    assert!(counted("other_user") > other_user, "{}", counted("other_user"));
+}
+
+#[tokio::test]
 async fn an_agent_of_another_job_an_older_restart_or_an_ended_session_stays_out() {
     let door = Door::open().await;
     let job = crate::testing::job(&door.session, 9, eirene_core::scheduler::JobState::Running).identity;

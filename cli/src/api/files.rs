@@ -118,6 +118,8 @@ pub(crate) struct OperationProgress {
     pub(crate) bytes: u64,
     pub(crate) skipped: Vec<Refusal>,
     pub(crate) skipped_in_all: u64,
+    /// Of a move: where each lies now.
+    pub(crate) items: Vec<Value>,
 }
 
 /// Why something was not done.

@@ -79,6 +79,7 @@ pub(super) async fn report(api: &Api, which: &AdminEfficiency, as_json: bool) ->
         return output::json(&report);
     }
     let mut rows: Vec<_> = items(&report, "groups").map(row).collect();
+    let listed = rows.len();
     if let Some(total) = report.get("total").filter(|_| !rows.is_empty()) {
         let mut total = row(total);
         if let Some(name) = total.first_mut() {
@@ -88,6 +89,12 @@ pub(super) async fn report(api: &Api, which: &AdminEfficiency, as_json: bool) ->
     }
     let header = ["NAME", "JOBS", "GPU H", "COMPUTING", "IDLE", "NO PROGRAM", "CPU H", "USED", "MEMORY NEEDED"];
     output::table(&header, rows, "No session or run held anything in this time.")?;
+    let unlisted = report.get("unlisted").and_then(Value::as_u64).filter(|unlisted| *unlisted > 0);
+    if let Some(unlisted) = unlisted {
+        output::line(&format!(
+            "Listed are the {listed} with the most idle GPU hours. Not listed, but in (all): {unlisted}."
+        ))?;
+    }
     for example in items(&report, "examples") {
         let text = |key| output::printable(&text_of(example, key));
         output::line(&format!("\n{} {} ({}, {})", text("kind"), text("name"), text("owner"), text("partition")))?;

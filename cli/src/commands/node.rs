@@ -12,15 +12,22 @@ use crate::{output, times};
 pub(crate) enum AdminNode {
     /// Have a node take no more jobs; those it runs go on
     Drain {
+        /// Its name
         node: NodeName,
         /// Why; people see it on the cluster, with your name behind it
         #[arg(long)]
         reason: DrainReason,
     },
     /// Have a drained or down node take jobs again
-    Resume { node: NodeName },
+    Resume {
+        /// Its name
+        node: NodeName,
+    },
     /// Show what a node was, newest first
-    History { node: NodeName },
+    History {
+        /// Its name
+        node: NodeName,
+    },
 }
 
 pub(super) async fn run(api: &Api, verb: AdminNode, as_json: bool) -> anyhow::Result<()> {

@@ -119,14 +119,62 @@ fn old_files(report: &Value) -> anyhow::Result<()> {
     output::table(&["WHAT", "WHEN", "FILES", "SIZE", "LEFT ALONE"], rows, "Nothing was listed yet.")?;
     let of = |key: &str| report.get(key).and_then(|found| found["examples"].as_array()).cloned().unwrap_or_default();
     let examples = if report.get("look").is_some() { of("look") } else { of("list") };
-    if examples.is_empty() {
+    if !examples.is_empty() {
+        let row = |file: &Value| {
+            let size = file["size_bytes"].as_u64().map_or_else(|| "–".to_owned(), output::bytes);
+            vec![size, output::printable(&text_of(file, "path"))]
+        };
+        output::table(&["SIZE", "THE LARGEST"], examples.iter().map(row).collect(), "")?;
+    }
+    of_each(report)
+}
+
+/// In a group's space: what is listed or was looked at of each member, and what belongs to nobody who is one.
+fn of_each(report: &Value) -> anyhow::Result<()> {
+    let rows = |key: &str| report.get(key).and_then(Value::as_array).cloned().unwrap_or_default();
+    let sums = |found: &Value| {
+        let number = |key: &str| found[key].as_u64().unwrap_or(0);
+        [number("files").to_string(), output::bytes(number("bytes"))]
+    };
+    let when = |found: &Value, key: &str| {
+        let at = text_of(found, key);
+        at.parse().map_or(at, times::local)
+    };
+    let members = rows("members");
+    if !members.is_empty() {
+        let rows_of = |member: &Value| {
+            let row = |(what, key): (&str, &str)| {
+                let (found, state) = (&member[key], text_of(member, "state").replace('_', " "));
+                let first = vec![text_of(member, "person"), what.to_owned(), when(found, "as_of")];
+                [first, sums(found).to_vec(), vec![state, when(member, "goes_at")]].concat()
+            };
+            found_of(member).into_iter().map(row).collect::<Vec<_>>()
+        };
+        let rows = members.iter().flat_map(rows_of).collect();
+        output::table(&["MEMBER", "WHAT", "WHEN", "FILES", "SIZE", "STATE", "GO AT"], rows, "")?;
+    }
+    let others = rows("others");
+    if others.is_empty() {
         return Ok(());
     }
-    let row = |file: &Value| {
-        let size = file["size_bytes"].as_u64().map_or_else(|| "–".to_owned(), output::bytes);
-        vec![size, output::printable(&text_of(file, "path"))]
+    output::say(
+        "Undetermined, and not removed: old files of people who are no members of the group, or have no account here. \
+         Look again before you remove any: this is how it was when it was seen.",
+    );
+    let row = |other: &Value| {
+        let uid = other["uid"].as_u64().map_or_else(String::new, |uid| uid.to_string());
+        [vec![text_of(other, "person"), uid], sums(other).to_vec(), vec![when(other, "seen_at")]].concat()
     };
-    output::table(&["SIZE", "THE LARGEST"], examples.iter().map(row).collect(), "")
+    output::table(&["PERSON", "USER ID", "FILES", "SIZE", "SEEN"], others.iter().map(row).collect(), "")
+}
+
+/// What there is to say of a member's files, and where it stands: what is listed, and what was looked at since; else that there is nothing.
+fn found_of(member: &Value) -> Vec<(&'static str, &'static str)> {
+    let at = |key: &str| text_of(&member[key], "as_of").parse::<Timestamp>().ok();
+    let listed = member.get("list").map(|_| ("listed", "list"));
+    let looked = (at("look") > at("list")).then_some(("looked at", "look"));
+    let found: Vec<_> = listed.into_iter().chain(looked).collect();
+    if found.is_empty() { vec![("–", "list")] } else { found }
 }
 
 /// The sentence, and when a space ends that was just given an end, because a day may be told by other clocks.

@@ -4,14 +4,17 @@ use clap::{Args, Subcommand, ValueEnum};
 use indicatif::BinaryBytes;
 use serde_json::{Value, json};
 
+use self::defaults::SetDefaultQuota;
 use super::text_of;
 use crate::api::Api;
 use crate::arguments::memory_mib;
 use crate::output;
 
+mod defaults;
+
 #[derive(Debug, Subcommand)]
 pub(crate) enum AdminStorage {
-    /// Targets, and what is wrong with the cure
+    /// Roots, targets, pools and servers, and what is wrong with the cure
     Status,
     /// What users or groups use and may use, by number
     Quota {
@@ -25,8 +28,16 @@ pub(crate) enum AdminStorage {
     },
     /// Set what a user or group may use, by number, where the storage itself keeps such limits
     SetQuota(SetQuota),
+    /// The limits of users and groups who have none of their own
+    DefaultQuota {
+        /// Number of the pool; all of them when it is left out
+        pool: Option<u16>,
+    },
+    /// Set the limits of users or groups who have none of their own, in one pool
+    SetDefaultQuota(SetDefaultQuota),
     /// What servers do now, or what users or clients ask of them
     Stats {
+        /// Of whom
         #[arg(value_enum, default_value_t)]
         of: Of,
         /// Of the servers that hold names and attributes, in place of those that hold contents
@@ -106,6 +117,8 @@ pub(super) async fn run(api: &Api, verb: AdminStorage, as_json: bool) -> anyhow:
             quota(&api.get(&format!("storage/quotas?of={of}&first={first}&last={last}")).await?, as_json)
         }
         AdminStorage::SetQuota(wish) => set_quota(api, &wish, as_json).await,
+        AdminStorage::DefaultQuota { pool } => defaults::show(api, pool, as_json).await,
+        AdminStorage::SetDefaultQuota(wish) => defaults::set(api, &wish, as_json).await,
         AdminStorage::Stats { of, metadata } => {
             let role = if metadata { "metadata" } else { "storage" };
             let word = match of {
@@ -140,21 +153,68 @@ fn status(storage: &Value, as_json: bool) -> anyhow::Result<()> {
             state.into(),
             bytes(root, "total_bytes"),
             bytes(root, "free_bytes"),
+            text_of(root, "total_files"),
+            text_of(root, "free_files"),
         ]
     });
     let targets = items(storage, "targets").map(|target| {
         let state = format!("{}, {}", text_of(target, "reach"), text_of(target, "consistency"));
-        vec![text_of(target, "id"), state, bytes(target, "total_bytes"), bytes(target, "free_bytes")]
+        vec![
+            text_of(target, "id"),
+            state,
+            bytes(target, "total_bytes"),
+            bytes(target, "free_bytes"),
+            text_of(target, "total_files"),
+            text_of(target, "free_files"),
+        ]
     });
+    let pools = items(storage, "pools").map(pool);
     output::table(
-        &["WHAT", "STATE", "SIZE", "FREE"],
-        rows.chain(targets).collect(),
-        "There are no roots and no targets.",
+        &["WHAT", "STATE", "SIZE", "FREE", "FILES", "FREE FILES"],
+        rows.chain(targets).chain(pools).collect(),
+        "There are no roots, targets or pools.",
     )?;
+    let servers: Vec<_> = items(storage, "servers").map(server).collect();
+    if !servers.is_empty() {
+        output::table(&["SERVER", "NAME", "STATE", "ADDRESSES"], servers, "")?;
+    }
     for finding in items(storage, "findings") {
         output::line(&format!("{}: {}", text_of(finding, "severity"), text_of(finding, "text")))?;
     }
     Ok(())
+}
+
+/// A server's line.
+fn server(server: &Value) -> Vec<String> {
+    let state = match server.get("reachable").and_then(Value::as_bool) {
+        Some(true) => "reached",
+        Some(false) => "not reached",
+        None => "not told",
+    };
+    let addresses: Vec<_> = items(server, "addresses").filter_map(Value::as_str).collect();
+    let addresses = if addresses.is_empty() { "–".to_owned() } else { addresses.join(", ") };
+    vec![text_of(server, "id"), text_of(server, "alias"), state.into(), addresses]
+}
+
+/// A pool's line: what its targets have together. Where not all of them tell, there may be more, which a `+` says.
+fn pool(pool: &Value) -> Vec<String> {
+    let is = |key: &str| pool.get(key) == Some(&Value::Bool(true));
+    let told = |key: &str, shown: String, at_least: bool| {
+        let more = if at_least && pool.get(key).is_some() { "+" } else { "" };
+        format!("{shown}{more}")
+    };
+    let size = |key: &str| told(key, bytes(pool, key), is("bytes_at_least"));
+    let files = |key: &str| told(key, text_of(pool, key), is("files_at_least"));
+    let half = is("bytes_at_least") || is("files_at_least");
+    let state = if half { "not all targets tell" } else { "all targets tell" };
+    vec![
+        format!("pool:{} {}", text_of(pool, "id"), text_of(pool, "name")),
+        state.into(),
+        size("total_bytes"),
+        size("free_bytes"),
+        files("total_files"),
+        files("free_files"),
+    ]
 }
 
 fn quota(quotas: &Value, as_json: bool) -> anyhow::Result<()> {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::ffi::OsStrExt as _;
-use std::os::unix::fs::{MetadataExt as _, symlink};
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
 use std::path::Path;
 use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -227,6 +227,91 @@ fn a_recursive_copy_that_ran_out_of_room_goes_on_by_the_same_command() {
     let done = home.run(&command);
     assert_eq!(done.code, Some(1), "{done:?}");
     assert!(done.err.contains("`home:up` is there already: end it with `/`"), "{done:?}");
+}
+
+/// The same command by way of another program, as root or as anybody.
+fn by_way_of(program: &str, words: &[&str], eirene: &Command) -> Command {
+    let mut command = Command::new(program);
+    let set = eirene.get_envs().filter_map(|(name, value)| Some((name, value?)));
+    command.env_clear().envs(set).args(words).arg(eirene.get_program()).args(eirene.get_args());
+    command
+}
+
+fn is_root(home: &Home) -> bool {
+    fs::metadata(home.directory.path()).unwrap().uid() == 0
+}
+
+/// `$1` is the program, `$2` becomes a disk of a mebibyte that nobody else sees, `$3` is what is to be there in the end.
+const ON_A_SMALL_DISK: &str = r#"mount --make-rprivate / && mount -t tmpfs -o size=1m none "$2" || exit 1
+"$1" fs cp home:big "$2/big"; echo "full: $?" $(ls -A "$2")
+mount -o remount,ro "$2" && "$1" fs cp home:big "$2/other"; echo "read-only: $?" $(ls -A "$2")
+mount -o remount,rw,size=16m "$2" && "$1" fs cp home:big "$2/big"; echo "with room: $?" $(ls -A "$2")
+cmp "$2/big" "$3" && echo same"#;
+
+#[test]
+fn a_download_to_a_full_disk_goes_on_once_there_is_room_and_to_a_read_only_one_it_does_not_begin() {
+    let content = "0123456789abcdef".repeat(200_000);
+    let space = Space::with(&[(b"big", content.as_bytes())]);
+    let portal = portal(&space);
+    let home = Home::signed_in(&portal);
+    let (disk, wanted) = (home.directory.path().join("disk"), home.directory.path().join("wanted"));
+    fs::create_dir(&disk).unwrap();
+    fs::write(&wanted, &content).unwrap();
+    let user: &[&str] = if is_root(&home) { &[] } else { &["--user", "--map-root-user"] };
+    let words = [user, &["--mount", "--", "sh", "-c", ON_A_SMALL_DISK, "sh"]].concat();
+    let mut command = by_way_of("unshare", &words, &home.eirene(&[]));
+    let done = Done::from(command.arg(&disk).arg(&wanted).output().unwrap());
+    let said: Vec<&str> = done.out.lines().collect();
+    let expected = ["full: 1 .big.eirene-part", "read-only: 1 .big.eirene-part", "with room: 0 big", "same"];
+    assert_eq!(said, expected, "{done:?}");
+    let path = disk.display();
+    for words in [
+        &*format!("there is no room for `{path}/big` on this machine: make some, then give the same command again"),
+        "No space left on device",
+        &*format!("cannot write beside `{path}/other`"),
+        "Read-only file system",
+    ] {
+        assert!(done.err.contains(words), "{words}: {done:?}");
+    }
+    // What came before is not fetched again.
+    let requests = portal.seen();
+    let from = requests.iter().find_map(|request| request.header("range").strip_prefix("bytes=")).unwrap();
+    let from: usize = from.trim_end_matches('-').parse().unwrap();
+    assert!(from > 512 * 1024 && from <= 1024 * 1024, "{from}");
+    assert_eq!(remembered(&home), 0);
+}
+
+#[test]
+fn a_directory_that_may_not_be_written_to_is_said_and_stays_as_it_was() {
+    let space = Space::with(&[(b"d/a", b"one")]);
+    let portal = portal(&space);
+    let home = Home::signed_in(&portal);
+    let closed = home.directory.path().join("closed");
+    fs::create_dir(&closed).unwrap();
+    fs::write(closed.join("b"), "theirs").unwrap();
+    fs::set_permissions(&closed, fs::Permissions::from_mode(0o555)).unwrap();
+    // Root may everything, unless it has laid that down.
+    let run = |words: &[&str]| {
+        let mut eirene = home.eirene(words);
+        if is_root(&home) {
+            let laid_down = ["--bounding-set=-dac_override,-dac_read_search", "--"];
+            eirene = by_way_of("setpriv", &laid_down, &eirene);
+        }
+        Done::from(eirene.output().unwrap())
+    };
+    let closed = closed.to_str().unwrap();
+    for (words, says) in [
+        (["fs", "cp", "home:d/a", closed].as_slice(), "cannot write beside"),
+        (&["fs", "cp", "--on-conflict", "replace", "home:d/a", &format!("{closed}/b")], "cannot write beside"),
+        (&["fs", "cp", "-r", "home:d", &format!("{closed}/")], "is no directory that may be written to"),
+    ] {
+        let done = run(words);
+        assert_eq!(done.code, Some(1), "{done:?}");
+        assert!(done.err.contains(says) && done.err.contains("Permission denied"), "{done:?}");
+        assert_eq!(tree(Path::new(closed)), BTreeMap::from([(b"b".to_vec(), b"theirs".to_vec())]));
+    }
+    assert_eq!((space.lock().unwrap().sent, remembered(&home)), (0, 0), "nothing was asked for");
+    fs::set_permissions(closed, fs::Permissions::from_mode(0o755)).unwrap();
 }
 
 #[test]

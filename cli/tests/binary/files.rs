@@ -86,7 +86,7 @@ fn what_moves_stays_within_spaces() {
     let portal = Portal::new(|request, reply| {
         assert_eq!(request.line, "POST /api/v1/spaces/home/files/move");
         match request.json()["items"][0]["path"].as_str() {
-            Some("far") => reply.problem(409, "other_file_system"),
+            Some("taken") => reply.problem(409, "exists"),
             _ => reply.json(200, &json!({"items": [{"path": "old/a (2)"}], "refused": []})),
         }
     });
@@ -97,9 +97,8 @@ fn what_moves_stays_within_spaces() {
         portal.seen()[0].json(),
         json!({"items": [{"path": "a", "to": "old/a"}], "to_space": "scratch", "on_conflict": "keep_both"})
     );
-    let done = home.run(&["fs", "mv", "home:far", "scratch:far"]);
-    assert_eq!(done.code, Some(1), "{done:?}");
-    assert!(done.err.contains("copy it with `eirene fs cp -r`, then remove it with `eirene fs rm -r`"), "{done:?}");
+    let done = home.run(&["fs", "mv", "home:taken", "scratch:taken"]);
+    assert!(done.code == Some(1) && done.err.contains("`home:taken` was not moved"), "{done:?}");
     let seen = portal.seen().len();
     for words in [["fs", "mv", "home:a", "./a"], ["fs", "mv", "./a", "home:a"], ["fs", "mv", "home:", "scratch:"]] {
         let done = home.run(&words);
@@ -108,6 +107,45 @@ fn what_moves_stays_within_spaces() {
     assert!(home.run(&["fs", "mv", "home:a", "./a"]).err.contains("`eirene fs cp`, then remove"));
     assert_eq!(home.run(&["fs", "mv", "home:a", "home:b", "home:c"]).code, Some(2));
     assert_eq!(portal.seen().len(), seen, "nothing was asked for");
+}
+
+/// A portal where all lies on another file system than where it is to go, and an operation ends so.
+fn moving_far(ended: Value) -> Portal {
+    Portal::new(move |request, reply| match request.line.split_once(' ').unwrap().0 {
+        "POST" if request.json()["as_operation"] == true => reply.json(202, &operation("running", &json!({}))),
+        "POST" => reply.problem(409, "other_file_system"),
+        _ => reply.json(200, &operation(ended["state"].as_str().unwrap(), &ended)),
+    })
+}
+
+#[test]
+fn a_move_to_another_file_system_is_an_operation_that_is_waited_for() {
+    let items = json!([{"path": "old/d (2)", "raw_path": null, "original": ID}]);
+    let portal =
+        moving_far(json!({"state": "done", "progress": {"entries": 3, "bytes": 9, "items": items, "refused": []}}));
+    let home = Home::signed_in(&portal);
+    let done = home.run(&["fs", "mv", "--on-conflict", "keep_both", "home:d", "scratch:old/"]);
+    assert_eq!((done.code, done.err.as_str()), (Some(0), "Moved home:d to scratch:old/d (2).\n"), "{done:?}");
+    let body = json!({"items": [{"path": "d", "to": "old/d"}], "to_space": "scratch", "on_conflict": "keep_both"});
+    let mut later = body.clone();
+    later["as_operation"] = json!(true);
+    let asked = portal.seen().into_iter();
+    let asked = asked.filter_map(|request| request.line.starts_with("POST").then(|| request.json()));
+    assert_eq!(asked.collect::<Vec<_>>(), [body, later]);
+    let done = home.run(&["fs", "mv", "--json", "home:d", "scratch:old/"]);
+    assert_eq!((&done.json()["state"], &done.json()["to"]), (&json!("moved"), &json!("scratch:old/d (2)")), "{done:?}");
+
+    let kept = "it was copied, but the original stays where it is as well: `d/x` was changed meanwhile";
+    for (ended, says) in [
+        (json!({"state": "failed", "problem": {"code": "original_kept", "text": kept}}), kept),
+        (json!({"state": "interrupted"}), "give the same command again"),
+        (json!({"state": "cancelled"}), "it was cancelled"),
+        (json!({"state": "done"}), "not understood"),
+    ] {
+        let portal = moving_far(ended);
+        let done = Home::signed_in(&portal).run(&["fs", "mv", "home:d", "scratch:d"]);
+        assert!(done.code == Some(1) && done.err.contains(says), "{done:?}");
+    }
 }
 
 /// A portal where `d` is a directory, and the rest are files.

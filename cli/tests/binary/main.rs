@@ -1,6 +1,7 @@
 //! The program itself, run against a small portal of these tests' own.
 
 mod copies;
+mod efficiency;
 mod errors;
 mod files;
 mod login;
@@ -9,6 +10,7 @@ mod old_files;
 mod portal;
 mod runs;
 mod sessions;
+mod silences;
 mod space;
 mod storage;
 mod uploads;

@@ -84,7 +84,8 @@ on_both! {
         let node = alert(AlertRule::NodeDown, "n1", None, 10);
         db.insert_alert(&node).await.unwrap();
         let due = async |now: i64, since: i64| db.alerts_to_tell(at(now), at(since), 10).await.unwrap().len();
-        assert_eq!((due(9, 0).await, due(10, 0).await, due(10, 11).await), (0, 1, 0));
+        assert_eq!((due(9, 0).await, due(10, 0).await), (0, 1));
+        assert_eq!(due(10, 11).await, 1, "what goes on is told however long ago it began");
         db.alert_not_told(node.id, at(50)).await.unwrap();
         assert_eq!((due(49, 0).await, due(50, 0).await), (0, 1));
         let is_told = async || db.alert(node.id).await.unwrap().unwrap().is_told;
@@ -106,6 +107,16 @@ on_both! {
         db.end_alert(node.id, at(70)).await.unwrap();
         let due = async |since: i64| db.alerts_to_tell(at(80), at(since), 10).await.unwrap().len();
         assert_eq!((due(10).await, due(11).await), (1, 0));
+    }
+
+    async fn who_refused_to_hear_of_the_beginning_hears_of_no_end(db) {
+        let node = alert(AlertRule::NodeDown, "n1", None, 10);
+        db.insert_alert(&node).await.unwrap();
+        db.alert_refused(node.id).await.unwrap();
+        let due = async || db.alerts_to_tell(at(80), at(0), 10).await.unwrap().len();
+        assert_eq!(due().await, 0);
+        db.end_alert(node.id, at(70)).await.unwrap();
+        assert_eq!((due().await, db.alert(node.id).await.unwrap().unwrap().is_told), (0, false));
     }
 
     async fn silences_are_there_until_they_are_over_or_taken_away(db) {

@@ -111,7 +111,7 @@ on_both! {
     async fn what_was_interrupted_is_known_until_nothing_is_left_of_it(db) {
         let (ada, space) = (add_user(db, "ada").await, shared(db).await);
         let interrupted = |kind| Operation { kind, state: OperationState::Interrupted, ..operation(&ada, space) };
-        let copy = interrupted(OperationKind::Copy);
+        let (copy, moved) = (interrupted(OperationKind::Copy), interrupted(OperationKind::Move));
         // What a name has in it is no word of ours.
         let named = Operation { progress: json!({"path": "\"cleared\":true"}), ..interrupted(OperationKind::Extract) };
         let others = [
@@ -119,14 +119,16 @@ on_both! {
             Operation { state: OperationState::Failed, ..operation(&ada, space) },
             operation(&ada, space),
         ];
-        for operation in others.iter().chain([&copy, &named]) {
+        for operation in others.iter().chain([&copy, &moved, &named]) {
             db.insert_operation(operation).await.unwrap();
         }
-        let mut all = vec![copy.clone(), named.clone()];
+        let mut all = vec![copy.clone(), moved.clone(), named.clone()];
         all.sort_by_key(|operation| operation.id.to_string());
         assert_eq!(db.interrupted_operations(10).await.unwrap(), all);
         assert_eq!(db.interrupted_operations(1).await.unwrap(), all[..1]);
-        db.operation_cleared(copy.id, &json!({"entries": 1, "cleared": true})).await.unwrap();
+        for id in [copy.id, moved.id] {
+            db.operation_cleared(id, &json!({"entries": 1, "cleared": true})).await.unwrap();
+        }
         assert_eq!(db.interrupted_operations(10).await.unwrap(), [named]);
         db.operation_cleared(others[1].id, &json!({"cleared": true})).await.unwrap();
         assert_eq!(db.operation(others[1].id).await.unwrap().unwrap().progress, json!({}), "nothing else is touched");

@@ -70,7 +70,7 @@ on_both! {
         for usage in [usage(&sessions[0], 200), usage(&sessions[1], 400), of_grace] {
             db.put_job_usage(&usage).await.unwrap();
         }
-        let sums = db.usage_sums(UsageBy::Person, at(0), at(1000), 10).await.unwrap();
+        let sums = db.usage_sums(UsageBy::Person, at(0), at(1000)).await.unwrap();
         assert_eq!(sums.iter().map(|sums| (sums.name.as_str(), sums.jobs, sums.unknown_jobs)).collect::<Vec<_>>(),
             [("grace", 1, 1), ("ada", 2, 0)]);
         assert_eq!(sums[1].cpu, HeldUsed { held: 800, used: 200 });
@@ -78,7 +78,7 @@ on_both! {
         assert_eq!(sums[1].gpu, GpuTime { held_s: 400, known_s: 380, busy_s: 100, idle_s: 120, empty_s: 80 });
         assert_eq!(sums[0].cpu, HeldUsed::default());
         let names = async |from, to| -> Vec<String> {
-            let sums = db.usage_sums(UsageBy::Partition, at(from), at(to), 10).await.unwrap();
+            let sums = db.usage_sums(UsageBy::Partition, at(from), at(to)).await.unwrap();
             sums.into_iter().map(|sums| sums.name).collect()
         };
         assert_eq!(names(0, 1000).await, ["cpu", "gpu"]);

@@ -12,6 +12,7 @@ mod locks;
 mod node_confinement;
 mod node_history;
 mod old_files;
+mod owner_limits;
 mod schema;
 mod sessions;
 mod spaces;

@@ -175,6 +175,9 @@ on_both! {
         }
         let oldest_first: Vec<Session> = all.iter().filter(live).rev().cloned().collect();
         assert_eq!(db.live_sessions().await.unwrap(), oldest_first);
+        let mut hers = oldest_first;
+        hers.retain(|session| session.owner == ada.id);
+        assert_eq!(db.live_sessions_of(ada.id).await.unwrap(), hers);
     }
 
     async fn what_a_run_repeats_is_found_through_any_number_of_requeues(db) {

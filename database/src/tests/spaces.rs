@@ -159,6 +159,50 @@ on_both! {
         assert_eq!(db.people_without_home(10).await.unwrap(), []);
     }
 
+    async fn whose_home_has_answered_is_found_and_who_answered_last_first(db) {
+        let (ada, grace, alan) = (add_user(db, "ada").await, add_user(db, "grace").await, add_user(db, "alan").await);
+        for (name, owner) in [("home-ada", &ada), ("home-grace", &grace), ("home-alan", &alan)] {
+            db.insert_space(space(name, of(owner))).await.unwrap();
+        }
+        let scratch = db.insert_space(Space { kind: SpaceKind::Scratch, ..space("x-alan", of(&alan)) }).await.unwrap();
+        assert_eq!(db.people_with_home(10).await.unwrap(), []);
+        for (name, seconds) in [("home-ada", 1), ("home-grace", 2)] {
+            let home = db.space_by_name(&name.parse().unwrap()).await.unwrap().unwrap();
+            db.note_usage(home.id, &seen(Level::Ok, seconds)).await.unwrap();
+        }
+        db.note_usage(scratch.id, &seen(Level::Ok, 3)).await.unwrap();
+        assert_eq!(db.people_with_home(10).await.unwrap(), [grace.username.clone(), ada.username.clone()]);
+        assert_eq!(db.people_with_home(1).await.unwrap(), [grace.username]);
+        db.set_user_state(grace.id, UserState::Disabled).await.unwrap();
+        assert_eq!(db.people_with_home(10).await.unwrap(), [ada.username]);
+    }
+
+    async fn the_file_system_of_a_root_is_that_of_its_newest_space_that_is_there(db) {
+        let made = |marker: Option<&str>| {
+            let identity = Identity {
+                kind: "xfs".into(),
+                source: "/dev/sdb".into(),
+                root_inode: Some(128),
+                marker: marker.map(str::to_owned),
+                fs_id: 1,
+                mount_id: 1,
+            };
+            Some(MadeAt { inode: 7, identity })
+        };
+        let in_root = |name: &str, marker: Option<&str>, state| {
+            let (root, made_at) = ("scratch".parse().unwrap(), made(marker));
+            Space { root, made_at, state, ..space(name, SpaceOwner::Everybody) }
+        };
+        db.insert_space(space("data", SpaceOwner::Everybody)).await.unwrap();
+        assert!(db.file_systems_of_roots().await.unwrap().is_empty());
+        for space in [in_root("a", None, SpaceState::Present), in_root("b", Some("00ff"), SpaceState::Retired),
+                      in_root("c", Some("ff00"), SpaceState::Gone)] {
+            db.insert_space(space).await.unwrap();
+        }
+        let seen = db.file_systems_of_roots().await.unwrap();
+        assert_eq!(seen, [("scratch".parse().unwrap(), made(Some("00ff")).unwrap().identity)]);
+    }
+
     async fn who_has_no_space_in_a_root_is_found_and_what_is_not_as_it_is_wanted(db) {
         let (ada, grace) = (add_user(db, "ada").await, add_user(db, "grace").await);
         let one = Space { kind: SpaceKind::Scratch, ..space("scratch-ada", of(&ada)) };

@@ -24,6 +24,7 @@ const PORTABLE: &[(&str, &[&str])] = &[
     ("node_history.rs", crate::node_history::STATEMENTS),
     ("old_files.rs", crate::old_files::STATEMENTS),
     ("operations.rs", crate::operations::STATEMENTS),
+    ("owner_limits.rs", crate::owner_limits::STATEMENTS),
     ("sessions.rs", crate::sessions::STATEMENTS),
     ("space_policy.rs", crate::space_policy::STATEMENTS),
     ("space_usage.rs", crate::space_usage::STATEMENTS),

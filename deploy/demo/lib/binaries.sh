@@ -1,7 +1,6 @@
 # shellcheck shell=bash
 # Eirene's own binaries, built with cargo and put into var/bin by rename, so that running programs keep their file.
 
-host_target=x86_64-unknown-linux-gnu
 changed_binaries=()
 
 build_binaries() {
@@ -9,16 +8,12 @@ build_binaries() {
     mkdir -p "$bin_dir"
     (
         cd "$repo_dir" || exit
-        cargo build --release --locked --target-dir "$target" --bin eirened --bin eirene-launcher --bin eirene-files \
-            --bin eirene-look --bin eirene
-        # The agent goes to nodes whose libraries nobody promises: glibc is linked in.
-        RUSTFLAGS="-C target-feature=+crt-static" \
-            cargo build --release --locked --target-dir "$target/static" --target "$host_target" --bin eirene-agent
+        RUSTC_WORKSPACE_WRAPPER=$repo_dir/deploy/static-agent cargo build --release --locked --target-dir "$target" \
+            --bin eirened --bin eirene-launcher --bin eirene-files --bin eirene-look --bin eirene-gpu --bin eirene --bin eirene-agent
     )
-    for name in eirened eirene-launcher eirene-files eirene-look eirene; do
+    for name in eirened eirene-launcher eirene-files eirene-look eirene-gpu eirene eirene-agent; do
         install_binary "$target/release/$name"
     done
-    install_binary "$target/static/$host_target/release/eirene-agent"
 }
 
 install_binary() {

@@ -18,14 +18,14 @@ base_image_ready() {
 }
 
 make_base_image() {
-    local root=$state_dir/base-root
+    local root=$state_dir/base-root release=${base_image#debian:}
     if ! have debootstrap || [[ ! -e /usr/share/keyrings/debian-archive-keyring.gpg ]]; then
         as_root apt-get update
         apt_install debootstrap debian-archive-keyring
     fi
     as_root rm -rf "$root"
     as_root debootstrap --variant=minbase --keyring=/usr/share/keyrings/debian-archive-keyring.gpg \
-        trixie "$root" http://deb.debian.org/debian
+        "${release%-slim}" "$root" http://deb.debian.org/debian
     as_root tar -C "$root" --numeric-owner --exclude=./dev --exclude='./var/cache/apt/*' -c . |
         dk import --change 'CMD ["bash"]' - "$base_image"
     as_root rm -rf "$root"

@@ -61,15 +61,52 @@ async function trash(entries) {
   tell(why ? "wait" : "good", `${say("trashed", { n: items.length })} ${why}`, items.length > 0 && [say("undo"), () => attempt(undo)]);
 }
 
-/** Moves or copies entries to where `to` says for each. */
-async function place(verb, entries, to, onConflict) {
+const OTHER_FILE_SYSTEM = "other_file_system";
+const key = ({ path, raw_path: raw }) => raw ?? path;
+
+/**
+ * Moves, as an operation what goes to another file system; what was moved, and what was not. Whatever fails keeps nothing else from being moved,
+ * and is told with the rest.
+ */
+async function move(body) {
+  const place = `${live}/files/move`;
+  // Where all of them lie there, the answer is that alone.
+  const now = await ask("POST", place, { body }).catch((error) => {
+    if (error.code !== OTHER_FILE_SYSTEM) throw error;
+    return { items: [], refused: body.items.map((item) => ({ ...item, code: OTHER_FILE_SYSTEM })) };
+  });
+  const isFar = ({ code }) => code === OTHER_FILE_SYSTEM;
+  const far = now.refused.filter(isFar);
+  if (far.length === 0) return now;
+  const kept = now.refused.filter((one) => !isFar(one));
+  const keys = far.map(key);
+  const items = body.items.filter((item) => keys.includes(key(item)));
+  let begun;
+  try {
+    begun = await ask("POST", place, { body: { ...body, items, as_operation: true } });
+  } catch (error) {
+    // Where nothing else is to be told, it is told as any other trouble.
+    if (!(error instanceof Trouble) || now.items.length + kept.length === 0) throw error;
+    const why = error.message.replace(/\.$/, "");
+    return { items: now.items, refused: [...kept, ...far.map((one) => ({ ...one, text: why }))] };
+  }
+  const { state, progress } = await follow(begun);
+  // Why it failed, if it did, stands where it was followed.
+  const later = state === "done" ? progress : { items: [], refused: [] };
+  return { items: [...now.items, ...later.items], refused: [...kept, ...later.refused] };
+}
+
+/** Moves or copies entries to where `to` says for each, in this space or in another one. */
+async function place(verb, entries, to, onConflict, space) {
   const items = entries.map((entry) => ({ ...field("path", bytesOf(entry)), ...field("to", to(entry)) }));
-  const answer = await ask("POST", `${live}/files/${verb}`, { body: { items, on_conflict: onConflict } });
+  const body = { items, to_space: space, on_conflict: onConflict };
   if (verb === "copy") {
-    await follow(answer);
+    await follow(await ask("POST", `${live}/files/copy`, { body }));
     return afresh();
   }
+  const answer = await move(body);
   await afresh();
+  if (answer.items.length + answer.refused.length === 0) return undefined;
   const why = refused(answer.refused);
   return tell(why ? "wait" : "good", `${say("moved", { n: answer.items.length })} ${why}`);
 }
@@ -88,10 +125,14 @@ async function rename(entry) {
 }
 
 async function elsewhere(verb, entries) {
+  const choices = here.targets.map(({ value, label }) => [value, label]);
+  const chosen = here.targets.find(({ selected }) => selected)?.value;
+  const spaces = choices.length > 0 ? [{ name: "to_space", label: say("to_space"), kind: "select", value: chosen, choices }] : [];
   const values = await askFor({
     title: verb === "move" ? say("move") : say("copy"),
     text: entries.length === 1 ? plain(entries[0].name) : say("so_many", { n: entries.length }),
     fields: [
+      ...spaces,
       { name: "to", label: say("to_folder"), value: text(directory) || "/", hint: say("to_folder_hint") },
       { name: "conflict", label: say("conflict"), kind: "radio", value: "refuse", choices: CONFLICT.map((word) => [word, conflictWord(word)]) },
     ],
@@ -101,7 +142,37 @@ async function elsewhere(verb, entries) {
   // Where nothing was changed, the bytes are those of the directory itself.
   const same = values.to === (text(directory) || "/");
   const target = same ? directory : bytesOfText(values.to.replace(/^\/+|\/+$/g, ""));
-  return attempt(() => place(verb, entries, (entry) => join(target, lastName(bytesOf(entry))), values.conflict));
+  return attempt(() => place(verb, entries, (entry) => join(target, lastName(bytesOf(entry))), values.conflict, values.to_space));
+}
+
+/** How archives are called that can be unpacked, as the portal's own page has it. */
+const ARCHIVE = /^(.+?)\.(tar\.gz|tgz|tar|zip)$/i;
+
+/** Makes a new folder here of what is in an archive. What of it is made to mislead is left out, and named. */
+async function unpack(entry) {
+  const values = await askFor({
+    title: say("unpack"),
+    text: plain(entry.name),
+    fields: [
+      { name: "to", label: say("unpack_to"), value: plain(entry.name).match(ARCHIVE)[1], hint: say("unpack_hint") },
+      { name: "conflict", label: say("conflict"), kind: "radio", value: "refuse", choices: CONFLICT.map((word) => [word, conflictWord(word)]) },
+    ],
+    yes: say("unpack"),
+  });
+  if (!values) return undefined;
+  if (values.to.includes("/")) return tell("bad", say("no_slash"));
+  return attempt(async () => {
+    const to = join(directory, bytesOfText(values.to));
+    const body = { ...field("path", bytesOf(entry)), ...field("to", to), on_conflict: values.conflict };
+    // Why it failed, if it did, stands where it was followed.
+    const { state, progress } = await follow(await ask("POST", `${live}/files/extract`, { body }));
+    await afresh();
+    if (state !== "done") return undefined;
+    const name = plain(progress.path.slice(progress.path.lastIndexOf("/") + 1));
+    const [first] = progress.skipped ?? [];
+    if (!first) return tell("good", say("unpacked", { name }));
+    return tell("wait", say("unpacked_without", { name, n: progress.skipped_in_all, first: plain(first.path), why: first.text }));
+  });
 }
 
 function conflictWord(word) {
@@ -182,12 +253,14 @@ function showTools() {
   const buttons = one
     ? [button(say("save"), () => save(entries[0]))]
     : [button(say("save_zip"), () => saveAll(entries, "zip")), button(say("save_tar"), () => saveAll(entries, "tar"))];
+  const copy = button(say("copy"), () => elsewhere("copy", entries));
   if (here.writable) {
     if (one) buttons.push(button(say("rename"), () => rename(entries[0])));
-    buttons.push(button(say("move"), () => elsewhere("move", entries)), button(say("copy"), () => elsewhere("copy", entries)));
+    if (one && entries[0].kind === "file" && ARCHIVE.test(entries[0].name)) buttons.push(button(say("unpack"), () => unpack(entries[0])));
+    buttons.push(button(say("move"), () => elsewhere("move", entries)), copy);
     if (one && entries[0].kind !== "link") buttons.push(button(say("permissions"), () => attempt(() => permissions(entries[0]))));
     buttons.push(button(say("to_trash"), () => attempt(() => trash(entries)), { danger: true }));
-  }
+  } else if (here.targets.length > 0) buttons.push(copy);
   tools.replaceChildren(count, ...buttons);
 }
 

@@ -163,10 +163,13 @@ function draw() {
 
 function tellAbout(found, answer) {
   shownTime.textContent = say("chart_range", { from: timeText(shown.range.from), to: timeText(shown.range.to) });
-  const missing = [...more.keys()].filter((group) => !found.some((chart) => chart.group === group)).map(groupTitle);
+  const has = (group, all) => all.some((chart) => chart.group === group);
+  const missing = [...more.keys()].filter((group) => !has(group, found)).map(groupTitle);
+  const absent = [...more.keys()].filter((group) => other && !has(group, other.charts)).map(groupTitle);
   if (found.length === 0) tell(answer.spans > 0 && view.span === "all" ? (over ? say("chart_none") : say("chart_soon")) : say("chart_none_here"));
   else if (other && other.charts.length === 0) tell(say("chart_other_none", { name: other.about.name }));
   else if (missing.length > 0) tell(say("chart_more_none", { what: missing.join(", ") }));
+  else if (absent.length > 0) tell(say("chart_other_more_none", { name: other.about.name, what: absent.join(", ") }));
   else tell(answer.unreadable > 0 ? say("chart_broken", { n: answer.unreadable }) : "", answer.unreadable > 0 ? "doubt" : "");
   document.querySelector("[data-charts-tools]").hidden = false;
   for (const one of root.querySelectorAll("[data-charts-last]")) one.setAttribute("aria-pressed", String(one.dataset.chartsLast === view.span));
@@ -219,12 +222,15 @@ async function load(whole) {
   }
 }
 
-/** What it is compared with, at the same distance from its beginning. */
+/** What it is compared with, at the same distance from its beginning; of groups of many lines those that are chosen, too. */
 async function loadOther(range) {
   const found = about.others.find((one) => one.of === view.other);
   if (!found) return null;
   const later = begins - Date.parse(found.begins);
-  const answer = await new Feed(`/live/${found.of}/samples`).load(range.from - later, range.to - later);
+  const samples = `/live/${found.of}/samples`;
+  const feeds = [new Feed(samples), ...[...more.keys()].map((group) => new Feed(samples, group))];
+  const [first, ...others] = await Promise.all(feeds.map((feed) => feed.load(range.from - later, range.to - later)));
+  const answer = joined(first, others);
   return { about: found, answer, charts: charts(answer, about.cpus) };
 }
 
@@ -301,14 +307,15 @@ function live() {
   });
   stream.addEventListener("state", (event) => {
     seen = event.lastEventId || seen;
-    const { state, started_at: started, ended_at: at } = JSON.parse(event.data);
+    const { state, reason, started_at: started, ended_at: at } = JSON.parse(event.data);
     // It has begun: all times are from then on.
     if (started && panels.size === 0 && Date.parse(started) !== begins) return location.reload();
     if (state !== "ended" && state !== "failed") return;
     over = true;
     ends = at ? Date.parse(at) : now();
     // What was to come after it does not come any more.
-    marks.splice(0, marks.length, ...marks.filter((mark) => mark.at < ends), { at: ends, text: say("mark_ended"), tone: "" });
+    const end = reason?.code === "out_of_memory" ? { at: ends, text: say("mark_killed"), tone: "bad" } : { at: ends, text: say("mark_ended"), tone: "" };
+    marks.splice(0, marks.length, ...marks.filter((mark) => mark.at < ends), end);
     still();
     void load(true);
   });

@@ -24,6 +24,11 @@ function fieldOf({ name, label, value = "", hint, kind = "text", choices = [] })
     const box = element("input", { type: "checkbox", name, value: "yes", checked: Boolean(value) });
     return element("label", { className: "check" }, box, element("span", { text: label }));
   }
+  if (kind === "select") {
+    const options = choices.map(([word, text]) => element("option", { value: word, text, selected: word === value }));
+    const select = element("select", { id, name, className: "select" }, ...options);
+    return element("div", { className: "field" }, element("label", { htmlFor: id, text: label }), select);
+  }
   const input = element("input", { id, name, className: "input", value, required: true, autocomplete: "off", spellcheck: false });
   const parts = [element("label", { htmlFor: id, text: label }), input];
   if (hint) {

@@ -112,12 +112,12 @@ function open() {
     seen = event.lastEventId || seen;
     on("operation");
   });
-  // Time is nearly over: the parts say so, and a screen reader says it for what is on this page.
+  // Time is nearly over, or files are to be removed: the parts say so, and a screen reader says it for what is on this page.
   stream.addEventListener("notice", (event) => {
     seen = event.lastEventId || seen;
     on("state");
     const notice = JSON.parse(event.data);
-    if (notice.text && states(document).get(notice.session)?.dataset.announce) announce(notice.text);
+    if (notice.text && (!notice.session || states(document).get(notice.session)?.dataset.announce)) announce(notice.text);
   });
   stream.addEventListener("error", () => {
     connection(false);

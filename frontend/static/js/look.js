@@ -23,6 +23,10 @@ function open(entry) {
   const place = document.createElement("div");
   place.className = "preview-place";
   place.setAttribute("aria-live", "polite");
+  // What is longer than it is scrolled by keys, too.
+  place.tabIndex = 0;
+  place.setAttribute("role", "region");
+  place.setAttribute("aria-labelledby", title.id);
   place.textContent = say("preview_wait");
   const save = document.createElement("a");
   save.className = "button button-main";

@@ -1,6 +1,8 @@
 // Shows the beginning of a file beside the list. What the portal says of a file is text and numbers, and is drawn as text and pictures:
 // nothing of it is ever taken for HTML, and nothing of it runs.
 import { Trouble, ask } from "./ask.js";
+import { markdown } from "./markdown.js";
+import { element, filled, pre, table } from "./parts.js";
 import { address, bytesOf } from "./paths.js";
 import { plain, size } from "./shown.js";
 import { say } from "./words.js";
@@ -11,14 +13,9 @@ const PICTURES = ["image/png", "image/jpeg", "image/gif", "image/webp"];
 const MOST_PICTURE = 20 * 1024 * 1024;
 /** Bytes of text that are fetched where the portal does not read the file for us. */
 const MOST_TEXT = 256 * 1024;
+/** Characters of Markdown that are drawn as what they mean; what comes after them is shown as it is written. */
+const MOST_MARKDOWN = 256 * 1024;
 const ENDINGS = { png: PICTURES[0], jpg: PICTURES[1], jpeg: PICTURES[1], gif: PICTURES[2], webp: PICTURES[3] };
-
-function element(name, className, text) {
-  const made = document.createElement(name);
-  if (className) made.className = className;
-  if (text !== undefined) made.textContent = text;
-  return made;
-}
 
 /** An `<img>` of these bytes. Its address is given back once it is drawn, or cannot be. */
 function picture(bytes, media, name) {
@@ -34,29 +31,12 @@ function picture(bytes, media, name) {
   return image;
 }
 
-const pre = (text) => {
-  const made = element("pre", "preview-text", text);
-  made.tabIndex = 0;
-  return made;
-};
-
-function drawTable({ rows }) {
-  const table = element("table");
-  const body = element("tbody");
-  for (const cells of rows) {
-    const row = element("tr");
-    row.append(...cells.map((cell) => element("td", "wrap", cell)));
-    body.append(row);
-  }
-  table.append(body);
-  const wrap = element("div", "table-wrap");
-  wrap.tabIndex = 0;
-  wrap.append(table);
-  return [wrap];
-}
+/** Rows of texts, the first of which may say what the columns are. */
+const drawTable = (rows, heads) => table(rows.map((cells) => cells.map((cell) => [cell])), heads);
 
 function drawOutput(output, name) {
   if (output.kind === "text") return pre(output.text);
+  if (output.kind === "table") return drawTable(output.rows, output.heads);
   if (output.kind === "picture" && PICTURES.includes(output.media_type)) {
     try {
       return picture(Uint8Array.from(atob(output.base64), (c) => c.charCodeAt(0)), output.media_type, name);
@@ -68,10 +48,19 @@ function drawOutput(output, name) {
 }
 
 function drawNotebook({ cells }, name) {
+  // The file's name above it is a heading of the second level.
+  const paper = { level: 2 };
+  let left = MOST_MARKDOWN;
   return cells.map((cell) => {
-    const made = element("section", `preview-cell preview-${cell.kind === "code" ? "code" : "words"}`);
-    made.append(pre(cell.source), ...cell.outputs.map((output) => drawOutput(output, name)));
-    return made;
+    const isMarkdown = cell.kind === "markdown" && cell.source.length <= left;
+    if (isMarkdown) left -= cell.source.length;
+    const parts = isMarkdown ? markdown(cell.source, paper) : [pre(cell.source)];
+    if (cell.kind === "code") parts.unshift(element("p", "preview-number", say("preview_in", { n: cell.number ?? " " })));
+    for (const output of cell.outputs) {
+      if (output.number !== undefined) parts.push(element("p", "preview-number", say("preview_out", { n: output.number })));
+      parts.push(drawOutput(output, name));
+    }
+    return filled("section", `preview-cell${isMarkdown ? " preview-words" : ""}`, parts);
   });
 }
 
@@ -79,7 +68,7 @@ function drawNotebook({ cells }, name) {
 export async function draw({ shown, size_bytes: bytes }, { name, content }) {
   const more = shown.cut ? [element("p", "soft", say("preview_cut"))] : [];
   if (shown.kind === "text") return [pre(shown.text), ...more];
-  if (shown.kind === "table") return [...drawTable(shown), ...more];
+  if (shown.kind === "table") return [drawTable(shown.rows, 0), ...more];
   if (shown.kind === "notebook") return [...drawNotebook(shown, name), ...more];
   if (shown.kind === "picture" && PICTURES.includes(shown.media_type) && bytes <= MOST_PICTURE) {
     return [picture(await content(), shown.media_type, name)];

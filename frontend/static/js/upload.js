@@ -11,6 +11,8 @@ import { announce, say } from "./words.js";
 
 /** How many at once. */
 const AT_ONCE = 3;
+/** Files that nobody says to be held over the page for so long are gone: browsers say it every 350 ms. */
+const HELD_MS = 1000;
 const create = `/live/spaces/${here.space}/uploads`;
 
 const root = document.querySelector("[data-files]");
@@ -276,19 +278,24 @@ if (here.writable) {
   panel.append(summary, lines);
   zone.before(bar, panel);
 
-  let depth = 0;
+  // Who holds files over the page says so again and again; that they are gone is told only where they leave the window by its edge.
+  let held;
   const hasFiles = (event) => [...(event.dataTransfer?.types ?? [])].includes("Files");
-  const over = (event, change) => {
+  const mark = (isHeld) => {
+    clearTimeout(held);
+    if (isHeld) held = setTimeout(mark, HELD_MS, false);
+    root.classList.toggle("dropping", isHeld);
+  };
+  const over = (event, isHeld) => {
     if (!hasFiles(event)) return;
     event.preventDefault();
-    depth = Math.max(0, depth + change);
-    root.classList.toggle("dropping", depth > 0);
+    mark(isHeld);
   };
-  document.addEventListener("dragenter", (event) => over(event, 1));
-  document.addEventListener("dragleave", (event) => over(event, -1));
-  document.addEventListener("dragover", (event) => over(event, 0));
+  document.addEventListener("dragenter", (event) => over(event, true));
+  document.addEventListener("dragleave", (event) => over(event, event.relatedTarget !== null));
+  document.addEventListener("dragover", (event) => over(event, true));
   document.addEventListener("drop", (event) => {
-    over(event, -depth);
+    over(event, false);
     if (hasFiles(event)) attempt(() => dropped(event.dataTransfer));
   });
   addEventListener("beforeunload", (event) => {

@@ -16,6 +16,8 @@ const wait = (ms) => new Promise((go) => setTimeout(go, ms));
 
 function what(kind) {
   if (kind === "copy") return say("work_copy");
+  if (kind === "move") return say("work_move");
+  if (kind === "extract") return say("work_extract");
   if (kind === "delete") return say("work_delete");
   if (kind === "search") return say("work_search");
   if (kind === "permissions") return say("work_permissions");

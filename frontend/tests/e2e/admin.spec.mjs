@@ -11,6 +11,8 @@ const PAGES = {
   alerts: "/admin/alerts?show=all",
   nodes: "/admin/nodes",
   efficiency: "/admin/efficiency",
+  storage: "/admin/storage",
+  quotas: "/admin/storage/quotas?first=2001",
   node: "/admin/nodes/c1",
   audit: "/admin/audit",
 };

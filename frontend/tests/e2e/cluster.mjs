@@ -21,7 +21,7 @@ export async function until(what, probe) {
   let last;
   for (;;) {
     try {
-      const found = probe();
+      const found = await probe();
       if (found) return found;
     } catch (error) {
       last = error;

@@ -81,10 +81,14 @@ export function sessionId(page) {
 }
 
 /** Starts a session through the form, the smallest unless told otherwise, and stops it when the test is over, whatever became of it. */
-export async function startSession(t, page, name, { image, nodes, cpus = 1, gib = 1 } = {}) {
+export async function startSession(t, page, name, { image, nodes, cpus = 1, gib = 1, gpus } = {}) {
   await page.goto("/sessions/new");
   await page.getByLabel("Name", { exact: true }).fill(name);
   if (image) await page.getByLabel("Image").selectOption(image);
+  if (gpus) {
+    await page.getByLabel("GPU", { exact: true }).selectOption(gpus.type);
+    await page.getByLabel("How many GPUs").fill(`${gpus.count}`);
+  }
   await page.getByLabel("CPUs").fill(`${cpus}`);
   await page.getByLabel("Memory").fill(`${gib}`);
   if (nodes) {

@@ -3,11 +3,14 @@
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
 import { createHash, randomBytes } from "node:crypto";
+import { mkdir, mkdtemp, rm, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import path from "node:path";
 import { after, test } from "node:test";
 
-import { accessibility, picture } from "../browser.mjs";
-import { until } from "./cluster.mjs";
-import { closeBrowser, signedIn } from "./demo.mjs";
+import { accessibility, drag, picture } from "../browser.mjs";
+import { inside, until } from "./cluster.mjs";
+import { PATIENCE_MS, closeBrowser, signedIn } from "./demo.mjs";
 import { asAda } from "./lab.mjs";
 
 after(closeBrowser);
@@ -74,6 +77,79 @@ test("an upload goes on after a broken-off connection, and is what was sent", as
   const sum = createHash("sha256").update(bytes).digest("hex");
   await until("the node sees the same bytes", () => folder.shell("sha256sum big.bin").startsWith(sum));
   assert.deepEqual(await page.evaluate(() => Object.keys(localStorage).filter((key) => key.startsWith("eirene-upload"))), []);
+});
+
+test("files and a folder are dropped from the desk, and the node sees them by the same names", async (t) => {
+  const folder = folderOf(t);
+  const top = await mkdtemp(path.join(tmpdir(), "eirene-drop-"));
+  t.after(() => rm(top, { recursive: true, force: true }));
+  await mkdir(path.join(top, "set \u{1f30d}", "empty"), { recursive: true });
+  await writeFile(path.join(top, "set \u{1f30d}", "\u{1f41d}\u{20bb7}.txt"), "bee");
+  await writeFile(path.join(top, "alone.txt"), "one");
+  const { page, faults } = await signedIn(t, "ada");
+  await page.goto(folder.href);
+  const held = await drag(page, page.locator("[data-drop]"), [path.join(top, "alone.txt"), path.join(top, "set \u{1f30d}")]);
+  await held.letGo();
+  await row(page, "alone.txt").first().waitFor();
+  await row(page, "set \u{1f30d}").first().waitFor();
+  await until("the node sees all of it", () => {
+    const found = folder.shell("find . -mindepth 1 | LC_ALL=C sort").trim().split("\n");
+    return found.join() === ["./alone.txt", "./set \u{1f30d}", "./set \u{1f30d}/empty", "./set \u{1f30d}/\u{1f41d}\u{20bb7}.txt"].join();
+  });
+  assert.equal(folder.shell('cat "set \u{1f30d}/\u{1f41d}\u{20bb7}.txt"'), "bee");
+  await row(page, "set \u{1f30d}").getByRole("link", { name: "set \u{1f30d}" }).first().click();
+  await row(page, "\u{1f41d}\u{20bb7}.txt").first().waitFor();
+  assert.deepEqual(faults, []);
+});
+
+// Two friends, and members that would like to be elsewhere.
+const EVIL_TAR = `
+import io, sys, tarfile
+with tarfile.open(fileobj=sys.stdout.buffer, mode="w|gz") as archive:
+    for name in ["good.txt", "sub/also \\U0001f30d.txt", "../climbs.txt", "/tmp/eirene-absolute.txt"]:
+        member = tarfile.TarInfo(name)
+        member.size = 4
+        archive.addfile(member, io.BytesIO(b"text"))
+    link = tarfile.TarInfo("leads-out")
+    link.type, link.linkname = tarfile.SYMTYPE, "/etc/passwd"
+    archive.addfile(link)
+`;
+
+test("an archive is unpacked, and its evil members are named and nowhere", async (t) => {
+  const folder = folderOf(t);
+  const archive = execFileSync("python3", ["-c", EVIL_TAR]).toString("base64");
+  folder.shell('printf %s "$1" | base64 -d > results.tar.gz && echo no archive > broken.zip', archive);
+  const { page, faults } = await signedIn(t, "ada");
+  await page.goto(folder.href);
+  const unpack = async (name) => {
+    await row(page, name).getByRole("checkbox").check();
+    await page.getByRole("button", { name: "Unpack" }).click();
+    await page.getByRole("dialog").getByRole("button", { name: "Unpack" }).click();
+  };
+  await unpack("results.tar.gz");
+  await page.getByText(/Unpacked into results, without 3, the first of them/).waitFor();
+  assert.deepEqual(await accessibility(page), []);
+  await picture(page, "e2e/files-unpacked");
+  assert.deepEqual(folder.shell("find results -type f | LC_ALL=C sort").trim().split("\n"), ["results/good.txt", "results/sub/also \u{1f30d}.txt"]);
+  assert.equal(folder.shell("ls ../climbs.txt climbs.txt /tmp/eirene-absolute.txt results/leads-out 2>/dev/null || :"), "");
+  await unpack("broken.zip");
+  await page.getByText("it is no archive that can be unpacked here, or it is damaged").waitFor();
+  assert.equal(folder.shell("ls -A").trim().split("\n").sort().join(), "broken.zip,results,results.tar.gz");
+  assert.deepEqual(faults, []);
+});
+
+test("a data set for everybody is looked at and cannot be changed", async (t) => {
+  const { page, faults } = await signedIn(t, "ada");
+  await page.goto("/spaces/waves/files");
+  await row(page, "waves.csv").first().waitFor();
+  await page.getByText("you may only read here").first().waitFor();
+  for (const name of ["Upload files", "Make it", "Move to the trash", "Rename"]) {
+    await row(page, "fit.py").first().getByRole("checkbox").check();
+    assert.equal(await page.getByRole("button", { name }).count(), 0, name);
+  }
+  await row(page, "fit.py").getByRole("link", { name: "fit.py" }).first().click();
+  await page.locator(".preview-place").getByText("the strongest wave has").waitFor();
+  assert.deepEqual(faults, []);
 });
 
 test("a folder is made, renamed, thrown away and taken back", async (t) => {
@@ -163,4 +239,80 @@ test("grace does not find ada's files, by no address", async (t) => {
   const status = (place) => page.evaluate((address) => fetch(address).then((answer) => answer.status), place);
   assert.equal(await status(`/live/spaces/home-ada/files/content?path=${folder.name}/secret.txt`), 404);
   assert.equal(await status(`/live/spaces/home/files/content?path=../ada/${folder.name}/secret.txt`), 422);
+});
+
+/** Holds ada's file process where it is, lets it go on, or lets it go on for a moment: what is over in a second can be looked at then. */
+const fileProcess = (what) => inside("portal", ["sh", "-c", `pids=$(pgrep -u ada -f eirene-files) && ${what}`]);
+const hold = () => fileProcess("kill -STOP $pids");
+const letGo = () => inside("portal", ["sh", "-c", "pkill -CONT -u ada -f eirene-files || :"]);
+const letGoForAMoment = () => fileProcess("kill -CONT $pids && sleep 0.005; kill -STOP $pids");
+
+test("what takes the space is measured before one's eyes, stopped and gone on with, and is one's own", { timeout: 600_000 }, async (t) => {
+  const folder = folderOf(t);
+  folder.shell("mkdir large small many && head -c 40M /dev/urandom > large/bytes && head -c 1M /dev/urandom > small/bytes");
+  folder.shell("cd many && for one in $(seq 200); do mkdir $one && (cd $one && seq 1500 | xargs touch); done");
+  const { page, faults } = await signedIn(t, "ada", { reducedMotion: "reduce" });
+  const button = (name) => page.getByRole("button", { name, exact: true });
+  const standing = page.locator("main section").first();
+  await page.goto("/spaces/home/sizes");
+  if (await button("Go on measuring").isVisible()) {
+    // What a run of this test left that failed.
+    await button("Go on measuring").click();
+    await button("Measure again").waitFor({ timeout: PATIENCE_MS });
+  }
+  // With this her file process is there.
+  await page.goto(folder.href);
+  await row(page, "large").first().waitFor();
+  t.after(letGo);
+  hold();
+
+  // By keyboard it begins.
+  await page.goto(`/spaces/home/sizes?path=${folder.name}`);
+  const begin = (await button("Measure").isVisible()) ? "Measure" : "Measure again";
+  for (let n = 0; !(await page.evaluate((name) => document.activeElement.textContent.trim() === name, begin)); n += 1) {
+    assert.ok(n < 60, "the key Tab leads to the button");
+    await page.keyboard.press("Tab");
+  }
+  await page.keyboard.press("Enter");
+  await button("Stop").waitFor();
+  await page.evaluate(() => {
+    globalThis.notLoadedAgain = true;
+  });
+  await until("the page says by itself how far it is", async () => {
+    letGoForAMoment();
+    return (await standing.innerText()).includes("so far");
+  });
+  assert.ok(await page.evaluate(() => globalThis.notLoadedAgain), "the page was not loaded again");
+  assert.deepEqual(await accessibility(page), []);
+  await picture(page, "e2e/sizes-running");
+
+  await button("Stop").click();
+  await page.waitForURL((url) => url.search === "");
+  await button("Go on measuring").waitFor({ timeout: PATIENCE_MS });
+  assert.match(await standing.innerText(), /^Measuring ended before it was over: /);
+  assert.deepEqual(await accessibility(page), []);
+  await picture(page, "e2e/sizes-stopped");
+
+  // It goes on where it was begun, and everything is counted once.
+  letGo();
+  await button("Go on measuring").click();
+  await page.waitForURL((url) => url.searchParams.get("path") === folder.name);
+  await button("Measure again").waitFor({ timeout: PATIENCE_MS });
+  const [, counted] = (await standing.innerText()).match(/^(.+?) files and directories/);
+  assert.equal(counted.replaceAll(/\D/g, ""), "300205");
+  const rows = page.locator("table.sizes tbody tr");
+  const names = (await rows.locator("th").allInnerTexts()).map((name) => name.trim());
+  assert.ok(names[0] === "large" && names.includes("many") && names.includes("small"), names.join());
+  assert.match(await rows.first().innerText(), /\b4\d\b.*MiB/s);
+  assert.deepEqual(await accessibility(page), []);
+  await picture(page, "e2e/sizes-done");
+  await rows.first().getByRole("link", { name: "large" }).press("Enter");
+  await page.waitForURL((url) => url.searchParams.get("path") === `${folder.name}/large`);
+  await page.getByText("Files directly here, and small directories").waitFor();
+  assert.deepEqual(faults, []);
+
+  const grace = await signedIn(t, "grace");
+  for (const address of ["/spaces/home-ada/sizes", `/spaces/home-ada/sizes?path=${folder.name}`, `/fragments/spaces/home-ada/sizes?path=${folder.name}`]) {
+    assert.equal((await grace.page.goto(address)).status(), 404, address);
+  }
 });

@@ -156,6 +156,8 @@ fn every_call_leaves_one_line_and_no_secret() {
     let LauncherAnswer::Token { token, .. } = launcher.ask(&sign("ada")) else { panic!() };
     launcher.ask(&write("ada", session, "very secret words"));
     launcher.ask(&slurm(Some("ada"), SlurmProgram::Scancel, "17"));
+    let submit = format!("--parsable --output=/home/ada/.eirene/sessions/{session}/job.log");
+    launcher.ask(&slurm(Some("ada"), SlurmProgram::Sbatch, &submit));
     launcher.ask(&sign("root"));
     launcher.say(b"{\"verb\":\"sign_token\",\"person\":\"very secret words\"}\n");
     let lines = launcher.audit();
@@ -169,12 +171,14 @@ fn every_call_leaves_one_line_and_no_secret() {
             said(["sign_token", "ada", "", "done"]),
             said(["write_job_file", "ada", "", "done"]),
             said(["run_slurm", "ada", "scancel", "done"]),
+            said(["run_slurm", "ada", "sbatch", "bad_request"]),
             said(["sign_token", "root", "", "forbidden_person"]),
             said(["unknown", "", "", "bad_request"]),
         ]
     );
     assert_eq!(lines[1]["target"], session.to_string());
     assert_eq!(lines[2]["target"], "17");
+    assert_eq!(lines[3]["target"], session.to_string(), "also of what the table refuses");
     assert!(
         lines.iter().all(|line| line["peer"]["uid"] == 0 && line["duration_ms"].is_u64() && line["time"].is_string())
     );

@@ -10,6 +10,8 @@ mod bench;
 mod calls;
 mod files;
 mod groups;
+mod limits;
+mod logs;
 mod measure;
 mod spaces;
 mod storage;

@@ -13,6 +13,15 @@ fn home(person: &str) -> LauncherRequest {
     measure(Place::Home(person.parse().unwrap()))
 }
 
+fn in_home(person: &str, below: &str) -> LauncherRequest {
+    measure(Place::InHome { person: person.parse().unwrap(), below: below.parse().unwrap() })
+}
+
+fn own_space(person: &str) -> LauncherRequest {
+    let (root, name) = ("scratch".parse().unwrap(), "ada".parse().unwrap());
+    measure(Place::OwnSpace { root, name, person: person.parse().unwrap() })
+}
+
 fn space(below: Option<&str>) -> LauncherRequest {
     let below = below.map(|below| below.parse().unwrap());
     measure(Place::Space { root: "scratch".parse().unwrap(), name: "ada".parse().unwrap(), below })
@@ -28,6 +37,10 @@ fn homes_are_looked_at_by_their_people_and_all_else_by_the_service_account() {
     };
     let scratch = launcher.path().join("scratch").display().to_string();
     assert_eq!(says(home("ada")), format!("2001 home {}", launcher.home("ada").display()));
+    assert_eq!(says(in_home("ada", "a/b c")), format!("2001 home {} a/b c", launcher.home("ada").display()));
+    assert_eq!(launcher.code(&in_home("root", "a")), "forbidden_person");
+    assert_eq!(says(own_space("ada")), format!("2001 own {scratch} ada"));
+    assert_eq!(launcher.code(&own_space("root")), "forbidden_person");
     assert_eq!(says(measure(Place::Root("scratch".parse().unwrap()))), format!("1900 root {scratch}"));
     assert_eq!(says(space(None)), format!("1900 root {scratch} ada"));
     assert_eq!(says(space(Some("a/b c"))), format!("1900 root {scratch} ada/a/b c"));
@@ -43,6 +56,8 @@ fn homes_are_looked_at_by_their_people_and_all_else_by_the_service_account() {
         "{\"space\":{\"root\":\"scratch\",\"name\":\"..\",\"below\":null}}",
         "{\"space\":{\"root\":\"scratch\",\"name\":\"ada\",\"below\":\"../../etc\"}}",
         "{\"space\":{\"root\":\"scratch\",\"name\":\"ada\",\"below\":\"/etc\"}}",
+        "{\"in_home\":{\"person\":\"ada\",\"below\":\"../grace\"}}",
+        "{\"in_home\":{\"person\":\"ada\",\"below\":\"/etc\"}}",
         "{\"path\":\"/etc\"}",
     ] {
         let line = format!("{{\"verb\":\"measure\",\"place\":{place}}}\n");

@@ -31,12 +31,12 @@ fn restore(name: &str, inode: u64, id: SpaceId) -> LauncherRequest {
 }
 
 fn remove(inode: u64, id: SpaceId) -> LauncherRequest {
-    LauncherRequest::RemoveRetired { root: "scratch".parse().unwrap(), inode, id }
+    LauncherRequest::RemoveRetired { root: "scratch".parse().unwrap(), inode, id, serial: 7 }
 }
 
 fn inode(launcher: &Launcher, request: &LauncherRequest) -> (bool, u64) {
     match launcher.ask(request) {
-        LauncherAnswer::Space { made, inode } => (made, inode),
+        LauncherAnswer::Space { made, inode, unshared: false } => (made, inode),
         other => panic!("{other:?}"),
     }
 }
@@ -190,7 +190,7 @@ fn no_space_is_made_below_a_link_in_a_directory_others_write_or_without_the_mark
     point(&mut launcher, &root);
     assert_eq!(
         launcher.ask(&wanted),
-        LauncherAnswer::Space { made: true, inode: fs::metadata(root.join("new")).unwrap().ino() }
+        LauncherAnswer::Space { made: true, inode: fs::metadata(root.join("new")).unwrap().ino(), unshared: false }
     );
 }
 

@@ -15,6 +15,7 @@ use eirene_backend::launcher_groups::LauncherGroups;
 use eirene_backend::services::passwords::Passwords;
 use eirene_backend::services::spaces::groups::LocalGroups;
 use eirene_backend::shared_storage::shared_storage;
+use eirene_backend::traces::Traces;
 use eirene_backend::workers::{Threads, Workers};
 use eirene_backend::{http, server};
 use eirene_core::clock::{Clock, MockClock};
@@ -224,6 +225,8 @@ async fn app(launcher: &Launcher, clock: &MockClock, generation: u8) -> (App, Th
         storage: shared_storage(&config, &port),
         groups: Arc::new(LauncherGroups::new(Arc::clone(&port), LocalGroups::default())),
         launcher: port,
+        history: None,
+        traces: Traces::default(),
     };
     let (workers, threads) = Workers::start().unwrap();
     let built = App::build(Arc::new(config), ports, Passwords::new().unwrap());

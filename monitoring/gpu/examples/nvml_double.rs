@@ -1,8 +1,11 @@
 //! A double of NVML for the tests of `eirene-gpu`: the functions that it calls, answering from a file, read anew at each call, whose name is
-//! in the variable `NVML_DOUBLE`. One function that drivers have is left out on purpose: the power limit's.
+//! in the variable `NVML_DOUBLE`; where SLURM makes the environment, it is [`EVERYWHERE`]. One function that drivers have is left out on purpose:
+//! the power limit's.
 //!
-//! The file: `{"init": CODE, "gpus": [{"uuid", "name", "lost", "util": [gpu, memory], "memory": [total, used], "power", "temperature",
-//! "ecc": [corrected, uncorrected], "reasons", "parts": [{"uuid", "memory", "processes"}], "processes": [[pid, bytes or null]],
+//! Nothing loads it by itself: `eirene-gpu` looks for `libnvidia-ml.so.1` alone, so a test has to put it there under that name.
+//!
+//! The file: `{"init": CODE, "gpus": [{"uuid", "name", "lost", "error": CODE, "util": [gpu, memory], "memory": [total, used], "power",
+//! "temperature", "ecc": [corrected, uncorrected], "reasons", "parts": [{"uuid", "memory", "processes"}], "processes": [[pid, bytes or null]],
 //! "samples": [[pid, time, sm]]}]}`; whatever is missing of a GPU is not supported, and how much a process holds is not told where it is null.
 
 #![expect(unsafe_code, reason = "the functions of a C library, which take pointers")]
@@ -22,8 +25,12 @@ const NOT_FOUND: nvmlReturn_t = 6;
 const INSUFFICIENT_SIZE: nvmlReturn_t = 7;
 const GPU_IS_LOST: nvmlReturn_t = 15;
 
+/// The file where no variable says another one.
+const EVERYWHERE: &str = "/run/nvml-double.json";
+
 fn state() -> Value {
-    let text = std::env::var_os("NVML_DOUBLE").and_then(|path| std::fs::read_to_string(path).ok()).unwrap_or_default();
+    let path = std::env::var_os("NVML_DOUBLE").unwrap_or_else(|| EVERYWHERE.into());
+    let text = std::fs::read_to_string(path).unwrap_or_default();
     serde_json::from_str(&text).unwrap_or_default()
 }
 
@@ -35,10 +42,11 @@ fn handle(gpu: usize, part: Option<usize>) -> nvmlDevice_t {
 /// What is known of a handle.
 fn known(device: nvmlDevice_t) -> Result<Value, nvmlReturn_t> {
     let number = device as usize;
-    let gpu = state()["gpus"][(number & 0xffff).wrapping_sub(1)].take();
+    let gpu = state()["gpus"].get((number & 0xffff).wrapping_sub(1)).cloned().unwrap_or_default();
     match (number >> 16, &gpu) {
         (_, Value::Null) => Err(INVALID_ARGUMENT),
         (_, gpu) if gpu["lost"] == true => Err(GPU_IS_LOST),
+        (_, gpu) if code(&gpu["error"]) != SUCCESS => Err(code(&gpu["error"])),
         (0, _) => Ok(gpu),
         (part, gpu) => Ok(gpu["parts"][part - 1].clone()),
     }

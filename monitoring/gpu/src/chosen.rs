@@ -37,6 +37,11 @@ impl Chosen {
         is_wished(self.nvidia.as_deref(), Some(number), uuid)
     }
 
+    /// Whether an NVIDIA GPU is asked for by its number.
+    pub(crate) fn names_nvidia(&self, number: u32) -> bool {
+        self.nvidia.as_ref().is_some_and(|wishes| wishes.contains(&Wish::Number(number)))
+    }
+
     /// Whether a part of a GPU is asked for; who asks for the GPU itself has all of its parts.
     pub(crate) fn has_part(&self, of: u32, uuid_of: &str, uuid: &str) -> bool {
         self.has_nvidia(of, uuid_of) || is_wished(self.nvidia.as_deref(), None, uuid)
@@ -78,6 +83,7 @@ mod tests {
         let some = Chosen::new(Some("1, GPU-ab,MIG-c"), Some("0"));
         assert!(some.has_nvidia(1, "GPU-z") && some.has_nvidia(5, "GPU-abc"));
         assert!(!some.has_nvidia(0, "GPU-z"));
+        assert!(some.names_nvidia(1) && !some.names_nvidia(0) && !all.names_nvidia(1));
         assert!(
             some.has_part(0, "GPU-z", "MIG-cd")
                 && some.has_part(1, "GPU-z", "MIG-q")

@@ -56,6 +56,7 @@ fn main() -> std::process::ExitCode {
 fn run(arguments: &Arguments, parent_gone: &Receiver<()>) -> std::io::Result<()> {
     let chosen = Chosen::from_environment();
     let mut nvidia = nvidia::Nvidia::new(arguments.library.clone(), chosen.clone());
+    let mut amd = amd::Amd::new(arguments.sysfs.clone(), chosen);
     let mut known: Option<(Vec<Gpu>, Option<String>)> = None;
     // The clock is read once: what sets it meanwhile neither hurries a look nor delays one.
     let (begun, begun_at) = (Instant::now(), SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default());
@@ -63,7 +64,7 @@ fn run(arguments: &Arguments, parent_gone: &Receiver<()>) -> std::io::Result<()>
     say(&GpuSaid::Hello { version: GPU_WORDS })?;
     loop {
         let mut seen = nvidia.look();
-        amd::look(&arguments.sysfs, &chosen, &mut seen);
+        amd.look(&mut seen);
         seen.gpus.truncate(MOST_GPUS);
         let now = (seen.gpus, seen.trouble);
         if known.as_ref().is_none_or(|(gpus, _)| *gpus != now.0) {

@@ -2,7 +2,8 @@
 //!
 //! The crate `nvml-wrapper` loads it and looks each function up by itself, so that one a driver does not have is an error of that call alone;
 //! it does all that is wanted here but writing figures down, and it is maintained. Calls that take long, as for the throughput of PCIe (20 ms
-//! each), are left out. What a part of a GPU (MIG) cannot tell is not told.
+//! each), are left out. What a part of a GPU (MIG) cannot tell is told of the whole of it, once, by its own number, without what would make it a
+//! GPU that the job has beside its parts: that it is up, what it computes, who is on it.
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
@@ -24,6 +25,8 @@ const LIBRARIES: [&str; 3] =
     ["libnvidia-ml.so.1", "/usr/lib64/libnvidia-ml.so.1", "/usr/lib/x86_64-linux-gnu/libnvidia-ml.so.1"];
 /// So many looks pass before one that was not there, or has gone, is tried again: a driver is not installed every few seconds.
 const TRIED_AGAIN_AFTER: u32 = 12;
+/// One that was seen and does not answer for so many looks in a row is lost, whatever the driver calls it.
+pub(crate) const LOST_AFTER: u32 = 3;
 
 /// The NVIDIA GPUs of this node.
 pub(crate) struct Nvidia {
@@ -33,16 +36,20 @@ pub(crate) struct Nvidia {
     /// Looks until it is loaded again.
     pause: u32,
     trouble: Option<String>,
-    /// Those that were seen, so that one that is lost is told as lost.
-    known: BTreeMap<u32, Gpu>,
+    /// Whether the last look was without a driver.
+    is_away: bool,
+    /// What was last seen of each GPU, itself or its parts, so that one that is lost is told as lost.
+    known: BTreeMap<u32, Vec<Gpu>>,
+    /// For how many looks each of them has not answered, by its number.
+    unanswered: BTreeMap<u32, u32>,
     /// When processes were last asked for, by the GPU's number: the driver's microseconds.
     asked: BTreeMap<u32, u64>,
 }
 
 impl Nvidia {
     pub(crate) fn new(library: Option<OsString>, chosen: Chosen) -> Self {
-        let (known, asked) = (BTreeMap::new(), BTreeMap::new());
-        Self { library, chosen, nvml: None, pause: 0, trouble: None, known, asked }
+        let (known, unanswered, asked) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+        Self { library, chosen, nvml: None, pause: 0, trouble: None, is_away: false, known, unanswered, asked }
     }
 
     /// One look.
@@ -55,16 +62,34 @@ impl Nvidia {
             match self.look_by(&nvml, &mut seen) {
                 Ok(()) => {
                     self.trouble = None;
+                    self.is_away = false;
                     self.nvml = Some(nvml);
                 }
                 // The driver has gone, or begun anew: what was loaded is of no use any more.
                 Err(error) => {
                     self.trouble = Some(format!("NVML: {error}"));
-                    self.pause = TRIED_AGAIN_AFTER;
+                    // One that has begun anew is there with the next look.
+                    self.pause = if self.is_away { TRIED_AGAIN_AFTER } else { 0 };
                 }
             }
         }
+        if self.nvml.is_none() {
+            seen = self.without_driver();
+        }
         seen.trouble.clone_from(&self.trouble);
+        seen
+    }
+
+    /// The job's GPUs are the same, and not up, but for the first such look: that may be chance.
+    fn without_driver(&mut self) -> Seen {
+        let mut seen = Seen::default();
+        let gpus = self.known.values().flatten().cloned();
+        if self.is_away {
+            not_up(gpus, &mut seen);
+        } else {
+            seen.gpus.extend(gpus);
+        }
+        self.is_away = true;
         seen
     }
 
@@ -93,21 +118,25 @@ impl Nvidia {
     /// An error ends the look, and with it what is loaded; a GPU that does not answer does not.
     fn look_by(&mut self, nvml: &Nvml, seen: &mut Seen) -> Result<(), NvmlError> {
         let mut programs = BTreeMap::<u32, Program>::new();
-        for place in 0..nvml.device_count()? {
+        // One that fell off the bus may not be counted any more.
+        let seen_before = self.known.last_key_value().map_or(0, |(last, _)| last.saturating_add(1));
+        for place in 0..nvml.device_count()?.max(seen_before) {
             // One that the job may not open is passed over; so is one that is lost, but not forgotten.
             let gpu = match nvml.device_by_index(place) {
                 Ok(device) => self.one(place, &device, seen, &mut programs),
                 Err(error) => Err(error),
             };
             match gpu {
+                // With a divided one all of its parts are.
                 Err(NvmlError::GpuLost) => {
-                    if let Some(gpu) = self.known.get(&place) {
-                        of_gpu(&gpu.id, Metric::GpuUp, 0.0, &mut seen.samples);
-                        seen.gpus.push(gpu.clone());
-                    }
+                    not_up(self.known.get(&place).cloned().unwrap_or_else(|| self.never_seen(place)), seen);
                 }
                 Err(error @ (NvmlError::Uninitialized | NvmlError::DriverNotLoaded)) => return Err(error),
-                Ok(()) | Err(_) => {}
+                Ok(()) => {
+                    self.unanswered.remove(&place);
+                }
+                Err(NvmlError::NoPermission) => {}
+                Err(_) => self.unanswered(place, seen),
             }
         }
         for (id, Program { memory, util }) in programs {
@@ -119,6 +148,25 @@ impl Nvidia {
         Ok(())
     }
 
+    /// One that was seen and does not answer, with its parts: nothing is told of it until it is lost.
+    fn unanswered(&mut self, place: u32, seen: &mut Seen) {
+        let Some(gpus) = self.known.get(&place).cloned() else { return };
+        let looks = self.unanswered.entry(place).or_default();
+        *looks = looks.saturating_add(1);
+        if *looks >= LOST_AFTER {
+            not_up(gpus, seen);
+        } else {
+            seen.gpus.extend(gpus);
+        }
+    }
+
+    /// One that was lost before anybody looked, where the job was given it by its number: nothing else is known of it, nor whose any other is.
+    fn never_seen(&self, place: u32) -> Vec<Gpu> {
+        let lost = Gpu { id: place.to_string(), uuid: String::new(), name: "NVIDIA GPU".to_owned(), part_of: None };
+        if self.chosen.names_nvidia(place) { vec![lost] } else { Vec::new() }
+    }
+
+    /// One that is lost in the middle of it is lost as a whole: nothing of it is in `seen` then.
     fn one(
         &mut self,
         place: u32,
@@ -128,36 +176,40 @@ impl Nvidia {
     ) -> Result<(), NvmlError> {
         let uuid = device.uuid()?;
         let id = device.index().unwrap_or(place).to_string();
-        let parts = parts(device);
+        let parts = parts(device)?;
         let is_whole = parts.is_empty();
         let name = device.name().unwrap_or_default();
         let is_chosen = self.chosen.has_nvidia(place, &uuid);
+        let (mut gpus, mut samples) = (Vec::new(), Vec::new());
         if is_chosen && is_whole {
-            let gpu = Gpu { id: id.clone(), uuid: uuid.clone(), name: name.clone(), part_of: None };
-            figures(&id, device, &mut seen.samples)?;
-            self.known.insert(place, gpu.clone());
-            seen.gpus.push(gpu);
+            figures(&id, device, &mut samples)?;
+            gpus.push(Gpu { id: id.clone(), uuid: uuid.clone(), name: name.clone(), part_of: None });
         }
         let mut is_wanted = is_chosen;
         for (number, part) in parts {
-            let Ok(part_uuid) = part.uuid() else { continue };
+            let Some(part_uuid) = unless_lost(part.uuid())? else { continue };
             if self.chosen.has_part(place, &uuid, &part_uuid) {
                 is_wanted = true;
                 let part_id = format!("{id}.{number}");
-                memory(&part_id, &part, &mut seen.samples);
-                of_gpu(&part_id, Metric::GpuUp, 1.0, &mut seen.samples);
-                occupied(&part_id, own_processes(&part).as_deref(), &mut seen.samples);
+                memory(&part_id, &part, &mut samples);
+                of_gpu(&part_id, Metric::GpuUp, 1.0, &mut samples);
+                occupied(&part_id, own_processes(&part).as_deref(), &mut samples);
                 let name = part.name().unwrap_or_else(|_| name.clone());
-                seen.gpus.push(Gpu { id: part_id, uuid: part_uuid, name, part_of: Some(id.clone()) });
+                gpus.push(Gpu { id: part_id, uuid: part_uuid, name, part_of: Some(id.clone()) });
             }
         }
         if is_wanted {
             let own = own_processes(device);
             if is_whole {
-                occupied(&id, own.as_deref(), &mut seen.samples);
+                occupied(&id, own.as_deref(), &mut samples);
+            } else {
+                of_the_whole(&id, device, &mut samples)?;
             }
             self.programs(place, device, &own.unwrap_or_default(), programs);
         }
+        self.known.insert(place, gpus.clone());
+        seen.gpus.append(&mut gpus);
+        seen.samples.append(&mut samples);
         Ok(())
     }
 
@@ -193,6 +245,14 @@ impl Nvidia {
     }
 }
 
+/// GPUs that are the job's and do not answer; nothing else is known of them.
+pub(crate) fn not_up(gpus: impl IntoIterator<Item = Gpu>, seen: &mut Seen) {
+    for gpu in gpus {
+        of_gpu(&gpu.id, Metric::GpuUp, 0.0, &mut seen.samples);
+        seen.gpus.push(gpu);
+    }
+}
+
 /// What one process has of all GPUs together.
 #[derive(Debug, Default)]
 struct Program {
@@ -216,30 +276,45 @@ fn occupied(id: &str, own: Option<&[ProcessInfo]>, samples: &mut Vec<Sample>) {
 }
 
 /// The parts of a divided GPU that can be reached from here; none of one that is not.
-fn parts<'a>(device: &Device<'a>) -> Vec<(u32, Device<'a>)> {
+fn parts<'a>(device: &Device<'a>) -> Result<Vec<(u32, Device<'a>)>, NvmlError> {
     // `NVML_DEVICE_MIG_ENABLE`
-    if !device.mig_mode().is_ok_and(|mode| mode.current == 1) {
-        return Vec::new();
+    if unless_lost(device.mig_mode())?.is_none_or(|mode| mode.current != 1) {
+        return Ok(Vec::new());
     }
-    let most = device.mig_device_count().unwrap_or(0).min(64);
-    (0..most).filter_map(|number| Some((number, device.mig_device_by_index(number).ok()?))).collect()
+    let most = unless_lost(device.mig_device_count())?.unwrap_or(0).min(64);
+    let mut parts = Vec::new();
+    for number in 0..most {
+        parts.extend(unless_lost(device.mig_device_by_index(number))?.map(|part| (number, part)));
+    }
+    Ok(parts)
+}
+
+/// What a GPU told; none where it does not tell it. That it is lost is an error: it is not one that has no parts.
+fn unless_lost<T>(told: Result<T, NvmlError>) -> Result<Option<T>, NvmlError> {
+    match told {
+        Err(NvmlError::GpuLost) => Err(NvmlError::GpuLost),
+        told => Ok(told.ok()),
+    }
 }
 
 /// Only what says that the GPU is lost is an error: everything else is a figure that there is not.
 fn figures(id: &str, device: &Device<'_>, samples: &mut Vec<Sample>) -> Result<(), NvmlError> {
-    let from = samples.len();
     match device.utilization_rates() {
         Ok(rates) => {
             of_gpu(id, Metric::GpuUtil, f64::from(rates.gpu.min(100)) / 100.0, samples);
             of_gpu(id, Metric::GpuMemoryUtil, f64::from(rates.memory.min(100)) / 100.0, samples);
         }
-        Err(error @ (NvmlError::GpuLost | NvmlError::Uninitialized | NvmlError::DriverNotLoaded)) => {
-            samples.truncate(from);
-            return Err(error);
-        }
+        Err(error @ (NvmlError::GpuLost | NvmlError::Uninitialized | NvmlError::DriverNotLoaded)) => return Err(error),
         Err(_) => {}
     }
     memory(id, device, samples);
+    of_the_whole(id, device, samples)?;
+    of_gpu(id, Metric::GpuUp, 1.0, samples);
+    Ok(())
+}
+
+/// What a GPU has as a whole, divided or not; an error as that of [`figures`].
+fn of_the_whole(id: &str, device: &Device<'_>, samples: &mut Vec<Sample>) -> Result<(), NvmlError> {
     let milliwatts = |value: u32| f64::from(value) / 1000.0;
     let all = [
         (Metric::GpuPower, device.power_usage().map(milliwatts)),
@@ -258,14 +333,10 @@ fn figures(id: &str, device: &Device<'_>, samples: &mut Vec<Sample>) -> Result<(
     for (metric, value) in all {
         match value {
             Ok(value) => of_gpu(id, metric, value, samples),
-            Err(NvmlError::GpuLost) => {
-                samples.truncate(from);
-                return Err(NvmlError::GpuLost);
-            }
+            Err(NvmlError::GpuLost) => return Err(NvmlError::GpuLost),
             Err(_) => {}
         }
     }
-    of_gpu(id, Metric::GpuUp, 1.0, samples);
     Ok(())
 }
 

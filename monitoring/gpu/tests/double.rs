@@ -156,6 +156,72 @@ fn one_that_is_lost_is_told_as_lost_and_the_others_go_on() {
 }
 
 #[test]
+fn one_that_was_lost_before_anybody_looked_is_told_where_it_is_the_job_s() {
+    let mut state = json!({"gpus": (0..3).map(gpu).collect::<Vec<_>>()});
+    for lost in [1, 2] {
+        state["gpus"][lost]["lost"] = json!(true);
+    }
+    let mut helper = Helper::start(&state, &[("CUDA_VISIBLE_DEVICES", "0,1")]);
+    let gpus = helper.gpus();
+    let all: Vec<_> = gpus.iter().map(|gpu| (gpu.id.as_str(), gpu.uuid.as_str(), gpu.name.as_str())).collect();
+    assert_eq!(all, [("0", "GPU-00000000-0000", "NVIDIA H200"), ("1", "", "NVIDIA GPU")], "the third is another's");
+    let figures = helper.figures();
+    assert_eq!((of(&figures, "/1"), of(&figures, "/2")), (vec![("gpu_up/1", 0.0)], vec![]));
+    // What it is is known once it is back.
+    state["gpus"][1]["lost"] = json!(false);
+    helper.becomes(&state);
+    helper.until(|figures| of(figures, "gpu_up/1") == [("gpu_up/1", 1.0)]);
+    // Where nothing says which GPUs are the job's, a lost one may be anybody's.
+    state["gpus"][1]["lost"] = json!(true);
+    let mut helper = Helper::start(&state, &[]);
+    assert_eq!(helper.gpus().len(), 1);
+}
+
+#[test]
+fn one_that_was_seen_and_does_not_answer_is_lost_after_three_looks_whatever_the_driver_calls_it() {
+    let mut state = json!({"gpus": (0..3).map(gpu).collect::<Vec<_>>()});
+    let mut helper = Helper::start(&state, &[]);
+    helper.gpus();
+    helper.figures();
+    // `NVML_ERROR_UNKNOWN`
+    state["gpus"][1]["error"] = json!(999);
+    helper.becomes(&state);
+    let mut looks: Vec<Option<f64>> = Vec::new();
+    while looks.last() != Some(&Some(0.0)) {
+        assert!(looks.len() < 20, "{looks:?}");
+        // Which GPUs there are is not said anew: none has gone.
+        looks.push(of(&helper.figures(), "gpu_up/1").first().map(|(_, up)| *up));
+    }
+    looks.retain(|up| *up != Some(1.0));
+    assert_eq!(looks, [None, None, Some(0.0)], "two looks may be chance");
+    let figures = helper.figures();
+    assert_eq!(of(&figures, "/1"), [("gpu_up/1", 0.0)], "nothing else of it");
+    assert_eq!(of(&figures, "gpu_up/2"), [("gpu_up/2", 1.0)]);
+    state["gpus"][1]["error"] = json!(0);
+    helper.becomes(&state);
+    helper.until(|figures| of(figures, "gpu_up/1") == [("gpu_up/1", 1.0)]);
+    // `NVML_ERROR_NO_PERMISSION`: it is not the job's any more.
+    state["gpus"][1]["error"] = json!(4);
+    helper.becomes(&state);
+    let mut said = (0..20).map(|_| helper.next());
+    let gpus = said.find_map(|said| if let GpuSaid::Gpus { gpus } = said { Some(gpus) } else { None }).unwrap();
+    assert_eq!(gpus.iter().map(|gpu| gpu.id.as_str()).collect::<Vec<_>>(), ["0", "2"]);
+    // What was never seen may be anybody's.
+    state["gpus"][1]["error"] = json!(999);
+    assert_eq!(Helper::start(&state, &[]).gpus().len(), 2);
+}
+
+#[test]
+fn one_that_is_not_counted_any_more_is_lost() {
+    let mut helper = Helper::start(&json!({"gpus": [gpu(0), gpu(1)]}), &[]);
+    assert_eq!(helper.gpus().len(), 2);
+    helper.figures();
+    helper.becomes(&json!({"gpus": [gpu(0)]}));
+    let figures = helper.until(|figures| of(figures, "gpu_up/1") == [("gpu_up/1", 0.0)]);
+    assert_eq!(of(&figures, "gpu_up/0"), [("gpu_up/0", 1.0)]);
+}
+
+#[test]
 fn parts_of_a_gpu_are_told_apart_and_have_no_figures_that_they_cannot_have() {
     let mut state = json!({"gpus": [gpu(0), gpu(1)]});
     state["gpus"][1]["parts"] = json!([
@@ -175,9 +241,37 @@ fn parts_of_a_gpu_are_told_apart_and_have_no_figures_that_they_cannot_have() {
         of(&figures, "/1.1"),
         [("gpu_memory_bytes/1.1", 2.0), ("gpu_memory_limit_bytes/1.1", 10.0), ("gpu_up/1.1", 1.0)]
     );
+    let of_the_whole = [
+        ("gpu_power_watts/1", 350.5),
+        ("gpu_temperature_celsius/1", 41.0),
+        ("gpu_ecc_corrected/1", 1.0),
+        ("gpu_ecc_uncorrected/1", 0.0),
+        ("gpu_throttled/1", 0.0),
+    ];
+    assert_eq!(of(&figures, "/1"), of_the_whole, "once, and nothing that would make it a GPU beside its parts");
     drop(helper);
     let mut one = Helper::start(&state, &[("CUDA_VISIBLE_DEVICES", "MIG-b")]);
     assert_eq!(one.gpus().iter().map(|gpu| gpu.id.clone()).collect::<Vec<_>>(), ["1.1"]);
+    let figures = one.figures();
+    assert_eq!((of(&figures, "/1"), of(&figures, "/0")), (of_the_whole.to_vec(), vec![]), "of one part as well");
+}
+
+#[test]
+fn with_a_divided_gpu_all_of_its_parts_are_lost() {
+    let mut state = json!({"gpus": [gpu(0), gpu(1)]});
+    state["gpus"][1]["parts"] = json!([{"uuid": "MIG-a", "memory": [10, 1]}, {"uuid": "MIG-b", "memory": [10, 2]}]);
+    let mut helper = Helper::start(&state, &[]);
+    assert_eq!(helper.gpus().len(), 3);
+    helper.figures();
+    state["gpus"][1]["lost"] = json!(true);
+    helper.becomes(&state);
+    // Which GPUs there are is not said anew: none has gone.
+    let figures = helper.until(|figures| of(figures, "gpu_up/1.0") == [("gpu_up/1.0", 0.0)]);
+    assert_eq!((of(&figures, "/1.1"), of(&figures, "/1")), (vec![("gpu_up/1.1", 0.0)], vec![]));
+    assert_eq!(of(&figures, "gpu_up/0"), [("gpu_up/0", 1.0)]);
+    state["gpus"][1]["lost"] = json!(false);
+    helper.becomes(&state);
+    helper.until(|figures| of(figures, "gpu_memory_bytes/1.1") == [("gpu_memory_bytes/1.1", 2.0)]);
 }
 
 #[test]
@@ -233,7 +327,7 @@ fn a_driver_that_is_not_there_is_said_once_and_the_helper_ends_with_its_parent()
 }
 
 #[test]
-fn a_driver_that_goes_takes_its_gpus_with_it() {
+fn a_driver_that_goes_takes_its_gpus_with_it_and_brings_them_back() {
     let mut helper = Helper::start(&json!({"gpus": [gpu(0)]}), &[]);
     assert_eq!(helper.gpus().len(), 1);
     helper.figures();
@@ -241,12 +335,15 @@ fn a_driver_that_goes_takes_its_gpus_with_it() {
     loop {
         match helper.next() {
             GpuSaid::Samples { .. } => {}
-            GpuSaid::Gpus { gpus } => assert_eq!(gpus, []),
             GpuSaid::Trouble { text } => {
                 assert!(text.starts_with("NVML: "), "{text}");
                 break;
             }
-            GpuSaid::Hello { .. } => panic!("it began anew"),
+            // The job has it as before: who watches has to hear that it is not up, and not that there is none to be up.
+            other => panic!("{other:?}"),
         }
     }
+    assert_eq!(helper.figures(), [("gpu_up/0".to_owned(), 0.0)]);
+    helper.becomes(&json!({"gpus": [gpu(0)]}));
+    helper.until(|figures| of(figures, "gpu_up/0") == [("gpu_up/0", 1.0)]);
 }

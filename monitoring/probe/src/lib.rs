@@ -7,7 +7,7 @@
 //!
 //! What cannot be told honestly is not: I/O by mount only for block devices that are mounted as such (`io.stat` counts devices, and nothing
 //! counts a job's bytes on NFS or BeeGFS: for NFS the whole node's are told, BeeGFS's client has no file of them), cores of a job only
-//! where cgroup v1 counts them. Network and cores are else the node's, and [`eirene_monitoring::Metric::whose`] says so. GPUs are another's.
+//! where cgroup v1 counts them. Network and cores are else the node's, and [`eirene_monitoring::Metric::whose`] says so. GPUs are another's, and so is what sampling costs.
 //!
 //! [`Reports`] takes what programs say of themselves.
 
@@ -23,7 +23,6 @@ use std::path::PathBuf;
 
 use eirene_monitoring::{Batch, Confinement, Device, Metric, NodeName, Process, Sample, Series, Text};
 use jiff::Timestamp;
-use rustix::time::ClockId;
 
 use crate::cgroup::{Figures, Groups};
 use crate::files::Room;
@@ -79,7 +78,6 @@ pub struct Probe {
     peak: u64,
     /// What counters told last.
     told: std::collections::HashMap<Metric, f64>,
-    cost: f64,
     ticks: f64,
     page: u64,
 }
@@ -99,7 +97,6 @@ impl Probe {
             room,
             peak: 0,
             told: std::collections::HashMap::new(),
-            cost: 0.0,
             ticks: rustix::param::clock_ticks_per_second() as f64,
             page: rustix::param::page_size() as u64,
         }
@@ -112,15 +109,12 @@ impl Probe {
 
     /// All figures now; `now` is the batch's time.
     pub fn sample(&mut self, now: Timestamp) -> Batch {
-        let begun = thread_seconds();
         let figures = self.groups.look(&mut self.room);
         let sums = self.processes.look(self.groups.paths(), &mut self.room);
         let mut samples = Samples::default();
         self.job(&mut samples, &figures, &sums);
         self.each_process(&mut samples);
         self.node.look(&mut samples, &figures.io, self.ticks, &mut self.room);
-        self.cost += thread_seconds() - begun;
-        samples.total(Metric::ProbeCpu, Some(self.cost));
         let confinement = self.groups.confinement();
         Batch { node: self.node_name.clone(), at: now, confinement, samples: samples.all }
     }
@@ -209,10 +203,4 @@ impl Samples {
     pub(crate) fn of(&mut self, metric: Metric, device: Device, value: f64) {
         self.all.extend(Series::with(metric, device).ok().map(|series| Sample { series, value }));
     }
-}
-
-/// Seconds that this thread has computed, clock_gettime(2).
-fn thread_seconds() -> f64 {
-    let time = rustix::time::clock_gettime(ClockId::ThreadCPUTime);
-    time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
 }

@@ -18,9 +18,13 @@ const WRITTEN: usize = 8 << 20;
 fn workload() {
     let Ok(directory) = std::env::var(CHILD) else { return };
     let held: Vec<u8> = vec![7; MEMORY];
-    let mut file = std::fs::File::create(format!("{directory}/written")).unwrap();
+    let path = format!("{directory}/written");
+    let mut file = std::fs::File::create(&path).unwrap();
     file.write_all(&held[..WRITTEN]).unwrap();
     file.sync_all().unwrap();
+    // What is in the page cache is not read from storage.
+    rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).unwrap();
+    assert_eq!(std::fs::read(&path).unwrap().len(), WRITTEN);
     let used = || clock_gettime(ClockId::ProcessCPUTime);
     let mut sum = 0_u64;
     while used().tv_sec == 0 && used().tv_nsec < 600_000_000 {
@@ -74,6 +78,7 @@ fn figures_are_what_the_kernel_says() {
     assert!(value(&batch, "memory_bytes") >= MEMORY as f64);
     assert_near(value(&batch, "memory_bytes"), keyed(&status, "VmRSS:") * 1024.0);
     assert_near(value(&batch, "io_written_bytes"), keyed(&io, "write_bytes:"));
+    assert_near(value(&batch, "io_read_bytes"), keyed(&io, "read_bytes:"));
     // Its main thread alone, by another count of the kernel's: it is less than all.
     let main: f64 = schedule.split(' ').next().unwrap().parse().unwrap();
     assert!(value(&batch, "cpu_seconds") + 0.05 >= main / 1e9);

@@ -292,6 +292,8 @@ pub(crate) struct WireNode {
     pub(crate) reason: Text,
     pub(crate) cpus: Number,
     pub(crate) alloc_cpus: Number,
+    /// In hundredths.
+    pub(crate) cpu_load: Number,
     pub(crate) real_memory: Number,
     pub(crate) alloc_memory: Number,
     pub(crate) tres_used: Text,
@@ -325,6 +327,20 @@ pub(crate) struct WirePartition {
     pub(crate) nodes: PartitionNodes,
     #[serde(deserialize_with = "structure")]
     pub(crate) maximums: PartitionMaximums,
+    #[serde(deserialize_with = "structure")]
+    pub(crate) groups: PartitionList,
+    #[serde(deserialize_with = "structure")]
+    pub(crate) accounts: PartitionList,
+    #[serde(deserialize_with = "structure")]
+    pub(crate) qos: PartitionList,
+}
+
+/// Who may, and who may not, of one kind; lists parted by commas.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct PartitionList {
+    pub(crate) allowed: Text,
+    pub(crate) deny: Text,
 }
 
 #[derive(Debug, Default, Deserialize)]

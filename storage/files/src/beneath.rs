@@ -4,16 +4,20 @@
 //! never. What comes out is a [`Place`], a descriptor that can be looked at but not read (`O_PATH`), so that pipes and devices are told by
 //! their kind before anything is opened, and what was looked at is what is opened then: by its descriptor, whatever lies under the name now.
 
-use std::ffi::{CStr, CString};
+use std::ffi::{CStr, CString, OsStr};
+use std::fs::File;
+use std::io::Read as _;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
 use std::sync::Arc;
 
 use eirene_files_protocol::{
     Code, EntryKind, HostileText, Moment, Name, OpenSpace, RelativePath, SpaceNumber, TRASH, Version,
 };
 use rustix::fs::{
-    AtFlags, FileType, Mode, OFlags, PROC_SUPER_MAGIC, ResolveFlags, Statx, StatxAttributes, StatxFlags, fstatfs,
-    openat2, readlinkat, statx,
+    Access, AtFlags, FileType, Mode, OFlags, PROC_SUPER_MAGIC, ResolveFlags, Statx, StatxAttributes, StatxFlags,
+    accessat, fstatfs, openat2, readlinkat, statx,
 };
 use rustix::io::Errno;
 
@@ -23,6 +27,9 @@ use crate::errno::code;
 const TRIES: u32 = 32;
 /// How far up is looked for the top of a file system.
 const MOST_UP: u32 = 128;
+/// The administrator's marker in a root of spaces, and the most of it that is read, bytes.
+const ROOT_MARKER: &str = ".eirene-root";
+const LONGEST_MARKER: u64 = 64;
 
 fn resolve() -> ResolveFlags {
     ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS | ResolveFlags::NO_XDEV
@@ -72,15 +79,22 @@ pub(crate) struct Space {
 }
 
 impl Space {
-    /// Opens the root, which must be a directory and no link.
+    /// Opens the root, which must be a directory and no link, and the one that was made, where that is known.
     pub(crate) fn open(space: &OpenSpace, descriptors: Arc<Descriptors>) -> Result<Self, Code> {
-        let HostileText(root) = &space.root;
-        if !root.starts_with(b"/") {
+        let HostileText(path) = &space.root;
+        if !path.starts_with(b"/") {
             return Err(Code::Invalid);
         }
-        let root = CString::new(root.as_slice()).map_err(|_| Code::Invalid)?;
+        let root = CString::new(path.as_slice()).map_err(|_| Code::Invalid)?;
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let root = rustix::fs::open(root, flags, Mode::empty()).map_err(code)?;
+        if let Some(made) = &space.made {
+            let found = look(root.as_fd(), AtFlags::empty()).map_err(code)?;
+            // Where its file system is not mounted, what is written here would not be in the space.
+            if found.stx_ino != made.inode && !is_marked(path, made.marker.as_deref()) {
+                return Err(Code::NoSuchSpace);
+            }
+        }
         let reserved = space.reserved.iter().cloned().chain(Name::parse(TRASH)).collect();
         Ok(Self { number: space.number, writable: space.writable, root, reserved, descriptors })
     }
@@ -159,6 +173,20 @@ impl Space {
         // What is there now is beneath: it changed meanwhile.
         Code::Busy
     }
+}
+
+/// Whether the directory above `space` holds this marker.
+fn is_marked(space: &[u8], marker: Option<&str>) -> bool {
+    let (Some(marker), Some(above)) = (marker, Path::new(OsStr::from_bytes(space)).parent()) else { return false };
+    let directory = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let Ok(above) = rustix::fs::open(above, directory, Mode::empty()) else { return false };
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+    let Ok(file) = rustix::fs::openat(&above, ROOT_MARKER, flags, Mode::empty()) else { return false };
+    if !matches!(kind_of(&look(file.as_fd(), AtFlags::empty())), EntryKind::File) {
+        return false;
+    }
+    let mut text = String::new();
+    File::from(file).take(LONGEST_MARKER).read_to_string(&mut text).is_ok() && text.trim() == marker
 }
 
 /// Finds without opening: nothing waits for a pipe, nothing wakes a device.
@@ -255,6 +283,11 @@ impl Place {
         let looked = look(self.descriptor.as_fd(), AtFlags::STATX_FORCE_SYNC);
         let kind = kind_of(&looked);
         looked.map(|found| (kind, found)).map_err(code)
+    }
+
+    /// Whether names may be taken out of this directory, as far as its own permissions say, or why not.
+    pub(crate) fn may_lose_names(&self) -> Result<(), Code> {
+        accessat(self.as_fd(), c".", Access::WRITE_OK | Access::EXEC_OK, AtFlags::EACCESS).map_err(code)
     }
 
     /// What lies in this directory under `name`, a link as itself. None is followed, no mount entered.

@@ -265,7 +265,7 @@ mod tests {
     fn a_rename_without_flags_replaces_nothing_and_leaves_nothing() {
         let base = tempfile::tempdir().unwrap();
         let root = HostileText(base.path().as_os_str().as_bytes().to_vec());
-        let space = OpenSpace { number: SpaceNumber(1), root, writable: true, reserved: Vec::new() };
+        let space = OpenSpace { number: SpaceNumber(1), root, writable: true, reserved: Vec::new(), made: None };
         let space = Space::open(&space, Arc::new(Descriptors::open().unwrap())).unwrap();
         let root = space.find(&RelativePath::default(), Last::Followed).unwrap();
         let name = |text: &str| Name::parse(text.as_bytes()).unwrap();

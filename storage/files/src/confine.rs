@@ -81,7 +81,7 @@ mod tests {
             std::fs::write(directory.join("file"), "text").unwrap();
         }
         let root = HostileText(inside.to_str().unwrap().into());
-        let space = OpenSpace { number: SpaceNumber(1), root, writable: false, reserved: Vec::new() };
+        let space = OpenSpace { number: SpaceNumber(1), root, writable: false, reserved: Vec::new(), made: None };
         let space = Space::open(&space, Arc::new(Descriptors::open().unwrap())).unwrap();
         // A thread of its own: what it loses it does not get back.
         let tried = std::thread::spawn(move || {

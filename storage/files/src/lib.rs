@@ -25,5 +25,6 @@ mod stream;
 mod trash;
 mod verbs;
 mod walk;
+mod writeback;
 
 pub use server::{Settings, StartError, serve};

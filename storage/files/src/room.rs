@@ -123,7 +123,7 @@ mod tests {
         let base = tempfile::tempdir().unwrap();
         std::fs::create_dir_all(base.path().join("a/b")).unwrap();
         let root = HostileText(base.path().as_os_str().as_bytes().to_vec());
-        let space = OpenSpace { number: SpaceNumber(1), root, writable: true, reserved: Vec::new() };
+        let space = OpenSpace { number: SpaceNumber(1), root, writable: true, reserved: Vec::new(), made: None };
         let space = Space::open(&space, std::sync::Arc::new(Descriptors::open().unwrap())).unwrap();
         let place = space.find(&RelativePath::parse(b"a/b").unwrap(), Last::Followed).unwrap();
         let top = place.top_of_file_system().unwrap();

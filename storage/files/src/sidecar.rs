@@ -82,6 +82,18 @@ impl Known {
         let offset = if self.boot == boot { self.offset } else { self.synced.min(self.offset) };
         offset.min(size)
     }
+
+    /// Everything that counts was to be made certain. Where that failed no more counts than was certain before: the kernel says once that it could
+    /// not write something, and has forgotten it then (fsync(2)).
+    pub(crate) fn reached_the_disk(&mut self, result: Result<(), Code>) -> Result<(), Code> {
+        if result.is_ok() {
+            self.synced = self.offset;
+        } else {
+            self.offset = self.synced.min(self.offset);
+            self.hashed = self.hashed.take().filter(|hashed| hashed.bytes <= self.offset);
+        }
+        result
+    }
 }
 
 /// The file beside an upload.
@@ -228,6 +240,20 @@ mod tests {
         ] {
             assert_eq!(known.offset_now(size, boot), offset, "{size} {boot}");
         }
+    }
+
+    #[test]
+    fn what_did_not_reach_the_disk_comes_again() {
+        let mut known = known();
+        assert_eq!(known.reached_the_disk(Ok(())), Ok(()));
+        assert_eq!((known.offset, known.synced), (900, 900));
+        (known.offset, known.hashed) = (1_000, Some(Hashed::of(&Sha256::new(), 1_000)));
+        assert_eq!(known.reached_the_disk(Err(Code::Failed)), Err(Code::Failed));
+        assert_eq!((known.offset, known.synced), (900, 900));
+        assert_eq!(known.hashed, None, "it is the sum of other bytes");
+        known.hashed = Some(Hashed::of(&Sha256::new(), 900));
+        let _ = known.reached_the_disk(Err(Code::Failed));
+        assert!(known.hashed.is_some());
     }
 
     proptest::proptest! {

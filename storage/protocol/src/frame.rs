@@ -187,8 +187,8 @@ mod tests {
 
     use super::*;
     use crate::{
-        Accounts, Answer, Code, Cursor, Entry, EntryKind, HostileText, List, Listed, Moment, Name, OpenSpace, Problem,
-        Read, RelativePath, Sort, SpaceNumber, Stat, samples,
+        Accounts, Answer, Code, Cursor, Entry, EntryKind, HostileText, List, Listed, MadeAt, Moment, Name, OpenSpace,
+        Problem, Read, RelativePath, Sort, SpaceNumber, Stat, samples,
     };
 
     fn path(text: &str) -> RelativePath {
@@ -211,8 +211,12 @@ mod tests {
             after,
             limit: 500,
         };
+        let home = OpenSpace { number: space, root, writable: true, reserved, made: None };
+        let made = |marker| Some(MadeAt { inode: u64::MAX, marker });
+        let marked = OpenSpace { made: made(Some("00ff".into())), ..home.clone() };
+        let unmarked = OpenSpace { made: made(None), ..home.clone() };
         let mut frames = vec![
-            ToFiles::Open(Open { spaces: vec![OpenSpace { number: space, root, writable: true, reserved }] }),
+            ToFiles::Open(Open { spaces: vec![home, marked, unmarked] }),
             ToFiles::Request(number, Verb::List(list)),
             ToFiles::Request(number, Verb::Stat(Stat { space, path: path("a/b") })),
             ToFiles::Request(
@@ -311,7 +315,7 @@ mod tests {
     #[test]
     fn a_frame_that_is_too_long_is_not_made() {
         let root = HostileText(vec![b'a'; MOST_BYTES]);
-        let space = OpenSpace { number: SpaceNumber(1), root, writable: false, reserved: Vec::new() };
+        let space = OpenSpace { number: SpaceNumber(1), root, writable: false, reserved: Vec::new(), made: None };
         assert!(matches!(ToFiles::Open(Open { spaces: vec![space] }).encode(), Err(ProtocolError::TooLong(_))));
     }
 

@@ -24,13 +24,13 @@ pub use frame::{FromFiles, Kind, ProtocolError, RequestNumber, ToFiles};
 pub use name::{HostileText, Name, PathError, RelativePath};
 pub use verbs::{
     AccountName, AccountNameError, Accounts, AclEntry, Answer, Archive, ArchiveFormat, Archived, CellKind, Checksum,
-    Code, Copied, CopyFiles, CreateUpload, Cursor, CursorError, Delete, Digest, EmptyTrash, Encoding, Entry, EntryKind,
-    Extract, Extracted, Found, Hello, IdError, KnownDirectory, Link, List, ListOld, ListTrash, Listed, ListedOld,
-    LookAtPermissions, MakeDirectory, Measured, Moment, Move, Moved, OldFile, OnConflict, Open, OpenSpace, OpenedSpace,
-    Outcome, Part, PartId, PartSpot, PermissionChange, Permissions, Piece, Preview, Previewed, Problem, Progress,
-    PutInTrash, Read, ReadBegins, Refused, RemoveOld, RemovedOld, Restore, Rights, RightsError, Scan, Scanned, Search,
-    Searched, SetPermissions, Share, Shown, Skipped, Sort, SpaceNumber, Spot, Stat, Stated, SumUp, TrashId, Trashed,
-    UploadState, Verb, Version, Walked, Which, Who, WriteUpload,
+    Code, Compare, Copied, CopyFiles, CreateUpload, Cursor, CursorError, Delete, Digest, EmptyTrash, Encoding, Entry,
+    EntryKind, Extract, Extracted, Found, Hello, IdError, KnownDirectory, Link, List, ListOld, ListTrash, Listed,
+    ListedOld, LookAtPermissions, MadeAt, MakeDirectory, Measured, Moment, Move, Moved, OldFile, OldOfOther,
+    OnConflict, Open, OpenSpace, OpenedSpace, Outcome, Part, PartId, PartSpot, PermissionChange, Permissions, Piece,
+    Preview, Previewed, Problem, Progress, PutInTrash, Read, ReadBegins, Refused, RemoveOld, RemovedOld, Restore,
+    Rights, RightsError, Scan, Scanned, Search, Searched, SetPermissions, Share, Shown, Skipped, Sort, SpaceNumber,
+    Spot, Stat, Stated, SumUp, TrashId, Trashed, UploadState, Verb, Version, Walked, Which, Who, WriteUpload,
 };
 
 /// Most bytes of one frame, its head included.
@@ -62,6 +62,9 @@ pub const MOST_FOUND: u32 = 1_000;
 
 /// Most files one list of old files has.
 pub const MOST_OLD: u64 = 1_000_000;
+
+/// Most other people whose old files a list counts.
+pub const MOST_OTHERS: usize = 256;
 
 /// Most bytes that the files of one list of old files take in its frames, all in all.
 pub const MOST_OLD_BYTES: usize = 240 * 1024 * 1024;

@@ -1,12 +1,13 @@
 //! One of each request that changes something, and of its answers, for the tests of frames.
 
 use crate::{
-    AccountName, Accounts, AclEntry, Answer, CellKind, Checksum, Code, Copied, CopyFiles, CreateUpload, Delete, Digest,
-    EmptyTrash, Encoding, EntryKind, Extract, Extracted, Found, HostileText, KnownDirectory, ListOld, ListTrash,
-    ListedOld, LookAtPermissions, MakeDirectory, Measured, Moment, Move, Moved, Name, OldFile, OnConflict, Part,
-    PartId, PartSpot, PermissionChange, Permissions, Piece, Preview, Previewed, PutInTrash, Refused, RelativePath,
-    RemoveOld, RemovedOld, Restore, Rights, Scan, Scanned, Search, Searched, SetPermissions, Share, Shown, Skipped,
-    SpaceNumber, Spot, SumUp, TrashId, Trashed, UploadState, Verb, Version, Walked, Which, Who, WriteUpload,
+    AccountName, Accounts, AclEntry, Answer, CellKind, Checksum, Code, Compare, Copied, CopyFiles, CreateUpload,
+    Delete, Digest, EmptyTrash, Encoding, EntryKind, Extract, Extracted, Found, HostileText, KnownDirectory, ListOld,
+    ListTrash, ListedOld, LookAtPermissions, MakeDirectory, Measured, Moment, Move, Moved, Name, OldFile, OldOfOther,
+    OnConflict, Part, PartId, PartSpot, PermissionChange, Permissions, Piece, Preview, Previewed, PutInTrash, Refused,
+    RelativePath, RemoveOld, RemovedOld, Restore, Rights, Scan, Scanned, Search, Searched, SetPermissions, Share,
+    Shown, Skipped, SpaceNumber, Spot, SumUp, TrashId, Trashed, UploadState, Verb, Version, Walked, Which, Who,
+    WriteUpload,
 };
 
 const SPACE: SpaceNumber = SpaceNumber(3);
@@ -51,6 +52,7 @@ pub(crate) fn verbs() -> Vec<Verb> {
         Verb::MakeDirectory(MakeDirectory { space: SPACE, path: path("a/b"), parents: true }),
         Verb::Move(Move { from: spot("a"), to: spot("b/\u{202e}"), on_conflict: OnConflict::Refuse }),
         Verb::Copy(CopyFiles { id: PartId([0xab; 16]), from: spot("a"), to: spot("b"), on_conflict }),
+        Verb::Compare(Compare { from: spot("a"), to: spot("b") }),
         Verb::Extract(Extract { id: PartId([0xab; 16]), from: spot("a.tar"), to: spot("b"), on_conflict }),
         Verb::PutInTrash(PutInTrash { space: SPACE, path: path("a") }),
         Verb::ListTrash(ListTrash { space: SPACE, after: Some(TRASH_ID), limit: 5 }),
@@ -109,8 +111,10 @@ pub(crate) fn parts() -> Vec<Part> {
         Part::Old(vec![old_file()]),
         Part::Preview(vec![
             Piece::Cell(CellKind::Markdown),
+            Piece::Number(u32::MAX),
             Piece::Text("<b>".into()),
             Piece::Output,
+            Piece::Table(1),
             Piece::Row(vec![String::new(), "\u{202e}".into()]),
             Piece::Picture("image/png".into()),
             Piece::Omitted("text/html".into()),
@@ -143,6 +147,7 @@ pub(crate) fn answers() -> Vec<Answer> {
         Answer::Made { made: true },
         Answer::Moved(moved.clone()),
         Answer::Copied(Copied { moved: moved.clone(), walked: walked.clone() }),
+        Answer::Compared(walked.clone()),
         Answer::Extracted(Extracted { moved: moved.clone(), entries: 1, bytes: 2, refused, refused_in_all: 3 }),
         Answer::PutInTrash { id: TRASH_ID },
         Answer::TrashListed { entries: 9, next: None },
@@ -166,7 +171,12 @@ pub(crate) fn answers() -> Vec<Answer> {
         previewed(Shown::Notebook { cut: false }),
         previewed(Shown::Picture { media: "image/png".into(), size: Some((1, u32::MAX)) }),
         previewed(Shown::Bytes { head: "00ff".into() }),
-        Answer::ListedOld(ListedOld { walked: walked.clone(), saved: 1, more: true }),
+        Answer::ListedOld(ListedOld {
+            walked: walked.clone(),
+            saved: 1,
+            more: true,
+            others: vec![OldOfOther { uid: 1, files: 2, bytes: u64::MAX }],
+        }),
         Answer::RemovedOld(RemovedOld { walked, kept: 1, gone: 2 }),
         Answer::Upload(UploadState { offset: 1, length: Some(2), created: 3, finished: None }),
     ]

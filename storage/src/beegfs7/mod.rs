@@ -147,11 +147,11 @@ impl SharedStorage for Beegfs7 {
     ) -> Result<(), StorageError> {
         let (of, number) = beegfs::of(id)?;
         let pool = pool.unwrap_or(DEFAULT_POOL);
-        let now = beegfs::in_pool(self.quota(id).await?.value, pool)?;
+        let now = beegfs::in_pool(self.quota(id).await?, pool)?;
         let (size, files) = both(size, files, now.limit, now.files_limit)?;
         self.tool.change(call::set_quota(of, number, pool, size, files)).await?;
-        let after = beegfs::in_pool(self.quota(id).await?.value, pool)?;
-        beegfs::agree((size, files), (after.limit, after.files_limit))
+        let after = beegfs::in_pool(self.quota(id).await?, pool)?;
+        beegfs::agree((Some(size), Some(files)), (after.limit, after.files_limit))
     }
 
     async fn set_default_quota(
@@ -164,7 +164,7 @@ impl SharedStorage for Beegfs7 {
         let (now_size, now_files) = beegfs::defaults_of(self.default_quota(pool).await?, of);
         let (size, files) = both(size, files, now_size, now_files)?;
         self.tool.change(call::set_default_quota(of, pool, size, files)).await?;
-        beegfs::agree((size, files), beegfs::defaults_of(self.default_quota(pool).await?, of))
+        beegfs::agree((Some(size), Some(files)), beegfs::defaults_of(self.default_quota(pool).await?, of))
     }
 
     async fn entry(&self, place: &Place) -> Result<Entry, StorageError> {

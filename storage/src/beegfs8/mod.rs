@@ -128,11 +128,9 @@ impl SharedStorage for Beegfs8 {
     }
 
     async fn default_quota(&self, pool: PoolId) -> Result<DefaultQuota, StorageError> {
-        let pools = self.pools_with_limits().await?.value;
-        let found = pools.into_iter().find(|(other, _)| other.id == pool);
-        found
-            .map(|(_, quota)| quota)
-            .ok_or_else(|| StorageError::NoSuchPlace { path: format!("storage pool {}", pool.0) })
+        let pools = self.pools_with_limits().await?;
+        let found = pools.value.into_iter().find(|(other, _)| other.id == pool);
+        found.map(|(_, quota)| quota).ok_or_else(|| beegfs::no_pool(pool, &pools.doubts))
     }
 
     async fn set_quota(
@@ -146,8 +144,8 @@ impl SharedStorage for Beegfs8 {
         let pool = pool.unwrap_or(DEFAULT_POOL);
         something(size, files)?;
         self.tool.change(call::set_quota(of, number, pool, size, files)).await?;
-        let after = beegfs::in_pool(self.quota(id).await?.value, pool)?;
-        as_set(size, files, after.limit, after.files_limit)
+        let after = beegfs::in_pool(self.quota(id).await?, pool)?;
+        beegfs::agree((size, files), (after.limit, after.files_limit))
     }
 
     async fn set_default_quota(
@@ -159,8 +157,7 @@ impl SharedStorage for Beegfs8 {
     ) -> Result<(), StorageError> {
         something(size, files)?;
         self.tool.change(call::set_default_quota(of, pool, size, files)).await?;
-        let (now_size, now_files) = beegfs::defaults_of(self.default_quota(pool).await?, of);
-        as_set(size, files, now_size, now_files)
+        beegfs::agree((size, files), beegfs::defaults_of(self.default_quota(pool).await?, of))
     }
 
     async fn entry(&self, place: &Place) -> Result<Entry, StorageError> {
@@ -224,22 +221,6 @@ fn something(size: Option<Limit<Bytes>>, files: Option<Limit<Files>>) -> Result<
         return Err(StorageError::Invalid("a limit that large is no limit: say unlimited".into()));
     }
     Ok(())
-}
-
-/// Whether what was set is there; what was not to be changed is taken as it is.
-fn as_set(
-    size: Option<Limit<Bytes>>,
-    files: Option<Limit<Files>>,
-    now_size: Known<Limit<Bytes>>,
-    now_files: Known<Limit<Files>>,
-) -> Result<(), StorageError> {
-    let unknown = || StorageError::Malformed { what: "what was set cannot be read back".into() };
-    let size = size.or_else(|| now_size.value().copied());
-    let files = files.or_else(|| now_files.value().copied());
-    match (size, files) {
-        (Some(size), Some(files)) => beegfs::agree((size, files), (now_size, now_files)),
-        _ => Err(unknown()),
-    }
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use eirene_core::name::RootName;
+use eirene_core::name::{RootName, Username};
 use eirene_core::storage::{Identity, Place, StorageError, Why};
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, OpenHow, ResolveFlag, open, openat2};
@@ -48,11 +48,8 @@ impl LocalProbe {
             self.roots.get(name).cloned().ok_or_else(|| StorageError::NoSuchPlace { path: name.to_string() })
         };
         Ok(match place {
-            Place::Home(person) => {
-                let user = nix::unistd::User::from_name(person.as_str()).map_err(away)?;
-                let home = user.ok_or_else(|| StorageError::NoSuchPlace { path: format!("~{person}") })?.dir;
-                (home, PathBuf::new())
-            }
+            Place::Home(person) => (home(person)?, PathBuf::new()),
+            Place::InHome { person, below } => (home(person)?, below.as_str().into()),
             Place::Root(name) => (root(name)?, PathBuf::new()),
             Place::Space { root: name, name: space, below } => {
                 let beneath = below
@@ -60,16 +57,24 @@ impl LocalProbe {
                     .map_or_else(|| space.as_str().into(), |b| Path::new(space.as_str()).join(b.as_str()));
                 (root(name)?, beneath)
             }
+            Place::OwnSpace { root: name, name: space, .. } => (root(name)?, space.as_str().into()),
         })
     }
 
     fn look_now(&self, place: &Place) -> Result<Look, StorageError> {
         let (base, beneath) = self.paths(place)?;
         match place {
-            Place::Home(_) => look_at_home(&base),
+            Place::Home(_) | Place::OwnSpace { .. } => look_at_own(&base, &beneath),
+            Place::InHome { .. } => look_at(&base, &beneath, false),
             Place::Root(_) | Place::Space { .. } => look_at(&base, &beneath, true),
         }
     }
+}
+
+/// The home of a person, as the user database has it.
+fn home(person: &Username) -> Result<PathBuf, StorageError> {
+    let user = nix::unistd::User::from_name(person.as_str()).map_err(away)?;
+    Ok(user.ok_or_else(|| StorageError::NoSuchPlace { path: format!("~{person}") })?.dir)
 }
 
 /// Looks at `beneath` below `base`, which is opened as it is, and beneath which no link is followed; `marked` has the administrator's marker in
@@ -81,12 +86,13 @@ pub fn look_at(base: &Path, beneath: &Path, marked: bool) -> Result<Look, Storag
     look(base, beneath, marked, |_| None)
 }
 
-/// Looks at a home, and asks what its file system counts for whoever looks, where the home is theirs. It may take for ever.
+/// Looks at `beneath` below `base` as [`look_at`] does, and asks what the file system counts for whoever looks, where the directory is theirs: a
+/// home, which is a base of its own, or their space. It may take for ever.
 ///
 /// # Errors
 /// As [`look_at`].
-pub fn look_at_home(home: &Path) -> Result<Look, StorageError> {
-    look(home, Path::new(""), false, own_quota)
+pub fn look_at_own(base: &Path, beneath: &Path) -> Result<Look, StorageError> {
+    look(base, beneath, false, own_quota)
 }
 
 fn look(
@@ -96,7 +102,7 @@ fn look(
     own: impl FnOnce(&OwnedFd) -> Option<Own>,
 ) -> Result<Look, StorageError> {
     let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC | OFlag::O_NONBLOCK;
-    // Nothing in it is read, so it need not be readable; of one that is not the project stays unknown.
+    // Nothing in it is read, so it need not be readable; of one that is not the project is not seen.
     let only_there = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
     let shown = base.join(beneath);
     let root = open(base, flags, Mode::empty())
@@ -338,8 +344,8 @@ mod tests {
     fn a_quota_is_asked_for_by_whose_home_it_is_and_by_nobody_else() {
         let folder = tempfile::tempdir().unwrap();
         let is_root = nix::unistd::geteuid().is_root();
-        assert_eq!(look_at_home(folder.path()).unwrap().own.is_some(), !is_root, "root is held by none");
-        assert_eq!(look_at_home(Path::new("/")).unwrap().own, None, "it is root's");
+        assert_eq!(look_at_own(folder.path(), Path::new("")).unwrap().own.is_some(), !is_root, "root is held by none");
+        assert_eq!(look_at_own(Path::new("/"), Path::new("")).unwrap().own, None, "it is root's");
         assert_eq!(look_at(folder.path(), Path::new(""), false).unwrap().own, None, "it is no home");
         let proc: OwnedFd = fs::File::open("/proc/self").unwrap().into();
         assert!(user_quota(&proc, 7).is_err(), "it counts nobody's");

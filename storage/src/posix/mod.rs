@@ -18,7 +18,7 @@ use eirene_core::storage::{
 };
 use serde::{Deserialize, Serialize};
 
-pub use local::{LocalProbe, look_at, look_at_home};
+pub use local::{LocalProbe, look_at, look_at_own};
 
 /// What a look at a directory saw.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

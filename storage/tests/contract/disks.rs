@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use eirene_core::storage::{Files, Known, Limit, Quota, SharedStorage, StorageError, Why};
 use eirene_launcher::space_root::{Most, Root, Whose, init};
-use eirene_storage::posix::look_at;
+use eirene_storage::posix::{Own, look_at};
 use eirene_storage::{Look, Posix, Probe, Seen};
 
 use crate::benches::{Bench, posix_on};
@@ -145,6 +145,16 @@ async fn what_a_file_system_counts_for_a_person_is_told_to_her_and_to_nobody_els
         assert_eq!(files, 3, "{variable}");
         let others = quota(65_534).await;
         assert_eq!(others, Known::Missing(Why::NotSupported), "{variable}: it is not his home");
+        let in_space = |by: u32| {
+            let mut look = Command::new(env!("CARGO_BIN_EXE_eirene-look"));
+            look.arg("own").arg(bench.folder()).arg("hers").uid(by).gid(by);
+            let seen: Seen = serde_json::from_slice(&look.output().unwrap().stdout).unwrap();
+            seen.into_look().unwrap().own
+        };
+        let Some(Own::Told(own)) = in_space(PERSON) else { panic!("{variable}: nothing is told of her space") };
+        let counted = Known::Known(eirene_core::storage::Bytes(own.used));
+        assert_eq!((own.uid, counted), (PERSON, used.used), "{variable}: the same as of her home");
+        assert_eq!(in_space(65_534), None, "{variable}: it is not his space");
         xfs_quota(variable, &format!("limit -u bsoft=0 bhard=0 ihard=0 {PERSON}"));
     }
 }
@@ -215,7 +225,7 @@ async fn the_launcher_s_limit_of_a_space_is_held_by_the_kernel_and_seen_by_a_loo
         init(&spaces).unwrap();
         let root = Root::open(&spaces).unwrap();
         let stars = "stars".parse().unwrap();
-        let (_, inode) = root.make(&stars, Whose::Person { uid: 65534, gid: 65534 }).unwrap();
+        let inode = root.make(&stars, Whose::Person { uid: 65534, gid: 65534 }).unwrap().inode;
         let most = |bytes, files| Most { bytes, files };
         root.limit(&stars, inode, 300_001, most(None, None)).unwrap();
         root.limit(&stars, inode, 300_001, most(Some(8 * MIB), Some(20))).unwrap();
@@ -245,7 +255,7 @@ async fn the_launcher_s_limit_of_a_space_is_held_by_the_kernel_and_seen_by_a_loo
             "another's project"
         );
         let full = "full".parse().unwrap();
-        let (_, inode) = root.make(&full, Whose::Group { gid: 65534, writable: true }).unwrap();
+        let inode = root.make(&full, Whose::Group { gid: 65534, writable: true }).unwrap().inode;
         std::fs::write(spaces.join("full/before"), "it would not count").unwrap();
         let refused = root.limit(&full, inode, 300_003, most(Some(MIB), None)).unwrap_err();
         assert_eq!(refused.code, "conflict", "{variable}");

@@ -32,8 +32,14 @@ fn keeps<T: std::fmt::Debug>(ability: Ability, answer: &Result<T, StorageError>)
 }
 
 async fn what_it_can_is_what_its_methods_do(bench: &Bench) {
-    let every_trouble =
-        [Trouble::TargetAway, Trouble::HalfAnswer, Trouble::QuotaRefused, Trouble::QuotaUnknown, Trouble::Silence];
+    let every_trouble = [
+        Trouble::TargetAway,
+        Trouble::HalfAnswer,
+        Trouble::QuotaRefused,
+        Trouble::QuotaUnknown,
+        Trouble::PoolLost,
+        Trouble::Silence,
+    ];
     for trouble in [Trouble::None].into_iter().chain(every_trouble) {
         let storage = bench.with(trouble);
         let can = storage.capabilities().await;

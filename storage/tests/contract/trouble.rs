@@ -1,6 +1,6 @@
 //! Trouble is data: each kind of it is a clear state, and none is a number.
 
-use eirene_core::storage::{Ability, Bytes, Known, OperationsKind, QuotaId, Role, StorageError, Why};
+use eirene_core::storage::{Ability, Bytes, Known, Limit, OperationsKind, PoolId, QuotaId, Role, StorageError, Why};
 
 use crate::benches::{Bench, Trouble};
 use crate::contract;
@@ -10,6 +10,7 @@ contract! {
     half_an_answer_is_shown_with_its_doubts;
     a_refused_quota_query_is_a_refusal;
     a_quota_of_which_nothing_is_known_is_not_zero;
+    half_an_answer_is_not_one_of_the_only_pool;
     silence_is_no_answer_and_nothing_else;
 }
 
@@ -59,6 +60,23 @@ async fn a_quota_of_which_nothing_is_known_is_not_zero(bench: &Bench) {
             assert!(!quotas.value.is_empty() && !quotas.doubts.is_empty(), "{quotas:?}");
         }
     }
+}
+
+async fn half_an_answer_is_not_one_of_the_only_pool(bench: &Bench) {
+    let storage = bench.with(Trouble::PoolLost);
+    let quotas = match storage.quota(QuotaId::User(1000)).await {
+        Err(StorageError::Unsupported(_)) => return,
+        other => other.unwrap(),
+    };
+    assert!(!quotas.doubts.is_empty(), "{quotas:?}");
+    let known = |pool: u16| {
+        let of_pool = quotas.value.iter().find(|quota| quota.pool == Some(PoolId(pool)));
+        of_pool.is_some_and(|quota| quota.used.value().is_some())
+    };
+    assert!(known(1) && !known(2), "{quotas:?}");
+    // The pool is there, whatever half an answer says: nobody is told that it is not.
+    let set = storage.set_quota(QuotaId::User(1000), Some(PoolId(2)), Some(Limit::Unlimited), None).await;
+    assert!(matches!(set, Err(StorageError::Away { .. } | StorageError::Malformed { .. })), "{set:?}");
 }
 
 async fn silence_is_no_answer_and_nothing_else(bench: &Bench) {

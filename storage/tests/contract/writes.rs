@@ -2,12 +2,13 @@
 
 use eirene_core::storage::{Bytes, Files, Limit, PoolId, QuotaId, QuotaOf, SetStripe, StorageError};
 
-use crate::benches::Bench;
+use crate::benches::{Bench, Trouble};
 use crate::contract;
 
 contract! {
     a_limit_that_is_there_afterwards_is_set;
     a_limit_that_did_not_stick_is_said;
+    a_limit_that_was_set_and_is_not_told_is_no_other_than_the_one_wanted;
     a_stripe_pattern_is_read_back;
     what_cannot_be_a_stripe_pattern_is_refused_before_anything_is_asked;
 }
@@ -35,6 +36,18 @@ async fn a_limit_that_did_not_stick_is_said(bench: &Bench) {
     let storage = bench.storage();
     did_not_stick(&storage.set_quota(QuotaId::User(1000), None, Some(Limit::Unlimited), None).await);
     did_not_stick(&storage.set_default_quota(PoolId(1), QuotaOf::User, None, Some(Limit::At(Files(7)))).await);
+}
+
+async fn a_limit_that_was_set_and_is_not_told_is_no_other_than_the_one_wanted(bench: &Bench) {
+    let storage = bench.with(Trouble::QuotaUnknown);
+    let answer = storage.set_quota(QuotaId::User(1000), None, Some(Limit::Unlimited), None).await;
+    let expected = match storage.name() {
+        "posix" => matches!(answer, Err(StorageError::Unsupported(_))),
+        // 7 has to know the other limit before it changes one: nothing was carried out.
+        "beegfs7" => matches!(answer, Err(StorageError::Malformed { .. })),
+        _ => matches!(answer, Err(StorageError::NotReadBack { .. })),
+    };
+    assert!(expected, "{answer:?}");
 }
 
 async fn a_stripe_pattern_is_read_back(bench: &Bench) {

@@ -1,7 +1,7 @@
 //! The demo cluster: its log-ins from `var/demo.json`, its containers through `docker exec`.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 
@@ -90,6 +90,13 @@ pub async fn exec_with_input(container: &str, user: &str, arguments: &[&str], in
         String::from_utf8_lossy(&output.stderr)
     );
     Ok(stdout)
+}
+
+/// Puts a file of this machine's into a container, as root's.
+pub async fn copy(file: &Path, container: &str, to: &str) -> anyhow::Result<()> {
+    let copied = Command::new("docker").arg("cp").arg(file).arg(format!("{container}:{to}")).output().await?;
+    anyhow::ensure!(copied.status.success(), "docker cp: {}", String::from_utf8_lossy(&copied.stderr));
+    exec(container, "root", &["chown", "root:root", to]).await.map(drop)
 }
 
 /// Stops or starts one daemon of a container.

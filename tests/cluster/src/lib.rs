@@ -1,8 +1,10 @@
 //! What the tests on the demo cluster share: the cluster's log-ins and containers, the API and the command line as a person uses them, a Jupyter
-//! kernel reached as a browser reaches it, and a training that may be disturbed. It leaves all judging to the tests.
+//! kernel reached as a browser reaches it, a GPU's driver that there is not, and a training that may be disturbed. It leaves all judging to the
+//! tests.
 
 pub mod cli;
 pub mod demo;
+pub mod driver;
 pub mod kernel;
 pub mod portal;
 pub mod training;

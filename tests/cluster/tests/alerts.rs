@@ -74,6 +74,7 @@ async fn memory_that_is_nearly_full_is_told_to_whose_run_it_is_before_it_is_kill
     let acknowledge = format!("{path}/acknowledge");
     assert_eq!(grace.call(Method::POST, &acknowledge, Some(&json!({}))).await?.0, StatusCode::NOT_FOUND);
     assert_eq!(ada.call(Method::POST, &acknowledge, Some(&json!({}))).await?.0, StatusCode::OK);
+    assert_eq!(ada.call(Method::DELETE, &format!("runs/{id}"), None).await?.0, StatusCode::ACCEPTED);
     ada.over(&id).await?;
     becomes(&admin, "memory_nearly_full", &id, true).await?;
     until("ada's list of what goes on is empty", NOTICE, || async {

@@ -2,13 +2,14 @@
 
 use anyhow::{Context as _, ensure};
 use eirene_cluster_tests::demo::{exec, exec_with_input};
-use eirene_cluster_tests::portal::{NOTICE, Person};
+use eirene_cluster_tests::kernel::Kernel;
+use eirene_cluster_tests::portal::{NOTICE, Person, RUN};
 use eirene_cluster_tests::until;
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 
-/// Computes on one core, holds memory, writes, reports; and says what the kernel counted of it. It rests at both ends, so that all of it lies
-/// between two samples.
+/// Computes on one core, holds memory, writes, reads, reports; and says what the kernel counted of it. It rests at both ends, so that all of it
+/// lies between two samples. Before it reads what it has written, that is taken out of the page cache: only storage is counted.
 const SCRIPT: &str = r#"
 import json, os, socket, time
 def count(path, key):
@@ -25,6 +26,13 @@ with open("samples.bin", "wb") as out:
         out.write(os.urandom(1 << 20))
     out.flush()
     os.fsync(out.fileno())
+    os.posix_fadvise(out.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+now = lambda: time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+begun, read = now(), count("/proc/self/io", "read_bytes:")
+with open("samples.bin", "rb", buffering=0) as file:
+    while file.read(1 << 20):
+        pass
+read, done = count("/proc/self/io", "read_bytes:") - read, now()
 teller = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
 end, step = time.monotonic() + 30, 0
 while time.monotonic() < end:
@@ -35,8 +43,13 @@ spent, rss = cpu() - before, count("/proc/self/status", "VmRSS:") * 1024
 written = count("/proc/self/io", "write_bytes:") - written
 time.sleep(7)
 os.unlink("samples.bin")
-print("kernel says", json.dumps({"cpu": spent, "rss": rss, "written": written, "step": step, "pid": os.getpid()}), flush=True)
+print("kernel says", json.dumps({"cpu": spent, "rss": rss, "written": written, "read": read, "begun": begun, "done": done, "step": step}), flush=True)
 "#;
+
+/// So much of it, at least, is read from storage, bytes.
+const READ: u32 = 60 << 20;
+/// The agent, its srun and what else of ours is on the first node alone takes no more than this, bytes.
+const OURS: u32 = 100 << 20;
 
 /// The lines of a run's chart.
 async fn lines(ada: &Person, id: &str, query: &str) -> anyhow::Result<Vec<Value>> {
@@ -76,8 +89,23 @@ async fn a_job_s_samples_are_what_the_kernel_says_of_it() -> anyhow::Result<()> 
     ensure!(near(cpu, number(&said, "cpu")?), "{cpu} s of {said}");
     let idle = number(one(&all, "cpu_seconds", second)?, "total")?;
     ensure!(idle < 0.05 * cpu, "{idle} s where nothing runs");
+    for node in [first, second] {
+        let watching = number(one(&all, "probe_cpu_seconds", node)?, "total")?;
+        ensure!(watching > 0.0 && watching < 0.1 * cpu, "{watching} s to watch {node}, and {cpu} s were watched");
+    }
     let written = number(one(&all, "io_written_bytes", first)?, "total")?;
     ensure!(near(written, number(&said, "written")?), "{written} bytes of {said}");
+    let by_mount = all.iter().filter(|line| line["metric"] == "io_read_bytes" && !line["device"].is_null()).count();
+    assert_eq!(by_mount, 0, "nothing counts a job's bytes by mount where it has no control group");
+    let read = number(&said, "read")?;
+    ensure!(read >= f64::from(READ), "it was read from storage: {said}");
+    let (begun, done) = (said["begun"].as_str().context("begun")?, said["done"].as_str().context("done")?);
+    // Reading an image and its libraries counts, too: those lie before. What was read last is counted by the sample after it.
+    let later = done.parse::<jiff::Timestamp>()? + jiff::SignedDuration::from_secs(5);
+    let meanwhile = lines(&ada, &id, &format!("?group=io&points=2000&from={begun}&to={later}")).await?;
+    let seen = number(one(&meanwhile, "io_read_bytes", first)?, "total")?;
+    ensure!(near(seen, read), "{seen} bytes of {said}");
+    ensure!(number(one(&all, "io_read_bytes", first)?, "total")? >= 0.95 * read, "all of it is in the whole");
     let steps = all.iter().find(|line| line["metric"] == "report" && line["device"] == "step").context("reports")?;
     ensure!(near(number(steps, "highest")?, number(&said, "step")?), "{steps} of {said}");
 
@@ -87,6 +115,10 @@ async fn a_job_s_samples_are_what_the_kernel_says_of_it() -> anyhow::Result<()> 
     ensure!(near(rss, number(&said, "rss")?), "{rss} bytes of {said}");
     let memory = number(one(&all, "memory_bytes", first)?, "highest")?;
     ensure!(memory >= 0.95 * rss, "{memory} bytes of the job, {rss} of its process");
+    // The other node has the same programs of ours but for the agent and what it starts.
+    let beside = number(one(&all, "memory_bytes", second)?, "highest")?;
+    let most = 1.05 * rss + beside + f64::from(OURS);
+    ensure!(memory <= most, "{memory} bytes of the job, {rss} of its process, {beside} where nothing runs");
     let limit = number(one(&all, "memory_limit_bytes", first)?, "highest")?;
     assert_eq!(limit.to_string(), (1024 * 1024 * run["resources"]["memory_mib"].as_u64().context("MiB")?).to_string());
 
@@ -96,6 +128,9 @@ async fn a_job_s_samples_are_what_the_kernel_says_of_it() -> anyhow::Result<()> 
     let cpus = run["resources"]["cpus"].as_f64().context("cpus")?;
     ensure!(near(sum("/cpu_s/used")?, number(&said, "cpu")? + idle), "{usage} of {said}");
     assert_eq!(sum("/cpu_s/held")?.to_string(), (2.0 * cpus * sum("/wall_s")?).to_string(), "{usage}");
+    let mib = f64::from(1024 * 1024);
+    ensure!(near(sum("/memory_mib/used")?, (memory + beside) / mib), "{usage} of {memory} and {beside} bytes");
+    assert_eq!(sum("/memory_mib/held")?.to_string(), (2.0 * limit / mib).to_string(), "{usage}");
 
     for what in ["samples", "efficiency"] {
         let (status, _) = grace.call(Method::GET, &format!("runs/{id}/{what}"), None).await?;
@@ -104,37 +139,80 @@ async fn a_job_s_samples_are_what_the_kernel_says_of_it() -> anyhow::Result<()> 
     Ok(())
 }
 
-/// Takes memory in two leaps and then 5 MiB a second, and touches it: between two samples it grows by less than a tenth of what it may have.
+/// Takes memory in two leaps and then some each second, MiB, and touches it: between two samples it grows by less than a tenth of what it may have.
 /// It never holds a second copy, which SLURM might see.
-const GREEDY: &str = r#"
+fn greedy(leaps: [u32; 2], each_second: u32) -> String {
+    const GREEDY: &str = r#"
 import time
 held = []
-for leap in (150, 200):
+for leap in LEAPS:
     held.append(b"x" * (leap << 20))
     time.sleep(11)
 while True:
-    held.append(b"x" * (5 << 20))
+    held.append(b"x" * (EACH_SECOND << 20))
     time.sleep(1)
 "#;
+    GREEDY.replace("LEAPS", &format!("{leaps:?}")).replace("EACH_SECOND", &each_second.to_string())
+}
+
+/// Sees to it that lines of memory show how a node came to `limit` bytes, all that it had; gives the values of its spans.
+fn show_what_led_there(all: &[Value], node: &str, limit: u32) -> anyhow::Result<Vec<Option<f64>>> {
+    let (memory, most) = (one(all, "memory_bytes", node)?, one(all, "memory_limit_bytes", node)?);
+    assert_eq!(number(most, "highest")?.to_string(), limit.to_string());
+    let limit = f64::from(limit);
+    ensure!(number(memory, "highest")? > 0.95 * limit, "{memory}");
+    let all: Vec<Option<f64>> = memory["values"].as_array().context("values")?.iter().map(Value::as_f64).collect();
+    let values: Vec<f64> = all.iter().copied().flatten().collect();
+    let rising = values.windows(2).filter(|two| two[1] > two[0]).count();
+    ensure!(rising >= 4 && values.first().is_some_and(|first| *first < 0.6 * limit), "{values:?}");
+    Ok(all)
+}
 
 #[tokio::test]
 async fn a_memory_kill_is_called_one_and_its_chart_shows_what_led_there() -> anyhow::Result<()> {
     let ada = Person::sign_in("ada").await?;
     ada.stop_all().await?;
     let path = "/home/ada/tests/greedy.py";
-    exec_with_input("c1", "ada", &["sh", "-c", "mkdir -p \"$(dirname \"$0\")\" && cat > \"$0\"", path], GREEDY).await?;
+    let script = greedy([150, 200], 5);
+    exec_with_input("c1", "ada", &["sh", "-c", "mkdir -p \"$(dirname \"$0\")\" && cat > \"$0\"", path], &script)
+        .await?;
     let id = ada.start_run("tests/greedy.py", &json!({"memory_mib": 512, "preflight": false})).await?;
     let run = ada.over(&id).await?;
     assert_eq!((&run["state"], &run["reason"]["code"]), (&json!("failed"), &json!("out_of_memory")), "{run}");
     let all = lines(&ada, &id, "?group=memory&points=2000").await?;
-    let node = run["nodes"][0].as_str().context("node")?;
-    let (memory, limit) = (one(&all, "memory_bytes", node)?, one(&all, "memory_limit_bytes", node)?);
-    let limit = number(limit, "highest")?;
-    assert_eq!(limit.to_string(), (512 << 20).to_string());
-    ensure!(number(memory, "highest")? > 0.95 * limit, "{memory}");
-    let values: Vec<f64> = memory["values"].as_array().context("values")?.iter().filter_map(Value::as_f64).collect();
-    let rising = values.windows(2).filter(|two| two[1] > two[0]).count();
-    ensure!(rising >= 4 && values.first().is_some_and(|first| *first < 0.6 * limit), "{values:?}");
+    show_what_led_there(&all, run["nodes"][0].as_str().context("node")?, 512 << 20)?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_session_whose_cell_outgrows_its_memory_says_so_and_keeps_its_chart_to_the_end() -> anyhow::Result<()> {
+    let ada = Person::sign_in("ada").await?;
+    ada.stop_all().await?;
+    let session = ada.running(&json!({"memory_mib": 1024})).await?;
+    let id = session["id"].as_str().context("id")?;
+    let kernel = Kernel::start(&ada, &session).await?;
+    // Nothing answers any more once it is killed, and its app takes some two hundred MiB besides.
+    let mut channel = kernel.connect().await?;
+    channel.send(&greedy([250, 250], 8)).await?;
+    let over = ada
+        .wait(id, "it is killed", RUN, |session| matches!(session["state"].as_str(), Some("ended" | "failed")))
+        .await?;
+    assert_eq!((&over["state"], &over["reason"]["code"]), (&json!("failed"), &json!("out_of_memory")), "{over}");
+    let text = over["reason"]["text"].as_str().context("text")?;
+    ensure!(text.contains("more memory than it asked for"), "{text}");
+
+    let (status, chart) =
+        ada.call(Method::GET, &format!("sessions/{id}/samples?group=memory&points=2000"), None).await?;
+    ensure!(status == StatusCode::OK, "{status} {chart}");
+    let all = chart["lines"].as_array().context("lines")?;
+    let values = show_what_led_there(all, over["nodes"][0].as_str().context("node")?, 1024 << 20)?;
+    let known = values.iter().rposition(Option::is_some).context("no value")?;
+    let at =
+        |time: &Value| Ok::<_, anyhow::Error>(time.as_str().context("a time")?.parse::<jiff::Timestamp>()?.as_second());
+    let step = chart["step_s"].as_i64().context("step")?;
+    let last = at(&chart["from"])? + step * i64::try_from(known + 1)?;
+    let ended = at(&over["ended_at"])?;
+    ensure!(ended - last <= 15, "the last one is {} s before its end", ended - last);
     Ok(())
 }
 

@@ -155,6 +155,35 @@ for name in ["user1", "terminate"]:
 }
 
 #[tokio::test]
+async fn a_plain_step_of_the_person_s_begins_at_once_beside_those_that_watch_the_nodes() -> anyhow::Result<()> {
+    let ada = Person::sign_in("ada").await?;
+    ada.stop_all().await?;
+    let (id, kernel) = open(&ada, json!({})).await?;
+    let said = kernel.run("print(step(4, 'hostname'))").await?;
+    ensure!(said.contains("'status': 0") && said.matches("c2").count() == 2, "both nodes have their helpers: {said}");
+    let job = job_id(&ada.session(&id).await?)?;
+    let steps = exec("head", "root", &["squeue", "--noheader", "--steps", "--format=%i"]).await?;
+    let number = |step: &str| step.trim().strip_prefix(&format!("{job}."))?.parse::<u32>().ok();
+    ensure!(steps.lines().any(|step| number(step).is_some()), "no step of ours to wait for: {steps}");
+    // All processors and all memory of the session, without `--overlap`: whoever had to wait for a step of ours would be told so by srun, in a
+    // line besides. The second comes right after the first, and at a time when ranks of the notebook run.
+    let srun = format!("exec timeout 60 srun --jobid={job} --mpi=none --chdir=/tmp -N2 -n2 -c2 hostname 2>&1");
+    for around in [
+        "pass",
+        "peer, output = begin(4, 'sh', '-c', 'echo up; exec sleep 1004')\nassert [output.readline() for _ in range(4)] == ['up\\n'] * 4",
+    ] {
+        kernel.run(around).await?;
+        let said = exec("portal", "ada", &["sh", "-c", &srun]).await?;
+        let mut hosts: Vec<&str> = said.lines().collect();
+        hosts.sort_unstable();
+        assert_eq!(hosts, ["c1", "c2"], "{said}");
+    }
+    kernel.run("peer.close()").await?;
+    ada.stop(&id).await?;
+    nothing_is_left_of("ada").await
+}
+
+#[tokio::test]
 async fn long_lines_of_ranks_arrive_whole_and_in_order() -> anyhow::Result<()> {
     let ada = Person::sign_in("ada").await?;
     ada.stop_all().await?;

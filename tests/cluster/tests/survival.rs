@@ -6,7 +6,7 @@ use anyhow::{Context as _, ensure};
 use eirene_cluster_tests::demo::{Restore, begin_now, daemon, exec};
 use eirene_cluster_tests::kernel::Kernel;
 use eirene_cluster_tests::portal::{NOTICE, Person, START, job_id, node};
-use eirene_cluster_tests::until;
+use eirene_cluster_tests::{sample, until};
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 
@@ -92,7 +92,6 @@ async fn kill_of_the_portal_while_a_cell_runs() -> anyhow::Result<()> {
     Ok(())
 }
 
-#[tokio::test]
 async fn scheduler_away_for_a_minute() -> anyhow::Result<()> {
     let ada = ada().await?;
     let session = ada.running(&SMALL()).await?;
@@ -147,7 +146,6 @@ async fn cancelled_behind_our_back() -> anyhow::Result<()> {
     Ok(())
 }
 
-#[tokio::test]
 async fn walltime_reached() -> anyhow::Result<()> {
     let ada = ada().await?;
     let session = ada.running(&json!({"cpus": 1, "memory_mib": 1024, "walltime_min": 1})).await?;
@@ -160,7 +158,6 @@ async fn walltime_reached() -> anyhow::Result<()> {
     Ok(())
 }
 
-#[tokio::test]
 async fn node_set_down() -> anyhow::Result<()> {
     let ada = ada().await?;
     let session = ada.running(&SMALL()).await?;
@@ -254,7 +251,6 @@ async fn a_requeued_job_comes_back_with_a_new_secret() -> anyhow::Result<()> {
     Ok(())
 }
 
-#[tokio::test]
 async fn a_session_that_never_becomes_ready() -> anyhow::Result<()> {
     let ada = ada().await?;
     // Her own Jupyter config hangs: the app starts and never answers.
@@ -274,5 +270,31 @@ async fn a_session_that_never_becomes_ready() -> anyhow::Result<()> {
     ensure!(over["reason"]["code"].as_str().is_some_and(|code| code.contains("ready")), "a clear reason: {over}");
     until("the allocation is released", NOTICE, || async { Ok((live_jobs_of_ada().await? == 0).then_some(())) })
         .await?;
+    Ok(())
+}
+
+/// One of those that disturb and take minutes, another one for another `EIRENE_TEST_SEED`; both with `EIRENE_TEST_DEEP=1`.
+#[tokio::test]
+async fn what_is_away_for_minutes_is_back_afterwards() -> anyhow::Result<()> {
+    for what in sample(&["slurmctld", "a node"], 1) {
+        match what {
+            "slurmctld" => scheduler_away_for_a_minute().await,
+            _ => node_set_down().await,
+        }
+        .context(what)?;
+    }
+    Ok(())
+}
+
+/// The same of ends that are waited for.
+#[tokio::test]
+async fn a_session_that_waits_for_minutes_ends_with_its_reason() -> anyhow::Result<()> {
+    for what in sample(&["its time limit", "its app"], 1) {
+        match what {
+            "its time limit" => walltime_reached().await,
+            _ => a_session_that_never_becomes_ready().await,
+        }
+        .context(what)?;
+    }
     Ok(())
 }

@@ -8,6 +8,7 @@ use eirene_cluster_tests::demo::{Restore, begin_now, exec, give_back, lose_node,
 use eirene_cluster_tests::portal::{NOTICE, Person, job_id, node};
 use eirene_cluster_tests::training::{Learned, began_at, losses, prepare, requeue, same_curve, stopped_at, train};
 use eirene_cluster_tests::{sample, until};
+use reqwest::{Method, StatusCode};
 use serde_json::json;
 
 /// What happens to a training.
@@ -44,6 +45,7 @@ async fn a_training_that_is_disturbed_ends_up_where_an_undisturbed_one_does() ->
     let mut undisturbed = Learned::new();
     let id = train(&ada, "undisturbed", json!({})).await?;
     ended(&ada, &id, &mut undisturbed).await?;
+    shows_its_speed(&ada, &id).await?;
 
     for disturbance in sample(&ALL, SAMPLE) {
         let learned = match disturbance {
@@ -76,6 +78,21 @@ async fn ended(person: &Person, run: &str, learned: &mut Learned) -> anyhow::Res
     let log = losses(person, run, learned).await?;
     ensure!(over["state"] == "ended", "{over} {log}");
     Ok(log)
+}
+
+/// How fast it was is in its chart, of which the script says nothing: it makes less than five steps a second, as it rests after each.
+async fn shows_its_speed(person: &Person, run: &str) -> anyhow::Result<()> {
+    until("its steps a second are in its chart", NOTICE, || async {
+        let (status, chart) = person.call(Method::GET, &format!("runs/{run}/samples?points=2000"), None).await?;
+        ensure!(status == StatusCode::OK, "{status} {chart}");
+        let lines = chart["lines"].as_array().cloned().unwrap_or_default();
+        let is_speed = |line: &&serde_json::Value| line["metric"] == "report" && line["device"] == "steps_per_second";
+        let Some(speed) = lines.iter().find(is_speed) else { return Ok(None) };
+        let most = speed["highest"].as_f64().with_context(|| format!("no highest: {speed}"))?;
+        ensure!(most > 0.0 && most <= 5.0, "{speed}");
+        Ok(Some(()))
+    })
+    .await
 }
 
 /// A run says which rank was killed, and a new one goes on, on fewer ranks.

@@ -2,7 +2,7 @@
 
 use axum::Json;
 use axum::extract::State;
-use axum::response::Response;
+use axum::response::{IntoResponse as _, Response};
 use eirene_core::SpaceName;
 use eirene_core::file_work::OnConflict;
 use eirene_words::{say, say_with};
@@ -67,7 +67,7 @@ pub(crate) struct FromTo {
     raw_to: Option<String>,
 }
 
-/// Things that get other places.
+/// Things that are copied.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct NewPlaces {
@@ -80,6 +80,25 @@ pub(crate) struct NewPlaces {
     /// What happens where something lies already; `refuse` when nothing is said.
     #[serde(default = "refuse")]
     on_conflict: OnConflict,
+}
+
+/// Things that get other names or other places.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Moves {
+    /// What, and where to.
+    #[schema(min_items = 1, max_items = 1000)]
+    items: Vec<FromTo>,
+    /// To another space of yours.
+    #[schema(value_type = Option<String>)]
+    to_space: Option<SpaceName>,
+    /// What happens where something lies already; `refuse` when nothing is said.
+    #[serde(default = "refuse")]
+    on_conflict: OnConflict,
+    /// As an operation, which also moves to another file system: what goes there is copied, the copy compared, and the original put into the
+    /// trash.
+    #[serde(default)]
+    as_operation: bool,
 }
 
 /// What became of each.
@@ -147,16 +166,13 @@ fn count(field: &str, many: usize) -> HttpResult<()> {
     Err(wrong(field, say_with("wrong.none_or_many", &[("most", &MOST_ITEMS.to_string())])))
 }
 
-impl NewPlaces {
-    fn wishes(&mut self) -> HttpResult<Vec<MoveWish>> {
-        count("items", self.items.len())?;
-        let items = std::mem::take(&mut self.items).into_iter().enumerate();
-        let wishes = items.map(|(at, item)| MoveWish {
-            from: AskedPath::new(format!("items[{at}].path"), item.path, item.raw_path),
-            to: AskedPath::new(format!("items[{at}].to"), item.to, item.raw_to),
-        });
-        Ok(wishes.collect())
-    }
+fn wishes(items: Vec<FromTo>) -> HttpResult<Vec<MoveWish>> {
+    count("items", items.len())?;
+    let wishes = items.into_iter().enumerate().map(|(at, item)| MoveWish {
+        from: AskedPath::new(format!("items[{at}].path"), item.path, item.raw_path),
+        to: AskedPath::new(format!("items[{at}].to"), item.to, item.raw_to),
+    });
+    Ok(wishes.collect())
 }
 
 /// Make a directory.
@@ -177,28 +193,34 @@ pub(crate) async fn make_directory(
     Ok((StatusCode::CREATED, Json(MadeDirectory { path, raw_path, made })))
 }
 
-/// Give things other names or other places. Where nothing at all was moved, the answer is why the first was not.
+/// Give things other names or other places. Where nothing at all was moved, the answer is why the first was not. What lies on another file
+/// system is refused as `other_file_system`, unless an operation is asked for (`as_operation`); where only some of them lie there, `refused` says
+/// which, also where nothing was moved.
 #[utoipa::path(
-    post, path = "/api/v1/spaces/{space}/files/move", tag = "files", request_body = NewPlaces,
+    post, path = "/api/v1/spaces/{space}/files/move", tag = "files", request_body = Moves,
     params(("space" = String, Path, description = "Name of the space", example = "home")),
-    responses((status = 200, body = MovedFiles))
+    responses((status = 200, body = MovedFiles), (status = 202, body = OperationView))
 )]
 pub(crate) async fn move_files(
     State(app): State<App>,
     caller: Caller,
     Id(space): Id<SpaceName>,
     unhurried: Unhurried,
-    body::Json(mut new): body::Json<NewPlaces>,
-) -> HttpResult<Json<MovedFiles>> {
-    let wishes = new.wishes()?;
-    let (to, conflict) = (new.to_space.as_ref(), new.on_conflict);
+    body::Json(new): body::Json<Moves>,
+) -> HttpResult<Response> {
+    let wishes = wishes(new.items)?;
+    let (actor, to, conflict) = (&caller.actor, new.to_space.as_ref(), new.on_conflict);
+    if new.as_operation {
+        return accepted(app.files.move_as_operation(&app.operations, actor, &space, to, &wishes, conflict).await?);
+    }
     let moved = || unhurried.moved();
-    let each = app.files.move_each(&caller.actor, &space, to, &wishes, conflict, &moved).await?;
+    let each = app.files.move_each(actor, &space, to, &wishes, conflict, &moved).await?;
     let Each { done, refused } = each;
-    Ok(Json(MovedFiles {
+    let moved = MovedFiles {
         items: done.iter().map(|(_, moved)| MovedView::from(moved)).collect(),
         refused: refused.into_iter().map(|(path, trouble)| RefusedView::new(&path, trouble)).collect(),
-    }))
+    };
+    Ok(Json(moved).into_response())
 }
 
 /// Copy things, as an operation. A copy gets its name when it is whole.
@@ -211,9 +233,9 @@ pub(crate) async fn copy(
     State(app): State<App>,
     caller: Caller,
     Id(space): Id<SpaceName>,
-    body::Json(mut new): body::Json<NewPlaces>,
+    body::Json(new): body::Json<NewPlaces>,
 ) -> HttpResult<Response> {
-    let wishes = new.wishes()?;
+    let wishes = wishes(new.items)?;
     let (to, conflict) = (new.to_space.as_ref(), new.on_conflict);
     accepted(app.files.copy(&app.operations, &caller.actor, &space, to, &wishes, conflict).await?)
 }

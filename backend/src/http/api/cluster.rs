@@ -17,10 +17,11 @@ use crate::http::view::{AdoptedJobView, ClusterDocument, ClusterPastView, NodeVi
 use crate::services::samples::MOST_POINTS;
 
 /// Partitions, GPU types, and what is free now, per node.
+///
+/// Admins see all of the cluster, everybody else the partitions they may use, and where something of theirs is.
 #[utoipa::path(get, path = "/api/v1/cluster", tag = "cluster", responses((status = 200, body = ClusterDocument)))]
 pub(crate) async fn cluster(State(app): State<App>, caller: Caller) -> HttpResult<Json<ClusterDocument>> {
-    caller.actor.require(Scope::Read)?;
-    Ok(Json(ClusterDocument::from(&app.cluster.view())))
+    Ok(Json(ClusterDocument::from(&app.overview.cluster(&caller.actor).await?)))
 }
 
 /// Which part of the past.
@@ -69,8 +70,7 @@ pub(crate) async fn history(
 /// The nodes alone.
 #[utoipa::path(get, path = "/api/v1/nodes", tag = "cluster", responses((status = 200, body = List<NodeView>)))]
 pub(crate) async fn nodes(State(app): State<App>, caller: Caller) -> HttpResult<Json<List<NodeView>>> {
-    caller.actor.require(Scope::Read)?;
-    let nodes = app.cluster.view().nodes;
+    let nodes = app.overview.cluster(&caller.actor).await?.nodes;
     Ok(Json(List { items: nodes.iter().map(NodeView::from).collect(), next: None }))
 }
 

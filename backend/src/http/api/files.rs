@@ -250,7 +250,7 @@ pub(crate) async fn list(
     Ok(Json(ListingView::from(app.files.list(&caller.actor, &space, wish).await?)))
 }
 
-/// One entry; of a link, the link itself and where it leads; of a directory, how its new files are spread, where the storage tells that soon.
+/// One entry; of a link, the link itself and where it leads; of a directory, what the storage knows of it and how its new files are spread, where it tells that soon.
 /// With `checksum=sha256` also the SHA-256 of all its bytes (of a link, those of what it leads to). Where that takes long, the answer begins
 /// with spaces as a sign of life, and one that breaks off after them says that nothing came of it.
 #[utoipa::path(
@@ -268,11 +268,11 @@ pub(crate) async fn entry(
     let path = AskedPath::new("path", path, raw_path);
     let Some(Sum::Sha256) = checksum else {
         let looked = app.files.look(&caller.actor, &space, &path).await?;
-        let stripe = match looked.stated.kind {
+        let known = match looked.stated.kind {
             EntryKind::Directory => app.stripes.of(&looked.space, looked.path.as_bytes()).await,
             _ => None,
         };
-        return Ok(Json(DetailsView::new(looked, stripe)).into_response());
+        return Ok(Json(DetailsView::new(looked, known.as_ref())).into_response());
     };
     let summing = app.files.sum_up(&caller.actor, &space, &path).await?;
     let grant = app.access.admit(caller.ticket).await?.ok_or(AppError::Unauthenticated)?;

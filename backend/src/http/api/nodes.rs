@@ -14,7 +14,7 @@ use crate::error::FieldError;
 use crate::http::body;
 use crate::http::extract::{AdminCaller, Id};
 use crate::http::problem::{HttpError, HttpResult};
-use crate::http::view::NodeChangeView;
+use crate::http::view::{NodeChangeView, NodeInZabbixView};
 
 /// Why a node is drained.
 #[derive(Debug, Deserialize, ToSchema)]
@@ -71,4 +71,18 @@ pub(crate) async fn history(
 ) -> HttpResult<Json<List<NodeChangeView>>> {
     let history = app.upkeep.history(&caller.actor, &name).await?;
     Ok(Json(List { items: history.into_iter().map(NodeChangeView::from).collect(), next: None }))
+}
+
+/// What the site's Zabbix says of a node: problems that go on, and the last hour of some items. Read at most once in 15 s, whoever asks.
+#[utoipa::path(
+    get, path = "/api/v1/nodes/{name}/zabbix", tag = "cluster",
+    params(("name" = String, Path, description = "Node", pattern = "^[A-Za-z0-9][A-Za-z0-9_.-]{0,254}$")),
+    responses((status = 200, body = NodeInZabbixView))
+)]
+pub(crate) async fn zabbix(
+    State(app): State<App>,
+    AdminCaller(caller): AdminCaller,
+    Id(name): Id<NodeName>,
+) -> HttpResult<Json<NodeInZabbixView>> {
+    Ok(Json(app.zabbix.of_node(&caller.actor, &name).await?.into()))
 }

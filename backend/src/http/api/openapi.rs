@@ -137,6 +137,9 @@ fn complete(operation: &mut Operation, in_path: bool, public: bool) {
     if in_path {
         statuses.push(("404", "There is no such thing, or you may not see it"));
     }
+    if operation.parameters.is_some() {
+        statuses.push(("414", "The address is too long"));
+    }
     if operation.parameters.is_some() || operation.request_body.is_some() {
         statuses.push(("422", "The input is wrong; `errors` names the fields"));
     }

@@ -86,7 +86,7 @@ async fn view(app: &App, me: &SignedIn, list: List, part: &Part) -> Result<Alert
         lede: words().get(lede),
         csrf: me.csrf.clone(),
         alerts,
-        none: none(part),
+        nothing: none(part),
         fragment_href: format!("{}{show}", list.fragment),
         older_href: next.map(with_cursor).unwrap_or_default(),
         newest_href: if part.cursor.is_some() { format!("{}{show}", list.path) } else { String::new() },
@@ -118,7 +118,7 @@ pub(crate) async fn all(State(app): State<App>, SignedInAdmin(me): SignedInAdmin
 /// `GET /fragments/alerts`
 pub(crate) async fn fragment(State(app): State<App>, me: SignedIn, Query(part): Query<Part>) -> Shown {
     let (alerts, _) = rows(&app, &me, MINE, &part).await?;
-    Ok(show(&AlertsFragment { csrf: me.csrf.clone(), alerts, none: none(&part) })?.into_response())
+    Ok(show(&AlertsFragment { csrf: me.csrf.clone(), alerts, nothing: none(&part) })?.into_response())
 }
 
 /// `GET /fragments/admin/alerts`
@@ -128,7 +128,7 @@ pub(crate) async fn all_fragment(
     Query(part): Query<Part>,
 ) -> Shown {
     let (alerts, _) = rows(&app, &me, ALL, &part).await?;
-    Ok(show(&AlertsFragment { csrf: me.csrf.clone(), alerts, none: none(&part) })?.into_response())
+    Ok(show(&AlertsFragment { csrf: me.csrf.clone(), alerts, nothing: none(&part) })?.into_response())
 }
 
 /// `POST /alerts/{id}/acknowledge`: back to where whoever knows now came from.

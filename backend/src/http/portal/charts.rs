@@ -102,6 +102,7 @@ async fn page(
             &others(app, signed_in, compared).await?,
             (last_event, now(app)),
         ),
+        left_out: charts::left_out(words(), &app.samples.left_out(session).await),
         usage: usage(app, session).await.without_charts(),
     };
     Ok(show(&page)?.into_response())

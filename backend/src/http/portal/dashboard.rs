@@ -6,6 +6,7 @@ use axum::response::IntoResponse as _;
 use super::start::{Land, new_key};
 use super::views::cluster::FreeFragment;
 use super::views::layout::Place;
+use super::views::old_files::PromisedView;
 use super::views::session::SessionView;
 use super::views::space::SpacesNotice;
 use super::views::start::{DashboardPage, SessionsFragment};
@@ -41,11 +42,13 @@ pub(crate) async fn page(State(app): State<App>, signed_in: SignedIn, Query(done
     let land = Land::read(&app, &signed_in).await?;
     let presets = if land.images.is_empty() { Vec::new() } else { land.ground().presets("", &new_key) };
     // Not knowing what is in them keeps nobody from their sessions.
-    let spaces = app.spaces.list(&signed_in.actor).await.unwrap_or_default();
+    let spaces = app.spaces.list_known(&signed_in.actor).await.unwrap_or_default();
+    let promised = app.old_files.promised(&signed_in.actor, &spaces).await?;
+    let promised = PromisedView::all(words(), &promised);
     let spaces = SpacesNotice::of(words(), &spaces);
     let layout = layout(&signed_in, Place::Dashboard, &words().get("dashboard.title"));
     let layout = layout.live(EVENTS, REFRESH_S).with_notice(done.notice());
-    Ok(show(&DashboardPage { layout, live, earlier, free: land.free(), presets, spaces })?.into_response())
+    Ok(show(&DashboardPage { layout, live, earlier, free: land.free(), presets, spaces, promised })?.into_response())
 }
 
 /// `GET /fragments/sessions`

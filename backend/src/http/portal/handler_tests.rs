@@ -246,20 +246,25 @@ async fn what_the_form_cannot_say_of_an_earlier_scratch_is_said_and_not_passed_o
 }
 
 #[tokio::test]
-async fn the_start_form_says_that_the_home_is_full_and_starts_all_the_same() {
+async fn the_start_forms_say_that_the_home_is_full_and_start_all_the_same() {
     let test = TestApp::new().await;
     let ada = Browser::ada(&test).await;
     let words = eirene_words::words();
     let notices = ["start.home_full", "start.home_nearly_full", "start.storage_full", "start.storage_nearly_full"];
-    let shown = async || {
-        let page = ada.get("/sessions/new").await.body;
+    let shown = async |form: &str| {
+        let page = ada.get(form).await.body;
         notices.into_iter().filter(|key| page.contains(&words.get(key))).collect::<Vec<_>>()
     };
-    assert_eq!(shown().await, Vec::<&str>::new());
+    let forms = ["/sessions/new", "/runs/new"];
+    for form in forms {
+        assert_eq!(shown(form).await, Vec::<&str>::new(), "{form}");
+    }
     let home = test.app.spaces.get(&ada.actor, &"home".parse().unwrap()).await.unwrap().space;
     test.storage.state().directory = Some((100, eirene_core::storage::Limit::At(100)));
     test.app.spaces.look_at(&home, &mut QuotaRound::default()).await.unwrap();
-    assert_eq!(shown().await, ["start.home_full"]);
+    for form in forms {
+        assert_eq!(shown(form).await, ["start.home_full"], "{form}");
+    }
     assert_eq!(ada.post("/sessions", &form("k", "2")).await.status, StatusCode::SEE_OTHER);
 }
 

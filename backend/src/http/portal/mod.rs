@@ -90,7 +90,9 @@ impl Done {
             "logged_out" => "notice.logged_out",
             "made" => "notice.made",
             "moved" => "notice.moved",
+            "moving" => "notice.moving",
             "copying" => "notice.copying",
+            "unpacking" => "notice.unpacking",
             "trashed" => "notice.trashed",
             "restored" => "notice.restored",
             "deleting" => "notice.deleting",
@@ -190,6 +192,7 @@ listed_routes! {
     POST "/spaces/{space}/files/directories" => files::make_directory;
     POST "/spaces/{space}/files/move" => files::move_to;
     POST "/spaces/{space}/files/copy" => files::copy;
+    POST "/spaces/{space}/files/extract" => files::extract;
     POST "/spaces/{space}/files/trash" => files::throw_away;
     POST "/spaces/{space}/files/archive" => files::archive;
     GET "/spaces/{space}/files/permissions" => files::permissions_page;
@@ -204,6 +207,7 @@ listed_routes! {
 
     GET "/spaces" => spaces::list;
     GET "/spaces/{space}" => spaces::page;
+    GET "/fragments/old-files" => spaces::promised_fragment;
     GET "/fragments/spaces" => spaces::list_fragment;
     GET "/fragments/spaces/{space}" => spaces::fragment;
     GET "/spaces/{space}/sizes" => sizes::page;
@@ -244,6 +248,7 @@ listed_routes! {
     GET "/admin/efficiency" => admin::efficiency::page;
     GET "/admin/storage" => admin::storage::page;
     GET "/admin/storage/activity" => admin::activity::page;
+    GET "/admin/storage/quotas" => admin::quotas::page;
     GET "/fragments/admin/storage/activity" => admin::activity::fragment;
     GET "/admin/storage/spaces" => admin::spaces::page;
     POST "/admin/storage/spaces" => admin::spaces::make;

@@ -107,6 +107,7 @@ fn form_page(
         run: input.fields(&errors),
         like: like.map(LikeView::new),
         free: land.free(),
+        home: land.home(),
         errors,
         sees,
     }

@@ -96,7 +96,9 @@ pub(super) async fn usage(app: &App, session: &Session) -> UsageView {
         tracing::debug!(session.id = %session.id, %error, "What a session uses could not be shown");
     }
     let advice = app.efficiency.advice(session).await.unwrap_or_default();
-    UsageView::new(words(), session, chart.ok().as_ref(), &advice)
+    let usage = UsageView::new(words(), session, chart.ok().as_ref(), &advice);
+    let prometheus = &app.config.prometheus;
+    if prometheus.url.is_some() { usage.of_prometheus(words(), prometheus.scrape_interval_s) } else { usage }
 }
 
 /// `GET /fragments/sessions/{id}/usage`

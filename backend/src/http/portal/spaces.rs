@@ -2,12 +2,13 @@
 
 use axum::extract::{Path, Query, State};
 use axum::response::{IntoResponse as _, Redirect};
-use eirene_core::SpaceName;
+use eirene_core::{SpaceName, SpaceState};
 
 use super::login::Nothing;
 use super::views::layout::Place;
-use super::views::old_files::OldFilesShown;
+use super::views::old_files::{OldFilesShown, PromisedFragment, PromisedView};
 use super::views::space::{HistoryView, SpaceFragment, SpacePage, SpaceView, SpacesFragment, SpacesPage, details};
+use super::views::stripe;
 use super::{Done, Shown, layout, show, words};
 use crate::app::App;
 use crate::error::AppError;
@@ -26,21 +27,30 @@ pub(super) fn name(text: &str) -> Result<SpaceName, AppError> {
 
 /// `GET /spaces`
 pub(crate) async fn list(State(app): State<App>, signed_in: SignedIn) -> Shown {
-    let spaces = mine(&app, &signed_in).await?;
+    let spaces = app.spaces.list(&signed_in.actor).await?;
+    let promised = app.old_files.promised(&signed_in.actor, &spaces).await?;
+    let promised = PromisedView::all(words(), &promised);
     let layout = layout(&signed_in, Place::Spaces, &words().get("my_spaces.title")).live("/live/events", REFRESH_S);
-    Ok(show(&SpacesPage { layout, spaces })?.into_response())
+    Ok(show(&SpacesPage { layout, spaces: views(&spaces), promised })?.into_response())
 }
 
 /// `GET /fragments/spaces`
 pub(crate) async fn list_fragment(State(app): State<App>, signed_in: SignedIn) -> Shown {
-    let spaces = mine(&app, &signed_in).await?;
-    Ok(show(&SpacesFragment { spaces })?.into_response())
+    let spaces = app.spaces.list(&signed_in.actor).await?;
+    Ok(show(&SpacesFragment { spaces: views(&spaces) })?.into_response())
 }
 
-async fn mine(app: &App, signed_in: &SignedIn) -> Result<Vec<SpaceView>, AppError> {
-    let spaces = app.spaces.list(&signed_in.actor).await?;
+fn views(spaces: &[SpaceSeen]) -> Vec<SpaceView> {
     // What is in one's list is what one may use.
-    Ok(spaces.iter().map(|seen| SpaceView::new(words(), seen, true)).collect())
+    spaces.iter().map(|seen| SpaceView::new(words(), seen, true)).collect()
+}
+
+/// `GET /fragments/old-files`
+pub(crate) async fn promised_fragment(State(app): State<App>, signed_in: SignedIn) -> Shown {
+    // What is known of is said, as on the first page: not knowing the rest is no fault of the connection.
+    let spaces = app.spaces.list_known(&signed_in.actor).await?;
+    let promised = app.old_files.promised(&signed_in.actor, &spaces).await?;
+    Ok(show(&PromisedFragment { promised: PromisedView::all(words(), &promised) })?.into_response())
 }
 
 /// `GET /spaces/{space}`
@@ -53,7 +63,13 @@ pub(crate) async fn page(
     let (seen, space, history) = one(&app, &signed_in, &text).await?;
     let layout = layout(&signed_in, Place::Spaces, &space.title).live("/live/events", REFRESH_S);
     let layout = layout.with_notice(done.notice());
-    let details = details(words(), &seen, signed_in.actor.user.id);
+    let mut details = details(words(), &seen, signed_in.actor.user.id);
+    // What is not there is not asked about.
+    if seen.space.state == SpaceState::Present
+        && let Some(entry) = app.stripes.of(&seen.space, b"").await
+    {
+        details.extend(stripe::facts(words(), &entry));
+    }
     let old_files = app.old_files.report(&signed_in.actor, &seen.space.name).await?;
     let old_files = OldFilesShown::new(words(), seen.space.name.as_str(), &old_files);
     Ok(show(&SpacePage { layout, space, history, details, old_files })?.into_response())

@@ -21,7 +21,7 @@ use crate::app::App;
 use crate::error::{AppError, FieldError};
 use crate::http::extract::{CsrfForm, SignedIn};
 use crate::services::cluster::ClusterView;
-use crate::services::sessions::{IdempotencyKey, StartSession};
+use crate::services::sessions::{IdempotencyKey, StartSession, fits};
 use crate::services::spaces::HomeTrouble;
 
 /// The size the form begins with: that of the API's defaults.
@@ -40,7 +40,7 @@ impl Land {
     pub(crate) async fn read(app: &App, signed_in: &SignedIn) -> Result<Self, AppError> {
         Ok(Self {
             images: app.images.list(&signed_in.actor).await?,
-            cluster: app.cluster.view(),
+            cluster: app.overview.cluster(&signed_in.actor).await?,
             home: app.spaces.home_trouble(&signed_in.actor).await?,
             scratch: app.config.scratch.kinds(),
         })
@@ -62,7 +62,12 @@ impl Land {
         FreeView::new(words(), &self.cluster.nodes, self.cluster.at, self.cluster.reachable)
     }
 
-    fn verdict(&self, app: &App, input: &StartInput) -> Verdict {
+    /// What is the matter with the home.
+    pub(crate) fn home(&self) -> Option<HomeNotice> {
+        self.home.map(|trouble| HomeNotice::new(words(), trouble))
+    }
+
+    fn verdict(&self, input: &StartInput) -> Verdict {
         let resources = match (input.resources(words()), input.wanted_scratch(words())) {
             (Ok(resources), Ok(_)) => resources,
             (resources, scratch) => {
@@ -73,7 +78,7 @@ impl Land {
         if !self.cluster.reachable {
             return Verdict::unknown(words());
         }
-        match app.sessions.fits(&resources) {
+        match fits(&resources, &self.cluster.as_snapshot()) {
             Ok(()) => Verdict::possible(words(), self.room(&resources), &resources),
             Err(errors) => Verdict::impossible(words(), form_errors(&errors)),
         }
@@ -85,7 +90,6 @@ impl Land {
 
     fn page(
         &self,
-        app: &App,
         signed_in: &SignedIn,
         sees: Sees,
         input: &StartInput,
@@ -93,7 +97,7 @@ impl Land {
         errors: Vec<FormError>,
     ) -> StartPage {
         let ground = self.ground();
-        let mut verdict = self.verdict(app, input);
+        let mut verdict = self.verdict(input);
         if !errors.is_empty() {
             // Said once, above the form.
             verdict.errors.clear();
@@ -106,7 +110,7 @@ impl Land {
             verdict,
             errors,
             has_images: !self.images.is_empty(),
-            home: self.home.map(|trouble| HomeNotice::new(words(), trouble)),
+            home: self.home(),
             sees,
         }
     }
@@ -156,7 +160,7 @@ pub(crate) async fn page(State(app): State<App>, signed_in: SignedIn, Query(begi
     };
     input.key = new_key();
     let input = ground.with_defaults(input);
-    Ok(show(&land.page(&app, &signed_in, sees(&app, &signed_in).await?, &input, &size, errors))?.into_response())
+    Ok(show(&land.page(&signed_in, sees(&app, &signed_in).await?, &input, &size, errors))?.into_response())
 }
 
 /// `POST /sessions`: starts it, or shows the form again with what is wrong.
@@ -178,7 +182,7 @@ pub(crate) async fn start(State(app): State<App>, CsrfForm(signed_in, input): Cs
     again.key = new_key();
     show_as(
         StatusCode::UNPROCESSABLE_ENTITY,
-        &land.page(&app, &signed_in, sees(&app, &signed_in).await?, &again, "", outcome),
+        &land.page(&signed_in, sees(&app, &signed_in).await?, &again, "", outcome),
     )
 }
 
@@ -224,11 +228,11 @@ pub(super) fn fingerprint(form: &impl Serialize) -> String {
 /// `POST /sessions/check`: the form again, with a verdict; for browsers without scripts.
 pub(crate) async fn check(State(app): State<App>, CsrfForm(signed_in, input): CsrfForm<StartInput>) -> Shown {
     let land = Land::read(&app, &signed_in).await?;
-    Ok(show(&land.page(&app, &signed_in, sees(&app, &signed_in).await?, &input, "", Vec::new()))?.into_response())
+    Ok(show(&land.page(&signed_in, sees(&app, &signed_in).await?, &input, "", Vec::new()))?.into_response())
 }
 
 /// `POST /fragments/check`: the verdict alone.
 pub(crate) async fn check_fragment(State(app): State<App>, CsrfForm(signed_in, input): CsrfForm<StartInput>) -> Shown {
     let land = Land::read(&app, &signed_in).await?;
-    Ok(show(&VerdictFragment { verdict: land.verdict(&app, &input) })?.into_response())
+    Ok(show(&VerdictFragment { verdict: land.verdict(&input) })?.into_response())
 }

@@ -61,6 +61,14 @@ fn every_template_is_rendered_by_a_sample() {
 }
 
 #[test]
+fn the_page_of_a_session_says_what_watching_it_takes() {
+    let pages = pages().unwrap();
+    let says = |name: &str| pages.iter().any(|(known, html)| known == name && html.contains("Watching takes "));
+    assert!(says("session-running") && says("session-many-gpus") && says("session-ended"));
+    assert!(!says("session-queued"), "nobody watches what has not begun");
+}
+
+#[test]
 fn what_one_can_do_with_a_session_follows_from_its_state() {
     let samples = Samples::new().unwrap();
     let words = words();

@@ -17,7 +17,12 @@ use crate::services::tokens;
 /// What is decided about a request.
 pub(super) enum Decision {
     /// It may pass.
-    Pass(Arc<Grant>),
+    Pass {
+        /// By which right.
+        grant: Arc<Grant>,
+        /// Whether a browser shows it, and not a program.
+        by_browser: bool,
+    },
     /// Nothing it shows lets it in.
     Nobody,
     /// It would be let in, but another origin caused it.
@@ -43,7 +48,7 @@ pub(super) async fn decide(
     if caused_elsewhere(app, session, method, headers, by_cookie) {
         return Ok(Decision::Foreign);
     }
-    Ok(Decision::Pass(grant))
+    Ok(Decision::Pass { grant, by_browser: by_cookie })
 }
 
 /// Other session origins are same-site, so only the exact origin counts. A program with a token sends no `Origin`; when

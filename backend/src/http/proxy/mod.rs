@@ -3,9 +3,10 @@
 //! Every request is decided about ([`guard`]), made fit for the app ([`headers`]), sent over a kept connection
 //! ([`link`]) through the session's tunnel ([`upstream`]), and its answer passed on as it comes ([`body`]). Nothing is
 //! buffered, nothing waits for the database when the same browser was just here, and nothing is logged per request.
-//! What the origin says itself is in [`pages`].
+//! What the origin says itself is in [`pages`]; what of it is told in the session's trace, in [`firsts`].
 
 mod body;
+mod firsts;
 mod guard;
 mod headers;
 mod link;
@@ -29,6 +30,7 @@ use hyper_util::rt::TokioIo;
 use tokio_util::task::TaskTracker;
 
 use self::body::AppBody;
+use self::firsts::MaybeFirst;
 use self::guard::Decision;
 use self::link::{Link, Over, Pool, Unsent};
 #[cfg(test)]
@@ -102,15 +104,21 @@ impl Proxy {
             return pages::own(&self.app, session, request).await;
         }
         let navigation = guard::is_navigation(request.method(), request.headers());
-        let grant = match guard::decide(&self.app, session, request.method(), request.headers()).await {
-            Ok(Decision::Pass(grant)) => grant,
+        let (grant, by_browser) = match guard::decide(&self.app, session, request.method(), request.headers()).await {
+            Ok(Decision::Pass { grant, by_browser }) => (grant, by_browser),
             Ok(Decision::Nobody) if navigation => return pages::to_portal(&self.app, session),
             Ok(Decision::Nobody) => return pages::not_found(),
             Ok(Decision::Foreign) => return pages::foreign(),
             Err(error) => return pages::finish(HttpError::from(error).problem().clone()),
         };
+        let first = MaybeFirst::of(&self.app, session, by_browser, &request);
         match self.forward(session, peer, request, grant).await {
-            Ok(response) => response,
+            Ok(response) => {
+                if let Some(first) = first {
+                    first.answered(&self.app, response.status());
+                }
+                response
+            }
             Err(NoAnswer::Away) => pages::not_there(&self.app, session, navigation).await,
             Err(NoAnswer::Revoked) => pages::not_found(),
             Err(NoAnswer::Broken(error)) => {

@@ -231,6 +231,8 @@ async fn bad_input_is_refused_by_field_and_leaves_nothing_behind() {
         (Ask::get("/api/v1/sessions?limit=1&limit=2").bearer(&ada), 422),
         (Ask::get("/api/v1/sessions?cursor=%27%3B--").bearer(&ada), 422),
         (Ask::get("/api/v1/sessions?unknown=1").bearer(&ada), 422),
+        (Ask::get(&format!("/api/v1/sessions?cursor={}", "x".repeat(57_500))).bearer(&ada), 414),
+        (Ask::get(&format!("/api/v1/sessions/{}", "x".repeat(57_500))), 414),
         (Ask::get("/api/v1/sessions/x").bearer(&ada), 404),
         (Ask::get("/api/v1/sessions/%00").bearer(&ada), 404),
         (Ask::get("/api/v1/sessions/%ff").bearer(&ada), 404),
@@ -444,6 +446,32 @@ async fn health_is_told_to_everybody_and_metrics_to_the_listed() {
     assert!(metrics.body.contains("eirene_http_requests_total"), "{}", metrics.body);
     let cluster = server.portal(Ask::get("/readyz")).await;
     assert!(cluster.header("content-type").starts_with("text/plain"));
+}
+
+#[tokio::test]
+async fn that_no_collector_takes_traces_is_told_with_all_else() {
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let config = crate::config::Traces { url: Some("http://127.0.0.1:1".into()), ..crate::config::Traces::default() };
+    let (traces, exporter) = crate::traces::Traces::new(&config).unwrap();
+    let server = Server::serve(TestApp::with_traces(traces).await).await;
+    let ready = async || {
+        // The last report is good for so long.
+        server.test.clock.advance_s(2);
+        server.portal(Ask::get("/readyz")).await
+    };
+    assert!(ready().await.body.contains("ok   traces\n"), "nothing was to be sent so far");
+    let over = CancellationToken::new();
+    let sends = tokio::spawn(exporter.unwrap().run(over.clone()));
+    server.portal(Ask::get("/login")).await;
+    let told = async {
+        while !ready().await.body.contains("AWAY traces: are not taken") {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    timeout(Duration::from_secs(30), told).await.expect("it is never told");
+    assert_eq!(ready().await.status, StatusCode::OK, "the portal goes on");
+    over.cancel();
+    sends.await.unwrap();
 }
 
 #[tokio::test]

@@ -1,4 +1,4 @@
-//! The app behind the proxy in these tests: says what it was sent, streams without end, echoes WebSockets.
+//! The app behind the proxy in these tests: says what it was sent, streams without end, echoes WebSockets, refuses what asks for it.
 
 use std::collections::HashMap;
 use std::convert::Infallible;
@@ -77,6 +77,7 @@ impl Upstreams for FakeApps {
 
 async fn answer(request: Request<Incoming>) -> Result<Response, Infallible> {
     Ok(match request.uri().path() {
+        _ if request.uri().query() == Some("refused") => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
         "/ws" => websocket(request),
         "/endless" => {
             let first = stream::once(async { Ok::<_, Infallible>(Bytes::from_static(b"first")) });

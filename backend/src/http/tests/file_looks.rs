@@ -21,8 +21,12 @@ async fn a_file_is_shown_as_text_and_numbers_and_never_as_a_document() {
     let long = "<script>alert(1)</script>é\n".repeat(20_000);
     let notebook = json!({"nbformat": 4, "cells": [
         {"cell_type": "markdown", "source": ["# <img onerror=x>"]},
-        {"cell_type": "code", "source": "x", "outputs": [
+        {"cell_type": "code", "execution_count": 3, "source": "x", "outputs": [
             {"data": {"text/html": "<script>alert(1)</script>", "image/png": "aGVsbG8=", "text/plain": "x"}},
+            {"execution_count": 3, "data": {
+                "text/html": "<table><thead><tr><th>a</th></tr></thead><tr><td onclick=alert(1)>&lt;i&gt;</td></tr></table>",
+                "text/plain": "x",
+            }},
         ]},
     ]});
     std::fs::write(home.join("page.html"), &long).unwrap();
@@ -61,10 +65,11 @@ async fn a_file_is_shown_as_text_and_numbers_and_never_as_a_document() {
         {"kind": "picture", "media_type": "image/png", "base64": "aGVsbG8="},
         {"kind": "omitted", "media_type": "text/html"},
         {"kind": "text", "text": "x"},
+        {"kind": "table", "number": 3, "rows": [["a"], ["<i>"]], "heads": 1},
     ]);
     let cells = json!([
         {"kind": "markdown", "source": "# <img onerror=x>", "outputs": []},
-        {"kind": "code", "source": "x", "outputs": outputs},
+        {"kind": "code", "number": 3, "source": "x", "outputs": outputs},
     ]);
     assert_eq!(preview("book.ipynb").await["shown"], json!({"kind": "notebook", "cells": cells, "cut": false}));
     let picture = json!({"kind": "picture", "media_type": "image/gif", "width": 3, "height": 2});

@@ -6,11 +6,13 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::PermissionsExt as _;
 
 use data_encoding::BASE64URL_NOPAD;
-use eirene_core::Username;
+use eirene_core::{Space, SpaceOwner, Username};
 use eirene_files_protocol::Channel;
+use serde_json::json;
 
 use super::files::real;
 use super::*;
+use crate::services::spaces::testing::a_space;
 
 const FILES: &str = "/spaces/home/files";
 
@@ -143,6 +145,82 @@ async fn everything_can_be_done_by_forms_alone() {
 }
 
 #[tokio::test]
+async fn a_form_names_the_spaces_one_may_write_into_and_goes_into_no_other() {
+    let server = Server::start().await;
+    let (ada, home) = server.ada_at_home(real()).await;
+    std::fs::write(home.join("a"), "hers").unwrap();
+    let entry = format!("{FILES}/entry?path=a");
+    let alone = server.page(&ada, &entry).await.body;
+    assert!(alone.contains("name=\"on_conflict\"") && !alone.contains("name=\"to_space\""), "{alone}");
+
+    let grace = server.grace().await;
+    assert_eq!(server.test.app.spaces.list(&grace.actor).await.unwrap()[0].space.name.as_str(), "home-grace");
+    let data = Space { name: "data".parse().unwrap(), ..a_space(SpaceOwner::Everybody) };
+    for space in [data, a_space(SpaceOwner::Group("physics".parse().unwrap()))] {
+        server.test.app.db.insert_space(space).await.unwrap();
+    }
+    server.test.groups.add("ada", "physics");
+    // Her groups are known for a minute.
+    server.test.clock.advance_s(120);
+    let page = server.page(&ada, &entry).await.body;
+    assert!(page.contains("<option value=\"home\" selected>"), "{page}");
+    assert!(page.contains("<option value=\"physics\">Physics</option>"), "{page}");
+    assert!(!page.contains("value=\"data\"") && !page.contains("home-grace"), "{page}");
+
+    let a = raw("a");
+    let fields = |into: &'static str| [("raw", a.as_str()), ("to", "b"), ("to_space", into), ("on_conflict", "refuse")];
+    for verb in ["move", "copy"] {
+        let form =
+            async |into| server.portal(Ask::new("POST", &format!("{FILES}/{verb}")).form(&ada, &fields(into))).await;
+        for (into, status) in
+            [("home-grace", StatusCode::NOT_FOUND), ("nowhere", StatusCode::NOT_FOUND), ("data", StatusCode::FORBIDDEN)]
+        {
+            let body = json!({"items": [{"path": "a", "to": "b"}], "to_space": into});
+            let program = server.send_json(&ada, "POST", &format!("/files/{verb}"), &body).await;
+            let page = form(into).await;
+            assert_eq!((page.status, program.status), (status, status), "{verb} {into}: {}", page.body);
+        }
+        assert!(form("../ada").await.status.is_client_error());
+    }
+    let begun = server.portal(Ask::get("/api/v1/operations").bearer(&ada)).await.json();
+    assert_eq!(begun["items"], json!([]));
+    assert!(home.join("a").exists() && !home.join("b").exists());
+    let to = server.sent(&ada, &format!("{FILES}/move"), &fields("home-ada")).await;
+    assert_eq!(to, "/spaces/home-ada/files?done=moved");
+    assert!(home.join("b").exists() && !home.join("a").exists());
+}
+
+#[tokio::test]
+async fn an_archive_is_unpacked_by_a_form_and_a_file_that_is_none_has_no_such_form() {
+    let server = Server::start().await;
+    let (ada, home) = server.ada_at_home(real()).await;
+    std::fs::create_dir(home.join("é <b>")).unwrap();
+    std::fs::write(home.join("é <b>/\u{1f30d}"), "abc").unwrap();
+    let ask = Ask::get("/api/v1/spaces/home/files/archive?path=%C3%A9+%3Cb%3E").bearer(&ada);
+    let saved = server.portal(ask).await;
+    assert_eq!(saved.status, StatusCode::OK);
+    for name in ["saved.tar", "plain.txt"] {
+        std::fs::write(home.join(name), &saved.body).unwrap();
+    }
+    let page = async |name: &str| server.page(&ada, &format!("{FILES}/entry?path={name}")).await.body;
+    assert!(!page("plain.txt").await.contains("/files/extract"));
+    let archive = page("saved.tar").await;
+    assert!(archive.contains("action=\"/spaces/home/files/extract\""), "{archive}");
+    assert_eq!(attribute(&archive, "id=\"f-unpack\" name=\"to\" value=\""), "saved");
+    let raw = raw("saved.tar");
+    let fields = |to| [("raw", raw.as_str()), ("to", to), ("on_conflict", "keep_both")];
+    let to = server.sent(&ada, &format!("{FILES}/extract"), &fields("saved")).await;
+    assert_eq!(to, "/spaces/home/files?done=unpacking");
+    assert!(server.page(&ada, &to).await.body.contains("It is being unpacked"));
+    while !home.join("saved").exists() {
+        tokio::time::sleep(std::time::Duration::from_millis(2)).await;
+    }
+    assert_eq!(std::fs::read_to_string(home.join("saved/é <b>/\u{1f30d}")).unwrap(), "abc");
+    let climbs = server.portal(Ask::new("POST", &format!("{FILES}/extract")).form(&ada, &fields("../x"))).await;
+    assert_eq!(climbs.status, StatusCode::UNPROCESSABLE_ENTITY, "{}", climbs.body);
+}
+
+#[tokio::test]
 async fn what_is_picked_comes_as_one_archive_by_a_form() {
     let server = Server::start().await;
     let (ada, home) = server.ada_at_home(real()).await;
@@ -191,6 +269,58 @@ async fn what_cannot_be_shown_or_done_says_why_and_what_to_do() {
         assert_eq!(server.portal(ask).await.status, StatusCode::UNPROCESSABLE_ENTITY, "{name}");
     }
     assert!(!home.join("x").exists() && !home.join("../z").exists());
+}
+
+#[tokio::test]
+async fn a_form_about_anothers_space_finds_nothing_and_changes_nothing() {
+    let server = Server::start().await;
+    let (ada, home) = server.ada_at_home(real()).await;
+    let (grace, admin) = (server.grace().await, server.admin().await);
+    for name in ["a", "b"] {
+        std::fs::write(home.join(name), "hers").unwrap();
+    }
+    let to = server.sent(&ada, &format!("{FILES}/trash"), &[("raw", raw("b").as_str())]).await;
+    let id = to.split_once("undo=").unwrap().1;
+    let state = || {
+        let entries = std::fs::read_dir(&home).unwrap().map(Result::unwrap);
+        let mut entries: Vec<_> =
+            entries.map(|entry| (entry.file_name(), entry.metadata().unwrap().permissions().mode())).collect();
+        entries.sort();
+        (entries, std::fs::read(home.join("a")).unwrap())
+    };
+    let (before, started) = (state(), server.started());
+    let a = raw("a");
+    let elsewhere = vec![("raw", a.as_str()), ("to", "c"), ("on_conflict", "replace")];
+    let share = vec![("raw", a.as_str()), ("share", "group_writes")];
+    let lines = [("who", "owner"), ("may", "rwx"), ("who", "owning_group"), ("may", "rwx"), ("who", "other")];
+    for (place, fields) in [
+        ("files/directories".to_owned(), vec![("raw", ""), ("name", "d")]),
+        ("files/move".to_owned(), elsewhere.clone()),
+        ("files/copy".to_owned(), elsewhere.clone()),
+        ("files/extract".to_owned(), elsewhere),
+        ("files/trash".to_owned(), vec![("raw", a.as_str())]),
+        ("files/archive".to_owned(), vec![("raw", a.as_str()), ("format", "zip")]),
+        ("files/permissions".to_owned(), share.clone()),
+        ("files/permissions".to_owned(), [share, vec![("recursive", "on")]].concat()),
+        ("files/permissions/list".to_owned(), [&[("raw", a.as_str())][..], &lines, &[("may", "rwx")]].concat()),
+        (format!("trash/{id}/restore"), vec![]),
+        (format!("trash/{id}/delete"), vec![]),
+        ("trash/empty".to_owned(), vec![]),
+    ] {
+        for name in ["home-ada", "not-there"] {
+            for person in [&grace, &admin] {
+                let path = format!("/spaces/{name}/{place}");
+                let answer = server.portal(Ask::new("POST", &path).form(person, &fields)).await;
+                assert_eq!(answer.status, StatusCode::NOT_FOUND, "{path} {fields:?}: {}", answer.body);
+            }
+        }
+    }
+    assert_eq!((state(), server.started()), (before, started));
+    for person in [&grace, &admin] {
+        let begun = server.portal(Ask::get("/api/v1/operations").bearer(person)).await.json();
+        assert_eq!(begun["items"], json!([]), "nothing was begun");
+    }
+    assert!(server.page(&ada, "/spaces/home/trash").await.body.contains("<bdi>b</bdi>"));
 }
 
 #[tokio::test]

@@ -7,12 +7,14 @@ use std::time::Duration;
 use eirene_core::file_work::{Operation, OperationKind, OperationState};
 use eirene_core::{Clock as _, OperationId, UserState, Username};
 use eirene_files_protocol::{
-    Answer as Said, Channel, FromFiles, Hello, Moment, OpenedSpace, Outcome, Part, ReadBegins, ToFiles, Verb, Version,
+    Answer as Said, Channel, Code, FromFiles, Hello, Moment, OpenedSpace, Outcome, Part, Problem, ReadBegins, ToFiles,
+    UploadState, Verb, Version,
 };
 use serde_json::json;
 
 use super::files::{HOME, about, euid, real};
 use super::*;
+use crate::http::tus::CHUNK_TYPE;
 use crate::services::files::Need;
 use crate::services::operations::part_of;
 use crate::testing::FilesStandIn;
@@ -50,6 +52,86 @@ fn serve_lies(channel: &Channel, size: u64, bytes: &[u8], outcome: Option<&Outco
             }
             ToFiles::Cancel(_) => {}
         }
+    }
+}
+
+/// A process on a disk that is in this trouble: an upload that is to be called `begun` begins, and nothing else is done.
+fn in_trouble(code: Code) -> FilesStandIn {
+    Arc::new(move |_: Username, channel: Channel| {
+        let mut buffer = Vec::new();
+        let say = |frame: FromFiles| {
+            let _ = channel.send(&frame.encode().unwrap(), None);
+        };
+        while let Ok(Some(packet)) = channel.receive(&mut buffer) {
+            match ToFiles::decode(packet.bytes).unwrap() {
+                ToFiles::Open(open) => {
+                    let opened = open.spaces.iter().map(|open| OpenedSpace { number: open.number, problem: None });
+                    say(FromFiles::Hello(Hello { uid: euid(), landlock: None, spaces: opened.collect() }));
+                }
+                ToFiles::Request(number, verb) => {
+                    let outcome = match verb {
+                        Verb::CreateUpload(new) if new.name.as_bytes() == b"begun" => {
+                            let state = UploadState { offset: 0, length: new.length, created: 0, finished: None };
+                            Outcome::Done(Said::Upload(state))
+                        }
+                        Verb::WriteUpload(_) => Outcome::Problem(Problem { code, bytes: Some(2) }),
+                        _ => Outcome::Problem(code.into()),
+                    };
+                    say(FromFiles::Reply(number, outcome));
+                }
+                ToFiles::Cancel(_) => {}
+            }
+        }
+    })
+}
+
+#[tokio::test]
+async fn a_disk_in_trouble_is_said_by_whatever_would_change_it() {
+    for (trouble, status, code, words) in [
+        (Code::NoSpace, 507, "no_space", "the storage is full"),
+        (Code::OverQuota, 507, "over_quota", "the quota is used up"),
+        (Code::ReadOnly, 403, "read_only", "nothing can be changed here: it is read-only"),
+        (Code::Away, 503, "storage_away", "the storage does not answer at the moment"),
+    ] {
+        let server = Server::start().await;
+        let (ada, _) = server.ada_at_home(in_trouble(trouble)).await;
+        let said = |answer: &Answer, what: &str| {
+            let told = answer.json();
+            let told = (answer.status.as_u16(), told["code"].as_str(), told["detail"].as_str());
+            assert_eq!(told, (status, Some(code), Some(words)), "{what}: {}", answer.body);
+            assert_eq!(answer.header("retry-after"), if trouble == Code::Away { "10" } else { "" }, "{what}");
+        };
+        let items = json!({"items": [{"path": "a", "to": "b"}]});
+        for (place, body) in [
+            ("/files/directories", json!({"path": "d"})),
+            ("/files/directories", json!({"path": "d/e", "parents": true})),
+            ("/files/move", items.clone()),
+            ("/files/trash", json!({"paths": ["a"]})),
+        ] {
+            said(&server.send_json(&ada, "POST", place, &body).await, place);
+        }
+        for (place, body) in [("/files/copy", items), ("/files/extract", json!({"path": "a.zip", "to": "a"}))] {
+            let accepted = server.send_json(&ada, "POST", place, &body).await;
+            let over = server.over(&ada, &accepted).await;
+            assert_eq!((&over["state"], &over["problem"]["code"]), (&"failed".into(), &code.into()), "{place}: {over}");
+            assert_eq!(over["problem"]["text"], words, "{place}");
+        }
+
+        let speaks = |method: &str, path: &str| Ask::new(method, path).with("tus-resumable", "1.0.0").bearer(&ada);
+        let wish = |metadata: &str| {
+            let wish = speaks("POST", &format!("{HOME}/uploads")).with("upload-length", "5");
+            server.portal(wish.with("upload-metadata", metadata))
+        };
+        // `other` and `begun` in base64.
+        said(&wish("path b3RoZXI=").await, "an upload");
+        let begun = wish("path YmVndW4=").await;
+        assert_eq!(begun.status, StatusCode::CREATED, "{}", begun.body);
+        let chunk = speaks("PATCH", begun.header("location")).with("content-type", CHUNK_TYPE);
+        let refused = server.portal(chunk.with("upload-offset", "0").body("abcde")).await;
+        said(&refused, "bytes of an upload");
+        assert_eq!(refused.header("upload-offset"), "2", "what came counts");
+        let open = server.test.app.db.open_uploads(ada.actor.user.id).await.unwrap();
+        assert_eq!(open.len(), 1, "the one that began can go on, of the other one nothing is left");
     }
 }
 
@@ -141,19 +223,20 @@ async fn what_a_cut_off_copy_left_is_removed_and_nothing_else() {
     let copy = row(OperationKind::Copy, OperationState::Interrupted, items.clone());
     let extract =
         row(OperationKind::Extract, OperationState::Interrupted, json!({"path": "a", "to": "x", "raw_to": "d_8"}));
+    let moved = row(OperationKind::Move, OperationState::Interrupted, json!({"items": [{"path": "a", "to": "d/m"}]}));
     let failed = row(OperationKind::Copy, OperationState::Failed, items);
     let away = row(OperationKind::Copy, OperationState::Interrupted, json!({"items": [{"path": "a", "to": "gone/b"}]}));
     let hidden = |directory: &str, operation: &Operation, number| {
         let name = part_of(operation.id, number).file_name();
         home.join(directory).join(std::str::from_utf8(name.as_bytes()).unwrap())
     };
-    let parts = [hidden("d", &copy, 0), hidden("", &copy, 1), hidden("", &extract, 0)];
+    let parts = [hidden("d", &copy, 0), hidden("", &copy, 1), hidden("", &extract, 0), hidden("d", &moved, 0)];
     let others = [hidden("d", &failed, 0), hidden("", &copy, 7), home.join(".eirene-upload-own"), home.join("d/b")];
     for part in parts.iter().chain(&others) {
         std::fs::create_dir(part).unwrap();
         std::fs::write(part.join("half"), "x").unwrap();
     }
-    for operation in [&copy, &extract, &failed, &away] {
+    for operation in [&copy, &extract, &moved, &failed, &away] {
         server.test.app.db.insert_operation(operation).await.unwrap();
     }
     let clear = async || operations.clear(&server.test.app.files, Duration::from_mins(1)).await.unwrap();

@@ -2,10 +2,13 @@
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use eirene_core::launcher::LauncherRequest;
+use eirene_core::space::MadeAt;
+use eirene_core::storage::Identity;
 use eirene_core::{Space, SpaceOwner, SpaceState, Username};
 use eirene_files_protocol::Channel;
 use serde_json::json;
@@ -390,6 +393,47 @@ async fn anothers_space_is_not_found_whatever_is_asked_of_it() {
 }
 
 #[tokio::test]
+async fn nothing_goes_into_anothers_space_and_nobody_touches_anothers_trash() {
+    let server = Server::start().await;
+    let (ada, home) = server.ada_at_home(real()).await;
+    let (grace, admin) = (server.grace().await, server.admin().await);
+    let own = ["grace", "root-admin"].map(|name| server.test.directory.path().join("home").join(name));
+    for own in &own {
+        std::fs::create_dir_all(own).unwrap();
+        std::fs::write(own.join("x"), "own").unwrap();
+    }
+    std::fs::write(home.join("a"), "hers").unwrap();
+    let thrown = server.send_json(&ada, "POST", "/files/trash", &json!({"paths": ["a"]})).await;
+    let id = thrown.json()["items"][0]["id"].as_str().unwrap().to_owned();
+    let before = server.started();
+    for name in ["home-ada", "not-there"] {
+        let into = json!({"items": [{"path": "x", "to": "x"}], "to_space": name});
+        let trash = format!("/api/v1/spaces/{name}/trash");
+        for (method, place, body) in [
+            ("POST", format!("{HOME}/files/copy"), &into),
+            ("POST", format!("{HOME}/files/move"), &into),
+            ("GET", trash.clone(), &json!({})),
+            ("DELETE", trash.clone(), &json!({})),
+            ("DELETE", format!("{trash}/{id}"), &json!({})),
+            ("POST", format!("{trash}/{id}/restore"), &json!({})),
+        ] {
+            for person in [&grace, &admin] {
+                let answer = server.portal(Ask::new(method, &place).bearer(person).json(body)).await;
+                assert_eq!(answer.status, StatusCode::NOT_FOUND, "{method} {place} {body}: {}", answer.body);
+                assert_eq!(answer.json()["code"], "not_found", "{method} {place} {body}");
+            }
+        }
+    }
+    assert_eq!(server.started(), before);
+    for person in [&grace, &admin] {
+        let begun = server.portal(Ask::get("/api/v1/operations").bearer(person)).await.json();
+        assert_eq!(begun["items"], json!([]));
+    }
+    assert!(!home.join("x").exists() && own.iter().all(|own| own.join("x").exists()));
+    assert_eq!(server.get(&ada, "/trash").await.json()["items"][0]["id"], id.as_str());
+}
+
+#[tokio::test]
 async fn a_token_reaches_files_only_by_its_scopes() {
     let server = Server::start().await;
     let (ada, home) = server.ada_at_home(real()).await;
@@ -543,6 +587,45 @@ async fn what_is_searched_and_measured_is_kept_with_its_operation() {
     let measured = server.portal(Ask::get(&results).bearer(&ada)).await.json();
     let paths: Vec<_> = measured["items"].as_array().unwrap().iter().map(|one| one["path"].as_str().unwrap()).collect();
     assert!(["", "d", "d/e"].iter().all(|path| paths.contains(path)), "{paths:?}");
+}
+
+#[tokio::test]
+async fn what_lies_at_a_spaces_path_and_is_not_what_was_made_is_not_written_to() {
+    let mut test = TestApp::new().await;
+    let projects = test.directory.path().join("projects");
+    let mut config = (*test.app.config).clone();
+    let root = config.spaces.roots.iter_mut().find(|root| root.name.as_str() == "project").unwrap();
+    root.path.clone_from(&projects);
+    test.rebuild(config);
+    let server = Server::serve(test).await;
+    let (ada, _) = server.ada_at_home(real()).await;
+    server.test.groups.add("ada", "physics");
+    std::fs::create_dir_all(projects.join("physics")).unwrap();
+    let inode = std::fs::metadata(projects.join("physics")).unwrap().ino();
+    let identity = Identity {
+        kind: "nfs4".into(),
+        source: "nas:/projects".into(),
+        root_inode: None,
+        marker: None,
+        fs_id: 1,
+        mount_id: 1,
+    };
+    let made_at = |inode| Some(MadeAt { inode, identity: identity.clone() });
+    let physics = a_space(SpaceOwner::Group("physics".parse().unwrap()));
+    let physics = Space { made_at: made_at(inode + 1), ..physics };
+    let physics = server.test.app.db.insert_space(physics).await.unwrap();
+    let make = async || {
+        let ask = Ask::new("POST", "/api/v1/spaces/physics/files/directories").bearer(&ada);
+        server.portal(ask.json(&json!({"path": "new"}))).await
+    };
+    let refused = make().await;
+    assert_eq!((refused.status, &refused.json()["code"]), (StatusCode::SERVICE_UNAVAILABLE, &"storage_gone".into()));
+    assert!(!projects.join("physics/new").exists());
+    let now = Space { made_at: made_at(inode), ..physics };
+    assert!(server.test.app.db.update_space(&now).await.unwrap());
+    let made = make().await;
+    assert!(made.status.is_success(), "{}", made.body);
+    assert!(projects.join("physics/new").exists());
 }
 
 #[tokio::test]

@@ -1,10 +1,14 @@
 //! Files as the portal's pages reach them: by the log-in's cookie, from a page of ours, with the log-in's form token, and by nothing else.
 
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
 use serde_json::json;
 
 use super::files::real;
 use super::*;
 use crate::http::extract::FORM_HEADER;
+use crate::http::live;
 
 const HOME: &str = "/live/spaces/home";
 
@@ -144,34 +148,75 @@ async fn a_token_is_no_log_in_and_a_log_in_is_no_token() {
     assert!(!home.join("d").exists());
 }
 
+/// Everything below a directory: files with what is in them.
+fn lies_in(top: &Path) -> BTreeMap<PathBuf, Option<Vec<u8>>> {
+    let (mut found, mut left) = (BTreeMap::new(), vec![top.to_owned()]);
+    while let Some(path) = left.pop() {
+        let is_directory = std::fs::symlink_metadata(&path).unwrap().is_dir();
+        if is_directory {
+            left.extend(std::fs::read_dir(&path).unwrap().map(|entry| entry.unwrap().path()));
+        }
+        found.insert(path.clone(), (!is_directory).then(|| std::fs::read(&path).unwrap()));
+    }
+    found
+}
+
 #[tokio::test]
-async fn another_persons_space_upload_and_operation_are_not_there() {
+async fn by_no_route_another_persons_space_upload_and_operation_are_there() {
     let server = Server::start().await;
     let (ada, home) = server.ada_at_home(real()).await;
-    std::fs::write(home.join("a"), "abc").unwrap();
-    let (grace, admin) = (server.grace().await, server.admin().await);
-    let accepted = Ask::new("POST", &format!("{HOME}/files/search")).json(&json!({"name": "a"})).script(&ada);
-    let operation = server.portal(accepted).await.header("location").to_owned();
-    let wish = Ask::new("POST", &format!("{HOME}/uploads")).with("tus-resumable", "1.0.0").with("upload-length", "3");
-    let upload =
-        server.portal(wish.with("upload-metadata", "path dXA=").script(&ada)).await.header("location").to_owned();
-    assert!(operation.starts_with("/live/") && upload.starts_with("/live/"), "{operation} {upload}");
-    let space = server.test.app.spaces.list(&ada.actor).await.unwrap()[0].space.name.to_string();
-    for person in [&grace, &admin] {
-        for (method, path) in [
-            ("GET", format!("/live/spaces/{space}/files")),
-            ("GET", format!("/live/spaces/{space}/files/content?path=a")),
-            ("GET", format!("/live/spaces/{space}/trash")),
-            ("GET", operation.clone()),
-            ("DELETE", operation.clone()),
-            ("HEAD", upload.clone()),
-            ("DELETE", upload.clone()),
-        ] {
-            let ask = Ask::new(method, &path).with("tus-resumable", "1.0.0").script(person);
-            assert_eq!(server.portal(ask).await.status, StatusCode::NOT_FOUND, "{method} {path}");
-        }
-        let trash = Ask::new("POST", &format!("/live/spaces/{space}/files/trash")).json(&json!({"paths": ["a"]}));
-        assert_eq!(server.portal(trash.script(person)).await.status, StatusCode::NOT_FOUND);
+    for name in ["a", "b", "thrown"] {
+        std::fs::write(home.join(name), "abc").unwrap();
     }
-    assert_eq!(std::fs::read(home.join("a")).unwrap(), b"abc");
+    let (grace, admin) = (server.grace().await, server.admin().await);
+    let thrown = server.send_json(&ada, "POST", "/files/trash", &json!({"paths": ["thrown"]})).await.json();
+    let thrown = thrown["items"][0]["id"].as_str().unwrap().to_owned();
+    let searched = server.send_json(&ada, "POST", "/files/search", &json!({"name": "a"})).await;
+    let searched = server.over(&ada, &searched).await["id"].as_str().unwrap().to_owned();
+    let wish = Ask::new("POST", &format!("{HOME}/uploads")).with("tus-resumable", "1.0.0").with("upload-length", "3");
+    let upload = server.portal(wish.with("upload-metadata", "path dXA=").script(&ada)).await;
+    let upload = upload.header("location").rsplit('/').next().unwrap().to_owned();
+    let space = server.test.app.spaces.list(&ada.actor).await.unwrap()[0].space.name.to_string();
+    let (before, started) = (lies_in(&home), server.started());
+    assert!(before.len() > 6, "what is thrown away and what comes lie there too: {:?}", before.keys());
+
+    let mut asked = 0;
+    // The list of one's own operations is for everybody.
+    let routes = live::files::ROUTES.iter().chain(live::files::uploads::ROUTES);
+    for (method, route) in routes.filter(|(_, route)| *route != "/live/operations") {
+        let id = if route.contains("/trash/") {
+            &thrown
+        } else if route.contains("/operations/") {
+            &searched
+        } else {
+            &upload
+        };
+        let mut path = route.replace("{space}", &space).replace("{id}", id);
+        assert!(!path.contains('{'), "{path}: a route that this test knows nothing of");
+        if *method == "GET" && path.contains("/files/") {
+            path.push_str("?path=a");
+        }
+        for person in [&grace, &admin] {
+            let ask = Ask::new(method, &path);
+            let ask = match *method {
+                _ if path.contains("/uploads") => uploads::speaks(ask),
+                "POST" | "PUT" => ask.json(&routes::body(&path)),
+                _ => ask,
+            };
+            let answer = server.portal(ask.script(person)).await;
+            assert_eq!(answer.status, StatusCode::NOT_FOUND, "{method} {path}: {}", answer.body);
+            assert!(*method == "HEAD" || answer.json()["code"] == "not_found", "{method} {path}: {}", answer.body);
+            asked += 1;
+        }
+    }
+    assert_eq!(asked, 2 * (live::files::ROUTES.len() - 1 + live::files::uploads::ROUTES.len()));
+    for person in [&grace, &admin] {
+        let listed = server.portal(Ask::get("/live/operations").cookie(person)).await.json();
+        assert_eq!(listed["items"], json!([]), "nothing of hers, and nothing was begun");
+    }
+    assert_eq!((lies_in(&home), server.started()), (before, started));
+    let searched = server.portal(Ask::get(&format!("/live/operations/{searched}")).cookie(&ada)).await.json();
+    assert_eq!(searched["state"], "done");
+    let look = Ask::new("HEAD", &format!("/live/uploads/{upload}")).with("tus-resumable", "1.0.0").script(&ada);
+    assert_eq!(server.portal(look).await.header("upload-offset"), "0");
 }

@@ -1,10 +1,15 @@
 //! Metrics for Prometheus: those of eirened, which are as many whatever runs, and those of sessions, where they are wanted.
 
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
 use eirene_core::SessionState;
-use eirene_monitoring::{Batch, Confinement, MOST_BYTES, NodeName, Sample};
+use eirene_monitoring::{Batch, Confinement, MOST_BYTES, Metric, NodeName, Sample};
 use jiff::SignedDuration;
 
 use super::*;
+use crate::services::samples::{History as _, Part, Prometheus, Spans};
 
 /// Where metrics of sessions are wanted.
 async fn wanted(allow: Option<&str>) -> Server {
@@ -97,6 +102,8 @@ async fn what_is_refused_of_an_agent_is_counted_by_its_reason() {
     let session = begun(&server).await;
     let grace = server.test.person("grace", 2002, Role::Researcher).await;
     let (other, _) = server.test.app.sessions.start(&grace, TestApp::wish(), None).await.unwrap();
+    let on_another = |session: &mut Session| session.nodes = vec!["c2".parse().unwrap()];
+    server.test.app.sessions.change(other.id, on_another).await.unwrap();
     let now = server.test.clock.now();
     let says = |node: &str, minutes: i64, value: &str| {
         let at = (now + SignedDuration::from_mins(minutes)).as_millisecond();
@@ -122,6 +129,73 @@ async fn what_is_refused_of_an_agent_is_counted_by_its_reason() {
     }
     let told = server.portal(Ask::get(&format!("/metrics/sessions/{}", session.id))).await.body;
     assert!(told.contains("eirene_cpu_seconds_total{node=\"c1\"} 12.5\n"), "what was good before stays: {told}");
+}
+
+/// Ends with the test.
+struct Ended(Child);
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[tokio::test]
+#[ignore = "needs Prometheus: tests/prometheus runs it"]
+async fn a_real_prometheus_finds_sessions_by_itself_and_what_it_scrapes_is_read_back() {
+    let Some(programs) = std::env::var_os("EIRENE_TEST_PROMETHEUS").map(PathBuf::from) else { return };
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let server = wanted(None).await;
+    let session = begun(&server).await;
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+    let portal = listener.local_addr().unwrap();
+    let router = crate::http::metrics_router(server.test.app.clone());
+    tokio::spawn(async move { axum::serve(listener, router).await });
+
+    let directory = tempfile::tempdir().unwrap();
+    let settings = directory.path().join("prometheus.yml");
+    let found_at = format!("http://{portal}/metrics/sessions");
+    let text = format!(
+        "global: {{scrape_interval: 1s, scrape_timeout: 1s}}\nscrape_configs:\n- job_name: eirene-sessions\n  \
+         http_sd_configs: [{{url: \"{found_at}\", refresh_interval: 1s}}]\n"
+    );
+    std::fs::write(&settings, text).unwrap();
+    let port = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port();
+    let mut prometheus = Command::new(programs.join("prometheus"));
+    prometheus.arg(format!("--config.file={}", settings.display()));
+    prometheus.arg(format!("--storage.tsdb.path={}", directory.path().join("data").display()));
+    prometheus.arg(format!("--web.listen-address=127.0.0.1:{port}"));
+    let _prometheus = Ended(prometheus.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap());
+
+    let config = crate::config::Prometheus {
+        url: Some(format!("http://127.0.0.1:{port}")),
+        timeout_s: 10,
+        scrape_interval_s: 1,
+        ..crate::config::Prometheus::default()
+    };
+    let read = async |id: SessionId| {
+        let now_ms = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis();
+        let to_ms = (i64::try_from(now_ms).unwrap() / 60_000 + 1) * 60_000;
+        let spans = Spans { from_ms: to_ms - 120_000, to_ms, step_ms: 60_000 };
+        // A new one each time: who was away rests before it is asked again.
+        let prometheus = Prometheus::new(&config).unwrap().unwrap();
+        let answers = prometheus.of_session(id, &[Part::Metric(Metric::GpuUtil)], spans, Instant::now()).await;
+        answers.unwrap_or_default().into_iter().flat_map(|answer| answer.lines).collect::<Vec<_>>()
+    };
+    let begun = Instant::now();
+    let lines = loop {
+        let lines = read(session.id).await;
+        if !lines.is_empty() {
+            break lines;
+        }
+        assert!(begun.elapsed() < Duration::from_mins(1), "it finds or scrapes nothing");
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    };
+    let [line] = &lines[..] else { panic!("one GPU of one node: {} lines", lines.len()) };
+    assert!(line.name.contains("/c1"), "{}", line.name);
+    assert!(!line.points.is_empty() && line.points.iter().all(|point| (point.mean - 0.25).abs() < 1e-9));
+    assert!(read(SessionId::generate()).await.is_empty());
 }
 
 /// Two thousand sessions with `EIRENE_TEST_DEEP=1`.

@@ -2,7 +2,9 @@
 
 mod api;
 mod app;
+mod cluster_pages;
 mod file_looks;
+mod file_moves;
 mod file_pages;
 mod file_processes;
 mod files;
@@ -19,10 +21,12 @@ mod routes;
 mod runs;
 mod scans;
 mod scratch;
+mod silences;
 mod sockets;
 mod space_pages;
 mod spaces;
 mod storage;
+mod traces;
 mod uploads;
 
 use std::net::{Ipv4Addr, SocketAddr};

@@ -119,3 +119,36 @@ async fn a_node_on_which_nothing_holds_jobs_says_so() {
     says(Confinement::Nothing).await;
     assert!(page().await.contains("Nothing holds the jobs on this node"));
 }
+
+#[tokio::test]
+async fn what_zabbix_says_is_on_the_page_as_text_and_that_it_is_away_too() {
+    let mut test = TestApp::new().await;
+    let zabbix = crate::services::zabbix::testing::reads(&mut test).await;
+    let server = Server::serve(test).await;
+    let (ada, admin) = (server.ada().await, server.admin().await);
+    let page = server.node_page(&admin, C1).await.body;
+    assert!(page.contains("In Zabbix") && page.contains("Eirene: c1 takes no jobs"), "{page}");
+    assert!(page.contains("&lt;script&gt;alert(1)") && !page.contains("<script>alert(1)"), "{page}");
+    assert!(page.contains("12.5\u{a0}%") && page.contains("<polyline"), "{page}");
+    let path = "/api/v1/nodes/c1/zabbix";
+    let said = server.portal(Ask::get(path).bearer(&admin)).await.json();
+    let words = (&said["state"], &said["host"], &said["problems"][0]["severity"], &said["items"][0]["units"]);
+    assert_eq!(words, (&json!("seen"), &json!("n-c1"), &json!("high"), &json!("%")));
+    assert_eq!(server.portal(Ask::get(path).bearer(&ada)).await.status, StatusCode::FORBIDDEN);
+
+    zabbix.answers(false);
+    server.test.clock.advance_s(20);
+    let page = server.node_page(&admin, C1).await;
+    assert_eq!(page.status, StatusCode::OK);
+    assert!(page.body.contains("Zabbix is not reachable") && !page.body.contains("takes no jobs"), "{}", page.body);
+    assert_eq!(server.portal(Ask::get(path).bearer(&admin)).await.json()["state"], "away");
+}
+
+#[tokio::test]
+async fn a_portal_without_zabbix_says_nothing_of_it() {
+    let server = Server::start().await;
+    let admin = server.admin().await;
+    assert!(!server.node_page(&admin, C1).await.body.contains("Zabbix"));
+    let said = server.portal(Ask::get("/api/v1/nodes/c1/zabbix").bearer(&admin)).await.json();
+    assert_eq!((&said["state"], &said["problems"]), (&json!("not_configured"), &json!([])));
+}

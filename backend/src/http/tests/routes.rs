@@ -45,6 +45,7 @@ const TABLE: &[(&str, &str, [u16; 4])] = &[
     ("POST", "/spaces/{space}/files/directories", [401, 404, 303, 404]),
     ("POST", "/spaces/{space}/files/move", [401, 404, 303, 404]),
     ("POST", "/spaces/{space}/files/copy", [401, 404, 303, 404]),
+    ("POST", "/spaces/{space}/files/extract", [401, 404, 303, 404]),
     ("POST", "/spaces/{space}/files/trash", [401, 404, 303, 404]),
     ("POST", "/spaces/{space}/files/archive", [401, 404, 200, 404]),
     ("GET", "/spaces/{space}/files/permissions", [303, 404, 200, 404]),
@@ -120,6 +121,7 @@ const TABLE: &[(&str, &str, [u16; 4])] = &[
     ("GET", "/live/runs/{id}/logs", [303, 404, 200, 200]),
     // Pages of spaces: ada's home is for others not there, and an admin sees what it uses.
     ("GET", "/spaces", [303, 200, 200, 200]),
+    ("GET", "/fragments/old-files", [303, 200, 200, 200]),
     ("GET", "/fragments/spaces", [303, 200, 200, 200]),
     ("GET", "/spaces/{space}", [303, 404, 200, 200]),
     ("GET", "/fragments/spaces/{space}", [303, 404, 200, 200]),
@@ -170,6 +172,7 @@ const TABLE: &[(&str, &str, [u16; 4])] = &[
     // Everybody's spaces; the one in the path is ada's home, which nobody changes here.
     ("GET", "/admin/efficiency", [303, 404, 404, 200]),
     ("GET", "/admin/storage/activity", [303, 404, 404, 200]),
+    ("GET", "/admin/storage/quotas", [303, 404, 404, 200]),
     ("GET", "/fragments/admin/storage/activity", [303, 404, 404, 200]),
     ("GET", "/admin/storage/spaces", [303, 404, 404, 200]),
     ("POST", "/admin/storage/spaces", [401, 404, 404, 422]),
@@ -189,6 +192,7 @@ const TABLE: &[(&str, &str, [u16; 4])] = &[
     ("POST", "/api/v1/nodes/{name}/drain", [401, 403, 403, 422]),
     ("POST", "/api/v1/nodes/{name}/resume", [401, 403, 403, 204]),
     ("GET", "/api/v1/nodes/{name}/history", [401, 403, 403, 200]),
+    ("GET", "/api/v1/nodes/{name}/zabbix", [401, 403, 403, 200]),
     ("GET", "/api/v1/images", [401, 200, 200, 200]),
     ("GET", "/api/v1/events", [401, 200, 200, 200]),
     ("GET", "/api/v1/tokens", [401, 200, 200, 200]),
@@ -396,7 +400,7 @@ async fn raised(server: &Server, ada: &Person) -> AlertId {
 }
 
 /// A body that says nothing, or where nothing can be said so, as little as can.
-fn body(path: &str) -> Value {
+pub(super) fn body(path: &str) -> Value {
     let place = path.split('?').next().unwrap_or_default();
     match place.rsplit_once("/files/").map_or("", |(_, verb)| verb) {
         "directories" => json!({"path": "d", "parents": true}),
@@ -417,6 +421,8 @@ fn fields(path: &str) -> &'static [(&'static str, &'static str)] {
         "directories" => &[("raw", ""), ("name", "e")],
         // `b` as base64url.
         "move" | "copy" => &[("raw", "Yg"), ("to", "c"), ("on_conflict", "refuse")],
+        // Of `a`, by another name than the request for programs has.
+        "extract" => &[("raw", "YQ"), ("to", "f"), ("on_conflict", "refuse")],
         "trash" => &[("raw", "YQ")],
         "archive" => &[("raw", "YQ"), ("format", "zip")],
         "permissions" => &[("raw", "YQ"), ("share", "private")],

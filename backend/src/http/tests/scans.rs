@@ -280,3 +280,27 @@ async fn measuring_can_be_ended_and_gone_on_with_on_its_page() {
     assert_eq!(asked.lock().unwrap()[2].known.len(), 1);
     assert_eq!(server.sizes(&ada, "").await["directory"]["bytes"], 11);
 }
+
+#[tokio::test]
+async fn what_is_not_there_any_more_is_not_gone_on_with() {
+    let server = Server::start().await;
+    let (ada, home) = server.ada_at_home(real()).await;
+    std::fs::create_dir(home.join("d")).unwrap();
+    let scan = server.send_json(&ada, "POST", "/scan", &json!({"path": "d"})).await;
+    assert_eq!(server.over(&ada, &scan).await["state"], "done");
+    for (file, code) in [(false, "no_such_path"), (true, "not_a_directory")] {
+        let _ = std::fs::remove_dir(home.join("d"));
+        if file {
+            std::fs::write(home.join("d"), "").unwrap();
+        }
+        server.test.clock.advance_s(60);
+        let scan = server.send_json(&ada, "POST", "/scan", &json!({"path": "d"})).await;
+        let over = server.over(&ada, &scan).await;
+        assert_eq!((&over["state"], &over["problem"]["code"]), (&"failed".into(), &code.into()), "{over}");
+        let sizes = server.sizes(&ada, "").await;
+        assert_eq!((&sizes["state"], listed(&sizes)), (&"done".into(), vec![]), "{code}");
+        // The page measures what one looks at, not what has gone.
+        let page = server.portal(Ask::get("/spaces/home-ada/sizes").cookie(&ada)).await.body;
+        assert!(page.contains("Measure again") && !page.contains("Go on measuring"), "{page}");
+    }
+}

@@ -1,6 +1,9 @@
 //! The admins' pages about everybody's spaces: what they do without any script, whom they are for, and what they refuse.
 
+use eirene_core::old_files::{OldFilesFound, OldFilesList, OldFilesState};
+
 use super::*;
+use crate::config;
 use crate::services::spaces::making::Stepped;
 
 const SPACES: &str = "/admin/storage/spaces";
@@ -205,4 +208,50 @@ async fn everybodys_spaces_are_for_admins_and_their_forms_for_our_own_pages() {
     let stars = spaces.iter().find(|seen| seen.space.name.as_str() == "stars").unwrap();
     assert_eq!((stars.space.title.as_str(), stars.space.desired.as_str()), ("stars", "present"));
     assert!(!spaces.iter().any(|seen| seen.space.name.as_str() == "mine"), "nothing came of any of them");
+}
+
+#[tokio::test]
+async fn files_that_are_to_be_removed_are_said_on_the_first_page_to_whose_they_are_alone() {
+    let mut test = TestApp::new().await;
+    let mut config = (*test.app.config).clone();
+    let root = config.spaces.roots.iter_mut().find(|root| root.name.as_str() == "scratch").unwrap();
+    root.old_files = Some(config::OldFiles { days: 30, warn_days: 14, dry_run: false });
+    test.rebuild(config);
+    let server = Server::serve(test).await;
+    let (ada, grace, admin) = (server.ada().await, server.grace().await, server.admin().await);
+    server.test.app.making.add_personal(50).await.unwrap();
+    server.settle().await;
+    let (db, now) = (&server.test.app.db, server.test.clock.now());
+    let space = db.space_by_name(&"scratch-ada".parse().unwrap()).await.unwrap().unwrap();
+    let list = OldFilesList {
+        at: now,
+        before: now,
+        days: 30,
+        warn_days: 14,
+        dry_run: false,
+        told_at: Some(now),
+        waited_s: 0,
+        found: OldFilesFound { files: 7, bytes: 9, ..OldFilesFound::default() },
+    };
+    let state = OldFilesState { list: Some(list), ..OldFilesState::new(space.id) };
+    assert!(db.put_old_files(&state).await.unwrap());
+    for path in ["/", "/spaces", "/fragments/old-files"] {
+        let page = server.look_at(&ada, path).await.body;
+        assert!(page.contains("7 files of yours in Scratch"), "{path}: {page}");
+        assert!(page.contains("href=\"/spaces/scratch-ada\""), "{path}: {page}");
+        for other in [&grace, &admin] {
+            assert!(!server.look_at(other, path).await.body.contains("files of yours"), "{path}");
+        }
+    }
+    // Whether a group's space is hers cannot be known; what is in her own is hers all the same.
+    server.fill_in(&admin, SPACES, &wish(&[("name", "stars"), ("group", "physics")])).await;
+    server.settle().await;
+    server.test.clock.advance_s(61);
+    server.test.groups.go_away();
+    assert_eq!(server.look_at(&ada, "/spaces").await.status, StatusCode::SERVICE_UNAVAILABLE);
+    for path in ["/", "/fragments/old-files"] {
+        let page = server.look_at(&ada, path).await;
+        assert_eq!(page.status, StatusCode::OK, "{path}");
+        assert!(page.body.contains("7 files of yours in Scratch"), "{path}: {}", page.body);
+    }
 }

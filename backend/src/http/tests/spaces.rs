@@ -151,6 +151,7 @@ async fn admins_see_the_storage_and_a_refusal_is_a_state_and_no_number() {
     assert_eq!((&seen["adapter"], &seen["roots"][0]["name"]), (&"fake".into(), &"scratch".into()));
     assert_eq!(seen["capabilities"]["pools"], serde_json::json!({"can": "no", "why": "not_supported"}));
     assert_eq!(seen["findings"], serde_json::json!([]));
+    assert_eq!((&seen["roots"][0]["total_files"], &seen["roots"][0]["free_files"]), (&1000.into(), &500.into()));
 
     server.test.storage.state().mood = StorageMood::Away;
     server.test.app.storage.look().await;

@@ -1,7 +1,7 @@
 //! Statistics and stripe patterns of the storage over HTTP.
 
 use eirene_core::storage::{
-    Bytes, Known, NodeId, OperationCounts, OperationsOf, Role as ServerRole, ServerSample, Why,
+    Bytes, Known, NodeId, OperationCounts, OperationsOf, Role as ServerRole, ServerNode, ServerSample, Why,
 };
 use serde_json::json;
 
@@ -107,6 +107,47 @@ async fn questions_nobody_can_answer_are_refused_with_their_field() {
 }
 
 #[tokio::test]
+async fn servers_are_shown_with_whether_they_are_reached_where_that_is_told() {
+    let server = Server::start().await;
+    let admin = server.admin().await;
+    let node = |role, alias: Option<&str>, reachable| ServerNode {
+        id: NodeId { role, number: 1, alias: alias.map(str::to_owned) },
+        addresses: alias.map(|alias| format!("{alias}-ib0(RDMA)")).into_iter().collect(),
+        reachable,
+    };
+    server.test.storage.state().nodes = Some(vec![
+        node(ServerRole::Management, None, Known::Missing(Why::NotSupported)),
+        node(ServerRole::Metadata, Some("mds"), Known::Known(true)),
+        node(ServerRole::Storage, Some("<b>oss"), Known::Known(false)),
+    ]);
+    server.test.app.storage.look().await;
+    let seen = server.portal(Ask::get("/api/v1/storage").bearer(&admin)).await.json();
+    let expected = json!([
+        {"id": "management:1", "addresses": []},
+        {"id": "metadata:1", "alias": "mds", "addresses": ["mds-ib0(RDMA)"], "reachable": true},
+        {"id": "storage:1", "alias": "<b>oss", "addresses": ["<b>oss-ib0(RDMA)"], "reachable": false}
+    ]);
+    assert_eq!(seen["servers"], expected);
+    assert_eq!(seen["findings"][0]["code"], "node_unreachable");
+    let page = server.portal(Ask::get("/admin/storage").page().cookie(&admin)).await;
+    assert_eq!(page.status, StatusCode::OK, "{}", page.body);
+    assert!(page.body.contains("mds-ib0(RDMA)") && page.body.contains("Not reached"), "{}", page.body);
+    assert!(!page.body.contains("<b>oss"), "{}", page.body);
+}
+
+#[tokio::test]
+async fn of_a_pool_whose_targets_do_not_tell_no_number_is_said() {
+    let server = Server::start().await;
+    let admin = server.admin().await;
+    server.test.storage.state().spread_over(2);
+    server.test.storage.state().silent = true;
+    server.test.app.storage.look().await;
+    let seen = server.portal(Ask::get("/api/v1/storage").bearer(&admin)).await.json();
+    let silent = json!({"id": 1, "name": "Default", "targets": [1, 2], "bytes_at_least": true, "files_at_least": true});
+    assert_eq!(seen["pools"][0], silent);
+}
+
+#[tokio::test]
 async fn a_directory_says_how_its_files_are_spread_where_the_storage_spreads_them() {
     let server = Server::start().await;
     let (ada, home) = server.ada_at_home(real()).await;
@@ -120,10 +161,20 @@ async fn a_directory_says_how_its_files_are_spread_where_the_storage_spreads_the
     server.test.app.storage.look().await;
     let stripe = json!({"pattern": "raid0", "chunk_bytes": 524_288, "targets": 2, "pool": 1, "pool_name": "Default"});
     assert_eq!(entry("").await["stripe"], stripe);
-    assert_eq!(server.test.storage.state().entries, ["~ada"]);
-    for path in ["?path=data", "?path=file"] {
-        assert!(entry(path).await.get("stripe").is_none(), "{path}: below a home, and of files, nobody is asked");
-    }
+    assert_eq!(entry("").await["storage_entry"], json!({"id": "0-1", "metadata_mirrored": false}));
+    assert_eq!(entry("?path=data").await["stripe"], stripe);
+    assert!(entry("?path=file").await.get("storage_entry").is_none(), "of files nobody is asked");
+    assert_eq!(server.test.storage.state().entries, ["~ada", "~ada/data"]);
+    let page = async |path: &str| {
+        let page = Ask::get(&format!("/spaces/home/files/entry?path={path}")).page().cookie(&ada);
+        let page = server.portal(page).await;
+        assert_eq!(page.status, StatusCode::OK, "{}", page.body);
+        page.body
+    };
+    let directory = page("data").await;
+    assert!(directory.contains("Over 2 targets") && directory.contains("Default (1)"), "{directory}");
+    assert!(directory.contains("not mirrored") && directory.contains("0-1"), "{directory}");
+    assert!(!page("file").await.contains("Storage pool"));
 }
 
 #[tokio::test]
@@ -164,4 +215,63 @@ async fn an_admin_sees_who_asks_most_by_name_and_what_the_servers_did() {
     assert!(second.contains("Rates are of the last 20 seconds."), "{second}");
     let names = look("?role=metadata").await;
     assert!(names.contains("A picture of the last hour. Requests, at most 7/s."), "{names}");
+}
+
+#[tokio::test]
+async fn an_admin_looks_up_quotas_by_number_and_sees_what_is_wrong_with_the_question_or_the_answer() {
+    let server = Server::start().await;
+    let admin = server.admin().await;
+    server.ada().await;
+    let look = async |query: &str| {
+        let page = server.portal(Ask::get(&format!("/admin/storage/quotas{query}")).page().cookie(&admin)).await;
+        assert_eq!(page.status, StatusCode::OK, "{}", page.body);
+        page.body
+    };
+    assert!(look("").await.contains("Say the number of a person or group"));
+    for (query, said) in [
+        ("?first=x", "a number from 0 to 4294967295"),
+        ("?first=2001&last=-1", "a number from 0 to 4294967295"),
+        ("?first=2001&last=2000", "not more than 65536 at once"),
+    ] {
+        assert!(look(query).await.contains(said), "{query}");
+    }
+    assert!(look("?first=2001").await.contains("This storage has no"), "a storage without quotas says so");
+    {
+        let mut storage = server.test.storage.state();
+        storage.users = Some((3 << 30, eirene_core::storage::Limit::At(4 << 30)));
+        (storage.quota_pools, storage.pools) = (vec![1], Some(vec![1]));
+    }
+    server.test.app.storage.look().await;
+    let found = look("?of=user&first=2001&last=2002").await;
+    for said in ["ada (2001)", "Number 2002", "Default (1)", "3\u{a0}GiB of 4\u{a0}GiB"] {
+        assert!(found.contains(said), "{said}: {found}");
+    }
+    assert!(look("?of=group&first=2001").await.contains("Number 2001"), "a group is not the person of its number");
+    let doubt = eirene_core::storage::Doubt {
+        about: eirene_core::storage::DoubtAbout::Whole,
+        text: "<b>a server</b> did not answer".into(),
+    };
+    server.test.storage.state().quota_doubts = vec![doubt];
+    let half = look("?first=2001").await;
+    assert!(half.contains("not whole, or not certain") && half.contains("&lt;b&gt;a server"), "{half}");
+    server.test.storage.state().mood = StorageMood::Away;
+    assert!(look("?first=2001").await.contains("The storage cannot be reached at the moment"), "no error page");
+}
+
+#[tokio::test]
+async fn a_spaces_page_says_how_its_files_are_spread_where_they_are() {
+    let server = Server::start().await;
+    let (ada, _home) = server.ada_at_home(real()).await;
+    let look = async || {
+        let page = server.portal(Ask::get("/spaces/home").page().cookie(&ada)).await;
+        assert_eq!(page.status, StatusCode::OK, "{}", page.body);
+        page.body
+    };
+    server.test.app.storage.look().await;
+    assert!(!look().await.contains("New files lie"));
+    server.test.storage.state().spread_over(3);
+    server.test.clock.advance_s(3600);
+    server.test.app.storage.look().await;
+    let spread = look().await;
+    assert!(spread.contains("Over 2 targets, in pieces of 512\u{a0}KiB") && spread.contains("Default (1)"), "{spread}");
 }

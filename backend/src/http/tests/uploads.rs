@@ -146,6 +146,8 @@ impl Bench {
             launcher: Arc::new(test.launcher.clone()),
             storage: Arc::new(test.storage.clone()),
             groups: Arc::new(test.groups.clone()),
+            history: None,
+            traces: crate::traces::Traces::default(),
         };
         let app = App::build(Arc::clone(&test.app.config), ports, Passwords::for_tests().unwrap());
         Self { server: Server::serve(TestApp { app, ..test }).await, ada, home, started }

@@ -224,6 +224,8 @@ pub(crate) struct ReportView {
     total: SumsView,
     /// By person or partition, at most 500, who has idle GPUs first.
     groups: Vec<SumsView>,
+    /// Persons or partitions that are not listed because there are too many; they are in `total` all the same.
+    unlisted: u64,
     /// The worst of each sort, at most five.
     examples: Vec<ExampleView>,
 }
@@ -235,7 +237,23 @@ impl From<Report> for ReportView {
             to: report.to,
             total: report.total.into(),
             groups: report.groups.into_iter().map(SumsView::from).collect(),
+            unlisted: report.unlisted as u64,
             examples: report.examples.into_iter().map(ExampleView::from).collect(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_report_says_how_many_it_does_not_list() {
+        let (from, to, total) = (Timestamp::UNIX_EPOCH, Timestamp::UNIX_EPOCH, UsageSums::default());
+        let report = Report { from, to, groups: vec![total.clone(); 2], total, unlisted: 3, examples: Vec::new() };
+        let shown = serde_json::to_value(ReportView::from(report)).unwrap();
+        assert_eq!((&shown["unlisted"], shown["groups"].as_array().unwrap().len()), (&json!(3), 2));
     }
 }

@@ -1,7 +1,7 @@
 //! Files as the API shows them. Names are bytes: what is not UTF-8 is shown with U+FFFD in its place, and its bytes beside it.
 
 use data_encoding::HEXLOWER;
-use eirene_core::storage::{Pattern, Stripe};
+use eirene_core::storage::{Entry as StorageEntry, Pattern, Stripe};
 use eirene_files_protocol::{AccountName, Accounts, Entry, EntryKind, Moment, RelativePath};
 use jiff::Timestamp;
 use serde::Serialize;
@@ -10,6 +10,7 @@ use utoipa::ToSchema;
 use crate::http::range;
 use crate::services::files::path::{last_name, shown};
 use crate::services::files::reading::{Listing, Looked};
+use crate::services::storage::judge::server_name;
 
 /// What something in a directory is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ToSchema)]
@@ -135,6 +136,30 @@ pub struct DetailsView {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     stripe: Option<StripeView>,
+    /// What the storage knows of a directory; absent likewise.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    storage_entry: Option<StorageEntryView>,
+}
+
+/// What the storage knows of a directory.
+#[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
+#[schema(as = FileStorageEntry)]
+pub(super) struct StorageEntryView {
+    /// The storage's own id of it.
+    id: String,
+    /// The server that holds its metadata, by role and number; with mirroring the one that answers now.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false, example = "metadata:1")]
+    metadata_server: Option<String>,
+    /// What the administrator of the storage calls that server.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    metadata_server_alias: Option<String>,
+    /// Whether its metadata is mirrored.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    metadata_mirrored: Option<bool>,
 }
 
 /// How new files of a directory are spread over targets.
@@ -250,8 +275,20 @@ impl From<Listing> for ListingView {
     }
 }
 
-impl From<Stripe> for StripeView {
-    fn from(stripe: Stripe) -> Self {
+impl From<&StorageEntry> for StorageEntryView {
+    fn from(entry: &StorageEntry) -> Self {
+        let node = entry.metadata_node.value();
+        Self {
+            id: entry.entry_id.clone(),
+            metadata_server: node.map(server_name),
+            metadata_server_alias: node.and_then(|node| node.alias.clone()),
+            metadata_mirrored: entry.metadata_mirrored.value().copied(),
+        }
+    }
+}
+
+impl From<&Stripe> for StripeView {
+    fn from(stripe: &Stripe) -> Self {
         let (pool, pool_name) = stripe.pool.value().cloned().unzip();
         Self {
             pattern: match stripe.pattern {
@@ -269,8 +306,8 @@ impl From<Stripe> for StripeView {
 }
 
 impl DetailsView {
-    /// One entry, and how its new files are spread where it is a directory and that is known.
-    pub fn new(looked: Looked, stripe: Option<Stripe>) -> Self {
+    /// One entry, and what the storage knows of it where it is a directory and that was told.
+    pub fn new(looked: Looked, known: Option<&StorageEntry>) -> Self {
         let Looked { path, uid, stated, .. } = looked;
         let name = last_name(&path).map(|name| shown(name.as_bytes()).0).unwrap_or_default();
         let (text, raw_path) = shown(path.as_bytes());
@@ -301,7 +338,8 @@ impl DetailsView {
             etag: (stated.kind == EntryKind::File).then(|| range::etag(&stated.version)),
             sha256: None,
             link,
-            stripe: stripe.map(StripeView::from),
+            stripe: known.and_then(|known| known.stripe.value()).map(StripeView::from),
+            storage_entry: known.map(StorageEntryView::from),
         }
     }
 

@@ -151,7 +151,8 @@ pub struct OperationView {
     /// What was asked for.
     #[schema(value_type = Object)]
     request: Value,
-    /// How far it is: `entries` and `bytes`, and once it is over what it left alone (`skipped`, `skipped_in_all`, `refused`).
+    /// How far it is: `entries` and `bytes`, and once it is over what it left alone (`skipped`, `skipped_in_all`, `refused`); of a
+    /// move, where each lies now (`items`).
     #[schema(value_type = Object)]
     progress: Value,
     /// Why it failed: a code and a sentence.

@@ -8,7 +8,7 @@ use utoipa::ToSchema;
 use super::file::time;
 use crate::http::range;
 use crate::services::files::path::shown;
-use crate::services::files::preview::{Cell, Glance, Output, Sight};
+use crate::services::files::preview::{Cell, Content, Glance, Output, Sight};
 
 /// What is shown of a file. All text is what somebody wrote: whoever draws it draws it as text.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
@@ -115,6 +115,10 @@ pub(super) enum CellKindView {
 pub(super) struct CellView {
     /// What it is.
     kind: CellKindView,
+    /// How the kernel counted its last run, as in `In [3]`; absent where it has none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    number: Option<u32>,
     /// What is written in it.
     source: String,
     /// What came of it.
@@ -123,13 +127,33 @@ pub(super) struct CellView {
 
 /// An output of a cell.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
-#[serde(tag = "kind", rename_all = "lowercase")]
 #[schema(as = NotebookOutput)]
-pub(super) enum OutputView {
+pub(super) struct OutputView {
+    /// How the kernel counted it, as in `Out [3]`; absent where it is no result.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    number: Option<u32>,
+    /// What it is.
+    #[serde(flatten)]
+    content: ContentView,
+}
+
+/// What an output is.
+#[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
+#[serde(tag = "kind", rename_all = "lowercase")]
+#[schema(as = NotebookContent)]
+pub(super) enum ContentView {
     /// Text.
     Text {
         /// The text.
         text: String,
+    },
+    /// A table, such as a data frame prints itself.
+    Table {
+        /// Its cells, row by row.
+        rows: Vec<Vec<String>>,
+        /// How many of the rows say what the columns are.
+        heads: u32,
     },
     /// A picture.
     Picture {
@@ -162,12 +186,20 @@ impl From<Cell> for CellView {
             CellKind::Code => CellKindView::Code,
             CellKind::Raw => CellKindView::Raw,
         };
-        let outputs = cell.outputs.into_iter().map(|output| match output {
-            Output::Text(text) => OutputView::Text { text },
-            Output::Picture { media, base64 } => OutputView::Picture { media_type: media, base64 },
-            Output::Omitted(media) => OutputView::Omitted { media_type: media },
-        });
-        Self { kind, source: cell.source, outputs: outputs.collect() }
+        let outputs = cell.outputs.into_iter().map(OutputView::from).collect();
+        Self { kind, number: cell.number, source: cell.source, outputs }
+    }
+}
+
+impl From<Output> for OutputView {
+    fn from(output: Output) -> Self {
+        let content = match output.content {
+            Content::Text(text) => ContentView::Text { text },
+            Content::Table { rows, heads } => ContentView::Table { rows, heads },
+            Content::Picture { media, base64 } => ContentView::Picture { media_type: media, base64 },
+            Content::Omitted(media) => ContentView::Omitted { media_type: media },
+        };
+        Self { number: output.number, content }
     }
 }
 

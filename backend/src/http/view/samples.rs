@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::services::samples::{Chart, Line};
+use crate::services::samples::{Chart, Line, Source};
 
 /// What is looked at together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -45,6 +45,17 @@ same_words! {
     Group => SampleGroup: Cpu Cores Memory Io Network Gpu Processes Report;
     SampleUnit => Unit: Seconds Bytes Ratio Watts Celsius None;
     SampleOf => Whose: Job Node Program;
+    SampleSource => Source: BuiltIn Prometheus;
+}
+
+/// Who had it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum SampleSource {
+    /// What the portal keeps itself.
+    BuiltIn,
+    /// The site's Prometheus.
+    Prometheus,
 }
 
 /// What is counted.
@@ -92,6 +103,10 @@ pub struct SamplesView {
     of_minutes: bool,
     /// Parts of what was kept that could not be read; those are left out.
     unreadable: u32,
+    /// Who had it. What Prometheus has is scraped: what was counted before its first scrape and after its last is in no total.
+    source: SampleSource,
+    /// Seconds between two samples there; no span is shorter.
+    every_s: i64,
     /// The lines, by metric, node and device.
     lines: Vec<LineView>,
 }
@@ -160,6 +175,8 @@ impl From<Chart> for SamplesView {
             spans: chart.spans,
             of_minutes: chart.resolution == Resolution::Minute,
             unreadable: chart.broken,
+            source: chart.source.into(),
+            every_s: chart.every_ms / 1000,
             lines: chart.lines.into_iter().map(LineView::from).collect(),
         }
     }

@@ -2,13 +2,14 @@
 
 use eirene_core::storage::{
     Ability, Capabilities, Consistency, Counted, DefaultQuota, Files, Known, Limit, Pool, Quota, QuotaId, Reach, Room,
-    Target, Why,
+    ServerNode, Target, Why,
 };
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::services::storage::judge::{Finding, target_name};
+use crate::services::storage::judge::{Finding, server_name, target_name};
+use crate::services::storage::pools::PoolRoom;
 use crate::services::storage::snapshot::{Asked, RootSeen};
 use crate::services::storage::{Quotas, Report};
 
@@ -32,7 +33,9 @@ pub struct StorageView {
     capabilities: Option<CapabilitiesView>,
     /// Directories in which spaces lie.
     roots: Vec<RootView>,
-    /// Targets; none where the storage has none or did not tell them, which is then a finding.
+    /// Servers; none where the storage has none or did not tell them, which is then a finding.
+    servers: Vec<ServerView>,
+    /// Targets, likewise.
     targets: Vec<TargetView>,
     /// Pools, likewise.
     pools: Vec<PoolView>,
@@ -97,10 +100,37 @@ pub(super) struct RootView {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     free_bytes: Option<u64>,
+    /// Inodes; absent where the file system makes them as they are needed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    total_files: Option<u64>,
+    /// Free inodes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    free_files: Option<u64>,
     /// Whether nobody can write.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     read_only: Option<bool>,
+}
+
+/// A server.
+#[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
+#[schema(as = StorageServer)]
+pub(super) struct ServerView {
+    /// Role and number.
+    #[schema(example = "metadata:1")]
+    id: String,
+    /// What the administrator of the storage calls it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    alias: Option<String>,
+    /// Its network interfaces and addresses, in the words of the storage's tool.
+    addresses: Vec<String>,
+    /// Whether it was reached at the look; absent where the storage does not tell.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    reachable: Option<bool>,
 }
 
 /// A target.
@@ -157,6 +187,26 @@ pub(super) struct PoolView {
     name: String,
     /// Its storage targets, by number.
     targets: Vec<u32>,
+    /// Size of its targets together; absent where none tells.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    total_bytes: Option<u64>,
+    /// Free, likewise.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    free_bytes: Option<u64>,
+    /// Whether not every target tells its bytes, so that there may be more.
+    bytes_at_least: bool,
+    /// Inodes of its targets together; absent where none tells.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    total_files: Option<u64>,
+    /// Free inodes, likewise.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    free_files: Option<u64>,
+    /// Whether not every target tells its inodes, so that there may be more.
+    files_at_least: bool,
 }
 
 /// Something that is wrong.
@@ -305,14 +355,16 @@ impl From<Report> for StorageView {
     fn from(report: Report) -> Self {
         let snapshot = report.snapshot;
         let version = snapshot.capabilities.as_ref().and_then(|can| can.version.value().cloned());
+        let targets: &[Target] = snapshot.targets.got().map_or(&[], |answer| &answer.value);
         Self {
             adapter: report.adapter.to_owned(),
             version,
             as_of: snapshot.at,
             capabilities: snapshot.capabilities.as_ref().map(CapabilitiesView::from),
             roots: snapshot.roots.iter().map(RootView::from).collect(),
-            targets: items(&snapshot.targets).map(TargetView::from).collect(),
-            pools: items(&snapshot.pools).map(PoolView::from).collect(),
+            servers: items(&snapshot.nodes).map(ServerView::from).collect(),
+            targets: targets.iter().map(TargetView::from).collect(),
+            pools: items(&snapshot.pools).map(|pool| PoolView::new(pool, targets)).collect(),
             findings: report.findings.into_iter().map(FindingView::from).collect(),
         }
     }
@@ -357,6 +409,8 @@ impl From<&RootSeen> for RootView {
             file_system: seen.map(|seen| seen.identity.kind.clone()),
             total_bytes: seen.map(|seen| seen.total.0),
             free_bytes: seen.map(|seen| seen.available.0),
+            total_files: seen.and_then(|seen| files(seen.inodes_total)),
+            free_files: seen.and_then(|seen| files(seen.inodes_available)),
             read_only: seen.map(|seen| seen.read_only),
         }
     }
@@ -364,6 +418,17 @@ impl From<&RootSeen> for RootView {
 
 fn files(known: Known<Files>) -> Option<u64> {
     known.value().map(|files| files.0)
+}
+
+impl From<&ServerNode> for ServerView {
+    fn from(node: &ServerNode) -> Self {
+        Self {
+            id: server_name(&node.id),
+            alias: node.id.alias.clone(),
+            addresses: node.addresses.clone(),
+            reachable: node.reachable.value().copied(),
+        }
+    }
 }
 
 impl From<&Target> for TargetView {
@@ -399,9 +464,20 @@ impl From<&Target> for TargetView {
     }
 }
 
-impl From<&Pool> for PoolView {
-    fn from(pool: &Pool) -> Self {
-        Self { id: pool.id.0, name: pool.name.clone(), targets: pool.targets.clone() }
+impl PoolView {
+    fn new(pool: &Pool, targets: &[Target]) -> Self {
+        let PoolRoom { bytes, files } = PoolRoom::of(pool, targets);
+        Self {
+            id: pool.id.0,
+            name: pool.name.clone(),
+            targets: pool.targets.clone(),
+            total_bytes: bytes.total,
+            free_bytes: bytes.free,
+            bytes_at_least: bytes.at_least,
+            total_files: files.total,
+            free_files: files.free,
+            files_at_least: files.at_least,
+        }
     }
 }
 

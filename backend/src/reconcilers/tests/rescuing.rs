@@ -1,9 +1,12 @@
 //! What a killed job left is brought back once, whoever is killed meanwhile, and what cannot be is given up and said.
 
+use eirene_core::launcher::LauncherRequest;
 use eirene_core::scheduler::JobState;
+use eirene_core::scratch::{brought_out, not_brought_out};
 use eirene_core::{KeptOn, ScratchPhase, ScratchState, SessionState};
 use jiff::SignedDuration;
 
+use super::super::scratch_rescue::MOST_LOGS;
 use super::*;
 use crate::testing::SubmitMood;
 
@@ -14,8 +17,24 @@ fn wish(lists: &str) -> crate::services::sessions::StartSession {
 }
 
 const OUT: &str = r#"{"kind":"node","stage_out":[{"from":"out","to":"home:kept"}]}"#;
+const ON_DEMAND: &str = r#"{"kind":"beeond","stage_out":[{"from":"out","to":"home:kept"}]}"#;
 
 impl Engine {
+    /// Where file systems over the nodes of jobs are offered.
+    async fn with_beeond() -> Self {
+        let mut test = TestApp::new().await;
+        let mut config = (*test.app.config).clone();
+        config.scratch.beeond = Some("/mnt/beeond".into());
+        test.rebuild(config);
+        let ada = test.ada().await;
+        Self::over(test, ada)
+    }
+
+    /// Every job's own log ends so.
+    fn job_log_ends(&self, words: &str) {
+        *self.test.launcher.job_log.lock().unwrap() = format!("worked\n[eirene] {words}\n");
+    }
+
     /// A session that is over, on this many nodes, and what its agent said last of its scratch.
     async fn left(&mut self, lists: &str, phase: Option<ScratchPhase>) -> SessionId {
         let id = self.test.app.sessions.start(&self.ada, wish(lists), None).await.unwrap().0.id;
@@ -46,6 +65,16 @@ impl Engine {
         }
         snapshot.nodes = std::sync::Arc::new(nodes);
         self.test.app.cluster.publish(snapshot);
+    }
+
+    /// Whose jobs' logs were read, the first of them first.
+    fn logs_read(&self) -> Vec<SessionId> {
+        let calls = self.test.launcher.calls.lock().unwrap();
+        let log = |call: &LauncherRequest| match call {
+            LauncherRequest::ReadJobLog { session, .. } => Some(*session),
+            _ => None,
+        };
+        calls.iter().filter_map(log).collect()
     }
 
     fn submitted(&self) -> usize {
@@ -215,14 +244,88 @@ async fn after_a_week_it_is_given_up_and_said() {
 }
 
 #[tokio::test]
-async fn a_file_system_over_the_nodes_of_a_job_has_ended_with_it() {
-    let mut engine = Engine::new().await;
-    let id = engine.left(OUT, Some(ScratchPhase::Ready)).await;
-    let on_demand = r#"{"kind":"beeond","stage_out":[{"from":"out","to":"home:kept"}]}"#;
-    let mut row = engine.row(id).await;
-    row.scratch = Some(serde_json::from_str(on_demand).unwrap());
-    super::super::scratch_rescue::conclude(&mut row);
-    assert_eq!(row.scratch_state.unwrap().phase, ScratchPhase::Lost);
+async fn a_file_system_over_the_nodes_of_a_job_is_as_its_epilog_says_in_the_jobs_own_log() {
+    for is_out in [true, false] {
+        for last in [ScratchPhase::Ready, ScratchPhase::Emptying, ScratchPhase::Kept] {
+            let mut engine = Engine::with_beeond().await;
+            let id = engine.left(ON_DEMAND, Some(last)).await;
+            engine.job_log_ends(&brought_out(&format!("{id}.1")));
+            engine.rescue().await;
+            engine.rescue().await;
+            assert_eq!(engine.scratch(id).await.phase, last, "its epilog is at it");
+            assert_eq!((engine.submitted(), engine.notices().await.len()), (0, 0), "no job comes for it");
+            let name = format!("{id}.0");
+            engine.job_log_ends(&if is_out { brought_out(&name) } else { not_brought_out(&name) });
+            engine.rescue().await;
+            engine.rescue().await;
+            let (done, lost) = ((ScratchPhase::Done, "scratch_rescued"), (ScratchPhase::Lost, "scratch_lost"));
+            let (phase, notice) = if is_out { done } else { lost };
+            assert_eq!(engine.scratch(id).await.phase, phase, "{last}");
+            assert_eq!(engine.notices().await, [notice], "{last}");
+            assert_eq!(engine.submitted(), 0);
+            assert_eq!(engine.test.app.db.sessions_with_scratch_left(10).await.unwrap(), []);
+        }
+    }
+}
+
+#[tokio::test]
+async fn an_epilog_that_says_nothing_is_waited_for_as_long_as_one_can_take() {
+    let mut engine = Engine::with_beeond().await;
+    let id = engine.left(ON_DEMAND, Some(ScratchPhase::Ready)).await;
+    let nothing_owed = engine.left(r#"{"kind":"beeond"}"#, Some(ScratchPhase::Ready)).await;
+    engine.test.clock.advance_s(2 * 3600);
+    engine.rescue().await;
+    assert_eq!(engine.scratch(id).await.phase, ScratchPhase::Ready);
+    assert_eq!(engine.scratch(nothing_owed).await.phase, ScratchPhase::Done, "nobody has to be waited for");
+    engine.test.clock.advance_s(3600);
+    engine.rescue().await;
+    assert_eq!(engine.scratch(id).await.phase, ScratchPhase::Lost);
+    assert_eq!(engine.notices().await, ["scratch_lost"]);
+}
+
+#[tokio::test]
+async fn a_log_is_looked_at_the_more_rarely_the_longer_its_job_is_over() {
+    let mut engine = Engine::with_beeond().await;
+    let id = engine.left(ON_DEMAND, Some(ScratchPhase::Ready)).await;
+    let (mut looks, mut minutes) = (vec![], 0);
+    while engine.scratch(id).await.phase != ScratchPhase::Lost {
+        engine.rescue().await;
+        minutes += 1;
+        if engine.logs_read().len() > looks.len() {
+            looks.push(minutes);
+        }
+        assert!(minutes < 300, "it has no end");
+    }
+    let gaps: Vec<_> = looks.windows(2).map(|two| two[1] - two[0]).collect();
+    assert!(gaps.is_sorted() && gaps[..5] == [1; 5] && gaps.last() == Some(&10), "{gaps:?}");
+    assert!((180..=190).contains(&minutes), "{minutes}");
+    assert_eq!(engine.notices().await, ["scratch_lost"]);
+    engine.rescue().await;
+    assert_eq!(engine.logs_read().len(), looks.len(), "and that is all");
+}
+
+#[tokio::test]
+async fn of_many_logs_few_are_looked_at_in_one_run_and_all_have_their_turn() {
+    let mut engine = Engine::with_beeond().await;
+    let mut left = Vec::new();
+    for _ in 0..MOST_LOGS + 5 {
+        left.push(engine.left(ON_DEMAND, Some(ScratchPhase::Ready)).await);
+    }
+    engine.rescue().await;
+    let first = engine.logs_read();
+    assert_eq!(first.len(), MOST_LOGS);
+    engine.rescue().await;
+    let second = engine.logs_read().split_off(MOST_LOGS);
+    assert_eq!(second.len(), MOST_LOGS);
+    let others: Vec<_> = left.iter().filter(|id| !first.contains(id)).collect();
+    assert!(others.len() == 5 && others.iter().all(|id| second.contains(id)), "{others:?}");
+    // One that is never heard of makes nobody wait for ever.
+    *engine.test.launcher.job_log.lock().unwrap() = brought_out(&format!("{}.0", others[0]));
+    for _ in 0..5 {
+        engine.rescue().await;
+    }
+    assert_eq!(engine.scratch(*others[0]).await.phase, ScratchPhase::Done);
+    assert_eq!(engine.scratch(first[0]).await.phase, ScratchPhase::Ready);
 }
 
 #[tokio::test]

@@ -45,12 +45,15 @@ pub const MOST_MINUTES: u32 = 31 * 24 * 60;
 /// Alerts about one session that its pages show.
 const MOST_OF_SESSION: u32 = 100;
 
-/// A webhook that was away is told of what has begun within this time, and of the end of whatever it was told of.
+/// A webhook that was away is told of what goes on, of what is over and began within this time, and of the end of whatever it was told of.
 const TOLD_WITHIN: SignedDuration = SignedDuration::from_hours(24);
 /// A webhook that is away is asked again after this time; so is whether an alert is still silenced.
 const AGAIN: SignedDuration = SignedDuration::from_secs(30);
 /// Alerts that are sent in a run.
 const MOST_TOLD: u32 = 50;
+
+/// The detail of an alert that says of which GPU there is only a part: it is about that GPU as a whole.
+const PART_OF: &str = "part_of";
 
 /// What an alert is shown as in events.
 pub(crate) type Show = Arc<dyn Fn(&Listed) -> Value + Send + Sync>;
@@ -108,6 +111,12 @@ pub struct ListAlerts {
     pub limit: u32,
 }
 
+/// What became of a delivery that need not be tried again.
+enum Delivered {
+    Taken,
+    Refused,
+}
+
 /// The alerts. Cheap to clone.
 #[derive(Clone)]
 pub struct Alerts {
@@ -148,6 +157,7 @@ impl Alerts {
         let of_sessions = sessions::look(&self.inner.parts.samples, &begun, thoroughly).await?;
         round.readings.extend(of_sessions.readings);
         round.unknown.extend(of_sessions.unknown);
+        round.held.extend(of_sessions.held);
         self.take(round, &begun.iter().map(|session| session.id).collect()).await
     }
 
@@ -188,13 +198,14 @@ impl Alerts {
 
     async fn raise(&self, reading: &Reading, now: Timestamp) -> Result<AlertId, AppError> {
         let Some(settings) = self.inner.settings.get(&reading.rule) else { return Err(AppError::NotFound) };
+        let session = reading.session.filter(|_| !reading.is_for_operators);
         let alert = Alert {
             id: AlertId::generate(),
             rule: reading.rule,
             severity: settings.severity,
             subject: reading.subject.clone(),
-            session: reading.session.map(|(session, _)| session),
-            owner: reading.session.map(|(_, owner)| owner),
+            session: session.map(|(session, _)| session),
+            owner: session.map(|(_, owner)| owner),
             value: reading.value,
             details: reading.details.clone(),
             started_at: now,
@@ -219,8 +230,9 @@ impl Alerts {
 
     /// Tells open pages how an alert is.
     async fn tell(&self, id: AlertId) {
-        let found = match self.db().alert(id).await {
-            Ok(found) => found,
+        let looked = async { Ok::<_, DbError>((self.db().alert(id).await?, self.db().silences(self.now()).await?)) };
+        let (found, silences) = match looked.await {
+            Ok(looked) => looked,
             Err(error) => {
                 tracing::warn!(alert.id = %id, %error, "Nobody was told of an alert");
                 return;
@@ -228,7 +240,7 @@ impl Alerts {
         };
         let Some(known) = found else { return };
         let (session, owner) = (known.alert.session, known.alert.owner);
-        let listed = self.listed(known, &[]);
+        let listed = self.listed(known, &silences);
         let data = (self.inner.parts.show)(&listed);
         self.inner.parts.events.publish(EventKind::Alert, session, owner, data).await;
     }
@@ -348,29 +360,52 @@ impl Alerts {
         let silences = self.db().silences(now).await?;
         for known in self.db().alerts_to_tell(now, since, MOST_TOLD).await? {
             let (id, over) = (known.alert.id, known.alert.ended_at.is_some());
-            let again = now.saturating_add(AGAIN).unwrap_or(now);
             let is_silenced = silences.iter().any(|silence| silence.covers(&known.alert, now));
             // Who was told that it is raised waits for the end, silence or not.
             if is_silenced && !(over && known.is_told) {
-                // Of what is over before its silence nobody needs to hear.
-                let done =
-                    if over { self.db().alert_told(id, true).await } else { self.db().alert_not_told(id, again).await };
-                done?;
+                if over {
+                    // Of what is over before its silence nobody needs to hear.
+                    self.db().alert_told(id, true).await?;
+                } else {
+                    // What outlasts its silence is told then, so it is looked at again and again.
+                    self.db().alert_not_told(id, now.saturating_add(AGAIN).unwrap_or(now)).await?;
+                }
                 continue;
             }
-            match webhook.send(&known).await {
-                Sent::Taken => self.db().alert_told(id, over).await?,
-                Sent::Refused(status) => {
-                    tracing::warn!(alert.id = %id, %status, "The webhook refuses an alert; it is not sent again");
-                    self.db().alert_told(id, over).await?;
+            // Nobody hears of an end without a beginning: that goes first, also where it is over by now.
+            if !known.is_told {
+                let raised = KnownAlert { alert: Alert { ended_at: None, ..known.alert.clone() }, ..known.clone() };
+                match self.deliver(webhook, &raised).await? {
+                    Delivered::Taken => self.db().alert_told(id, false).await?,
+                    Delivered::Refused => {
+                        self.db().alert_refused(id).await?;
+                        continue;
+                    }
                 }
-                Sent::Later(why) => {
-                    self.db().alert_not_told(id, again).await?;
-                    anyhow::bail!("the webhook does not take alerts: {why}");
-                }
+            }
+            if over {
+                self.deliver(webhook, &known).await?;
+                self.db().alert_told(id, true).await?;
             }
         }
         Ok(())
+    }
+
+    /// Sends an alert as it is given. Who is away is asked again later, and is an error.
+    async fn deliver(&self, webhook: &Webhook, known: &KnownAlert) -> anyhow::Result<Delivered> {
+        let id = known.alert.id;
+        match webhook.send(known).await {
+            Sent::Taken => Ok(Delivered::Taken),
+            Sent::Refused(status) => {
+                tracing::warn!(alert.id = %id, %status, "The webhook refuses an alert; it is not sent again");
+                Ok(Delivered::Refused)
+            }
+            Sent::Later(why) => {
+                let again = self.now().saturating_add(AGAIN)?;
+                self.db().alert_not_told(id, again).await?;
+                anyhow::bail!("the webhook does not take alerts: {why}");
+            }
+        }
     }
 
     /// Removes alerts and silences that were over before `before`.

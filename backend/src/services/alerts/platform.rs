@@ -64,7 +64,7 @@ fn short(text: &str) -> String {
 fn reading(rule: AlertRule, subject: &str, value: f64, details: &[(&str, &str)]) -> Reading {
     let said = details.iter().filter(|(_, text)| !text.is_empty());
     let details = said.map(|(name, text)| ((*name).to_owned(), short(text))).collect();
-    Reading { rule, subject: subject.to_owned(), value, session: None, details }
+    Reading { rule, subject: subject.to_owned(), value, session: None, is_for_operators: true, details }
 }
 
 fn one(yes: bool) -> f64 {
@@ -154,7 +154,15 @@ fn agents(live: &[Session]) -> Reading {
 /// The file cannot be read, or holds none.
 pub(crate) fn certificate_ends(path: &Path) -> anyhow::Result<Timestamp> {
     let der = CertificateDer::from_pem_file(path).with_context(|| format!("`{}` is no certificate", path.display()))?;
-    let (_, certificate) = parse_x509_certificate(&der).context("the certificate is not understood")?;
+    ends(&der)
+}
+
+/// When this certificate is over, which is given in DER.
+///
+/// # Errors
+/// It is none.
+pub(crate) fn ends(der: &[u8]) -> anyhow::Result<Timestamp> {
+    let (_, certificate) = parse_x509_certificate(der).context("the certificate is not understood")?;
     Ok(Timestamp::from_second(certificate.validity().not_after.timestamp())?)
 }
 
@@ -178,6 +186,7 @@ mod tests {
             reason: reason.map(Into::into),
             cpus: 4,
             cpus_allocated: 0,
+            cpu_load: None,
             memory_mib: 1000,
             memory_allocated_mib: 0,
             gpus: Vec::new(),

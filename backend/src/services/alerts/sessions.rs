@@ -1,12 +1,13 @@
 //! Readings of sessions and runs, from their samples.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use eirene_core::alert::AlertRule;
 use eirene_core::{Session, SessionId};
-use eirene_monitoring::Metric;
+use eirene_monitoring::{MOST_GPUS, Metric};
 use eirene_monitoring_store::Point;
 
+use super::PART_OF;
 use super::watch::{Reading, Round};
 use crate::error::AppError;
 use crate::services::efficiency::IDLE_PERCENT;
@@ -31,7 +32,11 @@ const MOST_SUBJECTS: usize = 1024;
 /// # Errors
 /// As the samples say, but for [`AppError::Unavailable`].
 pub(super) async fn look(samples: &Samples, sessions: &[Session], thoroughly: bool) -> Result<Round, AppError> {
-    let mut round = Round::default();
+    let held = |session: &Session| {
+        let id = session.id;
+        session.nodes.iter().map(move |node| format!("{id}/{node}")).collect::<Vec<_>>()
+    };
+    let mut round = Round { held: sessions.iter().flat_map(held).collect(), ..Round::default() };
     let ids = |with: &dyn Fn(&Session) -> bool| -> Vec<SessionId> {
         sessions.iter().filter(|session| with(session)).map(|session| session.id).collect()
     };
@@ -52,22 +57,38 @@ pub(super) async fn look(samples: &Samples, sessions: &[Session], thoroughly: bo
         round.unknown.extend(LATER);
         return Ok(round);
     }
-    let found = samples.recent(with_gpus.clone(), &[Metric::GpuEccUncorrected], ERRORS).await?;
+    let found = samples.recent(with_gpus.clone(), &[Metric::GpuUp, Metric::GpuEccUncorrected], ERRORS).await?;
     each(&mut round, sessions, found, errors);
-    let found = samples.recent(with_gpus.clone(), &[Metric::GpuThrottled], THROTTLED).await?;
+    let found = samples.recent(with_gpus.clone(), &[Metric::GpuUp, Metric::GpuThrottled], THROTTLED).await?;
     each(&mut round, sessions, found, throttled);
     let found = samples.recent(with_gpus, &[Metric::GpuUtil], IDLE).await?;
     each(&mut round, sessions, found, idle);
+    round.readings = together(round.readings);
     Ok(round)
 }
 
-/// A value about a part of a session: its rule, the node and the GPU, the value, and how much more is said.
+/// What several sessions tell of the same GPU for operators is one reading: the greatest.
+fn together(readings: Vec<Reading>) -> Vec<Reading> {
+    let (for_operators, mut all): (Vec<_>, Vec<_>) = readings.into_iter().partition(|reading| reading.is_for_operators);
+    let mut greatest = BTreeMap::<(AlertRule, String), Reading>::new();
+    for reading in for_operators {
+        let key = (reading.rule, reading.subject.clone());
+        if greatest.get(&key).is_none_or(|known| known.value < reading.value) {
+            greatest.insert(key, reading);
+        }
+    }
+    all.extend(greatest.into_values());
+    all
+}
+
+/// A value about a part of a session: its rule, the node and the GPU, the value, and whether the session has only a part of that GPU.
 #[derive(Debug, Clone, PartialEq)]
 struct Part {
     rule: AlertRule,
     node: Option<String>,
     gpu: Option<String>,
     value: f64,
+    is_shared: bool,
 }
 
 fn each(
@@ -86,39 +107,73 @@ fn each(
 
 impl Part {
     fn of(self, session: &Session) -> Reading {
-        let mut subject = session.id.to_string();
-        let mut details = BTreeMap::from([("job".to_owned(), session.name.to_string())]);
+        // What slows the whole down slows each part. An error was in one of them, and nobody tells in whose.
+        let is_for_operators = self.is_shared && self.rule == AlertRule::GpuMemoryErrors;
+        let (mut about, mut details) = (Vec::new(), BTreeMap::new());
+        if !is_for_operators {
+            about.push(session.id.to_string());
+            details.insert("job".to_owned(), session.name.to_string());
+        }
+        if let Some(gpu) = self.gpu.clone().filter(|_| self.is_shared) {
+            details.insert(PART_OF.to_owned(), gpu);
+        }
         for (name, part) in [("node", self.node), ("gpu", self.gpu)] {
             if let Some(part) = part {
-                subject.push('/');
-                subject.push_str(&part);
+                about.push(part.clone());
                 details.insert(name.to_owned(), part);
             }
         }
-        Reading { rule: self.rule, subject, value: self.value, session: Some((session.id, session.owner)), details }
+        let (rule, subject, session) = (self.rule, about.join("/"), Some((session.id, session.owner)));
+        Reading { rule, subject, value: self.value, session, is_for_operators, details }
     }
 }
 
 fn memory(recent: &[Recent]) -> Vec<Part> {
-    let part = |(node, value)| Part { rule: AlertRule::MemoryNearlyFull, node: Some(node), gpu: None, value };
+    let rule = AlertRule::MemoryNearlyFull;
+    let part = |(node, value)| Part { rule, node: Some(node), gpu: None, value, is_shared: false };
     memory_shares(recent).into_iter().map(part).collect()
 }
 
-fn of_gpus(recent: &[Recent], rule: AlertRule, value: impl Fn(&[Point]) -> Option<f64>) -> Vec<Part> {
+/// What each GPU's `metric` comes to.
+fn of_gpus(recent: &[Recent], rule: AlertRule, metric: Metric, value: impl Fn(&[Point]) -> Option<f64>) -> Vec<Part> {
+    let divided = divided(recent);
     let part = |line: &Recent| {
-        let gpu = line.device.clone()?;
-        Some(Part { rule, node: Some(line.node.clone()), gpu: Some(gpu), value: value(&line.points)? })
+        let (node, gpu) = place(line)?;
+        let is_shared = divided.contains(&(node, gpu));
+        Some(Part {
+            rule,
+            node: Some(node.to_owned()),
+            gpu: Some(gpu.to_owned()),
+            value: value(&line.points)?,
+            is_shared,
+        })
     };
-    recent.iter().filter_map(part).collect()
+    recent.iter().filter(|line| line.metric == metric).filter_map(part).collect()
+}
+
+/// The node and the GPU.
+fn place(line: &Recent) -> Option<(&str, &str)> {
+    Some((line.node.as_str(), line.device.as_deref()?))
+}
+
+/// The GPUs of which there are only parts: those are up as `1.0`, and what the GPU has as a whole is told as `1`. A number and nothing else, because
+/// operators are told of it by an agent's word.
+fn divided(recent: &[Recent]) -> HashSet<(&str, &str)> {
+    let up: HashSet<(&str, &str)> =
+        recent.iter().filter(|line| line.metric == Metric::GpuUp).filter_map(place).collect();
+    let is_number =
+        |gpu: &str| gpu.parse::<usize>().is_ok_and(|number| number < MOST_GPUS && number.to_string() == gpu);
+    let wholes = up.iter().filter_map(|&(node, part)| Some((node, part.split_once('.')?.0)));
+    wholes.filter(|whole| is_number(whole.1) && !up.contains(whole)).collect()
 }
 
 fn lost(recent: &[Recent]) -> Vec<Part> {
-    of_gpus(recent, AlertRule::GpuLost, |points| Some(1.0 - points.last()?.max))
+    of_gpus(recent, AlertRule::GpuLost, Metric::GpuUp, |points| Some(1.0 - points.last()?.max))
 }
 
 fn errors(recent: &[Recent]) -> Vec<Part> {
     let rise = |points: &[Point]| Some((points.last()?.max - points.first()?.min).max(0.0));
-    of_gpus(recent, AlertRule::GpuMemoryErrors, rise)
+    of_gpus(recent, AlertRule::GpuMemoryErrors, Metric::GpuEccUncorrected, rise)
 }
 
 fn throttled(recent: &[Recent]) -> Vec<Part> {
@@ -127,7 +182,7 @@ fn throttled(recent: &[Recent]) -> Vec<Part> {
         let sum: f64 = points.iter().map(|point| point.mean * f64::from(point.count)).sum();
         (count > 0.0).then(|| sum / count)
     };
-    of_gpus(recent, AlertRule::GpuThrottled, mean)
+    of_gpus(recent, AlertRule::GpuThrottled, Metric::GpuThrottled, mean)
 }
 
 /// Minutes since any of its GPUs has last computed, or since there is something to know.
@@ -141,7 +196,7 @@ fn idle(recent: &[Recent]) -> Vec<Part> {
     let minutes = last_ms.saturating_sub(since) / MINUTE_MS;
     #[expect(clippy::cast_precision_loss, reason = "minutes of a few hours")]
     let value = minutes as f64;
-    vec![Part { rule: AlertRule::GpusIdle, node: None, gpu: None, value }]
+    vec![Part { rule: AlertRule::GpusIdle, node: None, gpu: None, value, is_shared: false }]
 }
 
 #[cfg(test)]
@@ -184,6 +239,19 @@ mod tests {
         assert_eq!(values(&errors(&[line(Metric::GpuEccUncorrected, Some("0"), &[5.0, 0.0])])), [0.0], "it began anew");
         let slow = line(Metric::GpuThrottled, Some("1"), &[0.0, 1.0, 1.0, 1.0]);
         assert_eq!(values(&throttled(&[slow])), [0.75]);
+    }
+
+    #[test]
+    fn a_gpu_is_shared_where_only_parts_of_it_are_up() {
+        let up = |device| line(Metric::GpuUp, Some(device), &[1.0]);
+        let errors_of = |device| line(Metric::GpuEccUncorrected, Some(device), &[0.0, 1.0]);
+        let all = ["0", "1.0", "1.1", "02.0", "999.0", "amd0"].map(up).into_iter();
+        let all: Vec<Recent> = all.chain(["0", "1", "02", "999", "amd0"].map(errors_of)).collect();
+        let found = errors(&all);
+        let shared: Vec<_> = found.iter().map(|part| (part.gpu.as_deref().unwrap(), part.is_shared)).collect();
+        assert_eq!(shared, [("0", false), ("1", true), ("02", false), ("999", false), ("amd0", false)]);
+        // What was had as a whole was not divided then.
+        assert!(errors(&[up("1"), up("1.0"), errors_of("1")]).iter().all(|part| !part.is_shared));
     }
 
     #[test]

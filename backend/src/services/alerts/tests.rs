@@ -20,6 +20,7 @@ fn node(name: &str, state: &str) -> Node {
         reason: (state != "idle").then(|| "it smokes".to_owned()),
         cpus: 4,
         cpus_allocated: 0,
+        cpu_load: None,
         memory_mib: 1000,
         memory_allocated_mib: 0,
         gpus: Vec::new(),
@@ -111,6 +112,20 @@ async fn who_knows_is_written_down_once_and_in_the_audit_log() {
     let lines = test.app.db.audit_events(None, 10, None, Some("alert.acknowledge")).await.unwrap();
     assert_eq!(lines.len(), 1);
     assert_eq!(lines[0].details, json!({"rule": "node_down", "subject": "n1"}));
+}
+
+#[tokio::test]
+async fn an_event_of_what_is_silenced_says_so() {
+    let test = TestApp::new().await;
+    let root = test.person("root-admin", 2003, Role::Admin).await;
+    let mut events = test.app.events.subscribe_all(&root, None).await.unwrap();
+    let silence = NewSilence { minutes: 60, reason: "new fans".into(), ..NewSilence::default() };
+    let silence = test.app.alerts.silence(&root, silence).await.unwrap();
+    looks(&test, "down", &[], 40).await;
+    assert_eq!(events.next().await.unwrap().data["silenced"], true);
+    test.app.alerts.unsilence(&root, silence.id).await.unwrap();
+    test.app.alerts.acknowledge(&root, open(&test).await[0].id).await.unwrap();
+    assert_eq!(events.next().await.unwrap().data["silenced"], false);
 }
 
 #[tokio::test]
@@ -207,6 +222,86 @@ async fn memory_that_is_nearly_full_is_told_to_whose_session_it_is() {
 }
 
 #[tokio::test]
+async fn a_lost_gpu_of_which_nobody_tells_any_more_is_lost_until_its_session_ends() {
+    let test = TestApp::new().await;
+    test.app.samples.open().unwrap();
+    let ada = test.ada().await;
+    let (session, _) = test.app.sessions.start(&ada, TestApp::wish(), None).await.unwrap();
+    let now = test.clock.now();
+    let begin = |session: &mut Session| {
+        session.nodes = vec!["c1".parse().unwrap()];
+        session.started_at = Some(now);
+    };
+    let mut session = test.app.sessions.change(session.id, begin).await.unwrap().unwrap();
+    session.resources.gpus = 1;
+    let live = std::slice::from_ref(&session);
+    let mut ingest = test.app.samples.ingest(session.id);
+    for up in [1.0, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0] {
+        let samples = vec![Sample { series: "gpu_up/0".parse().unwrap(), value: up }];
+        let node = NodeName::try_from("c1").unwrap();
+        let batch = Batch { node, at: test.clock.now(), confinement: Confinement::CgroupV2, samples };
+        ingest.take(&String::from_utf8(batch.write().remove(0)).unwrap()).await;
+        looks(&test, "idle", live, 5).await;
+    }
+    let lost = async || open(&test).await.iter().filter(|alert| alert.rule == AlertRule::GpuLost).count();
+    assert_eq!(lost().await, 1);
+    looks(&test, "idle", live, 600).await;
+    assert_eq!(lost().await, 1, "silence says nothing");
+    looks(&test, "idle", &[], 70).await;
+    assert_eq!(lost().await, 0);
+}
+
+#[tokio::test]
+async fn of_a_divided_gpu_a_person_hears_what_slows_her_part_and_admins_hear_once_of_errors() {
+    let test = TestApp::new().await;
+    test.app.samples.open().unwrap();
+    let (ada, grace) = (test.ada().await, test.person("grace", 2002, Role::Researcher).await);
+    let now = test.clock.now();
+    let mut live = Vec::new();
+    for person in [&ada, &grace] {
+        let (session, _) = test.app.sessions.start(person, TestApp::wish(), None).await.unwrap();
+        let begin = |session: &mut Session| {
+            session.nodes = vec!["c1".parse().unwrap()];
+            session.started_at = Some(now);
+        };
+        let mut session = test.app.sessions.change(session.id, begin).await.unwrap().unwrap();
+        session.resources.gpus = 1;
+        live.push(session);
+    }
+    for round in 0..30 {
+        for (part, session) in live.iter().enumerate() {
+            // The second has begun after the errors, and tells of none.
+            let errors = if part == 0 && round > 0 { 2.0 } else { 0.0 };
+            let said = [
+                (format!("gpu_up/1.{part}"), 1.0),
+                ("gpu_ecc_uncorrected/1".to_owned(), errors),
+                ("gpu_throttled/1".to_owned(), 1.0),
+            ];
+            let samples = said.map(|(name, value)| Sample { series: name.parse().unwrap(), value }).to_vec();
+            let node = NodeName::try_from("c1").unwrap();
+            let batch = Batch { node, at: test.clock.now(), confinement: Confinement::CgroupV2, samples };
+            let text = String::from_utf8(batch.write().remove(0)).unwrap();
+            test.app.samples.ingest(session.id).take(&text).await;
+        }
+        look(&test, "idle", &live).await;
+        test.clock.advance_s(5);
+    }
+    let alerts = open(&test).await;
+    let (errors, slowed): (Vec<&Alert>, Vec<&Alert>) =
+        alerts.iter().partition(|alert| alert.rule == AlertRule::GpuMemoryErrors);
+    let [errors] = &errors[..] else { panic!("once, whoever tells of it: {alerts:?}") };
+    assert_eq!((errors.subject.as_str(), errors.session, errors.owner), ("c1/1", None, None));
+    assert!(text(errors).as_str().contains("2 memory errors"), "{}", text(errors).as_str());
+    assert!(slowed.iter().all(|alert| alert.rule == AlertRule::GpuThrottled) && slowed.len() == 2, "{slowed:?}");
+    for actor in [&ada, &grace] {
+        let hers = test.app.alerts.list(actor, ListAlerts { limit: 50, ..ListAlerts::default() }).await.unwrap().items;
+        let [hers] = &hers[..] else { panic!("{hers:?}") };
+        assert_eq!(hers.known.alert.rule, AlertRule::GpuThrottled);
+        assert!(hers.text.as_str().contains("of which you have a part"), "{}", hers.text.as_str());
+    }
+}
+
+#[tokio::test]
 async fn without_samples_nothing_is_concluded_about_sessions() {
     let test = TestApp::new().await;
     let ada = test.ada().await;
@@ -281,10 +376,10 @@ async fn a_webhook_is_told_of_the_beginning_and_the_end_and_again_where_it_was_a
 }
 
 #[tokio::test]
-async fn a_webhook_that_refuses_is_not_asked_again_and_of_what_is_silenced_it_hears_nothing() {
+async fn a_webhook_that_refuses_a_beginning_hears_of_no_end_and_of_what_is_silenced_nothing() {
     let test = TestApp::new().await;
     let root = test.person("root-admin", 2003, Role::Admin).await;
-    let (address, receiver) = receiver(&[400, 200]).await;
+    let (address, receiver) = receiver(&[400, 200, 400]).await;
     let webhook = webhook(&test, &address);
     looks(&test, "down", &[], 40).await;
     test.app.alerts.tell_webhook(&webhook).await.unwrap();
@@ -294,15 +389,72 @@ async fn a_webhook_that_refuses_is_not_asked_again_and_of_what_is_silenced_it_he
     test.app.alerts.silence(&root, wish).await.unwrap();
     looks(&test, "drained", &[], 70).await;
     assert_eq!(open(&test).await[0].rule, AlertRule::NodeDrained);
-    // The end of the first is the second that it hears of.
     test.app.alerts.tell_webhook(&webhook).await.unwrap();
     looks(&test, "idle", &[], 10).await;
     test.app.alerts.tell_webhook(&webhook).await.unwrap();
     test.clock.advance_s(1000);
     test.app.alerts.tell_webhook(&webhook).await.unwrap();
-    let got = receiver.await.unwrap();
-    assert_eq!(sent(&got[1])["alerts"][0]["labels"]["alertname"], "node_down");
-    assert_eq!(sent(&got[1])["status"], "resolved");
+    // What comes next it takes, and an end that it refuses is not sent again either.
+    looks(&test, "down", &[], 60).await;
+    test.app.alerts.tell_webhook(&webhook).await.unwrap();
+    looks(&test, "idle", &[], 40).await;
+    test.app.alerts.tell_webhook(&webhook).await.unwrap();
+    test.clock.advance_s(31);
+    test.app.alerts.tell_webhook(&webhook).await.unwrap();
+    let got: Vec<Value> = receiver.await.unwrap().iter().map(|request| sent(request)).collect();
+    let statuses: Vec<&Value> = got.iter().map(|sent| &sent["status"]).collect();
+    assert_eq!(statuses, ["firing", "firing", "resolved"]);
+    assert_ne!(got[0]["alerts"][0]["fingerprint"], got[1]["alerts"][0]["fingerprint"]);
+    assert_eq!(got[1]["alerts"][0]["fingerprint"], got[2]["alerts"][0]["fingerprint"]);
+}
+
+#[tokio::test]
+async fn what_began_and_ended_while_a_webhook_was_away_is_told_from_its_beginning() {
+    let test = TestApp::new().await;
+    let (address, receiver) = receiver(&[503, 200, 503, 200]).await;
+    let webhook = webhook(&test, &address);
+    looks(&test, "down", &[], 40).await;
+    test.app.alerts.tell_webhook(&webhook).await.unwrap_err();
+    looks(&test, "idle", &[], 40).await;
+    // The beginning is taken and the end is not: the next time the end alone is due.
+    test.app.alerts.tell_webhook(&webhook).await.unwrap_err();
+    test.clock.advance_s(31);
+    test.app.alerts.tell_webhook(&webhook).await.unwrap();
+    test.app.alerts.tell_webhook(&webhook).await.unwrap();
+    let got: Vec<Value> = receiver.await.unwrap().iter().map(|request| sent(request)).collect();
+    let statuses: Vec<&Value> = got.iter().map(|sent| &sent["status"]).collect();
+    assert_eq!(statuses, ["firing", "firing", "resolved", "resolved"]);
+    assert_eq!(got[1]["alerts"][0]["endsAt"], "0001-01-01T00:00:00Z");
+}
+
+#[tokio::test]
+async fn what_goes_on_after_a_silence_of_days_is_told_when_that_is_over_and_what_does_not_is_not() {
+    let test = TestApp::new().await;
+    let root = test.person("root-admin", 2003, Role::Admin).await;
+    let (address, receiver) = receiver(&[200, 200]).await;
+    let webhook = webhook(&test, &address);
+    let wish = NewSilence { rule: Some(AlertRule::NodeDown), minutes: 3 * 24 * 60, reason: "x".into(), subject: None };
+    test.app.alerts.silence(&root, wish.clone()).await.unwrap();
+    looks(&test, "down", &[], 40).await;
+    test.app.alerts.tell_webhook(&webhook).await.unwrap();
+    test.clock.advance_s(2 * 24 * 3600);
+    test.app.alerts.tell_webhook(&webhook).await.unwrap();
+    assert_eq!(open(&test).await.len(), 1);
+    test.clock.advance_s(24 * 3600);
+    test.app.alerts.tell_webhook(&webhook).await.unwrap();
+    looks(&test, "idle", &[], 40).await;
+    test.app.alerts.tell_webhook(&webhook).await.unwrap();
+    // One that was over before its silence is none of anybody's business afterwards.
+    test.clock.advance_s(600);
+    test.app.alerts.silence(&root, wish).await.unwrap();
+    looks(&test, "down", &[], 60).await;
+    test.app.alerts.tell_webhook(&webhook).await.unwrap();
+    test.clock.advance_s(2 * 24 * 3600);
+    looks(&test, "idle", &[], 40).await;
+    test.clock.advance_s(2 * 24 * 3600);
+    test.app.alerts.tell_webhook(&webhook).await.unwrap();
+    let statuses: Vec<Value> = receiver.await.unwrap().iter().map(|request| sent(request)["status"].clone()).collect();
+    assert_eq!(statuses, ["firing", "resolved"]);
 }
 
 #[tokio::test]

@@ -4,10 +4,13 @@ use eirene_core::Sentence;
 use eirene_core::alert::{Alert, AlertRule};
 use eirene_words::{say, say_count, say_with};
 
+use super::PART_OF;
+
 /// One or two sentences: what is wrong, and what to do.
 pub(crate) fn text(alert: &Alert) -> Sentence {
     let detail = |name: &str| alert.details.get(name).map(String::as_str).unwrap_or_default();
     let (node, gpu, reason) = (("node", detail("node")), ("gpu", detail("gpu")), ("reason", detail("reason")));
+    let is_part = alert.details.contains_key(PART_OF);
     // Where somebody gave a reason it is told.
     let with_reason = |with: &str, without: &str| {
         let because = ("reason", reason.1.trim_end_matches('.'));
@@ -18,7 +21,11 @@ pub(crate) fn text(alert: &Alert) -> Sentence {
             say_with("alert.memory_nearly_full", &[node, ("percent", &percent(alert.value).to_string())])
         }
         AlertRule::GpuLost => say_with("alert.gpu_lost", &[node, gpu]),
+        AlertRule::GpuMemoryErrors if is_part => {
+            say_count("alert.gpu_memory_errors_divided", whole(alert.value), &[node, gpu])
+        }
         AlertRule::GpuMemoryErrors => say_count("alert.gpu_memory_errors", whole(alert.value), &[node, gpu]),
+        AlertRule::GpuThrottled if is_part => say_with("alert.gpu_throttled_part", &[node, gpu]),
         AlertRule::GpuThrottled => say_with("alert.gpu_throttled", &[node, gpu]),
         AlertRule::GpusIdle => say_count("alert.gpus_idle", whole(alert.value), &[]),
         AlertRule::NodeDown => with_reason("alert.node_down_because", "alert.node_down"),
@@ -90,6 +97,13 @@ mod tests {
             }
         }
         assert!(said.len() > AlertRule::ALL.len(), "{said:#?}");
+        for (rule, expected) in [
+            (AlertRule::GpuThrottled, "GPU 3 on n1, of which you have a part, is slowed down"),
+            (AlertRule::GpuMemoryErrors, "GPU 3 on n1 is divided, and has had 2 memory errors"),
+        ] {
+            let shared = text(&alert(rule, 2.0, &[details.as_slice(), &[(PART_OF, "3")]].concat()));
+            assert!(shared.as_str().starts_with(expected) && !shared.as_str().contains('{'), "{}", shared.as_str());
+        }
         let full = text(&alert(AlertRule::MemoryNearlyFull, 0.999, &details));
         assert!(full.as_str().contains("99\u{a0}%") && full.as_str().contains("n1"), "{}", full.as_str());
         let days = text(&alert(AlertRule::CertificateEnds, 13.9, &[]));

@@ -27,6 +27,8 @@ pub(crate) struct Reading {
     pub(crate) value: f64,
     /// Of whose session it is.
     pub(crate) session: Option<(SessionId, UserId)>,
+    /// Whether it is for admins alone, and the session only who told of it.
+    pub(crate) is_for_operators: bool,
     /// What its sentence says besides.
     pub(crate) details: BTreeMap<String, String>,
 }
@@ -34,10 +36,12 @@ pub(crate) struct Reading {
 /// What was read at one time.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Round {
-    /// What is known. What is not read any more is back.
+    /// What is known. What is not read any more is back, but for a GPU that was lost on one of [`Round::held`].
     pub(crate) readings: Vec<Reading>,
     /// Rules of which nothing is known this time, and so nothing changes.
     pub(crate) unknown: BTreeSet<AlertRule>,
+    /// Nodes that sessions hold, as subjects about them begin: `session/node`.
+    pub(crate) held: HashSet<String>,
 }
 
 /// What an alert is about: no two are about the same.
@@ -60,6 +64,17 @@ pub(crate) struct Changes {
     pub(crate) raise: Vec<Reading>,
     /// To be ended.
     pub(crate) end: Vec<(Key, AlertId)>,
+    /// How many of those to be raised are about each session.
+    of_sessions: HashMap<SessionId, u32>,
+}
+
+impl Changes {
+    fn add(&mut self, reading: &Reading) {
+        if let Some((session, _)) = reading.session {
+            *self.of_sessions.entry(session).or_default() += 1;
+        }
+        self.raise.push(reading.clone());
+    }
 }
 
 /// The watch.
@@ -98,8 +113,18 @@ impl Watch {
             self.take(&key, &reading, settings, now, &mut changes);
             seen.insert(key);
         }
-        let gone = |(rule, subject): &Key| !round.unknown.contains(rule) && !seen.contains(&(*rule, subject.clone()));
-        let missing: Vec<Key> = self.known.keys().filter(|key| gone(key)).cloned().collect();
+        // A GPU that is lost may take with it whoever tells of it: that it is back has to be said.
+        let stays = |(rule, subject): &Key, phase: &Phase| {
+            let is_held = || subject.rsplit_once('/').is_some_and(|(node, _)| round.held.contains(node));
+            *rule == AlertRule::GpuLost
+                && settings.contains_key(rule)
+                && matches!(phase, Phase::Raised(_, None))
+                && is_held()
+        };
+        let gone =
+            |key: &Key, phase: &Phase| !round.unknown.contains(&key.0) && !seen.contains(key) && !stays(key, phase);
+        let missing: Vec<Key> =
+            self.known.iter().filter(|(key, phase)| gone(key, phase)).map(|(key, _)| key.clone()).collect();
         for key in missing {
             // A rule that is off now has nothing to say of what it said before.
             let wait = settings.get(&key.0).map_or(SignedDuration::ZERO, |settings| settings.clear_after);
@@ -123,24 +148,25 @@ impl Watch {
                 // A clock that was set back counts from there.
                 *since = (*since).min(now);
                 let long_enough = now.duration_since(*since) >= settings.raise_after;
-                if long_enough && self.may_raise(reading) {
-                    changes.raise.push(reading.clone());
+                if long_enough && self.may_raise(reading, changes) {
+                    changes.add(reading);
                 }
             }
             None if is_over => {
                 self.known.insert(key.clone(), Phase::Rising(now));
-                if settings.raise_after.is_zero() && self.may_raise(reading) {
-                    changes.raise.push(reading.clone());
+                if settings.raise_after.is_zero() && self.may_raise(reading, changes) {
+                    changes.add(reading);
                 }
             }
             Some(Phase::Ended(_)) | None => {}
         }
     }
 
-    fn may_raise(&self, reading: &Reading) -> bool {
-        reading
-            .session
-            .is_none_or(|(session, _)| self.of_sessions.get(&session).is_none_or(|count| *count < MOST_OF_SESSION))
+    /// Whether there may be one more about its session, besides those that are about to be raised.
+    fn may_raise(&self, reading: &Reading, changes: &Changes) -> bool {
+        let Some((session, _)) = reading.session else { return true };
+        let raised = self.of_sessions.get(&session).copied().unwrap_or_default();
+        raised.saturating_add(changes.of_sessions.get(&session).copied().unwrap_or_default()) < MOST_OF_SESSION
     }
 
     fn back(&mut self, key: &Key, wait: SignedDuration, now: Timestamp, changes: &mut Changes) {
@@ -202,7 +228,8 @@ mod tests {
     }
 
     fn reading(value: f64) -> Reading {
-        Reading { rule: RULE, subject: "s/n1".into(), value, session: None, details: BTreeMap::new() }
+        let details = BTreeMap::new();
+        Reading { rule: RULE, subject: "s/n1".into(), value, session: None, is_for_operators: false, details }
     }
 
     /// What the watch wants at each second: `+` raise, `-` end, `.` nothing; what it wants is done. A value of -1 is no reading, -2 a rule of which
@@ -212,7 +239,7 @@ mod tests {
         for (second, value) in values {
             let readings = if *value < 0.0 { Vec::new() } else { vec![reading(*value)] };
             let unknown = if *value < -1.5 { BTreeSet::from([RULE]) } else { BTreeSet::new() };
-            let changes = watch.look(Round { readings, unknown }, at(*second), &settings());
+            let changes = watch.look(Round { readings, unknown, ..Round::default() }, at(*second), &settings());
             match (changes.raise.first(), changes.end.first()) {
                 (Some(reading), None) => {
                     watch.was_raised(reading, AlertId::generate());
@@ -250,6 +277,44 @@ mod tests {
         let watch = &mut Watch::default();
         assert_eq!(trace(watch, &[(0, 0.95), (10, 0.95)]), ".+");
         assert_eq!(trace(watch, &[(20, -2.0), (900, -2.0), (910, -1.0), (939, -1.0), (940, -1.0)]), "....-");
+    }
+
+    #[test]
+    fn silence_does_not_bring_a_lost_gpu_back_while_its_node_is_held() {
+        const LOST: AlertRule = AlertRule::GpuLost;
+        let settings = BTreeMap::from([(LOST, Settings::built_in(LOST))]);
+        let session = SessionId::generate();
+        let key = (LOST, format!("{session}/c1/0"));
+        let mut watch = Watch::default();
+        // None is no reading; whether its node is held.
+        let mut look = |second, value: Option<f64>, is_held: bool, settings: &BTreeMap<AlertRule, Settings>| {
+            let of = |value| Reading { rule: LOST, subject: key.1.clone(), ..reading(value) };
+            let held = is_held.then(|| format!("{session}/c1")).into_iter().collect();
+            let round = Round { readings: value.map(of).into_iter().collect(), held, ..Round::default() };
+            let changes = watch.look(round, at(second), settings);
+            if let Some(reading) = changes.raise.first() {
+                watch.was_raised(reading, AlertId::generate());
+            }
+            for (key, _) in &changes.end {
+                watch.was_ended(key, at(second));
+            }
+            (changes.raise.len(), changes.end.len())
+        };
+        assert_eq!((look(0, Some(1.0), true, &settings), look(10, Some(1.0), true, &settings)), ((0, 0), (1, 0)));
+        assert_eq!((look(20, None, true, &settings), look(9000, None, true, &settings)), ((0, 0), (0, 0)));
+        // It is back, says somebody, and nothing else afterwards.
+        assert_eq!((look(9010, Some(0.0), true, &settings), look(9069, None, true, &settings)), ((0, 0), (0, 0)));
+        assert_eq!(look(9070, None, true, &settings), (0, 1));
+        // The session has ended, or goes on elsewhere.
+        look(9490, None, true, &settings);
+        look(9500, Some(1.0), true, &settings);
+        assert_eq!(look(9510, Some(1.0), true, &settings), (1, 0));
+        assert_eq!((look(9520, None, false, &settings), look(9580, None, false, &settings)), ((0, 0), (0, 1)));
+        // Nobody wants to hear of it any more.
+        look(9980, None, true, &settings);
+        look(9990, Some(1.0), true, &settings);
+        assert_eq!(look(10_000, Some(1.0), true, &settings), (1, 0));
+        assert_eq!(look(10_010, None, true, &BTreeMap::new()), (0, 1));
     }
 
     #[test]
@@ -303,6 +368,8 @@ mod tests {
         let round = || Round { readings: (0..most).map(|number| reading(number, 1.0)).collect(), ..Round::default() };
         let mut raised = 0;
         watch.look(round(), at(0), &settings());
+        let at_once = watch.look(round(), at(10), &settings()).raise.len();
+        assert_eq!(at_once, MOST_OF_SESSION as usize, "of one look as well");
         for _ in 0..most {
             if let Some(reading) = watch.look(round(), at(10), &settings()).raise.first() {
                 watch.was_raised(reading, AlertId::generate());

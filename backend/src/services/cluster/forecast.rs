@@ -151,6 +151,7 @@ mod tests {
             reason: None,
             cpus: 8,
             cpus_allocated: 0,
+            cpu_load: None,
             memory_mib: 16_000,
             memory_allocated_mib: 0,
             gpus: gpus.collect(),

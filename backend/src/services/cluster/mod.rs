@@ -1,15 +1,18 @@
 //! The cluster as the one poller last saw it. Nothing here asks the scheduler.
 
+pub mod concern;
 pub mod forecast;
+pub mod overview;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use eirene_core::scheduler::{Job, Node, Partition};
+use eirene_core::scheduler::{Job, JobState, Node, Partition};
 use jiff::Timestamp;
 use serde::Serialize;
 use tokio::sync::watch;
 
+use concern::Concern;
 use forecast::{Forecast, FreeFrom, forecasts};
 
 /// What the poller saw at one look.
@@ -48,9 +51,21 @@ impl Snapshot {
     pub fn partition(&self, name: Option<&eirene_core::PartitionName>) -> Option<&Partition> {
         self.partitions.iter().find(|partition| name.map_or(partition.is_default, |name| partition.name == *name))
     }
+
+    /// Partitions and nodes that concern somebody: of others not even the names.
+    fn ground_of(&self, concern: &Concern) -> (Vec<Partition>, Vec<Node>) {
+        let mut partitions = Vec::clone(&self.partitions);
+        partitions.retain(|partition| concern.has_partition(&partition.name));
+        let mut nodes = Vec::clone(&self.nodes);
+        nodes.retain(|node| concern.has_node(node));
+        for node in &mut nodes {
+            node.partitions.retain(|name| concern.has_partition(name));
+        }
+        (partitions, nodes)
+    }
 }
 
-/// GPUs of one type on the whole cluster.
+/// GPUs of one type on the nodes that are shown.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, utoipa::ToSchema)]
 pub struct GpuSupply {
     /// Type; empty when the cluster does not name one.
@@ -78,6 +93,42 @@ pub struct ClusterView {
     pub gpu_types: Vec<GpuSupply>,
     /// Nodes.
     pub nodes: Arc<Vec<Node>>,
+}
+
+impl ClusterView {
+    /// What of a snapshot concerns somebody: nothing else is in it, not even by name. GPUs are counted, and looked ahead for, on those nodes alone.
+    pub(crate) fn of(snapshot: &Snapshot, concern: &Concern, now: Timestamp) -> Self {
+        if concern.is_all_of(snapshot) {
+            return Self::whole(snapshot);
+        }
+        let (partitions, nodes) = snapshot.ground_of(concern);
+        // What runs on her nodes ends there, whoever's it is; what waits elsewhere is not in her way.
+        let mut jobs = Vec::clone(&snapshot.jobs);
+        jobs.retain(|job| job.state != JobState::Pending || concern.has_job(job));
+        let gpu_types = supply(&nodes, &forecasts(&jobs, &nodes, now));
+        Self { partitions: Arc::new(partitions), gpu_types, nodes: Arc::new(nodes), ..Self::whole(snapshot) }
+    }
+
+    /// The same as a look that has seen nothing else, and no jobs.
+    pub(crate) fn as_snapshot(&self) -> Snapshot {
+        Snapshot {
+            asked_at: self.at,
+            reachable: self.reachable,
+            partitions: Arc::clone(&self.partitions),
+            nodes: Arc::clone(&self.nodes),
+            ..Snapshot::default()
+        }
+    }
+
+    fn whole(snapshot: &Snapshot) -> Self {
+        Self {
+            at: snapshot.asked_at,
+            reachable: snapshot.reachable,
+            partitions: Arc::clone(&snapshot.partitions),
+            gpu_types: supply(&snapshot.nodes, &snapshot.forecasts),
+            nodes: Arc::clone(&snapshot.nodes),
+        }
+    }
 }
 
 /// The cluster as last seen.
@@ -108,16 +159,9 @@ impl Cluster {
         self.sender.send_replace(Arc::new(snapshot));
     }
 
-    /// What people are shown.
+    /// All of it, for whoever runs the platform. What others are shown is [`overview::Overview`]'s to say.
     pub fn view(&self) -> ClusterView {
-        let snapshot = self.snapshot();
-        ClusterView {
-            at: snapshot.asked_at,
-            reachable: snapshot.reachable,
-            partitions: Arc::clone(&snapshot.partitions),
-            gpu_types: supply(&snapshot.nodes, &snapshot.forecasts),
-            nodes: Arc::clone(&snapshot.nodes),
-        }
+        ClusterView::whole(&self.snapshot())
     }
 }
 
@@ -152,6 +196,7 @@ mod tests {
             reason: None,
             cpus: 8,
             cpus_allocated: 0,
+            cpu_load: None,
             memory_mib: 16_000,
             memory_allocated_mib: 0,
             gpus: vec![NodeGpus { gpu_type: gpu_type.into(), total, allocated }],
@@ -173,5 +218,29 @@ mod tests {
             waiting: 0,
         };
         assert_eq!(cluster.view().gpu_types, vec![supply("a100", 4, 1), supply("h100", 4, 0)]);
+    }
+
+    #[test]
+    fn of_a_part_of_the_cluster_only_that_is_counted_and_named() {
+        use crate::testing;
+        let mut snapshot = testing::snapshot(vec![]);
+        for partition in Arc::make_mut(&mut snapshot.partitions) {
+            if partition.name.as_str() == "main" {
+                partition.access.groups = vec!["chem".into()];
+            }
+        }
+        let now = testing::start_time();
+        let part = ClusterView::of(&snapshot, &Concern::of(&snapshot, Some(&[]), &[]), now);
+        let names = |nodes: &[Node]| nodes.iter().map(|node| node.name.to_string()).collect::<Vec<_>>();
+        assert_eq!(names(&part.nodes), ["c2"]);
+        let of_c2: Vec<&str> = part.nodes[0].partitions.iter().map(eirene_core::PartitionName::as_str).collect();
+        assert_eq!(of_c2, ["long"], "of others not even the name");
+        assert_eq!(part.partitions.len(), 1);
+        assert_eq!(
+            part.gpu_types.iter().map(|gpus| (gpus.gpu_type.as_str(), gpus.total)).collect::<Vec<_>>(),
+            [("h100", 2)]
+        );
+        let all = ClusterView::of(&snapshot, &Concern::of(&snapshot, None, &[]), now);
+        assert_eq!((names(&all.nodes), all.gpu_types.len()), (vec!["c1".to_owned(), "c2".to_owned()], 2));
     }
 }

@@ -1,16 +1,16 @@
 //! From lines of samples to sums: seconds of processors, the most memory, and what GPUs did.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 
 use eirene_core::Resources;
 use eirene_core::job_usage::{GpuTime, HeldUsed};
 use eirene_monitoring::Metric;
 
-use crate::services::samples::{Chart, Line};
+use crate::services::samples::{Chart, Line, Source};
 
 /// What is looked at.
-pub(super) const METRICS: [Metric; 5] =
-    [Metric::Cpu, Metric::Memory, Metric::MemoryPeak, Metric::GpuUtil, Metric::GpuProcesses];
+pub(super) const METRICS: [Metric; 6] =
+    [Metric::Cpu, Metric::Memory, Metric::MemoryPeak, Metric::MemoryReclaimable, Metric::GpuUtil, Metric::GpuProcesses];
 
 /// A GPU that computes less than this, in percent, is idle.
 pub(crate) const IDLE_PERCENT: f64 = 5.0;
@@ -20,23 +20,57 @@ pub(crate) const IDLE_MINUTES: u64 = 30;
 const NOTHING: f64 = 0.005;
 const MIB: f64 = 1024.0 * 1024.0;
 
-/// Core-seconds, and MiB. Nodes of which nobody told are left out, also of what was held.
+/// Core-seconds, and MiB. Nodes of which nobody told are left out, also of what was held; so is the time before the first sample and after the last
+/// where samples are far apart, because what was used then is in no sum either.
 pub(super) fn shares(resources: &Resources, wall_s: u64, chart: &Chart) -> (Option<HeldUsed>, Option<HeldUsed>) {
     let of = |metric: Metric| chart.lines.iter().filter(move |line| line.metric == metric && line.device.is_none());
     let told = |metric| of(metric).map(|line| line.node.as_str()).collect::<HashSet<_>>().len() as u64;
     let cpu_nodes = told(Metric::Cpu);
     let cpu = (cpu_nodes > 0).then(|| HeldUsed {
-        held: u64::from(resources.cpus).saturating_mul(cpu_nodes).saturating_mul(wall_s),
+        held: u64::from(resources.cpus).saturating_mul(of(Metric::Cpu).map(|line| told_s(line, chart, wall_s)).sum()),
         used: whole(of(Metric::Cpu).filter_map(|line| line.total).sum()),
     });
-    // What a control group remembers is more than what was seen every five seconds.
-    let memory = if told(Metric::MemoryPeak) >= told(Metric::Memory) { Metric::MemoryPeak } else { Metric::Memory };
-    let memory_nodes = told(memory);
-    let memory = (memory_nodes > 0).then(|| HeldUsed {
-        held: resources.memory_mib.saturating_mul(memory_nodes),
-        used: whole(of(memory).filter_map(|line| line.highest).sum::<f64>() / MIB),
+    let most: Vec<f64> = memory_nodes(chart).into_iter().filter_map(|node| needed(chart, node)).collect();
+    let memory = (!most.is_empty()).then(|| HeldUsed {
+        held: resources.memory_mib.saturating_mul(most.len() as u64),
+        used: whole(most.iter().sum::<f64>() / MIB),
     });
     (cpu, memory)
+}
+
+/// The nodes that told of their memory.
+fn memory_nodes(chart: &Chart) -> BTreeSet<&str> {
+    let of_memory = |line: &&Line| matches!(line.metric, Metric::Memory | Metric::MemoryPeak);
+    chart.lines.iter().filter(of_memory).map(|line| line.node.as_str()).collect()
+}
+
+/// The most that a job needed on a node, bytes. What the kernel gives back before it kills is not needed, and a job that reads a lot holds as much
+/// of that as it may: it is taken off where it is told. What a control group remembers as the most has it in it, and is else the better figure,
+/// because it is more than what was seen every five seconds.
+fn needed(chart: &Chart, node: &str) -> Option<f64> {
+    let of =
+        |metric| chart.lines.iter().find(|line| line.metric == metric && line.node == node && line.device.is_none());
+    let highest = |metric| of(metric).and_then(|line| line.highest);
+    let without_cache = || {
+        let (held, cache) = (of(Metric::Memory)?, of(Metric::MemoryReclaimable)?);
+        // The most of one and the least of the other: within a span nobody knows which of them were together, and less would be too little.
+        let held = held.most.as_ref().unwrap_or(&held.values);
+        let cache = cache.least.as_ref().unwrap_or(&cache.values);
+        let both = held.iter().zip(cache).filter_map(|(held, cache)| Some((*held)? - (*cache)?));
+        both.reduce(f64::max).map(|most| most.max(0.0))
+    };
+    without_cache().or_else(|| highest(Metric::MemoryPeak)).or_else(|| highest(Metric::Memory))
+}
+
+/// For how long there were samples of a line, of all its time.
+fn told_s(line: &Line, chart: &Chart, wall_s: u64) -> u64 {
+    if chart.source == Source::BuiltIn {
+        return wall_s;
+    }
+    let known = |value: &Option<f64>| value.is_some();
+    let (first, last) = (line.values.iter().position(known), line.values.iter().rposition(known));
+    let spans = first.zip(last).map_or(0, |(first, last)| last - first + 1);
+    whole(spans as f64 * chart.step_ms as f64 / 1000.0).min(wall_s)
 }
 
 /// GPU-seconds.
@@ -57,13 +91,27 @@ pub(super) fn gpus(resources: &Resources, wall_s: u64, chart: &Chart) -> GpuTime
                 empty += step_s;
             }
         }
-        idle += idle_spans(line, step_s) as f64 * step_s;
+        idle += idle_spans(&line.values, step_s, |value| *value < IDLE_PERCENT / 100.0) as f64 * step_s;
+    }
+    // Of a part of a GPU (MIG) nobody tells how much it computes. Without a process that is nothing; with one it is not known.
+    for part in chart.lines.iter().filter(|line| line.metric == Metric::GpuProcesses && !tells_util(chart, line)) {
+        let is_empty = |count: &f64| *count <= 0.0;
+        let without = part.values.iter().flatten().filter(|count| is_empty(count)).count() as f64 * step_s;
+        known += without;
+        empty += without;
+        idle += idle_spans(&part.values, step_s, is_empty) as f64 * step_s;
     }
     // A span at either end may reach beyond what was held.
     let within = |seconds: f64| whole(seconds).min(held_s);
     (time.known_s, time.busy_s) = (within(known), within(busy));
     (time.idle_s, time.empty_s) = (within(idle), within(empty));
     time
+}
+
+/// Whether it is told how much the GPU of this line computes.
+fn tells_util(chart: &Chart, gpu: &Line) -> bool {
+    let is_it = |line: &Line| line.metric == Metric::GpuUtil && line.node == gpu.node && line.device == gpu.device;
+    chart.lines.iter().any(is_it)
 }
 
 /// How many processes of the session were on the same GPU, span by span.
@@ -74,12 +122,11 @@ fn processes<'a>(chart: &'a Chart, gpu: &Line) -> &'a [Option<f64>] {
 }
 
 /// How many spans lie in long stretches without computing. A sample that was lost does not end a stretch, and does not count.
-fn idle_spans(line: &Line, step_s: f64) -> usize {
+fn idle_spans(values: &[Option<f64>], step_s: f64, is_idle: impl Fn(&f64) -> bool) -> usize {
     let long_enough = (IDLE_MINUTES * 60) as f64;
-    let is_idle = |value: &f64| *value < IDLE_PERCENT / 100.0;
-    let known: Vec<f64> = line.values.iter().flatten().copied().collect();
+    let known: Vec<f64> = values.iter().flatten().copied().collect();
     let stretches = known.chunk_by(|one, other| is_idle(one) == is_idle(other));
-    let idle = stretches.filter(|stretch| stretch.first().is_some_and(is_idle));
+    let idle = stretches.filter(|stretch| stretch.first().is_some_and(&is_idle));
     idle.map(<[_]>::len).filter(|length| *length as f64 * step_s >= long_enough).sum()
 }
 

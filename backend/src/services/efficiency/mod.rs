@@ -8,10 +8,11 @@ mod measure;
 #[cfg(test)]
 mod tests;
 
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use eirene_core::job_usage::{JobUsage, MeasuredJob, UsageBy, UsageSums, Waste};
-use eirene_core::{Clock, Session};
+use eirene_core::{Clock, Session, SessionId};
 use eirene_database::Db;
 use eirene_words::say;
 use jiff::{SignedDuration, Timestamp};
@@ -29,14 +30,19 @@ pub(crate) use measure::{IDLE_MINUTES, IDLE_PERCENT};
 pub const MOST_DAYS: i64 = 366;
 /// The time that is reported on when nobody says which.
 pub const DAYS: i64 = 30;
-/// Most people or partitions of a report.
-pub const MOST_GROUPS: u32 = 500;
+/// Most people or partitions that a report lists.
+pub const MOST_GROUPS: usize = 500;
 /// Examples of each sort of waste.
 const EXAMPLES: u32 = 5;
 /// While a session lasts it is measured so often.
 const AGAIN: SignedDuration = SignedDuration::from_mins(10);
 /// Samples of a session that is over may take so long to come.
 const SETTLES: SignedDuration = SignedDuration::from_mins(2);
+
+/// What could not be measured is measured after all others for so long.
+const LATER: SignedDuration = SignedDuration::from_hours(1);
+/// After so many for which there was no answer a round is over: most likely there is none for anybody.
+const MOST_UNANSWERED: usize = 3;
 
 /// What is to be reported.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -69,8 +75,10 @@ pub struct Report {
     pub to: Timestamp,
     /// All together.
     pub total: UsageSums,
-    /// By person or partition, who has idle GPUs first.
+    /// By person or partition, who has idle GPUs first; at most [`MOST_GROUPS`].
     pub groups: Vec<UsageSums>,
+    /// How many there are beside them, who are in the total all the same.
+    pub unlisted: usize,
     /// The worst of each sort.
     pub examples: Vec<Example>,
 }
@@ -84,34 +92,64 @@ pub struct Efficiency {
     cluster: Cluster,
     /// For so long there are samples to measure.
     kept: SignedDuration,
+    /// What could not be measured lately, and when that was last tried.
+    failed: Arc<Mutex<HashMap<SessionId, Timestamp>>>,
 }
 
 impl Efficiency {
     /// Measures what is in `samples`.
     pub fn new(db: Db, clock: Arc<dyn Clock>, samples: Samples, cluster: Cluster, config: &config::Samples) -> Self {
         let kept = SignedDuration::from_hours(24 * i64::from(config.keep_minutes_days));
-        Self { db, clock, samples, cluster, kept }
+        Self { db, clock, samples, cluster, kept, failed: Arc::default() }
     }
 
-    /// Measures some of those that are due; says how many.
+    /// Measures some of those that are due; says how many. One for which there is no answer does not keep the others from being measured: it comes
+    /// after them for a while, in turn with those like it.
     ///
     /// # Errors
-    /// [`AppError::Unavailable`] while samples cannot be read: nothing is measured then, rather than as nothing.
+    /// [`AppError::Unavailable`] where there was no answer and nothing was measured: it is not measured as nothing then.
     pub(crate) async fn measure_some(&self, most: u32) -> Result<usize, AppError> {
         let now = self.clock.now();
         let before = |length| now.saturating_sub(length).unwrap_or(now);
-        let due = self.db.jobs_to_measure(before(self.kept), before(AGAIN), before(SETTLES), most).await?;
+        let failed = self.failed_since(before(LATER));
+        // Those that failed may stand before all others there, and take nobody's place.
+        let limit = most.saturating_add(u32::try_from(failed.len()).unwrap_or(u32::MAX));
+        let mut due = self.db.jobs_to_measure(before(self.kept), before(AGAIN), before(SETTLES), limit).await?;
+        due.sort_by_key(|session| failed.get(&session.id).copied());
+        due.truncate(most as usize);
+        let (mut measured, mut unanswered, mut last) = (0, 0, None);
         for session in &due {
             match self.measure(session).await {
-                Ok(Some(usage)) => self.db.put_job_usage(&usage).await?,
-                Ok(None) => {}
-                Err(error @ AppError::Unavailable { .. }) => return Err(error),
+                Ok(usage) => {
+                    if let Some(usage) = usage {
+                        self.db.put_job_usage(&usage).await?;
+                    }
+                    self.failed.lock().unwrap_or_else(PoisonError::into_inner).remove(&session.id);
+                    measured += 1;
+                }
                 Err(error) => {
-                    tracing::warn!(session.id = %session.id, %error, "What a session used cannot be measured");
+                    self.failed.lock().unwrap_or_else(PoisonError::into_inner).insert(session.id, now);
+                    if !matches!(error, AppError::Unavailable { .. }) {
+                        tracing::warn!(session.id = %session.id, %error, "What a session used cannot be measured");
+                        continue;
+                    }
+                    last = Some(error);
+                    unanswered += 1;
+                    // Who was slow is left alone for a while, and that is no fault of those behind: each round one of them has its turn.
+                    if unanswered >= MOST_UNANSWERED || failed.contains_key(&session.id) {
+                        break;
+                    }
                 }
             }
         }
-        Ok(due.len())
+        last.filter(|_| measured == 0).map_or(Ok(measured), Err)
+    }
+
+    /// What could not be measured since then, and when that was last tried.
+    fn failed_since(&self, since: Timestamp) -> HashMap<SessionId, Timestamp> {
+        let mut failed = self.failed.lock().unwrap_or_else(PoisonError::into_inner);
+        failed.retain(|_, at| *at > since);
+        failed.clone()
     }
 
     /// What a session or run holds and uses, as of now. None of one that has not begun. The caller has asked whether it may be seen.
@@ -165,11 +203,7 @@ impl Efficiency {
         if length <= SignedDuration::ZERO || length > days(MOST_DAYS) {
             return Err(AppError::Invalid(vec![FieldError::new("from", say("efficiency.wrong_time"))]));
         }
-        let groups = self.db.usage_sums(wanted.by, from, to, MOST_GROUPS).await?;
-        let mut total = UsageSums::default();
-        for group in &groups {
-            total.add(group);
-        }
+        let (total, groups, unlisted) = summed(self.db.usage_sums(wanted.by, from, to).await?);
         let mut examples = Vec::new();
         for waste in [Waste::Gpu, Waste::Memory, Waste::Cpu] {
             for job in self.db.worst_jobs(waste, from, to, EXAMPLES).await? {
@@ -180,6 +214,17 @@ impl Efficiency {
                 }
             }
         }
-        Ok(Report { from, to, total, groups, examples })
+        Ok(Report { from, to, total, groups, unlisted, examples })
     }
+}
+
+/// All together, those that are listed, and how many are not.
+fn summed(mut groups: Vec<UsageSums>) -> (UsageSums, Vec<UsageSums>, usize) {
+    let mut total = UsageSums::default();
+    for group in &groups {
+        total.add(group);
+    }
+    let unlisted = groups.len().saturating_sub(MOST_GROUPS);
+    groups.truncate(MOST_GROUPS);
+    (total, groups, unlisted)
 }

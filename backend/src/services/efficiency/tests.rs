@@ -1,11 +1,17 @@
 //! From samples to sums and advice.
 
+use std::collections::HashSet;
+use std::time::Instant;
+
+use async_trait::async_trait;
 use eirene_core::job_usage::HeldUsed;
 use eirene_core::{Resources, Role};
 use eirene_monitoring::{Batch, Confinement, NodeName, Sample};
+use eirene_monitoring_store::{Answer, Point, Resolution};
 
 use super::advice::About;
 use super::*;
+use crate::services::samples::{Figure, History, HistoryError, Ingest, Part, Source, Spans, Trouble};
 use crate::services::sessions::StartSession;
 use crate::testing::TestApp;
 
@@ -45,11 +51,31 @@ async fn said(test: &TestApp, session: &Session, count: i64, busy: bool) {
         if node == "c1" {
             samples.push(("gpu_processes/1", 0.0));
         }
-        let samples =
-            samples.into_iter().map(|(name, value)| Sample { series: name.parse().unwrap(), value }).collect();
-        let node = NodeName::try_from(node).unwrap();
-        let batch = Batch { node, at, confinement: Confinement::CgroupV2, samples };
-        ingest.take(&String::from_utf8(batch.write().remove(0)).unwrap()).await;
+        tells(&mut ingest, node, at, &samples).await;
+    }
+}
+
+/// What a node says once.
+async fn tells(ingest: &mut Ingest, node: &str, at: Timestamp, samples: &[(&str, f64)]) {
+    let sample = |(name, value): &(&str, f64)| Sample { series: name.parse().unwrap(), value: *value };
+    let samples = samples.iter().map(sample).collect();
+    let node = NodeName::try_from(node).unwrap();
+    let batch = Batch { node, at, confinement: Confinement::CgroupV2, samples };
+    ingest.take(&String::from_utf8(batch.write().remove(0)).unwrap()).await;
+}
+
+/// What a node says, and which.
+type OfNode = (&'static str, Vec<(&'static str, f64)>);
+
+/// An hour of a session from its beginning on, of which each five seconds are told.
+async fn hour(test: &TestApp, session: &Session, says: impl Fn(i64) -> Vec<OfNode>) {
+    let mut ingest = test.app.samples.ingest(session.id);
+    for count in 0..720 {
+        let at = session.started_at.unwrap() + SignedDuration::from_millis(2500 + 5000 * count);
+        test.clock.advance_s(5);
+        for (node, samples) in says(count) {
+            tells(&mut ingest, node, at, &samples).await;
+        }
     }
 }
 
@@ -96,20 +122,52 @@ async fn a_session_that_computes_for_a_while_and_is_left_alone_then() {
 async fn gpus_are_not_taken_for_empty_where_nobody_tells_who_is_on_them() {
     let test = TestApp::new().await;
     let (_, session) = begun(&test).await;
-    let mut ingest = test.app.samples.ingest(session.id);
-    for count in 0..720 {
-        let at = session.started_at.unwrap() + SignedDuration::from_millis(2500 + 5000 * count);
-        test.clock.advance_s(5);
-        // As AMD's GPUs tell it, and as any did before: what computes, and nothing of processes.
-        let samples = vec![Sample { series: "gpu_util/amd0".parse().unwrap(), value: 0.0 }];
-        let node = NodeName::try_from("c1").unwrap();
-        let batch = Batch { node, at, confinement: Confinement::CgroupV2, samples };
-        ingest.take(&String::from_utf8(batch.write().remove(0)).unwrap()).await;
-    }
+    // As AMD's GPUs tell it, and as any did before: what computes, and nothing of processes.
+    hour(&test, &session, |_| vec![("c1", vec![("gpu_util/amd0", 0.0)])]).await;
     let usage = test.app.efficiency.of(&session).await.unwrap().unwrap();
     assert_eq!((usage.gpu.known_s, usage.gpu.idle_s, usage.gpu.empty_s), (3600, 3600, 0));
     let about: Vec<About> = advice(&usage, &session.resources).iter().map(|advice| advice.about).collect();
     assert_eq!(about, [About::IdleGpus]);
+}
+
+#[tokio::test]
+async fn a_part_of_a_gpu_is_empty_while_no_process_is_on_it_and_else_nothing_is_known_of_it() {
+    let test = TestApp::new().await;
+    let (_, session) = begun(&test).await;
+    // Of two parts one is used for twenty minutes. What the whole draws makes it no third.
+    let says = |count| {
+        vec![
+            ("gpu_processes/1.0", 0.0),
+            ("gpu_processes/1.1", if count < 240 { 1.0 } else { 0.0 }),
+            ("gpu_power_watts/1", 120.0),
+            ("gpu_throttled/1", 0.0),
+        ]
+    };
+    hour(&test, &session, |count| vec![("c1", says(count))]).await;
+    let usage = test.app.efficiency.of(&session).await.unwrap().unwrap();
+    let gpu = usage.gpu;
+    assert_eq!((gpu.known_s, gpu.busy_s, gpu.idle_s, gpu.empty_s), (6000, 0, 6000, 6000));
+    let about: Vec<About> = advice(&usage, &session.resources).iter().map(|advice| advice.about).collect();
+    assert_eq!(about, [About::EmptyGpus]);
+}
+
+#[tokio::test]
+async fn a_job_that_reads_a_lot_did_not_need_the_cache_of_it() {
+    let test = TestApp::new().await;
+    let (_, session) = begun(&test).await;
+    let says = |count| {
+        // Its own 2 GiB, for a moment 3; all that is left is full of what it has read. The other node tells nothing of a cache.
+        let own = if count == 300 { 3.0 * GIB } else { 2.0 * GIB };
+        let of_c1 = vec![
+            ("memory_bytes", 8.0 * GIB),
+            ("memory_peak_bytes", 8.0 * GIB),
+            ("memory_reclaimable_bytes", 8.0 * GIB - own),
+        ];
+        vec![("c1", of_c1), ("c2", vec![("memory_bytes", GIB), ("memory_peak_bytes", 1.5 * GIB)])]
+    };
+    hour(&test, &session, says).await;
+    let usage = test.app.efficiency.of(&session).await.unwrap().unwrap();
+    assert_eq!(usage.memory_mib, Some(HeldUsed { held: 2 * 8192, used: 3072 + 1536 }));
 }
 
 #[tokio::test]
@@ -134,6 +192,115 @@ async fn while_samples_cannot_be_read_nothing_is_measured_as_nothing() {
     let refused = test.app.efficiency.measure_some(10).await;
     assert!(matches!(refused, Err(AppError::Unavailable { .. })), "{refused:?}");
     assert_eq!(test.app.db.job_usage(session.id).await.unwrap(), None);
+}
+
+/// A Prometheus that cannot answer about some sessions, and keeps about whom it was asked.
+#[derive(Default)]
+struct Halting {
+    fails: Mutex<HashSet<SessionId>>,
+    asked: Mutex<Vec<SessionId>>,
+}
+
+#[async_trait]
+impl History for Halting {
+    fn source(&self) -> Source {
+        Source::Prometheus
+    }
+
+    fn every_ms(&self) -> i64 {
+        60_000
+    }
+
+    async fn of_session(
+        &self,
+        session: SessionId,
+        _: &[Part],
+        spans: Spans,
+        _: Instant,
+    ) -> Result<Vec<Answer>, HistoryError> {
+        self.asked.lock().unwrap().push(session);
+        if self.fails.lock().unwrap().contains(&session) {
+            return Err(Trouble::Failed("execution: broken".into()).into());
+        }
+        Ok(vec![Answer { resolution: Resolution::Raw, step_ms: spans.step_ms, lines: vec![], broken: 0 }])
+    }
+
+    async fn of_cluster(&self, _: Spans) -> Result<Vec<(Figure, Vec<Point>)>, HistoryError> {
+        Ok(vec![])
+    }
+
+    async fn reach(&self) -> Result<(), HistoryError> {
+        Ok(())
+    }
+}
+
+/// So many sessions that have begun, of which Prometheus cannot tell of the first `failing`; who measures them, in the order in which they are due.
+async fn due_sessions(test: &TestApp, many: u32, failing: usize) -> (Efficiency, Arc<Halting>, Vec<Session>) {
+    let mut sessions = Vec::new();
+    for number in 0..many {
+        let person = test.person(&format!("person{number}"), 3000 + number, Role::Researcher).await;
+        let resources = Resources { partition: Some("gpu".parse().unwrap()), ..TestApp::wish().resources };
+        let wish = StartSession { resources, ..TestApp::wish() };
+        let (session, _) = test.app.sessions.start(&person, wish, None).await.unwrap();
+        let now = test.clock.now();
+        let begin = |session: &mut Session| session.started_at = Some(now);
+        sessions.push(test.app.sessions.change(session.id, begin).await.unwrap().unwrap());
+    }
+    // What was never measured is due by id.
+    sessions.sort_by_key(|session| session.id.to_string());
+    test.clock.advance_s(60);
+    let halting = Arc::new(Halting::default());
+    halting.fails.lock().unwrap().extend(sessions[..failing].iter().map(|session| session.id));
+    let (clock, directory) = (Arc::new(test.clock.clone()), test.directory.path().join("elsewhere"));
+    let (db, config) = (test.app.db.clone(), &test.app.config.samples);
+    let elsewhere: Arc<dyn History> = halting.clone();
+    let samples = Samples::new(db.clone(), clock.clone(), test.app.events.clone(), Some(elsewhere), directory, config);
+    (Efficiency::new(db, clock, samples, test.app.cluster.clone(), config), halting, sessions)
+}
+
+#[tokio::test]
+async fn one_session_without_an_answer_does_not_keep_others_from_being_measured() {
+    let test = TestApp::new().await;
+    let (efficiency, halting, sessions) = due_sessions(&test, 2, 1).await;
+    assert_eq!(efficiency.measure_some(10).await.unwrap(), 1);
+    assert_eq!(test.app.db.job_usage(sessions[0].id).await.unwrap(), None, "rather than as nothing");
+    assert!(test.app.db.job_usage(sessions[1].id).await.unwrap().is_some());
+    let refused = efficiency.measure_some(10).await;
+    assert!(matches!(refused, Err(AppError::Unavailable { .. })), "nothing else was due: {refused:?}");
+    halting.fails.lock().unwrap().clear();
+    assert_eq!(efficiency.measure_some(10).await.unwrap(), 1, "it is tried again");
+    assert!(test.app.db.job_usage(sessions[0].id).await.unwrap().is_some());
+}
+
+#[tokio::test]
+async fn many_without_an_answer_come_after_all_others_and_each_has_its_turn() {
+    let test = TestApp::new().await;
+    let (efficiency, halting, sessions) = due_sessions(&test, 6, 4).await;
+    let round = async || {
+        let measured = efficiency.measure_some(2).await.ok();
+        let asked = std::mem::take(&mut *halting.asked.lock().unwrap());
+        let place = |id: &SessionId| sessions.iter().position(|session| session.id == *id).unwrap();
+        (measured, asked.iter().map(place).collect::<Vec<_>>())
+    };
+    // The clock stands still for a round, so those of one round keep their order.
+    assert_eq!(round().await, (None, vec![0, 1]));
+    test.clock.advance_s(60);
+    assert_eq!(round().await, (None, vec![2, 3]));
+    test.clock.advance_s(60);
+    assert_eq!(round().await, (Some(2), vec![4, 5]), "those at the head take nobody's place");
+    test.clock.advance_s(60);
+    assert_eq!(round().await, (None, vec![0]), "one that failed lately ends a round");
+    test.clock.advance_s(60);
+    assert_eq!(round().await, (None, vec![1]), "and the next has its turn");
+}
+
+#[test]
+fn those_who_are_not_listed_are_summed_up_all_the_same() {
+    let of = |many: usize| vec![UsageSums { jobs: 2, ..UsageSums::default() }; many];
+    for (many, listed, unlisted) in [(0, 0, 0), (MOST_GROUPS, MOST_GROUPS, 0), (MOST_GROUPS + 3, MOST_GROUPS, 3)] {
+        let (total, groups, others) = summed(of(many));
+        assert_eq!((total.jobs, groups.len(), others), (2 * many as u64, listed, unlisted));
+    }
 }
 
 #[tokio::test]

@@ -98,7 +98,9 @@ impl Files {
             verbs.push((from, Verb::Move(verb)));
         }
         let each = within.each(verbs, moved, |answer| answered!(answer, Answer::Moved(moved) => moved)).await?;
-        within.note("files.move", json!({"count": each.done.len(), "to": to.space().name})).await;
+        if !each.done.is_empty() {
+            within.note("files.move", json!({"count": each.done.len(), "to": to.space().name})).await;
+        }
         Ok(each)
     }
 
@@ -235,8 +237,11 @@ impl Within {
                 Err(other) => return Err(other),
             }
         }
+        // Some of them can be copied there and others cannot: whoever asked has to know which.
+        let far = each.refused.iter().filter(|(_, trouble)| trouble.is_other_file_system()).count();
+        let is_mixed = far > 0 && far < each.refused.len();
         match each.refused.first() {
-            Some((_, trouble)) if each.done.is_empty() => Err(trouble.clone().into()),
+            Some((_, trouble)) if each.done.is_empty() && !is_mixed => Err(trouble.clone().into()),
             _ => Ok(each),
         }
     }

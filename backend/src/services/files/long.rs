@@ -1,14 +1,16 @@
-//! What may take long and is therefore an [operation](crate::services::operations): copies, archives that are unpacked, deletions, permissions
-//! of all below, searches. What is measured has [rules of its own](crate::services::scans).
+//! What may take long and is therefore an [operation](crate::services::operations): copies, moves to other file systems, archives that are
+//! unpacked, deletions, permissions of all below, searches. What is measured has [rules of its own](crate::services::scans).
 
 use std::time::Duration;
 
 use eirene_core::file_work::{OnConflict, Operation, OperationKind};
-use eirene_core::{OperationId, SpaceName};
+use eirene_core::{OperationId, Sentence, SpaceName};
 use eirene_files_protocol::{
-    Answer, CopyFiles, Delete, EmptyTrash, Extract, Extracted, Found, MOST_MEMBER_NAME, MOST_SKIPPED, Outcome, Part,
-    PartId, PermissionChange, Progress, RelativePath, Search, SetPermissions, TrashId, Verb, Walked, Which,
+    Answer, Code, Compare, Copied, CopyFiles, Delete, EmptyTrash, Extract, Extracted, Found, MOST_MEMBER_NAME,
+    MOST_SKIPPED, Move, Moved, Outcome, Part, PartId, PermissionChange, Progress, PutInTrash, RelativePath, Search,
+    SetPermissions, Spot, TrashId, Verb, Walked, Which,
 };
+use eirene_words::{say_count, say_with};
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
@@ -62,8 +64,7 @@ impl Files {
         let (mut verbs, mut asked) = (Vec::new(), Vec::new());
         for wish in wishes {
             let (from, target) = (wish.from.parse_inside()?, wish.to.parse_inside()?);
-            let (shown_to, raw_to) = shown(target.as_bytes());
-            asked.push(json!({"path": shown(from.as_bytes()).0, "to": shown_to, "raw_to": raw_to}));
+            asked.push(from_to(&from, &target));
             let copy = CopyFiles {
                 id: NO_PART,
                 from: within.spot(from.clone()),
@@ -74,6 +75,58 @@ impl Files {
         }
         let request = json!({"items": asked, "to_space": to.space().name});
         self.walk(operations, &within, OperationKind::Copy, "files.copy", request, verbs).await
+    }
+
+    /// Moves things, one after the other, also to another file system: there each is copied, the copy is compared, and the original goes into
+    /// the trash. Whatever fails or ends on the way leaves the original where it is, and so does an upload into it that is not finished: its bytes
+    /// are in no copy.
+    pub async fn move_as_operation(
+        &self,
+        operations: &Operations,
+        actor: &Actor,
+        space: &SpaceName,
+        to_space: Option<&SpaceName>,
+        wishes: &[MoveWish],
+        conflict: OnConflict,
+    ) -> Result<Operation, AppError> {
+        let (within, to) = self.two(actor, space, to_space, Need::Write).await?;
+        let (mut moves, mut asked) = (Vec::new(), Vec::new());
+        for wish in wishes {
+            let (from, target) = (wish.from.parse_inside()?, wish.to.parse_inside()?);
+            asked.push(from_to(&from, &target));
+            let on_conflict = on_conflict(conflict);
+            moves.push(Move { from: within.spot(from), to: to.spot(target), on_conflict });
+        }
+        let target = to.space().name.clone();
+        let request = json!({"items": asked, "to_space": target});
+        let asking = within.clone();
+        let work = move |handle: Handle| async move {
+            let mut all = Walked::default();
+            let (mut items, mut refused, mut first) = (Vec::new(), Vec::new(), None);
+            for (number, wanted) in moves.into_iter().enumerate() {
+                let path = wanted.from.path.clone();
+                match asking.move_one(&handle, number, wanted, &mut all).await {
+                    Ok(item) => items.push(item),
+                    Err(AppError::Files(trouble)) if !handle.cancelled.is_cancelled() => {
+                        refused.push(refusal(&path, &trouble));
+                        first.get_or_insert(*trouble);
+                    }
+                    Err(other) => return Err(other),
+                }
+            }
+            let done = json!({"count": items.len(), "to": target, "entries": all.entries, "bytes": all.bytes});
+            asking.note("files.move", done).await;
+            match first {
+                Some(trouble) if items.is_empty() => Err(trouble.into()),
+                _ => {
+                    let mut summary = summary(&all);
+                    summary["items"] = Value::Array(items);
+                    summary["refused"] = Value::Array(refused);
+                    Ok(Finished { summary, results: vec![] })
+                }
+            }
+        };
+        operations.begin(&within, OperationKind::Move, request, work).await
     }
 
     /// Makes a new directory of what is in an archive.
@@ -238,9 +291,7 @@ impl Files {
                         add(&mut all, some);
                     }
                     Err(AppError::Files(trouble)) if !handle.cancelled.is_cancelled() => {
-                        let (path, raw_path) = shown(path.as_bytes());
-                        let refusal = json!({"path": path, "raw_path": raw_path, "code": trouble.code, "text": trouble.text.as_str()});
-                        refused.push(refusal);
+                        refused.push(refusal(&path, &trouble));
                         first.get_or_insert(*trouble);
                     }
                     Err(other) => return Err(other),
@@ -261,6 +312,74 @@ impl Files {
 }
 
 impl Within {
+    /// Moves one thing: by its name where that can be, else by a copy. Where it lies now; `all` gets what was gone through for it.
+    async fn move_one(
+        &self,
+        handle: &Handle,
+        number: usize,
+        wanted: Move,
+        all: &mut Walked,
+    ) -> Result<Value, AppError> {
+        let before = |all: &Walked| Progress { entries: all.entries, bytes: all.bytes };
+        let nothing = |_| Err(super::wrong_answer());
+        match self.ask_long(handle, Verb::Move(wanted.clone()), before(all), nothing).await {
+            Ok(answer) => {
+                let moved = answered!(answer, Answer::Moved(moved) => moved)?;
+                all.entries = all.entries.saturating_add(1);
+                return Ok(show_moved(&moved, None));
+            }
+            Err(AppError::Files(trouble)) if trouble.is_other_file_system() => {}
+            Err(error) => return Err(error),
+        }
+        let Move { from, to, on_conflict } = wanted;
+        let unfinished = async || {
+            let directory = handle.upload_into(&from.path).await?;
+            Ok::<_, AppError>(directory.map(|path| FilesTrouble::upload_unfinished(&shown(path.as_bytes()).0)))
+        };
+        // Their own are known before anything is copied; anybody's are met where the copy is compared.
+        if let Some(trouble) = unfinished().await? {
+            return Err(trouble.into());
+        }
+        let copy = CopyFiles { id: part_of(handle.id(), number), from: from.clone(), to: to.clone(), on_conflict };
+        let answer = self.ask_long(handle, Verb::Copy(copy), before(all), nothing).await?;
+        let Copied { moved, walked } = answered!(answer, Answer::Copied(copied) => copied)?;
+        let left_out = left_out(&walked);
+        add(all, walked);
+        // Nothing below is a failure of the copy: that lies there, whole or not, and who asked has to know it.
+        let kept = |trouble: &FilesTrouble| AppError::from(FilesTrouble::original_kept(&trouble.text));
+        if let Some(why) = left_out {
+            return Err(FilesTrouble::original_kept(&why).into());
+        }
+        let compare = Compare { from: from.clone(), to: Spot { space: to.space, path: moved.path.clone() } };
+        let compared = match self.ask_long(handle, Verb::Compare(compare), before(all), nothing).await {
+            Ok(answer) => answered!(answer, Answer::Compared(walked) => walked)?,
+            Err(AppError::Files(trouble)) => return Err(kept(&trouble)),
+            Err(other) => return Err(other),
+        };
+        if compared.skipped_in_all > 0 {
+            let first = compared.skipped.first();
+            let path = first.map_or_else(|| shown(from.path.as_bytes()).0, |first| below(&from.path, &first.path).0);
+            let why = if first.is_some_and(|first| first.why == Code::UploadUnfinished) {
+                FilesTrouble::upload_unfinished(&path).text
+            } else {
+                say_with("problem.original_changed", &[("path", &path)])
+            };
+            return Err(FilesTrouble::original_kept(&why).into());
+        }
+        if let Some(trouble) = unfinished().await? {
+            return Err(kept(&trouble));
+        }
+        let put = PutInTrash { space: from.space, path: from.path.clone() };
+        match self.ask_long(handle, Verb::PutInTrash(put), before(all), nothing).await {
+            Ok(answer) => {
+                let id = answered!(answer, Answer::PutInTrash { id } => id)?;
+                Ok(show_moved(&moved, Some(id)))
+            }
+            Err(AppError::Files(trouble)) => Err(kept(&trouble)),
+            Err(other) => Err(other),
+        }
+    }
+
     /// Asks for what takes long, until it is done or no longer wanted; what was done `before` is added to how far it is.
     pub(crate) async fn ask_long(
         &self,
@@ -287,6 +406,35 @@ impl Within {
             }
         }
     }
+}
+
+/// From where to where, as an operation's row has it.
+fn from_to(from: &RelativePath, to: &RelativePath) -> Value {
+    let (shown_to, raw_to) = shown(to.as_bytes());
+    json!({"path": shown(from.as_bytes()).0, "to": shown_to, "raw_to": raw_to})
+}
+
+/// What was not done, and why.
+fn refusal(path: &RelativePath, trouble: &FilesTrouble) -> Value {
+    let (path, raw_path) = shown(path.as_bytes());
+    json!({"path": path, "raw_path": raw_path, "code": trouble.code, "text": trouble.text.as_str()})
+}
+
+/// Where something lies now, what had to give way, and what became of the original where it was copied.
+fn show_moved(moved: &Moved, original: Option<TrashId>) -> Value {
+    let (path, raw_path) = shown(moved.path.as_bytes());
+    let id = |id: TrashId| id.to_string();
+    json!({"path": path, "raw_path": raw_path, "trashed": moved.trashed.map(id), "original": original.map(id)})
+}
+
+/// What is not in a copy; none where it is whole.
+fn left_out(walked: &Walked) -> Option<Sentence> {
+    let n = walked.skipped_in_all;
+    let first = walked.skipped.first();
+    let path = first.map(|first| shown(first.path.as_bytes()).0).unwrap_or_default();
+    let why = FilesTrouble::from(first.map_or(Code::Failed, |first| first.why)).text;
+    let values = [("path", path.as_str()), ("why", why.as_str())];
+    (n > 0).then(|| say_count("problem.copied_in_part", n, &values))
 }
 
 /// The verb, with the name of what is not whole yet where it makes something.

@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use eirene_core::{RootName, Scope, Space, SpaceId, SpaceKind, SpaceName, SpaceState, UserId};
-use eirene_files_protocol::{Answer, Code, HostileText, MOST_SPACES, Name, OpenSpace, Part, SpaceNumber, Verb};
+use eirene_files_protocol::{Answer, Code, HostileText, MOST_SPACES, MadeAt, Name, OpenSpace, Part, SpaceNumber, Verb};
 use eirene_words::say;
 use serde_json::json;
 use tokio::net::UnixStream;
@@ -159,6 +159,13 @@ impl Files {
         Ok(Within { inner: Arc::clone(&self.inner), actor: actor.clone(), owner, space, opens })
     }
 
+    /// The spaces into which the person may write, as far as is known now: where things can be moved or copied to.
+    pub async fn writable(&self, actor: &Actor) -> Result<Vec<Space>, AppError> {
+        actor.require(Need::Read.scope())?;
+        let usable = self.inner.spaces.all_usable(&actor.user).await?;
+        Ok(usable.into_iter().filter(|(_, reach)| *reach == Reach::Write).map(|(space, _)| space).collect())
+    }
+
     /// A place for a transfer of this person's.
     ///
     /// # Errors
@@ -188,11 +195,14 @@ impl Need {
 
 fn opened(space: &Space, root: &Path, writable: bool) -> OpenSpace {
     let reserved = if space.kind == SpaceKind::Home { Name::parse(RESERVED_AT_HOME).ok() } else { None };
+    let made = space.made_at.as_ref();
+    let made = made.map(|made| MadeAt { inode: made.inode, marker: made.identity.marker.clone() });
     OpenSpace {
         number: SpaceNumber(space.serial),
         root: HostileText(root.as_os_str().as_bytes().to_vec()),
         writable,
         reserved: reserved.into_iter().collect(),
+        made,
     }
 }
 
@@ -253,7 +263,7 @@ impl Within {
     /// # Errors
     /// That the process does not answer.
     pub async fn channel(&self) -> Result<FilesChannel, AppError> {
-        match self.inner.pool.channel(&self.owner, &self.opens).await {
+        match self.inner.pool.channel(&self.owner, &self.opens, self.number()).await {
             Ok(channel) => {
                 let opened = channel.hello().spaces.iter().find(|opened| opened.number == self.number());
                 match opened.map(|opened| opened.problem) {

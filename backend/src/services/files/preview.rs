@@ -74,6 +74,8 @@ pub enum Sight {
 pub struct Cell {
     /// What it is.
     pub kind: CellKind,
+    /// How the kernel counted its last run.
+    pub number: Option<u32>,
     /// What is written in it.
     pub source: String,
     /// What came of it.
@@ -82,9 +84,25 @@ pub struct Cell {
 
 /// An output of a cell.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Output {
+pub struct Output {
+    /// How the kernel counted it, where it is a result.
+    pub number: Option<u32>,
+    /// What it is.
+    pub content: Content,
+}
+
+/// What an output is.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Content {
     /// Text.
     Text(String),
+    /// A table.
+    Table {
+        /// Its cells, row by row.
+        rows: Vec<Vec<String>>,
+        /// How many of the rows say what the columns are.
+        heads: u32,
+    },
     /// A picture.
     Picture {
         /// One of four media types.
@@ -94,6 +112,12 @@ pub enum Output {
     },
     /// Left out because it could run or load something, or is too large: its media type.
     Omitted(String),
+}
+
+impl From<Content> for Output {
+    fn from(content: Content) -> Self {
+        Self { number: None, content }
+    }
 }
 
 impl Files {
@@ -159,31 +183,42 @@ fn cells(pieces: Vec<Piece>) -> Option<Vec<Cell>> {
     let mut cells: Vec<Cell> = Vec::new();
     for piece in pieces {
         if let Piece::Cell(kind) = piece {
-            cells.push(Cell { kind, source: String::new(), outputs: Vec::new() });
+            cells.push(Cell { kind, number: None, source: String::new(), outputs: Vec::new() });
             continue;
         }
         let cell = cells.last_mut()?;
         match piece {
-            Piece::Output => cell.outputs.push(Output::Text(String::new())),
-            Piece::Picture(media) if PICTURES.contains(&media.as_str()) => {
-                cell.outputs.push(Output::Picture { media, base64: String::new() });
+            Piece::Number(number) => {
+                *cell.outputs.last_mut().map_or(&mut cell.number, |output| &mut output.number) = Some(number);
             }
-            Piece::Omitted(media) if media.len() <= MOST_MEDIA => cell.outputs.push(Output::Omitted(media)),
-            Piece::Text(more) => match cell.outputs.last_mut() {
+            Piece::Output => cell.outputs.push(Content::Text(String::new()).into()),
+            Piece::Table(heads) => cell.outputs.push(Content::Table { rows: Vec::new(), heads }.into()),
+            Piece::Picture(media) if PICTURES.contains(&media.as_str()) => {
+                cell.outputs.push(Content::Picture { media, base64: String::new() }.into());
+            }
+            Piece::Omitted(media) if media.len() <= MOST_MEDIA => cell.outputs.push(Content::Omitted(media).into()),
+            Piece::Text(more) => match cell.outputs.last_mut().map(|output| &mut output.content) {
                 None => cell.source.push_str(&more),
-                Some(Output::Text(text)) => text.push_str(&more),
-                Some(Output::Picture { base64, .. }) => base64.push_str(&more),
-                Some(Output::Omitted(_)) => return None,
+                Some(Content::Text(text)) => text.push_str(&more),
+                Some(Content::Picture { base64, .. }) => base64.push_str(&more),
+                Some(Content::Table { .. } | Content::Omitted(_)) => return None,
             },
-            Piece::Picture(_) | Piece::Omitted(_) | Piece::Row(_) | Piece::Cell(_) => return None,
+            Piece::Row(row) => {
+                let Content::Table { rows, .. } = &mut cell.outputs.last_mut()?.content else { return None };
+                rows.push(row);
+            }
+            Piece::Picture(_) | Piece::Omitted(_) | Piece::Cell(_) => return None,
         }
     }
     for output in cells.iter_mut().flat_map(|cell| &mut cell.outputs) {
-        // Notebooks are written by anybody: what is no picture is left out as what it says it is.
-        if let Output::Picture { media, base64 } = output
-            && BASE64.decode(base64.as_bytes()).is_err()
-        {
-            *output = Output::Omitted(std::mem::take(media));
+        match &mut output.content {
+            // Notebooks are written by anybody: what is no picture is left out as what it says it is.
+            Content::Picture { media, base64 } if BASE64.decode(base64.as_bytes()).is_err() => {
+                output.content = Content::Omitted(std::mem::take(media));
+            }
+            // Rows may have been cut.
+            Content::Table { rows, heads } => *heads = (*heads).min(rows.len() as u32),
+            _ => {}
         }
     }
     Some(cells)
@@ -208,10 +243,14 @@ mod tests {
     fn pieces_are_put_together_in_their_order() {
         let pieces = vec![
             Piece::Cell(CellKind::Code),
+            Piece::Number(1),
             text("a"),
             text("b"),
             Piece::Output,
+            Piece::Number(2),
             text("c"),
+            Piece::Table(2),
+            Piece::Row(vec!["<b>".into()]),
             Piece::Picture("image/png".into()),
             text("aGVs"),
             text("bG8="),
@@ -221,16 +260,16 @@ mod tests {
             Piece::Cell(CellKind::Markdown),
         ];
         let cells = notebook(pieces).unwrap();
-        let picture = Output::Picture { media: "image/png".into(), base64: "aGVsbG8=".into() };
         let outputs = vec![
-            Output::Text("c".into()),
-            picture,
-            Output::Omitted("image/png".into()),
-            Output::Omitted("text/html".into()),
+            Output { number: Some(2), content: Content::Text("c".into()) },
+            Content::Table { rows: vec![vec!["<b>".into()]], heads: 1 }.into(),
+            Content::Picture { media: "image/png".into(), base64: "aGVsbG8=".into() }.into(),
+            Content::Omitted("image/png".into()).into(),
+            Content::Omitted("text/html".into()).into(),
         ];
         let expected = [
-            Cell { kind: CellKind::Code, source: "ab".into(), outputs },
-            Cell { kind: CellKind::Markdown, source: String::new(), outputs: vec![] },
+            Cell { kind: CellKind::Code, number: Some(1), source: "ab".into(), outputs },
+            Cell { kind: CellKind::Markdown, number: None, source: String::new(), outputs: vec![] },
         ];
         assert_eq!(cells, expected);
         let shown = Shown::Text { encoding: Encoding::Utf8, cut: true };
@@ -244,7 +283,11 @@ mod tests {
         for pieces in [
             vec![text("a")],
             vec![Piece::Output],
+            vec![Piece::Number(1)],
+            vec![Piece::Table(1)],
             vec![cell(), Piece::Row(vec![])],
+            vec![cell(), Piece::Output, Piece::Row(vec![])],
+            vec![cell(), Piece::Table(0), text("a")],
             vec![cell(), Piece::Picture("image/svg+xml".into())],
             vec![cell(), Piece::Omitted("x".into()), text("a")],
             vec![cell(), Piece::Omitted("x".repeat(MOST_MEDIA + 1))],

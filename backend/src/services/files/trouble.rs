@@ -3,7 +3,7 @@
 use eirene_core::Sentence;
 use eirene_core::launcher::LauncherError;
 use eirene_files_protocol::{Code, Problem, ProtocolError};
-use eirene_words::say;
+use eirene_words::{say, say_with};
 
 use crate::error::AppError;
 use crate::files::FilesError;
@@ -101,6 +101,24 @@ impl FilesTrouble {
         Self::new(Kind::TooMany, "too_many_operations", say("problem.too_many_operations"))
     }
 
+    /// It was copied to another file system, and then did not go: why.
+    pub fn original_kept(why: &Sentence) -> Self {
+        let text = say_with("problem.original_kept", &[("why", why.as_str())]);
+        Self::new(Kind::Conflict, "original_kept", text)
+    }
+
+    /// An upload into this directory is not finished, and would go with it.
+    pub fn upload_unfinished(directory: &str) -> Self {
+        let trouble = Self::from(Code::UploadUnfinished);
+        let text = say_with("problem.one_of_them", &[("path", directory), ("why", trouble.text.as_str())]);
+        Self { text, ..trouble }
+    }
+
+    /// Whether it can only be copied there.
+    pub fn is_other_file_system(&self) -> bool {
+        self.code == "other_file_system"
+    }
+
     /// Nobody wants it any more.
     pub fn cancelled() -> Self {
         Self::from(Code::Cancelled)
@@ -142,6 +160,7 @@ impl From<Code> for FilesTrouble {
             Code::NotEmpty => (Kind::Conflict, "not_empty", say("problem.not_empty")),
             Code::IntoItself => (Kind::Conflict, "into_itself", say("problem.into_itself")),
             Code::OtherFileSystem => (Kind::Conflict, "other_file_system", say("problem.other_file_system")),
+            Code::UploadUnfinished => (Kind::Conflict, "upload_unfinished", say("problem.upload_unfinished")),
             Code::OffsetDiffers => (Kind::Conflict, "offset_differs", say("problem.offset_differs")),
             Code::Cancelled => (Kind::Conflict, "cancelled", say("problem.cancelled")),
             Code::NotSupported => (Kind::Wrong, "not_supported", say("problem.not_supported")),

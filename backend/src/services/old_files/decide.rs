@@ -85,12 +85,15 @@ pub(super) fn is_of_rule(list: &OldFilesList, rule: OldFilesRule) -> bool {
     list.dry_run == rule.dry_run && list.days == rule.days
 }
 
-/// When what is listed goes at the earliest; none where nothing goes by that list.
+/// When what is listed goes at the earliest; none where nothing goes by that list. That it is in doubt now whether anything may go takes nothing
+/// back: with the look that ends the doubt it may begin.
 pub(super) fn goes_at(state: &OldFilesState, rule: OldFilesRule) -> Option<Timestamp> {
-    let list = state.list.as_ref().filter(|list| !list.dry_run && list.found.files > 0 && is_of_rule(list, rule))?;
+    let goes = |list: &&OldFilesList| !list.dry_run && list.found.files > 0 && is_of_rule(list, rule);
+    let list = state.list.as_ref().filter(|_| !state.exempt).filter(goes)?;
     let told_at = list.told_at?;
     let left = (DAY_S * u64::from(list.warn_days.max(rule.warn_days))).saturating_sub(list.waited_s);
-    state.seen_at?.max(told_at).checked_add(SignedDuration::from_secs(i64::try_from(left).ok()?)).ok()
+    let since = state.seen_at.map_or(told_at, |seen_at| seen_at.max(told_at));
+    since.checked_add(SignedDuration::from_secs(i64::try_from(left).ok()?)).ok()
 }
 
 /// The rule for one space, whose days an admin may have changed.
@@ -199,6 +202,10 @@ mod tests {
         let waiting = OldFilesList { waited_s: DAY_S * 10, ..list() };
         let state = OldFilesState { seen_at: Some(seen_at), list: Some(waiting), ..state() };
         assert_eq!(goes_at(&state, RULE), Some(seen_at + HOUR * 24 * 4));
+        let doubted = OldFilesState { doubt: Some(OldFilesDoubt::People), ..state.clone() };
+        assert_eq!(goes_at(&doubted, RULE), goes_at(&state, RULE), "whatever is in doubt");
+        let exempt = OldFilesState { exempt: true, ..state.clone() };
+        assert_eq!(goes_at(&exempt, RULE), None);
         let untold = OldFilesState { list: Some(OldFilesList { told_at: None, ..list() }), ..state.clone() };
         assert_eq!(goes_at(&untold, RULE), None);
         assert_eq!(goes_at(&state, OldFilesRule { dry_run: true, ..RULE }), None, "nothing goes on trial");

@@ -1,11 +1,11 @@
 //! How old files in a space stand, in a word for programs and a sentence for people.
 
 use eirene_core::Sentence;
-use eirene_core::old_files::OldFilesDoubt;
+use eirene_core::old_files::{OldFilesDoubt, OldFilesLook, OldFilesRule, OldFilesState};
 use eirene_words::{say, say_count};
 
-use super::OldFilesReport;
 use super::decide::is_of_rule;
+use super::{OldFilesMember, OldFilesReport};
 
 /// How old files in a space stand.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,23 +26,37 @@ pub enum Standing {
     Untold,
     /// They are listed, and go when their time has come.
     Waiting,
+    /// In a space of a group, of whose members whoever asks is none: each member's stand apart.
+    ByMember,
 }
 
 impl Standing {
     /// How what a report says stands.
     pub fn of(report: &OldFilesReport) -> Self {
-        let state = &report.state;
-        match (report.rule, state.doubt, &state.list) {
-            (None, ..) => Self::None,
-            (Some(_), ..) if state.exempt => Self::Exempt,
-            (Some(_), Some(doubt), _) => Self::Undetermined(doubt),
-            (Some(_), None, None) => Self::NotListed,
-            (Some(rule), None, Some(list)) if !is_of_rule(list, rule) => Self::NotListed,
-            (Some(_), None, Some(list)) if list.found.files == 0 => Self::Nothing,
-            (Some(_), None, Some(list)) if list.dry_run => Self::Trial,
-            (Some(_), None, Some(list)) if list.told_at.is_none() => Self::Untold,
-            (Some(_), None, Some(_)) => Self::Waiting,
+        match report.rule {
+            None => Self::None,
+            Some(_) if report.is_shared && !report.is_own && !report.state.exempt => Self::ByMember,
+            Some(rule) => Self::of_state(&report.state, rule),
         }
+    }
+
+    /// How one person's files stand by a rule.
+    pub fn of_state(state: &OldFilesState, rule: OldFilesRule) -> Self {
+        match (state.doubt, &state.list) {
+            _ if state.exempt => Self::Exempt,
+            (Some(doubt), _) => Self::Undetermined(doubt),
+            (None, None) => Self::NotListed,
+            (None, Some(list)) if !is_of_rule(list, rule) => Self::NotListed,
+            (None, Some(list)) if list.found.files == 0 => Self::Nothing,
+            (None, Some(list)) if list.dry_run => Self::Trial,
+            (None, Some(list)) if list.told_at.is_none() => Self::Untold,
+            (None, Some(_)) => Self::Waiting,
+        }
+    }
+
+    /// Why it cannot be known what is right, where that is so.
+    pub fn doubt(self) -> Option<OldFilesDoubt> {
+        if let Self::Undetermined(doubt) = self { Some(doubt) } else { None }
     }
 
     /// The word programs know it by.
@@ -56,6 +70,22 @@ impl Standing {
             Self::Trial => "trial",
             Self::Untold => "untold",
             Self::Waiting => "waiting",
+            Self::ByMember => "by_member",
+        }
+    }
+
+    /// The same in a sentence, where `files` are listed.
+    fn sentence(self, files: u64) -> Sentence {
+        match self {
+            Self::None => say("old_files.none"),
+            Self::Exempt => say("old_files.exempt"),
+            Self::Undetermined(doubt) => sentence_of(doubt),
+            Self::NotListed => say("old_files.not_listed"),
+            Self::Nothing => say("old_files.nothing"),
+            Self::Trial => say_count("old_files.trial", files, &[]),
+            Self::Untold => say_count("old_files.untold", files, &[]),
+            Self::Waiting => say_count("old_files.waiting", files, &[]),
+            Self::ByMember => say_count("old_files.by_member", files, &[]),
         }
     }
 }
@@ -63,18 +93,28 @@ impl Standing {
 impl OldFilesReport {
     /// How it stands, in a sentence.
     pub fn sentence(&self) -> Sentence {
-        let files = self.state.list.as_ref().map_or(0, |list| list.found.files);
-        match Standing::of(self) {
-            Standing::None => say("old_files.none"),
-            Standing::Exempt => say("old_files.exempt"),
-            Standing::Undetermined(doubt) => sentence_of(doubt),
-            Standing::NotListed => say("old_files.not_listed"),
-            Standing::Nothing => say("old_files.nothing"),
-            Standing::Trial => say_count("old_files.trial", files, &[]),
-            Standing::Untold => say_count("old_files.untold", files, &[]),
-            Standing::Waiting => say_count("old_files.waiting", files, &[]),
-        }
+        let of_members: u64 = self.members.iter().map(|member| listed(&member.state)).sum();
+        let standing = Standing::of(self);
+        standing.sentence(if standing == Standing::ByMember { of_members } else { listed(&self.state) })
     }
+}
+
+impl OldFilesMember {
+    /// How a member's files stand by a rule, and the same in a sentence.
+    pub fn standing(&self, rule: OldFilesRule) -> (Standing, Sentence) {
+        let standing = Standing::of_state(&self.state, rule);
+        (standing, standing.sentence(listed(&self.state)))
+    }
+
+    /// What a look found that somebody asked for, if nothing was listed since.
+    pub fn looked(&self) -> Option<&OldFilesLook> {
+        let listed_at = self.state.list.as_ref().map(|list| list.at);
+        self.state.look.as_ref().filter(|look| Some(look.at) > listed_at)
+    }
+}
+
+fn listed(state: &OldFilesState) -> u64 {
+    state.list.as_ref().map_or(0, |list| list.found.files)
 }
 
 fn sentence_of(doubt: OldFilesDoubt) -> Sentence {
@@ -88,6 +128,7 @@ fn sentence_of(doubt: OldFilesDoubt) -> Sentence {
         OldFilesDoubt::People => "old_files.doubt.people",
         OldFilesDoubt::OwnerUnknown => "old_files.doubt.owner_unknown",
         OldFilesDoubt::OwnerDisabled => "old_files.doubt.owner_disabled",
+        OldFilesDoubt::NoMember => "old_files.doubt.no_member",
         OldFilesDoubt::Files => "old_files.doubt.files",
         OldFilesDoubt::ListLost => "old_files.doubt.list_lost",
         OldFilesDoubt::NotTold => "old_files.doubt.not_told",

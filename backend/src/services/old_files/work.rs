@@ -8,21 +8,20 @@ use std::time::{Duration, Instant};
 use eirene_core::Space;
 use eirene_core::file_work::OperationKind;
 use eirene_core::old_files::{
-    OldFileExample, OldFilesDoubt, OldFilesFound, OldFilesList, OldFilesLook, OldFilesRemoval, OldFilesRule,
-    OldFilesState,
+    OldFileExample, OldFilesDoubt, OldFilesFound, OldFilesList, OldFilesLook, OldFilesOfOther, OldFilesRemoval,
+    OldFilesRule, OldFilesState,
 };
 use eirene_files_protocol::{
-    Answer, ListOld, ListedOld, MOST_REMOVED_OLD, OldFile, Part, Progress, RelativePath, RemoveOld, Verb,
+    Answer, ListOld, ListedOld, MOST_OTHERS, MOST_REMOVED_OLD, OldFile, OldOfOther, Part, Progress, RelativePath,
+    RemoveOld, Verb,
 };
 use eirene_words::say_count;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::json;
-use tokio::sync::OwnedSemaphorePermit;
-use tokio::time::timeout;
 
 use super::decide::{is_of_rule, rule_of};
 use super::list::{Reader, Writer};
-use super::{Inner, Line, PEOPLE_FRESH, WHO};
+use super::{Inner, Line, PEOPLE_FRESH, Turn, WHO};
 use crate::error::AppError;
 use crate::services::actor::Actor;
 use crate::services::audit::by_system;
@@ -35,8 +34,6 @@ use crate::services::operations::{Finished, Handle};
 const EXAMPLES: usize = 20;
 /// Bytes of one request, as JSON makes them at most: a frame takes a little more.
 const MOST_ASKED: usize = 96 * 1024;
-/// How long a turn is waited for. Then what made this certain was seen too long ago: the next look begins it anew.
-const LONGEST_WAIT: Duration = Duration::from_mins(50);
 /// How long it is taken for certain that removing is right.
 const CERTAIN_FOR: Duration = Duration::from_mins(5);
 /// Parts of a list that may wait to be written down, each as long as a frame is. A disk that does not keep up is no reason to hold all of it.
@@ -71,22 +68,23 @@ struct Working {
     line: Line,
     within: Within,
     rule: OldFilesRule,
-    _turn: Option<OwnedSemaphorePermit>,
+    _turn: Option<Turn>,
 }
 
 /// Begins a task when its turn has come. It is no operation before: one that waits would keep the person's own from theirs.
 pub(super) async fn begin_in_turn(line: Line, owner: Actor, rule: OldFilesRule, task: Task) {
-    let (inner, space) = (Arc::clone(&line.inner), line.space);
-    let Ok(Ok(turn)) = timeout(LONGEST_WAIT, Arc::clone(&inner.turns).acquire_owned()).await else { return };
-    if let Err(error) = begin(line, owner, rule, task, Some(turn)).await {
-        tracing::info!(space.id = %space, %error, "Old files could not be looked at");
-        if let Err(error) = inner.doubt(space, OldFilesDoubt::Files).await {
-            tracing::warn!(space.id = %space, %error, "It could not be written why old files were not looked at");
-        }
+    let (inner, of) = (Arc::clone(&line.inner), line.of);
+    let Some(turn) = inner.turn(owner.user.id).await else { return };
+    let Err(error) = begin(line, owner, rule, task, Some(turn)).await else { return };
+    tracing::info!(space.id = %of.space, %error, "Old files could not be looked at");
+    if task != Task::Look
+        && let Err(error) = inner.doubt(of, OldFilesDoubt::Files).await
+    {
+        tracing::warn!(space.id = %of.space, %error, "It could not be written why old files were not looked at");
     }
 }
 
-/// Begins a task as the owner of the line's space, in its `turn` where it has to have one.
+/// Begins a task as whose files the line is about, in its `turn` where it has to have one.
 ///
 /// # Errors
 /// That the person has no such space now, or as much under way as there may be.
@@ -95,16 +93,16 @@ pub(super) async fn begin(
     owner: Actor,
     rule: OldFilesRule,
     task: Task,
-    turn: Option<OwnedSemaphorePermit>,
+    turn: Option<Turn>,
 ) -> Result<(), AppError> {
-    let (inner, space) = (Arc::clone(&line.inner), line.space);
+    let (inner, of) = (Arc::clone(&line.inner), line.of);
     let need = if task == Task::Look { Need::Read } else { Need::Write };
-    let within = inner.parts.files.within_id(&owner, space, need).await?;
+    let within = inner.parts.files.within_id(&owner, of.space, need).await?;
     let request = json!({"remove": task == Task::Remove, "days": rule.days});
     let working = Working { line, within: within.clone(), rule, _turn: turn };
     let work = move |handle: Handle| async move { working.carry_out(task, &handle).await };
     let operation = inner.parts.operations.begin(&within, OperationKind::OldFiles, request, work).await?;
-    if let Some(running) = inner.running().get_mut(&space) {
+    if let Some(running) = inner.running().get_mut(&of) {
         *running = Some(operation.id);
     }
     Ok(())
@@ -120,10 +118,13 @@ impl Working {
     }
 
     async fn edit(&self, edit: impl Fn(&mut OldFilesState)) -> Result<OldFilesState, AppError> {
-        self.inner().edit(self.space().id, edit).await
+        self.inner().edit(self.line.of, edit).await
     }
 
-    async fn audit(&self, action: &'static str, outcome: &'static str, details: serde_json::Value) {
+    async fn audit(&self, action: &'static str, outcome: &'static str, mut details: serde_json::Value) {
+        if self.line.of.member.is_some() {
+            details["member"] = json!(self.within.actor().user.username);
+        }
         let event = by_system(WHO, action, self.space().name.as_str(), outcome, details);
         self.inner().parts.audit.record(event).await;
     }
@@ -149,7 +150,7 @@ impl Working {
     }
 
     async fn list(&self, handle: &Handle) -> Result<Finished, AppError> {
-        let (at, path) = (self.inner().parts.clock.now(), self.inner().path(self.space().id));
+        let (at, path) = (self.inner().parts.clock.now(), self.inner().path(self.line.of));
         let before = before(at, self.rule.days)?;
         // What is there is another list than the row knows, from the moment on in which the new one has its name.
         self.edit(|state| state.list = None).await?;
@@ -170,7 +171,7 @@ impl Working {
         let details = json!({"files": list.found.files, "bytes": list.found.bytes, "dry_run": list.dry_run});
         self.audit("space.old_files_list", "ok", details).await;
         if state.list.is_some() && !list.dry_run && list.found.files > 0 {
-            self.inner().tell(self.space()).await?;
+            self.inner().tell(self.space(), self.line.of).await?;
         }
         Ok(finished(&list.found))
     }
@@ -205,9 +206,13 @@ impl Working {
             .await;
         drop(said);
         let written = writing.await.map_err(|error| AppError::Internal(error.into()))?;
-        let ListedOld { walked, saved, more } = answered!(answer?, Answer::ListedOld(listed) => listed)?;
+        let ListedOld { walked, saved, more, others } = answered!(answer?, Answer::ListedOld(listed) => listed)?;
         let (mut found, writer) = written.map_err(|error| AppError::Internal(error.into()))?;
         (found.saved, found.skipped, found.more) = (saved, walked.skipped_in_all, more);
+        if self.line.of.member.is_some() {
+            let counted = |OldOfOther { uid, files, bytes }| OldFilesOfOther { uid, files, bytes };
+            found.others = others.into_iter().take(MOST_OTHERS).map(counted).collect();
+        }
         if let Some(writer) = writer {
             blocking(move || writer.finish()).await?;
         }
@@ -257,7 +262,7 @@ impl Working {
         list: &OldFilesList,
         removal: &mut OldFilesRemoval,
     ) -> Result<Ended, AppError> {
-        let (at, path) = (list.at, self.inner().path(self.space().id));
+        let (at, path) = (list.at, self.inner().path(self.line.of));
         let Ok(mut reader) = blocking(move || Reader::open(&path, at)).await else { return Ok(Ended::ListLost) };
         let mut certain = None;
         loop {
@@ -282,13 +287,13 @@ impl Working {
     /// Why no more is to be removed by a list, if that is so. Who wants what is asked each time; what could make it a mistake is asked when it was
     /// last `certain` some time ago: it may have taken its turn long after it was found due, and go on for hours.
     async fn why_not(&self, list: &OldFilesList, certain: &mut Option<Instant>) -> Result<Option<Ended>, AppError> {
-        let (inner, id) = (self.inner(), self.space().id);
-        let state = inner.parts.db.old_files(id).await?;
-        let Some(space) = inner.parts.db.space(id).await? else { return Ok(Some(Ended::NotWanted)) };
+        let (inner, of) = (self.inner(), self.line.of);
+        let state = inner.parts.db.old_files(of).await?;
+        let Some(space) = inner.parts.db.space(of.space).await? else { return Ok(Some(Ended::NotWanted)) };
         let rule = inner.rule(&space).map(|rule| rule_of(&state, rule));
         let is_wanted = rule.is_some_and(|rule| !rule.dry_run && is_of_rule(list, rule))
             && !state.exempt
-            && space.owner_id() == self.space().owner_id()
+            && space.owner == self.space().owner
             && state.list.is_some_and(|listed| listed.at == list.at && listed.told_at.is_some());
         if !is_wanted {
             return Ok(Some(Ended::NotWanted));
@@ -299,7 +304,8 @@ impl Working {
         }
         if certain.is_none_or(|at| at.elapsed() > CERTAIN_FOR) {
             let people = inner.people(PEOPLE_FRESH).await?;
-            if let Err(doubt) = inner.owner(&space, &people, state.seen_at).await {
+            let person = self.within.actor().user.id;
+            if let Err(doubt) = inner.certain(&space, person, &people, state.seen_at).await {
                 return Ok(Some(Ended::Doubt(doubt)));
             }
             *certain = Some(Instant::now());
@@ -336,9 +342,12 @@ impl Working {
 
     async fn tell_of_removal(&self, files: u64) {
         let space = self.space();
-        let text = say_count("space.old_files_removed", files, &[("name", space.title.as_str())]);
+        let is_shared = self.line.of.member.is_some();
+        let key = if is_shared { "space.old_files_of_yours_removed" } else { "space.old_files_removed" };
+        let text = say_count(key, files, &[("name", space.title.as_str())]);
         let data = json!({"code": "old_files_removed", "text": text.as_str(), "space": space.name, "files": files});
-        self.inner().parts.events.publish(EventKind::Notice, None, space.owner_id(), data).await;
+        let whom = Some(self.within.actor().user.id);
+        self.inner().parts.events.publish(EventKind::Notice, None, whom, data).await;
     }
 }
 

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use eirene_core::file_work::{Operation, OperationKind, OperationState};
 use eirene_core::{Clock, OperationId, Scope, UserId};
 use eirene_database::Db;
-use eirene_files_protocol::{Code, PartId, PartSpot, Progress, Verb};
+use eirene_files_protocol::{Code, PartId, PartSpot, Progress, RelativePath, Verb};
 use eirene_words::say;
 use jiff::SignedDuration;
 use serde_json::value::RawValue;
@@ -122,7 +122,7 @@ impl Operations {
         Ok(self.inner.db.interrupt_operations(self.inner.clock.now()).await?)
     }
 
-    /// Removes what copies and extractions left that were under way when the portal ended, as the person. Only what a row says was interrupted:
+    /// Removes what copies, moves and extractions left that were under way when the portal ended, as the person. Only what a row says was interrupted:
     /// the processes that worked for that portal ended with it, so nobody goes on with those parts. And only what was so at the last look, too.
     pub(crate) async fn clear(&self, files: &Files, most: Duration) -> Result<(), AppError> {
         let begun = Instant::now();
@@ -327,6 +327,21 @@ impl Handle {
     /// Of which operation it is.
     pub fn id(&self) -> OperationId {
         self.operation.id
+    }
+
+    /// Where an upload of its owner's that is not finished lies, at or below this path of its space.
+    pub(crate) async fn upload_into(&self, path: &RelativePath) -> Result<Option<RelativePath>, AppError> {
+        let now = self.inner.clock.now();
+        let open = self.inner.db.open_uploads(self.operation.user).await?;
+        let below = |directory: &[u8]| {
+            let rest = directory.strip_prefix(path.as_bytes());
+            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(b"/"))
+        };
+        // One that is over its end nobody goes on with.
+        let into = open
+            .into_iter()
+            .find(|upload| upload.space == self.operation.space && upload.expires_at > now && below(&upload.directory));
+        Ok(into.and_then(|upload| RelativePath::parse(&upload.directory).ok()))
     }
 
     /// Notes how far it is; tells so now and then.

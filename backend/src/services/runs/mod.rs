@@ -91,7 +91,7 @@ impl Runs {
             let resources = wanted.size.or(rest);
             let mut errors = wrong_program(&wanted.program, &resources);
             errors.extend(self.sessions.wrong_scratch(actor, wanted.scratch.as_ref()).await?);
-            let (image, image_path) = self.image(wanted.image, like.as_ref(), &resources, errors).await?;
+            let (image, image_path) = self.image(actor, wanted.image, like.as_ref(), &resources, errors).await?;
             Ok(NewJob {
                 action: "run.start",
                 name: wanted.name.unwrap_or_else(|| name_of(&wanted.program)),
@@ -123,6 +123,7 @@ impl Runs {
     /// is wrong by then, and a size that the cluster could never give, is refused.
     async fn image(
         &self,
+        actor: &Actor,
         named: Option<ImageName>,
         like: Option<&Session>,
         resources: &Resources,
@@ -130,7 +131,7 @@ impl Runs {
     ) -> Result<(ImageName, String), AppError> {
         let name = match (named, like) {
             (None, Some(session)) => {
-                errors.extend(self.sessions.fits(resources).err().unwrap_or_default());
+                errors.extend(self.sessions.wrong_size(actor, resources).await?);
                 if !errors.is_empty() {
                     return Err(AppError::Invalid(errors));
                 }
@@ -139,7 +140,7 @@ impl Runs {
             (Some(name), _) => name,
             (None, None) => usual_image()?,
         };
-        let image = self.sessions.image_for(&name, None, resources, errors).await?;
+        let image = self.sessions.image_for(actor, &name, None, resources, errors).await?;
         Ok((image.name, image.path))
     }
 
@@ -164,8 +165,8 @@ impl Runs {
             }
             // Read again: what was seen before waiting for this turn may be over.
             let earlier = visible(db, actor, JobKind::Run, id).await?;
-            self.sessions.fits(&earlier.resources).map_err(AppError::Invalid)?;
-            let errors = self.sessions.wrong_scratch(actor, earlier.scratch.as_ref()).await?;
+            let mut errors = self.sessions.wrong_size(actor, &earlier.resources).await?;
+            errors.extend(self.sessions.wrong_scratch(actor, earlier.scratch.as_ref()).await?);
             if !errors.is_empty() {
                 return Err(AppError::Invalid(errors));
             }

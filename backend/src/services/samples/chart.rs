@@ -1,13 +1,16 @@
-//! Lines of charts out of the store: one grid of times for all, what only rises as its rise per second, and what became of it in all.
+//! Lines of charts out of what has the past: one grid of times for all, what only rises as its rise per second, and what became of it in all.
 
 use std::collections::BTreeMap;
+use std::time::Instant;
 
-use eirene_core::Session;
+use eirene_core::{Session, SessionId};
 use eirene_monitoring::{Group, Kind, Metric};
-use eirene_monitoring_store::{Answer, Point, Query, Resolution, SessionId, Store, StoreError};
+use eirene_monitoring_store::{Answer, Point, Resolution};
 use jiff::Timestamp;
 
+use super::history::{History, HistoryError, Part, Source, Spans};
 use super::name;
+use super::prometheus::Trouble;
 
 /// Milliseconds between two samples: agents sample in the middle of each of these.
 pub(super) const EVERY_MS: i64 = 5000;
@@ -16,6 +19,9 @@ const MINUTE_MS: i64 = 60_000;
 pub const MOST_POINTS: u32 = 2000;
 /// Points of a line when nobody says how many.
 const POINTS: u32 = 300;
+/// How often a chart is made coarser because it was too much, and by how much each time.
+const COARSER: usize = 3;
+const COARSER_BY: u32 = 4;
 /// Decimal digits that are told: more would be noise, and every page would fetch it.
 const DIGITS: i32 = 6;
 
@@ -43,6 +49,10 @@ pub struct Chart {
     pub spans: usize,
     /// What it was made of.
     pub resolution: Resolution,
+    /// Who had it.
+    pub source: Source,
+    /// Milliseconds between two samples there.
+    pub every_ms: i64,
     /// Parts of files that could not be read.
     pub broken: u32,
     /// The lines, by metric, node and device.
@@ -62,6 +72,8 @@ pub struct Line {
     pub values: Vec<Option<f64>>,
     /// The greatest of each span, where a span has more than one sample and the metric rises and falls.
     pub most: Option<Vec<Option<f64>>>,
+    /// The least of each span, likewise.
+    pub least: Option<Vec<Option<f64>>>,
     /// For what only rises: by how much it rose in the whole time.
     pub total: Option<f64>,
     /// For what rises and falls: the greatest of the whole time.
@@ -75,58 +87,71 @@ pub(super) struct Span {
     pub(super) to: i64,
 }
 
-/// The time that is wanted. Nothing of it lies in the future; there may be none of it.
+/// The time that is wanted. Nothing of it lies in the future, or before the session was asked for: what began anew has samples from before. There may
+/// be none of it.
 pub(super) fn span(session: &Session, wanted: &Wanted, now: Timestamp) -> Span {
     let begin = session.started_at.unwrap_or(session.created_at);
     let end = session.ended_at.unwrap_or(now);
     let ms = |at: Timestamp| at.as_millisecond();
     let to = ms(wanted.to.unwrap_or(end)).min(ms(now).saturating_add(1));
-    Span { from: ms(wanted.from.unwrap_or(begin)).min(to), to }
+    Span { from: ms(wanted.from.unwrap_or(begin)).max(ms(session.created_at)).min(to), to }
 }
 
-/// Length of a span of the chart: a multiple of the time between two samples, and of a minute where it is longer.
-fn step(span: Span, points: u32) -> i64 {
+/// Length of a span of the chart: a multiple of `every`, the time between two samples, and of a minute where it is longer.
+fn step(span: Span, points: u32, every: i64) -> i64 {
     let up = |length: i64, unit: i64| (length.saturating_add(unit - 1) / unit).max(1).saturating_mul(unit);
     let wished = up(span.to.saturating_sub(span.from), i64::from(points.max(1))) / i64::from(points.max(1));
-    let step = up(wished, EVERY_MS);
+    let step = up(wished, every);
     if step > MINUTE_MS { up(step, MINUTE_MS) } else { step }
 }
 
-/// How the names of the series begin that are wanted.
-pub(super) fn prefixes(group: Option<Group>) -> Vec<String> {
-    let all = Group::ALL.iter().copied().filter(|group| !matches!(group, Group::Cores | Group::Processes));
-    group.map_or_else(|| all.map(name::prefix).collect(), |group| vec![name::prefix(group)])
+/// What is wanted of a group, or of all but cores and processes.
+pub(super) fn parts(group: Option<Group>) -> Vec<Part> {
+    let all = Group::ALL.iter().copied().map(Part::Group).filter(|part| !part.is_single());
+    group.map_or_else(|| all.collect(), |group| vec![Part::Group(group)])
 }
 
-/// Asks the store. What only rises needs the span before the first as well.
-pub(super) fn draw(
-    store: &Store,
+/// Asks who has the past. What only rises needs the span before the first as well. What would be too much is asked for in longer spans, while
+/// there is time.
+pub(super) async fn draw(
+    history: &dyn History,
     session: SessionId,
     span: Span,
-    prefixes: &[String],
+    parts: &[Part],
     points: Option<u32>,
-) -> Result<Chart, StoreError> {
-    let mut step = step(span, points.unwrap_or(POINTS));
+) -> Result<Chart, HistoryError> {
+    let (every, since) = (history.every_ms(), Instant::now());
+    let mut points = points.unwrap_or(POINTS);
+    let mut tries = 0;
+    let mut step = step(span, points, every);
     loop {
         let from = span.from.div_euclid(step).saturating_sub(1).saturating_mul(step);
-        let to = span.to.saturating_add(step - 1).div_euclid(step).saturating_mul(step);
-        let spans = u32::try_from((to - from) / step).unwrap_or(u32::MAX);
-        let ask =
-            |prefix: &String| store.query(&Query { session, prefix, from_ms: from, to_ms: to, points: spans.max(1) });
-        let answers = prefixes.iter().map(ask).collect::<Result<Vec<Answer>, _>>()?;
+        let to = span.to.saturating_add(step - 1).div_euclid(step).saturating_mul(step).max(from.saturating_add(step));
+        let spans = Spans { from_ms: from, to_ms: to, step_ms: step };
+        let answers = match history.of_session(session, parts, spans, since).await {
+            Err(HistoryError::Prometheus(Trouble::TooMuch)) if tries < COARSER => {
+                tries += 1;
+                points = (points / COARSER_BY).max(1);
+                step = self::step(span, points, every).max(step);
+                continue;
+            }
+            answers => answers?,
+        };
         // Samples that are not kept any more come as minutes: then all lines are of minutes.
         let coarsest = answers.iter().map(|answer| answer.step_ms).max().unwrap_or(step);
         if coarsest > step {
             step = coarsest;
             continue;
         }
-        return Ok(chart(from, step, spans, &answers));
+        let chart = chart(spans, &answers);
+        return Ok(Chart { source: history.source(), every_ms: every, ..chart });
     }
 }
 
-fn chart(from: i64, step: i64, spans: u32, answers: &[Answer]) -> Chart {
+fn chart(asked: Spans, answers: &[Answer]) -> Chart {
     // The first span was only for what comes after.
-    let (from_ms, spans) = (from + step, usize::try_from(spans.saturating_sub(1)).unwrap_or_default());
+    let (from_ms, step) = (asked.from_ms + asked.step_ms, asked.step_ms);
+    let spans = usize::try_from(asked.count().saturating_sub(1)).unwrap_or_default();
     let grid = Grid { from: from_ms, step, spans };
     let mut lines = BTreeMap::new();
     for line in answers.iter().flat_map(|answer| &answer.lines) {
@@ -142,6 +167,8 @@ fn chart(from: i64, step: i64, spans: u32, answers: &[Answer]) -> Chart {
         step_ms: step,
         spans,
         resolution: if minutes { Resolution::Minute } else { Resolution::Raw },
+        source: Source::BuiltIn,
+        every_ms: EVERY_MS,
         broken: answers.iter().map(|answer| answer.broken).sum(),
         lines: lines.into_values().collect(),
     }
@@ -157,13 +184,14 @@ impl Grid {
     fn line(&self, name: name::Name, points: &[Point]) -> Line {
         let name::Name { metric, node, device } = name;
         let none = || vec![None; self.spans];
-        let (mut values, mut most, mut total, mut highest) = (none(), none(), None, None);
+        let (mut values, mut most, mut least, mut total, mut highest) = (none(), none(), none(), None, None);
         match metric.kind() {
             Kind::Counter => total = Some(self.rates(points, &mut values)),
             Kind::Gauge => {
                 for point in points {
                     self.put(&mut values, point.at_ms, point.mean);
                     self.put(&mut most, point.at_ms, point.max);
+                    self.put(&mut least, point.at_ms, point.min);
                     if point.at_ms >= self.from {
                         highest = Some(highest.map_or(point.max, |high: f64| high.max(point.max)));
                     }
@@ -171,7 +199,8 @@ impl Grid {
             }
         }
         let several = metric.kind() == Kind::Gauge && points.iter().any(|point| point.count > 1);
-        Line { metric, node, device, values, most: several.then_some(most), total: total.map(short), highest }
+        let (most, least) = (several.then_some(most), several.then_some(least));
+        Line { metric, node, device, values, most, least, total: total.map(short), highest }
     }
 
     /// The rise per second between each two spans that have samples; gives the sum of all rises. A counter that has fallen began anew: how much it

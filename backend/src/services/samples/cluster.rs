@@ -2,17 +2,17 @@
 //! use, as the series of a session that there is not; [`Samples`] keeps and forgets it as it does all others.
 
 use eirene_core::scheduler::JobState;
-use eirene_monitoring_store::{Query, Sample, SessionId};
-use eirene_words::say;
+use eirene_monitoring_store::{Sample, SessionId};
 use jiff::{SignedDuration, Timestamp};
 
-use super::{AGAIN_S, Samples};
+use super::Samples;
+use super::history::Spans;
 use crate::error::AppError;
 use crate::services::cluster::Snapshot;
 
 /// Ids of sessions are random; nobody has this one.
-const CLUSTER: SessionId = SessionId([0; 16]);
-const PREFIX: &str = "cluster/";
+pub(super) const CLUSTER: SessionId = SessionId([0; 16]);
+pub(super) const PREFIX: &str = "cluster/";
 const MINUTE_MS: i64 = 60_000;
 
 /// What is counted.
@@ -31,7 +31,8 @@ pub enum Figure {
 }
 
 impl Figure {
-    const ALL: [Self; 5] = [Self::JobsRunning, Self::JobsWaiting, Self::GpusHeld, Self::GpusWaiting, Self::GpusTotal];
+    pub(crate) const ALL: [Self; 5] =
+        [Self::JobsRunning, Self::JobsWaiting, Self::GpusHeld, Self::GpusWaiting, Self::GpusTotal];
 
     const fn name(self) -> &'static str {
         match self {
@@ -43,7 +44,13 @@ impl Figure {
         }
     }
 
-    fn of(self, snapshot: &Snapshot) -> f64 {
+    /// The figure whose series in the store has this name.
+    pub(super) fn by_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|figure| figure.name() == name)
+    }
+
+    /// What it is in a snapshot.
+    pub(crate) fn of(self, snapshot: &Snapshot) -> f64 {
         let jobs = |states: &[JobState]| {
             let there = snapshot.jobs.iter().filter(|job| states.contains(&job.state));
             there.count() as f64
@@ -52,15 +59,13 @@ impl Figure {
         match self {
             Self::JobsRunning => jobs(&[JobState::Running, JobState::Configuring, JobState::Completing]),
             Self::JobsWaiting => jobs(&[JobState::Pending]),
-            Self::GpusHeld => gpus().map(|gpus| f64::from(gpus.allocated)).sum(),
-            Self::GpusTotal => gpus().map(|gpus| f64::from(gpus.total)).sum(),
-            Self::GpusWaiting => snapshot
-                .jobs
-                .iter()
-                .filter(|job| job.state == JobState::Pending)
-                .flat_map(|job| &job.gpus)
-                .map(|(_, count)| f64::from(*count))
-                .sum(),
+            // Added up as whole numbers: of floats, none at all are -0.
+            Self::GpusHeld => f64::from(gpus().map(|gpus| gpus.allocated).sum::<u32>()),
+            Self::GpusTotal => f64::from(gpus().map(|gpus| gpus.total).sum::<u32>()),
+            Self::GpusWaiting => {
+                let waiting = snapshot.jobs.iter().filter(|job| job.state == JobState::Pending);
+                f64::from(waiting.flat_map(|job| &job.gpus).map(|(_, count)| *count).sum::<u32>())
+            }
         }
     }
 }
@@ -103,33 +108,29 @@ impl Samples {
     /// How the cluster was for so long, in so many spans at most.
     ///
     /// # Errors
-    /// [`AppError::Unavailable`] while the store is not there.
+    /// [`AppError::Unavailable`] while nobody has it who answers.
     pub async fn cluster_past(&self, length: SignedDuration, spans: u32) -> Result<ClusterPast, AppError> {
-        let away = || AppError::Unavailable { what: say("away.samples"), retry_after_s: AGAIN_S };
-        let store = self.store().ok_or_else(away)?;
-        let (step_ms, from_ms, to_ms) = grid(self.inner.clock.now(), length, spans);
-        let ask =
-            move || store.query(&Query { session: CLUSTER, prefix: PREFIX, from_ms, to_ms, points: spans.max(1) });
-        let answer = tokio::task::spawn_blocking(ask).await.map_err(|error| AppError::Internal(error.into()))?;
-        let answer = answer.map_err(|error| AppError::Internal(error.into()))?;
-        let count = usize::try_from((to_ms - from_ms) / step_ms).unwrap_or_default();
+        let history = self.history(&[])?;
+        let spans = grid(self.inner.clock.now(), length, spans);
+        let Spans { from_ms, step_ms, .. } = spans;
+        let lines = self.judged(history.source(), history.of_cluster(spans).await)?;
         let mean = |figure: Figure, place: usize| {
-            let line = answer.lines.iter().find(|line| line.name == figure.name())?;
+            let (_, points) = lines.iter().find(|(known, _)| *known == figure)?;
             let at_ms = from_ms.saturating_add(step_ms.saturating_mul(i64::try_from(place).ok()?));
-            let found =
-                line.points.binary_search_by_key(&at_ms, |point| point.at_ms.div_euclid(step_ms) * step_ms).ok()?;
-            line.points.get(found).map(|point| point.mean)
+            let found = points.binary_search_by_key(&at_ms, |point| point.at_ms.div_euclid(step_ms) * step_ms).ok()?;
+            points.get(found).map(|point| point.mean)
         };
+        let count = usize::try_from(spans.count()).unwrap_or_default();
         Ok(ClusterPast::new(from_ms, step_ms, count, mean))
     }
 }
 
-/// Length of a span, and from when to when: whole spans of whole minutes that reach until now.
-fn grid(now: Timestamp, length: SignedDuration, spans: u32) -> (i64, i64, i64) {
+/// Whole spans of whole minutes that reach until now.
+fn grid(now: Timestamp, length: SignedDuration, spans: u32) -> Spans {
     let length_ms = i64::try_from(length.as_millis()).unwrap_or(i64::MAX).max(MINUTE_MS);
     let wished = length_ms / i64::from(spans.max(1));
     let step = wished.div_euclid(MINUTE_MS).max(1).saturating_mul(MINUTE_MS);
     let to = now.as_millisecond().div_euclid(step).saturating_add(1).saturating_mul(step);
     let count = (length_ms / step).clamp(1, i64::from(spans.max(1)));
-    (step, to.saturating_sub(count.saturating_mul(step)), to)
+    Spans { from_ms: to.saturating_sub(count.saturating_mul(step)), to_ms: to, step_ms: step }
 }

@@ -1,13 +1,12 @@
 //! What one agent says of its session: read with care, refused where it cannot be, counted either way, and told to whoever looks.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasher as _, RandomState};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
-use eirene_core::{SessionId, UserId};
-use eirene_monitoring::{Batch, BatchError, Group, TimeWindow};
-use eirene_monitoring_store::{self as store, MOST_AHEAD_MS, MOST_BEHIND_MS, Store};
+use eirene_core::{Session, SessionId, UserId};
+use eirene_monitoring::{Batch, BatchError, DeviceKind, Metric, TimeWindow};
+use eirene_monitoring_store::{self as store, MOST_AHEAD_MS, MOST_BEHIND_MS, Store, StoreError};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::json;
 
@@ -15,10 +14,74 @@ use super::{Inner, Samples, name};
 use crate::services::events::EventKind;
 
 /// Which nodes a session has is looked up again so often at most, while its agent names others.
-const LOOK_AGAIN: Duration = Duration::from_secs(2);
+const LOOK_AGAIN: SignedDuration = SignedDuration::from_secs(2);
+/// Batches that are kept until the scheduler has said which nodes the session has: an agent can be here, and its app in use, before that, and what
+/// only rises would begin with what it has come to meanwhile. Minutes of a session on a few nodes, one round of 64; 4 MiB at the most.
+const MOST_EARLY: usize = 64;
 
-/// Most series of single processes a session may have: they come and go, and what a session may have in all must last for the rest.
-pub(super) const MOST_PROCESS_SERIES: usize = 1024;
+/// Series that a session may have, a node at a time and in all: of the nodes themselves, their GPUs, and what programs report. A node has 20 figures
+/// of its own, 12 of each GPU, and 64 names that are reported at the most; with eight GPUs 180, so 64 nodes have 11,520. A node counts again where
+/// the session began anew on others.
+const OF_NODES: (usize, usize) = (512, 16_384);
+/// The same of mounts and interfaces.
+const OF_DEVICES: (usize, usize) = (64, 4096);
+/// The same of cores, which are told of 16 nodes at the most.
+const OF_CORES: (usize, usize) = (256, 4096);
+/// Those of single processes, which come and go on each.
+const OF_PROCESSES: (usize, usize) = (1024, 1024);
+/// Any session may have so many of each sort.
+const AT_LEAST: usize = 1024;
+/// Most series of a session in the store: of all sorts together.
+pub(super) const MOST_SERIES: usize = OF_NODES.1 + OF_DEVICES.1 + OF_CORES.1 + OF_PROCESSES.1;
+
+/// Sorts of series. Each has room of its own, so that what comes in great numbers takes nothing from what everybody looks at, whichever comes first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum Sort {
+    /// Of nodes and GPUs, and what programs report.
+    Nodes,
+    /// Of mounts and interfaces.
+    Devices,
+    /// Of cores.
+    Cores,
+    /// Of processes.
+    Processes,
+}
+
+impl Sort {
+    /// All of them.
+    pub(crate) const ALL: [Self; 4] = [Self::Nodes, Self::Devices, Self::Cores, Self::Processes];
+
+    /// Of which sort a series is.
+    pub(super) fn of(metric: Metric, has_device: bool) -> Self {
+        match metric.devices().first().filter(|_| has_device) {
+            Some(DeviceKind::Mount | DeviceKind::Interface) => Self::Devices,
+            Some(DeviceKind::Core) => Self::Cores,
+            Some(DeviceKind::Process) => Self::Processes,
+            Some(DeviceKind::Gpu | DeviceKind::Name) | None => Self::Nodes,
+        }
+    }
+
+    /// How many a session on so many nodes may have.
+    pub(super) fn most(self, nodes: usize) -> usize {
+        let (each, most) = match self {
+            Self::Nodes => OF_NODES,
+            Self::Devices => OF_DEVICES,
+            Self::Cores => OF_CORES,
+            Self::Processes => OF_PROCESSES,
+        };
+        nodes.saturating_mul(each).clamp(AT_LEAST, most)
+    }
+
+    /// The reason, as the label of a metric.
+    fn label(self) -> &'static str {
+        match self {
+            Self::Nodes => "nodes",
+            Self::Devices => "devices",
+            Self::Cores => "cores",
+            Self::Processes => "processes",
+        }
+    }
+}
 
 /// Why a batch was not taken, as the label of a metric.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,6 +105,10 @@ impl Refused {
             Self::Away => "away",
         }
     }
+
+    fn count(self) {
+        metrics::counter!("eirene_samples_batches_refused_total", "reason" => self.label()).increment(1);
+    }
 }
 
 /// The session in the store.
@@ -53,51 +120,89 @@ pub(super) fn store_id(session: SessionId) -> store::SessionId {
 pub(crate) struct Ingest {
     samples: Samples,
     session: SessionId,
-    /// Whose it is, and its nodes, as last looked up.
-    known: Option<(UserId, Vec<String>)>,
-    looked: Option<Instant>,
-    processes: Option<ProcessSeries>,
+    /// As last looked up.
+    known: Option<Known>,
+    /// Of how many nodes it may have series, as last looked up.
+    nodes: usize,
+    looked: Option<Timestamp>,
+    room: Option<Room>,
+    /// What came before it was known which nodes there are.
+    early: Vec<Batch>,
 }
 
-/// Which series of processes a session has, by a hash of their names.
-struct ProcessSeries {
+/// What is known of a session: whose it is, and its nodes.
+type Known = (UserId, Vec<String>);
+
+/// How many nodes a session has, or will have.
+fn nodes_of(session: &Session) -> usize {
+    session.nodes.len().max(session.resources.nodes as usize)
+}
+
+/// How many series of each sort a store has of a session.
+fn counted(store: &Store, session: SessionId) -> Result<HashMap<Sort, usize>, StoreError> {
+    let mut counts = HashMap::new();
+    for span in store.series(store_id(session))? {
+        if let Some(sort) = sort_of(&span.name) {
+            *counts.entry(sort).or_default() += 1;
+        }
+    }
+    Ok(counts)
+}
+
+/// The sort of a series in the store; none of what a later version wrote.
+fn sort_of(name: &str) -> Option<Sort> {
+    name::read(name).map(|name| Sort::of(name.metric, name.device.is_some()))
+}
+
+/// Which series a session has, by a hash of their names, and so how many more it may have.
+struct Room {
     hasher: RandomState,
     had: HashSet<u64>,
+    counts: HashMap<Sort, usize>,
 }
 
-impl ProcessSeries {
-    /// Those which the session has from former connections.
+impl Room {
+    /// With those which the session has from former connections.
     async fn read(store: Arc<Store>, session: SessionId) -> Self {
         let had = tokio::task::spawn_blocking(move || store.series(store_id(session))).await;
-        let mut known = Self { hasher: RandomState::new(), had: HashSet::new() };
+        let mut room = Self { hasher: RandomState::new(), had: HashSet::new(), counts: HashMap::new() };
         // Without them more are taken than should be, and the store's own bound holds.
         for name in had.ok().and_then(Result::ok).into_iter().flatten().map(|span| span.name) {
-            known.takes(&name);
+            if let Some(sort) = sort_of(&name)
+                && room.had.insert(room.hasher.hash_one(&name))
+            {
+                *room.counts.entry(sort).or_default() += 1;
+            }
         }
-        known
+        room
     }
 
-    /// Whether it is another sort of series, or among these, or there is room for it.
-    fn takes(&mut self, name: &str) -> bool {
+    /// Whether it is among these, or there is room for it on so many nodes.
+    fn takes(&mut self, name: &str, sort: Sort, nodes: usize) -> bool {
         let hash = self.hasher.hash_one(name);
-        !name.starts_with(&name::prefix(Group::Processes))
-            || self.had.contains(&hash)
-            || self.had.len() < MOST_PROCESS_SERIES && self.had.insert(hash)
+        if self.had.contains(&hash) {
+            return true;
+        }
+        let count = self.counts.entry(sort).or_default();
+        let takes = *count < sort.most(nodes);
+        if takes {
+            *count += 1;
+            self.had.insert(hash);
+        }
+        takes
     }
 }
 
 impl Ingest {
     pub(super) fn new(samples: Samples, session: SessionId) -> Self {
-        Self { samples, session, known: None, looked: None, processes: None }
+        Self { samples, session, known: None, nodes: 0, looked: None, room: None, early: Vec::new() }
     }
 
     /// Takes one batch.
     pub(crate) async fn take(&mut self, text: &str) {
         match self.accept(text).await {
             Ok(taken) => metrics::counter!("eirene_samples_total").increment(taken as u64),
-            Err(refused) => {
-                metrics::counter!("eirene_samples_batches_refused_total", "reason" => refused.label()).increment(1);
-            }
+            Err(refused) => refused.count(),
         }
     }
 
@@ -108,45 +213,81 @@ impl Ingest {
             BatchError::NotUnderstood(_) => Refused::NotUnderstood,
             BatchError::Time(_) => Refused::Time,
         })?;
-        let owner = self.owner(batch.node.as_str()).await.ok_or(Refused::Node)?;
+        self.look(batch.node.as_str(), now).await;
+        if self.is_early() {
+            // The first ones are the ones that are wanted.
+            if self.early.len() >= MOST_EARLY {
+                return Err(Refused::Node);
+            }
+            self.early.push(batch);
+            return Ok(0);
+        }
+        let mut taken = 0;
+        for early in std::mem::take(&mut self.early) {
+            match self.keep(&early, now).await {
+                Ok(some) => taken += some,
+                // It says something false of another's node, and that is no fault of what comes now.
+                Err(refused) => refused.count(),
+            }
+        }
+        Ok(taken + self.keep(&batch, now).await?)
+    }
+
+    /// Puts a batch into the store.
+    async fn keep(&mut self, batch: &Batch, now: Timestamp) -> Result<usize, Refused> {
+        let owner = self.owner(batch.node.as_str()).ok_or(Refused::Node)?;
         let Inner { db, confined, .. } = &*self.samples.inner;
         confined.note(db, batch.node.as_str(), batch.confinement, now).await;
         let store = self.samples.store().ok_or(Refused::Away)?;
         let at_ms = batch.at.as_millisecond();
-        let named = self.named(&batch, &store).await;
+        let named = self.named(batch, &store).await;
         let samples: Vec<store::Sample<'_>> =
             named.iter().map(|(name, value)| store::Sample { name, at_ms, value: *value }).collect();
         let taken = store.append(now.as_millisecond(), store_id(self.session), &samples);
-        self.tell(owner, &batch);
+        self.tell(owner, batch);
         Ok(taken)
     }
 
-    /// Samples with the names of their series, less those of processes that are too many.
+    /// Samples with the names of their series, less those of which there are too many.
     async fn named(&mut self, batch: &Batch, store: &Arc<Store>) -> Vec<(String, f64)> {
-        let known = match &mut self.processes {
-            Some(known) => known,
-            none => none.insert(ProcessSeries::read(Arc::clone(store), self.session).await),
+        let room = match &mut self.room {
+            Some(room) => room,
+            none => none.insert(Room::read(Arc::clone(store), self.session).await),
         };
-        let named = batch.samples.iter().map(|sample| (name::write(&sample.series, &batch.node), sample.value));
-        let named: Vec<_> = named.filter(|(name, _)| known.takes(name)).collect();
-        let refused = batch.samples.len().saturating_sub(named.len());
-        metrics::counter!("eirene_samples_refused_total", "reason" => "processes").increment(refused as u64);
+        let mut named = Vec::with_capacity(batch.samples.len());
+        for sample in &batch.samples {
+            let name = name::write(&sample.series, &batch.node);
+            let sort = Sort::of(sample.series.metric(), sample.series.device().is_some());
+            if room.takes(&name, sort, self.nodes) {
+                named.push((name, sample.value));
+            } else {
+                metrics::counter!("eirene_samples_refused_total", "reason" => sort.label()).increment(1);
+            }
+        }
         named
     }
 
-    /// Whose session it is, if it has this node. What the scheduler has said since is looked up, but not for every batch.
-    async fn owner(&mut self, node: &str) -> Option<UserId> {
-        let owner = |known: &Option<(UserId, Vec<String>)>| {
-            let (owner, nodes) = known.as_ref()?;
-            nodes.iter().any(|name| name == node).then_some(*owner)
-        };
-        if owner(&self.known).is_none() && self.looked.is_none_or(|looked| looked.elapsed() > LOOK_AGAIN) {
-            self.looked = Some(Instant::now());
+    /// Whose session it is, if it has this node.
+    fn owner(&self, node: &str) -> Option<UserId> {
+        let (owner, nodes) = self.known.as_ref()?;
+        nodes.iter().any(|name| name == node).then_some(*owner)
+    }
+
+    /// Looks up what the scheduler has said of the session, where this node is not known as one of its: not for every batch.
+    async fn look(&mut self, node: &str, now: Timestamp) {
+        let is_soon = self.looked.is_some_and(|looked| now.duration_since(looked).abs() <= LOOK_AGAIN);
+        if self.owner(node).is_none() && !is_soon {
+            self.looked = Some(now);
             if let Ok(Some(session)) = self.samples.inner.db.session(self.session).await {
+                self.nodes = nodes_of(&session);
                 self.known = Some((session.owner, session.nodes.iter().map(ToString::to_string).collect()));
             }
         }
-        owner(&self.known)
+    }
+
+    /// Whether the session is known, and its nodes are not yet.
+    fn is_early(&self) -> bool {
+        self.known.as_ref().is_some_and(|(_, nodes)| nodes.is_empty())
     }
 
     /// Tells those who look at the session now; the whole of it is asked for.
@@ -167,4 +308,16 @@ impl Ingest {
 fn window(now: Timestamp) -> TimeWindow {
     let around = |ms: i64| now.saturating_add(SignedDuration::from_millis(ms)).unwrap_or(now);
     TimeWindow { oldest: around(-MOST_BEHIND_MS), newest: around(MOST_AHEAD_MS) }
+}
+
+impl Samples {
+    /// Of which sorts a session has as many series as are kept, so that later ones are left out. None where nobody knows.
+    pub(crate) async fn left_out(&self, session: &Session) -> Vec<Sort> {
+        let Some(store) = self.store() else { return Vec::new() };
+        let (id, nodes) = (session.id, nodes_of(session));
+        let counts = tokio::task::spawn_blocking(move || counted(&store, id)).await.ok().and_then(Result::ok);
+        let counts = counts.unwrap_or_default();
+        let is_full = |sort: &Sort| counts.get(sort).is_some_and(|count| *count >= sort.most(nodes));
+        Sort::ALL.into_iter().filter(is_full).collect()
+    }
 }

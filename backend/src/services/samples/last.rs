@@ -6,6 +6,7 @@ use eirene_monitoring_store::{Point, Query, Store, StoreError};
 use eirene_words::say;
 
 use super::chart::{self, EVERY_MS};
+use super::history::Part;
 use super::{AGAIN_S, Samples, ingest, name};
 use crate::error::AppError;
 
@@ -97,7 +98,7 @@ impl Samples {
     /// # Errors
     /// [`AppError::Unavailable`] while the store is not there.
     pub(crate) async fn last(&self, session: SessionId) -> Result<Vec<Last>, AppError> {
-        let found = self.look_back(vec![session], chart::prefixes(None), Back::LAST).await?;
+        let found = self.look_back(vec![session], &chart::parts(None), Back::LAST).await?;
         let last = |recent: Recent| {
             let Recent { metric, node, device, points } = recent;
             Some(Last { metric, node, device, value: points.last()?.max })
@@ -115,15 +116,17 @@ impl Samples {
         metrics: &[Metric],
         back: Back,
     ) -> Result<Vec<(SessionId, Vec<Recent>)>, AppError> {
-        self.look_back(sessions, metrics.iter().copied().map(name::prefix_of).collect(), back).await
+        let parts: Vec<Part> = metrics.iter().copied().map(Part::Metric).collect();
+        self.look_back(sessions, &parts, back).await
     }
 
     async fn look_back(
         &self,
         sessions: Vec<SessionId>,
-        prefixes: Vec<String>,
+        parts: &[Part],
         back: Back,
     ) -> Result<Vec<(SessionId, Vec<Recent>)>, AppError> {
+        let prefixes: Vec<String> = parts.iter().map(|part| part.prefix()).collect();
         let away = || AppError::Unavailable { what: say("away.samples"), retry_after_s: AGAIN_S };
         let store = self.store().ok_or_else(away)?;
         let now_ms = self.inner.clock.now().as_millisecond();

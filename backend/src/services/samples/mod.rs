@@ -2,20 +2,23 @@
 //!
 //! An agent belongs to the person, so samples are hostile numbers about her own session alone: what cannot be is refused and counted, how many
 //! may be is bounded ([`ingest`]), and they decide nothing. The store lies beside the database, in files of its own; when it cannot be opened or
-//! written the portal goes on without it, and tries again.
+//! written the portal goes on without it, and tries again. Where the site has named its own Prometheus, charts are read from there
+//! ([`prometheus`]), through the same port ([`History`]); the store is then what Prometheus is told from, and has what that is not told.
 
 mod chart;
 mod cluster;
 mod confined;
+mod history;
 mod ingest;
 mod last;
 mod name;
+mod prometheus;
 #[cfg(test)]
 mod tests;
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
 use eirene_core::{Clock, Session, SessionId};
@@ -29,11 +32,14 @@ use crate::config;
 use crate::error::AppError;
 use crate::services::events::Events;
 use confined::Confined;
+use history::BuiltIn;
 
 pub use chart::{Chart, Line, MOST_POINTS, Wanted};
 pub use cluster::{ClusterPast, Figure};
-pub(crate) use ingest::Ingest;
+pub use history::{History, HistoryError, Part, Source, Spans};
+pub(crate) use ingest::{Ingest, Sort};
 pub(crate) use last::{Back, Last, MEMORY, Recent, memory_shares};
+pub use prometheus::{Prometheus, Trouble};
 
 /// How often what came is written to the disk: a crash loses so much at most.
 const FLUSH: Duration = Duration::from_secs(5);
@@ -54,23 +60,38 @@ struct Inner {
     directory: PathBuf,
     options: Options,
     store: RwLock<Option<Arc<Store>>>,
+    /// What charts are made of instead of the store.
+    elsewhere: Option<Arc<dyn History>>,
+    /// Why there was nothing to be had there the last time, and whether that is so for everybody.
+    said: Mutex<Option<(String, bool)>>,
     /// Whether the last round of [`Samples::keep`] could not write what came.
     failing: AtomicBool,
     confined: Confined,
 }
 
 impl Samples {
-    /// Samples kept in `directory`. Opens nothing: until [`Samples::keep`] runs, or [`Samples::open`], there are none.
-    pub fn new(db: Db, clock: Arc<dyn Clock>, events: Events, directory: PathBuf, config: &config::Samples) -> Self {
+    /// Samples kept in `directory`. Opens nothing: until [`Samples::keep`] runs, or [`Samples::open`], there are none. Charts are made of what is
+    /// `elsewhere`, where something is.
+    pub fn new(
+        db: Db,
+        clock: Arc<dyn Clock>,
+        events: Events,
+        elsewhere: Option<Arc<dyn History>>,
+        directory: PathBuf,
+        config: &config::Samples,
+    ) -> Self {
         let days = |days: u32| i64::from(days) * DAY_MS;
         let options = Options {
             disk_bytes: config.disk_mib.saturating_mul(1024 * 1024),
             raw_ms: days(config.keep_days),
             minutes_ms: days(config.keep_minutes_days),
+            series_per_session: ingest::MOST_SERIES,
             ..Options::default()
         };
         let (store, failing, confined) = (RwLock::default(), AtomicBool::new(false), Confined::default());
-        Self { inner: Arc::new(Inner { db, clock, events, directory, options, store, failing, confined }) }
+        let said = Mutex::default();
+        let inner = Inner { db, clock, events, directory, options, store, elsewhere, said, failing, confined };
+        Self { inner: Arc::new(inner) }
     }
 
     /// Opens the store, where it is not open.
@@ -149,10 +170,9 @@ impl Samples {
     /// What a session used, as lines. The caller has asked whether it may be seen.
     ///
     /// # Errors
-    /// [`AppError::Unavailable`] while the store is not there.
+    /// [`AppError::Unavailable`] while nobody has it who answers.
     pub async fn chart(&self, session: &Session, wanted: Wanted) -> Result<Chart, AppError> {
-        let prefixes = chart::prefixes(wanted.group);
-        self.draw(session, &wanted, prefixes).await
+        self.draw(session, &wanted, &chart::parts(wanted.group)).await
     }
 
     /// The same of some metrics, over all its time and as fine as a chart can be.
@@ -161,20 +181,69 @@ impl Samples {
     /// As [`Samples::chart`].
     pub(crate) async fn whole(&self, session: &Session, metrics: &[Metric]) -> Result<Chart, AppError> {
         let wanted = Wanted { points: Some(MOST_POINTS), ..Wanted::default() };
-        let prefixes = metrics.iter().copied().map(name::prefix_of).collect();
-        self.draw(session, &wanted, prefixes).await
+        let parts: Vec<Part> = metrics.iter().copied().map(Part::Metric).collect();
+        self.draw(session, &wanted, &parts).await
     }
 
-    async fn draw(&self, session: &Session, wanted: &Wanted, prefixes: Vec<String>) -> Result<Chart, AppError> {
-        let away = || AppError::Unavailable { what: say("away.samples"), retry_after_s: AGAIN_S };
-        let store = self.store().ok_or_else(away)?;
-        let (id, now) = (ingest::store_id(session.id), self.inner.clock.now());
-        let (span, points) = (chart::span(session, wanted, now), wanted.points);
-        let drawn = tokio::task::spawn_blocking(move || chart::draw(&store, id, span, &prefixes, points)).await;
-        drawn.map_err(|error| AppError::Internal(error.into()))?.map_err(|error| AppError::Internal(error.into()))
+    async fn draw(&self, session: &Session, wanted: &Wanted, parts: &[Part]) -> Result<Chart, AppError> {
+        let history = self.history(parts)?;
+        let span = chart::span(session, wanted, self.inner.clock.now());
+        let drawn = chart::draw(&*history, session.id, span, parts, wanted.points).await;
+        self.judged(history.source(), drawn)
+    }
+
+    /// Who has the past of these. What Prometheus is not told of is in the store.
+    fn history(&self, parts: &[Part]) -> Result<Arc<dyn History>, AppError> {
+        if let Some(elsewhere) = &self.inner.elsewhere
+            && !parts.iter().any(|part| part.is_single())
+        {
+            return Ok(Arc::clone(elsewhere));
+        }
+        let store = self.store().ok_or_else(|| unavailable(&HistoryError::Away))?;
+        Ok(Arc::new(BuiltIn(store)))
+    }
+
+    /// What came of a question, as a caller is told. Of an outage elsewhere there is a line in the log, not one for each chart.
+    fn judged<T>(&self, source: Source, answer: Result<T, HistoryError>) -> Result<T, AppError> {
+        if source == Source::Prometheus {
+            let new = answer.as_ref().err().map(|error| (error.to_string(), error.lasts()));
+            let mut said = self.inner.said.lock().unwrap_or_else(PoisonError::into_inner);
+            match (new, said.take()) {
+                (Some(new), known) => {
+                    if known.is_none_or(|(known, _)| known != new.0) {
+                        tracing::warn!(error = %new.0, "Prometheus has no answer, and there is no chart for now");
+                    }
+                    *said = Some(new);
+                }
+                (None, Some((_, true))) => tracing::info!("Prometheus answers again"),
+                // What one chart alone runs into is not over because another one is good.
+                (None, known) => *said = known,
+            }
+        }
+        answer.map_err(|error| match error {
+            HistoryError::Prometheus(Trouble::TooMuch) => AppError::TooLarge,
+            HistoryError::Away | HistoryError::Prometheus(_) => unavailable(&error),
+            HistoryError::Store(error) => AppError::Internal(error.into()),
+            HistoryError::Fault(error) => AppError::Internal(error.into()),
+        })
+    }
+
+    /// Whether what is elsewhere answers; none where nothing is.
+    pub(crate) async fn elsewhere_answers(&self) -> Option<bool> {
+        let elsewhere = self.inner.elsewhere.as_ref()?;
+        Some(elsewhere.reach().await.is_ok())
     }
 
     fn store(&self) -> Option<Arc<Store>> {
         self.inner.store.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
+}
+
+/// What is away.
+fn unavailable(error: &HistoryError) -> AppError {
+    let key = match error {
+        HistoryError::Prometheus(_) => "away.prometheus",
+        HistoryError::Away | HistoryError::Store(_) | HistoryError::Fault(_) => "away.samples",
+    };
+    AppError::Unavailable { what: say(key), retry_after_s: AGAIN_S }
 }

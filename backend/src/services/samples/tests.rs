@@ -82,6 +82,10 @@ async fn lines_are_means_and_rises_per_second() {
     assert_eq!((part.spans, part.from_ms), (12, from.as_millisecond()));
     let cpu = line(&part, Metric::Cpu, "c1");
     assert_eq!((cpu.values[0], cpu.total), (Some(0.5), Some(30.0)), "what was before it is known");
+
+    let ever = Wanted { from: Some(jiff::Timestamp::UNIX_EPOCH), ..Wanted::default() };
+    let ever = test.app.samples.chart(&session, ever).await.unwrap();
+    assert_eq!((ever.from_ms, ever.step_ms, ever.spans), (fine.from_ms, EVERY_MS, 120), "it was not there before");
 }
 
 #[tokio::test]
@@ -119,13 +123,53 @@ async fn an_agent_speaks_of_its_own_session_alone() {
     // The same node, as with jobs that share it, and another session's connection.
     let mut forger = test.app.samples.ingest(other.id);
     let text = said("c1", test.clock.now(), &[("cpu_seconds", 1.0)]);
-    assert_eq!(forger.accept(&text).await, Err(Refused::Node), "it has no nodes yet");
+    assert_eq!(forger.accept(&text).await, Ok(0), "it has no nodes yet");
+    test.app.sessions.change(other.id, |session| session.nodes = vec!["c2".parse().unwrap()]).await.unwrap();
+    test.clock.advance_s(5);
+    assert_eq!(forger.accept(&text).await, Err(Refused::Node), "and then another");
     test.app.sessions.change(other.id, |session| session.nodes = vec!["c1".parse().unwrap()]).await.unwrap();
     let mut forger = test.app.samples.ingest(other.id);
     assert_eq!(forger.accept(&text).await, Ok(1));
     assert!(test.app.samples.chart(&hers, Wanted::default()).await.unwrap().lines.is_empty());
     let nobody = test.app.samples.ingest(SessionId::generate()).accept(&text).await;
     assert_eq!(nobody, Err(Refused::Node));
+}
+
+#[tokio::test]
+async fn what_an_agent_says_before_the_scheduler_has_told_its_nodes_is_kept_for_then() {
+    let test = TestApp::new().await;
+    let session = begun(&test, &[]).await;
+    let mut ingest = test.app.samples.ingest(session.id);
+    let start = session.started_at.unwrap();
+    let at = |count| start + ms(EVERY_MS / 2 + count * EVERY_MS);
+    for (count, value) in [(0, 0.0), (1, 2.0), (2, 5.0)] {
+        assert_eq!(ingest.accept(&said("c1", at(count), &[("steps", value)])).await, Ok(0));
+    }
+    // What is false in it is left out alone.
+    assert_eq!(ingest.accept(&said("c9", at(2), &[("steps", 100.0)])).await, Ok(0));
+    test.app.sessions.change(session.id, |session| session.nodes = vec!["c1".parse().unwrap()]).await.unwrap();
+    test.clock.advance_s(20);
+    assert_eq!(ingest.accept(&said("c1", at(3), &[("steps", 9.0)])).await, Ok(4));
+    let chart = test.app.samples.chart(&session, Wanted::default()).await.unwrap();
+    assert_eq!(chart.lines.len(), 1);
+    assert_eq!(line(&chart, Metric::Steps, "c1").total, Some(9.0), "from the first on");
+}
+
+#[tokio::test]
+async fn no_more_is_kept_for_nodes_that_are_never_told_than_is_worth_it() {
+    let test = TestApp::new().await;
+    let session = begun(&test, &[]).await;
+    let mut ingest = test.app.samples.ingest(session.id);
+    let says = |count| said("c1", session.started_at.unwrap() + ms(count), &[("steps", count as f64)]);
+    for count in 0..64 {
+        assert_eq!(ingest.accept(&says(count)).await, Ok(0));
+    }
+    for count in 64..70 {
+        assert_eq!(ingest.accept(&says(count)).await, Err(Refused::Node));
+    }
+    test.app.sessions.change(session.id, |session| session.nodes = vec!["c1".parse().unwrap()]).await.unwrap();
+    test.clock.advance_s(5);
+    assert_eq!(ingest.accept(&says(70)).await, Ok(65), "what came first is there");
 }
 
 #[tokio::test]
@@ -197,8 +241,10 @@ proptest! {
         let directory = tempfile::tempdir().unwrap();
         let store = Store::open(directory.path(), &Options::default()).unwrap();
         let span = chart::Span { from: start, to: start + length_ms };
-        let (id, prefixes) = (ingest::store_id(SessionId::generate()), chart::prefixes(Some(Group::Cpu)));
-        let chart = chart::draw(&store, id, span, &prefixes, Some(points)).unwrap();
+        let (history, parts) = (BuiltIn(Arc::new(store)), chart::parts(Some(Group::Cpu)));
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let drawing = chart::draw(&history, SessionId::generate(), span, &parts, Some(points));
+        let chart = runtime.block_on(drawing).unwrap();
         prop_assert_eq!(chart.step_ms % EVERY_MS, 0);
         prop_assert_eq!(chart.from_ms % chart.step_ms, 0);
         prop_assert!(chart.spans <= points as usize + 1, "{} of {points}", chart.spans);
@@ -212,7 +258,8 @@ async fn processes_that_come_and_go_leave_room_for_the_rest() {
     let test = TestApp::new().await;
     let session = begun(&test, &["c1"]).await;
     let now = session.started_at.unwrap();
-    let names: Vec<_> = (0..ingest::MOST_PROCESS_SERIES + 10).map(|pid| format!("cpu_process/{pid}:cc")).collect();
+    let most = Sort::Processes.most(1);
+    let names: Vec<_> = (0..most + 10).map(|pid| format!("cpu_process/{pid}:cc")).collect();
     let all = |at| {
         names.chunks(200).map(move |names| {
             let mut samples: Vec<_> = names.iter().map(|name| (name.as_str(), 1.0)).collect();
@@ -226,7 +273,7 @@ async fn processes_that_come_and_go_leave_room_for_the_rest() {
         taken.push(first.accept(&text).await.unwrap());
     }
     let expected: usize = taken.iter().sum();
-    assert_eq!(expected, ingest::MOST_PROCESS_SERIES + 1, "{taken:?}");
+    assert_eq!(expected, most + 1, "{taken:?}");
     // An agent that comes again has no other right; what it has told of before goes on.
     let mut second = test.app.samples.ingest(session.id);
     let mut again = 0;
@@ -234,6 +281,85 @@ async fn processes_that_come_and_go_leave_room_for_the_rest() {
         again += second.accept(&text).await.unwrap();
     }
     assert_eq!(again, expected);
+    assert_eq!(test.app.samples.left_out(&session).await, [Sort::Processes]);
+}
+
+#[tokio::test]
+async fn a_session_that_began_anew_on_more_nodes_has_their_room() {
+    let test = TestApp::new().await;
+    let session = begun(&test, &["c1"]).await;
+    let mut ingest = test.app.samples.ingest(session.id);
+    let cores: Vec<String> = (0..Sort::Cores.most(1) + 100).map(|core| format!("node_cpu_core/{core}")).collect();
+    let mut says = async |node: &str| {
+        let mut taken = 0;
+        for cores in cores.chunks(200) {
+            let samples: Vec<_> = cores.iter().map(|name| (name.as_str(), 1.0)).collect();
+            taken += ingest.accept(&said(node, test.clock.now(), &samples)).await.unwrap();
+        }
+        taken
+    };
+    assert_eq!(says("c1").await, Sort::Cores.most(1));
+    let nodes: Vec<_> = (1..=6).map(|node| format!("n{node}").parse().unwrap()).collect();
+    test.app.sessions.change(session.id, |session| session.nodes.clone_from(&nodes)).await.unwrap();
+    test.clock.advance_s(5);
+    assert_eq!(says("n1").await, Sort::Cores.most(6) - Sort::Cores.most(1), "beside what it has told of before");
+    assert_eq!(says("n2").await, 0);
+}
+
+#[tokio::test]
+async fn a_large_session_has_room_for_its_gpus_and_reports_whatever_comes_before() {
+    let test = TestApp::new().await;
+    let nodes: Vec<String> = (1..=33).map(|node| format!("n{node}")).collect();
+    let session = begun(&test, &nodes.iter().map(String::as_str).collect::<Vec<_>>()).await;
+    let mut ingest = test.app.samples.ingest(session.id);
+    let now = session.started_at.unwrap();
+    // Cores and processes first, more than there is room for, and more interfaces than any node should have.
+    let cores = (0..256).map(|core| format!("node_cpu_core/{core}"));
+    let processes = (0..256).map(|pid| format!("cpu_process/{pid}:cc"));
+    let interfaces = (0..256).map(|number| format!("net_receive_bytes/veth{number}"));
+    let single: Vec<String> = cores.chain(processes).chain(interfaces).collect();
+    let own = Metric::ALL.iter().filter(|metric| metric.stands_alone()).map(|metric| metric.name().to_owned());
+    let of_gpu = Metric::ALL.iter().filter(|metric| metric.group() == Group::Gpu);
+    let of_gpus = of_gpu.flat_map(|metric| (0..8).map(move |gpu| format!("{}/{gpu}", metric.name())));
+    let reports = (0..64).map(|number| format!("report/{}{}", "a".repeat(1 + number / 16), "b".repeat(number % 16)));
+    let rest: Vec<String> = own.chain(of_gpus).chain(reports).collect();
+    assert_eq!(rest.len(), 20 + 12 * 8 + 64, "what the bounds are made of");
+    let mut taken = [0, 0];
+    for (place, series) in [&single, &rest].into_iter().enumerate() {
+        for node in &nodes {
+            for part in series.chunks(100) {
+                let samples: Vec<_> = part.iter().map(|name| (name.as_str(), 1.0)).collect();
+                taken[place] += ingest.accept(&said(node, now, &samples)).await.unwrap();
+            }
+        }
+    }
+    assert_eq!(taken, [4096 + 1024 + 33 * 64, 33 * rest.len()]);
+    let told = test.app.samples.left_out(&session).await;
+    assert_eq!(told, [Sort::Devices, Sort::Cores, Sort::Processes]);
+    test.clock.advance_s(60);
+    let wanted = Wanted { group: Some(Group::Gpu), points: Some(1), ..Wanted::default() };
+    let lines = test.app.samples.chart(&session, wanted).await.unwrap().lines;
+    // Of what only rises, which are two figures of a GPU, a line begins with the second sample.
+    assert_eq!(lines.len(), 33 * 8 * 10);
+}
+
+#[test]
+fn sixty_four_nodes_of_eight_gpus_have_room_and_the_store_has_it_for_all_sorts() {
+    let own = Metric::ALL.iter().filter(|metric| metric.stands_alone()).count();
+    let of_gpu = Metric::ALL.iter().filter(|metric| metric.group() == Group::Gpu).count();
+    for nodes in 1..=64 {
+        assert!(Sort::Nodes.most(nodes) >= nodes * (own + 8 * of_gpu + 64), "{nodes}");
+    }
+    assert_eq!(Sort::ALL.map(|sort| sort.most(1000)).iter().sum::<usize>(), ingest::MOST_SERIES);
+    assert_eq!(Sort::ALL.map(|sort| sort.most(1)), [1024; 4], "a small session takes no room from others");
+}
+
+#[test]
+fn of_nothing_there_is_none_and_not_less() {
+    for figure in Figure::ALL {
+        let none = figure.of(&Snapshot::default());
+        assert!(none == 0.0 && none.is_sign_positive(), "{figure:?}: {none}");
+    }
 }
 
 #[tokio::test]

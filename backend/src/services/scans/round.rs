@@ -74,9 +74,16 @@ impl Scanning {
             running.kept = Some(Arc::clone(&book.kept));
         }
         let outcome = self.round(&handle, &book).await;
-        if outcome.is_err() {
-            book.add(vec![Record::Stopped]).await?;
-        }
+        let end = match &outcome {
+            Ok(_) => vec![],
+            // There is nothing to go on with: something else is measured next.
+            Err(AppError::Files(trouble)) if trouble.kind == Kind::NotThere || trouble.code == NO_DIRECTORY => {
+                let at = self.scans.inner.clock.now();
+                vec![Record::Gone(self.path.clone()), Record::Done { at, approximate: false, skipped: 0 }]
+            }
+            Err(_) => vec![Record::Stopped],
+        };
+        book.add(end).await?;
         outcome
     }
 

@@ -47,6 +47,7 @@ impl Sessions {
                     "Session {id} changed its state"
                 );
             }
+            self.parts.traces.changed(&before, &after, self.parts.clock.now());
             self.publish(&after).await;
             return Ok(Some(after));
         }

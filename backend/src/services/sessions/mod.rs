@@ -25,10 +25,11 @@ use crate::error::{AppError, FieldError};
 use crate::services::Page;
 use crate::services::actor::Actor;
 use crate::services::audit::{Audit, Look};
-use crate::services::cluster::Cluster;
+use crate::services::cluster::overview::Overview;
 use crate::services::events::Events;
 use crate::services::nudge::Nudges;
 use crate::services::spaces::Spaces;
+use crate::traces::Traces;
 
 /// Longest page of a list.
 pub const MAX_PAGE: u32 = 200;
@@ -43,10 +44,12 @@ pub struct Parts {
     pub audit: Audit,
     /// Events.
     pub events: Events,
-    /// The cluster as last seen.
-    pub cluster: Cluster,
+    /// The cluster as its people see it.
+    pub overview: Overview,
     /// Bells of the reconcilers.
     pub nudges: Nudges,
+    /// Where traces go.
+    pub traces: Traces,
     /// Sessions one person may have at once.
     pub most_live: u32,
     /// The fast scratch that is offered.

@@ -85,7 +85,7 @@ impl Sessions {
     ) -> Result<(Session, bool), AppError> {
         let checked = async {
             let errors = self.wrong_scratch(actor, wanted.scratch.as_ref()).await?;
-            let image = self.image_for(&wanted.image, Some(&wanted.app), &wanted.resources, errors).await?;
+            let image = self.image_for(actor, &wanted.image, Some(&wanted.app), &wanted.resources, errors).await?;
             let name = match wanted.name {
                 Some(name) => name,
                 None => wanted.app.as_str().parse().map_err(|e| AppError::Internal(anyhow::Error::new(e)))?,
@@ -134,6 +134,7 @@ impl Sessions {
             other => return existing(other),
         }
         self.parts.nudges.submit().notify_one();
+        self.parts.traces.began(actor.request_id.as_deref(), session.id);
         let details = match &session.program {
             None => json!({"image": session.image, "app": session.app, "resources": session.resources}),
             // Arguments may be anything, a key of somebody's too: the log that is never changed does without them.
@@ -162,20 +163,26 @@ impl Sessions {
         Ok(errors)
     }
 
-    /// Whether the cluster could ever give this.
-    pub fn fits(&self, resources: &Resources) -> Result<(), Vec<FieldError>> {
-        fits(resources, &self.parts.cluster.snapshot())
+    /// What of this the cluster could never give, by what of it concerns the person: a partition that does not is none.
+    pub(in crate::services) async fn wrong_size(
+        &self,
+        actor: &Actor,
+        resources: &Resources,
+    ) -> Result<Vec<FieldError>, AppError> {
+        let ground = self.parts.overview.ground(actor).await?;
+        Ok(fits(resources, &ground).err().unwrap_or_default())
     }
 
     /// The image, where the cluster could ever give `resources`, the image has `app`, and `errors` has none yet.
     pub(in crate::services) async fn image_for(
         &self,
+        actor: &Actor,
         name: &ImageName,
         app: Option<&AppName>,
         resources: &Resources,
         mut errors: Vec<FieldError>,
     ) -> Result<Image, AppError> {
-        errors.extend(self.fits(resources).err().unwrap_or_default());
+        errors.extend(self.wrong_size(actor, resources).await?);
         let image = self.parts.db.image_by_name(name).await?;
         match (&image, app) {
             (None, _) => {

@@ -129,7 +129,7 @@ type Answers<T> = Arc<Mutex<HashMap<Username, (Timestamp, T)>>>;
 
 /// Keeps answers for a while.
 #[derive(Clone)]
-pub(super) struct KnownGroups {
+pub(crate) struct KnownGroups {
     source: Arc<dyn GroupSource>,
     clock: Arc<dyn Clock>,
     known: Answers<Arc<[GroupName]>>,
@@ -137,7 +137,7 @@ pub(super) struct KnownGroups {
 }
 
 impl KnownGroups {
-    pub(super) fn new(source: Arc<dyn GroupSource>, clock: Arc<dyn Clock>) -> Self {
+    pub(crate) fn new(source: Arc<dyn GroupSource>, clock: Arc<dyn Clock>) -> Self {
         Self { source, clock, known: Arc::default(), homes: Arc::default() }
     }
 
@@ -147,7 +147,7 @@ impl KnownGroups {
     }
 
     /// All groups of a person, at most a minute old.
-    pub(super) async fn of(&self, person: &Username) -> Result<Arc<[GroupName]>, GroupsAway> {
+    pub(crate) async fn of(&self, person: &Username) -> Result<Arc<[GroupName]>, GroupsAway> {
         if let Some(groups) = self.kept(&self.known, person) {
             return Ok(groups);
         }

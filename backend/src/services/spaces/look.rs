@@ -1,18 +1,21 @@
 //! A look at one space: what it uses and may use, from the narrowest source that tells.
 //!
-//! The directory's own quota counts the space and nothing else. Where there is none, what a home's file system counts for its person does for what
-//! the person has anywhere on it; and where the space lies on BeeGFS, BeeGFS's quota of its owner or group: of a space elsewhere it says nothing.
+//! The directory's own quota counts the space and nothing else. Where there is none, what the file system of a person's home or space counts for
+//! them does for what they have anywhere on it; and where the space lies on BeeGFS, BeeGFS's quota of its owner or group: of a space elsewhere it
+//! says nothing.
 //! Where there is none either, only the file system is left: what is free for everybody, which is never called what the space uses.
 
 use eirene_core::space::{Usage, UsageSource};
-use eirene_core::storage::{FileSystem, Known, Partial, Place, Quota, QuotaId, SharedStorage, StorageError, Why};
+use eirene_core::storage::{
+    FileSystem, Known, Partial, Place, PoolId, Quota, QuotaId, SharedStorage, StorageError, Why,
+};
 use eirene_core::{Space, SpaceKind, SpaceOwner};
 
 use super::quotas::{Answer, QuotaRound};
-use crate::services::storage::snapshot::Trouble;
+use crate::services::storage::snapshot::{Trouble, TroubleKind};
 
 /// What the kernel calls BeeGFS.
-const BEEGFS: &str = "beegfs";
+pub(super) const BEEGFS: &str = "beegfs";
 
 /// Where a space lies.
 pub(crate) fn place_of(space: &Space) -> Place {
@@ -22,14 +25,24 @@ pub(crate) fn place_of(space: &Space) -> Place {
     }
 }
 
-/// Looks at `place`; `of` is whose quota may be asked for where the directory has none. An error is a look that saw nothing: whoever gets it
+/// Where the file system can be asked what it counts for the person a space is of; none for a space that is no person's.
+fn own_place_of(space: &Space) -> Option<Place> {
+    let SpaceOwner::Person { name, .. } = &space.owner else { return None };
+    if space.kind == SpaceKind::Home {
+        return Some(Place::Home(name.clone()));
+    }
+    Some(Place::OwnSpace { root: space.root.clone(), name: space.name.clone(), person: name.clone() })
+}
+
+/// Looks at a space; `of` is whose quota may be asked for where the directory has none. An error is a look that saw nothing: whoever gets it
 /// keeps what was seen before.
 pub(super) async fn look(
     storage: &dyn SharedStorage,
-    place: &Place,
+    space: &Space,
     of: Option<QuotaId>,
     round: &mut QuotaRound,
 ) -> Result<Usage, Trouble> {
+    let place = &place_of(space);
     let file_system = storage.file_system(place).await.map_err(|error| Trouble::from(&error))?;
     let none = of_file_system(&file_system);
     let why = match storage.directory_quota(place).await {
@@ -38,8 +51,8 @@ pub(super) async fn look(
         Err(error) => return Err(Trouble::from(&error)),
     };
     let on_beegfs = file_system.identity.kind == BEEGFS;
-    if matches!(place, Place::Home(_)) && !on_beegfs {
-        match storage.person_quota(place).await {
+    if let Some(own) = own_place_of(space).filter(|_| !on_beegfs) {
+        match storage.person_quota(&own).await {
             Ok(Known::Known(quota)) => return Ok(with_quota(none, UsageSource::UserQuota, &quota)),
             // What is told of the directory says more of it.
             Ok(Known::Missing(_)) => {}
@@ -53,7 +66,7 @@ pub(super) async fn look(
         QuotaId::Group(_) | QuotaId::Project(_) => UsageSource::BeegfsGroup,
     };
     match round.quotas(storage, of).await {
-        Answer::Quotas(quotas) => Ok(match in_pool(storage, place, &quotas).await {
+        Answer::Quotas(quotas) => Ok(match in_pool(storage, place, &quotas, round).await? {
             Ok(quota) => with_quota(none, source, quota),
             Err(why) => Usage { missing: Some(why), ..none },
         }),
@@ -62,22 +75,45 @@ pub(super) async fn look(
     }
 }
 
-/// The quota of the pool in which new files of the place lie. With several pools and no word which, none is the right one.
+/// The quota of the pool in which new files of the place lie, or why it is not told. With several pools and no word which, none is the right
+/// one; and one that came alone is the only one where the storage has no other, not where the rest of an answer is missing.
+///
+/// # Errors
+/// The pool is in the half of an answer that is missing: nothing was seen.
 async fn in_pool<'a>(
     storage: &dyn SharedStorage,
     place: &Place,
     quotas: &'a Partial<Vec<Quota>>,
-) -> Result<&'a Quota, Why> {
-    if let [quota] = &quotas.value[..] {
-        return Ok(quota);
+    round: &mut QuotaRound,
+) -> Result<Result<&'a Quota, Why>, Trouble> {
+    if let [quota] = &quotas.value[..]
+        && (quota.pool.is_none() || quota.pool == round.only_pool(storage).await)
+    {
+        return Ok(Ok(quota));
     }
+    let pool = match pool_of(storage, place).await {
+        Ok(pool) => pool,
+        Err(why) => return Ok(Err(why)),
+    };
+    match quotas.value.iter().find(|quota| quota.pool == Some(pool)) {
+        Some(quota) => Ok(Ok(quota)),
+        None if quotas.doubts.is_empty() && !round.has_pool(storage, pool).await => Ok(Err(Why::NotUnderstood)),
+        None => {
+            let said = quotas.doubts.first().map_or("nothing of it came", |doubt| doubt.text.as_str());
+            Err(Trouble { kind: TroubleKind::Half, text: format!("without storage pool {}: {said}", pool.0) })
+        }
+    }
+}
+
+/// The pool in which new files of a place lie.
+async fn pool_of(storage: &dyn SharedStorage, place: &Place) -> Result<PoolId, Why> {
     let entry = storage.entry(place).await.map_err(|error| match error {
         StorageError::Unsupported(_) | StorageError::Invalid(_) => Why::NotSupported,
         StorageError::Refused { why, .. } => why,
         other => Trouble::from(&other).kind.why(),
     })?;
     let (pool, _) = told(&told(&entry.stripe)?.pool)?;
-    quotas.value.iter().find(|quota| quota.pool == Some(*pool)).ok_or(Why::NotUnderstood)
+    Ok(*pool)
 }
 
 fn told<T>(value: &Known<T>) -> Result<&T, Why> {

@@ -18,7 +18,7 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
 use super::groups::GroupSource;
-use super::people;
+use super::{NOT_SHARED, lasting, people};
 use crate::config::{Config, Per, Root};
 use crate::error::{AppError, FieldError};
 use crate::services::actor::Actor;
@@ -30,9 +30,13 @@ use crate::services::storage::stripe::Stripes;
 
 mod hinting;
 mod limiting;
+mod owner_limits;
+mod waits;
 mod wishes;
 
 pub use limiting::NewLimits;
+pub(crate) use owner_limits::OwnerWaits;
+pub(crate) use waits::Waits;
 pub use wishes::{ChangeSpace, End, NewSpace, Title};
 
 const DAY: SignedDuration = SignedDuration::from_hours(24);
@@ -332,7 +336,9 @@ impl Making {
             SpaceOwner::Everybody => SpaceFor::Everybody,
         };
         let request = LauncherRequest::MakeSpace { root: space.root.clone(), name: space.name.clone(), of };
-        let LauncherAnswer::Space { inode, .. } = self.ask(request).await? else { return Err(Trouble::odd()) };
+        let LauncherAnswer::Space { inode, unshared, .. } = self.ask(request).await? else {
+            return Err(Trouble::odd());
+        };
         // Of the root, because that is also there while the space is not.
         let place = Place::Root(space.root.clone());
         let seen = self.inner.storage.port().file_system(&place).await;
@@ -341,12 +347,18 @@ impl Making {
         let (hint_state, hint_said) = self.spread(space).await?;
         let made_at = Some(MadeAt { inode, identity });
         let state = SpaceState::Present;
-        let made = Space { state, made_at, reason: None, hint_state, hint_said, ..space.clone() };
+        let reason = unshared.then(|| Reason::new(NOT_SHARED, say("space.not_shared")));
+        let made = Space { state, made_at, reason, hint_state, hint_said, ..space.clone() };
         if made.limit_state == LimitState::Unset {
             self.prepare_for_limits(&made).await;
         }
         self.write(made.clone()).await?;
         self.inner.audit.record(by_system("space_make", "space.made", space.name.as_str(), "ok", details(space))).await;
+        if unshared {
+            tracing::warn!(space = %space.name, root = %space.root, "A group's space has no default access list: its file system keeps none");
+            let event = by_system("space_make", "space.not_shared", space.name.as_str(), "refused", details(space));
+            self.inner.audit.record(event).await;
+        }
         self.note_hint(space, &made).await;
         let is_done = space.desired == SpaceDesired::Present && space.limit_state != LimitState::Wanted;
         Ok(if is_done { Stepped::Done } else { Stepped::More })
@@ -385,7 +397,7 @@ impl Making {
             retired_at: Some(now),
             remove_after: Some(remove_after),
             undetermined: false,
-            reason: None,
+            reason: lasting(space),
             ..space.clone()
         };
         self.write(retired).await?;
@@ -401,19 +413,26 @@ impl Making {
         let inode = inode(space)?;
         let (root, name) = (space.root.clone(), space.name.clone());
         self.ask(LauncherRequest::RestoreSpace { root, name, inode, id: space.id }).await?;
-        let back =
-            Space { state: SpaceState::Present, retired_at: None, remove_after: None, reason: None, ..space.clone() };
+        let reason = lasting(space);
+        let mut back =
+            Space { state: SpaceState::Present, retired_at: None, remove_after: None, reason, ..space.clone() };
+        if back.limit_state != LimitState::Unset {
+            // What its owner may use was judged without it meanwhile.
+            (back.limit_state, back.limit_said) = (LimitState::Wanted, None);
+        }
+        let is_done = back.limit_state == LimitState::Unset;
         self.write(back).await?;
         self.tell(space, "space_restored", "space.restored").await;
         self.inner
             .audit
             .record(by_system("space_make", "space.restored", space.name.as_str(), "ok", details(space)))
             .await;
-        Ok(Stepped::Done)
+        Ok(if is_done { Stepped::Done } else { Stepped::More })
     }
 
     async fn remove(&self, space: &Space) -> Result<Stepped, Trouble> {
-        let request = LauncherRequest::RemoveRetired { root: space.root.clone(), inode: inode(space)?, id: space.id };
+        let (root, inode, id, serial) = (space.root.clone(), inode(space)?, space.id, space.serial);
+        let request = LauncherRequest::RemoveRetired { root, inode, id, serial };
         let LauncherAnswer::Removed { done } = self.ask(request).await? else { return Err(Trouble::odd()) };
         if !done {
             return Ok(Stepped::More);

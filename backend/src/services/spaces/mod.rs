@@ -62,6 +62,9 @@ const RETRY_AFTER_S: u64 = 10;
 /// How long a look at one space may ask who is in its group, so that the others are looked at too.
 const LONGEST_QUESTION: Duration = Duration::from_secs(10);
 
+/// The reason of a group's space that is there and whose file system keeps no default access list for it.
+pub(crate) const NOT_SHARED: &str = "not_shared";
+
 /// Spaces. Cheap to clone.
 #[derive(Clone)]
 pub struct Spaces {
@@ -149,6 +152,19 @@ impl Spaces {
 
     /// The spaces a person can use, by name, the home first.
     pub async fn list(&self, actor: &Actor) -> Result<Vec<SpaceSeen>, AppError> {
+        let (spaces, are_all) = self.listed(actor).await?;
+        are_all.map_err(away)?;
+        self.show_all(spaces).await
+    }
+
+    /// The same for where some are better than none: while the user database does not say which spaces of groups are among them, without those.
+    pub async fn list_known(&self, actor: &Actor) -> Result<Vec<SpaceSeen>, AppError> {
+        let (spaces, _) = self.listed(actor).await?;
+        self.show_all(spaces).await
+    }
+
+    /// The spaces a person can use, and whether those are all.
+    async fn listed(&self, actor: &Actor) -> Result<(Vec<Space>, Result<(), GroupsAway>), AppError> {
         actor.require(Scope::FilesRead)?;
         let mut spaces = self.own(&actor.user).await?;
         let shared = self.inner.db.spaces_of_groups().await?;
@@ -158,16 +174,19 @@ impl Spaces {
         } else {
             Ok(Arc::default())
         };
+        let mut are_all = Ok(());
         for space in shared {
-            if reach(&space, actor.user.id, as_groups(&groups)).map_err(away)? > Reach::Hidden {
-                spaces.push(space);
+            match reach(&space, actor.user.id, as_groups(&groups)) {
+                Ok(Reach::Hidden) => {}
+                Ok(Reach::Read | Reach::Write) => spaces.push(space),
+                Err(error) => are_all = Err(error),
             }
         }
         spaces.sort_by(|a, b| {
             let order = |space: &Space| (space.kind != SpaceKind::Home, space.name.clone());
             order(a).cmp(&order(b))
         });
-        self.show_all(spaces).await
+        Ok((spaces, are_all))
     }
 
     /// Everybody's spaces by name, from after the name `cursor` on; for admins.
@@ -427,9 +446,8 @@ impl Spaces {
         if space.state != SpaceState::Present {
             return Ok(None);
         }
-        let place = look::place_of(space);
         let of = if self.inner.storage.reads_quotas() { self.quota_of(space).await? } else { None };
-        match look::look(self.inner.storage.port(), &place, of, round).await {
+        match look::look(self.inner.storage.port(), space, of, round).await {
             Ok(usage) => {
                 let usage = with_own_limit(space, usage);
                 let is_other = self.note_state(space, None).await?;
@@ -505,9 +523,10 @@ impl Spaces {
 
     /// Writes down whether the space could be seen; only a change is written. Says whether it was one.
     async fn note_state(&self, space: &Space, trouble: Option<&Trouble>) -> Result<bool, AppError> {
+        let lasts = lasting(space);
         let (undetermined, reason) = match trouble {
-            None => (false, None),
-            Some(trouble) => (true, Some(reason(trouble))),
+            None => (false, lasts),
+            Some(trouble) => (true, Some(lasts.unwrap_or_else(|| reason(trouble)))),
         };
         if (space.undetermined, &space.reason) == (undetermined, &reason) {
             return Ok(false);
@@ -582,11 +601,17 @@ fn own_part(seen: SeenUsage) -> (Level, Usage) {
     (seen.level, usage)
 }
 
+/// What was found of a space when it was made, and is so as long as it is there: no look finds it again, so none takes it back.
+fn lasting(space: &Space) -> Option<Reason> {
+    space.reason.clone().filter(|reason| reason.code == NOT_SHARED)
+}
+
 fn reason(trouble: &Trouble) -> Reason {
     match trouble.kind {
         TroubleKind::Missing => Reason::new("place_missing", say("space.place_missing")),
         TroubleKind::Refused => Reason::new("place_refused", say("space.place_refused")),
         TroubleKind::Away => Reason::new("storage_away", say("space.storage_away")),
+        TroubleKind::Half => Reason::new("storage_half", say("space.storage_half")),
         TroubleKind::NotUnderstood => Reason::new("storage_not_understood", say("space.storage_not_understood")),
     }
 }
@@ -601,6 +626,10 @@ fn away(_: GroupsAway) -> AppError {
 
 /// What was seen, with the limit that the platform sets where the storage told none: then it is warned of and not held.
 fn with_own_limit(space: &Space, seen: Usage) -> Usage {
+    if seen.source == UsageSource::UserQuota && space.kind != SpaceKind::Home {
+        // What is counted is all that its person has there: more than what the space's own limit is about.
+        return seen;
+    }
     let told = |limit: Option<Limit<u64>>| matches!(limit, Some(Limit::At(_)));
     let mut usage = seen;
     if !told(seen.limit_bytes.map(|limit| limit.map(|bytes| bytes.0))) && matches!(space.limit_bytes, Limit::At(_)) {

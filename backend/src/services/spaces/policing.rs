@@ -4,14 +4,15 @@
 //! done; nothing here makes up for what is missing. A step is a changed wish in the space's row, so what takes a space away or removes it is what
 //! does so for an admin, and can be brought back as long.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use eirene_core::launcher::{Launcher, LauncherAnswer, LauncherRequest, SpaceAt};
 use eirene_core::space::{EvidenceKind, PolicyOutcome, PolicyRun, PolicyStep, SpaceDesired, Warned};
 use eirene_core::storage::{Identity, Place};
 use eirene_core::{
-    Clock, RootName, Scope, Space, SpaceKind, SpaceName, SpaceOwner, SpaceState, User, UserId, UserState, Username,
+    Clock, GroupName, RootName, Scope, Space, SpaceKind, SpaceName, SpaceOwner, SpaceState, User, UserId, UserState,
+    Username,
 };
 use eirene_database::Db;
 use eirene_words::say_with;
@@ -89,6 +90,14 @@ struct Change {
     space: Space,
 }
 
+/// What a look saw where a space should be. It holds for all who have files there, so that one look asks once.
+pub(crate) struct Looked {
+    /// None where somebody did not answer.
+    place: Option<PlaceSeen>,
+    /// When, by the portal's clock: the storage's is compared with it.
+    at: Timestamp,
+}
+
 /// The people of the portal, and what the user database says of them.
 pub(crate) struct People {
     users: Vec<User>,
@@ -106,6 +115,28 @@ impl People {
     /// One of them, unless the user database does not know them.
     pub(crate) fn known(&self, id: UserId) -> Option<&User> {
         self.users.iter().find(|user| user.id == id && !self.absent.contains(&id))
+    }
+
+    /// Whose a number is, or was, as far as it is one of these people's.
+    pub(crate) fn with_uid(&self, uid: u32) -> Option<&User> {
+        self.users.iter().find(|user| user.uid == Some(uid))
+    }
+}
+
+/// Who is in which group, of the people whom the user database knows.
+pub(crate) struct Members {
+    of: HashMap<GroupName, BTreeSet<UserId>>,
+}
+
+impl Members {
+    /// The members of a group; of one that the user database does not know, nobody.
+    pub(crate) fn of(&self, group: &GroupName) -> impl Iterator<Item = UserId> {
+        self.of.get(group).into_iter().flatten().copied()
+    }
+
+    /// Whether somebody is a member of a group.
+    pub(crate) fn has(&self, group: &GroupName, person: UserId) -> bool {
+        self.of.get(group).is_some_and(|members| members.contains(&person))
     }
 }
 
@@ -156,25 +187,31 @@ impl Policing {
         *self.last_look.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// That nothing could make it a mistake to change what is in a space that is there; `last_look` is when it was looked at before. For whoever
-    /// has rules of its own for that.
-    pub(crate) async fn be_certain(
+    /// Looks where a space should be, for [`Self::be_certain`].
+    pub(crate) async fn look_for(&self, space: &Space) -> Looked {
+        let place = self.place(space).await;
+        Looked { place, at: self.inner.clock.now() }
+    }
+
+    /// That nothing could make it a mistake to change what is in a space that is there, by what was `looked` for just now; `last_look` is when
+    /// it was looked at before. For whoever has rules of its own for that.
+    pub(crate) fn be_certain(
         &self,
         space: &Space,
+        looked: &Looked,
         people: &People,
         last_look: Option<Timestamp>,
     ) -> Result<(), Doubt> {
         let root = self.config.spaces.roots.iter().find(|root| root.name == space.root).ok_or(Doubt::PlaceUnknown)?;
-        let place = self.place(space).await;
         check(&Situation {
             space,
             policy: &root.policy(),
             evidence: &[],
-            place: place.as_ref(),
+            place: looked.place.as_ref(),
             people: people.seen,
             last_look,
             interval: INTERVAL,
-            now: self.inner.clock.now(),
+            now: looked.at,
         })
     }
 
@@ -194,6 +231,26 @@ impl Policing {
         let users = people::of_the_cluster(&self.inner.db).await?;
         let (seen, absent) = self.ask_for(&users).await.unzip();
         Ok(People { users, seen, absent: absent.unwrap_or_default() })
+    }
+
+    /// Who of these people is in which group; none where the user database did not answer for one of them.
+    pub(crate) async fn members(&self, people: &People) -> Option<Members> {
+        if !people.are_plausible() {
+            return None;
+        }
+        let mut of: HashMap<GroupName, BTreeSet<UserId>> = HashMap::new();
+        for user in people.users.iter().filter(|user| !people.absent.contains(&user.id)) {
+            for group in self.inner.groups.groups_of(&user.username).await.ok()? {
+                of.entry(group).or_default().insert(user.id);
+            }
+        }
+        Some(Members { of })
+    }
+
+    /// Whether somebody is in a group now; none where the user database does not answer.
+    pub(crate) async fn is_member(&self, person: &User, group: &GroupName) -> Option<bool> {
+        let groups = self.inner.groups.groups_of(&person.username).await.ok()?;
+        Some(groups.contains(group))
     }
 
     /// What the user database says of these people, and whom it does not know; none where it did not answer for one of them.

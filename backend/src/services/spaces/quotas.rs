@@ -4,7 +4,7 @@
 
 use std::collections::BTreeSet;
 
-use eirene_core::storage::{Partial, Quota, QuotaId, QuotaOf, QuotaRange, SharedStorage, StorageError, Why};
+use eirene_core::storage::{Partial, PoolId, Quota, QuotaId, QuotaOf, QuotaRange, SharedStorage, StorageError, Why};
 
 use crate::services::storage::snapshot::Trouble;
 
@@ -22,10 +22,21 @@ pub(super) enum Answer {
     Failed(Trouble),
 }
 
+/// What is known of the storage's pools.
+#[derive(Debug, Default)]
+enum Pools {
+    #[default]
+    NotAsked,
+    /// It does not tell all of them.
+    Untold,
+    All(Vec<PoolId>),
+}
+
 /// The questions of one round. An empty one asks for each space's alone.
 #[derive(Debug, Default)]
 pub(crate) struct QuotaRound {
     asked: Vec<(QuotaRange, Option<Answer>)>,
+    pools: Pools,
 }
 
 impl QuotaRound {
@@ -40,7 +51,33 @@ impl QuotaRound {
             };
         }
         let ranges = ranges(QuotaOf::User, &users).into_iter().chain(ranges(QuotaOf::Group, &groups));
-        Self { asked: ranges.map(|range| (range, None)).collect() }
+        Self { asked: ranges.map(|range| (range, None)).collect(), pools: Pools::NotAsked }
+    }
+
+    /// The storage's pool, where it is certain that it has one and no other.
+    pub(super) async fn only_pool(&mut self, storage: &dyn SharedStorage) -> Option<PoolId> {
+        match self.pools(storage).await? {
+            [only] => Some(*only),
+            _ => None,
+        }
+    }
+
+    /// Whether the storage is known to have a pool.
+    pub(super) async fn has_pool(&mut self, storage: &dyn SharedStorage, pool: PoolId) -> bool {
+        self.pools(storage).await.is_some_and(|pools| pools.contains(&pool))
+    }
+
+    async fn pools(&mut self, storage: &dyn SharedStorage) -> Option<&[PoolId]> {
+        if matches!(self.pools, Pools::NotAsked) {
+            self.pools = match storage.pools().await {
+                Ok(all) if all.doubts.is_empty() => Pools::All(all.value.iter().map(|pool| pool.id).collect()),
+                Ok(_) | Err(_) => Pools::Untold,
+            };
+        }
+        match &self.pools {
+            Pools::All(pools) => Some(pools),
+            Pools::NotAsked | Pools::Untold => None,
+        }
     }
 
     /// The quotas of `id`: of what was answered before, or asked for now.

@@ -2,7 +2,7 @@
 
 use eirene_core::Role;
 use eirene_core::UserState;
-use eirene_core::storage::{Bytes, Why};
+use eirene_core::storage::{Bytes, Doubt, DoubtAbout, Why};
 use futures_util::StreamExt as _;
 
 use super::testing::{a_space, person};
@@ -119,6 +119,7 @@ async fn a_user_database_that_is_away_takes_nobodys_space() {
     ] {
         assert!(matches!(got, Err(AppError::Unavailable { .. })), "{got:?}");
     }
+    assert_eq!(names(&test.app.spaces.list_known(&ada).await.unwrap()), ["home-ada"]);
     assert!(test.app.spaces.get(&ada, &"home".parse().unwrap()).await.is_ok());
 }
 
@@ -164,6 +165,16 @@ async fn usage_comes_from_the_narrowest_source_and_is_never_guessed() {
     test.app.spaces.look_at(&physics, &mut QuotaRound::default()).await.unwrap();
     let groups = test.app.db.usage(physics.id).await.unwrap().unwrap().usage;
     assert_eq!((groups.source, groups.used_bytes), (UsageSource::FileSystem, None), "what a person has is no group's");
+    let scratch = add(&test, "scratch-ada", person(ada.user.id, "ada")).await;
+    test.app.spaces.look_at(&scratch, &mut QuotaRound::default()).await.unwrap();
+    let own = test.app.db.usage(scratch.id).await.unwrap().unwrap();
+    assert_eq!((own.usage.source, own.usage.used_bytes), (UsageSource::UserQuota, Some(Bytes(8))));
+    assert_eq!((own.usage.limit_bytes, own.level), (Some(Limit::At(Bytes(10))), Level::Warning));
+    test.storage.state().person = Some((8, Limit::Unlimited));
+    let limited = Space { limit_bytes: Limit::At(Bytes(5)), ..scratch };
+    test.app.spaces.look_at(&limited, &mut QuotaRound::default()).await.unwrap();
+    let own = test.app.db.usage(limited.id).await.unwrap().unwrap().usage;
+    assert_eq!(own.limit_bytes, Some(Limit::Unlimited), "all that is hers is not held against the limit of one space");
 
     test.storage.state().directory = Some((9, Limit::At(10)));
     let seen = look_home(&test, &ada).await;
@@ -210,10 +221,52 @@ async fn of_several_pools_the_one_the_space_lies_in_counts_and_without_a_word_wh
     test.storage.state().spread_over(2);
     let usage = look_home(&test, &ada).await.seen.unwrap().usage;
     assert_eq!((usage.source, usage.used_bytes, usage.missing), (UsageSource::BeegfsUser, Some(Bytes(3)), None));
-    test.storage.state().quota_pools = vec![2, 3];
+    {
+        let mut storage = test.storage.state();
+        (storage.quota_pools, storage.pools) = (vec![2, 3], Some(vec![2, 3]));
+    }
     let usage = look_home(&test, &ada).await.seen.unwrap().usage;
     assert_eq!((usage.source, usage.used_bytes), (UsageSource::FileSystem, None));
     assert_eq!(usage.missing, Some(Why::NotUnderstood));
+}
+
+#[tokio::test]
+async fn a_pool_that_came_alone_is_the_only_one_where_the_storage_has_no_other() {
+    let test = TestApp::new().await;
+    let ada = test.ada().await;
+    counts_users(&test, 3).await;
+    {
+        let mut storage = test.storage.state();
+        (storage.kind, storage.quota_pools, storage.pools) = ("beegfs", vec![2], Some(vec![2]));
+    }
+    let good = look_home(&test, &ada).await.seen.unwrap();
+    assert_eq!((good.usage.source, good.usage.used_bytes), (UsageSource::BeegfsUser, Some(Bytes(6))));
+    assert_eq!(test.storage.state().entries, Vec::<String>::new(), "nobody has to say which it is");
+
+    // Half an answer: the other pool's part is missing, with a word of it or without.
+    let doubt = Doubt { about: DoubtAbout::Whole, text: "a server did not answer".into() };
+    for doubts in [vec![], vec![doubt]] {
+        {
+            let mut storage = test.storage.state();
+            (storage.pools, storage.quota_doubts) = (Some(vec![1, 2]), doubts);
+            storage.spread_over(2);
+        }
+        let half = look_home(&test, &ada).await;
+        assert!(half.space.undetermined, "{half:?}");
+        assert_eq!(half.space.reason.unwrap().code, "storage_half");
+        assert_eq!(half.seen.unwrap().usage, good.usage, "what was seen before stays");
+    }
+
+    // In half an answer the pool that came may be the one; and where pools are not told, nothing says that it is.
+    test.storage.state().quota_pools = vec![1];
+    let seen = look_home(&test, &ada).await;
+    assert!(!seen.space.undetermined);
+    assert_eq!(seen.seen.unwrap().usage.used_bytes, Some(Bytes(3)));
+    {
+        let mut storage = test.storage.state();
+        (storage.pools, storage.quota_pools) = (None, vec![2]);
+    }
+    assert!(look_home(&test, &ada).await.space.undetermined, "new files lie in the first");
 }
 
 #[tokio::test]

@@ -3,11 +3,13 @@
 
 use eirene_core::Sentence;
 use eirene_core::storage::{
-    Ability, Bytes, Consistency, Files, Known, Partial, Pool, Reach, Role, Room, ServerNode, Target, TargetId, Why,
+    Ability, Bytes, Consistency, Files, Identity, Known, NodeId, Partial, Pool, Reach, Role, Room, ServerNode, Target,
+    TargetId, Why,
 };
 use eirene_words::{say, say_with};
 use jiff::{SignedDuration, Timestamp};
 
+use super::pools::PoolRoom;
 use super::snapshot::{Asked, RootSeen, Snapshot, Trouble, TroubleKind};
 
 /// A look that is older says nothing of now.
@@ -39,7 +41,7 @@ pub struct Finding {
     pub code: &'static str,
     /// How bad.
     pub severity: Severity,
-    /// What it is about: `storage:3`, `pool:1`, `root:scratch`; empty for the whole.
+    /// What it is about: `storage:3`, `pool:1`, `root:scratch`, `homes`; empty for the whole.
     pub about: String,
     /// One sentence with the cure.
     pub text: Sentence,
@@ -61,6 +63,7 @@ pub fn judge(snapshot: &Snapshot, near_full: NearFull, now: Timestamp) -> Vec<Fi
     for root in &snapshot.roots {
         found.root(root);
     }
+    found.homes(&snapshot.homes);
     found.abilities(snapshot);
     found.versions(snapshot);
     let causes = Causes::of(snapshot);
@@ -84,12 +87,48 @@ pub fn target_name(id: TargetId) -> String {
     format!("{}:{}", role_word(id.role), id.number)
 }
 
+/// A server's name in findings and answers.
+pub fn server_name(id: &NodeId) -> String {
+    format!("{}:{}", role_word(id.role), id.number)
+}
+
 /// A role's word.
 pub fn role_word(role: Role) -> &'static str {
     match role {
         Role::Management => "management",
         Role::Metadata => "metadata",
         Role::Storage => "storage",
+    }
+}
+
+/// What lies at a root, by what its spaces were made on. Numbers that the kernel gives a mount tell nothing: they are others after each start.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum AtRoot {
+    /// The same, and it says so by its marker.
+    Same,
+    /// Nothing says that it is another one.
+    Alike,
+    /// Another file system, with a marker of its own.
+    Another,
+    /// Another one without a marker: what is below the mount point.
+    NotMounted,
+}
+
+impl AtRoot {
+    fn told(made: &Identity, now: &Identity) -> Self {
+        let other_root = made.root_inode.zip(now.root_inode).is_some_and(|(made, now)| made != now);
+        // Disks are called otherwise after a start; a root that had a marker has one then too.
+        let is_disk = |seen: &Identity| seen.source.starts_with("/dev/");
+        let renamed = made.marker.is_none() && is_disk(made) && is_disk(now);
+        let alike = made.kind == now.kind && (made.source == now.source || renamed) && !other_root;
+        if let (Some(made), Some(now)) = (&made.marker, &now.marker) {
+            return if made == now { Self::Same } else { Self::Another };
+        }
+        match &now.marker {
+            _ if alike => Self::Alike,
+            Some(_) => Self::Another,
+            None => Self::NotMounted,
+        }
     }
 }
 
@@ -166,17 +205,27 @@ impl Findings {
                     TroubleKind::Missing => ("mount_missing", say_with("finding.mount_missing", &values)),
                     TroubleKind::Refused => ("mount_refused", say_with("finding.mount_refused", &values)),
                     TroubleKind::Away => ("mount_stale", say_with("finding.mount_stale", &values)),
-                    TroubleKind::NotUnderstood => ("not_understood", say_with("finding.not_understood", &values)),
+                    TroubleKind::Half | TroubleKind::NotUnderstood => {
+                        ("not_understood", say_with("finding.not_understood", &values))
+                    }
                 };
                 return self.add(code, Severity::Broken, about, text);
             }
         };
         let now = &file_system.identity;
+        let by_spaces = root.made.as_ref().map(|made| AtRoot::told(made, now));
+        if by_spaces == Some(AtRoot::NotMounted) {
+            // All else that is seen there is of the file system below.
+            let values = [("what", root.name.as_str()), ("kind", now.kind.as_str())];
+            let text = say_with("finding.root_not_mounted", &values);
+            return self.add("root_not_mounted", Severity::Broken, about, text);
+        }
         let changed = root.first.as_ref().is_some_and(|first| {
             let other_root = now.root_inode.is_some() && first.root_inode != now.root_inode;
             first.kind != now.kind || first.source != now.source || first.marker != now.marker || other_root
         });
-        if changed {
+        // What was seen first may have been there because the right one was not mounted then.
+        if by_spaces == Some(AtRoot::Another) || changed && by_spaces != Some(AtRoot::Same) {
             let text = say_with("finding.mount_changed", &name);
             self.add("mount_changed", Severity::Broken, about.clone(), text);
         } else if now.marker.is_none() {
@@ -190,6 +239,22 @@ impl Findings {
         self.room(Some(file_system.total), Some(file_system.available), Bytes(1), "root_near_full", &about);
         let files = (file_system.inodes_total.value().copied(), file_system.inodes_available.value().copied());
         self.files(files.0, files.1, Files(1), &about);
+    }
+
+    fn homes(&mut self, homes: &Asked<()>) {
+        let Asked::Failed(trouble) = homes else { return };
+        let values = [("said", trouble.text.as_str())];
+        let (code, severity, text) = match trouble.kind {
+            TroubleKind::Missing => ("homes_missing", Severity::Broken, say_with("finding.homes_missing", &values)),
+            // It is the launcher's rules or the home's own that refuse, and sessions may start all the same.
+            TroubleKind::Refused => ("homes_refused", Severity::Warning, say_with("finding.homes_refused", &values)),
+            TroubleKind::Away => ("homes_stale", Severity::Broken, say_with("finding.homes_stale", &values)),
+            TroubleKind::Half | TroubleKind::NotUnderstood => {
+                let values = [("what", "homes"), ("said", trouble.text.as_str())];
+                ("not_understood", Severity::Broken, say_with("finding.not_understood", &values))
+            }
+        };
+        self.add(code, severity, "homes".to_owned(), text);
     }
 
     fn abilities(&mut self, snapshot: &Snapshot) {
@@ -235,7 +300,8 @@ impl Findings {
             let about = format!("root:{}", root.name);
             if seen.identity.kind != "beegfs" {
                 // Something else lies there than before, which is said already.
-                if root.first.as_ref().is_some_and(|first| first.kind != seen.identity.kind) {
+                let mut before = root.first.iter().chain(&root.made);
+                if before.any(|before| before.kind != seen.identity.kind) {
                     continue;
                 }
                 let values = [("what", root.name.as_str()), ("kind", seen.identity.kind.as_str())];
@@ -257,7 +323,7 @@ impl Findings {
 
     fn nodes(&mut self, nodes: &Partial<Vec<ServerNode>>) {
         for node in nodes.value.iter().filter(|node| node.reachable == Known::Known(false)) {
-            let about = format!("{}:{}", role_word(node.id.role), node.id.number);
+            let about = server_name(&node.id);
             let text = say_with("finding.node_unreachable", &[("what", &about)]);
             self.add("node_unreachable", Severity::Broken, about, text);
         }
@@ -304,20 +370,18 @@ impl Findings {
 
     fn pools(&mut self, pools: &Partial<Vec<Pool>>, targets: &[Target]) {
         for pool in &pools.value {
-            let of_pool = || {
-                let storage = targets.iter().filter(|target| target.id.role == Role::Storage);
-                storage.filter(|target| pool.targets.contains(&target.id.number))
-            };
-            // A sum with a hole in it is no sum.
-            let sum = |of: fn(&Target) -> Known<Bytes>| {
-                of_pool().map(|target| of(target).value().map(|bytes| bytes.0)).sum::<Option<u64>>().map(Bytes)
-            };
-            if of_pool().count() < 2 || of_pool().count() != pool.targets.len() {
+            // What is wrong with its only target is said of that.
+            if pool.targets.len() < 2 {
                 continue;
             }
-            let precision = Bytes(of_pool().map(|target| target.precision.0).sum());
             let about = format!("pool:{}", pool.id.0);
-            self.room(sum(|target| target.total), sum(|target| target.free), precision, "pool_near_full", &about);
+            let PoolRoom { bytes, files } = PoolRoom::of(pool, targets);
+            if let Some((total, free)) = bytes.whole() {
+                self.room(Some(Bytes(total)), Some(Bytes(free)), Bytes(bytes.precision), "pool_near_full", &about);
+            }
+            if let Some((total, free)) = files.whole() {
+                self.files(Some(Files(total)), Some(Files(free)), Files(files.precision), &about);
+            }
         }
     }
 
@@ -373,7 +437,9 @@ fn failed(what: &str, trouble: &Trouble) -> (&'static str, Sentence) {
     match trouble.kind {
         TroubleKind::Away | TroubleKind::Missing => ("storage_away", say_with("finding.storage_away", &values)),
         TroubleKind::Refused => ("storage_refuses", say_with("finding.storage_refuses", &values)),
-        TroubleKind::NotUnderstood => ("not_understood", say_with("finding.not_understood", &values)),
+        TroubleKind::Half | TroubleKind::NotUnderstood => {
+            ("not_understood", say_with("finding.not_understood", &values))
+        }
     }
 }
 

@@ -6,6 +6,8 @@
 pub mod history;
 pub mod judge;
 pub mod limits;
+pub mod pools;
+pub mod remembered;
 pub mod snapshot;
 pub mod stats;
 pub mod stripe;
@@ -25,6 +27,7 @@ use crate::config::Config;
 use crate::error::{AppError, FieldError};
 use crate::services::actor::Actor;
 use judge::{Finding, NearFull, judge};
+use remembered::Remembered;
 use snapshot::{Asked, RootToSee, Snapshot, Trouble, TroubleKind, take};
 
 /// What a storage can changes seldom.
@@ -50,6 +53,7 @@ struct Inner {
 /// What one look leaves for the next.
 #[derive(Default)]
 struct Memory {
+    remembered: Remembered,
     first: BTreeMap<RootName, Identity>,
     capabilities: Option<(Timestamp, Capabilities)>,
 }
@@ -112,10 +116,16 @@ impl Storage {
         judge(&self.snapshot(), self.inner.near_full, self.inner.clock.now())
     }
 
+    /// From now on looks are also at what is known from before.
+    pub async fn remember(&self, remembered: Remembered) {
+        self.inner.memory.lock().await.remembered = remembered;
+    }
+
     /// Looks at everything and keeps it as the last look.
     pub async fn look(&self) {
         let inner = &self.inner;
         let mut memory = inner.memory.lock().await;
+        let memory = &mut *memory;
         let now = inner.clock.now();
         let nodes = Asked::from_answer(inner.port.nodes().await);
         let known = memory.capabilities.as_ref().filter(|(at, _)| now.duration_since(*at).abs() < CAPABILITIES_EVERY);
@@ -130,7 +140,8 @@ impl Storage {
             memory.capabilities = Some((now, capabilities.clone()));
             Some(capabilities)
         };
-        let snapshot = take(inner.port.as_ref(), capabilities, nodes, &inner.roots, &mut memory.first, now).await;
+        let (port, roots, remembered) = (inner.port.as_ref(), &inner.roots, &memory.remembered);
+        let snapshot = take(port, capabilities, nodes, roots, remembered, &mut memory.first, now).await;
         inner.sender.send_replace(Arc::new(snapshot));
     }
 

@@ -6,8 +6,10 @@ use eirene_core::RootName;
 use eirene_core::storage::{
     Capabilities, FileSystem, Identity, Partial, Place, Pool, ServerNode, SharedStorage, StorageError, Target, Why,
 };
-use futures_util::future::join_all;
+use futures_util::future::{join, join_all};
 use jiff::Timestamp;
+
+use super::remembered::Remembered;
 
 /// What became of a question.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -66,6 +68,8 @@ pub enum TroubleKind {
     Refused,
     /// It does not answer.
     Away,
+    /// It answered, and what was asked about is in the half that is missing.
+    Half,
     /// It answered something that cannot be read.
     NotUnderstood,
 }
@@ -75,7 +79,7 @@ impl TroubleKind {
     pub fn why(self) -> Why {
         match self {
             Self::Refused => Why::Refused,
-            Self::Missing | Self::Away => Why::DidNotAnswer,
+            Self::Missing | Self::Away | Self::Half => Why::DidNotAnswer,
             Self::NotUnderstood => Why::NotUnderstood,
         }
     }
@@ -87,9 +91,10 @@ impl From<&StorageError> for Trouble {
             StorageError::NoSuchPlace { .. } => TroubleKind::Missing,
             StorageError::Refused { .. } => TroubleKind::Refused,
             StorageError::Away { .. } => TroubleKind::Away,
-            StorageError::Unsupported(_) | StorageError::Malformed { .. } | StorageError::Invalid(_) => {
-                TroubleKind::NotUnderstood
-            }
+            StorageError::Unsupported(_)
+            | StorageError::Malformed { .. }
+            | StorageError::NotReadBack { .. }
+            | StorageError::Invalid(_) => TroubleKind::NotUnderstood,
         };
         let text = match std::error::Error::source(error) {
             Some(cause) => format!("{error}: {cause}"),
@@ -110,6 +115,8 @@ pub struct RootSeen {
     pub file_system: Asked<FileSystem>,
     /// What was there when it was first seen, since the portal was started.
     pub first: Option<Identity>,
+    /// What its newest space was made on.
+    pub made: Option<Identity>,
 }
 
 /// The storage at one look.
@@ -127,6 +134,8 @@ pub struct Snapshot {
     pub pools: Asked<Partial<Vec<Pool>>>,
     /// Roots of spaces.
     pub roots: Vec<RootSeen>,
+    /// Whether homes answer, by those of a few people; unsupported where nobody is known to have one.
+    pub homes: Asked<()>,
 }
 
 /// A root that is to be looked at.
@@ -145,15 +154,23 @@ pub async fn take(
     capabilities: Option<Capabilities>,
     nodes: Asked<Partial<Vec<ServerNode>>>,
     roots: &[RootToSee],
+    remembered: &Remembered,
     first: &mut BTreeMap<RootName, Identity>,
     at: Timestamp,
 ) -> Snapshot {
     // Each may take its whole patience.
-    let looks = join_all(roots.iter().map(async |root| {
+    let at_roots = join_all(roots.iter().map(async |root| {
         let place = Place::Root(root.name.clone());
         Asked::from_answer(storage.file_system(&place).await)
-    }))
-    .await;
+    }));
+    let at_homes = join_all(remembered.homes.iter().map(async |person| {
+        let place = Place::Home(person.clone());
+        match Asked::from_answer(storage.file_system(&place).await) {
+            Asked::Failed(Trouble { kind, text }) => Asked::Failed(Trouble { kind, text: format!("{person}: {text}") }),
+            seen => seen,
+        }
+    }));
+    let (looks, homes) = join(at_roots, at_homes).await;
     let mut seen = Vec::new();
     for (root, file_system) in roots.iter().zip(looks) {
         if let Some(file_system) = file_system.got()
@@ -162,11 +179,28 @@ pub async fn take(
             first.entry(root.name.clone()).or_insert_with(|| file_system.identity.clone());
         }
         let first = first.get(&root.name).cloned();
-        seen.push(RootSeen { name: root.name.clone(), writable: root.writable, file_system, first });
+        let made = remembered.made.get(&root.name).cloned();
+        seen.push(RootSeen { name: root.name.clone(), writable: root.writable, file_system, first, made });
     }
     let (targets, pools) = match nodes.away() {
         Some(trouble) => (Asked::Failed(trouble.clone()), Asked::Failed(trouble.clone())),
         None => (Asked::from_answer(storage.targets().await), Asked::from_answer(storage.pools().await)),
     };
-    Snapshot { at: Some(at), capabilities, nodes, targets, pools, roots: seen }
+    Snapshot { at: Some(at), capabilities, nodes, targets, pools, roots: seen, homes: homes_answer(&homes) }
+}
+
+/// What looks at a few homes say of all. One that does not answer counts for more than others that do, for they may lie on other servers; one that
+/// is not there, or may not be looked at, counts only where none is as it should be, for it may be its person who is gone.
+fn homes_answer(looks: &[Asked<FileSystem>]) -> Asked<()> {
+    if let Some(trouble) = looks.iter().find_map(Asked::away) {
+        return Asked::Failed(trouble.clone());
+    }
+    if looks.iter().any(|look| look.got().is_some()) {
+        return Asked::Got(());
+    }
+    let trouble = looks.iter().find_map(|look| match look {
+        Asked::Failed(trouble) => Some(trouble.clone()),
+        Asked::Got(_) | Asked::Unsupported => None,
+    });
+    trouble.map_or(Asked::Unsupported, Asked::Failed)
 }

@@ -1,14 +1,15 @@
-//! How new files of a directory are spread over targets: what people see of it, and what a space's hint makes of it.
+//! What the storage knows of a directory, above all how its new files are spread over targets: what people see of it, and what a space's hint
+//! makes of it.
 //!
 //! A directory is asked about by its place, whose path the probe has resolved: BeeGFS's tools follow no link without a mount, so a path that
-//! somebody else named would be another one. Of a home only the home itself can be asked about, because a place has no path below it.
+//! somebody else named would be another one.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use eirene_core::space::StripeHint;
-use eirene_core::storage::{Ability, Below, Known, Pattern, Place, SetStripe, StorageError, Stripe};
+use eirene_core::storage::{Ability, Below, Entry, Known, Pattern, Place, SetStripe, StorageError, Stripe};
 use eirene_core::{Clock, Space};
 use jiff::{SignedDuration, Timestamp};
 use tokio::sync::Semaphore;
@@ -36,7 +37,7 @@ pub enum Applied {
     Set(SetStripe),
 }
 
-type Seen = HashMap<Place, (Timestamp, Stripe)>;
+type Seen = HashMap<Place, (Timestamp, Entry)>;
 
 /// Stripe patterns. Cheap to clone.
 #[derive(Clone)]
@@ -54,9 +55,9 @@ impl Stripes {
         Self { storage, clock, seen: Arc::default(), turn: Arc::new(Semaphore::new(1)) }
     }
 
-    /// How new files of a directory of a space are spread, where the storage tells it soon; `below` is the directory's path in the space, empty
-    /// for the space itself. Whoever asks has seen to it who may.
-    pub async fn of(&self, space: &Space, below: &[u8]) -> Option<Stripe> {
+    /// What the storage knows of a directory of a space, above all how its new files are spread, where it tells that soon; `below` is the
+    /// directory's path in the space, empty for the space itself. Whoever asks has seen to it who may.
+    pub async fn of(&self, space: &Space, below: &[u8]) -> Option<Entry> {
         let can = self.storage.snapshot().capabilities.as_ref().map(|can| can.stripe_read);
         if can != Some(Ability::Yes) {
             return None;
@@ -67,9 +68,8 @@ impl Stripes {
         }
         let _turn = self.turn.try_acquire().ok()?;
         let entry = tokio::time::timeout(WAIT, self.storage.port().entry(&place)).await.ok()?.ok()?;
-        let stripe = entry.stripe.value().cloned()?;
-        self.keep(place, stripe.clone());
-        Some(stripe)
+        self.keep(place, entry.clone());
+        Some(entry)
     }
 
     /// Spreads the files that are made in a space from now on as its hint says, and reads back that it is so.
@@ -119,18 +119,18 @@ impl Stripes {
         u32::try_from(many).ok().filter(|many| *many > 0).ok_or_else(|| not_told("which targets its pool has"))
     }
 
-    fn kept(&self, place: &Place) -> Option<Stripe> {
+    fn kept(&self, place: &Place) -> Option<Entry> {
         let now = self.clock.now();
         let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
-        seen.get(place).filter(|(at, _)| now.duration_since(*at).abs() < HOLDS).map(|(_, stripe)| stripe.clone())
+        seen.get(place).filter(|(at, _)| now.duration_since(*at).abs() < HOLDS).map(|(_, entry)| entry.clone())
     }
 
-    fn keep(&self, place: Place, stripe: Stripe) {
+    fn keep(&self, place: Place, entry: Entry) {
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         if seen.len() >= MOST {
             seen.clear();
         }
-        seen.insert(place, (self.clock.now(), stripe));
+        seen.insert(place, (self.clock.now(), entry));
     }
 
     fn forget(&self, place: &Place) {
@@ -146,7 +146,8 @@ fn below_of(place: Place, path: &[u8]) -> Option<Place> {
     let below: Below = std::str::from_utf8(path).ok()?.parse().ok()?;
     match place {
         Place::Space { root, name, .. } => Some(Place::Space { root, name, below: Some(below) }),
-        Place::Home(_) | Place::Root(_) => None,
+        Place::Home(person) => Some(Place::InHome { person, below }),
+        Place::InHome { .. } | Place::OwnSpace { .. } | Place::Root(_) => None,
     }
 }
 
@@ -201,7 +202,8 @@ mod tests {
         test.clock.advance_s(3600);
         test.app.storage.look().await;
         let asked = || test.storage.state().entries.clone();
-        assert_eq!(stripes.of(&space, b"").await.unwrap().targets_wanted, Known::Known(2));
+        let entry = stripes.of(&space, b"").await.unwrap();
+        assert_eq!(entry.stripe.value().unwrap().targets_wanted, Known::Known(2));
         assert!(stripes.of(&space, b"a/b c").await.is_some() && stripes.of(&space, b"a/b c").await.is_some());
         assert_eq!(asked(), ["physics", "physics/a/b c"]);
         for odd in [&b"a\xff"[..], b"../x", b"/etc", b"a\nb"] {

@@ -117,6 +117,15 @@ impl Upkeep {
         Ok(SeenNode { node, sessions, history, confined })
     }
 
+    /// Whether there is or was such a node; for admins. Errors as of [`Upkeep::history`].
+    pub(crate) async fn must_be_known(&self, actor: &Actor, node: &NodeName) -> Result<(), AppError> {
+        actor.require_admin()?;
+        if self.must_be_there(node).is_ok() || !self.parts.db.node_history(node, 1).await?.is_empty() {
+            return Ok(());
+        }
+        Err(AppError::NotFound)
+    }
+
     /// A name may mean several nodes to the scheduler, so only those it has listed are passed on.
     fn must_be_there(&self, node: &NodeName) -> Result<(), AppError> {
         let is_there = self.parts.cluster.snapshot().nodes.iter().any(|seen| seen.name == *node);

@@ -29,12 +29,13 @@ pub(super) async fn rename(api: &Api, wish: &MoveFiles, json: bool) -> anyhow::R
     for (spot, target) in from {
         let mut item = item("from", &Place::Space(spot.clone()));
         put_place("to", &Place::Space(target.clone()), &mut item);
-        match rename_one(api, spot, &target, wish).await {
+        match rename_one(api, spot, &target, wish, json).await {
             Ok(target) => {
                 put_place("to", &Place::Space(target.clone()), &mut item);
                 item.insert("state".to_owned(), "moved".into());
                 results.done(item, &format!("Moved {spot} to {target}."))?;
             }
+            Err(error) if error.is::<Interrupted>() => return Err(error),
             Err(error) => results.failed(item, &format!("`{spot}` was not moved"), error)?,
         }
     }
@@ -44,19 +45,23 @@ pub(super) async fn rename(api: &Api, wish: &MoveFiles, json: bool) -> anyhow::R
 /// Between this machine and a space nothing is moved: what was taken away here before all of it is safe there would be lost.
 const BETWEEN: &str = "between this machine and a space files are copied: `eirene fs cp`, then remove what was copied (`rm`, or `eirene fs rm`)";
 
-async fn rename_one(api: &Api, from: &Spot, to: &Spot, wish: &MoveFiles) -> anyhow::Result<Spot> {
+async fn rename_one(api: &Api, from: &Spot, to: &Spot, wish: &MoveFiles, json: bool) -> anyhow::Result<Spot> {
     let mut one = Map::new();
     from.put("path", &mut one);
     to.put("to", &mut one);
-    let body = json!({"items": [one], "to_space": to.space, "on_conflict": wish.on_conflict});
+    let mut body = json!({"items": [one], "to_space": to.space, "on_conflict": wish.on_conflict});
     let path = format!("spaces/{}/files/move", from.space);
-    let answer = persist_once(async || api.post(&path, &body).await).await.map_err(|error| {
-        let elsewhere = code(&error) == Some("other_file_system");
-        // Without the names: what is shown of them is not what a shell would take for them.
-        let help = "copy it with `eirene fs cp -r`, then remove it with `eirene fs rm -r`";
-        if elsewhere { error.context(help) } else { error }
-    })?;
-    let moved = answer.pointer("/items/0").context("the portal's answer was not understood")?;
+    let items = match persist_once(async || api.post(&path, &body).await).await {
+        Ok(answer) => answer.get("items").and_then(Value::as_array).cloned().unwrap_or_default(),
+        // It is copied there, and only then put into the trash: that takes a while.
+        Err(error) if code(&error) == Some("other_file_system") => {
+            body["as_operation"] = true.into();
+            let begun = persist_once(async || api.post(&path, &body).await).await?;
+            operations::wait(api, begun, &output::spinner(json), &format!("Moving {from}")).await?.progress.items
+        }
+        Err(error) => return Err(error),
+    };
+    let moved = items.first().context("the portal's answer was not understood")?;
     let text = |key: &str| moved.get(key).and_then(Value::as_str);
     Ok(to.at(bytes_of(text("path").unwrap_or_default(), text("raw_path"))?))
 }

@@ -14,15 +14,30 @@ const any = () => true;
 
 const ofNode = () => say("chart_of_node");
 const ofMost = () => say("chart_of_most", { n: MOST_PROCESSES });
+
+/** What of the nodes' memory is in use: what could not be had any more. */
+function nodeMemory(all) {
+  const free = new Map(all.filter((line) => line.metric === "node_memory_available_bytes").map((line) => [line.node, line.values]));
+  const used = ({ node, values }) => values.map((value, at) => (value === null || free.get(node)[at] == null ? null : Math.max(0, value - free.get(node)[at])));
+  const known = all.filter((line) => line.metric === "node_memory_bytes" && free.has(line.node));
+  return known.map((line) => ({ ...line, values: used(line) })).filter((line) => line.values.some((value) => value !== null));
+}
+
 const SPECS = [
   { id: "cpu", group: "cpu", metric: "cpu_seconds", kind: "cores", limit: (all, cpus) => cpus, title: () => say("chart_cpu") },
   { id: "cpu-wait", group: "cpu", metric: "pressure_cpu_seconds", kind: "share", least: SOME_WAITING, title: () => say("chart_cpu_wait") },
+  { id: "cpu-wait-node", group: "cpu", metric: "node_pressure_cpu_seconds", kind: "share", least: SOME_WAITING, remark: ofNode, title: () => say("chart_cpu_wait_node") },
+  { id: "ranks", group: "cpu", metric: "step_ranks", kind: "number", least: 1, title: () => say("chart_ranks") },
   { id: "cores", group: "cores", metric: "cpu_core", kind: "share", limit: () => 1, title: () => say("chart_cores") },
   { id: "cores-node", group: "cores", metric: "node_cpu_core", kind: "share", limit: () => 1, remark: ofNode, title: () => say("chart_cores_node") },
   { id: "memory", group: "memory", metric: "memory_bytes", kind: "bytes", limit: (all) => greatest(all, "memory_limit_bytes"), title: () => say("chart_memory") },
   { id: "memory-wait", group: "memory", metric: "pressure_memory_seconds", kind: "share", least: SOME_WAITING, title: () => say("chart_memory_wait") },
+  { id: "memory-peak", group: "memory", metric: "memory_peak_bytes", kind: "bytes", limit: (all) => greatest(all, "memory_limit_bytes"), title: () => say("chart_memory_peak") },
+  { id: "memory-node", group: "memory", made: nodeMemory, kind: "bytes", limit: (all) => greatest(all, "node_memory_bytes"), remark: ofNode, title: () => say("chart_memory_node") },
+  { id: "memory-wait-node", group: "memory", metric: "node_pressure_memory_seconds", kind: "share", least: SOME_WAITING, remark: ofNode, title: () => say("chart_memory_wait_node") },
   { id: "gpu", group: "gpu", metric: "gpu_util", kind: "share", limit: () => 1, title: () => say("chart_gpu") },
   { id: "gpu-memory", group: "gpu", metric: "gpu_memory_bytes", kind: "bytes", limit: (all) => greatest(all, "gpu_memory_limit_bytes"), title: () => say("chart_gpu_memory") },
+  { id: "gpu-memory-busy", group: "gpu", metric: "gpu_memory_util", kind: "share", limit: () => 1, title: () => say("chart_gpu_memory_busy") },
   { id: "gpu-power", group: "gpu", metric: "gpu_power_watts", kind: "watts", limit: (all) => greatest(all, "gpu_power_limit_watts"), title: () => say("chart_gpu_power") },
   { id: "gpu-heat", group: "gpu", metric: "gpu_temperature_celsius", kind: "celsius", title: () => say("chart_gpu_heat") },
   { id: "gpu-processes", group: "gpu", metric: "gpu_processes", kind: "number", title: () => say("chart_gpu_processes") },
@@ -31,6 +46,7 @@ const SPECS = [
   { id: "read", group: "io", metric: "io_read_bytes", kind: "rate", title: () => say("chart_read") },
   { id: "written", group: "io", metric: "io_written_bytes", kind: "rate", title: () => say("chart_written") },
   { id: "io-wait", group: "io", metric: "pressure_io_seconds", kind: "share", least: SOME_WAITING, title: () => say("chart_io_wait") },
+  { id: "io-wait-node", group: "io", metric: "node_pressure_io_seconds", kind: "share", least: SOME_WAITING, remark: ofNode, title: () => say("chart_io_wait_node") },
   { id: "mount-read", group: "io", metric: "mount_read_bytes", kind: "rate", remark: ofNode, title: () => say("chart_mount_read") },
   { id: "mount-written", group: "io", metric: "mount_written_bytes", kind: "rate", remark: ofNode, title: () => say("chart_mount_written") },
   { id: "received", group: "network", metric: "net_receive_bytes", kind: "rate", wanted: beyond, remark: ofNode, title: () => say("chart_received") },
@@ -106,7 +122,7 @@ export function charts(answer, cpus) {
   const several = new Set(all.map((one) => one.node)).size > 1;
   const found = [];
   for (const spec of SPECS) {
-    let lines = all.filter((one) => one.metric === spec.metric && (spec.wanted ?? any)(one)).sort(byPlace);
+    let lines = (spec.made?.(all) ?? all.filter((one) => one.metric === spec.metric && (spec.wanted ?? any)(one))).sort(byPlace);
     if (spec.most) lines = greatestOf(lines, spec.most);
     // What comes as a rise per second is shown as how many in a span where it is pieces.
     if (spec.counted) lines = lines.map((one) => ({ ...one, values: one.values.map((value) => (value === null ? null : Math.round(value * answer.step_s))) }));

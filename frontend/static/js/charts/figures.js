@@ -34,13 +34,15 @@ export function figure(kind, value) {
   return kind === "cores" ? short.format(Math.round(value * 100) / 100) : exact.format(value);
 }
 
-/** Round values from `least` to `top`, five or so; sizes are round in their own unit. */
+/** Round values from `least` to `top`, five or so; sizes are round in their own unit, and there is no part of a byte. */
 export function ticks(kind, least, top) {
   const room = Math.max(top - least, Number.MIN_VALUE);
-  const unit = kind === "bytes" || kind === "rate" ? 1024 ** Math.max(0, Math.floor(Math.log(room) / Math.log(1024))) : 1;
+  const isSize = kind === "bytes" || kind === "rate";
+  const unit = isSize ? 1024 ** Math.max(0, Math.floor(Math.log(room) / Math.log(1024))) : 1;
   const raw = room / unit / 4.5;
   const power = 10 ** Math.floor(Math.log10(raw));
-  const step = ROUND.find((n) => n * power >= raw * 0.999) * power * unit;
+  const round = ROUND.find((n) => n * power >= raw * 0.999) * power * unit;
+  const step = isSize ? Math.max(1, round) : round;
   const all = [];
   for (let n = Math.ceil(least / step - 1e-9); n * step <= top * (1 + 1e-9) && all.length < 20; n += 1) all.push(n * step || 0);
   return all;

@@ -1,10 +1,12 @@
-//! Notebooks (nbformat 4): cells and outputs as text and pictures. What could run or load something in a page is left out by its name.
+//! Notebooks (nbformat 4): cells and outputs as text, tables and pictures. What could run or load something in a page is left out by its name.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
 use eirene_files_protocol::{CellKind, MOST_PIECES, MOST_PREVIEW_BYTES, Piece};
 use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+
+use super::html::{self, Table};
 
 /// Most bytes of text of a cell or an output, and of a picture.
 const MOST_TEXT: usize = 64 * 1024;
@@ -13,6 +15,8 @@ const MOST_PICTURE: usize = 4 * 1024 * 1024;
 const MOST_IN_ALL: usize = MOST_PREVIEW_BYTES / 4 * 3;
 /// Most cells and outputs that are shown.
 const MOST_BEGUN: usize = MOST_PIECES / 4;
+/// Most rows and cells of tables, counted together: with all that is begun, and the texts of it, they stay below what a preview may have.
+const MOST_CELLS: usize = MOST_PIECES / 5 * 2;
 /// Bytes of a piece: JSON makes at most six of one.
 const PIECE: usize = 12 * 1024;
 /// Most characters of a media type that is named.
@@ -27,6 +31,8 @@ struct Notebook {
 struct Cell {
     #[serde(rename = "cell_type")]
     kind: String,
+    #[serde(rename = "execution_count", default)]
+    number: Text,
     #[serde(default)]
     source: Text,
     #[serde(default)]
@@ -35,6 +41,8 @@ struct Cell {
 
 #[derive(serde::Deserialize)]
 struct Output {
+    #[serde(rename = "execution_count", default)]
+    number: Text,
     #[serde(default)]
     text: Text,
     #[serde(default)]
@@ -43,9 +51,15 @@ struct Output {
     traceback: Text,
 }
 
-/// A text, or a list of its lines; anything else is none, and takes no memory.
+/// A text, a number, or a list of lines; anything else is none, and takes no memory.
 #[derive(Default)]
 struct Text(Option<String>);
+
+impl Text {
+    fn number(&self) -> Option<u32> {
+        self.0.as_ref()?.parse().ok()
+    }
+}
 
 impl<'de> Deserialize<'de> for Text {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
@@ -74,8 +88,8 @@ impl<'de> Visitor<'de> for TextVisitor {
         Ok(Text(None))
     }
 
-    fn visit_u64<E>(self, _: u64) -> Result<Text, E> {
-        Ok(Text(None))
+    fn visit_u64<E>(self, number: u64) -> Result<Text, E> {
+        Ok(Text(Some(number.to_string())))
     }
 
     fn visit_f64<E>(self, _: f64) -> Result<Text, E> {
@@ -110,7 +124,8 @@ pub(crate) fn pieces(bytes: &[u8]) -> Option<(Vec<Piece>, bool)> {
             "code" => CellKind::Code,
             _ => CellKind::Raw,
         }));
-        shown.text(&cell.source, MOST_TEXT);
+        shown.number(cell.number.number());
+        shown.text(cell.source.0.as_deref().unwrap_or_default(), MOST_TEXT);
         for output in cell.outputs {
             shown.output(&output);
         }
@@ -126,6 +141,7 @@ struct Pieces {
     said: Vec<Piece>,
     bytes: usize,
     begun: usize,
+    cells: usize,
     cut: bool,
 }
 
@@ -145,8 +161,32 @@ impl Pieces {
         self.said.push(piece);
     }
 
-    fn text(&mut self, text: &Text, most: usize) {
-        let text = text.0.as_deref().unwrap_or_default();
+    /// How what began last was counted.
+    fn number(&mut self, number: Option<u32>) {
+        if let Some(number) = number {
+            self.begin(Piece::Number(number));
+        }
+    }
+
+    fn table(&mut self, table: Table) {
+        self.cut |= table.cut;
+        self.cells += table.weight();
+        for row in table.rows {
+            let bytes = 32 + row.iter().map(|cell| in_json(cell) + 4).sum::<usize>();
+            if self.is_full() || self.bytes + bytes > MOST_IN_ALL {
+                self.cut = true;
+                return;
+            }
+            self.bytes += bytes;
+            self.said.push(Piece::Row(row));
+        }
+        if !table.around.is_empty() {
+            self.begin(Piece::Output);
+            self.text(&table.around, MOST_TEXT);
+        }
+    }
+
+    fn text(&mut self, text: &str, most: usize) {
         let text = without_escapes(text);
         let shown = &text[..text.floor_char_boundary(most)];
         self.cut |= shown.len() < text.len();
@@ -160,30 +200,49 @@ impl Pieces {
     }
 
     fn output(&mut self, output: &Output) {
+        // It stands once, with what comes first.
+        let mut number = output.number.number();
         for text in [&output.text, &output.traceback] {
-            if text.0.as_ref().is_some_and(|text| !text.is_empty()) {
+            if let Some(text) = text.0.as_ref().filter(|text| !text.is_empty()) {
                 self.begin(Piece::Output);
+                self.number(number.take());
                 self.text(text, MOST_TEXT);
             }
         }
+        // HTML comes before plain text, which says the same where that is a table.
+        let mut has_table = false;
         for (media, content) in &output.data {
-            let picture = content.0.as_ref().map(|text| text.replace(['\n', '\r'], ""));
+            let content = content.0.as_deref();
+            let table = content.filter(|_| media == "text/html").and_then(html::table);
+            let picture = content.map(|text| text.replace(['\n', '\r'], ""));
             let is_base64 =
                 |text: &String| text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"+/=".contains(&byte));
-            match (media.as_str(), picture) {
-                ("text/plain", _) => {
-                    self.begin(Piece::Output);
-                    self.text(content, MOST_TEXT);
+            match (media.as_str(), table, picture) {
+                ("text/html", Some(table), _) if self.cells + table.weight() <= MOST_CELLS => {
+                    has_table = true;
+                    self.begin(Piece::Table(table.heads));
+                    self.number(number.take());
+                    self.table(table);
                 }
-                ("image/png" | "image/jpeg" | "image/gif", Some(picture))
+                ("text/plain", ..) if has_table => {}
+                ("text/plain", ..) => {
+                    self.begin(Piece::Output);
+                    self.number(number.take());
+                    self.text(content.unwrap_or_default(), MOST_TEXT);
+                }
+                ("image/png" | "image/jpeg" | "image/gif", _, Some(picture))
                     if picture.len() <= MOST_PICTURE
                         && is_base64(&picture)
                         && self.bytes + picture.len() + 32 <= MOST_IN_ALL =>
                 {
                     self.begin(Piece::Picture(media.clone()));
-                    self.text(&Text(Some(picture)), MOST_PICTURE);
+                    self.number(number.take());
+                    self.text(&picture, MOST_PICTURE);
                 }
-                _ => self.begin(Piece::Omitted(media.chars().take(MOST_MEDIA).collect())),
+                _ => {
+                    self.begin(Piece::Omitted(media.chars().take(MOST_MEDIA).collect()));
+                    self.number(number.take());
+                }
             }
         }
     }
@@ -223,12 +282,16 @@ mod tests {
     fn a_notebook_is_its_cells_and_what_is_harmless_of_its_outputs() {
         let notebook = br##"{"nbformat": 4, "metadata": {"deep": [[[]]]}, "cells": [
             {"cell_type": "markdown", "source": ["# Title\n", "<script>alert(1)</script>"]},
-            {"cell_type": "code", "execution_count": 1, "source": "x", "outputs": [
+            {"cell_type": "code", "execution_count": 7, "source": "x", "outputs": [
                 {"output_type": "stream", "name": "stdout", "text": ["\u001b[31mred\u001b[0m\n"]},
                 {"output_type": "display_data", "data": {"text/html": "<img onerror=x>", "text/plain": ["a", "b"],
                     "image/png": "aGVsbG8=\n", "image/svg+xml": ["<svg/>"], "application/json": {"a": [1, 2]}}},
                 {"output_type": "error", "ename": "E", "evalue": "v", "traceback": ["one\n", "two"]}]},
-            {"cell_type": "odd"}]}"##;
+            {"cell_type": "code", "execution_count": null, "source": "", "outputs": [
+                {"output_type": "execute_result", "execution_count": 8, "data": {"text/plain": "the same", "text/html": [
+                    "<style>td { color: red }</style><table><thead><tr><th>a</th></tr></thead>",
+                    "<tr><td onclick='x()'>&lt;b&gt;</td></tr></table>", "<p>1 row</p>"]}}]},
+            {"cell_type": "odd", "execution_count": [-1]}]}"##;
         let (pieces, cut) = pieces(notebook).unwrap();
         let text = |text: &str| Piece::Text(text.into());
         let omitted = |media: &str| Piece::Omitted(media.into());
@@ -236,6 +299,7 @@ mod tests {
             Piece::Cell(CellKind::Markdown),
             text("# Title\n<script>alert(1)</script>"),
             Piece::Cell(CellKind::Code),
+            Piece::Number(7),
             text("x"),
             Piece::Output,
             text("red\n"),
@@ -248,6 +312,13 @@ mod tests {
             text("ab"),
             Piece::Output,
             text("one\ntwo"),
+            Piece::Cell(CellKind::Code),
+            Piece::Table(1),
+            Piece::Number(8),
+            Piece::Row(vec!["a".into()]),
+            Piece::Row(vec!["<b>".into()]),
+            Piece::Output,
+            text("1 row"),
             Piece::Cell(CellKind::Raw),
         ];
         assert_eq!((pieces.as_slice(), cut), (expected.as_slice(), false));
@@ -274,6 +345,29 @@ mod tests {
         assert!(cut && serde_json::to_vec(&wide).unwrap().len() < MOST_PREVIEW_BYTES);
         let evil = r#"{"cells": [{"cell_type": "code", "outputs": [{"data": {"image/png": "\"><script>"}}]}]}"#;
         assert_eq!(super::pieces(evil.as_bytes()).unwrap().0[1], Piece::Omitted("image/png".into()));
+    }
+
+    #[test]
+    fn tables_are_whole_as_far_as_there_is_room_and_text_behind() {
+        let weight = |pieces: &[Piece]| {
+            pieces.iter().map(|piece| if let Piece::Row(cells) = piece { 1 + cells.len() } else { 1 }).sum::<usize>()
+        };
+        let table = format!("<table>{}</table>", format!("<tr>{}</tr>", "<td>a</td>".repeat(49)).repeat(20));
+        let output = format!(r#"{{"data": {{"text/html": "{table}", "text/plain": "plain"}}, "execution_count": 1}}"#);
+        let cell = |outputs| format!(r#"{{"cell_type": "code", "outputs": [{outputs}]}}"#);
+        let book = |cell: &str, many: usize| format!(r#"{{"cells": [{cell}{}]}}"#, format!(",{cell}").repeat(many - 1));
+        let (pieces, cut) = super::pieces(book(&cell(output), 10).as_bytes()).unwrap();
+        let plain = pieces.iter().filter(|piece| **piece == Piece::Text("plain".into())).count();
+        let tables = pieces.iter().filter(|piece| matches!(piece, Piece::Table(0))).count();
+        assert_eq!((tables, plain, cut), (8, 2, false));
+        // The most of all at once.
+        let full = format!(
+            r#"{{"data": {{"text/html": "{table}"}}}}, {}{{"text": "x"}}"#,
+            r#"{"text": "x", "execution_count": 1}, "#.repeat(4)
+        );
+        let (pieces, cut) = super::pieces(book(&cell(full), 500).as_bytes()).unwrap();
+        assert!(cut && weight(&pieces) <= MOST_PIECES, "{}", weight(&pieces));
+        assert!(serde_json::to_vec(&pieces).unwrap().len() < MOST_PREVIEW_BYTES);
     }
 
     proptest! {

@@ -1,9 +1,9 @@
 //! Tables of separated values (RFC 4180, and what people write): rows of cells, as many as are looked at.
 
 /// Most rows, columns, and characters of a cell.
-const MOST_ROWS: usize = 200;
-const MOST_COLUMNS: usize = 50;
-const MOST_CELL: usize = 300;
+pub(super) const MOST_ROWS: usize = 200;
+pub(super) const MOST_COLUMNS: usize = 50;
+pub(super) const MOST_CELL: usize = 300;
 /// What may separate cells.
 const SEPARATORS: [char; 4] = [',', ';', '\t', '|'];
 

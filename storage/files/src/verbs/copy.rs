@@ -244,7 +244,7 @@ impl Copying<'_> {
 }
 
 /// What is no affair of one entry: going on would only leave out everything that follows.
-fn ends_all(why: Code) -> bool {
+pub(super) fn ends_all(why: Code) -> bool {
     matches!(
         why,
         Code::Cancelled | Code::CutOff | Code::NoSpace | Code::OverQuota | Code::ReadOnly | Code::Away | Code::TooMany

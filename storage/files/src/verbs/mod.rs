@@ -1,6 +1,7 @@
 //! What can be asked: one file a verb.
 
 mod archive;
+mod compare;
 mod copy;
 mod delete;
 mod extract;
@@ -43,6 +44,7 @@ fn run_as_it_is(job: &mut Job) -> Result<Answer, Problem> {
         (Verb::MakeDirectory(make), None) => Ok(make_directory::run(job, make)?),
         (Verb::Move(wanted), None) => Ok(move_to::run(job, wanted)?),
         (Verb::Copy(wanted), None) => Ok(copy::run(job, wanted)?),
+        (Verb::Compare(wanted), None) => Ok(compare::run(job, wanted)?),
         (Verb::Extract(wanted), None) => Ok(extract::run(job, wanted)?),
         (Verb::PutInTrash(wanted), None) => Ok(trash::put(job, wanted)?),
         (Verb::ListTrash(wanted), None) => Ok(trash::list(job, wanted)?),
@@ -90,6 +92,7 @@ pub(crate) fn lane(verb: &Verb) -> Lane {
         }
         Verb::SetPermissions(wanted) if !wanted.recursive => Lane::Metadata,
         Verb::Copy(_)
+        | Verb::Compare(_)
         | Verb::Extract(_)
         | Verb::EmptyTrash(_)
         | Verb::Delete(_)

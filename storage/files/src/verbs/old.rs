@@ -4,9 +4,11 @@
 //! it must still be what was listed, and once more where nobody can put anything in its place. What is not what was listed goes back.
 //! When a list was made, and who was told of it, is for whoever asks to know.
 
+use std::collections::BTreeMap;
+
 use eirene_files_protocol::{
-    Answer, Code, EntryKind, ListOld, ListedOld, MOST_BYTES, MOST_OLD, MOST_OLD_BYTES, MOST_REMOVED_OLD, Name, OldFile,
-    Part, RelativePath, RemoveOld, RemovedOld, UPLOAD_PREFIX, Version,
+    Answer, Code, EntryKind, ListOld, ListedOld, MOST_BYTES, MOST_OLD, MOST_OLD_BYTES, MOST_OTHERS, MOST_REMOVED_OLD,
+    Name, OldFile, OldOfOther, Part, RelativePath, RemoveOld, RemovedOld, UPLOAD_PREFIX, Version,
 };
 use rustix::fs::Statx;
 
@@ -78,8 +80,9 @@ pub(super) fn list(job: &Job, wanted: &ListOld) -> Result<Answer, Code> {
     let mut account = Account::new();
     let mut told = Told { job, frame: Vec::new(), bytes: 0, bytes_in_all: 0 };
     let (mut saved, mut more) = (0, false);
+    let mut others: BTreeMap<u32, OldOfOther> = BTreeMap::new();
     let mut walk = Walk::new(false);
-    walk.enter(&top, RelativePath::default(), ())?;
+    walk.enter(&top, RelativePath::default(), top.may_lose_names())?;
     while let Some(step) = walk.step(space, &job.cancelled)? {
         account.say(job)?;
         let Some(level) = walk.here() else { break };
@@ -93,15 +96,17 @@ pub(super) fn list(job: &Job, wanted: &ListOld) -> Result<Answer, Code> {
                 let Ok(place) = level.place.child(&name) else { continue };
                 let Ok((kind, found)) = place.look() else { continue };
                 if kind == EntryKind::Directory {
-                    if let Err(why) = walk.enter(&place, path.clone(), ()) {
+                    if let Err(why) = walk.enter(&place, path.clone(), place.may_lose_names()) {
                         account.skip(path, why);
                     }
                 } else if is_own_file(kind, &found) {
-                    match line.age_of(&found) {
-                        Age::Young => {}
-                        Age::Doubtful => saved += 1,
-                        Age::Old if account.walked.entries == MOST_OLD => more = true,
-                        Age::Old => {
+                    match (line.age_of(&found), level.data) {
+                        (Age::Young, _) => {}
+                        (Age::Doubtful, _) => saved += 1,
+                        // Its removal would be promised, fail, and be promised again for ever.
+                        (Age::Old, Err(why)) => account.skip(path, why),
+                        (Age::Old, Ok(())) if account.walked.entries == MOST_OLD => more = true,
+                        (Age::Old, Ok(())) => {
                             let file = OldFile { path: below(&wanted.path, &path)?, version: version(&found) };
                             if told.push(file)? {
                                 account.done(found.stx_size);
@@ -113,6 +118,8 @@ pub(super) fn list(job: &Job, wanted: &ListOld) -> Result<Answer, Code> {
                     if more {
                         break;
                     }
+                } else if kind == EntryKind::File && line.age_of(&found) == Age::Old {
+                    count(&mut others, &found);
                 }
             }
             Step::Unlisted(why) => account.skip(level.path.clone(), why),
@@ -120,7 +127,17 @@ pub(super) fn list(job: &Job, wanted: &ListOld) -> Result<Answer, Code> {
         }
     }
     told.send()?;
-    Ok(Answer::ListedOld(ListedOld { walked: account.walked, saved, more }))
+    Ok(Answer::ListedOld(ListedOld { walked: account.walked, saved, more, others: others.into_values().collect() }))
+}
+
+/// Counts an old file for whoever else it is of, if there is room for one more of them.
+fn count(others: &mut BTreeMap<u32, OldOfOther>, found: &Statx) {
+    let uid = found.stx_uid;
+    if others.len() < MOST_OTHERS || others.contains_key(&uid) {
+        let other = others.entry(uid).or_insert(OldOfOther { uid, files: 0, bytes: 0 });
+        other.files += 1;
+        other.bytes = other.bytes.saturating_add(found.stx_size);
+    }
 }
 
 /// The path below the space of what lies below a directory.

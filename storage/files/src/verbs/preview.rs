@@ -90,7 +90,7 @@ fn send(job: &Job, pieces: impl IntoIterator<Item = Piece>) -> Result<(), Code> 
         let most = match &piece {
             Piece::Text(text) | Piece::Picture(text) | Piece::Omitted(text) => text.len() + 16,
             Piece::Row(cells) => cells.iter().map(|cell| cell.len() + 4).sum::<usize>() + 16,
-            Piece::Cell(_) | Piece::Output => 16,
+            Piece::Cell(_) | Piece::Number(_) | Piece::Output | Piece::Table(_) => 32,
         };
         if bytes + most > MOST_FRAME && !frame.is_empty() {
             job.part(Part::Preview(std::mem::take(&mut frame)))?;

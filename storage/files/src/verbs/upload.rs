@@ -1,8 +1,9 @@
 //! Uploads: bytes that come in pieces, lie hidden where the file will lie, and get its name once they are all there.
 //!
 //! How far an upload is, is written down in its sidecar, and never exceeds what lies there. Bytes beyond that are cut off before others are
-//! written. One writes at a time. A file that was put in the place of the upload's own is not written to, whatever the sidecar says: the
-//! upload is over.
+//! written. One writes at a time. A disk of this machine is not waited for at the end of each piece, but after so many bytes and before the whole
+//! gets its name: after a power cut the upload goes on from where bytes are certain. A file that was put in the place of the upload's own is not
+//! written to, whatever the sidecar says: the upload is over.
 
 use std::os::fd::OwnedFd;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -26,6 +27,7 @@ use crate::sidecar::{Hashed, Known, Sidecar};
 use crate::stream::Stream;
 use crate::trash::Trash;
 use crate::walk::Account;
+use crate::writeback::{WriteBehind, is_on_local_disk};
 
 /// Bytes of the buffer.
 const BUFFER: usize = 256 * 1024;
@@ -155,12 +157,24 @@ impl<'a> Upload<'a> {
 
     /// Writes down how far it is; `certain` makes it outlive a power cut first.
     fn note(&mut self, certain: bool) -> Result<(), Code> {
-        if certain && self.known.synced < self.known.offset {
-            fdatasync(&self.file).map_err(code)?;
-            self.known.synced = self.known.offset;
-        }
+        let synced = if certain && self.known.synced < self.known.offset { self.sync() } else { Ok(()) };
         self.sidecar.write(&mut self.known)?;
+        synced?;
         if certain { self.sidecar.sync() } else { Ok(()) }
+    }
+
+    fn sync(&mut self) -> Result<(), Code> {
+        self.known.reached_the_disk(fdatasync(&self.file).map_err(code))
+    }
+
+    /// Whether so much has come since bytes were made certain that it is time again.
+    fn is_due(&self) -> bool {
+        self.known.offset - self.known.synced >= SYNC
+    }
+
+    /// The same at the end of a piece, after which the file is closed: what a network file system could not write it may say to nobody afterwards.
+    fn is_due_at_end(&self) -> bool {
+        self.is_due() || !is_on_local_disk(&self.file)
     }
 
     /// The sum of all bytes that count, as far as it is known; none where nobody wants it.
@@ -196,7 +210,7 @@ pub(super) fn write(job: &Job, wanted: &WriteUpload, stream: &mut Stream) -> Res
         write_what_comes(&mut upload, stream, most)
     };
     // However it ended, what came counts.
-    let noted = upload.note(true);
+    let noted = upload.note(upload.is_due_at_end());
     let offset = upload.known.offset;
     match result.and(noted) {
         Ok(()) => Ok(Answer::Upload(state(&upload.known, offset))),
@@ -208,6 +222,7 @@ pub(super) fn write(job: &Job, wanted: &WriteUpload, stream: &mut Stream) -> Res
 fn write_what_comes(upload: &mut Upload<'_>, stream: &mut Stream, most: u64) -> Result<(), Code> {
     let mut hasher = upload.hasher();
     let (mut noted, begin) = (upload.known.offset, upload.known.offset);
+    let mut behind = WriteBehind::new(begin);
     let mut buffer = vec![0; BUFFER];
     let result = loop {
         let left = most - (upload.known.offset - begin);
@@ -221,9 +236,7 @@ fn write_what_comes(upload: &mut Upload<'_>, stream: &mut Stream, most: u64) -> 
             // Nothing comes for a while: what is there is made certain.
             Ok(None) => {
                 keep_sum(upload, hasher.as_ref());
-                if let Err(why) = upload.note(true) {
-                    break Err(why);
-                }
+                upload.note(true)?;
                 continue;
             }
             Err(why) => break Err(why),
@@ -237,13 +250,12 @@ fn write_what_comes(upload: &mut Upload<'_>, stream: &mut Stream, most: u64) -> 
         if let Err(why) = result {
             break Err(why);
         }
+        behind.reached(&upload.file, upload.known.offset);
         if upload.known.offset - noted >= NOTE {
             noted = upload.known.offset;
             keep_sum(upload, hasher.as_ref());
-            let certain = upload.known.offset - upload.known.synced >= SYNC;
-            if let Err(why) = upload.note(certain) {
-                break Err(why);
-            }
+            // Where it fails fewer bytes may count than are in the sum, which is kept no more.
+            upload.note(upload.is_due())?;
         }
     };
     keep_sum(upload, hasher.as_ref());
@@ -267,6 +279,7 @@ fn write_all_or_nothing(
     let mut hasher = upload.hasher();
     let begin = upload.known.offset;
     let mut at = begin;
+    let mut behind = WriteBehind::new(begin);
     let mut buffer = vec![0; BUFFER];
     let mut came = || -> Result<(), Code> {
         loop {
@@ -280,6 +293,7 @@ fn write_all_or_nothing(
                 Some(read) => {
                     write_at(&upload.file, &buffer[..read], at).1?;
                     at += read as u64;
+                    behind.reached(&upload.file, at);
                     sum.update(&buffer[..read]);
                     if let Some(hasher) = &mut hasher {
                         hasher.update(&buffer[..read]);
@@ -368,8 +382,8 @@ pub(super) fn finish(job: &Job, part: &PartSpot) -> Result<Answer, Problem> {
     if let Some(modified) = upload.known.modified {
         set_modified(&upload.file, modified)?;
     }
-    fsync(&upload.file).map_err(code)?;
-    upload.note(true)?;
+    let synced = upload.known.reached_the_disk(fsync(&upload.file).map_err(code));
+    upload.note(true).and(synced)?;
     let moved = settle(&upload.spot.directory, &part.id.file_name(), &upload.spot, upload.known.on_conflict)?;
     if landed(&upload.spot, &upload.known).is_none() {
         // Somebody put something else under the hidden name in the last moment.

@@ -187,7 +187,41 @@ fn dos_time(seconds: i64) -> (u16, u16) {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Read as _;
+    use std::os::unix::fs::FileExt as _;
+
     use super::*;
+
+    #[test]
+    fn what_lies_beyond_four_gibibytes_is_found_by_others() {
+        const LARGE: u64 = 5 << 30;
+        // The bytes of the large one are a hole.
+        let file = tempfile::tempfile().unwrap();
+        let (mut zip, mut at) = (Zip::default(), 0);
+        let put = |record: &[u8], at: &mut u64| {
+            file.write_all_at(record, *at).unwrap();
+            *at += record.len() as u64;
+        };
+        for (path, bytes, text) in [("large", LARGE, ""), ("behind", 4, "text")] {
+            let head = Head { path: path.into(), bytes, mode: 0o100_644, modified: 0 };
+            let begin = at;
+            put(&Zip::begin(&head), &mut at);
+            put(text.as_bytes(), &mut at);
+            at += bytes - text.len() as u64;
+            put(&zip.end_of(&head, begin, crc32fast::hash(text.as_bytes())), &mut at);
+        }
+        put(&zip.end(at), &mut at);
+        let mut archive = ::zip::ZipArchive::new(&file).unwrap();
+        assert_eq!(archive.len(), 2);
+        let large = archive.by_name("large").unwrap();
+        assert_eq!((large.size(), large.compressed_size(), large.header_start()), (LARGE, LARGE, 0));
+        drop(large);
+        let mut behind = archive.by_name("behind").unwrap();
+        assert!(behind.header_start() > LARGE);
+        let mut text = String::new();
+        behind.read_to_string(&mut text).unwrap();
+        assert_eq!(text, "text");
+    }
 
     #[test]
     fn a_time_is_the_date_it_stands_for() {

@@ -1,9 +1,9 @@
 //! Requests that change something, as the tests ask them.
 
 use eirene_files_protocol::{
-    Answer, Code, CopyFiles, CreateUpload, Delete, EmptyTrash, Extract, ListTrash, LookAtPermissions, MakeDirectory,
-    Move, Moved, OnConflict, Outcome, Part, PartId, PartSpot, PermissionChange, Problem, PutInTrash, Restore, Scan,
-    Search, SetPermissions, Spot, TrashId, Trashed, UploadState, Verb, Walked, Which, WriteUpload,
+    Answer, Code, Compare, CopyFiles, CreateUpload, Delete, EmptyTrash, Extract, ListTrash, LookAtPermissions,
+    MakeDirectory, Move, Moved, OnConflict, Outcome, Part, PartId, PartSpot, PermissionChange, Problem, PutInTrash,
+    Restore, Scan, Search, SetPermissions, Spot, TrashId, Trashed, UploadState, Verb, Walked, Which, WriteUpload,
 };
 
 use crate::bench::{Heard, Portal, SPACE, relative};
@@ -27,6 +27,10 @@ pub(crate) fn move_to(from: &[u8], to: &[u8], on_conflict: OnConflict) -> Verb {
 
 pub(crate) fn copy(from: &[u8], to: &[u8], on_conflict: OnConflict) -> Verb {
     Verb::Copy(CopyFiles { id: PART, from: spot(from), to: spot(to), on_conflict })
+}
+
+pub(crate) fn compare(from: &[u8], to: &[u8]) -> Verb {
+    Verb::Compare(Compare { from: spot(from), to: spot(to) })
 }
 
 pub(crate) fn extract(from: &[u8], to: &[u8], on_conflict: OnConflict) -> Verb {
@@ -125,7 +129,7 @@ impl Heard {
 
     pub(crate) fn walked(self) -> Walked {
         match self.done() {
-            Answer::Removed(walked) | Answer::PermissionsSet(walked) => walked,
+            Answer::Removed(walked) | Answer::PermissionsSet(walked) | Answer::Compared(walked) => walked,
             Answer::Copied(copied) => copied.walked,
             Answer::Searched(searched) => searched.walked,
             Answer::Scanned(scanned) => scanned.walked,

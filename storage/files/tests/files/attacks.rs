@@ -11,8 +11,8 @@ use eirene_files_protocol::{
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 
 use crate::ask::{
-    copy, delete, empty_trash, extract, look_at_permissions, make, move_to, part, permissions, put_in_trash, restore,
-    scan, search, upload,
+    compare, copy, delete, empty_trash, extract, look_at_permissions, make, move_to, part, permissions, put_in_trash,
+    restore, scan, search, upload,
 };
 use crate::bench::{PERSON, SECRET_NAME, SPACE, Way, World, is_root, relative};
 use crate::escape::{with_mounts, with_mounts_at};
@@ -21,7 +21,7 @@ use crate::escape::{with_mounts, with_mounts_at};
 type Attempt = (&'static str, fn(&[u8]) -> Verb);
 
 /// Every verb that changes something, at every place that it takes a path. `own` is a harmless file of the space.
-const VERBS: [Attempt; 27] = [
+const VERBS: [Attempt; 29] = [
     ("make_directory", |path| make(path, false)),
     ("make_directory with parents", |path| make(path, true)),
     ("move from", |path| move_to(path, b"moved", OnConflict::Refuse)),
@@ -30,6 +30,8 @@ const VERBS: [Attempt; 27] = [
     ("copy from", |path| copy(path, b"copied", OnConflict::Refuse)),
     ("copy to", |path| copy(b"own", path, OnConflict::KeepBoth)),
     ("copy to, replacing", |path| copy(b"own", path, OnConflict::Replace)),
+    ("compare", |path| compare(path, b"own")),
+    ("compare with", |path| compare(b"own", path)),
     ("extract from", |path| extract(path, b"extracted", OnConflict::Refuse)),
     ("extract to", |path| extract(b"own.tar", path, OnConflict::KeepBoth)),
     ("extract to, replacing", |path| extract(b"own.tar", path, OnConflict::Replace)),

@@ -17,9 +17,9 @@ use std::time::Duration;
 
 use eirene_files::{Settings, serve};
 use eirene_files_protocol::{
-    Answer, Archive, ArchiveFormat, Archived, Channel, Code, Entry, FromFiles, Hello, HostileText, List, Name, Open,
-    OpenSpace, Outcome, Part, Preview, Read, RelativePath, RequestNumber, Sort, SpaceNumber, Stat, SumUp, ToFiles,
-    Verb,
+    Answer, Archive, ArchiveFormat, Archived, Channel, Code, Entry, FromFiles, Hello, HostileText, List, MadeAt, Name,
+    Open, OpenSpace, Outcome, Part, Preview, Read, RelativePath, RequestNumber, Sort, SpaceNumber, Stat, SumUp,
+    ToFiles, Verb,
 };
 use rustix::net::sockopt;
 
@@ -129,7 +129,7 @@ impl World {
         let space = |number, name: &str| {
             let root = HostileText(self.path(name).as_os_str().as_bytes().to_vec());
             let reserved = vec![Name::parse(b".eirene").unwrap()];
-            OpenSpace { number: SpaceNumber(number), root, writable, reserved }
+            OpenSpace { number: SpaceNumber(number), root, writable, reserved, made: None }
         };
         Open { spaces: vec![space(1, "space"), space(2, "other")] }
     }
@@ -150,6 +150,15 @@ impl World {
         let (near, far) = Channel::pair().unwrap();
         std::thread::spawn(move || serve(far, &Settings { least_uid: 0, landlock: false }));
         Portal::open(near, None, &self.spaces(false))
+    }
+
+    /// A portal that knows where the space was made.
+    pub(crate) fn portal_that_knows(&self, made: MadeAt) -> Portal {
+        let (near, far) = Channel::pair().unwrap();
+        std::thread::spawn(move || serve(far, &Settings { least_uid: 0, landlock: false }));
+        let mut open = self.spaces(true);
+        open.spaces[0].made = Some(made);
+        Portal::open(near, None, &open)
     }
 
     /// A portal whose process is started so.

@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime};
 
 use eirene_files_protocol::{Answer, Code, OnConflict, ToFiles, Verb};
 
-use crate::ask::{PART_NAME, copy, delete, make, move_to};
+use crate::ask::{PART_NAME, compare, copy, delete, make, move_to, part, upload, write_upload};
 use crate::bench::{Way, World, relative};
 
 fn names(directory: &Path) -> BTreeSet<Vec<u8>> {
@@ -184,6 +184,101 @@ fn a_copy_keeps_content_times_permissions_links_and_holes() {
         assert_eq!(portal.ask(copy(b"two", b"x", OnConflict::Refuse)).code(), Some(Code::NotFound));
         assert_eq!(portal.ask(copy(b"from/two", b"x", OnConflict::Refuse)).walked().bytes, 2_000_000);
         assert_eq!(names(&world.path("space")), ["from", "to", "x"].map(|name| name.as_bytes().to_vec()).into());
+    }
+}
+
+#[test]
+fn a_copy_is_compared_with_what_has_become_of_its_original() {
+    type Change = fn(&World);
+    let changes: [(&str, Change, &[u8], Code); 7] = [
+        ("longer", |world| write(world.at("from/sub/one"), "more text").unwrap(), b"sub/one", Code::ChangedMeanwhile),
+        ("another time", |world| set_modified(&world.at("from/sub/one"), 9), b"sub/one", Code::ChangedMeanwhile),
+        ("new", |world| write(world.at("from/sub/new"), "x").unwrap(), b"sub/new", Code::NotFound),
+        ("a new directory", |world| create_dir(world.at("from/new")).unwrap(), b"new", Code::NotFound),
+        ("a link", |world| symlink("elsewhere", world.at("from/sub/link")).unwrap(), b"sub/link", Code::NotFound),
+        (
+            "a link that says something else",
+            |world| {
+                std::fs::remove_file(world.at("from/link")).unwrap();
+                symlink("elsewhere", world.at("from/link")).unwrap();
+            },
+            b"link",
+            Code::ChangedMeanwhile,
+        ),
+        (
+            "a file where a directory was",
+            |world| {
+                std::fs::remove_dir(world.at("from/empty")).unwrap();
+                write(world.at("from/empty"), "").unwrap();
+            },
+            b"empty",
+            Code::ChangedMeanwhile,
+        ),
+    ];
+    for way in Way::BOTH {
+        for (what, change, path, why) in changes {
+            let world = World::new();
+            create_dir_all(world.at("from/sub")).unwrap();
+            create_dir(world.at("from/empty")).unwrap();
+            write(world.at("from/sub/one"), "text").unwrap();
+            set_modified(&world.at("from/sub/one"), 1_000);
+            hard_link(world.at("from/sub/one"), world.at("from/two")).unwrap();
+            symlink("../nowhere", world.at("from/link")).unwrap();
+            world.hand_over(way);
+            let mut portal = world.portal(way);
+            portal.ask(copy(b"from", b"to", OnConflict::Refuse)).done();
+            let walked = portal.ask(compare(b"from", b"to")).walked();
+            assert_eq!((walked.entries, walked.bytes, walked.skipped_in_all), (6, 8, 0), "{walked:?}");
+            // What the copy alone has is no loss.
+            write(world.at("to/more"), "x").unwrap();
+            assert_eq!(portal.ask(compare(b"from", b"to")).walked().skipped_in_all, 0);
+            change(&world);
+            let walked = portal.ask(compare(b"from", b"to")).walked();
+            let first = walked.skipped.iter().find(|skipped| skipped.path == relative(path));
+            assert_eq!(first.map(|skipped| skipped.why), Some(why), "{way:?} {what}: {walked:?}");
+            assert!(world.at("from").exists() && world.at("to").exists());
+        }
+        let world = World::new();
+        write(world.at("a"), "one").unwrap();
+        write(world.at("b"), "other").unwrap();
+        create_dir(world.at("d")).unwrap();
+        world.hand_over(way);
+        let mut portal = world.portal(way);
+        let walked = portal.ask(compare(b"a", b"b")).walked();
+        assert_eq!((walked.entries, walked.skipped_in_all), (0, 1));
+        assert_eq!(portal.ask(compare(b"d", b"a")).walked().skipped_in_all, 1);
+        assert_eq!(portal.code(compare(b"none", b"a")), Some(Code::NotFound));
+        assert_eq!(portal.code(compare(b"a", b"none")), Some(Code::NotFound));
+        assert_eq!(portal.code(compare(b"a", b".eirene-trash/x")), Some(Code::Reserved));
+    }
+}
+
+#[test]
+fn an_upload_that_is_not_finished_is_in_no_copy_and_its_directory_is_named() {
+    for way in Way::BOTH {
+        let world = World::new();
+        create_dir_all(world.at("from/sub")).unwrap();
+        world.hand_over(way);
+        let mut portal = world.portal(way);
+        portal.ask(Verb::CreateUpload(upload(b"from/sub/new", Some(4), OnConflict::Refuse))).done();
+        portal.send(write_upload(b"from/sub", 0), b"fo").done();
+        assert_eq!(portal.ask(copy(b"from", b"to", OnConflict::Refuse)).walked().skipped_in_all, 0);
+        assert_eq!(names(&world.at("to/sub")), BTreeSet::new());
+        let mut compared = || {
+            let walked = portal.ask(compare(b"from", b"to")).walked();
+            let skipped = walked.skipped.into_iter().map(|skipped| (skipped.path, skipped.why));
+            skipped.collect::<Vec<_>>()
+        };
+        assert_eq!(compared(), [(relative(b"sub"), Code::UploadUnfinished)], "{way:?}");
+        // What other programs call so is nobody's upload.
+        write(world.at("from/.eirene-upload-x"), "x").unwrap();
+        write(world.at("from/.eirene-upload-x.json"), "x").unwrap();
+        assert_eq!(compared().len(), 1, "{way:?}");
+        portal.send(write_upload(b"from/sub", 2), b"ur").done();
+        portal.ask(Verb::FinishUpload(part(b"from/sub"))).done();
+        let walked = portal.ask(compare(b"from", b"to")).walked();
+        let skipped: Vec<_> = walked.skipped.iter().map(|skipped| (&skipped.path, skipped.why)).collect();
+        assert_eq!(skipped, [(&relative(b"sub/new"), Code::NotFound)], "{way:?}: what is finished is a file as any");
     }
 }
 

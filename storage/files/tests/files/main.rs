@@ -9,6 +9,7 @@ mod changes;
 mod disks;
 mod escape;
 mod extracting;
+mod large;
 mod making;
 mod old;
 mod permissions;

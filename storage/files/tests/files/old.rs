@@ -2,18 +2,18 @@
 
 use std::collections::BTreeMap;
 use std::fs::{Permissions, create_dir_all, hard_link, rename, write};
-use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown, symlink};
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use eirene_files_protocol::{
-    Answer, Code, ListOld, ListedOld, MOST_REMOVED_OLD, OldFile, Outcome, Part, RelativePath, RemoveOld, RemovedOld,
-    Verb,
+    Answer, Code, ListOld, ListedOld, MOST_REMOVED_OLD, Moment, OldFile, OldOfOther, Outcome, Part, RelativePath,
+    RemoveOld, RemovedOld, Verb, Version,
 };
 use proptest::prelude::*;
 use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, utimensat};
 
-use crate::bench::{Heard, Portal, SECRET_NAME, SPACE, Way, World, relative};
+use crate::bench::{Heard, Portal, SECRET_NAME, SPACE, Way, World, is_root, relative};
 
 /// Nobody can set when attributes last changed: what is old here is so in a while.
 pub(crate) fn now() -> i64 {
@@ -102,6 +102,49 @@ fn what_nobody_touched_is_listed_and_goes_for_good() {
 }
 
 #[test]
+fn what_others_have_that_is_old_is_counted_and_stays_also_where_it_is_named() {
+    // Only root gives files away.
+    if !is_root() {
+        return;
+    }
+    let world = World::new();
+    let (before, later) = (now() + 50_000, now() + 100_000);
+    for (path, uid) in [("own", None), ("first", Some(70_001)), ("second", Some(70_001)), ("third", Some(70_002))] {
+        write(world.at(path), "text").unwrap();
+        set_times(&world.at(path), before - 100, before - 100);
+        chown(world.at(path), uid, None).unwrap();
+    }
+    write(world.at("young"), "text").unwrap();
+    set_times(&world.at("young"), before + 1, before - 100);
+    chown(world.at("young"), Some(70_002), None).unwrap();
+    let mut portal = world.portal(Way::Library);
+    let (files, said) = listed(&mut portal, b"", before, later);
+    assert_eq!(paths(&files), [relative(b"own")]);
+    let other = |uid, files, bytes| OldOfOther { uid, files, bytes };
+    assert_eq!(said.others, [other(70_001, 2, 8), other(70_002, 1, 4)]);
+    // Given away since it was listed, it is not theirs to lose any more.
+    chown(world.at("own"), Some(70_001), None).unwrap();
+    set_times(&world.at("own"), before - 100, before - 100);
+    let named: Vec<OldFile> = ["own", "first"]
+        .map(|path| {
+            let found = std::fs::metadata(world.at(path)).unwrap();
+            let moment = |seconds, nanoseconds: i64| Moment { seconds, nanoseconds: nanoseconds.try_into().unwrap() };
+            let version = Version {
+                device: found.dev(),
+                inode: found.ino(),
+                bytes: found.size(),
+                modified: moment(found.mtime(), found.mtime_nsec()),
+                changed: moment(found.ctime(), found.ctime_nsec()),
+            };
+            OldFile { path: relative(path.as_bytes()), version }
+        })
+        .to_vec();
+    let done = removed(&mut portal, &named, before, later);
+    assert_eq!((done.walked.entries, done.kept), (0, 2));
+    assert!(world.at("own").exists() && world.at("first").exists());
+}
+
+#[test]
 fn what_is_not_what_was_listed_stays() {
     type Change = fn(&World, &Path);
     let changes: [(&str, Change); 9] = [
@@ -184,6 +227,28 @@ fn a_file_with_other_names_loses_only_the_one_that_was_listed() {
     assert_eq!((done.walked.entries, done.walked.bytes), (1, 0), "nothing is freed by that");
     assert!(!world.at("name").exists());
     assert_eq!(std::fs::read_to_string(&outside).unwrap(), "kept");
+}
+
+#[test]
+fn what_could_not_be_removed_where_it_lies_is_not_listed_and_so_promised_to_nobody() {
+    let world = World::new();
+    create_dir_all(world.at("locked/open")).unwrap();
+    let (before, later) = (now() + 50_000, now() + 100_000);
+    for (path, off) in [("free", -100), ("locked/old", -100), ("locked/young", 100), ("locked/open/old", -100)] {
+        write(world.at(path), "text").unwrap();
+        set_times(&world.at(path), before + off, before + off);
+    }
+    world.hand_over(Way::Program);
+    std::fs::set_permissions(world.at("locked"), Permissions::from_mode(0o555)).unwrap();
+    let mut portal = world.portal(Way::Program);
+    let (files, said) = listed(&mut portal, b"", before, later);
+    assert_eq!(paths(&files), [relative(b"free"), relative(b"locked/open/old")]);
+    assert_eq!((said.walked.entries, said.walked.skipped_in_all), (2, 1));
+    assert_eq!((&said.walked.skipped[0].path, said.walked.skipped[0].why), (&relative(b"locked/old"), Code::Forbidden));
+    let (files, said) = listed(&mut portal, b"locked", before, later);
+    assert_eq!((paths(&files), said.walked.skipped_in_all), (vec![relative(b"locked/open/old")], 1), "at the top, too");
+    std::fs::set_permissions(world.at("locked"), Permissions::from_mode(0o755)).unwrap();
+    assert_eq!(listed(&mut portal, b"", before, later).0.len(), 3);
 }
 
 #[test]

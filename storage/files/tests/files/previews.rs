@@ -143,8 +143,14 @@ fn the_widest_rows_and_the_evilest_text_fit_into_frames() {
     let cell = "\u{1}".repeat(400);
     write(world.at("wide.csv"), format!("{}\n", [cell.as_str(); 60].join(",")).repeat(10)).unwrap();
     write(world.at("control.txt"), "\u{1}".repeat(200_000)).unwrap();
+    let row = format!("<tr>{}", format!("<td>{}", "\\u0001".repeat(300)).repeat(50));
+    let output = format!(r#"{{"data": {{"text/html": "<table>{}</table>"}}}}"#, row.repeat(10));
+    let book = format!(r#"{{"cells": [{{"cell_type": "code", "outputs": [{output}]}}]}}"#);
+    write(world.at("wide.ipynb"), book).unwrap();
     world.hand_over(Way::Program);
     let mut portal = world.portal(Way::Program);
+    let (pieces, book) = shown(&mut portal, "wide.ipynb");
+    assert_eq!((pieces.len(), &pieces[1], book), (12, &Piece::Table(0), Shown::Notebook { cut: false }));
     let (rows, table) = shown(&mut portal, "wide.csv");
     assert_eq!((rows.len(), table), (10, Shown::Table { cut: true }));
     assert_eq!(text(&shown(&mut portal, "control.txt").0).len(), 200_000);

@@ -2,12 +2,14 @@
 
 use std::collections::HashSet;
 use std::io::Read as _;
+use std::os::unix::fs::MetadataExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::process::Stdio;
 
 use eirene_files::{Settings, StartError, serve};
-use eirene_files_protocol::{Channel, Code, MOST_REQUESTS, Outcome, ToFiles};
+use eirene_files_protocol::{Channel, Code, MOST_REQUESTS, MadeAt, Outcome, ToFiles};
 
+use crate::ask::make;
 use crate::bench::{PERSON, Way, World, is_root, list, program, read};
 
 #[test]
@@ -19,6 +21,32 @@ fn it_says_who_it_is_and_which_spaces_it_has() {
     assert_eq!(portal.hello.uid, uid);
     let problems: Vec<_> = portal.hello.spaces.iter().map(|space| space.problem.map(|problem| problem.code)).collect();
     assert_eq!(problems, [None, Some(Code::NotFound)]);
+}
+
+#[test]
+fn a_directory_that_is_not_the_one_that_was_made_is_no_space_and_is_not_written_to() {
+    let world = World::new();
+    let inode = std::fs::metadata(world.path("space")).unwrap().ino();
+    let tried = |inode: u64, marker: Option<&str>| {
+        let mut portal = world.portal_that_knows(MadeAt { inode, marker: marker.map(str::to_owned) });
+        let opened = portal.hello.spaces[0].problem.map(|problem| problem.code);
+        let made = portal.code(make(b"new", false));
+        assert_eq!(opened, made, "whoever asks all the same hears the same");
+        assert_eq!(std::fs::remove_dir(world.at("new")).is_ok(), made.is_none());
+        made
+    };
+    assert_eq!(tried(inode, None), None);
+    assert_eq!(tried(inode, Some("00ff")), None, "the marker was lost, the directory was not");
+    // What lies below a mount point while nothing is mounted there.
+    assert_eq!(tried(inode + 1, None), Some(Code::NoSuchSpace));
+    assert_eq!(tried(inode + 1, Some("00ff")), Some(Code::NoSuchSpace));
+    for (marker, problem) in [("00ff\n", None), ("ff00", Some(Code::NoSuchSpace)), ("", Some(Code::NoSuchSpace))] {
+        std::fs::write(world.path(".eirene-root"), marker).unwrap();
+        assert_eq!(tried(inode + 1, Some("00ff")), problem, "{marker:?}");
+    }
+    std::fs::remove_file(world.path(".eirene-root")).unwrap();
+    std::fs::create_dir(world.path(".eirene-root")).unwrap();
+    assert_eq!(tried(inode + 1, Some("00ff")), Some(Code::NoSuchSpace));
 }
 
 #[test]

@@ -67,6 +67,16 @@ pub struct CopyFiles {
     pub on_conflict: OnConflict,
 }
 
+/// A look whether a copy is what lies where it was made of.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Compare {
+    /// The original.
+    pub from: Spot,
+    /// The copy.
+    pub to: Spot,
+}
+
 /// Where something lies now.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

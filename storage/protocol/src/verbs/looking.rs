@@ -147,6 +147,20 @@ pub struct ListedOld {
     pub saved: u64,
     /// Whether there may be more than were said.
     pub more: bool,
+    /// What others have there that is old, at most [`crate::MOST_OTHERS`] of them: counted and not said.
+    pub others: Vec<OldOfOther>,
+}
+
+/// Old files that are somebody else's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct OldOfOther {
+    /// Whose, as the file system says it.
+    pub uid: u32,
+    /// Files.
+    pub files: u64,
+    /// Bytes of them.
+    pub bytes: u64,
 }
 
 /// Removes files for good that were listed as old, at most [`crate::MOST_REMOVED_OLD`].

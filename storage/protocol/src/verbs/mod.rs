@@ -18,12 +18,12 @@ mod uploads;
 use serde::{Deserialize, Serialize};
 
 pub use accounts::{AccountName, AccountNameError, Accounts};
-pub use changing::{Copied, CopyFiles, MakeDirectory, Move, Moved, OnConflict, Spot, Walked};
+pub use changing::{Compare, Copied, CopyFiles, MakeDirectory, Move, Moved, OnConflict, Spot, Walked};
 pub use extracting::{Extract, Extracted, Refused};
 pub use ids::{IdError, PartId, TrashId};
 pub use looking::{
-    Found, KnownDirectory, ListOld, ListedOld, Measured, OldFile, RemoveOld, RemovedOld, Scan, Scanned, Search,
-    Searched,
+    Found, KnownDirectory, ListOld, ListedOld, Measured, OldFile, OldOfOther, RemoveOld, RemovedOld, Scan, Scanned,
+    Search, Searched,
 };
 pub use permissions::{
     AclEntry, LookAtPermissions, PermissionChange, Permissions, Rights, RightsError, SetPermissions, Share, Who,
@@ -64,6 +64,21 @@ pub struct OpenSpace {
     pub writable: bool,
     /// Directories directly below the root that no verb reaches, as `.eirene` of a home; the trash is one without being named.
     pub reserved: Vec<Name>,
+    /// Where it was made, if that is known: what lies at `root` and is another directory is no space.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub made: Option<MadeAt>,
+}
+
+/// What tells the directory of a space from another one of its name, as from what lies there while its file system is not mounted. Either will do:
+/// on another disk that everything was moved to inodes are others, and the marker is the same.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct MadeAt {
+    /// Inode of the directory.
+    pub inode: u64,
+    /// What the marker of its root holds, a file in the directory above, where there was one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub marker: Option<String>,
 }
 
 /// The answer to [`Open`].
@@ -108,6 +123,8 @@ pub enum Verb {
     Move(Move),
     /// A copy of a file, or of a directory with all in it; answers [`Progress`] and [`Answer::Copied`].
     Copy(CopyFiles),
+    /// Whether a copy is still the same as its original; answers [`Progress`] and [`Answer::Compared`].
+    Compare(Compare),
     /// What is in an archive, as a new directory; answers [`Progress`] and [`Answer::Extracted`].
     Extract(Extract),
     /// Into the trash; answers [`Answer::PutInTrash`].
@@ -157,6 +174,7 @@ impl Verb {
             | Self::MakeDirectory(_)
             | Self::Move(_)
             | Self::Copy(_)
+            | Self::Compare(_)
             | Self::Extract(_)
             | Self::PutInTrash(_)
             | Self::ListTrash(_)
@@ -253,6 +271,8 @@ pub enum Answer {
     Moved(Moved),
     /// The copy is whole, but for what was skipped.
     Copied(Copied),
+    /// All of the original was looked for in the copy. What was skipped is not there, differs, or could not be looked at.
+    Compared(Walked),
     /// What is in the archive lies there, but for what was refused.
     Extracted(Extracted),
     /// It lies in the trash.

@@ -27,8 +27,12 @@ pub enum Piece {
     Row(Vec<String>),
     /// A cell of a notebook begins with its source.
     Cell(CellKind),
+    /// How the kernel has counted the cell, or the output, that began last: what stands in the brackets of `In [3]` and `Out [3]`.
+    Number(u32),
     /// An output of the cell begins.
     Output,
+    /// A table among the outputs begins: its rows follow, and so many of them say what the columns are.
+    Table(u32),
     /// A picture among the outputs begins: its media type.
     Picture(String),
     /// An output that is not shown because it could run or load something, or is too large: its media type.

@@ -77,6 +77,8 @@ pub enum Code {
     OffsetDiffers,
     /// The bytes are others than were meant.
     ChecksumDiffers,
+    /// An upload into it goes on later, and would go with it.
+    UploadUnfinished,
     /// There is no such upload, or what lies there is not what was uploaded.
     UploadGone,
     /// As asked.

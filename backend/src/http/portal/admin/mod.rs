@@ -5,6 +5,7 @@ pub(crate) mod audit;
 pub(crate) mod efficiency;
 pub(crate) mod nodes;
 pub(crate) mod people;
+pub(crate) mod quotas;
 pub(crate) mod runs;
 pub(crate) mod sessions;
 pub(crate) mod spaces;

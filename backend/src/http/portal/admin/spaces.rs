@@ -323,7 +323,7 @@ async fn policy_page(app: &App, me: &SignedIn, space: &SpaceName) -> Result<Poli
         name: seen.space.name.to_string(),
         href: href(&seen),
         policy: PolicyShown::new(words(), &report),
-        old_files: OldFilesForm::new(&href(&seen), &old_files),
+        old_files: OldFilesForm::new(words(), &href(&seen), &old_files),
     })
 }
 

@@ -27,7 +27,17 @@ pub(crate) struct NewName {
     name: String,
 }
 
-/// Another path for something.
+/// Another path for something, in the same space or in another one.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct NewPlace {
+    raw: String,
+    to: String,
+    to_space: Option<SpaceName>,
+    on_conflict: OnConflict,
+}
+
+/// The directory that an archive becomes.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct NewPath {
@@ -108,9 +118,17 @@ pub(crate) async fn make_directory(
     }
 }
 
-impl NewPath {
-    fn wish(&self) -> MoveWish {
-        MoveWish { from: asked(&self.raw), to: AskedPath::new("to", Some(self.to.clone()), None) }
+fn wish(raw: &str, to: &str) -> MoveWish {
+    MoveWish { from: asked(raw), to: AskedPath::new("to", Some(to.to_owned()), None) }
+}
+
+impl NewPlace {
+    /// What is wished, the page it is wished on, and the page of where it comes to lie.
+    fn wish(&self, space: &SpaceName) -> (MoveWish, String, String) {
+        let wish = wish(&self.raw, &self.to);
+        let from = directory_of(&Ground::new(space, "", true), &wish.from);
+        let to = directory_of(&Ground::new(self.to_space.as_ref().unwrap_or(space), "", true), &wish.to);
+        (wish, from, to)
     }
 }
 
@@ -118,12 +136,20 @@ impl NewPath {
 pub(crate) async fn move_to(
     State(app): State<App>,
     Id(space): Id<SpaceName>,
-    CsrfForm(signed_in, form): CsrfForm<NewPath>,
+    CsrfForm(signed_in, form): CsrfForm<NewPlace>,
 ) -> Shown {
-    let (ground, wish) = (Ground::new(&space, "", true), form.wish());
-    let (from, to) = (directory_of(&ground, &wish.from), directory_of(&ground, &wish.to));
-    match app.files.move_each(&signed_in.actor, &space, None, &[wish], form.on_conflict, &|| {}).await.and_then(only) {
-        Ok(_) => Ok(done(&to, "moved").into_response()),
+    let (wish, from, to) = form.wish(&space);
+    let (actor, target, wishes, conflict) = (&signed_in.actor, form.to_space.as_ref(), [wish], form.on_conflict);
+    let moved = match app.files.move_each(actor, &space, target, &wishes, conflict, &|| {}).await.and_then(only) {
+        Ok(_) => Ok("moved"),
+        Err(AppError::Files(trouble)) if trouble.is_other_file_system() => {
+            let begun = app.files.move_as_operation(&app.operations, actor, &space, target, &wishes, conflict).await;
+            begun.map(|_| "moving")
+        }
+        Err(error) => Err(error),
+    };
+    match moved {
+        Ok(code) => Ok(done(&to, code).into_response()),
         Err(error) => troubled(&signed_in, error, Trouble::of_form(from)),
     }
 }
@@ -132,12 +158,26 @@ pub(crate) async fn move_to(
 pub(crate) async fn copy(
     State(app): State<App>,
     Id(space): Id<SpaceName>,
+    CsrfForm(signed_in, form): CsrfForm<NewPlace>,
+) -> Shown {
+    let (wish, from, to) = form.wish(&space);
+    let (actor, target) = (&signed_in.actor, form.to_space.as_ref());
+    match app.files.copy(&app.operations, actor, &space, target, &[wish], form.on_conflict).await {
+        Ok(_) => Ok(done(&to, "copying").into_response()),
+        Err(error) => troubled(&signed_in, error, Trouble::of_form(from)),
+    }
+}
+
+/// `POST /spaces/{space}/files/extract`
+pub(crate) async fn extract(
+    State(app): State<App>,
+    Id(space): Id<SpaceName>,
     CsrfForm(signed_in, form): CsrfForm<NewPath>,
 ) -> Shown {
-    let (ground, wish) = (Ground::new(&space, "", true), form.wish());
+    let (ground, wish) = (Ground::new(&space, "", true), wish(&form.raw, &form.to));
     let (from, to) = (directory_of(&ground, &wish.from), directory_of(&ground, &wish.to));
-    match app.files.copy(&app.operations, &signed_in.actor, &space, None, &[wish], form.on_conflict).await {
-        Ok(_) => Ok(done(&to, "copying").into_response()),
+    match app.files.extract(&app.operations, &signed_in.actor, &space, &wish, form.on_conflict).await {
+        Ok(_) => Ok(done(&to, "unpacking").into_response()),
         Err(error) => troubled(&signed_in, error, Trouble::of_form(from)),
     }
 }

@@ -8,13 +8,15 @@ mod trash;
 use axum::extract::{Query, State};
 use axum::response::{IntoResponse as _, Response};
 use eirene_core::SpaceName;
-use eirene_files_protocol::{Cursor, Sort, TrashId};
+use eirene_files_protocol::{Cursor, EntryKind, Sort, TrashId};
 use serde::Deserialize;
 use serde_json::json;
 
-use super::views::files::{EntryPage, FilesPage, FilesTroublePage, Ground, Look, Row, Undo, raw, state};
+use super::views::Choice;
+use super::views::files::{EntryPage, FilesPage, FilesTroublePage, Ground, Look, Row, Undo, raw, state, targets};
 use super::views::layout::Place;
 use super::views::session::sentence;
+use super::views::stripe;
 use super::{Done, Shown, layout, show, show_as, words};
 use crate::app::App;
 use crate::error::AppError;
@@ -25,7 +27,7 @@ use crate::services::files::Need;
 use crate::services::files::path::{AskedPath, shown};
 use crate::services::files::reading::ListWish;
 
-pub(crate) use self::forms::{archive, change_permissions, copy, make_directory, move_to, throw_away};
+pub(crate) use self::forms::{archive, change_permissions, copy, extract, make_directory, move_to, throw_away};
 pub(crate) use self::permissions::{page as permissions_page, set as set_list};
 pub(crate) use self::trash::{delete, delete_page, empty, empty_page, page as trash_page, restore};
 
@@ -77,6 +79,18 @@ async fn ground(app: &App, signed_in: &SignedIn, space: &SpaceName) -> Result<Gr
     Ok(Ground::new(space, within.space().title.as_str(), within.writable()))
 }
 
+/// The same, and the spaces that things of it can be moved or copied to.
+async fn ground_and_targets(
+    app: &App,
+    signed_in: &SignedIn,
+    space: &SpaceName,
+) -> Result<(Ground, Vec<Choice>), AppError> {
+    let within = app.files.within(&signed_in.actor, space, Need::Read).await?;
+    let ground = Ground::new(space, within.space().title.as_str(), within.writable());
+    let targets = targets(&ground, within.space().id, &app.files.writable(&signed_in.actor).await?);
+    Ok((ground, targets))
+}
+
 async fn listing(
     app: &App,
     signed_in: &SignedIn,
@@ -84,7 +98,7 @@ async fn listing(
     asked: &AskedPath,
     wanted: Wanted,
 ) -> Result<FilesPage, AppError> {
-    let ground = ground(app, signed_in, space).await?;
+    let (ground, targets) = ground_and_targets(app, signed_in, space).await?;
     let filter =
         wanted.filter.filter(|filter| filter.len() <= MAX_FILTER && !filter.contains('\0')).unwrap_or_default();
     let look = Look {
@@ -147,7 +161,8 @@ async fn listing(
     };
     let told = json!({
         "space": frame.ground.space, "title": frame.ground.title, "writable": frame.ground.writable,
-        "sort": sort, "order": order, "hidden": frame.hidden, "filter": filter, "list": ListingView::from(listing),
+        "targets": targets, "sort": sort, "order": order, "hidden": frame.hidden, "filter": filter,
+        "list": ListingView::from(listing),
     });
     Ok(FilesPage { state: state(&told), filter, ..frame })
 }
@@ -161,23 +176,28 @@ pub(crate) async fn entry(
 ) -> Shown {
     let asked = AskedPath::new("path", at.path, at.raw_path);
     let found = async {
-        let ground = ground(&app, &signed_in, &space).await?;
+        let place = ground_and_targets(&app, &signed_in, &space).await?;
         asked.parse_inside()?;
         let looked = app.files.look(&signed_in.actor, &space, &asked).await?;
         let (_, may_be) = app.files.permissions(&signed_in.actor, &space, &asked).await?;
-        Ok((ground, looked, may_be))
+        let known = match looked.stated.kind {
+            EntryKind::Directory => app.stripes.of(&looked.space, looked.path.as_bytes()).await,
+            _ => None,
+        };
+        Ok((place, looked, may_be, known))
     };
     match found.await {
-        Ok((ground, looked, may_be)) => {
+        Ok((place, looked, may_be, known)) => {
             let mut page = EntryPage::new(
                 words(),
                 layout(&signed_in, Place::Spaces, ""),
-                ground,
+                place,
                 (&looked.path, &looked.stated),
                 &may_be,
             );
             page.layout.title.clone_from(&page.name);
             page.layout.notice = at.done.notice();
+            page.storage = known.map(|known| stripe::facts(words(), &known)).unwrap_or_default();
             Ok(show(&page)?.into_response())
         }
         Err(error) => troubled(&signed_in, error, Trouble::reading(&space, &asked)),

@@ -80,7 +80,7 @@ impl Samples {
             lede: words().get("alert_list.lede"),
             csrf: "sample-csrf".into(),
             alerts,
-            none: words().get(none),
+            nothing: words().get(none),
             fragment_href: "/fragments/alerts".into(),
             older_href: String::new(),
             newest_href: String::new(),
@@ -112,7 +112,7 @@ impl Samples {
         };
         self.add("admin-alerts", &admin)?;
         let fragment =
-            AlertsFragment { csrf: "sample-csrf".into(), alerts: rows(false), none: words().get("alert_list.none") };
+            AlertsFragment { csrf: "sample-csrf".into(), alerts: rows(false), nothing: words().get("alert_list.none") };
         self.add("fragment-alerts", &fragment)?;
         Ok(())
     }

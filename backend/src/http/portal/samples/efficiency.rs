@@ -75,8 +75,14 @@ impl Samples {
             examples.push(Example { waste, job: MeasuredJob { session, usage }, advice });
         }
         let from = self.now.saturating_sub(SignedDuration::from_hours(24 * DAYS))?;
-        let full = Report { from, to: self.now, total, groups, examples };
-        let none = Report { total: UsageSums::default(), groups: Vec::new(), examples: Vec::new(), ..full.clone() };
+        let full = Report { from, to: self.now, total, groups, unlisted: 12, examples };
+        let none = Report {
+            total: UsageSums::default(),
+            groups: Vec::new(),
+            unlisted: 0,
+            examples: Vec::new(),
+            ..full.clone()
+        };
         for (name, report) in [("admin-efficiency", full), ("admin-efficiency-none", none)] {
             let page = EfficiencyPage {
                 layout: self.layout(Place::Efficiency, &words().get("efficiency.title"), Role::Admin)?,

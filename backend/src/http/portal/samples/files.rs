@@ -1,6 +1,7 @@
 //! The file browser: directories, one thing, the trash, and what goes wrong.
 
 use eirene_core::account::Role;
+use eirene_core::storage;
 use eirene_files_protocol::{
     AccountName, Accounts, AclEntry, Entry, EntryKind, HostileText, Link, Listed, Moment, Name, Permissions,
     RelativePath, Rights, Share, Sort, Stated, TrashId, Trashed, Version, Who,
@@ -9,12 +10,13 @@ use eirene_words::words;
 use serde_json::json;
 
 use super::{HOSTILE, Result, Samples};
-use crate::http::portal::views::FormError;
 use crate::http::portal::views::files::{
     EntryPage, FilesPage, FilesTroublePage, Ground, Look, Row, TrashPage, Undo, raw, state,
 };
 use crate::http::portal::views::layout::{Notice, Place, Tone};
 use crate::http::portal::views::permissions::{PermissionsPage, Typed};
+use crate::http::portal::views::stripe;
+use crate::http::portal::views::{Choice, FormError};
 use crate::http::view::ListingView;
 use crate::services::files::lists::Danger;
 use crate::services::files::reading::Listing;
@@ -49,6 +51,12 @@ fn entries() -> Result<Vec<Entry>> {
     ])
 }
 
+/// Where somebody with more than a home can move things to; what they may only read is not among it.
+fn targets(here: &str) -> Vec<Choice> {
+    let all = [("home", "Home"), ("scratch-ada", "Scratch"), ("stars", HOSTILE)];
+    all.map(|(name, title)| Choice::new(name, title, here)).into()
+}
+
 impl Samples {
     pub(super) fn files(&mut self) -> Result<()> {
         let some = entries()?;
@@ -59,6 +67,9 @@ impl Samples {
         self.one("file", EntryKind::File)?;
         self.one("file-directory", EntryKind::Directory)?;
         self.one("file-link", EntryKind::Link)?;
+        self.one("file-archive", EntryKind::File)?;
+        self.one("file-one-space", EntryKind::File)?;
+        self.one("file-read-only", EntryKind::File)?;
         self.permissions()?;
         self.trash()?;
         let words = words();
@@ -97,8 +108,8 @@ impl Samples {
         let crumbs = ground.crumbs(&path);
         let title = crumbs.last().map(|crumb| crumb.name.clone()).unwrap_or_default();
         let told = json!({
-            "space": "home", "title": "Home", "writable": writable, "sort": "name", "order": "asc", "hidden": false,
-            "filter": "", "list": ListingView::from(listing),
+            "space": "home", "title": "Home", "writable": writable, "targets": targets(if writable { "home" } else { "" }),
+            "sort": "name", "order": "asc", "hidden": false, "filter": "", "list": ListingView::from(listing),
         });
         let undo = Undo { action: "/spaces/home/trash/0198f3a2b4c67d1e8f90a1b2c3d4e5f6/restore".to_owned() };
         let trashed = Notice { tone: Tone::Good, text: words.get("notice.trashed") };
@@ -129,7 +140,8 @@ impl Samples {
 
     fn one(&mut self, name: &str, kind: EntryKind) -> Result<()> {
         let is_link = kind == EntryKind::Link;
-        let path = RelativePath::parse(format!("data/{}", HOSTILE.replace('/', "\n")).as_bytes())?;
+        let called = if name == "file-archive" { "results.tar.gz".to_owned() } else { HOSTILE.replace('/', "\n") };
+        let path = RelativePath::parse(format!("data/{called}").as_bytes())?;
         let stated = Stated {
             kind,
             version: Version {
@@ -161,8 +173,39 @@ impl Samples {
             accounts: Accounts::default(),
         };
         let layout = self.layout(Place::Spaces, name, Role::Researcher)?;
-        let ground = Ground::new(&"home".parse()?, "Home", !is_link);
-        Ok(self.add(name, &EntryPage::new(words(), layout, ground, (&path, &stated), &may))?)
+        let ground = Ground::new(&"home".parse()?, "Home", !is_link && name != "file-read-only");
+        let targets = match name {
+            "file-one-space" | "file-link" => Vec::new(),
+            "file-read-only" => targets(""),
+            _ => targets("home"),
+        };
+        let mut page = EntryPage::new(words(), layout, (ground, targets), (&path, &stated), &may);
+        if kind == EntryKind::Directory {
+            page.storage = stripe::facts(words(), &Self::known());
+        }
+        Ok(self.add(name, &page)?)
+    }
+
+    /// What a storage tells of a directory: not over how many targets its files lie.
+    fn known() -> storage::Entry {
+        let stripe = storage::Stripe {
+            pattern: storage::Pattern::Raid0,
+            chunk: storage::Known::Known(storage::Bytes(1 << 20)),
+            targets_wanted: storage::Known::Missing(storage::Why::NotUnderstood),
+            targets: vec![],
+            pool: storage::Known::Known((storage::PoolId(2), "<b>fast</b>".to_owned())),
+        };
+        storage::Entry {
+            kind: storage::EntryKind::Directory,
+            entry_id: "0-6AC3F2B1-1".to_owned(),
+            metadata_node: storage::Known::Known(storage::NodeId {
+                role: storage::Role::Metadata,
+                number: 1,
+                alias: None,
+            }),
+            metadata_mirrored: storage::Known::Known(true),
+            stripe: storage::Known::Known(stripe),
+        }
     }
 
     fn permissions(&mut self) -> Result<()> {

@@ -59,7 +59,11 @@ impl Samples {
                 name: "a-space-with-a-rather-long-name".to_owned(),
                 href: "/admin/storage/spaces/x".to_owned(),
                 policy: PolicyShown::new(words(), &report),
-                old_files: OldFilesForm::new("/admin/storage/spaces/x", &self.old_files(report.step.is_some())),
+                old_files: {
+                    let old_files = self.old_files(report.step.is_some());
+                    let shared = if report.step.is_some() { Self::shared_old_files(&old_files)? } else { old_files };
+                    OldFilesForm::new(words(), "/admin/storage/spaces/x", &shared)
+                },
             };
             self.add(name, &page)?;
         }

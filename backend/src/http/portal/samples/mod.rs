@@ -8,6 +8,7 @@ mod efficiency;
 mod files;
 mod managing;
 mod nodes;
+mod quotas;
 mod runs;
 mod sessions;
 mod starting;
@@ -78,6 +79,7 @@ impl Samples {
         self.sizes()?;
         self.storage()?;
         self.activity()?;
+        self.quotas()?;
         self.managing()?;
         self.alerts()?;
         self.account()?;

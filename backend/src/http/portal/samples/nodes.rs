@@ -1,10 +1,13 @@
-//! A node's own page: out of service with a past, and gone.
+//! A node's own page: out of service with a past, and gone; with what Zabbix says of it.
+
+use std::sync::Arc;
 
 use eirene_core::SessionState;
 use eirene_core::account::Role;
 use eirene_core::confinement::{ConfinedNode, Confinement};
 use eirene_core::node_history::{GONE, IN_SERVICE, NodeChange};
 use eirene_words::words;
+use eirene_zabbix::{Item, Point, Problem, Severity};
 use jiff::SignedDuration;
 
 use super::{HOSTILE, Result, Samples};
@@ -12,8 +15,43 @@ use crate::http::portal::views::FormError;
 use crate::http::portal::views::layout::Place;
 use crate::http::portal::views::node::NodePage;
 use crate::services::upkeep::SeenNode;
+use crate::services::zabbix::{NodeInZabbix, SeenInZabbix, ShownItem};
 
 impl Samples {
+    /// Problems of every severity, one with a hostile name, and items with and without values.
+    fn in_zabbix(&self) -> NodeInZabbix {
+        let severities = [
+            Severity::Disaster,
+            Severity::High,
+            Severity::Average,
+            Severity::Warning,
+            Severity::Information,
+            Severity::NotClassified,
+        ];
+        let now = self.now.as_second();
+        let problems = severities.iter().zip(1..).map(|(severity, event)| Problem {
+            event,
+            clock: now - 600,
+            name: if event == 1 { HOSTILE.to_owned() } else { "Load average is too high".to_owned() },
+            severity: *severity,
+            acknowledged: event == 2,
+            suppressed: event == 3,
+        });
+        let item = |id, name: &str, units: &str, values: i64| ShownItem {
+            item: Item { id, key: name.into(), name: name.into(), units: units.into(), is_whole: false },
+            points: (0..values)
+                .map(|place| Point { clock: now - 60 * (values - place), value: (place % 7) as f64 })
+                .collect(),
+        };
+        let items = vec![item(1, "Load average", "", 50), item(2, HOSTILE, "%", 1), item(3, "Memory", "B", 0)];
+        NodeInZabbix::Seen(Arc::new(SeenInZabbix {
+            at: self.now,
+            host: Some("c1".into()),
+            problems: problems.collect(),
+            items,
+        }))
+    }
+
     /// Pages of single nodes.
     pub(super) fn node_pages(&mut self) -> Result<()> {
         let mut node = Self::nodes()?.remove(0);
@@ -42,8 +80,14 @@ impl Samples {
         let errors = vec![FormError::new(words(), "reason", "1 to 200 printable characters")];
         let page =
             NodePage::new(words(), layout(self)?, name.as_str(), &seen, true).refused(HOSTILE.to_owned(), errors);
-        let gone = NodePage::new(words(), layout(self)?, name.as_str(), &gone, false);
+        let page = page.with_zabbix(words(), &self.in_zabbix());
+        let nothing = SeenInZabbix { at: self.now, host: None, problems: Vec::new(), items: Vec::new() };
+        let quiet = NodePage::new(words(), layout(self)?, name.as_str(), &seen, true)
+            .with_zabbix(words(), &NodeInZabbix::Seen(Arc::new(nothing)));
+        let gone = NodePage::new(words(), layout(self)?, name.as_str(), &gone, false)
+            .with_zabbix(words(), &NodeInZabbix::Away);
         self.add("admin-node", &page)?;
+        self.add("admin-node-no-zabbix-host", &quiet)?;
         self.add("admin-node-gone", &gone)?;
         Ok(())
     }

@@ -23,7 +23,7 @@ use crate::http::portal::views::start::SessionsFragment;
 use crate::http::portal::views::usage::{UsageFragment, UsageView};
 use crate::services::efficiency::advice;
 use crate::services::nodes::{NodeStatus, RunningStep};
-use crate::services::samples::{Chart, Line};
+use crate::services::samples::{Chart, Line, Sort, Source};
 
 /// A step on all nodes of a session, the last of which has been lost.
 fn on_nodes(session: &Session) -> Vec<NodeStatus> {
@@ -140,11 +140,21 @@ impl Samples {
                 (0..spans).map(|at| value(node + metric as usize, at).map(|value| value * most)).collect();
             let highest = values.iter().flatten().copied().reduce(f64::max);
             let device = device.map(ToOwned::to_owned);
-            Line { metric, node: format!("c{}", node + 1), device, values, most: None, total: None, highest }
+            Line {
+                metric,
+                node: format!("c{}", node + 1),
+                device,
+                values,
+                most: None,
+                least: None,
+                total: None,
+                highest,
+            }
         };
         let mut lines = Vec::new();
         for node in 0..nodes {
             lines.push(line(Metric::Cpu, node, None, 3.7));
+            lines.push(line(Metric::ProbeCpu, node, None, 0.002));
             lines.push(line(Metric::Memory, node, None, 7.0e9));
             lines.push(line(Metric::MemoryLimit, node, None, 8_589_934_592.0));
             lines.push(line(Metric::IoRead, node, None, 2.0e8));
@@ -159,7 +169,8 @@ impl Samples {
         lines.push(line(Metric::Report, 0, Some("loss"), -2.5));
         lines.push(line(Metric::Report, 0, Some(HOSTILE), 12_000.0));
         let advice = if over { advice(&measured(&session, 3)?, &session.resources) } else { Vec::new() };
-        Ok(UsageView::new(words(), &session, Some(&self.chart(spans, lines)), &advice))
+        let usage = UsageView::new(words(), &session, Some(&self.chart(spans, lines)), &advice);
+        Ok(if over { usage.of_prometheus(words(), 60) } else { usage })
     }
 
     /// The page of charts: without its module's answers it shows what the server draws.
@@ -176,6 +187,7 @@ impl Samples {
                 name: session.name.to_string(),
                 back_href: format!("/{}", charts::below(session)),
                 about: charts::about(words(), session, &happened, others, (0, self.now)),
+                left_out: if session.state.is_final() { charts::left_out(words(), &Sort::ALL) } else { Vec::new() },
                 usage: self.usage(session.state.as_str(), 2)?.without_charts(),
             };
             self.add(name, &page)?;
@@ -185,7 +197,16 @@ impl Samples {
 
     fn chart(&self, spans: usize, lines: Vec<Line>) -> Chart {
         let from_ms = self.now.as_millisecond() - 600_000;
-        Chart { from_ms, step_ms: 5000, spans, resolution: Resolution::Raw, broken: 0, lines }
+        Chart {
+            from_ms,
+            step_ms: 5000,
+            spans,
+            resolution: Resolution::Raw,
+            source: Source::BuiltIn,
+            every_ms: 5000,
+            broken: 0,
+            lines,
+        }
     }
 
     pub(super) fn sessions(&mut self) -> Result<()> {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use eirene_core::account::Role;
 use eirene_core::id::ImageId;
 use eirene_core::image::Image;
-use eirene_core::scheduler::{Node, NodeGpus, Partition};
+use eirene_core::scheduler::{Node, NodeGpus, Partition, PartitionAccess};
 use eirene_core::scratch::ScratchKind;
 use eirene_core::session::SessionState;
 use eirene_words::{say, say_with, words};
@@ -17,12 +17,14 @@ use crate::http::portal::views::FormError;
 use crate::http::portal::views::cluster::{FreeFragment, FreeView};
 use crate::http::portal::views::cluster_page::{ClusterFragment, ClusterPage, ClusterPart};
 use crate::http::portal::views::layout::{Notice, Place, Tone};
+use crate::http::portal::views::node_map::Measure;
 use crate::http::portal::views::run::{LikeView, RunInput, StartRunPage};
 use crate::http::portal::views::space::SpacesNotice;
 use crate::http::portal::views::start::{
     DashboardPage, Ground, HomeNotice, SeenSpace, Sees, StartInput, StartPage, Verdict, VerdictFragment,
 };
 use crate::services::cluster::forecast::FreeFrom;
+use crate::services::cluster::overview::Seen as SeenCluster;
 use crate::services::cluster::{ClusterView, GpuSupply};
 use crate::services::samples::{ClusterPast, Figure};
 use crate::services::spaces::HomeTrouble;
@@ -37,6 +39,7 @@ impl Samples {
                 reason: None,
                 cpus: 8,
                 cpus_allocated: cpus_used,
+                cpu_load: Some(cpus_used * 55),
                 memory_mib: 16000,
                 memory_allocated_mib: u64::from(cpus_used) * 2000,
                 gpus: vec![NodeGpus { gpu_type: gpu.to_owned(), total: 2, allocated: gpus_used }],
@@ -64,12 +67,16 @@ impl Samples {
                 max_walltime_min: longest,
                 max_nodes: None,
                 nodes: vec!["c1".parse()?, "c2".parse()?],
+                access: PartitionAccess::default(),
             })
         };
         Ok(vec![
             partition("main", true, Some(480))?,
             partition("long", false, Some(2880))?,
-            partition("free", false, None)?,
+            Partition {
+                access: PartitionAccess { by_account: true, ..PartitionAccess::default() },
+                ..partition("free", false, None)?
+            },
         ])
     }
 
@@ -82,6 +89,13 @@ impl Samples {
             node.name = format!("gpu-{number:03}").parse()?;
             for gpus in &mut node.gpus {
                 gpus.allocated = number % (gpus.total + 1);
+            }
+            node.cpus_allocated = number % (node.cpus + 1);
+            node.memory_allocated_mib = 0;
+            node.cpu_load = (number % 7 > 0).then_some(number * 97 % (node.cpus * 130));
+            if number % 23 == 0 {
+                (node.available, node.reason) = (false, Some(HOSTILE.to_owned()));
+                "draining".clone_into(&mut node.state);
             }
             nodes.push(node);
         }
@@ -103,6 +117,25 @@ impl Samples {
                 supply("mi300", 4, 4, vec![], 0),
             ],
             nodes: Arc::new(nodes),
+        })
+    }
+
+    /// The cluster to a person with something that runs and something that waits, of which she sees a part; or all of it, where nothing waits on
+    /// the large one.
+    fn seen_cluster(&self, many: bool, is_operator: bool) -> Result<SeenCluster> {
+        let cluster = self.cluster(many)?;
+        let mut running = self.session("Thesis, chapter 3", SessionState::Running)?;
+        running.nodes = cluster.nodes.iter().take(2).map(|node| node.name.clone()).collect();
+        let mut hostile = self.session(HOSTILE, SessionState::Queued)?;
+        hostile.resources.partition = Some("main".parse()?);
+        let waiting = if many { vec![] } else { vec![self.queued()?, hostile] };
+        Ok(SeenCluster {
+            is_operator,
+            left_out: if is_operator { 0 } else { 12 },
+            jobs: vec![],
+            gpus_busy: cluster.nodes.iter().take(2).map(|node| (node.name.clone(), 0.42)).collect(),
+            live: std::iter::once(running).chain(waiting).collect(),
+            cluster,
         })
     }
 
@@ -137,6 +170,7 @@ impl Samples {
                     layout: layout.live("/live/events", 15),
                     spaces: SpacesNotice::of(words, &if live.is_empty() { Vec::new() } else { self.seen()? }),
                     live,
+                    promised: if earlier.is_empty() { Vec::new() } else { self.promised()? },
                     earlier,
                     free: free.clone(),
                     presets,
@@ -144,8 +178,16 @@ impl Samples {
             )?;
         }
 
-        for (name, many) in [("cluster", false), ("cluster-large", true)] {
-            let cluster = self.cluster(many)?;
+        for (name, many, is_operator, by) in [
+            ("cluster", false, false, Measure::Allocation),
+            ("cluster-load", false, false, Measure::Load),
+            ("cluster-gpu", false, true, Measure::Gpu),
+            ("cluster-health", false, true, Measure::Health),
+            ("cluster-large", true, false, Measure::Allocation),
+            ("cluster-large-load", true, false, Measure::Load),
+            ("cluster-large-health", true, true, Measure::Health),
+        ] {
+            let seen = self.seen_cluster(many, is_operator)?;
             // On the large one nobody looked for a while.
             let value = |figure: Figure, place: usize| match figure {
                 Figure::GpusTotal => Some(64.0),
@@ -153,15 +195,17 @@ impl Samples {
                 _ => Some((place as f64 / 9.0 + f64::from(figure as u8)).sin().abs() * 60.0),
             };
             let past = ClusterPast::new(0, 900_000, 96, value);
-            let part = ClusterPart::new(words, &cluster, &[], Some(&past), self.now);
+            let part = ClusterPart::new(words, &seen, by, Some(&past), self.now);
+            let role = if is_operator { Role::Admin } else { Role::Researcher };
             self.add(
                 name,
                 &ClusterPage {
-                    layout: self.layout(Place::Cluster, &words.get("cluster_page.title"), Role::Researcher)?,
+                    layout: self.layout(Place::Cluster, &words.get("cluster_page.title"), role)?,
+                    fragment_href: format!("/fragments/cluster{}", by.query()),
                     cluster: part.clone(),
                 },
             )?;
-            if !many {
+            if name == "cluster" {
                 self.add("fragment-cluster", &ClusterFragment { cluster: part })?;
             }
         }
@@ -240,6 +284,7 @@ impl Samples {
             ("run-new-errors", &run, None, wrong, true),
             ("run-new-no-images", &run, None, vec![], false),
             ("run-new-like", &alike, Some(&session), vec![], true),
+            ("run-new-home-full", &run, None, vec![], true),
         ];
         for (name, run, like, errors, has_images) in cases {
             let form = ground.form(&ground.with_defaults(run.size()), &errors);
@@ -251,6 +296,7 @@ impl Samples {
                 free: free.clone(),
                 errors,
                 has_images,
+                home: (name == "run-new-home-full").then(|| HomeNotice::new(words, HomeTrouble::Full)),
                 sees: sees.clone(),
             };
             self.add(name, &page)?;

@@ -6,35 +6,37 @@ use std::sync::Arc;
 
 use eirene_core::account::Role;
 use eirene_core::old_files::{
-    OldFileExample, OldFilesDoubt, OldFilesFound, OldFilesList, OldFilesLook, OldFilesRemoval, OldFilesRule,
-    OldFilesState,
+    OldFileExample, OldFilesDoubt, OldFilesFound, OldFilesList, OldFilesLook, OldFilesOfStranger, OldFilesRemoval,
+    OldFilesRule, OldFilesState,
 };
 use eirene_core::space::{
     HintState, Level, LimitState, SeenUsage, SpaceDesired, StripeHint, Usage, UsageSample, UsageSource,
 };
 use eirene_core::storage::{
-    Bytes, Consistency, DefaultQuota, Files, Known, Limit, NodeId, OperationCounts, OperationsOf, Partial, Pool,
-    PoolId, Reach, Role as TargetRole, Room, ServerSample, Target, TargetId, Why,
+    Bytes, Consistency, DefaultQuota, Doubt, DoubtAbout, Entry, EntryKind, Files, Known, Limit, NodeId,
+    OperationCounts, OperationsOf, Partial, Pattern, Pool, PoolId, Reach, Role as TargetRole, Room, ServerNode,
+    ServerSample, Stripe, Target, TargetId, Why,
 };
 use eirene_core::{Reason, Space, SpaceId, SpaceKind, SpaceOwner, SpaceState, UserId};
 use eirene_files_protocol::RelativePath;
-use eirene_words::{say_with, words};
+use eirene_words::{say, say_with, words};
 use jiff::SignedDuration;
 
 use super::{HOSTILE, Result, Samples};
 use crate::http::portal::views::activity::{ActivityFragment, ActivityPage, ActivityView, Seen};
 use crate::http::portal::views::layout::Place;
-use crate::http::portal::views::old_files::OldFilesShown;
+use crate::http::portal::views::old_files::{OldFilesShown, PromisedView};
 use crate::http::portal::views::sizes::{SizesFragment, SizesPage, SizesView};
 use crate::http::portal::views::space::{
     HistoryView, SpaceFragment, SpacePage, SpaceView, SpacesFragment, SpacesPage, details,
 };
 use crate::http::portal::views::storage::StoragePage;
-use crate::services::old_files::OldFilesReport;
+use crate::http::portal::views::stripe;
+use crate::services::old_files::{OldFilesMember, OldFilesReport, PromisedRemoval};
 use crate::services::scans::{Directory, ScanState, Sizes};
-use crate::services::spaces::SpaceSeen;
 use crate::services::spaces::census::Census;
 use crate::services::spaces::trend::Trend;
+use crate::services::spaces::{NOT_SHARED, SpaceSeen};
 use crate::services::storage::Report;
 use crate::services::storage::history::Point;
 use crate::services::storage::judge::judge;
@@ -48,20 +50,46 @@ impl Samples {
     pub(super) fn spaces(&mut self) -> Result<()> {
         let all = self.seen()?;
         let views: Vec<SpaceView> = all.iter().map(|seen| SpaceView::new(words(), seen, true)).collect();
-        for (name, spaces) in [("spaces", views.clone()), ("spaces-none", Vec::new())] {
+        for (name, spaces, promised) in
+            [("spaces", views.clone(), self.promised()?), ("spaces-none", Vec::new(), Vec::new())]
+        {
             let layout = self.layout(Place::Spaces, &words().get("my_spaces.title"), Role::Researcher)?;
-            self.add(name, &SpacesPage { layout: layout.live("/live/events", 60), spaces })?;
+            self.add(name, &SpacesPage { layout: layout.live("/live/events", 60), spaces, promised })?;
         }
+        let stripe = Stripe {
+            pattern: Pattern::BuddyMirror,
+            chunk: Known::Known(Bytes(512 << 10)),
+            targets_wanted: Known::Known(4),
+            targets: vec![],
+            pool: Known::Known((PoolId(1), "<b>Default</b>".to_owned())),
+        };
+        let known = Entry {
+            kind: EntryKind::Directory,
+            entry_id: "0-6AC3F2B1-1".to_owned(),
+            metadata_node: Known::Known(NodeId {
+                role: TargetRole::Metadata,
+                number: 1,
+                alias: Some("<b>mds1</b>".to_owned()),
+            }),
+            metadata_mirrored: Known::Known(false),
+            stripe: Known::Known(stripe),
+        };
+        let spread = |at: usize| if at == 3 { stripe::facts(words(), &known) } else { vec![] };
         let history = HistoryView::new(words(), &self.samples());
         for (at, name) in
-            [(0, "space"), (2, "space-silent"), (3, "space-group"), (5, "space-not-made"), (6, "space-retired")]
+            [(0, "space"), (2, "space-silent"), (3, "space-group"), (6, "space-not-made"), (7, "space-retired")]
         {
             let page = SpacePage {
                 layout: self.layout(Place::Spaces, &views[at].title, Role::Researcher)?.live("/live/events", 60),
                 space: views[at].clone(),
                 history: history.clone().filter(|_| at != 2),
-                details: details(words(), &all[at], UserId::generate()),
-                old_files: OldFilesShown::new(words(), "scratch-ada", &self.old_files(at == 0)).filter(|_| at < 3),
+                details: [details(words(), &all[at], UserId::generate()), spread(at)].concat(),
+                old_files: OldFilesShown::new(
+                    words(),
+                    "scratch-ada",
+                    &OldFilesReport { is_shared: at == 3, ..self.old_files(at % 3 == 0) },
+                )
+                .filter(|_| at < 4),
             };
             self.add(name, &page)?;
         }
@@ -80,8 +108,15 @@ impl Samples {
             modified_at: Some(self.now),
             changed_at: None,
         };
-        let found =
-            OldFilesFound { files: 12_345, bytes: 7 * GIB, saved: 1, skipped: 2, more: true, examples: vec![example] };
+        let found = OldFilesFound {
+            files: 12_345,
+            bytes: 7 * GIB,
+            saved: 1,
+            skipped: 2,
+            more: true,
+            examples: vec![example],
+            others: vec![],
+        };
         let list = OldFilesList {
             at: self.now,
             before: self.now,
@@ -102,7 +137,42 @@ impl Samples {
             state.doubt = Some(OldFilesDoubt::OtherFileSystem);
         }
         let goes_at = Some(self.now).filter(|_| waits);
-        OldFilesReport { rule: Some(rule), state, goes_at, running: !waits, operation: None, may_look: true }
+        OldFilesReport {
+            rule: Some(rule),
+            state,
+            is_shared: false,
+            is_own: true,
+            members: vec![],
+            goes_at,
+            running: !waits,
+            operation: None,
+            may_look: true,
+        }
+    }
+
+    /// Old files that are to be removed, of two spaces.
+    pub(super) fn promised(&self) -> Result<Vec<PromisedView>> {
+        let one = |space: &str, title: &str, files| -> Result<PromisedRemoval> {
+            Ok(PromisedRemoval { space: space.parse()?, title: title.parse()?, files, goes_at: self.now })
+        };
+        Ok(PromisedView::all(words(), &[one("scratch-ada", "Scratch", 1234)?, one("stars", "<b>Stars</b>", 1)?]))
+    }
+
+    /// The same as an admin sees it in a space of a group: of one member it waits, of another nothing is known, a third
+    /// was only looked at, and somebody has left.
+    pub(super) fn shared_old_files(report: &OldFilesReport) -> Result<OldFilesReport> {
+        let seen_at = report.state.look.as_ref().map(|look| look.at);
+        let silent =
+            OldFilesState { doubt: Some(OldFilesDoubt::OwnerDisabled), ..OldFilesState::new(SpaceId::generate()) };
+        let member = |name: &str, state| -> Result<OldFilesMember> {
+            Ok(OldFilesMember { name: name.parse()?, state, goes_at: report.goes_at, running: false })
+        };
+        let looked = OldFilesState { look: report.state.look.clone(), ..OldFilesState::new(SpaceId::generate()) };
+        let members = vec![member("ada", report.state.clone())?, member("grace", silent)?, member("marie", looked)?];
+        let stranger = |uid, name| OldFilesOfStranger { uid, name, files: 12, bytes: GIB, seen_at };
+        let mut state = OldFilesState::new(SpaceId::generate());
+        state.strangers = vec![stranger(2009, Some("linus".parse()?)), stranger(65_534, None)];
+        Ok(OldFilesReport { state, is_shared: true, is_own: false, members, goes_at: None, ..*report })
     }
 
     /// What takes the room, at every state of measuring.
@@ -171,32 +241,55 @@ impl Samples {
             room,
             total: Known::Known(Bytes(100 * GIB)),
             free,
-            inodes_total: Known::Missing(Why::NotSupported),
-            inodes_free: Known::Missing(Why::NotSupported),
+            inodes_total: Known::Known(Files(16_800_000)),
+            inodes_free: if number == 101 {
+                Known::Known(Files(16_100_000))
+            } else {
+                Known::Missing(Why::DidNotAnswer)
+            },
             precision: Bytes(1),
             inodes_precision: Files(1),
             last_contact_s: Known::Missing(Why::NotSupported),
         };
-        let pool = Pool { id: PoolId(1), name: "<b>Default</b>".to_owned(), targets: vec![101, 201], mirrors: vec![] };
+        let pool = |number: u16, name: &str, targets: &[u32]| Pool {
+            id: PoolId(number),
+            name: name.to_owned(),
+            targets: targets.to_vec(),
+            mirrors: vec![],
+        };
+        // Of the first one target does not tell all, of the second one none tells anything, and of the third all do.
+        let pools = vec![pool(1, "<b>Default</b>", &[101, 201]), pool(2, "fast", &[301]), pool(3, "old", &[101])];
         let missing = Known::Missing(Why::DidNotAnswer);
+        let server = |role, alias: Option<&str>, addresses: &[&str], reachable| ServerNode {
+            id: NodeId { role, number: 1, alias: alias.map(ToOwned::to_owned) },
+            addresses: addresses.iter().map(|address| (*address).to_owned()).collect(),
+            reachable,
+        };
+        let servers = vec![
+            server(TargetRole::Management, None, &[], Known::Missing(Why::NotSupported)),
+            server(TargetRole::Metadata, Some("<b>mds1</b>"), &["ib0(RDMA)", "eno1(TCP)"], Known::Known(true)),
+            server(TargetRole::Storage, Some("oss1"), &["<i>192.0.2.7</i>:8003"], Known::Known(false)),
+        ];
         let snapshot = Snapshot {
             at: Some(self.now),
             capabilities: None,
-            nodes: Asked::Unsupported,
+            nodes: Asked::Got(Partial { value: servers, doubts: vec![] }),
             targets: Asked::Got(Partial {
                 value: vec![
                     target(101, Reach::Online, Consistency::Good, Room::Low, Known::Known(Bytes(4 * GIB))),
                     target(201, Reach::Offline, Consistency::NeedsResync, Room::Unknown, missing),
                 ],
-                doubts: vec![],
+                doubts: vec![Doubt { about: DoubtAbout::Whole, text: "[ERROR from <b>oss2</b>]".to_owned() }],
             }),
-            pools: Asked::Got(Partial { value: vec![pool], doubts: vec![] }),
+            pools: Asked::Got(Partial { value: pools, doubts: vec![] }),
             roots: vec![RootSeen {
                 name: "scratch".parse()?,
                 writable: true,
                 file_system: Asked::Failed(Trouble { kind: TroubleKind::Away, text: "no answer".to_owned() }),
                 first: None,
+                made: None,
             }],
+            homes: Asked::Failed(Trouble { kind: TroubleKind::Missing, text: "ada: <b>/home/ada</b>".to_owned() }),
         };
         let defaults = DefaultQuota {
             user_size: Known::Known(Limit::At(Bytes(50 * GIB))),
@@ -361,6 +454,10 @@ impl Samples {
             hint_said: Some("the storage refuses: <b>no licence</b>".to_owned()),
             ..self.space("physics", "<b>Physics</b>", SpaceKind::Project, SpaceOwner::Group("physics".parse()?))?
         };
+        let unshared = Space {
+            reason: Some(Reason::new(NOT_SHARED, say("space.not_shared"))),
+            ..self.space("stars", "Stars", SpaceKind::Project, SpaceOwner::Group("physics".parse()?))?
+        };
         let wanted = Space {
             state: SpaceState::Wanted,
             ..self.space("new-project", "New", SpaceKind::Project, SpaceOwner::Group("new".parse()?))?
@@ -383,6 +480,7 @@ impl Samples {
             seen(full, Some(usage(Some(101 * GIB), Some(Limit::At(100 * GIB)))), Level::Full, Level::Full, nothing),
             seen(data, Some(silent), Level::Unknown, Level::Unknown, nothing),
             seen(physics, Some(group), Level::Ok, Level::Ok, Trend { bytes_per_day: Some(0), ..nothing }),
+            seen(unshared, Some(group), Level::Ok, Level::Ok, nothing),
             seen(wanted, None, Level::Unknown, Level::Unknown, nothing),
             seen(not_made, None, Level::Unknown, Level::Unknown, nothing),
             seen(retired, None, Level::Unknown, Level::Unknown, nothing),

@@ -209,7 +209,7 @@ pub(crate) struct AlertsPage {
     /// The list.
     pub(crate) alerts: Vec<AlertRow>,
     /// What to say where there is none.
-    pub(crate) none: String,
+    pub(crate) nothing: String,
     /// Where the list comes from again.
     pub(crate) fragment_href: String,
     /// Where older ones are; empty for none.
@@ -240,7 +240,7 @@ pub(crate) struct AlertsFragment {
     /// The list.
     pub(crate) alerts: Vec<AlertRow>,
     /// What to say where there is none.
-    pub(crate) none: String,
+    pub(crate) nothing: String,
 }
 
 impl Page for AlertsFragment {

@@ -14,6 +14,7 @@ use super::alerts::rule_word;
 use super::layout::Layout;
 use super::usage::UsageView;
 use crate::http::portal::pages::Page;
+use crate::services::samples::Sort;
 
 /// The page.
 #[derive(Debug, Serialize)]
@@ -26,6 +27,8 @@ pub(crate) struct ChartsPage {
     pub(crate) back_href: String,
     /// For the page's module: JSON of [`About`].
     pub(crate) about: String,
+    /// What is not in the charts because there is too much of it, a sentence each.
+    pub(crate) left_out: Vec<String>,
     /// The same for browsers without scripts.
     pub(crate) usage: UsageView,
 }
@@ -89,6 +92,17 @@ pub(crate) fn below(session: &Session) -> String {
     format!("{folder}/{}", session.id)
 }
 
+/// [`ChartsPage::left_out`].
+pub(crate) fn left_out(words: &Words, sorts: &[Sort]) -> Vec<String> {
+    let key = |sort: &Sort| match sort {
+        Sort::Nodes => "charts.left_out_nodes",
+        Sort::Devices => "charts.left_out_devices",
+        Sort::Cores => "charts.left_out_cores",
+        Sort::Processes => "charts.left_out_processes",
+    };
+    sorts.iter().map(|sort| words.get(key(sort))).collect()
+}
+
 /// [`ChartsPage::about`] of `session`; `others` are sessions and runs that whoever looks may see. Those without an allocation have used nothing.
 pub(crate) fn about(
     words: &Words,
@@ -100,10 +114,13 @@ pub(crate) fn about(
     let at = |at: Option<Timestamp>, key: &str, tone| at.map(|at| Mark { at, text: words.get(key), tone, alert: None });
     let over = session.ended_at.filter(|_| session.state.is_final());
     let ends = session.ends_at.filter(|_| over.is_none());
+    // The scheduler may kill a job before any of its programs is killed in it: then no figure says so.
+    let is_killed = session.reason.as_ref().is_some_and(|reason| reason.code == "out_of_memory");
+    let (ended, tone) = if is_killed { ("charts.killed", "bad") } else { ("charts.ended", "") };
     let marks = [
         at(Some(session.created_at), "charts.asked", ""),
         at(session.started_at, "charts.started", ""),
-        at(over, "charts.ended", ""),
+        at(over, ended, tone),
         at(ends, "charts.time_over", "wait"),
     ];
     let alert = |alert: &Alert| {
@@ -133,8 +150,8 @@ pub(crate) fn about(
 #[cfg(test)]
 mod tests {
     use eirene_core::AlertId;
-    use eirene_core::session::SessionState;
-    use eirene_words::words;
+    use eirene_core::session::{Reason, SessionState};
+    use eirene_words::{say, words};
     use serde_json::Value;
 
     use super::*;
@@ -155,6 +172,17 @@ mod tests {
         assert_eq!(marks(SessionState::Queued), ["Asked for"]);
         assert_eq!(marks(SessionState::Running), ["Asked for", "Started", "Its time is over"]);
         assert_eq!(marks(SessionState::Failed), ["Asked for", "Started", "Ended"]);
+    }
+
+    #[test]
+    fn an_end_for_want_of_memory_is_told_as_one() {
+        let samples = Samples::new().unwrap();
+        let mut session = samples.session("x", SessionState::Failed).unwrap();
+        let end = |session: &Session| told(&samples, session, &[])["marks"].as_array().unwrap().last().unwrap().clone();
+        session.reason = Some(Reason::new("node_failed", say("reason.node_failed")));
+        assert_eq!((&end(&session)["text"], &end(&session)["tone"]), (&"Ended".into(), &"".into()));
+        session.reason = Some(Reason::new("out_of_memory", say("reason.out_of_memory")));
+        assert_eq!((&end(&session)["text"], &end(&session)["tone"]), (&"Killed, memory used up".into(), &"bad".into()));
     }
 
     #[test]

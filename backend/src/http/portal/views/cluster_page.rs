@@ -1,24 +1,28 @@
-//! The cluster for everybody: GPUs by type now and in the coming days, nodes by how full they are, partitions and who waits in them.
+//! The cluster as somebody sees it: GPUs by type now and in the coming days, nodes by what is wanted to be known of them, partitions, and who waits.
 
 use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
 
 use eirene_core::scheduler::{Job, JobState, Node, Partition};
+use eirene_core::{JobKind, Session};
 use eirene_words::Words;
 
 use super::chart;
 use super::format::{self, Time};
 use super::layout::Layout;
+use super::node_map::{Measure, NodeMap};
+use super::session::sentence;
 use super::usage::{Draft, Kind, PictureView, Series};
 use crate::http::portal::pages::Page;
+use crate::services::cluster::GpuSupply;
 use crate::services::cluster::forecast::{FreeFrom, HORIZON};
-use crate::services::cluster::{ClusterView, GpuSupply};
+use crate::services::cluster::overview::Seen;
 use crate::services::samples::{ClusterPast, Figure};
 
 /// A picture shows one day where everything that is known happens within one.
 const DAY: SignedDuration = SignedDuration::from_hours(24);
-/// With more nodes than these, names would leave no room for the picture.
-const MOST_NAMED: usize = 64;
+/// Of those that wait so many are shown.
+const MOST_WAITING: usize = 200;
 
 /// The cluster as its page shows it.
 #[derive(Debug, Clone, Serialize)]
@@ -27,16 +31,22 @@ pub(crate) struct ClusterPart {
     reachable: bool,
     /// When it was last asked.
     at: Option<Time>,
+    /// Whether all of it is shown, also what is others'.
+    is_operator: bool,
+    /// How much is left out; empty for nothing.
+    left_out: String,
     /// GPUs by type.
     gpus: Vec<GpuPart>,
     /// Nodes.
-    nodes: Vec<NodePart>,
-    /// Whether nodes are too many to be named in the picture.
-    dense: bool,
+    map: NodeMap,
     /// How many nodes take work.
     nodes_text: String,
     /// Partitions.
     partitions: Vec<PartitionPart>,
+    /// Sessions and runs that wait: one's own, the operator's all.
+    queue: Vec<WaitingPart>,
+    /// That there are more; empty where there are not.
+    queue_more: String,
     /// Its past, in pictures; none where nothing is known of it.
     past: Vec<PictureView>,
 }
@@ -66,50 +76,77 @@ struct FreeRow {
     free: String,
 }
 
-/// A node in the picture.
-#[derive(Debug, Clone, Serialize)]
-struct NodePart {
-    name: String,
-    /// How full it is, from `0` for free to `4` for full; `off` where it takes no work.
-    level: &'static str,
-    /// State and what is in use.
-    text: String,
-}
-
 /// A partition.
 #[derive(Debug, Clone, Serialize)]
 struct PartitionPart {
     name: String,
     is_default: bool,
     is_open: bool,
+    /// Whether it is for some projects only; who has one is not known here.
+    is_by_account: bool,
     nodes: String,
     longest: String,
     running: String,
     waiting: String,
 }
 
+/// A session or run that waits.
+#[derive(Debug, Clone, Serialize)]
+struct WaitingPart {
+    name: String,
+    href: String,
+    /// Whose it is.
+    owner: String,
+    partition: String,
+    since: Time,
+    /// Why it waits; empty where nobody says.
+    reason: String,
+    /// When it starts, as far as the scheduler can tell.
+    estimate: Option<Time>,
+}
+
 impl ClusterPart {
-    /// Shows the cluster with the jobs on it.
-    pub(crate) fn new(
-        words: &Words,
-        cluster: &ClusterView,
-        jobs: &[Job],
-        past: Option<&ClusterPast>,
-        now: Timestamp,
-    ) -> Self {
+    /// Shows what somebody sees of the cluster.
+    pub(crate) fn new(words: &Words, seen: &Seen, by: Measure, past: Option<&ClusterPast>, now: Timestamp) -> Self {
+        let cluster = &seen.cluster;
         let up = cluster.nodes.iter().filter(|node| node.available).count();
         let nodes_text =
             words.fill("free.nodes", &[("up", &up.to_string()), ("total", &cluster.nodes.len().to_string())]);
+        let counted = |key: &str, count: usize| if count == 0 { String::new() } else { words.count(key, count as u64) };
         Self {
             reachable: cluster.reachable,
             at: cluster.at.map(Time::new),
+            is_operator: seen.is_operator,
+            left_out: counted("cluster_page.left_out", seen.left_out),
             gpus: cluster.gpu_types.iter().map(|gpus| gpu(words, gpus, now)).collect(),
-            nodes: cluster.nodes.iter().map(|each| node(words, each)).collect(),
-            dense: cluster.nodes.len() > MOST_NAMED,
+            map: NodeMap::new(words, seen, by),
             nodes_text,
             past: past.map(|past| pictures(words, past)).unwrap_or_default(),
-            partitions: cluster.partitions.iter().map(|each| partition(words, each, &cluster.nodes, jobs)).collect(),
+            partitions: cluster
+                .partitions
+                .iter()
+                .map(|each| partition(words, each, &cluster.nodes, &seen.jobs))
+                .collect(),
+            queue: seen.waiting().take(MOST_WAITING).map(|session| waiting(words, session, now)).collect(),
+            queue_more: counted("cluster_page.queue_more", seen.waiting().count().saturating_sub(MOST_WAITING)),
         }
+    }
+}
+
+fn waiting(words: &Words, session: &Session, now: Timestamp) -> WaitingPart {
+    let folder = match session.kind() {
+        JobKind::Session => "sessions",
+        JobKind::Run => "runs",
+    };
+    let partition = session.resources.partition.as_ref();
+    WaitingPart {
+        name: session.name.to_string(),
+        href: format!("/{folder}/{}", session.id),
+        owner: session.owner_name.to_string(),
+        partition: partition.map_or_else(|| words.get("cluster_page.default_partition"), ToString::to_string),
+        since: Time::new(session.created_at),
+        reason: session.reason.as_ref().map(|reason| sentence(&reason.text)).unwrap_or_default(),
+        estimate: session.start_estimate.filter(|at| *at > now).map(Time::new),
     }
 }
 
@@ -187,34 +224,6 @@ fn stairs(free: u32, steps: &[FreeFrom], now: Timestamp, span: SignedDuration, t
     chart::line(&corners, now, until, total.into())
 }
 
-fn node(words: &Words, node: &Node) -> NodePart {
-    let (gpus, held) = node.gpus.iter().fold((0_u64, 0_u64), |(all, held), gpus| {
-        (all + u64::from(gpus.total), held + u64::from(gpus.allocated.min(gpus.total)))
-    });
-    // A node without free GPUs is full to whoever wants one; without any, it is its processors that count.
-    let (used, all) = if gpus > 0 { (held, gpus) } else { (node.cpus_allocated.into(), u64::from(node.cpus)) };
-    let cpus = words
-        .fill("cluster_page.node_cpus", &[("used", &node.cpus_allocated.to_string()), ("all", &node.cpus.to_string())]);
-    let of_gpus = node.gpus.iter().filter(|gpus| gpus.total > 0).map(|gpus| {
-        let kind = if gpus.gpu_type.is_empty() { words.get("free.gpu_untyped") } else { gpus.gpu_type.clone() };
-        let used = words.fill("nodes.of", &[("used", &gpus.allocated.to_string()), ("all", &gpus.total.to_string())]);
-        words.fill("nodes.gpu", &[("type", &kind), ("used", &used)])
-    });
-    let parts: Vec<String> = std::iter::once(node.state.clone()).chain(of_gpus).chain([cpus]).collect();
-    NodePart { name: node.name.to_string(), level: level(node.available, used, all), text: parts.join(", ") }
-}
-
-fn level(available: bool, used: u64, all: u64) -> &'static str {
-    match (used * 4).div_ceil(all.max(1)) {
-        _ if !available => "off",
-        _ if used >= all && all > 0 => "4",
-        0 => "0",
-        1 => "1",
-        2 => "2",
-        _ => "3",
-    }
-}
-
 fn partition(words: &Words, partition: &Partition, nodes: &[Node], jobs: &[Job]) -> PartitionPart {
     let mine = nodes.iter().filter(|node| node.partitions.contains(&partition.name));
     let (up, all) = mine.fold((0, 0), |(up, all), node| (up + u64::from(node.available), all + 1));
@@ -225,6 +234,7 @@ fn partition(words: &Words, partition: &Partition, nodes: &[Node], jobs: &[Job])
         name: partition.name.to_string(),
         is_default: partition.is_default,
         is_open: partition.available,
+        is_by_account: partition.access.by_account,
         nodes: words.fill("free.of", &[("free", &up.to_string()), ("total", &all.to_string())]),
         longest: partition
             .max_walltime_min
@@ -239,6 +249,8 @@ fn partition(words: &Words, partition: &Partition, nodes: &[Node], jobs: &[Job])
 pub(crate) struct ClusterPage {
     /// Frame.
     pub(crate) layout: Layout,
+    /// Where what changes is fetched again.
+    pub(crate) fragment_href: String,
     /// What it shows.
     pub(crate) cluster: ClusterPart,
 }
@@ -295,12 +307,5 @@ mod tests {
         assert_eq!(week.rows.len(), 2);
         assert!(gpu(words, &supply(1, &[]), at(0)).points.is_empty());
         assert_ne!(gpu(words, &supply(1, &[]), at(0)).next, gpu(words, &supply(8, &[]), at(0)).next);
-    }
-
-    #[test]
-    fn a_node_is_as_full_as_its_gpus() {
-        assert_eq!([0, 1, 2, 3, 4].map(|used| level(true, used, 4)), ["0", "1", "2", "3", "4"]);
-        assert_eq!([1, 127, 128].map(|used| level(true, used, 128)), ["1", "3", "4"], "what has room is not full");
-        assert_eq!((level(false, 0, 4), level(true, 0, 0), level(true, 9, 4)), ("off", "0", "4"));
     }
 }

@@ -56,6 +56,8 @@ pub(crate) struct EfficiencyView {
     ways: Vec<ChoiceView>,
     total: Option<RowView>,
     rows: Vec<RowView>,
+    /// That not all have a row; empty where they have.
+    unlisted: String,
     examples: Vec<ExampleView>,
     /// How the sums are made, a sentence each.
     sums: Vec<String>,
@@ -79,10 +81,17 @@ impl EfficiencyView {
             ways: vec![way(UsageBy::Person, "efficiency.person"), way(UsageBy::Partition, "efficiency.partition")],
             total: known.then(|| row(words, &all)),
             rows: report.groups.iter().map(|sums| row(words, sums)).collect(),
+            unlisted: if report.unlisted > 0 { unlisted(words, report) } else { String::new() },
             examples: examples(words, &report.examples),
             sums: explained(words, &report.total),
         }
     }
+}
+
+fn unlisted(words: &Words, report: &Report) -> String {
+    let number = |count: usize| format::number(count as u64);
+    let (listed, others) = (number(report.groups.len()), number(report.unlisted));
+    words.fill("efficiency.unlisted", &[("n", &listed), ("others", &others)])
 }
 
 fn row(words: &Words, sums: &UsageSums) -> RowView {

@@ -3,8 +3,8 @@
 use std::fmt::Write as _;
 
 use data_encoding::BASE64URL_NOPAD;
-use eirene_core::SpaceName;
 use eirene_core::file_work::OnConflict;
+use eirene_core::{Space, SpaceId, SpaceName};
 use eirene_files_protocol::{Entry, EntryKind, Name, Permissions, RelativePath, Sort, Stated, Trashed, Who};
 use eirene_words::Words;
 use jiff::Timestamp;
@@ -15,6 +15,7 @@ use super::format::Time;
 use super::layout::Layout;
 use super::permissions::{AclRow, called, letters, shares};
 use super::shown::{icon, kind, may, plain, size, time};
+use super::space::Fact;
 use crate::http::portal::pages::Page;
 use crate::services::files::path::shown;
 
@@ -184,10 +185,16 @@ pub(crate) struct EntryPage {
     pub(crate) archive_href: String,
     /// What can be chosen for who may do what; none where it cannot be changed.
     pub(crate) shares: Vec<Choice>,
+    /// What the storage knows of a directory, where it told; none for anything else.
+    pub(crate) storage: Vec<Fact>,
     /// Lines of its access control list.
     pub(crate) acl: Vec<AclRow>,
     /// The page of who may do what with it; empty for a link, which has no permissions.
     pub(crate) permissions_href: String,
+    /// The directory an archive would be unpacked into, unless another is said; empty for what is none.
+    pub(crate) unpack_to: String,
+    /// The spaces it can be moved or copied to; none where there is no other than this.
+    pub(crate) targets: Vec<Choice>,
     /// What happens where something lies already.
     pub(crate) conflicts: Vec<Choice>,
 }
@@ -387,6 +394,24 @@ impl Ground {
     }
 }
 
+/// Where things of the space `here` can be moved or copied to, of all `spaces` into which the person may write; none where there is no other.
+pub(crate) fn targets(ground: &Ground, here: SpaceId, spaces: &[Space]) -> Vec<Choice> {
+    if spaces.iter().all(|space| space.id == here) {
+        return Vec::new();
+    }
+    let choice = |space: &Space| {
+        let (title, is_here) = (space.title.as_str(), space.id == here);
+        let is_one_of_several = spaces.iter().filter(|other| other.title.as_str() == title).count() > 1;
+        Choice {
+            // As the page's own address has it: what comes afterwards leads back there.
+            value: if is_here { ground.space.clone() } else { space.name.to_string() },
+            label: if is_one_of_several { format!("{title} ({})", space.name) } else { title.to_owned() },
+            selected: is_here,
+        }
+    };
+    spaces.iter().map(choice).collect()
+}
+
 impl Look<'_> {
     /// The words of an address, each where it is not what one gets without it.
     pub(crate) fn pairs(&self) -> Vec<(&'static str, &str)> {
@@ -448,7 +473,7 @@ impl EntryPage {
     pub(crate) fn new(
         words: &Words,
         layout: Layout,
-        ground: Ground,
+        (ground, targets): (Ground, Vec<Choice>),
         (path, stated): (&RelativePath, &Stated),
         may_be: &Permissions,
     ) -> Self {
@@ -480,13 +505,26 @@ impl EntryPage {
             open_href: if is(EntryKind::Directory) { ground.directory_href(bytes) } else { String::new() },
             archive_href: if is(EntryKind::Directory) { ground.live("archive", bytes) } else { String::new() },
             shares: if changeable { shares(words, may_be.share) } else { Vec::new() },
+            storage: Vec::new(),
             acl: AclRow::all(words, may_be.access.as_ref(), &may_be.accounts),
             permissions_href: if is(EntryKind::Link) { String::new() } else { ground.permissions_href(bytes) },
+            unpack_to: if is(EntryKind::File) { unpacked(&shown(bytes).0).unwrap_or_default() } else { String::new() },
+            targets,
             conflicts: conflicts(words),
             layout,
             ground,
         }
     }
+}
+
+/// How archives are called that can be unpacked.
+const ARCHIVES: [&str; 4] = [".tar.gz", ".tgz", ".tar", ".zip"];
+
+/// The path of an archive without what says that it is one; none for what is called otherwise.
+fn unpacked(path: &str) -> Option<String> {
+    let ending = |ending: &&str| path.len() > ending.len() && path.to_ascii_lowercase().ends_with(*ending);
+    let rest = path.get(..path.len() - ARCHIVES.into_iter().find(ending)?.len())?;
+    (!rest.is_empty() && !rest.ends_with('/')).then(|| rest.to_owned())
 }
 
 fn conflicts(words: &Words) -> Vec<Choice> {
@@ -501,9 +539,11 @@ fn conflicts(words: &Words) -> Vec<Choice> {
 
 #[cfg(test)]
 mod tests {
+    use eirene_core::SpaceOwner;
     use eirene_words::words;
 
     use super::*;
+    use crate::services::spaces::testing::a_space;
 
     fn ground() -> Ground {
         Ground::new(&"home".parse().unwrap(), "Home", true)
@@ -511,6 +551,22 @@ mod tests {
 
     fn path(bytes: &[u8]) -> RelativePath {
         RelativePath::parse(bytes).unwrap()
+    }
+
+    #[test]
+    fn an_archive_is_told_by_its_name_and_unpacked_beside_it() {
+        for (path, to) in [
+            ("d/data.tar.gz", Some("d/data")),
+            ("data.TGZ", Some("data")),
+            ("a.b.zip", Some("a.b")),
+            ("\u{1f30d}.tar", Some("\u{1f30d}")),
+            ("d/.zip", None),
+            (".tar.gz", None),
+            ("zip", None),
+            ("data.gz", None),
+        ] {
+            assert_eq!(unpacked(path).as_deref(), to, "{path}");
+        }
     }
 
     #[test]
@@ -531,6 +587,31 @@ mod tests {
         let text = state(&value);
         assert!(text.is_ascii(), "{text}");
         assert_eq!(serde_json::from_str::<serde_json::Value>(&text).unwrap(), value);
+    }
+
+    #[test]
+    fn the_space_one_is_in_is_chosen_and_a_title_of_two_is_told_apart() {
+        let space = |name: &str, title: &str| Space {
+            name: name.parse().unwrap(),
+            title: title.parse().unwrap(),
+            ..a_space(SpaceOwner::Group("physics".parse().unwrap()))
+        };
+        let (home, stars, more, data) =
+            (space("home-ada", "Home"), space("stars", "Stars"), space("more", "Stars"), space("data", "Data"));
+        let all = [home.clone(), stars, more];
+        let shown = |here, spaces: &[Space]| -> Vec<(String, String, bool)> {
+            let choices = targets(&ground(), here, spaces).into_iter();
+            choices.map(|choice| (choice.value, choice.label, choice.selected)).collect()
+        };
+        let lines = |lines: &[(&str, &str, bool)]| -> Vec<(String, String, bool)> {
+            lines.iter().map(|(value, label, selected)| ((*value).into(), (*label).into(), *selected)).collect()
+        };
+        let others = [("stars", "Stars (stars)", false), ("more", "Stars (more)", false)];
+        assert_eq!(shown(home.id, &all), lines(&[&[("home", "Home", true)][..], &others].concat()));
+        assert_eq!(shown(data.id, &all), lines(&[&[("home-ada", "Home", false)][..], &others].concat()));
+        let only = [home.clone()];
+        assert!(shown(home.id, &only).is_empty() && shown(home.id, &[]).is_empty());
+        assert_eq!(shown(data.id, &only), lines(&[("home-ada", "Home", false)]));
     }
 
     #[test]

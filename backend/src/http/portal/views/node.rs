@@ -11,9 +11,11 @@ use super::format::Time;
 use super::layout::{Layout, Tone};
 use super::session::Chip;
 use super::space::Fact;
+use super::zabbix::ZabbixPart;
 use super::{Field, FormError};
 use crate::http::portal::pages::Page;
 use crate::services::upkeep::SeenNode;
+use crate::services::zabbix::NodeInZabbix;
 
 /// A session or run on the node.
 #[derive(Debug, Clone, Serialize)]
@@ -89,6 +91,8 @@ pub(crate) struct NodePage {
     pub(crate) jobs: Vec<OnNode>,
     /// What it was, newest first.
     pub(crate) history: Vec<ChangeView>,
+    /// What Zabbix says of it; none where no Zabbix is configured.
+    pub(crate) zabbix: Option<ZabbixPart>,
     /// Whether the scheduler answers.
     pub(crate) reachable: bool,
     /// The reason in the form.
@@ -119,10 +123,16 @@ impl NodePage {
             may_resume: seen.node.as_ref().is_some_and(|node| !node.available),
             jobs: seen.sessions.iter().map(OnNode::new).collect(),
             history: seen.history.iter().map(|change| ChangeView::new(words, change)).collect(),
+            zabbix: None,
             reachable,
             wanted: Field::default(),
             errors: Vec::new(),
         }
+    }
+
+    /// The same, with what Zabbix says of the node.
+    pub(crate) fn with_zabbix(self, words: &Words, zabbix: &NodeInZabbix) -> Self {
+        Self { zabbix: ZabbixPart::new(words, zabbix, &self.name), ..self }
     }
 
     /// The same, with what was wrong with the form that was sent.

@@ -10,7 +10,7 @@ use eirene_words::Words;
 use super::cluster::FreeView;
 use super::layout::Layout;
 use super::session::SessionView;
-use super::start::{Sees, StartForm, StartInput};
+use super::start::{HomeNotice, Sees, StartForm, StartInput};
 use super::usage::UsageView;
 use super::{Field, FormError};
 use crate::http::portal::pages::Page;
@@ -394,6 +394,8 @@ pub(crate) struct StartRunPage {
     pub(crate) errors: Vec<FormError>,
     /// Whether there is an image to start.
     pub(crate) has_images: bool,
+    /// What the person's home may do to what they start; nothing while there is room.
+    pub(crate) home: Option<HomeNotice>,
     /// What it will see of the person's spaces.
     pub(crate) sees: Sees,
 }

@@ -11,11 +11,12 @@ use super::chart;
 use super::format::{self, Time};
 use super::layout::{Layout, Tone};
 use super::old_files::OldFilesShown;
+use super::old_files::PromisedView;
 use super::session::Chip;
 use super::standing::Standing;
 use crate::http::portal::pages::Page;
-use crate::services::spaces::SpaceSeen;
 use crate::services::spaces::trend::Trend;
+use crate::services::spaces::{NOT_SHARED, SpaceSeen};
 
 /// Growth that is not worth a word, bytes a day.
 const STILL: u64 = 1 << 20;
@@ -239,6 +240,9 @@ pub(crate) fn last_moment(end: Timestamp) -> Timestamp {
 
 fn doubt(words: &Words, space: &Space) -> String {
     match (&space.reason, space.undetermined) {
+        (Some(reason), true) if reason.code == NOT_SHARED => {
+            format!("{} {}", words.get("my_spaces.undetermined"), super::session::sentence(reason.text.as_str()))
+        }
         (Some(reason), _) => super::session::sentence(reason.text.as_str()),
         (None, true) => words.get("my_spaces.undetermined"),
         (None, false) => String::new(),
@@ -401,6 +405,8 @@ pub(crate) struct SpacesPage {
     pub(crate) layout: Layout,
     /// The spaces, the home first.
     pub(crate) spaces: Vec<SpaceView>,
+    /// Files in them that are to be removed.
+    pub(crate) promised: Vec<PromisedView>,
 }
 
 impl Page for SpacesPage {

@@ -11,6 +11,7 @@ use eirene_words::Words;
 
 use super::cluster::{self, FreeView};
 use super::layout::{Layout, Tone};
+use super::old_files::PromisedView;
 use super::presets::PresetView;
 use super::session::{SessionView, app_label, sentence, size};
 use super::space::SpacesNotice;
@@ -385,6 +386,8 @@ pub(crate) struct DashboardPage {
     pub(crate) presets: Vec<PresetView>,
     /// Spaces that are short of room.
     pub(crate) spaces: Option<SpacesNotice>,
+    /// Files that are to be removed.
+    pub(crate) promised: Vec<PromisedView>,
 }
 
 impl Page for DashboardPage {

@@ -1,7 +1,9 @@
 //! The storage as admins see it: what is wrong first, then what it consists of, then whose spaces are short of room.
 
 use eirene_core::space::SeenUsage;
-use eirene_core::storage::{Bytes, Consistency, DefaultQuota, Files, Known, Limit, Partial, Pool, Reach, Room, Target};
+use eirene_core::storage::{
+    Bytes, Consistency, DefaultQuota, Files, Known, Limit, Partial, Pool, PoolId, Reach, Room, ServerNode, Target,
+};
 use eirene_core::{Space, SpaceOwner};
 use eirene_words::Words;
 use serde::Serialize;
@@ -14,7 +16,8 @@ use crate::http::portal::pages::Page;
 use crate::services::spaces::census::Census;
 use crate::services::spaces::level::percent;
 use crate::services::storage::Report;
-use crate::services::storage::judge::{Finding, Severity, target_name};
+use crate::services::storage::judge::{Finding, Severity, server_name, target_name};
+use crate::services::storage::pools::{PoolRoom, Sum};
 use crate::services::storage::snapshot::{Asked, RootSeen};
 
 /// Something that is wrong.
@@ -39,6 +42,23 @@ pub(crate) struct PartView {
     pub(crate) free: String,
     /// What is used, per cent; none where it is not known.
     pub(crate) percent: Option<u8>,
+    /// How many more files fit; empty where nobody says.
+    pub(crate) inodes: String,
+    /// The pool it is in; empty where it is in none.
+    pub(crate) pool: String,
+}
+
+/// A server.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct ServerView {
+    /// What it does, and its number.
+    pub(crate) name: String,
+    /// What else it is called; empty for nothing.
+    pub(crate) about: String,
+    /// Whether it is reached.
+    pub(crate) chip: Chip,
+    /// Where it is reached, in the words of the storage's tool.
+    pub(crate) addresses: Vec<String>,
 }
 
 /// A pool and the limits of those who have none of their own.
@@ -48,6 +68,12 @@ pub(crate) struct PoolView {
     pub(crate) name: String,
     /// Its targets.
     pub(crate) targets: String,
+    /// What is free of what, in words.
+    pub(crate) free: String,
+    /// What is used, per cent; none where it is not known.
+    pub(crate) percent: Option<u8>,
+    /// How many more files fit; empty where nobody says.
+    pub(crate) inodes: String,
     /// Defaults, a sentence each.
     pub(crate) defaults: Vec<String>,
 }
@@ -89,14 +115,24 @@ pub(crate) struct StoragePage {
     pub(crate) findings: Vec<FindingView>,
     /// Directories in which spaces lie.
     pub(crate) roots: Vec<PartView>,
+    /// Servers.
+    pub(crate) servers: Vec<ServerView>,
+    /// Why there are none; empty where there are.
+    pub(crate) no_servers: String,
+    /// What is doubtful about them.
+    pub(crate) server_doubts: Vec<String>,
     /// Targets.
     pub(crate) targets: Vec<PartView>,
     /// Why there are none; empty where there are.
     pub(crate) no_targets: String,
+    /// What is doubtful about them.
+    pub(crate) target_doubts: Vec<String>,
     /// Pools.
     pub(crate) pools: Vec<PoolView>,
     /// Why there are none; empty where there are.
     pub(crate) no_pools: String,
+    /// What is doubtful about them.
+    pub(crate) pool_doubts: Vec<String>,
     /// Spaces by level.
     pub(crate) levels: Vec<LevelView>,
     /// Spaces that are short of room.
@@ -117,11 +153,14 @@ impl StoragePage {
     pub(crate) fn new(words: &Words, layout: Layout, report: &Report, census: &Census, defaults: &[Defaults]) -> Self {
         let snapshot = &report.snapshot;
         let version = snapshot.capabilities.as_ref().and_then(|can| can.version.value().cloned());
-        let targets: Vec<PartView> = items(&snapshot.targets).iter().map(|target| of_target(words, target)).collect();
+        let known = items(&snapshot.pools);
+        let servers: Vec<ServerView> = items(&snapshot.nodes).iter().map(|node| of_server(words, node)).collect();
+        let targets: Vec<PartView> =
+            items(&snapshot.targets).iter().map(|target| of_target(words, target, known)).collect();
         let pools: Vec<PoolView> = items(&snapshot.pools)
             .iter()
             .enumerate()
-            .map(|(at, pool)| of_pool(words, pool, defaults.get(at)))
+            .map(|(at, pool)| of_pool(words, pool, items(&snapshot.targets), defaults.get(at)))
             .collect();
         Self {
             layout,
@@ -129,10 +168,15 @@ impl StoragePage {
             at: snapshot.at.map(Time::new),
             findings: report.findings.iter().map(|finding| of_finding(words, finding)).collect(),
             roots: snapshot.roots.iter().map(|root| of_root(words, root)).collect(),
+            no_servers: if servers.is_empty() { nothing(words, &snapshot.nodes) } else { String::new() },
+            servers,
+            server_doubts: doubts(&snapshot.nodes),
             no_targets: if targets.is_empty() { nothing(words, &snapshot.targets) } else { String::new() },
             targets,
+            target_doubts: doubts(&snapshot.targets),
             no_pools: if pools.is_empty() { nothing(words, &snapshot.pools) } else { String::new() },
             pools,
+            pool_doubts: doubts(&snapshot.pools),
             levels: census
                 .levels
                 .iter()
@@ -147,6 +191,11 @@ impl StoragePage {
 
 fn items<T>(asked: &Asked<Partial<Vec<T>>>) -> &[T] {
     asked.got().map_or(&[], |answer| &answer.value)
+}
+
+/// What is doubtful about an answer, in the storage's own words.
+fn doubts<T>(asked: &Asked<Partial<T>>) -> Vec<String> {
+    asked.got().map(|answer| answer.doubts.iter().map(|doubt| doubt.text.clone()).collect()).unwrap_or_default()
 }
 
 /// Why there is nothing to show.
@@ -179,6 +228,17 @@ fn room(words: &Words, total: Option<u64>, free: Option<u64>) -> (String, Option
     }
 }
 
+/// How many more files fit; empty where nobody says.
+fn inodes(words: &Words, total: Option<u64>, free: Option<u64>) -> String {
+    match (total, free) {
+        (Some(total), Some(free)) => {
+            let values = [("free", format::number(free)), ("total", format::number(total))];
+            words.fill("storage_page.files_free", &values.each_ref().map(|(name, text)| (*name, text.as_str())))
+        }
+        _ => String::new(),
+    }
+}
+
 fn of_root(words: &Words, root: &RootSeen) -> PartView {
     let chip = |key: &str, tone| Chip { label: words.get(key), tone };
     let seen = root.file_system.got();
@@ -189,10 +249,29 @@ fn of_root(words: &Words, root: &RootSeen) -> PartView {
         Some(_) => vec![chip("storage_page.there", Tone::Good)],
     };
     let about = seen.map(|seen| seen.identity.kind.clone()).unwrap_or_default();
-    PartView { name: root.name.to_string(), about, chips, free, percent }
+    let inodes = inodes(
+        words,
+        seen.and_then(|seen| seen.inodes_total.value()).map(|n| n.0),
+        seen.and_then(|seen| seen.inodes_available.value()).map(|n| n.0),
+    );
+    PartView { name: root.name.to_string(), about, chips, free, percent, inodes, pool: String::new() }
 }
 
-fn of_target(words: &Words, target: &Target) -> PartView {
+fn of_server(words: &Words, node: &ServerNode) -> ServerView {
+    let (key, tone) = match node.reachable {
+        Known::Known(true) => ("storage_page.reached", Tone::Good),
+        Known::Known(false) => ("storage_page.not_reached", Tone::Bad),
+        Known::Missing(_) => ("storage_page.reach_not_told", Tone::Doubt),
+    };
+    ServerView {
+        name: server_name(&node.id),
+        about: node.id.alias.clone().unwrap_or_default(),
+        chip: Chip { label: words.get(key), tone },
+        addresses: node.addresses.clone(),
+    }
+}
+
+fn of_target(words: &Words, target: &Target, pools: &[Pool]) -> PartView {
     let chip = |key: &str, tone| Chip { label: words.get(key), tone };
     let reach = match target.reach {
         Reach::Online => chip("storage_page.online", Tone::Good),
@@ -218,10 +297,35 @@ fn of_target(words: &Words, target: &Target) -> PartView {
         chips: [Some(reach), consistency, of_room].into_iter().flatten().collect(),
         free,
         percent,
+        inodes: inodes(words, target.inodes_total.value().map(|n| n.0), target.inodes_free.value().map(|n| n.0)),
+        pool: target.pool.map(|pool| in_pool(words, pool, pools)).unwrap_or_default(),
     }
 }
 
-fn of_pool(words: &Words, pool: &Pool, defaults: Option<&Defaults>) -> PoolView {
+/// The pool something is in.
+fn in_pool(words: &Words, pool: PoolId, pools: &[Pool]) -> String {
+    let name = pools.iter().find(|known| known.id == pool).map(pool_name);
+    words.fill("storage_page.in_pool", &[("pool", &name.unwrap_or_else(|| pool.0.to_string()))])
+}
+
+/// A pool by its name and number.
+pub(super) fn pool_name(pool: &Pool) -> String {
+    format!("{} ({})", pool.name, pool.id.0)
+}
+
+/// What is said of a sum: of one with a hole in it, that only some tell.
+fn of_sum(words: &Words, sum: &Sum, said: String) -> String {
+    if !sum.at_least || said.is_empty() || sum.total.is_none() {
+        return said;
+    }
+    words.fill("storage_page.at_least", &[("room", &said)])
+}
+
+fn of_pool(words: &Words, pool: &Pool, targets: &[Target], defaults: Option<&Defaults>) -> PoolView {
+    let PoolRoom { bytes: sum, files } = PoolRoom::of(pool, targets);
+    let (free, percent) = room(words, sum.total, sum.free);
+    let (free, inodes) = (of_sum(words, &sum, free), of_sum(words, &files, inodes(words, files.total, files.free)));
+    let percent = percent.filter(|_| !sum.at_least);
     let targets: Vec<String> = pool.targets.iter().map(ToString::to_string).collect();
     let defaults = match defaults {
         None => vec![words.get("storage_page.no_defaults")],
@@ -236,7 +340,7 @@ fn of_pool(words: &Words, pool: &Pool, defaults: Option<&Defaults>) -> PoolView 
             ]
         }
     };
-    PoolView { name: format!("{} ({})", pool.name, pool.id.0), targets: targets.join(", "), defaults }
+    PoolView { name: pool_name(pool), targets: targets.join(", "), free, percent, inodes, defaults }
 }
 
 fn limited<T: Copy>(words: &Words, limit: Known<Limit<T>>, shown: impl Fn(T) -> String) -> String {

@@ -121,7 +121,11 @@ pub(crate) struct UsageView {
     /// What could be done better, a sentence each.
     advice: Vec<String>,
     /// Why there are none; empty where there are.
-    none: String,
+    why_none: String,
+    /// What it takes to look at all this; empty where nobody says it.
+    watching: String,
+    /// Where figures are read that are not the portal's own, and what that means; empty mostly.
+    source: String,
     /// Where the charts are that one can look closer at; empty where there is nothing to look at, or one is there.
     charts_href: String,
 }
@@ -194,7 +198,7 @@ impl UsageView {
         let over = session.state.is_final();
         let drafts = chart.map(|chart| drafts(words, session, chart)).unwrap_or_default();
         let pictures: Vec<_> = drafts.into_iter().map(|draft| draft.picture(words, over)).collect();
-        let none = match chart {
+        let why_none = match chart {
             _ if !pictures.is_empty() => String::new(),
             None => words.get("usage.away"),
             Some(_) if over => words.get("usage.nothing"),
@@ -203,14 +207,30 @@ impl UsageView {
         let time = |ms: i64| Timestamp::from_millisecond(ms).ok().map(Time::new);
         let spans = |chart: &Chart| i64::try_from(chart.spans).unwrap_or_default();
         let ends = chart.filter(|_| !pictures.is_empty());
+        let watching = ends.and_then(|chart| watching(words, chart)).unwrap_or_default();
         Self {
             from: ends.and_then(|chart| time(chart.from_ms)),
             until: ends.and_then(|chart| time(chart.from_ms + chart.step_ms * spans(chart))),
-            charts_href: if none.is_empty() { format!("/{}/charts", charts::below(session)) } else { String::new() },
+            charts_href: if why_none.is_empty() {
+                format!("/{}/charts", charts::below(session))
+            } else {
+                String::new()
+            },
             pictures,
             advice: advice.iter().map(|advice| advice.text.to_string()).collect(),
-            none,
+            why_none,
+            watching,
+            source: String::new(),
         }
+    }
+
+    /// The same where it is the site's Prometheus that has the record, with a sample every so many seconds.
+    pub(crate) fn of_prometheus(mut self, words: &Words, every_s: u32) -> Self {
+        self.source = words.fill("usage.prometheus", &[("n", &every_s.to_string())]);
+        if self.why_none == words.get("usage.away") {
+            self.why_none = words.get("usage.prometheus_away");
+        }
+        self
     }
 
     /// The same on the page of charts itself.
@@ -263,6 +283,23 @@ fn drafts(words: &Words, session: &Session, chart: &Chart) -> Vec<Draft> {
     all.extend(reports(words, of(Metric::Report)));
     all.retain(|draft| !draft.series.is_empty());
     all
+}
+
+/// What sampling takes of a core, on average: where it takes most.
+fn watching(words: &Words, chart: &Chart) -> Option<String> {
+    let of_node = |line: &Line| Some((line.node.clone(), Series::of(line.node.clone(), line).mean()?));
+    let nodes: Vec<(String, f64)> =
+        chart.lines.iter().filter(|line| line.metric == Metric::ProbeCpu).filter_map(of_node).collect();
+    let (node, cores) = nodes.iter().max_by(|(_, one), (_, other)| one.total_cmp(other))?;
+    let key = if nodes.len() > 1 { "usage.watching_most" } else { "usage.watching" };
+    Some(words.fill(key, &[("share", &small_share(words, *cores)), ("node", node)]))
+}
+
+/// A share of which there is little: per cent with two digits behind the point.
+fn small_share(words: &Words, share: f64) -> String {
+    let hundredths = (share * 1e4).round();
+    let (key, hundredths) = if hundredths < 1.0 { ("usage.percent_less", 1.0) } else { ("usage.percent", hundredths) };
+    words.fill(key, &[("n", &digits(hundredths / 100.0))])
 }
 
 /// Each reported name has a picture: nobody knows which of them could share one.
@@ -424,6 +461,45 @@ mod tests {
         ] {
             assert_eq!(digits(value), text);
         }
+    }
+
+    #[test]
+    fn what_watching_takes_is_told_where_it_takes_most() {
+        let words = eirene_words::words();
+        let line = |node: &str, values: &[Option<f64>]| Line {
+            metric: Metric::ProbeCpu,
+            node: node.into(),
+            device: None,
+            values: values.to_vec(),
+            most: None,
+            least: None,
+            total: None,
+            highest: None,
+        };
+        let told = |lines: Vec<Line>| {
+            let chart = Chart {
+                from_ms: 0,
+                step_ms: 5000,
+                spans: 3,
+                resolution: eirene_monitoring_store::Resolution::Raw,
+                source: crate::services::samples::Source::BuiltIn,
+                every_ms: 5000,
+                broken: 0,
+                lines,
+            };
+            watching(words, &chart)
+        };
+        let one = line("c1", &[Some(0.0012), None, Some(0.0014)]);
+        let other = line("c2", &[Some(0.0001), Some(0.0), None]);
+        assert_eq!(told(vec![one.clone()]).unwrap(), "Watching takes 0.13\u{a0}% of one core on c1.");
+        let text = told(vec![other.clone(), one]).unwrap();
+        assert_eq!(text, "Watching takes 0.13\u{a0}% of one core on c1, and no more on the other nodes.");
+        assert_eq!(told(vec![other]).unwrap(), "Watching takes 0.01\u{a0}% of one core on c2.");
+        let hardly = line("c1", &[Some(0.000_04), Some(0.0)]);
+        assert_eq!(told(vec![hardly]).unwrap(), "Watching takes less than 0.01\u{a0}% of one core on c1.");
+        assert_eq!(told(vec![line("c1", &[None])]), None, "an older agent, or one that has just begun");
+        let cpu = Line { metric: Metric::Cpu, ..line("c1", &[Some(1.0)]) };
+        assert_eq!(told(vec![cpu]), None);
     }
 
     #[test]

@@ -1,5 +1,5 @@
 //! How much a space may hold: a wish like the others, that the launcher carries out where the file system counts by directory. Where it does not,
-//! the limit is shown as not held, and never pretended.
+//! its owner may be limited (`owner_limits`); else the limit is shown as not held, and never pretended.
 
 use eirene_core::launcher::{LauncherAnswer, LauncherRequest};
 use eirene_core::space::LimitState;
@@ -86,8 +86,7 @@ impl Making {
         match self.ask_for_limits(space, limits).await {
             Ok(()) if unlimited => Ok((LimitState::Unset, None)),
             Ok(()) => Ok((LimitState::Held, None)),
-            // There was nothing to take back.
-            Err(Trouble::Refused { code, .. }) if unlimited && code == "not_supported" => Ok((LimitState::Unset, None)),
+            Err(Trouble::Refused { code, text }) if code == "not_supported" => self.limit_owner(space, text).await,
             Err(Trouble::Refused { text, .. }) => Ok((LimitState::NotHeld, Some(text))),
             Err(trouble) => Err(trouble),
         }

@@ -95,6 +95,7 @@ async fn a_space_is_warned_of_taken_away_kept_and_removed_and_never_two_steps_at
     assert_eq!(world.state().await, SpaceState::Retired, "it is kept for thirty days");
     world.days(1).await;
     assert_eq!(world.state().await, SpaceState::Gone);
+    world.test.assert_notices_are_in_the_guide().await;
 }
 
 #[tokio::test]

@@ -1,6 +1,6 @@
 //! Each trouble is found, a healthy storage has none, and what was not said is never taken for trouble or for its absence.
 
-use eirene_core::storage::{Capabilities, Doubt, DoubtAbout, FileSystem, Identity, NodeId, PoolId};
+use eirene_core::storage::{Capabilities, Doubt, DoubtAbout, FileSystem, Identity, PoolId};
 use proptest::prelude::*;
 
 use super::*;
@@ -35,6 +35,7 @@ fn root() -> RootSeen {
         writable: true,
         file_system: Asked::Got(file_system),
         first: Some(identity()),
+        made: Some(identity()),
     }
 }
 
@@ -82,6 +83,7 @@ fn healthy() -> Snapshot {
         targets: sure(vec![target(1), target(2)]),
         pools: sure(vec![Pool { id: PoolId(1), name: "Default".into(), targets: vec![1, 2], mirrors: vec![] }]),
         roots: vec![root()],
+        homes: Asked::Got(()),
     }
 }
 
@@ -168,6 +170,17 @@ fn a_pool_is_judged_by_its_sum_and_only_by_a_whole_one() {
 }
 
 #[test]
+fn a_pool_in_which_few_files_fit_is_named_and_of_half_a_sum_nothing_is_said() {
+    let low = |number| Target { inodes_free: Known::Known(Files(80)), ..target(number) };
+    let seen = |targets| codes(&Snapshot { targets: sure(targets), ..healthy() });
+    let of = |about: &str| ("inodes_near_full", about.to_owned());
+    assert_eq!(seen(vec![low(1), low(2)]), [of("storage:1"), of("storage:2"), of("pool:1")]);
+    let silent = Target { inodes_total: Known::Missing(Why::DidNotAnswer), ..low(2) };
+    assert_eq!(seen(vec![low(1), silent]), [of("storage:1")]);
+    assert_eq!(seen(vec![low(1), target(2)]), [of("storage:1")], "the other one has enough for both");
+}
+
+#[test]
 fn every_trouble_of_a_root_is_named() {
     let of_root = |code| vec![(code, "root:scratch".to_owned())];
     for (kind, code) in [
@@ -181,7 +194,7 @@ fn every_trouble_of_a_root_is_named() {
     assert_eq!(with_root(|_, seen| seen.read_only = true), of_root("mount_read_only"));
     let read_only_data = |root: &mut RootSeen, seen: &mut FileSystem| (root.writable, seen.read_only) = (false, true);
     assert_eq!(with_root(read_only_data), []);
-    assert_eq!(with_root(|_, seen| seen.identity.kind = "ext4".into()), of_root("mount_changed"));
+    assert_eq!(with_root(|_, seen| seen.identity.marker = Some("ff00".into())), of_root("mount_changed"));
     assert_eq!(with_root(|_, seen| seen.identity.marker = None), of_root("mount_changed"));
     assert_eq!(with_root(|_, seen| seen.identity.mount_id += 1), [], "it was mounted again");
     assert_eq!(with_root(|_, seen| seen.available = Bytes(GIB)), of_root("root_near_full"));
@@ -190,6 +203,62 @@ fn every_trouble_of_a_root_is_named() {
         root.first = Some(seen.identity.clone());
     });
     assert_eq!(unmarked, of_root("root_marker_missing"));
+    let other_kind = with_root(|root, seen| (root.made, seen.identity.kind) = (None, "ext4".into()));
+    assert_eq!(other_kind, of_root("mount_changed"), "nothing was made there yet");
+}
+
+#[test]
+fn a_root_that_is_not_mounted_is_told_by_what_its_spaces_were_made_on() {
+    let of_root = |code| vec![(code, "root:scratch".to_owned())];
+    // As whoever was just started sees it: what is there now is what was seen first.
+    let now = |made: fn(&mut Identity), now: fn(&mut Identity)| {
+        with_root(|root, seen| {
+            made(root.made.as_mut().unwrap());
+            now(&mut seen.identity);
+            root.first = Some(seen.identity.clone());
+        })
+    };
+    let local = |now: &mut Identity| {
+        (now.kind, now.source, now.root_inode, now.marker) = ("ext4".into(), "/dev/sda2".into(), Some(3), None);
+    };
+    let unmarked = |made: &mut Identity| made.marker = None;
+    assert_eq!(now(|_| {}, local), of_root("root_not_mounted"));
+    assert_eq!(now(unmarked, local), of_root("root_not_mounted"), "also where none was ever marked");
+    assert_eq!(now(unmarked, |_| {}), [], "the marker was written since");
+    assert_eq!(now(unmarked, unmarked), of_root("root_marker_missing"));
+    assert_eq!(now(|_| {}, unmarked), of_root("root_marker_missing"), "all but the marker is as it was");
+    assert_eq!(now(|_| {}, |now| now.marker = Some("ff00".into())), of_root("mount_changed"));
+    let moved = |now: &mut Identity| (now.source, now.fs_id, now.mount_id) = ("other".into(), 8, 9);
+    assert_eq!(now(|_| {}, moved), [], "the marker says that it is the same");
+    let disk = |seen: &mut Identity| (seen.source, seen.marker) = ("/dev/sdb1".into(), None);
+    let renamed = |seen: &mut Identity| (seen.source, seen.marker) = ("/dev/sdc1".into(), None);
+    assert_eq!(now(disk, renamed), of_root("root_marker_missing"), "nothing tells whether it is another one");
+    let marked_disk = |seen: &mut Identity| seen.source = "/dev/sdb1".into();
+    assert_eq!(now(marked_disk, renamed), of_root("root_not_mounted"));
+    let mounted_late = with_root(|root, _| local(root.first.as_mut().unwrap()));
+    assert_eq!(mounted_late, [], "it was not mounted when it was first seen");
+    // How full it is, and whether it may be written to, is another one's affair.
+    let full = with_root(|_, seen| {
+        local(&mut seen.identity);
+        (seen.available, seen.read_only) = (Bytes(0), true);
+    });
+    assert_eq!(full, of_root("root_not_mounted"));
+}
+
+#[test]
+fn homes_that_do_not_answer_are_named() {
+    for (kind, code) in [
+        (TroubleKind::Missing, "homes_missing"),
+        (TroubleKind::Refused, "homes_refused"),
+        (TroubleKind::Away, "homes_stale"),
+        (TroubleKind::NotUnderstood, "not_understood"),
+    ] {
+        let seen = Snapshot { homes: failed_with(kind), ..healthy() };
+        assert_eq!(codes(&seen), [(code, "homes".to_owned())]);
+        let severity = judge(&seen, NEAR_FULL, start_time())[0].severity;
+        assert_eq!(severity == Severity::Warning, kind == TroubleKind::Refused, "{kind:?}");
+    }
+    assert_eq!(codes(&Snapshot { homes: Asked::Unsupported, ..healthy() }), [], "nobody is known to have one");
 }
 
 #[test]
@@ -242,7 +311,7 @@ fn parts_of_beegfs_that_do_not_belong_together_are_named() {
         let Asked::Got(root) = &mut snapshot.roots[0].file_system else { panic!("it is there") };
         root.client_version = client.map(str::to_owned);
         root.identity.kind = kind.to_owned();
-        snapshot.roots[0].first = None;
+        (snapshot.roots[0].first, snapshot.roots[0].made) = (None, None);
         codes(&snapshot)
     };
     let of_root = |code| [(code, "root:scratch".to_owned())];
