@@ -16,6 +16,7 @@ net=${EIRENE_DEMO_NET:-10.89.77}
 cluster_only=${EIRENE_DEMO_CLUSTER_ONLY:-0}
 with_pytorch=${EIRENE_DEMO_PYTORCH:-1}
 with_mpis=${EIRENE_DEMO_MPIS:-0}
+test_binaries=${EIRENE_DEMO_TEST_BINARIES:-0}
 project=eirene-demo
 base_image=debian:trixie-slim
 
