@@ -3,7 +3,7 @@
 use eirene_core::scheduler::{Node, NodeGpus, Partition, PartitionAccess, SchedulerError, SchedulerResult};
 use eirene_core::{NodeName, Reason};
 
-use super::{FakeScheduler, said};
+use super::scheduler::{FakeScheduler, said};
 
 pub(super) fn nodes() -> Vec<Node> {
     let node = |name: &str, gpu_type: &str, partitions: &[&str]| Node {

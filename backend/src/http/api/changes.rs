@@ -82,6 +82,8 @@ pub(crate) struct NewPlaces {
     on_conflict: OnConflict,
 }
 
+// Spelled out, and not `NewPlaces` flattened: serde would then name `body` where a field within is wrong, and a schema of two parts cannot refuse
+// fields that it does not know.
 /// Things that get other names or other places.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]

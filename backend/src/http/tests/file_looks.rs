@@ -5,12 +5,11 @@ use std::io::Read as _;
 
 use eirene_core::Username;
 use eirene_files_protocol::{
-    Answer as Said, Channel, FromFiles, Hello, Moment, OpenedSpace, Outcome, Part, Piece, Previewed, Shown, ToFiles,
-    Version,
+    Answer as Said, Channel, FromFiles, Moment, Outcome, Part, Piece, Previewed, Shown, ToFiles, Version,
 };
 use serde_json::json;
 
-use super::files::{HOME, euid, real};
+use super::files::{HOME, opened, real};
 use super::*;
 use crate::testing::FilesStandIn;
 
@@ -117,10 +116,7 @@ fn shows(pieces: Vec<Piece>, shown: Shown) -> FilesStandIn {
         let say = |frame: FromFiles| channel.send(&frame.encode().unwrap(), None).unwrap();
         while let Ok(Some(packet)) = channel.receive(&mut buffer) {
             match ToFiles::decode(packet.bytes).unwrap() {
-                ToFiles::Open(open) => {
-                    let opened = open.spaces.iter().map(|open| OpenedSpace { number: open.number, problem: None });
-                    say(FromFiles::Hello(Hello { uid: euid(), landlock: None, spaces: opened.collect() }));
-                }
+                ToFiles::Open(open) => say(opened(&open)),
                 ToFiles::Request(number, _) => {
                     let moment = Moment { seconds: i64::MAX, nanoseconds: u32::MAX };
                     let version = Version { device: 1, inode: 2, bytes: u64::MAX, modified: moment, changed: moment };

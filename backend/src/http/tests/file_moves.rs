@@ -7,12 +7,12 @@ use std::time::Duration;
 use eirene_core::file_work::{Upload, UploadState};
 use eirene_core::{SpaceKind, SpaceOwner, UploadId, Username};
 use eirene_files_protocol::{
-    Answer as Said, Channel, Code, Copied, FromFiles, Hello, Moved, OnConflict, OpenedSpace, Outcome, RelativePath,
-    Skipped, Spot, ToFiles, TrashId, Verb, Walked,
+    Answer as Said, Channel, Code, Copied, FromFiles, Moved, OnConflict, Outcome, RelativePath, Skipped, Spot, ToFiles,
+    TrashId, Verb, Walked,
 };
 use serde_json::json;
 
-use super::files::euid;
+use super::files::opened;
 use super::*;
 use crate::services::spaces::testing::a_space;
 use crate::testing::FilesStandIn;
@@ -31,10 +31,7 @@ fn scripted(says: Says, asked: &Asked) -> FilesStandIn {
         let mut buffer = Vec::new();
         while let Ok(Some(packet)) = channel.receive(&mut buffer) {
             let frame = match ToFiles::decode(packet.bytes).unwrap() {
-                ToFiles::Open(open) => {
-                    let opened = open.spaces.iter().map(|open| OpenedSpace { number: open.number, problem: None });
-                    FromFiles::Hello(Hello { uid: euid(), landlock: None, spaces: opened.collect() })
-                }
+                ToFiles::Open(open) => opened(&open),
                 ToFiles::Cancel(number) => FromFiles::Reply(number, problem(Code::Cancelled)),
                 ToFiles::Request(number, verb) => {
                     let outcome = says(&verb);

@@ -7,12 +7,12 @@ use std::time::Duration;
 use eirene_core::file_work::{Operation, OperationKind, OperationState};
 use eirene_core::{Clock as _, OperationId, UserState, Username};
 use eirene_files_protocol::{
-    Answer as Said, Channel, Code, FromFiles, Hello, Moment, OpenedSpace, Outcome, Part, Problem, ReadBegins, ToFiles,
-    UploadState, Verb, Version,
+    Answer as Said, Channel, Code, FromFiles, Moment, Outcome, Part, Problem, ReadBegins, ToFiles, UploadState, Verb,
+    Version,
 };
 use serde_json::json;
 
-use super::files::{HOME, about, euid, real};
+use super::files::{HOME, about, euid, opened, real};
 use super::*;
 use crate::http::tus::CHUNK_TYPE;
 use crate::services::files::Need;
@@ -31,11 +31,7 @@ fn serve_lies(channel: &Channel, size: u64, bytes: &[u8], outcome: Option<&Outco
     };
     while let Ok(Some(packet)) = channel.receive(&mut buffer) {
         match ToFiles::decode(packet.bytes).unwrap() {
-            ToFiles::Open(open) => {
-                let spaces =
-                    open.spaces.iter().map(|open| OpenedSpace { number: open.number, problem: None }).collect();
-                say(FromFiles::Hello(Hello { uid: euid(), landlock: None, spaces }));
-            }
+            ToFiles::Open(open) => say(opened(&open)),
             ToFiles::Request(number, Verb::Read(read)) => {
                 let moment = Moment { seconds: 1, nanoseconds: 0 };
                 let version = Version { device: 1, inode: 2, bytes: size, modified: moment, changed: moment };
@@ -64,10 +60,7 @@ fn in_trouble(code: Code) -> FilesStandIn {
         };
         while let Ok(Some(packet)) = channel.receive(&mut buffer) {
             match ToFiles::decode(packet.bytes).unwrap() {
-                ToFiles::Open(open) => {
-                    let opened = open.spaces.iter().map(|open| OpenedSpace { number: open.number, problem: None });
-                    say(FromFiles::Hello(Hello { uid: euid(), landlock: None, spaces: opened.collect() }));
-                }
+                ToFiles::Open(open) => say(opened(&open)),
                 ToFiles::Request(number, verb) => {
                     let outcome = match verb {
                         Verb::CreateUpload(new) if new.name.as_bytes() == b"begun" => {
@@ -147,10 +140,7 @@ async fn an_operation_is_its_owners_and_ends_as_asked_or_with_the_portal() {
         let mut buffer = Vec::new();
         while let Ok(Some(packet)) = channel.receive(&mut buffer) {
             let frame = match ToFiles::decode(packet.bytes).unwrap() {
-                ToFiles::Open(open) => {
-                    let opened = open.spaces.iter().map(|open| OpenedSpace { number: open.number, problem: None });
-                    FromFiles::Hello(Hello { uid: euid(), landlock: None, spaces: opened.collect() })
-                }
+                ToFiles::Open(open) => opened(&open),
                 ToFiles::Cancel(number) => {
                     let code = eirene_files_protocol::Code::Cancelled;
                     FromFiles::Reply(number, Outcome::Problem(code.into()))

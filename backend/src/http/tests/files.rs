@@ -10,7 +10,7 @@ use eirene_core::launcher::LauncherRequest;
 use eirene_core::space::MadeAt;
 use eirene_core::storage::Identity;
 use eirene_core::{Space, SpaceOwner, SpaceState, Username};
-use eirene_files_protocol::Channel;
+use eirene_files_protocol::{Channel, FromFiles, Hello, Open, OpenedSpace};
 use serde_json::json;
 
 use super::*;
@@ -29,6 +29,12 @@ pub(super) fn real() -> FilesStandIn {
     Arc::new(|_: Username, channel: Channel| {
         let _ = eirene_files::serve(channel, &eirene_files::Settings { least_uid: 0, landlock: true });
     })
+}
+
+/// What a stand-in of a file process says first: that it is whoever runs the tests, and that each space is there.
+pub(super) fn opened(open: &Open) -> FromFiles {
+    let spaces = open.spaces.iter().map(|space| OpenedSpace { number: space.number, problem: None }).collect();
+    FromFiles::Hello(Hello { uid: euid(), landlock: None, spaces })
 }
 
 impl Server {

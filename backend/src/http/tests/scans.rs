@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use eirene_core::{Space, SpaceOwner, SpaceState, Username};
 use eirene_files_protocol::{
-    Answer as Said, Channel, FromFiles, Hello, KnownDirectory, Measured, OpenedSpace, Outcome, Part, RelativePath,
-    Scan, Scanned, ToFiles, Verb, Walked,
+    Answer as Said, Channel, FromFiles, KnownDirectory, Measured, Outcome, Part, RelativePath, Scan, Scanned, ToFiles,
+    Verb, Walked,
 };
 use serde_json::json;
 
-use super::files::{euid, real};
+use super::files::{opened, real};
 use super::*;
 use crate::services::files::path::AskedPath;
 use crate::services::operations::Operations;
@@ -32,10 +32,7 @@ fn measures(answers: Answers, asked: &Arc<Mutex<Vec<Scan>>>) -> FilesStandIn {
         };
         while let Ok(Some(packet)) = channel.receive(&mut buffer) {
             match ToFiles::decode(packet.bytes).unwrap() {
-                ToFiles::Open(open) => {
-                    let opened = open.spaces.iter().map(|open| OpenedSpace { number: open.number, problem: None });
-                    say(FromFiles::Hello(Hello { uid: euid(), landlock: None, spaces: opened.collect() }));
-                }
+                ToFiles::Open(open) => say(opened(&open)),
                 ToFiles::Request(request, Verb::Scan(scan)) => {
                     let answer = answers(number.fetch_add(1, Ordering::SeqCst), &scan);
                     asked.lock().unwrap().push(scan);

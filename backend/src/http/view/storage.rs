@@ -82,6 +82,28 @@ pub(super) struct AbilityView {
     why: Option<Why>,
 }
 
+/// What there is of something, and what of it is free. A number that nobody tells is absent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ToSchema)]
+#[schema(as = StorageSizes)]
+pub(super) struct SizesView {
+    /// Size.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    total_bytes: Option<u64>,
+    /// Free.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    free_bytes: Option<u64>,
+    /// Inodes; absent also where the file system makes them as they are needed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    total_files: Option<u64>,
+    /// Free inodes, likewise.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    free_files: Option<u64>,
+}
+
 /// A directory in which spaces lie.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
 #[schema(as = StorageRoot)]
@@ -92,22 +114,9 @@ pub(super) struct RootView {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     file_system: Option<String>,
-    /// Size.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
-    total_bytes: Option<u64>,
-    /// Free.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
-    free_bytes: Option<u64>,
-    /// Inodes; absent where the file system makes them as they are needed.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
-    total_files: Option<u64>,
-    /// Free inodes.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
-    free_files: Option<u64>,
+    /// What it has.
+    #[serde(flatten)]
+    sizes: SizesView,
     /// Whether nobody can write.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
@@ -157,22 +166,9 @@ pub(super) struct TargetView {
     /// How full the storage thinks it is: `normal`, `low`, `emergency` or `unknown`.
     #[schema(value_type = String)]
     room: &'static str,
-    /// Size.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
-    total_bytes: Option<u64>,
-    /// Free.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
-    free_bytes: Option<u64>,
-    /// Inodes.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
-    total_files: Option<u64>,
-    /// Free inodes.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
-    free_files: Option<u64>,
+    /// What it has.
+    #[serde(flatten)]
+    sizes: SizesView,
     /// What the sizes are rounded to, bytes.
     precision_bytes: u64,
 }
@@ -187,24 +183,11 @@ pub(super) struct PoolView {
     name: String,
     /// Its storage targets, by number.
     targets: Vec<u32>,
-    /// Size of its targets together; absent where none tells.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
-    total_bytes: Option<u64>,
-    /// Free, likewise.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
-    free_bytes: Option<u64>,
+    /// What its targets have together.
+    #[serde(flatten)]
+    sizes: SizesView,
     /// Whether not every target tells its bytes, so that there may be more.
     bytes_at_least: bool,
-    /// Inodes of its targets together; absent where none tells.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
-    total_files: Option<u64>,
-    /// Free inodes, likewise.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
-    free_files: Option<u64>,
     /// Whether not every target tells its inodes, so that there may be more.
     files_at_least: bool,
 }
@@ -407,10 +390,12 @@ impl From<&RootSeen> for RootView {
         Self {
             name: root.name.to_string(),
             file_system: seen.map(|seen| seen.identity.kind.clone()),
-            total_bytes: seen.map(|seen| seen.total.0),
-            free_bytes: seen.map(|seen| seen.available.0),
-            total_files: seen.and_then(|seen| files(seen.inodes_total)),
-            free_files: seen.and_then(|seen| files(seen.inodes_available)),
+            sizes: SizesView {
+                total_bytes: seen.map(|seen| seen.total.0),
+                free_bytes: seen.map(|seen| seen.available.0),
+                total_files: seen.and_then(|seen| files(seen.inodes_total)),
+                free_files: seen.and_then(|seen| files(seen.inodes_available)),
+            },
             read_only: seen.map(|seen| seen.read_only),
         }
     }
@@ -455,10 +440,12 @@ impl From<&Target> for TargetView {
                 Room::Emergency => "emergency",
                 Room::Unknown => "unknown",
             },
-            total_bytes: target.total.value().map(|bytes| bytes.0),
-            free_bytes: target.free.value().map(|bytes| bytes.0),
-            total_files: files(target.inodes_total),
-            free_files: files(target.inodes_free),
+            sizes: SizesView {
+                total_bytes: target.total.value().map(|bytes| bytes.0),
+                free_bytes: target.free.value().map(|bytes| bytes.0),
+                total_files: files(target.inodes_total),
+                free_files: files(target.inodes_free),
+            },
             precision_bytes: target.precision.0,
         }
     }
@@ -471,11 +458,13 @@ impl PoolView {
             id: pool.id.0,
             name: pool.name.clone(),
             targets: pool.targets.clone(),
-            total_bytes: bytes.total,
-            free_bytes: bytes.free,
+            sizes: SizesView {
+                total_bytes: bytes.total,
+                free_bytes: bytes.free,
+                total_files: files.total,
+                free_files: files.free,
+            },
             bytes_at_least: bytes.at_least,
-            total_files: files.total,
-            free_files: files.free,
             files_at_least: files.at_least,
         }
     }

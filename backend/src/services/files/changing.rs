@@ -24,6 +24,14 @@ pub struct MoveWish {
     pub to: AskedPath,
 }
 
+impl MoveWish {
+    /// Both places, which are not the spaces themselves.
+    pub(super) fn spots(&self, within: &Within, to: &Within) -> Result<(Spot, Spot), AppError> {
+        let (from, target) = (self.from.parse_inside()?, self.to.parse_inside()?);
+        Ok((within.spot(from), to.spot(target)))
+    }
+}
+
 /// What became of several things.
 #[derive(Debug)]
 pub struct Each<T> {
@@ -92,10 +100,9 @@ impl Files {
         let (within, to) = self.two(actor, space, to_space, Need::Write).await?;
         let mut verbs = Vec::with_capacity(wishes.len());
         for wish in wishes {
-            let (from, target) = (wish.from.parse_inside()?, wish.to.parse_inside()?);
-            let verb =
-                Move { from: within.spot(from.clone()), to: to.spot(target), on_conflict: on_conflict(conflict) };
-            verbs.push((from, Verb::Move(verb)));
+            let (from, to) = wish.spots(&within, &to)?;
+            let path = from.path.clone();
+            verbs.push((path, Verb::Move(Move { from, to, on_conflict: on_conflict(conflict) })));
         }
         let each = within.each(verbs, moved, |answer| answered!(answer, Answer::Moved(moved) => moved)).await?;
         if !each.done.is_empty() {

@@ -61,19 +61,12 @@ impl Files {
     ) -> Result<Operation, AppError> {
         actor.require(Need::Write.scope())?;
         let (within, to) = self.two(actor, space, to_space, Need::Read).await?;
-        let (mut verbs, mut asked) = (Vec::new(), Vec::new());
-        for wish in wishes {
-            let (from, target) = (wish.from.parse_inside()?, wish.to.parse_inside()?);
-            asked.push(from_to(&from, &target));
-            let copy = CopyFiles {
-                id: NO_PART,
-                from: within.spot(from.clone()),
-                to: to.spot(target),
-                on_conflict: on_conflict(conflict),
-            };
-            verbs.push((from, Verb::Copy(copy)));
-        }
-        let request = json!({"items": asked, "to_space": to.space().name});
+        let (places, request) = places(&within, &to, wishes)?;
+        let copy = |(from, to): (Spot, Spot)| {
+            let path = from.path.clone();
+            (path, Verb::Copy(CopyFiles { id: NO_PART, from, to, on_conflict: on_conflict(conflict) }))
+        };
+        let verbs = places.into_iter().map(copy).collect();
         self.walk(operations, &within, OperationKind::Copy, "files.copy", request, verbs).await
     }
 
@@ -90,21 +83,15 @@ impl Files {
         conflict: OnConflict,
     ) -> Result<Operation, AppError> {
         let (within, to) = self.two(actor, space, to_space, Need::Write).await?;
-        let (mut moves, mut asked) = (Vec::new(), Vec::new());
-        for wish in wishes {
-            let (from, target) = (wish.from.parse_inside()?, wish.to.parse_inside()?);
-            asked.push(from_to(&from, &target));
-            let on_conflict = on_conflict(conflict);
-            moves.push(Move { from: within.spot(from), to: to.spot(target), on_conflict });
-        }
+        let (places, request) = places(&within, &to, wishes)?;
         let target = to.space().name.clone();
-        let request = json!({"items": asked, "to_space": target});
         let asking = within.clone();
         let work = move |handle: Handle| async move {
             let mut all = Walked::default();
             let (mut items, mut refused, mut first) = (Vec::new(), Vec::new(), None);
-            for (number, wanted) in moves.into_iter().enumerate() {
-                let path = wanted.from.path.clone();
+            for (number, (from, to)) in places.into_iter().enumerate() {
+                let path = from.path.clone();
+                let wanted = Move { from, to, on_conflict: on_conflict(conflict) };
                 match asking.move_one(&handle, number, wanted, &mut all).await {
                     Ok(item) => items.push(item),
                     Err(AppError::Files(trouble)) if !handle.cancelled.is_cancelled() => {
@@ -406,6 +393,14 @@ impl Within {
             }
         }
     }
+}
+
+/// From where to where, and all of it as the operation's row has it.
+fn places(within: &Within, to: &Within, wishes: &[MoveWish]) -> Result<(Vec<(Spot, Spot)>, Value), AppError> {
+    let places = wishes.iter().map(|wish| wish.spots(within, to)).collect::<Result<Vec<_>, _>>()?;
+    let asked: Vec<Value> = places.iter().map(|(from, target)| from_to(&from.path, &target.path)).collect();
+    let request = json!({"items": asked, "to_space": to.space().name});
+    Ok((places, request))
 }
 
 /// From where to where, as an operation's row has it.

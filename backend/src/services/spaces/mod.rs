@@ -11,6 +11,7 @@ pub mod hint;
 pub(crate) mod in_sessions;
 pub mod level;
 pub(crate) mod look;
+mod looking;
 pub mod making;
 mod people;
 pub mod policing;
@@ -22,45 +23,36 @@ pub(crate) mod testing;
 mod tests;
 pub mod trend;
 
-use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
 
-use eirene_core::space::{
-    HintState, Level, LimitState, SeenUsage, SpaceDesired, StripeHint, Usage, UsageSample, UsageSource,
-};
-use eirene_core::storage::{Limit, QuotaId};
+use eirene_core::space::{HintState, Level, LimitState, SeenUsage, SpaceDesired, StripeHint, Usage, UsageSample};
+use eirene_core::storage::Limit;
 use eirene_core::{
     Clock, GroupName, Reason, RootName, Scope, Space, SpaceId, SpaceKind, SpaceName, SpaceOwner, SpaceState, User,
     UserId, Username,
 };
 use eirene_database::{Db, DbError};
-use eirene_words::{say, say_with};
-use jiff::{SignedDuration, Timestamp};
-use serde_json::{Value, json};
+use eirene_words::say;
+use jiff::SignedDuration;
+use serde_json::Value;
 
 use self::access::{Groups, GroupsAway, Reach, reach};
 use self::groups::{GroupSource, KnownGroups};
-use self::level::{Thresholds, level, told_next};
-use self::quotas::QuotaRound;
+use self::level::{Thresholds, level};
 use self::trend::{Trend, WINDOW_DAYS, trend};
 use super::Page;
 use super::actor::Actor;
-use super::events::{EventKind, Events};
+use super::events::Events;
 use super::storage::Storage;
-use super::storage::snapshot::{Trouble, TroubleKind};
 use crate::config::{Config, Per, Root};
 use crate::error::AppError;
 
 const DAY: SignedDuration = SignedDuration::from_hours(24);
-const HOUR_S: i64 = 60 * 60;
 /// What was seen longer ago says nothing of whether an app starts now.
 const LOOK_HOLDS: SignedDuration = SignedDuration::from_hours(1);
 /// Seconds after which it is worth asking a user database again that did not answer.
 const RETRY_AFTER_S: u64 = 10;
-/// How long a look at one space may ask who is in its group, so that the others are looked at too.
-const LONGEST_QUESTION: Duration = Duration::from_secs(10);
 
 /// The reason of a group's space that is there and whose file system keeps no default access list for it.
 pub(crate) const NOT_SHARED: &str = "not_shared";
@@ -434,186 +426,11 @@ impl Spaces {
         let mounted_at = root.and_then(|root| root.seen_at(&space));
         Ok(SpaceSeen { trend: trend(&samples, limit, now), space, seen, own_level, mounted_at })
     }
-
-    /// Spaces that are to be looked at, by name, from after the name `cursor` on.
-    pub(crate) async fn to_look_at(&self, cursor: Option<String>, limit: u32) -> Result<Vec<Space>, AppError> {
-        Ok(self.inner.db.spaces(cursor, limit).await?)
-    }
-
-    /// Looks at one space: keeps what was seen, tells its owner when it has come to a higher level, and its people who listen of any change. A look
-    /// that saw nothing leaves what was seen before and says why; the word is given back, because others at the same place will hardly fare better.
-    pub(crate) async fn look_at(&self, space: &Space, round: &mut QuotaRound) -> Result<Option<TroubleKind>, AppError> {
-        if space.state != SpaceState::Present {
-            return Ok(None);
-        }
-        let of = if self.inner.storage.reads_quotas() { self.quota_of(space).await? } else { None };
-        match look::look(self.inner.storage.port(), space, of, round).await {
-            Ok(usage) => {
-                let usage = with_own_limit(space, usage);
-                let is_other = self.note_state(space, None).await?;
-                if self.note_usage(space, usage).await? || is_other {
-                    self.pass_on(space.id).await?;
-                }
-                Ok(None)
-            }
-            Err(trouble) => {
-                if self.note_state(space, Some(&trouble)).await? {
-                    self.pass_on(space.id).await?;
-                }
-                Ok(Some(trouble.kind))
-            }
-        }
-    }
-
-    /// Looks at one space out of turn, because it was changed just now. What a look cannot see now, the next one in turn does.
-    pub(crate) async fn look_again(&self, id: SpaceId) -> Result<(), AppError> {
-        if let Some(space) = self.inner.db.space(id).await? {
-            self.look_at(&space, &mut QuotaRound::default()).await?;
-        }
-        Ok(())
-    }
-
-    /// Tells those of the space's people who listen what is known of it now. It is not kept: whoever comes later reads the space.
-    async fn pass_on(&self, id: SpaceId) -> Result<(), AppError> {
-        let listening = self.inner.events.listening();
-        let Some(space) = self.inner.db.space(id).await?.filter(|_| !listening.is_empty()) else { return Ok(()) };
-        let owner = space.owner_id();
-        let shown = (self.inner.show)(self.show(space.clone()).await?);
-        for person in listening.into_iter().filter(|person| owner.is_none_or(|owner| owner == *person)) {
-            let Some(user) = self.inner.db.user(person).await? else { continue };
-            // Whose groups cannot be told now is told nothing: the next change is.
-            if self.reached(&user, space.clone()).await.is_ok() {
-                self.inner.events.publish_transient(EventKind::Space, None, person, shown.clone());
-            }
-        }
-        Ok(())
-    }
-
-    /// A round of looks, in which quotas are asked for together. Groups whose numbers cannot be told now are asked for by themselves.
-    pub(crate) async fn begin_round(&self) -> Result<QuotaRound, AppError> {
-        if !self.inner.storage.reads_quotas() {
-            return Ok(QuotaRound::default());
-        }
-        let mut ids: Vec<QuotaId> = Vec::new();
-        ids.extend(people::of_the_cluster(&self.inner.db).await?.iter().filter_map(|user| user.uid).map(QuotaId::User));
-        let mut groups = BTreeSet::new();
-        for space in self.inner.db.spaces_of_groups().await? {
-            if let SpaceOwner::Group(group) = space.owner {
-                groups.insert(group);
-            }
-        }
-        for group in groups {
-            ids.extend(self.inner.groups.number_of(&group).await.ok().flatten().map(QuotaId::Group));
-        }
-        Ok(QuotaRound::of(ids))
-    }
-
-    async fn quota_of(&self, space: &Space) -> Result<Option<QuotaId>, AppError> {
-        Ok(match &space.owner {
-            SpaceOwner::Person { id, .. } => self.uid(*id).await?.map(QuotaId::User),
-            // A group whose number cannot be told now is asked for at the next look.
-            SpaceOwner::Group(group) => self.inner.groups.number_of(group).await.ok().flatten().map(QuotaId::Group),
-            SpaceOwner::Everybody => None,
-        })
-    }
-
-    async fn uid(&self, person: UserId) -> Result<Option<u32>, AppError> {
-        Ok(self.inner.db.user(person).await?.and_then(|user| user.uid))
-    }
-
-    /// Writes down whether the space could be seen; only a change is written. Says whether it was one.
-    async fn note_state(&self, space: &Space, trouble: Option<&Trouble>) -> Result<bool, AppError> {
-        let lasts = lasting(space);
-        let (undetermined, reason) = match trouble {
-            None => (false, lasts),
-            Some(trouble) => (true, Some(lasts.unwrap_or_else(|| reason(trouble)))),
-        };
-        if (space.undetermined, &space.reason) == (undetermined, &reason) {
-            return Ok(false);
-        }
-        // Whoever changed it meanwhile has the say; the next look sees that.
-        Ok(self.inner.db.update_space(&Space { undetermined, reason, ..space.clone() }).await?)
-    }
-
-    /// Keeps what was seen, and says whether that is news of the space.
-    async fn note_usage(&self, space: &Space, usage: Usage) -> Result<bool, AppError> {
-        let now = self.inner.clock.now();
-        let last = self.inner.db.usage(space.id).await?;
-        let before = last.map_or(Level::Ok, |seen| seen.told);
-        let seen = SeenUsage { usage, level: level(&usage, self.inner.thresholds), told: before, seen_at: now };
-        self.inner.db.note_usage(space.id, &seen).await?;
-        let own = !matches!(usage.source, UsageSource::FileSystem | UsageSource::Nothing);
-        if let (Some(used_bytes), true) = (usage.used_bytes, own) {
-            let limit_bytes = match usage.limit_bytes {
-                Some(Limit::At(limit)) => Some(limit),
-                Some(Limit::Unlimited) | None => None,
-            };
-            let sample = UsageSample { at: the_hour(now), used_bytes, used_files: usage.used_files, limit_bytes };
-            self.inner.db.insert_sample(space.id, &sample).await?;
-        }
-        let told = told_next(before, &usage, self.inner.thresholds);
-        if told > before {
-            // First whom, because nobody is told twice: where that is not known now, the next look tells them.
-            if let Some(whom) = self.whom(space).await?
-                && self.inner.db.note_told(space.id, before, told).await?
-            {
-                self.tell(&whom, space, &usage, told).await;
-            }
-        } else if told < before {
-            self.inner.db.note_told(space.id, before, told).await?;
-        }
-        Ok(last.map(own_part) != Some(own_part(seen)))
-    }
-
-    /// Who is told how full a space is: its person, or those of its group, where they may write into it. None where the user database does not say
-    /// now who they are.
-    async fn whom(&self, space: &Space) -> Result<Option<Vec<UserId>>, AppError> {
-        let group = match &space.owner {
-            SpaceOwner::Person { id, .. } => return Ok(Some(vec![*id])),
-            SpaceOwner::Group(group) if space.writable => group,
-            SpaceOwner::Group(_) | SpaceOwner::Everybody => return Ok(Some(vec![])),
-        };
-        let asked = people::members(&self.inner.db, &self.inner.groups, group);
-        // What is known of each is remembered for a while, so the next look does not begin at the first again.
-        tokio::time::timeout(LONGEST_QUESTION, asked).await.map_or(Ok(None), |members| Ok(members?))
-    }
-
-    async fn tell(&self, whom: &[UserId], space: &Space, usage: &Usage, level: Level) {
-        let title = [("name", space.title.as_str())];
-        let (code, text) = match level {
-            // What it uses itself is the owner's to change; the file system is everybody's.
-            _ if self.own_level(usage) < level => {
-                ("storage_nearly_full", say_with("space.storage_nearly_full", &title))
-            }
-            Level::Full => ("space_full", say_with("space.full", &title)),
-            _ => ("space_nearly_full", say_with("space.nearly_full", &title)),
-        };
-        let data = json!({"code": code, "text": text.as_str(), "space": space.name, "level": level});
-        for person in whom {
-            self.inner.events.publish(EventKind::Notice, None, Some(*person), data.clone()).await;
-        }
-    }
-}
-
-/// What a look saw of the space itself: what others write to the same file system is no news of it.
-fn own_part(seen: SeenUsage) -> (Level, Usage) {
-    let usage = Usage { total_bytes: None, total_files: None, free_bytes: None, free_files: None, ..seen.usage };
-    (seen.level, usage)
 }
 
 /// What was found of a space when it was made, and is so as long as it is there: no look finds it again, so none takes it back.
 fn lasting(space: &Space) -> Option<Reason> {
     space.reason.clone().filter(|reason| reason.code == NOT_SHARED)
-}
-
-fn reason(trouble: &Trouble) -> Reason {
-    match trouble.kind {
-        TroubleKind::Missing => Reason::new("place_missing", say("space.place_missing")),
-        TroubleKind::Refused => Reason::new("place_refused", say("space.place_refused")),
-        TroubleKind::Away => Reason::new("storage_away", say("space.storage_away")),
-        TroubleKind::Half => Reason::new("storage_half", say("space.storage_half")),
-        TroubleKind::NotUnderstood => Reason::new("storage_not_understood", say("space.storage_not_understood")),
-    }
 }
 
 fn as_groups(groups: &Result<Arc<[GroupName]>, GroupsAway>) -> Groups<'_> {
@@ -622,27 +439,4 @@ fn as_groups(groups: &Result<Arc<[GroupName]>, GroupsAway>) -> Groups<'_> {
 
 fn away(_: GroupsAway) -> AppError {
     AppError::Unavailable { what: say("away.people"), retry_after_s: RETRY_AFTER_S }
-}
-
-/// What was seen, with the limit that the platform sets where the storage told none: then it is warned of and not held.
-fn with_own_limit(space: &Space, seen: Usage) -> Usage {
-    if seen.source == UsageSource::UserQuota && space.kind != SpaceKind::Home {
-        // What is counted is all that its person has there: more than what the space's own limit is about.
-        return seen;
-    }
-    let told = |limit: Option<Limit<u64>>| matches!(limit, Some(Limit::At(_)));
-    let mut usage = seen;
-    if !told(seen.limit_bytes.map(|limit| limit.map(|bytes| bytes.0))) && matches!(space.limit_bytes, Limit::At(_)) {
-        usage.limit_bytes = Some(space.limit_bytes);
-    }
-    if !told(seen.limit_files.map(|limit| limit.map(|files| files.0))) && matches!(space.limit_files, Limit::At(_)) {
-        usage.limit_files = Some(space.limit_files);
-    }
-    usage
-}
-
-/// The hour of a time: there is one sample an hour.
-fn the_hour(now: Timestamp) -> Timestamp {
-    let second = now.as_second();
-    Timestamp::from_second(second - second.rem_euclid(HOUR_S)).unwrap_or(now)
 }

@@ -2,12 +2,16 @@
 
 use eirene_core::Role;
 use eirene_core::UserState;
+use eirene_core::space::UsageSource;
 use eirene_core::storage::{Bytes, Doubt, DoubtAbout, Why};
 use futures_util::StreamExt as _;
+use serde_json::json;
 
+use super::quotas::QuotaRound;
 use super::testing::{a_space, person};
 use super::*;
 use crate::services::actor::Via;
+use crate::services::events::EventKind;
 use crate::testing::{StorageMood, TestApp};
 
 const GIB: u64 = 1 << 30;
