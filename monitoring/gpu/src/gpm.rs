@@ -1,4 +1,4 @@
-//! How busy the parts of a GPU (MIG) are, by NVML's GPU Performance Monitoring (GPM), which GPUs have from Hopper on and drivers from 520 on.
+//! How busy the parts of a GPU (MIG) are, by NVML's GPU Performance Monitoring (GPM), which GPUs have from Hopper on, if their driver has it.
 //!
 //! NVML tells no utilisation of a part. What it has are counters of a *GPU instance*, and compares two samples of them: here that of a look with
 //! that of the look before, so the first look has no figure. A GPU instance may be divided further into compute instances, each of which is a part
