@@ -183,9 +183,9 @@ metrics! {
     StepRanks "step_ranks" None Gauge Job [];
     /// Seconds of processor time that sampling itself has taken on this node: the agent's, and its GPU helper's.
     ProbeCpu "probe_cpu_seconds" Seconds Counter Job [];
-    /// Part of the time in which the GPU computed.
+    /// Part of the time in which the GPU computed; of a part of one, its GPU instance.
     GpuUtil "gpu_util" Ratio Gauge Job [Gpu];
-    /// Part of the time in which the GPU's memory was read or written.
+    /// Part of the time in which the GPU's memory was read or written; of a part of one, what was of all that its memory could carry.
     GpuMemoryUtil "gpu_memory_util" Ratio Gauge Job [Gpu];
     /// The GPU's memory in use.
     GpuMemory "gpu_memory_bytes" Bytes Gauge Job [Gpu];

@@ -4,17 +4,24 @@
 //!
 //! Nothing loads it by itself: `eirene-gpu` looks for `libnvidia-ml.so.1` alone, so a test has to put it there under that name.
 //!
-//! The file: `{"init": CODE, "gpus": [{"uuid", "name", "lost", "error": CODE, "util": [gpu, memory], "memory": [total, used], "power",
-//! "temperature", "ecc": [corrected, uncorrected], "reasons", "parts": [{"uuid", "memory", "processes"}], "processes": [[pid, bytes or null]],
-//! "samples": [[pid, time, sm]]}]}`; whatever is missing of a GPU is not supported, and how much a process holds is not told where it is null.
+//! The file: `{"init": CODE, "most_samples", "gpus": [{"uuid", "name", "lost", "error": CODE, "util": [gpu, memory], "memory": [total, used],
+//! "power", "temperature", "ecc": [corrected, uncorrected], "reasons", "gpm": true, "parts": [{"uuid", "memory", "processes", "instance",
+//! "busy": [graphics, dram]}], "processes": [[pid, bytes or null]], "samples": [[pid, time, sm]]}]}`; whatever is missing of a GPU is not supported,
+//! and how much a process holds is not told where it is null. GPM's samples, of which there are at most `most_samples` at once, have what was
+//! in `busy` of the GPU instance then, in percent, null where it is not known; what is told of two is what the later one has.
 
 #![expect(unsafe_code, reason = "the functions of a C library, which take pointers")]
 
+use std::collections::BTreeMap;
 use std::ffi::{c_char, c_uint, c_ulonglong};
 use std::ptr::null_mut;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use nvml_wrapper_sys::bindings::{
-    nvmlDevice_t, nvmlMemory_v2_t, nvmlProcessInfo_t, nvmlProcessUtilizationSample_t, nvmlReturn_t, nvmlUtilization_t,
+    nvmlDevice_t, nvmlGpmMetricId_t_NVML_GPM_METRIC_DRAM_BW_UTIL as DRAM_BW_UTIL,
+    nvmlGpmMetricId_t_NVML_GPM_METRIC_GRAPHICS_UTIL as GRAPHICS_UTIL, nvmlGpmMetricsGet_t, nvmlGpmSample_t,
+    nvmlGpmSupport_t, nvmlMemory_v2_t, nvmlProcessInfo_t, nvmlProcessUtilizationSample_t, nvmlReturn_t,
+    nvmlUtilization_t,
 };
 use serde_json::Value;
 
@@ -24,9 +31,20 @@ const NOT_SUPPORTED: nvmlReturn_t = 3;
 const NOT_FOUND: nvmlReturn_t = 6;
 const INSUFFICIENT_SIZE: nvmlReturn_t = 7;
 const GPU_IS_LOST: nvmlReturn_t = 15;
+const MEMORY: nvmlReturn_t = 20;
 
 /// The file where no variable says another one.
 const EVERYWHERE: &str = "/run/nvml-double.json";
+
+/// A sample of GPM: of which GPU and GPU instance, and what that was busy with. It is of none until it is taken.
+type Taken = Option<(usize, c_uint, Value)>;
+
+/// The samples that are there, by their numbers, and how many were ever made.
+static SAMPLES: Mutex<(BTreeMap<usize, Taken>, usize)> = Mutex::new((BTreeMap::new(), 0));
+
+fn samples() -> MutexGuard<'static, (BTreeMap<usize, Taken>, usize)> {
+    SAMPLES.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 fn state() -> Value {
     let path = std::env::var_os("NVML_DOUBLE").unwrap_or_else(|| EVERYWHERE.into());
@@ -115,6 +133,10 @@ extern "C" fn nvmlInit_v2() -> nvmlReturn_t {
 
 #[unsafe(no_mangle)]
 extern "C" fn nvmlShutdown() -> nvmlReturn_t {
+    // Whoever frees a sample after this frees what is not there any more: no test passes with that.
+    if !samples().0.is_empty() {
+        std::process::abort();
+    }
     SUCCESS
 }
 
@@ -285,4 +307,90 @@ extern "C" fn nvmlDeviceGetProcessUtilization(
         decUtil: 0,
     };
     tell_all(&all.iter().map(sample).collect::<Vec<_>>(), count, into, NOT_FOUND)
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn nvmlDeviceGetGpuInstanceId(device: nvmlDevice_t, id: *mut c_uint) -> nvmlReturn_t {
+    tell(device, |known| &known["instance"], id)
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn nvmlGpmQueryDeviceSupport(device: nvmlDevice_t, support: *mut nvmlGpmSupport_t) -> nvmlReturn_t {
+    let known = match known(device) {
+        Ok(known) => known,
+        Err(code) => return code,
+    };
+    // SAFETY: the caller's struct.
+    let support = unsafe { &mut *support };
+    support.isSupportedDevice = c_uint::from(known["gpm"] == true);
+    SUCCESS
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn nvmlGpmSampleAlloc(sample: *mut nvmlGpmSample_t) -> nvmlReturn_t {
+    let most = state()["most_samples"].as_u64().unwrap_or(u64::MAX);
+    let mut samples = samples();
+    if samples.0.len() as u64 >= most {
+        return MEMORY;
+    }
+    samples.1 += 1;
+    let number = samples.1;
+    samples.0.insert(number, None);
+    // A handle is its number.
+    // SAFETY: the caller's handle.
+    unsafe { sample.write(null_mut::<u8>().wrapping_add(number).cast()) };
+    SUCCESS
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn nvmlGpmSampleFree(sample: nvmlGpmSample_t) -> nvmlReturn_t {
+    match samples().0.remove(&(sample as usize)) {
+        Some(_) => SUCCESS,
+        // Freed twice: no test passes with that.
+        None => std::process::abort(),
+    }
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn nvmlGpmMigSampleGet(device: nvmlDevice_t, instance: c_uint, sample: nvmlGpmSample_t) -> nvmlReturn_t {
+    let known = match known(device) {
+        Ok(known) => known,
+        Err(code) => return code,
+    };
+    if known["gpm"] != true {
+        return NOT_SUPPORTED;
+    }
+    // A part has no parts: it is the GPU itself that is asked.
+    let parts = known["parts"].as_array().cloned().unwrap_or_default();
+    let Some(part) = parts.iter().find(|part| part["instance"] == instance) else { return INVALID_ARGUMENT };
+    match samples().0.get_mut(&(sample as usize)) {
+        Some(taken) => {
+            *taken = Some((device as usize, instance, part["busy"].clone()));
+            SUCCESS
+        }
+        None => INVALID_ARGUMENT,
+    }
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn nvmlGpmMetricsGet(asked: *mut nvmlGpmMetricsGet_t) -> nvmlReturn_t {
+    // SAFETY: the caller's struct.
+    let asked = unsafe { &mut *asked };
+    let samples = samples();
+    let taken = |sample: nvmlGpmSample_t| samples.0.get(&(sample as usize)).and_then(Option::as_ref);
+    let (Some(earlier), Some(later)) = (taken(asked.sample1), taken(asked.sample2)) else { return INVALID_ARGUMENT };
+    if (earlier.0, earlier.1) != (later.0, later.1) || asked.sample1 == asked.sample2 {
+        return INVALID_ARGUMENT;
+    }
+    for metric in asked.metrics.iter_mut().take(asked.numMetrics as usize) {
+        let place = match metric.metricId {
+            GRAPHICS_UTIL => 0,
+            DRAM_BW_UTIL => 1,
+            _ => usize::MAX,
+        };
+        let known = later.2.get(place);
+        metric.nvmlReturn = if known.is_some() { SUCCESS } else { NOT_SUPPORTED };
+        metric.value = known.and_then(Value::as_f64).unwrap_or(f64::NAN);
+    }
+    SUCCESS
 }

@@ -9,6 +9,7 @@
 mod amd;
 mod chosen;
 mod figures;
+mod gpm;
 mod nvidia;
 
 use std::ffi::OsString;

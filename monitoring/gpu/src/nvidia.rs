@@ -3,7 +3,7 @@
 //! The crate `nvml-wrapper` loads it and looks each function up by itself, so that one a driver does not have is an error of that call alone;
 //! it does all that is wanted here but writing figures down, and it is maintained. Calls that take long, as for the throughput of PCIe (20 ms
 //! each), are left out. What a part of a GPU (MIG) cannot tell is told of the whole of it, once, by its own number, without what would make it a
-//! GPU that the job has beside its parts: that it is up, what it computes, who is on it.
+//! GPU that the job has beside its parts: that it is up, what it computes, who is on it. How busy a part is has a way of its own ([`crate::gpm`]).
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
@@ -19,6 +19,7 @@ use nvml_wrapper::{Device, Nvml};
 use crate::Seen;
 use crate::chosen::Chosen;
 use crate::figures::{is_own, number, of_gpu, of_process};
+use crate::gpm::{Instances, Loaded};
 
 /// Where drivers put it. The dynamic loader looks for a bare name.
 const LIBRARIES: [&str; 3] =
@@ -32,7 +33,7 @@ pub(crate) const LOST_AFTER: u32 = 3;
 pub(crate) struct Nvidia {
     library: Option<OsString>,
     chosen: Chosen,
-    nvml: Option<Nvml>,
+    loaded: Option<Loaded>,
     /// Looks until it is loaded again.
     pause: u32,
     trouble: Option<String>,
@@ -49,21 +50,21 @@ pub(crate) struct Nvidia {
 impl Nvidia {
     pub(crate) fn new(library: Option<OsString>, chosen: Chosen) -> Self {
         let (known, unanswered, asked) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
-        Self { library, chosen, nvml: None, pause: 0, trouble: None, is_away: false, known, unanswered, asked }
+        Self { library, chosen, loaded: None, pause: 0, trouble: None, is_away: false, known, unanswered, asked }
     }
 
     /// One look.
     pub(crate) fn look(&mut self) -> Seen {
         let mut seen = Seen::default();
-        if self.nvml.is_none() {
+        if self.loaded.is_none() {
             self.load();
         }
-        if let Some(nvml) = self.nvml.take() {
-            match self.look_by(&nvml, &mut seen) {
+        if let Some(mut loaded) = self.loaded.take() {
+            match loaded.look(|nvml, instances| self.look_by(nvml, instances, &mut seen)) {
                 Ok(()) => {
                     self.trouble = None;
                     self.is_away = false;
-                    self.nvml = Some(nvml);
+                    self.loaded = Some(loaded);
                 }
                 // The driver has gone, or begun anew: what was loaded is of no use any more.
                 Err(error) => {
@@ -73,7 +74,7 @@ impl Nvidia {
                 }
             }
         }
-        if self.nvml.is_none() {
+        if self.loaded.is_none() {
             seen = self.without_driver();
         }
         seen.trouble.clone_from(&self.trouble);
@@ -102,9 +103,9 @@ impl Nvidia {
         let named = self.library.as_deref().map(|library| vec![library]);
         let mut trouble = None;
         for library in named.unwrap_or_else(|| LIBRARIES.iter().map(OsStr::new).collect()) {
-            match Nvml::builder().lib_path(library).init() {
-                Ok(nvml) => {
-                    self.nvml = Some(nvml);
+            match Loaded::load(library) {
+                Ok(loaded) => {
+                    self.loaded = Some(loaded);
                     return;
                 }
                 // A node without NVIDIA's GPUs has none, and that is no trouble, unless one was named.
@@ -116,19 +117,20 @@ impl Nvidia {
     }
 
     /// An error ends the look, and with it what is loaded; a GPU that does not answer does not.
-    fn look_by(&mut self, nvml: &Nvml, seen: &mut Seen) -> Result<(), NvmlError> {
+    fn look_by<'a>(&mut self, nvml: &'a Nvml, instances: &mut Instances<'a>, seen: &mut Seen) -> Result<(), NvmlError> {
         let mut programs = BTreeMap::<u32, Program>::new();
         // One that fell off the bus may not be counted any more.
         let seen_before = self.known.last_key_value().map_or(0, |(last, _)| last.saturating_add(1));
         for place in 0..nvml.device_count()?.max(seen_before) {
             // One that the job may not open is passed over; so is one that is lost, but not forgotten.
             let gpu = match nvml.device_by_index(place) {
-                Ok(device) => self.one(place, &device, seen, &mut programs),
+                Ok(device) => self.one(place, &device, instances, seen, &mut programs),
                 Err(error) => Err(error),
             };
             match gpu {
                 // With a divided one all of its parts are.
                 Err(NvmlError::GpuLost) => {
+                    instances.forget(place);
                     not_up(self.known.get(&place).cloned().unwrap_or_else(|| self.never_seen(place)), seen);
                 }
                 Err(error @ (NvmlError::Uninitialized | NvmlError::DriverNotLoaded)) => return Err(error),
@@ -167,10 +169,11 @@ impl Nvidia {
     }
 
     /// One that is lost in the middle of it is lost as a whole: nothing of it is in `seen` then.
-    fn one(
+    fn one<'a>(
         &mut self,
         place: u32,
-        device: &Device<'_>,
+        device: &Device<'a>,
+        instances: &mut Instances<'a>,
         seen: &mut Seen,
         programs: &mut BTreeMap<u32, Program>,
     ) -> Result<(), NvmlError> {
@@ -194,6 +197,9 @@ impl Nvidia {
                 memory(&part_id, &part, &mut samples);
                 of_gpu(&part_id, Metric::GpuUp, 1.0, &mut samples);
                 occupied(&part_id, own_processes(&part).as_deref(), &mut samples);
+                for (metric, share) in instances.busy(place, device, &part)? {
+                    of_gpu(&part_id, metric, share, &mut samples);
+                }
                 let name = part.name().unwrap_or_else(|_| name.clone());
                 gpus.push(Gpu { id: part_id, uuid: part_uuid, name, part_of: Some(id.clone()) });
             }
@@ -290,7 +296,7 @@ fn parts<'a>(device: &Device<'a>) -> Result<Vec<(u32, Device<'a>)>, NvmlError> {
 }
 
 /// What a GPU told; none where it does not tell it. That it is lost is an error: it is not one that has no parts.
-fn unless_lost<T>(told: Result<T, NvmlError>) -> Result<Option<T>, NvmlError> {
+pub(crate) fn unless_lost<T>(told: Result<T, NvmlError>) -> Result<Option<T>, NvmlError> {
     match told {
         Err(NvmlError::GpuLost) => Err(NvmlError::GpuLost),
         told => Ok(told.ok()),

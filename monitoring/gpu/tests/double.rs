@@ -256,6 +256,103 @@ fn parts_of_a_gpu_are_told_apart_and_have_no_figures_that_they_cannot_have() {
     assert_eq!((of(&figures, "/1"), of(&figures, "/0")), (of_the_whole.to_vec(), vec![]), "of one part as well");
 }
 
+/// A GPU with GPM in three parts, of which the last two are of one GPU instance. Of samples there is room for those of two looks, and no more.
+fn divided(busy: [&Value; 2]) -> Value {
+    let mut state = json!({"gpus": [gpu(0), gpu(1)], "most_samples": 4});
+    state["gpus"][1]["gpm"] = json!(true);
+    state["gpus"][1]["parts"] = json!([
+        {"uuid": "MIG-a", "instance": 5, "busy": busy[0]}, {"uuid": "MIG-b", "instance": 7, "busy": busy[1]},
+        {"uuid": "MIG-c", "instance": 7, "busy": busy[1]},
+    ]);
+    state
+}
+
+/// How busy parts are, as it is told in one look.
+fn use_of_parts(figures: &Figures) -> Vec<(&str, f64)> {
+    let is_it = |name: &str| ["gpu_util/1", "gpu_memory_util/1"].iter().any(|begin| name.starts_with(begin));
+    figures.iter().filter(|(name, _)| is_it(name)).map(|(name, value)| (name.as_str(), *value)).collect()
+}
+
+#[test]
+fn how_busy_a_part_is_is_told_from_the_second_look_on_by_its_gpu_instance() {
+    let mut helper = Helper::start(&divided([&json!([50, 12.5]), &json!([100.5, 0])]), &[]);
+    helper.gpus();
+    let figures = helper.figures();
+    assert!(use_of_parts(&figures).is_empty(), "there is nothing before the first look: {figures:?}");
+    assert_eq!(of(&figures, "/1.2"), [("gpu_up/1.2", 1.0)]);
+    // Every look takes samples of both instances, and keeps those of the look before until it has: what is not freed leaves no room for a figure.
+    for _ in 0..4 {
+        let figures = helper.figures();
+        assert_eq!(
+            use_of_parts(&figures),
+            [
+                ("gpu_util/1.0", 0.5),
+                ("gpu_memory_util/1.0", 0.125),
+                ("gpu_util/1.1", 1.0),
+                ("gpu_memory_util/1.1", 0.0),
+                ("gpu_util/1.2", 1.0),
+                ("gpu_memory_util/1.2", 0.0),
+            ]
+        );
+    }
+    helper.becomes(&divided([&json!([0, 0]), &json!([25, 0])]));
+    let figures = helper.until(|figures| of(figures, "gpu_util/1.0") == [("gpu_util/1.0", 0.0)]);
+    assert_eq!((of(&figures, "util/1.2").len(), of(&figures, "gpu_util/1.2")), (2, vec![("gpu_util/1.2", 0.25)]));
+    // What is kept is freed before the driver is let go: the double aborts else.
+    drop(helper.input.take());
+    while helper.lines.next().is_some() {}
+    assert!(helper.child.wait().unwrap().success());
+}
+
+#[test]
+fn how_busy_a_part_is_is_not_told_where_the_driver_does_not_know() {
+    // No number is NVML's word for it; and an instance that is not known, a figure that the GPU has not.
+    let mut state = divided([&json!([null, 20]), &json!([])]);
+    let mut helper = Helper::start(&state, &[]);
+    helper.gpus();
+    helper.figures();
+    for _ in 0..2 {
+        let figures = helper.figures();
+        assert_eq!(use_of_parts(&figures), [("gpu_memory_util/1.0", 0.2)]);
+    }
+    state["gpus"][1]["parts"][0]["instance"] = json!(null);
+    helper.becomes(&state);
+    helper.until(|figures| use_of_parts(figures).is_empty());
+    // As before Hopper.
+    state = divided([&json!([50, 20]), &json!([50, 20])]);
+    state["gpus"][1]["gpm"] = json!(false);
+    let mut helper = Helper::start(&state, &[]);
+    helper.gpus();
+    for _ in 0..3 {
+        let figures = helper.figures();
+        assert_eq!((use_of_parts(&figures), of(&figures, "gpu_up/1.2")), (vec![], vec![("gpu_up/1.2", 1.0)]));
+    }
+}
+
+#[test]
+fn how_busy_parts_are_begins_anew_with_a_gpu_or_a_driver_that_comes_back() {
+    let whole = divided([&json!([50, 20]), &json!([50, 20])]);
+    let mut helper = Helper::start(&whole, &[("CUDA_VISIBLE_DEVICES", "MIG-a")]);
+    helper.gpus();
+    let is_told = |figures: &Figures| of(figures, "gpu_util/1.0") == [("gpu_util/1.0", 0.5)];
+    let is_up = |figures: &Figures| of(figures, "gpu_up/1.0") == [("gpu_up/1.0", 1.0)];
+    let is_lost = |figures: &Figures| of(figures, "gpu_up/1.0") == [("gpu_up/1.0", 0.0)];
+    let figures = helper.until(is_told);
+    assert_eq!(use_of_parts(&figures).len(), 2, "of the others' parts nothing is asked");
+    let (mut lost, mut gone) = (whole.clone(), whole.clone());
+    lost["gpus"][1]["lost"] = json!(true);
+    gone["init"] = json!(9);
+    for away in [lost, gone] {
+        helper.becomes(&away);
+        let figures = helper.until(is_lost);
+        assert!(use_of_parts(&figures).is_empty(), "nothing else of it: {figures:?}");
+        helper.becomes(&whole);
+        let figures = helper.until(is_up);
+        assert!(use_of_parts(&figures).is_empty(), "what was before has gone with it: {figures:?}");
+        helper.until(is_told);
+    }
+}
+
 #[test]
 fn with_a_divided_gpu_all_of_its_parts_are_lost() {
     let mut state = json!({"gpus": [gpu(0), gpu(1)]});

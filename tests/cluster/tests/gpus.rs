@@ -107,7 +107,7 @@ async fn a_session_s_gpus_are_told_with_its_processes_and_what_becomes_of_them()
     ] {
         assert_eq!(is(metric, gpu), Some(value.to_string()), "{metric} of {gpu}");
     }
-    assert_eq!(is("gpu_util", "1."), None, "no driver tells it of a part");
+    assert_eq!(is("gpu_util", "1."), None, "such a GPU does not tell it of a part");
     assert_eq!(is("gpu_processes", "1.1"), None, "what the driver does not tell is missing, and not 0");
 
     // Its own programs are told by name, those of others are not: init is root's.
@@ -128,6 +128,17 @@ async fn a_session_s_gpus_are_told_with_its_processes_and_what_becomes_of_them()
     assert_eq!((util.to_string(), held.to_string()), ("0.8".to_owned(), (3 * GIB).to_string()));
     let processes = lines(&ada, id, "processes").await?;
     ensure!(line(&processes, "gpu_memory_process_bytes", "1:").is_none(), "{processes:?}");
+
+    // A newer one would: each part by its GPU instance.
+    state["gpus"][1]["gpm"] = json!(true);
+    for (part, busy) in [(0_usize, [62.5, 25.0]), (1, [0.0, 0.0])] {
+        state["gpus"][1]["parts"][part]["instance"] = json!(part + 1);
+        state["gpus"][1]["parts"][part]["busy"] = json!(busy);
+    }
+    driver.says(&state).await?;
+    becomes(&ada, id, "gpu_util", "1.0", 0.625).await?;
+    becomes(&ada, id, "gpu_memory_util", "1.0", 0.25).await?;
+    becomes(&ada, id, "gpu_util", "1.1", 0.0).await?;
 
     // Memory errors: what was before it began is none of it.
     state["gpus"][0]["ecc"] = json!([7, 2]);

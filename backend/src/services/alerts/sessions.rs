@@ -259,7 +259,10 @@ mod tests {
         let one = line(Metric::GpuUtil, Some("0"), &[0.9, 0.0, 0.0, 0.0, 0.0]);
         let other = line(Metric::GpuUtil, Some("1"), &[0.0, 0.0, 0.9, 0.01, 0.0]);
         assert_eq!(values(&idle(std::slice::from_ref(&one))), [4.0]);
-        assert_eq!(values(&idle(&[one, other])), [2.0]);
+        assert_eq!(values(&idle(&[one.clone(), other])), [2.0]);
+        // A part counts by its own figure, where there is one.
+        let part = line(Metric::GpuUtil, Some("1.0"), &[0.0, 0.0, 0.0, 0.9, 0.0]);
+        assert_eq!(values(&idle(&[one, part])), [1.0]);
         assert_eq!(values(&idle(&[line(Metric::GpuUtil, Some("0"), &[0.0; 31])])), [30.0]);
         assert_eq!(values(&idle(&[])), Vec::<f64>::new());
     }

@@ -79,27 +79,27 @@ pub(super) fn gpus(resources: &Resources, wall_s: u64, chart: &Chart) -> GpuTime
     let step_s = chart.step_ms as f64 / 1000.0;
     let mut time = GpuTime { held_s, ..GpuTime::default() };
     let (mut known, mut busy, mut idle, mut empty) = (0.0, 0.0, 0.0, 0.0);
-    for line in chart.lines.iter().filter(|line| line.metric == Metric::GpuUtil) {
-        let processes = processes(chart, line);
-        for (place, value) in line.values.iter().enumerate() {
-            let Some(value) = value else { continue };
-            known += step_s;
-            busy += value * step_s;
+    for (node, gpu) in gpus_told(chart) {
+        let of = |metric| values(chart, metric, node, gpu);
+        let (util, processes) = (of(Metric::GpuUtil), of(Metric::GpuProcesses));
+        let mut is_idle = Vec::new();
+        for place in 0..util.len().max(processes.len()) {
+            let at = |values: &[Option<f64>]| values.get(place).copied().flatten();
+            let (util, processes) = (at(util), at(processes));
             // Where nobody tells who is on it, it is not taken for empty.
-            let is_empty = processes.get(place).copied().flatten().is_some_and(|count| count <= 0.0);
-            if *value < NOTHING && is_empty {
+            let is_empty = processes.is_some_and(|count| count <= 0.0);
+            // Of a part of a GPU (MIG) often nobody tells how much it computes. Without a process that is nothing; with one it is not known, and
+            // not idleness either.
+            let util = util.or(is_empty.then_some(0.0));
+            is_idle.push(util.map(|util| util < IDLE_PERCENT / 100.0).or(processes.map(|_| false)));
+            let Some(util) = util else { continue };
+            known += step_s;
+            busy += util * step_s;
+            if util < NOTHING && is_empty {
                 empty += step_s;
             }
         }
-        idle += idle_spans(&line.values, step_s, |value| *value < IDLE_PERCENT / 100.0) as f64 * step_s;
-    }
-    // Of a part of a GPU (MIG) nobody tells how much it computes. Without a process that is nothing; with one it is not known.
-    for part in chart.lines.iter().filter(|line| line.metric == Metric::GpuProcesses && !tells_util(chart, line)) {
-        let is_empty = |count: &f64| *count <= 0.0;
-        let without = part.values.iter().flatten().filter(|count| is_empty(count)).count() as f64 * step_s;
-        known += without;
-        empty += without;
-        idle += idle_spans(&part.values, step_s, is_empty) as f64 * step_s;
+        idle += idle_spans(&is_idle, step_s) as f64 * step_s;
     }
     // A span at either end may reach beyond what was held.
     let within = |seconds: f64| whole(seconds).min(held_s);
@@ -108,25 +108,23 @@ pub(super) fn gpus(resources: &Resources, wall_s: u64, chart: &Chart) -> GpuTime
     time
 }
 
-/// Whether it is told how much the GPU of this line computes.
-fn tells_util(chart: &Chart, gpu: &Line) -> bool {
-    let is_it = |line: &Line| line.metric == Metric::GpuUtil && line.node == gpu.node && line.device == gpu.device;
-    chart.lines.iter().any(is_it)
+/// The GPUs, and parts of GPUs, of which it is told how much they compute or who is on them: the node, and which.
+fn gpus_told(chart: &Chart) -> BTreeSet<(&str, Option<&str>)> {
+    let of_gpus = |line: &&Line| matches!(line.metric, Metric::GpuUtil | Metric::GpuProcesses);
+    chart.lines.iter().filter(of_gpus).map(|line| (line.node.as_str(), line.device.as_deref())).collect()
 }
 
-/// How many processes of the session were on the same GPU, span by span.
-fn processes<'a>(chart: &'a Chart, gpu: &Line) -> &'a [Option<f64>] {
-    let is_it =
-        |line: &&Line| line.metric == Metric::GpuProcesses && line.node == gpu.node && line.device == gpu.device;
+/// What is told of a GPU, span by span; nothing where nobody does.
+fn values<'a>(chart: &'a Chart, metric: Metric, node: &str, gpu: Option<&str>) -> &'a [Option<f64>] {
+    let is_it = |line: &&Line| line.metric == metric && line.node == node && line.device.as_deref() == gpu;
     chart.lines.iter().find(is_it).map(|line| line.values.as_slice()).unwrap_or_default()
 }
 
 /// How many spans lie in long stretches without computing. A sample that was lost does not end a stretch, and does not count.
-fn idle_spans(values: &[Option<f64>], step_s: f64, is_idle: impl Fn(&f64) -> bool) -> usize {
+fn idle_spans(is_idle: &[Option<bool>], step_s: f64) -> usize {
     let long_enough = (IDLE_MINUTES * 60) as f64;
-    let known: Vec<f64> = values.iter().flatten().copied().collect();
-    let stretches = known.chunk_by(|one, other| is_idle(one) == is_idle(other));
-    let idle = stretches.filter(|stretch| stretch.first().is_some_and(&is_idle));
+    let known: Vec<bool> = is_idle.iter().flatten().copied().collect();
+    let idle = known.chunk_by(|one, other| one == other).filter(|stretch| stretch.first() == Some(&true));
     idle.map(<[_]>::len).filter(|length| *length as f64 * step_s >= long_enough).sum()
 }
 

@@ -152,6 +152,38 @@ async fn a_part_of_a_gpu_is_empty_while_no_process_is_on_it_and_else_nothing_is_
 }
 
 #[tokio::test]
+async fn a_part_of_a_gpu_that_tells_how_busy_it_is_counts_by_that_and_else_by_who_is_on_it() {
+    let test = TestApp::new().await;
+    let (_, session) = begun(&test).await;
+    let says = |count: i64| {
+        // Of 1.0 it is told all the time, with a process on it: for twenty minutes it computes. Of 1.1 it is told for the first ten minutes, at half;
+        // then there is a process for ten minutes, of which nobody knows, and none after it.
+        let busy = if count < 240 { 0.5 } else { 0.0 };
+        let mut samples = vec![("gpu_util/1.0", busy), ("gpu_processes/1.0", 1.0)];
+        samples.push(("gpu_processes/1.1", if count < 240 { 1.0 } else { 0.0 }));
+        if count < 120 {
+            samples.push(("gpu_util/1.1", 0.5));
+        }
+        samples
+    };
+    hour(&test, &session, |count| vec![("c1", says(count))]).await;
+    let gpu = test.app.efficiency.of(&session).await.unwrap().unwrap().gpu;
+    assert_eq!((gpu.known_s, gpu.busy_s), (3600 + 600 + 2400, 600 + 300));
+    assert_eq!((gpu.idle_s, gpu.empty_s), (2400 + 2400, 2400), "a process that does nothing is idle, and not empty");
+}
+
+#[tokio::test]
+async fn a_process_of_which_nothing_is_known_ends_a_stretch_without_computing() {
+    let test = TestApp::new().await;
+    let (_, session) = begun(&test).await;
+    // Twenty minutes without one, twenty with one, twenty without: nowhere half an hour.
+    let says = |count: i64| vec![("gpu_processes/1.0", if (240..480).contains(&count) { 1.0 } else { 0.0 })];
+    hour(&test, &session, |count| vec![("c1", says(count))]).await;
+    let gpu = test.app.efficiency.of(&session).await.unwrap().unwrap().gpu;
+    assert_eq!((gpu.known_s, gpu.idle_s, gpu.empty_s), (2400, 0, 2400));
+}
+
+#[tokio::test]
 async fn a_job_that_reads_a_lot_did_not_need_the_cache_of_it() {
     let test = TestApp::new().await;
     let (_, session) = begun(&test).await;
