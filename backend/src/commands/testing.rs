@@ -1,4 +1,4 @@
-//! A server with a certificate of its own, for tests of what commands ask over TLS.
+//! What tests of commands share: a configuration, and a server with a certificate of its own.
 
 use std::sync::Arc;
 
@@ -7,6 +7,15 @@ use rustls_pki_types::PrivatePkcs8KeyDer;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
+
+use crate::config::Config;
+
+/// A configuration with nothing but what there has to be.
+pub(super) fn config(portal: &str, apps: &str) -> Config {
+    let text =
+        format!("[server]\nportal_url = \"{portal}\"\napps_domain = \"{apps}\"\n[tunnel]\nadvertise = \"a:1\"\n");
+    Config::from_text(&text).unwrap()
+}
 
 /// Answers every request with itself, on a port of this machine. Its certificate, which nobody believes, is over at the beginning of May 2031.
 pub(super) async fn tls_mirror() -> u16 {

@@ -56,6 +56,28 @@ fn portal(code: &'static str) -> Portal {
 }
 
 #[test]
+fn a_list_of_runs_has_all_its_pages() {
+    let portal = Portal::new(|request, reply| {
+        let page = if request.line.contains("cursor=2") {
+            json!({"items": [run(OLD, "running", "x")], "next": null})
+        } else {
+            json!({"items": [run(ID, "running", "x")], "next": "2"})
+        };
+        reply.json(200, &page);
+    });
+    let home = Home::signed_in(&portal);
+    for arguments in [["run", "list"].as_slice(), &["run", "list", "--all"], &["admin", "run", "list"]] {
+        let listed = home.run(&[arguments, &["--json"]].concat()).json();
+        let ids: Vec<_> = listed.as_array().unwrap().iter().map(|run| run["id"].clone()).collect();
+        assert_eq!(ids, [ID, OLD], "{arguments:?}");
+    }
+    let asked = ["runs?live=true", "runs?live=true&cursor=2", "runs", "runs?cursor=2"].into_iter();
+    let asked = asked.chain(["runs?all=true&live=true", "runs?all=true&live=true&cursor=2"]);
+    let asked: Vec<_> = asked.map(|query| format!("GET /api/v1/{query}")).collect();
+    assert_eq!(portal.lines(), asked, "which runs, of each page");
+}
+
+#[test]
 fn a_start_says_what_to_run_and_on_what_and_does_not_wait() {
     let portal = portal("program_ended");
     let home = Home::signed_in(&portal);

@@ -83,12 +83,7 @@ pub(super) fn apps_domain(config: &Config) -> Finding {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn config(portal: &str, apps: &str) -> Config {
-        let text =
-            format!("[server]\nportal_url = \"{portal}\"\napps_domain = \"{apps}\"\n[tunnel]\nadvertise = \"a:1\"\n");
-        Config::from_text(&text).unwrap()
-    }
+    use crate::commands::testing::config;
 
     #[test]
     fn an_apps_domain_of_the_same_site_is_doubtful() {

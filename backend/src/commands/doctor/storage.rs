@@ -59,6 +59,7 @@ mod tests {
     use eirene_storage::posix::look_at;
 
     use super::*;
+    use crate::commands::testing::config;
     use crate::services::spaces::testing::a_space;
     use crate::testing::TestApp;
 

@@ -9,7 +9,7 @@ use eirene_files_protocol::{
 };
 use serde_json::json;
 
-use super::files::{HOME, opened, real};
+use super::files::{HOME, euid, opened, real};
 use super::*;
 use crate::testing::FilesStandIn;
 

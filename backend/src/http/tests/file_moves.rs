@@ -73,6 +73,7 @@ fn well(verb: &Verb) -> Option<Outcome> {
             Some(copied(&Spot { path: path("e (2)"), ..copy.to.clone() }, walked()))
         }
         Verb::Copy(copy) => Some(copied(&copy.to, walked())),
+        Verb::FindUnfinished(_) => Some(Outcome::Done(Said::FoundUnfinished { directory: None })),
         Verb::Compare(_) => Some(Outcome::Done(Said::Compared(walked()))),
         Verb::PutInTrash(_) => Some(Outcome::Done(Said::PutInTrash { id: ORIGINAL })),
         _ => None,
@@ -83,6 +84,7 @@ fn well(verb: &Verb) -> Option<Outcome> {
 fn kinds(asked: &Asked) -> Vec<&'static str> {
     let kind = |verb: &Verb| match verb {
         Verb::Move(_) => "move",
+        Verb::FindUnfinished(_) => "look",
         Verb::Copy(_) => "copy",
         Verb::Compare(_) => "compare",
         Verb::PutInTrash(_) => "trash",
@@ -125,9 +127,9 @@ async fn what_lies_on_another_file_system_is_copied_compared_and_put_into_the_tr
     assert_eq!((&over["progress"]["entries"], &over["progress"]["bytes"]), (&3.into(), &10.into()));
     let item = json!({"path": "e (2)", "raw_path": null, "trashed": null, "original": ORIGINAL.to_string()});
     assert_eq!((&over["progress"]["items"], &over["progress"]["refused"]), (&json!([item]), &json!([])));
-    assert_eq!(kinds(&asked), ["move", "copy", "compare", "trash"]);
+    assert_eq!(kinds(&asked), ["move", "look", "copy", "compare", "trash"]);
     let asked = asked.lock().unwrap();
-    let (Verb::Copy(copy), Verb::Compare(compare), Verb::PutInTrash(put)) = (&asked[1], &asked[2], &asked[3]) else {
+    let (Verb::Copy(copy), Verb::Compare(compare), Verb::PutInTrash(put)) = (&asked[2], &asked[3], &asked[4]) else {
         panic!("{asked:?}");
     };
     assert_eq!((&copy.from.path, &copy.to.path), (&path("d"), &path("e")));
@@ -139,7 +141,7 @@ async fn what_lies_on_another_file_system_is_copied_compared_and_put_into_the_tr
 
 #[tokio::test]
 async fn whatever_goes_wrong_leaves_the_original_where_it_is_and_says_why() {
-    let cases: [(&str, Says, &str, &str, &[&str]); 8] = [
+    let cases: [(&str, Says, &str, &str, &[&str]); 9] = [
         (
             "taken",
             |verb| match verb {
@@ -158,7 +160,7 @@ async fn whatever_goes_wrong_leaves_the_original_where_it_is_and_says_why() {
             },
             "no_space",
             "",
-            &["move", "copy"],
+            &["move", "look", "copy"],
         ),
         (
             "not whole",
@@ -168,7 +170,7 @@ async fn whatever_goes_wrong_leaves_the_original_where_it_is_and_says_why() {
             },
             "original_kept",
             "`sub/x`: the permissions there do not let you",
-            &["move", "copy"],
+            &["move", "look", "copy"],
         ),
         (
             "changed meanwhile",
@@ -178,17 +180,27 @@ async fn whatever_goes_wrong_leaves_the_original_where_it_is_and_says_why() {
             },
             "original_kept",
             "`d/sub/x` was changed meanwhile",
-            &["move", "copy", "compare"],
+            &["move", "look", "copy", "compare"],
         ),
         (
-            "somebody's upload",
+            "somebody's upload, or one that was given up",
+            |verb| match verb {
+                Verb::FindUnfinished(_) => Some(Outcome::Done(Said::FoundUnfinished { directory: Some(path("sub")) })),
+                other => well(other),
+            },
+            "upload_unfinished",
+            "`d/sub`: an upload into it is not finished",
+            &["move", "look"],
+        ),
+        (
+            "somebody's upload that began meanwhile",
             |verb| match verb {
                 Verb::Compare(_) => Some(Outcome::Done(Said::Compared(without("sub", Code::UploadUnfinished)))),
                 other => well(other),
             },
             "original_kept",
             "`d/sub`: an upload into it is not finished",
-            &["move", "copy", "compare"],
+            &["move", "look", "copy", "compare"],
         ),
         (
             "not to be compared",
@@ -198,7 +210,7 @@ async fn whatever_goes_wrong_leaves_the_original_where_it_is_and_says_why() {
             },
             "original_kept",
             "the original stays where it is",
-            &["move", "copy", "compare"],
+            &["move", "look", "copy", "compare"],
         ),
         (
             "no trash",
@@ -208,7 +220,7 @@ async fn whatever_goes_wrong_leaves_the_original_where_it_is_and_says_why() {
             },
             "original_kept",
             "the storage cannot do this with it",
-            &["move", "copy", "compare", "trash"],
+            &["move", "look", "copy", "compare", "trash"],
         ),
         (
             "another answer",
@@ -218,7 +230,7 @@ async fn whatever_goes_wrong_leaves_the_original_where_it_is_and_says_why() {
             },
             "files_failed",
             "",
-            &["move", "copy", "compare"],
+            &["move", "look", "copy", "compare"],
         ),
     ];
     for (what, says, code, text, verbs) in cases {
@@ -278,7 +290,7 @@ async fn of_several_things_each_is_moved_by_itself() {
     assert_eq!((&progress["items"][0]["path"], &progress["items"][0]["original"]), (&"new/near".into(), &Value::Null));
     assert_eq!(progress["items"][1]["original"], ORIGINAL.to_string());
     assert_eq!((&progress["refused"][0]["path"], progress["refused"][1].is_null()), (&"bad".into(), true));
-    assert_eq!(kinds(&asked), ["move", "copy", "move", "move", "copy", "compare", "trash"]);
+    assert_eq!(kinds(&asked), ["move", "look", "copy", "move", "move", "look", "copy", "compare", "trash"]);
     let parts: Vec<_> = asked.lock().unwrap().iter().filter_map(copy_of).collect();
     assert_ne!(parts[0], parts[1], "what is not whole yet has a name of its own");
 }
@@ -403,7 +415,7 @@ async fn a_form_moves_into_another_space_at_once_or_begins_an_operation() {
         _ => None,
     };
     let cases: [(Says, &str, &[&str]); 2] =
-        [(near, "moved", &["move"]), (well, "moving", &["move", "move", "copy", "compare", "trash"])];
+        [(near, "moved", &["move"]), (well, "moving", &["move", "move", "look", "copy", "compare", "trash"])];
     for (says, done, verbs) in cases {
         let server = Server::start().await;
         let (ada, asked) = server.ada_in_physics(says).await;

@@ -261,7 +261,9 @@ async fn measuring_can_be_ended_and_gone_on_with_on_its_page() {
         tokio::time::sleep(Duration::from_millis(2)).await;
     };
     let words = eirene_words::words();
-    assert!(page().await.body.contains(&words.get("my_spaces.sizes_page.never")));
+    let before = page().await.body;
+    assert!(before.contains(&words.get("my_spaces.sizes_page.never")));
+    assert!(!before.contains(&words.get("my_spaces.sizes_page.unknown")), "what was never measured is not too small");
     let begin = server.portal(Ask::new("POST", "/spaces/home-ada/sizes").form(&ada, &[])).await;
     assert_eq!((begin.status, begin.header("location")), (StatusCode::SEE_OTHER, "/spaces/home-ada/sizes"));
     let shown = until("?path=a\"").await;

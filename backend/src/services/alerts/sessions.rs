@@ -63,22 +63,7 @@ pub(super) async fn look(samples: &Samples, sessions: &[Session], thoroughly: bo
     each(&mut round, sessions, found, throttled);
     let found = samples.recent(with_gpus, &[Metric::GpuUtil], IDLE).await?;
     each(&mut round, sessions, found, idle);
-    round.readings = together(round.readings);
     Ok(round)
-}
-
-/// What several sessions tell of the same GPU for operators is one reading: the greatest.
-fn together(readings: Vec<Reading>) -> Vec<Reading> {
-    let (for_operators, mut all): (Vec<_>, Vec<_>) = readings.into_iter().partition(|reading| reading.is_for_operators);
-    let mut greatest = BTreeMap::<(AlertRule, String), Reading>::new();
-    for reading in for_operators {
-        let key = (reading.rule, reading.subject.clone());
-        if greatest.get(&key).is_none_or(|known| known.value < reading.value) {
-            greatest.insert(key, reading);
-        }
-    }
-    all.extend(greatest.into_values());
-    all
 }
 
 /// A value about a part of a session: its rule, the node and the GPU, the value, and whether the session has only a part of that GPU.

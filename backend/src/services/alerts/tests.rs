@@ -302,6 +302,50 @@ async fn of_a_divided_gpu_a_person_hears_what_slows_her_part_and_admins_hear_onc
 }
 
 #[tokio::test]
+async fn a_session_that_spends_all_its_alerts_and_lies_about_a_gpu_hides_none_that_another_tells_admins() {
+    let test = TestApp::new().await;
+    test.app.samples.open().unwrap();
+    let (ada, grace) = (test.ada().await, test.person("grace", 2002, Role::Researcher).await);
+    let now = test.clock.now();
+    let mut live = Vec::new();
+    for person in [&grace, &ada] {
+        let (session, _) = test.app.sessions.start(person, TestApp::wish(), None).await.unwrap();
+        let begin = |session: &mut Session| {
+            session.nodes = vec!["c1".parse().unwrap()];
+            session.started_at = Some(now);
+        };
+        let mut session = test.app.sessions.change(session.id, begin).await.unwrap().unwrap();
+        session.resources.gpus = 1;
+        live.push(session);
+    }
+    let says = async |session: &Session, said: Vec<(String, f64)>| {
+        let sample = |(name, value): (String, f64)| Sample { series: name.parse().unwrap(), value };
+        let samples = said.into_iter().map(sample).collect();
+        let node = NodeName::try_from("c1").unwrap();
+        let batch = Batch { node, at: test.clock.now(), confinement: Confinement::CgroupV2, samples };
+        for text in batch.write() {
+            test.app.samples.ingest(session.id).take(&String::from_utf8(text).unwrap()).await;
+        }
+    };
+    let of = |gpu: u32, errors: f64| [(format!("gpu_up/{gpu}.0"), 1.0), (format!("gpu_ecc_uncorrected/{gpu}"), errors)];
+    for round in 0..20 {
+        // Errors of a hundred GPUs, and later more of the one of which the other tells then.
+        let lies = if round > 0 { 7.0 } else { 0.0 };
+        let (lie, truth) = if round > 10 { (1e12, 2.0) } else { (0.0, 0.0) };
+        says(&live[0], (10..110).flat_map(|gpu| of(gpu, lies)).chain(of(1, lie)).collect()).await;
+        says(&live[1], of(1, truth).to_vec()).await;
+        look(&test, "idle", &live).await;
+        test.clock.advance_s(5);
+    }
+    let alerts = open(&test).await;
+    assert_eq!(alerts.len(), 65, "what one session may raise, and the truth");
+    let told: Vec<_> = alerts.iter().filter(|alert| alert.subject == "c1/1").collect();
+    let [told] = &told[..] else { panic!("{told:?}") };
+    assert_eq!((told.rule, told.owner), (AlertRule::GpuMemoryErrors, None));
+    assert!(text(told).as_str().contains("2 memory errors"), "{}", text(told).as_str());
+}
+
+#[tokio::test]
 async fn without_samples_nothing_is_concluded_about_sessions() {
     let test = TestApp::new().await;
     let ada = test.ada().await;

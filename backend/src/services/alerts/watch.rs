@@ -2,6 +2,10 @@
 //!
 //! An alert is raised once its reading has been over the threshold for long enough, and ends once it has been back for long enough; a value between
 //! the two thresholds changes nothing. Nothing here is kept: what was about to be raised begins anew with the process, what is raised is adopted.
+//!
+//! Several sessions may tell operators of the same GPU, and any of their agents may lie. Each is judged by its own word, with what it may raise of its
+//! own: the first that may raises the alert, which goes on for as long as any of them finds what it is about. So no lie keeps an alert from being
+//! raised by what another has found, or ends it.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
@@ -44,8 +48,21 @@ pub(crate) struct Round {
     pub(crate) held: HashSet<String>,
 }
 
+impl Reading {
+    fn key(&self) -> Key {
+        (self.rule, self.subject.clone())
+    }
+
+    fn by(&self) -> By {
+        self.session.filter(|_| self.is_for_operators).map(|(session, _)| session)
+    }
+}
+
 /// What an alert is about: no two are about the same.
 pub(crate) type Key = (AlertRule, String);
+
+/// Whose word it is, where several sessions may tell of the same; none where only one can, and of what was adopted.
+type By = Option<SessionId>;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Phase {
@@ -57,6 +74,21 @@ enum Phase {
     Ended(Timestamp),
 }
 
+impl Phase {
+    /// The alert that there is.
+    fn alert(&self) -> Option<AlertId> {
+        match self {
+            Self::Raised(id, _) => Some(*id),
+            Self::Rising(_) | Self::Ended(_) => None,
+        }
+    }
+
+    /// Whether there is an alert, and it has been back for so long.
+    fn is_back_for(&self, wait: SignedDuration, now: Timestamp) -> bool {
+        matches!(self, Self::Raised(_, Some(since)) if now.duration_since(*since) >= wait)
+    }
+}
+
 /// What has to change.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Changes {
@@ -64,12 +96,18 @@ pub(crate) struct Changes {
     pub(crate) raise: Vec<Reading>,
     /// To be ended.
     pub(crate) end: Vec<(Key, AlertId)>,
+    /// What those to be raised are about.
+    about: HashSet<Key>,
     /// How many of those to be raised are about each session.
     of_sessions: HashMap<SessionId, u32>,
 }
 
 impl Changes {
     fn add(&mut self, reading: &Reading) {
+        // Of several who find the same at the same time one tells of it.
+        if !self.about.insert(reading.key()) {
+            return;
+        }
         if let Some((session, _)) = reading.session {
             *self.of_sessions.entry(session).or_default() += 1;
         }
@@ -80,7 +118,7 @@ impl Changes {
 /// The watch.
 #[derive(Debug, Default)]
 pub(crate) struct Watch {
-    known: HashMap<Key, Phase>,
+    known: HashMap<Key, HashMap<By, Phase>>,
     of_sessions: HashMap<SessionId, u32>,
 }
 
@@ -88,15 +126,16 @@ impl Watch {
     /// Takes over alerts that are raised already.
     pub(crate) fn adopt(&mut self, open: &[Alert]) {
         for alert in open {
-            self.known.insert((alert.rule, alert.subject.clone()), Phase::Raised(alert.id, None));
+            let claims = self.known.entry((alert.rule, alert.subject.clone())).or_default();
+            claims.insert(None, Phase::Raised(alert.id, None));
         }
     }
 
     /// How many alerts of each rule there are.
     pub(crate) fn raised(&self) -> BTreeMap<AlertRule, u32> {
         let mut counts: BTreeMap<AlertRule, u32> = AlertRule::ALL.iter().map(|rule| (*rule, 0)).collect();
-        for ((rule, _), phase) in &self.known {
-            if matches!(phase, Phase::Raised(..)) {
+        for ((rule, _), claims) in &self.known {
+            if claims.values().any(|phase| phase.alert().is_some()) {
                 *counts.entry(*rule).or_default() += 1;
             }
         }
@@ -109,9 +148,9 @@ impl Watch {
         let mut seen = HashSet::new();
         for reading in round.readings {
             let Some(settings) = settings.get(&reading.rule).filter(|_| reading.value.is_finite()) else { continue };
-            let key = (reading.rule, reading.subject.clone());
-            self.take(&key, &reading, settings, now, &mut changes);
-            seen.insert(key);
+            let claim = (reading.key(), reading.by());
+            self.take(&claim, &reading, settings, now, &mut changes);
+            seen.insert(claim);
         }
         // A GPU that is lost may take with it whoever tells of it: that it is back has to be said.
         let stays = |(rule, subject): &Key, phase: &Phase| {
@@ -121,44 +160,82 @@ impl Watch {
                 && matches!(phase, Phase::Raised(_, None))
                 && is_held()
         };
-        let gone =
-            |key: &Key, phase: &Phase| !round.unknown.contains(&key.0) && !seen.contains(key) && !stays(key, phase);
-        let missing: Vec<Key> =
-            self.known.iter().filter(|(key, phase)| gone(key, phase)).map(|(key, _)| key.clone()).collect();
-        for key in missing {
-            // A rule that is off now has nothing to say of what it said before.
-            let wait = settings.get(&key.0).map_or(SignedDuration::ZERO, |settings| settings.clear_after);
-            self.back(&key, wait, now, &mut changes);
+        let gone = |claim: &(Key, By), phase: &Phase| {
+            !round.unknown.contains(&claim.0.0) && !seen.contains(claim) && !stays(&claim.0, phase)
+        };
+        let mut missing = Vec::new();
+        for (key, claims) in &self.known {
+            for (by, phase) in claims {
+                let claim = (key.clone(), *by);
+                if gone(&claim, phase) {
+                    missing.push(claim);
+                }
+            }
         }
-        self.known.retain(|_, phase| !matches!(phase, Phase::Ended(at) if now.duration_since(*at) >= QUIET));
+        for claim in missing {
+            self.back(&claim, now);
+        }
+        self.end(&round.unknown, now, settings, &mut changes);
+        for claims in self.known.values_mut() {
+            claims.retain(|_, phase| !matches!(phase, Phase::Ended(at) if now.duration_since(*at) >= QUIET));
+        }
+        self.known.retain(|_, claims| !claims.is_empty());
         changes
     }
 
-    fn take(&mut self, key: &Key, reading: &Reading, settings: &Settings, now: Timestamp, changes: &mut Changes) {
+    fn take(
+        &mut self,
+        claim: &(Key, By),
+        reading: &Reading,
+        settings: &Settings,
+        now: Timestamp,
+        changes: &mut Changes,
+    ) {
         if settings.is_back(reading.rule, reading.value) {
-            return self.back(key, settings.clear_after, now, changes);
+            return self.back(claim, now);
         }
         let is_over = settings.is_over(reading.rule, reading.value);
-        match self.known.get_mut(key) {
-            Some(Phase::Raised(_, back_since)) => *back_since = None,
-            Some(Phase::Rising(_)) if !is_over => {
-                self.known.remove(key);
+        let (key, by) = claim;
+        let claims = self.known.entry(key.clone()).or_default();
+        let since = match (claims.get(by).copied(), claims.values().find_map(Phase::alert)) {
+            // Of what there is an alert nobody is told again, and it goes on for as long as anybody finds it.
+            (_, Some(id)) => {
+                claims.insert(*by, Phase::Raised(id, None));
+                return;
             }
-            Some(Phase::Rising(since)) => {
-                // A clock that was set back counts from there.
-                *since = (*since).min(now);
-                let long_enough = now.duration_since(*since) >= settings.raise_after;
-                if long_enough && self.may_raise(reading, changes) {
-                    changes.add(reading);
-                }
+            (Some(Phase::Rising(_)), None) if !is_over => {
+                claims.remove(by);
+                return;
             }
-            None if is_over => {
-                self.known.insert(key.clone(), Phase::Rising(now));
-                if settings.raise_after.is_zero() && self.may_raise(reading, changes) {
-                    changes.add(reading);
-                }
+            // A clock that was set back counts from there.
+            (Some(Phase::Rising(since)), None) => since.min(now),
+            (None, None) if is_over => now,
+            (Some(Phase::Raised(..) | Phase::Ended(_)) | None, None) => return,
+        };
+        claims.insert(*by, Phase::Rising(since));
+        let long_enough = now.duration_since(since) >= settings.raise_after;
+        if long_enough && self.may_raise(reading, changes) {
+            changes.add(reading);
+        }
+    }
+
+    /// Ends what nobody finds any more. Whoever has been back for long enough before the others has nothing to do with it from then on.
+    fn end(
+        &mut self,
+        unknown: &BTreeSet<AlertRule>,
+        now: Timestamp,
+        settings: &BTreeMap<AlertRule, Settings>,
+        changes: &mut Changes,
+    ) {
+        for (key, claims) in self.known.iter_mut().filter(|(key, _)| !unknown.contains(&key.0)) {
+            let Some(id) = claims.values().find_map(Phase::alert) else { continue };
+            // A rule that is off now has nothing to say of what it said before.
+            let wait = settings.get(&key.0).map_or(SignedDuration::ZERO, |settings| settings.clear_after);
+            if claims.values().any(|phase| phase.alert().is_some() && !phase.is_back_for(wait, now)) {
+                claims.retain(|_, phase| !phase.is_back_for(wait, now));
+            } else {
+                changes.end.push((key.clone(), id));
             }
-            Some(Phase::Ended(_)) | None => {}
         }
     }
 
@@ -169,18 +246,13 @@ impl Watch {
         raised.saturating_add(changes.of_sessions.get(&session).copied().unwrap_or_default()) < MOST_OF_SESSION
     }
 
-    fn back(&mut self, key: &Key, wait: SignedDuration, now: Timestamp, changes: &mut Changes) {
-        match self.known.get_mut(key) {
+    fn back(&mut self, (key, by): &(Key, By), now: Timestamp) {
+        let Some(claims) = self.known.get_mut(key) else { return };
+        match claims.get_mut(by) {
             Some(Phase::Rising(_)) => {
-                self.known.remove(key);
+                claims.remove(by);
             }
-            Some(Phase::Raised(id, back_since)) => {
-                let since = back_since.map_or(now, |since| since.min(now));
-                *back_since = Some(since);
-                if now.duration_since(since) >= wait {
-                    changes.end.push((key.clone(), *id));
-                }
-            }
+            Some(Phase::Raised(_, back_since)) => *back_since = Some(back_since.map_or(now, |since| since.min(now))),
             Some(Phase::Ended(_)) | None => {}
         }
     }
@@ -190,12 +262,15 @@ impl Watch {
         if let Some((session, _)) = reading.session {
             *self.of_sessions.entry(session).or_default() += 1;
         }
-        self.known.insert((reading.rule, reading.subject.clone()), Phase::Raised(id, None));
+        self.known.entry(reading.key()).or_default().insert(reading.by(), Phase::Raised(id, None));
     }
 
     /// An alert was ended.
     pub(crate) fn was_ended(&mut self, key: &Key, now: Timestamp) {
-        self.known.insert(key.clone(), Phase::Ended(now));
+        let Some(claims) = self.known.get_mut(key) else { return };
+        for phase in claims.values_mut().filter(|phase| phase.alert().is_some()) {
+            *phase = Phase::Ended(now);
+        }
     }
 
     /// Forgets how much was said of sessions that are over.
@@ -356,6 +431,80 @@ mod tests {
         let round = Round { readings: vec![reading(1.0)], ..Round::default() };
         let changes = watch.look(round, at(5), &BTreeMap::new());
         assert_eq!(changes.end, [((RULE, "s/n1".to_owned()), alert.id)]);
+    }
+
+    /// A look at what sessions say of the same GPU, for operators; what it wants is done. How many it raised, and how many it ended.
+    fn said(watch: &mut Watch, second: i64, words: &[(SessionId, f64)]) -> (usize, usize) {
+        const ERRORS: AlertRule = AlertRule::GpuMemoryErrors;
+        let settings = BTreeMap::from([(ERRORS, Settings::built_in(ERRORS))]);
+        let of = |(session, value): &(SessionId, f64)| Reading {
+            rule: ERRORS,
+            subject: "c1/1".into(),
+            session: Some((*session, UserId::generate())),
+            is_for_operators: true,
+            ..reading(*value)
+        };
+        let changes =
+            watch.look(Round { readings: words.iter().map(of).collect(), ..Round::default() }, at(second), &settings);
+        for reading in &changes.raise {
+            watch.was_raised(reading, AlertId::generate());
+        }
+        for (key, _) in &changes.end {
+            watch.was_ended(key, at(second));
+        }
+        (changes.raise.len(), changes.end.len())
+    }
+
+    #[test]
+    fn a_liar_who_may_raise_nothing_more_hides_nothing_that_another_has_found() {
+        let (liar, honest) = (SessionId::generate(), SessionId::generate());
+        for words in [[(liar, 1e15), (honest, 2.0)], [(honest, 2.0), (liar, 1e15)], [(liar, f64::NAN), (honest, 2.0)]] {
+            let mut watch = Watch { of_sessions: HashMap::from([(liar, MOST_OF_SESSION)]), ..Watch::default() };
+            assert_eq!(said(&mut watch, 0, &[(liar, 1e15)]), (0, 0));
+            assert_eq!(said(&mut watch, 5, &words), (1, 0));
+            assert_eq!(watch.of_sessions[&honest], 1);
+            assert_eq!(said(&mut watch, 10, &words), (0, 0), "once");
+        }
+    }
+
+    #[test]
+    fn what_several_find_is_told_once_and_ends_when_the_last_of_them_is_back() {
+        let [one, other] = [SessionId::generate(), SessionId::generate()];
+        let watch = &mut Watch::default();
+        assert_eq!(said(watch, 0, &[(one, 1.0), (other, 2.0)]), (1, 0));
+        assert_eq!(watch.raised()[&AlertRule::GpuMemoryErrors], 1);
+        // Whoever raised it says that all is well, or nothing, before or after the other.
+        assert_eq!(said(watch, 5, &[(one, 0.0), (other, 2.0)]), (0, 0));
+        assert_eq!(said(watch, 10, &[(other, 2.0), (one, 0.0)]), (0, 0));
+        assert_eq!(said(watch, 15, &[(other, 2.0)]), (0, 0));
+        assert_eq!(said(watch, 20, &[(one, 0.0), (other, 0.0)]), (0, 1));
+        assert_eq!(watch.raised()[&AlertRule::GpuMemoryErrors], 0);
+    }
+
+    #[test]
+    fn what_a_liar_has_raised_and_ended_keeps_nobody_quiet() {
+        let (liar, honest) = (SessionId::generate(), SessionId::generate());
+        let watch = &mut Watch::default();
+        assert_eq!(said(watch, 0, &[(liar, 1.0)]), (1, 0));
+        // The end of the lie and the first true word of it come at the same time: the alert goes on.
+        assert_eq!(said(watch, 5, &[(liar, 0.0), (honest, 1.0)]), (0, 0));
+        assert_eq!(said(watch, 10, &[(liar, 1.0), (honest, 0.0)]), (0, 0));
+        assert_eq!(said(watch, 15, &[(liar, 0.0), (honest, 0.0)]), (0, 1));
+        assert_eq!(said(watch, 20, &[(liar, 1.0), (honest, 1.0)]), (1, 0));
+        assert_eq!(said(watch, 25, &[(liar, 1.0)]), (0, 0));
+        assert_eq!(said(watch, 30, &[]), (0, 1));
+        assert_eq!(said(watch, 35, &[(liar, 1.0)]), (0, 0), "it was told of just now, by its own word");
+    }
+
+    #[test]
+    fn an_adopted_alert_goes_on_for_whoever_finds_what_it_is_about() {
+        let (one, other) = (SessionId::generate(), SessionId::generate());
+        let watch = &mut Watch::default();
+        let key = (AlertRule::GpuMemoryErrors, "c1/1".to_owned());
+        watch.known.insert(key, HashMap::from([(None, Phase::Raised(AlertId::generate(), None))]));
+        assert_eq!(said(watch, 0, &[(one, 1.0)]), (0, 0));
+        assert_eq!(said(watch, 5, &[(one, 0.0), (other, 1.0)]), (0, 0));
+        assert_eq!(said(watch, 10, &[(other, 0.0)]), (0, 1));
     }
 
     #[test]

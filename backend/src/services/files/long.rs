@@ -323,9 +323,13 @@ impl Within {
             let directory = handle.upload_into(&from.path).await?;
             Ok::<_, AppError>(directory.map(|path| FilesTrouble::upload_unfinished(&shown(path.as_bytes()).0)))
         };
-        // Their own are known before anything is copied; anybody's are met where the copy is compared.
+        // Nothing is copied for nothing: their own are known, and anybody's lie there, also what was given up and is not cleared away yet.
         if let Some(trouble) = unfinished().await? {
             return Err(trouble.into());
+        }
+        let answer = self.ask_long(handle, Verb::FindUnfinished(from.clone()), before(all), nothing).await?;
+        if let Some(directory) = answered!(answer, Answer::FoundUnfinished { directory } => directory)? {
+            return Err(FilesTrouble::upload_unfinished(&below(&from.path, &directory).0).into());
         }
         let copy = CopyFiles { id: part_of(handle.id(), number), from: from.clone(), to: to.clone(), on_conflict };
         let answer = self.ask_long(handle, Verb::Copy(copy), before(all), nothing).await?;

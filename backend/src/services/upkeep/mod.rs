@@ -81,16 +81,20 @@ impl Upkeep {
     pub async fn drain(&self, actor: &Actor, node: &NodeName, reason: &DrainReason) -> Result<(), AppError> {
         actor.require_admin()?;
         self.must_be_there(node)?;
-        let answer = self.parts.scheduler.drain_node(node, reason, &actor.user.username).await;
-        self.note_change(actor, "node.drain", node, json!({"reason": reason.as_str()}), answer).await
+        let details = json!({"reason": reason.as_str()});
+        let (parts, name, reason) = (Arc::clone(&self.parts), node.clone(), reason.clone());
+        let by = actor.user.username.clone();
+        let drain = async move { parts.scheduler.drain_node(&name, &reason, &by).await };
+        self.change_and_note(actor, "node.drain", node, details, drain).await
     }
 
     /// Has a drained or down node take jobs again. Errors as of [`Upkeep::drain`].
     pub async fn resume(&self, actor: &Actor, node: &NodeName) -> Result<(), AppError> {
         actor.require_admin()?;
         self.must_be_there(node)?;
-        let answer = self.parts.scheduler.resume_node(node).await;
-        self.note_change(actor, "node.resume", node, json!({}), answer).await
+        let (parts, name) = (Arc::clone(&self.parts), node.clone());
+        let resume = async move { parts.scheduler.resume_node(&name).await };
+        self.change_and_note(actor, "node.resume", node, json!({}), resume).await
     }
 
     /// What a node was, newest first; for admins, as reasons name people.
@@ -132,18 +136,25 @@ impl Upkeep {
         if is_there { Ok(()) } else { Err(AppError::NotFound) }
     }
 
-    /// Written down also when it failed: an answer that was lost may have been carried out.
-    async fn note_change(
+    /// Has it changed and writes it down before there is an answer, in a task of its own: a request may end while the scheduler is at it, and what
+    /// it does then is in the log all the same. Written down also when it failed: an answer that was lost may have been carried out.
+    async fn change_and_note(
         &self,
         actor: &Actor,
         action: &'static str,
         node: &NodeName,
         details: serde_json::Value,
-        answer: SchedulerResult<()>,
+        change: impl Future<Output = SchedulerResult<()>> + Send + 'static,
     ) -> Result<(), AppError> {
-        let outcome = if answer.is_ok() { "ok" } else { "failed" };
-        self.parts.audit.record(actor.audit(action, node.as_str(), outcome, details)).await;
-        self.parts.nudges.nodes().notify_one();
+        let (parts, actor, node) = (Arc::clone(&self.parts), actor.clone(), node.clone());
+        let changing = tokio::spawn(async move {
+            let answer = change.await;
+            let outcome = if answer.is_ok() { "ok" } else { "failed" };
+            parts.audit.record(actor.audit(action, node.as_str(), outcome, details)).await;
+            parts.nudges.nodes().notify_one();
+            answer
+        });
+        let answer = changing.await.map_err(|error| AppError::Internal(error.into()))?;
         answer.map_err(|error| refused(&error))
     }
 

@@ -1,6 +1,9 @@
 //! Nodes out of service and back: who may, what is written down, and what their past tells.
 
+use std::time::Duration;
+
 use eirene_core::{Role, SessionState};
+use futures_util::FutureExt as _;
 
 use super::*;
 use crate::services::audit::AuditQuery;
@@ -97,6 +100,27 @@ async fn a_scheduler_that_does_not_let_us_or_is_away_is_told_apart_and_written_d
     assert_eq!(code(test.app.upkeep.resume(&admin, &c1()).await.unwrap_err()), "unavailable");
     let line = |action: &str| (action.to_owned(), "c1".to_owned(), "failed".to_owned());
     assert_eq!(written(&test, &admin).await, [line("node.resume"), line("node.drain")]);
+}
+
+#[tokio::test]
+async fn a_change_whose_request_ends_on_the_way_is_written_down_all_the_same() {
+    let (test, admin) = with_admin().await;
+    let line = |action: &str, outcome: &str| (action.to_owned(), "c1".to_owned(), outcome.to_owned());
+    let until = async |expected: (String, String, String)| {
+        while written(&test, &admin).await.first() != Some(&expected) {
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+    };
+    // The browser goes as soon as it has asked.
+    assert!(test.app.upkeep.drain(&admin, &c1(), &fan()).now_or_never().is_none());
+    until(line("node.drain", "ok")).await;
+    assert!(!test.scheduler.state().nodes[0].available);
+    assert!(test.app.upkeep.resume(&admin, &c1()).now_or_never().is_none());
+    until(line("node.resume", "ok")).await;
+    test.scheduler.state().reachable = false;
+    assert!(test.app.upkeep.resume(&admin, &c1()).now_or_never().is_none());
+    until(line("node.resume", "failed")).await;
+    assert_eq!(written(&test, &admin).await.len(), 3);
 }
 
 #[tokio::test]

@@ -6,10 +6,11 @@
 
 use std::rc::Rc;
 
-use eirene_files_protocol::{Answer, Code, Compare, EntryKind, Name, PartId, RelativePath, UPLOAD_PREFIX};
+use eirene_files_protocol::{Answer, Code, Compare, EntryKind, Name, RelativePath, UPLOAD_PREFIX};
 use rustix::fs::Statx;
 
 use super::copy::ends_all;
+use super::unfinished;
 use crate::beneath::Place;
 use crate::server::Job;
 use crate::walk::{Account, Step, Walk};
@@ -35,7 +36,7 @@ pub(super) fn run(job: &Job, wanted: &Compare) -> Result<Answer, Code> {
         match step {
             Step::Entry(name) if level.place.is_root() && space.reserves(name.as_bytes()) => {}
             Step::Entry(name) if name.as_bytes().starts_with(UPLOAD_PREFIX) => {
-                if let Err(why) = check_hidden(&level.place, &name) {
+                if let Err(why) = unfinished::check(&level.place, &name) {
                     account.skip(level.path.clone(), why);
                 }
             }
@@ -75,18 +76,6 @@ fn entry(
         return Ok(Some(bytes));
     }
     walk.enter(&original, path.clone(), Rc::new(copy)).map(|()| None)
-}
-
-/// Refuses what lies hidden where it is the bytes of an upload that is not finished: as long as it is not, what is known of it lies beside them.
-/// Notes alone are of one that is finished, and bytes alone are of a copy that is on its way, or was cut off.
-fn check_hidden(directory: &Place, name: &Name) -> Result<(), Code> {
-    let id = name.as_bytes().strip_prefix(UPLOAD_PREFIX).and_then(|id| std::str::from_utf8(id).ok());
-    let Some(Ok(id)) = id.map(str::parse::<PartId>) else { return Ok(()) };
-    match directory.child(&id.sidecar_name()) {
-        Ok(_) => Err(Code::UploadUnfinished),
-        Err(Code::NotFound) => Ok(()),
-        Err(why) => Err(why),
-    }
 }
 
 /// What something is and how many bytes are in it, if the copy is the same.

@@ -18,6 +18,7 @@ mod stat;
 mod sum_up;
 mod tar_writer;
 mod trash;
+mod unfinished;
 mod upload;
 mod zip_writer;
 
@@ -45,6 +46,7 @@ fn run_as_it_is(job: &mut Job) -> Result<Answer, Problem> {
         (Verb::Move(wanted), None) => Ok(move_to::run(job, wanted)?),
         (Verb::Copy(wanted), None) => Ok(copy::run(job, wanted)?),
         (Verb::Compare(wanted), None) => Ok(compare::run(job, wanted)?),
+        (Verb::FindUnfinished(wanted), None) => Ok(unfinished::run(job, wanted)?),
         (Verb::Extract(wanted), None) => Ok(extract::run(job, wanted)?),
         (Verb::PutInTrash(wanted), None) => Ok(trash::put(job, wanted)?),
         (Verb::ListTrash(wanted), None) => Ok(trash::list(job, wanted)?),
@@ -93,6 +95,7 @@ pub(crate) fn lane(verb: &Verb) -> Lane {
         Verb::SetPermissions(wanted) if !wanted.recursive => Lane::Metadata,
         Verb::Copy(_)
         | Verb::Compare(_)
+        | Verb::FindUnfinished(_)
         | Verb::Extract(_)
         | Verb::EmptyTrash(_)
         | Verb::Delete(_)

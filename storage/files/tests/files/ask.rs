@@ -33,6 +33,10 @@ pub(crate) fn compare(from: &[u8], to: &[u8]) -> Verb {
     Verb::Compare(Compare { from: spot(from), to: spot(to) })
 }
 
+pub(crate) fn find_unfinished(path: &[u8]) -> Verb {
+    Verb::FindUnfinished(spot(path))
+}
+
 pub(crate) fn extract(from: &[u8], to: &[u8], on_conflict: OnConflict) -> Verb {
     Verb::Extract(Extract { id: PART, from: spot(from), to: spot(to), on_conflict })
 }

@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime};
 
 use eirene_files_protocol::{Answer, Code, OnConflict, ToFiles, Verb};
 
-use crate::ask::{PART_NAME, compare, copy, delete, make, move_to, part, upload, write_upload};
+use crate::ask::{PART_NAME, compare, copy, delete, find_unfinished, make, move_to, part, upload, write_upload};
 use crate::bench::{Way, World, relative};
 
 fn names(directory: &Path) -> BTreeSet<Vec<u8>> {
@@ -279,6 +279,44 @@ fn an_upload_that_is_not_finished_is_in_no_copy_and_its_directory_is_named() {
         let walked = portal.ask(compare(b"from", b"to")).walked();
         let skipped: Vec<_> = walked.skipped.iter().map(|skipped| (&skipped.path, skipped.why)).collect();
         assert_eq!(skipped, [(&relative(b"sub/new"), Code::NotFound)], "{way:?}: what is finished is a file as any");
+    }
+}
+
+#[test]
+fn an_upload_that_is_not_finished_is_found_before_anything_is_copied() {
+    for way in Way::BOTH {
+        let world = World::new();
+        create_dir_all(world.at("from/a/b")).unwrap();
+        create_dir_all(world.at("from/c")).unwrap();
+        write(world.at("from/file"), "x").unwrap();
+        symlink("../outside", world.at("from/link")).unwrap();
+        create_dir_all(world.at("outside")).unwrap();
+        write(world.at(format!("from/{PART_NAME}")), "of a copy that was cut off").unwrap();
+        world.hand_over(way);
+        let mut portal = world.portal(way);
+        // An upload that lies elsewhere is no matter.
+        portal.ask(Verb::CreateUpload(upload(b"outside/new", Some(4), OnConflict::Refuse))).done();
+        let find = |portal: &mut crate::bench::Portal, path: &[u8]| match portal.ask(find_unfinished(path)).done() {
+            Answer::FoundUnfinished { directory } => directory,
+            other => panic!("{other:?}"),
+        };
+        for path in [b"from".as_slice(), b"from/file", b"from/link"] {
+            assert_eq!(find(&mut portal, path), None, "{way:?}");
+        }
+        portal.ask(Verb::RemovePart(part(b"outside"))).done();
+        // Whoever's it is, and whether anybody will go on with it or not: what counts is what lies there.
+        portal.ask(Verb::CreateUpload(upload(b"from/a/b/new", Some(4), OnConflict::Refuse))).done();
+        portal.send(write_upload(b"from/a/b", 0), b"fo").done();
+        for (path, below) in [(b"from".as_slice(), b"a/b".as_slice()), (b"from/a", b"b"), (b"from/a/b", b"")] {
+            assert_eq!(find(&mut portal, path), Some(relative(below)), "{way:?}");
+        }
+        assert_eq!(find(&mut portal, b"from/c"), None);
+        assert_eq!(find(&mut portal, b""), Some(relative(b"from/a/b")), "the whole space too");
+        portal.send(write_upload(b"from/a/b", 2), b"ur").done();
+        portal.ask(Verb::FinishUpload(part(b"from/a/b"))).done();
+        assert_eq!(find(&mut portal, b"from"), None, "{way:?}: what is finished is a file as any");
+        assert_eq!(portal.code(find_unfinished(b"none")), Some(Code::NotFound));
+        assert_eq!(portal.code(find_unfinished(b".eirene-trash/x")), Some(Code::Reserved));
     }
 }
 

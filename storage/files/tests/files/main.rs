@@ -13,6 +13,7 @@ mod large;
 mod making;
 mod old;
 mod permissions;
+mod power;
 mod previews;
 mod process;
 mod purge;

@@ -37,7 +37,7 @@ pub use reading::{
 pub use trash::{Delete, EmptyTrash, ListTrash, PutInTrash, Restore, Trashed, Which};
 pub use uploads::{Checksum, CreateUpload, Digest, PartSpot, UploadState, WriteUpload};
 
-use crate::{HostileText, Name};
+use crate::{HostileText, Name, RelativePath};
 
 /// A space within one process, numbered by the portal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -125,6 +125,8 @@ pub enum Verb {
     Copy(CopyFiles),
     /// Whether a copy is still the same as its original; answers [`Progress`] and [`Answer::Compared`].
     Compare(Compare),
+    /// Whether an upload is not finished in what is to be moved by a copy; answers [`Progress`] and [`Answer::FoundUnfinished`].
+    FindUnfinished(Spot),
     /// What is in an archive, as a new directory; answers [`Progress`] and [`Answer::Extracted`].
     Extract(Extract),
     /// Into the trash; answers [`Answer::PutInTrash`].
@@ -175,6 +177,7 @@ impl Verb {
             | Self::Move(_)
             | Self::Copy(_)
             | Self::Compare(_)
+            | Self::FindUnfinished(_)
             | Self::Extract(_)
             | Self::PutInTrash(_)
             | Self::ListTrash(_)
@@ -273,6 +276,11 @@ pub enum Answer {
     Copied(Copied),
     /// All of the original was looked for in the copy. What was skipped is not there, differs, or could not be looked at.
     Compared(Walked),
+    /// It was looked for uploads that are not finished, until the first.
+    FoundUnfinished {
+        /// Into which directory it is, below what was asked for; none: there is none.
+        directory: Option<RelativePath>,
+    },
     /// What is in the archive lies there, but for what was refused.
     Extracted(Extracted),
     /// It lies in the trash.

@@ -61,6 +61,8 @@ pub(crate) struct SizesView {
     pub(crate) whole: Option<SizeRow>,
     /// What is in it, the largest first.
     pub(crate) rows: Vec<SizeRow>,
+    /// Why nothing is listed; empty where something is, or where how measuring is going says it.
+    pub(crate) nothing: String,
 }
 
 impl SizesView {
@@ -114,6 +116,7 @@ impl SizesView {
             path: if raw_path.is_some() { String::new() } else { path },
             raw_path: raw_path.unwrap_or_default(),
             crumbs: crumbs(space, &base, &sizes.path),
+            nothing: nothing(words, sizes),
             whole,
             rows,
         }
@@ -138,6 +141,15 @@ fn lines(words: &Words, sizes: &Sizes) -> Vec<String> {
         lines.push(words.count("my_spaces.sizes_page.skipped", sizes.skipped));
     }
     lines
+}
+
+/// Only what was measured can be too small to be kept: before that, and while it is being done, there is one thing to say, and that is said.
+fn nothing(words: &Words, sizes: &Sizes) -> String {
+    match (sizes.state, &sizes.here) {
+        (_, Some(_)) => words.get("my_spaces.sizes_page.empty"),
+        (ScanState::Never | ScanState::Running, None) => String::new(),
+        (ScanState::Stopped | ScanState::Done, None) => words.get("my_spaces.sizes_page.unknown"),
+    }
 }
 
 /// Per cent, rounded down; of nothing nothing.
@@ -267,6 +279,21 @@ mod tests {
         assert_eq!((stopped.path.as_str(), shown.path.as_str()), ("round", "a"), "where it goes on");
         let nothing = view(ScanState::Done, Some(directory(b"", 0)), vec![directory(b"b", 0)]);
         assert_eq!(nothing.rows[0].percent, 0);
+    }
+
+    #[test]
+    fn where_nothing_is_listed_one_thing_is_said_of_it() {
+        let said = |state, here| view(state, here, vec![]).nothing;
+        let here = || Some(directory(b"a", 9));
+        let (empty, unknown) = ("my_spaces.sizes_page.empty", "my_spaces.sizes_page.unknown");
+        for state in [ScanState::Never, ScanState::Running] {
+            assert_eq!(said(state, None), "", "that nothing has been measured yet, or that it is being done");
+        }
+        for state in [ScanState::Stopped, ScanState::Done] {
+            assert_eq!(said(state, None), words().get(unknown));
+            assert_eq!(said(state, here()), words().get(empty));
+        }
+        assert_eq!(said(ScanState::Running, here()), words().get(empty));
     }
 
     #[test]
