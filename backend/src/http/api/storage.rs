@@ -139,7 +139,8 @@ pub(crate) async fn show(State(app): State<App>, AdminCaller(caller): AdminCalle
     Ok(Json(StorageView::from(app.storage.report(&caller.actor)?)))
 }
 
-/// What users or groups use and may use, by number. A storage that has no quotas, or refuses to tell them, says so in `missing`.
+/// What users or groups use and may use, by number. Where the portal reads no quotas, as on any storage that is only mounted, or the storage
+/// refuses to tell them, `missing` says so.
 #[utoipa::path(
     get, path = "/api/v1/storage/quotas", tag = "storage", params(Which), responses((status = 200, body = QuotasView))
 )]
@@ -224,7 +225,7 @@ pub(crate) async fn set(
     params(("pool" = u16, Path, description = "Number of the pool", minimum = 0, maximum = 65_535)),
     responses(
         (status = 200, body = DefaultQuotasView),
-        (status = 409, body = Problem, content_type = "application/problem+json", description = "The storage has none, or refuses")
+        (status = 409, body = Problem, content_type = "application/problem+json", description = "The portal sets none on this storage, or it refuses")
     )
 )]
 pub(crate) async fn defaults(

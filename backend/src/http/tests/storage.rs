@@ -271,7 +271,9 @@ async fn an_admin_looks_up_quotas_by_number_and_sees_what_is_wrong_with_the_ques
     ] {
         assert!(look(query).await.contains(said), "{query}");
     }
-    assert!(look("?first=2001").await.contains("This storage has no"), "a storage without quotas says so");
+    let mounted = look("?first=2001").await;
+    assert!(mounted.contains("This storage is only mounted") && !mounted.contains("set-quota"), "{mounted}");
+    assert!(!mounted.contains("has no quotas"), "its file system may have some: {mounted}");
     {
         let mut storage = server.test.storage.state();
         storage.users = Some((3 << 30, eirene_core::storage::Limit::At(4 << 30)));
