@@ -225,6 +225,7 @@ impl SharedStorage for FakeStorage {
             quota_read: can(state.users.is_some()),
             stripe_read: can(state.stripe.is_some()),
             server_stats: can(state.servers.is_some()),
+            user_stats: can(state.operations.is_some()),
             ..Capabilities::none("fake")
         }
     }

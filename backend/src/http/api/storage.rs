@@ -127,7 +127,7 @@ pub(crate) struct WhichStats {
     #[param(inline)]
     #[serde(default)]
     role: ServerRole,
-    /// Minutes of the servers' past that are wanted too; for `of=servers`.
+    /// Minutes of the past that are wanted too; for `of=servers` and `of=users`.
     #[param(minimum = 1, maximum = 1440, nullable = false)]
     #[serde(default, deserialize_with = "some_plain")]
     history: Option<u32>,
@@ -139,7 +139,8 @@ pub(crate) async fn show(State(app): State<App>, AdminCaller(caller): AdminCalle
     Ok(Json(StorageView::from(app.storage.report(&caller.actor)?)))
 }
 
-/// What users or groups use and may use, by number. A storage that has no quotas, or refuses to tell them, says so in `missing`.
+/// What users or groups use and may use, by number. Where the portal reads no quotas, as on any storage that is only mounted, or the storage
+/// refuses to tell them, `missing` says so.
 #[utoipa::path(
     get, path = "/api/v1/storage/quotas", tag = "storage", params(Which), responses((status = 200, body = QuotasView))
 )]
@@ -154,8 +155,9 @@ pub(crate) async fn quotas(
 }
 
 /// What the storage's servers do now, or who asks how much of them. Users and clients are counted since the servers were started; their rates
-/// come from two counts, so the first question has none, and none is told after a server was started anew. A storage without statistics says
-/// so in `missing`.
+/// come from two counts, so the first question has none, and none is told after a server was started anew. With `history`, what the servers
+/// did in the last minutes is in `history`, and which users asked most then in `history_of_users`: the ten of each point who asked most, and all
+/// others as one sum. A storage without statistics says so in `missing`.
 #[utoipa::path(
     get, path = "/api/v1/storage/stats", tag = "storage", params(WhichStats),
     responses((status = 200, body = StorageStatsView))
@@ -169,26 +171,26 @@ pub(crate) async fn stats(
         ServerRole::Metadata => Role::Metadata,
         ServerRole::Storage => Role::Storage,
     };
-    let of = match which.of {
-        StatsOf::Servers => {
-            let history = match which.history {
-                Some(minutes @ 1..=MOST_MINUTES) => app.storage_stats.history(&caller.actor, role, minutes)?,
-                Some(_) => {
-                    let most = MOST_MINUTES.to_string();
-                    return Err(wrong("history", say_with("wrong.between", &[("least", "1"), ("most", &most)])));
-                }
-                None => vec![],
-            };
-            let servers = app.storage_stats.servers(&caller.actor, role).await?;
-            return Ok(Json(StorageStatsView::of_servers(servers, &history)));
-        }
-        StatsOf::Users => OperationsKind::Users,
-        StatsOf::Clients => OperationsKind::Clients,
-    };
-    if which.history.is_some() {
-        return Err(wrong("history", say("wrong.history_of_servers")));
+    if which.history.is_some_and(|minutes| !(1..=MOST_MINUTES).contains(&minutes)) {
+        let most = MOST_MINUTES.to_string();
+        return Err(wrong("history", say_with("wrong.between", &[("least", "1"), ("most", &most)])));
     }
-    Ok(Json(StorageStatsView::from(app.storage_stats.operations(&caller.actor, role, of).await?)))
+    let (stats, actor) = (&app.storage_stats, &caller.actor);
+    Ok(Json(match which.of {
+        StatsOf::Servers => {
+            let history = which.history.map(|minutes| stats.history(actor, role, minutes)).transpose()?;
+            StorageStatsView::of_servers(stats.servers(actor, role).await?, &history.unwrap_or_default())
+        }
+        StatsOf::Users => {
+            let history = which.history.map(|minutes| stats.history_of_users(actor, role, minutes)).transpose()?;
+            let users = stats.operations(actor, role, OperationsKind::Users).await?;
+            StorageStatsView::of_users(users, &history.unwrap_or_default())
+        }
+        StatsOf::Clients if which.history.is_some() => {
+            return Err(wrong("history", say("wrong.history_of_clients")));
+        }
+        StatsOf::Clients => StorageStatsView::from(stats.operations(actor, role, OperationsKind::Clients).await?),
+    }))
 }
 
 /// Set the limits of one user or group, by number; the answer is what the storage says then.
@@ -223,7 +225,7 @@ pub(crate) async fn set(
     params(("pool" = u16, Path, description = "Number of the pool", minimum = 0, maximum = 65_535)),
     responses(
         (status = 200, body = DefaultQuotasView),
-        (status = 409, body = Problem, content_type = "application/problem+json", description = "The storage has none, or refuses")
+        (status = 409, body = Problem, content_type = "application/problem+json", description = "The portal sets none on this storage, or it refuses")
     )
 )]
 pub(crate) async fn defaults(

@@ -87,6 +87,32 @@ async fn servers_are_told_with_their_past_as_the_portal_has_seen_it() {
 }
 
 #[tokio::test]
+async fn users_are_told_with_their_past_as_the_portal_has_counted_it() {
+    let server = Server::start().await;
+    let admin = server.admin().await;
+    let asked = |user: u32, total| OperationCounts { of: OperationsOf::User(user), ..counts(total).remove(0) };
+    let unknown = |total| OperationCounts { of: OperationsOf::UnknownUser, ..counts(total).remove(0) };
+    server.test.storage.state().operations = Some(vec![asked(2001, 10), unknown(1)]);
+    server.test.app.storage.look().await;
+    server.test.app.storage_stats.sample(60).await;
+    server.test.clock.advance_s(60);
+    server.test.storage.state().operations = Some(vec![asked(2001, 130), unknown(31)]);
+    server.test.app.storage_stats.sample(60).await;
+    let now = server.stats(&admin, "?of=users").await.json();
+    assert_eq!((&now["history_of_users"], &now["over_s"]), (&json!([]), &60.0.into()), "nobody asked for it");
+    let past = server.stats(&admin, "?of=users&role=metadata&history=60").await.json();
+    let users = json!([
+        {"user": 2001, "per_s": 2.0, "read_bytes_per_s": 2.0},
+        {"per_s": 0.5, "read_bytes_per_s": 0.5}
+    ]);
+    let points = past["history_of_users"].as_array().unwrap();
+    assert_eq!((points.len(), &points[0]["users"], points[0].get("others")), (1, &users, None), "{past}");
+    assert_eq!((&points[0]["over_s"], &past["history"]), (&60.0.into(), &json!([])));
+    server.test.clock.advance_s(7200);
+    assert_eq!(server.stats(&admin, "?of=users&history=60").await.json()["history_of_users"], json!([]));
+}
+
+#[tokio::test]
 async fn questions_nobody_can_answer_are_refused_with_their_field() {
     let server = Server::start().await;
     let admin = server.admin().await;
@@ -95,7 +121,9 @@ async fn questions_nobody_can_answer_are_refused_with_their_field() {
         ("?role=management", "role"),
         ("?history=0", "history"),
         ("?history=1441", "history"),
-        ("?of=users&history=5", "history"),
+        ("?of=users&history=0", "history"),
+        ("?of=users&history=1441", "history"),
+        ("?of=clients&history=5", "history"),
     ] {
         let answer = server.stats(&admin, query).await;
         assert_eq!(
@@ -215,6 +243,14 @@ async fn an_admin_sees_who_asks_most_by_name_and_what_the_servers_did() {
     assert!(second.contains("Rates are of the last 20 seconds."), "{second}");
     let names = look("?role=metadata").await;
     assert!(names.contains("A picture of the last hour. Requests, at most 7/s."), "{names}");
+    assert!(second.contains("Nothing is known of who asked in the last hour"), "one count is no rate: {second}");
+    server.test.clock.advance_s(40);
+    server.test.storage.state().operations = Some(vec![asked(uid, 610), asked(77_777, 1060)]);
+    server.test.app.storage_stats.sample(60).await;
+    let hour = look("").await;
+    let lines = format!("ada ({uid}), at most 10/s, Number 77777, at most 1/s.");
+    assert!(hour.contains(&format!("A picture of who asked in the last hour. {lines}")), "{hour}");
+    assert!(hour.contains(&format!("ada ({uid}): 10/s")) && !hour.contains("Everybody else"), "{hour}");
 }
 
 #[tokio::test]
@@ -235,7 +271,9 @@ async fn an_admin_looks_up_quotas_by_number_and_sees_what_is_wrong_with_the_ques
     ] {
         assert!(look(query).await.contains(said), "{query}");
     }
-    assert!(look("?first=2001").await.contains("This storage has no"), "a storage without quotas says so");
+    let mounted = look("?first=2001").await;
+    assert!(mounted.contains("This storage is only mounted") && !mounted.contains("set-quota"), "{mounted}");
+    assert!(!mounted.contains("has no quotas"), "its file system may have some: {mounted}");
     {
         let mut storage = server.test.storage.state();
         storage.users = Some((3 << 30, eirene_core::storage::Limit::At(4 << 30)));

@@ -5,7 +5,7 @@ use jiff::Timestamp;
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use crate::services::storage::history::Point;
+use crate::services::storage::history::{Load, Point, UsersPoint};
 use crate::services::storage::judge::role_word;
 use crate::services::storage::stats::{Operations, Rates, Row, Servers};
 
@@ -17,6 +17,8 @@ pub struct StorageStatsView {
     servers: Vec<ServerView>,
     /// Their last minutes together, oldest first, where that was asked for.
     history: Vec<PointView>,
+    /// What users asked in the last minutes, oldest first, where that was asked for.
+    history_of_users: Vec<UsersPointView>,
     /// Users or clients, where those were asked for, most operations first.
     operations: Vec<OperationsView>,
     /// When users or clients were counted.
@@ -98,6 +100,43 @@ pub(super) struct PointView {
     queued_most: u64,
 }
 
+/// What users asked of all servers of a role together, in the mean of some seconds.
+#[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
+#[schema(as = StorageUsersPoint)]
+pub(super) struct UsersPointView {
+    /// When they were counted.
+    #[schema(value_type = String, format = DateTime)]
+    at: Timestamp,
+    /// Seconds before that it is the mean of.
+    over_s: f64,
+    /// Those who asked most, at most ten: most bytes first, then most operations. Who asked nothing is not among them.
+    users: Vec<UserLoadView>,
+    /// All others together; absent where they asked nothing.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    others: Option<UserLoadView>,
+}
+
+/// What one user asked, or several together.
+#[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
+#[schema(as = StorageUserLoad)]
+pub(super) struct UserLoadView {
+    /// The user's number; absent for several, and where the servers could not tell.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    user: Option<u32>,
+    /// Operations by the second.
+    per_s: f64,
+    /// Bytes read by the second.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    read_bytes_per_s: Option<f64>,
+    /// Bytes written by the second.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    written_bytes_per_s: Option<f64>,
+}
+
 /// What one user or client did since the servers were started.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
 #[schema(as = StorageOperations)]
@@ -164,6 +203,12 @@ impl StorageStatsView {
             ..Self::default()
         }
     }
+
+    /// Users now, and their last minutes.
+    pub fn of_users(operations: Operations, history: &[UsersPoint]) -> Self {
+        let history_of_users = history.iter().map(UsersPointView::from).collect();
+        Self { history_of_users, ..Self::from(operations) }
+    }
 }
 
 impl From<Operations> for StorageStatsView {
@@ -208,6 +253,32 @@ impl From<&Point> for PointView {
             read_bytes_per_s: point.read_per_s.map(rounded),
             requests_per_s: rounded(point.requests_per_s),
             queued_most: point.queued_most,
+        }
+    }
+}
+
+impl UserLoadView {
+    fn new(user: Option<u32>, load: &Load) -> Self {
+        Self {
+            user,
+            per_s: rounded(load.operations),
+            read_bytes_per_s: load.read.map(rounded),
+            written_bytes_per_s: load.written.map(rounded),
+        }
+    }
+}
+
+impl From<&UsersPoint> for UsersPointView {
+    fn from(point: &UsersPoint) -> Self {
+        let number = |of: &OperationsOf| match of {
+            OperationsOf::User(number) => Some(*number),
+            OperationsOf::UnknownUser | OperationsOf::Client(_) => None,
+        };
+        Self {
+            at: point.at,
+            over_s: rounded(point.over_s),
+            users: point.users.iter().map(|(of, load)| UserLoadView::new(number(of), load)).collect(),
+            others: point.others.as_ref().map(|load| UserLoadView::new(None, load)),
         }
     }
 }

@@ -7,7 +7,8 @@
 //! A server that does not answer is left out of the sums without a word, by BeeGFS's tool of 7 at least. So counts are doubted while a target of
 //! that role was silent at the last look, and a count that is doubtful gives no rates.
 //!
-//! Counts are asked of the storage when somebody looks, and not oftener than every few seconds however many look.
+//! Counts are asked of the storage when somebody looks, and not oftener than every few seconds however many look; users are counted with every
+//! look of the portal's own, too, for their history.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -15,14 +16,14 @@ use std::sync::Arc;
 
 use eirene_core::Clock;
 use eirene_core::storage::{
-    Ability, Doubt, DoubtAbout, Known, OperationCounts, OperationsKind, OperationsOf, Partial, Reach, Role,
+    Ability, Bytes, Doubt, DoubtAbout, Known, OperationCounts, OperationsKind, OperationsOf, Partial, Reach, Role,
     ServerSample, StorageError, Target, Why,
 };
 use eirene_words::{say, say_with};
 use jiff::{SignedDuration, Timestamp};
 use tokio::sync::Mutex;
 
-use super::history::{History, Point};
+use super::history::{History, Load, Point, UsersPoint};
 use super::judge::target_name;
 use super::{Storage, away};
 use crate::error::AppError;
@@ -94,16 +95,40 @@ struct Counted {
     at: Timestamp,
     rows: Vec<OperationCounts>,
     left_out: usize,
+    /// Of everybody, also of who is left out.
+    sum: Sum,
     doubts: Vec<String>,
+}
+
+/// What everybody had done together.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Sum {
+    total: u128,
+    read: Option<u128>,
+    written: Option<u128>,
+}
+
+impl Sum {
+    fn of(rows: &[OperationCounts]) -> Self {
+        let bytes = |of: fn(&OperationCounts) -> Known<Bytes>| {
+            rows.iter().map(|row| of(row).value().map(|bytes| u128::from(bytes.0))).sum::<Option<u128>>()
+        };
+        Self {
+            total: rows.iter().map(|row| u128::from(row.total)).sum(),
+            read: bytes(|row| row.read),
+            written: bytes(|row| row.written),
+        }
+    }
 }
 
 impl Counted {
     fn new(at: Timestamp, answer: Partial<Vec<OperationCounts>>) -> Self {
         let Partial { value: mut rows, doubts } = answer;
+        let sum = Sum::of(&rows);
         rows.sort_by_key(|row| std::cmp::Reverse(row.total));
         let left_out = rows.len().saturating_sub(MOST_ROWS);
         rows.truncate(MOST_ROWS);
-        Self { at, rows, left_out, doubts: doubts.into_iter().map(|doubt| doubt.text).collect() }
+        Self { at, rows, left_out, sum, doubts: doubts.into_iter().map(|doubt| doubt.text).collect() }
     }
 
     /// Whether all servers are in it.
@@ -120,8 +145,10 @@ impl Counted {
 /// The last two counts of a role's users or clients.
 #[derive(Default)]
 struct Kept {
-    earlier: Option<Counted>,
-    latest: Option<Counted>,
+    earlier: Option<Arc<Counted>>,
+    latest: Option<Arc<Counted>>,
+    /// The count at which the next point of the history begins.
+    sampled: Option<Arc<Counted>>,
 }
 
 /// Statistics of the storage. Cheap to clone.
@@ -163,51 +190,85 @@ impl StorageStats {
         Ok(self.history.since(role, since))
     }
 
+    /// Who asked how much of a role's servers in the last minutes, oldest first, as the portal has counted it since it was started; for admins.
+    pub fn history_of_users(&self, actor: &Actor, role: Role, minutes: u32) -> Result<Vec<UsersPoint>, AppError> {
+        actor.require_admin()?;
+        let since = self.clock.now() - SignedDuration::from_mins(minutes.into());
+        Ok(self.history.users_since(role, since))
+    }
+
     /// Users or clients of a role's servers, with rates since they were last counted; for admins.
     pub async fn operations(&self, actor: &Actor, role: Role, of: OperationsKind) -> Result<Operations, AppError> {
         actor.require_admin()?;
         let mut kept = self.kept[slot(role, of)].lock().await;
-        let now = self.clock.now();
-        let is_fresh = |counted: &Counted| now.duration_since(counted.at).abs() < FRESH;
-        if !kept.latest.as_ref().is_some_and(is_fresh) {
-            match self.storage.port().operations(role, of).await {
-                Ok(answer) => {
-                    let mut counted = Counted::new(now, answer);
-                    counted.doubts.extend(self.silence(role));
-                    let before = kept.latest.replace(counted);
-                    kept.earlier = before.filter(|before| now.duration_since(before.at).abs() < LONGEST);
-                }
-                Err(error) => {
-                    let missing = Some(missing(error)?);
-                    return Ok(Operations { missing, ..compare(None, &Counted::new(now, nobody())) });
-                }
-            }
+        let nobody = Counted::new(self.clock.now(), nobody());
+        if let Err(error) = self.count(&mut kept, role, of).await {
+            let missing = Some(missing(error)?);
+            return Ok(Operations { missing, ..compare(None, &nobody) });
         }
-        let nobody = Counted::new(now, nobody());
-        Ok(compare(kept.earlier.as_ref(), kept.latest.as_ref().unwrap_or(&nobody)))
+        Ok(compare(kept.earlier.as_deref(), kept.latest.as_deref().unwrap_or(&nobody)))
     }
 
-    /// Adds what the servers did in the last `seconds` to their history, where the storage tells it.
+    /// Adds what the servers did in the last `seconds`, and who asked how much since the last time, to the history, where the storage tells it.
     pub(crate) async fn sample(&self, seconds: u32) {
         let snapshot = self.storage.snapshot();
-        let tells = snapshot.capabilities.as_ref().is_some_and(|can| can.server_stats == Ability::Yes);
-        if !tells || snapshot.nodes.away().is_some() {
+        let Some(can) = snapshot.capabilities.as_ref() else { return };
+        let is_away = snapshot.nodes.away().is_some();
+        for role in [Role::Metadata, Role::Storage] {
+            // The sum of the others is no sum.
+            let is_silent = is_away || self.silence(role).is_some();
+            if can.server_stats == Ability::Yes && !is_silent {
+                self.sample_servers(role, seconds).await;
+            }
+            if can.user_stats == Ability::Yes {
+                self.sample_users(role, is_silent).await;
+            }
+        }
+    }
+
+    async fn sample_servers(&self, role: Role, seconds: u32) {
+        match self.storage.port().server_stats(role, seconds).await {
+            Ok(answer) => self.history.add(role, self.clock.now(), seconds, &answer),
+            Err(error) => tracing::debug!(%error, "What the servers do was not told"),
+        }
+    }
+
+    /// A point reaches from one round to the next; where one of them was not told, there is none.
+    async fn sample_users(&self, role: Role, is_silent: bool) {
+        let mut kept = self.kept[slot(role, OperationsKind::Users)].lock().await;
+        let before = kept.sampled.take();
+        if is_silent {
             return;
         }
-        for role in [Role::Metadata, Role::Storage] {
-            if self.silence(role).is_some() {
-                // The sum of the others is no sum.
-                continue;
-            }
-            match self.storage.port().server_stats(role, seconds).await {
-                Ok(answer) => self.history.add(role, self.clock.now(), seconds, &answer),
-                Err(error) => tracing::debug!(%error, "What the servers do was not told"),
-            }
+        if let Err(error) = self.count(&mut kept, role, OperationsKind::Users).await {
+            tracing::debug!(%error, "Who asks how much was not told");
+            return;
         }
+        let latest = kept.latest.clone();
+        if let (Some(before), Some(latest)) = (before, &latest)
+            && let Some(point) = asked(&before, latest)
+        {
+            self.history.add_users(role, point);
+        }
+        kept.sampled = latest;
     }
 }
 
 impl StorageStats {
+    /// Counts users or clients, unless that was done a moment ago.
+    async fn count(&self, kept: &mut Kept, role: Role, of: OperationsKind) -> Result<(), StorageError> {
+        let now = self.clock.now();
+        let is_fresh = |counted: &Counted| now.duration_since(counted.at).abs() < FRESH;
+        if kept.latest.as_deref().is_some_and(is_fresh) {
+            return Ok(());
+        }
+        let mut counted = Counted::new(now, self.storage.port().operations(role, of).await?);
+        counted.doubts.extend(self.silence(role));
+        let before = kept.latest.replace(Arc::new(counted));
+        kept.earlier = before.filter(|before| now.duration_since(before.at).abs() < LONGEST);
+        Ok(())
+    }
+
     /// That a target of a role said nothing at the last look: whatever its server counted is in no sum.
     fn silence(&self, role: Role) -> Option<String> {
         let snapshot = self.storage.snapshot();
@@ -274,6 +335,25 @@ fn compare(earlier: Option<&Counted>, latest: &Counted) -> Operations {
     }
 }
 
+/// What was asked between two counts. Of whom it is not known what they had asked before, that is among all others.
+fn asked(earlier: &Counted, latest: &Counted) -> Option<UsersPoint> {
+    let Operations { over_s, rows, .. } = compare(Some(earlier), latest);
+    let over_s = over_s?;
+    let by_the_second = |before: u128, now: u128| Some(now.checked_sub(before)? as f64 / over_s);
+    let bytes = |before: Option<u128>, now: Option<u128>| by_the_second(before?, now?);
+    let all = Load {
+        // Where everybody's operations are fewer, one who is left out of the counts has seen a server start anew.
+        operations: by_the_second(earlier.sum.total, latest.sum.total)?,
+        read: bytes(earlier.sum.read, latest.sum.read),
+        written: bytes(earlier.sum.written, latest.sum.written),
+    };
+    let load = |Row { counts, per_s }: Row| {
+        let Rates { total, read, written, .. } = per_s?;
+        Some((counts.of, Load { operations: total, read, written }))
+    };
+    Some(UsersPoint::new(latest.at, over_s, rows.into_iter().filter_map(load).collect(), &all))
+}
+
 fn by<'a, T: 'a, K: Eq + Hash>(all: impl Iterator<Item = &'a T>, key: impl Fn(&T) -> K) -> HashMap<K, &'a T> {
     all.map(|one| (key(one), one)).collect()
 }
@@ -301,7 +381,7 @@ fn rates(before: Option<&OperationCounts>, now: &OperationCounts, over_s: f64) -
     let rate = |before: u64, now: u64| Some(now.checked_sub(before)? as f64 / over_s);
     let names = before.map(|before| by(before.by_name.iter(), |(name, _)| name.clone()));
     let of_name = |name: &String| names.as_ref().and_then(|names| names.get(name)).map_or(0, |(_, count)| *count);
-    let bytes = |before: Option<Known<eirene_core::storage::Bytes>>, now: Known<eirene_core::storage::Bytes>| {
+    let bytes = |before: Option<Known<Bytes>>, now: Known<Bytes>| {
         let before = match before {
             Some(before) => before.value()?.0,
             None => 0,

@@ -32,9 +32,18 @@ async fn activity(app: &App, me: &SignedIn, role: Role) -> Result<ActivityView, 
     let history = app.storage_stats.history(&me.actor, role, MINUTES)?;
     let people = app.storage_stats.operations(&me.actor, role, OperationsKind::Users).await?;
     let nodes = app.storage_stats.operations(&me.actor, role, OperationsKind::Clients).await?;
-    let names = app.accounts.names(&me.actor, &numbers(&people)).await?;
-    let now = now(app);
-    let seen = Seen { role, servers: &servers, history: &history, people: &people, nodes: &nodes, names: &names, now };
+    let users_history = app.storage_stats.history_of_users(&me.actor, role, MINUTES)?;
+    let names = app.accounts.names(&me.actor, &numbers(&people, &users_history)).await?;
+    let seen = Seen {
+        role,
+        servers: &servers,
+        history: &history,
+        users_history: &users_history,
+        people: &people,
+        nodes: &nodes,
+        names: &names,
+        now: now(app),
+    };
     Ok(ActivityView::new(words(), &seen))
 }
 

@@ -38,7 +38,7 @@ use crate::services::spaces::census::Census;
 use crate::services::spaces::trend::Trend;
 use crate::services::spaces::{NOT_SHARED, SpaceSeen};
 use crate::services::storage::Report;
-use crate::services::storage::history::Point;
+use crate::services::storage::history::{Load, Point, UsersPoint};
 use crate::services::storage::judge::judge;
 use crate::services::storage::snapshot::{Asked, RootSeen, Snapshot, Trouble, TroubleKind};
 use crate::services::storage::stats::{Operations, Rates, Row, Servers};
@@ -370,23 +370,40 @@ impl Samples {
             missing: None,
         };
         let history: Vec<Point> = (0..=60).map(second).collect();
+        let load = |operations, read| Load { operations, read: Some(read), written: Some(2e8) };
+        let counted = |minute: i64| UsersPoint {
+            at: self.now - SignedDuration::from_mins(60 - minute),
+            over_s: 60.0,
+            users: [
+                (OperationsOf::User(2001), load(900.0, 1e9)),
+                (OperationsOf::User(4_294_967_295), load(3.0, 7e8)),
+                (OperationsOf::UnknownUser, load(70.0, 3e8)),
+                (OperationsOf::User(2002), load(1.0, 2e8)),
+            ]
+            .into_iter()
+            .skip(usize::from(minute % 20 < 4))
+            .collect(),
+            others: (minute % 9 < 5).then(|| load(12.0, 1e8)),
+        };
+        let users_history: Vec<UsersPoint> = (1..=60).map(counted).collect();
         let names = BTreeMap::from([(2001, "ada".parse()?)]);
         let cases = [
-            ("admin-activity", TargetRole::Storage, busy, history, told(people, 40), told(nodes, 0)),
+            ("admin-activity", TargetRole::Storage, busy, (history, users_history), told(people, 40), told(nodes, 0)),
             (
                 "admin-activity-none",
                 TargetRole::Metadata,
                 silent,
-                vec![],
+                (vec![], vec![]),
                 nobody.clone(),
                 Operations { doubts: vec![], ..nobody },
             ),
         ];
-        for (name, role, servers, history, people, nodes) in cases {
+        for (name, role, servers, (history, users_history), people, nodes) in cases {
             let seen = Seen {
                 role,
                 servers: &servers,
                 history: &history,
+                users_history: &users_history,
                 people: &people,
                 nodes: &nodes,
                 names: &names,

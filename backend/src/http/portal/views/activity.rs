@@ -1,7 +1,7 @@
-//! What the storage's servers do, and who asks how much of them: the last hour as a picture and a table, the last second of each server, and the
-//! people and nodes that ask most.
+//! What the storage's servers do, and who asks how much of them: the last hour of both as a picture and a table, the last second of each server,
+//! and the people and nodes that ask most.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use eirene_core::Username;
 use eirene_core::storage::{OperationsOf, Role, ServerSample};
@@ -13,7 +13,7 @@ use super::chart;
 use super::format::{self, Time};
 use super::layout::Layout;
 use crate::http::portal::pages::Page;
-use crate::services::storage::history::Point;
+use crate::services::storage::history::{Load, MOST_USERS, Point, UsersPoint};
 use crate::services::storage::judge::role_word;
 use crate::services::storage::stats::{Operations, Row, Servers};
 
@@ -21,6 +21,8 @@ use crate::services::storage::stats::{Operations, Row, Servers};
 pub(crate) const MINUTES: u32 = 60;
 /// People and nodes that are named.
 const MOST: usize = 20;
+/// People who have a line of their own in the picture of who asked.
+const MOST_LINES: usize = 3;
 /// Rows of the picture's table.
 const MOST_POINTS: usize = 60;
 
@@ -46,6 +48,52 @@ pub(crate) struct PointView {
     requests: String,
     /// Most requests that waited.
     queued: String,
+}
+
+/// One line of the picture of who asked.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct StretchesView {
+    /// Who, and their highest value.
+    label: String,
+    /// Which style of line it has.
+    style: usize,
+    /// Each of its stretches, as points.
+    pieces: Vec<String>,
+}
+
+/// What somebody asked at some time.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct AskedView {
+    /// Who.
+    who: String,
+    /// How much; empty where nobody tells.
+    much: String,
+}
+
+/// One row of the table of who asked.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct AskedRowView {
+    /// When.
+    at: Time,
+    /// The same as the lines.
+    asked: Vec<AskedView>,
+    /// Who asked most then, and how much; empty where nobody did.
+    most: String,
+}
+
+/// Who asked in the last hour.
+#[derive(Debug, Clone, Default, Serialize)]
+pub(crate) struct UsersHourView {
+    /// The picture in words; empty where there is none.
+    text: String,
+    /// Its lines: those who asked most in the hour, and everybody else.
+    lines: Vec<StretchesView>,
+    /// Whose lines they are.
+    heads: Vec<String>,
+    /// The same as a table, the newest first.
+    rows: Vec<AskedRowView>,
+    /// Of whom something is kept, in a sentence.
+    kept: String,
 }
 
 /// A server in its last second.
@@ -108,6 +156,8 @@ pub(crate) struct ActivityView {
     doubts: Vec<String>,
     /// Why there are none; empty where there are.
     no_servers: String,
+    /// Who asked in the last hour.
+    users_hour: UsersHourView,
     /// Who asks.
     people: AskersView,
     /// From where.
@@ -122,6 +172,8 @@ pub(crate) struct Seen<'a> {
     pub(crate) servers: &'a Servers,
     /// Their last hour, oldest first.
     pub(crate) history: &'a [Point],
+    /// Who asked in that hour, oldest first.
+    pub(crate) users_history: &'a [UsersPoint],
     /// Who asks.
     pub(crate) people: &'a Operations,
     /// From where.
@@ -146,19 +198,145 @@ impl ActivityView {
             servers: servers.value.iter().map(|sample| of_server(words, sample)).collect(),
             doubts: servers.doubts.iter().map(|doubt| doubt.text.clone()).collect(),
             no_servers: nothing(words, seen.servers.missing.as_ref(), servers.value.is_empty()),
+            users_hour: users_hour(words, seen),
             people: askers(words, seen.people, seen.names),
             nodes: askers(words, seen.nodes, seen.names),
         }
     }
 }
 
-/// The users whose names are wanted.
-pub(crate) fn numbers(people: &Operations) -> Vec<u32> {
-    let number = |row: &&Row| match row.counts.of {
-        OperationsOf::User(number) => Some(number),
+/// The users whose names are wanted, each once.
+pub(crate) fn numbers(people: &Operations, history: &[UsersPoint]) -> Vec<u32> {
+    let measure = Measure::of(history);
+    let most = history.iter().filter_map(|point| Some(measure.most(point)?.0));
+    let now = busiest(people).into_iter().map(|row| &row.counts.of);
+    let wanted: BTreeSet<u32> = now.chain(most).chain(measure.busiest(history)).filter_map(number).collect();
+    wanted.into_iter().collect()
+}
+
+fn number(of: &OperationsOf) -> Option<u32> {
+    match of {
+        OperationsOf::User(number) => Some(*number),
         OperationsOf::Client(_) | OperationsOf::UnknownUser => None,
+    }
+}
+
+/// What those who ask are compared by: bytes where they are told, else operations.
+#[derive(Clone, Copy)]
+struct Measure {
+    in_bytes: bool,
+}
+
+impl Measure {
+    fn of(history: &[UsersPoint]) -> Self {
+        let mut all = history.iter().flat_map(|point| point.users.iter().map(|(_, load)| load).chain(&point.others));
+        Self { in_bytes: all.any(|load| load.bytes().is_some()) }
+    }
+
+    fn value(self, load: &Load) -> Option<f64> {
+        if self.in_bytes { load.bytes() } else { Some(load.operations) }
+    }
+
+    fn shown(self, words: &Words, value: u64) -> String {
+        if self.in_bytes { rate(words, Some(value)) } else { per_second(words, &format::number(value)) }
+    }
+
+    /// Who asked most at one point, and how much.
+    fn most(self, point: &UsersPoint) -> Option<(&OperationsOf, f64)> {
+        let told = point.users.iter().filter_map(|(of, load)| Some((of, self.value(load)?)));
+        told.max_by(|(_, one), (_, other)| one.total_cmp(other))
+    }
+
+    /// Those who asked most in all points together, and so have lines.
+    fn busiest(self, history: &[UsersPoint]) -> Vec<&OperationsOf> {
+        let mut sums: HashMap<&OperationsOf, f64> = HashMap::new();
+        for point in history {
+            for (of, load) in &point.users {
+                *sums.entry(of).or_default() += self.value(load).unwrap_or(0.0) * point.over_s;
+            }
+        }
+        let mut sums: Vec<(&OperationsOf, f64)> = sums.into_iter().filter(|(_, sum)| *sum > 0.0).collect();
+        // Of those who asked the same, the order is not the map's.
+        sums.sort_by(|(one, first), (other, second)| {
+            second.total_cmp(first).then_with(|| number(one).cmp(&number(other)))
+        });
+        sums.into_iter().take(MOST_LINES).map(|(of, _)| of).collect()
+    }
+
+    /// What somebody asked at one point. Who is not named there may be among the others, if those asked anything.
+    fn of_one(self, point: &UsersPoint, of: &OperationsOf) -> Option<f64> {
+        match point.users.iter().find(|(who, _)| who == of) {
+            Some((_, load)) => self.value(load),
+            None => point.others.is_none().then_some(0.0),
+        }
+    }
+
+    /// What everybody but those asked at one point.
+    fn of_others(self, point: &UsersPoint, those: &[&OperationsOf]) -> Option<f64> {
+        let others = point.users.iter().filter(|(of, _)| !those.contains(&of)).map(|(_, load)| load);
+        others.chain(&point.others).map(|load| self.value(load)).sum()
+    }
+}
+
+/// The picture of who asked in the last hour, and its table.
+fn users_hour(words: &Words, seen: &Seen<'_>) -> UsersHourView {
+    type Series = (String, Vec<(Timestamp, Option<u64>)>);
+    let history = seen.users_history;
+    let measure = Measure::of(history);
+    let busiest = measure.busiest(history);
+    if busiest.is_empty() {
+        return UsersHourView::default();
+    }
+    let series = |value: &dyn Fn(&UsersPoint) -> Option<f64>| -> Vec<(Timestamp, Option<u64>)> {
+        history.iter().map(|point| (point.at, value(point).map(whole))).collect()
     };
-    busiest(people).iter().filter_map(number).collect()
+    let most = |samples: &[(Timestamp, Option<u64>)]| samples.iter().filter_map(|(_, value)| *value).max().unwrap_or(0);
+    let mut all: Vec<Series> =
+        busiest.iter().map(|of| (who(words, seen.names, of), series(&|point| measure.of_one(point, of)))).collect();
+    let others = series(&|point| measure.of_others(point, &busiest));
+    if most(&others) > 0 {
+        all.push((words.get("activity.everybody_else"), others));
+    }
+    let from = seen.now - SignedDuration::from_mins(MINUTES.into());
+    let top = all.iter().map(|(_, samples)| most(samples)).max().unwrap_or(0);
+    let lines: Vec<StretchesView> = all
+        .iter()
+        .zip(1..)
+        .map(|((who, samples), style)| {
+            let most = measure.shown(words, most(samples));
+            StretchesView {
+                label: words.fill("activity.line", &[("what", who), ("most", &most)]),
+                style,
+                pieces: chart::stretches(samples, from, seen.now, top),
+            }
+        })
+        .collect();
+    let row = |(place, point): (usize, &UsersPoint)| {
+        let much = |samples: &[(Timestamp, Option<u64>)]| samples.get(place).and_then(|(_, value)| *value);
+        let most = measure.most(point).map(|(of, value)| {
+            let (who, what) = (who(words, seen.names, of), measure.shown(words, whole(value)));
+            words.fill("activity.asked", &[("who", &who), ("what", &what)])
+        });
+        AskedRowView {
+            at: Time::new(point.at),
+            asked: all
+                .iter()
+                .map(|(who, samples)| AskedView {
+                    who: who.clone(),
+                    much: much(samples).map(|value| measure.shown(words, value)).unwrap_or_default(),
+                })
+                .collect(),
+            most: most.unwrap_or_default(),
+        }
+    };
+    let said: Vec<&str> = lines.iter().map(|line| line.label.as_str()).collect();
+    UsersHourView {
+        text: words.fill("activity.users_chart", &[("lines", &said.join(", "))]),
+        heads: all.iter().map(|(who, _)| who.clone()).collect(),
+        rows: history.iter().enumerate().rev().take(MOST_POINTS).map(row).collect(),
+        kept: words.fill("activity.users_kept", &[("n", &MOST_USERS.to_string())]),
+        lines,
+    }
 }
 
 /// The picture of an hour: bytes that servers of contents read and write, requests of those that hold names.
@@ -229,19 +407,23 @@ fn busiest(operations: &Operations) -> Vec<&Row> {
     rows
 }
 
-fn askers(words: &Words, operations: &Operations, names: &BTreeMap<u32, Username>) -> AskersView {
-    let name = |of: &OperationsOf| match of {
+/// What somebody is called.
+fn who(words: &Words, names: &BTreeMap<u32, Username>, of: &OperationsOf) -> String {
+    match of {
         OperationsOf::User(number) => names.get(number).map_or_else(
             || words.fill("activity.number", &[("number", &number.to_string())]),
             |name| format!("{name} ({number})"),
         ),
         OperationsOf::Client(client) => client.clone(),
         OperationsOf::UnknownUser => words.get("activity.unknown_user"),
-    };
+    }
+}
+
+fn askers(words: &Words, operations: &Operations, names: &BTreeMap<u32, Username>) -> AskersView {
     let row = |row: &Row| {
         let rates = row.per_s.as_ref();
         AskerView {
-            name: name(&row.counts.of),
+            name: who(words, names, &row.counts.of),
             rate: rates.map(|rates| format::number(whole(rates.total))).unwrap_or_default(),
             read: rate(words, rates.and_then(|rates| rates.read).map(whole)),
             written: rate(words, rates.and_then(|rates| rates.written).map(whole)),

@@ -1,6 +1,6 @@
 //! Where the lines of a chart lie. Charts are drawn by the server, and stand beside a table of the same numbers.
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 
 /// The chart's size in its own units.
 const SIZE: (f64, f64) = (600.0, 140.0);
@@ -15,6 +15,24 @@ pub(super) fn line(samples: &[(Timestamp, u64)], from: Timestamp, until: Timesta
         _ => None,
     };
     samples.iter().map(point).chain(end).collect::<Vec<_>>().join(" ")
+}
+
+/// A line with gaps, by time: a polyline for each stretch of known values. A value alone is as wide as the minute it is of.
+pub(super) fn stretches(
+    samples: &[(Timestamp, Option<u64>)],
+    from: Timestamp,
+    until: Timestamp,
+    top: u64,
+) -> Vec<String> {
+    let drawn = |stretch: &[(Timestamp, Option<u64>)]| {
+        let known: Vec<(Timestamp, u64)> = stretch.iter().filter_map(|(at, value)| Some((*at, (*value)?))).collect();
+        match known[..] {
+            [] => None,
+            [(at, value)] => Some(line(&[(at - SignedDuration::from_mins(1), value), (at, value)], from, until, top)),
+            _ => Some(line(&known, from, until, top)),
+        }
+    };
+    samples.split(|(_, value)| value.is_none()).filter_map(drawn).collect()
 }
 
 /// How far from the top of the chart a value is, with room for the line's own width.
@@ -59,8 +77,6 @@ fn ratio(part: u64, whole: u64) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use jiff::SignedDuration;
-
     use super::*;
     use crate::testing::start_time;
 
@@ -79,5 +95,14 @@ mod tests {
         assert_eq!(line(&[(at(0), 0)], at(0), at(0), 0), "0.0,138.0 600.0,138.0", "one sample of nothing");
         assert_eq!(line(&[(at(-5), 4)], at(0), at(60), 8), "0.0,70.0 600.0,70.0", "what was before lies at the edge");
         assert!(line(&[], at(0), at(60), 8).is_empty());
+    }
+
+    #[test]
+    fn stretches_lie_at_their_time_and_nothing_is_drawn_between_them() {
+        let at = |minutes| start_time() + SignedDuration::from_mins(minutes);
+        let samples = [(at(0), Some(0)), (at(30), Some(8)), (at(40), None), (at(50), None), (at(60), Some(4))];
+        assert_eq!(stretches(&samples, at(0), at(60), 8), ["0.0,138.0 300.0,2.0", "590.0,70.0 600.0,70.0"]);
+        assert!(stretches(&[(at(1), None)], at(0), at(60), 8).is_empty());
+        assert!(stretches(&[], at(0), at(60), 8).is_empty());
     }
 }

@@ -90,6 +90,8 @@ pub(crate) struct QuotasPage {
     doubts: Vec<String>,
     /// Why there are no rows; empty where there are.
     nothing: String,
+    /// How limits are set; empty where the portal cannot set any.
+    note: String,
 }
 
 impl Page for QuotasPage {
@@ -109,6 +111,7 @@ impl QuotasPage {
         let chosen = if asked.groups { "group" } else { "user" };
         let choice = |value: &str, key: &str| Choice::new(value, words.get(key), chosen);
         let (mut rows, mut remarks, mut doubts) = (Vec::new(), Vec::new(), Vec::new());
+        let mut note = words.get("quotas.note");
         let nothing = match outcome {
             Outcome::NotAsked => words.get("quotas.not_asked"),
             Outcome::Trouble(text) => text.clone(),
@@ -121,7 +124,10 @@ impl QuotasPage {
                 remarks = said("quotas.idle", idle).into_iter().chain(said("quotas.more", more)).collect();
                 doubts = quotas.answer.doubts.iter().map(|doubt| doubt.text.clone()).collect();
                 match &quotas.missing {
-                    Some((Why::NotSupported, text)) => sentence(text),
+                    Some((Why::NotSupported, text)) => {
+                        note.clear();
+                        sentence(text)
+                    }
                     Some((_, text)) => words.fill("storage_page.not_told", &[("said", text)]),
                     None if rows.is_empty() => words.get("quotas.nobody"),
                     None => String::new(),
@@ -137,6 +143,7 @@ impl QuotasPage {
             remarks,
             doubts,
             nothing,
+            note,
         }
     }
 }
@@ -266,6 +273,17 @@ mod tests {
         assert_eq!(page.rows[3].used, why(words(), Why::DidNotAnswer));
         assert!(page.rows[0].files.starts_with("0+"), "{:?}", page.rows[0]);
         assert_eq!((page.remarks.len(), page.doubts.as_slice()), (1, &["half of it".to_owned()][..]));
-        assert!(page.nothing.is_empty());
+        assert!(page.nothing.is_empty() && !page.note.is_empty());
+    }
+
+    #[test]
+    fn where_the_portal_can_set_none_nobody_is_told_how_they_are_set() {
+        for (missing, has_note) in [(Why::NotSupported, false), (Why::Refused, true)] {
+            let answer = Partial { value: vec![], doubts: vec![] };
+            let outcome = Outcome::Told(Quotas { answer, missing: Some((missing, "a reason".into())) });
+            let (layout, none) = (Layout::for_nobody(words(), ""), BTreeMap::new());
+            let page = QuotasPage::new(words(), layout, AskedFor::default(), &outcome, &[], &none);
+            assert_eq!((page.nothing.is_empty(), !page.note.is_empty()), (false, has_note), "{missing:?}");
+        }
     }
 }

@@ -3,6 +3,7 @@
 use eirene_core::storage::{Bytes, Doubt, DoubtAbout};
 use proptest::prelude::*;
 
+use super::super::history::MOST_USERS;
 use super::*;
 use crate::testing::{StorageMood, TestApp, start_time};
 
@@ -166,6 +167,90 @@ async fn while_a_server_is_silent_counts_are_doubted_and_no_point_is_drawn() {
     assert_eq!((points(Role::Storage), points(Role::Metadata)), (0, 1));
 }
 
+#[test]
+fn what_was_asked_between_two_counts_is_a_point_also_of_those_who_are_left_out() {
+    let many = |each: u64| (0..2500_u32).map(|user| row(user, &[("open", each + u64::from(user))], None)).collect();
+    let point = asked(&counted(0, many(1)), &counted(10, many(21))).unwrap();
+    assert_eq!((point.at, point.over_s), (start_time() + SignedDuration::from_secs(10), 10.0));
+    let named: f64 = point.users.iter().map(|(_, load)| load.operations).sum();
+    assert_eq!((point.users.len(), named), (MOST_USERS, 20.0));
+    assert_eq!(point.others, Some(Load { operations: 4980.0, read: None, written: None }));
+    let known =
+        |each: i64| counted(each, vec![row(1, &[("open", each.unsigned_abs())], Some(each.unsigned_abs() * 100))]);
+    let point = asked(&known(10), &known(30)).unwrap();
+    let load = Load { operations: 1.0, read: Some(100.0), written: None };
+    assert_eq!((point.users, point.others), (vec![(OperationsOf::User(1), load)], None));
+}
+
+#[test]
+fn where_a_rate_of_somebody_cannot_be_told_there_is_no_point() {
+    let rows = |count| vec![row(1, &[("open", count)], None)];
+    for (what, earlier, latest) in [
+        ("a server was started anew", counted(0, rows(10)), counted(10, rows(5))),
+        ("the first is doubtful", doubtful(0, rows(10)), counted(10, rows(15))),
+        ("the second is doubtful", counted(0, rows(10)), doubtful(10, rows(15))),
+        ("at once", counted(10, rows(10)), counted(10, rows(15))),
+        ("the clock was put back", counted(20, rows(10)), counted(10, rows(15))),
+    ] {
+        assert_eq!(asked(&earlier, &latest), None, "{what}");
+    }
+    // Those who are left out have fallen, and nobody who is there has.
+    let many = |least: u64| {
+        let rows = (0..2500_u32).map(|user| row(user, &[("open", if user < 500 { least } else { 1000 })], None));
+        rows.collect()
+    };
+    assert_eq!(asked(&counted(0, many(900)), &counted(10, many(100))), None);
+}
+
+#[tokio::test]
+async fn users_have_a_history_from_round_to_round_however_often_somebody_looks_between() {
+    let test = TestApp::new().await;
+    let admin = test.person("root-admin", 2100, eirene_core::Role::Admin).await;
+    let stats = StorageStats::new(test.app.storage.clone(), Arc::new(test.clock.clone()));
+    let say = |count| test.storage.state().operations = Some(vec![row(1, &[("open", count)], None)]);
+    let points = || stats.history_of_users(&admin, Role::Metadata, 60).unwrap();
+    say(0);
+    test.app.storage.look().await;
+    stats.sample(60).await;
+    assert_eq!(points(), [], "one count is no rate");
+    test.clock.advance_s(30);
+    say(30);
+    stats.operations(&admin, Role::Metadata, OperationsKind::Users).await.unwrap();
+    test.clock.advance_s(30);
+    say(120);
+    stats.sample(60).await;
+    let seen = points();
+    assert_eq!((seen.len(), seen[0].over_s, seen[0].users[0].1.operations), (1, 60.0, 2.0));
+    assert_eq!(stats.history_of_users(&admin, Role::Storage, 60).unwrap().len(), 1);
+    // What was not told is no part of any point.
+    test.clock.advance_s(60);
+    test.storage.state().mood = StorageMood::Away;
+    stats.sample(60).await;
+    test.storage.state().mood = StorageMood::Good;
+    for expected in [1, 2] {
+        test.clock.advance_s(60);
+        say(500 * expected);
+        stats.sample(60).await;
+        assert_eq!(points().len() as u64, expected);
+    }
+    test.clock.advance_s(7200);
+    assert_eq!(points(), []);
+}
+
+#[tokio::test]
+async fn a_storage_that_does_not_tell_users_is_not_asked_for_them() {
+    let test = TestApp::new().await;
+    let admin = test.person("root-admin", 2100, eirene_core::Role::Admin).await;
+    let stats = StorageStats::new(test.app.storage.clone(), Arc::new(test.clock.clone()));
+    test.app.storage.look().await;
+    for count in [1, 2] {
+        test.storage.state().operations = Some(vec![row(1, &[("open", count)], None)]);
+        stats.sample(60).await;
+        test.clock.advance_s(10);
+    }
+    assert_eq!(stats.history_of_users(&admin, Role::Metadata, 60).unwrap(), []);
+}
+
 #[tokio::test]
 async fn statistics_are_for_admins() {
     let test = TestApp::new().await;
@@ -174,4 +259,5 @@ async fn statistics_are_for_admins() {
     assert!(stats.operations(&ada, Role::Storage, OperationsKind::Clients).await.is_err());
     assert!(stats.servers(&ada, Role::Storage).await.is_err());
     assert!(stats.history(&ada, Role::Storage, 5).is_err());
+    assert!(stats.history_of_users(&ada, Role::Storage, 5).is_err());
 }
