@@ -163,6 +163,51 @@ test("what is picked goes to the trash, and comes back", async (t) => {
   await until("it is asked for", () => of(`POST /live/spaces/home/trash/${ID}/restore`).length === 1);
 });
 
+test("one folder is saved as zip or tar, a file as it is", async (t) => {
+  const saved = (name) => ({ response }) =>
+    response.writeHead(200, { "content-type": "application/octet-stream", "content-disposition": `attachment; filename="${name}"` }).end("bytes");
+  const { page, of, faults } = await portal(t, listing([entry("d\ufffd", { kind: "directory", raw_path: "ZOk" }), entry("a")]), {
+    "GET /live/spaces/home/files/archive": saved("folder"),
+    "GET /live/spaces/home/files/content": saved("a"),
+  });
+  const offered = () => page.getByRole("button", { name: /^Download/ }).allTextContents();
+  const save = async (label) => {
+    const coming = page.waitForEvent("download");
+    await page.getByRole("button", { name: label, exact: true }).click();
+    return (await coming).suggestedFilename();
+  };
+  await page.getByLabel("Pick d\ufffd").check();
+  assert.deepEqual(await offered(), ["Download as zip", "Download as tar"]);
+  for (const label of await offered()) assert.equal(await save(label), "folder");
+  const asked = of("GET /live/spaces/home/files/archive").map(({ url }) => new URL(url, "http://x").search);
+  assert.deepEqual(asked, ["?raw_path=ZOk&format=zip", "?raw_path=ZOk&format=tar"]);
+  await page.getByLabel("Pick d\ufffd").uncheck();
+  await page.getByLabel("Pick a", { exact: true }).check();
+  assert.deepEqual(await offered(), ["Download"]);
+  assert.equal(await save("Download"), "a");
+  assert.deepEqual(faults, []);
+});
+
+test("a folder's own page has it as zip or tar without any script", async (t) => {
+  const server = await serve();
+  t.after(() => server.close());
+  const context = await browser.newContext({ javaScriptEnabled: false });
+  t.after(() => context.close());
+  const page = await context.newPage();
+  const links = async (name) => {
+    await page.goto(`${server.origin}/${name}.html`);
+    const all = page.getByRole("main").getByRole("link", { name: /^Download/ });
+    return all.evaluateAll((found) => found.map((link) => [link.textContent.trim(), link.href]));
+  };
+  const folder = await links("file-directory");
+  assert.deepEqual(folder.map(([label]) => label), ["Download as zip", "Download as tar"]);
+  assert.deepEqual(
+    folder.map(([, href]) => [new URL(href).pathname, new URL(href).searchParams.get("format")]),
+    ["zip", "tar"].map((format) => ["/live/spaces/home/files/archive", format]),
+  );
+  assert.deepEqual((await links("file")).map(([label]) => label), ["Download"]);
+});
+
 test("another name is asked for, and what a name cannot be is said", async (t) => {
   const { page, of } = await portal(t, listing([entry("caf\ufffd", { path: "d/caf\ufffd", raw_path: "ZC9jYWbp" })]), {
     "POST /live/spaces/home/files/move": { items: [{ path: "d/x" }], refused: [] },

@@ -209,13 +209,19 @@ async function permissions(entry) {
   await afresh();
 }
 
-/** Saves a file as it is, and a directory as one archive. */
-function save(entry) {
+/** Has the browser save what an address answers with. */
+function saveFrom(href) {
   const link = document.createElement("a");
-  link.href = address(`${live}/files/${entry.kind === "directory" ? "archive" : "content"}`, bytesOf(entry));
+  link.href = href;
   link.download = "";
   link.click();
 }
+
+/** Saves a file as it is. */
+const save = (entry) => saveFrom(address(`${live}/files/content`, bytesOf(entry)));
+
+/** Saves a directory as one archive, which is called as it is. */
+const saveFolder = (entry, format) => saveFrom(address(`${live}/files/archive`, bytesOf(entry), { format }));
 
 /** Saves several things as one archive: by a form, which has room for many paths. */
 function saveAll(entries, format) {
@@ -250,9 +256,11 @@ function showTools() {
   all.indeterminate = entries.length > 0 && !all.checked;
   const count = document.createElement("span");
   count.textContent = say("so_many", { n: entries.length });
-  const buttons = one
-    ? [button(say("save"), () => save(entries[0]))]
-    : [button(say("save_zip"), () => saveAll(entries, "zip")), button(say("save_tar"), () => saveAll(entries, "tar"))];
+  const saveAs = (format) => (one ? saveFolder(entries[0], format) : saveAll(entries, format));
+  const buttons =
+    one && entries[0].kind !== "directory"
+      ? [button(say("save"), () => save(entries[0]))]
+      : [button(say("save_zip"), () => saveAs("zip")), button(say("save_tar"), () => saveAs("tar"))];
   const copy = button(say("copy"), () => elsewhere("copy", entries));
   if (here.writable) {
     if (one) buttons.push(button(say("rename"), () => rename(entries[0])));

@@ -3,6 +3,7 @@ import assert from "node:assert/strict";
 import { after, test } from "node:test";
 
 import { SIZES, accessibility, picture, tooWide } from "../browser.mjs";
+import { resume, until } from "./cluster.mjs";
 import { closeBrowser, shows, signedIn, startSession } from "./demo.mjs";
 
 const PAGES = {
@@ -82,4 +83,36 @@ test("a disabled person is out at once and back when enabled", async (t) => {
   }
   const again = await signedIn(t, "grace");
   await again.page.getByRole("heading", { level: 1, name: "My sessions" }).waitFor();
+});
+
+test("a node is drained with a reason and resumed, and its page and its past say so", { timeout: 240_000 }, async (t) => {
+  const { page, faults } = await signedIn(t, "admin");
+  const why = `Fan <b>3</b>, ${Date.now()}`;
+  const signed = `${why} (eirene: admin)`;
+  /** Loads the page anew until it has this chip beside the node's name, and its past begins with these words. */
+  const stands = (chip, ...words) =>
+    until(`c2 is ${chip}`, async () => {
+      await page.goto("/admin/nodes/c2");
+      const [now] = await page.locator(".head .chip").allInnerTexts();
+      const last = await page.locator("section", { has: page.getByRole("heading", { name: "What it was" }) }).locator("tbody tr").first().innerText();
+      return chip.test(now) && words.every((word) => last.includes(word));
+    });
+  t.after(() => resume("c2"));
+  await page.goto("/admin/nodes/c2");
+  assert.equal(await page.getByRole("button", { name: "Resume" }).count(), 0, "it takes jobs");
+  await page.getByLabel("Reason", { exact: true }).fill(why);
+  await page.getByRole("button", { name: "Drain" }).click();
+  await page.waitForURL(/done=node_draining/);
+  await page.getByText("The scheduler takes the node out of service.").waitFor();
+  await stands(/^Drain(ing|ed)$/, "Drain", signed);
+  await page.locator(".lede", { hasText: signed }).waitFor();
+  assert.deepEqual(await accessibility(page), []);
+  await picture(page, "e2e/admin-node-drained");
+
+  await page.getByRole("button", { name: "Resume" }).click();
+  await page.waitForURL(/done=node_resuming/);
+  await stands(/^(?!Drain|Down)/, "In service");
+  assert.equal(await page.getByRole("button", { name: "Resume" }).count(), 0);
+  await page.getByRole("row").filter({ hasText: signed }).first().waitFor();
+  assert.deepEqual(faults, []);
 });

@@ -60,11 +60,22 @@ export function loseNode(t, node, job) {
   );
 }
 
+/** What SLURM says of a node, once for each of its partitions. */
+const stateOf = (node) => inside("head", ["sinfo", "--noheader", "--format=%t", `--nodes=${node}`]);
+
+const takesWork = (node) => until(`${node} takes work again`, () => /^(idle|mix|alloc|comp|plnd)-?$/m.test(stateOf(node)));
+
 /** Lets a node's slurmd run again, and waits until the node takes work. */
 export async function bringBack(node) {
   inside(node, ["demo-ctl", "slurmd", "start"]);
-  const state = () => inside("head", ["sinfo", "--noheader", "--format=%t", `--nodes=${node}`]);
-  await until(`${node} takes work again`, () => /^(idle|mix|alloc|comp|plnd)-?$/m.test(state()));
+  await takesWork(node);
+}
+
+/** Has a node that was drained take work again, and waits until it does; one that does already is left alone. */
+export async function resume(node) {
+  // SLURM refuses to resume a node that is in service.
+  if (/^(drain|drng)/m.test(stateOf(node))) inside("head", ["scontrol", "update", `nodename=${node}`, "state=resume"]);
+  await takesWork(node);
 }
 
 /** What each node has mounted, to compare with later. */

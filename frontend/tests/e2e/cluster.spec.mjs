@@ -4,7 +4,7 @@ import assert from "node:assert/strict";
 import { after, test } from "node:test";
 
 import { pictures } from "../browser.mjs";
-import { closeBrowser, shows, signedIn, startSession } from "./demo.mjs";
+import { PATIENCE_MS, closeBrowser, shows, signedIn, startSession } from "./demo.mjs";
 
 const WINDOW = { reducedMotion: "reduce", timezoneId: "UTC", locale: "en-GB" };
 
@@ -39,6 +39,27 @@ test("nodes are a map with one's own on it, and GPUs say when more are free", { 
     await gpus.getByRole("cell", { name: "2 of 2" }).waitFor();
     await page.getByRole("heading", { name: "What you have waiting" }).waitFor();
     await page.getByRole("rowheader", { name: "Wants both GPUs" }).waitFor();
+  });
+
+  await t.test("the last day is drawn as high as the numbers say that stand beside it", async () => {
+    for (const title of ["Jobs", "GPUs"]) {
+      const drawn = page.locator("figure.picture", { has: page.getByRole("heading", { name: title, exact: true }) });
+      // It is looked at once a minute; the page fetches the pictures by itself.
+      await drawn.waitFor({ timeout: PATIENCE_MS });
+      const { top, lines } = await drawn.evaluate((figure) => ({
+        top: figure.querySelector("figcaption li:last-child").textContent,
+        lines: [...figure.querySelectorAll(".legend")].map((legend, at) => {
+          const pieces = [...figure.querySelectorAll(`polyline.line-${at + 1}`)].map((piece) => piece.getAttribute("points"));
+          return { told: legend.textContent, last: pieces.at(-1)?.split(/[ ,]/).at(-1) };
+        }),
+      }));
+      const number = (text) => Number(text.split(": ").at(-1));
+      assert.equal(lines.length, 2, title);
+      for (const { told, last } of lines) {
+        const height = 138 - (136 * number(told)) / number(top);
+        assert.ok(Math.abs(Number(last) - height) < 0.5, `${title}: ${told} of ${top} is drawn at ${last}, and belongs to ${height}`);
+      }
+    }
   });
 
   await t.test("it is whole and accessible in light and in dark, at the desk and on the phone", async () => {

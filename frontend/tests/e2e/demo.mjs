@@ -98,6 +98,11 @@ export async function startSession(t, page, name, { image, nodes, cpus = 1, gib 
   await page.getByLabel("Hours").fill("0");
   await page.getByLabel("Minutes").fill("20");
   await page.getByRole("button", { name: "Start", exact: true }).click();
+  return started(t, page);
+}
+
+/** The id of the session that a form has just started; it is stopped when the test is over, whatever became of it. */
+export async function started(t, page) {
   await page.waitForURL(/\/sessions\/[0-9a-f]{32}/);
   const id = sessionId(page);
   atEnd(t, () => stopQuietly(page.context(), id));

@@ -3,7 +3,7 @@ import assert from "node:assert/strict";
 import { after, test } from "node:test";
 
 import { SIZES, accessibility, listen, picture, tooWide } from "../browser.mjs";
-import { apiStatus, closeBrowser, person, sessionId, signedIn, startSession, visitor } from "./demo.mjs";
+import { apiStatus, closeBrowser, person, sessionId, shows, signedIn, started, startSession, visitor } from "./demo.mjs";
 
 after(closeBrowser);
 
@@ -64,6 +64,49 @@ test("the start form names the fields of what cannot be, live and when sent", as
   assert.deepEqual(await accessibility(page), []);
   await picture(page, "e2e/start-errors");
   assert.deepEqual(faults.filter((fault) => !fault.includes("422")), []);
+});
+
+test("fast scratch: a slip loses nothing, and the session's page says what could not be copied there", { timeout: 180_000 }, async (t) => {
+  const { page } = await signedIn(t, "ada");
+  const gone = `not-there-${Date.now()}`;
+  const wanted = {
+    "Room it needs": "0.5",
+    "Copy there first": `home:${gone}=train`,
+    "Copy back at the end": `results=home:${gone}/results\nlog=home:${gone}/log`,
+    "Copy back after a good end": `best=home:${gone}/best`,
+  };
+  const slips = { ...wanted, "Copy there first": `home:${gone}`, "Copy back after a good end": `best=home:../${gone}` };
+  const field = (label) => page.getByLabel(label, { exact: true });
+  const fill = async (values) => {
+    for (const [label, value] of Object.entries(values)) await field(label).fill(value);
+  };
+  const filled = async () => {
+    const values = Object.keys(wanted).map(async (label) => [label, await field(label).inputValue()]);
+    return [await field("Where it is").inputValue(), Object.fromEntries(await Promise.all(values))];
+  };
+  await page.goto("/sessions/new");
+  await fill({ Name: "Fills its scratch", CPUs: "1", Memory: "1", Hours: "0", Minutes: "20" });
+  await page.getByText("More choices").click();
+  await field("Where it is").selectOption("On each node's own disk");
+  await fill(slips);
+  await page.getByRole("button", { name: "Start", exact: true }).click();
+  await page.getByRole("alert").waitFor();
+  assert.deepEqual(await filled(), ["node", slips]);
+  const wrong = await page.locator("[aria-invalid]").evaluateAll((all) => all.map((one) => one.name));
+  assert.deepEqual(wrong, ["stage_in", "stage_out_success"]);
+  assert.deepEqual(await accessibility(page), []);
+  await picture(page, "e2e/start-scratch-errors");
+
+  await fill(wanted);
+  await page.getByRole("button", { name: "Start", exact: true }).click();
+  const id = await started(t, page);
+  await shows(page, id, "failed");
+  const said = new RegExp(`Nothing was started, because the fast scratch could not be filled: .*home:${gone}.* it is not there`);
+  await page.getByRole("main").getByText(said).first().waitFor();
+  await picture(page, "e2e/session-scratch");
+  await page.getByRole("link", { name: "Start again" }).click();
+  await page.getByRole("heading", { level: 1, name: "Start a session" }).waitFor();
+  assert.deepEqual(await filled(), ["node", wanted], "what it asked for is not lost either");
 });
 
 test("a double click starts one session", { timeout: 120_000 }, async (t) => {

@@ -1,9 +1,10 @@
 //! The cluster as different people see it: what is not for somebody, and what others run, is in no answer to them.
 
-use eirene_core::scheduler::{NodeGpus, Partition, PartitionAccess};
+use eirene_core::scheduler::{Job, JobState, NodeGpus, Partition, PartitionAccess};
 use eirene_core::{Reason, SessionState};
 use eirene_monitoring::{Batch, Confinement, Device, Metric, NodeName, Sample, Series};
 use eirene_words::say;
+use serde_json::json;
 
 use super::*;
 use crate::services::cluster::Snapshot;
@@ -215,4 +216,99 @@ async fn how_busy_gpus_are_is_told_to_whose_session_has_them_and_to_the_operator
         assert!(!page(person, "/cluster").await.contains("% busy"), "it is asked for where it is looked at alone");
     }
     assert!(!page(&ada, "/cluster?by=gpu").await.contains("% busy"));
+}
+
+/// The picture with this title, of those that the page has.
+fn picture<'a>(page: &'a str, title: &str) -> &'a str {
+    let heading = format!(">{title}</h3>");
+    let mut all = page.split("<figure class=\"picture\"").skip(1).map(|rest| rest.split("</figure>").next().unwrap());
+    all.find(|picture| picture.contains(&heading)).unwrap_or_else(|| panic!("no {title}: {page}"))
+}
+
+/// What is drawn in it: which line, and its points.
+fn lines(picture: &str) -> Vec<(&str, &str)> {
+    let all = picture.split("<polyline class=\"line line-").skip(1);
+    all.map(|rest| rest.split("\"/>").next().unwrap().split_once("\" points=\"").unwrap()).collect()
+}
+
+#[tokio::test]
+async fn the_last_day_is_drawn_with_the_numbers_that_programs_get_and_a_gap_where_nobody_looked() {
+    let server = Server::start().await;
+    let (clock, samples) = (&server.test.clock, &server.test.app.samples);
+    let ada = server.ada().await;
+    let page = async || server.portal(Ask::get("/cluster").page().cookie(&ada)).await.body;
+    assert!(!page().await.contains("The last 24 hours"), "of nothing there is no picture");
+    // Spans are quarters of an hour.
+    clock.advance_s(900 - clock.now().as_second().rem_euclid(900));
+    let session = testing::session("ada");
+    let job = |state, gpus: Vec<(String, u32)>| Job { gpus, ..testing::job(&session, 7, state) };
+    for (running, waiting, held, reachable) in [(1, 3, 2, true), (2, 0, 4, true), (9, 9, 9, false), (4, 2, 8, true)] {
+        let mut jobs = vec![job(JobState::Running, vec![]); running];
+        jobs.extend(vec![job(JobState::Pending, vec![("a100".to_owned(), 2)]); waiting]);
+        let mut cluster = testing::snapshot(jobs);
+        for node in Arc::make_mut(&mut cluster.nodes) {
+            node.gpus = vec![];
+        }
+        Arc::make_mut(&mut cluster.nodes)[0].gpus =
+            vec![NodeGpus { gpu_type: "a100".into(), total: 16, allocated: held }];
+        cluster.reachable = reachable;
+        for _ in 0..3 {
+            samples.note_cluster(&cluster);
+            clock.advance_s(300);
+        }
+    }
+
+    let asked = Ask::get("/api/v1/cluster/history?hours=24&points=96").bearer(&ada);
+    let told = server.portal(asked).await.json();
+    for (figure, values) in [
+        ("jobs_running", json!([1.0, 2.0, null, 4.0, null])),
+        ("jobs_waiting", json!([3.0, 0.0, null, 2.0, null])),
+        ("gpus_held", json!([2.0, 4.0, null, 8.0, null])),
+        ("gpus_waiting", json!([6.0, 0.0, null, 4.0, null])),
+        ("gpus_total", json!([16.0, 16.0, null, 16.0, null])),
+    ] {
+        let (before, last) = told[figure].as_array().unwrap().split_at(91);
+        assert!(before.iter().all(Value::is_null), "{figure}: {told}");
+        assert_eq!(json!(last), values, "{figure}");
+    }
+
+    // A span is 6.25 wide; the middle of one with a neighbour, the whole of one that stands alone. From 2 at the top to 138 for nothing.
+    let body = page().await;
+    assert!(body.contains("The last 24 hours"), "{body}");
+    let jobs = picture(&body, "Jobs");
+    assert_eq!(
+        lines(jobs),
+        [
+            ("1", "571.9,104.0 578.1,70.0"),
+            ("1", "587.5,2.0 593.8,2.0"),
+            ("2", "571.9,36.0 578.1,138.0"),
+            ("2", "587.5,70.0 593.8,70.0"),
+        ]
+    );
+    for told in [
+        "A picture of the time. Jobs. Running: 4 at the end, 2.333 on average, 4 at most. Waiting: 2 at the end, 1.667 on average, 3 at most.",
+        "Running: 4</li>",
+        "Waiting: 2</li>",
+        "At the top: 4</li>",
+    ] {
+        assert!(jobs.contains(told), "{told}: {jobs}");
+    }
+    let gpus = picture(&body, "GPUs");
+    assert_eq!(
+        lines(gpus),
+        [
+            ("1", "571.9,121.0 578.1,104.0"),
+            ("1", "587.5,70.0 593.8,70.0"),
+            ("2", "571.9,87.0 578.1,138.0"),
+            ("2", "587.5,104.0 593.8,104.0"),
+        ]
+    );
+    for told in [
+        "class=\"limit\" x1=\"0\" x2=\"600\" y1=\"2.0\"",
+        "In use: 8</li>",
+        "Waited for: 4</li>",
+        "At the top: 16</li>",
+    ] {
+        assert!(gpus.contains(told), "{told}: {gpus}");
+    }
 }

@@ -221,6 +221,28 @@ async fn an_archive_is_unpacked_by_a_form_and_a_file_that_is_none_has_no_such_fo
 }
 
 #[tokio::test]
+async fn a_folders_page_has_it_as_zip_or_tar_and_a_files_page_has_the_file() {
+    let server = Server::start().await;
+    let (ada, home) = server.ada_at_home(real()).await;
+    std::fs::create_dir(home.join("d e")).unwrap();
+    std::fs::write(home.join("d e/a"), "abc").unwrap();
+    let hrefs = async |path: &str| -> Vec<String> {
+        let page = server.page(&ada, &format!("{FILES}/entry?path={path}")).await.body;
+        let all = page.split("href=\"").skip(1).map(|rest| rest.split('"').next().unwrap().replace("&amp;", "&"));
+        all.filter(|href| href.starts_with("/live/spaces/home/files/")).collect()
+    };
+    let folder = hrefs("d+e").await;
+    let archive = "/live/spaces/home/files/archive?path=d+e&format=";
+    assert_eq!(folder, [format!("{archive}zip"), format!("{archive}tar")]);
+    for (href, name) in folder.iter().zip(["\"d e.zip\"", "\"d e.tar\""]) {
+        let saved = server.portal(Ask::get(href).cookie(&ada)).await;
+        assert_eq!(saved.status, StatusCode::OK, "{}", saved.body);
+        assert!(saved.header("content-disposition").contains(name), "{}", saved.header("content-disposition"));
+    }
+    assert_eq!(hrefs("d+e%2Fa").await, ["/live/spaces/home/files/content?path=d+e%2Fa"]);
+}
+
+#[tokio::test]
 async fn what_is_picked_comes_as_one_archive_by_a_form() {
     let server = Server::start().await;
     let (ada, home) = server.ada_at_home(real()).await;

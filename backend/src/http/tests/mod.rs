@@ -3,6 +3,7 @@
 mod api;
 mod app;
 mod cluster_pages;
+mod efficiency;
 mod file_looks;
 mod file_moves;
 mod file_pages;

@@ -7,7 +7,7 @@ use crate::config;
 use crate::services::spaces::making::Stepped;
 
 const SPACES: &str = "/admin/storage/spaces";
-const EMPTY: [(&str, &str); 8] = [
+const EMPTY: [(&str, &str); 9] = [
     ("root", "project"),
     ("name", ""),
     ("title", ""),
@@ -16,12 +16,26 @@ const EMPTY: [(&str, &str); 8] = [
     ("hint", ""),
     ("expires_at", ""),
     ("limit_gib", ""),
+    ("limit_files", ""),
 ];
+
+const UNCHANGED: [(&str, &str); 5] =
+    [("title", ""), ("hint", "usual"), ("expires_at", ""), ("limit_gib", ""), ("limit_files", "")];
+
+/// A form with these fields instead of those it has.
+fn with<'a>(form: &[(&'a str, &'a str)], said: &[(&'a str, &'a str)]) -> Vec<(&'a str, &'a str)> {
+    let value = |field: &str| said.iter().find(|(name, _)| *name == field).map(|(_, value)| *value);
+    form.iter().map(|&(name, usual)| (name, value(name).unwrap_or(usual))).collect()
+}
 
 /// The form that makes a space, with these fields instead of empty ones.
 fn wish<'a>(said: &[(&'a str, &'a str)]) -> Vec<(&'a str, &'a str)> {
-    let value = |field: &str| said.iter().find(|(name, _)| *name == field).map(|(_, value)| *value);
-    EMPTY.iter().map(|(name, empty)| (*name, value(name).unwrap_or(empty))).collect()
+    with(&EMPTY, said)
+}
+
+/// The form that changes one, likewise.
+fn change<'a>(said: &[(&'a str, &'a str)]) -> Vec<(&'a str, &'a str)> {
+    with(&UNCHANGED, said)
 }
 
 impl Server {
@@ -62,8 +76,8 @@ async fn an_admin_makes_changes_takes_away_and_brings_back_a_space_by_forms_alon
     let listed = server.look_at(&admin, SPACES).await.body;
     assert!(listed.contains("Group physics") && listed.contains("href=\"/admin/storage/spaces/stars\""), "{listed}");
 
-    let change = [("title", "<i>Stars"), ("hint", "small_files"), ("expires_at", "2027-01-31"), ("limit_gib", "")];
-    let changed = server.fill_in(&admin, stars, &change).await;
+    let other = change(&[("title", "<i>Stars"), ("hint", "small_files"), ("expires_at", "2027-01-31")]);
+    let changed = server.fill_in(&admin, stars, &other).await;
     assert_eq!(changed.status, StatusCode::SEE_OTHER, "{}", changed.body);
     let page = server.look_at(&admin, stars).await.body;
     for shown in ["&lt;i&gt;Stars", "value=\"2027-01-31\"", "31 January 2027", "/project/stars"] {
@@ -115,16 +129,29 @@ async fn what_is_wrong_with_a_form_is_said_at_its_field_and_what_was_typed_stays
     let taken = server.fill_in(&admin, SPACES, &wish(&[("name", "stars"), ("group", "physics")])).await;
     assert_eq!(taken.status, StatusCode::UNPROCESSABLE_ENTITY);
     assert!(taken.body.contains("id=\"e-name\""), "{}", taken.body);
-    let change = [("title", ""), ("hint", "usual"), ("expires_at", ""), ("limit_gib", "")];
-    let untitled = server.fill_in(&admin, "/admin/storage/spaces/stars", &change).await;
+    let untitled = server.fill_in(&admin, "/admin/storage/spaces/stars", &change(&[])).await;
     assert_eq!(untitled.status, StatusCode::SEE_OTHER, "{}", untitled.body);
     assert!(server.look_at(&admin, "/admin/storage/spaces/stars").await.body.contains("value=\"stars\""));
-    let endless = [("title", ""), ("hint", "usual"), ("expires_at", ""), ("limit_gib", "much")];
-    let refused = server.fill_in(&admin, "/admin/storage/spaces/stars", &endless).await;
-    assert_eq!(refused.status, StatusCode::UNPROCESSABLE_ENTITY);
-    for shown in ["id=\"e-limit_gib\"", "value=\"much\"", "A whole number of GiB"] {
-        assert!(refused.body.contains(shown), "{shown}: {}", refused.body);
+    for (field, text, said) in [
+        ("limit_gib", "much", "A whole number of GiB"),
+        ("limit_files", "many", "A whole number of files"),
+        ("limit_files", "-1", "A whole number of files"),
+        ("limit_files", "0", "1 to 2^60"),
+    ] {
+        let wrong = [(field, text), ("title", "<b>kept")];
+        let made = wish(&[&wrong[..], &[("name", "moons"), ("group", "physics")]].concat());
+        for (path, form) in [("/admin/storage/spaces/stars", change(&wrong)), (SPACES, made)] {
+            let refused = server.fill_in(&admin, path, &form).await;
+            assert_eq!(refused.status, StatusCode::UNPROCESSABLE_ENTITY, "{path} {field} {text}");
+            let error = format!("id=\"e-{field}\"");
+            let value = format!("id=\"f-{field}\" name=\"{field}\" type=\"text\" value=\"{text}\"");
+            for shown in [error.as_str(), value.as_str(), said, "&lt;b&gt;kept"] {
+                assert!(refused.body.contains(shown), "{path} {field} {text}, {shown}: {}", refused.body);
+            }
+        }
     }
+    let both = server.fill_in(&admin, SPACES, &wish(&[("limit_gib", "x"), ("limit_files", "y")])).await;
+    assert!(both.body.contains("id=\"e-limit_gib\"") && both.body.contains("id=\"e-limit_files\""), "{}", both.body);
 }
 
 #[tokio::test]
@@ -143,8 +170,7 @@ async fn a_limit_is_set_by_the_form_shown_and_not_changed_by_a_form_that_does_no
     let set = server.portal(Ask::new("PATCH", "/api/v1/spaces/stars").bearer(&admin).json(&odd)).await;
     assert_eq!(set.status, StatusCode::OK, "{}", set.body);
     let change = async |gib: &str| {
-        let change = [("title", "Stars"), ("hint", "usual"), ("expires_at", ""), ("limit_gib", gib)];
-        server.fill_in(&admin, stars, &change).await;
+        server.fill_in(&admin, stars, &change(&[("limit_gib", gib)])).await;
         limit().await
     };
     assert_eq!(change("500").await["bytes"], (500_u64 << 30) - 1);
@@ -158,14 +184,41 @@ async fn a_limit_is_set_by_the_form_shown_and_not_changed_by_a_form_that_does_no
 }
 
 #[tokio::test]
+async fn files_are_limited_by_the_forms_shown_in_them_and_let_go_by_an_empty_field() {
+    let server = Server::start().await;
+    let admin = server.admin().await;
+    let stars = "/admin/storage/spaces/stars";
+    let limit = async || server.portal(Ask::get("/api/v1/spaces/stars").bearer(&admin)).await.json()["limit"].clone();
+    let field = async || {
+        let page = server.look_at(&admin, stars).await.body;
+        let (_, rest) = page.split_once("name=\"limit_files\" type=\"text\" value=\"").expect("it is in the form");
+        rest.split('"').next().unwrap().to_owned()
+    };
+    let both = [("name", "stars"), ("group", "physics"), ("limit_gib", "2"), ("limit_files", " 20000 ")];
+    let made = server.fill_in(&admin, SPACES, &wish(&both)).await;
+    assert_eq!(made.status, StatusCode::SEE_OTHER, "{}", made.body);
+    assert_eq!(limit().await, serde_json::json!({"bytes": 2_u64 << 30, "files": 20_000, "state": "wanted"}));
+    assert_eq!(field().await, "20000");
+    let set = async |gib: &str, files: &str| {
+        let changed = server.fill_in(&admin, stars, &change(&[("limit_gib", gib), ("limit_files", files)])).await;
+        assert_eq!(changed.status, StatusCode::SEE_OTHER, "{}", changed.body);
+        let limit = limit().await;
+        (limit["bytes"].as_u64(), limit["files"].as_u64())
+    };
+    assert_eq!(set("", "20000").await, (None, Some(20_000)), "the other one stays");
+    assert_eq!(set("", "7").await, (None, Some(7)));
+    assert_eq!(set("3", "").await, (Some(3 << 30), None));
+    assert_eq!(field().await, "");
+}
+
+#[tokio::test]
 async fn an_end_that_was_not_touched_keeps_its_hour_and_one_that_was_emptied_is_never() {
     let server = Server::start().await;
     let admin = server.admin().await;
     let wish = serde_json::json!({"root": "project", "name": "stars", "expires_at": "2027-01-31T17:30:00Z"});
     server.portal(Ask::new("POST", "/api/v1/spaces").bearer(&admin).json(&wish)).await;
     let end = async |day: &str| {
-        let change = [("title", "Stars"), ("hint", "usual"), ("expires_at", day), ("limit_gib", "")];
-        server.fill_in(&admin, "/admin/storage/spaces/stars", &change).await;
+        server.fill_in(&admin, "/admin/storage/spaces/stars", &change(&[("expires_at", day)])).await;
         server.portal(Ask::get("/api/v1/spaces/stars").bearer(&admin)).await.json().get("expires_at").cloned()
     };
     assert_eq!(end("2027-01-31").await, Some("2027-01-31T17:30:00Z".into()));
@@ -188,10 +241,10 @@ async fn everybodys_spaces_are_for_admins_and_their_forms_for_our_own_pages() {
         assert_eq!(server.look_at(&ada, &path).await.status, StatusCode::NOT_FOUND, "{path}");
         assert_eq!(server.look_at(&admin, &path).await.status, StatusCode::OK, "{path}");
     }
-    let change = [("title", "Mine"), ("hint", "usual"), ("expires_at", ""), ("limit_gib", "")];
+    let changed = change(&[("title", "Mine")]);
     let made = wish(&[("name", "mine"), ("group", "physics")]);
     let forms: [(&str, &[(&str, &str)]); 4] =
-        [("", &made), ("/stars", &change), ("/stars/retire", &[]), ("/stars/restore", &[])];
+        [("", &made), ("/stars", &changed), ("/stars/retire", &[]), ("/stars/restore", &[])];
     for (below, fields) in forms {
         let path = format!("{SPACES}{below}");
         assert_eq!(server.fill_in(&ada, &path, fields).await.status, StatusCode::NOT_FOUND, "{path}");

@@ -6,7 +6,7 @@ use axum::extract::{Query, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse as _, Redirect};
 use eirene_core::space::HintState;
-use eirene_core::storage::{Bytes, Limit};
+use eirene_core::storage::{Bytes, Files, Limit};
 use eirene_core::{NameError, SpaceKind, SpaceName};
 use eirene_words::say;
 use jiff::civil::Date;
@@ -21,7 +21,7 @@ use crate::http::extract::{AdminForm, Id, SignedIn, SignedInAdmin};
 use crate::http::portal::login::Nothing;
 use crate::http::portal::views::layout::Place;
 use crate::http::portal::views::managing::{
-    ManagedPage, ManagingPage, PolicyPage, PolicyShown, RowView, SpaceForm, day, href, whole_gib,
+    ManagedPage, ManagingPage, PolicyPage, PolicyShown, RowView, SpaceForm, day, href, whole_files, whole_gib,
 };
 use crate::http::portal::views::old_files::OldFilesForm;
 use crate::http::portal::views::simple::ConfirmPage;
@@ -56,6 +56,7 @@ pub(crate) struct Wish {
     hint: String,
     expires_at: String,
     limit_gib: String,
+    limit_files: String,
 }
 
 /// The form that changes one.
@@ -66,6 +67,7 @@ pub(crate) struct Change {
     hint: String,
     expires_at: String,
     limit_gib: String,
+    limit_files: String,
 }
 
 /// The form that says what becomes of old files in one space.
@@ -127,6 +129,19 @@ impl Reader {
         bytes.map(|bytes| Limit::At(Bytes(bytes)))
     }
 
+    /// A limit of files; none for an empty field, or one that is wrong.
+    fn files(&mut self, text: &str) -> Option<Limit<Files>> {
+        let text = text.trim();
+        if text.is_empty() {
+            return None;
+        }
+        let files = text.parse::<u64>().ok();
+        if files.is_none() {
+            self.errors.push(FieldError::new("limit_files", say("wrong.whole_files")));
+        }
+        files.map(|files| Limit::At(Files(files)))
+    }
+
     /// What was read, unless something was wrong with it.
     fn done<T>(self, read: Option<T>) -> Result<T, AppError> {
         match read {
@@ -173,7 +188,7 @@ fn read_wish(wish: &Wish) -> Result<NewSpace, AppError> {
     let (name, title) = (reader.some("name", &wish.name), reader.some("title", &wish.title));
     let (owner, group) = (reader.some("owner", &wish.owner), reader.some("group", &wish.group));
     let (hint, expires_at) = (reader.some("hint", &wish.hint), reader.day(&wish.expires_at));
-    let limits = NewLimits { bytes: reader.gib(&wish.limit_gib), files: None };
+    let limits = NewLimits { bytes: reader.gib(&wish.limit_gib), files: reader.files(&wish.limit_files) };
     reader.done(root.map(|root| NewSpace { root, name, title, owner, group, hint, expires_at, limits }))
 }
 
@@ -200,6 +215,7 @@ pub(crate) async fn make(State(app): State<App>, AdminForm(me, wish): AdminForm<
     form.group = Field::new(wish.group);
     form.expires_at = Field::new(wish.expires_at);
     form.limit_gib = Field::new(wish.limit_gib);
+    form.limit_files = Field::new(wish.limit_files);
     show_as(StatusCode::UNPROCESSABLE_ENTITY, &list(&app, &me, None, form.refused(errors)).await?)
 }
 
@@ -243,14 +259,18 @@ fn read_change(change: &Change, seen: &SpaceSeen) -> Result<ChangeSpace, AppErro
     let expires_at = touched.then(|| end.map_or(End::Never, End::At));
     // One that was not applied is tried again at once when it is sent once more.
     let hint = hint.filter(|hint| *hint != seen.space.hint || seen.space.hint_state == HintState::NotApplied);
-    let limit = reader.gib(&change.limit_gib);
-    // One that was not touched keeps the bytes that a program may have set.
-    let touched = whole_gib(&seen.space) != change.limit_gib.trim();
-    let limits = NewLimits { bytes: touched.then(|| limit.unwrap_or(Limit::Unlimited)), files: None };
+    let (bytes, files) = (reader.gib(&change.limit_gib), reader.files(&change.limit_files));
+    // What was not touched stays: a program may have set bytes that are no whole GiB.
+    let other_bytes = whole_gib(&seen.space) != change.limit_gib.trim();
+    let other_files = whole_files(&seen.space) != change.limit_files.trim();
+    let limits = NewLimits {
+        bytes: other_bytes.then(|| bytes.unwrap_or(Limit::Unlimited)),
+        files: other_files.then(|| files.unwrap_or(Limit::Unlimited)),
+    };
     reader.done(Some(ChangeSpace { title, hint, expires_at, limits }))
 }
 
-/// `POST /admin/storage/spaces/{space}`: changes its title, what it is filled with, or its end.
+/// `POST /admin/storage/spaces/{space}`: changes its title, what it is filled with, its end, or its limits.
 pub(crate) async fn change(
     State(app): State<App>,
     Id(space): Id<SpaceName>,
@@ -269,6 +289,7 @@ pub(crate) async fn change(
     form.title = Field::new(change.title);
     form.expires_at = Field::new(change.expires_at);
     form.limit_gib = Field::new(change.limit_gib);
+    form.limit_files = Field::new(change.limit_files);
     show_as(StatusCode::UNPROCESSABLE_ENTITY, &managed(&app, &me, &seen, form.refused(errors)))
 }
 

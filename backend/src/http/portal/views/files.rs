@@ -181,8 +181,10 @@ pub(crate) struct EntryPage {
     pub(crate) content_href: String,
     /// A directory's list; empty for what is none.
     pub(crate) open_href: String,
-    /// All of a directory in one file; empty for what is none.
-    pub(crate) archive_href: String,
+    /// All of a directory in one zip file; empty for what is none.
+    pub(crate) zip_href: String,
+    /// The same as a tar file, into which links fit as well.
+    pub(crate) tar_href: String,
     /// What can be chosen for who may do what; none where it cannot be changed.
     pub(crate) shares: Vec<Choice>,
     /// What the storage knows of a directory, where it told; none for anything else.
@@ -333,8 +335,8 @@ impl Ground {
     }
 
     /// What modules and links fetch.
-    fn live(&self, what: &str, path: &[u8]) -> String {
-        address(&format!("/live/spaces/{}/files/{what}", self.space), path, &[])
+    fn live(&self, what: &str, path: &[u8], more: &[(&str, &str)]) -> String {
+        address(&format!("/live/spaces/{}/files/{what}", self.space), path, more)
     }
 
     /// The way to `path`; the last is where one is.
@@ -482,6 +484,9 @@ impl EntryPage {
         let link = stated.link.as_ref();
         let is = |wanted| stated.kind == wanted;
         let changeable = ground.writable && may_be.mine && !is(EntryKind::Link);
+        let archive = |format: &str| {
+            if is(EntryKind::Directory) { ground.live("archive", bytes, &[("format", format)]) } else { String::new() }
+        };
         Self {
             crumbs: ground.crumbs(path),
             name: plain(&shown(name.as_ref().map_or(&b""[..], Name::as_bytes)).0),
@@ -501,9 +506,10 @@ impl EntryPage {
             letters: letters(stated.mode),
             target: link.map(|link| plain(&shown(&link.target.0).0)).unwrap_or_default(),
             inside: link.is_some_and(|link| link.leads_to.is_some()),
-            content_href: if is(EntryKind::File) { ground.live("content", bytes) } else { String::new() },
+            content_href: if is(EntryKind::File) { ground.live("content", bytes, &[]) } else { String::new() },
             open_href: if is(EntryKind::Directory) { ground.directory_href(bytes) } else { String::new() },
-            archive_href: if is(EntryKind::Directory) { ground.live("archive", bytes) } else { String::new() },
+            zip_href: archive("zip"),
+            tar_href: archive("tar"),
             shares: if changeable { shares(words, may_be.share) } else { Vec::new() },
             storage: Vec::new(),
             acl: AclRow::all(words, may_be.access.as_ref(), &may_be.accounts),

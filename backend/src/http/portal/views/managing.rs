@@ -1,7 +1,7 @@
 //! Everybody's spaces as admins see and change them: a list, a form that makes one, a page that changes one, and what its policy would do.
 
 use eirene_core::space::{PolicyOutcome, PolicyRun, PolicyStep, StripeHint};
-use eirene_core::storage::{Bytes, Limit};
+use eirene_core::storage::{Bytes, Files, Limit};
 use eirene_core::{Space, SpaceKind, UserId};
 use eirene_words::Words;
 use jiff::Timestamp;
@@ -80,6 +80,14 @@ pub(crate) fn whole_gib(space: &Space) -> String {
     }
 }
 
+/// The limit of its files, likewise.
+pub(crate) fn whole_files(space: &Space) -> String {
+    match space.limit_files {
+        Limit::At(Files(files)) => files.to_string(),
+        Limit::Unlimited => String::new(),
+    }
+}
+
 /// The fields of a form about a space, as typed.
 #[derive(Debug, Clone, Default, Serialize)]
 pub(crate) struct SpaceForm {
@@ -103,6 +111,8 @@ pub(crate) struct SpaceForm {
     pub(crate) expires_at: Field,
     /// How much it may hold, GiB.
     pub(crate) limit_gib: Field,
+    /// How many files and directories.
+    pub(crate) limit_files: Field,
     /// What is wrong with all of it.
     pub(crate) errors: Vec<FormError>,
 }
@@ -124,6 +134,7 @@ impl SpaceForm {
             hints: hints(words, space.hint.as_str()).collect(),
             expires_at: Field::new(space.expires_at.map(day).unwrap_or_default()),
             limit_gib: Field::new(whole_gib(space)),
+            limit_files: Field::new(whole_files(space)),
             ..Self::default()
         }
     }
@@ -137,6 +148,7 @@ impl SpaceForm {
             ("group", &mut self.group),
             ("expires_at", &mut self.expires_at),
             ("limit_gib", &mut self.limit_gib),
+            ("limit_files", &mut self.limit_files),
         ] {
             field.error = FormError::text_of(&errors, name);
         }
