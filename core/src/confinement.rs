@@ -1,5 +1,5 @@
-//! Whether jobs on a node have control groups of their own, without which nothing holds them to what they have asked for. Who looks is the agent
-//! of a session there, whose word it is.
+//! Whether jobs on a node have control groups of their own, without which nothing holds them to what they have asked for, and what these hold them
+//! to: a group may as well only count. Who looks is the agent of a session there, whose word it is.
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -19,6 +19,20 @@ word_enum! {
     }
 }
 
+/// What jobs are held to by their control groups. None is what could not be told.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Held {
+    /// Whether their memory is limited.
+    pub memory: Option<bool>,
+    /// Whether their CPUs are.
+    pub cpus: Option<bool>,
+}
+
+impl Held {
+    /// To nothing.
+    pub const NOTHING: Self = Self { memory: Some(false), cpus: Some(false) };
+}
+
 /// A node, as an agent there last said.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConfinedNode {
@@ -26,6 +40,8 @@ pub struct ConfinedNode {
     pub node: NodeName,
     /// What there is to hold the jobs there.
     pub by: Confinement,
+    /// What that holds them to.
+    pub held: Held,
     /// When it was said.
     pub at: Timestamp,
 }

@@ -1,7 +1,7 @@
 //! What holds the jobs on each node to what they have asked for: the last that was said, a row for each node.
 
 use eirene_core::NodeName;
-use eirene_core::confinement::ConfinedNode;
+use eirene_core::confinement::{ConfinedNode, Held};
 use jiff::Timestamp;
 use sqlx::FromRow;
 
@@ -10,10 +10,11 @@ use crate::error::DbError;
 use crate::row::{Place, micros};
 
 statements! {
-    PUT = "INSERT INTO node_confinement (node, confined_by, at) VALUES ($1, $2, $3)
-        ON CONFLICT (node) DO UPDATE SET confined_by = excluded.confined_by, at = excluded.at";
-    ALL = "SELECT node, confined_by, at FROM node_confinement ORDER BY node";
-    OF_NODE = "SELECT node, confined_by, at FROM node_confinement WHERE node = $1";
+    PUT = "INSERT INTO node_confinement (node, confined_by, memory_held, cpus_held, at) VALUES ($1, $2, $3, $4, $5)
+        ON CONFLICT (node) DO UPDATE SET confined_by = excluded.confined_by, memory_held = excluded.memory_held,
+        cpus_held = excluded.cpus_held, at = excluded.at";
+    ALL = "SELECT node, confined_by, memory_held, cpus_held, at FROM node_confinement ORDER BY node";
+    OF_NODE = "SELECT node, confined_by, memory_held, cpus_held, at FROM node_confinement WHERE node = $1";
     PRUNE = "DELETE FROM node_confinement WHERE at < $1";
 }
 
@@ -21,6 +22,8 @@ statements! {
 struct ConfinedRow {
     node: String,
     confined_by: String,
+    memory_held: Option<bool>,
+    cpus_held: Option<bool>,
     at: i64,
 }
 
@@ -30,6 +33,7 @@ impl ConfinedRow {
         Ok(ConfinedNode {
             node: place.text("node", &self.node)?,
             by: place.text("confined_by", &self.confined_by)?,
+            held: Held { memory: self.memory_held, cpus: self.cpus_held },
             at: place.time("at", self.at)?,
         })
     }
@@ -41,6 +45,8 @@ impl Db {
         on_db!(self, pool => sqlx::query(PUT)
             .bind(confined.node.as_str())
             .bind(confined.by.as_str())
+            .bind(confined.held.memory)
+            .bind(confined.held.cpus)
             .bind(micros(confined.at))
             .execute(pool).await.map(drop))?;
         Ok(())

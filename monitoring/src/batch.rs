@@ -1,4 +1,5 @@
-//! Samples of one node at one time, as they are said: `{"n":"node","t":1700000000000,"c":"cgroup_v2","s":[["cpu_seconds",1.5],…]}`.
+//! Samples of one node at one time, as they are said:
+//! `{"n":"node","t":1700000000000,"c":"cgroup_v2","h":{"m":true,"c":false},"s":[["cpu_seconds",1.5],…]}`.
 //!
 //! What a batch may hold is bounded before it is held: the bytes first, then each name, then how many. A batch with one wrong sample is
 //! refused whole, because whoever wrote it is no agent of ours.
@@ -27,6 +28,19 @@ pub enum Confinement {
     CgroupV1,
     /// None: figures are summed up over the job's processes, and the site holds nobody to a limit by control groups.
     None,
+}
+
+/// What the job's control groups hold it to: a group that only counts, or has processes found and ended, holds nobody to anything. None is what
+/// could not be told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Held {
+    /// Whether its memory is limited.
+    #[serde(rename = "m", default, skip_serializing_if = "Option::is_none")]
+    pub memory: Option<bool>,
+    /// Whether its CPUs are: fewer than the node's, or a part of their time. A job that has all of the node's CPUs tells nothing.
+    #[serde(rename = "c", default, skip_serializing_if = "Option::is_none")]
+    pub cpus: Option<bool>,
 }
 
 /// Name of a node: 1 to 64 letters, digits, `-`, `_` and `.`.
@@ -120,6 +134,9 @@ pub struct Batch {
     /// What confines the job there.
     #[serde(rename = "c")]
     pub confinement: Confinement,
+    /// What that holds the job to. None where there are no groups, and of older agents, which do not say it.
+    #[serde(rename = "h", default, skip_serializing_if = "Option::is_none")]
+    pub held: Option<Held>,
     /// The figures, at most [`MOST_SAMPLES`]. What is not known is not there; it is never 0 instead.
     #[serde(rename = "s", deserialize_with = "samples")]
     pub samples: Vec<Sample>,
@@ -152,8 +169,10 @@ impl Batch {
     /// Its messages, each at most [`MOST_BYTES`] and [`MOST_SAMPLES`]: more than one where it is long. Samples with an impossible value
     /// are left out, as a reader would refuse the rest with them.
     pub fn write(&self) -> Vec<Vec<u8>> {
+        let held = self.held.and_then(|held| serde_json::to_string(&held).ok());
+        let held = held.map(|held| format!(r#","h":{held}"#)).unwrap_or_default();
         let head = format!(
-            r#"{{"n":"{}","t":{},"c":{},"s":["#,
+            r#"{{"n":"{}","t":{},"c":{}{held},"s":["#,
             self.node.0,
             self.at.as_millisecond(),
             serde_json::to_string(&self.confinement).unwrap_or_default()
@@ -265,6 +284,21 @@ mod tests {
     }
 
     #[test]
+    fn what_the_groups_hold_the_job_to_is_said_where_it_is_known() {
+        assert_eq!(read(&of("")).unwrap().held, None, "an older agent does not say it");
+        for (text, memory, cpus) in [
+            (r#"{"m":true,"c":false}"#, Some(true), Some(false)),
+            (r#"{"m":false}"#, Some(false), None),
+            ("{}", None, None),
+        ] {
+            let text = of("").replace("\"s\"", &format!("\"h\":{text},\"s\""));
+            let batch = read(&text).unwrap();
+            assert_eq!(batch.held, Some(Held { memory, cpus }), "{text}");
+            assert_eq!(batch.write(), [text.into_bytes()]);
+        }
+    }
+
+    #[test]
     fn what_cannot_be_is_refused() {
         for sample in [
             r#"["cpu_seconds",-1]"#,
@@ -288,6 +322,8 @@ mod tests {
             of("").replace("node-1", "a b"),
             of("").replace("none", "v3"),
             of("").replace("\"s\"", "\"x\":1,\"s\""),
+            of("").replace("\"s\"", "\"h\":{\"x\":true},\"s\""),
+            of("").replace("\"s\"", "\"h\":{\"m\":1},\"s\""),
             of("").replace(&NOW.to_string(), "9223372036854775807"),
             "[".repeat(4000),
         ] {

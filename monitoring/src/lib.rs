@@ -12,7 +12,7 @@ mod gpu;
 mod metric;
 mod series;
 
-pub use batch::{Batch, BatchError, Confinement, NodeName, NodeNameError, Sample, TimeWindow};
+pub use batch::{Batch, BatchError, Confinement, Held, NodeName, NodeNameError, Sample, TimeWindow};
 pub use gpu::{GPU_WORDS, Gpu, GpuLineError, GpuSaid, MOST_GPUS};
 pub use metric::{Group, Kind, Metric, Unit, Whose};
 pub use series::{Device, DeviceKind, Process, Series, SeriesError, Text, TextError};

@@ -275,6 +275,7 @@ mod tests {
             node: NodeName::try_from("c1").unwrap(),
             at: Timestamp::from_millisecond(7500).unwrap(),
             confinement: Confinement::CgroupV2,
+            held: None,
             samples: vec![sample(Metric::Cpu, 1.5), sample(Metric::Steps, 3.0), sample(Metric::StepRanks, 2.0)],
         };
         let told = before(&first).unwrap();

@@ -2,6 +2,7 @@
 
 mod alerts;
 mod cluster_past;
+mod confined;
 mod efficiency;
 mod file;
 mod file_work;
@@ -35,6 +36,7 @@ use crate::services::sessions::AdoptedJob;
 pub use alerts::AlertView;
 pub(crate) use alerts::SilenceView;
 pub(crate) use cluster_past::ClusterPastView;
+pub use confined::ConfinedNodeView;
 pub(crate) use efficiency::{ByWord, JobUsageView, ReportView};
 pub use file::{DetailsView, ListingView};
 pub use file_work::{AclLine, MovedView, OperationView, PermissionsView, RefusedView, TrashedView};

@@ -1,5 +1,6 @@
 """Starts the image's kernel and server once, at the end of the build, and looks for anything that others on a node could reach."""
 
+import json
 import os
 import socket
 import subprocess
@@ -22,6 +23,7 @@ child.start()
 child.join()
 print("answer", 6 * 7, flush=True)
 """
+REPORT = "import eirene; raise SystemExit(not eirene.report(step=12, loss=0.25))"
 
 
 def reachable() -> list[str]:
@@ -89,6 +91,20 @@ def check_refusal(directory: str) -> None:
         manager.shutdown_kernel(now=True)
 
 
+def check_report(directory: str) -> None:
+    """What a program reports arrives where the session listens."""
+    path = f"{directory}/report.sock"
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as heard:
+        heard.bind(path)
+        heard.settimeout(60)
+        environment = os.environ | {"EIRENE_REPORT_SOCKET": path}
+        # Elsewhere than in the folder of the build, so that it is the installed one.
+        subprocess.run([sys.executable, "-c", REPORT], check=True, env=environment, cwd=directory, timeout=60)
+        told = json.loads(heard.recv(4096))
+    if told != {"step": 12, "loss": 0.25}:
+        sys.exit(f"`eirene.report` sent {told}")
+
+
 def check_server(directory: str) -> None:
     """The server answers on its unix socket and listens nowhere else."""
     path = f"{directory}/lab.sock"
@@ -120,6 +136,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as directory:
         check_kernel(directory)
         check_refusal(directory)
+        check_report(directory)
         check_server(directory)
 
 

@@ -9,7 +9,8 @@ apt-get install -y --no-install-recommends ca-certificates python3 python3-venv
 python3 -m venv --system-site-packages /opt/jupyter
 # Without dependencies: the list is complete, and leaves out debugpy, which listens on TCP.
 /opt/jupyter/bin/pip install --no-cache-dir --no-compile --no-deps -r requirements.txt
-cp -R eirene_kernel /opt/jupyter/lib/python3.13/site-packages/
+# The kernel, and `eirene.report` for what programs say of themselves.
+cp -R eirene_kernel eirene.py /opt/jupyter/lib/python3.13/site-packages/
 cp -R etc/. /opt/jupyter/etc/
 # Nobody is asked about news, and no node asks the internet for new versions.
 install -D -m 0644 overrides.json /opt/jupyter/share/jupyter/lab/settings/overrides.json

@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
-use eirene_monitoring::Confinement;
+use eirene_monitoring::{Confinement, Held};
 
 use crate::files::{Kept, Room};
 use crate::parse::{self, Mount};
@@ -37,6 +37,7 @@ pub(crate) struct Figures {
 #[derive(Debug)]
 pub(crate) struct Groups {
     confinement: Confinement,
+    held: Held,
     /// Paths as `/proc/PID/cgroup` says them.
     paths: Vec<String>,
     files: HashMap<&'static str, Kept>,
@@ -58,18 +59,24 @@ const V2: [&str; 9] = [
     "cpu.pressure",
     "memory.pressure",
 ];
-/// Files of version 1 by controller.
-const V1: [(&str, &[&str]); 3] = [
+/// Files of version 1 by controller. Of the last two nothing is counted; what they hold the job to is in [`LIMITS`].
+const V1: [(&str, &[&str]); 5] = [
     ("cpuacct", &["cpuacct.usage", "cpuacct.usage_percpu"]),
     ("memory", &["memory.usage_in_bytes", "memory.max_usage_in_bytes", "memory.limit_in_bytes", "memory.stat"]),
     ("blkio", &["blkio.throttle.io_service_bytes_recursive"]),
+    ("cpuset", &[]),
+    ("cpu", &[]),
 ];
+/// Files of either version that say what a group is held to. One that is not there holds nobody: that controller is not used.
+const LIMITS: [&str; 5] = ["memory.max", "memory.limit_in_bytes", "cpu.max", "cpu.cfs_quota_us", "cpuset.cpus"];
 
 impl Groups {
-    /// Finds the job's groups by where this process is.
-    pub(crate) fn find(root: &Path, own: &str, mounts: &[Mount], job: u32) -> Self {
+    /// Finds the job's groups by where this process is. `cores` are the node's. What the groups hold the job to is looked at once: SLURM has
+    /// written it before the job's first program runs.
+    pub(crate) fn find(root: &Path, own: &str, mounts: &[Mount], job: u32, cores: &[u16], room: &mut Room) -> Self {
         let mut groups = Self {
             confinement: Confinement::None,
+            held: Held { memory: Some(false), cpus: Some(false) },
             paths: Vec::new(),
             files: HashMap::new(),
             memory_v1: None,
@@ -82,6 +89,7 @@ impl Groups {
             groups.paths.push(path);
             groups.keep(&directory, &V2);
             groups.keep(&directory, &["io.pressure"]);
+            groups.note_limits(&directory, cores, room);
         }
         for (controller, files) in V1 {
             let has =
@@ -93,6 +101,7 @@ impl Groups {
             }
             groups.paths.push(path);
             groups.keep(&directory, files);
+            groups.note_limits(&directory, cores, room);
             if controller == "memory" {
                 groups.memory_v1 = Some(directory);
             }
@@ -105,6 +114,33 @@ impl Groups {
             // `memory.stat` is called so in both: the one that was there first is the job's.
             self.files.entry(name).or_insert_with(|| Kept::new(directory.join(name)));
         }
+    }
+
+    /// Notes what a group of the job's holds it to: the job is held where one of its groups does.
+    fn note_limits(&mut self, directory: &Path, cores: &[u16], room: &mut Room) {
+        for name in LIMITS {
+            let path = directory.join(name);
+            if path.try_exists().is_ok_and(|is_there| !is_there) {
+                continue;
+            }
+            // What is there and cannot be read is not known.
+            let text = room.once(&path);
+            let is_limit = |text: &str| parse::limit(text).map(|limit| limit < NO_LIMIT);
+            let lacks_some = |text: &str| parse::lacks_some(text, cores);
+            let held = &mut self.held;
+            match name {
+                "memory.max" | "memory.limit_in_bytes" => {
+                    held.memory = either(held.memory, text.as_deref().and_then(is_limit));
+                }
+                "cpuset.cpus" => held.cpus = either(held.cpus, text.as_deref().and_then(lacks_some)),
+                _ => held.cpus = either(held.cpus, text.as_deref().and_then(is_limit)),
+            }
+        }
+    }
+
+    /// What the groups hold the job to; none where there are none.
+    pub(crate) fn held(&self) -> Option<Held> {
+        (self.confinement != Confinement::None).then_some(self.held)
     }
 
     /// Which version confines the job.
@@ -187,6 +223,15 @@ impl Groups {
             self.io.iter().map(|(device, (read, written))| (device.clone(), *read, *written)).collect();
         all.sort();
         all
+    }
+}
+
+/// Whether one of two limits holds. Where the one that is known does not, nothing is known of both.
+fn either(one: Option<bool>, other: Option<bool>) -> Option<bool> {
+    match (one, other) {
+        (Some(true), _) | (_, Some(true)) => Some(true),
+        (Some(false), Some(false)) => Some(false),
+        _ => None,
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! [`Probe::sample`] reads the kernel's files and gives a [`Batch`]; it never blocks on anything but them, starts nothing and waits for
 //! nothing, so that the agent can call it from a thread every few seconds. Figures come from the job's control groups where it has some,
-//! version 2 before version 1, else from its processes; [`Batch::confinement`] says which. A figure that nobody tells is not in the batch.
+//! version 2 before version 1, else from its processes; [`Batch::confinement`] says which, and [`Batch::held`] what they hold the job to. A figure that nobody tells is not in the batch.
 //! Counters of the job never fall while the probe lives, whatever ends.
 //!
 //! What cannot be told honestly is not: I/O by mount only for block devices that are mounted as such (`io.stat` counts devices, and nothing
@@ -88,10 +88,12 @@ impl Probe {
         let mut room = Room::default();
         let own = room.once(&roots.proc.join("self/cgroup")).unwrap_or_default().into_owned();
         let mounts = parse::mounts(&room.once(&roots.proc.join("self/mountinfo")).unwrap_or_default());
+        let cores = parse::cores(&room.once(&roots.proc.join("stat")).unwrap_or_default());
+        let cores: Vec<u16> = cores.into_iter().map(|(core, _)| core).collect();
         Self {
             node_name,
             memory_limit: job.memory_limit,
-            groups: Groups::find(&roots.root, &own, &mounts, job.id),
+            groups: Groups::find(&roots.root, &own, &mounts, job.id, &cores, &mut room),
             processes: Processes::new(roots.proc.clone(), job.id, job.uid),
             node: Node::new(&roots.proc),
             room,
@@ -115,8 +117,8 @@ impl Probe {
         self.job(&mut samples, &figures, &sums);
         self.each_process(&mut samples);
         self.node.look(&mut samples, &figures.io, self.ticks, &mut self.room);
-        let confinement = self.groups.confinement();
-        Batch { node: self.node_name.clone(), at: now, confinement, samples: samples.all }
+        let (confinement, held) = (self.groups.confinement(), self.groups.held());
+        Batch { node: self.node_name.clone(), at: now, confinement, held, samples: samples.all }
     }
 
     fn job(&mut self, samples: &mut Samples, figures: &Figures, sums: &Sums) {

@@ -233,6 +233,27 @@ pub(crate) fn in_list(list: &str, core: u16) -> bool {
     })
 }
 
+/// A limit, or a quota with the period behind it. What is none is the largest number: `max`, and in version 1 of a quota `-1`.
+pub(crate) fn limit(text: &str) -> Option<u64> {
+    match text.split_ascii_whitespace().next()? {
+        "max" | "-1" => Some(u64::MAX),
+        number => number.parse().ok(),
+    }
+}
+
+/// Whether a group's list of cores, `cpuset.cpus`, lacks some of the node's. An empty one in version 2 is none of its own, so it lacks none.
+/// A list of all cores tells nothing: who asked for all of them is held to them, or version 1 has passed on the list of the group above.
+pub(crate) fn lacks_some(list: &str, cores: &[u16]) -> Option<bool> {
+    if list.trim().is_empty() {
+        return Some(false);
+    }
+    let has = |core: &&u16| in_list(list, **core);
+    match cores.iter().filter(has).count() {
+        0 => None,
+        count => (count < cores.len()).then_some(true),
+    }
+}
+
 /// Whether an environment, `/proc/PID/environ`, is of this job. SLURM sets both names.
 pub(crate) fn environment_is_of(environment: &[u8], job: u32) -> bool {
     let (new, old) = (format!("SLURM_JOB_ID={job}"), format!("SLURM_JOBID={job}"));

@@ -30,6 +30,22 @@ fn keys_and_single_numbers() {
 }
 
 #[test]
+fn limits_of_both_versions() {
+    let none = Some(u64::MAX);
+    let read = ["3000000\n", "max\n", "200000 100000\n", "max 100000\n", "-1\n", "", "x"].map(limit);
+    assert_eq!(read, [Some(3_000_000), none, Some(200_000), none, none, None, None]);
+}
+
+#[test]
+fn a_list_of_cores_beside_the_node_s() {
+    let of_four = |list: &str| lacks_some(list, &[0, 1, 2, 3]);
+    assert_eq!((of_four("0-1\n"), of_four("3"), of_four("0,2-3")), (Some(true), Some(true), Some(true)));
+    assert_eq!(of_four("\n"), Some(false), "none of its own");
+    assert_eq!((of_four("0-3\n"), of_four("0-7"), of_four("8-9"), of_four("x")), (None, None, None, None));
+    assert_eq!(lacks_some("0-1", &[]), None, "nobody knows what the node has");
+}
+
+#[test]
 fn mounts_with_blanks_and_controllers() {
     let text = "36 35 98:0 /mnt1 /a\\040b rw,noatime master:1 - ext3 /dev/root rw,errors=continue\n\
                 42 30 0:39 / /sys/fs/cgroup/cpu,cpuacct rw - cgroup cgroup rw,cpu,cpuacct\nbroken\n";

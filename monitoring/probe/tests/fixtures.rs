@@ -5,7 +5,7 @@ use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
-use eirene_monitoring::{Batch, Confinement};
+use eirene_monitoring::{Batch, Confinement, Held};
 use eirene_monitoring_probe::{Job, Probe, Roots};
 use jiff::Timestamp;
 use proptest::prelude::*;
@@ -139,6 +139,82 @@ fn a_limit_that_is_none_is_slurms() {
     assert_values(&sample(&mut tree.probe()), &[("memory_limit_bytes", Some(f64::from(1 << 30)))]);
 }
 
+const FOUR_CORES: &str =
+    "cpu 1 1 1 1 1 1 1\ncpu0 1 1 1 1 1 1 1\ncpu1 1 1 1 1 1 1 1\ncpu2 1 1 1 1 1 1 1\ncpu3 1 1 1 1 1 1 1\n";
+
+/// What is said of memory and of CPUs with these files in place.
+#[track_caller]
+fn assert_held(tree: &Tree, folder: &str, files: &[(&str, &str)], memory: Option<bool>, cpus: Option<bool>) {
+    tree.write("proc/stat", FOUR_CORES);
+    for (name, text) in files {
+        tree.write(&format!("{folder}/{name}"), text);
+    }
+    assert_eq!(sample(&mut tree.probe()).held, Some(Held { memory, cpus }), "{files:?}");
+}
+
+#[test]
+fn a_group_of_version_2_says_what_it_holds_the_job_to() {
+    let folder = format!("sys/fs/cgroup/{V2}");
+    let (yes, no) = (Some(true), Some(false));
+    // In that order: what SLURM is told to confine, and nothing, where it only finds and counts processes by groups.
+    for (max, quota, cores, memory, cpus) in [
+        ("3000000\n", "max 100000\n", "0-1\n", yes, yes),
+        ("3000000\n", "max 100000\n", "\n", yes, no),
+        ("max\n", "max 100000\n", "2\n", no, yes),
+        ("max\n", "max 100000\n", "\n", no, no),
+        ("max\n", "200000 100000\n", "\n", no, yes),
+        ("max\n", "200000 100000\n", "0-3\n", no, yes),
+        // A job that has all cores may be held to them or not.
+        ("max\n", "max 100000\n", "0-3\n", no, None),
+        ("", "max 100000\n", "broken\n", None, None),
+    ] {
+        assert_held(&v2(), &folder, &[("memory.max", max), ("cpu.max", quota), ("cpuset.cpus", cores)], memory, cpus);
+    }
+}
+
+#[test]
+fn a_controller_that_is_not_used_holds_nobody() {
+    let tree = v2();
+    let folder = format!("sys/fs/cgroup/{V2}");
+    assert_held(&tree, &folder, &[], Some(true), Some(false));
+    fs::remove_file(tree.path().join(folder).join("memory.max")).unwrap();
+    assert_held(&tree, "", &[], Some(false), Some(false));
+}
+
+#[test]
+fn groups_of_version_1_say_what_they_hold_the_job_to() {
+    let job = "slurm/uid_1000/job_42";
+    let mounts = "30 1 0:30 / /cg/cpu rw - cgroup cgroup rw,cpu,cpuacct\n31 1 0:31 / /cg/memory rw - cgroup cgroup rw,memory\n\
+                  32 1 0:32 / /cg/cpuset rw - cgroup cgroup rw,cpuset\n";
+    let all = ["memory", "cpuset", "cpu,cpuacct"];
+    let of = |hierarchies: &[&str]| {
+        let line = |name: &str| format!("1:{name}:/{}\n", if hierarchies.contains(&name) { job } else { "" });
+        let tree = Tree::new(&all.map(line).concat(), mounts);
+        for folder in ["memory", "cpuset", "cpu"] {
+            fs::create_dir_all(tree.path().join("cg").join(folder).join(job)).unwrap();
+        }
+        tree
+    };
+    let file = |name: &str| format!("{}/{job}/{name}", name.split('.').next().unwrap());
+    let (memory, cores, quota) = (file("memory.limit_in_bytes"), file("cpuset.cpus"), file("cpu.cfs_quota_us"));
+    let (yes, no) = (Some(true), Some(false));
+    for (limit, list, micros, is_memory_held, are_cpus_held) in [
+        ("4000000\n", "1-2\n", "-1\n", yes, yes),
+        ("9223372036854771712\n", "0-3\n", "-1\n", no, None),
+        ("9223372036854771712\n", "0-3\n", "150000\n", no, yes),
+    ] {
+        let files = [(memory.as_str(), limit), (cores.as_str(), list), (quota.as_str(), micros)];
+        assert_held(&of(&all), "cg", &files, is_memory_held, are_cpus_held);
+    }
+    // As with `jobacct_gather/cgroup` alone: a group that counts memory, with the limit that is none, and no group with cores of its own.
+    let counts = [(memory.as_str(), "9223372036854771712\n"), (cores.as_str(), "1-2\n"), (quota.as_str(), "-1\n")];
+    assert_held(&of(&["memory", "cpu,cpuacct"]), "cg", &counts, no, no);
+    // As with `ConstrainCores` alone.
+    let confines = of(&["cpuset"]);
+    assert_held(&confines, "cg", &counts, no, yes);
+    assert_eq!(sample(&mut confines.probe()).confinement, Confinement::CgroupV1);
+}
+
 #[test]
 fn version_1_tells_the_job() {
     let job = "slurm/uid_1000/job_42";
@@ -162,6 +238,7 @@ fn version_1_tells_the_job() {
     let mut probe = tree.probe();
     let batch = sample(&mut probe);
     assert_eq!(batch.confinement, Confinement::CgroupV1);
+    assert_eq!(batch.held, Some(Held { memory: Some(false), cpus: Some(false) }));
     let expected = [
         ("cpu_seconds", Some(2.5)),
         ("cpu_core/0", Some(1.5)),
@@ -190,7 +267,7 @@ fn without_groups_processes_are_the_job() {
     let mut probe = tree.probe();
     let ticks = ticks_per_second();
     let batch = sample(&mut probe);
-    assert_eq!(batch.confinement, Confinement::None);
+    assert_eq!((batch.confinement, batch.held), (Confinement::None, None));
     assert_values(
         &batch,
         &[

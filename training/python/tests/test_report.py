@@ -1,4 +1,7 @@
-"""Reports for the charts of a session: what arrives, what is left out, and that nothing ever waits."""
+"""Reports for the charts of a session: what arrives, what is left out, and that nothing ever waits.
+
+There are two that report: `eirene_train`, and the module `eirene` of the images, which is there without the package, too.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +10,34 @@ import os
 import socket
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType, SimpleNamespace
 
 import pytest
 
 import eirene_train
+
+MODULE = Path(__file__).parents[3] / "containers" / "images" / "jupyter" / "eirene.py"
+Report = Callable[..., bool]
+
+
+def of_the_images() -> ModuleType:
+    """The images' module. It is not imported from there: byte code would become a part of the recipe."""
+    module = ModuleType("eirene")
+    exec(compile(MODULE.read_text(encoding="utf-8"), str(MODULE), "exec"), module.__dict__)
+    return module
+
+
+@pytest.fixture(params=["eirene_train", "eirene"])
+def report(request: pytest.FixtureRequest) -> Report:
+    if request.param == "eirene_train":
+        return eirene_train.report
+    module = of_the_images()
+    # As in an image without the package.
+    vars(module)["sys"] = SimpleNamespace(modules={})
+    report: Report = module.report
+    return report
 
 
 @pytest.fixture
@@ -24,57 +50,66 @@ def listener(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> socket.socket:
     return heard
 
 
-def test_values_arrive_as_one_object(listener: socket.socket) -> None:
-    assert eirene_train.report(step=12, loss=-0.25)
+def test_values_arrive_as_one_object(listener: socket.socket, report: Report) -> None:
+    assert report(step=12, loss=-0.25)
     assert json.loads(listener.recv(4096)) == {"step": 12.0, "loss": -0.25}
 
 
-def test_what_is_no_finite_number_is_left_out(listener: socket.socket) -> None:
-    assert eirene_train.report(loss=float("nan"), rate=float("inf"), huge=1e300, step=1)
+def test_what_is_no_finite_number_is_left_out(listener: socket.socket, report: Report) -> None:
+    assert report(loss=float("nan"), rate=float("inf"), huge=1e300, step=1)
     assert json.loads(listener.recv(4096)) == {"step": 1.0}
-    assert not eirene_train.report(loss=float("nan"))
+    assert not report(loss=float("nan"))
 
 
 @pytest.mark.parametrize("name", ["Loss", "loss1", "a" * 33, "größe", "a b", ""])
-def test_what_is_no_name_is_an_error(listener: socket.socket, name: str) -> None:
+def test_what_is_no_name_is_an_error(listener: socket.socket, report: Report, name: str) -> None:
     with pytest.raises(ValueError, match="cannot be reported"):
-        eirene_train.report(**{name: 1.0})
+        report(**{name: 1.0})
 
 
-def test_what_is_no_number_or_too_much_is_an_error() -> None:
+def test_what_is_no_number_or_too_much_is_an_error(report: Report) -> None:
     with pytest.raises(TypeError):
-        eirene_train.report(loss=None)  # type: ignore[arg-type]
+        report(loss=None)
     with pytest.raises(ValueError, match="33 values"):
-        eirene_train.report(**{"a" * (n + 1) if n < 32 else "b": 1.0 for n in range(33)})
+        report(**{"a" * (n + 1) if n < 32 else "b": 1.0 for n in range(33)})
 
 
-def test_a_tensor_of_one_element_is_its_value(listener: socket.socket) -> None:
+def test_a_tensor_of_one_element_is_its_value(listener: socket.socket, report: Report) -> None:
     torch = pytest.importorskip("torch")
-    assert eirene_train.report(loss=torch.tensor(0.5))
+    assert report(loss=torch.tensor(0.5))
     assert json.loads(listener.recv(4096)) == {"loss": 0.5}
 
 
-def test_without_a_listener_nothing_happens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_listener_nothing_happens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, report: Report) -> None:
     monkeypatch.delenv("EIRENE_REPORT_SOCKET", raising=False)
-    assert not eirene_train.report(loss=1)
+    assert not report(loss=1)
     monkeypatch.setenv("EIRENE_REPORT_SOCKET", str(tmp_path / "nowhere"))
-    assert not eirene_train.report(loss=1)
+    assert not report(loss=1)
 
 
-def test_who_reports_faster_than_is_looked_at_does_not_wait(listener: socket.socket) -> None:
+def test_who_reports_faster_than_is_looked_at_does_not_wait(listener: socket.socket, report: Report) -> None:
     sent = 0
-    while eirene_train.report(step=sent):
+    while report(step=sent):
         sent += 1
     assert sent > 0, "the socket was full at some time, and nobody waited"
 
 
-def test_a_child_reports_with_a_socket_of_its_own(listener: socket.socket) -> None:
-    assert eirene_train.report(step=1)
+def test_a_child_reports_with_a_socket_of_its_own(listener: socket.socket, report: Report) -> None:
+    assert report(step=1)
     child = os.fork()
     if child == 0:
-        os._exit(0 if eirene_train.report(step=2) else 1)
+        os._exit(0 if report(step=2) else 1)
     assert os.waitpid(child, 0)[1] == 0
     assert [json.loads(listener.recv(4096))["step"] for _ in range(2)] == [1.0, 2.0]
+
+
+def test_the_images_module_leaves_it_to_the_package_where_that_is_used(listener: socket.socket, monkeypatch: pytest.MonkeyPatch) -> None:
+    from eirene_train import reports
+
+    monkeypatch.setattr(reports, "own_names", set())
+    assert of_the_images().report(steps_per_second=3)
+    assert json.loads(listener.recv(4096)) == {"steps_per_second": 3.0}
+    assert reports.own_names == {"steps_per_second"}, "the package does not report it as well"
 
 
 class _Optimizer:

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use eirene_core::Space;
-use eirene_core::confinement::Confinement;
+use eirene_core::confinement::{ConfinedNode, Confinement};
 use eirene_database::Db;
 use secrecy::ExposeSecret as _;
 
@@ -59,24 +59,53 @@ pub(super) async fn confinement(database: Option<&(Db, String)>) -> Finding {
         Err(error) => return Finding::Broken(error.to_string()),
     };
     let all = nodes.len();
-    let free: Vec<&str> =
-        nodes.iter().filter(|node| node.by == Confinement::Nothing).map(|node| node.node.as_str()).collect();
     if all == 0 {
         return Finding::Good("not known yet: the first session on a node tells".into());
     }
-    if free.is_empty() {
-        return Finding::Good(format!(
-            "jobs have control groups of their own on {all} of {all} nodes; `ConstrainCores` and `ConstrainRAMSpace` in \
-             cgroup.conf say what these hold them to"
-        ));
+    let has_groups = |node: &ConfinedNode| node.by != Confinement::Nothing;
+    let wrong: Vec<String> = [
+        told_on(
+            &nodes,
+            "nothing holds jobs to the CPUs and memory they have asked for",
+            "`TaskPlugin=task/cgroup` in slurm.conf, `ConstrainCores` and `ConstrainRAMSpace` in cgroup.conf",
+            |node| !has_groups(node),
+        ),
+        told_on(
+            &nodes,
+            "jobs have control groups that do not confine their memory",
+            "`ConstrainRAMSpace` in cgroup.conf, with `TaskPlugin=task/cgroup`",
+            |node| has_groups(node) && node.held.memory == Some(false),
+        ),
+        told_on(
+            &nodes,
+            "jobs have control groups that do not confine their CPUs",
+            "`ConstrainCores` in cgroup.conf, with `TaskPlugin=task/cgroup`",
+            |node| has_groups(node) && node.held.cpus == Some(false),
+        ),
+    ]
+    .into_iter()
+    .flatten()
+    .collect();
+    if !wrong.is_empty() {
+        return Finding::Doubtful(wrong.join("; "));
     }
-    let named = free.iter().take(MOST_NAMED).copied().collect::<Vec<_>>().join(", ");
-    let more = if free.len() > MOST_NAMED { " and others" } else { "" };
-    Finding::Doubtful(format!(
-        "nothing holds jobs to the CPUs and memory they have asked for on {} of {all} nodes ({named}{more}): \
-         `TaskPlugin=task/cgroup` in slurm.conf, `ConstrainCores` and `ConstrainRAMSpace` in cgroup.conf",
-        free.len()
-    ))
+    let held = |node: &&ConfinedNode| (node.held.memory, node.held.cpus) == (Some(true), Some(true));
+    let confined = nodes.iter().filter(held).count();
+    let others = if confined < all {
+        "; on the others the last session could not tell (an older agent, or a job with all CPUs of its node): \
+         `ConstrainCores` and `ConstrainRAMSpace` in cgroup.conf say it"
+    } else {
+        ""
+    };
+    Finding::Good(format!("control groups confine memory and CPUs of jobs on {confined} of {all} nodes{others}"))
+}
+
+/// What is wrong on some of the nodes, which they are, and what to do; none where it is wrong on none.
+fn told_on(nodes: &[ConfinedNode], what: &str, cure: &str, is_so: impl Fn(&ConfinedNode) -> bool) -> Option<String> {
+    let found: Vec<&str> = nodes.iter().filter(|node| is_so(node)).map(|node| node.node.as_str()).collect();
+    let named = found.iter().take(MOST_NAMED).copied().collect::<Vec<_>>().join(", ");
+    let more = if found.len() > MOST_NAMED { " and others" } else { "" };
+    (!found.is_empty()).then(|| format!("{what} on {} of {} nodes ({named}{more}): {cure}", found.len(), nodes.len()))
 }
 
 /// Spaces of groups whose file system keeps no access lists, as was found when they were made.
@@ -102,7 +131,7 @@ pub(super) async fn sharing(database: Option<&(Db, String)>) -> Finding {
 
 #[cfg(test)]
 mod tests {
-    use eirene_core::confinement::ConfinedNode;
+    use eirene_core::confinement::Held;
     use eirene_core::{Clock as _, Reason, SpaceOwner, SystemClock};
 
     use super::*;
@@ -113,24 +142,53 @@ mod tests {
     async fn nodes_on_which_nothing_holds_jobs_are_named() {
         let test = TestApp::new().await;
         let database = (test.app.db.clone(), String::new());
-        let says = async |node: &str, by| {
-            let confined = ConfinedNode { node: node.parse().unwrap(), by, at: SystemClock.now() };
+        let says = async |node: &str, by, held| {
+            let confined = ConfinedNode { node: node.parse().unwrap(), by, held, at: SystemClock.now() };
             database.0.put_confined_node(&confined).await.unwrap();
             confinement(Some(&database)).await
         };
         assert!(matches!(confinement(None).await, Finding::Doubtful(_)));
         let unknown = confinement(Some(&database)).await;
         assert!(matches!(&unknown, Finding::Good(text) if text.contains("not known yet")), "{unknown:?}");
-        let held = says("c1", Confinement::CgroupV2).await;
-        assert!(matches!(&held, Finding::Good(text) if text.contains("on 1 of 1 nodes")), "{held:?}");
-        let free = says("c2", Confinement::Nothing).await;
+        let older = says("c1", Confinement::CgroupV2, Held::default()).await;
+        assert!(matches!(&older, Finding::Good(text) if text.contains("on 0 of 1 nodes; on the others")), "{older:?}");
+        let both = Held { memory: Some(true), cpus: Some(true) };
+        let held = says("c1", Confinement::CgroupV2, both).await;
+        assert!(matches!(&held, Finding::Good(text) if text.ends_with("on 1 of 1 nodes")), "{held:?}");
+        let free = says("c2", Confinement::Nothing, Held::NOTHING).await;
         assert!(matches!(&free, Finding::Doubtful(text) if text.contains("on 1 of 2 nodes (c2)")), "{free:?}");
         for node in ["d1", "d2", "d3", "d4", "d5"] {
-            says(node, Confinement::Nothing).await;
+            says(node, Confinement::Nothing, Held::NOTHING).await;
         }
         let many = confinement(Some(&database)).await;
         let named = "on 6 of 7 nodes (c2, d1, d2, d3, d4 and others)";
         assert!(matches!(&many, Finding::Doubtful(text) if text.contains(named)), "{many:?}");
+    }
+
+    #[tokio::test]
+    async fn groups_that_only_count_are_doubtful_too() {
+        let test = TestApp::new().await;
+        let database = (test.app.db.clone(), String::new());
+        let says = async |node: &str, memory, cpus| {
+            let (node, held) = (node.parse().unwrap(), Held { memory, cpus });
+            let confined = ConfinedNode { node, by: Confinement::CgroupV2, held, at: SystemClock.now() };
+            database.0.put_confined_node(&confined).await.unwrap();
+            confinement(Some(&database)).await
+        };
+        let (yes, no) = (Some(true), Some(false));
+        let (memory, cpus) = ("do not confine their memory on", "do not confine their CPUs on");
+        let no_cpus = says("c1", yes, no).await;
+        let expected = |text: &str| text.contains(&format!("{cpus} 1 of 1 nodes (c1)")) && !text.contains(memory);
+        assert!(matches!(&no_cpus, Finding::Doubtful(text) if expected(text)), "{no_cpus:?}");
+        let neither = says("c2", no, no).await;
+        let expected = |text: &str| {
+            text.contains(&format!("{memory} 1 of 2 nodes (c2): `ConstrainRAMSpace`"))
+                && text.contains(&format!("{cpus} 2 of 2 nodes (c1, c2): `ConstrainCores`"))
+        };
+        assert!(matches!(&neither, Finding::Doubtful(text) if expected(text)), "{neither:?}");
+        says("c1", yes, yes).await;
+        let in_part = says("c2", yes, None).await;
+        assert!(matches!(&in_part, Finding::Good(text) if text.contains("on 1 of 2 nodes; on")), "{in_part:?}");
     }
 
     #[tokio::test]

@@ -132,6 +132,7 @@ pub(crate) fn parts() -> (Router<App>, utoipa::openapi::OpenApi) {
         .routes(routes!(nodes::drain))
         .routes(routes!(nodes::resume))
         .routes(routes!(nodes::history))
+        .routes(routes!(nodes::confinement))
         .routes(routes!(nodes::zabbix))
         .routes(routes!(cluster::adopted))
         .routes(routes!(images::images))

@@ -14,7 +14,7 @@ use crate::error::FieldError;
 use crate::http::body;
 use crate::http::extract::{AdminCaller, Id};
 use crate::http::problem::{HttpError, HttpResult};
-use crate::http::view::{NodeChangeView, NodeInZabbixView};
+use crate::http::view::{ConfinedNodeView, NodeChangeView, NodeInZabbixView};
 
 /// Why a node is drained.
 #[derive(Debug, Deserialize, ToSchema)]
@@ -71,6 +71,21 @@ pub(crate) async fn history(
 ) -> HttpResult<Json<List<NodeChangeView>>> {
     let history = app.upkeep.history(&caller.actor, &name).await?;
     Ok(Json(List { items: history.into_iter().map(NodeChangeView::from).collect(), next: None }))
+}
+
+/// What holds the jobs on a node to the memory and the CPUs that they have asked for, as the last session there saw it.
+#[utoipa::path(
+    get, path = "/api/v1/nodes/{name}/confinement", tag = "cluster",
+    params(("name" = String, Path, description = "Node", pattern = "^[A-Za-z0-9][A-Za-z0-9_.-]{0,254}$")),
+    responses((status = 200, body = ConfinedNodeView))
+)]
+pub(crate) async fn confinement(
+    State(app): State<App>,
+    AdminCaller(caller): AdminCaller,
+    Id(name): Id<NodeName>,
+) -> HttpResult<Json<ConfinedNodeView>> {
+    let confined = app.upkeep.confined(&caller.actor, &name).await?;
+    Ok(Json(confined.map(ConfinedNodeView::from).unwrap_or_default()))
 }
 
 /// What the site's Zabbix says of a node: problems that go on, and the last hour of some items. Read at most once in 15 s, whoever asks.

@@ -206,7 +206,7 @@ async fn how_busy_gpus_are_is_told_to_whose_session_has_them_and_to_the_operator
     let gpu = Device::Gpu("0".try_into().unwrap());
     let samples = vec![Sample { series: Series::with(Metric::GpuUtil, gpu).unwrap(), value: 0.37 }];
     let node = NodeName::try_from("c1").unwrap();
-    let batch = Batch { node, at: server.test.clock.now(), confinement: Confinement::CgroupV2, samples };
+    let batch = Batch { node, at: server.test.clock.now(), confinement: Confinement::CgroupV2, held: None, samples };
     let mut ingest = server.test.app.samples.ingest(session.id);
     ingest.take(&String::from_utf8(batch.write().remove(0)).unwrap()).await;
     let page = async |person: &Person, path: &str| server.portal(Ask::get(path).page().cookie(person)).await.body;

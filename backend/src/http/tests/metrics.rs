@@ -42,7 +42,7 @@ async fn say(server: &Server, session: &Session) {
     let samples = [("cpu_seconds", 12.5), ("gpu_util/0", 0.25), ("cpu_process/7:python", 3.0), ("report/loss", 0.5)];
     let samples = samples.map(|(name, value)| Sample { series: name.parse().unwrap(), value }).to_vec();
     let node = NodeName::try_from("c1").unwrap();
-    let batch = Batch { node, at: server.test.clock.now(), confinement: Confinement::CgroupV2, samples };
+    let batch = Batch { node, at: server.test.clock.now(), confinement: Confinement::CgroupV2, held: None, samples };
     let mut ingest = server.test.app.samples.ingest(session.id);
     ingest.take(&String::from_utf8(batch.write().remove(0)).unwrap()).await;
 }

@@ -1,6 +1,6 @@
 //! Nodes as admins change them, by forms without any script and by token: whom they are for, what they refuse, and what the page shows.
 
-use eirene_core::confinement::{ConfinedNode, Confinement};
+use eirene_core::confinement::{ConfinedNode, Confinement, Held};
 use serde_json::json;
 
 use super::*;
@@ -111,16 +111,51 @@ async fn a_node_on_which_nothing_holds_jobs_says_so() {
     let admin = server.admin().await;
     server.looked().await;
     let page = async || server.node_page(&admin, C1).await.body;
-    let says = async |by| {
-        let confined = ConfinedNode { node: "c1".parse().unwrap(), by, at: server.test.clock.now() };
+    let says = async |by, held| {
+        let confined = ConfinedNode { node: "c1".parse().unwrap(), by, held, at: server.test.clock.now() };
         server.test.app.db.put_confined_node(&confined).await.unwrap();
     };
     assert!(!page().await.contains("Control groups of jobs"), "nobody has told");
-    says(Confinement::CgroupV2).await;
+    says(Confinement::CgroupV2, Held::default()).await;
     let held = page().await;
-    assert!(held.contains("version 2") && !held.contains("Nothing holds the jobs"), "{held}");
-    says(Confinement::Nothing).await;
+    let said = "version 2; nobody could tell what they confine";
+    assert!(held.contains(said) && !held.contains("Nothing holds the jobs"), "{held}");
+    says(Confinement::Nothing, Held::NOTHING).await;
     assert!(page().await.contains("Nothing holds the jobs on this node"));
+}
+
+#[tokio::test]
+async fn what_control_groups_confine_is_on_the_page_and_told_to_admins_programs() {
+    const PATH: &str = "/api/v1/nodes/c1/confinement";
+    let server = Server::start().await;
+    let (ada, admin) = (server.ada().await, server.admin().await);
+    server.looked().await;
+    let asked = async || server.portal(Ask::get(PATH).bearer(&admin)).await.json();
+    assert_eq!(asked().await, json!({}), "nobody has told");
+    assert_eq!(server.portal(Ask::get(PATH).bearer(&ada)).await.status, StatusCode::FORBIDDEN);
+    let unknown = server.portal(Ask::get("/api/v1/nodes/c9/confinement").bearer(&admin)).await;
+    assert_eq!(unknown.status, StatusCode::NOT_FOUND);
+    let (yes, no) = (Some(true), Some(false));
+    for (memory, cpus, fact, notice) in [
+        (yes, yes, "memory and CPUs are confined", None),
+        (yes, no, "memory is confined, CPUs are not", Some("to the CPUs that they have asked for")),
+        (no, yes, "CPUs are confined, memory is not", Some("to the memory that they have asked for")),
+        (no, no, "neither memory nor CPUs are confined", Some("a control group that only counts")),
+        (yes, None, "memory is confined; nobody could tell whether CPUs are", None),
+        (None, no, "CPUs are not confined; nobody", Some("to the CPUs that they have asked for")),
+    ] {
+        let held = Held { memory, cpus };
+        let at = server.test.clock.now();
+        let confined = ConfinedNode { node: "c1".parse().unwrap(), by: Confinement::CgroupV2, held, at };
+        server.test.app.db.put_confined_node(&confined).await.unwrap();
+        let page = server.node_page(&admin, C1).await.body;
+        assert!(page.contains(&format!("version 2; {fact}")), "{fact}: {page}");
+        assert_eq!(page.contains("Nothing holds the jobs on this node"), notice.is_some(), "{fact}: {page}");
+        assert!(notice.is_none_or(|notice| page.contains(notice)), "{fact}: {page}");
+        let said = asked().await;
+        assert_eq!((&said["by"], &said["at"]), (&json!("cgroup_v2"), &json!(at)), "{said}");
+        assert_eq!((said["memory"].as_bool(), said["cpus"].as_bool()), (memory, cpus), "{said}");
+    }
 }
 
 #[tokio::test]

@@ -192,6 +192,7 @@ const TABLE: &[(&str, &str, [u16; 4])] = &[
     ("POST", "/api/v1/nodes/{name}/drain", [401, 403, 403, 422]),
     ("POST", "/api/v1/nodes/{name}/resume", [401, 403, 403, 204]),
     ("GET", "/api/v1/nodes/{name}/history", [401, 403, 403, 200]),
+    ("GET", "/api/v1/nodes/{name}/confinement", [401, 403, 403, 200]),
     ("GET", "/api/v1/nodes/{name}/zabbix", [401, 403, 403, 200]),
     ("GET", "/api/v1/images", [401, 200, 200, 200]),
     ("GET", "/api/v1/events", [401, 200, 200, 200]),

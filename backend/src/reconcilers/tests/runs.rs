@@ -108,7 +108,7 @@ async fn says_memory(engine: &Engine, id: SessionId, share: f64) {
     let sample = |name: &str, value| Sample { series: name.parse().unwrap(), value };
     let samples = vec![sample("memory_bytes", share * 1e9), sample("memory_limit_bytes", 1e9)];
     let node = NodeName::try_from(node.as_str()).unwrap();
-    let batch = Batch { node, at: engine.test.app.clock.now(), confinement: Confinement::None, samples };
+    let batch = Batch { node, at: engine.test.app.clock.now(), confinement: Confinement::None, held: None, samples };
     let mut ingest = engine.test.app.samples.ingest(id);
     ingest.take(&String::from_utf8(batch.write().remove(0)).unwrap()).await;
 }

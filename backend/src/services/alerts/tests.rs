@@ -198,7 +198,7 @@ async fn memory_that_is_nearly_full_is_told_to_whose_session_it_is() {
                 sample("memory_reclaimable_bytes", 0.02 * 4e9),
             ];
             let node = NodeName::try_from("c1").unwrap();
-            let batch = Batch { node, at: test.clock.now(), confinement: Confinement::CgroupV2, samples };
+            let batch = Batch { node, at: test.clock.now(), confinement: Confinement::CgroupV2, held: None, samples };
             ingest.take(&String::from_utf8(batch.write().remove(0)).unwrap()).await;
             look(&test, "idle", live).await;
             test.clock.advance_s(5);
@@ -239,7 +239,7 @@ async fn a_lost_gpu_of_which_nobody_tells_any_more_is_lost_until_its_session_end
     for up in [1.0, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0] {
         let samples = vec![Sample { series: "gpu_up/0".parse().unwrap(), value: up }];
         let node = NodeName::try_from("c1").unwrap();
-        let batch = Batch { node, at: test.clock.now(), confinement: Confinement::CgroupV2, samples };
+        let batch = Batch { node, at: test.clock.now(), confinement: Confinement::CgroupV2, held: None, samples };
         ingest.take(&String::from_utf8(batch.write().remove(0)).unwrap()).await;
         looks(&test, "idle", live, 5).await;
     }
@@ -279,7 +279,7 @@ async fn of_a_divided_gpu_a_person_hears_what_slows_her_part_and_admins_hear_onc
             ];
             let samples = said.map(|(name, value)| Sample { series: name.parse().unwrap(), value }).to_vec();
             let node = NodeName::try_from("c1").unwrap();
-            let batch = Batch { node, at: test.clock.now(), confinement: Confinement::CgroupV2, samples };
+            let batch = Batch { node, at: test.clock.now(), confinement: Confinement::CgroupV2, held: None, samples };
             let text = String::from_utf8(batch.write().remove(0)).unwrap();
             test.app.samples.ingest(session.id).take(&text).await;
         }

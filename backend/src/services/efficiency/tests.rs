@@ -60,7 +60,7 @@ async fn tells(ingest: &mut Ingest, node: &str, at: Timestamp, samples: &[(&str,
     let sample = |(name, value): &(&str, f64)| Sample { series: name.parse().unwrap(), value: *value };
     let samples = samples.iter().map(sample).collect();
     let node = NodeName::try_from(node).unwrap();
-    let batch = Batch { node, at, confinement: Confinement::CgroupV2, samples };
+    let batch = Batch { node, at, confinement: Confinement::CgroupV2, held: None, samples };
     ingest.take(&String::from_utf8(batch.write().remove(0)).unwrap()).await;
 }
 

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 
 use eirene_core::NodeName;
-use eirene_core::confinement::{ConfinedNode, Confinement};
+use eirene_core::confinement::{ConfinedNode, Confinement, Held};
 use eirene_database::Db;
 use eirene_monitoring as monitoring;
 use jiff::{SignedDuration, Timestamp};
@@ -19,21 +19,22 @@ const PAUSE: SignedDuration = SignedDuration::from_mins(10);
 
 /// What was written down last of each node, and when.
 #[derive(Debug, Default)]
-pub(super) struct Confined(Mutex<HashMap<NodeName, (Confinement, Timestamp)>>);
+pub(super) struct Confined(Mutex<HashMap<NodeName, ConfinedNode>>);
 
 impl Confined {
     /// Writes down what an agent on one of its session's nodes has said, where that is due.
-    pub(super) async fn note(&self, db: &Db, node: &str, said: monitoring::Confinement, at: Timestamp) {
-        let Ok(node) = node.parse::<NodeName>() else { return };
-        let by = match said {
-            monitoring::Confinement::CgroupV2 => Confinement::CgroupV2,
-            monitoring::Confinement::CgroupV1 => Confinement::CgroupV1,
-            monitoring::Confinement::None => Confinement::Nothing,
+    pub(super) async fn note(&self, db: &Db, said: &monitoring::Batch, at: Timestamp) {
+        let Ok(node) = said.node.as_str().parse::<NodeName>() else { return };
+        let of_groups = said.held.map(|monitoring::Held { memory, cpus }| Held { memory, cpus }).unwrap_or_default();
+        let (by, held) = match said.confinement {
+            monitoring::Confinement::CgroupV2 => (Confinement::CgroupV2, of_groups),
+            monitoring::Confinement::CgroupV1 => (Confinement::CgroupV1, of_groups),
+            monitoring::Confinement::None => (Confinement::Nothing, Held::NOTHING),
         };
-        if !self.is_due(&node, by, at) {
+        let confined = ConfinedNode { node, by, held, at };
+        if !self.is_due(&confined) {
             return;
         }
-        let confined = ConfinedNode { node, by, at };
         if let Err(error) = db.put_confined_node(&confined).await {
             tracing::debug!(node = %confined.node, %error, "What confines a node is not written down for now");
             self.lock().remove(&confined.node);
@@ -41,19 +42,20 @@ impl Confined {
     }
 
     /// Whether it is to be written; who is told so writes it.
-    fn is_due(&self, node: &NodeName, by: Confinement, at: Timestamp) -> bool {
+    fn is_due(&self, said: &ConfinedNode) -> bool {
         let mut written = self.lock();
-        let is_fresh = |(known, then): &(Confinement, Timestamp)| {
-            at.duration_since(*then) < if *known == by { AGAIN } else { PAUSE }
+        let is_fresh = |known: &ConfinedNode| {
+            let is_same = (known.by, known.held) == (said.by, said.held);
+            said.at.duration_since(known.at) < if is_same { AGAIN } else { PAUSE }
         };
-        if written.get(node).is_some_and(is_fresh) {
+        if written.get(&said.node).is_some_and(is_fresh) {
             return false;
         }
-        written.insert(node.clone(), (by, at));
+        written.insert(said.node.clone(), said.clone());
         true
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<NodeName, (Confinement, Timestamp)>> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<NodeName, ConfinedNode>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -237,7 +237,7 @@ impl Ingest {
     async fn keep(&mut self, batch: &Batch, now: Timestamp) -> Result<usize, Refused> {
         let owner = self.owner(batch.node.as_str()).ok_or(Refused::Node)?;
         let Inner { db, confined, .. } = &*self.samples.inner;
-        confined.note(db, batch.node.as_str(), batch.confinement, now).await;
+        confined.note(db, batch, now).await;
         let store = self.samples.store().ok_or(Refused::Away)?;
         let at_ms = batch.at.as_millisecond();
         let named = self.named(batch, &store).await;

@@ -1,5 +1,6 @@
+use eirene_core::confinement::Held;
 use eirene_core::{Role, SessionId};
-use eirene_monitoring::{Batch, Confinement, Group, MOST_BYTES, Metric, NodeName, Sample};
+use eirene_monitoring::{self as monitoring, Batch, Confinement, Group, MOST_BYTES, Metric, NodeName, Sample};
 use jiff::{SignedDuration, Timestamp};
 use proptest::prelude::*;
 
@@ -15,7 +16,7 @@ fn said(node: &str, at: Timestamp, samples: &[(&str, f64)]) -> String {
     let sample = |(name, value): &(&str, f64)| Sample { series: name.parse().unwrap(), value: *value };
     let node = NodeName::try_from(node).unwrap();
     let samples = samples.iter().map(sample).collect();
-    let batch = Batch { node, at, confinement: Confinement::CgroupV2, samples };
+    let batch = Batch { node, at, confinement: Confinement::CgroupV2, held: None, samples };
     String::from_utf8(batch.write().remove(0)).unwrap()
 }
 
@@ -396,7 +397,7 @@ async fn what_confines_a_node_is_written_down_when_it_changes_and_once_a_day() {
     let mut ingest = test.app.samples.ingest(session.id);
     let mut says = async |node: &str, confinement| {
         let node = NodeName::try_from(node).unwrap();
-        let batch = Batch { node, at: test.clock.now(), confinement, samples: Vec::new() };
+        let batch = Batch { node, at: test.clock.now(), confinement, held: None, samples: Vec::new() };
         ingest.take(&String::from_utf8(batch.write().remove(0)).unwrap()).await;
         let written = test.app.db.confined_nodes().await.unwrap();
         written.into_iter().map(|node| (node.node.to_string(), node.by.as_str(), node.at)).collect::<Vec<_>>()
@@ -415,4 +416,24 @@ async fn what_confines_a_node_is_written_down_when_it_changes_and_once_a_day() {
     assert_eq!(says("c1", Confinement::None).await, written("none", changed));
     test.clock.advance_s(1);
     assert_eq!(says("c1", Confinement::None).await, written("none", test.clock.now()));
+}
+
+#[tokio::test]
+async fn what_groups_hold_a_job_to_is_written_down_as_it_changes_and_an_older_agent_does_not_know() {
+    let test = TestApp::new().await;
+    let session = begun(&test, &["c1"]).await;
+    let mut ingest = test.app.samples.ingest(session.id);
+    let mut says = async |confinement, held: Option<(bool, bool)>| {
+        test.clock.advance_s(600);
+        let node = NodeName::try_from("c1").unwrap();
+        let held = held.map(|(memory, cpus)| monitoring::Held { memory: Some(memory), cpus: Some(cpus) });
+        let batch = Batch { node, at: test.clock.now(), confinement, held, samples: Vec::new() };
+        ingest.take(&String::from_utf8(batch.write().remove(0)).unwrap()).await;
+        test.app.db.confined_nodes().await.unwrap().remove(0).held
+    };
+    let held = |memory, cpus| Held { memory: Some(memory), cpus: Some(cpus) };
+    assert_eq!(says(Confinement::CgroupV2, Some((true, false))).await, held(true, false));
+    assert_eq!(says(Confinement::CgroupV2, Some((true, true))).await, held(true, true));
+    assert_eq!(says(Confinement::CgroupV2, None).await, Held::default());
+    assert_eq!(says(Confinement::None, None).await, Held::NOTHING);
 }

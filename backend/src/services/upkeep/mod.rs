@@ -110,6 +110,12 @@ impl Upkeep {
         Ok(history)
     }
 
+    /// What holds jobs on a node to what they have asked for; none while nobody has told. Errors as of [`Upkeep::history`].
+    pub async fn confined(&self, actor: &Actor, node: &NodeName) -> Result<Option<ConfinedNode>, AppError> {
+        self.must_be_known(actor, node).await?;
+        Ok(self.parts.db.confined_node(node).await?)
+    }
+
     /// A node, what is on it and what it was. Errors as of [`Upkeep::history`].
     pub async fn look(&self, actor: &Actor, name: &NodeName) -> Result<SeenNode, AppError> {
         actor.require_admin()?;

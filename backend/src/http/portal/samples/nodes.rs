@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use eirene_core::SessionState;
 use eirene_core::account::Role;
-use eirene_core::confinement::{ConfinedNode, Confinement};
+use eirene_core::confinement::{ConfinedNode, Confinement, Held};
 use eirene_core::node_history::{GONE, IN_SERVICE, NodeChange};
 use eirene_words::words;
 use eirene_zabbix::{Item, Point, Problem, Severity};
@@ -74,15 +74,19 @@ impl Samples {
             self.session("Thesis, chapter 3", SessionState::Running)?,
             self.session(HOSTILE, SessionState::Running)?,
         ];
-        let confined = Some(ConfinedNode { node: name.clone(), by: Confinement::Nothing, at: self.now });
+        let confined =
+            Some(ConfinedNode { node: name.clone(), by: Confinement::Nothing, held: Held::NOTHING, at: self.now });
         let seen = SeenNode { node: Some(node), sessions, history, confined };
+        let held = Held { memory: Some(true), cpus: Some(false) };
+        let counted = ConfinedNode { node: name.clone(), by: Confinement::CgroupV2, held, at: self.now };
+        let in_part = SeenNode { confined: Some(counted), ..seen.clone() };
         let layout = |samples: &Self| samples.layout(Place::Nodes, name.as_str(), Role::Admin);
         let errors = vec![FormError::new(words(), "reason", "1 to 200 printable characters")];
         let page =
             NodePage::new(words(), layout(self)?, name.as_str(), &seen, true).refused(HOSTILE.to_owned(), errors);
         let page = page.with_zabbix(words(), &self.in_zabbix());
         let nothing = SeenInZabbix { at: self.now, host: None, problems: Vec::new(), items: Vec::new() };
-        let quiet = NodePage::new(words(), layout(self)?, name.as_str(), &seen, true)
+        let quiet = NodePage::new(words(), layout(self)?, name.as_str(), &in_part, true)
             .with_zabbix(words(), &NodeInZabbix::Seen(Arc::new(nothing)));
         let gone = NodePage::new(words(), layout(self)?, name.as_str(), &gone, false)
             .with_zabbix(words(), &NodeInZabbix::Away);

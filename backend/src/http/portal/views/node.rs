@@ -1,6 +1,6 @@
 //! One node, for admins: what it is, what is on it, what it was, and the forms that change it.
 
-use eirene_core::confinement::Confinement;
+use eirene_core::confinement::{ConfinedNode, Confinement, Held};
 use eirene_core::node_history::{GONE, IN_SERVICE, NodeChange};
 use eirene_core::{JobKind, Session};
 use eirene_words::Words;
@@ -83,8 +83,8 @@ pub(crate) struct NodePage {
     pub(crate) reason: String,
     /// What of it is in use; empty for a node that is gone, which cannot be changed either.
     pub(crate) facts: Vec<Fact>,
-    /// Whether nothing holds the jobs on it to what they have asked for.
-    pub(crate) unconfined: bool,
+    /// What nothing holds the jobs on it to; empty where something does, or nobody knows.
+    pub(crate) unconfined: String,
     /// Whether it could be brought back.
     pub(crate) may_resume: bool,
     /// Sessions and runs on it.
@@ -109,7 +109,7 @@ impl NodePage {
     /// Shows the node `name`.
     pub(crate) fn new(words: &Words, layout: Layout, name: &str, seen: &SeenNode, reachable: bool) -> Self {
         let view = seen.node.as_ref().map(|node| NodeView::new(words, node));
-        let confined = seen.confined.as_ref().filter(|_| view.is_some()).map(|confined| confined.by);
+        let confined = seen.confined.as_ref().filter(|_| view.is_some());
         let facts = view.as_ref().map(|node| facts(words, node, confined)).unwrap_or_default();
         let (chip, reason) = view.map_or_else(|| (gone(words), String::new()), |node| (node.chip, node.reason));
         Self {
@@ -119,7 +119,7 @@ impl NodePage {
             chip,
             reason,
             facts,
-            unconfined: confined == Some(Confinement::Nothing),
+            unconfined: confined.and_then(unconfined).map(|key| words.get(key)).unwrap_or_default(),
             may_resume: seen.node.as_ref().is_some_and(|node| !node.available),
             jobs: seen.sessions.iter().map(OnNode::new).collect(),
             history: seen.history.iter().map(|change| ChangeView::new(words, change)).collect(),
@@ -143,16 +143,41 @@ impl NodePage {
     }
 }
 
-fn facts(words: &Words, node: &NodeView, confined: Option<Confinement>) -> Vec<Fact> {
+/// What is to be said where something does not hold the jobs.
+fn unconfined(confined: &ConfinedNode) -> Option<&'static str> {
+    match (confined.by, confined.held) {
+        (Confinement::Nothing, _) => Some("nodes.unconfined"),
+        (_, Held::NOTHING) => Some("nodes.unconfined_both"),
+        (_, Held { memory: Some(false), .. }) => Some("nodes.unconfined_memory"),
+        (_, Held { cpus: Some(false), .. }) => Some("nodes.unconfined_cpus"),
+        _ => None,
+    }
+}
+
+/// The control groups, and what they confine as far as that is known.
+fn groups(words: &Words, confined: &ConfinedNode) -> String {
+    let version = match confined.by {
+        Confinement::CgroupV2 => "nodes.cgroup_v2",
+        Confinement::CgroupV1 => "nodes.cgroup_v1",
+        Confinement::Nothing => return words.get("nodes.nothing"),
+    };
+    let held = match (confined.held.memory, confined.held.cpus) {
+        (Some(true), Some(true)) => "nodes.held_both",
+        (Some(true), Some(false)) => "nodes.held_memory",
+        (Some(false), Some(true)) => "nodes.held_cpus",
+        (Some(false), Some(false)) => "nodes.held_neither",
+        (Some(true), None) => "nodes.memory_held",
+        (Some(false), None) => "nodes.memory_free",
+        (None, Some(true)) => "nodes.cpus_held",
+        (None, Some(false)) => "nodes.cpus_free",
+        (None, None) => "nodes.held_unknown",
+    };
+    words.fill("nodes.groups", &[("version", &words.get(version)), ("held", &words.get(held))])
+}
+
+fn facts(words: &Words, node: &NodeView, confined: Option<&ConfinedNode>) -> Vec<Fact> {
     let gpus = if node.gpus.is_empty() { words.get("nodes.no_gpus") } else { node.gpus.join(", ") };
-    let confined = confined.map(|by| {
-        let key = match by {
-            Confinement::CgroupV2 => "nodes.cgroup_v2",
-            Confinement::CgroupV1 => "nodes.cgroup_v1",
-            Confinement::Nothing => "nodes.nothing",
-        };
-        ("nodes.confined", words.get(key))
-    });
+    let confined = confined.map(|confined| ("nodes.confined", groups(words, confined)));
     [
         ("nodes.cpus", node.cpus.clone()),
         ("nodes.memory", node.memory.clone()),
