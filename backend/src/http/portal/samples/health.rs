@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use eirene_core::RootName;
 use eirene_core::account::Role;
 use eirene_words::words;
 use jiff::SignedDuration;
@@ -22,7 +23,7 @@ impl Samples {
             answered_at: took_ms.map(|_| self.now),
             took: took_ms.map(Duration::from_millis),
         };
-        let long = "a-long-name-of-a-root-on-purpose".parse()?;
+        let long: RootName = "a-long-name-of-a-root-on-purpose".parse()?;
         let report = Report {
             at: self.now,
             lines: vec![
