@@ -33,6 +33,7 @@ use crate::services::nudge::Nudges;
 use crate::services::old_files::OldFiles;
 use crate::services::operations::Operations;
 use crate::services::passwords::Passwords;
+use crate::services::readiness::Readiness;
 use crate::services::runs::Runs;
 use crate::services::samples::{History, Samples};
 use crate::services::scans::Scans;
@@ -157,6 +158,8 @@ pub struct App {
     pub traces: Traces,
     /// How the reconcilers are doing.
     pub status: Status,
+    /// How everything is doing that the portal depends on.
+    pub readiness: Readiness,
     /// Who follows how much.
     pub streams: StreamPlaces,
     /// Threads that carry connections; none unless they were started.
@@ -271,6 +274,19 @@ impl App {
             upkeep: upkeep.clone(),
         };
         let zabbix = Zabbix::new(parts, &config.zabbix);
+        let status = Status::default();
+        let readiness = Readiness::new(crate::services::readiness::Parts {
+            db: db.clone(),
+            clock: clock.clone(),
+            launcher: config.launcher.socket.clone(),
+            cluster: cluster.clone(),
+            storage: storage.clone(),
+            samples: samples.clone(),
+            zabbix: zabbix.clone(),
+            traces: traces.clone(),
+            status: status.clone(),
+            tunnels: tunnels.clone(),
+        });
         let shown = Arc::clone(&config);
         let nodes = NodeReports::default();
         let copying = nodes.clone();
@@ -342,7 +358,8 @@ impl App {
             tunnels,
             nudges,
             traces,
-            status: Status::default(),
+            status,
+            readiness,
             streams: StreamPlaces::default(),
             workers: Workers::none(),
             shutdown: CancellationToken::new(),

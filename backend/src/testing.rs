@@ -3,6 +3,7 @@
 
 mod cluster;
 mod launcher;
+mod logged;
 mod scheduler;
 mod storage;
 
@@ -29,6 +30,7 @@ use crate::traces::Traces;
 
 use cluster::{nodes, partitions};
 pub(crate) use launcher::{FakeLauncher, FilesStandIn};
+pub(crate) use logged::Logged;
 use scheduler::said;
 pub(crate) use scheduler::{FakeScheduler, SubmitMood};
 pub(crate) use storage::{FakeGroups, FakeStorage, StorageMood};

@@ -1,38 +1,24 @@
 //! For whoever watches over eirened: alive, ready, and how much of what.
 
 use std::fmt::Write as _;
-use std::sync::{Arc, OnceLock};
-use std::time::Duration;
+use std::sync::OnceLock;
 
 use axum::extract::State;
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::get;
-use axum::{Extension, Json, Router};
+use axum::{Json, Router};
 use eirene_core::SessionId;
 use http::uri::Authority;
 use http::{HeaderMap, HeaderValue, StatusCode, header};
-use jiff::{SignedDuration, Timestamp};
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
-use tokio::sync::Mutex;
 
 use super::extract::{ClientAddress, Id};
 use super::problem::{HttpError, HttpResult};
 use crate::app::App;
 use crate::error::AppError;
-use crate::launcher_client::LauncherClient;
 use crate::monitoring::exposition::{Target, exposition};
 use crate::monitoring::metrics::describe;
-use crate::services::storage::snapshot::Asked;
-
-/// The database has this long to answer.
-const DATABASE_WAIT: Duration = Duration::from_secs(3);
-/// The launcher has this long to take a connection: it is a socket of this machine.
-const LAUNCHER_WAIT: Duration = Duration::from_secs(1);
-/// Prometheus has this long to answer the smallest question.
-const PROMETHEUS_WAIT: Duration = Duration::from_secs(2);
-
-/// How long a report is good.
-const FRESH: SignedDuration = SignedDuration::from_secs(2);
+use crate::services::readiness::{Line, Report};
 
 /// Metrics are counted for the whole process, as the facade everybody counts through is.
 static RECORDER: OnceLock<PrometheusHandle> = OnceLock::new();
@@ -59,7 +45,7 @@ pub fn install() {
 
 /// The routes on the portal's origin.
 pub fn router() -> Router<App> {
-    routes().layer(Extension(Readiness::default()))
+    routes()
 }
 
 listed_routes! {
@@ -84,38 +70,11 @@ async fn alive() -> &'static str {
     "ok\n"
 }
 
-/// What [`ready`] found out last. Anybody may ask, and finding out costs a connection to the launcher.
-#[derive(Clone, Default)]
-struct Readiness(Arc<Mutex<Option<(Timestamp, Report)>>>);
-
-#[derive(Clone)]
-struct Report {
-    usable: bool,
-    text: String,
-}
-
-impl Readiness {
-    /// The last report, or a new one: one at a time, the others wait for it.
-    async fn report(&self, app: &App) -> Report {
-        let mut last = self.0.lock().await;
-        if let Some((at, report)) = &*last {
-            let age = app.clock.now().duration_since(*at);
-            if !age.is_negative() && age < FRESH {
-                return report.clone();
-            }
-        }
-        let report = look(app).await;
-        *last = Some((app.clock.now(), report.clone()));
-        report
-    }
-}
-
 /// A line per dependency; 503 when one that nothing works without is away.
-async fn ready(State(app): State<App>, Extension(readiness): Extension<Readiness>) -> HttpResult<Response> {
-    // A task of its own, so that those who ask and go away at once do not each begin anew.
-    let report = tokio::spawn(async move { readiness.report(&app).await }).await;
-    let Report { usable, text } = report.map_err(|error| AppError::Internal(error.into()))?;
-    if usable {
+async fn ready(State(app): State<App>) -> HttpResult<Response> {
+    let report = app.readiness.report().await?;
+    let text = lines(&report);
+    if report.is_usable() {
         return Ok(text.into_response());
     }
     let retry = [(header::RETRY_AFTER, HeaderValue::from_static("2"))];
@@ -123,58 +82,16 @@ async fn ready(State(app): State<App>, Extension(readiness): Extension<Readiness
     Ok((StatusCode::SERVICE_UNAVAILABLE, retry, kind, KeepBody, text).into_response())
 }
 
-async fn look(app: &App) -> Report {
-    let database = match tokio::time::timeout(DATABASE_WAIT, app.db.ping()).await {
-        Ok(Ok(())) => Ok(()),
-        Ok(Err(_)) => Err("does not answer".to_owned()),
-        Err(_) => Err("answers too slowly".to_owned()),
-    };
-    let launcher = LauncherClient::new(&app.config.launcher.socket);
-    let launcher = match tokio::time::timeout(LAUNCHER_WAIT, launcher.reach()).await {
-        Ok(Ok(())) => Ok(()),
-        Ok(Err(_)) => Err("takes no connections; nothing new is started"),
-        Err(_) => Err("takes connections too slowly"),
-    };
-    let snapshot = app.cluster.snapshot();
-    let cluster = if snapshot.reachable { Ok(()) } else { Err("does not answer; sessions are shown as last seen") };
+fn lines(report: &Report) -> String {
     let mut text = String::new();
-    let mut line = |name: &str, state: Result<(), &str>| {
-        let _ = match state {
-            Ok(()) => writeln!(text, "ok   {name}"),
-            Err(why) => writeln!(text, "AWAY {name}: {why}"),
+    for Line { what, trouble, .. } in &report.lines {
+        let _ = match trouble {
+            None => writeln!(text, "ok   {what}"),
+            Some(trouble) => writeln!(text, "AWAY {what}: {}", trouble.line()),
         };
-    };
-    line("database", database.as_ref().copied().map_err(String::as_str));
-    line("launcher", launcher);
-    line("slurm", cluster);
-    // A storage that is away leaves the portal usable: what is said of spaces is then what was seen before.
-    let storage = app.storage.snapshot();
-    let answers = |yes: bool| if yes { Ok(()) } else { Err("does not answer; ask `doctor`") };
-    for root in &storage.roots {
-        line(&format!("storage root {}", root.name), answers(root.file_system.got().is_some()));
     }
-    if storage.homes != Asked::Unsupported {
-        line("storage homes", answers(storage.homes.got().is_some()));
-    }
-    let kept = app.samples.are_kept();
-    line("samples", if kept { Ok(()) } else { Err("are not kept; charts show what there was, or nothing") });
-    // One that is slow is away for this purpose.
-    match tokio::time::timeout(PROMETHEUS_WAIT, app.samples.elsewhere_answers()).await {
-        Ok(None) => {}
-        Ok(Some(true)) => line("prometheus", Ok(())),
-        Ok(Some(false)) | Err(_) => line("prometheus", Err("has no answer for us; there are no charts for now")),
-    }
-    if let Some(state) = app.zabbix.sending() {
-        line("zabbix", state);
-    }
-    if let Some(state) = app.traces.sending() {
-        line("traces", state);
-    }
-    for (name, health) in app.status.all() {
-        line(&format!("reconciler {name}"), if health.failures == 0 { Ok(()) } else { Err("its last run failed") });
-    }
-    let _ = writeln!(text, "     agents connected: {}", app.tunnels.count());
-    Report { usable: database.is_ok(), text }
+    let _ = writeln!(text, "     agents connected: {}", report.agents);
+    text
 }
 
 /// Marks an error that has its body already.

@@ -222,14 +222,14 @@ fn note(method: &'static str, route: &str, status: StatusCode, begun: Instant, i
 
 #[cfg(test)]
 mod tests {
-    use std::sync::{Arc, Mutex};
-
     use axum::Router;
     use axum::body::Body;
     use axum::routing::get;
     use tower::ServiceExt as _;
+    use tracing::Level;
 
     use super::*;
+    use crate::testing::Logged;
 
     const SHORT: Duration = Duration::from_millis(10);
 
@@ -247,31 +247,12 @@ mod tests {
         assert_eq!(session_in("/sessions/{id}", "/sessions/../../etc"), None);
     }
 
-    /// What is logged, as one text.
-    #[derive(Clone, Default)]
-    struct Lines(Arc<Mutex<Vec<u8>>>);
-
-    impl std::io::Write for Lines {
-        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-            self.0.lock().unwrap().extend_from_slice(bytes);
-            Ok(bytes.len())
-        }
-
-        fn flush(&mut self) -> std::io::Result<()> {
-            Ok(())
-        }
-    }
-
     #[tokio::test]
     async fn what_is_logged_on_the_way_says_of_which_request_and_which_session() {
-        let (lines, info, id) = (Lines::default(), RequestInfo::new(None), SessionId::generate());
-        let writer = lines.clone();
-        let subscriber = tracing_subscriber::fmt().json().with_writer(move || writer.clone()).finish();
-        let told = tracing::subscriber::set_default(subscriber);
+        let (logged, info, id) = (Logged::down_to(Level::INFO), RequestInfo::new(None), SessionId::generate());
         let path = format!("/sessions/{id}/stop");
         async { tracing::warn!("something happened") }.instrument(span(&info, "/sessions/{id}/stop", &path)).await;
-        drop(told);
-        let line: serde_json::Value = serde_json::from_slice(&lines.0.lock().unwrap()).unwrap();
+        let line = logged.line("something happened");
         let said = |name: &str| line["span"][name].as_str().map(str::to_owned);
         assert_eq!(
             (said("request.id"), said("session.id")),

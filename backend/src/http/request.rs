@@ -27,7 +27,7 @@ pub struct RequestInfo {
 impl RequestInfo {
     /// Of a request that came in from `address`.
     pub fn new(address: Option<IpAddr>) -> Self {
-        Self { id: Uuid::now_v7().simple().to_string().into(), address, user: Arc::default() }
+        Self { id: new_id().simple().to_string().into(), address, user: Arc::default() }
     }
 
     /// Notes who sends it, for the log.
@@ -39,6 +39,11 @@ impl RequestInfo {
     pub fn sender(&self) -> Option<UserId> {
         self.user.get().copied()
     }
+}
+
+/// An id for a request that came in: ours, and in the order in which they come.
+pub(super) fn new_id() -> Uuid {
+    Uuid::now_v7()
 }
 
 /// The client's address: the last hop that is not one of our own proxies. None when what a proxy says cannot be read, so

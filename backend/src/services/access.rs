@@ -19,6 +19,7 @@ use jiff::SignedDuration;
 use serde_json::json;
 use sha2::{Digest as _, Sha256};
 use tokio_util::sync::CancellationToken;
+use tracing::{Instrument as _, Span};
 
 use crate::error::AppError;
 use crate::files::FilesPool;
@@ -102,6 +103,15 @@ impl Access {
 
     /// Lets the holder of `ticket` in, or does not.
     pub async fn admit(&self, ticket: Ticket) -> Result<Option<Arc<Grant>>, AppError> {
+        self.admit_within(ticket, Span::current).await
+    }
+
+    /// The same; `span` is made, and what is logged is logged within it, only where the database has to be asked.
+    pub(crate) async fn admit_within(
+        &self,
+        ticket: Ticket,
+        span: impl FnOnce() -> Span,
+    ) -> Result<Option<Arc<Grant>>, AppError> {
         let now_ms = self.inner.clock.now().as_millisecond();
         let known = self.inner.grants.read().unwrap_or_else(PoisonError::into_inner).get(&ticket).map(Arc::clone);
         if let Some(grant) = &known {
@@ -110,7 +120,7 @@ impl Access {
                 return Ok(known);
             }
         }
-        let checked = self.verify(ticket).await;
+        let checked = self.verify(ticket).instrument(span()).await;
         if let Some(grant) = &known {
             grant.checking.store(false, Ordering::Release);
         }

@@ -20,6 +20,7 @@ pub mod nudge;
 pub mod old_files;
 pub mod operations;
 pub mod passwords;
+pub mod readiness;
 pub mod runs;
 pub mod samples;
 pub mod scans;

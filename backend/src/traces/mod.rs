@@ -31,6 +31,7 @@ use tokio::sync::mpsc;
 use uuid::Uuid;
 
 use crate::config;
+use crate::services::readiness::Trouble;
 
 pub(crate) use exporter::Exporter;
 use firsts::Awaited;
@@ -97,9 +98,9 @@ impl Traces {
     }
 
     /// How sending goes, for the health page; none where nothing is sent.
-    pub(crate) fn sending(&self) -> Option<Result<(), &'static str>> {
+    pub(crate) fn sending(&self) -> Option<Result<(), Trouble>> {
         let away = self.inner.as_ref()?.away.load(Ordering::Relaxed);
-        Some(if away { Err("are not taken by their collector, and are lost for now") } else { Ok(()) })
+        Some(if away { Err(Trouble::TracesAway) } else { Ok(()) })
     }
 
     /// What a session's agent is told of its trace; nothing where it is not kept.

@@ -8,6 +8,7 @@ mod cluster;
 mod efficiency;
 mod events;
 pub(super) mod files;
+mod health;
 mod images;
 mod making;
 mod me;
@@ -164,6 +165,7 @@ pub(crate) fn parts() -> (Router<App>, utoipa::openapi::OpenApi) {
         .routes(routes!(operations::results))
         .routes(routes!(uploads::create, uploads::offer).layer(from_fn(tus::speak)))
         .routes(routes!(uploads::look, uploads::append, uploads::end, uploads::offer_again).layer(from_fn(tus::speak)))
+        .routes(routes!(health::show))
         .routes(routes!(storage::show))
         .routes(routes!(storage::quotas))
         .routes(routes!(storage::stats))

@@ -263,5 +263,7 @@ listed_routes! {
     GET "/fragments/admin/alerts" => alerts::all_fragment;
     POST "/admin/alerts/silences" => alerts::silence;
     POST "/admin/alerts/silences/{id}/end" => alerts::end_silence;
+    GET "/admin/health" => admin::health::page;
+    GET "/fragments/admin/health" => admin::health::fragment;
     GET "/admin/audit" => admin::audit::page;
 }

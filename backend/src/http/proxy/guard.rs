@@ -5,6 +5,7 @@ use std::sync::Arc;
 use eirene_core::SessionId;
 use http::{HeaderMap, HeaderValue, Method, header};
 
+use super::asked::Asked;
 use super::headers::wants_websocket;
 use crate::app::App;
 use crate::error::AppError;
@@ -29,13 +30,14 @@ pub(super) enum Decision {
     Foreign,
 }
 
-/// Decides about a request to `session`.
+/// Decides about a request to a session.
 pub(super) async fn decide(
     app: &App,
-    session: SessionId,
+    asked: &Asked,
     method: &Method,
     headers: &HeaderMap,
 ) -> Result<Decision, AppError> {
+    let session = asked.session;
     let token = authorization(headers, "Bearer").filter(|text| text.starts_with(tokens::PREFIX));
     let (ticket, by_cookie) = match token {
         Some(token) => (Ticket::AppToken(session, Digest::of(token)), false),
@@ -44,7 +46,9 @@ pub(super) async fn decide(
             None => return Ok(Decision::Nobody),
         },
     };
-    let Some(grant) = app.access.admit(ticket).await? else { return Ok(Decision::Nobody) };
+    let Some(grant) = app.access.admit_within(ticket, || asked.span()).await? else {
+        return Ok(Decision::Nobody);
+    };
     if caused_elsewhere(app, session, method, headers, by_cookie) {
         return Ok(Decision::Foreign);
     }

@@ -3,8 +3,9 @@
 //! Every request is decided about ([`guard`]), made fit for the app ([`headers`]), sent over a kept connection
 //! ([`link`]) through the session's tunnel ([`upstream`]), and its answer passed on as it comes ([`body`]). Nothing is
 //! buffered, nothing waits for the database when the same browser was just here, and nothing is logged per request.
-//! What the origin says itself is in [`pages`]; what of it is told in the session's trace, in [`firsts`].
+//! What the origin says itself is in [`pages`], by which id it and the log say it in [`asked`]; what of it is told in the session's trace, in [`firsts`].
 
+mod asked;
 mod body;
 mod firsts;
 mod guard;
@@ -28,7 +29,9 @@ use hyper::body::Incoming;
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
 use tokio_util::task::TaskTracker;
+use tracing::Instrument as _;
 
+use self::asked::Asked;
 use self::body::AppBody;
 use self::firsts::MaybeFirst;
 use self::guard::Decision;
@@ -100,40 +103,39 @@ impl Proxy {
     /// Answers one request to a session's origin.
     pub(super) async fn answer(&self, session: SessionId, peer: IpAddr, request: Request<Incoming>) -> Response {
         self.requests.increment(1);
+        let asked = Asked::of(session);
         if request.uri().path().starts_with(pages::OURS) {
-            return pages::own(&self.app, session, request).await;
+            return pages::own(&self.app, &asked, request).instrument(asked.span()).await;
         }
         let navigation = guard::is_navigation(request.method(), request.headers());
-        let (grant, by_browser) = match guard::decide(&self.app, session, request.method(), request.headers()).await {
+        let (grant, by_browser) = match guard::decide(&self.app, &asked, request.method(), request.headers()).await {
             Ok(Decision::Pass { grant, by_browser }) => (grant, by_browser),
             Ok(Decision::Nobody) if navigation => return pages::to_portal(&self.app, session),
-            Ok(Decision::Nobody) => return pages::not_found(),
-            Ok(Decision::Foreign) => return pages::foreign(),
-            Err(error) => return pages::finish(HttpError::from(error).problem().clone()),
+            Ok(Decision::Nobody) => return pages::not_found(&asked),
+            Ok(Decision::Foreign) => return pages::foreign(&asked),
+            Err(error) => return pages::finish(&asked, HttpError::from(error).problem().clone()),
         };
         let first = MaybeFirst::of(&self.app, session, by_browser, &request);
-        match self.forward(session, peer, request, grant).await {
+        match self.forward(&asked, peer, request, grant).await {
             Ok(response) => {
                 if let Some(first) = first {
                     first.answered(&self.app, response.status());
                 }
                 response
             }
-            Err(NoAnswer::Away) => pages::not_there(&self.app, session, navigation).await,
-            Err(NoAnswer::Revoked) => pages::not_found(),
+            Err(NoAnswer::Away) => pages::not_there(&self.app, &asked, navigation).instrument(asked.span()).await,
+            Err(NoAnswer::Revoked) => pages::not_found(&asked),
             Err(NoAnswer::Broken(error)) => {
-                tracing::debug!(session.id = %session, %error, "An app broke off");
-                pages::finish(Problem {
-                    retry_after_s: Some(1),
-                    ..Problem::new(StatusCode::BAD_GATEWAY, "app_broke_off", say("problem.app_broke_off"))
-                })
+                tracing::debug!(request.id = %asked.id(), session.id = %session, %error, "An app broke off");
+                let problem = Problem::new(StatusCode::BAD_GATEWAY, "app_broke_off", say("problem.app_broke_off"));
+                pages::finish(&asked, Problem { retry_after_s: Some(1), ..problem })
             }
         }
     }
 
     async fn forward(
         &self,
-        session: SessionId,
+        asked: &Asked,
         peer: IpAddr,
         mut request: Request<Incoming>,
         grant: Arc<Grant>,
@@ -148,11 +150,11 @@ impl Proxy {
         }
         *request.version_mut() = Version::HTTP_11;
 
-        let (response, link) = self.send(session, request, grant).await?;
+        let (response, link) = self.send(asked, request, grant).await?;
         let (mut head, body) = response.into_parts();
         if head.status != StatusCode::SWITCHING_PROTOCOLS {
             headers::for_browser(&mut head.headers, false);
-            let body = AppBody::new(body, link, Arc::clone(self.pool()), session).await;
+            let body = AppBody::new(body, link, Arc::clone(self.pool()), asked.session).await;
             return Ok(Response::from_parts(head, Body::new(body)));
         }
         let Some(browser_side) = browser_side else {
@@ -161,17 +163,18 @@ impl Proxy {
         };
         let app_side = hyper::upgrade::on(Response::from_parts(head.clone(), body));
         headers::for_browser(&mut head.headers, true);
-        self.tracker.spawn(join(link, browser_side, app_side, self.sockets.clone()));
+        self.tracker.spawn(join(asked.session, link, browser_side, app_side, self.sockets.clone()));
         Ok(Response::from_parts(head, Body::empty()))
     }
 
     /// Sends over a kept connection, or a new one.
     async fn send(
         &self,
-        session: SessionId,
+        asked: &Asked,
         mut request: Request<Incoming>,
         grant: Arc<Grant>,
     ) -> Result<(http::Response<Incoming>, Link), NoAnswer> {
+        let session = asked.session;
         while let Some(mut link) = self.pool().take(session).await {
             match link.send(request, &grant).await {
                 Ok(response) => return Ok((response, link)),
@@ -181,7 +184,7 @@ impl Proxy {
             }
         }
         let gone = self.upstreams.revoked(session);
-        let stream = self.upstreams.open(session).await.map_err(|_| NoAnswer::Away)?;
+        let stream = self.upstreams.open(session).instrument(asked.span()).await.map_err(|_| NoAnswer::Away)?;
         let mut link = Link::start(stream, gone).await.map_err(|_| NoAnswer::Away)?;
         match link.send(request, &grant).await {
             Ok(response) => Ok((response, link)),
@@ -204,12 +207,19 @@ impl From<Over> for NoAnswer {
 }
 
 /// Passes a WebSocket's bytes both ways until one side or the right to it is gone.
-async fn join(mut link: Link, browser_side: OnUpgrade, app_side: OnUpgrade, sockets: metrics::Gauge) {
+async fn join(
+    session: SessionId,
+    mut link: Link,
+    browser_side: OnUpgrade,
+    app_side: OnUpgrade,
+    sockets: metrics::Gauge,
+) {
     let both = async { tokio::join!(link.finish_upgrade(), app_side, browser_side) };
     let (app, browser) = match tokio::time::timeout(UPGRADE_WAIT, both).await {
         Ok(((), Ok(app), Ok(browser))) => (app, browser),
         Ok(((), app, browser)) => {
-            tracing::debug!(app = app.is_ok(), browser = browser.is_ok(), "A WebSocket was not handed over");
+            let (app, browser) = (app.is_ok(), browser.is_ok());
+            tracing::debug!(session.id = %session, app, browser, "A WebSocket was not handed over");
             return;
         }
         Err(_) => return,

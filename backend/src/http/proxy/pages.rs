@@ -12,7 +12,9 @@ use eirene_words::{say, words};
 use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use hyper::body::Incoming;
 use serde::Deserialize;
+use uuid::Uuid;
 
+use super::asked::Asked;
 use crate::app::App;
 use crate::error::AppError;
 use crate::http::extract::is_local_path;
@@ -36,23 +38,23 @@ const LOOK_AGAIN_S: u64 = 2;
 
 /// One list for what is answered and for the test that knows who may do what on every route.
 macro_rules! own_routes {
-    (|$app:ident, $session:ident, $request:ident| $($method:ident $path:literal => $answer:expr;)*) => {
+    (|$app:ident, $asked:ident, $request:ident| $($method:ident $path:literal => $answer:expr;)*) => {
         /// Every route on a session's origin that is not the app's.
         #[cfg(test)]
         pub(in crate::http) const ROUTES: &[(&str, &str)] = &[$((stringify!($method), $path),)*];
 
         /// Answers what lies below [`OURS`].
-        pub(super) async fn own($app: &App, $session: SessionId, $request: http::Request<Incoming>) -> Response {
+        pub(super) async fn own($app: &App, $asked: &Asked, $request: http::Request<Incoming>) -> Response {
             match ($request.method(), $request.uri().path()) {
                 $((&Method::$method, $path) => $answer,)*
-                _ => not_found(),
+                _ => not_found($asked),
             }
         }
     };
 }
 
-own_routes! { |app, session, request|
-    POST "/.eirene/enter" => enter(app, session, request).await;
+own_routes! { |app, asked, request|
+    POST "/.eirene/enter" => enter(app, asked, request).await;
     GET "/.eirene/style.css" => style();
 }
 
@@ -72,17 +74,17 @@ fn style() -> Response {
 }
 
 /// Trades the one-time code for the app cookie. Only the portal's own page may send it.
-async fn enter(app: &App, session: SessionId, request: http::Request<Incoming>) -> Response {
+async fn enter(app: &App, asked: &Asked, request: http::Request<Incoming>) -> Response {
     let mut origins = request.headers().get_all(header::ORIGIN).iter();
     let from_portal = matches!((origins.next(), origins.next()),
         (Some(origin), None) if origin.as_bytes() == app.config.portal_origin().as_bytes());
     if !from_portal {
-        return finish(Problem::new(StatusCode::FORBIDDEN, "foreign_origin", say("problem.through_portal")));
+        return finish(asked, Problem::new(StatusCode::FORBIDDEN, "foreign_origin", say("problem.through_portal")));
     }
-    match take_code(app, session, request.map(Body::new)).await {
+    match take_code(app, asked.session, request.map(Body::new)).await {
         Ok(response) => response,
-        Err(error) if error.problem().status_code() == StatusCode::NOT_FOUND => nothing(app, session),
-        Err(error) => finish(error.problem().clone()),
+        Err(error) if error.problem().status_code() == StatusCode::NOT_FOUND => nothing(app, asked.session),
+        Err(error) => finish(asked, error.problem().clone()),
     }
 }
 
@@ -117,22 +119,29 @@ pub(super) fn to_portal(app: &App, session: SessionId) -> Response {
 }
 
 /// What those get who may not use the session.
-pub(super) fn not_found() -> Response {
-    finish(HttpError::from(AppError::NotFound).problem().clone())
+pub(super) fn not_found(asked: &Asked) -> Response {
+    finish(asked, HttpError::from(AppError::NotFound).problem().clone())
 }
 
 /// What those get whom another origin sends.
-pub(super) fn foreign() -> Response {
-    finish(Problem::new(StatusCode::FORBIDDEN, "foreign_origin", say("problem.other_site")))
+pub(super) fn foreign(asked: &Asked) -> Response {
+    finish(asked, Problem::new(StatusCode::FORBIDDEN, "foreign_origin", say("problem.other_site")))
 }
 
-/// A problem, for programs and scripts.
-pub(super) fn finish(problem: Problem) -> Response {
+/// A problem, for programs and scripts. It carries the id by which the log knows the request.
+pub(super) fn finish(asked: &Asked, problem: Problem) -> Response {
+    let id = asked.id();
     if let Some(cause) = &problem.cause {
-        tracing::error!(error = format!("{cause:#}"), "A request to a session's origin failed");
+        let error = format!("{cause:#}");
+        // Not left to the span: there is none where only errors are logged.
+        tracing::error!(request.id = %id, session.id = %asked.session, error, "A request to a session's origin failed");
     }
-    let id = crate::http::request::RequestInfo::new(None).id;
-    let mut response = problem.into_json(&id);
+    let mut text = Uuid::encode_buffer();
+    let id: &str = id.encode_lower(&mut text);
+    let mut response = problem.into_json(id);
+    if let Ok(id) = HeaderValue::from_str(id) {
+        response.headers_mut().insert("x-request-id", id);
+    }
     guard(response.headers_mut());
     response
 }
@@ -145,17 +154,18 @@ fn nothing(app: &App, session: SessionId) -> Response {
 }
 
 /// While the app does not answer: a page that looks again by itself, or a problem that says when to.
-pub(super) async fn not_there(app: &App, session: SessionId, navigation: bool) -> Response {
+pub(super) async fn not_there(app: &App, asked: &Asked, navigation: bool) -> Response {
+    let session = asked.session;
     let known = match app.access.session(session).await {
         Ok(Some(known)) => known,
-        Ok(None) => return not_found(),
-        Err(error) => return finish(HttpError::from(error).problem().clone()),
+        Ok(None) => return not_found(asked),
+        Err(error) => return finish(asked, HttpError::from(error).problem().clone()),
     };
     if known.state.is_final() || known.state == SessionState::Stopping {
         if navigation {
             return redirect(&format!("{}/sessions/{session}", app.config.portal_origin()));
         }
-        return finish(Problem::new(StatusCode::GONE, "session_over", say("origin.over")));
+        return finish(asked, Problem::new(StatusCode::GONE, "session_over", say("origin.over")));
     }
     let (title, text) = match known.state {
         SessionState::Running => ("origin.reconnecting.title", "origin.reconnecting.text"),
@@ -171,7 +181,7 @@ pub(super) async fn not_there(app: &App, session: SessionId, navigation: bool) -
         return page(StatusCode::SERVICE_UNAVAILABLE, &title, &body, true);
     }
     let problem = Problem::new(StatusCode::SERVICE_UNAVAILABLE, "not_ready", text);
-    finish(Problem { retry_after_s: Some(LOOK_AGAIN_S), ..problem })
+    finish(asked, Problem { retry_after_s: Some(LOOK_AGAIN_S), ..problem })
 }
 
 /// A link to the session's page in the portal.
@@ -204,5 +214,34 @@ fn guard(headers: &mut HeaderMap) {
         (header::CACHE_CONTROL, "no-store"),
     ] {
         headers.insert(name, HeaderValue::from_static(value));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::body::to_bytes;
+    use tracing::Level;
+
+    use super::*;
+    use crate::testing::Logged;
+
+    #[tokio::test]
+    async fn a_fault_is_logged_and_shown_by_the_same_id_also_where_only_errors_are_logged() {
+        for level in [Level::INFO, Level::ERROR] {
+            let (logged, asked) = (Logged::down_to(level), Asked::of(SessionId::generate()));
+            let fault = HttpError::from(AppError::Internal(anyhow::anyhow!("the cause")));
+            let response = asked.span().in_scope(|| finish(&asked, fault.problem().clone()));
+            let id = asked.id().to_string();
+            assert_eq!(response.headers()["x-request-id"], id.as_str());
+            let body = to_bytes(response.into_body(), 10_000).await.unwrap();
+            let shown: serde_json::Value = serde_json::from_slice(&body).unwrap();
+            assert_eq!((shown["code"].as_str(), shown["request_id"].as_str()), (Some("internal"), Some(id.as_str())));
+            assert!(!shown.to_string().contains("the cause"), "{shown}");
+            let line = logged.line("A request to a session's origin failed");
+            assert_eq!(line["fields"]["error"], "the cause", "{line}");
+            assert_eq!(line["fields"]["request.id"], id, "{line}");
+            assert_eq!(line["fields"]["session.id"], asked.session.to_string(), "{line}");
+            assert_eq!(line["span"]["name"] == "request", level == Level::INFO, "{line}");
+        }
     }
 }

@@ -9,6 +9,7 @@ mod file_moves;
 mod file_pages;
 mod file_processes;
 mod files;
+mod health;
 mod limits;
 mod live_files;
 mod log_in;

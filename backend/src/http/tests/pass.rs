@@ -192,6 +192,27 @@ async fn connections_are_kept_and_bodies_of_any_size_pass() {
 }
 
 #[tokio::test]
+async fn what_is_logged_on_the_way_says_of_which_session_and_the_id_that_is_shown() {
+    let server = Server::start().await;
+    let ada = server.ada().await;
+    let session = server.session(&ada).await.id;
+    let code = server.test.app.access.begin_handover(&ada.actor, session).await.unwrap();
+    let body = serde_html_form::to_string([("code", code.expose())]).unwrap();
+    let enter = Ask::new("POST", "/.eirene/enter").with("content-type", FORM).with("origin", PORTAL_ORIGIN).body(body);
+    server.test.app.db.close().await;
+    for ask in [Ask::get("/api").bearer(&ada), enter] {
+        let logged = testing::Logged::down_to(tracing::Level::INFO);
+        let answer = server.app(session, ask).await;
+        assert_eq!(answer.status, StatusCode::SERVICE_UNAVAILABLE, "{}", answer.body);
+        let shown = answer.json()["request_id"].as_str().unwrap().to_owned();
+        assert_eq!((shown.len(), answer.header("x-request-id")), (32, shown.as_str()));
+        let line = logged.line("The database did not answer");
+        assert_eq!(line["span"]["request.id"], shown, "{line}");
+        assert_eq!(line["span"]["session.id"], session.to_string(), "{line}");
+    }
+}
+
+#[tokio::test]
 async fn half_an_answer_is_not_taken_for_a_whole_one() {
     let server = Server::start().await;
     let ada = server.ada().await;

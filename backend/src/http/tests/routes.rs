@@ -183,6 +183,8 @@ const TABLE: &[(&str, &str, [u16; 4])] = &[
     ("POST", "/admin/storage/spaces/{space}/restore", [401, 404, 404, 409]),
     ("GET", "/admin/storage/spaces/{space}/policy", [303, 404, 404, 200]),
     ("POST", "/admin/storage/spaces/{space}/old-files", [401, 404, 404, 422]),
+    ("GET", "/admin/health", [303, 404, 404, 200]),
+    ("GET", "/fragments/admin/health", [303, 404, 404, 200]),
     ("GET", "/admin/audit", [303, 404, 404, 200]),
     // The API.
     ("GET", "/api/v1/me", [401, 200, 200, 200]),
@@ -269,6 +271,7 @@ const TABLE: &[(&str, &str, [u16; 4])] = &[
     ("HEAD", "/api/v1/uploads/{id}", [401, 404, 200, 404]),
     ("PATCH", "/api/v1/uploads/{id}", [401, 404, 409, 404]),
     ("DELETE", "/api/v1/uploads/{id}", [401, 404, 204, 404]),
+    ("GET", "/api/v1/health", [401, 403, 403, 200]),
     ("GET", "/api/v1/storage", [401, 403, 403, 200]),
     ("GET", "/api/v1/storage/quotas", [401, 403, 403, 200]),
     ("GET", "/api/v1/storage/stats", [401, 403, 403, 200]),

@@ -23,6 +23,7 @@ use jiff::SignedDuration;
 use crate::config::{self, ZabbixTls};
 use crate::error::AppError;
 use crate::services::cluster::Cluster;
+use crate::services::readiness::Trouble;
 use crate::services::samples::Samples;
 use crate::services::upkeep::Upkeep;
 use crate::tunnel::TunnelRegistry;
@@ -208,12 +209,12 @@ impl Zabbix {
     }
 
     /// How sending goes, for the health page; none where nothing is sent.
-    pub(crate) fn sending(&self) -> Option<Result<(), &'static str>> {
+    pub(crate) fn sending(&self) -> Option<Result<(), Trouble>> {
         self.inner.config.server.as_ref()?;
         Some(match *lock(&self.inner.last) {
             None | Some(Last::Taken) => Ok(()),
-            Some(Last::NoneTaken) => Err("takes none of the values; has its host the template?"),
-            Some(Last::Failed) => Err("cannot be reached; values are kept for a while"),
+            Some(Last::NoneTaken) => Err(Trouble::ZabbixTakesNothing),
+            Some(Last::Failed) => Err(Trouble::ZabbixAway),
         })
     }
 }

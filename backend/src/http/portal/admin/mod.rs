@@ -3,6 +3,7 @@
 pub(crate) mod activity;
 pub(crate) mod audit;
 pub(crate) mod efficiency;
+pub(crate) mod health;
 pub(crate) mod nodes;
 pub(crate) mod people;
 pub(crate) mod quotas;

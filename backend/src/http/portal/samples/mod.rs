@@ -6,6 +6,7 @@ mod admin;
 mod alerts;
 mod efficiency;
 mod files;
+mod health;
 mod managing;
 mod nodes;
 mod quotas;
@@ -85,6 +86,7 @@ impl Samples {
         self.account()?;
         self.files()?;
         self.admin()?;
+        self.health()?;
         Ok(self.out)
     }
 

@@ -106,6 +106,8 @@ pub(crate) enum Place {
     Efficiency,
     /// Admin: the storage.
     Storage,
+    /// Admin: what the portal depends on.
+    Health,
     /// Admin: the audit log.
     Audit,
     /// None of them.
@@ -120,7 +122,7 @@ const NAV: [(Place, &str, &str); 6] = [
     (Place::Alerts, "/alerts", "nav.alerts"),
     (Place::Start, "/sessions/new", "nav.start"),
 ];
-const ADMIN_NAV: [(Place, &str, &str); 8] = [
+const ADMIN_NAV: [(Place, &str, &str); 9] = [
     (Place::People, "/admin/users", "nav.people"),
     (Place::Sessions, "/admin/sessions", "nav.sessions"),
     (Place::AllRuns, "/admin/runs", "nav.all_runs"),
@@ -128,6 +130,7 @@ const ADMIN_NAV: [(Place, &str, &str); 8] = [
     (Place::Nodes, "/admin/nodes", "nav.nodes"),
     (Place::Efficiency, "/admin/efficiency", "nav.efficiency"),
     (Place::Storage, "/admin/storage", "nav.storage"),
+    (Place::Health, "/admin/health", "nav.health"),
     (Place::Audit, "/admin/audit", "nav.audit"),
 ];
 

@@ -1,0 +1,119 @@
+//! What the portal depends on, as admins see it by page and by token, and that nobody else does.
+
+use std::time::Duration;
+
+use super::*;
+
+const PAGE: &str = "/admin/health";
+const FRAGMENT: &str = "/fragments/admin/health";
+const API: &str = "/api/v1/health";
+
+impl Server {
+    async fn health(&self, admin: &Person) -> Value {
+        // A look is good for so long.
+        self.test.clock.advance_s(2);
+        self.portal(Ask::get(API).bearer(admin)).await.json()
+    }
+}
+
+/// The line of this kind.
+fn line<'a>(health: &'a Value, kind: &str) -> &'a Value {
+    let lines = health["dependencies"].as_array().unwrap();
+    lines.iter().find(|line| line["kind"] == kind).unwrap_or_else(|| panic!("no {kind}: {health}"))
+}
+
+#[tokio::test]
+async fn admins_read_what_is_wrong_and_what_to_do_and_the_page_needs_no_script() {
+    let server = Server::start().await;
+    let admin = server.admin().await;
+    server.test.app.status.note("submit", server.test.clock.now(), Duration::from_millis(7), None);
+    server.test.app.status.note("observe", server.test.clock.now(), Duration::ZERO, Some("<b>no</b> luck".into()));
+    let page = server.portal(Ask::get(PAGE).page().cookie(&admin)).await;
+    assert_eq!(page.status, StatusCode::OK, "{}", page.body);
+    for shown in [
+        "Database",
+        "It takes no connections.",
+        "systemctl status eirene-launcher",
+        "SLURM",
+        "Store of samples",
+        "Background work: submit",
+        "in 7\u{a0}ms",
+        "Background work: observe",
+        "&lt;b&gt;no&lt;",
+        "2 of them need a look.",
+        "0 agents of sessions and runs are connected.",
+        "http-equiv=\"refresh\"",
+        "data-live=\"/fragments/admin/health\"",
+        "href=\"/admin/health\" aria-current=\"page\"",
+    ] {
+        assert!(page.body.contains(shown), "{shown}: {}", page.body);
+    }
+    let fragment = server.portal(Ask::get(FRAGMENT).cookie(&admin)).await;
+    assert!(fragment.body.contains("Database") && !fragment.body.contains("<html"), "{}", fragment.body);
+    assert!(page.body.contains(fragment.body.trim()), "the same look");
+}
+
+#[tokio::test]
+async fn nobody_but_admins_sees_how_the_portal_is_doing() {
+    let server = Server::start().await;
+    let ada = server.ada().await;
+    for path in [PAGE, FRAGMENT] {
+        let answer = server.portal(Ask::get(path).page().cookie(&ada)).await;
+        assert_eq!(answer.status, StatusCode::NOT_FOUND, "{path}");
+        assert!(!answer.body.contains("Launcher"), "{}", answer.body);
+        assert_eq!(server.portal(Ask::get(path).page()).await.status, StatusCode::SEE_OTHER, "{path}");
+    }
+    assert_eq!(server.portal(Ask::get(API).bearer(&ada)).await.status, StatusCode::FORBIDDEN);
+    assert_eq!(server.portal(Ask::get(API)).await.status, StatusCode::UNAUTHORIZED);
+    let own = server.portal(Ask::get("/").page().cookie(&ada)).await;
+    assert!(!own.body.contains(PAGE), "nothing leads her there");
+}
+
+#[tokio::test]
+async fn programs_read_the_same_and_since_when_it_is_so() {
+    let server = Server::start().await;
+    let admin = server.admin().await;
+    let first = server.health(&admin).await;
+    assert_eq!(first["usable"], true, "{first}");
+    assert_eq!(line(&first, "database")["ok"], true);
+    assert!(line(&first, "database")["took_ms"].is_u64() && line(&first, "database")["trouble"].is_null(), "{first}");
+    let launcher = line(&first, "launcher");
+    assert_eq!((&launcher["ok"], &launcher["trouble"]["code"]), (&Value::from(false), &Value::from("launcher_away")));
+    assert!(launcher["trouble"]["cure"].as_str().unwrap().contains("eirene-launcher"), "{launcher}");
+    assert!(launcher["answered_at"].is_null() && launcher["took_ms"].is_null(), "it has given no answer: {launcher}");
+    assert_eq!(launcher["since"], first["as_of"], "it was seen for the first time");
+
+    let second = server.health(&admin).await;
+    assert_ne!(second["as_of"], first["as_of"]);
+    assert_eq!(line(&second, "launcher")["since"], first["as_of"], "nothing has changed");
+
+    let _socket = tokio::net::UnixListener::bind(&server.test.app.config.launcher.socket).unwrap();
+    let third = server.health(&admin).await;
+    let launcher = line(&third, "launcher");
+    assert_eq!((&launcher["since"], &launcher["answered_at"]), (&third["as_of"], &third["as_of"]), "{launcher}");
+    assert!(launcher["trouble"].is_null(), "{launcher}");
+}
+
+#[tokio::test]
+async fn whoever_knows_since_when_is_believed() {
+    let server = Server::start().await;
+    let admin = server.admin().await;
+    let (status, good) = (&server.test.app.status, server.test.clock.now());
+    status.note("observe", good, Duration::ZERO, None);
+    server.test.clock.advance_s(60);
+    status.note("observe", server.test.clock.now(), Duration::ZERO, Some("the reason".into()));
+    let snapshot = testing::snapshot(vec![]);
+    server.test.app.cluster.publish(crate::services::cluster::Snapshot {
+        reachable: false,
+        trouble: Some("connection refused".into()),
+        ..snapshot
+    });
+    let health = server.health(&admin).await;
+    let failing = line(&health, "reconciler");
+    assert_eq!(failing["name"], "observe");
+    assert_eq!(failing["since"], good.to_string(), "since its last good run: {failing}");
+    assert_eq!(failing["trouble"]["detail"], "the reason");
+    let slurm = line(&health, "slurm");
+    assert_eq!(slurm["trouble"]["detail"], "connection refused", "{slurm}");
+    assert_eq!(health["usable"], true, "for that the database alone is needed");
+}

@@ -1,0 +1,429 @@
+//! What the portal depends on and how each of it is doing: for `/readyz`, for the admins' page of health and for programs.
+//!
+//! To look costs a question to the database and a connection to the launcher, and `/readyz` may be asked for by anybody. So a look is good for a
+//! while, one is made at a time, and everybody else waits for it. What pollers and reconcilers have seen is taken as they left it.
+
+use std::collections::BTreeMap;
+use std::error::Error;
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use eirene_core::{Clock, RootName, Sentence};
+use eirene_database::Db;
+use eirene_words::say;
+use jiff::{SignedDuration, Timestamp};
+use tokio::sync::Mutex;
+
+use crate::error::AppError;
+use crate::launcher_client::LauncherClient;
+use crate::reconcilers::Status;
+use crate::services::actor::Actor;
+use crate::services::alerts::platform::POLL;
+use crate::services::cluster::Cluster;
+use crate::services::samples::Samples;
+use crate::services::storage::Storage;
+use crate::services::storage::snapshot::Asked;
+use crate::services::zabbix::Zabbix;
+use crate::traces::Traces;
+use crate::tunnel::TunnelRegistry;
+
+/// The database has this long to answer.
+const DATABASE_WAIT: Duration = Duration::from_secs(3);
+/// The launcher has this long to take a connection: it is a socket of this machine.
+const LAUNCHER_WAIT: Duration = Duration::from_secs(1);
+/// Prometheus has this long to answer the smallest question.
+const PROMETHEUS_WAIT: Duration = Duration::from_secs(2);
+/// How long a look is good.
+const FRESH: SignedDuration = SignedDuration::from_secs(2);
+
+/// Something the portal depends on, in the order in which it is told.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Dependency {
+    /// The database: without it there is no portal.
+    Database,
+    /// The privileged process.
+    Launcher,
+    /// SLURM.
+    Scheduler,
+    /// The file system of a root of spaces.
+    Root(RootName),
+    /// The file system of homes.
+    Homes,
+    /// The store of samples.
+    Samples,
+    /// The site's Prometheus.
+    Prometheus,
+    /// The site's Zabbix.
+    Zabbix,
+    /// The collector of traces.
+    Traces,
+    /// A reconciler of ours.
+    Reconciler(&'static str),
+}
+
+impl Dependency {
+    /// What it is, in one word for programs, and which one where there are several.
+    pub(crate) fn kind(&self) -> (&'static str, Option<&str>) {
+        match self {
+            Self::Database => ("database", None),
+            Self::Launcher => ("launcher", None),
+            Self::Scheduler => ("slurm", None),
+            Self::Root(name) => ("storage_root", Some(name.as_str())),
+            Self::Homes => ("storage_homes", None),
+            Self::Samples => ("samples", None),
+            Self::Prometheus => ("prometheus", None),
+            Self::Zabbix => ("zabbix", None),
+            Self::Traces => ("traces", None),
+            Self::Reconciler(name) => ("reconciler", Some(*name)),
+        }
+    }
+}
+
+/// As `/readyz` names it.
+impl fmt::Display for Dependency {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Root(name) => write!(f, "storage root {name}"),
+            Self::Homes => f.write_str("storage homes"),
+            Self::Reconciler(name) => write!(f, "reconciler {name}"),
+            _ => f.write_str(self.kind().0),
+        }
+    }
+}
+
+/// What is wrong with one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Trouble {
+    /// The database does not answer.
+    DatabaseAway,
+    /// It does not answer in time.
+    DatabaseSlow,
+    /// The launcher takes no connections.
+    LauncherAway,
+    /// It does not take them in time.
+    LauncherSlow,
+    /// SLURM does not answer.
+    SchedulerAway,
+    /// A file system does not answer.
+    StorageAway,
+    /// Samples are not kept.
+    SamplesNotKept,
+    /// Prometheus does not answer us.
+    PrometheusAway,
+    /// Zabbix takes none of the values.
+    ZabbixTakesNothing,
+    /// Zabbix cannot be reached.
+    ZabbixAway,
+    /// The collector does not take traces.
+    TracesAway,
+    /// A reconciler's last run failed.
+    ReconcilerFails,
+}
+
+impl Trouble {
+    /// For programs.
+    pub(crate) fn code(self) -> &'static str {
+        match self {
+            Self::DatabaseAway => "database_away",
+            Self::DatabaseSlow => "database_slow",
+            Self::LauncherAway => "launcher_away",
+            Self::LauncherSlow => "launcher_slow",
+            Self::SchedulerAway => "scheduler_away",
+            Self::StorageAway => "storage_away",
+            Self::SamplesNotKept => "samples_not_kept",
+            Self::PrometheusAway => "prometheus_away",
+            Self::ZabbixTakesNothing => "zabbix_takes_nothing",
+            Self::ZabbixAway => "zabbix_away",
+            Self::TracesAway => "traces_away",
+            Self::ReconcilerFails => "reconciler_fails",
+        }
+    }
+
+    /// What `/readyz` says behind the name.
+    pub(crate) fn line(self) -> &'static str {
+        match self {
+            Self::DatabaseAway => "does not answer",
+            Self::DatabaseSlow => "answers too slowly",
+            Self::LauncherAway => "takes no connections; nothing new is started",
+            Self::LauncherSlow => "takes connections too slowly",
+            Self::SchedulerAway => "does not answer; sessions are shown as last seen",
+            Self::StorageAway => "does not answer; ask `doctor`",
+            Self::SamplesNotKept => "are not kept; charts show what there was, or nothing",
+            Self::PrometheusAway => "has no answer for us; there are no charts for now",
+            Self::ZabbixTakesNothing => "takes none of the values; has its host the template?",
+            Self::ZabbixAway => "cannot be reached; values are kept for a while",
+            Self::TracesAway => "are not taken by their collector, and are lost for now",
+            Self::ReconcilerFails => "its last run failed",
+        }
+    }
+
+    /// What that means for people, and what to do.
+    pub(crate) fn says(self) -> (Sentence, Sentence) {
+        let (means, cure) = match self {
+            Self::DatabaseAway => ("health.database_away", "health.cure.database"),
+            Self::DatabaseSlow => ("health.database_slow", "health.cure.database"),
+            Self::LauncherAway => ("health.launcher_away", "health.cure.launcher"),
+            Self::LauncherSlow => ("health.launcher_slow", "health.cure.launcher"),
+            Self::SchedulerAway => ("health.scheduler_away", "health.cure.scheduler"),
+            Self::StorageAway => ("health.storage_away", "health.cure.storage"),
+            Self::SamplesNotKept => ("health.samples_not_kept", "health.cure.samples"),
+            Self::PrometheusAway => ("health.prometheus_away", "health.cure.prometheus"),
+            Self::ZabbixTakesNothing => ("health.zabbix_takes_nothing", "health.cure.zabbix_template"),
+            Self::ZabbixAway => ("health.zabbix_away", "health.cure.zabbix"),
+            Self::TracesAway => ("health.traces_away", "health.cure.traces"),
+            Self::ReconcilerFails => ("health.reconciler_fails", "health.cure.reconciler"),
+        };
+        (say(means), say(cure))
+    }
+}
+
+/// How one of them is doing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Line {
+    /// Which.
+    pub(crate) what: Dependency,
+    /// What is wrong; none when nothing is.
+    pub(crate) trouble: Option<Trouble>,
+    /// What it or the system said of that, for logs and admins; empty for nothing.
+    pub(crate) detail: String,
+    /// Since when it is so, as far as it was seen.
+    pub(crate) since: Timestamp,
+    /// When it last gave an answer; none where nobody asks it anything, or it never has.
+    pub(crate) answered_at: Option<Timestamp>,
+    /// How long that took, where somebody has measured.
+    pub(crate) took: Option<Duration>,
+}
+
+/// How all of them are doing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Report {
+    /// By a look at this time.
+    pub(crate) at: Timestamp,
+    /// Each, in order.
+    pub(crate) lines: Vec<Line>,
+    /// Agents that are connected.
+    pub(crate) agents: usize,
+}
+
+impl Report {
+    /// Whether the portal can be used: for that the database alone is needed.
+    pub(crate) fn is_usable(&self) -> bool {
+        !self.lines.iter().any(|line| line.what == Dependency::Database && line.trouble.is_some())
+    }
+}
+
+/// What it takes.
+pub(crate) struct Parts {
+    /// The database.
+    pub(crate) db: Db,
+    /// The time.
+    pub(crate) clock: Arc<dyn Clock>,
+    /// The launcher's socket.
+    pub(crate) launcher: PathBuf,
+    /// The cluster as last seen.
+    pub(crate) cluster: Cluster,
+    /// The storage as last seen.
+    pub(crate) storage: Storage,
+    /// Samples.
+    pub(crate) samples: Samples,
+    /// The site's Zabbix.
+    pub(crate) zabbix: Zabbix,
+    /// Traces.
+    pub(crate) traces: Traces,
+    /// Reconcilers.
+    pub(crate) status: Status,
+    /// Agents.
+    pub(crate) tunnels: TunnelRegistry,
+}
+
+/// Knows how everything is doing. Cheap to clone.
+#[derive(Clone)]
+pub struct Readiness {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    parts: Parts,
+    memory: Mutex<Memory>,
+}
+
+/// What one look leaves for the next.
+#[derive(Default)]
+struct Memory {
+    last: Option<Arc<Report>>,
+    since: Since,
+}
+
+/// How each was at the last look, and since when.
+type Since = BTreeMap<Dependency, (Option<Trouble>, Timestamp)>;
+
+/// One look, compared with the last one.
+struct Look<'a> {
+    now: Timestamp,
+    since: &'a mut Since,
+}
+
+/// What came of a question that was asked just now.
+struct Answer {
+    trouble: Option<Trouble>,
+    detail: String,
+    took: Duration,
+}
+
+impl Readiness {
+    /// Looks at `parts` when somebody asks.
+    pub(crate) fn new(parts: Parts) -> Self {
+        Self { inner: Arc::new(Inner { parts, memory: Mutex::default() }) }
+    }
+
+    /// The last look while it is good, or a new one.
+    ///
+    /// # Errors
+    /// The look ended in a panic.
+    pub(crate) async fn report(&self) -> Result<Arc<Report>, AppError> {
+        let this = self.clone();
+        // A task of its own, so that those who ask and go away at once do not each begin anew.
+        let report = tokio::spawn(async move { this.fresh().await }).await;
+        report.map_err(|error| AppError::Internal(error.into()))
+    }
+
+    /// The same for admins, to whom it is shown with all that is known.
+    ///
+    /// # Errors
+    /// Somebody else asks, or the look ended in a panic.
+    pub(crate) async fn for_admins(&self, actor: &Actor) -> Result<Arc<Report>, AppError> {
+        actor.require_admin()?;
+        self.report().await
+    }
+
+    async fn fresh(&self) -> Arc<Report> {
+        let mut memory = self.inner.memory.lock().await;
+        if let Some(last) = &memory.last {
+            let age = self.inner.parts.clock.now().duration_since(last.at);
+            if !age.is_negative() && age < FRESH {
+                return Arc::clone(last);
+            }
+        }
+        let lines = self.look(&mut memory.since).await;
+        let at = self.inner.parts.clock.now();
+        let report = Arc::new(Report { at, lines, agents: self.inner.parts.tunnels.count() });
+        memory.last = Some(Arc::clone(&report));
+        report
+    }
+
+    /// Looks once.
+    async fn look(&self, since: &mut Since) -> Vec<Line> {
+        let parts = &self.inner.parts;
+        let launcher = LauncherClient::new(&parts.launcher);
+        let (database, launcher, prometheus) = tokio::join!(
+            ask(DATABASE_WAIT, parts.db.ping(), [Trouble::DatabaseAway, Trouble::DatabaseSlow]),
+            ask(LAUNCHER_WAIT, launcher.reach(), [Trouble::LauncherAway, Trouble::LauncherSlow]),
+            self.prometheus(),
+        );
+        let mut look = Look { now: parts.clock.now(), since };
+        let mut lines = vec![look.asked(Dependency::Database, database), look.asked(Dependency::Launcher, launcher)];
+
+        let reconcilers = parts.status.all();
+        let cluster = parts.cluster.snapshot();
+        let away = (!cluster.reachable).then_some(Trouble::SchedulerAway);
+        let polled = reconcilers.get(POLL).filter(|_| away.is_none());
+        let good_since = cluster.good_since.filter(|_| away.is_none());
+        lines.push(Line {
+            answered_at: cluster.asked_at,
+            took: polled.map(|poll| Duration::from_millis(poll.took_ms)),
+            ..look.seen(Dependency::Scheduler, away, cluster.trouble.clone(), good_since)
+        });
+
+        // A storage that is away leaves the portal usable: what is said of spaces is then what was seen before.
+        let storage = parts.storage.snapshot();
+        let roots = storage.roots.iter().map(|root| {
+            (Dependency::Root(root.name.clone()), root.file_system.got().is_some(), said(&root.file_system))
+        });
+        let homes = (storage.homes != Asked::Unsupported)
+            .then(|| (Dependency::Homes, storage.homes.got().is_some(), said(&storage.homes)));
+        for (what, answers, detail) in roots.chain(homes) {
+            let away = (!answers).then_some(Trouble::StorageAway);
+            lines.push(Line { answered_at: storage.at.filter(|_| answers), ..look.seen(what, away, detail, None) });
+        }
+
+        let lost = (!parts.samples.are_kept()).then_some(Trouble::SamplesNotKept);
+        lines.push(look.seen(Dependency::Samples, lost, None, None));
+        lines.extend(prometheus.map(|answer| look.asked(Dependency::Prometheus, answer)));
+        lines.extend(parts.zabbix.sending().map(|state| look.seen(Dependency::Zabbix, state.err(), None, None)));
+        lines.extend(parts.traces.sending().map(|state| look.seen(Dependency::Traces, state.err(), None, None)));
+        for (name, health) in reconcilers {
+            let fails = (health.failures > 0).then_some(Trouble::ReconcilerFails);
+            let known = health.last_good.filter(|_| fails.is_some());
+            lines.push(Line {
+                answered_at: Some(health.last_run),
+                took: Some(Duration::from_millis(health.took_ms)),
+                ..look.seen(Dependency::Reconciler(name), fails, health.trouble, known)
+            });
+        }
+        lines
+    }
+
+    /// Whether the site's Prometheus answers; none where there is none. One that is slow is away for this purpose.
+    async fn prometheus(&self) -> Option<Answer> {
+        let begun = Instant::now();
+        let asked = tokio::time::timeout(PROMETHEUS_WAIT, self.inner.parts.samples.elsewhere_answers()).await;
+        let answers = asked.unwrap_or(Some(false))?;
+        let trouble = (!answers).then_some(Trouble::PrometheusAway);
+        Some(Answer { trouble, detail: String::new(), took: begun.elapsed() })
+    }
+}
+
+impl Look<'_> {
+    /// How something is; `known` is since when, where whoever looks at it knows better than by our looks.
+    fn seen(
+        &mut self,
+        what: Dependency,
+        trouble: Option<Trouble>,
+        detail: Option<String>,
+        known: Option<Timestamp>,
+    ) -> Line {
+        let (before, since) = self.since.entry(what.clone()).or_insert((trouble, self.now));
+        if *before != trouble {
+            (*before, *since) = (trouble, self.now);
+        }
+        let since = known.unwrap_or(*since);
+        // Of what is well again nobody needs to know what was wrong.
+        let detail = detail.filter(|_| trouble.is_some()).unwrap_or_default();
+        Line { what, trouble, detail, since, answered_at: None, took: None }
+    }
+
+    /// The same of what was asked just now.
+    fn asked(&mut self, what: Dependency, Answer { trouble, detail, took }: Answer) -> Line {
+        let answers = trouble.is_none();
+        let (answered_at, took) = (answers.then_some(self.now), answers.then_some(took));
+        Line { answered_at, took, ..self.seen(what, trouble, Some(detail), None) }
+    }
+}
+
+/// Asks, and waits so long.
+async fn ask<E: Error>(
+    wait: Duration,
+    question: impl Future<Output = Result<(), E>>,
+    [away, slow]: [Trouble; 2],
+) -> Answer {
+    let begun = Instant::now();
+    let (trouble, detail) = match tokio::time::timeout(wait, question).await {
+        Ok(Ok(())) => (None, String::new()),
+        Ok(Err(error)) => {
+            let cause = error.source().map(|cause| format!(": {cause}")).unwrap_or_default();
+            (Some(away), format!("{error}{cause}"))
+        }
+        Err(_) => (Some(slow), String::new()),
+    };
+    Answer { trouble, detail, took: begun.elapsed() }
+}
+
+/// What a storage said instead of an answer.
+fn said<T>(asked: &Asked<T>) -> Option<String> {
+    match asked {
+        Asked::Failed(trouble) => Some(trouble.text.clone()),
+        Asked::Got(_) | Asked::Unsupported => None,
+    }
+}
