@@ -56,6 +56,7 @@ impl Server {
                 node: NodeName::try_from("c1").unwrap(),
                 at: begin + SignedDuration::from_millis(2500 + 5000 * i64::from(count)),
                 confinement: Confinement::CgroupV2,
+                held: None,
                 samples: samples.into(),
             };
             let text = String::from_utf8(batch.write().remove(0)).unwrap();

@@ -322,7 +322,7 @@ async fn a_session_that_spends_all_its_alerts_and_lies_about_a_gpu_hides_none_th
         let sample = |(name, value): (String, f64)| Sample { series: name.parse().unwrap(), value };
         let samples = said.into_iter().map(sample).collect();
         let node = NodeName::try_from("c1").unwrap();
-        let batch = Batch { node, at: test.clock.now(), confinement: Confinement::CgroupV2, samples };
+        let batch = Batch { node, at: test.clock.now(), confinement: Confinement::CgroupV2, held: None, samples };
         for text in batch.write() {
             test.app.samples.ingest(session.id).take(&String::from_utf8(text).unwrap()).await;
         }
