@@ -2,7 +2,7 @@
 //! by that list what still is what it was. Days have to pass in between: in the portal's row they have.
 
 use anyhow::{Context as _, ensure};
-use eirene_cluster_tests::cli::Cli;
+use eirene_cluster_tests::cli::{Cli, Said};
 use eirene_cluster_tests::demo::{Restore, daemon, database, exec};
 use eirene_cluster_tests::portal::{NOTICE, Person};
 use eirene_cluster_tests::until;
@@ -174,8 +174,8 @@ async fn is_promised(hers: &Cli, admin: &Cli, name: &str, report: &Value) -> any
     assert_eq!(rule, [json!(30), json!(14), json!(false)], "{report}");
     let words = ["admin", "space", "old-files", "scratch"];
     assert_eq!(&hers.json(&words).await?, report);
-    let said = hers.good(&words).await?.out;
-    ensure!(said.contains("6 files are old and wait to be removed") && said.contains("deep/old"), "{said}");
+    let Said { out, err, .. } = hers.good(&words).await?;
+    ensure!(err.contains("6 files are old and wait to be removed") && out.contains("deep/old"), "{err}{out}");
     let seen = admin.json(&["admin", "space", "old-files", "scratch-ada"]).await?;
     assert_eq!((&seen["list"]["files"], &seen["list"]["examples"]), (&json!(6), &json!([])), "{seen}");
     Ok(())
