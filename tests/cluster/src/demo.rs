@@ -104,6 +104,15 @@ pub async fn daemon(container: &str, name: &str, verb: &str) -> anyhow::Result<(
     exec(container, "root", &["demo-ctl", name, verb]).await.map(drop)
 }
 
+/// The portal's database file, opened beside the portal: for what no interface says, and where no test can wait for the days that have to pass.
+pub async fn database() -> anyhow::Result<sqlx::SqliteConnection> {
+    use sqlx::Connection as _;
+    let format = "{{range .Mounts}}{{if eq .Destination \"/var/lib/eirene\"}}{{.Source}}{{end}}{{end}}";
+    let mount = Command::new("docker").args(["inspect", "--format", format, "portal"]).output().await?;
+    let file = format!("sqlite://{}/eirene.db", String::from_utf8(mount.stdout)?.trim());
+    Ok(sqlx::SqliteConnection::connect(&file).await?)
+}
+
 /// Numbers of the live jobs whose name is `name`, asked as the operator.
 pub async fn jobs_named(name: &str) -> anyhow::Result<Vec<u32>> {
     let text = exec("head", "root", &["squeue", "--noheader", "--format=%A", &format!("--name={name}")]).await?;

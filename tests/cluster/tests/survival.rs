@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
-use eirene_cluster_tests::demo::{Restore, begin_now, daemon, exec};
+use eirene_cluster_tests::demo::{Restore, begin_now, daemon, database, exec};
 use eirene_cluster_tests::kernel::Kernel;
 use eirene_cluster_tests::portal::{NOTICE, Person, START, job_id, node};
 use eirene_cluster_tests::{sample, until};
@@ -16,15 +16,6 @@ async fn ada() -> anyhow::Result<Person> {
     let ada = until("the portal answers", NOTICE, || async { Ok(Person::sign_in("ada").await.ok()) }).await?;
     ada.stop_all().await?;
     Ok(ada)
-}
-
-/// The portal's database file, opened beside the portal.
-async fn database() -> anyhow::Result<sqlx::SqliteConnection> {
-    use sqlx::Connection as _;
-    let format = "{{range .Mounts}}{{if eq .Destination \"/var/lib/eirene\"}}{{.Source}}{{end}}{{end}}";
-    let mount = std::process::Command::new("docker").args(["inspect", "--format", format, "portal"]).output()?;
-    let file = format!("sqlite://{}/eirene.db", String::from_utf8(mount.stdout)?.trim());
-    Ok(sqlx::SqliteConnection::connect(&file).await?)
 }
 
 async fn kill_portal() -> anyhow::Result<()> {
