@@ -134,7 +134,8 @@ pub(crate) async fn page(State(app): State<App>, me: SignedIn, Query(part): Quer
     let alert = about.as_ref().map(|listed| &listed.known.alert);
     let rule = alert.map_or("", |alert| alert.rule.as_str());
     let job = alert.and_then(|alert| alert.session).map(|id| id.to_string()).unwrap_or_default();
-    page.form = SilenceForm::own(words(), &jobs(listed.iter().chain(&about)), (rule, job.as_str()), FIRST_HOURS, "", &[]);
+    page.form =
+        SilenceForm::own(words(), &jobs(listed.iter().chain(&about)), (rule, job.as_str()), FIRST_HOURS, "", &[]);
     Ok(show(&page)?.into_response())
 }
 
