@@ -99,10 +99,12 @@ async fn view(app: &App, me: &SignedIn, list: List, part: &Part) -> Result<(Aler
     } else {
         (format!("{}?show=all", list.path), "alert_list.show_all")
     };
+    // A reload would take what is being typed, and has no page after a form that was wrong.
+    let refresh_s = if part.silence.is_some() { 0 } else { REFRESH_S };
     let events = if list.all { "/live/events?all=true" } else { "/live/events" };
     let page = AlertsPage {
         layout: layout(me, place, &words().get("alert_list.title"))
-            .live(events, REFRESH_S)
+            .live(events, refresh_s)
             .with_notice(part.done.notice()),
         lede: words().get(lede),
         csrf: me.csrf.clone(),
@@ -226,6 +228,7 @@ pub(crate) async fn silence(State(app): State<App>, AdminForm(me, form): AdminFo
     };
     let errors: Vec<FormError> = errors.iter().map(|error| FormError::from_service(words(), error)).collect();
     let (mut page, _) = view(&app, &me, ALL, &Part::default()).await?;
+    page.layout.refresh_s = 0;
     let WantedSilence { rule, subject, hours, reason } = &form;
     page.form = SilenceForm::new(words(), rule, subject, hours, reason, &errors);
     page.errors = errors;
@@ -280,6 +283,7 @@ pub(crate) async fn silence_own(State(app): State<App>, CsrfForm(me, form): Csrf
     };
     let errors: Vec<FormError> = errors.iter().map(|error| FormError::from_service(words(), error)).collect();
     let (mut page, listed) = view(&app, &me, MINE, &Part::default()).await?;
+    page.layout.refresh_s = 0;
     let WantedOwnSilence { rule, job, hours, reason } = &form;
     let chosen = (rule.as_str(), job.as_str());
     page.form = SilenceForm::own(words(), &jobs(listed.iter()), chosen, hours, reason, &errors);

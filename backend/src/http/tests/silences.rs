@@ -231,6 +231,7 @@ async fn a_person_silences_an_alert_about_a_session_and_hears_of_it_again_by_for
     let chosen = format!("value=\"{}\" selected", session.id);
     assert!(asked.contains("value=\"gpus_idle\" selected") && asked.contains(&chosen), "{asked}");
     assert!(!asked.contains("value=\"node_down\""), "what is the platform's is not theirs to silence");
+    assert!(!asked.contains("http-equiv=\"refresh\""), "what is typed would be lost");
 
     let id = session.id.to_string();
     let fields = [("rule", "gpus_idle"), ("job", id.as_str()), ("hours", "4"), ("reason", " <b>loads</b> ")];
@@ -325,6 +326,7 @@ async fn nobody_sees_lifts_or_makes_a_silence_about_somebody_elses_sessions() {
         assert_eq!(refused.status, StatusCode::UNPROCESSABLE_ENTITY, "{fields:?}");
         assert!(refused.body.contains(&format!("href=\"#f-{field}\"")), "{fields:?}: {}", refused.body);
         assert!(refused.body.contains("value=\"n&lt;1\""), "{}", refused.body);
+        assert!(!refused.body.contains("http-equiv=\"refresh\""), "there is no page to come back to");
     }
     let bare = Ask::new("POST", OWN_FORM).cookie(&grace).with("content-type", FORM).with("origin", PORTAL_ORIGIN);
     assert_eq!(server.portal(bare.body("rule=gpus_idle&hours=4")).await.status, StatusCode::FORBIDDEN);
