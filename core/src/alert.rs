@@ -114,7 +114,18 @@ pub struct KnownAlert {
     pub is_told: bool,
 }
 
-/// For a time nobody is told of some alerts. They are still listed.
+/// The session or run that a silence of a person's own is about.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SilencedJob {
+    /// Its id.
+    pub id: SessionId,
+    /// What it is called.
+    pub name: String,
+    /// Which of the two it is.
+    pub kind: JobKind,
+}
+
+/// For a time nobody is told of some alerts, or one person is not told of some of their own. They are still listed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Silence {
     /// Id.
@@ -123,6 +134,10 @@ pub struct Silence {
     pub rule: Option<AlertRule>,
     /// About what, as [`Alert::subject`] has it; none is anything.
     pub subject: Option<String>,
+    /// Who alone is not told, and of what is theirs alone; none is an admin's silence, in which nobody is told.
+    pub owner: Option<UserId>,
+    /// The session or run it is about; none is any.
+    pub job: Option<SilencedJob>,
     /// Until when.
     pub until: Timestamp,
     /// Why.
@@ -136,9 +151,19 @@ pub struct Silence {
 impl Silence {
     /// Whether nobody is told of `alert` at `now`.
     pub fn covers(&self, alert: &Alert, now: Timestamp) -> bool {
+        self.owner.is_none() && self.names(alert, now)
+    }
+
+    /// Whether whose alert it is has asked not to be told of it at `now`. Everybody else still is.
+    pub fn hides(&self, alert: &Alert, now: Timestamp) -> bool {
+        self.owner.is_some() && self.owner == alert.owner && self.names(alert, now)
+    }
+
+    fn names(&self, alert: &Alert, now: Timestamp) -> bool {
         self.until > now
             && self.rule.is_none_or(|rule| rule == alert.rule)
             && self.subject.as_ref().is_none_or(|subject| *subject == alert.subject)
+            && self.job.as_ref().is_none_or(|job| Some(job.id) == alert.session)
     }
 }
 
@@ -166,6 +191,8 @@ mod tests {
             id: SilenceId::generate(),
             rule: None,
             subject: None,
+            owner: None,
+            job: None,
             until: at(10),
             reason: "moving".into(),
             by: "admin".parse().unwrap(),
@@ -176,5 +203,49 @@ mod tests {
         assert!(of(Some(AlertRule::NodeDown), Some("n1")).covers(&alert, at(0)));
         assert!(!of(Some(AlertRule::NodeDrained), None).covers(&alert, at(0)));
         assert!(!of(None, Some("n2")).covers(&alert, at(0)));
+        assert!(!all.hides(&alert, at(0)), "it is everybody's");
+    }
+
+    #[test]
+    fn a_silence_of_ones_own_hides_what_is_ones_own_and_covers_nothing() {
+        let at = |second| Timestamp::from_second(second).unwrap();
+        let (ada, grace) = (UserId::generate(), UserId::generate());
+        let (one, other) = (SessionId::generate(), SessionId::generate());
+        let of = |owner, session| Alert {
+            id: AlertId::generate(),
+            rule: AlertRule::GpusIdle,
+            severity: AlertSeverity::Info,
+            subject: "s".into(),
+            session,
+            owner,
+            value: 30.0,
+            details: BTreeMap::new(),
+            started_at: at(0),
+            ended_at: None,
+            acknowledged: None,
+        };
+        let job = |id| Some(SilencedJob { id, name: "fit".into(), kind: JobKind::Run });
+        let hers = Silence {
+            id: SilenceId::generate(),
+            rule: Some(AlertRule::GpusIdle),
+            subject: None,
+            owner: Some(ada),
+            job: None,
+            until: at(10),
+            reason: String::new(),
+            by: "ada".parse().unwrap(),
+            created_at: at(0),
+        };
+        let of_one = Silence { job: job(one), ..hers.clone() };
+        let alert = of(Some(ada), Some(one));
+        for silence in [&hers, &of_one] {
+            assert!(silence.hides(&alert, at(9)) && !silence.hides(&alert, at(10)));
+            assert!(!silence.covers(&alert, at(9)), "others are told");
+            assert!(!silence.hides(&Alert { rule: AlertRule::GpuLost, ..alert.clone() }, at(9)));
+            assert!(!silence.hides(&of(Some(grace), Some(one)), at(9)), "it is another's");
+            assert!(!silence.hides(&of(None, None), at(9)), "it is the platform's");
+        }
+        let alert = of(Some(ada), Some(other));
+        assert!(hers.hides(&alert, at(9)) && !of_one.hides(&alert, at(9)));
     }
 }

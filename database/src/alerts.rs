@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use eirene_core::alert::{Alert, KnownAlert, Silence};
+use eirene_core::alert::{Alert, KnownAlert, Silence, SilencedJob};
 use eirene_core::{AlertId, JobKind, SessionId, SilenceId, UserId, Username};
 use jiff::Timestamp;
 use sqlx::FromRow;
@@ -57,11 +57,17 @@ statements! {
     TOLD = "UPDATE alerts SET told = $1 WHERE id = $2";
     NOT_TOLD = "UPDATE alerts SET tell_at = $1 WHERE id = $2";
     PRUNE = "DELETE FROM alerts WHERE ended_at < $1";
-    INSERT_SILENCE = "INSERT INTO alert_silences (id, rule, subject, until, reason, created_by, created_at)
-        VALUES ($1, $2, $3, $4, $5, $6, $7)";
-    SILENCES = "SELECT id, rule, subject, until, reason, created_by, created_at FROM alert_silences WHERE until > $1
-        ORDER BY until, id";
-    DELETE_SILENCE = "DELETE FROM alert_silences WHERE id = $1";
+    INSERT_SILENCE = "INSERT INTO alert_silences (id, rule, subject, owner_id, session_id, until, reason, created_by,
+            created_at)
+        VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)";
+    /// Those of one person's own, or all.
+    SILENCES = "SELECT alert_silences.id, alert_silences.rule, alert_silences.subject, alert_silences.owner_id,
+            alert_silences.session_id, alert_silences.until, alert_silences.reason, alert_silences.created_by,
+            alert_silences.created_at, sessions.name AS session_name, sessions.program IS NOT NULL AS is_run
+        FROM alert_silences LEFT JOIN sessions ON sessions.id = alert_silences.session_id
+        WHERE alert_silences.until > $1 AND (CAST($2 AS TEXT) IS NULL OR alert_silences.owner_id = $2)
+        ORDER BY alert_silences.until, alert_silences.id";
+    DELETE_SILENCE = "DELETE FROM alert_silences WHERE id = $1 AND (CAST($2 AS TEXT) IS NULL OR owner_id = $2)";
     PRUNE_SILENCES = "DELETE FROM alert_silences WHERE until < $1";
 }
 
@@ -117,7 +123,7 @@ impl KnownRow {
     fn into_known(self) -> Result<KnownAlert, DbError> {
         let owner =
             Place { table: "alerts", row: &self.alert.id }.maybe_text("owner_id", self.owner_name.as_deref())?;
-        let kind = if self.is_run { JobKind::Run } else { JobKind::Session };
+        let kind = job_kind(self.is_run);
         let session = self.session_name.zip(owner).map(|(name, owner)| (name, kind, owner));
         Ok(KnownAlert { alert: self.alert.into_alert()?, session, is_told: matches!(self.told, RAISED | OVER) })
     }
@@ -128,18 +134,26 @@ struct SilenceRow {
     id: String,
     rule: Option<String>,
     subject: Option<String>,
+    owner_id: Option<String>,
+    session_id: Option<String>,
     until: i64,
     reason: String,
     created_by: String,
     created_at: i64,
+    session_name: Option<String>,
+    is_run: bool,
 }
 
 impl SilenceRow {
     fn into_silence(self) -> Result<Silence, DbError> {
         let place = Place { table: "alert_silences", row: &self.id };
+        let session = place.maybe_text("session_id", self.session_id.as_deref())?;
+        let kind = job_kind(self.is_run);
         Ok(Silence {
             id: place.text("id", &self.id)?,
             rule: place.maybe_text("rule", self.rule.as_deref())?,
+            owner: place.maybe_text("owner_id", self.owner_id.as_deref())?,
+            job: session.zip(self.session_name).map(|(id, name)| SilencedJob { id, name, kind }),
             until: place.time("until", self.until)?,
             by: place.text("created_by", &self.created_by)?,
             created_at: place.time("created_at", self.created_at)?,
@@ -147,6 +161,10 @@ impl SilenceRow {
             reason: self.reason,
         })
     }
+}
+
+fn job_kind(is_run: bool) -> JobKind {
+    if is_run { JobKind::Run } else { JobKind::Session }
 }
 
 fn all_known(rows: Vec<KnownRow>) -> Result<Vec<KnownAlert>, DbError> {
@@ -291,6 +309,8 @@ impl Db {
             .bind(silence.id.to_string())
             .bind(silence.rule.map(eirene_core::alert::AlertRule::as_str))
             .bind(silence.subject.as_deref())
+            .bind(silence.owner.map(|id| id.to_string()))
+            .bind(silence.job.as_ref().map(|job| job.id.to_string()))
             .bind(micros(silence.until))
             .bind(&silence.reason)
             .bind(silence.by.as_str())
@@ -299,17 +319,20 @@ impl Db {
         Ok(())
     }
 
-    /// Silences that are not over, those that end first first.
-    pub async fn silences(&self, now: Timestamp) -> Result<Vec<Silence>, DbError> {
-        let rows: Vec<SilenceRow> =
-            on_db!(self, pool => sqlx::query_as(SILENCES).bind(micros(now)).fetch_all(pool).await)?;
+    /// Silences that are not over, those that end first first: of one person's own, or all, admins' and people's own.
+    pub async fn silences(&self, owner: Option<UserId>, now: Timestamp) -> Result<Vec<Silence>, DbError> {
+        let rows: Vec<SilenceRow> = on_db!(self, pool => sqlx::query_as(SILENCES)
+            .bind(micros(now))
+            .bind(owner.map(|id| id.to_string()))
+            .fetch_all(pool).await)?;
         rows.into_iter().map(SilenceRow::into_silence).collect()
     }
 
-    /// Takes a silence away; false where there is none.
-    pub async fn delete_silence(&self, id: SilenceId) -> Result<bool, DbError> {
+    /// Takes a silence away, of one person's own or any; false where there is none.
+    pub async fn delete_silence(&self, owner: Option<UserId>, id: SilenceId) -> Result<bool, DbError> {
         let done = on_db!(self, pool => sqlx::query(DELETE_SILENCE)
             .bind(id.to_string())
+            .bind(owner.map(|id| id.to_string()))
             .execute(pool).await.map(|done| done.rows_affected()))?;
         Ok(done > 0)
     }

@@ -40,7 +40,8 @@ pub enum EventKind {
     Operation,
     /// What is known of a space changed; the data is what the API shows of it.
     Space,
-    /// An alert was raised, is known of, or is over; the data is what the API shows of it.
+    /// An alert was raised, is known of, or is over; the data is what the API shows of it. One of a session that has no owner here is told to
+    /// others than whose session it is: they have silenced it.
     Alert,
     /// A message for people.
     Notice,
@@ -114,7 +115,11 @@ enum Wanted {
         user: UserId,
         files: bool,
     },
-    Session(SessionId),
+    /// Of one session or run; `own` where it is the reader's.
+    Session {
+        session: SessionId,
+        own: bool,
+    },
     All,
 }
 
@@ -127,7 +132,10 @@ impl Wanted {
                 let of_one = matches!(event.kind, EventKind::Log | EventKind::Scratch | EventKind::Sample);
                 !of_one && !event.kind.is_of_files()
             }
-            Self::Session(session) => event.session == Some(session),
+            Self::Session { session, own } => {
+                let is_hidden = own && event.owner.is_none() && event.kind.is_for_admins();
+                event.session == Some(session) && !is_hidden
+            }
             Self::Of { user, files } => {
                 let is_theirs = event.owner.map_or(!event.kind.is_for_admins(), |owner| owner == user);
                 is_theirs && (files || !event.kind.is_of_files())
@@ -274,7 +282,7 @@ impl Events {
             Some((kind, id)) => {
                 let session = sessions::visible(&self.inner.db, actor, kind, id).await?;
                 self.inner.audit.looked(actor, &session, Look::Log).await;
-                Wanted::Session(session.id)
+                Wanted::Session { session: session.id, own: session.owner == actor.user.id }
             }
         };
         self.reader(wanted, last_id).await
@@ -299,7 +307,7 @@ impl Events {
         let receiver = self.inner.sender.subscribe();
         let followed = match wanted {
             Wanted::Of { user, files } => Some(Followed::Own { user, files }),
-            Wanted::Session(session) => Some(Followed::One(session)),
+            Wanted::Session { session, .. } => Some(Followed::One(session)),
             Wanted::All => None,
         };
         let listening = followed.map(|followed| Listening::new(&self.inner, followed));
@@ -430,6 +438,31 @@ mod tests {
         assert_eq!(numbers(&mut later, 1).await, [3]);
         let mut later = events.subscribe(&ada, None, Some(last)).await.unwrap();
         assert_eq!(numbers(&mut later, 2).await, [1, 3]);
+    }
+
+    #[tokio::test]
+    async fn what_somebody_has_silenced_is_told_to_admins_alone_also_of_one_session() {
+        let test = TestApp::new().await;
+        let (ada, admin) = (test.ada().await, test.person("root-admin", 2003, Role::Admin).await);
+        let (session, _) = test.app.sessions.start(&ada, TestApp::wish(), None).await.unwrap();
+        let events = &test.app.events;
+        let last = test.app.db.latest_event_id().await.unwrap();
+        let of_one = Some((JobKind::Session, session.id));
+        let mut hers = events.subscribe(&ada, None, None).await.unwrap();
+        let mut hers_of_one = events.subscribe(&ada, of_one, None).await.unwrap();
+        let mut admins_of_one = events.subscribe(&admin, of_one, None).await.unwrap();
+        let mut everybodys = events.subscribe_all(&admin, None).await.unwrap();
+        events.publish(EventKind::Alert, Some(session.id), None, json!(1)).await;
+        events.publish(EventKind::Alert, Some(session.id), Some(ada.user.id), json!(2)).await;
+        for stream in [&mut hers, &mut hers_of_one] {
+            assert_eq!(numbers(stream, 1).await, [2]);
+        }
+        for stream in [&mut admins_of_one, &mut everybodys] {
+            assert_eq!(numbers(stream, 2).await, [1, 2]);
+        }
+        // What is kept is read back by the same rule.
+        let mut later = events.subscribe(&ada, of_one, Some(last)).await.unwrap();
+        assert_eq!(numbers(&mut later, 1).await, [2]);
     }
 
     #[tokio::test]

@@ -1,15 +1,21 @@
-//! `eirene alert` and `eirene admin alert`: what somebody should know now, who knows, and what nobody is told of for a time.
+//! `eirene alert` and `eirene admin alert`: what somebody should know now, who knows, and what nobody, or oneself, is not told of for a time.
 
 use clap::{Args, Subcommand};
 use eirene_core::alert::AlertRule;
-use eirene_core::{AlertId, SilenceId};
+use eirene_core::{AlertId, SessionId, SilenceId};
 use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::api::Api;
+use super::jobs;
+use crate::api::{Api, Noun};
 use crate::reference::{Candidate, Reference, choose};
 use crate::{output, times};
+
+/// Where the portal has everybody's silences.
+const ALL: &str = "alert-silences";
+/// Where it has those of one's own.
+const OWN: &str = "me/alert-silences";
 
 /// What you should know.
 #[derive(Debug, Subcommand)]
@@ -22,6 +28,15 @@ pub(crate) enum Alert {
     Acknowledge {
         /// Its id, or how its id begins
         alert: Reference<AlertId>,
+    },
+    /// Be not told of some alerts about your sessions and runs for a time
+    Silence(OwnSilence),
+    /// List what you are not told of
+    Silences,
+    /// Be told of alerts again
+    Unsilence {
+        /// The silence's id, or how its id begins
+        silence: Reference<SilenceId>,
     },
 }
 
@@ -39,7 +54,7 @@ pub(crate) enum AdminAlert {
     },
     /// Have nobody told of some alerts for a time
     Silence(Silence),
-    /// List what nobody is told of
+    /// List what nobody is told of, and what people have silenced for themselves
     Silences,
     /// Have alerts told again
     Unsilence {
@@ -54,6 +69,26 @@ pub(crate) struct List {
     /// Also the ones that are over
     #[arg(long, short)]
     all: bool,
+}
+
+/// What you are not to be told of.
+#[derive(Debug, Args)]
+pub(crate) struct OwnSilence {
+    /// Of which rule, such as `gpus_idle`
+    #[arg(long)]
+    rule: AlertRule,
+    /// About this session, by its name, its id or how its id begins; without it and `--run` about all of yours
+    #[arg(long, conflicts_with = "run")]
+    session: Option<Reference<SessionId>>,
+    /// About this run
+    #[arg(long)]
+    run: Option<Reference<SessionId>>,
+    /// For how many hours
+    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=744))]
+    hours: u32,
+    /// Why; you need not say
+    #[arg(long)]
+    reason: Option<String>,
 }
 
 /// What nobody is to be told of.
@@ -113,6 +148,9 @@ pub(super) async fn run(api: &Api, verb: Alert, as_json: bool) -> anyhow::Result
     match verb {
         Alert::List(which) => list(api, &which, false, as_json).await,
         Alert::Acknowledge { alert } => acknowledge(api, &alert, false, as_json).await,
+        Alert::Silence(wanted) => silence_own(api, &wanted, as_json).await,
+        Alert::Silences => silences(api, OWN, as_json).await,
+        Alert::Unsilence { silence } => unsilence(api, OWN, &silence, as_json).await,
     }
 }
 
@@ -121,8 +159,8 @@ pub(super) async fn run_as_admin(api: &Api, verb: AdminAlert, as_json: bool) -> 
         AdminAlert::List(which) => list(api, &which, true, as_json).await,
         AdminAlert::Acknowledge { alert } => acknowledge(api, &alert, true, as_json).await,
         AdminAlert::Silence(wanted) => silence(api, &wanted, as_json).await,
-        AdminAlert::Silences => silences(api, as_json).await,
-        AdminAlert::Unsilence { silence } => unsilence(api, &silence, as_json).await,
+        AdminAlert::Silences => silences(api, ALL, as_json).await,
+        AdminAlert::Unsilence { silence } => unsilence(api, ALL, &silence, as_json).await,
     }
 }
 
@@ -175,9 +213,27 @@ async fn silence(api: &Api, wanted: &Silence, as_json: bool) -> anyhow::Result<(
     if let Some(subject) = &wanted.subject {
         body["subject"] = subject.as_str().into();
     }
-    let answer = api.post("alert-silences", &body).await?;
+    let answer = api.post(ALL, &body).await?;
     let hours = wanted.hours;
     super::done(&answer, as_json, &format!("Nobody is told of these alerts for {hours} h. They are still listed."))
+}
+
+async fn silence_own(api: &Api, wanted: &OwnSilence, as_json: bool) -> anyhow::Result<()> {
+    let job = match (&wanted.session, &wanted.run) {
+        (Some(session), _) => Some(jobs::find(api, Noun::Session, session).await?.id),
+        (None, Some(run)) => Some(jobs::find(api, Noun::Run, run).await?.id),
+        (None, None) => None,
+    };
+    let mut body = json!({"rule": wanted.rule.as_str(), "minutes": wanted.hours.saturating_mul(60)});
+    if let Some(job) = job {
+        body["job"] = job.to_string().into();
+    }
+    if let Some(reason) = &wanted.reason {
+        body["reason"] = reason.as_str().into();
+    }
+    let answer = api.post(OWN, &body).await?;
+    let hours = wanted.hours;
+    super::done(&answer, as_json, &format!("You are not told of these alerts for {hours} h. They are still listed."))
 }
 
 /// The part of a silence this program reads.
@@ -186,46 +242,63 @@ struct Silenced {
     id: SilenceId,
     rule: Option<AlertRule>,
     subject: Option<String>,
+    owner: Option<String>,
+    job: Option<SilencedJob>,
     until: Timestamp,
     reason: String,
     by: String,
 }
 
-async fn silences(api: &Api, as_json: bool) -> anyhow::Result<()> {
-    let items = api.list("alert-silences").await?;
+#[derive(Debug, Deserialize)]
+struct SilencedJob {
+    name: String,
+}
+
+impl Silenced {
+    /// What it is about; of somebody's own, whose.
+    fn about(&self) -> String {
+        match (&self.owner, &self.job) {
+            (Some(owner), Some(job)) => format!("{} of {owner}", job.name),
+            (Some(owner), None) => format!("all of {owner}"),
+            (None, _) => self.subject.clone().unwrap_or_else(|| "any".to_owned()),
+        }
+    }
+}
+
+async fn silences(api: &Api, path: &str, as_json: bool) -> anyhow::Result<()> {
+    let items = api.list(path).await?;
     if as_json {
         return output::json(&Value::Array(items));
     }
     let now = times::now();
-    let any = || "any".to_owned();
     let mut rows = Vec::new();
     for item in items {
-        let Silenced { id, rule, subject, until, reason, by } = serde_json::from_value(item)?;
+        let silence: Silenced = serde_json::from_value(item)?;
         rows.push(vec![
-            id.to_string(),
-            rule.map_or_else(any, |rule| rule.to_string()),
-            subject.map_or_else(any, |subject| output::printable(&subject)),
-            times::relative(until, now),
-            by,
-            output::printable(&reason),
+            silence.id.to_string(),
+            silence.rule.map_or_else(|| "any".to_owned(), |rule| rule.to_string()),
+            output::printable(&silence.about()),
+            times::relative(silence.until, now),
+            output::printable(&silence.by),
+            output::printable(&silence.reason),
         ]);
     }
     output::table(&["SILENCE", "RULE", "SUBJECT", "OVER", "BY", "WHY"], rows, "Nothing is silenced.")
 }
 
-async fn unsilence(api: &Api, wanted: &Reference<SilenceId>, as_json: bool) -> anyhow::Result<()> {
+async fn unsilence(api: &Api, path: &str, wanted: &Reference<SilenceId>, as_json: bool) -> anyhow::Result<()> {
     let id = match wanted {
         Reference::Id(id) => *id,
         Reference::Text(text) => {
             let mut candidates = Vec::new();
-            for item in api.list("alert-silences").await? {
+            for item in api.list(path).await? {
                 let silence: Silenced = serde_json::from_value(item)?;
                 candidates.push(Candidate { id: silence.id, name: silence.reason, remark: silence.by });
             }
             choose("silence", text, &candidates)?
         }
     };
-    api.delete(&format!("alert-silences/{id}")).await?;
+    api.delete(&format!("{path}/{id}")).await?;
     super::done(&json!({"ended": id}), as_json, "These alerts are told again.")
 }
 

@@ -1,4 +1,4 @@
-//! Silences as admins make and end them from a terminal.
+//! Silences as admins, and people for themselves, make and end them from a terminal.
 
 use serde_json::{Value, json};
 
@@ -91,4 +91,55 @@ fn what_can_be_no_silence_is_not_sent() {
         assert_eq!(home.run(&[&["admin", "alert", "silence"], arguments].concat()).code, Some(2), "{arguments:?}");
     }
     assert_eq!(portal.lines(), Vec::<String>::new());
+}
+
+#[test]
+fn one_silences_for_oneself_one_session_or_all_and_hears_of_them_again() {
+    let own = |id: &str, job: Option<&str>| {
+        let mut silence = json!({
+            "id": id, "rule": "gpus_idle", "owner": "ada", "until": "2036-01-02T03:04:05Z", "reason": "", "by": "ada",
+            "created_at": "2026-01-02T03:04:05Z"
+        });
+        if let Some(name) = job {
+            silence["job"] = json!({"kind": "session", "id": ONE, "name": name});
+        }
+        silence
+    };
+    let listed = json!({"items": [own(ONE, Some("fit\u{1b}[2J")), own(OTHER, None)], "next": null});
+    let first = own(ONE, Some("fit"));
+    let portal = Portal::new(move |request, reply| match request.line.as_str() {
+        "POST /api/v1/me/alert-silences" => reply.json(201, &first),
+        "GET /api/v1/me/alert-silences" => reply.json(200, &listed),
+        line if line == format!("DELETE /api/v1/me/alert-silences/{OTHER}") => reply.headers(204, &[]),
+        _ => reply.problem(404, "not_found"),
+    });
+    let home = Home::signed_in(&portal);
+    let run = |arguments: &[&str]| home.run(&[&["alert"], arguments].concat());
+    let made = run(&["silence", "--rule", "gpus_idle", "--session", ONE, "--hours", "2", "--reason", "it loads data"]);
+    assert_eq!(made.code, Some(0), "{made:?}");
+    assert!(made.err.contains("You are not told") && made.err.contains("for 2 h"), "{made:?}");
+    let of_one = json!({"rule": "gpus_idle", "job": ONE, "minutes": 120, "reason": "it loads data"});
+    assert_eq!(portal.seen()[0].json(), of_one);
+    assert_eq!(run(&["silence", "--rule", "gpus_idle", "--run", OTHER]).code, Some(0));
+    assert_eq!(portal.seen()[1].json()["job"], OTHER);
+    assert_eq!(run(&["silence", "--rule", "gpus_idle"]).code, Some(0));
+    assert_eq!(portal.seen()[2].json(), json!({"rule": "gpus_idle", "minutes": 240}), "all is no job");
+
+    let shown = run(&["silences"]);
+    assert!(shown.out.contains("all of ada") && shown.out.contains(" of ada"), "{shown:?}");
+    assert!(!shown.out.contains('\u{1b}'), "what others have written moves no cursor");
+    let ended = run(&["unsilence", "0190d2b7"]);
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    assert_eq!(portal.lines().last().unwrap(), &format!("DELETE /api/v1/me/alert-silences/{OTHER}"));
+    assert_eq!(run(&["unsilence", ONE]).code, Some(1), "it is not one's own, or over already");
+
+    let before = portal.lines().len();
+    for arguments in [
+        &["--session", ONE][..],
+        &["--rule", "gpus_idle", "--session", ONE, "--run", ONE],
+        &["--rule", "gpus_idle", "--hours", "0"],
+    ] {
+        assert_eq!(run(&[&["silence"], arguments].concat()).code, Some(2), "{arguments:?}");
+    }
+    assert_eq!(portal.lines().len(), before, "what can be no silence is not sent");
 }

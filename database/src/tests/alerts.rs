@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use eirene_core::alert::{Alert, AlertRule, AlertSeverity, Silence};
+use eirene_core::alert::{Alert, AlertRule, AlertSeverity, Silence, SilencedJob};
 use eirene_core::{AlertId, JobKind, SilenceId};
 
 use super::*;
@@ -124,6 +124,8 @@ on_both! {
             id: SilenceId::generate(),
             rule: Some(AlertRule::NodeDown),
             subject: subject.map(Into::into),
+            owner: None,
+            job: None,
             until: at(until),
             reason: "moving".into(),
             by: "admin".parse().unwrap(),
@@ -133,10 +135,42 @@ on_both! {
         for silence in [&long, &short] {
             db.insert_silence(silence).await.unwrap();
         }
-        assert_eq!(db.silences(at(10)).await.unwrap(), [short.clone(), long.clone()]);
-        assert_eq!(db.silences(at(50)).await.unwrap(), std::slice::from_ref(&long));
-        assert!(db.delete_silence(long.id).await.unwrap() && !db.delete_silence(long.id).await.unwrap());
+        assert_eq!(db.silences(None, at(10)).await.unwrap(), [short.clone(), long.clone()]);
+        assert_eq!(db.silences(None, at(50)).await.unwrap(), std::slice::from_ref(&long));
+        assert!(db.delete_silence(None, long.id).await.unwrap() && !db.delete_silence(None, long.id).await.unwrap());
         assert_eq!(db.prune_alerts(at(60)).await.unwrap(), 1);
-        assert_eq!(db.silences(at(10)).await.unwrap(), []);
+        assert_eq!(db.silences(None, at(10)).await.unwrap(), []);
+    }
+
+    async fn a_silence_of_ones_own_is_found_and_taken_away_by_whose_it_is_or_as_any(db) {
+        let (ada, grace) = (add_user(db, "ada").await, add_user(db, "grace").await);
+        let session = add_session(db, &ada).await;
+        let job = SilencedJob { id: session.id, name: session.name.to_string(), kind: JobKind::Session };
+        let hers = |job: Option<SilencedJob>, until: i64| Silence {
+            id: SilenceId::generate(),
+            rule: Some(AlertRule::GpusIdle),
+            subject: None,
+            owner: Some(ada.id),
+            job,
+            until: at(until),
+            reason: String::new(),
+            by: ada.username.clone(),
+            created_at: at(1),
+        };
+        let (of_one, of_all) = (hers(Some(job), 50), hers(None, 60));
+        let admins = Silence { owner: None, by: "admin".parse().unwrap(), ..hers(None, 70) };
+        for silence in [&of_one, &of_all, &admins] {
+            db.insert_silence(silence).await.unwrap();
+        }
+        assert_eq!(db.silences(Some(ada.id), at(10)).await.unwrap(), [of_one.clone(), of_all.clone()]);
+        assert_eq!(db.silences(Some(grace.id), at(10)).await.unwrap(), []);
+        assert_eq!(db.silences(None, at(10)).await.unwrap(), [of_one.clone(), of_all.clone(), admins.clone()]);
+        for silence in [&of_one, &admins] {
+            assert!(!db.delete_silence(Some(grace.id), silence.id).await.unwrap(), "it is not hers");
+        }
+        assert!(!db.delete_silence(Some(ada.id), admins.id).await.unwrap());
+        assert!(db.delete_silence(Some(ada.id), of_one.id).await.unwrap());
+        assert!(db.delete_silence(None, of_all.id).await.unwrap());
+        assert_eq!(db.silences(None, at(10)).await.unwrap(), [admins]);
     }
 }

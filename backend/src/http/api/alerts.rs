@@ -1,9 +1,9 @@
-//! Alerts: one's own, for admins all; and the times for which nobody is told.
+//! Alerts: one's own, for admins all; and the times for which nobody, or oneself, is not told.
 
 use axum::Json;
 use axum::extract::State;
 use eirene_core::alert::AlertRule;
-use eirene_core::{AlertId, SilenceId};
+use eirene_core::{AlertId, SessionId, SilenceId};
 use eirene_words::say;
 use http::StatusCode;
 use serde::Deserialize;
@@ -13,9 +13,9 @@ use super::{List, cursor, limit, wrong};
 use crate::app::App;
 use crate::http::body::{self, some_plain};
 use crate::http::extract::{AdminCaller, Caller, Id};
-use crate::http::problem::HttpResult;
+use crate::http::problem::{HttpError, HttpResult};
 use crate::http::view::{AlertView, SilenceView};
-use crate::services::alerts::{ListAlerts, NewSilence};
+use crate::services::alerts::{ListAlerts, NewOwnSilence, NewSilence, no_job};
 
 /// Which alerts.
 #[derive(Debug, Deserialize, IntoParams)]
@@ -81,7 +81,7 @@ pub(crate) async fn acknowledge(
     Ok(Json(AlertView::from(&app.alerts.acknowledge(&caller.actor, id).await?)))
 }
 
-/// List the silences that are not over.
+/// List the silences that are not over: admins', and those that people have for themselves, which have an `owner`.
 #[utoipa::path(
     get, path = "/api/v1/alert-silences", tag = "alerts", responses((status = 200, body = List<SilenceView>))
 )]
@@ -134,7 +134,7 @@ pub(crate) async fn silence(
     Ok((StatusCode::CREATED, Json(silence.into())))
 }
 
-/// Take a silence away.
+/// Take a silence away, an admin's or somebody's own.
 #[utoipa::path(
     delete, path = "/api/v1/alert-silences/{id}", tag = "alerts",
     params(("id" = String, Path, description = "Silence", pattern = "^[0-9a-f]{32}$")),
@@ -146,5 +146,72 @@ pub(crate) async fn unsilence(
     Id(id): Id<SilenceId>,
 ) -> HttpResult<StatusCode> {
     app.alerts.unsilence(&caller.actor, id).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// List what you have silenced for yourself and is not over.
+#[utoipa::path(
+    get, path = "/api/v1/me/alert-silences", tag = "alerts", responses((status = 200, body = List<SilenceView>))
+)]
+pub(crate) async fn own_silences(State(app): State<App>, caller: Caller) -> HttpResult<Json<List<SilenceView>>> {
+    let items = app.alerts.own_silences(&caller.actor).await?.into_iter().map(SilenceView::from).collect();
+    Ok(Json(List { items, next: None }))
+}
+
+/// A silence to be made for yourself, about sessions and runs of yours.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(as = NewOwnAlertSilence)]
+pub(crate) struct WantedOwn {
+    /// Of which rule: one about sessions and runs.
+    rule: AlertRule,
+    /// The id of the session or run it is about; all of yours where it is left out.
+    #[schema(nullable = false, pattern = "^[0-9a-f]{32}$")]
+    job: Option<String>,
+    /// For how many minutes.
+    #[serde(deserialize_with = "body::whole")]
+    #[schema(minimum = 1, maximum = 44_640, example = 120)]
+    minutes: u32,
+    /// Why; you need not say.
+    #[schema(
+        nullable = false,
+        min_length = 1,
+        max_length = 200,
+        pattern = r"^[!-~]([ -~]*[!-~])?$",
+        example = "it only loads data"
+    )]
+    reason: Option<String>,
+}
+
+/// Be not told of some alerts about your own sessions and runs for a time. They are still listed, and admins are still told.
+#[utoipa::path(
+    post, path = "/api/v1/me/alert-silences", tag = "alerts", request_body = WantedOwn,
+    responses((status = 201, body = SilenceView))
+)]
+pub(crate) async fn silence_own(
+    State(app): State<App>,
+    caller: Caller,
+    body::Json(wanted): body::Json<WantedOwn>,
+) -> HttpResult<(StatusCode, Json<SilenceView>)> {
+    let WantedOwn { rule, job, minutes, reason } = wanted;
+    // What is no id is the id of nothing.
+    let job = job.map(|text| text.parse::<SessionId>()).transpose();
+    let job = job.map_err(|_| HttpError::invalid(vec![no_job()]))?;
+    let silence = app.alerts.silence_own(&caller.actor, NewOwnSilence { rule, job, minutes, reason }).await?;
+    Ok((StatusCode::CREATED, Json(silence.into())))
+}
+
+/// Take a silence of your own away.
+#[utoipa::path(
+    delete, path = "/api/v1/me/alert-silences/{id}", tag = "alerts",
+    params(("id" = String, Path, description = "Silence", pattern = "^[0-9a-f]{32}$")),
+    responses((status = 204, description = "It is gone"))
+)]
+pub(crate) async fn unsilence_own(
+    State(app): State<App>,
+    caller: Caller,
+    Id(id): Id<SilenceId>,
+) -> HttpResult<StatusCode> {
+    app.alerts.unsilence_own(&caller.actor, id).await?;
     Ok(StatusCode::NO_CONTENT)
 }

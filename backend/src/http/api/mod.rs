@@ -127,6 +127,8 @@ pub(crate) fn parts() -> (Router<App>, utoipa::openapi::OpenApi) {
         .routes(routes!(alerts::acknowledge))
         .routes(routes!(alerts::silences, alerts::silence))
         .routes(routes!(alerts::unsilence))
+        .routes(routes!(alerts::own_silences, alerts::silence_own))
+        .routes(routes!(alerts::unsilence_own))
         .routes(routes!(cluster::cluster))
         .routes(routes!(cluster::history))
         .routes(routes!(cluster::nodes))

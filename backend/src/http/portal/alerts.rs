@@ -1,9 +1,10 @@
-//! Alerts: one's own for everybody, all for admins, and what nobody is told of for a time.
+//! Alerts: one's own for everybody, all for admins, and what nobody, or oneself, is not told of for a time.
 
 use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse as _, Redirect};
-use eirene_core::AlertId;
+use eirene_core::alert::AlertRule;
+use eirene_core::{AlertId, Sentence, SessionId};
 use eirene_words::say;
 use serde::Deserialize;
 
@@ -15,7 +16,8 @@ use super::{Done, Shown, layout, show, show_as, words};
 use crate::app::App;
 use crate::error::{AppError, FieldError};
 use crate::http::extract::{AdminForm, CsrfForm, SignedIn, SignedInAdmin};
-use crate::services::alerts::{ListAlerts, NewSilence};
+use crate::services::Page;
+use crate::services::alerts::{ListAlerts, Listed, NewOwnSilence, NewSilence, no_job};
 
 /// Alerts on one page.
 const PAGE: u32 = 50;
@@ -53,23 +55,42 @@ struct List {
 const MINE: List = List { all: false, path: "/alerts", fragment: "/fragments/alerts" };
 const ALL: List = List { all: true, path: "/admin/alerts", fragment: "/fragments/admin/alerts" };
 
-async fn rows(app: &App, me: &SignedIn, list: List, part: &Part) -> Result<(Vec<AlertRow>, Option<String>), AppError> {
+async fn found(app: &App, me: &SignedIn, list: List, part: &Part) -> Result<Page<Listed>, AppError> {
     // A cursor that is none of ours is the beginning.
     let before = part.cursor.as_deref().and_then(|cursor| cursor.parse::<AlertId>().ok());
     let which = ListAlerts { all: list.all, open_only: !part.past(), before, limit: PAGE };
-    let found = app.alerts.list(&me.actor, which).await?;
-    Ok((found.items.iter().map(|listed| AlertRow::new(words(), listed, list.all)).collect(), found.next))
+    app.alerts.list(&me.actor, which).await
+}
+
+fn rows(list: List, found: &Page<Listed>) -> Vec<AlertRow> {
+    found.items.iter().map(|listed| AlertRow::new(words(), listed, list.all)).collect()
+}
+
+/// The sessions and runs that these alerts are about, with their names: those a silence may be of.
+fn jobs<'a>(listed: impl Iterator<Item = &'a Listed>) -> Vec<(String, String)> {
+    let mut jobs: Vec<(String, String)> = Vec::new();
+    for known in listed.map(|listed| &listed.known) {
+        let Some((id, (name, ..))) = known.alert.session.zip(known.session.as_ref()) else { continue };
+        let id = id.to_string();
+        if jobs.iter().all(|(known, _)| *known != id) {
+            jobs.push((id, name.clone()));
+        }
+    }
+    jobs
 }
 
 fn none(part: &Part) -> String {
     words().get(if part.past() { "alert_list.none_ever" } else { "alert_list.none" })
 }
 
-async fn view(app: &App, me: &SignedIn, list: List, part: &Part) -> Result<AlertsPage, AppError> {
-    let (alerts, next) = rows(app, me, list, part).await?;
+/// The page but for its form, and what it lists.
+async fn view(app: &App, me: &SignedIn, list: List, part: &Part) -> Result<(AlertsPage, Vec<Listed>), AppError> {
+    let found = found(app, me, list, part).await?;
+    let alerts = rows(list, &found);
     let (place, lede) =
         if list.all { (Place::AllAlerts, "alert_list.lede_all") } else { (Place::Alerts, "alert_list.lede") };
-    let silences = if list.all { app.alerts.silences(&me.actor).await? } else { Vec::new() };
+    let silences =
+        if list.all { app.alerts.silences(&me.actor).await? } else { app.alerts.own_silences(&me.actor).await? };
     let show = if part.past() { "?show=all" } else { "" };
     let with_cursor =
         |next: String| format!("{}{}cursor={next}", list.path, if part.past() { "?show=all&" } else { "?" });
@@ -78,46 +99,60 @@ async fn view(app: &App, me: &SignedIn, list: List, part: &Part) -> Result<Alert
     } else {
         (format!("{}?show=all", list.path), "alert_list.show_all")
     };
+    // A reload would take what is being typed, and has no page after a form that was wrong.
+    let refresh_s = if part.silence.is_some() { 0 } else { REFRESH_S };
     let events = if list.all { "/live/events?all=true" } else { "/live/events" };
-    Ok(AlertsPage {
+    let page = AlertsPage {
         layout: layout(me, place, &words().get("alert_list.title"))
-            .live(events, REFRESH_S)
+            .live(events, refresh_s)
             .with_notice(part.done.notice()),
         lede: words().get(lede),
         csrf: me.csrf.clone(),
         alerts,
         nothing: none(part),
         fragment_href: format!("{}{show}", list.fragment),
-        older_href: next.map(with_cursor).unwrap_or_default(),
+        older_href: found.next.map(with_cursor).unwrap_or_default(),
         newest_href: if part.cursor.is_some() { format!("{}{show}", list.path) } else { String::new() },
         other_href,
         other: words().get(other),
-        silences: silences.iter().map(|silence| SilenceRow::new(words(), silence)).collect(),
-        form: None,
+        silences: silences.iter().map(|silence| SilenceRow::new(words(), silence, list.all)).collect(),
+        form: SilenceForm::default(),
         errors: Vec::new(),
-    })
+    };
+    Ok((page, found.items))
+}
+
+/// The alert that a silence is wanted for, where there is one that may be seen.
+async fn wanted(app: &App, me: &SignedIn, part: &Part) -> Option<Listed> {
+    let id = part.silence.as_deref()?.parse::<AlertId>().ok()?;
+    app.alerts.get(&me.actor, id).await.ok()
 }
 
 /// `GET /alerts`
 pub(crate) async fn page(State(app): State<App>, me: SignedIn, Query(part): Query<Part>) -> Shown {
-    Ok(show(&view(&app, &me, MINE, &part).await?)?.into_response())
+    let (mut page, listed) = view(&app, &me, MINE, &part).await?;
+    // An admin may see others', and silences them where all are.
+    let about = wanted(&app, &me, &part).await.filter(|listed| listed.known.alert.owner == Some(me.actor.user.id));
+    let alert = about.as_ref().map(|listed| &listed.known.alert);
+    let rule = alert.map_or("", |alert| alert.rule.as_str());
+    let job = alert.and_then(|alert| alert.session).map(|id| id.to_string()).unwrap_or_default();
+    page.form =
+        SilenceForm::own(words(), &jobs(listed.iter().chain(&about)), (rule, job.as_str()), FIRST_HOURS, "", &[]);
+    Ok(show(&page)?.into_response())
 }
 
 /// `GET /admin/alerts`
 pub(crate) async fn all(State(app): State<App>, SignedInAdmin(me): SignedInAdmin, Query(part): Query<Part>) -> Shown {
-    let mut page = view(&app, &me, ALL, &part).await?;
-    let about = match part.silence.as_deref().and_then(|id| id.parse::<AlertId>().ok()) {
-        Some(id) => app.alerts.get(&me.actor, id).await.ok().map(|found| found.known.alert),
-        None => None,
-    };
+    let (mut page, _) = view(&app, &me, ALL, &part).await?;
+    let about = wanted(&app, &me, &part).await.map(|listed| listed.known.alert);
     let (rule, subject) = about.map(|alert| (alert.rule.as_str(), alert.subject)).unwrap_or_default();
-    page.form = Some(SilenceForm::new(words(), rule, &subject, FIRST_HOURS, "", &[]));
+    page.form = SilenceForm::new(words(), rule, &subject, FIRST_HOURS, "", &[]);
     Ok(show(&page)?.into_response())
 }
 
 /// `GET /fragments/alerts`
 pub(crate) async fn fragment(State(app): State<App>, me: SignedIn, Query(part): Query<Part>) -> Shown {
-    let (alerts, _) = rows(&app, &me, MINE, &part).await?;
+    let alerts = rows(MINE, &found(&app, &me, MINE, &part).await?);
     Ok(show(&AlertsFragment { csrf: me.csrf.clone(), alerts, nothing: none(&part) })?.into_response())
 }
 
@@ -127,7 +162,7 @@ pub(crate) async fn all_fragment(
     SignedInAdmin(me): SignedInAdmin,
     Query(part): Query<Part>,
 ) -> Shown {
-    let (alerts, _) = rows(&app, &me, ALL, &part).await?;
+    let alerts = rows(ALL, &found(&app, &me, ALL, &part).await?);
     Ok(show(&AlertsFragment { csrf: me.csrf.clone(), alerts, nothing: none(&part) })?.into_response())
 }
 
@@ -157,16 +192,24 @@ pub(crate) struct WantedSilence {
     reason: String,
 }
 
+fn wrong(field: &str, text: Sentence) -> AppError {
+    AppError::Invalid(vec![FieldError::new(field, text)])
+}
+
+fn minutes(hours: &str) -> Result<u32, AppError> {
+    let hours: u32 = hours.parse().map_err(|_| wrong("hours", say("wrong.plain")))?;
+    Ok(hours.saturating_mul(60))
+}
+
 impl WantedSilence {
     fn wish(&self) -> Result<NewSilence, AppError> {
-        let wrong = |field: &str, text| AppError::Invalid(vec![FieldError::new(field, text)]);
         let rule = (!self.rule.is_empty()).then(|| self.rule.parse()).transpose();
-        let hours: u32 = self.hours.parse().map_err(|_| wrong("hours", say("wrong.plain")))?;
+        let minutes = minutes(&self.hours)?;
         let subject = Some(self.subject.trim()).filter(|subject| !subject.is_empty()).map(str::to_owned);
         Ok(NewSilence {
             rule: rule.map_err(|error| AppError::Invalid(vec![FieldError::no_name("rule", error)]))?,
             subject,
-            minutes: hours.saturating_mul(60),
+            minutes,
             reason: self.reason.trim().to_owned(),
         })
     }
@@ -184,9 +227,10 @@ pub(crate) async fn silence(State(app): State<App>, AdminForm(me, form): AdminFo
         Err(error) => return Err(error.into()),
     };
     let errors: Vec<FormError> = errors.iter().map(|error| FormError::from_service(words(), error)).collect();
-    let mut page = view(&app, &me, ALL, &Part::default()).await?;
+    let (mut page, _) = view(&app, &me, ALL, &Part::default()).await?;
+    page.layout.refresh_s = 0;
     let WantedSilence { rule, subject, hours, reason } = &form;
-    page.form = Some(SilenceForm::new(words(), rule, subject, hours, reason, &errors));
+    page.form = SilenceForm::new(words(), rule, subject, hours, reason, &errors);
     page.errors = errors;
     show_as(StatusCode::UNPROCESSABLE_ENTITY, &page)
 }
@@ -200,4 +244,60 @@ pub(crate) async fn end_silence(
     let id = id.parse().map_err(|_| AppError::NotFound)?;
     app.alerts.unsilence(&me.actor, id).await?;
     Ok(Redirect::to(&format!("{}?done=silence_ended", ALL.path)).into_response())
+}
+
+/// The form for a silence of one's own.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct WantedOwnSilence {
+    rule: String,
+    #[serde(default)]
+    job: String,
+    hours: String,
+    #[serde(default)]
+    reason: String,
+}
+
+impl WantedOwnSilence {
+    fn wish(&self) -> Result<NewOwnSilence, AppError> {
+        let rule = self.rule.parse::<AlertRule>();
+        let rule = rule.map_err(|error| AppError::Invalid(vec![FieldError::no_name("rule", error)]))?;
+        // What is no id is the id of nothing: it must not become a silence of all.
+        let job = (!self.job.is_empty()).then(|| self.job.parse::<SessionId>()).transpose();
+        let job = job.map_err(|_| AppError::Invalid(vec![no_job()]))?;
+        let reason = Some(self.reason.trim()).filter(|reason| !reason.is_empty()).map(str::to_owned);
+        Ok(NewOwnSilence { rule, job, minutes: minutes(&self.hours)?, reason })
+    }
+}
+
+/// `POST /alerts/silences`
+pub(crate) async fn silence_own(State(app): State<App>, CsrfForm(me, form): CsrfForm<WantedOwnSilence>) -> Shown {
+    let made = match form.wish() {
+        Ok(wish) => app.alerts.silence_own(&me.actor, wish).await,
+        Err(error) => Err(error),
+    };
+    let errors = match made {
+        Ok(_) => return Ok(Redirect::to(&format!("{}?done=own_silenced", MINE.path)).into_response()),
+        Err(AppError::Invalid(errors)) => errors,
+        Err(error) => return Err(error.into()),
+    };
+    let errors: Vec<FormError> = errors.iter().map(|error| FormError::from_service(words(), error)).collect();
+    let (mut page, listed) = view(&app, &me, MINE, &Part::default()).await?;
+    page.layout.refresh_s = 0;
+    let WantedOwnSilence { rule, job, hours, reason } = &form;
+    let chosen = (rule.as_str(), job.as_str());
+    page.form = SilenceForm::own(words(), &jobs(listed.iter()), chosen, hours, reason, &errors);
+    page.errors = errors;
+    show_as(StatusCode::UNPROCESSABLE_ENTITY, &page)
+}
+
+/// `POST /alerts/silences/{id}/end`
+pub(crate) async fn end_own_silence(
+    State(app): State<App>,
+    Path(id): Path<String>,
+    CsrfForm(me, Nothing {}): CsrfForm<Nothing>,
+) -> Shown {
+    let id = id.parse().map_err(|_| AppError::NotFound)?;
+    app.alerts.unsilence_own(&me.actor, id).await?;
+    Ok(Redirect::to(&format!("{}?done=own_silence_ended", MINE.path)).into_response())
 }

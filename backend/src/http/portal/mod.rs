@@ -107,6 +107,8 @@ impl Done {
             "acknowledged" => "notice.acknowledged",
             "silenced" => "notice.silenced",
             "silence_ended" => "notice.silence_ended",
+            "own_silenced" => "notice.own_silenced",
+            "own_silence_ended" => "notice.own_silence_ended",
             "node_draining" => "notice.node_draining",
             "node_resuming" => "notice.node_resuming",
             _ => return None,
@@ -222,6 +224,8 @@ listed_routes! {
     GET "/alerts" => alerts::page;
     GET "/fragments/alerts" => alerts::fragment;
     POST "/alerts/{id}/acknowledge" => alerts::acknowledge;
+    POST "/alerts/silences" => alerts::silence_own;
+    POST "/alerts/silences/{id}/end" => alerts::end_own_silence;
 
     GET "/account" => account::page;
     POST "/account/tokens" => account::make_token;

@@ -10,7 +10,7 @@ use eirene_words::say;
 use serde::Deserialize;
 
 use super::login::Nothing;
-use super::session::usage;
+use super::session::{alerts, usage};
 use super::start::{FIRST_SIZE, Land, fingerprint, form_errors, new_key, sees};
 use super::views::FormError;
 use super::views::layout::Place;
@@ -229,7 +229,8 @@ pub(crate) async fn page(
     Path(text): Path<String>,
     Query(which): Query<Which>,
 ) -> Shown {
-    let (run, view, foreign) = find(&app, &signed_in, &text).await?;
+    let (run, mut view, foreign) = find(&app, &signed_in, &text).await?;
+    view.job.alerts = alerts(&app, &run, &signed_in).await;
     let rank = which.rank()?;
     let log = app.runs.read_log(&signed_in.actor, run.id, rank).await?;
     let over = run.state.is_final();
@@ -256,8 +257,9 @@ pub(crate) async fn page(
 
 /// `GET /fragments/runs/{id}`
 pub(crate) async fn fragment(State(app): State<App>, signed_in: SignedIn, Path(text): Path<String>) -> Shown {
-    let (_, run, foreign) = find(&app, &signed_in, &text).await?;
-    Ok(show(&RunFragment { run, foreign })?.into_response())
+    let (run, mut view, foreign) = find(&app, &signed_in, &text).await?;
+    view.job.alerts = alerts(&app, &run, &signed_in).await;
+    Ok(show(&RunFragment { run: view, foreign })?.into_response())
 }
 
 /// `GET /fragments/runs/{id}/usage`

@@ -61,7 +61,7 @@ pub(crate) async fn page(
     let log = app.logs.read(&signed_in.actor, JobKind::Session, session.id).await?;
     let over = session.state.is_final();
     let mut layout = layout(&signed_in, Place::Elsewhere, session.name.as_str()).with_notice(done.notice());
-    let view = view(&app, &session, &signed_in).with_alerts(alerts(&app, &session).await);
+    let view = view(&app, &session, &signed_in).with_alerts(alerts(&app, &session, &signed_in).await);
     // What is kept of a scratch is not for ever.
     if !over || view.scratch.is_some() {
         layout = layout.live(events(&session), REFRESH_S);
@@ -78,13 +78,16 @@ pub(crate) async fn page(
 pub(crate) async fn fragment(State(app): State<App>, signed_in: SignedIn, Path(text): Path<String>) -> Shown {
     let session = find(&app, &signed_in, &text).await?;
     let foreign = is_foreign(&session, &signed_in);
-    let view = view(&app, &session, &signed_in).with_alerts(alerts(&app, &session).await);
+    let view = view(&app, &session, &signed_in).with_alerts(alerts(&app, &session, &signed_in).await);
     Ok(show(&SessionFragment { session: view, foreign })?.into_response())
 }
 
-/// What somebody should know of a session or run. Without it the page is there all the same.
-pub(super) async fn alerts(app: &App, session: &Session) -> Vec<AlertLine> {
-    let found = if session.state.is_final() { Ok(Vec::new()) } else { app.alerts.of_session(session.id).await };
+/// What whoever looks should know of a session or run. Without it the page is there all the same.
+pub(super) async fn alerts(app: &App, session: &Session, signed_in: &SignedIn) -> Vec<AlertLine> {
+    if session.state.is_final() {
+        return Vec::new();
+    }
+    let found = app.alerts.told_of_session(&signed_in.actor, session.id).await;
     found.map(|alerts| alerts::lines(&alerts)).unwrap_or_default()
 }
 

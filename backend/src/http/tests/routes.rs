@@ -135,6 +135,9 @@ const TABLE: &[(&str, &str, [u16; 4])] = &[
     ("GET", "/alerts", [303, 200, 200, 200]),
     ("GET", "/fragments/alerts", [303, 200, 200, 200]),
     ("POST", "/alerts/{id}/acknowledge", [401, 404, 303, 303]),
+    // A form that says nothing silences nothing, and none of the ids that stand in these paths is a silence.
+    ("POST", "/alerts/silences", [401, 422, 422, 422]),
+    ("POST", "/alerts/silences/{id}/end", [401, 404, 404, 404]),
     ("GET", "/admin/alerts", [303, 404, 404, 200]),
     ("GET", "/fragments/admin/alerts", [303, 404, 404, 200]),
     ("POST", "/admin/alerts/silences", [401, 404, 404, 422]),
@@ -146,6 +149,9 @@ const TABLE: &[(&str, &str, [u16; 4])] = &[
     ("GET", "/api/v1/alert-silences", [401, 403, 403, 200]),
     ("POST", "/api/v1/alert-silences", [401, 403, 403, 422]),
     ("DELETE", "/api/v1/alert-silences/{id}", [401, 403, 403, 404]),
+    ("GET", "/api/v1/me/alert-silences", [401, 200, 200, 200]),
+    ("POST", "/api/v1/me/alert-silences", [401, 422, 422, 422]),
+    ("DELETE", "/api/v1/me/alert-silences/{id}", [401, 404, 404, 404]),
     ("GET", "/cluster", [303, 200, 200, 200]),
     ("GET", "/fragments/cluster", [303, 200, 200, 200]),
     // Pages of ada's token.

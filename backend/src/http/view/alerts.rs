@@ -10,6 +10,13 @@ use utoipa::ToSchema;
 
 use crate::services::alerts::Listed;
 
+fn kind_word(kind: JobKind) -> &'static str {
+    match kind {
+        JobKind::Session => "session",
+        JobKind::Run => "run",
+    }
+}
+
 /// The session or run that an alert is about.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
 #[schema(as = AlertJob)]
@@ -62,7 +69,7 @@ pub struct AlertView {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = String, format = DateTime, nullable = false, required = false)]
     acknowledged_at: Option<Timestamp>,
-    /// Whether a silence covers it now.
+    /// Whether a silence covers it now: one for everybody, or your own.
     silenced: bool,
 }
 
@@ -70,10 +77,7 @@ impl From<&Listed> for AlertView {
     fn from(listed: &Listed) -> Self {
         let alert = &listed.known.alert;
         let job = alert.session.zip(listed.known.session.clone()).map(|(id, (name, kind, owner))| JobView {
-            kind: match kind {
-                JobKind::Session => "session",
-                JobKind::Run => "run",
-            },
+            kind: kind_word(kind),
             id: id.to_string(),
             name,
             owner: owner.to_string(),
@@ -97,7 +101,19 @@ impl From<&Listed> for AlertView {
     }
 }
 
-/// For a time nobody is told of some alerts. They are still listed.
+/// The session or run that a silence is about.
+#[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
+#[schema(as = SilencedJob)]
+pub(crate) struct SilencedJobView {
+    /// `session` or `run`.
+    kind: &'static str,
+    /// Its id.
+    id: String,
+    /// What its owner calls it.
+    name: String,
+}
+
+/// For a time nobody is told of some alerts, or one person is not told of some about what is theirs. They are still listed.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
 #[schema(as = AlertSilence)]
 pub(crate) struct SilenceView {
@@ -112,10 +128,18 @@ pub(crate) struct SilenceView {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     subject: Option<String>,
+    /// Who alone is not told, and of what is theirs alone; absent where nobody is told.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    owner: Option<String>,
+    /// About which session or run of theirs; absent for any.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    job: Option<SilencedJobView>,
     /// Until when.
     #[schema(value_type = String, format = DateTime)]
     until: Timestamp,
-    /// Why.
+    /// Why; empty where somebody has not said.
     reason: String,
     /// Who said so.
     by: String,
@@ -130,6 +154,13 @@ impl From<Silence> for SilenceView {
             id: silence.id.to_string(),
             rule: silence.rule,
             subject: silence.subject,
+            // Whoever has silenced something for themselves has said so themselves.
+            owner: silence.owner.map(|_| silence.by.to_string()),
+            job: silence.job.map(|job| SilencedJobView {
+                kind: kind_word(job.kind),
+                id: job.id.to_string(),
+                name: job.name,
+            }),
             until: silence.until,
             reason: silence.reason,
             by: silence.by.to_string(),

@@ -15,10 +15,10 @@ pub(crate) mod webhook;
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
-use eirene_core::alert::{Alert, AlertRule, KnownAlert, Silence};
-use eirene_core::{AlertId, Clock, Scope, Sentence, Session, SessionId, SilenceId};
+use eirene_core::alert::{Alert, AlertRule, KnownAlert, Silence, SilencedJob};
+use eirene_core::{AlertId, Clock, Scope, Sentence, Session, SessionId, SilenceId, UserId};
 use eirene_database::{Db, DbError};
-use eirene_words::say_with;
+use eirene_words::{say, say_with};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 use tokio::sync::Mutex;
@@ -42,6 +42,8 @@ pub const MOST_SUBJECT: usize = 300;
 pub const MOST_REASON: usize = 200;
 /// Longest silence: a month.
 pub const MOST_MINUTES: u32 = 31 * 24 * 60;
+/// Silences that one person may have for themselves at once: all of them are looked at whenever somebody is told of an alert.
+pub const MOST_OWN: usize = 64;
 /// Alerts about one session that its pages show.
 const MOST_OF_SESSION: u32 = 100;
 
@@ -81,7 +83,7 @@ pub struct Listed {
     pub known: KnownAlert,
     /// What it says.
     pub text: Sentence,
-    /// Whether nobody is told of it for now.
+    /// Whether nobody is told of it for now, or whoever reads this is not.
     pub silenced: bool,
 }
 
@@ -96,6 +98,19 @@ pub struct NewSilence {
     pub minutes: u32,
     /// Why.
     pub reason: String,
+}
+
+/// A silence that somebody is about to make for themselves, about what is theirs.
+#[derive(Debug, Clone)]
+pub struct NewOwnSilence {
+    /// Of which rule about sessions and runs.
+    pub rule: AlertRule,
+    /// About which session or run; none is all of theirs.
+    pub job: Option<SessionId>,
+    /// For how long, minutes.
+    pub minutes: u32,
+    /// Why, for whoever wants to say it.
+    pub reason: Option<String>,
 }
 
 /// Which alerts.
@@ -128,6 +143,8 @@ struct Inner {
     settings: BTreeMap<AlertRule, Settings>,
     /// None until what was raised before is known.
     watch: Mutex<Option<Watch>>,
+    /// Held from counting a person's silences to adding one.
+    silencing: Mutex<()>,
 }
 
 impl Alerts {
@@ -135,7 +152,7 @@ impl Alerts {
     pub fn new(parts: Parts, config: &config::Alerts) -> Self {
         let of = |rule: &AlertRule| Some((*rule, Settings::of(*rule, config)?));
         let settings = AlertRule::ALL.iter().filter_map(of).collect();
-        Self { inner: Arc::new(Inner { parts, settings, watch: Mutex::default() }) }
+        Self { inner: Arc::new(Inner { parts, settings, watch: Mutex::default(), silencing: Mutex::default() }) }
     }
 
     fn db(&self) -> &Db {
@@ -228,9 +245,10 @@ impl Alerts {
         Ok(())
     }
 
-    /// Tells open pages how an alert is.
+    /// Tells open pages how an alert is; not those of whose it is, where they have silenced it.
     async fn tell(&self, id: AlertId) {
-        let looked = async { Ok::<_, DbError>((self.db().alert(id).await?, self.db().silences(self.now()).await?)) };
+        let now = self.now();
+        let looked = async { Ok::<_, DbError>((self.db().alert(id).await?, self.db().silences(None, now).await?)) };
         let (found, silences) = match looked.await {
             Ok(looked) => looked,
             Err(error) => {
@@ -239,16 +257,23 @@ impl Alerts {
             }
         };
         let Some(known) = found else { return };
-        let (session, owner) = (known.alert.session, known.alert.owner);
-        let listed = self.listed(known, &silences);
+        let alert = &known.alert;
+        // Who may have been told that it goes on, as their silence is a later one, is told that it is over.
+        let is_awaited = |silence: &Silence| alert.ended_at.is_some() && silence.created_at > alert.started_at;
+        let is_hidden = silences.iter().any(|silence| silence.hides(alert, now) && !is_awaited(silence));
+        let (session, owner) = (alert.session, alert.owner.filter(|_| !is_hidden));
+        let listed = self.listed(known, None, &silences);
         let data = (self.inner.parts.show)(&listed);
         self.inner.parts.events.publish(EventKind::Alert, session, owner, data).await;
     }
 
-    fn listed(&self, known: KnownAlert, silences: &[Silence]) -> Listed {
-        let now = self.now();
-        let silenced = silences.iter().any(|silence| silence.covers(&known.alert, now));
-        Listed { text: text(&known.alert), silenced, known }
+    /// As `reader` sees it; nobody in particular sees what is silenced for everybody.
+    fn listed(&self, known: KnownAlert, reader: Option<UserId>, silences: &[Silence]) -> Listed {
+        let (alert, now) = (&known.alert, self.now());
+        let is_readers = reader.is_some() && reader == alert.owner;
+        let silenced =
+            silences.iter().any(|silence| silence.covers(alert, now) || (is_readers && silence.hides(alert, now)));
+        Listed { text: text(alert), silenced, known }
     }
 
     /// Alerts, the latest first: one's own, or all.
@@ -266,8 +291,8 @@ impl Alerts {
         let more = found.len() > limit as usize;
         found.truncate(limit as usize);
         let next = found.last().filter(|_| more).map(|known| known.alert.id.to_string());
-        let silences = self.db().silences(self.now()).await?;
-        Ok(Page { items: found.into_iter().map(|known| self.listed(known, &silences)).collect(), next })
+        let silences = self.db().silences(None, self.now()).await?;
+        Ok(Page { items: found.into_iter().map(|known| self.listed(known, owner, &silences)).collect(), next })
     }
 
     /// One alert: one's own; an admin's any.
@@ -280,8 +305,8 @@ impl Alerts {
         if known.alert.owner != Some(actor.user.id) && !actor.acts_as_admin() {
             return Err(AppError::NotFound);
         }
-        let silences = self.db().silences(self.now()).await?;
-        Ok(self.listed(known, &silences))
+        let silences = self.db().silences(None, self.now()).await?;
+        Ok(self.listed(known, Some(actor.user.id), &silences))
     }
 
     /// Alerts about a session or run, the latest first. The caller has asked whether it may be seen.
@@ -290,6 +315,18 @@ impl Alerts {
     /// The database's.
     pub async fn of_session(&self, session: SessionId) -> Result<Vec<Alert>, AppError> {
         Ok(self.db().alerts_of_session(session, MOST_OF_SESSION).await?)
+    }
+
+    /// Those of [`Alerts::of_session`] that `actor` is to be told of, which are all but for what is theirs and silenced by them.
+    ///
+    /// # Errors
+    /// The database's.
+    pub async fn told_of_session(&self, actor: &Actor, session: SessionId) -> Result<Vec<Alert>, AppError> {
+        let mut alerts = self.of_session(session).await?;
+        let now = self.now();
+        let own = self.db().silences(Some(actor.user.id), now).await?;
+        alerts.retain(|alert| !own.iter().any(|silence| silence.hides(alert, now)));
+        Ok(alerts)
     }
 
     /// Says that somebody knows. Who has said so first is kept.
@@ -308,13 +345,22 @@ impl Alerts {
         self.get(actor, id).await
     }
 
-    /// Silences that are not over, for admins.
+    /// Silences that are not over, for admins: theirs, and what people have silenced for themselves.
     ///
     /// # Errors
     /// [`AppError::Forbidden`] for who is no admin.
     pub async fn silences(&self, actor: &Actor) -> Result<Vec<Silence>, AppError> {
         actor.require_admin()?;
-        Ok(self.db().silences(self.now()).await?)
+        Ok(self.db().silences(None, self.now()).await?)
+    }
+
+    /// What somebody has silenced for themselves and is not over.
+    ///
+    /// # Errors
+    /// What the means of signing in do not allow.
+    pub async fn own_silences(&self, actor: &Actor) -> Result<Vec<Silence>, AppError> {
+        actor.require(Scope::SessionsRead)?;
+        Ok(self.db().silences(Some(actor.user.id), self.now()).await?)
     }
 
     /// Has nobody told of some alerts for a time.
@@ -323,12 +369,9 @@ impl Alerts {
     /// [`AppError::Forbidden`] for who is no admin; a time or a reason that cannot be.
     pub async fn silence(&self, actor: &Actor, new: NewSilence) -> Result<Silence, AppError> {
         actor.require_admin()?;
-        let now = self.now();
         check(&new)?;
-        let until = now.saturating_add(SignedDuration::from_mins(new.minutes.into())).unwrap_or(now);
-        let by = actor.user.username.clone();
-        let NewSilence { rule, subject, reason, .. } = new;
-        let silence = Silence { id: SilenceId::generate(), rule, subject, until, reason, by, created_at: now };
+        let NewSilence { rule, subject, minutes, reason } = new;
+        let silence = Silence { rule, subject, reason, ..self.begun(actor, minutes) };
         self.db().insert_silence(&silence).await?;
         let details = json!({
             "rule": silence.rule, "subject": silence.subject, "until": silence.until, "reason": silence.reason,
@@ -337,13 +380,76 @@ impl Alerts {
         Ok(silence)
     }
 
-    /// Takes a silence away.
+    /// Has `actor` alone not told of some alerts about their own sessions and runs for a time. Admins still are.
+    ///
+    /// # Errors
+    /// A rule of the platform's, a session or run that is not theirs, a time or a reason that cannot be; [`AppError::Conflict`] where they have
+    /// silenced much already; what the means of signing in do not allow.
+    pub async fn silence_own(&self, actor: &Actor, new: NewOwnSilence) -> Result<Silence, AppError> {
+        actor.require(Scope::SessionsWrite)?;
+        let job = check_own(&new, self.own_job(actor, new.job).await?)?;
+        let reason = new.reason.unwrap_or_default();
+        let begun = self.begun(actor, new.minutes);
+        let silence = Silence { rule: Some(new.rule), owner: Some(actor.user.id), job, reason, ..begun };
+        let _counted = self.inner.silencing.lock().await;
+        if self.db().silences(Some(actor.user.id), self.now()).await?.len() >= MOST_OWN {
+            let text = say_with("problem.too_many_silences", &[("n", &MOST_OWN.to_string())]);
+            return Err(AppError::Conflict { code: "too_many_silences", text });
+        }
+        self.db().insert_silence(&silence).await?;
+        let details = json!({
+            "own": true, "rule": silence.rule, "job": silence.job.as_ref().map(|job| job.id), "until": silence.until,
+            "reason": silence.reason,
+        });
+        self.inner.parts.audit.record(actor.audit("alert.silence", &silence.id.to_string(), "ok", details)).await;
+        Ok(silence)
+    }
+
+    /// A silence of everything for everybody, from now on.
+    fn begun(&self, actor: &Actor, minutes: u32) -> Silence {
+        let now = self.now();
+        Silence {
+            id: SilenceId::generate(),
+            rule: None,
+            subject: None,
+            owner: None,
+            job: None,
+            until: now.saturating_add(SignedDuration::from_mins(minutes.into())).unwrap_or(now),
+            reason: String::new(),
+            by: actor.user.username.clone(),
+            created_at: now,
+        }
+    }
+
+    /// The session or run of `actor`'s with this id: what is somebody else's is as good as not there, for admins too.
+    async fn own_job(&self, actor: &Actor, id: Option<SessionId>) -> Result<OwnJob, AppError> {
+        let Some(id) = id else { return Ok(OwnJob::Any) };
+        let found = self.db().session(id).await?.filter(|session| session.owner == actor.user.id);
+        Ok(found.map_or(OwnJob::None, |session| {
+            OwnJob::One(SilencedJob { id, name: session.name.to_string(), kind: session.kind() })
+        }))
+    }
+
+    /// Takes a silence away: an admin's, or whatever somebody has silenced for themselves.
     ///
     /// # Errors
     /// [`AppError::Forbidden`] for who is no admin, [`AppError::NotFound`].
     pub async fn unsilence(&self, actor: &Actor, id: SilenceId) -> Result<(), AppError> {
         actor.require_admin()?;
-        if !self.db().delete_silence(id).await? {
+        self.take_away(actor, None, id).await
+    }
+
+    /// Takes a silence away that `actor` has made for themselves.
+    ///
+    /// # Errors
+    /// [`AppError::NotFound`] for what is not there and for everybody else's; what the means of signing in do not allow.
+    pub async fn unsilence_own(&self, actor: &Actor, id: SilenceId) -> Result<(), AppError> {
+        actor.require(Scope::SessionsWrite)?;
+        self.take_away(actor, Some(actor.user.id), id).await
+    }
+
+    async fn take_away(&self, actor: &Actor, owner: Option<UserId>, id: SilenceId) -> Result<(), AppError> {
+        if !self.db().delete_silence(owner, id).await? {
             return Err(AppError::NotFound);
         }
         self.inner.parts.audit.record(actor.audit("alert.unsilence", &id.to_string(), "ok", json!({}))).await;
@@ -357,7 +463,7 @@ impl Alerts {
     pub(crate) async fn tell_webhook(&self, webhook: &Webhook) -> anyhow::Result<()> {
         let now = self.now();
         let since = now.saturating_sub(TOLD_WITHIN).unwrap_or(now);
-        let silences = self.db().silences(now).await?;
+        let silences = self.db().silences(None, now).await?;
         for known in self.db().alerts_to_tell(now, since, MOST_TOLD).await? {
             let (id, over) = (known.alert.id, known.alert.ended_at.is_some());
             let is_silenced = silences.iter().any(|silence| silence.covers(&known.alert, now));
@@ -417,21 +523,55 @@ impl Alerts {
     }
 }
 
+/// What somebody has named as a session or run of theirs.
+enum OwnJob {
+    Any,
+    One(SilencedJob),
+    /// It is not theirs, or not there.
+    None,
+}
+
 fn check(new: &NewSilence) -> Result<(), AppError> {
+    let subject = new.subject.as_deref().and_then(|subject| wrong_text("subject", subject, MOST_SUBJECT));
+    let wrong = wrong_text("reason", &new.reason, MOST_REASON).into_iter().chain(subject);
+    all_right(wrong.chain(wrong_minutes(new.minutes)).collect())
+}
+
+fn check_own(new: &NewOwnSilence, job: OwnJob) -> Result<Option<SilencedJob>, AppError> {
     let mut wrong = Vec::new();
-    let is_printable = |text: &str, most: usize| {
-        let length = text.chars().count();
-        (1..=most).contains(&length) && text.trim() == text && !text.chars().any(char::is_control)
+    if !new.rule.is_of_sessions() {
+        wrong.push(FieldError::new("rule", say("wrong.no_own_rule")));
+    }
+    let job = match job {
+        OwnJob::Any => None,
+        OwnJob::One(job) => Some(job),
+        OwnJob::None => {
+            wrong.push(no_job());
+            None
+        }
     };
-    if !is_printable(&new.reason, MOST_REASON) {
-        wrong.push(FieldError::new("reason", say_with("wrong.printable", &[("n", &MOST_REASON.to_string())])));
-    }
-    if new.subject.as_deref().is_some_and(|subject| !is_printable(subject, MOST_SUBJECT)) {
-        wrong.push(FieldError::new("subject", say_with("wrong.printable", &[("n", &MOST_SUBJECT.to_string())])));
-    }
-    if !(1..=MOST_MINUTES).contains(&new.minutes) {
-        let most = MOST_MINUTES.to_string();
-        wrong.push(FieldError::new("minutes", say_with("wrong.between", &[("least", "1"), ("most", &most)])));
-    }
+    wrong.extend(new.reason.as_deref().and_then(|reason| wrong_text("reason", reason, MOST_REASON)));
+    wrong.extend(wrong_minutes(new.minutes));
+    all_right(wrong).map(|()| job)
+}
+
+/// That it is the id of no session or run of theirs: of none at all, or of somebody else's.
+pub(crate) fn no_job() -> FieldError {
+    FieldError::new("job", say("wrong.no_job"))
+}
+
+fn wrong_text(field: &str, text: &str, most: usize) -> Option<FieldError> {
+    let length = text.chars().count();
+    let is_right = (1..=most).contains(&length) && text.trim() == text && !text.chars().any(char::is_control);
+    (!is_right).then(|| FieldError::new(field, say_with("wrong.printable", &[("n", &most.to_string())])))
+}
+
+fn wrong_minutes(minutes: u32) -> Option<FieldError> {
+    let most = MOST_MINUTES.to_string();
+    let wrong = || FieldError::new("minutes", say_with("wrong.between", &[("least", "1"), ("most", &most)]));
+    (!(1..=MOST_MINUTES).contains(&minutes)).then(wrong)
+}
+
+fn all_right(wrong: Vec<FieldError>) -> Result<(), AppError> {
     if wrong.is_empty() { Ok(()) } else { Err(AppError::Invalid(wrong)) }
 }

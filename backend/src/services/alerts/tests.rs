@@ -1,6 +1,6 @@
-use eirene_core::Role;
 use eirene_core::alert::AlertSeverity;
 use eirene_core::scheduler::Node;
+use eirene_core::{Role, TokenId};
 use eirene_monitoring::{Batch, Confinement, NodeName, Sample};
 use futures_util::StreamExt as _;
 use secrecy::SecretString;
@@ -9,6 +9,7 @@ use tokio::net::TcpListener;
 
 use super::*;
 use crate::config::Config;
+use crate::services::actor::Via;
 use crate::services::cluster::Snapshot;
 use crate::testing::TestApp;
 
@@ -531,4 +532,170 @@ async fn the_end_of_what_a_webhook_was_told_of_is_told_days_later_and_in_a_silen
     assert_eq!(open(&test).await, []);
     let statuses: Vec<Value> = receiver.await.unwrap().iter().map(|request| sent(request)["status"].clone()).collect();
     assert_eq!(statuses, ["firing", "resolved", "firing", "resolved"]);
+}
+
+/// An alert that the GPUs of a session are idle, which goes on.
+async fn idle(test: &TestApp, session: &Session) -> AlertId {
+    let alert = Alert {
+        id: AlertId::generate(),
+        rule: AlertRule::GpusIdle,
+        severity: AlertSeverity::Info,
+        subject: AlertId::generate().to_string(),
+        session: Some(session.id),
+        owner: Some(session.owner),
+        value: 30.0,
+        details: BTreeMap::new(),
+        started_at: test.clock.now(),
+        ended_at: None,
+        acknowledged: None,
+    };
+    test.app.db.insert_alert(&alert).await.unwrap();
+    alert.id
+}
+
+async fn session(test: &TestApp, owner: &Actor) -> Session {
+    test.app.sessions.start(owner, TestApp::wish(), None).await.unwrap().0
+}
+
+fn own(job: Option<SessionId>) -> NewOwnSilence {
+    NewOwnSilence { rule: AlertRule::GpusIdle, job, minutes: 60, reason: None }
+}
+
+/// Ids of alerts, and whether they are silenced, as they are listed.
+async fn silenced(test: &TestApp, actor: &Actor, all: bool) -> BTreeMap<AlertId, bool> {
+    let which = ListAlerts { all, limit: 50, ..ListAlerts::default() };
+    let items = test.app.alerts.list(actor, which).await.unwrap().items;
+    items.iter().map(|listed| (listed.known.alert.id, listed.silenced)).collect()
+}
+
+#[tokio::test]
+async fn what_somebody_silences_for_one_session_is_hidden_from_them_and_from_nobody_else() {
+    let test = TestApp::new().await;
+    let (ada, root) = (test.ada().await, test.person("root-admin", 2003, Role::Admin).await);
+    let (one, other) = (session(&test, &ada).await, session(&test, &ada).await);
+    let (a, b) = (idle(&test, &one).await, idle(&test, &other).await);
+    let alerts = &test.app.alerts;
+    let silence = alerts.silence_own(&ada, own(Some(one.id))).await.unwrap();
+    assert_eq!((silence.owner, silence.by.as_str()), (Some(ada.user.id), "ada"));
+
+    assert_eq!(silenced(&test, &ada, false).await, BTreeMap::from([(a, true), (b, false)]));
+    assert_eq!(silenced(&test, &root, true).await, BTreeMap::from([(a, false), (b, false)]));
+    assert!(alerts.get(&ada, a).await.unwrap().silenced && !alerts.get(&root, a).await.unwrap().silenced);
+    let told = async |actor: &Actor, session: &Session| {
+        let told = alerts.told_of_session(actor, session.id).await.unwrap();
+        told.iter().map(|alert| alert.id).collect::<Vec<_>>()
+    };
+    assert_eq!((told(&ada, &one).await, told(&ada, &other).await), (vec![], vec![b]));
+    assert_eq!(told(&root, &one).await, [a]);
+
+    let mut hers = test.app.events.subscribe(&ada, None, None).await.unwrap();
+    let mut everybodys = test.app.events.subscribe_all(&root, None).await.unwrap();
+    alerts.tell(a).await;
+    alerts.tell(b).await;
+    assert_eq!(hers.next().await.unwrap().data["id"], b.to_string());
+    let event = everybodys.next().await.unwrap();
+    assert_eq!((&event.data["id"], &event.data["silenced"]), (&json!(a.to_string()), &json!(false)));
+
+    test.clock.advance_s(60 * 60);
+    assert_eq!(silenced(&test, &ada, false).await, BTreeMap::from([(a, false), (b, false)]), "its time is over");
+    assert_eq!(told(&ada, &one).await, [a]);
+}
+
+#[tokio::test]
+async fn what_somebody_silences_for_all_of_theirs_is_lifted_by_them_and_by_admins_alone() {
+    let test = TestApp::new().await;
+    let (ada, root) = (test.ada().await, test.person("root-admin", 2003, Role::Admin).await);
+    let grace = test.person("grace", 2002, Role::Researcher).await;
+    let (hers, graces) = (session(&test, &ada).await, session(&test, &grace).await);
+    let (a, g) = (idle(&test, &hers).await, idle(&test, &graces).await);
+    let alerts = &test.app.alerts;
+    let silence = alerts.silence_own(&ada, own(None)).await.unwrap();
+    assert_eq!(silenced(&test, &ada, false).await, BTreeMap::from([(a, true)]));
+    assert_eq!(silenced(&test, &grace, false).await, BTreeMap::from([(g, false)]));
+    assert_eq!(alerts.told_of_session(&grace, graces.id).await.unwrap().len(), 1);
+
+    assert_eq!(alerts.own_silences(&ada).await.unwrap(), std::slice::from_ref(&silence));
+    assert_eq!(alerts.own_silences(&grace).await.unwrap(), []);
+    assert_eq!(alerts.own_silences(&root).await.unwrap(), []);
+    assert!(matches!(alerts.silences(&grace).await, Err(AppError::Forbidden { .. })));
+    assert_eq!(alerts.silences(&root).await.unwrap(), std::slice::from_ref(&silence));
+    assert!(matches!(alerts.unsilence_own(&grace, silence.id).await, Err(AppError::NotFound)));
+    assert!(matches!(alerts.unsilence_own(&root, silence.id).await, Err(AppError::NotFound)), "it is not theirs");
+    alerts.unsilence_own(&ada, silence.id).await.unwrap();
+    assert_eq!(silenced(&test, &ada, false).await, BTreeMap::from([(a, false)]));
+    assert!(matches!(alerts.unsilence_own(&ada, silence.id).await, Err(AppError::NotFound)));
+
+    let again = alerts.silence_own(&ada, own(None)).await.unwrap();
+    alerts.unsilence(&root, again.id).await.unwrap();
+    assert_eq!(alerts.own_silences(&ada).await.unwrap(), []);
+    // What an admin has silenced is lifted by nobody as their own.
+    let new = NewSilence { minutes: 60, reason: "new fans".into(), ..NewSilence::default() };
+    let admins = alerts.silence(&root, new).await.unwrap();
+    for actor in [&ada, &root] {
+        assert!(matches!(alerts.unsilence_own(actor, admins.id).await, Err(AppError::NotFound)));
+    }
+    let lines = test.app.db.audit_events(None, 10, None, Some("alert.silence")).await.unwrap();
+    assert_eq!(lines.iter().filter(|line| line.details["own"] == true).count(), 2);
+}
+
+#[tokio::test]
+async fn a_silence_of_ones_own_is_of_ones_own_sessions_and_for_a_bounded_time() {
+    let test = TestApp::new().await;
+    let (ada, root) = (test.ada().await, test.person("root-admin", 2003, Role::Admin).await);
+    let grace = test.person("grace", 2002, Role::Researcher).await;
+    let hers = session(&test, &ada).await;
+    let alerts = &test.app.alerts;
+    let wrong = async |actor: &Actor, new: NewOwnSilence| match alerts.silence_own(actor, new).await {
+        Err(AppError::Invalid(errors)) => errors,
+        other => panic!("{other:?}"),
+    };
+    // Somebody else's is as good as not there, for admins too.
+    let no_such = wrong(&grace, own(Some(SessionId::generate()))).await;
+    assert_eq!(wrong(&grace, own(Some(hers.id))).await, no_such);
+    assert_eq!(wrong(&root, own(Some(hers.id))).await, no_such);
+    for (field, new) in [
+        ("job", own(Some(SessionId::generate()))),
+        ("rule", NewOwnSilence { rule: AlertRule::NodeDown, ..own(None) }),
+        ("minutes", NewOwnSilence { minutes: 0, ..own(None) }),
+        ("minutes", NewOwnSilence { minutes: MOST_MINUTES + 1, ..own(None) }),
+        ("reason", NewOwnSilence { reason: Some("two\nlines".into()), ..own(None) }),
+    ] {
+        let errors = wrong(&ada, new).await;
+        assert_eq!(errors.iter().map(|error| error.field.as_str()).collect::<Vec<_>>(), [field]);
+    }
+    let via = Via::Token { id: TokenId::generate(), scopes: vec![Scope::SessionsRead] };
+    let program = Actor { via, ..ada.clone() };
+    let refused = alerts.silence_own(&program, own(None)).await;
+    assert!(matches!(refused, Err(AppError::Forbidden { code: "insufficient_scope", .. })));
+    assert_eq!(alerts.own_silences(&program).await.unwrap(), []);
+
+    for _ in 0..MOST_OWN {
+        alerts.silence_own(&ada, own(Some(hers.id))).await.unwrap();
+    }
+    let refused = alerts.silence_own(&ada, own(None)).await;
+    assert!(matches!(refused, Err(AppError::Conflict { code: "too_many_silences", .. })));
+    alerts.silence_own(&grace, own(None)).await.unwrap();
+    test.clock.advance_s(60 * 60);
+    alerts.silence_own(&ada, own(None)).await.unwrap();
+}
+
+#[tokio::test]
+async fn who_heard_of_an_alert_before_silencing_it_hears_that_it_is_over() {
+    let test = TestApp::new().await;
+    let ada = test.ada().await;
+    let hers = session(&test, &ada).await;
+    let before = idle(&test, &hers).await;
+    test.clock.advance_s(5);
+    let alerts = &test.app.alerts;
+    alerts.silence_own(&ada, own(None)).await.unwrap();
+    test.clock.advance_s(5);
+    let after = idle(&test, &hers).await;
+    let mut events = test.app.events.subscribe(&ada, None, None).await.unwrap();
+    alerts.tell(before).await;
+    for id in [after, before] {
+        alerts.end(id, test.clock.now()).await.unwrap();
+    }
+    let event = events.next().await.unwrap();
+    assert_eq!(event.data["id"], before.to_string(), "the other began and ended in the silence");
+    assert!(event.data["ended_at"].is_string(), "{}", event.data);
 }

@@ -1,8 +1,8 @@
 //! Alerts: one's own, an admin's with everything that can be said, a form that was wrong, and none at all.
 
 use eirene_core::account::Role;
-use eirene_core::alert::{Alert, AlertRule, AlertSeverity, KnownAlert, Silence};
-use eirene_core::{AlertId, JobKind, SessionId, SilenceId};
+use eirene_core::alert::{Alert, AlertRule, AlertSeverity, KnownAlert, Silence, SilencedJob};
+use eirene_core::{AlertId, JobKind, SessionId, SilenceId, UserId};
 use eirene_words::{say, words};
 use jiff::SignedDuration;
 
@@ -62,11 +62,26 @@ impl Samples {
             id: SilenceId::generate(),
             rule,
             subject: subject.map(Into::into),
+            owner: None,
+            job: None,
             until: self.now + SignedDuration::from_hours(4),
             reason: HOSTILE.into(),
             by: "admin".parse()?,
             created_at: self.now,
         })
+    }
+
+    /// What a person has silenced for themselves: of one session, and of all.
+    fn own_silences(&self) -> Result<[Silence; 2]> {
+        let job = SilencedJob { id: SessionId::generate(), name: HOSTILE.to_owned(), kind: JobKind::Session };
+        let one = Silence {
+            owner: Some(UserId::generate()),
+            job: Some(job),
+            by: "ada".parse()?,
+            ..self.silence(Some(AlertRule::GpusIdle), None)?
+        };
+        let all = Silence { id: SilenceId::generate(), job: None, reason: String::new(), ..one.clone() };
+        Ok([one, all])
     }
 
     /// The pages of alerts.
@@ -87,12 +102,19 @@ impl Samples {
             other_href: "/alerts?show=all".into(),
             other: words().get("alert_list.show_all"),
             silences: Vec::new(),
-            form: None,
+            form: SilenceForm::own(words(), &[], ("", ""), "4", "", &[]),
             errors: Vec::new(),
         };
         let title = words().get("alert_list.title");
         let mine = self.layout(Place::Alerts, &title, Role::Researcher)?;
-        self.add("alerts", &page(mine.clone(), rows(false), "alert_list.none"))?;
+        let own = self.own_silences()?;
+        let jobs = [(SessionId::generate().to_string(), HOSTILE.to_owned())];
+        let silencing = AlertsPage {
+            silences: own.iter().map(|silence| SilenceRow::new(words(), silence, false)).collect(),
+            form: SilenceForm::own(words(), &jobs, ("gpus_idle", jobs[0].0.as_str()), "24", "", &[]),
+            ..page(mine.clone(), rows(false), "alert_list.none")
+        };
+        self.add("alerts", &silencing)?;
         self.add("alerts-none", &page(mine, Vec::new(), "alert_list.none"))?;
         let errors = [FieldError::new("reason", say("wrong.plain"))];
         let errors: Vec<FormError> = errors.iter().map(|error| FormError::from_service(words(), error)).collect();
@@ -101,12 +123,13 @@ impl Samples {
             self.silence(None, None)?,
             self.silence(None, Some(HOSTILE))?,
         ];
+        let silences = silences.iter().chain(&own);
         let admin = AlertsPage {
             lede: words().get("alert_list.lede_all"),
             older_href: "/admin/alerts?cursor=1".into(),
             newest_href: "/admin/alerts".into(),
-            silences: silences.iter().map(|silence| SilenceRow::new(words(), silence)).collect(),
-            form: Some(SilenceForm::new(words(), "node_down", HOSTILE, "4", "", &errors)),
+            silences: silences.map(|silence| SilenceRow::new(words(), silence, true)).collect(),
+            form: SilenceForm::new(words(), "node_down", HOSTILE, "4", "", &errors),
             errors,
             ..page(self.layout(Place::AllAlerts, &title, Role::Admin)?, rows(true), "alert_list.none")
         };

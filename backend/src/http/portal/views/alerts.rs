@@ -87,7 +87,7 @@ pub(crate) struct AlertRow {
     known: String,
     silenced: bool,
     acknowledge_href: String,
-    /// Where the form for a silence of it is; empty for who may not.
+    /// Where the form for a silence of it is; empty where there is none.
     silence_href: String,
 }
 
@@ -110,7 +110,8 @@ impl AlertRow {
             Chip { label: words.get("alert_list.over"), tone: Tone::Still }
         };
         let acknowledge_href = format!("/alerts/{}/acknowledge", alert.id);
-        let silence_href = format!("/admin/alerts?silence={}", alert.id);
+        let silence_href = format!("{}?silence={}", if for_admins { "/admin/alerts" } else { "/alerts" }, alert.id);
+        let may_silence = for_admins || alert.rule.is_of_sessions();
         let when = |yes: bool, text: String| if yes { text } else { String::new() };
         Self {
             chip,
@@ -123,39 +124,45 @@ impl AlertRow {
             since: Time::new(alert.started_at),
             until: alert.ended_at.map(Time::new),
             acknowledge_href: when(goes_on && known.is_none(), acknowledge_href),
-            silence_href: when(goes_on && for_admins && !listed.silenced, silence_href),
+            silence_href: when(goes_on && may_silence && !listed.silenced, silence_href),
             known: known.unwrap_or_default(),
             silenced: listed.silenced,
         }
     }
 }
 
-/// A silence in the admins' list.
+/// A silence in the admins' list, or in a person's own.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct SilenceRow {
     what: String,
     reason: String,
+    /// Who has said so; empty for oneself.
     by: String,
     until: Time,
     end_href: String,
 }
 
 impl SilenceRow {
-    /// Shows one.
-    pub(crate) fn new(words: &Words, silence: &Silence) -> Self {
+    /// Shows one to admins, who see everybody's, or to whose it is.
+    pub(crate) fn new(words: &Words, silence: &Silence, for_admins: bool) -> Self {
         let rule = silence.rule.map(|rule| rule_word(words, rule));
-        let what = match (rule, &silence.subject) {
+        let job = silence.job.as_ref().map(|job| job.name.clone());
+        let all_own = silence.owner.map(|_| words.get("alert_list.all_own"));
+        let what = match (rule, job.or_else(|| silence.subject.clone()).or(all_own)) {
             (Some(rule), Some(subject)) => format!("{rule}: {subject}"),
             (Some(rule), None) => rule,
-            (None, Some(subject)) => subject.clone(),
+            (None, Some(subject)) => subject,
             (None, None) => words.get("alert_list.everything"),
         };
+        let by = silence.by.as_str();
+        let of_one = for_admins && silence.owner.is_some();
+        let silences = if for_admins { "/admin/alerts/silences" } else { "/alerts/silences" };
         Self {
-            what,
+            what: if of_one { words.fill("alert_list.for_one", &[("what", &what), ("name", by)]) } else { what },
             reason: silence.reason.clone(),
-            by: silence.by.to_string(),
+            by: if for_admins { by.to_owned() } else { String::new() },
             until: Time::new(silence.until),
-            end_href: format!("/admin/alerts/silences/{}/end", silence.id),
+            end_href: format!("{silences}/{}/end", silence.id),
         }
     }
 }
@@ -163,10 +170,18 @@ impl SilenceRow {
 /// What the form for a silence holds.
 #[derive(Debug, Clone, Default, Serialize)]
 pub(crate) struct SilenceForm {
-    /// Rules, and none of them.
+    /// What is known of silences of this kind.
+    pub(crate) lede: String,
+    /// Where it is sent.
+    pub(crate) action: String,
+    /// Rules, and for admins none of them.
     pub(crate) rules: Vec<Choice>,
-    /// What about.
+    /// What about, for admins.
     pub(crate) subject: Field,
+    /// About which session or run, for whose they are; empty for admins.
+    pub(crate) jobs: Vec<Choice>,
+    /// What is wrong about that.
+    pub(crate) job_error: String,
     /// For how long.
     pub(crate) hours: Vec<Choice>,
     /// Why.
@@ -189,10 +204,39 @@ impl SilenceForm {
         let rules = AlertRule::ALL.iter().map(|of| Choice::new(of.as_str(), rule_word(words, *of), rule));
         let time = |of: &u32| Choice::new(of.to_string(), words.count("alert_list.hours", u64::from(*of)), hours);
         Self {
+            lede: words.get("alert_list.silences_lede"),
+            action: "/admin/alerts/silences".to_owned(),
             rules: std::iter::once(any).chain(rules).collect(),
             subject: field("subject", subject),
+            jobs: Vec::new(),
+            job_error: String::new(),
             hours: HOURS.iter().map(time).collect(),
             reason: field("reason", reason),
+        }
+    }
+
+    /// The same for one's own sessions and runs, of which `jobs` can be named.
+    pub(crate) fn own(
+        words: &Words,
+        jobs: &[(String, String)],
+        (rule, job): (&str, &str),
+        hours: &str,
+        reason: &str,
+        errors: &[FormError],
+    ) -> Self {
+        let rules = AlertRule::ALL.iter().filter(|of| of.is_of_sessions());
+        let all = Choice::new("", words.get("alert_list.all_own"), job);
+        let named = jobs.iter().map(|(id, name)| Choice::new(id.as_str(), name.as_str(), job));
+        // What was asked for stays so, where it is listed no more as well: one must not become all.
+        let is_other = !job.is_empty() && jobs.iter().all(|(id, _)| id != job);
+        let other = is_other.then(|| Choice::new(job, job, job));
+        Self {
+            lede: words.get("alert_list.own_silences_lede"),
+            action: "/alerts/silences".to_owned(),
+            rules: rules.map(|of| Choice::new(of.as_str(), rule_word(words, *of), rule)).collect(),
+            jobs: std::iter::once(all).chain(named).chain(other).collect(),
+            job_error: FormError::text_of(errors, "job"),
+            ..Self::new(words, rule, "", hours, reason, errors)
         }
     }
 }
@@ -220,10 +264,10 @@ pub(crate) struct AlertsPage {
     pub(crate) other_href: String,
     /// What that is called.
     pub(crate) other: String,
-    /// What nobody is told of, for admins.
+    /// What nobody is told of, for admins; what they themselves are not told of, for everybody else.
     pub(crate) silences: Vec<SilenceRow>,
-    /// To add one; none for who may not.
-    pub(crate) form: Option<SilenceForm>,
+    /// To add one.
+    pub(crate) form: SilenceForm,
     /// What is wrong with it.
     pub(crate) errors: Vec<FormError>,
 }
