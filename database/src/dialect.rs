@@ -33,13 +33,17 @@ const SQLITE_HAS_MIGRATIONS: &str =
     "SELECT COUNT(*) FROM sqlite_master WHERE type = 'table' AND name = '_sqlx_migrations'";
 const POSTGRES_HAS_MIGRATIONS: &str =
     "SELECT COUNT(*) FROM pg_tables WHERE schemaname = CURRENT_SCHEMA() AND tablename = '_sqlx_migrations'";
+const SQLITE_USERNAMES: &str =
+    "SELECT uid, username FROM users WHERE uid IN (SELECT value FROM json_each($1)) ORDER BY username";
+const POSTGRES_USERNAMES: &str = "SELECT uid, username FROM users WHERE uid = ANY($1) ORDER BY username";
 const POSTGRES_NO_STATEMENT_TIMEOUT: &str = "SET statement_timeout = 0";
 
 /// Every statement of this file, by engine.
 #[cfg(test)]
-pub(crate) const SQLITE_STATEMENTS: &[&str] = &[BEGIN_IMMEDIATE, SQLITE_HAS_MIGRATIONS];
+pub(crate) const SQLITE_STATEMENTS: &[&str] = &[BEGIN_IMMEDIATE, SQLITE_HAS_MIGRATIONS, SQLITE_USERNAMES];
 #[cfg(test)]
-pub(crate) const POSTGRES_STATEMENTS: &[&str] = &[LOCK_EVENTS, POSTGRES_HAS_MIGRATIONS, POSTGRES_NO_STATEMENT_TIMEOUT];
+pub(crate) const POSTGRES_STATEMENTS: &[&str] =
+    &[LOCK_EVENTS, POSTGRES_HAS_MIGRATIONS, POSTGRES_USERNAMES, POSTGRES_NO_STATEMENT_TIMEOUT];
 
 /// Which engine a database URL is for.
 pub(crate) enum Target {
@@ -149,6 +153,17 @@ pub(crate) async fn has_migrations(db: &Db) -> Result<bool, DbError> {
         Db::Postgres(pool) => sqlx::query_scalar(POSTGRES_HAS_MIGRATIONS).fetch_one(pool).await?,
     };
     Ok(tables > 0)
+}
+
+/// Who has these POSIX user ids, by name. A list of values is one thing to PostgreSQL, and a JSON text to SQLite.
+pub(crate) async fn usernames(db: &Db, uids: Vec<i64>) -> Result<Vec<(i64, String)>, DbError> {
+    Ok(match db {
+        Db::Sqlite(pool) => {
+            let uids = serde_json::Value::from(uids).to_string();
+            sqlx::query_as(SQLITE_USERNAMES).bind(uids).fetch_all(pool).await?
+        }
+        Db::Postgres(pool) => sqlx::query_as(POSTGRES_USERNAMES).bind(uids).fetch_all(pool).await?,
+    })
 }
 
 pub(crate) async fn begin_sqlite(pool: &SqlitePool) -> Result<SqliteTransaction<'static>, DbError> {

@@ -1,9 +1,12 @@
 //! Users and their password hashes.
 
+use std::collections::BTreeMap;
+
 use eirene_core::{Role, User, UserId, UserState, Username};
 use sqlx::FromRow;
 
 use crate::db::Db;
+use crate::dialect;
 use crate::error::DbError;
 use crate::row::{Place, micros};
 
@@ -21,7 +24,6 @@ statements! {
         VALUES ($1, $2, $3, $4, $5, $6, $7)";
     BY_ID = concat!("SELECT ", user_columns!(), " FROM users WHERE users.id = $1");
     BY_NAME = concat!("SELECT ", user_columns!(), " FROM users WHERE users.username = $1");
-    NAME_BY_UID = "SELECT username FROM users WHERE uid = $1 ORDER BY username LIMIT 1";
     CREDENTIALS = concat!("SELECT ", user_columns!(), ", users.password_hash FROM users WHERE users.username = $1");
     PAGE = concat!("SELECT ", user_columns!(), " FROM users
         WHERE users.username > COALESCE(CAST($1 AS TEXT), '') ORDER BY users.username LIMIT $2");
@@ -105,11 +107,18 @@ impl Db {
         row.map(UserRow::into_user).transpose()
     }
 
-    /// The name of a user by the POSIX user id.
-    pub async fn username_of(&self, uid: u32) -> Result<Option<Username>, DbError> {
-        let name: Option<String> = on_db!(self, pool =>
-            sqlx::query_scalar(NAME_BY_UID).bind(i64::from(uid)).fetch_optional(pool).await)?;
-        Place { table: "users", row: &uid.to_string() }.maybe_text("username", name.as_deref())
+    /// The names of users by their POSIX user ids, of those who are users. Of several with one id it is the first name.
+    pub async fn usernames(&self, uids: &[u32]) -> Result<BTreeMap<u32, Username>, DbError> {
+        let mut names = BTreeMap::new();
+        if uids.is_empty() {
+            return Ok(names);
+        }
+        let uids: Vec<i64> = uids.iter().copied().map(i64::from).collect();
+        for (uid, name) in dialect::usernames(self, uids).await? {
+            let place = Place { table: "users", row: &name };
+            names.entry(place.number("uid", uid)?).or_insert(place.text("username", &name)?);
+        }
+        Ok(names)
     }
 
     /// A user and the hash of the password, disabled users too.

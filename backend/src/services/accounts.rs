@@ -224,11 +224,7 @@ impl Accounts {
     /// The names of those of these POSIX user ids that have an account here; for admins.
     pub async fn names(&self, actor: &Actor, uids: &[u32]) -> Result<BTreeMap<u32, Username>, AppError> {
         actor.require_admin()?;
-        let mut names = BTreeMap::new();
-        for uid in uids {
-            names.extend(self.inner.db.username_of(*uid).await?.map(|name| (*uid, name)));
-        }
-        Ok(names)
+        Ok(self.inner.db.usernames(uids).await?)
     }
 
     /// Disables or enables an account. Disabling voids its log-ins and tokens and closes its open streams; its

@@ -179,6 +179,27 @@ impl Trouble {
     }
 }
 
+/// When something last gave an answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Answered {
+    /// Then.
+    At(Timestamp),
+    /// It has given none that was seen.
+    NotSeen,
+    /// Nobody asks it anything.
+    NotAsked,
+}
+
+impl Answered {
+    /// The time, where there is one.
+    pub(crate) fn at(self) -> Option<Timestamp> {
+        match self {
+            Self::At(at) => Some(at),
+            Self::NotSeen | Self::NotAsked => None,
+        }
+    }
+}
+
 /// How one of them is doing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Line {
@@ -190,8 +211,8 @@ pub(crate) struct Line {
     pub(crate) detail: String,
     /// Since when it is so, as far as it was seen.
     pub(crate) since: Timestamp,
-    /// When it last gave an answer; none where nobody asks it anything, or it never has.
-    pub(crate) answered_at: Option<Timestamp>,
+    /// When it last gave an answer.
+    pub(crate) answered: Answered,
     /// How long that took, where somebody has measured.
     pub(crate) took: Option<Duration>,
 }
@@ -254,15 +275,19 @@ struct Inner {
 struct Memory {
     last: Option<Arc<Report>>,
     since: Since,
+    answers: Answers,
 }
 
 /// How each was at the last look, and since when.
 type Since = BTreeMap<Dependency, (Option<Trouble>, Timestamp)>;
 
+/// When each last gave an answer, and how long that took: of one that is away now, that is what is asked first.
+type Answers = BTreeMap<Dependency, (Timestamp, Option<Duration>)>;
+
 /// One look, compared with the last one.
 struct Look<'a> {
     now: Timestamp,
-    since: &'a mut Since,
+    memory: &'a mut Memory,
 }
 
 /// What came of a question that was asked just now.
@@ -306,7 +331,7 @@ impl Readiness {
                 return Arc::clone(last);
             }
         }
-        let lines = self.look(&mut memory.since).await;
+        let lines = self.look(&mut memory).await;
         let at = self.inner.parts.clock.now();
         let report = Arc::new(Report { at, lines, agents: self.inner.parts.tunnels.count() });
         memory.last = Some(Arc::clone(&report));
@@ -314,7 +339,7 @@ impl Readiness {
     }
 
     /// Looks once.
-    async fn look(&self, since: &mut Since) -> Vec<Line> {
+    async fn look(&self, memory: &mut Memory) -> Vec<Line> {
         let parts = &self.inner.parts;
         let launcher = LauncherClient::new(&parts.launcher);
         let (database, launcher, prometheus) = tokio::join!(
@@ -322,7 +347,7 @@ impl Readiness {
             ask(LAUNCHER_WAIT, launcher.reach(), [Trouble::LauncherAway, Trouble::LauncherSlow]),
             self.prometheus(),
         );
-        let mut look = Look { now: parts.clock.now(), since };
+        let mut look = Look { now: parts.clock.now(), memory };
         let mut lines = vec![look.asked(Dependency::Database, database), look.asked(Dependency::Launcher, launcher)];
 
         let reconcilers = parts.status.all();
@@ -331,7 +356,7 @@ impl Readiness {
         let polled = reconcilers.get(POLL).filter(|_| away.is_none());
         let good_since = cluster.good_since.filter(|_| away.is_none());
         lines.push(Line {
-            answered_at: cluster.asked_at,
+            answered: cluster.asked_at.map_or(Answered::NotSeen, Answered::At),
             took: polled.map(|poll| Duration::from_millis(poll.took_ms)),
             ..look.seen(Dependency::Scheduler, away, cluster.trouble.clone(), good_since)
         });
@@ -345,7 +370,9 @@ impl Readiness {
             .then(|| (Dependency::Homes, storage.homes.got().is_some(), said(&storage.homes)));
         for (what, answers, detail) in roots.chain(homes) {
             let away = (!answers).then_some(Trouble::StorageAway);
-            lines.push(Line { answered_at: storage.at.filter(|_| answers), ..look.seen(what, away, detail, None) });
+            let answer = storage.at.filter(|_| answers).map(|at| (at, None));
+            let (answered, took) = look.answered(&what, answer);
+            lines.push(Line { answered, took, ..look.seen(what, away, detail, None) });
         }
 
         let lost = (!parts.samples.are_kept()).then_some(Trouble::SamplesNotKept);
@@ -357,7 +384,7 @@ impl Readiness {
             let fails = (health.failures > 0).then_some(Trouble::ReconcilerFails);
             let known = health.last_good.filter(|_| fails.is_some());
             lines.push(Line {
-                answered_at: Some(health.last_run),
+                answered: Answered::At(health.last_run),
                 took: Some(Duration::from_millis(health.took_ms)),
                 ..look.seen(Dependency::Reconciler(name), fails, health.trouble, known)
             });
@@ -384,21 +411,36 @@ impl Look<'_> {
         detail: Option<String>,
         known: Option<Timestamp>,
     ) -> Line {
-        let (before, since) = self.since.entry(what.clone()).or_insert((trouble, self.now));
+        let (before, since) = self.memory.since.entry(what.clone()).or_insert((trouble, self.now));
         if *before != trouble {
             (*before, *since) = (trouble, self.now);
         }
         let since = known.unwrap_or(*since);
         // Of what is well again nobody needs to know what was wrong.
         let detail = detail.filter(|_| trouble.is_some()).unwrap_or_default();
-        Line { what, trouble, detail, since, answered_at: None, took: None }
+        Line { what, trouble, detail, since, answered: Answered::NotAsked, took: None }
     }
 
     /// The same of what was asked just now.
     fn asked(&mut self, what: Dependency, Answer { trouble, detail, took }: Answer) -> Line {
-        let answers = trouble.is_none();
-        let (answered_at, took) = (answers.then_some(self.now), answers.then_some(took));
-        Line { answered_at, took, ..self.seen(what, trouble, Some(detail), None) }
+        let answer = trouble.is_none().then_some((self.now, Some(took)));
+        let (answered, took) = self.answered(&what, answer);
+        Line { answered, took, ..self.seen(what, trouble, Some(detail), None) }
+    }
+
+    /// When something last gave an answer and how long that took: this one, or the last one that a look has seen.
+    fn answered(
+        &mut self,
+        what: &Dependency,
+        answer: Option<(Timestamp, Option<Duration>)>,
+    ) -> (Answered, Option<Duration>) {
+        if let Some(answer) = answer {
+            self.memory.answers.insert(what.clone(), answer);
+        }
+        match self.memory.answers.get(what) {
+            Some((at, took)) => (Answered::At(*at), *took),
+            None => (Answered::NotSeen, None),
+        }
     }
 }
 

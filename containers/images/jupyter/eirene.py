@@ -35,6 +35,10 @@ def report(**values: float) -> bool:
     for name in values:
         if not _NAME.fullmatch(name):
             raise ValueError(f"`{name}` cannot be reported: names are 1 to 32 small letters and `_`")
+    for name, value in values.items():
+        # `float` would read them, and what is text in one report and a number in the next is a mistake.
+        if isinstance(value, (str, bytes, bytearray, memoryview)):
+            raise TypeError(f"`{name}` is {type(value).__name__}, and only numbers are reported")
     numbers = {name: float(value) for name, value in values.items()}
     finite = {name: value for name, value in numbers.items() if math.isfinite(value) and abs(value) <= _MOST}
     path = os.environ.get("EIRENE_REPORT_SOCKET")

@@ -1,6 +1,8 @@
 //! Users, images and adopted jobs.
 
-use eirene_core::{Image, ImageId};
+use std::collections::BTreeMap;
+
+use eirene_core::{Image, ImageId, Username};
 
 use super::*;
 use crate::{AdoptedJob, DbError};
@@ -29,11 +31,25 @@ on_both! {
         db.insert_user(&root, "hash of operator").await.unwrap();
         assert_eq!(db.user(ada.id).await.unwrap().as_ref(), Some(&ada));
         assert_eq!(db.user_by_name(&root.username).await.unwrap().as_ref(), Some(&root));
-        assert_eq!(db.username_of(u32::MAX).await.unwrap().as_ref(), Some(&ada.username));
-        assert_eq!(db.username_of(0).await.unwrap(), None, "nobody is not root");
         assert_eq!(db.user_credentials(&ada.username).await.unwrap(), Some((ada, "hash of ada".to_owned())));
         assert_eq!(db.user(UserId::generate()).await.unwrap(), None);
         assert_eq!(db.user_credentials(&"grace".parse().unwrap()).await.unwrap(), None);
+    }
+
+    async fn names_are_told_by_user_ids_all_at_once(db) {
+        for (name, uid) in [("ada", Some(2001)), ("abe", Some(2001)), ("grace", Some(u32::MAX)), ("operator", None)] {
+            let mut user = user(name);
+            user.uid = uid;
+            db.insert_user(&user, "x").await.unwrap();
+        }
+        let named = |all: &[(u32, &str)]| -> BTreeMap<u32, Username> {
+            all.iter().map(|(uid, name)| (*uid, name.parse().unwrap())).collect()
+        };
+        let found = db.usernames(&[u32::MAX, 2001, 0, 7, 2001]).await.unwrap();
+        assert_eq!(found, named(&[(2001, "abe"), (u32::MAX, "grace")]), "nobody is not root, and one name is enough");
+        assert_eq!(db.usernames(&[]).await.unwrap(), named(&[]));
+        let many: Vec<u32> = (0..40_000).collect();
+        assert_eq!(db.usernames(&many).await.unwrap(), named(&[(2001, "abe")]), "more than a statement has places for");
     }
 
     async fn a_name_is_taken_once(db) {

@@ -52,6 +52,11 @@ def report(**values: float) -> bool:
         if not _NAME.fullmatch(name):
             msg = f"`{name}` cannot be reported: names are 1 to 32 small letters and `_`"
             raise ValueError(msg)
+    for name, value in values.items():
+        # `float` would read them, and what is text in one report and a number in the next is a mistake.
+        if isinstance(value, (str, bytes, bytearray, memoryview)):
+            msg = f"`{name}` is {type(value).__name__}, and only numbers are reported"
+            raise TypeError(msg)
     own_names.update(values)
     return send(values)
 

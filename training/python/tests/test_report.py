@@ -74,6 +74,14 @@ def test_what_is_no_number_or_too_much_is_an_error(report: Report) -> None:
         report(**{"a" * (n + 1) if n < 32 else "b": 1.0 for n in range(33)})
 
 
+@pytest.mark.parametrize("text", ["0.5", "abc", "", b"0.5", bytearray(b"1"), memoryview(b"1")])
+def test_text_is_no_number_even_where_it_reads_as_one(listener: socket.socket, report: Report, text: object) -> None:
+    with pytest.raises(TypeError, match="`loss` is .*, and only numbers are reported"):
+        report(step=1, loss=text)
+    assert report(step=2)
+    assert json.loads(listener.recv(4096)) == {"step": 2.0}, "nothing of the refused one was sent"
+
+
 def test_a_tensor_of_one_element_is_its_value(listener: socket.socket, report: Report) -> None:
     torch = pytest.importorskip("torch")
     assert report(loss=torch.tensor(0.5))

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::*;
+use crate::testing::StorageMood;
 
 const PAGE: &str = "/admin/health";
 const FRAGMENT: &str = "/fragments/admin/health";
@@ -87,11 +88,70 @@ async fn programs_read_the_same_and_since_when_it_is_so() {
     assert_ne!(second["as_of"], first["as_of"]);
     assert_eq!(line(&second, "launcher")["since"], first["as_of"], "nothing has changed");
 
-    let _socket = tokio::net::UnixListener::bind(&server.test.app.config.launcher.socket).unwrap();
+    let socket = tokio::net::UnixListener::bind(&server.test.app.config.launcher.socket).unwrap();
     let third = server.health(&admin).await;
     let launcher = line(&third, "launcher");
     assert_eq!((&launcher["since"], &launcher["answered_at"]), (&third["as_of"], &third["as_of"]), "{launcher}");
     assert!(launcher["trouble"].is_null(), "{launcher}");
+    let took = launcher["took_ms"].clone();
+
+    drop(socket);
+    let fourth = server.health(&admin).await;
+    let launcher = line(&fourth, "launcher");
+    assert_eq!((&launcher["ok"], &launcher["since"]), (&Value::from(false), &fourth["as_of"]), "{launcher}");
+    assert_eq!(
+        (&launcher["answered_at"], &launcher["took_ms"]),
+        (&third["as_of"], &took),
+        "its last answer: {launcher}"
+    );
+}
+
+#[tokio::test]
+async fn the_page_tells_no_answer_yet_from_what_nobody_asks_and_keeps_the_last_one_of_what_went_away() {
+    let server = Server::start().await;
+    let admin = server.admin().await;
+    let said = async |name: &str| {
+        server.test.clock.advance_s(2);
+        let page = server.portal(Ask::get(FRAGMENT).cookie(&admin)).await.body;
+        let (_, row) = page.split_once(&format!(">{name}</th>")).unwrap_or_else(|| panic!("no {name}: {page}"));
+        row.split("</tr>").next().unwrap().to_owned()
+    };
+    assert!(said("Launcher").await.contains("none seen yet"));
+    assert!(said("Store of samples").await.contains("is not asked"));
+
+    let socket = tokio::net::UnixListener::bind(&server.test.app.config.launcher.socket).unwrap();
+    let last = |row: &str| row.rsplit_once("data-label=\"Last answer\"").expect("it has that column").1.to_owned();
+    let there = last(&said("Launcher").await);
+    assert!(there.contains("datetime="), "{there}");
+    drop(socket);
+    let away = said("Launcher").await;
+    assert!(away.contains("It takes no connections."), "{away}");
+    assert_eq!(last(&away), there, "the time of its last answer");
+}
+
+#[tokio::test]
+async fn a_root_that_went_away_is_told_with_its_last_answer() {
+    let server = Server::start().await;
+    let admin = server.admin().await;
+    let storage = &server.test.app.storage;
+    server.test.storage.state().mood = StorageMood::Away;
+    storage.look().await;
+    let never = server.health(&admin).await;
+    let root = line(&never, "storage_root");
+    assert_eq!((&root["ok"], &root["answered_at"]), (&Value::from(false), &Value::Null), "it has given none: {root}");
+
+    server.test.storage.state().mood = StorageMood::Good;
+    storage.look().await;
+    let answered = Value::from(server.test.clock.now().to_string());
+    let good = server.health(&admin).await;
+    let root = line(&good, "storage_root");
+    assert_eq!((&root["ok"], &root["answered_at"]), (&Value::from(true), &answered), "{root}");
+
+    server.test.storage.state().mood = StorageMood::Away;
+    storage.look().await;
+    let away = server.health(&admin).await;
+    let root = line(&away, "storage_root");
+    assert_eq!((&root["ok"], &root["answered_at"]), (&Value::from(false), &answered), "{root}");
 }
 
 #[tokio::test]

@@ -19,8 +19,19 @@ const EMPTY: [(&str, &str); 9] = [
     ("limit_files", ""),
 ];
 
-const UNCHANGED: [(&str, &str); 5] =
-    [("title", ""), ("hint", "usual"), ("expires_at", ""), ("limit_gib", ""), ("limit_files", "")];
+/// What the form of a space is shown with that has nothing of its own, and as what it comes back where nobody touches it.
+const UNCHANGED: [(&str, &str); 10] = [
+    ("title", ""),
+    ("hint", "usual"),
+    ("expires_at", ""),
+    ("limit_gib", ""),
+    ("limit_files", ""),
+    ("shown_title", ""),
+    ("shown_hint", "usual"),
+    ("shown_expires_at", ""),
+    ("shown_limit_gib", ""),
+    ("shown_limit_files", ""),
+];
 
 /// A form with these fields instead of those it has.
 fn with<'a>(form: &[(&'a str, &'a str)], said: &[(&'a str, &'a str)]) -> Vec<(&'a str, &'a str)> {
@@ -38,7 +49,34 @@ fn change<'a>(said: &[(&'a str, &'a str)]) -> Vec<(&'a str, &'a str)> {
     with(&UNCHANGED, said)
 }
 
+/// The fields of the form on this page of a space as a browser sends them, with these typed into it.
+fn typed(page: &str, said: &[(&str, &str)]) -> Vec<(String, String)> {
+    let shown = |name: &str| {
+        let (_, rest) =
+            page.split_once(&format!("name=\"{name}\" value=\"")).unwrap_or_else(|| panic!("{name}: {page}"));
+        rest.split('"').next().unwrap().to_owned()
+    };
+    let mut fields = Vec::new();
+    for (name, _) in UNCHANGED.iter().filter(|(name, _)| !name.starts_with("shown_")) {
+        let (hidden, was) = (format!("shown_{name}"), shown(&format!("shown_{name}")));
+        let now = said.iter().find(|(said, _)| said == name).map_or(was.clone(), |(_, value)| (*value).to_owned());
+        fields.extend([((*name).to_owned(), now), (hidden, was)]);
+    }
+    fields
+}
+
 impl Server {
+    /// Opens the page of a space and sends its form with these typed into it.
+    async fn type_in(&self, person: &Person, path: &str, said: &[(&str, &str)]) -> Answer {
+        let page = self.look_at(person, path).await.body;
+        self.send_form(person, path, &typed(&page, said)).await
+    }
+
+    async fn send_form(&self, person: &Person, path: &str, fields: &[(String, String)]) -> Answer {
+        let fields: Vec<(&str, &str)> = fields.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+        self.fill_in(person, path, &fields).await
+    }
+
     async fn look_at(&self, person: &Person, path: &str) -> Answer {
         self.portal(Ask::get(path).page().cookie(person)).await
     }
@@ -129,7 +167,7 @@ async fn what_is_wrong_with_a_form_is_said_at_its_field_and_what_was_typed_stays
     let taken = server.fill_in(&admin, SPACES, &wish(&[("name", "stars"), ("group", "physics")])).await;
     assert_eq!(taken.status, StatusCode::UNPROCESSABLE_ENTITY);
     assert!(taken.body.contains("id=\"e-name\""), "{}", taken.body);
-    let untitled = server.fill_in(&admin, "/admin/storage/spaces/stars", &change(&[])).await;
+    let untitled = server.type_in(&admin, "/admin/storage/spaces/stars", &[("title", "")]).await;
     assert_eq!(untitled.status, StatusCode::SEE_OTHER, "{}", untitled.body);
     assert!(server.look_at(&admin, "/admin/storage/spaces/stars").await.body.contains("value=\"stars\""));
     for (field, text, said) in [
@@ -170,7 +208,7 @@ async fn a_limit_is_set_by_the_form_shown_and_not_changed_by_a_form_that_does_no
     let set = server.portal(Ask::new("PATCH", "/api/v1/spaces/stars").bearer(&admin).json(&odd)).await;
     assert_eq!(set.status, StatusCode::OK, "{}", set.body);
     let change = async |gib: &str| {
-        server.fill_in(&admin, stars, &change(&[("limit_gib", gib)])).await;
+        server.type_in(&admin, stars, &[("limit_gib", gib)]).await;
         limit().await
     };
     assert_eq!(change("500").await["bytes"], (500_u64 << 30) - 1);
@@ -200,7 +238,7 @@ async fn files_are_limited_by_the_forms_shown_in_them_and_let_go_by_an_empty_fie
     assert_eq!(limit().await, serde_json::json!({"bytes": 2_u64 << 30, "files": 20_000, "state": "wanted"}));
     assert_eq!(field().await, "20000");
     let set = async |gib: &str, files: &str| {
-        let changed = server.fill_in(&admin, stars, &change(&[("limit_gib", gib), ("limit_files", files)])).await;
+        let changed = server.type_in(&admin, stars, &[("limit_gib", gib), ("limit_files", files)]).await;
         assert_eq!(changed.status, StatusCode::SEE_OTHER, "{}", changed.body);
         let limit = limit().await;
         (limit["bytes"].as_u64(), limit["files"].as_u64())
@@ -212,13 +250,54 @@ async fn files_are_limited_by_the_forms_shown_in_them_and_let_go_by_an_empty_fie
 }
 
 #[tokio::test]
+async fn what_a_program_sets_while_the_form_is_open_stays_where_the_form_was_not_touched() {
+    let server = Server::start().await;
+    let admin = server.admin().await;
+    let stars = "/admin/storage/spaces/stars";
+    server.fill_in(&admin, SPACES, &wish(&[("name", "stars"), ("group", "physics")])).await;
+    let opened = server.look_at(&admin, stars).await.body;
+    let set = serde_json::json!({
+        "limit_bytes": 5_u64 << 30,
+        "limit_files": 700,
+        "expires_at": "2027-01-31T17:30:00Z",
+        "hint": "small_files",
+    });
+    let set = server.portal(Ask::new("PATCH", "/api/v1/spaces/stars").bearer(&admin).json(&set)).await;
+    assert_eq!(set.status, StatusCode::OK, "{}", set.body);
+    let seen = async || {
+        let space = server.portal(Ask::get("/api/v1/spaces/stars").bearer(&admin)).await.json();
+        let limit = (space["limit"]["bytes"].as_u64(), space["limit"]["files"].as_u64());
+        let text = |field: &str| space[field].as_str().unwrap_or_default().to_owned();
+        (limit, text("expires_at"), text("title"))
+    };
+    let end = "2027-01-31T17:30:00Z".to_owned();
+    let titled = server.send_form(&admin, stars, &typed(&opened, &[("title", "Bright")])).await;
+    assert_eq!(titled.status, StatusCode::SEE_OTHER, "{}", titled.body);
+    assert_eq!(seen().await, ((Some(5 << 30), Some(700)), end.clone(), "Bright".to_owned()));
+    let page = server.look_at(&admin, stars).await.body;
+    assert!(page.contains("name=\"shown_hint\" value=\"small_files\""), "the hint stays as well: {page}");
+
+    // The same page is still open elsewhere, with the title as it was.
+    let limited = typed(&opened, &[("limit_gib", "3")]);
+    assert_eq!(server.send_form(&admin, stars, &limited).await.status, StatusCode::SEE_OTHER);
+    assert_eq!(seen().await, ((Some(3 << 30), Some(700)), end.clone(), "Bright".to_owned()));
+
+    // A form that is refused comes back with what it was shown with at first.
+    let refused = server.send_form(&admin, stars, &typed(&opened, &[("limit_gib", "much")])).await;
+    assert_eq!(refused.status, StatusCode::UNPROCESSABLE_ENTITY);
+    let mended = typed(&refused.body, &[("limit_gib", "4")]);
+    assert_eq!(server.send_form(&admin, stars, &mended).await.status, StatusCode::SEE_OTHER);
+    assert_eq!(seen().await, ((Some(4 << 30), Some(700)), end, "Bright".to_owned()));
+}
+
+#[tokio::test]
 async fn an_end_that_was_not_touched_keeps_its_hour_and_one_that_was_emptied_is_never() {
     let server = Server::start().await;
     let admin = server.admin().await;
     let wish = serde_json::json!({"root": "project", "name": "stars", "expires_at": "2027-01-31T17:30:00Z"});
     server.portal(Ask::new("POST", "/api/v1/spaces").bearer(&admin).json(&wish)).await;
     let end = async |day: &str| {
-        server.fill_in(&admin, "/admin/storage/spaces/stars", &change(&[("expires_at", day)])).await;
+        server.type_in(&admin, "/admin/storage/spaces/stars", &[("expires_at", day)]).await;
         server.portal(Ask::get("/api/v1/spaces/stars").bearer(&admin)).await.json().get("expires_at").cloned()
     };
     assert_eq!(end("2027-01-31").await, Some("2027-01-31T17:30:00Z".into()));

@@ -94,7 +94,7 @@ impl DependencyView {
             ok: trouble.is_none(),
             trouble,
             since: line.since,
-            answered_at: line.answered_at,
+            answered_at: line.answered.at(),
             took_ms: line.took.map(|took| u64::try_from(took.as_millis()).unwrap_or(u64::MAX)),
         }
     }

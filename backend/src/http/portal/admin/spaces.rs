@@ -21,7 +21,7 @@ use crate::http::extract::{AdminForm, Id, SignedIn, SignedInAdmin};
 use crate::http::portal::login::Nothing;
 use crate::http::portal::views::layout::Place;
 use crate::http::portal::views::managing::{
-    ManagedPage, ManagingPage, PolicyPage, PolicyShown, RowView, SpaceForm, day, href, whole_files, whole_gib,
+    ManagedPage, ManagingPage, PolicyPage, PolicyShown, RowView, ShownSpace, SpaceForm, href,
 };
 use crate::http::portal::views::old_files::OldFilesForm;
 use crate::http::portal::views::simple::ConfirmPage;
@@ -59,7 +59,7 @@ pub(crate) struct Wish {
     limit_files: String,
 }
 
-/// The form that changes one.
+/// The form that changes one, and what it was shown with.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Change {
@@ -68,6 +68,11 @@ pub(crate) struct Change {
     expires_at: String,
     limit_gib: String,
     limit_files: String,
+    shown_title: String,
+    shown_hint: String,
+    shown_expires_at: String,
+    shown_limit_gib: String,
+    shown_limit_files: String,
 }
 
 /// The form that says what becomes of old files in one space.
@@ -248,21 +253,22 @@ pub(crate) async fn one(
     Ok(show(&page)?.into_response())
 }
 
+/// What was not touched stays as it is now, which need not be what was shown: a program may have set something else since. Nor does a form tell all
+/// that there is: an end may have an hour, and a limit need not be whole GiB.
 fn read_change(change: &Change, seen: &SpaceSeen) -> Result<ChangeSpace, AppError> {
+    let touched = |typed: &str, shown: &str| typed.trim() != shown.trim();
     let mut reader = Reader::default();
     let (title, hint) = (reader.some("title", &change.title), reader.one("hint", &change.hint));
-    let title = Some(title.map_or(Title::Usual, Title::Is));
+    let title = touched(&change.title, &change.shown_title).then(|| title.map_or(Title::Usual, Title::Is));
     let end = reader.day(&change.expires_at);
-    let before = seen.space.expires_at;
-    // A day that was not touched keeps the hour that a program may have set.
-    let touched = before.map(day).unwrap_or_default() != change.expires_at.trim();
-    let expires_at = touched.then(|| end.map_or(End::Never, End::At));
+    let expires_at = touched(&change.expires_at, &change.shown_expires_at).then(|| end.map_or(End::Never, End::At));
     // One that was not applied is tried again at once when it is sent once more.
-    let hint = hint.filter(|hint| *hint != seen.space.hint || seen.space.hint_state == HintState::NotApplied);
+    let is_tried_again = seen.space.hint_state == HintState::NotApplied;
+    let other_hint = touched(&change.hint, &change.shown_hint);
+    let hint = hint.filter(|hint| if *hint == seen.space.hint { is_tried_again } else { other_hint });
     let (bytes, files) = (reader.gib(&change.limit_gib), reader.files(&change.limit_files));
-    // What was not touched stays: a program may have set bytes that are no whole GiB.
-    let other_bytes = whole_gib(&seen.space) != change.limit_gib.trim();
-    let other_files = whole_files(&seen.space) != change.limit_files.trim();
+    let other_bytes = touched(&change.limit_gib, &change.shown_limit_gib);
+    let other_files = touched(&change.limit_files, &change.shown_limit_files);
     let limits = NewLimits {
         bytes: other_bytes.then(|| bytes.unwrap_or(Limit::Unlimited)),
         files: other_files.then(|| files.unwrap_or(Limit::Unlimited)),
@@ -290,6 +296,14 @@ pub(crate) async fn change(
     form.expires_at = Field::new(change.expires_at);
     form.limit_gib = Field::new(change.limit_gib);
     form.limit_files = Field::new(change.limit_files);
+    // The fields that were not touched hold what was shown at first, and still do.
+    form.shown = ShownSpace {
+        title: change.shown_title,
+        hint: change.shown_hint,
+        expires_at: change.shown_expires_at,
+        limit_gib: change.shown_limit_gib,
+        limit_files: change.shown_limit_files,
+    };
     show_as(StatusCode::UNPROCESSABLE_ENTITY, &managed(&app, &me, &seen, form.refused(errors)))
 }
 

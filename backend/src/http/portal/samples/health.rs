@@ -10,17 +10,23 @@ use jiff::SignedDuration;
 use super::{HOSTILE, Result, Samples};
 use crate::http::portal::views::health::{HealthFragment, HealthPage, HealthView};
 use crate::http::portal::views::layout::Place;
-use crate::services::readiness::{Dependency, Line, Report, Trouble};
+use crate::services::readiness::{Answered, Dependency, Line, Report, Trouble};
 
 impl Samples {
     /// The admins' page of health.
     pub(super) fn health(&mut self) -> Result<()> {
+        let answered = |what: &Dependency, trouble: Option<Trouble>| match (what, trouble) {
+            (Dependency::Samples | Dependency::Zabbix | Dependency::Traces, _) => Answered::NotAsked,
+            (Dependency::Root(_), Some(_)) => Answered::NotSeen,
+            (_, Some(_)) => Answered::At(self.now - SignedDuration::from_hours(31)),
+            (_, None) => Answered::At(self.now),
+        };
         let line = |what: Dependency, trouble: Option<Trouble>, took_ms: Option<u64>| Line {
+            answered: answered(&what, trouble),
             what,
             trouble,
             detail: if trouble.is_some() { format!("no route to host {HOSTILE}") } else { String::new() },
             since: self.now - SignedDuration::from_hours(30),
-            answered_at: took_ms.map(|_| self.now),
             took: took_ms.map(Duration::from_millis),
         };
         let long: RootName = "a-long-name-of-a-root-on-purpose".parse()?;

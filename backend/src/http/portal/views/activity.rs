@@ -9,7 +9,7 @@ use eirene_words::Words;
 use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
 
-use super::chart;
+use super::chart::{self, Sample};
 use super::format::{self, Time};
 use super::layout::Layout;
 use crate::http::portal::pages::Page;
@@ -280,17 +280,19 @@ impl Measure {
 
 /// The picture of who asked in the last hour, and its table.
 fn users_hour(words: &Words, seen: &Seen<'_>) -> UsersHourView {
-    type Series = (String, Vec<(Timestamp, Option<u64>)>);
+    type Series = (String, Vec<Sample>);
     let history = seen.users_history;
     let measure = Measure::of(history);
     let busiest = measure.busiest(history);
     if busiest.is_empty() {
         return UsersHourView::default();
     }
-    let series = |value: &dyn Fn(&UsersPoint) -> Option<f64>| -> Vec<(Timestamp, Option<u64>)> {
-        history.iter().map(|point| (point.at, value(point).map(whole))).collect()
+    let series = |value: &dyn Fn(&UsersPoint) -> Option<f64>| -> Vec<Sample> {
+        let over = |point: &UsersPoint| SignedDuration::try_from_secs_f64(point.over_s).unwrap_or(SignedDuration::ZERO);
+        let sample = |point: &UsersPoint| Sample { at: point.at, over: over(point), value: value(point).map(whole) };
+        history.iter().map(sample).collect()
     };
-    let most = |samples: &[(Timestamp, Option<u64>)]| samples.iter().filter_map(|(_, value)| *value).max().unwrap_or(0);
+    let most = |samples: &[Sample]| samples.iter().filter_map(|sample| sample.value).max().unwrap_or(0);
     let mut all: Vec<Series> =
         busiest.iter().map(|of| (who(words, seen.names, of), series(&|point| measure.of_one(point, of)))).collect();
     let others = series(&|point| measure.of_others(point, &busiest));
@@ -312,7 +314,7 @@ fn users_hour(words: &Words, seen: &Seen<'_>) -> UsersHourView {
         })
         .collect();
     let row = |(place, point): (usize, &UsersPoint)| {
-        let much = |samples: &[(Timestamp, Option<u64>)]| samples.get(place).and_then(|(_, value)| *value);
+        let much = |samples: &[Sample]| samples.get(place).and_then(|sample| sample.value);
         let most = measure.most(point).map(|(of, value)| {
             let (who, what) = (who(words, seen.names, of), measure.shown(words, whole(value)));
             words.fill("activity.asked", &[("who", &who), ("what", &what)])

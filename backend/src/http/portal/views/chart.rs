@@ -4,6 +4,8 @@ use jiff::{SignedDuration, Timestamp};
 
 /// The chart's size in its own units.
 const SIZE: (f64, f64) = (600.0, 140.0);
+/// What begins so soon after the end of what was before follows it: clocks are read more than once.
+const SLACK: SignedDuration = SignedDuration::from_secs(1);
 
 /// A line: the points of a polyline, by the chart's own units. One sample is a line too. `top` is the value that reaches the top.
 pub(super) fn line(samples: &[(Timestamp, u64)], from: Timestamp, until: Timestamp, top: u64) -> String {
@@ -17,22 +19,36 @@ pub(super) fn line(samples: &[(Timestamp, u64)], from: Timestamp, until: Timesta
     samples.iter().map(point).chain(end).collect::<Vec<_>>().join(" ")
 }
 
-/// A line with gaps, by time: a polyline for each stretch of known values. A value alone is as wide as the minute it is of.
-pub(super) fn stretches(
-    samples: &[(Timestamp, Option<u64>)],
-    from: Timestamp,
-    until: Timestamp,
-    top: u64,
-) -> Vec<String> {
-    let drawn = |stretch: &[(Timestamp, Option<u64>)]| {
-        let known: Vec<(Timestamp, u64)> = stretch.iter().filter_map(|(at, value)| Some((*at, (*value)?))).collect();
-        match known[..] {
-            [] => None,
-            [(at, value)] => Some(line(&[(at - SignedDuration::from_mins(1), value), (at, value)], from, until, top)),
+/// A value of some time up to a moment; none where it is not known.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Sample {
+    /// The end of its time.
+    pub(super) at: Timestamp,
+    /// How long that is.
+    pub(super) over: SignedDuration,
+    /// What it is then.
+    pub(super) value: Option<u64>,
+}
+
+impl Sample {
+    /// Whether this one's time begins where the one before ends, and both are known.
+    fn goes_on_from(&self, before: &Self) -> bool {
+        self.value.is_some() && before.value.is_some() && self.at - self.over <= before.at + SLACK
+    }
+}
+
+/// A line with gaps, by time: a polyline for each stretch of known values that follow each other. A value alone is as wide as the time it is of.
+pub(super) fn stretches(samples: &[Sample], from: Timestamp, until: Timestamp, top: u64) -> Vec<String> {
+    let drawn = |stretch: &[Sample]| {
+        let known: Vec<(Timestamp, u64)> =
+            stretch.iter().filter_map(|sample| Some((sample.at, sample.value?))).collect();
+        match (stretch, &known[..]) {
+            (_, []) => None,
+            ([sample], [(at, value)]) => Some(line(&[(*at - sample.over, *value), (*at, *value)], from, until, top)),
             _ => Some(line(&known, from, until, top)),
         }
     };
-    samples.split(|(_, value)| value.is_none()).filter_map(drawn).collect()
+    samples.chunk_by(|before, sample| sample.goes_on_from(before)).filter_map(drawn).collect()
 }
 
 /// How far from the top of the chart a value is, with room for the line's own width.
@@ -97,12 +113,44 @@ mod tests {
         assert!(line(&[], at(0), at(60), 8).is_empty());
     }
 
+    fn sample(at: i64, over: i64, value: Option<u64>) -> Sample {
+        let minutes = SignedDuration::from_mins;
+        Sample { at: start_time() + minutes(at), over: minutes(over), value }
+    }
+
     #[test]
     fn stretches_lie_at_their_time_and_nothing_is_drawn_between_them() {
         let at = |minutes| start_time() + SignedDuration::from_mins(minutes);
-        let samples = [(at(0), Some(0)), (at(30), Some(8)), (at(40), None), (at(50), None), (at(60), Some(4))];
+        let samples = [
+            sample(0, 1, Some(0)),
+            sample(30, 30, Some(8)),
+            sample(40, 10, None),
+            sample(50, 10, None),
+            sample(60, 1, Some(4)),
+        ];
         assert_eq!(stretches(&samples, at(0), at(60), 8), ["0.0,138.0 300.0,2.0", "590.0,70.0 600.0,70.0"]);
-        assert!(stretches(&[(at(1), None)], at(0), at(60), 8).is_empty());
+        assert!(stretches(&[sample(1, 1, None)], at(0), at(60), 8).is_empty());
         assert!(stretches(&[], at(0), at(60), 8).is_empty());
+    }
+
+    #[test]
+    fn no_line_goes_over_a_time_of_which_nothing_was_told() {
+        let at = |minutes| start_time() + SignedDuration::from_mins(minutes);
+        let samples = [
+            sample(6, 6, Some(8)),
+            sample(12, 6, Some(0)),
+            // The round at 18 was silent: the next one, at 24, has nothing to compare with.
+            sample(30, 6, Some(8)),
+            sample(36, 6, Some(4)),
+            sample(60, 6, Some(8)),
+        ];
+        let drawn = ["60.0,2.0 120.0,138.0", "300.0,2.0 360.0,70.0", "540.0,2.0 600.0,2.0"];
+        assert_eq!(stretches(&samples, at(0), at(60), 8), drawn);
+        let late = Sample { over: SignedDuration::from_millis(359_400), ..sample(12, 6, Some(0)) };
+        assert_eq!(
+            stretches(&[samples[0], late], at(0), at(60), 8),
+            ["60.0,2.0 120.0,138.0"],
+            "clocks differ a little"
+        );
     }
 }

@@ -9,7 +9,7 @@ use super::format::Time;
 use super::layout::{Layout, Tone};
 use super::session::{Chip, sentence};
 use crate::http::portal::pages::Page;
-use crate::services::readiness::{Dependency, Line, Report, Trouble};
+use crate::services::readiness::{Answered, Dependency, Line, Report, Trouble};
 
 /// One thing the portal depends on.
 #[derive(Debug, Clone, Serialize)]
@@ -26,8 +26,10 @@ pub(crate) struct LineView {
     cure: String,
     /// Since when it is so.
     since: Time,
-    /// When it last gave an answer; none where nobody asks it anything, or it never has.
+    /// When it last gave an answer; none where there is none.
     answered: Option<Time>,
+    /// Why there is none; empty where there is one.
+    no_answer: String,
     /// How long that took; empty where nobody has measured.
     took: String,
 }
@@ -92,7 +94,12 @@ impl LineView {
             detail: sentence(&line.detail),
             cure: cure.map(|cure| sentence(cure.as_str())).unwrap_or_default(),
             since: Time::new(line.since),
-            answered: line.answered_at.map(Time::new),
+            answered: line.answered.at().map(Time::new),
+            no_answer: match line.answered {
+                Answered::At(_) => String::new(),
+                Answered::NotSeen => words.get("health.no_answer"),
+                Answered::NotAsked => words.get("health.not_asked"),
+            },
             took: line.took.map(|took| took_words(words, took)).unwrap_or_default(),
         }
     }

@@ -73,7 +73,7 @@ fn can_return(standing: Standing) -> bool {
 }
 
 /// The limit of a space as its form has it: whole GiB, rounded up; empty for none.
-pub(crate) fn whole_gib(space: &Space) -> String {
+fn whole_gib(space: &Space) -> String {
     match space.limit_bytes {
         Limit::At(Bytes(bytes)) => bytes.div_ceil(1 << 30).to_string(),
         Limit::Unlimited => String::new(),
@@ -81,11 +81,26 @@ pub(crate) fn whole_gib(space: &Space) -> String {
 }
 
 /// The limit of its files, likewise.
-pub(crate) fn whole_files(space: &Space) -> String {
+fn whole_files(space: &Space) -> String {
     match space.limit_files {
         Limit::At(Files(files)) => files.to_string(),
         Limit::Unlimited => String::new(),
     }
+}
+
+/// What a form about a space was shown with: what is still so when it comes back was not touched, whatever has become of the space meanwhile.
+#[derive(Debug, Clone, Default, Serialize)]
+pub(crate) struct ShownSpace {
+    /// What people read.
+    pub(crate) title: String,
+    /// What it is mostly filled with.
+    pub(crate) hint: String,
+    /// The day it ends; empty for never.
+    pub(crate) expires_at: String,
+    /// How much it may hold, GiB; empty for any amount.
+    pub(crate) limit_gib: String,
+    /// How many files and directories, likewise.
+    pub(crate) limit_files: String,
 }
 
 /// The fields of a form about a space, as typed.
@@ -113,6 +128,8 @@ pub(crate) struct SpaceForm {
     pub(crate) limit_gib: Field,
     /// How many files and directories.
     pub(crate) limit_files: Field,
+    /// What it was shown with; empty where there is no space yet.
+    pub(crate) shown: ShownSpace,
     /// What is wrong with all of it.
     pub(crate) errors: Vec<FormError>,
 }
@@ -129,12 +146,20 @@ impl SpaceForm {
     /// One with what `seen` is.
     pub(crate) fn of(words: &Words, seen: &SpaceSeen) -> Self {
         let space = &seen.space;
+        let shown = ShownSpace {
+            title: space.title.to_string(),
+            hint: space.hint.as_str().to_owned(),
+            expires_at: space.expires_at.map(day).unwrap_or_default(),
+            limit_gib: whole_gib(space),
+            limit_files: whole_files(space),
+        };
         Self {
-            title: Field::new(space.title.as_str()),
-            hints: hints(words, space.hint.as_str()).collect(),
-            expires_at: Field::new(space.expires_at.map(day).unwrap_or_default()),
-            limit_gib: Field::new(whole_gib(space)),
-            limit_files: Field::new(whole_files(space)),
+            title: Field::new(shown.title.as_str()),
+            hints: hints(words, &shown.hint).collect(),
+            expires_at: Field::new(shown.expires_at.as_str()),
+            limit_gib: Field::new(shown.limit_gib.as_str()),
+            limit_files: Field::new(shown.limit_files.as_str()),
+            shown,
             ..Self::default()
         }
     }
@@ -160,7 +185,7 @@ impl SpaceForm {
 }
 
 /// The last day of what is over `at`, as a form's field has it; by UTC, as it is read.
-pub(crate) fn day(at: Timestamp) -> String {
+fn day(at: Timestamp) -> String {
     last_moment(at).to_zoned(TimeZone::UTC).date().to_string()
 }
 
