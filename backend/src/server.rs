@@ -44,8 +44,8 @@ const HANDSHAKE_WAIT: Duration = Duration::from_secs(10);
 /// Time for the head of a request, from when the one before it on the connection was answered. Clients keep a quiet connection for as long as 90 s
 /// (Go, reqwest) and use it again: it is theirs to end, since a request that crosses with our end of it is lost.
 const HEAD_WAIT: Duration = Duration::from_mins(2);
-/// Longest head of a request, and most that is read ahead.
-const MAX_BUFFER: usize = 64 * 1024;
+/// Most that is read at once, and so the longest head of a request. An upload is as fast as this is large, up to what a file process takes.
+const MAX_BUFFER: usize = 256 * 1024;
 /// How often the certificate's files are looked at.
 const LOOK_EVERY: Duration = Duration::from_secs(30);
 /// Most of what a connection says first that is looked at.
@@ -356,7 +356,8 @@ mod tests {
     #[tokio::test]
     async fn an_address_as_long_as_a_head_can_be_is_refused_in_our_words() {
         let (_test, address, _) = start(9, WRITE_WAIT).await;
-        let long = "x".repeat(MAX_BUFFER - 1024);
+        // What is longer than any address may be is refused before it is read as one.
+        let long = "x".repeat(usize::from(u16::MAX) - 1024);
         for (path, body) in [("/api/v1/me", "\"uri_too_long\""), ("/", "longer than 56 KiB")] {
             let mut stream = TcpStream::connect(address).await.unwrap();
             let asks =
