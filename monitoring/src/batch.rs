@@ -36,7 +36,7 @@ pub enum Confinement {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Held {
-    /// Whether its memory is limited.
+    /// Whether its memory is limited to less than the node's. A limit of all that the node has tells nothing.
     #[serde(rename = "m", default, skip_serializing_if = "Option::is_none")]
     pub memory: Option<bool>,
     /// Whether its CPUs are: fewer than the node's, or a part of their time. A job that has all of the node's CPUs tells nothing.
