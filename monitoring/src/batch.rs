@@ -2,7 +2,8 @@
 //! `{"n":"node","t":1700000000000,"c":"cgroup_v2","h":{"m":true,"c":false},"s":[["cpu_seconds",1.5],…]}`.
 //!
 //! What a batch may hold is bounded before it is held: the bytes first, then each name, then how many. A batch with one wrong sample is
-//! refused whole, because whoever wrote it is no agent of ours.
+//! refused whole, because whoever wrote it is no agent of ours. A field beside those of [`Batch`] is passed over: an agent that is newer than the
+//! portal may say more than it knows, and what both know is as good as before.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -35,7 +36,7 @@ pub enum Confinement {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Held {
-    /// Whether its memory is limited.
+    /// Whether its memory is limited to less than the node's. A limit of all that the node has tells nothing.
     #[serde(rename = "m", default, skip_serializing_if = "Option::is_none")]
     pub memory: Option<bool>,
     /// Whether its CPUs are: fewer than the node's, or a part of their time. A job that has all of the node's CPUs tells nothing.
@@ -123,7 +124,6 @@ impl<'de> Deserialize<'de> for Sample {
 
 /// Samples of one node at one time.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct Batch {
     /// Which node. The portal believes it only if the session has that node.
     #[serde(rename = "n")]
@@ -299,6 +299,20 @@ mod tests {
     }
 
     #[test]
+    fn what_a_newer_agent_says_besides_is_passed_over() {
+        let text = of(r#"["cpu_seconds",1.5]"#);
+        for more in ["1", "null", r#"{"m":[true,{"s":[]}]}"#, r#"[["other",-1]]"#] {
+            for place in ["\"n\"", "\"s\""] {
+                let newer = text.replacen(place, &format!("\"x\":{more},{place}"), 1);
+                assert_ne!(newer, text);
+                assert_eq!(read(&newer).unwrap(), read(&text).unwrap(), "{newer}");
+            }
+        }
+        let long = text.replace("\"s\"", &format!("\"x\":\"{}\",\"s\"", "y".repeat(MOST_BYTES)));
+        assert!(matches!(read(&long), Err(BatchError::TooLong(_))));
+    }
+
+    #[test]
     fn what_cannot_be_is_refused() {
         for sample in [
             r#"["cpu_seconds",-1]"#,
@@ -321,7 +335,8 @@ mod tests {
             of("").replace("node-1", ""),
             of("").replace("node-1", "a b"),
             of("").replace("none", "v3"),
-            of("").replace("\"s\"", "\"x\":1,\"s\""),
+            of("").replace("\"s\"", "\"s\":[],\"s\""),
+            of("").replace("\"s\"", "\"x\":,\"s\""),
             of("").replace("\"s\"", "\"h\":{\"x\":true},\"s\""),
             of("").replace("\"s\"", "\"h\":{\"m\":1},\"s\""),
             of("").replace(&NOW.to_string(), "9223372036854775807"),

@@ -3,16 +3,15 @@
 //! SLURM gives a job a group `job_ID` in version 2, and in version 1 one in each hierarchy that the site uses; what it does not use is not
 //! asked here. Formats and meanings: the kernel's Documentation/admin-guide/cgroup-v2.rst and cgroup-v1/.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
 use eirene_monitoring::{Confinement, Held};
 
 use crate::files::{Kept, Room};
-use crate::parse::{self, Mount};
+use crate::parse::{self, Mount, NO_LIMIT};
 
-/// Above this a limit of version 1 is none: it is then the largest number of whole pages.
-const NO_LIMIT: u64 = 1 << 60;
 /// Most groups below the job's whose kills are counted, and most devices.
 const MOST: usize = 256;
 
@@ -31,6 +30,15 @@ pub(crate) struct Figures {
     pub(crate) io: Vec<(String, u64, u64)>,
     /// Microseconds: processor, memory, storage.
     pub(crate) pressure: [Option<u64>; 3],
+}
+
+/// What the node has as a whole. What a group holds a job to may be no less.
+#[derive(Debug)]
+pub(crate) struct Whole {
+    /// Its cores; none where nobody knows.
+    pub(crate) cores: Vec<u16>,
+    /// Its memory, bytes.
+    pub(crate) memory: Option<u64>,
 }
 
 /// The files of a job's groups.
@@ -71,9 +79,9 @@ const V1: [(&str, &[&str]); 5] = [
 const LIMITS: [&str; 5] = ["memory.max", "memory.limit_in_bytes", "cpu.max", "cpu.cfs_quota_us", "cpuset.cpus"];
 
 impl Groups {
-    /// Finds the job's groups by where this process is. `cores` are the node's. What the groups hold the job to is looked at once: SLURM has
-    /// written it before the job's first program runs.
-    pub(crate) fn find(root: &Path, own: &str, mounts: &[Mount], job: u32, cores: &[u16], room: &mut Room) -> Self {
+    /// Finds the job's groups by where this process is. What the groups hold the job to is looked at once: SLURM has written it before the
+    /// job's first program runs.
+    pub(crate) fn find(root: &Path, own: &str, mounts: &[Mount], job: u32, whole: &Whole, room: &mut Room) -> Self {
         let mut groups = Self {
             confinement: Confinement::None,
             held: Held { memory: Some(false), cpus: Some(false) },
@@ -89,7 +97,7 @@ impl Groups {
             groups.paths.push(path);
             groups.keep(&directory, &V2);
             groups.keep(&directory, &["io.pressure"]);
-            groups.note_limits(&directory, cores, room);
+            groups.note_limits(&directory, whole, room);
         }
         for (controller, files) in V1 {
             let has =
@@ -101,7 +109,7 @@ impl Groups {
             }
             groups.paths.push(path);
             groups.keep(&directory, files);
-            groups.note_limits(&directory, cores, room);
+            groups.note_limits(&directory, whole, room);
             if controller == "memory" {
                 groups.memory_v1 = Some(directory);
             }
@@ -117,23 +125,32 @@ impl Groups {
     }
 
     /// Notes what a group of the job's holds it to: the job is held where one of its groups does.
-    fn note_limits(&mut self, directory: &Path, cores: &[u16], room: &mut Room) {
+    fn note_limits(&mut self, directory: &Path, whole: &Whole, room: &mut Room) {
         for name in LIMITS {
             let path = directory.join(name);
             if path.try_exists().is_ok_and(|is_there| !is_there) {
                 continue;
             }
             // What is there and cannot be read is not known.
-            let text = room.once(&path);
-            let is_limit = |text: &str| parse::limit(text).map(|limit| limit < NO_LIMIT);
-            let lacks_some = |text: &str| parse::lacks_some(text, cores);
+            let text = room.once(&path).map(Cow::into_owned);
+            let text = text.as_deref();
             let held = &mut self.held;
             match name {
                 "memory.max" | "memory.limit_in_bytes" => {
-                    held.memory = either(held.memory, text.as_deref().and_then(is_limit));
+                    let is_held = text.and_then(|text| parse::limits_memory(text, whole.memory));
+                    held.memory = either(held.memory, is_held);
                 }
-                "cpuset.cpus" => held.cpus = either(held.cpus, text.as_deref().and_then(lacks_some)),
-                _ => held.cpus = either(held.cpus, text.as_deref().and_then(is_limit)),
+                "cpuset.cpus" => {
+                    let is_held = text.and_then(|text| parse::lacks_some(text, &whole.cores));
+                    held.cpus = either(held.cpus, is_held);
+                }
+                _ => {
+                    // Version 1 has the period of its quota in a file of its own.
+                    let period = room.once(&directory.join("cpu.cfs_period_us")).unwrap_or_default();
+                    let is_held =
+                        text.and_then(|text| parse::limits_time(&format!("{text} {period}"), whole.cores.len()));
+                    held.cpus = either(held.cpus, is_held);
+                }
             }
         }
     }

@@ -24,7 +24,7 @@ use std::path::PathBuf;
 use eirene_monitoring::{Batch, Confinement, Device, Metric, NodeName, Process, Sample, Series, Text};
 use jiff::Timestamp;
 
-use crate::cgroup::{Figures, Groups};
+use crate::cgroup::{Figures, Groups, Whole};
 use crate::files::Room;
 use crate::node::Node;
 use crate::processes::{Processes, Sums};
@@ -89,11 +89,15 @@ impl Probe {
         let own = room.once(&roots.proc.join("self/cgroup")).unwrap_or_default().into_owned();
         let mounts = parse::mounts(&room.once(&roots.proc.join("self/mountinfo")).unwrap_or_default());
         let cores = parse::cores(&room.once(&roots.proc.join("stat")).unwrap_or_default());
-        let cores: Vec<u16> = cores.into_iter().map(|(core, _)| core).collect();
+        let kilo = parse::keyed(&room.once(&roots.proc.join("meminfo")).unwrap_or_default(), "MemTotal");
+        let whole = Whole {
+            cores: cores.into_iter().map(|(core, _)| core).collect(),
+            memory: kilo.map(|kilo| kilo.saturating_mul(1024)),
+        };
         Self {
             node_name,
             memory_limit: job.memory_limit,
-            groups: Groups::find(&roots.root, &own, &mounts, job.id, &cores, &mut room),
+            groups: Groups::find(&roots.root, &own, &mounts, job.id, &whole, &mut room),
             processes: Processes::new(roots.proc.clone(), job.id, job.uid),
             node: Node::new(&roots.proc),
             room,

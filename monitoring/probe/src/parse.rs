@@ -4,6 +4,9 @@
 //! Documentation/admin-guide/cgroup-v2.rst (`cpu.stat`, `memory.*`, `io.stat`), cgroup-v1/{cpuacct,memory,blkio-controller}.rst,
 //! accounting/psi.rst; `/proc/net/dev` in proc_net(5); `mountstats` is written by fs/nfs/super.c.
 
+/// From here on a limit is none: in version 1 it is then the largest number of whole pages.
+pub(crate) const NO_LIMIT: u64 = 1 << 60;
+
 /// What a process says of itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Stat {
@@ -239,6 +242,26 @@ pub(crate) fn limit(text: &str) -> Option<u64> {
         "max" | "-1" => Some(u64::MAX),
         number => number.parse().ok(),
     }
+}
+
+/// Whether a limit of memory is less than the node's memory. One that is at least that tells nothing: who asked for all of it is held to it, or
+/// somebody has written down a number that holds nobody.
+pub(crate) fn limits_memory(text: &str, node: Option<u64>) -> Option<bool> {
+    match limit(text)? {
+        NO_LIMIT.. => Some(false),
+        limit => (limit < node?).then_some(true),
+    }
+}
+
+/// Whether a quota of processor time and its period, as in `cpu.max`, are less than all the time of all cores.
+pub(crate) fn limits_time(text: &str, cores: usize) -> Option<bool> {
+    let quota = limit(text)?;
+    if quota >= NO_LIMIT {
+        return Some(false);
+    }
+    let period: u64 = text.split_ascii_whitespace().nth(1)?.parse().ok()?;
+    let all = period.checked_mul(cores as u64).filter(|all| *all > 0)?;
+    Some(quota < all)
 }
 
 /// Whether a group's list of cores, `cpuset.cpus`, lacks some of the node's. An empty one in version 2 is none of its own, so it lacks none.

@@ -46,6 +46,29 @@ fn a_list_of_cores_beside_the_node_s() {
 }
 
 #[test]
+fn a_limit_of_memory_beside_the_node_s() {
+    let of_1000 = |text: &str| limits_memory(text, Some(1000));
+    assert_eq!((of_1000("999\n"), of_1000("0")), (Some(true), Some(true)));
+    assert_eq!((of_1000("1000\n"), of_1000("5000"), of_1000("x"), of_1000("")), (None, None, None, None));
+    for none in ["max\n", "9223372036854771712\n"] {
+        assert_eq!((of_1000(none), limits_memory(none, None)), (Some(false), Some(false)));
+    }
+    assert_eq!(limits_memory("999", None), None, "nobody knows what the node has");
+}
+
+#[test]
+fn a_quota_beside_the_time_of_all_cores() {
+    let of_four = |text: &str| limits_time(text, 4);
+    assert_eq!((of_four("399999 100000\n"), of_four("150000\n 50000\n")), (Some(true), Some(true)));
+    assert_eq!((of_four("400000 100000\n"), of_four("900000 100000")), (Some(false), Some(false)));
+    assert_eq!((of_four("max 100000\n"), of_four("-1\n")), (Some(false), Some(false)));
+    for broken in ["", "100000", "100000 x", "100000 0", "100000 18446744073709551615"] {
+        assert_eq!(of_four(broken), None, "{broken}");
+    }
+    assert_eq!(limits_time("100000 100000", 0), None, "nobody knows what the node has");
+}
+
+#[test]
 fn mounts_with_blanks_and_controllers() {
     let text = "36 35 98:0 /mnt1 /a\\040b rw,noatime master:1 - ext3 /dev/root rw,errors=continue\n\
                 42 30 0:39 / /sys/fs/cgroup/cpu,cpuacct rw - cgroup cgroup rw,cpu,cpuacct\nbroken\n";

@@ -145,7 +145,7 @@ const FOUR_CORES: &str =
 /// What is said of memory and of CPUs with these files in place.
 #[track_caller]
 fn assert_held(tree: &Tree, folder: &str, files: &[(&str, &str)], memory: Option<bool>, cpus: Option<bool>) {
-    tree.write("proc/stat", FOUR_CORES);
+    tree.write("proc/stat", FOUR_CORES).write("proc/meminfo", "MemTotal:           4096 kB\nMemFree: 1 kB\n");
     for (name, text) in files {
         tree.write(&format!("{folder}/{name}"), text);
     }
@@ -166,6 +166,11 @@ fn a_group_of_version_2_says_what_it_holds_the_job_to() {
         ("max\n", "200000 100000\n", "0-3\n", no, yes),
         // A job that has all cores may be held to them or not.
         ("max\n", "max 100000\n", "0-3\n", no, None),
+        // A quota of all their time is none, and with a limit of all memory the job may be held to it or not.
+        ("3000000\n", "400000 100000\n", "\n", yes, no),
+        ("4194303\n", "399999 100000\n", "\n", yes, yes),
+        ("4194304\n", "900000 100000\n", "0-3\n", None, None),
+        ("8000000\n", "100000 50000\n", "\n", None, yes),
         ("", "max 100000\n", "broken\n", None, None),
     ] {
         assert_held(&v2(), &folder, &[("memory.max", max), ("cpu.max", quota), ("cpuset.cpus", cores)], memory, cpus);
@@ -197,13 +202,17 @@ fn groups_of_version_1_say_what_they_hold_the_job_to() {
     };
     let file = |name: &str| format!("{}/{job}/{name}", name.split('.').next().unwrap());
     let (memory, cores, quota) = (file("memory.limit_in_bytes"), file("cpuset.cpus"), file("cpu.cfs_quota_us"));
+    let period = file("cpu.cfs_period_us");
     let (yes, no) = (Some(true), Some(false));
     for (limit, list, micros, is_memory_held, are_cpus_held) in [
         ("4000000\n", "1-2\n", "-1\n", yes, yes),
         ("9223372036854771712\n", "0-3\n", "-1\n", no, None),
         ("9223372036854771712\n", "0-3\n", "150000\n", no, yes),
+        ("4194304\n", "0-3\n", "200000\n", None, None),
+        ("4194304\n", "1-2\n", "200000\n", None, yes),
     ] {
-        let files = [(memory.as_str(), limit), (cores.as_str(), list), (quota.as_str(), micros)];
+        let limits = [(memory.as_str(), limit), (cores.as_str(), list)];
+        let files = [limits[0], limits[1], (quota.as_str(), micros), (period.as_str(), "50000\n")];
         assert_held(&of(&all), "cg", &files, is_memory_held, are_cpus_held);
     }
     // As with `jobacct_gather/cgroup` alone: a group that counts memory, with the limit that is none, and no group with cores of its own.

@@ -92,7 +92,7 @@ pub(super) async fn confinement(database: Option<&(Db, String)>) -> Finding {
     let held = |node: &&ConfinedNode| (node.held.memory, node.held.cpus) == (Some(true), Some(true));
     let confined = nodes.iter().filter(held).count();
     let others = if confined < all {
-        "; on the others the last session could not tell (an older agent, or a job with all CPUs of its node): \
+        "; on the others the last session could not tell (an older agent, or a job with all CPUs or all memory of its node): \
          `ConstrainCores` and `ConstrainRAMSpace` in cgroup.conf say it"
     } else {
         ""

@@ -61,7 +61,7 @@ pub(super) async fn look(samples: &Samples, sessions: &[Session], thoroughly: bo
     each(&mut round, sessions, found, errors);
     let found = samples.recent(with_gpus.clone(), &[Metric::GpuUp, Metric::GpuThrottled], THROTTLED).await?;
     each(&mut round, sessions, found, throttled);
-    let found = samples.recent(with_gpus, &[Metric::GpuUtil], IDLE).await?;
+    let found = samples.recent(with_gpus, &[Metric::GpuUtil, Metric::GpuUp, Metric::GpuProcesses], IDLE).await?;
     each(&mut round, sessions, found, idle);
     Ok(round)
 }
@@ -170,18 +170,44 @@ fn throttled(recent: &[Recent]) -> Vec<Part> {
     of_gpus(recent, AlertRule::GpuThrottled, Metric::GpuThrottled, mean)
 }
 
-/// Minutes since any of its GPUs has last computed, or since there is something to know.
+/// Minutes since any of its GPUs has last computed, or may have, or since there is something to know. None while one of them may compute and does
+/// not tell it.
 fn idle(recent: &[Recent]) -> Vec<Part> {
     let computes = |point: &Point| point.max >= IDLE_PERCENT / 100.0;
-    let last_ms = recent.iter().filter_map(|line| line.points.last()).map(|point| point.at_ms).max();
-    let first_ms = recent.iter().filter_map(|line| line.points.first()).map(|point| point.at_ms).min();
+    let told = || recent.iter().filter(|line| line.metric == Metric::GpuUtil);
+    let last_ms = told().filter_map(|line| line.points.last()).map(|point| point.at_ms).max();
+    let first_ms = told().filter_map(|line| line.points.first()).map(|point| point.at_ms).min();
     let (Some(last_ms), Some(first_ms)) = (last_ms, first_ms) else { return Vec::new() };
-    let busy = recent.iter().flat_map(|line| &line.points).filter(|point| computes(point)).map(|point| point.at_ms);
-    let since = busy.max().unwrap_or(first_ms);
+    let may_compute = last_untold(recent);
+    if may_compute.is_some_and(|at_ms| at_ms >= last_ms) {
+        return Vec::new();
+    }
+    let busy = told().flat_map(|line| &line.points).filter(|point| computes(point)).map(|point| point.at_ms);
+    let since = busy.chain(may_compute).fold(first_ms, i64::max);
     let minutes = last_ms.saturating_sub(since) / MINUTE_MS;
     #[expect(clippy::cast_precision_loss, reason = "minutes of a few hours")]
     let value = minutes as f64;
     vec![Part { rule: AlertRule::GpusIdle, node: None, gpu: None, value, is_shared: false }]
+}
+
+/// When a GPU was last up that never tells whether it computes, without it being known that no process was on it then.
+fn last_untold(recent: &[Recent]) -> Option<i64> {
+    let of = |metric: Metric| recent.iter().filter(move |line| line.metric == metric);
+    let told: HashSet<(&str, &str)> = of(Metric::GpuUtil).filter_map(place).collect();
+    let counts: HashMap<(&str, &str), &[Point]> =
+        of(Metric::GpuProcesses).filter_map(|line| Some((place(line)?, line.points.as_slice()))).collect();
+    let last = |line: &Recent| {
+        let at = place(line).filter(|at| !told.contains(at))?;
+        let counts = counts.get(&at).copied().unwrap_or_default();
+        let is_empty = |at_ms: i64| {
+            // A sample that was lost changes nothing.
+            let so_far = counts.partition_point(|point| point.at_ms <= at_ms);
+            counts.get(..so_far).and_then(<[Point]>::last).is_some_and(|point| point.max <= 0.0)
+        };
+        let may_compute = |point: &&Point| point.max > 0.0 && !is_empty(point.at_ms);
+        line.points.iter().rev().find(may_compute).map(|point| point.at_ms)
+    };
+    of(Metric::GpuUp).filter_map(last).max()
 }
 
 #[cfg(test)]
@@ -250,5 +276,32 @@ mod tests {
         assert_eq!(values(&idle(&[one, part])), [1.0]);
         assert_eq!(values(&idle(&[line(Metric::GpuUtil, Some("0"), &[0.0; 31])])), [30.0]);
         assert_eq!(values(&idle(&[])), Vec::<f64>::new());
+    }
+
+    #[test]
+    fn gpus_are_not_idle_while_one_that_does_not_tell_may_compute() {
+        let nothing = Vec::<f64>::new();
+        let up = |device, values: &[f64]| line(Metric::GpuUp, Some(device), values);
+        let on = |device, values: &[f64]| line(Metric::GpuProcesses, Some(device), values);
+        let of_idle = |more: &[Recent]| {
+            let told = [line(Metric::GpuUtil, Some("1.0"), &[0.0; 41]), up("1.0", &[1.0; 41]), on("1.0", &[1.0; 41])];
+            values(&idle(&[told.as_slice(), more].concat()))
+        };
+        assert_eq!(of_idle(&[]), [40.0], "a process that does nothing is idle");
+        assert_eq!(of_idle(&[up("1.1", &[1.0; 41])]), nothing, "nobody tells who is on it");
+        assert_eq!(of_idle(&[up("1.1", &[1.0; 41]), on("1.1", &[1.0; 41])]), nothing);
+        assert_eq!(of_idle(&[up("1.1", &[1.0; 41]), on("1.1", &[0.0; 41])]), [40.0], "it is empty");
+        // Its process went after ten minutes; a count that was lost later brings none back.
+        let left: Vec<f64> = [[1.0; 11].as_slice(), &[0.0; 20]].concat();
+        assert_eq!(of_idle(&[up("1.1", &[1.0; 41]), on("1.1", &left)]), [30.0]);
+        let came: Vec<f64> = [[0.0; 40].as_slice(), &[1.0]].concat();
+        assert_eq!(of_idle(&[up("1.1", &[1.0; 41]), on("1.1", &came)]), nothing);
+        // A GPU that is lost computes nothing, from when on it is.
+        let lost: Vec<f64> = [[1.0; 6].as_slice(), &[0.0; 35]].concat();
+        assert_eq!(of_idle(&[up("1.1", &lost)]), [35.0]);
+        // On another node it is another.
+        let other = Recent { node: "n2".into(), ..up("1.0", &[1.0; 41]) };
+        assert_eq!(of_idle(&[other]), nothing);
+        assert_eq!(values(&idle(&[up("1.1", &[1.0; 41]), on("1.1", &[0.0; 41])])), nothing, "nobody tells of any");
     }
 }

@@ -303,6 +303,46 @@ async fn of_a_divided_gpu_a_person_hears_what_slows_her_part_and_admins_hear_onc
 }
 
 #[tokio::test]
+async fn of_two_parts_that_are_idle_and_not_both_tell_it_a_person_hears_only_where_nothing_is_on_the_other() {
+    let test = TestApp::new().await;
+    test.app.samples.open().unwrap();
+    let (ada, grace) = (test.ada().await, test.person("grace", 2002, Role::Researcher).await);
+    let now = test.clock.now();
+    let mut live = Vec::new();
+    for person in [&ada, &grace] {
+        let (session, _) = test.app.sessions.start(person, TestApp::wish(), None).await.unwrap();
+        let begin = |session: &mut Session| {
+            session.nodes = vec!["c1".parse().unwrap()];
+            session.started_at = Some(now);
+        };
+        let mut session = test.app.sessions.change(session.id, begin).await.unwrap().unwrap();
+        session.resources.gpus = 2;
+        live.push(session);
+    }
+    for _ in 0..40 {
+        for (session, on_it) in live.iter().zip([1.0, 0.0]) {
+            let said = [
+                ("gpu_util/1.0", 0.0),
+                ("gpu_processes/1.0", 1.0),
+                ("gpu_up/1.0", 1.0),
+                ("gpu_processes/1.1", on_it),
+                ("gpu_up/1.1", 1.0),
+            ];
+            let samples = said.map(|(name, value)| Sample { series: name.parse().unwrap(), value }).to_vec();
+            let node = NodeName::try_from("c1").unwrap();
+            let batch = Batch { node, at: test.clock.now(), confinement: Confinement::CgroupV2, held: None, samples };
+            let text = String::from_utf8(batch.write().remove(0)).unwrap();
+            test.app.samples.ingest(session.id).take(&text).await;
+        }
+        look(&test, "idle", &live).await;
+        test.clock.advance_s(60);
+    }
+    let alerts = open(&test).await;
+    let [alert] = &alerts[..] else { panic!("{alerts:?}") };
+    assert_eq!((alert.rule, alert.session), (AlertRule::GpusIdle, Some(live[1].id)));
+}
+
+#[tokio::test]
 async fn a_session_that_spends_all_its_alerts_and_lies_about_a_gpu_hides_none_that_another_tells_admins() {
     let test = TestApp::new().await;
     test.app.samples.open().unwrap();

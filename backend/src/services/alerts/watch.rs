@@ -4,8 +4,8 @@
 //! the two thresholds changes nothing. Nothing here is kept: what was about to be raised begins anew with the process, what is raised is adopted.
 //!
 //! Several sessions may tell operators of the same GPU, and any of their agents may lie. Each is judged by its own word, with what it may raise of its
-//! own: the first that may raises the alert, which goes on for as long as any of them finds what it is about. So no lie keeps an alert from being
-//! raised by what another has found, or ends it.
+//! own: the first that may raises the alert, which goes on for as long as any of them that was over the threshold finds what it is about. So no lie
+//! keeps an alert from being raised by what another has found, or ends it.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
@@ -197,20 +197,23 @@ impl Watch {
         let is_over = settings.is_over(reading.rule, reading.value);
         let (key, by) = claim;
         let claims = self.known.entry(key.clone()).or_default();
-        let since = match (claims.get(by).copied(), claims.values().find_map(Phase::alert)) {
-            // Of what there is an alert nobody is told again, and it goes on for as long as anybody finds it.
-            (_, Some(id)) => {
+        let own = claims.get(by).copied();
+        // Whose the adopted one was nobody knows: it may have been this one's.
+        let has_part = own.or_else(|| claims.get(&None).copied()).is_some_and(|phase| phase.alert().is_some());
+        let since = match (own, claims.values().find_map(Phase::alert)) {
+            // Of what there is an alert nobody is told again, and it goes on for as long as anybody finds it who was over the threshold once.
+            (_, Some(id)) if is_over || has_part => {
                 claims.insert(*by, Phase::Raised(id, None));
                 return;
             }
-            (Some(Phase::Rising(_)), None) if !is_over => {
+            (Some(Phase::Rising(_)), _) if !is_over => {
                 claims.remove(by);
                 return;
             }
             // A clock that was set back counts from there.
             (Some(Phase::Rising(since)), None) => since.min(now),
             (None, None) if is_over => now,
-            (Some(Phase::Raised(..) | Phase::Ended(_)) | None, None) => return,
+            _ => return,
         };
         claims.insert(*by, Phase::Rising(since));
         let long_enough = now.duration_since(since) >= settings.raise_after;
@@ -435,8 +438,12 @@ mod tests {
 
     /// A look at what sessions say of the same GPU, for operators; what it wants is done. How many it raised, and how many it ended.
     fn said(watch: &mut Watch, second: i64, words: &[(SessionId, f64)]) -> (usize, usize) {
+        said_with(watch, Settings::built_in(AlertRule::GpuMemoryErrors), second, words)
+    }
+
+    fn said_with(watch: &mut Watch, settings: Settings, second: i64, words: &[(SessionId, f64)]) -> (usize, usize) {
         const ERRORS: AlertRule = AlertRule::GpuMemoryErrors;
-        let settings = BTreeMap::from([(ERRORS, Settings::built_in(ERRORS))]);
+        let settings = BTreeMap::from([(ERRORS, settings)]);
         let of = |(session, value): &(SessionId, f64)| Reading {
             rule: ERRORS,
             subject: "c1/1".into(),
@@ -453,6 +460,46 @@ mod tests {
             watch.was_ended(key, at(second));
         }
         (changes.raise.len(), changes.end.len())
+    }
+
+    /// As it is built in, but for thresholds that are apart.
+    fn apart() -> Settings {
+        Settings { raise: 5.0, clear: 2.0, ..Settings::built_in(AlertRule::GpuMemoryErrors) }
+    }
+
+    #[test]
+    fn who_was_never_over_the_threshold_does_not_keep_an_alert_up() {
+        let (one, other) = (SessionId::generate(), SessionId::generate());
+        let watch = &mut Watch::default();
+        let mut said = |second, words: &[(SessionId, f64)]| said_with(watch, apart(), second, words);
+        assert_eq!(said(0, &[(one, 6.0), (other, 3.0)]), (1, 0));
+        assert_eq!(said(5, &[(one, 6.0), (other, 3.0)]), (0, 0));
+        assert_eq!(said(10, &[(one, 1.0), (other, 3.0)]), (0, 1));
+    }
+
+    #[test]
+    fn who_was_over_the_threshold_keeps_an_alert_up_between_the_two() {
+        let (one, other) = (SessionId::generate(), SessionId::generate());
+        let watch = &mut Watch::default();
+        let mut said = |second, words: &[(SessionId, f64)]| said_with(watch, apart(), second, words);
+        assert_eq!(said(0, &[(one, 6.0), (other, 3.0)]), (1, 0));
+        assert_eq!(said(5, &[(one, 3.0), (other, 5.0)]), (0, 0));
+        assert_eq!(said(10, &[(one, 1.0), (other, 3.0)]), (0, 0));
+        // The one has had its part, and comes back too late for another.
+        assert_eq!(said(15, &[(one, 3.0), (other, 3.0)]), (0, 0));
+        assert_eq!(said(20, &[(one, 3.0), (other, 1.0)]), (0, 1));
+    }
+
+    #[test]
+    fn an_adopted_alert_goes_on_between_the_thresholds_for_whose_it_may_have_been() {
+        let (one, other) = (SessionId::generate(), SessionId::generate());
+        let watch = &mut Watch::default();
+        let key = (AlertRule::GpuMemoryErrors, "c1/1".to_owned());
+        watch.known.insert(key, HashMap::from([(None, Phase::Raised(AlertId::generate(), None))]));
+        let mut said = |second, words: &[(SessionId, f64)]| said_with(watch, apart(), second, words);
+        assert_eq!(said(0, &[(one, 3.0)]), (0, 0));
+        assert_eq!(said(5, &[(one, 3.0), (other, 3.0)]), (0, 0));
+        assert_eq!(said(10, &[(one, 1.0), (other, 3.0)]), (0, 1));
     }
 
     #[test]

@@ -419,21 +419,64 @@ async fn what_confines_a_node_is_written_down_when_it_changes_and_once_a_day() {
 }
 
 #[tokio::test]
-async fn what_groups_hold_a_job_to_is_written_down_as_it_changes_and_an_older_agent_does_not_know() {
+async fn what_groups_hold_a_job_to_is_written_down_as_it_changes_and_who_cannot_tell_undoes_nothing_for_a_day() {
     let test = TestApp::new().await;
     let session = begun(&test, &["c1"]).await;
     let mut ingest = test.app.samples.ingest(session.id);
-    let mut says = async |confinement, held: Option<(bool, bool)>| {
+    let (yes, no) = (Some(true), Some(false));
+    let mut says = async |confinement, held: Option<(Option<bool>, Option<bool>)>| {
         test.clock.advance_s(600);
         let node = NodeName::try_from("c1").unwrap();
-        let held = held.map(|(memory, cpus)| monitoring::Held { memory: Some(memory), cpus: Some(cpus) });
+        let held = held.map(|(memory, cpus)| monitoring::Held { memory, cpus });
         let batch = Batch { node, at: test.clock.now(), confinement, held, samples: Vec::new() };
         ingest.take(&String::from_utf8(batch.write().remove(0)).unwrap()).await;
-        test.app.db.confined_nodes().await.unwrap().remove(0).held
+        let written = test.app.db.confined_nodes().await.unwrap().remove(0);
+        (written.held.memory, written.held.cpus)
     };
-    let held = |memory, cpus| Held { memory: Some(memory), cpus: Some(cpus) };
-    assert_eq!(says(Confinement::CgroupV2, Some((true, false))).await, held(true, false));
-    assert_eq!(says(Confinement::CgroupV2, Some((true, true))).await, held(true, true));
-    assert_eq!(says(Confinement::CgroupV2, None).await, Held::default());
-    assert_eq!(says(Confinement::None, None).await, Held::NOTHING);
+    assert_eq!(says(Confinement::CgroupV2, None).await, (None, None), "an older agent, and nobody before it");
+    assert_eq!(says(Confinement::CgroupV2, Some((yes, no))).await, (yes, no));
+    assert_eq!(says(Confinement::CgroupV2, Some((yes, yes))).await, (yes, yes));
+    assert_eq!(says(Confinement::CgroupV2, None).await, (yes, yes));
+    assert_eq!(says(Confinement::CgroupV2, Some((no, None))).await, (no, yes), "each by itself");
+    assert_eq!(says(Confinement::CgroupV2, Some((None, no))).await, (no, no));
+    // For a day the memory is told again and again, the CPUs are not.
+    for _ in 0..143 {
+        assert_eq!(says(Confinement::CgroupV2, Some((no, None))).await, (no, no));
+    }
+    assert_eq!(says(Confinement::CgroupV2, Some((no, None))).await, (no, None));
+    assert_eq!(says(Confinement::CgroupV1, None).await, (None, None), "of other groups nobody has told anything");
+    assert_eq!(says(Confinement::None, None).await, (no, no));
+}
+
+#[tokio::test]
+async fn agents_of_two_versions_on_a_node_do_not_take_turns_also_after_a_start_of_the_portal() {
+    let test = TestApp::new().await;
+    let held = Held { memory: Some(true), cpus: Some(false) };
+    let batch = |held: Option<Held>| {
+        let held = held.map(|Held { memory, cpus }| monitoring::Held { memory, cpus });
+        let (node, confinement) = (NodeName::try_from("c1").unwrap(), Confinement::CgroupV2);
+        Batch { node, at: test.clock.now(), confinement, held, samples: Vec::new() }
+    };
+    let written = async || {
+        let node = test.app.db.confined_nodes().await.unwrap().remove(0);
+        (node.held, node.at)
+    };
+    let confined = Confined::default();
+    confined.note(&test.app.db, &batch(Some(held)), test.clock.now()).await;
+    let first = (held, test.clock.now());
+    // Two days, hour by hour: it is written again once a day, and stays as it is.
+    for hour in 1..48 {
+        test.clock.advance_s(3600);
+        for held in [None, Some(held)] {
+            confined.note(&test.app.db, &batch(held), test.clock.now()).await;
+        }
+        assert_eq!(written().await.0, held, "{hour}");
+        assert_eq!(written().await == first, hour < 24, "{hour}");
+    }
+    let anew = Confined::default();
+    anew.note(&test.app.db, &batch(None), test.clock.now()).await;
+    assert_eq!(written().await.0, held);
+    test.clock.advance_s(3600);
+    anew.note(&test.app.db, &batch(None), test.clock.now()).await;
+    assert_eq!(written().await, (Held::default(), test.clock.now()));
 }
