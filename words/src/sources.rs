@@ -45,7 +45,9 @@ struct Source {
 impl Source {
     /// The code that runs, without the tests at its end.
     fn running(&self) -> &str {
-        let is_test = ["/tests/", "tests.rs", "/testing/", "testing.rs", "words/src/"].iter().any(|part| self.path.contains(part));
+        let is_test = ["/tests/", "tests.rs", "/testing/", "testing.rs", "words/src/"]
+            .iter()
+            .any(|part| self.path.contains(part));
         if is_test { "" } else { self.text.split("#[cfg(test)]\nmod tests {").next().unwrap_or("") }
     }
 }

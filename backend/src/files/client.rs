@@ -13,6 +13,7 @@ use eirene_files_protocol::{
     Answer, AsyncChannel, Channel, ChannelError, Code, FromFiles, Hello, MOST_ENTRIES, MOST_PIECES, MOST_PREVIEW_BYTES,
     Open, Outcome, Packet, Part, Piece, Problem, Progress, RequestNumber, SpaceNumber, ToFiles, Verb,
 };
+use rustix::net::sockopt::set_socket_send_buffer_size;
 use tokio::net::UnixStream;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio::time::{sleep, timeout};
@@ -20,6 +21,9 @@ use tokio_util::sync::CancellationToken;
 
 use crate::files::{FilesError, Limits, MOST_AT_ONCE};
 
+/// Bytes that may be on their way in a stream: enough for one side to fetch more while the other works, instead of taking turns. (The kernel
+/// counts twice as many, for what it needs itself.)
+const STREAM_ROOM: usize = 512 * 1024;
 /// Bytes that the parts of one answer have in their frames: the longest page of the longest names.
 const MOST_PART_BYTES: usize = 4 * 1024 * 1024;
 /// The same of a scan, which tells of every directory near the top, and of a list of old files. Whoever asks takes them as they come.
@@ -191,6 +195,10 @@ impl FilesChannel {
     pub async fn begin(&self, verb: Verb) -> Result<(Request, UnixStream), FilesError> {
         let pair = StdUnixStream::pair().and_then(|(near, far)| {
             near.set_nonblocking(true)?;
+            for end in [&near, &far] {
+                // Where the kernel allows less, it is less.
+                let _ = set_socket_send_buffer_size(end, STREAM_ROOM);
+            }
             Ok((UnixStream::from_std(near)?, far))
         });
         let (near, far) = pair.map_err(|_| FilesError::Busy)?;
