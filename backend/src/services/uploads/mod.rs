@@ -33,6 +33,8 @@ use crate::error::AppError;
 pub const MOST_BYTES: u64 = i64::MAX as u64;
 /// Most uploads of one person that are not finished.
 const MOST_OPEN: usize = 200;
+/// That somebody goes on with an upload is written down as often as this at most: twice for each piece the database's disk would be waited for.
+const SEEN_EVERY: SignedDuration = SignedDuration::from_secs(30);
 /// How long it is known that an upload was finished.
 const FINISHED_KEPT: SignedDuration = SignedDuration::from_hours(24);
 /// Most uploads that are looked at in one run that removes what is left over.
@@ -326,9 +328,12 @@ impl Uploads {
         if over { Err(FilesTrouble::from(Code::UploadGone).into()) } else { Ok(()) }
     }
 
-    /// Writes down that somebody goes on with it; until when it is kept is given back.
+    /// Writes down that somebody goes on with it, where that was not done a moment ago; until when it is kept is given back.
     async fn seen(&self, upload: &Upload) -> Result<Timestamp, AppError> {
         let now = self.inner.clock.now();
+        if (SignedDuration::ZERO..SEEN_EVERY).contains(&now.duration_since(upload.last_seen_at)) {
+            return Ok(upload.expires_at);
+        }
         let expires_at = now + self.inner.kept;
         self.inner.db.upload_seen(upload.id, now, expires_at, None).await?;
         Ok(expires_at)
