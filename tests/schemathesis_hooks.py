@@ -7,8 +7,7 @@ from hypothesis import strategies
 
 schemathesis.openapi.media_type("application/offset+octet-stream", strategies.binary(max_size=4096))
 
-# From 56 KiB on we say 414 ourselves. Of a head of more than 64 KiB, other parameters and headers included, nothing here hears: it is answered without
-# a body, or the connection is closed.
+# From 56 KiB on we say 414 ourselves. Of an address of 64 KiB or more nothing here hears: it is answered without a body, or the connection is closed.
 LONGEST_QUERY = 58 * 1024
 
 

@@ -44,8 +44,9 @@ const HANDSHAKE_WAIT: Duration = Duration::from_secs(10);
 /// Time for the head of a request, from when the one before it on the connection was answered. Clients keep a quiet connection for as long as 90 s
 /// (Go, reqwest) and use it again: it is theirs to end, since a request that crosses with our end of it is lost.
 const HEAD_WAIT: Duration = Duration::from_mins(2);
-/// Most that is read at once, and so the longest head of a request. An upload is as fast as this is large, up to what a file process takes.
-const MAX_BUFFER: usize = 256 * 1024;
+/// Most that is read at once, and so the longest head of a request. Uploads are faster the larger it is; so is what each of many connections may
+/// have the portal keep before it is known whose it is.
+const MAX_BUFFER: usize = 128 * 1024;
 /// How often the certificate's files are looked at.
 const LOOK_EVERY: Duration = Duration::from_secs(30);
 /// Most of what a connection says first that is looked at.

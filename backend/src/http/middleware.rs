@@ -25,7 +25,7 @@ use crate::traces::Answered;
 
 /// How long a handler may take until its answer begins.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Longest address that is answered, in KiB: somewhat less than what is read of a request's head at most (64 KiB), whose end HTTP itself answers with
+/// Longest address that is answered, in KiB: somewhat less than the longest that is read as one (64 KiB), which HTTP itself answers with
 /// no body, or not at all. An archive of many paths is asked for by a form.
 const LONGEST_ADDRESS_KIB: usize = 56;
 /// Everything below is for programs: it knows no cookie, and errors are JSON.

@@ -87,10 +87,15 @@ impl Card {
             self.gpu = None;
             return true;
         }
-        let told = figures(device);
+        let mut told = figures(device);
         let is_answer = told.iter().any(|(metric, _)| OF_THE_CARD.contains(metric));
-        if self.has_answered && !is_answer && !is_asleep(device) {
+        let is_asleep = is_asleep(device);
+        if self.has_answered && !is_answer && !is_asleep {
             return false;
+        }
+        // One that is switched off does nothing, though it cannot say so.
+        if is_asleep && !told.iter().any(|(metric, _)| *metric == Metric::GpuUtil) {
+            told.push((Metric::GpuUtil, 0.0));
         }
         self.has_answered |= is_answer;
         self.unanswered = 0;
@@ -375,7 +380,9 @@ mod tests {
         fs::remove_file(root.path().join(busy)).unwrap();
         write(root.path(), "class/drm/card0/device/power/runtime_status", "suspended\n");
         for _ in 0..=LOST_AFTER {
-            assert_eq!(up(&seen(&mut amd)), both(1.0, 1.0));
+            let seen = seen(&mut amd);
+            assert_eq!(up(&seen), both(1.0, 1.0));
+            assert!(told(&seen).contains(&("gpu_util/amd0".to_owned(), 0.0)), "and it does nothing");
         }
         // One that has gone as a whole is.
         fs::remove_dir_all(root.path().join("class/drm/card0")).unwrap();

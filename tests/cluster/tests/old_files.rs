@@ -29,8 +29,12 @@ const LAST_EVENT: &str = "SELECT COALESCE(MAX(id), 0) FROM events";
 const NOTICES: &str = "SELECT data FROM events
     WHERE id > $1 AND kind = 'notice' AND owner_id = (SELECT id FROM users WHERE username = 'ada') ORDER BY id";
 
-/// Puts what is in the scratch `$1` aside, to `$3`: it would be old, too. `$2` is out of it, hers, and has a file of somebody else's.
+/// Puts what is in the scratch `$1` aside, to `$3`: it would be old, too; what a test that was killed has left there comes back first. `$2` is out of
+/// it, hers, and has a file of somebody else's.
 const MAKE_ROOM: &str = r#"set -e
+for left in /shared/aside-old-*; do
+    [ ! -d "$left" ] || { find "$left" -mindepth 1 -maxdepth 1 -exec mv -n -t "$1" -- {} +; rmdir --ignore-fail-on-non-empty "$left"; }
+done
 install -d -m 700 "$3"
 find "$1" -mindepth 1 -maxdepth 1 ! -name .eirene-trash -exec mv -t "$3" -- {} +
 install -d -o ada -g ada -m 755 "$2"
