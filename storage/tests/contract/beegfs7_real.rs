@@ -89,6 +89,11 @@ fn to_stop(trouble: Trouble) -> Option<&'static str> {
     }
 }
 
+#[expect(clippy::print_stderr, reason = "whoever runs the tests must know")]
+fn say_left_out(server: &str) {
+    eprintln!("EIRENE_TEST_BEEGFS7_SERVERS is not set: left out is what happens without {server}");
+}
+
 /// The daemons, for one test at a time.
 pub(crate) struct Daemons {
     /// Held, so that other tests, which may be other processes, wait.
@@ -122,10 +127,7 @@ impl Daemons {
         }
         let Some(server) = to_stop(trouble) else { return false };
         if self.program.is_none() {
-            #[expect(clippy::print_stderr, reason = "whoever runs the tests must know")]
-            {
-                eprintln!("EIRENE_TEST_BEEGFS7_SERVERS is not set: left out is what happens without {server}");
-            }
+            say_left_out(server);
         }
         self.program.is_some()
     }
