@@ -1,5 +1,5 @@
 //! What the contract runs over. The stand-ins for BeeGFS's tools answer each question from a fixture and nothing else; a question without a
-//! fixture is one that goes unanswered.
+//! fixture is one that goes unanswered. Where a BeeGFS runs, its own tool answers in their place.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -11,6 +11,8 @@ use eirene_launcher::beegfs::check;
 use eirene_launcher::config::Generation;
 use eirene_storage::{Beegfs7, Beegfs8, LocalProbe, Look, Posix, Probe};
 use tempfile::TempDir;
+
+use crate::beegfs7_real::{Daemons, said};
 
 /// What goes wrong.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,6 +38,8 @@ pub(crate) struct Bench {
     folder: TempDir,
     make: fn(Arc<dyn Probe>, Trouble) -> Arc<dyn SharedStorage>,
     kind: Option<&'static str>,
+    /// Those behind it, where it is a BeeGFS that runs.
+    daemons: Option<Daemons>,
 }
 
 impl Bench {
@@ -44,10 +48,23 @@ impl Bench {
     }
 
     pub(crate) fn with(&self, trouble: Trouble) -> Arc<dyn SharedStorage> {
+        if let Some(daemons) = &self.daemons {
+            daemons.bring_into(trouble);
+        }
         let roots = BTreeMap::from([("all".parse().unwrap(), self.folder.path().to_owned())]);
         let point = self.folder.path().canonicalize().unwrap().to_string_lossy().into_owned();
         let probe = StandIn { probe: LocalProbe::new(roots), kind: self.kind, point, trouble };
         (self.make)(Arc::new(probe), trouble)
+    }
+
+    /// Whether what is set is there afterwards: the answers of stand-ins do not change.
+    pub(crate) fn is_real(&self) -> bool {
+        self.daemons.is_some()
+    }
+
+    /// Whether this can go wrong here. Stand-ins play all of it; real servers can be stopped, by a program that does it, and nothing else.
+    pub(crate) fn can_be_in(&self, trouble: Trouble) -> bool {
+        self.daemons.as_ref().is_none_or(|daemons| daemons.can_be_in(trouble))
     }
 
     /// Where its root of spaces lies.
@@ -61,7 +78,7 @@ impl Bench {
     }
 }
 
-fn bench(kind: Option<&'static str>, make: fn(Arc<dyn Probe>, Trouble) -> Arc<dyn SharedStorage>) -> Bench {
+pub(crate) fn bench(kind: Option<&'static str>, make: fn(Arc<dyn Probe>, Trouble) -> Arc<dyn SharedStorage>) -> Bench {
     bench_in(TempDir::new().unwrap(), kind, make)
 }
 
@@ -72,7 +89,7 @@ fn bench_in(
 ) -> Bench {
     fs::create_dir(folder.path().join("home")).unwrap();
     std::os::unix::fs::symlink("/", folder.path().join("out")).unwrap();
-    Bench { folder, make, kind }
+    Bench { folder, make, kind, daemons: None }
 }
 
 pub(crate) fn posix() -> Bench {
@@ -87,30 +104,27 @@ pub(crate) fn posix_on(variable: &str) -> Bench {
 }
 
 pub(crate) fn beegfs7() -> Bench {
-    bench(Some("beegfs"), |probe, trouble| {
-        Arc::new(Beegfs7::new(
-            Arc::new(Tool { answer: captured, generation: Generation::Seven, trouble }),
-            Posix::new(probe),
-        ))
-    })
+    bench(Some("beegfs"), |probe, trouble| seven(captured, trouble, probe))
+}
+
+/// The daemons that `EIRENE_TEST_BEEGFS7` names, for as long as the bench is there. No client mounts them: the temporary directory stands for that.
+pub(crate) fn beegfs7_real() -> Bench {
+    let daemons = Daemons::take();
+    let bench = bench(Some("beegfs"), |probe, _| seven(said, Trouble::None, probe));
+    Bench { daemons: Some(daemons), ..bench }
 }
 
 pub(crate) fn beegfs8() -> Bench {
     bench(Some("beegfs"), |probe, trouble| {
-        Arc::new(Beegfs8::new(
-            Arc::new(Tool { answer: written, generation: Generation::Eight, trouble }),
-            Posix::new(probe),
-        ))
+        let tool = Tool { answer: written, generation: Generation::Eight, trouble };
+        Arc::new(Beegfs8::new(Arc::new(tool), Posix::new(probe)))
     })
 }
 
-/// BeeGFS 7 behind this tool, of which a temporary directory, the root `all`, is the root directory.
-pub(crate) fn mounted_at_root(tool: Arc<dyn BeegfsTool>) -> (TempDir, Arc<dyn SharedStorage>) {
-    let folder = TempDir::new().unwrap();
-    let roots = BTreeMap::from([("all".parse().unwrap(), folder.path().to_owned())]);
-    let point = folder.path().canonicalize().unwrap().to_string_lossy().into_owned();
-    let probe = StandIn { probe: LocalProbe::new(roots), kind: Some("beegfs"), point, trouble: Trouble::None };
-    (folder, Arc::new(Beegfs7::new(tool, Posix::new(Arc::new(probe)))))
+/// BeeGFS 7 behind a tool that answers so.
+pub(crate) fn seven(answer: Answer, trouble: Trouble, probe: Arc<dyn Probe>) -> Arc<dyn SharedStorage> {
+    let tool = Tool { answer, generation: Generation::Seven, trouble };
+    Arc::new(Beegfs7::new(Arc::new(tool), Posix::new(probe)))
 }
 
 /// Looks at the temporary directory, and says that BeeGFS is mounted there where that is the bench.
@@ -137,8 +151,11 @@ impl Probe for StandIn {
     }
 }
 
+/// What a tool says to these arguments; `None` where it says nothing.
+pub(crate) type Answer = fn(&[String], Trouble) -> Option<Ran>;
+
 struct Tool {
-    answer: fn(&str, Trouble) -> Option<Ran>,
+    answer: Answer,
     generation: Generation,
     trouble: Trouble,
 }
@@ -151,7 +168,7 @@ impl BeegfsTool for Tool {
         if self.trouble == Trouble::Silence {
             return Err(away());
         }
-        (self.answer)(&arguments.join(" "), self.trouble).ok_or_else(away)
+        (self.answer)(arguments, self.trouble).ok_or_else(away)
     }
 }
 
@@ -172,11 +189,12 @@ fn bad(stderr: &str) -> Ran {
 }
 
 /// `beegfs-ctl` 7.4.7 as it was captured.
-fn captured(asked: &str, trouble: Trouble) -> Option<Ran> {
+fn captured(arguments: &[String], trouble: Trouble) -> Option<Ran> {
+    let asked = arguments.join(" ");
     if trouble == Trouble::QuotaRefused && asked.contains("quota") {
         return Some(bad("This mode requires root privileges.\n"));
     }
-    let name = match asked {
+    let name = match asked.as_str() {
         asked if trouble == Trouble::QuotaUnknown && asked.contains("--withzero") => "getquota-range-csv",
         "--version" => "version",
         "--listnodes --nodetype=meta --details" => "listnodes-meta",
@@ -242,7 +260,8 @@ fn body(name: &str) -> (i32, String) {
 }
 
 /// `beegfs` 8.4.0 as its source says.
-fn written(asked: &str, trouble: Trouble) -> Option<Ran> {
+fn written(arguments: &[String], trouble: Trouble) -> Option<Ran> {
+    let asked = arguments.join(" ");
     let has = |words: &str| asked.contains(words);
     if trouble == Trouble::QuotaRefused && has("quota ") {
         return Some(bad("Error: only root can query arbitrary user ids\n"));
@@ -252,7 +271,7 @@ fn written(asked: &str, trouble: Trouble) -> Option<Ran> {
             "WARNING: No information found for the specified ID(s). Either these ID(s) do not exist, or …\n".into();
         return Some(Ran { status: 0, stdout: String::new(), stderr });
     }
-    let name = match asked {
+    let name = match asked.as_str() {
         "version" => "version",
         _ if has(" node list ") => "node-list",
         _ if has(" target list ") => "target-list",

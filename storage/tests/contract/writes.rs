@@ -1,16 +1,23 @@
-//! What is set is read back. The tools' answers do not change here, so what is there already is well set, and everything else did not stick.
+//! What is set is read back. The answers of stand-ins do not change, so what is there already is well set, and everything else did not stick. Real
+//! servers keep what they are told.
 
-use eirene_core::storage::{Bytes, Files, Limit, PoolId, QuotaId, QuotaOf, SetStripe, StorageError};
+use std::sync::Arc;
+
+use eirene_core::storage::{
+    Bytes, Entry, Files, Known, Limit, PoolId, QuotaId, QuotaOf, SetStripe, SharedStorage, StorageError,
+};
 
 use crate::benches::{Bench, Trouble};
 use crate::contract;
 
 contract! {
     a_limit_that_is_there_afterwards_is_set;
-    a_limit_that_did_not_stick_is_said;
-    a_limit_that_was_set_and_is_not_told_is_no_other_than_the_one_wanted;
+    another_limit_is_there_afterwards_or_it_is_said_that_it_did_not_stick;
     a_stripe_pattern_is_read_back;
     what_cannot_be_a_stripe_pattern_is_refused_before_anything_is_asked;
+    [
+        a_limit_that_was_set_and_is_not_told_is_no_other_than_the_one_wanted;
+    ]
 }
 
 /// Well, or a storage that has no such thing.
@@ -19,9 +26,24 @@ fn well(answer: &Result<(), StorageError>) {
     assert!(matches!(answer, Ok(()) | Err(StorageError::Unsupported(_))), "{answer:?}");
 }
 
+/// Well where it is kept, and else that it did not stick; or a storage that has no such thing.
 #[track_caller]
-fn did_not_stick(answer: &Result<(), StorageError>) {
-    assert!(matches!(answer, Err(StorageError::Malformed { .. } | StorageError::Unsupported(_))), "{answer:?}");
+fn kept_or_said(bench: &Bench, answer: &Result<(), StorageError>) {
+    if bench.is_real() {
+        assert!(answer.is_ok(), "{answer:?}");
+    } else {
+        assert!(matches!(answer, Err(StorageError::Malformed { .. } | StorageError::Unsupported(_))), "{answer:?}");
+    }
+}
+
+/// The limits of user 1000 in the first pool, on a storage that has some.
+async fn limits(storage: &Arc<dyn SharedStorage>) -> Option<(Known<Limit<Bytes>>, Known<Limit<Files>>)> {
+    let quotas = match storage.quota(QuotaId::User(1000)).await {
+        Err(StorageError::Unsupported(_)) => return None,
+        other => other.unwrap().value,
+    };
+    let quota = quotas.into_iter().find(|quota| quota.pool == Some(PoolId(1))).unwrap();
+    Some((quota.limit, quota.files_limit))
 }
 
 async fn a_limit_that_is_there_afterwards_is_set(bench: &Bench) {
@@ -29,13 +51,21 @@ async fn a_limit_that_is_there_afterwards_is_set(bench: &Bench) {
     let (size, files) = (Limit::At(Bytes(10 << 30)), Limit::At(Files(100_000)));
     well(&storage.set_quota(QuotaId::User(1000), None, Some(size), Some(files)).await);
     well(&storage.set_quota(QuotaId::User(1000), Some(PoolId(1)), None, Some(files)).await);
+    if let Some(told) = limits(&storage).await {
+        assert_eq!(told, (Known::Known(size), Known::Known(files)));
+    }
     well(&storage.set_default_quota(PoolId(1), QuotaOf::User, Some(Limit::At(Bytes(50 << 30))), None).await);
 }
 
-async fn a_limit_that_did_not_stick_is_said(bench: &Bench) {
+async fn another_limit_is_there_afterwards_or_it_is_said_that_it_did_not_stick(bench: &Bench) {
     let storage = bench.storage();
-    did_not_stick(&storage.set_quota(QuotaId::User(1000), None, Some(Limit::Unlimited), None).await);
-    did_not_stick(&storage.set_default_quota(PoolId(1), QuotaOf::User, None, Some(Limit::At(Files(7)))).await);
+    let before = limits(&storage).await;
+    kept_or_said(bench, &storage.set_quota(QuotaId::User(1000), None, Some(Limit::Unlimited), None).await);
+    let expected =
+        before.map(|(size, files)| (if bench.is_real() { Known::Known(Limit::Unlimited) } else { size }, files));
+    assert_eq!(limits(&storage).await, expected, "what is not named stays");
+    let seven = Some(Limit::At(Files(7)));
+    kept_or_said(bench, &storage.set_default_quota(PoolId(1), QuotaOf::User, None, seven).await);
 }
 
 async fn a_limit_that_was_set_and_is_not_told_is_no_other_than_the_one_wanted(bench: &Bench) {
@@ -52,11 +82,28 @@ async fn a_limit_that_was_set_and_is_not_told_is_no_other_than_the_one_wanted(be
 
 async fn a_stripe_pattern_is_read_back(bench: &Bench) {
     let storage = bench.storage();
+    let entry = async || -> Option<Entry> {
+        match storage.entry(&Bench::home()).await {
+            Err(StorageError::Unsupported(_)) => None,
+            other => Some(other.unwrap()),
+        }
+    };
     let wanted =
         SetStripe { chunk: Some(Bytes(1 << 20)), targets: Some(2), pool: Some(PoolId(1)), mirrored: Some(false) };
     well(&storage.set_stripe(&Bench::home(), &wanted).await);
-    let other = SetStripe { targets: Some(4), ..wanted };
-    did_not_stick(&storage.set_stripe(&Bench::home(), &other).await);
+    let before = entry().await;
+    let other = SetStripe { chunk: Some(Bytes(2 << 20)), targets: Some(4), ..wanted };
+    kept_or_said(bench, &storage.set_stripe(&Bench::home(), &other).await);
+    let there = if bench.is_real() { other } else { wanted };
+    if let Some(now) = entry().await {
+        let stripe = now.stripe.value().unwrap();
+        assert_eq!(
+            (stripe.chunk.value(), stripe.targets_wanted.value()),
+            (there.chunk.as_ref(), there.targets.as_ref())
+        );
+    }
+    well(&storage.set_stripe(&Bench::home(), &wanted).await);
+    assert_eq!(entry().await, before, "it was put back");
 }
 
 async fn what_cannot_be_a_stripe_pattern_is_refused_before_anything_is_asked(bench: &Bench) {
