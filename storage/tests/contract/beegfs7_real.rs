@@ -19,7 +19,7 @@ use eirene_core::storage::{
 use crate::benches::{Bench, Trouble, beegfs7_real, bench, seven};
 
 /// Longest until servers that were started answer, and until those that were stopped do not.
-const PATIENCE: Duration = Duration::from_secs(120);
+const PATIENCE: Duration = Duration::from_mins(2);
 /// What is answered with a status of 0 where all servers are up.
 const QUESTIONS: [&str; 5] = [
     "--listtargets --nodetype=meta --state --spaceinfo",
