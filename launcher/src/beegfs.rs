@@ -28,7 +28,7 @@ const POOL: Part = Must("--storagepoolid=", Value::Id, "");
 const SIZE: Part = Must("--sizelimit=", Value::Limit, "");
 const FILES: Part = Must("--inodelimit=", Value::Limit, "");
 
-const SEVEN: [Form; 15] = [
+const SEVEN: [Form; 16] = [
     looks(&[Word("--version")]),
     looks(&[
         Word("--listnodes"),
@@ -54,6 +54,13 @@ const SEVEN: [Form; 15] = [
     looks(&[OneOf(&["--userstats", "--clientstats"]), SERVERS, Word("--interval=0")]),
     changes(&[Word("--setquota"), USER_OR_GROUP, Must("", Value::Number, ""), SIZE, FILES, POOL]),
     changes(&[Words(&["--setquota", "--default"]), USER_OR_GROUP, SIZE, FILES, POOL]),
+    // Root is limited by nobody here; the tool itself does it with a default.
+    changes(&[
+        Word("--setquota"),
+        USER_OR_GROUP,
+        Words(&["0", "--sizelimit=unlimited", "--inodelimit=unlimited"]),
+        POOL,
+    ]),
     changes(&[
         Words(&["--setpattern", "--unmounted"]),
         May("--chunksize=", Value::Number, ""),
@@ -217,6 +224,7 @@ mod tests {
             "--userstats --nodetype=storage --interval=0",
             "--setquota --gid 2000 --sizelimit=unlimited --inodelimit=100 --storagepoolid=1",
             "--setquota --default --uid --sizelimit=0 --inodelimit=unlimited --storagepoolid=1",
+            "--setquota --gid 0 --sizelimit=unlimited --inodelimit=unlimited --storagepoolid=1",
             "--setpattern --unmounted --chunksize=1048576 --numtargets=4 --storagepoolid=1 --pattern=raid0 /home/ada",
         ],
         &[
@@ -329,7 +337,7 @@ mod tests {
     fn the_audit_log_has_what_is_changed_and_no_path() {
         assert_eq!(change(&words(LINES[0][0])), None);
         assert_eq!(change(&words(LINES[0][12])).as_deref(), Some(LINES[0][12]));
-        assert_eq!(change(&words(LINES[0][14])).as_deref(), LINES[0][14].strip_suffix(" /home/ada"));
+        assert_eq!(change(&words(LINES[0][15])).as_deref(), LINES[0][15].strip_suffix(" /home/ada"));
         assert_eq!(change(&words("--setquota --uid 0")), None);
     }
 

@@ -92,6 +92,11 @@ pub(super) fn set_default_quota(
     words(["--setquota", "--default", whose(of), &size(size_limit), &files(files_limit), &pool])
 }
 
+/// Takes all limits from number 0, root's.
+pub(super) fn free_root(of: QuotaOf, pool: PoolId) -> Vec<String> {
+    set_quota(of, 0, pool, Limit::Unlimited, Limit::Unlimited)
+}
+
 pub(super) fn entry(path: &str) -> Vec<String> {
     words(["--getentryinfo", "--unmounted", path])
 }

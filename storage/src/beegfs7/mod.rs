@@ -164,6 +164,8 @@ impl SharedStorage for Beegfs7 {
         let (now_size, now_files) = beegfs::defaults_of(self.default_quota(pool).await?, of);
         let (size, files) = both(size, files, now_size, now_files)?;
         self.tool.change(call::set_default_quota(of, pool, size, files)).await?;
+        // The tool sends what is everybody's a second time, as number 0's own (`ModeSetQuota::execute`, 7.4): root would be held to it.
+        self.tool.change(call::free_root(of, pool)).await?;
         beegfs::agree((Some(size), Some(files)), beegfs::defaults_of(self.default_quota(pool).await?, of))
     }
 

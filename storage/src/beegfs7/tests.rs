@@ -304,6 +304,10 @@ fn every_question_is_asked_in_these_words() {
             call::set_default_quota(QuotaOf::User, PoolId(1), Limit::Unlimited, Limit::At(Files(3))),
             "--setquota --default --uid --sizelimit=unlimited --inodelimit=3 --storagepoolid=1",
         ),
+        (
+            call::free_root(QuotaOf::Group, PoolId(3)),
+            "--setquota --gid 0 --sizelimit=unlimited --inodelimit=unlimited --storagepoolid=3",
+        ),
         (call::entry("/a b"), "--getentryinfo --unmounted /a b"),
         (
             call::set_stripe("/x", &all),

@@ -189,7 +189,7 @@ fn bad(stderr: &str) -> Ran {
 }
 
 /// `beegfs-ctl` 7.4.7 as it was captured.
-fn captured(arguments: &[String], trouble: Trouble) -> Option<Ran> {
+pub(crate) fn captured(arguments: &[String], trouble: Trouble) -> Option<Ran> {
     let asked = arguments.join(" ");
     if trouble == Trouble::QuotaRefused && asked.contains("quota") {
         return Some(bad("This mode requires root privileges.\n"));
@@ -219,6 +219,7 @@ fn captured(arguments: &[String], trouble: Trouble) -> Option<Ran> {
         }
         asked if asked.starts_with("--setquota --default --uid ") => "setquota-default",
         asked if asked.starts_with("--setquota --uid 1000 ") => "setquota-user",
+        "--setquota --uid 0 --sizelimit=unlimited --inodelimit=unlimited --storagepoolid=1" => "setquota-user",
         "--getentryinfo --unmounted /" => "getentryinfo",
         "--getentryinfo --unmounted /home" => "getentryinfo-home",
         asked if asked.starts_with("--setpattern --unmounted ") && asked.ends_with(" /home") => "setpattern",

@@ -1,13 +1,13 @@
 //! What is set is read back. The answers of stand-ins do not change, so what is there already is well set, and everything else did not stick. Real
 //! servers keep what they are told.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use eirene_core::storage::{
     Bytes, Entry, Files, Known, Limit, PoolId, QuotaId, QuotaOf, SetStripe, SharedStorage, StorageError,
 };
 
-use crate::benches::{Bench, Trouble};
+use crate::benches::{Bench, Trouble, bench, captured, seven};
 use crate::contract;
 
 contract! {
@@ -66,6 +66,26 @@ async fn another_limit_is_there_afterwards_or_it_is_said_that_it_did_not_stick(b
     assert_eq!(limits(&storage).await, expected, "what is not named stays");
     let seven = Some(Limit::At(Files(7)));
     kept_or_said(bench, &storage.set_default_quota(PoolId(1), QuotaOf::User, None, seven).await);
+}
+
+#[tokio::test]
+async fn a_default_limit_of_beegfs_7_is_taken_from_root_again() {
+    static ASKED: Mutex<Vec<String>> = Mutex::new(Vec::new());
+    let bench = bench(Some("beegfs"), |probe, trouble| {
+        let noted = |arguments: &[String], trouble| {
+            ASKED.lock().unwrap().push(arguments.join(" "));
+            captured(arguments, trouble)
+        };
+        seven(noted, trouble, probe)
+    });
+    let fifty = Some(Limit::At(Bytes(50 << 30)));
+    bench.storage().set_default_quota(PoolId(1), QuotaOf::User, fifty, None).await.unwrap();
+    let changes: Vec<_> = ASKED.lock().unwrap().iter().filter(|asked| asked.starts_with("--set")).cloned().collect();
+    let expected = [
+        "--setquota --default --uid --sizelimit=53687091200 --inodelimit=unlimited --storagepoolid=1",
+        "--setquota --uid 0 --sizelimit=unlimited --inodelimit=unlimited --storagepoolid=1",
+    ];
+    assert_eq!(changes, expected);
 }
 
 async fn a_limit_that_was_set_and_is_not_told_is_no_other_than_the_one_wanted(bench: &Bench) {

@@ -168,7 +168,7 @@ fn what_becomes_read_only_meanwhile_is_said_and_goes_on_afterwards() {
 
 #[test]
 #[ignore = "storage/tests/with-xfs runs it"]
-fn a_disk_that_is_pulled_out_is_away_and_what_was_whole_and_what_counts_is_there_again() {
+fn a_disk_that_is_pulled_out_is_away_and_what_was_whole_is_there_again_and_an_upload_goes_on_from_what_is() {
     for disk in disks() {
         let world = World::on(&disk.point);
         world.hand_over(Way::Program);
@@ -198,7 +198,8 @@ fn a_disk_that_is_pulled_out_is_away_and_what_was_whole_and_what_counts_is_there
         let mut portal = world.portal(Way::Program);
         assert!(portal.read(b"whole").stream == bytes, "{}", disk.kind);
         let at = offset(&mut portal, b"");
-        assert_eq!(at, 2 * MIB as u64, "{}: what was said to count counts", disk.kind);
+        // No piece is waited for until it is on a local disk: what is not there counts no more, and is asked for again.
+        assert!(at <= 2 * MIB as u64, "{}: {at}", disk.kind);
         let last = WriteUpload { length: Some(bytes.len() as u64), ..write_upload(b"", at) };
         portal.send(last, &bytes[at as usize..]).done();
         portal.ask(Verb::FinishUpload(part(b""))).done();
