@@ -58,22 +58,28 @@ fn a_node_whose_ranks_are_all_killed_is_named() {
     }
 }
 
+/// Each rank names one on the other node, or that the one beside it has left, which had noticed it first.
+#[track_caller]
+fn assert_noticed_on_both_sides(said: &[String]) {
+    for (ranks, theirs) in [([0, 1], ["rank 2", "rank 3"]), ([2, 3], ["rank 0", "rank 1"])] {
+        let names = |rank: usize| theirs.iter().any(|theirs| said[rank].contains(theirs));
+        assert!(ranks.into_iter().any(names), "ranks {ranks:?}: {said:?}");
+        for rank in ranks {
+            assert!(names(rank) || said[rank].contains("has left"), "rank {rank}: {}", said[rank]);
+        }
+    }
+}
+
 #[test]
 fn a_cable_that_is_cut_is_noticed_on_both_sides() {
     for elements in ["10", "3000000"] {
         let said = after(elements, SILENT, &[0, 1, 2, 3], |nodes, _| nodes.plug(2, false).unwrap());
-        for (rank, said) in said.iter().enumerate() {
-            let theirs = if rank < 2 { ["rank 2", "rank 3"] } else { ["rank 0", "rank 1"] };
-            assert!(theirs.iter().any(|theirs| said.contains(theirs)), "rank {rank}: {said}");
-        }
+        assert_noticed_on_both_sides(&said);
     }
 }
 
 #[test]
 fn an_interface_that_is_set_down_is_noticed_on_both_sides() {
     let said = after("3000000", SILENT, &[0, 1, 2, 3], |nodes, _| nodes.link(2, false).unwrap());
-    for (rank, said) in said.iter().enumerate() {
-        let theirs = if rank < 2 { ["rank 2", "rank 3"] } else { ["rank 0", "rank 1"] };
-        assert!(theirs.iter().any(|theirs| said.contains(theirs)), "rank {rank}: {said}");
-    }
+    assert_noticed_on_both_sides(&said);
 }
