@@ -53,14 +53,21 @@ export async function drag(page, place, files) {
   return { letGo: () => tell("drop"), takeAway: () => tell("dragCancel") };
 }
 
+/** Waits until no colour is on its way to another, as from light to dark, which is none that anybody sees. */
+export function settled(page) {
+  return page.evaluate(async () => {
+    const moving = document.getAnimations().filter((one) => one instanceof CSSTransition);
+    await Promise.allSettled(moving.map((one) => one.finished));
+  });
+}
+
 /**
  * Accessibility violations, WCAG 2.2 A and AA, of a page or of a `part` of it. The checker is run by the debugger, so the page's own policy
  * stays in force.
  */
 export async function accessibility(page, part = "html") {
   await page.evaluate(axeSource);
-  // A colour on its way to another, as from light to dark, is none that anybody reads.
-  await page.evaluate(() => Promise.allSettled(document.getAnimations().filter((one) => one instanceof CSSTransition).map((one) => one.finished)));
+  await settled(page);
   const result = await page.evaluate(
     (part) =>
       axe.run(part === "html" ? document : part, { runOnly: ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"] }),

@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { after, test } from "node:test";
 
-import { pictures } from "../browser.mjs";
+import { pictures, settled } from "../browser.mjs";
 import { PATIENCE_MS, closeBrowser, shows, signedIn, startSession } from "./demo.mjs";
 
 const WINDOW = { reducedMotion: "reduce", timezoneId: "UTC", locale: "en-GB" };
@@ -67,6 +67,7 @@ test("nodes are a map with one's own on it, and GPUs say when more are free", { 
     const colours = [];
     for (const colorScheme of ["light", "dark"]) {
       await page.emulateMedia({ colorScheme });
+      await settled(page);
       colours.push(await tile(page, "c1").evaluate((element) => getComputedStyle(element).backgroundColor));
     }
     assert.notEqual(colours[0], colours[1]);
