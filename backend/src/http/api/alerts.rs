@@ -99,16 +99,9 @@ pub(crate) async fn silences(
 #[schema(as = NewAlertSilence)]
 pub(crate) struct Wanted {
     /// Of which rule; any where it is left out.
-    #[schema(nullable = false)]
     rule: Option<AlertRule>,
     /// About what, as alerts have it as their `subject`; anything where it is left out.
-    #[schema(
-        nullable = false,
-        min_length = 1,
-        max_length = 300,
-        pattern = r"^[!-~]([ -~]*[!-~])?$",
-        example = "node7"
-    )]
+    #[schema(min_length = 1, max_length = 300, pattern = r"^[!-~]([ -~]*[!-~])?$", example = "node7")]
     subject: Option<String>,
     /// For how many minutes.
     #[serde(deserialize_with = "body::whole")]
@@ -166,20 +159,14 @@ pub(crate) struct WantedOwn {
     /// Of which rule: one about sessions and runs.
     rule: AlertRule,
     /// The id of the session or run it is about; all of yours where it is left out.
-    #[schema(nullable = false, pattern = "^[0-9a-f]{32}$")]
+    #[schema(pattern = "^[0-9a-f]{32}$")]
     job: Option<String>,
     /// For how many minutes.
     #[serde(deserialize_with = "body::whole")]
     #[schema(minimum = 1, maximum = 44_640, example = 120)]
     minutes: u32,
     /// Why; you need not say.
-    #[schema(
-        nullable = false,
-        min_length = 1,
-        max_length = 200,
-        pattern = r"^[!-~]([ -~]*[!-~])?$",
-        example = "it only loads data"
-    )]
+    #[schema(min_length = 1, max_length = 200, pattern = r"^[!-~]([ -~]*[!-~])?$", example = "it only loads data")]
     reason: Option<String>,
 }
 
