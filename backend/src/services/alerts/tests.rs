@@ -252,23 +252,38 @@ async fn a_lost_gpu_of_which_nobody_tells_any_more_is_lost_until_its_session_end
     assert_eq!(lost().await, 0);
 }
 
-#[tokio::test]
-async fn of_a_divided_gpu_a_person_hears_what_slows_her_part_and_admins_hear_once_of_errors() {
-    let test = TestApp::new().await;
-    test.app.samples.open().unwrap();
-    let (ada, grace) = (test.ada().await, test.person("grace", 2002, Role::Researcher).await);
+/// A session of each, on `c1` with so many GPUs.
+async fn running(test: &TestApp, people: &[&Actor], gpus: u32) -> Vec<Session> {
     let now = test.clock.now();
     let mut live = Vec::new();
-    for person in [&ada, &grace] {
+    for person in people {
         let (session, _) = test.app.sessions.start(person, TestApp::wish(), None).await.unwrap();
         let begin = |session: &mut Session| {
             session.nodes = vec!["c1".parse().unwrap()];
             session.started_at = Some(now);
         };
         let mut session = test.app.sessions.change(session.id, begin).await.unwrap().unwrap();
-        session.resources.gpus = 1;
+        session.resources.gpus = gpus;
         live.push(session);
     }
+    live
+}
+
+/// What the agent of a session on `c1` tells now.
+async fn told<const N: usize>(test: &TestApp, session: &Session, said: [(impl AsRef<str>, f64); N]) {
+    let samples = said.map(|(name, value)| Sample { series: name.as_ref().parse().unwrap(), value }).to_vec();
+    let node = NodeName::try_from("c1").unwrap();
+    let batch = Batch { node, at: test.clock.now(), confinement: Confinement::CgroupV2, held: None, samples };
+    let text = String::from_utf8(batch.write().remove(0)).unwrap();
+    test.app.samples.ingest(session.id).take(&text).await;
+}
+
+#[tokio::test]
+async fn of_a_divided_gpu_a_person_hears_what_slows_her_part_and_admins_hear_once_of_errors() {
+    let test = TestApp::new().await;
+    test.app.samples.open().unwrap();
+    let (ada, grace) = (test.ada().await, test.person("grace", 2002, Role::Researcher).await);
+    let live = running(&test, &[&ada, &grace], 1).await;
     for round in 0..30 {
         for (part, session) in live.iter().enumerate() {
             // The second has begun after the errors, and tells of none.
@@ -278,11 +293,7 @@ async fn of_a_divided_gpu_a_person_hears_what_slows_her_part_and_admins_hear_onc
                 ("gpu_ecc_uncorrected/1".to_owned(), errors),
                 ("gpu_throttled/1".to_owned(), 1.0),
             ];
-            let samples = said.map(|(name, value)| Sample { series: name.parse().unwrap(), value }).to_vec();
-            let node = NodeName::try_from("c1").unwrap();
-            let batch = Batch { node, at: test.clock.now(), confinement: Confinement::CgroupV2, held: None, samples };
-            let text = String::from_utf8(batch.write().remove(0)).unwrap();
-            test.app.samples.ingest(session.id).take(&text).await;
+            told(&test, session, said).await;
         }
         look(&test, "idle", &live).await;
         test.clock.advance_s(5);
@@ -307,18 +318,7 @@ async fn of_two_parts_that_are_idle_and_not_both_tell_it_a_person_hears_only_whe
     let test = TestApp::new().await;
     test.app.samples.open().unwrap();
     let (ada, grace) = (test.ada().await, test.person("grace", 2002, Role::Researcher).await);
-    let now = test.clock.now();
-    let mut live = Vec::new();
-    for person in [&ada, &grace] {
-        let (session, _) = test.app.sessions.start(person, TestApp::wish(), None).await.unwrap();
-        let begin = |session: &mut Session| {
-            session.nodes = vec!["c1".parse().unwrap()];
-            session.started_at = Some(now);
-        };
-        let mut session = test.app.sessions.change(session.id, begin).await.unwrap().unwrap();
-        session.resources.gpus = 2;
-        live.push(session);
-    }
+    let live = running(&test, &[&ada, &grace], 2).await;
     for _ in 0..40 {
         for (session, on_it) in live.iter().zip([1.0, 0.0]) {
             let said = [
@@ -328,11 +328,7 @@ async fn of_two_parts_that_are_idle_and_not_both_tell_it_a_person_hears_only_whe
                 ("gpu_processes/1.1", on_it),
                 ("gpu_up/1.1", 1.0),
             ];
-            let samples = said.map(|(name, value)| Sample { series: name.parse().unwrap(), value }).to_vec();
-            let node = NodeName::try_from("c1").unwrap();
-            let batch = Batch { node, at: test.clock.now(), confinement: Confinement::CgroupV2, held: None, samples };
-            let text = String::from_utf8(batch.write().remove(0)).unwrap();
-            test.app.samples.ingest(session.id).take(&text).await;
+            told(&test, session, said).await;
         }
         look(&test, "idle", &live).await;
         test.clock.advance_s(60);
