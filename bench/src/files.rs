@@ -4,7 +4,6 @@
 //! `bench/files` starts this as root, with a person and a portal's account in a user database of its own and the person's home still empty.
 
 use std::fs::File;
-use std::io::Read as _;
 use std::os::unix::fs::{FileExt as _, PermissionsExt as _, chown};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -13,12 +12,10 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, bail, ensure};
 use bytes::Bytes;
 use data_encoding::{BASE64, HEXLOWER};
-use futures_util::{StreamExt as _, stream};
-use http_body_util::combinators::BoxBody;
-use http_body_util::{BodyExt, Empty, Full, StreamBody};
-use hyper::body::{Frame, Incoming};
+use http_body_util::{BodyExt as _, Full};
+use hyper::body::Incoming;
 use hyper::client::conn::http1::SendRequest;
-use hyper::{Request, Response, StatusCode};
+use hyper::{Request, Response};
 use hyper_util::rt::TokioIo;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -33,11 +30,11 @@ use crate::rig::{Account, Accounts, Rig};
 use crate::stats::median;
 use crate::summary::Goal;
 use crate::table::{mebibytes, millis, table};
+use crate::wire::Wire;
 
 const MIB: u64 = 1024 * 1024;
-/// Bytes of a piece of an upload, and of a buffer.
+/// Bytes of a piece of an upload.
 const PIECE: u64 = 32 * MIB;
-const BUFFER: u64 = 256 * 1024;
 /// Transfers at once, where their memory is measured.
 const TRANSFERS: usize = 8;
 /// Seconds that an echo is listened to.
@@ -389,14 +386,10 @@ fn child_of(launcher: u32) -> anyhow::Result<u32> {
 
 /// One connection to the portal, kept.
 struct Portal {
-    sender: SendRequest<BoxBody<Bytes, std::io::Error>>,
+    sender: SendRequest<Full<Bytes>>,
     address: std::net::SocketAddr,
     host: String,
     bearer: String,
-}
-
-fn no_body() -> BoxBody<Bytes, std::io::Error> {
-    Empty::new().map_err(|never| match never {}).boxed()
 }
 
 impl Portal {
@@ -405,7 +398,7 @@ impl Portal {
         Ok(Self { sender: Self::dial(address).await?, address, host, bearer: rig.bearer() })
     }
 
-    async fn dial(address: std::net::SocketAddr) -> anyhow::Result<SendRequest<BoxBody<Bytes, std::io::Error>>> {
+    async fn dial(address: std::net::SocketAddr) -> anyhow::Result<SendRequest<Full<Bytes>>> {
         let stream = TcpStream::connect(address).await?;
         stream.set_nodelay(true)?;
         let (sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
@@ -418,7 +411,7 @@ impl Portal {
         method: &str,
         path: &str,
         headers: &[(&str, &str)],
-        body: BoxBody<Bytes, std::io::Error>,
+        body: Bytes,
     ) -> anyhow::Result<Response<Incoming>> {
         // The portal closes what was silent for long, as while a disk was written out.
         if self.sender.ready().await.is_err() {
@@ -430,7 +423,7 @@ impl Portal {
         for (name, value) in headers {
             request = request.header(*name, *value);
         }
-        let response = self.sender.send_request(request.body(body)?).await?;
+        let response = self.sender.send_request(request.body(Full::new(body))?).await?;
         if response.status().is_success() {
             return Ok(response);
         }
@@ -440,9 +433,7 @@ impl Portal {
     }
 
     async fn json(&mut self, method: &str, path: &str, body: Option<Value>) -> anyhow::Result<Value> {
-        let body = body.map_or_else(no_body, |body| {
-            Full::new(Bytes::from(body.to_string())).map_err(|never| match never {}).boxed()
-        });
+        let body = body.map_or_else(Bytes::new, |body| Bytes::from(body.to_string()));
         let response = self.ask(method, path, &[("content-type", "application/json")], body).await?;
         Ok(serde_json::from_slice(&response.into_body().collect().await?.to_bytes())?)
     }
@@ -458,7 +449,7 @@ impl Portal {
 
     /// A file into the home, in pieces.
     async fn upload(&mut self, source: &Path, name: &str, sum: Option<&str>) -> anyhow::Result<()> {
-        let file = std::sync::Arc::new(File::open(source)?);
+        let file = File::open(source)?;
         let length = file.metadata()?.len();
         let mut metadata = format!("path {}", BASE64.encode(name.as_bytes()));
         if let Some(sum) = sum {
@@ -466,45 +457,36 @@ impl Portal {
         }
         let whole = length.to_string();
         let headers = [("upload-length", whole.as_str()), ("upload-metadata", metadata.as_str())];
-        let made = self.ask("POST", "/api/v1/spaces/home/uploads", &headers, no_body()).await?;
+        let made = self.ask("POST", "/api/v1/spaces/home/uploads", &headers, Bytes::new()).await?;
         let place = made.headers().get("location").context("no address of the upload")?.to_str()?.to_owned();
         made.into_body().collect().await?;
-        for begin in (0..length).step_by(PIECE as usize) {
-            let end = length.min(begin + PIECE);
-            let (offset, size) = (begin.to_string(), (end - begin).to_string());
-            let headers = [
-                ("upload-offset", offset.as_str()),
-                ("content-length", size.as_str()),
-                ("content-type", "application/offset+octet-stream"),
-            ];
-            let file = std::sync::Arc::clone(&file);
-            // It goes on in the file where the piece before ended, and no buffer is made of zeros first: who sends is to be no brake.
-            let bytes = stream::iter((begin..end).step_by(BUFFER as usize)).map(move |at| {
-                let mut buffer = Vec::with_capacity(BUFFER as usize);
-                let read = (&*file).take(BUFFER.min(end - at)).read_to_end(&mut buffer);
-                read.map(|_| Frame::data(Bytes::from(buffer)))
-            });
-            let answer = self.ask("PATCH", &place, &headers, BodyExt::boxed(StreamBody::new(bytes))).await?;
-            ensure!(answer.status() == StatusCode::NO_CONTENT, "a piece was answered by {}", answer.status());
-            answer.into_body().collect().await?;
-        }
-        Ok(())
+        self.blocking(move |wire| {
+            for begin in (0..length).step_by(PIECE as usize) {
+                wire.send(&place, &file, begin, length.min(begin + PIECE))?;
+            }
+            Ok(())
+        })
+        .await
     }
 
     /// A file of the home, to a file that is on the disk in the end, or to nowhere.
-    async fn download(&mut self, name: &str, target: Option<&Path>) -> anyhow::Result<()> {
+    async fn download(&self, name: &str, target: Option<&Path>) -> anyhow::Result<()> {
         let path = format!("/api/v1/spaces/home/files/content?path={name}");
-        let mut body = self.ask("GET", &path, &[], no_body()).await?.into_body();
         let file = target.map(File::create).transpose()?;
-        let mut at = 0;
-        while let Some(frame) = body.frame().await {
-            let Ok(data) = frame?.into_data() else { continue };
-            if let Some(file) = &file {
-                file.write_all_at(&data, at)?;
-            }
-            at += data.len() as u64;
-        }
-        Ok(file.map_or(Ok(()), |file| file.sync_all())?)
+        self.blocking(move |wire| {
+            wire.fetch(&path, file.as_ref())?;
+            Ok(file.map_or(Ok(()), |file| file.sync_all())?)
+        })
+        .await
+    }
+
+    /// A connection and a thread for one transfer.
+    async fn blocking(
+        &self,
+        transfer: impl FnOnce(&mut Wire) -> anyhow::Result<()> + Send + 'static,
+    ) -> anyhow::Result<()> {
+        let (address, host, bearer) = (self.address, self.host.clone(), self.bearer.clone());
+        tokio::task::spawn_blocking(move || transfer(&mut Wire::connect(address, &host, &bearer)?)).await?
     }
 
     async fn begin_scan(&mut self, path: &str) -> anyhow::Result<String> {

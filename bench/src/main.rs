@@ -26,6 +26,7 @@ mod summary;
 mod table;
 mod upstream;
 mod websocket;
+mod wire;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
