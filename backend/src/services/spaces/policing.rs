@@ -417,7 +417,7 @@ impl Policing {
 
 /// That nothing is due, and of what was taken away until when that is so at least.
 fn nothing_due(space: &Space) -> String {
-    match space.kept_until() {
+    match space.kept_until().filter(|_| space.desired == SpaceDesired::Retired) {
         Some(until) => format!("nothing is due: it is kept until {} at least", until.strftime("%-d %b %Y, %H:%M UTC")),
         None => "nothing is due".into(),
     }
