@@ -1,7 +1,7 @@
 //! Spaces: directories that people's sessions see, each with an owner, a limit and a policy. What is wanted and what was seen are kept apart,
 //! as for sessions. Plain data; who may use a space, when it is full and what a policy does are rules of the services.
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use crate::account::word_enum;
@@ -180,6 +180,9 @@ pub struct Warned {
     pub days: u32,
     /// When it was delivered.
     pub at: Timestamp,
+    /// Seconds since then that were counted.
+    #[serde(default)]
+    pub waited_s: u64,
 }
 
 /// A space as the platform knows it.
@@ -233,6 +236,10 @@ pub struct Space {
     pub retired_at: Option<Timestamp>,
     /// Before this time a retired space is not removed.
     pub remove_after: Option<Timestamp>,
+    /// Seconds that were counted while it is retired.
+    pub kept_s: u64,
+    /// Until when time was counted: of a space that is retired, or was warned of.
+    pub watched_at: Option<Timestamp>,
     /// When its row was made.
     pub created_at: Timestamp,
     /// Grows with every change of the row.
@@ -249,6 +256,16 @@ impl Space {
             SpaceOwner::Person { id, .. } => Some(*id),
             SpaceOwner::Group(_) | SpaceOwner::Everybody => None,
         }
+    }
+
+    /// Until when it is kept at least if it is retired, by what was counted of that time: where the clock has jumped, or nobody looked, that is later
+    /// than it was to be.
+    pub fn kept_until(&self) -> Option<Timestamp> {
+        let (retired_at, remove_after) = (self.retired_at?, self.remove_after?);
+        let kept = SignedDuration::from_secs(i64::try_from(self.kept_s).unwrap_or(i64::MAX));
+        let left = remove_after.duration_since(retired_at).saturating_sub(kept);
+        let counted = self.watched_at.unwrap_or(retired_at).checked_add(left).unwrap_or(Timestamp::MAX);
+        Some(counted.max(remove_after))
     }
 }
 

@@ -16,7 +16,8 @@ macro_rules! select {
             spaces.undetermined, spaces.reason_code, spaces.reason_text, spaces.inode, spaces.fs_identity,
             spaces.limit_bytes, spaces.limit_files, spaces.limit_state, spaces.limit_said, spaces.hint_state,
             spaces.hint_said, spaces.expires_at,
-            spaces.warned, spaces.retired_at, spaces.remove_after, spaces.created_at, spaces.version
+            spaces.warned, spaces.retired_at, spaces.remove_after, spaces.kept_s, spaces.watched_at,
+            spaces.created_at, spaces.version
         FROM spaces LEFT JOIN users ON users.id = spaces.owner_id ", $($rest),*)
     };
 }
@@ -25,9 +26,10 @@ macro_rules! select {
 statements! {
     INSERT = "INSERT INTO spaces (id, name, kind, title, root_name, owner_id, group_name, writable, hint, desired, state,
             undetermined, reason_code, reason_text, inode, fs_identity, limit_bytes, limit_files, expires_at, warned,
-            retired_at, remove_after, created_at, version, limit_state, limit_said, hint_state, hint_said)
+            retired_at, remove_after, created_at, version, limit_state, limit_said, hint_state, hint_said,
+            kept_s, watched_at)
         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22,
-            $23, $24, $25, $26, $27, $28)
+            $23, $24, $25, $26, $27, $28, $29, $30)
         RETURNING serial";
     BY_ID = select!("WHERE spaces.id = $1");
     BY_NAME = select!("WHERE spaces.name = $1 AND spaces.state <> 'gone'");
@@ -60,8 +62,9 @@ statements! {
     UPDATE = "UPDATE spaces SET title = $1, hint = $2, desired = $3, state = $4, undetermined = $5, reason_code = $6,
             reason_text = $7, inode = $8, fs_identity = $9, limit_bytes = $10, limit_files = $11, expires_at = $12,
             warned = $13, retired_at = $14, remove_after = $15, version = version + 1, limit_state = $18, limit_said = $19,
-            hint_state = $20, hint_said = $21
+            hint_state = $20, hint_said = $21, kept_s = $22, watched_at = $23
         WHERE id = $16 AND version = $17";
+    WATCHED = "UPDATE spaces SET kept_s = $1, watched_at = $2, warned = $3 WHERE id = $4 AND version = $5";
 }
 
 #[derive(FromRow)]
@@ -94,6 +97,8 @@ struct SpaceRow {
     warned: String,
     retired_at: Option<i64>,
     remove_after: Option<i64>,
+    kept_s: i64,
+    watched_at: Option<i64>,
     created_at: i64,
     version: i64,
 }
@@ -143,6 +148,8 @@ impl SpaceRow {
             warned: place.json("warned", &self.warned)?,
             retired_at: place.maybe_time("retired_at", self.retired_at)?,
             remove_after: place.maybe_time("remove_after", self.remove_after)?,
+            kept_s: place.number("kept_s", self.kept_s)?,
+            watched_at: place.maybe_time("watched_at", self.watched_at)?,
             created_at: place.time("created_at", self.created_at)?,
             version: self.version,
             reason: match (self.reason_code, self.reason_text) {
@@ -204,6 +211,8 @@ impl Db {
             .bind(space.limit_said.as_deref())
             .bind(space.hint_state.as_str())
             .bind(space.hint_said.as_deref())
+            .bind(signed(space.kept_s))
+            .bind(maybe_micros(space.watched_at))
             .fetch_one(pool).await)
         .map_err(DbError::conflict("space"))?;
         let row = space.id.to_string();
@@ -309,8 +318,24 @@ impl Db {
             .bind(space.limit_said.as_deref())
             .bind(space.hint_state.as_str())
             .bind(space.hint_said.as_deref())
+            .bind(signed(space.kept_s))
+            .bind(maybe_micros(space.watched_at))
             .execute(pool).await.map(|done| done.rows_affected()))
         .map_err(DbError::conflict("space"))?;
+        Ok(changed > 0)
+    }
+
+    /// Writes the time that was counted of a space, when its version is still the stored one. That changes nothing for anybody else, so the version
+    /// stays. False where somebody has changed it meanwhile: then nothing was counted.
+    pub async fn note_watched(&self, space: &Space) -> Result<bool, DbError> {
+        let warned = serde_json::to_string(&space.warned).map_err(DbError::encode)?;
+        let changed = on_db!(self, pool => sqlx::query(WATCHED)
+            .bind(signed(space.kept_s))
+            .bind(maybe_micros(space.watched_at))
+            .bind(warned)
+            .bind(space.id.to_string())
+            .bind(space.version)
+            .execute(pool).await.map(|done| done.rows_affected()))?;
         Ok(changed > 0)
     }
 }

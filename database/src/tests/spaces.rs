@@ -39,6 +39,8 @@ pub(super) fn space(name: &str, owner: SpaceOwner) -> Space {
         warned: vec![],
         retired_at: None,
         remove_after: None,
+        kept_s: 0,
+        watched_at: None,
         created_at: at(0),
         version: 1,
     }
@@ -101,9 +103,11 @@ on_both! {
             limit_bytes: Limit::At(Bytes(1 << 50)),
             limit_files: Limit::At(Files(0)),
             expires_at: Some(at(5)),
-            warned: vec![Warned { days: 14, at: at(1) }],
+            warned: vec![Warned { days: 14, at: at(1), waited_s: 3600 }],
             retired_at: Some(at(6)),
             remove_after: Some(at(7)),
+            kept_s: 1 << 40,
+            watched_at: Some(at(8)),
             ..space("physics", group("Physics-1"))
         };
         let full = db.insert_space(full).await.unwrap();
@@ -134,6 +138,24 @@ on_both! {
         assert!(!db.update_space(&two).await.unwrap());
         let now = db.space(space.id).await.unwrap().unwrap();
         assert_eq!((now.title.as_str(), now.version), ("One", space.version + 1));
+    }
+
+    async fn time_that_is_counted_changes_nothing_for_anybody_else(db) {
+        let warned = vec![Warned { days: 3, at: at(1), waited_s: 0 }];
+        let space = Space { warned, ..space("data", SpaceOwner::Everybody) };
+        let space = db.insert_space(space).await.unwrap();
+        let warned = vec![Warned { days: 3, at: at(1), waited_s: 60 }];
+        let watched = Space { kept_s: 7, watched_at: Some(at(61)), warned, ..space.clone() };
+        let titled = Space { title: "Other".parse().unwrap(), ..watched.clone() };
+        assert!(db.note_watched(&titled).await.unwrap());
+        assert_eq!(db.space(space.id).await.unwrap(), Some(watched), "the rest and the version stay");
+        assert!(db.update_space(&titled).await.unwrap());
+        assert!(!db.note_watched(&Space { kept_s: 9, ..space.clone() }).await.unwrap());
+        let now = db.space(space.id).await.unwrap().unwrap();
+        assert_eq!((now.title.as_str(), now.kept_s), ("Other", 7));
+        // As warnings were written before anything was counted.
+        meddle(db, "UPDATE spaces SET warned = '[{\"days\":3,\"at\":\"2026-01-01T00:00:00Z\"}]'").await.unwrap();
+        assert_eq!(db.space(space.id).await.unwrap().unwrap().warned[0].waited_s, 0);
     }
 
     async fn lists_are_by_name_and_each_has_its_own(db) {

@@ -78,7 +78,7 @@ pub struct SpaceView {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = String, format = DateTime, nullable = false, required = false)]
     retired_at: Option<Timestamp>,
-    /// Before this time it is not removed.
+    /// Before this time it is not removed. It grows later where the portal was down or the clock has jumped: that time is not counted.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = String, format = DateTime, nullable = false, required = false)]
     remove_after: Option<Timestamp>,
@@ -251,7 +251,7 @@ impl From<PolicyReport> for PolicyView {
 impl From<SpaceSeen> for SpaceView {
     fn from(seen: SpaceSeen) -> Self {
         let SpaceSeen { space, seen, trend, mounted_at, .. } = seen;
-        let limit = LimitView::of(&space);
+        let (limit, remove_after) = (LimitView::of(&space), space.kept_until());
         let (owner, group) = match &space.owner {
             SpaceOwner::Person { name, .. } => (Some(name.to_string()), None),
             SpaceOwner::Group(group) => (None, Some(group.to_string())),
@@ -277,7 +277,7 @@ impl From<SpaceSeen> for SpaceView {
             limit,
             expires_at: space.expires_at,
             retired_at: space.retired_at,
-            remove_after: space.remove_after,
+            remove_after,
             created_at: space.created_at,
         }
     }

@@ -396,6 +396,8 @@ impl Making {
             state: SpaceState::Retired,
             retired_at: Some(now),
             remove_after: Some(remove_after),
+            kept_s: 0,
+            watched_at: Some(now),
             undetermined: false,
             reason: lasting(space),
             ..space.clone()
@@ -413,9 +415,15 @@ impl Making {
         let inode = inode(space)?;
         let (root, name) = (space.root.clone(), space.name.clone());
         self.ask(LauncherRequest::RestoreSpace { root, name, inode, id: space.id }).await?;
-        let reason = lasting(space);
-        let mut back =
-            Space { state: SpaceState::Present, retired_at: None, remove_after: None, reason, ..space.clone() };
+        let mut back = Space {
+            state: SpaceState::Present,
+            retired_at: None,
+            remove_after: None,
+            kept_s: 0,
+            watched_at: Some(self.inner.clock.now()),
+            reason: lasting(space),
+            ..space.clone()
+        };
         if back.limit_state != LimitState::Unset {
             // What its owner may use was judged without it meanwhile.
             (back.limit_state, back.limit_said) = (LimitState::Wanted, None);
@@ -592,6 +600,8 @@ fn wanted(root: &Root, name: SpaceName, owner: SpaceOwner, now: Timestamp) -> Sp
         warned: vec![],
         retired_at: None,
         remove_after: None,
+        kept_s: 0,
+        watched_at: None,
         created_at: now,
         version: 1,
     };

@@ -376,6 +376,8 @@ impl Spaces {
             warned: vec![],
             retired_at: None,
             remove_after: None,
+            kept_s: 0,
+            watched_at: None,
             created_at: self.inner.clock.now(),
             version: 1,
         };

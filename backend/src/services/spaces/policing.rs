@@ -21,7 +21,10 @@ use serde_json::json;
 
 use super::groups::GroupSource;
 use super::people;
-use super::policy::{Cause, Decision, Doubt, PeopleSeen, PlaceSeen, Situation, Step, check, check_file_system, decide};
+use super::policy::{
+    Cause, Decision, Doubt, PeopleSeen, PlaceSeen, Situation, Step, check, check_file_system, decide, is_waited_for,
+    watch,
+};
 use crate::config::Config;
 use crate::error::AppError;
 use crate::services::actor::Actor;
@@ -154,7 +157,7 @@ impl Policing {
         let people = self.people().await?;
         let decision = self.decide(&space, &people, self.last_look()).await?;
         let (step, outcome, why) = match decision {
-            Decision::Nothing => (None, PolicyOutcome::Nothing, "nothing is due".to_owned()),
+            Decision::Nothing => (None, PolicyOutcome::Nothing, nothing_due(&space)),
             Decision::Do(step) | Decision::Would(step) => (Some(step.word()), PolicyOutcome::WouldDo, sentence(step)),
             Decision::Undetermined(doubt) => (None, PolicyOutcome::Undetermined, doubt.to_string()),
         };
@@ -172,15 +175,28 @@ impl Policing {
             let page = self.inner.db.spaces(cursor, PAGE).await?;
             cursor = page.last().map(|space| space.name.to_string());
             let last = page.len() < PAGE as usize;
-            for space in page.iter().filter(|space| space.kind != SpaceKind::Home) {
-                self.note_absence(space, &people).await?;
-                let decision = self.decide(space, &people, before).await?;
-                self.carry_out(space, decision, &people).await?;
+            for space in page.into_iter().filter(|space| space.kind != SpaceKind::Home) {
+                self.note_absence(&space, &people).await?;
+                let space = self.watch(space).await?;
+                let decision = self.decide(&space, &people, before).await?;
+                self.carry_out(&space, decision, &people).await?;
             }
             if last {
                 return Ok(());
             }
         }
+    }
+
+    /// Counts the time that passes while somebody waits for what was promised of a space.
+    async fn watch(&self, mut space: Space) -> Result<Space, AppError> {
+        if is_waited_for(&space) {
+            watch(&mut space, self.inner.clock.now(), INTERVAL);
+            if !self.inner.db.note_watched(&space).await? {
+                // Nor can a step be done with a row that is not so any more.
+                tracing::info!(space = %space.name, "A space was changed meanwhile: this look counts no time of it");
+            }
+        }
+        Ok(space)
     }
 
     fn last_look(&self) -> Option<Timestamp> {
@@ -355,9 +371,10 @@ impl Policing {
                 if !self.warn(space, days, people).await {
                     return Ok((false, "the warning reached nobody".to_owned()));
                 }
-                let mut warned = space.warned.clone();
-                warned.push(Warned { days, at: self.inner.clock.now() });
-                Change { action: "space.warn", space: Space { warned, ..space.clone() } }
+                let (mut warned, now) = (space.warned.clone(), self.inner.clock.now());
+                warned.push(Warned { days, at: now, waited_s: 0 });
+                // Counting begins with the warning, and not with the look before.
+                Change { action: "space.warn", space: Space { warned, watched_at: Some(now), ..space.clone() } }
             }
             Step::Retire(_) => {
                 Change { action: "space.retire", space: Space { desired: SpaceDesired::Retired, ..space.clone() } }
@@ -395,6 +412,14 @@ impl Policing {
             all_told &= self.inner.events.publish(EventKind::Notice, None, person, data.clone()).await;
         }
         all_told
+    }
+}
+
+/// That nothing is due, and of what was taken away until when that is so at least.
+fn nothing_due(space: &Space) -> String {
+    match space.kept_until().filter(|_| space.desired == SpaceDesired::Retired) {
+        Some(until) => format!("nothing is due: it is kept until {} at least", until.strftime("%-d %b %Y, %H:%M UTC")),
+        None => "nothing is due".into(),
     }
 }
 

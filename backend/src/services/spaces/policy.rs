@@ -5,8 +5,11 @@
 //! then nothing is done. The age of files is no reason here, and when they were last read is not even asked.
 //!
 //! The steps: warn → retire (restorable) → wait → remove. A warning that did not reach its owner holds up what comes after it.
+//!
+//! Time that was promised is counted and not subtracted: each look adds what has passed since the one before, if that is what passes between two
+//! looks. So a clock that jumps, and a portal that was down, make nobody wait less.
 
-use eirene_core::space::{Evidence, EvidenceKind, MadeAt, Policy, PolicyStep, SpaceDesired};
+use eirene_core::space::{Evidence, EvidenceKind, MadeAt, Policy, PolicyStep, SpaceDesired, Warned};
 use eirene_core::storage::Identity;
 use eirene_core::{Space, SpaceKind, SpaceOwner, SpaceState};
 use jiff::{SignedDuration, Timestamp};
@@ -143,6 +146,35 @@ pub enum Doubt {
     People,
 }
 
+/// Whether somebody waits for what was promised of a space, so that time is counted.
+pub(super) fn is_waited_for(space: &Space) -> bool {
+    space.state == SpaceState::Retired || !space.warned.is_empty()
+}
+
+/// Notes that a space is looked at now, and counts the time since the last look, if nothing is wrong with that.
+pub(super) fn watch(space: &mut Space, now: Timestamp, interval: SignedDuration) {
+    // What was told by a clock that was ahead is told again when it is time.
+    space.warned.retain(|warned| warned.at <= now);
+    let Some(before) = space.watched_at.replace(now) else { return };
+    let since = now.duration_since(before);
+    if since.is_negative() || since > interval * 2 {
+        return;
+    }
+    let passed = since.as_secs();
+    // Only whole seconds are counted: the rest is left to the next look.
+    space.watched_at = Some(before + SignedDuration::from_secs(passed));
+    let passed = passed.unsigned_abs();
+    match space.state {
+        SpaceState::Retired => space.kept_s = space.kept_s.saturating_add(passed),
+        SpaceState::Present => {
+            for warned in &mut space.warned {
+                warned.waited_s = warned.waited_s.saturating_add(passed);
+            }
+        }
+        SpaceState::Wanted | SpaceState::Gone => {}
+    }
+}
+
 /// What is right to do now.
 pub fn decide(situation: &Situation<'_>) -> Decision {
     let Some(step) = due(situation) else { return Decision::Nothing };
@@ -162,8 +194,9 @@ fn due(situation: &Situation<'_>) -> Option<Step> {
         (SpaceState::Present, SpaceDesired::Present) => expiry(situation).or_else(|| absence(situation)),
         (SpaceState::Retired, SpaceDesired::Retired) => {
             let grace = DAY * i32::try_from(situation.policy.grace_days).unwrap_or(i32::MAX);
-            let kept = space.retired_at?.checked_add(grace).ok()?;
-            (now >= kept && now >= space.remove_after?).then_some(Step::Remove)
+            let (since, promised) = (space.retired_at?, space.remove_after?);
+            let over = now >= promised && now >= since.checked_add(grace).ok()?;
+            (over && seconds(space.kept_s) >= grace.max(promised.duration_since(since))).then_some(Step::Remove)
         }
         _ => None,
     }
@@ -180,12 +213,22 @@ fn expiry(situation: &Situation<'_>) -> Option<Step> {
     {
         return Some(Step::Warn { days });
     }
+    let promised = |warned: &Warned| DAY * i32::try_from(warned.days).unwrap_or(i32::MAX);
     // Whoever was told "in three days" has three days, also when they were told late.
-    let promised = |warned: &eirene_core::space::Warned| {
-        warned.at.checked_add(DAY * i32::try_from(warned.days).unwrap_or(i32::MAX)).is_ok_and(|until| now >= until)
+    let in_full = |warned: &Warned| {
+        let until = warned.at.checked_add(promised(warned));
+        until.is_ok_and(|until| now >= until) && seconds(warned.waited_s) >= promised(warned)
     };
-    let told = policy.warn_days.is_empty() || space.warned.iter().any(promised);
-    (now >= end && told).then_some(Step::Retire(Cause::Expired))
+    // And whoever was told in time has what there was until the end, however soon a later warning came.
+    let until_the_end =
+        |warned: &Warned| seconds(warned.waited_s) >= promised(warned).min(end.duration_since(warned.at));
+    let told = space.warned.iter().any(in_full) && space.warned.iter().all(until_the_end);
+    (now >= end && (told || policy.warn_days.is_empty())).then_some(Step::Retire(Cause::Expired))
+}
+
+/// Time that was counted.
+fn seconds(counted: u64) -> SignedDuration {
+    SignedDuration::from_secs(i64::try_from(counted).unwrap_or(i64::MAX))
 }
 
 fn absence(situation: &Situation<'_>) -> Option<Step> {

@@ -37,6 +37,8 @@ pub(crate) fn a_space(owner: SpaceOwner) -> Space {
         warned: vec![],
         retired_at: None,
         remove_after: None,
+        kept_s: 0,
+        watched_at: None,
         created_at: start_time(),
         version: 1,
     }

@@ -39,6 +39,10 @@ const SEEN_EVERY: SignedDuration = SignedDuration::from_secs(30);
 const FINISHED_KEPT: SignedDuration = SignedDuration::from_hours(24);
 /// Most uploads that are looked at in one run that removes what is left over.
 const MOST_CLEARED: u32 = 1000;
+/// Most time between two such looks, which are made once an hour: what is more was a pause or a clock that jumped.
+const LOOKS_APART: SignedDuration = SignedDuration::from_hours(2);
+/// For how long the clock has to have gone on as clocks do before anything is removed by it.
+const STEADY: SignedDuration = SignedDuration::from_hours(24);
 
 /// Uploads. Cheap to clone.
 #[derive(Clone)]
@@ -53,8 +57,36 @@ struct Inner {
     /// How long an upload is kept that nobody goes on with.
     kept: SignedDuration,
     quiet: Quiet,
-    /// What was over at the last look for it.
-    over: Mutex<HashSet<UploadId>>,
+    /// What looks for uploads that are over have seen.
+    looks: Mutex<Looks>,
+}
+
+/// What looks for uploads that are over have seen since the portal was started.
+#[derive(Debug, Default)]
+struct Looks {
+    /// What was over at the last one.
+    over: HashSet<UploadId>,
+    /// When that was.
+    last: Option<Timestamp>,
+    /// For how long they came in time.
+    steady: SignedDuration,
+}
+
+impl Looks {
+    /// Notes what is over by a look now, and gives what certainly is: it was so at the look before, and the clock has not jumped for a while. Time is
+    /// counted, so that a clock that stays wrong does not become right by the next look.
+    fn note(&mut self, now: Timestamp, over: HashSet<UploadId>) -> HashSet<UploadId> {
+        let since = self.last.replace(now).map(|last| now.duration_since(last));
+        self.steady = match since {
+            Some(since) if !since.is_negative() && since <= LOOKS_APART => self.steady.saturating_add(since),
+            _ => SignedDuration::ZERO,
+        };
+        let before = std::mem::replace(&mut self.over, over);
+        if self.steady < STEADY {
+            return HashSet::new();
+        }
+        before.intersection(&self.over).copied().collect()
+    }
 }
 
 /// A new upload.
@@ -125,7 +157,7 @@ impl Uploads {
     /// Uploads into the spaces of `files`, each kept for so many days after its last byte.
     pub fn new(db: Db, clock: Arc<dyn Clock>, files: Files, days: u32) -> Self {
         let kept = SignedDuration::from_hours(24) * i32::try_from(days).unwrap_or(i32::MAX);
-        let inner = Inner { db, clock, files, kept, quiet: Quiet::default(), over: Mutex::default() };
+        let inner = Inner { db, clock, files, kept, quiet: Quiet::default(), looks: Mutex::default() };
         Self { inner: Arc::new(inner) }
     }
 
@@ -260,16 +292,17 @@ impl Uploads {
         Ok(self.inner.db.delete_upload(id).await?)
     }
 
-    /// Removes what is left of uploads that are over, as the people they are of. Over is what was over at the look before as well: a clock that
-    /// was wrong once ends no upload. Of what cannot be asked about nothing is known, and it is left for the next time; `most` is how long a run
+    /// Removes what is left of uploads that are over, as the people they are of. Over is what was over at the look before as well, and nothing is
+    /// before the clock has gone on as clocks do for a day: one that jumped ends no upload until somebody could see to it. Of what cannot be asked about nothing is known, and it is left for the next time; `most` is how long a run
     /// may begin something.
     pub(crate) async fn clear(&self, most: Duration) -> Result<(), AppError> {
         let begun = std::time::Instant::now();
-        let left_over = self.inner.db.left_over_uploads(self.inner.clock.now(), MOST_CLEARED).await?;
-        let now: HashSet<UploadId> = left_over.iter().map(|upload| upload.id).collect();
-        let before = std::mem::replace(&mut *self.inner.over.lock().unwrap_or_else(PoisonError::into_inner), now);
+        let now = self.inner.clock.now();
+        let left_over = self.inner.db.left_over_uploads(now, MOST_CLEARED).await?;
+        let over: HashSet<UploadId> = left_over.iter().map(|upload| upload.id).collect();
+        let certain = self.inner.looks.lock().unwrap_or_else(PoisonError::into_inner).note(now, over);
         let mut silent: HashSet<UserId> = HashSet::new();
-        for upload in left_over.into_iter().filter(|upload| before.contains(&upload.id)) {
+        for upload in left_over.into_iter().filter(|upload| certain.contains(&upload.id)) {
             if begun.elapsed() > most {
                 break;
             }

@@ -534,6 +534,8 @@ impl Samples {
             warned: vec![],
             retired_at: None,
             remove_after: None,
+            kept_s: 0,
+            watched_at: None,
             created_at: self.now,
             version: 1,
         })

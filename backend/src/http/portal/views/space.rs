@@ -290,7 +290,7 @@ pub(crate) fn details(words: &Words, seen: &SpaceSeen, me: UserId) -> Vec<Fact> 
         limit(words, space).map(|text| fact("my_spaces.limit", text)),
         day("my_spaces.ends", space.expires_at.map(last_moment)),
         day("my_spaces.taken_away", space.retired_at),
-        day("my_spaces.kept_until", space.remove_after),
+        day("my_spaces.kept_until", space.kept_until()),
         Some(fact("my_spaces.since", date(space.created_at))),
     ]
     .into_iter()

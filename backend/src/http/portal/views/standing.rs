@@ -65,7 +65,7 @@ impl Standing {
             Self::There | Self::NotMade | Self::Gone => String::new(),
             Self::BeingMade => words.get("my_spaces.standing.being_made_text"),
             Self::Leaving => words.get("my_spaces.standing.leaving_text"),
-            Self::Retired => match (space.retired_at, space.remove_after) {
+            Self::Retired => match (space.retired_at, space.kept_until()) {
                 (Some(since), Some(until)) => {
                     let days = [("since", date(since)), ("until", date(until))];
                     words.fill(

@@ -66,6 +66,14 @@ impl World {
         }
     }
 
+    /// Looks all the time, so that all of it counts.
+    async fn watched_days(&self, days: u32) {
+        for _ in 0..12 * days {
+            self.test.clock.advance_s(2 * 3600);
+            self.look().await;
+        }
+    }
+
     async fn space(&self) -> Option<Space> {
         self.test.app.db.space_by_name(&"stars".parse().unwrap()).await.unwrap()
     }
@@ -83,17 +91,17 @@ impl World {
 #[tokio::test]
 async fn a_space_is_warned_of_taken_away_kept_and_removed_and_never_two_steps_at_once() {
     let world = World::new().await;
-    world.days(6).await;
+    world.watched_days(6).await;
     let warned = async || world.space().await.unwrap().warned.iter().map(|warned| warned.days).collect::<Vec<_>>();
     assert_eq!(warned().await, [14]);
     assert_eq!(world.last().await.unwrap().outcome, PolicyOutcome::Warned);
-    world.days(13).await;
+    world.watched_days(13).await;
     assert_eq!((warned().await, world.state().await), (vec![14, 3, 1], SpaceState::Present));
-    world.days(1).await;
+    world.watched_days(1).await;
     assert_eq!(world.state().await, SpaceState::Retired);
-    world.days(29).await;
+    world.watched_days(29).await;
     assert_eq!(world.state().await, SpaceState::Retired, "it is kept for thirty days");
-    world.days(1).await;
+    world.watched_days(1).await;
     assert_eq!(world.state().await, SpaceState::Gone);
     world.test.assert_notices_are_in_the_guide().await;
 }
@@ -147,14 +155,74 @@ async fn what_is_not_as_it_should_be_makes_nothing_happen() {
 }
 
 #[tokio::test]
-async fn a_clock_that_jumps_and_a_portal_that_was_down_wait_for_a_whole_interval() {
+async fn after_a_jump_of_the_clock_people_are_warned_and_have_the_days_they_are_told() {
     let world = World::new().await;
-    world.test.clock.advance_s(8 * 24 * 3600);
+    world.test.clock.advance_s(31 * 24 * 3600);
     world.look().await;
     assert_eq!(world.space().await.unwrap().warned, []);
     world.test.clock.advance_s(3600);
     world.look().await;
-    assert_eq!(world.space().await.unwrap().warned.len(), 1, "the next look was in time");
+    let warned = world.space().await.unwrap().warned;
+    assert_eq!(warned.iter().map(|warned| warned.days).collect::<Vec<_>>(), [1], "the next look was in time");
+    // The clock jumps again: that was no day.
+    for seconds in [31 * 24 * 3600, 3600] {
+        world.test.clock.advance_s(seconds);
+        world.look().await;
+    }
+    let space = world.space().await.unwrap();
+    assert_eq!((space.state, space.warned[0].waited_s), (SpaceState::Present, 3600));
+    world.watched_days(1).await;
+    assert_eq!(world.state().await, SpaceState::Retired);
+}
+
+#[tokio::test]
+async fn what_was_taken_away_is_kept_for_days_that_were_watched_whatever_the_clock_does() {
+    let world = World::new().await;
+    let admin = world.test.person("other-admin", 2004, Role::Admin).await;
+    let name = "stars".parse().unwrap();
+    world.test.app.making.retire(&admin, &name).await.unwrap();
+    world.settle().await;
+    world.watched_days(1).await;
+    let version = world.space().await.unwrap().version;
+    let kept = async |what: &str| {
+        let space = world.space().await.unwrap();
+        assert_eq!((space.state, space.desired), (SpaceState::Retired, SpaceDesired::Retired), "{what}");
+        (space.kept_s, space.kept_until().unwrap().duration_since(world.test.clock.now()))
+    };
+    let a_day = (24 * 3600, DAY * 29);
+    assert_eq!(kept("a day").await, a_day);
+    let steps = [(31, "the clock jumps"), (1, "the portal was down"), (-2, "the clock jumps back")];
+    for (days, what) in steps {
+        world.test.clock.advance_s(days * 24 * 3600);
+        world.look().await;
+        assert_eq!(kept(what).await, a_day, "{what}");
+        let report = world.test.app.policing.report(&admin, &name).await.unwrap();
+        let until = (world.test.clock.now() + DAY * 29).strftime("%-d %b %Y").to_string();
+        assert!(report.outcome == PolicyOutcome::Nothing && report.why.contains(&until), "{}", report.why);
+    }
+    world.watched_days(28).await;
+    assert_eq!(kept("a month by the clock, and a day too few").await, (29 * 24 * 3600, DAY));
+    assert_eq!(world.space().await.unwrap().version, version, "nobody who edits it is late for that");
+    world.watched_days(1).await;
+    assert_eq!(world.state().await, SpaceState::Gone);
+}
+
+#[tokio::test]
+async fn a_space_that_is_brought_back_and_taken_away_again_is_kept_anew() {
+    let world = World::new().await;
+    let admin = world.test.person("other-admin", 2004, Role::Admin).await;
+    let (making, name) = (world.test.app.making.clone(), "stars".parse().unwrap());
+    making.retire(&admin, &name).await.unwrap();
+    world.settle().await;
+    world.watched_days(2).await;
+    assert_eq!(world.space().await.unwrap().kept_s, 2 * 24 * 3600);
+    making.restore(&admin, &name).await.unwrap();
+    world.settle().await;
+    assert_eq!(world.space().await.unwrap().kept_s, 0);
+    making.retire(&admin, &name).await.unwrap();
+    world.settle().await;
+    let space = world.space().await.unwrap();
+    assert_eq!((space.kept_s, space.kept_until()), (0, Some(world.test.clock.now() + DAY * 30)));
 }
 
 #[tokio::test]

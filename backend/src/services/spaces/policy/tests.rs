@@ -1,7 +1,7 @@
 //! Every reason not to act is a reason not to act, and a space that is left alone is left alone for ever.
 
 use eirene_core::UserId;
-use eirene_core::space::{MadeAt, Warned};
+use eirene_core::space::MadeAt;
 use proptest::prelude::*;
 
 use super::*;
@@ -9,6 +9,7 @@ use crate::services::spaces::testing::{a_space, person};
 use crate::testing::start_time;
 
 const HOUR: SignedDuration = SignedDuration::from_hours(1);
+const DAY_S: u64 = 24 * 60 * 60;
 
 fn identity() -> Identity {
     Identity {
@@ -32,6 +33,24 @@ fn expiring() -> Space {
         made_at: Some(MadeAt { inode: 7, identity: identity() }),
         expires_at: Some(start_time()),
         ..a_space(person(UserId::generate(), "ada"))
+    }
+}
+
+/// A warning that its people have waited after for so many days.
+fn warned(days: u32, waited_days: u32) -> Warned {
+    let at = start_time() - DAY * i32::try_from(waited_days).unwrap();
+    Warned { days, at, waited_s: DAY_S * u64::from(waited_days) }
+}
+
+/// A space that was taken away at the time of all tests.
+fn retired() -> Space {
+    Space {
+        state: SpaceState::Retired,
+        desired: SpaceDesired::Retired,
+        retired_at: Some(start_time()),
+        remove_after: Some(start_time() + DAY * 30),
+        watched_at: Some(start_time()),
+        ..expiring()
     }
 }
 
@@ -84,7 +103,6 @@ impl World {
 
 /// A world in which a step is due.
 fn due_world(which: u8) -> World {
-    let warned = |days: u32, days_ago: i32| Warned { days, at: start_time() - DAY * days_ago };
     match which % 4 {
         0 => World::at(start_time() - DAY * 2, expiring()),
         1 => World::at(start_time(), Space { warned: vec![warned(14, 14), warned(1, 1)], ..expiring() }),
@@ -93,16 +111,7 @@ fn due_world(which: u8) -> World {
             world.evidence.push(absent(7, 6, 0));
             world
         }
-        _ => World::at(
-            start_time(),
-            Space {
-                state: SpaceState::Retired,
-                desired: SpaceDesired::Retired,
-                retired_at: Some(start_time() - DAY * 30),
-                remove_after: Some(start_time()),
-                ..expiring()
-            },
-        ),
+        _ => World::at(start_time() + DAY * 30, Space { kept_s: DAY_S * 30, ..retired() }),
     }
 }
 
@@ -153,10 +162,95 @@ fn a_warning_that_was_not_delivered_holds_up_the_end() {
     let mut world = World::at(start_time() + DAY * 100, expiring());
     assert_eq!(world.decide(), Decision::Do(Step::Warn { days: 1 }));
     // Delivered late: the day it promised still has to pass.
-    world.space.warned = vec![Warned { days: 1, at: world.now }];
+    world.space.warned = vec![Warned { days: 1, at: world.now, waited_s: 0 }];
     assert_eq!(world.decide(), Decision::Nothing);
     world = World::at(world.now + DAY, world.space);
+    assert_eq!(world.decide(), Decision::Nothing, "nobody has looked meanwhile");
+    world.space.warned[0].waited_s = DAY_S;
     assert_eq!(world.decide(), Decision::Do(Step::Retire(Cause::Expired)));
+}
+
+#[test]
+fn a_warning_that_came_late_promises_what_was_left_until_the_end() {
+    let told = Warned { days: 14, ..warned(14, 5) };
+    let world = World::at(start_time(), Space { warned: vec![told, warned(3, 3)], ..expiring() });
+    assert_eq!(world.decide(), Decision::Do(Step::Warn { days: 1 }));
+    let world = World::at(start_time(), Space { warned: vec![told, warned(1, 1)], ..expiring() });
+    assert_eq!(world.decide(), Decision::Do(Step::Retire(Cause::Expired)));
+    let missed = Warned { waited_s: DAY_S * 5 - 1, ..told };
+    let world = World::at(start_time(), Space { warned: vec![missed, warned(1, 1)], ..expiring() });
+    assert_eq!(world.decide(), Decision::Nothing, "it was told that it has five days");
+}
+
+#[test]
+fn a_clock_that_jumps_and_a_portal_that_was_down_shorten_no_grace() {
+    let (mut space, mut now) = (retired(), start_time());
+    let mut look = |step: SignedDuration| {
+        now += step;
+        watch(&mut space, now, HOUR);
+        let left = space.kept_until().unwrap().duration_since(now);
+        (World::at(now, space.clone()).decide(), left)
+    };
+    for hours in 1..=24 {
+        assert_eq!(look(HOUR), (Decision::Nothing, DAY * 30 - HOUR * hours));
+    }
+    for step in [DAY * 31, DAY, HOUR * 2 + SignedDuration::from_secs(1), DAY * -2, SignedDuration::ZERO] {
+        assert_eq!(look(step), (Decision::Nothing, DAY * 29), "{step:?}");
+    }
+    for hours in 1..29 * 24 {
+        assert_eq!(look(HOUR), (Decision::Nothing, DAY * 29 - HOUR * hours));
+    }
+    assert_eq!(look(HOUR), (Decision::Do(Step::Remove), SignedDuration::ZERO));
+}
+
+#[test]
+fn what_was_taken_away_before_time_was_counted_is_kept_for_its_whole_grace_from_now_on() {
+    let mut space = Space { watched_at: None, ..retired() };
+    assert_eq!(space.kept_until(), space.remove_after);
+    let now = start_time() + DAY * 40;
+    watch(&mut space, now, HOUR);
+    assert_eq!((space.kept_s, space.kept_until()), (0, Some(now + DAY * 30)));
+    assert_eq!(World::at(now, space).decide(), Decision::Nothing);
+}
+
+#[test]
+fn parts_of_seconds_are_not_lost_to_the_time_that_is_counted() {
+    let (mut space, mut now) = (retired(), start_time());
+    for _ in 0..10 {
+        now += HOUR + SignedDuration::from_millis(900);
+        watch(&mut space, now, HOUR);
+    }
+    assert_eq!(space.kept_s, 10 * 3600 + 9);
+}
+
+#[test]
+fn whoever_was_warned_has_the_days_that_they_were_told_however_the_clock_jumps() {
+    let mut now = start_time() - DAY * 14;
+    let told = Warned { days: 14, at: now, waited_s: 0 };
+    let mut space = Space { warned: vec![told], watched_at: Some(now), ..expiring() };
+    now += DAY * 14;
+    watch(&mut space, now, HOUR);
+    assert_eq!(World::at(now, space.clone()).decide(), Decision::Do(Step::Warn { days: 1 }));
+    space.warned.push(Warned { days: 1, at: now, waited_s: 0 });
+    for _ in 1..14 * 24 {
+        now += HOUR;
+        watch(&mut space, now, HOUR);
+        assert_eq!(World::at(now, space.clone()).decide(), Decision::Nothing);
+    }
+    now += HOUR;
+    watch(&mut space, now, HOUR);
+    assert_eq!(World::at(now, space.clone()).decide(), Decision::Do(Step::Retire(Cause::Expired)));
+}
+
+#[test]
+fn what_was_told_by_a_clock_that_was_ahead_is_told_again() {
+    let now = start_time() - DAY * 2;
+    let ahead = Warned { days: 1, at: now + DAY * 30, waited_s: 0 };
+    let mut space = Space { warned: vec![ahead], watched_at: Some(ahead.at), ..expiring() };
+    assert!(is_waited_for(&space));
+    watch(&mut space, now, HOUR);
+    assert_eq!(space.warned, []);
+    assert_eq!(World::at(now, space).decide(), Decision::Do(Step::Warn { days: 3 }));
 }
 
 #[test]
@@ -179,8 +273,18 @@ fn somebody_is_absent_who_was_missed_on_seven_days_and_lately() {
 #[test]
 fn a_retired_space_is_kept_for_its_grace_and_while_it_is_wanted_back() {
     let mut world = due_world(3);
-    world.space.retired_at = Some(start_time() - DAY * 29);
+    world.space.retired_at = Some(start_time() + DAY);
     assert_eq!(world.decide(), Decision::Nothing);
+    let mut world = due_world(3);
+    world.space.kept_s -= 1;
+    assert_eq!(world.decide(), Decision::Nothing);
+    let mut world = due_world(3);
+    world.policy.grace_days = 31;
+    world.space.kept_s = DAY_S * 31;
+    assert_eq!(world.decide(), Decision::Nothing, "the policy has grown longer");
+    let mut world = due_world(3);
+    (world.policy.grace_days, world.space.kept_s) = (1, DAY_S * 29);
+    assert_eq!(world.decide(), Decision::Nothing, "what was promised holds");
     let mut world = due_world(3);
     world.space.remove_after = None;
     assert_eq!(world.decide(), Decision::Nothing);
@@ -217,9 +321,30 @@ proptest! {
     }
 
     #[test]
+    fn whatever_the_clock_does_nobody_waits_less_than_the_looks_that_were_in_time(
+        steps in proptest::collection::vec(prop_oneof![0_i64..8_000, -100_000_i64..1_000_000], 0..60),
+        is_retired in any::<bool>(),
+    ) {
+        let told = vec![warned(14, 0)];
+        let warned_of = Space { warned: told, watched_at: Some(start_time()), ..expiring() };
+        let mut space = if is_retired { retired() } else { warned_of };
+        let (mut now, mut in_time) = (start_time(), 0_u64);
+        for step in steps {
+            now += SignedDuration::from_secs(step);
+            watch(&mut space, now, HOUR);
+            if (0..=7200).contains(&step) {
+                in_time += step.unsigned_abs();
+            }
+            let waited = space.warned.first().map_or(space.kept_s, |warned| warned.waited_s);
+            prop_assert!(waited <= in_time && space.watched_at == Some(now));
+            prop_assert!(space.kept_until().is_none_or(|until| until >= start_time() + DAY * 30));
+        }
+    }
+
+    #[test]
     fn nothing_ends_before_its_time(before_s in 1_i64..100_000_000, warned_days in proptest::collection::vec(0_u32..20, 0..5)) {
         let now = start_time() - SignedDuration::from_secs(before_s);
-        let warned = warned_days.iter().map(|days| Warned { days: *days, at: now - DAY * 30 }).collect();
+        let warned = warned_days.iter().map(|days| Warned { days: *days, at: now - DAY * 30, waited_s: DAY_S * 30 }).collect();
         let world = World::at(now, Space { warned, ..expiring() });
         prop_assert!(matches!(world.decide(), Decision::Nothing | Decision::Do(Step::Warn { .. })), "{:?}", world.decide());
     }
