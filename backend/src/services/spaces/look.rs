@@ -141,7 +141,7 @@ fn of_file_system(seen: &FileSystem) -> Usage {
 }
 
 /// Whether a look saw that nobody counts what the space uses; a storage that only did not answer now counts it all the same.
-pub(super) fn nobody_counts(seen: &Usage) -> bool {
+pub(crate) fn nobody_counts(seen: &Usage) -> bool {
     seen.source == UsageSource::FileSystem
         && matches!(seen.missing, Some(Why::NotSupported | Why::NotEnabled | Why::Refused))
 }
