@@ -226,7 +226,7 @@ impl App {
             |operation: &Operation| serde_json::to_value(OperationView::from(operation.clone())).unwrap_or_default();
         let operations = Operations::new(db.clone(), clock.clone(), events.clone(), Arc::new(show));
         let kept = config.server.state_dir.join("scans");
-        let scans = Scans::new(db.clone(), clock.clone(), files.clone(), operations.clone(), kept);
+        let scans = Scans::new(db.clone(), clock.clone(), files.clone(), spaces.clone(), operations.clone(), kept);
         let parts = crate::services::old_files::Parts {
             db: db.clone(),
             clock: clock.clone(),

@@ -59,7 +59,7 @@ word_enum! {
         Wanted = "wanted",
         /// The storage holds it.
         Held = "held",
-        /// The storage does not hold it: it is shown, and warned of as far as usage is known.
+        /// The storage does not hold it: it is shown, and warned of once it is known what the space uses, from the storage or measured.
         NotHeld = "not_held",
     }
 }
@@ -117,6 +117,8 @@ word_enum! {
         BeegfsUser = "beegfs_user",
         /// The group's quota on BeeGFS, wherever the group's files lie.
         BeegfsGroup = "beegfs_group",
+        /// What one of the space's people had measured of all in it, where the storage counts nothing: as old as it says.
+        Measured = "measured",
         /// The whole file system: what is free for everybody, never what this space uses.
         FileSystem = "file_system",
         /// Nothing was said.
@@ -290,8 +292,33 @@ pub struct Usage {
     pub free_bytes: Option<Bytes>,
     /// Files that the whole file system can still take.
     pub free_files: Option<Files>,
-    /// Why it is not known what the space uses.
+    /// Why it is not known what the space uses; of what was measured, why the storage does not tell it.
     pub missing: Option<Why>,
+    /// How it was measured, where it was.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub measured: Option<Measured>,
+}
+
+/// Who had a space measured, and when.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Measured {
+    /// Who.
+    pub by: UserId,
+    /// When that was over.
+    pub at: Timestamp,
+    /// Whether files with several names may have been counted more than once.
+    pub approximate: bool,
+}
+
+/// What measuring a whole space to its end came to, when all in it could be looked at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Measurement {
+    /// Bytes on disk of all in it.
+    pub used_bytes: Bytes,
+    /// Files and directories in it.
+    pub used_files: Files,
+    /// By whom, and when.
+    pub measured: Measured,
 }
 
 /// The last look at a space.

@@ -1,7 +1,7 @@
-//! What was seen of each space: the last look, and samples of those before.
+//! What was seen of each space: the last look, samples of those before, and what its people had measured.
 
 use eirene_core::SpaceId;
-use eirene_core::space::{Level, SeenUsage, UsageSample};
+use eirene_core::space::{Level, Measured, Measurement, SeenUsage, UsageSample};
 use eirene_core::storage::{Bytes, Files};
 use jiff::Timestamp;
 use sqlx::FromRow;
@@ -29,6 +29,14 @@ statements! {
         WHERE later.space_id = space_samples.space_id AND later.at > space_samples.at
             AND later.at / 86400000000 = space_samples.at / 86400000000)";
     PRUNE = "DELETE FROM space_samples WHERE at < $1";
+    /// What was measured later stays.
+    MEASURED = "INSERT INTO space_measured (space_id, user_id, used_bytes, used_files, approximate, at)
+        VALUES ($1, $2, $3, $4, $5, $6)
+        ON CONFLICT (space_id) DO UPDATE
+        SET user_id = excluded.user_id, used_bytes = excluded.used_bytes, used_files = excluded.used_files,
+            approximate = excluded.approximate, at = excluded.at
+        WHERE space_measured.at <= excluded.at";
+    MEASUREMENT = "SELECT user_id, used_bytes, used_files, approximate, at FROM space_measured WHERE space_id = $1";
 }
 
 #[derive(FromRow)]
@@ -71,6 +79,31 @@ impl SampleRow {
             used_bytes: Bytes(place.number("used_bytes", self.used_bytes)?),
             used_files: maybe("used_files", self.used_files)?.map(Files),
             limit_bytes: maybe("limit_bytes", self.limit_bytes)?.map(Bytes),
+        })
+    }
+}
+
+#[derive(FromRow)]
+struct MeasuredRow {
+    user_id: String,
+    used_bytes: i64,
+    used_files: i64,
+    approximate: bool,
+    at: i64,
+}
+
+impl MeasuredRow {
+    fn into_measurement(self, space: SpaceId) -> Result<Measurement, DbError> {
+        let row = space.to_string();
+        let place = Place { table: "space_measured", row: &row };
+        Ok(Measurement {
+            used_bytes: Bytes(place.number("used_bytes", self.used_bytes)?),
+            used_files: Files(place.number("used_files", self.used_files)?),
+            measured: Measured {
+                by: place.text("user_id", &self.user_id)?,
+                at: place.time("at", self.at)?,
+                approximate: self.approximate,
+            },
         })
     }
 }
@@ -122,6 +155,27 @@ impl Db {
             .bind(sample.limit_bytes.map(|bytes| signed(bytes.0)))
             .execute(pool).await.map(drop))?;
         Ok(())
+    }
+
+    /// Keeps what measuring a whole space came to, unless something later is kept.
+    pub async fn note_measurement(&self, space: SpaceId, measurement: &Measurement) -> Result<(), DbError> {
+        let Measurement { used_bytes, used_files, measured } = measurement;
+        on_db!(self, pool => sqlx::query(MEASURED)
+            .bind(space.to_string())
+            .bind(measured.by.to_string())
+            .bind(signed(used_bytes.0))
+            .bind(signed(used_files.0))
+            .bind(measured.approximate)
+            .bind(micros(measured.at))
+            .execute(pool).await.map(drop))?;
+        Ok(())
+    }
+
+    /// What measuring the whole space last came to.
+    pub async fn measurement(&self, space: SpaceId) -> Result<Option<Measurement>, DbError> {
+        let row: Option<MeasuredRow> =
+            on_db!(self, pool => sqlx::query_as(MEASUREMENT).bind(space.to_string()).fetch_optional(pool).await)?;
+        row.map(|row| row.into_measurement(space)).transpose()
     }
 
     /// Samples of a space from `since` on, oldest first.

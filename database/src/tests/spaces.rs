@@ -1,8 +1,8 @@
 //! Spaces: rows that read back, names and numbers that are nobody else's, looks, samples and evidence.
 
 use eirene_core::space::{
-    EvidenceKind, HintState, Level, LimitState, MadeAt, PolicyOutcome, PolicyRun, PolicyStep, SeenUsage, SpaceDesired,
-    StripeHint, Usage, UsageSample, UsageSource, Warned,
+    EvidenceKind, HintState, Level, LimitState, MadeAt, Measured, Measurement, PolicyOutcome, PolicyRun, PolicyStep,
+    SeenUsage, SpaceDesired, StripeHint, Usage, UsageSample, UsageSource, Warned,
 };
 use eirene_core::storage::{Bytes, Files, Identity, Limit, Why};
 use eirene_core::{Reason, Sentence, Space, SpaceId, SpaceKind, SpaceOwner, SpaceState};
@@ -66,6 +66,7 @@ fn seen(level: Level, seconds: i64) -> SeenUsage {
         free_bytes: None,
         free_files: None,
         missing: Some(Why::NotEnabled),
+        measured: None,
     };
     SeenUsage { usage, level, told: Level::Ok, seen_at: at(seconds) }
 }
@@ -274,6 +275,29 @@ on_both! {
         assert!(!db.note_told(space, Level::Ok, Level::Critical).await.unwrap());
         let told = SeenUsage { told: Level::Critical, ..seen(Level::Critical, 2) };
         assert_eq!(db.usages().await.unwrap(), [(space, told)]);
+    }
+
+    async fn of_what_was_measured_of_a_space_the_latest_is_kept_and_goes_into_looks(db) {
+        let (ada, grace) = (add_user(db, "ada").await.id, add_user(db, "grace").await.id);
+        let other = db.insert_space(space("other", SpaceOwner::Everybody)).await.unwrap().id;
+        let space = db.insert_space(space("data", SpaceOwner::Everybody)).await.unwrap().id;
+        let measurement = |by, seconds, used| Measurement {
+            used_bytes: Bytes(used),
+            used_files: Files(7),
+            measured: Measured { by, at: at(seconds), approximate: by == grace },
+        };
+        assert_eq!(db.measurement(space).await.unwrap(), None);
+        let (first, early, last) = (measurement(ada, 5, 1), measurement(grace, 4, 2), measurement(grace, 6, 3));
+        for (noted, kept) in [(first, first), (early, first), (last, last)] {
+            db.note_measurement(space, &noted).await.unwrap();
+            assert_eq!(db.measurement(space).await.unwrap(), Some(kept));
+        }
+        assert_eq!(db.measurement(other).await.unwrap(), None);
+        let measured = Some(first.measured);
+        let usage = Usage { source: UsageSource::Measured, measured, ..seen(Level::Ok, 1).usage };
+        let look = SeenUsage { usage, ..seen(Level::Ok, 1) };
+        db.note_usage(space, &look).await.unwrap();
+        assert_eq!(db.usage(space).await.unwrap(), Some(look));
     }
 
     async fn samples_of_old_days_are_thinned_to_the_last_of_each(db) {

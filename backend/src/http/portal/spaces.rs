@@ -31,18 +31,19 @@ pub(crate) async fn list(State(app): State<App>, signed_in: SignedIn) -> Shown {
     let promised = app.old_files.promised(&signed_in.actor, &spaces).await?;
     let promised = PromisedView::all(words(), &promised);
     let layout = layout(&signed_in, Place::Spaces, &words().get("my_spaces.title")).live("/live/events", REFRESH_S);
-    Ok(show(&SpacesPage { layout, spaces: views(&spaces), promised })?.into_response())
+    Ok(show(&SpacesPage { layout, spaces: views(&spaces, &signed_in), promised })?.into_response())
 }
 
 /// `GET /fragments/spaces`
 pub(crate) async fn list_fragment(State(app): State<App>, signed_in: SignedIn) -> Shown {
     let spaces = app.spaces.list(&signed_in.actor).await?;
-    Ok(show(&SpacesFragment { spaces: views(&spaces) })?.into_response())
+    Ok(show(&SpacesFragment { spaces: views(&spaces, &signed_in) })?.into_response())
 }
 
-fn views(spaces: &[SpaceSeen]) -> Vec<SpaceView> {
+fn views(spaces: &[SpaceSeen], signed_in: &SignedIn) -> Vec<SpaceView> {
+    let me = signed_in.actor.user.id;
     // What is in one's list is what one may use.
-    spaces.iter().map(|seen| SpaceView::new(words(), seen, true)).collect()
+    spaces.iter().map(|seen| SpaceView::new(words(), seen, me, true)).collect()
 }
 
 /// `GET /fragments/old-files`
@@ -100,6 +101,6 @@ async fn one(
     let seen = app.spaces.get(&signed_in.actor, &name(text)?).await?;
     let samples = app.spaces.samples(&signed_in.actor, &seen.space.name, DAYS).await?;
     let may_open = app.spaces.may_open(&signed_in.actor, &seen.space).await;
-    let view = SpaceView::new(words(), &seen, may_open);
+    let view = SpaceView::new(words(), &seen, signed_in.actor.user.id, may_open);
     Ok((seen, view, HistoryView::new(words(), &samples)))
 }

@@ -149,6 +149,64 @@ async fn a_minute_s_worth_is_asked_for_at_once_and_more_is_refreshed_from_its_ol
     assert_eq!(sizes["directory"]["bytes"], 83);
 }
 
+/// Nothing but the whole space, measured in one go and with all in it, is what the space uses.
+#[tokio::test]
+async fn only_a_whole_space_of_which_nothing_was_left_out_is_its_usage() {
+    let server = Server::start().await;
+    let asked = Arc::default();
+    let left_out = |complete: bool| Scanned {
+        walked: Walked { skipped_in_all: 1, ..Walked::default() },
+        ..scanned(complete, &[])
+    };
+    let all_known = |scan: &Scan| (0..u32::try_from(scan.known.len()).unwrap()).collect::<Vec<_>>();
+    let answers: Answers = Arc::new(move |number, scan| {
+        Some(match number {
+            // A directory in it alone.
+            0 => (vec![measured("", 7)], scanned(true, &[])),
+            // Something could not be looked at; and the process does not say of the whole that it is whole.
+            1 => (vec![measured("a", 8), measured("", 9)], left_out(true)),
+            2 => (vec![measured("a", 8)], scanned(true, &[])),
+            // In two slices, of which the first left something out and the last was not there.
+            3 => (vec![measured("a", 8)], left_out(false)),
+            4 => (vec![measured("", 1)], scanned(true, &all_known(scan))),
+            // All of it, in one and in two.
+            5 => (vec![measured("a", 8), measured("", 20)], scanned(true, &[])),
+            6 => (vec![measured("a", 8)], scanned(false, &[])),
+            _ => (vec![measured("", 30)], scanned(true, &all_known(scan))),
+        })
+    });
+    let (ada, _) = server.ada_at_home(measures(answers, &asked)).await;
+    let usage = async || server.portal(Ask::get("/api/v1/spaces/home").bearer(&ada)).await.json()["usage"].clone();
+    for (body, known) in [
+        (json!({"path": "a"}), None),
+        (json!({}), None),
+        (json!({}), None),
+        (json!({}), None),
+        (json!({}), Some((20, false))),
+        (json!({}), Some((38, true))),
+    ] {
+        server.test.clock.advance_s(60);
+        let scan = server.send_json(&ada, "POST", "/scan", &body).await;
+        assert_eq!(server.over(&ada, &scan).await["state"], "done");
+        let usage = usage().await;
+        match known {
+            None => assert!(usage.get("used_bytes").is_none() && usage.get("measured_at").is_none(), "{body} {usage}"),
+            Some((bytes, approximate)) => {
+                assert_eq!((&usage["source"], &usage["used_bytes"]), (&"measured".into(), &bytes.into()), "{usage}");
+                assert_eq!(usage["approximate"], approximate);
+                assert_eq!(usage["measured_at"], server.test.app.clock.now().to_string());
+            }
+        }
+    }
+    let page = server.portal(Ask::get("/spaces/home-ada").cookie(&ada)).await.body;
+    assert!(page.contains("Measured by you on"), "{page}");
+    let other = server.grace().await;
+    let answer = server.portal(Ask::get("/api/v1/spaces/home-ada").bearer(&other)).await;
+    assert_eq!(answer.status, StatusCode::NOT_FOUND, "{}", answer.body);
+    let list = server.portal(Ask::get("/api/v1/spaces").bearer(&other)).await.body;
+    assert!(!list.contains("measured"), "{list}");
+}
+
 #[tokio::test]
 async fn what_somebody_had_measured_is_theirs_also_in_a_space_of_several() {
     let server = Server::start().await;
@@ -225,7 +283,7 @@ async fn what_was_measured_when_the_portal_ended_is_gone_on_with_and_not_measure
     let operations =
         Operations::new(app.db.clone(), Arc::clone(&clock), app.events.clone(), Arc::new(|_: &_| json!({})));
     let kept = app.config.server.state_dir.join("scans");
-    let next = Scans::new(app.db.clone(), clock, app.files.clone(), operations, kept);
+    let next = Scans::new(app.db.clone(), clock, app.files.clone(), app.spaces.clone(), operations, kept);
     assert_eq!(next.go_on().await, 1);
     let sizes = loop {
         let sizes = next.sizes(&ada.actor, &"home".parse().unwrap(), &AskedPath::default(), 9).await.unwrap();

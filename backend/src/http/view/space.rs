@@ -99,7 +99,8 @@ pub(super) struct LimitView {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     files: Option<u64>,
-    /// `held` by the storage, `wanted` as long as it is not set yet, or `not_held`: then it is only shown and warned of.
+    /// `held` by the storage, `wanted` as long as it is not set yet, or `not_held`: then it is only shown, and warned of once it is known what the
+    /// space uses: from the storage, or `measured`. With `user_quota` as the source of its usage that is not known, and the limit told there counts.
     state: LimitState,
     /// Why it is not held.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -131,9 +132,18 @@ fn at(limit: Limit<u64>) -> Option<u64> {
 #[schema(as = SpaceUsage)]
 pub(super) struct UsageView {
     /// Where the numbers come from. With `file_system` it is not known what the space uses, only what is free for everybody.
+    /// With `measured` one of its people had all of it measured (`POST /scan`), because the storage does not count it.
     source: UsageSource,
-    /// How full it is.
+    /// How full it is; what was measured more than seven days ago says nothing of it.
     level: Level,
+    /// When it was measured, of what was; it was so then.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = String, format = DateTime, nullable = false, required = false)]
+    measured_at: Option<Timestamp>,
+    /// Whether files with several names may have been counted more than once, of what was measured.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    approximate: Option<bool>,
     /// Used.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
@@ -289,6 +299,8 @@ impl From<SeenUsage> for UsageView {
         Self {
             source: usage.source,
             level: seen.level,
+            measured_at: usage.measured.map(|measured| measured.at),
+            approximate: usage.measured.map(|measured| measured.approximate),
             used_bytes: usage.used_bytes.map(|n| n.0),
             limit_bytes: usage.limit_bytes.and_then(|limit| at(limit.map(|n| n.0))),
             used_files: usage.used_files.map(|n| n.0),

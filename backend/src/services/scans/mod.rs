@@ -2,7 +2,8 @@
 //!
 //! A person measures one space once at a time. The process is asked for a minute's worth at a time: what it measured to its end is kept, and is
 //! left out of what it is asked next. What takes longer, and was measured before, is measured anew from its oldest piece on, so that numbers are
-//! refreshed one by one and are there all the while. What is kept is the person's alone, as their process saw it.
+//! refreshed one by one and are there all the while. What is kept is the person's alone, as their process saw it; of a whole space that was
+//! measured in one go, with nothing in it that could not be looked at, the sum is the space's usage where its storage counts nothing.
 
 mod round;
 mod store;
@@ -26,6 +27,7 @@ use super::actor::{Actor, Via};
 use super::files::path::{AskedPath, shown};
 use super::files::{Files, Need, Within};
 use super::operations::{Handle, Operations};
+use super::spaces::Spaces;
 use crate::error::AppError;
 
 /// Scans. Cheap to clone.
@@ -38,6 +40,7 @@ struct Inner {
     db: Db,
     clock: Arc<dyn Clock>,
     files: Files,
+    spaces: Spaces,
     operations: Operations,
     directory: PathBuf,
     /// Whose space is measured now.
@@ -125,9 +128,16 @@ pub struct Sizes {
 
 impl Scans {
     /// Scans whose results are kept below `directory`, which is made when it is needed.
-    pub fn new(db: Db, clock: Arc<dyn Clock>, files: Files, operations: Operations, directory: PathBuf) -> Self {
+    pub fn new(
+        db: Db,
+        clock: Arc<dyn Clock>,
+        files: Files,
+        spaces: Spaces,
+        operations: Operations,
+        directory: PathBuf,
+    ) -> Self {
         let (running, beginning) = (Mutex::default(), tokio::sync::Mutex::default());
-        Self { inner: Arc::new(Inner { db, clock, files, operations, directory, running, beginning }) }
+        Self { inner: Arc::new(Inner { db, clock, files, spaces, operations, directory, running, beginning }) }
     }
 
     /// Measures a directory of a space, or goes on where that stopped. Where the person measures something of the space already, that is

@@ -4,6 +4,8 @@ use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use eirene_core::space::{Measured as MeasuredSpace, Measurement};
+use eirene_core::storage::{Bytes, Files};
 use eirene_files_protocol::{
     Answer, KnownDirectory, MOST_KNOWN, Measured, Part, Progress, RelativePath, Scan, Scanned, Verb,
 };
@@ -54,6 +56,11 @@ struct Sum {
     approximate: bool,
     skipped: Vec<Value>,
     skipped_in_all: u64,
+    /// Whether something of it may not have been looked at, in whichever slice. What was measured besides is not gone into again, so the last
+    /// slice does not know.
+    unseen: bool,
+    /// How many slices it took.
+    slices: u32,
 }
 
 /// How much of a directory is measured.
@@ -102,8 +109,14 @@ impl Scanning {
         // Most trees are gone through in one slice, and in the order in which the disk has them.
         let mut sum = self.measure(handle, book, &self.path, since, Slices::One).await?;
         if !sum.complete {
+            let first = sum;
             sum = self.refresh(handle, book, since).await?;
+            sum.approximate |= first.approximate;
+            sum.unseen |= first.unseen;
+            sum.slices += first.slices;
         }
+        // What was left out before a round was gone on with is not known any more.
+        sum.unseen |= goes_on;
         let end = if sum.complete {
             let at = self.scans.inner.clock.now();
             Record::Done { at, approximate: sum.approximate, skipped: sum.skipped_in_all }
@@ -112,7 +125,25 @@ impl Scanning {
         };
         book.add(vec![end]).await?;
         book.shorten().await?;
+        self.note(book, since, &sum).await;
         Ok(book.finished(&self.path, since, &sum))
+    }
+
+    /// Notes what the whole space holds, where all of it was measured and nothing was left out.
+    async fn note(&self, book: &Book, since: Timestamp, sum: &Sum) {
+        let now = self.scans.inner.clock.now();
+        let (space, user) = self.line.key;
+        let Some(measurement) = book.whole_space(&self.path, since, sum).map(|(bytes, files)| Measurement {
+            used_bytes: Bytes(bytes),
+            used_files: Files(files),
+            // Names of one file that are met in different slices are not known to be of one.
+            measured: MeasuredSpace { by: user, at: now, approximate: sum.approximate || sum.slices > 1 },
+        }) else {
+            return;
+        };
+        if let Err(error) = self.scans.inner.spaces.note_measurement(space, &measurement).await {
+            tracing::warn!(space.id = %space, user.id = %user, %error, "What a space was measured to hold could not be kept");
+        }
     }
 
     /// Measures what takes longer than a slice: what is known of it one by one, so that numbers are refreshed in their turn, then the rest.
@@ -172,6 +203,8 @@ impl Scanning {
                 Ok(answer) => answered!(answer, Answer::Scanned(scanned) => scanned)?,
                 Err(AppError::Files(trouble)) if trouble.kind == Kind::Away && silent < PATIENCE => {
                     book.add(whole(&heard, &known, top, None, now)).await?;
+                    // What it left out it would have said at the end.
+                    sum.unseen = true;
                     silent = if book.kept().tree.fresh(top, since) > fresh { 0 } else { silent + 1 };
                     wait(handle, Duration::from_secs(1 << silent)).await?;
                     continue;
@@ -184,6 +217,8 @@ impl Scanning {
             silent = 0;
             book.add(whole(&heard, &known, top, Some(&scanned), now)).await?;
             sum.approximate |= scanned.approximate;
+            sum.unseen |= scanned.walked.skipped_in_all > 0;
+            sum.slices += 1;
             sum.skipped_in_all = scanned.walked.skipped_in_all;
             sum.skipped = skipped(&scanned.walked);
             let is_further = book.kept().tree.fresh(top, since) > fresh;
@@ -304,6 +339,8 @@ impl Sum {
     fn add(&mut self, part: Self) {
         self.complete &= part.complete;
         self.approximate |= part.approximate;
+        self.unseen |= part.unseen;
+        self.slices = self.slices.saturating_add(part.slices);
         self.skipped_in_all = self.skipped_in_all.saturating_add(part.skipped_in_all);
         let room = eirene_files_protocol::MOST_SKIPPED.saturating_sub(self.skipped.len());
         self.skipped.extend(part.skipped.into_iter().take(room));
@@ -364,6 +401,17 @@ impl Book {
         tops.sort_by(|a, b| b.files.cmp(&a.files).then_with(|| a.path.cmp(&b.path)));
         tops.truncate(MOST_KNOWN);
         tops.into_iter().cloned().zip(0..).collect()
+    }
+
+    /// Bytes and files of the whole space, if that is what was measured and all of it was: the process itself says so of a directory only where it
+    /// could look at everything in it, and names its inode then.
+    fn whole_space(&self, path: &RelativePath, since: Timestamp, sum: &Sum) -> Option<(u64, u64)> {
+        if !path.is_space() || !sum.complete || sum.unseen {
+            return None;
+        }
+        let kept = self.kept();
+        let whole = kept.tree.get(path).filter(|whole| whole.at >= since && whole.inode != 0)?;
+        Some((whole.bytes, whole.files))
     }
 
     fn finished(&self, path: &RelativePath, since: Timestamp, sum: &Sum) -> Finished {

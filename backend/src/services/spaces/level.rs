@@ -3,11 +3,14 @@
 //! A space is as full as the fullest of what can run out: its own bytes and files, and those of the file system it lies on. What is not known
 //! is never taken for room: a limit that exists and a usage that was not said is *unknown*, unless something else is known to run out.
 
-use eirene_core::space::{Level, Usage};
+use eirene_core::space::{Level, Measured, Usage};
 use eirene_core::storage::{Limit, Why};
+use jiff::{SignedDuration, Timestamp};
 
 /// Points of per cent a space has to fall below a threshold before reaching it again is news.
 const REST: u8 = 5;
+/// What was measured longer ago is shown, and says nothing any more of how full a space is.
+const MEASURED_HOLDS: SignedDuration = SignedDuration::from_hours(7 * 24);
 
 /// When a space is nearly full.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,6 +27,19 @@ impl Thresholds {
         let used = self.used.map(|percent| percent.saturating_sub(points));
         let free = self.free.map(|percent| percent.saturating_add(points));
         (Self { used, free }, 100_u8.saturating_sub(points))
+    }
+}
+
+/// Whether what was measured was so too long before `at` to warn of it.
+pub fn is_old(measured: Measured, at: Timestamp) -> bool {
+    at.duration_since(measured.at) > MEASURED_HOLDS
+}
+
+/// What of `usage` says at `at` how full a space is: all but what was measured too long before.
+pub fn holding(usage: &Usage, at: Timestamp) -> Usage {
+    match usage.measured {
+        Some(measured) if is_old(measured, at) => Usage { used_bytes: None, used_files: None, ..*usage },
+        Some(_) | None => *usage,
     }
 }
 
@@ -90,11 +106,13 @@ pub fn told_next(told: Level, usage: &Usage, thresholds: Thresholds) -> Level {
 
 #[cfg(test)]
 mod tests {
+    use eirene_core::UserId;
     use eirene_core::space::UsageSource;
     use eirene_core::storage::{Bytes, Files};
     use proptest::prelude::*;
 
     use super::*;
+    use crate::testing::start_time;
 
     const THRESHOLDS: Thresholds = Thresholds { used: [80, 95], free: [10, 5] };
 
@@ -110,6 +128,7 @@ mod tests {
             free_bytes: None,
             free_files: None,
             missing: Some(Why::NotEnabled),
+            measured: None,
         }
     }
 
@@ -157,6 +176,34 @@ mod tests {
         assert_eq!(level(&no_files, THRESHOLDS), Level::Ok, "bytes are limited, and files are not counted");
         let no_quota = Usage { total_bytes: Some(Bytes(1000)), free_bytes: Some(Bytes(900)), ..nothing() };
         assert_eq!(level(&no_quota, THRESHOLDS), Level::Ok, "nobody limits here but the file system");
+    }
+
+    #[test]
+    fn what_was_measured_warns_for_a_week_and_the_file_system_always() {
+        let measured = Measured { by: UserId::generate(), at: start_time(), approximate: false };
+        let usage = Usage {
+            source: UsageSource::Measured,
+            missing: Some(Why::NotSupported),
+            measured: Some(measured),
+            ..bytes(96, 100)
+        };
+        let after = |usage: Usage, hours| holding(&usage, start_time() + SignedDuration::from_hours(hours));
+        assert_eq!(level(&after(usage, 0), THRESHOLDS), Level::Critical);
+        assert_eq!(level(&after(usage, 7 * 24), THRESHOLDS), Level::Critical);
+        let old = after(usage, 7 * 24 + 1);
+        assert_eq!(level(&old, THRESHOLDS), Level::Unknown, "it may be full by now, and it may be empty");
+        assert_eq!(told_next(Level::Critical, &old, THRESHOLDS), Level::Critical, "and nothing is taken back");
+        let disk = Usage { total_bytes: Some(Bytes(1000)), free_bytes: Some(Bytes(0)), ..usage };
+        assert_eq!(level(&after(disk, 1000), THRESHOLDS), Level::Full);
+        let unlimited = Usage { limit_bytes: None, limit_files: None, ..disk };
+        let room = Usage { free_bytes: Some(Bytes(900)), ..unlimited };
+        assert_eq!(level(&after(room, 1000), THRESHOLDS), Level::Ok, "nobody limits here but the file system");
+        let quota = Usage { measured: None, ..usage };
+        assert_eq!(
+            level(&after(quota, 1000), THRESHOLDS),
+            Level::Critical,
+            "what a storage counts is as new as the look"
+        );
     }
 
     #[test]

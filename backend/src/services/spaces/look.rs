@@ -3,9 +3,10 @@
 //! The directory's own quota counts the space and nothing else. Where there is none, what the file system of a person's home or space counts for
 //! them does for what they have anywhere on it; and where the space lies on BeeGFS, BeeGFS's quota of its owner or group: of a space elsewhere it
 //! says nothing.
-//! Where there is none either, only the file system is left: what is free for everybody, which is never called what the space uses.
+//! Where there is none either, only the file system is left: what is free for everybody, which is never called what the space uses. Where nobody
+//! counts there, what the space's people had measured of all in it does instead, as old as it is.
 
-use eirene_core::space::{Usage, UsageSource};
+use eirene_core::space::{Measurement, Usage, UsageSource};
 use eirene_core::storage::{
     FileSystem, Known, Partial, Place, PoolId, Quota, QuotaId, SharedStorage, StorageError, Why,
 };
@@ -135,6 +136,29 @@ fn of_file_system(seen: &FileSystem) -> Usage {
         free_bytes: Some(seen.available),
         free_files: seen.inodes_available.value().copied(),
         missing: None,
+        measured: None,
+    }
+}
+
+/// Whether a look saw that nobody counts what the space uses; a storage that only did not answer now counts it all the same.
+pub(crate) fn nobody_counts(seen: &Usage) -> bool {
+    seen.source == UsageSource::FileSystem
+        && matches!(seen.missing, Some(Why::NotSupported | Why::NotEnabled | Why::Refused))
+}
+
+/// What was seen, with what was measured where nobody counts. More than the whole file system holds was never measured in earnest.
+pub(super) fn with_measured(seen: Usage, measurement: Option<Measurement>) -> Usage {
+    let most = seen.total_bytes;
+    let believed = measurement.filter(|found| most.is_none_or(|most| found.used_bytes <= most));
+    match believed {
+        Some(Measurement { used_bytes, used_files, measured }) if nobody_counts(&seen) => Usage {
+            source: UsageSource::Measured,
+            used_bytes: Some(used_bytes),
+            used_files: Some(used_files),
+            measured: Some(measured),
+            ..seen
+        },
+        Some(_) | None => seen,
     }
 }
 

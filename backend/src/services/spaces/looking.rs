@@ -3,14 +3,14 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use eirene_core::space::{Level, SeenUsage, Usage, UsageSample, UsageSource};
+use eirene_core::space::{Level, Measurement, SeenUsage, Usage, UsageSample, UsageSource};
 use eirene_core::storage::{Limit, QuotaId};
 use eirene_core::{Reason, Space, SpaceId, SpaceKind, SpaceOwner, SpaceState, UserId};
 use eirene_words::{say, say_with};
 use jiff::Timestamp;
 use serde_json::json;
 
-use super::level::{level, told_next};
+use super::level::{holding, level, told_next};
 use super::quotas::QuotaRound;
 use super::{Spaces, lasting, look, people};
 use crate::error::AppError;
@@ -36,7 +36,9 @@ impl Spaces {
         let of = if self.inner.storage.reads_quotas() { self.quota_of(space).await? } else { None };
         match look::look(self.inner.storage.port(), space, of, round).await {
             Ok(usage) => {
-                let usage = with_own_limit(space, usage);
+                let measurement =
+                    if look::nobody_counts(&usage) { self.inner.db.measurement(space.id).await? } else { None };
+                let usage = with_own_limit(space, look::with_measured(usage, measurement));
                 let is_other = self.note_state(space, None).await?;
                 if self.note_usage(space, usage).await? || is_other {
                     self.pass_on(space.id).await?;
@@ -58,6 +60,12 @@ impl Spaces {
             self.look_at(&space, &mut QuotaRound::default()).await?;
         }
         Ok(())
+    }
+
+    /// Keeps what measuring a whole space came to, and looks at the space, so that it counts at once where the storage counts nothing.
+    pub(crate) async fn note_measurement(&self, id: SpaceId, measurement: &Measurement) -> Result<(), AppError> {
+        self.inner.db.note_measurement(id, measurement).await?;
+        self.look_again(id).await
     }
 
     /// Tells those of the space's people who listen what is known of it now. It is not kept: whoever comes later reads the space.
@@ -127,24 +135,28 @@ impl Spaces {
         let now = self.inner.clock.now();
         let last = self.inner.db.usage(space.id).await?;
         let before = last.map_or(Level::Ok, |seen| seen.told);
-        let seen = SeenUsage { usage, level: level(&usage, self.inner.thresholds), told: before, seen_at: now };
+        let holds = holding(&usage, now);
+        let seen = SeenUsage { usage, level: level(&holds, self.inner.thresholds), told: before, seen_at: now };
         self.inner.db.note_usage(space.id, &seen).await?;
         let own = !matches!(usage.source, UsageSource::FileSystem | UsageSource::Nothing);
-        if let (Some(used_bytes), true) = (usage.used_bytes, own) {
+        // What was measured was so when it was, and is no news at every look.
+        let is_new = usage.measured.is_none() || usage.measured != last.and_then(|last| last.usage.measured);
+        if let (Some(used_bytes), true) = (usage.used_bytes, own && is_new) {
             let limit_bytes = match usage.limit_bytes {
                 Some(Limit::At(limit)) => Some(limit),
                 Some(Limit::Unlimited) | None => None,
             };
-            let sample = UsageSample { at: the_hour(now), used_bytes, used_files: usage.used_files, limit_bytes };
+            let at = usage.measured.map_or(now, |measured| measured.at);
+            let sample = UsageSample { at: the_hour(at), used_bytes, used_files: usage.used_files, limit_bytes };
             self.inner.db.insert_sample(space.id, &sample).await?;
         }
-        let told = told_next(before, &usage, self.inner.thresholds);
+        let told = told_next(before, &holds, self.inner.thresholds);
         if told > before {
             // First whom, because nobody is told twice: where that is not known now, the next look tells them.
             if let Some(whom) = self.whom(space).await?
                 && self.inner.db.note_told(space.id, before, told).await?
             {
-                self.tell(&whom, space, &usage, told).await;
+                self.tell(&whom, space, &seen, told).await;
             }
         } else if told < before {
             self.inner.db.note_told(space.id, before, told).await?;
@@ -165,13 +177,11 @@ impl Spaces {
         tokio::time::timeout(LONGEST_QUESTION, asked).await.map_or(Ok(None), |members| Ok(members?))
     }
 
-    async fn tell(&self, whom: &[UserId], space: &Space, usage: &Usage, level: Level) {
+    async fn tell(&self, whom: &[UserId], space: &Space, seen: &SeenUsage, level: Level) {
         let title = [("name", space.title.as_str())];
         let (code, text) = match level {
             // What it uses itself is the owner's to change; the file system is everybody's.
-            _ if self.own_level(usage) < level => {
-                ("storage_nearly_full", say_with("space.storage_nearly_full", &title))
-            }
+            _ if self.own_level(seen) < level => ("storage_nearly_full", say_with("space.storage_nearly_full", &title)),
             Level::Full => ("space_full", say_with("space.full", &title)),
             _ => ("space_nearly_full", say_with("space.nearly_full", &title)),
         };

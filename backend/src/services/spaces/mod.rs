@@ -39,7 +39,7 @@ use serde_json::Value;
 
 use self::access::{Groups, GroupsAway, Reach, reach};
 use self::groups::{GroupSource, KnownGroups};
-use self::level::{Thresholds, level};
+use self::level::{Thresholds, holding, level};
 use self::trend::{Trend, WINDOW_DAYS, trend};
 use super::Page;
 use super::actor::Actor;
@@ -217,7 +217,7 @@ impl Spaces {
         };
         let fresh = |seen: &SeenUsage| self.inner.clock.now().duration_since(seen.seen_at) < LOOK_HOLDS;
         let Some(seen) = self.inner.db.usage(home.id).await?.filter(fresh) else { return Ok(None) };
-        let own = self.own_level(&seen.usage) == seen.level;
+        let own = self.own_level(&seen) == seen.level;
         Ok(match (seen.level, own) {
             (Level::Full, true) => Some(HomeTrouble::Full),
             (Level::Full, false) => Some(HomeTrouble::StorageFull),
@@ -228,8 +228,9 @@ impl Spaces {
     }
 
     /// How full a space is by what it uses itself, whatever the file system has left for everybody.
-    fn own_level(&self, usage: &Usage) -> Level {
-        level(&Usage { total_bytes: None, total_files: None, ..*usage }, self.inner.thresholds)
+    fn own_level(&self, seen: &SeenUsage) -> Level {
+        let usage = holding(&seen.usage, seen.seen_at);
+        level(&Usage { total_bytes: None, total_files: None, ..usage }, self.inner.thresholds)
     }
 
     /// The space of this name, if `actor` may know of it: its people, and admins, who see the row and what it uses.
@@ -423,7 +424,7 @@ impl Spaces {
             Some(Limit::At(limit)) => Some(limit),
             Some(Limit::Unlimited) | None => None,
         };
-        let own_level = seen.map_or(Level::Unknown, |seen| self.own_level(&seen.usage));
+        let own_level = seen.map_or(Level::Unknown, |seen| self.own_level(&seen));
         let root = self.inner.roots.iter().find(|root| root.name == space.root);
         let mounted_at = root.and_then(|root| root.seen_at(&space));
         Ok(SpaceSeen { trend: trend(&samples, limit, now), space, seen, own_level, mounted_at })

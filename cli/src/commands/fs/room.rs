@@ -103,6 +103,7 @@ struct Usage {
     limit_bytes: Option<u64>,
     free_bytes: Option<u64>,
     missing: Option<Value>,
+    measured_at: Option<Timestamp>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -129,6 +130,11 @@ fn row(space: Space, now: Timestamp) -> Vec<String> {
     let usage = space.usage.as_ref();
     // A number that nobody said is none, and never 0.
     let used = usage.and_then(|usage| usage.used_bytes).map_or_else(nothing, output::bytes);
+    // It was so then; a storage counts now.
+    let used = match usage.and_then(|usage| usage.measured_at) {
+        Some(at) => format!("{used} (measured {})", times::relative(at, now)),
+        None => used,
+    };
     let limit = match usage {
         Some(Usage { limit_bytes: Some(limit), .. }) => output::bytes(*limit),
         Some(Usage { missing: Some(_), free_bytes: Some(free), .. }) => format!("{} free", output::bytes(*free)),
@@ -190,6 +196,15 @@ mod tests {
             "usage": {"level": "unknown", "missing": "not_supported", "free_bytes": 1_073_741_824},
         });
         assert_eq!(shown(unknown)[2..], ["–", "1.00 GiB free", "unknown (as last seen)", "–"].map(str::to_owned));
+        let measured = json!({
+            "name": "home-ada", "title": "Home", "state": "present",
+            "usage": {
+                "source": "measured", "level": "unknown", "used_bytes": 9_663_676_416_u64, "missing": "not_supported",
+                "limit_bytes": 10_737_418_240_u64, "measured_at": "2026-11-12T12:00:00Z", "approximate": false,
+            },
+        });
+        let expected = ["9.00 GiB (measured 9 days ago)", "10.00 GiB", "unknown", "–"];
+        assert_eq!(shown(measured)[2..], expected.map(str::to_owned));
         let retired = json!({"name": "old", "title": "Old", "state": "retired"});
         assert_eq!(shown(retired)[2..], ["–", "–", "retired", "–"].map(str::to_owned));
     }

@@ -49,7 +49,8 @@ impl Samples {
     /// Spaces.
     pub(super) fn spaces(&mut self) -> Result<()> {
         let all = self.seen()?;
-        let views: Vec<SpaceView> = all.iter().map(|seen| SpaceView::new(words(), seen, true)).collect();
+        let me = UserId::generate();
+        let views: Vec<SpaceView> = all.iter().map(|seen| SpaceView::new(words(), seen, me, true)).collect();
         for (name, spaces, promised) in
             [("spaces", views.clone(), self.promised()?), ("spaces-none", Vec::new(), Vec::new())]
         {
@@ -436,6 +437,7 @@ impl Samples {
             free_bytes: Some(Bytes(300 * GIB)),
             free_files: None,
             missing: None,
+            measured: None,
         };
         let nothing = Trend { bytes_per_day: None, full_at: None, days: 0 };
         let grows = Trend {

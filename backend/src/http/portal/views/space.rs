@@ -1,6 +1,8 @@
 //! Spaces: what each uses and may use, in words where there is no number, and how it grows.
 
-use eirene_core::space::{HintState, Level, LimitState, SeenUsage, StripeHint, Usage, UsageSample, UsageSource};
+use eirene_core::space::{
+    HintState, Level, LimitState, Measured, SeenUsage, StripeHint, Usage, UsageSample, UsageSource,
+};
 use eirene_core::storage::{Limit, Why};
 use eirene_core::{Space, SpaceKind, SpaceOwner, SpaceState, UserId};
 use eirene_words::Words;
@@ -15,6 +17,8 @@ use super::old_files::PromisedView;
 use super::session::Chip;
 use super::standing::Standing;
 use crate::http::portal::pages::Page;
+use crate::services::spaces::level::is_old;
+use crate::services::spaces::look::nobody_counts;
 use crate::services::spaces::trend::Trend;
 use crate::services::spaces::{NOT_SHARED, SpaceSeen};
 
@@ -51,6 +55,8 @@ pub(crate) struct SpaceView {
     pub(crate) files_href: String,
     /// Where it is said what takes the room; empty likewise.
     pub(crate) sizes_href: String,
+    /// What that is called: where nobody counts what is used, it is how to know it.
+    pub(crate) sizes_label: String,
     /// How full it is.
     pub(crate) chip: Option<Chip>,
     /// What is used; empty before the first look.
@@ -74,19 +80,22 @@ pub(crate) struct SpaceView {
 }
 
 impl SpaceView {
-    /// Shows `seen`; `may_open` says whether whoever looks may also see what is in it.
-    pub(crate) fn new(words: &Words, seen: &SpaceSeen, may_open: bool) -> Self {
+    /// Shows `seen` to `me`; `may_open` says whether whoever looks may also see what is in it.
+    pub(crate) fn new(words: &Words, seen: &SpaceSeen, me: UserId, may_open: bool) -> Self {
         let SpaceSeen { space, seen: look, trend, own_level, mounted_at } = seen;
         let href = format!("/spaces/{}", space.name);
         let may_open = may_open && space.state == SpaceState::Present;
         let below = |what: &str| if may_open { format!("{href}/{what}") } else { String::new() };
         let usage = look.map(|look| look.usage);
+        let may_measure = may_open && look.as_ref().is_some_and(asks_for_measuring);
+        let sizes_label = if may_measure { "my_spaces.measure" } else { "my_spaces.sizes" };
         Self {
             name: space.name.to_string(),
             title: space.title.to_string(),
             kind: kind(words, space.kind),
             files_href: below("files"),
             sizes_href: below("sizes"),
+            sizes_label: words.get(sizes_label),
             href,
             chip: look.map(|look| level_chip(words, look.level)),
             meters: usage.map(|usage| meters(words, &usage, *own_level)).unwrap_or_default(),
@@ -96,7 +105,7 @@ impl SpaceView {
             remarks: match (look, space.state) {
                 // What is not there has not been looked at, and that says nothing.
                 (None, SpaceState::Wanted | SpaceState::Retired | SpaceState::Gone) => Vec::new(),
-                (look, _) => remarks(words, look.as_ref(), *own_level),
+                (look, _) => remarks(words, look.as_ref(), *own_level, me, may_measure),
             },
             trend: if usage.is_some_and(|usage| counts(&usage)) { trend_words(words, *trend) } else { Vec::new() },
             expires: space
@@ -192,10 +201,26 @@ fn meter(
     Some(Meter { label: words.get(label), text, percent, tone: tone(own_level) })
 }
 
-fn remarks(words: &Words, look: Option<&SeenUsage>, own_level: Level) -> Vec<String> {
-    let Some(SeenUsage { usage, level, .. }) = look else { return vec![words.get("my_spaces.never")] };
+/// Whether what is used would be known, or known anew, by measuring it: nobody counts it, and nobody has measured it of late.
+fn asks_for_measuring(look: &SeenUsage) -> bool {
+    match look.usage.measured {
+        Some(measured) => is_old(measured, look.seen_at),
+        None => nobody_counts(&look.usage),
+    }
+}
+
+/// When and by whom it was measured, and what is to be thought of that.
+fn measured(words: &Words, measured: Measured, me: UserId, seen_at: Timestamp) -> impl Iterator<Item = String> {
+    let by = if measured.by == me { "my_spaces.measured_you" } else { "my_spaces.measured" };
+    let approximate = measured.approximate.then(|| words.get("my_spaces.measured_approximate"));
+    let old = is_old(measured, seen_at).then(|| words.get("my_spaces.measured_old"));
+    [Some(words.fill(by, &[("date", &date(measured.at))])), approximate, old].into_iter().flatten()
+}
+
+fn remarks(words: &Words, look: Option<&SeenUsage>, own_level: Level, me: UserId, may_measure: bool) -> Vec<String> {
+    let Some(SeenUsage { usage, level, seen_at, .. }) = look else { return vec![words.get("my_spaces.never")] };
     let mut said = Vec::new();
-    if !counts(usage) {
+    if !counts(usage) || usage.source == UsageSource::Measured {
         said.push(words.get("my_spaces.silent"));
     }
     if let Some(missing) = usage.missing {
@@ -204,13 +229,21 @@ fn remarks(words: &Words, look: Option<&SeenUsage>, own_level: Level) -> Vec<Str
     match usage.source {
         UsageSource::UserQuota | UsageSource::BeegfsUser => said.push(words.get("my_spaces.whole_storage")),
         UsageSource::BeegfsGroup => said.push(words.get("my_spaces.whole_group")),
-        UsageSource::ProjectQuota | UsageSource::FileSystem | UsageSource::Nothing => {}
+        UsageSource::ProjectQuota | UsageSource::Measured | UsageSource::FileSystem | UsageSource::Nothing => {}
     }
-    if let (Some(free), false) = (usage.free_bytes, counts(usage)) {
+    if let Some(how) = usage.measured {
+        said.extend(measured(words, how, me, *seen_at));
+    }
+    let is_limited = matches!(usage.limit_bytes, Some(Limit::At(_)));
+    let free_says = !counts(usage) || (usage.source == UsageSource::Measured && !is_limited);
+    if let (Some(free), true) = (usage.free_bytes, free_says) {
         said.push(words.fill("my_spaces.free", &[("free", &format::bytes(words, free.0))]));
     }
     if *level > own_level.max(Level::Ok) {
         said.push(words.get("my_spaces.all_full"));
+    }
+    if may_measure && usage.measured.is_none() {
+        said.push(words.get("my_spaces.measure_text"));
     }
     said
 }
@@ -287,7 +320,7 @@ pub(crate) fn details(words: &Words, seen: &SpaceSeen, me: UserId) -> Vec<Fact> 
         Some(fact("my_spaces.mounted", mounted)),
         hint(words, space).map(|text| fact("my_spaces.hint", text)),
         Standing::of(space).chip(words).map(|chip| fact("my_spaces.state", chip.label)),
-        limit(words, space).map(|text| fact("my_spaces.limit", text)),
+        limit(words, seen).map(|text| fact("my_spaces.limit", text)),
         day("my_spaces.ends", space.expires_at.map(last_moment)),
         day("my_spaces.taken_away", space.retired_at),
         day("my_spaces.kept_until", space.kept_until()),
@@ -315,8 +348,10 @@ fn hint(words: &Words, space: &Space) -> Option<String> {
     })
 }
 
-/// The limit that the platform sets, and whether it is held.
-fn limit(words: &Words, space: &Space) -> Option<String> {
+/// The limit that the platform sets, whether it is held, and what counts where it is not.
+fn limit(words: &Words, seen: &SpaceSeen) -> Option<String> {
+    let space = &seen.space;
+    let source = seen.seen.map(|look| look.usage.source);
     let bytes = match space.limit_bytes {
         Limit::At(bytes) => Some(format::bytes(words, bytes.0)),
         Limit::Unlimited => None,
@@ -332,7 +367,12 @@ fn limit(words: &Words, space: &Space) -> Option<String> {
         LimitState::Wanted => Some(words.fill("my_spaces.limit_wanted", &[("most", &most)])),
         LimitState::NotHeld => {
             let said = space.limit_said.as_deref().unwrap_or_default();
-            Some(words.fill("my_spaces.limit_not_held", &[("most", &most), ("said", said)]))
+            let key = match source {
+                // More is counted than what the space's own limit is about, so it is held against another one.
+                Some(UsageSource::UserQuota) => "my_spaces.limit_of_storage_counts",
+                _ => "my_spaces.limit_not_held",
+            };
+            Some(words.fill(key, &[("most", &most), ("said", said)]))
         }
     }
 }
@@ -497,6 +537,7 @@ mod tests {
             free_bytes: Some(Bytes(1 << 30)),
             free_files: None,
             missing: None,
+            measured: None,
         }
     }
 
@@ -512,7 +553,7 @@ mod tests {
     }
 
     fn shown(usage: Option<Usage>, level: Level) -> SpaceView {
-        SpaceView::new(words(), &seen(usage, level, level), true)
+        SpaceView::new(words(), &seen(usage, level, level), UserId::generate(), true)
     }
 
     #[test]
@@ -535,6 +576,59 @@ mod tests {
     }
 
     #[test]
+    fn what_was_measured_says_by_whom_and_when_and_what_nobody_counts_is_to_be_measured() {
+        let me = UserId::generate();
+        let view = |look: Usage, days: i64, may_open: bool| {
+            let mut one = seen(Some(look), Level::Ok, Level::Ok);
+            one.seen.as_mut().unwrap().seen_at = start_time() + SignedDuration::from_hours(24 * days);
+            SpaceView::new(words(), &one, me, may_open)
+        };
+        let word = |key: &'static str| words().get(key);
+        let silent = Usage { source: UsageSource::FileSystem, missing: Some(Why::NotEnabled), ..usage(None, None) };
+        let asks = view(silent, 0, true);
+        assert_eq!(
+            (asks.sizes_label, asks.remarks.last()),
+            (word("my_spaces.measure"), Some(&word("my_spaces.measure_text")))
+        );
+        let foreign = view(silent, 0, false);
+        assert!(foreign.sizes_href.is_empty() && !foreign.remarks.contains(&word("my_spaces.measure_text")));
+        let away = view(Usage { missing: Some(Why::DidNotAnswer), ..silent }, 0, true);
+        assert_eq!(away.sizes_label, word("my_spaces.sizes"), "it is counted, and told later");
+
+        let by = |by: UserId, approximate: bool| Usage {
+            source: UsageSource::Measured,
+            missing: Some(Why::NotEnabled),
+            measured: Some(Measured { by, at: start_time(), approximate }),
+            ..usage(Some(5), Some(Limit::At(10)))
+        };
+        let mine = view(by(me, false), 7, true);
+        assert_eq!((mine.meters[0].percent, mine.sizes_label), (Some(50), word("my_spaces.sizes")));
+        assert_eq!(mine.remarks[2..], [words().fill("my_spaces.measured_you", &[("date", &date(start_time()))])]);
+        let theirs = view(by(UserId::generate(), true), 8, true);
+        assert_eq!((theirs.meters[0].percent, theirs.sizes_label), (Some(50), word("my_spaces.measure")));
+        let said = [
+            words().fill("my_spaces.measured", &[("date", &date(start_time()))]),
+            word("my_spaces.measured_approximate"),
+            word("my_spaces.measured_old"),
+        ];
+        assert_eq!(theirs.remarks[2..], said);
+        let unlimited = view(Usage { limit_bytes: None, ..by(me, false) }, 0, true);
+        assert!(unlimited.remarks[3].starts_with("1\u{a0}GiB are free"), "{unlimited:?}");
+    }
+
+    #[test]
+    fn a_limit_that_is_not_held_says_what_counts() {
+        let mut one = seen(Some(usage(Some(1), None)), Level::Ok, Level::Ok);
+        one.space.limit_bytes = Limit::At(Bytes(1 << 30));
+        (one.space.limit_state, one.space.limit_said) = (LimitState::NotHeld, Some("no quota".into()));
+        let said = limit(words(), &one).unwrap();
+        assert!(said.contains("no quota") && said.contains("once it is known what the space uses"), "{said}");
+        one.seen.as_mut().unwrap().usage.source = UsageSource::UserQuota;
+        let said = limit(words(), &one).unwrap();
+        assert!(said.contains("no quota") && said.contains("the limit of all your files there counts"), "{said}");
+    }
+
+    #[test]
     fn a_bar_ends_at_its_limit_and_says_by_its_colour_how_full_the_space_itself_is() {
         let full = shown(Some(usage(Some(300), Some(Limit::At(100)))), Level::Full);
         assert_eq!((full.meters[0].percent, full.meters[0].tone), (Some(100), Tone::Bad));
@@ -547,7 +641,7 @@ mod tests {
         assert_eq!(view.meters.iter().map(|meter| meter.percent).collect::<Vec<_>>(), [Some(1), Some(81)]);
 
         let others = seen(Some(usage(Some(1), Some(Limit::At(100)))), Level::Critical, Level::Ok);
-        let view = SpaceView::new(words(), &others, true);
+        let view = SpaceView::new(words(), &others, UserId::generate(), true);
         assert_eq!((view.meters[0].tone, view.chip.unwrap().tone), (Tone::Good, Tone::Bad));
         assert_eq!(view.remarks, [words().get("my_spaces.all_full")]);
     }
@@ -587,11 +681,12 @@ mod tests {
     #[test]
     fn whoever_may_not_open_a_space_gets_no_way_in_and_neither_does_anybody_to_one_that_is_not_there() {
         let mut one = seen(None, Level::Ok, Level::Ok);
-        assert_eq!(SpaceView::new(words(), &one, true).files_href, "/spaces/physics/files");
-        let foreign = SpaceView::new(words(), &one, false);
+        let me = UserId::generate();
+        assert_eq!(SpaceView::new(words(), &one, me, true).files_href, "/spaces/physics/files");
+        let foreign = SpaceView::new(words(), &one, me, false);
         assert!(foreign.files_href.is_empty() && foreign.sizes_href.is_empty() && !foreign.href.is_empty());
         one.space.state = SpaceState::Retired;
-        assert!(SpaceView::new(words(), &one, true).files_href.is_empty());
+        assert!(SpaceView::new(words(), &one, me, true).files_href.is_empty());
     }
 
     #[test]
