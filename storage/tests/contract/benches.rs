@@ -197,12 +197,11 @@ pub(crate) fn captured(arguments: &[String], trouble: Trouble) -> Option<Ran> {
     let name = match asked.as_str() {
         asked if trouble == Trouble::QuotaUnknown && asked.contains("--withzero") => "getquota-range-csv",
         "--version" => "version",
-        "--listnodes --nodetype=meta --details" => "listnodes-meta",
-        "--listnodes --nodetype=management --details" if trouble == Trouble::HalfAnswer => return None,
+        "--listnodes --nodetype=meta --details --reachable" => "listnodes-meta",
+        "--listnodes --nodetype=management --details --reachable" if trouble == Trouble::HalfAnswer => return None,
         // Nobody captured the management's own; it is the same machine.
-        "--listnodes --nodetype=storage --details" | "--listnodes --nodetype=management --details" => {
-            "listnodes-storage"
-        }
+        "--listnodes --nodetype=storage --details --reachable"
+        | "--listnodes --nodetype=management --details --reachable" => "listnodes-storage",
         "--listtargets --nodetype=meta --state --spaceinfo" => "listtargets-meta",
         "--listtargets --nodetype=storage --state --spaceinfo --pools --longnodes" => "listtargets-storage",
         "--liststoragepools" if trouble == Trouble::PoolLost => "liststoragepools-two",
