@@ -3,10 +3,12 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::path::Path;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use eirene_core::storage::{BeegfsTool, Place, Ran, SharedStorage, StorageError};
+use eirene_core::RootName;
+use eirene_core::storage::{BeegfsTool, KernelQuotas, Place, QuotaRange, Ran, SharedStorage, StorageError, Why};
 use eirene_launcher::beegfs::check;
 use eirene_launcher::config::Generation;
 use eirene_storage::{Beegfs7, Beegfs8, LocalProbe, Look, Posix, Probe};
@@ -148,6 +150,27 @@ impl Probe for StandIn {
             look.mounted = "/".into();
         }
         Ok(look)
+    }
+
+    fn roots(&self) -> Vec<RootName> {
+        self.probe.roots()
+    }
+
+    /// As the launcher asks, but from this process: whoever is not root is refused, or told that nobody counts.
+    async fn counted(&self, _: &RootName, range: QuotaRange) -> Result<KernelQuotas, StorageError> {
+        let refused = |why, text: String| Err(StorageError::Refused { why, text });
+        match self.trouble {
+            Trouble::Silence => Err(away()),
+            Trouble::QuotaRefused => refused(Why::Refused, "only root may ask".into()),
+            Trouble::QuotaUnknown => Err(StorageError::Malformed { what: "what is counted".into() }),
+            _ => eirene_launcher::space_root::quotas(Path::new(&self.point), false, range).or_else(|refusal| {
+                match refusal.code {
+                    "not_supported" => Err(StorageError::Unsupported("quotas of users and groups")),
+                    "not_enabled" => refused(Why::NotEnabled, refusal.text),
+                    _ => refused(Why::Refused, refusal.text),
+                }
+            }),
+        }
     }
 }
 
