@@ -161,7 +161,7 @@ impl Causes {
 const BEEGFS: [(&str, &str); 2] = [("beegfs7", "7"), ("beegfs8", "8")];
 
 /// The adapter of what is only mounted, and asked of nobody's tool.
-const MOUNTED: &str = "posix";
+pub(crate) const MOUNTED: &str = "posix";
 
 /// Whether a storage is only mounted: then its file systems count for themselves, and there may be several.
 pub(super) fn is_only_mounted(can: &Capabilities) -> bool {
