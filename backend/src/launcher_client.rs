@@ -182,6 +182,7 @@ impl Launcher for LauncherClient {
             | LauncherAnswer::Space { .. }
             | LauncherAnswer::SpaceSeen { .. }
             | LauncherAnswer::Removed { .. }
+            | LauncherAnswer::Quotas(_)
             | LauncherAnswer::Ran { .. }) => Ok(answer),
         }
     }
@@ -215,6 +216,7 @@ fn verb(request: &LauncherRequest) -> (&'static str, Duration) {
         LauncherRequest::RunBeegfs { .. } => ("running BeeGFS's tool", WAIT),
         LauncherRequest::GroupsOf { .. } => ("asking for somebody's groups", WAIT),
         LauncherRequest::Measure { .. } => ("looking at a file system", WAIT),
+        LauncherRequest::ReadQuotas { .. } => ("asking what a file system counts", WAIT),
         LauncherRequest::MakeSpace { .. } => ("making a space", WAIT),
         LauncherRequest::LimitSpace { .. } => ("setting the limit of a space", WAIT),
         LauncherRequest::RetireSpace { .. } => ("taking a space away", WAIT),

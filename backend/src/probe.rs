@@ -8,7 +8,8 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use eirene_core::launcher::{Launcher, LauncherAnswer, LauncherError, LauncherRequest};
-use eirene_core::storage::{Place, StorageError, Why};
+use eirene_core::name::RootName;
+use eirene_core::storage::{KernelQuotas, Place, QuotaRange, StorageError, Why};
 use eirene_storage::{LocalProbe, Look, Probe, Seen};
 
 /// A look is a few hundred bytes and three paths.
@@ -46,12 +47,34 @@ impl Probe for LauncherProbe {
             Err(error) => Err(StorageError::Away { source: Some(error.into()), retry_after_s: RETRY_AFTER_S }),
         }
     }
+
+    fn roots(&self) -> Vec<RootName> {
+        self.local.roots()
+    }
+
+    /// The launcher alone is asked: from here nobody is told of others.
+    async fn counted(&self, root: &RootName, range: QuotaRange) -> Result<KernelQuotas, StorageError> {
+        let QuotaRange { of, first, last } = range;
+        match self.launcher.call(LauncherRequest::ReadQuotas { root: root.clone(), of, first, last }).await {
+            Ok(LauncherAnswer::Quotas(quotas)) => Ok(quotas),
+            Ok(_) => Err(StorageError::Malformed { what: "what a file system counts".into() }),
+            Err(LauncherError::Refused { code, text }) if code != "away" => Err(match code.as_str() {
+                // One that is older than this question takes it for none.
+                "not_supported" | "bad_request" => StorageError::Unsupported("quotas of users and groups"),
+                "not_enabled" => StorageError::Refused { why: Why::NotEnabled, text },
+                _ => StorageError::Refused { why: Why::Refused, text },
+            }),
+            Err(error) => Err(StorageError::Away { source: Some(error.into()), retry_after_s: RETRY_AFTER_S }),
+        }
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
     use std::sync::Mutex;
+
+    use eirene_core::storage::QuotaOf;
 
     use super::*;
 
@@ -60,7 +83,7 @@ mod tests {
     #[async_trait]
     impl Launcher for Says {
         async fn call(&self, request: LauncherRequest) -> Result<LauncherAnswer, LauncherError> {
-            assert_eq!(request, LauncherRequest::Measure { place: home() });
+            assert!(request == LauncherRequest::Measure { place: home() } || request == asked(), "{request:?}");
             self.0.lock().unwrap().take().unwrap()
         }
     }
@@ -68,6 +91,21 @@ mod tests {
     fn home() -> Place {
         // Somebody no host has, so that a look from here finds nobody.
         Place::Home("nobody.knows.them".parse().unwrap())
+    }
+
+    const RANGE: QuotaRange = QuotaRange { of: QuotaOf::User, first: 1000, last: 1009 };
+
+    fn asked() -> LauncherRequest {
+        let QuotaRange { of, first, last } = RANGE;
+        LauncherRequest::ReadQuotas { root: "scratch".parse().unwrap(), of, first, last }
+    }
+
+    async fn counted(answer: Result<LauncherAnswer, LauncherError>) -> Result<KernelQuotas, StorageError> {
+        let local = LocalProbe::new(BTreeMap::from([("scratch".parse().unwrap(), "/scratch".into())]));
+        let probe = LauncherProbe::new(Arc::new(Says(Mutex::new(Some(answer)))), local);
+        let roots = probe.roots();
+        assert_eq!(roots.len(), 1);
+        probe.counted(&roots[0], RANGE).await
     }
 
     async fn look(answer: Result<LauncherAnswer, LauncherError>) -> Result<Look, StorageError> {
@@ -81,6 +119,28 @@ mod tests {
 
     fn refused(code: &str) -> Result<LauncherAnswer, LauncherError> {
         Err(LauncherError::Refused { code: code.into(), text: "a reason".into() })
+    }
+
+    #[tokio::test]
+    async fn what_is_counted_for_others_comes_from_the_launcher_or_is_a_reason() {
+        let quotas = KernelQuotas { device: 5, rows: vec![] };
+        assert_eq!(counted(Ok(LauncherAnswer::Quotas(quotas.clone()))).await.unwrap(), quotas);
+        assert!(matches!(counted(Ok(LauncherAnswer::Done)).await, Err(StorageError::Malformed { .. })));
+        for code in ["not_supported", "bad_request"] {
+            assert!(matches!(counted(refused(code)).await, Err(StorageError::Unsupported(_))), "{code}");
+        }
+        for (code, expected) in
+            [("not_enabled", Why::NotEnabled), ("not_configured", Why::Refused), ("failed", Why::Refused)]
+        {
+            let answer = counted(refused(code)).await;
+            assert!(
+                matches!(&answer, Err(StorageError::Refused { why, text }) if *why == expected && text == "a reason"),
+                "{code}: {answer:?}"
+            );
+        }
+        assert!(matches!(counted(refused("away")).await, Err(StorageError::Away { .. })));
+        let gone = LauncherError::Unreachable { what: "a test".into(), source: None };
+        assert!(matches!(counted(Err(gone)).await, Err(StorageError::Away { .. })));
     }
 
     #[tokio::test]

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::id::{SessionId, SpaceId};
 use crate::name::{GroupName, RootName, SpaceName, Username};
-use crate::storage::Place;
+use crate::storage::{KernelQuotas, Place, QuotaOf};
 
 /// Longest request line, bytes.
 pub const MAX_REQUEST_BYTES: usize = 256 * 1024;
@@ -90,6 +90,17 @@ pub enum LauncherRequest {
     Measure {
         /// Place; its directory is in the launcher's own configuration, or the person's home.
         place: Place,
+    },
+    /// Tell what the file system of a root counts for users or groups, of which the kernel tells root alone about everybody.
+    ReadQuotas {
+        /// A root of the launcher's own configuration.
+        root: RootName,
+        /// Of what.
+        of: QuotaOf,
+        /// The first number.
+        first: u32,
+        /// The last one; with the first at most [`QuotaRange::MOST`](crate::storage::QuotaRange::MOST) of them.
+        last: u32,
     },
     /// Make the directory of a space, which nobody can reach before it is as it should be. One that is there already and whose it should be is
     /// left as it is.
@@ -258,6 +269,8 @@ pub enum LauncherAnswer {
         /// Whether nothing of it is left; otherwise the same again goes on.
         done: bool,
     },
+    /// What a file system counts for the numbers that were asked for.
+    Quotas(KernelQuotas),
     /// A program ended.
     Ran {
         /// Exit status; -1 when ended by a signal.
@@ -270,7 +283,8 @@ pub enum LauncherAnswer {
     /// Not done.
     Refused {
         /// Stable code: `unknown_person`, `forbidden_person`, `unknown_group`, `bad_request`, `conflict` where something else lies in the way,
-        /// `missing` where a space is neither here nor there, `not_supported` where the file system does not count by directory, `failed`, `not_configured` (the launcher's own configuration does
+        /// `missing` where a space is neither here nor there, `not_supported` where the file system does not count by directory, or not for users and groups, `not_enabled` where it
+        /// could and that is not switched on, `failed`, `not_configured` (the launcher's own configuration does
         /// not have what is asked for), or `away` for what passes (a program or a home that
         /// took too long, a user database or an audit log that is not there): whether it was done is not known, and it may be asked again.
         code: String,
@@ -320,6 +334,20 @@ pub trait Launcher: Send + Sync + 'static {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::storage::KernelQuota;
+
+    #[test]
+    fn quotas_are_asked_for_and_told_in_these_words() {
+        let (root, of) = ("scratch".parse().unwrap(), QuotaOf::Group);
+        let asked = LauncherRequest::ReadQuotas { root, of, first: 1, last: 9 };
+        let text = r#"{"verb":"read_quotas","root":"scratch","of":"group","first":1,"last":9}"#;
+        assert_eq!(serde_json::to_string(&asked).unwrap(), text);
+        let row = KernelQuota { id: 7, used: 4096, limit: Some(u64::MAX), files: 2, files_limit: None };
+        let told = LauncherAnswer::Quotas(KernelQuotas { device: 5, rows: vec![row] });
+        let text = serde_json::to_string(&told).unwrap();
+        assert!(text.starts_with(r#"{"answer":"quotas","device":5,"rows":[{"id":7,"#), "{text}");
+        assert_eq!(serde_json::from_str::<LauncherAnswer>(&text).unwrap(), told);
+    }
 
     #[test]
     fn an_answer_of_a_launcher_that_does_not_look_at_access_lists_is_read_and_written_as_it_was() {

@@ -12,9 +12,9 @@ use serde::{Deserialize, Serialize};
 
 pub use values::{
     Ability, Bytes, Capabilities, Consistency, Counted, DefaultQuota, Doubt, DoubtAbout, Entry, EntryKind, FileSystem,
-    Files, Identity, Known, Limit, NodeId, OperationCounts, OperationsKind, OperationsOf, Partial, Pattern, Pool,
-    PoolId, Quota, QuotaId, QuotaOf, QuotaRange, Reach, Role, Room, ServerNode, ServerSample, SetStripe, Stripe,
-    Target, TargetId, Why,
+    Files, Identity, KernelQuota, KernelQuotas, Known, Limit, NodeId, OperationCounts, OperationsKind, OperationsOf,
+    Partial, Pattern, Pool, PoolId, Quota, QuotaId, QuotaOf, QuotaRange, Reach, Role, Room, ServerNode, ServerSample,
+    SetStripe, Stripe, Target, TargetId, Why,
 };
 
 /// A cause of any kind, for the log.
@@ -194,7 +194,8 @@ pub trait SharedStorage: Send + Sync + 'static {
         Err(StorageError::Unsupported("pools"))
     }
 
-    /// One user's or group's quota, once for each pool.
+    /// One user's or group's quota, once for each pool. Mounted file systems have no pools: where several of them count, each has a number in its
+    /// place, and the doubts say whose it is.
     async fn quota(&self, id: QuotaId) -> Result<Partial<Vec<Quota>>, StorageError> {
         let _ = id;
         Err(StorageError::Unsupported("quotas of users and groups"))

@@ -1,4 +1,5 @@
-//! The child that stays root: it changes the names in one root of spaces, and says which project a space has; nothing else.
+//! The child that stays root: it changes the names in one root of spaces, and says which project a space has and what the root's file system counts
+//! for users and groups; nothing else.
 //!
 //! A process of its own because file systems hang, and a process can be given up. What a space holds is removed by another child, which is
 //! nobody's account but for the right to remove and sees nothing but that space; this one sees at most whether a space is empty, before it gets a limit,
@@ -12,6 +13,7 @@ use std::path::PathBuf;
 use std::process::{ExitCode, Stdio};
 
 use eirene_core::launcher::{LauncherAnswer, SpaceAt};
+use eirene_core::storage::{QuotaOf, QuotaRange};
 use eirene_core::{SpaceId, SpaceName};
 use serde::{Deserialize, Serialize};
 
@@ -20,7 +22,7 @@ use crate::as_person::{self, NOT_DONE, Task};
 use crate::child::{self, printable};
 use crate::people::Person;
 use crate::project::Project;
-use crate::space_root::{Made, Most, Root, Whose};
+use crate::space_root::{self, Made, Most, Root, Whose};
 
 /// Exit status of a purge that ran out of its time: there is more to remove.
 const MORE: i32 = 3;
@@ -96,6 +98,17 @@ pub enum Work {
     Project {
         /// Name.
         name: SpaceName,
+    },
+    /// Say what the root's file system counts for users or groups.
+    Quotas {
+        /// Whether the root has a marker.
+        marked: bool,
+        /// Of what.
+        of: QuotaOf,
+        /// The first number.
+        first: u32,
+        /// The last one.
+        last: u32,
     },
 }
 
@@ -186,6 +199,9 @@ fn perform(order: Order) -> Result<Outcome, Refusal> {
             let root = root()?;
             let inode = root.find(&at)?;
             Ok(LauncherAnswer::SpaceSeen { inode, file_time_s: root.time()? })
+        }
+        Work::Quotas { marked, of, first, last } => {
+            space_root::quotas(&order.root, marked, QuotaRange { of, first, last }).map(LauncherAnswer::Quotas)
         }
         // What is wrong with the root is the look's to say.
         Work::Project { name } => return Ok(Outcome::Project(root().ok().and_then(|root| root.project(&name)))),

@@ -33,7 +33,7 @@ const SEVEN: [Form; 16] = [
     looks(&[
         Word("--listnodes"),
         OneOf(&["--nodetype=management", "--nodetype=meta", "--nodetype=storage"]),
-        Word("--details"),
+        Words(&["--details", "--reachable"]),
     ]),
     looks(&[Words(&["--listtargets", "--nodetype=meta", "--state", "--spaceinfo"])]),
     looks(&[Words(&["--listtargets", "--nodetype=storage", "--state", "--spaceinfo", "--pools", "--longnodes"])]),
@@ -211,7 +211,7 @@ mod tests {
     const LINES: [&[&str]; 2] = [
         &[
             "--version",
-            "--listnodes --nodetype=meta --details",
+            "--listnodes --nodetype=meta --details --reachable",
             "--listtargets --nodetype=meta --state --spaceinfo",
             "--listtargets --nodetype=storage --state --spaceinfo --pools --longnodes",
             "--liststoragepools",

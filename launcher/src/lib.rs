@@ -17,6 +17,7 @@ pub mod config;
 pub mod files;
 mod forms;
 mod in_namespace;
+mod kernel_quotas;
 pub mod people;
 pub mod places;
 pub mod program;
@@ -31,8 +32,8 @@ pub mod verbs;
 /// Why a call was refused: the code is stable, the text is for people.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refusal {
-    /// `unknown_person`, `forbidden_person`, `unknown_group`, `bad_request`, `conflict`, `missing`, `not_supported`, `failed`, `not_configured`
-    /// or, when the same may be done later, `away`.
+    /// `unknown_person`, `forbidden_person`, `unknown_group`, `bad_request`, `conflict`, `missing`, `not_supported`, `not_enabled`, `failed`,
+    /// `not_configured` or, when the same may be done later, `away`.
     pub code: &'static str,
     /// One sentence without secrets.
     pub text: String,
@@ -41,7 +42,7 @@ pub struct Refusal {
 impl Refusal {
     /// As a child said it.
     fn said(code: &str, text: String) -> Self {
-        const CODES: [&str; 9] = [
+        const CODES: [&str; 10] = [
             "unknown_person",
             "forbidden_person",
             "unknown_group",
@@ -49,6 +50,7 @@ impl Refusal {
             "conflict",
             "missing",
             "not_supported",
+            "not_enabled",
             "not_configured",
             "away",
         ];
@@ -88,6 +90,11 @@ impl Refusal {
     /// The file system cannot do that.
     pub(crate) fn not_supported(text: impl Into<String>) -> Self {
         Self { code: "not_supported", text: text.into() }
+    }
+
+    /// The file system could, and it is not switched on.
+    pub(crate) fn not_enabled(text: impl Into<String>) -> Self {
+        Self { code: "not_enabled", text: text.into() }
     }
 
     /// The configuration does not have what is asked for: root may add it.

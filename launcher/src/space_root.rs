@@ -9,6 +9,7 @@ use std::io::{Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Component, Path, PathBuf};
 
+use eirene_core::storage::{KernelQuotas, QuotaRange};
 use eirene_core::{SpaceId, SpaceName};
 use nix::dir::Dir;
 use nix::errno::Errno;
@@ -18,7 +19,7 @@ use nix::unistd::{Gid, Uid, UnlinkatFlags, fchown, fsync, unlinkat};
 use serde::{Deserialize, Serialize};
 
 use crate::project::{self, Project};
-use crate::{Refusal, acl};
+use crate::{Refusal, acl, kernel_quotas};
 
 /// Tells a root's file system from the empty directory it is mounted on.
 const MARKER: &str = ".eirene-root";
@@ -142,6 +143,37 @@ fn said(path: &Path, error: Errno) -> Refusal {
             Refusal::away(text)
         }
         _ => Refusal::failed(text),
+    }
+}
+
+/// What the file system of a root counts for users or groups. One that is `marked` is believed only where its marker is, which it is not while
+/// something else lies there than its file system.
+///
+/// # Errors
+/// As [`Root::open`]; `not_enabled` and `not_supported` where nobody is counted for, and `not_configured` without the capability to ask.
+pub fn quotas(path: &Path, marked: bool, range: QuotaRange) -> Result<KernelQuotas, Refusal> {
+    let directory = if marked { Root::open(path)?.directory } else { walk(path)? };
+    let device = fstat(&directory).map_err(|error| said(path, error))?.st_dev;
+    let rows = kernel_quotas::read(&directory, range.of, range.first, range.last);
+    Ok(KernelQuotas { device, rows: rows.map_err(|error| untold(path, error))? })
+}
+
+/// What the kernel said to a question for quotas.
+fn untold(path: &Path, error: Errno) -> Refusal {
+    let at = path.display();
+    match error {
+        Errno::ESRCH => Refusal::not_enabled(format!(
+            "the file system of `{at}` does not count for these (mount options `usrquota` for users, `grpquota` for groups)"
+        )),
+        Errno::ENOSYS | Errno::EOPNOTSUPP | Errno::EINVAL | Errno::ENODEV | Errno::ENOTBLK | Errno::ENOTTY => {
+            Refusal::not_supported(format!(
+                "the file system of `{at}` tells nobody here what it counts for users and groups"
+            ))
+        }
+        Errno::EPERM => Refusal::not_configured(format!(
+            "the launcher may not ask what `{at}` counts for others: that needs CAP_SYS_ADMIN, which its unit does not give it"
+        )),
+        error => said(path, error),
     }
 }
 

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use eirene_core::clock::Clock;
 use eirene_core::launcher::{LauncherAnswer, LauncherRequest, SlurmProgram, SpaceAt, SpaceFor};
 use eirene_core::name::RootName;
-use eirene_core::storage::Place;
+use eirene_core::storage::{Place, QuotaOf, QuotaRange};
 use eirene_core::{SessionId, SpaceId, SpaceName, Username};
 
 use crate::as_person::Task;
@@ -166,6 +166,7 @@ impl Verbs {
             }
             LauncherRequest::RunBeegfs { arguments } => self.run_beegfs(arguments),
             LauncherRequest::Measure { place } => self.measure(&place),
+            LauncherRequest::ReadQuotas { root, of, first, last } => self.read_quotas(&root, of, first, last),
             LauncherRequest::GroupsOf { person } => {
                 let person = people::person(&person, &self.config)?;
                 let groups = people::groups(&person)?;
@@ -382,6 +383,22 @@ impl Verbs {
         Ok(child::run(&self.looks, &person, &task, "", LOOK_LIMIT)?.into())
     }
 
+    /// What the file system of a root counts for others. It takes one of the looks' places, as it may hang like them.
+    fn read_quotas(&self, name: &RootName, of: QuotaOf, first: u32, last: u32) -> Result<LauncherAnswer, Refusal> {
+        if last.checked_sub(first).is_none_or(|more| more >= QuotaRange::MOST) {
+            return Err(Refusal::bad_request(format!("a range of ids has 1 to {} of them", QuotaRange::MOST)));
+        }
+        let root = self.root(name)?.1;
+        let place = child::take(&self.looks, &people::service_account(&self.config)?)?;
+        // Only where spaces are made a root has a marker.
+        let work = Work::Quotas { marked: root.per.is_some(), of, first, last };
+        match child::as_root(place, &Order { root: root.path.clone(), work }, LOOK_LIMIT)? {
+            Outcome::Answer(LauncherAnswer::Refused { code, text }) => Err(Refusal::said(&code, text)),
+            Outcome::Answer(answer) => Ok(answer),
+            Outcome::Project(_) => Err(Refusal::failed("the question for quotas came to something else")),
+        }
+    }
+
     /// The project of a space that was made here. It takes one of the looks' places: a mount that hangs hangs this, too.
     fn project_of(&self, root: &RootName, name: &SpaceName, account: &Person) -> Result<Option<Project>, Refusal> {
         let place = child::take(&self.looks, account)?;
@@ -447,6 +464,9 @@ fn describe(request: &LauncherRequest) -> Call {
                 Place::Space { root, name, .. } => (None, Some(format!("{root}/{name}"))),
             };
             Call { verb: "measure", person, target, ..Call::default() }
+        }
+        LauncherRequest::ReadQuotas { root, .. } => {
+            Call { verb: "read_quotas", target: Some(root.to_string()), ..Call::default() }
         }
         LauncherRequest::RunBeegfs { arguments } => Call {
             verb: "run_beegfs",

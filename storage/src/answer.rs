@@ -16,6 +16,8 @@ pub(crate) enum Empty {
     Wrong,
     /// There may be none.
     Fine,
+    /// There may be none, which is then said: where nothing at all is printed nobody answered.
+    Said,
 }
 
 /// Reads an answer's rows by `parse` and adds the doubts that status and standard error give.
@@ -32,6 +34,9 @@ pub(crate) fn rows<T>(
     if parsed.value.is_empty() {
         if let Some((trouble, line)) = complaint {
             return Err(trouble.error(line));
+        }
+        if ran.status == 0 && empty == Empty::Said && first_line(&ran.stdout).or(first_line(&ran.stderr)).is_none() {
+            return Err(Trouble::Away.error("the servers said nothing: they are down, or have only just started"));
         }
         if ran.status != 0 || empty == Empty::Wrong || !parsed.doubts.is_empty() {
             let what = parsed.doubts.first().map_or_else(|| no_rows(ran), |doubt| doubt.text.clone());
@@ -109,6 +114,10 @@ mod tests {
         assert!(matches!(read(&ran(0, "", ""), Empty::Wrong), Err(StorageError::Malformed { .. })));
         assert!(matches!(read(&ran(7, "", ""), Empty::Fine), Err(StorageError::Malformed { .. })));
         assert!(read(&ran(0, "", ""), Empty::Fine).unwrap().value.is_empty());
+        assert!(matches!(read(&ran(0, "\n", ""), Empty::Said), Err(StorageError::Away { .. })));
+        assert!(matches!(read(&ran(7, "", ""), Empty::Said), Err(StorageError::Malformed { .. })));
+        let none = |_: &str| Partial { value: Vec::<u8>::new(), doubts: Vec::new() };
+        assert!(rows(&ran(0, "Sum: 0 [sum]\n", ""), Empty::Said, none).unwrap().value.is_empty());
     }
 
     #[test]

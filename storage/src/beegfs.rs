@@ -207,7 +207,8 @@ pub(crate) fn merge<T>(answers: Vec<Result<Partial<Vec<T>>, StorageError>>) -> R
     }
 }
 
-fn said(error: &StorageError) -> String {
+/// An error with its cause.
+pub(crate) fn said(error: &StorageError) -> String {
     match std::error::Error::source(error) {
         Some(source) => format!("{error}: {source}"),
         None => error.to_string(),

@@ -38,7 +38,7 @@ impl Trouble {
 }
 
 /// Sentences by how they begin, and what each means (branch 7.4.x of ThinkParQ/beegfs, beegfs-go 8.4.0).
-const BEGINNINGS: [(&str, Trouble); 23] = [
+const BEGINNINGS: [(&str, Trouble); 24] = [
     ("Communication with server failed", Trouble::Away),
     ("Failed to communicate with node", Trouble::Away),
     ("Could not gather quota information from all storage nodes", Trouble::Away),
@@ -59,6 +59,7 @@ const BEGINNINGS: [(&str, Trouble); 23] = [
     ("Insufficient privileges", Trouble::Refused(Why::Refused)),
     ("Node encountered an error: Permission denied", Trouble::Refused(Why::Refused)),
     ("Quota is not enabled", Trouble::Refused(Why::NotEnabled)),
+    ("Failed to set quota limits. Quota is not enabled", Trouble::Refused(Why::NotEnabled)),
     ("Unable to resolve given name", Trouble::NoSuchPlace),
     ("Storage pool ID doesn't exist", Trouble::NoSuchPlace),
     ("No such", Trouble::NoSuchPlace),
@@ -155,6 +156,9 @@ mod tests {
         assert_eq!(away.0, Trouble::Away);
         let refused = complaint("Node encountered an error: Permission denied\n").unwrap();
         assert_eq!(refused.0, Trouble::Refused(Why::Refused));
+        let off = "Failed to set quota limits. Quota is not enabled in the management server.";
+        assert_eq!(trouble(off), Some(Trouble::Refused(Why::NotEnabled)));
+        assert_eq!(trouble("Failed to set quota limits. Something else."), None);
         assert_eq!(trouble("cloudsdk,1000,0,10737418240,0,100000"), None);
         let said = complaint("warning\nError: rpc error: code = PermissionDenied desc = no\n").unwrap();
         assert_eq!(said.0, Trouble::Refused(Why::Refused));

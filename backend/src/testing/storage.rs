@@ -223,6 +223,7 @@ impl SharedStorage for FakeStorage {
         let can = |yes: bool| if yes { Ability::Yes } else { Ability::No(Why::NotSupported) };
         Capabilities {
             quota_read: can(state.users.is_some()),
+            quota_write: can(state.users.is_some()),
             stripe_read: can(state.stripe.is_some()),
             server_stats: can(state.servers.is_some()),
             user_stats: can(state.operations.is_some()),

@@ -146,7 +146,8 @@ pub enum QuotaId {
 }
 
 /// User or group.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum QuotaOf {
     /// Users.
     User,
@@ -321,6 +322,30 @@ pub struct Quota {
     pub files_at_least: bool,
     /// How often the storage measures usage, seconds.
     pub measured_every_s: Known<u32>,
+}
+
+/// What a mounted file system counts for users or groups.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KernelQuotas {
+    /// Which file system: what has the same number lies on the same one.
+    pub device: u64,
+    /// In ascending order; whoever is not among them has nothing there.
+    pub rows: Vec<KernelQuota>,
+}
+
+/// What a mounted file system counts for one user or group.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KernelQuota {
+    /// Number of the user or group.
+    pub id: u32,
+    /// Used, bytes.
+    pub used: u64,
+    /// The soft limit of bytes where there is one and it is the lower one, else the hard one; `None` for none.
+    pub limit: Option<u64>,
+    /// Inodes used.
+    pub files: u64,
+    /// As `limit`, of inodes.
+    pub files_limit: Option<u64>,
 }
 
 /// How contents are spread.

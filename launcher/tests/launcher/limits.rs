@@ -12,7 +12,7 @@ use eirene_backend::launcher_client::LauncherClient;
 use eirene_backend::shared_storage::shared_storage;
 use eirene_core::SpaceId;
 use eirene_core::launcher::{Launcher as LauncherPort, LauncherAnswer, LauncherRequest, SpaceFor};
-use eirene_core::storage::{Bytes, Files, Known, Limit, Place, Quota};
+use eirene_core::storage::{Bytes, Files, Known, Limit, Place, Quota, QuotaOf};
 use tokio::runtime::Runtime;
 
 use crate::bench::{Launcher, PROGRAM, init_root, wait_for};
@@ -129,6 +129,13 @@ fn a_limit_is_held(variable: &str, refusal: &str) {
     bench.as_ada("rm n*");
     let used = bench.quota().used.value().copied().unwrap();
     assert!((6 * MIB..7 * MIB).contains(&used.0), "{variable}: {used:?}");
+
+    // Root is told what the whole file system counts for her, too.
+    let (root, of) = ("scratch".parse().unwrap(), QuotaOf::User);
+    let asked = LauncherRequest::ReadQuotas { root, of, first: 2001, last: 2001 };
+    let LauncherAnswer::Quotas(told) = bench.launcher.ask(&asked) else { panic!("{variable}") };
+    assert_eq!(told.rows.iter().map(|row| row.id).collect::<Vec<_>>(), [2001], "{variable}");
+    assert!(told.rows[0].used >= 6 * MIB && told.rows[0].limit.is_none(), "{variable}: {told:?}");
 
     // More, and then no limit at all.
     bench.limit(inode, Some(16 * MIB), None);

@@ -1,7 +1,7 @@
 //! Looking at file systems: as whom, and at what. In the program's place stands one that says how it was started.
 
 use eirene_core::launcher::{LauncherAnswer, LauncherRequest};
-use eirene_core::storage::Place;
+use eirene_core::storage::{Place, QuotaOf, QuotaRange};
 
 use crate::bench::{Launcher, sign};
 
@@ -66,6 +66,20 @@ fn homes_are_looked_at_by_their_people_and_all_else_by_the_service_account() {
     }
     launcher.configure(|text| text.replace("look_program", "# look_program"));
     assert_eq!(launcher.code(&home("ada")), "not_configured", "no program is named");
+}
+
+#[test]
+fn quotas_are_asked_for_of_roots_of_the_configuration_and_in_bounds() {
+    let Some(launcher) = Launcher::start() else { return };
+    let code = |root: &str, first, last| {
+        let (root, of) = (root.parse().unwrap(), QuotaOf::User);
+        launcher.code(&LauncherRequest::ReadQuotas { root, of, first, last })
+    };
+    assert_eq!(code("etc", 0, 5), "not_configured");
+    assert_eq!(code("scratch", 5, 4), "bad_request");
+    assert_eq!(code("scratch", 0, QuotaRange::MOST), "bad_request");
+    let told = launcher.audit().into_iter().filter(|line| line["verb"] == "read_quotas").count();
+    assert_eq!(told, 3);
 }
 
 #[test]

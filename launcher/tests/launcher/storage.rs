@@ -331,8 +331,12 @@ fn trouble_of_7_is_a_state_and_never_a_number() {
         assert!(called(&storage["targets"], "id", &name.into()).get("total_bytes").is_none(), "{storage}");
     }
     assert_eq!(portal.ask("GET", QUOTA, None).0, 503, "no quota is 0 because a server is down");
-    let (_, clients) = portal.ask("GET", "/api/v1/storage/stats?of=clients&role=storage", None);
-    assert_eq!(clients["doubts"].as_array().unwrap().len(), 1, "nobody is told idle without a doubt: {clients}");
+    let (status, clients) = portal.ask("GET", "/api/v1/storage/stats?of=clients&role=storage", None);
+    assert_eq!(status, 503, "nobody is told idle because nobody answers: {clients}");
+
+    let reached = captured("written-from-source-listnodes-reachable");
+    with(vec![Says("\"--listnodes --nodetype=storage \"*", 0, reached, "")]);
+    assert!(codes(&portal.storage()).contains(&"node_unreachable"), "{}", portal.storage());
 
     let half = captured("getquota-user-csv").replace("cloudsdk,1000,0,10737418240", "cloudsdk,1000,,10737418240");
     let could_not = "Could not gather quota information from all storage nodes.\n";

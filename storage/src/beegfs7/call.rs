@@ -39,8 +39,9 @@ pub(super) fn version() -> Vec<String> {
     words(["--version"])
 }
 
+/// The tool asks the servers themselves, and waits for up to three seconds for those that do not answer.
 pub(super) fn nodes(role: Role) -> Vec<String> {
-    words(["--listnodes", node_type(role), "--details"])
+    words(["--listnodes", node_type(role), "--details", "--reachable"])
 }
 
 /// Metadata targets have no pools by fullness and no long names.

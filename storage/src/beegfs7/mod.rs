@@ -149,7 +149,7 @@ impl SharedStorage for Beegfs7 {
         let pool = pool.unwrap_or(DEFAULT_POOL);
         let now = beegfs::in_pool(self.quota(id).await?, pool)?;
         let (size, files) = both(size, files, now.limit, now.files_limit)?;
-        self.tool.change(call::set_quota(of, number, pool, size, files)).await?;
+        self.tool.change(call::set_quota(of, number, pool, size, files)).await.map_err(with_advice)?;
         let after = beegfs::in_pool(self.quota(id).await?, pool)?;
         beegfs::agree((Some(size), Some(files)), (after.limit, after.files_limit))
     }
@@ -163,9 +163,9 @@ impl SharedStorage for Beegfs7 {
     ) -> Result<(), StorageError> {
         let (now_size, now_files) = beegfs::defaults_of(self.default_quota(pool).await?, of);
         let (size, files) = both(size, files, now_size, now_files)?;
-        self.tool.change(call::set_default_quota(of, pool, size, files)).await?;
+        self.tool.change(call::set_default_quota(of, pool, size, files)).await.map_err(with_advice)?;
         // The tool sends what is everybody's a second time, as number 0's own (`ModeSetQuota::execute`, 7.4): root would be held to it.
-        self.tool.change(call::free_root(of, pool)).await?;
+        self.tool.change(call::free_root(of, pool)).await.map_err(with_advice)?;
         beegfs::agree((Some(size), Some(files)), beegfs::defaults_of(self.default_quota(pool).await?, of))
     }
 
@@ -193,7 +193,7 @@ impl SharedStorage for Beegfs7 {
 
     async fn operations(&self, role: Role, of: OperationsKind) -> Result<Partial<Vec<OperationCounts>>, StorageError> {
         beegfs::has_work(role)?;
-        self.tool.ask(call::operations(role, of), Empty::Fine, |text| stats::parse_operations(text, of)).await
+        self.tool.ask(call::operations(role, of), Empty::Said, |text| stats::parse_operations(text, of)).await
     }
 }
 
@@ -201,6 +201,20 @@ impl SharedStorage for Beegfs7 {
 fn version(ran: &Ran) -> Known<String> {
     let line = ran.stdout.lines().find_map(|line| line.strip_prefix("Version: "));
     line.map_or(Known::Missing(Why::NotUnderstood), |version| Known::Known(crate::doubts::printable(version)))
+}
+
+/// Where limits are switched off the tool says no more than that.
+fn with_advice(error: StorageError) -> StorageError {
+    match error {
+        StorageError::Refused { why: Why::NotEnabled, text } => {
+            let text = format!(
+                "{text} Set `quotaEnableEnforcement = true` in the configuration of the management, metadata and storage \
+                 servers, and start them anew."
+            );
+            StorageError::Refused { why: Why::NotEnabled, text }
+        }
+        other => other,
+    }
 }
 
 /// Both limits, because 7 is always told both: what is not to be changed is what it is now. 0 would mean "the default" there.

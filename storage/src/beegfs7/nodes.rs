@@ -1,4 +1,6 @@
-//! Reads `--listnodes --details`: a line for each node, indented lines about it, and their number at the end.
+//! Reads `--listnodes --details --reachable`: a line for each node, indented lines about it, and their number at the end.
+//!
+//! Nobody captured whether a node is reached; that line follows `ModeGetNodes.cpp` of branch 7.4.x.
 
 use eirene_core::storage::{Known, NodeId, Partial, Role, ServerNode, Why};
 
@@ -16,19 +18,40 @@ pub(super) fn parse(text: &str, role: Role) -> Partial<Vec<ServerNode>> {
             if let Some(node) = nodes.last_mut() {
                 node.addresses = words.split_whitespace().map(printable).collect();
             }
+        } else if let Some(word) = line.trim_start().strip_prefix("Reachable: ").filter(|_| line.starts_with(' ')) {
+            let reached = match word.trim() {
+                "<yes>" => Known::Known(true),
+                "<no>" => Known::Known(false),
+                _ => Known::Missing(Why::NotUnderstood),
+            };
+            match nodes.last_mut() {
+                Some(node) if node.reachable == Known::Missing(Why::NeverMeasured) && reached.value().is_some() => {
+                    node.reachable = reached;
+                }
+                other => {
+                    if let Some(node) = other {
+                        node.reachable = Known::Missing(Why::NotUnderstood);
+                    }
+                    doubts.line(number, line);
+                }
+            }
         } else if let Some(count) = line.strip_prefix("Number of nodes: ") {
             said = digits(count.trim());
         } else if line.starts_with(' ') || line.starts_with("Root: ") {
             // Ports, and which node holds the root directory.
         } else if let Some(id) = node_id(line, role) {
-            nodes.push(ServerNode { id, addresses: Vec::new(), reachable: Known::Missing(Why::NotSupported) });
+            nodes.push(ServerNode { id, addresses: Vec::new(), reachable: Known::Missing(Why::NeverMeasured) });
         } else {
             doubts.line(number, line);
         }
     }
     let came = nodes.len() as u64;
-    let nodes = doubts.unique(nodes, |node| node.id.number);
+    let mut nodes = doubts.unique(nodes, |node| node.id.number);
     if said != Some(came) {
+        // What is said below a name that was lost is the next one's above it.
+        for node in &mut nodes {
+            node.reachable = Known::Missing(Why::NotUnderstood);
+        }
         doubts.whole("the number of nodes is not what the list says");
     }
     doubts.with(nodes)

@@ -107,6 +107,29 @@ fn nodes_and_pools_are_listed() {
 }
 
 #[test]
+fn whether_a_server_is_reached_is_told_and_never_another_s() {
+    let whole = text("written-from-source-listnodes-reachable");
+    let reached = |text: &str| {
+        let nodes = nodes::parse(text, Role::Storage);
+        let found: Vec<_> = nodes.value.iter().map(|node| (node.id.number, node.reachable)).collect();
+        (found, nodes.doubts.is_empty())
+    };
+    let not_understood = Known::Missing(Why::NotUnderstood);
+    assert_eq!(reached(&whole), (vec![(1, Known::Known(true)), (2, Known::Known(false))], true));
+    // Not said of one of them, in another word, and below a name that was lost.
+    let silent = reached(&whole.replacen("   Reachable: <yes>\n", "", 1));
+    assert_eq!(silent, (vec![(1, Known::Missing(Why::NeverMeasured)), (2, Known::Known(false))], true));
+    let odd = reached(&whole.replace("<no>", "<perhaps>"));
+    assert_eq!(odd, (vec![(1, Known::Known(true)), (2, not_understood)], false));
+    let lost = whole.replacen("   Reachable: <yes>\nother [ID: 2]\n", "", 1);
+    assert_eq!(reached(&lost), (vec![(1, not_understood)], false));
+    assert_eq!(reached(&whole.replacen("other [ID: 2]\n", "", 1)), (vec![(1, not_understood)], false));
+    // As it was captured, without being asked.
+    let captured = reached(&text("listnodes-storage"));
+    assert_eq!(captured, (vec![(1, Known::Missing(Why::NeverMeasured))], true));
+}
+
+#[test]
 fn long_names_and_long_lists_of_pools_are_read() {
     let list = |text: &str| format!("{text:<28}");
     let head = "Pool ID   Pool Description                      Targets                 Buddy Groups\n";
@@ -181,6 +204,25 @@ fn refused_and_failed_quota_queries_are_clear() {
         "Could not gather quota information from all storage nodes.\nRefusing to display incorrect information.\n",
     );
     assert!(matches!(read(&half), Err(StorageError::Away { .. })));
+}
+
+#[test]
+fn limits_that_the_management_does_not_hold_are_refused_and_not_misunderstood() {
+    let off = answer::done(&capture("written-from-source-setquota-off")).map_err(with_advice);
+    let Err(StorageError::Refused { why: Why::NotEnabled, text }) = off else { panic!("{off:?}") };
+    assert!(text.contains("Quota is not enabled in the management server"), "{text}");
+    assert!(text.contains("quotaEnableEnforcement"), "and what to do: {text}");
+    let rights = with_advice(StorageError::Refused { why: Why::Refused, text: "no".into() });
+    assert!(matches!(&rights, StorageError::Refused { text, .. } if text == "no"), "{rights:?}");
+}
+
+#[test]
+fn statistics_of_servers_that_are_down_are_no_empty_list() {
+    let read =
+        |ran: &Ran| answer::rows(ran, Empty::Said, |text| stats::parse_operations(text, OperationsKind::Clients));
+    let down = read(&capture("down-clientstats"));
+    assert!(matches!(down, Err(StorageError::Away { .. })), "{down:?}");
+    assert_eq!(no_doubts(read(&capture("clientstats")).unwrap()).len(), 2);
 }
 
 #[test]
@@ -289,7 +331,7 @@ fn every_question_is_asked_in_these_words() {
     let (ten, none) = (Limit::At(Bytes(10)), Limit::Unlimited);
     for (asked, words) in [
         (call::version(), "--version"),
-        (call::nodes(Role::Management), "--listnodes --nodetype=management --details"),
+        (call::nodes(Role::Management), "--listnodes --nodetype=management --details --reachable"),
         (call::targets(Role::Metadata), "--listtargets --nodetype=meta --state --spaceinfo"),
         (call::targets(Role::Storage), "--listtargets --nodetype=storage --state --spaceinfo --pools --longnodes"),
         (call::pools(), "--liststoragepools"),

@@ -158,6 +158,10 @@ impl Probe for LocalProbe {
         let (probe, at) = (self.clone(), place.clone());
         self.patience.wait(place, LONGEST, move || probe.look_now(&at)).await
     }
+
+    fn roots(&self) -> Vec<RootName> {
+        self.roots.keys().cloned().collect()
+    }
 }
 
 /// What an error of the kernel means: a stale or dead mount is away, nothing else is.

@@ -2,9 +2,10 @@
 //! tells it to everybody.
 //!
 //! This only judges. Looking is a [`Probe`]'s, because a mount that hangs hangs whoever looks at it, and because homes are hidden from the
-//! portal. Of users' quotas a person's own is told, of a home that its person looks at: the kernel tells nobody else's, and of network file
-//! systems none.
+//! portal. Of users' quotas a person's own is told, of a home that its person looks at: the kernel tells people nobody else's. Everybody's are told
+//! by a probe that has root ask, and of network file systems none.
 
+mod counted;
 mod local;
 mod mounts;
 mod patience;
@@ -12,11 +13,14 @@ mod patience;
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use eirene_core::name::RootName;
 use eirene_core::storage::{
-    Ability, Bytes, Capabilities, Counted, FileSystem, Files, Identity, Known, Limit, Place, Quota, QuotaId,
-    SharedStorage, StorageError, Why,
+    Ability, Bytes, Capabilities, Counted, FileSystem, Files, Identity, KernelQuotas, Known, Limit, Partial, Place,
+    Quota, QuotaId, QuotaOf, QuotaRange, SharedStorage, StorageError, Why,
 };
 use serde::{Deserialize, Serialize};
+
+use crate::beegfs::{ability, check_range, of};
 
 pub use local::{LocalProbe, look_at, look_at_own};
 
@@ -159,6 +163,18 @@ impl Seen {
 pub trait Probe: Send + Sync + 'static {
     /// One look. Without an answer in time it is [`StorageError::Away`].
     async fn look(&self, place: &Place) -> Result<Look, StorageError>;
+
+    /// The roots of spaces that it knows.
+    fn roots(&self) -> Vec<RootName> {
+        Vec::new()
+    }
+
+    /// What the file system of a root counts for users or groups. [`StorageError::Unsupported`] where it counts for nobody, or nobody is there who may
+    /// ask.
+    async fn counted(&self, root: &RootName, range: QuotaRange) -> Result<KernelQuotas, StorageError> {
+        let _ = (root, range);
+        Err(StorageError::Unsupported(counted::WHAT))
+    }
 }
 
 /// The port over a mounted file system.
@@ -185,8 +201,10 @@ impl SharedStorage for Posix {
     }
 
     async fn capabilities(&self) -> Capabilities {
+        let root = QuotaRange { of: QuotaOf::User, first: 0, last: 0 };
+        let quota_read = ability(&self.quotas(root).await);
         // Whether a directory has a quota is each directory's own affair.
-        Capabilities { project_quota: Ability::Unknown, ..Capabilities::none("posix") }
+        Capabilities { quota_read, project_quota: Ability::Unknown, ..Capabilities::none("posix") }
     }
 
     async fn file_system(&self, place: &Place) -> Result<FileSystem, StorageError> {
@@ -199,6 +217,21 @@ impl SharedStorage for Posix {
 
     async fn person_quota(&self, place: &Place) -> Result<Known<Quota>, StorageError> {
         Ok(person_quota(&self.look(place).await?))
+    }
+
+    async fn quota(&self, id: QuotaId) -> Result<Partial<Vec<Quota>>, StorageError> {
+        let (of, number) = of(id)?;
+        self.quotas(QuotaRange { of, first: number, last: number }).await
+    }
+
+    async fn quotas(&self, range: QuotaRange) -> Result<Partial<Vec<Quota>>, StorageError> {
+        check_range(range)?;
+        let mut answers = Vec::new();
+        for root in self.probe.roots() {
+            let answer = self.probe.counted(&root, range).await;
+            answers.push((root, answer));
+        }
+        counted::quotas(answers, range)
     }
 }
 

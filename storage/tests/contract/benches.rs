@@ -3,10 +3,12 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::path::Path;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use eirene_core::storage::{BeegfsTool, Place, Ran, SharedStorage, StorageError};
+use eirene_core::RootName;
+use eirene_core::storage::{BeegfsTool, KernelQuotas, Place, QuotaRange, Ran, SharedStorage, StorageError, Why};
 use eirene_launcher::beegfs::check;
 use eirene_launcher::config::Generation;
 use eirene_storage::{Beegfs7, Beegfs8, LocalProbe, Look, Posix, Probe};
@@ -149,6 +151,27 @@ impl Probe for StandIn {
         }
         Ok(look)
     }
+
+    fn roots(&self) -> Vec<RootName> {
+        self.probe.roots()
+    }
+
+    /// As the launcher asks, but from this process: whoever is not root is refused, or told that nobody counts.
+    async fn counted(&self, _: &RootName, range: QuotaRange) -> Result<KernelQuotas, StorageError> {
+        let refused = |why, text: String| Err(StorageError::Refused { why, text });
+        match self.trouble {
+            Trouble::Silence => Err(away()),
+            Trouble::QuotaRefused => refused(Why::Refused, "only root may ask".into()),
+            Trouble::QuotaUnknown => Err(StorageError::Malformed { what: "what is counted".into() }),
+            _ => eirene_launcher::space_root::quotas(Path::new(&self.point), false, range).or_else(|refusal| {
+                match refusal.code {
+                    "not_supported" => Err(StorageError::Unsupported("quotas of users and groups")),
+                    "not_enabled" => refused(Why::NotEnabled, refusal.text),
+                    _ => refused(Why::Refused, refusal.text),
+                }
+            }),
+        }
+    }
 }
 
 /// What a tool says to these arguments; `None` where it says nothing.
@@ -197,12 +220,11 @@ pub(crate) fn captured(arguments: &[String], trouble: Trouble) -> Option<Ran> {
     let name = match asked.as_str() {
         asked if trouble == Trouble::QuotaUnknown && asked.contains("--withzero") => "getquota-range-csv",
         "--version" => "version",
-        "--listnodes --nodetype=meta --details" => "listnodes-meta",
-        "--listnodes --nodetype=management --details" if trouble == Trouble::HalfAnswer => return None,
+        "--listnodes --nodetype=meta --details --reachable" => "listnodes-meta",
+        "--listnodes --nodetype=management --details --reachable" if trouble == Trouble::HalfAnswer => return None,
         // Nobody captured the management's own; it is the same machine.
-        "--listnodes --nodetype=storage --details" | "--listnodes --nodetype=management --details" => {
-            "listnodes-storage"
-        }
+        "--listnodes --nodetype=storage --details --reachable"
+        | "--listnodes --nodetype=management --details --reachable" => "listnodes-storage",
         "--listtargets --nodetype=meta --state --spaceinfo" => "listtargets-meta",
         "--listtargets --nodetype=storage --state --spaceinfo --pools --longnodes" => "listtargets-storage",
         "--liststoragepools" if trouble == Trouble::PoolLost => "liststoragepools-two",

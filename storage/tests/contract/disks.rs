@@ -7,8 +7,10 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 
-use eirene_core::storage::{Files, Known, Limit, Quota, SharedStorage, StorageError, Why};
-use eirene_launcher::space_root::{Most, Root, Whose, init};
+use eirene_core::storage::{
+    Ability, Bytes, Files, Known, Limit, Quota, QuotaId, QuotaOf, QuotaRange, SharedStorage, StorageError, Why,
+};
+use eirene_launcher::space_root::{Most, Root, Whose, init, quotas};
 use eirene_storage::posix::{Own, look_at};
 use eirene_storage::{Look, Posix, Probe, Seen};
 
@@ -157,6 +159,79 @@ async fn what_a_file_system_counts_for_a_person_is_told_to_her_and_to_nobody_els
         assert_eq!(in_space(65_534), None, "{variable}: it is not his space");
         xfs_quota(variable, &format!("limit -u bsoft=0 bhard=0 ihard=0 {PERSON}"));
     }
+}
+
+#[tokio::test]
+#[ignore = "storage/tests/with-xfs runs it"]
+async fn root_is_told_what_a_file_system_counts_for_everybody_and_nobody_else_is() {
+    /// Somebody who has nothing else there, and three numbers behind hers of whom nobody has anything.
+    const PERSON: u32 = 12_500;
+    const RANGE: QuotaRange = QuotaRange { of: QuotaOf::User, first: PERSON - 1, last: PERSON + 3 };
+    for variable in DISKS {
+        let bench = posix_on(variable);
+        let storage = bench.storage();
+        let of_her = async || {
+            let quotas = storage.quota(QuotaId::User(PERSON)).await.unwrap();
+            assert_eq!((quotas.value.len(), quotas.doubts.len()), (1, 0), "{variable}: {quotas:?}");
+            quotas.value[0].clone()
+        };
+        let before = of_her().await;
+        assert_eq!(before.used, Known::Known(Bytes(0)), "{variable}: nothing is hers yet");
+        let path = bench.folder().join("hers");
+        let file = std::fs::File::create(&path).unwrap();
+        std::io::Write::write_all(&mut &file, &vec![7; 3 * MIB as usize]).unwrap();
+        file.sync_all().unwrap();
+        // XFS keeps room behind the end of a file for as long as it is open.
+        drop(file);
+        std::os::unix::fs::chown(&path, Some(PERSON), Some(PERSON)).unwrap();
+        let unlimited = of_her().await;
+        assert_eq!(unlimited.limit, Known::Known(Limit::Unlimited), "{variable}");
+        xfs_quota(variable, &format!("limit -u bhard=20m ihard=50 {PERSON}"));
+        let hers = of_her().await;
+        assert_eq!((hers.id, hers.pool), (QuotaId::User(PERSON), None), "{variable}");
+        assert_eq!(hers.limit, Known::Known(Limit::At(Bytes(20 * MIB))), "{variable}");
+        assert_eq!(hers.files_limit, Known::Known(Limit::At(Files(50))), "{variable}");
+        let used = hers.used.value().unwrap().0;
+        assert!((3 * MIB..4 * MIB).contains(&used), "{variable}: {used}");
+        assert_eq!(hers.files_used, Known::Known(Files(1)), "{variable}");
+
+        let quotas = storage.quotas(RANGE).await.unwrap();
+        let ids: Vec<_> = quotas.value.iter().map(|quota| quota.id).collect();
+        assert_eq!(ids, (RANGE.first..=RANGE.last).map(QuotaId::User).collect::<Vec<_>>(), "{variable}");
+        assert_eq!(quotas.value[1], hers, "{variable}: in a range as by herself");
+        for quota in quotas.value.iter().filter(|quota| quota.id != hers.id) {
+            assert_eq!((quota.used, quota.files_used), (Known::Known(Bytes(0)), Known::Known(Files(0))), "{variable}");
+        }
+        assert_eq!(storage.capabilities().await.quota_read, Ability::Yes, "{variable}");
+        let set = storage.set_quota(QuotaId::User(PERSON), None, Some(Limit::Unlimited), None).await;
+        assert!(matches!(set, Err(StorageError::Unsupported(_))), "{variable}: {set:?}");
+
+        // The disks count for users and projects: of groups there is a reason, and no number.
+        let groups = storage.quotas(QuotaRange { of: QuotaOf::Group, ..RANGE }).await;
+        let said =
+            matches!(groups, Err(StorageError::Refused { why: Why::NotEnabled, .. } | StorageError::Unsupported(_)));
+        assert!(said, "{variable}: {groups:?}");
+
+        // Without the capability to ask of others the kernel refuses, and so does the launcher's own code.
+        let mut refused = Command::new("setpriv");
+        refused.args(["--bounding-set=-sys_admin", "--inh-caps=-sys_admin"]).arg(std::env::current_exe().unwrap());
+        refused.args(["--exact", "disks::without_the_capability_nobody_is_told_of_others", "--ignored", "--nocapture"]);
+        let output = refused.env("EIRENE_TEST_QUOTAS_REFUSED", bench.folder()).output().unwrap();
+        assert!(output.status.success(), "{variable}: {}", String::from_utf8_lossy(&output.stdout));
+
+        xfs_quota(variable, &format!("limit -u bhard=0 ihard=0 {PERSON}"));
+    }
+}
+
+/// The other half of the test above, which is run by it as root without the capability.
+#[test]
+#[ignore = "storage/tests/with-xfs runs it"]
+fn without_the_capability_nobody_is_told_of_others() {
+    let Some(folder) = std::env::var_os("EIRENE_TEST_QUOTAS_REFUSED") else { return };
+    let range = QuotaRange { of: QuotaOf::User, first: 12_500, last: 12_500 };
+    let refusal = quotas(Path::new(&folder), false, range).unwrap_err();
+    assert_eq!(refusal.code, "not_configured", "{}", refusal.text);
+    assert!(refusal.text.contains("CAP_SYS_ADMIN"), "{}", refusal.text);
 }
 
 /// What another process saw.

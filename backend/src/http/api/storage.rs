@@ -139,8 +139,9 @@ pub(crate) async fn show(State(app): State<App>, AdminCaller(caller): AdminCalle
     Ok(Json(StorageView::from(app.storage.report(&caller.actor)?)))
 }
 
-/// What users or groups use and may use, by number. Where the portal reads no quotas, as on any storage that is only mounted, or the storage
-/// refuses to tell them, `missing` says so.
+/// What users or groups use and may use, by number. Where nobody counts it, as on a network file system that is only mounted, or the storage
+/// refuses to tell it, `missing` says so. Of a storage that is only mounted each file system counts for itself: where there are several, each has a
+/// number in a pool's place, and `doubts` say whose it is.
 #[utoipa::path(
     get, path = "/api/v1/storage/quotas", tag = "storage", params(Which), responses((status = 200, body = QuotasView))
 )]

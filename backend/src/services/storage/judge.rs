@@ -3,8 +3,8 @@
 
 use eirene_core::Sentence;
 use eirene_core::storage::{
-    Ability, Bytes, Consistency, Files, Identity, Known, NodeId, Partial, Pool, Reach, Role, Room, ServerNode, Target,
-    TargetId, Why,
+    Ability, Bytes, Capabilities, Consistency, Files, Identity, Known, NodeId, Partial, Pool, Reach, Role, Room,
+    ServerNode, Target, TargetId, Why,
 };
 use eirene_words::{say, say_with};
 use jiff::{SignedDuration, Timestamp};
@@ -160,6 +160,14 @@ impl Causes {
 /// The adapters of BeeGFS, and the generation of the tool each speaks to.
 const BEEGFS: [(&str, &str); 2] = [("beegfs7", "7"), ("beegfs8", "8")];
 
+/// The adapter of what is only mounted, and asked of nobody's tool.
+pub(crate) const MOUNTED: &str = "posix";
+
+/// Whether a storage is only mounted: then its file systems count for themselves, and there may be several.
+pub(super) fn is_only_mounted(can: &Capabilities) -> bool {
+    can.name == MOUNTED
+}
+
 /// `7.4` of `7.4.7`: what has to be the same for two parts of BeeGFS to work together.
 fn release_line(version: &str) -> Option<(&str, &str)> {
     let (major, rest) = version.split_once('.')?;
@@ -266,6 +274,10 @@ impl Findings {
             };
             let text = say_with("finding.tool_missing", &[("what", can.name), ("said", said.as_str())]);
             self.add("tool_missing", Severity::Broken, String::new(), text);
+            return;
+        }
+        if is_only_mounted(can) {
+            // Nothing is wrong with a file system that counts for nobody.
             return;
         }
         let values = [("what", can.name)];

@@ -140,7 +140,9 @@ fn shown(limit: Option<Limit<u64>>) -> Value {
 /// Why a limit was not set, or why it is not certain that it was.
 fn refused(error: &StorageError) -> AppError {
     match error {
-        StorageError::Unsupported(_) => AppError::Conflict { code: "not_supported", text: say("problem.no_quotas") },
+        StorageError::Unsupported(_) => {
+            AppError::Conflict { code: "not_supported", text: say("problem.sets_no_quotas") }
+        }
         StorageError::Refused { text, .. } => {
             AppError::Conflict { code: "storage_refuses", text: say_with("problem.storage_refuses", &[("said", text)]) }
         }

@@ -26,7 +26,7 @@ use tokio::sync::{Mutex, watch};
 use crate::config::Config;
 use crate::error::{AppError, FieldError};
 use crate::services::actor::Actor;
-use judge::{Finding, NearFull, judge};
+use judge::{Finding, NearFull, is_only_mounted, judge};
 use remembered::Remembered;
 use snapshot::{Asked, RootToSee, Snapshot, Trouble, TroubleKind, take};
 
@@ -101,9 +101,11 @@ impl Storage {
         self.inner.port.as_ref()
     }
 
-    /// Whether users' and groups' quotas can be read, by the last look.
+    /// Whether spaces are counted by users' and groups' quotas, by the last look. What a mounted file system counts for somebody says nothing of a
+    /// space: it is asked for with the space itself.
     pub fn reads_quotas(&self) -> bool {
-        self.snapshot().capabilities.as_ref().is_some_and(|can| can.quota_read == Ability::Yes)
+        let reads = |can: &Capabilities| can.quota_read == Ability::Yes && !is_only_mounted(can);
+        self.snapshot().capabilities.as_ref().is_some_and(reads)
     }
 
     /// The last look.

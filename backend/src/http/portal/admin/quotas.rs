@@ -2,7 +2,7 @@
 
 use axum::extract::{Query, State};
 use axum::response::IntoResponse as _;
-use eirene_core::storage::QuotaOf;
+use eirene_core::storage::{Ability, QuotaOf, Why};
 use serde::Deserialize;
 
 use crate::app::App;
@@ -41,7 +41,10 @@ pub(crate) async fn page(
     let pools = report.snapshot.pools.got().map_or(&[][..], |pools| &pools.value);
     let names = app.accounts.names(&me.actor, &outcome.users()).await?;
     let layout = layout(&me, Place::Storage, &words().get("quotas.title"));
-    Ok(show(&QuotasPage::new(words(), layout, asked, &outcome, pools, &names))?.into_response())
+    // Where it is not known, whoever tries is told.
+    let can = report.snapshot.capabilities.as_ref();
+    let sets = can.is_none_or(|can| can.quota_write != Ability::No(Why::NotSupported));
+    Ok(show(&QuotasPage::new(words(), layout, asked, &outcome, pools, &names, sets))?.into_response())
 }
 
 /// Asks the storage, and notes beside the fields what is wrong with them.

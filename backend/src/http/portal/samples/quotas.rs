@@ -68,7 +68,7 @@ impl Samples {
         let names = BTreeMap::from([(2001, "ada".parse()?)]);
         for (name, asked, outcome) in cases {
             let layout = self.layout(Place::Storage, &words().get("quotas.title"), Role::Admin)?;
-            self.add(name, &QuotasPage::new(words(), layout, asked, &outcome, &pools, &names))?;
+            self.add(name, &QuotasPage::new(words(), layout, asked, &outcome, &pools, &names, true))?;
         }
         Ok(())
     }

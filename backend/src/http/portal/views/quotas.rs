@@ -99,7 +99,7 @@ impl Page for QuotasPage {
 }
 
 impl QuotasPage {
-    /// Shows what was told; `pools` are those of the last look, `names` those of users.
+    /// Shows what was told; `pools` are those of the last look, `names` those of users, `sets` whether the portal can set limits.
     pub(crate) fn new(
         words: &Words,
         layout: Layout,
@@ -107,11 +107,12 @@ impl QuotasPage {
         outcome: &Outcome,
         pools: &[Pool],
         names: &BTreeMap<u32, Username>,
+        sets: bool,
     ) -> Self {
         let chosen = if asked.groups { "group" } else { "user" };
         let choice = |value: &str, key: &str| Choice::new(value, words.get(key), chosen);
         let (mut rows, mut remarks, mut doubts) = (Vec::new(), Vec::new(), Vec::new());
-        let mut note = words.get("quotas.note");
+        let mut note = if sets { words.get("quotas.note") } else { String::new() };
         let nothing = match outcome {
             Outcome::NotAsked => words.get("quotas.not_asked"),
             Outcome::Trouble(text) => text.clone(),
@@ -265,7 +266,7 @@ mod tests {
         let names = BTreeMap::from([(3, "ada".parse().unwrap())]);
         let pools = [Pool { id: PoolId(2), name: "fast".into(), targets: vec![], mirrors: vec![] }];
         let layout = Layout::for_nobody(words(), "");
-        let page = QuotasPage::new(words(), layout, AskedFor::default(), &outcome, &pools, &names);
+        let page = QuotasPage::new(words(), layout, AskedFor::default(), &outcome, &pools, &names, true);
         let names: Vec<&str> = page.rows.iter().map(|row| row.name.as_str()).collect();
         assert_eq!(names, ["Number 2", "ada (3)", "Number 4", "Number 5"]);
         assert_eq!((page.rows[1].pool.as_str(), page.rows[1].percent), ("fast (2)", Some(50)));
@@ -282,8 +283,15 @@ mod tests {
             let answer = Partial { value: vec![], doubts: vec![] };
             let outcome = Outcome::Told(Quotas { answer, missing: Some((missing, "a reason".into())) });
             let (layout, none) = (Layout::for_nobody(words(), ""), BTreeMap::new());
-            let page = QuotasPage::new(words(), layout, AskedFor::default(), &outcome, &[], &none);
+            let page = QuotasPage::new(words(), layout, AskedFor::default(), &outcome, &[], &none, true);
             assert_eq!((page.nothing.is_empty(), !page.note.is_empty()), (false, has_note), "{missing:?}");
         }
+        // What a mounted file system counts is shown, and set by its own tools alone.
+        let answer =
+            Partial { value: vec![quota(3, Known::Known(Bytes(1)), Known::Known(Limit::Unlimited))], doubts: vec![] };
+        let outcome = Outcome::Told(Quotas { answer, missing: None });
+        let (layout, none) = (Layout::for_nobody(words(), ""), BTreeMap::new());
+        let page = QuotasPage::new(words(), layout, AskedFor::default(), &outcome, &[], &none, false);
+        assert_eq!((page.rows.len(), page.note.as_str()), (1, ""));
     }
 }

@@ -20,6 +20,7 @@ use super::waits::Waits;
 use super::{Making, Trouble};
 use crate::error::AppError;
 use crate::services::spaces::look::{BEEGFS, place_of};
+use crate::services::storage::judge::MOUNTED;
 use crate::services::storage::snapshot::{self, TroubleKind};
 
 /// Nobody else is judged in a run after this time, so that spaces are made meanwhile.
@@ -264,6 +265,8 @@ impl Making {
         let port = self.inner.storage.port();
         let away_or = |error: StorageError| away_or(snapshot::Trouble::from(&error));
         let now = match port.quota(limit.id).await {
+            // The limit is another storage's, of which this one's numbers say nothing.
+            Ok(_) if port.name() == MOUNTED => return Ok(Err(away_or(StorageError::Unsupported("storage pools"))?)),
             Ok(now) => now,
             Err(error) => return Ok(Err(away_or(error)?)),
         };

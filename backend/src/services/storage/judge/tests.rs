@@ -293,6 +293,8 @@ fn questions_without_a_good_answer_are_named() {
         let mut off = healthy();
         off.capabilities.as_mut().unwrap().quota_read = Ability::No(why);
         assert_eq!(codes(&off), [(code, String::new())]);
+        off.capabilities.as_mut().unwrap().name = "posix";
+        assert_eq!(codes(&off), [], "most file systems have none, and that is nothing to be cured");
     }
     let node = NodeId { role: Role::Storage, number: 4, alias: None };
     let lost = ServerNode { id: node, addresses: vec![], reachable: Known::Known(false) };
