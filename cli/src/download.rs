@@ -93,6 +93,19 @@ pub(crate) async fn fetch(
     }
 }
 
+/// Whether what lies here under this name, by all that is known of it the same, is what lies there.
+///
+/// # Errors
+/// It is not, or that cannot be found out.
+pub(crate) async fn compare(api: &Api, from: &Spot, into: &Directory, name: &Name) -> anyhow::Result<()> {
+    let there = persist(async || api.sum(from).await).await?;
+    ensure!(
+        into.sum(name)? == there,
+        "a file of its size and time is there already, but is another one by its SHA-256"
+    );
+    Ok(())
+}
+
 struct Fetching<'a> {
     api: &'a Api,
     from: &'a Spot,

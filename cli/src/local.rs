@@ -15,7 +15,7 @@ use eirene_core::file_work::OnConflict;
 use jiff::Timestamp;
 use rustix::fs::{
     AtFlags, FileType, FlockOperation, Mode, OFlags, RenameFlags, Timespec, Timestamps, UTIME_OMIT, flock, futimens,
-    linkat, mkdirat, open, openat, renameat, renameat_with, statat, unlinkat,
+    linkat, mkdirat, open, openat, renameat, renameat_with, statat, syncfs, unlinkat,
 };
 use rustix::io::Errno;
 use sha2::{Digest as _, Sha256};
@@ -139,6 +139,20 @@ impl Directory {
         }
     }
 
+    /// SHA-256 of the file of this name; no link is followed.
+    pub(crate) fn sum(&self, name: &Name) -> anyhow::Result<[u8; 32]> {
+        let said = || format!("cannot read `{}`", self.shown(name));
+        // A pipe without a writer would be waited for.
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let opened = openat(&self.descriptor, &name.0[..], flags, Mode::empty());
+        sum_of(&File::from(opened.map_err(io::Error::from).with_context(said)?)).with_context(said)
+    }
+
+    /// Has all that was written to its file system outlive a power cut.
+    pub(crate) fn sync(&self) -> io::Result<()> {
+        Ok(syncfs(&self.descriptor)?)
+    }
+
     /// The part of a file that shall have this name: what is there of it, or an empty one. It is this program's alone until it is dropped.
     pub(crate) fn part(&self, name: &Name, executable: bool) -> anyhow::Result<Part<'_>> {
         let said = || format!("cannot write beside `{}`", self.shown(name));
@@ -201,15 +215,7 @@ impl Part<'_> {
 
     /// SHA-256 of what lies there.
     pub(crate) fn sum(&self) -> io::Result<[u8; 32]> {
-        let mut file = &self.file;
-        file.rewind()?;
-        let (mut sum, mut buffer) = (Sha256::new(), vec![0; 1024 * 1024]);
-        loop {
-            match file.read(&mut buffer)? {
-                0 => return Ok(sum.finalize().into()),
-                read => sum.update(&buffer[..read]),
-            }
-        }
+        sum_of(&self.file)
     }
 
     /// Gives it its name; which one it got.
@@ -261,6 +267,17 @@ impl Part<'_> {
     /// Removes it: nothing goes on here.
     pub(crate) fn remove(self) -> io::Result<()> {
         Ok(unlinkat(&self.directory.descriptor, &self.hidden_name[..], AtFlags::empty())?)
+    }
+}
+
+fn sum_of(mut file: &File) -> io::Result<[u8; 32]> {
+    file.rewind()?;
+    let (mut sum, mut buffer) = (Sha256::new(), vec![0; 1024 * 1024]);
+    loop {
+        match file.read(&mut buffer)? {
+            0 => return Ok(sum.finalize().into()),
+            read => sum.update(&buffer[..read]),
+        }
     }
 }
 

@@ -58,6 +58,11 @@ impl Source {
         self.found.mtime()
     }
 
+    /// Which version of which file it is.
+    pub(crate) fn version(&self) -> Version {
+        Version::of(&self.found)
+    }
+
     /// SHA-256, as hexadecimal digits.
     fn sum(&self) -> anyhow::Result<String> {
         let (mut sum, mut buffer, mut at) = (Sha256::new(), vec![0; 1024 * 1024], 0);
@@ -71,6 +76,34 @@ impl Source {
             }
         }
     }
+}
+
+/// By what a file is known again, if nobody wrote to it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Version {
+    device: u64,
+    inode: u64,
+    bytes: u64,
+    modified: (i64, i64),
+}
+
+impl Version {
+    pub(crate) fn of(found: &Metadata) -> Self {
+        let modified = (found.mtime(), found.mtime_nsec());
+        Self { device: found.dev(), inode: found.ino(), bytes: found.len(), modified }
+    }
+}
+
+/// Whether what lies there is what is here, by its SHA-256, and nobody wrote to it here since it was opened.
+///
+/// # Errors
+/// It is not, or that cannot be found out.
+pub(crate) async fn compare(api: &Api, source: &Source, at: &Spot) -> anyhow::Result<()> {
+    let there = persist(async || api.sum(at).await).await?;
+    let here = source.sum()?;
+    ensure!(Version::of(&source.file.metadata()?) == source.version(), Changed);
+    ensure!(here == HEXLOWER.encode(&there), "`{at}` is there, but is another one by its SHA-256");
+    Ok(())
 }
 
 /// Sends one file; where it lies then.

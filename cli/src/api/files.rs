@@ -65,6 +65,12 @@ impl Entry {
             && self.size_bytes == Some(bytes)
             && self.modified_at.is_some_and(|at| at.as_second() == modified_s)
     }
+
+    /// Whether it is this file, and was not written to since.
+    pub(crate) fn is_still(&self, before: &Self) -> bool {
+        let of = |entry: &Self| (entry.kind, entry.size_bytes, entry.modified_at);
+        self.kind == Kind::File && of(self) == of(before)
+    }
 }
 
 /// A path as the portal writes it.

@@ -13,7 +13,8 @@ pub(crate) enum Fs {
     Ls(ListFiles),
     /// Copy files into a space, out of it, or from one to another; the same command goes on where an earlier one was interrupted
     Cp(CopyFiles),
-    /// Move or rename what is in a space, also to another space
+    /// Move or rename what is in a space, also to another space; or move between this machine and a space, where it is copied, compared and only
+    /// then removed
     Mv(MoveFiles),
     /// Put files into the trash, or delete them for good
     Rm(RemoveFiles),
@@ -71,13 +72,13 @@ pub(crate) struct CopyFiles {
 
 #[derive(Debug, Args)]
 pub(crate) struct MoveFiles {
-    /// What
+    /// What: `SPACE:PATH`, or a path of this machine (`./a:b` where it has a colon). Directories go with all in them
     #[arg(required = true, value_name = "FROM", value_parser = Place::parser())]
     pub(crate) from: Vec<Place>,
     /// Where to. What is empty or ends with `/` is a directory into which it goes; anything else is the name it gets
     #[arg(value_name = "TO", value_parser = Place::parser())]
     pub(crate) to: Place,
-    /// Where the name is taken: `refuse`, `keep_both`, or `replace`, which puts the old one into the trash
+    /// Where the name is taken: `refuse`, `keep_both`, or `replace`, which in a space puts the old one into the trash
     #[arg(long, default_value = "refuse", value_name = "WHAT")]
     pub(crate) on_conflict: OnConflict,
 }

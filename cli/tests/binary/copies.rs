@@ -19,7 +19,7 @@ use crate::space::{Space, portal};
 const PIECE: usize = 8 * 1024 * 1024;
 
 /// Every file below a directory, by its path in bytes; no link.
-fn tree(top: &Path) -> BTreeMap<Vec<u8>, Vec<u8>> {
+pub(crate) fn tree(top: &Path) -> BTreeMap<Vec<u8>, Vec<u8>> {
     let (mut found, mut todo) = (BTreeMap::new(), vec![top.to_owned()]);
     while let Some(directory) = todo.pop() {
         for entry in fs::read_dir(directory).unwrap() {
@@ -36,7 +36,7 @@ fn tree(top: &Path) -> BTreeMap<Vec<u8>, Vec<u8>> {
     found
 }
 
-fn remembered(home: &Home) -> usize {
+pub(crate) fn remembered(home: &Home) -> usize {
     fs::read_dir(home.directory.path().join(".local/state/eirene/transfers")).map_or(0, Iterator::count)
 }
 
@@ -48,7 +48,7 @@ fn hard_names() -> Vec<Vec<u8>> {
         .to_vec()
 }
 
-fn interrupt(child: &mut std::process::Child) {
+pub(crate) fn interrupt(child: &mut std::process::Child) {
     let sent = Command::new("sh").args(["-c", &format!("kill -INT {}", child.id())]).status().unwrap();
     assert!(sent.success());
 }

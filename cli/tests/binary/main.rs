@@ -1,5 +1,6 @@
 //! The program itself, run against a small portal of these tests' own.
 
+mod carried;
 mod copies;
 mod efficiency;
 mod errors;

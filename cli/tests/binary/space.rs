@@ -27,6 +27,10 @@ pub(crate) struct Space {
     pub(crate) takes: Option<usize>,
     /// So many requests with bytes are taken without a word.
     pub(crate) silent: usize,
+    /// What was put into the trash.
+    pub(crate) trashed: Vec<Vec<u8>>,
+    /// Nothing is put there.
+    pub(crate) without_trash: bool,
     uploads: BTreeMap<String, Upload>,
     modified: BTreeMap<Vec<u8>, String>,
 }
@@ -157,9 +161,30 @@ impl Space {
                 answer["made"] = json!(made);
                 reply.json(201, &answer);
             }
+            ("POST", "spaces/home/files/trash") => self.throw_away(request, reply),
             ("POST", "spaces/home/uploads") => self.begin(request, reply),
             (_, upload) => self.upload(method, upload.strip_prefix("uploads/").unwrap(), request, reply),
         }
+    }
+
+    fn throw_away(&mut self, request: &Request, reply: &mut Reply) {
+        let body = request.json();
+        let path = match body["raw_paths"][0].as_str() {
+            Some(raw) => BASE64URL_NOPAD.decode(raw.as_bytes()).unwrap(),
+            None => body["paths"][0].as_str().unwrap().as_bytes().to_vec(),
+        };
+        let mut item = shown(&path);
+        if self.without_trash {
+            item["code"] = json!("not_supported");
+            item["text"] = json!("there is no trash here");
+            return reply.json(200, &json!({"items": [], "refused": [item]}));
+        }
+        let stays = |other: &[u8]| other != path && !other.starts_with(&[&path[..], b"/"].concat());
+        self.files.retain(|other, _| stays(other));
+        self.directories.retain(|other| stays(other));
+        item["id"] = json!(format!("{:032x}", self.trashed.len()));
+        self.trashed.push(path);
+        reply.json(200, &json!({"items": [item], "refused": []}));
     }
 
     /// Two at a time, so that there are pages.

@@ -1,6 +1,7 @@
 //! Uploads against real file processes: this test's own program, started again for each, so that it can be killed.
 
 use std::os::fd::AsFd as _;
+use std::os::unix::fs::FileExt as _;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::sync::Mutex;
@@ -38,8 +39,8 @@ fn a_standard_input_that_is_no_channel_is_not_served() {
 }
 
 /// What a space gets under it, before its file process is started.
-const SMALL: &str =
-    r#"mount --make-rprivate / && mount -t tmpfs -o "size=2m,mode=0777" none "$1" && shift && exec "$@""#;
+const OF_ITS_OWN: &str =
+    r#"mount --make-rprivate / && mount -t tmpfs -o "size=$2,mode=0777" none "$1" && shift 2 && exec "$@""#;
 
 /// A server with ada, whose home is there and whose file processes are real.
 struct Bench {
@@ -51,11 +52,11 @@ struct Bench {
 
 impl Bench {
     async fn new() -> Self {
-        Self::with(false).await
+        Self::with(None).await
     }
 
-    /// `small`: her home is a file system of 2 MiB.
-    async fn with(small: bool) -> Self {
+    /// `size`: her home is a file system of its own, so large, for as long as its file process runs.
+    async fn with(size: Option<&'static str>) -> Self {
         let server = Server::start().await;
         let ada = server.person("ada", geteuid().as_raw(), Role::Researcher).await;
         let home = server.test.directory.path().join("home/ada");
@@ -63,7 +64,10 @@ impl Bench {
         let started = Arc::new(Mutex::new(Vec::new()));
         let (children, space) = (Arc::clone(&started), home.clone());
         *server.test.launcher.files.lock().unwrap() = Some(Arc::new(move |_, channel| {
-            let mut command = if small { on_small(&space) } else { Command::new(std::env::current_exe().unwrap()) };
+            let mut command = match size {
+                Some(size) => on_its_own(&space, size),
+                None => Command::new(std::env::current_exe().unwrap()),
+            };
             command.args([SERVES, "--exact"]).stdin(Stdio::from(channel.into_descriptor()));
             let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
             // The other end of the channel is the child's alone.
@@ -87,6 +91,17 @@ impl Bench {
 
     async fn patch(&self, upload: &str, offset: usize, bytes: &[u8]) -> Answer {
         self.ask(chunk(upload, offset).body(bytes)).await
+    }
+
+    /// Goes on where somebody went away: until that is known, they are still the one who writes.
+    async fn go_on(&self, upload: &str, offset: usize, bytes: &[u8]) -> Answer {
+        loop {
+            let answer = self.patch(upload, offset, bytes).await;
+            if answer.status != StatusCode::LOCKED {
+                return answer;
+            }
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
     }
 
     async fn offset(&self, upload: &str) -> usize {
@@ -113,11 +128,37 @@ impl Bench {
         names.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
     }
 
+    /// What is not whole yet.
+    fn unfinished(&self) -> Option<PathBuf> {
+        let is_data = |name: &String| name.strip_prefix(".eirene-upload-").is_some_and(|id| !id.contains('.'));
+        self.names().into_iter().find(is_data).map(|name| self.home.join(name))
+    }
+
     /// Bytes that lie in what is not whole yet.
     fn arrived(&self) -> u64 {
-        let is_data = |name: &String| name.strip_prefix(".eirene-upload-").is_some_and(|id| !id.contains('.'));
-        let name = self.names().into_iter().find(is_data);
-        name.map_or(0, |name| std::fs::metadata(self.home.join(name)).unwrap().len())
+        self.unfinished().map_or(0, |path| std::fs::metadata(path).unwrap().len())
+    }
+
+    /// Has an upload of which nothing came look as if so many bytes had: a hole with these texts in it, and both slots of its sidecar say so.
+    fn pretend(&self, bytes: u64, texts: &[(u64, &str)]) {
+        const SLOT: usize = 4096;
+        const CHECK: usize = 16;
+        let data = self.unfinished().unwrap();
+        let file = std::fs::OpenOptions::new().write(true).open(&data).unwrap();
+        file.set_len(bytes).unwrap();
+        for (at, text) in texts {
+            file.write_all_at(text.as_bytes(), *at).unwrap();
+        }
+        let sidecar = self.home.join(format!("{}.json", data.file_name().unwrap().to_str().unwrap()));
+        let slots = std::fs::read(&sidecar).unwrap();
+        let slots = slots.chunks(SLOT).map(|slot| {
+            let known = std::str::from_utf8(&slot[CHECK..]).unwrap().trim_end();
+            let mut known = known.replace("\"offset\":0,", &format!("\"offset\":{bytes},")).into_bytes();
+            known.resize(SLOT - CHECK, b'\n');
+            let sum = sha2::Sha256::digest(&known);
+            [HEXLOWER.encode(&sum[..CHECK / 2]).as_bytes(), &known].concat()
+        });
+        std::fs::write(&sidecar, slots.collect::<Vec<_>>().concat()).unwrap();
     }
 
     async fn wait_until(&self, what: &str, is: impl Fn(&Self) -> bool) {
@@ -162,12 +203,12 @@ impl Bench {
     }
 }
 
-/// The program in a mount namespace where the home is a small file system of its own.
-fn on_small(home: &std::path::Path) -> Command {
+/// The program in a mount namespace where the home is a file system of its own.
+fn on_its_own(home: &std::path::Path, size: &str) -> Command {
     let (uid, gid) = (geteuid().as_raw(), rustix::process::getegid().as_raw());
     let mut command = Command::new("unshare");
     let root: &[&str] = if uid == 0 { &["--mount"] } else { &["--user", "--map-root-user", "--mount"] };
-    command.args(root).args(["--", "sh", "-c", SMALL, "sh"]).arg(home);
+    command.args(root).args(["--", "sh", "-c", OF_ITS_OWN, "sh"]).arg(home).arg(size);
     if uid != 0 {
         command.args(["unshare", "--user", &format!("--map-user={uid}"), &format!("--map-group={gid}")]);
     }
@@ -272,16 +313,70 @@ async fn what_a_client_sent_before_it_went_counts() {
     let sending = bench.begin(&upload, 0, bytes.len(), &bytes[..600 * KIB]).await;
     bench.wait_until("it arrives", |bench| bench.arrived() == 600 * KIB as u64).await;
     drop(sending);
-    // Until then the one who went is still the one who writes.
-    let rest = loop {
-        let answer = bench.patch(&upload, 600 * KIB, &bytes[600 * KIB..]).await;
-        if answer.status != StatusCode::LOCKED {
-            break answer;
-        }
-        tokio::time::sleep(Duration::from_millis(2)).await;
-    };
+    let rest = bench.go_on(&upload, 600 * KIB, &bytes[600 * KIB..]).await;
     assert_eq!((rest.status, rest.header("eirene-path")), (StatusCode::NO_CONTENT, "a"), "{}", rest.body);
     assert!(std::fs::read(bench.home.join("a")).unwrap() == bytes);
+}
+
+/// Nobody has the disk for it, and it takes none: what came before is a hole in a file system that is in memory.
+#[tokio::test]
+async fn an_upload_of_fifty_gibibytes_goes_on_near_its_end_and_its_end_can_be_had() {
+    const WHOLE: usize = 50 << 30;
+    let bench = Bench::with(Some("64g")).await;
+    let upload = bench.make(WHOLE, &[("path", "large")]).await;
+    // Where only the file process looks.
+    let process = *bench.started.lock().unwrap().last().unwrap();
+    let home = PathBuf::from(format!("/proc/{process}/root{}", bench.home.display()));
+    let bench = Bench { home, ..bench };
+    let begin = WHOLE - 1024 * KIB;
+    bench.pretend(begin as u64, &[(0, "the first"), ((4 << 30) - 6, "across the border")]);
+    assert_eq!(bench.offset(&upload).await, begin);
+    let seen = bench.ask(Ask::new("HEAD", &upload)).await;
+    assert_eq!(seen.header("upload-length"), "53687091200");
+
+    let last = "0123456789abcdef".repeat(64 * KIB);
+    let (first, rest) = last.as_bytes().split_at(300 * KIB);
+    // The first of them is what 32 bits make of the right one.
+    for wrong in [begin % (1 << 32), begin - (1 << 32), begin - 1, begin + 1] {
+        let answer = bench.patch(&upload, wrong, first).await;
+        assert_eq!((answer.status.as_u16(), &answer.json()["code"]), (409, &"offset_differs".into()), "{wrong}");
+        assert_eq!(answer.header("upload-offset"), begin.to_string());
+    }
+    let beyond = bench.patch(&upload, begin, format!("{last}x").as_bytes()).await;
+    assert_eq!((beyond.status.as_u16(), &beyond.json()["code"]), (413, &"too_large".into()));
+    // The connection breaks off in the middle.
+    let sending = bench.begin(&upload, begin, last.len(), first).await;
+    let until = begin + first.len();
+    bench.wait_until("it arrives", |bench| bench.arrived() == until as u64).await;
+    drop(sending);
+    let done = bench.go_on(&upload, until, rest).await;
+    assert_eq!((done.status, done.header("eirene-path")), (StatusCode::NO_CONTENT, "large"), "{}", done.body);
+    assert_eq!(done.header("upload-offset"), "53687091200");
+    assert_eq!(std::fs::metadata(bench.home.join("large")).unwrap().len(), WHOLE as u64);
+
+    let of = |method: &str, what: &str| {
+        Ask::new(method, &format!("/api/v1/spaces/home/files/{what}?path=large")).bearer(&bench.ada)
+    };
+    let entry = bench.server.portal(of("GET", "entry")).await;
+    assert_eq!(entry.json()["size_bytes"], 53_687_091_200_u64, "{}", entry.body);
+    let head = bench.server.portal(of("HEAD", "content")).await;
+    assert_eq!((head.status, head.header("content-length")), (StatusCode::OK, "53687091200"));
+    for (range, text, part) in [
+        (format!("bytes={begin}-"), last.as_str(), "bytes 53686042624-53687091199/53687091200"),
+        ("bytes=-6".to_owned(), "abcdef", "bytes 53687091194-53687091199/53687091200"),
+        ("bytes=53687091196-99999999999".to_owned(), "cdef", "bytes 53687091196-53687091199/53687091200"),
+        ("bytes=4294967290-4294967306".to_owned(), "across the border", "bytes 4294967290-4294967306/53687091200"),
+        ("bytes=0-8".to_owned(), "the first", "bytes 0-8/53687091200"),
+    ] {
+        let answer = bench.server.portal(of("GET", "content").with("range", &range)).await;
+        assert_eq!((answer.status, answer.header("content-range")), (StatusCode::PARTIAL_CONTENT, part), "{range}");
+        assert!(answer.body == text, "{range}");
+    }
+    let beyond = bench.server.portal(of("GET", "content").with("range", "bytes=53687091200-")).await;
+    assert_eq!(
+        (beyond.status, beyond.header("content-range")),
+        (StatusCode::RANGE_NOT_SATISFIABLE, "bytes */53687091200")
+    );
 }
 
 #[tokio::test]
@@ -466,7 +561,7 @@ async fn a_hostile_name_goes_through_as_it_is_and_into_no_header_as_it_is() {
 
 #[tokio::test]
 async fn a_full_disk_is_said_and_what_came_stays() {
-    let bench = Bench::with(true).await;
+    let bench = Bench::with(Some("2m")).await;
     let at_once = bench.ask(wish(3000 * KIB, &[("path", "huge")])).await;
     assert_eq!((at_once.status.as_u16(), &at_once.json()["code"]), (507, &"no_space".into()));
     let other = bench.make(1500 * KIB + 1, &[("path", "other")]).await;

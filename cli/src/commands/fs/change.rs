@@ -1,8 +1,11 @@
 //! `eirene fs mv`, `rm` and `mkdir`: what is changed where it lies.
 
-use anyhow::{Context as _, bail, ensure};
+use std::os::unix::ffi::OsStrExt as _;
+
+use anyhow::{Context as _, ensure};
 use serde_json::{Map, Value, json};
 
+use super::copy::carry;
 use super::{NotDone, Results, item, kind_at, put_place};
 use crate::api::files::{Kind, Operation, Refusal, bytes_of};
 use crate::api::{Api, code};
@@ -16,14 +19,28 @@ use crate::place::{Place, Spot};
 const MOST: usize = 1000;
 
 pub(super) async fn rename(api: &Api, wish: &MoveFiles, json: bool) -> anyhow::Result<()> {
-    let Place::Space(to) = &wish.to else { bail!(BETWEEN) };
-    ensure!(wish.from.len() == 1 || to.is_directory, "several things go into a directory: end `{to}` with `/`");
-    let mut from = Vec::new();
+    let mut spots = Vec::new();
     for place in &wish.from {
-        let Place::Space(spot) = place else { bail!(BETWEEN) };
+        let Place::Space(spot) = place else { continue };
         let name = spot.last_name().with_context(|| format!("`{spot}` is a whole space: it cannot be moved"))?;
-        from.push((spot, to.taking(name)));
+        spots.push((spot, name));
     }
+    ensure!(
+        spots.is_empty() || spots.len() == wish.from.len(),
+        "give what lies on this machine and what lies in spaces to commands of their own"
+    );
+    let Place::Space(to) = &wish.to else {
+        ensure!(
+            !spots.is_empty(),
+            "neither is a place in a space, such as `home:data/`: on this machine there is `mv`"
+        );
+        return carry_all(api, wish, json).await;
+    };
+    ensure!(wish.from.len() == 1 || to.is_directory, "several things go into a directory: end `{to}` with `/`");
+    if spots.is_empty() {
+        return carry_all(api, wish, json).await;
+    }
+    let from = spots.into_iter().map(|(spot, name)| (spot, to.taking(name)));
     let mut results = Results::new("moved", json);
     // One by one: each is told for itself, and what is meant by an answer is never guessed at.
     for (spot, target) in from {
@@ -42,8 +59,46 @@ pub(super) async fn rename(api: &Api, wish: &MoveFiles, json: bool) -> anyhow::R
     results.end()
 }
 
-/// Between this machine and a space nothing is moved: what was taken away here before all of it is safe there would be lost.
-const BETWEEN: &str = "between this machine and a space files are copied: `eirene fs cp`, then remove what was copied (`rm`, or `eirene fs rm`)";
+/// Between this machine and a space, one by one: what was named last may well stay where it is, and what came before is moved.
+async fn carry_all(api: &Api, wish: &MoveFiles, json: bool) -> anyhow::Result<()> {
+    let mut from = Vec::new();
+    for place in &wish.from {
+        from.push(match place {
+            // A slash at its end, or a dot, would lead through a link.
+            Place::Local(path) => {
+                ensure!(path.file_name().is_some(), "`{place}` has no name of its own");
+                Place::Local(path.components().as_path().to_owned())
+            }
+            Place::Space(_) => place.clone(),
+        });
+    }
+    let to = match &wish.to {
+        Place::Local(path) if from.len() > 1 => {
+            let ends = path.as_os_str().as_bytes().ends_with(b"/");
+            ensure!(ends || path.is_dir(), "several things go into a directory: end the path with `/`");
+            // Each of them goes into it.
+            Place::Local(path.join(""))
+        }
+        to => to.clone(),
+    };
+    let mut results = Results::new("moved", json);
+    for place in from {
+        let mut item = item("from", &place);
+        match carry(api, wish, &place, &to, json).await {
+            Ok(at) => {
+                put_place("to", &at, &mut item);
+                item.insert("state".to_owned(), "moved".into());
+                results.done(item, &format!("Moved {place} to {at}."))?;
+            }
+            Err(error) if error.is::<Interrupted>() => return Err(error),
+            Err(error) => {
+                put_place("to", &to, &mut item);
+                results.failed(item, &format!("`{place}` was not moved"), error)?;
+            }
+        }
+    }
+    results.end()
+}
 
 async fn rename_one(api: &Api, from: &Spot, to: &Spot, wish: &MoveFiles, json: bool) -> anyhow::Result<Spot> {
     let mut one = Map::new();
@@ -142,6 +197,17 @@ fn several(some: &[&Spot]) -> Map<String, Value> {
     body.insert("paths".to_owned(), paths.into());
     body.insert("raw_paths".to_owned(), raw_paths.into());
     body
+}
+
+/// Puts one thing into the trash.
+pub(super) async fn throw_away(api: &Api, spot: &Spot) -> anyhow::Result<()> {
+    let (path, body) = (format!("spaces/{}/files/trash", spot.space), Value::Object(several(&[spot])));
+    let answer = persist_once(async || api.post(&path, &body).await).await?;
+    let refused = answer.get("refused").cloned().unwrap_or_default();
+    match serde_json::from_value::<Vec<Refusal>>(refused).unwrap_or_default().into_iter().next() {
+        Some(refusal) => Err(NotDone(refusal.text).into()),
+        None => Ok(()),
+    }
 }
 
 async fn trash(api: &Api, some: &[&Spot], results: &mut Results) -> anyhow::Result<()> {

@@ -16,7 +16,7 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use super::{NotDone, SomeFailed, item, put_place, undone};
 use crate::api::{Api, ApiError, code, status};
-use crate::arguments::files::CopyFiles;
+use crate::arguments::files::{CopyFiles, MoveFiles};
 use crate::local::Exists;
 use crate::operations::{Interrupted, OperationFailed};
 use crate::output;
@@ -66,6 +66,35 @@ pub(super) async fn copy(api: &Api, wish: &CopyFiles, json: bool) -> anyhow::Res
     }
 }
 
+/// Moves one thing between this machine and a space, with all in it: it is copied, compared, and removed once all of it is there. Where it lies then.
+///
+/// # Errors
+/// Where anything of it was not copied, or is not the same, all of it stays where it is. What appeared or was changed meanwhile stays in any case.
+pub(super) async fn carry(api: &Api, wish: &MoveFiles, from: &Place, to: &Place, json: bool) -> anyhow::Result<Place> {
+    let wish = CopyFiles {
+        from: vec![from.clone()],
+        to: to.clone(),
+        recursive: true,
+        on_conflict: wish.on_conflict,
+        no_clobber: false,
+        parents: false,
+        // What is sent is compared when it lies there, also what lay there before.
+        checksum: matches!(from, Place::Space(_)),
+        no_resume: false,
+    };
+    let carried = match (from, to) {
+        (Place::Local(from), Place::Space(to)) => up::carry(api, &wish, from, to, json).await.map(Place::Space),
+        (Place::Space(from), Place::Local(to)) => down::carry(api, &wish, from, to, json).await.map(Place::Local),
+        _ => bail!("one of both has to be a place in a space, and the other on this machine"),
+    };
+    carried.map_err(|error| match error.downcast::<SomeFailed>() {
+        Ok(some) => {
+            NotDone(format!("{some}; the others lie at `{to}` as well, and all of `{from}` stays where it is")).into()
+        }
+        Err(error) => error,
+    })
+}
+
 fn spot(place: &Place) -> Option<&Spot> {
     match place {
         Place::Space(spot) => Some(spot),
@@ -89,10 +118,19 @@ async fn run<'a>(steps: impl Stream<Item = Step<'a>>, report: &mut Report<'_>) -
                 Some(outcome) => report.take(outcome)?,
                 None => return Ok(()),
             },
-            _ = interrupts.recv() => {
-                return Err(Interrupted("interrupted; the same command goes on where it stopped").into());
-            }
+            _ = interrupts.recv() => return Err(INTERRUPTED.into()),
         }
+    }
+}
+
+const INTERRUPTED: Interrupted = Interrupted("interrupted; the same command goes on where it stopped");
+
+/// Does what can be left undone, unless somebody presses Ctrl-C.
+async fn unless_interrupted<T>(doing: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
+    let mut interrupts = signal(SignalKind::interrupt())?;
+    tokio::select! {
+        done = doing => done,
+        _ = interrupts.recv() => Err(INTERRUPTED.into()),
     }
 }
 
@@ -103,6 +141,8 @@ struct Report<'a> {
     bar: &'a ProgressBar,
     /// Whether files are counted that nobody named.
     counts: bool,
+    /// Whether it is a part of a move, which tells by itself what became of what was named.
+    moves: bool,
     copied: u64,
     bytes: u64,
     there: u64,
@@ -115,7 +155,13 @@ struct Report<'a> {
 impl<'a> Report<'a> {
     fn new(wish: &'a CopyFiles, json: bool, bar: &'a ProgressBar) -> Self {
         let counts = wish.recursive && !matches!((&wish.from[..], &wish.to), ([Place::Space(_), ..], Place::Space(_)));
-        Self { wish, json, bar, counts, copied: 0, bytes: 0, there: 0, skipped: 0, failed: 0, trees: Vec::new() }
+        let (moves, trees) = (false, Vec::new());
+        Self { wish, json, bar, counts, moves, copied: 0, bytes: 0, there: 0, skipped: 0, failed: 0, trees }
+    }
+
+    /// The same as a part of a move.
+    fn of_move(wish: &'a CopyFiles, json: bool, bar: &'a ProgressBar) -> Self {
+        Self { counts: false, moves: true, ..Self::new(wish, json, bar) }
     }
 
     fn take(&mut self, outcome: Outcome) -> anyhow::Result<()> {
@@ -140,6 +186,9 @@ impl<'a> Report<'a> {
             }
             Err(error) => return self.failed(&from, &to, named, error),
         };
+        if self.moves {
+            return Ok(());
+        }
         if self.json {
             let mut item = item("from", &from);
             put_place("to", &to, &mut item);
@@ -157,6 +206,9 @@ impl<'a> Report<'a> {
 
     fn failed(&mut self, from: &Place, to: &Place, named: bool, error: anyhow::Error) -> anyhow::Result<()> {
         self.failed += 1;
+        if self.moves && named {
+            return Err(error);
+        }
         if self.json {
             let mut item = item("from", from);
             put_place("to", to, &mut item);
@@ -176,8 +228,8 @@ impl<'a> Report<'a> {
         Ok(())
     }
 
-    /// How it went.
-    fn end(self) -> anyhow::Result<()> {
+    /// How it went. As a part of a move it is not over yet: what it goes on with then, until that is.
+    fn end(self) -> anyhow::Result<Vec<Transfer>> {
         self.bar.finish_and_clear();
         let Self { copied, bytes, there, skipped, failed, .. } = self;
         if !self.json && self.counts {
@@ -198,8 +250,12 @@ impl<'a> Report<'a> {
         if failed > 0 {
             return Err(SomeFailed { failed, all: copied + there + skipped + failed, done: "copied" }.into());
         }
+        if self.moves {
+            return Ok(self.trees);
+        }
         // All is there: a directory of that name is not this command's any more.
-        self.trees.iter().try_for_each(Transfer::forget)
+        self.trees.iter().try_for_each(Transfer::forget)?;
+        Ok(Vec::new())
     }
 }
 

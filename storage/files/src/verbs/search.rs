@@ -1,8 +1,11 @@
 //! A search by name below a directory. No pattern costs more than the name is long.
 
+use std::char::ToLowercase;
+
 use eirene_files_protocol::{
     Answer, Code, EntryKind, Found, MOST_BYTES, MOST_FOUND, Part, RelativePath, Search, Searched,
 };
+use unicode_normalization::UnicodeNormalization as _;
 
 use crate::beneath::{Last, kind_of_entry, look_at_entry, modified};
 use crate::server::Job;
@@ -106,14 +109,31 @@ enum Pattern {
     Like(Vec<char>),
 }
 
+/// What is compared of a name: composed characters (NFC), without the difference of case. One letter stays one, so that `?` stands for it: what
+/// becomes two in upper case only, as the sharp s, stays as it is.
+fn folded(text: &str) -> String {
+    if text.is_ascii() {
+        return text.to_ascii_lowercase();
+    }
+    // Composed again at the end: what was made lower case may compose where it did not before.
+    text.nfc().flat_map(lower).nfc().collect()
+}
+
+/// By way of upper case, where two small letters have the same, as the two forms of a small sigma.
+fn lower(letter: char) -> ToLowercase {
+    let mut upper = letter.to_uppercase();
+    let single = if upper.len() == 1 { upper.next() } else { None };
+    single.unwrap_or(letter).to_lowercase()
+}
+
 impl Pattern {
     fn new(text: &str) -> Self {
-        let text = text.to_lowercase();
+        let text = folded(text);
         if text.contains(['*', '?']) { Self::Like(text.chars().collect()) } else { Self::Contains(text) }
     }
 
     fn matches(&self, name: &[u8]) -> bool {
-        let name = String::from_utf8_lossy(name).to_lowercase();
+        let name = folded(&String::from_utf8_lossy(name));
         match self {
             Self::Contains(text) => name.contains(text.as_str()),
             Self::Like(pattern) => is_like(&name.chars().collect::<Vec<_>>(), pattern),
@@ -172,6 +192,38 @@ mod tests {
             assert_eq!(Pattern::new(pattern).matches(name.as_bytes()), matches, "{pattern} {name}");
         }
         assert!(Pattern::new("caf").matches(b"caf\xe9"));
+    }
+
+    #[test]
+    fn a_name_is_found_whichever_way_its_letters_are_written() {
+        let (composed, decomposed) = ("caf\u{e9}", "cafe\u{301}");
+        for pattern in [composed, decomposed, "CAF\u{c9}", "CAFE\u{301}", "*f\u{e9}*", "*fe\u{301}*", "caf?"] {
+            for name in [composed, decomposed, "Caf\u{c9}", "CafE\u{301}"] {
+                assert!(Pattern::new(pattern).matches(name.as_bytes()), "{pattern:?} {name:?}");
+            }
+            assert!(!Pattern::new(pattern).matches(b"cafes"), "{pattern:?}");
+        }
+        for (pattern, name, matches) in [
+            // A letter with its mark is not the letter without, in whichever form it is.
+            ("cafe", composed, false),
+            ("cafe", decomposed, false),
+            ("\u{212b}", "a\u{30a}ngstrom", true),
+            ("\u{3c3}", "\u{39f}\u{394}\u{39f}\u{3a3}", true),
+            ("\u{3bf}\u{3b4}\u{3bf}\u{3c2}", "\u{39f}\u{394}\u{39f}\u{3a3}", true),
+            ("s\u{307}\u{323}", "\u{1e68}", true),
+            ("\u{d55c}", "\u{1112}\u{1161}\u{11ab}", true),
+            ("stra?e", "stra\u{df}e", true),
+            ("STRA\u{1e9e}E", "stra\u{df}e", true),
+        ] {
+            assert_eq!(Pattern::new(pattern).matches(name.as_bytes()), matches, "{pattern:?} {name:?}");
+        }
+        // What is no text stays what it is, and what stands around it is found in both forms.
+        for name in [&b"\xff caf\xc3\xa9"[..], b"\xff cafe\xcc\x81"] {
+            for pattern in [composed, decomposed, "*\u{c9}"] {
+                assert!(Pattern::new(pattern).matches(name), "{pattern:?} {name:?}");
+            }
+        }
+        assert!(!Pattern::new(composed).matches(b"caf\xe9"), "a byte that is no text is no letter");
     }
 
     #[test]

@@ -1,7 +1,9 @@
 //! Searching and measuring.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsStr;
 use std::fs::{create_dir_all, hard_link, write};
+use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{MetadataExt as _, symlink};
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -60,6 +62,19 @@ fn a_search_finds_by_name_kind_size_and_time() {
         assert_eq!(portal.code(Verb::Search(wrong)), Some(Code::Invalid));
     }
     assert_eq!(portal.code(Verb::Search(search(b"a/Results.csv", ""))), Some(Code::NotADirectory));
+}
+
+#[test]
+fn a_search_finds_names_in_both_forms_and_gives_them_as_they_lie_there() {
+    let world = World::new();
+    for name in [&b"Caf\xc3\xa9"[..], b"cafe\xcc\x81.txt", b"\xff caf\xc3\xa9", b"caf\xe9", b"cafe"] {
+        write(world.at(OsStr::from_bytes(name)), "").unwrap();
+    }
+    let mut portal = world.portal(Way::Library);
+    let both = BTreeSet::from(["Caf\u{e9}", "cafe\u{301}.txt", "\u{fffd} caf\u{e9}"].map(str::to_owned));
+    for name in ["CAF\u{c9}", "cafe\u{301}", "*f\u{e9}*"] {
+        assert_eq!(found(&mut portal, search(b"", name)), (both.clone(), false), "{name:?}");
+    }
 }
 
 fn measured(heard: &Heard) -> BTreeMap<String, Measured> {

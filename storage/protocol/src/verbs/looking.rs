@@ -13,7 +13,8 @@ pub struct Search {
     pub space: SpaceNumber,
     /// Below which directory.
     pub path: RelativePath,
-    /// What the name has in it, whatever the case; with `*` for any text or `?` for any character in it, what the whole name is like.
+    /// What the name has in it, whatever the case and whether its letters are composed (NFC) or not; with `*` for any text or `?` for any
+    /// character in it, what the whole name is like.
     pub name: String,
     /// Only of this kind.
     pub kind: Option<EntryKind>,

@@ -33,7 +33,7 @@ pub(super) async fn copy(api: &Api, wish: &CopyFiles, spots: &[&Spot], to: &Spot
         };
         report.take(Outcome { from: Place::Space(from.clone()), to: Place::Space(to), named: true, did })?;
     }
-    report.end()
+    report.end().map(drop)
 }
 
 async fn copy_one(api: &Api, wish: &CopyFiles, from: &Spot, to: &Spot, json: bool) -> anyhow::Result<Did> {

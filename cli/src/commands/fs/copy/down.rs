@@ -1,6 +1,7 @@
 //! From a space to this machine. What the portal lists is hostile until it is a name: nothing is written but beneath the directory that was chosen.
 
-use std::collections::VecDeque;
+use std::cell::RefCell;
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -11,11 +12,12 @@ use futures_util::stream::unfold;
 use indicatif::ProgressBar;
 use serde_json::Value;
 
-use super::{Did, NotDone, Outcome, Report, Step, beside, run, tree};
+use super::super::change::throw_away;
+use super::{Did, NotDone, Outcome, Report, Step, Transfer, beside, run, tree, undone, unless_interrupted};
 use crate::api::Api;
 use crate::api::files::{Entry, Kind};
 use crate::arguments::files::CopyFiles;
-use crate::download;
+use crate::download::{self, Fetched};
 use crate::local::{Directory, Name, NoName};
 use crate::output::{self, Meter};
 use crate::patience::persist;
@@ -35,13 +37,97 @@ struct Todo {
     named: bool,
 }
 
+/// Of what is moved: what lies here as it lies there, by its path there, and may go there once all does.
+#[derive(Default)]
+struct Taken {
+    directories: RefCell<HashSet<Vec<u8>>>,
+    files: RefCell<HashMap<Vec<u8>, Entry>>,
+    /// Where what was named lies, in which directory.
+    landed: RefCell<Option<(Rc<Directory>, PathBuf)>>,
+}
+
 pub(super) async fn copy(api: &Api, wish: &CopyFiles, spots: &[&Spot], to: &Path, json: bool) -> anyhow::Result<()> {
+    go(api, wish, spots, to, json, None).await.map(drop)
+}
+
+/// Moves the one thing of the wish; where it lies then.
+pub(super) async fn carry(api: &Api, wish: &CopyFiles, from: &Spot, to: &Path, json: bool) -> anyhow::Result<PathBuf> {
+    let entry: Entry = serde_json::from_value(persist(async || api.entry(from).await).await?)?;
+    ensure!(entry.kind != Kind::Link, NotDone("it is a link: name what it leads to".to_owned()));
+    let taken = Taken::default();
+    let trees = go(api, wish, &[from], to, json, Some(&taken)).await?;
+    let (root, landed) = taken.landed.into_inner().context("nothing is named")?;
+    let (directories, files) = (taken.directories.into_inner(), taken.files.into_inner());
+    let gone = async {
+        root.sync()?;
+        unless_interrupted(nothing_else(api, from, directories, files)).await?;
+        throw_away(api, from).await
+    };
+    if let Err(error) = gone.await {
+        let at = Place::Local(landed);
+        return Err(undone(error, format!("it was copied to `{at}`, and stays where it is as well")));
+    }
+    trees.iter().try_for_each(Transfer::forget)?;
+    Ok(landed)
+}
+
+/// Whether nothing lies there but what was copied, as it was then: what goes into the trash goes with all in it.
+async fn nothing_else(
+    api: &Api,
+    from: &Spot,
+    mut directories: HashSet<Vec<u8>>,
+    mut files: HashMap<Vec<u8>, Entry>,
+) -> anyhow::Result<()> {
+    let mut todo = Vec::new();
+    if directories.remove(&from.path) {
+        todo.push(from.clone());
+    } else {
+        let now: Entry = serde_json::from_value(persist(async || api.entry(from).await).await?)?;
+        let same = files.remove(&from.path).is_some_and(|before| now.is_still(&before));
+        ensure!(same, NotDone("it was changed meanwhile".to_owned()));
+    }
+    while let Some(directory) = todo.pop() {
+        let mut cursor: Option<String> = None;
+        loop {
+            let page = persist(async || api.page_of(&directory, true, cursor.as_deref()).await).await?;
+            for item in page.items {
+                let now: Entry = serde_json::from_value(item)?;
+                let path = now.path()?;
+                // Each is there once, so that this comes to an end whatever a listing says.
+                if now.kind == Kind::Directory && directories.remove(&path) {
+                    todo.push(from.at(path));
+                    continue;
+                }
+                let path_shown = || output::name(&path);
+                match files.remove(&path) {
+                    Some(before) if now.is_still(&before) => {}
+                    Some(_) => return Err(NotDone(format!("`{}` was changed meanwhile", path_shown())).into()),
+                    None => return Err(NotDone(format!("`{}` appeared meanwhile", path_shown())).into()),
+                }
+            }
+            match page.next {
+                Some(next) => cursor = Some(next),
+                None => break,
+            }
+        }
+    }
+    Ok(())
+}
+
+async fn go(
+    api: &Api,
+    wish: &CopyFiles,
+    spots: &[&Spot],
+    to: &Path,
+    json: bool,
+    taken: Option<&Taken>,
+) -> anyhow::Result<Vec<Transfer>> {
     let shown = Place::Local(to.to_owned());
     let said = to.as_os_str().as_bytes();
     let into = said.ends_with(b"/") || said.ends_with(b"/.") || to.file_name().is_none() || said == b".";
     ensure!(into || spots.len() == 1 || to.is_dir(), "several files go into a directory: end the path with `/`");
     let bar = output::progress(json, 0);
-    let mut report = Report::new(wish, json, &bar);
+    let mut report = if taken.is_some() { Report::of_move(wish, json, &bar) } else { Report::new(wish, json, &bar) };
     let (mut todo, mut refused) = (Vec::new(), Vec::new());
     for spot in spots {
         let found = look(api, wish, spot).await;
@@ -87,7 +173,7 @@ pub(super) async fn copy(api: &Api, wish: &CopyFiles, spots: &[&Spot], to: &Path
     }
     // What was named first goes first.
     todo.reverse();
-    let walk = Walk { api, wish, bar: &bar, todo, open: None };
+    let walk = Walk { api, wish, bar: &bar, taken, todo, open: None };
     run(unfold(walk, |mut walk| async move { walk.next().await.map(|step| (step, walk)) }), &mut report).await?;
     report.end()
 }
@@ -110,6 +196,8 @@ struct Walk<'a> {
     api: &'a Api,
     wish: &'a CopyFiles,
     bar: &'a ProgressBar,
+    /// Where it is a part of a move.
+    taken: Option<&'a Taken>,
     todo: Vec<Todo>,
     open: Option<Open>,
 }
@@ -134,10 +222,18 @@ impl<'a> Walk<'a> {
                     if todo.named { todo.entry.kind_behind() } else { todo.entry.kind } == Kind::Directory;
                 if !is_directory {
                     let into = Rc::clone(&todo.root);
-                    return Some(self.fetch(todo, into));
+                    // What is moved may lie here already: it had come, and was not removed there before that was interrupted.
+                    let moves = self.taken.is_some();
+                    return Some(if moves { self.compare(todo, into) } else { self.fetch(todo, into, false) });
                 }
                 match enter(api, &todo).await {
-                    Ok(open) => self.open = Some(open),
+                    Ok(open) => {
+                        if let Some(taken) = self.taken {
+                            taken.directories.borrow_mut().insert(todo.from.path.clone());
+                            taken.land(&todo, path_of(&todo));
+                        }
+                        self.open = Some(open);
+                    }
                     Err(error) => return Some(said(&todo, Err(error))),
                 }
                 continue;
@@ -173,19 +269,26 @@ impl<'a> Walk<'a> {
             };
             match todo.entry.kind {
                 Kind::Directory => self.todo.push(todo),
-                Kind::File => match compare(&todo, &into, self.wish) {
-                    Ok(None) => return Some(self.fetch(todo, into)),
-                    Ok(Some(did)) => return Some(said(&todo, did)),
-                    Err(error) => return Some(said(&todo, Err(error))),
-                },
+                Kind::File => return Some(self.compare(todo, into)),
                 Kind::Link => return Some(said(&todo, Err(NotDone("it is a link".to_owned()).into()))),
                 Kind::Mount | Kind::Other => return Some(said(&todo, Err(NotDone(NO_FILE.to_owned()).into()))),
             }
         }
     }
 
-    fn fetch(&self, todo: Todo, into: Rc<Directory>) -> Step<'a> {
-        let (api, wish, bar) = (self.api, self.wish, self.bar);
+    /// Fetches it, unless it is there or something else is.
+    fn compare(&self, todo: Todo, into: Rc<Directory>) -> Step<'a> {
+        match compare(&todo, &into, self.wish) {
+            Ok(None) => self.fetch(todo, into, false),
+            Ok(Some(Ok(Did::There))) if self.taken.is_some() => self.fetch(todo, into, true),
+            Ok(Some(did)) => said(&todo, did),
+            Err(error) => said(&todo, Err(error)),
+        }
+    }
+
+    /// Fetches it; of what is moved, and `is_there`, whether that is the same is asked instead.
+    fn fetch(&self, todo: Todo, into: Rc<Directory>, is_there: bool) -> Step<'a> {
+        let (api, wish, bar, taken) = (self.api, self.wish, self.bar, self.taken);
         let copying = async move {
             let to = path_of(&todo);
             let fetched = async {
@@ -194,15 +297,36 @@ impl<'a> Walk<'a> {
                     bar.set_message(output::name(todo.from.last_name().unwrap_or_default()));
                 }
                 let meter = Meter::new(bar, todo.entry.size_bytes.unwrap_or_default());
-                download::fetch(api, &todo.from, &todo.entry, &into, name, wish, &meter).await
+                let (path, did) = if is_there {
+                    download::compare(api, &todo.from, &into, name).await?;
+                    meter.to(todo.entry.size_bytes.unwrap_or_default());
+                    (into.path_of(name), Did::There)
+                } else {
+                    let fetching = download::fetch(api, &todo.from, &todo.entry, &into, name, wish, &meter);
+                    let Fetched { bytes, path } = fetching.await?;
+                    (path, Did::Copied(Some(bytes)))
+                };
+                if let Some(taken) = taken {
+                    taken.files.borrow_mut().insert(todo.from.path.clone(), todo.entry.clone());
+                    taken.land(&todo, path.clone());
+                }
+                Ok::<_, anyhow::Error>((path, did))
             };
             let (to, did) = match fetched.await {
-                Ok(fetched) => (fetched.path, Ok(Did::Copied(Some(fetched.bytes)))),
+                Ok((path, did)) => (path, Ok(did)),
                 Err(error) => (to, Err(error)),
             };
             Outcome { from: Place::Space(todo.from), to: Place::Local(to), named: todo.named, did }
         };
         Step::Copy(copying.boxed_local())
+    }
+}
+
+impl Taken {
+    fn land(&self, todo: &Todo, path: PathBuf) {
+        if todo.named {
+            *self.landed.borrow_mut() = Some((Rc::clone(&todo.root), path));
+        }
     }
 }
 

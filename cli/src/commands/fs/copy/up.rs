@@ -1,7 +1,9 @@
 //! From this machine into a space. Directories are made as they are found; links, and what is no file, are left alone and told.
 
+use std::cell::RefCell;
 use std::collections::HashMap;
 use std::fs;
+use std::io::ErrorKind;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
@@ -11,14 +13,14 @@ use futures_util::stream::unfold;
 use indicatif::ProgressBar;
 
 use super::super::change::make_directory;
-use super::{Did, NotDone, Outcome, Report, Step, beside, run, tree};
+use super::{Did, NotDone, Outcome, Report, Step, Transfer, beside, run, tree};
 use crate::api::files::Entry;
 use crate::api::{Api, code};
 use crate::arguments::files::CopyFiles;
 use crate::output::{self, Meter};
 use crate::patience::persist;
 use crate::place::{Place, Spot};
-use crate::upload::{self, Source};
+use crate::upload::{self, Source, Version};
 
 /// Something of this machine, and where it goes.
 struct Todo {
@@ -28,7 +30,80 @@ struct Todo {
     named: bool,
 }
 
+/// Of what is moved: what lies there as it lies here, and may be removed here once all does.
+#[derive(Default)]
+struct Taken {
+    /// Each after the one it is in.
+    directories: RefCell<Vec<PathBuf>>,
+    files: RefCell<Vec<(PathBuf, Version)>>,
+    /// Where what was named lies.
+    landed: RefCell<Option<Spot>>,
+}
+
 pub(super) async fn copy(api: &Api, wish: &CopyFiles, to: &Spot, json: bool) -> anyhow::Result<()> {
+    go(api, wish, to, json, None).await.map(drop)
+}
+
+/// Moves the one thing of the wish; where it lies then.
+pub(super) async fn carry(api: &Api, wish: &CopyFiles, from: &Path, to: &Spot, json: bool) -> anyhow::Result<Spot> {
+    let found = from.symlink_metadata()?;
+    ensure!(!found.is_symlink(), NotDone("it is a link: name what it leads to".to_owned()));
+    let taken = Taken::default();
+    let trees = go(api, wish, to, json, Some(&taken)).await?;
+    let landed = taken.landed.into_inner().context("nothing is named")?;
+    remove(taken.files.into_inner(), &taken.directories.into_inner(), &landed)?;
+    trees.iter().try_for_each(Transfer::forget)?;
+    Ok(landed)
+}
+
+/// Removes here what lies there: files that nobody wrote to since, and directories that are empty then.
+fn remove(files: Vec<(PathBuf, Version)>, directories: &[PathBuf], landed: &Spot) -> anyhow::Result<()> {
+    let mut stay: Vec<(PathBuf, String)> = Vec::new();
+    for (path, version) in files {
+        if let Err(error) = remove_file(&path, version) {
+            stay.push((path, error.to_string()));
+        }
+    }
+    for directory in directories.iter().rev() {
+        match fs::remove_dir(directory) {
+            Err(error) if error.kind() == ErrorKind::DirectoryNotEmpty => {
+                // What stays below is told already, or is nothing of what was copied.
+                if !stay.iter().any(|(path, _)| path.starts_with(directory)) {
+                    let first = fs::read_dir(directory).ok().and_then(|mut all| all.next()?.ok());
+                    let path = first.map_or_else(|| directory.clone(), |first| first.path());
+                    stay.push((path, "it appeared meanwhile".to_owned()));
+                }
+            }
+            Err(error) if error.kind() != ErrorKind::NotFound => stay.push((directory.clone(), error.to_string())),
+            _ => {}
+        }
+    }
+    let Some((first, why)) = stay.first() else { return Ok(()) };
+    let (path, more) = (Place::Local(first.clone()), stay.len() - 1);
+    let stays = match more {
+        0 => format!("`{path}` stays here"),
+        _ => format!("`{path}` and {more} more stay here"),
+    };
+    Err(NotDone(format!("it was copied to `{landed}`, but {stays}: {why}")).into())
+}
+
+fn remove_file(path: &Path, version: Version) -> anyhow::Result<()> {
+    let found = match path.symlink_metadata() {
+        // Somebody was quicker.
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+        found => found?,
+    };
+    ensure!(Version::of(&found) == version, "it was changed meanwhile");
+    Ok(fs::remove_file(path)?)
+}
+
+async fn go(
+    api: &Api,
+    wish: &CopyFiles,
+    to: &Spot,
+    json: bool,
+    taken: Option<&Taken>,
+) -> anyhow::Result<Vec<Transfer>> {
     ensure!(wish.from.len() == 1 || to.is_directory, "several files go into a directory: end the path with `/`");
     // All that is named is looked at before anything is sent.
     let mut todo = Vec::new();
@@ -41,7 +116,7 @@ pub(super) async fn copy(api: &Api, wish: &CopyFiles, to: &Spot, json: bool) -> 
         todo.push(Todo { path: path.clone(), to, is_directory: found.is_dir(), named: true });
     }
     let bar = output::progress(json, 0);
-    let mut report = Report::new(wish, json, &bar);
+    let mut report = if taken.is_some() { Report::of_move(wish, json, &bar) } else { Report::new(wish, json, &bar) };
     if !to.is_directory
         && let [Todo { path, to, is_directory: true, .. }] = &todo[..]
     {
@@ -57,7 +132,7 @@ pub(super) async fn copy(api: &Api, wish: &CopyFiles, to: &Spot, json: bool) -> 
     }
     // What was named first goes first.
     todo.reverse();
-    let walk = Walk { api, wish, bar: &bar, todo, open: None };
+    let walk = Walk { api, wish, bar: &bar, taken, todo, open: None };
     run(unfold(walk, |mut walk| async move { walk.next().await.map(|step| (step, walk)) }), &mut report).await?;
     report.end()
 }
@@ -77,6 +152,8 @@ struct Walk<'a> {
     api: &'a Api,
     wish: &'a CopyFiles,
     bar: &'a ProgressBar,
+    /// Where it is a part of a move.
+    taken: Option<&'a Taken>,
     todo: Vec<Todo>,
     open: Option<Open>,
 }
@@ -96,10 +173,16 @@ impl<'a> Walk<'a> {
             let Some(open) = &mut self.open else {
                 let todo = self.todo.pop()?;
                 if !todo.is_directory {
-                    return Some(self.send(todo));
+                    return Some(self.send(todo, false));
                 }
                 match enter(self.api, self.wish, &todo).await {
-                    Ok(open) => self.open = Some(open),
+                    Ok(open) => {
+                        if let Some(taken) = self.taken {
+                            taken.directories.borrow_mut().push(todo.path.clone());
+                            taken.land(&todo, &todo.to);
+                        }
+                        self.open = Some(open);
+                    }
                     Err(error) => return Some(said(&todo, Err(error))),
                 }
                 continue;
@@ -131,9 +214,12 @@ impl<'a> Walk<'a> {
                     if let Some(there) = open.there.get(name.as_bytes())
                         && let Some(did) = compare(self.api, &todo, there, self.wish)
                     {
-                        return Some(said(&todo, did));
+                        return Some(match did {
+                            Ok(Did::There) if self.taken.is_some() => self.send(todo, true),
+                            did => said(&todo, did),
+                        });
                     }
-                    return Some(self.send(todo));
+                    return Some(self.send(todo, false));
                 }
                 Ok(kind) => {
                     let what = if kind.is_symlink() { "it is a link" } else { "it is neither a file nor a directory" };
@@ -144,25 +230,63 @@ impl<'a> Walk<'a> {
         }
     }
 
-    fn send(&self, todo: Todo) -> Step<'a> {
-        let (api, wish, bar) = (self.api, self.wish, self.bar);
+    /// Sends it, unless it `is_there`; of what is moved it is compared with what lies there then.
+    fn send(&self, todo: Todo, is_there: bool) -> Step<'a> {
+        let (api, wish, bar, taken) = (self.api, self.wish, self.bar, self.taken);
         let copying = async move {
             let sent = async {
-                let source = Source::open(&todo.path, todo.named)?;
+                let source = Source::open(&todo.path, todo.named && taken.is_none())?;
                 if todo.named && !wish.recursive {
                     bar.set_message(output::name(todo.path.file_name().unwrap_or_default().as_bytes()));
                 }
                 let meter = Meter::new(bar, source.bytes());
-                let to = upload::send(api, &source, &todo.to, wish, &meter).await?;
-                Ok::<_, anyhow::Error>((to, source.bytes()))
+                let Some(taken) = taken else {
+                    let to = upload::send(api, &source, &todo.to, wish, &meter).await?;
+                    return Ok::<_, anyhow::Error>((to, Did::Copied(Some(source.bytes()))));
+                };
+                let (to, did) = if is_there || todo.named && lies_there(api, &source, &todo.to).await? {
+                    meter.to(source.bytes());
+                    (todo.to.clone(), Did::There)
+                } else {
+                    let to = upload::send(api, &source, &todo.to, wish, &meter).await?;
+                    (to, Did::Copied(Some(source.bytes())))
+                };
+                upload::compare(api, &source, &to).await?;
+                taken.files.borrow_mut().push((todo.path.clone(), source.version()));
+                taken.land(&todo, &to);
+                Ok((to, did))
             };
             let (to, did) = match sent.await {
-                Ok((to, bytes)) => (to, Ok(Did::Copied(Some(bytes)))),
+                Ok((to, did)) => (to, Ok(did)),
                 Err(error) => (todo.to, Err(error)),
             };
             Outcome { from: Place::Local(todo.path), to: Place::Space(to), named: todo.named, did }
         };
         Step::Copy(copying.boxed_local())
+    }
+}
+
+impl Taken {
+    fn land(&self, todo: &Todo, to: &Spot) {
+        if todo.named {
+            *self.landed.borrow_mut() = Some(to.clone());
+        }
+    }
+}
+
+/// Whether a file that is moved lies there already, of the same size and time: it was sent, and not removed here before that was interrupted.
+async fn lies_there(api: &Api, source: &Source, to: &Spot) -> anyhow::Result<bool> {
+    match persist(async || api.entry(to).await).await {
+        Ok(entry) => {
+            let there: Entry = serde_json::from_value(entry)?;
+            let same = there.is_same_file(source.bytes(), source.modified_s());
+            if same {
+                upload::forget(api, source, to)?;
+            }
+            Ok(same)
+        }
+        Err(error) if code(&error) == Some("no_such_path") => Ok(false),
+        Err(error) => Err(error),
     }
 }
 
@@ -214,4 +338,41 @@ async fn enter(api: &Api, wish: &CopyFiles, todo: &Todo) -> anyhow::Result<Open>
         }
     }
     Ok(Open { entries, path: todo.path.clone(), to: todo.to.clone(), there })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::OsStr;
+
+    use super::*;
+
+    #[test]
+    fn only_what_was_sent_is_removed_and_what_stays_is_told() {
+        let home = tempfile::tempdir().unwrap();
+        let (top, below) = (home.path().join("top"), home.path().join("top/d"));
+        fs::create_dir_all(&below).unwrap();
+        let names = ["same", "other name", "written to", "another", "gone", "d/same"];
+        fs::write(top.join("same"), "1").unwrap();
+        fs::hard_link(top.join("same"), top.join("other name")).unwrap();
+        for name in &names[2..] {
+            fs::write(top.join(name), "1").unwrap();
+        }
+        let files = names.map(|name| {
+            let path = top.join(name);
+            let version = Source::open(&path, false).unwrap().version();
+            (path, version)
+        });
+        fs::write(top.join("written to"), "12").unwrap();
+        fs::write(home.path().join("fresh"), "1").unwrap();
+        fs::rename(home.path().join("fresh"), top.join("another")).unwrap();
+        fs::remove_file(top.join("gone")).unwrap();
+        let Place::Space(landed) = Place::from(OsStr::new("home:up").to_owned()) else { panic!("it is one") };
+        let error = remove(files.to_vec(), &[top.clone(), below.clone()], &landed).unwrap_err();
+        let first = Place::Local(top.join("written to"));
+        let says = format!("it was copied to `home:up`, but `{first}` and 1 more stay here: it was changed meanwhile");
+        assert_eq!(error.to_string(), says);
+        let mut left: Vec<_> = fs::read_dir(&top).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        left.sort();
+        assert_eq!(left, ["another", "written to"], "{below:?} was empty");
+    }
 }
