@@ -32,11 +32,27 @@ pub struct GpuTime {
     pub empty_s: u64,
 }
 
-/// What a session or run held and used.
+impl GpuTime {
+    /// Adds another's.
+    pub fn add(&mut self, other: &Self) {
+        let sum = |one: &mut u64, more: u64| *one = one.saturating_add(more);
+        sum(&mut self.held_s, other.held_s);
+        sum(&mut self.known_s, other.known_s);
+        sum(&mut self.busy_s, other.busy_s);
+        sum(&mut self.idle_s, other.idle_s);
+        sum(&mut self.empty_s, other.empty_s);
+    }
+}
+
+/// What a session or run held and used in one of its starts, or in several of them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct JobUsage {
     /// Whose.
     pub session: SessionId,
+    /// How often the scheduler had put it back into the queue before; of several starts, before the last of them.
+    pub restart_count: u32,
+    /// When it began; of several starts, when the first did.
+    pub started_at: Timestamp,
     /// Where it ran.
     pub partition: PartitionName,
     /// Until when this is counted.
@@ -53,7 +69,28 @@ pub struct JobUsage {
     pub gpu: GpuTime,
 }
 
-/// Sums over many sessions and runs.
+impl JobUsage {
+    /// Adds a later start of the same session or run. Of memory the most counts, as within one start.
+    pub fn add(&mut self, later: &Self) {
+        let both = |one: Option<HeldUsed>, other: Option<HeldUsed>, join: fn(u64, u64) -> u64| match (one, other) {
+            (Some(one), Some(other)) => {
+                Some(HeldUsed { held: join(one.held, other.held), used: join(one.used, other.used) })
+            }
+            (one, other) => one.or(other),
+        };
+        self.restart_count = self.restart_count.max(later.restart_count);
+        self.started_at = self.started_at.min(later.started_at);
+        self.partition.clone_from(&later.partition);
+        self.until = self.until.max(later.until);
+        self.is_final = self.is_final && later.is_final;
+        self.wall_s = self.wall_s.saturating_add(later.wall_s);
+        self.cpu = both(self.cpu, later.cpu, u64::saturating_add);
+        self.memory_mib = both(self.memory_mib, later.memory_mib, u64::max);
+        self.gpu.add(&later.gpu);
+    }
+}
+
+/// Sums over many sessions and runs, each with all its starts.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct UsageSums {
     /// A person's or a partition's name; empty for all.
@@ -80,11 +117,7 @@ impl UsageSums {
         sum(&mut self.cpu.used, other.cpu.used);
         sum(&mut self.memory_mib_s.held, other.memory_mib_s.held);
         sum(&mut self.memory_mib_s.used, other.memory_mib_s.used);
-        sum(&mut self.gpu.held_s, other.gpu.held_s);
-        sum(&mut self.gpu.known_s, other.gpu.known_s);
-        sum(&mut self.gpu.busy_s, other.gpu.busy_s);
-        sum(&mut self.gpu.idle_s, other.gpu.idle_s);
-        sum(&mut self.gpu.empty_s, other.gpu.empty_s);
+        self.gpu.add(&other.gpu);
     }
 }
 
@@ -108,11 +141,24 @@ pub enum Waste {
     Cpu,
 }
 
+/// A start of a session or run that the scheduler put back into the queue since.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct JobStart {
+    /// Whose.
+    pub session: SessionId,
+    /// How often it had been put back into the queue before.
+    pub restart_count: u32,
+    /// When it began.
+    pub started_at: Timestamp,
+    /// When it was over, as far as that was seen.
+    pub ended_at: Timestamp,
+}
+
 /// A session or run with what it used.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MeasuredJob {
     /// The session or run.
     pub session: Session,
-    /// What it held and used.
+    /// What it held and used, of all its starts in the time that was asked about.
     pub usage: JobUsage,
 }

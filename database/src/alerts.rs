@@ -50,6 +50,8 @@ statements! {
     OF_SESSION = concat!("SELECT ", columns!(), " FROM alerts WHERE session_id = $1 ORDER BY id DESC LIMIT $2");
     END = "UPDATE alerts SET ended_at = $1, tell_at = $1 WHERE id = $2 AND ended_at IS NULL";
     ACKNOWLEDGE = "UPDATE alerts SET acknowledged_by = $1, acknowledged_at = $2 WHERE id = $3 AND acknowledged_by IS NULL";
+    UNACKNOWLEDGE = "UPDATE alerts SET acknowledged_by = NULL, acknowledged_at = NULL
+        WHERE id = $1 AND acknowledged_by IS NOT NULL AND ended_at IS NULL";
     /// What a webhook has not taken yet, unless it was given up: what goes on however long ago it began, for it may have been silenced since
     /// then, and what is over where it began lately. Who has taken that one is raised waits for its end.
     TO_TELL = known!("WHERE alerts.tell_at <= $1 AND ((alerts.told = 0 AND (alerts.ended_at IS NULL OR alerts.started_at >= $2))
@@ -245,6 +247,14 @@ impl Db {
         let done = on_db!(self, pool => sqlx::query(ACKNOWLEDGE)
             .bind(by.as_str())
             .bind(micros(at))
+            .bind(id.to_string())
+            .execute(pool).await.map(|done| done.rows_affected()))?;
+        Ok(done > 0)
+    }
+
+    /// What somebody knew of an alert that goes on is not all any more; false where nobody has said that they know.
+    pub async fn unacknowledge_alert(&self, id: AlertId) -> Result<bool, DbError> {
+        let done = on_db!(self, pool => sqlx::query(UNACKNOWLEDGE)
             .bind(id.to_string())
             .execute(pool).await.map(|done| done.rows_affected()))?;
         Ok(done > 0)

@@ -532,6 +532,24 @@ test("a warning that comes while one looks is a mark at once, and no second one 
   assert.deepEqual(faults, []);
 });
 
+test("a start after it was put back into the queue is a mark, and the charts go on from the first one", async (t) => {
+  const server = await portal(t, () => used(1, 1), { ends: null, now: at(MINUTES) });
+  const { page, faults } = await open(t, server);
+  await host(page, "memory").locator("canvas").waitFor();
+  await until("the stream is open", () => server.streams.size === 1);
+  await page.locator("summary", { hasText: "What happened when" }).click();
+  server.say("state", { state: "queued", restart_count: 1 });
+  const marks = page.locator("[data-charts-happened] li");
+  await marks.filter({ hasText: "Put back into the queue" }).waitFor();
+  server.say("state", { state: "starting", restart_count: 1, started_at: at(MINUTES) });
+  await marks.filter({ hasText: "Started again" }).waitFor();
+  server.say("state", { state: "running", restart_count: 1, started_at: at(MINUTES) });
+  server.say("state", { state: "ended", restart_count: 1, started_at: at(MINUTES), ended_at: at(MINUTES + 1) });
+  await until("all is asked for, from the first start on", () => server.asked.at(-1).from === BEGINS && server.asked.at(-1).to === BEGINS + (MINUTES + 1) * 60_000);
+  assert.equal(await marks.filter({ hasText: "Started again" }).count(), 1);
+  assert.deepEqual(faults, []);
+});
+
 test("what went wrong is a mark in words", async (t) => {
   const kills = flat(0);
   kills[100] = 0.1;

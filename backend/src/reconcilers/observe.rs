@@ -142,11 +142,22 @@ impl Observe {
 
     /// Changes it to what its job says, and to what was last known of its memory where its job was killed and nobody says why.
     async fn judged(&self, session: &Session, job: &Job) -> anyhow::Result<Option<Session>> {
+        // It may have been restarted and be over since anybody looked: how it ended is of its last start.
+        let is_over_anew = job.state.is_final() && job.restart_count > session.restart_count;
+        if is_over_anew {
+            self.app.efficiency.start_over(session, job).await?;
+        }
+        let look = |session: &mut Session| {
+            if is_over_anew {
+                see::restart(session, job);
+            }
+            see::see(session, job);
+        };
         let mut after = session.clone();
-        see::see(&mut after, job);
+        look(&mut after);
         let was_full = see::may_be_memory(&after, job) && self.memory_was_full(session).await;
         let judge = |session: &mut Session| {
-            see::see(session, job);
+            look(session);
             if was_full && see::may_be_memory(session, job) {
                 session.reason = Some(reasons::out_of_memory());
             }
@@ -161,8 +172,10 @@ impl Observe {
         shares.is_ok_and(|shares| shares.iter().any(|(_, share)| *share >= FULL))
     }
 
-    /// A restart gets a secret of its own before the row says so; killed in between, the next run does both again.
+    /// A restart gets a secret of its own, and the start before it is written down, before the row says so; killed in between, the next run does all
+    /// of it again.
     async fn restarted(&self, session: &Session, job: &Job) -> anyhow::Result<()> {
+        self.app.efficiency.start_over(session, job).await?;
         if session.state != SessionState::Stopping {
             let known = self.app.db.agent_credentials(session.id).await?;
             let issued =

@@ -78,6 +78,12 @@ on_both! {
         assert!(db.acknowledge_alert(node.id, &ada, at(5)).await.unwrap());
         assert!(!db.acknowledge_alert(node.id, &grace, at(6)).await.unwrap());
         assert_eq!(db.alert(node.id).await.unwrap().unwrap().alert.acknowledged, Some((ada, at(5))));
+        assert!(db.unacknowledge_alert(node.id).await.unwrap());
+        assert!(!db.unacknowledge_alert(node.id).await.unwrap(), "nobody knows of it");
+        assert_eq!(db.alert(node.id).await.unwrap().unwrap().alert.acknowledged, None);
+        assert!(db.acknowledge_alert(node.id, &grace, at(7)).await.unwrap());
+        db.end_alert(node.id, at(8)).await.unwrap();
+        assert!(!db.unacknowledge_alert(node.id).await.unwrap(), "of what is over nothing changes");
     }
 
     async fn an_alert_is_told_when_it_is_raised_and_when_it_is_over_until_it_was_taken(db) {

@@ -1,6 +1,6 @@
 //! What sessions held and used: measured again until they are over, summed up by person and partition, the worst first.
 
-use eirene_core::job_usage::{GpuTime, HeldUsed, JobUsage, UsageBy, Waste};
+use eirene_core::job_usage::{GpuTime, HeldUsed, JobStart, JobUsage, UsageBy, Waste};
 
 use super::*;
 
@@ -17,6 +17,8 @@ async fn ran(db: &Db, owner: &User, from: i64, to: Option<i64>) -> Session {
 fn usage(session: &Session, until: i64) -> JobUsage {
     JobUsage {
         session: session.id,
+        restart_count: session.restart_count,
+        started_at: session.started_at.unwrap(),
         partition: "gpu".parse().unwrap(),
         until: at(until),
         is_final: session.ended_at.is_some(),
@@ -53,6 +55,53 @@ on_both! {
         db.put_job_usage(&unknown).await.unwrap();
         assert_eq!(db.job_usage(runs.id).await.unwrap(), Some(unknown));
         assert_eq!(db.job_usage(SessionId::generate()).await.unwrap(), None);
+    }
+
+    async fn each_start_has_a_row_of_its_own_and_sums_have_them_all(db) {
+        let ada = add_user(db, "ada").await;
+        let first = ran(db, &ada, 100, None).await;
+        let second = Session { restart_count: 1, started_at: Some(at(300)), ended_at: Some(at(400)), ..first.clone() };
+        let start = JobStart { session: first.id, restart_count: 0, started_at: at(100), ended_at: at(200) };
+        let due = async || db.starts_to_measure(at(50), at(1000), 10).await.unwrap();
+        assert_eq!(due().await, []);
+        db.put_job_usage(&usage(&first, 150)).await.unwrap();
+        db.put_job_start(&start).await.unwrap();
+        // Who was killed before the session was changed says it again.
+        db.put_job_start(&JobStart { ended_at: at(250), ..start }).await.unwrap();
+        assert_eq!(db.job_starts(first.id).await.unwrap(), [start]);
+        let found = due().await;
+        assert_eq!(found, [Session { ended_at: Some(at(200)), ..first.clone() }], "as it was then");
+        assert_eq!(db.starts_to_measure(at(50), at(200), 10).await.unwrap(), [], "its last samples may still come");
+        let whole = usage(&found[0], 200);
+        for again in [&whole, &whole, &usage(&first, 160)] {
+            db.put_job_usage(again).await.unwrap();
+            assert_eq!(due().await, [], "it is measured once");
+            assert_eq!(db.job_usage(first.id).await.unwrap().as_ref(), Some(&whole));
+        }
+
+        assert!(db.update_session(&second).await.unwrap());
+        let current = async || db.jobs_to_measure(at(50), at(0), at(1000), 10).await.unwrap();
+        assert_eq!(current().await.len(), 1, "this start was never measured");
+        let later = JobUsage { memory_mib: Some(HeldUsed { held: 1000, used: 900 }), ..usage(&second, 400) };
+        db.put_job_usage(&later).await.unwrap();
+        assert_eq!(current().await, []);
+        let mut both = whole.clone();
+        both.add(&later);
+        assert_eq!(db.job_usage(first.id).await.unwrap(), Some(both.clone()));
+        assert_eq!(both.memory_mib, Some(HeldUsed { held: 1000, used: 900 }), "the most of both");
+        assert_eq!((both.wall_s, both.gpu.held_s, both.started_at, both.until), (200, 400, at(100), at(400)));
+        assert_eq!(db.job_usage_before(first.id, 1).await.unwrap(), Some(whole));
+        assert_eq!(db.job_usage_before(first.id, 0).await.unwrap(), None);
+
+        let of = async |from, to| {
+            let sums = db.usage_sums(UsageBy::Person, at(from), at(to)).await.unwrap();
+            sums.iter().map(|sums| (sums.jobs, sums.gpu.held_s, sums.memory_mib_s.used)).collect::<Vec<_>>()
+        };
+        assert_eq!(of(0, 1000).await, [(1, 400, 20_000 + 90_000)], "one session, with both its starts");
+        assert_eq!(of(0, 250).await, [(1, 200, 20_000)]);
+        assert_eq!(of(250, 1000).await, [(1, 200, 90_000)]);
+        let worst = db.worst_jobs(Waste::Gpu, at(0), at(1000), 10).await.unwrap();
+        assert_eq!(worst.iter().map(|job| &job.usage).collect::<Vec<_>>(), [&both], "it stands there once");
     }
 
     async fn sums_are_by_person_and_by_partition_of_what_ran_then(db) {

@@ -279,6 +279,28 @@ function tools() {
   });
 }
 
+// How often it was put back into the queue, and whether it is there again.
+let restarts = about.restarts ?? 0;
+let waits = about.waits ?? false;
+
+/** Marks what happened while one looks. */
+function add(mark) {
+  marks.push(mark);
+  if (shown) draw();
+}
+
+/** Marks that it was put back into the queue, and that it was started again after that. */
+function requeued({ restart_count: count = restarts, started_at: started }) {
+  if (count > restarts) {
+    restarts = count;
+    waits = true;
+    add({ at: now(), text: say("mark_requeued"), tone: "wait" });
+  }
+  if (!waits || !started) return;
+  waits = false;
+  add({ at: Date.parse(started), text: say("mark_started_again"), tone: "" });
+}
+
 let stream = null;
 // The last event that was heard, or that was there before the page was made: what is told while nobody looks is told again.
 let seen = String(about.last_event);
@@ -287,8 +309,7 @@ let soon = 0;
 /** Marks an alert; it is told again when somebody knows of it, and when it is over. */
 function warn(alert) {
   if (marks.some((mark) => mark.alert === alert.id)) return;
-  marks.push({ at: Date.parse(alert.started_at), text: about.rules[alert.rule] ?? alert.text, tone: alert.severity === "critical" ? "bad" : "wait", alert: alert.id });
-  if (shown) draw();
+  add({ at: Date.parse(alert.started_at), text: about.rules[alert.rule] ?? alert.text, tone: alert.severity === "critical" ? "bad" : "wait", alert: alert.id });
   announce(alert.text);
 }
 
@@ -307,9 +328,11 @@ function live() {
   });
   stream.addEventListener("state", (event) => {
     seen = event.lastEventId || seen;
-    const { state, reason, started_at: started, ended_at: at } = JSON.parse(event.data);
-    // It has begun: all times are from then on.
-    if (started && panels.size === 0 && Date.parse(started) !== begins) return location.reload();
+    const session = JSON.parse(event.data);
+    const { state, reason, started_at: started, ended_at: at } = session;
+    requeued(session);
+    // It has begun: all times are from its first start on.
+    if (started && restarts === 0 && panels.size === 0 && Date.parse(started) !== begins) return location.reload();
     if (state !== "ended" && state !== "failed") return;
     over = true;
     ends = at ? Date.parse(at) : now();

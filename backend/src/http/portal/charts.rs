@@ -6,7 +6,7 @@ use eirene_core::id::SessionId;
 use eirene_core::session::Session;
 use serde::Deserialize;
 
-use super::session::usage;
+use super::session::usage_since;
 use super::views::charts::{self, ChartsPage};
 use super::views::layout::Place;
 use super::{Shown, layout, now, show, words};
@@ -91,6 +91,8 @@ async fn page(
     }
     // Without them the page is there all the same.
     let happened = app.alerts.of_session(session.id).await.unwrap_or_default();
+    let earlier = app.efficiency.earlier_starts(session).await.unwrap_or_default();
+    let first = charts::first_start(session, &earlier);
     let page = ChartsPage {
         layout,
         name: session.name.to_string(),
@@ -98,12 +100,13 @@ async fn page(
         about: charts::about(
             words(),
             session,
+            &earlier,
             &happened,
             &others(app, signed_in, compared).await?,
             (last_event, now(app)),
         ),
         left_out: charts::left_out(words(), &app.samples.left_out(session).await),
-        usage: usage(app, session).await.without_charts(),
+        usage: usage_since(app, session, first).await.without_charts(),
     };
     Ok(show(&page)?.into_response())
 }

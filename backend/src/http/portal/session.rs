@@ -5,6 +5,7 @@ use axum::http::header;
 use axum::response::{IntoResponse as _, Redirect};
 use eirene_core::id::SessionId;
 use eirene_core::session::{JobKind, Session, SessionState};
+use jiff::Timestamp;
 use serde::Deserialize;
 
 use super::login::Nothing;
@@ -91,9 +92,14 @@ pub(super) async fn alerts(app: &App, session: &Session, signed_in: &SignedIn) -
     found.map(|alerts| alerts::lines(&alerts)).unwrap_or_default()
 }
 
-/// What a session or run uses. Without the record the page is there all the same.
+/// What a session or run uses since it was last started. Without the record the page is there all the same.
 pub(super) async fn usage(app: &App, session: &Session) -> UsageView {
-    let wanted = Wanted { points: Some(usage::POINTS), ..Wanted::default() };
+    usage_since(app, session, None).await
+}
+
+/// The same since some time.
+pub(super) async fn usage_since(app: &App, session: &Session, from: Option<Timestamp>) -> UsageView {
+    let wanted = Wanted { points: Some(usage::POINTS), from, ..Wanted::default() };
     let chart = app.samples.chart(session, wanted).await;
     if let Err(error) = &chart {
         tracing::debug!(session.id = %session.id, %error, "What a session uses could not be shown");

@@ -1,4 +1,5 @@
 use eirene_core::SessionState;
+use eirene_core::job_usage::JobStart;
 use eirene_core::scheduler::JobState;
 
 use super::*;
@@ -121,6 +122,46 @@ async fn a_requeue_waits_for_a_launcher_that_is_away() {
     *engine.test.launcher.refusal.lock().unwrap() = None;
     engine.tick().await;
     assert_eq!(engine.row(id).await.restart_count, 1);
+}
+
+#[tokio::test]
+async fn a_start_is_written_down_before_its_session_forgets_it() {
+    let mut engine = Engine::new().await;
+    let id = engine.running().await;
+    let began = engine.row(id).await.started_at.unwrap();
+    *engine.test.launcher.refusal.lock().unwrap() = Some("away");
+    engine.test.scheduler.change_job(|job| {
+        (job.restart_count, job.state, job.started_at) = (1, JobState::Pending, None);
+        job.nodes.clear();
+    });
+    engine.test.clock.advance_s(60);
+    engine.poller.look().await;
+    assert!(engine.observe.run().await.is_err());
+    let over = engine.test.clock.now();
+    let start = JobStart { session: id, restart_count: 0, started_at: began, ended_at: over };
+    assert_eq!(engine.row(id).await.started_at, Some(began), "the session itself was not changed");
+    assert_eq!(engine.test.app.db.job_starts(id).await.unwrap(), [start]);
+    let mut engine = engine.restarted();
+    *engine.test.launcher.refusal.lock().unwrap() = None;
+    engine.tick().await;
+    assert_eq!(engine.row(id).await.started_at, None);
+    assert_eq!(engine.test.app.db.job_starts(id).await.unwrap(), [start], "it is the same one");
+}
+
+#[tokio::test]
+async fn a_job_that_was_requeued_and_ended_while_nobody_looked_has_had_two_starts() {
+    let mut engine = Engine::new().await;
+    let id = engine.running().await;
+    let began = engine.row(id).await.started_at.unwrap();
+    let again = began + jiff::SignedDuration::from_secs(60);
+    engine.test.scheduler.change_job(|job| {
+        (job.restart_count, job.state, job.started_at) = (1, JobState::Completed, Some(again));
+    });
+    engine.pass(600).await;
+    let row = engine.row(id).await;
+    assert_eq!((row.state, row.restart_count, row.started_at), (SessionState::Ended, 1, Some(again)));
+    let start = JobStart { session: id, restart_count: 0, started_at: began, ended_at: again };
+    assert_eq!(engine.test.app.db.job_starts(id).await.unwrap(), [start]);
 }
 
 #[tokio::test]

@@ -27,7 +27,7 @@ use crate::config;
 use crate::error::{AppError, FieldError};
 use crate::services::Page;
 use crate::services::actor::Actor;
-use crate::services::audit::Audit;
+use crate::services::audit::{Audit, by_system};
 use crate::services::events::{EventKind, Events};
 use crate::services::samples::Samples;
 use rules::Settings;
@@ -196,6 +196,16 @@ impl Alerts {
                 Err(error) => trouble = Err(error),
             }
         }
+        for (reading, id) in changes.found {
+            match self.found_again(&reading, id).await {
+                Ok(true) => known.was_told(&reading),
+                Ok(false) => {}
+                Err(error) => {
+                    known.was_not_told(&reading);
+                    trouble = Err(error);
+                }
+            }
+        }
         for (key, id) in changes.end {
             match self.end(id, now).await {
                 Ok(()) => known.was_ended(&key, now),
@@ -236,6 +246,19 @@ impl Alerts {
         }
         self.tell(alert.id).await;
         Ok(alert.id)
+    }
+
+    /// Takes back that somebody knows of an alert, as another session finds the same: they know of one session's word, which may be a lie. Whether
+    /// anybody had said so.
+    async fn found_again(&self, reading: &Reading, id: AlertId) -> Result<bool, AppError> {
+        if !self.db().unacknowledge_alert(id).await? {
+            return Ok(false);
+        }
+        let details = json!({"rule": reading.rule, "subject": reading.subject, "value": reading.value});
+        let event = by_system("alerts", "alert.unacknowledge", &id.to_string(), "ok", details);
+        self.inner.parts.audit.record(event).await;
+        self.tell(id).await;
+        Ok(true)
     }
 
     async fn end(&self, id: AlertId, now: Timestamp) -> Result<(), AppError> {

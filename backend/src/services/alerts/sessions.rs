@@ -157,8 +157,27 @@ fn lost(recent: &[Recent]) -> Vec<Part> {
 }
 
 fn errors(recent: &[Recent]) -> Vec<Part> {
-    let rise = |points: &[Point]| Some((points.last()?.max - points.first()?.min).max(0.0));
     of_gpus(recent, AlertRule::GpuMemoryErrors, Metric::GpuEccUncorrected, rise)
+}
+
+/// By how much a counter has risen in all. One that has fallen began anew, and counts from there: what it rose by meanwhile nobody knows.
+fn rise(points: &[Point]) -> Option<f64> {
+    let (first, rest) = points.split_first()?;
+    // A point may be many samples, and then a fall in it looks like a rise. Whether it was one the next says.
+    let fell = rest.first().is_some_and(|next| next.max < first.max);
+    let mut sum = if fell { 0.0 } else { first.max - first.min };
+    let (mut before, mut may_have_fallen) = (first, true);
+    for point in rest {
+        sum += if point.max >= before.max {
+            point.max - before.max
+        } else {
+            let since = if may_have_fallen { before.min.min(point.min) } else { point.min };
+            (point.max - since).max(0.0)
+        };
+        may_have_fallen = point.max >= before.max && point.min < before.max;
+        before = point;
+    }
+    Some(sum)
 }
 
 fn throttled(recent: &[Recent]) -> Vec<Part> {
@@ -248,8 +267,32 @@ mod tests {
         assert_eq!(values(&lost(&[up])), [1.0]);
         assert_eq!(values(&errors(&[line(Metric::GpuEccUncorrected, Some("0"), &[3.0, 3.0, 5.0])])), [2.0]);
         assert_eq!(values(&errors(&[line(Metric::GpuEccUncorrected, Some("0"), &[5.0, 0.0])])), [0.0], "it began anew");
+        let after_a_reset = line(Metric::GpuEccUncorrected, Some("0"), &[5.0, 0.0, 2.0]);
+        assert_eq!(values(&errors(&[after_a_reset])), [2.0], "what came after it counts at once");
+        assert_eq!(values(&errors(&[line(Metric::GpuEccUncorrected, Some("0"), &[1.0, 3.0, 0.0, 0.0, 1.0])])), [3.0]);
         let slow = line(Metric::GpuThrottled, Some("1"), &[0.0, 1.0, 1.0, 1.0]);
         assert_eq!(values(&throttled(&[slow])), [0.75]);
+    }
+
+    #[test]
+    fn a_counter_that_falls_within_a_point_of_many_samples_has_not_risen_by_that() {
+        let rise_of = |points: &[(f64, f64)]| {
+            let point = |(at, &(min, max)): (usize, &(f64, f64))| Point {
+                at_ms: i64::try_from(at).unwrap() * MINUTE_MS,
+                min,
+                mean: f64::midpoint(min, max),
+                max,
+                count: 12,
+            };
+            rise(&points.iter().enumerate().map(point).collect::<Vec<_>>())
+        };
+        assert_eq!(rise_of(&[]), None);
+        assert_eq!(rise_of(&[(0.0, 2.0)]), Some(2.0));
+        assert_eq!(rise_of(&[(0.0, 2.0), (2.0, 3.0)]), Some(3.0));
+        assert_eq!(rise_of(&[(0.0, 5.0), (0.0, 0.0)]), Some(0.0), "it fell in the first");
+        assert_eq!(rise_of(&[(5.0, 5.0), (0.0, 5.0), (0.0, 0.0)]), Some(0.0), "and in a later one");
+        assert_eq!(rise_of(&[(5.0, 5.0), (0.0, 5.0), (2.0, 2.0)]), Some(2.0), "it rose between two points");
+        assert_eq!(rise_of(&[(5.0, 5.0), (0.0, 2.0), (2.0, 2.0)]), Some(2.0), "it fell between them");
     }
 
     #[test]

@@ -314,6 +314,50 @@ async fn of_a_divided_gpu_a_person_hears_what_slows_her_part_and_admins_hear_onc
 }
 
 #[tokio::test]
+async fn who_knows_of_one_session_s_word_is_told_when_another_finds_the_same() {
+    let test = TestApp::new().await;
+    test.app.samples.open().unwrap();
+    let (ada, grace) = (test.ada().await, test.person("grace", 2002, Role::Researcher).await);
+    let root = test.person("root-admin", 2003, Role::Admin).await;
+    let live = running(&test, &[&ada, &grace], 1).await;
+    let says = async |errors: [f64; 2]| {
+        for (part, (session, errors)) in live.iter().zip(errors).enumerate() {
+            let said = [(format!("gpu_up/1.{part}"), 1.0), ("gpu_ecc_uncorrected/1".to_owned(), errors)];
+            told(&test, session, said).await;
+        }
+        look(&test, "idle", &live).await;
+        test.clock.advance_s(5);
+    };
+    says([0.0, 0.0]).await;
+    says([1e6, 0.0]).await;
+    let alert = open(&test).await.remove(0);
+    assert_eq!((alert.rule, alert.subject.as_str()), (AlertRule::GpuMemoryErrors, "c1/1"));
+    test.app.alerts.acknowledge(&root, alert.id).await.unwrap();
+    let known = async || test.app.db.alert(alert.id).await.unwrap().unwrap().alert.acknowledged.is_some();
+    says([2e6, 0.0]).await;
+    assert!(known().await, "it is the same one who says more");
+    let mut events = test.app.events.subscribe_all(&root, None).await.unwrap();
+    says([2e6, 1.0]).await;
+    assert!(!known().await);
+    let event = loop {
+        let event = events.next().await.unwrap();
+        if event.kind == EventKind::Alert {
+            break event;
+        }
+    };
+    let id = alert.id.to_string();
+    assert_eq!(event.data["id"].as_str(), Some(id.as_str()));
+    assert_eq!(event.data.get("acknowledged_by"), None);
+    let lines = test.app.db.audit_events(None, 10, None, Some("alert.unacknowledge")).await.unwrap();
+    assert_eq!(lines[0].details, json!({"rule": "gpu_memory_errors", "subject": "c1/1", "value": 1.0}));
+    test.app.alerts.acknowledge(&root, alert.id).await.unwrap();
+    says([2e6, 1.0]).await;
+    says([2e6, 2.0]).await;
+    assert!(known().await, "of both they know now");
+    assert_eq!(open(&test).await.len(), 1);
+}
+
+#[tokio::test]
 async fn of_two_parts_that_are_idle_and_not_both_tell_it_a_person_hears_only_where_nothing_is_on_the_other() {
     let test = TestApp::new().await;
     test.app.samples.open().unwrap();

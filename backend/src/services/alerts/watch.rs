@@ -5,7 +5,8 @@
 //!
 //! Several sessions may tell operators of the same GPU, and any of their agents may lie. Each is judged by its own word, with what it may raise of its
 //! own: the first that may raises the alert, which goes on for as long as any of them that was over the threshold finds what it is about. So no lie
-//! keeps an alert from being raised by what another has found, or ends it.
+//! keeps an alert from being raised by what another has found, or ends it. Nor does it keep others quiet once somebody has said that they know of it:
+//! what they know is one session's word, and that another finds the same is news.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
@@ -94,6 +95,8 @@ impl Phase {
 pub(crate) struct Changes {
     /// To be raised.
     pub(crate) raise: Vec<Reading>,
+    /// What there is an alert of, and somebody finds who has had no part in it so far.
+    pub(crate) found: Vec<(Reading, AlertId)>,
     /// To be ended.
     pub(crate) end: Vec<(Key, AlertId)>,
     /// What those to be raised are about.
@@ -201,9 +204,12 @@ impl Watch {
         // Whose the adopted one was nobody knows: it may have been this one's.
         let has_part = own.or_else(|| claims.get(&None).copied()).is_some_and(|phase| phase.alert().is_some());
         let since = match (own, claims.values().find_map(Phase::alert)) {
-            // Of what there is an alert nobody is told again, and it goes on for as long as anybody finds it who was over the threshold once.
+            // Of what there is an alert there is no second one, and it goes on for as long as anybody finds it who was over the threshold once.
             (_, Some(id)) if is_over || has_part => {
                 claims.insert(*by, Phase::Raised(id, None));
+                if by.is_some() && !has_part && self.may_raise(reading, changes) {
+                    changes.found.push((reading.clone(), id));
+                }
                 return;
             }
             (Some(Phase::Rising(_)), _) if !is_over => {
@@ -262,10 +268,22 @@ impl Watch {
 
     /// An alert was raised.
     pub(crate) fn was_raised(&mut self, reading: &Reading, id: AlertId) {
+        self.was_told(reading);
+        self.known.entry(reading.key()).or_default().insert(reading.by(), Phase::Raised(id, None));
+    }
+
+    /// Somebody was told of it: of what a session says that is done so often and no more.
+    pub(crate) fn was_told(&mut self, reading: &Reading) {
         if let Some((session, _)) = reading.session {
             *self.of_sessions.entry(session).or_default() += 1;
         }
-        self.known.entry(reading.key()).or_default().insert(reading.by(), Phase::Raised(id, None));
+    }
+
+    /// That it was found by another could not be written: it is asked for again.
+    pub(crate) fn was_not_told(&mut self, reading: &Reading) {
+        if let Some(claims) = self.known.get_mut(&reading.key()) {
+            claims.remove(&reading.by());
+        }
     }
 
     /// An alert was ended.
@@ -526,6 +544,46 @@ mod tests {
         assert_eq!(said(watch, 15, &[(other, 2.0)]), (0, 0));
         assert_eq!(said(watch, 20, &[(one, 0.0), (other, 0.0)]), (0, 1));
         assert_eq!(watch.raised()[&AlertRule::GpuMemoryErrors], 0);
+    }
+
+    #[test]
+    fn that_another_finds_the_same_is_said_once_and_again_where_it_could_not_be_written() {
+        const ERRORS: AlertRule = AlertRule::GpuMemoryErrors;
+        let settings = BTreeMap::from([(ERRORS, apart())]);
+        let (one, other) = (SessionId::generate(), SessionId::generate());
+        let watch = &mut Watch::default();
+        let look = |watch: &mut Watch, second, words: &[(SessionId, f64)]| {
+            let of = |(session, value): &(SessionId, f64)| Reading {
+                rule: ERRORS,
+                subject: "c1/1".into(),
+                session: Some((*session, UserId::generate())),
+                is_for_operators: true,
+                ..reading(*value)
+            };
+            let round = Round { readings: words.iter().map(of).collect(), ..Round::default() };
+            let changes = watch.look(round, at(second), &settings);
+            for reading in &changes.raise {
+                watch.was_raised(reading, AlertId::generate());
+            }
+            changes.found.into_iter().map(|(reading, _)| reading).collect::<Vec<_>>()
+        };
+        assert_eq!(look(watch, 0, &[(one, 6.0), (other, 3.0)]), []);
+        assert_eq!(look(watch, 5, &[(one, 9.0), (other, 3.0)]), [], "it is no more than it was, and not much");
+        let found = look(watch, 10, &[(one, 6.0), (other, 6.0)]);
+        assert_eq!(found.iter().map(Reading::by).collect::<Vec<_>>(), [Some(other)]);
+        watch.was_not_told(&found[0]);
+        assert_eq!(look(watch, 15, &[(one, 6.0), (other, 6.0)]).len(), 1);
+        assert_eq!(look(watch, 20, &[(one, 6.0), (other, 6.0)]), []);
+        assert_eq!(look(watch, 25, &[(one, 6.0), (other, 3.0)]), []);
+        // Whoever comes and goes is heard so often and no more.
+        watch.of_sessions.insert(other, MOST_OF_SESSION);
+        assert_eq!(look(watch, 30, &[(one, 6.0), (other, 1.0)]), []);
+        assert_eq!(look(watch, 35, &[(one, 6.0), (other, 6.0)]), []);
+        // Whose an adopted one is nobody knows.
+        let watch = &mut Watch::default();
+        let adopted = HashMap::from([(None, Phase::Raised(AlertId::generate(), None))]);
+        watch.known.insert((ERRORS, "c1/1".to_owned()), adopted);
+        assert_eq!(look(watch, 0, &[(one, 6.0), (other, 6.0)]), []);
     }
 
     #[test]

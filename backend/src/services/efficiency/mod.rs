@@ -1,4 +1,8 @@
-//! How well what sessions and runs hold is used: measured from their samples, kept as a row each, summed up for admins, and as advice for people.
+//! How well what sessions and runs hold is used: measured from their samples, kept as a row for each of their starts, summed up for admins, and as
+//! advice for people.
+//!
+//! A start that is over because SLURM has put its job back into the queue is written down before the session's row forgets it, and measured as soon as
+//! its last samples are there: from them, so neither twice nor not at all, whenever the portal stops in between.
 //!
 //! Nothing follows from it by itself: samples are an agent's word, and an agent is its person's. The rules are constants here and in [`advice`], and
 //! pages say them, so that a sum can be checked.
@@ -11,7 +15,8 @@ mod tests;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use eirene_core::job_usage::{JobUsage, MeasuredJob, UsageBy, UsageSums, Waste};
+use eirene_core::job_usage::{JobStart, JobUsage, MeasuredJob, UsageBy, UsageSums, Waste};
+use eirene_core::scheduler::{Job, JobState};
 use eirene_core::{Clock, Session, SessionId};
 use eirene_database::Db;
 use eirene_words::say;
@@ -38,6 +43,9 @@ const EXAMPLES: u32 = 5;
 const AGAIN: SignedDuration = SignedDuration::from_mins(10);
 /// Samples of a session that is over may take so long to come.
 const SETTLES: SignedDuration = SignedDuration::from_mins(2);
+
+/// A job that is preempted has some time left, up to this at most places.
+const GRACE: SignedDuration = SignedDuration::from_mins(10);
 
 /// What could not be measured is measured after all others for so long.
 const LATER: SignedDuration = SignedDuration::from_hours(1);
@@ -93,7 +101,14 @@ pub struct Efficiency {
     /// For so long there are samples to measure.
     kept: SignedDuration,
     /// What could not be measured lately, and when that was last tried.
-    failed: Arc<Mutex<HashMap<SessionId, Timestamp>>>,
+    failed: Arc<Mutex<HashMap<Start, Timestamp>>>,
+}
+
+/// A start: whose, and after how many restarts.
+type Start = (SessionId, u32);
+
+fn start_of(session: &Session) -> Start {
+    (session.id, session.restart_count)
 }
 
 impl Efficiency {
@@ -114,8 +129,10 @@ impl Efficiency {
         let failed = self.failed_since(before(LATER));
         // Those that failed may stand before all others there, and take nobody's place.
         let limit = most.saturating_add(u32::try_from(failed.len()).unwrap_or(u32::MAX));
-        let mut due = self.db.jobs_to_measure(before(self.kept), before(AGAIN), before(SETTLES), limit).await?;
-        due.sort_by_key(|session| failed.get(&session.id).copied());
+        // Of what is over nothing more comes, so it is first.
+        let mut due = self.db.starts_to_measure(before(self.kept), before(SETTLES), limit).await?;
+        due.extend(self.db.jobs_to_measure(before(self.kept), before(AGAIN), before(SETTLES), limit).await?);
+        due.sort_by_key(|session| failed.get(&start_of(session)).copied());
         due.truncate(most as usize);
         let (mut measured, mut unanswered, mut last) = (0, 0, None);
         for session in &due {
@@ -124,11 +141,11 @@ impl Efficiency {
                     if let Some(usage) = usage {
                         self.db.put_job_usage(&usage).await?;
                     }
-                    self.failed.lock().unwrap_or_else(PoisonError::into_inner).remove(&session.id);
+                    self.failed.lock().unwrap_or_else(PoisonError::into_inner).remove(&start_of(session));
                     measured += 1;
                 }
                 Err(error) => {
-                    self.failed.lock().unwrap_or_else(PoisonError::into_inner).insert(session.id, now);
+                    self.failed.lock().unwrap_or_else(PoisonError::into_inner).insert(start_of(session), now);
                     if !matches!(error, AppError::Unavailable { .. }) {
                         tracing::warn!(session.id = %session.id, %error, "What a session used cannot be measured");
                         continue;
@@ -136,7 +153,7 @@ impl Efficiency {
                     last = Some(error);
                     unanswered += 1;
                     // Who was slow is left alone for a while, and that is no fault of those behind: each round one of them has its turn.
-                    if unanswered >= MOST_UNANSWERED || failed.contains_key(&session.id) {
+                    if unanswered >= MOST_UNANSWERED || failed.contains_key(&start_of(session)) {
                         break;
                     }
                 }
@@ -146,13 +163,14 @@ impl Efficiency {
     }
 
     /// What could not be measured since then, and when that was last tried.
-    fn failed_since(&self, since: Timestamp) -> HashMap<SessionId, Timestamp> {
+    fn failed_since(&self, since: Timestamp) -> HashMap<Start, Timestamp> {
         let mut failed = self.failed.lock().unwrap_or_else(PoisonError::into_inner);
         failed.retain(|_, at| *at > since);
         failed.clone()
     }
 
-    /// What a session or run holds and uses, as of now. None of one that has not begun. The caller has asked whether it may be seen.
+    /// What a session or run holds and uses, as of now, with what its earlier starts did when they were last measured. None of one that has never
+    /// begun. The caller has asked whether it may be seen.
     ///
     /// # Errors
     /// The database's, and [`AppError::Unavailable`] while samples cannot be read.
@@ -163,7 +181,34 @@ impl Efficiency {
         {
             return Ok(Some(usage));
         }
-        self.measure(session).await
+        let earlier = self.db.job_usage_before(session.id, session.restart_count).await?;
+        let current = self.measure(session).await?;
+        Ok(match (earlier, current) {
+            (Some(mut all), Some(current)) => {
+                all.add(&current);
+                Some(all)
+            }
+            (earlier, current) => current.or(earlier),
+        })
+    }
+
+    /// Writes down that the start which `session` still has is over, because the scheduler says so of its `job`: what it held and used is measured by
+    /// that. It may be said again, and then changes nothing.
+    ///
+    /// # Errors
+    /// The database's.
+    pub(crate) async fn start_over(&self, session: &Session, job: &Job) -> Result<(), AppError> {
+        let Some(start) = over(session, job, self.clock.now()) else { return Ok(()) };
+        Ok(self.db.put_job_start(&start).await?)
+    }
+
+    /// The starts of a session or run that were over before the scheduler put it back into the queue, the first of them first. The caller has asked
+    /// whether it may be seen.
+    ///
+    /// # Errors
+    /// The database's.
+    pub async fn earlier_starts(&self, session: &Session) -> Result<Vec<JobStart>, AppError> {
+        Ok(self.db.job_starts(session.id).await?)
     }
 
     /// What its person could do better, by what was last measured. The caller has asked whether it may be seen.
@@ -175,6 +220,7 @@ impl Efficiency {
         Ok(usage.map(|usage| advice(&usage, &session.resources)).unwrap_or_default())
     }
 
+    /// One start: that of `session` as it is, or as it was.
     async fn measure(&self, session: &Session) -> Result<Option<JobUsage>, AppError> {
         let Some(started_at) = session.started_at else { return Ok(None) };
         let until = session.ended_at.unwrap_or_else(|| self.clock.now());
@@ -187,7 +233,19 @@ impl Efficiency {
         let wall_s = u64::try_from(until.duration_since(started_at).as_secs()).unwrap_or_default();
         let (cpu, memory_mib) = measure::shares(&session.resources, wall_s, &chart);
         let gpu = measure::gpus(&session.resources, wall_s, &chart);
-        Ok(Some(JobUsage { session: session.id, partition, until, is_final: over, wall_s, cpu, memory_mib, gpu }))
+        let (session, restart_count) = start_of(session);
+        Ok(Some(JobUsage {
+            session,
+            restart_count,
+            started_at,
+            partition,
+            until,
+            is_final: over,
+            wall_s,
+            cpu,
+            memory_mib,
+            gpu,
+        }))
     }
 
     /// What was held and used in a time, for admins.
@@ -216,6 +274,18 @@ impl Efficiency {
         }
         Ok(Report { from, to, total, groups, unlisted, examples })
     }
+}
+
+/// The start that `session` still has, where its job has been restarted since. It was over when that is seen, unless nobody has looked for a while: not
+/// after its time was, not long after it was preempted, and not after the job started anew.
+fn over(session: &Session, job: &Job, now: Timestamp) -> Option<JobStart> {
+    let started_at = session.started_at.filter(|_| job.restart_count > session.restart_count)?;
+    let gave_way = job.preempted_at.filter(|at| *at >= started_at).and_then(|at| at.checked_add(GRACE).ok());
+    // While a job waits, its start is a guess of the scheduler's.
+    let anew = job.started_at.filter(|_| job.state != JobState::Pending);
+    let limits = [session.ends_at, gave_way, anew].into_iter().flatten();
+    let ended_at = limits.filter(|at| *at > started_at).fold(now, Timestamp::min).max(started_at);
+    Some(JobStart { session: session.id, restart_count: session.restart_count, started_at, ended_at })
 }
 
 /// All together, those that are listed, and how many are not.

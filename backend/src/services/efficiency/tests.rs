@@ -118,6 +118,92 @@ async fn a_session_that_computes_for_a_while_and_is_left_alone_then() {
     assert_eq!(about, [About::EmptyGpus, About::Memory, About::Cpus]);
 }
 
+/// What SLURM shows of a job that it has put back into the queue once.
+fn requeued(session: &Session) -> Job {
+    Job { restart_count: 1, ..crate::testing::job(session, 7, JobState::Pending) }
+}
+
+#[tokio::test]
+async fn what_was_used_before_a_requeue_stays_and_is_counted_once_however_often_it_is_measured() {
+    let test = TestApp::new().await;
+    let (_, first) = begun(&test).await;
+    for count in 0..480 {
+        said(&test, &first, count, count < 240).await;
+        if count == 240 {
+            assert_eq!(test.app.efficiency.measure_some(10).await.unwrap(), 1);
+        }
+    }
+    let efficiency = &test.app.efficiency;
+    efficiency.start_over(&first, &requeued(&first)).await.unwrap();
+    // Killed before the session was changed: it still seems to last, and later all is done again.
+    test.clock.advance_s(60);
+    efficiency.measure_some(10).await.unwrap();
+    efficiency.start_over(&first, &requeued(&first)).await.unwrap();
+    let requeue = |session: &mut Session| {
+        (session.restart_count, session.started_at) = (1, None);
+        session.nodes.clear();
+    };
+    let queued = test.app.sessions.change(first.id, requeue).await.unwrap().unwrap();
+    assert_eq!(efficiency.measure_some(10).await.unwrap(), 0, "its last samples may still come");
+    test.clock.advance_s(61);
+    assert_eq!(efficiency.measure_some(10).await.unwrap(), 1);
+    assert_eq!(efficiency.measure_some(10).await.unwrap(), 0, "once");
+    let before = efficiency.of(&queued).await.unwrap().unwrap();
+    assert_eq!((before.wall_s, before.is_final), (2400, true));
+    assert_eq!((before.gpu.held_s, before.gpu.busy_s), (4 * 2400, 960));
+
+    let now = test.clock.now();
+    let begin = |session: &mut Session| {
+        session.nodes.clone_from(&first.nodes);
+        session.started_at = Some(now);
+    };
+    let second = test.app.sessions.change(first.id, begin).await.unwrap().unwrap();
+    for count in 0..240 {
+        said(&test, &second, count, true).await;
+    }
+    let lasts = efficiency.of(&second).await.unwrap().unwrap();
+    assert_eq!((lasts.wall_s, lasts.gpu.held_s, lasts.is_final), (3600, 4 * 3600, false), "both starts");
+    let now = test.clock.now();
+    let end = |session: &mut Session| session.ended_at = Some(now);
+    let ended = test.app.sessions.change(first.id, end).await.unwrap().unwrap();
+    test.clock.advance_s(121);
+    assert_eq!(efficiency.measure_some(10).await.unwrap(), 1);
+    let all = efficiency.of(&ended).await.unwrap().unwrap();
+    assert_eq!((all.wall_s, all.is_final, all.started_at), (3600, true, first.started_at.unwrap()));
+    assert_eq!((all.gpu.held_s, all.gpu.busy_s), (4 * 3600, 2 * 960));
+    assert_eq!(all.memory_mib, Some(HeldUsed { held: 2 * 8192, used: 2048 }), "the most of both");
+    let root = test.person("root-admin", 2003, Role::Admin).await;
+    let wanted = Wanted { from: None, to: None, by: UsageBy::Person };
+    let report = efficiency.report(&root, wanted).await.unwrap();
+    assert_eq!((report.total.jobs, report.total.gpu), (1, all.gpu));
+    let starts = efficiency.earlier_starts(&ended).await.unwrap();
+    assert_eq!(starts.iter().map(|start| start.started_at).collect::<Vec<_>>(), [first.started_at.unwrap()]);
+}
+
+#[test]
+fn a_start_is_over_when_that_is_seen_unless_nobody_has_looked_for_a_while() {
+    let at = |second| Timestamp::from_second(second).unwrap();
+    let mut session = crate::testing::session("ada");
+    session.started_at = Some(at(1000));
+    let ended = |session: &Session, job: &Job| over(session, job, at(9000)).map(|start| start.ended_at.as_second());
+    let running = crate::testing::job(&session, 7, JobState::Running);
+    assert_eq!(ended(&session, &running), None, "it goes on");
+    // While it waits, when it starts is a guess.
+    let mut job = Job { started_at: Some(at(8000)), ..requeued(&session) };
+    assert_eq!(ended(&session, &job), Some(9000));
+    job.preempted_at = Some(at(900));
+    assert_eq!(ended(&session, &job), Some(9000), "that was an earlier start");
+    job.preempted_at = Some(at(2000));
+    assert_eq!(ended(&session, &job), Some(2600));
+    job.preempted_at = None;
+    session.ends_at = Some(at(5000));
+    assert_eq!(ended(&session, &job), Some(5000));
+    (job.state, job.started_at) = (JobState::Running, Some(at(4000)));
+    assert_eq!(ended(&session, &job), Some(4000));
+    session.started_at = None;
+    assert_eq!(ended(&session, &job), None, "there was none");
+}
+
 #[tokio::test]
 async fn gpus_are_not_taken_for_empty_where_nobody_tells_who_is_on_them() {
     let test = TestApp::new().await;

@@ -19,6 +19,8 @@ pub(super) fn measured(session: &Session, one_in: u64) -> Result<JobUsage> {
     let cpu_held = u64::from(session.resources.cpus) * wall_s;
     Ok(JobUsage {
         session: session.id,
+        restart_count: 0,
+        started_at: session.started_at.unwrap_or(session.created_at),
         partition: "gpu".parse()?,
         until: session.created_at,
         is_final: true,

@@ -186,7 +186,7 @@ impl Samples {
                 layout: self.layout(Place::Elsewhere, &title, Role::Researcher)?,
                 name: session.name.to_string(),
                 back_href: format!("/{}", charts::below(session)),
-                about: charts::about(words(), session, &happened, others, (0, self.now)),
+                about: charts::about(words(), session, &[], &happened, others, (0, self.now)),
                 left_out: if session.state.is_final() { charts::left_out(words(), &Sort::ALL) } else { Vec::new() },
                 usage: self.usage(session.state.as_str(), 2)?.without_charts(),
             };

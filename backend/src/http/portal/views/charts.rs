@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 
 use eirene_core::alert::{Alert, AlertRule, AlertSeverity};
+use eirene_core::job_usage::JobStart;
 use eirene_core::session::{JobKind, Session};
 use eirene_words::Words;
 use jiff::Timestamp;
@@ -46,8 +47,12 @@ struct About {
     events: String,
     /// The last event before all this was read: those behind it are heard, whenever the page begins to listen.
     last_event: i64,
-    /// When it began; without an allocation, when it was asked for.
+    /// When it began for the first time; without an allocation, when it was asked for.
     begins: Timestamp,
+    /// How often it has been put back into the queue.
+    restarts: u32,
+    /// Whether it is there again.
+    waits: bool,
     /// When it was over; none while it is not.
     ends: Option<Timestamp>,
     /// The portal's clock, which counts, not the reader's.
@@ -103,10 +108,17 @@ pub(crate) fn left_out(words: &Words, sorts: &[Sort]) -> Vec<String> {
     sorts.iter().map(|sort| words.get(key(sort))).collect()
 }
 
-/// [`ChartsPage::about`] of `session`; `others` are sessions and runs that whoever looks may see. Those without an allocation have used nothing.
+/// When `session` began for the first time; `earlier` are its starts that were over before it was put back into the queue, the first of them first.
+pub(crate) fn first_start(session: &Session, earlier: &[JobStart]) -> Option<Timestamp> {
+    earlier.first().map(|start| start.started_at).or(session.started_at)
+}
+
+/// [`ChartsPage::about`] of `session`, with its earlier starts; `others` are sessions and runs that whoever looks may see. Those without an allocation
+/// have used nothing.
 pub(crate) fn about(
     words: &Words,
     session: &Session,
+    earlier: &[JobStart],
     alerts: &[Alert],
     others: &[Session],
     (last_event, now): (i64, Timestamp),
@@ -117,12 +129,15 @@ pub(crate) fn about(
     // The scheduler may kill a job before any of its programs is killed in it: then no figure says so.
     let is_killed = session.reason.as_ref().is_some_and(|reason| reason.code == "out_of_memory");
     let (ended, tone) = if is_killed { ("charts.killed", "bad") } else { ("charts.ended", "") };
-    let marks = [
-        at(Some(session.created_at), "charts.asked", ""),
-        at(session.started_at, "charts.started", ""),
-        at(over, ended, tone),
-        at(ends, "charts.time_over", "wait"),
-    ];
+    let started = |place: usize| if place == 0 { "charts.started" } else { "charts.started_again" };
+    let mut marks = vec![at(Some(session.created_at), "charts.asked", "")];
+    for (place, start) in earlier.iter().enumerate() {
+        marks.push(at(Some(start.started_at), started(place), ""));
+        marks.push(at(Some(start.ended_at), "charts.requeued", "wait"));
+    }
+    marks.push(at(session.started_at, started(earlier.len()), ""));
+    marks.push(at(over, ended, tone));
+    marks.push(at(ends, "charts.time_over", "wait"));
     let alert = |alert: &Alert| {
         let tone = if alert.severity == AlertSeverity::Critical { "bad" } else { "wait" };
         Mark { at: alert.started_at, text: rule_word(words, alert.rule), tone, alert: Some(alert.id.to_string()) }
@@ -136,7 +151,9 @@ pub(crate) fn about(
         samples: format!("/live/{}/samples", below(session)),
         events: format!("/live/{}/events", below(session)),
         last_event,
-        begins: session.started_at.unwrap_or(session.created_at),
+        begins: first_start(session, earlier).unwrap_or(session.created_at),
+        restarts: session.restart_count,
+        waits: session.restart_count > 0 && session.started_at.is_none(),
         ends: over,
         now,
         cpus: session.resources.cpus,
@@ -158,7 +175,7 @@ mod tests {
     use crate::http::portal::samples::Samples;
 
     fn told(samples: &Samples, session: &Session, others: &[Session]) -> Value {
-        serde_json::from_str(&about(words(), session, &[], others, (7, samples.now))).unwrap()
+        serde_json::from_str(&about(words(), session, &[], &[], others, (7, samples.now))).unwrap()
     }
 
     #[test]
@@ -172,6 +189,46 @@ mod tests {
         assert_eq!(marks(SessionState::Queued), ["Asked for"]);
         assert_eq!(marks(SessionState::Running), ["Asked for", "Started", "Its time is over"]);
         assert_eq!(marks(SessionState::Failed), ["Asked for", "Started", "Ended"]);
+    }
+
+    #[test]
+    fn what_was_put_back_into_the_queue_begins_at_its_first_start_and_each_is_a_mark() {
+        let samples = Samples::new().unwrap();
+        let mut session = samples.session("x", SessionState::Running).unwrap();
+        let started = session.started_at.unwrap();
+        let (id, asked) = (session.id, session.created_at);
+        let later = |seconds: i64| asked + jiff::SignedDuration::from_secs(seconds);
+        let start = |restart_count: u32, from, to| JobStart {
+            session: id,
+            restart_count,
+            started_at: later(from),
+            ended_at: later(to),
+        };
+        // The second of its three starts was over while nobody looked.
+        let earlier = [start(0, 10, 20), start(2, 30, 40)];
+        let about = |session: &Session| -> Value {
+            serde_json::from_str(&about(words(), session, &earlier, &[], &[], (7, samples.now))).unwrap()
+        };
+        let marks = |told: &Value| -> Vec<(String, String)> {
+            let text = |value: &Value| value.as_str().unwrap().to_owned();
+            told["marks"].as_array().unwrap().iter().map(|mark| (text(&mark["text"]), text(&mark["at"]))).collect()
+        };
+        let first = earlier[0].started_at.to_string();
+        session.restart_count = 3;
+        let told = about(&session);
+        assert_eq!((told["begins"].as_str(), told["restarts"].as_u64()), (Some(first.as_str()), Some(3)));
+        assert_eq!(told["waits"], false);
+        let found = marks(&told);
+        let texts: Vec<&str> = found.iter().map(|(text, _)| text.as_str()).collect();
+        let back = "Put back into the queue";
+        let all = ["Asked for", "Started", back, "Started again", back, "Started again", "Its time is over"];
+        assert_eq!(texts, all);
+        assert_eq!((&found[1].1, &found[5].1), (&first, &started.to_string()));
+        (session.state, session.started_at) = (SessionState::Queued, None);
+        let told = about(&session);
+        assert_eq!(told["begins"], first);
+        assert_eq!(told["waits"], true);
+        assert_eq!(marks(&told)[4].0, back);
     }
 
     #[test]
@@ -202,7 +259,7 @@ mod tests {
             ended_at: None,
             acknowledged: None,
         };
-        let text = about(words(), &session, std::slice::from_ref(&alert), &[], (7, samples.now));
+        let text = about(words(), &session, &[], std::slice::from_ref(&alert), &[], (7, samples.now));
         let told: Value = serde_json::from_str(&text).unwrap();
         let (mark, word) = (told["marks"].as_array().unwrap().last().unwrap(), rule_word(words(), alert.rule));
         assert_eq!((&mark["alert"], &mark["text"]), (&alert.id.to_string().into(), &word.as_str().into()));

@@ -45,7 +45,7 @@ pub(crate) struct ExampleView {
     href: String,
     name: String,
     line: String,
-    began: Option<Time>,
+    began: Time,
     advice: Vec<String>,
 }
 
@@ -144,7 +144,7 @@ fn examples(words: &Words, all: &[Example]) -> Vec<ExampleView> {
             href,
             name: session.name.to_string(),
             line: words.fill("efficiency.example_of", &[("owner", owner), ("partition", partition)]),
-            began: session.started_at.map(Time::new),
+            began: Time::new(job.usage.started_at),
             advice: advice.iter().map(|advice| advice.text.to_string()).collect(),
         });
     }
@@ -155,6 +155,7 @@ fn explained(words: &Words, total: &UsageSums) -> Vec<String> {
     let (minutes, percent) = (IDLE_MINUTES.to_string(), IDLE_PERCENT.to_string());
     let mut sums = vec![
         words.get("efficiency.sum_time"),
+        words.get("efficiency.sum_starts"),
         words.get("efficiency.sum_gpu"),
         words.get("efficiency.sum_computing"),
         words.fill("efficiency.sum_idle", &[("minutes", &minutes), ("percent", &percent)]),
