@@ -57,6 +57,9 @@ pub(crate) struct Sampled {
     pub(crate) nodes: usize,
     /// Memory that the job may have here, where the scheduler says it, bytes.
     pub(crate) memory_limit: Option<u64>,
+    /// Whether the job has GPUs. A helper may be started by an agent that was there before it was updated.
+    #[serde(default)]
+    pub(crate) gpus: bool,
 }
 
 /// Samples this node until `tell`, which gets each batch, says that nobody listens any more. Programs report to a socket in `inside`, the part of
@@ -83,7 +86,7 @@ pub(crate) fn start(
     }
     let sampler = Sampler {
         probe: Probe::new(&Roots::default(), node, &job),
-        gpus: Gpus::start(&sampled.node, log, cost.clone()),
+        gpus: Gpus::start(&sampled.node, sampled.gpus, log, cost.clone()),
         detail: Detail::new(sampled.nodes),
         reports,
         steps,
@@ -238,7 +241,7 @@ mod tests {
     #[tokio::test]
     async fn a_node_is_sampled_with_what_programs_report() {
         let directory = tempfile::tempdir().unwrap();
-        let sampled = Sampled { job: 7, node: "c1".into(), nodes: 1, memory_limit: Some(1 << 30) };
+        let sampled = Sampled { job: 7, node: "c1".into(), nodes: 1, memory_limit: Some(1 << 30), gpus: false };
         let (tell, mut told) = tokio::sync::mpsc::channel(4);
         let log = Log::new(std::io::sink());
         start(&sampled, directory.path(), None, &log, move |batch| tell.try_send(batch).is_ok());
