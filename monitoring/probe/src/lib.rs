@@ -6,7 +6,8 @@
 //! Counters of the job never fall while the probe lives, whatever ends.
 //!
 //! What cannot be told honestly is not: I/O by mount only for block devices that are mounted as such (`io.stat` counts devices, and nothing
-//! counts a job's bytes on NFS or BeeGFS: for NFS the whole node's are told, BeeGFS's client has no file of them), cores of a job only
+//! counts a job's bytes on NFS, Lustre or BeeGFS: for NFS the whole node's are told, BeeGFS's client has no file of them, and Lustre's is
+//! root's alone; in the totals, which are what processes have had read and written, they are), cores of a job only
 //! where cgroup v1 counts them. Network, of interfaces and of ports of InfiniBand and RoCE, and cores are else the node's, and [`eirene_monitoring::Metric::whose`] says so. GPUs are another's, and so is what sampling costs.
 //!
 //! [`Reports`] takes what programs say of themselves.
