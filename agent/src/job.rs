@@ -153,7 +153,8 @@ impl Job {
     /// What is to be sampled on a node with so many processors of the job's.
     pub(crate) fn sampled(&self, node: &str, cpus: u32) -> Sampled {
         let nodes = self.allocation.nodes.len();
-        Sampled { job: self.id, node: node.to_owned(), nodes, memory_limit: self.memory.of_node(cpus) }
+        let (memory_limit, gpus) = (self.memory.of_node(cpus), self.file.app.gpus);
+        Sampled { job: self.id, node: node.to_owned(), nodes, memory_limit, gpus }
     }
 
     /// The secret that is in the job file now, if that is still the file of this session and this restart. A portal whose database was

@@ -28,3 +28,13 @@ pub const MOST_TEXT: usize = 128;
 
 /// Largest value: 2^53, up to which a double tells every whole number apart. A byte counter reaches it after nine petabytes.
 pub const MOST_VALUE: f64 = 9_007_199_254_740_992.0;
+
+/// Most nodes of a session that tell all their cores and processes one by one. With more of them each tells its part of
+/// [`MOST_CORE_SERIES`] and [`MOST_PROCESS_SERIES`], so that none is without.
+pub const MOST_NODES_IN_DETAIL: usize = 16;
+
+/// Most series of single cores that a session has room for.
+pub const MOST_CORE_SERIES: usize = 4096;
+
+/// Most series of single processes that a session has room for, those that have ended included.
+pub const MOST_PROCESS_SERIES: usize = 1024;

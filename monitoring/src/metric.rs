@@ -159,9 +159,9 @@ metrics! {
     MountRead "mount_read_bytes" Bytes Counter Node [Mount];
     /// Bytes written to the server of a mounted network file system, by the whole node.
     MountWritten "mount_written_bytes" Bytes Counter Node [Mount];
-    /// Bytes received by an interface, by the whole node.
+    /// Bytes received by an interface or by a port of InfiniBand or RoCE, by the whole node.
     NetReceived "net_receive_bytes" Bytes Counter Node [Interface];
-    /// Bytes sent by an interface, by the whole node.
+    /// Bytes sent by an interface or by a port of InfiniBand or RoCE, by the whole node.
     NetSent "net_transmit_bytes" Bytes Counter Node [Interface];
     /// Seconds in which some task of the job waited for a core.
     PressureCpu "pressure_cpu_seconds" Seconds Counter Job [];

@@ -15,7 +15,7 @@ pub enum DeviceKind {
     Core,
     /// A mounted file system, by its path.
     Mount,
-    /// A network interface.
+    /// A network interface, or a port of an adapter that goes past interfaces, as `mlx5_0:1`.
     Interface,
     /// A GPU, by index or by UUID.
     Gpu,

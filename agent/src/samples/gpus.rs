@@ -47,12 +47,22 @@ impl Figures {
 }
 
 impl Gpus {
-    /// Has the program run as long as the agent, where there is one.
-    pub(super) fn start(node: &str, log: &Log, cost: Cost) -> Self {
-        let gpus = Self { cost, ..Self::default() };
+    /// Has the program that lies beside the agent run as long as the agent does. Where it is missing and the job `has_gpus`, that is said.
+    pub(super) fn start(node: &str, has_gpus: bool, log: &Log, cost: Cost) -> Self {
         let beside = std::env::current_exe().ok().map(|agent| agent.with_file_name(PROGRAM));
-        if let Some(program) = beside.filter(|program| program.is_file()) {
-            tokio::spawn(keep(program, node.to_owned(), gpus.clone(), log.clone()));
+        Self::start_program(beside.filter(|program| program.is_file()), node, has_gpus, log, cost)
+    }
+
+    fn start_program(program: Option<PathBuf>, node: &str, has_gpus: bool, log: &Log, cost: Cost) -> Self {
+        let gpus = Self { cost, ..Self::default() };
+        match program {
+            Some(program) => {
+                tokio::spawn(keep(program, node.to_owned(), gpus.clone(), log.clone()));
+            }
+            None if has_gpus => {
+                log.say(&format!("node {node}: GPUs are not sampled, {PROGRAM} does not lie beside the agent there"));
+            }
+            None => {}
         }
         gpus
     }
@@ -191,6 +201,17 @@ echo '{"kind":"trouble","text":"one is lost"}'
             gpus.helper.lock().is_none(),
             "nobody is asked what a number has computed that is not the helper's any more"
         );
+    }
+
+    #[test]
+    fn a_helper_that_is_missing_is_told_of_where_there_are_gpus() {
+        for (has_gpus, lines) in [(true, 1), (false, 0)] {
+            let log = Log::new(std::io::sink());
+            let gpus = Gpus::start_program(None, "c1", has_gpus, &log, Cost::default());
+            assert!(gpus.take().is_empty());
+            let text = log.piece(0).map(|(_, _, text)| text).unwrap_or_default();
+            assert_eq!(text.matches("node c1: GPUs are not sampled").count(), lines, "{text}");
+        }
     }
 
     #[tokio::test]

@@ -9,6 +9,7 @@
 //! What all of this costs is a sample itself ([`Metric::ProbeCpu`]).
 
 mod cost;
+mod detail;
 mod gpus;
 mod outbox;
 
@@ -18,7 +19,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use eirene_core::{Clock as _, SystemClock};
-use eirene_monitoring::{Batch, DeviceKind, Metric, NodeName, Sample, Series};
+use eirene_monitoring::{Batch, Metric, NodeName, Sample, Series};
 use eirene_monitoring_probe::{Job, MOST_AT_ONCE, Probe, Refusals, ReportSocket, Reports, Roots};
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
@@ -28,6 +29,7 @@ use tokio::net::UnixDatagram;
 use crate::log::Log;
 use crate::steps::Running;
 use cost::Cost;
+use detail::Detail;
 use gpus::Gpus;
 
 pub(crate) use outbox::Outbox;
@@ -42,8 +44,6 @@ pub(crate) const REPORT_VARIABLE: &str = "EIRENE_REPORT_SOCKET";
 const REPORT_PAUSE: Duration = Duration::from_millis(50);
 /// That reports are refused is said once in this time.
 const REFUSED_PAUSE: Duration = Duration::from_mins(10);
-/// On so many nodes cores and processes are told one by one. With more nobody looks at all of them, and a store would be full of them.
-const MOST_NODES_IN_DETAIL: usize = 16;
 
 /// Whose samples.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -57,6 +57,9 @@ pub(crate) struct Sampled {
     pub(crate) nodes: usize,
     /// Memory that the job may have here, where the scheduler says it, bytes.
     pub(crate) memory_limit: Option<u64>,
+    /// Whether the job has GPUs. A helper may be started by an agent that was there before it was updated.
+    #[serde(default)]
+    pub(crate) gpus: bool,
 }
 
 /// Samples this node until `tell`, which gets each batch, says that nobody listens any more. Programs report to a socket in `inside`, the part of
@@ -83,8 +86,8 @@ pub(crate) fn start(
     }
     let sampler = Sampler {
         probe: Probe::new(&Roots::default(), node, &job),
-        gpus: Gpus::start(&sampled.node, log, cost.clone()),
-        in_detail: sampled.nodes <= MOST_NODES_IN_DETAIL,
+        gpus: Gpus::start(&sampled.node, sampled.gpus, log, cost.clone()),
+        detail: Detail::new(sampled.nodes),
         reports,
         steps,
         cost,
@@ -113,7 +116,7 @@ struct Sampler {
     gpus: Gpus,
     reports: Shared<Reports>,
     steps: Option<Running>,
-    in_detail: bool,
+    detail: Detail,
     cost: Cost,
 }
 
@@ -160,9 +163,7 @@ impl Sampler {
             let sample = |(metric, count)| Some(Sample { series: Series::of(metric).ok()?, value: f64::from(count) });
             batch.samples.extend(counted.into_iter().filter_map(sample));
         }
-        if !self.in_detail {
-            batch.samples.retain(|sample| !is_detail(sample));
-        }
+        self.detail.choose(&mut batch.samples);
         batch
     }
 }
@@ -175,12 +176,6 @@ fn before(first: &Batch) -> Option<Batch> {
     let samples: Vec<_> = counted.map(|sample| Sample { value: 0.0, ..sample.clone() }).collect();
     let at = first.at.checked_sub(SignedDuration::from_millis(EVERY_MS)).ok()?;
     (!samples.is_empty()).then(|| Batch { at, samples, ..first.clone() })
-}
-
-/// Whether it is one of many that are interesting only beside each other.
-fn is_detail(sample: &Sample) -> bool {
-    let kind = sample.series.device().map(eirene_monitoring::Device::kind);
-    matches!(kind, Some(DeviceKind::Core | DeviceKind::Process))
 }
 
 /// From this time of the clock to the next middle of an [`EVERY_MS`].
@@ -231,7 +226,7 @@ async fn listen(mut socket: ReportSocket, reports: Shared<Reports>, cost: Cost, 
 
 #[cfg(test)]
 mod tests {
-    use eirene_monitoring::Confinement;
+    use eirene_monitoring::{Confinement, Device};
 
     use super::*;
 
@@ -246,7 +241,7 @@ mod tests {
     #[tokio::test]
     async fn a_node_is_sampled_with_what_programs_report() {
         let directory = tempfile::tempdir().unwrap();
-        let sampled = Sampled { job: 7, node: "c1".into(), nodes: 1, memory_limit: Some(1 << 30) };
+        let sampled = Sampled { job: 7, node: "c1".into(), nodes: 1, memory_limit: Some(1 << 30), gpus: false };
         let (tell, mut told) = tokio::sync::mpsc::channel(4);
         let log = Log::new(std::io::sink());
         start(&sampled, directory.path(), None, &log, move |batch| tell.try_send(batch).is_ok());
@@ -300,18 +295,19 @@ mod tests {
     }
 
     #[test]
-    fn with_many_nodes_only_what_is_the_whole_node_s_is_told() {
+    fn what_is_the_whole_node_s_is_told_with_however_many_nodes() {
         let job = Job { id: 7, uid: nix::unistd::geteuid().as_raw(), memory_limit: None };
         let probe = || Probe::new(&Roots::default(), NodeName::try_from("c1").unwrap(), &job);
-        let batch = |in_detail| {
+        let batch = |nodes| {
             let (gpus, reports) = (Gpus::default(), Shared::default());
-            let cost = Cost::default();
-            Sampler { probe: probe(), gpus, reports, steps: None, in_detail, cost }.sample(SystemClock.now())
+            let (cost, detail) = (Cost::default(), Detail::new(nodes));
+            Sampler { probe: probe(), gpus, reports, steps: None, detail, cost }.sample(SystemClock.now())
         };
-        assert!(batch(true).samples.iter().any(is_detail));
-        let plain = batch(false);
-        assert!(!plain.samples.is_empty() && !plain.samples.iter().any(is_detail));
-        let is_left_out = |name: &str| is_detail(&Sample { series: name.parse().unwrap(), value: 1.0 });
-        assert!(is_left_out("gpu_memory_process_bytes/7:python") && !is_left_out("gpu_processes/0"));
+        let is_core = |sample: &Sample| matches!(sample.series.device(), Some(Device::Core(_)));
+        for (nodes, has_cores) in [(1, true), (17, true), (5000, false)] {
+            let samples = batch(nodes).samples;
+            assert_eq!(samples.iter().any(is_core), has_cores, "{nodes}");
+            assert!(samples.iter().any(|sample| sample.series.metric() == Metric::NodeMemory), "{nodes}");
+        }
     }
 }

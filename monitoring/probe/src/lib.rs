@@ -6,8 +6,9 @@
 //! Counters of the job never fall while the probe lives, whatever ends.
 //!
 //! What cannot be told honestly is not: I/O by mount only for block devices that are mounted as such (`io.stat` counts devices, and nothing
-//! counts a job's bytes on NFS or BeeGFS: for NFS the whole node's are told, BeeGFS's client has no file of them), cores of a job only
-//! where cgroup v1 counts them. Network and cores are else the node's, and [`eirene_monitoring::Metric::whose`] says so. GPUs are another's, and so is what sampling costs.
+//! counts a job's bytes on NFS, Lustre or BeeGFS: for NFS the whole node's are told, BeeGFS's client has no file of them, and Lustre's is
+//! root's alone; in the totals, which are what processes have had read and written, they are), cores of a job only
+//! where cgroup v1 counts them. Network, of interfaces and of ports of InfiniBand and RoCE, and cores are else the node's, and [`eirene_monitoring::Metric::whose`] says so. GPUs are another's, and so is what sampling costs.
 //!
 //! [`Reports`] takes what programs say of themselves.
 
@@ -44,7 +45,7 @@ const LOOKS_BEFORE_TOLD: u32 = 3;
 pub struct Roots {
     /// proc(5).
     pub proc: PathBuf,
-    /// Below which mount points are: control groups are found by them.
+    /// Below which mount points are: control groups are found by them; and `sys`, where adapters of the network are.
     pub root: PathBuf,
 }
 
@@ -99,7 +100,7 @@ impl Probe {
             memory_limit: job.memory_limit,
             groups: Groups::find(&roots.root, &own, &mounts, job.id, &whole, &mut room),
             processes: Processes::new(roots.proc.clone(), job.id, job.uid),
-            node: Node::new(&roots.proc),
+            node: Node::new(roots),
             room,
             peak: 0,
             told: std::collections::HashMap::new(),

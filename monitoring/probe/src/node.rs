@@ -1,17 +1,26 @@
 //! Figures of the whole node that a person may read: network, network file systems, cores, memory, pressure; and by which mounts a job's
 //! bytes on a device are told.
+//!
+//! What MPI and NCCL send over InfiniBand, Omni-Path or RoCE goes past the kernel's interfaces: the ports of the adapters count it, as
+//! the kernel's Documentation/ABI/stable/sysfs-class-infiniband says. A port is a device as MPI names it, `mlx5_0:1`.
 
 use std::collections::HashMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use eirene_monitoring::{Device, Metric, Text};
 
-use crate::Samples;
 use crate::files::{Kept, Room};
 use crate::parse::{self, Mount};
+use crate::{Roots, Samples};
 
 /// Most devices of one sort that are told.
 const MOST: usize = 256;
+/// Ports count in pieces of so many bytes.
+const PORT_BYTES: u64 = 4;
+/// Where a port's old counters of 32 bits stop, which do not begin anew: what has come there tells nothing any more.
+const PORT_FULL: u64 = 0xFFFF_FFFF;
+/// The type of an interface that is IP over InfiniBand, in the kernel's include/uapi/linux/if_arp.h.
+const IP_OVER_INFINIBAND: &str = "32";
 
 /// A counter of the kernel that begins anew when its device does: what it had before stays in the sum.
 #[derive(Debug, Default)]
@@ -24,6 +33,8 @@ struct Rise {
 #[derive(Debug)]
 pub(crate) struct Node {
     network: Kept,
+    /// The kernel's `/sys/class`.
+    class: PathBuf,
     mount_stats: Kept,
     mounts: Kept,
     stat: Kept,
@@ -34,10 +45,11 @@ pub(crate) struct Node {
 }
 
 impl Node {
-    pub(crate) fn new(proc: &Path) -> Self {
-        let kept = |name: &str| Kept::new(proc.join(name));
+    pub(crate) fn new(roots: &Roots) -> Self {
+        let kept = |name: &str| Kept::new(roots.proc.join(name));
         Self {
             network: kept("net/dev"),
+            class: roots.root.join("sys/class"),
             mount_stats: kept("self/mountstats"),
             mounts: kept("self/mountinfo"),
             stat: kept("stat"),
@@ -70,14 +82,39 @@ impl Node {
     }
 
     fn network(&mut self, samples: &mut Samples, room: &mut Room) {
+        let counts_infiniband = self.ports(samples, room);
         let Some(text) = self.network.text(room) else { return };
-        for (name, received, sent) in parse::interfaces(&text).into_iter().filter(|(name, ..)| *name != "lo").take(MOST)
+        let is_told = |name: &str| name != "lo" && !(counts_infiniband && is_ip_over_infiniband(&self.class, name));
+        for (name, received, sent) in parse::interfaces(&text).into_iter().filter(|(name, ..)| is_told(name)).take(MOST)
         {
             for (metric, value) in [(Metric::NetReceived, received), (Metric::NetSent, sent)] {
                 let Some(device) = Text::lossy(name).map(Device::Interface) else { continue };
                 samples.of(metric, device, rise(&mut self.rises, metric, name, value));
             }
         }
+    }
+
+    /// Adds what ports of adapters count, and says whether one of InfiniBand is among them: it counts IP over InfiniBand too. What RoCE
+    /// sends is in no interface's figures.
+    fn ports(&mut self, samples: &mut Samples, room: &mut Room) -> bool {
+        let mut counts_infiniband = false;
+        for (name, port) in ports(&self.class.join("infiniband")) {
+            let mut told = 0;
+            for (metric, file) in [(Metric::NetReceived, "port_rcv_data"), (Metric::NetSent, "port_xmit_data")] {
+                let pieces = room.once(&port.join("counters").join(file)).and_then(|text| parse::single(&text));
+                let Some(pieces) = pieces.filter(|pieces| *pieces != PORT_FULL) else { continue };
+                let Some(device) = Text::lossy(&name).map(Device::Interface) else { continue };
+                let bytes = pieces.saturating_mul(PORT_BYTES);
+                samples.of(metric, device, rise(&mut self.rises, metric, &name, bytes));
+                told += 1;
+            }
+            // Where only one way is told, the interface has the other.
+            if told == 2 {
+                let layer = room.once(&port.join("link_layer"));
+                counts_infiniband |= layer.is_some_and(|text| text.trim() == "InfiniBand");
+            }
+        }
+        counts_infiniband
     }
 
     fn network_file_systems(&mut self, samples: &mut Samples, room: &mut Room) {
@@ -115,6 +152,30 @@ impl Node {
             samples.of(Metric::NodeCpuCore, Device::Core(core), busy as f64 / ticks);
         }
     }
+}
+
+/// Ports of adapters, by what they are called, and where they are.
+fn ports(adapters: &Path) -> Vec<(String, PathBuf)> {
+    let mut found = Vec::new();
+    for adapter in names_in(adapters) {
+        let ports = adapters.join(&adapter).join("ports");
+        found.extend(names_in(&ports).into_iter().map(|port| (format!("{adapter}:{port}"), ports.join(&port))));
+    }
+    found.sort_unstable();
+    found.truncate(MOST);
+    found
+}
+
+/// What is in a directory; nothing where there is none.
+fn names_in(directory: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(directory).into_iter().flatten().filter_map(Result::ok);
+    entries.filter_map(|entry| entry.file_name().into_string().ok()).collect()
+}
+
+/// Whether an interface's bytes go through a port of InfiniBand.
+fn is_ip_over_infiniband(class: &Path, name: &str) -> bool {
+    let kind = std::fs::read_to_string(class.join("net").join(name).join("type"));
+    kind.is_ok_and(|kind| kind.trim() == IP_OVER_INFINIBAND)
 }
 
 /// Where a device is mounted as a whole. A disk with partitions is not: its bytes are of several mounts, and told for none.

@@ -348,6 +348,72 @@ fn the_nodes_figures_are_told_as_the_nodes() {
     );
 }
 
+/// A node with two interfaces of Ethernet and one of IP over InfiniBand, and ports as the kernel shows them.
+fn with_ports(ports: &[(&str, &str, &str, &str)]) -> Tree {
+    let tree = Tree::new("", "");
+    let line = |name: &str| format!("  {name}: 100 0 0 0 0 0 0 0 200 0\n");
+    tree.write("proc/net/dev", &["a\nb\n".to_owned(), line("eth0"), line("ens1"), line("ib0")].concat());
+    for (name, kind) in [("eth0", "1\n"), ("ens1", "1\n"), ("ib0", "32\n")] {
+        tree.write(&format!("sys/class/net/{name}/type"), kind);
+    }
+    for (port, layer, received, sent) in ports {
+        let folder = format!("sys/class/infiniband/{port}");
+        tree.write(&format!("{folder}/link_layer"), layer)
+            .write(&format!("{folder}/counters/port_rcv_data"), received)
+            .write(&format!("{folder}/counters/port_xmit_data"), sent);
+    }
+    tree
+}
+
+#[test]
+fn ports_of_infiniband_and_roce_are_told_and_ip_over_infiniband_is_not_told_twice() {
+    let tree = with_ports(&[
+        ("mlx5_0/ports/1", "InfiniBand\n", "250\n", "1000\n"),
+        ("mlx5_1/ports/1", "Ethernet\n", "5\n", "6\n"),
+        ("mlx5_1/ports/2", "Ethernet\n", "0\n", "0\n"),
+    ]);
+    let mut probe = tree.probe();
+    assert_values(
+        &sample(&mut probe),
+        &[
+            ("net_receive_bytes/mlx5_0:1", Some(1000.0)),
+            ("net_transmit_bytes/mlx5_0:1", Some(4000.0)),
+            ("net_receive_bytes/mlx5_1:1", Some(20.0)),
+            ("net_transmit_bytes/mlx5_1:2", Some(0.0)),
+            ("net_receive_bytes/ens1", Some(100.0)),
+            ("net_receive_bytes/ib0", None),
+            ("net_transmit_bytes/ib0", None),
+        ],
+    );
+    // Somebody has set the port's counters back: the sum goes on.
+    tree.write("sys/class/infiniband/mlx5_0/ports/1/counters/port_rcv_data", "10\n");
+    assert_values(&sample(&mut probe), &[("net_receive_bytes/mlx5_0:1", Some(1040.0))]);
+}
+
+#[test]
+fn without_infiniband_that_tells_ip_over_it_is_told_as_an_interface() {
+    for (port, layer, received, sent) in [
+        ("mlx5_0/ports/1", "Ethernet\n", "250\n", "1000\n"),
+        ("mlx5_0/ports/1", "InfiniBand\n", "garbage\n", "-1\n"),
+        // Counters of 32 bits stay where they are full, for ever.
+        ("mlx5_0/ports/1", "InfiniBand\n", "4294967295\n", "1000\n"),
+        ("mlx5_0/ports/1", "InfiniBand\n", "", ""),
+        ("mlx5_0/other", "InfiniBand\n", "250\n", "1000\n"),
+    ] {
+        let batch = sample(&mut with_ports(&[(port, layer, received, sent)]).probe());
+        assert_values(&batch, &[("net_receive_bytes/ib0", Some(100.0)), ("net_transmit_bytes/ib0", Some(200.0))]);
+        let is_told = received == "250\n" && port.contains("ports");
+        assert_values(&batch, &[("net_receive_bytes/mlx5_0:1", is_told.then_some(1000.0))]);
+    }
+    // What cannot be read is not there: a directory in the place of a file, a file in that of a directory.
+    let tree = with_ports(&[("mlx5_1/ports/1/counters/port_rcv_data", "", "", "")]);
+    fs::create_dir_all(tree.path().join("sys/class/infiniband/mlx5_1/ports/1/counters/port_xmit_data")).unwrap();
+    tree.write("sys/class/infiniband/mlx5_2/ports", "none\n").write("sys/class/infiniband/abi_version", "1\n");
+    let batch = sample(&mut tree.probe());
+    assert_values(&batch, &[("net_receive_bytes/ib0", Some(100.0)), ("net_receive_bytes/mlx5_1:1", None)]);
+    assert_values(&batch, &[("net_transmit_bytes/mlx5_1:1", None), ("net_receive_bytes/eth0", Some(100.0))]);
+}
+
 #[test]
 fn an_empty_node_has_no_figures() {
     let directory = tempfile::tempdir().unwrap();

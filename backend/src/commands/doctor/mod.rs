@@ -2,6 +2,7 @@
 //!
 //! Here is in what order it is looked at, for how long at most, and what is made of it; each kind of thing is looked at in a module of its own.
 
+mod agent;
 mod database;
 mod origins;
 mod outside;
@@ -101,7 +102,9 @@ pub(super) async fn findings(path: &Path) -> anyhow::Result<Vec<(&'static str, F
         findings.push(("prometheus", Finding::from_result(asked.map(|()| format!("`{url}` answers")))));
     }
     let scheduled = bounded(outside::scheduler(&config, Arc::clone(&launcher))).await;
-    findings.push(("scheduler", Finding::from_result(scheduled)));
+    let has_gpus = scheduled.as_ref().ok().map(|(_, has_gpus)| *has_gpus);
+    findings.push(("scheduler", Finding::from_result(scheduled.map(|(text, _)| text))));
+    findings.push(("agent", bounded_finding(agent::agent(&config, has_gpus)).await));
     findings.push(("zabbix", bounded_finding(outside::site_zabbix(&config)).await));
     findings.push(("webhook", bounded_finding(outside::webhook(&config)).await));
     findings.push(("traces", bounded_finding(outside::traces(&config)).await));

@@ -24,12 +24,14 @@ pub(super) async fn prometheus(config: &Config) -> anyhow::Result<()> {
     Ok(())
 }
 
-pub(super) async fn scheduler(config: &Config, launcher: Arc<dyn Launcher>) -> anyhow::Result<String> {
+/// What the scheduler answers, and whether nodes have GPUs.
+pub(super) async fn scheduler(config: &Config, launcher: Arc<dyn Launcher>) -> anyhow::Result<(String, bool)> {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
     let scheduler = serve::scheduler(config, &launcher, &clock)?;
     let version = scheduler.ping().await?;
-    let (nodes, jobs) = (scheduler.nodes().await?.len(), scheduler.jobs().await?.len());
-    Ok(format!("{version}; {nodes} nodes, {jobs} jobs seen"))
+    let (nodes, jobs) = (scheduler.nodes().await?, scheduler.jobs().await?.len());
+    let has_gpus = nodes.iter().any(|node| node.gpus.iter().any(|gpus| gpus.total > 0));
+    Ok((format!("{version}; {} nodes, {jobs} jobs seen", nodes.len()), has_gpus))
 }
 
 /// The site's Zabbix: whether values can be sent, and problems read.

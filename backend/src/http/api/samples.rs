@@ -81,5 +81,5 @@ pub(crate) async fn of_run(
 /// What is wanted of a session or run that may be seen.
 pub(crate) async fn answer(app: &App, session: &Session, which: &Which) -> HttpResult<Json<SamplesView>> {
     let chart = app.samples.chart(session, which.wanted()?).await?;
-    Ok(Json(SamplesView::from(chart)))
+    Ok(Json(SamplesView::new(chart, &app.samples.left_out(session).await)))
 }

@@ -2,11 +2,12 @@
 
 use eirene_monitoring::{Group, Kind, Unit, Whose};
 use eirene_monitoring_store::Resolution;
+use eirene_words::words;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::services::samples::{Chart, Line, Source};
+use crate::services::samples::{Chart, LeftOut, Line, Source};
 
 /// What is looked at together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -109,6 +110,8 @@ pub struct SamplesView {
     every_s: i64,
     /// The lines, by metric, node and device.
     lines: Vec<LineView>,
+    /// What is in no line, because there is too much of it or nobody tells it, a sentence each; for all of the session or run, whatever was asked.
+    left_out: Vec<String>,
 }
 
 /// A line: one metric of one node, or of a device there.
@@ -167,8 +170,9 @@ impl From<Line> for LineView {
     }
 }
 
-impl From<Chart> for SamplesView {
-    fn from(chart: Chart) -> Self {
+impl SamplesView {
+    /// A chart, and what it does not have.
+    pub(crate) fn new(chart: Chart, left_out: &[LeftOut]) -> Self {
         Self {
             from: Timestamp::from_millisecond(chart.from_ms).unwrap_or_default(),
             step_s: chart.step_ms / 1000,
@@ -178,6 +182,7 @@ impl From<Chart> for SamplesView {
             source: chart.source.into(),
             every_s: chart.every_ms / 1000,
             lines: chart.lines.into_iter().map(LineView::from).collect(),
+            left_out: left_out.iter().map(|what| words().get(what.key())).collect(),
         }
     }
 }

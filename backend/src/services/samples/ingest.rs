@@ -5,7 +5,10 @@ use std::hash::{BuildHasher as _, RandomState};
 use std::sync::Arc;
 
 use eirene_core::{Session, SessionId, UserId};
-use eirene_monitoring::{Batch, BatchError, DeviceKind, Metric, TimeWindow};
+use eirene_monitoring::{
+    Batch, BatchError, DeviceKind, Group, MOST_CORE_SERIES, MOST_NODES_IN_DETAIL, MOST_PROCESS_SERIES, Metric,
+    TimeWindow,
+};
 use eirene_monitoring_store::{self as store, MOST_AHEAD_MS, MOST_BEHIND_MS, Store, StoreError};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::json;
@@ -19,16 +22,19 @@ const LOOK_AGAIN: SignedDuration = SignedDuration::from_secs(2);
 /// only rises would begin with what it has come to meanwhile. Minutes of a session on a few nodes, one round of 64; 4 MiB at the most.
 const MOST_EARLY: usize = 64;
 
+/// A session that has run for so long has been told of its GPUs, where somebody tells of them.
+const GPUS_WITHIN: SignedDuration = SignedDuration::from_mins(2);
+
 /// Series that a session may have, a node at a time and in all: of the nodes themselves, their GPUs, and what programs report. A node has 20 figures
 /// of its own, 12 of each GPU, and 64 names that are reported at the most; with eight GPUs 180, so 64 nodes have 11,520. A node counts again where
 /// the session began anew on others.
 const OF_NODES: (usize, usize) = (512, 16_384);
 /// The same of mounts and interfaces.
 const OF_DEVICES: (usize, usize) = (64, 4096);
-/// The same of cores, which are told of 16 nodes at the most.
-const OF_CORES: (usize, usize) = (256, 4096);
+/// The same of cores. Nodes of which there are more than 16 keep to their parts of this themselves, and of what follows.
+const OF_CORES: (usize, usize) = (256, MOST_CORE_SERIES);
 /// Those of single processes, which come and go on each.
-const OF_PROCESSES: (usize, usize) = (1024, 1024);
+const OF_PROCESSES: (usize, usize) = (1024, MOST_PROCESS_SERIES);
 /// Any session may have so many of each sort.
 const AT_LEAST: usize = 1024;
 /// Most series of a session in the store: of all sorts together.
@@ -48,9 +54,6 @@ pub(crate) enum Sort {
 }
 
 impl Sort {
-    /// All of them.
-    pub(crate) const ALL: [Self; 4] = [Self::Nodes, Self::Devices, Self::Cores, Self::Processes];
-
     /// Of which sort a series is.
     pub(super) fn of(metric: Metric, has_device: bool) -> Self {
         match metric.devices().first().filter(|_| has_device) {
@@ -72,6 +75,14 @@ impl Sort {
         nodes.saturating_mul(each).clamp(AT_LEAST, most)
     }
 
+    /// How many a session on so many nodes comes to have where its nodes keep to their parts: of cores, so many on each.
+    fn room(self, nodes: usize) -> usize {
+        match self {
+            Self::Cores if nodes > MOST_NODES_IN_DETAIL => nodes * (MOST_CORE_SERIES / nodes),
+            _ => self.most(nodes),
+        }
+    }
+
     /// The reason, as the label of a metric.
     fn label(self) -> &'static str {
         match self {
@@ -79,6 +90,41 @@ impl Sort {
             Self::Devices => "devices",
             Self::Cores => "cores",
             Self::Processes => "processes",
+        }
+    }
+}
+
+/// Something that charts of a session do not have, and why.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum LeftOut {
+    /// There were as many of this sort as are kept.
+    Full(Sort),
+    /// It has so many nodes that each tells of only a few of its processes.
+    OfManyNodes,
+    /// It has GPUs, its nodes tell, and nobody has told of any GPU.
+    Gpus,
+}
+
+impl LeftOut {
+    /// All of them.
+    pub(crate) const ALL: [Self; 6] = [
+        Self::Gpus,
+        Self::Full(Sort::Nodes),
+        Self::Full(Sort::Devices),
+        Self::Full(Sort::Cores),
+        Self::OfManyNodes,
+        Self::Full(Sort::Processes),
+    ];
+
+    /// What is said of it: a key of words.
+    pub(crate) fn key(self) -> &'static str {
+        match self {
+            Self::Full(Sort::Nodes) => "charts.left_out_nodes",
+            Self::Full(Sort::Devices) => "charts.left_out_devices",
+            Self::Full(Sort::Cores) => "charts.left_out_cores",
+            Self::Full(Sort::Processes) => "charts.left_out_processes",
+            Self::OfManyNodes => "charts.left_out_many_nodes",
+            Self::Gpus => "charts.left_out_gpus",
         }
     }
 }
@@ -138,15 +184,14 @@ fn nodes_of(session: &Session) -> usize {
     session.nodes.len().max(session.resources.nodes as usize)
 }
 
-/// How many series of each sort a store has of a session.
-fn counted(store: &Store, session: SessionId) -> Result<HashMap<Sort, usize>, StoreError> {
-    let mut counts = HashMap::new();
-    for span in store.series(store_id(session))? {
-        if let Some(sort) = sort_of(&span.name) {
-            *counts.entry(sort).or_default() += 1;
-        }
+/// How many series of each sort a store has of a session, and whether some of them are of GPUs.
+fn counted(store: &Store, session: SessionId) -> Result<(HashMap<Sort, usize>, bool), StoreError> {
+    let (mut counts, mut has_gpus) = (HashMap::new(), false);
+    for name in store.series(store_id(session))?.iter().filter_map(|span| name::read(&span.name)) {
+        *counts.entry(Sort::of(name.metric, name.device.is_some())).or_default() += 1;
+        has_gpus |= name.metric.group() == Group::Gpu;
     }
-    Ok(counts)
+    Ok((counts, has_gpus))
 }
 
 /// The sort of a series in the store; none of what a later version wrote.
@@ -311,13 +356,20 @@ fn window(now: Timestamp) -> TimeWindow {
 }
 
 impl Samples {
-    /// Of which sorts a session has as many series as are kept, so that later ones are left out. None where nobody knows.
-    pub(crate) async fn left_out(&self, session: &Session) -> Vec<Sort> {
+    /// What charts of a session do not have. Nothing where nobody knows.
+    pub(crate) async fn left_out(&self, session: &Session) -> Vec<LeftOut> {
         let Some(store) = self.store() else { return Vec::new() };
         let (id, nodes) = (session.id, nodes_of(session));
         let counts = tokio::task::spawn_blocking(move || counted(&store, id)).await.ok().and_then(Result::ok);
-        let counts = counts.unwrap_or_default();
-        let is_full = |sort: &Sort| counts.get(sort).is_some_and(|count| *count >= sort.most(nodes));
-        Sort::ALL.into_iter().filter(is_full).collect()
+        let Some((counts, has_gpus)) = counts.filter(|(counts, _)| !counts.is_empty()) else { return Vec::new() };
+        let until = session.ended_at.unwrap_or_else(|| self.inner.clock.now());
+        let is_late = session.started_at.is_some_and(|at| until.duration_since(at) >= GPUS_WITHIN);
+        let has = |sort: Sort| counts.get(&sort).copied().unwrap_or_default();
+        let is_so = |what: &LeftOut| match *what {
+            LeftOut::Full(sort) => has(sort) >= sort.room(nodes),
+            LeftOut::OfManyNodes => nodes > MOST_NODES_IN_DETAIL,
+            LeftOut::Gpus => session.resources.gpus > 0 && !has_gpus && is_late,
+        };
+        LeftOut::ALL.into_iter().filter(is_so).collect()
     }
 }

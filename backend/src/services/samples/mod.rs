@@ -37,7 +37,7 @@ use history::BuiltIn;
 pub use chart::{Chart, Line, MOST_POINTS, Wanted};
 pub use cluster::{ClusterPast, Figure};
 pub use history::{History, HistoryError, Part, Source, Spans};
-pub(crate) use ingest::{Ingest, Sort};
+pub(crate) use ingest::{Ingest, LeftOut};
 pub(crate) use last::{Back, Last, MEMORY, Recent, memory_shares};
 pub use prometheus::{Prometheus, Trouble};
 

@@ -1,11 +1,11 @@
 use eirene_core::confinement::Held;
-use eirene_core::{Role, SessionId};
+use eirene_core::{Resources, Role, SessionId};
 use eirene_monitoring::{self as monitoring, Batch, Confinement, Group, MOST_BYTES, Metric, NodeName, Sample};
 use jiff::{SignedDuration, Timestamp};
 use proptest::prelude::*;
 
 use super::chart::{self, EVERY_MS};
-use super::ingest::Refused;
+use super::ingest::{Refused, Sort};
 use super::*;
 use crate::services::cluster::Snapshot;
 use crate::services::events::EventKind;
@@ -282,7 +282,7 @@ async fn processes_that_come_and_go_leave_room_for_the_rest() {
         again += second.accept(&text).await.unwrap();
     }
     assert_eq!(again, expected);
-    assert_eq!(test.app.samples.left_out(&session).await, [Sort::Processes]);
+    assert_eq!(test.app.samples.left_out(&session).await, [LeftOut::Full(Sort::Processes)]);
 }
 
 #[tokio::test]
@@ -336,12 +336,40 @@ async fn a_large_session_has_room_for_its_gpus_and_reports_whatever_comes_before
     }
     assert_eq!(taken, [4096 + 1024 + 33 * 64, 33 * rest.len()]);
     let told = test.app.samples.left_out(&session).await;
-    assert_eq!(told, [Sort::Devices, Sort::Cores, Sort::Processes]);
+    let full = [Sort::Devices, Sort::Cores, Sort::Processes].map(LeftOut::Full);
+    assert_eq!(told, [full[0], full[1], LeftOut::OfManyNodes, full[2]]);
     test.clock.advance_s(60);
     let wanted = Wanted { group: Some(Group::Gpu), points: Some(1), ..Wanted::default() };
     let lines = test.app.samples.chart(&session, wanted).await.unwrap().lines;
     // Of what only rises, which are two figures of a GPU, a line begins with the second sample.
     assert_eq!(lines.len(), 33 * 8 * 10);
+}
+
+#[tokio::test]
+async fn what_charts_do_not_have_of_many_nodes_and_of_gpus_that_nobody_tells_of_is_said() {
+    let test = TestApp::new().await;
+    let nodes: Vec<String> = (1..=17).map(|node| format!("n{node}")).collect();
+    let mut session = begun(&test, &nodes.iter().map(String::as_str).collect::<Vec<_>>()).await;
+    session.resources.gpus = 2;
+    test.clock.advance_s(60);
+    assert!(test.app.samples.left_out(&session).await.is_empty(), "nothing has come of it at all");
+    let mut ingest = test.app.samples.ingest(session.id);
+    ingest.accept(&said("n1", test.clock.now(), &[("cpu_seconds", 1.0)])).await.unwrap();
+    assert_eq!(test.app.samples.left_out(&session).await, [LeftOut::OfManyNodes], "its GPUs may yet be told of");
+    test.clock.advance_s(60);
+    assert_eq!(test.app.samples.left_out(&session).await, [LeftOut::Gpus, LeftOut::OfManyNodes]);
+    let without = Session { resources: Resources { gpus: 0, ..session.resources.clone() }, ..session.clone() };
+    assert_eq!(test.app.samples.left_out(&without).await, [LeftOut::OfManyNodes], "it has none");
+    ingest.accept(&said("n1", test.clock.now(), &[("gpu_up/0", 1.0)])).await.unwrap();
+    assert_eq!(test.app.samples.left_out(&session).await, [LeftOut::OfManyNodes]);
+    // Each node keeps to its part, 4096 / 17 cores, and tells no more.
+    let cores: Vec<String> = (0..4096 / 17).map(|core| format!("node_cpu_core/{core}")).collect();
+    let cores: Vec<_> = cores.iter().map(|name| (name.as_str(), 1.0)).collect();
+    for node in &nodes {
+        assert_eq!(ingest.accept(&said(node, test.clock.now(), &cores)).await, Ok(cores.len()));
+    }
+    let told = test.app.samples.left_out(&session).await;
+    assert_eq!(told, [LeftOut::Full(Sort::Cores), LeftOut::OfManyNodes]);
 }
 
 #[test]
@@ -351,8 +379,9 @@ fn sixty_four_nodes_of_eight_gpus_have_room_and_the_store_has_it_for_all_sorts()
     for nodes in 1..=64 {
         assert!(Sort::Nodes.most(nodes) >= nodes * (own + 8 * of_gpu + 64), "{nodes}");
     }
-    assert_eq!(Sort::ALL.map(|sort| sort.most(1000)).iter().sum::<usize>(), ingest::MOST_SERIES);
-    assert_eq!(Sort::ALL.map(|sort| sort.most(1)), [1024; 4], "a small session takes no room from others");
+    let sorts = [Sort::Nodes, Sort::Devices, Sort::Cores, Sort::Processes];
+    assert_eq!(sorts.map(|sort| sort.most(1000)).iter().sum::<usize>(), ingest::MOST_SERIES);
+    assert_eq!(sorts.map(|sort| sort.most(1)), [1024; 4], "a small session takes no room from others");
 }
 
 #[test]

@@ -23,7 +23,7 @@ use crate::http::portal::views::start::SessionsFragment;
 use crate::http::portal::views::usage::{UsageFragment, UsageView};
 use crate::services::efficiency::advice;
 use crate::services::nodes::{NodeStatus, RunningStep};
-use crate::services::samples::{Chart, Line, Sort, Source};
+use crate::services::samples::{Chart, LeftOut, Line, Source};
 
 /// A step on all nodes of a session, the last of which has been lost.
 fn on_nodes(session: &Session) -> Vec<NodeStatus> {
@@ -187,7 +187,7 @@ impl Samples {
                 name: session.name.to_string(),
                 back_href: format!("/{}", charts::below(session)),
                 about: charts::about(words(), session, &[], &happened, others, (0, self.now)),
-                left_out: if session.state.is_final() { charts::left_out(words(), &Sort::ALL) } else { Vec::new() },
+                left_out: if session.state.is_final() { charts::left_out(words(), &LeftOut::ALL) } else { Vec::new() },
                 usage: self.usage(session.state.as_str(), 2)?.without_charts(),
             };
             self.add(name, &page)?;

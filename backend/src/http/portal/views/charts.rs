@@ -15,7 +15,7 @@ use super::alerts::rule_word;
 use super::layout::Layout;
 use super::usage::UsageView;
 use crate::http::portal::pages::Page;
-use crate::services::samples::Sort;
+use crate::services::samples::LeftOut;
 
 /// The page.
 #[derive(Debug, Serialize)]
@@ -28,7 +28,7 @@ pub(crate) struct ChartsPage {
     pub(crate) back_href: String,
     /// For the page's module: JSON of [`About`].
     pub(crate) about: String,
-    /// What is not in the charts because there is too much of it, a sentence each.
+    /// What is not in the charts, because there is too much of it or nobody tells it, a sentence each.
     pub(crate) left_out: Vec<String>,
     /// The same for browsers without scripts.
     pub(crate) usage: UsageView,
@@ -98,14 +98,8 @@ pub(crate) fn below(session: &Session) -> String {
 }
 
 /// [`ChartsPage::left_out`].
-pub(crate) fn left_out(words: &Words, sorts: &[Sort]) -> Vec<String> {
-    let key = |sort: &Sort| match sort {
-        Sort::Nodes => "charts.left_out_nodes",
-        Sort::Devices => "charts.left_out_devices",
-        Sort::Cores => "charts.left_out_cores",
-        Sort::Processes => "charts.left_out_processes",
-    };
-    sorts.iter().map(|sort| words.get(key(sort))).collect()
+pub(crate) fn left_out(words: &Words, left_out: &[LeftOut]) -> Vec<String> {
+    left_out.iter().map(|what| words.get(what.key())).collect()
 }
 
 /// When `session` began for the first time; `earlier` are its starts that were over before it was put back into the queue, the first of them first.
