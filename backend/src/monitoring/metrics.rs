@@ -35,6 +35,16 @@ const ALL: &[Metric] = &[
         "Connections of agents that were refused, by reason: whose secret is not known, of another job or person, too late.",
     ),
     Metric("eirene_agents_connected", Gauge, "Sessions and runs whose agent is connected."),
+    Metric(
+        "eirene_alert_webhook_failures_total",
+        Counter,
+        "Times that the webhook took no alert and is asked again, by reason: it refused whatever it is sent, or was away.",
+    ),
+    Metric(
+        "eirene_alert_webhook_messages_total",
+        Counter,
+        "Messages for the webhook by what became of them: taken, given up as it called them wrong, or dropped because it took none for too long.",
+    ),
     Metric("eirene_alerts", Gauge, "Alerts that go on, by rule."),
     Metric("eirene_alerts_raised_total", Counter, "Alerts that were raised, by rule."),
     Metric("eirene_build_info", Gauge, "Always 1; the label says which version runs."),

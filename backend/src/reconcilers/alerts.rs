@@ -1,10 +1,10 @@
 //! Looks every few seconds for what somebody should know, and sends it to the webhook.
 
-use std::sync::Mutex;
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
-use tokio::sync::OnceCell;
+use tokio::sync::Mutex as AsyncMutex;
 
 use super::driver::Reconciler;
 use crate::app::App;
@@ -39,7 +39,7 @@ impl LookForAlerts {
 
     /// Whether it is time for a longer look, and what is known of the certificate.
     fn rarely(&self) -> (bool, Certificate) {
-        let mut last = self.last.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         let is_due = |at: Option<Instant>, every| at.is_none_or(|at| at.elapsed() >= every);
         let thoroughly = is_due(last.thoroughly, THOROUGHLY);
         if thoroughly {
@@ -104,12 +104,12 @@ impl Reconciler for LookForAlerts {
 /// Sends.
 pub(super) struct TellWebhook {
     app: App,
-    webhook: OnceCell<Option<Webhook>>,
+    webhook: AsyncMutex<Option<Webhook>>,
 }
 
 impl TellWebhook {
     pub(super) fn new(app: App) -> Self {
-        Self { app, webhook: OnceCell::new() }
+        Self { app, webhook: AsyncMutex::default() }
     }
 }
 
@@ -120,11 +120,18 @@ impl Reconciler for TellWebhook {
     }
 
     async fn run(&self) -> anyhow::Result<()> {
-        // A file of the configuration that cannot be read now may be readable later.
-        let webhook = self.webhook.get_or_try_init(async || Webhook::new(&self.app.config)).await?;
-        match webhook {
-            Some(webhook) => self.app.alerts.tell_webhook(webhook).await,
-            None => Ok(()),
-        }
+        let mut held = self.webhook.lock().await;
+        let webhook = match held.take() {
+            Some(webhook) => webhook,
+            // A file of the configuration that cannot be read now may be readable later.
+            None => match Webhook::new(&self.app.config)? {
+                Some(webhook) => webhook,
+                None => return Ok(()),
+            },
+        };
+        self.app.alerts.tell_webhook(&webhook).await?;
+        // One that takes nothing is made anew: whoever puts its address or its key right writes that into the files it is read from.
+        *held = Some(webhook);
+        Ok(())
     }
 }

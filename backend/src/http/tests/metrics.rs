@@ -147,7 +147,8 @@ async fn samples_that_are_late_or_said_twice_and_series_that_are_made_up_are_cou
     let now = server.test.clock.now();
     let mut ingest = server.test.app.samples.ingest(session.id);
     let mut says = async |at: Timestamp, name: &str, many: u64| {
-        let sample = |number| Sample { series: name.replace('#', &number.to_string()).parse().unwrap(), value: 1.0 };
+        let series = |number: u64| name.replace('#', &number.to_string()).parse().unwrap();
+        let sample = |number: u64| Sample { series: series(number), value: 1.0 };
         let samples = (1..=many).map(sample).collect();
         let node = NodeName::try_from("c1").unwrap();
         let batch = Batch { node, at, confinement: Confinement::CgroupV2, held: None, samples };

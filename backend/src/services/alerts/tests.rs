@@ -11,6 +11,7 @@ use super::*;
 use crate::config::Config;
 use crate::services::actor::Via;
 use crate::services::cluster::Snapshot;
+use crate::services::readiness::Dependency;
 use crate::testing::TestApp;
 
 fn node(name: &str, state: &str) -> Node {
@@ -431,6 +432,14 @@ fn webhook(test: &TestApp, address: &str) -> Webhook {
     Webhook::new(&config).unwrap().unwrap()
 }
 
+/// The same of a portal that is configured so.
+fn sender(test: &mut TestApp, address: &str) -> Webhook {
+    let mut config = Config::clone(&test.app.config);
+    config.alerts.webhook_url = Some(SecretString::from(address));
+    test.rebuild(config);
+    webhook(test, address)
+}
+
 fn sent(request: &str) -> Value {
     serde_json::from_str(request.split_once("\r\n\r\n").unwrap().1).unwrap()
 }
@@ -454,6 +463,76 @@ async fn a_webhook_is_told_of_the_beginning_and_the_end_and_again_where_it_was_a
     let statuses: Vec<Value> = got.iter().map(|request| sent(request)["status"].clone()).collect();
     assert_eq!(statuses, ["firing", "firing", "resolved"]);
     assert_eq!(sent(&got[2])["alerts"][0]["labels"]["node"], "n1");
+}
+
+#[tokio::test]
+async fn a_webhook_whose_token_is_over_gets_everything_once_that_is_put_right() {
+    let mut test = TestApp::new().await;
+    let (address, receiver) = receiver(&[401, 403, 404, 200, 200]).await;
+    let webhook = sender(&mut test, &address);
+    assert_eq!(test.app.alerts.sending(), Some(Ok(())));
+    looks(&test, "down", &[], 40).await;
+    for (status, wait_s) in [("401", 30), ("403", 60), ("404", 120)] {
+        // It is asked once, and left alone for ever longer; all that time it is said what is wrong.
+        for wait_s in [wait_s - 1, 2] {
+            let error = test.app.alerts.tell_webhook(&webhook).await.unwrap_err().to_string();
+            assert!(error.contains(status) && !error.contains("secret"), "{error}");
+            let Some(Err((trouble, why))) = test.app.alerts.sending() else { panic!("{status} is nothing") };
+            assert!(trouble == Trouble::WebhookRefuses && why.contains(status), "{trouble:?}: {why}");
+            let report = test.app.readiness.report().await.unwrap();
+            let line = report.lines.iter().find(|line| line.what == Dependency::Webhook).unwrap();
+            assert!(line.trouble == Some(Trouble::WebhookRefuses) && line.detail.contains(status), "{line:?}");
+            test.clock.advance_s(wait_s);
+        }
+    }
+    looks(&test, "idle", &[], 40).await;
+    test.app.alerts.tell_webhook(&webhook).await.unwrap();
+    assert_eq!(test.app.alerts.sending(), Some(Ok(())));
+    let statuses: Vec<Value> = receiver.await.unwrap().iter().map(|request| sent(request)["status"].clone()).collect();
+    assert_eq!(statuses, ["firing", "firing", "firing", "firing", "resolved"]);
+}
+
+#[tokio::test]
+async fn one_message_that_a_webhook_does_not_take_stops_no_other() {
+    let mut test = TestApp::new().await;
+    let (address, receiver) = receiver(&[400, 200, 500, 200, 200]).await;
+    let webhook = sender(&mut test, &address);
+    let ada = test.ada().await;
+    let hers = session(&test, &ada).await;
+    let mut begun = Vec::new();
+    for _ in 0..2 {
+        begun.push(idle(&test, &hers).await);
+        test.clock.advance_s(1);
+    }
+    test.app.alerts.tell_webhook(&webhook).await.unwrap();
+    for _ in 0..2 {
+        begun.push(idle(&test, &hers).await);
+        test.clock.advance_s(1);
+    }
+    test.app.alerts.tell_webhook(&webhook).await.unwrap_err();
+    test.clock.advance_s(31);
+    test.app.alerts.tell_webhook(&webhook).await.unwrap();
+    let got = receiver.await.unwrap();
+    let got: Vec<Value> = got.iter().map(|request| sent(request)["alerts"][0]["fingerprint"].clone()).collect();
+    let expected = [0, 1, 2, 3, 2].map(|number: usize| json!(begun[number]));
+    assert_eq!(got, expected);
+}
+
+#[tokio::test]
+async fn a_webhook_that_calls_a_message_wrong_is_on_the_page_of_health_until_it_takes_one() {
+    let mut test = TestApp::new().await;
+    let (address, receiver) = receiver(&[422, 200]).await;
+    let webhook = sender(&mut test, &address);
+    let ada = test.ada().await;
+    let hers = session(&test, &ada).await;
+    idle(&test, &hers).await;
+    test.app.alerts.tell_webhook(&webhook).await.unwrap();
+    let Some(Err((trouble, why))) = test.app.alerts.sending() else { panic!("nothing is said") };
+    assert!(trouble == Trouble::WebhookRefusedOne && why.contains("422"), "{trouble:?}: {why}");
+    idle(&test, &hers).await;
+    test.app.alerts.tell_webhook(&webhook).await.unwrap();
+    assert_eq!(test.app.alerts.sending(), Some(Ok(())));
+    assert_eq!(receiver.await.unwrap().len(), 2, "what was refused is not sent again");
 }
 
 #[tokio::test]
