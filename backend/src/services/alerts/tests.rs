@@ -45,7 +45,7 @@ async fn look(test: &TestApp, state: &str, live: &[Session]) {
         findings: &[],
         database: None,
         launcher: true,
-        certificate: platform::Certificate::Elsewhere,
+        certificates: &[],
         now: test.clock.now(),
     };
     test.app.alerts.look(&seen, true).await.unwrap();
