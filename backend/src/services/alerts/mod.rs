@@ -62,6 +62,9 @@ const MOST_TOLD: u32 = 50;
 
 /// The detail of an alert that says of which GPU there is only a part: it is about that GPU as a whole.
 const PART_OF: &str = "part_of";
+/// The detail of an alert that says which way a clock is wrong, and what it is where that is behind.
+const WAY: &str = "way";
+const BEHIND: &str = "behind";
 
 /// What an alert is shown as in events.
 pub(crate) type Show = Arc<dyn Fn(&Listed) -> Value + Send + Sync>;
@@ -214,6 +217,7 @@ impl Alerts {
         round.readings.extend(of_sessions.readings);
         round.unknown.extend(of_sessions.unknown);
         round.held.extend(of_sessions.held);
+        round.readings.extend(sessions::clocks(&self.inner.parts.samples, &begun));
         self.take(round, &begun.iter().map(|session| session.id).collect()).await
     }
 

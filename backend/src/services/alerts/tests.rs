@@ -315,6 +315,38 @@ async fn of_a_divided_gpu_a_person_hears_what_slows_her_part_and_admins_hear_onc
 }
 
 #[tokio::test]
+async fn of_a_clock_that_is_wrong_admins_hear_once_whoever_tells_of_it_and_until_it_is_right() {
+    let test = TestApp::new().await;
+    test.app.samples.open().unwrap();
+    let (ada, grace) = (test.ada().await, test.person("grace", 2002, Role::Researcher).await);
+    let live = running(&test, &[&ada, &grace], 0).await;
+    let says = async |seconds: i64, ahead: SignedDuration| {
+        for _ in 0..seconds / 5 {
+            for session in &live {
+                let samples = vec![Sample { series: "cpu_seconds".parse().unwrap(), value: 1.0 }];
+                let (node, at) = (NodeName::try_from("c1").unwrap(), test.clock.now() + ahead);
+                let batch = Batch { node, at, confinement: Confinement::CgroupV2, held: None, samples };
+                let text = String::from_utf8(batch.write().remove(0)).unwrap();
+                test.app.samples.ingest(session.id).take(&text).await;
+            }
+            look(&test, "idle", &live).await;
+            test.clock.advance_s(5);
+        }
+    };
+    says(60, SignedDuration::from_mins(6)).await;
+    assert_eq!(open(&test).await, [], "it may be put right at once");
+    says(30, SignedDuration::from_mins(6)).await;
+    let alerts = open(&test).await;
+    let [alert] = &alerts[..] else { panic!("{alerts:?}") };
+    assert_eq!((alert.rule, alert.subject.as_str(), alert.owner), (AlertRule::NodeClockOff, "c1", None));
+    assert!(text(alert).as_str().contains("node c1 is 6 minutes ahead"), "{}", text(alert).as_str());
+    let hers = test.app.alerts.list(&ada, ListAlerts { limit: 50, ..ListAlerts::default() }).await.unwrap();
+    assert!(hers.items.is_empty(), "it is for admins");
+    says(80, SignedDuration::ZERO).await;
+    assert_eq!(open(&test).await, []);
+}
+
+#[tokio::test]
 async fn of_two_parts_that_are_idle_and_not_both_tell_it_a_person_hears_only_where_nothing_is_on_the_other() {
     let test = TestApp::new().await;
     test.app.samples.open().unwrap();

@@ -4,8 +4,9 @@ use eirene_core::Sentence;
 use eirene_core::alert::{Alert, AlertRule};
 use eirene_words::{say, say_count, say_with};
 
-use super::PART_OF;
 use super::platform::{FILE, OWN_CERTIFICATE, SETTING};
+use super::{BEHIND, PART_OF, WAY};
+use crate::services::samples::clock_text;
 
 /// One or two sentences: what is wrong, and what to do.
 pub(crate) fn text(alert: &Alert) -> Sentence {
@@ -31,6 +32,7 @@ pub(crate) fn text(alert: &Alert) -> Sentence {
         AlertRule::GpusIdle => say_count("alert.gpus_idle", whole(alert.value), &[]),
         AlertRule::NodeDown => with_reason("alert.node_down_because", "alert.node_down"),
         AlertRule::NodeDrained => with_reason("alert.node_drained_because", "alert.node_drained"),
+        AlertRule::NodeClockOff => clock_text(node.1, whole(alert.value), detail(WAY) == BEHIND),
         AlertRule::SchedulerAway => with_reason("alert.scheduler_away_because", "alert.scheduler_away"),
         AlertRule::SchedulerSlow => say_with("alert.scheduler_slow", &[("seconds", &format!("{:.1}", alert.value))]),
         AlertRule::DatabaseSlow => say_with("alert.database_slow", &[("ms", &whole(alert.value).to_string())]),

@@ -14,7 +14,10 @@ use super::alerts::rule_word;
 use super::layout::Layout;
 use super::usage::UsageView;
 use crate::http::portal::pages::Page;
-use crate::services::samples::Sort;
+use crate::services::samples::{Sort, WrongClock};
+
+/// Most nodes of which it is said that their clock is wrong: where a site's clocks are, all of them may be.
+const MOST_CLOCKS: usize = 4;
 
 /// The page.
 #[derive(Debug, Serialize)]
@@ -29,7 +32,9 @@ pub(crate) struct ChartsPage {
     pub(crate) about: String,
     /// What is not in the charts because there is too much of it, a sentence each.
     pub(crate) left_out: Vec<String>,
-    /// The same for browsers without scripts.
+    /// Of which nodes nothing is taken, as their clocks are wrong, a sentence each.
+    pub(crate) clocks: Vec<String>,
+    /// The charts for browsers without scripts.
     pub(crate) usage: UsageView,
 }
 
@@ -101,6 +106,16 @@ pub(crate) fn left_out(words: &Words, sorts: &[Sort]) -> Vec<String> {
         Sort::Processes => "charts.left_out_processes",
     };
     sorts.iter().map(|sort| words.get(key(sort))).collect()
+}
+
+/// What is said of clocks that are wrong: of some nodes, and of how many more.
+pub(crate) fn clocks(words: &Words, wrong: &[WrongClock]) -> Vec<String> {
+    let mut said: Vec<String> = wrong.iter().take(MOST_CLOCKS).map(|clock| clock.text().to_string()).collect();
+    let more = wrong.len().saturating_sub(MOST_CLOCKS);
+    if more > 0 {
+        said.push(words.count("clock.more", more as u64));
+    }
+    said
 }
 
 /// [`ChartsPage::about`] of `session`; `others` are sessions and runs that whoever looks may see. Those without an allocation have used nothing.
