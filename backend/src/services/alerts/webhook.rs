@@ -76,15 +76,13 @@ impl Webhook {
 /// Who answers that what was sent is wrong says so of the same the next time as well. Any other refusal is of whoever sends (a token that is over) or
 /// of where it is sent (an address that has moved), which somebody will put right: until then nothing is lost.
 fn judged(status: StatusCode) -> Sent {
-    let trouble = match status {
-        StatusCode::BAD_REQUEST | StatusCode::PAYLOAD_TOO_LARGE | StatusCode::UNPROCESSABLE_ENTITY => {
-            return Sent::Refused(status);
-        }
-        StatusCode::REQUEST_TIMEOUT | StatusCode::TOO_MANY_REQUESTS => Trouble::WebhookAway,
-        // Redirects are not followed, so whoever redirects refuses.
-        _ if status.is_client_error() || status.is_redirection() => Trouble::WebhookRefuses,
-        _ => Trouble::WebhookAway,
-    };
+    if [StatusCode::BAD_REQUEST, StatusCode::PAYLOAD_TOO_LARGE, StatusCode::UNPROCESSABLE_ENTITY].contains(&status) {
+        return Sent::Refused(status);
+    }
+    let is_patient = [StatusCode::REQUEST_TIMEOUT, StatusCode::TOO_MANY_REQUESTS].contains(&status);
+    // Redirects are not followed, so whoever redirects refuses.
+    let refuses = status.is_client_error() || status.is_redirection();
+    let trouble = if refuses && !is_patient { Trouble::WebhookRefuses } else { Trouble::WebhookAway };
     Sent::Later(trouble, format!("it answered {status}"))
 }
 
