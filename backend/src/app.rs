@@ -284,6 +284,7 @@ impl App {
             samples: samples.clone(),
             zabbix: zabbix.clone(),
             traces: traces.clone(),
+            alerts: alerts.clone(),
             status: status.clone(),
             tunnels: tunnels.clone(),
         });

@@ -30,6 +30,8 @@ word_enum! {
         NodeDown = "node_down",
         /// 1 while a node takes no jobs because somebody, or the scheduler itself, has drained it.
         NodeDrained = "node_drained",
+        /// Minutes that a node's clock is wrong by, while what is told there is refused for that.
+        NodeClockOff = "node_clock_off",
         /// 1 while the scheduler does not answer.
         SchedulerAway = "scheduler_away",
         /// Seconds that the last look at the scheduler took.

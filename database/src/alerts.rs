@@ -17,6 +17,8 @@ const RAISED: i64 = 1;
 const OVER: i64 = 2;
 /// It has refused to hear that the alert is raised, so the end is none of its business either.
 const REFUSED: i64 = 3;
+/// It has taken nothing for so long that it is not told any more.
+const DROPPED: i64 = 4;
 
 macro_rules! columns {
     () => {
@@ -57,6 +59,7 @@ statements! {
     TO_TELL = known!("WHERE alerts.tell_at <= $1 AND ((alerts.told = 0 AND (alerts.ended_at IS NULL OR alerts.started_at >= $2))
         OR (alerts.told = 1 AND alerts.ended_at IS NOT NULL)) ORDER BY alerts.tell_at, alerts.id LIMIT $3");
     TOLD = "UPDATE alerts SET told = $1 WHERE id = $2";
+    DROP_UNTOLD = "UPDATE alerts SET told = $1 WHERE told = 0 AND ended_at IS NOT NULL AND started_at >= $2 AND started_at < $3";
     NOT_TOLD = "UPDATE alerts SET tell_at = $1 WHERE id = $2";
     PRUNE = "DELETE FROM alerts WHERE ended_at < $1";
     INSERT_SILENCE = "INSERT INTO alert_silences (id, rule, subject, owner_id, session_id, until, reason, created_by,
@@ -284,6 +287,16 @@ impl Db {
     /// A webhook has refused to hear that an alert is raised: it is told nothing of that one any more.
     pub async fn alert_refused(&self, id: AlertId) -> Result<(), DbError> {
         self.set_told(id, REFUSED).await
+    }
+
+    /// Gives up telling a webhook of what is over and has begun since `from` and before `before`; says of how many it has not heard.
+    pub async fn drop_untold_alerts(&self, from: Timestamp, before: Timestamp) -> Result<u64, DbError> {
+        let done = on_db!(self, pool => sqlx::query(DROP_UNTOLD)
+            .bind(DROPPED)
+            .bind(micros(from))
+            .bind(micros(before))
+            .execute(pool).await.map(|done| done.rows_affected()))?;
+        Ok(done)
     }
 
     async fn set_told(&self, id: AlertId, told: i64) -> Result<(), DbError> {

@@ -152,8 +152,13 @@ pub enum BatchError {
     #[error("a batch was not understood: {0}")]
     NotUnderstood(#[from] serde_json::Error),
     /// Older or newer than what is taken.
-    #[error("a batch is of {0}, which is too far from now")]
-    Time(Timestamp),
+    #[error("a batch of {} is of {at}, which is too far from now", .node.as_str())]
+    Time {
+        /// Of which node it says that it is.
+        node: NodeName,
+        /// Of which time.
+        at: Timestamp,
+    },
 }
 
 /// How far a batch's time may be from the reader's.
@@ -207,7 +212,7 @@ impl Batch {
         }
         let batch: Self = serde_json::from_slice(bytes)?;
         if batch.at < window.oldest || batch.at > window.newest {
-            return Err(BatchError::Time(batch.at));
+            return Err(BatchError::Time { node: batch.node, at: batch.at });
         }
         Ok(batch)
     }
@@ -350,7 +355,11 @@ mod tests {
     fn times_too_far_from_now_are_refused() {
         for time in [0, NOW - 3_600_001, NOW + 60_001, -1] {
             let text = of("").replace(&NOW.to_string(), &time.to_string());
-            assert!(matches!(read(&text), Err(BatchError::Time(_))), "{time}");
+            assert!(
+                matches!(read(&text), Err(BatchError::Time { node, at })
+                    if node.as_str() == "node-1" && at.as_millisecond() == time),
+                "{time}"
+            );
         }
         assert!(read(&of("").replace(&NOW.to_string(), &(NOW + 60_000).to_string())).is_ok());
     }

@@ -89,6 +89,11 @@ impl Alerts {
         Ok(())
     }
 
+    /// Whether alerts are sent anywhere.
+    pub fn has_webhook(&self) -> bool {
+        self.webhook_url.is_some() || self.webhook_url_file.is_some()
+    }
+
     /// Where alerts are sent.
     ///
     /// # Errors

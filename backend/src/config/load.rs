@@ -466,4 +466,21 @@ mod tests {
         let beside = Config::from_text(SMALL).unwrap();
         assert_eq!(beside.database_url().unwrap().expose_secret(), "sqlite:///var/lib/eirene/eirene.db");
     }
+
+    #[test]
+    fn certificates_are_those_that_are_used_each_once() {
+        let files = |more: &str| {
+            let config = Config::from_text(&format!("{SMALL}{more}")).unwrap();
+            let files = config.certificates();
+            files.iter().map(|file| (file.key, file.path.to_str().unwrap().to_owned(), file.is_ca)).collect::<Vec<_>>()
+        };
+        assert!(files("").is_empty());
+        let zabbix =
+            "[zabbix]\nserver = \"z.example.org\"\ntls_ca = \"/c/ca\"\ntls_cert = \"/c/own\"\ntls_key = \"/c/key\"\n";
+        assert!(files(zabbix).is_empty(), "it is spoken to plainly");
+        let all =
+            format!("{zabbix}tls = \"certificate\"\n[traces]\nurl = \"https://t.example.org\"\nca_file = \"/c/ca\"\n");
+        let expected = [("zabbix.tls_cert", "/c/own".to_owned(), false), ("zabbix.tls_ca", "/c/ca".to_owned(), true)];
+        assert_eq!(files(&all), expected, "the same file is one");
+    }
 }

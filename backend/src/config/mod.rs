@@ -271,6 +271,17 @@ pub struct Log {
     pub format: LogFormat,
 }
 
+/// A file of certificates that is in use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CertificateFile<'a> {
+    /// The key of the configuration that names it.
+    pub key: &'static str,
+    /// Where it is.
+    pub path: &'a Path,
+    /// Whether it says by what others are known: then it is good for as long as any of its certificates.
+    pub is_ca: bool,
+}
+
 mod defaults {
     use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
     use std::path::PathBuf;
@@ -346,6 +357,28 @@ impl Default for Log {
 }
 
 impl Config {
+    /// Files of certificates that are in use, each once: the portal's own, and those by which others are known.
+    pub fn certificates(&self) -> Vec<CertificateFile<'_>> {
+        let zabbix = &self.zabbix;
+        let sends_by_certificate = zabbix.server.is_some() && zabbix.tls == ZabbixTls::Certificate;
+        let all = [
+            ("server.tls_cert", &self.server.tls_cert, true, false),
+            ("zabbix.tls_cert", &zabbix.tls_cert, sends_by_certificate, false),
+            ("zabbix.tls_ca", &zabbix.tls_ca, sends_by_certificate, true),
+            ("zabbix.api_ca", &zabbix.api_ca, zabbix.api_url.is_some(), true),
+            ("prometheus.ca_file", &self.prometheus.ca_file, true, true),
+            ("traces.ca_file", &self.traces.ca_file, true, true),
+        ];
+        let mut files: Vec<CertificateFile<'_>> = Vec::new();
+        for (key, path, is_used, is_ca) in all {
+            let Some(path) = path.as_deref().filter(|_| is_used) else { continue };
+            if files.iter().all(|file| file.path != path) {
+                files.push(CertificateFile { key, path, is_ca });
+            }
+        }
+        files
+    }
+
     /// The portal's origin: scheme, host and port, no slash at the end.
     pub fn portal_origin(&self) -> &str {
         self.server.portal_url.trim_end_matches('/')

@@ -35,14 +35,22 @@ const ALL: &[Metric] = &[
         "Connections of agents that were refused, by reason: whose secret is not known, of another job or person, too late.",
     ),
     Metric("eirene_agents_connected", Gauge, "Sessions and runs whose agent is connected."),
+    Metric(
+        "eirene_alert_webhook_failures_total",
+        Counter,
+        "Times that the webhook took no alert and is asked again, by reason: it refused whatever it is sent, or was away.",
+    ),
+    Metric(
+        "eirene_alert_webhook_messages_total",
+        Counter,
+        "Messages for the webhook by what became of them: taken, given up as it called them wrong, or dropped because it took none for too long.",
+    ),
     Metric("eirene_alerts", Gauge, "Alerts that go on, by rule."),
     Metric("eirene_alerts_raised_total", Counter, "Alerts that were raised, by rule."),
     Metric("eirene_build_info", Gauge, "Always 1; the label says which version runs."),
-    Metric(
-        "eirene_cluster_all_gpus",
-        Gauge,
-        "GPUs of all types: that jobs have, that jobs which wait ask for, and that there are.",
-    ),
+    Metric("eirene_cluster_all_gpus_held", Gauge, "GPUs of all types that jobs have."),
+    Metric("eirene_cluster_all_gpus_installed", Gauge, "GPUs of all types that there are."),
+    Metric("eirene_cluster_all_gpus_wanted", Gauge, "GPUs of all types that jobs which wait ask for."),
     Metric("eirene_cluster_gpus", Gauge, "GPUs the nodes have, by type."),
     Metric("eirene_cluster_gpus_free", Gauge, "GPUs that are free on nodes that take jobs, by type."),
     Metric("eirene_cluster_gpus_wanted", Gauge, "GPUs that jobs which wait ask for, by type."),
@@ -134,18 +142,22 @@ pub(crate) fn cluster_seen(cluster: &Cluster, known: &mut BTreeSet<String>) {
     metrics::gauge!("eirene_cluster_nodes", "state" => "unavailable").set(count(snapshot.nodes.len()) - available);
     for figure in Figure::ALL {
         let (name, state) = cluster_series(figure);
-        metrics::gauge!(name, "state" => state).set(figure.of(&snapshot));
+        let gauge = match state {
+            Some(state) => metrics::gauge!(name, "state" => state),
+            None => metrics::gauge!(name),
+        };
+        gauge.set(figure.of(&snapshot));
     }
 }
 
-/// The metric that tells a figure of the cluster, and its label `state`.
-pub(crate) const fn cluster_series(figure: Figure) -> (&'static str, &'static str) {
+/// The metric that tells a figure of the cluster, and its label `state`, where it has one: what does not add up with others has a name of its own.
+pub(crate) const fn cluster_series(figure: Figure) -> (&'static str, Option<&'static str>) {
     match figure {
-        Figure::JobsRunning => ("eirene_cluster_jobs", "running"),
-        Figure::JobsWaiting => ("eirene_cluster_jobs", "waiting"),
-        Figure::GpusHeld => ("eirene_cluster_all_gpus", "held"),
-        Figure::GpusWaiting => ("eirene_cluster_all_gpus", "waiting"),
-        Figure::GpusTotal => ("eirene_cluster_all_gpus", "total"),
+        Figure::JobsRunning => ("eirene_cluster_jobs", Some("running")),
+        Figure::JobsWaiting => ("eirene_cluster_jobs", Some("waiting")),
+        Figure::GpusHeld => ("eirene_cluster_all_gpus_held", None),
+        Figure::GpusWaiting => ("eirene_cluster_all_gpus_wanted", None),
+        Figure::GpusTotal => ("eirene_cluster_all_gpus_installed", None),
     }
 }
 
@@ -191,6 +203,14 @@ mod tests {
         }
         assert!(ALL.is_sorted_by_key(|Metric(name, ..)| name), "in the order of their names, each once");
         assert!(ALL.windows(2).all(|two| two[0].0 != two[1].0));
+    }
+
+    #[test]
+    fn gpus_that_are_held_wanted_and_there_are_not_added_up_by_one_name() {
+        let gpus = [Figure::GpusHeld, Figure::GpusWaiting, Figure::GpusTotal].map(cluster_series);
+        let listed: BTreeSet<&str> = ALL.iter().map(|Metric(name, ..)| *name).collect();
+        assert!(gpus.iter().all(|(name, state)| state.is_none() && listed.contains(name)), "{gpus:?}");
+        assert_eq!(gpus.iter().collect::<BTreeSet<_>>().len(), gpus.len(), "{gpus:?}");
     }
 
     #[test]

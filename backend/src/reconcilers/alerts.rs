@@ -1,23 +1,24 @@
 //! Looks every few seconds for what somebody should know, and sends it to the webhook.
 
-use std::sync::Mutex;
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
-use tokio::sync::OnceCell;
+use tokio::sync::Mutex as AsyncMutex;
 
 use super::driver::Reconciler;
 use crate::app::App;
+use crate::config::CertificateFile;
 use crate::launcher_client::LauncherClient;
-use crate::services::alerts::platform::{Certificate, Seen, certificate_ends};
+use crate::services::alerts::platform::{Certificate, Seen, certificate_ends, last_certificate_ends};
 use crate::services::alerts::webhook::Webhook;
 
 /// The database and the launcher have this long to answer.
 const WAIT: Duration = Duration::from_secs(3);
 /// What takes a longer look back is looked at so often.
 const THOROUGHLY: Duration = Duration::from_mins(1);
-/// A certificate is read so often.
-const CERTIFICATE: Duration = Duration::from_hours(1);
+/// Certificates are read so often.
+const CERTIFICATES: Duration = Duration::from_hours(1);
 
 /// Looks.
 pub(super) struct LookForAlerts {
@@ -29,7 +30,7 @@ pub(super) struct LookForAlerts {
 #[derive(Default)]
 struct Last {
     thoroughly: Option<Instant>,
-    certificate: Option<(Instant, Certificate)>,
+    certificates: Option<(Instant, Vec<Certificate>)>,
 }
 
 impl LookForAlerts {
@@ -37,34 +38,42 @@ impl LookForAlerts {
         Self { app, last: Mutex::default() }
     }
 
-    /// Whether it is time for a longer look, and what is known of the certificate.
-    fn rarely(&self) -> (bool, Certificate) {
-        let mut last = self.last.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    /// Whether it is time for a longer look, and what is known of the certificates.
+    fn rarely(&self) -> (bool, Vec<Certificate>) {
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         let is_due = |at: Option<Instant>, every| at.is_none_or(|at| at.elapsed() >= every);
         let thoroughly = is_due(last.thoroughly, THOROUGHLY);
         if thoroughly {
             last.thoroughly = Some(Instant::now());
         }
-        let certificate = match last.certificate {
-            Some((at, known)) if !is_due(Some(at), CERTIFICATE) => known,
-            _ => {
-                let read = self.certificate();
-                last.certificate = Some((Instant::now(), read));
-                read
-            }
+        let (read_at, known) = last.certificates.take().unzip();
+        let known: Vec<Certificate> = known.unwrap_or_default();
+        let (read_at, certificates) = match read_at {
+            Some(at) if !is_due(Some(at), CERTIFICATES) => (at, known),
+            _ => (Instant::now(), self.certificates(&known)),
         };
-        (thoroughly, certificate)
+        last.certificates = Some((read_at, certificates.clone()));
+        (thoroughly, certificates)
     }
 
-    fn certificate(&self) -> Certificate {
-        let Some(path) = self.app.config.server.tls_cert.as_deref() else { return Certificate::Elsewhere };
-        match certificate_ends(path) {
-            Ok(ends) => Certificate::Ends(ends),
-            Err(error) => {
-                tracing::warn!(%error, "Nobody knows when the certificate is over");
-                Certificate::Unreadable
-            }
-        }
+    /// Reads them. Of one that cannot be read now, as somebody may be writing it, what was `known` of it stays.
+    fn certificates(&self, known: &[Certificate]) -> Vec<Certificate> {
+        let read = |CertificateFile { key, path, is_ca }: CertificateFile<'_>| {
+            let ends = if is_ca { last_certificate_ends(path) } else { certificate_ends(path) };
+            let ends = match ends {
+                Ok(ends) => Some(ends),
+                Err(error) => {
+                    tracing::warn!(
+                        setting = key,
+                        error = format!("{error:#}"),
+                        "Nobody knows when a certificate is over"
+                    );
+                    known.iter().find(|known| known.path == path).and_then(|known| known.ends)
+                }
+            };
+            Certificate { key, path: path.to_owned(), ends }
+        };
+        self.app.config.certificates().into_iter().map(read).collect()
     }
 }
 
@@ -83,7 +92,7 @@ impl Reconciler for LookForAlerts {
         // A new one each time: what it has asked is whether somebody takes connections now.
         let launcher = LauncherClient::new(&app.config.launcher.socket);
         let launcher = matches!(tokio::time::timeout(WAIT, launcher.reach()).await, Ok(Ok(())));
-        let (thoroughly, certificate) = self.rarely();
+        let (thoroughly, certificates) = self.rarely();
         let live = app.db.live_sessions().await?;
         let snapshot = app.cluster.snapshot();
         let seen = Seen {
@@ -93,7 +102,7 @@ impl Reconciler for LookForAlerts {
             findings: &app.storage.findings(),
             database,
             launcher,
-            certificate,
+            certificates: &certificates,
             now: app.clock.now(),
         };
         app.alerts.look(&seen, thoroughly).await?;
@@ -104,12 +113,12 @@ impl Reconciler for LookForAlerts {
 /// Sends.
 pub(super) struct TellWebhook {
     app: App,
-    webhook: OnceCell<Option<Webhook>>,
+    webhook: AsyncMutex<Option<Webhook>>,
 }
 
 impl TellWebhook {
     pub(super) fn new(app: App) -> Self {
-        Self { app, webhook: OnceCell::new() }
+        Self { app, webhook: AsyncMutex::default() }
     }
 }
 
@@ -120,11 +129,18 @@ impl Reconciler for TellWebhook {
     }
 
     async fn run(&self) -> anyhow::Result<()> {
-        // A file of the configuration that cannot be read now may be readable later.
-        let webhook = self.webhook.get_or_try_init(async || Webhook::new(&self.app.config)).await?;
-        match webhook {
-            Some(webhook) => self.app.alerts.tell_webhook(webhook).await,
-            None => Ok(()),
-        }
+        let mut held = self.webhook.lock().await;
+        let webhook = match held.take() {
+            Some(webhook) => webhook,
+            // A file of the configuration that cannot be read now may be readable later.
+            None => match Webhook::new(&self.app.config)? {
+                Some(webhook) => webhook,
+                None => return Ok(()),
+            },
+        };
+        self.app.alerts.tell_webhook(&webhook).await?;
+        // One that takes nothing is made anew: whoever puts its address or its key right writes that into the files it is read from.
+        *held = Some(webhook);
+        Ok(())
     }
 }

@@ -20,6 +20,7 @@ use crate::error::AppError;
 use crate::launcher_client::LauncherClient;
 use crate::reconcilers::Status;
 use crate::services::actor::Actor;
+use crate::services::alerts::Alerts;
 use crate::services::alerts::platform::POLL;
 use crate::services::cluster::Cluster;
 use crate::services::samples::Samples;
@@ -59,6 +60,8 @@ pub(crate) enum Dependency {
     Zabbix,
     /// The collector of traces.
     Traces,
+    /// Whoever is told of alerts.
+    Webhook,
     /// A reconciler of ours.
     Reconciler(&'static str),
 }
@@ -76,6 +79,7 @@ impl Dependency {
             Self::Prometheus => ("prometheus", None),
             Self::Zabbix => ("zabbix", None),
             Self::Traces => ("traces", None),
+            Self::Webhook => ("webhook", None),
             Self::Reconciler(name) => ("reconciler", Some(*name)),
         }
     }
@@ -118,6 +122,12 @@ pub(crate) enum Trouble {
     ZabbixAway,
     /// The collector does not take traces.
     TracesAway,
+    /// The webhook does not answer, or not now.
+    WebhookAway,
+    /// The webhook takes nothing from us: our key or its address is not right any more.
+    WebhookRefuses,
+    /// The webhook has called the last message wrong, and that one is given up.
+    WebhookRefusedOne,
     /// A reconciler's last run failed.
     ReconcilerFails,
 }
@@ -137,6 +147,9 @@ impl Trouble {
             Self::ZabbixTakesNothing => "zabbix_takes_nothing",
             Self::ZabbixAway => "zabbix_away",
             Self::TracesAway => "traces_away",
+            Self::WebhookAway => "webhook_away",
+            Self::WebhookRefuses => "webhook_refuses",
+            Self::WebhookRefusedOne => "webhook_refused_one",
             Self::ReconcilerFails => "reconciler_fails",
         }
     }
@@ -155,6 +168,9 @@ impl Trouble {
             Self::ZabbixTakesNothing => "takes none of the values; has its host the template?",
             Self::ZabbixAway => "cannot be reached; values are kept for a while",
             Self::TracesAway => "are not taken by their collector, and are lost for now",
+            Self::WebhookAway => "does not take alerts; they are kept for a day",
+            Self::WebhookRefuses => "refuses alerts; are its address and its key still right?",
+            Self::WebhookRefusedOne => "has called the last alert wrong; that one is not sent again",
             Self::ReconcilerFails => "its last run failed",
         }
     }
@@ -173,6 +189,9 @@ impl Trouble {
             Self::ZabbixTakesNothing => ("health.zabbix_takes_nothing", "health.cure.zabbix_template"),
             Self::ZabbixAway => ("health.zabbix_away", "health.cure.zabbix"),
             Self::TracesAway => ("health.traces_away", "health.cure.traces"),
+            Self::WebhookAway => ("health.webhook_away", "health.cure.webhook"),
+            Self::WebhookRefuses => ("health.webhook_refuses", "health.cure.webhook_address"),
+            Self::WebhookRefusedOne => ("health.webhook_refused_one", "health.cure.webhook_one"),
             Self::ReconcilerFails => ("health.reconciler_fails", "health.cure.reconciler"),
         };
         (say(means), say(cure))
@@ -253,6 +272,8 @@ pub(crate) struct Parts {
     pub(crate) zabbix: Zabbix,
     /// Traces.
     pub(crate) traces: Traces,
+    /// Alerts.
+    pub(crate) alerts: Alerts,
     /// Reconcilers.
     pub(crate) status: Status,
     /// Agents.
@@ -380,6 +401,10 @@ impl Readiness {
         lines.extend(prometheus.map(|answer| look.asked(Dependency::Prometheus, answer)));
         lines.extend(parts.zabbix.sending().map(|state| look.seen(Dependency::Zabbix, state.err(), None, None)));
         lines.extend(parts.traces.sending().map(|state| look.seen(Dependency::Traces, state.err(), None, None)));
+        lines.extend(parts.alerts.sending().map(|state| {
+            let (trouble, detail) = state.err().unzip();
+            look.seen(Dependency::Webhook, trouble, detail, None)
+        }));
         for (name, health) in reconcilers {
             let fails = (health.failures > 0).then_some(Trouble::ReconcilerFails);
             let known = health.last_good.filter(|_| fails.is_some());

@@ -115,6 +115,25 @@ on_both! {
         assert_eq!((due(10).await, due(11).await), (1, 0));
     }
 
+    async fn what_is_dropped_is_over_and_untold_and_is_counted_once(db) {
+        let all = ["a", "b", "c", "d"].map(|subject| alert(AlertRule::NodeDown, subject, None, 10));
+        for alert in &all {
+            db.insert_alert(alert).await.unwrap();
+        }
+        let [_goes_on, untold, told, refused] = all;
+        db.alert_told(told.id, false).await.unwrap();
+        db.alert_refused(refused.id).await.unwrap();
+        for over in [&untold, &told, &refused] {
+            db.end_alert(over.id, at(70)).await.unwrap();
+        }
+        let dropped = async |from: i64, before: i64| db.drop_untold_alerts(at(from), at(before)).await.unwrap();
+        assert_eq!((dropped(11, 99).await, dropped(0, 10).await), (0, 0), "of another time");
+        assert_eq!((dropped(0, 11).await, dropped(0, 11).await), (1, 0));
+        let due = db.alerts_to_tell(at(80), at(0), 10).await.unwrap();
+        assert_eq!(due.len(), 2, "what goes on, and the end of what it was told of");
+        assert!(!due.iter().any(|known| known.alert.id == untold.id));
+    }
+
     async fn who_refused_to_hear_of_the_beginning_hears_of_no_end(db) {
         let node = alert(AlertRule::NodeDown, "n1", None, 10);
         db.insert_alert(&node).await.unwrap();

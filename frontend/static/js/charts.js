@@ -166,7 +166,10 @@ function tellAbout(found, answer) {
   const has = (group, all) => all.some((chart) => chart.group === group);
   const missing = [...more.keys()].filter((group) => !has(group, found)).map(groupTitle);
   const absent = [...more.keys()].filter((group) => other && !has(group, other.charts)).map(groupTitle);
-  if (found.length === 0) tell(answer.spans > 0 && view.span === "all" ? (over ? say("chart_none") : say("chart_soon")) : say("chart_none_here"));
+  // Where the page says above why there is nothing, nothing is promised.
+  const refused = !over && document.querySelector("[data-charts-refused]");
+  if (found.length === 0 && refused) tell("");
+  else if (found.length === 0) tell(answer.spans > 0 && view.span === "all" ? (over ? say("chart_none") : say("chart_soon")) : say("chart_none_here"));
   else if (other && other.charts.length === 0) tell(say("chart_other_none", { name: other.about.name }));
   else if (missing.length > 0) tell(say("chart_more_none", { what: missing.join(", ") }));
   else if (absent.length > 0) tell(say("chart_other_more_none", { name: other.about.name, what: absent.join(", ") }));

@@ -6,7 +6,7 @@ use eirene_core::id::SessionId;
 use eirene_core::session::Session;
 use serde::Deserialize;
 
-use super::session::usage_since;
+use super::session::{clocks, usage_since};
 use super::views::charts::{self, ChartsPage};
 use super::views::layout::Place;
 use super::{Shown, layout, now, show, words};
@@ -106,6 +106,7 @@ async fn page(
             (last_event, now(app)),
         ),
         left_out: charts::left_out(words(), &app.samples.left_out(session).await),
+        clocks: clocks(app, session),
         usage: usage_since(app, session, first).await.without_charts(),
     };
     Ok(show(&page)?.into_response())

@@ -10,6 +10,7 @@ use serde::Deserialize;
 
 use super::login::Nothing;
 use super::views::alerts::{self, AlertLine};
+use super::views::charts;
 use super::views::layout::Place;
 use super::views::session::{HandoverPage, SessionFragment, SessionPage, SessionView, WaitingFragment, WaitingPage};
 use super::views::simple::ConfirmPage;
@@ -105,9 +106,17 @@ pub(super) async fn usage_since(app: &App, session: &Session, from: Option<Times
         tracing::debug!(session.id = %session.id, %error, "What a session uses could not be shown");
     }
     let advice = app.efficiency.advice(session).await.unwrap_or_default();
-    let usage = UsageView::new(words(), session, chart.ok().as_ref(), &advice);
+    let usage = UsageView::new(words(), session, chart.ok().as_ref(), &advice).with_clocks(clocks(app, session));
     let prometheus = &app.config.prometheus;
     if prometheus.url.is_some() { usage.of_prometheus(words(), prometheus.scrape_interval_s) } else { usage }
+}
+
+/// What is to be said of clocks on a session's nodes; nothing of one that is over.
+pub(super) fn clocks(app: &App, session: &Session) -> Vec<String> {
+    if session.state.is_final() {
+        return Vec::new();
+    }
+    charts::clocks(words(), &app.samples.wrong_clocks_of(session.id))
 }
 
 /// `GET /fragments/sessions/{id}/usage`

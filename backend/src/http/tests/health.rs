@@ -1,8 +1,14 @@
 //! What the portal depends on, as admins see it by page and by token, and that nobody else does.
 
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
 
+use eirene_core::AlertId;
+use eirene_core::alert::{Alert, AlertRule, AlertSeverity};
+
 use super::*;
+use crate::services::alerts::webhook::Webhook;
 use crate::testing::StorageMood;
 
 const PAGE: &str = "/admin/health";
@@ -152,6 +158,84 @@ async fn a_root_that_went_away_is_told_with_its_last_answer() {
     let away = server.health(&admin).await;
     let root = line(&away, "storage_root");
     assert_eq!((&root["ok"], &root["answered_at"]), (&Value::from(false), &answered), "{root}");
+}
+
+/// Whoever is sent alerts: answers what `says` has.
+async fn hook(says: &Arc<AtomicU16>) -> String {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+    let address = format!("http://{}/hook?key=5ec2e7", listener.local_addr().unwrap());
+    let says = Arc::clone(says);
+    let answer = move || {
+        let status = StatusCode::from_u16(says.load(Ordering::Relaxed)).unwrap();
+        async move { status }
+    };
+    tokio::spawn(async move { axum::serve(listener, axum::Router::new().fallback(answer)).await });
+    address
+}
+
+#[tokio::test]
+async fn a_webhook_that_refuses_is_told_with_what_to_do_and_counted_and_its_address_is_nowhere() {
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let mut test = TestApp::new().await;
+    let says = Arc::new(AtomicU16::new(401));
+    let mut config = (*test.app.config).clone();
+    config.alerts.webhook_url = Some(hook(&says).await.into());
+    test.rebuild(config);
+    let server = Server::serve(test).await;
+    let admin = server.admin().await;
+    assert_eq!(line(&server.health(&admin).await, "webhook")["ok"], true);
+    let counted = async |series: &str| -> u64 {
+        let body = server.portal(Ask::get("/metrics")).await.body;
+        body.lines().find_map(|line| line.strip_prefix(series)?.trim().parse().ok()).unwrap_or(0)
+    };
+    let (refused, given_up, taken) = (
+        "eirene_alert_webhook_failures_total{reason=\"refused\"}",
+        "eirene_alert_webhook_messages_total{result=\"given_up\"}",
+        "eirene_alert_webhook_messages_total{result=\"taken\"}",
+    );
+    let before = [counted(refused).await, counted(given_up).await, counted(taken).await];
+    let alerts = &server.test.app.alerts;
+    let raise = async |subject: &str| {
+        let alert = Alert {
+            id: AlertId::generate(),
+            rule: AlertRule::NodeDown,
+            severity: AlertSeverity::Critical,
+            subject: subject.into(),
+            session: None,
+            owner: None,
+            value: 1.0,
+            details: BTreeMap::new(),
+            started_at: server.test.clock.now(),
+            ended_at: None,
+            acknowledged: None,
+        };
+        server.test.app.db.insert_alert(&alert).await.unwrap();
+    };
+    raise("n1").await;
+    let webhook = Webhook::new(&server.test.app.config).unwrap().unwrap();
+    alerts.tell_webhook(&webhook).await.unwrap_err();
+    let health = server.health(&admin).await;
+    let trouble = &line(&health, "webhook")["trouble"];
+    assert_eq!(trouble["code"], "webhook_refuses");
+    assert!(trouble["detail"].as_str().unwrap().contains("401"), "{trouble}");
+    assert!(trouble["cure"].as_str().unwrap().contains("key"), "{trouble}");
+    let page = server.portal(Ask::get(PAGE).page().cookie(&admin)).await.body;
+    assert!(page.contains("Webhook for alerts") && page.contains("It refuses whatever the portal sends."), "{page}");
+    let ready = server.portal(Ask::get("/readyz")).await.body;
+    assert!(ready.contains("webhook: refuses alerts"), "{ready}");
+    assert!(![health.to_string(), page, ready].iter().any(|text| text.contains("5ec2e7")), "the address is a secret");
+
+    says.store(422, Ordering::Relaxed);
+    server.test.clock.advance_s(31);
+    alerts.tell_webhook(&webhook).await.unwrap();
+    assert_eq!(line(&server.health(&admin).await, "webhook")["trouble"]["code"], "webhook_refused_one");
+    says.store(200, Ordering::Relaxed);
+    raise("n2").await;
+    alerts.tell_webhook(&webhook).await.unwrap();
+    assert_eq!(line(&server.health(&admin).await, "webhook")["ok"], true);
+    // Other tests of this process count as well.
+    let after = [counted(refused).await, counted(given_up).await, counted(taken).await];
+    assert!(before.iter().zip(&after).all(|(before, after)| after > before), "{before:?}, then {after:?}");
 }
 
 #[tokio::test]

@@ -6,7 +6,8 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use eirene_core::SessionState;
 use eirene_monitoring::{Batch, Confinement, MOST_BYTES, Metric, NodeName, Sample};
-use jiff::SignedDuration;
+use jiff::{SignedDuration, Timestamp};
+use tokio_util::sync::CancellationToken;
 
 use super::*;
 use crate::services::samples::{History as _, Part, Prometheus, Spans};
@@ -89,14 +90,17 @@ async fn only_who_is_listed_finds_sessions() {
     }
 }
 
+/// How much a counter by reason has of one, at `/metrics`.
+async fn refused(server: &Server, metric: &str, reason: &str) -> u64 {
+    let name = format!("{metric}{{reason=\"{reason}\"}} ");
+    let body = server.portal(Ask::get("/metrics")).await.body;
+    body.lines().find_map(|line| line.strip_prefix(&name)?.parse().ok()).unwrap_or(0)
+}
+
 #[tokio::test]
 async fn what_is_refused_of_an_agent_is_counted_by_its_reason() {
     let server = wanted(None).await;
-    let counted = async |reason: &str| -> u64 {
-        let name = format!("eirene_samples_batches_refused_total{{reason=\"{reason}\"}} ");
-        let body = server.portal(Ask::get("/metrics")).await.body;
-        body.lines().find_map(|line| line.strip_prefix(&name)?.parse().ok()).unwrap_or(0)
-    };
+    let counted = async |reason: &str| refused(&server, "eirene_samples_batches_refused_total", reason).await;
     // Counts from the first time it is asked on.
     counted("node").await;
     let session = begun(&server).await;
@@ -129,6 +133,44 @@ async fn what_is_refused_of_an_agent_is_counted_by_its_reason() {
     }
     let told = server.portal(Ask::get(&format!("/metrics/sessions/{}", session.id))).await.body;
     assert!(told.contains("eirene_cpu_seconds_total{node=\"c1\"} 12.5\n"), "what was good before stays: {told}");
+}
+
+#[tokio::test]
+async fn samples_that_are_late_or_said_twice_and_series_that_are_made_up_are_counted_by_their_reason() {
+    /// More than any other test of this process has refused: what stores count does not add up there.
+    const MANY: u64 = 40;
+    let server = wanted(None).await;
+    let counted = async |reason: &str| refused(&server, "eirene_samples_refused_total", reason).await;
+    // Counts from the first time it is asked on.
+    let forged_before = counted("processes").await;
+    let session = begun(&server).await;
+    let now = server.test.clock.now();
+    let mut ingest = server.test.app.samples.ingest(session.id);
+    let mut says = async |at: Timestamp, name: &str, many: u64| {
+        let series = |number: u64| name.replace('#', &number.to_string()).parse().unwrap();
+        let sample = |number: u64| Sample { series: series(number), value: 1.0 };
+        let samples = (1..=many).map(sample).collect();
+        let node = NodeName::try_from("c1").unwrap();
+        let batch = Batch { node, at, confinement: Confinement::CgroupV2, held: None, samples };
+        for text in batch.write() {
+            ingest.take(&String::from_utf8(text).unwrap()).await;
+        }
+    };
+    says(now, "gpu_util/#", MANY).await;
+    says(now, "gpu_util/#", MANY).await;
+    says(now - SignedDuration::from_mins(20), "gpu_util/#", MANY).await;
+    // Beside the one process that the session has begun with there is room for 1,023.
+    says(now, "cpu_process/#:made-up", 1023 + MANY).await;
+    // One round of what keeps them, which is what tells.
+    let over = CancellationToken::new();
+    over.cancel();
+    server.test.app.samples.clone().keep(over).await;
+    for reason in ["duplicate", "late"] {
+        let told = counted(reason).await;
+        assert!(told >= MANY, "{reason}: {told}");
+    }
+    let forged = counted("processes").await;
+    assert!(forged >= forged_before + MANY, "{forged_before}, then {forged}");
 }
 
 /// Ends with the test.

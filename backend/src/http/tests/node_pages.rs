@@ -1,6 +1,7 @@
 //! Nodes as admins change them, by forms without any script and by token: whom they are for, what they refuse, and what the page shows.
 
 use eirene_core::confinement::{ConfinedNode, Confinement, Held};
+use jiff::SignedDuration;
 use serde_json::json;
 
 use super::*;
@@ -122,6 +123,41 @@ async fn a_node_on_which_nothing_holds_jobs_says_so() {
     assert!(held.contains(said) && !held.contains("Nothing holds the jobs"), "{held}");
     says(Confinement::Nothing, Held::NOTHING).await;
     assert!(page().await.contains("Nothing holds the jobs on this node"));
+}
+
+#[tokio::test]
+async fn a_node_whose_clock_is_wrong_says_so_and_so_do_the_pages_of_who_is_on_it() {
+    let server = Server::start().await;
+    let (ada, grace, admin) = (server.ada().await, server.grace().await, server.admin().await);
+    server.looked().await;
+    let (mut hers, other) = (server.session(&ada).await, server.session(&grace).await);
+    hers.nodes = vec!["c1".parse().unwrap()];
+    assert!(server.test.app.db.update_session(&hers).await.unwrap());
+    let mut ingest = server.test.app.samples.ingest(hers.id);
+    let mut says = async |minutes: i64| {
+        let at = (server.test.clock.now() + SignedDuration::from_mins(minutes)).as_millisecond();
+        ingest.take(&format!(r#"{{"n":"c1","t":{at},"c":"none","s":[["cpu_seconds",1]]}}"#)).await;
+    };
+    let page = async |person: &Person, path: &str| server.portal(Ask::get(path).page().cookie(person)).await.body;
+    let of_hers = format!("/sessions/{}", hers.id);
+    let (charts, usage) = (format!("{of_hers}/charts"), format!("/fragments{of_hers}/usage"));
+    let pages = [(&admin, C1), (&ada, of_hers.as_str()), (&ada, charts.as_str()), (&ada, usage.as_str())];
+    let said = "The clock of node c1 is 6 minutes ahead.";
+    for (person, path) in pages {
+        assert!(!page(person, path).await.contains(said), "{path}");
+    }
+    says(6).await;
+    for (person, path) in pages {
+        let body = page(person, path).await;
+        assert_eq!(body.matches(said).count(), 1, "{path}: {body}");
+        assert!(!body.contains(">Figures come some seconds after"), "{path}: {body}");
+    }
+    let others = page(&grace, &format!("/sessions/{}", other.id)).await;
+    assert!(!others.contains("The clock of"), "{others}");
+    says(0).await;
+    for (person, path) in pages {
+        assert!(!page(person, path).await.contains(said), "{path}");
+    }
 }
 
 #[tokio::test]

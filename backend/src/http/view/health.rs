@@ -25,7 +25,8 @@ pub(crate) struct HealthView {
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
 #[schema(as = Dependency)]
 struct DependencyView {
-    /// What it is: `database`, `launcher`, `slurm`, `storage_root`, `storage_homes`, `samples`, `prometheus`, `zabbix`, `traces` or `reconciler`.
+    /// What it is: `database`, `launcher`, `slurm`, `storage_root`, `storage_homes`, `samples`, `prometheus`, `zabbix`, `traces`,
+    /// `webhook` or `reconciler`.
     #[schema(example = "storage_root")]
     kind: &'static str,
     /// Which one, where there are several.

@@ -13,7 +13,7 @@ mod watch;
 pub(crate) mod webhook;
 
 use std::collections::{BTreeMap, HashSet};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex as StdMutex, MutexGuard, PoisonError};
 
 use eirene_core::alert::{Alert, AlertRule, KnownAlert, Silence, SilencedJob};
 use eirene_core::{AlertId, Clock, Scope, Sentence, Session, SessionId, SilenceId, UserId};
@@ -29,6 +29,7 @@ use crate::services::Page;
 use crate::services::actor::Actor;
 use crate::services::audit::{Audit, by_system};
 use crate::services::events::{EventKind, Events};
+use crate::services::readiness::Trouble;
 use crate::services::samples::Samples;
 use rules::Settings;
 use watch::{Reading, Round, Watch};
@@ -49,13 +50,21 @@ const MOST_OF_SESSION: u32 = 100;
 
 /// A webhook that was away is told of what goes on, of what is over and began within this time, and of the end of whatever it was told of.
 const TOLD_WITHIN: SignedDuration = SignedDuration::from_hours(24);
-/// A webhook that is away is asked again after this time; so is whether an alert is still silenced.
+/// A webhook that takes nothing is asked again after this time, and then after twice as long; so is, always, whether an alert is still silenced.
 const AGAIN: SignedDuration = SignedDuration::from_secs(30);
+/// How often that time is doubled at the most: what is raised when the webhook is well again waits for no more than two minutes.
+const MOST_DOUBLED: u32 = 2;
+/// What is dropped, as it was over and told to nobody in time, is counted where that time has run out within this one: it is looked at every few
+/// seconds, and what happened before there was a webhook is nothing that one has missed.
+const DROPPED_WITHIN: SignedDuration = SignedDuration::from_hours(1);
 /// Alerts that are sent in a run.
 const MOST_TOLD: u32 = 50;
 
 /// The detail of an alert that says of which GPU there is only a part: it is about that GPU as a whole.
 const PART_OF: &str = "part_of";
+/// The detail of an alert that says which way a clock is wrong, and what it is where that is behind.
+const WAY: &str = "way";
+const BEHIND: &str = "behind";
 
 /// What an alert is shown as in events.
 pub(crate) type Show = Arc<dyn Fn(&Listed) -> Value + Send + Sync>;
@@ -145,6 +154,37 @@ struct Inner {
     watch: Mutex<Option<Watch>>,
     /// Held from counting a person's silences to adding one.
     silencing: Mutex<()>,
+    /// How sending goes; none where there is no webhook.
+    sending: Option<StdMutex<Sending>>,
+}
+
+/// How sending to the webhook goes.
+#[derive(Debug, Default)]
+struct Sending {
+    /// What was wrong the last time, and what it said.
+    trouble: Option<(Trouble, String)>,
+    /// How often in a row it has taken nothing.
+    failures: u32,
+    /// It is not asked again before then.
+    again: Option<Timestamp>,
+}
+
+impl Sending {
+    /// Why it is not asked now, where it is to be left alone for a while.
+    fn waits(&self, now: Timestamp) -> Option<&str> {
+        let left = self.again?.duration_since(now);
+        // A clock that was set back makes nobody wait for longer.
+        let waits = left.is_positive() && left <= AGAIN.saturating_mul(1 << MOST_DOUBLED);
+        self.trouble.as_ref().filter(|_| waits).map(|(_, why)| why.as_str())
+    }
+
+    /// It has taken nothing; says when it is asked again.
+    fn put_off(&mut self, now: Timestamp, trouble: Trouble, why: String) -> Timestamp {
+        let wait = AGAIN.saturating_mul(1 << self.failures.min(MOST_DOUBLED));
+        let again = now.saturating_add(wait).unwrap_or(now);
+        *self = Self { trouble: Some((trouble, why)), failures: self.failures.saturating_add(1), again: Some(again) };
+        again
+    }
 }
 
 impl Alerts {
@@ -152,7 +192,9 @@ impl Alerts {
     pub fn new(parts: Parts, config: &config::Alerts) -> Self {
         let of = |rule: &AlertRule| Some((*rule, Settings::of(*rule, config)?));
         let settings = AlertRule::ALL.iter().filter_map(of).collect();
-        Self { inner: Arc::new(Inner { parts, settings, watch: Mutex::default(), silencing: Mutex::default() }) }
+        let sending = config.has_webhook().then(StdMutex::default);
+        let (watch, silencing) = (Mutex::default(), Mutex::default());
+        Self { inner: Arc::new(Inner { parts, settings, watch, silencing, sending }) }
     }
 
     fn db(&self) -> &Db {
@@ -175,6 +217,7 @@ impl Alerts {
         round.readings.extend(of_sessions.readings);
         round.unknown.extend(of_sessions.unknown);
         round.held.extend(of_sessions.held);
+        round.readings.extend(sessions::clocks(&self.inner.parts.samples, &begun));
         self.take(round, &begun.iter().map(|session| session.id).collect()).await
     }
 
@@ -479,13 +522,41 @@ impl Alerts {
         Ok(())
     }
 
-    /// Sends what is due to `webhook`. Who is away is asked once, and again later.
+    /// How sending goes, for the health page: what was wrong with the last one, and what the webhook said of it. None where there is no webhook.
+    pub(crate) fn sending(&self) -> Option<Result<(), (Trouble, String)>> {
+        self.sends().map(|sending| sending.trouble.clone().map_or(Ok(()), Err))
+    }
+
+    fn sends(&self) -> Option<MutexGuard<'_, Sending>> {
+        self.inner.sending.as_ref().map(|sending| sending.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// How sending goes now.
+    fn now_sends(&self, sending: Sending) {
+        if let Some(mut before) = self.sends() {
+            *before = sending;
+        }
+    }
+
+    /// Sends what is due to `webhook`. Who takes nothing is asked once, and again later: until then that is what is wrong.
     ///
     /// # Errors
-    /// The database's, and that the webhook is away.
+    /// The database's, and that the webhook takes nothing.
     pub(crate) async fn tell_webhook(&self, webhook: &Webhook) -> anyhow::Result<()> {
         let now = self.now();
         let since = now.saturating_sub(TOLD_WITHIN).unwrap_or(now);
+        let dropped =
+            self.db().drop_untold_alerts(since.saturating_sub(DROPPED_WITHIN).unwrap_or(since), since).await?;
+        if dropped > 0 {
+            tracing::warn!(
+                dropped,
+                "The webhook has taken nothing for so long that alerts are over and it is not told of them"
+            );
+            count_messages("dropped", dropped);
+        }
+        if let Some(why) = self.sends().and_then(|sending| sending.waits(now).map(ToOwned::to_owned)) {
+            anyhow::bail!("the webhook does not take alerts: {why}");
+        }
         let silences = self.db().silences(None, now).await?;
         for known in self.db().alerts_to_tell(now, since, MOST_TOLD).await? {
             let (id, over) = (known.alert.id, known.alert.ended_at.is_some());
@@ -520,17 +591,28 @@ impl Alerts {
         Ok(())
     }
 
-    /// Sends an alert as it is given. Who is away is asked again later, and is an error.
+    /// Sends an alert as it is given. Who takes none is asked again later, and is an error.
     async fn deliver(&self, webhook: &Webhook, known: &KnownAlert) -> anyhow::Result<Delivered> {
         let id = known.alert.id;
         match webhook.send(known).await {
-            Sent::Taken => Ok(Delivered::Taken),
+            Sent::Taken => {
+                count_messages("taken", 1);
+                self.now_sends(Sending::default());
+                Ok(Delivered::Taken)
+            }
             Sent::Refused(status) => {
                 tracing::warn!(alert.id = %id, %status, "The webhook refuses an alert; it is not sent again");
+                count_messages("given_up", 1);
+                let trouble = Some((Trouble::WebhookRefusedOne, format!("it answered {status}")));
+                self.now_sends(Sending { trouble, ..Sending::default() });
                 Ok(Delivered::Refused)
             }
-            Sent::Later(why) => {
-                let again = self.now().saturating_add(AGAIN)?;
+            Sent::Later(trouble, why) => {
+                let reason = if trouble == Trouble::WebhookRefuses { "refused" } else { "away" };
+                metrics::counter!("eirene_alert_webhook_failures_total", "reason" => reason).increment(1);
+                let now = self.now();
+                let again = self.sends().map(|mut sending| sending.put_off(now, trouble, why.clone()));
+                let again = again.map_or_else(|| now.saturating_add(AGAIN), Ok)?;
                 self.db().alert_not_told(id, again).await?;
                 anyhow::bail!("the webhook does not take alerts: {why}");
             }
@@ -544,6 +626,11 @@ impl Alerts {
     pub(crate) async fn prune(&self, before: Timestamp) -> Result<u64, DbError> {
         self.db().prune_alerts(before).await
     }
+}
+
+/// Counts what became of messages for the webhook.
+fn count_messages(result: &'static str, many: u64) {
+    metrics::counter!("eirene_alert_webhook_messages_total", "result" => result).increment(many);
 }
 
 /// What somebody has named as a session or run of theirs.

@@ -1,7 +1,7 @@
-//! Readings of the platform: nodes, the scheduler, the database, the launcher, agents, reconcilers, the storage, the certificate.
+//! Readings of the platform: nodes, the scheduler, the database, the launcher, agents, reconcilers, the storage, certificates.
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Context as _;
@@ -21,6 +21,11 @@ use crate::services::storage::judge::{Finding, Severity};
 const FEWEST_AGENTS: usize = 3;
 /// How the poller is called among the reconcilers; how it is doing has rules of its own.
 pub(crate) const POLL: &str = "poll";
+/// The details of an alert that say which file it is about, and which key of the configuration names that.
+pub(super) const FILE: &str = "file";
+pub(super) const SETTING: &str = "setting";
+/// The key that names the certificate browsers are shown.
+pub(super) const OWN_CERTIFICATE: &str = "server.tls_cert";
 /// Longest text of others in an alert, in characters.
 const MOST_TEXT: usize = 300;
 
@@ -38,21 +43,21 @@ pub(crate) struct Seen<'a> {
     pub(crate) database: Option<Duration>,
     /// Whether the launcher takes connections.
     pub(crate) launcher: bool,
-    /// What is known of the certificate.
-    pub(crate) certificate: Certificate,
+    /// What is known of the certificates that are in use.
+    pub(crate) certificates: &'a [Certificate],
     /// Now.
     pub(crate) now: Timestamp,
 }
 
-/// What is known of the portal's certificate.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Certificate {
-    /// It has none: somebody in front of it does.
-    Elsewhere,
-    /// It is over then.
-    Ends(Timestamp),
-    /// It cannot be read now.
-    Unreadable,
+/// What is known of a certificate that is in use.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Certificate {
+    /// The key of the configuration that names its file.
+    pub(crate) key: &'static str,
+    /// Its file.
+    pub(crate) path: PathBuf,
+    /// When it is over; none where it could never be read.
+    pub(crate) ends: Option<Timestamp>,
 }
 
 /// One short line out of a text of others.
@@ -96,15 +101,15 @@ pub(crate) fn look(seen: &Seen<'_>) -> Round {
         let details = [("reason", finding.text.as_str())];
         round.readings.push(reading(AlertRule::StorageBroken, subject.trim_end(), 1.0, &details));
     }
-    match seen.certificate {
-        Certificate::Ends(ends) => {
-            let days = ends.duration_since(seen.now).as_secs_f64() / 86_400.0;
-            round.readings.push(reading(AlertRule::CertificateEnds, "", days, &[]));
-        }
-        Certificate::Unreadable => {
+    for certificate in seen.certificates {
+        let Some(ends) = certificate.ends else {
             round.unknown.insert(AlertRule::CertificateEnds);
-        }
-        Certificate::Elsewhere => {}
+            continue;
+        };
+        let days = ends.duration_since(seen.now).as_secs_f64() / 86_400.0;
+        let file = certificate.path.to_string_lossy();
+        let details = [(FILE, &*file), (SETTING, certificate.key)];
+        round.readings.push(reading(AlertRule::CertificateEnds, &file, days, &details));
     }
     round
 }
@@ -157,6 +162,19 @@ pub(crate) fn certificate_ends(path: &Path) -> anyhow::Result<Timestamp> {
     ends(&der)
 }
 
+/// When the last certificate of a file is over, by which others are known. One that is not understood says nothing.
+///
+/// # Errors
+/// The file cannot be read, or holds none that is understood.
+pub(crate) fn last_certificate_ends(path: &Path) -> anyhow::Result<Timestamp> {
+    let none = || format!("`{}` is no certificate", path.display());
+    let mut last: Option<Timestamp> = None;
+    for der in CertificateDer::pem_file_iter(path).with_context(none)? {
+        last = last.max(ends(&der.with_context(none)?).ok());
+    }
+    last.with_context(none)
+}
+
 /// When this certificate is over, which is given in DER.
 ///
 /// # Errors
@@ -194,6 +212,10 @@ mod tests {
         }
     }
 
+    fn certificate(path: &str, ends: Option<i64>) -> Certificate {
+        Certificate { key: "zabbix.tls_cert", path: path.into(), ends: ends.map(at) }
+    }
+
     /// What is over its built-in threshold.
     fn over(round: &Round) -> Vec<String> {
         let is_over = |reading: &&Reading| {
@@ -215,7 +237,7 @@ mod tests {
             findings: &[],
             database: Some(Duration::from_millis(1)),
             launcher: true,
-            certificate: Certificate::Elsewhere,
+            certificates: &[],
             now: at(1000),
         }
     }
@@ -264,12 +286,14 @@ mod tests {
             text: Sentence::from_elsewhere("It does not answer.".into()),
         };
         let findings = [finding(Severity::Broken), finding(Severity::Warning)];
+        let in_days = |path, days: i64| certificate(path, Some(1000 + days * 86_400));
+        let certificates = [in_days("/tls/own", 13), in_days("/tls/good", 15), in_days("/tls/client", -1)];
         let seen = Seen {
             reconcilers: &reconcilers,
             findings: &findings,
             database: Some(Duration::from_millis(700)),
             launcher: false,
-            certificate: Certificate::Ends(at(1000 + 13 * 86_400)),
+            certificates: &certificates,
             ..good(&snapshot)
         };
         let expected = [
@@ -278,7 +302,8 @@ mod tests {
             "launcher_away ",
             "reconciler_failing submit: no",
             "storage_broken mount_stale root:scratch: It does not answer.",
-            "certificate_ends ",
+            "certificate_ends /tls/own",
+            "certificate_ends /tls/client",
         ];
         assert_eq!(over(&look(&seen)), expected);
         let silent = look(&Seen { database: None, ..good(&snapshot) });
@@ -290,7 +315,8 @@ mod tests {
         let snapshot = snapshot(Vec::new());
         let rule = AlertRule::CertificateEnds;
         let is_read = |round: &Round| round.readings.iter().any(|reading| reading.rule == rule);
-        let unreadable = look(&Seen { certificate: Certificate::Unreadable, ..good(&snapshot) });
+        let certificates = [certificate("/tls/own", None)];
+        let unreadable = look(&Seen { certificates: &certificates, ..good(&snapshot) });
         assert!(!is_read(&unreadable) && unreadable.unknown.contains(&rule));
         let elsewhere = look(&good(&snapshot));
         assert!(!is_read(&elsewhere) && !elsewhere.unknown.contains(&rule));
@@ -325,5 +351,23 @@ mod tests {
         std::fs::write(&path, key.serialize_pem()).unwrap();
         assert!(certificate_ends(&path).is_err());
         assert!(certificate_ends(&directory.path().join("none")).is_err());
+    }
+
+    #[test]
+    fn those_by_which_others_are_known_are_good_for_as_long_as_the_last_of_them() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("ca.pem");
+        let until = |year| {
+            let mut parameters = rcgen::CertificateParams::new(vec!["ca.example.org".into()]).unwrap();
+            parameters.not_after = rcgen::date_time_ymd(year, 5, 1);
+            parameters.self_signed(&rcgen::KeyPair::generate().unwrap()).unwrap().pem()
+        };
+        std::fs::write(&path, [until(2001), until(2032), until(2030)].concat()).unwrap();
+        assert_eq!(last_certificate_ends(&path).unwrap(), "2032-05-01T00:00:00Z".parse().unwrap());
+        for wrong in ["", "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"] {
+            std::fs::write(&path, wrong).unwrap();
+            assert!(last_certificate_ends(&path).is_err(), "{wrong}");
+        }
+        assert!(last_certificate_ends(&directory.path().join("none")).is_err());
     }
 }

@@ -33,6 +33,7 @@ impl Settings {
             R::GpusIdle => (Info, 30.0, 30.0, 0, 0),
             R::NodeDown => (Critical, 1.0, 1.0, 30, 30),
             R::NodeDrained => (Warning, 1.0, 1.0, 60, 0),
+            R::NodeClockOff => (Warning, 1.0, 1.0, 60, 60),
             R::SchedulerAway => (Critical, 1.0, 1.0, 60, 10),
             R::SchedulerSlow => (Warning, 5.0, 2.0, 60, 120),
             R::DatabaseSlow => (Warning, 500.0, 200.0, 60, 120),

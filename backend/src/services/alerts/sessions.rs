@@ -7,11 +7,11 @@ use eirene_core::{Session, SessionId};
 use eirene_monitoring::{MOST_GPUS, Metric};
 use eirene_monitoring_store::Point;
 
-use super::PART_OF;
 use super::watch::{Reading, Round};
+use super::{BEHIND, PART_OF, WAY};
 use crate::error::AppError;
 use crate::services::efficiency::IDLE_PERCENT;
-use crate::services::samples::{Back, MEMORY, Recent, Samples, memory_shares};
+use crate::services::samples::{Back, MEMORY, Recent, Samples, WrongClock, memory_shares};
 
 /// What has to be known at once, and is cheap to ask.
 const AT_ONCE: [AlertRule; 2] = [AlertRule::MemoryNearlyFull, AlertRule::GpuLost];
@@ -64,6 +64,25 @@ pub(super) async fn look(samples: &Samples, sessions: &[Session], thoroughly: bo
     let found = samples.recent(with_gpus, &[Metric::GpuUtil, Metric::GpuUp, Metric::GpuProcesses], IDLE).await?;
     each(&mut round, sessions, found, idle);
     Ok(round)
+}
+
+/// Nodes whose clocks are wrong, for admins, by the word of the agents there.
+pub(super) fn clocks(samples: &Samples, sessions: &[Session]) -> Vec<Reading> {
+    let sessions: HashMap<SessionId, &Session> = sessions.iter().map(|session| (session.id, session)).collect();
+    let reading = |clock: WrongClock| {
+        let session = sessions.get(&clock.session)?;
+        let way = if clock.ahead.is_negative() { BEHIND } else { "ahead" };
+        let details = [("node", clock.node.as_str()), (WAY, way)];
+        Some(Reading {
+            rule: AlertRule::NodeClockOff,
+            value: clock.minutes() as f64,
+            session: Some((session.id, session.owner)),
+            is_for_operators: true,
+            details: details.map(|(name, text)| (name.to_owned(), text.to_owned())).into(),
+            subject: clock.node,
+        })
+    };
+    samples.wrong_clocks().into_iter().filter_map(reading).collect()
 }
 
 /// A value about a part of a session: its rule, the node and the GPU, the value, and whether the session has only a part of that GPU.

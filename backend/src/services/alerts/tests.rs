@@ -11,6 +11,7 @@ use super::*;
 use crate::config::Config;
 use crate::services::actor::Via;
 use crate::services::cluster::Snapshot;
+use crate::services::readiness::Dependency;
 use crate::testing::TestApp;
 
 fn node(name: &str, state: &str) -> Node {
@@ -44,7 +45,7 @@ async fn look(test: &TestApp, state: &str, live: &[Session]) {
         findings: &[],
         database: None,
         launcher: true,
-        certificate: platform::Certificate::Elsewhere,
+        certificates: &[],
         now: test.clock.now(),
     };
     test.app.alerts.look(&seen, true).await.unwrap();
@@ -358,6 +359,38 @@ async fn who_knows_of_one_session_s_word_is_told_when_another_finds_the_same() {
 }
 
 #[tokio::test]
+async fn of_a_clock_that_is_wrong_admins_hear_once_whoever_tells_of_it_and_until_it_is_right() {
+    let test = TestApp::new().await;
+    test.app.samples.open().unwrap();
+    let (ada, grace) = (test.ada().await, test.person("grace", 2002, Role::Researcher).await);
+    let live = running(&test, &[&ada, &grace], 0).await;
+    let says = async |seconds: i64, ahead: SignedDuration| {
+        for _ in 0..seconds / 5 {
+            for session in &live {
+                let samples = vec![Sample { series: "cpu_seconds".parse().unwrap(), value: 1.0 }];
+                let (node, at) = (NodeName::try_from("c1").unwrap(), test.clock.now() + ahead);
+                let batch = Batch { node, at, confinement: Confinement::CgroupV2, held: None, samples };
+                let text = String::from_utf8(batch.write().remove(0)).unwrap();
+                test.app.samples.ingest(session.id).take(&text).await;
+            }
+            look(&test, "idle", &live).await;
+            test.clock.advance_s(5);
+        }
+    };
+    says(60, SignedDuration::from_mins(6)).await;
+    assert_eq!(open(&test).await, [], "it may be put right at once");
+    says(30, SignedDuration::from_mins(6)).await;
+    let alerts = open(&test).await;
+    let [alert] = &alerts[..] else { panic!("{alerts:?}") };
+    assert_eq!((alert.rule, alert.subject.as_str(), alert.owner), (AlertRule::NodeClockOff, "c1", None));
+    assert!(text(alert).as_str().contains("node c1 is 6 minutes ahead"), "{}", text(alert).as_str());
+    let hers = test.app.alerts.list(&ada, ListAlerts { limit: 50, ..ListAlerts::default() }).await.unwrap();
+    assert!(hers.items.is_empty(), "it is for admins");
+    says(80, SignedDuration::ZERO).await;
+    assert_eq!(open(&test).await, []);
+}
+
+#[tokio::test]
 async fn of_two_parts_that_are_idle_and_not_both_tell_it_a_person_hears_only_where_nothing_is_on_the_other() {
     let test = TestApp::new().await;
     test.app.samples.open().unwrap();
@@ -475,6 +508,14 @@ fn webhook(test: &TestApp, address: &str) -> Webhook {
     Webhook::new(&config).unwrap().unwrap()
 }
 
+/// The same of a portal that is configured so.
+fn sender(test: &mut TestApp, address: &str) -> Webhook {
+    let mut config = Config::clone(&test.app.config);
+    config.alerts.webhook_url = Some(SecretString::from(address));
+    test.rebuild(config);
+    webhook(test, address)
+}
+
 fn sent(request: &str) -> Value {
     serde_json::from_str(request.split_once("\r\n\r\n").unwrap().1).unwrap()
 }
@@ -498,6 +539,76 @@ async fn a_webhook_is_told_of_the_beginning_and_the_end_and_again_where_it_was_a
     let statuses: Vec<Value> = got.iter().map(|request| sent(request)["status"].clone()).collect();
     assert_eq!(statuses, ["firing", "firing", "resolved"]);
     assert_eq!(sent(&got[2])["alerts"][0]["labels"]["node"], "n1");
+}
+
+#[tokio::test]
+async fn a_webhook_whose_token_is_over_gets_everything_once_that_is_put_right() {
+    let mut test = TestApp::new().await;
+    let (address, receiver) = receiver(&[401, 403, 404, 200, 200]).await;
+    let webhook = sender(&mut test, &address);
+    assert_eq!(test.app.alerts.sending(), Some(Ok(())));
+    looks(&test, "down", &[], 40).await;
+    for (status, wait_s) in [("401", 30), ("403", 60), ("404", 120)] {
+        // It is asked once, and left alone for ever longer; all that time it is said what is wrong.
+        for wait_s in [wait_s - 1, 2] {
+            let error = test.app.alerts.tell_webhook(&webhook).await.unwrap_err().to_string();
+            assert!(error.contains(status) && !error.contains("secret"), "{error}");
+            let Some(Err((trouble, why))) = test.app.alerts.sending() else { panic!("{status} is nothing") };
+            assert!(trouble == Trouble::WebhookRefuses && why.contains(status), "{trouble:?}: {why}");
+            let report = test.app.readiness.report().await.unwrap();
+            let line = report.lines.iter().find(|line| line.what == Dependency::Webhook).unwrap();
+            assert!(line.trouble == Some(Trouble::WebhookRefuses) && line.detail.contains(status), "{line:?}");
+            test.clock.advance_s(wait_s);
+        }
+    }
+    looks(&test, "idle", &[], 40).await;
+    test.app.alerts.tell_webhook(&webhook).await.unwrap();
+    assert_eq!(test.app.alerts.sending(), Some(Ok(())));
+    let statuses: Vec<Value> = receiver.await.unwrap().iter().map(|request| sent(request)["status"].clone()).collect();
+    assert_eq!(statuses, ["firing", "firing", "firing", "firing", "resolved"]);
+}
+
+#[tokio::test]
+async fn one_message_that_a_webhook_does_not_take_stops_no_other() {
+    let mut test = TestApp::new().await;
+    let (address, receiver) = receiver(&[400, 200, 500, 200, 200]).await;
+    let webhook = sender(&mut test, &address);
+    let ada = test.ada().await;
+    let hers = session(&test, &ada).await;
+    let mut begun = Vec::new();
+    for _ in 0..2 {
+        begun.push(idle(&test, &hers).await);
+        test.clock.advance_s(1);
+    }
+    test.app.alerts.tell_webhook(&webhook).await.unwrap();
+    for _ in 0..2 {
+        begun.push(idle(&test, &hers).await);
+        test.clock.advance_s(1);
+    }
+    test.app.alerts.tell_webhook(&webhook).await.unwrap_err();
+    test.clock.advance_s(31);
+    test.app.alerts.tell_webhook(&webhook).await.unwrap();
+    let got = receiver.await.unwrap();
+    let got: Vec<Value> = got.iter().map(|request| sent(request)["alerts"][0]["fingerprint"].clone()).collect();
+    let expected = [0, 1, 2, 3, 2].map(|number: usize| json!(begun[number]));
+    assert_eq!(got, expected);
+}
+
+#[tokio::test]
+async fn a_webhook_that_calls_a_message_wrong_is_on_the_page_of_health_until_it_takes_one() {
+    let mut test = TestApp::new().await;
+    let (address, receiver) = receiver(&[422, 200]).await;
+    let webhook = sender(&mut test, &address);
+    let ada = test.ada().await;
+    let hers = session(&test, &ada).await;
+    idle(&test, &hers).await;
+    test.app.alerts.tell_webhook(&webhook).await.unwrap();
+    let Some(Err((trouble, why))) = test.app.alerts.sending() else { panic!("nothing is said") };
+    assert!(trouble == Trouble::WebhookRefusedOne && why.contains("422"), "{trouble:?}: {why}");
+    idle(&test, &hers).await;
+    test.app.alerts.tell_webhook(&webhook).await.unwrap();
+    assert_eq!(test.app.alerts.sending(), Some(Ok(())));
+    assert_eq!(receiver.await.unwrap().len(), 2, "what was refused is not sent again");
 }
 
 #[tokio::test]

@@ -4,7 +4,9 @@ use eirene_core::Sentence;
 use eirene_core::alert::{Alert, AlertRule};
 use eirene_words::{say, say_count, say_with};
 
-use super::PART_OF;
+use super::platform::{FILE, OWN_CERTIFICATE, SETTING};
+use super::{BEHIND, PART_OF, WAY};
+use crate::services::samples::clock_text;
 
 /// One or two sentences: what is wrong, and what to do.
 pub(crate) fn text(alert: &Alert) -> Sentence {
@@ -30,6 +32,7 @@ pub(crate) fn text(alert: &Alert) -> Sentence {
         AlertRule::GpusIdle => say_count("alert.gpus_idle", whole(alert.value), &[]),
         AlertRule::NodeDown => with_reason("alert.node_down_because", "alert.node_down"),
         AlertRule::NodeDrained => with_reason("alert.node_drained_because", "alert.node_drained"),
+        AlertRule::NodeClockOff => clock_text(node.1, whole(alert.value), detail(WAY) == BEHIND),
         AlertRule::SchedulerAway => with_reason("alert.scheduler_away_because", "alert.scheduler_away"),
         AlertRule::SchedulerSlow => say_with("alert.scheduler_slow", &[("seconds", &format!("{:.1}", alert.value))]),
         AlertRule::DatabaseSlow => say_with("alert.database_slow", &[("ms", &whole(alert.value).to_string())]),
@@ -37,6 +40,14 @@ pub(crate) fn text(alert: &Alert) -> Sentence {
         AlertRule::AgentsLost => say_with("alert.agents_lost", &[("away", detail("away")), ("all", detail("all"))]),
         AlertRule::ReconcilerFailing => with_reason("alert.reconciler_failing_because", "alert.reconciler_failing"),
         AlertRule::StorageBroken => say_with("alert.storage_broken", &[reason]),
+        AlertRule::CertificateEnds if ![OWN_CERTIFICATE, ""].contains(&detail(SETTING)) => {
+            let of = [("file", detail(FILE)), ("setting", detail(SETTING))];
+            if alert.value <= 0.0 {
+                say_with("alert.certificate_over_of", &of)
+            } else {
+                say_count("alert.certificate_ends_of", whole(alert.value), &of)
+            }
+        }
         AlertRule::CertificateEnds if alert.value <= 0.0 => say("alert.certificate_over"),
         AlertRule::CertificateEnds => say_count("alert.certificate_ends", whole(alert.value), &[]),
     }
@@ -108,5 +119,18 @@ mod tests {
         assert!(full.as_str().contains("99\u{a0}%") && full.as_str().contains("n1"), "{}", full.as_str());
         let days = text(&alert(AlertRule::CertificateEnds, 13.9, &[]));
         assert!(days.as_str().contains("13 days"), "{}", days.as_str());
+        let of = |setting, value| {
+            text(&alert(AlertRule::CertificateEnds, value, &[("file", "/tls/a.pem"), ("setting", setting)]))
+        };
+        assert_eq!(of("server.tls_cert", 13.9).as_str(), days.as_str());
+        for value in [13.9, -2.0] {
+            let others = of("zabbix.tls_cert", value);
+            assert!(
+                others.as_str().contains("/tls/a.pem") && others.as_str().contains("zabbix.tls_cert"),
+                "{}",
+                others.as_str()
+            );
+            assert!(!others.as_str().contains("browsers") && !others.as_str().contains('{'), "{}", others.as_str());
+        }
     }
 }

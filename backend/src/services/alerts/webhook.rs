@@ -18,6 +18,7 @@ use sha2::Sha256;
 
 use super::text::text;
 use crate::config;
+use crate::services::readiness::Trouble;
 
 /// An answer has to come within this time.
 const WAIT: Duration = Duration::from_secs(10);
@@ -29,10 +30,10 @@ const NOT_YET: &str = "0001-01-01T00:00:00Z";
 pub(crate) enum Sent {
     /// It was taken.
     Taken,
-    /// It will never be: the answer says that it is wrong.
+    /// It will never be: the answer says that this one is wrong.
     Refused(StatusCode),
-    /// It may be, later.
-    Later(String),
+    /// It may be, later: what is wrong has nothing to do with what was sent.
+    Later(Trouble, String),
 }
 
 /// Where alerts are sent.
@@ -67,18 +68,22 @@ impl Webhook {
         match request.body(body).send().await {
             Ok(answer) if answer.status().is_success() => Sent::Taken,
             Ok(answer) => judged(answer.status()),
-            Err(error) => Sent::Later(error.without_url().to_string()),
+            Err(error) => Sent::Later(Trouble::WebhookAway, error.without_url().to_string()),
         }
     }
 }
 
-/// Who answers that it is wrong says so the next time as well.
+/// Who answers that what was sent is wrong says so of the same the next time as well. Any other refusal is of whoever sends (a token that is over) or
+/// of where it is sent (an address that has moved), which somebody will put right: until then nothing is lost.
 fn judged(status: StatusCode) -> Sent {
-    let patient = [StatusCode::REQUEST_TIMEOUT, StatusCode::TOO_MANY_REQUESTS];
-    if status.is_client_error() && !patient.contains(&status) {
+    if [StatusCode::BAD_REQUEST, StatusCode::PAYLOAD_TOO_LARGE, StatusCode::UNPROCESSABLE_ENTITY].contains(&status) {
         return Sent::Refused(status);
     }
-    Sent::Later(format!("it answered {status}"))
+    let is_patient = [StatusCode::REQUEST_TIMEOUT, StatusCode::TOO_MANY_REQUESTS].contains(&status);
+    // Redirects are not followed, so whoever redirects refuses.
+    let refuses = status.is_client_error() || status.is_redirection();
+    let trouble = if refuses && !is_patient { Trouble::WebhookRefuses } else { Trouble::WebhookAway };
+    Sent::Later(trouble, format!("it answered {status}"))
 }
 
 fn signature(key: &SecretString, body: &[u8]) -> String {
@@ -194,10 +199,20 @@ mod tests {
     }
 
     #[test]
-    fn who_says_that_it_is_wrong_is_believed_and_others_are_asked_again() {
-        assert_eq!(judged(StatusCode::BAD_REQUEST), Sent::Refused(StatusCode::BAD_REQUEST));
-        for later in [500, 502, 301, 408, 429] {
-            assert!(matches!(judged(StatusCode::from_u16(later).unwrap()), Sent::Later(_)), "{later}");
+    fn who_says_that_a_message_is_wrong_is_believed_and_others_are_asked_again() {
+        let judged = |status: u16| judged(StatusCode::from_u16(status).unwrap());
+        for refused in [400, 413, 422] {
+            assert_eq!(judged(refused), Sent::Refused(StatusCode::from_u16(refused).unwrap()));
+        }
+        for (trouble, statuses) in [
+            (Trouble::WebhookRefuses, [301, 401, 403, 404, 405, 410]),
+            (Trouble::WebhookAway, [408, 429, 500, 502, 503, 504]),
+        ] {
+            for status in statuses {
+                let Sent::Later(why, said) = judged(status) else { panic!("{status} is given up") };
+                assert_eq!(why, trouble, "{status}");
+                assert!(said.contains(&status.to_string()), "{said}");
+            }
         }
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use eirene_core::{Session, SessionId, UserId};
 use eirene_monitoring::{
-    Batch, BatchError, DeviceKind, Group, MOST_CORE_SERIES, MOST_NODES_IN_DETAIL, MOST_PROCESS_SERIES, Metric,
+    Batch, BatchError, DeviceKind, Group, MOST_CORE_SERIES, MOST_NODES_IN_DETAIL, MOST_PROCESS_SERIES, Metric, NodeName,
     TimeWindow,
 };
 use eirene_monitoring_store::{self as store, MOST_AHEAD_MS, MOST_BEHIND_MS, Store, StoreError};
@@ -18,6 +18,9 @@ use crate::services::events::EventKind;
 
 /// Which nodes a session has is looked up again so often at most, while its agent names others.
 const LOOK_AGAIN: SignedDuration = SignedDuration::from_secs(2);
+/// A node whose samples are refused one by one, as what was told before is later, has a clock that was set back, where they are older than this. What
+/// is only told twice is not.
+const SET_BACK: SignedDuration = SignedDuration::from_mins(2);
 /// Batches that are kept until the scheduler has said which nodes the session has: an agent can be here, and its app in use, before that, and what
 /// only rises would begin with what it has come to meanwhile. Minutes of a session on a few nodes, one round of 64; 4 MiB at the most.
 const MOST_EARLY: usize = 64;
@@ -174,6 +177,8 @@ pub(crate) struct Ingest {
     room: Option<Room>,
     /// What came before it was known which nodes there are.
     early: Vec<Batch>,
+    /// What the log has: each reason once for a node.
+    logged: HashSet<(String, &'static str)>,
 }
 
 /// What is known of a session: whose it is, and its nodes.
@@ -240,7 +245,8 @@ impl Room {
 
 impl Ingest {
     pub(super) fn new(samples: Samples, session: SessionId) -> Self {
-        Self { samples, session, known: None, nodes: 0, looked: None, room: None, early: Vec::new() }
+        let (early, logged) = (Vec::new(), HashSet::new());
+        Self { samples, session, known: None, nodes: 0, looked: None, room: None, early, logged }
     }
 
     /// Takes one batch.
@@ -253,16 +259,25 @@ impl Ingest {
 
     pub(super) async fn accept(&mut self, text: &str) -> Result<usize, Refused> {
         let now = self.samples.inner.clock.now();
-        let batch = Batch::read(text.as_bytes(), window(now)).map_err(|error| match error {
-            BatchError::TooLong(_) => Refused::TooLong,
-            BatchError::NotUnderstood(_) => Refused::NotUnderstood,
-            BatchError::Time(_) => Refused::Time,
-        })?;
+        let batch = match Batch::read(text.as_bytes(), window(now)) {
+            Ok(batch) => batch,
+            Err(BatchError::TooLong(_)) => return Err(self.refuse(None, Refused::TooLong)),
+            Err(BatchError::NotUnderstood(_)) => return Err(self.refuse(None, Refused::NotUnderstood)),
+            Err(BatchError::Time { node, at }) => {
+                self.look(node.as_str(), now).await;
+                // Of others' nodes its word counts for nothing.
+                if self.owner(node.as_str()).is_some() {
+                    let clocks = &self.samples.inner.clocks;
+                    clocks.wrong(self.session, node.as_str(), at.duration_since(now), now);
+                }
+                return Err(self.refuse(Some(&node), Refused::Time));
+            }
+        };
         self.look(batch.node.as_str(), now).await;
         if self.is_early() {
             // The first ones are the ones that are wanted.
             if self.early.len() >= MOST_EARLY {
-                return Err(Refused::Node);
+                return Err(self.refuse(Some(&batch.node), Refused::Node));
             }
             self.early.push(batch);
             return Ok(0);
@@ -272,10 +287,44 @@ impl Ingest {
             match self.keep(&early, now).await {
                 Ok(some) => taken += some,
                 // It says something false of another's node, and that is no fault of what comes now.
-                Err(refused) => refused.count(),
+                Err(refused) => self.refuse(Some(&early.node), refused).count(),
             }
         }
-        Ok(taken + self.keep(&batch, now).await?)
+        match self.keep(&batch, now).await {
+            Ok(some) => Ok(taken + some),
+            Err(refused) => Err(self.refuse(Some(&batch.node), refused)),
+        }
+    }
+
+    /// Has the log say why something is refused.
+    fn refuse(&mut self, node: Option<&NodeName>, refused: Refused) -> Refused {
+        // Of a store that is away it says so already.
+        if refused != Refused::Away {
+            self.log(node.map(NodeName::as_str).unwrap_or_default(), refused.label());
+        }
+        refused
+    }
+
+    /// One line for each reason and node of the session. Of other nodes an agent can make up any number, so they have one together.
+    fn log(&mut self, node: &str, reason: &'static str) {
+        let own = if self.owner(node).is_some() { node } else { "" };
+        if self.logged.insert((own.to_owned(), reason)) {
+            tracing::warn!(session.id = %self.session, node, reason, "Samples of a session are refused");
+        }
+    }
+
+    /// Whether the node's clock is right, by what became of all that was told.
+    fn judge_clock(&mut self, batch: &Batch, taken: usize, all: usize, now: Timestamp) {
+        let node = batch.node.as_str();
+        let ahead = batch.at.duration_since(now);
+        let clocks = &self.samples.inner.clocks;
+        // A series that is new is taken whatever the clock was before.
+        if taken * 2 >= all.max(1) {
+            clocks.right(self.session, node);
+        } else if all > 0 && ahead < -SET_BACK {
+            clocks.wrong(self.session, node, ahead, now);
+            self.log(node, "late");
+        }
     }
 
     /// Puts a batch into the store.
@@ -289,6 +338,7 @@ impl Ingest {
         let samples: Vec<store::Sample<'_>> =
             named.iter().map(|(name, value)| store::Sample { name, at_ms, value: *value }).collect();
         let taken = store.append(now.as_millisecond(), store_id(self.session), &samples);
+        self.judge_clock(batch, taken, samples.len(), now);
         self.tell(owner, batch);
         Ok(taken)
     }
@@ -300,6 +350,7 @@ impl Ingest {
             none => none.insert(Room::read(Arc::clone(store), self.session).await),
         };
         let mut named = Vec::with_capacity(batch.samples.len());
+        let mut left_out = HashSet::new();
         for sample in &batch.samples {
             let name = name::write(&sample.series, &batch.node);
             let sort = Sort::of(sample.series.metric(), sample.series.device().is_some());
@@ -307,7 +358,11 @@ impl Ingest {
                 named.push((name, sample.value));
             } else {
                 metrics::counter!("eirene_samples_refused_total", "reason" => sort.label()).increment(1);
+                left_out.insert(sort.label());
             }
+        }
+        for reason in left_out {
+            self.log(batch.node.as_str(), reason);
         }
         named
     }

@@ -6,6 +6,7 @@
 //! ([`prometheus`]), through the same port ([`History`]); the store is then what Prometheus is told from, and has what that is not told.
 
 mod chart;
+mod clocks;
 mod cluster;
 mod confined;
 mod history;
@@ -31,10 +32,12 @@ use tokio_util::sync::CancellationToken;
 use crate::config;
 use crate::error::AppError;
 use crate::services::events::Events;
+use clocks::Clocks;
 use confined::Confined;
 use history::BuiltIn;
 
 pub use chart::{Chart, Line, MOST_POINTS, Wanted};
+pub(crate) use clocks::{WrongClock, clock_text};
 pub use cluster::{ClusterPast, Figure};
 pub use history::{History, HistoryError, Part, Source, Spans};
 pub(crate) use ingest::{Ingest, LeftOut};
@@ -67,6 +70,7 @@ struct Inner {
     /// Whether the last round of [`Samples::keep`] could not write what came.
     failing: AtomicBool,
     confined: Confined,
+    clocks: Clocks,
 }
 
 impl Samples {
@@ -89,8 +93,8 @@ impl Samples {
             ..Options::default()
         };
         let (store, failing, confined) = (RwLock::default(), AtomicBool::new(false), Confined::default());
-        let said = Mutex::default();
-        let inner = Inner { db, clock, events, directory, options, store, elsewhere, said, failing, confined };
+        let (said, clocks) = (Mutex::default(), Clocks::default());
+        let inner = Inner { db, clock, events, directory, options, store, elsewhere, said, failing, confined, clocks };
         Self { inner: Arc::new(inner) }
     }
 

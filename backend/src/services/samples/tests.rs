@@ -116,6 +116,46 @@ async fn what_an_agent_cannot_mean_is_refused_as_a_whole() {
 }
 
 #[tokio::test]
+async fn a_clock_that_is_wrong_is_known_until_it_is_right_and_of_the_sessions_nodes_alone() {
+    let test = TestApp::new().await;
+    let session = begun(&test, &["c1"]).await;
+    let mut ingest = test.app.samples.ingest(session.id);
+    let wrong = || -> Vec<(String, i64)> {
+        let wrong = test.app.samples.wrong_clocks_of(session.id);
+        wrong.into_iter().map(|clock| (clock.node, clock.ahead.as_mins())).collect()
+    };
+    let of = |node: &str, minutes: i64| {
+        said(
+            node,
+            test.clock.now() + SignedDuration::from_mins(minutes),
+            &[("cpu_seconds", 1.0), ("memory_bytes", 1e9)],
+        )
+    };
+    assert_eq!(ingest.accept(&of("c2", 6)).await, Err(Refused::Time));
+    assert!(wrong().is_empty(), "it has no such node");
+    test.clock.advance_s(5);
+    assert_eq!(ingest.accept(&of("c1", 6)).await, Err(Refused::Time));
+    assert_eq!(wrong(), [("c1".to_owned(), 6)]);
+    assert!(test.app.samples.wrong_clocks_of(SessionId::generate()).is_empty());
+    assert_eq!(ingest.accept(&of("c1", 0)).await, Ok(2));
+    assert!(wrong().is_empty(), "it was put right");
+
+    // Set back by less than what is taken late: each of the samples is refused.
+    assert_eq!(ingest.accept(&of("c1", -30)).await, Ok(0));
+    assert_eq!(wrong(), [("c1".to_owned(), -30)]);
+    let again = of("c1", 0);
+    test.clock.advance_s(10);
+    assert_eq!(ingest.accept(&of("c1", 0)).await, Ok(2));
+    assert_eq!(ingest.accept(&again).await, Ok(0), "told twice");
+    assert!(wrong().is_empty(), "which says nothing of the clock");
+
+    assert_eq!(ingest.accept(&of("c1", -70)).await, Err(Refused::Time));
+    assert_eq!(wrong(), [("c1".to_owned(), -70)]);
+    test.clock.advance_s(200);
+    assert!(wrong().is_empty(), "nobody tells it any more");
+}
+
+#[tokio::test]
 async fn an_agent_speaks_of_its_own_session_alone() {
     let test = TestApp::new().await;
     let hers = begun(&test, &["c1"]).await;

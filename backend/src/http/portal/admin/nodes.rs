@@ -32,7 +32,8 @@ pub(crate) async fn page(State(app): State<App>, SignedInAdmin(me): SignedInAdmi
 async fn view(app: &App, me: &SignedIn, name: &NodeName) -> Result<NodePage, AppError> {
     let seen = app.upkeep.look(&me.actor, name).await?;
     let layout = layout(me, Place::Nodes, name.as_str());
-    let page = NodePage::new(words(), layout, name.as_str(), &seen, app.cluster.snapshot().reachable);
+    let page = NodePage::new(words(), layout, name.as_str(), &seen, app.cluster.snapshot().reachable)
+        .with_clock(&app.samples.wrong_clocks());
     Ok(page.with_zabbix(words(), &app.zabbix.of_node(&me.actor, name).await?))
 }
 

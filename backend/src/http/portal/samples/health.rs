@@ -16,7 +16,9 @@ impl Samples {
     /// The admins' page of health.
     pub(super) fn health(&mut self) -> Result<()> {
         let answered = |what: &Dependency, trouble: Option<Trouble>| match (what, trouble) {
-            (Dependency::Samples | Dependency::Zabbix | Dependency::Traces, _) => Answered::NotAsked,
+            (Dependency::Samples | Dependency::Zabbix | Dependency::Traces | Dependency::Webhook, _) => {
+                Answered::NotAsked
+            }
             (Dependency::Root(_), Some(_)) => Answered::NotSeen,
             (_, Some(_)) => Answered::At(self.now - SignedDuration::from_hours(31)),
             (_, None) => Answered::At(self.now),
@@ -42,6 +44,7 @@ impl Samples {
                 line(Dependency::Prometheus, Some(Trouble::PrometheusAway), None),
                 line(Dependency::Zabbix, Some(Trouble::ZabbixTakesNothing), None),
                 line(Dependency::Traces, Some(Trouble::TracesAway), None),
+                line(Dependency::Webhook, Some(Trouble::WebhookRefuses), None),
                 line(Dependency::Reconciler("submit"), None, Some(7)),
                 line(Dependency::Reconciler("storage-health"), Some(Trouble::ReconcilerFails), Some(812)),
             ],

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use eirene_core::SessionState;
 use eirene_core::account::Role;
 use eirene_core::confinement::{ConfinedNode, Confinement, Held};
 use eirene_core::node_history::{GONE, IN_SERVICE, NodeChange};
+use eirene_core::{SessionId, SessionState};
 use eirene_words::words;
 use eirene_zabbix::{Item, Point, Problem, Severity};
 use jiff::SignedDuration;
@@ -14,6 +14,7 @@ use super::{HOSTILE, Result, Samples};
 use crate::http::portal::views::FormError;
 use crate::http::portal::views::layout::Place;
 use crate::http::portal::views::node::NodePage;
+use crate::services::samples::WrongClock;
 use crate::services::upkeep::SeenNode;
 use crate::services::zabbix::{NodeInZabbix, SeenInZabbix, ShownItem};
 
@@ -86,7 +87,13 @@ impl Samples {
             NodePage::new(words(), layout(self)?, name.as_str(), &seen, true).refused(HOSTILE.to_owned(), errors);
         let page = page.with_zabbix(words(), &self.in_zabbix());
         let nothing = SeenInZabbix { at: self.now, host: None, problems: Vec::new(), items: Vec::new() };
+        let clock = WrongClock {
+            session: SessionId::generate(),
+            node: name.to_string(),
+            ahead: SignedDuration::from_secs(-4000),
+        };
         let quiet = NodePage::new(words(), layout(self)?, name.as_str(), &in_part, true)
+            .with_clock(&[clock])
             .with_zabbix(words(), &NodeInZabbix::Seen(Arc::new(nothing)));
         let gone = NodePage::new(words(), layout(self)?, name.as_str(), &gone, false)
             .with_zabbix(words(), &NodeInZabbix::Away);

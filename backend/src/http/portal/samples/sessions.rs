@@ -10,6 +10,7 @@ use eirene_monitoring::Metric;
 use eirene_monitoring_store::Resolution;
 use eirene_tunnel::message::NodeState;
 use eirene_words::{say, words};
+use jiff::SignedDuration;
 
 use super::efficiency::measured;
 use super::{HOSTILE, Result, Samples};
@@ -23,7 +24,7 @@ use crate::http::portal::views::start::SessionsFragment;
 use crate::http::portal::views::usage::{UsageFragment, UsageView};
 use crate::services::efficiency::advice;
 use crate::services::nodes::{NodeStatus, RunningStep};
-use crate::services::samples::{Chart, LeftOut, Line, Source};
+use crate::services::samples::{Chart, LeftOut, Line, Source, WrongClock};
 
 /// A step on all nodes of a session, the last of which has been lost.
 fn on_nodes(session: &Session) -> Vec<NodeStatus> {
@@ -180,19 +181,31 @@ impl Samples {
         let others =
             [self.run("train.py", SessionState::Running, Some(8))?, self.session(HOSTILE, SessionState::Ended)?];
         let happened = [self.alert(AlertRule::GpuLost, AlertSeverity::Critical, &[])];
-        for (name, session, others) in [("charts", &running, &others[..]), ("charts-over", &over, &[])] {
+        let pages = [("charts", &running, &others[..]), ("charts-clocks", &running, &[]), ("charts-over", &over, &[])];
+        for (name, session, others) in pages {
             let title = words().fill("charts.page_title", &[("name", session.name.as_str())]);
             let page = ChartsPage {
                 layout: self.layout(Place::Elsewhere, &title, Role::Researcher)?,
                 name: session.name.to_string(),
                 back_href: format!("/{}", charts::below(session)),
                 about: charts::about(words(), session, &[], &happened, others, (0, self.now)),
+                clocks: if name == "charts-clocks" { Self::wrong_clocks(session) } else { Vec::new() },
                 left_out: if session.state.is_final() { charts::left_out(words(), &LeftOut::ALL) } else { Vec::new() },
                 usage: self.usage(session.state.as_str(), 2)?.without_charts(),
             };
             self.add(name, &page)?;
         }
         Ok(())
+    }
+
+    /// What is said where more of them are wrong than are named.
+    fn wrong_clocks(session: &Session) -> Vec<String> {
+        let clock = |number: i64| WrongClock {
+            session: session.id,
+            node: format!("a-long-name-of-a-node-on-purpose-{number}"),
+            ahead: SignedDuration::from_mins(6 - 90 * number),
+        };
+        charts::clocks(words(), &(0..9).map(clock).collect::<Vec<_>>())
     }
 
     fn chart(&self, spans: usize, lines: Vec<Line>) -> Chart {

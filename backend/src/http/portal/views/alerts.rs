@@ -41,6 +41,7 @@ pub(crate) fn rule_word(words: &Words, rule: AlertRule) -> String {
         AlertRule::GpusIdle => "alert_rule.gpus_idle",
         AlertRule::NodeDown => "alert_rule.node_down",
         AlertRule::NodeDrained => "alert_rule.node_drained",
+        AlertRule::NodeClockOff => "alert_rule.node_clock_off",
         AlertRule::SchedulerAway => "alert_rule.scheduler_away",
         AlertRule::SchedulerSlow => "alert_rule.scheduler_slow",
         AlertRule::DatabaseSlow => "alert_rule.database_slow",

@@ -15,7 +15,10 @@ use super::alerts::rule_word;
 use super::layout::Layout;
 use super::usage::UsageView;
 use crate::http::portal::pages::Page;
-use crate::services::samples::LeftOut;
+use crate::services::samples::{LeftOut, WrongClock};
+
+/// Most nodes of which it is said that their clock is wrong: where a site's clocks are, all of them may be.
+const MOST_CLOCKS: usize = 4;
 
 /// The page.
 #[derive(Debug, Serialize)]
@@ -30,7 +33,9 @@ pub(crate) struct ChartsPage {
     pub(crate) about: String,
     /// What is not in the charts, because there is too much of it or nobody tells it, a sentence each.
     pub(crate) left_out: Vec<String>,
-    /// The same for browsers without scripts.
+    /// Of which nodes nothing is taken, as their clocks are wrong, a sentence each.
+    pub(crate) clocks: Vec<String>,
+    /// The charts for browsers without scripts.
     pub(crate) usage: UsageView,
 }
 
@@ -100,6 +105,16 @@ pub(crate) fn below(session: &Session) -> String {
 /// [`ChartsPage::left_out`].
 pub(crate) fn left_out(words: &Words, left_out: &[LeftOut]) -> Vec<String> {
     left_out.iter().map(|what| words.get(what.key())).collect()
+}
+
+/// What is said of clocks that are wrong: of some nodes, and of how many more.
+pub(crate) fn clocks(words: &Words, wrong: &[WrongClock]) -> Vec<String> {
+    let mut said: Vec<String> = wrong.iter().take(MOST_CLOCKS).map(|clock| clock.text().to_string()).collect();
+    let more = wrong.len().saturating_sub(MOST_CLOCKS);
+    if more > 0 {
+        said.push(words.count("clock.more", more as u64));
+    }
+    said
 }
 
 /// When `session` began for the first time; `earlier` are its starts that were over before it was put back into the queue, the first of them first.

@@ -116,6 +116,7 @@ fn name(words: &Words, what: &Dependency) -> String {
         Dependency::Prometheus => words.get("health.prometheus"),
         Dependency::Zabbix => words.get("health.zabbix"),
         Dependency::Traces => words.get("health.traces"),
+        Dependency::Webhook => words.get("health.webhook"),
         Dependency::Reconciler(name) => words.fill("health.reconciler", &[("name", *name)]),
     }
 }
@@ -128,9 +129,14 @@ fn chip(words: &Words, trouble: Option<Trouble>) -> Chip {
         Some(Trouble::DatabaseAway | Trouble::LauncherAway | Trouble::SchedulerAway | Trouble::StorageAway) => {
             ("health.away", Tone::Bad)
         }
-        Some(Trouble::PrometheusAway | Trouble::ZabbixAway) => ("health.away", Tone::Wait),
+        Some(Trouble::PrometheusAway | Trouble::ZabbixAway | Trouble::WebhookAway) => ("health.away", Tone::Wait),
         Some(
-            Trouble::SamplesNotKept | Trouble::ZabbixTakesNothing | Trouble::TracesAway | Trouble::ReconcilerFails,
+            Trouble::SamplesNotKept
+            | Trouble::ZabbixTakesNothing
+            | Trouble::TracesAway
+            | Trouble::WebhookRefuses
+            | Trouble::WebhookRefusedOne
+            | Trouble::ReconcilerFails,
         ) => ("health.fails", Tone::Wait),
     };
     Chip { label: words.get(key), tone }

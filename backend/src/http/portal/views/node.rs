@@ -14,6 +14,7 @@ use super::space::Fact;
 use super::zabbix::ZabbixPart;
 use super::{Field, FormError};
 use crate::http::portal::pages::Page;
+use crate::services::samples::WrongClock;
 use crate::services::upkeep::SeenNode;
 use crate::services::zabbix::NodeInZabbix;
 
@@ -85,6 +86,8 @@ pub(crate) struct NodePage {
     pub(crate) facts: Vec<Fact>,
     /// What nothing holds the jobs on it to; empty where something does, or nobody knows.
     pub(crate) unconfined: String,
+    /// By how much its clock is wrong; empty where it is right as far as is known.
+    pub(crate) clock: String,
     /// Whether it could be brought back.
     pub(crate) may_resume: bool,
     /// Sessions and runs on it.
@@ -120,6 +123,7 @@ impl NodePage {
             reason,
             facts,
             unconfined: confined.and_then(unconfined).map(|key| words.get(key)).unwrap_or_default(),
+            clock: String::new(),
             may_resume: seen.node.as_ref().is_some_and(|node| !node.available),
             jobs: seen.sessions.iter().map(OnNode::new).collect(),
             history: seen.history.iter().map(|change| ChangeView::new(words, change)).collect(),
@@ -133,6 +137,13 @@ impl NodePage {
     /// The same, with what Zabbix says of the node.
     pub(crate) fn with_zabbix(self, words: &Words, zabbix: &NodeInZabbix) -> Self {
         Self { zabbix: ZabbixPart::new(words, zabbix, &self.name), ..self }
+    }
+
+    /// The same, with what agents on it tell of its clock, if that is among the wrong ones.
+    pub(crate) fn with_clock(mut self, wrong: &[WrongClock]) -> Self {
+        let clock = wrong.iter().find(|clock| clock.node == self.name);
+        self.clock = clock.map(|clock| clock.text().to_string()).unwrap_or_default();
+        self
     }
 
     /// The same, with what was wrong with the form that was sent.

@@ -122,6 +122,8 @@ pub(crate) struct UsageView {
     advice: Vec<String>,
     /// Why there are none; empty where there are.
     why_none: String,
+    /// Of which nodes nothing is taken, as their clocks are wrong, a sentence each.
+    clocks: Vec<String>,
     /// What it takes to look at all this; empty where nobody says it.
     watching: String,
     /// Where figures are read that are not the portal's own, and what that means; empty mostly.
@@ -219,6 +221,7 @@ impl UsageView {
             pictures,
             advice: advice.iter().map(|advice| advice.text.to_string()).collect(),
             why_none,
+            clocks: Vec::new(),
             watching,
             source: String::new(),
         }
@@ -233,9 +236,19 @@ impl UsageView {
         self
     }
 
-    /// The same on the page of charts itself.
+    /// The same, with what is said of clocks that are wrong: where there is nothing, that is why.
+    pub(crate) fn with_clocks(mut self, clocks: Vec<String>) -> Self {
+        if !clocks.is_empty() && self.pictures.is_empty() {
+            self.why_none = String::new();
+        }
+        self.clocks = clocks;
+        self
+    }
+
+    /// The same on the page of charts itself, which says the rest beside it.
     pub(crate) fn without_charts(mut self) -> Self {
         self.charts_href = String::new();
+        self.clocks = Vec::new();
         self
     }
 }

@@ -9,9 +9,8 @@ use eirene_monitoring_store::{Line, Point};
 use serde::Deserialize;
 
 use super::Trouble;
-use super::expression::FOLD;
+use super::expression::{FOLD, tag};
 use crate::monitoring::exposition::device_label;
-use crate::monitoring::metrics::cluster_series;
 use crate::outward::short;
 use crate::services::samples::history::Spans;
 use crate::services::samples::{Figure, name};
@@ -197,8 +196,7 @@ pub(super) fn figures(bytes: &[u8], spans: Spans) -> Result<Vec<(Figure, Vec<Poi
         Some(Point { at_ms: *at_ms, min: value, mean: value, max: value, count: 1 })
     };
     let of = |figure: Figure| {
-        let (name, state) = cluster_series(figure);
-        let line = all.get(format!("{name}/{state}").as_str())?;
+        let line = all.get(tag(figure).as_str())?;
         Some((figure, line.iter().filter_map(point).collect()))
     };
     Ok(Figure::ALL.into_iter().filter_map(of).collect())

@@ -61,9 +61,10 @@ impl Selector {
         let good = format!("sum {by} (eirene_scheduler_reachable{}) == 1", self.braced(""));
         let figure = |figure: Figure| {
             let (name, state) = cluster_series(figure);
-            let told = format!("sum {by} ({name}{})", self.braced(&format!("state=\"{state}\"")));
+            let matcher = state.map(|state| format!("state=\"{state}\"")).unwrap_or_default();
+            let told = format!("sum {by} ({name}{})", self.braced(&matcher));
             let seen = format!("{told} and on (job,instance) ({good})");
-            tagged(&format!("avg_over_time(({seen})[{step_ms}ms:{every_ms}ms])"), &format!("{name}/{state}"))
+            tagged(&format!("avg_over_time(({seen})[{step_ms}ms:{every_ms}ms])"), &tag(figure))
         };
         Figure::ALL.map(figure).join(" or ")
     }
@@ -71,6 +72,14 @@ impl Selector {
     fn braced(&self, matcher: &str) -> String {
         let both = format!("{matcher}{}", self.labels);
         format!("{{{}}}", both.trim_start_matches(','))
+    }
+}
+
+/// What a figure of the cluster is called in the label [`FOLD`].
+pub(super) fn tag(figure: Figure) -> String {
+    match cluster_series(figure) {
+        (name, Some(state)) => format!("{name}/{state}"),
+        (name, None) => name.to_owned(),
     }
 }
 
@@ -109,6 +118,8 @@ mod tests {
         let first = "label_replace(avg_over_time((sum by (job,instance) (eirene_cluster_jobs{state=\"running\"}) and on (job,instance) \
                      (sum by (job,instance) (eirene_scheduler_reachable{}) == 1))[900000ms:60000ms]), \"fold\", \"eirene_cluster_jobs/running\", \"\", \"\")";
         assert!(text.starts_with(first), "{text}");
+        let gpus = "(sum by (job,instance) (eirene_cluster_all_gpus_held{}) and on (job,instance) ";
+        assert!(text.contains(gpus) && text.contains("\"fold\", \"eirene_cluster_all_gpus_held\", "), "{text}");
         assert_eq!(text.matches(" or ").count(), Figure::ALL.len() - 1);
     }
 }

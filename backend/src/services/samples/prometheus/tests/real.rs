@@ -53,7 +53,7 @@ fn of_the_cluster(base_ms: i64) -> String {
     let series: [(&str, &dyn Fn(i64) -> i64); 3] = [
         ("eirene_scheduler_reachable{", &|minute| i64::from(!(20..30).contains(&minute))),
         ("eirene_cluster_jobs{state=\"running\",", &|_| 3),
-        ("eirene_cluster_all_gpus{state=\"held\",", &|minute| if minute < 40 { 2 } else { 4 }),
+        ("eirene_cluster_all_gpus_held{", &|minute| if minute < 40 { 2 } else { 4 }),
     ];
     for (name, value) in series {
         for minute in 0..60 {
