@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use data_encoding::HEXLOWER;
 use eirene_core::secret::Secret;
-use eirene_core::{JobKind, Role, Session, SessionId, SessionState};
+use eirene_core::{Clock as _, JobKind, Role, Session, SessionId, SessionState};
 use eirene_tunnel::handshake::{self, Credential, HandshakeError, Hello};
 use eirene_tunnel::message::{self, FromAgent, FromPortal, NodeReport, NodeState, StepReport};
 use eirene_tunnel::{Acceptor, Limits, StreamKind, TunnelStream};
