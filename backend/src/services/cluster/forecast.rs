@@ -2,7 +2,7 @@
 //!
 //! Jobs end by their time limits at the latest, and mostly before; jobs that wait may take what comes free first. So this says when there is room at
 //! the latest if nobody else were waiting, and how much is waited for. It is worked out once a look for all who see the same nodes: with the look for the
-//! whole cluster, and for a part of it when first somebody asks whom that part concerns ([`super::ahead`]).
+//! whole cluster, and for a part of it when first somebody asks whom that part concerns (`ahead.rs`).
 
 use std::collections::BTreeMap;
 
