@@ -122,7 +122,7 @@ pub(crate) fn snapshot(jobs: Vec<Job>) -> Snapshot {
         jobs: Arc::new(jobs),
         nodes: Arc::new(nodes()),
         partitions: Arc::new(partitions()),
-        forecasts: Arc::default(),
+        ..Snapshot::default()
     }
 }
 

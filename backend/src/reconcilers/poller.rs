@@ -123,7 +123,7 @@ impl Poller {
                     jobs: Arc::new(jobs),
                     nodes: Arc::clone(&before.nodes),
                     partitions: Arc::clone(&before.partitions),
-                    forecasts: Arc::default(),
+                    ..Snapshot::default()
                 }
                 .looking_ahead(asked_at);
                 // Whoever waits for a job does not wait for the nodes.

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use data_encoding::HEXLOWER;
 use eirene_core::secret::Secret;
-use eirene_core::{JobKind, Session, SessionId, SessionState};
+use eirene_core::{Clock as _, JobKind, Role, Session, SessionId, SessionState};
 use eirene_tunnel::handshake::{self, Credential, HandshakeError, Hello};
 use eirene_tunnel::message::{self, FromAgent, FromPortal, NodeReport, NodeState, StepReport};
 use eirene_tunnel::{Acceptor, Limits, StreamKind, TunnelStream};
@@ -288,14 +288,16 @@ async fn who_does_not_belong_there_stays_out() {
     assert!(!door.test.app.tunnels.is_live(door.session.id));
 }
 
+/// How many were refused for this reason, by this counter: from the first time it is asked on, and others are refused in this process, too.
+fn counted(what: &str, reason: &str) -> u64 {
+    let name = format!("eirene_{what}_refused_total{{reason=\"{reason}\"}} ");
+    let text = crate::http::health::counted();
+    text.lines().find_map(|line| line.strip_prefix(&name)?.parse().ok()).unwrap_or(0)
+}
+
 #[tokio::test]
 async fn who_is_refused_is_counted_by_the_reason() {
-    // Counts from the first time it is asked on; others are refused in this process, too.
-    let counted = |reason: &str| -> u64 {
-        let name = format!("eirene_agent_connections_refused_total{{reason=\"{reason}\"}} ");
-        let text = crate::http::health::counted();
-        text.lines().find_map(|line| line.strip_prefix(&name)?.parse().ok()).unwrap_or(0)
-    };
+    let counted = |reason: &str| counted("agent_connections", reason);
     let (unknown, other_user) = (counted("unknown"), counted("other_user"));
     let door = Door::open().await;
     for _ in 0..3 {
@@ -305,6 +307,78 @@ async fn who_is_refused_is_counted_by_the_reason() {
     assert_eq!(door.refusal(|hello| hello.uid = 2002).await.0, "other_user");
     assert!(counted("unknown") >= unknown + 3, "{}", counted("unknown"));
     assert!(counted("other_user") > other_user, "{}", counted("other_user"));
+    // A secret that was good, until its agent had a key.
+    let (_agent, _) = door.agent().await;
+    let unknown = counted("unknown");
+    assert_eq!(door.refusal(|_| {}).await, ("unknown".into(), false));
+    assert!(counted("unknown") > unknown, "{}", counted("unknown"));
+}
+
+#[tokio::test]
+async fn a_secret_of_ones_own_opens_no_other_session_and_what_is_said_of_it_is_not_kept() {
+    let door = Door::open().await;
+    let (app, now) = (&door.test.app, door.test.clock.now());
+    app.samples.open().unwrap();
+    let says = |node: &str| {
+        let batch = format!(r#"{{"n":"{node}","t":{},"c":"none","s":[["cpu_seconds",1]]}}"#, now.as_millisecond());
+        FromAgent::Samples { batch }
+    };
+    let on = async |session: SessionId, node: &str| {
+        app.sessions.change(session, |session| session.nodes = vec![node.parse().unwrap()]).await.unwrap();
+    };
+    // Two whose agents are awaited as ada's is: grace's, and another of ada's.
+    let grace = door.test.person("grace", 2002, Role::Researcher).await;
+    let (graces, _) = app.sessions.start(&grace, TestApp::wish(), None).await.unwrap();
+    let (second, _) = app.sessions.start(&door.ada, TestApp::wish(), None).await.unwrap();
+    on(door.session.id, "c1").await;
+    on(graces.id, "c2").await;
+    let mut hellos = Vec::new();
+    for session in [&graces, &second] {
+        let secret = Secret::generate();
+        app.db.set_job_secret(session.id, 0, &secret.hash()).await.unwrap();
+        let credential = Credential::JobSecret(secret.expose().to_owned());
+        hellos.push(Hello { session: session.id, uid: session.owner_uid, credential, ..door.hello() });
+    }
+    let own = hellos[0].clone();
+
+    let unknown = counted("agent_connections", "unknown");
+    let mut tried = 0;
+    for hello in &hellos {
+        for uid in [hello.uid, door.session.owner_uid] {
+            let forged = Hello { session: door.session.id, uid, ..hello.clone() };
+            let refused = door.introduce(&forged).await.map(|_| ()).expect_err("it is another's session");
+            assert_eq!(refused, ("unknown".to_owned(), false));
+            tried += 1;
+        }
+    }
+    // One that goes on as if it were in talks to nobody.
+    let mut io = door.dial(eirene_tunnel::ALPN).await.unwrap();
+    let forged = Hello { session: door.session.id, ..own.clone() };
+    let refused = handshake::introduce(&mut io, &forged).await;
+    assert!(matches!(refused, Err(HandshakeError::Refused { .. })), "{refused:?}");
+    let _ = handshake::confirm(&mut io).await;
+    let _ = message::write(&mut io, &says("c1")).await;
+    assert_eq!(io.read(&mut [0; 1]).await.unwrap_or(0), 0, "it is put out");
+    tried += 1;
+
+    // In by its own door, its key opens no other, and what it says of another's node is refused.
+    let (mut io, key) = door.introduce(&own).await.unwrap();
+    handshake::confirm(&mut io).await.unwrap();
+    let mut agent = Agent::start(io).await;
+    let by_key = Hello { session: door.session.id, credential: Credential::TunnelKey(key.unwrap()), ..own.clone() };
+    assert_eq!(door.introduce(&by_key).await.map(|_| ()), Err(("unknown".to_owned(), false)));
+    tried += 1;
+    assert!(counted("agent_connections", "unknown") >= unknown + tried, "each is counted");
+    let of_another = counted("samples_batches", "node");
+    agent.say(&says("c1")).await;
+    agent.say(&says("c2")).await;
+    let has = async |session: SessionId| !app.samples.last(session).await.unwrap().is_empty();
+    door.until("what it says of its own node is kept", async || has(graces.id).await).await;
+    assert!(counted("samples_batches", "node") > of_another);
+    assert!(!has(door.session.id).await, "nothing is known of ada's");
+    assert!(!app.tunnels.is_live(door.session.id));
+    let row = door.row().await;
+    assert_eq!(row.state, SessionState::Queued, "her agent has not come");
 }
 
 #[tokio::test]

@@ -11,6 +11,7 @@ const PAGES = {
   sessions: "/admin/sessions",
   alerts: "/admin/alerts?show=all",
   nodes: "/admin/nodes",
+  health: "/admin/health",
   efficiency: "/admin/efficiency",
   storage: "/admin/storage",
   quotas: "/admin/storage/quotas?first=2001",

@@ -52,6 +52,8 @@ impl Past {
 }
 
 /// How many jobs ran and waited, and how many GPUs they had and wanted, over time.
+///
+/// These are sums of the whole cluster for everybody, also of partitions that are not for them: no name is in them.
 #[utoipa::path(
     get, path = "/api/v1/cluster/history", tag = "cluster", params(Past), responses((status = 200, body = ClusterPastView))
 )]

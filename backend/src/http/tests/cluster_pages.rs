@@ -237,7 +237,7 @@ async fn the_last_day_is_drawn_with_the_numbers_that_programs_get_and_a_gap_wher
     let (clock, samples) = (&server.test.clock, &server.test.app.samples);
     let ada = server.ada().await;
     let page = async || server.portal(Ask::get("/cluster").page().cookie(&ada)).await.body;
-    assert!(!page().await.contains("The last 24 hours"), "of nothing there is no picture");
+    assert!(!page().await.contains("The whole cluster, the last 24 hours"), "of nothing there is no picture");
     // Spans are quarters of an hour.
     clock.advance_s(900 - clock.now().as_second().rem_euclid(900));
     let session = testing::session("ada");
@@ -274,7 +274,7 @@ async fn the_last_day_is_drawn_with_the_numbers_that_programs_get_and_a_gap_wher
 
     // A span is 6.25 wide; the middle of one with a neighbour, the whole of one that stands alone. From 2 at the top to 138 for nothing.
     let body = page().await;
-    assert!(body.contains("The last 24 hours"), "{body}");
+    assert!(body.contains("The whole cluster, the last 24 hours"), "{body}");
     let jobs = picture(&body, "Jobs");
     assert_eq!(
         lines(jobs),

@@ -11,7 +11,7 @@ use eirene_core::{GroupName, NodeName, PartitionName, Session};
 use super::Snapshot;
 
 /// What concerns somebody.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Concern {
     partitions: BTreeSet<PartitionName>,
     /// Where something of hers runs.
@@ -46,6 +46,13 @@ impl Concern {
     /// Whether a job is in a partition that concerns her. One that waits may name several.
     pub(crate) fn has_job(&self, job: &Job) -> bool {
         job.partition.split(',').any(|name| self.partitions.iter().any(|known| known.as_str() == name))
+    }
+
+    /// The same for whoever sees the same of this cluster: without nodes that her partitions have anyway, or that are not there.
+    pub(crate) fn narrowed(&self, cluster: &Snapshot) -> Self {
+        let known = cluster.nodes.iter().filter(|node| self.nodes.contains(&node.name));
+        let beyond = known.filter(|node| !node.partitions.iter().any(|name| self.has_partition(name)));
+        Self { partitions: self.partitions.clone(), nodes: beyond.map(|node| node.name.clone()).collect() }
     }
 
     /// Whether that is all there is.
@@ -118,6 +125,12 @@ mod tests {
             hers.map(|node| node.name.to_string()).collect::<Vec<_>>()
         };
         assert_eq!(nodes(&[]), ["c1"]);
-        assert_eq!(nodes(&[session]), ["c1", "c2"]);
+        assert_eq!(nodes(std::slice::from_ref(&session)), ["c1", "c2"]);
+        let narrowed =
+            |session: &Session| Concern::of(&cluster, Some(&[]), std::slice::from_ref(session)).narrowed(&cluster);
+        let nobodys = Concern::of(&cluster, Some(&[]), &[]);
+        assert_ne!(narrowed(&session), nobodys);
+        session.nodes = vec!["c1".parse().unwrap(), "gone-9".parse().unwrap()];
+        assert_eq!(narrowed(&session), nobodys, "she would see c1 anyway");
     }
 }

@@ -1,7 +1,8 @@
 //! When GPUs come free: by the ends of the jobs that hold them.
 //!
 //! Jobs end by their time limits at the latest, and mostly before; jobs that wait may take what comes free first. So this says when there is room at
-//! the latest if nobody else were waiting, and how much is waited for. It is worked out once a look at the cluster, and everybody reads the same.
+//! the latest if nobody else were waiting, and how much is waited for. It is worked out once a look for all who see the same nodes: with the look for the
+//! whole cluster, and for a part of it when first somebody asks whom that part concerns (`ahead.rs`).
 
 use std::collections::BTreeMap;
 
@@ -44,7 +45,13 @@ struct Supply {
 }
 
 /// The forecast of each type of GPU that nodes have.
-pub fn forecasts(jobs: &[Job], nodes: &[Node], now: Timestamp) -> BTreeMap<String, Forecast> {
+pub fn forecasts<'a>(
+    jobs: impl IntoIterator<Item = &'a Job>,
+    nodes: &[Node],
+    now: Timestamp,
+) -> BTreeMap<String, Forecast> {
+    #[cfg(test)]
+    WORKED_OUT.set(WORKED_OUT.get() + 1);
     let mut supplies = BTreeMap::<&str, Supply>::new();
     for node in nodes {
         for gpus in &node.gpus {
@@ -56,7 +63,7 @@ pub fn forecasts(jobs: &[Job], nodes: &[Node], now: Timestamp) -> BTreeMap<Strin
         }
     }
     let nodes: BTreeMap<&NodeName, &Node> = nodes.iter().map(|node| (&node.name, node)).collect();
-    for job in jobs.iter().filter(|job| !job.gpus.is_empty()) {
+    for job in jobs.into_iter().filter(|job| !job.gpus.is_empty()) {
         match job.state {
             JobState::Pending => wait(&mut supplies, job),
             JobState::Running | JobState::Configuring | JobState::Completing => end(&mut supplies, job, &nodes, now),
@@ -128,6 +135,12 @@ fn together(ends: BTreeMap<Timestamp, u32>) -> Vec<(Timestamp, u32)> {
             Some((*at, chunk.iter().fold(0_u32, |sum, (_, count)| sum.saturating_add(*count))))
         })
         .collect()
+}
+
+#[cfg(test)]
+thread_local! {
+    /// How often this thread, which is a test's own, has worked forecasts out.
+    pub(super) static WORKED_OUT: std::cell::Cell<u32> = const { std::cell::Cell::new(0) };
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! The cluster as the one poller last saw it. Nothing here asks the scheduler.
 
+mod ahead;
 pub mod concern;
 pub mod forecast;
 pub mod overview;
@@ -12,6 +13,7 @@ use jiff::Timestamp;
 use serde::Serialize;
 use tokio::sync::watch;
 
+use ahead::AheadOfParts;
 use concern::Concern;
 use forecast::{Forecast, FreeFrom, forecasts};
 
@@ -34,12 +36,15 @@ pub struct Snapshot {
     pub partitions: Arc<Vec<Partition>>,
     /// When GPUs come free, by type.
     pub forecasts: Arc<BTreeMap<String, Forecast>>,
+    /// The same for those who see a part of it.
+    pub(crate) ahead_of_parts: AheadOfParts,
 }
 
 impl Snapshot {
     /// The same, looking ahead from `now`.
     pub(crate) fn looking_ahead(self, now: Timestamp) -> Self {
-        Self { forecasts: Arc::new(forecasts(&self.jobs, &self.nodes, now)), ..self }
+        let forecasts = Arc::new(forecasts(self.jobs.iter(), &self.nodes, now));
+        Self { forecasts, ahead_of_parts: AheadOfParts::default(), ..self }
     }
 
     /// Whether the cluster has been seen at all.
@@ -97,15 +102,17 @@ pub struct ClusterView {
 
 impl ClusterView {
     /// What of a snapshot concerns somebody: nothing else is in it, not even by name. GPUs are counted, and looked ahead for, on those nodes alone.
-    pub(crate) fn of(snapshot: &Snapshot, concern: &Concern, now: Timestamp) -> Self {
+    pub(crate) fn of(snapshot: &Snapshot, concern: &Concern) -> Self {
         if concern.is_all_of(snapshot) {
             return Self::whole(snapshot);
         }
         let (partitions, nodes) = snapshot.ground_of(concern);
-        // What runs on her nodes ends there, whoever's it is; what waits elsewhere is not in her way.
-        let mut jobs = Vec::clone(&snapshot.jobs);
-        jobs.retain(|job| job.state != JobState::Pending || concern.has_job(job));
-        let gpu_types = supply(&nodes, &forecasts(&jobs, &nodes, now));
+        let ahead = snapshot.ahead_of_parts.of(concern.narrowed(snapshot), || {
+            // What runs on her nodes ends there, whoever's it is; what waits elsewhere is not in her way.
+            let jobs = snapshot.jobs.iter().filter(|job| job.state != JobState::Pending || concern.has_job(job));
+            snapshot.asked_at.map(|at| forecasts(jobs, &nodes, at)).unwrap_or_default()
+        });
+        let gpu_types = supply(&nodes, &ahead);
         Self { partitions: Arc::new(partitions), gpu_types, nodes: Arc::new(nodes), ..Self::whole(snapshot) }
     }
 
@@ -156,7 +163,8 @@ impl Cluster {
 
     /// Puts a new snapshot in place; only the poller does.
     pub(crate) fn publish(&self, snapshot: Snapshot) {
-        self.sender.send_replace(Arc::new(snapshot));
+        // Whatever it was put together from: nothing that was worked out of another look is in it.
+        self.sender.send_replace(Arc::new(Snapshot { ahead_of_parts: AheadOfParts::default(), ..snapshot }));
     }
 
     /// All of it, for whoever runs the platform. What others are shown is [`overview::Overview`]'s to say.
@@ -229,8 +237,7 @@ mod tests {
                 partition.access.groups = vec!["chem".into()];
             }
         }
-        let now = testing::start_time();
-        let part = ClusterView::of(&snapshot, &Concern::of(&snapshot, Some(&[]), &[]), now);
+        let part = ClusterView::of(&snapshot, &Concern::of(&snapshot, Some(&[]), &[]));
         let names = |nodes: &[Node]| nodes.iter().map(|node| node.name.to_string()).collect::<Vec<_>>();
         assert_eq!(names(&part.nodes), ["c2"]);
         let of_c2: Vec<&str> = part.nodes[0].partitions.iter().map(eirene_core::PartitionName::as_str).collect();
@@ -240,7 +247,7 @@ mod tests {
             part.gpu_types.iter().map(|gpus| (gpus.gpu_type.as_str(), gpus.total)).collect::<Vec<_>>(),
             [("h100", 2)]
         );
-        let all = ClusterView::of(&snapshot, &Concern::of(&snapshot, None, &[]), now);
+        let all = ClusterView::of(&snapshot, &Concern::of(&snapshot, None, &[]));
         assert_eq!((names(&all.nodes), all.gpu_types.len()), (vec!["c1".to_owned(), "c2".to_owned()], 2));
     }
 }

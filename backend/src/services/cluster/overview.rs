@@ -33,7 +33,6 @@ pub struct Parts {
 #[derive(Clone)]
 pub struct Overview {
     db: Db,
-    clock: Arc<dyn Clock>,
     cluster: Cluster,
     groups: KnownGroups,
     samples: Samples,
@@ -67,7 +66,7 @@ impl Overview {
     /// Of the cluster of `parts`.
     pub fn new(parts: Parts) -> Self {
         let Parts { db, clock, cluster, groups, samples } = parts;
-        Self { groups: KnownGroups::new(groups, Arc::clone(&clock)), db, clock, cluster, samples }
+        Self { groups: KnownGroups::new(groups, clock), db, cluster, samples }
     }
 
     /// The cluster as `actor` sees it.
@@ -82,7 +81,7 @@ impl Overview {
         let snapshot = self.cluster.snapshot();
         let live = self.db.live_sessions_of(actor.user.id).await?;
         let concern = self.concern(actor, &snapshot, &live).await;
-        Ok(ClusterView::of(&snapshot, &concern, self.clock.now()))
+        Ok(ClusterView::of(&snapshot, &concern))
     }
 
     /// The same with jobs, with what waits and, where asked for, with how busy GPUs are.
@@ -98,7 +97,7 @@ impl Overview {
         let concern = if is_operator { None } else { Some(self.concern(actor, &snapshot, &live).await) };
         let cluster = match &concern {
             None => self.cluster.view(),
-            Some(concern) => ClusterView::of(&snapshot, concern, self.clock.now()),
+            Some(concern) => ClusterView::of(&snapshot, concern),
         };
         let is_shown = |job: &&Job| concern.as_ref().is_none_or(|concern| concern.has_job(job));
         let jobs = snapshot.jobs.iter().filter(is_shown).cloned().collect();
@@ -163,9 +162,60 @@ fn means(lines: impl Iterator<Item = Recent>) -> BTreeMap<NodeName, f64> {
 
 #[cfg(test)]
 mod tests {
+    use eirene_core::Role;
+    use eirene_core::scheduler::JobState;
     use eirene_monitoring_store::Point;
 
     use super::*;
+    use crate::services::cluster::forecast::WORKED_OUT;
+    use crate::testing::{self, TestApp};
+
+    /// `long` is for everybody, `main` for `chem` and `vault` for `physics`. Of the GPUs of the one node that everybody sees, jobs in `long` wait for
+    /// one, and jobs in `main` for so many.
+    fn limited(waited_for: u32) -> Snapshot {
+        let waiting = |partition: &str, count| Job {
+            partition: partition.into(),
+            gpus: vec![("h100".to_owned(), count)],
+            ..testing::job(&testing::session("grace"), 1, JobState::Pending)
+        };
+        let mut cluster = testing::snapshot(vec![waiting("long", 1), waiting("main", waited_for)]);
+        let partitions = Arc::make_mut(&mut cluster.partitions);
+        let mut vault = partitions[0].clone();
+        (vault.name, vault.is_default) = ("vault".parse().unwrap(), false);
+        vault.access.groups = vec!["physics".into()];
+        partitions.push(vault);
+        for partition in partitions {
+            if partition.name.as_str() == "main" {
+                partition.access.groups = vec!["chem".into()];
+            }
+        }
+        cluster
+    }
+
+    #[tokio::test]
+    async fn what_is_ahead_is_worked_out_once_a_look_for_all_whom_the_same_concerns() {
+        let test = TestApp::new().await;
+        test.groups.add("grace", "chem");
+        let (ada, grace) = (test.ada().await, test.person("grace", 2002, Role::Researcher).await);
+        let alan = test.person("alan", 2003, Role::Researcher).await;
+        let waited_for = async |person: &Actor| {
+            let seen = test.app.overview.cluster(person).await.unwrap();
+            let looked = test.app.overview.look(person, false).await.unwrap().cluster;
+            assert_eq!(seen.gpu_types, looked.gpu_types);
+            seen.gpu_types.iter().find(|gpus| gpus.gpu_type == "h100").unwrap().waiting
+        };
+        let mut worked_out = WORKED_OUT.get();
+        for others in [4, 7] {
+            test.app.cluster.publish(limited(others));
+            for _ in 0..3 {
+                assert_eq!(waited_for(&ada).await, 1, "what waits in `main` is not in her way");
+                assert_eq!(waited_for(&alan).await, 1);
+                assert_eq!(waited_for(&grace).await, 1 + others);
+            }
+            worked_out += 2;
+            assert_eq!(WORKED_OUT.get(), worked_out, "once for ada and alan, once for grace");
+        }
+    }
 
     #[test]
     fn what_gpus_do_is_a_mean_for_each_node_and_no_wrong_number_spoils_it() {

@@ -1,5 +1,6 @@
 //! The cluster's own past: how many jobs ran and waited, how many GPUs were held and waited for. Once a minute, in the same store as what sessions
-//! use, as the series of a session that there is not; [`Samples`] keeps and forgets it as it does all others.
+//! use, as the series of a session that there is not; [`Samples`] keeps and forgets it as it does all others. Sums of the whole cluster, which everybody
+//! may see: whose they are and in which partition is not kept, so nobody's part of it could be told apart.
 
 use eirene_core::scheduler::JobState;
 use eirene_monitoring_store::{Sample, SessionId};

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use eirene_core::{Session, SessionId, UserId};
 use eirene_monitoring::{
-    Batch, BatchError, DeviceKind, Group, MOST_CORE_SERIES, MOST_NODES_IN_DETAIL, MOST_PROCESS_SERIES, Metric, NodeName,
-    TimeWindow,
+    Batch, BatchError, DeviceKind, Group, MOST_CORE_SERIES, MOST_NODES_IN_DETAIL, MOST_PROCESS_SERIES, Metric,
+    NodeName, TimeWindow,
 };
 use eirene_monitoring_store::{self as store, MOST_AHEAD_MS, MOST_BEHIND_MS, Store, StoreError};
 use jiff::{SignedDuration, Timestamp};
