@@ -23,7 +23,7 @@ use crate::files::{FilesError, Limits, MOST_AT_ONCE};
 
 /// Bytes that may be on their way in a stream: enough for one side to fetch more while the other works, instead of taking turns. (The kernel
 /// counts twice as many, for what it needs itself.)
-const STREAM_ROOM: usize = 512 * 1024;
+const STREAM_ROOM: usize = 1024 * 1024;
 /// Bytes that the parts of one answer have in their frames: the longest page of the longest names.
 const MOST_PART_BYTES: usize = 4 * 1024 * 1024;
 /// The same of a scan, which tells of every directory near the top, and of a list of old files. Whoever asks takes them as they come.

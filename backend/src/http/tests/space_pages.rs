@@ -131,7 +131,7 @@ async fn an_admin_makes_changes_takes_away_and_brings_back_a_space_by_forms_alon
     assert!(page.contains("It was taken away on") && page.contains("action=\"/admin/storage/spaces/stars/restore\""));
     assert!(!page.contains("/stars/retire"), "what is taken away is not taken away again");
     let policy = server.look_at(&admin, &format!("{stars}/policy")).await;
-    assert!(policy.body.contains("Nothing is due."), "{}", policy.body);
+    assert!(policy.body.contains("Nothing is due: it is kept until "), "{}", policy.body);
     let back = server.fill_in(&admin, &format!("{stars}/restore"), &[]).await;
     assert_eq!(back.status, StatusCode::SEE_OTHER);
     server.settle().await;

@@ -1,3 +1,4 @@
+use eirene_core::Clock as _;
 use eirene_core::SessionState;
 use eirene_core::job_usage::JobStart;
 use eirene_core::scheduler::JobState;

@@ -14,7 +14,7 @@ use crate::error::AppError;
 use crate::files::{Event, Request};
 
 /// Most bytes taken at once; so many are held for each transfer.
-const CHUNK: usize = 128 * 1024;
+const CHUNK: usize = 256 * 1024;
 /// How long the process may bring nothing.
 const QUIET: Duration = Duration::from_mins(1);
 
@@ -86,6 +86,8 @@ impl Outflow {
             Ok(chunk) => chunk,
             Err(error) => return Some(self.broken(&error)),
         };
+        // Others have their turn, too: where both sides are fast, a connection would be served without an end.
+        tokio::task::yield_now().await;
         let left = self.left.map(|left| left.checked_sub(chunk.len() as u64));
         match left {
             // More than it said.

@@ -117,6 +117,8 @@ where
             Some(None) => return End::Whole,
             Some(Some(Err(_))) | None => return End::Short,
         };
+        // Others have their turn, too: where both sides are fast, a connection would be served without an end.
+        tokio::task::yield_now().await;
         match timeout(quiet, stream.write_all(&bytes)).await {
             Ok(Ok(())) => {}
             Ok(Err(_)) => return End::Refused,
