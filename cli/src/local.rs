@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
 use data_encoding::HEXLOWER;
+use eirene_core::OperationId;
 use eirene_core::file_work::OnConflict;
 use jiff::Timestamp;
 use rustix::fs::{
@@ -112,6 +113,11 @@ impl Directory {
         Ok(Self { descriptor, path: self.path_of(name) })
     }
 
+    /// Where it is.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// Where something of this name lies.
     pub(crate) fn path_of(&self, name: &Name) -> PathBuf {
         self.path.join(OsStr::from_bytes(&name.0))
@@ -148,6 +154,17 @@ impl Directory {
         sum_of(&File::from(opened.map_err(io::Error::from).with_context(said)?)).with_context(said)
     }
 
+    /// Puts an empty file into it, under a name that nothing else has anywhere.
+    pub(crate) fn probe(&self) -> anyhow::Result<Probe<'_>> {
+        let said = || format!("cannot write to `{}`", output::name(self.path.as_os_str().as_bytes()));
+        let name = format!(".{}.eirene-probe", OperationId::generate()).into_bytes();
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let opened = openat(&self.descriptor, &name[..], flags, Mode::from_raw_mode(0o600));
+        // Closed at once: one that is open leaves a file behind on NFS when it is removed.
+        drop(opened.map_err(io::Error::from).with_context(said)?);
+        Ok(Probe { directory: self, name })
+    }
+
     /// Has all that was written to its file system outlive a power cut.
     pub(crate) fn sync(&self) -> io::Result<()> {
         Ok(syncfs(&self.descriptor)?)
@@ -179,6 +196,26 @@ impl Directory {
             }
         }
         bail!("another `eirene` copies it to `{}` now", self.shown(name))
+    }
+}
+
+/// A file by which a directory is known again where it is seen by another way. It is there until this is dropped.
+#[derive(Debug)]
+pub(crate) struct Probe<'a> {
+    directory: &'a Directory,
+    name: Vec<u8>,
+}
+
+impl Probe<'_> {
+    pub(crate) fn name(&self) -> &[u8] {
+        &self.name
+    }
+}
+
+impl Drop for Probe<'_> {
+    fn drop(&mut self) {
+        // Where it cannot be removed, an empty hidden file stays.
+        let _ = unlinkat(&self.directory.descriptor, &self.name[..], AtFlags::empty());
     }
 }
 

@@ -341,6 +341,57 @@ fn links_are_not_moved_and_keep_the_directory_they_are_in() {
     assert!(!home.directory.path().join("l").exists());
 }
 
+/// Lets the space be this directory of this machine, as where it is mounted.
+fn mount(portal: &Portal, space: &Shared, directory: &Path) {
+    let (space, directory) = (Arc::clone(space), directory.to_owned());
+    portal.answer(move |request, reply| {
+        let mut space = space.lock().unwrap();
+        space.files = tree(&directory);
+        space.directories.insert(b"d".to_vec());
+        space.answer(request, reply);
+        for path in space.trashed.drain(..) {
+            let path = directory.join(OsStr::from_bytes(&path));
+            if path.is_dir() { fs::remove_dir_all(path).unwrap() } else { fs::remove_file(path).unwrap() }
+        }
+    });
+}
+
+#[test]
+fn what_is_moved_onto_itself_where_a_space_is_mounted_stays() {
+    let space = Space::with(&[]);
+    let portal = portal(&space);
+    let home = Home::signed_in(&portal);
+    let mounted = tempfile::tempdir().unwrap();
+    let here = mounted.path().canonicalize().unwrap();
+    fs::create_dir(here.join("d")).unwrap();
+    for name in ["a", "d/b"] {
+        fs::write(here.join(name), name).unwrap();
+        // As the space says of each file.
+        let at: jiff::Timestamp = "2026-01-02T23:30:00.5Z".parse().unwrap();
+        fs::File::options().write(true).open(here.join(name)).unwrap().set_modified(at.into()).unwrap();
+    }
+    let had = tree(&here);
+    mount(&portal, &space, &here);
+    let (a, d, into) =
+        (here.join("a").display().to_string(), here.join("d").display().to_string(), format!("{}/", here.display()));
+    for (from, to) in [
+        (a.as_str(), "home:"),
+        (a.as_str(), "home:a"),
+        (d.as_str(), "home:"),
+        (d.as_str(), "home:d/"),
+        ("home:a", into.as_str()),
+        ("home:a", a.as_str()),
+        ("home:d", into.as_str()),
+    ] {
+        for on_conflict in ["refuse", "replace", "keep_both"] {
+            let done = home.run(&["fs", "mv", "--on-conflict", on_conflict, from, to]);
+            assert!(done.code == Some(1) && done.err.contains("are the same directory"), "{from} {to}: {done:?}");
+            assert!(tree(&here) == had, "{from} {to} {on_conflict}: {:?}", tree(&here));
+        }
+    }
+    assert_eq!(uploads(&portal), 0);
+}
+
 #[test]
 fn a_name_that_is_taken_is_left_to_who_has_it() {
     let space = Space::with(&[(b"a", b"theirs")]);

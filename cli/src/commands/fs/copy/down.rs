@@ -13,7 +13,7 @@ use indicatif::ProgressBar;
 use serde_json::Value;
 
 use super::super::change::throw_away;
-use super::{Did, NotDone, Outcome, Report, Step, Transfer, beside, run, tree, undone, unless_interrupted};
+use super::{Did, NotDone, Outcome, Report, Step, Transfer, apart, beside, run, tree, undone, unless_interrupted};
 use crate::api::Api;
 use crate::api::files::{Entry, Kind};
 use crate::arguments::files::CopyFiles;
@@ -226,7 +226,7 @@ impl<'a> Walk<'a> {
                     let moves = self.taken.is_some();
                     return Some(if moves { self.compare(todo, into) } else { self.fetch(todo, into, false) });
                 }
-                match enter(api, &todo).await {
+                match enter(api, &todo, self.taken.is_some()).await {
                     Ok(open) => {
                         if let Some(taken) = self.taken {
                             taken.directories.borrow_mut().insert(todo.from.path.clone());
@@ -293,6 +293,9 @@ impl<'a> Walk<'a> {
             let to = path_of(&todo);
             let fetched = async {
                 let name = todo.way.last().context("nothing is named")?;
+                if todo.named && taken.is_some() {
+                    apart(api, &into, &todo.from.parent().context("nothing is named")?).await?;
+                }
                 if todo.named && !wish.recursive {
                     bar.set_message(output::name(todo.from.last_name().unwrap_or_default()));
                 }
@@ -339,13 +342,16 @@ fn said<'a>(todo: &Todo, did: anyhow::Result<Did>) -> Step<'a> {
     Step::Said(Outcome { from, to, named: todo.named, did })
 }
 
-/// Makes a directory, and has it listed.
-async fn enter(api: &Api, todo: &Todo) -> anyhow::Result<Open> {
+/// Makes a directory, and has it listed. What `moves` must not be in that directory already.
+async fn enter(api: &Api, todo: &Todo, moves: bool) -> anyhow::Result<Open> {
     ensure!(todo.way.len() <= MOST_DEPTH, NotDone("it lies in too many directories".to_owned()));
     let page = persist(async || api.page_of(&todo.from, true, None).await).await?;
     let mut into = Rc::clone(&todo.root);
     for name in &todo.way {
         into = Rc::new(into.enter(name)?);
+    }
+    if moves {
+        apart(api, &into, &todo.from).await?;
     }
     let (from, root, way) = (todo.from.clone(), Rc::clone(&todo.root), todo.way.clone());
     Ok(Open { from, root, way, into, items: page.items.into(), next: page.next })

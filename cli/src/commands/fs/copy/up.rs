@@ -13,10 +13,11 @@ use futures_util::stream::unfold;
 use indicatif::ProgressBar;
 
 use super::super::change::make_directory;
-use super::{Did, NotDone, Outcome, Report, Step, Transfer, beside, run, tree};
+use super::{Did, NotDone, Outcome, Report, Step, Transfer, apart, beside, run, tree};
 use crate::api::files::Entry;
 use crate::api::{Api, code};
 use crate::arguments::files::CopyFiles;
+use crate::local::Directory;
 use crate::output::{self, Meter};
 use crate::patience::persist;
 use crate::place::{Place, Spot};
@@ -175,7 +176,7 @@ impl<'a> Walk<'a> {
                 if !todo.is_directory {
                     return Some(self.send(todo, false));
                 }
-                match enter(self.api, self.wish, &todo).await {
+                match enter(self.api, self.wish, &todo, self.taken.is_some()).await {
                     Ok(open) => {
                         if let Some(taken) = self.taken {
                             taken.directories.borrow_mut().push(todo.path.clone());
@@ -235,6 +236,10 @@ impl<'a> Walk<'a> {
         let (api, wish, bar, taken) = (self.api, self.wish, self.bar, self.taken);
         let copying = async move {
             let sent = async {
+                if todo.named && taken.is_some() {
+                    let here = todo.path.parent().filter(|path| !path.as_os_str().is_empty()).unwrap_or(Path::new("."));
+                    apart(api, &Directory::open(here)?, &todo.to.parent().context("nothing is named")?).await?;
+                }
                 let source = Source::open(&todo.path, todo.named && taken.is_none())?;
                 if todo.named && !wish.recursive {
                     bar.set_message(output::name(todo.path.file_name().unwrap_or_default().as_bytes()));
@@ -311,14 +316,23 @@ fn compare(api: &Api, todo: &Todo, there: &Entry, wish: &CopyFiles) -> Option<an
     }
 }
 
-/// Makes a directory, and says what is in it already.
-async fn enter(api: &Api, wish: &CopyFiles, todo: &Todo) -> anyhow::Result<Open> {
+/// Makes a directory, and says what is in it already. One that `moves` must not be that directory, nor what was named one that it would lie in.
+async fn enter(api: &Api, wish: &CopyFiles, todo: &Todo, moves: bool) -> anyhow::Result<Open> {
     let entries = fs::read_dir(&todo.path).context("it cannot be read")?;
+    let mut above = if moves && todo.named { todo.to.parent() } else { None };
+    while let Some(spot) = above {
+        apart(api, &Directory::open(&todo.path)?, &spot).await?;
+        above = spot.parent();
+    }
     // Below what was named a directory that is there is as good; and what was named may be there from before.
     let made = match make_directory(api, &todo.to, !todo.named || wish.parents).await {
         Err(error) if todo.named && code(&error) == Some("exists") => false,
         made => made?,
     };
+    // A new one is none that was here.
+    if moves && !made {
+        apart(api, &Directory::open(&todo.path)?, &todo.to).await?;
+    }
     let mut there = HashMap::new();
     let mut cursor: Option<String> = None;
     // In a new one there is nothing.
