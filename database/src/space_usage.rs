@@ -29,13 +29,13 @@ statements! {
         WHERE later.space_id = space_samples.space_id AND later.at > space_samples.at
             AND later.at / 86400000000 = space_samples.at / 86400000000)";
     PRUNE = "DELETE FROM space_samples WHERE at < $1";
-    /// What was measured later stays.
+    /// What was measured later stays, unless it is later than now: a clock that was ahead said so.
     MEASURED = "INSERT INTO space_measured (space_id, user_id, used_bytes, used_files, approximate, at)
         VALUES ($1, $2, $3, $4, $5, $6)
         ON CONFLICT (space_id) DO UPDATE
         SET user_id = excluded.user_id, used_bytes = excluded.used_bytes, used_files = excluded.used_files,
             approximate = excluded.approximate, at = excluded.at
-        WHERE space_measured.at <= excluded.at";
+        WHERE space_measured.at <= excluded.at OR space_measured.at > $7";
     MEASUREMENT = "SELECT user_id, used_bytes, used_files, approximate, at FROM space_measured WHERE space_id = $1";
 }
 
@@ -157,8 +157,13 @@ impl Db {
         Ok(())
     }
 
-    /// Keeps what measuring a whole space came to, unless something later is kept.
-    pub async fn note_measurement(&self, space: SpaceId, measurement: &Measurement) -> Result<(), DbError> {
+    /// Keeps what measuring a whole space came to, unless something later is kept that was measured by `now`.
+    pub async fn note_measurement(
+        &self,
+        space: SpaceId,
+        measurement: &Measurement,
+        now: Timestamp,
+    ) -> Result<(), DbError> {
         let Measurement { used_bytes, used_files, measured } = measurement;
         on_db!(self, pool => sqlx::query(MEASURED)
             .bind(space.to_string())
@@ -167,6 +172,7 @@ impl Db {
             .bind(signed(used_files.0))
             .bind(measured.approximate)
             .bind(micros(measured.at))
+            .bind(micros(now))
             .execute(pool).await.map(drop))?;
         Ok(())
     }

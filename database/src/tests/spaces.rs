@@ -289,9 +289,15 @@ on_both! {
         assert_eq!(db.measurement(space).await.unwrap(), None);
         let (first, early, last) = (measurement(ada, 5, 1), measurement(grace, 4, 2), measurement(grace, 6, 3));
         for (noted, kept) in [(first, first), (early, first), (last, last)] {
-            db.note_measurement(space, &noted).await.unwrap();
+            db.note_measurement(space, &noted, at(10)).await.unwrap();
             assert_eq!(db.measurement(space).await.unwrap(), Some(kept));
         }
+        // By a clock that was ahead, and was set right then.
+        let (ahead, right) = (measurement(ada, 900, 4), measurement(grace, 8, 5));
+        db.note_measurement(space, &ahead, at(900)).await.unwrap();
+        assert_eq!(db.measurement(space).await.unwrap(), Some(ahead));
+        db.note_measurement(space, &right, at(8)).await.unwrap();
+        assert_eq!(db.measurement(space).await.unwrap(), Some(right));
         assert_eq!(db.measurement(other).await.unwrap(), None);
         let measured = Some(first.measured);
         let usage = Usage { source: UsageSource::Measured, measured, ..seen(Level::Ok, 1).usage };

@@ -103,7 +103,7 @@ impl Scanning {
                 && (SignedDuration::ZERO..ROUND_HOLDS).contains(&age)
         });
         if !goes_on {
-            book.add(vec![Record::Begun { at: now, path: self.path.clone() }]).await?;
+            book.add(vec![Record::Begun { at: now, path: self.path.clone(), anew: true }]).await?;
         }
         let since = book.kept().round.as_ref().map_or(now, |round| round.begun);
         // Most trees are gone through in one slice, and in the order in which the disk has them.

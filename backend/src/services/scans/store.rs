@@ -29,6 +29,9 @@ pub(super) enum Record {
         at: Timestamp,
         /// Below which directory.
         path: RelativePath,
+        /// Whether nothing that is written before it is of this round.
+        #[serde(default)]
+        anew: bool,
     },
     /// A directory was measured to its end.
     Measured(Directory),
@@ -90,7 +93,12 @@ impl Kept {
     pub(super) fn take(&mut self, record: Record) {
         let since = self.round.as_ref().map_or(Timestamp::MIN, |round| round.begun);
         match record {
-            Record::Begun { at, path } => self.round = Some(Round { begun: at, path, state: RoundState::Open }),
+            Record::Begun { at, path, anew } => {
+                if anew {
+                    self.tree.age(at);
+                }
+                self.round = Some(Round { begun: at, path, state: RoundState::Open });
+            }
             Record::Measured(directory) => self.tree.put(directory, since),
             Record::Gone(path) => self.tree.forget(&path, since),
             Record::Stopped => self.end(RoundState::Stopped),
@@ -111,7 +119,7 @@ impl Kept {
         directories.reverse();
         let mut records: Vec<Record> = directories.into_iter().cloned().map(Record::Measured).collect();
         if let Some(round) = &self.round {
-            records.push(Record::Begun { at: round.begun, path: round.path.clone() });
+            records.push(Record::Begun { at: round.begun, path: round.path.clone(), anew: false });
             match round.state {
                 RoundState::Open => {}
                 RoundState::Stopped => records.push(Record::Stopped),
@@ -241,7 +249,7 @@ mod tests {
     }
 
     fn begun() -> Record {
-        Record::Begun { at: start_time(), path: RelativePath::default() }
+        Record::Begun { at: start_time(), path: RelativePath::default(), anew: true }
     }
 
     fn names(kept: &Kept) -> Vec<(Vec<u8>, u64)> {
@@ -288,6 +296,31 @@ mod tests {
         assert_eq!((names(&again), &again.round), (names(&kept), &kept.round));
         file.add(&[Record::Gone(RelativePath::parse(b"a").unwrap())]).unwrap();
         assert_eq!(read(&path).unwrap().tree.all().count(), 0);
+    }
+
+    #[test]
+    fn what_a_clock_measured_that_was_ahead_is_measured_anew() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("one.scan");
+        let (mut file, mut kept) = ScanFile::open(path.clone()).unwrap();
+        let (top, now) = (RelativePath::default(), start_time() - jiff::SignedDuration::from_hours(48));
+        let again = Record::Begun { at: now, path: top.clone(), anew: true };
+        let records = [begun(), measured("a/b", 5), measured("a", 7), measured("c", 3), again];
+        file.add(&records).unwrap();
+        for record in records {
+            kept.take(record);
+        }
+        assert_eq!((kept.tree.all().count(), kept.tree.fresh(&top, now)), (3, 0));
+        let Record::Measured(one) = measured("a/b", 6) else { panic!("it is one") };
+        let later = Record::Measured(Directory { at: now + jiff::SignedDuration::from_secs(1), ..one });
+        file.add(std::slice::from_ref(&later)).unwrap();
+        kept.take(later);
+        assert_eq!(kept.tree.fresh(&top, now), 1);
+        assert_eq!(names(&kept)[0], (b"a".to_vec(), 8), "what lies above it is older, and holds it");
+        // What is read of the file, also in few records, says the same.
+        assert_eq!(read(&path).unwrap().tree.fresh(&top, now), 1);
+        file.replace(&kept).unwrap();
+        assert_eq!(read(&path).unwrap().tree.fresh(&top, now), 1);
     }
 
     #[test]

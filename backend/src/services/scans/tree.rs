@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 
 use eirene_files_protocol::RelativePath;
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
 /// Directories kept, the largest. What the others hold is in those above them.
@@ -104,6 +104,14 @@ impl Tree {
         }
     }
 
+    /// Takes what was measured after `now`, by a clock that was ahead, for older than what is measured from now on.
+    pub(super) fn age(&mut self, now: Timestamp) {
+        let before = now.saturating_sub(SignedDuration::from_micros(1)).unwrap_or(Timestamp::MIN);
+        for directory in self.directories.values_mut().filter(|directory| directory.at > now) {
+            directory.at = before;
+        }
+    }
+
     /// Forgets a directory that is not there any more, with all below it.
     pub(super) fn forget(&mut self, path: &RelativePath, since: Timestamp) {
         let path = path.as_bytes();
@@ -179,7 +187,6 @@ impl Tree {
 
 #[cfg(test)]
 mod tests {
-    use jiff::SignedDuration;
     use proptest::prelude::*;
 
     use super::*;

@@ -30,9 +30,10 @@ impl Thresholds {
     }
 }
 
-/// Whether what was measured was so too long before `at` to warn of it.
+/// Whether what was measured was so too long before `at` to warn of it. Of what was measured after it, by a clock that was ahead, nobody knows when
+/// that was.
 pub fn is_old(measured: Measured, at: Timestamp) -> bool {
-    at.duration_since(measured.at) > MEASURED_HOLDS
+    !(SignedDuration::ZERO..=MEASURED_HOLDS).contains(&at.duration_since(measured.at))
 }
 
 /// What of `usage` says at `at` how full a space is: all but what was measured too long before.
@@ -140,6 +141,19 @@ mod tests {
             limit_files: Some(Limit::Unlimited),
             missing: None,
             ..nothing()
+        }
+    }
+
+    #[test]
+    fn what_was_measured_long_ago_or_by_a_clock_that_was_ahead_says_nothing() {
+        let by = Measured { by: UserId::generate(), at: start_time(), approximate: false };
+        let measured = Usage { measured: Some(by), ..bytes(99, 100) };
+        let second = SignedDuration::from_secs(1);
+        for (after, counts) in
+            [(SignedDuration::ZERO, true), (MEASURED_HOLDS, true), (MEASURED_HOLDS + second, false), (-second, false)]
+        {
+            let holds = holding(&measured, start_time() + after);
+            assert_eq!((holds.used_bytes.is_some(), is_old(by, start_time() + after)), (counts, !counts), "{after}");
         }
     }
 

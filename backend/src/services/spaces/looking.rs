@@ -64,7 +64,7 @@ impl Spaces {
 
     /// Keeps what measuring a whole space came to, and looks at the space, so that it counts at once where the storage counts nothing.
     pub(crate) async fn note_measurement(&self, id: SpaceId, measurement: &Measurement) -> Result<(), AppError> {
-        self.inner.db.note_measurement(id, measurement).await?;
+        self.inner.db.note_measurement(id, measurement, self.inner.clock.now()).await?;
         self.look_again(id).await
     }
 
