@@ -23,8 +23,10 @@ statements! {
         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)";
     BY_ID = select!("WHERE id = $1");
     OPEN_OF_USER = select!("WHERE user_id = $1 AND state = 'open' ORDER BY id");
-    LEFT_OVER = select!("WHERE state = 'open' AND expires_at <= $1 ORDER BY expires_at, id LIMIT $2");
-    SEEN = "UPDATE uploads SET last_seen_at = $1, expires_at = $2, length = COALESCE(length, CAST($3 AS BIGINT))
+    LEFT_OVER = select!("WHERE state = 'open' AND expires_at <= $1 AND over_s >= $2 ORDER BY expires_at, id LIMIT $3");
+    NOT_OVER = "UPDATE uploads SET over_s = NULL WHERE over_s IS NOT NULL AND expires_at > $1";
+    OVER = "UPDATE uploads SET over_s = COALESCE(over_s + CAST($1 AS BIGINT), 0) WHERE state = 'open' AND expires_at <= $2";
+    SEEN = "UPDATE uploads SET over_s = NULL, last_seen_at = $1, expires_at = $2, length = COALESCE(length, CAST($3 AS BIGINT))
         WHERE id = $4 AND state = 'open'";
     FINISH = "UPDATE uploads SET state = 'finished', final_name = $1, last_seen_at = $2, expires_at = $3
         WHERE id = $4 AND state = 'open'";
@@ -109,11 +111,24 @@ impl Db {
         uploads(rows)
     }
 
-    /// Uploads that are over their end and not finished, at most so many. What is there of them has to be removed as the person before
-    /// [`Db::delete_upload`]; so nothing but that ends them.
-    pub async fn left_over_uploads(&self, now: Timestamp, limit: u32) -> Result<Vec<Upload>, DbError> {
+    /// Counts for how long uploads are over their end: `passed_s` more of those that were so at the look before, from nothing on of the others. With
+    /// none, of all from nothing on.
+    pub async fn count_left_over(&self, now: Timestamp, passed_s: Option<u64>) -> Result<(), DbError> {
+        let not_over = if passed_s.is_some() { micros(now) } else { i64::MIN };
+        on_db!(self, pool => sqlx::query(NOT_OVER).bind(not_over).execute(pool).await.map(drop))?;
+        on_db!(self, pool => sqlx::query(OVER)
+            .bind(signed(passed_s.unwrap_or_default()))
+            .bind(micros(now))
+            .execute(pool).await.map(drop))?;
+        Ok(())
+    }
+
+    /// Uploads that are over their end, and were for at least `over_s` by [`Db::count_left_over`], and not finished, at most so many. What is there of
+    /// them has to be removed as the person before [`Db::delete_upload`]; so nothing but that ends them.
+    pub async fn left_over_uploads(&self, now: Timestamp, over_s: u64, limit: u32) -> Result<Vec<Upload>, DbError> {
         let rows = on_db!(self, pool => sqlx::query_as(LEFT_OVER)
             .bind(micros(now))
+            .bind(signed(over_s))
             .bind(i64::from(limit))
             .fetch_all(pool).await)?;
         uploads(rows)

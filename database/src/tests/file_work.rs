@@ -71,8 +71,22 @@ on_both! {
             db.insert_upload(upload).await.unwrap();
         }
         db.finish_upload(finished.id, b"x", at(1), at(50)).await.unwrap();
-        assert_eq!(db.left_over_uploads(at(99), 10).await.unwrap(), []);
-        assert_eq!(db.left_over_uploads(at(100), 10).await.unwrap(), std::slice::from_ref(&open));
+        let over = async |now, over_s| db.left_over_uploads(at(now), over_s, 10).await.unwrap();
+        let count = async |now, passed_s| db.count_left_over(at(now), passed_s).await.unwrap();
+        count(99, Some(50)).await;
+        assert_eq!((over(99, 0).await, over(100, 0).await), (vec![], vec![]), "nobody has seen that it is");
+        count(100, Some(50)).await;
+        assert_eq!((over(100, 0).await, over(100, 1).await), (vec![open.clone()], vec![]));
+        count(150, Some(50)).await;
+        assert_eq!((over(150, 50).await, over(99, 50).await, over(150, 51).await), (vec![open.clone()], vec![], vec![]));
+        // The clock went back before its end, or is not believed.
+        for (now, passed_s) in [(99, Some(1)), (150, None)] {
+            count(now, passed_s).await;
+            count(150, Some(7)).await;
+            count(157, Some(7)).await;
+            assert_eq!(over(157, 15).await, []);
+        }
+        assert_eq!(over(157, 14).await, [open.clone()]);
         assert_eq!(db.delete_expired(at(49)).await.unwrap(), 0);
         assert_eq!(db.delete_expired(at(1000)).await.unwrap(), 1);
         assert_eq!(db.upload(finished.id).await.unwrap(), None);

@@ -604,8 +604,27 @@ async fn what_nobody_went_on_with_is_removed_once_that_is_certain() {
     assert!(db.upload(id).await.unwrap().is_some() && bench.names().len() == 2);
     *bench.server.test.launcher.files.lock().unwrap() = files;
     let bench = bench.restart().await;
-    bench.clear_for(24).await;
-    assert!(db.upload(id).await.unwrap().is_some(), "another portal has not looked before");
+    bench.clear_for(1).await;
+    assert!(db.upload(id).await.unwrap().is_none(), "another portal knows what was counted");
+    assert_eq!(bench.names(), Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn restarts_cost_uploads_that_are_over_the_time_in_between_and_no_more() {
+    let bench = Bench::new().await;
+    let db = bench.server.test.app.db.clone();
+    let upload = bench.make(10, &[("path", "a")]).await;
+    assert_eq!(bench.patch(&upload, 0, b"12345").await.status, StatusCode::NO_CONTENT);
+    let id = upload.rsplit('/').next().unwrap().parse().unwrap();
+    bench.clear_for(30).await;
+    // A clock that jumped while no portal was there.
+    bench.server.test.clock.advance_s(8 * 24 * 60 * 60);
+    let bench = bench.restart().await;
+    bench.clear_for(20).await;
+    assert!(db.upload(id).await.unwrap().is_some(), "19 hours are between the looks");
+    let bench = bench.restart().await;
+    bench.clear_for(5).await;
+    assert!(db.upload(id).await.unwrap().is_some(), "23 are counted");
     bench.clear_for(1).await;
     assert!(db.upload(id).await.unwrap().is_none());
     assert_eq!(bench.names(), Vec::<String>::new());

@@ -41,8 +41,8 @@ const FINISHED_KEPT: SignedDuration = SignedDuration::from_hours(24);
 const MOST_CLEARED: u32 = 1000;
 /// Most time between two such looks, which are made once an hour: what is more was a pause or a clock that jumped.
 const LOOKS_APART: SignedDuration = SignedDuration::from_hours(2);
-/// For how long the clock has to have gone on as clocks do before anything is removed by it.
-const STEADY: SignedDuration = SignedDuration::from_hours(24);
+/// For how long an upload has to have been seen to be over, by a clock that went on as clocks do, before it is removed, seconds.
+const SURELY_OVER_S: u64 = 24 * 60 * 60;
 
 /// Uploads. Cheap to clone.
 #[derive(Clone)]
@@ -57,36 +57,8 @@ struct Inner {
     /// How long an upload is kept that nobody goes on with.
     kept: SignedDuration,
     quiet: Quiet,
-    /// What looks for uploads that are over have seen.
-    looks: Mutex<Looks>,
-}
-
-/// What looks for uploads that are over have seen since the portal was started.
-#[derive(Debug, Default)]
-struct Looks {
-    /// What was over at the last one.
-    over: HashSet<UploadId>,
-    /// When that was.
-    last: Option<Timestamp>,
-    /// For how long they came in time.
-    steady: SignedDuration,
-}
-
-impl Looks {
-    /// Notes what is over by a look now, and gives what certainly is: it was so at the look before, and the clock has not jumped for a while. Time is
-    /// counted, so that a clock that stays wrong does not become right by the next look.
-    fn note(&mut self, now: Timestamp, over: HashSet<UploadId>) -> HashSet<UploadId> {
-        let since = self.last.replace(now).map(|last| now.duration_since(last));
-        self.steady = match since {
-            Some(since) if !since.is_negative() && since <= LOOKS_APART => self.steady.saturating_add(since),
-            _ => SignedDuration::ZERO,
-        };
-        let before = std::mem::replace(&mut self.over, over);
-        if self.steady < STEADY {
-            return HashSet::new();
-        }
-        before.intersection(&self.over).copied().collect()
-    }
+    /// When this portal last looked for uploads that are over.
+    last_look: Mutex<Option<Timestamp>>,
 }
 
 /// A new upload.
@@ -157,7 +129,7 @@ impl Uploads {
     /// Uploads into the spaces of `files`, each kept for so many days after its last byte.
     pub fn new(db: Db, clock: Arc<dyn Clock>, files: Files, days: u32) -> Self {
         let kept = SignedDuration::from_hours(24) * i32::try_from(days).unwrap_or(i32::MAX);
-        let inner = Inner { db, clock, files, kept, quiet: Quiet::default(), looks: Mutex::default() };
+        let inner = Inner { db, clock, files, kept, quiet: Quiet::default(), last_look: Mutex::default() };
         Self { inner: Arc::new(inner) }
     }
 
@@ -292,17 +264,18 @@ impl Uploads {
         Ok(self.inner.db.delete_upload(id).await?)
     }
 
-    /// Removes what is left of uploads that are over, as the people they are of. Over is what was over at the look before as well, and nothing is
-    /// before the clock has gone on as clocks do for a day: one that jumped ends no upload until somebody could see to it. Of what cannot be asked about nothing is known, and it is left for the next time; `most` is how long a run
-    /// may begin something.
+    /// Removes what is left of uploads that are over, as the people they are of. Over is what was seen to be so for a day in which the clock went on as
+    /// clocks do: one that jumped ends no upload until somebody could see to it. What was counted is kept, so that a portal that is restarted loses
+    /// the time in between and no more. Of what cannot be asked about nothing is known, and it is left for the next time; `most` is how long a run may
+    /// begin something.
     pub(crate) async fn clear(&self, most: Duration) -> Result<(), AppError> {
         let begun = std::time::Instant::now();
         let now = self.inner.clock.now();
-        let left_over = self.inner.db.left_over_uploads(now, MOST_CLEARED).await?;
-        let over: HashSet<UploadId> = left_over.iter().map(|upload| upload.id).collect();
-        let certain = self.inner.looks.lock().unwrap_or_else(PoisonError::into_inner).note(now, over);
+        let last = self.inner.last_look.lock().unwrap_or_else(PoisonError::into_inner).replace(now);
+        self.inner.db.count_left_over(now, passed_s(last, now)).await?;
+        let left_over = self.inner.db.left_over_uploads(now, SURELY_OVER_S, MOST_CLEARED).await?;
         let mut silent: HashSet<UserId> = HashSet::new();
-        for upload in left_over.into_iter().filter(|upload| certain.contains(&upload.id)) {
+        for upload in left_over {
             if begun.elapsed() > most {
                 break;
             }
@@ -455,6 +428,12 @@ impl Ready {
         }
         Ok(Seen { upload, offset: state.offset })
     }
+}
+
+/// Seconds since the last look, if there was one; none where the clock jumped.
+fn passed_s(last: Option<Timestamp>, now: Timestamp) -> Option<u64> {
+    let since = last.map_or(SignedDuration::ZERO, |last| now.duration_since(last));
+    (SignedDuration::ZERO..=LOOKS_APART).contains(&since).then(|| since.as_secs().unsigned_abs())
 }
 
 /// How the file process knows an upload.
