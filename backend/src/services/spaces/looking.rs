@@ -10,6 +10,7 @@ use eirene_words::{say, say_with};
 use jiff::Timestamp;
 use serde_json::json;
 
+use super::access::Reach;
 use super::level::{holding, level, told_next};
 use super::quotas::QuotaRound;
 use super::{Spaces, lasting, look, people};
@@ -62,10 +63,25 @@ impl Spaces {
         Ok(())
     }
 
-    /// Keeps what measuring a whole space came to, and looks at the space, so that it counts at once where the storage counts nothing.
+    /// Keeps what measuring a whole space came to, and looks at the space, so that it counts at once where the storage counts nothing. It is what the
+    /// person's own process said, which may say anything: of a space they may only read it is kept for them alone, and counts for nobody.
     pub(crate) async fn note_measurement(&self, id: SpaceId, measurement: &Measurement) -> Result<(), AppError> {
+        let Some(space) = self.inner.db.space(id).await? else { return Ok(()) };
+        if !self.is_believed(&space, measurement.measured.by).await? {
+            return Ok(());
+        }
         self.inner.db.note_measurement(id, measurement, self.inner.clock.now()).await?;
         self.look_again(id).await
+    }
+
+    /// Whether what this person measured in a space counts for all who see it: it is theirs, or they may write to it and could fill it as well. Where
+    /// the user database does not answer it does not.
+    async fn is_believed(&self, space: &Space, by: UserId) -> Result<bool, AppError> {
+        if space.owner_id() == Some(by) {
+            return Ok(true);
+        }
+        let Some(user) = self.inner.db.user(by).await? else { return Ok(false) };
+        Ok(matches!(self.reached(&user, space.clone()).await, Ok((_, Reach::Write))))
     }
 
     /// Tells those of the space's people who listen what is known of it now. It is not kept: whoever comes later reads the space.

@@ -255,6 +255,39 @@ async fn where_the_storage_counts_nothing_what_was_measured_counts_and_warns_for
     assert_eq!((usage.source, usage.used_bytes, usage.measured), (UsageSource::ProjectQuota, Some(Bytes(50)), None));
 }
 
+#[tokio::test]
+async fn what_somebody_measured_who_may_only_read_a_space_counts_for_nobody() {
+    let test = TestApp::new().await;
+    let (ada, grace) = (test.ada().await, test.person("grace", 2002, Role::Researcher).await);
+    test.groups.add("ada", "physics");
+    let (spaces, db) = (&test.app.spaces, &test.app.db);
+    let add = async |name: &str, owner: SpaceOwner, writable: bool| {
+        let limit_bytes = Limit::At(Bytes(100));
+        let (id, name) = (SpaceId::generate(), name.parse().unwrap());
+        db.insert_space(Space { id, name, writable, limit_bytes, ..a_space(owner) }).await.unwrap()
+    };
+    let (papers, data, shared) = (
+        add("papers", group("physics"), false).await,
+        add("data", SpaceOwner::Everybody, false).await,
+        add("shared", group("physics"), true).await,
+    );
+    // Their process says what it likes.
+    for (space, by) in [(&papers, &ada), (&data, &ada), (&shared, &grace)] {
+        spaces.note_measurement(space.id, &measurement(&test, by.user.id, 99)).await.unwrap();
+        spaces.look_at(space, &mut QuotaRound::default()).await.unwrap();
+        assert_eq!(db.measurement(space.id).await.unwrap(), None, "{}", space.name);
+        let seen = db.usage(space.id).await.unwrap().unwrap();
+        assert_eq!((seen.usage.source, seen.level), (UsageSource::FileSystem, Level::Unknown), "{}", space.name);
+    }
+    // Nor does it take the place of what one said who may write.
+    let found = measurement(&test, ada.user.id, 10);
+    spaces.note_measurement(shared.id, &found).await.unwrap();
+    test.clock.advance_s(60);
+    spaces.note_measurement(shared.id, &measurement(&test, grace.user.id, 99)).await.unwrap();
+    assert_eq!(db.measurement(shared.id).await.unwrap(), Some(found));
+    assert_eq!(db.usage(shared.id).await.unwrap().unwrap().level, Level::Ok);
+}
+
 #[test]
 fn what_was_measured_is_taken_only_where_nobody_counts_and_where_it_can_be() {
     let silent = Usage {

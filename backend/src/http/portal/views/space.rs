@@ -87,7 +87,9 @@ impl SpaceView {
         let may_open = may_open && space.state == SpaceState::Present;
         let below = |what: &str| if may_open { format!("{href}/{what}") } else { String::new() };
         let usage = look.map(|look| look.usage);
-        let may_measure = may_open && look.as_ref().is_some_and(asks_for_measuring);
+        // Of a space that may only be read nobody's measuring counts for the others.
+        let counts = space.owner_id().is_some() || space.writable && space.owner != SpaceOwner::Everybody;
+        let may_measure = may_open && counts && look.as_ref().is_some_and(asks_for_measuring);
         let sizes_label = if may_measure { "my_spaces.measure" } else { "my_spaces.sizes" };
         Self {
             name: space.name.to_string(),
@@ -592,6 +594,10 @@ mod tests {
         );
         let foreign = view(silent, 0, false);
         assert!(foreign.sizes_href.is_empty() && !foreign.remarks.contains(&word("my_spaces.measure_text")));
+        let mut shared = seen(Some(silent), Level::Ok, Level::Ok);
+        shared.space = Space { writable: false, ..a_space(SpaceOwner::Group("physics".parse().unwrap())) };
+        let shared = SpaceView::new(words(), &shared, me, true);
+        assert_eq!(shared.sizes_label, word("my_spaces.sizes"), "what a reader measures counts for nobody else");
         let away = view(Usage { missing: Some(Why::DidNotAnswer), ..silent }, 0, true);
         assert_eq!(away.sizes_label, word("my_spaces.sizes"), "it is counted, and told later");
 
