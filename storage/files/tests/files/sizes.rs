@@ -134,6 +134,34 @@ fn a_scan_says_what_each_directory_holds() {
 }
 
 #[test]
+fn what_goes_while_a_scan_is_under_way_keeps_nothing_else_from_being_measured() {
+    let world = World::new();
+    tree(&world);
+    let mut portal = world.portal(Way::Library);
+    let over = AtomicBool::new(false);
+    let heard: Vec<Heard> = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !over.load(Ordering::Relaxed) {
+                for number in 0..200 {
+                    create_dir_all(world.at(format!("busy/{number}/d"))).unwrap();
+                    write(world.at(format!("busy/{number}/f")), "f").unwrap();
+                }
+                std::fs::remove_dir_all(world.at("busy")).unwrap();
+            }
+        });
+        let heard = (0..50).map(|_| portal.ask(Verb::Scan(scan(b"")))).collect();
+        over.store(true, Ordering::Relaxed);
+        heard
+    });
+    for heard in &heard {
+        let all = measured(heard);
+        let Answer::Scanned(scanned) = heard.done() else { panic!("a scan") };
+        assert!(scanned.complete && scanned.walked.skipped_in_all == 0, "{:?}", scanned.walked);
+        assert!(all.contains_key("") && all.contains_key("d9"), "{:?}", all.keys());
+    }
+}
+
+#[test]
 fn a_scan_in_parts_comes_to_the_same_sum() {
     let world = World::new();
     tree(&world);

@@ -2,6 +2,8 @@
 //! directories that it meets to the other, so that neither waits while there is work; what a directory holds is asked of all of a batch of names
 //! before any directory among them is begun.
 //!
+//! What goes while the scan is under way is nothing: a space that is worked in is measured all the same.
+//!
 //! No link is followed and no mount entered: a directory is opened beneath the one it was met in. Held at once are at most 64 directories of
 //! either thread and those of the few that wait, and of each the names of directories in one batch.
 
@@ -9,6 +11,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use eirene_files_protocol::{Code, EntryKind, Name, RelativePath};
+use rustix::io::Errno;
 
 use super::{Directory, Open, Scanning, Sums, inode};
 use crate::beneath::{Place, kind_of_entry, measure_entry};
@@ -162,6 +165,8 @@ impl Scanning<'_> {
         let entered = place.child(&name).and_then(|place| enter(&place, path.clone(), Some(&above)));
         match entered {
             Ok(level) => Ok(Some(level)),
+            // It went since it was listed, and takes no room any more.
+            Err(Code::NotFound) => self.done_with(above).map(|()| None),
             Err(why) => {
                 self.said().account.skip(path, why);
                 self.done_with(above).map(|()| None)
@@ -174,6 +179,11 @@ impl Scanning<'_> {
         self.job.cancelled.check()?;
         match batch.read(level.place.as_fd()) {
             Ok(more) => level.ended = !more,
+            // The same, but for what was asked for itself.
+            Err(Code::NotFound) if level.directory.above.is_some() => {
+                level.ended = true;
+                return Ok(());
+            }
             Err(why) => {
                 level.ended = true;
                 self.said().account.skip(level.directory.path.clone(), why);
@@ -190,7 +200,8 @@ impl Scanning<'_> {
             let kind = kind_of_entry(&looked);
             let found = match looked {
                 Ok(found) if kind != EntryKind::Mount => found,
-                Ok(_) => continue,
+                // Nor does what went since it was listed.
+                Ok(_) | Err(Errno::NOENT) => continue,
                 Err(_) => {
                     sums.partial = true;
                     continue;
