@@ -59,10 +59,14 @@ statements! {
             OR spaces.state = 'present' AND (spaces.limit_state IN ('wanted', 'not_held')
                 OR spaces.hint_state IN ('wanted', 'not_applied')))
         ORDER BY spaces.serial");
+    /// Time that was counted since the row was read stays: `WATCHED` does not count the version up. It begins anew where the state changes.
     UPDATE = "UPDATE spaces SET title = $1, hint = $2, desired = $3, state = $4, undetermined = $5, reason_code = $6,
             reason_text = $7, inode = $8, fs_identity = $9, limit_bytes = $10, limit_files = $11, expires_at = $12,
             warned = $13, retired_at = $14, remove_after = $15, version = version + 1, limit_state = $18, limit_said = $19,
-            hint_state = $20, hint_said = $21, kept_s = $22, watched_at = $23
+            hint_state = $20, hint_said = $21,
+            kept_s = CASE WHEN state = $4 THEN kept_s ELSE $22 END,
+            watched_at = CASE WHEN state = $4 AND watched_at > COALESCE(CAST($23 AS BIGINT), 0) THEN watched_at
+                ELSE $23 END
         WHERE id = $16 AND version = $17";
     WATCHED = "UPDATE spaces SET kept_s = $1, watched_at = $2, warned = $3 WHERE id = $4 AND version = $5";
 }
@@ -292,7 +296,8 @@ impl Db {
     }
 
     /// Writes a changed space back when its version is still the stored one, and counts the version up. False, with nothing changed,
-    /// when somebody else was faster. Name, number, kind, root and owner stay.
+    /// when somebody else was faster. Name, number, kind, root and owner stay; so does the time that was counted meanwhile, unless the state
+    /// changes.
     pub async fn update_space(&self, space: &Space) -> Result<bool, DbError> {
         let warned = serde_json::to_string(&space.warned).map_err(DbError::encode)?;
         let identity = identity(space)?;

@@ -141,6 +141,26 @@ on_both! {
         assert_eq!((now.title.as_str(), now.version), ("One", space.version + 1));
     }
 
+    async fn who_read_a_space_before_its_time_was_counted_takes_none_of_it_back(db) {
+        for (name, before) in [("never", None), ("before", Some(at(1)))] {
+            let read = space(name, SpaceOwner::Everybody);
+            let read = Space { state: SpaceState::Retired, kept_s: 1, watched_at: before, ..read };
+            let read = db.insert_space(read).await.unwrap();
+            assert!(db.note_watched(&Space { kept_s: 7, watched_at: Some(at(61)), ..read.clone() }).await.unwrap());
+            assert!(db.update_space(&Space { title: "Other".parse().unwrap(), ..read.clone() }).await.unwrap());
+            let now = db.space(read.id).await.unwrap().unwrap();
+            assert_eq!((now.title.as_str(), now.kept_s, now.watched_at), ("Other", 7, Some(at(61))), "{name}");
+            // With a warning it begins to be counted then.
+            assert!(db.update_space(&Space { watched_at: Some(at(70)), ..now }).await.unwrap());
+            let now = db.space(read.id).await.unwrap().unwrap();
+            assert_eq!((now.kept_s, now.watched_at), (7, Some(at(70))));
+            let back = Space { state: SpaceState::Present, kept_s: 0, watched_at: Some(at(65)), ..now };
+            assert!(db.update_space(&back).await.unwrap());
+            let now = db.space(read.id).await.unwrap().unwrap();
+            assert_eq!((now.kept_s, now.watched_at), (0, Some(at(65))), "what is brought back begins anew");
+        }
+    }
+
     async fn time_that_is_counted_changes_nothing_for_anybody_else(db) {
         let warned = vec![Warned { days: 3, at: at(1), waited_s: 0 }];
         let space = Space { warned, ..space("data", SpaceOwner::Everybody) };
