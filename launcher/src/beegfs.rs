@@ -5,7 +5,7 @@
 
 use crate::Refusal;
 use crate::config::Generation;
-use crate::forms::Part::{self, May, MayOneOf, Must, OneOf, Word, Words};
+use crate::forms::Part::{self, May, MayOneOf, MayWord, Must, OneOf, Word, Words};
 use crate::forms::{Value, fits};
 
 struct Form {
@@ -33,7 +33,9 @@ const SEVEN: [Form; 16] = [
     looks(&[
         Word("--listnodes"),
         OneOf(&["--nodetype=management", "--nodetype=meta", "--nodetype=storage"]),
-        Words(&["--details", "--reachable"]),
+        Word("--details"),
+        // A portal from before that asks without.
+        MayWord("--reachable"),
     ]),
     looks(&[Words(&["--listtargets", "--nodetype=meta", "--state", "--spaceinfo"])]),
     looks(&[Words(&["--listtargets", "--nodetype=storage", "--state", "--spaceinfo", "--pools", "--longnodes"])]),
@@ -319,6 +321,18 @@ mod tests {
                 }
             }
             assert!(tried > 0, "{good}");
+        }
+    }
+
+    #[test]
+    fn an_older_portal_is_still_answered() {
+        for (line, runs) in [
+            ("--listnodes --nodetype=meta --details", true),
+            ("--listnodes --nodetype=meta --details --reachable --reachable", false),
+            ("--listnodes --nodetype=meta --reachable", false),
+            ("--listnodes --nodetype=meta", false),
+        ] {
+            assert_eq!(check(Generation::Seven, &words(line)).is_ok(), runs, "{line}");
         }
     }
 
