@@ -3,7 +3,8 @@
 //! A person measures one space once at a time. The process is asked for a minute's worth at a time: what it measured to its end is kept, and is
 //! left out of what it is asked next. What takes longer, and was measured before, is measured anew from its oldest piece on, so that numbers are
 //! refreshed one by one and are there all the while. What is kept is the person's alone, as their process saw it; of a whole space that was
-//! measured in one go, with nothing in it that could not be looked at, the sum is the space's usage where its storage counts nothing.
+//! measured in one go, with nothing in it that could not be looked at, by somebody who may write to it, the sum is the space's usage where its
+//! storage counts nothing.
 
 mod round;
 mod store;
