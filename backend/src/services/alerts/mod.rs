@@ -291,7 +291,7 @@ impl Alerts {
         Ok(alert.id)
     }
 
-    /// Takes back that somebody knows of an alert, as another session finds the same: they know of one session's word, which may be a lie. Whether
+    /// Takes back that somebody knows of an alert, as another's session finds the same: they know of one person's word, which may be a lie. Whether
     /// anybody had said so.
     async fn found_again(&self, reading: &Reading, id: AlertId) -> Result<bool, AppError> {
         if !self.db().unacknowledge_alert(id).await? {
