@@ -46,6 +46,8 @@ pub(crate) struct Round {
     pub(crate) readings: Vec<Reading>,
     /// Rules of which nothing is known this time, and so nothing changes.
     pub(crate) unknown: BTreeSet<AlertRule>,
+    /// What else nothing is known of, where the rest of its rule is known.
+    pub(crate) unknown_of: HashSet<Key>,
     /// Nodes that sessions hold, as subjects about them begin: `session/node`.
     pub(crate) held: HashSet<String>,
 }
@@ -172,8 +174,9 @@ impl Watch {
                 && matches!(phase, Phase::Raised(_, None))
                 && is_held()
         };
+        let is_unknown = |key: &Key| round.unknown.contains(&key.0) || round.unknown_of.contains(key);
         let gone = |claim: &(Key, By), phase: &Phase| {
-            !round.unknown.contains(&claim.0.0) && !seen.contains(claim) && !stays(&claim.0, phase)
+            !is_unknown(&claim.0) && !seen.contains(claim) && !stays(&claim.0, phase)
         };
         let mut missing = Vec::new();
         for (key, claims) in &self.known {
@@ -187,7 +190,7 @@ impl Watch {
         for claim in missing {
             self.back(&claim, now);
         }
-        self.end(&round.unknown, now, settings, &mut changes);
+        self.end(is_unknown, now, settings, &mut changes);
         for claims in self.known.values_mut() {
             claims.retain(|_, phase| !matches!(phase, Phase::Ended(at) if now.duration_since(*at) >= QUIET));
         }
@@ -248,12 +251,12 @@ impl Watch {
     /// Ends what nobody finds any more. Whoever has been back for long enough before the others has nothing to do with it from then on.
     fn end(
         &mut self,
-        unknown: &BTreeSet<AlertRule>,
+        is_unknown: impl Fn(&Key) -> bool,
         now: Timestamp,
         settings: &BTreeMap<AlertRule, Settings>,
         changes: &mut Changes,
     ) {
-        for (key, claims) in self.known.iter_mut().filter(|(key, _)| !unknown.contains(&key.0)) {
+        for (key, claims) in self.known.iter_mut().filter(|(key, _)| !is_unknown(key)) {
             let Some(id) = claims.values().find_map(Phase::alert) else { continue };
             // A rule that is off now has nothing to say of what it said before.
             let wait = settings.get(&key.0).map_or(SignedDuration::ZERO, |settings| settings.clear_after);
@@ -396,6 +399,23 @@ mod tests {
         let watch = &mut Watch::default();
         assert_eq!(trace(watch, &[(0, 0.95), (10, 0.95)]), ".+");
         assert_eq!(trace(watch, &[(20, -2.0), (900, -2.0), (910, -1.0), (939, -1.0), (940, -1.0)]), "....-");
+    }
+
+    #[test]
+    fn of_one_rule_what_is_known_ends_while_nothing_is_known_of_the_rest() {
+        let watch = &mut Watch::default();
+        let of = |subject: &str| Reading { subject: subject.into(), ..reading(0.95) };
+        let both = Round { readings: vec![of("a"), of("b")], ..Round::default() };
+        watch.look(both.clone(), at(0), &settings());
+        for reading in watch.look(both, at(10), &settings()).raise {
+            watch.was_raised(&reading, AlertId::generate());
+        }
+        let (a, b) = ((RULE, "a".to_owned()), (RULE, "b".to_owned()));
+        let round = || Round { unknown_of: HashSet::from([a.clone()]), ..Round::default() };
+        watch.look(round(), at(20), &settings());
+        let ended = watch.look(round(), at(50), &settings()).end;
+        assert_eq!(ended.iter().map(|(key, _)| key).collect::<Vec<_>>(), [&b]);
+        assert_eq!(watch.raised()[&RULE], 2, "until that is written");
     }
 
     #[test]
