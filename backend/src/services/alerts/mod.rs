@@ -65,6 +65,8 @@ const PART_OF: &str = "part_of";
 /// The detail of an alert that says which way a clock is wrong, and what it is where that is behind.
 const WAY: &str = "way";
 const BEHIND: &str = "behind";
+/// What an alert is about where most nodes are off by the same: the portal's clock. No node is called so.
+const PORTAL_CLOCK: &str = "portal/clock";
 
 /// What an alert is shown as in events.
 pub(crate) type Show = Arc<dyn Fn(&Listed) -> Value + Send + Sync>;
@@ -216,6 +218,7 @@ impl Alerts {
         let of_sessions = sessions::look(&self.inner.parts.samples, &begun, thoroughly).await?;
         round.readings.extend(of_sessions.readings);
         round.unknown.extend(of_sessions.unknown);
+        round.unknown_of.extend(of_sessions.unknown_of);
         round.held.extend(of_sessions.held);
         round.readings.extend(sessions::clocks(&self.inner.parts.samples, &begun));
         self.take(round, &begun.iter().map(|session| session.id).collect()).await
