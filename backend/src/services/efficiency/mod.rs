@@ -224,7 +224,8 @@ impl Efficiency {
     async fn measure(&self, session: &Session) -> Result<Option<JobUsage>, AppError> {
         let Some(started_at) = session.started_at else { return Ok(None) };
         let until = session.ended_at.unwrap_or_else(|| self.clock.now());
-        let chart = self.samples.whole(session, &measure::METRICS).await?;
+        let mut chart = self.samples.whole(session, &measure::METRICS).await?;
+        measure::of_start(&mut chart, session);
         let chosen = session.resources.partition.clone();
         let default = || self.cluster.snapshot().partition(None).map(|partition| partition.name.clone());
         // Before the cluster was seen nobody knows which the default is; it is measured again.
