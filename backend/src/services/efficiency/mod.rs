@@ -175,9 +175,12 @@ impl Efficiency {
     /// # Errors
     /// The database's, and [`AppError::Unavailable`] while samples cannot be read.
     pub async fn of(&self, session: &Session) -> Result<Option<JobUsage>, AppError> {
+        // Before its last start was measured for the first time, only what was before it is final.
+        let has_last = |usage: &JobUsage| usage.restart_count == session.restart_count || session.started_at.is_none();
         if session.ended_at.is_some()
             && let Some(usage) = self.db.job_usage(session.id).await?
             && usage.is_final
+            && has_last(&usage)
         {
             return Ok(Some(usage));
         }

@@ -180,6 +180,40 @@ async fn what_was_used_before_a_requeue_stays_and_is_counted_once_however_often_
     assert_eq!(starts.iter().map(|start| start.started_at).collect::<Vec<_>>(), [first.started_at.unwrap()]);
 }
 
+#[tokio::test]
+async fn of_a_last_start_that_was_short_it_is_measured_what_was_not_yet() {
+    let test = TestApp::new().await;
+    let (_, first) = begun(&test).await;
+    for count in 0..240 {
+        said(&test, &first, count, true).await;
+    }
+    let efficiency = &test.app.efficiency;
+    efficiency.start_over(&first, &requeued(&first)).await.unwrap();
+    test.clock.advance_s(121);
+    let now = test.clock.now();
+    let begin = |session: &mut Session| (session.restart_count, session.started_at) = (1, Some(now));
+    let second = test.app.sessions.change(first.id, begin).await.unwrap().unwrap();
+    for count in 0..12 {
+        said(&test, &second, count, true).await;
+    }
+    // The first start is measured to its end, and the second is over before it was ever measured.
+    assert_eq!(efficiency.measure_some(1).await.unwrap(), 1, "what is over is first");
+    let now = test.clock.now();
+    let end = |session: &mut Session| session.ended_at = Some(now);
+    let ended = test.app.sessions.change(first.id, end).await.unwrap().unwrap();
+    let written = test.app.db.job_usage(first.id).await.unwrap().unwrap();
+    assert_eq!((written.wall_s, written.restart_count, written.is_final), (1200, 0, true));
+    let all = efficiency.of(&ended).await.unwrap().unwrap();
+    assert_eq!((all.wall_s, all.gpu.held_s, all.is_final), (1260, 4 * 1260, false), "its last samples may still come");
+    test.clock.advance_s(121);
+    assert_eq!(efficiency.measure_some(10).await.unwrap(), 1);
+    let all = efficiency.of(&ended).await.unwrap().unwrap();
+    assert_eq!((all.wall_s, all.restart_count, all.is_final), (1260, 1, true));
+    // One that was taken away while it waited for another start has no other.
+    let queued = Session { restart_count: 2, started_at: None, ..ended };
+    assert_eq!(efficiency.of(&queued).await.unwrap(), Some(all));
+}
+
 #[test]
 fn of_a_long_start_counts_what_was_done_on_its_nodes_and_nothing_of_the_next_one_elsewhere() {
     let (wall_s, spans) = (360_000, 2000);
