@@ -54,11 +54,13 @@ const TOLD_WITHIN: SignedDuration = SignedDuration::from_hours(24);
 const AGAIN: SignedDuration = SignedDuration::from_secs(30);
 /// How often that time is doubled at the most: what is raised when the webhook is well again waits for no more than two minutes.
 const MOST_DOUBLED: u32 = 2;
-/// What is dropped, as it was over and told to nobody in time, is counted where that time has run out within this one: it is looked at every few
-/// seconds, and what happened before there was a webhook is nothing that one has missed.
+/// What is dropped, as it was over and told to nobody in time, is counted where that time has run out within this one, or it has ended within it: it is
+/// looked at every few seconds, and what happened before there was a webhook is nothing that one has missed.
 const DROPPED_WITHIN: SignedDuration = SignedDuration::from_hours(1);
 /// Alerts that are sent in a run.
 const MOST_TOLD: u32 = 50;
+/// Alerts that are dropped in a run.
+const MOST_DROPPED: u32 = 500;
 
 /// The detail of an alert that says of which GPU there is only a part: it is about that GPU as a whole.
 const PART_OF: &str = "part_of";
@@ -548,19 +550,11 @@ impl Alerts {
     pub(crate) async fn tell_webhook(&self, webhook: &Webhook) -> anyhow::Result<()> {
         let now = self.now();
         let since = now.saturating_sub(TOLD_WITHIN).unwrap_or(now);
-        let dropped =
-            self.db().drop_untold_alerts(since.saturating_sub(DROPPED_WITHIN).unwrap_or(since), since).await?;
-        if dropped > 0 {
-            tracing::warn!(
-                dropped,
-                "The webhook has taken nothing for so long that alerts are over and it is not told of them"
-            );
-            count_messages("dropped", dropped);
-        }
+        let silences = self.db().silences(None, now).await?;
+        self.drop_untold(&silences, now, since).await?;
         if let Some(why) = self.sends().and_then(|sending| sending.waits(now).map(ToOwned::to_owned)) {
             anyhow::bail!("the webhook does not take alerts: {why}");
         }
-        let silences = self.db().silences(None, now).await?;
         for known in self.db().alerts_to_tell(now, since, MOST_TOLD).await? {
             let (id, over) = (known.alert.id, known.alert.ended_at.is_some());
             let is_silenced = silences.iter().any(|silence| silence.covers(&known.alert, now));
@@ -590,6 +584,29 @@ impl Alerts {
                 self.deliver(webhook, &known).await?;
                 self.db().alert_told(id, true).await?;
             }
+        }
+        Ok(())
+    }
+
+    /// Gives up what is over, was told to nobody and has begun before `since`, and counts it. What was silenced when it ended nobody has missed.
+    async fn drop_untold(&self, silences: &[Silence], now: Timestamp, since: Timestamp) -> anyhow::Result<()> {
+        let before = |at: Timestamp| at.saturating_sub(DROPPED_WITHIN).unwrap_or(at);
+        let mut dropped = 0;
+        for known in self.db().untold_alerts(before(since), since, before(now), MOST_DROPPED).await? {
+            let id = known.alert.id;
+            if silences.iter().any(|silence| silence.covers(&known.alert, now)) {
+                self.db().alert_told(id, true).await?;
+            } else {
+                self.db().alert_dropped(id).await?;
+                dropped += 1;
+            }
+        }
+        if dropped > 0 {
+            tracing::warn!(
+                dropped,
+                "The webhook has taken nothing for so long that alerts are over and it is not told of them"
+            );
+            count_messages("dropped", dropped);
         }
         Ok(())
     }

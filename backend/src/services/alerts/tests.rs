@@ -757,6 +757,36 @@ async fn what_goes_on_after_a_silence_of_days_is_told_when_that_is_over_and_what
 }
 
 #[tokio::test]
+async fn what_goes_on_for_longer_than_a_webhook_is_away_and_ends_untold_is_dropped_and_what_was_silenced_is_not() {
+    let test = TestApp::new().await;
+    let root = test.person("root-admin", 2003, Role::Admin).await;
+    let (address, receiver) = receiver(&[503]).await;
+    let webhook = webhook(&test, &address);
+    looks(&test, "down", &[], 40).await;
+    test.app.alerts.tell_webhook(&webhook).await.unwrap_err();
+    test.clock.advance_s(30 * 3600);
+    looks(&test, "idle", &[], 40).await;
+    let untold = async || {
+        let (start, now) = (Timestamp::UNIX_EPOCH, test.clock.now());
+        test.app.db.untold_alerts(start, now, start, 10).await.unwrap().len()
+    };
+    assert_eq!(untold().await, 1);
+    test.app.alerts.tell_webhook(&webhook).await.unwrap();
+    assert_eq!(untold().await, 0);
+    let wish = NewSilence { rule: Some(AlertRule::NodeDown), minutes: 3 * 24 * 60, reason: "x".into(), subject: None };
+    test.app.alerts.silence(&root, wish).await.unwrap();
+    test.clock.advance_s(600);
+    looks(&test, "down", &[], 40).await;
+    let silenced = open(&test).await[0].id;
+    test.clock.advance_s(30 * 3600);
+    looks(&test, "idle", &[], 40).await;
+    test.app.alerts.tell_webhook(&webhook).await.unwrap();
+    assert_eq!(untold().await, 0);
+    assert!(test.app.db.alert(silenced).await.unwrap().unwrap().is_told, "nobody has missed it");
+    assert_eq!(receiver.await.unwrap().len(), 1);
+}
+
+#[tokio::test]
 async fn the_end_of_what_a_webhook_was_told_of_is_told_days_later_and_in_a_silence_too() {
     let test = TestApp::new().await;
     let root = test.person("root-admin", 2003, Role::Admin).await;
