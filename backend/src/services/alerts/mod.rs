@@ -182,6 +182,11 @@ impl Sending {
         self.trouble.as_ref().filter(|_| waits).map(|(_, why)| why.as_str())
     }
 
+    /// Whether it was left alone for a while as it took nothing at all.
+    fn waited(&self) -> bool {
+        matches!(self.trouble, Some((Trouble::WebhookAway | Trouble::WebhookRefuses, _)))
+    }
+
     /// It has taken nothing; says when it is asked again.
     fn put_off(&mut self, now: Timestamp, trouble: Trouble, why: String) -> Timestamp {
         let wait = AGAIN.saturating_mul(1 << self.failures.min(MOST_DOUBLED));
@@ -555,6 +560,7 @@ impl Alerts {
         if let Some(why) = self.sends().and_then(|sending| sending.waits(now).map(ToOwned::to_owned)) {
             anyhow::bail!("the webhook does not take alerts: {why}");
         }
+        let mut was_asked = false;
         for known in self.db().alerts_to_tell(now, since, MOST_TOLD).await? {
             let (id, over) = (known.alert.id, known.alert.ended_at.is_some());
             let is_silenced = silences.iter().any(|silence| silence.covers(&known.alert, now));
@@ -569,6 +575,7 @@ impl Alerts {
                 }
                 continue;
             }
+            was_asked = true;
             // Nobody hears of an end without a beginning: that goes first, also where it is over by now.
             if !known.is_told {
                 let raised = KnownAlert { alert: Alert { ended_at: None, ..known.alert.clone() }, ..known.clone() };
@@ -584,6 +591,10 @@ impl Alerts {
                 self.deliver(webhook, &known).await?;
                 self.db().alert_told(id, true).await?;
             }
+        }
+        // Of one that was away nobody knows how it is now: there is nothing more for it, and what is said of it would stay for ever.
+        if !was_asked && self.sends().is_some_and(|sending| sending.waited()) {
+            self.now_sends(Sending::default());
         }
         Ok(())
     }

@@ -675,6 +675,27 @@ async fn a_webhook_that_calls_a_message_wrong_is_on_the_page_of_health_until_it_
 }
 
 #[tokio::test]
+async fn a_webhook_that_was_away_is_on_the_page_of_health_until_there_is_nothing_more_for_it() {
+    let refusals: [&'static [u16]; 2] = [&[503], &[401]];
+    for status in refusals {
+        let mut test = TestApp::new().await;
+        let root = test.person("root-admin", 2003, Role::Admin).await;
+        let (address, receiver) = receiver(status).await;
+        let webhook = sender(&mut test, &address);
+        looks(&test, "down", &[], 40).await;
+        test.app.alerts.tell_webhook(&webhook).await.unwrap_err();
+        let silence = NewSilence { minutes: 60, reason: "new fans".into(), ..NewSilence::default() };
+        test.app.alerts.silence(&root, silence).await.unwrap();
+        test.app.alerts.tell_webhook(&webhook).await.unwrap_err();
+        assert!(matches!(test.app.alerts.sending(), Some(Err(_))), "it is left alone for a while");
+        test.clock.advance_s(31);
+        test.app.alerts.tell_webhook(&webhook).await.unwrap();
+        assert_eq!(test.app.alerts.sending(), Some(Ok(())));
+        assert_eq!(receiver.await.unwrap().len(), 1);
+    }
+}
+
+#[tokio::test]
 async fn a_webhook_that_refuses_a_beginning_hears_of_no_end_and_of_what_is_silenced_nothing() {
     let test = TestApp::new().await;
     let root = test.person("root-admin", 2003, Role::Admin).await;
