@@ -59,7 +59,9 @@ statements! {
     TO_TELL = known!("WHERE alerts.tell_at <= $1 AND ((alerts.told = 0 AND (alerts.ended_at IS NULL OR alerts.started_at >= $2))
         OR (alerts.told = 1 AND alerts.ended_at IS NOT NULL)) ORDER BY alerts.tell_at, alerts.id LIMIT $3");
     TOLD = "UPDATE alerts SET told = $1 WHERE id = $2";
-    DROP_UNTOLD = "UPDATE alerts SET told = $1 WHERE told = 0 AND ended_at IS NOT NULL AND started_at >= $2 AND started_at < $3";
+    /// What is over and has begun too long ago to be told: within this time, or it has ended lately.
+    UNTOLD = known!("WHERE alerts.told = 0 AND alerts.started_at < $2 AND (alerts.started_at >= $1 OR alerts.ended_at >= $3)
+        AND alerts.ended_at IS NOT NULL ORDER BY alerts.id LIMIT $4");
     NOT_TOLD = "UPDATE alerts SET tell_at = $1 WHERE id = $2";
     PRUNE = "DELETE FROM alerts WHERE ended_at < $1";
     INSERT_SILENCE = "INSERT INTO alert_silences (id, rule, subject, owner_id, session_id, until, reason, created_by,
@@ -289,14 +291,27 @@ impl Db {
         self.set_told(id, REFUSED).await
     }
 
-    /// Gives up telling a webhook of what is over and has begun since `from` and before `before`; says of how many it has not heard.
-    pub async fn drop_untold_alerts(&self, from: Timestamp, before: Timestamp) -> Result<u64, DbError> {
-        let done = on_db!(self, pool => sqlx::query(DROP_UNTOLD)
-            .bind(DROPPED)
+    /// Alerts of which a webhook has not heard and that have begun before `before` and are over: those begun since `from`, and however long ago
+    /// they began, those that have ended since `ended`.
+    pub async fn untold_alerts(
+        &self,
+        from: Timestamp,
+        before: Timestamp,
+        ended: Timestamp,
+        limit: u32,
+    ) -> Result<Vec<KnownAlert>, DbError> {
+        let rows = on_db!(self, pool => sqlx::query_as(UNTOLD)
             .bind(micros(from))
             .bind(micros(before))
-            .execute(pool).await.map(|done| done.rows_affected()))?;
-        Ok(done)
+            .bind(micros(ended))
+            .bind(i64::from(limit))
+            .fetch_all(pool).await)?;
+        all_known(rows)
+    }
+
+    /// A webhook has not heard of an alert in time, and is told nothing of it any more.
+    pub async fn alert_dropped(&self, id: AlertId) -> Result<(), DbError> {
+        self.set_told(id, DROPPED).await
     }
 
     async fn set_told(&self, id: AlertId, told: i64) -> Result<(), DbError> {

@@ -209,7 +209,7 @@ struct StartedRow {
 }
 
 impl StartedRow {
-    /// The session as it was when that start was over.
+    /// The session as it was when that start was over, but for the nodes it had then, which nobody has written down.
     fn into_session(self) -> Result<Session, DbError> {
         let session = self.session.into_session()?;
         let id = session.id.to_string();
@@ -218,6 +218,7 @@ impl StartedRow {
             restart_count: place.number("restart_count", self.start_count)?,
             started_at: Some(place.time("started_at", self.began_at)?),
             ended_at: Some(place.time("ended_at", self.over_at)?),
+            nodes: Vec::new(),
             ..session
         })
     }

@@ -115,7 +115,7 @@ on_both! {
         assert_eq!((due(10).await, due(11).await), (1, 0));
     }
 
-    async fn what_is_dropped_is_over_and_untold_and_is_counted_once(db) {
+    async fn what_is_to_be_dropped_is_over_and_untold_and_is_found_until_it_is(db) {
         let all = ["a", "b", "c", "d"].map(|subject| alert(AlertRule::NodeDown, subject, None, 10));
         for alert in &all {
             db.insert_alert(alert).await.unwrap();
@@ -126,9 +126,15 @@ on_both! {
         for over in [&untold, &told, &refused] {
             db.end_alert(over.id, at(70)).await.unwrap();
         }
-        let dropped = async |from: i64, before: i64| db.drop_untold_alerts(at(from), at(before)).await.unwrap();
-        assert_eq!((dropped(11, 99).await, dropped(0, 10).await), (0, 0), "of another time");
-        assert_eq!((dropped(0, 11).await, dropped(0, 11).await), (1, 0));
+        let found = async |from: i64, before: i64, ended: i64| {
+            let found = db.untold_alerts(at(from), at(before), at(ended), 10).await.unwrap();
+            found.into_iter().map(|known| known.alert.id).collect::<Vec<_>>()
+        };
+        assert_eq!((found(11, 99, 71).await, found(0, 10, 0).await), (vec![], vec![]), "of another time");
+        assert_eq!(found(0, 11, 71).await, [untold.id]);
+        assert_eq!(found(11, 99, 70).await, [untold.id], "it began long ago, and ended lately");
+        db.alert_dropped(untold.id).await.unwrap();
+        assert_eq!((found(0, 11, 71).await, found(11, 99, 70).await), (vec![], vec![]));
         let due = db.alerts_to_tell(at(80), at(0), 10).await.unwrap();
         assert_eq!(due.len(), 2, "what goes on, and the end of what it was told of");
         assert!(!due.iter().any(|known| known.alert.id == untold.id));

@@ -54,17 +54,21 @@ const TOLD_WITHIN: SignedDuration = SignedDuration::from_hours(24);
 const AGAIN: SignedDuration = SignedDuration::from_secs(30);
 /// How often that time is doubled at the most: what is raised when the webhook is well again waits for no more than two minutes.
 const MOST_DOUBLED: u32 = 2;
-/// What is dropped, as it was over and told to nobody in time, is counted where that time has run out within this one: it is looked at every few
-/// seconds, and what happened before there was a webhook is nothing that one has missed.
+/// What is dropped, as it was over and told to nobody in time, is counted where that time has run out within this one, or it has ended within it: it is
+/// looked at every few seconds, and what happened before there was a webhook is nothing that one has missed.
 const DROPPED_WITHIN: SignedDuration = SignedDuration::from_hours(1);
 /// Alerts that are sent in a run.
 const MOST_TOLD: u32 = 50;
+/// Alerts that are dropped in a run.
+const MOST_DROPPED: u32 = 500;
 
 /// The detail of an alert that says of which GPU there is only a part: it is about that GPU as a whole.
 const PART_OF: &str = "part_of";
 /// The detail of an alert that says which way a clock is wrong, and what it is where that is behind.
 const WAY: &str = "way";
 const BEHIND: &str = "behind";
+/// What an alert is about where most nodes are off by the same: the portal's clock. No node is called so.
+const PORTAL_CLOCK: &str = "portal/clock";
 
 /// What an alert is shown as in events.
 pub(crate) type Show = Arc<dyn Fn(&Listed) -> Value + Send + Sync>;
@@ -178,6 +182,11 @@ impl Sending {
         self.trouble.as_ref().filter(|_| waits).map(|(_, why)| why.as_str())
     }
 
+    /// Whether it was left alone for a while as it took nothing at all.
+    fn waited(&self) -> bool {
+        matches!(self.trouble, Some((Trouble::WebhookAway | Trouble::WebhookRefuses, _)))
+    }
+
     /// It has taken nothing; says when it is asked again.
     fn put_off(&mut self, now: Timestamp, trouble: Trouble, why: String) -> Timestamp {
         let wait = AGAIN.saturating_mul(1 << self.failures.min(MOST_DOUBLED));
@@ -216,6 +225,7 @@ impl Alerts {
         let of_sessions = sessions::look(&self.inner.parts.samples, &begun, thoroughly).await?;
         round.readings.extend(of_sessions.readings);
         round.unknown.extend(of_sessions.unknown);
+        round.unknown_of.extend(of_sessions.unknown_of);
         round.held.extend(of_sessions.held);
         round.readings.extend(sessions::clocks(&self.inner.parts.samples, &begun));
         self.take(round, &begun.iter().map(|session| session.id).collect()).await
@@ -291,7 +301,7 @@ impl Alerts {
         Ok(alert.id)
     }
 
-    /// Takes back that somebody knows of an alert, as another session finds the same: they know of one session's word, which may be a lie. Whether
+    /// Takes back that somebody knows of an alert, as another's session finds the same: they know of one person's word, which may be a lie. Whether
     /// anybody had said so.
     async fn found_again(&self, reading: &Reading, id: AlertId) -> Result<bool, AppError> {
         if !self.db().unacknowledge_alert(id).await? {
@@ -545,19 +555,12 @@ impl Alerts {
     pub(crate) async fn tell_webhook(&self, webhook: &Webhook) -> anyhow::Result<()> {
         let now = self.now();
         let since = now.saturating_sub(TOLD_WITHIN).unwrap_or(now);
-        let dropped =
-            self.db().drop_untold_alerts(since.saturating_sub(DROPPED_WITHIN).unwrap_or(since), since).await?;
-        if dropped > 0 {
-            tracing::warn!(
-                dropped,
-                "The webhook has taken nothing for so long that alerts are over and it is not told of them"
-            );
-            count_messages("dropped", dropped);
-        }
+        let silences = self.db().silences(None, now).await?;
+        self.drop_untold(&silences, now, since).await?;
         if let Some(why) = self.sends().and_then(|sending| sending.waits(now).map(ToOwned::to_owned)) {
             anyhow::bail!("the webhook does not take alerts: {why}");
         }
-        let silences = self.db().silences(None, now).await?;
+        let mut was_asked = false;
         for known in self.db().alerts_to_tell(now, since, MOST_TOLD).await? {
             let (id, over) = (known.alert.id, known.alert.ended_at.is_some());
             let is_silenced = silences.iter().any(|silence| silence.covers(&known.alert, now));
@@ -572,6 +575,7 @@ impl Alerts {
                 }
                 continue;
             }
+            was_asked = true;
             // Nobody hears of an end without a beginning: that goes first, also where it is over by now.
             if !known.is_told {
                 let raised = KnownAlert { alert: Alert { ended_at: None, ..known.alert.clone() }, ..known.clone() };
@@ -587,6 +591,33 @@ impl Alerts {
                 self.deliver(webhook, &known).await?;
                 self.db().alert_told(id, true).await?;
             }
+        }
+        // Of one that was away nobody knows how it is now: there is nothing more for it, and what is said of it would stay for ever.
+        if !was_asked && self.sends().is_some_and(|sending| sending.waited()) {
+            self.now_sends(Sending::default());
+        }
+        Ok(())
+    }
+
+    /// Gives up what is over, was told to nobody and has begun before `since`, and counts it. What was silenced when it ended nobody has missed.
+    async fn drop_untold(&self, silences: &[Silence], now: Timestamp, since: Timestamp) -> anyhow::Result<()> {
+        let before = |at: Timestamp| at.saturating_sub(DROPPED_WITHIN).unwrap_or(at);
+        let mut dropped = 0;
+        for known in self.db().untold_alerts(before(since), since, before(now), MOST_DROPPED).await? {
+            let id = known.alert.id;
+            if silences.iter().any(|silence| silence.covers(&known.alert, now)) {
+                self.db().alert_told(id, true).await?;
+            } else {
+                self.db().alert_dropped(id).await?;
+                dropped += 1;
+            }
+        }
+        if dropped > 0 {
+            tracing::warn!(
+                dropped,
+                "The webhook has taken nothing for so long that alerts are over and it is not told of them"
+            );
+            count_messages("dropped", dropped);
         }
         Ok(())
     }

@@ -102,12 +102,12 @@ pub(crate) fn look(seen: &Seen<'_>) -> Round {
         round.readings.push(reading(AlertRule::StorageBroken, subject.trim_end(), 1.0, &details));
     }
     for certificate in seen.certificates {
+        let file = certificate.path.to_string_lossy();
         let Some(ends) = certificate.ends else {
-            round.unknown.insert(AlertRule::CertificateEnds);
+            round.unknown_of.insert((AlertRule::CertificateEnds, file.into_owned()));
             continue;
         };
         let days = ends.duration_since(seen.now).as_secs_f64() / 86_400.0;
-        let file = certificate.path.to_string_lossy();
         let details = [(FILE, &*file), (SETTING, certificate.key)];
         round.readings.push(reading(AlertRule::CertificateEnds, &file, days, &details));
     }
@@ -317,9 +317,10 @@ mod tests {
         let is_read = |round: &Round| round.readings.iter().any(|reading| reading.rule == rule);
         let certificates = [certificate("/tls/own", None)];
         let unreadable = look(&Seen { certificates: &certificates, ..good(&snapshot) });
-        assert!(!is_read(&unreadable) && unreadable.unknown.contains(&rule));
+        assert!(!is_read(&unreadable) && unreadable.unknown_of.contains(&(rule, "/tls/own".to_owned())));
+        assert!(!unreadable.unknown.contains(&rule), "of others it may be known");
         let elsewhere = look(&good(&snapshot));
-        assert!(!is_read(&elsewhere) && !elsewhere.unknown.contains(&rule));
+        assert!(!is_read(&elsewhere) && elsewhere.unknown_of.is_empty());
     }
 
     #[tokio::test]

@@ -8,7 +8,7 @@ use eirene_monitoring::{MOST_GPUS, Metric};
 use eirene_monitoring_store::Point;
 
 use super::watch::{Reading, Round};
-use super::{BEHIND, PART_OF, WAY};
+use super::{BEHIND, PART_OF, PORTAL_CLOCK, WAY};
 use crate::error::AppError;
 use crate::services::efficiency::IDLE_PERCENT;
 use crate::services::samples::{Back, MEMORY, Recent, Samples, WrongClock, memory_shares};
@@ -66,23 +66,31 @@ pub(super) async fn look(samples: &Samples, sessions: &[Session], thoroughly: bo
     Ok(round)
 }
 
-/// Nodes whose clocks are wrong, for admins, by the word of the agents there.
+/// Nodes whose clocks are wrong, for admins, by the word of the agents there; in place of all that are off by the same, where these are most, the
+/// portal's own, which is nobody's word alone.
 pub(super) fn clocks(samples: &Samples, sessions: &[Session]) -> Vec<Reading> {
     let sessions: HashMap<SessionId, &Session> = sessions.iter().map(|session| (session.id, session)).collect();
-    let reading = |clock: WrongClock| {
-        let session = sessions.get(&clock.session)?;
+    let reading = |clock: &WrongClock, subject: &str, session| {
         let way = if clock.ahead.is_negative() { BEHIND } else { "ahead" };
-        let details = [("node", clock.node.as_str()), (WAY, way)];
-        Some(Reading {
+        Reading {
             rule: AlertRule::NodeClockOff,
+            subject: subject.to_owned(),
             value: clock.minutes() as f64,
-            session: Some((session.id, session.owner)),
+            session,
             is_for_operators: true,
-            details: details.map(|(name, text)| (name.to_owned(), text.to_owned())).into(),
-            subject: clock.node,
-        })
+            details: BTreeMap::from([(WAY.to_owned(), way.to_owned())]),
+        }
     };
-    samples.wrong_clocks().into_iter().filter_map(reading).collect()
+    let of_node = |clock: &WrongClock| {
+        let session = sessions.get(&clock.session)?;
+        let mut reading = reading(clock, &clock.node, Some((session.id, session.owner)));
+        reading.details.insert("node".to_owned(), clock.node.clone());
+        Some(reading)
+    };
+    let (common, own): (Vec<WrongClock>, Vec<WrongClock>) =
+        samples.wrong_clocks().into_iter().partition(|clock| clock.is_common);
+    let portal = common.first().map(|clock| reading(clock, PORTAL_CLOCK, None));
+    portal.into_iter().chain(own.iter().filter_map(of_node)).collect()
 }
 
 /// A value about a part of a session: its rule, the node and the GPU, the value, and whether the session has only a part of that GPU.

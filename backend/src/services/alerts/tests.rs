@@ -1,3 +1,5 @@
+use std::collections::BTreeSet;
+
 use eirene_core::alert::AlertSeverity;
 use eirene_core::scheduler::Node;
 use eirene_core::{Role, TokenId};
@@ -175,6 +177,38 @@ async fn a_portal_that_starts_anew_goes_on_with_what_was_raised() {
     test.rebuild(config);
     looks(&test, "idle", &[], 60).await;
     assert_eq!(open(&test).await, []);
+}
+
+#[tokio::test]
+async fn a_certificate_that_cannot_be_read_keeps_no_other_s_alert_up() {
+    let test = TestApp::new().await;
+    let snapshot = Snapshot { reachable: true, asked_at: Some(test.clock.now()), ..Snapshot::default() };
+    let look = async |own_days: i64, zabbix: Option<i64>| {
+        let in_days = |days: i64| test.clock.now() + SignedDuration::from_hours(24 * days);
+        let of = |key, path: &str, days: Option<i64>| platform::Certificate {
+            key,
+            path: path.into(),
+            ends: days.map(in_days),
+        };
+        let certificates = [of("server.tls_cert", "/tls/own", Some(own_days)), of("zabbix.tls_ca", "/tls/ca", zabbix)];
+        let seen = platform::Seen {
+            snapshot: &snapshot,
+            live: &[],
+            reconcilers: &BTreeMap::new(),
+            findings: &[],
+            database: None,
+            launcher: true,
+            certificates: &certificates,
+            now: test.clock.now(),
+        };
+        test.app.alerts.look(&seen, true).await.unwrap();
+        test.clock.advance_s(5);
+        open(&test).await.into_iter().map(|alert| alert.subject).collect::<BTreeSet<_>>()
+    };
+    let of = |subjects: &[&str]| subjects.iter().map(|subject| (*subject).to_owned()).collect::<BTreeSet<_>>();
+    assert_eq!(look(3, Some(3)).await, of(&["/tls/own", "/tls/ca"]));
+    assert_eq!(look(300, None).await, of(&["/tls/ca"]), "the one was renewed, and of the other nothing is known");
+    assert_eq!(look(300, Some(300)).await, of(&[]));
 }
 
 #[tokio::test]
@@ -388,6 +422,35 @@ async fn of_a_clock_that_is_wrong_admins_hear_once_whoever_tells_of_it_and_until
     assert!(hers.items.is_empty(), "it is for admins");
     says(80, SignedDuration::ZERO).await;
     assert_eq!(open(&test).await, []);
+}
+
+#[tokio::test]
+async fn where_most_nodes_are_off_by_the_same_admins_hear_of_the_portals_clock_alone() {
+    let test = TestApp::new().await;
+    test.app.samples.open().unwrap();
+    let ada = test.ada().await;
+    let session = running(&test, &[&ada], 0).await.remove(0);
+    let nodes = ["c1", "c2", "c3"];
+    let have = |session: &mut Session| session.nodes = nodes.map(|node| node.parse().unwrap()).to_vec();
+    let live = [test.app.sessions.change(session.id, have).await.unwrap().unwrap()];
+    let mut ingest = test.app.samples.ingest(session.id);
+    for _ in 0..18 {
+        for node in nodes {
+            let samples = vec![Sample { series: "cpu_seconds".parse().unwrap(), value: 1.0 }];
+            let (node, at) = (NodeName::try_from(node).unwrap(), test.clock.now() + SignedDuration::from_mins(6));
+            let batch = Batch { node, at, confinement: Confinement::CgroupV2, held: None, samples };
+            ingest.take(&String::from_utf8(batch.write().remove(0)).unwrap()).await;
+        }
+        look(&test, "idle", &live).await;
+        test.clock.advance_s(5);
+    }
+    let alerts = open(&test).await;
+    let [alert] = &alerts[..] else { panic!("{alerts:?}") };
+    assert_eq!((alert.rule, alert.subject.as_str()), (AlertRule::NodeClockOff, PORTAL_CLOCK));
+    let said = text(alert);
+    assert!(said.as_str().contains("6 minutes ahead of the portal"), "{}", said.as_str());
+    let pages = test.app.samples.wrong_clocks_of(session.id);
+    assert!(pages.len() == 3 && pages.iter().all(|clock| clock.text() == said), "{pages:?}");
 }
 
 #[tokio::test]
@@ -612,6 +675,27 @@ async fn a_webhook_that_calls_a_message_wrong_is_on_the_page_of_health_until_it_
 }
 
 #[tokio::test]
+async fn a_webhook_that_was_away_is_on_the_page_of_health_until_there_is_nothing_more_for_it() {
+    let refusals: [&'static [u16]; 2] = [&[503], &[401]];
+    for status in refusals {
+        let mut test = TestApp::new().await;
+        let root = test.person("root-admin", 2003, Role::Admin).await;
+        let (address, receiver) = receiver(status).await;
+        let webhook = sender(&mut test, &address);
+        looks(&test, "down", &[], 40).await;
+        test.app.alerts.tell_webhook(&webhook).await.unwrap_err();
+        let silence = NewSilence { minutes: 60, reason: "new fans".into(), ..NewSilence::default() };
+        test.app.alerts.silence(&root, silence).await.unwrap();
+        test.app.alerts.tell_webhook(&webhook).await.unwrap_err();
+        assert!(matches!(test.app.alerts.sending(), Some(Err(_))), "it is left alone for a while");
+        test.clock.advance_s(31);
+        test.app.alerts.tell_webhook(&webhook).await.unwrap();
+        assert_eq!(test.app.alerts.sending(), Some(Ok(())));
+        assert_eq!(receiver.await.unwrap().len(), 1);
+    }
+}
+
+#[tokio::test]
 async fn a_webhook_that_refuses_a_beginning_hears_of_no_end_and_of_what_is_silenced_nothing() {
     let test = TestApp::new().await;
     let root = test.person("root-admin", 2003, Role::Admin).await;
@@ -691,6 +775,36 @@ async fn what_goes_on_after_a_silence_of_days_is_told_when_that_is_over_and_what
     test.app.alerts.tell_webhook(&webhook).await.unwrap();
     let statuses: Vec<Value> = receiver.await.unwrap().iter().map(|request| sent(request)["status"].clone()).collect();
     assert_eq!(statuses, ["firing", "resolved"]);
+}
+
+#[tokio::test]
+async fn what_goes_on_for_longer_than_a_webhook_is_away_and_ends_untold_is_dropped_and_what_was_silenced_is_not() {
+    let test = TestApp::new().await;
+    let root = test.person("root-admin", 2003, Role::Admin).await;
+    let (address, receiver) = receiver(&[503]).await;
+    let webhook = webhook(&test, &address);
+    looks(&test, "down", &[], 40).await;
+    test.app.alerts.tell_webhook(&webhook).await.unwrap_err();
+    test.clock.advance_s(30 * 3600);
+    looks(&test, "idle", &[], 40).await;
+    let untold = async || {
+        let (start, now) = (Timestamp::UNIX_EPOCH, test.clock.now());
+        test.app.db.untold_alerts(start, now, start, 10).await.unwrap().len()
+    };
+    assert_eq!(untold().await, 1);
+    test.app.alerts.tell_webhook(&webhook).await.unwrap();
+    assert_eq!(untold().await, 0);
+    let wish = NewSilence { rule: Some(AlertRule::NodeDown), minutes: 3 * 24 * 60, reason: "x".into(), subject: None };
+    test.app.alerts.silence(&root, wish).await.unwrap();
+    test.clock.advance_s(600);
+    looks(&test, "down", &[], 40).await;
+    let silenced = open(&test).await[0].id;
+    test.clock.advance_s(30 * 3600);
+    looks(&test, "idle", &[], 40).await;
+    test.app.alerts.tell_webhook(&webhook).await.unwrap();
+    assert_eq!(untold().await, 0);
+    assert!(test.app.db.alert(silenced).await.unwrap().unwrap().is_told, "nobody has missed it");
+    assert_eq!(receiver.await.unwrap().len(), 1);
 }
 
 #[tokio::test]

@@ -5,8 +5,8 @@ use eirene_core::alert::{Alert, AlertRule};
 use eirene_words::{say, say_count, say_with};
 
 use super::platform::{FILE, OWN_CERTIFICATE, SETTING};
-use super::{BEHIND, PART_OF, WAY};
-use crate::services::samples::clock_text;
+use super::{BEHIND, PART_OF, PORTAL_CLOCK, WAY};
+use crate::services::samples::{clock_text, portal_clock_text};
 
 /// One or two sentences: what is wrong, and what to do.
 pub(crate) fn text(alert: &Alert) -> Sentence {
@@ -32,6 +32,9 @@ pub(crate) fn text(alert: &Alert) -> Sentence {
         AlertRule::GpusIdle => say_count("alert.gpus_idle", whole(alert.value), &[]),
         AlertRule::NodeDown => with_reason("alert.node_down_because", "alert.node_down"),
         AlertRule::NodeDrained => with_reason("alert.node_drained_because", "alert.node_drained"),
+        AlertRule::NodeClockOff if alert.subject == PORTAL_CLOCK => {
+            portal_clock_text(whole(alert.value), detail(WAY) == BEHIND)
+        }
         AlertRule::NodeClockOff => clock_text(node.1, whole(alert.value), detail(WAY) == BEHIND),
         AlertRule::SchedulerAway => with_reason("alert.scheduler_away_because", "alert.scheduler_away"),
         AlertRule::SchedulerSlow => say_with("alert.scheduler_slow", &[("seconds", &format!("{:.1}", alert.value))]),

@@ -5,8 +5,9 @@
 //!
 //! Several sessions may tell operators of the same GPU, and any of their agents may lie. Each is judged by its own word, with what it may raise of its
 //! own: the first that may raises the alert, which goes on for as long as any of them that was over the threshold finds what it is about. So no lie
-//! keeps an alert from being raised by what another has found, or ends it. Nor does it keep others quiet once somebody has said that they know of it:
-//! what they know is one session's word, and that another finds the same is news.
+//! keeps an alert from being raised by what another has found, or ends it. Nor does it keep others quiet once somebody has said that they know of
+//! memory errors: what they know is one person's word, and that another's session finds the same is news. That the next session of the same person
+//! does is none, nor that each session on a node finds what is wrong with all of it.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
@@ -45,6 +46,8 @@ pub(crate) struct Round {
     pub(crate) readings: Vec<Reading>,
     /// Rules of which nothing is known this time, and so nothing changes.
     pub(crate) unknown: BTreeSet<AlertRule>,
+    /// What else nothing is known of, where the rest of its rule is known.
+    pub(crate) unknown_of: HashSet<Key>,
     /// Nodes that sessions hold, as subjects about them begin: `session/node`.
     pub(crate) held: HashSet<String>,
 }
@@ -56,6 +59,12 @@ impl Reading {
 
     fn by(&self) -> By {
         self.session.filter(|_| self.is_for_operators).map(|(session, _)| session)
+    }
+
+    /// Whose word it is, where it is news that somebody else finds the same.
+    fn news_of(&self) -> Option<UserId> {
+        let is_news = self.is_for_operators && self.rule == AlertRule::GpuMemoryErrors;
+        self.session.filter(|_| is_news).map(|(_, owner)| owner)
     }
 }
 
@@ -95,7 +104,7 @@ impl Phase {
 pub(crate) struct Changes {
     /// To be raised.
     pub(crate) raise: Vec<Reading>,
-    /// What there is an alert of, and somebody finds who has had no part in it so far.
+    /// What there is an alert of, and a session finds whose person has had no part in it so far.
     pub(crate) found: Vec<(Reading, AlertId)>,
     /// To be ended.
     pub(crate) end: Vec<(Key, AlertId)>,
@@ -123,6 +132,8 @@ impl Changes {
 pub(crate) struct Watch {
     known: HashMap<Key, HashMap<By, Phase>>,
     of_sessions: HashMap<SessionId, u32>,
+    /// Whose sessions have had a part in an alert for as long as there is that one, see [`Reading::news_of`].
+    people: HashMap<Key, HashSet<UserId>>,
 }
 
 impl Watch {
@@ -163,8 +174,9 @@ impl Watch {
                 && matches!(phase, Phase::Raised(_, None))
                 && is_held()
         };
+        let is_unknown = |key: &Key| round.unknown.contains(&key.0) || round.unknown_of.contains(key);
         let gone = |claim: &(Key, By), phase: &Phase| {
-            !round.unknown.contains(&claim.0.0) && !seen.contains(claim) && !stays(&claim.0, phase)
+            !is_unknown(&claim.0) && !seen.contains(claim) && !stays(&claim.0, phase)
         };
         let mut missing = Vec::new();
         for (key, claims) in &self.known {
@@ -178,11 +190,13 @@ impl Watch {
         for claim in missing {
             self.back(&claim, now);
         }
-        self.end(&round.unknown, now, settings, &mut changes);
+        self.end(is_unknown, now, settings, &mut changes);
         for claims in self.known.values_mut() {
             claims.retain(|_, phase| !matches!(phase, Phase::Ended(at) if now.duration_since(*at) >= QUIET));
         }
         self.known.retain(|_, claims| !claims.is_empty());
+        let goes_on = |claims: &HashMap<By, Phase>| claims.values().any(|phase| phase.alert().is_some());
+        self.people.retain(|key, _| self.known.get(key).is_some_and(goes_on));
         changes
     }
 
@@ -207,10 +221,7 @@ impl Watch {
             // Of what there is an alert there is no second one, and it goes on for as long as anybody finds it who was over the threshold once.
             (_, Some(id)) if is_over || has_part => {
                 claims.insert(*by, Phase::Raised(id, None));
-                if by.is_some() && !has_part && self.may_raise(reading, changes) {
-                    changes.found.push((reading.clone(), id));
-                }
-                return;
+                return self.take_part(reading, id, has_part, changes);
             }
             (Some(Phase::Rising(_)), _) if !is_over => {
                 claims.remove(by);
@@ -228,15 +239,24 @@ impl Watch {
         }
     }
 
+    /// A session finds what there is an alert of; `has_part` where it has had one before.
+    fn take_part(&mut self, reading: &Reading, id: AlertId, has_part: bool, changes: &mut Changes) {
+        let Some(person) = reading.news_of() else { return };
+        let may_tell = has_part || self.may_raise(reading, changes);
+        if may_tell && self.people.entry(reading.key()).or_default().insert(person) && !has_part {
+            changes.found.push((reading.clone(), id));
+        }
+    }
+
     /// Ends what nobody finds any more. Whoever has been back for long enough before the others has nothing to do with it from then on.
     fn end(
         &mut self,
-        unknown: &BTreeSet<AlertRule>,
+        is_unknown: impl Fn(&Key) -> bool,
         now: Timestamp,
         settings: &BTreeMap<AlertRule, Settings>,
         changes: &mut Changes,
     ) {
-        for (key, claims) in self.known.iter_mut().filter(|(key, _)| !unknown.contains(&key.0)) {
+        for (key, claims) in self.known.iter_mut().filter(|(key, _)| !is_unknown(key)) {
             let Some(id) = claims.values().find_map(Phase::alert) else { continue };
             // A rule that is off now has nothing to say of what it said before.
             let wait = settings.get(&key.0).map_or(SignedDuration::ZERO, |settings| settings.clear_after);
@@ -270,6 +290,9 @@ impl Watch {
     pub(crate) fn was_raised(&mut self, reading: &Reading, id: AlertId) {
         self.was_told(reading);
         self.known.entry(reading.key()).or_default().insert(reading.by(), Phase::Raised(id, None));
+        if let Some(person) = reading.news_of() {
+            self.people.entry(reading.key()).or_default().insert(person);
+        }
     }
 
     /// Somebody was told of it: of what a session says that is done so often and no more.
@@ -283,6 +306,9 @@ impl Watch {
     pub(crate) fn was_not_told(&mut self, reading: &Reading) {
         if let Some(claims) = self.known.get_mut(&reading.key()) {
             claims.remove(&reading.by());
+        }
+        if let (Some(people), Some(person)) = (self.people.get_mut(&reading.key()), reading.news_of()) {
+            people.remove(&person);
         }
     }
 
@@ -373,6 +399,23 @@ mod tests {
         let watch = &mut Watch::default();
         assert_eq!(trace(watch, &[(0, 0.95), (10, 0.95)]), ".+");
         assert_eq!(trace(watch, &[(20, -2.0), (900, -2.0), (910, -1.0), (939, -1.0), (940, -1.0)]), "....-");
+    }
+
+    #[test]
+    fn of_one_rule_what_is_known_ends_while_nothing_is_known_of_the_rest() {
+        let watch = &mut Watch::default();
+        let of = |subject: &str| Reading { subject: subject.into(), ..reading(0.95) };
+        let both = Round { readings: vec![of("a"), of("b")], ..Round::default() };
+        watch.look(both.clone(), at(0), &settings());
+        for reading in watch.look(both, at(10), &settings()).raise {
+            watch.was_raised(&reading, AlertId::generate());
+        }
+        let (a, b) = ((RULE, "a".to_owned()), (RULE, "b".to_owned()));
+        let round = || Round { unknown_of: HashSet::from([a.clone()]), ..Round::default() };
+        watch.look(round(), at(20), &settings());
+        let ended = watch.look(round(), at(50), &settings()).end;
+        assert_eq!(ended.iter().map(|(key, _)| key).collect::<Vec<_>>(), [&b]);
+        assert_eq!(watch.raised()[&RULE], 2, "until that is written");
     }
 
     #[test]
@@ -551,12 +594,13 @@ mod tests {
         const ERRORS: AlertRule = AlertRule::GpuMemoryErrors;
         let settings = BTreeMap::from([(ERRORS, apart())]);
         let (one, other) = (SessionId::generate(), SessionId::generate());
+        let (hers, others) = (UserId::generate(), UserId::generate());
         let watch = &mut Watch::default();
         let look = |watch: &mut Watch, second, words: &[(SessionId, f64)]| {
             let of = |(session, value): &(SessionId, f64)| Reading {
                 rule: ERRORS,
                 subject: "c1/1".into(),
-                session: Some((*session, UserId::generate())),
+                session: Some((*session, if *session == one { hers } else { others })),
                 is_for_operators: true,
                 ..reading(*value)
             };
@@ -575,15 +619,46 @@ mod tests {
         assert_eq!(look(watch, 15, &[(one, 6.0), (other, 6.0)]).len(), 1);
         assert_eq!(look(watch, 20, &[(one, 6.0), (other, 6.0)]), []);
         assert_eq!(look(watch, 25, &[(one, 6.0), (other, 3.0)]), []);
-        // Whoever comes and goes is heard so often and no more.
-        watch.of_sessions.insert(other, MOST_OF_SESSION);
+        // Whoever comes and goes, or comes again with another session, is known by now.
         assert_eq!(look(watch, 30, &[(one, 6.0), (other, 1.0)]), []);
         assert_eq!(look(watch, 35, &[(one, 6.0), (other, 6.0)]), []);
+        let next = SessionId::generate();
+        assert_eq!(look(watch, 40, &[(one, 6.0)]), []);
+        assert_eq!(look(watch, 45, &[(one, 6.0), (next, 6.0)]), []);
+        // Once it is over all begins anew.
+        assert_eq!(look(watch, 50, &[]), []);
+        watch.was_ended(&(ERRORS, "c1/1".to_owned()), at(50));
+        assert_eq!(look(watch, 9000, &[(one, 6.0)]), []);
+        assert_eq!(look(watch, 9005, &[(one, 6.0), (next, 6.0)]).len(), 1);
+        // A session that has been heard often is heard no more.
+        let watch = &mut Watch { of_sessions: HashMap::from([(other, MOST_OF_SESSION)]), ..Watch::default() };
+        assert_eq!(look(watch, 0, &[(one, 6.0)]), []);
+        assert_eq!(look(watch, 5, &[(one, 6.0), (other, 6.0)]), []);
         // Whose an adopted one is nobody knows.
         let watch = &mut Watch::default();
         let adopted = HashMap::from([(None, Phase::Raised(AlertId::generate(), None))]);
         watch.known.insert((ERRORS, "c1/1".to_owned()), adopted);
         assert_eq!(look(watch, 0, &[(one, 6.0), (other, 6.0)]), []);
+    }
+
+    #[test]
+    fn that_the_next_session_on_a_node_finds_what_is_wrong_with_it_is_no_news() {
+        const CLOCK: AlertRule = AlertRule::NodeClockOff;
+        let built_in = Settings { raise_after: SignedDuration::ZERO, ..Settings::built_in(CLOCK) };
+        let settings = BTreeMap::from([(CLOCK, built_in)]);
+        let watch = &mut Watch::default();
+        let mut look = |second, session| {
+            let session = Some((session, UserId::generate()));
+            let wrong = Reading { rule: CLOCK, subject: "c1".into(), session, is_for_operators: true, ..reading(6.0) };
+            let changes = watch.look(Round { readings: vec![wrong], ..Round::default() }, at(second), &settings);
+            for reading in &changes.raise {
+                watch.was_raised(reading, AlertId::generate());
+            }
+            (changes.raise.len(), changes.found.len(), changes.end.len())
+        };
+        assert_eq!(look(0, SessionId::generate()), (1, 0, 0));
+        assert_eq!(look(5, SessionId::generate()), (0, 0, 0));
+        assert_eq!(look(10, SessionId::generate()), (0, 0, 0));
     }
 
     #[test]

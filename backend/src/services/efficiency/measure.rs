@@ -1,9 +1,10 @@
 //! From lines of samples to sums: seconds of processors, the most memory, and what GPUs did.
 
-use std::collections::{BTreeSet, HashSet};
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 
-use eirene_core::Resources;
 use eirene_core::job_usage::{GpuTime, HeldUsed};
+use eirene_core::{Resources, Session};
 use eirene_monitoring::Metric;
 
 use crate::services::samples::{Chart, Line, Source};
@@ -19,6 +20,25 @@ pub(crate) const IDLE_MINUTES: u64 = 30;
 /// What is computed on a GPU where nothing is; NVML tells whole percents.
 const NOTHING: f64 = 0.005;
 const MIB: f64 = 1024.0 * 1024.0;
+
+/// Takes off what other starts did elsewhere: spans at either end reach beyond this one, and into the one before or after it. Which nodes a start had
+/// that is over is not known any more: then it had those of which most is told.
+pub(super) fn of_start(chart: &mut Chart, session: &Session) {
+    let mut told: BTreeMap<&str, usize> = BTreeMap::new();
+    for line in &chart.lines {
+        let most = told.entry(line.node.as_str()).or_default();
+        *most = line.values.iter().flatten().count().max(*most);
+    }
+    let mut told: Vec<(&str, usize)> = told.into_iter().collect();
+    let is_its = |node: &str| session.nodes.iter().any(|own| own.as_str() == node);
+    if told.iter().any(|(node, _)| is_its(node)) {
+        told.retain(|(node, _)| is_its(node));
+    }
+    told.sort_by_key(|(_, spans)| Reverse(*spans));
+    let nodes = told.iter().take(session.resources.nodes as usize);
+    let nodes: HashSet<String> = nodes.map(|(node, _)| (*node).to_owned()).collect();
+    chart.lines.retain(|line| nodes.contains(&line.node));
+}
 
 /// Core-seconds, and MiB. Nodes of which nobody told are left out, also of what was held; so is the time before the first sample and after the last
 /// where samples are far apart, because what was used then is in no sum either.

@@ -175,9 +175,12 @@ impl Efficiency {
     /// # Errors
     /// The database's, and [`AppError::Unavailable`] while samples cannot be read.
     pub async fn of(&self, session: &Session) -> Result<Option<JobUsage>, AppError> {
+        // Before its last start was measured for the first time, only what was before it is final.
+        let has_last = |usage: &JobUsage| usage.restart_count == session.restart_count || session.started_at.is_none();
         if session.ended_at.is_some()
             && let Some(usage) = self.db.job_usage(session.id).await?
             && usage.is_final
+            && has_last(&usage)
         {
             return Ok(Some(usage));
         }
@@ -224,7 +227,8 @@ impl Efficiency {
     async fn measure(&self, session: &Session) -> Result<Option<JobUsage>, AppError> {
         let Some(started_at) = session.started_at else { return Ok(None) };
         let until = session.ended_at.unwrap_or_else(|| self.clock.now());
-        let chart = self.samples.whole(session, &measure::METRICS).await?;
+        let mut chart = self.samples.whole(session, &measure::METRICS).await?;
+        measure::of_start(&mut chart, session);
         let chosen = session.resources.partition.clone();
         let default = || self.cluster.snapshot().partition(None).map(|partition| partition.name.clone());
         // Before the cluster was seen nobody knows which the default is; it is measured again.

@@ -6,12 +6,12 @@ use std::time::Instant;
 use async_trait::async_trait;
 use eirene_core::job_usage::HeldUsed;
 use eirene_core::{Resources, Role};
-use eirene_monitoring::{Batch, Confinement, NodeName, Sample};
+use eirene_monitoring::{Batch, Confinement, Metric, NodeName, Sample};
 use eirene_monitoring_store::{Answer, Point, Resolution};
 
 use super::advice::About;
 use super::*;
-use crate::services::samples::{Figure, History, HistoryError, Ingest, Part, Source, Spans, Trouble};
+use crate::services::samples::{Chart, Figure, History, HistoryError, Ingest, Line, Part, Source, Spans, Trouble};
 use crate::services::sessions::StartSession;
 use crate::testing::TestApp;
 
@@ -178,6 +178,86 @@ async fn what_was_used_before_a_requeue_stays_and_is_counted_once_however_often_
     assert_eq!((report.total.jobs, report.total.gpu), (1, all.gpu));
     let starts = efficiency.earlier_starts(&ended).await.unwrap();
     assert_eq!(starts.iter().map(|start| start.started_at).collect::<Vec<_>>(), [first.started_at.unwrap()]);
+}
+
+#[tokio::test]
+async fn of_a_last_start_that_was_short_it_is_measured_what_was_not_yet() {
+    let test = TestApp::new().await;
+    let (_, first) = begun(&test).await;
+    for count in 0..240 {
+        said(&test, &first, count, true).await;
+    }
+    let efficiency = &test.app.efficiency;
+    efficiency.start_over(&first, &requeued(&first)).await.unwrap();
+    test.clock.advance_s(121);
+    let now = test.clock.now();
+    let begin = |session: &mut Session| (session.restart_count, session.started_at) = (1, Some(now));
+    let second = test.app.sessions.change(first.id, begin).await.unwrap().unwrap();
+    for count in 0..12 {
+        said(&test, &second, count, true).await;
+    }
+    // The first start is measured to its end, and the second is over before it was ever measured.
+    assert_eq!(efficiency.measure_some(1).await.unwrap(), 1, "what is over is first");
+    let now = test.clock.now();
+    let end = |session: &mut Session| session.ended_at = Some(now);
+    let ended = test.app.sessions.change(first.id, end).await.unwrap().unwrap();
+    let written = test.app.db.job_usage(first.id).await.unwrap().unwrap();
+    assert_eq!((written.wall_s, written.restart_count, written.is_final), (1200, 0, true));
+    let all = efficiency.of(&ended).await.unwrap().unwrap();
+    assert_eq!((all.wall_s, all.gpu.held_s, all.is_final), (1260, 4 * 1260, false), "its last samples may still come");
+    test.clock.advance_s(121);
+    assert_eq!(efficiency.measure_some(10).await.unwrap(), 1);
+    let all = efficiency.of(&ended).await.unwrap().unwrap();
+    assert_eq!((all.wall_s, all.restart_count, all.is_final), (1260, 1, true));
+    // One that was taken away while it waited for another start has no other.
+    let queued = Session { restart_count: 2, started_at: None, ..ended };
+    assert_eq!(efficiency.of(&queued).await.unwrap(), Some(all));
+}
+
+#[test]
+fn of_a_long_start_counts_what_was_done_on_its_nodes_and_nothing_of_the_next_one_elsewhere() {
+    let (wall_s, spans) = (360_000, 2000);
+    let line = |metric: Metric, node: &str, told: std::ops::Range<usize>, value: f64, total: f64| Line {
+        metric,
+        node: node.into(),
+        device: None,
+        values: (0..spans).map(|place| told.contains(&place).then_some(value)).collect(),
+        most: None,
+        least: None,
+        total: (metric == Metric::Cpu).then_some(total),
+        highest: (metric == Metric::MemoryPeak).then_some(value),
+    };
+    // Spans are of three minutes. In the last one the job was put back, and began elsewhere.
+    let last = spans - 1..spans;
+    let chart = || Chart {
+        from_ms: 0,
+        step_ms: 180_000,
+        spans,
+        resolution: Resolution::Minute,
+        source: Source::BuiltIn,
+        every_ms: 5000,
+        broken: 0,
+        lines: vec![
+            line(Metric::Cpu, "c1", 0..spans, 0.5, 180_000.0),
+            line(Metric::Cpu, "a1", last.clone(), 4.0, 300.0),
+            line(Metric::MemoryPeak, "c1", 0..spans, 2.0 * GIB, 0.0),
+            line(Metric::MemoryPeak, "a1", last.clone(), 4.0 * GIB, 0.0),
+        ],
+    };
+    let mut session = crate::testing::session("ada");
+    session.resources = Resources { nodes: 1, cpus: 4, memory_mib: 8192, ..session.resources };
+    let mut measured = |nodes: &[&str]| {
+        session.nodes = nodes.iter().map(|node| node.parse().unwrap()).collect();
+        let mut chart = chart();
+        measure::of_start(&mut chart, &session);
+        measure::shares(&session.resources, wall_s, &chart)
+    };
+    let cpu = |used| Some(HeldUsed { held: 4 * 360_000, used });
+    let memory_mib = |used| Some(HeldUsed { held: 8192, used });
+    assert_eq!(measured(&["c1"]), (cpu(180_000), memory_mib(2048)));
+    assert_eq!(measured(&[]), (cpu(180_000), memory_mib(2048)), "its nodes are not known any more");
+    assert_eq!(measured(&["a1"]), (cpu(300), memory_mib(4096)));
+    assert_eq!(measured(&["x1"]), (cpu(180_000), memory_mib(2048)), "who tells calls them otherwise");
 }
 
 #[test]

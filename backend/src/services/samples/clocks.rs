@@ -1,5 +1,6 @@
 //! Clocks of nodes that are wrong: what is told there is refused for its time, and people and admins hear why there is nothing. In memory, for some
-//! minutes, of a bounded number of nodes; an agent's word, as all that it says, so nothing follows from it.
+//! minutes, of a bounded number of nodes; an agent's word, as all that it says, so nothing follows from it. Where most nodes are off by the same it is
+//! most likely the portal's own clock, and no node is blamed.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -14,6 +15,10 @@ use super::Samples;
 const KNOWN: SignedDuration = SignedDuration::from_mins(2);
 /// Of so many nodes of sessions it is known at most.
 const MOST: usize = 4096;
+/// Fewer nodes that are off by the same are off themselves.
+const FEWEST: usize = 3;
+/// Clocks that differ by no more than this are off by the same.
+const SAME: SignedDuration = SignedDuration::from_mins(2);
 
 /// A clock that is wrong.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -24,6 +29,8 @@ pub(crate) struct WrongClock {
     pub(crate) node: String,
     /// By how much it is ahead of the portal's; below zero it is behind.
     pub(crate) ahead: SignedDuration,
+    /// Whether most nodes are off by the same, so that the wrong clock is most likely the portal's.
+    pub(crate) is_common: bool,
 }
 
 impl WrongClock {
@@ -34,8 +41,16 @@ impl WrongClock {
 
     /// What people are told.
     pub(crate) fn text(&self) -> Sentence {
+        if self.is_common {
+            return portal_clock_text(self.minutes(), self.ahead.is_negative());
+        }
         clock_text(&self.node, self.minutes(), self.ahead.is_negative())
     }
+}
+
+/// What people are told where most nodes are off by the same, behind the portal or ahead of it.
+pub(crate) fn portal_clock_text(minutes: u64, are_behind: bool) -> Sentence {
+    say_count(if are_behind { "clock.portal_ahead" } else { "clock.portal_behind" }, minutes, &[])
 }
 
 /// What people are told of the clock of a node.
@@ -44,8 +59,14 @@ pub(crate) fn clock_text(node: &str, minutes: u64, is_behind: bool) -> Sentence 
     say_count(key, minutes, &[("node", node)])
 }
 
-/// By session and node: by how much its clock was ahead the last time, and when that was by the portal's.
-type Known = HashMap<(SessionId, String), (SignedDuration, Timestamp)>;
+/// What is known lately.
+#[derive(Debug, Default)]
+struct Known {
+    /// By session and node: by how much its clock was ahead the last time, and when that was by the portal's.
+    wrong: HashMap<(SessionId, String), (SignedDuration, Timestamp)>,
+    /// By node: when something told there was taken for the last time.
+    right: HashMap<String, Timestamp>,
+}
 
 /// What is known of clocks.
 #[derive(Debug, Default)]
@@ -60,40 +81,80 @@ impl Clocks {
     pub(super) fn wrong(&self, session: SessionId, node: &str, ahead: SignedDuration, now: Timestamp) {
         let mut known = self.lock();
         let key = (session, node.to_owned());
-        if known.len() >= MOST && !known.contains_key(&key) {
-            forget(&mut known, now);
-            if known.len() >= MOST {
+        if known.wrong.len() >= MOST && !known.wrong.contains_key(&key) {
+            known.forget(now);
+            if known.wrong.len() >= MOST {
                 return;
             }
         }
-        known.insert(key, (ahead, now));
+        known.wrong.insert(key, (ahead, now));
     }
 
     /// What it tells now is taken.
-    pub(super) fn right(&self, session: SessionId, node: &str) {
+    pub(super) fn right(&self, session: SessionId, node: &str, now: Timestamp) {
         let mut known = self.lock();
-        if !known.is_empty() {
-            known.remove(&(session, node.to_owned()));
+        if !known.wrong.is_empty() {
+            known.wrong.remove(&(session, node.to_owned()));
+        }
+        if let Some(at) = known.right.get_mut(node) {
+            *at = now;
+            return;
+        }
+        if known.right.len() >= MOST {
+            known.forget(now);
+        }
+        if known.right.len() < MOST {
+            known.right.insert(node.to_owned(), now);
         }
     }
 
     /// All that are wrong, by node.
     fn all(&self, now: Timestamp) -> Vec<WrongClock> {
         let mut known = self.lock();
-        forget(&mut known, now);
-        let wrong = |((session, node), (ahead, _)): (&(SessionId, String), &(SignedDuration, Timestamp))| WrongClock {
-            session: *session,
-            node: node.clone(),
-            ahead: *ahead,
+        known.forget(now);
+        let common = known.common();
+        let wrong = |((session, node), (ahead, _)): (&(SessionId, String), &(SignedDuration, Timestamp))| {
+            let same = common.filter(|common| is_same(*ahead, *common) && !known.right.contains_key(node));
+            WrongClock {
+                session: *session,
+                node: node.clone(),
+                ahead: same.unwrap_or(*ahead),
+                is_common: same.is_some(),
+            }
         };
-        let mut all: Vec<WrongClock> = known.iter().map(wrong).collect();
+        let mut all: Vec<WrongClock> = known.wrong.iter().map(wrong).collect();
         all.sort_by(|one, other| (&one.node, one.session).cmp(&(&other.node, other.session)));
         all
     }
 }
 
-fn forget(known: &mut Known, now: Timestamp) {
-    known.retain(|_, (_, at)| now.duration_since(*at).abs() < KNOWN);
+impl Known {
+    fn forget(&mut self, now: Timestamp) {
+        let is_late = |at: Timestamp| now.duration_since(at).abs() < KNOWN;
+        self.wrong.retain(|_, (_, at)| is_late(*at));
+        self.right.retain(|_, at| is_late(*at));
+    }
+
+    /// By how much most nodes are ahead that tell anything, if it is so. Where something is taken of a node, its clock is not off by that.
+    fn common(&self) -> Option<SignedDuration> {
+        let mut off: HashMap<&str, SignedDuration> = HashMap::new();
+        for ((_, node), (ahead, _)) in self.wrong.iter().filter(|((_, node), _)| !self.right.contains_key(node)) {
+            // Of several who tell of a node, the one who tells of less: which it is must not depend on their order.
+            let least = off.entry(node).or_insert(*ahead);
+            *least = (*least).min(*ahead);
+        }
+        let mut aheads: Vec<SignedDuration> = off.into_values().collect();
+        aheads.sort_unstable();
+        let told = aheads.len() + self.right.len();
+        // Where more than half of all are off by the same, so is the one in the middle of those that are off.
+        let middle = *aheads.get(aheads.len() / 2)?;
+        let same = aheads.iter().filter(|ahead| is_same(**ahead, middle)).count();
+        (same >= FEWEST && same * 2 > told).then_some(middle)
+    }
+}
+
+fn is_same(one: SignedDuration, other: SignedDuration) -> bool {
+    one.is_negative() == other.is_negative() && one.saturating_sub(other).abs() <= SAME
 }
 
 impl Samples {
@@ -132,18 +193,52 @@ mod tests {
         let wrong = clocks.all(at(122));
         let told: Vec<(&str, i64)> = wrong.iter().map(|clock| (clock.node.as_str(), clock.ahead.as_mins())).collect();
         assert_eq!(told, [("later", 6), ("n1", -6)]);
-        clocks.right(session, "n1");
-        clocks.right(SessionId::generate(), "later");
+        clocks.right(session, "n1", at(122));
+        clocks.right(SessionId::generate(), "later", at(122));
         assert_eq!(clocks.all(at(122)).len(), 1);
         assert!(clocks.all(at(400)).is_empty());
     }
 
     #[test]
     fn it_is_said_which_way_and_by_how_much() {
-        let clock = |ahead| WrongClock { session: SessionId::generate(), node: "n1".into(), ahead };
+        let clock = |ahead| WrongClock { session: SessionId::generate(), node: "n1".into(), ahead, is_common: false };
         for (seconds, said) in [(330, "The clock of node n1 is 5 minutes ahead"), (-7205, "n1 is 120 minutes behind")] {
             let text = clock(SignedDuration::from_secs(seconds)).text();
             assert!(text.as_str().contains(said) && !text.as_str().contains('{'), "{}", text.as_str());
+            let common = WrongClock { is_common: true, ..clock(SignedDuration::from_secs(seconds)) }.text();
+            let way = if seconds < 0 { "the portal's clock is ahead" } else { "the portal's clock is behind" };
+            assert!(common.as_str().contains(way) && !common.as_str().contains('{'), "{}", common.as_str());
         }
+    }
+
+    #[test]
+    fn where_most_nodes_are_off_by_the_same_it_is_the_portals_clock() {
+        let clocks = Clocks::default();
+        let minutes = SignedDuration::from_mins;
+        let common = |second| -> Vec<String> {
+            let all = clocks.all(at(second)).into_iter();
+            all.filter(|clock| clock.is_common).map(|clock| clock.node).collect()
+        };
+        let none = Vec::<String>::new();
+        let wrong = |node, ahead| clocks.wrong(SessionId::generate(), node, ahead, at(0));
+        wrong("a", minutes(8));
+        wrong("b", minutes(9));
+        assert_eq!(common(1), none, "two are their own business");
+        wrong("c", minutes(-70));
+        assert_eq!(common(1), none, "it goes the other way");
+        wrong("d", minutes(10));
+        assert_eq!(common(1), ["a", "b", "d"]);
+        assert!(clocks.all(at(1)).iter().all(|clock| clock.is_common == (clock.ahead == minutes(9))));
+        // Nodes of which all is taken say that the portal's is right.
+        for node in ["e", "f"] {
+            clocks.right(SessionId::generate(), node, at(0));
+        }
+        assert_eq!(common(1), none, "they are half of all");
+        wrong("g", minutes(9));
+        assert_eq!(common(1), ["a", "b", "d", "g"]);
+        // Where one is taken and another is not, it is no clock that both have.
+        clocks.right(SessionId::generate(), "g", at(0));
+        assert_eq!(common(1), none);
+        assert_eq!(common(500), none);
     }
 }

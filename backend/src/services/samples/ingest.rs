@@ -320,7 +320,7 @@ impl Ingest {
         let clocks = &self.samples.inner.clocks;
         // A series that is new is taken whatever the clock was before.
         if taken * 2 >= all.max(1) {
-            clocks.right(self.session, node);
+            clocks.right(self.session, node, now);
         } else if all > 0 && ahead < -SET_BACK {
             clocks.wrong(self.session, node, ahead, now);
             self.log(node, "late");

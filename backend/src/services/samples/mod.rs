@@ -37,7 +37,7 @@ use confined::Confined;
 use history::BuiltIn;
 
 pub use chart::{Chart, Line, MOST_POINTS, Wanted};
-pub(crate) use clocks::{WrongClock, clock_text};
+pub(crate) use clocks::{WrongClock, clock_text, portal_clock_text};
 pub use cluster::{ClusterPast, Figure};
 pub use history::{History, HistoryError, Part, Source, Spans};
 pub(crate) use ingest::{Ingest, LeftOut};

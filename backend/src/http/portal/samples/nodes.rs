@@ -91,6 +91,7 @@ impl Samples {
             session: SessionId::generate(),
             node: name.to_string(),
             ahead: SignedDuration::from_secs(-4000),
+            is_common: false,
         };
         let quiet = NodePage::new(words(), layout(self)?, name.as_str(), &in_part, true)
             .with_clock(&[clock])

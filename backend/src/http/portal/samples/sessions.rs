@@ -204,6 +204,7 @@ impl Samples {
             session: session.id,
             node: format!("a-long-name-of-a-node-on-purpose-{number}"),
             ahead: SignedDuration::from_mins(6 - 90 * number),
+            is_common: false,
         };
         charts::clocks(words(), &(0..9).map(clock).collect::<Vec<_>>())
     }

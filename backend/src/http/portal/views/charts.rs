@@ -107,10 +107,12 @@ pub(crate) fn left_out(words: &Words, left_out: &[LeftOut]) -> Vec<String> {
     left_out.iter().map(|what| words.get(what.key())).collect()
 }
 
-/// What is said of clocks that are wrong: of some nodes, and of how many more.
+/// What is said of clocks that are wrong: once of the portal's, where it is most likely that one, of some nodes, and of how many more.
 pub(crate) fn clocks(words: &Words, wrong: &[WrongClock]) -> Vec<String> {
-    let mut said: Vec<String> = wrong.iter().take(MOST_CLOCKS).map(|clock| clock.text().to_string()).collect();
-    let more = wrong.len().saturating_sub(MOST_CLOCKS);
+    let (common, own): (Vec<&WrongClock>, Vec<&WrongClock>) = wrong.iter().partition(|clock| clock.is_common);
+    let named = common.first().into_iter().chain(own.iter().take(MOST_CLOCKS));
+    let mut said: Vec<String> = named.map(|clock| clock.text().to_string()).collect();
+    let more = own.len().saturating_sub(MOST_CLOCKS);
     if more > 0 {
         said.push(words.count("clock.more", more as u64));
     }
