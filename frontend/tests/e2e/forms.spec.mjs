@@ -141,8 +141,9 @@ test("fast scratch: the app works on what was copied there, and the file browser
   });
   await page.getByRole("button", { name: "Start", exact: true }).click();
   const id = await started(t, page);
-  // Nothing runs before all of it is there, and then its page has nothing more to say of the scratch.
+  // Its page says what was copied there; nothing runs before that, and then there is nothing more to say of the scratch.
   await shows(page, id, "running");
+  await page.locator("pre.log", { hasText: `copied \`home:${folder}/train\` to the scratch: 1 file` }).waitFor({ timeout: PATIENCE_MS });
   const ofScratch = page.locator("main .free-item p", { hasText: "scratch" }).first();
   await ofScratch.waitFor({ state: "detached", timeout: PATIENCE_MS });
 
