@@ -2,7 +2,7 @@
 // gives back what it got, and nothing that somebody else could have put there runs.
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
-import { createHash, randomBytes } from "node:crypto";
+import { createHash, randomBytes, randomInt } from "node:crypto";
 import { mkdir, mkdtemp, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import path from "node:path";
@@ -315,4 +315,45 @@ test("what takes the space is measured before one's eyes, stopped and gone on wi
   for (const address of ["/spaces/home-ada/sizes", `/spaces/home-ada/sizes?path=${folder.name}`, `/fragments/spaces/home-ada/sizes?path=${folder.name}`]) {
     assert.equal((await grace.page.goto(address)).status(), 404, address);
   }
+});
+
+test("a home that the storage does not count is measured by its person, and its page says what came of it and when", { timeout: 300_000 }, async (t) => {
+  // Nothing of grace's is at work now: what goes while it is measured could not be looked at, and then the sum does not count.
+  const asGrace = (script, ...words) => inside("c1", ["sh", "-c", `cd /home/grace && ${script}`, "sh", ...words], "grace");
+  const name = `measured-e2e-${randomBytes(6).toString("hex")}`;
+  t.after(() => asGrace('rm -rf "$1"', name));
+  // Another number each time, so that what an earlier run measured is told from this.
+  asGrace('mkdir "$1" && cd "$1" && seq "$2" | xargs touch', name, `${randomInt(100, 900)}`);
+  const number = asGrace("find . -mindepth 1 | wc -l").trim();
+
+  const { page, faults } = await signedIn(t, "grace", { reducedMotion: "reduce" });
+  const usage = page.locator("section.space");
+  await page.goto("/spaces/home");
+  await usage.getByText(/^As of/).waitFor({ timeout: PATIENCE_MS });
+  const said = await usage.innerText();
+  if (!said.includes("The storage does not say how much you use.")) return t.skip("the storage of this machine counts what is in homes");
+  if (!said.includes("Measured by")) assert.ok(said.includes("You can have it measured"), said);
+  const measure = said.includes("Measured by") ? /^(What takes the space|Measure what it uses)/ : /^Measure what it uses/;
+  await usage.getByRole("link", { name: measure }).click();
+  await page.waitForURL((url) => url.pathname.endsWith("/sizes"));
+
+  const button = (name) => page.getByRole("button", { name, exact: true });
+  await button("Measure").or(button("Measure again")).click();
+  const standing = page.locator("main section").first();
+  await until("all of her home was counted", async () => {
+    const [, counted] = (await standing.innerText()).match(/^(.+?) files and directories, /) ?? [];
+    return counted?.replaceAll(/\D/g, "") === number;
+  });
+
+  const files = usage.locator(".free-item", { hasText: "Files" }).locator(".number");
+  await until("the page of her home says so", async () => {
+    await page.goto("/spaces/home");
+    const [counted] = await files.allInnerTexts();
+    return counted?.replaceAll(/\D/g, "") === number;
+  });
+  await usage.getByText(/Measured by you on \d{1,2} [A-Z][a-z]+ \d{4}; what came and went since is not in it\./).waitFor();
+  await usage.getByRole("link", { name: /^What takes the space/ }).waitFor();
+  assert.deepEqual(await accessibility(page), []);
+  await picture(page, "e2e/space-measured");
+  assert.deepEqual(faults, []);
 });

@@ -3,9 +3,24 @@ import assert from "node:assert/strict";
 import { after, test } from "node:test";
 
 import { SIZES, accessibility, listen, picture, tooWide } from "../browser.mjs";
-import { apiStatus, closeBrowser, person, sessionId, shows, signedIn, started, startSession, visitor } from "./demo.mjs";
+import { PATIENCE_MS, apiStatus, closeBrowser, person, sessionId, shows, signedIn, started, startSession, visitor } from "./demo.mjs";
+import { asAda, idle, loadExtension, notebook, openLab, putFile, says } from "./lab.mjs";
 
 after(closeBrowser);
+
+/** Fills fields in, each by its label. */
+async function fill(page, values) {
+  for (const [label, value] of Object.entries(values)) await page.getByLabel(label, { exact: true }).fill(value);
+}
+
+/** Fills the start form in for the smallest session, with scratch on its node and what is to be copied there and back. */
+async function fillWithScratch(page, name, copies) {
+  await page.goto("/sessions/new");
+  await fill(page, { Name: name, CPUs: "1", Memory: "1", Hours: "0", Minutes: "20" });
+  await page.getByText("More choices").click();
+  await page.getByLabel("Where it is", { exact: true }).selectOption("On each node's own disk");
+  await fill(page, copies);
+}
 
 test("a wrong password keeps the name, says nothing more, and is not sent back", async (t) => {
   const context = await visitor(t);
@@ -77,18 +92,11 @@ test("fast scratch: a slip loses nothing, and the session's page says what could
   };
   const slips = { ...wanted, "Copy there first": `home:${gone}`, "Copy back after a good end": `best=home:../${gone}` };
   const field = (label) => page.getByLabel(label, { exact: true });
-  const fill = async (values) => {
-    for (const [label, value] of Object.entries(values)) await field(label).fill(value);
-  };
   const filled = async () => {
     const values = Object.keys(wanted).map(async (label) => [label, await field(label).inputValue()]);
     return [await field("Where it is").inputValue(), Object.fromEntries(await Promise.all(values))];
   };
-  await page.goto("/sessions/new");
-  await fill({ Name: "Fills its scratch", CPUs: "1", Memory: "1", Hours: "0", Minutes: "20" });
-  await page.getByText("More choices").click();
-  await field("Where it is").selectOption("On each node's own disk");
-  await fill(slips);
+  await fillWithScratch(page, "Fills its scratch", slips);
   await page.getByRole("button", { name: "Start", exact: true }).click();
   await page.getByRole("alert").waitFor();
   assert.deepEqual(await filled(), ["node", slips]);
@@ -97,7 +105,7 @@ test("fast scratch: a slip loses nothing, and the session's page says what could
   assert.deepEqual(await accessibility(page), []);
   await picture(page, "e2e/start-scratch-errors");
 
-  await fill(wanted);
+  await fill(page, wanted);
   await page.getByRole("button", { name: "Start", exact: true }).click();
   const id = await started(t, page);
   await shows(page, id, "failed");
@@ -107,6 +115,56 @@ test("fast scratch: a slip loses nothing, and the session's page says what could
   await page.getByRole("link", { name: "Start again" }).click();
   await page.getByRole("heading", { level: 1, name: "Start a session" }).waitFor();
   assert.deepEqual(await filled(), ["node", wanted], "what it asked for is not lost either");
+});
+
+// May be run any number of times: by its first line the test tells whether the kernel hears.
+const WORKS_IN_SCRATCH = `%load_ext autoreload
+import pathlib
+found = pathlib.Path("/local/train/moons.txt").read_text()
+results = pathlib.Path("/local/results")
+results.mkdir(exist_ok=True)
+(results / "moons.txt").write_text(found.upper())
+print("the scratch has", found)`;
+
+test("fast scratch: the app works on what was copied there, and the file browser has what came of it", { timeout: 300_000 }, async (t) => {
+  const folder = `scratch-e2e-${Date.now()}`;
+  asAda("mkdir", "-p", `${folder}/train`);
+  t.after(() => asAda("rm", "-rf", folder));
+  putFile(`${folder}/train/moons.txt`, "io and europa");
+  putFile(`${folder}/work.ipynb`, notebook(WORKS_IN_SCRATCH));
+  const { context, page, faults } = await signedIn(t, "ada");
+  await fillWithScratch(page, "Works in its scratch", {
+    "Room it needs": "0.5",
+    "Copy there first": `home:${folder}/train=train`,
+    "Copy back at the end": `results=home:${folder}/results`,
+    "Copy back after a good end": `results/moons.txt=home:${folder}/best.txt`,
+  });
+  await page.getByRole("button", { name: "Start", exact: true }).click();
+  const id = await started(t, page);
+  // Its page says what was copied there; nothing runs before that, and then there is nothing more to say of the scratch.
+  await shows(page, id, "running");
+  await page.locator("pre.log", { hasText: `copied \`home:${folder}/train\` to the scratch: 1 file` }).waitFor({ timeout: PATIENCE_MS });
+  const ofScratch = page.locator("main .free-item p", { hasText: "scratch" }).first();
+  await ofScratch.waitFor({ state: "detached", timeout: PATIENCE_MS });
+
+  const lab = await context.newPage();
+  await openLab(lab, id, `/lab/tree/${folder}/work.ipynb?reset`);
+  await idle(lab);
+  await loadExtension(lab);
+  await says(lab, "%load_ext", "the scratch has io and europa");
+  await lab.close();
+
+  await page.goto(`/sessions/${id}/stop`);
+  await page.getByRole("button", { name: "Stop the session" }).click();
+  await shows(page, id, "ended");
+  await ofScratch.waitFor({ state: "detached", timeout: PATIENCE_MS });
+  for (const [place, name] of [[`${folder}/results`, "moons.txt"], [folder, "best.txt"]]) {
+    await page.goto(`/spaces/home/files?path=${place}`);
+    await page.locator("tbody tr", { hasText: name }).getByRole("link", { name }).first().click();
+    await page.locator(".preview-place").getByText("IO AND EUROPA").waitFor();
+  }
+  await picture(page, "e2e/scratch-came-back");
+  assert.deepEqual(faults, []);
 });
 
 test("a double click starts one session", { timeout: 120_000 }, async (t) => {
