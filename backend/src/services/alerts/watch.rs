@@ -628,6 +628,7 @@ mod tests {
         // Once it is over all begins anew.
         assert_eq!(look(watch, 50, &[]), []);
         watch.was_ended(&(ERRORS, "c1/1".to_owned()), at(50));
+        assert_eq!(look(watch, 8995, &[]), [], "for a while after the end nothing is raised");
         assert_eq!(look(watch, 9000, &[(one, 6.0)]), []);
         assert_eq!(look(watch, 9005, &[(one, 6.0), (next, 6.0)]).len(), 1);
         // A session that has been heard often is heard no more.

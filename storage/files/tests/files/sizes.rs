@@ -153,8 +153,8 @@ fn what_goes_while_a_scan_is_under_way_keeps_nothing_else_from_being_measured() 
         over.store(true, Ordering::Relaxed);
         heard
     });
-    for heard in &heard {
-        let all = measured(heard);
+    for heard in heard {
+        let all = measured(&heard);
         let Answer::Scanned(scanned) = heard.done() else { panic!("a scan") };
         assert!(scanned.complete && scanned.walked.skipped_in_all == 0, "{:?}", scanned.walked);
         assert!(all.contains_key("") && all.contains_key("d9"), "{:?}", all.keys());

@@ -88,8 +88,8 @@ impl SpaceView {
         let below = |what: &str| if may_open { format!("{href}/{what}") } else { String::new() };
         let usage = look.map(|look| look.usage);
         // Of a space that may only be read nobody's measuring counts for the others.
-        let counts = space.owner_id().is_some() || space.writable && space.owner != SpaceOwner::Everybody;
-        let may_measure = may_open && counts && look.as_ref().is_some_and(asks_for_measuring);
+        let measuring_counts = space.owner_id().is_some() || space.writable && space.owner != SpaceOwner::Everybody;
+        let may_measure = may_open && measuring_counts && look.as_ref().is_some_and(asks_for_measuring);
         let sizes_label = if may_measure { "my_spaces.measure" } else { "my_spaces.sizes" };
         Self {
             name: space.name.to_string(),
