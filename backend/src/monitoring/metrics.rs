@@ -142,10 +142,8 @@ pub(crate) fn cluster_seen(cluster: &Cluster, known: &mut BTreeSet<String>) {
     metrics::gauge!("eirene_cluster_nodes", "state" => "unavailable").set(count(snapshot.nodes.len()) - available);
     for figure in Figure::ALL {
         let (name, state) = cluster_series(figure);
-        let gauge = match state {
-            Some(state) => metrics::gauge!(name, "state" => state),
-            None => metrics::gauge!(name),
-        };
+        let gauge =
+            if let Some(state) = state { metrics::gauge!(name, "state" => state) } else { metrics::gauge!(name) };
         gauge.set(figure.of(&snapshot));
     }
 }

@@ -86,7 +86,7 @@ on_both! {
             count(157, Some(7)).await;
             assert_eq!(over(157, 15).await, []);
         }
-        assert_eq!(over(157, 14).await, [open.clone()]);
+        assert_eq!(over(157, 14).await, std::slice::from_ref(&open));
         assert_eq!(db.delete_expired(at(49)).await.unwrap(), 0);
         assert_eq!(db.delete_expired(at(1000)).await.unwrap(), 1);
         assert_eq!(db.upload(finished.id).await.unwrap(), None);

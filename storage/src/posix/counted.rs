@@ -108,14 +108,14 @@ mod tests {
         KernelQuota { id, used, limit, files: 3, files_limit: None }
     }
 
-    fn told(device: u64, rows: Vec<KernelQuota>) -> Result<KernelQuotas, StorageError> {
-        Ok(KernelQuotas { device, rows })
+    fn told(device: u64, rows: Vec<KernelQuota>) -> KernelQuotas {
+        KernelQuotas { device, rows }
     }
 
     #[test]
     fn whoever_has_something_is_told_and_whoever_is_not_listed_has_nothing() {
         let rows = vec![row(0, 7, Some(5)), row(4, 4096, Some(8192)), row(9, 1, None)];
-        let answer = quotas(vec![(root("a"), told(1, rows))], RANGE).unwrap();
+        let answer = quotas(vec![(root("a"), Ok(told(1, rows)))], RANGE).unwrap();
         assert_eq!((answer.value.len(), answer.doubts.len()), (10, 0));
         let quota = &answer.value[4];
         assert_eq!((quota.id, quota.pool, quota.counted), (QuotaId::Group(4), None, Counted::Inodes));
@@ -133,7 +133,7 @@ mod tests {
         let answer = |second| {
             let first = told(1, vec![row(4, 10, None)]);
             let second = told(second, vec![row(4, 20, None)]);
-            quotas(vec![(root("a"), first), (root("b"), second)], RANGE).unwrap()
+            quotas(vec![(root("a"), Ok(first)), (root("b"), Ok(second))], RANGE).unwrap()
         };
         let same = answer(1);
         assert_eq!((same.value.len(), same.value[4].pool, same.doubts.len()), (10, None, 0));
@@ -152,11 +152,11 @@ mod tests {
         assert!(matches!(quotas(vec![(root("a"), unsupported())], RANGE), Err(StorageError::Unsupported(_))));
         let first = quotas(vec![(root("a"), unsupported()), (root("b"), refused())], RANGE);
         assert!(matches!(first, Err(StorageError::Refused { why: Why::Refused, .. })), "{first:?}");
-        let half = quotas(vec![(root("a"), refused()), (root("b"), told(1, vec![]))], RANGE).unwrap();
+        let half = quotas(vec![(root("a"), refused()), (root("b"), Ok(told(1, vec![])))], RANGE).unwrap();
         assert!(half.doubts[0].text.contains("no capability"), "{:?}", half.doubts);
-        let none = quotas(vec![(root("a"), unsupported()), (root("b"), told(1, vec![]))], RANGE).unwrap();
+        let none = quotas(vec![(root("a"), unsupported()), (root("b"), Ok(told(1, vec![])))], RANGE).unwrap();
         assert_eq!(none.doubts, [], "on a network file system there is nothing that would be missing");
-        let strange = quotas(vec![(root("a"), told(1, vec![row(10, 1, None)]))], RANGE).unwrap();
+        let strange = quotas(vec![(root("a"), Ok(told(1, vec![row(10, 1, None)])))], RANGE).unwrap();
         assert_eq!((strange.value.len(), strange.doubts.len()), (10, 1));
     }
 }

@@ -67,13 +67,15 @@ fn remove(files: Vec<(PathBuf, Version)>, directories: &[PathBuf], landed: &Spot
     }
     for directory in directories.iter().rev() {
         match fs::remove_dir(directory) {
+            // What stays below is told already.
+            Err(error)
+                if error.kind() == ErrorKind::DirectoryNotEmpty
+                    && stay.iter().any(|(path, _)| path.starts_with(directory)) => {}
+            // Or it is nothing of what was copied.
             Err(error) if error.kind() == ErrorKind::DirectoryNotEmpty => {
-                // What stays below is told already, or is nothing of what was copied.
-                if !stay.iter().any(|(path, _)| path.starts_with(directory)) {
-                    let first = fs::read_dir(directory).ok().and_then(|mut all| all.next()?.ok());
-                    let path = first.map_or_else(|| directory.clone(), |first| first.path());
-                    stay.push((path, "it appeared meanwhile".to_owned()));
-                }
+                let first = fs::read_dir(directory).ok().and_then(|mut all| all.next()?.ok());
+                let path = first.map_or_else(|| directory.clone(), |first| first.path());
+                stay.push((path, "it appeared meanwhile".to_owned()));
             }
             Err(error) if error.kind() != ErrorKind::NotFound => stay.push((directory.clone(), error.to_string())),
             _ => {}
