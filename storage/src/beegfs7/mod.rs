@@ -199,7 +199,13 @@ impl SharedStorage for Beegfs7 {
 
 /// `--version` prints its help and ends with 1; the version is in it all the same.
 fn version(ran: &Ran) -> Known<String> {
-    let line = ran.stdout.lines().find_map(|line| line.strip_prefix("Version: "));
+    // A tool that was built outside its repository has none to say.
+    let line = ran
+        .stdout
+        .lines()
+        .find_map(|line| line.strip_prefix("Version:"))
+        .map(str::trim)
+        .filter(|said| !said.is_empty());
     line.map_or(Known::Missing(Why::NotUnderstood), |version| Known::Known(crate::doubts::printable(version)))
 }
 

@@ -323,6 +323,10 @@ fn changes_end_well_and_the_version_is_read_in_spite_of_its_status() {
     }
     let ran = capture("version");
     assert_eq!((ran.status, version(&ran)), (1, Known::Known("7.4.7".into())));
+    for said in ["Version: 7.4.7", "7.4.7"] {
+        let without = Ran { stdout: ran.stdout.replace(said, said.trim_end_matches("7.4.7")), ..ran.clone() };
+        assert_eq!(version(&without), Known::Missing(Why::NotUnderstood));
+    }
 }
 
 #[test]

@@ -221,7 +221,9 @@ fn measured(words: &Words, measured: Measured, me: UserId, seen_at: Timestamp) -
 
 fn remarks(words: &Words, look: Option<&SeenUsage>, own_level: Level, me: UserId, may_measure: bool) -> Vec<String> {
     let Some(SeenUsage { usage, level, seen_at, .. }) = look else { return vec![words.get("my_spaces.never")] };
-    let mut said = Vec::new();
+    // What is known comes first, and then what is not.
+    let mut said: Vec<String> =
+        usage.measured.map(|how| measured(words, how, me, *seen_at).collect()).unwrap_or_default();
     if !counts(usage) || usage.source == UsageSource::Measured {
         said.push(words.get("my_spaces.silent"));
     }
@@ -232,9 +234,6 @@ fn remarks(words: &Words, look: Option<&SeenUsage>, own_level: Level, me: UserId
         UsageSource::UserQuota | UsageSource::BeegfsUser => said.push(words.get("my_spaces.whole_storage")),
         UsageSource::BeegfsGroup => said.push(words.get("my_spaces.whole_group")),
         UsageSource::ProjectQuota | UsageSource::Measured | UsageSource::FileSystem | UsageSource::Nothing => {}
-    }
-    if let Some(how) = usage.measured {
-        said.extend(measured(words, how, me, *seen_at));
     }
     let is_limited = matches!(usage.limit_bytes, Some(Limit::At(_)));
     let free_says = !counts(usage) || (usage.source == UsageSource::Measured && !is_limited);
@@ -609,7 +608,7 @@ mod tests {
         };
         let mine = view(by(me, false), 7, true);
         assert_eq!((mine.meters[0].percent, mine.sizes_label), (Some(50), word("my_spaces.sizes")));
-        assert_eq!(mine.remarks[2..], [words().fill("my_spaces.measured_you", &[("date", &date(start_time()))])]);
+        assert_eq!(mine.remarks[..1], [words().fill("my_spaces.measured_you", &[("date", &date(start_time()))])]);
         let theirs = view(by(UserId::generate(), true), 8, true);
         assert_eq!((theirs.meters[0].percent, theirs.sizes_label), (Some(50), word("my_spaces.measure")));
         let said = [
@@ -617,7 +616,7 @@ mod tests {
             word("my_spaces.measured_approximate"),
             word("my_spaces.measured_old"),
         ];
-        assert_eq!(theirs.remarks[2..], said);
+        assert_eq!(theirs.remarks[..3], said);
         let unlimited = view(Usage { limit_bytes: None, ..by(me, false) }, 0, true);
         assert!(unlimited.remarks[3].starts_with("1\u{a0}GiB are free"), "{unlimited:?}");
     }
