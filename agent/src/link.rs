@@ -188,6 +188,13 @@ struct Conversation {
 }
 
 impl Conversation {
+    /// One line for an outage that was too long for what is kept of samples.
+    fn tell_lost(&self) {
+        if let Some(sentence) = self.samples.lost() {
+            self.log.say(&sentence);
+        }
+    }
+
     async fn hold(mut self, stream: TunnelStream) {
         let (read, mut write) = tokio::io::split(stream);
         let (mut read, mut line) = (BufReader::new(read), Vec::new());
@@ -228,6 +235,7 @@ impl Conversation {
                             // After its last word nothing is heard any more.
                             say.extend(self.scratch.last());
                             say.extend(self.samples.last());
+                            self.tell_lost();
                             let (code, text) = problem.map_or((None, None), |(code, text)| (Some(code.to_owned()), Some(text)));
                             say.push(FromAgent::Exited { status, code, text });
                         }
@@ -240,7 +248,10 @@ impl Conversation {
                 }
                 message = self.report.next() => say.push(message),
                 message = self.scratch.next() => say.push(message),
-                message = self.samples.next() => say.push(message),
+                message = self.samples.next() => {
+                    say.push(message);
+                    self.tell_lost();
+                }
                 _ = beat.tick() => say.push(FromAgent::Heartbeat),
             }
             let over = say.iter().any(|message| matches!(message, FromAgent::Exited { .. }));

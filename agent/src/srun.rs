@@ -29,7 +29,8 @@ impl Srun {
         Some(Self { program, agent, job, environment: kept })
     }
 
-    /// A step that takes nothing from others: it shares what the job has, and waits for nobody. `options` are srun's, `words` the agent's own.
+    /// A step that takes nothing from others: it shares what the job has, and waits for nobody. Of GPUs nothing is said, and by that SLURM gives it
+    /// all that the job has on its nodes. `options` are srun's, `words` the agent's own.
     pub(crate) fn step(&self, options: &[String], words: &[&OsString]) -> Command {
         let mut command = self.command();
         command

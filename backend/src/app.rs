@@ -180,7 +180,7 @@ impl App {
         let logs = Logs::new(db.clone(), audit.clone(), config.server.state_dir.join("logs"));
         let tunnels = TunnelRegistry::default();
         let storage = Storage::new(storage, clock.clone(), &config);
-        let storage_stats = StorageStats::new(storage.clone(), clock.clone());
+        let storage_stats = StorageStats::new(storage.clone(), clock.clone(), db.clone());
         let stripes = Stripes::new(storage.clone(), clock.clone());
         let parts = crate::services::spaces::Parts {
             db: db.clone(),
@@ -189,6 +189,7 @@ impl App {
             storage: storage.clone(),
             groups: Arc::clone(&groups),
             show: Arc::new(|seen| serde_json::to_value(SpaceView::from(seen)).unwrap_or_default()),
+            nudges: nudges.clone(),
         };
         let spaces = Spaces::new(parts, &config);
         let parts = crate::services::spaces::making::Parts {

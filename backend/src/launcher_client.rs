@@ -2,6 +2,9 @@
 //!
 //! An answer with a descriptor has a connection of its own, on which nothing else is asked: the kernel gives descriptors to whoever reads the
 //! bytes they came with.
+//!
+//! A call says for which request and about which session it is made. Launchers that are older than that do not understand it, and have then done
+//! nothing: they are asked again without.
 
 use std::io::{self, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -12,12 +15,16 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use eirene_core::Username;
-use eirene_core::launcher::{Launcher, LauncherAnswer, LauncherError, LauncherRequest, MAX_REQUEST_BYTES};
+use eirene_core::launcher::{
+    Cause, Launcher, LauncherAnswer, LauncherCall, LauncherError, LauncherRequest, MAX_REQUEST_BYTES, NOT_UNDERSTOOD,
+};
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, recvmsg};
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader, Interest};
 use tokio::net::UnixStream;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::Semaphore;
+
+use crate::cause;
 
 /// Requests at once.
 const CONNECTIONS: usize = 16;
@@ -42,6 +49,37 @@ pub struct LauncherClient {
 struct Connection {
     reader: BufReader<OwnedReadHalf>,
     writer: OwnedWriteHalf,
+    /// Whether the launcher at its other end is older than causes.
+    is_older: bool,
+}
+
+/// What is asked, as it may be written.
+struct Lines {
+    /// As every launcher understands it.
+    plain: Vec<u8>,
+    /// With what it is for, where there is anything to say.
+    whole: Option<Vec<u8>>,
+}
+
+impl Lines {
+    fn of(request: LauncherRequest) -> Result<Self, serde_json::Error> {
+        let mut call = LauncherCall { cause: cause::present(), request };
+        let whole = if call.cause == Cause::default() { None } else { Some(line(&call)?) };
+        call.cause = Cause::default();
+        // What fits only without is asked without.
+        Ok(Self { plain: line(&call)?, whole: whole.filter(|line| line.len() <= MAX_REQUEST_BYTES) })
+    }
+}
+
+fn line(call: &LauncherCall) -> Result<Vec<u8>, serde_json::Error> {
+    let mut line = serde_json::to_vec(call)?;
+    line.push(b'\n');
+    Ok(line)
+}
+
+/// Whether the launcher has not understood a line, and so has not done anything.
+fn is_not_understood(answer: &LauncherAnswer) -> bool {
+    matches!(answer, LauncherAnswer::Refused { code, text } if code == "bad_request" && text.starts_with(NOT_UNDERSTOOD))
 }
 
 impl LauncherClient {
@@ -79,6 +117,18 @@ impl Connection {
         matches!(quiet, Err(error) if error.kind() == io::ErrorKind::WouldBlock) && self.reader.buffer().is_empty()
     }
 
+    /// Asks so that whoever is at the other end understands it.
+    async fn ask(&mut self, lines: &Lines) -> io::Result<LauncherAnswer> {
+        if let Some(whole) = lines.whole.as_ref().filter(|_| !self.is_older) {
+            let answer = self.exchange(whole).await?;
+            if !is_not_understood(&answer) {
+                return Ok(answer);
+            }
+            self.is_older = true;
+        }
+        self.exchange(&lines.plain).await
+    }
+
     async fn exchange(&mut self, line: &[u8]) -> io::Result<LauncherAnswer> {
         self.writer.write_all(line).await?;
         let mut answer = Vec::new();
@@ -97,11 +147,22 @@ async fn connect(socket: &Path) -> Result<Connection, LauncherError> {
         source: Some(source),
     })?;
     let (reader, writer) = stream.into_split();
-    Ok(Connection { reader: BufReader::new(reader), writer })
+    Ok(Connection { reader: BufReader::new(reader), writer, is_older: false })
 }
 
-/// Asks on a connection of its own; the answer, and the one descriptor that came with it.
-async fn ask_for_descriptor(socket: &Path, line: &[u8]) -> io::Result<(LauncherAnswer, Option<OwnedFd>)> {
+/// Asks for a descriptor; the answer, and the one that came with it.
+async fn ask_for_descriptor(socket: &Path, lines: &Lines) -> io::Result<(LauncherAnswer, Option<OwnedFd>)> {
+    if let Some(whole) = &lines.whole {
+        let answered = exchange_for_descriptor(socket, whole).await?;
+        if !is_not_understood(&answered.0) {
+            return Ok(answered);
+        }
+    }
+    exchange_for_descriptor(socket, &lines.plain).await
+}
+
+/// Asks on a connection of its own.
+async fn exchange_for_descriptor(socket: &Path, line: &[u8]) -> io::Result<(LauncherAnswer, Option<OwnedFd>)> {
     let odd = |text: &str| io::Error::new(io::ErrorKind::InvalidData, text);
     let mut stream = UnixStream::connect(socket).await?;
     if !is_launcher(stream.peer_cred()?.uid(), rustix::process::geteuid().as_raw()) {
@@ -156,19 +217,18 @@ impl Launcher for LauncherClient {
     async fn call(&self, request: LauncherRequest) -> Result<LauncherAnswer, LauncherError> {
         let (verb, wait) = verb(&request);
         let failed = |source: io::Error| LauncherError::Unreachable { what: verb.into(), source: Some(source) };
-        let mut line = serde_json::to_vec(&request).map_err(|error| failed(error.into()))?;
-        if line.len() >= MAX_REQUEST_BYTES {
+        let lines = Lines::of(request).map_err(|error| failed(error.into()))?;
+        if lines.plain.len() > MAX_REQUEST_BYTES {
             let text = "the request is too long".into();
             return Err(LauncherError::Refused { code: "bad_request".into(), text });
         }
-        line.push(b'\n');
         let turn = tokio::time::timeout(TURN, self.turns.acquire()).await.map_err(|_| failed(timed_out()))?;
         let _turn = turn.map_err(|error| failed(io::Error::other(error)))?;
         let mut connection = match self.take_idle() {
             Some(connection) => connection,
             None => connect(&self.socket).await?,
         };
-        let answer = tokio::time::timeout(wait, connection.exchange(&line)).await;
+        let answer = tokio::time::timeout(wait, connection.ask(&lines)).await;
         let answer = answer.unwrap_or_else(|_| Err(timed_out())).map_err(failed)?;
         self.put_back(connection);
         match answer {
@@ -191,11 +251,10 @@ impl Launcher for LauncherClient {
         let request = LauncherRequest::OpenFiles { person: person.clone() };
         let (verb, wait) = verb(&request);
         let failed = |source: io::Error| LauncherError::Unreachable { what: verb.into(), source: Some(source) };
-        let mut line = serde_json::to_vec(&request).map_err(|error| failed(error.into()))?;
-        line.push(b'\n');
+        let lines = Lines::of(request).map_err(|error| failed(error.into()))?;
         let turn = tokio::time::timeout(TURN, self.turns.acquire()).await.map_err(|_| failed(timed_out()))?;
         let _turn = turn.map_err(|error| failed(io::Error::other(error)))?;
-        let answer = tokio::time::timeout(wait, ask_for_descriptor(&self.socket, &line)).await;
+        let answer = tokio::time::timeout(wait, ask_for_descriptor(&self.socket, &lines)).await;
         match answer.unwrap_or_else(|_| Err(timed_out())).map_err(failed)? {
             (LauncherAnswer::Files, Some(channel)) => Ok(channel),
             (LauncherAnswer::Refused { code, text }, None) => Err(LauncherError::Refused { code, text }),
@@ -233,6 +292,7 @@ mod tests {
     use std::sync::Arc;
     use std::sync::atomic::{AtomicU32, Ordering};
 
+    use eirene_core::{RequestId, SessionId};
     use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
     use tokio::net::UnixListener;
 
@@ -300,6 +360,108 @@ mod tests {
         assert!(matches!(client.call(long).await, Err(LauncherError::Refused { .. })));
     }
 
+    const DONE: &str = "{\"answer\":\"done\"}\n";
+    const NO_REQUEST: &str = "{\"answer\":\"refused\",\"code\":\"bad_request\",\"text\":\"no request, at column 9\"}\n";
+    const OF_ADA: &str = "{\"verb\":\"sign_token\",\"person\":\"ada\"}";
+
+    fn of_ada() -> LauncherRequest {
+        LauncherRequest::SignToken { person: "ada".parse().unwrap() }
+    }
+
+    fn a_cause() -> Cause {
+        Cause { request: Some(RequestId::generate()), session: Some(SessionId::generate()) }
+    }
+
+    fn whole_line(cause: Cause, request: LauncherRequest) -> String {
+        serde_json::to_string(&LauncherCall { cause, request }).unwrap()
+    }
+
+    /// Answers each line as `answer` does, and keeps the lines.
+    fn listen(socket: &Path, answer: impl Fn(&str) -> &'static str + Copy + Send + 'static) -> Arc<Mutex<Vec<String>>> {
+        let listener = UnixListener::bind(socket).unwrap();
+        let asked = Arc::new(Mutex::new(Vec::new()));
+        let kept = Arc::clone(&asked);
+        tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                let kept = Arc::clone(&kept);
+                tokio::spawn(async move {
+                    let (reader, mut writer) = stream.into_split();
+                    let mut lines = BufReader::new(reader).lines();
+                    while let Ok(Some(line)) = lines.next_line().await {
+                        let answer = answer(&line);
+                        kept.lock().unwrap().push(line);
+                        writer.write_all(answer.as_bytes()).await.unwrap();
+                    }
+                });
+            }
+        });
+        asked
+    }
+
+    #[tokio::test]
+    async fn a_call_says_for_what_it_is_made_and_one_for_nothing_is_as_it_always_was() {
+        let dir = tempfile::tempdir().unwrap();
+        let socket = dir.path().join("s");
+        let asked = listen(&socket, |_| DONE);
+        let (client, cause) = (LauncherClient::new(&socket), a_cause());
+        client.call(of_ada()).await.unwrap();
+        cause::of(cause, client.call(of_ada())).await.unwrap();
+        let session = SessionId::generate();
+        let log = LauncherRequest::ReadJobLog { person: "ada".parse().unwrap(), session };
+        cause::of(cause, client.call(log.clone())).await.unwrap();
+        let expected = [OF_ADA.to_owned(), whole_line(cause, of_ada()), whole_line(cause, log)];
+        assert_eq!(*asked.lock().unwrap(), expected);
+    }
+
+    #[tokio::test]
+    async fn a_launcher_that_is_older_than_causes_is_asked_without_and_refuses_as_ever() {
+        let dir = tempfile::tempdir().unwrap();
+        let cause = a_cause();
+        let socket = dir.path().join("older");
+        let asked =
+            listen(
+                &socket,
+                |line| {
+                    if serde_json::from_str::<LauncherRequest>(line).is_ok() { DONE } else { NO_REQUEST }
+                },
+            );
+        let client = LauncherClient::new(&socket);
+        for _ in 0..3 {
+            assert_eq!(cause::of(cause, client.call(of_ada())).await.unwrap(), LauncherAnswer::Done);
+        }
+        let expected = [whole_line(cause, of_ada()), OF_ADA.into(), OF_ADA.into(), OF_ADA.into()];
+        assert_eq!(*asked.lock().unwrap(), expected, "it is tried once on a connection");
+
+        // What it has understood and refuses is refused once; what it understands neither way is refused in the end.
+        let not_these = "{\"answer\":\"refused\",\"code\":\"bad_request\",\"text\":\"not these\"}\n";
+        for (name, answer, times) in [("understood", not_these, 1), ("neither way", NO_REQUEST, 2)] {
+            let socket = dir.path().join(name);
+            let asked = listen(&socket, move |_| answer);
+            let refused = cause::of(cause, LauncherClient::new(&socket).call(of_ada())).await;
+            assert!(matches!(refused, Err(LauncherError::Refused { .. })), "{name}: {refused:?}");
+            assert_eq!(asked.lock().unwrap().len(), times, "{name}");
+        }
+    }
+
+    #[tokio::test]
+    async fn what_fits_only_without_its_cause_is_asked_without() {
+        let dir = tempfile::tempdir().unwrap();
+        let socket = dir.path().join("s");
+        let asked = listen(&socket, |_| DONE);
+        let write = |content: String| LauncherRequest::WriteJobFile {
+            person: "ada".parse().unwrap(),
+            session: SessionId::generate(),
+            content,
+        };
+        let room = MAX_REQUEST_BYTES - 1 - serde_json::to_vec(&write(String::new())).unwrap().len();
+        let client = LauncherClient::new(&socket);
+        cause::of(a_cause(), client.call(write("x".repeat(room)))).await.unwrap();
+        let read = |line: &String| serde_json::from_str::<LauncherCall>(line).unwrap().cause;
+        assert_eq!(asked.lock().unwrap().iter().map(read).collect::<Vec<_>>(), [Cause::default()]);
+        let refused = cause::of(a_cause(), client.call(write("x".repeat(room + 1)))).await;
+        assert!(matches!(refused, Err(LauncherError::Refused { .. })), "{refused:?}");
+    }
+
     #[tokio::test]
     async fn an_answer_that_is_none_is_unreachable() {
         let dir = tempfile::tempdir().unwrap();
@@ -311,21 +473,43 @@ mod tests {
         }
     }
 
+    /// Answers one connection with `answer` and so many descriptors, all of them for `far`; what was asked.
+    fn answer_one(listener: &StdUnixListener, answer: &[u8], far: &StdUnixStream, many: usize) -> String {
+        let (mut stream, _) = listener.accept().unwrap();
+        let mut asked = [0; 1024];
+        let read = io::Read::read(&mut stream, &mut asked).unwrap();
+        let rights = vec![far.as_fd(); many];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(64))];
+        let mut control = SendAncillaryBuffer::new(&mut space);
+        assert!(many == 0 || control.push(SendAncillaryMessage::ScmRights(&rights)));
+        sendmsg(&stream, &[io::IoSlice::new(answer)], &mut control, SendFlags::NOSIGNAL).unwrap();
+        String::from_utf8(asked[..read].to_vec()).unwrap()
+    }
+
     /// Answers one connection with `answer` and so many descriptors: all of them ends of streams whose other end is given back.
     fn hand_over(socket: &Path, answer: &'static [u8], many: usize) -> StdUnixStream {
         let listener = StdUnixListener::bind(socket).unwrap();
         let (near, far) = StdUnixStream::pair().unwrap();
         near.set_nonblocking(true).unwrap();
-        std::thread::spawn(move || {
-            let (mut stream, _) = listener.accept().unwrap();
-            io::Read::read(&mut stream, &mut [0; 1024]).unwrap();
-            let rights = vec![far.as_fd(); many];
-            let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(64))];
-            let mut control = SendAncillaryBuffer::new(&mut space);
-            assert!(many == 0 || control.push(SendAncillaryMessage::ScmRights(&rights)));
-            sendmsg(&stream, &[io::IoSlice::new(answer)], &mut control, SendFlags::NOSIGNAL).unwrap();
-        });
+        std::thread::spawn(move || drop(answer_one(&listener, answer, &far, many)));
         near
+    }
+
+    #[tokio::test]
+    async fn a_file_process_is_asked_for_again_where_the_launcher_is_older_than_causes() {
+        let dir = tempfile::tempdir().unwrap();
+        let socket = dir.path().join("s");
+        let listener = StdUnixListener::bind(&socket).unwrap();
+        let (_near, far) = StdUnixStream::pair().unwrap();
+        let answers: [(&[u8], usize); 2] = [(NO_REQUEST.as_bytes(), 0), (b"{\"answer\":\"files\"}\n", 1)];
+        let answering = std::thread::spawn(move || {
+            answers.map(|(answer, many)| answer_one(&listener, answer, &far, many).trim_end().to_owned())
+        });
+        let (cause, person): (_, Username) = (a_cause(), "ada".parse().unwrap());
+        cause::of(cause, LauncherClient::new(&socket).open_files(&person)).await.unwrap();
+        let open = LauncherRequest::OpenFiles { person };
+        let expected = [whole_line(cause, open.clone()), whole_line(Cause::default(), open)];
+        assert_eq!(answering.join().unwrap(), expected);
     }
 
     #[tokio::test]

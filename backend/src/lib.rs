@@ -5,6 +5,7 @@
 
 pub mod app;
 pub mod beegfs_tool;
+mod cause;
 pub mod commands;
 pub mod config;
 pub mod error;

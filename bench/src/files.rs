@@ -4,14 +4,14 @@
 //! `bench/files` starts this as root, with a person and a portal's account in a user database of its own and the person's home still empty.
 
 use std::fs::File;
-use std::os::unix::fs::{FileExt as _, PermissionsExt as _, chown};
+use std::os::unix::fs::{PermissionsExt as _, chown};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail, ensure};
 use bytes::Bytes;
-use data_encoding::{BASE64, HEXLOWER};
+use data_encoding::BASE64;
 use http_body_util::{BodyExt as _, Full};
 use hyper::body::Incoming;
 use hyper::client::conn::http1::SendRequest;
@@ -19,7 +19,6 @@ use hyper::{Request, Response};
 use hyper_util::rt::TokioIo;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use sha2::{Digest as _, Sha256};
 use tokio::net::TcpStream;
 use tokio::process::Command;
 
@@ -27,14 +26,12 @@ use crate::load::{self, Case};
 use crate::process::{peak, resident, stop};
 use crate::results;
 use crate::rig::{Account, Accounts, Rig};
+use crate::source::{Compared, MIB, PIECE, Sums, random_file};
 use crate::stats::median;
 use crate::summary::Goal;
 use crate::table::{mebibytes, millis, table};
 use crate::wire::Wire;
 
-const MIB: u64 = 1024 * 1024;
-/// Bytes of a piece of an upload.
-const PIECE: u64 = 32 * MIB;
 /// Transfers at once, where their memory is measured.
 const TRANSFERS: usize = 8;
 /// Seconds that an echo is listened to.
@@ -88,6 +85,8 @@ struct Figures {
     dd_up_s: Vec<f64>,
     up_s: Vec<f64>,
     up_with_sum_s: Vec<f64>,
+    #[serde(default)]
+    up_with_sums_s: Vec<f64>,
     dd_down_s: Vec<f64>,
     down_s: Vec<f64>,
     portal_transfer_bytes: f64,
@@ -145,7 +144,7 @@ impl Bench<'_> {
         self.make_files(&self.home.join("many"), entries, entries)?;
         self.make_files(&self.home.join("tree"), files, 100)?;
         let source = self.dir.join("source");
-        let sum = random_file(&source, mebibytes * MIB)?;
+        let sums = random_file(&source, mebibytes * MIB)?;
         let caches_dropped = drop_caches();
         let mut portal = Portal::connect(self.rig).await?;
         let mut figures = Figures {
@@ -159,6 +158,7 @@ impl Bench<'_> {
             dd_up_s: Vec::new(),
             up_s: Vec::new(),
             up_with_sum_s: Vec::new(),
+            up_with_sums_s: Vec::new(),
             dd_down_s: Vec::new(),
             down_s: Vec::new(),
             portal_transfer_bytes: 0.0,
@@ -181,7 +181,7 @@ impl Bench<'_> {
             figures.page_cold_ms.push(portal.page("many", "name").await?);
             figures.page_warm_ms.push(portal.page("many", "name").await?);
             figures.page_by_size_ms.push(portal.page("many", "size").await?);
-            self.up(&mut portal, &source, &sum, &mut figures).await?;
+            self.up(&mut portal, &source, &sums, &mut figures).await?;
             self.down(&mut portal, &source, &mut figures).await?;
             let target = self.rig.target()?;
             figures.echo_alone_p99_us.push(load::run(Case::WebSocket, &target, 1, ECHO_S, self.dir).await?.p99_us);
@@ -215,15 +215,19 @@ impl Bench<'_> {
         Ok(())
     }
 
-    /// `dd` into the home, an upload, and one whose sum is compared, each from the same source.
-    async fn up(&self, portal: &mut Portal, source: &Path, sum: &str, figures: &mut Figures) -> anyhow::Result<()> {
+    /// `dd` into the home, an upload, one with the sum of each piece, as browsers and the command line send it, and one whose whole is compared.
+    async fn up(&self, portal: &mut Portal, source: &Path, sums: &Sums, figures: &mut Figures) -> anyhow::Result<()> {
         let target = self.home.join("dd");
         warm(source)?;
         figures.dd_up_s.push(dd(source, &target).await?);
         std::fs::remove_file(&target)?;
-        for (sum, times) in [(None, &mut figures.up_s), (Some(sum), &mut figures.up_with_sum_s)] {
+        for (compared, times) in [
+            (Compared::Nothing, &mut figures.up_s),
+            (Compared::Pieces(&sums.pieces), &mut figures.up_with_sums_s),
+            (Compared::Whole(&sums.whole), &mut figures.up_with_sum_s),
+        ] {
             let begun = Instant::now();
-            portal.upload(source, "up", sum).await?;
+            portal.upload(source, "up", compared).await?;
             times.push(begun.elapsed().as_secs_f64());
             std::fs::remove_file(self.home.join("up"))?;
         }
@@ -267,7 +271,7 @@ impl Bench<'_> {
                         portal.download("file", None).await?;
                     } else {
                         let name = format!("up-{number}");
-                        portal.upload(source, &name, None).await?;
+                        portal.upload(source, &name, Compared::Nothing).await?;
                         std::fs::remove_file(self.home.join(name))?;
                     }
                 }
@@ -293,7 +297,9 @@ impl Bench<'_> {
             let copied = self.dir.join(format!("copied-{number}"));
             let to = if number % 2 == 0 { Path::new("/dev/null") } else { copied.as_path() };
             let mut copy = Command::new("sh");
-            copy.args(["-c", r#"while cat "$1" | cat >"$2"; do :; done"#, "sh"]).arg(source).arg(to);
+            // Should this end before it ends them, they end by themselves.
+            let copying = r#"while [ -e "/proc/$3" ] && cat "$1" | cat >"$2"; do :; done"#;
+            copy.args(["-c", copying, "sh"]).arg(source).arg(to).arg(std::process::id().to_string());
             let copy = copy.process_group(0).spawn()?;
             kill.arg(format!("-{}", copy.id().context("a copy has ended")?));
             copies.push((copy, copied));
@@ -348,19 +354,6 @@ async fn dd(from: &Path, to: &Path) -> anyhow::Result<f64> {
     let status = dd.stderr(Stdio::null()).status().await?;
     ensure!(status.success(), "dd ended with {status}");
     Ok(begun.elapsed().as_secs_f64())
-}
-
-/// Random bytes, so that nothing can make less of them; their SHA-256 in hexadecimal digits.
-fn random_file(path: &Path, bytes: u64) -> anyhow::Result<String> {
-    let (file, mut sum) = (File::create(path)?, Sha256::new());
-    let mut piece = vec![0_u8; MIB as usize];
-    for at in (0..bytes).step_by(MIB as usize) {
-        rand::fill(&mut piece[..]);
-        file.write_all_at(&piece, at)?;
-        sum.update(&piece);
-    }
-    file.sync_all()?;
-    Ok(HEXLOWER.encode(&sum.finalize()))
 }
 
 /// Everything is read from the disk again; whether that was allowed.
@@ -451,11 +444,11 @@ impl Portal {
     }
 
     /// A file into the home, in pieces.
-    async fn upload(&mut self, source: &Path, name: &str, sum: Option<&str>) -> anyhow::Result<()> {
+    async fn upload(&mut self, source: &Path, name: &str, compared: Compared<'_>) -> anyhow::Result<()> {
         let file = File::open(source)?;
         let length = file.metadata()?.len();
         let mut metadata = format!("path {}", BASE64.encode(name.as_bytes()));
-        if let Some(sum) = sum {
+        if let Compared::Whole(sum) = compared {
             metadata = format!("{metadata},sha256 {}", BASE64.encode(sum.as_bytes()));
         }
         let whole = length.to_string();
@@ -463,9 +456,11 @@ impl Portal {
         let made = self.ask("POST", "/api/v1/spaces/home/uploads", &headers, Bytes::new()).await?;
         let place = made.headers().get("location").context("no address of the upload")?.to_str()?.to_owned();
         made.into_body().collect().await?;
+        let sums = if let Compared::Pieces(sums) = compared { sums.to_vec() } else { Vec::new() };
         self.blocking(move |wire| {
-            for begin in (0..length).step_by(PIECE as usize) {
-                wire.send(&place, &file, begin, length.min(begin + PIECE))?;
+            for (number, begin) in (0..length).step_by(PIECE as usize).enumerate() {
+                let sum = sums.get(number).map(String::as_str);
+                wire.send(&place, &file, (begin, length.min(begin + PIECE)), sum)?;
             }
             Ok(())
         })
@@ -530,9 +525,14 @@ pub(crate) fn show(figures: &Value) -> anyhow::Result<()> {
     }
     for (what, peer, ours, goal) in [
         ("up", &figures.dd_up_s, &figures.up_s, Some(TRANSFER_GOAL)),
-        ("up, sum compared", &figures.dd_up_s, &figures.up_with_sum_s, None),
+        ("up, each piece compared", &figures.dd_up_s, &figures.up_with_sums_s, Some(TRANSFER_GOAL)),
+        ("up, the whole compared", &figures.dd_up_s, &figures.up_with_sum_s, None),
         ("down", &figures.dd_down_s, &figures.down_s, Some(TRANSFER_GOAL)),
     ] {
+        // Figures from before it was measured have none.
+        if ours.is_empty() {
+            continue;
+        }
         let (peer, ours) = (median(peer), median(ours));
         let what = format!("{} MiB {what}, s; share of dd's speed", figures.mebibytes);
         row(what, format!("{peer:.2}"), format!("{ours:.2}"), peer / ours, goal);

@@ -19,6 +19,7 @@ mod results;
 mod rig;
 mod sampling;
 mod scrape;
+mod source;
 mod stats;
 mod steps;
 mod store;

@@ -1,6 +1,7 @@
 //! What Prometheus asks for while many sessions run: eirened as it is, with rows written beforehand and samples of each session in its store.
 //! `/metrics` has to be as long as with two sessions; the list of targets grows with them; and one session's samples are found among all.
 
+use std::collections::HashSet;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -21,8 +22,11 @@ use crate::table::{count, millis, table};
 
 /// Milliseconds of a scrape.
 const SCRAPE_GOAL: Goal = Goal::AtMost(200.0);
-/// Until everything that counts has counted once.
-const SETTLE: Duration = Duration::from_secs(15);
+/// What runs last for the first time: each is told of from then on.
+const LAST_TO_RUN: [&str; 3] = ["rights", "scratch_rescue", "cluster_past"];
+/// How often it is looked whether they have, and for how long at most.
+const LOOK: Duration = Duration::from_secs(1);
+const PATIENCE: Duration = Duration::from_mins(3);
 /// How long samples are told of each session, seconds before and after now: nobody says them anew.
 const TOLD_S: std::ops::Range<i64> = -20..280;
 const EVERY_S: usize = 5;
@@ -58,6 +62,9 @@ struct Figures {
     sessions: usize,
     series: usize,
     series_of_two: usize,
+    /// What is told of many sessions and not of two.
+    #[serde(default)]
+    only_of_many: Vec<String>,
     bytes: usize,
     metrics_us: Vec<f64>,
     targets_us: Vec<f64>,
@@ -69,32 +76,24 @@ pub(crate) async fn run(options: &Options) -> anyhow::Result<()> {
     ensure!(options.sessions > 1 && options.rounds > 0, "at least two sessions, and one round");
     let dir = tempfile::Builder::new().prefix("eirene-bench-").tempdir()?;
     let two = started(2, &dir.path().join("two")).await?;
-    let series_of_two = series(&scrape(&two, "/metrics").await?.1);
+    // Both are asked the same, and as often: a request that has not come yet is no series.
+    let of_two = rounds(&two, options.rounds).await?.text;
     stop(two.into_servers()).await?;
     println!("writing {} sessions", options.sessions);
     let rig = started(options.sessions, &dir.path().join("many")).await?;
-    let last = rig.sessions().last().map(|session| format!("/metrics/sessions/{session}")).unwrap_or_default();
-    let mut figures = Figures {
-        sessions: options.sessions,
-        series: 0,
-        series_of_two,
-        bytes: 0,
-        metrics_us: Vec::new(),
-        targets_us: Vec::new(),
-        session_us: Vec::new(),
-    };
-    for _ in 0..options.rounds {
-        let (micros, text) = scrape(&rig, "/metrics").await?;
-        (figures.series, figures.bytes) = (series(&text), text.len());
-        figures.metrics_us.push(micros);
-        let (micros, text) = scrape(&rig, "/metrics/sessions").await?;
-        ensure!(text.matches("__metrics_path__").count() == options.sessions, "a session is no target");
-        figures.targets_us.push(micros);
-        let (micros, text) = scrape(&rig, &last).await?;
-        ensure!(series(&text) == SERIES.len(), "of a session this is told:\n{text}");
-        figures.session_us.push(micros);
-    }
+    let of_many = rounds(&rig, options.rounds).await?;
     stop(rig.into_servers()).await?;
+    let known: HashSet<&str> = series(&of_two).collect();
+    let figures = Figures {
+        sessions: options.sessions,
+        series: series(&of_many.text).count(),
+        series_of_two: known.len(),
+        only_of_many: series(&of_many.text).filter(|name| !known.contains(name)).map(ToOwned::to_owned).collect(),
+        bytes: of_many.text.len(),
+        metrics_us: of_many.metrics_us,
+        targets_us: of_many.targets_us,
+        session_us: of_many.session_us,
+    };
     let figures = serde_json::to_value(figures)?;
     results::write("scrape", &figures)?;
     show(&figures)
@@ -122,13 +121,52 @@ pub(crate) fn show(figures: &Value) -> anyhow::Result<()> {
         count(figures.bytes as f64),
         figures.series_of_two
     );
+    for name in figures.only_of_many {
+        println!("  only with many: {name}");
+    }
     Ok(())
+}
+
+/// What was answered, and how long that took each time.
+struct Rounds {
+    metrics_us: Vec<f64>,
+    targets_us: Vec<f64>,
+    session_us: Vec<f64>,
+    /// The last `/metrics`.
+    text: String,
+}
+
+/// Asks for everything so many times.
+async fn rounds(rig: &Rig, count: usize) -> anyhow::Result<Rounds> {
+    let last = rig.sessions().last().map(|session| format!("/metrics/sessions/{session}")).unwrap_or_default();
+    let mut rounds =
+        Rounds { metrics_us: Vec::new(), targets_us: Vec::new(), session_us: Vec::new(), text: String::new() };
+    for _ in 0..count {
+        let (micros, text) = scrape(rig, "/metrics").await?;
+        rounds.text = text;
+        rounds.metrics_us.push(micros);
+        let (micros, text) = scrape(rig, "/metrics/sessions").await?;
+        ensure!(text.matches("__metrics_path__").count() == rig.sessions().len(), "a session is no target");
+        rounds.targets_us.push(micros);
+        let (micros, text) = scrape(rig, &last).await?;
+        ensure!(series(&text).count() == SERIES.len(), "of a session this is told:\n{text}");
+        rounds.session_us.push(micros);
+    }
+    Ok(rounds)
 }
 
 /// A portal that has been asked for everything once.
 async fn started(count: usize, dir: &Path) -> anyhow::Result<Rig> {
     let rig = Rig::start_rows(count, dir, tell).await?;
-    tokio::time::sleep(SETTLE).await;
+    let ran = |text: &str| {
+        let of = |name| format!("eirene_reconciler_run_seconds_count{{name=\"{name}\"}}");
+        LAST_TO_RUN.iter().all(|name| text.contains(&of(name)))
+    };
+    let begun = Instant::now();
+    while !ran(&scrape(&rig, "/metrics").await?.1) {
+        ensure!(begun.elapsed() < PATIENCE, "not everything that counts has counted");
+        tokio::time::sleep(LOOK).await;
+    }
     let first = rig.sessions().first().map(|session| format!("/metrics/sessions/{session}")).unwrap_or_default();
     for path in ["/metrics", "/metrics/sessions", &first] {
         scrape(&rig, path).await?;
@@ -165,7 +203,8 @@ async fn scrape(rig: &Rig, path: &str) -> anyhow::Result<(f64, String)> {
     Ok((micros, text))
 }
 
-/// How many series a text has.
-fn series(text: &str) -> usize {
-    text.lines().filter(|line| !line.is_empty() && !line.starts_with('#')).count()
+/// The series that a text has, by name and labels.
+fn series(text: &str) -> impl Iterator<Item = &str> {
+    let lines = text.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
+    lines.map(|line| line.rsplit_once(' ').map_or(line, |(name, _)| name))
 }

@@ -28,10 +28,17 @@ impl Wire {
         Ok(Self { stream, common, buffer: vec![0; BUFFER] })
     }
 
-    /// Sends bytes `from` to `to` of a file as a piece of the upload at `path`.
-    pub(crate) fn send(&mut self, path: &str, file: &File, from: u64, to: u64) -> anyhow::Result<()> {
+    /// Sends bytes `from` to `to` of a file as a piece of the upload at `path`; with what the `upload-checksum` header says, if that is given.
+    pub(crate) fn send(
+        &mut self,
+        path: &str,
+        file: &File,
+        (from, to): (u64, u64),
+        sum: Option<&str>,
+    ) -> anyhow::Result<()> {
+        let sum = sum.map(|sum| format!("upload-checksum: {sum}\r\n")).unwrap_or_default();
         let headers = format!(
-            "upload-offset: {from}\r\ncontent-length: {}\r\ncontent-type: application/offset+octet-stream\r\n",
+            "upload-offset: {from}\r\ncontent-length: {}\r\ncontent-type: application/offset+octet-stream\r\n{sum}",
             to - from
         );
         self.ask("PATCH", path, &headers)?;
@@ -54,6 +61,13 @@ impl Wire {
         let (length, mut ready) = self.answer()?;
         let mut at = 0;
         loop {
+            // Whole buffers are written at their places, as `dd` does.
+            let whole = usize::try_from(length - at).map_or(BUFFER, |left| left.min(BUFFER));
+            while ready < whole {
+                let read = self.stream.read(&mut self.buffer[ready..])?;
+                ensure!(read > 0, "the portal closed the connection after {at} of {length} bytes");
+                ready += read;
+            }
             if let Some(file) = target {
                 file.write_all_at(&self.buffer[..ready], at)?;
             }
@@ -61,8 +75,7 @@ impl Wire {
             if at >= length {
                 break;
             }
-            ready = self.stream.read(&mut self.buffer)?;
-            ensure!(ready > 0, "the portal closed the connection after {at} of {length} bytes");
+            ready = 0;
         }
         ensure!(at == length, "{at} bytes came instead of {length}");
         Ok(at)

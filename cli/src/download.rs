@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use crate::api::files::{Entry, Wanted};
 use crate::api::{Api, ApiError, may_pass, status};
 use crate::arguments::files::CopyFiles;
-use crate::local::{Directory, Exists, Name, Part};
+use crate::local::{Directory, Exists, Filling, Name, Part};
 use crate::output::{self, Meter};
 use crate::patience::{Patience, persist};
 use crate::place::Spot;
@@ -165,7 +165,7 @@ impl Fetching<'_> {
             _ => Wanted::Whole,
         };
         let response = self.api.content(self.from, wanted).await?;
-        let (of, mut at) = match (response.status(), &*known) {
+        let (of, at) = match (response.status(), &*known) {
             (StatusCode::PARTIAL_CONTENT, Some(known)) => {
                 let range = format!("bytes {from}-{}/{}", known.bytes.saturating_sub(1), known.bytes);
                 ensure!(
@@ -185,16 +185,21 @@ impl Fetching<'_> {
         };
         part.cut(at)?;
         self.meter.to(at);
-        let mut response = response;
-        while let Some(bytes) = response.chunk().await.map_err(|error| self.api.unreachable(error))? {
-            part.write(&bytes, at)?;
-            at += bytes.len() as u64;
-            self.meter.to(at);
-        }
-        if at < of.bytes {
+        let (mut response, mut filling) = (response, Filling::new(part, at));
+        let came = loop {
+            match response.chunk().await {
+                Ok(Some(bytes)) => filling.add(&bytes)?,
+                other => break other,
+            }
+            self.meter.to(filling.end());
+        };
+        // However it ended, what came is there.
+        filling.write()?;
+        came.map_err(|error| self.api.unreachable(error))?;
+        if filling.end() < of.bytes {
             return Err(self.api.cut_short().into());
         }
-        ensure!(at == of.bytes, "the portal sent more than it said");
+        ensure!(filling.end() == of.bytes, "the portal sent more than it said");
         Ok(of)
     }
 

@@ -15,8 +15,8 @@ use eirene_core::OperationId;
 use eirene_core::file_work::OnConflict;
 use jiff::Timestamp;
 use rustix::fs::{
-    AtFlags, FileType, FlockOperation, Mode, OFlags, RenameFlags, Timespec, Timestamps, UTIME_OMIT, flock, futimens,
-    linkat, mkdirat, open, openat, renameat, renameat_with, statat, syncfs, unlinkat,
+    AtFlags, FileType, FlockOperation, Mode, OFlags, RenameFlags, Timespec, Timestamps, UTIME_OMIT, flock, fstat,
+    futimens, linkat, mkdirat, open, openat, renameat, renameat_with, statat, syncfs, unlinkat,
 };
 use rustix::io::Errno;
 use sha2::{Digest as _, Sha256};
@@ -29,6 +29,10 @@ const MOST_BYTES: usize = 255;
 const MOST_COPIES: u32 = 100;
 /// How often a part is opened that another `eirene` gives its name at the same time.
 const TRIES: u32 = 8;
+/// Bytes of a part that are written at once.
+const WRITTEN_AT_ONCE: usize = 256 * 1024;
+/// What the names of probes end with.
+const PROBE: &[u8] = b".eirene-probe";
 
 /// A name of one thing in one directory, and of nothing elsewhere.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -118,6 +122,18 @@ impl Directory {
         &self.path
     }
 
+    /// From each directory that it is in down to it, beginning with itself: from there it is at nothing.
+    pub(crate) fn ways(&self) -> impl Iterator<Item = &[u8]> {
+        let below = move |above: &Path| self.path.strip_prefix(above).ok();
+        self.path.ancestors().filter_map(below).map(|way| way.as_os_str().as_bytes())
+    }
+
+    /// Whose it is, and when something in it was made, renamed or removed.
+    pub(crate) fn owner_and_time(&self) -> anyhow::Result<(u32, Timestamp)> {
+        let found = fstat(&self.descriptor).map_err(io::Error::from)?;
+        Ok((found.st_uid, Timestamp::new(found.st_mtime, i32::try_from(found.st_mtime_nsec)?)?))
+    }
+
     /// Where something of this name lies.
     pub(crate) fn path_of(&self, name: &Name) -> PathBuf {
         self.path.join(OsStr::from_bytes(&name.0))
@@ -157,12 +173,14 @@ impl Directory {
     /// Puts an empty file into it, under a name that nothing else has anywhere.
     pub(crate) fn probe(&self) -> anyhow::Result<Probe<'_>> {
         let said = || format!("cannot write to `{}`", output::name(self.path.as_os_str().as_bytes()));
-        let name = format!(".{}.eirene-probe", OperationId::generate()).into_bytes();
+        let name = [b".", OperationId::generate().to_string().as_bytes(), PROBE].concat();
+        let before = self.owner_and_time().ok();
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let opened = openat(&self.descriptor, &name[..], flags, Mode::from_raw_mode(0o600));
         // Closed at once: one that is open leaves a file behind on NFS when it is removed.
         drop(opened.map_err(io::Error::from).with_context(said)?);
-        Ok(Probe { directory: self, name })
+        let times = before.zip(self.owner_and_time().ok()).map(|((_, before), (_, then))| (before, then));
+        Ok(Probe { directory: self, name, times })
     }
 
     /// Has all that was written to its file system outlive a power cut.
@@ -204,6 +222,14 @@ impl Directory {
 pub(crate) struct Probe<'a> {
     directory: &'a Directory,
     name: Vec<u8>,
+    /// When something in the directory was made or removed last, before this was made and then.
+    times: Option<(Timestamp, Timestamp)>,
+}
+
+/// Whether this is the name of a probe, which may be another `eirene`'s, or left behind: nothing of anybody's.
+pub(crate) fn is_probe(name: &[u8]) -> bool {
+    let id = name.strip_prefix(b".").and_then(|name| name.strip_suffix(PROBE));
+    id.and_then(|id| std::str::from_utf8(id).ok()).is_some_and(|id| id.parse::<OperationId>().is_ok())
 }
 
 impl Probe<'_> {
@@ -214,8 +240,16 @@ impl Probe<'_> {
 
 impl Drop for Probe<'_> {
     fn drop(&mut self) {
+        let now = self.directory.owner_and_time().ok().map(|(_, now)| now);
         // Where it cannot be removed, an empty hidden file stays.
-        let _ = unlinkat(&self.directory.descriptor, &self.name[..], AtFlags::empty());
+        let removed = unlinkat(&self.directory.descriptor, &self.name[..], AtFlags::empty());
+        // A directory that was only looked at is as old as before. Where anything else came or went meanwhile, that is told by its time.
+        if let Some((before, then)) = self.times
+            && removed.is_ok()
+            && now == Some(then)
+        {
+            let _ = futimens(&self.directory.descriptor, &dated(before));
+        }
     }
 }
 
@@ -259,10 +293,9 @@ impl Part<'_> {
     pub(crate) fn finish(self, modified: Option<Timestamp>, on_conflict: OnConflict) -> anyhow::Result<PathBuf> {
         let path = self.directory.shown(&self.name);
         if let Some(at) = modified {
-            let at = Timespec { tv_sec: at.as_second(), tv_nsec: at.subsec_nanosecond().into() };
-            let read = Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT };
-            let times = Timestamps { last_access: read, last_modification: at };
-            futimens(&self.file, &times).map_err(io::Error::from).with_context(|| format!("cannot date `{path}`"))?;
+            futimens(&self.file, &dated(at))
+                .map_err(io::Error::from)
+                .with_context(|| format!("cannot date `{path}`"))?;
         }
         let said = || format!("cannot give `{path}` its name");
         let at = &self.directory.descriptor;
@@ -305,6 +338,54 @@ impl Part<'_> {
     pub(crate) fn remove(self) -> io::Result<()> {
         Ok(unlinkat(&self.directory.descriptor, &self.hidden_name[..], AtFlags::empty())?)
     }
+}
+
+/// Bytes of a part as they come. They are written so many at a time, at places that are multiples of that: a file system takes whole pages at their
+/// places in much less time than it takes parts of them.
+pub(crate) struct Filling<'a> {
+    part: &'a Part<'a>,
+    at: u64,
+    waiting: Vec<u8>,
+}
+
+impl<'a> Filling<'a> {
+    /// Bytes of `part` from `at` on.
+    pub(crate) fn new(part: &'a Part<'a>, at: u64) -> Self {
+        Self { part, at, waiting: Vec::with_capacity(WRITTEN_AT_ONCE) }
+    }
+
+    /// Where the next byte belongs.
+    pub(crate) fn end(&self) -> u64 {
+        self.at + self.waiting.len() as u64
+    }
+
+    pub(crate) fn add(&mut self, mut bytes: &[u8]) -> anyhow::Result<()> {
+        while !bytes.is_empty() {
+            let over = usize::try_from(self.end() % WRITTEN_AT_ONCE as u64)?;
+            let room = WRITTEN_AT_ONCE - over;
+            let (now, later) = bytes.split_at(room.min(bytes.len()));
+            self.waiting.extend_from_slice(now);
+            if now.len() == room {
+                self.write()?;
+            }
+            bytes = later;
+        }
+        Ok(())
+    }
+
+    /// Writes what waits for more.
+    pub(crate) fn write(&mut self) -> anyhow::Result<()> {
+        self.part.write(&self.waiting, self.at)?;
+        self.at = self.end();
+        self.waiting.clear();
+        Ok(())
+    }
+}
+
+/// The time of the last change, and none of when it was read.
+fn dated(at: Timestamp) -> Timestamps {
+    let at = Timespec { tv_sec: at.as_second(), tv_nsec: at.subsec_nanosecond().into() };
+    Timestamps { last_access: Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT }, last_modification: at }
 }
 
 fn sum_of(mut file: &File) -> io::Result<[u8; 32]> {
@@ -380,6 +461,59 @@ mod tests {
         assert!(directory.part(&name(b"a.tar"), false).is_err(), "it is one program's alone");
         again.remove().unwrap();
         assert_eq!(fs::read_dir(home.path()).unwrap().count(), 3);
+    }
+
+    #[test]
+    fn bytes_of_a_part_are_written_many_at_a_time_and_the_rest_when_that_is_said() {
+        let home = tempfile::tempdir().unwrap();
+        let directory = Directory::open(home.path()).unwrap();
+        let part = directory.part(&name(b"a"), false).unwrap();
+        let bytes: Vec<u8> = (0..3 * WRITTEN_AT_ONCE).map(|at| (at % 251) as u8).collect();
+        part.write(&bytes[..7], 0).unwrap();
+        let mut filling = Filling::new(&part, 7);
+        for some in bytes[7..bytes.len() - 9].chunks(99_991) {
+            filling.add(some).unwrap();
+            let whole = filling.end() / WRITTEN_AT_ONCE as u64 * WRITTEN_AT_ONCE as u64;
+            assert_eq!(part.len().unwrap(), whole.max(7));
+        }
+        filling.write().unwrap();
+        assert_eq!((filling.end(), part.len().unwrap()), (bytes.len() as u64 - 9, bytes.len() as u64 - 9));
+        filling.add(&bytes[bytes.len() - 9..]).unwrap();
+        let path = part.finish(None, OnConflict::Refuse).unwrap();
+        assert!(fs::read(path).unwrap() == bytes);
+    }
+
+    #[test]
+    fn a_directory_that_is_probed_keeps_its_time_unless_it_was_changed_meanwhile() {
+        let home = tempfile::tempdir().unwrap();
+        let directory = Directory::open(home.path()).unwrap();
+        let date = |at: &str| {
+            let at: Timestamp = at.parse().unwrap();
+            fs::File::open(home.path()).unwrap().set_modified(at.into()).unwrap();
+            at
+        };
+        let time = || directory.owner_and_time().unwrap().1;
+        let before = date("2001-02-03T04:05:06.000000007Z");
+        let probe = directory.probe().unwrap();
+        let names: Vec<_> = fs::read_dir(home.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        assert!(names.len() == 1 && is_probe(names[0].as_bytes()), "{names:?}");
+        assert_ne!(time(), before);
+        drop(probe);
+        assert_eq!((time(), fs::read_dir(home.path()).unwrap().count()), (before, 0));
+        let probe = directory.probe().unwrap();
+        date("2002-02-03T04:05:06Z");
+        drop(probe);
+        assert_ne!(time(), before);
+    }
+
+    #[test]
+    fn nothing_else_is_taken_for_a_probe() {
+        let id = OperationId::generate();
+        assert!(is_probe(format!(".{id}.eirene-probe").as_bytes()));
+        for other in [".x.eirene-probe".to_owned(), format!("{id}.eirene-probe"), format!(".{id}.eirene-part")] {
+            assert!(!is_probe(other.as_bytes()), "{other}");
+        }
+        assert!(!is_probe(b".\xff.eirene-probe"));
     }
 
     #[test]

@@ -63,6 +63,10 @@ pub(crate) async fn wait(api: &Api, begun: Value, bar: &ProgressBar, doing: &str
         (OperationState::Cancelled, _) if asked_to_end => Err(Interrupted("cancelled; what was done is done").into()),
         (OperationState::Cancelled, _) => failed("cancelled", "it was cancelled; what was done is done".to_owned()),
         (_, Some(problem)) => failed(&problem.code, problem.text.clone()),
-        (_, None) => failed("interrupted", "the portal ended meanwhile; give the same command again".to_owned()),
+        (_, None) => failed(
+            "interrupted",
+            "it was cut off meanwhile; give the same command again: a copy of a directory goes on where it stopped"
+                .to_owned(),
+        ),
     }
 }

@@ -198,6 +198,7 @@ impl Sending<'_> {
 
     async fn send(&self, id: UploadId, mut standing: Standing, meter: &Meter<'_>) -> anyhow::Result<String> {
         let (mut patience, mut tries, mut most) = (Patience::new(), 0, PIECE);
+        let mut furthest = standing.offset;
         loop {
             if let Some(path) = standing.path {
                 meter.to(self.source.bytes());
@@ -205,7 +206,7 @@ impl Sending<'_> {
             }
             meter.to(standing.offset);
             let piece = self.piece(standing.offset, most)?;
-            let sum = format!("sha256 {}", BASE64.encode(&Sha256::digest(&piece)));
+            let sum = format!("crc32 {}", BASE64.encode(&crc32fast::hash(&piece).to_be_bytes()));
             let before = standing.offset;
             let next = match self.api.append_to_upload(id, before, piece, &sum).await {
                 // Where it is now is asked, whatever was thought of it.
@@ -228,7 +229,9 @@ impl Sending<'_> {
                 Err(error) if goes_on(&error) => Standing { offset: before, path: None },
                 Err(error) => return Err(error),
             };
-            if standing.offset > before {
+            // What it had before, and lost, is no progress: it could go on like that for ever.
+            if standing.offset > furthest {
+                furthest = standing.offset;
                 (patience, tries) = (Patience::new(), 0);
             }
         }

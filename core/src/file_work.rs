@@ -102,7 +102,7 @@ word_enum! {
         Failed = "failed",
         /// Ended by its owner.
         Cancelled = "cancelled",
-        /// The portal ended while it ran. What it had done is done.
+        /// The portal ended while it ran, or what it has left could not be cleared away. What it had done is done.
         Interrupted = "interrupted",
     }
 }

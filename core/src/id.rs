@@ -73,6 +73,8 @@ typed_id! {
     LoginId;
     /// An image's id.
     ImageId;
+    /// The id of one request to the portal.
+    RequestId;
     /// A space's id; also the name its directory has while it is retired.
     SpaceId;
     /// An upload's id; also in the names of its unfinished files.

@@ -1,6 +1,6 @@
 //! What the one privileged process does for the others: the messages on its unix socket, and the port services use.
 //!
-//! One request per connection line: the client writes a [`LauncherRequest`] as one line of JSON (at most
+//! One request per connection line: the client writes a [`LauncherCall`] as one line of JSON (at most
 //! [`MAX_REQUEST_BYTES`]), the launcher answers a [`LauncherAnswer`] as one line and waits for the next request. With the first byte of
 //! [`LauncherAnswer::Files`] comes one descriptor.
 
@@ -9,7 +9,7 @@ use std::os::fd::OwnedFd;
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 
-use crate::id::{SessionId, SpaceId};
+use crate::id::{RequestId, SessionId, SpaceId};
 use crate::name::{GroupName, RootName, SpaceName, Username};
 use crate::storage::{KernelQuotas, Place, QuotaOf};
 
@@ -21,6 +21,31 @@ pub const MAX_LOG_BYTES: u64 = 64 * 1024;
 
 /// Most groups of a person that are told; the kernel takes 65536.
 pub const MOST_GROUPS: usize = 4096;
+
+/// How the text of a refusal begins where the line was not understood, and so nothing was done.
+pub const NOT_UNDERSTOOD: &str = "no request";
+
+/// For what something is asked, so that the logs of two processes can be read beside each other. Nothing is decided by it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Cause {
+    /// The request to the portal; none where nobody waits for an answer.
+    #[serde(rename = "request_id", default, skip_serializing_if = "Option::is_none")]
+    pub request: Option<RequestId>,
+    /// The session it is about, as far as the portal knows that it is about one.
+    #[serde(rename = "session_id", default, skip_serializing_if = "Option::is_none")]
+    pub session: Option<SessionId>,
+}
+
+/// What goes over the socket. A launcher that is older than causes does not understand a line with one; see [`NOT_UNDERSTOOD`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LauncherCall {
+    /// For what. It is the first to take its fields: the request knows no others than its own, and refuses them.
+    #[serde(flatten)]
+    pub cause: Cause,
+    /// What is wanted.
+    #[serde(flatten)]
+    pub request: LauncherRequest,
+}
 
 /// The fixed verb list.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -347,6 +372,41 @@ mod tests {
         let text = serde_json::to_string(&told).unwrap();
         assert!(text.starts_with(r#"{"answer":"quotas","device":5,"rows":[{"id":7,"#), "{text}");
         assert_eq!(serde_json::from_str::<LauncherAnswer>(&text).unwrap(), told);
+    }
+
+    #[test]
+    fn a_call_is_its_request_with_what_it_is_for_beside_it_and_nothing_else() {
+        let read = |text: &str| serde_json::from_str::<LauncherCall>(text).ok();
+        let (request, session) = (RequestId::generate(), SessionId::generate());
+        let sign = LauncherRequest::SignToken { person: "ada".parse().unwrap() };
+        let plain = LauncherCall { cause: Cause::default(), request: sign.clone() };
+        // As portals say it that know of no causes.
+        let text = r#"{"verb":"sign_token","person":"ada"}"#;
+        assert_eq!(serde_json::to_string(&plain).unwrap(), text);
+        assert_eq!(read(text), Some(plain));
+        let cause = Cause { request: Some(request), session: Some(session) };
+        let whole = LauncherCall { cause, request: sign.clone() };
+        let text = serde_json::to_string(&whole).unwrap();
+        let expected =
+            format!(r#"{{"request_id":"{request}","session_id":"{session}","verb":"sign_token","person":"ada"}}"#);
+        assert_eq!(text, expected);
+        assert_eq!(read(&text), Some(whole));
+        // A launcher that is older than causes refuses the line, and does nothing by halves.
+        assert!(serde_json::from_str::<LauncherRequest>(&text).is_err());
+        let with = |more: &str| read(&format!(r#"{{"verb":"sign_token","person":"ada",{more}}}"#));
+        assert_eq!(with(&format!(r#""request_id":"{request}""#)).unwrap().cause.request, Some(request));
+        for more in [
+            r#""uid":0"#.to_owned(),
+            r#""request_id":7"#.to_owned(),
+            r#""request_id":"""#.to_owned(),
+            format!(r#""request_id":"{}""#, request.to_string().to_uppercase()),
+            format!(r#""request_id":"{request}\n""#),
+            format!(r#""request_id":"{request}","request_id":"{request}""#),
+            format!(r#""request_id":"{}""#, "0".repeat(10_000)),
+            format!(r#""session_id":"\u001b[2J{}""#, &session.to_string()[..28]),
+        ] {
+            assert_eq!(with(&more), None, "{more}");
+        }
     }
 
     #[test]

@@ -30,7 +30,9 @@ pub mod trace;
 
 pub use account::{Role, Scope, User, UserState};
 pub use clock::{Clock, SystemClock};
-pub use id::{AlertId, ImageId, LoginId, OperationId, SessionId, SilenceId, SpaceId, TokenId, UploadId, UserId};
+pub use id::{
+    AlertId, ImageId, LoginId, OperationId, RequestId, SessionId, SilenceId, SpaceId, TokenId, UploadId, UserId,
+};
 pub use image::Image;
 pub use name::{
     AccountName, AppName, DrainReason, FeatureName, GpuType, GroupName, ImageName, NameError, NodeName, PartitionName,

@@ -28,8 +28,12 @@ statements! {
     INTERRUPT = "UPDATE operations SET state = 'interrupted', ended_at = $1 WHERE state IN ('waiting', 'running')";
     /// What `cleared` stands for in `progress` cannot come of a name in it: there its quotation marks are escaped.
     INTERRUPTED = select!("WHERE state = 'interrupted' AND kind IN ('copy', 'move', 'extract')
-        AND progress NOT LIKE '%\"cleared\":true%' ORDER BY id LIMIT $1");
-    CLEARED = "UPDATE operations SET progress = $1 WHERE id = $2 AND state = 'interrupted'";
+        AND progress NOT LIKE '%\"cleared\":true%'
+        AND (kind = 'extract' OR ended_at < $2 OR progress LIKE '%\"given_up\":true%') ORDER BY id LIMIT $1");
+    INTERRUPTED_OF_USER = select!("WHERE user_id = $1 AND state = 'interrupted' AND kind IN ('copy', 'move')
+        AND progress NOT LIKE '%\"cleared\":true%' AND progress NOT LIKE '%\"given_up\":true%'
+        ORDER BY id DESC LIMIT $2");
+    LEFT = "UPDATE operations SET progress = $1 WHERE id = $2 AND state = 'interrupted'";
     PRUNE = "DELETE FROM operations WHERE ended_at < $1";
 }
 
@@ -130,16 +134,29 @@ impl Db {
             sqlx::query(INTERRUPT).bind(micros(now)).execute(pool).await.map(|done| done.rows_affected()))?)
     }
 
-    /// Copies, moves and extractions that were under way when the portal ended and may have left something, the oldest first.
-    pub async fn interrupted_operations(&self, limit: u32) -> Result<Vec<Operation>, DbError> {
-        let rows: Vec<OperationRow> =
-            on_db!(self, pool => sqlx::query_as(INTERRUPTED).bind(i64::from(limit)).fetch_all(pool).await)?;
+    /// Copies, moves and extractions that were interrupted and may have left something that is kept for nobody, the oldest
+    /// first: an extraction, what ended before `before`, and what was given up.
+    pub async fn interrupted_operations(&self, limit: u32, before: Timestamp) -> Result<Vec<Operation>, DbError> {
+        let rows: Vec<OperationRow> = on_db!(self, pool => sqlx::query_as(INTERRUPTED)
+            .bind(i64::from(limit))
+            .bind(micros(before))
+            .fetch_all(pool).await)?;
         rows.into_iter().map(OperationRow::into_operation).collect()
     }
 
-    /// Notes that nothing is left of an operation that was interrupted: `progress` has `cleared` in it then.
-    pub async fn operation_cleared(&self, id: OperationId, progress: &Value) -> Result<(), DbError> {
-        Ok(on_db!(self, pool => sqlx::query(CLEARED)
+    /// A person's copies and moves that were interrupted and may be gone on with, the newest first.
+    pub async fn interrupted_of(&self, user: UserId, limit: u32) -> Result<Vec<Operation>, DbError> {
+        let rows: Vec<OperationRow> = on_db!(self, pool => sqlx::query_as(INTERRUPTED_OF_USER)
+            .bind(user.to_string())
+            .bind(i64::from(limit))
+            .fetch_all(pool).await)?;
+        rows.into_iter().map(OperationRow::into_operation).collect()
+    }
+
+    /// Notes what becomes of what an operation left that was interrupted: `progress` has `cleared` in it where nothing is left, and `given_up`
+    /// where nobody is to go on with it.
+    pub async fn note_left(&self, id: OperationId, progress: &Value) -> Result<(), DbError> {
+        Ok(on_db!(self, pool => sqlx::query(LEFT)
             .bind(progress.to_string())
             .bind(id.to_string())
             .execute(pool).await.map(drop))?)

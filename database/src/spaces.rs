@@ -45,6 +45,9 @@ statements! {
         JOIN spaces ON spaces.id = space_usage.space_id JOIN users ON users.id = spaces.owner_id
         WHERE spaces.kind = 'home' AND spaces.state = 'present' AND users.uid IS NOT NULL AND users.state = 'active'
         ORDER BY space_usage.seen_at DESC, users.username LIMIT $1";
+    NEVER_SEEN = select!("WHERE spaces.state = 'present' AND NOT spaces.undetermined AND NOT EXISTS (
+            SELECT 1 FROM space_usage WHERE space_usage.space_id = spaces.id)
+        ORDER BY spaces.serial DESC LIMIT $1");
     WITHOUT_ONE_IN = "SELECT users.id FROM users
         WHERE users.uid IS NOT NULL AND users.state = 'active' AND NOT EXISTS (
             SELECT 1 FROM spaces
@@ -270,6 +273,12 @@ impl Db {
         let names: Vec<String> = on_db!(self, pool =>
             sqlx::query_scalar(WITH_HOME).bind(i64::from(limit)).fetch_all(pool).await)?;
         names.iter().map(|name| Place { table: "users", row: name }.text("username", name)).collect()
+    }
+
+    /// Spaces that are there and that no look has answered or failed at yet, the newest first, at most so many.
+    pub async fn spaces_never_seen(&self, limit: u32) -> Result<Vec<Space>, DbError> {
+        let rows = on_db!(self, pool => sqlx::query_as(NEVER_SEEN).bind(i64::from(limit)).fetch_all(pool).await)?;
+        spaces(rows)
     }
 
     /// People with a user id who have no space in a root of which everybody has one, at most so many.

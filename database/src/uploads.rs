@@ -27,7 +27,9 @@ statements! {
     NOT_OVER = "UPDATE uploads SET over_s = NULL WHERE over_s IS NOT NULL AND expires_at > $1";
     OVER = "UPDATE uploads SET over_s = COALESCE(over_s + CAST($1 AS BIGINT), 0) WHERE state = 'open' AND expires_at <= $2";
     SEEN = "UPDATE uploads SET over_s = NULL, last_seen_at = $1, expires_at = $2, length = COALESCE(length, CAST($3 AS BIGINT))
-        WHERE id = $4 AND state = 'open'";
+        WHERE id = $4 AND state = 'open' AND last_seen_at < expires_at";
+    // Whoever has an upload removed has seen it at its very end, which nobody else has.
+    CLAIM = "UPDATE uploads SET last_seen_at = expires_at WHERE id = $1 AND state = 'open' AND expires_at <= $2 AND over_s >= $3";
     FINISH = "UPDATE uploads SET state = 'finished', final_name = $1, last_seen_at = $2, expires_at = $3
         WHERE id = $4 AND state = 'open'";
     DELETE = "DELETE FROM uploads WHERE id = $1";
@@ -134,7 +136,18 @@ impl Db {
         uploads(rows)
     }
 
-    /// Notes that more came, and the length when it was said only now. False when the upload is not open.
+    /// Takes an upload for removal if it still is what [`Db::left_over_uploads`] gives: from then on nobody goes on with it. False when somebody did
+    /// since that was asked. What was taken can be taken again.
+    pub async fn claim_left_over(&self, id: UploadId, now: Timestamp, over_s: u64) -> Result<bool, DbError> {
+        let changed = on_db!(self, pool => sqlx::query(CLAIM)
+            .bind(id.to_string())
+            .bind(micros(now))
+            .bind(signed(over_s))
+            .execute(pool).await.map(|done| done.rows_affected()))?;
+        Ok(changed > 0)
+    }
+
+    /// Notes that more came, and the length when it was said only now. False when the upload is not open, or taken for removal.
     pub async fn upload_seen(
         &self,
         id: UploadId,

@@ -1,13 +1,13 @@
 // The file browser's modules against a portal of the test's own: a hundred thousand names, names that are no friends, uploads that break off,
 // files that would like to run.
 import assert from "node:assert/strict";
-import { createHash } from "node:crypto";
 import { mkdir, mkdtemp, readFile, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import path from "node:path";
 import { after, before, test } from "node:test";
 
 import { SIZES, accessibility, drag, launch, listen, picture } from "./browser.mjs";
+import { checksumOf } from "./checksum.mjs";
 import { POLICY, folder, serve } from "./samples.mjs";
 
 const ID = "0198f3a2b4c67d1e8f90a1b2c3d4e5f6";
@@ -345,7 +345,7 @@ function store({ breaks = 0, keep = 3 } = {}) {
         state.bytes = Buffer.concat([state.bytes, piece.subarray(0, keep)]);
         return request.socket.destroy();
       }
-      state.sums.push(ask.headers["upload-checksum"] === `sha256 ${createHash("sha256").update(piece).digest("base64")}`);
+      state.sums.push(ask.headers["upload-checksum"] === checksumOf(piece));
       state.bytes = Buffer.concat([state.bytes, piece]);
       const whole = state.bytes.length === state.length;
       return response.writeHead(204, { "upload-offset": state.bytes.length, ...(whole ? { "eirene-path": "up.txt" } : {}) }).end();
@@ -361,11 +361,18 @@ const choose = (page, files) => page.locator('input[type="file"]').first().setIn
 test("an upload that breaks off goes on where it stopped, each piece with its sum", async (t) => {
   const { state, answers } = store({ breaks: 1 });
   const { page, of, faults } = await portal(t, listing([]), answers);
+  const nothing = page.getByText("There is nothing in this folder yet.");
+  await nothing.waitFor();
+  assert.equal(await page.locator("[data-count]").textContent(), "0 entries");
+  answers[LIST].directory.entries_at_least = true;
   await choose(page, [FILE]);
   await page.getByText("Uploaded: 1.").first().waitFor();
+  await nothing.waitFor({ state: "hidden" });
+  assert.equal(await page.locator("[data-count]").textContent(), "more than 1 entry");
   assert.equal(state.bytes.toString(), "0123456789");
   assert.equal(state.heads, 1);
   assert.deepEqual(state.sums, [true]);
+  assert.deepEqual(page.workers().map((one) => path.basename(one.url())), ["crc32-worker.js"], "it is reckoned beside the page");
   assert.equal(Buffer.from(state.metadata.path, "base64").toString(), "up.txt");
   assert.ok(of(UPLOADS)[0].headers["x-eirene-form"] === "sample-csrf" && of(UPLOADS)[0].headers["tus-resumable"] === "1.0.0");
   assert.deepEqual(await page.evaluate(() => Object.keys(localStorage).filter((key) => key.startsWith("eirene-upload"))), []);
@@ -604,6 +611,7 @@ test("a preview runs nothing: text, tables, notebooks and pictures are drawn, th
       ],
       cut: false,
     },
+    "new.ipynb": { kind: "notebook", cells: [], cut: false },
     "t.png": { kind: "picture", media_type: "image/png", width: 1, height: 1 },
     "t.svg": { kind: "picture", media_type: "image/svg+xml" },
     "t.bin": { kind: "bytes", head: "00ff" },
@@ -629,6 +637,7 @@ test("a preview runs nothing: text, tables, notebooks and pictures are drawn, th
   const notebook = await look("t.ipynb");
   assert.deepEqual(notebook.pictures, ["blob:"]);
   assert.ok(notebook.text.includes(evil) && notebook.text.includes("text/html") && notebook.text.includes("image/svg+xml"));
+  assert.ok((await look("new.ipynb")).text.includes("no cells"));
   assert.deepEqual((await look("t.png")).pictures, ["blob:"]);
   assert.deepEqual(await look("t.svg").then((seen) => seen.pictures), []);
   assert.ok((await look("t.bin")).text.includes("00ff"));

@@ -5,6 +5,7 @@ use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
+use eirene_core::launcher::Cause;
 use serde::Serialize;
 
 /// The process at the other end of the socket.
@@ -25,6 +26,9 @@ pub struct Entry<'a> {
     pub peer: Peer,
     /// What was asked.
     pub verb: &'static str,
+    /// For what, as the portal says it.
+    #[serde(flatten)]
+    pub cause: Cause,
     /// For whom.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub person: Option<&'a str>,

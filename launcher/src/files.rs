@@ -19,6 +19,7 @@ use nix::sys::signal::{Signal, killpg};
 use nix::sys::socket::{AddressFamily, MsgFlags, SockFlag, SockType, send, socketpair};
 use nix::sys::wait::{Id, WaitPidFlag, waitid};
 use nix::unistd::Pid;
+use tracing::Span;
 
 use crate::Refusal;
 use crate::as_person::Task;
@@ -56,15 +57,19 @@ pub fn open(
     })?;
     let task = task(person, program).map_err(failed)?;
     let (sender, receiver) = sync_channel(1);
-    let (somebody, begun) = (person.clone(), Instant::now());
-    let attend = move || match start(&somebody, &task) {
-        Err(error) => drop(sender.send(Err(error))),
-        Ok((child, channel)) => {
-            // Where nobody waits any more the channel is closed here, and the process ends.
-            drop(sender.send(Ok(channel)));
-            let status = attend(child, &somebody.name);
-            ended(status, begun.elapsed());
-            drop(place);
+    let (somebody, begun, span) = (person.clone(), Instant::now(), Span::current());
+    let attend = move || {
+        // What is logged of it until it ends says for what it was started.
+        let _within = span.entered();
+        match start(&somebody, &task) {
+            Err(error) => drop(sender.send(Err(error))),
+            Ok((child, channel)) => {
+                // Where nobody waits any more the channel is closed here, and the process ends.
+                drop(sender.send(Ok(channel)));
+                let status = attend(child, &somebody.name);
+                ended(status, begun.elapsed());
+                drop(place);
+            }
         }
     };
     std::thread::Builder::new().name("files".to_owned()).spawn(attend).map_err(failed)?;
@@ -105,8 +110,9 @@ fn attend(mut child: Child, name: &Username) -> i32 {
     let Ok((ended, alive)) = io::pipe() else { return finish(&mut child) };
     std::thread::scope(|threads| {
         if let Some(stderr) = stderr {
-            let listening = std::thread::Builder::new().name("files-log".to_owned());
-            if let Err(error) = listening.spawn_scoped(threads, move || listen(stderr, &ended, name)) {
+            let (listening, span) = (std::thread::Builder::new().name("files-log".to_owned()), Span::current());
+            if let Err(error) = listening.spawn_scoped(threads, move || span.in_scope(|| listen(stderr, &ended, name)))
+            {
                 tracing::warn!(%error, "nobody listens to a file process");
             }
         }

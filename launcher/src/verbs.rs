@@ -6,10 +6,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use eirene_core::clock::Clock;
-use eirene_core::launcher::{LauncherAnswer, LauncherRequest, SlurmProgram, SpaceAt, SpaceFor};
+use eirene_core::launcher::{
+    Cause, LauncherAnswer, LauncherCall, LauncherRequest, NOT_UNDERSTOOD, SlurmProgram, SpaceAt, SpaceFor,
+};
 use eirene_core::name::RootName;
 use eirene_core::storage::{Place, QuotaOf, QuotaRange};
 use eirene_core::{SessionId, SpaceId, SpaceName, Username};
+use tracing::Span;
 
 use crate::as_person::Task;
 use crate::as_root::{Order, Outcome, Work};
@@ -73,6 +76,7 @@ impl From<LauncherAnswer> for Answered {
 #[derive(Debug, Default)]
 struct Call {
     verb: &'static str,
+    cause: Cause,
     person: Option<Username>,
     program: Option<SlurmProgram>,
     target: Option<String>,
@@ -93,11 +97,15 @@ impl Verbs {
     /// Answers one line.
     pub fn answer(&self, peer: Peer, line: &[u8]) -> Answered {
         let begun = Instant::now();
-        let parsed = serde_json::from_slice(line)
+        let parsed = serde_json::from_slice::<LauncherCall>(line)
             // The parser's own words may repeat the input, which may hold a secret.
-            .map_err(|error| Refusal::bad_request(format!("no request, at column {}", error.column())));
-        let call = parsed.as_ref().map_or(Call { verb: "unknown", ..Call::default() }, describe);
-        let outcome = parsed.and_then(|request| self.perform(peer, request));
+            .map_err(|error| Refusal::bad_request(format!("{NOT_UNDERSTOOD}, at column {}", error.column())));
+        let call = parsed.as_ref().map_or(Call { verb: "unknown", ..Call::default() }, |parsed| Call {
+            cause: parsed.cause,
+            ..describe(&parsed.request)
+        });
+        let _within = span(call.cause).entered();
+        let outcome = parsed.and_then(|parsed| self.perform(peer, call.cause, parsed.request));
         self.close(peer, &call, outcome, begun)
     }
 
@@ -112,6 +120,7 @@ impl Verbs {
             time: self.clock.now().to_string(),
             peer,
             verb: call.verb,
+            cause: call.cause,
             person: call.person.as_ref().map(Username::as_str),
             program: call.program.map(slurm::file_name),
             target: call.target.clone(),
@@ -136,7 +145,7 @@ impl Verbs {
         })
     }
 
-    fn perform(&self, peer: Peer, request: LauncherRequest) -> Result<Answered, Refusal> {
+    fn perform(&self, peer: Peer, cause: Cause, request: LauncherRequest) -> Result<Answered, Refusal> {
         let answer = match request {
             LauncherRequest::SignToken { person } => self.sign(&people::person(&person, &self.config)?.name),
             LauncherRequest::SignServiceToken => self.sign(&people::service_account(&self.config)?.name),
@@ -190,14 +199,14 @@ impl Verbs {
             }
             LauncherRequest::LookForSpace { root, at } => self.change(&root, Work::Look { at }),
             LauncherRequest::OpenFiles { person } => {
-                let channel = self.open_files(peer, &people::person(&person, &self.config)?)?;
+                let channel = self.open_files(peer, cause, &people::person(&person, &self.config)?)?;
                 return Ok(Answered { answer: LauncherAnswer::Files, descriptor: Some(channel) });
             }
         };
         Ok(answer?.into())
     }
 
-    fn open_files(&self, peer: Peer, person: &Person) -> Result<OwnedFd, Refusal> {
+    fn open_files(&self, peer: Peer, cause: Cause, person: &Person) -> Result<OwnedFd, Refusal> {
         let Some(program) = &self.config.files_program else {
             return Err(Refusal::not_configured("the launcher's configuration names no `files_program`"));
         };
@@ -207,6 +216,7 @@ impl Verbs {
                 time: clock.now().to_string(),
                 peer,
                 verb: "files_ended",
+                cause,
                 person: Some(name.as_str()),
                 program: None,
                 target: None,
@@ -414,6 +424,19 @@ fn milliseconds(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
+/// What every line that is logged on the way of a call says: for what it was made, where the portal has said so.
+fn span(cause: Cause) -> Span {
+    if cause == Cause::default() {
+        return Span::none();
+    }
+    // Of the highest level: lines of any have it, whatever the filter leaves out.
+    tracing::error_span!(
+        "call",
+        request.id = cause.request.map(tracing::field::display),
+        session.id = cause.session.map(tracing::field::display)
+    )
+}
+
 fn describe(request: &LauncherRequest) -> Call {
     let in_home = |verb, person: &Username, session: &SessionId| Call {
         verb,
@@ -479,6 +502,7 @@ fn describe(request: &LauncherRequest) -> Call {
             person: person.clone(),
             program: Some(*program),
             target: changed(*program, arguments),
+            ..Call::default()
         },
     }
 }

@@ -15,7 +15,7 @@ mod series;
 pub use batch::{Batch, BatchError, Confinement, Held, NodeName, NodeNameError, Sample, TimeWindow};
 pub use gpu::{GPU_WORDS, Gpu, GpuLineError, GpuSaid, MOST_GPUS};
 pub use metric::{Group, Kind, Metric, Unit, Whose};
-pub use series::{Device, DeviceKind, Process, Series, SeriesError, Text, TextError};
+pub use series::{Device, DeviceKind, Process, Series, SeriesError, Text, TextError, is_report_name};
 
 /// Most bytes of a batch: a line of the tunnel has 64 KiB, and each byte may become two where the batch is a text there.
 pub const MOST_BYTES: usize = 28 * 1024;

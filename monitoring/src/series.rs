@@ -139,7 +139,7 @@ impl Device {
                 let (id, name) = text.split_once(':').ok_or_else(wrong)?;
                 Self::Process(Process { id: number(id).ok_or_else(wrong)?, name: name.try_into()? })
             }
-            DeviceKind::Name if !is_word(text) => return Err(wrong()),
+            DeviceKind::Name if !is_report_name(text) => return Err(wrong()),
             DeviceKind::Name => Self::Name(text.try_into()?),
         })
     }
@@ -150,9 +150,10 @@ fn number<T: FromStr + ToString>(text: &str) -> Option<T> {
     text.parse::<T>().ok().filter(|number| number.to_string() == text)
 }
 
-/// A name that programs report under: `[a-z_]{1,32}`.
-fn is_word(text: &str) -> bool {
-    (1..=32).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_')
+/// Whether programs may report under a name: `[a-z_][a-z0-9_]{0,31}`.
+pub fn is_report_name(text: &str) -> bool {
+    let fits = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_';
+    (1..=32).contains(&text.len()) && text.bytes().all(fits) && !text.starts_with(|first: char| first.is_ascii_digit())
 }
 
 impl fmt::Display for Device {
@@ -254,9 +255,16 @@ mod tests {
 
     #[test]
     fn series_have_one_textual_name() {
-        for text in
-            ["cpu_seconds", "cpu_core/3", "io_read_bytes", "io_read_bytes//", "io_read_bytes//a/b c", "gpu_util/0"]
-        {
+        for text in [
+            "cpu_seconds",
+            "cpu_core/3",
+            "io_read_bytes",
+            "io_read_bytes//",
+            "io_read_bytes//a/b c",
+            "gpu_util/0",
+            "report/f1",
+            "report/_5",
+        ] {
             assert_eq!(text.parse::<Series>().unwrap().to_string(), text);
         }
         for text in [
@@ -275,6 +283,9 @@ mod tests {
             "cpu_process/1:",
             "cpu_process/:a",
             "report/Loss",
+            "report/5",
+            "report/1st",
+            "report/f-1",
             "report/",
             "net_receive_bytes/a\n",
         ] {

@@ -233,6 +233,19 @@ fn accounted_jobs_are_read_from_every_parser_and_from_sacct() {
 }
 
 #[test]
+fn each_start_of_a_requeued_job_is_an_entry_of_its_own_and_the_last_is_first() {
+    let json = r#"{"jobs":[
+        {"job_id":7,"name":"eirene-x","user":"ada","restart_cnt":null,"state":{"current":["PENDING","REQUEUED"]},
+            "time":{"submission":1795250479,"start":1795250480,"end":1795250500}},
+        {"job_id":7,"name":"eirene-x","user":"ada","restart_cnt":null,"state":{"current":["COMPLETED"]},
+            "time":{"submission":1795250500,"start":1795250622,"end":1795250700}}]}"#;
+    let found = convert::accounted_jobs("demo", &read::<AccountedJobs>(json), "eirene-x", 0, |_| Some(2001)).unwrap();
+    let told = |job: &Job| (job.identity.submitted_at.as_second(), job.state, job.restart_count);
+    let wanted = [(1_795_250_500, JobState::Completed, 0), (1_795_250_479, JobState::Pending, 0)];
+    assert_eq!(found.iter().map(told).collect::<Vec<_>>(), wanted);
+}
+
+#[test]
 fn an_owner_who_is_gone_hides_no_other_job() {
     let list = |owner: &str| {
         let job = |id: u32, owner: &str| {

@@ -93,10 +93,47 @@ pub(super) fn names(directory: BorrowedFd<'_>) -> io::Result<Vec<CString>> {
     Ok(all)
 }
 
+/// A directory on the way down, and what in it is still to be removed.
+struct Level {
+    name: CString,
+    device: u64,
+    inode: u64,
+    left: Vec<CString>,
+}
+
 /// Removes an entry of a directory with all that is below it, also where a program took away its own right to do so. What is not there is removed.
+///
+/// The way back up is `..`, believed only where it is the directory that was come from, so that depth costs no descriptors: how deep a tree is a
+/// program decides.
 pub(super) fn remove(parent: BorrowedFd<'_>, name: &CStr) -> io::Result<()> {
+    let Some((mut here, first)) = unlink(parent, name)? else { return Ok(()) };
+    let mut way = vec![first];
+    while let Some(level) = way.last_mut() {
+        if let Some(entry) = level.left.pop() {
+            if let Some((deeper, below)) = unlink(here.as_fd(), &entry)? {
+                here = deeper;
+                way.push(below);
+            }
+            continue;
+        }
+        let Some(emptied) = way.pop() else { break };
+        let Some(above) = way.last() else { return Ok(rustix::fs::unlinkat(parent, name, AtFlags::REMOVEDIR)?) };
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let up = rustix::fs::openat(&here, c"..", flags, Mode::empty())?;
+        let found = rustix::fs::fstat(&up)?;
+        if (found.st_dev, found.st_ino) != (above.device, above.inode) {
+            return Err(Errno::STALE.into());
+        }
+        rustix::fs::unlinkat(&up, &emptied.name, AtFlags::REMOVEDIR)?;
+        here = up;
+    }
+    Ok(())
+}
+
+/// Removes an entry of a directory. One that is a directory itself is opened instead, and unlocked.
+fn unlink(parent: BorrowedFd<'_>, name: &CStr) -> io::Result<Option<(OwnedFd, Level)>> {
     match rustix::fs::unlinkat(parent, name, AtFlags::empty()) {
-        Ok(()) | Err(Errno::NOENT) => return Ok(()),
+        Ok(()) | Err(Errno::NOENT) => return Ok(None),
         Err(Errno::ISDIR | Errno::PERM) => {}
         Err(error) => return Err(error.into()),
     }
@@ -110,13 +147,12 @@ pub(super) fn remove(parent: BorrowedFd<'_>, name: &CStr) -> io::Result<()> {
         }
         opened => opened?,
     };
-    if rustix::fs::fstat(&directory)?.st_mode & 0o700 != 0o700 {
+    let found = rustix::fs::fstat(&directory)?;
+    if found.st_mode & 0o700 != 0o700 {
         rustix::fs::fchmod(&directory, Mode::RWXU)?;
     }
-    for entry in names(directory.as_fd())? {
-        remove(directory.as_fd(), &entry)?;
-    }
-    Ok(rustix::fs::unlinkat(parent, name, AtFlags::REMOVEDIR)?)
+    let left = names(directory.as_fd())?;
+    Ok(Some((directory, Level { name: name.to_owned(), device: found.st_dev, inode: found.st_ino, left })))
 }
 
 #[cfg(test)]
@@ -125,6 +161,7 @@ mod tests {
     use std::path::PathBuf;
     use std::sync::atomic::{AtomicBool, Ordering};
 
+    use nix::sys::resource::{Resource, getrlimit};
     use proptest::prelude::*;
     use proptest::sample::Index;
     use rustix::fs::{CWD, RenameFlags, renameat_with};
@@ -178,6 +215,34 @@ mod tests {
         remove(parent.as_fd(), c"tree").unwrap();
         assert_eq!(std::fs::read_dir(inside.path()).unwrap().count(), 0);
         assert!(outside.path().join("kept").is_file());
+    }
+
+    /// Run again with few descriptors: that is nothing other tests should have to live with.
+    #[test]
+    fn a_tree_that_is_deeper_than_there_are_descriptors_is_removed() {
+        const FEW: u64 = 64;
+        if getrlimit(Resource::RLIMIT_NOFILE).unwrap().0 > FEW {
+            let (_, module) = module_path!().split_once("::").unwrap();
+            let test = format!("{module}::a_tree_that_is_deeper_than_there_are_descriptors_is_removed");
+            let mut again = std::process::Command::new("sh");
+            again.arg("-c").arg(format!("ulimit -n {FEW} && exec \"$@\"")).arg("sh");
+            let done = again.arg(std::env::current_exe().unwrap()).args([test.as_str(), "--exact"]).output().unwrap();
+            let said = String::from_utf8_lossy(&done.stdout);
+            assert!(done.status.success() && said.contains("1 passed"), "{said}");
+            return;
+        }
+        let world = tempfile::tempdir().unwrap();
+        let parent = Root::open(world.path()).unwrap().find("").unwrap();
+        let mut at = parent.try_clone().unwrap();
+        for _ in 0..3000 {
+            make_directory(at.as_fd(), c"d", 0o700).unwrap();
+            let below = step(at.as_fd(), c"d", OFlags::RDONLY | OFlags::DIRECTORY).unwrap();
+            rustix::fs::openat(&below, c"file", OFlags::CREATE | OFlags::WRONLY, Mode::RUSR).unwrap();
+            at = below;
+        }
+        drop(at);
+        remove(parent.as_fd(), c"d").unwrap();
+        assert_eq!(std::fs::read_dir(world.path()).unwrap().count(), 0);
     }
 
     /// What a tree is made of; each lies in a directory that was made before.

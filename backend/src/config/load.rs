@@ -110,6 +110,9 @@ impl Config {
         if !(16..=1_048_576).contains(&samples.disk_mib) {
             return wrong("samples.disk_mib", "16 to 1048576".into());
         }
+        if !(8..=131_072).contains(&samples.memory_mib) {
+            return wrong("samples.memory_mib", "8 to 131072".into());
+        }
         if !(1..=3650).contains(&samples.keep_days) {
             return wrong("samples.keep_days", "1 to 3650".into());
         }
@@ -215,6 +218,7 @@ mod tests {
             "scratch.beeond",
             "scratch.stage_out_reserve_s",
             "samples.disk_mib",
+            "samples.memory_mib",
             "samples.keep_days",
             "samples.keep_minutes_days",
             "metrics.listen",
@@ -343,6 +347,7 @@ mod tests {
             ("[tunnel]", "[files]\ntransfers = 4\n[tunnel]", "files.transfers"),
             ("[tunnel]", "[files]\nidle_s = 0\n[tunnel]", "files.idle_s"),
             ("[tunnel]", "[files]\nupload_days = 0\n[tunnel]", "files.upload_days"),
+            ("[tunnel]", "[samples]\nmemory_mib = 7\n[tunnel]", "samples.memory_mib"),
         ] {
             let text = SMALL.replacen(from, to, 1);
             assert_ne!(text, SMALL);

@@ -219,6 +219,8 @@ impl Scratch {
 pub struct Samples {
     /// Room on the disk for all of it, MiB; the oldest goes first.
     pub disk_mib: u64,
+    /// Memory for what is not on the disk yet for good, MiB; an eighth of `disk_mib` at most.
+    pub memory_mib: u64,
     /// Days samples are kept as they came.
     pub keep_days: u32,
     /// Days one value a minute is kept.
@@ -333,7 +335,7 @@ impl Default for Scratch {
 
 impl Default for Samples {
     fn default() -> Self {
-        Self { disk_mib: 2048, keep_days: 7, keep_minutes_days: 400 }
+        Self { disk_mib: 2048, memory_mib: 256, keep_days: 7, keep_minutes_days: 400 }
     }
 }
 

@@ -23,7 +23,7 @@ use crate::files::{FilesError, Limits, MOST_AT_ONCE};
 
 /// Bytes that may be on their way in a stream: enough for one side to fetch more while the other works, instead of taking turns. (The kernel
 /// counts twice as many, for what it needs itself.)
-const STREAM_ROOM: usize = 1024 * 1024;
+const STREAM_ROOM: usize = 2 * 1024 * 1024;
 /// Bytes that the parts of one answer have in their frames: the longest page of the longest names.
 const MOST_PART_BYTES: usize = 4 * 1024 * 1024;
 /// The same of a scan, which tells of every directory near the top, and of a list of old files. Whoever asks takes them as they come.
@@ -121,6 +121,8 @@ pub struct Request {
     number: RequestNumber,
     events: mpsc::UnboundedReceiver<Event>,
     done: bool,
+    /// Whether it is cancelled only where that is said.
+    outlives: bool,
 }
 
 impl FilesChannel {
@@ -229,7 +231,7 @@ impl FilesChannel {
         drop(state);
         // The sender goes only with the channel, whose end the request hears of.
         let _ = self.inner.outgoing.send((frame, stream));
-        Ok(Request { inner: Arc::clone(&self.inner), number, events: heard, done: false })
+        Ok(Request { inner: Arc::clone(&self.inner), number, events: heard, done: false, outlives: false })
     }
 
     /// Whether it may still be asked.
@@ -314,15 +316,29 @@ impl Request {
         self.inner.end(End::Silent);
         Err(self.inner.why())
     }
+
+    /// From now on only [`Request::cancel`] cancels it. Where it is dropped because the portal ends, the process hears of that by the end of the
+    /// channel, and can tell the one from the other.
+    pub fn outlive(&mut self) {
+        self.outlives = true;
+    }
+
+    /// Cancels it, if it is not over.
+    pub fn cancel(&mut self) {
+        if self.done || !self.inner.state().running.contains_key(&self.number) {
+            return;
+        }
+        self.done = true;
+        if let Ok(frame) = ToFiles::Cancel(self.number).encode() {
+            let _ = self.inner.outgoing.send((frame, None));
+        }
+    }
 }
 
 impl Drop for Request {
     fn drop(&mut self) {
-        if self.done || !self.inner.state().running.contains_key(&self.number) {
-            return;
-        }
-        if let Ok(frame) = ToFiles::Cancel(self.number).encode() {
-            let _ = self.inner.outgoing.send((frame, None));
+        if !self.outlives {
+            self.cancel();
         }
     }
 }

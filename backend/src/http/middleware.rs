@@ -9,6 +9,7 @@ use axum::extract::{MatchedPath, Request, State};
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
 use eirene_core::SessionId;
+use eirene_core::launcher::Cause;
 use eirene_words::{say, say_with};
 use futures_util::FutureExt as _;
 use http::{HeaderName, HeaderValue, Method, StatusCode, header};
@@ -20,6 +21,7 @@ use super::request::{CausedBy, RequestInfo, caused_by};
 use super::unhurried::{QUIET, Unhurried};
 use super::{headers, portal, tus};
 use crate::app::App;
+use crate::cause;
 use crate::error::AppError;
 use crate::traces::Answered;
 
@@ -42,13 +44,13 @@ pub async fn guard(State(app): State<App>, request: Request, next: Next) -> Resp
     let route = request.extensions().get::<MatchedPath>().cloned();
     let info = request.extensions().get::<RequestInfo>().cloned().unwrap_or_else(|| RequestInfo::new(None));
     let for_program = is_for_programs(&path);
+    let cause = cause_of(&info, route.as_ref().map_or("", MatchedPath::as_str), &path);
 
     let refusal = refuse_long(&request).or_else(|| refuse_foreign(&app, &request, for_program));
     let mut response = if let Some(error) = refusal {
         error.into_response()
     } else {
-        let span = span(&info, route.as_ref().map_or("", MatchedPath::as_str), &path);
-        run(request, next, PATIENCE, QUIET).instrument(span).await
+        cause::of(cause, run(request, next, PATIENCE, QUIET)).instrument(span(cause)).await
     };
     response = finish_error(response, for_program, &info);
     if response.status() == StatusCode::UNAUTHORIZED && for_program {
@@ -60,16 +62,17 @@ pub async fn guard(State(app): State<App>, request: Request, next: Next) -> Resp
         response.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static(challenge));
     }
     headers::secure(&mut response, app.config.apps_scheme() == "https");
-    if let Ok(id) = HeaderValue::from_str(&info.id) {
+    let id = info.id.to_string();
+    if let Ok(id) = HeaderValue::from_str(&id) {
         response.headers_mut().insert("x-request-id", id);
     }
     note(verb(&method), route.as_ref().map_or("none", MatchedPath::as_str), response.status(), begun, &info);
     let route = route.as_ref().map_or("", MatchedPath::as_str);
     app.traces.answered(&Answered {
-        request: &info.id,
+        request: &id,
         method: verb(&method),
         route,
-        session: session_in(route, &path),
+        session: cause.session,
         status: response.status(),
         begins: begun_at,
         ends: app.clock.now(),
@@ -77,13 +80,18 @@ pub async fn guard(State(app): State<App>, request: Request, next: Next) -> Resp
     response
 }
 
-/// What every line that is logged on the way of a request says: which request, and of which session or run, where its address names one.
-fn span(info: &RequestInfo, route: &str, path: &str) -> Span {
-    let span = tracing::info_span!("request", request.id = %info.id, session.id = tracing::field::Empty);
-    if let Some(session) = session_in(route, path) {
-        span.record("session.id", tracing::field::display(session));
-    }
-    span
+/// A request, and the session or run that its address names, where it names one.
+fn cause_of(info: &RequestInfo, route: &str, path: &str) -> Cause {
+    Cause { request: Some(info.id), session: session_in(route, path) }
+}
+
+/// What every line that is logged on the way of a request says.
+fn span(cause: Cause) -> Span {
+    tracing::info_span!(
+        "request",
+        request.id = cause.request.map(tracing::field::display),
+        session.id = cause.session.map(tracing::field::display)
+    )
 }
 
 fn session_in(route: &str, path: &str) -> Option<SessionId> {
@@ -163,11 +171,11 @@ fn finish_error(mut response: Response, for_program: bool, info: &RequestInfo) -
         tracing::error!(request.id = %info.id, error = format!("{cause:#}"), "A request failed");
     }
     let mut finished = if for_program {
-        problem.into_json(&info.id)
+        problem.into_json(&info.id.to_string())
     } else {
         // A page has no list of fields; what is wrong with the only one says all of it.
         let text = if let [only] = problem.errors.as_slice() { &only.message } else { &problem.detail };
-        let mut page = portal::error_page(problem.status_code(), problem.code, text, &info.id);
+        let mut page = portal::error_page(problem.status_code(), problem.code, text, &info.id.to_string());
         problem.add_headers(&mut page);
         page
     };
@@ -251,7 +259,9 @@ mod tests {
     async fn what_is_logged_on_the_way_says_of_which_request_and_which_session() {
         let (logged, info, id) = (Logged::down_to(Level::INFO), RequestInfo::new(None), SessionId::generate());
         let path = format!("/sessions/{id}/stop");
-        async { tracing::warn!("something happened") }.instrument(span(&info, "/sessions/{id}/stop", &path)).await;
+        async { tracing::warn!("something happened") }
+            .instrument(span(cause_of(&info, "/sessions/{id}/stop", &path)))
+            .await;
         let line = logged.line("something happened");
         let said = |name: &str| line["span"][name].as_str().map(str::to_owned);
         assert_eq!(

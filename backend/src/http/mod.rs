@@ -161,7 +161,7 @@ impl HttpService {
 }
 
 fn problem(status: StatusCode, code: &'static str, text: Sentence) -> Response {
-    Problem::new(status, code, text).into_json(&RequestInfo::new(None).id).into_response()
+    Problem::new(status, code, text).into_json(&RequestInfo::new(None).id.to_string()).into_response()
 }
 
 /// The session a host name stands for.

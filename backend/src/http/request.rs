@@ -3,9 +3,8 @@
 use std::net::IpAddr;
 use std::sync::{Arc, OnceLock};
 
-use eirene_core::UserId;
+use eirene_core::{RequestId, UserId};
 use http::{HeaderMap, HeaderName, HeaderValue, header};
-use uuid::Uuid;
 
 use crate::config::Network;
 
@@ -18,7 +17,7 @@ pub const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site")
 #[derive(Debug, Clone)]
 pub struct RequestInfo {
     /// Our own id; one from outside is never taken over.
-    pub id: Arc<str>,
+    pub id: RequestId,
     /// The client.
     pub address: Option<IpAddr>,
     user: Arc<OnceLock<UserId>>,
@@ -27,7 +26,7 @@ pub struct RequestInfo {
 impl RequestInfo {
     /// Of a request that came in from `address`.
     pub fn new(address: Option<IpAddr>) -> Self {
-        Self { id: new_id().simple().to_string().into(), address, user: Arc::default() }
+        Self { id: RequestId::generate(), address, user: Arc::default() }
     }
 
     /// Notes who sends it, for the log.
@@ -39,11 +38,6 @@ impl RequestInfo {
     pub fn sender(&self) -> Option<UserId> {
         self.user.get().copied()
     }
-}
-
-/// An id for a request that came in: ours, and in the order in which they come.
-pub(super) fn new_id() -> Uuid {
-    Uuid::now_v7()
 }
 
 /// The client's address: the last hop that is not one of our own proxies. None when what a proxy says cannot be read, so

@@ -28,7 +28,7 @@ pub const VERSION: &str = "1.0.0";
 /// What is offered beyond the core.
 pub const EXTENSIONS: &str = "creation,creation-with-upload,expiration,checksum,termination";
 /// Sums of a chunk that are compared.
-pub const ALGORITHMS: &str = "sha256,sha1";
+pub const ALGORITHMS: &str = "crc32,sha256,sha1";
 /// What bytes of an upload are sent as.
 pub const CHUNK_TYPE: &str = "application/offset+octet-stream";
 /// Which version is spoken.
@@ -285,6 +285,7 @@ fn checksum(headers: &HeaderMap) -> HttpResult<Option<Checksum>> {
         let (algorithm, sum) = value.to_str().ok()?.split_once(' ')?;
         let sum = BASE64.decode(sum.as_bytes()).ok()?;
         match algorithm {
+            "crc32" => Some(Checksum::Crc32(Digest(sum.try_into().ok()?))),
             "sha256" => Some(Checksum::Sha256(Digest(sum.try_into().ok()?))),
             "sha1" => Some(Checksum::Sha1(Digest(sum.try_into().ok()?))),
             _ => None,

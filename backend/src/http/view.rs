@@ -48,7 +48,7 @@ pub use preview::PreviewView;
 pub use run::RunView;
 pub use samples::{SampleGroup, SamplesView};
 pub use scan::ScanView;
-pub use space::{PolicyView, SampleView, SpaceView};
+pub use space::{GroupLimitView, PolicyView, SampleView, SpaceView};
 pub use storage::{DefaultQuotasView, LimitWord, QuotasView, StorageView};
 pub use storage_stats::StorageStatsView;
 pub use zabbix::NodeInZabbixView;

@@ -80,6 +80,7 @@ const ALL: &[Metric] = &[
         "Batches of samples that were refused as a whole, by reason: of another session's node, of another time, damaged.",
     ),
     Metric("eirene_samples_disk_bytes", Gauge, "Room that samples of sessions take on the disk."),
+    Metric("eirene_samples_memory_bytes", Gauge, "Memory that samples of sessions take until they are closed."),
     Metric("eirene_samples_refused_total", Counter, "Single samples that were refused, by reason."),
     Metric("eirene_samples_series", Gauge, "Series of samples that are being added to."),
     Metric("eirene_samples_total", Counter, "Samples of sessions that were taken."),

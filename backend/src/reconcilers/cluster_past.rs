@@ -23,7 +23,6 @@ impl Reconciler for NoteCluster {
     }
 
     async fn run(&self) -> anyhow::Result<()> {
-        self.app.samples.note_cluster(&self.app.cluster.snapshot());
-        Ok(())
+        Ok(self.app.samples.note_cluster(&self.app.cluster.snapshot()).await?)
     }
 }

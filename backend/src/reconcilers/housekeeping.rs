@@ -7,6 +7,7 @@ use jiff::SignedDuration;
 
 use super::driver::Reconciler;
 use crate::app::App;
+use crate::services::storage::history::KEPT;
 
 /// Days samples of spaces are kept as they came, and days of which one is kept.
 const WHOLE_SAMPLES_DAYS: i64 = 7;
@@ -45,6 +46,7 @@ impl Reconciler for Retention {
         self.app.db.thin_samples(before(WHOLE_SAMPLES_DAYS), before(SAMPLES_DAYS)).await?;
         self.app.db.prune_node_history(before(NODE_HISTORY_DAYS)).await?;
         self.app.db.prune_confined_nodes(before(CONFINEMENT_DAYS)).await?;
+        self.app.db.prune_storage_history(now - KEPT, now + KEPT).await?;
         self.app.db.prune_operations(before(RECORDS_DAYS)).await?;
         self.app.db.prune_policy_runs(before(RECORDS_DAYS)).await?;
         self.app.alerts.prune(before(self.app.config.alerts.keep_days.into())).await?;
@@ -75,5 +77,26 @@ impl Reconciler for Rights {
     async fn run(&self) -> anyhow::Result<()> {
         self.app.access.sweep().await;
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use eirene_database::StorageLook;
+
+    use super::*;
+    use crate::testing::{TestApp, start_time};
+
+    #[tokio::test]
+    async fn looks_at_the_storage_go_after_a_day_and_so_do_those_of_a_clock_that_was_ahead() {
+        let test = TestApp::new().await;
+        let hours = |hours| start_time() + SignedDuration::from_hours(hours);
+        for at in [-25, -23, 0, 25].map(hours) {
+            let look = StorageLook { at, servers: Some("{}".into()), users: None };
+            test.app.db.put_storage_look("storage", &look).await.unwrap();
+        }
+        Retention::new(test.app.clone()).run().await.unwrap();
+        let kept = test.app.db.storage_looks("storage", hours(-100), hours(100), 10).await.unwrap();
+        assert_eq!(kept.iter().map(|look| look.at).collect::<Vec<_>>(), [hours(0), hours(-23)]);
     }
 }

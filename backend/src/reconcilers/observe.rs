@@ -24,13 +24,13 @@ use crate::services::samples::{Back, MEMORY, memory_shares};
 use crate::services::sessions::reasons;
 
 /// A job that neither list knows is given up after it was missing for this long.
-const MISSING_FOR: SignedDuration = SignedDuration::from_mins(1);
+pub(super) const MISSING_FOR: SignedDuration = SignedDuration::from_mins(1);
 /// A job that is missing here and still lives in the accounting database is given up after this long.
 const STRANDED_FOR: SignedDuration = SignedDuration::from_mins(15);
 /// Accounting is asked for at most so many jobs in one run …
 const MOST_ASKED: usize = 20;
 /// … and for each of them this often.
-const ASK_EVERY: SignedDuration = SignedDuration::from_secs(10);
+pub(super) const ASK_EVERY: SignedDuration = SignedDuration::from_secs(10);
 
 /// The reconciler.
 pub(super) struct Observe {
@@ -193,19 +193,20 @@ impl Observe {
     async fn gone(&self, session: &Session, asked_at: Timestamp, since: Timestamp) -> anyhow::Result<()> {
         let begun = session.submit_begun_at.unwrap_or(session.created_at) - SignedDuration::from_hours(1);
         let asked = self.app.scheduler.accounted_jobs(&session.marker, begun);
-        let accounted = match tokio::time::timeout(SCHEDULER_WAIT, asked).await.context("accounting did not answer")? {
-            // Then what the scheduler itself has not shown for a while is all that can be known.
-            Err(SchedulerError::NoAccounting) => Vec::new(),
-            answer => answer?,
-        };
-        let known = accounted.iter().find(|job| {
+        let mut accounted =
+            match tokio::time::timeout(SCHEDULER_WAIT, asked).await.context("accounting did not answer")? {
+                // Then what the scheduler itself has not shown for a while is all that can be known.
+                Err(SchedulerError::NoAccounting) => Vec::new(),
+                answer => answer?,
+            };
+        accounted.retain(|job| {
             is_ours(job, session) && session.job.as_ref().is_some_and(|identity| identity.id == job.identity.id)
         });
         let missing_for = asked_at.duration_since(since);
-        let after = match known {
+        let after = match accounted.first() {
             Some(job) if job.state.is_final() => {
                 let mut job = job.clone();
-                job.restart_count = job.restart_count.max(session.restart_count);
+                job.restart_count = job.restart_count.max(see::restarts(session, &accounted));
                 self.judged(session, &job).await?
             }
             Some(_) if missing_for < STRANDED_FOR => return Ok(()),

@@ -32,6 +32,7 @@ use super::job_files::JobFiles;
 use super::lookup::{Found, find};
 use super::submit::job_spec;
 use crate::app::App;
+use crate::cause;
 use crate::services::audit::by_system;
 use crate::services::cluster::Snapshot;
 use crate::services::events::EventKind;
@@ -318,8 +319,8 @@ impl ScratchRescue {
         if !noted {
             return Ok(());
         }
-        let asked = tokio::time::timeout(SCHEDULER_WAIT, self.app.scheduler.submit(&session.owner_name, &spec)).await;
-        match asked {
+        let asked = cause::about(session.id, self.app.scheduler.submit(&session.owner_name, &spec));
+        match tokio::time::timeout(SCHEDULER_WAIT, asked).await {
             Ok(Ok(identity)) => self.store(session.id, node, &job, identity).await,
             Ok(Err(error)) if !error.is_undetermined() => {
                 tracing::warn!(session.id = %session.id, %node, %error, "A rescue was refused; it is tried again later");
@@ -490,8 +491,8 @@ impl ScratchRescue {
         }
         for (id, _) in live {
             let person = CallAs::Person(session.owner_name.clone());
-            let cancelled = tokio::time::timeout(SCHEDULER_WAIT, self.app.scheduler.cancel(&person, id)).await;
-            cancelled.context("cancelling a rescue: no answer")??;
+            let cancelled = cause::about(session.id, self.app.scheduler.cancel(&person, id));
+            tokio::time::timeout(SCHEDULER_WAIT, cancelled).await.context("cancelling a rescue: no answer")??;
         }
         let lost = self.app.sessions.change(session.id, |session| {
             if let Some(state) = session.scratch_state.as_mut().filter(|state| state.phase == ScratchPhase::Kept) {

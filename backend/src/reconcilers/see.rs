@@ -3,8 +3,11 @@
 //! *Running* is never concluded here. News that is older than what is known is let go by: a job that waits while its agent has already been
 //! heard of can only be an old look, because a restart makes the restart count grow.
 
+use std::collections::BTreeSet;
+
 use eirene_core::scheduler::{Job, JobState};
 use eirene_core::{Desired, JobKind, Reason, Session, SessionState};
+use jiff::Timestamp;
 
 use crate::services::sessions::change::advance;
 use crate::services::sessions::reasons;
@@ -82,6 +85,19 @@ pub(super) fn restart(session: &mut Session, job: &Job) {
     if advance(session, SessionState::Queued) || session.state == SessionState::Queued {
         session.reason = Some(if preempted { reasons::preempted(session.kind()) } else { reasons::requeued() });
     }
+}
+
+/// How often the job of a session was restarted, by all that accounting has of it: not every version of its answers has a number for that, but each
+/// start is an entry of its own. What was put back into the queue after the start that is known is none that is counted already. That it began later
+/// than is known says nothing: nodes that had to be switched on do that. Where no start is known, as since it was last put back, all but the first count.
+pub(super) fn restarts(session: &Session, accounted: &[Job]) -> u32 {
+    let begun: BTreeSet<Timestamp> = accounted.iter().map(|job| job.identity.submitted_at).collect();
+    let (before, later) = match session.started_at {
+        Some(known) => (session.restart_count, begun.iter().filter(|at| **at > known).count()),
+        None => (0, begun.len().saturating_sub(1)),
+    };
+    // Accounting may have forgotten the first ones.
+    session.restart_count.max(before.saturating_add(u32::try_from(later).unwrap_or(u32::MAX)))
 }
 
 /// The end of a session whose job neither scheduler nor accounting knows.
@@ -307,6 +323,35 @@ mod tests {
             (taken.state, taken.restart_count) = (JobState::Pending, 2);
             restart(&mut session, &taken);
             assert_eq!(code(&session), "requeued", "this time an operator did it");
+        }
+    }
+
+    #[test]
+    fn restarts_are_counted_by_accounting_whether_or_not_the_start_before_was_seen() {
+        let second = |second: i64| jiff::Timestamp::from_second(second).unwrap();
+        // When the job was put into the queue, by accounting, and what is known: restarts, and when the last start was, if it was seen.
+        for (queued, known, started, restarts) in [
+            (&[0][..], 0, None, 0),
+            (&[0, 200], 0, None, 1),
+            (&[0, 200], 1, None, 1),
+            (&[0, 200, 400], 1, None, 2),
+            (&[0, 200, 400], 1, Some(300), 2),
+            (&[0, 200, 400], 0, Some(100), 2),
+            (&[0, 200, 200], 1, Some(300), 1),
+            // Entries of one start, as of a job that gave back nodes, are one; and what was forgotten does not make it fewer.
+            (&[0, 200, 200], 1, None, 1),
+            (&[400], 2, None, 2),
+            (&[], 3, None, 3),
+        ] {
+            let mut session = session("ada");
+            (session.restart_count, session.started_at) = (known, started.map(second));
+            let entry = |at: &i64| {
+                let mut job = job(&session, 7, JobState::Completed);
+                job.identity.submitted_at = second(*at);
+                job
+            };
+            let accounted: Vec<Job> = queued.iter().map(entry).collect();
+            assert_eq!(super::restarts(&session, &accounted), restarts, "{queued:?} {known} {started:?}");
         }
     }
 

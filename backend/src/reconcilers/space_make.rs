@@ -1,5 +1,6 @@
 //! Makes spaces that are wanted, takes away those that are not, brings back those that are again, and removes what is to be gone. What does not
-//! succeed is tried again, ever more rarely, and at once when somebody changes the wish.
+//! succeed is tried again, ever more rarely, and at once when somebody changes the wish. Looks at what is new before its turn comes, as at a home
+//! whose person is there for the first time.
 
 use std::time::{Duration, Instant};
 
@@ -76,6 +77,7 @@ impl Reconciler for SpaceMake {
         if self.take_steps(begun).await? && making.judge_owners(&self.owners).await? {
             self.take_steps(begun).await?;
         }
+        self.app.spaces.look_at_new().await?;
         Ok(())
     }
 }
@@ -84,11 +86,40 @@ impl Reconciler for SpaceMake {
 mod tests {
     use eirene_core::space::{LimitedOwner, OwnerLimit};
     use eirene_core::storage::{Bytes, Limit, PoolId, QuotaId};
-    use eirene_core::{Role, SpaceState};
+    use eirene_core::{Role, SpaceKind, SpaceState};
 
     use super::*;
     use crate::services::spaces::making::{NewLimits, NewSpace};
-    use crate::testing::TestApp;
+    use crate::testing::{StorageMood, TestApp};
+
+    #[tokio::test]
+    async fn a_home_that_is_new_is_looked_at_once_its_person_has_asked_for_it() {
+        let test = TestApp::new().await;
+        let ada = test.ada().await;
+        let home = test.app.spaces.list(&ada).await.unwrap().remove(0);
+        assert_eq!((home.space.kind, home.seen), (SpaceKind::Home, None));
+        tokio::time::timeout(Duration::from_secs(5), test.app.nudges.spaces().notified()).await.unwrap();
+        SpaceMake::new(test.app.clone()).run().await.unwrap();
+        assert!(test.app.db.usage(home.space.id).await.unwrap().is_some());
+        let looks = test.storage.state().looks.len();
+        SpaceMake::new(test.app.clone()).run().await.unwrap();
+        assert_eq!(test.storage.state().looks.len(), looks, "and then in its turn");
+    }
+
+    #[tokio::test]
+    async fn a_home_that_cannot_be_looked_at_waits_for_its_turn() {
+        let test = TestApp::new().await;
+        let ada = test.ada().await;
+        test.app.spaces.list(&ada).await.unwrap();
+        test.person("grace", 2002, Role::Researcher).await;
+        test.app.spaces.add_homes(9).await.unwrap();
+        test.storage.state().mood = StorageMood::Away;
+        SpaceMake::new(test.app.clone()).run().await.unwrap();
+        assert_eq!(test.storage.state().looks, ["~grace"], "the newest, and nobody's after it");
+        SpaceMake::new(test.app.clone()).run().await.unwrap();
+        SpaceMake::new(test.app.clone()).run().await.unwrap();
+        assert_eq!(test.storage.state().looks, ["~grace", "~ada"], "each is tried once");
+    }
 
     #[tokio::test]
     async fn what_was_made_is_looked_at_before_anybody_waits_for_it() {

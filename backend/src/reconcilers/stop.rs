@@ -16,6 +16,7 @@ use super::lookup::{Found, find, is_ours};
 use super::submit::Busy;
 use super::{SCHEDULER_WAIT, observe, see};
 use crate::app::App;
+use crate::cause;
 use crate::services::sessions::scratch;
 
 /// A cancel is repeated after this time, doubled each time …
@@ -188,13 +189,13 @@ async fn is_still_ours(app: &App, session: &Session, id: u32) -> anyhow::Result<
 /// Cancels a job of the session as its owner, or with the service account's rights when the owner has none and the job is still ours.
 pub(super) async fn cancel(app: &App, session: &Session, id: u32) -> anyhow::Result<()> {
     let person = CallAs::Person(session.owner_name.clone());
-    let mut answer = cancel_as(app, &person, id).await;
+    let mut answer = cancel_as(app, session, &person, id).await;
     if let Err(SchedulerError::Refused { .. } | SchedulerError::Unauthorised { .. }) = &answer {
         if !is_still_ours(app, session, id).await? {
             return Ok(());
         }
         // The person may be gone from the cluster; the allocation must be given back all the same.
-        answer = cancel_as(app, &CallAs::Service, id).await;
+        answer = cancel_as(app, session, &CallAs::Service, id).await;
     }
     app.nudges.poll().notify_one();
     answer?;
@@ -202,8 +203,8 @@ pub(super) async fn cancel(app: &App, session: &Session, id: u32) -> anyhow::Res
     Ok(())
 }
 
-async fn cancel_as(app: &App, as_: &CallAs, id: u32) -> Result<(), SchedulerError> {
-    tokio::time::timeout(SCHEDULER_WAIT, app.scheduler.cancel(as_, id))
+async fn cancel_as(app: &App, session: &Session, as_: &CallAs, id: u32) -> Result<(), SchedulerError> {
+    tokio::time::timeout(SCHEDULER_WAIT, cause::about(session.id, app.scheduler.cancel(as_, id)))
         .await
         .unwrap_or_else(|_| Err(SchedulerError::Unreachable { what: "cancelling a job".into(), source: None }))
 }

@@ -78,6 +78,7 @@ impl Reconciler for StorageHealth {
             // What was known before is looked at all the same.
             Err(error) => tracing::warn!(%error, "The places to look at were not read again"),
         }
+        self.app.storage_stats.recall().await;
         self.app.storage.look().await;
         self.measure(&self.app.storage.snapshot());
         let since_last = u32::try_from(self.app.config.storage.poll_interval_s).unwrap_or(LONGEST_SAMPLE_S);
@@ -89,6 +90,7 @@ impl Reconciler for StorageHealth {
 #[cfg(test)]
 mod tests {
     use eirene_core::Role;
+    use eirene_core::storage::{Bytes, Known, Role as ServerRole, ServerSample, Why};
 
     use super::*;
     use crate::reconcilers::space_usage::SpaceUsage;
@@ -135,5 +137,29 @@ mod tests {
         assert!(trouble.text.starts_with("ada: "), "{trouble:?}");
         let found = test.app.storage.findings();
         assert_eq!((found[0].code, found[0].about.as_str()), ("homes_refused", "homes"));
+    }
+
+    #[tokio::test]
+    async fn what_the_servers_did_before_the_portal_was_started_anew_is_told_after_it() {
+        let mut test = TestApp::new().await;
+        let admin = test.person("root-admin", 2100, Role::Admin).await;
+        let second = ServerSample {
+            node: Known::Missing(Why::NotSupported),
+            at_s: 1,
+            written: Known::Known(Bytes(1)),
+            read: Known::Known(Bytes(1)),
+            requests: 1,
+            queued: 0,
+            busy: 0,
+        };
+        test.storage.state().servers = Some(vec![second]);
+        for looks in [1, 2] {
+            StorageHealth::new(test.app.clone()).run().await.unwrap();
+            let points = test.app.storage_stats.history(&admin, ServerRole::Storage, 60).unwrap();
+            assert_eq!(points.len(), looks);
+            test.clock.advance_s(60);
+            let config = (*test.app.config).clone();
+            test.rebuild(config);
+        }
     }
 }

@@ -2,24 +2,27 @@
 //!
 //! The order makes it safe to be killed anywhere: the job file first, because it can be written again; then the note that a submit has begun;
 //! then the submit; then the job's identity. A row with the note and without identity has a submit whose answer was lost, and is looked for
-//! before anything is submitted again. Each session is submitted by a task of its own, so that one that hangs holds up nobody else.
+//! before anything is submitted again; also where its agent was heard of first. Each session is submitted by a task of its own, so that one that
+//! hangs holds up nobody else.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
 use eirene_core::job_file::{AGENT_VARIABLE, BATCH_SCRIPT, JOB_FILE_VARIABLE};
-use eirene_core::scheduler::{JobIdentity, JobSpec};
+use eirene_core::scheduler::{Job, JobIdentity, JobSpec};
 use eirene_core::{Desired, Reason, Session, SessionId, SessionState};
 use jiff::{SignedDuration, Timestamp};
 use tokio_util::task::TaskTracker;
 
 use super::driver::Reconciler;
 use super::job_files::{JobFileError, JobFiles};
-use super::lookup::{Found, find, may_have_begun};
+use super::lookup::{Found, find, is_ours, may_have_begun, pick};
+use super::observe::{ASK_EVERY, MISSING_FOR};
 use super::{SCHEDULER_WAIT, observe, see};
 use crate::app::App;
+use crate::cause;
 use crate::error::AppError;
 use crate::services::sessions::{reasons, scratch};
 
@@ -84,12 +87,23 @@ struct Work {
     home_trouble: Arc<Mutex<HashMap<SessionId, Timestamp>>>,
     /// Submits that were lost: how often, and when the last one was.
     lost: Arc<Mutex<HashMap<SessionId, (u32, Timestamp)>>>,
+    /// Jobs that began before they were known, and of which nobody speaks.
+    unheard: Arc<Mutex<HashMap<SessionId, Unheard>>>,
+}
+
+/// A job of which neither its agent nor the scheduler speaks.
+#[derive(Debug, Clone, Copy)]
+struct Unheard {
+    asked: Timestamp,
+    /// Since when accounting says that there is none, each time it was asked.
+    absent_since: Option<Timestamp>,
 }
 
 impl Submit {
     pub(super) fn new(app: App, job_files: JobFiles, tracker: TaskTracker) -> Self {
         let began = app.clock.now();
-        let work = Work { app, job_files, began, home_trouble: Arc::default(), lost: Arc::default() };
+        let work =
+            Work { app, job_files, began, home_trouble: Arc::default(), lost: Arc::default(), unheard: Arc::default() };
         Self { work, busy: Busy::default(), tracker }
     }
 
@@ -101,6 +115,36 @@ impl Submit {
 
 fn waits(session: &Session) -> bool {
     session.job.is_none() && session.state == SessionState::Queued && session.desired == Desired::Running
+}
+
+/// Whether its job began before it was known: the answer to its submit was lost, or the row is older than it, and its agent came first.
+fn ran_ahead(session: &Session) -> bool {
+    let began = matches!(session.state, SessionState::Starting | SessionState::Running);
+    session.job.is_none() && began && session.desired == Desired::Running
+}
+
+/// What is said now of the job of a session.
+#[derive(Debug, PartialEq, Eq)]
+enum Said {
+    /// Which it is.
+    Job(JobIdentity),
+    /// Its agent is there, so there is one; the scheduler does not show it.
+    Hidden,
+    /// Nothing.
+    Nothing,
+}
+
+/// Of several jobs it is that of the `connected` agent.
+fn said(session: &Session, jobs: &[Job], connected: Option<u32>) -> Said {
+    let job = match connected {
+        Some(id) => jobs.iter().find(|job| job.identity.id == id && is_ours(job, session)),
+        None => pick(jobs, session),
+    };
+    match (job, connected) {
+        (Some(job), _) => Said::Job(job.identity.clone()),
+        (None, Some(_)) => Said::Hidden,
+        (None, None) => Said::Nothing,
+    }
 }
 
 /// Whether the run that `session` repeats is one of those that go on: it takes nobody's turn then.
@@ -117,8 +161,10 @@ impl Reconciler for Submit {
     async fn run(&self) -> anyhow::Result<()> {
         let live = self.work.app.db.live_sessions().await?;
         let going_on: HashMap<SessionId, Desired> = live.iter().map(|session| (session.id, session.desired)).collect();
-        let (waiting, repeating): (Vec<Session>, Vec<Session>) =
-            live.into_iter().filter(waits).partition(|session| !repeats_one_of(session, &going_on));
+        let (waiting, repeating): (Vec<Session>, Vec<Session>) = live
+            .into_iter()
+            .filter(|session| waits(session) || ran_ahead(session))
+            .partition(|session| ran_ahead(session) || !repeats_one_of(session, &going_on));
         for earlier in repeating.iter().filter_map(|session| session.requeue_of) {
             // Whoever asked for the repetition may have been killed before it could say so.
             if going_on.get(&earlier) == Some(&Desired::Running) {
@@ -128,6 +174,7 @@ impl Reconciler for Submit {
         let ids: HashSet<SessionId> = waiting.iter().map(|session| session.id).collect();
         self.work.home_trouble.lock().unwrap_or_else(PoisonError::into_inner).retain(|id, _| ids.contains(id));
         self.work.lost.lock().unwrap_or_else(PoisonError::into_inner).retain(|id, _| ids.contains(id));
+        self.work.unheard().retain(|id, _| ids.contains(id));
         for session in waiting {
             let Some(guard) = self.busy.begin(session.id) else { continue };
             let work = self.work.clone();
@@ -137,7 +184,7 @@ impl Reconciler for Submit {
                 drop(guard);
                 if let Err(error) = result {
                     let cause = anyhow::Error::new(error);
-                    tracing::warn!(session.id = %id, error = format!("{cause:#}"), "Session {id} was not submitted; the next run goes on");
+                    tracing::warn!(session.id = %id, error = format!("{cause:#}"), "It is not settled which job session {id} has; the next run goes on");
                 }
             });
         }
@@ -149,7 +196,13 @@ impl Work {
     async fn submit(&self, seen: Session) -> Result<(), AppError> {
         let app = &self.app;
         // The list may be older than the end of the task that last worked on this session.
-        let Some(session) = app.db.session(seen.id).await?.filter(waits) else { return Ok(()) };
+        let Some(session) = app.db.session(seen.id).await? else { return Ok(()) };
+        if ran_ahead(&session) {
+            return self.catch_up(&session).await;
+        }
+        if !waits(&session) {
+            return Ok(());
+        }
         // One that was repeated before it was submitted is over at once, and what it waited for may still go on.
         if session.requeue_of.is_some() && app.db.live_before(session.id).await?.is_some() {
             return self.explain(session.id, reasons::earlier_run()).await;
@@ -175,8 +228,8 @@ impl Work {
         };
         let spec = job_spec(app, &session, &directory);
         let Some(session) = self.begin(session.id).await? else { return Ok(()) };
-        let answer = tokio::time::timeout(SCHEDULER_WAIT, app.scheduler.submit(&session.owner_name, &spec)).await;
-        match answer {
+        let submitted = cause::about(session.id, app.scheduler.submit(&session.owner_name, &spec));
+        match tokio::time::timeout(SCHEDULER_WAIT, submitted).await {
             Ok(Ok(identity)) => self.store(session.id, &identity).await,
             Ok(Err(error)) if !error.is_undetermined() => {
                 let reason = match error {
@@ -194,6 +247,45 @@ impl Work {
             }
             Err(_) => self.lost(session.id).await,
         }
+    }
+
+    /// Finds the job that began before it was known. Where there is none any more, as after a long time without a portal, the session is over.
+    async fn catch_up(&self, session: &Session) -> Result<(), AppError> {
+        let app = &self.app;
+        let snapshot = app.cluster.snapshot();
+        match said(session, &snapshot.jobs, app.tunnels.job_of(session.id)) {
+            Said::Job(identity) => return self.store(session.id, &identity).await,
+            Said::Hidden => {
+                self.unheard().remove(&session.id);
+                return Ok(());
+            }
+            Said::Nothing => {}
+        }
+        let now = app.clock.now();
+        if self.unheard().get(&session.id).is_some_and(|unheard| now < unheard.asked + ASK_EVERY) {
+            return Ok(());
+        }
+        let found = find(session, self.began, &snapshot, app.scheduler.as_ref()).await;
+        if let Found::Job(identity) = found {
+            return self.store(session.id, &identity).await;
+        }
+        let before = self.unheard().get(&session.id).and_then(|unheard| unheard.absent_since);
+        let absent_since = (found == Found::Absent).then(|| before.unwrap_or(now));
+        self.unheard().insert(session.id, Unheard { asked: now, absent_since });
+        if absent_since.is_none_or(|since| now < since + MISSING_FOR) {
+            return Ok(());
+        }
+        let vanish = |session: &mut Session| {
+            if ran_ahead(session) {
+                see::vanish(session);
+            }
+        };
+        let after = app.sessions.change(session.id, vanish).await?;
+        self.finished(after).await
+    }
+
+    fn unheard(&self) -> MutexGuard<'_, HashMap<SessionId, Unheard>> {
+        self.unheard.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The answer was lost. The scheduler may have been given the job at any moment until now, so what is looked for counts from now.
@@ -302,6 +394,10 @@ impl Work {
 
     async fn fail(&self, id: SessionId, reason: Reason) -> Result<(), AppError> {
         let after = self.app.sessions.change(id, |session| give_up(session, &reason)).await?;
+        self.finished(after).await
+    }
+
+    async fn finished(&self, after: Option<Session>) -> Result<(), AppError> {
         if let Some(over) = after.filter(|session| session.state.is_final()) {
             observe::finish(&self.app, &self.job_files, &over).await;
         }
@@ -373,4 +469,25 @@ pub(super) fn job_spec(app: &App, session: &Session, directory: &str) -> JobSpec
 /// A twentieth of the time, between ten seconds and two minutes.
 fn warning(walltime_min: u32) -> u32 {
     walltime_min.saturating_mul(3).clamp(10, 120)
+}
+
+#[cfg(test)]
+mod tests {
+    use eirene_core::scheduler::JobState;
+
+    use super::*;
+    use crate::testing::{job, session};
+
+    #[test]
+    fn of_several_jobs_it_is_the_one_whose_agent_is_there_and_while_one_is_there_none_is_given_up() {
+        let session = session("ada");
+        let jobs = [job(&session, 7, JobState::Running), job(&session, 8, JobState::Pending)];
+        let is = |id: usize| Said::Job(jobs[id].identity.clone());
+        assert_eq!(said(&session, &jobs, Some(7)), is(0));
+        assert_eq!(said(&session, &jobs, None), is(1), "the newest");
+        assert_eq!(said(&session, &jobs[1..], Some(7)), Said::Hidden);
+        assert_eq!(said(&session, &[], None), Said::Nothing);
+        let others = Job { uid: 1, ..jobs[0].clone() };
+        assert_eq!(said(&session, &[others], Some(7)), Said::Hidden, "a copied marker");
+    }
 }

@@ -4,6 +4,7 @@ use eirene_core::scheduler::{Node, NodeGpus, Partition, PartitionAccess, Schedul
 use eirene_core::{NodeName, Reason};
 
 use super::scheduler::{FakeScheduler, said};
+use crate::cause;
 
 pub(super) fn nodes() -> Vec<Node> {
     let node = |name: &str, gpu_type: &str, partitions: &[&str]| Node {
@@ -39,6 +40,7 @@ impl FakeScheduler {
     /// Drains with a reason, resumes without.
     pub(super) fn change_node(&self, name: &NodeName, word: &str, reason: Option<String>) -> SchedulerResult<()> {
         let mut state = self.asked()?;
+        state.causes.push(cause::present());
         let refuse = |code: &str| Err(SchedulerError::Refused { reason: Reason::new(code, said("no")) });
         if !state.may_change_nodes {
             return refuse("node_not_permitted");

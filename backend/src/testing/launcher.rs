@@ -6,17 +6,20 @@ use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
 use eirene_core::clock::MockClock;
-use eirene_core::launcher::{Launcher, LauncherAnswer, LauncherError, LauncherRequest, SpaceAt, SpaceFor};
+use eirene_core::launcher::{Cause, Launcher, LauncherAnswer, LauncherError, LauncherRequest, SpaceAt, SpaceFor};
 use eirene_core::{Clock as _, Username};
 use eirene_files_protocol::Channel;
 use jiff::Timestamp;
 
 use super::start_time;
+use crate::cause;
 
 /// A launcher in memory: keeps what it was asked.
 #[derive(Clone)]
 pub(crate) struct FakeLauncher {
     pub(crate) calls: Arc<Mutex<Vec<LauncherRequest>>>,
+    /// For what each of its calls was made.
+    pub(crate) causes: Arc<Mutex<Vec<Cause>>>,
     /// Refuses to write job files with this code.
     pub(crate) refusal: Arc<Mutex<Option<&'static str>>>,
     /// The log of every job.
@@ -124,6 +127,7 @@ impl Default for FakeLauncher {
     fn default() -> Self {
         Self {
             calls: Arc::default(),
+            causes: Arc::default(),
             refusal: Arc::default(),
             job_log: Arc::new(Mutex::new("the last words\n".into())),
             files: Arc::default(),
@@ -150,6 +154,7 @@ impl FakeLauncher {
 #[async_trait]
 impl Launcher for FakeLauncher {
     async fn call(&self, request: LauncherRequest) -> Result<LauncherAnswer, LauncherError> {
+        self.causes.lock().unwrap().push(cause::present());
         let refusal = *self.refusal.lock().unwrap();
         let answer = match &request {
             LauncherRequest::WriteJobFile { person, session, .. } => match refusal {
@@ -174,6 +179,7 @@ impl Launcher for FakeLauncher {
     }
 
     async fn open_files(&self, person: &Username) -> Result<OwnedFd, LauncherError> {
+        self.causes.lock().unwrap().push(cause::present());
         self.calls.lock().unwrap().push(LauncherRequest::OpenFiles { person: person.clone() });
         let Some(serve) = self.files.lock().unwrap().clone() else {
             return Err(LauncherError::Refused { code: "failed".into(), text: "no file process".into() });

@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use async_trait::async_trait;
 use eirene_core::clock::MockClock;
+use eirene_core::launcher::Cause;
 use eirene_core::scheduler::{
     CallAs, Job, JobIdentity, JobSpec, JobState, Node, Partition, Scheduler, SchedulerError, SchedulerResult,
     signed_reason,
@@ -13,6 +14,7 @@ use jiff::Timestamp;
 
 use super::cluster::{nodes, partitions};
 use super::{job, session};
+use crate::cause;
 
 /// What the scheduler of a test says.
 pub(super) fn said(text: &str) -> Sentence {
@@ -43,6 +45,8 @@ pub(crate) struct SchedulerState {
     pub(crate) accounting: bool,
     pub(crate) submits: Vec<(Username, JobSpec)>,
     pub(crate) cancels: Vec<(CallAs, u32)>,
+    /// For what it was asked to change something, as its adapter's calls of the launcher would say.
+    pub(crate) causes: Vec<Cause>,
     pub(crate) person_may_cancel: bool,
     pub(crate) nodes: Vec<Node>,
     /// Whether the service account may drain and resume.
@@ -68,6 +72,7 @@ impl FakeScheduler {
             accounting: true,
             submits: vec![],
             cancels: vec![],
+            causes: vec![],
             person_may_cancel: true,
             nodes: nodes(),
             may_change_nodes: true,
@@ -122,6 +127,7 @@ impl Scheduler for FakeScheduler {
         let now = self.clock.now();
         let mut state = self.asked()?;
         state.submits.push((person.clone(), spec.clone()));
+        state.causes.push(cause::present());
         match state.mood {
             SubmitMood::Refuses => {
                 return Err(SchedulerError::Refused { reason: Reason::new("no_account", said("no such account")) });
@@ -163,6 +169,7 @@ impl Scheduler for FakeScheduler {
             return Err(SchedulerError::Refused { reason: Reason::new("denied", said("denied")) });
         }
         state.cancels.push((as_.clone(), id));
+        state.causes.push(cause::present());
         for job in state.jobs.iter_mut().filter(|job| job.identity.id == id && !job.state.is_final()) {
             job.state = JobState::Cancelled;
         }

@@ -93,6 +93,15 @@ pub(crate) struct StorageState {
 }
 
 impl StorageState {
+    /// Takes the limits out of an answer, where they are not to be told.
+    fn lose_limits(&self, quotas: &mut [Quota]) {
+        if let Some(why) = self.limit_missing {
+            for quota in quotas {
+                quota.limit = Known::Missing(why);
+            }
+        }
+    }
+
     /// Files are spread over two of so many targets from now on.
     pub(crate) fn spread_over(&mut self, targets: u32) {
         self.targets = targets;
@@ -371,11 +380,7 @@ impl SharedStorage for FakeStorage {
         let state = self.asked()?;
         let said = state.users.ok_or(StorageError::Unsupported("quotas"))?;
         let mut value = in_pools(&state.quota_pools, id, said);
-        if let Some(why) = state.limit_missing {
-            for quota in &mut value {
-                quota.limit = Known::Missing(why);
-            }
-        }
+        state.lose_limits(&mut value);
         Ok(Partial { value, doubts: state.quota_doubts.clone() })
     }
 
@@ -438,7 +443,8 @@ impl SharedStorage for FakeStorage {
         let said = state.users.ok_or(StorageError::Unsupported("quotas"))?;
         state.questions.push((range.first, range.last));
         let ids = (range.first..=range.last).map(|number| range.of.id(number));
-        let value = ids.flat_map(|id| in_pools(&state.quota_pools, id, said)).collect();
+        let mut value: Vec<Quota> = ids.flat_map(|id| in_pools(&state.quota_pools, id, said)).collect();
+        state.lose_limits(&mut value);
         Ok(Partial { value, doubts: state.quota_doubts.clone() })
     }
 }

@@ -53,9 +53,14 @@ pub(super) async fn converse(
     mut orders: mpsc::Receiver<FromPortal>,
 ) -> &'static str {
     let session = hello.session;
-    if let Err(error) = app.sessions.agent_arrived(session).await {
-        tracing::warn!(session.id = %session, %error, "The arrival of the agent of session {session} was not noted");
-        return NOT_NOTED;
+    match app.sessions.agent_arrived(session).await {
+        // It was quicker than the next look at the scheduler, which alone says on which nodes it is.
+        Ok(Some(arrived)) if arrived.nodes.is_empty() => app.tunnels.nudge_poll(session, &app.nudges),
+        Ok(_) => {}
+        Err(error) => {
+            tracing::warn!(session.id = %session, %error, "The arrival of the agent of session {session} was not noted");
+            return NOT_NOTED;
+        }
     }
     let patience = Duration::from_secs(u64::from(HEARTBEAT_S * PATIENCE));
     let Ok(Ok(stream)) = tokio::time::timeout(patience, opener.open(StreamKind::Control)).await else {

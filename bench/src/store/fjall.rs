@@ -42,8 +42,8 @@ pub(super) fn measure(path: &Path, workload: &Workload) -> anyhow::Result<Side> 
     samples.rotate_memtable_and_wait()?;
     samples.major_compact()?;
     let bytes_per_sample = samples.disk_space() as f64 / workload.len() as f64;
-    let (chart_us, hour_us) = charts(workload, CHARTS, |span| chart(&samples, workload.names.len(), span))?;
-    Ok(Side { samples_per_core_s, samples_per_s, bytes_per_sample, chart_us, hour_us })
+    let charts = charts(workload, CHARTS, |span| chart(&samples, workload.names.len(), span))?;
+    Ok(Side { samples_per_core_s, samples_per_s, bytes_per_sample, charts })
 }
 
 fn chart(samples: &Keyspace, series: usize, span: Span) -> anyhow::Result<usize> {

@@ -4,6 +4,7 @@
 
 #[cfg(feature = "peers")]
 mod fjall;
+mod many;
 mod ours;
 #[cfg(feature = "peers")]
 mod parquet;
@@ -21,7 +22,8 @@ use serde_json::Value;
 use crate::results;
 use crate::stats::median;
 use crate::summary::Goal;
-use crate::table::{count, millis, table};
+use crate::table::{count, mebibytes, millis, table};
+use many::Many;
 use sides::Side;
 use workload::Workload;
 
@@ -39,6 +41,12 @@ pub(crate) struct Options {
     /// Hours of samples.
     #[arg(long, default_value_t = 24)]
     hours: usize,
+    /// Series of all sessions, with which the store is measured alone as well; 0: it is not.
+    #[arg(long, default_value_t = 250_000)]
+    series: usize,
+    /// Ticks of these, five seconds each.
+    #[arg(long, default_value_t = 240)]
+    ticks: usize,
     /// A directory of the disk to measure.
     #[arg(long, default_value = "/var/tmp")]
     directory: PathBuf,
@@ -55,6 +63,7 @@ struct Figures {
     minutes_bytes_per_sample: f64,
     peers: Vec<Peer>,
     prometheus_bytes_per_sample: Option<f64>,
+    many: Option<Many>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -75,8 +84,15 @@ pub(crate) async fn run(options: &Options) -> anyhow::Result<()> {
         minutes_bytes_per_sample: 0.0,
         peers: Vec::new(),
         prometheus_bytes_per_sample: None,
+        many: None,
     };
     let new_directory = || tempfile::Builder::new().prefix("eirene-bench-").tempdir_in(&options.directory);
+    // First, while this process has little else.
+    if options.series > 0 {
+        let many = many::measure(&new_directory()?.path().join("store"), options.series, options.ticks)?;
+        println!("{} series: {} samples/s", count(many.series as f64), count(many.samples_per_core_s));
+        figures.many = Some(many);
+    }
     if let Some(promtool) = &options.promtool {
         let bytes = prometheus::measure(promtool, &new_directory()?.path().join("prometheus"), &workload).await?;
         figures.prometheus_bytes_per_sample = Some(bytes);
@@ -115,7 +131,11 @@ async fn peers(directory: &Path, workload: &Workload) -> anyhow::Result<Vec<(&'s
 }
 
 fn said(round: usize, name: &str, side: &Side) {
-    println!("round {round}: {name}: {} samples/s, {} ms", count(side.samples_per_core_s), millis(side.chart_us));
+    println!(
+        "round {round}: {name}: {} samples/s, {} ms",
+        count(side.samples_per_core_s),
+        millis(side.charts.chart_us)
+    );
 }
 
 /// Prints the table of one run.
@@ -140,9 +160,12 @@ pub(crate) fn show(figures: &Value) -> anyhow::Result<()> {
     let prometheus = figures.prometheus_bytes_per_sample.map(|bytes| format!("Prometheus: {bytes:.2}"));
     let bytes = |bytes: f64| format!("{bytes:.2}");
     line("bytes a sample", |side| side.bytes_per_sample, bytes, false, prometheus.unwrap_or_default());
-    let chart = QUERY_GOAL.mark(ours(|side| side.chart_us) / 1000.0);
-    line("chart of all, ms", |side| side.chart_us, millis, false, format!("{QUERY_GOAL}: {chart}"));
-    line("its last hour, ms", |side| side.hour_us, millis, false, String::new());
+    let chart = QUERY_GOAL.mark(ours(|side| side.charts.chart_us) / 1000.0);
+    line("chart of all, ms", |side| side.charts.chart_us, millis, false, format!("{QUERY_GOAL}: {chart}"));
+    let fine = |side: &Side| side.charts.fine_us.unwrap_or(f64::NAN);
+    let goal = QUERY_GOAL.mark(ours(fine) / 1000.0);
+    line("the same in 2,000 points, ms", fine, millis, false, format!("{QUERY_GOAL}: {goal}"));
+    line("its last hour, ms", |side| side.charts.hour_us, millis, false, String::new());
     println!("{table}");
     println!(
         "{} samples of {} series; in brackets how many times better the store is. Its minutes, kept longer, take {:.2} bytes a sample beside it",
@@ -150,5 +173,16 @@ pub(crate) fn show(figures: &Value) -> anyhow::Result<()> {
         figures.series,
         figures.minutes_bytes_per_sample
     );
+    if let Some(many) = &figures.many {
+        println!(
+            "{} series at once, {} ticks: {} samples/s on one core ({INGEST_GOAL}: {}), {} of memory by its own count, the process grew by {}",
+            count(many.series as f64),
+            many.ticks,
+            count(many.samples_per_core_s),
+            INGEST_GOAL.mark(many.samples_per_core_s),
+            mebibytes(many.memory_bytes),
+            mebibytes(many.resident_bytes)
+        );
+    }
     Ok(())
 }

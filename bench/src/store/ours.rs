@@ -5,7 +5,7 @@ use std::path::Path;
 use anyhow::ensure;
 use eirene_monitoring_store::{Options, Query, Sample, SessionId, Store};
 
-use super::sides::{FLUSH, POINTS, Side, Taking, charts};
+use super::sides::{FLUSH, Side, Taking, charts};
 use super::workload::{Span, Workload};
 
 const SESSION: SessionId = SessionId([5; 16]);
@@ -29,7 +29,7 @@ pub(super) fn measure(path: &Path, workload: &Workload) -> anyhow::Result<(Side,
     store.flush()?;
     let (samples_per_core_s, samples_per_s) = taking.end(taken)?;
     ensure!(taken == workload.len(), "{taken} of {} samples were taken", workload.len());
-    let (chart_us, hour_us) = charts(workload, CHARTS, |span| chart(&store, span))?;
+    let charts = charts(workload, CHARTS, |span| chart(&store, span))?;
     // What is closed is what lies there for days; the rest is closed here to be counted.
     store.close_chunks(workload.last_ms())?;
     let bytes = |word: &str| -> anyhow::Result<f64> {
@@ -40,12 +40,12 @@ pub(super) fn measure(path: &Path, workload: &Workload) -> anyhow::Result<(Side,
         }
         Ok(bytes as f64 / workload.len() as f64)
     };
-    let side = Side { samples_per_core_s, samples_per_s, bytes_per_sample: bytes("raw")?, chart_us, hour_us };
+    let side = Side { samples_per_core_s, samples_per_s, bytes_per_sample: bytes("raw")?, charts };
     Ok((side, bytes("minutes")?))
 }
 
 fn chart(store: &Store, span: Span) -> anyhow::Result<usize> {
-    let Span { from_ms, to_ms } = span;
-    let answer = store.query(&Query { session: SESSION, prefix: "", from_ms, to_ms, points: POINTS })?;
+    let Span { points, from_ms, to_ms } = span;
+    let answer = store.query(&Query { session: SESSION, prefix: "", from_ms, to_ms, points })?;
     Ok(answer.lines.len())
 }

@@ -62,7 +62,7 @@ pub(super) fn measure(path: &Path, workload: &Workload) -> anyhow::Result<Side> 
     for file in &segments.files {
         bytes += std::fs::metadata(file)?.len();
     }
-    let (chart_us, hour_us) = charts(workload, CHARTS, |span| {
+    let charts = charts(workload, CHARTS, |span| {
         let mut fold = Fold::new(workload.names.len(), span);
         for file in &segments.files {
             read(file, span, &mut fold)?;
@@ -70,7 +70,7 @@ pub(super) fn measure(path: &Path, workload: &Workload) -> anyhow::Result<Side> 
         Ok(fold.lines())
     })?;
     let bytes_per_sample = bytes as f64 / workload.len() as f64;
-    Ok(Side { samples_per_core_s, samples_per_s, bytes_per_sample, chart_us, hour_us })
+    Ok(Side { samples_per_core_s, samples_per_s, bytes_per_sample, charts })
 }
 
 /// What is in no file yet.

@@ -11,8 +11,6 @@ use crate::stats::median;
 
 /// Ticks between two times that what came has to be on the disk.
 pub(super) const FLUSH: usize = 12;
-/// Points of the chart.
-pub(super) const POINTS: u32 = 1000;
 
 /// One side in one round.
 #[derive(Serialize, Deserialize, Clone)]
@@ -22,7 +20,19 @@ pub(super) struct Side {
     /// By the clock, waiting for the disk included.
     pub(super) samples_per_s: f64,
     pub(super) bytes_per_sample: f64,
+    #[serde(flatten)]
+    pub(super) charts: Charts,
+}
+
+/// Microseconds of charts.
+#[expect(clippy::struct_field_names, reason = "a unit stands in the name of each raw figure")]
+#[derive(Serialize, Deserialize, Clone, Copy)]
+pub(super) struct Charts {
+    /// Of all of the time.
     pub(super) chart_us: f64,
+    /// The same, as fine as anybody may ask for.
+    pub(super) fine_us: Option<f64>,
+    /// Of its last hour.
     pub(super) hour_us: f64,
 }
 
@@ -86,15 +96,15 @@ impl Fold {
 
 /// Length of a span of the chart.
 pub(super) fn step_ms(span: Span) -> i64 {
-    (span.to_ms - span.from_ms) / i64::from(POINTS) + 1
+    (span.to_ms - span.from_ms) / i64::from(span.points) + 1
 }
 
-/// Microseconds of both charts: the median of so many. `chart` draws one and says how many lines it has.
+/// The charts: medians of so many. `chart` draws one and says how many lines it has.
 pub(super) fn charts(
     workload: &Workload,
     times: usize,
     mut chart: impl FnMut(Span) -> anyhow::Result<usize>,
-) -> anyhow::Result<(f64, f64)> {
+) -> anyhow::Result<Charts> {
     let mut timed = |span: Span| {
         let mut micros = Vec::with_capacity(times);
         for _ in 0..times {
@@ -105,7 +115,11 @@ pub(super) fn charts(
         }
         anyhow::Ok(median(&micros))
     };
-    Ok((timed(workload.whole())?, timed(workload.hour())?))
+    Ok(Charts {
+        chart_us: timed(workload.whole())?,
+        fine_us: Some(timed(workload.fine())?),
+        hour_us: timed(workload.hour())?,
+    })
 }
 
 #[cfg(all(test, feature = "peers"))]
@@ -114,7 +128,7 @@ mod tests {
 
     #[test]
     fn a_chart_has_what_its_samples_have() {
-        let mut fold = Fold::new(2, Span { from_ms: 10_000, to_ms: 12_000 });
+        let mut fold = Fold::new(2, Span { points: 1000, from_ms: 10_000, to_ms: 12_000 });
         for (at, value) in [(9_999, 100.0), (10_000, 1.0), (10_002, 4.0), (10_003, 2.0), (12_000, 100.0)] {
             fold.add(0, at, value);
         }

@@ -7,7 +7,7 @@ use anyhow::ensure;
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqliteSynchronous};
 use sqlx::{ConnectOptions as _, Connection as _, QueryBuilder, Row as _, Sqlite, SqliteConnection};
 
-use super::sides::{FLUSH, Side, Taking, step_ms};
+use super::sides::{Charts, FLUSH, Side, Taking, step_ms};
 use super::workload::{Span, Workload};
 use crate::stats::median;
 
@@ -41,11 +41,14 @@ pub(super) async fn measure(path: &Path, workload: &Workload) -> anyhow::Result<
     }
     let (samples_per_core_s, samples_per_s) = taking.end(workload.len())?;
     sqlx::query("PRAGMA wal_checkpoint(TRUNCATE)").execute(&mut connection).await?;
-    let chart_us = chart(&mut connection, workload.whole()).await?;
-    let hour_us = chart(&mut connection, workload.hour()).await?;
+    let charts = Charts {
+        chart_us: chart(&mut connection, workload.whole()).await?,
+        fine_us: Some(chart(&mut connection, workload.fine()).await?),
+        hour_us: chart(&mut connection, workload.hour()).await?,
+    };
     connection.close().await?;
     let bytes_per_sample = std::fs::metadata(path)?.len() as f64 / workload.len() as f64;
-    Ok(Side { samples_per_core_s, samples_per_s, bytes_per_sample, chart_us, hour_us })
+    Ok(Side { samples_per_core_s, samples_per_s, bytes_per_sample, charts })
 }
 
 async fn chart(connection: &mut SqliteConnection, span: Span) -> anyhow::Result<f64> {

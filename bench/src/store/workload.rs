@@ -8,6 +8,10 @@ const BEGIN_MS: i64 = 1_767_225_600_000;
 const EVERY_MS: i64 = 5000;
 const HOUR_MS: i64 = 3_600_000;
 const GIB: f64 = 1024.0 * 1024.0 * 1024.0;
+/// Points of a chart.
+const POINTS: u32 = 1000;
+/// The most that the API takes.
+const FINE_POINTS: u32 = 2000;
 /// Ticks of an hour.
 const TICKS: usize = 720;
 
@@ -19,9 +23,10 @@ pub(super) struct Workload {
     values: Vec<f64>,
 }
 
-/// A time: from, and to which it is not part of it.
+/// What a chart is of: from, and to which it is not part of it, in so many points.
 #[derive(Clone, Copy)]
 pub(super) struct Span {
+    pub(super) points: u32,
     pub(super) from_ms: i64,
     pub(super) to_ms: i64,
 }
@@ -52,12 +57,17 @@ impl Workload {
 
     /// All of its time.
     pub(super) fn whole(&self) -> Span {
-        Span { from_ms: BEGIN_MS, to_ms: self.last_ms() + 1 }
+        Span { points: POINTS, from_ms: BEGIN_MS, to_ms: self.last_ms() + 1 }
+    }
+
+    /// The same, as fine as anybody may ask for.
+    pub(super) fn fine(&self) -> Span {
+        Span { points: FINE_POINTS, ..self.whole() }
     }
 
     /// Its last hour.
     pub(super) fn hour(&self) -> Span {
-        Span { from_ms: self.last_ms() - HOUR_MS, to_ms: self.last_ms() + 1 }
+        Span { from_ms: self.last_ms() - HOUR_MS, ..self.whole() }
     }
 }
 

@@ -22,7 +22,7 @@ pub(crate) enum Fs {
     Mkdir(MakeDirectories),
     /// Measure what takes the room in a space, the largest directories first
     Du(DiskUse),
-    /// See how full your spaces are
+    /// See how full your spaces are, and how much of what your groups may use is left
     Quota,
     /// See, restore and empty the trash of a space
     #[command(subcommand)]

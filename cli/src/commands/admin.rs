@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::{alert, done, efficiency, jobs, node, password, space, storage, text_of};
 use crate::api::{Api, Noun, Target};
-use crate::arguments::{Admin, AdminRun, AdminSession, AdminUser};
+use crate::arguments::admin::{Admin, AdminRun, AdminSession, AdminUser};
 use crate::{output, times};
 
 pub(super) async fn run(api: &Api, verb: Admin, as_json: bool) -> anyhow::Result<()> {

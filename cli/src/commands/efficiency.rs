@@ -135,8 +135,12 @@ fn dash() -> String {
     "–".to_owned()
 }
 
+/// A little is said to be little, and only nothing is 0.
 fn hours(seconds: u64) -> String {
-    format!("{:.1}", seconds as f64 / 3600.0)
+    match seconds {
+        1..180 => "< 0.1".to_owned(),
+        _ => format!("{:.1}", seconds as f64 / 3600.0),
+    }
 }
 
 fn percent(held: Option<u64>, used: Option<u64>) -> String {
@@ -151,6 +155,12 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn a_few_minutes_are_not_no_hours() {
+        let said = [0, 1, 179, 180, 3600].map(hours);
+        assert_eq!(said, ["0.0", "< 0.1", "< 0.1", "0.1", "1.0"]);
+    }
 
     #[test]
     fn what_nobody_told_is_a_dash() {

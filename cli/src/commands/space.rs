@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::{done, text_of};
 use crate::api::Api;
-use crate::arguments::{AboutSpace, AdminSpace, OldFilesRule};
+use crate::arguments::admin::{AboutSpace, AdminSpace, OldFilesRule};
 use crate::{output, times};
 
 pub(super) async fn run(api: &Api, verb: AdminSpace, as_json: bool) -> anyhow::Result<()> {

@@ -37,7 +37,7 @@ fn asks_for_sum(request: &Request) -> bool {
     request.line.contains("checksum=")
 }
 
-fn uploads(portal: &Portal) -> usize {
+pub(crate) fn uploads(portal: &Portal) -> usize {
     portal.lines().iter().filter(|line| line.ends_with("/uploads")).count()
 }
 
@@ -342,7 +342,7 @@ fn links_are_not_moved_and_keep_the_directory_they_are_in() {
 }
 
 /// Lets the space be this directory of this machine, as where it is mounted.
-fn mount(portal: &Portal, space: &Shared, directory: &Path) {
+pub(crate) fn mount(portal: &Portal, space: &Shared, directory: &Path) {
     let (space, directory) = (Arc::clone(space), directory.to_owned());
     portal.answer(move |request, reply| {
         let mut space = space.lock().unwrap();

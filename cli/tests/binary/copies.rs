@@ -230,14 +230,14 @@ fn a_recursive_copy_that_ran_out_of_room_goes_on_by_the_same_command() {
 }
 
 /// The same command by way of another program, as root or as anybody.
-fn by_way_of(program: &str, words: &[&str], eirene: &Command) -> Command {
+pub(crate) fn by_way_of(program: &str, words: &[&str], eirene: &Command) -> Command {
     let mut command = Command::new(program);
     let set = eirene.get_envs().filter_map(|(name, value)| Some((name, value?)));
     command.env_clear().envs(set).args(words).arg(eirene.get_program()).args(eirene.get_args());
     command
 }
 
-fn is_root(home: &Home) -> bool {
+pub(crate) fn is_root(home: &Home) -> bool {
     fs::metadata(home.directory.path()).unwrap().uid() == 0
 }
 
@@ -464,8 +464,31 @@ fn between_spaces_the_portal_copies() {
     let asked = portal.seen().into_iter().find(|request| request.line.starts_with("POST")).unwrap();
     assert_eq!(
         asked.json(),
-        json!({"items": [{"path": "x/d", "to": "old/d"}], "to_space": "scratch", "on_conflict": "refuse"})
+        json!({"items": [{"path": "x/d", "to": "old/d"}], "to_space": "scratch", "on_conflict": "refuse", "resume": true})
     );
+    let done = home.run(&["fs", "cp", "-r", "--no-resume", "home:x/d", "scratch:old/"]);
+    assert_eq!(done.code, Some(0), "{done:?}");
+    let asked = portal.seen().into_iter().rfind(|request| request.line.starts_with("POST")).unwrap();
+    assert_eq!(asked.json()["resume"], false, "it begins anew");
+    for on_conflict in ["replace", "keep_both"] {
+        let done = home.run(&["fs", "cp", "-r", "--on-conflict", on_conflict, "home:x/d", "scratch:old/"]);
+        assert_eq!(done.code, Some(0), "{done:?}");
+        let asked = portal.seen().into_iter().rfind(|request| request.line.starts_with("POST")).unwrap().json();
+        assert_eq!((&asked["on_conflict"], &asked["resume"]), (&json!(on_conflict), &Value::Null));
+    }
+    portal.answer(move |request, reply| match request.line.split(' ').next() {
+        Some("POST") => reply.json(202, &operation("running", Value::Null)),
+        _ if request.line.contains("/entry") => reply.json(200, &json!({"path": "f", "kind": "file"})),
+        _ => reply.json(200, &operation("interrupted", Value::Null)),
+    });
+    let done = home.run(&["fs", "cp", "home:f", "scratch:"]);
+    assert_eq!(done.code, Some(1), "{done:?}");
+    assert!(
+        done.err.contains("give the same command again: a copy of a directory goes on where it stopped"),
+        "{done:?}"
+    );
+    let asked = portal.seen().into_iter().rfind(|request| request.line.starts_with("POST")).unwrap();
+    assert_eq!(asked.json()["resume"], Value::Null, "a name that is taken is refused, whatever lies there");
     portal.answer(move |_, reply| {
         reply.json(202, &operation("failed", json!({"code": "exists", "text": "it is there"})));
     });

@@ -327,13 +327,35 @@ fn quotas_are_a_table_or_a_line_of_json_each() {
         "name": "home-ada", "title": "Home", "state": "present", "undetermined": false,
         "usage": {"level": "ok", "used_bytes": 1024, "limit_bytes": 2048}, "trend": {"days_of_samples": 1},
     });
-    let answer = json!({"items": [space], "next": null});
-    let portal = Portal::new(move |_, reply| reply.json(200, &answer));
+    let limit = json!({"group": "physics", "level": "full", "used_bytes": 2048, "limit_bytes": 2048});
+    let (spaces, limits) = (json!({"items": [space], "next": null}), json!({"items": [limit], "next": null}));
+    let portal = Portal::new(move |request, reply| {
+        let is_of_groups = request.line.starts_with("GET /api/v1/me/group-limits");
+        reply.json(200, if is_of_groups { &limits } else { &spaces });
+    });
     let home = Home::signed_in(&portal);
     let done = home.run(&["fs", "quota"]);
-    let row: Vec<&str> = done.out.lines().nth(1).unwrap().split_whitespace().collect();
-    assert_eq!(row, ["home-ada", "Home", "1.00", "KiB", "2.00", "KiB", "ok", "–"], "{done:?}");
-    assert_eq!(lines(&home.run(&["fs", "quota", "--json"])), [space]);
+    let row = |at: usize| done.out.lines().nth(at).unwrap().split_whitespace().collect::<Vec<_>>();
+    assert_eq!(row(1), ["home-ada", "Home", "1.00", "KiB", "2.00", "KiB", "ok", "–"], "{done:?}");
+    assert_eq!(row(2), ["–", "Group", "physics", "2.00", "KiB", "2.00", "KiB", "full", "–"], "{done:?}");
+    assert_eq!(lines(&home.run(&["fs", "quota", "--json"])), [space, limit]);
+}
+
+#[test]
+fn spaces_are_shown_though_nobody_tells_what_groups_may_use() {
+    for (status, is_said) in [(404, false), (503, true)] {
+        let spaces = json!({"items": [{"name": "home-ada", "title": "Home", "state": "present"}], "next": null});
+        let portal = Portal::new(move |request, reply| {
+            if request.line.starts_with("GET /api/v1/spaces") {
+                reply.json(200, &spaces);
+            } else {
+                reply.problem(status, "unavailable");
+            }
+        });
+        let done = Home::signed_in(&portal).run(&["fs", "quota"]);
+        assert_eq!((done.code, done.out.contains("home-ada")), (Some(0), true), "{done:?}");
+        assert_eq!(done.err.contains("your groups"), is_said, "{done:?}");
+    }
 }
 
 #[test]

@@ -5,6 +5,7 @@ mod copies;
 mod efficiency;
 mod errors;
 mod files;
+mod into_itself;
 mod login;
 mod nodes;
 mod old_files;

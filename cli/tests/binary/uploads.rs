@@ -4,6 +4,7 @@ use std::fs;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
+use data_encoding::BASE64;
 use serde_json::json;
 
 use crate::portal::{Home, Portal, Reply, Request, TOKEN};
@@ -38,7 +39,8 @@ fn answer(storage: &mut Storage, request: &Request, reply: &mut Reply) {
         Some("PATCH") if storage.full => reply.problem(507, "no_space"),
         Some("PATCH") => {
             assert_eq!(request.header("upload-offset"), storage.bytes.len().to_string());
-            assert!(request.header("upload-checksum").starts_with("sha256 "));
+            let sum = BASE64.encode(&crc32fast::hash(request.body.as_bytes()).to_be_bytes());
+            assert_eq!(request.header("upload-checksum"), format!("crc32 {sum}"));
             storage.bytes.push_str(&request.body);
             if storage.taken {
                 return reply.problem(409, "exists");

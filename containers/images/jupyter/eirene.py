@@ -13,7 +13,7 @@ import sys
 
 __all__ = ["report"]
 
-_NAME = re.compile("[a-z_]{1,32}")
+_NAME = re.compile("[a-z_][a-z0-9_]{0,31}")
 _MOST_NAMES = 32
 # Up to here a double tells whole numbers apart, and up to here values are taken.
 _MOST = 2.0**53
@@ -23,8 +23,8 @@ def report(**values: float) -> bool:
     """Shows values in the charts of the session, such as ``report(step=12, loss=0.25)``, and says whether they were sent.
 
     It never waits and never fails because nobody listens: outside a session, or when more comes than is looked at (the last value of each name
-    every 5 s is what a chart shows), nothing happens. Names are small letters and ``_``, at most 32 letters long, at most 32 at once and 64 in a
-    session; others are a ValueError, and what is no number is a TypeError. What is not finite or beyond 2**53 is left out.
+    every 5 s is what a chart shows), nothing happens. Names are small letters, ``_`` and, behind the first, digits, at most 32 of them, at most 32
+    at once and 64 in a session; others are a ValueError, and what is no number is a TypeError. What is not finite or beyond 2**53 is left out.
     """
     # It reports steps by itself, and has to know what the program reports instead.
     training = getattr(sys.modules.get("eirene_train"), "report", None)
@@ -34,7 +34,7 @@ def report(**values: float) -> bool:
         raise ValueError(f"{len(values)} values in one report: at most {_MOST_NAMES} are taken")
     for name in values:
         if not _NAME.fullmatch(name):
-            raise ValueError(f"`{name}` cannot be reported: names are 1 to 32 small letters and `_`")
+            raise ValueError(f"`{name}` cannot be reported: names are 1 to 32 small letters, digits and `_`, and begin with no digit")
     for name, value in values.items():
         # `float` would read them, and what is text in one report and a number in the next is a mistake.
         if isinstance(value, (str, bytes, bytearray, memoryview)):

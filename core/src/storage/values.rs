@@ -461,7 +461,8 @@ pub struct OperationCounts {
 }
 
 /// Whose operations.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum OperationsOf {
     /// A user id.
     User(u32),

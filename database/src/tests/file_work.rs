@@ -95,6 +95,32 @@ on_both! {
         assert_eq!(db.upload(open.id).await.unwrap(), None);
     }
 
+    async fn an_upload_is_either_gone_on_with_or_removed(db) {
+        let (ada, space) = (add_user(db, "ada").await, shared(db).await);
+        let (resumed, left, finished) = (upload(&ada, space), upload(&ada, space), upload(&ada, space));
+        for upload in [&resumed, &left, &finished] {
+            db.insert_upload(upload).await.unwrap();
+        }
+        let claim = async |of: &Upload, now, over_s| db.claim_left_over(of.id, at(now), over_s).await.unwrap();
+        assert!(!claim(&left, 100, 0).await, "nobody has seen that it is over");
+        for now in [100, 150] {
+            db.count_left_over(at(now), Some(50)).await.unwrap();
+        }
+        assert_eq!((claim(&left, 99, 50).await, claim(&left, 150, 51).await), (false, false));
+        assert!(db.upload_seen(resumed.id, at(160), at(260), None).await.unwrap());
+        db.finish_upload(finished.id, b"x", at(160), at(161)).await.unwrap();
+        for upload in [&resumed, &finished] {
+            assert!(!claim(upload, 300, 50).await);
+        }
+        assert!(claim(&left, 150, 50).await);
+        // Whatever the clock says then; and what was begun is begun again.
+        for now in [50, 150, 200] {
+            assert!(!db.upload_seen(left.id, at(now), at(now + 100), None).await.unwrap());
+        }
+        assert!(claim(&left, 200, 50).await);
+        assert_eq!(db.upload(left.id).await.unwrap().unwrap().expires_at, at(100));
+    }
+
     async fn an_operation_reads_back_and_ends_once(db) {
         let (ada, space) = (add_user(db, "ada").await, shared(db).await);
         let first = operation(&ada, space);
@@ -124,7 +150,9 @@ on_both! {
 
     async fn what_was_interrupted_is_known_until_nothing_is_left_of_it(db) {
         let (ada, space) = (add_user(db, "ada").await, shared(db).await);
-        let interrupted = |kind| Operation { kind, state: OperationState::Interrupted, ..operation(&ada, space) };
+        let interrupted = |kind| Operation {
+            kind, state: OperationState::Interrupted, ended_at: Some(at(20)), ..operation(&ada, space)
+        };
         let (copy, moved) = (interrupted(OperationKind::Copy), interrupted(OperationKind::Move));
         // What a name has in it is no word of ours.
         let named = Operation { progress: json!({"path": "\"cleared\":true"}), ..interrupted(OperationKind::Extract) };
@@ -138,13 +166,27 @@ on_both! {
         }
         let mut all = vec![copy.clone(), moved.clone(), named.clone()];
         all.sort_by_key(|operation| operation.id.to_string());
-        assert_eq!(db.interrupted_operations(10).await.unwrap(), all);
-        assert_eq!(db.interrupted_operations(1).await.unwrap(), all[..1]);
+        let left = async |limit, before| db.interrupted_operations(limit, at(before)).await.unwrap();
+        assert_eq!(left(10, 21).await, all);
+        assert_eq!(left(1, 21).await, all[..1]);
+        assert_eq!(left(10, 20).await, std::slice::from_ref(&named), "the others are kept for a while");
+        let mut mine = vec![copy.clone(), moved.clone()];
+        mine.sort_by_key(|operation| std::cmp::Reverse(operation.id.to_string()));
+        assert_eq!(db.interrupted_of(ada.id, 10).await.unwrap(), mine);
+        assert_eq!(db.interrupted_of(ada.id, 1).await.unwrap(), mine[..1]);
+        assert_eq!(db.interrupted_of(UserId::generate(), 10).await.unwrap(), []);
+
+        db.note_left(copy.id, &json!({"entries": 1, "given_up": true})).await.unwrap();
+        assert_eq!(db.interrupted_of(ada.id, 10).await.unwrap(), std::slice::from_ref(&moved));
+        let given_up = left(10, 20).await;
+        assert_eq!(given_up.len(), 2, "what nobody goes on with is kept for nobody");
+        assert!(given_up.iter().any(|one| one.id == copy.id && one.progress["given_up"] == true));
         for id in [copy.id, moved.id] {
-            db.operation_cleared(id, &json!({"entries": 1, "cleared": true})).await.unwrap();
+            db.note_left(id, &json!({"entries": 1, "cleared": true})).await.unwrap();
         }
-        assert_eq!(db.interrupted_operations(10).await.unwrap(), [named]);
-        db.operation_cleared(others[1].id, &json!({"cleared": true})).await.unwrap();
+        assert_eq!(left(10, 21).await, [named]);
+        assert_eq!(db.interrupted_of(ada.id, 10).await.unwrap(), []);
+        db.note_left(others[1].id, &json!({"cleared": true})).await.unwrap();
         assert_eq!(db.operation(others[1].id).await.unwrap().unwrap().progress, json!({}), "nothing else is touched");
     }
 }

@@ -17,6 +17,7 @@ mod schema;
 mod sessions;
 mod spaces;
 mod statements;
+mod storage_history;
 mod users;
 
 use eirene_core::secret::{Secret, SecretHash};

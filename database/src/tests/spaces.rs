@@ -246,6 +246,21 @@ on_both! {
         assert_eq!(seen, [("scratch".parse().unwrap(), made(Some("00ff")).unwrap().identity)]);
     }
 
+    async fn what_nobody_has_looked_at_is_found_until_a_look_answers_or_fails(db) {
+        let ada = add_user(db, "ada").await;
+        let mut first = db.insert_space(space("home-ada", of(&ada))).await.unwrap();
+        let second = db.insert_space(space("physics", group("physics"))).await.unwrap();
+        let wanted = Space { state: SpaceState::Wanted, ..space("moons", group("physics")) };
+        db.insert_space(wanted).await.unwrap();
+        let never = async |limit| db.spaces_never_seen(limit).await.unwrap().into_iter().map(|space| space.id);
+        assert!(never(9).await.eq([second.id, first.id]));
+        assert!(never(1).await.eq([second.id]));
+        db.note_usage(second.id, &seen(Level::Ok, 1)).await.unwrap();
+        first.undetermined = true;
+        assert!(db.update_space(&first).await.unwrap());
+        assert!(never(9).await.eq([]));
+    }
+
     async fn who_has_no_space_in_a_root_is_found_and_what_is_not_as_it_is_wanted(db) {
         let (ada, grace) = (add_user(db, "ada").await, add_user(db, "grace").await);
         let one = Space { kind: SpaceKind::Scratch, ..space("scratch-ada", of(&ada)) };

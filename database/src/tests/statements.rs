@@ -29,6 +29,7 @@ const PORTABLE: &[(&str, &[&str])] = &[
     ("space_policy.rs", crate::space_policy::STATEMENTS),
     ("space_usage.rs", crate::space_usage::STATEMENTS),
     ("spaces.rs", crate::spaces::STATEMENTS),
+    ("storage_history.rs", crate::storage_history::STATEMENTS),
     ("tokens.rs", crate::tokens::STATEMENTS),
     ("uploads.rs", crate::uploads::STATEMENTS),
     ("users.rs", crate::users::STATEMENTS),

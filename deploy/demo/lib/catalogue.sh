@@ -54,7 +54,7 @@ build_sif() { # build_sif NAME: prints the file's name
 # What a recipe takes from elsewhere, as `assemble` reads it.
 needs_of() { sed '/^#/d; /^$/d' "$recipes_dir/$1/needs" 2>/dev/null || true; }
 
-needs_wheel() { needs_of "$1" | grep -q '^dist/eirene_train-'; }
+needs_wheel() { needs_of "$1" | grep '^dist/eirene_train-' >/dev/null; }
 
 # One hash over all that a recipe is built from. For the wheel stand its sources, so that it need not be built to see that nothing changed.
 recipe_digest() {

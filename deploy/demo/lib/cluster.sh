@@ -9,13 +9,13 @@ start_cluster() {
 
 on_head() { dk exec head "$@"; }
 
-controller_up() { on_head scontrol ping | grep -q 'is UP'; }
+controller_up() { on_head scontrol ping | grep 'is UP' >/dev/null; }
 
 wait_controller() { wait_until 90 "slurmctld answers (docker logs head)" controller_up; }
 
 node_ready() { # idle or busy; a node that somebody set down or draining is asked back, as this is what `up` is for
     local state
-    dk exec "$1" demo-ctl slurmd | grep -q running || return 1
+    dk exec "$1" demo-ctl slurmd | grep running >/dev/null || return 1
     state=$(on_head sinfo -h -N -p main -n "$1" -o %t)
     # `-`: planned for a job that waits. Other signs behind the word mean trouble.
     case ${state%-} in
@@ -62,7 +62,7 @@ make_accounts() {
     have_association eirene-op service ||
         on_head sacctmgr -i add user eirene-op account=service defaultaccount=service
     # An operator reads everything and cancels; to drain and resume nodes SLURM wants an administrator.
-    on_head sacctmgr -nP show user eirene-op format=adminlevel | grep -qi administrator ||
+    on_head sacctmgr -nP show user eirene-op format=adminlevel | grep -i administrator >/dev/null ||
         on_head sacctmgr -i modify user eirene-op set adminlevel=administrator
 }
 
@@ -70,7 +70,7 @@ make_accounts() {
 make_spare() {
     local user
     have_qos scavenger || on_head sacctmgr -i add qos scavenger gracetime=30 preemptmode=requeue
-    on_head sacctmgr -nP show qos normal format=preempt | grep -qw scavenger || on_head sacctmgr -i modify qos normal set preempt=scavenger
+    on_head sacctmgr -nP show qos normal format=preempt | grep -w scavenger >/dev/null || on_head sacctmgr -i modify qos normal set preempt=scavenger
     have_account spare ||
         on_head sacctmgr -i add account spare description=spare organization=demo qos=scavenger defaultqos=scavenger
     for user in ada grace; do

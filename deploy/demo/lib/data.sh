@@ -25,7 +25,7 @@ make_data_set() {
 
 eirene() { "$bin_dir/eirene" --url "http://eirene.localhost:$port" "$@"; }
 
-is_present() { eirene admin space show "$1" --json | grep -Eq '"state": *"present"'; }
+is_present() { eirene admin space show "$1" --json | grep -E '"state": *"present"' >/dev/null; }
 
 # Root's, and for everybody to read; whatever was there of the same name gives way.
 fill() {

@@ -50,10 +50,10 @@ check_network() {
         return 0
     fi
     # A bridge outlives a daemon that was killed; whose it is, the daemon says once it runs again.
-    if ! docker_answers && ip -4 route 2>/dev/null | grep -F "$net." | grep -q ' dev br-'; then
+    if ! docker_answers && ip -4 route 2>/dev/null | grep -F "$net." | grep ' dev br-' >/dev/null; then
         return 0
     fi
-    if ip -4 route 2>/dev/null | grep -qF "$net."; then
+    if ip -4 route 2>/dev/null | grep -F "$net." >/dev/null; then
         problem "the network $net.0/24 is in use on this machine" "EIRENE_DEMO_NET=10.89.78 make demo"
     fi
 }
@@ -88,7 +88,7 @@ check_packages() {
 
 check_docker() {
     if docker_answers; then
-        if dk info --format '{{.SecurityOptions}}' | grep -q rootless; then
+        if dk info --format '{{.SecurityOptions}}' | grep rootless >/dev/null; then
             problem "this Docker runs rootless; the nodes need the ordinary engine" "docker context use default"
         fi
         check_owner

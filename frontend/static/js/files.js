@@ -4,7 +4,7 @@ import { address, bytesOf } from "./paths.js";
 import { Rows } from "./rows.js";
 import { kind, may, plain, size } from "./shown.js";
 import { localise } from "./times.js";
-import { say } from "./words.js";
+import { fill, say } from "./words.js";
 
 const root = document.querySelector("[data-files]");
 
@@ -17,6 +17,8 @@ export const picked = new Set();
 
 const table = root.querySelector("table.files");
 const pager = root.querySelector("[data-pager]");
+const count = root.querySelector("[data-count]");
+const empty = root.querySelector("[data-empty]");
 const blank = root.querySelector("template[data-row]").content;
 const icons = [...root.querySelector("template[data-icons]").content.querySelectorAll("use")].map((use) => use.getAttribute("href"));
 const live = `/live/spaces/${here.space}`;
@@ -59,6 +61,14 @@ function fetchPage(cursor, limit) {
   });
 }
 
+/** How many there are, above the list, and that there are none, below it. */
+function showCount() {
+  const { entries: n, entries_at_least: more } = here.list.directory;
+  const text = fill(n === 1 ? count.dataset.one : count.dataset.other, { n });
+  count.textContent = more ? fill(count.dataset.atLeast, { count: text }) : text;
+  empty.hidden = n > 0;
+}
+
 /** What stands below the list: nothing, or why it does not go on. */
 function showTail() {
   const { failed } = rows;
@@ -74,6 +84,7 @@ function showTail() {
     why.textContent = failed instanceof Trouble ? failed.message : say("no_answer");
     pager.append(why, again);
   }
+  showCount();
   table.setAttribute("aria-rowcount", here.list.directory.entries_at_least ? -1 : here.list.directory.entries + 1);
   root.dispatchEvent(new Event("rows"));
 }

@@ -69,6 +69,7 @@ export async function draw({ shown, size_bytes: bytes }, { name, content }) {
   const more = shown.cut ? [element("p", "soft", say("preview_cut"))] : [];
   if (shown.kind === "text") return [pre(shown.text), ...more];
   if (shown.kind === "table") return [drawTable(shown.rows, 0), ...more];
+  if (shown.kind === "notebook" && shown.cells.length === 0) return [element("p", "soft", say("preview_no_cells"))];
   if (shown.kind === "notebook") return [...drawNotebook(shown, name), ...more];
   if (shown.kind === "picture" && PICTURES.includes(shown.media_type) && bytes <= MOST_PICTURE) {
     return [picture(await content(), shown.media_type, name)];

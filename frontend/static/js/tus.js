@@ -1,6 +1,8 @@
-// One upload by the protocol tus 1.0.0: made once, then sent in pieces, each with its checksum where the browser can reckon one. Whatever
-// breaks off is asked for how far it came, and goes on from there. What is kept between visits is the upload's address, and never a token.
+// One upload by the protocol tus 1.0.0: made once, then sent in pieces, each with its checksum (`sums.js`). No piece is ever whole in
+// the page's memory. Whatever breaks off is asked for how far it came, and goes on from there. What is kept between visits is the upload's
+// address, and never a token.
 import { Trouble, formToken, signInAgain, troubleOf } from "./ask.js";
+import { sumsOf } from "./sums.js";
 import { say } from "./words.js";
 
 /** Bytes of a piece. */
@@ -28,7 +30,8 @@ function send(method, address, headers, { body, signal, onSent } = {}) {
     request.addEventListener("error", over(() => failed(new Trouble("offline", say("no_answer")))));
     request.addEventListener("abort", over(() => failed(new DOMException("ended", "AbortError"))));
     if (onSent) request.upload.addEventListener("progress", (event) => onSent(event.loaded));
-    if (signal?.aborted) return request.abort();
+    // A request that was never sent tells nobody that it was ended.
+    if (signal?.aborted) return failed(new DOMException("ended", "AbortError"));
     signal?.addEventListener("abort", end);
     request.send(body ?? null);
   });
@@ -57,9 +60,14 @@ function wait(ms, signal) {
   });
 }
 
-async function checksum(bytes) {
-  const sum = new Uint8Array(await crypto.subtle.digest("SHA-256", bytes));
-  return btoa(String.fromCharCode(...sum));
+/** What `work` comes to, or the end that the signal says: a file that cannot be read is not waited for by whoever has cancelled. */
+function unlessEnded(signal, work) {
+  return new Promise((done, failed) => {
+    const end = () => failed(new DOMException("ended", "AbortError"));
+    if (signal?.aborted) end();
+    signal?.addEventListener("abort", end);
+    work.then(done, failed).finally(() => signal?.removeEventListener("abort", end));
+  });
 }
 
 /** Under which name an upload is kept between visits: this file, to this place. */
@@ -97,8 +105,9 @@ export async function forget(key) {
 export async function upload(file, { create, key, metadata, signal, progress = () => {}, waiting = () => {} }) {
   let address = storage((kept) => kept.getItem(key));
   let offset = null;
+  let furthest = 0;
   let tries = 0;
-  const sums = Boolean(globalThis.crypto?.subtle);
+  const sum = sumsOf(file, PIECE);
   const keep = (place) => {
     address = place;
     storage((kept) => (place ? kept.setItem(key, place) : kept.removeItem(key)));
@@ -109,6 +118,7 @@ export async function upload(file, { create, key, metadata, signal, progress = (
     if (request.status === 401) throw signInAgain();
     if (request.status !== 201) throw refusal(request);
     keep(request.getResponseHeader("location"));
+    furthest = 0;
     return { at: Number(request.getResponseHeader("upload-offset") ?? 0), path: request.getResponseHeader("eirene-path") };
   };
   const look = async () => {
@@ -122,10 +132,9 @@ export async function upload(file, { create, key, metadata, signal, progress = (
     return { at: Number(request.getResponseHeader("upload-offset")), path: request.getResponseHeader("eirene-path") };
   };
   const piece = async (from) => {
-    const bytes = await file.slice(from, from + PIECE).arrayBuffer();
-    const headers = { "content-type": "application/offset+octet-stream", "upload-offset": from };
-    if (sums) headers["upload-checksum"] = `sha256 ${await checksum(bytes)}`;
-    const request = await send("PATCH", address, headers, { body: bytes, signal, onSent: (sent) => progress(from + sent) });
+    const headers = { "content-type": "application/offset+octet-stream", "upload-offset": from, "upload-checksum": await unlessEnded(signal, sum(from)) };
+    const body = file.slice(from, from + PIECE);
+    const request = await send("PATCH", address, headers, { body, signal, onSent: (sent) => progress(from + sent) });
     if (request.status === 401) throw signInAgain();
     if (request.status !== 204) throw refusal(request);
     return { at: Number(request.getResponseHeader("upload-offset")), path: request.getResponseHeader("eirene-path") };
@@ -134,7 +143,9 @@ export async function upload(file, { create, key, metadata, signal, progress = (
   for (;;) {
     try {
       const stands = await (offset !== null ? piece(offset) : address ? look() : begin());
-      if (stands.at > (offset ?? 0)) tries = 0;
+      // That it is still where it was, as it says after a break, is no progress.
+      if (stands.at > furthest) tries = 0;
+      furthest = Math.max(furthest, stands.at);
       offset = stands.at;
       progress(offset);
       // The server names the file's place once it is whole: after the last byte, or where there is none at once.

@@ -199,7 +199,6 @@ function take(found) {
     seen.files += 1;
     seen.bytes += file.size;
   }
-  if (!globalThis.crypto?.subtle && found.length > 0) announce(say("upload_no_sums"));
   halted = false;
   showSummary();
   go();

@@ -28,7 +28,7 @@ function how({ state, progress, problem }) {
   if (state === "waiting") return say("work_waiting");
   if (state === "running") return say("work_running", { n: progress?.entries ?? 0 });
   if (state === "cancelled") return say("work_cancelled");
-  if (state === "interrupted") return say("work_interrupted");
+  if (state === "interrupted") return problem?.text ?? say("work_interrupted");
   if (state === "failed") return problem?.text ?? say("no_answer");
   const skipped = progress?.skipped_in_all ?? 0;
   return skipped > 0 ? say("work_skipped", { n: skipped }) : say("work_done");

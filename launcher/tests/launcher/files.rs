@@ -10,7 +10,8 @@ use std::os::unix::fs::{PermissionsExt, chown};
 use std::os::unix::net::UnixStream;
 use std::process::{Command, Stdio};
 
-use eirene_core::launcher::{LauncherAnswer, LauncherRequest};
+use eirene_core::RequestId;
+use eirene_core::launcher::{Cause, LauncherAnswer, LauncherCall, LauncherRequest};
 use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendFlags, SocketFlags, SocketType, recv,
@@ -25,8 +26,12 @@ struct Files(OwnedFd);
 impl Files {
     /// Has one opened, on a connection that is closed at once; or the code of the refusal.
     fn open(launcher: &Launcher, person: &str) -> Result<Self, String> {
+        Self::open_for(launcher, person, Cause::default())
+    }
+
+    fn open_for(launcher: &Launcher, person: &str, cause: Cause) -> Result<Self, String> {
         let stream = launcher.connect();
-        ask(&stream, person);
+        ask(&stream, person, cause);
         let (answer, mut descriptors) = hear(&stream);
         match answer {
             LauncherAnswer::Files => {
@@ -57,9 +62,9 @@ impl Files {
     }
 }
 
-fn ask(mut stream: &UnixStream, person: &str) {
-    let request = LauncherRequest::OpenFiles { person: person.parse().unwrap() };
-    stream.write_all(format!("{}\n", serde_json::to_string(&request).unwrap()).as_bytes()).unwrap();
+fn ask(mut stream: &UnixStream, person: &str, cause: Cause) {
+    let call = LauncherCall { cause, request: LauncherRequest::OpenFiles { person: person.parse().unwrap() } };
+    stream.write_all(format!("{}\n", serde_json::to_string(&call).unwrap()).as_bytes()).unwrap();
 }
 
 /// An answer, and what came with its first byte.
@@ -247,6 +252,23 @@ fn a_start_that_cannot_be_noted_is_undone() {
     std::fs::create_dir(&log).unwrap();
     assert_eq!(Files::open(&launcher, "ada").err().as_deref(), Some("away"));
     wait_for("its end", || !has_children(&launcher));
+}
+
+#[test]
+fn what_it_says_and_how_it_ends_is_logged_for_the_request_that_started_it() {
+    let Some(launcher) = Launcher::start() else { return };
+    let request = RequestId::generate();
+    let files = Files::open_for(&launcher, "ada", Cause { request: Some(request), session: None }).unwrap();
+    assert_eq!(files.does("echo a word >&2; echo done >&0"), "done\n");
+    drop(files);
+    wait_for("the audit line", || launcher.audit().iter().any(|line| line["verb"] == "files_ended"));
+    let ids: Vec<_> = launcher.audit().iter().map(|line| line["request_id"].clone()).collect();
+    assert_eq!(ids, [request.to_string(), request.to_string()]);
+    let log = || std::fs::read_to_string(launcher.path().join("log")).unwrap();
+    wait_for("what it said", || log().contains("process says: a word"));
+    let said = log();
+    let line = said.lines().find(|line| line.contains("process says: a word")).unwrap();
+    assert!(line.contains(&format!("request.id={request}")), "{line}");
 }
 
 #[test]

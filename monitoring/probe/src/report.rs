@@ -1,8 +1,8 @@
 //! What programs report of themselves: one JSON object a datagram, `{"step": 12, "loss": 0.25}`.
 //!
 //! Anything can write there without a library, from Python `socket.socket(AF_UNIX, SOCK_DGRAM).sendto(json.dumps(…).encode(), path)`.
-//! Rules: at most [`MOST_DATAGRAM`] bytes; at most [`MOST_NAMES`] names of 1 to 32 small letters and `_`; values are finite numbers. A
-//! datagram that breaks one is refused whole and counted. A job has [`MOST_NAMES_KEPT`] names in all, as each is a series for good, and
+//! Rules: at most [`MOST_DATAGRAM`] bytes; at most [`MOST_NAMES`] names of 1 to 32 small letters, `_` and, behind the first, digits; values are finite
+//! numbers. A datagram that breaks one is refused whole and counted. A job has [`MOST_NAMES_KEPT`] names in all, as each is a series for good, and
 //! [`MOST_REPORTS_PER_SECOND`] datagrams a second; the last value of each name goes into the next batch, so more would not be seen anyway.
 //!
 //! The socket is the job's own: it lies in a directory that only the person enters, and its mode is 0600. Nothing is ever answered.
@@ -14,7 +14,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 
-use eirene_monitoring::{Device, MOST_VALUE, Metric, Sample, Series, Text};
+use eirene_monitoring::{Device, MOST_VALUE, Metric, Sample, Series, Text, is_report_name};
 use jiff::Timestamp;
 use serde::de::{Deserializer as _, Error as _, MapAccess, Visitor};
 
@@ -161,9 +161,7 @@ fn parse(datagram: &[u8]) -> Option<BTreeMap<String, f64>> {
         fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
             let mut report = BTreeMap::new();
             while let Some((name, value)) = map.next_entry::<String, f64>()? {
-                let is_name = (1..=32).contains(&name.len())
-                    && name.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_');
-                if !is_name
+                if !is_report_name(&name)
                     || value.abs() > MOST_VALUE
                     || report.len() == MOST_NAMES
                     || report.insert(name, value).is_some()
@@ -258,9 +256,10 @@ mod tests {
     fn the_last_value_of_each_name_is_taken_once() {
         let mut reports = Reports::default();
         reports.accept(br#"{"step": 1, "loss": 0.5}"#, at(0)).unwrap();
-        reports.accept(br#" {"loss": -0.25} "#, at(0)).unwrap();
+        reports.accept(br#" {"loss": -0.25, "f1": 0.75} "#, at(0)).unwrap();
         let taken: Vec<_> = reports.take().iter().map(|sample| (sample.series.to_string(), sample.value)).collect();
-        assert_eq!(taken, [("report/loss".to_owned(), -0.25), ("report/step".to_owned(), 1.0)]);
+        let wanted = [("report/f1", 0.75), ("report/loss", -0.25), ("report/step", 1.0)];
+        assert_eq!(taken, wanted.map(|(name, value)| (name.to_owned(), value)));
         assert_eq!(reports.take(), []);
         assert_eq!(reports.refusals(), Refusals::default());
     }
@@ -283,7 +282,8 @@ mod tests {
             r#"{"a":1e300}"#,
             r#"{"A":1}"#,
             r#"{"":1}"#,
-            r#"{"a1":1}"#,
+            r#"{"1a":1}"#,
+            r#"{"a-1":1}"#,
             r#"{"a":1,"a":2}"#,
             "\u{fffd}",
             &format!("{{{many}}}"),
@@ -335,7 +335,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn anything_is_taken_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..64), text in r#"\{"[a-z]{1,3}":-?[0-9.e]{1,6}\}"#) {
+        fn anything_is_taken_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..64), text in r#"\{"[a-z0-9]{1,3}":-?[0-9.e]{1,6}\}"#) {
             let mut reports = Reports::default();
             let outcomes = [reports.accept(&bytes, at(0)), reports.accept(text.as_bytes(), at(0))];
             let taken = reports.take();

@@ -30,6 +30,10 @@ impl BitWriter {
         self.count += count;
         while self.count >= 8 {
             self.count -= 8;
+            // There are very many of these, and half of each would be empty if they doubled.
+            if self.bytes.len() == self.bytes.capacity() {
+                self.bytes.reserve_exact((self.bytes.len() / 4).max(16));
+            }
             self.bytes.push((self.rest >> self.count) as u8);
         }
     }
@@ -43,6 +47,7 @@ impl BitWriter {
     pub(crate) fn finish(mut self) -> Vec<u8> {
         if self.count > 0 {
             let last = (self.rest << (8 - self.count)) as u8;
+            self.bytes.reserve_exact(1);
             self.bytes.push(last);
         }
         self.bytes

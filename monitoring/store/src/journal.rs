@@ -20,6 +20,7 @@ const FRAME_HEAD_BYTES: usize = 8;
 const DEFINE: u64 = 0;
 const SAMPLE: u64 = 1;
 const DROP: u64 = 2;
+const CHUNK: u64 = 3;
 
 /// One record.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -35,6 +36,12 @@ pub(crate) enum Record<'a> {
         reference: u32,
         at: i64,
         value: f64,
+    },
+    /// Samples that stayed open while others were closed, as [`crate::head::Chunk`] has them.
+    Chunk {
+        reference: u32,
+        count: u32,
+        bits: &'a [u8],
     },
     /// The session's samples up to here are gone.
     Drop {
@@ -59,6 +66,13 @@ impl<'a> Record<'a> {
         out.extend_from_slice(&value.to_le_bytes());
     }
 
+    pub(crate) fn chunk(out: &mut Vec<u8>, reference: u32, count: u32, bits: &[u8]) {
+        put(out, (u64::from(reference) << 2) | CHUNK);
+        put(out, u64::from(count));
+        put(out, bits.len() as u64);
+        out.extend_from_slice(bits);
+    }
+
     pub(crate) fn drop_session(out: &mut Vec<u8>, session: SessionId) {
         put(out, DROP);
         out.extend_from_slice(&session.0);
@@ -77,6 +91,10 @@ impl<'a> Record<'a> {
             SAMPLE => {
                 *last = last.wrapping_add(reader.signed()?);
                 Some(Self::Sample { reference, at: *last, value: f64::from_le_bytes(reader.array()?) })
+            }
+            CHUNK => {
+                let (count, length) = (u32::try_from(reader.number()?).ok()?, reader.size()?);
+                Some(Self::Chunk { reference, count, bits: reader.bytes(length)? })
             }
             DROP => Some(Self::Drop { session: SessionId(reader.array()?) }),
             _ => None,
@@ -118,14 +136,16 @@ impl Journal {
 
     /// Adds a frame and waits until the disk has it. After an error the same frame can be tried again.
     pub(crate) fn write(&mut self, disk: &mut Disk, payload: &[u8]) -> Result<(), StoreError> {
-        let mut frame = Vec::with_capacity(payload.len() + FRAME_HEAD_BYTES);
-        frame.extend_from_slice(&(payload.len() as u32).to_le_bytes());
-        frame.extend_from_slice(&crc32fast::hash(payload).to_le_bytes());
-        frame.extend_from_slice(payload);
-        let written = self.file.write_all_at(&frame, self.length).and_then(|()| self.file.sync_data());
-        written.map_err(io_at(&disk.path(&self.name)))?;
-        self.length += frame.len() as u64;
-        disk.add(frame.len() as u64);
+        let mut head = Vec::with_capacity(FRAME_HEAD_BYTES);
+        head.extend_from_slice(&(payload.len() as u32).to_le_bytes());
+        head.extend_from_slice(&crc32fast::hash(payload).to_le_bytes());
+        let (at, file) = (self.length + head.len() as u64, &self.file);
+        // The payload can be large, so it is not copied behind its head. What is torn has no right checksum.
+        let written = file.write_all_at(&head, self.length).and_then(|()| file.write_all_at(payload, at));
+        written.and_then(|()| file.sync_data()).map_err(io_at(&disk.path(&self.name)))?;
+        let whole = at + payload.len() as u64;
+        disk.add(whole - self.length);
+        self.length = whole;
         Ok(())
     }
 }
@@ -181,6 +201,15 @@ mod tests {
         }
         assert_eq!(journal.length(), disk.used());
         std::fs::read(disk.path("journal-0000000000000005")).unwrap()
+    }
+
+    #[test]
+    fn chunks_come_back_and_cut_ones_do_not() {
+        let mut payload = Vec::new();
+        Record::chunk(&mut payload, 70_000, 300, &[1, 2, 3]);
+        let read = |bytes: &[u8]| Record::read(&mut Reader(bytes), &mut 0).map(|record| format!("{record:?}"));
+        assert_eq!(read(&payload).unwrap(), "Chunk { reference: 70000, count: 300, bits: [1, 2, 3] }");
+        assert!((0..payload.len()).all(|cut| read(&payload[..cut]).is_none()));
     }
 
     #[test]

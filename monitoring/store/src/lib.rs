@@ -2,29 +2,32 @@
 //!
 //! A series is a session and a name. The store takes samples in batches, says which it refuses and why ([`Refusal`]), and answers a span of
 //! time with as many points as a chart has, from samples or from minutes ([`Query`]). What is sampled, who may see it and when to flush is for
-//! the caller; so is time, which comes in by parameter. There are no threads and no async here: [`Store::append`] only touches memory, the
+//! the caller; so is time, which comes in by parameter, but for the pace of flushes while chunks are closed. There are no threads and no async here: [`Store::append`] only touches memory and may wait for that, the
 //! rest is to be called where waiting for a disk does no harm.
 //!
 //! # The way of a sample
 //! It is put into its series' *open chunk* in memory and into the records for the *journal*. [`Store::flush`] appends these as one frame and
-//! has the disk hold it. Every two hours, or when memory or journal are full, [`Store::maintain`] *closes* chunks: all samples that are older
-//! than the window for late ones become a *segment* of samples and one of minutes, and the journal is replaced by a short one with the rest.
+//! has the disk hold it. Every two hours, or when memory or journal hold much more than the last time left, [`Store::maintain`] *closes* chunks: all samples
+//! that are older than the window for late ones become a *segment* of samples and one of minutes, and the journal is replaced by a short one with the rest.
+//! Only where what waits for late samples is itself too much for memory or journal, all are closed.
 //! Small segments are merged, sixteen at a time. A segment is removed as a whole, when all in it is too old or the disk's bound asks for
 //! it: the oldest samples first, then the oldest minutes. Bytes are counted before they are written.
 //!
 //! # What a crash loses
-//! What was not flushed. Frames, indexes, columns and directories have checksums (CRC-32); a journal ends at its first frame that is not whole
+//! What was not flushed; while chunks are closed that is done every second. Frames, indexes, columns and directories have checksums (CRC-32); a journal ends at its first frame that is not whole
 //! and is cut there, a segment without a right directory is put aside as `….broken` and is the first to go when room is needed, a
 //! block that is wrong is left out of the answer, which says so. Files get their names when they are whole and on the disk.
 //!
 //! # What it takes of memory
-//! [`Options::memory_bytes`] of open chunks, twice that while they are closed, 16 MiB of records for the journal, 56 bytes for each segment and
-//! session in it. Merging holds what sixteen segments of at most 4 MiB have of one session; a query holds its answer and the blocks of a
+//! [`Options::memory_bytes`] of open chunks, twice that while they are closed, at most a quarter of it of records for the journal (16 MiB at least), 56
+//! bytes for each segment and session in it. A series takes 256 bytes and its name, as long as it has samples that are open or had one within the window for
+//! late ones; its samples take two or three bytes each until they are closed where they are whole numbers, seven to nine where they are fractions. 256 MiB are enough
+//! for 130,000 series of fractions with a sample every 5 s and ten minutes in which they may be late, 512 MiB for 250,000. Half of it is for series; where that runs short, a session that has many is refused more of them first. Merging holds what sixteen segments of at most 4 MiB have of one session; a query holds its answer and the blocks of a
 //! segment at a time.
 //!
 //! # What is late, twice or wrong
 //! A series' closed samples are all before its open ones, so a duplicate is always found: among open ones by looking, among closed ones because
-//! all that is not later than they are is refused. Late samples go into the open chunk out of order and are sorted when it is read. A clock
+//! all that is not later than they are is refused, also of a series that has ended and begins again. Late samples go into the open chunk out of order and are sorted when it is read. A clock
 //! that was set back has its samples refused until it has caught up, but for the ten minutes of the window.
 //!
 //! # Files
@@ -37,7 +40,9 @@
 //! A payload is records. Each begins with *n* = reference × 4 + kind:
 //! - 0, a series: session (16), length of the name (1), name, *s* last closed time;
 //! - 1, a sample: *s* milliseconds since the sample before in this frame (the first: since the epoch), value as IEEE 754 (8);
-//! - 2, a session was dropped: session (16).
+//! - 2, a session was dropped: session (16);
+//! - 3, samples that stayed open: *n* samples, *n* length of their bits, bits: time and value of each in turn, coded as in a column of times and one of
+//!   values of kind 1.
 //!
 //! **`raw-FIRST-LAST-VERSION`**, **`minutes-FIRST-LAST-VERSION`**: segments of the journals FIRST to LAST: `EIRMS 0 0 1` (8), blocks, directory, trailer.
 //! - Directory, for each session in order: session (16), offset of the block (8), length of its index (4), of the block (4), first and last
@@ -79,6 +84,7 @@ mod block;
 mod column;
 mod disk;
 mod dropped;
+mod head;
 mod journal;
 mod merge;
 mod open;

@@ -1,119 +1,25 @@
 //! What is in memory: an open chunk for each live series, and the records of samples that the journal does not have yet.
 //!
-//! Nothing here waits for a disk. Taking samples decides which are refused; a late one (a node's clock differs, a tunnel was away) is put
-//! behind the others and sorted when it is read. A series' samples that were closed are all before those it takes now, so that no sample is
-//! ever counted twice.
+//! Nothing here waits for a disk. Taking samples decides which are refused. A series' samples that were closed are all before those it takes now,
+//! so that no sample is ever counted twice. A series that has had nothing for longer than a sample may be late has no chunk any more, and is known
+//! by a hash of its name and its last time alone until nothing as old as that is taken from anybody.
 
 use std::collections::{BTreeMap, HashMap};
+use std::hash::{BuildHasher as _, RandomState};
 use std::sync::Arc;
 
-use crate::bits::{BitReader, BitWriter, Times, Values};
 use crate::dropped::Dropped;
+use crate::head::{Chunk, HEAD_BYTES, Head};
 use crate::journal::Record;
 use crate::refusal::Refusal;
 use crate::segment::Segment;
 use crate::{MOST_AHEAD_MS, MOST_BEHIND_MS, MOST_NAME_BYTES, MOST_VALUE, Options, Sample, SessionId};
 
-/// Samples of one open chunk.
-const MOST_OPEN_SAMPLES: u32 = 1 << 16;
-/// What an open chunk takes in memory beside its bits and its name, with the tables that lead to it.
-const HEAD_BYTES: usize = 256;
-/// Records that wait for the journal.
-const MOST_PENDING_BYTES: usize = 8 << 20;
-/// Records of samples that go over into the next journal; more are closed with the others.
-const MOST_KEPT_BYTES: usize = 16 << 20;
+/// What an ended series takes: where a hash of its name leads to a time, in a table that is not full.
+const ENDED_BYTES: usize = 32;
 
 /// Where a series that has nothing closed begins.
 pub(crate) const NO_FLOOR: i64 = i64::MIN;
-
-/// An open chunk.
-#[derive(Debug)]
-pub(crate) struct Head {
-    /// What the journal calls the series.
-    reference: u32,
-    /// The last time that is closed.
-    floor: i64,
-    last: i64,
-    count: u32,
-    ordered: bool,
-    bits: BitWriter,
-    times: Times,
-    values: Values,
-}
-
-impl Head {
-    fn new(reference: u32, floor: i64) -> Self {
-        Self {
-            reference,
-            floor,
-            last: i64::MIN,
-            count: 0,
-            ordered: true,
-            bits: BitWriter::default(),
-            times: Times::default(),
-            values: Values::default(),
-        }
-    }
-
-    fn push(&mut self, at: i64, value: f64, window_ms: i64) -> Result<(), Refusal> {
-        if at <= self.floor {
-            return Err(Refusal::Late);
-        }
-        if self.count >= MOST_OPEN_SAMPLES {
-            return Err(Refusal::TooOften);
-        }
-        if self.count > 0 && at <= self.last {
-            if at < self.last.saturating_sub(window_ms) {
-                return Err(Refusal::Late);
-            }
-            if at == self.last || self.chunk(i64::MAX).samples().iter().any(|sample| sample.0 == at) {
-                return Err(Refusal::Duplicate);
-            }
-            self.ordered = false;
-        }
-        self.times.write(&mut self.bits, at);
-        self.values.write(&mut self.bits, value);
-        self.count += 1;
-        self.last = self.last.max(at);
-        Ok(())
-    }
-
-    /// A copy of the chunk as it is, up to a time.
-    fn chunk(&self, upto: i64) -> Chunk {
-        Chunk {
-            bits: self.bits.clone().finish(),
-            count: self.count,
-            ordered: self.ordered,
-            upto,
-            last: self.last.min(upto),
-        }
-    }
-}
-
-/// A chunk that nothing is added to.
-#[derive(Debug)]
-pub(crate) struct Chunk {
-    bits: Vec<u8>,
-    count: u32,
-    ordered: bool,
-    /// Later samples are not its own.
-    upto: i64,
-    /// No sample is later.
-    last: i64,
-}
-
-impl Chunk {
-    /// Its samples by time.
-    pub(crate) fn samples(&self) -> Vec<(i64, f64)> {
-        let (mut bits, mut times, mut values) = (BitReader::new(&self.bits), Times::default(), Values::default());
-        let read = |_| Some((times.read(&mut bits)?, values.read(&mut bits)?));
-        let mut samples: Vec<(i64, f64)> = (0..self.count).map_while(read).filter(|(at, _)| *at <= self.upto).collect();
-        if !self.ordered {
-            samples.sort_by_key(|sample| sample.0);
-        }
-        samples
-    }
-}
 
 /// Chunks by the name of their series.
 pub(crate) type Chunks = BTreeMap<Box<str>, Chunk>;
@@ -131,14 +37,56 @@ struct OpenSession {
     /// The last time that was closed of any of its series, when it was opened.
     floor: Option<i64>,
     series: HashMap<Box<str>, Head>,
+    /// The last times of series that have no chunk any more, by a hash of their names.
+    ended: HashMap<u64, i64>,
+    /// Memory of all this, without the samples' bits.
+    heads: usize,
+}
+
+impl OpenSession {
+    /// Lets go of series that have had nothing since `idle`. Nothing is known of them any more where all that is taken is later than theirs, which is
+    /// so up to `past`; a clock that is set back later finds the session's floor there.
+    fn release(&mut self, idle: i64, past: i64, hasher: &RandomState) {
+        let (ended, floor) = (&mut self.ended, &mut self.floor);
+        self.series.retain(|name, head| {
+            let is_over = head.count == 0 && head.floor <= idle;
+            if is_over {
+                ended.insert(hasher.hash_one(&**name), head.floor);
+            }
+            !is_over
+        });
+        ended.retain(|_, last| {
+            let is_known = *last > past;
+            if !is_known {
+                *floor = floor.map(|floor| floor.max(*last));
+            }
+            is_known
+        });
+        if self.series.len() < self.series.capacity() / 4 {
+            self.series.shrink_to_fit();
+        }
+        if ended.len() < ended.capacity() / 4 {
+            ended.shrink_to_fit();
+        }
+    }
+}
+
+/// What open chunks take of memory.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Load {
+    /// That there are series.
+    pub(crate) heads: usize,
+    /// Their samples.
+    pub(crate) bits: usize,
 }
 
 /// All that queries and appends share.
 #[derive(Debug, Default)]
 pub(crate) struct Open {
     sessions: HashMap<SessionId, OpenSession>,
-    /// Memory of all open chunks.
-    bytes: usize,
+    load: Load,
+    /// What ended series are known by.
+    hasher: RandomState,
     samples: u64,
     pending: Vec<u8>,
     /// The time of the last sample in `pending`.
@@ -156,8 +104,13 @@ impl Open {
         Self { dropped: Arc::new(dropped), newest: i64::MIN, ..Self::default() }
     }
 
-    pub(crate) fn bytes(&self) -> usize {
-        self.bytes
+    pub(crate) fn load(&self) -> Load {
+        self.load
+    }
+
+    /// Bytes of records that wait for the journal.
+    pub(crate) fn pending(&self) -> usize {
+        self.pending.len()
     }
 
     pub(crate) fn samples(&self) -> u64 {
@@ -181,30 +134,39 @@ impl Open {
         options: &Options,
     ) -> Result<(), Refusal> {
         judge(now_ms, sample)?;
-        if self.pending.len() >= MOST_PENDING_BYTES || self.bytes >= options.memory_bytes {
+        let Load { heads, bits } = self.load;
+        if self.pending.len() >= options.pending_bytes() || heads + bits >= options.memory_bytes {
             return Err(Refusal::Busy);
         }
         if !self.sessions.contains_key(&session) && self.sessions.len() >= options.sessions {
             return Err(Refusal::TooManySessions);
         }
+        let sessions = self.sessions.len();
         let open = self.sessions.entry(session).or_default();
         if let Some(head) = open.series.get_mut(sample.name) {
-            let before = head.bits.capacity();
+            let before = head.bytes();
             head.push(sample.at_ms, sample.value, options.late_ms)?;
-            self.bytes += head.bits.capacity() - before;
+            self.load.bits += head.bytes() - before;
             Record::sample(&mut self.pending, &mut self.pending_at, head.reference, sample.at_ms, sample.value);
         } else {
             if open.series.len() >= options.series_per_session {
                 return Err(Refusal::TooManySeries);
             }
+            has_room(heads, open.heads, sessions, options)?;
             let closed = || floor(&self.segments, self.frozen.as_deref(), &self.dropped, &session);
-            let floor = *open.floor.get_or_insert_with(closed);
+            let known = *open.floor.get_or_insert_with(closed);
+            let hash = self.hasher.hash_one(sample.name);
+            let floor = open.ended.get(&hash).map_or(known, |ended| known.max(*ended));
             let mut head = Head::new(self.next_reference, floor);
             head.push(sample.at_ms, sample.value, options.late_ms)?;
             self.next_reference += 1;
             Record::define(&mut self.pending, head.reference, session, sample.name, floor);
             Record::sample(&mut self.pending, &mut self.pending_at, head.reference, sample.at_ms, sample.value);
-            self.bytes += HEAD_BYTES + sample.name.len() + head.bits.capacity();
+            let again = if open.ended.remove(&hash).is_some() { ENDED_BYTES } else { 0 };
+            let bytes = HEAD_BYTES + sample.name.len();
+            open.heads = (open.heads + bytes).saturating_sub(again);
+            self.load.heads = (heads + bytes).saturating_sub(again);
+            self.load.bits += head.bytes();
             open.series.insert(sample.name.into(), head);
         }
         self.samples += 1;
@@ -217,24 +179,30 @@ impl Open {
         match record {
             Record::Define { reference, session, name, floor } => {
                 names.insert(reference, (session, name.into()));
-                let series = &mut self.sessions.entry(session).or_default().series;
-                if !series.contains_key(name) {
-                    self.bytes += HEAD_BYTES + name.len();
-                    series.insert(name.into(), Head::new(0, floor));
+                let open = self.sessions.entry(session).or_default();
+                if !open.series.contains_key(name) {
+                    let bytes = HEAD_BYTES + name.len();
+                    open.heads += bytes;
+                    self.load.heads += bytes;
+                    open.series.insert(name.into(), Head::new(0, floor));
                 }
             }
             Record::Sample { reference, at, value } => {
-                let head = names
-                    .get(&reference)
-                    .and_then(|(session, name)| self.sessions.get_mut(session)?.series.get_mut(name));
-                let Some(head) = head else { return };
-                let before = head.bits.capacity();
+                let Some(head) = named(&mut self.sessions, names, reference) else { return };
+                let before = head.bytes();
                 // What two journals both have is a duplicate of itself.
                 if head.push(at, value, late_ms).is_ok() {
                     self.samples += 1;
                     self.newest = self.newest.max(at);
                 }
-                self.bytes += head.bits.capacity() - before;
+                self.load.bits += head.bytes() - before;
+            }
+            Record::Chunk { reference, count, bits } => {
+                let Some(head) = named(&mut self.sessions, names, reference) else { return };
+                let before = head.bytes();
+                self.samples += head.take(&Chunk::read(bits, count), late_ms);
+                self.newest = self.newest.max(head.last());
+                self.load.bits += head.bytes() - before;
             }
             Record::Drop { session } => {
                 names.retain(|_, (owner, _)| *owner != session);
@@ -246,8 +214,9 @@ impl Open {
     /// Removes a session's open chunks.
     pub(crate) fn forget(&mut self, session: SessionId) {
         let Some(open) = self.sessions.remove(&session) else { return };
-        for (name, head) in &open.series {
-            self.bytes = self.bytes.saturating_sub(HEAD_BYTES + name.len() + head.bits.capacity());
+        self.load.heads = self.load.heads.saturating_sub(open.heads);
+        for head in open.series.values() {
+            self.load.bits = self.load.bits.saturating_sub(head.bytes());
             self.samples = self.samples.saturating_sub(u64::from(head.count));
         }
     }
@@ -268,45 +237,48 @@ impl Open {
     pub(crate) fn chunks(&self, session: &SessionId, prefix: &str) -> Chunks {
         let series = self.sessions.get(session).into_iter().flat_map(|open| &open.series);
         let wanted = series.filter(|(name, head)| name.starts_with(prefix) && head.count > 0);
-        wanted.map(|(name, head)| (name.clone(), head.chunk(i64::MAX))).collect()
+        wanted.map(|(name, head)| (name.clone(), head.chunk())).collect()
     }
 
     /// Sets aside all samples up to `cut`, which are those of the journals from `lowest` to `highest`, and makes the rest the begin of the
-    /// next journal. Sessions that have nothing later than `idle` are closed.
-    pub(crate) fn freeze(&mut self, cut: i64, idle: i64, lowest: u64, highest: u64, late_ms: i64) {
+    /// next journal. Series that have nothing are let go once nothing of theirs can be late any more.
+    pub(crate) fn freeze(&mut self, cut: i64, now_ms: i64, lowest: u64, highest: u64, options: &Options) {
         let mut frozen = Frozen { lowest, highest, sessions: BTreeMap::new() };
+        let idle = now_ms.saturating_sub(options.late_ms);
+        let past = now_ms.saturating_sub(options.late_ms.max(MOST_BEHIND_MS));
+        let most = options.kept_bytes();
         self.take_pending();
-        (self.bytes, self.samples, self.next_reference) = (0, 0, 0);
+        (self.load, self.samples, self.next_reference) = (Load::default(), 0, 0);
         for (id, session) in &mut self.sessions {
             let mut chunks = Chunks::new();
+            let cut = if self.pending.len() > most { i64::MAX } else { cut };
             for (name, head) in &mut session.series {
-                let cut = if self.pending.len() > MOST_KEPT_BYTES { i64::MAX } else { cut };
-                if let Some(chunk) = split(head, cut, late_ms) {
+                if let Some(chunk) = head.close(cut, options.late_ms) {
                     chunks.insert(name.clone(), chunk);
                 }
             }
             if !chunks.is_empty() {
                 frozen.sessions.insert(*id, chunks);
             }
-            if session.series.values().all(|head| head.count == 0 && head.floor <= idle) {
-                session.series.clear();
-                continue;
-            }
+            session.release(idle, past, &self.hasher);
+            session.heads = session.ended.len() * ENDED_BYTES;
             for (name, head) in &mut session.series {
                 head.reference = self.next_reference;
                 self.next_reference += 1;
-                self.bytes += HEAD_BYTES + name.len() + head.bits.capacity();
+                session.heads += HEAD_BYTES + name.len();
+                self.load.bits += head.bytes();
                 self.samples += u64::from(head.count);
                 Record::define(&mut self.pending, head.reference, *id, name, head.floor);
-                for (at, value) in head.chunk(i64::MAX).samples() {
-                    Record::sample(&mut self.pending, &mut self.pending_at, head.reference, at, value);
+                if head.count > 0 {
+                    let chunk = head.chunk();
+                    Record::chunk(&mut self.pending, head.reference, chunk.count, &chunk.bits);
                 }
             }
+            self.load.heads += session.heads;
         }
-        self.sessions.retain(|_, session| !session.series.is_empty());
-        if !frozen.sessions.is_empty() {
-            self.frozen = Some(Arc::new(frozen));
-        }
+        self.sessions.retain(|_, session| !session.series.is_empty() || !session.ended.is_empty());
+        // Also of nothing: the journals up to here are not needed once the next one has the rest.
+        self.frozen = Some(Arc::new(frozen));
     }
 
     /// Gives every series a name in a new journal, after the old ones were read.
@@ -322,19 +294,25 @@ impl Open {
     }
 }
 
-/// Leaves in `head` what is later than `cut`, and gives the rest.
-fn split(head: &mut Head, cut: i64, late_ms: i64) -> Option<Chunk> {
-    let samples = head.chunk(i64::MAX).samples();
-    let kept = samples.iter().position(|sample| sample.0 > cut).unwrap_or(samples.len());
-    let (closed, kept) = samples.split_at(kept);
-    let &(floor, _) = closed.last()?;
-    let chunk = head.chunk(cut);
-    *head = Head::new(head.reference, floor);
-    for &(at, value) in kept {
-        // They are in order and were taken before.
-        let _ = head.push(at, value, late_ms);
+/// The open chunk that a journal means.
+fn named<'a>(
+    sessions: &'a mut HashMap<SessionId, OpenSession>,
+    names: &HashMap<u32, (SessionId, Box<str>)>,
+    reference: u32,
+) -> Option<&'a mut Head> {
+    let (session, name) = names.get(&reference)?;
+    sessions.get_mut(session)?.series.get_mut(name)
+}
+
+/// Whether there is room for one more series. All of them have half of the memory. Once three quarters of that are taken, a session that has more than
+/// an equal part of what was left then gets no more: so that who makes too many is refused before everybody else is.
+fn has_room(heads: usize, own: usize, sessions: usize, options: &Options) -> Result<(), Refusal> {
+    let all = options.memory_bytes / 2;
+    let last = all / 4;
+    if heads >= all - last && own >= last / sessions.max(1) {
+        return Err(Refusal::TooManySeries);
     }
-    Some(chunk)
+    if heads >= all { Err(Refusal::Busy) } else { Ok(()) }
 }
 
 /// What can be said of a sample alone.

@@ -20,6 +20,11 @@ const TRIES: usize = 5;
 /// Points of one answer, of all series together: 160 MiB.
 const MOST_POINTS: usize = 4 << 20;
 
+/// A time of so many milliseconds has points enough when they are minutes.
+const LONG_MS: i64 = 180 * MINUTE_MS;
+/// Closed samples that are read for an answer about such a time: ten milliseconds of them.
+const MOST_READ: usize = 1 << 19;
+
 /// What is asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Query<'a> {
@@ -56,7 +61,7 @@ pub struct Line {
 /// What was found.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Answer {
-    /// What it was made of: minutes where spans are a minute or longer, or the samples are not kept any more.
+    /// What it was made of: minutes where spans are a minute or longer, the samples are not kept any more, or there are too many of them in a long time.
     pub resolution: Resolution,
     /// Milliseconds of a span. Spans begin at multiples of it, so that two charts of one time agree.
     pub step_ms: i64,
@@ -122,6 +127,28 @@ impl Moment {
         let older = |entry: &Entry| entry.first < first && entry.last >= query.from_ms && entry.first < query.to_ms;
         let from_minutes = floor(query.from_ms, MINUTE_MS) >= first;
         from_minutes || !self.entries(Kind::Minutes).any(|(_, entry)| older(entry))
+    }
+
+    /// Whether it would take too long to read the samples of a long time.
+    fn is_much(&self, query: &Query<'_>) -> Result<bool, Stop> {
+        let mut rows = 0;
+        for (segment, entry) in self.entries(Kind::Raw) {
+            if entry.last < query.from_ms || entry.first >= query.to_ms {
+                continue;
+            }
+            let series = match segment.series(entry) {
+                Ok(series) => series,
+                // Whoever reads it says so.
+                Err(ReadError::Broken) => continue,
+                Err(error) => return Err(Stop::of(segment, error)),
+            };
+            let wanted = series.iter().filter(|placed| placed.name.starts_with(query.prefix));
+            rows += wanted.map(|placed| placed.rows).sum::<usize>();
+            if rows > MOST_READ {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 }
 
@@ -208,7 +235,8 @@ impl<'a> Answering<'a> {
         let span = span.ok_or(Stop::For(StoreError::Span))?;
         let points = i64::from(query.points.max(1));
         let wished = span / points + i64::from(span % points > 0);
-        let raw = wished < MINUTE_MS && moment.has_raw(query);
+        let fine = wished < MINUTE_MS && moment.has_raw(query);
+        let raw = fine && (span < LONG_MS || !moment.is_much(query)?);
         let (resolution, step_ms) = if raw {
             (Resolution::Raw, wished)
         } else {

@@ -4,13 +4,14 @@ use std::collections::{BTreeMap, HashMap};
 use std::fs::{File, OpenOptions};
 use std::path::Path;
 use std::sync::{Arc, Mutex};
+use std::time::Instant;
 
 use crate::disk::{BROKEN, Disk, FileName, Kind, SegmentName, io_at};
 use crate::dropped::{self, Dropped};
 use crate::journal;
 use crate::open::Open;
 use crate::segment::{ReadError, Segment};
-use crate::writer::Writer;
+use crate::writer::{Left, Writer};
 use crate::{Options, StoreError};
 
 /// What lies there.
@@ -43,6 +44,7 @@ pub(crate) fn start(path: &Path, options: &Options) -> Result<(Writer, File), St
     open.newest = open.newest.max(latest.unwrap_or(i64::MIN));
     open.segments = Arc::new(found.segments.into_iter().map(Arc::new).collect());
     open.after_replay();
+    let unwritten = open.take_pending();
     let current = found.highest + 1;
     let mut writer = Writer {
         disk,
@@ -52,8 +54,10 @@ pub(crate) fn start(path: &Path, options: &Options) -> Result<(Writer, File), St
         current,
         lowest: found.journals.keys().next().copied().unwrap_or(current),
         journals: found.journals,
-        unwritten: Vec::new(),
+        unwritten,
+        flushed: Instant::now(),
         sealed_at: None,
+        left: Left::default(),
         broken: found.broken,
         damage: found.damage,
     };

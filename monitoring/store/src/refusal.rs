@@ -22,7 +22,7 @@ pub enum Refusal {
     Duplicate,
     /// More samples of one series than fit into a chunk.
     TooOften,
-    /// The session has as many series as it may.
+    /// The session has as many series as it may, or more than its part where memory for series runs short.
     TooManySeries,
     /// As many sessions as may be are open.
     TooManySessions,

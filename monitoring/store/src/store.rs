@@ -21,8 +21,10 @@ pub const MOST_BEHIND_MS: i64 = 60 * 60_000;
 
 /// The least bound of the disk, bytes.
 const LEAST_DISK_BYTES: u64 = 1 << 20;
-/// The most that a journal grows to before its chunks are closed, bytes.
-const MOST_JOURNAL_BYTES: u64 = 64 << 20;
+/// The least that records may take before the disk has them, bytes.
+const LEAST_PENDING_BYTES: usize = 8 << 20;
+/// What becomes one frame of the journal takes little more than this at the most, bytes: its length is four bytes there.
+const MOST_FRAME_BYTES: usize = 1 << 30;
 const DAY_MS: i64 = 86_400_000;
 
 /// A session, by the bytes of its UUID.
@@ -53,7 +55,8 @@ pub struct Options {
     pub seal_ms: i64,
     /// Milliseconds that a sample may be older than the latest of its series.
     pub late_ms: i64,
-    /// Bytes of memory for open chunks; while they are closed it is twice that.
+    /// Bytes of memory for open chunks, an eighth of the disk's at most; while they are closed it is twice that. Half of it is for series, which take
+    /// 256 bytes and their names each, the rest for their samples.
     pub memory_bytes: usize,
     /// Sessions that may be open in memory.
     pub sessions: usize,
@@ -69,7 +72,7 @@ impl Default for Options {
             minutes_ms: 13 * 31 * DAY_MS,
             seal_ms: 2 * 60 * 60_000,
             late_ms: 10 * 60_000,
-            memory_bytes: 64 << 20,
+            memory_bytes: 256 << 20,
             sessions: 4096,
             series_per_session: 4096,
         }
@@ -77,9 +80,19 @@ impl Default for Options {
 }
 
 impl Options {
-    /// The most of a journal before its chunks are closed: what they become must fit beside it.
+    /// The most of all journals before chunks are closed: what they become must fit beside them, and a start reads them.
     pub(crate) fn journal_bytes(&self) -> u64 {
-        MOST_JOURNAL_BYTES.min(self.disk_bytes / 8)
+        (self.disk_bytes / 8).min(4 * self.memory_bytes as u64)
+    }
+
+    /// The most that what stays open may take of the next journal; more is closed with the rest.
+    pub(crate) fn kept_bytes(&self) -> usize {
+        usize::try_from(self.journal_bytes() / 2).unwrap_or(usize::MAX).min(MOST_FRAME_BYTES)
+    }
+
+    /// The most that records take while the disk does not have them yet: of the time that closing takes, or of a disk that is away.
+    pub(crate) fn pending_bytes(&self) -> usize {
+        (self.memory_bytes / 8).clamp(LEAST_PENDING_BYTES, MOST_FRAME_BYTES)
     }
 
     fn check(&self) -> Result<Self, StoreError> {
@@ -189,6 +202,7 @@ impl Store {
 
     /// Takes samples of a session; gives how many were taken. The others are counted by reason. They are seen by queries at once, and
     /// survive a crash from the next [`Store::flush`] on.
+    /// While [`Store::maintain`] sets aside what it closes this waits, of very many series for seconds: it is not for a thread that serves others.
     pub fn append(&self, now_ms: i64, session: SessionId, samples: &[Sample<'_>]) -> usize {
         let mut open = lock(&self.open);
         let mut taken = 0;
@@ -258,9 +272,10 @@ impl Store {
             (writer.disk.used(), writer.damage)
         };
         let open = lock(&self.open);
+        let load = open.load();
         Stats {
             disk_bytes,
-            memory_bytes: open.bytes(),
+            memory_bytes: load.heads + load.bits,
             sessions: open.session_count(),
             series: open.series_count(),
             samples: open.samples(),
@@ -268,5 +283,18 @@ impl Store {
             damage,
             refused: self.refused.all(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_frame_s_length_fits_into_its_head_however_much_memory_there_is() {
+        let options = Options { memory_bytes: 128 << 30, disk_bytes: 1 << 40, ..Options::default() }.check().unwrap();
+        assert_eq!((options.kept_bytes(), options.pending_bytes()), (MOST_FRAME_BYTES, MOST_FRAME_BYTES));
+        let options = Options { memory_bytes: 1 << 20, ..Options::default() }.check().unwrap();
+        assert_eq!((options.kept_bytes(), options.pending_bytes()), (2 << 20, LEAST_PENDING_BYTES));
     }
 }

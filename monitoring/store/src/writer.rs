@@ -7,23 +7,35 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use crate::block::BlockBuilder;
 use crate::disk::{Disk, FileName, Kind};
 use crate::dropped::{self, Dropped};
 use crate::journal::Journal;
-use crate::open::{Frozen, Open};
+use crate::open::{Frozen, Load, Open};
 use crate::rollup::minutes;
 use crate::segment::{Segment, SegmentWriter, name};
 use crate::{Options, SessionId, StoreError};
 
 /// Milliseconds of a day.
 const DAY_MS: i64 = 86_400_000;
+/// What chunks or journals take before closing is worth its while, bytes.
+const WORTH_BYTES: usize = 32 << 20;
 /// Journals that wait to be closed, from starts that followed each other quickly.
 const MOST_JOURNALS: u64 = 4;
+/// How long what comes waits for the journal while chunks are closed.
+const FLUSH_EVERY: Duration = Duration::from_secs(1);
 
 /// Segments in order, as queries see them.
 pub(crate) type Segments = Vec<Arc<Segment>>;
+
+/// What the last closing of chunks left.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Left {
+    load: Load,
+    journal: u64,
+}
 
 /// What the writing thread has.
 #[derive(Debug)]
@@ -38,9 +50,12 @@ pub(crate) struct Writer {
     pub(crate) lowest: u64,
     /// Those before, and their bytes.
     pub(crate) journals: BTreeMap<u64, u64>,
-    /// A frame that could not be written yet.
+    /// The next frame, as long as it is not written.
     pub(crate) unwritten: Vec<u8>,
+    /// When the last flush began.
+    pub(crate) flushed: Instant,
     pub(crate) sealed_at: Option<i64>,
+    pub(crate) left: Left,
     /// Files that were set aside, and their bytes.
     pub(crate) broken: Vec<(String, u64)>,
     /// How often something in a file was found to be broken.
@@ -54,6 +69,7 @@ impl Writer {
 
     /// Has the disk hold all that was taken.
     pub(crate) fn flush(&mut self) -> Result<(), StoreError> {
+        self.flushed = Instant::now();
         // The frame that failed before, and the one since then.
         for _ in 0..2 {
             if self.unwritten.is_empty() {
@@ -87,25 +103,37 @@ impl Writer {
     }
 
     /// Up to which time chunks are to be closed now, if they are.
+    ///
+    /// Closing reads and writes again what may still be followed by late samples, so it waits until there is twice what it left the last time. Series
+    /// without samples are let go by it, but nothing else of what series take.
     fn due(&mut self, now_ms: i64) -> Option<i64> {
+        let is_first = self.sealed_at.is_none();
         let since = now_ms.saturating_sub(*self.sealed_at.get_or_insert(now_ms));
-        let (bytes, samples) = {
+        let (sessions, load) = {
             let open = self.shared();
-            (open.bytes(), open.samples())
+            (open.session_count(), open.load())
         };
-        if samples == 0 {
+        if sessions == 0 {
             return None;
         }
-        let late = self.options.late_ms;
+        let Options { memory_bytes, late_ms, seal_ms, .. } = self.options;
         let on_disk = self.journals.values().sum::<u64>() + self.journal.as_ref().map_or(0, Journal::length);
-        let full = bytes > self.options.memory_bytes / 2 || on_disk >= self.options.journal_bytes();
+        let full =
+            load.bits > memory_bytes.saturating_sub(load.heads) / 4 * 3 || on_disk >= self.options.journal_bytes();
         let many = self.current - self.lowest >= MOST_JOURNALS;
         // When what waits for late samples is itself too much, nothing waits.
-        if many || (full && since < late.saturating_mul(2)) {
+        if many || (full && !is_first && since < late_ms / 8) {
             return Some(i64::MAX);
         }
+        let Left { load: left, journal } = self.left;
+        let grown = load.bits > WORTH_BYTES.max(2 * left.bits)
+            || load.heads > WORTH_BYTES.max(2 * left.heads)
+            || on_disk > (2 * WORTH_BYTES as u64).max(2 * journal);
+        // Before anybody is refused a series, those that have ended make room.
+        let crowded = load.heads > memory_bytes / 4 && since >= late_ms;
         // A clock that was set back starts again.
-        (full || since >= self.options.seal_ms || since < 0).then(|| now_ms.saturating_sub(late))
+        let due = full || grown || crowded || since >= seal_ms || since < 0;
+        due.then(|| now_ms.saturating_sub(late_ms))
     }
 
     /// Closes all chunks, whatever may still come late.
@@ -116,25 +144,26 @@ impl Writer {
 
     /// Closes chunks up to `cut`.
     fn seal(&mut self, cut: i64, now_ms: i64) -> Result<(), StoreError> {
-        let (lowest, current, late_ms) = (self.lowest, self.current, self.options.late_ms);
-        let idle = now_ms.saturating_sub(late_ms.max(crate::MOST_BEHIND_MS));
-        let frozen = {
-            let mut open = self.shared();
-            open.freeze(cut, idle, lowest, current, late_ms);
-            open.frozen.is_some()
-        };
-        // What it had is either frozen or at the begin of the next journal.
-        self.unwritten = Vec::new();
-        if let Some(journal) = self.journal.take() {
-            self.journals.insert(current, journal.length());
-        }
-        self.current += 1;
-        if frozen {
-            self.lowest = self.current;
-        }
-        self.sealed_at = Some(now_ms);
+        self.freeze(cut, now_ms);
         self.flush()?;
         self.write_frozen()
+    }
+
+    /// Sets aside what is closed, and begins the next journal with the rest.
+    fn freeze(&mut self, cut: i64, now_ms: i64) {
+        {
+            let mut open = lock(&self.open);
+            open.freeze(cut, now_ms, self.lowest, self.current, &self.options);
+            self.left = Left { load: open.load(), journal: open.pending() as u64 };
+            // What waited before is either frozen or among this. It can be more than may wait of what comes, so none of it stays where that waits.
+            self.unwritten = open.take_pending();
+        }
+        if let Some(journal) = self.journal.take() {
+            self.journals.insert(self.current, journal.length());
+        }
+        self.current += 1;
+        self.lowest = self.current;
+        self.sealed_at = Some(now_ms);
     }
 
     /// Writes what is frozen as segments; then its journals go.
@@ -148,6 +177,12 @@ impl Writer {
         self.flush()?;
         let written = self.write_segments(&frozen, &dropped)?;
         self.disk.sync()?;
+        // No segment says of these journals that they are closed, so a start would read them beside what comes of the next one.
+        if written.is_empty() {
+            self.remove_journals(frozen.highest)?;
+            self.shared().frozen = None;
+            return Ok(());
+        }
         {
             let mut open = self.shared();
             let segments = Arc::make_mut(&mut open.segments);
@@ -155,8 +190,13 @@ impl Writer {
             segments.sort_by_key(|segment| segment.name);
             open.frozen = None;
         }
+        self.remove_journals(frozen.highest)
+    }
+
+    /// Removes the journals up to `highest`, for good once this has returned.
+    fn remove_journals(&mut self, highest: u64) -> Result<(), StoreError> {
         while let Some(oldest) = self.journals.first_entry()
-            && *oldest.key() <= frozen.highest
+            && *oldest.key() <= highest
         {
             self.disk.remove(&FileName::Journal(*oldest.key()).to_string())?;
             let bytes = oldest.remove();
@@ -215,6 +255,10 @@ impl Writer {
                 let samples = chunk.samples();
                 of_samples.raw(name, &samples);
                 of_minutes.minutes(name, &minutes(&samples));
+            }
+            // Of many sessions this takes longer than what comes meanwhile may be lost for.
+            if self.flushed.elapsed() >= FLUSH_EVERY {
+                self.flush()?;
             }
             self.add(raw, *session, of_samples)?;
             self.add(folded, *session, of_minutes)?;
@@ -314,4 +358,71 @@ impl Writer {
 /// Locks; a thread that panicked while it held the lock left nothing half done that the next could not go on with.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Sample, recovery};
+
+    const BEGIN: i64 = 1_767_225_600_000;
+    const SESSION: SessionId = SessionId([7; 16]);
+
+    fn put(writer: &Writer, at_ms: i64) {
+        let sample = Sample { name: "a", at_ms, value: 1.0 };
+        writer.shared().take(at_ms, SESSION, &sample, &writer.options).unwrap();
+    }
+
+    /// Samples that are open, and bytes that wait for the journal.
+    fn open(writer: &Writer) -> (u64, usize) {
+        let open = writer.shared();
+        (open.samples(), open.pending())
+    }
+
+    #[test]
+    fn what_stays_open_takes_no_room_from_what_comes_before_it_is_written() {
+        let dir = tempfile::tempdir().unwrap();
+        let (mut writer, held) = recovery::start(dir.path(), &Options::default()).unwrap();
+        put(&writer, BEGIN);
+        writer.freeze(BEGIN - 1, BEGIN);
+        assert_eq!(open(&writer), (1, 0));
+        assert!(!writer.unwritten.is_empty());
+        put(&writer, BEGIN + 1);
+        writer.flush().unwrap();
+        drop((writer, held));
+        let (writer, _lock) = recovery::start(dir.path(), &Options::default()).unwrap();
+        assert_eq!(open(&writer).0, 2);
+    }
+
+    #[test]
+    fn what_comes_while_chunks_are_closed_is_flushed_meanwhile() {
+        let dir = tempfile::tempdir().unwrap();
+        let (mut writer, _lock) = recovery::start(dir.path(), &Options::default()).unwrap();
+        put(&writer, BEGIN);
+        writer.freeze(BEGIN, BEGIN);
+        writer.flush().unwrap();
+        put(&writer, BEGIN + 1);
+        writer.flushed = Instant::now().checked_sub(FLUSH_EVERY).unwrap();
+        let (frozen, dropped) = (writer.shared().frozen.clone().unwrap(), Dropped::default());
+        assert_eq!(writer.write_segments(&frozen, &dropped).unwrap().len(), 2);
+        assert_eq!(open(&writer), (1, 0));
+    }
+
+    #[test]
+    fn journals_of_which_nothing_was_closed_are_gone_before_others_are_closed() {
+        let dir = tempfile::tempdir().unwrap();
+        let (mut writer, _lock) = recovery::start(dir.path(), &Options::default()).unwrap();
+        put(&writer, BEGIN);
+        writer.flush().unwrap();
+        // A directory of its name cannot be removed as a file.
+        let journal = writer.disk.path(&FileName::Journal(writer.current).to_string());
+        std::fs::rename(&journal, dir.path().join("aside")).unwrap();
+        std::fs::create_dir(&journal).unwrap();
+        assert!(writer.seal(BEGIN - 1, BEGIN).is_err());
+        assert!(writer.close_all(BEGIN).is_err());
+        assert!(writer.shared().segments.is_empty());
+        std::fs::remove_dir(&journal).unwrap();
+        writer.close_all(BEGIN).unwrap();
+        assert_eq!((writer.shared().segments.len(), writer.journals.len()), (2, 0));
+    }
 }

@@ -87,6 +87,45 @@ pub(crate) fn compose(entries: &[AclEntry]) -> Result<Vec<u8>, Code> {
     Ok(bytes)
 }
 
+/// What is left of a list where there can be none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Bits {
+    /// Permission bits that give nobody more than the list did.
+    pub(crate) mode: u16,
+    /// Whether somebody is named in it besides the group that the bits are for, which all lists of a group's space name.
+    pub(crate) loses: bool,
+}
+
+/// What is left where there can be none, of a list of what belonged to the group `owning`; the bits are for what belongs to `group`.
+pub(crate) fn as_bits(entries: &[AclEntry], owning: u32, group: u32) -> Bits {
+    let of = |who: Who| entries.iter().find(|entry| entry.who == who).map(|entry| entry.may.bits());
+    let mask = of(Who::Mask).unwrap_or(7);
+    let of_owning = of(Who::OwningGroup).unwrap_or(0) & mask;
+    let named = of(Who::Group(group)).map(|may| may & mask);
+    let mut others = of(Who::Other).unwrap_or(0);
+    let of_group = if group == owning {
+        Some(of_owning | named.unwrap_or(0))
+    } else {
+        // Whoever is in the group of before is one of everybody else then.
+        others &= of_owning;
+        named
+    };
+    let mut in_group = of_group.unwrap_or(7);
+    let mut loses = false;
+    for entry in entries {
+        let may = entry.may.bits() & mask;
+        // Whoever is named is one of the group or of everybody else then, and may have been named to have less.
+        match entry.who {
+            Who::User(_) => (in_group, others, loses) = (in_group & may, others & may, true),
+            Who::Group(id) if id != group => (others, loses) = (others & may, true),
+            Who::Owner | Who::OwningGroup | Who::Group(_) | Who::Mask | Who::Other => {}
+        }
+    }
+    // A group of which the list says nothing was of everybody else.
+    let in_group = if of_group.is_some() { in_group } else { others };
+    Bits { mode: (of(Who::Owner).unwrap_or(0) << 6) | (in_group << 3) | others, loses }
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -127,6 +166,40 @@ mod tests {
         }
         for twice in [line(Who::Owner, 0), line(Who::User(u32::MAX), 0), line(Who::Group(u32::MAX), 0)] {
             assert_eq!(compose(&[least.as_slice(), &[twice]].concat()), Err(Code::Invalid));
+        }
+    }
+
+    #[test]
+    fn bits_in_the_place_of_a_list_give_nobody_more() {
+        const OWN: u32 = 100;
+        let least = |group, other| vec![line(Who::Owner, 6), line(Who::OwningGroup, group), line(Who::Other, other)];
+        let of = |owning, group, other, named: &[(Who, u16)]| {
+            let named = named.iter().map(|(who, bits)| line(*who, *bits));
+            as_bits(&least(group, other).into_iter().chain(named).collect::<Vec<_>>(), owning, OWN)
+        };
+        let with = |group, other, named: &[(Who, u16)]| of(OWN, group, other, named);
+        let from_elsewhere = |group, other, named: &[(Who, u16)]| of(300, group, other, named);
+        let (ada, own, other) = (Who::User(1000), Who::Group(OWN), Who::Group(200));
+        for (bits, mode, loses) in [
+            (with(4, 4, &[]), 0o644, false),
+            (with(0, 0, &[(ada, 6), (Who::Mask, 6)]), 0o600, true),
+            (with(7, 0, &[(ada, 6), (Who::Mask, 6)]), 0o660, true),
+            (with(6, 0, &[(ada, 6), (Who::Mask, 4)]), 0o640, true),
+            // Named to have less than the group, or everybody else.
+            (with(6, 4, &[(ada, 0), (Who::Mask, 6)]), 0o600, true),
+            (with(6, 4, &[(other, 0), (Who::Mask, 6)]), 0o660, true),
+            // As in a group's space.
+            (with(7, 0, &[(own, 7), (Who::Mask, 6)]), 0o660, false),
+            (with(0, 0, &[(own, 6), (Who::Mask, 6)]), 0o660, false),
+            // What its own group had before is not the new one's.
+            (from_elsewhere(6, 0, &[(ada, 6), (Who::Mask, 6)]), 0o600, true),
+            (from_elsewhere(6, 0, &[(own, 0), (Who::Mask, 6)]), 0o600, false),
+            (from_elsewhere(0, 0, &[(own, 6), (Who::Mask, 4)]), 0o640, false),
+            (from_elsewhere(6, 4, &[(ada, 6), (Who::Mask, 6)]), 0o644, true),
+            (from_elsewhere(0, 4, &[(ada, 6), (Who::Mask, 6)]), 0o600, true),
+            (from_elsewhere(6, 4, &[(other, 0), (Who::Mask, 6)]), 0o600, true),
+        ] {
+            assert_eq!(bits, Bits { mode, loses });
         }
     }
 

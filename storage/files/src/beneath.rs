@@ -307,6 +307,11 @@ impl Place {
         Ok(Self { descriptor, is_root: false, descriptors: self.descriptors.clone() })
     }
 
+    /// A file that was made in this directory, by the descriptor it was made with: whatever lies under its name by now.
+    pub(crate) fn made(&self, file: OwnedFd) -> Self {
+        Self { descriptor: file, is_root: false, descriptors: self.descriptors.clone() }
+    }
+
     /// Whether this directory is `other`, or lies somewhere in it, as far as anybody can say while others rename.
     pub(crate) fn lies_in(&self, other: &Self) -> Result<bool, Code> {
         let here = self.descriptors.path(self.as_fd()).map_err(code)?;

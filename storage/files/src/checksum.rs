@@ -4,6 +4,7 @@ use eirene_files_protocol::Checksum;
 use sha2::{Digest as _, Sha256};
 
 /// A sum in the making, and what it is to become.
+#[derive(Clone)]
 pub(crate) enum Sum {
     Sha256(Sha256, [u8; 32]),
     Sha1(sha1::Sha1, [u8; 20]),
@@ -17,6 +18,11 @@ impl Sum {
             Checksum::Sha1(wanted) => Self::Sha1(sha1::Sha1::default(), wanted.0),
             Checksum::Crc32(wanted) => Self::Crc32(crc32fast::Hasher::new(), wanted.0),
         }
+    }
+
+    /// Whether it takes as long as writing the bytes does.
+    pub(crate) fn takes_long(&self) -> bool {
+        !matches!(self, Self::Crc32(..))
     }
 
     pub(crate) fn update(&mut self, bytes: &[u8]) {

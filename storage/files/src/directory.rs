@@ -1,7 +1,10 @@
 //! The names in a directory, read in one go and kept close together: a hundred thousand of them are a few megabytes.
 
+mod ahead;
+
 use std::ffi::CStr;
 use std::os::fd::{BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use eirene_files_protocol::Code;
 use rustix::fs::RawDir;
@@ -27,6 +30,18 @@ pub(crate) struct Names {
 
 impl Names {
     pub(crate) fn read(directory: &OwnedFd, cancelled: &Cancelled) -> Result<Self, Code> {
+        let is_over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let names = Self::read_all(directory, cancelled, || ahead::begin(scope, directory, &is_over));
+            is_over.store(true, Ordering::Relaxed);
+            names
+        })
+    }
+
+    /// Reads all names; `read_ahead` is called where the first of them were not in memory.
+    fn read_all(directory: &OwnedFd, cancelled: &Cancelled, read_ahead: impl FnOnce()) -> Result<Self, Code> {
+        let mut read_ahead = Some(read_ahead);
+        let before = ahead::blocks_read();
         let mut names = Self::default();
         let mut buffer = Vec::with_capacity(BUFFER);
         let mut entries = RawDir::new(directory, buffer.spare_capacity_mut());
@@ -44,6 +59,12 @@ impl Names {
             names.ends.push(names.bytes.len() as u32);
             if names.ends.len().is_multiple_of(1024) {
                 cancelled.check()?;
+            }
+            if entries.is_buffer_empty()
+                && let Some(read_ahead) = read_ahead.take()
+                && ahead::blocks_read() > before
+            {
+                read_ahead();
             }
         }
         Ok(names)

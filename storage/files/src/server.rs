@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -88,18 +88,32 @@ pub enum StartError {
     Threads(#[source] std::io::Error),
 }
 
-/// Whether a request is still wanted.
+/// Whether a request is still wanted, and if not, whether it is because nobody is there any more who could want it.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Cancelled(Arc<AtomicBool>);
+pub(crate) struct Cancelled(Arc<AtomicU8>);
+
+/// What is in a [`Cancelled`].
+const WANTED: u8 = 0;
+const UNWANTED: u8 = 1;
+const ALONE: u8 = 2;
 
 impl Cancelled {
     /// Looked at for each buffer and each batch of entries.
     pub(crate) fn check(&self) -> Result<(), Code> {
-        if self.0.load(Ordering::Relaxed) { Err(Code::Cancelled) } else { Ok(()) }
+        match self.0.load(Ordering::Relaxed) {
+            WANTED => Ok(()),
+            ALONE => Err(Code::CutOff),
+            _ => Err(Code::Cancelled),
+        }
     }
 
-    fn cancel(&self) {
-        self.0.store(true, Ordering::Relaxed);
+    pub(crate) fn cancel(&self) {
+        self.0.store(UNWANTED, Ordering::Relaxed);
+    }
+
+    /// The channel is closed. What was cancelled before stays so.
+    fn cut_off(&self) {
+        let _ = self.0.compare_exchange(WANTED, ALONE, Ordering::Relaxed, Ordering::Relaxed);
     }
 }
 
@@ -115,12 +129,21 @@ pub(crate) struct Job {
 impl Job {
     /// Sends a part of the answer.
     pub(crate) fn part(&self, part: Part) -> Result<(), Code> {
-        self.server.send(&FromFiles::More(self.number, part))
+        self.tell(&FromFiles::More(self.number, part))
     }
 
     /// Says how far it is.
     pub(crate) fn progress(&self, progress: Progress) -> Result<(), Code> {
-        self.server.send(&FromFiles::Progress(self.number, progress))
+        self.tell(&FromFiles::Progress(self.number, progress))
+    }
+
+    /// Who finds the channel broken before whoever listens to it knows as much.
+    fn tell(&self, frame: &FromFiles) -> Result<(), Code> {
+        let told = self.server.send(frame);
+        if told == Err(Code::CutOff) {
+            self.cancelled.cut_off();
+        }
+        told
     }
 
     /// Which start of the system this is.
@@ -223,7 +246,7 @@ pub fn serve(channel: Channel, settings: &Settings) -> Result<(), StartError> {
     server.channel.send(&hello.encode()?, None)?;
     let ended = listen(&server, &lanes, &mut buffer);
     // Whatever is under way has nobody to answer to.
-    server.running().values().for_each(Cancelled::cancel);
+    server.running().values().for_each(Cancelled::cut_off);
     ended
 }
 

@@ -2,6 +2,7 @@
 //! somebody wants them.
 
 use std::os::fd::OwnedFd;
+use std::time::{Duration, Instant};
 
 use eirene_files_protocol::Code;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -18,6 +19,8 @@ const CHUNK: usize = 1024 * 1024;
 const BUFFER: usize = 256 * 1024;
 /// How long to wait for the other side before looking whether anybody still wants this.
 const LOOK_UP: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
+/// What has come waits for more for about so long.
+const MOST_HELD: Duration = Duration::from_secs(1);
 /// So often is that before a stream that brings nothing is said to pause.
 const IDLE: u32 = 5;
 
@@ -92,13 +95,34 @@ impl Stream {
         Ok(at)
     }
 
-    /// Takes what has come, and waits for it: 0 at the end of the stream, none where nothing came for a while.
-    pub(crate) fn read(&mut self, buffer: &mut [u8]) -> Result<Option<usize>, Code> {
-        for _ in 0..IDLE {
+    /// Fills the buffer, as far as bytes come: 0 at the end of the stream, none where nothing came for a while. What came before an end, a pause or
+    /// an error is given first; that is met again by whoever asks for more.
+    ///
+    /// Bytes are not given as soon as some are there: a file system takes whole pages at their places in much less time than it takes parts of them.
+    pub(crate) fn fill(&mut self, buffer: &mut [u8]) -> Result<Option<usize>, Code> {
+        let first = match self.read(buffer, IDLE)? {
+            Some(first) if first > 0 => first,
+            nothing => return Ok(nothing),
+        };
+        let (mut filled, begun) = (first, Instant::now());
+        while filled < buffer.len() && begun.elapsed() < MOST_HELD {
+            match self.read(&mut buffer[filled..], 1) {
+                Ok(Some(read)) if read > 0 => filled += read,
+                _ => break,
+            }
+        }
+        Ok(Some(filled))
+    }
+
+    /// Takes what has come, and waits for it: so often as long as nobody has to look up.
+    fn read(&mut self, buffer: &mut [u8], waits: u32) -> Result<Option<usize>, Code> {
+        let mut waited = 0;
+        while waited < waits {
             self.cancelled.check()?;
             match recv(&self.socket, &mut *buffer, RecvFlags::empty()) {
                 Ok((read, _)) => return Ok(Some(read)),
-                Err(Errno::AGAIN) => drop(self.poll(PollFlags::IN)?),
+                Err(Errno::AGAIN) if self.poll(PollFlags::IN)? => {}
+                Err(Errno::AGAIN) => waited += 1,
                 Err(Errno::INTR) => {}
                 // Whoever dies with bytes of ours unread ends the stream no less.
                 Err(Errno::CONNRESET) => return Ok(Some(0)),
@@ -121,5 +145,43 @@ impl Stream {
             Ok(_) => Ok(true),
             Err(errno) => Err(code(errno)),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write as _;
+    use std::os::unix::net::UnixStream;
+
+    use super::*;
+
+    #[test]
+    fn a_buffer_is_filled_from_what_comes_in_parts_and_an_end_is_met_after_what_came_before() {
+        let (mut near, far) = UnixStream::pair().unwrap();
+        let mut stream = Stream::new(far.into(), Cancelled::default()).unwrap();
+        let sender = std::thread::spawn(move || {
+            for part in [&b"abc"[..], b"defgh", b"ij"] {
+                near.write_all(part).unwrap();
+                std::thread::yield_now();
+            }
+        });
+        let mut buffer = [0; 8];
+        assert_eq!(stream.fill(&mut buffer), Ok(Some(8)));
+        assert_eq!(&buffer, b"abcdefgh");
+        assert_eq!((stream.fill(&mut buffer), &buffer[..2]), (Ok(Some(2)), &b"ij"[..]));
+        assert_eq!(stream.fill(&mut buffer), Ok(Some(0)));
+        sender.join().unwrap();
+    }
+
+    #[test]
+    fn what_came_is_given_when_no_more_comes_for_a_moment_and_nothing_is_once_it_is_cancelled() {
+        let (mut near, far) = UnixStream::pair().unwrap();
+        let cancelled = Cancelled::default();
+        let mut stream = Stream::new(far.into(), cancelled.clone()).unwrap();
+        near.write_all(b"abc").unwrap();
+        assert_eq!(stream.fill(&mut [0; 8]), Ok(Some(3)));
+        near.write_all(b"d").unwrap();
+        cancelled.cancel();
+        assert_eq!(stream.fill(&mut [0; 8]), Err(Code::Cancelled));
     }
 }

@@ -154,7 +154,7 @@ pub(crate) fn new_id() -> Result<TrashId, Code> {
     Ok(TrashId(id))
 }
 
-fn write_all(file: &std::os::fd::OwnedFd, mut bytes: &[u8]) -> Result<(), Code> {
+pub(crate) fn write_all(file: &std::os::fd::OwnedFd, mut bytes: &[u8]) -> Result<(), Code> {
     while !bytes.is_empty() {
         let written = rustix::io::retry_on_intr(|| rustix::io::write(file, bytes)).map_err(code)?;
         bytes = &bytes[written..];

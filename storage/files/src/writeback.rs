@@ -1,11 +1,15 @@
 //! Bytes on their way to the disk while more of them come.
 //!
 //! Left alone the kernel begins to write a file when somebody waits for it, and then all of it: whoever sends a large file would wait for the
-//! storage first and for the disk afterwards. Nothing here makes anything certain; fdatasync(2) does.
+//! storage first and for the disk afterwards. That makes nothing certain; fdatasync(2) does, which here is only asked where a file is closed for good.
 
 use std::os::fd::{AsRawFd as _, OwnedFd};
 
-use rustix::fs::{FsWord, fstatfs};
+use eirene_files_protocol::Code;
+use rustix::fs::{FsWord, fdatasync, fstatfs};
+use rustix::io::Errno;
+
+use crate::errno::code;
 
 /// So many bytes are begun at once.
 const BEGUN: u64 = 8 * 1024 * 1024;
@@ -38,6 +42,16 @@ const LOCAL: [FsWord; 5] = [0xEF53, 0x5846_5342, 0x9123_683E, 0xF2F5_2010, 0x010
 /// another descriptor, what it could not write.
 pub(crate) fn is_on_local_disk(file: &OwnedFd) -> bool {
     fstatfs(file).is_ok_and(|found| LOCAL.contains(&found.f_type))
+}
+
+/// Waits for a file that nobody looks at again before it counts as written, where what could not be written is said to nobody afterwards: a network
+/// file system takes bytes for which there is no room, and the close that says so is not heard.
+pub(crate) fn reach_storage(file: &OwnedFd) -> Result<(), Code> {
+    reach(is_on_local_disk(file), || fdatasync(file))
+}
+
+fn reach(is_local: bool, sync: impl FnOnce() -> Result<(), Errno>) -> Result<(), Code> {
+    if is_local { Ok(()) } else { sync().map_err(code) }
 }
 
 /// Has the kernel begin to write a part of a file (sync_file_range(2)). Where a file system has no use for it nothing is lost.
@@ -73,6 +87,21 @@ mod tests {
         assert!(!is_on_local_disk(&std::fs::File::open("/proc/self/stat").unwrap().into()));
         let memory = std::fs::File::open("/dev/shm").unwrap();
         assert!(is_on_local_disk(&memory.into()), "tmpfs");
+    }
+
+    #[test]
+    fn what_a_network_file_system_could_not_write_is_heard_and_a_local_disk_is_not_waited_for() {
+        for (errno, expected) in
+            [(Errno::NOSPC, Code::NoSpace), (Errno::DQUOT, Code::OverQuota), (Errno::IO, Code::Away)]
+        {
+            assert_eq!(reach(false, || Err(errno)), Err(expected));
+            assert_eq!(reach(true, || Err(errno)), Ok(()));
+        }
+        assert_eq!(reach(false, || Ok(())), Ok(()));
+        let pipe = OwnedFd::from(std::io::pipe().unwrap().0);
+        assert!(reach_storage(&pipe).is_err(), "no local disk, and nothing that could be waited for");
+        let memory: OwnedFd = tempfile::tempfile_in("/dev/shm").unwrap().into();
+        assert_eq!(reach_storage(&memory), Ok(()));
     }
 
     #[test]

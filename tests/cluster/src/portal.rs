@@ -149,12 +149,14 @@ impl Person {
         found.with_context(|| format!("session is {last}"))
     }
 
-    /// Waits until the session is in `state`; a session that is over in another way fails at once.
+    /// Waits until the session is in `state`; a session that is over in another way fails at once. For one that runs it waits until it is known
+    /// where, too: its agent says the one, and the next look at the scheduler the other.
     pub async fn wait_state(&self, id: &str, state: &str, within: Duration) -> anyhow::Result<Value> {
         let session = self
             .wait(id, &format!("state {state}"), within, |s| {
                 let now = s["state"].as_str().unwrap_or_default();
-                now == state || matches!(now, "ended" | "failed")
+                let is_placed = now != "running" || !s["nodes"][0].is_null();
+                (now == state && is_placed) || matches!(now, "ended" | "failed")
             })
             .await?;
         ensure!(session["state"] == state, "wanted {state}, got {session}");

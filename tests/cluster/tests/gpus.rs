@@ -1,5 +1,5 @@
-//! What is told of a session's GPUs, from a driver's library to the API and to alerts: on the real cluster, with a double of that library on one of
-//! its nodes. It says that the node has eight GPUs, of which SLURM gives the session the first two.
+//! What is told of a session's GPUs, from a driver's library to the API and to alerts: on the real cluster, with a double of that library on its
+//! nodes. It says that a node has eight GPUs, of which SLURM gives the session one, or the first two.
 
 use anyhow::{Context as _, ensure};
 use eirene_cluster_tests::demo::exec;
@@ -172,6 +172,41 @@ async fn a_session_s_gpus_are_told_with_its_processes_and_what_becomes_of_them()
         is_told(&ada, id, "gpu_lost", part).await?;
     }
     assert_eq!(ada.session(id).await?["state"], "running", "a GPU that is lost ends nobody's session");
+    ada.stop(id).await?;
+    Ok(())
+}
+
+/// Eight of them that are all as busy: by this one knows of which node they are.
+fn eight(util: u64) -> Value {
+    let mut all: Vec<Value> = (0..8).map(gpu).collect();
+    for one in &mut all {
+        one["util"] = json!([util, 5]);
+    }
+    json!({"gpus": all})
+}
+
+#[tokio::test]
+async fn the_gpus_of_every_node_are_told_and_on_each_the_session_s_own_alone() -> anyhow::Result<()> {
+    let ada = Person::sign_in("ada").await?;
+    ada.stop_all().await?;
+    let _drivers = (Driver::install("c1", &eight(30)).await?, Driver::install("c2", &eight(70)).await?);
+    let session = ada.running(&json!({"nodes": 2, "gpus": 1})).await?;
+    let id = session["id"].as_str().context("id")?;
+    assert_eq!(session["nodes"], json!(["c1", "c2"]));
+    for (node, util) in [("c1", 0.3), ("c2", 0.7)] {
+        let told = until(&format!("the GPU of {node} is told"), NOTICE, || async {
+            let mut all = lines(&ada, id, "gpu").await?;
+            all.retain(|line| line["node"] == node);
+            let is_known = |metric| line(&all, metric, "").and_then(last).is_some();
+            Ok((is_known("gpu_up") && is_known("gpu_util")).then_some(all))
+        })
+        .await?;
+        let known = told.iter().filter(|line| line["metric"] == "gpu_up").count();
+        assert_eq!(known, 1, "SLURM gave the session one of the eight on {node}: {told:?}");
+        let figure = |metric| line(&told, metric, "").and_then(last);
+        assert_eq!(figure("gpu_up"), Some(1.0), "{told:?}");
+        ensure!(figure("gpu_util").is_some_and(|value| (value - util).abs() < 0.001), "{node} tells {util}: {told:?}");
+    }
     ada.stop(id).await?;
     Ok(())
 }

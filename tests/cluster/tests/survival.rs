@@ -33,14 +33,16 @@ async fn live_jobs_of_ada() -> anyhow::Result<usize> {
     Ok(text.split_whitespace().count())
 }
 
-#[tokio::test]
-async fn kill_of_the_portal_while_a_submit_is_in_flight() -> anyhow::Result<()> {
-    let ada = ada().await?;
-    // SLURM is halted so that the submit hangs in flight; the portal dies; SLURM goes on and may still carry it out. Both
-    // daemons, for the portal may ask either way.
-    let both = "slurmrestd|slurmctld";
-    let _restore = Restore::with(&[&["exec", "head", "pkill", "-CONT", "-x", both]]);
-    exec("head", "root", &["pkill", "-STOP", "-x", both]).await?;
+/// Both of SLURM's daemons, for the portal may ask either way.
+const SLURM: &str = "slurmrestd|slurmctld";
+
+async fn signal_slurm(signal: &str) -> anyhow::Result<()> {
+    exec("head", "root", &["pkill", signal, "-x", SLURM]).await.map(drop)
+}
+
+/// Starts a session whose submit hangs, because SLURM is halted.
+async fn submit_in_flight(ada: &Person) -> anyhow::Result<String> {
+    signal_slurm("-STOP").await?;
     let id = ada.start(&SMALL()).await?;
     let database = tokio::sync::Mutex::new(database().await?);
     until("the submit has begun and has no answer", NOTICE, || async {
@@ -49,14 +51,54 @@ async fn kill_of_the_portal_while_a_submit_is_in_flight() -> anyhow::Result<()> 
         Ok((row.0.is_some() && row.1.is_none()).then_some(()))
     })
     .await?;
-    kill_portal().await?;
-    exec("head", "root", &["pkill", "-CONT", "-x", both]).await?;
-    until("the portal is back", NOTICE, || async { Ok(ada.session(&id).await.ok()) }).await?;
-    let session = ada.wait_state(&id, "running", START).await?;
+    Ok(id)
+}
+
+async fn is_one_job_whose_app_answers(ada: &Person, id: &str) -> anyhow::Result<()> {
+    let session = ada.wait_state(id, "running", START).await?;
     assert_eq!(live_jobs_of_ada().await?, 1, "one start is one job");
-    ensure!(app_answers(&ada, &session).await?, "the app answers");
-    ada.stop(&id).await?;
+    ensure!(app_answers(ada, &session).await?, "the app answers");
+    ada.stop(id).await?;
     Ok(())
+}
+
+#[tokio::test]
+async fn kill_of_the_portal_while_a_submit_is_in_flight() -> anyhow::Result<()> {
+    let ada = ada().await?;
+    // The portal dies; SLURM goes on and may still carry it out.
+    let _restore = Restore::with(&[&["exec", "head", "pkill", "-CONT", "-x", SLURM]]);
+    let id = submit_in_flight(&ada).await?;
+    kill_portal().await?;
+    signal_slurm("-CONT").await?;
+    until("the portal is back", NOTICE, || async { Ok(ada.session(&id).await.ok()) }).await?;
+    is_one_job_whose_app_answers(&ada, &id).await
+}
+
+#[tokio::test]
+async fn kill_of_the_portal_while_a_submit_is_in_flight_whose_app_runs_before_its_job_is_known() -> anyhow::Result<()> {
+    let ada = ada().await?;
+    let go_on = ["exec", "head", "pkill", "-CONT", "-x", SLURM];
+    let _restore = Restore::with(&[&go_on, &["exec", "portal", "demo-ctl", "eirened", "start"]]);
+    let id = submit_in_flight(&ada).await?;
+    exec("portal", "root", &["touch", "/run/demo/eirened.down"]).await?;
+    kill_portal().await?;
+    signal_slurm("-CONT").await?;
+    until("the agent runs", START, || async {
+        let agents = ["c1", "c2"].map(|node| exec(node, "root", &["pgrep", "-c", "-u", "ada", "eirene-agent"]));
+        Ok(futures_util::future::join_all(agents).await.iter().any(Result::is_ok).then_some(()))
+    })
+    .await?;
+    // Nobody tells the new portal of a job, but the agent.
+    signal_slurm("-STOP").await?;
+    daemon("portal", "eirened", "start").await?;
+    until("the app runs, nobody knows where", START, || async {
+        let Ok(session) = ada.session(&id).await else { return Ok(None) };
+        ensure!(session["nodes"][0].is_null(), "SLURM is halted: {session}");
+        Ok((session["state"] == "running").then_some(()))
+    })
+    .await?;
+    signal_slurm("-CONT").await?;
+    is_one_job_whose_app_answers(&ada, &id).await
 }
 
 #[tokio::test]

@@ -17,7 +17,7 @@ __all__ = ["VARIABLE", "own_names", "report", "send"]
 
 #: The variable that says where the socket is; without it nobody listens.
 VARIABLE = "EIRENE_REPORT_SOCKET"
-_NAME = re.compile("[a-z_]{1,32}")
+_NAME = re.compile("[a-z_][a-z0-9_]{0,31}")
 _MOST_NAMES = 32
 #: Up to here a double tells whole numbers apart, and up to here values are taken.
 _MOST = 2.0**53
@@ -35,8 +35,8 @@ def report(**values: float) -> bool:
     taken as its value, which waits for its GPU as ``item()`` does.
 
     Args:
-        values: names of small letters and ``_``, at most 32 letters long, at most 32 at once and 64 in a session; numbers. What is not finite
-            or beyond 2**53, such as a loss that became NaN, is left out.
+        values: names of small letters, ``_`` and, behind the first, digits, at most 32 of them, at most 32 at once and 64 in a session; numbers.
+            What is not finite or beyond 2**53, such as a loss that became NaN, is left out.
 
     Returns:
         Whether something was sent.
@@ -50,7 +50,7 @@ def report(**values: float) -> bool:
         raise ValueError(msg)
     for name in values:
         if not _NAME.fullmatch(name):
-            msg = f"`{name}` cannot be reported: names are 1 to 32 small letters and `_`"
+            msg = f"`{name}` cannot be reported: names are 1 to 32 small letters, digits and `_`, and begin with no digit"
             raise ValueError(msg)
     for name, value in values.items():
         # `float` would read them, and what is text in one report and a number in the next is a mistake.

@@ -55,13 +55,18 @@ def test_values_arrive_as_one_object(listener: socket.socket, report: Report) ->
     assert json.loads(listener.recv(4096)) == {"step": 12.0, "loss": -0.25}
 
 
+def test_names_may_have_digits_behind_the_first_letter(listener: socket.socket, report: Report) -> None:
+    assert report(f1=0.5, top5=0.25, _1=1)
+    assert json.loads(listener.recv(4096)) == {"f1": 0.5, "top5": 0.25, "_1": 1.0}
+
+
 def test_what_is_no_finite_number_is_left_out(listener: socket.socket, report: Report) -> None:
     assert report(loss=float("nan"), rate=float("inf"), huge=1e300, step=1)
     assert json.loads(listener.recv(4096)) == {"step": 1.0}
     assert not report(loss=float("nan"))
 
 
-@pytest.mark.parametrize("name", ["Loss", "loss1", "a" * 33, "größe", "a b", ""])
+@pytest.mark.parametrize("name", ["Loss", "1loss", "5", "a" * 33, "größe", "a²", "a b", "a\n", ""])
 def test_what_is_no_name_is_an_error(listener: socket.socket, report: Report, name: str) -> None:
     with pytest.raises(ValueError, match="cannot be reported"):
         report(**{name: 1.0})

@@ -19,6 +19,7 @@ use crate::http::problem::HttpResult;
 use crate::http::unhurried::Unhurried;
 use crate::http::view::{MovedView, OperationView, RefusedView};
 use crate::services::files::changing::{Each, MoveWish};
+use crate::services::files::long::CopyWish;
 use crate::services::files::path::{AskedPath, shown};
 
 /// Most things of one request.
@@ -80,6 +81,10 @@ pub(crate) struct NewPlaces {
     /// What happens where something lies already; `refuse` when nothing is said.
     #[serde(default = "refuse")]
     on_conflict: OnConflict,
+    /// The same copy is gone on with where the portal had ended meanwhile, or its file process was lost, unless this is `false`: then it begins anew.
+    /// With `true`, what lies there already and is the same counts as copied, whoever put it there and whatever else is in it; also with `replace`,
+    /// and not with `keep_both`.
+    resume: Option<bool>,
 }
 
 // Spelled out, and not `NewPlaces` flattened: serde would then name `body` where a field within is wrong, and a schema of two parts cannot refuse
@@ -238,8 +243,8 @@ pub(crate) async fn copy(
     body::Json(new): body::Json<NewPlaces>,
 ) -> HttpResult<Response> {
     let wishes = wishes(new.items)?;
-    let (to, conflict) = (new.to_space.as_ref(), new.on_conflict);
-    accepted(app.files.copy(&app.operations, &caller.actor, &space, to, &wishes, conflict).await?)
+    let wish = CopyWish { places: &wishes, conflict: new.on_conflict, resume: new.resume };
+    accepted(app.files.copy(&app.operations, &caller.actor, &space, new.to_space.as_ref(), wish).await?)
 }
 
 /// Make a new directory of what is in an archive (tar, also compressed with gzip, or zip), as an operation. It gets its name when all is

@@ -144,6 +144,7 @@ pub(crate) fn parts() -> (Router<App>, utoipa::openapi::OpenApi) {
         .routes(routes!(making::restore))
         .routes(routes!(making::policy))
         .routes(routes!(spaces::usage))
+        .routes(routes!(spaces::group_limits))
         .routes(routes!(old_files::show, old_files::look, old_files::change))
         .routes(routes!(files::list))
         .routes(routes!(files::entry))

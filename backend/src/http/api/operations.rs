@@ -55,7 +55,7 @@ pub(crate) async fn show(
     Ok(Json(OperationView::from(app.operations.get(&caller.actor, id).await?)))
 }
 
-/// Ask one of your operations to end. What it has done is done; one that is over stays as it is.
+/// Ask one of your operations to end. What it has done is done; one that is over stays as it is, but nobody goes on with it.
 #[utoipa::path(
     delete, path = "/api/v1/operations/{id}", tag = "files",
     params(("id" = String, Path, description = "Operation", pattern = "^[0-9a-f]{32}$")),

@@ -1,5 +1,7 @@
 //! Spaces: one's own, those of one's groups and those of everybody. Admins see everybody's, and of none what is in it.
 
+use std::time::Duration;
+
 use axum::Json;
 use axum::extract::State;
 use eirene_core::SpaceName;
@@ -12,8 +14,10 @@ use crate::app::App;
 use crate::http::body::{self, some_plain};
 use crate::http::extract::{Caller, Id};
 use crate::http::problem::HttpResult;
-use crate::http::view::{SampleView, SpaceView};
+use crate::http::view::{GroupLimitView, SampleView, SpaceView};
 
+/// How long somebody who asks for limits of groups waits for the storage.
+const GROUP_LIMITS_WAIT: Duration = Duration::from_secs(5);
 /// Days of samples when nothing is said.
 const DEFAULT_DAYS: u32 = 30;
 /// Most days of samples.
@@ -99,4 +103,14 @@ pub(crate) async fn usage(
     }
     let samples = app.spaces.samples(&caller.actor, &space, days).await?;
     Ok(Json(List { items: samples.into_iter().map(SampleView::from).collect(), next: None }))
+}
+
+/// What the groups that you are in may use on the storage itself, where that is limited: all members together, wherever their files lie. What a space
+/// of the group shows already is not in it, unless the storage has several pools.
+#[utoipa::path(
+    get, path = "/api/v1/me/group-limits", tag = "spaces", responses((status = 200, body = List<GroupLimitView>))
+)]
+pub(crate) async fn group_limits(State(app): State<App>, caller: Caller) -> HttpResult<Json<List<GroupLimitView>>> {
+    let limits = app.spaces.group_limits(&caller.actor, GROUP_LIMITS_WAIT).await?;
+    Ok(Json(List { items: limits.into_iter().map(GroupLimitView::from).collect(), next: None }))
 }

@@ -125,7 +125,7 @@ pub(crate) async fn look(
         ("id" = String, Path, description = "Id of the upload"),
         ("Tus-Resumable" = String, Header, pattern = "^1[.]0[.]0$", description = "The protocol's version", example = "1.0.0"),
         ("Upload-Offset" = u64, Header, description = "Where the bytes begin", example = 0),
-        ("Upload-Checksum" = Option<String>, Header, description = "`sha256` or `sha1`, and the sum of these bytes in base64")
+        ("Upload-Checksum" = Option<String>, Header, description = "`crc32`, `sha256` or `sha1`, and the sum of these bytes in base64; of `crc32`, that of zip, the highest byte first")
     ),
     request_body(content = Vec<u8>, content_type = "application/offset+octet-stream"),
     responses(

@@ -1,10 +1,13 @@
 //! Spaces: the list, and one space's page.
 
+use std::time::Duration;
+
 use axum::extract::{Path, Query, State};
 use axum::response::{IntoResponse as _, Redirect};
 use eirene_core::{SpaceName, SpaceState};
 
 use super::login::Nothing;
+use super::views::group_limits::GroupLimitsView;
 use super::views::layout::Place;
 use super::views::old_files::{OldFilesShown, PromisedFragment, PromisedView};
 use super::views::space::{HistoryView, SpaceFragment, SpacePage, SpaceView, SpacesFragment, SpacesPage, details};
@@ -17,6 +20,8 @@ use crate::services::spaces::SpaceSeen;
 
 /// Seconds after which a browser without scripts looks again.
 const REFRESH_S: u32 = 60;
+/// How long a page waits for limits of groups that nobody asked for of late; the next look has them.
+const GROUP_LIMITS_WAIT: Duration = Duration::from_secs(1);
 /// Days of the history.
 const DAYS: u32 = 30;
 
@@ -31,13 +36,24 @@ pub(crate) async fn list(State(app): State<App>, signed_in: SignedIn) -> Shown {
     let promised = app.old_files.promised(&signed_in.actor, &spaces).await?;
     let promised = PromisedView::all(words(), &promised);
     let layout = layout(&signed_in, Place::Spaces, &words().get("my_spaces.title")).live("/live/events", REFRESH_S);
-    Ok(show(&SpacesPage { layout, spaces: views(&spaces, &signed_in), promised })?.into_response())
+    let group_limits = group_limits(&app, &signed_in).await?;
+    Ok(show(&SpacesPage { layout, spaces: views(&spaces, &signed_in), group_limits, promised })?.into_response())
 }
 
 /// `GET /fragments/spaces`
 pub(crate) async fn list_fragment(State(app): State<App>, signed_in: SignedIn) -> Shown {
     let spaces = app.spaces.list(&signed_in.actor).await?;
-    Ok(show(&SpacesFragment { spaces: views(&spaces, &signed_in) })?.into_response())
+    let group_limits = group_limits(&app, &signed_in).await?;
+    Ok(show(&SpacesFragment { spaces: views(&spaces, &signed_in), group_limits })?.into_response())
+}
+
+async fn group_limits(app: &App, signed_in: &SignedIn) -> Result<GroupLimitsView, AppError> {
+    match app.spaces.group_limits(&signed_in.actor, GROUP_LIMITS_WAIT).await {
+        Ok(limits) => Ok(GroupLimitsView::new(words(), &limits)),
+        // The spaces are worth seeing without them.
+        Err(AppError::Unavailable { .. }) => Ok(GroupLimitsView::unknown(words())),
+        Err(error) => Err(error),
+    }
 }
 
 fn views(spaces: &[SpaceSeen], signed_in: &SignedIn) -> Vec<SpaceView> {

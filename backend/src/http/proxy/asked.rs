@@ -5,18 +5,14 @@
 
 use std::sync::OnceLock;
 
-use eirene_core::SessionId;
+use eirene_core::{RequestId, SessionId};
 use tracing::Span;
-use uuid::Uuid;
-use uuid::fmt::Simple;
-
-use crate::http::request::new_id;
 
 /// One request to a session's origin.
 pub(super) struct Asked {
     /// To whose.
     pub(super) session: SessionId,
-    id: OnceLock<Uuid>,
+    id: OnceLock<RequestId>,
 }
 
 impl Asked {
@@ -26,8 +22,8 @@ impl Asked {
     }
 
     /// Its id, the same whoever is told.
-    pub(super) fn id(&self) -> Simple {
-        self.id.get_or_init(new_id).simple()
+    pub(super) fn id(&self) -> RequestId {
+        *self.id.get_or_init(RequestId::generate)
     }
 
     /// What every line that is logged within says, as on the portal's origin; nothing is made where no such line would be logged.

@@ -12,7 +12,6 @@ use eirene_words::{say, words};
 use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use hyper::body::Incoming;
 use serde::Deserialize;
-use uuid::Uuid;
 
 use super::asked::Asked;
 use crate::app::App;
@@ -136,10 +135,9 @@ pub(super) fn finish(asked: &Asked, problem: Problem) -> Response {
         // Not left to the span: there is none where only errors are logged.
         tracing::error!(request.id = %id, session.id = %asked.session, error, "A request to a session's origin failed");
     }
-    let mut text = Uuid::encode_buffer();
-    let id: &str = id.encode_lower(&mut text);
-    let mut response = problem.into_json(id);
-    if let Ok(id) = HeaderValue::from_str(id) {
+    let id = id.to_string();
+    let mut response = problem.into_json(&id);
+    if let Ok(id) = HeaderValue::from_str(&id) {
         response.headers_mut().insert("x-request-id", id);
     }
     guard(response.headers_mut());

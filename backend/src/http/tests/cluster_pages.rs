@@ -253,7 +253,7 @@ async fn the_last_day_is_drawn_with_the_numbers_that_programs_get_and_a_gap_wher
             vec![NodeGpus { gpu_type: "a100".into(), total: 16, allocated: held }];
         cluster.reachable = reachable;
         for _ in 0..3 {
-            samples.note_cluster(&cluster);
+            samples.note_cluster(&cluster).await.unwrap();
             clock.advance_s(300);
         }
     }

@@ -18,10 +18,10 @@ use crate::services::spaces::testing::a_space;
 use crate::testing::FilesStandIn;
 
 /// What a process says to a verb; nothing where it is silent.
-type Says = fn(&Verb) -> Option<Outcome>;
+pub(super) type Says = fn(&Verb) -> Option<Outcome>;
 
 /// All that a process was asked.
-type Asked = Arc<Mutex<Vec<Verb>>>;
+pub(super) type Asked = Arc<Mutex<Vec<Verb>>>;
 
 const ORIGINAL: TrashId = TrashId([7; 16]);
 
@@ -66,7 +66,7 @@ fn copied(to: &Spot, walked: Walked) -> Outcome {
 }
 
 /// Another file system, on which all goes well; of two of a name both are kept.
-fn well(verb: &Verb) -> Option<Outcome> {
+pub(super) fn well(verb: &Verb) -> Option<Outcome> {
     match verb {
         Verb::Move(_) => Some(problem(Code::OtherFileSystem)),
         Verb::Copy(copy) if copy.on_conflict == OnConflict::KeepBoth => {
@@ -95,7 +95,7 @@ fn kinds(asked: &Asked) -> Vec<&'static str> {
 
 impl Server {
     /// Ada, who may write into the space of physics too, with a process that says this.
-    async fn ada_in_physics(&self, says: Says) -> (Person, Asked) {
+    pub(super) async fn ada_in_physics(&self, says: Says) -> (Person, Asked) {
         let asked = Asked::default();
         let (ada, _) = self.ada_at_home(scripted(says, &asked)).await;
         self.test.app.db.insert_space(a_space(SpaceOwner::Group("physics".parse().unwrap()))).await.unwrap();
@@ -141,7 +141,7 @@ async fn what_lies_on_another_file_system_is_copied_compared_and_put_into_the_tr
 
 #[tokio::test]
 async fn whatever_goes_wrong_leaves_the_original_where_it_is_and_says_why() {
-    let cases: [(&str, Says, &str, &str, &[&str]); 9] = [
+    let cases: [(&str, Says, &str, &str, &[&str]); 11] = [
         (
             "taken",
             |verb| match verb {
@@ -169,7 +169,17 @@ async fn whatever_goes_wrong_leaves_the_original_where_it_is_and_says_why() {
                 other => well(other),
             },
             "original_kept",
-            "`sub/x`: the permissions there do not let you",
+            "`d/sub/x`: the permissions there do not let you",
+            &["move", "look", "copy"],
+        ),
+        (
+            "not with its list",
+            |verb| match verb {
+                Verb::Copy(copy) => Some(copied(&copy.to, without("", Code::ListLost))),
+                other => well(other),
+            },
+            "original_kept",
+            "`d`: the storage there keeps no access lists",
             &["move", "look", "copy"],
         ),
         (
@@ -180,6 +190,16 @@ async fn whatever_goes_wrong_leaves_the_original_where_it_is_and_says_why() {
             },
             "original_kept",
             "`d/sub/x` was changed meanwhile",
+            &["move", "look", "copy", "compare"],
+        ),
+        (
+            "a copy that is short",
+            |verb| match verb {
+                Verb::Compare(_) => Some(Outcome::Done(Said::Compared(without("sub/x", Code::NotWhole)))),
+                other => well(other),
+            },
+            "original_kept",
+            "`d/sub/x`: bytes of it are missing in the copy",
             &["move", "look", "copy", "compare"],
         ),
         (

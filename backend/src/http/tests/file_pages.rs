@@ -92,7 +92,15 @@ async fn a_long_list_is_paged_sorted_and_filtered_by_links() {
     let filtered = server.page(&ada, &format!("{FILES}?filter=N07")).await.body;
     assert!(filtered.contains("10 entries") && filtered.contains("<bdi>n070</bdi>"));
     let none = server.page(&ada, &format!("{FILES}?filter=nothing&hidden=true")).await.body;
-    assert!(none.contains(&eirene_words::words().get("browser.empty_filter")));
+    let empty_line = |body: &str| {
+        let line = body.split("data-empty").nth(1).unwrap().split("</p>").next().unwrap().to_owned();
+        line.strip_prefix('>').map(ToOwned::to_owned)
+    };
+    assert_eq!(empty_line(&none), Some(eirene_words::words().get("browser.empty_filter")));
+    assert_eq!(empty_line(&filtered), None, "it is hidden");
+    std::fs::create_dir(home.join("nothing")).unwrap();
+    let nothing = server.page(&ada, &format!("{FILES}?path=nothing")).await.body;
+    assert_eq!(empty_line(&nothing), Some(eirene_words::words().get("browser.empty")));
     assert!(server.page(&ada, &format!("{FILES}?hidden=true")).await.body.contains("<bdi>.hidden</bdi>"));
     // What nobody knows is as if it were not said.
     let odd = server.page(&ada, &format!("{FILES}?sort=owner&order=up&cursor=x&hidden=yes")).await;

@@ -40,7 +40,7 @@ async fn begun(server: &Server) -> Session {
 
 /// What an agent says of `c1`.
 async fn say(server: &Server, session: &Session) {
-    let samples = [("cpu_seconds", 12.5), ("gpu_util/0", 0.25), ("cpu_process/7:python", 3.0), ("report/loss", 0.5)];
+    let samples = [("cpu_seconds", 12.5), ("gpu_util/0", 0.25), ("cpu_process/7:python", 3.0), ("report/f1", 0.5)];
     let samples = samples.map(|(name, value)| Sample { series: name.parse().unwrap(), value }).to_vec();
     let node = NodeName::try_from("c1").unwrap();
     let batch = Batch { node, at: server.test.clock.now(), confinement: Confinement::CgroupV2, held: None, samples };
@@ -69,7 +69,7 @@ async fn sessions_are_found_by_service_discovery_and_tell_what_they_use() {
     let expected = [
         "eirene_cpu_seconds_total{node=\"c1\"} 12.5",
         "eirene_gpu_util_ratio{node=\"c1\",gpu=\"0\"} 0.25",
-        "eirene_report{node=\"c1\",name=\"loss\"} 0.5",
+        "eirene_report{node=\"c1\",name=\"f1\"} 0.5",
     ];
     assert_eq!(lines, expected, "processes come and go, and are not among them");
 

@@ -2,8 +2,10 @@
 
 mod api;
 mod app;
+mod causes;
 mod cluster_pages;
 mod efficiency;
+mod file_copies;
 mod file_looks;
 mod file_moves;
 mod file_pages;

@@ -231,6 +231,7 @@ const TABLE: &[(&str, &str, [u16; 4])] = &[
     ("GET", "/api/v1/runs/{id}/events", [401, 404, 200, 200]),
     ("GET", "/api/v1/runs/{id}/logs", [401, 404, 200, 200]),
     ("GET", "/api/v1/spaces", [401, 200, 200, 200]),
+    ("GET", "/api/v1/me/group-limits", [401, 200, 200, 200]),
     // Ada's home: for others there is none, and an admin sees what it uses.
     ("GET", "/api/v1/spaces/{space}", [401, 404, 200, 200]),
     ("GET", "/api/v1/spaces/{space}/usage", [401, 404, 200, 200]),

@@ -270,6 +270,35 @@ async fn pages_say_in_words_what_is_not_known_and_warn_where_room_is_short() {
 }
 
 #[tokio::test]
+async fn members_see_what_their_groups_may_use_and_no_other_groups() {
+    let server = Server::start().await;
+    let (ada, grace) = (server.ada().await, server.grace().await);
+    server.test.groups.add("ada", "physics");
+    server.test.storage.state().users = Some((96, Limit::At(100)));
+    server.test.clock.advance_s(11 * 60);
+    server.test.app.storage.look().await;
+    let limits = server.ask_json("/api/v1/me/group-limits", &ada).await;
+    let limit = serde_json::json!({"group": "physics", "level": "critical", "used_bytes": 96, "limit_bytes": 100});
+    assert_eq!(limits, serde_json::json!({"items": [limit], "next": null}));
+    assert_eq!(server.ask_json("/api/v1/me/group-limits", &grace).await["items"], serde_json::json!([]));
+    let page = async |person: &Person, path: &str| server.portal(Ask::get(path).cookie(person)).await.body;
+    let words = eirene_words::words();
+    for path in ["/spaces", "/fragments/spaces"] {
+        let hers = page(&ada, path).await;
+        assert!(hers.contains(">physics</h3>") && hers.contains(&words.get("my_spaces.level.critical")), "{hers}");
+        assert!(hers.contains("96\u{a0}bytes of 100\u{a0}bytes"), "{hers}");
+        let others = page(&grace, path).await;
+        assert!(!others.contains("physics") && !others.contains(&words.get("my_spaces.group_limits_text")), "{others}");
+    }
+    server.test.clock.advance_s(5 * 60);
+    server.test.storage.state().mood = StorageMood::Away;
+    let away = server.portal(Ask::get("/api/v1/me/group-limits").bearer(&ada)).await;
+    assert_eq!(away.status, StatusCode::SERVICE_UNAVAILABLE, "{}", away.body);
+    let shown = page(&ada, "/spaces").await;
+    assert!(shown.contains(&words.get("my_spaces.group_limits_unknown")) && shown.contains("home-ada"), "{shown}");
+}
+
+#[tokio::test]
 async fn admins_have_a_page_of_the_storage_whatever_it_can_tell() {
     let server = Server::start().await;
     let (ada, admin) = (server.ada().await, server.admin().await);

@@ -254,6 +254,23 @@ async fn an_admin_sees_who_asks_most_by_name_and_what_the_servers_did() {
 }
 
 #[tokio::test]
+async fn the_picture_of_what_servers_did_has_a_gap_where_nobody_looked() {
+    let server = Server::start().await;
+    let admin = server.admin().await;
+    server.test.storage.state().servers = Some(vec![a_second()]);
+    server.test.app.storage.look().await;
+    // As the portal looks, a little later than a minute after the look before.
+    for pause in [0, 64, 64, 1200, 64] {
+        server.test.clock.advance_s(pause);
+        server.test.app.storage_stats.sample(60).await;
+    }
+    let page = server.portal(Ask::get("/admin/storage/activity").page().cookie(&admin)).await.body;
+    let lines: Vec<&str> = page.split("<polyline class=\"line line-1\" points=\"").skip(1).collect();
+    let corners: Vec<usize> = lines.iter().map(|line| line.split('"').next().unwrap().split(' ').count()).collect();
+    assert_eq!(corners, [3, 2], "{page}");
+}
+
+#[tokio::test]
 async fn an_admin_looks_up_quotas_by_number_and_sees_what_is_wrong_with_the_question_or_the_answer() {
     let server = Server::start().await;
     let admin = server.admin().await;

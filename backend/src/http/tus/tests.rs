@@ -46,13 +46,19 @@ fn a_wish_is_understood() {
     };
     assert_eq!(wish, Creation { length: 7, metadata: expected, first: None });
 
-    let sha1 = format!("sha1 {}", BASE64.encode(&[7; 20]));
+    let sums = [
+        (format!("crc32 {}", BASE64.encode(&[7; 4])), Checksum::Crc32(Digest([7; 4]))),
+        (format!("sha1 {}", BASE64.encode(&[7; 20])), Checksum::Sha1(Digest([7; 20]))),
+        (format!("sha256 {}", BASE64.encode(&[7; 32])), Checksum::Sha256(Digest([7; 32]))),
+    ];
     let with = [(&LENGTH, "7"), (&METADATA, "path YQ=="), (&header::CONTENT_TYPE, CHUNK_TYPE)];
     let mut with = headers(&with);
     with.insert(header::CONTENT_LENGTH, HeaderValue::from_static("3"));
-    with.insert(CHECKSUM, sha1.parse().unwrap());
-    let first = Chunk { offset: 0, bytes: Some(3), checksum: Some(Checksum::Sha1(Digest([7; 20]))) };
-    assert_eq!(Creation::parse(&with, 1000).unwrap().first, Some(first));
+    for (text, checksum) in sums {
+        with.insert(CHECKSUM, text.parse().unwrap());
+        let first = Chunk { offset: 0, bytes: Some(3), checksum: Some(checksum) };
+        assert_eq!(Creation::parse(&with, 1000).unwrap().first, Some(first), "{text}");
+    }
 }
 
 #[test]
@@ -128,6 +134,7 @@ fn a_chunk_is_announced_by_its_type_and_where_it_begins() {
         (vec![kind, (&OFFSET, "0"), (&CHECKSUM, "md5 AAAA")], (400, "upload-checksum")),
         (vec![kind, (&OFFSET, "0"), (&CHECKSUM, "sha1 AAAA")], (400, "upload-checksum")),
         (vec![kind, (&OFFSET, "0"), (&CHECKSUM, "sha1")], (400, "upload-checksum")),
+        (vec![kind, (&OFFSET, "0"), (&CHECKSUM, "crc32 AAAAAAA=")], (400, "upload-checksum")),
     ] {
         let (status, field) = refusal(Chunk::parse(&headers(&pairs)));
         assert_eq!((status, field.as_str()), expected, "{pairs:?}");
@@ -158,7 +165,7 @@ fn answers_are_written_as_the_protocol_has_them() {
         (&b"1.0.0"[..], &b"1099511627776"[..])
     );
     assert!(said["tus-extension"].to_str().unwrap().contains("creation-with-upload"));
-    assert_eq!(said["tus-checksum-algorithm"], "sha256,sha1");
+    assert_eq!(said["tus-checksum-algorithm"], "crc32,sha256,sha1");
     let path = RelativePath::parse("a b/ü\r\nSet-Cookie: x".as_bytes()).unwrap();
     let expires = Some("2026-01-02T03:04:05.9Z".parse().unwrap());
     Standing { offset: 5, expires, path: Some(&path) }.put(&mut said);

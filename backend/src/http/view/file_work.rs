@@ -155,7 +155,7 @@ pub struct OperationView {
     /// move, where each lies now (`items`).
     #[schema(value_type = Object)]
     progress: Value,
-    /// Why it failed: a code and a sentence.
+    /// Why it failed, or was interrupted where that is known: a code and a sentence.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Object, nullable = false, required = false)]
     problem: Option<Value>,

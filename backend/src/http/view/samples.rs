@@ -100,7 +100,7 @@ pub struct SamplesView {
     step_s: i64,
     /// How many spans there are.
     spans: usize,
-    /// Whether it was made of minutes, because spans are long or the samples themselves are not kept any more.
+    /// Whether it was made of minutes, because spans are long, the samples themselves are not kept any more, or they are too many for so long a time.
     of_minutes: bool,
     /// Parts of what was kept that could not be read; those are left out.
     unreadable: u32,

@@ -10,6 +10,7 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use crate::services::spaces::SpaceSeen;
+use crate::services::spaces::group_limits::GroupLimit;
 use crate::services::spaces::policing::PolicyReport;
 use crate::services::spaces::trend::Trend;
 
@@ -175,6 +176,52 @@ pub(super) struct UsageView {
     /// When it was looked at.
     #[schema(value_type = String, format = DateTime)]
     as_of: Timestamp,
+}
+
+/// What one of your groups uses and may use on the storage. A number that nobody said is absent, and never 0.
+#[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
+#[schema(as = GroupLimit)]
+pub struct GroupLimitView {
+    /// The POSIX group.
+    #[schema(example = "physics")]
+    group: String,
+    /// The pool; of a storage that is only mounted, a number for each file system that counts for itself. Absent where there is one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pool: Option<u16>,
+    /// How full that is, by the rules of spaces.
+    level: Level,
+    /// Used, by all of the group together.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    used_bytes: Option<u64>,
+    /// Limit; absent where there is none or it is not told.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    limit_bytes: Option<u64>,
+    /// Files used, as the storage counts files.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    used_files: Option<u64>,
+    /// Limit of files, likewise.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    limit_files: Option<u64>,
+}
+
+impl From<GroupLimit> for GroupLimitView {
+    fn from(limit: GroupLimit) -> Self {
+        let usage = limit.usage;
+        Self {
+            group: limit.group.to_string(),
+            pool: limit.pool.map(|pool| pool.0),
+            level: limit.level,
+            used_bytes: usage.used_bytes.map(|n| n.0),
+            limit_bytes: usage.limit_bytes.and_then(|limit| at(limit.map(|n| n.0))),
+            used_files: usage.used_files.map(|n| n.0),
+            limit_files: usage.limit_files.and_then(|limit| at(limit.map(|n| n.0))),
+        }
+    }
 }
 
 /// How a space grows, by its days of the last 30.

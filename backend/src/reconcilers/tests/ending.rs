@@ -1,3 +1,4 @@
+use eirene_core::launcher::Cause;
 use eirene_core::scheduler::{CallAs, JobState};
 use eirene_core::{JobKind, Role, SessionState};
 
@@ -39,6 +40,8 @@ async fn a_waiting_job_is_cancelled_as_its_owner() {
     engine.tick().await;
     engine.ask_to_stop(id).await;
     assert_eq!(engine.cancels(), [(as_ada(), 101)]);
+    let about_it = Cause { request: None, session: Some(id) };
+    assert_eq!(engine.test.scheduler.state().causes, [about_it; 2], "the submit and the cancel");
     assert_eq!(engine.row(id).await.state, SessionState::Stopping);
     engine.tick().await;
     assert_eq!((engine.row(id).await.state, engine.reason(id).await.as_str()), (SessionState::Ended, "stopped"));

@@ -1,4 +1,4 @@
-use eirene_core::scheduler::JobState;
+use eirene_core::scheduler::{Job, JobState};
 use eirene_core::{Scope, SessionState};
 
 use super::*;
@@ -288,6 +288,61 @@ async fn a_kill_between_submit_and_store_makes_no_second_job() {
     engine.submit().await;
     assert_eq!(engine.test.scheduler.state().jobs.len(), 1);
     assert_eq!(engine.test.launcher.job_files().len(), 1, "the secret of the job that runs is not replaced");
+}
+
+#[tokio::test]
+async fn a_job_that_is_quicker_than_the_search_for_it_is_found_all_the_same() {
+    let engine = Engine::new().await;
+    engine.test.scheduler.state().mood = SubmitMood::AnswerLost;
+    let id = engine.start().await;
+    engine.submit().await;
+    let mut engine = engine.restarted();
+    // It began while there was no portal, and its agent is there before the first look at the scheduler.
+    engine.test.scheduler.job_becomes(JobState::Running);
+    engine.test.app.sessions.agent_ready(id).await.unwrap();
+    engine.submit().await;
+    assert_eq!(engine.row(id).await.job, None, "nothing was looked at");
+    engine.tick().await;
+    engine.submit().await;
+    engine.tick().await;
+    let row = engine.row(id).await;
+    assert_eq!(row.job, Some(engine.test.scheduler.state().jobs[0].identity.clone()));
+    assert_eq!((row.state, row.nodes.len()), (SessionState::Running, 1));
+    assert_eq!(engine.test.scheduler.state().submits.len(), 1);
+}
+
+#[tokio::test]
+async fn a_job_that_began_and_is_gone_before_it_was_found_ends_its_session() {
+    for remembered in [true, false] {
+        let engine = Engine::new().await;
+        engine.test.scheduler.state().mood = SubmitMood::AnswerLost;
+        let id = engine.start().await;
+        engine.submit().await;
+        engine.test.app.sessions.agent_ready(id).await.unwrap();
+        let jobs = std::mem::take(&mut engine.test.scheduler.state().jobs);
+        if remembered {
+            let over = jobs.into_iter().map(|job| Job { state: JobState::Completed, ..job });
+            engine.test.scheduler.state().accounted.extend(over);
+        }
+        let mut engine = engine.restarted();
+        let states = async |engine: &mut Engine, seconds: u32| {
+            for _ in 0..seconds {
+                engine.tick().await;
+                engine.submit().await;
+            }
+            engine.tick().await;
+            engine.row(id).await.state
+        };
+        assert_eq!(states(&mut engine, 10).await, SessionState::Running, "a lost submit may be on its way");
+        if remembered {
+            assert_eq!(states(&mut engine, 20).await, SessionState::Ended);
+        } else {
+            assert_eq!(states(&mut engine, 40).await, SessionState::Running, "its agent may come back");
+            assert_eq!(states(&mut engine, 40).await, SessionState::Failed);
+            assert_eq!(engine.reason(id).await, "job_vanished");
+        }
+        assert_eq!(engine.test.scheduler.state().submits.len(), 1);
+    }
 }
 
 #[tokio::test]

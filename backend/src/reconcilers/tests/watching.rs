@@ -1,7 +1,7 @@
 use eirene_core::Clock as _;
 use eirene_core::SessionState;
 use eirene_core::job_usage::JobStart;
-use eirene_core::scheduler::JobState;
+use eirene_core::scheduler::{Job, JobState};
 
 use super::*;
 
@@ -33,10 +33,14 @@ async fn an_agent_may_be_faster_than_the_poller() {
     let id = engine.start().await;
     engine.submit().await;
     engine.test.app.sessions.agent_ready(id).await.unwrap();
-    assert_eq!(engine.row(id).await.state, SessionState::Running);
-    // The next look is older than what the agent said.
+    let row = engine.row(id).await;
+    assert_eq!((row.state, row.nodes.len()), (SessionState::Running, 0));
+    // This look is older than what the agent said.
     engine.tick().await;
     assert_eq!(engine.row(id).await.state, SessionState::Running);
+    engine.test.scheduler.job_becomes(JobState::Running);
+    engine.tick().await;
+    assert_eq!(engine.row(id).await.nodes.len(), 1);
 }
 
 #[tokio::test]
@@ -163,6 +167,37 @@ async fn a_job_that_was_requeued_and_ended_while_nobody_looked_has_had_two_start
     assert_eq!((row.state, row.restart_count, row.started_at), (SessionState::Ended, 1, Some(again)));
     let start = JobStart { session: id, restart_count: 0, started_at: began, ended_at: again };
     assert_eq!(engine.test.app.db.job_starts(id).await.unwrap(), [start]);
+}
+
+#[tokio::test]
+async fn starts_of_a_job_the_scheduler_forgot_are_counted_by_its_accounting() {
+    // When it was put back into the queue and when it began anew, seconds after the start that is known. It was taken away where it never did, and its
+    // nodes had to be switched on where it was never put back.
+    for (requeued, anew, restarts) in [(Some(60), Some(200), 1), (Some(60), None, 1), (None, Some(200), 0)] {
+        let mut engine = Engine::new().await;
+        let id = engine.running().await;
+        let began = engine.row(id).await.started_at.unwrap();
+        let after = |seconds| began + jiff::SignedDuration::from_secs(seconds);
+        let first = engine.test.scheduler.state().jobs.remove(0);
+        let mut last = Job { started_at: anew.map(after), ends_at: Some(after(300)), ..first.clone() };
+        last.state = if anew.is_some() { JobState::Completed } else { JobState::Cancelled };
+        if anew.is_none() {
+            last.nodes.clear();
+        }
+        let mut accounted = vec![last];
+        if let Some(at) = requeued {
+            accounted[0].identity.submitted_at = after(at);
+            accounted.push(Job { state: JobState::Pending, ..first });
+        }
+        assert!(accounted.iter().all(|job| job.restart_count == 0), "as of a parser that does not tell");
+        engine.test.scheduler.state().accounted = accounted;
+        engine.pass(600).await;
+        let row = engine.row(id).await;
+        assert_eq!((row.state, row.restart_count, row.started_at), (SessionState::Ended, restarts, anew.map(after)));
+        let start = |at| JobStart { session: id, restart_count: 0, started_at: began, ended_at: after(at) };
+        let starts = engine.test.app.db.job_starts(id).await.unwrap();
+        assert_eq!(starts, requeued.map(start).into_iter().collect::<Vec<_>>());
+    }
 }
 
 #[tokio::test]

@@ -281,13 +281,14 @@ impl Efficiency {
 }
 
 /// The start that `session` still has, where its job has been restarted since. It was over when that is seen, unless nobody has looked for a while: not
-/// after its time was, not long after it was preempted, and not after the job started anew.
+/// after its time was, not long after it was preempted, and not after the job was put back into the queue, which moves its submit time, or started
+/// anew.
 fn over(session: &Session, job: &Job, now: Timestamp) -> Option<JobStart> {
     let started_at = session.started_at.filter(|_| job.restart_count > session.restart_count)?;
     let gave_way = job.preempted_at.filter(|at| *at >= started_at).and_then(|at| at.checked_add(GRACE).ok());
     // While a job waits, its start is a guess of the scheduler's.
     let anew = job.started_at.filter(|_| job.state != JobState::Pending);
-    let limits = [session.ends_at, gave_way, anew].into_iter().flatten();
+    let limits = [session.ends_at, gave_way, Some(job.identity.submitted_at), anew].into_iter().flatten();
     let ended_at = limits.filter(|at| *at > started_at).fold(now, Timestamp::min).max(started_at);
     Some(JobStart { session: session.id, restart_count: session.restart_count, started_at, ended_at })
 }

@@ -270,6 +270,7 @@ fn a_start_is_over_when_that_is_seen_unless_nobody_has_looked_for_a_while() {
     assert_eq!(ended(&session, &running), None, "it goes on");
     // While it waits, when it starts is a guess.
     let mut job = Job { started_at: Some(at(8000)), ..requeued(&session) };
+    job.identity.submitted_at = at(900);
     assert_eq!(ended(&session, &job), Some(9000));
     job.preempted_at = Some(at(900));
     assert_eq!(ended(&session, &job), Some(9000), "that was an earlier start");
@@ -280,6 +281,8 @@ fn a_start_is_over_when_that_is_seen_unless_nobody_has_looked_for_a_while() {
     assert_eq!(ended(&session, &job), Some(5000));
     (job.state, job.started_at) = (JobState::Running, Some(at(4000)));
     assert_eq!(ended(&session, &job), Some(4000));
+    job.identity.submitted_at = at(3000);
+    assert_eq!(ended(&session, &job), Some(3000), "it waited for a while before it started anew");
     session.started_at = None;
     assert_eq!(ended(&session, &job), None, "there was none");
 }

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use eirene_core::file_work::{OnConflict, Operation, OperationKind};
-use eirene_core::{OperationId, Sentence, SpaceName};
+use eirene_core::{Sentence, SpaceName};
 use eirene_files_protocol::{
     Answer, Code, Compare, Copied, CopyFiles, Delete, EmptyTrash, Extract, Extracted, Found, MOST_MEMBER_NAME,
     MOST_SKIPPED, Move, Moved, Outcome, Part, PartId, PermissionChange, Progress, PutInTrash, RelativePath, Search,
@@ -19,12 +19,14 @@ use super::path::{AskedPath, shown};
 use super::trouble::FilesTrouble;
 use super::{Files, Need, Within, answered};
 use crate::error::AppError;
-use crate::files::Event;
+use crate::files::{Event, Request};
 use crate::services::actor::Actor;
-use crate::services::operations::{Finished, Handle, Operations, part_of};
+use crate::services::operations::{Finished, Handle, Left, Operations, part_of};
 
 /// How long nothing may be heard of work that waits for a thread, or goes through a directory without an end.
 const QUIET: Duration = Duration::from_mins(30);
+/// How long work that was cancelled may take to clear away what it has made, before somebody else is to look after that.
+const CLEARING: Duration = Duration::from_secs(10);
 
 /// Until the operation is known, whose id names the part.
 const NO_PART: PartId = PartId([0; 16]);
@@ -48,6 +50,18 @@ pub struct SearchWish {
     pub limit: u32,
 }
 
+/// What is copied, and how.
+#[derive(Debug, Clone, Copy)]
+pub struct CopyWish<'a> {
+    /// What, and where to.
+    pub places: &'a [MoveWish],
+    /// Where something lies already.
+    pub conflict: OnConflict,
+    /// Whether the same copy is gone on with where it was interrupted, which it is where nothing is said. Where it is wanted in so many words, what
+    /// lies there already and is the same counts as copied, whoever put it there.
+    pub resume: Option<bool>,
+}
+
 impl Files {
     /// Copies things, one after the other.
     pub async fn copy(
@@ -56,17 +70,20 @@ impl Files {
         actor: &Actor,
         space: &SpaceName,
         to_space: Option<&SpaceName>,
-        wishes: &[MoveWish],
-        conflict: OnConflict,
+        wish: CopyWish<'_>,
     ) -> Result<Operation, AppError> {
         actor.require(Need::Write.scope())?;
         let (within, to) = self.two(actor, space, to_space, Need::Read).await?;
-        let (places, request) = places(&within, &to, wishes)?;
+        let (places, request) = places(&within, &to, wish.places)?;
+        let same_is_done = wish.resume == Some(true);
         let copy = |(from, to): (Spot, Spot)| {
-            let path = from.path.clone();
-            (path, Verb::Copy(CopyFiles { id: NO_PART, from, to, on_conflict: on_conflict(conflict) }))
+            let (path, on_conflict) = (from.path.clone(), on_conflict(wish.conflict));
+            (path, Verb::Copy(CopyFiles { id: NO_PART, earlier: Vec::new(), same_is_done, from, to, on_conflict }))
         };
         let verbs = places.into_iter().map(copy).collect();
+        if wish.resume == Some(false) {
+            operations.give_up_the_same(&within, OperationKind::Copy, &request).await?;
+        }
         self.walk(operations, &within, OperationKind::Copy, "files.copy", request, verbs).await
     }
 
@@ -138,7 +155,7 @@ impl Files {
         let asking = within.clone();
         let work = move |handle: Handle| async move {
             let nothing = Progress { entries: 0, bytes: 0 };
-            let verb = with_part(verb, handle.id(), 0);
+            let verb = with_part(verb, &handle, 0);
             let answer = asking.ask_long(&handle, verb, nothing, |_| Err(super::wrong_answer())).await?;
             let extracted = answered!(answer, Answer::Extracted(extracted) => extracted)?;
             let Extracted { moved, entries, bytes, refused, refused_in_all } = extracted;
@@ -269,7 +286,7 @@ impl Files {
             let mut all = Walked::default();
             let (mut refused, mut first, mut done) = (Vec::new(), None, 0_usize);
             for (number, (path, verb)) in verbs.into_iter().enumerate() {
-                let verb = with_part(verb, handle.id(), number);
+                let verb = with_part(verb, &handle, number);
                 let before = Progress { entries: all.entries, bytes: all.bytes };
                 let answer = asking.ask_long(&handle, verb, before, |_| Err(super::wrong_answer())).await;
                 match answer.and_then(walked) {
@@ -331,10 +348,19 @@ impl Within {
         if let Some(directory) = answered!(answer, Answer::FoundUnfinished { directory } => directory)? {
             return Err(FilesTrouble::upload_unfinished(&below(&from.path, &directory).0).into());
         }
-        let copy = CopyFiles { id: part_of(handle.id(), number), from: from.clone(), to: to.clone(), on_conflict };
-        let answer = self.ask_long(handle, Verb::Copy(copy), before(all), nothing).await?;
+        // What lies there already may be anybody's: the original goes only for a copy that was made for it.
+        let copy = CopyFiles {
+            id: NO_PART,
+            earlier: Vec::new(),
+            same_is_done: false,
+            from: from.clone(),
+            to: to.clone(),
+            on_conflict,
+        };
+        let copy = with_part(Verb::Copy(copy), handle, number);
+        let answer = self.ask_long(handle, copy, before(all), nothing).await?;
         let Copied { moved, walked } = answered!(answer, Answer::Copied(copied) => copied)?;
-        let left_out = left_out(&walked);
+        let left_out = left_out(&from.path, &walked);
         add(all, walked);
         // Nothing below is a failure of the copy: that lies there, whole or not, and who asked has to know it.
         let kept = |trouble: &FilesTrouble| AppError::from(FilesTrouble::original_kept(&trouble.text));
@@ -350,10 +376,10 @@ impl Within {
         if compared.skipped_in_all > 0 {
             let first = compared.skipped.first();
             let path = first.map_or_else(|| shown(from.path.as_bytes()).0, |first| below(&from.path, &first.path).0);
-            let why = if first.is_some_and(|first| first.why == Code::UploadUnfinished) {
-                FilesTrouble::upload_unfinished(&path).text
-            } else {
-                say_with("problem.original_changed", &[("path", &path)])
+            let why = match first.map(|first| first.why) {
+                Some(Code::UploadUnfinished) => FilesTrouble::upload_unfinished(&path).text,
+                Some(Code::NotWhole) => FilesTrouble::not_whole(&path).text,
+                _ => say_with("problem.original_changed", &[("path", &path)]),
             };
             return Err(FilesTrouble::original_kept(&why).into());
         }
@@ -377,26 +403,91 @@ impl Within {
         handle: &Handle,
         verb: Verb,
         before: Progress,
-        mut take: impl FnMut(Part) -> Result<(), AppError>,
+        take: impl FnMut(Part) -> Result<(), AppError>,
     ) -> Result<Answer, AppError> {
+        let is_copy = matches!(verb, Verb::Copy(_));
+        let leaves = is_copy || matches!(verb, Verb::Extract(_));
         let mut request = self.channel().await?.start(verb).await?;
-        loop {
-            // Dropped, the request is cancelled.
-            let event = tokio::select! {
-                () = handle.cancelled.cancelled() => return Err(FilesTrouble::cancelled().into()),
-                event = timeout(QUIET, request.next()) => event.map_err(|_| FilesTrouble::away(60))??,
-            };
-            match event {
-                Event::Part(part) => take(part)?,
-                Event::Progress(Progress { entries, bytes }) => handle.progress(Progress {
-                    entries: before.entries.saturating_add(entries),
-                    bytes: before.bytes.saturating_add(bytes),
-                }),
-                Event::Outcome(Outcome::Done(answer)) => return Ok(answer),
-                Event::Outcome(Outcome::Problem(problem)) => return Err(problem.into()),
+        if is_copy {
+            // A portal that ends drops this, too: what was copied stays then, to be gone on with.
+            request.outlive();
+        }
+        let answer = hear(&mut request, handle, leaves, before, take).await;
+        // However it ended but well, nobody wants it any more.
+        request.cancel();
+        answer
+    }
+}
+
+/// What is heard of a request, until it is done or no longer wanted. Of one that `leaves` something where it is not cleared away, it is noted when nobody
+/// says that it was.
+async fn hear(
+    request: &mut Request,
+    handle: &Handle,
+    leaves: bool,
+    before: Progress,
+    mut take: impl FnMut(Part) -> Result<(), AppError>,
+) -> Result<Answer, AppError> {
+    let leave = |left| {
+        if leaves {
+            handle.leave(left);
+        }
+    };
+    loop {
+        let event = tokio::select! {
+            () = handle.cancelled.cancelled() => {
+                request.cancel();
+                if leaves && !timeout(CLEARING, clears_away(request)).await.unwrap_or(false) {
+                    handle.leave(Left::Unwanted);
+                }
+                return Err(FilesTrouble::cancelled().into());
+            }
+            event = timeout(QUIET, request.next()) => event,
+        };
+        let event = match event {
+            Ok(Ok(event)) => event,
+            Ok(Err(error)) => {
+                leave(Left::Kept);
+                return Err(error.into());
+            }
+            // Its process is there, and may still write to it.
+            Err(_) => {
+                leave(Left::Unwanted);
+                return Err(FilesTrouble::away(60).into());
+            }
+        };
+        match event {
+            Event::Part(part) => take(part)?,
+            Event::Progress(Progress { entries, bytes }) => handle.progress(Progress {
+                entries: before.entries.saturating_add(entries),
+                bytes: before.bytes.saturating_add(bytes),
+            }),
+            Event::Outcome(Outcome::Done(answer)) => return Ok(answer),
+            Event::Outcome(Outcome::Problem(problem)) => {
+                if keeps_from_clearing(problem.code) {
+                    leave(Left::Unwanted);
+                }
+                return Err(problem.into());
             }
         }
     }
+}
+
+/// Whether a request that was cancelled says its last word, and has cleared away by then.
+async fn clears_away(request: &mut Request) -> bool {
+    loop {
+        match request.next().await {
+            Ok(Event::Outcome(Outcome::Problem(problem))) => return !keeps_from_clearing(problem.code),
+            Ok(Event::Outcome(Outcome::Done(_))) => return true,
+            Ok(Event::Part(_) | Event::Progress(_)) => {}
+            Err(_) => return false,
+        }
+    }
+}
+
+/// Whether what ended the work of a process may also have kept it from clearing away.
+fn keeps_from_clearing(code: Code) -> bool {
+    matches!(code, Code::Away | Code::CutOff)
 }
 
 /// From where to where, and all of it as the operation's row has it.
@@ -409,8 +500,8 @@ fn places(within: &Within, to: &Within, wishes: &[MoveWish]) -> Result<(Vec<(Spo
 
 /// From where to where, as an operation's row has it.
 fn from_to(from: &RelativePath, to: &RelativePath) -> Value {
-    let (shown_to, raw_to) = shown(to.as_bytes());
-    json!({"path": shown(from.as_bytes()).0, "to": shown_to, "raw_to": raw_to})
+    let ((path, raw_path), (to, raw_to)) = (shown(from.as_bytes()), shown(to.as_bytes()));
+    json!({"path": path, "raw_path": raw_path, "to": to, "raw_to": raw_to})
 }
 
 /// What was not done, and why.
@@ -426,21 +517,27 @@ fn show_moved(moved: &Moved, original: Option<TrashId>) -> Value {
     json!({"path": path, "raw_path": raw_path, "trashed": moved.trashed.map(id), "original": original.map(id)})
 }
 
-/// What is not in a copy; none where it is whole.
-fn left_out(walked: &Walked) -> Option<Sentence> {
+/// What a copy has not of what was at that path; none where it is whole.
+fn left_out(from: &RelativePath, walked: &Walked) -> Option<Sentence> {
     let n = walked.skipped_in_all;
     let first = walked.skipped.first();
-    let path = first.map(|first| shown(first.path.as_bytes()).0).unwrap_or_default();
+    let path = first.map_or_else(|| shown(from.as_bytes()).0, |first| below(from, &first.path).0);
     let why = FilesTrouble::from(first.map_or(Code::Failed, |first| first.why)).text;
     let values = [("path", path.as_str()), ("why", why.as_str())];
     (n > 0).then(|| say_count("problem.copied_in_part", n, &values))
 }
 
-/// The verb, with the name of what is not whole yet where it makes something.
-fn with_part(mut verb: Verb, operation: OperationId, number: usize) -> Verb {
+/// The verb, with the name of what is not whole yet where it makes something, and what the same that were interrupted called it. Of a copy that goes on
+/// what had its name already, when the portal ended, is done.
+fn with_part(mut verb: Verb, handle: &Handle, number: usize) -> Verb {
+    let id = part_of(handle.id(), number);
     match &mut verb {
-        Verb::Copy(copy) => copy.id = part_of(operation, number),
-        Verb::Extract(extract) => extract.id = part_of(operation, number),
+        Verb::Copy(copy) => {
+            copy.id = id;
+            copy.earlier = handle.earlier().iter().map(|earlier| part_of(*earlier, number)).collect();
+            copy.same_is_done |= handle.kind() == OperationKind::Copy && !copy.earlier.is_empty();
+        }
+        Verb::Extract(extract) => extract.id = id,
         _ => {}
     }
     verb

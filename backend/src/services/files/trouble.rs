@@ -109,8 +109,18 @@ impl FilesTrouble {
 
     /// An upload into this directory is not finished, and would go with it.
     pub fn upload_unfinished(directory: &str) -> Self {
-        let trouble = Self::from(Code::UploadUnfinished);
-        let text = say_with("problem.one_of_them", &[("path", directory), ("why", trouble.text.as_str())]);
+        Self::at(directory, Code::UploadUnfinished)
+    }
+
+    /// The copy of what lies there has lost something.
+    pub fn not_whole(path: &str) -> Self {
+        Self::at(path, Code::NotWhole)
+    }
+
+    /// The same of one thing among several.
+    fn at(path: &str, code: Code) -> Self {
+        let trouble = Self::from(code);
+        let text = say_with("problem.one_of_them", &[("path", path), ("why", trouble.text.as_str())]);
         Self { text, ..trouble }
     }
 
@@ -156,6 +166,7 @@ impl From<Code> for FilesTrouble {
             Code::TooManyLinks => (Kind::Conflict, "too_many_links", say("problem.too_many_links")),
             Code::ChangedMeanwhile => (Kind::Conflict, "changed_meanwhile", say("problem.changed_meanwhile")),
             Code::Busy => (Kind::Conflict, "busy", say("problem.busy")),
+            Code::NotWhole => (Kind::Conflict, "not_whole", say("problem.not_whole")),
             Code::Exists => (Kind::Conflict, "exists", say("problem.exists")),
             Code::NotEmpty => (Kind::Conflict, "not_empty", say("problem.not_empty")),
             Code::IntoItself => (Kind::Conflict, "into_itself", say("problem.into_itself")),
@@ -164,6 +175,7 @@ impl From<Code> for FilesTrouble {
             Code::OffsetDiffers => (Kind::Conflict, "offset_differs", say("problem.offset_differs")),
             Code::Cancelled => (Kind::Conflict, "cancelled", say("problem.cancelled")),
             Code::NotSupported => (Kind::Wrong, "not_supported", say("problem.not_supported")),
+            Code::ListLost => (Kind::Wrong, "list_lost", say("problem.list_lost")),
             Code::TooDeep => (Kind::Wrong, "too_deep", say("problem.too_deep")),
             Code::NameTooLong => (Kind::Wrong, "name_too_long", say("problem.name_too_long")),
             Code::NotAnArchive => (Kind::Wrong, "not_an_archive", say("problem.not_an_archive")),

@@ -47,6 +47,7 @@ use super::files::Files;
 use super::operations::Operations;
 use super::spaces::policing::{Members, People, Policing};
 use super::spaces::{SpaceSeen, Spaces};
+use crate::cause;
 use crate::config::{Config, OLD_DAYS};
 use crate::error::{AppError, FieldError};
 
@@ -335,7 +336,7 @@ impl OldFiles {
             if member.state == UserState::Active
                 && let Some(line) = self.claim(of)
             {
-                tokio::spawn(work::begin_in_turn(line, as_owner(member.clone()), rule, Task::Look));
+                cause::spawn(work::begin_in_turn(line, as_owner(member.clone()), rule, Task::Look));
                 has_begun = true;
             }
         }

@@ -1,8 +1,10 @@
 //! Work on files that outlives its request: copies, deletions, searches. Each is a row of its owner's from the start; how far it has come is
-//! known here and told on the way, what came of it is in the row. What was under way when the portal ended is not gone on with: nobody knows
-//! what else was done to the files meanwhile.
+//! known here and told on the way, what came of it is in the row. What was under way when the portal ended, or the process that worked for it, is
+//! not gone on with by itself: nobody knows what else was done to the files meanwhile. What it has left (`left.rs`) is kept for a while for whoever
+//! asks for the same again.
 
 mod findings;
+mod left;
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,9 +13,8 @@ use std::time::{Duration, Instant};
 use eirene_core::file_work::{Operation, OperationKind, OperationState};
 use eirene_core::{Clock, OperationId, Scope, UserId};
 use eirene_database::Db;
-use eirene_files_protocol::{Code, PartId, PartSpot, Progress, RelativePath, Verb};
+use eirene_files_protocol::{PartId, Progress, RelativePath};
 use eirene_words::say;
-use jiff::SignedDuration;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
@@ -22,11 +23,11 @@ use tokio_util::sync::CancellationToken;
 
 use self::findings::Findings;
 use super::Page;
-use super::actor::{Actor, Via};
+use super::actor::Actor;
 use super::events::{EventKind, Events};
-use super::files::path::AskedPath;
+use super::files::Within;
 use super::files::trouble::FilesTrouble;
-use super::files::{Files, Need, Within};
+use crate::cause;
 use crate::error::AppError;
 
 /// Operations of one person that wait or run.
@@ -37,11 +38,6 @@ const MOST_RUNNING: usize = 2;
 const MOST_IDLE: usize = 1;
 /// How often it is told how far one is.
 const TELL_EVERY: Duration = Duration::from_secs(1);
-
-/// Most operations that are looked at in one run that removes what is left over.
-const MOST_CLEARED: u32 = 100;
-/// How long a directory is looked for that is not there: it may be on a file system that is away.
-const LOOKED_FOR: SignedDuration = SignedDuration::from_hours(7 * 24);
 
 /// How what is not whole yet is called of the `number`th thing that an operation makes: by the operation's id, so that its row finds it again.
 pub fn part_of(operation: OperationId, number: usize) -> PartId {
@@ -73,6 +69,8 @@ struct Inner {
     results: Mutex<Findings>,
     /// What was interrupted at the last look for it.
     interrupted: Mutex<HashSet<OperationId>>,
+    /// Those that were interrupted, of which what they left is being gone on with, or removed: never both.
+    held: Mutex<HashSet<OperationId>>,
 }
 
 struct Live {
@@ -88,8 +86,21 @@ struct Live {
 pub struct Handle {
     inner: Arc<Inner>,
     operation: Operation,
+    /// The same that were interrupted, the newest first, to be gone on with.
+    earlier: Vec<OperationId>,
+    /// What it may have left by now.
+    left: Arc<Mutex<Option<Left>>>,
     /// Cancelled when nobody wants it any more.
     pub cancelled: CancellationToken,
+}
+
+/// What work may have left that nobody has said is cleared away; the greater counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Left {
+    /// Its process is lost: it can be gone on with.
+    Kept,
+    /// It was to be cleared away: it is only to be removed.
+    Unwanted,
 }
 
 /// What came of the work.
@@ -113,6 +124,7 @@ impl Operations {
             turns: Mutex::default(),
             results: Mutex::default(),
             interrupted: Mutex::default(),
+            held: Mutex::default(),
         };
         Self { inner: Arc::new(inner) }
     }
@@ -120,60 +132,6 @@ impl Operations {
     /// Ends by the word `interrupted` what was under way when the portal ended.
     pub async fn begin_anew(&self) -> Result<u64, AppError> {
         Ok(self.inner.db.interrupt_operations(self.inner.clock.now()).await?)
-    }
-
-    /// Removes what copies, moves and extractions left that were under way when the portal ended, as the person. Only what a row says was interrupted:
-    /// the processes that worked for that portal ended with it, so nobody goes on with those parts. And only what was so at the last look, too.
-    pub(crate) async fn clear(&self, files: &Files, most: Duration) -> Result<(), AppError> {
-        let begun = Instant::now();
-        let left = self.inner.db.interrupted_operations(MOST_CLEARED).await?;
-        let now: HashSet<OperationId> = left.iter().map(|operation| operation.id).collect();
-        let before =
-            std::mem::replace(&mut *self.inner.interrupted.lock().unwrap_or_else(PoisonError::into_inner), now);
-        for mut operation in left.into_iter().filter(|operation| before.contains(&operation.id)) {
-            if begun.elapsed() > most {
-                break;
-            }
-            match self.clear_one(files, &operation).await {
-                Ok(true) => {
-                    operation.progress["cleared"] = json!(true);
-                    self.inner.db.operation_cleared(operation.id, &operation.progress).await?;
-                }
-                Ok(false) => {}
-                Err(error) => {
-                    tracing::warn!(operation = %operation.id, %error, "what is left of it could not be removed");
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// Whether nothing is left of it, as far as it can be said.
-    async fn clear_one(&self, files: &Files, operation: &Operation) -> Result<bool, AppError> {
-        let Some(user) = self.inner.db.user(operation.user).await? else { return Ok(true) };
-        let person = Actor { user, via: Via::Cli, address: None, request_id: None };
-        let request = &operation.request;
-        let within = match request["to_space"].as_str().map(str::parse) {
-            Some(Ok(name)) => files.within(&person, &name, Need::Write).await?,
-            Some(Err(_)) => return Ok(true),
-            None => files.within_id(&person, operation.space, Need::Write).await?,
-        };
-        let items = request["items"].as_array().map_or(std::slice::from_ref(request), Vec::as_slice);
-        let is_long_ago = operation.ended_at.is_some_and(|at| at + LOOKED_FOR < self.inner.clock.now());
-        let mut is_clear = true;
-        for (number, item) in items.iter().enumerate() {
-            let text = |field: &str| item[field].as_str().map(str::to_owned);
-            let raw = text("raw_to");
-            let to = AskedPath::new("to", text("to").filter(|_| raw.is_none()), raw).parse_inside()?;
-            let Some((directory, _)) = to.split_last() else { continue };
-            let part = PartSpot { space: within.number(), directory, id: part_of(operation.id, number) };
-            match within.channel().await?.ask(Verb::RemovePart(part)).await?.outcome {
-                Ok(_) => {}
-                Err(problem) if matches!(problem.code, Code::NotFound | Code::NotADirectory) => is_clear &= is_long_ago,
-                Err(problem) => return Err(problem.into()),
-            }
-        }
-        Ok(is_clear)
     }
 
     /// Begins work for whoever is within a space.
@@ -204,12 +162,16 @@ impl Operations {
             ended_at: None,
         };
         let cancelled = self.inner.admit(&operation)?;
-        if let Err(error) = self.inner.db.insert_operation(&operation).await {
-            self.inner.live().remove(&operation.id);
-            return Err(error.into());
-        }
-        let handle = Handle { inner: Arc::clone(&self.inner), operation: operation.clone(), cancelled };
-        tokio::spawn(handle.carry_out(work));
+        let earlier = match self.inner.note_begun(&operation).await {
+            Ok(earlier) => earlier,
+            Err(error) => {
+                self.inner.live().remove(&operation.id);
+                return Err(error);
+            }
+        };
+        let (inner, left) = (Arc::clone(&self.inner), Arc::default());
+        let handle = Handle { inner, operation: operation.clone(), earlier, left, cancelled };
+        cause::spawn(handle.carry_out(work));
         Ok(operation)
     }
 
@@ -234,7 +196,7 @@ impl Operations {
         row.map(|row| self.inner.as_of_now(row)).ok_or(AppError::NotFound)
     }
 
-    /// Asks one of one's own to end. One that is over stays as it is.
+    /// Asks one of one's own to end. One that is over stays as it is, but nobody goes on with what it left.
     pub async fn cancel(&self, actor: &Actor, id: OperationId) -> Result<Operation, AppError> {
         let operation = self.get(actor, id).await?;
         // What only reads may be ended by whoever began it.
@@ -244,6 +206,7 @@ impl Operations {
         if let Some(live) = self.inner.live().get(&id) {
             live.cancel.cancel();
         }
+        self.inner.give_up(&operation).await?;
         Ok(operation)
     }
 
@@ -282,6 +245,16 @@ impl Inner {
 
     fn results(&self) -> MutexGuard<'_, Findings> {
         self.results.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Writes the row, and takes what the same have left that were interrupted.
+    async fn note_begun(&self, operation: &Operation) -> Result<Vec<OperationId>, AppError> {
+        let earlier = self.take_left(operation).await?;
+        if let Err(error) = self.db.insert_operation(operation).await {
+            self.let_go(&earlier);
+            return Err(error.into());
+        }
+        Ok(earlier)
     }
 
     fn admit(&self, operation: &Operation) -> Result<CancellationToken, AppError> {
@@ -329,6 +302,22 @@ impl Handle {
         self.operation.id
     }
 
+    /// What kind of work it is.
+    pub fn kind(&self) -> OperationKind {
+        self.operation.kind
+    }
+
+    /// The same that were interrupted, the newest first, to be gone on with.
+    pub fn earlier(&self) -> &[OperationId] {
+        &self.earlier
+    }
+
+    /// Notes that something of it may be left: it ends as interrupted, so that what is left is gone on with, or removed.
+    pub(crate) fn leave(&self, left: Left) {
+        let mut noted = self.left.lock().unwrap_or_else(PoisonError::into_inner);
+        *noted = (*noted).max(Some(left));
+    }
+
     /// Where an upload of its owner's that is not finished lies, at or below this path of its space.
     pub(crate) async fn upload_into(&self, path: &RelativePath) -> Result<Option<RelativePath>, AppError> {
         let now = self.inner.clock.now();
@@ -373,7 +362,7 @@ impl Handle {
         let outcome = if turn.is_some() {
             self.note(OperationState::Running).await;
             // In a task of its own, so that a mistake of ours ends the work and not its row.
-            let working = tokio::spawn(work(self.clone()));
+            let working = cause::spawn(work(self.clone()));
             match working.await {
                 Ok(outcome) => outcome,
                 Err(error) => Err(AppError::Internal(error.into())),
@@ -420,6 +409,19 @@ impl Handle {
                 (OperationState::Failed, Some(json!({"code": "internal", "text": say("problem.internal").as_str()})))
             }
         };
+        let left = *self.left.lock().unwrap_or_else(PoisonError::into_inner);
+        let (state, problem) = match left {
+            None => (state, problem),
+            // Whoever asks for the same again goes on with it.
+            Some(Left::Kept) if !cancelled => (OperationState::Interrupted, None),
+            Some(_) => {
+                summary["given_up"] = json!(true);
+                // Of several the first that was refused says why.
+                let refused = summary["refused"].get(0);
+                let first = refused.map(|first| json!({"code": first["code"], "text": first["text"]}));
+                (OperationState::Interrupted, problem.or(first))
+            }
+        };
         let ended_at = self.inner.clock.now();
         let mut wait = Duration::from_secs(1);
         while let Err(error) =
@@ -430,6 +432,10 @@ impl Handle {
             wait = (wait * 2).min(Duration::from_mins(1));
         }
         self.inner.live().remove(&id);
+        if state == OperationState::Done {
+            self.inner.give_up_all(&self.earlier).await;
+        }
+        self.inner.let_go(&self.earlier);
         let over = Operation { state, progress: summary, problem, ended_at: Some(ended_at), ..self.operation.clone() };
         let data = (self.inner.show)(&over);
         self.inner.events.publish(EventKind::Operation, None, Some(over.user), data).await;

@@ -99,11 +99,18 @@ impl ClusterPast {
 
 impl Samples {
     /// Notes how the cluster is; not while it cannot be seen.
-    pub(crate) fn note_cluster(&self, snapshot: &Snapshot) {
-        let Some(store) = self.store().filter(|_| snapshot.reachable && snapshot.is_known()) else { return };
+    ///
+    /// # Errors
+    /// [`AppError::Internal`] where the thread that notes it came to grief.
+    pub(crate) async fn note_cluster(&self, snapshot: &Snapshot) -> Result<(), AppError> {
+        let Some(store) = self.store().filter(|_| snapshot.reachable && snapshot.is_known()) else { return Ok(()) };
         let at_ms = self.inner.clock.now().as_millisecond();
         let sample = |figure: Figure| Sample { name: figure.name(), at_ms, value: figure.of(snapshot) };
-        store.append(at_ms, CLUSTER, &Figure::ALL.map(sample));
+        let samples = Figure::ALL.map(sample);
+        // The store may be setting aside what it closes, which is no wait for a thread that serves others.
+        let append = move || store.append(at_ms, CLUSTER, &samples);
+        tokio::task::spawn_blocking(append).await.map_err(|error| AppError::Internal(error.into()))?;
+        Ok(())
     }
 
     /// How the cluster was for so long, in so many spans at most.

@@ -333,12 +333,17 @@ impl Ingest {
         let Inner { db, confined, .. } = &*self.samples.inner;
         confined.note(db, batch, now).await;
         let store = self.samples.store().ok_or(Refused::Away)?;
-        let at_ms = batch.at.as_millisecond();
+        let (at_ms, now_ms, id) = (batch.at.as_millisecond(), now.as_millisecond(), store_id(self.session));
         let named = self.named(batch, &store).await;
-        let samples: Vec<store::Sample<'_>> =
-            named.iter().map(|(name, value)| store::Sample { name, at_ms, value: *value }).collect();
-        let taken = store.append(now.as_millisecond(), store_id(self.session), &samples);
-        self.judge_clock(batch, taken, samples.len(), now);
+        let all = named.len();
+        // The store may be setting aside what it closes, which is no wait for a thread that serves others.
+        let append = move || {
+            let samples: Vec<store::Sample<'_>> =
+                named.iter().map(|(name, value)| store::Sample { name, at_ms, value: *value }).collect();
+            store.append(now_ms, id, &samples)
+        };
+        let taken = tokio::task::spawn_blocking(append).await.map_err(|_| Refused::Away)?;
+        self.judge_clock(batch, taken, all, now);
         self.tell(owner, batch);
         Ok(taken)
     }

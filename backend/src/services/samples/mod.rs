@@ -85,8 +85,10 @@ impl Samples {
         config: &config::Samples,
     ) -> Self {
         let days = |days: u32| i64::from(days) * DAY_MS;
+        let bytes = |mib: u64| mib.saturating_mul(1024 * 1024);
         let options = Options {
-            disk_bytes: config.disk_mib.saturating_mul(1024 * 1024),
+            disk_bytes: bytes(config.disk_mib),
+            memory_bytes: usize::try_from(bytes(config.memory_mib)).unwrap_or(usize::MAX),
             raw_ms: days(config.keep_days),
             minutes_ms: days(config.keep_minutes_days),
             series_per_session: ingest::MOST_SERIES,
@@ -159,6 +161,7 @@ impl Samples {
         let done = store.flush().and_then(|()| store.maintain(self.inner.clock.now().as_millisecond()));
         let stats = store.stats();
         metrics::gauge!("eirene_samples_disk_bytes").set(stats.disk_bytes as f64);
+        metrics::gauge!("eirene_samples_memory_bytes").set(stats.memory_bytes as f64);
         metrics::gauge!("eirene_samples_series").set(stats.series as f64);
         for (reason, count) in stats.refused {
             metrics::counter!("eirene_samples_refused_total", "reason" => reason.label()).absolute(count);

@@ -60,7 +60,7 @@ mod tests {
             ("io_read_bytes//scratch/a b", "io/io_read_bytes/c1.cluster//scratch/a%20b"),
             ("cpu_process/7:50% \u{e9}", "processes/cpu_process/c1.cluster/7:50%25%20%C3%A9"),
             ("gpu_util/0.1", "gpu/gpu_util/c1.cluster/0.1"),
-            ("report/loss", "report/report/c1.cluster/loss"),
+            ("report/top5", "report/report/c1.cluster/top5"),
         ] {
             let series: Series = text.parse().unwrap();
             let written = write(&series, &node);

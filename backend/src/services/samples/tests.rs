@@ -34,6 +34,16 @@ async fn begun(test: &TestApp, nodes: &[&str]) -> Session {
     test.app.sessions.change(session.id, change).await.unwrap().unwrap()
 }
 
+#[tokio::test]
+async fn the_store_has_the_memory_that_the_site_gives_it() {
+    let test = TestApp::new().await;
+    let Inner { db, clock, events, directory, .. } = &*test.app.samples.inner;
+    let config = config::Samples { memory_mib: 16, ..config::Samples::default() };
+    let samples = Samples::new(db.clone(), Arc::clone(clock), events.clone(), None, directory.clone(), &config);
+    assert_eq!(samples.inner.options.memory_bytes, 16 << 20);
+    assert_eq!(test.app.samples.inner.options.memory_bytes, 256 << 20);
+}
+
 fn ms(length: i64) -> SignedDuration {
     SignedDuration::from_millis(length)
 }
@@ -447,7 +457,8 @@ async fn the_clusters_past_is_kept_and_what_nobody_saw_is_a_gap() {
     for minute in 0..60 {
         // For a quarter of an hour the scheduler does not answer.
         let reachable = !(15..30).contains(&minute);
-        test.app.samples.note_cluster(&Snapshot { reachable, asked_at: Some(test.clock.now()), ..(*seen).clone() });
+        let look = Snapshot { reachable, asked_at: Some(test.clock.now()), ..(*seen).clone() };
+        test.app.samples.note_cluster(&look).await.unwrap();
         test.clock.advance_s(60);
     }
     let past = test.app.samples.cluster_past(SignedDuration::from_hours(1), 60).await.unwrap();

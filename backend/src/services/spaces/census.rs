@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use eirene_core::space::{Level, SeenUsage};
-use eirene_core::{Space, SpaceId};
+use eirene_core::{Space, SpaceId, SpaceState};
 
 use super::Spaces;
 use crate::error::AppError;
@@ -19,7 +19,7 @@ const MOST_NAMED: usize = 20;
 pub struct Census {
     /// How many are how full; those that nobody has looked at are *unknown*.
     pub levels: BTreeMap<Level, u64>,
-    /// Those short of room, the fullest first.
+    /// Those that are there and short of room, the fullest first.
     pub short: Vec<(Space, SeenUsage)>,
     /// Those that are known to take the most.
     pub largest: Vec<(Space, SeenUsage)>,
@@ -50,11 +50,16 @@ fn count(spaces: Vec<Space>, seen: &BTreeMap<SpaceId, SeenUsage>) -> Census {
     let mut known = Vec::new();
     for space in spaces {
         let look = seen.get(&space.id).copied();
-        *census.levels.entry(look.map_or(Level::Unknown, |look| look.level)).or_default() += 1;
+        // What was taken away is not looked at any more: how full it was then is no news.
+        if space.state == SpaceState::Present {
+            *census.levels.entry(look.map_or(Level::Unknown, |look| look.level)).or_default() += 1;
+        }
         known.extend(look.map(|look| (space, look)));
     }
     // By name where the numbers are the same, as they came.
-    let mut short: Vec<_> = known.iter().filter(|(_, look)| look.level >= Level::Warning).cloned().collect();
+    let is_short =
+        |(space, look): &&(Space, SeenUsage)| space.state == SpaceState::Present && look.level >= Level::Warning;
+    let mut short: Vec<_> = known.iter().filter(is_short).cloned().collect();
     short.sort_by_key(|(_, look)| std::cmp::Reverse(look.level));
     short.truncate(MOST_NAMED);
     known.retain(|(_, look)| look.usage.used_bytes.is_some());
@@ -95,6 +100,12 @@ mod tests {
             |spaces: &[(Space, SeenUsage)]| spaces.iter().map(|(space, _)| space.name.to_string()).collect::<Vec<_>>();
         assert_eq!(names(&census.short), ["home-grace", "home-katherine"]);
         assert_eq!(names(&census.largest), ["home-grace", "home-katherine", "home-ada"]);
+        let mut away = test.app.spaces.get(&grace, &"home".parse().unwrap()).await.unwrap().space;
+        away.state = SpaceState::Retired;
+        assert!(test.app.db.update_space(&away).await.unwrap());
+        let later = test.app.spaces.census(&admin).await.unwrap();
+        assert_eq!(names(&later.short), ["home-katherine"], "nobody writes into what was taken away");
+        assert_eq!(names(&later.largest), names(&census.largest), "and it takes its room");
         let levels: Vec<_> = census.levels.into_iter().collect();
         let one = |level| (level, 1);
         assert_eq!(levels, [Level::Unknown, Level::Ok, Level::Warning, Level::Critical].map(one));

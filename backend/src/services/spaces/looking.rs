@@ -21,6 +21,10 @@ use crate::services::storage::snapshot::{Trouble, TroubleKind};
 const HOUR_S: i64 = 60 * 60;
 /// How long a look at one space may ask who is in its group, so that the others are looked at too.
 const LONGEST_QUESTION: Duration = Duration::from_secs(10);
+/// New spaces that are looked at out of turn at once …
+const MOST_NEW: u32 = 5;
+/// … and how long a look at one may take, so that spaces that are to be made do not wait.
+const LONGEST_NEW: Duration = Duration::from_secs(10);
 
 impl Spaces {
     /// Spaces that are to be looked at, by name, from after the name `cursor` on.
@@ -53,6 +57,20 @@ impl Spaces {
                 Ok(Some(trouble.kind))
             }
         }
+    }
+
+    /// Looks at spaces that are there and were never looked at, the newest first, because somebody may wait for them. Ends at the first whose
+    /// storage does not answer: all of them have their turn as well.
+    pub(crate) async fn look_at_new(&self) -> Result<(), AppError> {
+        let mut round = QuotaRound::default();
+        for space in self.inner.db.spaces_never_seen(MOST_NEW).await? {
+            match tokio::time::timeout(LONGEST_NEW, self.look_at(&space, &mut round)).await {
+                Ok(Ok(None)) => {}
+                Ok(Err(error)) => return Err(error),
+                Ok(Ok(Some(_))) | Err(_) => break,
+            }
+        }
+        Ok(())
     }
 
     /// Looks at one space out of turn, because it was changed just now. What a look cannot see now, the next one in turn does.

@@ -6,6 +6,7 @@
 
 pub mod access;
 pub mod census;
+pub mod group_limits;
 pub mod groups;
 pub mod hint;
 pub(crate) mod in_sessions;
@@ -38,12 +39,14 @@ use jiff::SignedDuration;
 use serde_json::Value;
 
 use self::access::{Groups, GroupsAway, Reach, reach};
+use self::group_limits::GroupQuotas;
 use self::groups::{GroupSource, KnownGroups};
 use self::level::{Thresholds, holding, level};
 use self::trend::{Trend, WINDOW_DAYS, trend};
 use super::Page;
 use super::actor::Actor;
 use super::events::Events;
+use super::nudge::Nudges;
 use super::storage::Storage;
 use crate::config::{Config, Per, Root};
 use crate::error::AppError;
@@ -69,11 +72,13 @@ struct Inner {
     events: Events,
     storage: Storage,
     groups: KnownGroups,
+    group_quotas: GroupQuotas,
     thresholds: Thresholds,
     /// Roots of which everybody has one space at most.
     personal: Vec<RootName>,
     roots: Vec<Root>,
     show: Show,
+    nudges: Nudges,
 }
 
 /// Turns a space into what its people are told of it.
@@ -93,6 +98,8 @@ pub struct Parts {
     pub groups: Arc<dyn GroupSource>,
     /// What events of a space carry.
     pub show: Show,
+    /// Who looks at a home that is new.
+    pub nudges: Nudges,
 }
 
 /// A space as it is shown.
@@ -126,10 +133,11 @@ pub enum HomeTrouble {
 impl Spaces {
     /// Spaces with the thresholds and roots of `config`.
     pub fn new(parts: Parts, config: &Config) -> Self {
-        let Parts { db, clock, events, storage, groups, show } = parts;
+        let Parts { db, clock, events, storage, groups, show, nudges } = parts;
         let personal = config.spaces.roots.iter().filter(|root| root.per == Per::Person);
         let inner = Inner {
             groups: KnownGroups::new(groups, Arc::clone(&clock)),
+            group_quotas: GroupQuotas::default(),
             thresholds: Thresholds { used: config.spaces.warn_percent, free: config.storage.near_full_percent },
             personal: personal.map(|root| root.name.clone()).collect(),
             roots: config.spaces.roots.clone(),
@@ -138,6 +146,7 @@ impl Spaces {
             events,
             storage,
             show,
+            nudges,
         };
         Self { inner: Arc::new(inner) }
     }
@@ -340,11 +349,14 @@ impl Spaces {
         if user.uid.is_none() || own.iter().any(|space| space.kind == SpaceKind::Home) {
             return Ok(own);
         }
-        self.add_home(user).await?;
+        if self.add_home(user).await? {
+            self.inner.nudges.spaces().notify_one();
+        }
         Ok(self.inner.db.spaces_of_person(user.id).await?)
     }
 
-    async fn add_home(&self, user: &User) -> Result<(), AppError> {
+    /// Whether it has a row that it had not.
+    async fn add_home(&self, user: &User) -> Result<bool, AppError> {
         let (Ok(name), Ok(title), Ok(root)) = (
             format!("{}-{}", Space::HOME_ROOT, user.username).parse(),
             say("space.home").as_str().parse(),
@@ -383,8 +395,9 @@ impl Spaces {
             version: 1,
         };
         match self.inner.db.insert_space(home).await {
+            Ok(_) => Ok(true),
             // Somebody was faster, or an admin has called another space so; then this person's home has no row, and that is seen in the list.
-            Ok(_) | Err(DbError::Conflict { .. }) => Ok(()),
+            Err(DbError::Conflict { .. }) => Ok(false),
             Err(error) => Err(error.into()),
         }
     }

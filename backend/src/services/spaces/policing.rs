@@ -22,8 +22,8 @@ use serde_json::json;
 use super::groups::GroupSource;
 use super::people;
 use super::policy::{
-    Cause, Decision, Doubt, PeopleSeen, PlaceSeen, Situation, Step, check, check_file_system, decide, is_waited_for,
-    watch,
+    Cause, Decision, Doubt, PeopleSeen, PlaceSeen, Situation, Step, check, check_file_system, decide, is_in_time,
+    is_waited_for, watch,
 };
 use crate::config::Config;
 use crate::error::AppError;
@@ -50,8 +50,25 @@ const CANARY: &str = "root";
 pub struct Policing {
     inner: Arc<Parts>,
     config: Arc<Config>,
-    /// When the last look began; none after a start.
-    last_look: Arc<Mutex<Option<Timestamp>>>,
+    /// None after a start.
+    looks: Arc<Mutex<Option<Looks>>>,
+}
+
+/// When it was looked.
+#[derive(Debug, Clone, Copy)]
+struct Looks {
+    /// When the last look began.
+    last: Timestamp,
+    /// When the first of those began of which each came in time after the one before.
+    steady_since: Timestamp,
+}
+
+impl Looks {
+    /// With a look that begins `now`, after those of `before`.
+    fn with(before: Option<Self>, now: Timestamp) -> Self {
+        let in_time = before.filter(|before| is_in_time(now.duration_since(before.last), INTERVAL));
+        Self { last: now, steady_since: in_time.map_or(now, |before| before.steady_since) }
+    }
 }
 
 /// What [`Policing`] is made of.
@@ -146,7 +163,7 @@ impl Members {
 impl Policing {
     /// Carries out the policies of the roots of `config`.
     pub fn new(parts: Parts, config: &Arc<Config>) -> Self {
-        Self { inner: Arc::new(parts), config: Arc::clone(config), last_look: Arc::default() }
+        Self { inner: Arc::new(parts), config: Arc::clone(config), looks: Arc::default() }
     }
 
     /// What would be done to a space now, without doing it; for admins.
@@ -155,7 +172,10 @@ impl Policing {
         actor.require(Scope::FilesRead)?;
         let space = self.inner.db.space_by_name(name).await?.ok_or(AppError::NotFound)?;
         let people = self.people().await?;
-        let decision = self.decide(&space, &people, self.last_look()).await?;
+        let looks = *self.looks.lock().unwrap_or_else(PoisonError::into_inner);
+        // The hours that a first step waits for are of no matter here: nothing is done.
+        let looks = looks.map(|looks| Looks { steady_since: Timestamp::MIN, ..looks });
+        let decision = self.decide(&space, &people, looks).await?;
         let (step, outcome, why) = match decision {
             Decision::Nothing => (None, PolicyOutcome::Nothing, nothing_due(&space)),
             Decision::Do(step) | Decision::Would(step) => (Some(step.word()), PolicyOutcome::WouldDo, sentence(step)),
@@ -167,7 +187,11 @@ impl Policing {
     /// One look at all spaces.
     pub(crate) async fn run(&self) -> Result<(), AppError> {
         let now = self.inner.clock.now();
-        let before = self.last_look.lock().unwrap_or_else(PoisonError::into_inner).replace(now);
+        let before = {
+            let mut looks = self.looks.lock().unwrap_or_else(PoisonError::into_inner);
+            let with_this_one = Looks::with(*looks, now);
+            looks.replace(with_this_one)
+        };
         self.inner.db.prune_policy_runs(now - KEPT).await?;
         let people = self.people().await?;
         let mut cursor = None;
@@ -199,10 +223,6 @@ impl Policing {
         Ok(space)
     }
 
-    fn last_look(&self) -> Option<Timestamp> {
-        *self.last_look.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Looks where a space should be, for [`Self::be_certain`].
     pub(crate) async fn look_for(&self, space: &Space) -> Looked {
         let place = self.place(space).await;
@@ -226,6 +246,7 @@ impl Policing {
             place: looked.place.as_ref(),
             people: people.seen,
             last_look,
+            steady_since: last_look,
             interval: INTERVAL,
             now: looked.at,
         })
@@ -300,7 +321,7 @@ impl Policing {
     }
 
     /// What is right to do. The storage is asked only where something is due.
-    async fn decide(&self, space: &Space, people: &People, last_look: Option<Timestamp>) -> Result<Decision, AppError> {
+    async fn decide(&self, space: &Space, people: &People, looks: Option<Looks>) -> Result<Decision, AppError> {
         let Some(root) = self.config.spaces.roots.iter().find(|root| root.name == space.root) else {
             return Ok(Decision::Nothing);
         };
@@ -311,7 +332,8 @@ impl Policing {
             evidence: &evidence,
             place: None,
             people: people.seen,
-            last_look,
+            last_look: looks.map(|looks| looks.last),
+            steady_since: looks.map(|looks| looks.steady_since),
             interval: INTERVAL,
             now: self.inner.clock.now(),
         };

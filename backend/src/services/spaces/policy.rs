@@ -7,7 +7,8 @@
 //! The steps: warn → retire (restorable) → wait → remove. A warning that did not reach its owner holds up what comes after it.
 //!
 //! Time that was promised is counted and not subtracted: each look adds what has passed since the one before, if that is what passes between two
-//! looks. So a clock that jumps, and a portal that was down, make nobody wait less.
+//! looks. So a clock that jumps, and a portal that was down, make nobody wait less. Where nothing was promised yet there is nothing to count: there
+//! the first step waits until looks have come in time for some hours, so that a clock that is set right again meanwhile has told nobody anything.
 
 use eirene_core::space::{Evidence, EvidenceKind, MadeAt, Policy, PolicyStep, SpaceDesired, Warned};
 use eirene_core::storage::Identity;
@@ -20,6 +21,9 @@ const ABSENT_TIMES: u32 = 7;
 const ABSENT_FOR: SignedDuration = SignedDuration::from_hours(6 * 24);
 /// What was seen longer ago is not so any more.
 const FRESH: SignedDuration = SignedDuration::from_hours(2 * 24);
+/// How long looks have to have come in time before the first step with a space of which nobody was told anything. It is shorter than the time between
+/// two restarts of a portal that is restarted every night.
+const STEADY: SignedDuration = SignedDuration::from_hours(6);
 /// How far the clocks of the portal and of the storage may be apart.
 const CLOCKS_APART: SignedDuration = SignedDuration::from_mins(5);
 
@@ -67,6 +71,8 @@ pub struct Situation<'a> {
     pub people: Option<PeopleSeen>,
     /// When the last look began; none after a start.
     pub last_look: Option<Timestamp>,
+    /// Since when looks have come in time, the last one included; none after a start.
+    pub steady_since: Option<Timestamp>,
     /// Time between two looks.
     pub interval: SignedDuration,
     /// Now.
@@ -135,8 +141,8 @@ pub enum Doubt {
     /// Another directory lies there.
     #[error("the directory is not the one that was made")]
     OtherDirectory,
-    /// It was not looked at before, or too long ago.
-    #[error("it was not looked at regularly")]
+    /// It was not looked at before, too long ago, or not regularly for long enough.
+    #[error("it was not looked at regularly, or not for six hours yet")]
     NotWatched,
     /// The clock went back, or the storage's is another.
     #[error("the clock of the portal or of the storage is wrong")]
@@ -151,13 +157,18 @@ pub(super) fn is_waited_for(space: &Space) -> bool {
     space.state == SpaceState::Retired || !space.warned.is_empty()
 }
 
+/// Whether this is what passes between two looks.
+pub(super) fn is_in_time(since: SignedDuration, interval: SignedDuration) -> bool {
+    !since.is_negative() && since <= interval * 2
+}
+
 /// Notes that a space is looked at now, and counts the time since the last look, if nothing is wrong with that.
 pub(super) fn watch(space: &mut Space, now: Timestamp, interval: SignedDuration) {
     // What was told by a clock that was ahead is told again when it is time.
     space.warned.retain(|warned| warned.at <= now);
     let Some(before) = space.watched_at.replace(now) else { return };
     let since = now.duration_since(before);
-    if since.is_negative() || since > interval * 2 {
+    if !is_in_time(since, interval) {
         return;
     }
     let passed = since.as_secs();
@@ -178,7 +189,7 @@ pub(super) fn watch(space: &mut Space, now: Timestamp, interval: SignedDuration)
 /// What is right to do now.
 pub fn decide(situation: &Situation<'_>) -> Decision {
     let Some(step) = due(situation) else { return Decision::Nothing };
-    if let Err(doubt) = check(situation) {
+    if let Err(doubt) = check(situation).and_then(|()| check_first(situation, step)) {
         return Decision::Undetermined(doubt);
     }
     if situation.policy.dry_run { Decision::Would(step) } else { Decision::Do(step) }
@@ -260,6 +271,15 @@ pub(super) fn check(situation: &Situation<'_>) -> Result<(), Doubt> {
         return Err(Doubt::Clock);
     }
     if situation.people.is_some_and(PeopleSeen::is_plausible) { Ok(()) } else { Err(Doubt::People) }
+}
+
+/// That a step that nothing was counted for does not come of a clock that has just jumped. Who was missed was missed on several days.
+fn check_first(situation: &Situation<'_>, step: Step) -> Result<(), Doubt> {
+    if is_waited_for(situation.space) || step == Step::Retire(Cause::PersonAbsent) {
+        return Ok(());
+    }
+    let is_steady = situation.steady_since.is_some_and(|since| situation.now.duration_since(since) >= STEADY);
+    if is_steady { Ok(()) } else { Err(Doubt::NotWatched) }
 }
 
 /// That a space's file system is the one it was made on, by what was seen of it; none where it did not answer. Says what was made there.

@@ -7,6 +7,7 @@ use eirene_words::{say, say_with};
 use serde_json::{Value, json};
 
 use super::{Quotas, Storage, away};
+use crate::cause;
 use crate::error::{AppError, FieldError};
 use crate::services::actor::Actor;
 use crate::services::audit::Audit;
@@ -92,7 +93,7 @@ impl StorageLimits {
         set: impl Future<Output = Result<(), StorageError>> + Send + 'static,
     ) -> Result<(), AppError> {
         let (noting, actor) = (self.clone(), actor.clone());
-        let setting = tokio::spawn(async move {
+        let setting = cause::spawn(async move {
             let set = set.await;
             noting.note(&actor, &target, pool, limits, set.is_ok()).await;
             set

@@ -108,6 +108,11 @@ impl Storage {
         self.snapshot().capabilities.as_ref().is_some_and(reads)
     }
 
+    /// Whether quotas of users and groups may be told, by the last look: not where it is known that nobody counts them.
+    pub fn may_tell_quotas(&self) -> bool {
+        self.snapshot().capabilities.as_ref().is_some_and(|can| !matches!(can.quota_read, Ability::No(_)))
+    }
+
     /// The last look.
     pub fn snapshot(&self) -> Arc<Snapshot> {
         Arc::clone(&self.inner.sender.borrow())

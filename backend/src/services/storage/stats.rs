@@ -19,12 +19,13 @@ use eirene_core::storage::{
     Ability, Bytes, Doubt, DoubtAbout, Known, OperationCounts, OperationsKind, OperationsOf, Partial, Reach, Role,
     ServerSample, StorageError, Target, Why,
 };
+use eirene_database::{Db, DbError};
 use eirene_words::{say, say_with};
 use jiff::{SignedDuration, Timestamp};
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, OnceCell};
 
-use super::history::{History, Load, Point, UsersPoint};
-use super::judge::target_name;
+use super::history::{History, KEPT, Load, Look, MOST, Point, UsersPoint};
+use super::judge::{role_word, target_name};
 use super::{Storage, away};
 use crate::error::AppError;
 use crate::services::actor::Actor;
@@ -33,6 +34,8 @@ use crate::services::actor::Actor;
 const FRESH: SignedDuration = SignedDuration::from_secs(5);
 /// Over a longer time a rate says nothing of now.
 const LONGEST: SignedDuration = SignedDuration::from_mins(10);
+/// Roles whose servers have a history.
+const ROLES: [Role; 2] = [Role::Metadata, Role::Storage];
 /// Users or clients that are kept and shown: those with the most operations.
 const MOST_ROWS: usize = 2000;
 
@@ -156,15 +159,18 @@ struct Kept {
 pub struct StorageStats {
     storage: Storage,
     clock: Arc<dyn Clock>,
+    db: Db,
     /// Users and clients, of metadata and storage servers.
     kept: Arc<[Mutex<Kept>; 4]>,
     history: Arc<History>,
+    /// Whether what an earlier process had seen is in the history.
+    recalled: Arc<OnceCell<()>>,
 }
 
 impl StorageStats {
-    /// Statistics of `storage`.
-    pub fn new(storage: Storage, clock: Arc<dyn Clock>) -> Self {
-        Self { storage, clock, kept: Arc::default(), history: Arc::default() }
+    /// Statistics of `storage`, whose history is also in `db`.
+    pub fn new(storage: Storage, clock: Arc<dyn Clock>, db: Db) -> Self {
+        Self { storage, clock, db, kept: Arc::default(), history: Arc::default(), recalled: Arc::default() }
     }
 
     /// What the servers of a role did in their last second; for admins.
@@ -183,14 +189,14 @@ impl StorageStats {
         }
     }
 
-    /// The last minutes of a role's servers together, oldest first, as the portal has seen them since it was started; for admins.
+    /// The last minutes of a role's servers together, oldest first, as far as the portal has seen them; for admins.
     pub fn history(&self, actor: &Actor, role: Role, minutes: u32) -> Result<Vec<Point>, AppError> {
         actor.require_admin()?;
         let since = self.clock.now() - SignedDuration::from_mins(minutes.into());
         Ok(self.history.since(role, since))
     }
 
-    /// Who asked how much of a role's servers in the last minutes, oldest first, as the portal has counted it since it was started; for admins.
+    /// Who asked how much of a role's servers in the last minutes, oldest first, as far as the portal has counted it; for admins.
     pub fn history_of_users(&self, actor: &Actor, role: Role, minutes: u32) -> Result<Vec<UsersPoint>, AppError> {
         actor.require_admin()?;
         let since = self.clock.now() - SignedDuration::from_mins(minutes.into());
@@ -209,48 +215,79 @@ impl StorageStats {
         Ok(compare(kept.earlier.as_deref(), kept.latest.as_deref().unwrap_or(&nobody)))
     }
 
+    /// Reads once what was seen in the last day before the portal was started. Where that cannot be read now, it can be later.
+    pub(crate) async fn recall(&self) {
+        if let Err(error) = self.recalled.get_or_try_init(|| self.read_history()).await {
+            tracing::warn!(%error, "What the servers did before was not read; the next look tries again");
+        }
+    }
+
+    async fn read_history(&self) -> Result<(), DbError> {
+        let now = self.clock.now();
+        for role in ROLES {
+            let looks = self.db.storage_looks(role_word(role), now - KEPT, now, MOST).await?;
+            self.history.recall(role, &looks);
+        }
+        Ok(())
+    }
+
     /// Adds what the servers did in the last `seconds`, and who asked how much since the last time, to the history, where the storage tells it.
     pub(crate) async fn sample(&self, seconds: u32) {
         let snapshot = self.storage.snapshot();
         let Some(can) = snapshot.capabilities.as_ref() else { return };
         let is_away = snapshot.nodes.away().is_some();
-        for role in [Role::Metadata, Role::Storage] {
+        for role in ROLES {
             // The sum of the others is no sum.
             let is_silent = is_away || self.silence(role).is_some();
+            let mut look = Look::default();
             if can.server_stats == Ability::Yes && !is_silent {
-                self.sample_servers(role, seconds).await;
+                look.servers = self.sample_servers(role, seconds).await;
             }
             if can.user_stats == Ability::Yes {
-                self.sample_users(role, is_silent).await;
+                look.users = self.sample_users(role, is_silent).await;
             }
+            self.keep(role, look).await;
         }
     }
 
-    async fn sample_servers(&self, role: Role, seconds: u32) {
+    /// A database that is away costs the look when the portal is started anew, and nothing before.
+    async fn keep(&self, role: Role, look: Look) {
+        let stored = look.to_stored(self.clock.now());
+        self.history.add(role, look);
+        let written = match stored {
+            Ok(Some(stored)) => self.db.put_storage_look(role_word(role), &stored).await.map_err(anyhow::Error::from),
+            Ok(None) => Ok(()),
+            Err(error) => Err(error.into()),
+        };
+        if let Err(error) = written {
+            tracing::warn!(%error, "What the servers did was not written down, and ends with this process");
+        }
+    }
+
+    async fn sample_servers(&self, role: Role, seconds: u32) -> Option<Point> {
         match self.storage.port().server_stats(role, seconds).await {
-            Ok(answer) => self.history.add(role, self.clock.now(), seconds, &answer),
-            Err(error) => tracing::debug!(%error, "What the servers do was not told"),
+            Ok(answer) => Point::of(self.clock.now(), seconds, &answer),
+            Err(error) => {
+                tracing::debug!(%error, "What the servers do was not told");
+                None
+            }
         }
     }
 
     /// A point reaches from one round to the next; where one of them was not told, there is none.
-    async fn sample_users(&self, role: Role, is_silent: bool) {
+    async fn sample_users(&self, role: Role, is_silent: bool) -> Option<UsersPoint> {
         let mut kept = self.kept[slot(role, OperationsKind::Users)].lock().await;
         let before = kept.sampled.take();
         if is_silent {
-            return;
+            return None;
         }
         if let Err(error) = self.count(&mut kept, role, OperationsKind::Users).await {
             tracing::debug!(%error, "Who asks how much was not told");
-            return;
+            return None;
         }
-        let latest = kept.latest.clone();
-        if let (Some(before), Some(latest)) = (before, &latest)
-            && let Some(point) = asked(&before, latest)
-        {
-            self.history.add_users(role, point);
-        }
-        kept.sampled = latest;
+        let kept = &mut *kept;
+        kept.sampled.clone_from(&kept.latest);
+        asked(before?.as_ref(), kept.latest.as_deref()?)
     }
 }
 

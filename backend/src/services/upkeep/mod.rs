@@ -19,6 +19,7 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::json;
 use tokio::sync::Mutex;
 
+use crate::cause;
 use crate::error::AppError;
 use crate::services::actor::Actor;
 use crate::services::audit::Audit;
@@ -153,7 +154,7 @@ impl Upkeep {
         change: impl Future<Output = SchedulerResult<()>> + Send + 'static,
     ) -> Result<(), AppError> {
         let (parts, actor, node) = (Arc::clone(&self.parts), actor.clone(), node.clone());
-        let changing = tokio::spawn(async move {
+        let changing = cause::spawn(async move {
             let answer = change.await;
             let outcome = if answer.is_ok() { "ok" } else { "failed" };
             parts.audit.record(actor.audit(action, node.as_str(), outcome, details)).await;

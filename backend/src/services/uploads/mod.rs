@@ -27,6 +27,7 @@ pub use self::flow::{Quiet, discard};
 use super::actor::{Actor, Via};
 use super::files::trouble::{FilesTrouble, Kind};
 use super::files::{Files, Need, Transfer, Within, answered};
+use crate::cause;
 use crate::error::AppError;
 
 /// The largest upload, bytes: the largest file there can be.
@@ -242,8 +243,9 @@ impl Uploads {
     pub async fn ready(&self, actor: &Actor, id: UploadId, piece: Piece) -> Result<Ready, AppError> {
         let (within, upload) = self.own(actor, id).await?;
         let length = upload.length.unwrap_or(MOST_BYTES);
+        let finished = || FilesTrouble { bytes: Some(length), ..FilesTrouble::from(Code::OffsetDiffers) };
         if upload.state == UploadState::Finished {
-            return Err(FilesTrouble { bytes: Some(length), ..FilesTrouble::from(Code::OffsetDiffers) }.into());
+            return Err(finished().into());
         }
         self.check_end(&upload)?;
         if piece.offset.saturating_add(piece.bytes.unwrap_or(0)) > length {
@@ -251,7 +253,13 @@ impl Uploads {
         }
         let place = self.inner.files.transfer(actor.user.id)?;
         // Whoever goes on with it now is not too late while they do.
-        self.seen(&upload).await?;
+        if self.seen(&upload).await?.is_none() {
+            // It was finished a moment ago, or what is left of it is being removed.
+            let now = self.inner.db.upload(id).await?;
+            let is_finished = now.is_some_and(|now| now.state == UploadState::Finished);
+            let why = if is_finished { finished() } else { FilesTrouble::from(Code::UploadGone) };
+            return Err(why.into());
+        }
         Ok(Ready { uploads: self.clone(), within, upload, piece, place })
     }
 
@@ -316,8 +324,12 @@ impl Uploads {
             }
             Err(problem) => return Err(problem.into()),
         }
-        self.remove(&within, &upload).await?;
-        Ok(self.inner.db.delete_upload(upload.id).await?)
+        // Its row was read before all questions of this run: somebody may have gone on with it since.
+        if self.inner.db.claim_left_over(upload.id, self.inner.clock.now(), SURELY_OVER_S).await? {
+            self.remove(&within, &upload).await?;
+            self.inner.db.delete_upload(upload.id).await?;
+        }
+        Ok(())
     }
 
     /// A person's own upload; anybody else's is not there.
@@ -334,21 +346,21 @@ impl Uploads {
         if over { Err(FilesTrouble::from(Code::UploadGone).into()) } else { Ok(()) }
     }
 
-    /// Writes down that somebody goes on with it, where that was not done a moment ago; until when it is kept is given back.
-    async fn seen(&self, upload: &Upload) -> Result<Timestamp, AppError> {
+    /// Writes down that somebody goes on with it, where that was not done a moment ago; until when it is kept is given back, and nothing where nobody
+    /// can go on with it any more.
+    async fn seen(&self, upload: &Upload) -> Result<Option<Timestamp>, AppError> {
         let now = self.inner.clock.now();
         if (SignedDuration::ZERO..SEEN_EVERY).contains(&now.duration_since(upload.last_seen_at)) {
-            return Ok(upload.expires_at);
+            return Ok(Some(upload.expires_at));
         }
         let expires_at = now + self.inner.kept;
-        self.inner.db.upload_seen(upload.id, now, expires_at, None).await?;
-        Ok(expires_at)
+        Ok(self.inner.db.upload_seen(upload.id, now, expires_at, None).await?.then_some(expires_at))
     }
 
     /// Gives what is whole its name. Goes on when nobody waits for it any more: the sum of the whole may have to be made again.
     async fn finish(&self, within: Within, upload: Upload) -> Result<Seen, AppError> {
         let uploads = self.clone();
-        let finishing = tokio::spawn(async move { uploads.finish_now(&within, upload).await });
+        let finishing = cause::spawn(async move { uploads.finish_now(&within, upload).await });
         finishing.await.map_err(|error| AppError::Internal(error.into()))?
     }
 
@@ -398,7 +410,7 @@ impl Ready {
         E: Send + 'static,
     {
         // A connection that ends takes its handler along, and not this.
-        let taking = tokio::spawn(self.take_now(body, moved));
+        let taking = cause::spawn(self.take_now(body, moved));
         taking.await.map_err(|error| AppError::Internal(error.into()))?
     }
 
@@ -419,7 +431,8 @@ impl Ready {
         let (outcome, whole) = flow::feed(request, stream, &mut body, &moved, uploads.inner.quiet).await?;
         drop(place);
         let state = answered!(outcome?, Answer::Upload(state) => state)?;
-        upload.expires_at = uploads.seen(&upload).await?;
+        // One that was ended meanwhile is gone for the next bytes, or for whoever finishes it.
+        upload.expires_at = uploads.seen(&upload).await?.unwrap_or(upload.expires_at);
         if Some(state.offset) == upload.length {
             return uploads.finish_now(&within, upload).await;
         }

@@ -2,6 +2,7 @@
 
 use eirene_core::{KeptOn, Role, ScratchPhase};
 use eirene_tunnel::message::{Amount, ScratchReport, ScratchWord};
+use futures_util::StreamExt as _;
 
 use super::*;
 use crate::services::sessions::StartSession;

@@ -1,6 +1,7 @@
 //! `eirene fs cp`: which way it goes, several files at a time, and what became of each.
 
 mod across;
+mod apart;
 mod down;
 mod up;
 
@@ -17,10 +18,9 @@ use tokio::signal::unix::{SignalKind, signal};
 use super::{NotDone, SomeFailed, item, put_place, undone};
 use crate::api::{Api, ApiError, code, status};
 use crate::arguments::files::{CopyFiles, MoveFiles};
-use crate::local::{Directory, Exists};
+use crate::local::Exists;
 use crate::operations::{Interrupted, OperationFailed};
 use crate::output;
-use crate::patience::persist;
 use crate::place::{Place, Spot};
 use crate::transfers::Transfer;
 
@@ -287,21 +287,6 @@ fn beside(found_same: bool, wish: &CopyFiles, to: &Place) -> Option<anyhow::Resu
         _ if found_same => Some(Ok(Did::There)),
         OnConflict::Refuse => Some(Err(Exists(to.to_string()).into())),
         OnConflict::KeepBoth | OnConflict::Replace => None,
-    }
-}
-
-/// Refuses to move between a directory of this machine and the very same one: a space may be mounted here. Each file would be there already, and be
-/// the same as itself. Sizes, times and sums cannot tell that; a file that appears there when it is made here does.
-async fn apart(api: &Api, here: &Directory, there: &Spot) -> anyhow::Result<()> {
-    let probe = here.probe()?;
-    let at = there.below(probe.name());
-    match persist(async || api.entry(&at).await).await {
-        Ok(_) => {
-            let here = Place::Local(here.path().to_owned());
-            Err(NotDone(format!("`{here}` and `{there}` are the same directory: nothing has to be moved")).into())
-        }
-        Err(error) if code(&error) == Some("no_such_path") => Ok(()),
-        Err(error) => Err(error),
     }
 }
 

@@ -4,8 +4,8 @@ use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use crate::api::Api;
 use crate::api::files::bytes_of;
+use crate::api::{Api, status};
 use crate::arguments::files::DiskUse;
 use crate::patience::{persist, persist_once};
 use crate::place::{Place, Spot};
@@ -112,17 +112,64 @@ struct Trend {
     full_at: Option<Timestamp>,
 }
 
+/// The part of a group's limit that is shown.
+#[derive(Debug, Deserialize)]
+struct GroupLimit {
+    group: String,
+    pool: Option<u16>,
+    level: String,
+    used_bytes: Option<u64>,
+    limit_bytes: Option<u64>,
+    used_files: Option<u64>,
+    limit_files: Option<u64>,
+}
+
 pub(super) async fn quota(api: &Api, json: bool) -> anyhow::Result<()> {
     let spaces = persist(async || api.list("spaces").await).await?;
+    let limits = group_limits(api).await;
     if json {
-        return spaces.iter().try_for_each(output::json_line);
+        return spaces.iter().chain(&limits).try_for_each(output::json_line);
     }
     let now = times::now();
-    let rows = spaces
-        .into_iter()
-        .map(|space| Ok(row(serde_json::from_value(space)?, now)))
-        .collect::<anyhow::Result<Vec<_>>>()?;
+    let mut rows = Vec::new();
+    for space in spaces {
+        rows.push(row(serde_json::from_value(space)?, now));
+    }
+    for limit in limits {
+        rows.push(group_row(&serde_json::from_value(limit)?));
+    }
     output::table(&["SPACE", "TITLE", "USED", "LIMIT", "LEVEL", "TREND"], rows, "You have no spaces.")
+}
+
+/// What one's groups may use. What the spaces use is worth seeing without it, so nobody waits for a storage that does not tell it.
+async fn group_limits(api: &Api) -> Vec<Value> {
+    match api.list("me/group-limits").await {
+        Ok(limits) => limits,
+        // A portal that does not have them yet.
+        Err(error) if status(&error) == Some(404) => Vec::new(),
+        Err(error) => {
+            output::say(&format!("What your groups may use is not known now: {error}"));
+            Vec::new()
+        }
+    }
+}
+
+fn group_row(limit: &GroupLimit) -> Vec<String> {
+    let nothing = || "–".to_owned();
+    // Where only files are limited, it is they that run out.
+    let (used, most) = match (limit.limit_bytes, limit.limit_files) {
+        (None, Some(most)) => (limit.used_files.map(|files| format!("{files} files")), Some(format!("{most} files"))),
+        (most, _) => (limit.used_bytes.map(output::bytes), most.map(output::bytes)),
+    };
+    let part = limit.pool.map(|pool| format!(", part {pool} of the storage")).unwrap_or_default();
+    vec![
+        nothing(),
+        format!("Group {}{part}", limit.group),
+        used.unwrap_or_else(nothing),
+        most.unwrap_or_else(nothing),
+        limit.level.clone(),
+        nothing(),
+    ]
 }
 
 fn row(space: Space, now: Timestamp) -> Vec<String> {
@@ -176,6 +223,21 @@ mod tests {
         ] {
             assert_eq!(depth(top.as_bytes(), path.as_bytes()), expected, "{top} {path}");
         }
+    }
+
+    #[test]
+    fn a_group_s_limit_stands_below_the_spaces() {
+        let shown = |limit: Value| group_row(&serde_json::from_value(limit).unwrap());
+        let bytes = json!({
+            "group": "physics", "pool": 2, "level": "warning", "used_bytes": 9_663_676_416_u64,
+            "limit_bytes": 10_737_418_240_u64, "limit_files": 5,
+        });
+        let expected = ["–", "Group physics, part 2 of the storage", "9.00 GiB", "10.00 GiB", "warning", "–"];
+        assert_eq!(shown(bytes), expected);
+        let files = json!({"group": "chess", "level": "full", "used_bytes": 1, "used_files": 5, "limit_files": 5});
+        assert_eq!(shown(files), ["–", "Group chess", "5 files", "5 files", "full", "–"]);
+        let silent = json!({"group": "chess", "level": "unknown", "limit_bytes": 1024});
+        assert_eq!(shown(silent), ["–", "Group chess", "–", "1.00 KiB", "unknown", "–"]);
     }
 
     #[test]

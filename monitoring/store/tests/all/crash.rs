@@ -134,6 +134,49 @@ fn what_a_crash_leaves_between_two_names_is_sorted_out() {
 }
 
 #[test]
+fn journals_that_both_have_what_stayed_open_give_it_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path());
+    let put = |at: i64| assert_eq!(store.append(at, SESSION, &[sample("a", at, at as f64)]), 1);
+    put(BEGIN);
+    store.maintain(BEGIN).unwrap();
+    let late = BEGIN + 2 * HOUR - 5 * 60_000;
+    (0..10).for_each(|i| put(late + i * 5000));
+    store.flush().unwrap();
+    let before = files(dir.path());
+    store.maintain(BEGIN + 2 * HOUR).unwrap();
+    assert_eq!((store.stats().segments, store.stats().samples), (2, 10));
+    let samples = everything(&store, SESSION);
+    drop(store);
+    let after = files(dir.path());
+    let new = after.iter().find(|(name, _)| name.starts_with("journal") && !before.contains_key(*name)).unwrap();
+    let old = before.iter().find(|(name, _)| name.starts_with("journal")).unwrap();
+    // It ended before the samples had their name, or before the old journal was gone.
+    let early: BTreeMap<_, _> = [old, new].map(|(name, bytes)| (name.clone(), bytes.clone())).into();
+    let mut behind = after.clone();
+    behind.insert(old.0.clone(), old.1.clone());
+    for files in [&early, &behind, &after] {
+        lay(dir.path(), files);
+        for _ in 0..2 {
+            let store = open(dir.path());
+            assert_eq!(everything(&store, SESSION), samples, "{:?}", files.keys());
+            assert_eq!(store.stats().damage, 0);
+        }
+    }
+    // Or while the new journal was written: then the old one has all of it, and what becomes of both is closed once.
+    for cut in 0..new.1.len() {
+        let mut torn = early.clone();
+        torn.insert(new.0.clone(), new.1[..cut].to_vec());
+        lay(dir.path(), &torn);
+        let store = open(dir.path());
+        assert_eq!(everything(&store, SESSION), samples, "cut at {cut}");
+        store.close_chunks(BEGIN + 2 * HOUR).unwrap();
+        drop(store);
+        assert_eq!(everything(&open(dir.path()), SESSION), samples, "closed after a cut at {cut}");
+    }
+}
+
+#[test]
 fn files_that_are_not_ours_are_left_alone() {
     let dir = tempfile::tempdir().unwrap();
     std::fs::write(dir.path().join("raw-notes"), "mine").unwrap();

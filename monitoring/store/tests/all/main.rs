@@ -2,6 +2,7 @@
 
 mod common;
 mod crash;
+mod many;
 mod model;
 mod store;
 mod year;

@@ -70,14 +70,23 @@ fn each_reason_refuses_and_is_counted() {
 #[test]
 fn memory_for_open_chunks_is_bounded() {
     let dir = tempfile::tempdir().unwrap();
-    let store = Store::open(dir.path(), &Options { memory_bytes: 10_000, ..Options::default() }).unwrap();
+    let store = Store::open(dir.path(), &Options { memory_bytes: 20_000, ..Options::default() }).unwrap();
     let names: Vec<String> = (0..100).map(|i| format!("series/{i}")).collect();
     for name in &names {
         store.append(BEGIN, SESSION, &[sample(name, BEGIN, 1.0)]);
     }
+    assert!(refused(&store, Refusal::TooManySeries) > 0);
+    assert_eq!(refused(&store, Refusal::Busy), 0);
+    // Samples of the series that there are have the rest, until that is used up too.
+    for i in 1..1000 {
+        store.append(BEGIN, SESSION, &[sample(&names[0], BEGIN + i, (i as f64).sqrt())]);
+        store.append(BEGIN, SESSION, &[sample(&names[1], BEGIN + i, (i as f64).sqrt())]);
+    }
     assert!(refused(&store, Refusal::Busy) > 0);
-    assert!(store.stats().memory_bytes < 11_000);
+    // A chunk grows by a quarter at a time.
+    assert!(store.stats().memory_bytes < 24_000, "{:?}", store.stats());
     // Closing makes room again.
+    store.flush().unwrap();
     store.maintain(BEGIN).unwrap();
     store.maintain(BEGIN + 2 * HOUR).unwrap();
     assert_eq!(store.append(BEGIN + 2 * HOUR, SESSION, &[sample("late", BEGIN + 2 * HOUR, 1.0)]), 1);
@@ -132,6 +141,36 @@ fn spans_answer_samples_or_minutes() {
     assert!(matches!(empty, Err(StoreError::Span)));
     let whole = Query { session: SESSION, prefix: "", from_ms: i64::MIN, to_ms: i64::MAX, points: 5 };
     assert!(matches!(store.query(&whole), Err(StoreError::Span)));
+}
+
+#[test]
+fn a_fine_chart_of_a_long_time_is_of_minutes_where_there_are_many_samples() {
+    const SERIES: usize = 32;
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path());
+    let names: Vec<String> = (0..SERIES).map(|i| format!("{}/{i}", if i == 0 { "one" } else { "many" })).collect();
+    let mut samples = Vec::new();
+    for i in 0..(DAY / 5000) {
+        let (at, value) = (BEGIN + i * 5000, (i / 720) as f64);
+        let batch: Vec<_> = names.iter().map(|name| sample(name, at, value)).collect();
+        assert_eq!(store.append(at, SESSION, &batch), SERIES);
+        samples.push((at, value));
+        if i % 360 == 0 {
+            store.flush().unwrap();
+            store.maintain(at).unwrap();
+        }
+    }
+    store.close_chunks(BEGIN + DAY).unwrap();
+    let ask = |prefix, from_ms, to_ms| {
+        let answer = store.query(&Query { session: SESSION, prefix, from_ms, to_ms, points: 2000 }).unwrap();
+        let (name, lines) = (answer.lines[0].name.clone(), answer.lines.len());
+        same(&answer, &name, &naive(&samples, from_ms, to_ms, answer.step_ms));
+        (lines, answer.resolution, answer.step_ms)
+    };
+    assert_eq!(ask("", BEGIN, BEGIN + DAY), (SERIES, Resolution::Minute, MINUTE));
+    // One series alone is quick to read, and so is an hour of all.
+    assert_eq!(ask("one/", BEGIN, BEGIN + DAY), (1, Resolution::Raw, 43_200));
+    assert_eq!(ask("", BEGIN + 8 * HOUR, BEGIN + 9 * HOUR), (SERIES, Resolution::Raw, 1800));
 }
 
 #[test]

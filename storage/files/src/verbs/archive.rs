@@ -189,7 +189,7 @@ impl Walk<'_> {
                         self.head(&path, EntryType::Directory, b"", 0, &found)?;
                         return Ok(Some(Level { place, names, next: 0, path }));
                     }
-                    Err(Code::Cancelled) => return Err(Code::Cancelled),
+                    Err(why @ (Code::CutOff | Code::Cancelled)) => return Err(why),
                     Err(why) => self.skip(path, why),
                 }
             }

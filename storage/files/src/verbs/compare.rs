@@ -1,7 +1,8 @@
 //! Whether a copy is what lies there now of what it was made of, before the original goes.
 //!
 //! Every entry of the original is looked for in the copy, and is the same by its kind, by a file's size and time of change, and by what a link
-//! says. So what was written to the original while it was copied, or came to it, is named. What is in the copy alone is no loss. What lies hidden
+//! says. So what was written to the original while it was copied, or came to it, is named, and so is what has the time of its original and fewer bytes:
+//! that is a copy of which something was lost. What is in the copy alone is no loss. What lies hidden
 //! in the original is in no copy: where that is an upload that is not finished, its directory is named, for the upload would go with it.
 
 use std::rc::Rc;
@@ -27,7 +28,7 @@ pub(super) fn run(job: &Job, wanted: &Compare) -> Result<Answer, Code> {
     match compared(&original, &copy) {
         Ok((EntryKind::Directory, _)) => walk.enter(&original, RelativePath::default(), Rc::new(copy))?,
         Ok((_, bytes)) => account.done(bytes),
-        Err(Code::ChangedMeanwhile) => account.skip(RelativePath::default(), Code::ChangedMeanwhile),
+        Err(why @ (Code::ChangedMeanwhile | Code::NotWhole)) => account.skip(RelativePath::default(), why),
         Err(why) => return Err(why),
     }
     while let Some(step) = walk.step(space, &job.cancelled)? {
@@ -89,11 +90,16 @@ fn compared(original: &Place, copy: &Place) -> Result<(EntryKind, u64), Code> {
         // Of these there are no copies.
         EntryKind::Mount | EntryKind::Special | EntryKind::Unknown => (0, false),
     };
-    if same && kind_of_copy == kind { Ok((kind, bytes)) } else { Err(Code::ChangedMeanwhile) }
+    if same && kind_of_copy == kind {
+        return Ok((kind, bytes));
+    }
+    let is_short =
+        kind == EntryKind::File && kind_of_copy == kind && made.stx_size < found.stx_size && same_time(&found, &made);
+    Err(if is_short { Code::NotWhole } else { Code::ChangedMeanwhile })
 }
 
 /// Whether the copy has the original's time of change, as far as its file system keeps it.
-fn same_time(found: &Statx, made: &Statx) -> bool {
+pub(super) fn same_time(found: &Statx, made: &Statx) -> bool {
     let (of_original, of_copy) = (found.stx_mtime, made.stx_mtime);
     let kept = [of_original.tv_nsec, of_original.tv_nsec / COARSE_NS * COARSE_NS, 0];
     of_original.tv_sec == of_copy.tv_sec && kept.contains(&of_copy.tv_nsec)

@@ -6,6 +6,7 @@
 use std::rc::Rc;
 
 use eirene_files_protocol::{Answer, Code, Delete, EntryKind, Name, RelativePath};
+use rustix::process::geteuid;
 
 use crate::beneath::{Place, Space};
 use crate::change::is_same;
@@ -19,7 +20,7 @@ pub(super) fn run(job: &Job, wanted: &Delete) -> Result<Answer, Code> {
     let spot = job.space(wanted.space)?.spot(&wanted.path)?;
     spot.found()?;
     let mut account = Account::new();
-    let removal = Removal { job, space: spot.space, cancelled: &job.cancelled };
+    let removal = Removal { job, space: spot.space, cancelled: &job.cancelled, opens: false };
     removal.remove(&spot.directory, &spot.name, &mut account)?;
     Ok(Answer::Removed(account.walked))
 }
@@ -40,15 +41,31 @@ pub(crate) struct Removal<'a> {
     pub(crate) job: &'a Job,
     pub(crate) space: &'a Space,
     pub(crate) cancelled: &'a Cancelled,
+    /// Whether the person's own directories that are closed to themselves are opened first: only in what the platform made and nobody has seen yet.
+    pub(crate) opens: bool,
 }
 
 impl Removal<'_> {
+    /// As [`Self::remove`], where it is an error that something stays. What is not there is gone.
+    pub(crate) fn remove_all(&self, directory: &Place, name: &Name, account: &mut Account) -> Result<(), Code> {
+        let before = account.walked.skipped.len();
+        let is_gone = || matches!(directory.child(name), Err(Code::NotFound));
+        if is_gone() || self.remove(directory, name, account)? || is_gone() {
+            return Ok(());
+        }
+        let whys = account.walked.skipped.iter().skip(before).map(|skipped| skipped.why);
+        // Of something in it: what was asked for is there.
+        let mut whys = whys.filter(|why| !matches!(why, Code::NotFound | Code::NotADirectory));
+        Err(whys.next().unwrap_or(Code::NotEmpty))
+    }
+
     /// Removes what lies in a directory under a name. Whether all of it is gone; only what concerns the request is an error.
     pub(crate) fn remove(&self, directory: &Place, name: &Name, account: &mut Account) -> Result<bool, Code> {
         let mut walk = Walk::new(true);
         let mut gone = self.enter_or_remove(&mut walk, directory, name, RelativePath::default(), account);
         while let Some(step) = walk.step(self.space, self.cancelled)? {
-            account.say(self.job)?;
+            // Whether it goes on where nobody hears that, `cancelled` says.
+            let _ = account.say(self.job);
             let Some(level) = walk.here() else { break };
             match step {
                 Step::Entry(name) => {
@@ -116,12 +133,16 @@ impl Removal<'_> {
     ) -> bool {
         let tried = || -> Result<bool, Code> {
             let place = directory.child(name)?;
-            if place.look()?.0 != EntryKind::Directory {
+            let (kind, found) = place.look()?;
+            if kind != EntryKind::Directory {
                 directory.remove_file(name)?;
                 return Ok(true);
             }
             if !self.space.holds(&place) {
                 return Err(Code::ChangedMeanwhile);
+            }
+            if self.opens && found.stx_uid == geteuid().as_raw() && found.stx_mode & 0o700 != 0o700 {
+                place.set_mode(0o700)?;
             }
             let emptied = Emptied { name: name.clone(), removed: false, keeps: false, entries: 0 };
             walk.enter(&place, path.clone(), emptied).map(|()| false)

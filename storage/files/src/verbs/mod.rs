@@ -4,6 +4,7 @@ mod archive;
 mod compare;
 mod copy;
 mod delete;
+mod earlier;
 mod extract;
 mod list;
 mod make_directory;

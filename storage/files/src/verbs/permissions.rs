@@ -11,6 +11,7 @@ use rustix::fs::Statx;
 use crate::accounts::Id;
 use crate::acl::{ACCESS, DEFAULT, compose, parse};
 use crate::beneath::Place;
+use crate::rights::leave_bits;
 use crate::server::Job;
 use crate::walk::{Account, Step, Walk};
 
@@ -167,11 +168,10 @@ impl Change {
         let was_run = found.stx_mode & 0o100 != 0;
         match self {
             Self::Share(share) => {
-                place.remove_attribute(ACCESS)?;
                 if is_directory {
                     place.remove_attribute(DEFAULT)?;
                 }
-                place.set_mode(shared(kind, found.stx_mode, *share) | kept)
+                leave_bits(place, shared(kind, found.stx_mode, *share), kept)
             }
             Self::Mode(mode) => {
                 let mode = match (below, is_directory) {

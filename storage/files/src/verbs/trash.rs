@@ -107,7 +107,7 @@ pub(super) fn empty(job: &Job, wanted: &EmptyTrash) -> Result<Answer, Code> {
             ids
         }
     };
-    let removal = Removal { job, space, cancelled: &job.cancelled };
+    let removal = Removal { job, space, cancelled: &job.cancelled, opens: false };
     for id in chosen {
         // The announcement goes last: until then what is left of it can still be found, and removed again.
         if removal.remove(&trash.files, &file_name(id)?, &mut account)? {

@@ -16,6 +16,7 @@ use rustix::io::Errno;
 use sha2::{Digest as _, Sha256};
 
 use super::delete::Removal;
+use super::earlier;
 use super::make_directory::make_all;
 use crate::beneath::{Place, look_at_entry};
 use crate::change::{Spot, set_modified};
@@ -25,6 +26,7 @@ use crate::server::Job;
 use crate::settle::{others, settle};
 use crate::sidecar::{Hashed, Known, Sidecar};
 use crate::stream::Stream;
+use crate::summing::{Summing, Sums};
 use crate::trash::Trash;
 use crate::walk::Account;
 use crate::writeback::{WriteBehind, is_on_local_disk};
@@ -34,7 +36,7 @@ const BUFFER: usize = 256 * 1024;
 /// After so many bytes it is written down how far it is: so many are sent again after a crash, at most.
 const NOTE: u64 = 16 * 1024 * 1024;
 /// After so many bytes they are made to outlive a power cut.
-const SYNC: u64 = 256 * 1024 * 1024;
+const SYNC: u64 = 512 * 1024 * 1024;
 
 /// An upload whose own file is open.
 struct Upload<'a> {
@@ -218,24 +220,30 @@ pub(super) fn write(job: &Job, wanted: &WriteUpload, stream: &mut Stream) -> Res
     }
 }
 
+/// How many bytes are written at once, of those that are left: up to where the next full buffer begins in the file.
+fn at_once(at: u64, left: u64) -> usize {
+    let aligned = BUFFER - usize::try_from(at % BUFFER as u64).unwrap_or(0);
+    usize::try_from(left).map_or(aligned, |left| left.min(aligned))
+}
+
 /// Each byte counts as soon as it is written.
 fn write_what_comes(upload: &mut Upload<'_>, stream: &mut Stream, most: u64) -> Result<(), Code> {
-    let mut hasher = upload.hasher();
+    let mut summing = Summing::new(Sums { piece: None, whole: upload.hasher() }, most);
     let (mut noted, begin) = (upload.known.offset, upload.known.offset);
     let mut behind = WriteBehind::new(begin);
     let mut buffer = vec![0; BUFFER];
     let result = loop {
         let left = most - (upload.known.offset - begin);
-        let count = usize::try_from(left).map_or(BUFFER, |left| left.min(BUFFER));
+        let count = at_once(upload.known.offset, left);
         if count == 0 {
             break Ok(());
         }
-        let read = match stream.read(&mut buffer[..count]) {
+        let read = match stream.fill(&mut buffer[..count]) {
             Ok(Some(0)) => break Ok(()),
             Ok(Some(read)) => read,
             // Nothing comes for a while: what is there is made certain.
             Ok(None) => {
-                keep_sum(upload, hasher.as_ref());
+                keep_sum(upload, summing.whole()?.as_ref());
                 upload.note(true)?;
                 continue;
             }
@@ -244,21 +252,19 @@ fn write_what_comes(upload: &mut Upload<'_>, stream: &mut Stream, most: u64) -> 
         let at = upload.known.offset;
         let (written, result) = write_at(&upload.file, &buffer[..read], at);
         upload.known.offset += written as u64;
-        if let Some(hasher) = &mut hasher {
-            hasher.update(&buffer[..written]);
-        }
+        buffer = summing.take(buffer, written)?;
         if let Err(why) = result {
             break Err(why);
         }
         behind.reached(&upload.file, upload.known.offset);
         if upload.known.offset - noted >= NOTE {
             noted = upload.known.offset;
-            keep_sum(upload, hasher.as_ref());
+            keep_sum(upload, summing.whole()?.as_ref());
             // Where it fails fewer bytes may count than are in the sum, which is kept no more.
             upload.note(upload.is_due())?;
         }
     };
-    keep_sum(upload, hasher.as_ref());
+    keep_sum(upload, summing.end()?.whole.as_ref());
     result
 }
 
@@ -274,9 +280,9 @@ fn write_all_or_nothing(
     stream: &mut Stream,
     most: u64,
     expected: Option<u64>,
-    mut sum: Sum,
+    sum: Sum,
 ) -> Result<(), Code> {
-    let mut hasher = upload.hasher();
+    let mut summing = Summing::new(Sums { piece: Some(sum), whole: upload.hasher() }, most);
     let begin = upload.known.offset;
     let mut at = begin;
     let mut behind = WriteBehind::new(begin);
@@ -284,38 +290,37 @@ fn write_all_or_nothing(
     let mut came = || -> Result<(), Code> {
         loop {
             let left = most - (at - begin);
-            let count = usize::try_from(left).map_or(BUFFER, |left| left.min(BUFFER));
+            let count = at_once(at, left);
             if count == 0 {
                 return Ok(());
             }
-            match stream.read(&mut buffer[..count])? {
+            match stream.fill(&mut buffer[..count])? {
                 Some(0) => return Ok(()),
                 Some(read) => {
                     write_at(&upload.file, &buffer[..read], at).1?;
                     at += read as u64;
                     behind.reached(&upload.file, at);
-                    sum.update(&buffer[..read]);
-                    if let Some(hasher) = &mut hasher {
-                        hasher.update(&buffer[..read]);
-                    }
+                    buffer = summing.take(std::mem::take(&mut buffer), read)?;
                 }
                 None => {}
             }
         }
     };
-    let result = came().and_then(|()| {
+    let came = came();
+    let summed = summing.end();
+    let result = came.and(summed).and_then(|Sums { piece, whole }| {
         if expected.is_some_and(|expected| at - begin < expected) {
             Err(Code::CutOff)
-        } else if sum.came_right() {
-            Ok(())
+        } else if piece.is_some_and(Sum::came_right) {
+            Ok(whole)
         } else {
             Err(Code::ChecksumDiffers)
         }
     });
     match result {
-        Ok(()) => {
+        Ok(whole) => {
             upload.known.offset = at;
-            keep_sum(upload, hasher.as_ref());
+            keep_sum(upload, whole.as_ref());
             Ok(())
         }
         Err(why) => {
@@ -430,13 +435,29 @@ pub(super) fn remove(job: &Job, part: &PartSpot) -> Result<Answer, Code> {
     let space = job.space(part.space)?;
     let directory = space.directory_to_change(&part.directory)?;
     let mut account = Account::new();
-    let removal = Removal { job, space, cancelled: &job.cancelled };
-    // What is known goes last: until then somebody can still ask for the rest.
-    for name in [part.id.file_name(), part.id.sidecar_name()] {
-        match directory.child(&name) {
-            Err(Code::NotFound) => {}
-            _ => drop(removal.remove(&directory, &name, &mut account)?),
+    let removal = Removal { job, space, cancelled: &job.cancelled, opens: true };
+    // What is known goes last: until then somebody can still ask for the rest. So what does not go is said, and not taken for gone.
+    earlier::remove(&removal, &directory, part.id, &mut account)?;
+    removal.remove_all(&directory, &part.id.sidecar_name(), &mut account)?;
+    Ok(Answer::Removed(account.walked))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_at_once_ends_where_a_full_buffer_would() {
+        let full = BUFFER as u64;
+        for (at, left, expected) in [
+            (0, u64::MAX, full),
+            (full, 7, 7),
+            (3 * full + 1, u64::MAX, full - 1),
+            (full - 1, 5, 1),
+            (u64::MAX - 1, 1, 1),
+            (5, 0, 0),
+        ] {
+            assert_eq!(at_once(at, left) as u64, expected, "{left} from {at}");
         }
     }
-    Ok(Answer::Removed(account.walked))
 }

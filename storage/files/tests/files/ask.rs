@@ -26,7 +26,11 @@ pub(crate) fn move_to(from: &[u8], to: &[u8], on_conflict: OnConflict) -> Verb {
 }
 
 pub(crate) fn copy(from: &[u8], to: &[u8], on_conflict: OnConflict) -> Verb {
-    Verb::Copy(CopyFiles { id: PART, from: spot(from), to: spot(to), on_conflict })
+    Verb::Copy(copy_files(from, to, on_conflict))
+}
+
+pub(crate) fn copy_files(from: &[u8], to: &[u8], on_conflict: OnConflict) -> CopyFiles {
+    CopyFiles { id: PART, earlier: Vec::new(), same_is_done: false, from: spot(from), to: spot(to), on_conflict }
 }
 
 pub(crate) fn compare(from: &[u8], to: &[u8]) -> Verb {

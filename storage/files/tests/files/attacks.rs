@@ -3,25 +3,28 @@
 
 use std::fs::{create_dir, create_dir_all, hard_link, write};
 use std::os::unix::fs::{PermissionsExt as _, symlink};
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use eirene_files_protocol::{
-    AclEntry, Code, CreateUpload, ListOld, OnConflict, PermissionChange, Rights, Share, TrashId, Verb, Which, Who,
+    AclEntry, Answer, Code, CreateUpload, ListOld, Moment, OldFile, OnConflict, Outcome, Part, PermissionChange,
+    Rights, Share, TrashId, Verb, Version, Which, Who, WriteUpload,
 };
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 
 use crate::ask::{
-    compare, copy, delete, empty_trash, extract, look_at_permissions, make, move_to, part, permissions, put_in_trash,
-    restore, scan, search, upload,
+    PART_NAME, compare, copy, delete, empty_trash, extract, find_unfinished, look_at_permissions, make, move_to, part,
+    permissions, put_in_trash, restore, scan, search, upload, write_upload,
 };
-use crate::bench::{PERSON, SECRET_NAME, SPACE, Way, World, is_root, relative};
+use crate::bench::{Ends, Heard, PERSON, SECRET_NAME, SPACE, Way, World, is_root, list, relative, sum_up, zip};
 use crate::escape::{with_mounts, with_mounts_at};
+use crate::old::{remove_old, set_times, version};
 
 /// A verb, and how it is asked of a path.
 type Attempt = (&'static str, fn(&[u8]) -> Verb);
 
 /// Every verb that changes something, at every place that it takes a path. `own` is a harmless file of the space.
-const VERBS: [Attempt; 29] = [
+const VERBS: [Attempt; 32] = [
     ("make_directory", |path| make(path, false)),
     ("make_directory with parents", |path| make(path, true)),
     ("move from", |path| move_to(path, b"moved", OnConflict::Refuse)),
@@ -43,6 +46,11 @@ const VERBS: [Attempt; 29] = [
     ("upload to, making directories", |path| {
         Verb::CreateUpload(CreateUpload { parents: true, ..upload(path, Some(1), OnConflict::Replace) })
     }),
+    ("write to an upload in", |path| {
+        // Nothing is waited for.
+        let part = upload(path, None, OnConflict::Refuse).part;
+        Verb::WriteUpload(WriteUpload { part, bytes: Some(0), ..write_upload(b"", 0) })
+    }),
     ("look at an upload in", |path| Verb::LookAtUpload(upload(path, None, OnConflict::Refuse).part)),
     ("finish an upload in", |path| Verb::FinishUpload(upload(path, None, OnConflict::Refuse).part)),
     ("look at permissions of", look_at_permissions),
@@ -53,12 +61,44 @@ const VERBS: [Attempt; 29] = [
     }),
     ("search", |path| Verb::Search(search(path, ""))),
     ("scan", |path| Verb::Scan(scan(path))),
-    ("list what is old in", |path| {
-        let (before, now) = (1 << 40, 1 << 40);
-        Verb::ListOld(ListOld { space: SPACE, path: relative(path), before, now })
-    }),
+    ("find an upload below", find_unfinished),
+    ("list what is old in", list_old),
+    ("remove as old", remove_as_old),
     ("remove a part in", |path| Verb::RemovePart(upload(path, None, OnConflict::Refuse).part)),
 ];
+
+/// What everything is older than.
+const LATER: i64 = 1 << 40;
+
+fn list_old(path: &[u8]) -> Verb {
+    Verb::ListOld(ListOld { space: SPACE, path: relative(path), before: LATER, now: LATER })
+}
+
+/// Of a file that was never there; [`as_it_lies`] says which one it is.
+fn remove_as_old(path: &[u8]) -> Verb {
+    let never = Moment { seconds: 0, nanoseconds: 0 };
+    let version = Version { device: 0, inode: 0, bytes: 0, modified: never, changed: never };
+    remove_old(&[OldFile { path: relative(path), version }], LATER, LATER)
+}
+
+/// The verb, which takes what it removes as old for the very file that lies there: nothing but the walls is in its way.
+fn as_it_lies(verb: Verb, there: &Path) -> Verb {
+    match verb {
+        Verb::RemoveOld(mut wanted) => {
+            wanted.files.iter_mut().for_each(|file| file.version = version(there));
+            Verb::RemoveOld(wanted)
+        }
+        other => other,
+    }
+}
+
+/// Whether it was refused for this. Of what is not removed as old only the number is said.
+fn is_refused(heard: &Heard, why: Code) -> bool {
+    match &heard.outcome {
+        Outcome::Done(Answer::RemovedOld(said)) => said.walked.entries == 0 && said.gone == 0,
+        _ => heard.code() == Some(why),
+    }
+}
 
 /// A list that gives everything to everybody.
 fn everybody() -> Vec<AclEntry> {
@@ -111,16 +151,18 @@ fn no_verb_goes_through_a_link_that_leaves() {
             let mut portal = world.portal(way);
             for number in 0..targets.len() {
                 for below in [SECRET_NAME, "more", "empty", "new", "empty/new"] {
-                    let heard = portal.ask(verb(format!("link{number}/{below}").as_bytes()));
+                    let verb = as_it_lies(verb(format!("link{number}/{below}").as_bytes()), &world.secret());
+                    let heard = portal.ask(verb);
                     heard.assert_innocent(what);
-                    assert_eq!(heard.code(), Some(Code::LeadsOut), "{way:?} {what} {below}: {:?}", heard.outcome);
+                    assert!(is_refused(&heard, Code::LeadsOut), "{way:?} {what} {below}: {:?}", heard.outcome);
                 }
             }
-            let code = portal.code(verb(b"file/new"));
-            assert!(matches!(code, Some(Code::LeadsOut | Code::NotADirectory)), "{way:?} {what}: {code:?}");
+            let heard = portal.ask(as_it_lies(verb(b"file/new"), &world.secret()));
+            let refused = [Code::LeadsOut, Code::NotADirectory].into_iter().any(|why| is_refused(&heard, why));
+            assert!(refused, "{way:?} {what}: {:?}", heard.outcome);
             // The link itself is the person's to move and to delete, with what it leads to left alone.
             for link in ["file", "link0", "link1"] {
-                portal.ask(verb(link.as_bytes())).assert_innocent(what);
+                portal.ask(as_it_lies(verb(link.as_bytes()), &world.secret())).assert_innocent(what);
                 let _ = std::fs::remove_file(world.at("moved"));
             }
             assert_eq!(world.outside(), before, "{way:?} {what}");
@@ -152,10 +194,11 @@ fn no_verb_reaches_what_is_reserved() {
                 ".eirene-trash/new",
                 "deep/up/.eirene-trash/new",
             ] {
-                let code = portal.code(verb(path.as_bytes()));
+                let secret = world.at(".eirene/sessions/secret");
+                let heard = portal.ask(as_it_lies(verb(path.as_bytes()), &secret));
                 // These name a directory and an id only.
                 let beside = what.ends_with(" in") && !path.trim_start_matches("deep/up/").contains('/');
-                assert!(code == Some(Code::Reserved) || beside, "{way:?} {what} {path}: {code:?}");
+                assert!(is_refused(&heard, Code::Reserved) || beside, "{way:?} {what} {path}: {:?}", heard.outcome);
             }
             assert_eq!(std::fs::read_to_string(world.at(".eirene/sessions/secret")).unwrap(), "job's own");
             assert_eq!(std::fs::read_dir(world.at(".eirene")).unwrap().count(), 1);
@@ -213,12 +256,18 @@ fn a_link_swapped_in_while_anything_is_changed_leads_nowhere() {
                     renameat_with(CWD, &place, CWD, &link, RenameFlags::EXCHANGE).unwrap();
                 }
             });
+            let _ends = Ends(&over);
             let secret = format!("place/{SECRET_NAME}");
             let mut rounds = 0;
             while rounds < 300 || inside < 100 || refused < 100 {
                 rounds += 1;
                 assert!(rounds < 20_000, "{way:?}: the race was not met: {inside} {refused}");
                 let new = format!("place/new{rounds}");
+                write(world.at("again"), "again").unwrap();
+                let again = portal.trash(b"again");
+                let old = portal.ask(as_it_lies(remove_as_old(secret.as_bytes()), &world.secret())).done();
+                let none_went = matches!(&old, Answer::RemovedOld(said) if said.walked.entries == 0);
+                assert!(none_went, "{way:?}: {old:?}");
                 for verb in [
                     make(new.as_bytes(), false),
                     make(format!("place/deep{rounds}/er").as_bytes(), true),
@@ -232,16 +281,27 @@ fn a_link_swapped_in_while_anything_is_changed_leads_nowhere() {
                     delete(b"place/more"),
                     delete(b"place/empty"),
                     Verb::CreateUpload(upload(b"place/up", None, OnConflict::Replace)),
+                    Verb::WriteUpload(write_upload(b"place", 0)),
                     Verb::LookAtUpload(part(b"place")),
                     Verb::FinishUpload(part(b"place")),
                     Verb::RemovePart(part(b"place")),
+                    extract(b"own.tar", format!("{new}-extracted").as_bytes(), OnConflict::Refuse),
+                    restore(again, Some(format!("{new}-restored").as_bytes()), OnConflict::Refuse),
+                    permissions(
+                        b"place/empty",
+                        PermissionChange::Acl { access: everybody(), default: everybody() },
+                        true,
+                    ),
                     permissions(secret.as_bytes(), PermissionChange::Mode(0o777), false),
                     permissions(b"place/empty", PermissionChange::Share(Share::Private), true),
                     Verb::Search(search(b"place", "")),
                     Verb::Scan(scan(b"place")),
                 ] {
                     let what = format!("{verb:?}");
-                    let heard = portal.ask(verb);
+                    let heard = match verb {
+                        Verb::WriteUpload(wanted) => portal.send(wanted, b"bytes"),
+                        other => portal.ask(other),
+                    };
                     heard.assert_innocent(&what);
                     match heard.code() {
                         None => inside += 1,
@@ -258,10 +318,91 @@ fn a_link_swapped_in_while_anything_is_changed_leads_nowhere() {
                     }
                 }
             }
-            over.store(true, Ordering::Relaxed);
         });
         assert_eq!(world.outside(), before, "{way:?}");
         assert!(!world.at("stolen").exists());
+    }
+}
+
+/// A verb that is asked of what gives way to a link out, and what is said of it where nothing is read but what belongs to the space.
+type Reading = (&'static str, Verb, fn(&Heard) -> bool);
+
+fn is_the_same(heard: &Heard) -> bool {
+    matches!(&heard.outcome, Outcome::Done(Answer::Compared(walked)) if walked.skipped_in_all == 0)
+}
+
+#[test]
+fn a_link_swapped_in_while_anything_is_looked_at_leads_nowhere() {
+    for way in Way::BOTH {
+        let world = world(way);
+        for directory in ["place", "alike"] {
+            create_dir_all(world.at(directory).join("empty")).unwrap();
+            write(world.at(directory).join(SECRET_NAME), "harmless").unwrap();
+            set_times(&world.at(directory).join(SECRET_NAME), 1_000_000_000, 1_000_000_000);
+        }
+        for name in ["more".to_owned(), PART_NAME.to_owned(), format!("{PART_NAME}.json")] {
+            write(world.path("outside").join("empty").join(name), "not the space's").unwrap();
+        }
+        symlink("../outside", world.at("link")).unwrap();
+        world.hand_over(way);
+        let before = world.outside();
+        let mut portal = world.portal(way);
+        let (path, alike) = (format!("place/{SECRET_NAME}"), format!("alike/{SECRET_NAME}"));
+        let list_of_all = PermissionChange::Acl { access: everybody(), default: Vec::new() };
+        let readings: [Reading; 9] = [
+            (
+                "list",
+                Verb::List(list(b"place")),
+                |heard| matches!(heard.parts.as_slice(), [Part::Entries(entries)] if entries.len() == 2),
+            ),
+            (
+                "list what is old",
+                list_old(b"place"),
+                |heard| matches!(heard.parts.as_slice(), [Part::Old(files)] if files.len() == 1 && files[0].version.bytes == 8),
+            ),
+            ("find an upload", find_unfinished(b"place/empty"), |heard| {
+                matches!(&heard.outcome, Outcome::Done(Answer::FoundUnfinished { directory: None }))
+            }),
+            (
+                "sum up",
+                sum_up(path.as_bytes()),
+                |heard| matches!(&heard.outcome, Outcome::Done(Answer::Summed { version, .. }) if version.bytes == 8),
+            ),
+            ("zip", zip(b"place"), |heard| !heard.stream.windows(4).any(|bytes| bytes == b"more")),
+            ("compare", compare(path.as_bytes(), alike.as_bytes()), is_the_same),
+            ("compare with", compare(alike.as_bytes(), path.as_bytes()), is_the_same),
+            ("compare a directory", compare(b"place/empty", b"alike/empty"), is_the_same),
+            ("set a list", permissions(path.as_bytes(), list_of_all, false), |_| true),
+        ];
+        let mut met = [(0_u32, 0_u32); 9];
+        let (place, link) = (world.at("place"), world.at("link"));
+        let over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !over.load(Ordering::Relaxed) {
+                    renameat_with(CWD, &place, CWD, &link, RenameFlags::EXCHANGE).unwrap();
+                }
+            });
+            let _ends = Ends(&over);
+            let mut rounds = 0;
+            // Both must have been met by each, or nothing was tried.
+            while rounds < 200 || met.iter().any(|(inside, refused)| *inside == 0 || *refused == 0) {
+                rounds += 1;
+                assert!(rounds < 20_000, "{way:?}: the race was not met: {met:?}");
+                for ((what, verb, is_of_the_space), (inside, refused)) in readings.iter().zip(&mut met) {
+                    let heard = portal.ask(verb.clone());
+                    match heard.code() {
+                        None => {
+                            assert!(is_of_the_space(&heard), "{way:?} {what}: {:?} {:?}", heard.parts, heard.outcome);
+                            *inside += 1;
+                        }
+                        Some(Code::LeadsOut | Code::Busy) => *refused += 1,
+                        Some(other) => panic!("{way:?} {what}: {other:?}"),
+                    }
+                }
+            }
+        });
+        assert_eq!(world.outside(), before, "{way:?}");
     }
 }
 
@@ -296,6 +437,7 @@ fn a_directory_swapped_while_it_is_walked_is_left_alone() {
                     number += 1;
                 }
             });
+            let _ends = Ends(&over);
             for _ in 0..15 {
                 let heard = portal.ask(copy(b"source", b"copied", OnConflict::Refuse));
                 heard.assert_innocent("copy");
@@ -311,7 +453,6 @@ fn a_directory_swapped_while_it_is_walked_is_left_alone() {
                 assert_eq!(portal.ask(Verb::Search(search(b"source", "no such name"))).parts, []);
                 portal.ask(delete(b"copied"));
             }
-            over.store(true, Ordering::Relaxed);
         });
         assert_eq!(world.outside(), before, "{way:?}");
     }
@@ -329,11 +470,11 @@ fn a_mount_is_not_changed_by_any_verb() {
         let before = world.outside();
         let mut portal = world.portal_with(with_mounts(&world));
         for path in [format!("bound/{SECRET_NAME}"), "bound/new".to_owned(), "empty/new".to_owned()] {
-            let heard = portal.ask(verb(path.as_bytes()));
-            assert_eq!(heard.code(), Some(Code::CrossesAMount), "{what} {path}");
+            let heard = portal.ask(as_it_lies(verb(path.as_bytes()), &world.secret()));
+            assert!(is_refused(&heard, Code::CrossesAMount), "{what} {path}: {:?}", heard.outcome);
         }
         for path in ["bound", "file", "empty"] {
-            portal.ask(verb(path.as_bytes())).assert_innocent(what);
+            portal.ask(as_it_lies(verb(path.as_bytes()), &world.secret())).assert_innocent(what);
         }
         assert_eq!(world.outside(), before, "{what}");
     }

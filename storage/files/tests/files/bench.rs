@@ -13,6 +13,7 @@ use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use eirene_files::{Settings, serve};
@@ -44,6 +45,15 @@ pub(crate) enum Way {
 
 impl Way {
     pub(crate) const BOTH: [Self; 2] = [Self::Program, Self::Library];
+}
+
+/// Ends what goes on beside a test when this is dropped, so also where an assertion fails: a scope waits for its threads, and would for ever.
+pub(crate) struct Ends<'a>(pub(crate) &'a AtomicBool);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
 }
 
 /// Whether the tests are root's, as where they can make devices.

@@ -190,8 +190,17 @@ fn a_copy_keeps_content_times_permissions_links_and_holes() {
 #[test]
 fn a_copy_is_compared_with_what_has_become_of_its_original() {
     type Change = fn(&World);
-    let changes: [(&str, Change, &[u8], Code); 7] = [
+    let changes: [(&str, Change, &[u8], Code); 8] = [
         ("longer", |world| write(world.at("from/sub/one"), "more text").unwrap(), b"sub/one", Code::ChangedMeanwhile),
+        (
+            "a copy that lost its end",
+            |world| {
+                write(world.at("to/sub/one"), "te").unwrap();
+                set_modified(&world.at("to/sub/one"), 1_000);
+            },
+            b"sub/one",
+            Code::NotWhole,
+        ),
         ("another time", |world| set_modified(&world.at("from/sub/one"), 9), b"sub/one", Code::ChangedMeanwhile),
         ("new", |world| write(world.at("from/sub/new"), "x").unwrap(), b"sub/new", Code::NotFound),
         ("a new directory", |world| create_dir(world.at("from/new")).unwrap(), b"new", Code::NotFound),
@@ -246,6 +255,13 @@ fn a_copy_is_compared_with_what_has_become_of_its_original() {
         let mut portal = world.portal(way);
         let walked = portal.ask(compare(b"a", b"b")).walked();
         assert_eq!((walked.entries, walked.skipped_in_all), (0, 1));
+        for name in ["a", "b"] {
+            set_modified(&world.at(name), 1_000);
+        }
+        for (from, to, why) in [(b"a", b"b", Code::ChangedMeanwhile), (b"b", b"a", Code::NotWhole)] {
+            let walked = portal.ask(compare(from, to)).walked();
+            assert_eq!((walked.skipped[0].path.clone(), walked.skipped[0].why), (relative(b""), why), "{way:?}");
+        }
         assert_eq!(portal.ask(compare(b"d", b"a")).walked().skipped_in_all, 1);
         assert_eq!(portal.code(compare(b"none", b"a")), Some(Code::NotFound));
         assert_eq!(portal.code(compare(b"a", b"none")), Some(Code::NotFound));

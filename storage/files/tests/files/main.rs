@@ -9,6 +9,7 @@ mod changes;
 mod disks;
 mod escape;
 mod extracting;
+mod going_on;
 mod large;
 mod making;
 mod old;

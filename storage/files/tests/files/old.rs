@@ -55,6 +55,19 @@ fn removed(portal: &mut Portal, files: &[OldFile], before: i64, now: i64) -> Rem
     }
 }
 
+/// Which content a file has now.
+pub(crate) fn version(path: &Path) -> Version {
+    let found = std::fs::metadata(path).unwrap();
+    let moment = |seconds, nanoseconds: i64| Moment { seconds, nanoseconds: nanoseconds.try_into().unwrap() };
+    Version {
+        device: found.dev(),
+        inode: found.ino(),
+        bytes: found.size(),
+        modified: moment(found.mtime(), found.mtime_nsec()),
+        changed: moment(found.ctime(), found.ctime_nsec()),
+    }
+}
+
 fn paths(files: &[OldFile]) -> Vec<RelativePath> {
     let mut paths: Vec<_> = files.iter().map(|file| file.path.clone()).collect();
     paths.sort();
@@ -126,18 +139,7 @@ fn what_others_have_that_is_old_is_counted_and_stays_also_where_it_is_named() {
     chown(world.at("own"), Some(70_001), None).unwrap();
     set_times(&world.at("own"), before - 100, before - 100);
     let named: Vec<OldFile> = ["own", "first"]
-        .map(|path| {
-            let found = std::fs::metadata(world.at(path)).unwrap();
-            let moment = |seconds, nanoseconds: i64| Moment { seconds, nanoseconds: nanoseconds.try_into().unwrap() };
-            let version = Version {
-                device: found.dev(),
-                inode: found.ino(),
-                bytes: found.size(),
-                modified: moment(found.mtime(), found.mtime_nsec()),
-                changed: moment(found.ctime(), found.ctime_nsec()),
-            };
-            OldFile { path: relative(path.as_bytes()), version }
-        })
+        .map(|path| OldFile { path: relative(path.as_bytes()), version: version(&world.at(path)) })
         .to_vec();
     let done = removed(&mut portal, &named, before, later);
     assert_eq!((done.walked.entries, done.kept), (0, 2));

@@ -13,7 +13,7 @@ use eirene_files_protocol::{
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 
 use crate::ask::{scan, search};
-use crate::bench::{Heard, Portal, Way, World, relative};
+use crate::bench::{Ends, Heard, Portal, Way, World, relative};
 
 fn found(portal: &mut Portal, search: Search) -> (BTreeSet<String>, bool) {
     let heard = portal.ask(Verb::Search(search));
@@ -149,9 +149,8 @@ fn what_goes_while_a_scan_is_under_way_keeps_nothing_else_from_being_measured() 
                 std::fs::remove_dir_all(world.at("busy")).unwrap();
             }
         });
-        let heard = (0..50).map(|_| portal.ask(Verb::Scan(scan(b"")))).collect();
-        over.store(true, Ordering::Relaxed);
-        heard
+        let _ends = Ends(&over);
+        (0..50).map(|_| portal.ask(Verb::Scan(scan(b"")))).collect()
     });
     for heard in heard {
         let all = measured(&heard);
@@ -275,6 +274,7 @@ fn a_directory_that_is_exchanged_while_it_is_measured_leads_a_scan_nowhere() {
                 renameat_with(CWD, &place, CWD, &link, RenameFlags::EXCHANGE).unwrap();
             }
         });
+        let _ends = Ends(&over);
         let (mut rounds, mut met) = (0, 0);
         // What was a directory and is a link once it is gone into has to be met, or nothing was tried.
         while rounds < 20 || met == 0 {
@@ -285,7 +285,6 @@ fn a_directory_that_is_exchanged_while_it_is_measured_leads_a_scan_nowhere() {
             assert!(walked.entries <= 3 + 2 * 50, "{walked:?}");
             met += walked.skipped_in_all;
         }
-        over.store(true, Ordering::Relaxed);
     });
 }
 
@@ -315,6 +314,7 @@ fn both_threads_of_a_scan_have_the_least_priority() {
             }
             seen
         });
+        let _ends = Ends(&over);
         let mut rounds = 0;
         while !over.load(Ordering::Relaxed) {
             rounds += 1;

@@ -211,6 +211,36 @@ fn a_piece_with_a_checksum_counts_whole_or_not_at_all() {
     assert!(read(world.at("file")).unwrap() == bytes);
 }
 
+/// Sums of pieces of this size are made beside the writing.
+#[test]
+fn a_large_piece_and_the_whole_have_their_own_sums() {
+    for way in Way::BOTH {
+        let world = World::new();
+        world.hand_over(way);
+        let bytes = content(9 * MIB + 7);
+        let mut portal = world.portal(way);
+        let length = Some(bytes.len() as u64);
+        let wanted = CreateUpload { sha256: Some(sha256(&bytes)), ..upload(b"file", length, OnConflict::Refuse) };
+        portal.ask(Verb::CreateUpload(wanted)).done();
+        let mut at = 0;
+        for piece in bytes.chunks(4 * MIB) {
+            let with = |sum| WriteUpload {
+                checksum: Some(Checksum::Sha256(sum)),
+                bytes: Some(piece.len() as u64),
+                ..write_upload(b"", at)
+            };
+            let mut turned = piece.to_vec();
+            turned.reverse();
+            let problem = portal.send(with(sha256(piece)), &turned).problem();
+            assert_eq!((problem.code, problem.bytes), (Code::ChecksumDiffers, Some(at)));
+            portal.send(with(sha256(piece)), piece).done();
+            at += piece.len() as u64;
+        }
+        portal.ask(Verb::FinishUpload(part(b""))).done();
+        assert!(read(world.at("file")).unwrap() == bytes);
+    }
+}
+
 #[test]
 fn a_whole_that_is_not_what_was_meant_gets_no_name() {
     for way in Way::BOTH {

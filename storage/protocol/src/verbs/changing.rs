@@ -53,12 +53,17 @@ pub struct Move {
     pub on_conflict: OnConflict,
 }
 
-/// A copy. It gets its name when it is whole; until then it lies hidden beside it as [`PartId::file_name`], and is removed if it cannot be.
+/// A copy. It gets its name when it is whole; until then it lies hidden beside it as [`PartId::file_name`], and is removed if it cannot be. One
+/// of a directory that is cut off by the end of the channel stays, with [`PartId::note_name`] beside it, for the next one to go on with.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CopyFiles {
     /// Names what is not whole yet.
     pub id: PartId,
+    /// What earlier ones of the same were called that were cut off, the newest first: the first of them that can be gone on with is.
+    pub earlier: Vec<PartId>,
+    /// Whether what lies at `to` already is taken for the copy, if it is the same; not where both are to be kept.
+    pub same_is_done: bool,
     /// What.
     pub from: Spot,
     /// The path of the copy.

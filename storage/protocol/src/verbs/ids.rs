@@ -79,6 +79,11 @@ impl PartId {
     pub fn sidecar_name(self) -> Name {
         Name::known([self.file_name().as_bytes(), b".json"].concat())
     }
+
+    /// How the file is called that says which directory is a copy on its way, and that it can be gone on with.
+    pub fn note_name(self) -> Name {
+        Name::known([self.file_name().as_bytes(), b".copy"].concat())
+    }
 }
 
 #[cfg(test)]
@@ -112,6 +117,7 @@ mod tests {
             prop_assert_eq!(Name::parse(id.file_name().as_bytes()).unwrap(), id.file_name());
             prop_assert!(id.file_name().as_bytes().starts_with(UPLOAD_PREFIX));
             prop_assert_eq!(Name::parse(id.sidecar_name().as_bytes()).unwrap(), id.sidecar_name());
+            prop_assert_eq!(Name::parse(id.note_name().as_bytes()).unwrap(), id.note_name());
         }
 
         #[test]

@@ -87,6 +87,10 @@ pub enum Code {
     Away,
     /// No more can be opened now.
     TooMany,
+    /// Bytes are missing in its copy, though it was not changed.
+    NotWhole,
+    /// It is copied, but there can be no access lists there, and its list named people or groups.
+    ListLost,
     /// Not an archive that can be read, or one that is damaged or was cut off.
     NotAnArchive,
     /// What an archive would become is beyond all measure.

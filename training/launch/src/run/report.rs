@@ -151,7 +151,12 @@ impl Report {
 
     fn blame(&mut self, first: Failure) -> String {
         let mut line = self.headline(&first);
-        match self.unended().len() {
+        // Where a rank has failed all are begun, also those of hosts from which that is not heard yet.
+        let others = match first {
+            Failure::Rank { .. } => self.ranks.iter().filter(|known| !known.ended).count(),
+            Failure::Host { .. } => self.unended().len(),
+        };
+        match others {
             0 => {}
             1 => line.push_str("; ending the other rank"),
             others => {
@@ -298,6 +303,16 @@ mod tests {
         alone.first_failure(&ended(0, BECAUSE_OF_ANOTHER));
         assert!(alone.blame_suspect().unwrap().starts_with("rank 3 (on b, pid 103) exited with code 113"));
         assert_eq!(alone.failure().unwrap().exit_code(), 113);
+    }
+
+    #[test]
+    fn ranks_whose_beginning_is_not_heard_of_yet_are_among_those_that_are_ended() {
+        let mut report = Report::new(PLAIN, vec!["a".to_owned(), "b".to_owned()], [0, 0, 1, 1].into_iter());
+        let ended = Event::Ended { rank: 3, end: End::Code(7) };
+        report.note(&Event::Started { rank: 3, pid: 103 });
+        report.note(&ended);
+        let said = report.first_failure(&[ended]).unwrap();
+        assert_eq!(said, "rank 3 (on b, pid 103) exited with code 7; ending the other 3 ranks");
     }
 
     #[test]

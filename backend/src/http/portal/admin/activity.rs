@@ -3,6 +3,7 @@
 use axum::extract::{Query, State};
 use axum::response::IntoResponse as _;
 use eirene_core::storage::{OperationsKind, Role};
+use jiff::SignedDuration;
 use serde::Deserialize;
 
 use crate::app::App;
@@ -38,6 +39,7 @@ async fn activity(app: &App, me: &SignedIn, role: Role) -> Result<ActivityView, 
         role,
         servers: &servers,
         history: &history,
+        every: SignedDuration::from_secs(app.config.storage.poll_interval_s.cast_signed()),
         users_history: &users_history,
         people: &people,
         nodes: &nodes,

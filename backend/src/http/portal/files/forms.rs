@@ -17,6 +17,7 @@ use crate::error::{AppError, FieldError};
 use crate::http::api::files::{Format, packed};
 use crate::http::extract::{Caller, CsrfForm, Id};
 use crate::services::files::changing::{Each, MoveWish};
+use crate::services::files::long::CopyWish;
 use crate::services::files::path::AskedPath;
 
 /// A name in a directory.
@@ -162,7 +163,8 @@ pub(crate) async fn copy(
 ) -> Shown {
     let (wish, from, to) = form.wish(&space);
     let (actor, target) = (&signed_in.actor, form.to_space.as_ref());
-    match app.files.copy(&app.operations, actor, &space, target, &[wish], form.on_conflict).await {
+    let wish = CopyWish { places: &[wish], conflict: form.on_conflict, resume: None };
+    match app.files.copy(&app.operations, actor, &space, target, wish).await {
         Ok(_) => Ok(done(&to, "copying").into_response()),
         Err(error) => troubled(&signed_in, error, Trouble::of_form(from)),
     }

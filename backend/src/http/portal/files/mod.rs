@@ -127,11 +127,7 @@ async fn listing(
     let title = path
         .split_last()
         .map_or_else(|| ground.title.clone(), |(_, name)| super::views::shown::plain(&shown(name.as_bytes()).0));
-    let empty = match (listing.listed.entries, filter.is_empty()) {
-        (0, true) => words.get("browser.empty"),
-        (0, false) => words.get("browser.empty_filter"),
-        _ => String::new(),
-    };
+    let empty = listing.listed.entries == 0;
     let mut count = words.count("browser.count", listing.listed.entries);
     if listing.listed.at_least {
         count = words.fill("browser.at_least", &[("count", &count)]);

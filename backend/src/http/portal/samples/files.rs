@@ -127,7 +127,7 @@ impl Samples {
             heads: look.heads(words, &ground, &path),
             rows: entries.iter().map(|entry| ground.row(words, &path, entry)).collect(),
             count: words.count("browser.count", entries.len() as u64),
-            empty: if entries.is_empty() { words.get("browser.empty") } else { String::new() },
+            empty: entries.is_empty(),
             next_href: if name == "files" { "/spaces/home/files?cursor=9.0".to_owned() } else { String::new() },
             first_href: if name == "files-deeper" { "/spaces/home/files".to_owned() } else { String::new() },
             undo: (name == "files-deeper").then_some(undo),

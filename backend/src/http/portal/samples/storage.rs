@@ -24,6 +24,7 @@ use jiff::SignedDuration;
 
 use super::{HOSTILE, Result, Samples};
 use crate::http::portal::views::activity::{ActivityFragment, ActivityPage, ActivityView, Seen};
+use crate::http::portal::views::group_limits::GroupLimitsView;
 use crate::http::portal::views::layout::Place;
 use crate::http::portal::views::old_files::{OldFilesShown, PromisedView};
 use crate::http::portal::views::sizes::{SizesFragment, SizesPage, SizesView};
@@ -35,6 +36,7 @@ use crate::http::portal::views::stripe;
 use crate::services::old_files::{OldFilesMember, OldFilesReport, PromisedRemoval};
 use crate::services::scans::{Directory, ScanState, Sizes};
 use crate::services::spaces::census::Census;
+use crate::services::spaces::group_limits::GroupLimit;
 use crate::services::spaces::trend::Trend;
 use crate::services::spaces::{NOT_SHARED, SpaceSeen};
 use crate::services::storage::Report;
@@ -51,11 +53,13 @@ impl Samples {
         let all = self.seen()?;
         let me = UserId::generate();
         let views: Vec<SpaceView> = all.iter().map(|seen| SpaceView::new(words(), seen, me, true)).collect();
-        for (name, spaces, promised) in
-            [("spaces", views.clone(), self.promised()?), ("spaces-none", Vec::new(), Vec::new())]
-        {
+        let group_limits = GroupLimitsView::new(words(), &group_limits()?);
+        for (name, spaces, group_limits, promised) in [
+            ("spaces", views.clone(), group_limits.clone(), self.promised()?),
+            ("spaces-none", Vec::new(), GroupLimitsView::unknown(words()), Vec::new()),
+        ] {
             let layout = self.layout(Place::Spaces, &words().get("my_spaces.title"), Role::Researcher)?;
-            self.add(name, &SpacesPage { layout: layout.live("/live/events", 60), spaces, promised })?;
+            self.add(name, &SpacesPage { layout: layout.live("/live/events", 60), spaces, group_limits, promised })?;
         }
         let stripe = Stripe {
             pattern: Pattern::BuddyMirror,
@@ -94,7 +98,7 @@ impl Samples {
             };
             self.add(name, &page)?;
         }
-        self.add("fragment-spaces", &SpacesFragment { spaces: views.clone() })?;
+        self.add("fragment-spaces", &SpacesFragment { spaces: views.clone(), group_limits })?;
         self.add("fragment-space", &SpaceFragment { space: views[0].clone(), history })?;
         Ok(())
     }
@@ -409,6 +413,7 @@ impl Samples {
                 nodes: &nodes,
                 names: &names,
                 now: self.now,
+                every: SignedDuration::from_mins(1),
             };
             let activity = ActivityView::new(words(), &seen);
             let page = ActivityPage {
@@ -553,4 +558,28 @@ impl Samples {
         };
         (0..=30).map(sample).collect()
     }
+}
+
+/// A group that is nearly full in one part of the storage, and one of which nobody tells what it uses.
+fn group_limits() -> Result<Vec<GroupLimit>> {
+    let usage = |used: Option<u64>| Usage {
+        source: UsageSource::BeegfsGroup,
+        used_bytes: used.map(Bytes),
+        limit_bytes: Some(Limit::At(Bytes(100 * GIB))),
+        used_files: used.map(|_| Files(1234)),
+        limit_files: Some(Limit::Unlimited),
+        total_bytes: None,
+        total_files: None,
+        free_bytes: None,
+        free_files: None,
+        missing: None,
+        measured: None,
+    };
+    let limit = |group: &str, pool, used, level| -> Result<GroupLimit> {
+        Ok(GroupLimit { group: group.parse()?, pool, usage: usage(used), level })
+    };
+    Ok(vec![
+        limit("physics", Some(PoolId(2)), Some(96 * GIB), Level::Critical)?,
+        limit("a-group-with-a-very-long-name-on-purpose", None, None, Level::Unknown)?,
+    ])
 }

@@ -26,15 +26,6 @@ const MOST_LINES: usize = 3;
 /// Rows of the picture's table.
 const MOST_POINTS: usize = 60;
 
-/// One line of the picture.
-#[derive(Debug, Clone, Serialize)]
-pub(crate) struct LineView {
-    /// What it is, and its highest value.
-    label: String,
-    /// Its points.
-    points: String,
-}
-
 /// One row of the picture's table.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct PointView {
@@ -50,10 +41,10 @@ pub(crate) struct PointView {
     queued: String,
 }
 
-/// One line of the picture of who asked.
+/// One line of a picture.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct StretchesView {
-    /// Who, and their highest value.
+    /// What or who it is, and its highest value.
     label: String,
     /// Which style of line it has.
     style: usize,
@@ -147,7 +138,7 @@ pub(crate) struct ActivityView {
     /// The picture in words; empty where there is none.
     text: String,
     /// Its lines.
-    lines: Vec<LineView>,
+    lines: Vec<StretchesView>,
     /// The same as a table, the newest first.
     points: Vec<PointView>,
     /// Servers now.
@@ -172,6 +163,8 @@ pub(crate) struct Seen<'a> {
     pub(crate) servers: &'a Servers,
     /// Their last hour, oldest first.
     pub(crate) history: &'a [Point],
+    /// How often they are looked at.
+    pub(crate) every: SignedDuration,
     /// Who asked in that hour, oldest first.
     pub(crate) users_history: &'a [UsersPoint],
     /// Who asks.
@@ -292,7 +285,6 @@ fn users_hour(words: &Words, seen: &Seen<'_>) -> UsersHourView {
         let sample = |point: &UsersPoint| Sample { at: point.at, over: over(point), value: value(point).map(whole) };
         history.iter().map(sample).collect()
     };
-    let most = |samples: &[Sample]| samples.iter().filter_map(|sample| sample.value).max().unwrap_or(0);
     let mut all: Vec<Series> =
         busiest.iter().map(|of| (who(words, seen.names, of), series(&|point| measure.of_one(point, of)))).collect();
     let others = series(&|point| measure.of_others(point, &busiest));
@@ -309,7 +301,7 @@ fn users_hour(words: &Words, seen: &Seen<'_>) -> UsersHourView {
             StretchesView {
                 label: words.fill("activity.line", &[("what", who), ("most", &most)]),
                 style,
-                pieces: chart::stretches(samples, from, seen.now, top),
+                pieces: chart::stretches(samples, SignedDuration::ZERO, from, seen.now, top),
             }
         })
         .collect();
@@ -341,38 +333,48 @@ fn users_hour(words: &Words, seen: &Seen<'_>) -> UsersHourView {
     }
 }
 
-/// The picture of an hour: bytes that servers of contents read and write, requests of those that hold names.
-fn picture(words: &Words, seen: &Seen<'_>) -> (Vec<LineView>, String) {
+/// The picture of an hour: bytes that servers of contents read and write, requests of those that hold names. Servers remember no more than their last
+/// minute, so points follow each other as long as no look is missing.
+fn picture(words: &Words, seen: &Seen<'_>) -> (Vec<StretchesView>, String) {
     type Value = fn(&Point) -> Option<f64>;
     let kinds: &[(&str, Value)] = if seen.role == Role::Metadata {
         &[("activity.requests", |point| Some(point.requests_per_s))]
     } else {
         &[("activity.read", |point| point.read_per_s), ("activity.written", |point| point.written_per_s)]
     };
-    let from = seen.now - SignedDuration::from_mins(MINUTES.into());
-    let series: Vec<(&str, Vec<(Timestamp, u64)>)> = kinds
+    let (from, apart) = (seen.now - SignedDuration::from_mins(MINUTES.into()), seen.every * 3 / 2);
+    let sample = |point: &Point, value: Value| Sample {
+        at: point.at,
+        over: SignedDuration::from_secs(point.over_s.into()),
+        value: value(point).map(whole),
+    };
+    let series: Vec<(&str, Vec<Sample>)> = kinds
         .iter()
-        .map(|(key, value)| {
-            (*key, seen.history.iter().filter_map(|point| Some((point.at, whole(value(point)?)))).collect())
-        })
-        .filter(|(_, samples): &(_, Vec<_>)| !samples.is_empty())
+        .map(|(key, value)| (*key, seen.history.iter().map(|point| sample(point, *value)).collect()))
+        .filter(|(_, samples): &(_, Vec<Sample>)| samples.iter().any(|sample| sample.value.is_some()))
         .collect();
-    let most = |samples: &[(Timestamp, u64)]| samples.iter().map(|(_, value)| *value).max().unwrap_or(0);
     let top = series.iter().map(|(_, samples)| most(samples)).max().unwrap_or(0);
     let shown = |value| {
         if seen.role == Role::Metadata { per_second(words, &format::number(value)) } else { rate(words, Some(value)) }
     };
-    let lines: Vec<LineView> = series
+    let lines: Vec<StretchesView> = series
         .iter()
-        .map(|(key, samples)| LineView {
+        .zip(1..)
+        .map(|((key, samples), style)| StretchesView {
             label: words.fill("activity.line", &[("what", &words.get(key)), ("most", &shown(most(samples)))]),
-            points: chart::line(samples, from, seen.now, top),
+            style,
+            pieces: chart::stretches(samples, apart, from, seen.now, top),
         })
         .collect();
     let said: Vec<&str> = lines.iter().map(|line| line.label.as_str()).collect();
     let text =
         if said.is_empty() { String::new() } else { words.fill("activity.chart", &[("lines", &said.join(", "))]) };
     (lines, text)
+}
+
+/// The highest value of a line.
+fn most(samples: &[Sample]) -> u64 {
+    samples.iter().filter_map(|sample| sample.value).max().unwrap_or(0)
 }
 
 fn of_server(words: &Words, sample: &ServerSample) -> ServerView {

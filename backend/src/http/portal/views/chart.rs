@@ -31,14 +31,22 @@ pub(super) struct Sample {
 }
 
 impl Sample {
-    /// Whether this one's time begins where the one before ends, and both are known.
-    fn goes_on_from(&self, before: &Self) -> bool {
-        self.value.is_some() && before.value.is_some() && self.at - self.over <= before.at + SLACK
+    /// Whether both are known, and this one's time begins where the one before ends, or it ends no later than `apart` after that.
+    fn goes_on_from(&self, before: &Self, apart: SignedDuration) -> bool {
+        let is_known = self.value.is_some() && before.value.is_some();
+        is_known && self.at.duration_since(before.at) <= apart.max(self.over.saturating_add(SLACK))
     }
 }
 
 /// A line with gaps, by time: a polyline for each stretch of known values that follow each other. A value alone is as wide as the time it is of.
-pub(super) fn stretches(samples: &[Sample], from: Timestamp, until: Timestamp, top: u64) -> Vec<String> {
+/// `apart` is for values that are of a part of the time between them alone: those that end so soon after each other follow each other, too.
+pub(super) fn stretches(
+    samples: &[Sample],
+    apart: SignedDuration,
+    from: Timestamp,
+    until: Timestamp,
+    top: u64,
+) -> Vec<String> {
     let drawn = |stretch: &[Sample]| {
         let known: Vec<(Timestamp, u64)> =
             stretch.iter().filter_map(|sample| Some((sample.at, sample.value?))).collect();
@@ -48,7 +56,7 @@ pub(super) fn stretches(samples: &[Sample], from: Timestamp, until: Timestamp, t
             _ => Some(line(&known, from, until, top)),
         }
     };
-    samples.chunk_by(|before, sample| sample.goes_on_from(before)).filter_map(drawn).collect()
+    samples.chunk_by(|before, sample| sample.goes_on_from(before, apart)).filter_map(drawn).collect()
 }
 
 /// How far from the top of the chart a value is, with room for the line's own width.
@@ -128,9 +136,10 @@ mod tests {
             sample(50, 10, None),
             sample(60, 1, Some(4)),
         ];
-        assert_eq!(stretches(&samples, at(0), at(60), 8), ["0.0,138.0 300.0,2.0", "590.0,70.0 600.0,70.0"]);
-        assert!(stretches(&[sample(1, 1, None)], at(0), at(60), 8).is_empty());
-        assert!(stretches(&[], at(0), at(60), 8).is_empty());
+        let drawn = ["0.0,138.0 300.0,2.0", "590.0,70.0 600.0,70.0"];
+        assert_eq!(stretches(&samples, SignedDuration::ZERO, at(0), at(60), 8), drawn);
+        assert!(stretches(&[sample(1, 1, None)], SignedDuration::ZERO, at(0), at(60), 8).is_empty());
+        assert!(stretches(&[], SignedDuration::ZERO, at(0), at(60), 8).is_empty());
     }
 
     #[test]
@@ -145,12 +154,26 @@ mod tests {
             sample(60, 6, Some(8)),
         ];
         let drawn = ["60.0,2.0 120.0,138.0", "300.0,2.0 360.0,70.0", "540.0,2.0 600.0,2.0"];
-        assert_eq!(stretches(&samples, at(0), at(60), 8), drawn);
+        assert_eq!(stretches(&samples, SignedDuration::ZERO, at(0), at(60), 8), drawn);
         let late = Sample { over: SignedDuration::from_millis(359_400), ..sample(12, 6, Some(0)) };
         assert_eq!(
-            stretches(&[samples[0], late], at(0), at(60), 8),
+            stretches(&[samples[0], late], SignedDuration::ZERO, at(0), at(60), 8),
             ["60.0,2.0 120.0,138.0"],
             "clocks differ a little"
         );
+    }
+
+    #[test]
+    fn values_of_a_part_of_the_time_between_them_follow_each_other_unless_one_is_missing() {
+        let at = |minutes| start_time() + SignedDuration::from_mins(minutes);
+        let samples = [
+            sample(6, 1, Some(8)),
+            sample(12, 1, Some(0)),
+            // Nobody looked at 18.
+            sample(24, 1, Some(8)),
+            sample(30, 1, Some(4)),
+        ];
+        let drawn = ["60.0,2.0 120.0,138.0", "240.0,2.0 300.0,70.0"];
+        assert_eq!(stretches(&samples, SignedDuration::from_mins(9), at(0), at(60), 8), drawn);
     }
 }

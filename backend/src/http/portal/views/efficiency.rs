@@ -100,7 +100,7 @@ fn row(words: &Words, sums: &UsageSums) -> RowView {
     let (computing, cpu, memory) = (of_known(gpu.busy_s), share(sums.cpu), share(sums.memory_mib_s));
     let of =
         |part: Option<u8>, key: &str| part.map(|part| words.fill(key, &[("n", &part.to_string())])).unwrap_or_default();
-    let hours = |seconds: u64| format::number((seconds + 1800) / 3600);
+    let hours = |seconds: u64| format::hours(words, seconds);
     let held = |seconds: u64| if seconds == 0 { String::new() } else { hours(seconds) };
     let known = |text: String| if gpu.known_s == 0 { String::new() } else { text };
     RowView {
@@ -184,7 +184,19 @@ impl Page for EfficiencyPage {
 
 #[cfg(test)]
 mod tests {
+    use eirene_core::job_usage::GpuTime;
+
     use super::*;
+
+    #[test]
+    fn a_row_says_a_few_minutes_and_not_nothing() {
+        let gpu = GpuTime { held_s: 7200, known_s: 7200, busy_s: 0, idle_s: 170, empty_s: 0 };
+        let cpu = HeldUsed { held: 60, used: 1 };
+        let shown = row(eirene_words::words(), &UsageSums { jobs: 1, cpu, gpu, ..UsageSums::default() });
+        let little = "<\u{a0}0.1";
+        let read = [shown.gpu_hours, shown.idle, shown.empty, shown.cpu_hours, shown.memory_hours];
+        assert_eq!(read, ["2", little, "0 without a program", little, ""]);
+    }
 
     #[test]
     fn a_share_is_whole_percents_and_nothing_where_nothing_was_held() {

@@ -63,6 +63,20 @@ pub(crate) fn number(n: u64) -> String {
     out
 }
 
+/// Hours with at most one decimal, whole ones where there are many. A little is said to be little, and only nothing is 0.
+pub(crate) fn hours(words: &Words, seconds: u64) -> String {
+    let tenths = seconds.saturating_add(180) / 360;
+    if seconds > 0 && tenths == 0 {
+        return words.get("unit.little_hours");
+    }
+    let (whole, tenth) = (tenths / 10, tenths % 10);
+    match (whole, tenth) {
+        (100.., _) => number(seconds.saturating_add(1800) / 3600),
+        (_, 0) => whole.to_string(),
+        _ => format!("{whole}.{tenth}"),
+    }
+}
+
 /// A duration in days, hours and minutes.
 pub(crate) fn minutes(words: &Words, total: u64) -> String {
     let (days, hours, minutes) = (total / 1440, total % 1440 / 60, total % 60);
@@ -128,6 +142,26 @@ mod tests {
         for (n, text) in [(0, "0"), (999, "999"), (1000, "1 000"), (12_345_678, "12 345 678")] {
             assert_eq!(number(n).replace('\u{202f}', " "), text);
         }
+    }
+
+    #[test]
+    fn a_few_minutes_are_not_no_hours() {
+        let words = eirene_words::words();
+        let said = |seconds| hours(words, seconds).replace(['\u{a0}', '\u{202f}'], " ");
+        for (seconds, text) in [
+            (0, "0"),
+            (1, "< 0.1"),
+            (179, "< 0.1"),
+            (180, "0.1"),
+            (1800, "0.5"),
+            (3600, "1"),
+            (99 * 3600 + 3419, "99.9"),
+            (99 * 3600 + 3420, "100"),
+            (12_345 * 3600, "12 345"),
+        ] {
+            assert_eq!(said(seconds), text, "{seconds}");
+        }
+        assert!(!said(u64::MAX).is_empty());
     }
 
     #[test]

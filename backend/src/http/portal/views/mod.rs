@@ -13,6 +13,7 @@ pub(crate) mod cluster_page;
 pub(crate) mod efficiency;
 pub(crate) mod files;
 pub(crate) mod format;
+pub(crate) mod group_limits;
 pub(crate) mod health;
 pub(crate) mod layout;
 pub(crate) mod managing;

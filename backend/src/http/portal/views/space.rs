@@ -1,29 +1,30 @@
 //! Spaces: what each uses and may use, in words where there is no number, and how it grows.
 
-use eirene_core::space::{
-    HintState, Level, LimitState, Measured, SeenUsage, StripeHint, Usage, UsageSample, UsageSource,
-};
-use eirene_core::storage::{Limit, Why};
-use eirene_core::{Space, SpaceKind, SpaceOwner, SpaceState, UserId};
+mod facts;
+mod remarks;
+
+use eirene_core::space::{Level, Usage, UsageSample, UsageSource};
+use eirene_core::storage::Limit;
+use eirene_core::{SpaceKind, SpaceOwner, SpaceState, UserId};
 use eirene_words::Words;
 use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
 
 use super::chart;
 use super::format::{self, Time};
+use super::group_limits::GroupLimitsView;
 use super::layout::{Layout, Tone};
 use super::old_files::OldFilesShown;
 use super::old_files::PromisedView;
 use super::session::Chip;
 use super::standing::Standing;
 use crate::http::portal::pages::Page;
-use crate::services::spaces::level::is_old;
-use crate::services::spaces::look::nobody_counts;
-use crate::services::spaces::trend::Trend;
-use crate::services::spaces::{NOT_SHARED, SpaceSeen};
+use crate::services::spaces::SpaceSeen;
+use remarks::{asks_for_measuring, doubt, remarks, trend_words};
 
-/// Growth that is not worth a word, bytes a day.
-const STILL: u64 = 1 << 20;
+pub(crate) use facts::{Fact, details};
+pub(crate) use remarks::why;
+
 /// Rows of the table of days.
 const MOST_DAYS: usize = 31;
 
@@ -84,7 +85,9 @@ impl SpaceView {
     pub(crate) fn new(words: &Words, seen: &SpaceSeen, me: UserId, may_open: bool) -> Self {
         let SpaceSeen { space, seen: look, trend, own_level, mounted_at } = seen;
         let href = format!("/spaces/{}", space.name);
-        let may_open = may_open && space.state == SpaceState::Present;
+        // Of what is not there it says nothing how full it was, or how it grew.
+        let is_there = space.state == SpaceState::Present;
+        let may_open = may_open && is_there;
         let below = |what: &str| if may_open { format!("{href}/{what}") } else { String::new() };
         let usage = look.map(|look| look.usage);
         // Of a space that may only be read nobody's measuring counts for the others.
@@ -99,7 +102,7 @@ impl SpaceView {
             sizes_href: below("sizes"),
             sizes_label: words.get(sizes_label),
             href,
-            chip: look.map(|look| level_chip(words, look.level)),
+            chip: look.filter(|_| is_there).map(|look| level_chip(words, look.level)),
             meters: usage.map(|usage| meters(words, &usage, *own_level)).unwrap_or_default(),
             state: Standing::of(space).chip(words),
             standing: Standing::of(space).sentence(words, space),
@@ -109,7 +112,10 @@ impl SpaceView {
                 (None, SpaceState::Wanted | SpaceState::Retired | SpaceState::Gone) => Vec::new(),
                 (look, _) => remarks(words, look.as_ref(), *own_level, me, may_measure),
             },
-            trend: if usage.is_some_and(|usage| counts(&usage)) { trend_words(words, *trend) } else { Vec::new() },
+            trend: match usage.filter(counts) {
+                Some(_) if is_there => trend_words(words, *trend),
+                _ => Vec::new(),
+            },
             expires: space
                 .expires_at
                 .filter(|_| matches!(space.state, SpaceState::Present | SpaceState::Wanted))
@@ -152,25 +158,12 @@ fn tone(level: Level) -> Tone {
     }
 }
 
-/// Why a number is not known, in a sentence.
-pub(crate) fn why(words: &Words, why: Why) -> String {
-    words.get(match why {
-        Why::NotSupported => "my_spaces.why.not_supported",
-        Why::NotEnabled => "my_spaces.why.not_enabled",
-        Why::Refused => "my_spaces.why.refused",
-        Why::NotUnderstood => "my_spaces.why.not_understood",
-        Why::NeverMeasured => "my_spaces.why.never_measured",
-        // And what a later storage may say, which has no words yet.
-        _ => "my_spaces.why.did_not_answer",
-    })
-}
-
 /// Whether the numbers are the space's own, and not the file system's.
 fn counts(usage: &Usage) -> bool {
     usage.used_bytes.is_some() && !matches!(usage.source, UsageSource::FileSystem | UsageSource::Nothing)
 }
 
-fn meters(words: &Words, usage: &Usage, own_level: Level) -> Vec<Meter> {
+pub(super) fn meters(words: &Words, usage: &Usage, own_level: Level) -> Vec<Meter> {
     if !counts(usage) {
         return Vec::new();
     }
@@ -203,65 +196,6 @@ fn meter(
     Some(Meter { label: words.get(label), text, percent, tone: tone(own_level) })
 }
 
-/// Whether what is used would be known, or known anew, by measuring it: nobody counts it, and nobody has measured it of late.
-fn asks_for_measuring(look: &SeenUsage) -> bool {
-    match look.usage.measured {
-        Some(measured) => is_old(measured, look.seen_at),
-        None => nobody_counts(&look.usage),
-    }
-}
-
-/// When and by whom it was measured, and what is to be thought of that.
-fn measured(words: &Words, measured: Measured, me: UserId, seen_at: Timestamp) -> impl Iterator<Item = String> {
-    let by = if measured.by == me { "my_spaces.measured_you" } else { "my_spaces.measured" };
-    let approximate = measured.approximate.then(|| words.get("my_spaces.measured_approximate"));
-    let old = is_old(measured, seen_at).then(|| words.get("my_spaces.measured_old"));
-    [Some(words.fill(by, &[("date", &date(measured.at))])), approximate, old].into_iter().flatten()
-}
-
-fn remarks(words: &Words, look: Option<&SeenUsage>, own_level: Level, me: UserId, may_measure: bool) -> Vec<String> {
-    let Some(SeenUsage { usage, level, seen_at, .. }) = look else { return vec![words.get("my_spaces.never")] };
-    // What is known comes first, and then what is not.
-    let mut said: Vec<String> =
-        usage.measured.map(|how| measured(words, how, me, *seen_at).collect()).unwrap_or_default();
-    if !counts(usage) || usage.source == UsageSource::Measured {
-        said.push(words.get("my_spaces.silent"));
-    }
-    if let Some(missing) = usage.missing {
-        said.push(why(words, missing));
-    }
-    match usage.source {
-        UsageSource::UserQuota | UsageSource::BeegfsUser => said.push(words.get("my_spaces.whole_storage")),
-        UsageSource::BeegfsGroup => said.push(words.get("my_spaces.whole_group")),
-        UsageSource::ProjectQuota | UsageSource::Measured | UsageSource::FileSystem | UsageSource::Nothing => {}
-    }
-    let is_limited = matches!(usage.limit_bytes, Some(Limit::At(_)));
-    let free_says = !counts(usage) || (usage.source == UsageSource::Measured && !is_limited);
-    if let (Some(free), true) = (usage.free_bytes, free_says) {
-        said.push(words.fill("my_spaces.free", &[("free", &format::bytes(words, free.0))]));
-    }
-    if *level > own_level.max(Level::Ok) {
-        said.push(words.get("my_spaces.all_full"));
-    }
-    if may_measure && usage.measured.is_none() {
-        said.push(words.get("my_spaces.measure_text"));
-    }
-    said
-}
-
-fn trend_words(words: &Words, trend: Trend) -> Vec<String> {
-    let Some(daily) = trend.bytes_per_day else { return vec![words.get("my_spaces.trend_unknown")] };
-    let size = [("size", format::bytes(words, daily.unsigned_abs()))];
-    let size = size.each_ref().map(|(name, text)| (*name, text.as_str()));
-    let grows = match daily {
-        still if still.unsigned_abs() < STILL => words.get("my_spaces.trend_still"),
-        grows if grows > 0 => words.fill("my_spaces.trend_grows", &size),
-        _ => words.fill("my_spaces.trend_shrinks", &size),
-    };
-    let full = trend.full_at.map(|at| words.fill("my_spaces.full_on", &[("date", &date(at))]));
-    [grows].into_iter().chain(full).collect()
-}
-
 /// A day, for people; the hour would say more than is known.
 pub(crate) fn date(at: Timestamp) -> String {
     at.strftime("%-d %B %Y").to_string()
@@ -270,112 +204,6 @@ pub(crate) fn date(at: Timestamp) -> String {
 /// The last moment of what is over `end`: a space that ends with a day has that day as its last, and not the next.
 pub(crate) fn last_moment(end: Timestamp) -> Timestamp {
     end.checked_sub(SignedDuration::from_nanos(1)).unwrap_or(end)
-}
-
-fn doubt(words: &Words, space: &Space) -> String {
-    match (&space.reason, space.undetermined) {
-        (Some(reason), true) if reason.code == NOT_SHARED => {
-            format!("{} {}", words.get("my_spaces.undetermined"), super::session::sentence(reason.text.as_str()))
-        }
-        (Some(reason), _) => super::session::sentence(reason.text.as_str()),
-        (None, true) => words.get("my_spaces.undetermined"),
-        (None, false) => String::new(),
-    }
-}
-
-/// A line about a space.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub(crate) struct Fact {
-    /// About what.
-    pub(crate) label: String,
-    /// What is so.
-    pub(crate) value: String,
-}
-
-/// What else there is to know of a space; `me` is whoever looks.
-pub(crate) fn details(words: &Words, seen: &SpaceSeen, me: UserId) -> Vec<Fact> {
-    let space = &seen.space;
-    let owner = match &space.owner {
-        SpaceOwner::Person { id, .. } if *id == me => words.get("my_spaces.owner_you"),
-        SpaceOwner::Person { name, .. } => words.fill("my_spaces.owner_person", &[("name", name.as_str())]),
-        SpaceOwner::Group(group) => words.fill("my_spaces.owner_group", &[("name", group.as_str())]),
-        SpaceOwner::Everybody => words.get("my_spaces.owner_all"),
-    };
-    let may = if space.writable && space.owner != SpaceOwner::Everybody {
-        "my_spaces.may_write"
-    } else {
-        "my_spaces.may_read"
-    };
-    let mounted = match &seen.mounted_at {
-        Some(path) => path.to_string_lossy().into_owned(),
-        None if space.kind == SpaceKind::Home => words.get("my_spaces.mounted_home"),
-        None => words.get("my_spaces.mounted_nowhere"),
-    };
-    let fact = |label: &str, value: String| Fact { label: words.get(label), value };
-    let day = |label: &str, at: Option<Timestamp>| at.map(|at| fact(label, date(at)));
-    [
-        Some(fact("my_spaces.name", space.name.to_string())),
-        Some(fact("my_spaces.kind", kind(words, space.kind))),
-        Some(fact("my_spaces.owner", owner)),
-        Some(fact("my_spaces.may", words.get(may))),
-        Some(fact("my_spaces.mounted", mounted)),
-        hint(words, space).map(|text| fact("my_spaces.hint", text)),
-        Standing::of(space).chip(words).map(|chip| fact("my_spaces.state", chip.label)),
-        limit(words, seen).map(|text| fact("my_spaces.limit", text)),
-        day("my_spaces.ends", space.expires_at.map(last_moment)),
-        day("my_spaces.taken_away", space.retired_at),
-        day("my_spaces.kept_until", space.kept_until()),
-        Some(fact("my_spaces.since", date(space.created_at))),
-    ]
-    .into_iter()
-    .flatten()
-    .collect()
-}
-
-/// What a space is mostly filled with, and whether its files are spread by that.
-fn hint(words: &Words, space: &Space) -> Option<String> {
-    let hint = match space.hint {
-        StripeHint::Usual => return None,
-        StripeHint::SmallFiles => words.get("my_spaces.hint_small_files"),
-        StripeHint::LargeSequential => words.get("my_spaces.hint_large_sequential"),
-    };
-    Some(match space.hint_state {
-        HintState::Unset | HintState::Applied => hint,
-        HintState::Wanted => words.fill("my_spaces.hint_wanted", &[("hint", &hint)]),
-        HintState::NotApplied => {
-            let said = space.hint_said.as_deref().unwrap_or_default();
-            words.fill("my_spaces.hint_not_applied", &[("hint", &hint), ("said", said)])
-        }
-    })
-}
-
-/// The limit that the platform sets, whether it is held, and what counts where it is not.
-fn limit(words: &Words, seen: &SpaceSeen) -> Option<String> {
-    let space = &seen.space;
-    let source = seen.seen.map(|look| look.usage.source);
-    let bytes = match space.limit_bytes {
-        Limit::At(bytes) => Some(format::bytes(words, bytes.0)),
-        Limit::Unlimited => None,
-    };
-    let files = match space.limit_files {
-        Limit::At(files) => Some(words.count("my_spaces.files_at_most", files.0)),
-        Limit::Unlimited => None,
-    };
-    let most = bytes.into_iter().chain(files).collect::<Vec<_>>().join(", ");
-    match space.limit_state {
-        LimitState::Held => Some(most),
-        LimitState::Unset => None,
-        LimitState::Wanted => Some(words.fill("my_spaces.limit_wanted", &[("most", &most)])),
-        LimitState::NotHeld => {
-            let said = space.limit_said.as_deref().unwrap_or_default();
-            let key = match source {
-                // More is counted than what the space's own limit is about, so it is held against another one.
-                Some(UsageSource::UserQuota) => "my_spaces.limit_of_storage_counts",
-                _ => "my_spaces.limit_not_held",
-            };
-            Some(words.fill(key, &[("most", &most), ("said", said)]))
-        }
-    }
 }
 
 /// A day of a space's history.
@@ -446,6 +274,8 @@ pub(crate) struct SpacesPage {
     pub(crate) layout: Layout,
     /// The spaces, the home first.
     pub(crate) spaces: Vec<SpaceView>,
+    /// What the person's groups may use besides.
+    pub(crate) group_limits: GroupLimitsView,
     /// Files in them that are to be removed.
     pub(crate) promised: Vec<PromisedView>,
 }
@@ -459,6 +289,8 @@ impl Page for SpacesPage {
 pub(crate) struct SpacesFragment {
     /// The spaces, the home first.
     pub(crate) spaces: Vec<SpaceView>,
+    /// What the person's groups may use besides.
+    pub(crate) group_limits: GroupLimitsView,
 }
 
 impl Page for SpacesFragment {
@@ -510,7 +342,9 @@ impl SpacesNotice {
     /// Of spaces; none when there is room in all of them.
     pub(crate) fn of(words: &Words, spaces: &[SpaceSeen]) -> Option<Self> {
         let level = |seen: &SpaceSeen| seen.seen.map_or(Level::Unknown, |seen| seen.level);
-        let short: Vec<&SpaceSeen> = spaces.iter().filter(|seen| level(seen) >= Level::Warning).collect();
+        let is_there = |seen: &&SpaceSeen| seen.space.state == SpaceState::Present;
+        let short: Vec<&SpaceSeen> =
+            spaces.iter().filter(is_there).filter(|seen| level(seen) >= Level::Warning).collect();
         let worst = short.iter().map(|seen| level(seen)).max()?;
         let names: Vec<&str> = short.iter().map(|seen| seen.space.title.as_str()).collect();
         Some(Self { tone: tone(worst), text: words.fill("my_spaces.dashboard", &[("names", &names.join(", "))]) })
@@ -519,11 +353,15 @@ impl SpacesNotice {
 
 #[cfg(test)]
 mod tests {
-    use eirene_core::storage::{Bytes, Files};
+    use eirene_core::Space;
+    use eirene_core::space::{HintState, LimitState, Measured, SeenUsage, SpaceDesired, StripeHint};
+    use eirene_core::storage::{Bytes, Files, Why};
     use eirene_words::words;
 
+    use super::facts::limit;
     use super::*;
     use crate::services::spaces::testing::{a_space, person};
+    use crate::services::spaces::trend::Trend;
     use crate::testing::start_time;
 
     fn usage(used: Option<u64>, limit: Option<Limit<u64>>) -> Usage {
@@ -727,5 +565,24 @@ mod tests {
         assert!(SpacesNotice::of(words(), &[good(), seen(None, Level::Ok, Level::Ok)]).is_none());
         let notice = SpacesNotice::of(words(), &[good(), full()]).unwrap();
         assert_eq!((notice.tone, notice.text.as_str()), (Tone::Bad, "Little room is left in Physics."));
+        let mut away = full();
+        away.space.state = SpaceState::Retired;
+        assert!(SpacesNotice::of(words(), &[away]).is_none(), "nobody writes into what was taken away");
+    }
+
+    #[test]
+    fn what_was_taken_away_says_so_and_neither_how_full_it_is_nor_when_it_will_be() {
+        let mut one = seen(Some(usage(Some(5), Some(Limit::At(100)))), Level::Ok, Level::Ok);
+        one.trend = Trend { bytes_per_day: Some(1 << 30), full_at: Some(start_time()), days: 9 };
+        let shown = |one: &SpaceSeen| SpaceView::new(words(), one, UserId::generate(), true);
+        let there = shown(&one);
+        assert!(there.state.is_none() && there.chip.is_some() && there.trend.len() == 2, "{there:?}");
+        for state in [SpaceState::Retired, SpaceState::Gone] {
+            one.space.state = state;
+            one.space.desired = SpaceDesired::Retired;
+            let away = shown(&one);
+            assert!(away.state.is_some() && away.chip.is_none() && away.trend.is_empty(), "{away:?}");
+            assert_eq!(away.meters.len(), 1, "what it used is still known");
+        }
     }
 }

@@ -4,7 +4,7 @@ use eirene_core::space::SeenUsage;
 use eirene_core::storage::{
     Bytes, Consistency, DefaultQuota, Files, Known, Limit, Partial, Pool, PoolId, Reach, Room, ServerNode, Target,
 };
-use eirene_core::{Space, SpaceOwner};
+use eirene_core::{Space, SpaceOwner, SpaceState};
 use eirene_words::Words;
 use serde::Serialize;
 
@@ -12,6 +12,7 @@ use super::format::{self, Time};
 use super::layout::{Layout, Tone};
 use super::session::{Chip, sentence};
 use super::space::{level_chip, why};
+use super::standing::Standing;
 use crate::http::portal::pages::Page;
 use crate::services::spaces::census::Census;
 use crate::services::spaces::level::percent;
@@ -96,7 +97,7 @@ pub(crate) struct UseView {
     pub(crate) name: String,
     /// Whose.
     pub(crate) owner: String,
-    /// How full.
+    /// How full, or what has become of it.
     pub(crate) chip: Chip,
     /// What it uses and may use, or why that is not known.
     pub(crate) used: String,
@@ -375,11 +376,13 @@ pub(super) fn owner(words: &Words, space: &Space) -> String {
 }
 
 fn of_space(words: &Words, space: &Space, seen: &SeenUsage) -> UseView {
+    // Of what is not there it says nothing how full it was.
+    let away = if space.state == SpaceState::Present { None } else { Standing::of(space).chip(words) };
     UseView {
         href: format!("/spaces/{}", space.name),
         name: space.name.to_string(),
         owner: owner(words, space),
-        chip: level_chip(words, seen.level),
+        chip: away.unwrap_or_else(|| level_chip(words, seen.level)),
         used: used(words, seen),
     }
 }

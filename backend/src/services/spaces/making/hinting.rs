@@ -4,7 +4,8 @@
 use eirene_core::Space;
 use eirene_core::space::{HintState, StripeHint};
 
-use super::{Making, Trouble, details};
+use super::steps::Trouble;
+use super::{Making, details};
 use crate::services::audit::by_system;
 use crate::services::storage::snapshot::TroubleKind;
 use crate::services::storage::stripe::Applied;

@@ -7,7 +7,8 @@ use eirene_core::storage::{Bytes, Files, Limit};
 use eirene_core::{Sentence, Space};
 use eirene_words::say;
 
-use super::{Making, Trouble, details};
+use super::steps::{self, Trouble};
+use super::{Making, details};
 use crate::config::{LIMIT_BYTES, LIMIT_FILES, Root, Size};
 use crate::error::{AppError, FieldError};
 use crate::services::audit::by_system;
@@ -114,7 +115,7 @@ impl Making {
     }
 
     async fn ask_for_limits(&self, space: &Space, (bytes, files): (Option<u64>, Option<u64>)) -> Result<(), Trouble> {
-        let (root, name, inode) = (space.root.clone(), space.name.clone(), super::inode(space)?);
+        let (root, name, inode) = (space.root.clone(), space.name.clone(), steps::inode(space)?);
         let request = LauncherRequest::LimitSpace { root, name, inode, serial: space.serial, bytes, files };
         match self.ask(request).await? {
             LauncherAnswer::Done => Ok(()),

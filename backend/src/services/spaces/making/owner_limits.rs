@@ -15,9 +15,10 @@ use eirene_core::storage::{
 use eirene_core::{GroupName, RootName, Sentence, Space, SpaceName, SpaceOwner, SpaceState};
 use eirene_words::{say, say_with};
 
+use super::Making;
 use super::limiting::Limited;
+use super::steps::Trouble;
 use super::waits::Waits;
-use super::{Making, Trouble};
 use crate::error::AppError;
 use crate::services::spaces::look::{BEEGFS, place_of};
 use crate::services::storage::judge::MOUNTED;

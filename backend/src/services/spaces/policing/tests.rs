@@ -74,6 +74,14 @@ impl World {
         }
     }
 
+    /// The clock jumps, and for five hours all looks come in time.
+    async fn jump(&self, days: i64) {
+        for seconds in [days * 24 * 3600, 3600, 3600, 3600, 3600, 3600] {
+            self.test.clock.advance_s(seconds);
+            self.look().await;
+        }
+    }
+
     async fn space(&self) -> Option<Space> {
         self.test.app.db.space_by_name(&"stars".parse().unwrap()).await.unwrap()
     }
@@ -116,7 +124,7 @@ async fn on_trial_it_is_only_said_what_would_be_done_and_once() {
     world.look().await;
     let doubtful = world.last().await.unwrap();
     assert_eq!(doubtful.outcome, PolicyOutcome::Undetermined, "nobody looked regularly: {doubtful:?}");
-    for _ in 0..3 {
+    for _ in 0..6 {
         world.test.clock.advance_s(3600);
         world.look().await;
     }
@@ -147,7 +155,7 @@ async fn what_is_not_as_it_should_be_makes_nothing_happen() {
         let world = World::new().await;
         spoil(&world.test);
         let before = world.space().await.unwrap();
-        world.days(7).await;
+        world.watched_days(7).await;
         let after = world.space().await.unwrap();
         assert_eq!((after.warned.len(), after.state, after.desired), (0, before.state, before.desired), "{what}");
         assert_eq!(world.last().await.unwrap().outcome, PolicyOutcome::Undetermined, "{what}");
@@ -157,13 +165,12 @@ async fn what_is_not_as_it_should_be_makes_nothing_happen() {
 #[tokio::test]
 async fn after_a_jump_of_the_clock_people_are_warned_and_have_the_days_they_are_told() {
     let world = World::new().await;
-    world.test.clock.advance_s(31 * 24 * 3600);
-    world.look().await;
+    world.jump(31).await;
     assert_eq!(world.space().await.unwrap().warned, []);
     world.test.clock.advance_s(3600);
     world.look().await;
     let warned = world.space().await.unwrap().warned;
-    assert_eq!(warned.iter().map(|warned| warned.days).collect::<Vec<_>>(), [1], "the next look was in time");
+    assert_eq!(warned.iter().map(|warned| warned.days).collect::<Vec<_>>(), [1], "for six hours looks came in time");
     // The clock jumps again: that was no day.
     for seconds in [31 * 24 * 3600, 3600] {
         world.test.clock.advance_s(seconds);
@@ -173,6 +180,25 @@ async fn after_a_jump_of_the_clock_people_are_warned_and_have_the_days_they_are_
     assert_eq!((space.state, space.warned[0].waited_s), (SpaceState::Present, 3600));
     world.watched_days(1).await;
     assert_eq!(world.state().await, SpaceState::Retired);
+}
+
+#[tokio::test]
+async fn a_clock_that_is_set_right_again_within_hours_has_told_nobody_anything_and_taken_nothing() {
+    for is_announced in [true, false] {
+        let mut world = World::new().await;
+        if !is_announced {
+            let mut config = (*world.test.app.config).clone();
+            config.spaces.roots.iter_mut().for_each(|root| root.warn_days = vec![]);
+            world.test.rebuild(config);
+            world.look().await;
+        }
+        let before = world.space().await.unwrap();
+        world.jump(31).await;
+        assert_eq!(world.last().await.unwrap().outcome, PolicyOutcome::Undetermined);
+        world.jump(-31).await;
+        let after = world.space().await.unwrap();
+        assert_eq!((after.warned, after.state, after.desired), (vec![], before.state, before.desired));
+    }
 }
 
 #[tokio::test]
@@ -263,7 +289,7 @@ async fn whoever_was_disabled_and_has_gone_stops_no_policy_and_their_own_space_e
         world.test.app.db.set_user_state(user.id, UserState::Disabled).await.unwrap();
         world.test.groups.lose(name);
     }
-    world.days(6).await;
+    world.watched_days(6).await;
     assert_eq!(world.space().await.unwrap().warned.iter().map(|warned| warned.days).collect::<Vec<_>>(), [14]);
     world.days(3).await;
     let gone = world.test.app.db.space_by_name(&"scratch-p3".parse().unwrap()).await.unwrap().unwrap();

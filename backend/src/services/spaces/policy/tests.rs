@@ -71,6 +71,7 @@ struct World {
     place: Option<PlaceSeen>,
     people: Option<PeopleSeen>,
     last_look: Option<Timestamp>,
+    steady_since: Option<Timestamp>,
     now: Timestamp,
 }
 
@@ -83,6 +84,7 @@ impl World {
             place: Some(PlaceSeen { identity: identity(), inode: 7, file_time: now }),
             people: Some(PeopleSeen { canary: true, asked: 100, found: 100 }),
             last_look: Some(now - HOUR),
+            steady_since: Some(now - HOUR * 6),
             now,
         }
     }
@@ -95,6 +97,7 @@ impl World {
             place: self.place.as_ref(),
             people: self.people,
             last_look: self.last_look,
+            steady_since: self.steady_since,
             interval: HOUR,
             now: self.now,
         })
@@ -240,6 +243,27 @@ fn whoever_was_warned_has_the_days_that_they_were_told_however_the_clock_jumps()
     now += HOUR;
     watch(&mut space, now, HOUR);
     assert_eq!(World::at(now, space.clone()).decide(), Decision::Do(Step::Retire(Cause::Expired)));
+}
+
+#[test]
+fn where_nobody_was_told_anything_the_first_step_waits_until_looks_have_come_in_time_for_hours() {
+    let mut unannounced = World::at(start_time(), expiring());
+    unannounced.policy.warn_days = vec![];
+    let second = SignedDuration::from_secs(1);
+    for (mut world, step) in [(due_world(0), Step::Warn { days: 3 }), (unannounced, Step::Retire(Cause::Expired))] {
+        for since in [None, Some(world.now), Some(world.now - HOUR * 6 + second)] {
+            world.steady_since = since;
+            assert_eq!(world.decide(), Decision::Undetermined(Doubt::NotWatched), "{step:?} {since:?}");
+        }
+        world.steady_since = Some(world.now - HOUR * 6);
+        assert_eq!(world.decide(), Decision::Do(step));
+    }
+    // What was counted, or missed on several days, says it by itself.
+    for which in 1..4 {
+        let mut world = due_world(which);
+        world.steady_since = world.last_look;
+        assert!(matches!(world.decide(), Decision::Do(_)), "{which}");
+    }
 }
 
 #[test]

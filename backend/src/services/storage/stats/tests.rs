@@ -1,11 +1,13 @@
 //! A rate is a difference of two counts that can be compared, or it is not there.
 
 use eirene_core::storage::{Bytes, Doubt, DoubtAbout};
+use eirene_database::StorageLook;
 use proptest::prelude::*;
+use tracing::Level;
 
 use super::super::history::MOST_USERS;
 use super::*;
-use crate::testing::{StorageMood, TestApp, start_time};
+use crate::testing::{Logged, StorageMood, TestApp, start_time};
 
 fn row(user: u32, by_name: &[(&str, u64)], read: Option<u64>) -> OperationCounts {
     let by_name: Vec<_> = by_name.iter().map(|(name, count)| ((*name).to_owned(), *count)).collect();
@@ -25,6 +27,23 @@ fn counted(seconds: i64, rows: Vec<OperationCounts>) -> Counted {
 fn doubtful(seconds: i64, rows: Vec<OperationCounts>) -> Counted {
     let doubt = Doubt { about: DoubtAbout::Whole, text: "half of it".into() };
     Counted::new(start_time() + SignedDuration::from_secs(seconds), Partial { value: rows, doubts: vec![doubt] })
+}
+
+fn a_second() -> ServerSample {
+    ServerSample {
+        node: Known::Missing(Why::NotSupported),
+        at_s: 1,
+        written: Known::Known(Bytes(1)),
+        read: Known::Known(Bytes(1)),
+        requests: 1,
+        queued: 0,
+        busy: 0,
+    }
+}
+
+/// As a portal has them that was started just now.
+fn stats_of(test: &TestApp) -> StorageStats {
+    StorageStats::new(test.app.storage.clone(), Arc::new(test.clock.clone()), test.app.db.clone())
 }
 
 fn rate_of(operations: &Operations, user: u32) -> Option<f64> {
@@ -113,7 +132,7 @@ proptest! {
 async fn counts_are_asked_for_once_in_a_while_however_many_look() {
     let test = TestApp::new().await;
     let admin = test.person("root-admin", 2100, eirene_core::Role::Admin).await;
-    let stats = StorageStats::new(test.app.storage.clone(), Arc::new(test.clock.clone()));
+    let stats = stats_of(&test);
     let ask = async || stats.operations(&admin, Role::Metadata, OperationsKind::Users).await;
     let missing = ask().await.unwrap().missing.unwrap();
     assert_eq!(missing.0, Why::NotSupported);
@@ -138,20 +157,11 @@ async fn counts_are_asked_for_once_in_a_while_however_many_look() {
 async fn while_a_server_is_silent_counts_are_doubted_and_no_point_is_drawn() {
     let test = TestApp::new().await;
     let admin = test.person("root-admin", 2100, eirene_core::Role::Admin).await;
-    let stats = StorageStats::new(test.app.storage.clone(), Arc::new(test.clock.clone()));
+    let stats = stats_of(&test);
     let ask = async |role| stats.operations(&admin, role, OperationsKind::Users).await.unwrap();
-    let sample = ServerSample {
-        node: Known::Missing(Why::NotSupported),
-        at_s: 1,
-        written: Known::Known(Bytes(1)),
-        read: Known::Known(Bytes(1)),
-        requests: 1,
-        queued: 0,
-        busy: 0,
-    };
     {
         let mut storage = test.storage.state();
-        (storage.servers, storage.silent) = (Some(vec![sample]), true);
+        (storage.servers, storage.silent) = (Some(vec![a_second()]), true);
         storage.operations = Some(vec![row(1, &[("open", 10)], None)]);
     }
     test.app.storage.look().await;
@@ -206,7 +216,7 @@ fn where_a_rate_of_somebody_cannot_be_told_there_is_no_point() {
 async fn users_have_a_history_from_round_to_round_however_often_somebody_looks_between() {
     let test = TestApp::new().await;
     let admin = test.person("root-admin", 2100, eirene_core::Role::Admin).await;
-    let stats = StorageStats::new(test.app.storage.clone(), Arc::new(test.clock.clone()));
+    let stats = stats_of(&test);
     let say = |count| test.storage.state().operations = Some(vec![row(1, &[("open", count)], None)]);
     let points = || stats.history_of_users(&admin, Role::Metadata, 60).unwrap();
     say(0);
@@ -241,7 +251,7 @@ async fn users_have_a_history_from_round_to_round_however_often_somebody_looks_b
 async fn a_storage_that_does_not_tell_users_is_not_asked_for_them() {
     let test = TestApp::new().await;
     let admin = test.person("root-admin", 2100, eirene_core::Role::Admin).await;
-    let stats = StorageStats::new(test.app.storage.clone(), Arc::new(test.clock.clone()));
+    let stats = stats_of(&test);
     test.app.storage.look().await;
     for count in [1, 2] {
         test.storage.state().operations = Some(vec![row(1, &[("open", count)], None)]);
@@ -252,10 +262,138 @@ async fn a_storage_that_does_not_tell_users_is_not_asked_for_them() {
 }
 
 #[tokio::test]
+async fn a_portal_that_is_started_anew_has_the_last_day_again_and_no_point_goes_over_the_time_between() {
+    let test = TestApp::new().await;
+    let admin = test.person("root-admin", 2100, eirene_core::Role::Admin).await;
+    let say = |count: u64| test.storage.state().operations = Some(vec![row(1, &[("open", count)], Some(count * 10))]);
+    let seen = |stats: &StorageStats| {
+        ROLES.map(|role| {
+            let servers = stats.history(&admin, role, 1440).unwrap();
+            (servers, stats.history_of_users(&admin, role, 1440).unwrap())
+        })
+    };
+    let many = |stats: &StorageStats| seen(stats).map(|(servers, users)| (servers.len(), users.len()));
+    test.storage.state().servers = Some(vec![a_second()]);
+    say(0);
+    test.app.storage.look().await;
+    let before = stats_of(&test);
+    before.recall().await;
+    before.sample(60).await;
+    test.clock.advance_s(60);
+    say(120);
+    before.sample(60).await;
+    assert_eq!(many(&before), [(2, 1); 2]);
+    // It is away for an hour, in which much is asked.
+    test.clock.advance_s(3600);
+    say(100_000);
+    let after = stats_of(&test);
+    after.recall().await;
+    assert_eq!(seen(&after), seen(&before));
+    after.sample(60).await;
+    assert_eq!(many(&after), [(3, 1); 2], "one count is no rate, and what was counted before is no part of any");
+    test.clock.advance_s(60);
+    say(100_060);
+    after.sample(60).await;
+    let [_, (servers, users)] = seen(&after);
+    assert_eq!((servers.len(), users.len()), (4, 2));
+    assert_eq!((users[1].over_s, users[1].users[0].1.operations), (60.0, 1.0));
+    after.recall().await;
+    let again = stats_of(&test);
+    again.recall().await;
+    assert_eq!(seen(&after), seen(&again), "each point is there once");
+    test.clock.advance_s(24 * 3600 - 30);
+    let tomorrow = stats_of(&test);
+    tomorrow.recall().await;
+    assert_eq!(many(&tomorrow), [(1, 1); 2], "what is older than a day is not read");
+}
+
+#[tokio::test]
+async fn a_point_that_a_silent_server_prevented_is_not_there_after_a_start_either() {
+    let test = TestApp::new().await;
+    let admin = test.person("root-admin", 2100, eirene_core::Role::Admin).await;
+    let say = |count: u64| test.storage.state().operations = Some(vec![row(1, &[("open", count)], None)]);
+    say(0);
+    test.app.storage.look().await;
+    let before = stats_of(&test);
+    before.sample(60).await;
+    for (count, silent) in [(60, true), (120, false), (180, false)] {
+        test.clock.advance_s(60);
+        say(count);
+        test.storage.state().silent = silent;
+        test.app.storage.look().await;
+        before.sample(60).await;
+    }
+    let after = stats_of(&test);
+    after.recall().await;
+    let points = after.history_of_users(&admin, Role::Storage, 60).unwrap();
+    let spans: Vec<_> = points.iter().map(|point| (point.at, point.over_s)).collect();
+    assert_eq!(spans, [(start_time() + SignedDuration::from_secs(180), 60.0)]);
+    assert_eq!(after.history_of_users(&admin, Role::Metadata, 60).unwrap().len(), 3, "those were not silent");
+}
+
+#[tokio::test]
+async fn a_look_that_makes_no_sense_is_left_out_and_said() {
+    let test = TestApp::new().await;
+    let admin = test.person("root-admin", 2100, eirene_core::Role::Admin).await;
+    test.storage.state().servers = Some(vec![a_second()]);
+    test.app.storage.look().await;
+    stats_of(&test).sample(60).await;
+    for (seconds, servers) in [(1, "{"), (2, r#"{"at":"today","over_s":60}"#)] {
+        let at = start_time() - SignedDuration::from_secs(seconds);
+        let look = StorageLook { at, servers: Some(servers.into()), users: None };
+        test.app.db.put_storage_look(role_word(Role::Storage), &look).await.unwrap();
+    }
+    let (stats, logged) = (stats_of(&test), Logged::down_to(Level::WARN));
+    stats.recall().await;
+    let line = logged.line("Looks at the storage that were written down are not understood");
+    assert_eq!((&line["fields"]["role"], &line["fields"]["looks"]), (&"storage".into(), &2.into()), "{line}");
+    for role in ROLES {
+        assert_eq!(stats.history(&admin, role, 60).unwrap().len(), 1);
+    }
+}
+
+#[tokio::test]
+async fn without_a_database_there_is_what_was_seen_since_the_start_and_what_was_before_comes_back_with_it() {
+    let test = TestApp::new().await;
+    let admin = test.person("root-admin", 2100, eirene_core::Role::Admin).await;
+    {
+        let mut storage = test.storage.state();
+        storage.servers = Some(vec![a_second()]);
+        storage.operations = Some(vec![row(1, &[("open", 10)], None)]);
+    }
+    test.app.storage.look().await;
+    stats_of(&test).sample(60).await;
+    test.clock.advance_s(60);
+    // One without tables refuses everything.
+    let mut stats = StorageStats { db: Db::open("sqlite::memory:").await.unwrap(), ..stats_of(&test) };
+    {
+        let logged = Logged::down_to(Level::WARN);
+        stats.recall().await;
+        logged.line("What the servers did before was not read; the next look tries again");
+    }
+    for count in [20, 30] {
+        stats.sample(60).await;
+        test.clock.advance_s(60);
+        test.storage.state().operations = Some(vec![row(1, &[("open", count)], None)]);
+    }
+    let times = |stats: &StorageStats| -> Vec<Timestamp> {
+        stats.history(&admin, Role::Storage, 60).unwrap().iter().map(|point| point.at).collect()
+    };
+    let minute = |minutes| start_time() + SignedDuration::from_mins(minutes);
+    assert_eq!(times(&stats), [minute(1), minute(2)]);
+    assert_eq!(stats.history_of_users(&admin, Role::Storage, 60).unwrap().len(), 1);
+    assert!(stats.servers(&admin, Role::Storage).await.unwrap().missing.is_none());
+    assert!(stats.operations(&admin, Role::Storage, OperationsKind::Users).await.unwrap().over_s.is_some());
+    stats.db = test.app.db.clone();
+    stats.recall().await;
+    assert_eq!(times(&stats), [minute(0), minute(1), minute(2)]);
+}
+
+#[tokio::test]
 async fn statistics_are_for_admins() {
     let test = TestApp::new().await;
     let ada = test.person("ada", 2001, eirene_core::Role::Researcher).await;
-    let stats = StorageStats::new(test.app.storage.clone(), Arc::new(test.clock.clone()));
+    let stats = stats_of(&test);
     assert!(stats.operations(&ada, Role::Storage, OperationsKind::Clients).await.is_err());
     assert!(stats.servers(&ada, Role::Storage).await.is_err());
     assert!(stats.history(&ada, Role::Storage, 5).is_err());

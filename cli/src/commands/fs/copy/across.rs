@@ -50,7 +50,14 @@ async fn copy_one(api: &Api, wish: &CopyFiles, from: &Spot, to: &Spot, json: boo
     from.put("path", &mut one);
     to.put("to", &mut one);
     let on_conflict: OnConflict = wish.on_conflict;
-    let body = json!({"items": [one], "to_space": to.space, "on_conflict": on_conflict});
+    let mut body = json!({"items": [one], "to_space": to.space, "on_conflict": on_conflict});
+    if wish.no_resume {
+        body["resume"] = json!(false);
+    } else if wish.recursive && on_conflict == OnConflict::Refuse {
+        // As between this machine and a space: what is there already and is the same is not copied again. Where it is to give way it does, for there
+        // may be more in it than in its original.
+        body["resume"] = json!(true);
+    }
     let path = format!("spaces/{}/files/copy", from.space);
     let begun = persist_once(async || api.post(&path, &body).await).await?;
     let over = operations::wait(api, begun, &output::spinner(json), &format!("Copying {from}")).await?;

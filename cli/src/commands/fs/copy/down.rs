@@ -13,7 +13,8 @@ use indicatif::ProgressBar;
 use serde_json::Value;
 
 use super::super::change::throw_away;
-use super::{Did, NotDone, Outcome, Report, Step, Transfer, apart, beside, run, tree, undone, unless_interrupted};
+use super::apart::{apart, comes_from_outside};
+use super::{Did, NotDone, Outcome, Report, Step, Transfer, beside, run, tree, undone, unless_interrupted};
 use crate::api::Api;
 use crate::api::files::{Entry, Kind};
 use crate::arguments::files::CopyFiles;
@@ -342,9 +343,16 @@ fn said<'a>(todo: &Todo, did: anyhow::Result<Did>) -> Step<'a> {
     Step::Said(Outcome { from, to, named: todo.named, did })
 }
 
-/// Makes a directory, and has it listed. What `moves` must not be in that directory already.
+/// Makes a directory, and has it listed. What was named must not come into itself, and what `moves` not be in that directory already.
 async fn enter(api: &Api, todo: &Todo, moves: bool) -> anyhow::Result<Open> {
     ensure!(todo.way.len() <= MOST_DEPTH, NotDone("it lies in too many directories".to_owned()));
+    if let [name] = &todo.way[..]
+        && todo.named
+    {
+        let is_there = todo.root.look(name)?.is_some();
+        let into = if is_there { Rc::new(todo.root.enter(name)?) } else { Rc::clone(&todo.root) };
+        comes_from_outside(api, &into, &todo.from).await?;
+    }
     let page = persist(async || api.page_of(&todo.from, true, None).await).await?;
     let mut into = Rc::clone(&todo.root);
     for name in &todo.way {

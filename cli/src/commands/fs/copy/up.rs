@@ -4,6 +4,7 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::fs;
 use std::io::ErrorKind;
+use std::iter::successors;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
@@ -13,11 +14,12 @@ use futures_util::stream::unfold;
 use indicatif::ProgressBar;
 
 use super::super::change::make_directory;
-use super::{Did, NotDone, Outcome, Report, Step, Transfer, apart, beside, run, tree};
+use super::apart::{apart, outside};
+use super::{Did, NotDone, Outcome, Report, Step, Transfer, beside, run, tree};
 use crate::api::files::Entry;
 use crate::api::{Api, code};
 use crate::arguments::files::CopyFiles;
-use crate::local::Directory;
+use crate::local::{Directory, is_probe};
 use crate::output::{self, Meter};
 use crate::patience::persist;
 use crate::place::{Place, Spot};
@@ -135,7 +137,8 @@ async fn go(
     }
     // What was named first goes first.
     todo.reverse();
-    let walk = Walk { api, wish, bar: &bar, taken, todo, open: None };
+    let tops = todo.iter().filter(|todo| todo.is_directory).map(|todo| todo.to.clone()).collect();
+    let walk = Walk { api, wish, bar: &bar, taken, tops, todo, open: None };
     run(unfold(walk, |mut walk| async move { walk.next().await.map(|step| (step, walk)) }), &mut report).await?;
     report.end()
 }
@@ -157,6 +160,8 @@ struct Walk<'a> {
     bar: &'a ProgressBar,
     /// Where it is a part of a move.
     taken: Option<&'a Taken>,
+    /// Where the directories that were named go.
+    tops: Vec<Spot>,
     todo: Vec<Todo>,
     open: Option<Open>,
 }
@@ -178,7 +183,7 @@ impl<'a> Walk<'a> {
                 if !todo.is_directory {
                     return Some(self.send(todo, false));
                 }
-                match enter(self.api, self.wish, &todo, self.taken.is_some()).await {
+                match enter(self.api, self.wish, &self.tops, &todo, self.taken.is_some()).await {
                     Ok(open) => {
                         if let Some(taken) = self.taken {
                             taken.directories.borrow_mut().push(todo.path.clone());
@@ -206,6 +211,9 @@ impl<'a> Walk<'a> {
                 }
             };
             let name = entry.file_name();
+            if is_probe(name.as_bytes()) {
+                continue;
+            }
             let to = open.to.below(name.as_bytes());
             let mut todo = Todo { path: entry.path(), to, is_directory: false, named: false };
             match entry.file_type() {
@@ -318,22 +326,27 @@ fn compare(api: &Api, todo: &Todo, there: &Entry, wish: &CopyFiles) -> Option<an
     }
 }
 
-/// Makes a directory, and says what is in it already. One that `moves` must not be that directory, nor what was named one that it would lie in.
-async fn enter(api: &Api, wish: &CopyFiles, todo: &Todo, moves: bool) -> anyhow::Result<Open> {
+/// Makes a directory, and says what is in it already. It is nothing of what it goes to: what was named must not be on the way there, and nothing in it
+/// be where that goes, as where a space is mounted in it. One that `moves` must not be that directory either.
+async fn enter(api: &Api, wish: &CopyFiles, tops: &[Spot], todo: &Todo, moves: bool) -> anyhow::Result<Open> {
     let entries = fs::read_dir(&todo.path).context("it cannot be read")?;
-    let mut above = if moves && todo.named { todo.to.parent() } else { None };
-    while let Some(spot) = above {
-        apart(api, &Directory::open(&todo.path)?, &spot).await?;
-        above = spot.parent();
-    }
+    let here = Directory::open(&todo.path)?;
+    let way: Vec<Spot> = if todo.named {
+        successors(Some(todo.to.clone()), Spot::parent).collect()
+    } else {
+        // That has been made, and is found under its own name.
+        let name = todo.path.file_name().unwrap_or_default().as_bytes();
+        tops.iter().filter(|top| top.last_name() == Some(name)).cloned().collect()
+    };
+    outside(api, &here, &way, moves).await?;
     // Below what was named a directory that is there is as good; and what was named may be there from before.
     let made = match make_directory(api, &todo.to, !todo.named || wish.parents).await {
         Err(error) if todo.named && code(&error) == Some("exists") => false,
         made => made?,
     };
     // A new one is none that was here.
-    if moves && !made {
-        apart(api, &Directory::open(&todo.path)?, &todo.to).await?;
+    if moves && !made && !todo.named {
+        apart(api, &here, &todo.to).await?;
     }
     let mut there = HashMap::new();
     let mut cursor: Option<String> = None;

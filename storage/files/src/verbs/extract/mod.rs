@@ -31,6 +31,7 @@ use crate::errno::code;
 use crate::server::{Cancelled, Job};
 use crate::settle::settle;
 use crate::walk::Account;
+use crate::writeback::reach_storage;
 
 /// Most members of an archive.
 const MOST_MEMBERS: u64 = 1_000_000;
@@ -93,7 +94,7 @@ pub(super) fn run(job: &Job, wanted: &Extract) -> Result<Answer, Code> {
         }
         Err(why) => {
             // The portal can ask for it again by its id.
-            let cleaning = Removal { job, space, cancelled: &Cancelled::default() };
+            let cleaning = Removal { job, space, cancelled: &Cancelled::default(), opens: true };
             let _ = cleaning.remove(&to.directory, &part, &mut Account::new());
             Err(why)
         }
@@ -228,7 +229,8 @@ impl<'a> Extraction<'a> {
             Member::File { bytes, content } => {
                 let above = self.directory(&above)?;
                 let file = above.create(&name)?;
-                if let Err(why) = self.fill(&file, bytes, content).and_then(|()| finish_file(&file, head)) {
+                let filled = self.fill(&file, bytes, content).and_then(|()| reach_storage(&file));
+                if let Err(why) = filled.and_then(|()| finish_file(&file, head)) {
                     above.remove_file(&name)?;
                     return Err(why);
                 }

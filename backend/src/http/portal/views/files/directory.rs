@@ -92,8 +92,8 @@ pub(crate) struct FilesPage {
     pub(crate) rows: Vec<Row>,
     /// How many there are.
     pub(crate) count: String,
-    /// Why there are none; empty where there are some.
-    pub(crate) empty: String,
+    /// Whether there are none.
+    pub(crate) empty: bool,
     /// The next page; empty after the last.
     pub(crate) next_href: String,
     /// The first page; empty there.

@@ -4,6 +4,8 @@ use eirene_core::launcher::LauncherRequest;
 use futures_util::StreamExt as _;
 
 use super::*;
+use crate::services::events::EventKind;
+use crate::services::spaces::NOT_SHARED;
 
 #[tokio::test]
 async fn a_groups_space_whose_file_system_keeps_no_access_lists_says_so_as_long_as_it_is_there() {
