@@ -3,6 +3,7 @@
 
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use anyhow::{Context as _, bail, ensure};
 use eirene_core::file_work::OnConflict;
@@ -21,6 +22,8 @@ use crate::transfers::Transfer;
 
 /// Times in a row that it may break off without getting further.
 const TRIES: u32 = 30;
+/// How long what came is held for more to come, which is written faster; as the portal's process does with an upload.
+const MOST_HELD: Duration = Duration::from_secs(1);
 /// What is larger is looked at once more when it has come: it may have been written to meanwhile.
 const LOOKED_AGAIN: u64 = 1024 * 1024;
 
@@ -187,9 +190,10 @@ impl Fetching<'_> {
         self.meter.to(at);
         let (mut response, mut filling) = (response, Filling::new(part, at));
         let came = loop {
-            match response.chunk().await {
-                Ok(Some(bytes)) => filling.add(&bytes)?,
-                other => break other,
+            match tokio::time::timeout(MOST_HELD, response.chunk()).await {
+                Ok(Ok(Some(bytes))) => filling.add(&bytes)?,
+                Ok(other) => break other,
+                Err(_) => filling.write()?,
             }
             self.meter.to(filling.end());
         };

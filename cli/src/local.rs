@@ -382,6 +382,14 @@ impl<'a> Filling<'a> {
     }
 }
 
+impl Drop for Filling<'_> {
+    /// Where nobody waits for more, as after Ctrl-C, what came is there all the same.
+    fn drop(&mut self) {
+        // What cannot be written comes once more.
+        let _ = self.write();
+    }
+}
+
 /// The time of the last change, and none of when it was read.
 fn dated(at: Timestamp) -> Timestamps {
     let at = Timespec { tv_sec: at.as_second(), tv_nsec: at.subsec_nanosecond().into() };
@@ -464,11 +472,11 @@ mod tests {
     }
 
     #[test]
-    fn bytes_of_a_part_are_written_many_at_a_time_and_the_rest_when_that_is_said() {
+    fn bytes_of_a_part_are_written_many_at_a_time_and_the_rest_when_that_is_said_or_no_more_come() {
         let home = tempfile::tempdir().unwrap();
         let directory = Directory::open(home.path()).unwrap();
         let part = directory.part(&name(b"a"), false).unwrap();
-        let bytes: Vec<u8> = (0..3 * WRITTEN_AT_ONCE).map(|at| (at % 251) as u8).collect();
+        let bytes: Vec<u8> = (0..3 * WRITTEN_AT_ONCE + 4).map(|at| (at % 251) as u8).collect();
         part.write(&bytes[..7], 0).unwrap();
         let mut filling = Filling::new(&part, 7);
         for some in bytes[7..bytes.len() - 9].chunks(99_991) {
@@ -479,6 +487,8 @@ mod tests {
         filling.write().unwrap();
         assert_eq!((filling.end(), part.len().unwrap()), (bytes.len() as u64 - 9, bytes.len() as u64 - 9));
         filling.add(&bytes[bytes.len() - 9..]).unwrap();
+        assert_eq!(part.len().unwrap(), bytes.len() as u64 - 4);
+        drop(filling);
         let path = part.finish(None, OnConflict::Refuse).unwrap();
         assert!(fs::read(path).unwrap() == bytes);
     }

@@ -18,22 +18,31 @@ use crate::space::{Space, portal};
 
 const PIECE: usize = 8 * 1024 * 1024;
 
-/// Every file below a directory, by its path in bytes; no link.
+/// Every file below a directory, by its path in bytes; no link, and nothing that is removed meanwhile.
 pub(crate) fn tree(top: &Path) -> BTreeMap<Vec<u8>, Vec<u8>> {
     let (mut found, mut todo) = (BTreeMap::new(), vec![top.to_owned()]);
     while let Some(directory) = todo.pop() {
         for entry in fs::read_dir(directory).unwrap() {
             let entry = entry.unwrap();
-            let (path, kind) = (entry.path(), entry.file_type().unwrap());
+            let path = entry.path();
+            let Some(kind) = still_there(entry.file_type()) else { continue };
             if kind.is_dir() {
                 todo.push(path);
             } else if kind.is_file() {
                 let name = path.strip_prefix(top).unwrap().as_os_str().as_bytes().to_vec();
-                found.insert(name, fs::read(&path).unwrap());
+                let Some(content) = still_there(fs::read(&path)) else { continue };
+                found.insert(name, content);
             }
         }
     }
     found
+}
+
+fn still_there<T>(looked: std::io::Result<T>) -> Option<T> {
+    match looked {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
+        looked => Some(looked.unwrap()),
+    }
 }
 
 pub(crate) fn remembered(home: &Home) -> usize {
