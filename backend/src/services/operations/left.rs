@@ -118,15 +118,36 @@ impl Inner {
         if !matches!(operation.kind, OperationKind::Copy | OperationKind::Move) {
             return Ok(Vec::new());
         }
+        let left = self.left_of_the_same(operation).await?;
+        let free: Vec<_> = {
+            let mut held = self.held();
+            let free = left.into_iter().filter(|id| !held.contains(id)).take(MOST_EARLIER).collect();
+            held.extend(&free);
+            free
+        };
+        if free.is_empty() {
+            return Ok(free);
+        }
+        // Whoever held one of them until a moment ago may have been done with it, and has noted so before.
+        let still = match self.left_of_the_same(operation).await {
+            Ok(still) => still,
+            Err(error) => {
+                self.let_go(&free);
+                return Err(error);
+            }
+        };
+        let (same, over): (Vec<_>, Vec<_>) = free.into_iter().partition(|id| still.contains(id));
+        self.let_go(&over);
+        Ok(same)
+    }
+
+    /// What the same have left that were interrupted, as the rows say it, the newest first.
+    async fn left_of_the_same(&self, operation: &Operation) -> Result<Vec<OperationId>, AppError> {
         let left = self.db.interrupted_of(operation.user, MOST_LOOKED_AT).await?;
-        let is_same = |row: &&Operation| {
+        let is_same = |row: &Operation| {
             row.space == operation.space && row.kind == operation.kind && row.request == operation.request
         };
-        let mut held = self.held();
-        let same = left.iter().filter(is_same).map(|row| row.id).filter(|id| !held.contains(id));
-        let same: Vec<_> = same.take(MOST_EARLIER).collect();
-        held.extend(&same);
-        Ok(same)
+        Ok(left.into_iter().filter(is_same).map(|row| row.id).collect())
     }
 
     /// They may be taken and removed again.
