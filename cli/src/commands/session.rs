@@ -49,7 +49,9 @@ async fn start(api: &Api, start: Start, as_json: bool) -> anyhow::Result<()> {
     if as_json {
         output::json(&answer)?;
     } else {
-        output::say(&format!("`{}` runs on {}.", session.name, session.nodes.join(", ")));
+        // Its app may be there before the scheduler has said where.
+        let place = if session.nodes.is_empty() { String::new() } else { format!(" on {}", session.nodes.join(", ")) };
+        output::say(&format!("`{}` runs{place}.", session.name));
         output::line(&session.id.to_string())?;
     }
     if start.open {

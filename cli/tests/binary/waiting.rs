@@ -49,6 +49,16 @@ fn a_start_waits_for_the_event_that_says_it_runs() {
 }
 
 #[test]
+fn a_start_names_no_node_before_the_scheduler_has_said_which() {
+    let mut nowhere = session(ID, "maps", "running");
+    nowhere["nodes"] = json!([]);
+    let portal = Portal::new(move |_, reply| reply.json(200, &nowhere));
+    let done = Home::signed_in(&portal).run(&["session", "start"]);
+    assert_eq!((done.code, done.out), (Some(0), format!("{ID}\n")), "{}", done.err);
+    assert!(done.err.contains("`maps` runs."), "{}", done.err);
+}
+
+#[test]
 fn a_start_waits_through_a_portal_that_answers_503() {
     let asked = AtomicUsize::new(0);
     let portal = Portal::new(move |request, reply| match request.line.split(' ').next() {

@@ -31,7 +31,11 @@ async fn a_session_from_start_to_stop() -> anyhow::Result<()> {
     ensure!(ada.good(&["session", "show", id]).await?.out.contains("running"));
     let url = ada.good(&["session", "open", id, "--print"]).await?.out;
     ensure!(url.contains(id) && url.starts_with("http"), "{url}");
-    let job = started["slurm_job_id"].to_string();
+    let job = until("its job is known", NOTICE, || async {
+        Ok(ada.json(&["session", "show", id]).await?["slurm_job_id"].as_u64())
+    })
+    .await?
+    .to_string();
     let shown = exec("head", "root", &["scontrol", "--oneliner", "show", "job", &job]).await?;
     ensure!(shown.contains("UserId=ada(2001)") && shown.contains("MinMemoryNode=512M"), "{shown}");
     until("the log has the app's first words", NOTICE, || async {
