@@ -805,3 +805,12 @@ test("what a search finds is listed by its path", async (t) => {
   assert.deepEqual(hrefs, ["/spaces/home/files/entry?path=d%2F%3Cb%3Ex", "/spaces/home/files?path=x"]);
   assert.deepEqual(JSON.parse(of("POST /live/spaces/home/files/search")[0].body), { name: "x" });
 });
+
+test("where one may only read, nothing is offered that would change something", async () => {
+  const page = async (name) => readFile(path.join(folder, `${name}.html`), "utf8");
+  const [writable, readOnly] = await Promise.all([page("files"), page("files-read-only")]);
+  for (const offer of ['href="/spaces/home/trash"', 'action="/spaces/home/files/directories"']) {
+    assert.ok(writable.includes(offer), offer);
+    assert.ok(!readOnly.includes(offer), offer);
+  }
+});

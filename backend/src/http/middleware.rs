@@ -175,7 +175,7 @@ fn finish_error(mut response: Response, for_program: bool, info: &RequestInfo) -
     } else {
         // A page has no list of fields; what is wrong with the only one says all of it.
         let text = if let [only] = problem.errors.as_slice() { &only.message } else { &problem.detail };
-        let mut page = portal::error_page(problem.status_code(), problem.code, text, &info.id.to_string());
+        let mut page = portal::error_page(problem.status_code(), text, &info.id.to_string());
         problem.add_headers(&mut page);
         page
     };

@@ -118,7 +118,7 @@ impl Done {
 }
 
 /// An error as a page. Texts of ours are shown; where a text could tell what should stay untold, the catalogue's is.
-pub(crate) fn error_page(status: StatusCode, _code: &str, text: &str, request_id: &str) -> Response {
+pub(crate) fn error_page(status: StatusCode, text: &str, request_id: &str) -> Response {
     let words = words();
     let number = status.as_u16();
     let general = || if status.is_server_error() { "500" } else { "400" }.to_owned();
