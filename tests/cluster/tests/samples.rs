@@ -34,8 +34,8 @@ with open("samples.bin", "rb", buffering=0) as file:
         pass
 read, done = count("/proc/self/io", "read_bytes:") - read, now()
 teller = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-end, step = time.monotonic() + 30, 0
-while time.monotonic() < end:
+end, step = cpu() + 25, 0
+while cpu() < end:
     sum(range(2_000_000))
     step += 1
     teller.sendto(json.dumps({"step": step, "loss": 1 / step}).encode(), os.environ["EIRENE_REPORT_SOCKET"])

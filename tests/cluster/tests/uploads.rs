@@ -3,15 +3,19 @@
 use std::io::{Read as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 use eirene_cluster_tests::cli::Cli;
 use eirene_cluster_tests::demo::exec;
 use eirene_cluster_tests::portal::NOTICE;
 use eirene_cluster_tests::until;
+use tokio::process::Child;
 
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
+/// In which not half of it can be sent.
+const MOMENT: Duration = Duration::from_millis(200);
 /// Where the file goes, in ada's home.
 const DIRECTORY: &str = "large upload";
 
@@ -54,9 +58,18 @@ async fn there() -> anyhow::Result<Vec<(String, u64)>> {
     parsed.map(|(size, name)| Ok((name.to_owned(), size.parse()?))).collect()
 }
 
-/// Waits until more than so many bytes of the unfinished upload lie there.
-async fn got_to(bytes: u64) -> anyhow::Result<()> {
+fn signal(sender: &Child, signal: &str) -> anyhow::Result<()> {
+    let id = sender.id().context("the sender is over")?.to_string();
+    ensure!(Command::new("kill").args([signal, &id]).status()?.success(), "{signal} {id}");
+    Ok(())
+}
+
+/// Lets the sender go on, a moment at a time, until more than so many bytes of the unfinished upload lie there; then it is halted.
+async fn got_to(sender: &Child, bytes: u64) -> anyhow::Result<()> {
     until(&format!("{bytes} bytes of the upload"), NOTICE, || async {
+        signal(sender, "-CONT")?;
+        tokio::time::sleep(MOMENT).await;
+        signal(sender, "-STOP")?;
         let there = there().await?;
         ensure!(!there.iter().any(|(name, _)| name == "random.bin"), "it was whole before it was disturbed");
         Ok(there.iter().any(|(_, size)| *size > bytes).then_some(()))
@@ -74,12 +87,12 @@ async fn a_gibibyte_arrives_whole_though_the_portal_the_file_process_and_the_sen
     let words = ["fs", "cp", from, &to];
 
     let mut sender = ada.command(&words).spawn()?;
-    got_to(64 * MIB).await?;
+    got_to(&sender, 64 * MIB).await?;
     exec("portal", "root", &["pkill", "-KILL", "-x", "eirened"]).await?;
     let before = there().await?;
-    got_to(256 * MIB).await?;
+    got_to(&sender, 256 * MIB).await?;
     exec("portal", "root", &["pkill", "-KILL", "-u", "ada", "-f", "eirene-files"]).await?;
-    got_to(512 * MIB).await?;
+    got_to(&sender, 512 * MIB).await?;
     ensure!(sender.try_wait()?.is_none(), "the sender goes on by itself through both");
     sender.kill().await?;
 

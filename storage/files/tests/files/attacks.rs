@@ -259,7 +259,7 @@ fn a_link_swapped_in_while_anything_is_changed_leads_nowhere() {
             let _ends = Ends(&over);
             let secret = format!("place/{SECRET_NAME}");
             let mut rounds = 0;
-            while rounds < 300 || inside < 100 || refused < 100 {
+            while rounds < 150 || inside < 100 || refused < 100 {
                 rounds += 1;
                 assert!(rounds < 20_000, "{way:?}: the race was not met: {inside} {refused}");
                 let new = format!("place/new{rounds}");
