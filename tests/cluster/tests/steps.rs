@@ -331,6 +331,22 @@ print(ran.returncode, ran.stdout, ran.stderr)
     nothing_is_left_of("grace").await
 }
 
+/// Looks for ranks of a preflight before there is any; what it sees is stopped, and then what that had started until then.
+const FREEZE: &str = r#"
+ranks() { pgrep -u ada -f preflight-rank; }
+while ranks >/dev/null; do sleep 0.02; done
+touch "$0"
+until seen=$(ranks); do sleep 0.02; done
+while [ "$seen" != "$stopped" ]; do
+    kill -STOP $seen
+    stopped=$seen
+    seen=$(ranks)
+done
+rm "$0"
+"#;
+/// What is there while it looks.
+const LOOKS: &str = "/run/demo/looks-for-ranks";
+
 #[tokio::test]
 async fn a_sick_node_is_named_before_ranks_start_and_can_be_left_out() -> anyhow::Result<()> {
     let ada = Person::sign_in("ada").await?;
@@ -353,14 +369,19 @@ def run(*words):
     let said = kernel.run("run('-n', '2', 'not-there.py')").await?;
     ensure!(said.starts_with('2') && said.contains("there is no script `not-there.py` in /home/ada"), "{said}");
 
-    // It stops as soon as it is seen.
-    let freeze = "until pids=$(pgrep -u ada -f preflight-rank); do sleep 0.02; done; kill -STOP $pids";
     for (how, expected) in
         [("always", ["node c2 is sick", "Nothing was started"]), ("exclude", ["node c2 is sick", "left out: c2"])]
     {
         let begun = format!("run('-n', '2', '--preflight', '{how}', 'hostname')");
-        let watch = ["timeout", "60", "sh", "-c", freeze];
-        let (said, frozen) = tokio::join!(kernel.run(&begun), exec("c2", "root", &watch));
+        let watch = ["timeout", "60", "sh", "-c", FREEZE, LOOKS];
+        let begin = async {
+            until("somebody looks for ranks", NOTICE, || async {
+                exec("c2", "root", &["test", "-e", LOOKS]).await.map(Some)
+            })
+            .await?;
+            kernel.run(&begun).await
+        };
+        let (said, frozen) = tokio::join!(begin, exec("c2", "root", &watch));
         frozen?;
         let said = said?;
         ensure!(expected.iter().all(|text| said.contains(text)), "{how}: {said}");
