@@ -22,7 +22,7 @@ use crate::transfers::Transfer;
 
 /// Times in a row that it may break off without getting further.
 const TRIES: u32 = 30;
-/// How long what came is held for more to come, which is written faster; as the portal's process does with an upload.
+/// How long what came waits for more to come, with which it is written faster.
 const MOST_HELD: Duration = Duration::from_secs(1);
 /// What is larger is looked at once more when it has come: it may have been written to meanwhile.
 const LOOKED_AGAIN: u64 = 1024 * 1024;

@@ -16,6 +16,7 @@ use std::collections::HashMap;
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use bollard::Docker;
 use bollard::query_parameters::{BuildImageOptionsBuilder, PruneImagesOptionsBuilder, RemoveImageOptionsBuilder};
@@ -29,6 +30,10 @@ pub use context::{RecipeError, recipe_hash};
 
 /// The longest silence of the Engine that is waited out: a step of a build may compute for long without a word.
 const SILENCE_S: u64 = 1800;
+/// How often it is tried to remove what a build leaves, where somebody else is removing something …
+const PRUNE_TRIES: u32 = 60;
+/// … after this pause.
+const PRUNE_PAUSE: Duration = Duration::from_millis(500);
 /// Prefix of everything unfinished in the output directory.
 const UNFINISHED: &str = ".unfinished-";
 /// Label of everything the Engine keeps of a build; a recipe of several stages puts it on the others itself.
@@ -166,15 +171,23 @@ async fn forget_image(docker: &Docker, tag: &str) {
     }
     let filters = HashMap::from([("dangling", vec!["true".to_owned()]), ("label", vec![format!("{LABEL}={tag}")])]);
     let options = PruneImagesOptionsBuilder::default().filters(&filters).build();
-    if let Err(error) = docker.prune_images(Some(options)).await {
-        tracing::warn!(image = tag, %error, "could not remove the stages of a Docker image");
+    let mut tries = 0;
+    while let Err(error) = docker.prune_images(Some(options.clone())).await {
+        tries += 1;
+        // The Engine does this for one at a time.
+        let is_taken = matches!(error, bollard::errors::Error::DockerResponseServerError { status_code: 409, .. });
+        if !is_taken || tries >= PRUNE_TRIES {
+            tracing::warn!(image = tag, %error, "could not remove the stages of a Docker image");
+            break;
+        }
+        tokio::time::sleep(PRUNE_PAUSE).await;
     }
 }
 
 /// Docker Engine by the usual settings: `DOCKER_HOST`, else the socket of this machine.
 fn connect() -> Result<Docker, BuildError> {
     Docker::connect_with_defaults()
-        .map(|docker| docker.with_timeout(std::time::Duration::from_secs(SILENCE_S)))
+        .map(|docker| docker.with_timeout(Duration::from_secs(SILENCE_S)))
         .map_err(BuildError::engine("connect"))
 }
 

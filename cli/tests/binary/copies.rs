@@ -22,7 +22,7 @@ const PIECE: usize = 8 * 1024 * 1024;
 pub(crate) fn tree(top: &Path) -> BTreeMap<Vec<u8>, Vec<u8>> {
     let (mut found, mut todo) = (BTreeMap::new(), vec![top.to_owned()]);
     while let Some(directory) = todo.pop() {
-        for entry in fs::read_dir(directory).unwrap() {
+        for entry in still_there(fs::read_dir(directory)).into_iter().flatten() {
             let entry = entry.unwrap();
             let path = entry.path();
             let Some(kind) = still_there(entry.file_type()) else { continue };

@@ -374,6 +374,7 @@ def run(*words):
     {
         let begun = format!("run('-n', '2', '--preflight', '{how}', 'hostname')");
         let watch = ["timeout", "60", "sh", "-c", FREEZE, LOOKS];
+        exec("c2", "root", &["rm", "-f", LOOKS]).await?;
         let begin = async {
             until("somebody looks for ranks", NOTICE, || async {
                 exec("c2", "root", &["test", "-e", LOOKS]).await.map(Some)

@@ -90,8 +90,9 @@ async fn kill_of_the_portal_while_a_submit_is_in_flight_whose_app_runs_before_it
         exec("portal", "root", &["touch", "/run/demo/eirened.down"]).await?;
         kill_portal().await?;
         signal_slurm("-CONT").await?;
-        let carried_out =
-            until("the submit is carried out", NOTICE, || async { Ok((live_jobs_of_ada().await? == 1).then_some(())) });
+        let carried_out = until("the submit is carried out", Duration::from_secs(20), || async {
+            Ok((live_jobs_of_ada().await? == 1).then_some(()))
+        });
         match carried_out.await {
             Ok(()) => break id,
             // The portal died before it had sent it.

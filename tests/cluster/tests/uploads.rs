@@ -66,7 +66,7 @@ fn signal(sender: &Child, signal: &str) -> anyhow::Result<()> {
 
 /// Lets the sender go on, a moment at a time, until more than so many bytes of the unfinished upload lie there; then it is halted.
 async fn got_to(sender: &Child, bytes: u64) -> anyhow::Result<()> {
-    until(&format!("{bytes} bytes of the upload"), NOTICE, || async {
+    until(&format!("{bytes} bytes of the upload"), 3 * NOTICE, || async {
         signal(sender, "-CONT")?;
         tokio::time::sleep(MOMENT).await;
         signal(sender, "-STOP")?;

@@ -162,17 +162,21 @@ impl Operations {
             ended_at: None,
         };
         let cancelled = self.inner.admit(&operation)?;
-        let earlier = match self.inner.note_begun(&operation).await {
-            Ok(earlier) => earlier,
-            Err(error) => {
-                self.inner.live().remove(&operation.id);
-                return Err(error);
-            }
-        };
-        let (inner, left) = (Arc::clone(&self.inner), Arc::default());
-        let handle = Handle { inner, operation: operation.clone(), earlier, left, cancelled };
-        cause::spawn(handle.carry_out(work));
-        Ok(operation)
+        let inner = Arc::clone(&self.inner);
+        // In a task of its own: whoever asked may be gone before the row is written, and it would count as live for ever.
+        let begun = cause::spawn(async move {
+            let earlier = match inner.note_begun(&operation).await {
+                Ok(earlier) => earlier,
+                Err(error) => {
+                    inner.live().remove(&operation.id);
+                    return Err(error);
+                }
+            };
+            let handle = Handle { inner, operation: operation.clone(), earlier, left: Arc::default(), cancelled };
+            cause::spawn(handle.carry_out(work));
+            Ok(operation)
+        });
+        begun.await.map_err(|error| AppError::Internal(error.into()))?
     }
 
     /// One's own operations, the newest first.
