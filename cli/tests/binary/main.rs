@@ -1,4 +1,5 @@
 //! The program itself, run against a small portal of these tests' own.
+#![expect(clippy::unwrap_used, reason = "helpers of tests")]
 
 mod carried;
 mod copies;

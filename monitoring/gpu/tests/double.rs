@@ -1,4 +1,5 @@
 //! The helper as it runs, on a double of NVML: eight GPUs, divided ones, one that is lost, memory errors, hostile texts, a driver that goes.
+#![expect(clippy::unwrap_used, reason = "helpers of tests")]
 
 use std::io::{BufRead as _, BufReader, Lines};
 use std::path::{Path, PathBuf};

@@ -1,5 +1,6 @@
 //! Trees of the kernel's files as they are found on nodes, in a temporary directory: cgroup v2, v1, neither, and broken ones. Contents
 //! follow Documentation/admin-guide/cgroup-v2.rst, cgroup-v1/{cpuacct,memory,blkio-controller}.rst and proc(5).
+#![expect(clippy::unwrap_used, reason = "helpers of tests")]
 
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;

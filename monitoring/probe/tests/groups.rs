@@ -3,6 +3,7 @@
 //!
 //! That needs root, and a file system of control groups that can be written. Where something is missing a test says that it was not run, and why;
 //! `tests/run` says so too.
+#![expect(clippy::unwrap_used, reason = "helpers of tests")]
 #![expect(clippy::print_stderr, reason = "a test that was not run says so")]
 
 use std::fs;

@@ -1,4 +1,5 @@
 //! Against the machine's own `/proc`: a program with a known profile, beside what the kernel says of it.
+#![expect(clippy::unwrap_used, reason = "helpers of tests")]
 #![expect(clippy::print_stdout, reason = "a program that says when its work is done")]
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};

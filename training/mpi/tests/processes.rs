@@ -1,4 +1,5 @@
 //! Real ranks on the MPIs that are installed: messages, collectives, and launchers that meet the wrong library.
+#![expect(clippy::unwrap_used, reason = "helpers of tests")]
 
 mod common;
 

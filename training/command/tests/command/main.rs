@@ -1,4 +1,5 @@
 //! The command, as its users see it: real ranks, real launchers.
+#![expect(clippy::unwrap_used, reason = "helpers of tests")]
 
 mod common;
 mod doctor;

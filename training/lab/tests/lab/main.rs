@@ -1,4 +1,5 @@
 //! Real ranks on emulated nodes: what goes over the wires, and what happens when one fails. Needs root.
+#![expect(clippy::unwrap_used, reason = "helpers of tests")]
 
 mod common;
 mod failures;

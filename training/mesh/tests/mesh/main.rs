@@ -1,4 +1,5 @@
 //! The mesh from outside: ranks as threads and as processes, and strangers among them.
+#![expect(clippy::unwrap_used, reason = "helpers of tests")]
 
 mod data;
 mod process;

@@ -1,4 +1,5 @@
 //! Real processes, whoever starts them: the program `conformance` under every launcher there is.
+#![expect(clippy::unwrap_used, reason = "helpers of tests")]
 
 mod conform;
 mod killed;

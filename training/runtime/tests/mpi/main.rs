@@ -1,5 +1,6 @@
 //! Worlds on real processes with the MPIs that are installed: MPI's own collectives, MPI between pretended nodes, launchers that meet the wrong
 //! library, and ranks that end.
+#![expect(clippy::unwrap_used, reason = "helpers of tests")]
 
 #[path = "../../../mpi/tests/common/mod.rs"]
 mod common;
