@@ -28,12 +28,13 @@ use crate::services::samples::{History, Prometheus};
 use crate::services::sessions::StartSession;
 use crate::traces::Traces;
 
+pub(crate) use cluster::idle_node;
 use cluster::{nodes, partitions};
 pub(crate) use launcher::{FakeLauncher, FilesStandIn};
 pub(crate) use logged::Logged;
 use scheduler::said;
 pub(crate) use scheduler::{FakeScheduler, SubmitMood};
-pub(crate) use storage::{FakeGroups, FakeStorage, StorageMood};
+pub(crate) use storage::{FakeGroups, FakeStorage, StorageMood, server_sample};
 
 /// Where the clock of every test begins.
 pub(crate) fn start_time() -> Timestamp {

@@ -6,8 +6,9 @@ use eirene_core::{NodeName, Reason};
 use super::scheduler::{FakeScheduler, said};
 use crate::cause;
 
-pub(super) fn nodes() -> Vec<Node> {
-    let node = |name: &str, gpu_type: &str, partitions: &[&str]| Node {
+/// A node on which nothing runs, without GPUs, in no partition.
+pub(crate) fn idle_node(name: &str) -> Node {
+    Node {
         name: name.parse().unwrap(),
         available: true,
         state: "idle".into(),
@@ -17,8 +18,16 @@ pub(super) fn nodes() -> Vec<Node> {
         cpu_load: None,
         memory_mib: 16_000,
         memory_allocated_mib: 0,
+        gpus: vec![],
+        partitions: vec![],
+    }
+}
+
+pub(super) fn nodes() -> Vec<Node> {
+    let node = |name: &str, gpu_type: &str, partitions: &[&str]| Node {
         gpus: vec![NodeGpus { gpu_type: gpu_type.into(), total: 2, allocated: 0 }],
         partitions: partitions.iter().map(|name| name.parse().unwrap()).collect(),
+        ..idle_node(name)
     };
     vec![node("c1", "a100", &["main"]), node("c2", "h100", &["main", "long"])]
 }

@@ -7,9 +7,9 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use async_trait::async_trait;
 use eirene_core::storage::{
     Ability, Bytes, Capabilities, Consistency, Counted, DefaultQuota, Doubt, Entry, EntryKind, FileSystem, Files,
-    Identity, Known, Limit, OperationCounts, OperationsKind, Partial, Pattern, Place, Pool, PoolId, Quota, QuotaId,
-    QuotaOf, QuotaRange, Reach, Role, Room, ServerNode, ServerSample, SetStripe, SharedStorage, StorageError, Stripe,
-    Target, TargetId, Why,
+    Identity, Known, Limit, NodeId, OperationCounts, OperationsKind, Partial, Pattern, Place, Pool, PoolId, Quota,
+    QuotaId, QuotaOf, QuotaRange, Reach, Role, Room, ServerNode, ServerSample, SetStripe, SharedStorage, StorageError,
+    Stripe, Target, TargetId, Why,
 };
 use eirene_core::{GroupName, Username};
 use tokio::sync::Notify;
@@ -113,6 +113,19 @@ impl StorageState {
             targets: vec![],
             pool: Known::Known((PoolId(1), "Default".into())),
         });
+    }
+}
+
+/// What a storage server did in one second; of what it read nothing is known.
+pub(crate) fn server_sample() -> ServerSample {
+    ServerSample {
+        node: Known::Known(NodeId { role: Role::Storage, number: 3, alias: Some("oss3".into()) }),
+        at_s: 1_795_242_755,
+        written: Known::Known(Bytes(4096)),
+        read: Known::Missing(Why::NotSupported),
+        requests: 7,
+        queued: 1,
+        busy: 2,
     }
 }
 

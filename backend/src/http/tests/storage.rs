@@ -1,31 +1,17 @@
 //! Statistics and stripe patterns of the storage over HTTP.
 
-use eirene_core::storage::{
-    Bytes, Known, NodeId, OperationCounts, OperationsOf, Role as ServerRole, ServerNode, ServerSample, Why,
-};
+use eirene_core::storage::{Bytes, Known, NodeId, OperationCounts, OperationsOf, Role as ServerRole, ServerNode, Why};
 use serde_json::json;
 
 use super::files::real;
 use super::*;
-use crate::testing::StorageMood;
+use crate::testing::{StorageMood, server_sample};
 
 fn counts(total: u64) -> Vec<OperationCounts> {
     let missing = Known::Missing(Why::NotSupported);
     let by_name = vec![("open".to_owned(), total)];
     let of = OperationsOf::Client("192.0.2.7".into());
     vec![OperationCounts { of, total, by_name, read: Known::Known(Bytes(total)), written: missing }]
-}
-
-fn a_second() -> ServerSample {
-    ServerSample {
-        node: Known::Known(NodeId { role: ServerRole::Storage, number: 3, alias: Some("oss3".into()) }),
-        at_s: 1_795_242_755,
-        written: Known::Known(Bytes(4096)),
-        read: Known::Missing(Why::NotSupported),
-        requests: 7,
-        queued: 1,
-        busy: 2,
-    }
 }
 
 impl Server {
@@ -67,7 +53,7 @@ async fn rates_are_differences_and_a_storage_without_statistics_says_so() {
 async fn servers_are_told_with_their_past_as_the_portal_has_seen_it() {
     let server = Server::start().await;
     let admin = server.admin().await;
-    server.test.storage.state().servers = Some(vec![a_second()]);
+    server.test.storage.state().servers = Some(vec![server_sample()]);
     server.test.app.storage.look().await;
     server.test.app.storage_stats.sample(60).await;
     let now = server.stats(&admin, "").await.json();
@@ -224,7 +210,7 @@ async fn an_admin_sees_who_asks_most_by_name_and_what_the_servers_did() {
     server.ada().await;
     {
         let mut storage = server.test.storage.state();
-        storage.servers = Some(vec![a_second()]);
+        storage.servers = Some(vec![server_sample()]);
         storage.operations = Some(vec![asked(uid, 10), asked(77_777, 1000)]);
     }
     server.test.app.storage.look().await;
@@ -257,7 +243,7 @@ async fn an_admin_sees_who_asks_most_by_name_and_what_the_servers_did() {
 async fn the_picture_of_what_servers_did_has_a_gap_where_nobody_looked() {
     let server = Server::start().await;
     let admin = server.admin().await;
-    server.test.storage.state().servers = Some(vec![a_second()]);
+    server.test.storage.state().servers = Some(vec![server_sample()]);
     server.test.app.storage.look().await;
     // As the portal looks, a little later than a minute after the look before.
     for pause in [0, 64, 64, 1200, 64] {

@@ -190,26 +190,14 @@ mod tests {
     use eirene_core::{Reason, Sentence};
 
     use super::*;
-    use crate::testing::TestApp;
+    use crate::testing::{TestApp, idle_node};
 
     fn at(second: i64) -> Timestamp {
         Timestamp::from_second(second).unwrap()
     }
 
     fn node(name: &str, state: &str, reason: Option<&str>) -> Node {
-        Node {
-            name: name.parse().unwrap(),
-            available: state == "idle",
-            state: state.into(),
-            reason: reason.map(Into::into),
-            cpus: 4,
-            cpus_allocated: 0,
-            cpu_load: None,
-            memory_mib: 1000,
-            memory_allocated_mib: 0,
-            gpus: Vec::new(),
-            partitions: Vec::new(),
-        }
+        Node { available: state == "idle", state: state.into(), reason: reason.map(Into::into), ..idle_node(name) }
     }
 
     fn certificate(path: &str, ends: Option<i64>) -> Certificate {

@@ -149,7 +149,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::testing::start_time;
+    use crate::testing::{idle_node, start_time};
 
     fn node(name: &str, available: bool, gpus: &[(&str, u32, u32)]) -> Node {
         let gpus = gpus.iter().map(|(kind, total, allocated)| NodeGpus {
@@ -157,19 +157,7 @@ mod tests {
             total: *total,
             allocated: *allocated,
         });
-        Node {
-            name: name.parse().unwrap(),
-            available,
-            state: "mixed".into(),
-            reason: None,
-            cpus: 8,
-            cpus_allocated: 0,
-            cpu_load: None,
-            memory_mib: 16_000,
-            memory_allocated_mib: 0,
-            gpus: gpus.collect(),
-            partitions: vec![],
-        }
+        Node { available, state: "mixed".into(), gpus: gpus.collect(), ..idle_node(name) }
     }
 
     fn job(state: JobState, nodes: &[&str], gpus: &[(&str, u32)], ends_in_min: Option<i64>) -> Job {

@@ -195,21 +195,11 @@ mod tests {
     use eirene_core::scheduler::NodeGpus;
 
     use super::*;
+    use crate::testing::idle_node;
 
     fn node(name: &str, available: bool, gpu_type: &str, total: u32, allocated: u32) -> Node {
-        Node {
-            name: name.parse().unwrap(),
-            available,
-            state: "idle".into(),
-            reason: None,
-            cpus: 8,
-            cpus_allocated: 0,
-            cpu_load: None,
-            memory_mib: 16_000,
-            memory_allocated_mib: 0,
-            gpus: vec![NodeGpus { gpu_type: gpu_type.into(), total, allocated }],
-            partitions: vec![],
-        }
+        let gpus = vec![NodeGpus { gpu_type: gpu_type.into(), total, allocated }];
+        Node { available, gpus, ..idle_node(name) }
     }
 
     #[test]

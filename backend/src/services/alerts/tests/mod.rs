@@ -15,22 +15,11 @@ use eirene_monitoring::{Batch, Confinement, NodeName, Sample};
 use super::platform::Seen;
 use super::*;
 use crate::services::cluster::Snapshot;
-use crate::testing::TestApp;
+use crate::testing::{TestApp, idle_node};
 
 fn node(name: &str, state: &str) -> Node {
-    Node {
-        name: name.parse().unwrap(),
-        available: state == "idle",
-        state: state.into(),
-        reason: (state != "idle").then(|| "it smokes".to_owned()),
-        cpus: 4,
-        cpus_allocated: 0,
-        cpu_load: None,
-        memory_mib: 1000,
-        memory_allocated_mib: 0,
-        gpus: Vec::new(),
-        partitions: Vec::new(),
-    }
+    let reason = (state != "idle").then(|| "it smokes".to_owned());
+    Node { available: state == "idle", state: state.into(), reason, ..idle_node(name) }
 }
 
 /// One look: how node n1 is, and who runs.

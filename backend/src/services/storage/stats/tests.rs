@@ -7,7 +7,7 @@ use tracing::Level;
 
 use super::super::history::MOST_USERS;
 use super::*;
-use crate::testing::{Logged, StorageMood, TestApp, start_time};
+use crate::testing::{Logged, StorageMood, TestApp, server_sample, start_time};
 
 fn row(user: u32, by_name: &[(&str, u64)], read: Option<u64>) -> OperationCounts {
     let by_name: Vec<_> = by_name.iter().map(|(name, count)| ((*name).to_owned(), *count)).collect();
@@ -27,18 +27,6 @@ fn counted(seconds: i64, rows: Vec<OperationCounts>) -> Counted {
 fn doubtful(seconds: i64, rows: Vec<OperationCounts>) -> Counted {
     let doubt = Doubt { about: DoubtAbout::Whole, text: "half of it".into() };
     Counted::new(start_time() + SignedDuration::from_secs(seconds), Partial { value: rows, doubts: vec![doubt] })
-}
-
-fn a_second() -> ServerSample {
-    ServerSample {
-        node: Known::Missing(Why::NotSupported),
-        at_s: 1,
-        written: Known::Known(Bytes(1)),
-        read: Known::Known(Bytes(1)),
-        requests: 1,
-        queued: 0,
-        busy: 0,
-    }
 }
 
 /// As a portal has them that was started just now.
@@ -161,7 +149,7 @@ async fn while_a_server_is_silent_counts_are_doubted_and_no_point_is_drawn() {
     let ask = async |role| stats.operations(&admin, role, OperationsKind::Users).await.unwrap();
     {
         let mut storage = test.storage.state();
-        (storage.servers, storage.silent) = (Some(vec![a_second()]), true);
+        (storage.servers, storage.silent) = (Some(vec![server_sample()]), true);
         storage.operations = Some(vec![row(1, &[("open", 10)], None)]);
     }
     test.app.storage.look().await;
@@ -273,7 +261,7 @@ async fn a_portal_that_is_started_anew_has_the_last_day_again_and_no_point_goes_
         })
     };
     let many = |stats: &StorageStats| seen(stats).map(|(servers, users)| (servers.len(), users.len()));
-    test.storage.state().servers = Some(vec![a_second()]);
+    test.storage.state().servers = Some(vec![server_sample()]);
     say(0);
     test.app.storage.look().await;
     let before = stats_of(&test);
@@ -335,7 +323,7 @@ async fn a_point_that_a_silent_server_prevented_is_not_there_after_a_start_eithe
 async fn a_look_that_makes_no_sense_is_left_out_and_said() {
     let test = TestApp::new().await;
     let admin = test.person("root-admin", 2100, eirene_core::Role::Admin).await;
-    test.storage.state().servers = Some(vec![a_second()]);
+    test.storage.state().servers = Some(vec![server_sample()]);
     test.app.storage.look().await;
     stats_of(&test).sample(60).await;
     for (seconds, servers) in [(1, "{"), (2, r#"{"at":"today","over_s":60}"#)] {
@@ -358,7 +346,7 @@ async fn without_a_database_there_is_what_was_seen_since_the_start_and_what_was_
     let admin = test.person("root-admin", 2100, eirene_core::Role::Admin).await;
     {
         let mut storage = test.storage.state();
-        storage.servers = Some(vec![a_second()]);
+        storage.servers = Some(vec![server_sample()]);
         storage.operations = Some(vec![row(1, &[("open", 10)], None)]);
     }
     test.app.storage.look().await;
