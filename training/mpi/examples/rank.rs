@@ -1,6 +1,6 @@
 //! One rank of the tests on real processes: `rank WHAT`. It prints one line at the end and leaves with 0 if
 //! everything held; a start that fails leaves with 3 and the error's text.
-#![expect(unsafe_code, clippy::print_stdout, reason = "a program for tests")]
+#![expect(unsafe_code, clippy::print_stdout, clippy::unwrap_used, reason = "a program for tests")]
 
 #[path = "rank/collectives.rs"]
 mod collectives;

@@ -267,6 +267,7 @@ fn note(theirs: &mut HashMap<(u32, u64), Segment>, rank: u32, announced: Announc
 }
 
 #[cfg(all(test, not(loom)))]
+#[expect(clippy::unwrap_used, reason = "helpers of tests")]
 mod tests {
     use super::*;
 

@@ -324,6 +324,7 @@ pub(crate) fn fits(rank: u32, head: &Head, receiving: &Receiving) -> Result<(), 
 }
 
 #[cfg(all(test, not(loom)))]
+#[expect(clippy::unwrap_used, reason = "helpers of tests")]
 mod tests {
     use eirene_train_reduce::DType;
 

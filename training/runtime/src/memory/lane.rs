@@ -212,6 +212,7 @@ pub(super) fn model(shape: Shape) -> (Segment, Sender, Receiver) {
 }
 
 #[cfg(all(test, not(loom)))]
+#[expect(clippy::unwrap_used, reason = "helpers of tests")]
 mod tests {
     use super::*;
 

@@ -1,6 +1,5 @@
 //! Whole worlds: ranks as threads and as processes, on one pretended node or several.
 #![expect(clippy::unwrap_used, reason = "helpers of tests")]
-
 #![expect(clippy::float_cmp, reason = "sums of small whole numbers are exact in every order")]
 
 mod algorithms;
