@@ -4,7 +4,8 @@ set -euo pipefail
 bench_dir=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 repo_dir=$(cd "$bench_dir/.." && pwd)
 cd "$repo_dir"
-PATH=$PATH:/usr/sbin:/sbin:$HOME/.cargo/bin
+# shellcheck source=../deploy/host.sh
+source deploy/host.sh
 target=${CARGO_TARGET_DIR:-$repo_dir/target}
 # shellcheck disable=SC2034  # for the scripts that source this
 program=$target/release/eirene-bench

@@ -200,7 +200,7 @@ async fn build_image(
     progress: &mut (dyn FnMut(&str) + Send),
 ) -> Result<(), BuildError> {
     let proxies = context::proxies(|name| std::env::var(name).ok());
-    let host_files = context::host_files(Path::new("/")).await;
+    let host_files = context::host_files(Path::new("/"), std::env::var_os("PIP_CONFIG_FILE").map(Into::into)).await;
     let (reader, writer) = context::stream(recipe_dir.to_owned(), host_files);
     let labels = HashMap::from([(LABEL, tag)]);
     let options =

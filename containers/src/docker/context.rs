@@ -17,11 +17,7 @@ use tokio_util::io::SyncIoBridge;
 /// Bytes on their way between the thread that reads the recipe and the connection to the Engine.
 const BUFFER_BYTES: usize = 256 * 1024;
 /// Settings of the host that a build may need, and the names they get under `host/`.
-const HOST_FILES: [(&str, &str); 3] = [
-    ("etc/ssl/certs/ca-certificates.crt", "ca-certificates.crt"),
-    ("etc/pip.conf", "pip.conf"),
-    ("etc/npmrc", "npmrc"),
-];
+const HOST_FILES: [(&str, &str); 2] = [("etc/ssl/certs/ca-certificates.crt", "ca-certificates.crt"), ("etc/npmrc", "npmrc")];
 /// Docker's predefined build arguments: known to every recipe, kept in no layer.
 const PROXIES: [&str; 8] =
     ["HTTP_PROXY", "http_proxy", "HTTPS_PROXY", "https_proxy", "FTP_PROXY", "ftp_proxy", "NO_PROXY", "no_proxy"];
@@ -157,11 +153,14 @@ fn append(
     archive.append_data(&mut header, name, content).map_err(RecipeError::Sent)
 }
 
-/// Settings of the machine whose root is `root`, as far as it has any. A proxy on its own loopback is of no use in a build.
-pub(super) async fn host_files(root: &Path) -> Vec<(String, Vec<u8>)> {
+/// Settings of the machine whose root is `root`, as far as it has any. `pip` is the value of `PIP_CONFIG_FILE`, which takes the place of the
+/// machine's configuration of pip. A proxy on the machine's own loopback is of no use in a build.
+pub(super) async fn host_files(root: &Path, pip: Option<PathBuf>) -> Vec<(String, Vec<u8>)> {
     let mut files = Vec::new();
-    for (path, name) in HOST_FILES {
-        if let Ok(content) = tokio::fs::read(root.join(path)).await {
+    let pip = pip.filter(|path| !path.as_os_str().is_empty()).unwrap_or_else(|| root.join("etc/pip.conf"));
+    let host_files = HOST_FILES.map(|(path, name)| (root.join(path), name));
+    for (path, name) in host_files.into_iter().chain([(pip, "pip.conf")]) {
+        if let Ok(content) = tokio::fs::read(path).await {
             files.push((name.to_owned(), content));
         }
     }
@@ -249,7 +248,7 @@ mod tests {
         let root = directory.path().join("root");
         std::fs::create_dir_all(root.join("etc")).unwrap();
         std::fs::write(root.join("etc/pip.conf"), "[global]\n").unwrap();
-        let mut host_files = host_files(&root).await;
+        let mut host_files = host_files(&root, None).await;
         host_files.retain(|(name, _)| name != "apt.conf");
         let (mut reader, task) = stream(recipe(directory.path()), host_files);
         let mut bytes = Vec::new();
@@ -261,6 +260,21 @@ mod tests {
             .map(|entry| entry.unwrap().path().unwrap().display().to_string())
             .collect();
         assert_eq!(names, ["host/pip.conf", "Dockerfile", "package/main.py"]);
+    }
+
+    #[tokio::test]
+    async fn a_pip_configuration_of_ones_own_comes_before_the_machines() {
+        let directory = tempfile::tempdir().unwrap();
+        let (root, own) = (directory.path().join("root"), directory.path().join("own"));
+        std::fs::create_dir_all(root.join("etc")).unwrap();
+        std::fs::write(root.join("etc/pip.conf"), "machine").unwrap();
+        std::fs::write(&own, "own").unwrap();
+        for (variable, expected) in
+            [(None, "machine"), (Some(PathBuf::new()), "machine"), (Some(own), "own"), (Some("/dev/null".into()), "")]
+        {
+            let files: HashMap<_, _> = host_files(&root, variable).await.into_iter().collect();
+            assert_eq!(files["pip.conf"], expected.as_bytes());
+        }
     }
 
     #[test]

@@ -44,8 +44,11 @@ add_image() { # add_image NAME DESCRIPTION SIF
 }
 
 build_sif() { # build_sif NAME: prints the file's name
-    local command=("$bin_dir/eirened")
-    [[ ${docker_command[0]} != sudo ]] || command=(sudo "${command[@]}")
+    local command=("$bin_dir/eirened") pip
+    pip=$(pip_configuration)
+    [[ ${docker_command[0]} != sudo ]] || command=("${as_root_command[@]}" "${command[@]}")
+    # `env` and not an assignment, which sudo would lose.
+    [[ -z $pip ]] || command=("${command[@]::${#command[@]}-1}" env "PIP_CONFIG_FILE=$pip" "$bin_dir/eirened")
     # The last line it prints is the path.
     "${command[@]}" image build "$state_dir/recipes/$1" --name "$1" --builder-image eirene-demo-node --output "$images_dir" |
         tail -n 1 | sed 's#.*/##'

@@ -78,12 +78,6 @@ on_exit() {
     exit "$status"
 }
 
-have() { command -v "$1" >/dev/null 2>&1; }
-
-as_root_command=()
-((EUID == 0)) || as_root_command=(sudo)
-as_root() { "${as_root_command[@]}" "$@"; }
-
 # The docker client, through sudo where the socket asks for it.
 docker_command=(docker)
 dk() { "${docker_command[@]}" "$@"; }
@@ -91,8 +85,8 @@ dk() { "${docker_command[@]}" "$@"; }
 docker_answers() {
     if docker info >/dev/null 2>&1; then
         docker_command=(docker)
-    elif ((EUID != 0)) && have sudo && sudo docker info >/dev/null 2>&1; then
-        docker_command=(sudo docker)
+    elif ((EUID != 0)) && have sudo && as_root docker info >/dev/null 2>&1; then
+        docker_command=("${as_root_command[@]}" docker)
     else
         return 1
     fi
@@ -116,12 +110,28 @@ write_compose_env() {
     done
     common=$(hash_of "$demo_dir/slurm")
     portal=$(hash_of "$demo_dir/slurm" "$state_dir/etc")
+    # A proxy may have a password in it.
+    (umask 077 && rm -f "$state_dir/compose.env" && : >"$state_dir/compose.env")
     printf '%s=%s\n' \
         EIRENE_DEMO_CONTEXT "$state_dir/context" \
         EIRENE_DEMO_NET "$net" \
         EIRENE_DEMO_PORT "$port" \
+        EIRENE_DEMO_HTTP_PROXY "$(outside_proxy http_proxy HTTP_PROXY)" \
+        EIRENE_DEMO_HTTPS_PROXY "$(outside_proxy https_proxy HTTPS_PROXY)" \
+        EIRENE_DEMO_NO_PROXY "${no_proxy:-}" \
         EIRENE_DEMO_CONFIG_HASH "$common" \
-        EIRENE_DEMO_PORTAL_HASH "$portal" >"$state_dir/compose.env"
+        EIRENE_DEMO_PORTAL_HASH "$portal" >>"$state_dir/compose.env"
+}
+
+# outside_proxy NAME...: the first of these variables that is set, for builds in containers; one on this machine's loopback is of no use there.
+outside_proxy() {
+    local name
+    for name in "$@"; do
+        if [[ -n ${!name:-} ]]; then
+            grep -vE 'localhost|127\.0\.0\.|\[::1\]' <<<"${!name}" || true
+            return 0
+        fi
+    done
 }
 
 # hash_of PATH...: one hash over names, modes and contents of all files below, but for the byte code that Python leaves there.

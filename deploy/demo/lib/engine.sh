@@ -3,10 +3,6 @@
 
 have_compose() { docker compose version >/dev/null 2>&1 || docker-compose version >/dev/null 2>&1; }
 
-candidate() { # candidate NAME: does apt know it?
-    [[ $(apt-cache policy "$1" 2>/dev/null | awk '/Candidate:/ {print $2}') =~ ^[^\(] ]]
-}
-
 first_candidate() {
     local name
     for name in "$@"; do
@@ -20,7 +16,7 @@ first_candidate() {
 
 apt_install() {
     say "      installing with apt: $*"
-    as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends "$@"
+    as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends --no-remove "$@"
 }
 
 install_packages() {

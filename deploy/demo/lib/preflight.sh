@@ -1,6 +1,8 @@
 # shellcheck shell=bash
 # What the host must offer, found out before anything is installed or built. All problems are named at once, each with its cure.
 
+oldest_docker=20.10
+memory_gb=4
 problems=0
 
 problem() { # problem WHAT CURE
@@ -15,15 +17,15 @@ check_kernel() {
         problem "this is $(uname -sm); the demo cluster runs on Linux x86_64" "use an x86_64 Debian or Ubuntu machine, a virtual one will do"
     fi
     if [[ ! -c /dev/fuse ]]; then
-        problem "/dev/fuse is missing; Apptainer mounts images through it" "sudo modprobe fuse"
+        problem "/dev/fuse is missing; Apptainer mounts images through it" "${root_hint}modprobe fuse"
     fi
     if [[ $(setting user/max_user_namespaces 1) == 0 ]]; then
-        problem "user namespaces are switched off; Apptainer runs in them" "sudo sysctl user.max_user_namespaces=15000"
+        problem "user namespaces are switched off; Apptainer runs in them" "${root_hint}sysctl user.max_user_namespaces=15000"
     elif [[ $(setting kernel/unprivileged_userns_clone 1) == 0 ]]; then
-        problem "only root may make user namespaces; Apptainer runs in them" "sudo sysctl kernel.unprivileged_userns_clone=1"
+        problem "only root may make user namespaces; Apptainer runs in them" "${root_hint}sysctl kernel.unprivileged_userns_clone=1"
     elif [[ $(setting kernel/apparmor_restrict_unprivileged_userns 0) == 1 ]]; then
         problem "AppArmor restricts user namespaces, as on recent Ubuntu; Apptainer runs in them" \
-            "sudo sysctl kernel.apparmor_restrict_unprivileged_userns=0"
+            "${root_hint}sysctl kernel.apparmor_restrict_unprivileged_userns=0"
     elif ! unprivileged unshare --user --map-root-user true 2>/dev/null; then
         problem "an ordinary user cannot make a user namespace (unshare --user fails); Apptainer runs in them" \
             "see what forbids it: unshare --user --map-root-user true"
@@ -73,29 +75,58 @@ check_disk() {
     done
 }
 
+# What is to be installed needs apt and root; asked before the first package.
 check_packages() {
-    if ! have docker || ! have_compose || ! have curl || { [[ $cluster_only != 1 ]] && { ! have cc || ! have cargo; }; }; then
-        have apt-get || problem "Docker, Compose, a C compiler or curl is missing and there is no apt-get to install it with" \
-            "install Docker Engine with Compose, gcc and curl by hand"
-        if ((EUID != 0)) && ! have sudo; then
-            problem "packages are missing, and there is no sudo to install them with" "run it as root"
-        fi
-    fi
-    if [[ $cluster_only != 1 ]] && ! have cargo && ! have apt-get; then
-        problem "cargo is missing; it builds Eirene's binaries" "install Rust: see https://rustup.rs"
+    local missing=()
+    have docker || missing+=("Docker Engine")
+    have_compose || missing+=("Docker Compose")
+    have curl || missing+=(curl)
+    [[ $cluster_only == 1 ]] || have cc || missing+=("a C compiler")
+    ((${#missing[@]} > 0)) || return 0
+    if ! have apt-get; then
+        problem "missing here, and there is no apt-get to install it with: $(IFS=, && echo "${missing[*]}")" \
+            "install it with this system's package manager, then run: make demo"
+    elif ! can_be_root; then
+        problem "missing here, and there is no sudo to install it with: $(IFS=, && echo "${missing[*]}")" "as root, run: make demo"
     fi
 }
 
+# at_least VERSION WANTED
+at_least() { [[ $(printf '%s\n' "$1" "$2" | sort -V | head -n 1) == "$2" ]]; }
+
 check_docker() {
-    if docker_answers; then
+    local version
+    if docker --version 2>/dev/null | grep -i podman >/dev/null; then
+        problem "\`docker\` is Podman here; the nodes need Docker Engine" "${root_hint}apt-get remove podman-docker, then run: make demo"
+    elif docker_answers; then
         if dk info --format '{{.SecurityOptions}}' | grep rootless >/dev/null; then
             problem "this Docker runs rootless; the nodes need the ordinary engine" "docker context use default"
         fi
+        version=$(dk version --format '{{.Server.Version}}')
+        at_least "$version" "$oldest_docker" ||
+            problem "Docker Engine is version $version; $oldest_docker or newer is needed" \
+                "remove it with the package manager it came by, then run: make demo, which installs this release's own"
         check_owner
-    elif [[ -S /var/run/docker.sock ]] && ((EUID != 0)) && ! have sudo; then
-        problem "no access to the Docker socket" "sudo usermod -aG docker $(id -un)   and log in again"
-    elif [[ ! -d /run/systemd/system ]] && ((EUID != 0)) && ! have sudo; then
-        problem "the Docker daemon does not run, and starting it needs root" "run it as root"
+    elif [[ -S /var/run/docker.sock ]] && ! can_be_root; then
+        problem "no access to the Docker socket" "as root: usermod -aG docker $(id -un)   and log in again"
+    elif have docker && [[ ! -d /run/systemd/system ]] && ! can_be_root; then
+        problem "the Docker daemon does not run, and starting it needs root" "as root, run: make demo"
+    fi
+}
+
+check_memory() {
+    local gb
+    gb=$(awk '/^(MemTotal|SwapTotal):/ {kb += $2} END {printf "%.1f", kb / 1048576}' /proc/meminfo)
+    at_least "$gb" "$memory_gb" ||
+        problem "this machine has $gb GB of memory with swap; building and running the demo needs $memory_gb GB" "use a larger machine, or add swap"
+}
+
+# Images are built with pip's configuration file, which a variable alone does not reach.
+check_mirrors() {
+    if [[ -n ${PIP_INDEX_URL:-} && -z $(pip_configuration) && ! -e /etc/pip.conf ]]; then
+        # shellcheck disable=SC2016 # for the person's shell
+        problem "PIP_INDEX_URL names a mirror, which image builds do not see; they read pip's configuration file" \
+            'mkdir -p ~/.config/pip && printf "[global]\nindex-url = %s\n" "$PIP_INDEX_URL" >~/.config/pip/pip.conf'
     fi
 }
 
@@ -111,6 +142,18 @@ check_owner() {
     done
 }
 
+# The release is named, so that whoever reports a fault can say it; only a tested one is promised.
+say_release() {
+    case $(release_support) in
+    tested) say "  $(release_name)" ;;
+    expected) say "  $(release_name): expected to work, but our tests do not run on it" ;;
+    *)
+        say "  $(release_name): not tested; the demo is made for Debian 12 and 13 and Ubuntu 24.04"
+        say "    It needs x86_64, Docker Engine $oldest_docker or newer with Compose, curl, a C compiler, debootstrap where images cannot be pulled. Going on."
+        ;;
+    esac
+}
+
 preflight() {
     check_kernel
     check_packages
@@ -118,5 +161,7 @@ preflight() {
     check_port
     check_network
     check_disk
+    check_memory
+    check_mirrors
     ((problems == 0)) || die "$problems thing(s) stand in the way; nothing was changed." ""
 }
