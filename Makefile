@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
 
-.PHONY: help demo demo-down wheel test test-deep test-unit check bench
+.PHONY: help demo demo-down wheel test test-deep areas test-unit check bench
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -16,11 +16,14 @@ demo-down: ## Take the demo cluster down and leave nothing behind
 wheel: ## Build the training runtime's Python package into dist/
 	@training/wheel
 
-test: ## Run every test, on the real demo cluster (large matrices sampled by a printed seed)
+test: ## The gate: checks, all unit tests, and the smoke set on the demo cluster
 	@tests/run
 
-test-deep: ## Run every test, all matrices whole
-	@EIRENE_TEST_DEEP=1 tests/run
+test-deep: ## Everything, whole; AREA=sessions|files|spaces|monitoring|training|images|portal for one area
+	@AREA='$(AREA)' tests/deep
+
+areas: ## Name the areas that the change since origin/main touches (BASE=… for another base)
+	@tests/areas $(BASE)
 
 test-unit: ## Run only what needs neither Docker nor a cluster
 	@EIRENE_UNIT_ONLY=1 tests/run

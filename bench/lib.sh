@@ -17,11 +17,11 @@ build_bench() {
     cargo build --release --locked --quiet --target-dir "$target" -p eirene-bench
 }
 
-# Our programs as `make demo` builds them: glibc is linked into the agent.
+# Our programs as `make demo` builds them.
 build_programs() {
     local name bins=()
     for name in "$@"; do bins+=(--bin "$name"); done
-    RUSTC_WORKSPACE_WRAPPER=$repo_dir/deploy/static-agent cargo build --release --locked --quiet --target-dir "$target" "${bins[@]}"
+    cargo build --release --locked --quiet --target-dir "$target" "${bins[@]}"
 }
 
 build_ours() {

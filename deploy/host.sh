@@ -21,6 +21,8 @@ if ((${#proxy_variables[@]} > 0)); then
     proxy_variables+=(no_proxy NO_PROXY)
 fi
 
+# at_least VERSION WANTED
+at_least() { [[ $(printf '%s\n' "$1" "$2" | sort -V | head -n 1) == "$2" ]]; }
 have() { command -v "$1" >/dev/null 2>&1; }
 
 # How a command gets root's rights here. Proxies go along by name, because one with a password must not be in an argument list.
@@ -58,6 +60,7 @@ release_support() {
     esac
 }
 
+machine_pip_configuration=/etc/pip.conf
 # pip_configuration: the person's own configuration of pip, where there is one.
 pip_configuration() {
     local file

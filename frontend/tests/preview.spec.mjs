@@ -8,9 +8,7 @@ import { SIZES, accessibility, launch, listen, picture, tooWide } from "./browse
 import { folder, serve } from "./samples.mjs";
 
 const names = (await readdir(folder)).filter((name) => name.endsWith(".html") && !name.startsWith("fragment-")).sort();
-// With EIRENE_TEST_SHARD=k/n, the k-th of every n pages (`tests/run`).
-const [which, many] = (process.env.EIRENE_TEST_SHARD || "1/1").split("/").map(Number);
-// Every page at both sizes and in both schemes, but in `make test` only one scheme for each size, which one by the printed seed.
+// Every page at both sizes and in both schemes, but without EIRENE_TEST_DEEP one scheme for each size, which one by the seed.
 const deep = Boolean(process.env.EIRENE_TEST_DEEP);
 const seed = Number(process.env.EIRENE_TEST_SEED ?? 0);
 const schemes = (index, size) => (deep ? ["light", "dark"] : [(seed + index + (size === "desk" ? 0 : 1)) % 2 ? "dark" : "light"]);
@@ -33,7 +31,6 @@ after(async () => {
 test("there are samples to look at", () => assert.ok(names.length > 25, `run the preview example first: ${names.length}`));
 
 for (const [index, name] of names.entries()) {
-  if (index % many !== which - 1) continue;
   test(`sample ${name}`, async (t) => {
     for (const [size, viewport] of Object.entries(SIZES)) {
       for (const colorScheme of schemes(index, size)) {

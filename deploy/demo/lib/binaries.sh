@@ -8,7 +8,6 @@ build_binaries() {
     mkdir -p "$bin_dir"
     (
         cd "$repo_dir" || exit
-        export RUSTC_WORKSPACE_WRAPPER=$repo_dir/deploy/static-agent
         if [[ $test_binaries == 1 ]]; then
             # With what the tests need of each library, or nearly all libraries would be compiled again for them.
             cargo test --no-run --workspace --locked --target-dir "$target"

@@ -91,9 +91,6 @@ check_packages() {
     fi
 }
 
-# at_least VERSION WANTED
-at_least() { [[ $(printf '%s\n' "$1" "$2" | sort -V | head -n 1) == "$2" ]]; }
-
 check_docker() {
     local version
     if docker --version 2>/dev/null | grep -i podman >/dev/null; then
@@ -123,7 +120,7 @@ check_memory() {
 
 # Images are built with pip's configuration file, which a variable alone does not reach.
 check_mirrors() {
-    if [[ -n ${PIP_INDEX_URL:-} && -z $(pip_configuration) && ! -e /etc/pip.conf ]]; then
+    if [[ -n ${PIP_INDEX_URL:-} && -z $(pip_configuration) && ! -e $machine_pip_configuration ]]; then
         # shellcheck disable=SC2016 # for the person's shell
         problem "PIP_INDEX_URL names a mirror, which image builds do not see; they read pip's configuration file" \
             'mkdir -p ~/.config/pip && printf "[global]\nindex-url = %s\n" "$PIP_INDEX_URL" >~/.config/pip/pip.conf'

@@ -17,15 +17,6 @@ os.environ["EIRENE_TRAIN_TUNING"] = "off"
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """With EIRENE_TEST_SHARD=k/n, the k-th of every n tests (`tests/run`)."""
-    shard = os.environ.get("EIRENE_TEST_SHARD")
-    if shard:
-        which, many = map(int, shard.split("/"))
-        config.hook.pytest_deselected(items=[item for index, item in enumerate(items) if index % many != which - 1])
-        items[:] = items[which - 1 :: many]
-
-
 @pytest.fixture
 def traces() -> Iterator[launchers.Traces]:
     """What ranks of a test may leave behind: a private place for it, looked at and cleared away afterwards."""
