@@ -2,6 +2,8 @@
 #![expect(clippy::unwrap_used, reason = "helpers of tests")]
 
 mod data;
+#[path = "../../../deep.rs"]
+mod deep;
 mod process;
 mod processes;
 mod strangers;

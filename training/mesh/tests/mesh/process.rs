@@ -111,7 +111,7 @@ pub(crate) fn serve(obey: impl Fn(&Mesh, &str)) {
                 mesh.on_trouble(Box::new(move || {
                     let _ = rung.send(());
                 }));
-                bell.recv_timeout(Duration::from_secs(30)).unwrap();
+                bell.recv_timeout(soon() - Instant::now()).unwrap();
                 say(&format!("{:?}", mesh.trouble().unwrap()));
             }
             "quiet" => say(&format!("{:?}", mesh.trouble())),

@@ -1,6 +1,6 @@
 //! Strangers on the same machine: they connect, flood, stay silent, guess, replay, reflect, and sit on the wire.
 
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -10,8 +10,9 @@ use eirene_train_mesh::{Error, Meeting, Mesh, Phase, Plan, Secret, Trouble};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 
+use crate::deep::assert_within;
 use crate::process::{Orders, Rank, expect_all, sockets};
-use crate::world::{How, free_port, join_all, private, secret, soon, until};
+use crate::world::{How, best_within, free_port, join_all, private, secret, soon, until};
 
 /// The listener's first bytes and the caller's answer.
 const CHALLENGE: usize = 32;
@@ -43,7 +44,7 @@ fn knock(port: u16) -> TcpStream {
     loop {
         match TcpStream::connect(("127.0.0.1", port)) {
             Ok(stream) => {
-                stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+                stream.set_read_timeout(Some(end - Instant::now())).unwrap();
                 return stream;
             }
             Err(error) => assert!(Instant::now() < end, "{error}"),
@@ -54,8 +55,9 @@ fn knock(port: u16) -> TcpStream {
 /// All that still comes from the other end.
 fn rest(mut stream: &TcpStream) -> Vec<u8> {
     let mut bytes = Vec::new();
+    let end = stream.read_to_end(&mut bytes);
     // A reset connection is a closed door too.
-    let _ = stream.read_to_end(&mut bytes);
+    assert!(!end.is_err_and(|error| error.kind() == ErrorKind::WouldBlock), "the connection stays open");
     bytes
 }
 
@@ -80,34 +82,33 @@ fn a_stranger_gets_random_bytes_and_a_closed_door() {
 
 #[test]
 fn five_hundred_silent_strangers_do_not_keep_the_ranks_out() {
-    // Silent ones are dropped after three seconds: ranks that met sooner have not waited for that. The best of a few, for the machine may
-    // have other things to do.
-    let mut took: Vec<Duration> = Vec::new();
-    while took.iter().all(|took| *took >= Duration::from_secs(3)) {
-        assert!(took.len() < 5, "{took:?}");
-        let port = free_port();
-        let how = How::Address(port);
-        let first = Joining::start(how.plan(0, 4));
-        let strangers: Vec<TcpStream> = (0..500).map(|_| knock(port)).collect();
-        let began = Instant::now();
-        let others = join_all((1..4).map(|rank| how.plan(rank, 4)).collect());
-        assert!(others.iter().all(Result::is_ok) && first.end().is_ok());
-        took.push(began.elapsed());
-        drop(strangers);
-    }
+    // Silent ones are dropped after three seconds: ranks that met sooner have not waited for that.
+    best_within(
+        || Duration::from_secs(3),
+        || {
+            let port = free_port();
+            let how = How::Address(port);
+            let first = Joining::start(how.plan(0, 4));
+            let strangers: Vec<TcpStream> = (0..500).map(|_| knock(port)).collect();
+            let began = Instant::now();
+            let others = join_all((1..4).map(|rank| how.plan(rank, 4)).collect());
+            assert!(others.iter().all(Result::is_ok) && first.end().is_ok());
+            let took = began.elapsed();
+            drop(strangers);
+            took
+        },
+    );
 }
 
 #[test]
 fn a_silent_stranger_is_dropped_in_time() {
     let port = free_port();
-    let mut plan = How::Address(port).plan(0, 2);
-    plan.timeout = Duration::from_mins(1);
-    let first = Joining::start(plan);
+    let first = Joining::start(How::Address(port).plan(0, 2));
     let stranger = knock(port);
     let began = Instant::now();
     assert_eq!(rest(&stranger).len(), CHALLENGE);
-    // Long before the meeting itself gives up.
-    assert!(began.elapsed() < Duration::from_secs(15), "{:?}", began.elapsed());
+    assert_within(Duration::from_secs(15), began.elapsed());
+    // Before the meeting itself gives up.
     Mesh::join(How::Address(port).plan(1, 2)).unwrap();
     first.end().unwrap();
 }
@@ -269,7 +270,7 @@ fn an_echo_is_not_taken_for_rank_0() {
         }
     });
     let mut plan = How::Address(port).plan(1, 2);
-    plan.timeout = Duration::from_secs(5);
+    plan.timeout = Duration::from_secs(20);
     let result = Mesh::join(plan);
     assert!(matches!(result, Err(Error::Refused { .. } | Error::Timeout { .. })), "{result:?}");
     assert!(answers.load(Ordering::SeqCst) > 1);
