@@ -6,7 +6,7 @@ mod common;
 use std::net::TcpListener;
 use std::time::Duration;
 
-use common::{Installed, Kind, Outcome, installed, run_rank, sample};
+use common::{Installed, Kind, Outcome, assert_within, deep, installed, run_rank, sample};
 
 fn run(launcher: Option<(&Installed, u32)>, what: &str, environment: &[(&str, &str)]) -> Outcome {
     let outcome = run_rank(launcher, &["rank", what], environment);
@@ -28,11 +28,14 @@ fn environment(installed: &Installed) -> Vec<(&'static str, &str)> {
     if installed.found { Vec::new() } else { vec![("EIRENE_TRAIN_MPI", installed.library.to_str().unwrap())] }
 }
 
-/// What is wrong is said within this many milliseconds.
+/// In the deep tests what is wrong is said within this many milliseconds.
 const SOON_MS: u64 = 3000;
 
-/// Runs it until it says within three seconds what is wrong, five times at most: a busy machine takes its time now and then, and not always.
+/// Runs it once. The deep tests run it until it says within three seconds what is wrong, five times at most: the machine may have other things to do.
 fn said_soon(run: impl Fn() -> Outcome) -> Outcome {
+    if !deep() {
+        return run();
+    }
     let mut took = Vec::new();
     loop {
         let outcome = run();
@@ -131,7 +134,7 @@ fn an_mpi_that_is_given_up_is_not_waited_for() {
         // Launchers call a rank that leaves without MPI_Finalize a failure, and may end the other for it.
         assert!(outcome.lines("ok rank") >= 1, "{installed:?}: {}", outcome.output);
         assert!(outcome.errors().is_empty(), "{}", outcome.output);
-        assert!(outcome.took < Duration::from_secs(20), "{:?}", outcome.took);
+        assert_within(Duration::from_secs(20), outcome.took);
     }
 }
 

@@ -4,6 +4,8 @@
 
 #[path = "mpi_rank/checks.rs"]
 mod checks;
+#[path = "../../deep.rs"]
+mod deep;
 #[path = "mpi_rank/messages.rs"]
 mod messages;
 #[path = "mpi_rank/mismatches.rs"]
@@ -18,8 +20,11 @@ use std::time::{Duration, Instant};
 use eirene_train_launch::{Environment, Launch};
 use eirene_train_runtime::{Call, DType, Options, ReduceOp, Tuning, World};
 
-/// Long enough for everything that goes well.
-const AMPLE: Duration = Duration::from_mins(1);
+/// Long enough for everything that goes well, and longer than a run may last.
+const AMPLE: Duration = Duration::from_mins(30);
+
+/// By when everybody knows what is wrong: in the deep tests.
+const SOON: Duration = Duration::from_secs(5);
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();

@@ -2,6 +2,9 @@
 //! all ended together.
 #![expect(unsafe_code, reason = "setsid and kill")]
 
+#[path = "../../../deep.rs"]
+mod deep;
+
 use std::ffi::OsString;
 use std::io::Read;
 use std::os::unix::process::CommandExt;
@@ -9,6 +12,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
+
+pub(crate) use deep::{assert_within, deep};
 
 /// One library with the launcher that belongs to it.
 #[derive(Debug, Clone)]
@@ -181,7 +186,7 @@ pub(crate) fn run_rank(launcher: Option<(&Installed, u32)>, rank: &[&str], envir
     words.push(rank_program(rank[0]).into());
     words.extend(rank[1..].iter().map(OsString::from));
     // All cases of a matrix take minutes.
-    let limit = if deep() { 1500 } else { 150 };
+    let limit = if deep() { 1500 } else { 300 };
     run_words(&words, environment, Duration::from_secs(limit))
 }
 
@@ -233,7 +238,7 @@ pub(crate) fn run_words(words: &[OsString], environment: &[(&str, &str)], limit:
 }
 
 /// How long what a launcher has left behind may take to end by itself.
-const GRACE: Duration = Duration::from_secs(5);
+const GRACE: Duration = Duration::from_mins(1);
 
 /// Waits until all processes of a session have ended, whatever groups they are in; ends those that have not, and says which.
 fn end_session(session: u32, grace: Duration) -> Vec<String> {
@@ -268,11 +273,6 @@ fn living(session: u32) -> Vec<(i32, String)> {
         }
     }
     found
-}
-
-/// `EIRENE_TEST_DEEP=1`: everything instead of a sample.
-pub(crate) fn deep() -> bool {
-    std::env::var("EIRENE_TEST_DEEP").is_ok_and(|deep| deep == "1")
 }
 
 /// A sample of `count` of them, others for another `EIRENE_TEST_SEED` and for another test's `salt`; all of them

@@ -1,11 +1,12 @@
 //! Messages between two ranks that MPI carries as they are.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use eirene_train_runtime::{DType, Error, Group, Part, Work, World};
 
+use crate::deep::assert_within;
 use crate::oracle::input;
-use crate::{AMPLE, say};
+use crate::{AMPLE, SOON, say};
 
 const TYPE: DType = DType::U8;
 
@@ -96,7 +97,7 @@ pub(crate) fn misfit(world: &World, shorter: bool) {
     // Whoever is late hears of the end while the group is made.
     let error = world.everybody(AMPLE).and_then(exchange).expect_err("they do not fit");
     assert!(matches!(error, Error::Mismatch { .. }), "{error:?}");
-    assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
+    assert_within(SOON, began.elapsed());
     let text = error.to_string();
     assert!(text.contains("rank 0 of the group sends") && text.contains("tag 3"), "{text}");
     say(&format!("found rank {} after {} ms: {text}", world.rank(), began.elapsed().as_millis()));
@@ -124,6 +125,6 @@ pub(crate) fn in_vain(world: &World, dies: bool) {
     let error = take(&group, last, 2, 1 << 20).expect_err("nothing more comes");
     let text = error.to_string();
     assert!(text.contains(&format!("rank {last}")), "{text}");
-    assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
+    assert_within(SOON, began.elapsed());
     say(&format!("found rank {} after {} ms: {text}", world.rank(), began.elapsed().as_millis()));
 }

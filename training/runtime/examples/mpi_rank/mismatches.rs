@@ -4,10 +4,8 @@ use std::time::{Duration, Instant};
 
 use eirene_train_runtime::{Call, Collective, DType, Error, Group, Part, ReduceOp, World};
 
-use crate::{AMPLE, say};
-
-/// By when everybody knows what is wrong.
-const SOON: Duration = Duration::from_secs(5);
+use crate::deep::assert_within;
+use crate::{AMPLE, SOON, say};
 
 /// Calls and waits; memory is given up where it fails, for MPI may have it.
 fn run(
@@ -53,7 +51,7 @@ pub(crate) fn differ(world: &World, how: &str) {
     // Whoever is late hears of the end in its first call, or while the group is made.
     let calls = |group: Group| one_then_another(&group, world, how);
     let error = world.everybody(AMPLE).and_then(calls).expect_err("they differ");
-    assert!(began.elapsed() < SOON, "{:?}", began.elapsed());
+    assert_within(SOON, began.elapsed());
     assert!(matches!(error, Error::Mismatch { .. }), "{error:?}");
     let text = error.to_string();
     let words = if text.contains("different things before") { ["rank", "(call"] } else { words };
@@ -85,7 +83,7 @@ fn one_then_another(group: &Group, world: &World, how: &str) -> Result<(), Error
         // Short enough to be MPI's to deliver; then the program computes and asks nothing of the runtime until it is told.
         ("busy", true) => {
             run(group, Collective::Broadcast { root: world.rank() }, float, sum, &[10], &[10])?;
-            while began.elapsed() < SOON {
+            while began.elapsed() < AMPLE {
                 std::thread::sleep(Duration::from_millis(50));
                 world.arena(4096)?;
             }
@@ -94,7 +92,7 @@ fn one_then_another(group: &Group, world: &World, how: &str) -> Result<(), Error
         _ => run(group, all, float, sum, &[50], &[50]),
     }?;
     // MPI may have given a rank what it wanted of the others' call, or something else: it is told nevertheless.
-    while began.elapsed() < SOON {
+    while began.elapsed() < AMPLE {
         run(group, Collective::Barrier, DType::U8, sum, &[], &[])?;
         std::thread::sleep(Duration::from_millis(50));
     }
@@ -119,7 +117,7 @@ pub(crate) fn absent(world: &World) {
     let address = memory.as_mut_ptr() as usize;
     let call = Call::all_reduce(address, address, memory.len(), DType::F32, ReduceOp::Sum);
     // SAFETY: the memory lives as long as the program: MPI may have it when the call has failed.
-    let error = unsafe { group.run(&call, Duration::from_millis(2500)) }.expect_err("one is missing");
+    let error = unsafe { group.run(&call, Duration::from_secs(10)) }.expect_err("one is missing");
     std::mem::forget(memory);
     let text = error.to_string();
     assert!(text.contains(&format!("rank {last} has not come")), "{text}");

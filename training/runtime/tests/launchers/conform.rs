@@ -1,8 +1,9 @@
 //! Every collective under every launcher, against plain loops.
 
+use crate::deep::deep;
 use crate::launcher::{Kind, Launcher, mpi_s, run, srun_s, wheels, wheels_root};
 use crate::slurm::Slurm;
-use crate::started::{deep, seed};
+use crate::started::seed;
 
 /// Algorithms that are asked for, one row a run; the first row asks for none.
 const ALGORITHMS: [&str; 6] = [

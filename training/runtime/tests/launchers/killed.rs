@@ -6,11 +6,12 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
+use crate::deep::{assert_within, deep};
 use crate::launcher::{Kind, Launcher, mpi_s, run, srun_s, wheels};
 use crate::slurm::Slurm;
-use crate::started::{deep, seed};
+use crate::started::seed;
 
-/// Everything is over by then.
+/// In the deep tests everything is over by then.
 const SOON: Duration = Duration::from_secs(5);
 
 fn a_rank_is_killed(launchers: &[Launcher]) {
@@ -27,19 +28,18 @@ fn a_rank_is_killed(launchers: &[Launcher]) {
                 let longest = match launcher.kind {
                     // It leaves the others be.
                     Kind::SlurmPmix | Kind::SlurmPmi2 | Kind::Slurm => {
-                        started.wait_for(&named, SOON);
+                        started.wait_for(&named);
                         SOON
                     }
                     // It looks after its ranks now and then, and takes seconds to end by itself.
                     Kind::Torchrun => {
-                        started.wait_for(&named, SOON);
+                        started.wait_for(&named);
                         6 * SOON
                     }
                     Kind::Run | Kind::Orte | Kind::Prrte | Kind::Hydra => SOON,
                 };
                 let ended = started.end();
-                let took = killed.elapsed();
-                assert!(took < longest, "{took:?}: {ended:?}");
+                assert_within(longest, killed.elapsed());
                 assert_ne!(ended.code, Some(0), "{ended:?}");
                 // Launchers may end the others before they get a word out; what they say is about the right one.
                 for (_, error) in ended.errors() {
@@ -90,7 +90,7 @@ fn ctrl_c_ends_a_run_and_nothing_is_left() {
         kill(Pid::from_raw(started.pid().cast_signed()), Signal::SIGINT).unwrap();
         let interrupted = Instant::now();
         let ended = started.end();
-        assert!(interrupted.elapsed() < SOON, "{ended:?}");
+        assert_within(SOON, interrupted.elapsed());
         assert_eq!(ended.code, Some(130), "{ended:?}");
     }
 }

@@ -2,6 +2,8 @@
 #![expect(clippy::unwrap_used, reason = "helpers of tests")]
 
 mod conform;
+#[path = "../../../deep.rs"]
+mod deep;
 mod killed;
 mod launcher;
 mod matrix;

@@ -11,10 +11,10 @@ use std::time::{Duration, Instant};
 const PATIENCE: Duration = Duration::from_mins(5);
 
 /// Waits until something is so.
-fn wait_until(longest: Duration, mut is_so: impl FnMut() -> bool, complain: impl Fn() -> String) {
+fn wait_until(mut is_so: impl FnMut() -> bool, complain: impl Fn() -> String) {
     let begin = Instant::now();
     while !is_so() {
-        assert!(begin.elapsed() < longest, "{}", complain());
+        assert!(begin.elapsed() < PATIENCE, "{}", complain());
         std::thread::sleep(Duration::from_millis(5));
     }
 }
@@ -41,11 +41,6 @@ fn bridges() -> Vec<String> {
     let Ok(interfaces) = std::fs::read_dir("/sys/class/net") else { return Vec::new() };
     let bridges = interfaces.flatten().filter(|interface| interface.path().join("bridge").is_dir());
     bridges.map(|interface| interface.file_name().to_string_lossy().into_owned()).collect()
-}
-
-/// `EIRENE_TEST_DEEP=1`: everything instead of a sample.
-pub(crate) fn deep() -> bool {
-    std::env::var("EIRENE_TEST_DEEP").is_ok_and(|deep| deep == "1")
 }
 
 static STARTS: AtomicU64 = AtomicU64::new(0);
@@ -114,17 +109,13 @@ impl Started {
             let start = format!("rank {rank} of {ranks} is ");
             self.text().lines().find_map(|line| line.split_once(&start)?.1.trim().parse().ok())
         };
-        wait_until(
-            PATIENCE,
-            || (0..ranks).all(|rank| find(rank).is_some()),
-            || format!("not under way: {}", self.said()),
-        );
+        wait_until(|| (0..ranks).all(|rank| find(rank).is_some()), || format!("not under way: {}", self.said()));
         (0..ranks).filter_map(find).collect()
     }
 
     /// Waits until somebody says something.
-    pub(crate) fn wait_for(&self, what: &str, longest: Duration) {
-        wait_until(longest, || self.text().contains(what), || format!("nobody says `{what}`: {}", self.said()));
+    pub(crate) fn wait_for(&self, what: &str) {
+        wait_until(|| self.text().contains(what), || format!("nobody says `{what}`: {}", self.said()));
     }
 
     fn said(&self) -> String {
@@ -142,8 +133,7 @@ impl Started {
             assert!(begin.elapsed() < PATIENCE, "does not end: {}\n{}", self.words, self.text.lock().unwrap());
             std::thread::sleep(Duration::from_millis(5));
         }
-        let soon = Duration::from_secs(5);
-        wait_until(soon, || self.living().is_empty(), || format!("{:?} are left of {}", self.living(), self.said()));
+        wait_until(|| self.living().is_empty(), || format!("{:?} are left of {}", self.living(), self.said()));
         for reader in std::mem::take(&mut self.readers) {
             reader.join().unwrap();
         }

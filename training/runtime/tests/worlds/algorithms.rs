@@ -5,6 +5,7 @@
 
 use std::collections::BTreeSet;
 
+use crate::deep::deep;
 use crate::ranks::{AMPLE, joining};
 use eirene_train_runtime::{Call, Collective, DType, Group, Manner, Options, Part, ReduceOp, Region, World};
 use eirene_train_schedule::algorithms;
@@ -32,10 +33,6 @@ impl Random {
     fn of<T: Copy>(&mut self, list: &[T]) -> T {
         list[self.below(list.len())]
     }
-}
-
-fn deep() -> bool {
-    std::env::var("EIRENE_TEST_DEEP").is_ok_and(|deep| deep == "1")
 }
 
 const OPS: [ReduceOp; 5] = [ReduceOp::Sum, ReduceOp::Avg, ReduceOp::Min, ReduceOp::Max, ReduceOp::Prod];

@@ -1,9 +1,10 @@
-//! A rank that has nothing to do, or whose own thread does it, leaves the cores to others.
+//! A rank that has nothing to do, or whose own thread does it, leaves the cores to others. Only the deep tests watch it, for it takes time.
 
 use std::path::Path;
 use std::sync::Barrier;
 use std::time::{Duration, Instant};
 
+use crate::deep::deep;
 use crate::ranks::{AMPLE, on_nodes};
 use eirene_train_runtime::{DType, Group, Part, Work};
 
@@ -47,6 +48,9 @@ fn pass(group: &Group, word: &mut u64) -> Work {
 
 #[test]
 fn ranks_of_other_nodes_are_not_looked_for_when_nothing_is_under_way() {
+    if !deep() {
+        return;
+    }
     let together = Barrier::new(2);
     let naps = on_nodes(&["a", "b"], |world| {
         let group = world.everybody(AMPLE).unwrap();
@@ -68,6 +72,9 @@ fn ranks_of_other_nodes_are_not_looked_for_when_nothing_is_under_way() {
 
 #[test]
 fn who_waits_long_for_a_rank_of_another_node_sleeps_longer_and_longer() {
+    if !deep() {
+        return;
+    }
     let naps = on_nodes(&["a", "b"], |world| {
         let group = world.everybody(AMPLE).unwrap();
         let mut word = 7;

@@ -4,6 +4,8 @@
 
 mod algorithms;
 mod collectives;
+#[path = "../../../deep.rs"]
+mod deep;
 mod failures;
 mod idle;
 mod ranks;

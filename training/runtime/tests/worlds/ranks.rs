@@ -8,7 +8,10 @@ use eirene_train_mesh::{Meeting, Mesh, Plan, Secret};
 use eirene_train_runtime::{Error, Interrupted, Options, World};
 
 /// Long enough for everything that goes well.
-pub(crate) const AMPLE: Duration = Duration::from_secs(20);
+pub(crate) const AMPLE: Duration = Duration::from_mins(5);
+
+/// In the deep tests a rank that notices something has noticed it by then.
+pub(crate) const SOON: Duration = Duration::from_secs(5);
 
 /// A directory in which ranks may meet; it goes when this is dropped.
 pub(crate) fn meeting_place() -> tempfile::TempDir {

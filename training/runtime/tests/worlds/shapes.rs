@@ -1,14 +1,12 @@
 //! Calls that do not fit the other ranks': every rank is told who called what, whatever the call, its length and where its buffers lie.
 
 use std::sync::Barrier;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use crate::collectives::{mappings, mappings_of};
-use crate::ranks::{AMPLE, on_nodes};
+use crate::deep::assert_within;
+use crate::ranks::{AMPLE, SOON, on_nodes};
 use eirene_train_runtime::{Call, Collective, DType, Error, Group, Part, ReduceOp, Region, World};
-
-/// A rank that notices must have noticed by then.
-const SOON: Duration = Duration::from_secs(5);
 
 const RANKS: usize = 3;
 
@@ -125,7 +123,7 @@ fn told(nodes: &[&str], after: usize, first: impl Fn(&World) -> Result<Made, Err
             let barrier = Made::even(&world, Collective::Barrier, false, 0)?;
             if after > 0 { next.run(&group) } else { barrier.run(&group) }
         });
-        assert!(began.elapsed() < SOON, "{:?}", began.elapsed());
+        assert_within(SOON, began.elapsed());
         let error = outcome.expect_err("the calls do not fit");
         assert!(matches!(error, Error::Mismatch { .. }), "{error:?}");
         (error.to_string(), inode)
@@ -135,7 +133,7 @@ fn told(nodes: &[&str], after: usize, first: impl Fn(&World) -> Result<Made, Err
     let ended = Instant::now();
     // A thread that has looked in at a world may be the last to let go of it.
     while inodes.iter().flatten().any(|inode| mappings_of(*inode) > 0) {
-        assert!(ended.elapsed() < SOON, "an arena is left");
+        assert!(ended.elapsed() < AMPLE, "an arena is left");
         std::thread::yield_now();
     }
     errors
@@ -298,7 +296,7 @@ fn a_rank_that_is_many_calls_ahead_of_others_that_have_called_something_else_is_
                     let made = Made::even(&world, Collective::AllReduce, in_arenas && nodes[0] == nodes[1], elements)?;
                     made.run(&group)
                 });
-                assert!(began.elapsed() < SOON, "{:?}", began.elapsed());
+                assert_within(SOON, began.elapsed());
                 outcome.expect_err("the calls do not fit")
             });
             for error in errors {
@@ -418,7 +416,7 @@ fn messages_that_are_not_as_long_as_their_receives_are_told() {
                         messages(&group, to, sent, received, &under_way)?;
                         Made::even(&world, Collective::Barrier, false, 0)?.run(&group)
                     });
-                    assert!(began.elapsed() < SOON, "{:?}", began.elapsed());
+                    assert_within(SOON, began.elapsed());
                     outcome.expect_err("the lengths do not fit")
                 });
                 for error in errors {
