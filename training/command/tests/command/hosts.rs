@@ -198,10 +198,11 @@ fn a_node_killed_without_mercy_is_named_and_its_ranks_are_gone() {
 
 #[test]
 fn a_host_that_does_not_answer_is_named_and_no_rank_is_started() {
-    let run = over_ssh(["--nodes", "alpha,nowhere", "--timeout", "5", "sh", "-c", ": > $BASE/started"]);
+    // Long enough for the other host.
+    let run = over_ssh(["--nodes", "alpha,nowhere", "--timeout", "20", "sh", "-c", ": > $BASE/started"]);
     let ended = run.end();
     assert_eq!(ended.code, 2);
-    assert!(ended.stderr.contains("host `nowhere` did not answer within 5 s (ssh)"), "{}", ended.stderr);
+    assert!(ended.stderr.contains("host `nowhere` did not answer within 20 s (ssh)"), "{}", ended.stderr);
     assert!(!ended.base.path().join("started").exists());
     wait_until("all processes are gone", || living(ended.base.path()).is_empty());
 

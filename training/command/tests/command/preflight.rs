@@ -13,6 +13,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 use crate::common::{PROGRAM, Run};
+use crate::deep::assert_within;
 
 /// How the line begins that says that nodes were tried. A machine that is busy with other tests may be called slow.
 const TRIED: &str = "eirene-train: preflight: 2 nodes, 1 link";
@@ -150,7 +151,8 @@ fn watch(socket: &UnixStream, children: &mut [Child], mut errors: File) -> u8 {
                 Some(ended) if !ended.success() && status == 0 => {
                     status = ended.code().map_or(137, |code| u8::try_from(code).unwrap());
                     let _ = writeln!(errors, "eirene-agent: rank {rank} on c{} was killed by signal SIGKILL", rank + 1);
-                    end = Some(Instant::now() + Duration::from_secs(1));
+                    // By then the others have said what they saw, and ended.
+                    end = Some(Instant::now() + Duration::from_secs(10));
                 }
                 Some(_) => {}
             }
@@ -215,7 +217,7 @@ fn a_node_whose_rank_stops_is_named_and_nothing_is_started() {
     assert!(line.starts_with("eirene-train: preflight: node c2 is sick: it stopped answering while "), "{line}");
     assert!(line.contains("Nothing was started") && line.contains("`--exclude c2`"), "{line}");
     assert_eq!(agent.started().len(), 1);
-    assert!(began.elapsed() < Duration::from_secs(40), "{:?}", began.elapsed());
+    assert_within(Duration::from_secs(40), began.elapsed());
 }
 
 #[test]

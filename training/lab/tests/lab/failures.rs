@@ -3,11 +3,12 @@
 use std::time::{Duration, Instant};
 
 use crate::common::{Rank, lab};
+use crate::deep::assert_within;
 
-/// The death of a process must have been noticed by then.
+/// In the deep tests the death of a process has been noticed by then.
 const SOON: Duration = Duration::from_secs(5);
 
-/// So must silence: a machine is given up after some four seconds, and this one may have other things to do.
+/// So has silence: a machine is given up after some four seconds, and this one may have other things to do.
 const SILENT: Duration = Duration::from_secs(8);
 
 /// Four ranks on two nodes under way, then a misfortune; what the `survivors` say, each within the `limit`.
@@ -29,8 +30,7 @@ fn after(
         .iter()
         .map(|rank| {
             let said = ranks[*rank].hear();
-            let took = began.elapsed();
-            assert!(took < limit, "rank {rank} took {took:?}: {said}");
+            assert_within(limit, began.elapsed());
             said
         })
         .collect();

@@ -2,6 +2,8 @@
 #![expect(clippy::unwrap_used, reason = "helpers of tests")]
 
 mod common;
+#[path = "../../../deep.rs"]
+mod deep;
 mod failures;
 mod nodes;
 mod preflight;
