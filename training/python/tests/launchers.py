@@ -123,7 +123,7 @@ class Traces:
                 continue  # It has ended meanwhile.
         return sorted(found)
 
-    def assert_none(self, seconds: float = 20.0) -> None:
+    def assert_none(self, seconds: float = 60.0) -> None:
         """No process within so many seconds, and then no directory and no socket. Shared memory has no name and goes with its processes."""
         deadline = time.monotonic() + seconds
         while self.processes() and time.monotonic() < deadline:

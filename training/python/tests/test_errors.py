@@ -16,8 +16,12 @@ from typing import Any
 import launchers
 import pytest
 import ranks
+from deep import assert_within
 
+# In the deep tests everybody knows by then what is wrong.
 SOON = 5.0
+# How long others wait for a rank that does not come: long enough for those that do.
+LATE = 10.0
 
 
 def start(backend: str = "eirene") -> tuple[Any, Any, int, int]:
@@ -139,8 +143,9 @@ def missing(backend: str) -> Any:
 
     torch, dist, rank, size = start(backend)
     late = dist.new_group()
+    dist.barrier()
     # Only from now on: to make the group may take longer on a busy machine.
-    dist.distributed_c10d._set_pg_timeout(datetime.timedelta(seconds=2), late)
+    dist.distributed_c10d._set_pg_timeout(datetime.timedelta(seconds=LATE), late)
     if rank == size - 1:
         # Elsewhere, until the others have given up.
         return timed(lambda: dist.all_reduce(torch.ones(4)))
@@ -186,7 +191,7 @@ def monitored(wait_all: bool, directory: str) -> Any:
     if rank in (0, 2):
         Path(directory, f"rank {rank} comes").touch()
         wait_for("rank 0 comes", "rank 2 comes")
-        answer = timed(lambda: dist.monitored_barrier(timeout=datetime.timedelta(seconds=2), wait_all_ranks=wait_all))
+        answer = timed(lambda: dist.monitored_barrier(timeout=datetime.timedelta(seconds=LATE), wait_all_ranks=wait_all))
         Path(directory, f"rank {rank} has given up").touch()
     # Nobody leaves before: then they would be told of that.
     wait_for("rank 0 has given up", "rank 2 has given up")
@@ -202,7 +207,7 @@ def monitored_again(late: int) -> tuple[Any, list[str]]:
     if rank == late:
         for other in others:
             dist.recv(torch.empty(1), other)
-    first = timed(lambda: dist.monitored_barrier(timeout=datetime.timedelta(seconds=1)))
+    first = timed(lambda: dist.monitored_barrier(timeout=datetime.timedelta(seconds=LATE)))
     if rank != late:
         dist.send(torch.ones(1), late)
     return first, [timed(dist.monitored_barrier)[1] for _ in range(2)]
@@ -238,10 +243,10 @@ def refused() -> list[str]:
     return said
 
 
-def soon(answers: list[Any]) -> None:
+def soon(answers: list[Any], longest: float = SOON) -> None:
     for kind, message, _, seconds in answers:
         assert kind, message
-        assert seconds < SOON, (kind, message, seconds)
+        assert_within(longest, seconds, (kind, message))
 
 
 def disagree(traces: launchers.Traces, size: int, function: Any, *arguments: Any) -> list[tuple[str, str, dict[str, Any], float]]:
@@ -292,7 +297,7 @@ def test_a_killed_rank_is_named_where_ddp_waits_for_it() -> None:
 @pytest.mark.parametrize("backend", ["eirene", "cpu:eirene,cuda:gloo"])
 def test_a_rank_that_does_not_come_is_named(backend: str) -> None:
     answers = ranks.run(3, missing, backend, alone=True)
-    soon(answers)
+    soon(answers, LATE + SOON)
     assert all("rank 2" in message for _, message, *_ in answers[:2]), answers
     assert all(attributes["missing"] == (2,) for kind, _, attributes, _ in answers[:2] if kind == "TimedOut")
 
@@ -326,7 +331,7 @@ def test_a_rank_that_never_joins_is_named(tmp_path: Path, traces: launchers.Trac
     # They begin together, however long each of them takes to start.
     program = (
         "import eirene_train\nprint('here', flush=True)\ninput()\n"
-        "try:\n    eirene_train.world(2.0)\nexcept eirene_train.TimedOut as error:\n    print(error.missing, error)"
+        f"try:\n    eirene_train.world({LATE})\nexcept eirene_train.TimedOut as error:\n    print(error.missing, error)"
     )
     here = os.environ | traces.variables | ranks.meeting(str(tmp_path))
     started = [
@@ -348,7 +353,8 @@ def test_a_rank_that_never_joins_is_named(tmp_path: Path, traces: launchers.Trac
 def test_a_monitored_barrier_names_who_is_missing(wait_all: bool, tmp_path: Path) -> None:
     answers = ranks.run(4, monitored, wait_all, str(tmp_path), alone=True)
     kind, _, attributes, seconds = answers[0]
-    assert (kind, attributes["missing"]) == ("TimedOut", (1, 3) if wait_all else (1,)) and seconds < SOON
+    assert (kind, attributes["missing"]) == ("TimedOut", (1, 3) if wait_all else (1,))
+    assert_within(LATE + SOON, seconds)
     kind, _, others, _ = answers[2]
     assert (kind, others["missing"]) == ("TimedOut", attributes["missing"])
 
@@ -437,7 +443,7 @@ def interrupted(asynchronous: bool) -> None:
 def test_ctrl_c_ends_all_ranks_soon(asynchronous: bool) -> None:
     program = [sys.executable, "-c", f"import test_errors; test_errors.interrupted({asynchronous})"]
     run = subprocess.Popen(
-        [sys.executable, "-m", "eirene_train", "run", "-n", "2", *program],
+        [sys.executable, "-m", "eirene_train", "run", "-n", "2", "--grace", "60", *program],
         env=os.environ | {"PYTHONPATH": os.path.dirname(__file__)},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -458,8 +464,8 @@ def test_ctrl_c_ends_all_ranks_soon(asynchronous: bool) -> None:
         assert run.wait(60) == 128 + signal.SIGINT, said
         # How long an interpreter takes to end after that is its own affair.
         raised = [float(at) for at in re.findall(r"raised at ([\d.]+)", said)]
-        assert len(raised) == 2 and max(raised) - began < SOON, said
-        assert "KeyboardInterrupt" in said
+        assert len(raised) == 2 and "KeyboardInterrupt" in said, said
+        assert_within(SOON, max(raised) - began, said)
     finally:
         run.kill()
         run.wait()

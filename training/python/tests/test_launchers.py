@@ -16,11 +16,12 @@ from typing import Any
 import launchers
 import pytest
 import ranks
+from deep import DEEP, assert_within
 
 pytestmark = pytest.mark.skipif(ranks.REFERENCE, reason="about real launchers and the real runtime")
 
+# In the deep tests everybody knows by then what has happened.
 SOON = 5.0
-DEEP = bool(os.environ.get("EIRENE_TEST_DEEP"))
 
 
 @pytest.fixture(params=launchers.NAMES)
@@ -187,10 +188,12 @@ class Endless:
 
     def __init__(self, launcher: str, size: int, traces: launchers.Traces) -> None:
         program = [sys.executable, "-c", "import test_launchers; test_launchers.endless()"]
+        # Ranks of a busy machine need time for their word.
+        patience = ["--grace", "60"] if launcher == "run" else []
         environment = {key: value for key, value in os.environ.items() if key not in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")}
         environment |= traces.variables | {"PYTHONPATH": str(Path(__file__).parent), "PYTHONUNBUFFERED": "1", "OMP_NUM_THREADS": "1"}
         self.launcher = subprocess.Popen(
-            [*launchers.command(launcher, size), *program],
+            [*launchers.command(launcher, size), *patience, *program],
             env=environment,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -212,7 +215,7 @@ class Endless:
 
     def end(self) -> int:
         """Waits for the launcher's end and reads what was said meanwhile."""
-        self.said += self.launcher.communicate(timeout=60)[0]
+        self.said += self.launcher.communicate(timeout=240)[0]
         return self.launcher.returncode
 
 
@@ -228,7 +231,8 @@ def test_when_a_rank_is_killed_the_others_are_told_soon_and_nothing_is_left(laun
     assert code != 0, run.said
     told = re.findall(r"rank (\d+) raised at ([\d.]+) (.*)", run.said)
     for _, at, error in told:
-        assert float(at) - killed < SOON and f"rank {victim} has ended" in error, run.said
+        assert f"rank {victim} has ended" in error, run.said
+        assert_within(SOON, float(at) - killed, run.said)
     # Launchers may end the others before they have a word; srun leaves them be.
     assert launcher != "srun" or len(told) == size - 1, run.said
     # MPICH's knows processes, not ranks, and may name one that it ended itself.
@@ -249,4 +253,5 @@ def test_ctrl_c_to_the_terminal_s_group_ends_all_soon_and_nothing_is_left(launch
     if launcher == "run":
         assert code == 128 + signal.SIGINT, (code, run.said)
         raised = [float(at) for at in re.findall(r"raised at ([\d.]+)", run.said)]
-        assert len(raised) == 2 and max(raised) - began < SOON, run.said
+        assert len(raised) == 2, run.said
+        assert_within(SOON, max(raised) - began, run.said)

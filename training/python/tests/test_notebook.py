@@ -14,6 +14,7 @@ from typing import Any, cast
 import launchers
 import notebooks
 import pytest
+from deep import DEEP
 from eirene_train.notebook._magic import Notebook as Magic
 from eirene_train.notebook._magic import _cell_parser
 from eirene_train.notebook._run import Following
@@ -394,6 +395,7 @@ step if step == state['done'] else (step, state['done'])
     notebook.fine("%eirene stop")
 
 
+@pytest.mark.skipif(not DEEP, reason="measures time")
 def test_idle_ranks_burn_no_time_of_the_processors(notebook: Notebook, processes: launchers.Traces) -> None:
     notebook.fine("%%eirene -n 2\n1")
 
