@@ -17,7 +17,8 @@ use tokio_util::io::SyncIoBridge;
 /// Bytes on their way between the thread that reads the recipe and the connection to the Engine.
 const BUFFER_BYTES: usize = 256 * 1024;
 /// Settings of the host that a build may need, and the names they get under `host/`.
-const HOST_FILES: [(&str, &str); 2] = [("etc/ssl/certs/ca-certificates.crt", "ca-certificates.crt"), ("etc/npmrc", "npmrc")];
+const HOST_FILES: [(&str, &str); 2] =
+    [("etc/ssl/certs/ca-certificates.crt", "ca-certificates.crt"), ("etc/npmrc", "npmrc")];
 /// Docker's predefined build arguments: known to every recipe, kept in no layer.
 const PROXIES: [&str; 8] =
     ["HTTP_PROXY", "http_proxy", "HTTPS_PROXY", "https_proxy", "FTP_PROXY", "ftp_proxy", "NO_PROXY", "no_proxy"];
