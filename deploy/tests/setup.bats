@@ -99,7 +99,7 @@ one_line() { ((${#lines[@]} == 1)); }
     called "rustup --quiet toolchain install $channel"
 }
 
-@test "toolchain: a rustup that is there is told the channel and its components by name" {
+@test "toolchain: an installed rustup gets the channel and its components by name" {
     rustup_there
     stand_in curl
     toolchain

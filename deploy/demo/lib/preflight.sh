@@ -139,7 +139,7 @@ check_owner() {
     done
 }
 
-# The release is named, so that whoever reports a fault can say it; only a tested one is promised.
+# Names the release, for reports of faults, and says what is needed on one that no test runs on.
 say_release() {
     case $(release_support) in
     tested) say "  $(release_name)" ;;
