@@ -58,7 +58,7 @@ impl StandIn {
                 tokio::task::yield_now().await;
             }
         };
-        tokio::time::timeout(Duration::from_secs(5), waiting).await.expect("so many children come");
+        tokio::time::timeout(Duration::from_mins(1), waiting).await.expect("so many children come");
     }
 }
 
@@ -166,7 +166,7 @@ async fn a_crowd_waits_for_its_turn_and_the_poll_does_not() {
         let cli = Arc::clone(&cli);
         async move { cli.cancel(&CallAs::Service, 7).await }
     });
-    let seen = tokio::time::timeout(Duration::from_secs(5), cli.jobs()).await.expect("the poll waits for nobody");
+    let seen = tokio::time::timeout(Duration::from_mins(1), cli.jobs()).await.expect("the poll waits for nobody");
     assert_eq!(seen.unwrap().len(), 1);
     launcher.gate.add_permits(1);
     for submit in submits {
@@ -176,7 +176,7 @@ async fn a_crowd_waits_for_its_turn_and_the_poll_does_not() {
     assert_eq!(launcher.most.load(Ordering::SeqCst), 6);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn partitions_are_listed_whatever_becomes_of_sinfo() {
     let partitions = include_str!("../fixtures/scontrol-24.11.5-partitions.json");
     for sinfo in [|| Said::Ran(1, String::new(), "sinfo: error"), || Said::Never, || Said::Refused] {

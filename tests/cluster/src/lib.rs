@@ -32,9 +32,14 @@ where
     }
 }
 
+/// Whether everything is tested, and times that only a quiet machine keeps are measured: with `EIRENE_TEST_DEEP`.
+pub fn deep() -> bool {
+    std::env::var_os("EIRENE_TEST_DEEP").is_some_and(|deep| !deep.is_empty())
+}
+
 /// Some of these, others for another `EIRENE_TEST_SEED`; all of them with `EIRENE_TEST_DEEP=1`.
 pub fn sample<T: Copy>(all: &[T], count: usize) -> Vec<T> {
-    if std::env::var("EIRENE_TEST_DEEP").is_ok_and(|deep| deep == "1") {
+    if deep() {
         return all.to_vec();
     }
     let seed: usize = std::env::var("EIRENE_TEST_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(20);

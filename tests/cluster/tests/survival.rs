@@ -6,7 +6,7 @@ use anyhow::{Context as _, ensure};
 use eirene_cluster_tests::demo::{Restore, begin_now, daemon, database, exec};
 use eirene_cluster_tests::kernel::Kernel;
 use eirene_cluster_tests::portal::{NOTICE, Person, START, job_id, node};
-use eirene_cluster_tests::{sample, until};
+use eirene_cluster_tests::{deep, sample, until};
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 
@@ -133,16 +133,13 @@ async fn kill_of_the_portal_while_a_cell_runs() -> anyhow::Result<()> {
     let id = session["id"].as_str().context("id")?;
     until("the portal is back", NOTICE, || async { Ok(ada.session(id).await.ok()) }).await?;
     let back = Instant::now();
-    until("the app answers again", Duration::from_secs(20), || async {
-        Ok(app_answers(&ada, &session).await?.then_some(()))
-    })
-    .await?;
+    until("the app answers again", NOTICE, || async { Ok(app_answers(&ada, &session).await?.then_some(())) }).await?;
     let mut channel =
         until("the kernel's channel opens again", NOTICE, || async { Ok(kernel.connect().await.ok()) }).await?;
     let away = back.elapsed();
     channel.send("again = 1").await?;
     assert_eq!(kernel.run("print(result)").await?.trim(), "42", "the cell finished and the kernel is the same");
-    ensure!(away < Duration::from_secs(5), "the app was away for {away:?} after the portal was back");
+    ensure!(!deep() || away < Duration::from_secs(5), "the app was away for {away:?} after the portal was back");
     ada.stop(id).await?;
     Ok(())
 }
