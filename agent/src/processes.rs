@@ -202,15 +202,19 @@ mod tests {
     async fn what_a_child_leaves_behind_is_taken_leave_of_and_a_child_is_not() {
         adopt_orphans().unwrap();
         reap_adopted().unwrap();
-        // Both end at once; the one is a child of this process's, the other one that child's, in its group.
+        // Both end, the second once it was seen; the one is a child of this process's, the other one that child's, in its group.
         let mut command = tokio::process::Command::new("sh");
-        command.args(["-c", "sleep 0.1 & exit 3"]).process_group(0);
+        command.args(["-c", "sleep 1000 & exit 3"]).process_group(0);
         let mut child = command.spawn().unwrap();
         let group = i32::try_from(child.id().unwrap()).unwrap();
         let mut adopted = false;
-        for _ in 0..1000 {
+        for _ in 0..12_000 {
             let left: Vec<Kin> = all().into_iter().filter(|kin| kin.group == group && kin.pid != group).collect();
-            adopted |= left.iter().any(|kin| kin.parent == nix::unistd::getpid().as_raw());
+            if let Some(orphan) = left.iter().find(|kin| kin.parent == nix::unistd::getpid().as_raw()) {
+                adopted = true;
+                // It may have ended since.
+                let _ = nix::sys::signal::kill(nix::unistd::Pid::from_raw(orphan.pid), nix::sys::signal::SIGKILL);
+            }
             if adopted && left.is_empty() {
                 break;
             }

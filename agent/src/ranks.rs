@@ -477,7 +477,9 @@ mod tests {
             let (ended, (first, then)) = tokio::join!(watch(program, Child::Program, &teller), hear);
             std::fs::remove_file(&go).unwrap();
             assert_eq!(ended.unwrap().status, status);
-            assert_eq!((first.status, then.status, then.at), (None, Some(status), first.at));
+            assert_eq!((first.status, then.status), (None, Some(status)));
+            // On a busy machine the end can come too late to have begun then.
+            assert!(then.at == first.at || then.at - first.at >= BEGINNING, "{first:?} {then:?}");
         }
         // Whoever stands before the container is not asked.
         assert_eq!(watch(shell("exit 5"), Child::Task, &teller).await.unwrap().status, 5);
@@ -490,10 +492,13 @@ mod tests {
         std::fs::create_dir(directory.path().join(RANKS)).unwrap();
         let registered = Registered::new(directory.path(), 12, "0").unwrap();
         let mut heard = signal(SignalKind::user_defined2()).unwrap();
+        let mut later = signal(SignalKind::user_defined1()).unwrap();
         signal_all(directory.path(), 1, Signal::SIGUSR2);
+        signal_all(directory.path(), 12, Signal::SIGUSR1);
+        later.recv().await.unwrap();
+        assert!(tokio::time::timeout(Duration::ZERO, heard.recv()).await.is_err());
         signal_all(directory.path(), 12, Signal::SIGUSR2);
         heard.recv().await.unwrap();
-        assert!(tokio::time::timeout(Duration::from_millis(100), heard.recv()).await.is_err());
         drop(registered);
         assert_eq!(std::fs::read_dir(directory.path().join(RANKS)).unwrap().count(), 0);
     }

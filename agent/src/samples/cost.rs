@@ -70,9 +70,11 @@ mod tests {
     #[test]
     fn what_is_computed_is_counted_and_waiting_is_not() {
         let cost = Cost::default();
-        let pause = Duration::from_millis(200);
-        cost.of(|| std::thread::sleep(pause));
-        assert!(cost.so_far() < pause, "{:?}", cost.so_far());
+        // Another thread computes, and this one waits for it.
+        let computed = Duration::from_millis(100);
+        let computes = move || while processor_time(ClockId::CLOCK_THREAD_CPUTIME_ID).unwrap() < computed {};
+        cost.of(|| std::thread::spawn(computes).join().unwrap());
+        assert!(cost.so_far() < computed, "{:?}", cost.so_far());
         let before = cost.so_far();
         let sum = cost.of(|| (0..1_000_000_u64).fold(0, |sum, number| std::hint::black_box(sum ^ number)));
         assert!(cost.clone().so_far() > before, "{sum}");

@@ -22,7 +22,7 @@ use tokio::process::{Child, Command};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
-pub(crate) const WITHIN: Duration = Duration::from_secs(20);
+pub(crate) const WITHIN: Duration = Duration::from_mins(2);
 pub(crate) const HOUR: Duration = Duration::from_hours(1);
 
 /// Stands in for Apptainer: answers HTTP on the socket of the directory bound to `/run/eirene`, as told by `BEHAVIOUR` beside it.
