@@ -243,7 +243,7 @@ mod tests {
         let (ours, mut theirs) = pair();
         let mut unread = Vec::new();
         theirs.write_all(b"one\ntwo\nthr").unwrap();
-        let next = |unread: &mut Vec<u8>| read_line(&ours, unread, Duration::from_secs(10)).unwrap();
+        let next = |unread: &mut Vec<u8>| read_line(&ours, unread, Duration::from_mins(1)).unwrap();
         assert_eq!(next(&mut unread), Line::Whole(b"one".to_vec()));
         assert_eq!(next(&mut unread), Line::Whole(b"two".to_vec()));
         theirs.write_all(b"ee\n").unwrap();

@@ -15,7 +15,8 @@ use nix::sched::{CloneFlags, unshare};
 use serde_json::Value;
 
 pub(crate) const PROGRAM: &str = env!("CARGO_BIN_EXE_eirene-launcher");
-pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+/// A test that waits longer than this for one thing hangs.
+pub(crate) const PATIENCE: Duration = Duration::from_mins(2);
 const KEY: &[u8] = b"a key that only tests sign with";
 const PEOPLE: &str = "root:x:0:0:root:/root:/bin/bash
 slurm:x:640:640::/var/lib/slurm:/usr/sbin/nologin
@@ -216,6 +217,11 @@ impl Drop for Launcher {
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
+}
+
+/// Whether times that only a quiet machine keeps are measured: with `EIRENE_TEST_DEEP`.
+pub(crate) fn deep() -> bool {
+    std::env::var_os("EIRENE_TEST_DEEP").is_some_and(|deep| !deep.is_empty())
 }
 
 pub(crate) fn wait_for(what: &str, mut condition: impl FnMut() -> bool) {
