@@ -1,7 +1,5 @@
 //! A locked, lost or overloaded database: calls wait, and when waiting is over they say that it is unavailable.
 
-use std::time::Duration;
-
 use sqlx::sqlite::SqliteConnectOptions;
 use sqlx::{ConnectOptions as _, SqliteConnection};
 
@@ -13,8 +11,9 @@ async fn somebody_else(test: &TestDb) -> SqliteConnection {
     test.url.parse::<SqliteConnectOptions>().unwrap().connect().await.unwrap()
 }
 
+/// Waits for no lock.
 fn impatient() -> Limits {
-    Limits { busy_timeout: Duration::from_millis(200), acquire_timeout: Duration::from_millis(200), max_connections: 1 }
+    Limits { busy_timeout: Duration::from_millis(200), max_connections: 1, ..patient() }
 }
 
 async fn tell(connection: &mut SqliteConnection, sql: &'static str) {
@@ -28,21 +27,23 @@ async fn a_write_waits_for_a_locked_file_and_reads_go_on() {
     let mut other = somebody_else(&test).await;
     tell(&mut other, "BEGIN EXCLUSIVE").await;
 
-    let mut statement = tokio::spawn({
+    let statement = tokio::spawn({
         let (db, id) = (test.db.clone(), ada.id);
         async move { db.set_user_role(id, Role::Admin).await }
     });
-    let mut transaction = tokio::spawn({
+    let transaction = tokio::spawn({
         let (db, id) = (test.db.clone(), ada.id);
         async move { db.set_user_state(id, UserState::Disabled).await }
     });
-    // Whether they wait for as long as the file is locked.
-    let locked_for = Duration::from_secs(3);
-    let both = async {
-        tokio::select! { done = &mut statement => done, done = &mut transaction => done }
+    let Db::Sqlite(pool) = &test.db else { unreachable!() };
+    let both_write = async {
+        while (pool.size() as usize) < pool.num_idle() + 2 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
     };
-    assert!(tokio::time::timeout(locked_for, both).await.is_err(), "a write did not wait");
+    tokio::time::timeout(PATIENCE, both_write).await.expect("both have a connection");
     assert_eq!(test.db.user(ada.id).await.unwrap(), Some(ada.clone()));
+    assert!(!statement.is_finished() && !transaction.is_finished(), "a write did not wait");
 
     tell(&mut other, "COMMIT").await;
     assert!(statement.await.unwrap().unwrap());
@@ -94,7 +95,8 @@ async fn a_locked_table_of_postgres_is_unavailable_and_comes_back() {
 async fn a_server_that_is_not_there_is_unavailable() {
     let folder = tempfile::tempdir().unwrap();
     let url = format!("postgres://eirene@localhost/eirene?host={}", folder.path().display());
-    let opened = Db::open_with(&url, &impatient()).await;
+    let limits = Limits { acquire_timeout: Duration::from_millis(200), ..impatient() };
+    let opened = Db::open_with(&url, &limits).await;
     assert!(matches!(opened, Err(DbError::Unavailable(_))), "{opened:?}");
     let no_folder = format!("sqlite:{}/missing/eirene.db", folder.path().display());
     let opened = Db::open(&no_folder).await;
@@ -104,7 +106,7 @@ async fn a_server_that_is_not_there_is_unavailable() {
 #[tokio::test]
 async fn a_connection_cut_by_the_server_is_unavailable_and_replaced() {
     let test = TestDb::postgres().await;
-    let db = test.again(&Limits { acquire_timeout: Duration::from_secs(10), ..impatient() }).await;
+    let db = test.again(&impatient()).await;
     let Db::Postgres(pool) = &db else { unreachable!() };
     let mut tx = pool.begin().await.unwrap();
     let pid: i32 = sqlx::query_scalar("SELECT pg_backend_pid()").fetch_one(&mut *tx).await.unwrap();
@@ -131,7 +133,9 @@ on_both! {
                 format!("{}/{name}?{options}", address.rsplit_once('/').unwrap().0)
             }
         };
-        let small = Db::open_with(&url, &impatient()).await.unwrap();
+        // The first connection has as long as the call that gets none.
+        let limits = Limits { acquire_timeout: Duration::from_secs(3), ..impatient() };
+        let small = Db::open_with(&url, &limits).await.unwrap();
         on_db!(&small, pool => {
             let held = pool.acquire().await.unwrap();
             assert!(matches!(small.ping().await, Err(DbError::Unavailable(_))));

@@ -20,6 +20,8 @@ mod statements;
 mod storage_history;
 mod users;
 
+use std::time::Duration;
+
 use eirene_core::secret::{Secret, SecretHash};
 use eirene_core::{
     Desired, LoginId, Resources, Role, RunProgram, Scope, Session, SessionId, SessionState, TokenId, User, UserId,
@@ -30,6 +32,9 @@ use sqlx::{AssertSqlSafe, Connection as _, PgConnection};
 use tempfile::TempDir;
 
 use crate::{ApiToken, Db, Limits, Login};
+
+/// A test that waits longer than this for one thing hangs.
+const PATIENCE: Duration = Duration::from_mins(2);
 
 /// Runs each test body on both engines.
 macro_rules! on_both {
@@ -56,6 +61,11 @@ macro_rules! on_both {
     )*};
 }
 use on_both;
+
+/// Limits for calls that have to succeed on a busy machine, too.
+fn patient() -> Limits {
+    Limits { busy_timeout: PATIENCE, acquire_timeout: PATIENCE, ..Limits::default() }
+}
 
 /// A migrated database that nobody else uses.
 struct TestDb {
@@ -87,7 +97,7 @@ impl TestDb {
     }
 
     async fn open(url: String, folder: Option<TempDir>, server: Option<(String, String)>) -> Self {
-        let db = Db::open(&url).await.unwrap();
+        let db = Db::open_with(&url, &patient()).await.unwrap();
         assert_eq!(db.schema_version().await.unwrap(), None);
         db.migrate().await.unwrap();
         Self { db, url, folder, server }
