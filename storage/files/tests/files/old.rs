@@ -20,6 +20,17 @@ pub(crate) fn now() -> i64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs().try_into().unwrap()
 }
 
+/// Waits until the clock of the file system has moved on: it tells times of changes apart that lie a tick apart.
+fn wait_for_tick(probe: &Path) {
+    let changed = || {
+        write(probe, "").unwrap();
+        let metadata = probe.metadata().unwrap();
+        (metadata.ctime(), metadata.ctime_nsec())
+    };
+    let before = changed();
+    while changed() == before {}
+}
+
 /// Sets both times that can be set, of a link its own.
 pub(crate) fn set_times(path: &Path, modified: i64, accessed: i64) {
     let time = |tv_sec| Timespec { tv_sec, tv_nsec: 0 };
@@ -186,8 +197,7 @@ fn what_is_not_what_was_listed_stays() {
         let mut portal = world.portal(Way::Library);
         let (files, _) = listed(&mut portal, b"", before, later);
         assert_eq!(files.len(), 1, "{what}");
-        // A file system tells times of changes apart that lie a tick of its clock apart.
-        std::thread::sleep(std::time::Duration::from_millis(30));
+        wait_for_tick(&world.path("outside").join("probe"));
         change(&world, &path);
         let done = removed(&mut portal, &files, before, later);
         assert_eq!((done.walked.entries, done.kept, done.gone), (0, 1, 0), "{what}");
