@@ -3,7 +3,6 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
 
 use axum::body::{Body, Bytes};
 use axum::extract::{Form, State};
@@ -23,16 +22,16 @@ pub(super) enum Mood {
     Good,
     /// Says this to everything.
     Says(StatusCode, String),
-    /// Says nothing for a long time.
+    /// Never says anything.
     Hangs,
-    /// Says nothing for a long time to questions in which this stands.
+    /// Never says anything to questions in which this stands.
     HangsAt(&'static str),
     /// Does not stop.
     Endless,
     /// Refuses more points of a series than these, in Prometheus' words.
     AtMost(usize),
-    /// Takes so long to refuse any series, in Prometheus' words.
-    TooMuchAfter(Duration),
+    /// Refuses its first questions for series, so many, in Prometheus' words, and never says anything to the others.
+    TooMuchFirst(usize),
     /// Wants this header.
     Wants(&'static str),
 }
@@ -86,14 +85,16 @@ async fn answer(
             StatusCode::UNAUTHORIZED.into_response()
         }
         Mood::AtMost(most) if times(&question).len() > *most => too_much(),
-        Mood::TooMuchAfter(wait) if question.contains_key("step") => {
-            tokio::time::sleep(*wait).await;
+        Mood::TooMuchFirst(many) if question.contains_key("step") => {
+            if inner.asked.load(Ordering::Relaxed) > *many {
+                return hang().await;
+            }
             too_much()
         }
         _ if !question.contains_key("step") => {
             Json(json!({"status": "success", "data": {"resultType": "scalar", "result": [1.5, "1"]}})).into_response()
         }
-        Mood::Good | Mood::AtMost(_) | Mood::TooMuchAfter(_) | Mood::Wants(_) | Mood::HangsAt(_) => {
+        Mood::Good | Mood::AtMost(_) | Mood::TooMuchFirst(_) | Mood::Wants(_) | Mood::HangsAt(_) => {
             let at = times(&question);
             let parts = question["query"].split(" or ").flat_map(|part| evaluated(part, &at, &inner.given));
             good(parts.collect())
@@ -108,8 +109,7 @@ fn too_much() -> Response {
 }
 
 async fn hang() -> Response {
-    tokio::time::sleep(Duration::from_secs(30)).await;
-    StatusCode::GATEWAY_TIMEOUT.into_response()
+    std::future::pending().await
 }
 
 /// The times that are asked for, milliseconds.

@@ -22,8 +22,11 @@ use fake::{Fake, Mood};
 /// Where the contract's hour begins in tests that have no clock.
 const BASE_MS: i64 = 1_767_322_800_000;
 
+/// So much time that whoever answers does so in time.
+const AMPLE_S: u64 = 60;
+
 fn config(url: &str) -> config::Prometheus {
-    config::Prometheus { url: Some(url.to_owned()), timeout_s: 1, ..config::Prometheus::default() }
+    config::Prometheus { url: Some(url.to_owned()), timeout_s: AMPLE_S, ..config::Prometheus::default() }
 }
 
 fn prometheus(config: &config::Prometheus) -> Prometheus {
@@ -36,8 +39,22 @@ fn hour() -> Spans {
     Spans { from_ms: BASE_MS, to_ms: BASE_MS + HOUR_MS, step_ms: MINUTE_MS }
 }
 
+/// So many seconds ago.
+fn ago(seconds: u64) -> Instant {
+    Instant::now().checked_sub(Duration::from_secs(seconds)).unwrap()
+}
+
 async fn ask(prometheus: &Prometheus, session: SessionId, metric: Metric) -> Result<Vec<Answer>, Trouble> {
-    match prometheus.of_session(session, &[Part::Metric(metric)], hour(), Instant::now()).await {
+    ask_since(Instant::now(), prometheus, session, metric).await
+}
+
+async fn ask_since(
+    since: Instant,
+    prometheus: &Prometheus,
+    session: SessionId,
+    metric: Metric,
+) -> Result<Vec<Answer>, Trouble> {
+    match prometheus.of_session(session, &[Part::Metric(metric)], hour(), since).await {
         Ok(answers) => Ok(answers),
         Err(HistoryError::Prometheus(trouble)) => Err(trouble),
         Err(error) => panic!("{error}"),
@@ -124,7 +141,7 @@ async fn what_is_no_good_answer_is_told_apart_and_none_of_it_becomes_a_chart() {
         (503, &failed("timeout", "query timed out"), "gave up"),
         (413, "nginx", "too large"),
         (502, "nginx", "cannot be reached: 502"),
-        (504, "nginx", "within 1 s"),
+        (504, "nginx", "within 60 s"),
         (302, "", "not understood: 302"),
         (404, "", "not understood: 404"),
         (401, "", "does not let the portal in: 401"),
@@ -143,13 +160,12 @@ async fn what_is_no_good_answer_is_told_apart_and_none_of_it_becomes_a_chart() {
 #[tokio::test]
 async fn who_is_slow_or_away_costs_one_wait_and_is_then_left_alone_for_a_while() {
     let fake = Fake::serve(Mood::Hangs, &[]).await;
-    let slow = prometheus(&config(&fake.url));
+    let slow = prometheus(&config::Prometheus { timeout_s: 1, ..config(&fake.url) });
     let session = SessionId::generate();
-    let begun = Instant::now();
     let parts: Vec<Part> = chart::parts(None);
-    let asked = slow.of_session(session, &parts, hour(), begun).await;
+    let asked = slow.of_session(session, &parts, hour(), Instant::now()).await;
     assert!(matches!(asked, Err(HistoryError::Prometheus(Trouble::Slow(1)))), "{asked:?}");
-    assert!(begun.elapsed() < Duration::from_secs(5), "all that a chart needs together, not each of it");
+    // All that a chart needs has one wait together, so the rest of it is not asked for.
     let many = fake.asked();
     assert!(many <= AT_ONCE + 1, "of the question, and whether anything is answered: {many}");
     for _ in 0..20 {
@@ -167,14 +183,15 @@ async fn a_question_that_takes_too_long_takes_nobody_else_s_answer_away() {
     let session = SessionId::generate();
     let fake = Fake::serve(Mood::HangsAt("eirene_gpu_util_ratio"), &[]).await;
     let prometheus = prometheus(&config(&fake.url));
+    // Whoever asks for what hangs has a second left.
+    let slow = || ask_since(ago(AMPLE_S - 1), &prometheus, session, Metric::GpuUtil);
     for _ in 0..2 {
-        assert_eq!(ask(&prometheus, session, Metric::GpuUtil).await.unwrap_err(), Trouble::Slow(1));
+        assert_eq!(slow().await.unwrap_err(), Trouble::Slow(AMPLE_S));
         ask(&prometheus, session, Metric::Cpu).await.unwrap();
     }
     // Whoever was answered meanwhile is sign enough.
-    let (slow, quick) =
-        tokio::join!(ask(&prometheus, session, Metric::GpuUtil), ask(&prometheus, session, Metric::Cpu));
-    assert_eq!(slow.unwrap_err(), Trouble::Slow(1));
+    let (slow, quick) = tokio::join!(slow(), ask(&prometheus, session, Metric::Cpu));
+    assert_eq!(slow.unwrap_err(), Trouble::Slow(AMPLE_S));
     quick.unwrap();
     ask(&prometheus, session, Metric::Cpu).await.unwrap();
 }
@@ -183,7 +200,7 @@ async fn a_question_that_takes_too_long_takes_nobody_else_s_answer_away() {
 async fn an_answer_without_end_is_cut_and_a_chart_that_is_too_much_is_coarser() {
     let session = SessionId::generate();
     let fake = Fake::serve(Mood::Endless, &[]).await;
-    let endless = prometheus(&config::Prometheus { timeout_s: 60, ..config(&fake.url) });
+    let endless = prometheus(&config(&fake.url));
     assert_eq!(ask(&endless, session, Metric::Cpu).await.unwrap_err(), Trouble::TooMuch);
 
     let fake = Fake::serve(Mood::AtMost(20), &given(session, BASE_MS)).await;
@@ -192,18 +209,62 @@ async fn an_answer_without_end_is_cut_and_a_chart_that_is_too_much_is_coarser() 
     assert!(!chart.lines.is_empty());
 }
 
+/// A Prometheus whose questions seem to take half of the time each.
+struct Sluggish {
+    prometheus: Prometheus,
+    /// Since when whoever asked has waited, by question.
+    since: Mutex<Vec<Instant>>,
+}
+
+#[async_trait]
+impl History for Sluggish {
+    fn source(&self) -> Source {
+        self.prometheus.source()
+    }
+
+    fn every_ms(&self) -> i64 {
+        self.prometheus.every_ms()
+    }
+
+    async fn of_session(
+        &self,
+        session: SessionId,
+        parts: &[Part],
+        spans: Spans,
+        since: Instant,
+    ) -> Result<Vec<Answer>, HistoryError> {
+        let asked = {
+            let mut all = self.since.lock().unwrap();
+            all.push(since);
+            all.len() - 1
+        };
+        let passed = Duration::from_secs(AMPLE_S / 2) * u32::try_from(asked).unwrap();
+        self.prometheus.of_session(session, parts, spans, since.checked_sub(passed).unwrap()).await
+    }
+
+    async fn of_cluster(&self, spans: Spans) -> Result<Vec<(Figure, Vec<Point>)>, HistoryError> {
+        self.prometheus.of_cluster(spans).await
+    }
+
+    async fn reach(&self) -> Result<(), HistoryError> {
+        self.prometheus.reach().await
+    }
+}
+
 #[tokio::test]
 async fn coarser_tries_of_a_chart_take_of_the_time_of_the_first() {
     let session = SessionId::generate();
-    let fake = Fake::serve(Mood::TooMuchAfter(Duration::from_millis(600)), &given(session, BASE_MS)).await;
-    let prometheus = prometheus(&config(&fake.url));
+    let fake = Fake::serve(Mood::TooMuchFirst(2), &[]).await;
+    let sluggish = Sluggish { prometheus: prometheus(&config(&fake.url)), since: Mutex::default() };
     let span = chart::Span { from: BASE_MS, to: BASE_MS + HOUR_MS };
-    let drawn = chart::draw(&prometheus, session, span, &[Part::Metric(Metric::Cpu)], Some(60)).await;
+    let drawn = chart::draw(&sluggish, session, span, &[Part::Metric(Metric::Cpu)], Some(60)).await;
     assert!(
-        matches!(drawn, Err(HistoryError::Prometheus(Trouble::Slow(1)))),
-        "there is time for one of four: {drawn:?}"
+        matches!(drawn, Err(HistoryError::Prometheus(Trouble::Slow(AMPLE_S)))),
+        "there is time for two of four: {drawn:?}"
     );
-    assert!(prometheus.state().resting.is_none(), "what it says at all, it says in time");
+    let since = sluggish.since.into_inner().unwrap();
+    assert!(since.len() == 3 && since.iter().all(|at| *at == since[0]), "{since:?}");
+    assert!(sluggish.prometheus.state().resting.is_none(), "what it says at all, it says in time");
 }
 
 #[tokio::test]
