@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::net::UnixStream as StdUnixStream;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use eirene_files_protocol::{
     Answer, AsyncChannel, Channel, ChannelError, Code, FromFiles, Hello, MOST_ENTRIES, MOST_PIECES, MOST_PREVIEW_BYTES,
@@ -16,7 +16,7 @@ use eirene_files_protocol::{
 use rustix::net::sockopt::set_socket_send_buffer_size;
 use tokio::net::UnixStream;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
 use crate::files::{FilesError, Limits, MOST_AT_ONCE};

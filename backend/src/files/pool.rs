@@ -2,11 +2,11 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
 
 use eirene_core::launcher::Launcher;
 use eirene_core::{UserId, Username};
 use eirene_files_protocol::{Open, OpenSpace, SpaceNumber};
+use tokio::time::Instant;
 
 use crate::files::{FilesChannel, FilesError, Limits};
 

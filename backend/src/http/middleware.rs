@@ -284,7 +284,7 @@ mod tests {
         router.oneshot(Request::new(Body::empty())).await.unwrap().status()
     }
 
-    #[tokio::test]
+    #[tokio::test(start_paused = true)]
     async fn what_moves_is_waited_for_and_what_has_stopped_is_not() {
         let ever = Duration::from_hours(1);
         assert_eq!(after(false, ever, ever).await, StatusCode::SERVICE_UNAVAILABLE, "it never moved");

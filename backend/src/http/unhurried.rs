@@ -2,10 +2,11 @@
 
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use axum::extract::FromRequestParts;
 use http::request::Parts;
+use tokio::time::Instant;
 
 /// How long nothing may move.
 pub const QUIET: Duration = Duration::from_mins(1);

@@ -82,7 +82,7 @@ mod tests {
 
     use super::*;
 
-    #[tokio::test]
+    #[tokio::test(start_paused = true)]
     async fn a_write_that_gets_nowhere_fails_and_one_that_gets_on_begins_anew() {
         let (ours, mut theirs) = tokio::io::duplex(8);
         let mut progress = Progress::new(ours, Duration::from_millis(50));

@@ -134,21 +134,22 @@ async fn a_process_of_somebody_else_or_with_other_spaces_is_not_used() {
 
 #[tokio::test]
 async fn a_process_that_is_silent_is_given_up_with_all_that_was_asked_of_it() {
-    let limits = Limits { reply: Duration::from_millis(200), ..patient() };
-    let (channel, closed) = channel(limits, |peer| {
+    let (channel, closed) = channel(patient(), |peer| {
         let (first, _second) = (peer.request(), peer.request());
         peer.say(&FromFiles::More(first, entries(1)));
     })
     .await;
+    // Time passes where nothing else happens, once the channel is open.
+    tokio::time::pause();
     let (first, second) = tokio::join!(channel.ask(list()), channel.ask(list()));
     for answer in [first, second] {
         assert!(matches!(answer, Err(FilesError::Away { retry_after_s: 10 })), "{answer:?}");
     }
-    tokio::time::timeout(PATIENCE, closed).await.unwrap().unwrap();
+    closed.await.unwrap();
     // A hello that does not come is no different.
     let (near, far) = Channel::pair().unwrap();
     let open = Open { spaces: one_space() };
-    let silent = FilesChannel::open(near.into_descriptor(), UID, &open, limits).await;
+    let silent = FilesChannel::open(near.into_descriptor(), UID, &open, patient()).await;
     assert!(matches!(silent, Err(FilesError::Away { .. })), "{silent:?}");
     assert!(matches!(Peer::new(far).hear(), Some(ToFiles::Open(_))));
 }
@@ -196,27 +197,37 @@ async fn what_nobody_waits_for_is_cancelled_and_answers_find_whoever_asked() {
 
 #[tokio::test]
 async fn only_so_much_is_asked_at_once() {
-    let limits = Limits { reply: Duration::from_millis(300), ..patient() };
-    let (channel, _closed) = channel(limits, |_| {}).await;
+    let (channel, _closed) = channel(patient(), |_| {}).await;
     let mut begun = Vec::new();
     for _ in 0..MOST_AT_ONCE {
         begun.push(channel.begin(read("a")).await.unwrap());
     }
+    // Time passes where nothing else happens.
+    tokio::time::pause();
     assert!(matches!(channel.begin(read("a")).await, Err(FilesError::Busy)));
     assert!(channel.is_open(), "transfers may take as long as they like");
 }
 
 #[tokio::test]
 async fn an_unused_channel_is_closed_and_one_in_use_is_not() {
-    let limits = Limits { idle: Duration::from_millis(50), ..patient() };
-    let (channel, closed) = channel(limits, |peer| {
+    let (answer, wait) = threads::channel();
+    let limits = Limits { reply: 9 * PATIENCE, ..patient() };
+    let (channel, closed) = channel(limits, move |peer| {
         let number = peer.request();
-        std::thread::sleep(Duration::from_millis(300));
+        wait.recv_timeout(PATIENCE).unwrap();
         peer.say(&listed(number));
     })
     .await;
-    assert!(channel.ask(list()).await.is_ok(), "the answer took longer than that");
-    tokio::time::timeout(PATIENCE, closed).await.unwrap().unwrap();
+    // Time passes where nothing else happens, once the channel is open.
+    tokio::time::pause();
+    let asking = channel.clone();
+    let asking = tokio::spawn(async move { asking.ask(list()).await });
+    tokio::time::sleep(3 * limits.idle).await;
+    tokio::time::resume();
+    answer.send(()).unwrap();
+    assert!(asking.await.unwrap().is_ok(), "the answer took longer than that");
+    tokio::time::pause();
+    closed.await.unwrap();
     assert!(channel.failed_at().is_none(), "that is no failure");
 }
 

@@ -160,7 +160,7 @@ mod tests {
         UnixStream::pair().unwrap()
     }
 
-    #[tokio::test]
+    #[tokio::test(start_paused = true)]
     async fn a_sender_that_sends_nothing_is_let_go() {
         let (near, _far) = pair();
         let asked = AtomicUsize::new(0);
@@ -170,7 +170,7 @@ mod tests {
         assert_eq!(asked.load(Ordering::SeqCst), PARTS as usize, "whoever watches hears that it is waited for");
     }
 
-    #[tokio::test]
+    #[tokio::test(start_paused = true)]
     async fn a_storage_that_takes_nothing_is_waited_for_with_one_piece_in_hand() {
         let (near, _far) = pair();
         let taken = AtomicUsize::new(0);
