@@ -304,10 +304,8 @@ mod tests {
     use tokio::time::timeout;
 
     use super::*;
-    use crate::testing::TestApp;
+    use crate::testing::{PATIENCE, TestApp};
     use crate::workers::Workers;
-
-    const SOON: Duration = Duration::from_secs(20);
 
     /// A portal with these limits; its connections' tasks, and itself.
     async fn start(most: usize, write_wait: Duration) -> (TestApp, SocketAddr, TaskTracker) {
@@ -326,7 +324,7 @@ mod tests {
     async fn answered(address: SocketAddr) -> Option<TcpStream> {
         let mut stream = TcpStream::connect(address).await.unwrap();
         stream.write_all(ASK).await.ok()?;
-        let read = timeout(SOON, stream.read(&mut [0; 4096])).await.unwrap();
+        let read = timeout(PATIENCE, stream.read(&mut [0; 4096])).await.unwrap();
         matches!(read, Ok(count) if count > 0).then_some(stream)
     }
 
@@ -338,7 +336,7 @@ mod tests {
         assert!(answered(address).await.is_none(), "a third");
         drop(first);
         let again = async { while answered(address).await.is_none() {} };
-        timeout(SOON, again).await.expect("its place is not free again");
+        timeout(PATIENCE, again).await.expect("its place is not free again");
     }
 
     #[tokio::test]
@@ -348,7 +346,7 @@ mod tests {
         let (_unread, mut asks) = TcpStream::connect(address).await.unwrap().into_split();
         // Answers without end, until the connection breaks.
         let asking = async { while asks.write_all(ASK).await.is_ok() {} };
-        timeout(SOON, asking).await.expect("it is still open");
+        timeout(PATIENCE, asking).await.expect("it is still open");
         assert!(!tracker.is_empty(), "the quiet one is");
         quiet.write_all(ASK).await.unwrap();
         assert!(quiet.read(&mut [0; 4096]).await.unwrap() > 0);
@@ -365,7 +363,7 @@ mod tests {
                 format!("GET {path}?{long} HTTP/1.1\r\nhost: eirene.localhost:8080\r\nconnection: close\r\n\r\n");
             stream.write_all(asks.as_bytes()).await.unwrap();
             let mut answer = String::new();
-            timeout(SOON, stream.read_to_string(&mut answer)).await.unwrap().unwrap();
+            timeout(PATIENCE, stream.read_to_string(&mut answer)).await.unwrap().unwrap();
             assert!(answer.starts_with("HTTP/1.1 414 ") && answer.contains(body), "{answer}");
         }
     }

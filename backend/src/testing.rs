@@ -8,6 +8,7 @@ mod scheduler;
 mod storage;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use eirene_core::clock::MockClock;
 use eirene_core::scheduler::{Job, JobIdentity, JobState};
@@ -35,6 +36,9 @@ pub(crate) use logged::Logged;
 use scheduler::said;
 pub(crate) use scheduler::{FakeScheduler, SubmitMood};
 pub(crate) use storage::{FakeGroups, FakeStorage, StorageMood, server_sample};
+
+/// A test that waits longer than this for one thing hangs. It says nothing about how soon the thing must come.
+pub(crate) const PATIENCE: Duration = Duration::from_mins(2);
 
 /// Where the clock of every test begins.
 pub(crate) fn start_time() -> Timestamp {

@@ -165,6 +165,7 @@ mod tests {
     use tokio::net::TcpListener;
 
     use super::*;
+    use crate::testing::PATIENCE;
 
     #[tokio::test]
     async fn a_connection_is_carried_where_it_was_given_to() {
@@ -225,7 +226,7 @@ mod tests {
             let answer = |mut stream: TcpStream| async move { stream.write_all(b"x").await.unwrap() };
             workers.hand_over(workers.next_for_session(), &tracker, stream, answer).unwrap();
             let mut byte = [0];
-            let answered = tokio::time::timeout(Duration::from_secs(20), client.read_exact(&mut byte)).await;
+            let answered = tokio::time::timeout(PATIENCE, client.read_exact(&mut byte)).await;
             answered.expect("a session waits for the portal").unwrap();
         }
         drop(ends);

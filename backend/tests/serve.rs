@@ -12,7 +12,7 @@ use nix::unistd::Pid;
 use reqwest::{Certificate, Client, StatusCode};
 use serde_json::{Value, json};
 
-const WITHIN: Duration = Duration::from_secs(20);
+const WITHIN: Duration = Duration::from_mins(2);
 const NAME: &str = "portal.example.org";
 const PASSWORD: &str = "a password long enough";
 

@@ -90,7 +90,7 @@ mod tests {
 
     use super::*;
     use crate::services::spaces::making::{NewLimits, NewSpace};
-    use crate::testing::{StorageMood, TestApp};
+    use crate::testing::{PATIENCE, StorageMood, TestApp};
 
     #[tokio::test]
     async fn a_home_that_is_new_is_looked_at_once_its_person_has_asked_for_it() {
@@ -98,7 +98,7 @@ mod tests {
         let ada = test.ada().await;
         let home = test.app.spaces.list(&ada).await.unwrap().remove(0);
         assert_eq!((home.space.kind, home.seen), (SpaceKind::Home, None));
-        tokio::time::timeout(Duration::from_secs(5), test.app.nudges.spaces().notified()).await.unwrap();
+        tokio::time::timeout(PATIENCE, test.app.nudges.spaces().notified()).await.unwrap();
         SpaceMake::new(test.app.clone()).run().await.unwrap();
         assert!(test.app.db.usage(home.space.id).await.unwrap().is_some());
         let looks = test.storage.state().looks.len();

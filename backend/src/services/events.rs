@@ -385,7 +385,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::testing::TestApp;
+    use crate::testing::{PATIENCE, TestApp};
 
     async fn publish(events: &Events, owner: Option<UserId>, number: i64) {
         events.publish(EventKind::Notice, None, owner, json!(number)).await;
@@ -393,7 +393,7 @@ mod tests {
 
     async fn numbers(stream: &mut BoxStream<'static, Event>, count: usize) -> Vec<i64> {
         let taken = stream.take(count).collect::<Vec<Event>>();
-        let taken = tokio::time::timeout(std::time::Duration::from_secs(20), taken).await.expect("events come");
+        let taken = tokio::time::timeout(PATIENCE, taken).await.expect("events come");
         taken.into_iter().map(|event| event.data.as_i64().unwrap()).collect()
     }
 

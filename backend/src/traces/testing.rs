@@ -1,7 +1,6 @@
 //! A collector of OpenTelemetry in this process, for tests of what is sent to one.
 
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use axum::Router;
 use axum::extract::State;
@@ -13,6 +12,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{Exporter, Traces};
 use crate::config::Traces as Config;
+use crate::testing::PATIENCE;
 
 /// The collector: keeps what it is sent, and answers as it is told.
 pub(crate) struct Collector {
@@ -76,5 +76,5 @@ pub(crate) fn traces(config: &Config) -> (Traces, Exporter) {
 pub(crate) async fn sent(exporter: Exporter) {
     let over = CancellationToken::new();
     over.cancel();
-    tokio::time::timeout(Duration::from_secs(20), exporter.run(over)).await.unwrap();
+    tokio::time::timeout(PATIENCE, exporter.run(over)).await.unwrap();
 }

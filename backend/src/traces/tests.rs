@@ -353,11 +353,10 @@ async fn a_part_of_all_traces_is_kept_and_everybody_agrees_which() {
 #[tokio::test]
 async fn without_a_collector_spans_are_lost_and_nobody_waits() {
     let (traces, exporter) = traces(&config("http://127.0.0.1:1"));
-    let begun = std::time::Instant::now();
+    // Nothing takes them before the loop has ended, so a call that waits would wait for ever.
     for _ in 0..MOST_WAITING + 1000 {
         traces.answered(&answered(&request(), "/sessions/{id}", 200));
     }
-    assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
     sent(exporter).await;
     // Nobody hears any more; saying something is still no fault.
     traces.answered(&answered(&request(), "/sessions/{id}", 200));

@@ -28,7 +28,7 @@ use tokio_util::task::TaskTracker;
 use super::{TunnelIdentity, listen};
 use crate::services::actor::Actor;
 use crate::services::events::EventKind;
-use crate::testing::TestApp;
+use crate::testing::{PATIENCE, TestApp};
 
 /// A portal that awaits agents, and one session whose agent may come.
 struct Door {
@@ -173,7 +173,7 @@ impl Door {
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
         };
-        tokio::time::timeout(Duration::from_secs(20), waiting).await.unwrap_or_else(|_| panic!("never: {what}"));
+        tokio::time::timeout(PATIENCE, waiting).await.unwrap_or_else(|_| panic!("never: {what}"));
     }
 
     async fn until_state(&self, state: SessionState) {

@@ -20,13 +20,11 @@ use eirene_files_protocol::{
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 
 use crate::files::{Limits, Owner};
+use crate::testing::PATIENCE;
 
 const UID: u32 = 2001;
 /// The space of [`one_space`].
 const ONE: SpaceNumber = SpaceNumber(1);
-/// After so long a test has failed.
-const PATIENCE: Duration = Duration::from_mins(1);
-
 /// Long enough for nothing to happen by itself.
 fn patient() -> Limits {
     Limits { reply: PATIENCE, idle: PATIENCE, pause: PATIENCE, most: 8 }

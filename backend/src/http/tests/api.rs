@@ -9,8 +9,6 @@ use tokio_util::sync::CancellationToken;
 
 use super::*;
 
-const SOON: Duration = Duration::from_secs(5);
-
 fn start(body: &Value) -> Ask {
     Ask::new("POST", "/api/v1/sessions").json(body)
 }
@@ -39,7 +37,7 @@ async fn read_until(body: &mut Incoming, wanted: &str) -> String {
             text.push_str(&String::from_utf8_lossy(&frame.into_data().unwrap_or_default()));
         }
     };
-    assert!(timeout(SOON, read).await.is_ok(), "`{wanted}` did not come; there was: {text}");
+    assert!(timeout(PATIENCE, read).await.is_ok(), "`{wanted}` did not come; there was: {text}");
     text
 }
 
@@ -385,7 +383,7 @@ async fn a_log_is_read_and_followed() {
     logs.append(session, Bytes::from_static(b"second line\n")).await.unwrap();
     read_until(&mut body, "second line\n").await;
     logs.close(session);
-    assert!(timeout(SOON, body.collect()).await.is_ok(), "the log goes on though the session is over");
+    assert!(timeout(PATIENCE, body.collect()).await.is_ok(), "the log goes on though the session is over");
     assert_eq!(server.portal(Ask::get(&path).bearer(&grace)).await.status, StatusCode::NOT_FOUND);
 }
 
@@ -468,7 +466,7 @@ async fn that_no_collector_takes_traces_is_told_with_all_else() {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };
-    timeout(Duration::from_secs(30), told).await.expect("it is never told");
+    timeout(PATIENCE, told).await.expect("it is never told");
     assert_eq!(ready().await.status, StatusCode::OK, "the portal goes on");
     over.cancel();
     sends.await.unwrap();

@@ -1,13 +1,9 @@
 //! What nobody can make grow, or keep, by asking often or for long.
 
-use std::time::Duration;
-
 use futures_util::FutureExt as _;
 use tokio::time::timeout;
 
 use super::*;
-
-const SOON: Duration = Duration::from_secs(10);
 
 #[tokio::test]
 async fn a_verb_that_somebody_made_up_is_counted_with_all_others() {
@@ -52,7 +48,7 @@ async fn a_request_the_app_has_not_answered_ends_with_the_right_to_it() {
         server.test.app.db.void_access(ada.actor.user.id).await.unwrap();
         server.test.app.access.sweep().await;
     };
-    let (answer, ()) = timeout(SOON, async { tokio::join!(asked, disabled) }).await.expect("it still waits");
+    let (answer, ()) = timeout(PATIENCE, async { tokio::join!(asked, disabled) }).await.expect("it still waits");
     assert_eq!(answer.status, StatusCode::NOT_FOUND);
 }
 
@@ -80,5 +76,5 @@ async fn a_person_follows_so_many_things_at_once_and_others_are_not_kept_from_it
     let again = async {
         while server.open(Ask::get("/live/events").cookie(&ada).to(PORTAL)).await.status() != StatusCode::OK {}
     };
-    timeout(SOON, again).await.expect("its place is not free again");
+    timeout(PATIENCE, again).await.expect("its place is not free again");
 }

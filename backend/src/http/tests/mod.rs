@@ -51,7 +51,7 @@ use self::app::FakeApps;
 use crate::services::actor::{Actor, Via};
 use crate::services::logins;
 use crate::services::tokens::NewToken;
-use crate::testing::{self, TestApp};
+use crate::testing::{self, PATIENCE, TestApp};
 
 const PORTAL: &str = "eirene.localhost:8080";
 const PORTAL_ORIGIN: &str = "http://eirene.localhost:8080";

@@ -1,7 +1,5 @@
 //! WebSockets through the proxy, and what closes them and other streams.
 
-use std::time::Duration;
-
 use futures_util::{SinkExt as _, StreamExt as _};
 use tokio::time::timeout;
 use tokio_tungstenite::tungstenite::client::IntoClientRequest as _;
@@ -9,8 +7,6 @@ use tokio_tungstenite::tungstenite::{Error, Message};
 use tokio_tungstenite::{WebSocketStream, client_async};
 
 use super::*;
-
-const SOON: Duration = Duration::from_secs(5);
 
 type Socket = WebSocketStream<TcpStream>;
 
@@ -41,7 +37,7 @@ async fn echo(socket: &mut Socket, text: &str) {
 }
 
 async fn ends(socket: &mut Socket) {
-    let end = timeout(SOON, async { while let Some(Ok(_)) = socket.next().await {} }).await;
+    let end = timeout(PATIENCE, async { while let Some(Ok(_)) = socket.next().await {} }).await;
     assert!(end.is_ok(), "the socket is still open");
 }
 
@@ -123,7 +119,7 @@ async fn disabling_a_person_closes_everything_of_theirs() {
     ends(&mut by_cookie).await;
     ends(&mut by_token).await;
     for stream in [endless, events, live] {
-        assert!(timeout(SOON, stream.into_body().collect()).await.is_ok(), "a stream is still open");
+        assert!(timeout(PATIENCE, stream.into_body().collect()).await.is_ok(), "a stream is still open");
     }
     assert_eq!(server.app(session, Ask::get("/api").bearer(&ada)).await.status, StatusCode::NOT_FOUND);
     assert_eq!(server.portal(Ask::get("/api/v1/me").bearer(&ada)).await.status, StatusCode::UNAUTHORIZED);

@@ -167,7 +167,7 @@ mod tests {
     use tokio::sync::Notify;
 
     use super::*;
-    use crate::testing::{StorageMood, TestApp};
+    use crate::testing::{PATIENCE, StorageMood, TestApp};
 
     /// Lets go of a request as soon as the storage has carried it out, and has the storage answer then; gives what is in the log in the end.
     async fn written_of(test: &TestApp, request: impl Future<Output = ()>, is_set: impl Fn() -> bool) -> Vec<String> {
@@ -192,7 +192,7 @@ mod tests {
                 tokio::time::sleep(Duration::from_millis(10)).await;
             }
         };
-        tokio::time::timeout(Duration::from_secs(20), written).await.expect("nothing was written down")
+        tokio::time::timeout(PATIENCE, written).await.expect("nothing was written down")
     }
 
     #[tokio::test]

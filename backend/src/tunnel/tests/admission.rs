@@ -49,7 +49,7 @@ async fn a_tunnel_key_opens_the_door_again_and_the_newest_connection_counts() {
     assert_eq!(given, None);
     handshake::confirm(&mut io).await.unwrap();
     let mut new = Agent::start(io).await;
-    tokio::time::timeout(Duration::from_secs(20), old.moving).await.expect("the old one is closed").unwrap();
+    tokio::time::timeout(PATIENCE, old.moving).await.expect("the old one is closed").unwrap();
     let _stream = door.test.app.tunnels.open_app(door.session.id).await.unwrap();
     assert!(new.apps.recv().await.is_some());
 }

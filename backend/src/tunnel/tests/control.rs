@@ -13,7 +13,7 @@ async fn an_agent_that_breaks_the_rules_loses_its_tunnel_and_nothing_else() {
     agent.say(&FromAgent::Ready).await;
     door.until_state(SessionState::Running).await;
     agent.control.write_all(&vec![b'x'; message::MAX_LINE + 1]).await.unwrap();
-    tokio::time::timeout(Duration::from_secs(20), agent.moving).await.expect("the tunnel is closed").unwrap();
+    tokio::time::timeout(PATIENCE, agent.moving).await.expect("the tunnel is closed").unwrap();
     assert_eq!(door.row().await.state, SessionState::Running);
     door.until("gone", async || !door.test.app.tunnels.is_live(door.session.id)).await;
 }
@@ -47,7 +47,7 @@ async fn what_runs_on_the_nodes_is_told_to_who_may_see_the_session_and_forgotten
     let told = async || nodes.of(&door.row().await).first().is_some_and(|node| !node.steps.is_empty());
     door.until("told", told).await;
     let event = async { while events.next().await.is_some_and(|event| event.kind != EventKind::Nodes) {} };
-    tokio::time::timeout(Duration::from_secs(20), event).await.expect("an event");
+    tokio::time::timeout(PATIENCE, event).await.expect("an event");
     drop(agent);
     door.until("forgotten", async || nodes.of(&door.row().await)[0].state.is_none()).await;
 }
@@ -60,7 +60,7 @@ async fn what_cannot_be_noted_ends_the_connection_so_that_it_is_said_again() {
         door.until_state(SessionState::Starting).await;
         door.test.app.db.close().await;
         agent.say(&word).await;
-        tokio::time::timeout(Duration::from_secs(20), agent.moving).await.expect("the tunnel is closed").unwrap();
+        tokio::time::timeout(PATIENCE, agent.moving).await.expect("the tunnel is closed").unwrap();
         let heard = async {
             while let Some(_order) = message::read::<FromPortal>(&mut agent.control, &mut Vec::new()).await? {}
             Ok(())
@@ -117,7 +117,7 @@ async fn an_agent_that_is_quicker_than_the_poller_wakes_it() {
     let bell = door.test.app.nudges.clone();
     let (_agent, _) = door.agent().await;
     assert!(door.session.nodes.is_empty());
-    tokio::time::timeout(Duration::from_secs(10), bell.poll().notified()).await.unwrap();
+    tokio::time::timeout(PATIENCE, bell.poll().notified()).await.unwrap();
 }
 
 #[tokio::test]
@@ -134,7 +134,7 @@ async fn a_stop_is_told_and_the_end_closes_all_streams() {
     assert!(!revoked.is_cancelled());
     tunnels.close(door.session.id);
     assert!(revoked.is_cancelled() && tunnels.revoked(door.session.id).is_cancelled());
-    tokio::time::timeout(Duration::from_secs(20), agent.moving).await.expect("the tunnel is closed").unwrap();
+    tokio::time::timeout(PATIENCE, agent.moving).await.expect("the tunnel is closed").unwrap();
 }
 
 #[tokio::test]

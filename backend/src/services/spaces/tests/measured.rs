@@ -7,6 +7,7 @@ use futures_util::StreamExt as _;
 
 use super::*;
 use crate::services::events::EventKind;
+use crate::testing::PATIENCE;
 
 /// What somebody's measuring came to now.
 fn measurement(test: &TestApp, by: UserId, used: u64) -> Measurement {
@@ -41,7 +42,7 @@ async fn where_the_storage_counts_nothing_what_was_measured_counts_and_warns_for
     assert_eq!((usage.limit_bytes, usage.measured), (Some(Limit::At(Bytes(100))), Some(found.measured)));
     assert_eq!((seen.seen.unwrap().level, seen.own_level), (Level::Critical, Level::Critical));
     let notice = async |stream: &mut futures_util::stream::BoxStream<'static, crate::services::events::Event>| loop {
-        let next = tokio::time::timeout(std::time::Duration::from_secs(20), stream.next()).await;
+        let next = tokio::time::timeout(PATIENCE, stream.next()).await;
         let event = next.expect("she is told").unwrap();
         if event.kind == EventKind::Notice {
             break event.data["code"].as_str().unwrap().to_owned();

@@ -7,7 +7,7 @@ use serde_json::json;
 use super::*;
 use crate::services::actor::Via;
 use crate::services::events::EventKind;
-use crate::testing::StorageMood;
+use crate::testing::{PATIENCE, StorageMood};
 
 #[tokio::test]
 async fn an_owner_is_told_once_when_a_space_fills_up_and_again_when_it_does_again() {
@@ -135,7 +135,7 @@ async fn a_change_of_a_space_is_told_to_its_people_as_they_listen_and_to_nobody_
         events.subscribe_all(&admin, None).await.unwrap(),
     ];
     let next = async |stream: &mut futures_util::stream::BoxStream<'static, crate::services::events::Event>| {
-        let next = tokio::time::timeout(std::time::Duration::from_secs(20), stream.next()).await;
+        let next = tokio::time::timeout(PATIENCE, stream.next()).await;
         let event = next.expect("it is told").unwrap();
         (event.kind, event.data["name"].as_str().unwrap_or_default().to_owned(), event.data["usage"].clone())
     };
