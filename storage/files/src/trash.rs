@@ -143,14 +143,15 @@ fn now() -> Duration {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
 }
 
-/// A name that nothing in a trash has.
+/// A name that nothing in a trash has. Names sort by their time, so that a trash lists its entries in order: six bytes of milliseconds, as in a
+/// version 7 UUID, then two of their fraction, because one millisecond is enough for several entries.
 pub(crate) fn new_id() -> Result<TrashId, Code> {
     let mut id = [0; 16];
     if getrandom(&mut id, GetRandomFlags::empty()).map_err(code)? != id.len() {
         return Err(Code::Failed);
     }
-    let milliseconds = u64::try_from(now().as_millis()).unwrap_or(u64::MAX).to_be_bytes();
-    id[..6].copy_from_slice(&milliseconds[2..]);
+    let time = u64::try_from((now().as_nanos() << 16) / 1_000_000).unwrap_or(u64::MAX);
+    id[..8].copy_from_slice(&time.to_be_bytes());
     Ok(TrashId(id))
 }
 
