@@ -25,6 +25,37 @@ stage() {
     printf '==> [%4d s] %s\n' "$((SECONDS - begun))" "$1"
 }
 fail() { printf '%s: %s\n' "$command" "$*" >&2; exit 2; }
+# beside NAME COMMAND…: starts a command beside the stages that follow; `joined NAME` waits for it and shows its output.
+declare -A beside_pids=()
+timed() { # timed NAME COMMAND…
+    local name=$1 from=$SECONDS status=0
+    shift
+    "$@" || status=$?
+    echo "$((SECONDS - from))" >"$EIRENE_TEST_RESULTS/$name.seconds"
+    return "$status"
+}
+beside() {
+    local name=$1
+    shift
+    # A process group of its own, so that all of it ends where a stage fails.
+    set -m
+    timed "$name" "$@" >"$EIRENE_TEST_RESULTS/$name.log" 2>&1 </dev/null &
+    set +m
+    beside_pids[$name]=$!
+}
+joined() {
+    local name=$1 status=0
+    wait "${beside_pids[$name]}" || status=$?
+    unset "beside_pids[$name]"
+    cat "$EIRENE_TEST_RESULTS/$name.log"
+    stages+=("$(printf '%5d s  %s, beside the stages before' "$(cat "$EIRENE_TEST_RESULTS/$name.seconds")" "$name")")
+    ((status == 0)) || fail "\`$name\` failed, which ran beside the stages before this one; its output is above"
+}
+end_beside() {
+    local pid
+    for pid in "${beside_pids[@]}"; do kill -- "-$pid" 2>/dev/null || true; done
+}
+trap end_beside EXIT
 # What this machine cannot run is said where it is found and once more at the end, where it is read.
 left_out=()
 finish() {
@@ -83,9 +114,13 @@ enough_disk() {
         fail "only $free GB are free here, and a first run needs $wanted. Cure: free space, for instance with docker system prune"
 }
 
-# demo_cluster: brings it up, by the demo's own variables, and says where it is.
+# demo_cluster: brings it up, by the demo's own variables.
 demo_cluster() {
     deploy/demo/up
+    use_demo_cluster
+}
+# use_demo_cluster: tells the tests where it is.
+use_demo_cluster() {
     # The tests call `docker`; who may only use it through sudo gets one that does.
     if ! docker version >/dev/null 2>&1; then
         mkdir -p var/demo/bin

@@ -383,7 +383,7 @@ async fn a_log_is_read_and_followed() {
     logs.append(session, Bytes::from_static(b"second line\n")).await.unwrap();
     read_until(&mut body, "second line\n").await;
     logs.close(session);
-    assert!(timeout(PATIENCE, body.collect()).await.is_ok(), "the log goes on though the session is over");
+    assert!(timeout(PATIENCE, body.collect()).await.is_ok(), "the log continues after the session ended");
     assert_eq!(server.portal(Ask::get(&path).bearer(&grace)).await.status, StatusCode::NOT_FOUND);
 }
 

@@ -181,7 +181,7 @@ async fn what_could_not_be_kept_of_a_scratch_is_told_however_the_session_was_end
             agent.say(&word).await;
         }
         let told = async || door.row().await.reason.is_some_and(|reason| reason.code == "stage_out_failed");
-        door.until("it is told", told).await;
+        door.until("the reason is recorded", told).await;
         let version = door.row().await.version;
         agent.say(&exited(Some(0), Some("stage_out_failed"))).await;
         agent.say(&log("end")).await;

@@ -53,7 +53,7 @@ async fn how_a_scratch_is_is_told_as_it_goes_and_only_its_changes_are_written() 
             }
         }
     };
-    tokio::time::timeout(PATIENCE, heard).await.expect("it is told");
+    tokio::time::timeout(PATIENCE, heard).await.expect("the last event arrives");
     assert_eq!(copied, [10, 20]);
     let version = door.row().await.version;
     agent.say(&scratch(ScratchWord::Filling, 30, Vec::new())).await;

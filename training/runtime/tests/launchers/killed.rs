@@ -11,7 +11,7 @@ use crate::launcher::{Kind, Launcher, mpi_s, run, srun_s, wheels};
 use crate::slurm::Slurm;
 use crate::started::seed;
 
-/// In the deep tests everything is over by then.
+/// In the deep tests all have ended by then.
 const SOON: Duration = Duration::from_secs(5);
 
 fn a_rank_is_killed(launchers: &[Launcher]) {

@@ -136,7 +136,7 @@ async fn a_change_of_a_space_is_told_to_its_people_as_they_listen_and_to_nobody_
     ];
     let next = async |stream: &mut futures_util::stream::BoxStream<'static, crate::services::events::Event>| {
         let next = tokio::time::timeout(PATIENCE, stream.next()).await;
-        let event = next.expect("it is told").unwrap();
+        let event = next.expect("the event arrives").unwrap();
         (event.kind, event.data["name"].as_str().unwrap_or_default().to_owned(), event.data["usage"].clone())
     };
     look_home(&test, &ada).await;

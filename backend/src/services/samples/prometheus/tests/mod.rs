@@ -22,7 +22,7 @@ use fake::{Fake, Mood};
 /// Where the contract's hour begins in tests that have no clock.
 const BASE_MS: i64 = 1_767_322_800_000;
 
-/// So much time that whoever answers does so in time.
+/// Long enough for every answer to arrive in time.
 const AMPLE_S: u64 = 60;
 
 fn config(url: &str) -> config::Prometheus {
@@ -183,7 +183,7 @@ async fn a_question_that_takes_too_long_takes_nobody_else_s_answer_away() {
     let session = SessionId::generate();
     let fake = Fake::serve(Mood::HangsAt("eirene_gpu_util_ratio"), &[]).await;
     let prometheus = prometheus(&config(&fake.url));
-    // Whoever asks for what hangs has a second left.
+    // A caller whose query hangs has a second left.
     let slow = || ask_since(ago(AMPLE_S - 1), &prometheus, session, Metric::GpuUtil);
     for _ in 0..2 {
         assert_eq!(slow().await.unwrap_err(), Trouble::Slow(AMPLE_S));
@@ -212,7 +212,7 @@ async fn an_answer_without_end_is_cut_and_a_chart_that_is_too_much_is_coarser() 
 /// A Prometheus whose questions seem to take half of the time each.
 struct Sluggish {
     prometheus: Prometheus,
-    /// Since when whoever asked has waited, by question.
+    /// When each query began to wait.
     since: Mutex<Vec<Instant>>,
 }
 
