@@ -87,7 +87,7 @@ async fn app(address: SocketAddr, directory: &Path) -> anyhow::Result<App> {
     let built = App::build(Arc::new(config), ports, Passwords::new()?);
     // Its threads run until the process is killed.
     let (workers, _threads) = Workers::start()?;
-    Ok(App { workers, ..built })
+    Ok(built.with_workers(workers))
 }
 
 /// One person with a token and a running session.

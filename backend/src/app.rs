@@ -1,5 +1,6 @@
 //! What everything else is given: the configuration, the services, and the ports to the outside world.
 
+use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -50,6 +51,7 @@ use crate::services::tokens::Tokens;
 use crate::services::upkeep::Upkeep;
 use crate::services::uploads::Uploads;
 use crate::services::zabbix::Zabbix;
+use crate::shared::Shared;
 use crate::traces::Traces;
 use crate::tunnel::TunnelRegistry;
 use crate::workers::Workers;
@@ -75,9 +77,21 @@ pub struct Ports {
     pub traces: Traces,
 }
 
-/// Everything; cheap to clone.
+/// All [`Services`]; cheap to clone.
 #[derive(Clone)]
-pub struct App {
+pub struct App(Shared<Services>);
+
+impl Deref for App {
+    type Target = Services;
+
+    fn deref(&self) -> &Services {
+        &self.0
+    }
+}
+
+/// What [`App`] gives.
+#[derive(Clone)]
+pub struct Services {
     /// Configuration.
     pub config: Arc<Config>,
     /// Database.
@@ -320,7 +334,7 @@ impl App {
         let accounts = Accounts::new(db.clone(), clock.clone(), audit.clone(), passwords, access.clone());
         let logins = Logins::new(db.clone(), clock.clone(), audit.clone(), accounts.clone(), access.clone());
         let tokens = Tokens::new(db.clone(), clock.clone(), audit.clone(), accounts.clone(), access.clone());
-        Self {
+        Self(Shared::new(Services {
             config,
             db,
             clock,
@@ -365,6 +379,19 @@ impl App {
             streams: StreamPlaces::default(),
             workers: Workers::none(),
             shutdown: CancellationToken::new(),
-        }
+        }))
+    }
+
+    /// The same with threads that carry connections.
+    #[must_use]
+    pub fn with_workers(&self, workers: Workers) -> Self {
+        self.with(|services| services.workers = workers)
+    }
+
+    /// The same with a change.
+    pub(crate) fn with(&self, change: impl FnOnce(&mut Services)) -> Self {
+        let mut services = (**self).clone();
+        change(&mut services);
+        Self(Shared::new(services))
     }
 }

@@ -20,6 +20,7 @@ pub mod probe;
 pub mod reconcilers;
 pub mod server;
 pub mod services;
+mod shared;
 pub mod shared_storage;
 #[cfg(test)]
 mod testing;

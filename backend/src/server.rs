@@ -372,7 +372,7 @@ mod tests {
     async fn a_connection_gets_a_worker_of_its_kind() {
         let test = TestApp::new().await;
         let (workers, threads) = Workers::start().unwrap();
-        let app = App { workers, ..test.app.clone() };
+        let app = test.app.with_workers(workers);
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
         let session =
             format!("GET / HTTP/1.1\r\nhost: {}.{}\r\n\r\n", SessionId::generate(), app.config.server.apps_domain);

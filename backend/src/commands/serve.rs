@@ -60,7 +60,7 @@ pub(super) async fn serve(config: Config) -> anyhow::Result<()> {
     let ports = Ports { db, clock, scheduler, launcher, storage, groups, history, traces };
     let built = App::build(Arc::clone(&config), ports, Passwords::new()?);
     let (workers, threads) = Workers::start().context("the threads for connections could not be started")?;
-    let app = App { workers, ..built };
+    let app = built.with_workers(workers);
 
     let interrupted = app.operations.begin_anew().await.context("operations could not be looked through")?;
     if interrupted > 0 {

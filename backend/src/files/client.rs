@@ -20,6 +20,7 @@ use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
 use crate::files::{FilesError, Limits, MOST_AT_ONCE};
+use crate::shared::Shared;
 
 /// Bytes that may be on their way in a stream: enough for one side to fetch more while the other works, instead of taking turns. (The kernel
 /// counts twice as many, for what it needs itself.)
@@ -36,7 +37,7 @@ const RETRY_AFTER_S: u64 = 10;
 /// A channel to a person's file process; cheap to clone.
 #[derive(Debug, Clone)]
 pub struct FilesChannel {
-    inner: Arc<Inner>,
+    inner: Shared<Inner>,
 }
 
 #[derive(Debug)]
@@ -117,7 +118,7 @@ pub struct Heard {
 /// A request under way; dropped, it is cancelled.
 #[derive(Debug)]
 pub struct Request {
-    inner: Arc<Inner>,
+    inner: Shared<Inner>,
     number: RequestNumber,
     events: mpsc::UnboundedReceiver<Event>,
     done: bool,
@@ -144,7 +145,7 @@ impl FilesChannel {
         let opened = Instant::now();
         let state =
             State { next: 1, running: HashMap::new(), last_used: opened, retired: false, away: false, end: None };
-        let inner = Arc::new(Inner {
+        let inner = Shared::new(Inner {
             hello,
             opened,
             limits,
@@ -154,8 +155,8 @@ impl FilesChannel {
             ended: CancellationToken::new(),
         });
         let channel = Arc::new(channel);
-        tokio::spawn(send(Arc::clone(&inner), Arc::clone(&channel), frames));
-        tokio::spawn(receive(Arc::clone(&inner), channel));
+        tokio::spawn(send(inner.clone(), Arc::clone(&channel), frames));
+        tokio::spawn(receive(inner.clone(), channel));
         Ok(Self { inner })
     }
 
@@ -231,7 +232,7 @@ impl FilesChannel {
         drop(state);
         // The sender goes only with the channel, whose end the request hears of.
         let _ = self.inner.outgoing.send((frame, stream));
-        Ok(Request { inner: Arc::clone(&self.inner), number, events: heard, done: false, outlives: false })
+        Ok(Request { inner: self.inner.clone(), number, events: heard, done: false, outlives: false })
     }
 
     /// Whether it may still be asked.
@@ -465,7 +466,7 @@ async fn greet(channel: &AsyncChannel, open: &Open) -> Result<Hello, FilesError>
     }
 }
 
-async fn send(inner: Arc<Inner>, channel: Arc<AsyncChannel>, mut frames: mpsc::UnboundedReceiver<Frame>) {
+async fn send(inner: Shared<Inner>, channel: Arc<AsyncChannel>, mut frames: mpsc::UnboundedReceiver<Frame>) {
     let sending = async {
         while let Some((bytes, descriptor)) = frames.recv().await {
             let descriptor = descriptor.as_ref().map(|descriptor| descriptor.as_fd());
@@ -482,7 +483,7 @@ async fn send(inner: Arc<Inner>, channel: Arc<AsyncChannel>, mut frames: mpsc::U
     }
 }
 
-async fn receive(inner: Arc<Inner>, channel: Arc<AsyncChannel>) {
+async fn receive(inner: Shared<Inner>, channel: Arc<AsyncChannel>) {
     let receiving = async {
         let mut buffer = Vec::new();
         loop {

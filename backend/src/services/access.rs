@@ -26,6 +26,7 @@ use crate::files::FilesPool;
 use crate::services::actor::{Actor, Via};
 use crate::services::audit::Audit;
 use crate::services::logins;
+use crate::shared::Shared;
 
 /// An answer is used without asking again for this long.
 const FRESH_MS: i64 = 1_000;
@@ -84,7 +85,7 @@ pub struct Grant {
 /// The rights to sessions' apps.
 #[derive(Clone)]
 pub struct Access {
-    inner: Arc<Inner>,
+    inner: Shared<Inner>,
 }
 
 struct Inner {
@@ -98,7 +99,7 @@ struct Inner {
 impl Access {
     /// Rights as `db` has them; `files` of whoever loses them are closed, where this process has any.
     pub fn new(db: Db, clock: Arc<dyn Clock>, audit: Audit, files: Option<Arc<FilesPool>>) -> Self {
-        Self { inner: Arc::new(Inner { db, clock, audit, grants: RwLock::default(), files }) }
+        Self { inner: Shared::new(Inner { db, clock, audit, grants: RwLock::default(), files }) }
     }
 
     /// Lets the holder of `ticket` in, or does not.

@@ -26,6 +26,7 @@ use crate::services::access::Access;
 use crate::services::actor::Actor;
 use crate::services::audit::Audit;
 use crate::services::passwords::{Passwords, Verdict};
+use crate::shared::Shared;
 
 /// Shortest password a person may choose, in characters.
 pub const MIN_PASSWORD: usize = 10;
@@ -81,7 +82,7 @@ pub struct Attempt<'a> {
 /// The accounts.
 #[derive(Clone)]
 pub struct Accounts {
-    inner: Arc<Inner>,
+    inner: Shared<Inner>,
 }
 
 struct Inner {
@@ -105,7 +106,7 @@ impl Accounts {
             quota.allow_burst(NonZeroU32::new(burst).unwrap_or(NonZeroU32::MIN))
         };
         Self {
-            inner: Arc::new(Inner {
+            inner: Shared::new(Inner {
                 db,
                 clock,
                 audit,

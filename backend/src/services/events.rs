@@ -17,6 +17,7 @@ use crate::error::AppError;
 use crate::services::actor::Actor;
 use crate::services::audit::{Audit, Look};
 use crate::services::sessions;
+use crate::shared::Shared;
 
 /// Events a slow reader may lag behind before it is brought back from the database.
 const IN_FLIGHT: usize = 1024;
@@ -147,7 +148,7 @@ impl Wanted {
 /// The events.
 #[derive(Clone)]
 pub struct Events {
-    inner: Arc<Inner>,
+    inner: Shared<Inner>,
 }
 
 struct Inner {
@@ -178,14 +179,14 @@ impl Inner {
 
 /// A reader's line among those who listen, as long as it reads.
 struct Listening {
-    inner: Arc<Inner>,
+    inner: Shared<Inner>,
     followed: Followed,
 }
 
 impl Listening {
-    fn new(inner: &Arc<Inner>, followed: Followed) -> Self {
+    fn new(inner: &Shared<Inner>, followed: Followed) -> Self {
         *inner.listening().entry(followed).or_default() += 1;
-        Self { inner: Arc::clone(inner), followed }
+        Self { inner: inner.clone(), followed }
     }
 }
 
@@ -216,7 +217,7 @@ impl Events {
     pub fn new(db: Db, clock: Arc<dyn Clock>, audit: Audit) -> Self {
         let (sender, _) = broadcast::channel(IN_FLIGHT);
         let (order, listening) = (Mutex::new(()), std::sync::Mutex::default());
-        Self { inner: Arc::new(Inner { db, audit, clock, sender, order, listening }) }
+        Self { inner: Shared::new(Inner { db, audit, clock, sender, order, listening }) }
     }
 
     /// Keeps an event and passes it on; gives whether it is kept. A failing database costs the number, not the event.

@@ -20,6 +20,7 @@ use crate::error::AppError;
 use crate::services::actor::Actor;
 use crate::services::audit::{Audit, Look};
 use crate::services::sessions;
+use crate::shared::Shared;
 
 /// Longest log kept of one session.
 pub const MAX_BYTES: u64 = 1024 * 1024;
@@ -38,7 +39,7 @@ struct Position {
 /// The logs.
 #[derive(Clone)]
 pub struct Logs {
-    inner: Arc<Inner>,
+    inner: Shared<Inner>,
 }
 
 struct Inner {
@@ -57,7 +58,7 @@ struct Entry {
 impl Logs {
     /// Logs kept in `directory`, which is made when it is needed.
     pub fn new(db: Db, audit: Audit, directory: PathBuf) -> Self {
-        Self { inner: Arc::new(Inner { db, audit, directory, open: Mutex::default() }) }
+        Self { inner: Shared::new(Inner { db, audit, directory, open: Mutex::default() }) }
     }
 
     /// The whole log.

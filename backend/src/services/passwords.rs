@@ -2,7 +2,6 @@
 //!
 //! Who may try a password, and how often, is decided in [`super::accounts`] before anything is hashed here.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use argon2::password_hash::phc::PasswordHash;
@@ -14,6 +13,7 @@ use secrecy::{ExposeSecret as _, SecretString};
 use tokio::sync::Semaphore;
 
 use crate::error::AppError;
+use crate::shared::Shared;
 
 /// How long a request waits for its turn to hash.
 const WAIT: Duration = Duration::from_secs(10);
@@ -33,7 +33,7 @@ pub enum Verdict {
 /// Hashes and compares passwords.
 #[derive(Clone)]
 pub struct Passwords {
-    inner: Arc<Inner>,
+    inner: Shared<Inner>,
 }
 
 struct Inner {
@@ -58,7 +58,7 @@ impl Passwords {
 
     fn with(params: Params, at_once: usize) -> anyhow::Result<Self> {
         let nobody = hash_with(&params, Secret::generate().expose()).map_err(anyhow::Error::msg)?;
-        Ok(Self { inner: Arc::new(Inner { params, permits: Semaphore::new(at_once), nobody }) })
+        Ok(Self { inner: Shared::new(Inner { params, permits: Semaphore::new(at_once), nobody }) })
     }
 
     /// Hashes a new password.
@@ -95,7 +95,7 @@ impl Passwords {
             return Err(AppError::Unavailable { what: say("away.login"), retry_after_s: 5 });
         };
         let _permit = permit.map_err(|e| AppError::Internal(e.into()))?;
-        let inner = Arc::clone(&self.inner);
+        let inner = self.inner.clone();
         tokio::task::spawn_blocking(move || work(&inner)).await.map_err(|e| AppError::Internal(e.into()))
     }
 }

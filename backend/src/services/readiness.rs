@@ -27,6 +27,7 @@ use crate::services::samples::Samples;
 use crate::services::storage::Storage;
 use crate::services::storage::snapshot::Asked;
 use crate::services::zabbix::Zabbix;
+use crate::shared::Shared;
 use crate::traces::Traces;
 use crate::tunnel::TunnelRegistry;
 
@@ -283,7 +284,7 @@ pub(crate) struct Parts {
 /// Knows how everything is doing. Cheap to clone.
 #[derive(Clone)]
 pub struct Readiness {
-    inner: Arc<Inner>,
+    inner: Shared<Inner>,
 }
 
 struct Inner {
@@ -321,7 +322,7 @@ struct Answer {
 impl Readiness {
     /// Looks at `parts` when somebody asks.
     pub(crate) fn new(parts: Parts) -> Self {
-        Self { inner: Arc::new(Inner { parts, memory: Mutex::default() }) }
+        Self { inner: Shared::new(Inner { parts, memory: Mutex::default() }) }
     }
 
     /// The last look while it is good, or a new one.

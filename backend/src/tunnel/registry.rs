@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use eirene_core::SessionId;
@@ -13,6 +13,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::services::nudge::Nudges;
+use crate::shared::Shared;
 use crate::workers::WorkerId;
 
 /// An agent that does not take a new stream within this time is not there.
@@ -30,7 +31,7 @@ pub struct NoTunnel;
 /// The connected agents.
 #[derive(Clone, Default)]
 pub struct TunnelRegistry {
-    inner: Arc<Inner>,
+    inner: Shared<Inner>,
 }
 
 #[derive(Default)]

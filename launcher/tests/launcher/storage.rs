@@ -230,7 +230,7 @@ async fn app(launcher: &Launcher, clock: &MockClock, generation: u8) -> (App, Th
     };
     let (workers, threads) = Workers::start().unwrap();
     let built = App::build(Arc::new(config), ports, Passwords::new().unwrap());
-    (App { workers, ..built }, threads, token)
+    (built.with_workers(workers), threads, token)
 }
 
 /// Somebody who runs the platform; their token.

@@ -162,7 +162,7 @@ async fn account_and_qos_are_the_configurations_where_the_session_names_none() {
     let mut config = (*engine.test.app.config).clone();
     config.slurm.account = Some("interactive".parse().unwrap());
     config.slurm.qos = Some("short".parse().unwrap());
-    engine.test.app.config = std::sync::Arc::new(config);
+    engine.test.app = engine.test.app.with(|services| services.config = std::sync::Arc::new(config));
     let mut row = crate::testing::session("ada");
     row.project = Some("physics".parse().unwrap());
     let spec = |session: &eirene_core::Session| {

@@ -31,6 +31,7 @@ use crate::services::actor::Actor;
 use crate::services::audit::{Audit, by_system};
 use crate::services::events::{EventKind, Events};
 use crate::services::samples::Samples;
+use crate::shared::Shared;
 use rules::Settings;
 use sending::Sending;
 use watch::{Reading, Round, Watch};
@@ -128,7 +129,7 @@ pub struct ListAlerts {
 /// The alerts. Cheap to clone.
 #[derive(Clone)]
 pub struct Alerts {
-    inner: Arc<Inner>,
+    inner: Shared<Inner>,
 }
 
 struct Inner {
@@ -149,7 +150,7 @@ impl Alerts {
         let settings = AlertRule::ALL.iter().filter_map(of).collect();
         let sending = config.has_webhook().then(StdMutex::default);
         let (watch, silencing) = (Mutex::default(), Mutex::default());
-        Self { inner: Arc::new(Inner { parts, settings, watch, silencing, sending }) }
+        Self { inner: Shared::new(Inner { parts, settings, watch, silencing, sending }) }
     }
 
     fn db(&self) -> &Db {

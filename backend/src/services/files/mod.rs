@@ -32,6 +32,7 @@ use crate::config::Config;
 use crate::error::AppError;
 use crate::files::{FilesChannel, FilesError, FilesPool, Owner, Request};
 use crate::places::{Place, Places};
+use crate::shared::Shared;
 
 /// What the platform keeps in a home: jobs' secrets among it, which are not for whoever has a token for files.
 const RESERVED_AT_HOME: &[u8] = b".eirene";
@@ -39,7 +40,7 @@ const RESERVED_AT_HOME: &[u8] = b".eirene";
 /// Files. Cheap to clone.
 #[derive(Clone)]
 pub struct Files {
-    inner: Arc<Inner>,
+    inner: Shared<Inner>,
 }
 
 struct Inner {
@@ -75,7 +76,7 @@ pub enum Need {
 /// A space that somebody may use, before its files are asked for. Nothing has been started for it yet.
 #[derive(Clone)]
 pub struct Within {
-    inner: Arc<Inner>,
+    inner: Shared<Inner>,
     actor: Actor,
     owner: Owner,
     space: Space,
@@ -111,7 +112,7 @@ impl Files {
             glances_of_one: Places::new(preview::MOST_AT_ONCE),
             transfers: Arc::new(Semaphore::new(config.files.transfers as usize)),
         };
-        Self { inner: Arc::new(inner) }
+        Self { inner: Shared::new(inner) }
     }
 
     /// The space of this name, if the person may do with it what is needed. Whoever may not know of it hears nothing about the path either,
@@ -156,7 +157,7 @@ impl Files {
         opens.truncate(MOST_SPACES);
         opens.sort_by_key(|open| open.number);
         let owner = Owner { id: user.id, name: user.username.clone(), uid };
-        Ok(Within { inner: Arc::clone(&self.inner), actor: actor.clone(), owner, space, opens })
+        Ok(Within { inner: self.inner.clone(), actor: actor.clone(), owner, space, opens })
     }
 
     /// The spaces into which the person may write, as far as is known now: where things can be moved or copied to.

@@ -50,6 +50,7 @@ use super::spaces::{SpaceSeen, Spaces};
 use crate::cause;
 use crate::config::{Config, OLD_DAYS};
 use crate::error::{AppError, FieldError};
+use crate::shared::Shared;
 
 /// How often a row is changed anew where somebody else was faster.
 const TRIES: u32 = 5;
@@ -88,7 +89,7 @@ pub struct Parts {
 /// Old files. Cheap to clone.
 #[derive(Clone)]
 pub struct OldFiles {
-    inner: Arc<Inner>,
+    inner: Shared<Inner>,
 }
 
 struct Inner {
@@ -111,7 +112,7 @@ struct Inner {
 
 /// That something is under way, for as long as anything of it is left.
 struct Line {
-    inner: Arc<Inner>,
+    inner: Shared<Inner>,
     of: OldFilesOf,
 }
 
@@ -211,7 +212,7 @@ impl OldFiles {
         let (config, turns_of_one, after) = (Arc::clone(config), Mutex::default(), Mutex::default());
         let (people, members) = (AsyncMutex::default(), AsyncMutex::default());
         let inner = Inner { parts, config, directory, running, turns, turns_of_one, people, members, after };
-        Self { inner: Arc::new(inner) }
+        Self { inner: Shared::new(inner) }
     }
 
     /// What is known of old files in a space.
@@ -393,7 +394,7 @@ impl OldFiles {
             return None;
         }
         running.insert(of, None);
-        Some(Line { inner: Arc::clone(&self.inner), of })
+        Some(Line { inner: self.inner.clone(), of })
     }
 }
 

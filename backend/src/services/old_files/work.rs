@@ -1,7 +1,6 @@
 //! What the owner's process is asked to do: look what is old, list it, remove what was listed. Each is an operation of the owner's.
 
 use std::io;
-use std::sync::Arc;
 use std::sync::mpsc::{Receiver, TrySendError, sync_channel};
 use std::time::{Duration, Instant};
 
@@ -73,7 +72,7 @@ struct Working {
 
 /// Begins a task when its turn has come. It is no operation before: one that waits would keep the person's own from theirs.
 pub(super) async fn begin_in_turn(line: Line, owner: Actor, rule: OldFilesRule, task: Task) {
-    let (inner, of) = (Arc::clone(&line.inner), line.of);
+    let (inner, of) = (line.inner.clone(), line.of);
     let Some(turn) = inner.turn(owner.user.id).await else { return };
     let Err(error) = begin(line, owner, rule, task, Some(turn)).await else { return };
     tracing::info!(space.id = %of.space, %error, "Old files could not be looked at");
@@ -95,7 +94,7 @@ pub(super) async fn begin(
     task: Task,
     turn: Option<Turn>,
 ) -> Result<(), AppError> {
-    let (inner, of) = (Arc::clone(&line.inner), line.of);
+    let (inner, of) = (line.inner.clone(), line.of);
     let need = if task == Task::Look { Need::Read } else { Need::Write };
     let within = inner.parts.files.within_id(&owner, of.space, need).await?;
     let request = json!({"remove": task == Task::Remove, "days": rule.days});

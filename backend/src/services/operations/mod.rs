@@ -29,6 +29,7 @@ use super::files::Within;
 use super::files::trouble::FilesTrouble;
 use crate::cause;
 use crate::error::AppError;
+use crate::shared::Shared;
 
 /// Operations of one person that wait or run.
 const MOST_LIVE: usize = 16;
@@ -54,7 +55,7 @@ pub type Show = Arc<dyn Fn(&Operation) -> Value + Send + Sync>;
 /// Operations. Cheap to clone.
 #[derive(Clone)]
 pub struct Operations {
-    inner: Arc<Inner>,
+    inner: Shared<Inner>,
 }
 
 struct Inner {
@@ -84,7 +85,7 @@ struct Live {
 /// How work says how far it is, and hears that it is no longer wanted.
 #[derive(Clone)]
 pub struct Handle {
-    inner: Arc<Inner>,
+    inner: Shared<Inner>,
     operation: Operation,
     /// The same that were interrupted, the newest first, to be gone on with.
     earlier: Vec<OperationId>,
@@ -126,7 +127,7 @@ impl Operations {
             interrupted: Mutex::default(),
             held: Mutex::default(),
         };
-        Self { inner: Arc::new(inner) }
+        Self { inner: Shared::new(inner) }
     }
 
     /// Ends by the word `interrupted` what was under way when the portal ended.
@@ -162,7 +163,7 @@ impl Operations {
             ended_at: None,
         };
         let cancelled = self.inner.admit(&operation)?;
-        let inner = Arc::clone(&self.inner);
+        let inner = self.inner.clone();
         // In a task of its own: whoever asked may be gone before the row is written, and it would count as live for ever.
         let begun = cause::spawn(async move {
             let earlier = match inner.note_begun(&operation).await {

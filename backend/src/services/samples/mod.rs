@@ -32,6 +32,7 @@ use tokio_util::sync::CancellationToken;
 use crate::config;
 use crate::error::AppError;
 use crate::services::events::Events;
+use crate::shared::Shared;
 use clocks::Clocks;
 use confined::Confined;
 use history::BuiltIn;
@@ -53,7 +54,7 @@ const DAY_MS: i64 = 86_400_000;
 /// The samples. Cheap to clone.
 #[derive(Clone)]
 pub struct Samples {
-    inner: Arc<Inner>,
+    inner: Shared<Inner>,
 }
 
 struct Inner {
@@ -97,7 +98,7 @@ impl Samples {
         let (store, failing, confined) = (RwLock::default(), AtomicBool::new(false), Confined::default());
         let (said, clocks) = (Mutex::default(), Clocks::default());
         let inner = Inner { db, clock, events, directory, options, store, elsewhere, said, failing, confined, clocks };
-        Self { inner: Arc::new(inner) }
+        Self { inner: Shared::new(inner) }
     }
 
     /// Opens the store, where it is not open.

@@ -30,11 +30,12 @@ use super::files::{Files, Need, Within};
 use super::operations::{Handle, Operations};
 use super::spaces::Spaces;
 use crate::error::AppError;
+use crate::shared::Shared;
 
 /// Scans. Cheap to clone.
 #[derive(Clone)]
 pub struct Scans {
-    inner: Arc<Inner>,
+    inner: Shared<Inner>,
 }
 
 struct Inner {
@@ -63,7 +64,7 @@ struct Running {
 
 /// A scan's line among those that run, for as long as anything of it is left.
 struct Line {
-    inner: Arc<Inner>,
+    inner: Shared<Inner>,
     key: Key,
 }
 
@@ -138,7 +139,7 @@ impl Scans {
         directory: PathBuf,
     ) -> Self {
         let (running, beginning) = (Mutex::default(), tokio::sync::Mutex::default());
-        Self { inner: Arc::new(Inner { db, clock, files, spaces, operations, directory, running, beginning }) }
+        Self { inner: Shared::new(Inner { db, clock, files, spaces, operations, directory, running, beginning }) }
     }
 
     /// Measures a directory of a space, or goes on where that stopped. Where the person measures something of the space already, that is
@@ -160,7 +161,7 @@ impl Scans {
             return self.inner.operations.get(&actor, id).await;
         }
         self.inner.running().insert(key, Running { operation: None, kept: None });
-        let line = Line { inner: Arc::clone(&self.inner), key };
+        let line = Line { inner: self.inner.clone(), key };
         let request = json!({"path": shown(path.as_bytes()).0});
         let scanning = Scanning { scans: self.clone(), within: within.clone(), path, line };
         let work = move |handle: Handle| scanning.carry_out(handle);

@@ -29,6 +29,7 @@ use crate::services::cluster::overview::Overview;
 use crate::services::events::Events;
 use crate::services::nudge::Nudges;
 use crate::services::spaces::Spaces;
+use crate::shared::Shared;
 use crate::traces::Traces;
 
 /// Longest page of a list.
@@ -65,7 +66,7 @@ pub struct Parts {
 /// The sessions.
 #[derive(Clone)]
 pub struct Sessions {
-    pub(super) parts: Arc<Parts>,
+    pub(super) parts: Shared<Parts>,
     /// Held from counting a person's sessions to adding one, so that starts at once do not pass the limit together.
     starting: Arc<tokio::sync::Mutex<()>>,
 }
@@ -108,7 +109,7 @@ pub(crate) async fn visible(db: &Db, actor: &Actor, kind: JobKind, id: SessionId
 impl Sessions {
     /// The service.
     pub fn new(parts: Parts) -> Self {
-        Self { parts: Arc::new(parts), starting: Arc::default() }
+        Self { parts: Shared::new(parts), starting: Arc::default() }
     }
 
     /// Newest first.

@@ -323,7 +323,7 @@ mod tests {
     #[tokio::test]
     async fn who_waits_no_longer_leaves_the_answer_to_whoever_asks_next() {
         let (test, ada) = world(Limit::At(10)).await;
-        let asking = Arc::clone(&test.app.spaces.inner);
+        let asking = test.app.spaces.inner.clone();
         let turn = asking.group_quotas.asking.lock().await;
         let none = test.app.spaces.group_limits(&ada, Duration::from_millis(1)).await;
         assert!(matches!(none, Err(AppError::Unavailable { .. })), "{none:?}");

@@ -25,6 +25,7 @@ use crate::services::events::Events;
 use crate::services::nudge::Nudges;
 use crate::services::storage::Storage;
 use crate::services::storage::stripe::Stripes;
+use crate::shared::Shared;
 
 mod hinting;
 mod limiting;
@@ -48,7 +49,7 @@ const RETRY_AFTER_S: u64 = 10;
 /// Makes spaces. Cheap to clone.
 #[derive(Clone)]
 pub struct Making {
-    inner: Arc<Parts>,
+    inner: Shared<Parts>,
     config: Arc<Config>,
 }
 
@@ -77,7 +78,7 @@ pub struct Parts {
 impl Making {
     /// Makes spaces in the roots of `config`.
     pub fn new(parts: Parts, config: &Arc<Config>) -> Self {
-        Self { inner: Arc::new(parts), config: Arc::clone(config) }
+        Self { inner: Shared::new(parts), config: Arc::clone(config) }
     }
 
     /// The roots that spaces can lie in.

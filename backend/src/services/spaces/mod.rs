@@ -50,6 +50,7 @@ use super::nudge::Nudges;
 use super::storage::Storage;
 use crate::config::{Config, Per, Root};
 use crate::error::AppError;
+use crate::shared::Shared;
 
 const DAY: SignedDuration = SignedDuration::from_hours(24);
 /// What was seen longer ago says nothing of whether an app starts now.
@@ -63,7 +64,7 @@ pub(crate) const NOT_SHARED: &str = "not_shared";
 /// Spaces. Cheap to clone.
 #[derive(Clone)]
 pub struct Spaces {
-    inner: Arc<Inner>,
+    inner: Shared<Inner>,
 }
 
 struct Inner {
@@ -148,7 +149,7 @@ impl Spaces {
             show,
             nudges,
         };
-        Self { inner: Arc::new(inner) }
+        Self { inner: Shared::new(inner) }
     }
 
     /// The spaces a person can use, by name, the home first.

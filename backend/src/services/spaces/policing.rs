@@ -32,6 +32,7 @@ use crate::services::audit::{Audit, by_system};
 use crate::services::events::{EventKind, Events};
 use crate::services::nudge::Nudges;
 use crate::services::storage::Storage;
+use crate::shared::Shared;
 
 /// Time between two looks.
 pub(crate) const INTERVAL: SignedDuration = SignedDuration::from_hours(1);
@@ -48,7 +49,7 @@ const CANARY: &str = "root";
 /// Carries policies out. Cheap to clone.
 #[derive(Clone)]
 pub struct Policing {
-    inner: Arc<Parts>,
+    inner: Shared<Parts>,
     config: Arc<Config>,
     /// None after a start.
     looks: Arc<Mutex<Option<Looks>>>,
@@ -163,7 +164,7 @@ impl Members {
 impl Policing {
     /// Carries out the policies of the roots of `config`.
     pub fn new(parts: Parts, config: &Arc<Config>) -> Self {
-        Self { inner: Arc::new(parts), config: Arc::clone(config), looks: Arc::default() }
+        Self { inner: Shared::new(parts), config: Arc::clone(config), looks: Arc::default() }
     }
 
     /// What would be done to a space now, without doing it; for admins.

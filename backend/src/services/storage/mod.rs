@@ -26,6 +26,7 @@ use tokio::sync::{Mutex, watch};
 use crate::config::Config;
 use crate::error::{AppError, FieldError};
 use crate::services::actor::Actor;
+use crate::shared::Shared;
 use judge::{Finding, NearFull, is_only_mounted, judge};
 use remembered::Remembered;
 use snapshot::{Asked, RootToSee, Snapshot, Trouble, TroubleKind, take};
@@ -38,7 +39,7 @@ const RETRY_AFTER_S: u64 = 10;
 /// The storage. Cheap to clone.
 #[derive(Clone)]
 pub struct Storage {
-    inner: Arc<Inner>,
+    inner: Shared<Inner>,
 }
 
 struct Inner {
@@ -93,7 +94,7 @@ impl Storage {
             memory: Mutex::default(),
             sender: watch::Sender::new(Arc::default()),
         };
-        Self { inner: Arc::new(inner) }
+        Self { inner: Shared::new(inner) }
     }
 
     /// The port.

@@ -26,6 +26,7 @@ use crate::services::audit::Audit;
 use crate::services::cluster::Cluster;
 use crate::services::nodes::clean;
 use crate::services::nudge::Nudges;
+use crate::shared::Shared;
 
 /// Changes of each node that are kept, and told.
 pub const MOST_CHANGES: u32 = 500;
@@ -63,7 +64,7 @@ pub struct SeenNode {
 /// The upkeep of nodes. Cheap to clone.
 #[derive(Clone)]
 pub struct Upkeep {
-    parts: Arc<Parts>,
+    parts: Shared<Parts>,
     /// None until the database was asked, and after it failed.
     known: Arc<Mutex<Option<Known>>>,
 }
@@ -71,7 +72,7 @@ pub struct Upkeep {
 impl Upkeep {
     /// The upkeep of the nodes of `parts.scheduler`.
     pub fn new(parts: Parts) -> Self {
-        Self { parts: Arc::new(parts), known: Arc::default() }
+        Self { parts: Shared::new(parts), known: Arc::default() }
     }
 
     /// Has a node take no more jobs; those it runs go on. Where it is drained already, it gets this reason.
@@ -83,7 +84,7 @@ impl Upkeep {
         actor.require_admin()?;
         self.must_be_there(node)?;
         let details = json!({"reason": reason.as_str()});
-        let (parts, name, reason) = (Arc::clone(&self.parts), node.clone(), reason.clone());
+        let (parts, name, reason) = (self.parts.clone(), node.clone(), reason.clone());
         let by = actor.user.username.clone();
         let drain = async move { parts.scheduler.drain_node(&name, &reason, &by).await };
         self.change_and_note(actor, "node.drain", node, details, drain).await
@@ -93,7 +94,7 @@ impl Upkeep {
     pub async fn resume(&self, actor: &Actor, node: &NodeName) -> Result<(), AppError> {
         actor.require_admin()?;
         self.must_be_there(node)?;
-        let (parts, name) = (Arc::clone(&self.parts), node.clone());
+        let (parts, name) = (self.parts.clone(), node.clone());
         let resume = async move { parts.scheduler.resume_node(&name).await };
         self.change_and_note(actor, "node.resume", node, json!({}), resume).await
     }
@@ -153,7 +154,7 @@ impl Upkeep {
         details: serde_json::Value,
         change: impl Future<Output = SchedulerResult<()>> + Send + 'static,
     ) -> Result<(), AppError> {
-        let (parts, actor, node) = (Arc::clone(&self.parts), actor.clone(), node.clone());
+        let (parts, actor, node) = (self.parts.clone(), actor.clone(), node.clone());
         let changing = cause::spawn(async move {
             let answer = change.await;
             let outcome = if answer.is_ok() { "ok" } else { "failed" };

@@ -29,6 +29,7 @@ use super::files::trouble::{FilesTrouble, Kind};
 use super::files::{Files, Need, Transfer, Within, answered};
 use crate::cause;
 use crate::error::AppError;
+use crate::shared::Shared;
 
 /// The largest upload, bytes: the largest file there can be.
 pub const MOST_BYTES: u64 = i64::MAX as u64;
@@ -48,7 +49,7 @@ const SURELY_OVER_S: u64 = 24 * 60 * 60;
 /// Uploads. Cheap to clone.
 #[derive(Clone)]
 pub struct Uploads {
-    inner: Arc<Inner>,
+    inner: Shared<Inner>,
 }
 
 struct Inner {
@@ -131,7 +132,7 @@ impl Uploads {
     pub fn new(db: Db, clock: Arc<dyn Clock>, files: Files, days: u32) -> Self {
         let kept = SignedDuration::from_hours(24) * i32::try_from(days).unwrap_or(i32::MAX);
         let inner = Inner { db, clock, files, kept, quiet: Quiet::default(), last_look: Mutex::default() };
-        Self { inner: Arc::new(inner) }
+        Self { inner: Shared::new(inner) }
     }
 
     /// The largest upload that may be made.

@@ -26,6 +26,7 @@ use crate::services::cluster::Cluster;
 use crate::services::readiness::Trouble;
 use crate::services::samples::Samples;
 use crate::services::upkeep::Upkeep;
+use crate::shared::Shared;
 use crate::tunnel::TunnelRegistry;
 use items::{BACK, METRICS, Round, Seen};
 use outbox::Outbox;
@@ -77,7 +78,7 @@ enum Last {
 /// The site's Zabbix. Cheap to clone.
 #[derive(Clone)]
 pub struct Zabbix {
-    inner: Arc<Inner>,
+    inner: Shared<Inner>,
 }
 
 struct Inner {
@@ -108,7 +109,7 @@ impl Zabbix {
             api: Mutex::default(),
             cache: Cache::default(),
         };
-        Self { inner: Arc::new(inner) }
+        Self { inner: Shared::new(inner) }
     }
 
     /// Looks at everything, and sends what Zabbix has not taken yet. Does nothing where no server is configured.
