@@ -3,22 +3,31 @@
 
 changed_binaries=()
 
-build_binaries() {
-    local target=${CARGO_TARGET_DIR:-$repo_dir/target} name built=release
-    mkdir -p "$bin_dir"
+target_dir=${CARGO_TARGET_DIR:-$repo_dir/target}
+# start_compiler: cargo goes on by itself while images are built, which mostly wait for the network; build_binaries waits for it.
+start_compiler() {
     (
         cd "$repo_dir" || exit
         if [[ $test_binaries == 1 ]]; then
             # With what the tests need of each library, or nearly all libraries would be compiled again for them.
-            cargo test --no-run --workspace --locked --target-dir "$target"
-        else
-            cargo build --release --locked --target-dir "$target" \
-                --bin eirened --bin eirene-launcher --bin eirene-files --bin eirene-look --bin eirene-gpu --bin eirene --bin eirene-agent
+            exec cargo test --no-run --workspace --locked --target-dir "$target_dir"
         fi
-    )
+        exec cargo build --release --locked --target-dir "$target_dir" \
+            --bin eirened --bin eirene-launcher --bin eirene-files --bin eirene-look --bin eirene-gpu --bin eirene --bin eirene-agent
+    ) >"$state_dir/cargo.log" 2>&1 </dev/null 3>&- &
+    compiler=$!
+}
+
+build_binaries() {
+    local name built=release status=0
+    wait "$compiler" || status=$?
+    compiler=
+    cat "$state_dir/cargo.log"
+    ((status == 0)) || return "$status"
+    mkdir -p "$bin_dir"
     [[ $test_binaries == 0 ]] || built=debug
     for name in eirened eirene-launcher eirene-files eirene-look eirene-gpu eirene eirene-agent; do
-        install_binary "$target/$built/$name"
+        install_binary "$target_dir/$built/$name"
     done
 }
 

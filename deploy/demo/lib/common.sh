@@ -66,9 +66,13 @@ step() {
     step_name=
 }
 
+# The process that compiles beside the steps, if there is one.
+compiler=
+
 on_exit() {
     local status=$?
     stop_ticker
+    [[ -z $compiler ]] || kill "$compiler" 2>/dev/null || true
     if ((status != 0)) && [[ -n $step_name ]]; then
         {
             printf '  ✗ %s (after %d s). The end of %s:\n\n' "$step_name" $((SECONDS - step_at)) "$log_file"
