@@ -9,6 +9,9 @@ pub mod kernel;
 pub mod portal;
 pub mod training;
 
+/// Python that asks for steps by the protocol itself, for cells and scripts of images without `eirene-train`.
+pub const ASKER: &str = include_str!("asker.py");
+
 use std::time::{Duration, Instant};
 
 /// Waits until `probe` gives a value, asking four times a second; fails with `what` after `within`.

@@ -3,7 +3,7 @@
 use anyhow::{Context as _, ensure};
 use eirene_cluster_tests::demo::{begin_now, exec, exec_with_input, root};
 use eirene_cluster_tests::portal::{NOTICE, Person, job_id};
-use eirene_cluster_tests::{sample, until};
+use eirene_cluster_tests::{ASKER, sample, until};
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 
@@ -63,6 +63,24 @@ async fn a_script_runs_as_the_person_and_its_end_is_the_run_s() -> anyhow::Resul
     }
     for (method, path) in [(Method::DELETE, format!("runs/{good}")), (Method::POST, format!("runs/{good}/requeue"))] {
         assert_eq!(grace.call(method, &path, None).await?.0, StatusCode::NOT_FOUND, "{path}");
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_run_on_two_nodes_starts_ranks_on_both() -> anyhow::Result<()> {
+    let ada = Person::sign_in("ada").await?;
+    ada.stop_all().await?;
+    let rank = r#"echo "rank $SLURM_PROCID of $SLURM_NTASKS on $(hostname)""#;
+    let script = format!("{ASKER}\nlast, text = step(4, 'sh', '-c', {rank:?})\nprint(last, text, flush=True)\n");
+    put("ada", "tests/ranks.py", &script).await?;
+    let id = ada.start_run("tests/ranks.py", &json!({"nodes": 2, "cpus": 2})).await?;
+    let run = ada.over(&id).await?;
+    assert_eq!((&run["state"], &run["nodes"]), (&json!("ended"), &json!(["c1", "c2"])), "{run}");
+    let log = ada.logged(&id, "'status'").await?;
+    ensure!(log.contains("{'kind': 'ended', 'status': 0}"), "{log}");
+    for (rank, node) in [(0, "c1"), (1, "c1"), (2, "c2"), (3, "c2")] {
+        ensure!(log.contains(&format!("rank {rank} of 4 on {node}\n")), "{log}");
     }
     Ok(())
 }
