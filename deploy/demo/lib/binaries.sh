@@ -6,6 +6,8 @@ changed_binaries=()
 target_dir=${CARGO_TARGET_DIR:-$repo_dir/target}
 # start_compiler: cargo goes on by itself while images are built, which mostly wait for the network; build_binaries waits for it.
 start_compiler() {
+    # A process group of its own, so that it ends whole where a step fails.
+    set -m
     (
         cd "$repo_dir" || exit
         if [[ $test_binaries == 1 ]]; then
@@ -16,6 +18,7 @@ start_compiler() {
             --bin eirened --bin eirene-launcher --bin eirene-files --bin eirene-look --bin eirene-gpu --bin eirene --bin eirene-agent
     ) >"$state_dir/cargo.log" 2>&1 </dev/null 3>&- &
     compiler=$!
+    set +m
 }
 
 build_binaries() {

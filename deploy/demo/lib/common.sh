@@ -72,7 +72,7 @@ compiler=
 on_exit() {
     local status=$?
     stop_ticker
-    [[ -z $compiler ]] || kill "$compiler" 2>/dev/null || true
+    [[ -z $compiler ]] || kill -- "-$compiler" 2>/dev/null || true
     if ((status != 0)) && [[ -n $step_name ]]; then
         {
             printf '  ✗ %s (after %d s). The end of %s:\n\n' "$step_name" $((SECONDS - step_at)) "$log_file"

@@ -16,7 +16,8 @@ first_candidate() {
 
 apt_install() {
     say "      installing with apt: $*"
-    as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends --no-remove "$@"
+    # A signal to this script must not stop dpkg halfway.
+    (trap '' TERM && as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends --no-remove "$@")
 }
 
 install_packages() {

@@ -8,7 +8,7 @@ tested_slurm="24.11.0 24.11.99"
 
 base_image_ready() {
     dk image inspect "$base_image" >/dev/null 2>&1 && return 0
-    if timeout 20 "${docker_command[@]}" pull "$base_image"; then
+    if timeout 60 "${docker_command[@]}" pull "$base_image"; then
         echo pulled >"$state_dir/base-image"
         return 0
     fi
