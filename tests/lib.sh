@@ -37,6 +37,9 @@ timed() { # timed NAME COMMAND…
 beside() {
     local name=$1
     shift
+    # What it prints, passwords among it, is for nobody else. sudo cannot ask for a password later.
+    (umask 077 && : >"$EIRENE_TEST_RESULTS/$name.log")
+    ((EUID == 0)) || docker info >/dev/null 2>&1 || sudo -v
     # A process group of its own, so that all of it ends where a stage fails.
     set -m
     timed "$name" "$@" >"$EIRENE_TEST_RESULTS/$name.log" 2>&1 </dev/null &
@@ -53,7 +56,11 @@ joined() {
 }
 end_beside() {
     local pid
-    for pid in "${beside_pids[@]}"; do kill -- "-$pid" 2>/dev/null || true; done
+    for pid in "${beside_pids[@]}"; do
+        kill -- "-$pid" 2>/dev/null || true
+        ((EUID == 0)) || sudo -n kill -- "-$pid" 2>/dev/null || true
+        wait "$pid" 2>/dev/null || true
+    done
 }
 trap end_beside EXIT
 # What this machine cannot run is said where it is found and once more at the end, where it is read.
