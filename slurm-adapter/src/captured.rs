@@ -168,6 +168,32 @@ fn nodes_and_partitions_are_read_from_every_parser_and_from_scontrol() {
 }
 
 #[test]
+fn used_gpus_count_whatever_type_slurm_names() {
+    for (gres, used, expected) in [
+        ("gpu:2(S:0-1)", "gpu:(null):1(IDX:0)", &[("", 2, 1)][..]),
+        ("gpu:2(S:0-1)", "gpu:(null):0(IDX:N/A)", &[("", 2, 0)]),
+        ("gpu:A30:4,shard:A30:16", "gpu:A30:1(IDX:0),shard:(null):3(3/16)", &[("A30", 4, 1)]),
+        ("gpu:a100:2,gpu:h100:2", "gpu:h100:1(IDX:2)", &[("a100", 2, 0), ("h100", 2, 1)]),
+        ("gpu:a100:2,gpu:h100:2", "gpu:(null):3(IDX:0-2)", &[("a100", 2, 2), ("h100", 2, 1)]),
+        ("gpu:a100:2", "gpu::,gpu:a100:2(IDX:0-1)", &[("a100", 2, 2)]),
+        ("gpu:1g.5gb+me:7", "gpu:1g.5gb+me:2(IDX:0,1)", &[("1g.5gb+me", 7, 2)]),
+    ] {
+        let json = format!(r#"{{"nodes":[{{"name":"c1","state":["MIXED"],"gres":"{gres}","gres_used":"{used}"}}]}}"#);
+        let nodes = convert::nodes(&read::<Nodes>(&json));
+        let seen: Vec<_> =
+            nodes[0].gpus.iter().map(|gpus| (gpus.gpu_type.as_str(), gpus.total, gpus.allocated)).collect();
+        assert_eq!(seen, expected, "{gres} {used}");
+    }
+}
+
+#[test]
+fn a_node_that_is_only_planned_is_no_node_of_the_cluster() {
+    let json = r#"{"nodes":[{"name":"c8","state":["FUTURE"]},{"name":"c9","state":["IDLE","DYNAMIC_FUTURE"]}]}"#;
+    let nodes = convert::nodes(&read::<Nodes>(json));
+    assert_eq!(nodes.iter().map(|node| node.name.as_str()).collect::<Vec<_>>(), ["c9"]);
+}
+
+#[test]
 fn the_load_of_a_node_is_read_in_hundredths_and_no_value_is_none() {
     let load = |load: &str| {
         let json = format!(r#"{{"nodes":[{{"name":"c1","state":["IDLE"],"cpus":8,"cpu_load":{load}}}]}}"#);

@@ -9,7 +9,7 @@ use eirene_core::scheduler::{
 use jiff::Timestamp;
 
 use crate::identity::is_ours;
-use crate::text::{parse_gres, parse_hostlist, parse_tres};
+use crate::text::{Gres, parse_gres, parse_hostlist, parse_tres};
 use crate::wire::{
     AccountedJob, AccountedJobs, ExitCode, Jobs, Nodes, Number, PartitionList, Partitions, TresCount, WireJob,
     WireNode, WirePartition,
@@ -42,7 +42,7 @@ fn job(cluster: &str, wire: &WireJob) -> Result<Job, String> {
     let state = state::job_state(&wire.job_state.0).ok_or_else(|| missing("state"))?;
     // Counts are for show only, so one that cannot be read hides no job.
     let tres = [&wire.tres_alloc_str, &wire.tres_req_str].into_iter().find(|text| !text.0.is_empty());
-    let counts = tres.and_then(|text| parse_tres(&text.0).ok()).unwrap_or_default();
+    let counts = tres.map(|text| parse_tres(&text.0)).unwrap_or_default();
     Ok(Job {
         identity: JobIdentity {
             cluster: cluster.to_owned(),
@@ -141,7 +141,7 @@ fn accounted_job(cluster: &str, wire: &AccountedJob, uid: u32) -> Result<Job, St
     })
 }
 
-/// Nodes; one that cannot be named is left out.
+/// Nodes; one that cannot be named, or is only planned for the future, is left out.
 pub(crate) fn nodes(answer: &Nodes) -> Vec<Node> {
     answer.nodes.iter().filter_map(node).collect()
 }
@@ -151,8 +151,8 @@ const NO_VALUE: u32 = u32::MAX - 1;
 
 fn node(wire: &WireNode) -> Option<Node> {
     let words = [wire.state.0.as_slice(), wire.state_flags.0.as_slice()].concat();
-    let (state, available) = state::node_state(&words);
-    let used = parse_tres(&wire.tres_used.0).unwrap_or_default();
+    let (state, available) = state::node_state(&words)?;
+    let used = parse_tres(&wire.tres_used.0);
     let used = |name: &str| used.iter().find(|(have, _)| have == name).map(|(_, count)| *count);
     Some(Node {
         name: wire.name.0.parse().ok()?,
@@ -170,19 +170,24 @@ fn node(wire: &WireNode) -> Option<Node> {
 }
 
 fn node_gpus(gres: &str, gres_used: &str) -> Vec<NodeGpus> {
-    let of_gpu = |text: &str| parse_gres(text).unwrap_or_default().into_iter().filter(|gres| gres.kind == "gpu");
+    let of_gpu = |text: &str| parse_gres(text).into_iter().filter(|gres| gres.kind == "gpu");
+    let count = |gres: &Gres| u32::try_from(gres.count).unwrap_or(u32::MAX);
     let mut gpus = Vec::<NodeGpus>::new();
     for gres in of_gpu(gres) {
-        let count = u32::try_from(gres.count).unwrap_or(u32::MAX);
+        let count = count(&gres);
         match gpus.iter_mut().find(|gpus| gpus.gpu_type == gres.of_type) {
             Some(gpus) => gpus.total = gpus.total.saturating_add(count),
             None => gpus.push(NodeGpus { gpu_type: gres.of_type, total: count, allocated: 0 }),
         }
     }
     for gres in of_gpu(gres_used) {
-        if let Some(gpus) = gpus.iter_mut().find(|gpus| gpus.gpu_type == gres.of_type) {
-            let count = u32::try_from(gres.count).unwrap_or(u32::MAX);
-            gpus.allocated = gpus.allocated.saturating_add(count).min(gpus.total);
+        let mut left = count(&gres);
+        // Used ones of a type that the node does not have by this name are some of those that it has.
+        let named = gpus.iter().any(|gpus| gpus.gpu_type == gres.of_type);
+        for gpus in gpus.iter_mut().filter(|gpus| !named || gpus.gpu_type == gres.of_type) {
+            let taken = left.min(gpus.total.saturating_sub(gpus.allocated));
+            gpus.allocated = gpus.allocated.saturating_add(taken);
+            left -= taken;
         }
     }
     gpus

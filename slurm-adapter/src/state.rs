@@ -48,21 +48,38 @@ fn base_state(word: &str) -> Option<JobState> {
     })
 }
 
-/// A node's state in plain words, and whether it takes jobs.
-pub(crate) fn node_state(words: &[String]) -> (&'static str, bool) {
+/// A node's state in plain words, and whether SLURM starts jobs there.
+pub(crate) type NodeState = (&'static str, bool);
+
+/// What the administrators or SLURM's own checks have taken out of service, or SLURM has given up on.
+const BROKEN: [&str; 6] = ["DOWN", "ERROR", "FAIL", "INVALID_REG", "INVALID", "INVAL"];
+/// SLURM expects no answer from a node that it switches on or restarts.
+const SWITCHED_ON: [&str; 2] = ["POWERING_UP", "POWER_UP"];
+const SWITCHED_OFF: [&str; 2] = ["POWERING_DOWN", "POWER_DOWN"];
+
+/// A node's state in plain words, and whether SLURM starts jobs there; none for a node that is only planned for the future.
+///
+/// What SLURM does on purpose is no failure: a node that is restarted counts as `DOWN` in SLURM until it is back, and one that is switched on
+/// does not respond. Where either takes too long, SLURM removes the flag, and the node is down.
+pub(crate) fn node_state(words: &[String]) -> Option<NodeState> {
     let has = |word: &str| words.iter().any(|have| have == word);
     let any = |list: &[&str]| list.iter().any(|word| has(word));
     let busy = any(&["ALLOCATED", "MIXED", "COMPLETING"]);
-    if any(&["DOWN", "ERROR", "FAIL", "NOT_RESPONDING", "INVALID_REG", "FUTURE", "POWERING_DOWN", "REBOOT_ISSUED"]) {
-        return ("down", false);
-    }
-    if any(&["DRAIN", "POWER_DRAIN", "REBOOT_REQUESTED"]) {
-        return (if busy { "draining" } else { "drained" }, false);
-    }
-    if any(&["RESERVED", "MAINTENANCE", "BLOCKED"]) {
-        return ("reserved", false);
-    }
-    if has("MIXED") {
+    Some(if has("FUTURE") {
+        return None;
+    } else if has("REBOOT_ISSUED") {
+        ("rebooting", false)
+    } else if any(&BROKEN) {
+        ("down", false)
+    } else if any(&["DRAIN", "POWER_DRAIN"]) {
+        (if busy { "draining" } else { "drained" }, false)
+    } else if any(&SWITCHED_OFF) {
+        ("powering down", false)
+    } else if has("NOT_RESPONDING") && !has("POWERED_DOWN") && !any(&SWITCHED_ON) {
+        ("down", false)
+    } else if any(&["RESERVED", "MAINTENANCE", "BLOCKED"]) {
+        ("reserved", false)
+    } else if has("MIXED") {
         ("mixed", true)
     } else if any(&["ALLOCATED", "COMPLETING"]) {
         ("allocated", true)
@@ -70,7 +87,7 @@ pub(crate) fn node_state(words: &[String]) -> (&'static str, bool) {
         ("idle", true)
     } else {
         ("unknown", false)
-    }
+    })
 }
 
 #[cfg(test)]
@@ -185,25 +202,96 @@ mod tests {
         }
     }
 
+    /// Every base word of a node of SLURM 23.11 to 26.05, with the state it is by itself.
+    const NODE_BASES: [(&str, Option<NodeState>); 10] = [
+        ("IDLE", IDLE),
+        ("MIXED", Some(("mixed", true))),
+        ("ALLOCATED", Some(("allocated", true))),
+        ("DOWN", DOWN),
+        ("ERROR", DOWN),
+        ("INVALID", DOWN),
+        ("INVAL", DOWN),
+        ("UNKNOWN", Some(("unknown", false))),
+        ("EXTERNAL", Some(("unknown", false))),
+        ("FUTURE", None),
+    ];
+    const IDLE: Option<NodeState> = Some(("idle", true));
+    const DOWN: Option<NodeState> = Some(("down", false));
+    const RESERVED: Option<NodeState> = Some(("reserved", false));
+    const POWERING_DOWN: Option<NodeState> = Some(("powering down", false));
+
+    /// Every flag of a node, with what an idle and a partly used node (`mixed`) are with it.
+    const NODE_FLAGS: [(&str, Option<NodeState>, &str); 25] = [
+        ("RESERVED", RESERVED, "reserved"),
+        ("UNDRAIN", IDLE, "mixed"),
+        ("CLOUD", IDLE, "mixed"),
+        ("RESUME", IDLE, "mixed"),
+        ("DRAIN", Some(("drained", false)), "draining"),
+        ("COMPLETING", Some(("allocated", true)), "mixed"),
+        ("NOT_RESPONDING", DOWN, "down"),
+        ("POWERED_DOWN", IDLE, "mixed"),
+        ("FAIL", DOWN, "down"),
+        ("POWERING_UP", IDLE, "mixed"),
+        ("MAINTENANCE", RESERVED, "reserved"),
+        ("REBOOT_REQUESTED", IDLE, "mixed"),
+        ("REBOOT_CANCELED", IDLE, "mixed"),
+        ("POWERING_DOWN", POWERING_DOWN, "powering down"),
+        ("DYNAMIC_FUTURE", IDLE, "mixed"),
+        ("REBOOT_ISSUED", Some(("rebooting", false)), "rebooting"),
+        ("PLANNED", IDLE, "mixed"),
+        ("INVALID_REG", DOWN, "down"),
+        ("POWER_DOWN", POWERING_DOWN, "powering down"),
+        ("POWER_UP", IDLE, "mixed"),
+        ("POWER_DRAIN", Some(("drained", false)), "draining"),
+        ("DYNAMIC_NORM", IDLE, "mixed"),
+        ("BLOCKED", RESERVED, "reserved"),
+        ("PERFCTRS", IDLE, "mixed"),
+        ("SOMETHING_NEW", IDLE, "mixed"),
+    ];
+
     #[test]
-    fn nodes_are_said_in_our_words() {
+    fn every_base_with_every_flag_of_a_node_has_a_state() {
+        for (base, alone) in NODE_BASES {
+            assert_eq!(node_state(&words(base)), alone, "{base}");
+            for (flag, idle, mixed) in NODE_FLAGS {
+                let both = node_state(&words(&format!("{base}+{flag}")));
+                let expected = match base {
+                    "IDLE" => idle,
+                    "MIXED" => Some((mixed, idle.is_some_and(|(_, available)| available))),
+                    // A busy node is what a mixed one is, but for its own word.
+                    "ALLOCATED" => Some((
+                        if mixed == "mixed" { "allocated" } else { mixed },
+                        idle.is_some_and(|(_, available)| available),
+                    )),
+                    // Only a restart that SLURM has ordered explains that a node is down.
+                    _ if alone == DOWN && flag != "REBOOT_ISSUED" => DOWN,
+                    "FUTURE" => None,
+                    _ => continue,
+                };
+                assert_eq!(both, expected, "{base}+{flag}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_slurm_does_on_purpose_is_no_failure() {
         for (text, expected) in [
-            ("IDLE", ("idle", true)),
-            ("MIXED", ("mixed", true)),
-            ("ALLOCATED", ("allocated", true)),
-            ("MIXED+PLANNED", ("mixed", true)),
+            ("MIXED+CLOUD+NOT_RESPONDING+POWERING_UP", ("mixed", true)),
+            ("ALLOCATED+CLOUD+NOT_RESPONDING+POWERING_UP", ("allocated", true)),
             ("IDLE+CLOUD+POWERED_DOWN", ("idle", true)),
-            ("IDLE+COMPLETING", ("allocated", true)),
-            ("DOWN", ("down", false)),
-            ("IDLE+NOT_RESPONDING", ("down", false)),
+            ("IDLE+CLOUD+NOT_RESPONDING+POWERED_DOWN", ("idle", true)),
+            ("IDLE+CLOUD+POWERING_DOWN", ("powering down", false)),
+            ("IDLE+CLOUD+NOT_RESPONDING+POWERING_DOWN", ("powering down", false)),
+            ("MIXED+REBOOT_REQUESTED", ("mixed", true)),
+            ("MIXED+DRAIN+REBOOT_REQUESTED", ("draining", false)),
+            ("DOWN+NOT_RESPONDING+REBOOT_ISSUED", ("rebooting", false)),
+            ("MIXED+DRAIN+POWER_DOWN", ("draining", false)),
+            ("IDLE+NOT_RESPONDING+DRAIN", ("drained", false)),
             ("DOWN+DRAIN", ("down", false)),
-            ("IDLE+DRAIN", ("drained", false)),
-            ("MIXED+DRAIN", ("draining", false)),
-            ("IDLE+RESERVED", ("reserved", false)),
-            ("IDLE+MAINTENANCE", ("reserved", false)),
-            ("UNKNOWN", ("unknown", false)),
+            ("DOWN+CLOUD+POWERED_DOWN", ("down", false)),
+            ("IDLE+PLANNED+RESERVED", ("reserved", false)),
         ] {
-            assert_eq!(node_state(&words(text)), expected, "{text}");
+            assert_eq!(node_state(&words(text)), Some(expected), "{text}");
         }
     }
 }

@@ -8,7 +8,7 @@ mod tres;
 pub(crate) use duration::{Limit, parse_minutes};
 pub(crate) use hostlist::parse_hostlist;
 pub(crate) use memory::parse_mebibytes;
-pub(crate) use tres::{parse_gres, parse_tres};
+pub(crate) use tres::{Gres, parse_gres, parse_tres};
 
 /// Text that is not of the expected form.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
