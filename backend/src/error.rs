@@ -89,6 +89,7 @@ fn broken_rule(error: NameError) -> Sentence {
         NameError::Lower(most) => longest("wrong.name.lower", most),
         NameError::Dashed(most) => longest("wrong.name.dashed", most),
         NameError::Word(most) => longest("wrong.name.word", most),
+        NameError::Slurm(most) => longest("wrong.name.slurm", most),
         NameError::Printable(most) => longest("wrong.printable", most),
         NameError::OneOf(words) => say_with("wrong.one_of", &[("words", words)]),
     }
@@ -124,6 +125,7 @@ mod tests {
             NameError::Lower(32),
             NameError::Dashed(32),
             NameError::Word(255),
+            NameError::Slurm(64),
             NameError::Printable(80),
             NameError::OneOf("`a` `b`"),
         ];

@@ -21,6 +21,9 @@ pub enum NameError {
     /// Letters, digits and a few signs, at most so many.
     #[error("1 to {0} letters, digits, `-`, `_` and `.`, beginning with a letter or digit")]
     Word(usize),
+    /// A name as SLURM takes it, at most so many characters.
+    #[error("1 to {0} letters, digits, `-`, `_`, `.`, `+` and `@`, beginning with a letter, digit or `_`")]
+    Slurm(usize),
     /// Any printable text, at most so many characters.
     #[error("1 to {0} printable characters, no white space at either end")]
     Printable(usize),
@@ -36,6 +39,7 @@ impl NameError {
             Self::Lower(longest) => lower_word(text, longest, b"-_."),
             Self::Dashed(longest) => lower_word(text, longest, b"-"),
             Self::Word(longest) => word(text, longest, b"-_."),
+            Self::Slurm(longest) => word(text.strip_prefix('_').unwrap_or(text), longest, b"-_.+@"),
             Self::Printable(longest) => {
                 let ends_well = !text.is_empty() && text.trim() == text;
                 ends_well && text.chars().count() <= longest && !text.chars().any(char::is_control)
@@ -112,15 +116,15 @@ names! {
     /// A project; it maps to a SLURM account.
     ProjectName, NameError::Lower(64);
     /// A SLURM account.
-    AccountName, NameError::Word(64);
+    AccountName, NameError::Slurm(64);
     /// A SLURM quality of service.
-    QosName, NameError::Word(64);
+    QosName, NameError::Slurm(64);
     /// A SLURM partition.
-    PartitionName, NameError::Word(64);
+    PartitionName, NameError::Slurm(64);
     /// A feature of nodes, as the cluster calls it.
-    FeatureName, NameError::Word(64);
+    FeatureName, NameError::Slurm(64);
     /// A GPU type as the cluster calls it.
-    GpuType, NameError::Word(64);
+    GpuType, NameError::Slurm(64);
     /// A compute node.
     NodeName, NameError::Word(255);
     /// An image of the catalogue.
@@ -151,8 +155,14 @@ mod tests {
             assert!(bad.parse::<Username>().is_err(), "{bad:?}");
             assert!(bad.parse::<ImageName>().is_err(), "{bad:?}");
         }
-        for bad in ["", "-x", "..", "a b", "a,b", "a=b", "a:b", "a\0"] {
+        for bad in [
+            "", "-x", "..", "a b", "a,b", "a=b", "a:b", "a\0", "+a", "@a", "_", "__", "a&b", "a|b", "a[1]", "a*2",
+            "a(b)", "a;b", "$(id)",
+        ] {
             assert!(bad.parse::<PartitionName>().is_err(), "{bad:?}");
+        }
+        for good in ["1g.5gb+me", "a100_80gb", "_debug", "p-12@site", "GPU.a"] {
+            assert!(good.parse::<GpuType>().is_ok() && good.parse::<AccountName>().is_ok(), "{good}");
         }
         assert!("ada".parse::<Username>().is_ok());
         assert!("GPU-a100".parse::<PartitionName>().is_ok());

@@ -120,10 +120,11 @@ fn is_storage_path(text: &str) -> bool {
         && !text.split('/').any(|component| matches!(component, "." | ".."))
 }
 
+/// The names of SLURM that the portal takes too.
 fn is_name(text: &str) -> bool {
     text.len() <= LONGEST_NAME_BYTES
-        && text.bytes().next().is_some_and(|first| first.is_ascii_alphanumeric())
-        && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_.-".contains(&byte))
+        && text.strip_prefix('_').unwrap_or(text).bytes().next().is_some_and(|first| first.is_ascii_alphanumeric())
+        && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_.-+@".contains(&byte))
 }
 
 fn is_number(text: &str) -> bool {
