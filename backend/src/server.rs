@@ -10,7 +10,6 @@ use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, SystemTime};
 
 use anyhow::Context as _;
-use eirene_core::SessionId;
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use rustls::ServerConfig;
@@ -29,6 +28,7 @@ use tokio_util::task::TaskTracker;
 use self::progress::Progress;
 use crate::app::App;
 use crate::config::{Config, Network};
+use crate::http::host::session_within;
 use crate::http::{self, HttpService};
 use crate::places::{Place, Places};
 use crate::workers::WorkerId;
@@ -53,8 +53,6 @@ const LOOK_EVERY: Duration = Duration::from_secs(30);
 const MOST_PEEKED: usize = 4096;
 /// Time for a connection to say anything before it is given a place without.
 const FIRST_WAIT: Duration = Duration::from_secs(5);
-/// Length of a session's id in a host name.
-const SESSION_LABEL: usize = 32;
 /// Pause after an accept that failed, for want of descriptors for example.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
@@ -224,7 +222,8 @@ async fn serve_within(
     }
 }
 
-/// The worker for a connection: the one that has the tunnel of the session asked for first, or else, of those for sessions or
+/// The worker for a connection: the one that has the tunnel of the session asked for first (its host name is in the `Host` header or, with TLS, in the
+/// client's hello, RFC 6066, section 3, which is not encrypted), or else, of those for sessions or
 /// for the portal, the one whose turn it is. None for a connection that ended. What is found out here decides about nothing but
 /// the place: whoever says something else later is served there as well.
 async fn home(app: &App, stream: &TcpStream) -> Option<WorkerId> {
@@ -233,19 +232,10 @@ async fn home(app: &App, stream: &TcpStream) -> Option<WorkerId> {
         return Some(app.workers.next_for_portal());
     };
     let said = first.get(..said.ok()?).filter(|said| !said.is_empty())?;
-    let Some(session) = session_named(said, &app.config.server.apps_domain) else {
+    let Some(session) = session_within(said, &app.config.server.apps_domain) else {
         return Some(app.workers.next_for_portal());
     };
     Some(app.tunnels.worker(session).unwrap_or_else(|| app.workers.next_for_session()))
-}
-
-/// The session whose host name is among the first bytes of a connection: in the `Host` header, or with TLS in the client's
-/// hello (RFC 6066, section 3), which is not encrypted.
-fn session_named(bytes: &[u8], apps_domain: &str) -> Option<SessionId> {
-    let host = apps_domain.split(':').next()?.as_bytes();
-    let at = bytes.windows(host.len()).position(|window| window == host)?;
-    let label = bytes.get(at.checked_sub(SESSION_LABEL + 1)?..at)?.strip_suffix(b".")?;
-    std::str::from_utf8(label).ok()?.parse().ok()
 }
 
 async fn connection(
@@ -298,6 +288,7 @@ pub async fn serve_metrics(app: App, listener: TcpListener) {
 
 #[cfg(test)]
 mod tests {
+    use eirene_core::SessionId;
     use std::net::{Ipv4Addr, SocketAddr};
 
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -398,20 +389,6 @@ mod tests {
         assert!(admit("2001:db8::ffff:1").is_err());
         assert!(admit("198.51.100.1").is_err());
         assert!(admit("2001:db8:0:1::1").is_ok() && admit("198.51.100.2").is_ok());
-    }
-
-    #[test]
-    fn the_session_is_found_in_what_a_connection_says_first() {
-        let id = SessionId::generate();
-        let in_head = format!("GET /lab HTTP/1.1\r\nHost: {id}.apps.example.org:8443\r\n\r\n");
-        let in_hello = [&[22, 3, 1, 2, 0, 0, 0, 64][..], format!("{id}.apps.example.org").as_bytes(), &[0, 5]].concat();
-        for said in [in_head.as_bytes(), &in_hello] {
-            assert_eq!(session_named(said, "apps.example.org:8443"), Some(id));
-            assert_eq!(session_named(said, "apps.example.com"), None);
-        }
-        for said in ["apps.example.org", "x.apps.example.org", "", &format!("{id}apps.example.org")] {
-            assert_eq!(session_named(said.as_bytes(), "apps.example.org"), None, "{said}");
-        }
     }
 
     fn make_pair(directory: &Path) {

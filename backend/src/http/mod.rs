@@ -1,6 +1,6 @@
 //! HTTP: one listener for the portal's origin and all session origins.
 //!
-//! The `Host` header decides, by exact comparison: the portal's own name goes to the [router](portal_router) with the API, the pages
+//! The `Host` header decides, [compared](host) as DNS does: the portal's own name goes to the [router](portal_router) with the API, the pages
 //! and the live feed; `<session id>.<apps domain>` goes to the [proxy]; anything else is answered 421, but for the health checks. Nothing here knows the
 //! database, and nothing decides what a service should decide.
 
@@ -25,6 +25,7 @@ pub mod cookies;
 pub mod extract;
 pub mod headers;
 pub mod health;
+pub(crate) mod host;
 pub mod live;
 pub mod middleware;
 pub mod portal;
@@ -130,13 +131,14 @@ impl HttpService {
         let mut hosts = request.headers().get_all(header::HOST).iter();
         let (host, more) = (hosts.next(), hosts.next());
         let (Some(host), None) = (host.map(http::HeaderValue::as_bytes), more) else { return Place::Malformed };
-        if request.uri().authority().is_some_and(|authority| authority.as_str().as_bytes() != host) {
+        if request.uri().authority().is_some_and(|authority| !host::same_authority(authority.as_str().as_bytes(), host))
+        {
             return Place::Malformed;
         }
-        if host == config.portal_authority().as_bytes() {
+        if host::same_authority(host, config.portal_authority().as_bytes()) {
             return Place::Portal;
         }
-        match session_of(host, &config.server.apps_domain) {
+        match host::session_of(host, &config.server.apps_domain) {
             Some(session) => Place::Session(session),
             // Load balancers ask by address; these answers hold nothing that a foreign page could use.
             None if matches!(request.uri().path(), "/healthz" | "/readyz") => Place::Portal,
@@ -154,7 +156,9 @@ impl HttpService {
                 let Ok(response) = inner.portal.clone().oneshot(request.map(Body::new)).await;
                 response
             }
-            Place::Nowhere => problem(StatusCode::MISDIRECTED_REQUEST, "unknown_host", say("problem.unknown_host")),
+            Place::Nowhere => proxy::unknown_host(&inner.app, &request).unwrap_or_else(|| {
+                problem(StatusCode::MISDIRECTED_REQUEST, "unknown_host", say("problem.unknown_host"))
+            }),
             Place::Malformed => problem(StatusCode::BAD_REQUEST, "bad_host", say("problem.bad_host")),
         }
     }
@@ -162,16 +166,6 @@ impl HttpService {
 
 fn problem(status: StatusCode, code: &'static str, text: Sentence) -> Response {
     Problem::new(status, code, text).into_json(&RequestInfo::new(None).id.to_string()).into_response()
-}
-
-/// The session a host name stands for.
-fn session_of(host: &[u8], apps_domain: &str) -> Option<SessionId> {
-    let (label, rest) = host.split_at_checked(32)?;
-    let domain = rest.strip_prefix(b".")?;
-    if domain != apps_domain.as_bytes() {
-        return None;
-    }
-    std::str::from_utf8(label).ok()?.parse().ok()
 }
 
 impl hyper::service::Service<Request<Incoming>> for Connection {
@@ -182,29 +176,5 @@ impl hyper::service::Service<Request<Incoming>> for Connection {
     fn call(&self, request: Request<Incoming>) -> Self::Future {
         let (service, peer) = (self.service.clone(), self.peer);
         Box::pin(async move { Ok(service.answer(peer, request).await) })
-    }
-}
-
-#[cfg(test)]
-mod host_tests {
-    use super::*;
-
-    #[test]
-    fn only_an_id_before_the_whole_domain_is_a_session() {
-        let id = SessionId::generate();
-        let of = |host: &str| session_of(host.as_bytes(), "apps.example.org:8443");
-        assert_eq!(of(&format!("{id}.apps.example.org:8443")), Some(id));
-        for bad in [
-            format!("{id}.apps.example.org"),
-            format!("{id}.apps.example.org:8443.evil.example"),
-            format!("{id}xapps.example.org:8443"),
-            format!("x{id}.apps.example.org:8443"),
-            format!("{}.apps.example.org:8443", id.to_string().to_uppercase()),
-            "apps.example.org:8443".to_owned(),
-            String::new(),
-        ] {
-            // An id of digits alone has no upper case.
-            assert!(of(&bad).is_none() || bad.contains(&id.to_string()), "{bad}");
-        }
     }
 }

@@ -6,6 +6,7 @@ use std::sync::{Arc, OnceLock};
 use eirene_core::{RequestId, UserId};
 use http::{HeaderMap, HeaderName, HeaderValue, header};
 
+use super::host::same_origin;
 use crate::config::Network;
 
 /// Where the client's address is read from behind a proxy.
@@ -71,11 +72,11 @@ pub enum CausedBy {
     Unknown,
 }
 
-/// Where a request was caused, by `Origin`, exactly, and by `Sec-Fetch-Site` where there is no `Origin`.
+/// Where a request was caused, by `Origin`, and by `Sec-Fetch-Site` where there is no `Origin`.
 pub fn caused_by(headers: &HeaderMap, own: &str) -> CausedBy {
     let mut origins = headers.get_all(header::ORIGIN).iter();
     match (origins.next(), origins.next()) {
-        (Some(origin), None) if origin.as_bytes() == own.as_bytes() => CausedBy::Own,
+        (Some(origin), None) if same_origin(origin.as_bytes(), own) => CausedBy::Own,
         (Some(_), _) => CausedBy::Foreign,
         (None, _) => match headers.get(SEC_FETCH_SITE).map(HeaderValue::as_bytes) {
             Some(b"same-origin") => CausedBy::Own,

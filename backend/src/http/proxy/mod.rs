@@ -38,6 +38,7 @@ use self::guard::Decision;
 use self::link::{Link, Over, Pool, Unsent};
 #[cfg(test)]
 pub(super) use self::pages::ROUTES;
+pub(super) use self::pages::unknown_host;
 pub use self::upstream::{ByteStream, Upstreams};
 use super::problem::{HttpError, Problem};
 use super::request::client_address;

@@ -14,9 +14,11 @@ use hyper::body::Incoming;
 use serde::Deserialize;
 
 use super::asked::Asked;
+use super::guard::is_navigation;
 use crate::app::App;
 use crate::error::AppError;
 use crate::http::extract::is_local_path;
+use crate::http::host::same_origin;
 use crate::http::problem::{HttpError, Problem};
 use crate::http::{body, cookies};
 
@@ -76,7 +78,7 @@ fn style() -> Response {
 async fn enter(app: &App, asked: &Asked, request: http::Request<Incoming>) -> Response {
     let mut origins = request.headers().get_all(header::ORIGIN).iter();
     let from_portal = matches!((origins.next(), origins.next()),
-        (Some(origin), None) if origin.as_bytes() == app.config.portal_origin().as_bytes());
+        (Some(origin), None) if same_origin(origin.as_bytes(), app.config.portal_origin()));
     if !from_portal {
         return finish(asked, Problem::new(StatusCode::FORBIDDEN, "foreign_origin", say("problem.through_portal")));
     }
@@ -149,6 +151,18 @@ fn nothing(app: &App, session: SessionId) -> Response {
     let link = link(app, session, "origin.used.link");
     let text = words().fill("origin.used.text", &[("link", &link)]);
     page(StatusCode::NOT_FOUND, &title, &format!("<h1>{title}</h1>\n<p>{text}</p>"), false)
+}
+
+/// What a person gets whose browser was led to a host name that is nobody's; none for a program.
+pub(in crate::http) fn unknown_host(app: &App, request: &http::Request<Incoming>) -> Option<Response> {
+    if request.method() == Method::GET && request.uri().path() == "/.eirene/style.css" {
+        return Some(style());
+    }
+    is_navigation(request.method(), request.headers()).then_some(())?;
+    let title = words().get("origin.unknown.title");
+    let link = format!("<a href=\"{}\">{}</a>", app.config.portal_origin(), words().get("origin.unknown.link"));
+    let text = words().get("origin.unknown.text");
+    Some(page(StatusCode::NOT_FOUND, &title, &format!("<h1>{title}</h1>\n<p>{text}</p>\n<p>{link}</p>"), false))
 }
 
 /// While the app does not answer: a page that looks again by itself, or a problem that says when to.

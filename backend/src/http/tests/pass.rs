@@ -260,11 +260,17 @@ async fn only_our_own_host_names_are_answered_for() {
         (format!("x{id}.apps.eirene.localhost:8080"), 421),
         ("apps.eirene.localhost:8080".to_owned(), 421),
         (format!("{id}.apps.eirene.localhost:8080"), 404),
+        (format!("{id}.APPS.eirene.localhost.:8080"), 404),
         (PORTAL.to_owned(), 200),
+        ("EIRENE.localhost:8080".to_owned(), 200),
+        ("eirene.localhost.:8080".to_owned(), 200),
     ] {
         let answer = server.send(Ask::get("/login").to(&host)).await;
         assert_eq!(answer.status.as_u16(), status, "{host}");
     }
+    let page = server.send(Ask::get("/lab").page().to("gone.apps.eirene.localhost:8080")).await;
+    assert_eq!((page.status, page.header("content-type")), (StatusCode::NOT_FOUND, "text/html; charset=utf-8"));
+    assert!(page.body.contains("Page not found") && page.body.contains(PORTAL_ORIGIN), "{}", page.body);
     // Load balancers ask by address.
     for path in ["/healthz", "/readyz"] {
         assert_eq!(server.send(Ask::get(path).to("192.0.2.7:8080")).await.status, StatusCode::OK, "{path}");
