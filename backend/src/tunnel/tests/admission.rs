@@ -71,9 +71,21 @@ async fn who_does_not_belong_there_stays_out() {
     let door = Door::open().await;
     let refused = |code: &str, permanent| (code.to_owned(), permanent);
     let other = Secret::generate().expose().to_owned();
+    // Without a credential that fits, every hello gets the same answer: nobody learns which sessions exist.
+    for session in [door.session.id, SessionId::generate()] {
+        for credential in [Credential::JobSecret(other.clone()), Credential::TunnelKey(other.clone())] {
+            for (restart_count, uid, job) in
+                [(0, 2001, 101), (1, 2001, 101), (u32::MAX, 0, 0), (0, 2002, 1), (0, 2001, 999)]
+            {
+                let answer = door.refusal(|h| {
+                    (h.session, h.credential, h.restart_count) = (session, credential.clone(), restart_count);
+                    (h.uid, h.slurm_job_id) = (uid, job);
+                });
+                assert_eq!(answer.await, refused("unknown", false), "{session} {restart_count} {uid} {job}");
+            }
+        }
+    }
     assert_eq!(door.refusal(|h| h.session = SessionId::generate()).await, refused("unknown", false));
-    assert_eq!(door.refusal(|h| h.credential = Credential::JobSecret(other.clone())).await, refused("unknown", false));
-    assert_eq!(door.refusal(|h| h.credential = Credential::TunnelKey(other.clone())).await, refused("unknown", false));
     let as_key = door.secret.expose().to_owned();
     assert_eq!(door.refusal(|h| h.credential = Credential::TunnelKey(as_key)).await, refused("unknown", false));
     assert_eq!(door.refusal(|h| h.uid = 2002).await, refused("other_user", true));
