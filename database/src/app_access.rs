@@ -3,30 +3,59 @@
 use eirene_core::secret::SecretHash;
 use eirene_core::{LoginId, SessionId, User, UserId};
 use jiff::Timestamp;
+use sqlx::FromRow;
 
 use crate::db::Db;
 use crate::error::DbError;
+use crate::logins::{Counting, login_counts};
 use crate::row::{Place, micros};
 use crate::users::{UserRow, user_columns};
 
-// Both inserts write nothing when the log-in is gone: it may be ended by another request at the same moment.
+// Both inserts write nothing when the log-in no longer counts: it may be ended by another request at the same moment.
 statements! {
-    INSERT_HANDOVER = "INSERT INTO handovers (code_hash, session_id, user_id, login_id, expires_at)
+    INSERT_HANDOVER = concat!("INSERT INTO handovers (code_hash, session_id, user_id, login_id, expires_at)
         SELECT CAST($1 AS TEXT), CAST($2 AS TEXT), user_id, id, CAST($5 AS BIGINT)
-        FROM logins WHERE id = $4 AND user_id = $3";
+        FROM logins WHERE id = $4 AND user_id = $3 AND ", login_counts!("$6", "$7"));
     TAKE_HANDOVER = "DELETE FROM handovers WHERE code_hash = $1 AND session_id = $2 AND expires_at > $3
         RETURNING user_id, login_id";
-    INSERT_APP_LOGIN = "INSERT INTO app_logins (secret_hash, session_id, user_id, login_id, expires_at)
+    INSERT_APP_LOGIN = concat!("INSERT INTO app_logins (secret_hash, session_id, user_id, login_id, expires_at)
         SELECT CAST($1 AS TEXT), CAST($2 AS TEXT), user_id, id, CAST($5 AS BIGINT)
-        FROM logins WHERE id = $4 AND user_id = $3";
-    APP_LOGIN = concat!("SELECT ", user_columns!(), "
+        FROM logins WHERE id = $4 AND user_id = $3 AND ", login_counts!("$6", "$7"));
+    APP_LOGIN = concat!("SELECT logins.id, logins.last_seen_at, ", user_columns!(), "
         FROM app_logins JOIN logins ON logins.id = app_logins.login_id JOIN users ON users.id = app_logins.user_id
         WHERE app_logins.secret_hash = $1 AND app_logins.session_id = $2 AND app_logins.expires_at > $3
-            AND logins.expires_at > $3 AND users.state = 'active'");
+            AND ", login_counts!("$3", "$4"), " AND users.state = 'active'");
+}
+
+/// A browser that is signed in to a session's app.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AppLogin {
+    /// Who.
+    pub user: User,
+    /// The portal's log-in that it came from.
+    pub login: LoginId,
+    /// When that was last used, to the minute or so.
+    pub last_seen_at: Timestamp,
+}
+
+#[derive(FromRow)]
+struct AppLoginRow {
+    id: String,
+    last_seen_at: i64,
+    #[sqlx(flatten)]
+    user: UserRow,
+}
+
+impl AppLoginRow {
+    fn into_app_login(self) -> Result<AppLogin, DbError> {
+        let place = Place { table: "logins", row: &self.id };
+        let (login, last_seen_at) = (place.text("id", &self.id)?, place.time("last_seen_at", self.last_seen_at)?);
+        Ok(AppLogin { user: self.user.into_user()?, login, last_seen_at })
+    }
 }
 
 impl Db {
-    /// Keeps a one-time code. When the log-in is gone nothing is kept, and the code will not work.
+    /// Keeps a one-time code. When the log-in no longer counts nothing is kept, and the code will not work.
     pub async fn insert_handover(
         &self,
         code: &SecretHash,
@@ -34,6 +63,7 @@ impl Db {
         user: UserId,
         login: LoginId,
         expires_at: Timestamp,
+        of: Counting,
     ) -> Result<(), DbError> {
         on_db!(self, pool => sqlx::query(INSERT_HANDOVER)
             .bind(code.as_str())
@@ -41,6 +71,8 @@ impl Db {
             .bind(user.to_string())
             .bind(login.to_string())
             .bind(micros(expires_at))
+            .bind(micros(of.now))
+            .bind(micros(of.used_after))
             .execute(pool).await.map(drop))
         .map_err(DbError::conflict("hand-over"))
     }
@@ -63,7 +95,7 @@ impl Db {
         Ok(Some((place.text("user_id", &user)?, place.text("login_id", &login)?)))
     }
 
-    /// Keeps an app log-in under the hash of its cookie. When the log-in is gone nothing is kept, and the cookie will not work.
+    /// Keeps an app log-in under the hash of its cookie. When the log-in no longer counts nothing is kept, and the cookie will not work.
     pub async fn insert_app_login(
         &self,
         secret: &SecretHash,
@@ -71,6 +103,7 @@ impl Db {
         user: UserId,
         login: LoginId,
         expires_at: Timestamp,
+        of: Counting,
     ) -> Result<(), DbError> {
         on_db!(self, pool => sqlx::query(INSERT_APP_LOGIN)
             .bind(secret.as_str())
@@ -78,22 +111,25 @@ impl Db {
             .bind(user.to_string())
             .bind(login.to_string())
             .bind(micros(expires_at))
+            .bind(micros(of.now))
+            .bind(micros(of.used_after))
             .execute(pool).await.map(drop))
         .map_err(DbError::conflict("app log-in"))
     }
 
-    /// The user behind an app cookie of this session; none once it or the log-in it came from is over, or the user is disabled.
+    /// Who uses an app cookie of this session; none once it has expired, the log-in it came from no longer counts, or the user is disabled.
     pub async fn app_login(
         &self,
         secret: &SecretHash,
         session: SessionId,
-        now: Timestamp,
-    ) -> Result<Option<User>, DbError> {
-        let row: Option<UserRow> = on_db!(self, pool => sqlx::query_as(APP_LOGIN)
+        of: Counting,
+    ) -> Result<Option<AppLogin>, DbError> {
+        let row: Option<AppLoginRow> = on_db!(self, pool => sqlx::query_as(APP_LOGIN)
             .bind(secret.as_str())
             .bind(session.to_string())
-            .bind(micros(now))
+            .bind(micros(of.now))
+            .bind(micros(of.used_after))
             .fetch_optional(pool).await)?;
-        row.map(UserRow::into_user).transpose()
+        row.map(AppLoginRow::into_app_login).transpose()
     }
 }

@@ -37,12 +37,13 @@ mod users;
 mod tests;
 
 pub use adopted_jobs::AdoptedJob;
+pub use app_access::AppLogin;
 pub use backup::BackupError;
 pub use credentials::AgentCredentials;
 pub use db::{Db, Limits};
 pub use error::DbError;
 pub use events::Event;
-pub use logins::Login;
+pub use logins::{Counting, Login};
 pub use sessions::{Inserted, StateFilter};
 pub use storage_history::StorageLook;
 pub use tokens::ApiToken;

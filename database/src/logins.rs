@@ -10,13 +10,30 @@ use crate::error::DbError;
 use crate::row::{Place, micros};
 use crate::users::{HOLD_EPOCH, UserRow, user_columns};
 
+/// The condition under which a log-in counts, in every statement that joins log-ins: by the parameters of a [`Counting`].
+macro_rules! login_counts {
+    ($now:literal, $used_after:literal) => {
+        concat!("logins.expires_at > ", $now, " AND logins.last_seen_at > ", $used_after)
+    };
+}
+pub(crate) use login_counts;
+
+/// Which log-ins count: those that expire later than `now` and were used later than `used_after`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Counting {
+    /// The time.
+    pub now: Timestamp,
+    /// When a log-in must have been used last, so that it has not been idle for too long.
+    pub used_after: Timestamp,
+}
+
 statements! {
     INSERT = "INSERT INTO logins (id, secret_hash, user_id, created_at, last_seen_at, expires_at, address, user_agent)
         VALUES ($1, $2, $3, $4, $5, $6, $7, $8)";
     BY_HASH = concat!("SELECT logins.id, logins.created_at, logins.last_seen_at, logins.expires_at, logins.address,
             logins.user_agent, ", user_columns!(), "
         FROM logins JOIN users ON users.id = logins.user_id
-        WHERE logins.secret_hash = $1 AND logins.expires_at > $2 AND users.state = 'active'");
+        WHERE logins.secret_hash = $1 AND ", login_counts!("$2", "$3"), " AND users.state = 'active'");
     TOUCH = "UPDATE logins SET last_seen_at = $1 WHERE id = $2 AND last_seen_at < $1";
     DELETE = "DELETE FROM logins WHERE id = $1";
 }
@@ -92,10 +109,13 @@ impl Db {
         })
     }
 
-    /// A log-in that is not over, by the hash of its cookie, with its user; none while the user is disabled.
-    pub async fn login_by_hash(&self, secret: &SecretHash, now: Timestamp) -> Result<Option<(Login, User)>, DbError> {
-        let row: Option<LoginRow> = on_db!(self, pool =>
-            sqlx::query_as(BY_HASH).bind(secret.as_str()).bind(micros(now)).fetch_optional(pool).await)?;
+    /// A log-in that counts, by the hash of its cookie, with its user; none while the user is disabled.
+    pub async fn login_by_hash(&self, secret: &SecretHash, of: Counting) -> Result<Option<(Login, User)>, DbError> {
+        let row: Option<LoginRow> = on_db!(self, pool => sqlx::query_as(BY_HASH)
+            .bind(secret.as_str())
+            .bind(micros(of.now))
+            .bind(micros(of.used_after))
+            .fetch_optional(pool).await)?;
         row.map(LoginRow::into_login).transpose()
     }
 

@@ -12,10 +12,10 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use data_encoding::HEXLOWER;
 use eirene_core::secret::{Secret, SecretHash};
-use eirene_core::{Clock, JobKind, Scope, Session, SessionId, User, UserId, UserState};
+use eirene_core::{Clock, JobKind, LoginId, Scope, Session, SessionId, User, UserId, UserState};
 use eirene_database::Db;
 use eirene_words::say;
-use jiff::SignedDuration;
+use jiff::{SignedDuration, Timestamp};
 use serde_json::json;
 use sha2::{Digest as _, Sha256};
 use tokio_util::sync::CancellationToken;
@@ -121,7 +121,7 @@ impl Access {
                 return Ok(known);
             }
         }
-        let checked = self.verify(ticket).instrument(span()).await;
+        let checked = self.admitted(ticket).instrument(span()).await;
         if let Some(grant) = &known {
             grant.checking.store(false, Ordering::Release);
         }
@@ -160,12 +160,29 @@ impl Access {
         }
     }
 
-    async fn verify(&self, ticket: Ticket) -> Result<Option<UserId>, AppError> {
+    /// Verifies the ticket of a request. Work in an app is use of the log-in that its cookie came from.
+    async fn admitted(&self, ticket: Ticket) -> Result<Option<UserId>, AppError> {
+        let Some((user, used)) = self.verify(ticket).await? else { return Ok(None) };
+        let now = self.inner.clock.now();
+        if let Some((login, _)) = used.filter(|(_, last_seen_at)| logins::is_news(*last_seen_at, now)) {
+            self.inner.db.touch_login(login, now).await?;
+        }
+        Ok(Some(user))
+    }
+
+    /// Whose the ticket is while it is good, with the log-in behind it and when that was used last.
+    async fn verify(&self, ticket: Ticket) -> Result<Option<(UserId, Option<(LoginId, Timestamp)>)>, AppError> {
         let db = &self.inner.db;
         let now = self.inner.clock.now();
+        let counting = logins::counting(now);
+        let mut used = None;
         let user = match ticket {
-            Ticket::AppCookie(session, digest) => db.app_login(&digest.stored(), session, now).await?,
-            Ticket::Login(digest) => db.login_by_hash(&digest.stored(), now).await?.map(|(_, user)| user),
+            Ticket::AppCookie(session, digest) => {
+                let found = db.app_login(&digest.stored(), session, counting).await?;
+                used = found.as_ref().map(|found| (found.login, found.last_seen_at));
+                found.map(|found| found.user)
+            }
+            Ticket::Login(digest) => db.login_by_hash(&digest.stored(), counting).await?.map(|(_, user)| user),
             Ticket::Token(digest) => db.token_by_hash(&digest.stored(), now).await?.map(|(_, user)| user),
             Ticket::AppToken(session, digest) => {
                 let found = db.token_by_hash(&digest.stored(), now).await?;
@@ -176,7 +193,7 @@ impl Access {
                 }
             }
         };
-        Ok(user.filter(|user| user.state == UserState::Active).map(|user| user.id))
+        Ok(user.filter(|user| user.state == UserState::Active).map(|user| (user.id, used)))
     }
 
     /// Asks the database again about everything `user` was let in with; what no longer holds is closed.
@@ -245,8 +262,9 @@ impl Access {
             return Err(AppError::NotFound);
         }
         let code = Secret::generate();
-        let until = self.inner.clock.now() + HANDOVER;
-        self.inner.db.insert_handover(&code.hash(), session, actor.user.id, login, until).await?;
+        let now = self.inner.clock.now();
+        let (until, counting) = (now + HANDOVER, logins::counting(now));
+        self.inner.db.insert_handover(&code.hash(), session, actor.user.id, login, until, counting).await?;
         Ok(code)
     }
 
@@ -261,7 +279,8 @@ impl Access {
         }
         let secret = Secret::generate();
         let until = now + logins::ABSOLUTE;
-        self.inner.db.insert_app_login(&secret.hash(), session, user.id, login, until).await?;
+        let counting = logins::counting(now);
+        self.inner.db.insert_app_login(&secret.hash(), session, user.id, login, until, counting).await?;
         let actor = Actor { user: user.clone(), via: Via::Login(login), address: None, request_id: None };
         self.inner.audit.record(actor.audit("session.connect", &session.to_string(), "ok", json!({}))).await;
         Ok((secret, user))

@@ -8,9 +8,9 @@ use std::sync::Arc;
 
 use eirene_core::secret::Secret;
 use eirene_core::{Clock, LoginId, User};
-use eirene_database::{Db, Login};
+use eirene_database::{Counting, Db, Login};
 use hmac::{Hmac, KeyInit as _, Mac as _};
-use jiff::SignedDuration;
+use jiff::{SignedDuration, Timestamp};
 use secrecy::SecretString;
 use serde_json::json;
 use sha2::Sha256;
@@ -28,6 +28,16 @@ pub const ABSOLUTE: SignedDuration = SignedDuration::from_hours(7 * 24);
 pub const IDLE: SignedDuration = SignedDuration::from_hours(12);
 /// The last request is written down at most this often.
 const TOUCH_EVERY: SignedDuration = SignedDuration::from_mins(1);
+/// The log-ins that count at `now`.
+pub(crate) fn counting(now: Timestamp) -> Counting {
+    Counting { now, used_after: now - IDLE }
+}
+
+/// Whether the use of a log-in at `now` is to be written down; it was used last at `last_seen_at`.
+pub(crate) fn is_news(last_seen_at: Timestamp, now: Timestamp) -> bool {
+    last_seen_at + TOUCH_EVERY <= now
+}
+
 /// Longest `User-Agent` that is kept.
 const MAX_USER_AGENT: usize = 256;
 
@@ -92,11 +102,8 @@ impl Logins {
     /// Whose cookie this is, when it is still good.
     pub async fn by_secret(&self, secret: &Secret) -> Result<Option<(Login, User)>, AppError> {
         let now = self.clock.now();
-        let Some((login, user)) = self.db.login_by_hash(&secret.hash(), now).await? else { return Ok(None) };
-        if login.last_seen_at + IDLE <= now {
-            return Ok(None);
-        }
-        if login.last_seen_at + TOUCH_EVERY <= now {
+        let Some((login, user)) = self.db.login_by_hash(&secret.hash(), counting(now)).await? else { return Ok(None) };
+        if is_news(login.last_seen_at, now) {
             self.db.touch_login(login.id, now).await?;
         }
         Ok(Some((login, user)))

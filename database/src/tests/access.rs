@@ -1,19 +1,19 @@
 //! Log-ins, tokens, hand-over codes and app log-ins: who is let in, and until when.
 
 use super::*;
-use crate::DbError;
+use crate::{AppLogin, DbError};
 
 on_both! {
     async fn a_login_is_good_until_it_is_over(db) {
         let ada = add_user(db, "ada").await;
         let login = login(&ada);
         db.insert_login(0, &login, &hash("cookie")).await.unwrap();
-        assert_eq!(db.login_by_hash(&hash("cookie"), at(999)).await.unwrap(), Some((login.clone(), ada)));
-        assert_eq!(db.login_by_hash(&hash("cookie"), at(1000)).await.unwrap(), None);
-        assert_eq!(db.login_by_hash(&hash("other"), at(0)).await.unwrap(), None);
+        assert_eq!(db.login_by_hash(&hash("cookie"), counting(999)).await.unwrap(), Some((login.clone(), ada)));
+        assert_eq!(db.login_by_hash(&hash("cookie"), counting(1000)).await.unwrap(), None);
+        assert_eq!(db.login_by_hash(&hash("other"), counting(0)).await.unwrap(), None);
         assert!(db.delete_login(login.id).await.unwrap());
         assert!(!db.delete_login(login.id).await.unwrap());
-        assert_eq!(db.login_by_hash(&hash("cookie"), at(0)).await.unwrap(), None);
+        assert_eq!(db.login_by_hash(&hash("cookie"), counting(0)).await.unwrap(), None);
     }
 
     async fn touching_moves_forward_only(db) {
@@ -25,7 +25,7 @@ on_both! {
             db.touch_login(login.id, at(seen)).await.unwrap();
             db.touch_token(token.id, at(seen)).await.unwrap();
         }
-        let (login, _) = db.login_by_hash(&hash("cookie"), at(60)).await.unwrap().unwrap();
+        let (login, _) = db.login_by_hash(&hash("cookie"), counting(60)).await.unwrap().unwrap();
         let (token, _) = db.token_by_hash(&hash("token"), at(60)).await.unwrap().unwrap();
         assert_eq!((login.last_seen_at, token.last_used_at), (at(50), Some(at(50))));
     }
@@ -60,7 +60,7 @@ on_both! {
         let session = add_session(db, &ada).await;
         let login = login(&ada);
         db.insert_login(0, &login, &hash("cookie")).await.unwrap();
-        db.insert_handover(&hash("code"), session.id, ada.id, login.id, at(60)).await.unwrap();
+        db.insert_handover(&hash("code"), session.id, ada.id, login.id, at(60), counting(0)).await.unwrap();
         let takers: Vec<_> = (0..16)
             .map(|_| {
                 let db = db.clone();
@@ -79,7 +79,7 @@ on_both! {
         let (session, other) = (add_session(db, &ada).await, add_session(db, &ada).await);
         let login = login(&ada);
         db.insert_login(0, &login, &hash("cookie")).await.unwrap();
-        db.insert_handover(&hash("code"), session.id, ada.id, login.id, at(60)).await.unwrap();
+        db.insert_handover(&hash("code"), session.id, ada.id, login.id, at(60), counting(0)).await.unwrap();
         assert_eq!(db.take_handover(&hash("code"), other.id, at(1)).await.unwrap(), None);
         assert_eq!(db.take_handover(&hash("code"), session.id, at(60)).await.unwrap(), None);
         assert_eq!(db.take_handover(&hash("code"), session.id, at(59)).await.unwrap(), Some((ada.id, login.id)));
@@ -91,25 +91,43 @@ on_both! {
         let (session, other) = (add_session(db, &ada).await, add_session(db, &ada).await);
         let login = login(&ada);
         db.insert_login(0, &login, &hash("cookie")).await.unwrap();
-        db.insert_app_login(&hash("app"), session.id, ada.id, login.id, at(2000)).await.unwrap();
-        assert_eq!(db.app_login(&hash("app"), session.id, at(999)).await.unwrap(), Some(ada.clone()));
-        assert_eq!(db.app_login(&hash("app"), other.id, at(1)).await.unwrap(), None, "a cookie is for one session");
-        assert_eq!(db.app_login(&hash("app"), session.id, at(1000)).await.unwrap(), None, "the log-in is over");
+        db.insert_app_login(&hash("app"), session.id, ada.id, login.id, at(2000), counting(0)).await.unwrap();
+        let found = AppLogin { user: ada.clone(), login: login.id, last_seen_at: at(0) };
+        assert_eq!(db.app_login(&hash("app"), session.id, counting(999)).await.unwrap(), Some(found));
+        assert_eq!(db.app_login(&hash("app"), other.id, counting(1)).await.unwrap(), None, "a cookie is for one session");
+        assert_eq!(db.app_login(&hash("app"), session.id, counting(1000)).await.unwrap(), None, "the log-in is over");
         db.delete_login(login.id).await.unwrap();
-        assert_eq!(db.app_login(&hash("app"), session.id, at(1)).await.unwrap(), None);
+        assert_eq!(db.app_login(&hash("app"), session.id, counting(1)).await.unwrap(), None);
+    }
+
+    async fn a_login_that_is_idle_for_too_long_opens_nothing(db) {
+        let ada = add_user(db, "ada").await;
+        let session = add_session(db, &ada).await;
+        let login = login(&ada);
+        db.insert_login(0, &login, &hash("cookie")).await.unwrap();
+        db.touch_login(login.id, at(50)).await.unwrap();
+        let used_after = |second| Counting { now: at(100), used_after: at(second) };
+        for (name, idle, opens) in [("a", used_after(49), true), ("b", used_after(50), false)] {
+            db.insert_handover(&hash(name), session.id, ada.id, login.id, at(160), idle).await.unwrap();
+            db.insert_app_login(&hash(name), session.id, ada.id, login.id, at(160), idle).await.unwrap();
+            assert_eq!(db.login_by_hash(&hash("cookie"), idle).await.unwrap().is_some(), opens, "{name}");
+            assert_eq!(db.take_handover(&hash(name), session.id, at(100)).await.unwrap().is_some(), opens, "{name}");
+            assert_eq!(db.app_login(&hash(name), session.id, counting(100)).await.unwrap().is_some(), opens, "{name}");
+            assert_eq!(db.app_login(&hash("a"), session.id, idle).await.unwrap().is_some(), opens, "{name}");
+        }
     }
 
     async fn nothing_is_kept_for_a_login_that_is_gone_or_somebody_elses(db) {
         let (ada, grace) = (add_user(db, "ada").await, add_user(db, "grace").await);
         let session = add_session(db, &ada).await;
         let login = login(&ada);
-        db.insert_handover(&hash("code"), session.id, ada.id, login.id, at(60)).await.unwrap();
-        db.insert_app_login(&hash("app"), session.id, ada.id, login.id, at(60)).await.unwrap();
+        db.insert_handover(&hash("code"), session.id, ada.id, login.id, at(60), counting(0)).await.unwrap();
+        db.insert_app_login(&hash("app"), session.id, ada.id, login.id, at(60), counting(0)).await.unwrap();
         db.insert_login(0, &login, &hash("cookie")).await.unwrap();
-        db.insert_app_login(&hash("graces"), session.id, grace.id, login.id, at(60)).await.unwrap();
+        db.insert_app_login(&hash("graces"), session.id, grace.id, login.id, at(60), counting(0)).await.unwrap();
         assert_eq!(db.take_handover(&hash("code"), session.id, at(1)).await.unwrap(), None);
-        assert_eq!(db.app_login(&hash("app"), session.id, at(1)).await.unwrap(), None);
-        assert_eq!(db.app_login(&hash("graces"), session.id, at(1)).await.unwrap(), None);
+        assert_eq!(db.app_login(&hash("app"), session.id, counting(1)).await.unwrap(), None);
+        assert_eq!(db.app_login(&hash("graces"), session.id, counting(1)).await.unwrap(), None);
     }
 
     async fn voiding_access_ends_everything_of_one_user(db) {
@@ -120,8 +138,8 @@ on_both! {
             let name = user.username.as_str();
             db.insert_login(0, &login, &hash(&format!("{name} cookie"))).await.unwrap();
             db.insert_token(0, &token(user, None), &hash(&format!("{name} token"))).await.unwrap();
-            db.insert_handover(&hash(&format!("{name} code")), session.id, user.id, login.id, at(60)).await.unwrap();
-            db.insert_app_login(&hash(&format!("{name} app")), session.id, user.id, login.id, at(60)).await.unwrap();
+            db.insert_handover(&hash(&format!("{name} code")), session.id, user.id, login.id, at(60), counting(0)).await.unwrap();
+            db.insert_app_login(&hash(&format!("{name} app")), session.id, user.id, login.id, at(60), counting(0)).await.unwrap();
             sessions.push(session.id);
         }
         db.void_access(ada.id).await.unwrap();
@@ -134,11 +152,11 @@ on_both! {
         let (session, login) = (add_session(db, &ada).await, login(&ada));
         db.insert_login(0, &login, &hash("ada cookie")).await.unwrap();
         db.insert_token(0, &token(&ada, None), &hash("ada token")).await.unwrap();
-        db.insert_app_login(&hash("ada app"), session.id, ada.id, login.id, at(60)).await.unwrap();
+        db.insert_app_login(&hash("ada app"), session.id, ada.id, login.id, at(60), counting(0)).await.unwrap();
         db.set_user_state(ada.id, UserState::Disabled).await.unwrap();
         // A log-in whose password was checked just before.
         assert!(!db.insert_login(0, &super::login(&ada), &hash("late cookie")).await.unwrap());
-        assert_eq!(db.login_by_hash(&hash("late cookie"), at(1)).await.unwrap(), None);
+        assert_eq!(db.login_by_hash(&hash("late cookie"), counting(1)).await.unwrap(), None);
         db.set_user_state(ada.id, UserState::Active).await.unwrap();
         assert_eq!(doors(db, "ada", session.id).await, [false; 4]);
     }
@@ -148,7 +166,7 @@ on_both! {
         db.insert_login(0, &login(&before), &hash("cookie")).await.unwrap();
         assert!(db.replace_password(before.id, "new", None).await.unwrap());
         assert!(!db.replace_password(before.id, "a thief's", Some(before.access_epoch)).await.unwrap());
-        assert_eq!(db.login_by_hash(&hash("cookie"), at(1)).await.unwrap(), None);
+        assert_eq!(db.login_by_hash(&hash("cookie"), counting(1)).await.unwrap(), None);
         assert!(!db.insert_login(before.access_epoch, &login(&before), &hash("late cookie")).await.unwrap());
         assert!(!db.insert_token(before.access_epoch, &token(&before, None), &hash("late token")).await.unwrap());
         assert!(!db.rehash_password(before.id, "$argon2id$…", "better").await.unwrap(), "not the old one back");
@@ -156,7 +174,7 @@ on_both! {
         assert_eq!(stored, "new");
         assert!(db.insert_login(now.access_epoch, &login(&now), &hash("cookie")).await.unwrap());
         assert!(db.rehash_password(now.id, "new", "better").await.unwrap());
-        assert!(db.login_by_hash(&hash("cookie"), at(1)).await.unwrap().is_some());
+        assert!(db.login_by_hash(&hash("cookie"), counting(1)).await.unwrap().is_some());
     }
 
     async fn what_is_over_is_removed_and_the_rest_stays(db) {
@@ -166,19 +184,19 @@ on_both! {
         db.insert_login(0, &stays, &hash("stays")).await.unwrap();
         db.insert_login(0, &goes, &hash("goes")).await.unwrap();
         for (name, until) in [("a", 100), ("b", 101)] {
-            db.insert_handover(&hash(name), session.id, ada.id, stays.id, at(until)).await.unwrap();
-            db.insert_app_login(&hash(name), session.id, ada.id, stays.id, at(until)).await.unwrap();
+            db.insert_handover(&hash(name), session.id, ada.id, stays.id, at(until), counting(0)).await.unwrap();
+            db.insert_app_login(&hash(name), session.id, ada.id, stays.id, at(until), counting(0)).await.unwrap();
             db.insert_token(0, &token(&ada, Some(at(until))), &hash(name)).await.unwrap();
         }
         db.insert_token(0, &token(&ada, None), &hash("forever")).await.unwrap();
         assert_eq!(db.delete_expired(at(100)).await.unwrap(), 4);
         assert_eq!(db.delete_expired(at(100)).await.unwrap(), 0);
         // Asked for an earlier moment, so only what is still stored is found.
-        assert!(db.login_by_hash(&hash("stays"), at(0)).await.unwrap().is_some());
-        assert!(db.login_by_hash(&hash("goes"), at(0)).await.unwrap().is_none());
+        assert!(db.login_by_hash(&hash("stays"), counting(0)).await.unwrap().is_some());
+        assert!(db.login_by_hash(&hash("goes"), counting(0)).await.unwrap().is_none());
         assert_eq!(db.tokens_of(ada.id).await.unwrap().len(), 2);
-        assert!(db.app_login(&hash("a"), session.id, at(0)).await.unwrap().is_none());
-        assert!(db.app_login(&hash("b"), session.id, at(0)).await.unwrap().is_some());
+        assert!(db.app_login(&hash("a"), session.id, counting(0)).await.unwrap().is_none());
+        assert!(db.app_login(&hash("b"), session.id, counting(0)).await.unwrap().is_some());
         assert!(db.take_handover(&hash("a"), session.id, at(0)).await.unwrap().is_none());
         assert!(db.take_handover(&hash("b"), session.id, at(0)).await.unwrap().is_some());
     }
@@ -188,9 +206,9 @@ on_both! {
 async fn doors(db: &Db, name: &str, session: SessionId) -> [bool; 4] {
     let secret = |kind: &str| hash(&format!("{name} {kind}"));
     [
-        db.login_by_hash(&secret("cookie"), at(1)).await.unwrap().is_some(),
+        db.login_by_hash(&secret("cookie"), counting(1)).await.unwrap().is_some(),
         db.token_by_hash(&secret("token"), at(1)).await.unwrap().is_some(),
-        db.app_login(&secret("app"), session, at(1)).await.unwrap().is_some(),
+        db.app_login(&secret("app"), session, counting(1)).await.unwrap().is_some(),
         db.take_handover(&secret("code"), session, at(1)).await.unwrap().is_some(),
     ]
 }

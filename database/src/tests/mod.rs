@@ -31,6 +31,7 @@ use jiff::Timestamp;
 use sqlx::{AssertSqlSafe, Connection as _, PgConnection};
 use tempfile::TempDir;
 
+use crate::Counting;
 use crate::{ApiToken, Db, Limits, Login};
 
 /// A test that waits longer than this for one thing hangs.
@@ -154,6 +155,11 @@ async fn add_user(db: &Db, name: &str) -> User {
     let user = user(name);
     db.insert_user(&user, "$argon2id$…").await.unwrap();
     user
+}
+
+/// At this second, whenever a log-in was used last.
+fn counting(second: i64) -> Counting {
+    Counting { now: at(second), used_after: Timestamp::MIN }
 }
 
 fn login(user: &User) -> Login {

@@ -164,3 +164,40 @@ async fn a_right_that_ended_behind_our_back_is_found_by_the_sweep() {
     server.test.app.access.sweep().await;
     ends(&mut socket).await;
 }
+
+#[tokio::test]
+async fn what_is_idle_for_too_long_is_closed_everywhere() {
+    let server = Server::start().await;
+    let ada = server.ada().await;
+    let session = server.session(&ada).await.id;
+    let cookie = server.enter(&ada, session).await;
+    let page = async || server.portal(Ask::get("/").cookie(&ada)).await.status;
+    let app = async || server.app(session, Ask::get("/api").app_cookie(&cookie)).await.status;
+
+    // Work in the app is use of the log-in, and so is the portal's.
+    for _ in 0..3 {
+        server.test.clock.advance_s(11 * 3600);
+        assert_eq!(app().await, StatusCode::OK);
+    }
+    server.test.clock.advance_s(11 * 3600);
+    assert_eq!(page().await, StatusCode::OK);
+    server.test.clock.advance_s(11 * 3600);
+    let mut socket = server.socket(session, &browser(session, &cookie)).await.unwrap();
+    let live = server.open(Ask::get("/live/events").cookie(&ada).to(PORTAL)).await;
+    assert_eq!(live.status(), StatusCode::OK);
+    let code = server.test.app.access.begin_handover(&ada.actor, session).await.unwrap();
+
+    // What is only open is no use.
+    server.test.clock.advance_s(6 * 3600);
+    server.test.app.access.sweep().await;
+    socket.next().await.unwrap().unwrap();
+    echo(&mut socket, "still here").await;
+    server.test.clock.advance_s(6 * 3600);
+    server.test.app.access.sweep().await;
+    ends(&mut socket).await;
+    assert!(timeout(PATIENCE, live.into_body().collect()).await.is_ok(), "the feed is still open");
+    assert_eq!(app().await, StatusCode::NOT_FOUND);
+    assert_eq!(server.socket(session, &browser(session, &cookie)).await.err(), Some(404));
+    assert_eq!(page().await, StatusCode::SEE_OTHER);
+    assert!(server.test.app.access.finish_handover(&code, session).await.is_err());
+}
