@@ -49,6 +49,8 @@ const GRACE: Duration = Duration::from_secs(5);
 const RUN_GRACE: Duration = Duration::from_secs(25);
 /// The last words may take so long.
 const LAST_WORDS: Duration = Duration::from_secs(3);
+/// Time for the portal to cancel the job of a run that was stopped.
+const CANCELLED_WITHIN: Duration = Duration::from_secs(10);
 /// A signal that comes so soon after the app's end was sent before it.
 const MOMENT: Duration = Duration::from_millis(50);
 /// Pause between two looks whether the app answers.
@@ -194,8 +196,9 @@ impl Received {
 
 impl Session {
     async fn supervise(mut self) -> u8 {
-        let end = match Received::expect() {
-            Ok(mut received) => self.live(&mut received).await,
+        let mut received = Received::expect();
+        let end = match &mut received {
+            Ok(received) => self.live(received).await,
             Err(error) => End::not_started("not_started", format!("signals cannot be received: {error}")),
         };
         self.helpers.end();
@@ -207,7 +210,17 @@ impl Session {
             // A portal that is away learns it from the scheduler.
             let _ = tokio::time::timeout(LAST_WORDS, told.wait_for(|told| *told)).await;
         }
-        end.exit
+        if let (Some(StopCause::Request), true, Ok(received)) = (end.why, self.is_run(), &mut received) {
+            // Nothing is left to be brought out. The portal cancels the job now, so that SLURM's accounting says what happened.
+            let _ = tokio::time::timeout(CANCELLED_WITHIN, received.terminate.recv()).await;
+        }
+        // A session ends well by its owner's wish or its time limit; a run that did not come to its end must not count as completed, or jobs that
+        // depend on it would begin.
+        if self.is_run() && end.why.is_some() && end.exit == 0 { EXIT_SIGNAL } else { end.exit }
+    }
+
+    fn is_run(&self) -> bool {
+        self.job.file.app.run.is_some()
     }
 
     /// From the first thing that is looked at to the last that is brought out.
@@ -414,12 +427,12 @@ impl Session {
 
     /// What runs here, in words.
     fn noun(&self) -> &'static str {
-        if self.job.file.app.run.is_some() { "program" } else { "app" }
+        if self.is_run() { "program" } else { "app" }
     }
 
     /// Time between asking what runs to end and killing it, when SLURM does the asking.
     fn grace(&self) -> Duration {
-        if self.job.file.app.run.is_some() { RUN_GRACE } else { GRACE }
+        if self.is_run() { RUN_GRACE } else { GRACE }
     }
 
     async fn watch(&mut self, mut container: Container, readiness: Readiness, received: &mut Received) -> End {
@@ -468,7 +481,7 @@ impl Session {
                     }
                     let noun = self.noun();
                     self.log.say(&status.map_or(format!("the {noun} was ended by a signal"), |s| format!("the {noun} ended with status {s}")));
-                    let broke_off = warned && self.job.file.app.run.is_some() && status != Some(0);
+                    let broke_off = warned && self.is_run() && status != Some(0);
                     let why = if broke_off { self.made_room(received).await } else { None };
                     return End { why, status, problem: None, exit: status.map_or(EXIT_SIGNAL, |s| u8::try_from(s).unwrap_or(1)) };
                 }

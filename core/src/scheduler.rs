@@ -146,7 +146,8 @@ pub struct Node {
     pub name: NodeName,
     /// Whether it takes jobs now.
     pub available: bool,
-    /// State in plain words: `idle`, `mixed`, `allocated`, `down`, `drained`, `draining`, `reserved`, `unknown`.
+    /// State in plain words: `idle`, `mixed`, `allocated`, `down`, `drained`, `draining`, `reserved`, `powering down`,
+    /// `rebooting`, `unknown`.
     pub state: String,
     /// The operator's reason where it is down or drained.
     pub reason: Option<String>,

@@ -1,4 +1,7 @@
 //! Ends what is to end: the agent is asked first, the job is cancelled when that does not help, until the scheduler says that it is over.
+//!
+//! What ended by itself is left to end its job, so that SLURM's accounting says how it ended; a run that was stopped is cancelled once nothing is
+//! left to be brought out.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
@@ -17,7 +20,7 @@ use super::submit::Busy;
 use super::{SCHEDULER_WAIT, observe, see};
 use crate::app::App;
 use crate::cause;
-use crate::services::sessions::scratch;
+use crate::services::sessions::{reasons, scratch};
 
 /// A cancel is repeated after this time, doubled each time …
 const AGAIN: SignedDuration = SignedDuration::from_secs(5);
@@ -121,7 +124,8 @@ impl Stop {
         let copying_s = scratch::reserve_s(session, &self.app.config.scratch);
         let grace = SignedDuration::from_secs((self.app.config.agent.stop_within_s + copying_s).into());
         // The snapshot may still have the job in the queue whose agent is there; one that was asked and has gone since is ending its job.
-        let may_end = self.app.tunnels.is_live(session.id) || (steps.asked && !self.waits(session, identity));
+        let ends = (steps.asked || reasons::ends_by_itself(session)) && !self.waits(session, identity);
+        let may_end = !reasons::awaits_cancel(session) && (self.app.tunnels.is_live(session.id) || ends);
         let mut answer = Ok(());
         if may_end && now < steps.since + grace {
             if !steps.asked {

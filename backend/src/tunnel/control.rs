@@ -242,6 +242,9 @@ impl Ear<'_> {
         if let Some(outcome) = outcome.filter(|_| self.stopping.is_none()) {
             return self.over(outcome).await;
         }
+        if self.stopping == Some(StopCause::Request) {
+            self.app.sessions.program_stopped(self.session).await?;
+        }
         self.app.tunnels.nudge_poll(self.session, &self.app.nudges);
         Ok(())
     }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 
-use anyhow::Context as _;
+use anyhow::{Context as _, ensure};
 use serde::Deserialize;
 use tokio::io::AsyncWriteExt as _;
 use tokio::process::Command;
@@ -148,6 +148,24 @@ pub async fn step_of(job: &str, tasks: u32) -> anyhow::Result<String> {
     let wanted = steps.find(|(step, count)| step.starts_with(&of_job) && count.trim() == tasks);
     let (step, _) = wanted.with_context(|| format!("no step of job {job} has {tasks} tasks: {text}"))?;
     Ok(step.to_owned())
+}
+
+/// Waits until SLURM's accounting has the end of a job, and compares state and exit code (`COMPLETED|0:0`) of each of its starts.
+pub async fn is_accounted(job: &str, expected: &[&str]) -> anyhow::Result<()> {
+    let query = ["sacct", "-X", "-n", "-P", "--duplicates", "-o", "State,ExitCode", "-j", job];
+    // Who cancelled a job stands behind its state.
+    let plain = |line: &str| {
+        let (state, exit) = line.split_once('|').unwrap_or((line, ""));
+        format!("{}|{exit}", state.split(' ').next().unwrap_or_default())
+    };
+    let said = until("its end in accounting", NOTICE, || async {
+        let said: Vec<String> = exec("head", "root", &query).await?.lines().map(plain).collect();
+        let goes_on = said.last().is_none_or(|last| last.starts_with("RUNNING") || last.starts_with("PENDING"));
+        Ok((!goes_on).then_some(said))
+    });
+    let said = said.await.with_context(|| format!("job {job}"))?;
+    ensure!(said == expected, "job {job}: {said:?}, not {expected:?}");
+    Ok(())
 }
 
 /// A node's slurmd ends with everything of a job there, at once, as when the machine does; SLURM gives the node up a minute later

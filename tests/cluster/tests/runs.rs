@@ -1,7 +1,7 @@
 //! Runs on the real cluster: scripts and notebooks without a browser, their logs, their ends, and starting them again.
 
 use anyhow::{Context as _, ensure};
-use eirene_cluster_tests::demo::{begin_now, exec, exec_with_input, root};
+use eirene_cluster_tests::demo::{begin_now, exec, exec_with_input, is_accounted, root};
 use eirene_cluster_tests::portal::{NOTICE, Person, job_id};
 use eirene_cluster_tests::{ASKER, sample, until};
 use reqwest::{Method, StatusCode};
@@ -217,4 +217,71 @@ async fn a_run_that_slurm_puts_back_into_the_queue_starts_again() -> anyhow::Res
     let run = ada.over(&id).await?;
     assert_eq!((&run["state"], &run["restart_count"]), (&json!("ended"), &json!(1)), "{run}");
     ada.logged(&id, "second").await.map(drop)
+}
+
+#[tokio::test]
+async fn accounting_says_how_each_run_ended() -> anyhow::Result<()> {
+    let ada = Person::sign_in("ada").await?;
+    ada.stop_all().await?;
+    let script = r#"
+import os, signal, sys, time
+what = sys.argv[1]
+again = what + "-again"
+if what == "status":
+    sys.exit(3)
+if what == "killed":
+    os.kill(os.getpid(), signal.SIGKILL)
+if what == "requeued" and os.path.exists(again):
+    sys.exit()
+held = bytearray(b"x") * (900 << 20) if what == "memory" else None
+if what != "good":
+    open(again, "w").close()
+    print("runs", flush=True)
+    time.sleep(1000)
+"#;
+    put("ada", "tests/ends.py", script).await?;
+    exec("c1", "ada", &["sh", "-c", "rm -f /home/ada/tests/*-again"]).await?;
+    let small =
+        |what: &str, minutes: u32| json!({"cpus": 1, "memory_mib": 512, "walltime_min": minutes, "arguments": [what]});
+    let mut all = Vec::new();
+    for (what, state, expected) in [
+        ("good", "ended", &["COMPLETED|0:0"][..]),
+        ("status", "failed", &["FAILED|3:0"]),
+        // 128 and the signal's number, of which SLURM shows the signal.
+        ("killed", "failed", &["FAILED|9:0"]),
+        // By `OverMemoryKill`, as here, where nothing is confined; with control groups SLURM says OUT_OF_MEMORY.
+        ("memory", "failed", &["FAILED|0:9"]),
+        ("stopped", "ended", &["CANCELLED|0:0"]),
+        ("cancelled", "ended", &["CANCELLED|0:0"]),
+        ("limit", "failed", &["TIMEOUT|0:0"]),
+        ("requeued", "ended", &["REQUEUED|0:0", "COMPLETED|0:0"]),
+    ] {
+        let id = ada.start_run("tests/ends.py", &small(what, if what == "limit" { 1 } else { 10 })).await?;
+        let run = if ["stopped", "cancelled", "requeued"].contains(&what) {
+            ada.logged(&id, "runs").await?;
+            ada.run(&id).await?
+        } else {
+            ada.wait_run(&id, "a job", |run| run["slurm_job_id"].is_number()).await?
+        };
+        let job = job_id(&run)?;
+        match what {
+            "stopped" => drop(ada.call(Method::DELETE, &format!("runs/{id}"), None).await?),
+            "cancelled" => drop(exec("portal", "ada", &["scancel", &job]).await?),
+            "requeued" => {
+                exec("head", "root", &["scontrol", "requeue", &job]).await?;
+                begin_now(&job).await?;
+            }
+            _ => {}
+        }
+        all.push((what, id, job, state, expected));
+    }
+    for (what, id, job, state, expected) in all {
+        let run = ada.over(&id).await?;
+        assert_eq!(run["state"], state, "{what}: {run}");
+        is_accounted(&job, expected).await.context(what)?;
+    }
+    // A session ends well by its owner's wish.
+    let session = ada.running(&json!({"cpus": 1, "memory_mib": 1024})).await?;
+    ada.stop(session["id"].as_str().context("id")?).await?;
+    is_accounted(&job_id(&session)?, &["COMPLETED|0:0"]).await
 }

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
-use eirene_cluster_tests::demo::{Restore, begin_now, daemon, database, exec};
+use eirene_cluster_tests::demo::{Restore, begin_now, daemon, database, exec, is_accounted};
 use eirene_cluster_tests::kernel::Kernel;
 use eirene_cluster_tests::portal::{NOTICE, Person, START, job_id, node};
 use eirene_cluster_tests::{deep, sample, until};
@@ -207,7 +207,7 @@ async fn walltime_reached() -> anyhow::Result<()> {
         .wait(id, "over", Duration::from_mins(3), |s| matches!(s["state"].as_str(), Some("ended" | "failed")))
         .await?;
     assert_eq!(over["reason"]["code"], "walltime_reached", "{over}");
-    Ok(())
+    is_accounted(&job_id(&session)?, &["TIMEOUT|0:0"]).await
 }
 
 async fn node_set_down() -> anyhow::Result<()> {
@@ -224,7 +224,7 @@ async fn node_set_down() -> anyhow::Result<()> {
     ensure!(back["restart_count"].as_u64() > session["restart_count"].as_u64(), "it was started anew: {back}");
     ensure!(app_answers(&ada, &back).await?, "the app answers");
     ada.stop(id).await?;
-    Ok(())
+    is_accounted(&job_id(&session)?, &["NODE_FAIL|1:0", "COMPLETED|0:0"]).await
 }
 
 #[tokio::test]

@@ -141,6 +141,9 @@ async fn a_session_that_never_becomes_ready_is_ended_with_its_reason() {
     engine.pass(60).await;
     engine.ready.run().await.unwrap();
     engine.stop.run().await.unwrap();
+    assert!(engine.cancels().is_empty(), "if its agent said so, it is ending its job");
+    engine.pass(engine.test.app.config.agent.stop_within_s.into()).await;
+    engine.stop.run().await.unwrap();
     assert_eq!(engine.cancels(), [(as_ada(), 101)]);
     engine.tick().await;
     assert_eq!((engine.row(id).await.state, engine.reason(id).await.as_str()), (SessionState::Failed, "never_ready"));

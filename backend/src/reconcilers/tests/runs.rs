@@ -256,3 +256,40 @@ async fn a_waiting_repetition_can_be_cancelled_and_the_first_ends_all_the_same()
     }
     assert_eq!(engine.submits(), 1);
 }
+
+#[tokio::test]
+async fn what_ended_by_itself_is_not_cancelled_unless_its_job_stays() {
+    for outcome in [
+        AppOutcome::Ended,
+        AppOutcome::Failed(3),
+        AppOutcome::NeverReady(120),
+        AppOutcome::WalltimeReached,
+        AppOutcome::NotStarted(None),
+    ] {
+        let mut engine = Engine::new().await;
+        let id = engine.running_run().await;
+        engine.test.app.sessions.app_exited(id, outcome.clone()).await.unwrap();
+        engine.stop.run().await.unwrap();
+        engine.tick().await;
+        engine.stop.run().await.unwrap();
+        assert!(engine.test.scheduler.state().cancels.is_empty(), "{outcome:?}: SLURM is to say how it ended");
+        engine.pass(engine.test.app.config.agent.stop_within_s.into()).await;
+        engine.stop.run().await.unwrap();
+        assert_eq!(engine.test.scheduler.state().cancels.len(), 1, "{outcome:?}: its allocation is given back");
+    }
+}
+
+#[tokio::test]
+async fn a_stopped_run_is_cancelled_once_its_agent_has_ended_the_program() {
+    let mut engine = Engine::new().await;
+    let id = engine.running_run().await;
+    let sessions = engine.test.app.sessions.clone();
+    sessions.program_stopped(id).await.unwrap();
+    assert_eq!(engine.end(id).await, (SessionState::Running, String::new(), None), "nobody has asked");
+    engine.test.app.runs.cancel(&engine.ada, id).await.unwrap();
+    sessions.program_stopped(id).await.unwrap();
+    engine.stop.run().await.unwrap();
+    assert_eq!(engine.test.scheduler.state().cancels.len(), 1);
+    engine.tick().await;
+    assert_eq!(engine.end(id).await, (SessionState::Ended, "stopped".to_owned(), None));
+}

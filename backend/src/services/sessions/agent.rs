@@ -80,6 +80,20 @@ impl Sessions {
         .await
     }
 
+    /// A run's program was ended as its owner asked, and nothing is left to be brought out: its job can be cancelled.
+    pub(crate) async fn program_stopped(&self, id: SessionId) -> Result<Option<Session>, AppError> {
+        let session = self
+            .change(id, |session| {
+                let is_asked = session.kind() == JobKind::Run && session.desired == Desired::Ended;
+                if is_asked && !session.state.is_final() && reasons::verdict(session).is_none() {
+                    session.reason = Some(reasons::stopped());
+                }
+            })
+            .await?;
+        self.parts.nudges.stop().notify_one();
+        Ok(session)
+    }
+
     /// How the session's scratch is. Only changes of that are written; what only its agent names is no node of the session.
     pub(crate) async fn scratch_said(&self, id: SessionId, said: ScratchState) -> Result<Option<Session>, AppError> {
         self.change(id, |session| {

@@ -26,6 +26,21 @@ pub(crate) fn verdict(session: &Session) -> Option<SessionState> {
     ENDED.contains(&code).then_some(SessionState::Ended)
 }
 
+/// What the portal has found out and not the agent: the job may go on without it.
+const SEEN_FROM_OUTSIDE: &[&str] = &["node_failed"];
+const STOPPED: &str = "stopped";
+
+/// Whether the agent has said how what it ran ended, so that it is about to end its job by itself.
+pub(crate) fn ends_by_itself(session: &Session) -> bool {
+    let told = |reason: &Reason| !SEEN_FROM_OUTSIDE.contains(&reason.code.as_str());
+    verdict(session).is_some() && session.reason.as_ref().is_some_and(told)
+}
+
+/// Whether a run was ended as its owner asked, and its agent waits for its job to be cancelled.
+pub(crate) fn awaits_cancel(session: &Session) -> bool {
+    session.kind() == JobKind::Run && session.reason.as_ref().is_some_and(|reason| reason.code == STOPPED)
+}
+
 /// The reason with this code, in the catalogue's words for it.
 fn because(code: &str) -> Reason {
     because_with(code, &[])
@@ -124,7 +139,7 @@ pub(crate) fn never_ready(kind: JobKind, limit_s: u32) -> Reason {
 }
 
 pub(crate) fn stopped() -> Reason {
-    because("stopped")
+    because(STOPPED)
 }
 
 /// App or program ended by itself, and well.

@@ -289,6 +289,7 @@ fn level(node: &Node, by: Measure) -> Level {
         Measure::Health => match node.state.as_str() {
             "down" => Level::Down,
             "drained" | "draining" => Level::Drained,
+            "powering down" | "rebooting" => Level::Off,
             _ => Level::Unknown,
         },
         // What a node last said before it fell silent is not its load.
