@@ -10,10 +10,16 @@ use eirene_core::Reason;
 use eirene_core::scheduler::JobState;
 use eirene_words::{say, say_with};
 
-/// The reason for a job in `state` whose SLURM reason is `word`; none when there is nothing to explain.
-pub(crate) fn of_job(state: JobState, word: &str) -> Option<Reason> {
+/// SLURM's longer description of a job that waits for nodes of which none takes jobs now: its reason may be `Resources` all the same.
+const NODES_OUT_OF_SERVICE: &str = "Nodes required for job are DOWN, DRAINED or reserved";
+
+/// The reason for a job in `state` whose SLURM reason is `word`, with a longer description where SLURM has one; none when there is nothing to explain.
+pub(crate) fn of_job(state: JobState, word: &str, description: &str) -> Option<Reason> {
     let word = first_word(word);
     match state {
+        JobState::Pending if description.trim_start_matches('(').starts_with(NODES_OUT_OF_SERVICE) => {
+            Some(of_word("ReqNodeNotAvail"))
+        }
         JobState::Running | JobState::Completing | JobState::Completed => None,
         JobState::Pending if word.is_empty() || word == "None" => {
             Some(Reason::new("not_considered_yet", say("job.not_considered_yet")))
@@ -76,7 +82,7 @@ mod tests {
         let words = WORDS.lines().collect::<Vec<_>>();
         assert!(words.len() > 200, "the list is whole");
         for word in words {
-            let reason = of_job(JobState::Pending, word).unwrap();
+            let reason = of_job(JobState::Pending, word, "").unwrap();
             assert_ne!(reason.code, "other", "{word}");
             let (sentence, advice) = reason.text.split_once(". ").unwrap_or_else(|| panic!("{word}: {}", reason.text));
             assert!(sentence.len() > 15 && advice.len() > 15 && advice.ends_with('.'), "{word}: {}", reason.text);
@@ -97,29 +103,40 @@ mod tests {
             "(ReqNodeNotAvail, May be reserved for other job)",
             " ReqNodeNotAvail(Unavailable:c1)",
         ] {
-            assert_eq!(of_job(JobState::Pending, text).unwrap().code, "nodes_not_available", "{text}");
+            assert_eq!(of_job(JobState::Pending, text, "").unwrap().code, "nodes_not_available", "{text}");
         }
     }
 
     #[test]
+    fn nodes_out_of_service_are_not_called_in_use() {
+        let description = "Nodes required for job are DOWN, DRAINED or reserved for jobs in higher priority partitions";
+        for word in ["Resources", "Priority", "None", ""] {
+            assert_eq!(of_job(JobState::Pending, word, description).unwrap().code, "nodes_not_available", "{word}");
+        }
+        assert_eq!(of_job(JobState::Pending, "Resources", "").unwrap().code, "waiting_for_resources");
+        assert_eq!(of_job(JobState::Pending, "Resources", "Resources").unwrap().code, "waiting_for_resources");
+        assert_eq!(of_job(JobState::Running, "None", description), None);
+    }
+
+    #[test]
     fn unknown_words_are_shown_tamed() {
-        let reason = of_job(JobState::Pending, "NewThing<script>").unwrap();
+        let reason = of_job(JobState::Pending, "NewThing<script>", "").unwrap();
         assert_eq!(reason.code, "other");
         assert!(reason.text.contains("`NewThing`"), "{}", reason.text);
-        let long = of_job(JobState::Pending, &"x".repeat(10_000)).unwrap();
+        let long = of_job(JobState::Pending, &"x".repeat(10_000), "").unwrap();
         assert!(long.text.len() < 300);
     }
 
     #[test]
     fn an_end_is_explained_by_its_reason_or_else_by_its_state() {
-        assert_eq!(of_job(JobState::Completed, "None"), None);
-        assert_eq!(of_job(JobState::Running, "None"), None);
-        assert_eq!(of_job(JobState::Cancelled, "None").unwrap().code, "cancelled");
-        assert_eq!(of_job(JobState::TimedOut, "TimeLimit").unwrap().code, "time_limit");
-        assert_eq!(of_job(JobState::Failed, "NonZeroExitCode").unwrap().code, "exit_status");
-        assert_eq!(of_job(JobState::Failed, "JobLaunchFailure").unwrap().code, "launch_failed");
-        assert_eq!(of_job(JobState::NodeFailed, "NodeDown").unwrap().code, "node_failed");
-        assert_eq!(of_job(JobState::Failed, "Whatever").unwrap().code, "failed");
-        assert_eq!(of_job(JobState::Pending, "").unwrap().code, "not_considered_yet");
+        assert_eq!(of_job(JobState::Completed, "None", ""), None);
+        assert_eq!(of_job(JobState::Running, "None", ""), None);
+        assert_eq!(of_job(JobState::Cancelled, "None", "").unwrap().code, "cancelled");
+        assert_eq!(of_job(JobState::TimedOut, "TimeLimit", "").unwrap().code, "time_limit");
+        assert_eq!(of_job(JobState::Failed, "NonZeroExitCode", "").unwrap().code, "exit_status");
+        assert_eq!(of_job(JobState::Failed, "JobLaunchFailure", "").unwrap().code, "launch_failed");
+        assert_eq!(of_job(JobState::NodeFailed, "NodeDown", "").unwrap().code, "node_failed");
+        assert_eq!(of_job(JobState::Failed, "Whatever", "").unwrap().code, "failed");
+        assert_eq!(of_job(JobState::Pending, "", "").unwrap().code, "not_considered_yet");
     }
 }

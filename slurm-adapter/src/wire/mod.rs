@@ -183,6 +183,7 @@ pub(crate) struct WireJob {
     pub(crate) user_id: Number,
     pub(crate) job_state: Words,
     pub(crate) state_reason: Text,
+    pub(crate) state_description: Text,
     pub(crate) partition: Text,
     pub(crate) nodes: Text,
     pub(crate) restart_cnt: Number,
