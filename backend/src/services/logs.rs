@@ -26,6 +26,8 @@ use crate::shared::Shared;
 pub const MAX_BYTES: u64 = 1024 * 1024;
 /// What is kept of a log that has grown too long.
 const KEEP_BYTES: usize = 512 * 1024;
+/// A piece further on than this, bytes, belongs to no log: its place would hide all that follows.
+const MOST_OFFSET: u64 = 1 << 50;
 /// Pieces a slow reader may lag behind before it is told so.
 const IN_FLIGHT: usize = 256;
 
@@ -152,6 +154,9 @@ impl Logs {
         offset: u64,
         piece: Bytes,
     ) -> io::Result<Option<Bytes>> {
+        if offset > MOST_OFFSET {
+            return Ok(None);
+        }
         let entry = self.entry(session);
         let mut position = entry.file.lock().await;
         self.load_position(session, &mut position).await;
@@ -308,6 +313,9 @@ mod tests {
         logs.append_at(id, 0, 0, "one\ntwo\n".into()).await.unwrap();
         assert_eq!(logs.append_at(id, 0, 4, "two\nthree\n".into()).await.unwrap().unwrap(), "three\n");
         assert_eq!(logs.append_at(id, 0, 0, "one\n".into()).await.unwrap(), None);
+        for offset in [1 << 63, u64::MAX, MOST_OFFSET + 1] {
+            assert_eq!(logs.append_at(id, 0, offset, "far\n".into()).await.unwrap(), None);
+        }
         assert_eq!(read(), "one\ntwo\nthree\n");
         let after_a_start = Logs::new(test.app.db.clone(), test.app.audit.clone(), test.directory.path().join("logs"));
         assert_eq!(after_a_start.position(id, 0).await, 14);

@@ -130,13 +130,15 @@ pub(super) fn for_browser(headers: &mut HeaderMap, websocket: bool) {
     }
 }
 
-/// An app's cookie, for its own host alone; none of our names.
+/// An app's cookie, for its own host alone; none of our names, and none without a name: browsers send only its value, which may look like one of ours.
 fn own_cookie(value: &HeaderValue) -> Option<HeaderValue> {
     let mut parts = value.as_bytes().split(|b| *b == b';');
     let pair = parts.next().unwrap_or_default();
-    let name = pair.split(|b| *b == b'=').next().unwrap_or_default().trim_ascii();
+    let mut name_and_value = pair.splitn(2, |b| *b == b'=');
+    let name = name_and_value.next().unwrap_or_default().trim_ascii();
     let prefix = cookies::PREFIX.as_bytes();
-    if name.get(..prefix.len()).is_some_and(|start| start.eq_ignore_ascii_case(prefix)) {
+    let is_nameless = name.is_empty() || name_and_value.next().is_none();
+    if is_nameless || name.get(..prefix.len()).is_some_and(|start| start.eq_ignore_ascii_case(prefix)) {
         return None;
     }
     let is_domain = |part: &[u8]| {
@@ -212,6 +214,10 @@ mod tests {
             ("set-cookie", "a=1; dOmAiN = example.org"),
             ("set-cookie", "__Host-eirene_app=evil; Path=/; Secure"),
             ("set-cookie", "__host-EIRENE=evil; Path=/; Secure"),
+            ("set-cookie", "=__Host-eirene_app=evil; Path=/"),
+            ("set-cookie", " = __Host-eirene=evil; Path=/"),
+            ("set-cookie", "__Host-eirene_app"),
+            ("set-cookie", "nameless; Path=/"),
             ("set-cookie", "plain=1; HttpOnly"),
             ("access-control-allow-origin", "*"),
             ("service-worker-allowed", "/"),

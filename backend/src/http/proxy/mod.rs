@@ -126,6 +126,10 @@ impl Proxy {
             }
             Err(NoAnswer::Away) => pages::not_there(&self.app, &asked, navigation).instrument(asked.span()).await,
             Err(NoAnswer::Revoked) => pages::not_found(&asked),
+            Err(NoAnswer::Broken(error)) if error.is_user() => {
+                let problem = Problem::new(StatusCode::BAD_REQUEST, "broken_body", say("problem.broken_body"));
+                pages::finish(&asked, problem)
+            }
             Err(NoAnswer::Broken(error)) => {
                 tracing::debug!(request.id = %asked.id(), session.id = %session, %error, "An app broke off");
                 let problem = Problem::new(StatusCode::BAD_GATEWAY, "app_broke_off", say("problem.app_broke_off"));

@@ -1,6 +1,7 @@
 //! What passes the proxy, how, and what does not.
 
 use serde_json::Value;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use super::*;
 
@@ -294,4 +295,25 @@ async fn nothing_below_our_own_path_reaches_the_app() {
     }
     assert_eq!(server.app(session, Ask::get("/.eirene/style.css")).await.status, StatusCode::OK);
     assert_eq!(server.apps.opened(), 0);
+}
+
+#[tokio::test]
+async fn a_broken_body_is_the_fault_of_who_sent_it() {
+    let server = Server::start().await;
+    let ada = server.ada().await;
+    let session = server.session(&ada).await.id;
+    for body in ["zz\r\nnot a chunk", "5\r\nhello\r\nzz\r\n", "5\r\nhello world\r\n0\r\n\r\n"] {
+        let mut stream = TcpStream::connect(server.address).await.unwrap();
+        let head = format!(
+            "POST /api HTTP/1.1\r\nhost: {}\r\nauthorization: Bearer {}\r\ntransfer-encoding: chunked\r\n\r\n{body}",
+            host(session),
+            ada.token
+        );
+        stream.write_all(head.as_bytes()).await.unwrap();
+        let mut answer = vec![0; 4096];
+        let many = tokio::time::timeout(PATIENCE, stream.read(&mut answer)).await.unwrap().unwrap();
+        let answer = String::from_utf8_lossy(&answer[..many]).into_owned();
+        assert!(answer.starts_with("HTTP/1.1 400 ") && answer.contains("broken_body"), "{body:?}: {answer}");
+    }
+    assert_eq!(server.app(session, Ask::get("/api").bearer(&ada)).await.status, StatusCode::OK);
 }
