@@ -266,7 +266,7 @@ impl Launcher for LauncherClient {
 fn verb(request: &LauncherRequest) -> (&'static str, Duration) {
     match request {
         LauncherRequest::SignToken { .. } => ("signing a token", WAIT),
-        LauncherRequest::SignServiceToken => ("signing the service token", WAIT),
+        LauncherRequest::SignServiceToken {} => ("signing the service token", WAIT),
         LauncherRequest::WriteJobFile { .. } => ("writing a job file", WAIT),
         LauncherRequest::ReadJobLog { .. } => ("reading a job's log", WAIT),
         LauncherRequest::RemoveJobFile { .. } => ("removing a job file", WAIT),
@@ -326,7 +326,7 @@ mod tests {
         let connections = serve(&socket, "{\"answer\":\"done\"}\n", 2);
         let client = LauncherClient::new(&socket);
         for asked in 1..=4_u32 {
-            let answer = client.call(LauncherRequest::SignServiceToken).await.unwrap();
+            let answer = client.call(LauncherRequest::SignServiceToken {}).await.unwrap();
             assert_eq!(answer, LauncherAnswer::Done);
             if asked == 2 {
                 // The other side has hung up; wait until that has arrived here.
@@ -344,10 +344,10 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let socket = dir.path().join("s");
         let client = LauncherClient::new(&socket);
-        let away = client.call(LauncherRequest::SignServiceToken).await;
+        let away = client.call(LauncherRequest::SignServiceToken {}).await;
         assert!(matches!(away, Err(LauncherError::Unreachable { .. })), "{away:?}");
         serve(&socket, "{\"answer\":\"refused\",\"code\":\"unknown_person\",\"text\":\"nobody\"}\n", 9);
-        let refused = client.call(LauncherRequest::SignServiceToken).await;
+        let refused = client.call(LauncherRequest::SignServiceToken {}).await;
         assert!(
             matches!(&refused, Err(LauncherError::Refused { code, .. }) if code == "unknown_person"),
             "{refused:?}"
@@ -468,7 +468,7 @@ mod tests {
         for (name, answer) in [("a", "nonsense\n"), ("b", "{\"answer\":\"done\"")] {
             let socket = dir.path().join(name);
             serve(&socket, answer, 1);
-            let result = LauncherClient::new(&socket).call(LauncherRequest::SignServiceToken).await;
+            let result = LauncherClient::new(&socket).call(LauncherRequest::SignServiceToken {}).await;
             assert!(matches!(result, Err(LauncherError::Unreachable { .. })), "{result:?}");
         }
     }

@@ -56,8 +56,8 @@ pub enum LauncherRequest {
         /// Person.
         person: Username,
     },
-    /// Sign a SLURM JWT for the one service account of the launcher's own config.
-    SignServiceToken,
+    /// Sign a SLURM JWT for the one service account of the launcher's own config. (With braces: serde lets unknown fields of a unit variant pass.)
+    SignServiceToken {},
     /// As the person: make `~/.eirene/sessions/<session>/` (0700) and write `job.json` (0600) into it, replacing atomically.
     WriteJobFile {
         /// Person.
@@ -372,6 +372,27 @@ mod tests {
         let text = serde_json::to_string(&told).unwrap();
         assert!(text.starts_with(r#"{"answer":"quotas","device":5,"rows":[{"id":7,"#), "{text}");
         assert_eq!(serde_json::from_str::<LauncherAnswer>(&text).unwrap(), told);
+    }
+
+    #[test]
+    fn no_verb_takes_a_field_that_it_does_not_know() {
+        let (session, root, of) = (SessionId::generate(), "scratch".parse().unwrap(), QuotaOf::User);
+        let person: Username = "ada".parse().unwrap();
+        for request in [
+            LauncherRequest::SignToken { person: person.clone() },
+            LauncherRequest::SignServiceToken {},
+            LauncherRequest::ReadJobLog { person: person.clone(), session },
+            LauncherRequest::RemoveJobFile { person: person.clone(), session },
+            LauncherRequest::OpenFiles { person: person.clone() },
+            LauncherRequest::RunBeegfs { arguments: Vec::new() },
+            LauncherRequest::GroupsOf { person },
+            LauncherRequest::ReadQuotas { root, of, first: 1, last: 9 },
+        ] {
+            let text = serde_json::to_string(&request).unwrap();
+            assert_eq!(serde_json::from_str::<LauncherCall>(&text).unwrap().request, request);
+            let more = text.replacen('{', r#"{"more":1,"#, 1);
+            assert!(serde_json::from_str::<LauncherCall>(&more).is_err(), "{more}");
+        }
     }
 
     #[test]

@@ -148,7 +148,7 @@ impl Verbs {
     fn perform(&self, peer: Peer, cause: Cause, request: LauncherRequest) -> Result<Answered, Refusal> {
         let answer = match request {
             LauncherRequest::SignToken { person } => self.sign(&people::person(&person, &self.config)?.name),
-            LauncherRequest::SignServiceToken => self.sign(&people::service_account(&self.config)?.name),
+            LauncherRequest::SignServiceToken {} => self.sign(&people::service_account(&self.config)?.name),
             LauncherRequest::WriteJobFile { person, session, content } => {
                 let person = people::person(&person, &self.config)?;
                 let directory = person.home.join(format!(".eirene/sessions/{session}")).display().to_string();
@@ -450,7 +450,7 @@ fn describe(request: &LauncherRequest) -> Call {
         LauncherRequest::SignToken { person } => {
             Call { verb: "sign_token", person: Some(person.clone()), ..Call::default() }
         }
-        LauncherRequest::SignServiceToken => Call { verb: "sign_service_token", ..Call::default() },
+        LauncherRequest::SignServiceToken {} => Call { verb: "sign_service_token", ..Call::default() },
         LauncherRequest::WriteJobFile { person, session, .. } => in_home("write_job_file", person, session),
         LauncherRequest::ReadJobLog { person, session } => in_home("read_job_log", person, session),
         LauncherRequest::RemoveJobFile { person, session } => in_home("remove_job_file", person, session),

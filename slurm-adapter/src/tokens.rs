@@ -37,7 +37,7 @@ impl Tokens {
             return Ok(held.token.clone());
         }
         let request = match as_ {
-            CallAs::Service => LauncherRequest::SignServiceToken,
+            CallAs::Service => LauncherRequest::SignServiceToken {},
             CallAs::Person(person) => LauncherRequest::SignToken { person: person.clone() },
         };
         let LauncherAnswer::Token { token, expires_in_s } =
@@ -84,7 +84,7 @@ mod tests {
         async fn call(&self, request: LauncherRequest) -> Result<LauncherAnswer, LauncherError> {
             let who = match request {
                 LauncherRequest::SignToken { person } => person.to_string(),
-                LauncherRequest::SignServiceToken => "service".to_owned(),
+                LauncherRequest::SignServiceToken {} => "service".to_owned(),
                 other => panic!("{other:?}"),
             };
             let token = format!("{who}-{}", self.0.fetch_add(1, Ordering::SeqCst));

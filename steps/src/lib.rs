@@ -107,8 +107,8 @@ pub enum Word {
         /// Which.
         signal: StepSignal,
     },
-    /// End the step now.
-    End,
+    /// End the step now. (With braces: serde lets unknown fields of a unit variant pass.)
+    End {},
 }
 
 /// Signals that can be handed on.

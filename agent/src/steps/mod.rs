@@ -272,7 +272,7 @@ impl Steps {
                 heard = asker.hear::<Word>() => match heard {
                     Ok(Some(Word::Signal { signal })) => self.signal(step.number, of(signal)),
                     // It wants the end, is gone, or talks nonsense.
-                    Ok(Some(Word::End) | None) | Err(_) => {
+                    Ok(Some(Word::End {}) | None) | Err(_) => {
                         turn.ends();
                         self.end(child, step.number).await;
                         return Ok(Answer::Ended { status: ends::KILLED });

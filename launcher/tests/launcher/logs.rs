@@ -125,10 +125,10 @@ fn the_whole_launcher_says_it_in_both_logs() {
     let Some(launcher) = Launcher::start() else { return };
     let request = RequestId::generate();
     let cause = Cause { request: Some(request), session: None };
-    let call = LauncherCall { cause, request: LauncherRequest::SignServiceToken };
+    let call = LauncherCall { cause, request: LauncherRequest::SignServiceToken {} };
     let line = serde_json::to_string(&call).unwrap() + "\n";
     assert!(matches!(launcher.say(line.as_bytes())[..], [LauncherAnswer::Token { .. }]));
-    assert!(matches!(launcher.ask(&LauncherRequest::SignServiceToken), LauncherAnswer::Token { .. }));
+    assert!(matches!(launcher.ask(&LauncherRequest::SignServiceToken {}), LauncherAnswer::Token { .. }));
     let ids: Vec<Value> = launcher.audit().iter().map(|line| line["request_id"].clone()).collect();
     assert_eq!(ids, [Value::from(request.to_string()), Value::Null]);
     let log = std::fs::read_to_string(launcher.path().join("log")).unwrap();

@@ -119,7 +119,7 @@ impl Launcher for DockerLauncher {
     async fn call(&self, request: LauncherRequest) -> Result<LauncherAnswer, LauncherError> {
         match request {
             LauncherRequest::SignToken { person } => self.token(person.as_str()).await,
-            LauncherRequest::SignServiceToken => self.token(SERVICE_ACCOUNT).await,
+            LauncherRequest::SignServiceToken {} => self.token(SERVICE_ACCOUNT).await,
             LauncherRequest::RunSlurm { person, program, arguments, environment, input } => {
                 let user = person.as_ref().map_or(SERVICE_ACCOUNT, Username::as_str);
                 let file = match program {

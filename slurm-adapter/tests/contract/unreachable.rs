@@ -42,7 +42,7 @@ struct NoPrograms {
 impl Launcher for NoPrograms {
     async fn call(&self, request: LauncherRequest) -> Result<LauncherAnswer, LauncherError> {
         match request {
-            LauncherRequest::SignToken { .. } | LauncherRequest::SignServiceToken => {
+            LauncherRequest::SignToken { .. } | LauncherRequest::SignServiceToken {} => {
                 Ok(LauncherAnswer::Token { token: self.token.to_owned(), expires_in_s: 600 })
             }
             _ => Err(LauncherError::Unreachable { what: "no launcher".into(), source: None }),

@@ -161,7 +161,7 @@ fn watch(socket: &UnixStream, children: &mut [Child], mut errors: File) -> u8 {
             return status;
         }
         let is_told = match receiver.receive(socket) {
-            Ok(true) => matches!(parse::<Word>(&mut receiver.bytes), Ok(Some(Word::End))),
+            Ok(true) => matches!(parse::<Word>(&mut receiver.bytes), Ok(Some(Word::End {}))),
             Ok(false) => true,
             Err(_) => false,
         };

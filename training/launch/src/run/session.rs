@@ -375,7 +375,7 @@ impl Waiting {
     }
 
     fn end(&mut self) {
-        self.tell(Word::End);
+        self.tell(Word::End {});
         self.stop = Stop::Killed(Instant::now());
     }
 
